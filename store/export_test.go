@@ -7,7 +7,26 @@ import (
 
 	"github.com/tasker-go/tasker/store/internal/board"
 	"github.com/tasker-go/tasker/store/internal/migration"
+	"github.com/tasker-go/tasker/store/internal/operations"
+	"github.com/tasker-go/tasker/store/internal/waits"
 )
+
+// Names of the rooms that only tests say.
+type (
+	Settled         = board.Settled
+	Fate            = board.Fate
+	Told            = waits.Told
+	MigrationStatus = migration.Status
+)
+
+// Values that only tests name.
+const (
+	FateOpen       = board.FateOpen
+	StalenessStale = operations.StalenessStale
+)
+
+// ErrWorkFailed is board.ErrWorkFailed.
+var ErrWorkFailed = board.ErrWorkFailed
 
 // BaselineVersion is the migration that schema.sql is.
 const BaselineVersion = migration.BaselineVersion

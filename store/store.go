@@ -53,26 +53,16 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 // out to be dead; errors wrap those below. Operations: Close, Ping, Execer, PoolStat,
 // ReachedSince, HoldTimeout, SendsSignals.
 type (
-	// Options configure a Store.
-	Options = pg.Options
-	// PoolStat is the state of the pool.
-	PoolStat = pg.PoolStat
-	// WorkerStatus is the fleet's judgement of a worker.
-	WorkerStatus = pg.WorkerStatus
-	// Resolution is the outcome of a dead letter.
-	Resolution = pg.Resolution
-	// OperatorAction is an action of an operator, or a dry run of one.
-	OperatorAction = pg.OperatorAction
-	// Announce is how the fleet learns of tasks created in a transaction of the caller.
-	Announce = pg.Announce
-	// Tx is a transaction.
-	Tx = pg.Tx
-	// TxOptions say how a transaction begins.
-	TxOptions = pg.TxOptions
-	// Pool is a pool of connections.
-	Pool = pg.Pool
-	// PoolConfig is the configuration of a pool.
-	PoolConfig = pg.PoolConfig
+	Options        = pg.Options        // configure a Store
+	PoolStat       = pg.PoolStat       // the state of the pool
+	WorkerStatus   = pg.WorkerStatus   // the fleet's judgement of a worker
+	Resolution     = pg.Resolution     // the outcome of a dead letter
+	OperatorAction = pg.OperatorAction // an action of an operator, or a dry run of one
+	Announce       = pg.Announce       // how the fleet learns of tasks created in a transaction of the caller
+	Tx             = pg.Tx             // a transaction
+	TxOptions      = pg.TxOptions      // say how a transaction begins
+	Pool           = pg.Pool           // a pool of connections
+	PoolConfig     = pg.PoolConfig     // the configuration of a pool
 )
 
 // The registry: what tasks are made of. A plan never changes, so it is cached; a version
@@ -82,32 +72,19 @@ type (
 // TaskType, TaskTypes; Callables, KnownCallables, CallablesVersion; Queues, Namespaces,
 // Pause, Resume.
 type (
-	// Callable is the code that steps of a namespace name.
-	Callable = registry.Callable
-	// NamespaceState is a namespace for operators.
-	NamespaceState = registry.NamespaceState
-	// Pause pauses or resumes claims.
-	Pause = registry.Pause
-	// Plan is a registered plan.
-	Plan = registry.Plan
-	// ListedPlan is a current plan in a list.
-	ListedPlan = registry.ListedPlan
-	// TxPlans reads plans over transactions of the caller and caches them as a store does.
-	TxPlans = registry.TxPlans
-	// PlansOnTx looks for plans within one transaction.
-	PlansOnTx = registry.PlansOnTx
-	// Immutability is the policy for new content under a version that tasks have used.
-	Immutability = registry.Immutability
-	// Registrant registers templates.
-	Registrant = registry.Registrant
-	// VersionConflict is a version whose content differs from the one being registered.
-	VersionConflict = registry.VersionConflict
-	// Registered is the result of a registration.
-	Registered = registry.Registered
-	// TemplateVersion is the registry's data about a version besides its content.
-	TemplateVersion = registry.TemplateVersion
-	// TaskType is a template of one step that was registered over the API.
-	TaskType = registry.TaskType
+	Callable        = registry.Callable        // the code that steps of a namespace name
+	NamespaceState  = registry.NamespaceState  // a namespace for operators
+	Pause           = registry.Pause           // pauses or resumes claims
+	Plan            = registry.Plan            // a registered plan
+	ListedPlan      = registry.ListedPlan      // a current plan in a list
+	TxPlans         = registry.TxPlans         // reads plans over transactions of the caller and caches them as a store does
+	PlansOnTx       = registry.PlansOnTx       // looks for plans within one transaction
+	Immutability    = registry.Immutability    // the policy for new content under a version that tasks have used
+	Registrant      = registry.Registrant      // registers templates
+	VersionConflict = registry.VersionConflict // a version whose content differs from the one being registered
+	Registered      = registry.Registered      // the result of a registration
+	TemplateVersion = registry.TemplateVersion // the registry's data about a version besides its content
+	TaskType        = registry.TaskType        // a template of one step that was registered over the API
 )
 
 // The board: the life of a task. A task exists when its creation is committed, once for
@@ -120,80 +97,41 @@ type (
 // Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
 // ReplayIsolated; OpenWorkPool.
 type (
-	// Performed is an action of an operator or a sweep on a task, as recorded.
-	Performed = board.Performed
-	// Taking says how tasks are taken for an action.
-	Taking = board.Taking
-	// TaskSelection selects tasks by their properties.
-	TaskSelection = board.TaskSelection
-	// TakenStep is a reported step of a taken task.
-	TakenStep = board.TakenStep
-	// TakenTask is a live task, locked until the transaction ends.
-	TakenTask = board.TakenTask
-	// Change is the decision about a taken task.
-	Change = board.Change
-	// Taken is an open transaction that holds tasks.
-	Taken = board.Taken
-	// Committed is the result of a commit.
-	Committed = board.Committed
-	// Isolated is an item of a batch that its handler could not process.
-	Isolated = board.Isolated
-	// IsolatedFilter selects items of a task.
-	IsolatedFilter = board.IsolatedFilter
-	// IsolatedReplay is a task that processes isolated items again.
-	IsolatedReplay = board.IsolatedReplay
-	// BegunTask is a new task of which some steps count as done.
-	BegunTask = board.BegunTask
-	// Checkpoint is the progress of a running step, saved under its claim.
-	Checkpoint = board.Checkpoint
-	// SavedCheckpoint answers one Checkpoint.
-	SavedCheckpoint = board.SavedCheckpoint
-	// ClaimRequest requests steps to run.
-	ClaimRequest = board.ClaimRequest
-	// Claimed is a step that now belongs to the caller until its lease ends.
-	Claimed = board.Claimed
-	// Rest says which steps a claim left although it had room.
-	Rest = board.Rest
-	// NewTask is a task to create.
-	NewTask = board.NewTask
-	// ParentStep names the step that a task is.
-	ParentStep = board.ParentStep
-	// CreatedTask answers one NewTask.
-	CreatedTask = board.CreatedTask
-	// UnknownTasksError says that new tasks depend on tasks that do not exist.
-	UnknownTasksError = board.UnknownTasksError
-	// Horizon is when the board next needs attention without a signal.
-	Horizon = board.Horizon
-	// Daemon describes a running daemon to the fleet.
-	Daemon = board.Daemon
-	// Attention is the result of an orchestrator's heartbeat.
-	Attention = board.Attention
-	// MadeEvent is a worker's version of one declared event of a report.
-	MadeEvent = board.MadeEvent
-	// MadeEvents are those of a report by the number of the declaration in the step.
-	MadeEvents = board.MadeEvents
-	// ClaimKey identifies one claim.
-	ClaimKey = board.ClaimKey
-	// Report is the end of one execution.
-	Report = board.Report
-	// Settlement is the success of a claimed step in the row of its task, with its effects.
-	Settlement = board.Settlement
-	// Settled answers one Settlement.
-	Settled = board.Settled
-	// Unserved are waiting steps that no live worker can run.
-	Unserved = board.Unserved
-	// Work is a transaction of a handler.
-	Work = board.Work
-	// Fate is the outcome of a claim that Work.Report reported, after an unanswered commit.
-	Fate = board.Fate
-	// Continuation is the next task that a handler names when it ends its step.
-	Continuation = board.Continuation
-	// WorkPool provides transactions of handlers.
-	WorkPool = board.WorkPool
-	// WorkPoolOptions describe a WorkPool.
-	WorkPoolOptions = board.WorkPoolOptions
-	// WorkOptions say for which execution a transaction is.
-	WorkOptions = board.WorkOptions
+	Performed         = board.Performed         // an action of an operator or a sweep on a task, as recorded
+	Taking            = board.Taking            // says how tasks are taken for an action
+	TaskSelection     = board.TaskSelection     // selects tasks by their properties
+	TakenStep         = board.TakenStep         // a reported step of a taken task
+	TakenTask         = board.TakenTask         // a live task, locked until the transaction ends
+	Change            = board.Change            // the decision about a taken task
+	Taken             = board.Taken             // an open transaction that holds tasks
+	Committed         = board.Committed         // the result of a commit
+	Isolated          = board.Isolated          // an item of a batch that its handler could not process
+	IsolatedFilter    = board.IsolatedFilter    // selects items of a task
+	IsolatedReplay    = board.IsolatedReplay    // a task that processes isolated items again
+	BegunTask         = board.BegunTask         // a new task of which some steps count as done
+	Checkpoint        = board.Checkpoint        // the progress of a running step, saved under its claim
+	SavedCheckpoint   = board.SavedCheckpoint   // answers one Checkpoint
+	ClaimRequest      = board.ClaimRequest      // requests steps to run
+	Claimed           = board.Claimed           // a step that now belongs to the caller until its lease ends
+	Rest              = board.Rest              // says which steps a claim left although it had room
+	NewTask           = board.NewTask           // a task to create
+	ParentStep        = board.ParentStep        // names the step that a task is
+	CreatedTask       = board.CreatedTask       // answers one NewTask
+	UnknownTasksError = board.UnknownTasksError // says that new tasks depend on tasks that do not exist
+	Horizon           = board.Horizon           // when the board next needs attention without a signal
+	Daemon            = board.Daemon            // describes a running daemon to the fleet
+	Attention         = board.Attention         // the result of an orchestrator's heartbeat
+	MadeEvent         = board.MadeEvent         // a worker's version of one declared event of a report
+	MadeEvents        = board.MadeEvents        // those of a report by the number of the declaration in the step
+	ClaimKey          = board.ClaimKey          // identifies one claim
+	Report            = board.Report            // the end of one execution
+	Settlement        = board.Settlement        // the success of a claimed step in the row of its task, with its effects
+	Unserved          = board.Unserved          // waiting steps that no live worker can run
+	Work              = board.Work              // a transaction of a handler
+	Continuation      = board.Continuation      // the next task that a handler names when it ends its step
+	WorkPool          = board.WorkPool          // provides transactions of handlers
+	WorkPoolOptions   = board.WorkPoolOptions   // describe a WorkPool
+	WorkOptions       = board.WorkOptions       // say for which execution a transaction is
 )
 
 // Waits: steps that the engine runs, and tasks that wait for others. An event or a
@@ -202,44 +140,27 @@ type (
 // ReceiveEvent, BringEvents, Approvals, Approval, Decide, TellEnds, StopMessages,
 // DropStopMessages, WatchDependencies, SweepDependencies.
 type (
-	// EngineStep is a step that the engine is about to begin.
-	EngineStep = waits.EngineStep
-	// Beginner decides how steps begin.
-	Beginner = waits.Beginner
-	// DependencyPlace is how far a look at dependencies came.
-	DependencyPlace = waits.DependencyPlace
-	// Stranded are waiting tasks that no message would have released.
-	Stranded = waits.Stranded
-	// Told is the result of TellEnds.
-	Told = waits.Told
-	// StopMessage is the request to cancel a task.
-	StopMessage = waits.StopMessage
-	// ReceivedEvent is an event from outside.
-	ReceivedEvent = waits.ReceivedEvent
-	// Delivered is the outcome of an event.
-	Delivered = waits.Delivered
-	// Approval is a step that waits for a decision.
-	Approval = waits.Approval
-	// ApprovalFilter selects approvals.
-	ApprovalFilter = waits.ApprovalFilter
+	EngineStep      = waits.EngineStep      // a step that the engine is about to begin
+	Beginner        = waits.Beginner        // decides how steps begin
+	DependencyPlace = waits.DependencyPlace // how far a look at dependencies came
+	Stranded        = waits.Stranded        // waiting tasks that no message would have released
+	StopMessage     = waits.StopMessage     // the request to cancel a task
+	ReceivedEvent   = waits.ReceivedEvent   // an event from outside
+	Delivered       = waits.Delivered       // the outcome of an event
+	Approval        = waits.Approval        // a step that waits for a decision
+	ApprovalFilter  = waits.ApprovalFilter  // selects approvals
 )
 
 // Schedules. A due run creates its tasks in the transaction that advances its schedule:
 // once, or not yet. Operations: CreateSchedule, UpdateSchedule, PauseSchedule,
 // ResumeSchedule, DeleteSchedule, Schedule, Schedules, RunDueSchedules, RunSchedule.
 type (
-	// DueSchedule is a due schedule, locked until the transaction ends.
-	DueSchedule = schedules.DueSchedule
-	// Firing is the decision about a due schedule.
-	Firing = schedules.Firing
-	// Fired is the result of running due schedules.
-	Fired = schedules.Fired
-	// Schedule creates tasks again and again.
-	Schedule = schedules.Schedule
-	// ScheduleFilter selects schedules for a list.
-	ScheduleFilter = schedules.ScheduleFilter
-	// SchedulePage is one page of a list, by namespace and name.
-	SchedulePage = schedules.SchedulePage
+	DueSchedule    = schedules.DueSchedule    // a due schedule, locked until the transaction ends
+	Firing         = schedules.Firing         // the decision about a due schedule
+	Fired          = schedules.Fired          // the result of running due schedules
+	Schedule       = schedules.Schedule       // creates tasks again and again
+	ScheduleFilter = schedules.ScheduleFilter // selects schedules for a list
+	SchedulePage   = schedules.SchedulePage   // one page of a list, by namespace and name
 )
 
 // Domain events. Positions only grow, and no smaller one appears later; a consumer gets
@@ -247,48 +168,30 @@ type (
 // CreateEventConsumer, ResetEventConsumer, DeleteEventConsumer, EventConsumer,
 // EventConsumers, ClaimEvents, AckEvents.
 type (
-	// EventConsumer reads the events of a namespace from its own position.
-	EventConsumer = events.EventConsumer
-	// EventPlace is a place among the events of a namespace.
-	EventPlace = events.EventPlace
-	// ClaimedEvents are events claimed by a holder.
-	ClaimedEvents = events.ClaimedEvents
-	// Event is a stored durable domain event.
-	Event = events.Event
-	// EventFilter selects domain events.
-	EventFilter = events.EventFilter
-	// EventPage is a piece of a list of events, in the order of their positions.
-	EventPage = events.EventPage
+	EventConsumer = events.EventConsumer // reads the events of a namespace from its own position
+	EventPlace    = events.EventPlace    // a place among the events of a namespace
+	ClaimedEvents = events.ClaimedEvents // events claimed by a holder
+	Event         = events.Event         // a stored durable domain event
+	EventFilter   = events.EventFilter   // selects domain events
+	EventPage     = events.EventPage     // a piece of a list of events, in the order of their positions
 )
 
 // The ledger: what happened. Reads of one task are one snapshot. Operations: Task,
 // TaskWithoutResults, Tasks, TaskEnds, Contexts, ContextBytes, StepResults,
 // BatchResults, BatchableResult, Chain, Timeline, Attempts; CheckIntegrity, CheckTask.
 type (
-	// Chain is a task with its predecessors and successors.
-	Chain = ledger.Chain
-	// Violation is a place where the records of a task contradict the rules.
-	Violation = ledger.Violation
-	// BatchResult is the result of one batch.
-	BatchResult = ledger.BatchResult
-	// Task is a task as shown to users, alive or ended.
-	Task = ledger.Task
-	// Step is a step of a task as shown to users.
-	Step = ledger.Step
-	// Manual is the origin of a result that was set by hand.
-	Manual = ledger.Manual
-	// TaskFilter selects tasks for a list.
-	TaskFilter = ledger.TaskFilter
-	// TaskPage is one page of a list, newest first.
-	TaskPage = ledger.TaskPage
-	// Waiting is what a step waits for.
-	Waiting = ledger.Waiting
-	// TaskEvent is a transition of a task.
-	TaskEvent = ledger.TaskEvent
-	// StepAttempt is one execution with all its times.
-	StepAttempt = ledger.StepAttempt
-	// Timeline is the history of one task by the database's clock.
-	Timeline = ledger.Timeline
+	Chain       = ledger.Chain       // a task with its predecessors and successors
+	Violation   = ledger.Violation   // a place where the records of a task contradict the rules
+	BatchResult = ledger.BatchResult // the result of one batch
+	Task        = ledger.Task        // a task as shown to users, alive or ended
+	Step        = ledger.Step        // a step of a task as shown to users
+	Manual      = ledger.Manual      // the origin of a result that was set by hand
+	TaskFilter  = ledger.TaskFilter  // selects tasks for a list
+	TaskPage    = ledger.TaskPage    // one page of a list, newest first
+	Waiting     = ledger.Waiting     // what a step waits for
+	TaskEvent   = ledger.TaskEvent   // a transition of a task
+	StepAttempt = ledger.StepAttempt // one execution with all its times
+	Timeline    = ledger.Timeline    // the history of one task by the database's clock
 )
 
 // Operations: the fleet and its data. A dead worker stays dead and has lost its claims;
@@ -299,55 +202,32 @@ type (
 // StaleTasks, StalenessMonitor, DescribeStale, StalledSteps, PastDeadline; Retain,
 // TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction.
 type (
-	// DeadLetter is an entry of the dead-letter queue.
-	DeadLetter = operations.DeadLetter
-	// DeadLetterFilter selects entries.
-	DeadLetterFilter = operations.DeadLetterFilter
-	// DeadLetterUpdate changes an entry.
-	DeadLetterUpdate = operations.DeadLetterUpdate
-	// DeadLetterStats counts the entries of one reason.
-	DeadLetterStats = operations.DeadLetterStats
-	// QueueEntry is a pending dead letter in the order of investigation.
-	QueueEntry = operations.QueueEntry
-	// Replica is a daemon in the fleet.
-	Replica = operations.Replica
-	// Namesake is a worker, alive or dead, with the worker_id that another one requests.
-	Namesake = operations.Namesake
-	// TakenWorkerID is the result of a request for a worker_id.
-	TakenWorkerID = operations.TakenWorkerID
-	// LivenessLimits are the ages at which workers are stale or dead.
-	LivenessLimits = operations.LivenessLimits
-	// WorkerRef names a worker whose status changed.
-	WorkerRef = operations.WorkerRef
-	// Liveness is the result of SweepLiveness.
-	Liveness = operations.Liveness
-	// WorkerFilter selects workers.
-	WorkerFilter = operations.WorkerFilter
-	// WorkerState is a worker in the registry.
-	WorkerState = operations.WorkerState
-	// RetentionLimits are the times to keep data, by the database's clock.
-	RetentionLimits = operations.RetentionLimits
-	// Retained counts what was deleted.
-	Retained = operations.Retained
-	// StaleThresholds bound the time of a task in a state, and its age.
-	StaleThresholds = operations.StaleThresholds
-	// StaleTask is a task that is past a threshold.
-	StaleTask = operations.StaleTask
-	// StalenessEntry is a living task with its nearest threshold.
-	StalenessEntry = operations.StalenessEntry
-	// StalledStep is a running step whose last checkpoint is old.
-	StalledStep = operations.StalledStep
-	// SweepState is the state of a sweep.
-	SweepState = operations.SweepState
+	DeadLetter       = operations.DeadLetter       // an entry of the dead-letter queue
+	DeadLetterFilter = operations.DeadLetterFilter // selects entries
+	DeadLetterUpdate = operations.DeadLetterUpdate // changes an entry
+	DeadLetterStats  = operations.DeadLetterStats  // counts the entries of one reason
+	QueueEntry       = operations.QueueEntry       // a pending dead letter in the order of investigation
+	Replica          = operations.Replica          // a daemon in the fleet
+	Namesake         = operations.Namesake         // a worker, alive or dead, with the worker_id that another one requests
+	TakenWorkerID    = operations.TakenWorkerID    // the result of a request for a worker_id
+	LivenessLimits   = operations.LivenessLimits   // the ages at which workers are stale or dead
+	WorkerRef        = operations.WorkerRef        // names a worker whose status changed
+	Liveness         = operations.Liveness         // the result of SweepLiveness
+	WorkerFilter     = operations.WorkerFilter     // selects workers
+	WorkerState      = operations.WorkerState      // a worker in the registry
+	RetentionLimits  = operations.RetentionLimits  // the times to keep data, by the database's clock
+	Retained         = operations.Retained         // counts what was deleted
+	StaleThresholds  = operations.StaleThresholds  // bound the time of a task in a state, and its age
+	StaleTask        = operations.StaleTask        // a task that is past a threshold
+	StalenessEntry   = operations.StalenessEntry   // a living task with its nearest threshold
+	StalledStep      = operations.StalledStep      // a running step whose last checkpoint is old
+	SweepState       = operations.SweepState       // the state of a sweep
 )
 
 // The schema. A program works only with the schema that it knows. Operations:
 // CheckSchema.
 type (
-	// Migrator changes the schema.
-	Migrator = migration.Migrator
-	// MigrationStatus is one migration and whether it has been applied.
-	MigrationStatus = migration.Status
+	Migrator = migration.Migrator // changes the schema
 )
 
 // Errors that callers branch on.
@@ -365,7 +245,6 @@ var (
 	ErrClaimLost       = board.ErrClaimLost
 	ErrContinuesItself = board.ErrContinuesItself
 	ErrCommitUnknown   = board.ErrCommitUnknown
-	ErrWorkFailed      = board.ErrWorkFailed
 	ErrWorkEnded       = board.ErrWorkEnded
 
 	ErrScheduleExists   = schedules.ErrScheduleExists
@@ -402,14 +281,12 @@ const (
 	RestLocked = board.RestLocked
 	RestLast   = board.RestLast
 
-	FateOpen     = board.FateOpen
 	FateReported = board.FateReported
 	FateHeld     = board.FateHeld
 	FateLost     = board.FateLost
 
 	StaleMaxLifetime = operations.StaleMaxLifetime
 	StalenessWarning = operations.StalenessWarning
-	StalenessStale   = operations.StalenessStale
 
 	ModeDraining      = board.ModeDraining
 	CountLimit        = pg.CountLimit

@@ -105,12 +105,9 @@ func (s *Board) WhyNotAlive(ctx context.Context, task uuid.UUID) error {
 // waits for locks. The caller must release or commit the result, also an empty one.
 func (s *Board) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*Taken, error) {
 	taken := &Taken{store: s}
-	ids := make(pg.UUIDs, len(tasks))
-	for i, id := range tasks {
-		ids[i] = id
-	}
+	ids := pg.Column(tasks, func(id *uuid.UUID) [16]byte { return *id })
 	err := s.db.Timed(ctx, "take_task", "take the task", func(ctx context.Context) error {
-		return taken.beginAround(ctx, func(b *pgx.Batch) {
+		return taken.begin(ctx, func(b *pgx.Batch) {
 			if len(how.Reopen) > 0 {
 				reopenTasks.With(pg.Args{"tasks": ids, "states": how.Reopen}).Queue(b)
 			}
@@ -118,26 +115,22 @@ func (s *Board) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 				LockTasks.With(pg.Args{"tasks": ids}).Queue(b) // the next statement's snapshot is younger than the locks
 				spreadTasks.With(pg.Args{"tasks": ids}).Queue(b)
 			}
-		}, func(*pgx.Batch) {}, takeTasks.With(pg.Args{"tasks": ids}))
+		}, takeTasks.With(pg.Args{"tasks": ids}), nothing)
 	})
-	if err == nil {
-		if err = taken.readReports(ctx); err != nil {
-			err = pg.Classify("read what was reported", err)
-		}
-	}
-	if err == nil && how.Batch != "" {
-		if err = taken.findBatches(ctx, how.Batch); err != nil {
-			err = pg.Classify("find the batch", err)
-		}
-	}
-	if err == nil && how.BatchUUID != nil {
-		if err = taken.findBatch(ctx, *how.BatchUUID); err != nil {
-			err = pg.Classify("find the batch", err)
-		}
-	}
-	if err == nil && how.Context {
-		if err = taken.readContexts(ctx); err != nil {
-			err = pg.Classify("read the contexts", err)
+	for _, part := range []struct {
+		wanted bool
+		doing  string
+		read   func(context.Context) error
+	}{
+		{true, "read what was reported", taken.readReports},
+		{how.Batch != "", "find the batch", func(ctx context.Context) error { return taken.findBatches(ctx, how.Batch) }},
+		{how.BatchUUID != nil, "find the batch", func(ctx context.Context) error { return taken.findBatch(ctx, *how.BatchUUID) }},
+		{how.Context, "read the contexts", taken.readContexts},
+	} {
+		if err == nil && part.wanted {
+			if err = part.read(ctx); err != nil {
+				err = pg.Classify(part.doing, err)
+			}
 		}
 	}
 	if err != nil {
@@ -260,9 +253,8 @@ func (t *Taken) readContexts(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return stmt.Each(ctx, t.conn, ReadContexts.With(pg.Args{"tasks": ids}), func(of *TaskContext) error {
+	return stmt.Each(ctx, t.conn, ReadContexts.With(pg.Args{"tasks": ids}), func(of *TaskContext) {
 		t.Tasks[place[of.TaskUUID]].Context = of.Context
-		return nil
 	})
 }
 

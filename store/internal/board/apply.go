@@ -106,7 +106,7 @@ func (s *Board) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 		taken.from = from
 	}
 	err := s.db.Timed(ctx, "take", "take reported steps", func(ctx context.Context) error {
-		return taken.begin(ctx, takeReported.With(pg.Args{"lone": from.lone, "apart": from.apart, "limit": limit}))
+		return taken.begin(ctx, nothing, takeReported.With(pg.Args{"lone": from.lone, "apart": from.apart, "limit": limit}), nothing)
 	})
 	if full {
 		s.marks.applied(taken.from, taken.cutOff(limit), true)
@@ -140,12 +140,9 @@ func (s *Board) firstReported(ctx context.Context) (first reportMarks, waited ti
 	return first, waited, err
 }
 
-func (t *Taken) begin(ctx context.Context, take stmt.Call) error {
-	return t.beginAround(ctx, func(*pgx.Batch) {}, func(*pgx.Batch) {}, take)
-}
-
-// beginAround is begin with statements before and after the one that takes the tasks.
-func (t *Taken) beginAround(ctx context.Context, before, behind func(*pgx.Batch), take stmt.Call) error {
+// begin begins the transaction and takes the tasks, with statements before and after the one
+// that takes them.
+func (t *Taken) begin(ctx context.Context, before func(*pgx.Batch), take stmt.Call, behind func(*pgx.Batch)) error {
 	var err error
 	if t.conn, err = t.store.db.Acquire(ctx); err != nil {
 		return err
@@ -155,11 +152,10 @@ func (t *Taken) beginAround(ctx context.Context, before, behind func(*pgx.Batch)
 	b.Queue("begin")
 	b.Queue(t.store.db.Hold)
 	before(b)
-	take.Queue(b).Query(stmt.Rows(func(r *takenRow) error {
+	take.Queue(b).Query(stmt.Rows(func(r *takenRow) {
 		if t.add(r) {
 			plans = append(plans, r.PlanID)
 		}
-		return nil
 	}))
 	behind(b)
 	if err := t.conn.SendBatch(ctx, b).Close(); err != nil {

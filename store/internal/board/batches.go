@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/google/uuid"
@@ -58,21 +59,28 @@ var readOutcomes = pg.Compile(`
 select k.at, s.result from ` + stmt.OrderedHiddenList[StepKey]("k") + `
 cross join lateral (select result from tasker.board where task_uuid = k.task_uuid and slot = any (array[0, k.step_no + 1]) and step_no = k.step_no limit 1) s`)
 
+// reports are the reported steps of the tasks whose records can be read.
+func (t *Taken) reports() iter.Seq2[*TakenTask, *TakenStep] {
+	return func(yield func(*TakenTask, *TakenStep) bool) {
+		for i := range t.Tasks {
+			task := &t.Tasks[i]
+			for j := range task.Reported {
+				if task.Broken == nil && task.Unreadable == nil && !yield(task, &task.Reported[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // readOutcomes reads the results of steps that create others. It runs no statement if
 // there are none.
 func (t *Taken) readOutcomes(ctx context.Context) error {
 	var keys []StepKey
 	var steps []*TakenStep
-	for i := range t.Tasks {
-		task := &t.Tasks[i]
-		if task.Broken != nil || task.Unreadable != nil {
-			continue
-		}
-		for j := range task.Reported {
-			r := &task.Reported[j]
-			if step := task.Plan.Step(task.Progress, r.Step); step != nil && step.Kind.Unfolds() && r.Outcome == workflow.OutcomeSuccess {
-				keys, steps = append(keys, StepKey{task.UUID, r.Step}), append(steps, r)
-			}
+	for task, r := range t.reports() {
+		if step := task.Plan.Step(task.Progress, r.Step); step != nil && step.Kind.Unfolds() && r.Outcome == workflow.OutcomeSuccess {
+			keys, steps = append(keys, StepKey{task.UUID, r.Step}), append(steps, r)
 		}
 	}
 	if len(steps) == 0 {
@@ -82,9 +90,8 @@ func (t *Taken) readOutcomes(ctx context.Context) error {
 		At     int
 		Result json.RawMessage
 	}
-	return stmt.Each(ctx, t.conn, readOutcomes.With(pg.Args{"k": keys}), func(r *row) error {
+	return stmt.Each(ctx, t.conn, readOutcomes.With(pg.Args{"k": keys}), func(r *row) {
 		steps[r.At-1].Result = r.Result
-		return nil
 	})
 }
 
@@ -107,9 +114,8 @@ func (t *Taken) findBatch(ctx context.Context, id uuid.UUID) error {
 			Name   string
 		}
 		named := batchNumbered.With(pg.Args{"task": task.UUID, "step": no, "run": run})
-		if err := stmt.Each(ctx, t.conn, named, func(r *row) error {
+		if err := stmt.Each(ctx, t.conn, named, func(r *row) {
 			task.Batch, task.BatchName = r.StepNo, r.Name
-			return nil
 		}); err != nil {
 			return err
 		}
@@ -130,9 +136,8 @@ func (t *Taken) findBatches(ctx context.Context, name string) error {
 	if ids == nil {
 		return nil
 	}
-	return stmt.Each(ctx, t.conn, batchesNamed.With(pg.Args{"tasks": ids, "name": name}), func(k *StepKey) error {
+	return stmt.Each(ctx, t.conn, batchesNamed.With(pg.Args{"tasks": ids, "name": name}), func(k *StepKey) {
 		t.Tasks[place[k.TaskUUID]].Batch, t.Tasks[place[k.TaskUUID]].BatchName = k.StepNo, name
-		return nil
 	})
 }
 
@@ -178,9 +183,8 @@ select task_uuid, since, created_at, run, step_no, template_no, first_no, no_op,
 func (t *Taken) NextRuns(ctx context.Context, task uuid.UUID) (map[int]int, error) {
 	type row struct{ StepNo, Runs int }
 	runs := map[int]int{}
-	err := stmt.Each(ctx, t.conn, runsOfNumbers.With(pg.Args{"task": task}), func(r *row) error {
+	err := stmt.Each(ctx, t.conn, runsOfNumbers.With(pg.Args{"task": task}), func(r *row) {
 		runs[r.StepNo] = r.Runs
-		return nil
 	})
 	if err != nil {
 		return nil, pg.Classify("read the numbers of batches", err)

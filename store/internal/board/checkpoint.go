@@ -114,9 +114,8 @@ func saveInto(ctx context.Context, db *pg.Conn, list []Checkpoint, order []int, 
 		At    time.Time
 		Lease time.Duration `sql:",seconds"`
 	}
-	return stmt.Each(ctx, db, savedCheckpoints(list, order, history, lease), func(r *row) error {
+	return stmt.Each(ctx, db, savedCheckpoints(list, order, history, lease), func(r *row) {
 		held[ClaimKey{Token: r.Token, Step: r.Step}] = SavedCheckpoint{Saved: true, At: r.At, Lease: r.Lease}
-		return nil
 	})
 }
 

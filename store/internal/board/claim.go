@@ -471,10 +471,10 @@ type claimedRow struct {
 }
 
 // add adds a row.
-func (f *claims) add(r *claimedRow) error {
+func (f *claims) add(r *claimedRow) {
 	f.rest = r.Rest
 	if r.TaskUUID == uuid.Nil {
-		return nil
+		return
 	}
 	c := r.Claimed
 	if r.Progress != nil {
@@ -488,7 +488,6 @@ func (f *claims) add(r *claimedRow) error {
 		f.incomplete = append(f.incomplete, len(f.list))
 	}
 	f.list = append(f.list, c)
-	return nil
 }
 
 // complete reads missing inputs from the ledger.
@@ -497,10 +496,9 @@ func (f *claims) complete(ctx context.Context, db *pg.Conn) error {
 	for i, at := range f.incomplete {
 		keys[i] = RowKey{f.list[at].TaskUUID, int16(f.list[at].Slot)} // #nosec G115 -- at most MaxSteps
 	}
-	return stmt.Each(ctx, db, FetchInputs.With(pg.Args{"k": keys}), func(in *ClaimInputs) error {
+	return stmt.Each(ctx, db, FetchInputs.With(pg.Args{"k": keys}), func(in *ClaimInputs) {
 		c := &f.list[f.incomplete[in.At-1]]
 		c.Context, c.ParentResults = in.Context, in.Inputs
-		return nil
 	})
 }
 

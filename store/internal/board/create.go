@@ -179,6 +179,9 @@ func (s *Board) insertTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, c
 	return accepted, err
 }
 
+// nothing adds no statement to a batch.
+func nothing(*pgx.Batch) {}
+
 // DistinctIdentities marks the first task of each identity: one statement may
 // not insert the same identity twice.
 func DistinctIdentities(tasks []NewTask) []bool {
@@ -220,9 +223,8 @@ func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accept
 		RequestedAt time.Time
 	}
 	holders := make(map[workflow.Identity]holder, len(taken))
-	err := stmt.Each(ctx, db, identityHolders.With(pg.Args{"identities": taken}), func(h *holder) error {
+	err := stmt.Each(ctx, db, identityHolders.With(pg.Args{"identities": taken}), func(h *holder) {
 		holders[workflow.Identity(h.Identity)] = *h
-		return nil
 	})
 	for i := range answers {
 		if answers[i].Duplicate {

@@ -42,12 +42,12 @@ const identities = "task_identities"
 // each of their tasks is alone, and that is busy. It waits for other locks (a partition
 // being created or dropped) without this bound.
 func (s *Board) insertAround(ctx context.Context, db *pg.Conn, tasks []NewTask, chosen []bool, wait time.Duration) (AcceptedTasks, error) {
-	accepted, err := s.insertTasks(ctx, db, tasks, chosen, wait, func(*pgx.Batch) {})
+	accepted, err := s.insertTasks(ctx, db, tasks, chosen, wait, nothing)
 	switch {
 	case !pg.LockTimeout(err):
 		return accepted, err
 	case !identityHeld(err):
-		return s.insertTasks(ctx, db, tasks, chosen, 0, func(*pgx.Batch) {})
+		return s.insertTasks(ctx, db, tasks, chosen, 0, nothing)
 	}
 	places := make([]int, 0, len(tasks))
 	for i := range chosen {
@@ -86,9 +86,8 @@ func (a AcceptedTasks) Collect(rows pgx.Rows) error {
 		TaskUUID    uuid.UUID
 		RequestedAt time.Time
 	}
-	return stmt.Rows(func(r *row) error {
+	return stmt.Rows(func(r *row) {
 		a[r.TaskUUID] = r.RequestedAt
-		return nil
 	})(rows)
 }
 
@@ -182,9 +181,8 @@ func passOver(ctx context.Context, g pg.Guest, tasks []NewTask, chosen []bool) e
 		}
 	}
 	taken := map[workflow.Identity]bool{}
-	if err := stmt.Each(ctx, g, takenIdentities.With(pg.Args{"identities": wanted}), func(identity *[]byte) error {
+	if err := stmt.Each(ctx, g, takenIdentities.With(pg.Args{"identities": wanted}), func(identity *[]byte) {
 		taken[workflow.Identity(*identity)] = true
-		return nil
 	}); err != nil {
 		return err
 	}

@@ -56,12 +56,10 @@ type Promoted struct {
 // PromoteDue makes up to limit due steps claimable (retries, delayed starts), or
 // ends their waits.
 func (s *Board) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
-	var p Promoted
-	err := s.db.Transaction(ctx, "promote", "promote due steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		p = Promoted{}
+	return pg.Change(ctx, s.db, "promote", "promote due steps", func(ctx context.Context, tx pgx.Tx) (p Promoted, _ []signal.Signal, err error) {
 		from, _ := s.timesFrom()
 		topics := SignalSet{}
-		if err := stmt.Each(ctx, tx, promoteDue.With(pg.Args{"limit": limit, "from": from}), func(m *promoted) error {
+		if err := stmt.Each(ctx, tx, promoteDue.With(pg.Args{"limit": limit, "from": from}), func(m *promoted) {
 			p.Steps += m.Steps
 			switch {
 			case m.Reported:
@@ -69,19 +67,17 @@ func (s *Board) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 			case m.Namespace == "": // the engine's own
 				topics.Add(signal.TopicDue)
 			default:
-				_ = topics.AddNamed(&m.NamedLane)
+				topics.AddNamed(&m.NamedLane)
 			}
 			if m.SubTasks {
 				topics.Add(signal.TopicDue)
 			}
-			return nil
 		}); err != nil {
-			return nil, err
+			return p, nil, err
 		}
 		p.Signals = topics.Signals()
-		return p.Signals, nil
+		return p, p.Signals, nil
 	})
-	return p, err
 }
 
 // expireLeases turns lost claims into reports of their loss, which are applied like every
@@ -124,31 +120,28 @@ type Expired struct {
 
 // ExpireLeases ends up to limit leases that have run out.
 func (s *Board) ExpireLeases(ctx context.Context, limit int) (Expired, error) {
-	var e Expired
-	err := s.db.Transaction(ctx, "expire", "expire leases", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		e = Expired{}
+	return pg.Change(ctx, s.db, "expire", "expire leases", func(ctx context.Context, tx pgx.Tx) (e Expired, _ []signal.Signal, err error) {
 		_, from := s.timesFrom()
 		type row struct {
 			NamedLane
 			Steps int
 		}
 		topics := SignalSet{}
-		if err := stmt.Each(ctx, tx, expireLeases.With(pg.Args{"limit": limit, "from": from}), func(r *row) error {
+		if err := stmt.Each(ctx, tx, expireLeases.With(pg.Args{"limit": limit, "from": from}), func(r *row) {
 			if r.Namespace == "" {
 				e.Lost = r.Steps
-				return nil
+				return
 			}
 			e.Unbegun += r.Steps
-			return topics.AddNamed(&r.NamedLane)
+			topics.AddNamed(&r.NamedLane)
 		}); err != nil {
-			return nil, err
+			return e, nil, err
 		}
 		if e.Signals = topics.Signals(); e.Lost > 0 {
 			e.Signals = append(e.Signals, ReportSignals()...)
 		}
-		return e.Signals, nil
+		return e, e.Signals, nil
 	})
-	return e, err
 }
 
 // Horizon is when the board next needs attention without a signal.
@@ -289,9 +282,8 @@ func (s *Board) QueueDepth(ctx context.Context, limit int) (map[string]int, erro
 			Name  string
 			Depth int
 		}
-		err := stmt.Each(ctx, db, queueDepth.With(s.everywhere().And(pg.Args{"limit": limit})), func(r *row) error {
+		err := stmt.Each(ctx, db, queueDepth.With(s.everywhere().And(pg.Args{"limit": limit})), func(r *row) {
 			depth[r.Name] = r.Depth
-			return nil
 		})
 		if err == nil {
 			_ = s.moveClaimable(ctx, db, time.Since(begin)) // the counts are valid regardless of an error
@@ -417,7 +409,7 @@ type overdueWork struct {
 	Namespaces []string
 }
 
-func (a *Attention) learn(row *overdueWork) error {
+func (a *Attention) learn(row *overdueWork) {
 	a.Horizon, a.Signals = row.horizon(), nil
 	if row.Reported {
 		a.Signals = ReportSignals()
@@ -425,7 +417,6 @@ func (a *Attention) learn(row *overdueWork) error {
 	for _, n := range row.Namespaces {
 		a.Signals = append(a.Signals, signal.Signal{Topic: signal.WorkerTopic(n)})
 	}
-	return nil
 }
 
 // stuck is what an orchestrator's heartbeat checks too.

@@ -47,9 +47,16 @@ where locktype = 'relation' and relation = 'tasker.board'::regclass and mode = '
   and database = (select oid from pg_database where datname = current_database())`
 )
 
-// move reads the writers of the board and its first live rows, in one round trip; read
-// adds the statement for the latter. ok is false while it is too early to decide.
-func (f *frontier) move(ctx context.Context, db *pg.Conn, read func(b *pgx.Batch)) (ended generation, ok bool, err error) {
+// move moves the frontier after a scan of some duration, if that is due. It reads the
+// writers of the board and its first live rows, in one round trip; read adds the statement
+// for the latter. Once every writer of a generation has ended, reach sets the new places,
+// under the lock.
+func (f *frontier) move(ctx context.Context, db *pg.Conn, took time.Duration, read func(b *pgx.Batch), reach func(ended *generation)) error {
+	if !f.due(took, time.Now()) {
+		return nil
+	}
+	reached := false
+	defer func() { f.done(reached, time.Now()) }()
 	var now generation
 	var writers []string
 	b := &pgx.Batch{}
@@ -58,10 +65,25 @@ func (f *frontier) move(ctx context.Context, db *pg.Conn, read func(b *pgx.Batch
 	read(b)
 	now.at = time.Now()
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
-		return ended, false, err
+		return err
 	}
-	ended, ok = f.step(now, writers)
-	return ended, ok, nil
+	ended, ok := f.step(now, writers)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ok && !f.void {
+		reach(&ended)
+		reached = true
+	}
+	return nil
+}
+
+// next is the place of an index after a move: its first live row, or else after all that
+// the generation has drawn. first is 0 without a row.
+func (g *generation) next(first int64) int64 {
+	if first > 0 {
+		return min(first, g.seq+1)
+	}
+	return g.seq + 1
 }
 
 // firstClaimable reads the first claimable number of each lane; 0: none.
@@ -75,36 +97,14 @@ from found l`)
 // moveClaimable moves the frontier of the claimable steps after a full scan of the given
 // duration.
 func (s *Board) moveClaimable(ctx context.Context, db *pg.Conn, took time.Duration) error {
-	f := &s.frontiers.claimable
-	if !f.due(took, time.Now()) {
-		return nil
-	}
-	reached := false
-	defer func() { f.done(reached, time.Now()) }()
 	first := map[laneKey]int64{}
-	ended, ok, err := f.move(ctx, db, func(b *pgx.Batch) {
-		firstClaimable.With(s.knownLanes().arguments()).Queue(b).Query(stmt.Rows(func(l *laneFrom) error {
-			first[l.laneKey] = l.mark
-			return nil
-		}))
-	})
-	if err != nil || !ok {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.void {
-		return nil
-	}
-	for k, seq := range first {
-		to := ended.seq + 1
-		if seq > 0 {
-			to = min(to, seq)
+	return s.frontiers.claimable.move(ctx, db, took, func(b *pgx.Batch) {
+		firstClaimable.With(s.knownLanes().arguments()).Queue(b).Query(stmt.Rows(func(l *laneFrom) { first[l.laneKey] = l.mark }))
+	}, func(ended *generation) {
+		for k, seq := range first {
+			s.frontiers.lanes[k] = max(s.frontiers.lanes[k], ended.next(seq))
 		}
-		s.frontiers.lanes[k] = max(s.frontiers.lanes[k], to)
-	}
-	reached = true
-	return nil
+	})
 }
 
 // moveAll moves all frontiers after a look at all of them. An error here does not affect
@@ -231,47 +231,29 @@ type waitingReports struct {
 
 // reportedFrom is where a scan of everything reported begins.
 func (s *Board) reportedFrom() reportMarks {
-	f := &s.frontiers.reported
-	if !f.begin(time.Now()) {
+	if !s.frontiers.reported.begin(time.Now()) {
 		return reportMarks{}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return s.frontiers.reports
+	return s.reports()
 }
 
 // moveReported moves the frontier of the reported steps.
 func (s *Board) moveReported(ctx context.Context, db *pg.Conn, took time.Duration) error {
-	f := &s.frontiers.reported
-	if !f.due(took, time.Now()) {
-		return nil
-	}
-	reached := false
-	defer func() { f.done(reached, time.Now()) }()
-	f.mu.Lock()
-	from := s.frontiers.reports
-	f.mu.Unlock()
+	var from reportMarks
 	var first waitingReports
-	ended, ok, err := f.move(ctx, db, func(b *pgx.Batch) {
+	return s.frontiers.reported.move(ctx, db, took, func(b *pgx.Batch) {
+		from = s.reports()
 		firstReported.With(pg.Args{"lone": from.lone, "apart": from.apart}).Queue(b).Query(stmt.Row(&first))
+	}, func(ended *generation) {
+		s.frontiers.reports = reportMarks{lone: max(from.lone, ended.next(first.Lone)), apart: max(from.apart, ended.next(first.Apart))}
 	})
-	if err != nil || !ok {
-		return err
-	}
-	to := func(first int64) int64 {
-		if first > 0 {
-			return min(first, ended.seq+1)
-		}
-		return ended.seq + 1
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.void {
-		return nil
-	}
-	s.frontiers.reports = reportMarks{lone: max(from.lone, to(first.Lone)), apart: max(from.apart, to(first.Apart))}
-	reached = true
-	return nil
+}
+
+// reports returns the places of the frontier.
+func (s *Board) reports() reportMarks {
+	s.frontiers.reported.mu.Lock()
+	defer s.frontiers.reported.mu.Unlock()
+	return s.frontiers.reports
 }
 
 // firstTimes reads the first due time and the first end of a lease.
@@ -298,42 +280,31 @@ var longAgo = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // in the past when it begins to write.
 func (s *Board) moveTimes(ctx context.Context, db *pg.Conn, took time.Duration) error {
 	f := &s.frontiers.timed
-	if !f.due(took, time.Now()) {
-		return nil
-	}
-	reached := false
-	defer func() { f.done(reached, time.Now()) }()
-	f.mu.Lock()
-	due, lease := s.frontiers.due, s.frontiers.lease
-	if f.moved.IsZero() {
-		due, lease = longAgo, longAgo
-	}
-	f.mu.Unlock()
+	var due, lease time.Time
 	var first struct{ Due, Lease *time.Time }
-	ended, ok, err := f.move(ctx, db, func(b *pgx.Batch) {
+	return f.move(ctx, db, took, func(b *pgx.Batch) {
+		f.mu.Lock()
+		due, lease = s.frontiers.due, s.frontiers.lease
+		if f.moved.IsZero() {
+			due, lease = longAgo, longAgo
+		}
+		f.mu.Unlock()
 		firstTimes.With(pg.Args{"due_from": due, "lease_from": lease}).Queue(b).Query(stmt.Row(&first))
+	}, func(ended *generation) {
+		s.frontiers.due, s.frontiers.lease = ended.after(due, first.Due), ended.after(lease, first.Lease)
 	})
-	if err != nil || !ok {
-		return err
+}
+
+// after is next for times: not before the place that was reached already.
+func (g *generation) after(from time.Time, first *time.Time) time.Time {
+	reached := g.now
+	if first != nil && first.Before(reached) {
+		reached = *first
 	}
-	to := func(from time.Time, first *time.Time) time.Time {
-		reached := ended.now
-		if first != nil && first.Before(reached) {
-			reached = *first
-		}
-		if reached.Before(from) {
-			return from
-		}
-		return reached
+	if reached.Before(from) {
+		return from
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.void {
-		return nil
-	}
-	s.frontiers.due, s.frontiers.lease = to(due, first.Due), to(lease, first.Lease)
-	reached = true
-	return nil
+	return reached
 }
 
 // While a session holds an old snapshot, rows that have died since cannot be removed, and

@@ -63,16 +63,9 @@ func (t *Taken) readRest(ctx context.Context) error {
 	var keys []StepKey
 	var steps []*TakenStep
 	var of []*TakenTask
-	for i := range t.Tasks {
-		task := &t.Tasks[i]
-		if task.Broken != nil || task.Unreadable != nil {
-			continue
-		}
-		for j := range task.Reported {
-			r := &task.Reported[j]
-			if r.Outcome != workflow.OutcomeLeaseLost && task.Plan.Step(task.Progress, r.Step).PublishesDurably() {
-				keys, steps, of = append(keys, StepKey{task.UUID, r.Step}), append(steps, r), append(of, task)
-			}
+	for task, r := range t.reports() {
+		if r.Outcome != workflow.OutcomeLeaseLost && task.Plan.Step(task.Progress, r.Step).PublishesDurably() {
+			keys, steps, of = append(keys, StepKey{task.UUID, r.Step}), append(steps, r), append(of, task)
 		}
 	}
 	if len(steps) == 0 {
@@ -82,11 +75,10 @@ func (t *Taken) readRest(ctx context.Context) error {
 		At     int
 		Events json.RawMessage
 	}
-	return stmt.Each(ctx, t.conn, readEvents.With(pg.Args{"k": keys}), func(r *row) error {
+	return stmt.Each(ctx, t.conn, readEvents.With(pg.Args{"k": keys}), func(r *row) {
 		if err := json.Unmarshal(r.Events, &steps[r.At-1].Events); err != nil { // the other tasks must not be affected
 			of[r.At-1].Broken = fmt.Errorf("read the events of step %d: %w", keys[r.At-1].StepNo, err)
 		}
-		return nil
 	})
 }
 
@@ -215,7 +207,7 @@ func (p *publishing) queue(b *pgx.Batch, done *[]PublishedEvent) {
 		CorrelationID uuid.UUID
 	}
 	eventTurn.With(pg.Args{"class": int32(pg.TurnLock), "object": int32(pg.EventTurnObject)}).Queue(b)
-	publishEvents.With(pg.Args{"o": p.events}).Queue(b).Query(stmt.Rows(func(r *row) error {
+	publishEvents.With(pg.Args{"o": p.events}).Queue(b).Query(stmt.Checked(func(r *row) error {
 		at := len(*done)
 		if at >= len(p.events) {
 			return fmt.Errorf("publish events: more than the %d requested", len(p.events))

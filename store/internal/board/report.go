@@ -1,7 +1,6 @@
 package board
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -106,9 +105,8 @@ func (s *Board) report(ctx context.Context, db *pg.Conn, reports []Report, order
 }
 
 func queueReports(b *pgx.Batch, reports []Report, order []int, held map[int64]int) {
-	reportSteps.With(pg.Args{"r": reportRows(reports, order)}).Queue(b).Query(stmt.Rows(func(r *heldStep) error {
+	reportSteps.With(pg.Args{"r": reportRows(reports, order)}).Queue(b).Query(stmt.Rows(func(r *heldStep) {
 		held[r.Token] = r.StepNo
-		return nil
 	}))
 	if isolated := isolatedRows(reports, order); isolated != nil {
 		keepIsolated.With(pg.Args{"r": isolated}).Queue(b)
@@ -253,20 +251,15 @@ const lockPatience = 100 * time.Millisecond
 func (s *Board) ReportAndTake(ctx context.Context, reports []Report) (taken *Taken, accepted []bool, err error) {
 	order := reportOrder(reports)
 	held := make(map[int64]int, len(reports)) // steps by token
-	tasks := make(pg.UUIDs, 0, len(reports))
-	for i := range reports {
-		tasks = append(tasks, reports[i].TaskUUID)
-	}
-	slices.SortFunc(tasks, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
-	tasks = slices.Compact(tasks)
+	tasks := pg.Distinct(pg.Column(reports, func(r *Report) [16]byte { return r.TaskUUID }))
 	taken = &Taken{store: s, reportedResults: map[StepKey]json.RawMessage{}}
 	err = s.db.Timed(ctx, "report_and_take", "report results and take their tasks", func(ctx context.Context) error {
-		return taken.beginAround(ctx, func(b *pgx.Batch) {
+		return taken.begin(ctx, func(b *pgx.Batch) {
 			b.Queue(fmt.Sprintf(waitForLocks, lockPatience.Milliseconds()))
-		}, func(b *pgx.Batch) {
+		}, takeTasks.With(pg.Args{"tasks": tasks}), func(b *pgx.Batch) {
 			queueReports(b, reports, order, held)
 			takenReports.With(pg.Args{"tasks": tasks}).Queue(b).Query(taken.collectReports)
-		}, takeTasks.With(pg.Args{"tasks": tasks}))
+		})
 	})
 	if err != nil {
 		clear(held) // it was rolled back
@@ -385,9 +378,8 @@ func (p *putClaims) queue(b *pgx.Batch, found *claims) {
 		return
 	}
 	r.found = make(map[StepKey]ClaimInputs, len(r.rows))
-	FetchInputs.With(pg.Args{"k": r.rows}).Queue(b).Query(stmt.Rows(func(in *ClaimInputs) error {
+	FetchInputs.With(pg.Args{"k": r.rows}).Queue(b).Query(stmt.Rows(func(in *ClaimInputs) {
 		r.found[r.steps[in.At-1]] = *in
-		return nil
 	}))
 }
 
@@ -439,9 +431,8 @@ func (t *Taken) collectReports(rows pgx.Rows) error {
 		reportedStep
 	}
 	place, _ := t.places()
-	return stmt.Rows(func(r *row) error {
+	return stmt.Rows(func(r *row) {
 		at := &t.Tasks[place[r.TaskUUID]]
 		at.Reported = append(at.Reported, r.taken())
-		return nil
 	})(rows)
 }

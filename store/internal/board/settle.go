@@ -234,23 +234,21 @@ func (w *settling) queue(b *pgx.Batch, answers []Settled) {
 			Token   int64
 			Watched bool
 		}
-		settleEnds.With(pg.Args{"o": w.ended}).Queue(b).Query(stmt.Rows(func(r *row) error {
+		settleEnds.With(pg.Args{"o": w.ended}).Queue(b).Query(stmt.Rows(func(r *row) {
 			answers[w.place[r.Token]] = Settled{Accepted: true, Watched: r.Watched}
-			return nil
 		}))
 	}
 	if len(w.moved) > 0 {
 		move := settleMoves.With(pg.Args{"o": w.moved, "worker": w.taker.Worker, "lease_ms": w.taker.Lease.Milliseconds()})
-		move.Queue(b).Query(stmt.Rows(func(r *movedRow) error {
+		move.Queue(b).Query(stmt.Rows(func(r *movedRow) {
 			i := w.place[r.Token]
 			answers[i] = Settled{Accepted: true}
 			if w.next[i] == nil || r.Fence == nil || r.TakenAt == nil {
-				return nil // not claimed: not wanted, or its namespace is paused
+				return // not claimed: not wanted, or its namespace is paused
 			}
 			next := *w.next[i]
 			next.Token, next.EnqueuedAt, next.ClaimedAt = *r.Fence, r.Since, *r.TakenAt
 			answers[i].Next, answers[i].Lease = &next, r.Lease
-			return nil
 		}))
 	}
 }
@@ -370,11 +368,10 @@ func (s *Board) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 				EnqueuedAt, ClaimedAt, RequestedAt time.Time
 			}
 			claim := claimCreated.With(pg.Args{"tasks": ids, "worker": taker.Worker, "lease_ms": taker.Lease.Milliseconds()})
-			claim.Queue(b).Query(stmt.Rows(func(r *row) error {
+			claim.Queue(b).Query(stmt.Rows(func(r *row) {
 				f := first[r.TaskUUID]
 				f.Token, f.EnqueuedAt, f.ClaimedAt, f.RequestedAt = r.Token, r.EnqueuedAt, r.ClaimedAt, r.RequestedAt
 				claimed = append(claimed, f)
-				return nil
 			}))
 		})
 		if err != nil {

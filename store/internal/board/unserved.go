@@ -103,11 +103,6 @@ func (s *Board) UnservedSteps(ctx context.Context, task uuid.UUID, alive time.Du
 		StepNo int
 		Unserved
 	}
-	list, err := pg.ReadAll[row](ctx, s.db, "unserved_steps", "look for workers that can run the steps",
-		unservedSteps.With(pg.Args{"alive_ms": alive.Milliseconds(), "task": task}))
-	steps := make(map[int]Unserved, len(list))
-	for _, r := range list {
-		steps[r.StepNo] = r.Unserved
-	}
-	return steps, err
+	return pg.ReadMap(ctx, s.db, "unserved_steps", "look for workers that can run the steps",
+		unservedSteps.With(pg.Args{"alive_ms": alive.Milliseconds(), "task": task}), func(r *row) (int, Unserved) { return r.StepNo, r.Unserved })
 }

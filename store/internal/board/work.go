@@ -122,9 +122,8 @@ func reportIn(ctx context.Context, tx pg.Tx, r Report) (accepted bool, err error
 	g, held := pg.GuestOf(tx), make(map[int64]int, 1)
 	reports := []Report{r}
 	for len(reports) > 0 && len(held) == 0 {
-		err := stmt.Each(ctx, g, reportSteps.With(pg.Args{"r": reportRows(reports, []int{0})}), func(r *heldStep) error {
+		err := stmt.Each(ctx, g, reportSteps.With(pg.Args{"r": reportRows(reports, []int{0})}), func(r *heldStep) {
 			held[r.Token] = r.StepNo
-			return nil
 		})
 		if err != nil {
 			return false, pg.Classify("report a result in a transaction", err)

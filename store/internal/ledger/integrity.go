@@ -133,11 +133,7 @@ func (s *Ledger) checkPage(ctx context.Context, rules workflow.Rules, which stmt
 		if tasks, err = readAudited(ctx, tx, which); err != nil {
 			return err
 		}
-		plans := make([]int32, len(tasks))
-		for i, a := range tasks {
-			plans[i] = a.planID
-		}
-		read, err := s.registry.PlansOn(ctx, db, plans)
+		read, err := s.registry.PlansOn(ctx, db, pg.Column(tasks, func(a **audited) int32 { return (*a).planID }))
 		if err != nil {
 			return err
 		}
@@ -198,11 +194,10 @@ func readAudited(ctx context.Context, tx pgx.Tx, which stmt.Call) ([]*audited, e
 	byID := map[uuid.UUID]*audited{}
 	var ids []uuid.UUID
 	var list []*audited
-	err := stmt.Each(ctx, tx, which, func(row *audited) error {
+	err := stmt.Each(ctx, tx, which, func(row *audited) {
 		a := *row
 		a.board = map[int]auditedStep{}
 		byID[a.task], ids, list = &a, append(ids, a.task), append(list, &a)
-		return nil
 	})
 	if err != nil || len(list) == 0 {
 		return nil, err
@@ -221,25 +216,21 @@ func readAudited(ctx context.Context, tx pgx.Tx, which stmt.Call) ([]*audited, e
 		TaskUUID uuid.UUID
 		auditedAttempt
 	}
-	auditSteps.With(pg.Args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(s *stepRow) error {
+	auditSteps.With(pg.Args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(s *stepRow) {
 		byID[s.TaskUUID].board[s.StepNo] = s.auditedStep
-		return nil
 	}))
-	auditActions.With(pg.Args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(a *actionRow) error {
+	auditActions.With(pg.Args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(a *actionRow) {
 		byID[a.TaskUUID].actions = append(byID[a.TaskUUID].actions, a.auditedAction)
-		return nil
 	}))
-	auditAttempts.With(pg.Args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(a *attemptRow) error {
+	auditAttempts.With(pg.Args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(a *attemptRow) {
 		byID[a.TaskUUID].attempts = append(byID[a.TaskUUID].attempts, a.auditedAttempt)
-		return nil
 	}))
 	type groupRow struct {
 		TaskUUID uuid.UUID
 		auditedGroup
 	}
-	madeGroups.With(pg.Args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(g *groupRow) error {
+	madeGroups.With(pg.Args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(g *groupRow) {
 		byID[g.TaskUUID].groups = append(byID[g.TaskUUID].groups, g.auditedGroup)
-		return nil
 	}))
 	return list, tx.SendBatch(ctx, b).Close()
 }

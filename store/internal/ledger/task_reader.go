@@ -108,7 +108,7 @@ func (m manualRow) of() uuid.UUID { return m.TaskUUID }
 
 // readParts adds rows to the tasks that they belong to.
 func readParts[T part](readers map[uuid.UUID]*taskReader, add func(*taskReader, T) error) func(pgx.Rows) error {
-	return stmt.Rows(func(row *T) error {
+	return stmt.Checked(func(row *T) error {
 		if r := readers[(*row).of()]; r != nil {
 			return add(r, *row)
 		}
@@ -333,9 +333,8 @@ func batchesOf(ctx context.Context, tx pgx.Tx, tasks []*Task, readers map[uuid.U
 		StepNo   int
 		board.Batch
 	}
-	readBatches.With(pg.Args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(r *row) error {
+	readBatches.With(pg.Args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(r *row) {
 		byID[r.TaskUUID].Batches[r.StepNo] = r.Batch
-		return nil
 	}))
 	queueAttempts(b, readBatchAttempts, ids, of, readers)
 	return tx.SendBatch(ctx, b).Close()

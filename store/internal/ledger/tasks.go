@@ -212,10 +212,9 @@ func (s *Ledger) readTasks(ctx context.Context, ids []uuid.UUID, of parts) ([]*T
 		defer s.db.Rollback(tx) // read only: nothing to commit
 		var plans []int32
 		b := &pgx.Batch{}
-		readTaskRow.With(pg.Args{"tasks": ids, "context": of.context}).Queue(b).Query(stmt.Rows(func(r *taskRow) error {
+		readTaskRow.With(pg.Args{"tasks": ids, "context": of.context}).Queue(b).Query(stmt.Rows(func(r *taskRow) {
 			byID[r.UUID] = newTaskReader(r)
 			tasks, plans = append(tasks, byID[r.UUID].task), append(plans, r.PlanID)
-			return nil
 		}))
 		readBoard.With(pg.Args{"tasks": ids, "results": of.results}).Queue(b).Query(readParts(byID, (*taskReader).addBoard))
 		queueAttempts(b, readAttempts, ids, of, byID)
@@ -262,12 +261,8 @@ func (s *Ledger) TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]w
 		TaskUUID  uuid.UUID
 		TaskState workflow.TaskState
 	}
-	list, err := pg.ReadAll[row](ctx, s.db, "task_ends", "look for ended tasks", taskEnds.With(pg.Args{"tasks": ids}))
-	ends := make(map[uuid.UUID]workflow.TaskState, len(list))
-	for _, r := range list {
-		ends[r.TaskUUID] = r.TaskState
-	}
-	return ends, err
+	return pg.ReadMap(ctx, s.db, "task_ends", "look for ended tasks", taskEnds.With(pg.Args{"tasks": ids}),
+		func(r *row) (uuid.UUID, workflow.TaskState) { return r.TaskUUID, r.TaskState })
 }
 
 var stepResults = pg.Compile(`
@@ -281,12 +276,8 @@ func (s *Ledger) StepResults(ctx context.Context, task uuid.UUID, steps []int) (
 		StepNo int
 		Result json.RawMessage
 	}
-	list, err := pg.ReadAll[row](ctx, s.db, "step_results", "read results", stepResults.With(pg.Args{"task": task, "steps": steps}))
-	results := make(map[int]json.RawMessage, len(list))
-	for _, r := range list {
-		results[r.StepNo] = r.Result
-	}
-	return results, err
+	return pg.ReadMap(ctx, s.db, "step_results", "read results", stepResults.With(pg.Args{"task": task, "steps": steps}),
+		func(r *row) (int, json.RawMessage) { return r.StepNo, r.Result })
 }
 
 // TaskFilter selects tasks for a list; zero values select everything.
@@ -371,12 +362,8 @@ func (s *Ledger) ContextBytes(ctx context.Context, ids []uuid.UUID) (int64, erro
 
 // Contexts reads the contexts of tasks.
 func (s *Ledger) Contexts(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]json.RawMessage, error) {
-	list, err := pg.ReadAll[board.TaskContext](ctx, s.db, "contexts", "read contexts", board.ReadContexts.With(pg.Args{"tasks": ids}))
-	contexts := make(map[uuid.UUID]json.RawMessage, len(list))
-	for _, t := range list {
-		contexts[t.TaskUUID] = t.Context
-	}
-	return contexts, err
+	return pg.ReadMap(ctx, s.db, "contexts", "read contexts", board.ReadContexts.With(pg.Args{"tasks": ids}),
+		func(t *board.TaskContext) (uuid.UUID, json.RawMessage) { return t.TaskUUID, t.Context })
 }
 
 // Waiting is what a step waits for.

@@ -134,12 +134,7 @@ func deadLetterError(err error) error {
 // olderThan and returns how many; a dry run only counts them.
 func (s *Operations) PurgeDeadLetters(ctx context.Context, olderThan time.Duration, limit int, dry bool) (purged int, err error) {
 	err = s.db.Call(ctx, "purge_dead_letters", "purge dead letters", func(ctx context.Context, db *pg.Conn) error {
-		limits := pg.Args{"older_ms": olderThan.Milliseconds(), "limit": limit}
-		if dry {
-			purged, err = stmt.One[int](ctx, db, countClosedDeadLetters.With(limits))
-		} else {
-			purged, err = pg.Run(ctx, db, purgeDeadLetters.With(limits))
-		}
+		purged, err = closedDeadLetters.purge(ctx, db, pg.Args{"older_ms": olderThan.Milliseconds(), "limit": limit}, dry)
 		return err
 	})
 	return purged, err
@@ -454,14 +449,7 @@ order by x.reason, r.resolution`)
 
 // closedDeadLetters are closed entries, the longest closed first.
 // Index: dlq_entries_closed.
-const closedDeadLetters = `
+var closedDeadLetters = expiredRows("dlq_entries", `
 select ctid as at from tasker.dlq_entries
 where resolution > {pending} and resolution_timestamp < (select clock_timestamp() - @older_ms::bigint * interval '1 ms')
-order by resolution_timestamp limit @limit`
-
-var (
-	purgeDeadLetters = pg.Compile(`
-with old as materialized (` + closedDeadLetters + ` for update skip locked)
-delete from tasker.dlq_entries where ctid = any (array(select at from old))`)
-	countClosedDeadLetters = pg.Compile(`select count(*) from (` + closedDeadLetters + `) old`)
-)
+order by resolution_timestamp limit @limit`)

@@ -77,7 +77,7 @@ func (s *Operations) WorkerHeartbeat(ctx context.Context, d board.Daemon, claims
 		}
 		dead := false
 		lost = make([]int64, 0, len(claims))
-		err := stmt.Each(ctx, db, heartbeat, func(a *answer) error {
+		err := stmt.Each(ctx, db, heartbeat, func(a *answer) {
 			switch {
 			case a.Token == nil:
 				dead = true
@@ -86,7 +86,6 @@ func (s *Operations) WorkerHeartbeat(ctx context.Context, d board.Daemon, claims
 			default:
 				lost = append(lost, *a.Token)
 			}
-			return nil
 		})
 		if err == nil && dead {
 			lost, err = nil, pg.ErrWorkerDead
@@ -192,41 +191,38 @@ values (@worker, @id, @hostname, @version, @mode, @namespaces) on conflict (work
 // end. The caller has watched those in dead long enough for a living one to send a
 // heartbeat.
 func (s *Operations) TakeWorkerID(ctx context.Context, d board.Daemon, dead []uuid.UUID, silence time.Duration) (TakenWorkerID, error) {
-	var taken TakenWorkerID
 	given := make(map[uuid.UUID]bool, len(dead))
 	for _, id := range dead {
 		given[id] = true
 	}
-	err := s.db.Transaction(ctx, "take_worker_id", "take the worker_id", func(ctx context.Context, tx pgx.Tx) (_ []signal.Signal, err error) {
-		taken = TakenWorkerID{}
+	return pg.Change(ctx, s.db, "take_worker_id", "take the worker_id", func(ctx context.Context, tx pgx.Tx) (taken TakenWorkerID, _ []signal.Signal, err error) {
 		if _, err = pg.Run(ctx, tx, workerIDTurn.With(pg.Args{"id": d.ID})); err != nil {
-			return nil, err
+			return taken, nil, err
 		}
 		found, err := stmt.All[Namesake](ctx, tx, namesakes.With(pg.Args{"id": d.ID, "worker": d.UUID, "limit": maxNamesakes}))
 		if err != nil {
-			return nil, fmt.Errorf("look for workers of the same worker_id: %w", err)
+			return taken, nil, fmt.Errorf("look for workers of the same worker_id: %w", err)
 		}
 		gone := make(pg.UUIDs, 0, len(found))
 		for _, n := range found {
 			if !given[n.UUID] || n.HeartbeatAge < silence {
 				taken.Others = found
-				return nil, nil
+				return taken, nil, nil
 			}
 			gone = append(gone, n.UUID)
 		}
 		if _, err = pg.Run(ctx, tx, succeedWorkers.With(pg.Args{"worker": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version,
 			"mode": d.Mode, "namespaces": pg.NonNil(d.Namespaces), "dead": gone})); err != nil || len(gone) == 0 {
-			return nil, err
+			return taken, nil, err
 		}
 		if taken.Released, err = pg.Run(ctx, tx, endLeasesOfDead.With(pg.Args{"limit": maxInherited, "dead": gone})); err != nil {
-			return nil, err
+			return taken, nil, err
 		}
 		if taken.Released > 0 {
 			taken.Signals = []signal.Signal{{Topic: signal.TopicDue}} // the timers must know
 		}
-		return taken.Signals, nil
+		return taken, taken.Signals, nil
 	})
-	return taken, err
 }
 
 // othersOffer checks whether another live worker offers a callable.
@@ -334,10 +330,7 @@ func (s *Operations) SweepLiveness(ctx context.Context, l LivenessLimits, dry bo
 			return err
 		}
 		found.More = len(found.Stale)+len(found.Recovered)+len(found.Dead) >= l.Batch
-		dead := make(pg.UUIDs, 0, len(found.Dead))
-		for _, w := range found.Dead {
-			dead = append(dead, w.UUID)
-		}
+		dead := pg.Column(found.Dead, func(w *WorkerRef) [16]byte { return w.UUID })
 		if dry {
 			found.Released, err = stmt.One[int](ctx, db, countClaimsOfDead.With(pg.Args{"limit": l.Batch, "dead": dead}))
 			return err
@@ -366,7 +359,7 @@ func (f *Liveness) read(ctx context.Context, db *pg.Conn, c stmt.Call) (holding 
 		Becomes pg.WorkerStatus
 		Holding bool
 	}
-	err = stmt.Each(ctx, db, c, func(r *row) error {
+	err = stmt.Each(ctx, db, c, func(r *row) {
 		switch {
 		case r.Holding:
 			holding = true
@@ -377,7 +370,6 @@ func (f *Liveness) read(ctx context.Context, db *pg.Conn, c stmt.Call) (holding 
 		default:
 			f.Recovered = append(f.Recovered, r.WorkerRef)
 		}
-		return nil
 	})
 	return holding, err
 }

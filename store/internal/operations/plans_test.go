@@ -60,7 +60,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("oldestDeadLetters", oldestDeadLetters.With(pg.Args{"resolutions": []int16{1}, "reasons": reasons, "since": nil, "until": nil, "namespace": "big", "name": "p", "limit": items, "offset": 0}), 5*items, items),
 		plantest.Of("investigationQueue", investigationQueue.With(pg.Args{"reasons": reasons, "limit": items, "resolution": 1}), 5*items, items),
 		plantest.Of("deadLetterStats", deadLetterStats.With(pg.Args{"reasons": reasons, "resolutions": resolutions, "limit": items}), 20*items, 0),
-		plantest.Of("purgeDeadLetters", purgeDeadLetters.With(pg.Args{"older_ms": int64(1000), "limit": items}), items, items),
+		plantest.Of("purgeDeadLetters", closedDeadLetters.remove.With(pg.Args{"older_ms": int64(1000), "limit": items}), items, items),
 		plantest.Of("staleTasks", staleTasks.With(stale.arguments(uuid.Nil, items, 1)), walked, 0),
 		plantest.Of("stalenessMonitor", stalenessMonitor.With(stale.arguments(uuid.Nil, items, 0)), walked, items),
 		plantest.Of("stalledSteps", stalledSteps.With(pg.Args{"since_ms": int64(60_000), "limit": items}), leases, items),
@@ -74,7 +74,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("lockEnds", lockEnds.With(pg.Args{"tasks": ended}), items, items),
 		plantest.Of("deleteTasks", deleteTasks.With(pg.Args{"tasks": ended}), items, 1),
 		plantest.Of("dropDay", dropDay.With(pg.Args{"day": "20000101", "lo": day(30), "hi": day(29), "began": time.Unix(0, 0), "patience": dropLockTimeout}), 1, 1),
-		plantest.Of("deleteIdentities", deleteIdentities.With(pg.Args{"limit": items}), items, 0),
-		plantest.Of("deleteActions", deleteActions.With(pg.Args{"ttl_ms": int64(1000), "limit": items}), items, 0),
+		plantest.Of("deleteIdentities", expiredIdentities.remove.With(pg.Args{"limit": items}), items, 0),
+		plantest.Of("deleteActions", oldActions.remove.With(pg.Args{"ttl_ms": int64(1000), "limit": items}), items, 0),
 	}
 }

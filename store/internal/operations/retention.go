@@ -83,14 +83,10 @@ type retaining struct {
 }
 
 // rows deletes, or counts, one batch of simple rows.
-func (r *retaining) rows(ctx context.Context, what string, remove, count *stmt.Statement, limits pg.Args) (n int, err error) {
+func (r *retaining) rows(ctx context.Context, what string, old expired, limits pg.Args) (n int, err error) {
 	err = r.store.db.Call(ctx, "retain_"+what, "remove old "+what, func(ctx context.Context, db *pg.Conn) error {
 		limits["limit"] = r.limits.Batch
-		if r.dry {
-			n, err = stmt.One[int](ctx, db, count.With(limits))
-		} else {
-			n, err = pg.Run(ctx, db, remove.With(limits))
-		}
+		n, err = old.purge(ctx, db, limits, r.dry)
 		return err
 	})
 	r.done.More = r.done.More || n >= r.limits.Batch
@@ -98,12 +94,12 @@ func (r *retaining) rows(ctx context.Context, what string, remove, count *stmt.S
 }
 
 func (r *retaining) identities(ctx context.Context) (err error) {
-	r.done.Identities, err = r.rows(ctx, "identities", deleteIdentities, countIdentities, pg.Args{})
+	r.done.Identities, err = r.rows(ctx, "identities", expiredIdentities, pg.Args{})
 	return err
 }
 
 func (r *retaining) received(ctx context.Context) (err error) {
-	r.done.Received, err = r.rows(ctx, "received_events", deleteReceived, countReceived, pg.Args{})
+	r.done.Received, err = r.rows(ctx, "received_events", expiredReceived, pg.Args{})
 	return err
 }
 
@@ -134,11 +130,9 @@ func (r *retaining) deadLetters(ctx context.Context) (err error) {
 }
 
 func (r *retaining) actions(ctx context.Context) (err error) {
-	ttl := r.limits.actionsTTL()
-	if ttl == 0 {
-		return nil
+	if ttl := r.limits.actionsTTL(); ttl > 0 {
+		r.done.Actions, err = r.rows(ctx, "actions", oldActions, pg.Args{"ttl_ms": ttl.Milliseconds()})
 	}
-	r.done.Actions, err = r.rows(ctx, "actions", deleteActions, countActions, pg.Args{"ttl_ms": ttl.Milliseconds()})
 	return err
 }
 
@@ -156,10 +150,10 @@ select event_uuid from tasker.domain_events_default
 where event_uuid < tasker.uuid_floor(now() - @ttl_ms::bigint * interval '1 ms') order by event_uuid limit @limit`
 
 var (
-	deleteEvents = pg.Compile(`
+	expiredEvents = expired{pg.Compile(`
 with old as materialized (` + oldEvents + ` for update skip locked)
-delete from tasker.domain_events_default where event_uuid = any (array(select event_uuid from old))`)
-	countEvents  = pg.Compile(`select count(*)::int from (` + oldEvents + `) old`)
+delete from tasker.domain_events_default where event_uuid = any (array(select event_uuid from old))`),
+		pg.Compile(`select count(*)::int from (` + oldEvents + `) old`)}
 	dropEventDay = pg.Compile(`select tasker.drop_event_day(@day, @patience)`)
 )
 
@@ -179,33 +173,38 @@ func (r *retaining) events(ctx context.Context) (err error) {
 		days, r.done.More = days[:retainSteps], true
 	}
 	for _, name := range days {
-		if err := r.dropEvents(ctx, name); err != nil {
+		if _, err := r.drop(ctx, "domain events", name, &r.done.EventDays, func(ctx context.Context, db *pg.Conn) (bool, error) {
+			_, err := pg.Run(ctx, db, dropEventDay.With(pg.Args{"day": name, "patience": dropLockTimeout}))
+			return err == nil, err
+		}); err != nil {
 			return err
 		}
 	}
-	r.done.Events, err = r.rows(ctx, "events", deleteEvents, countEvents, pg.Args{"ttl_ms": r.limits.EventTTL.Milliseconds()})
+	r.done.Events, err = r.rows(ctx, "events", expiredEvents, pg.Args{"ttl_ms": r.limits.EventTTL.Milliseconds()})
 	return err
 }
 
-// dropEvents drops a day's partition; see drop.
-func (r *retaining) dropEvents(ctx context.Context, name string) error {
+// drop drops a day's partitions by one statement and adds the day to a list: its locks stop
+// all others, so it must not wait for this process. If the day stays in use, it is left for
+// later; held says that something has prevented it.
+func (r *retaining) drop(ctx context.Context, of, day string, list *[]string, drop func(ctx context.Context, db *pg.Conn) (bool, error)) (held bool, err error) {
 	if r.dry {
-		r.done.EventDays = append(r.done.EventDays, name)
-		return nil
+		*list = append(*list, day)
+		return false, nil
 	}
-	err := r.store.db.Call(ctx, "retain_drop", "drop a day of domain events", func(ctx context.Context, db *pg.Conn) error {
-		_, err := pg.Run(ctx, db, dropEventDay.With(pg.Args{"day": name, "patience": dropLockTimeout}))
+	dropped := false
+	err = r.store.db.Call(ctx, "retain_drop", "drop a day of "+of, func(ctx context.Context, db *pg.Conn) (err error) {
+		dropped, err = drop(ctx, db)
 		return err
 	})
 	switch {
 	case pg.LockTimeout(err):
 		r.done.Busy++ // the next call tries again
-		return nil
-	case err != nil:
-		return err
+		return false, nil
+	case dropped:
+		*list = append(*list, day)
 	}
-	r.done.EventDays = append(r.done.EventDays, name)
-	return nil
+	return err == nil && !dropped, err
 }
 
 // ledgerDays are the days with ledger partitions whose tasks may have ended before the
@@ -307,26 +306,37 @@ var dropDay = pg.Compile(`select tasker.drop_ledger_day(@day, @lo, @hi, @began, 
 
 // Registry and operators' records that have had their time.
 // Index: task_identities_expiry, received_events_expiry, operator_actions_at. Daemons are few.
-const (
-	expiredIdentities = `
+var (
+	expiredIdentities = expiredRows("task_identities", `
 select ctid as at from tasker.task_identities
-where expires_at < 'infinity' and expires_at <= (select clock_timestamp()) order by expires_at limit @limit`
-	expiredReceived = `
-select ctid as at from tasker.received_events where expires_at <= (select clock_timestamp()) order by expires_at limit @limit`
-	goneDaemon = ` where heartbeat_at < clock_timestamp() - @ttl_ms::bigint * interval '1 ms' limit @limit`
-	oldActions = `select ctid as at from tasker.operator_actions where at < (select clock_timestamp() - @ttl_ms::bigint * interval '1 ms') order by at limit @limit`
+where expires_at < 'infinity' and expires_at <= (select clock_timestamp()) order by expires_at limit @limit`)
+	expiredReceived = expiredRows("received_events", `
+select ctid as at from tasker.received_events where expires_at <= (select clock_timestamp()) order by expires_at limit @limit`)
+	oldActions = expiredRows("operator_actions", `select ctid as at from tasker.operator_actions where at < (select clock_timestamp() - @ttl_ms::bigint * interval '1 ms') order by at limit @limit`)
 )
 
+// expired deletes a batch of old rows, or counts them.
+type expired struct{ remove, count *stmt.Statement }
+
+// expiredRows is for the rows of a table that a statement selects.
+func expiredRows(table, old string) expired {
+	return expired{pg.Compile(`
+with old as materialized (` + old + ` for update skip locked)
+delete from tasker.` + table + ` where ctid = any (array(select at from old))`),
+		pg.Compile(`select count(*)::int from (` + old + `) old`)}
+}
+
+func (e expired) purge(ctx context.Context, db *pg.Conn, limits pg.Args, dry bool) (int, error) {
+	if dry {
+		return stmt.One[int](ctx, db, e.count.With(limits))
+	}
+	return pg.Run(ctx, db, e.remove.With(limits))
+}
+
+const goneDaemon = ` where heartbeat_at < clock_timestamp() - @ttl_ms::bigint * interval '1 ms' limit @limit`
+
 var (
-	deleteIdentities = pg.Compile(`
-with old as materialized (` + expiredIdentities + ` for update skip locked)
-delete from tasker.task_identities where ctid = any (array(select at from old))`)
-	countIdentities = pg.Compile(`select count(*)::int from (` + expiredIdentities + `) old`)
-	deleteReceived  = pg.Compile(`
-with old as materialized (` + expiredReceived + ` for update skip locked)
-delete from tasker.received_events where ctid = any (array(select at from old))`)
-	countReceived = pg.Compile(`select count(*)::int from (` + expiredReceived + `) old`)
-	deleteGone    = pg.Compile(`
+	deleteGone = pg.Compile(`
 with old as materialized (select ctid as at from tasker.workers` + goneDaemon + ` for update skip locked),
      idle as materialized (select ctid as at from tasker.processors` + goneDaemon + ` for update skip locked),
      workers as (delete from tasker.workers where ctid = any (array(select at from old)) returning worker_uuid),
@@ -335,8 +345,4 @@ with old as materialized (select ctid as at from tasker.workers` + goneDaemon + 
 select (select count(*) from workers)::int + (select count(*) from processors)::int`)
 	countGone = pg.Compile(`select (select count(*) from (select from tasker.workers` + goneDaemon + `) w)::int
       + (select count(*) from (select from tasker.processors` + goneDaemon + `) p)::int`)
-	deleteActions = pg.Compile(`
-with old as materialized (` + oldActions + ` for update skip locked)
-delete from tasker.operator_actions where ctid = any (array(select at from old))`)
-	countActions = pg.Compile(`select count(*)::int from (` + oldActions + `) old`)
 )

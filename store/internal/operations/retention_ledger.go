@@ -186,7 +186,7 @@ func (r *retaining) walk(ctx context.Context, d *ledgerDay, w *walk) error {
 			w.rest = d.now.Add(late) // and continues from here
 			return nil
 		case ended && r.over(d) && !d.alive && !d.pending && !d.stray && late <= 0:
-			return r.drop(ctx, d, w)
+			return r.dropDay(ctx, d, w)
 		case ended:
 			r.rest(d, w)
 			return nil
@@ -276,28 +276,13 @@ func (r *retaining) delete(ctx context.Context, old []uuid.UUID, w *walk) error 
 	return err
 }
 
-// drop drops a day's partitions in one statement: its locks stop all others, so it must
-// not wait for this process. If the day stays in use, it is left for later.
-func (r *retaining) drop(ctx context.Context, d *ledgerDay, w *walk) error {
-	if r.dry {
-		r.done.Days = append(r.done.Days, d.name)
-		return nil
-	}
-	dropped := false
-	err := r.store.db.Call(ctx, "retain_drop", "drop a day of the ledger", func(ctx context.Context, db *pg.Conn) (err error) {
-		dropped, err = stmt.One[bool](ctx, db, dropDay.With(pg.Args{"day": d.name, "lo": d.lo, "hi": d.hi, "began": w.began, "patience": dropLockTimeout}))
-		return err
+// dropDay drops a day of the ledger, or reads it again if something has changed.
+func (r *retaining) dropDay(ctx context.Context, d *ledgerDay, w *walk) error {
+	held, err := r.drop(ctx, "the ledger", d.name, &r.done.Days, func(ctx context.Context, db *pg.Conn) (bool, error) {
+		return stmt.One[bool](ctx, db, dropDay.With(pg.Args{"day": d.name, "lo": d.lo, "hi": d.hi, "began": w.began, "patience": dropLockTimeout}))
 	})
-	switch {
-	case pg.LockTimeout(err):
-		r.done.Busy++ // the next call tries again
-		return nil
-	case err != nil:
-		return err
-	case dropped:
-		r.done.Days = append(r.done.Days, d.name)
-	default:
-		*w = walk{} // something changed: read it again
+	if held {
+		*w = walk{}
 	}
-	return nil
+	return err
 }

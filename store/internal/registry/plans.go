@@ -168,10 +168,8 @@ func (s *Registry) PlanNamed(ctx context.Context, namespace, name, version strin
 	if p, ok := s.known.plans.named(key, time.Now()); ok {
 		return p, nil
 	}
-	var plan *Plan
-	err := s.db.Repeatable(ctx, "plan", "read the plan", func(ctx context.Context, db *pg.Conn) (err error) {
-		plan, err = s.known.plans.read(ctx, db, key.lookUp())
-		return err
+	plan, err := pg.Read(ctx, s.db, "plan", "read the plan", func(ctx context.Context, db *pg.Conn) (*Plan, error) {
+		return s.known.plans.read(ctx, db, key.lookUp())
 	})
 	if err == nil {
 		s.known.plans.remember(key, plan, time.Now())
@@ -184,12 +182,7 @@ func (s *Registry) PlanByID(ctx context.Context, id int32) (*Plan, error) {
 	if p, ok := s.known.plans.numbered(id); ok {
 		return p, nil
 	}
-	var plan *Plan
-	err := s.db.Repeatable(ctx, "plan", "read the plan", func(ctx context.Context, db *pg.Conn) (err error) {
-		plan, err = s.planOn(ctx, db, id)
-		return err
-	})
-	return plan, err
+	return pg.Read(ctx, s.db, "plan", "read the plan", func(ctx context.Context, db *pg.Conn) (*Plan, error) { return s.planOn(ctx, db, id) })
 }
 
 // Index: the primary key.
@@ -361,12 +354,8 @@ func (s *Registry) Queues(ctx context.Context, namespaces []string) (map[string]
 		Name        string
 		NamespaceID int32
 	}
-	rows, err := pg.ReadAll[row](ctx, s.db, "queues", "read the namespaces", readQueues.With(pg.Args{"names": pg.NonNil(namespaces)}))
-	queues := make(map[string]int32, len(rows))
-	for _, r := range rows {
-		queues[r.Name] = r.NamespaceID
-	}
-	return queues, err
+	return pg.ReadMap(ctx, s.db, "queues", "read the namespaces", readQueues.With(pg.Args{"names": pg.NonNil(namespaces)}),
+		func(r *row) (string, int32) { return r.Name, r.NamespaceID })
 }
 
 // TxPlans reads plans over transactions of the caller and caches them as a store does. It

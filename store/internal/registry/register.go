@@ -223,10 +223,9 @@ join tasker.plans p on p.namespace_id = s.namespace_id and p.name = n.name and p
 // rivals returns the current plans of the templates to register.
 func (r *registration) rivals(ctx context.Context, tx pgx.Tx) (map[int]*rival, error) {
 	found := map[int]*rival{}
-	err := stmt.Each(ctx, tx, findRivals.With(pg.Args{"n": r.rows}), func(v *rival) error {
+	err := stmt.Each(ctx, tx, findRivals.With(pg.Args{"n": r.rows}), func(v *rival) {
 		one := *v
 		found[v.At-1] = &one
-		return nil
 	})
 	return found, err
 }
@@ -377,25 +376,20 @@ where n.name = @namespace and p.namespace_id = n.namespace_id and p.name = @name
 // version, or includes it again, and records the operator. The signals are to publish,
 // unless the store sends them itself. The error wraps ErrNotFound if the version does not
 // exist.
-func (s *Registry) DeprecateVersion(ctx context.Context, namespace, name, version string, deprecated bool, by pg.OperatorAction) (signals []signal.Signal, err error) {
-	by.Target, by.Matched = map[string]any{"namespace": namespace, "name": name, "version": version}, 1
-	err = s.db.Transaction(ctx, "deprecate_version", "deprecate the template version", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		// A version registered concurrently would miss it.
-		if err := (*registration)(nil).take(ctx, tx); err != nil {
-			return nil, err
-		}
-		changed, err := pg.Run(ctx, tx, deprecateVersion.With(pg.Args{"namespace": namespace, "name": name, "version": version, "deprecated": deprecated}))
-		if err != nil {
-			return nil, err
-		}
-		if changed == 0 {
-			return nil, fmt.Errorf("%w: template %s/%s:%s", pg.ErrNotFound, namespace, name, version)
-		}
-		by.Changed = 1
-		signals = []signal.Signal{{Topic: signal.TopicControl}}
-		return signals, pg.InsertAction(ctx, tx, by)
-	})
-	s.ForgetPlanNames() // also of a transaction that was rolled back
+func (s *Registry) DeprecateVersion(ctx context.Context, namespace, name, version string, deprecated bool, by pg.OperatorAction) ([]signal.Signal, error) {
+	defer s.ForgetPlanNames() // also of a transaction that was rolled back
+	_, signals, err := pg.Recorded(ctx, s.db, "deprecate_version", "deprecate the template version", by, signal.TopicControl,
+		func(ctx context.Context, tx pgx.Tx) (changed int, _ map[string]any, err error) {
+			which := pg.Args{"namespace": namespace, "name": name, "version": version}
+			// A version registered concurrently would miss it.
+			if err = (*registration)(nil).take(ctx, tx); err == nil {
+				changed, err = pg.Run(ctx, tx, deprecateVersion.With(which.And(pg.Args{"deprecated": deprecated})))
+			}
+			if err == nil && changed == 0 {
+				err = fmt.Errorf("%w: template %s/%s:%s", pg.ErrNotFound, namespace, name, version)
+			}
+			return changed, which, err
+		})
 	return signals, err
 }
 

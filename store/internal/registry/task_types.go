@@ -138,29 +138,19 @@ func (s *Registry) DeleteTaskType(ctx context.Context, namespace, name string, b
 // changeTaskType runs a change of one task type with its record, and signals that cached
 // plan names are stale.
 func (s *Registry) changeTaskType(ctx context.Context, flow, doing, namespace, name string, by pg.OperatorAction,
-	change func(tx pgx.Tx) (TaskType, error)) (t TaskType, signals []signal.Signal, err error) {
-	by.Target, by.Matched, by.Changed = map[string]any{"namespace": namespace, "name": name}, 1, 1
-	err = s.db.Transaction(ctx, flow, doing, func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		if t, err = change(tx); err != nil {
-			return nil, err
-		}
-		if err := pg.InsertAction(ctx, tx, by); err != nil {
-			return nil, err
-		}
-		signals = []signal.Signal{{Topic: signal.TopicControl}}
-		return signals, nil
+	change func(tx pgx.Tx) (TaskType, error)) (TaskType, []signal.Signal, error) {
+	defer s.ForgetPlanNames() // also of a transaction that was rolled back
+	return pg.Recorded(ctx, s.db, flow, doing, by, signal.TopicControl, func(_ context.Context, tx pgx.Tx) (TaskType, map[string]any, error) {
+		t, err := change(tx)
+		return t, map[string]any{"namespace": namespace, "name": name}, err
 	})
-	s.ForgetPlanNames() // also of a transaction that was rolled back
-	return t, signals, err
 }
 
 // TaskType reads one task type; the error wraps ErrNotFound if it does not exist.
-func (s *Registry) TaskType(ctx context.Context, namespace, name string) (t TaskType, err error) {
-	err = s.db.Repeatable(ctx, "task_type", "read the task type", func(ctx context.Context, db *pg.Conn) error {
-		t, err = s.oneTaskType(ctx, db, namespace, name)
-		return err
+func (s *Registry) TaskType(ctx context.Context, namespace, name string) (TaskType, error) {
+	return pg.Read(ctx, s.db, "task_type", "read the task type", func(ctx context.Context, db *pg.Conn) (TaskType, error) {
+		return s.oneTaskType(ctx, db, namespace, name)
 	})
-	return t, err
 }
 
 // MaxTaskTypesShown bounds the list of task types.
@@ -168,15 +158,15 @@ const MaxTaskTypesShown = 1000
 
 // TaskTypes lists the task types of a namespace, or of all, by namespace and
 // name: from the one at offset on, up to limit.
-func (s *Registry) TaskTypes(ctx context.Context, namespace string, limit, offset int) (list []TaskType, err error) {
-	err = s.db.Repeatable(ctx, "task_types", "list the task types", func(ctx context.Context, db *pg.Conn) error {
-		list = []TaskType{}
-		return stmt.Each(ctx, db, listTaskTypes.With(pg.Args{"namespace": namespace, "limit": limit, "offset": offset}), func(r *taskTypeRow) error {
-			t, err := s.taskType(*r)
-			list = append(list, t)
-			return err
-		})
-	})
+func (s *Registry) TaskTypes(ctx context.Context, namespace string, limit, offset int) ([]TaskType, error) {
+	rows, err := pg.ReadAll[taskTypeRow](ctx, s.db, "task_types", "list the task types",
+		listTaskTypes.With(pg.Args{"namespace": namespace, "limit": limit, "offset": offset}))
+	list := make([]TaskType, len(rows))
+	for i := range rows {
+		if list[i], err = s.taskType(rows[i]); err != nil {
+			return nil, pg.Classify("list the task types", err)
+		}
+	}
 	return list, err
 }
 
@@ -202,19 +192,17 @@ func (s *Registry) PlanOfType(ctx context.Context, namespace, name string) (*Pla
 	if plan, ok := s.known.plans.named(key, time.Now()); ok {
 		return plan, nil
 	}
-	var plan *Plan
-	err := s.db.Repeatable(ctx, "plan_of_type", "look for the task type", func(ctx context.Context, db *pg.Conn) error {
+	plan, err := pg.Read(ctx, s.db, "plan_of_type", "look for the task type", func(ctx context.Context, db *pg.Conn) (*Plan, error) {
 		found, err := stmt.All[planRow](ctx, db, planOfType.With(pg.Args{"namespace": namespace, "name": name}))
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case len(found) == 0:
-			return pg.ErrNotFound
+			return nil, pg.ErrNotFound
 		case len(found) > 1:
-			return ErrTaskTypeAmbiguous
+			return nil, ErrTaskTypeAmbiguous
 		}
-		plan, err = s.known.plans.compile(found[0])
-		return err
+		return s.known.plans.compile(found[0])
 	})
 	if err == nil {
 		s.known.plans.remember(key, plan, time.Now())

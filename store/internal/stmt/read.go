@@ -23,7 +23,7 @@ type Querier interface {
 // Each calls f with every row of a call. The row is valid until f returns, its values
 // remain. T is a struct whose fields are the columns, or the type of the only column. An
 // error names a column without a field, and a field without a column.
-func Each[T any](ctx context.Context, db Querier, c Call, f func(row *T) error) error {
+func Each[T any](ctx context.Context, db Querier, c Call, f func(row *T)) error {
 	rows, err := db.Query(ctx, c.SQL, c.Args...)
 	if err != nil {
 		return err
@@ -53,7 +53,15 @@ func One[T any](ctx context.Context, db Querier, c Call) (T, error) {
 }
 
 // Rows reads the rows of a queued call, as Each does.
-func Rows[T any](f func(row *T) error) func(pgx.Rows) error {
+func Rows[T any](f func(row *T)) func(pgx.Rows) error {
+	return Checked(func(row *T) error {
+		f(row)
+		return nil
+	})
+}
+
+// Checked is Rows that ends with the first error of f.
+func Checked[T any](f func(row *T) error) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		defer rows.Close()
 		var row, empty T
@@ -78,10 +86,7 @@ func Rows[T any](f func(row *T) error) func(pgx.Rows) error {
 func Into[T any](list *[]T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		*list = []T{}
-		return Rows(func(row *T) error {
-			*list = append(*list, *row)
-			return nil
-		})(rows)
+		return Rows(func(row *T) { *list = append(*list, *row) })(rows)
 	}
 }
 
@@ -89,10 +94,9 @@ func Into[T any](list *[]T) func(pgx.Rows) error {
 func Row[T any](into *T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		found := 0
-		err := Rows(func(row *T) error {
+		err := Rows(func(row *T) {
 			*into = *row
 			found++
-			return nil
 		})(rows)
 		switch {
 		case err != nil:

@@ -138,11 +138,7 @@ func (b *beginning) pick(ctx context.Context, limit int) error {
 	if err != nil {
 		return err
 	}
-	plans := make([]int32, len(picked))
-	for i := range picked {
-		plans[i] = picked[i].PlanID
-	}
-	read, err := b.store.registry.PlansOn(ctx, b.tx, plans)
+	read, err := b.store.registry.PlansOn(ctx, b.tx, pg.Column(picked, func(r *row) int32 { return r.PlanID }))
 	if err != nil {
 		return err
 	}
@@ -186,7 +182,7 @@ func (b *beginning) readScopes(ctx context.Context, of []int) error {
 	for i, at := range of {
 		keys[i] = board.RowKey{TaskUUID: b.steps[at].TaskUUID, Slot: b.steps[at].slot}
 	}
-	return stmt.Each(ctx, b.tx, board.FetchInputs.With(pg.Args{"k": keys}), func(in *board.ClaimInputs) error {
+	return stmt.Each(ctx, b.tx, board.FetchInputs.With(pg.Args{"k": keys}), func(in *board.ClaimInputs) {
 		e := &b.steps[of[in.At-1]]
 		e.Scope.Context = in.Context
 		e.Scope.Steps = make(map[string]json.RawMessage, len(in.Inputs))
@@ -195,7 +191,6 @@ func (b *beginning) readScopes(ctx context.Context, of []int) error {
 				e.Scope.Steps[e.Plan.Steps[no].Name] = result
 			}
 		}
-		return nil
 	})
 }
 
@@ -214,11 +209,10 @@ func (b *beginning) readDepths(ctx context.Context, of []int) error {
 		TaskUUID uuid.UUID
 		Depth    int
 	}
-	return stmt.Each(ctx, b.tx, readDepths.With(pg.Args{"tasks": tasks}), func(r *row) error {
+	return stmt.Each(ctx, b.tx, readDepths.With(pg.Args{"tasks": tasks}), func(r *row) {
 		for _, at := range place[r.TaskUUID] {
 			b.steps[at].Depth = r.Depth
 		}
-		return nil
 	})
 }
 
@@ -288,12 +282,11 @@ func (b *beginning) takeEvents(ctx context.Context) error {
 		Result    json.RawMessage
 	}
 	var taken []takenEvent
-	err := stmt.Each(ctx, b.tx, keptEvents.With(pg.Args{"awaits": keys}), func(r *row) error {
+	err := stmt.Each(ctx, b.tx, keptEvents.With(pg.Args{"awaits": keys}), func(r *row) {
 		at := waiting[r.Awaits][0]
 		waiting[r.Awaits] = waiting[r.Awaits][1:]
 		b.ends[at], b.awaits[at] = &workflow.StepEnd{Result: r.Result}, ""
 		taken = append(taken, takenEvent{r.EventUUID, b.steps[at].TaskUUID})
-		return nil
 	})
 	if err != nil || taken == nil {
 		return err
@@ -333,9 +326,8 @@ func (b *beginning) createTasks(ctx context.Context) error {
 		PlanID int32
 	}
 	found := make(map[int]int32, len(of))
-	if err := stmt.Each(ctx, b.tx, plansByName.With(pg.Args{"w": names}), func(r *row) error {
+	if err := stmt.Each(ctx, b.tx, plansByName.With(pg.Args{"w": names}), func(r *row) {
 		found[r.At-1] = r.PlanID
-		return nil
 	}); err != nil {
 		return err
 	}

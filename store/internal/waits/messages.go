@@ -58,33 +58,31 @@ const maxSubResults = 1 << 20
 
 // TellEnds notifies the dependents of ended tasks: the steps that they are, and the tasks
 // that depend on them. It processes up to limit ends.
-func (s *Waits) TellEnds(ctx context.Context, limit int) (done Told, err error) {
-	err = s.db.Transaction(ctx, "tell_ends", "notify dependents of ended tasks", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		done = Told{}
+func (s *Waits) TellEnds(ctx context.Context, limit int) (Told, error) {
+	return pg.Change(ctx, s.db, "tell_ends", "notify dependents of ended tasks", func(ctx context.Context, tx pgx.Tx) (done Told, _ []signal.Signal, err error) {
 		ids, found, err := messagesOf(ctx, tx, pg.MessageEnded, limit)
 		if err != nil || found == 0 {
-			return nil, err
+			return done, nil, err
 		}
 		done.Messages = found
 		topics := board.SignalSet{}
 		ended, err := s.endsOf(ctx, tx, ids, topics)
 		if err != nil {
-			return nil, err
+			return done, nil, err
 		}
 		// Dependent tasks come before steps: that is the order of locks.
 		if done.Released, err = resolveDependencies(ctx, tx, ended, topics); err != nil {
-			return nil, err
+			return done, nil, err
 		}
 		if done.Steps, err = s.endSubTasks(ctx, tx, ended); err != nil {
-			return nil, err
+			return done, nil, err
 		}
 		if done.Steps > 0 {
 			topics.Add(signal.TopicOrchestration)
 		}
 		done.Signals = topics.Signals()
-		return done.Signals, nil
+		return done, done.Signals, nil
 	})
-	return done, err
 }
 
 // howTasksEnded reads the ends of tasks, and which of them are alive.
@@ -115,13 +113,12 @@ func (s *Waits) endsOf(ctx context.Context, tx pgx.Tx, ids pg.UUIDs, topics boar
 	var ended []endedTask
 	var plans []int32
 	var back pg.UUIDs
-	err := stmt.Each(ctx, tx, howTasksEnded.With(pg.Args{"tasks": ids}), func(r *row) error {
+	err := stmt.Each(ctx, tx, howTasksEnded.With(pg.Args{"tasks": ids}), func(r *row) {
 		if r.Alive {
 			back = append(back, r.TaskUUID)
-			return nil
+			return
 		}
 		ended, plans = append(ended, endedTask{uuid: r.TaskUUID, state: r.State, reason: r.Reason}), append(plans, r.PlanID)
-		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -156,29 +153,27 @@ var lockWaiting = pg.Compile(`select awaits from tasker.board where awaits = any
 
 // endSubTasks ends the steps that the tasks are.
 func (s *Waits) endSubTasks(ctx context.Context, tx pgx.Tx, ended []endedTask) (int, error) {
-	awaits := make([]string, len(ended))
-	for i := range ended {
-		awaits[i] = board.AwaitsTask + ended[i].uuid.String()
-	}
+	awaits := pg.Column(ended, (*endedTask).awaited)
 	waiting, err := stmt.All[string](ctx, tx, lockWaiting.With(pg.Args{"awaits": awaits}))
 	if err != nil || len(waiting) == 0 {
 		return 0, err
 	}
-	some := slices.DeleteFunc(slices.Clone(ended), func(e endedTask) bool { return !slices.Contains(waiting, board.AwaitsTask+e.uuid.String()) })
+	some := slices.DeleteFunc(slices.Clone(ended), func(e endedTask) bool { return !slices.Contains(waiting, e.awaited()) })
 	results, err := resultsOf(ctx, tx, some)
 	if err != nil {
 		return 0, err
 	}
-	keys, ends := make([]string, len(some)), make([]workflow.StepEnd, len(some))
+	ends := make([]workflow.StepEnd, len(some))
 	for i := range some {
-		e := &some[i]
-		keys[i] = board.AwaitsTask + e.uuid.String()
-		if ends[i], err = e.asStep(results[e.uuid]); err != nil {
+		if ends[i], err = some[i].asStep(results[some[i].uuid]); err != nil {
 			return 0, err
 		}
 	}
-	return reportEnds(ctx, tx, keys, ends)
+	return reportEnds(ctx, tx, pg.Column(some, (*endedTask).awaited), ends)
 }
+
+// awaited is what the step that the task is awaits.
+func (e *endedTask) awaited() string { return board.AwaitsTask + e.uuid.String() }
 
 // asStep is how the step ends that the task is.
 func (e *endedTask) asStep(results map[string]json.RawMessage) (workflow.StepEnd, error) {
@@ -244,12 +239,11 @@ func resultsOf(ctx context.Context, tx pgx.Tx, ended []endedTask) (map[uuid.UUID
 		board.StepKey
 		Result json.RawMessage
 	}
-	err := stmt.Each(ctx, tx, lastResults.With(pg.Args{"k": keys}), func(r *row) error {
+	err := stmt.Each(ctx, tx, lastResults.With(pg.Args{"k": keys}), func(r *row) {
 		if r.Result == nil {
 			r.Result = json.RawMessage("null")
 		}
 		results[r.TaskUUID][plans[r.TaskUUID].Steps[r.StepNo].Name] = r.Result
-		return nil
 	})
 	return results, err
 }
@@ -289,4 +283,222 @@ where m.kind = d.kind and m.task_uuid = any (array[d.task_uuid]) and m.message_i
 func (s *Waits) DropStopMessages(ctx context.Context, messages []StopMessage) error {
 	_, err := pg.Execute(ctx, s.db, "drop_messages", "drop the messages about tasks to cancel", dropStopMessages.With(pg.Args{"d": messages}))
 	return err
+}
+
+// The statements of dependencies between tasks.
+// Index: the primary keys, task_dependencies_of.
+var (
+	dependentsOf = pg.Compile(`
+select task_uuid, depends_on from tasker.task_dependencies where depends_on = any (@ended::uuid[]) limit @limit`)
+	dependenciesMet = pg.Compile(`
+delete from tasker.task_dependencies d using ` + stmt.List[dependency]("m") + `
+where d.task_uuid = any (array[m.task_uuid]) and d.depends_on = m.depends_on
+returning d.task_uuid, d.depends_on, d.lenient`)
+	// releaseTasks lets tasks begin whose dependencies are met.
+	releaseTasks = pg.Compile(`
+update tasker.board b
+set wait = null, seq = nextval('tasker.step_seq'),
+    state = case when t.start_at > clock_timestamp() then {scheduled} else {claimable} end,
+    due_at = case when t.start_at > clock_timestamp() then t.start_at end,
+    enqueued_at = case when t.start_at > clock_timestamp() then null else clock_timestamp() end
+from tasker.tasks t
+where b.task_uuid = any (@tasks::uuid[]) and b.wait ->> 'kind' = 'tasks' and t.task_uuid = b.task_uuid
+  and not exists (select from tasker.task_dependencies d where d.task_uuid = b.task_uuid)
+returning b.task_uuid, b.state = {scheduled} or b.queue = {by_engine} as ours, b.callable, b.lane,
+          coalesce((select name from tasker.namespaces where namespace_id = b.queue), '') as namespace`)
+	dropDependencies = pg.Compile(`delete from tasker.task_dependencies where task_uuid = any (@tasks::uuid[])`)
+	// sendFailed requests the cancellation of tasks that still wait: a task started by an
+	// operator no longer depends on others.
+	sendFailed = pg.Compile(`
+insert into tasker.task_messages (task_uuid, kind)
+select distinct task_uuid, {dependency_failed} from tasker.board where task_uuid = any (@tasks::uuid[]) and wait ->> 'kind' = 'tasks'`)
+	openDependencies = pg.Compile(`select distinct depends_on from tasker.task_dependencies where task_uuid = any (@tasks::uuid[]) order by 1`)
+)
+
+// dependency is a task that waits for another one.
+type dependency struct{ TaskUUID, DependsOn uuid.UUID }
+
+// maxDependents bounds the dependencies that one transaction settles.
+const maxDependents = 1000
+
+// resolveDependencies releases tasks that have waited for the ended ones, or requests
+// their cancellation. Tasks beyond the limit are left to another message; tasks that come
+// to depend on the ended ones in the meantime send their own.
+func resolveDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topics board.SignalSet) (released int, err error) {
+	states := make(map[uuid.UUID]workflow.TaskState, len(ended))
+	ids := make(pg.UUIDs, len(ended))
+	for i := range ended {
+		ids[i], states[ended[i].uuid] = ended[i].uuid, ended[i].state
+	}
+	waiting, err := dependents(ctx, tx, ids)
+	if err != nil || len(waiting) == 0 {
+		return 0, err
+	}
+	if len(waiting) >= maxDependents {
+		topics.Add(signal.TopicDue)
+		if _, err := pg.Run(ctx, tx, board.SendMessages.With(pg.Args{"tasks": ids, "kind": pg.MessageEnded})); err != nil {
+			return 0, err
+		}
+	}
+	type row struct {
+		dependency
+		Lenient bool
+	}
+	var met, failed pg.UUIDs
+	if err := stmt.Each(ctx, tx, dependenciesMet.With(pg.Args{"m": waiting}), func(r *row) {
+		state := states[r.DependsOn]
+		if r.Lenient || state == workflow.TaskComplete || state == workflow.TaskResolvedManually {
+			met = append(met, r.TaskUUID)
+		} else {
+			failed = append(failed, r.TaskUUID)
+		}
+	}); err != nil {
+		return 0, err
+	}
+	if failed != nil {
+		if _, err := pg.Run(ctx, tx, dropDependencies.With(pg.Args{"tasks": failed})); err != nil {
+			return 0, err
+		}
+		if _, err := pg.Run(ctx, tx, sendFailed.With(pg.Args{"tasks": failed})); err != nil {
+			return 0, err
+		}
+		topics.Add(signal.TopicDue)
+	}
+	met = slices.DeleteFunc(met, func(id [16]byte) bool { return slices.Contains(failed, id) })
+	if len(met) == 0 {
+		return 0, nil
+	}
+	return release(ctx, tx, met, topics)
+}
+
+// dependents returns the tasks that wait for the ended ones, each with one of those, and
+// locked: every other transaction that changes what they wait for has ended.
+func dependents(ctx context.Context, tx pgx.Tx, ended pg.UUIDs) ([]dependency, error) {
+	waiting, err := stmt.All[dependency](ctx, tx, dependentsOf.With(pg.Args{"ended": ended, "limit": maxDependents}))
+	if err != nil || len(waiting) == 0 {
+		return nil, err
+	}
+	tasks := pg.Column(waiting, func(d *dependency) [16]byte { return d.TaskUUID })
+	_, err = pg.Run(ctx, tx, board.LockTasks.With(pg.Args{"tasks": pg.Distinct(tasks)}))
+	return waiting, err
+}
+
+// release lets locked tasks begin.
+func release(ctx context.Context, tx pgx.Tx, tasks pg.UUIDs, topics board.SignalSet) (int, error) {
+	type row struct {
+		TaskUUID uuid.UUID
+		Ours     bool // the engine begins it, or its time
+		board.NamedLane
+	}
+	seen := map[uuid.UUID]bool{}
+	err := stmt.Each(ctx, tx, releaseTasks.With(pg.Args{"tasks": tasks}), func(r *row) {
+		if seen[r.TaskUUID] = true; r.Ours {
+			topics.Add(signal.TopicDue)
+			return
+		}
+		topics.AddNamed(&r.NamedLane)
+	})
+	return len(seen), err
+}
+
+// WatchDependencies looks at the dependencies of up to limit new tasks: live ones are
+// marked to notify their dependents when they end, ended ones count at once.
+func (s *Waits) WatchDependencies(ctx context.Context, limit int) (found int, signals []signal.Signal, err error) {
+	err = s.db.Transaction(ctx, "watch_dependencies", "look at what tasks depend on", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		found, signals = 0, nil
+		ids, n, err := messagesOf(ctx, tx, pg.MessageDependencies, limit)
+		if err != nil || n == 0 {
+			return nil, err
+		}
+		found = n
+		on, err := stmt.All[[16]byte](ctx, tx, openDependencies.With(pg.Args{"tasks": ids}))
+		if err != nil {
+			return nil, err
+		}
+		topics := board.SignalSet{}
+		err = awaitAll(ctx, tx, on, topics)
+		signals = topics.Signals()
+		return signals, err
+	})
+	return found, signals, err
+}
+
+// awaitAll marks tasks to notify their dependents at their end; an ended one notifies at
+// once. A claim skips a row while it is written, so its queue is signalled again.
+func awaitAll(ctx context.Context, tx pgx.Tx, tasks pg.UUIDs, topics board.SignalSet) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	type row struct {
+		TaskUUID  uuid.UUID
+		Claimable bool
+		board.NamedLane
+	}
+	alive := map[[16]byte]bool{}
+	if err := stmt.Each(ctx, tx, awaitTasks.With(pg.Args{"tasks": tasks}), func(r *row) {
+		if alive[r.TaskUUID] = true; r.Claimable {
+			topics.AddNamed(&r.NamedLane)
+		}
+	}); err != nil {
+		return err
+	}
+	gone := slices.DeleteFunc(slices.Clone(tasks), func(id [16]byte) bool { return alive[id] })
+	if len(gone) == 0 {
+		return nil
+	}
+	topics.Add(signal.TopicDue)
+	_, err := pg.Run(ctx, tx, board.SendMessages.With(pg.Args{"tasks": gone, "kind": pg.MessageEnded}))
+	return err
+}
+
+// strandedTasks reads dependencies, from a key on, and returns tasks that no message will
+// release. A last row says how far it came.
+// Index: the primary keys.
+var strandedTasks = pg.Compile(`
+with walked as materialized (
+    select task_uuid, depends_on from tasker.task_dependencies
+    where (task_uuid, depends_on) > (@task::uuid, @depends_on::uuid) order by task_uuid, depends_on limit @limit
+)
+(select distinct h.task_uuid, null::uuid as depends_on, 0 as walked
+ from walked h cross join lateral (select h.depends_on offset 0) d where ` + board.HeldTask + ` and ` + board.UntoldEnd + `)
+union all
+(select task_uuid, depends_on, (select count(*) from walked)::int from walked order by task_uuid desc, depends_on desc limit 1)`)
+
+// DependencyPlace is how far a look at dependencies came; the zero value is the
+// beginning.
+type DependencyPlace struct{ task, on uuid.UUID }
+
+// Stranded are waiting tasks that no message would have released.
+type Stranded struct {
+	Tasks []uuid.UUID
+	Next  DependencyPlace // where the next look continues; zero: this one reached the end
+	// Signals are to publish, unless the store sends them itself.
+	Signals []signal.Signal
+}
+
+// SweepDependencies checks up to limit dependencies from a place on, and repairs those
+// that no message would release; dry only finds them.
+func (s *Waits) SweepDependencies(ctx context.Context, from DependencyPlace, limit int, dry bool) (Stranded, error) {
+	return pg.Change(ctx, s.db, "sweep_dependencies", "look for tasks that nothing will release", func(ctx context.Context, tx pgx.Tx) (found Stranded, _ []signal.Signal, err error) {
+		type row struct {
+			TaskUUID  uuid.UUID
+			DependsOn *uuid.UUID // nil: the task is stranded
+			Walked    int
+		}
+		var ids pg.UUIDs
+		look := strandedTasks.With(pg.Args{"task": from.task, "depends_on": from.on, "limit": limit})
+		if err := stmt.Each(ctx, tx, look, func(r *row) {
+			switch {
+			case r.DependsOn == nil:
+				found.Tasks, ids = append(found.Tasks, r.TaskUUID), append(ids, r.TaskUUID)
+			case r.Walked >= limit:
+				found.Next = DependencyPlace{r.TaskUUID, *r.DependsOn}
+			}
+		}); err != nil || len(found.Tasks) == 0 || dry {
+			return found, nil, err
+		}
+		found.Signals = []signal.Signal{{Topic: signal.TopicDue}}
+		_, err = pg.Run(ctx, tx, board.SendMessages.With(pg.Args{"tasks": ids, "kind": pg.MessageDependencies}))
+		return found, found.Signals, err
+	})
 }

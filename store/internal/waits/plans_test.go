@@ -48,12 +48,11 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int) []pl
 	var brought []broughtEvent
 	var events []awaitedEvent
 	end := waitEnd{Outcome: workflow.OutcomeSuccess, Result: []byte(`{}`)}
-	require.NoError(t, stmt.Rows(func(r *row) error {
+	require.NoError(t, stmt.Rows(func(r *row) {
 		tasks, others, awaits, kept = append(tasks, r.Task), append(others, r.Other), append(awaits, r.Wait), append(kept, r.Event)
 		armed, ends = append(armed, armedStep{RowKey: board.RowKey{TaskUUID: r.Task, Slot: 9}, waitEnd: end}), append(ends, endedWait{r.Wait, end})
 		keys, waiting = append(keys, board.StepKey{TaskUUID: r.Task, StepNo: 9}), append(waiting, dependency{r.Task, r.Other})
 		brought, events = append(brought, broughtEvent{EventUUID: r.Task, TaskUUID: r.Task}), append(events, awaitedEvent{r.Task, r.Wait})
-		return nil
 	})(rows))
 	require.Len(t, tasks, items)
 	stops := make([]StopMessage, items)
