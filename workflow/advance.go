@@ -253,10 +253,18 @@ type Start struct {
 // NewStart returns how a task of the plan begins, as Advance does with Created. retry are
 // retries of its own, or nil; startIn delays its first steps.
 func NewStart(p *Plan, retry *RetryOverride, startIn time.Duration) *Start {
-	a := advancing{plan: p, progress: NewProgress(p), effects: &Effects{}}
-	a.progress.Retry = retry
+	s := new(struct { // in one piece of memory, see decision
+		Start
+		progress Progress
+		steps    [8]StepProgress
+		put      [2]PutStep
+	})
+	s.progress = Progress{Steps: firstSteps(p, s.steps[:0]), Retry: retry}
+	effects := Effects{Put: s.put[:0]}
+	a := advancing{plan: p, progress: &s.progress, effects: &effects}
 	a.create(Created{StartIn: startIn})
-	return &Start{a.progress, a.effects.Put}
+	s.Start = Start{&s.progress, effects.Put}
+	return &s.Start
 }
 
 func (a *advancing) put(no int, dueIn time.Duration) {

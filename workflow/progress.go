@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Status is the recorded state of one step. It is coarser than StepState: only the row of
@@ -88,15 +89,19 @@ const (
 )
 
 // NewProgress is the progress of a new task.
-func NewProgress(p *Plan) *Progress {
-	g := &Progress{Steps: make([]StepProgress, len(p.Steps))}
+func NewProgress(p *Plan) *Progress { return &Progress{Steps: firstSteps(p, nil)} }
+
+// firstSteps appends the steps of a new task to an empty list.
+func firstSteps(p *Plan, steps []StepProgress) []StepProgress {
+	steps = slices.Grow(steps, len(p.Steps))
 	for no := range p.Steps {
-		g.Steps[no].Remaining = uint16(len(p.Steps[no].Parents)) // #nosec G115 -- at most MaxSteps
+		s := StepProgress{Remaining: uint16(len(p.Steps[no].Parents))} // #nosec G115 -- at most MaxSteps
 		if p.Steps[no].Initial {
-			g.Steps[no].Status = StatusWaiting
+			s.Status = StatusWaiting
 		}
+		steps = append(steps, s)
 	}
-	return g
+	return steps
 }
 
 // Clone returns a copy that shares nothing.

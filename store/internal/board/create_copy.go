@@ -347,7 +347,7 @@ var epoch = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // time is a timestamptz so long after an instant, in milliseconds.
 func (r *copyRows) time(at time.Time, after time.Duration) {
-	r.int8(at.Sub(epoch).Microseconds() + 1000*pg.Millis(after))
+	r.int8(at.Sub(epoch).Microseconds() + 1000*stmt.Millis(after))
 }
 
 // later is time, or null without a duration.

@@ -164,7 +164,7 @@ func reportRows(reports []Report, order []int) []reportRow {
 			rows[i].Outcome = workflow.OutcomeSuccess
 		}
 		if r.RetryAfter >= 0 {
-			rows[i].RetryAfterMs = new(pg.Millis(r.RetryAfter))
+			rows[i].RetryAfterMs = new(stmt.Millis(r.RetryAfter))
 		}
 	}
 	return rows

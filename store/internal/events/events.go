@@ -314,7 +314,7 @@ func (s *Log) ClaimEvents(ctx context.Context, consumer, holder string, limit in
 			Token int64
 			Event
 		}
-		claim := claimEvents.With(pg.Args{"consumer": consumer, "holder": holder, "limit": limit, "lease_ms": pg.Millis(lease)})
+		claim := claimEvents.With(pg.Args{"consumer": consumer, "holder": holder, "limit": limit, "lease_ms": stmt.Millis(lease)})
 		err := stmt.Each(ctx, db, claim, func(r *row) {
 			c.Token, c.Events = r.Token, append(c.Events, r.Event)
 		})

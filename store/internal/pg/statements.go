@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -150,11 +149,6 @@ func Text(s string) *string {
 
 // JSONText is the text of a document; null for no JSON at all.
 func JSONText(raw json.RawMessage) *string { return Text(string(raw)) }
-
-// Millis rounds up, so that nothing is due early; negative durations are 0.
-func Millis(d time.Duration) int64 {
-	return int64((max(d, 0) + time.Millisecond - 1) / time.Millisecond)
-}
 
 // Execer is a connection or a transaction.
 type Execer interface {

@@ -139,7 +139,7 @@ with changed as (select * from tasker.schedules where schedule_uuid = @schedule 
 func (s *Schedule) definition(next *time.Time) pg.Args {
 	var delays []int64 // null where there are none
 	for _, d := range s.RetryDelays {
-		delays = append(delays, pg.Millis(d))
+		delays = append(delays, stmt.Millis(d))
 	}
 	return pg.Args{"template": s.Template, "version": s.Version, "cron": s.Cron, "time_zone": s.TimeZone, "context": string(s.Context),
 		"priority": s.Priority, "tags": pg.NonNil(s.Tags), "catch_up": int16(s.CatchUp), "max_catch_up": s.MaxCatchUp,

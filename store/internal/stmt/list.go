@@ -146,9 +146,46 @@ type column struct {
 	zero    func(unsafe.Pointer) bool
 }
 
-// plain is for values that the driver takes as they are.
-func plain[V comparable](sqlType string) column {
-	return converted(sqlType, func(v V) V { return v }, func(v V) bool { return v == *new(V) })
+// plain is for values V that the driver reads in place, through W.
+func plain[V comparable, W any](sqlType string, at func(*V) W) column {
+	return column{sqlType: sqlType, example: at(new(V)),
+		value: func(p unsafe.Pointer) any { return at((*V)(p)) },
+		zero:  func(p unsafe.Pointer) bool { return *(*V)(p) == *new(V) }}
+}
+
+// Values in place: they are as large as a pointer, so passing one to the driver allocates
+// nothing, where the value itself would be copied to the heap.
+type (
+	uuidAt                               struct{ p *[16]byte } // a uuid.UUID would be written as text
+	timeAt                               struct{ p *time.Time }
+	textAt                               struct{ p *string }
+	millisAt                             struct{ p *time.Duration }
+	intAt[V int | int16 | int32 | int64] struct{ p *V }
+)
+
+// UUIDValue implements pgtype.UUIDValuer.
+func (a uuidAt) UUIDValue() (pgtype.UUID, error) { return pgtype.UUID{Bytes: *a.p, Valid: true}, nil }
+
+// TimestamptzValue implements pgtype.TimestamptzValuer.
+func (a timeAt) TimestamptzValue() (pgtype.Timestamptz, error) {
+	return pgtype.Timestamptz{Time: *a.p, Valid: true}, nil
+}
+
+// TextValue implements pgtype.TextValuer.
+func (a textAt) TextValue() (pgtype.Text, error) { return pgtype.Text{String: *a.p, Valid: true}, nil }
+
+// Int64Value implements pgtype.Int64Valuer.
+func (a millisAt) Int64Value() (pgtype.Int8, error) {
+	return pgtype.Int8{Int64: Millis(*a.p), Valid: true}, nil
+}
+
+// Int64Value implements pgtype.Int64Valuer.
+func (a intAt[V]) Int64Value() (pgtype.Int8, error) {
+	return pgtype.Int8{Int64: int64(*a.p), Valid: true}, nil
+}
+
+func ints[V int | int16 | int32 | int64](sqlType string) column {
+	return plain(sqlType, func(p *V) intAt[V] { return intAt[V]{p} })
 }
 
 // converted is for values V that are sent as W.
@@ -173,9 +210,9 @@ func pointers(to column) column {
 
 var (
 	columnOfType = map[reflect.Type]column{
-		uuidType:     plain[[16]byte]("uuid"), // a uuid.UUID would be written as text
-		timeType:     plain[time.Time]("timestamptz"),
-		durationType: converted("bigint", millis, func(d time.Duration) bool { return d == 0 }),
+		uuidType:     plain("uuid", func(p *[16]byte) uuidAt { return uuidAt{p} }),
+		timeType:     plain("timestamptz", func(p *time.Time) timeAt { return timeAt{p} }),
+		durationType: plain("bigint", func(p *time.Duration) millisAt { return millisAt{p} }),
 		bytesType:    converted("bytea", func(b []byte) []byte { return b }, func(b []byte) bool { return b == nil }),
 		rawType:      converted("text", func(b []byte) []byte { return b }, func(b []byte) bool { return b == nil }),
 
@@ -183,8 +220,8 @@ var (
 		reflect.TypeFor[[]string](): converted("text", joined, func(v []string) bool { return len(v) == 0 }),
 	}
 	columnOfKind = map[reflect.Kind]column{
-		reflect.Bool: plain[bool]("boolean"), reflect.Int: plain[int]("int"), reflect.Int16: plain[int16]("smallint"),
-		reflect.Int32: plain[int32]("int"), reflect.Int64: plain[int64]("bigint"), reflect.String: plain[string]("text"),
+		reflect.Bool: plain("boolean", func(p *bool) bool { return *p }), reflect.String: plain("text", func(p *string) textAt { return textAt{p} }),
+		reflect.Int: ints[int]("int"), reflect.Int16: ints[int16]("smallint"), reflect.Int32: ints[int32]("int"), reflect.Int64: ints[int64]("bigint"),
 	}
 )
 
@@ -203,8 +240,8 @@ func columnOf(t reflect.Type) (c column, known bool) {
 	return c, known
 }
 
-// millis rounds up, so that nothing is due early; negative durations are 0.
-func millis(d time.Duration) int64 {
+// Millis rounds up, so that nothing is due early; negative durations are 0.
+func Millis(d time.Duration) int64 {
 	return int64((max(d, 0) + time.Millisecond - 1) / time.Millisecond)
 }
 

@@ -291,7 +291,7 @@ func (s *Waits) ReceiveEvent(ctx context.Context, e ReceivedEvent) (Delivered, e
 			return d, nil, err
 		}
 		receive := receiveEvent.With(pg.Args{"namespace_id": queue, "name": e.Name, "key": pg.Text(e.Key), "task": e.TaskUUID, "awaits": awaits,
-			"sender": pg.Text(e.SenderID), "payload": pg.JSONText(e.Payload), "keep_ms": pg.Millis(e.KeepFor)})
+			"sender": pg.Text(e.SenderID), "payload": pg.JSONText(e.Payload), "keep_ms": stmt.Millis(e.KeepFor)})
 		r, err := stmt.One[receivedRow](ctx, tx, receive)
 		if d.Duplicate = errors.Is(err, pgx.ErrNoRows); d.Duplicate {
 			r, err = stmt.One[receivedRow](ctx, tx, receivedBefore.With(pg.Args{"namespace_id": queue, "sender": e.SenderID}))
@@ -416,7 +416,7 @@ func deliver(ctx context.Context, tx pgx.Tx, events []awaitedEvent, keepFor time
 	if _, err := pg.Run(ctx, tx, lockEventKeys.With(pg.Args{"keys": keys})); err != nil {
 		return 0, err
 	}
-	brought, err := stmt.All[broughtEvent](ctx, tx, bringEvents.With(pg.Args{"b": awaited, "keep_ms": pg.Millis(keepFor)}))
+	brought, err := stmt.All[broughtEvent](ctx, tx, bringEvents.With(pg.Args{"b": awaited, "keep_ms": stmt.Millis(keepFor)}))
 	if err != nil || len(brought) == 0 {
 		return 0, err
 	}
