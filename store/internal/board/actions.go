@@ -258,6 +258,7 @@ func (t *Taken) readContexts(ctx context.Context) error {
 	})
 }
 
+// ReadContexts reads the contexts of tasks.
 var ReadContexts = pg.Compile(`select task_uuid, context from tasker.tasks where task_uuid = any (@tasks)`)
 
 // TaskContext is the context of a task.

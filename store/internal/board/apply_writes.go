@@ -306,6 +306,7 @@ type letters struct {
 	closed []closedLetter
 }
 
+// OpenedLetter is a dead letter to open.
 type OpenedLetter struct {
 	TaskUUID      uuid.UUID
 	OriginalState workflow.TaskState

@@ -115,6 +115,7 @@ const maxNamedLanes = 64
 // with claimable steps; nil without lanes.
 type SignalSet map[signal.Topic]map[laneKey]bool
 
+// Add adds a topic.
 func (t SignalSet) Add(topic signal.Topic) { t[topic] = nil }
 
 // addLane adds a lane with claimable steps.
@@ -140,6 +141,7 @@ type NamedLane struct {
 // AddNamed is addLane for a row.
 func (t SignalSet) AddNamed(l *NamedLane) { t.addLane(l.Namespace, l.laneKey) }
 
+// Signals are the signals of the set, by topic.
 func (t SignalSet) Signals() []signal.Signal {
 	list := make([]signal.Signal, 0, len(t))
 	for topic, lanes := range t {

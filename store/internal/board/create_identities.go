@@ -81,6 +81,7 @@ func (s *Board) insertHalves(ctx context.Context, db *pg.Conn, tasks []NewTask, 
 // busy ones, with the zero time, must be retried later.
 type AcceptedTasks map[uuid.UUID]time.Time
 
+// Collect reads the rows of a creation.
 func (a AcceptedTasks) Collect(rows pgx.Rows) error {
 	type row struct {
 		TaskUUID    uuid.UUID

@@ -25,24 +25,12 @@ type taskReader struct {
 	manual   map[int]*Manual // the latest of each step
 }
 
-// taskRow is the request of a task.
+// taskRow is a task's row in the ledger.
 type taskRow struct {
-	UUID                uuid.UUID `sql:"task_uuid"`
+	Task
 	PlanID              int32
-	Priority            int
-	Context             json.RawMessage
-	CorrelationID       uuid.UUID
-	ParentCorrelationID *uuid.UUID
-	Initiator           *string
-	SourceSystem        *string
-	Reason              *string
-	Tags                []string
-	RequestedAt         time.Time
-	StartAt             *time.Time
 	ParentTaskUUID      *uuid.UUID
 	ParentStepNo, Depth *int
-	DependsOn           []uuid.UUID
-	ContinuesTaskUUID   *uuid.UUID
 }
 
 // boardRow is a row of a task on the board.
@@ -88,13 +76,12 @@ type manualRow struct {
 }
 
 func newTaskReader(r *taskRow) *taskReader {
-	t := &Task{UUID: r.UUID, Priority: r.Priority, Context: r.Context, CorrelationID: r.CorrelationID, ParentCorrelationID: r.ParentCorrelationID,
-		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags, RequestedAt: r.RequestedAt,
-		UpdatedAt: r.RequestedAt, StartAt: r.StartAt, DependsOn: r.DependsOn, ContinuesTask: r.ContinuesTaskUUID}
+	t := r.Task
+	t.UpdatedAt = r.RequestedAt
 	if r.ParentTaskUUID != nil && r.ParentStepNo != nil && r.Depth != nil {
 		t.Parent = &board.ParentStep{Task: *r.ParentTaskUUID, Step: *r.ParentStepNo, Depth: *r.Depth}
 	}
-	return &taskReader{task: t, board: map[int]boardRow{}, attempts: map[int][]attemptRow{}, manual: map[int]*Manual{}}
+	return &taskReader{task: &t, board: map[int]boardRow{}, attempts: map[int][]attemptRow{}, manual: map[int]*Manual{}}
 }
 
 // part is a row that belongs to a task.

@@ -25,11 +25,12 @@ type Ledger struct {
 // New returns the room.
 func New(db *pg.DB, r *registry.Memory) *Ledger { return &Ledger{db, r} }
 
-// Task is a task as shown to users, alive or ended.
+// Task is a task as shown to users, alive or ended. Its tagged fields are those of its
+// request, which its row in the ledger has.
 type Task struct {
-	UUID                uuid.UUID
-	Plan                *registry.Plan
-	State               workflow.TaskState // stored; see workflow.VisibleTaskState
+	UUID                uuid.UUID          `sql:"task_uuid"`
+	Plan                *registry.Plan     `sql:"-"`
+	State               workflow.TaskState `sql:"-"` // stored; see workflow.VisibleTaskState
 	Priority            int
 	Context             json.RawMessage
 	CorrelationID       uuid.UUID
@@ -37,23 +38,23 @@ type Task struct {
 	Initiator           *string
 	SourceSystem        *string
 	Reason              *string
-	FinalReason         *string
+	FinalReason         *string `sql:"-"`
 	Tags                []string
 	RequestedAt         time.Time
-	UpdatedAt           time.Time
+	UpdatedAt           time.Time `sql:"-"`
 	StartAt             *time.Time
-	CompletedAt         *time.Time
-	Progress            *workflow.Progress
-	Parent              *board.ParentStep // its step in the parent task; nil: no parent
-	DependsOn           []uuid.UUID       // the tasks that had to end before it
-	Steps               []Step            // every existing step, by number
+	CompletedAt         *time.Time         `sql:"-"`
+	Progress            *workflow.Progress `sql:"-"`
+	Parent              *board.ParentStep  `sql:"-"` // its step in the parent task; nil: no parent
+	DependsOn           []uuid.UUID        // the tasks that had to end before it
+	Steps               []Step             `sql:"-"` // every existing step, by number
 	// ContinuesTask is the task whose handler has named this one as the next; nil: none.
-	ContinuesTask *uuid.UUID
+	ContinuesTask *uuid.UUID `sql:"continues_task_uuid"`
 	// ContinuedBy are the tasks that handlers of this one have named, the oldest
 	// first, at most maxContinuedBy; read with results only.
-	ContinuedBy []uuid.UUID
+	ContinuedBy []uuid.UUID `sql:"-"`
 	// Batches are the steps created at run time, by number; nil: none.
-	Batches map[int]board.Batch
+	Batches map[int]board.Batch `sql:"-"`
 }
 
 // Step is a step of a task as shown to users.

@@ -244,6 +244,7 @@ type PoolStat struct {
 // PoolStat reports the state of the pool; it is cheap.
 func (s Server) PoolStat() PoolStat { return StatOf(s.db.Pool) }
 
+// StatOf is the state of a pool.
 func StatOf(pool *pgxpool.Pool) PoolStat {
 	st := pool.Stat()
 	return PoolStat{
@@ -392,6 +393,7 @@ func (s *DB) Transaction(ctx context.Context, flow, doing string, fn func(ctx co
 	})
 }
 
+// Rollback rolls back within a time of its own, see InTx.
 func (s *DB) Rollback(tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -455,7 +457,8 @@ func ServerCode(err error) string {
 	return ""
 }
 
-const UniqueViolation = "23505" // a code of the server
+// UniqueViolation is the code of the server for a key that exists.
+const UniqueViolation = "23505"
 
 // LockTimeout reports whether a statement has waited for a lock in vain.
 func LockTimeout(err error) bool { return ServerCode(err) == "55P03" } // lock_not_available

@@ -70,6 +70,7 @@ type Guest struct {
 	mode pgx.QueryExecMode
 }
 
+// GuestOf returns how statements run in a transaction of the caller.
 func GuestOf(tx pgx.Tx) Guest {
 	g := Guest{tx: tx, mode: pgx.QueryExecModeDescribeExec}
 	if c := tx.Conn(); c != nil && c.Config().DescriptionCacheCapacity > 0 {

@@ -63,7 +63,7 @@ func Hot(t *testing.T, statements Statements) {
 	}
 }
 
-// SmallTables: a fleet begins with an empty database and keeps the plans that it made there
+// SmallTables checks plans made on small tables: a fleet begins with an empty database and keeps the plans that it made there
 // until the tables are analyzed, while its first backlog grows.
 func SmallTables(t *testing.T, statements Statements) {
 	if testing.Short() {
@@ -83,7 +83,7 @@ func SmallTables(t *testing.T, statements Statements) {
 	}
 }
 
-// AmongTheDead: while a session holds an old snapshot, the table may be analyzed when it
+// AmongTheDead checks plans made among dead rows: while a session holds an old snapshot, the table may be analyzed when it
 // holds only dead rows. It then looks empty although it is as long as before. Some
 // statements walk through these rows.
 func AmongTheDead(t *testing.T, statements Statements, walking []string) {
@@ -144,7 +144,7 @@ func Grown(t *testing.T, more More, statements Statements, late ...string) {
 	}
 }
 
-// FewTemplates: a fleet begins with one or two templates, and its connections keep the
+// FewTemplates checks plans made with few templates: a fleet begins with one or two templates, and its connections keep the
 // plans made then. With thousands of templates a statement that reads all to find one would
 // do so for each of its tasks.
 func FewTemplates(t *testing.T, more More, statements Statements) {
@@ -232,6 +232,7 @@ type Fixture struct {
 	Grown    bool // added to another one, without causing new plans
 }
 
+// Fill adds the rows of the fixture.
 func (f Fixture) Fill(t *testing.T, db *pgtest.DB) {
 	start := time.Now()
 	const secondary = `select coalesce(string_agg(indexdef, ';'), '') from pg_indexes where schemaname = 'tasker'
@@ -293,10 +294,10 @@ func (f Fixture) place(t *testing.T, db *pgtest.DB, after, last int) {
 		select test_id(i), 2, 1, `+step+` from `+numbers+` where not inline`, after, last, f.Youngest())
 }
 
-// youngest is where the statements begin to find their rows.
+// Youngest is where the statements begin to find their rows.
 func (f Fixture) Youngest() int { return f.From + f.Finished + f.Waiting*4/10 }
 
-// endedTasks are the first tasks of a Fixture that has count ended ones, at most
+// EndedTasks are the first tasks of a Fixture that has count ended ones, at most
 // most of them.
 func EndedTasks(t *testing.T, db *pgtest.DB, from, count, most int) [][16]byte {
 	rows, err := db.Pool(t).Query(t.Context(), `select test_id(i) from generate_series($1::int, $2::int) i`, from, from+min(count, most)-1)
@@ -306,6 +307,7 @@ func EndedTasks(t *testing.T, db *pgtest.DB, from, count, most int) [][16]byte {
 	return ids
 }
 
+// Compiled is the plan of the fixture's template.
 func Compiled(t *testing.T) *workflow.Plan {
 	tmpl, _, err := template.Parse("big.yaml", []byte(`
 name: p
@@ -324,13 +326,14 @@ steps:
 	return p
 }
 
-// explainer runs statements on a connection that sends the plan of everything it
+// Explainer runs statements on a connection that sends the plan of everything it
 // executes, also inside functions, as a notice (auto_explain).
 type Explainer struct {
 	conn  *pgx.Conn
 	plans []string
 }
 
+// NewExplainer connects to a database; mode is a plan_cache_mode.
 func NewExplainer(t *testing.T, dsn, mode string) *Explainer {
 	e := &Explainer{}
 	cfg, err := pgx.ParseConfig(dsn)
@@ -355,7 +358,7 @@ func NewExplainer(t *testing.T, dsn, mode string) *Explainer {
 	return e
 }
 
-// execute executes a statement in a transaction that is rolled back.
+// Execute executes a statement in a transaction that is rolled back.
 func (e *Explainer) Execute(t *testing.T, c Statement) {
 	tx, err := e.conn.Begin(t.Context())
 	require.NoError(t, err)
@@ -395,7 +398,7 @@ func (e *Explainer) explain(t *testing.T, c Statement) ([]planNode, time.Duratio
 	return plans, took
 }
 
-// check executes a statement and judges the plans that were executed.
+// Check executes a statement and judges the plans that were executed.
 func (e *Explainer) Check(t *testing.T, c Statement) {
 	plans, took := e.explain(t, c)
 	blocks := 0

@@ -98,18 +98,21 @@ func (c *planCache) put(p *Plan, current bool, now time.Time) {
 	}
 }
 
-// remember keeps a plan under a name for planTTL.
-func (c *planCache) remember(k planKey, p *Plan, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.byName[k] = planEntry{p, now}
-}
-
-func (c *planCache) named(k planKey, now time.Time) (*Plan, bool) {
+// find returns the plan that has a name, as read within planTTL.
+func (c *planCache) find(k planKey, read func() (*Plan, error)) (*Plan, error) {
 	c.mu.RLock()
-	defer c.mu.RUnlock()
 	e, ok := c.byName[k]
-	return e.plan, ok && now.Sub(e.read) < planTTL
+	c.mu.RUnlock()
+	if ok && time.Since(e.read) < planTTL {
+		return e.plan, nil
+	}
+	p, err := read()
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.byName[k] = planEntry{p, time.Now()}
+	}
+	return p, err
 }
 
 func (c *planCache) numbered(id int32) (*Plan, bool) {
@@ -165,16 +168,11 @@ func (k planKey) lookUp() stmt.Call {
 // version means the highest that is not deprecated.
 func (s *Registry) PlanNamed(ctx context.Context, namespace, name, version string) (*Plan, error) {
 	key := planKey{namespace, name, version}
-	if p, ok := s.known.plans.named(key, time.Now()); ok {
-		return p, nil
-	}
-	plan, err := pg.Read(ctx, s.db, "plan", "read the plan", func(ctx context.Context, db *pg.Conn) (*Plan, error) {
-		return s.known.plans.read(ctx, db, key.lookUp())
+	return s.known.plans.find(key, func() (*Plan, error) {
+		return pg.Read(ctx, s.db, "plan", "read the plan", func(ctx context.Context, db *pg.Conn) (*Plan, error) {
+			return s.known.plans.read(ctx, db, key.lookUp())
+		})
 	})
-	if err == nil {
-		s.known.plans.remember(key, plan, time.Now())
-	}
-	return plan, err
 }
 
 // PlanByID returns a plan of a running or ended task, or ErrNotFound.
@@ -182,19 +180,19 @@ func (s *Registry) PlanByID(ctx context.Context, id int32) (*Plan, error) {
 	if p, ok := s.known.plans.numbered(id); ok {
 		return p, nil
 	}
-	return pg.Read(ctx, s.db, "plan", "read the plan", func(ctx context.Context, db *pg.Conn) (*Plan, error) { return s.planOn(ctx, db, id) })
+	return pg.Read(ctx, s.db, "plan", "read the plan", func(ctx context.Context, db *pg.Conn) (*Plan, error) { return s.known.plans.on(ctx, db, id) })
 }
 
 // Index: the primary key.
 var readPlan = pg.Compile(`select ` + planColumns + ` from tasker.plans p where p.plan_id = @plan_id`)
 
-// planOn is PlanByID for callers that already have a connection: waiting for a second one
+// on is PlanByID for callers that already have a connection: waiting for a second one
 // while holding the first could deadlock a busy pool.
-func (s *Registry) planOn(ctx context.Context, db stmt.Querier, id int32) (*Plan, error) {
-	if p, ok := s.known.plans.numbered(id); ok {
+func (c *planCache) on(ctx context.Context, db stmt.Querier, id int32) (*Plan, error) {
+	if p, ok := c.numbered(id); ok {
 		return p, nil
 	}
-	return s.known.plans.read(ctx, db, readPlan.With(pg.Args{"plan_id": id}))
+	return c.read(ctx, db, readPlan.With(pg.Args{"plan_id": id}))
 }
 
 // ReadPlans caches many plans for PlanByID. Plans that cannot be read are left to later
@@ -209,14 +207,14 @@ func (s *Registry) ReadPlans(ctx context.Context, ids []int32) error {
 	})
 }
 
-// plans are plans by id, and errors of the unusable ones.
-type plans struct {
+// Found are plans by id, and errors of the unusable ones.
+type Found struct {
 	Usable map[int32]*Plan
 	Broken map[int32]error
 }
 
 // Of returns a plan, or ErrNotFound.
-func (p plans) Of(id int32) (*Plan, error) {
+func (p Found) Of(id int32) (*Plan, error) {
 	if plan := p.Usable[id]; plan != nil {
 		return plan, nil
 	}
@@ -228,8 +226,8 @@ func (p plans) Of(id int32) (*Plan, error) {
 
 // take returns the cached ones of some plans, and the ids of the others, each once; 0 is
 // no plan.
-func (c *planCache) take(ids []int32) (p plans, missing []int32) {
-	p = plans{Usable: make(map[int32]*Plan, 1), Broken: map[int32]error{}}
+func (c *planCache) take(ids []int32) (p Found, missing []int32) {
+	p = Found{Usable: make(map[int32]*Plan, 1), Broken: map[int32]error{}}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, id := range ids {
@@ -243,9 +241,9 @@ func (c *planCache) take(ids []int32) (p plans, missing []int32) {
 	return p, missing
 }
 
-// PlansOn is planOn for many: one statement reads those that are not cached.
+// PlansOn is PlanByID for many, on a connection: one statement reads those that are not cached.
 // Index: the primary key.
-func (s *Memory) PlansOn(ctx context.Context, db stmt.Querier, ids []int32) (plans, error) {
+func (s *Memory) PlansOn(ctx context.Context, db stmt.Querier, ids []int32) (Found, error) {
 	p, missing := s.plans.take(ids)
 	if len(missing) == 0 {
 		return p, nil
@@ -378,15 +376,13 @@ type PlansOnTx struct {
 // version means the highest that is not deprecated.
 func (p PlansOnTx) PlanNamed(ctx context.Context, namespace, name, version string) (*Plan, error) {
 	key := planKey{namespace, name, version}
-	if plan, ok := p.plans.cache.named(key, time.Now()); ok {
-		return plan, nil
-	}
-	plan, err := p.plans.cache.read(ctx, pg.GuestOf(p.tx), key.lookUp())
-	if err != nil {
-		return nil, pg.Classify(fmt.Sprintf("look for template %s/%s:%s", namespace, name, version), err)
-	}
-	p.plans.cache.remember(key, plan, time.Now())
-	return plan, nil
+	return p.plans.cache.find(key, func() (*Plan, error) {
+		plan, err := p.plans.cache.read(ctx, pg.GuestOf(p.tx), key.lookUp())
+		if err != nil {
+			err = pg.Classify(fmt.Sprintf("look for template %s/%s:%s", namespace, name, version), err)
+		}
+		return plan, err
+	})
 }
 
 // UsePlan is Store.UsePlan within the transaction: the plan becomes the current one of
@@ -395,20 +391,15 @@ func (p PlansOnTx) UsePlan(ctx context.Context, plan *Plan) (*Plan, error) {
 	if plan.used.Load() {
 		return plan, nil
 	}
-	g := pg.GuestOf(p.tx)
-	chosen, settled, err := planForUse(ctx, g, plan)
+	used, settled, err := p.plans.cache.use(ctx, pg.GuestOf(p.tx), plan)
 	if err != nil {
-		return nil, pg.Classify(fmt.Sprintf("use template %s/%s:%s", plan.Template.Namespace, plan.Template.Name, plan.Template.Version), err)
-	}
-	if chosen != plan.ID {
-		if plan, err = p.plans.cache.read(ctx, g, readPlan.With(pg.Args{"plan_id": chosen})); err != nil {
-			return nil, pg.Classify(fmt.Sprintf("read plan %d", chosen), err)
-		}
+		t := plan.Template
+		return nil, pg.Classify(fmt.Sprintf("use template %s/%s:%s", t.Namespace, t.Name, t.Version), err)
 	}
 	if settled {
-		plan.used.Store(true)
+		used.used.Store(true)
 	}
-	return plan, nil
+	return used, nil
 }
 
 // CallableOf returns the callable whose line a step waits in.

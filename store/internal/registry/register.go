@@ -312,15 +312,18 @@ func (r *registration) insert(ctx context.Context, tx pgx.Tx, fresh []registered
 // Index: plans_current, plan_uses_plan.
 var usePlan = pg.Compile(`select plan_id, settled from tasker.plan_for_use(@namespace_id, @name, @version)`)
 
-// planForUse returns the plan that tasks of plan's version are created by, and
-// whether that is so even if the transaction is rolled back.
-func planForUse(ctx context.Context, db stmt.Querier, plan *Plan) (chosen int32, settled bool, err error) {
-	type use struct {
+// use returns the plan that tasks of plan's version are created by, and whether that is so
+// even if the transaction is rolled back.
+func (c *planCache) use(ctx context.Context, db stmt.Querier, plan *Plan) (used *Plan, settled bool, err error) {
+	type row struct {
 		planID  int32
 		settled bool
 	}
-	u, err := pg.OneOf[use](ctx, db, usePlan.With(pg.Args{"namespace_id": plan.Queue, "name": plan.Template.Name, "version": plan.Template.Version}))
-	return u.planID, u.settled, err
+	u, err := pg.OneOf[row](ctx, db, usePlan.With(pg.Args{"namespace_id": plan.Queue, "name": plan.Template.Name, "version": plan.Template.Version}))
+	if err == nil && u.planID != plan.ID {
+		plan, err = c.on(ctx, db, u.planID)
+	}
+	return plan, u.settled, err
 }
 
 // UsePlan must be called before tasks are created with a plan that PlanNamed returned.
@@ -331,18 +334,15 @@ func (s *Registry) UsePlan(ctx context.Context, plan *Plan) (*Plan, error) {
 	if plan.used.Load() {
 		return plan, nil
 	}
-	err := s.db.Repeatable(ctx, "use_plan", "use the plan", func(ctx context.Context, db *pg.Conn) error {
-		chosen, _, err := planForUse(ctx, db, plan)
-		if err == nil && chosen != plan.ID {
-			plan, err = s.planOn(ctx, db, chosen)
-		}
-		return err
+	used, err := pg.Read(ctx, s.db, "use_plan", "use the plan", func(ctx context.Context, db *pg.Conn) (*Plan, error) {
+		used, _, err := s.known.plans.use(ctx, db, plan)
+		return used, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	plan.used.Store(true)
-	return plan, nil
+	used.used.Store(true)
+	return used, nil
 }
 
 // TemplateVersion is the registry's data about a version besides its content.

@@ -188,24 +188,18 @@ const typeVersion = "\x00type"
 // unique; otherwise the error wraps ErrTaskTypeAmbiguous. It wraps ErrNotFound if the
 // type does not exist.
 func (s *Registry) PlanOfType(ctx context.Context, namespace, name string) (*Plan, error) {
-	key := planKey{namespace, name, typeVersion}
-	if plan, ok := s.known.plans.named(key, time.Now()); ok {
-		return plan, nil
-	}
-	plan, err := pg.Read(ctx, s.db, "plan_of_type", "look for the task type", func(ctx context.Context, db *pg.Conn) (*Plan, error) {
-		found, err := stmt.All[planRow](ctx, db, planOfType.With(pg.Args{"namespace": namespace, "name": name}))
-		switch {
-		case err != nil:
-			return nil, err
-		case len(found) == 0:
-			return nil, pg.ErrNotFound
-		case len(found) > 1:
-			return nil, ErrTaskTypeAmbiguous
-		}
-		return s.known.plans.compile(found[0])
+	return s.known.plans.find(planKey{namespace, name, typeVersion}, func() (*Plan, error) {
+		return pg.Read(ctx, s.db, "plan_of_type", "look for the task type", func(ctx context.Context, db *pg.Conn) (*Plan, error) {
+			found, err := stmt.All[planRow](ctx, db, planOfType.With(pg.Args{"namespace": namespace, "name": name}))
+			switch {
+			case err != nil:
+				return nil, err
+			case len(found) == 0:
+				return nil, pg.ErrNotFound
+			case len(found) > 1:
+				return nil, ErrTaskTypeAmbiguous
+			}
+			return s.known.plans.compile(found[0])
+		})
 	})
-	if err == nil {
-		s.known.plans.remember(key, plan, time.Now())
-	}
-	return plan, err
 }
