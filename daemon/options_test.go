@@ -48,7 +48,7 @@ func optionsOf(loaded *config.Loaded) string {
 	var b strings.Builder
 	for _, options := range []any{
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
-		of.listenerConfig(), of.notifyConfig(), of.walConfig(), of.relayConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
+		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
 		od.engineConfig(o, self, nil), od.sweepConfig(o.Orchestration, self), od.admissionConfig(o), od.webConfig(o.Orchestration.Web, loaded.Environment),
 		od.depth.thresholds,
 		wd.workerConfig(w, nil), wd.webConfig(web, loaded.Environment),
