@@ -38,10 +38,10 @@ var shownElsewhere = map[string]string{
 // daemons use.
 func optionsOf(loaded *config.Loaded) string {
 	o, w := loaded, loaded
-	s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
+	s := &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}
 	s.breakers, _ = newBreakers(o.Common, nil, s.log, s.metrics)
-	od := &Orchestrator{shared: s, loaded: loaded, depth: newQueueDepth(nil, nil, o.Common.Queues.PGMQ.QueueDepthThresholds)}
-	wd := &Worker{shared: s, loaded: loaded}
+	od := &Orchestrator{shared: s, depth: newQueueDepth(nil, nil, o.Common.Queues.PGMQ.QueueDepthThresholds)}
+	wd := &Worker{shared: s}
 	of, wf := &signals{config: o.Common, buffers: orchestratorBuffers(o.Orchestration)}, &signals{config: w.Common, buffers: workerBuffers(w.Worker)}
 	web, _ := workerWeb(w.Worker.Web)
 	self := store.Daemon{}
