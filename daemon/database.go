@@ -154,7 +154,7 @@ func newSignals(c config.Common, name string, near *neighbours, buffers signalBu
 	}
 	// Listeners probe past the breaker: that shows a recovery.
 	out.sender = signal.NewSender(guardedTransport{out.transport, breakers.Breaker(breaker.Messaging)}, signal.SenderConfig{
-		Logger: log, OnRestart: restarts(m.LoopRestarts),
+		Logger: log, OnRestart: m.Restarted,
 		OnError: func(err error) {
 			if errors.Is(err, breaker.ErrOpen) {
 				return // it was logged when it opened

@@ -54,7 +54,7 @@ func ask(t *testing.T, url string) (status int, body string) {
 
 // broken is a loop that dies whenever it runs.
 func broken(s *shared) *lifecycle.Loop {
-	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: "broken", RestartBase: time.Hour, OnRestart: restarts(s.metrics.LoopRestarts),
+	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: "broken", RestartBase: time.Hour, OnRestart: s.metrics.Restarted,
 		Run: func(context.Context) error { panic("again") }})
 }
 

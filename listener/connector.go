@@ -38,7 +38,7 @@ func newConnector(l *Listener, before *connector) *connector {
 		// Connecting ends with its deadline, closing with twice the deadline; what takes
 		// longer than both together does not end at all.
 		MaxSilence: 4*l.timeout + time.Minute,
-		OnRestart:  func(name string) { l.cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		OnRestart:  l.cfg.Metrics.Restarted,
 		Logger:     l.cfg.Logger,
 	})
 	return c

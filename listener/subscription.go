@@ -116,7 +116,7 @@ func (l *Listener) Subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription 
 		Name:       cfg.SystemID + "-listener",
 		Run:        s.deliver,
 		MaxSilence: time.Minute,
-		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		OnRestart:  cfg.Metrics.Restarted,
 		Logger:     cfg.Logger,
 	})
 	return s

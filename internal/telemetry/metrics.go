@@ -182,6 +182,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
+// Restarted counts a restart of a loop.
+func (m *Metrics) Restarted(loop string) { m.LoopRestarts.WithLabelValues(loop).Inc() }
+
 // Discard returns metrics without a reader, for components that were given none.
 func Discard() *Metrics { return NewMetrics(prometheus.NewRegistry()) }
 

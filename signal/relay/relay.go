@@ -88,7 +88,7 @@ func New(cfg Config) (*Relay, error) {
 	}
 	r.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
 		Name: "signal-relay", Run: r.run, Logger: cfg.Logger,
-		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		OnRestart: cfg.Metrics.Restarted,
 	})
 	return r, nil
 }
