@@ -45,11 +45,15 @@ func optionsOf(loaded *config.Loaded) string {
 	of, wf := &signals{config: o.Common, buffers: orchestratorBuffers(o.Orchestration)}, &signals{config: w.Common, buffers: workerBuffers(w.Worker)}
 	web, _ := workerWeb(w.Worker.Web)
 	self := store.Daemon{}
+	sweeps := od.sweepConfig(o.Orchestration, self)
+	whole := sweeps.Settings // of which the sweeps read only these parts
+	sweeps.Settings = config.Orchestration{Sweeps: whole.Sweeps, DLQ: whole.DLQ, Retention: whole.Retention}
+	sweeps.Settings.BatchProcessing.CheckpointStall = whole.BatchProcessing.CheckpointStall
 	var b strings.Builder
 	for _, options := range []any{
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
 		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
-		od.engineConfig(o, self, nil), od.sweepConfig(o.Orchestration, self), od.admissionConfig(o), od.webConfig(o.Orchestration.Web, loaded.Environment),
+		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), od.webConfig(o.Orchestration.Web, loaded.Environment),
 		od.depth.thresholds,
 		wd.workerConfig(w, nil), wd.webConfig(web, loaded.Environment),
 		OrchestratorProgram().ShutdownTimeout(loaded), WorkerProgram("", nil).ShutdownTimeout(loaded),

@@ -124,7 +124,7 @@ func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules wo
 	d.server, err = rest.NewOrchestrator(d.webConfig(o.Web, d.loaded.Environment), rest.Orchestrator{
 		Engine: supervised{d.engine, d.shared}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
 		Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
-		Thresholds: sweep.Configure(o).Staleness.Thresholds, MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
+		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
 		NewEvents: d.engine.NewEvents, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, Breakers: d.breakers, Admission: d.admission,
 	})
 	return err

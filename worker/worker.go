@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -183,63 +179,24 @@ func (w *Worker) addTemplate(t *workflow.Template) error {
 }
 
 // LoadTemplates registers the templates in files, and in all *.yaml, *.yml and *.json
-// files of directories, recursively. The error lists every problem with its line and
-// column, then the warnings about the same files. If all files are valid, warnings are
-// logged.
+// files of directories, recursively, up to the limits of template.Load. The error lists
+// every problem with its line and column, then the warnings about the same files. If all
+// files are valid, warnings are logged.
 func (w *Worker) LoadTemplates(paths ...string) error {
-	var (
-		wrong    []error
-		warnings template.Problems
-	)
-	for _, path := range paths {
-		files, err := templateFiles(path)
-		if err != nil {
-			wrong = append(wrong, fmt.Errorf("look for templates: %w", err))
-		}
-		for _, file := range files {
-			found, err := w.loadTemplate(file)
-			warnings = append(warnings, found...)
-			if err != nil {
-				wrong = append(wrong, err)
-			}
-		}
+	found, problems, err := template.LoadWithJSON(paths...)
+	if err != nil {
+		err = fmt.Errorf("load templates: %w", err)
 	}
-	if len(wrong) > 0 {
-		return w.remember(errors.Join(wrong...))
+	for _, f := range found {
+		err = errors.Join(err, w.addTemplate(f.Template))
 	}
-	for _, p := range warnings {
+	if err != nil {
+		return w.remember(err)
+	}
+	for _, p := range problems.Warnings() {
 		w.cfg.Logger.Warn("template", zap.String("file", p.File), zap.Any("problem", p))
 	}
 	return nil
-}
-
-// loadTemplate returns the warnings about a valid file.
-func (w *Worker) loadTemplate(file string) (warnings template.Problems, err error) {
-	src, err := os.ReadFile(file) // #nosec G304 -- the caller names it
-	if err != nil {
-		return nil, fmt.Errorf("read a template: %w", err)
-	}
-	t, problems, err := template.Parse(file, src)
-	if err != nil {
-		return nil, fmt.Errorf("load a template: %w", err)
-	}
-	return problems, w.addTemplate(t)
-}
-
-// templateFiles lists the files of a path in order.
-func templateFiles(path string) (files []string, err error) {
-	err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir():
-			return nil
-		case p == path || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(p)):
-			files = append(files, p)
-		}
-		return nil
-	})
-	return files, err
 }
 
 // Run starts the worker, waits until ctx ends or the event system gives up (see
