@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
+	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 // Checkpoint saves the progress of the handler, which then continues. A later execution
@@ -30,14 +32,55 @@ import (
 //
 // While the worker shuts down (ErrShutdown) checkpoints are still saved.
 func (c *StepContext) Checkpoint(cursor any, itemsProcessed int64, accumulated any) error {
-	if c.saver == nil {
+	switch {
+	case c.run == nil:
 		return errors.New("save a checkpoint: the context does not belong to an execution")
-	}
-	if c.run != nil && c.run.tx != nil {
+	case c.run.InTx():
 		return errNoCheckpoint
 	}
-	p := &yieldError{cursor: cursor, items: itemsProcessed, accumulated: accumulated}
-	return c.saver.checkpoint(c, p)
+	return c.run.save(&yieldError{cursor: cursor, items: itemsProcessed, accumulated: accumulated})
+}
+
+// save saves a checkpoint of a handler that continues. Calls of one handler are
+// serialized.
+func (s *step) save(y *yieldError) error {
+	s.context.saving.Lock()
+	defer s.context.saving.Unlock()
+	point, err := s.encode(y)
+	if err != nil {
+		return err
+	}
+	at, err := s.Save(point)
+	switch {
+	case engine.Refused(err):
+		return s.refused(&CheckpointError{Part: "content", err: err})
+	case err != nil:
+		return fmt.Errorf("save a checkpoint: %w", err)
+	}
+	s.context.keep(&engine.Checkpoint{Cursor: point.Cursor, Items: point.Items, Timestamp: at, Accumulated: point.Accumulated})
+	return nil
+}
+
+// encode makes the checkpoint for the database, with the items that the batch has
+// isolated.
+func (s *step) encode(y *yieldError) (*store.Checkpoint, error) {
+	point, err := y.encode(s.Key, s.runner.cfg.Checkpoint)
+	if err != nil {
+		return nil, s.refused(err)
+	}
+	point.Isolated = s.Isolated()
+	return &point, nil
+}
+
+// refused counts a checkpoint that cannot be stored, and makes it a failure.
+func (s *step) refused(err error) error {
+	reason := "not_storable"
+	var what *CheckpointError
+	if errors.As(err, &what) && what.Size > 0 {
+		reason = "too_large"
+	}
+	s.runner.metrics.CheckpointsRefused.WithLabelValues(reason).Inc()
+	return Permanent(err)
 }
 
 // errNoCheckpoint rejects checkpoints that would outlive a rolled-back transaction, or
@@ -78,8 +121,7 @@ func (e *yieldError) Error() string {
 // yield makes it a failure.
 func yielded(err error) *yieldError {
 	var y *yieldError
-	var verdict *verdictError
-	if !errors.As(err, &y) || errors.As(err, &verdict) {
+	if marked, _ := failure.Marked(err); marked || !errors.As(err, &y) {
 		return nil
 	}
 	return y
@@ -129,41 +171,19 @@ func encodePart(part string, value any, limit int) (json.RawMessage, error) {
 		return nil, &CheckpointError{Part: part, Size: len(doc), Limit: limit,
 			err: fmt.Errorf("it has %d bytes, more than %d; keep large data elsewhere and a reference to it here", len(doc), limit)}
 	}
-	if err := storable(doc, 0); err != nil {
+	if err := failure.CheckStorable(doc, 0); err != nil {
 		return nil, &CheckpointError{Part: part, Limit: limit, err: err}
 	}
 	return doc, nil
 }
 
-// checkpoint is progress as read from a claim.
-type checkpoint struct {
-	Cursor      json.RawMessage `json:"cursor"`
-	Items       int64           `json:"items_processed"`
-	Timestamp   time.Time       `json:"timestamp"`
-	Accumulated json.RawMessage `json:"accumulated_results,omitempty"`
-	// Isolated are the items that a batch had isolated by then.
-	Isolated []json.RawMessage `json:"isolated_items,omitempty"`
-}
-
-// listOf returns the entries of a list that was encoded here; nil: none.
-func listOf(doc json.RawMessage) []json.RawMessage {
-	if doc == nil {
-		return nil
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(doc, &list) != nil {
-		return nil // it was encoded here
-	}
-	return list
-}
-
 // progressOf returns the checkpoint of a claim, nil without one. An unreadable one, which
 // only another program can have written, counts as none.
-func progressOf(claim *store.Claimed) *checkpoint {
+func progressOf(claim *store.Claimed) *engine.Checkpoint {
 	if claim.Checkpoint == nil {
 		return nil
 	}
-	p := &checkpoint{}
+	p := &engine.Checkpoint{}
 	if err := json.Unmarshal(claim.Checkpoint, p); err != nil {
 		return nil
 	}
@@ -171,7 +191,7 @@ func progressOf(claim *store.Claimed) *checkpoint {
 }
 
 // saved returns the latest checkpoint: from the claim, or saved by this execution since.
-func (c *StepContext) saved() *checkpoint {
+func (c *StepContext) saved() *engine.Checkpoint {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.resumed {
@@ -187,7 +207,7 @@ func (c *StepContext) keeps() bool {
 	return c.latest != nil
 }
 
-func (c *StepContext) keep(p *checkpoint) {
+func (c *StepContext) keep(p *engine.Checkpoint) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resumed, c.latest = true, p

@@ -183,9 +183,9 @@ func TestWhatCannotBeKeptIsNotSent(t *testing.T) {
 					require.False(t, f.Retryable)
 					require.Contains(t, f.Message, c.text)
 				}
-				reason := refusedUnstorable
+				reason := "not_storable"
 				if c.size > 0 {
-					reason = refusedTooLarge
+					reason = "too_large"
 				}
 				require.InDelta(t, 3, testutil.ToFloat64(metrics.CheckpointsRefused.WithLabelValues(reason)), 0)
 				r.stop(t)
@@ -260,7 +260,7 @@ func TestALostClaimSavesNothing(t *testing.T) {
 		h := r.Health()
 		require.EqualValues(t, 2, h.LeasesLost)
 		require.Zero(t, h.Running+h.Yielding+h.Zombies)
-		require.InDelta(t, 2, testutil.ToFloat64(metrics.CheckpointsRefused.WithLabelValues(refusedLeaseLost)), 0)
+		require.InDelta(t, 2, testutil.ToFloat64(metrics.CheckpointsRefused.WithLabelValues("lease_lost")), 0)
 		r.stop(t)
 	})
 }

@@ -160,6 +160,19 @@ type CheckpointConfig struct {
 	SaveTimeout time.Duration
 }
 
+// TransactionConfig configures handlers that work in a transaction (HandleTx).
+type TransactionConfig struct {
+	// MaxConnections bounds their connections (worker.transactions.max_connections).
+	// Further handlers wait, within their time limits. The connections are separate from
+	// the store's and opened on first use.
+	MaxConnections int32
+	// Pool is a *pgxpool.Pool of the program, to the engine's database and with a role
+	// that has the engine's rights there. It is not closed. Handlers must not wait for
+	// other uses of it: a handler holds a connection while it runs. Default: a pool of
+	// the worker's own.
+	Pool *store.Pool
+}
+
 // withDefaults sets defaults and rejects invalid settings.
 func (c Config) withDefaults() (Config, error) {
 	defaults, err := config.Defaults()

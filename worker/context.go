@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
+	"github.com/tasker-go/tasker/worker/internal/failure"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -32,15 +34,13 @@ type StepContext struct {
 	board    results
 	shared   *sharedResults
 	baseLog  *zap.Logger
-	report   *progress
-	run      *execution // nil outside of a worker
+	report   *engine.Progress
+	run      *step // nil outside of a worker
 
 	// For batches.
 	isolating *isolation  // nil: items cannot be isolated
 	listed    atomic.Bool // the handler has read the items
 
-	// For Checkpoint.
-	saver  *saver
 	saving sync.Mutex // held while a checkpoint is on its way
 
 	decode    sync.Once
@@ -51,8 +51,8 @@ type StepContext struct {
 	mu        sync.Mutex
 	fetched   map[int]json.RawMessage // results beyond the direct parents; nil: absent
 	batches   map[int][]store.BatchResult
-	resumed   bool        // latest has been set
-	latest    *checkpoint // nil: there is none
+	resumed   bool               // latest has been set
+	latest    *engine.Checkpoint // nil: there is none
 }
 
 // results reads the results of other steps.
@@ -66,7 +66,7 @@ type results interface {
 	BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error)
 }
 
-func (c *StepContext) init(ctx context.Context, claim *store.Claimed, plan *workflow.Plan, board results, shared *sharedResults, log *zap.Logger, report *progress) {
+func (c *StepContext) init(ctx context.Context, claim *store.Claimed, plan *workflow.Plan, board results, shared *sharedResults, log *zap.Logger, report *engine.Progress) {
 	c.Context, c.claim = ctx, claim
 	c.template, c.plan, c.step = plan.Template, plan, &plan.Steps[claim.PlanStep()]
 	c.board, c.shared, c.baseLog, c.report = board, shared, log, report
@@ -176,7 +176,7 @@ func (c *StepContext) Logger() *zap.Logger {
 // at most 500 bytes. It is kept in memory, shown in the worker's health, and logged at
 // debug level once per second at most, so frequent calls are cheap.
 func (c *StepContext) Progress(fraction float64, message string) {
-	if c.report.set(fraction, message) {
-		c.Logger().Debug("progress", zap.Float64("fraction", fraction), zap.String("progress", clip(message, maxProgress)))
+	if c.report.Set(fraction, message) {
+		c.Logger().Debug("progress", zap.Float64("fraction", fraction), zap.String("progress", failure.Clip(message, engine.MaxProgress)))
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
+	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 const chainYAML = `
@@ -51,7 +53,7 @@ func contextOf(t *testing.T, step string, change func(c *store.Claimed), board r
 		change(c)
 	}
 	s := &StepContext{}
-	s.init(t.Context(), c, plan.Plan, board, &sharedResults{}, zap.NewNop(), &progress{})
+	s.init(t.Context(), c, plan.Plan, board, &sharedResults{}, zap.NewNop(), &engine.Progress{})
 	return s
 }
 
@@ -248,13 +250,13 @@ func TestProgressIsBoundedAndLoggedRarely(t *testing.T) {
 		}
 		require.Equal(t, 1, logs.Len())
 		require.Equal(t, c.TaskUUID().String(), logs.All()[0].ContextMap()["task_uuid"])
-		fraction, message := c.report.get()
+		fraction, message := c.report.Get()
 		require.InDelta(t, 1.0, fraction, 0)
 		require.Equal(t, strings.Repeat("ä", 250), message)
 		time.Sleep(time.Second)
 		c.Progress(math.NaN(), "")
 		require.Equal(t, 2, logs.Len())
-		fraction, _ = c.report.get()
+		fraction, _ = c.report.Get()
 		require.Zero(t, fraction)
 	})
 }
@@ -270,13 +272,13 @@ func TestTypedHandlers(t *testing.T) {
 	require.Equal(t, "hello x", got)
 
 	_, err = Typed(greet, Strict())(contextOf(t, "first", nil, nil))
-	f := failureOf(err)
+	f := failure.Of(err)
 	require.Equal(t, TypeInvalidInput, f.Type)
 	require.False(t, f.Retryable)
 	require.Contains(t, f.Message, "amount")
 
 	_, err = Typed(func(*StepContext, []int) (any, error) { return nil, nil })(contextOf(t, "first", nil, nil))
-	require.Equal(t, TypeInvalidInput, failureOf(err).Type)
+	require.Equal(t, TypeInvalidInput, failure.Of(err).Type)
 	_, err = Typed(greet, Strict())(contextOf(t, "first", func(c *store.Claimed) { c.Context = json.RawMessage(`{"name":"x"}`) }, nil))
 	require.NoError(t, err)
 	_, err = Typed(greet)(contextOf(t, "first", func(c *store.Claimed) { c.Context = nil }, nil))

@@ -1,13 +1,10 @@
 package worker
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 // NextTask is the task that continues the handler's task, see Continue. Empty fields are
@@ -54,9 +51,8 @@ func (e *continueError) Error() string {
 // it a failure, as around a yield.
 func continued(err error) *continueError {
 	var c *continueError
-	var verdict *verdictError
 	var y *yieldError
-	if !errors.As(err, &c) || errors.As(err, &verdict) || errors.As(err, &y) {
+	if marked, _ := failure.Marked(err); marked || !errors.As(err, &c) || errors.As(err, &y) {
 		return nil
 	}
 	return c
@@ -70,60 +66,6 @@ func Continued(err error) (next NextTask, ok bool) {
 		return next, false
 	}
 	return c.next, true
-}
-
-// continuePatience bounds the wait for a connection for a handler that succeeded while
-// the worker shuts down.
-const continuePatience = 2 * time.Second
-
-// continueWith creates the next task with the report, in a transaction of its own if the
-// handler has none.
-func (e *engine) continueWith(x *execution, next *NextTask) error {
-	if x.tx == nil {
-		if err := e.beginToContinue(x); err != nil {
-			return err
-		}
-	}
-	x.tx.next = next
-	return nil
-}
-
-func (e *engine) beginToContinue(x *execution) error {
-	err := x.ctx.why()
-	if err == nil {
-		_, err = e.begin(x, store.TxOptions{})
-	}
-	if !errors.Is(err, ErrShutdown) {
-		return err
-	}
-	ctx, cancel := context.WithTimeoutCause(e.base, continuePatience, ErrShutdown)
-	defer cancel()
-	_, err = e.beginUnder(ctx, x, store.TxOptions{})
-	return err
-}
-
-// createNext creates the next task in the transaction of the execution.
-func (e *engine) createNext(ctx context.Context, x *execution, next *NextTask) error {
-	r := x.context.nextRequest(next)
-	alike := r.IdempotencyKey == "" // as far as the engine knows
-	if alike {
-		r.IdempotencyKey = fmt.Sprintf("%s/%d", x.context.StepUUID(), x.key.Token) // identifies the execution
-	}
-	task, err := submission.Prepare(ctx, e.txPool.store, &r)
-	if err != nil {
-		return notContinued(err)
-	}
-	if alike {
-		task.Identity = nil // or a task could not continue with its own context
-	}
-	created, err := x.tx.work.Continue(ctx, store.Continuation{Claim: x.key, StepName: x.context.StepName(), Actor: e.cfg.WorkerID, Next: task})
-	if err != nil {
-		return notContinued(submission.Refusal(err))
-	}
-	if !created.Duplicate {
-		x.tx.created = append(x.tx.created, r.Namespace)
-	}
-	return nil
 }
 
 // nextRequest fills in the fields that the handler left empty.
@@ -153,19 +95,4 @@ func (c *StepContext) nextRequest(next *NextTask) TaskRequest {
 		r.ParentCorrelationID = c.claim.ParentCorrelationID
 	}
 	return r
-}
-
-// notContinued is the failure of a step whose next task was not created.
-func notContinued(err error) error {
-	var invalid *InvalidTaskError
-	var unknown *UnknownTemplateError
-	switch {
-	case errors.As(err, &invalid), errors.As(err, &unknown), errors.Is(err, store.ErrContinuesItself):
-		return Permanent(typed(TypeNextTaskRefused, "the next task was refused: %w", err))
-	case errors.Is(err, store.ErrWorkEnded):
-		return notReported(err)
-	case refused(err):
-		return Permanent(WithCode(typed(TypeNextTaskRefused, "the database refuses to store the next task (SQLSTATE %s)", sqlState(err)), sqlState(err)))
-	}
-	return inTxFailed(err, "the next task could not be created with the end of the step")
 }

@@ -38,30 +38,15 @@ type (
 // In the handler's transaction the engine signals the task after the commit. In another
 // one, whose end the engine does not see, the signal is part of the transaction.
 func (c *StepContext) CreateTask(tx store.Tx, r TaskRequest) (CreatedTask, error) {
-	if c.run == nil || c.run.engine.txPool.store == nil {
+	if c.run == nil {
 		return CreatedTask{}, errors.New("create a task: there is no engine around the handler")
 	}
 	if r.ParentCorrelationID == nil {
 		id := c.CorrelationID()
 		r.ParentCorrelationID = &id
 	}
-	e, own := c.run.engine, c.run.tx.within(tx)
-	how := store.AnnounceNothing
-	if !own {
-		how = e.txPool.announce
-	}
-	created, signals, err := submission.Into(c, tx, e.txPool.store, how, &r)
-	if err == nil && own && !created.Existing {
-		c.run.tx.work.Announce(signals...)
-		if tx == c.run.tx.work.Tx() { // the outcome of a savepoint is not known here
-			c.run.tx.created = append(c.run.tx.created, r.Namespace)
-		}
-	}
-	return created, err
+	return c.run.CreateTask(c, tx, &r)
 }
-
-// within reports whether tx is the handler's transaction or a savepoint in it.
-func (t *transaction) within(tx store.Tx) bool { return t != nil && t.work.Within(tx) }
 
 // announcement is how transactions that the engine does not commit signal the tasks
 // created in them.

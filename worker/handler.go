@@ -1,9 +1,12 @@
 package worker
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 // Handler is the code of a step. Call returns the result, which must have a JSON form, or
@@ -78,4 +81,20 @@ func methodNotFound(callable, method string, h Handler) error {
 		hint = "; it has " + strings.Join(slices.Sorted(maps.Keys(m.byName)), ", ")
 	}
 	return Permanent(typed(TypeMethodNotFound, "MethodNotFound: Handler '%s' does not respond to '%s'%s", callable, method, hint))
+}
+
+// encodeResult encodes a handler's result as JSON. A result that cannot be stored is a
+// permanent failure: the handler would return it again.
+func encodeResult(value any, limit int) (json.RawMessage, error) {
+	if value == nil {
+		return json.RawMessage("null"), nil
+	}
+	doc, err := json.Marshal(value)
+	if err != nil {
+		return nil, Permanent(typed(TypeResultNotEncoded, "the handler's result has no JSON form: %w", err))
+	}
+	if err := failure.CheckStorable(doc, limit); err != nil {
+		return nil, Permanent(typed(TypeResultNotStored, "the handler's result cannot be stored: %w", err))
+	}
+	return doc, nil
 }

@@ -87,15 +87,17 @@ func (w *Worker) Health() Health {
 		h.Reason = "the worker is " + h.State
 		return h
 	}
-	h.Namespaces, h.Missing = p.queues.wanted(), p.queues.missing()
-	u := p.engine.slots.usage()
-	h.Running, h.Zombies, h.Prefetched, h.Reporting, h.Yielding = u.running, u.zombies, u.waiting, u.reporting, u.yielding
-	h.Steps = p.engine.slots.steps(maxHealthSteps)
-	c := p.engine.count
-	h.Claimed, h.Succeeded, h.Failed = c.claimed.Load(), c.succeeded.Load(), c.failed.Load()
-	h.Stale, h.LeasesLost = c.stale.Load(), c.leasesLost.Load()
+	h.Namespaces, h.Missing = p.queues.Wanted(), p.queues.Missing()
+	u := p.engine.Usage()
+	h.Running, h.Zombies, h.Prefetched, h.Reporting, h.Yielding = u.Running, u.Zombies, u.Waiting, u.Reporting, u.Yielding
+	for _, s := range p.engine.Steps(maxHealthSteps) {
+		h.Steps = append(h.Steps, RunningStep(s))
+	}
+	c := p.engine.Counts()
+	h.Claimed, h.Succeeded, h.Failed = c.Claimed, c.Succeeded, c.Failed
+	h.Stale, h.LeasesLost = c.Stale, c.LeasesLost
 	var err error
-	if h.HeartbeatAge, h.HeartbeatFailures, err = p.heartbeat.state(); err != nil {
+	if h.HeartbeatAge, h.HeartbeatFailures, err = p.heartbeat.State(); err != nil {
 		h.HeartbeatError = err.Error()
 	}
 	events := p.system.Health()

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/worker/internal/failure"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -31,7 +32,7 @@ const maxIsolatedMessage = 1 << 10
 // isolatedItem is an item in its stored form.
 type isolatedItem struct {
 	Item  json.RawMessage `json:"item"`
-	Error failure         `json:"error"`
+	Error failure.Failure `json:"error"`
 }
 
 // isolation holds the items that a batch has isolated so far.
@@ -88,7 +89,7 @@ func (i *isolation) add(item any, why error) error {
 	}
 	if err != nil {
 		i.refusals.Inc()
-		err = Permanent(&typedError{kind: TypeNotIsolated, err: err})
+		err = Permanent(failure.WithType(err, TypeNotIsolated))
 		if i.refused == nil {
 			i.refused = err
 		}
@@ -101,11 +102,11 @@ func (i *isolation) encode(item any, why error) (key string, doc json.RawMessage
 	if err != nil {
 		return "", nil, fmt.Errorf("it has no JSON form: %w", err)
 	}
-	if err := storable(named, i.limits.MaxItemBytes); err != nil {
+	if err := failure.CheckStorable(named, i.limits.MaxItemBytes); err != nil {
 		return "", nil, fmt.Errorf("it cannot be kept: %w", err)
 	}
-	f := failureOf(why)
-	f.Message, f.Context = storableText(f.Message, maxIsolatedMessage), nil
+	f := failure.Of(why)
+	f.Message, f.Context = failure.Text(f.Message, maxIsolatedMessage), nil
 	doc, err = json.Marshal(isolatedItem{named, f})
 	return canonical(named), doc, err
 }
@@ -187,15 +188,15 @@ func (i *isolation) encoded() json.RawMessage {
 	return append(doc, ']')
 }
 
-// countIsolated counts the items that a successful batch has isolated.
-func (e *engine) countIsolated(x *execution) {
-	i := x.context.isolating
+// CountIsolated implements engine.Step.
+func (s *step) CountIsolated() {
+	i := s.context.isolating
 	if i == nil {
 		return
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	e.metrics.ItemsIsolated.WithLabelValues(x.job.plan.Template.Namespace).Add(float64(len(i.items)))
+	s.runner.metrics.ItemsIsolated.WithLabelValues(s.context.Namespace()).Add(float64(len(i.items)))
 }
 
 // mayIsolate prepares an execution of a batch for isolating items.

@@ -24,7 +24,7 @@ func TestAStepIsLeftToOthersOnlyWhereThereAreSome(t *testing.T) {
 				require.NoError(t, r.AddResolver(broken))
 				r.board.others = others
 				r.start(t)
-				offered := r.parts.queues.callables()
+				offered := r.parts.queues.Callables()
 				require.Contains(t, offered, int32(stepOnly+1))
 				r.offer(1, stepOnly)
 				if !others {
@@ -34,11 +34,11 @@ func TestAStepIsLeftToOthersOnlyWhereThereAreSome(t *testing.T) {
 				}
 				require.Empty(t, r.board.reported())
 				require.NotEmpty(t, r.board.handed)
-				require.NotContains(t, r.parts.queues.callables(), int32(stepOnly+1), "it is not offered for a while")
+				require.NotContains(t, r.parts.queues.Callables(), int32(stepOnly+1), "it is not offered for a while")
 				r.board.set(func(b *fakeBoard) { b.claimable = nil }) // claimed by another worker
-				time.Sleep(leftFor + time.Second)
-				r.parts.queues.reofferNew()
-				require.Equal(t, offered, r.parts.queues.callables())
+				time.Sleep(11 * time.Second)
+				r.parts.queues.ReofferNew()
+				require.Equal(t, offered, r.parts.queues.Callables())
 				require.Zero(t, r.Health().Running)
 				r.stop(t)
 			})

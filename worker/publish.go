@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/failure"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -97,7 +99,7 @@ type publishing struct {
 	mu      sync.Mutex
 	started bool
 	closed  bool
-	queue   chan *publication
+	queue   chan []publishable
 	group   conc.WaitGroup // the goroutine that dispatches
 
 	count routed
@@ -106,11 +108,6 @@ type publishing struct {
 // routed counts events of steps whose reports were accepted.
 type routed struct {
 	durable, fast, broadcast, undelivered, failed atomic.Uint64
-}
-
-// publication are the events that follow the end of one execution.
-type publication struct {
-	list []publishable
 }
 
 // publishable is one event to publish.
@@ -123,33 +120,30 @@ type publishable struct {
 
 func newPublishing(base context.Context, cfg DomainEventConfig, p *publishers, bus *events.Bus, r *replicas, permits int, log *zap.Logger, m *telemetry.Metrics) *publishing {
 	return &publishing{cfg: cfg, publishers: p, bus: bus, replicas: r, log: log, metrics: m, base: base,
-		permits: make(chan struct{}, max(permits, 1)), queue: make(chan *publication, cfg.Buffer)}
+		permits: make(chan struct{}, max(permits, 1)), queue: make(chan []publishable, cfg.Buffer)}
 }
 
 // asks reports whether a publisher makes an event of the execution's end.
-func (p *publishing) asks(x *execution) bool {
-	if x.job == nil {
+func (p *publishing) asks(x *step) bool {
+	if !x.Planned() {
 		return false
 	}
-	for i := range x.job.step.Events {
-		if x.job.step.Events[i].Publisher != "" {
-			return true
-		}
-	}
-	return false
+	_, planned := x.Plan()
+	return slices.ContainsFunc(planned.Events, func(e workflow.Event) bool { return e.Publisher != "" })
 }
 
 // prepare makes the events of an execution that is about to be reported: outcome holds
 // the report and takes along what the orchestrator needs. The caller has the right to
 // report. f is the failure, nil for a success. With plain no publisher is called: the
 // engine itself has made this failure.
-func (p *publishing) prepare(x *execution, f *failure, plain bool) {
-	if x.job == nil || len(x.job.step.Events) == 0 {
+func (p *publishing) prepare(x *step, f *failure.Failure, plain bool) {
+	if !x.Planned() {
 		return
 	}
-	r, step := &x.report, x.job.step
+	r := &x.Report
+	_, step := x.Plan()
 	x.published = nil
-	outcome := step.Outcome(x.claim.Attempt, workflow.AttemptsOf(step.StepTemplate, x.claim.MaxAttempts), r.Success, r.Retryable)
+	outcome := step.Outcome(x.Claim.Attempt, workflow.AttemptsOf(step.StepTemplate, x.Claim.MaxAttempts), r.Success, r.Retryable)
 	made := store.MadeEvents{}
 	for no := range step.Events {
 		d := &step.Events[no]
@@ -165,31 +159,26 @@ func (p *publishing) prepare(x *execution, f *failure, plain bool) {
 			made[no] = m
 		}
 		if m.Skip == "" {
-			if x.published == nil {
-				x.published = &publication{}
-			}
-			x.published.list = append(x.published.list, publishable{declared: d, publisher: who, about: about, event: eventOf(about, d, step, m)})
+			x.published = append(x.published, publishable{declared: d, publisher: who, about: about, event: eventOf(about, d, step, m)})
 		}
 	}
 	doc, err := made.Encode()
 	if err != nil { // all of its content is JSON
-		p.log.Error("the events of a step are lost", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(err))
+		p.log.Error("the events of a step are lost", zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step), zap.Error(err))
 	}
 	r.Events = doc
 }
 
 // about makes the StepEvent of an event for its publisher.
-func (x *execution) about(d *workflow.Event, outcome workflow.AttemptOutcome, f *failure) *StepEvent {
-	t, step := x.job.plan.Template, x.job.step
+func (x *step) about(d *workflow.Event, outcome workflow.AttemptOutcome, f *failure.Failure) *StepEvent {
+	plan, _ := x.Plan()
+	t := plan.Template
 	e := &StepEvent{Name: d.Name, Condition: d.Condition, DeliveryMode: d.DeliveryMode,
-		TaskUUID: x.key.TaskUUID, StepUUID: x.claim.StepUUID(), CorrelationID: x.claim.CorrelationID,
-		Namespace: t.Namespace, TaskName: t.Name, TaskVersion: t.Version, StepName: step.Name, Attempt: x.claim.Attempt,
-		Context: x.claim.Context, Outcome: outcome}
-	if x.claim.Batch != nil {
-		e.StepName = x.claim.Batch.Name
-	}
+		TaskUUID: x.Key.TaskUUID, StepUUID: x.Claim.StepUUID(), CorrelationID: x.Claim.CorrelationID,
+		Namespace: t.Namespace, TaskName: t.Name, TaskVersion: t.Version, StepName: x.StepName(), Attempt: x.Claim.Attempt,
+		Context: x.Claim.Context, Outcome: outcome}
 	if f == nil {
-		e.Result = x.report.Result
+		e.Result = x.Report.Result
 		e.Payload = e.Result
 		return e
 	}
@@ -319,7 +308,7 @@ type notStorableError struct{ error }
 func encodeEvent(value any, limit int) (json.RawMessage, error) {
 	doc, err := json.Marshal(value)
 	if err == nil {
-		err = storable(doc, limit)
+		err = failure.CheckStorable(doc, limit)
 	}
 	if err != nil {
 		return nil, &notStorableError{fmt.Errorf("the publisher's output cannot be stored: %w", err)}
@@ -375,15 +364,12 @@ func (p *publishing) failed(about *StepEvent, d *workflow.Event, who *Publisher,
 }
 
 // accepted routes the events of an execution whose report was accepted. It never blocks.
-func (p *publishing) accepted(x *execution) {
-	pub := x.published
-	if pub == nil {
-		return
-	}
+func (p *publishing) accepted(x *step) {
+	list := x.published
 	x.published = nil
 	waits, fast := false, uint64(0)
-	for i := range pub.list {
-		e := &pub.list[i]
+	for i := range list {
+		e := &list[i]
 		switch {
 		case e.declared.Durable() && e.declared.Fast():
 			p.count.broadcast.Add(1)
@@ -397,24 +383,24 @@ func (p *publishing) accepted(x *execution) {
 		}
 		waits = waits || e.declared.Fast() || e.publisher != nil && e.publisher.After != nil
 	}
-	if !waits || p.enqueue(pub) {
+	if !waits || p.enqueue(list) {
 		return
 	}
 	p.count.undelivered.Add(fast)
 	p.metrics.DomainEventsDropped.WithLabelValues("").Add(float64(fast))
 	if !p.cfg.QuietDrops {
-		p.log.Warn("fast domain events are lost: the buffer is full", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Uint64("events", fast))
+		p.log.Warn("fast domain events are lost: the buffer is full", zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step), zap.Uint64("events", fast))
 	}
 }
 
-func (p *publishing) enqueue(pub *publication) bool {
+func (p *publishing) enqueue(list []publishable) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return false
 	}
 	select {
-	case p.queue <- pub:
+	case p.queue <- list:
 		return true
 	default:
 		return false
@@ -430,9 +416,9 @@ func (p *publishing) start() {
 	}
 	p.started = true
 	p.group.Go(func() {
-		for pub := range p.queue {
-			for i := range pub.list {
-				p.dispatch(&pub.list[i])
+		for list := range p.queue {
+			for i := range list {
+				p.dispatch(&list[i])
 			}
 		}
 	})
@@ -495,8 +481,8 @@ type EventStats struct {
 // EventStats returns the counts of events of this worker's steps.
 func (w *Worker) EventStats() EventStats {
 	s := EventStats{Bus: w.bus.Stats()}
-	if p, _ := w.current(); p != nil && p.engine != nil {
-		c := &p.engine.publishing.count
+	if p, _ := w.current(); p != nil {
+		c := &p.publishing.count
 		s.Durable, s.Fast, s.Broadcast = c.durable.Load(), c.fast.Load(), c.broadcast.Load()
 		s.FastFailed, s.DurableFailed = c.undelivered.Load(), c.failed.Load()
 	}

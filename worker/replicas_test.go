@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -187,20 +188,22 @@ func TestListeningFollowsTheFirstSubscriber(t *testing.T) {
 // choice of the topics and the end of Start.
 func TestASubscriberOfTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueues(newFakeBoard(t, oneYAML), []string{"tests"}, false, func(workflow.HandlerReference) bool { return true }, zap.NewNop())
-		_, err := q.refresh(t.Context())
+		fast := false
+		q := engine.NewQueues(newFakeBoard(t, oneYAML), []string{"tests"}, false, func(workflow.HandlerReference) bool { return true },
+			func() bool { return fast }, zap.NewNop())
+		_, err := q.Refresh(t.Context())
 		require.NoError(t, err)
-		q.listened = q.topics()
-		q.fast = func() bool { return true }
-		q.kick()
+		q.Listen()
+		fast = true
+		q.Kick()
 		ctx, cancel := context.WithCancel(t.Context())
 		var changes [][]signal.Topic
 		ended := make(chan error, 1)
 		go func() {
-			ended <- q.watch(ctx, time.Second, func(_ context.Context, topics []signal.Topic) { changes = append(changes, slices.Clone(topics)) })
+			ended <- q.Watch(ctx, time.Second, func(_ context.Context, topics []signal.Topic) { changes = append(changes, slices.Clone(topics)) })
 		}()
 		synctest.Wait()
-		q.kick()
+		q.Kick()
 		synctest.Wait()
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled)

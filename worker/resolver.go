@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/wording"
+	"github.com/tasker-go/tasker/worker/internal/failure"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -113,9 +114,8 @@ func (c *chain) offers(def workflow.HandlerReference) (can bool) {
 	err := lifecycle.Guard(func() error {
 		r, _ := c.find(def)
 		if can = r != nil; can && (r.Name() == ResolverExplicit || r.Name() == ResolverConvention) {
-			var fault *typedError
 			_, err := resolveWith(r, def)
-			can = !errors.As(err, &fault) || fault.kind != TypeMethodNotFound
+			can = failure.TypeOf(err) != TypeMethodNotFound
 		}
 		return nil
 	})
@@ -159,7 +159,7 @@ func asResolution(err error) error {
 	if errors.As(err, &own) {
 		return err
 	}
-	return &typedError{kind: TypeResolution, err: err}
+	return failure.WithType(err, TypeResolution)
 }
 
 func named(resolvers []Resolver, name string) (Resolver, bool) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/worker/internal/failure"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -99,7 +100,7 @@ func TestResolution(t *testing.T) {
 				return
 			}
 			require.Error(t, err)
-			f := failureOf(err)
+			f := failure.Of(err)
 			require.Equal(t, c.kind, f.Type, f.Message)
 			require.Equal(t, c.retryable, f.Retryable, f.Message)
 			require.Contains(t, f.Message, shortest(c.def.Callable, c.def.Method))
@@ -168,7 +169,7 @@ func TestAMisspeltHandler(t *testing.T) {
 	c := newChain(r)
 	_, err := c.resolve(workflow.HandlerReference{Callable: "hello.gret"})
 	require.EqualError(t, err, "no handler hello.gret; did you mean hello.greet")
-	require.Equal(t, TypeHandlerNotFound, failureOf(err).Type)
+	require.Equal(t, TypeHandlerNotFound, failure.Of(err).Type)
 	_, err = c.resolve(workflow.HandlerReference{Callable: "orders.ship"})
 	require.ErrorContains(t, err, "No resolver could resolve callable 'orders.ship'")
 }

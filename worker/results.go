@@ -140,6 +140,3 @@ func hasResultField(t reflect.Type) bool {
 	}
 	return false
 }
-
-// usable reports whether a claim matches the plan it names.
-func usable(plan *workflow.Plan, step int) bool { return step >= 0 && step < len(plan.Steps) }

@@ -1,160 +1,126 @@
 package worker
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"runtime/debug"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/worker/internal/engine"
+	"github.com/tasker-go/tasker/worker/internal/failure"
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// execute runs one step to its end in this goroutine.
-func (e *engine) execute(x *execution) ending {
-	defer x.ctx.end(context.Canceled) // releases derived contexts
-	if x.job == nil {
-		if err := e.awaitJob(x); err != nil {
-			return e.judge(x, err)
-		}
-	}
-	if why := x.ctx.why(); why != nil {
-		return e.judge(x, why)
-	}
-	handler, err := e.chain.resolve(x.job.step.Handler)
+// runner is what the steps of a worker have in common.
+type runner struct {
+	cfg        *Config
+	chain      *chain
+	board      results
+	shared     sharedResults
+	publishing *publishing
+	log        *zap.Logger
+	metrics    *telemetry.Metrics
+}
+
+// step is an execution with what its handler sees; it implements engine.Step.
+type step struct {
+	engine.Execution
+	runner    *runner
+	context   StepContext
+	published []publishable // to route after the report was accepted
+}
+
+func (r *runner) newStep() *engine.Execution {
+	s := &step{runner: r}
+	s.Step = s
+	return &s.Execution
+}
+
+// Run implements engine.Step: it finds the handler and turns what it returns into the
+// ending. When the time limit passes, the failure is reported at once; the permit comes
+// back when the handler returns.
+func (s *step) Run() engine.Ending {
+	plan, planned := s.Plan()
+	handler, err := s.runner.chain.resolve(planned.Handler)
 	if err != nil {
-		if e.leave(x, err) {
-			return ending{kind: endGivenUp, err: err}
+		if s.Leave(err) {
+			return engine.Ending{Kind: engine.GivenUp, Err: err}
 		}
-		return failing(err)
+		return engine.Failing(err)
 	}
-	x.context.init(&x.ctx, &x.claim, x.job.plan, e.board, &e.shared, e.log, &x.progress)
-	x.context.saver, x.context.run = e.saver, x
-	x.context.mayIsolate(e.cfg.Isolation, e.metrics)
-	end := e.call(x, handler)
-	if x.tx != nil {
-		return e.conclude(x, end)
+	s.context.init(&s.Ctx, &s.Claim, plan, s.runner.board, &s.runner.shared, s.runner.log, &s.Progress)
+	s.context.run = s
+	s.context.mayIsolate(s.runner.cfg.Isolation, s.runner.metrics)
+	return s.call(handler)
+}
+
+func (s *step) call(handler HandlerFunc) (end engine.Ending) {
+	defer func() {
+		if r := recover(); r != nil {
+			err := &lifecycle.PanicError{Value: r, Stack: debug.Stack()}
+			s.context.Logger().Error("handler panicked", zap.Error(err), lifecycle.StackField(err))
+			end = engine.Failing(typed(TypePanic, "the handler panicked: %v", r))
+		}
+	}()
+	value, err := handler(&s.context)
+	if y := yielded(err); y != nil {
+		return s.yield(y)
+	}
+	end.Kind = engine.Success
+	if c := continued(err); c != nil {
+		next := s.context.nextRequest(&c.next)
+		value, err, end.Next = c.result, nil, &next
+	}
+	if err == nil {
+		end.Result, err = s.result(value)
+	}
+	if err != nil {
+		return s.Judge(err)
 	}
 	return end
 }
 
-// call calls the handler and turns what it returns into the ending. When its time limit
-// passes, the failure is reported at once; the permit comes back when the handler
-// returns.
-func (e *engine) call(x *execution, handler HandlerFunc) (end ending) {
-	defer func() {
-		if r := recover(); r != nil {
-			end = e.judge(x, &lifecycle.PanicError{Value: r, Stack: debug.Stack()})
-		}
-	}()
-	value, err := handler(&x.context)
-	if y := yielded(err); y != nil {
-		return e.yielding(x, y)
-	}
-	next := continued(err)
-	if next != nil {
-		value, err = next.result, nil
-	}
-	var result json.RawMessage
-	if err == nil {
-		result, err = e.resultOf(x, value)
-	}
-	if err == nil && next != nil {
-		err = e.continueWith(x, &next.next)
-	}
-	if err != nil {
-		return e.judge(x, err)
-	}
-	return ending{kind: endSuccess, result: result}
-}
-
-// resultOf encodes and checks what the handler of an execution has returned.
-func (e *engine) resultOf(x *execution, value any) (json.RawMessage, error) {
-	result, err := encodeResult(value, e.cfg.MaxResultBytes)
+// result encodes and checks what the handler has returned.
+func (s *step) result(value any) (json.RawMessage, error) {
+	result, err := encodeResult(value, s.runner.cfg.MaxResultBytes)
 	if err != nil {
 		return nil, err
 	}
-	if err := workflow.CheckResult(x.job.step.Kind, result); err != nil {
+	if err := workflow.CheckResult(s.context.step.Kind, result); err != nil {
 		return nil, Permanent(typed(TypeInvalidOutcome, "%w", err))
 	}
-	return result, x.context.unheeded()
+	return result, s.context.unheeded()
 }
 
-// yielding turns a yield into a checkpoint to continue from, or into a failure if the
+// yield turns a yield into a checkpoint to continue from, or into a failure if the
 // checkpoint cannot be stored.
-func (e *engine) yielding(x *execution, y *yieldError) ending {
-	if x.tx != nil {
-		return e.judge(x, errNoCheckpoint)
+func (s *step) yield(y *yieldError) engine.Ending {
+	if s.InTx() {
+		return s.Judge(errNoCheckpoint)
 	}
-	point, err := y.encode(x.key, e.cfg.Checkpoint)
+	point, err := s.encode(y)
 	if err != nil {
-		e.saver.refused(err)
-		return e.judge(x, Permanent(err))
+		return s.Judge(err)
 	}
-	point.Isolated = x.context.isolating.encoded()
-	return ending{kind: endYield, point: &point, err: y}
+	return engine.Ending{Kind: engine.Yielded, Point: point, Err: y}
 }
 
-// judge turns an error into the ending, considering how the context ended.
-func (e *engine) judge(x *execution, err error) ending {
-	if x.tx != nil {
-		err = serialization(err)
-	}
-	var panicked *lifecycle.PanicError
-	var marked *verdictError
-	why := x.ctx.why()
-	switch {
-	case errors.As(err, &panicked):
-		x.context.Logger().Error("handler panicked", zap.Error(err), lifecycle.StackField(err))
-		return failing(typed(TypePanic, "the handler panicked: %v", panicked.Value))
-	case errors.As(err, &marked) && !marked.retryable:
-		return failing(err)
-	case errors.Is(why, ErrTimeout):
-		return failing(timedOut(x))
-	case errors.Is(why, ErrShutdown):
-		return ending{kind: endGivenUp, err: err}
-	}
-	return failing(err)
-}
+// Called implements engine.Step.
+func (s *step) Called() bool { return s.context.Context != nil }
 
-func timedOut(x *execution) error {
-	if x.queued.Load() {
-		return typed(TypeTimeout, "the handler got no connection for its transaction within %v (worker.transactions.max_connections)", x.job.limit)
-	}
-	return typed(TypeTimeout, "the handler did not end within %v", x.job.limit)
-}
+// Saved implements engine.Step.
+func (s *step) Saved() bool { return s.context.keeps() }
 
-// leftFor is how long a worker does not claim a callable for which it found no handler.
-const leftFor = 10 * time.Second
+// Isolated implements engine.Step.
+func (s *step) Isolated() json.RawMessage { return s.context.isolating.encoded() }
 
-// leave hands back a step for which the accepting resolver found no handler, if another
-// worker offers its callable: no attempt is used, and this worker does not claim the
-// callable for a while.
-func (e *engine) leave(x *execution, why error) bool {
-	callable := e.callableOf(x)
-	others, err := e.board.OthersOffer(&x.ctx, x.worker, callable, e.cfg.Lease)
-	if err != nil || !others {
-		return false
-	}
-	e.queues.leave(callable, time.Now().Add(leftFor))
-	e.beat() // so that others do not rely on this worker
-	if err := e.handBack(&x.ctx, []*execution{x}); err != nil {
-		e.log.Debug("a step was not left to others", zap.Error(err))
-		return false
-	}
-	e.log.Warn("left a step to other workers: its handler was not found in this worker", zap.Stringer("task_uuid", x.key.TaskUUID),
-		zap.Int("step_no", x.key.Step), zap.Duration("for", leftFor), zap.Error(why))
-	return true
-}
+// Asks implements engine.Step.
+func (s *step) Asks() bool { return s.runner.publishing.asks(s) }
 
-// callableOf returns the callable of an execution; 0 if its plan cannot be read any more.
-func (e *engine) callableOf(x *execution) int32 {
-	plan, err := e.board.PlanByID(&x.ctx, x.claim.PlanID) // in the cache: its job is known
-	if err != nil {
-		return 0
-	}
-	return plan.Callables[x.claim.PlanStep()]
-}
+// Prepare implements engine.Step.
+func (s *step) Prepare(f *failure.Failure, plain bool) { s.runner.publishing.prepare(s, f, plain) }
+
+// Accepted implements engine.Step.
+func (s *step) Accepted() { s.runner.publishing.accepted(s) }

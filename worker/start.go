@@ -20,23 +20,26 @@ import (
 	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
 // parts are the components of a running worker.
 type parts struct {
-	store     *store.Store // its own; nil if configured
-	board     board
-	sender    *signal.Sender // its own publisher; nil if configured
-	publisher signal.Publisher
-	engine    *engine
-	txPool    *txPool
-	refused   []store.VersionConflict // templates; set before the loops run
-	queues    *queues
-	heartbeat *heartbeat
-	beats     *lifecycle.Loop
-	watch     *lifecycle.Loop
-	system    *coordinator.EventSystem
+	log        *zap.Logger
+	store      *store.Store // its own; nil if configured
+	board      engine.Board
+	sender     *signal.Sender // its own publisher; nil if configured
+	publisher  signal.Publisher
+	engine     *engine.Engine
+	publishing *publishing
+	txPool     *engine.TxPool
+	refused    []store.VersionConflict // templates; set before the loops run
+	queues     *engine.Queues
+	heartbeat  *engine.Heartbeat
+	beats      *lifecycle.Loop
+	watch      *lifecycle.Loop
+	system     *coordinator.EventSystem
 }
 
 // Start connects, registers the templates and begins to work; ctx bounds only the start.
@@ -56,17 +59,17 @@ func (w *Worker) Start(ctx context.Context) error {
 	templates := slices.Collect(maps.Values(w.templates))
 	w.mu.Unlock()
 
-	p := &parts{}
+	p := &parts{log: w.cfg.Logger}
 	err := w.assemble(ctx, p, templates)
 	w.mu.Lock()
 	if err == nil {
 		w.state, w.parts = stateRunning, p
 		w.mu.Unlock()
 		if w.bus.Subscribed() { // perhaps only after the topics were chosen
-			p.queues.kick()
+			p.queues.Kick()
 		}
 		w.cfg.Logger.Info("worker started", zap.String("worker_id", w.cfg.WorkerID), zap.Stringer("worker_uuid", w.ID()),
-			zap.Strings("namespaces", p.queues.wanted()), zap.Strings("missing", p.queues.missing()),
+			zap.Strings("namespaces", p.queues.Wanted()), zap.Strings("missing", p.queues.Missing()),
 			zap.Int("permits", w.cfg.MaxConcurrent), zap.Int("handlers", len(w.registry.names())))
 		return nil
 	}
@@ -101,10 +104,10 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 	if err != nil {
 		return err
 	}
-	p.txPool = &txPool{cfg: w.cfg.Transactions, store: w.rows(p), announce: w.announcement()}
-	p.queues = newQueues(p.board, names, w.cfg.Every, w.chain.offers, w.cfg.Logger)
-	p.queues.fast = w.bus.Subscribed
-	if _, err := p.queues.refresh(ctx); err != nil {
+	p.txPool = &engine.TxPool{Store: w.rows(p), Announce: w.announcement(),
+		Options: store.WorkPoolOptions{Pool: w.cfg.Transactions.Pool, MaxConns: w.cfg.Transactions.MaxConnections}}
+	p.queues = engine.NewQueues(p.board, names, w.cfg.Every, w.chain.offers, w.bus.Subscribed, w.cfg.Logger)
+	if _, err := p.queues.Refresh(ctx); err != nil {
 		return err
 	}
 	shared, err := w.listener(p)
@@ -116,35 +119,20 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 		if err := w.takeWorkerID(ctx, p, w.cfg.HeartbeatInterval/2); err != nil {
 			return fmt.Errorf("acquire the worker_id: %w", err)
 		}
-		p.heartbeat.alone = true
-		p.heartbeat.take = func(ctx context.Context) error { return w.takeWorkerID(ctx, p, 0) }
 	}
 	// The fleet must know the worker before its first claim.
-	if err := p.heartbeat.beat(ctx); err != nil {
+	if err := p.heartbeat.Beat(ctx); err != nil {
 		return fmt.Errorf("register the worker: %w", err)
 	}
-	if err := w.checkTxPool(ctx, p); err != nil {
+	if err := p.txPool.Check(ctx, w.ID()); err != nil {
 		return err
 	}
 	if err := errors.Join(p.beats.Start(ctx), p.watch.Start(ctx), p.system.Start(ctx)); err != nil {
 		return err
 	}
-	p.engine.publishing.start()
+	p.publishing.start()
 	w.bus.Start()
 	return nil
-}
-
-// checkTxPool checks that a configured pool leads to the database in which the worker has
-// just registered.
-func (w *Worker) checkTxPool(ctx context.Context, p *parts) error {
-	if w.cfg.Transactions.Pool == nil {
-		return nil
-	}
-	pool, err := p.txPool.open()
-	if err != nil {
-		return err
-	}
-	return pool.Check(ctx, w.ID())
 }
 
 func (w *Worker) openStore(ctx context.Context, p *parts) error {
@@ -299,41 +287,51 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 // build makes the parts that find work and hold it.
 func (w *Worker) build(p *parts, shared *listener.Listener) {
 	c, log := w.cfg, w.cfg.Logger
-	cfg := engineConfig{
-		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, MaxResultBytes: c.MaxResultBytes,
-		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, LeaseGrace: c.LeaseGrace, Tags: c.Tags, Report: c.Report, Checkpoint: c.Checkpoint, Isolation: c.Isolation,
-		DomainEvents: c.DomainEvents, Publishers: w.publishers, Bus: w.bus, WorkerID: c.WorkerID,
+	run := &runner{cfg: &w.cfg, chain: w.chain, board: p.board, log: log, metrics: c.Metrics}
+	p.engine = engine.New(w.engineConfig(p, run))
+	replicas := newReplicas(w.ID(), c.DomainEvents.RememberedIDs, w.bus, p.publisher, log, c.Metrics)
+	run.publishing = newPublishing(p.engine.Context(), c.DomainEvents, w.publishers, w.bus, replicas, c.MaxConcurrent, log, c.Metrics)
+	p.publishing = run.publishing
+
+	events := c.Events
+	events.Mode, events.Listener, events.Topics = c.Mode, shared, p.queues.Listen()
+	events.Take = func(received signal.Signal) bool {
+		p.engine.Receive(received)
+		return replicas.take(received)
+	}
+	events.Logger, events.Metrics = log, c.Metrics
+	events.OnFatal = w.onFatal(events.OnFatal)
+	p.system = coordinator.New(events, p.engine)
+	replicas.listens = func() bool { return p.system.Mode().Listens() }
+	p.engine.Connect(func() bool { return p.system.Mode() != deploymode.Disabled }, func() { p.system.Wake(coordinator.ReasonContinue) })
+
+	beat := engine.HeartbeatConfig{Interval: c.HeartbeatInterval, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics)}
+	if c.Exclusive {
+		beat.Take = func(ctx context.Context) error { return w.retakeWorkerID(ctx, p, events.OnFatal) }
+	}
+	p.heartbeat = engine.NewHeartbeat(p.engine, beat)
+	p.beats = w.loop("worker-heartbeat", p.heartbeat.Run)
+	p.watch = w.loop("worker-namespaces", func(ctx context.Context) error {
+		return p.queues.Watch(ctx, c.HeartbeatInterval, p.topicsChanged)
+	})
+}
+
+func (w *Worker) engineConfig(p *parts, run *runner) engine.Config {
+	c := w.cfg
+	cfg := engine.Config{
+		ID: w.id, Board: p.board, Queues: p.queues, TxPool: p.txPool, Publisher: p.publisher, New: run.newStep,
+		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, LeaseGrace: c.LeaseGrace, Tags: c.Tags,
+		Report: engine.Report{MaxBatch: c.Report.MaxBatch, MaxPending: c.Report.MaxPending, ClaimBelow: c.Report.ClaimBelow,
+			WarnFrom: c.Report.WarnFrom, SlowAfter: c.Report.SlowAfter, Breaker: c.Report.Breaker},
+		SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory, WorkerID: c.WorkerID, Logger: c.Logger, Metrics: c.Metrics,
 	}
 	if rows := w.rows(p); rows != nil && !c.Report.Only {
-		cfg.Settler = settle.New(settle.Config{Store: rows, Actor: c.WorkerID, Publisher: p.publisher, Logger: log, Metrics: c.Metrics})
+		cfg.Settler = settle.New(settle.Config{Store: rows, Actor: c.WorkerID, Publisher: p.publisher, Logger: c.Logger, Metrics: c.Metrics})
 		if w.around != nil {
 			cfg.Settler = w.around(cfg.Settler)
 		}
 	}
-	p.engine = newEngine(cfg, w.id, p.board, w.chain, p.queues, p.publisher, log, c.Metrics)
-	p.engine.txPool = p.txPool
-
-	events := c.Events
-	p.queues.listened = p.queues.topics()
-	events.Mode, events.Listener, events.Topics = c.Mode, shared, p.queues.listened
-	events.Take = p.engine.receive
-	events.Logger, events.Metrics = log, c.Metrics
-	events.OnFatal = w.onFatal(events.OnFatal)
-	p.system = coordinator.New(events, p.engine)
-	p.engine.publishing.replicas.listens = func() bool { return p.system.Mode().Listens() }
-	p.engine.looks = func() bool { return p.system.Mode() != deploymode.Disabled }
-	p.engine.wake = func() { p.system.Wake(coordinator.ReasonContinue) }
-
-	p.heartbeat = &heartbeat{e: p.engine, interval: c.HeartbeatInterval, describe: func() store.Daemon {
-		d := w.daemon(p.system.Mode(), p.queues.wanted())
-		d.Refused, d.Callables, d.Handlers = p.refused, p.queues.callables(), w.registry.names()
-		return d
-	}, onBeat: p.countSignals(c.Metrics), soon: make(chan struct{}, 1), fatal: events.OnFatal}
-	p.engine.beat = p.heartbeat.beatSoon
-	p.beats = w.loop("worker-heartbeat", p.heartbeat.run)
-	p.watch = w.loop("worker-namespaces", func(ctx context.Context) error {
-		return p.queues.watch(ctx, c.HeartbeatInterval, p.topicsChanged)
-	})
+	return cfg
 }
 
 func (w *Worker) loop(name string, run func(ctx context.Context) error) *lifecycle.Loop {
@@ -342,8 +340,9 @@ func (w *Worker) loop(name string, run func(ctx context.Context) error) *lifecyc
 
 func (w *Worker) restarted(loop string) { w.cfg.Metrics.LoopRestarts.WithLabelValues(loop).Inc() }
 
-func (w *Worker) daemon(mode deploymode.Mode, namespaces []string) store.Daemon {
-	shown := string(mode)
+// describe returns what the fleet is to know of the worker.
+func (w *Worker) describe(p *parts) store.Daemon {
+	shown := string(p.system.Mode())
 	w.mu.Lock()
 	if w.state == stateDraining {
 		shown = store.ModeDraining
@@ -351,7 +350,8 @@ func (w *Worker) daemon(mode deploymode.Mode, namespaces []string) store.Daemon 
 	address := w.address
 	w.mu.Unlock()
 	return store.Daemon{UUID: w.ID(), ID: w.cfg.WorkerID, Hostname: hostname(), Address: address, Version: w.cfg.Version,
-		Mode: shown, Namespaces: namespaces, Tags: w.cfg.Tags}
+		Mode: shown, Namespaces: p.queues.Wanted(), Tags: w.cfg.Tags,
+		Refused: p.refused, Callables: p.queues.Callables(), Handlers: w.registry.names()}
 }
 
 // onFatal returns a function that reports a fatal error to Run and calls also.
@@ -372,8 +372,8 @@ func (p *parts) topicsChanged(ctx context.Context, topics []signal.Topic) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := p.system.SetTopics(ctx, topics); err != nil {
-		p.engine.log.Debug("the listener has not applied the topics yet", zap.Error(err))
+		p.log.Debug("the listener has not applied the topics yet", zap.Error(err))
 	}
 	p.system.Wake(coordinator.ReasonCatchUp)
-	p.engine.beat() // reports the new offer
+	p.heartbeat.Soon() // reports the new offer
 }

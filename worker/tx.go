@@ -76,5 +76,5 @@ func (c *StepContext) begin(o store.TxOptions) (store.Tx, error) {
 	if c.run == nil {
 		return nil, Permanent(typed(TypeTransaction, "a handler in a transaction needs a worker"))
 	}
-	return c.run.engine.begin(c.run, o)
+	return c.run.Begin(o)
 }

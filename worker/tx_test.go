@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/failure"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -359,7 +360,7 @@ func TestRegisteringHandlersInTransactions(t *testing.T) {
 	_, err = ctx.CreateTask(nil, TaskRequest{})
 	require.Error(t, err)
 	_, err = TypedTx(func(*StepContext, store.Tx, []int) (any, error) { return nil, nil })(ctx)
-	require.Equal(t, TypeInvalidInput, failureOf(err).Type, "no transaction is begun for input that does not fit")
+	require.Equal(t, TypeInvalidInput, failure.Of(err).Type, "no transaction is begun for input that does not fit")
 }
 
 // Shutdown: a handler that succeeds in its grace is committed, one that ends early is

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
@@ -23,14 +24,14 @@ import (
 // and is used once: Start, then Stop. It is safe for concurrent use.
 type Worker struct {
 	cfg        Config
-	id         *identity
+	id         *engine.Identity
 	registry   *registry
 	chain      *chain
 	publishers *publishers
 	bus        *events.Bus
-	board      board                 // replaces the store in tests
-	around     func(settler) settler // in tests
-	fatal      chan error            // capacity 1: the event system gave up
+	board      engine.Board                        // replaces the store in tests
+	around     func(engine.Settler) engine.Settler // in tests
+	fatal      chan error                          // capacity 1: the event system gave up
 	force      chan struct{}
 	stopped    chan struct{} // closed at the end of Stop
 
@@ -75,7 +76,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	return &Worker{
-		cfg: cfg, id: newIdentity(id), registry: r, chain: newChain(r), publishers: newPublishers(), bus: bus,
+		cfg: cfg, id: engine.NewIdentity(id), registry: r, chain: newChain(r), publishers: newPublishers(), bus: bus,
 		fatal: make(chan error, 1), force: make(chan struct{}), stopped: make(chan struct{}),
 		state: stateIdle, templates: map[templateKey]*workflow.Template{},
 	}, nil
@@ -83,7 +84,7 @@ func New(cfg Config) (*Worker, error) {
 
 // ID identifies this worker in the fleet. It changes when the fleet considered the worker
 // dead and it registers again.
-func (w *Worker) ID() uuid.UUID { return w.id.get() }
+func (w *Worker) ID() uuid.UUID { return w.id.Get() }
 
 // SetAddress sets where the API of the program listens, as host:port, for operators to
 // find. A running worker reports it with a heartbeat at once; "" means no API. It may be
@@ -94,7 +95,7 @@ func (w *Worker) SetAddress(address string) {
 	p := w.parts
 	w.mu.Unlock()
 	if p != nil {
-		p.heartbeat.beatSoon()
+		p.heartbeat.Soon()
 	}
 }
 
@@ -136,7 +137,7 @@ func (w *Worker) CanResolve(def workflow.HandlerReference) error {
 // offerAnew makes a running worker claim what it can run now.
 func (w *Worker) offerAnew() {
 	if p, _ := w.current(); p != nil {
-		p.queues.kick()
+		p.queues.Kick()
 	}
 }
 

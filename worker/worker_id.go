@@ -25,7 +25,7 @@ type sighting struct {
 // unavailable it retries five times as often, so a heartbeat that is old because none
 // could be sent proves nothing before half an interval has been watched.
 func (w *Worker) takeWorkerID(ctx context.Context, p *parts, watch time.Duration) error {
-	d, interval := p.heartbeat.describe(), w.cfg.HeartbeatInterval
+	d, interval := w.describe(p), w.cfg.HeartbeatInterval
 	seen := map[uuid.UUID]sighting{}
 	for {
 		var silent []uuid.UUID
@@ -64,4 +64,14 @@ func (w *Worker) takeWorkerID(ctx context.Context, p *parts, watch time.Duration
 		case <-timer.C:
 		}
 	}
+}
+
+// retakeWorkerID is takeWorkerID for a worker that runs: it ends if another one has taken
+// the WorkerID.
+func (w *Worker) retakeWorkerID(ctx context.Context, p *parts, fatal func(error)) error {
+	err := w.takeWorkerID(ctx, p, 0)
+	if errors.Is(err, ErrWorkerIDInUse) {
+		fatal(err)
+	}
+	return err
 }
