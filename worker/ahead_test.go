@@ -21,7 +21,7 @@ func TestStepsClaimedAheadBeginWhenThatIsKnown(t *testing.T) {
 		r = newRig(t, Config{MaxConcurrent: 2, Prefetch: 20}, func(ctx *StepContext) (any, error) {
 			ran.Add(1)
 			token := ctx.Token()
-			if ctx.claim.Ahead && token > r.board.begunUpTo() {
+			if ctx.x.Claim.Ahead && token > r.board.begunUpTo() {
 				t.Errorf("the step with token %d began unannounced", token)
 			}
 			time.Sleep(10 * time.Millisecond)

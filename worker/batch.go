@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tasker-go/tasker/worker/internal/engine"
+
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -28,7 +30,7 @@ type Batch struct {
 // Batch returns the part of the work that this step does; ok is false for a step that is
 // not a batch.
 func (c *StepContext) Batch() (b Batch, ok bool) {
-	work := c.claim.Batch
+	work := c.x.Claim.Batch
 	if work == nil {
 		return Batch{}, false
 	}
@@ -48,7 +50,7 @@ func RangeOf(c *StepContext) (from, to int64, err error) {
 		return 0, 0, fmt.Errorf("step %q is not a batch", c.StepName())
 	}
 	if b.HasItems {
-		return 0, 0, Permanent(typed(TypeItemsNotRead, "batch %q has %d items and no range; read them with BatchItems or ItemsOf", b.ID, b.Size))
+		return 0, 0, Permanent(engine.Errorf(engine.TypeItemsNotRead, "batch %q has %d items and no range; read them with BatchItems or ItemsOf", b.ID, b.Size))
 	}
 	if err := json.Unmarshal(b.Start, &from); err != nil {
 		return 0, 0, fmt.Errorf("invalid start of batch %q: want a whole number: %w", b.ID, err)
@@ -77,7 +79,7 @@ const batchPage = 1000
 func (c *StepContext) BatchResults(workerStep string) ([]BatchResult, error) {
 	no, ok := c.plan.StepNumber(workerStep)
 	if !ok || !c.dependsOnBatches(no) {
-		return nil, fmt.Errorf("step %q of %s: %w", workerStep, c.template.Name, ErrUnknownStep)
+		return nil, fmt.Errorf("step %q of %s: %w", workerStep, c.plan.Template.Name, ErrUnknownStep)
 	}
 	list, err := c.batchResults(no)
 	if err != nil {
@@ -112,7 +114,7 @@ func (c *StepContext) batchResults(template int) ([]store.BatchResult, error) {
 		return list, nil
 	}
 	for after := -1; ; after = list[len(list)-1].Step {
-		page, err := c.board.BatchResults(c, c.claim.TaskUUID, template, after, batchPage)
+		page, err := c.run.board.BatchResults(c, c.x.Claim.TaskUUID, template, after, batchPage)
 		if err != nil {
 			return nil, err
 		}

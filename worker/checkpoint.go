@@ -8,7 +8,6 @@ import (
 
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
-	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 // Checkpoint saves the progress of the handler, which then continues. A later execution
@@ -32,60 +31,53 @@ import (
 //
 // While the worker shuts down (ErrShutdown) checkpoints are still saved.
 func (c *StepContext) Checkpoint(cursor any, itemsProcessed int64, accumulated any) error {
-	switch {
-	case c.run == nil:
-		return errors.New("save a checkpoint: the context does not belong to an execution")
-	case c.run.InTx():
+	if c.x.InTx() {
 		return errNoCheckpoint
 	}
-	return c.run.save(&yieldError{cursor: cursor, items: itemsProcessed, accumulated: accumulated})
-}
-
-// save saves a checkpoint of a handler that continues. Calls of one handler are
-// serialized.
-func (s *step) save(y *yieldError) error {
-	s.context.saving.Lock()
-	defer s.context.saving.Unlock()
-	point, err := s.encode(y)
+	c.saving.Lock() // calls of one handler are serialized
+	defer c.saving.Unlock()
+	point, err := c.encode(&yieldError{cursor: cursor, items: itemsProcessed, accumulated: accumulated})
 	if err != nil {
 		return err
 	}
-	at, err := s.Save(point)
+	at, err := c.x.Save(point)
 	switch {
 	case engine.Refused(err):
-		return s.refused(&CheckpointError{Part: "content", err: err})
+		return c.refused(&CheckpointError{Part: "content", err: err})
 	case err != nil:
 		return fmt.Errorf("save a checkpoint: %w", err)
 	}
-	s.context.keep(&engine.Checkpoint{Cursor: point.Cursor, Items: point.Items, Timestamp: at, Accumulated: point.Accumulated})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resumed, c.latest = true, &engine.Checkpoint{Cursor: point.Cursor, Items: point.Items, Timestamp: at, Accumulated: point.Accumulated}
 	return nil
 }
 
 // encode makes the checkpoint for the database, with the items that the batch has
 // isolated.
-func (s *step) encode(y *yieldError) (*store.Checkpoint, error) {
-	point, err := y.encode(s.Key, s.runner.cfg.Checkpoint)
+func (c *StepContext) encode(y *yieldError) (*store.Checkpoint, error) {
+	point, err := y.encode(c.x.Key, c.run.cfg.Checkpoint)
 	if err != nil {
-		return nil, s.refused(err)
+		return nil, c.refused(err)
 	}
-	point.Isolated = s.Isolated()
+	point.Isolated, _ = c.isolating.encoded()
 	return &point, nil
 }
 
 // refused counts a checkpoint that cannot be stored, and makes it a failure.
-func (s *step) refused(err error) error {
+func (c *StepContext) refused(err error) error {
 	reason := "not_storable"
 	var what *CheckpointError
 	if errors.As(err, &what) && what.Size > 0 {
 		reason = "too_large"
 	}
-	s.runner.metrics.CheckpointsRefused.WithLabelValues(reason).Inc()
+	c.run.cfg.Metrics.CheckpointsRefused.WithLabelValues(reason).Inc()
 	return Permanent(err)
 }
 
 // errNoCheckpoint rejects checkpoints that would outlive a rolled-back transaction, or
 // roll back the work that they describe.
-var errNoCheckpoint = Permanent(typed(TypeCheckpointNotStored,
+var errNoCheckpoint = Permanent(engine.Errorf(engine.TypeCheckpointNotStored,
 	"a handler that works in a transaction cannot save checkpoints: its writes and its progress are committed together at its end"))
 
 // Yield is what a handler returns to end this execution and be called again from the
@@ -121,7 +113,7 @@ func (e *yieldError) Error() string {
 // yield makes it a failure.
 func yielded(err error) *yieldError {
 	var y *yieldError
-	if marked, _ := failure.Marked(err); marked || !errors.As(err, &y) {
+	if marked, _ := engine.Marked(err); marked || !errors.As(err, &y) {
 		return nil
 	}
 	return y
@@ -141,7 +133,7 @@ func (e *CheckpointError) Error() string {
 func (e *CheckpointError) Unwrap() error { return e.err }
 
 // ErrorType returns the error_type of the failure.
-func (e *CheckpointError) ErrorType() string { return TypeCheckpointNotStored }
+func (e *CheckpointError) ErrorType() string { return engine.TypeCheckpointNotStored }
 
 // encode checks a checkpoint and encodes it for the database.
 func (e *yieldError) encode(key store.ClaimKey, limits CheckpointConfig) (store.Checkpoint, error) {
@@ -171,7 +163,7 @@ func encodePart(part string, value any, limit int) (json.RawMessage, error) {
 		return nil, &CheckpointError{Part: part, Size: len(doc), Limit: limit,
 			err: fmt.Errorf("it has %d bytes, more than %d; keep large data elsewhere and a reference to it here", len(doc), limit)}
 	}
-	if err := failure.CheckStorable(doc, 0); err != nil {
+	if err := engine.CheckStorable(doc, 0); err != nil {
 		return nil, &CheckpointError{Part: part, Limit: limit, err: err}
 	}
 	return doc, nil
@@ -195,22 +187,9 @@ func (c *StepContext) saved() *engine.Checkpoint {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.resumed {
-		c.resumed, c.latest = true, progressOf(c.claim)
+		c.resumed, c.latest = true, progressOf(&c.x.Claim)
 	}
 	return c.latest
-}
-
-// keeps reports whether this execution has a checkpoint.
-func (c *StepContext) keeps() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.latest != nil
-}
-
-func (c *StepContext) keep(p *engine.Checkpoint) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.resumed, c.latest = true, p
 }
 
 // HasCheckpoint reports whether there is saved progress.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
-	"github.com/tasker-go/tasker/worker/internal/failure"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -27,21 +26,15 @@ import (
 type StepContext struct {
 	context.Context
 
-	claim    *store.Claimed
-	template *workflow.Template
-	plan     *workflow.Plan
-	step     *workflow.PlanStep
-	board    results
-	shared   *sharedResults
-	baseLog  *zap.Logger
-	report   *engine.Progress
-	run      *step // nil outside of a worker
+	x    engine.Execution
+	run  *runner
+	plan *workflow.Plan
+	step *workflow.PlanStep
 
-	// For batches.
 	isolating *isolation  // nil: items cannot be isolated
-	listed    atomic.Bool // the handler has read the items
-
-	saving sync.Mutex // held while a checkpoint is on its way
+	listed    atomic.Bool // the handler has read the items of its batch
+	saving    sync.Mutex  // held while a checkpoint is on its way
+	published []publishable
 
 	decode    sync.Once
 	decoded   map[string]json.RawMessage
@@ -66,74 +59,68 @@ type results interface {
 	BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error)
 }
 
-func (c *StepContext) init(ctx context.Context, claim *store.Claimed, plan *workflow.Plan, board results, shared *sharedResults, log *zap.Logger, report *engine.Progress) {
-	c.Context, c.claim = ctx, claim
-	c.template, c.plan, c.step = plan.Template, plan, &plan.Steps[claim.PlanStep()]
-	c.board, c.shared, c.baseLog, c.report = board, shared, log, report
-}
-
 // TaskUUID identifies the task.
-func (c *StepContext) TaskUUID() uuid.UUID { return c.claim.TaskUUID }
+func (c *StepContext) TaskUUID() uuid.UUID { return c.x.Claim.TaskUUID }
 
 // StepUUID identifies the step; it is the same in every attempt. Batches that are created
 // again are new steps.
-func (c *StepContext) StepUUID() uuid.UUID { return c.claim.StepUUID() }
+func (c *StepContext) StepUUID() uuid.UUID { return c.x.Claim.StepUUID() }
 
 // StepName is the name of the step in its template; a batch has its own, such
 // as process_rows_001.
 func (c *StepContext) StepName() string {
-	if c.claim.Batch != nil {
-		return c.claim.Batch.Name
+	if c.x.Claim.Batch != nil {
+		return c.x.Claim.Batch.Name
 	}
 	return c.step.Name
 }
 
 // TaskName is the name of the task's template.
-func (c *StepContext) TaskName() string { return c.template.Name }
+func (c *StepContext) TaskName() string { return c.plan.Template.Name }
 
 // Namespace is the namespace of the task's template.
-func (c *StepContext) Namespace() string { return c.template.Namespace }
+func (c *StepContext) Namespace() string { return c.plan.Template.Namespace }
 
 // Version is the version of the task's template.
-func (c *StepContext) Version() string { return c.template.Version }
+func (c *StepContext) Version() string { return c.plan.Template.Version }
 
 // CorrelationID links the task with the request that caused it.
-func (c *StepContext) CorrelationID() uuid.UUID { return c.claim.CorrelationID }
+func (c *StepContext) CorrelationID() uuid.UUID { return c.x.Claim.CorrelationID }
 
 // ParentCorrelationID is that of the task which caused this one; ok is false without one.
 func (c *StepContext) ParentCorrelationID() (id uuid.UUID, ok bool) {
-	if c.claim.ParentCorrelationID == nil {
+	if c.x.Claim.ParentCorrelationID == nil {
 		return uuid.Nil, false
 	}
-	return *c.claim.ParentCorrelationID, true
+	return *c.x.Claim.ParentCorrelationID, true
 }
 
 // Priority is that of the task: workflow.MinPriority to workflow.MaxPriority, higher runs
 // first.
-func (c *StepContext) Priority() int { return c.claim.Priority }
+func (c *StepContext) Priority() int { return c.x.Claim.Priority }
 
 // RequestedAt is when the task was created, by the clock of the database.
-func (c *StepContext) RequestedAt() time.Time { return c.claim.RequestedAt }
+func (c *StepContext) RequestedAt() time.Time { return c.x.Claim.RequestedAt }
 
 // Attempt is the number of this attempt: 1 for the first. Executions that yield and
 // continue are one attempt.
-func (c *StepContext) Attempt() int { return c.claim.Attempt }
+func (c *StepContext) Attempt() int { return c.x.Claim.Attempt }
 
 // Token is the fence of the claim: unique, and greater than the tokens of all earlier
 // claims of the step. A service that keeps the greatest token it has seen can reject
 // requests of a worker that has lost its claim without knowing.
-func (c *StepContext) Token() int64 { return c.claim.Token }
+func (c *StepContext) Token() int64 { return c.x.Claim.Token }
 
 // MaxAttempts is the number of attempts that the step may have, the first included.
 func (c *StepContext) MaxAttempts() int {
-	return workflow.AttemptsOf(c.step.StepTemplate, c.claim.MaxAttempts)
+	return workflow.AttemptsOf(c.step.StepTemplate, c.x.Claim.MaxAttempts)
 }
 
 // IsRetry reports whether an earlier attempt has failed or was lost.
-func (c *StepContext) IsRetry() bool { return c.claim.Attempt > 1 }
+func (c *StepContext) IsRetry() bool { return c.x.Claim.Attempt > 1 }
 
 // IsLastAttempt reports whether a failure of this execution is final.
-func (c *StepContext) IsLastAttempt() bool { return c.claim.Attempt >= c.MaxAttempts() }
+func (c *StepContext) IsLastAttempt() bool { return c.x.Claim.Attempt >= c.MaxAttempts() }
 
 // IdempotencyKey is the same for every attempt of this step and differs between steps:
 // pass it to calls that must not happen twice.
@@ -164,7 +151,7 @@ func ConfigAs[T any](c *StepContext) (T, error) {
 // Logger carries the fields that identify the execution.
 func (c *StepContext) Logger() *zap.Logger {
 	c.name.Do(func() {
-		c.named = c.baseLog.With(
+		c.named = c.run.cfg.Logger.With(
 			zap.Stringer("task_uuid", c.TaskUUID()), zap.Stringer("step_uuid", c.StepUUID()),
 			zap.String("namespace", c.Namespace()), zap.String("task", c.TaskName()), zap.String("step", c.StepName()),
 			zap.Int("attempt", c.Attempt()), zap.Stringer("correlation_id", c.CorrelationID()))
@@ -176,7 +163,7 @@ func (c *StepContext) Logger() *zap.Logger {
 // at most 500 bytes. It is kept in memory, shown in the worker's health, and logged at
 // debug level once per second at most, so frequent calls are cheap.
 func (c *StepContext) Progress(fraction float64, message string) {
-	if c.report.Set(fraction, message) {
-		c.Logger().Debug("progress", zap.Float64("fraction", fraction), zap.String("progress", failure.Clip(message, engine.MaxProgress)))
+	if c.x.Progress.Set(fraction, message) {
+		c.Logger().Debug("progress", zap.Float64("fraction", fraction), zap.String("progress", engine.Clip(message, engine.MaxProgress)))
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tasker-go/tasker/worker/internal/failure"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 // NextTask is the task that continues the handler's task, see Continue. Empty fields are
@@ -52,7 +52,7 @@ func (e *continueError) Error() string {
 func continued(err error) *continueError {
 	var c *continueError
 	var y *yieldError
-	if marked, _ := failure.Marked(err); marked || !errors.As(err, &c) || errors.As(err, &y) {
+	if marked, _ := engine.Marked(err); marked || !errors.As(err, &c) || errors.As(err, &y) {
 		return nil
 	}
 	return c
@@ -69,8 +69,7 @@ func Continued(err error) (next NextTask, ok bool) {
 }
 
 // nextRequest fills in the fields that the handler left empty.
-func (c *StepContext) nextRequest(next *NextTask) TaskRequest {
-	r := *next
+func (c *StepContext) nextRequest(r NextTask) *TaskRequest {
 	if r.Namespace == "" {
 		r.Namespace = c.Namespace()
 	}
@@ -92,7 +91,7 @@ func (c *StepContext) nextRequest(next *NextTask) TaskRequest {
 		r.CorrelationID = &id
 	}
 	if r.ParentCorrelationID == nil {
-		r.ParentCorrelationID = c.claim.ParentCorrelationID
+		r.ParentCorrelationID = c.x.Claim.ParentCorrelationID
 	}
-	return r
+	return &r
 }

@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"errors"
-
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/store"
@@ -38,14 +36,11 @@ type (
 // In the handler's transaction the engine signals the task after the commit. In another
 // one, whose end the engine does not see, the signal is part of the transaction.
 func (c *StepContext) CreateTask(tx store.Tx, r TaskRequest) (CreatedTask, error) {
-	if c.run == nil {
-		return CreatedTask{}, errors.New("create a task: there is no engine around the handler")
-	}
 	if r.ParentCorrelationID == nil {
 		id := c.CorrelationID()
 		r.ParentCorrelationID = &id
 	}
-	return c.run.CreateTask(c, tx, &r)
+	return c.x.CreateTask(c, tx, &r)
 }
 
 // announcement is how transactions that the engine does not commit signal the tasks

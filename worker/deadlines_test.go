@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tasker-go/tasker/worker/internal/engine"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
@@ -44,7 +46,7 @@ func TestTheWatchOverTimeLimitsSurvivesAPanic(t *testing.T) {
 		synctest.Wait()
 		got := r.board.reported()
 		require.Len(t, got, 1, "the other step")
-		require.Equal(t, TypeTimeout, decodeFailure(t, got[0]).Type)
+		require.Equal(t, engine.TypeTimeout, decodeFailure(t, got[0]).Type)
 		require.Equal(t, 1, r.board.number(func(b *fakeBoard) int { return len(b.held) }))
 		require.Zero(t, r.board.number(func(b *fakeBoard) int { return b.extended }), "the lease of the unreported step is not extended")
 		require.InDelta(t, 1, testutil.ToFloat64(metrics.LoopRestarts.WithLabelValues("worker-deadlines")), 0)

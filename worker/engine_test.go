@@ -19,7 +19,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/inproc"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/worker/internal/failure"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 const oneYAML = `
@@ -103,10 +103,10 @@ func (r *rig) stop(t *testing.T) {
 	require.NoError(t, r.Stop(t.Context()))
 }
 
-func decodeFailure(t *testing.T, r store.Report) failure.Failure {
+func decodeFailure(t *testing.T, r store.Report) engine.Failure {
 	t.Helper()
 	require.False(t, r.Success)
-	var f failure.Failure
+	var f engine.Failure
 	require.NoError(t, json.Unmarshal(r.Error, &f))
 	require.Equal(t, f.Retryable, r.Retryable)
 	return f
@@ -126,7 +126,7 @@ func TestStepsAreRunAndReported(t *testing.T) {
 			require.True(t, rep.Success)
 			require.JSONEq(t, `{"step":"only","attempt":1}`, string(rep.Result))
 			require.Nil(t, rep.Error)
-			require.Equal(t, failure.NoDelay, rep.RetryAfter)
+			require.Equal(t, engine.NoDelay, rep.RetryAfter)
 		}
 		require.Contains(t, r.sent.topics(), signal.TopicOrchestration)
 		h := r.Health()
@@ -186,12 +186,12 @@ func TestUnknownHandlerAndPlan(t *testing.T) {
 		r.board.set(func(b *fakeBoard) { b.plan = plan })
 		r.offer(1, 0)
 		f := decodeFailure(t, r.board.reported()[0])
-		require.Equal(t, TypeHandlerNotFound, f.Type)
+		require.Equal(t, engine.TypeHandlerNotFound, f.Type)
 		require.True(t, f.Retryable, "another worker may have the handler")
 		require.Contains(t, f.Message, "elsewhere")
 
 		r.offer(1, 9) // no such step
-		require.Equal(t, TypePlanUnreadable, decodeFailure(t, r.board.reported()[1]).Type)
+		require.Equal(t, engine.TypePlanUnreadable, decodeFailure(t, r.board.reported()[1]).Type)
 		r.stop(t)
 	})
 }

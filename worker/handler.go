@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tasker-go/tasker/worker/internal/failure"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 // Handler is the code of a step. Call returns the result, which must have a JSON form, or
@@ -80,7 +80,7 @@ func methodNotFound(callable, method string, h Handler) error {
 	if m, ok := h.(*methods); ok {
 		hint = "; it has " + strings.Join(slices.Sorted(maps.Keys(m.byName)), ", ")
 	}
-	return Permanent(typed(TypeMethodNotFound, "MethodNotFound: Handler '%s' does not respond to '%s'%s", callable, method, hint))
+	return Permanent(engine.Errorf(engine.TypeMethodNotFound, "MethodNotFound: Handler '%s' does not respond to '%s'%s", callable, method, hint))
 }
 
 // encodeResult encodes a handler's result as JSON. A result that cannot be stored is a
@@ -91,10 +91,10 @@ func encodeResult(value any, limit int) (json.RawMessage, error) {
 	}
 	doc, err := json.Marshal(value)
 	if err != nil {
-		return nil, Permanent(typed(TypeResultNotEncoded, "the handler's result has no JSON form: %w", err))
+		return nil, Permanent(engine.Errorf(engine.TypeResultNotEncoded, "the handler's result has no JSON form: %w", err))
 	}
-	if err := failure.CheckStorable(doc, limit); err != nil {
-		return nil, Permanent(typed(TypeResultNotStored, "the handler's result cannot be stored: %w", err))
+	if err := engine.CheckStorable(doc, limit); err != nil {
+		return nil, Permanent(engine.Errorf(engine.TypeResultNotStored, "the handler's result cannot be stored: %w", err))
 	}
 	return doc, nil
 }

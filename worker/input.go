@@ -8,12 +8,12 @@ import (
 )
 
 // Input returns the task's context as stored. Do not change it.
-func (c *StepContext) Input() json.RawMessage { return c.claim.Context }
+func (c *StepContext) Input() json.RawMessage { return c.x.Claim.Context }
 
 // InputAs decodes the task's context.
 func InputAs[T any](c *StepContext) (T, error) {
 	var v T
-	if err := decodeInto(c.claim.Context, &v, false); err != nil {
+	if err := decodeInto(c.x.Claim.Context, &v, false); err != nil {
 		return v, fmt.Errorf("decode the task's context: %w", err)
 	}
 	return v, nil
@@ -73,7 +73,7 @@ func FieldOr[T any](c *StepContext, key string, absent T) (T, error) {
 // fields splits the context into its fields, once per execution.
 func (c *StepContext) fields() (map[string]json.RawMessage, error) {
 	c.decode.Do(func() {
-		if err := decodeInto(c.claim.Context, &c.decoded, false); err != nil {
+		if err := decodeInto(c.x.Claim.Context, &c.decoded, false); err != nil {
 			c.decodeErr = fmt.Errorf("the task's context is not an object: %w", err)
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tasker-go/tasker/worker/internal/engine"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/workflow"
@@ -28,7 +30,7 @@ func TestAStepIsLeftToOthersOnlyWhereThereAreSome(t *testing.T) {
 				require.Contains(t, offered, int32(stepOnly+1))
 				r.offer(1, stepOnly)
 				if !others {
-					require.Equal(t, TypeResolution, decodeFailure(t, r.board.reported()[0]).Type)
+					require.Equal(t, engine.TypeResolution, decodeFailure(t, r.board.reported()[0]).Type)
 					r.stop(t)
 					return
 				}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/tasker-go/tasker/worker/internal/failure"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 type declined struct{ error }
@@ -24,27 +24,27 @@ func TestFailureOf(t *testing.T) {
 	base := errors.New("base")
 	cases := map[string]struct {
 		err  error
-		want failure.Failure
+		want engine.Failure
 	}{
-		"plain":     {base, failure.Failure{Message: "base", Type: TypeUnexpected, Retryable: true, After: failure.NoDelay}},
-		"permanent": {Permanent(base), failure.Failure{Message: "base", Type: TypePermanent, After: failure.NoDelay}},
-		"retryable": {Retryable(base, 0), failure.Failure{Message: "base", Type: TypeRetryable, Retryable: true, After: failure.NoDelay}},
-		"delayed":   {Retryable(base, time.Minute), failure.Failure{Message: "base", Type: TypeRetryable, Retryable: true, After: time.Minute}},
-		"outermost": {Retryable(fmt.Errorf("outer: %w", Permanent(base)), 0), failure.Failure{Message: "outer: base", Type: TypeRetryable, Retryable: true, After: failure.NoDelay}},
-		"wrapped":   {fmt.Errorf("outer: %w", Permanent(base)), failure.Failure{Message: "outer: base", Type: TypePermanent, After: failure.NoDelay}},
-		"code":      {WithCode(Permanent(base), "E1"), failure.Failure{Message: "base", Type: TypePermanent, Code: "E1", After: failure.NoDelay}},
-		"own type":  {Permanent(declined{base}), failure.Failure{Message: "base", Type: "CardDeclined", After: failure.NoDelay}},
+		"plain":     {base, engine.Failure{Message: "base", Type: engine.TypeUnexpected, Retryable: true, After: engine.NoDelay}},
+		"permanent": {Permanent(base), engine.Failure{Message: "base", Type: engine.TypePermanent, After: engine.NoDelay}},
+		"retryable": {Retryable(base, 0), engine.Failure{Message: "base", Type: engine.TypeRetryable, Retryable: true, After: engine.NoDelay}},
+		"delayed":   {Retryable(base, time.Minute), engine.Failure{Message: "base", Type: engine.TypeRetryable, Retryable: true, After: time.Minute}},
+		"outermost": {Retryable(fmt.Errorf("outer: %w", Permanent(base)), 0), engine.Failure{Message: "outer: base", Type: engine.TypeRetryable, Retryable: true, After: engine.NoDelay}},
+		"wrapped":   {fmt.Errorf("outer: %w", Permanent(base)), engine.Failure{Message: "outer: base", Type: engine.TypePermanent, After: engine.NoDelay}},
+		"code":      {WithCode(Permanent(base), "E1"), engine.Failure{Message: "base", Type: engine.TypePermanent, Code: "E1", After: engine.NoDelay}},
+		"own type":  {Permanent(declined{base}), engine.Failure{Message: "base", Type: "CardDeclined", After: engine.NoDelay}},
 		"details": {WithDetails(base, map[string]any{"a": 1}),
-			failure.Failure{Message: "base", Type: TypeUnexpected, Retryable: true, Context: json.RawMessage(`{"a":1}`), After: failure.NoDelay}},
+			engine.Failure{Message: "base", Type: engine.TypeUnexpected, Retryable: true, Context: json.RawMessage(`{"a":1}`), After: engine.NoDelay}},
 		"bad details": {WithDetails(base, map[string]any{"a": "\x00"}),
-			failure.Failure{Message: "base", Type: TypeUnexpected, Retryable: true, After: failure.NoDelay,
+			engine.Failure{Message: "base", Type: engine.TypeUnexpected, Retryable: true, After: engine.NoDelay,
 				Context: json.RawMessage(`{"omitted":"a text in it contains the character NUL (\\u0000)"}`)}},
-		"joined": {errors.Join(base, Permanent(base)), failure.Failure{Message: "base\nbase", Type: TypePermanent, After: failure.NoDelay}},
+		"joined": {errors.Join(base, Permanent(base)), engine.Failure{Message: "base\nbase", Type: engine.TypePermanent, After: engine.NoDelay}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, failure.Of(c.err))
+			require.Equal(t, c.want, engine.FailureOf(c.err))
 		})
 	}
 	require.NoError(t, Permanent(nil))
@@ -64,12 +64,12 @@ func TestFailuresCanAlwaysBeStored(t *testing.T) {
 			rapid.Map(rapid.SampledFrom([]string{"\x00", "ä", "\xff", "x"}), func(s string) string { return strings.Repeat(s, 9000) }),
 		)
 		err := WithDetails(WithCode(errors.New(text.Draw(t, "message")), text.Draw(t, "code")), map[string]any{"k": text.Draw(t, "detail")})
-		made := failure.Of(err)
+		made := engine.FailureOf(err)
 		doc := made.Encode()
-		if err := failure.CheckStorable(doc, 256<<10); err != nil {
+		if err := engine.CheckStorable(doc, 256<<10); err != nil {
 			t.Fatalf("%s: %v", doc, err)
 		}
-		var f failure.Failure
+		var f engine.Failure
 		if err := json.Unmarshal(doc, &f); err != nil {
 			t.Fatal(err)
 		}
@@ -93,19 +93,19 @@ func TestEncodeResult(t *testing.T) {
 		require.Equal(t, c.want, string(doc), name)
 	}
 	_, err := encodeResult(json.RawMessage(`{"a":`), 100)
-	require.Equal(t, TypeResultNotEncoded, failure.Of(err).Type)
+	require.Equal(t, engine.TypeResultNotEncoded, engine.FailureOf(err).Type)
 }
 
 func TestClip(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "ä", failure.Clip("ää", 3))
-	require.Equal(t, "ää", failure.Clip("ää", 4))
-	require.Empty(t, failure.Clip("ää", 1))
+	require.Equal(t, "ä", engine.Clip("ää", 3))
+	require.Equal(t, "ää", engine.Clip("ää", 4))
+	require.Empty(t, engine.Clip("ää", 1))
 }
 
 func TestDocumentsAreBounded(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, failure.CheckStorable(json.RawMessage(`"abc"`), 5))
-	require.ErrorContains(t, failure.CheckStorable(json.RawMessage(`"abcd"`), 5), "more than 5")
-	require.ErrorContains(t, failure.CheckStorable(json.RawMessage(`1e-20000`), 0), "out of range")
+	require.NoError(t, engine.CheckStorable(json.RawMessage(`"abc"`), 5))
+	require.ErrorContains(t, engine.CheckStorable(json.RawMessage(`"abcd"`), 5), "more than 5")
+	require.ErrorContains(t, engine.CheckStorable(json.RawMessage(`1e-20000`), 0), "out of range")
 }

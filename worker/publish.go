@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker/events"
-	"github.com/tasker-go/tasker/worker/internal/failure"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -123,26 +122,14 @@ func newPublishing(base context.Context, cfg DomainEventConfig, p *publishers, b
 		permits: make(chan struct{}, max(permits, 1)), queue: make(chan []publishable, cfg.Buffer)}
 }
 
-// asks reports whether a publisher makes an event of the execution's end.
-func (p *publishing) asks(x *step) bool {
-	if !x.Planned() {
-		return false
-	}
-	_, planned := x.Plan()
-	return slices.ContainsFunc(planned.Events, func(e workflow.Event) bool { return e.Publisher != "" })
-}
-
 // prepare makes the events of an execution that is about to be reported: outcome holds
 // the report and takes along what the orchestrator needs. The caller has the right to
 // report. f is the failure, nil for a success. With plain no publisher is called: the
 // engine itself has made this failure.
-func (p *publishing) prepare(x *step, f *failure.Failure, plain bool) {
-	if !x.Planned() {
-		return
-	}
-	r := &x.Report
+func (p *publishing) prepare(c *StepContext, f *engine.Failure, plain bool) {
+	x, r := &c.x, &c.x.Report
 	_, step := x.Plan()
-	x.published = nil
+	c.published = nil
 	outcome := step.Outcome(x.Claim.Attempt, workflow.AttemptsOf(step.StepTemplate, x.Claim.MaxAttempts), r.Success, r.Retryable)
 	made := store.MadeEvents{}
 	for no := range step.Events {
@@ -150,7 +137,7 @@ func (p *publishing) prepare(x *step, f *failure.Failure, plain bool) {
 		if !d.Follows(outcome) {
 			continue
 		}
-		about := x.about(d, outcome, f)
+		about := c.about(d, outcome, f)
 		m, who, err := p.make(about, d, plain)
 		if err != nil {
 			p.failed(about, d, who, m.Skip, err)
@@ -159,7 +146,7 @@ func (p *publishing) prepare(x *step, f *failure.Failure, plain bool) {
 			made[no] = m
 		}
 		if m.Skip == "" {
-			x.published = append(x.published, publishable{declared: d, publisher: who, about: about, event: eventOf(about, d, step, m)})
+			c.published = append(c.published, publishable{declared: d, publisher: who, about: about, event: eventOf(about, d, step, m)})
 		}
 	}
 	doc, err := made.Encode()
@@ -170,7 +157,8 @@ func (p *publishing) prepare(x *step, f *failure.Failure, plain bool) {
 }
 
 // about makes the StepEvent of an event for its publisher.
-func (x *step) about(d *workflow.Event, outcome workflow.AttemptOutcome, f *failure.Failure) *StepEvent {
+func (c *StepContext) about(d *workflow.Event, outcome workflow.AttemptOutcome, f *engine.Failure) *StepEvent {
+	x := &c.x
 	plan, _ := x.Plan()
 	t := plan.Template
 	e := &StepEvent{Name: d.Name, Condition: d.Condition, DeliveryMode: d.DeliveryMode,
@@ -308,7 +296,7 @@ type notStorableError struct{ error }
 func encodeEvent(value any, limit int) (json.RawMessage, error) {
 	doc, err := json.Marshal(value)
 	if err == nil {
-		err = failure.CheckStorable(doc, limit)
+		err = engine.CheckStorable(doc, limit)
 	}
 	if err != nil {
 		return nil, &notStorableError{fmt.Errorf("the publisher's output cannot be stored: %w", err)}
@@ -364,9 +352,9 @@ func (p *publishing) failed(about *StepEvent, d *workflow.Event, who *Publisher,
 }
 
 // accepted routes the events of an execution whose report was accepted. It never blocks.
-func (p *publishing) accepted(x *step) {
-	list := x.published
-	x.published = nil
+func (p *publishing) accepted(c *StepContext) {
+	list := c.published
+	c.published = nil
 	waits, fast := false, uint64(0)
 	for i := range list {
 		e := &list[i]
@@ -389,7 +377,7 @@ func (p *publishing) accepted(x *step) {
 	p.count.undelivered.Add(fast)
 	p.metrics.DomainEventsDropped.WithLabelValues("").Add(float64(fast))
 	if !p.cfg.QuietDrops {
-		p.log.Warn("fast domain events are lost: the buffer is full", zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step), zap.Uint64("events", fast))
+		p.log.Warn("fast domain events are lost: the buffer is full", zap.Stringer("task_uuid", c.x.Key.TaskUUID), zap.Int("step_no", c.x.Key.Step), zap.Uint64("events", fast))
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/worker/internal/failure"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 func TestFailuresAreReported(t *testing.T) {
@@ -28,14 +28,14 @@ func TestFailuresAreReported(t *testing.T) {
 		after     time.Duration
 		message   string
 	}{
-		"plain":       {func(*StepContext) (any, error) { return nil, plain }, TypeUnexpected, true, failure.NoDelay, "no luck"},
-		"permanent":   {func(*StepContext) (any, error) { return nil, Permanent(plain) }, TypePermanent, false, failure.NoDelay, "no luck"},
-		"asked delay": {func(*StepContext) (any, error) { return nil, Retryable(plain, time.Hour) }, TypeRetryable, true, time.Hour, "no luck"},
-		"panic":       {func(*StepContext) (any, error) { panic("boom") }, TypePanic, true, failure.NoDelay, "the handler panicked: boom"},
-		"goexit":      {func(*StepContext) (any, error) { runtime.Goexit(); return nil, nil }, TypePanic, true, failure.NoDelay, "the handler ended its goroutine"},
-		"not JSON":    {func(*StepContext) (any, error) { return make(chan int), nil }, TypeResultNotEncoded, false, failure.NoDelay, ""},
-		"NUL":         {func(*StepContext) (any, error) { return "a\x00b", nil }, TypeResultNotStored, false, failure.NoDelay, "the handler's result cannot be stored: a text in it contains the character NUL (\\u0000)"},
-		"too big":     {func(*StepContext) (any, error) { return make([]int, 3000), nil }, TypeResultNotStored, false, failure.NoDelay, "the handler's result cannot be stored: it has 6001 bytes, more than 1000"},
+		"plain":       {func(*StepContext) (any, error) { return nil, plain }, engine.TypeUnexpected, true, engine.NoDelay, "no luck"},
+		"permanent":   {func(*StepContext) (any, error) { return nil, Permanent(plain) }, engine.TypePermanent, false, engine.NoDelay, "no luck"},
+		"asked delay": {func(*StepContext) (any, error) { return nil, Retryable(plain, time.Hour) }, engine.TypeRetryable, true, time.Hour, "no luck"},
+		"panic":       {func(*StepContext) (any, error) { panic("boom") }, engine.TypePanic, true, engine.NoDelay, "the handler panicked: boom"},
+		"goexit":      {func(*StepContext) (any, error) { runtime.Goexit(); return nil, nil }, engine.TypePanic, true, engine.NoDelay, "the handler ended its goroutine"},
+		"not JSON":    {func(*StepContext) (any, error) { return make(chan int), nil }, engine.TypeResultNotEncoded, false, engine.NoDelay, ""},
+		"NUL":         {func(*StepContext) (any, error) { return "a\x00b", nil }, engine.TypeResultNotStored, false, engine.NoDelay, "the handler's result cannot be stored: a text in it contains the character NUL (\\u0000)"},
+		"too big":     {func(*StepContext) (any, error) { return make([]int, 3000), nil }, engine.TypeResultNotStored, false, engine.NoDelay, "the handler's result cannot be stored: it has 6001 bytes, more than 1000"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestARefusedReportDoesNotFailTheOthers(t *testing.T) {
 				continue
 			}
 			f := decodeFailure(t, rep)
-			require.Equal(t, TypeResultNotStored, f.Type)
+			require.Equal(t, engine.TypeResultNotStored, f.Type)
 			require.False(t, f.Retryable)
 			require.Contains(t, f.Message, "22P02")
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/wording"
-	"github.com/tasker-go/tasker/worker/internal/failure"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -115,7 +115,7 @@ func (c *chain) offers(def workflow.HandlerReference) (can bool) {
 		r, _ := c.find(def)
 		if can = r != nil; can && (r.Name() == ResolverExplicit || r.Name() == ResolverConvention) {
 			_, err := resolveWith(r, def)
-			can = failure.TypeOf(err) != TypeMethodNotFound
+			can = engine.TypeOf(err) != engine.TypeMethodNotFound
 		}
 		return nil
 	})
@@ -129,17 +129,17 @@ func (c *chain) resolve(def workflow.HandlerReference) (HandlerFunc, error) {
 	case r != nil:
 		return resolveWith(r, def)
 	case tried == nil:
-		return nil, typed(TypeHandlerNotFound, "callable %q names the resolver %q, which this worker does not have (it has %s)",
+		return nil, engine.Errorf(engine.TypeHandlerNotFound, "callable %q names the resolver %q, which this worker does not have (it has %s)",
 			def.Callable, def.Resolver, strings.Join(resolverNames(c.all()), ", "))
 	}
 	if near := wording.Nearest(def.Callable, c.registry.names()); near != "" {
-		return nil, typed(TypeHandlerNotFound, "no handler %s; did you mean %s", def.Callable, near)
+		return nil, engine.Errorf(engine.TypeHandlerNotFound, "no handler %s; did you mean %s", def.Callable, near)
 	}
 	asked := def.Resolver
 	if asked == "" {
 		asked = strings.Join(resolverNames(c.all()), ", ")
 	}
-	return nil, typed(TypeHandlerNotFound, "ResolutionError: No resolver could resolve callable '%s' (asked: %s)", def.Callable, asked)
+	return nil, engine.Errorf(engine.TypeHandlerNotFound, "ResolutionError: No resolver could resolve callable '%s' (asked: %s)", def.Callable, asked)
 }
 
 func resolveWith(r Resolver, def workflow.HandlerReference) (HandlerFunc, error) {
@@ -148,7 +148,7 @@ func resolveWith(r Resolver, def workflow.HandlerReference) (HandlerFunc, error)
 		return nil, fmt.Errorf("resolve callable %q with %s: %w", def.Callable, r.Name(), asResolution(err))
 	}
 	if h == nil {
-		return nil, typed(TypeResolution, "resolver %s returned no handler for callable %q", r.Name(), def.Callable)
+		return nil, engine.Errorf(engine.TypeResolution, "resolver %s returned no handler for callable %q", r.Name(), def.Callable)
 	}
 	return entry(def.Callable, def.Method, h)
 }
@@ -159,7 +159,7 @@ func asResolution(err error) error {
 	if errors.As(err, &own) {
 		return err
 	}
-	return failure.WithType(err, TypeResolution)
+	return engine.WithType(err, engine.TypeResolution)
 }
 
 func named(resolvers []Resolver, name string) (Resolver, bool) {
@@ -221,7 +221,7 @@ func (r conventionResolver) CanResolve(def workflow.HandlerReference) bool {
 func (r conventionResolver) Resolve(def workflow.HandlerReference) (Handler, error) {
 	names := r.spelled(canonicalName(def.Callable))
 	if len(names) != 1 {
-		return nil, Permanent(typed(TypeResolution, "the callable could mean any of %s", strings.Join(names, ", ")))
+		return nil, Permanent(engine.Errorf(engine.TypeResolution, "the callable could mean any of %s", strings.Join(names, ", ")))
 	}
 	h, _ := r.get(names[0])
 	return h, nil

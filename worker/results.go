@@ -24,22 +24,22 @@ func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
 		case err != nil:
 			return nil, fmt.Errorf("read the result of step %q: %w", name, err)
 		case !ok:
-			return nil, fmt.Errorf("step %q of %s: %w", name, c.template.Name, ErrUnknownStep)
+			return nil, fmt.Errorf("step %q of %s: %w", name, c.plan.Template.Name, ErrUnknownStep)
 		}
 		return present(name, raw)
 	}
-	if work := c.claim.Batch; work != nil && c.plan.Steps[no].Kind == workflow.KindBatchable && slices.Contains(c.step.Parents, no) {
-		raw, err := c.shared.get(c, sharedKey{c.claim.TaskUUID, no, work.First, work.Since}, c.board.BatchableResult)
+	if work := c.x.Claim.Batch; work != nil && c.plan.Steps[no].Kind == workflow.KindBatchable && slices.Contains(c.step.Parents, no) {
+		raw, err := c.run.shared.get(c, sharedKey{c.x.Claim.TaskUUID, no, work.First, work.Since}, c.run.board.BatchableResult)
 		if err != nil {
 			return nil, fmt.Errorf("read the result of step %q: %w", name, err)
 		}
 		return present(name, raw)
 	}
 	if slices.Contains(c.step.Parents, no) {
-		return present(name, c.claim.ParentResults[no])
+		return present(name, c.x.Claim.ParentResults[no])
 	}
 	if !slices.Contains(c.plan.Ancestors(c.step.No), no) {
-		return nil, fmt.Errorf("step %q of %s: %w", name, c.template.Name, ErrUnknownStep)
+		return nil, fmt.Errorf("step %q of %s: %w", name, c.plan.Template.Name, ErrUnknownStep)
 	}
 	raw, err := c.ancestor(no)
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
 func (c *StepContext) DependencyResults() map[string]json.RawMessage {
 	results := make(map[string]json.RawMessage, len(c.step.Parents))
 	for _, no := range c.step.Parents {
-		if raw := c.claim.ParentResults[no]; raw != nil {
+		if raw := c.x.Claim.ParentResults[no]; raw != nil {
 			results[c.plan.Steps[no].Name] = raw
 		}
 	}
@@ -94,7 +94,7 @@ func (c *StepContext) ancestor(no int) (json.RawMessage, error) {
 	if known {
 		return raw, nil
 	}
-	results, err := c.board.StepResults(c, c.claim.TaskUUID, []int{no})
+	results, err := c.run.board.StepResults(c, c.x.Claim.TaskUUID, []int{no})
 	if err != nil {
 		return nil, err
 	}

@@ -287,7 +287,7 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 // build makes the parts that find work and hold it.
 func (w *Worker) build(p *parts, shared *listener.Listener) {
 	c, log := w.cfg, w.cfg.Logger
-	run := &runner{cfg: &w.cfg, chain: w.chain, board: p.board, log: log, metrics: c.Metrics}
+	run := &runner{cfg: &w.cfg, chain: w.chain, board: p.board}
 	p.engine = engine.New(w.engineConfig(p, run))
 	replicas := newReplicas(w.ID(), c.DomainEvents.RememberedIDs, w.bus, p.publisher, log, c.Metrics)
 	run.publishing = newPublishing(p.engine.Context(), c.DomainEvents, w.publishers, w.bus, replicas, c.MaxConcurrent, log, c.Metrics)
@@ -319,7 +319,7 @@ func (w *Worker) build(p *parts, shared *listener.Listener) {
 func (w *Worker) engineConfig(p *parts, run *runner) engine.Config {
 	c := w.cfg
 	cfg := engine.Config{
-		ID: w.id, Board: p.board, Queues: p.queues, TxPool: p.txPool, Publisher: p.publisher, New: run.newStep,
+		ID: w.id, Board: p.board, Queues: p.queues, TxPool: p.txPool, Publisher: p.publisher, New: run.newExecution,
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, LeaseGrace: c.LeaseGrace, Tags: c.Tags,
 		Report: engine.Report{MaxBatch: c.Report.MaxBatch, MaxPending: c.Report.MaxPending, ClaimBelow: c.Report.ClaimBelow,
 			WarnFrom: c.Report.WarnFrom, SlowAfter: c.Report.SlowAfter, Breaker: c.Report.Breaker},

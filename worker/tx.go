@@ -46,7 +46,7 @@ func TypedTx[In, Out any](fn func(ctx *StepContext, tx store.Tx, in In) (Out, er
 		if err := o.decode(ctx, &in); err != nil {
 			return nil, err
 		}
-		tx, err := ctx.begin(o.tx)
+		tx, err := ctx.x.Begin(o.tx)
 		if err != nil {
 			return nil, err
 		}
@@ -63,18 +63,10 @@ func TypedTx[In, Out any](fn func(ctx *StepContext, tx store.Tx, in In) (Out, er
 func InTx(fn TxHandlerFunc, options ...HandleOption) HandlerFunc {
 	o := optionsOf(options)
 	return func(ctx *StepContext) (any, error) {
-		tx, err := ctx.begin(o.tx)
+		tx, err := ctx.x.Begin(o.tx)
 		if err != nil {
 			return nil, err
 		}
 		return fn(ctx, tx)
 	}
-}
-
-// begin begins the transaction of the execution.
-func (c *StepContext) begin(o store.TxOptions) (store.Tx, error) {
-	if c.run == nil {
-		return nil, Permanent(typed(TypeTransaction, "a handler in a transaction needs a worker"))
-	}
-	return c.run.Begin(o)
 }

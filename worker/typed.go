@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/tasker-go/tasker/worker/internal/engine"
+
 	"github.com/tasker-go/tasker/store"
 )
 
@@ -28,7 +30,7 @@ func optionsOf(options []HandleOption) (o handleOptions) {
 // decode reads the input of a typed handler.
 func (o *handleOptions) decode(ctx *StepContext, in any) error {
 	if err := decodeInto(ctx.Input(), in, o.strict); err != nil {
-		return Permanent(typed(TypeInvalidInput, "the task's context does not fit the handler: %w", err))
+		return Permanent(engine.Errorf(engine.TypeInvalidInput, "the task's context does not fit the handler: %w", err))
 	}
 	return nil
 }

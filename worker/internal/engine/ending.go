@@ -10,7 +10,6 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 // Ending is how an execution ended. It is made once, at the edge of the handler
@@ -18,12 +17,14 @@ import (
 // everything follows from it: who may report the execution (slots.end) and how its end
 // gets into the database (record).
 type Ending struct {
-	Kind    Kind
-	Result  json.RawMessage     // of Success
-	Next    *submission.Request // of Success: the task to create with it; nil: none
-	Failure *failure.Failure    // of Failed
-	Point   *store.Checkpoint   // of Yielded
-	Err     error               // why it is no success; for the log
+	Kind     Kind
+	Result   json.RawMessage     // of Success
+	Isolated json.RawMessage     // of Success: the items that its batch has isolated; nil: none
+	Items    int                 // in Isolated
+	Next     *submission.Request // of Success: the task to create with it; nil: none
+	Failure  *Failure            // of Failed
+	Point    *store.Checkpoint   // of Yielded
+	Err      error               // why it is no success; for the log
 }
 
 // Kind tells what is to be recorded.
@@ -52,7 +53,7 @@ const (
 
 // Failing makes the ending of an execution that failed with err.
 func Failing(err error) Ending {
-	f := failure.Of(err)
+	f := FailureOf(err)
 	return Ending{Kind: Failed, Failure: &f, Err: err}
 }
 
@@ -61,7 +62,7 @@ func (x *Execution) Judge(err error) Ending {
 	if x.tx != nil {
 		err = serialization(err)
 	}
-	_, permanent := failure.Marked(err)
+	_, permanent := Marked(err)
 	why := x.Why()
 	switch {
 	case permanent:
@@ -75,24 +76,25 @@ func (x *Execution) Judge(err error) Ending {
 
 func timedOut(x *Execution) error {
 	if x.queued.Load() {
-		return failure.New(failure.TypeTimeout, "the handler got no connection for its transaction within %v (worker.transactions.max_connections)", x.job.limit)
+		return Errorf(TypeTimeout, "the handler got no connection for its transaction within %v (worker.transactions.max_connections)", x.job.limit)
 	}
-	return failure.New(failure.TypeTimeout, "the handler did not end within %v", x.job.limit)
+	return Errorf(TypeTimeout, "the handler did not end within %v", x.job.limit)
 }
 
 // finish frees the permit of an execution that has ended and records its end if nothing
 // else has. next continues with the permit.
 func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
-	if (end.Kind == Success || end.Kind == Failed) && x.Step.Asks() && e.slots.winReport(x, end.Kind) {
+	if (end.Kind == Success || end.Kind == Failed) && x.asks() && e.slots.winReport(x, end.Kind) {
 		// The permit is kept during this: slow publishers slow down their own steps.
-		end = e.compose(x, end)
+		e.compose(x, end)
+		end.Kind = composed
 	}
 	after := e.slots.end(x, end.Kind)
 	if after.look && end.Kind == Yielded && e.looks() {
 		e.slots.letOthersFirst()
 	}
 	e.follow(after)
-	if x.Step.Called() { // the handler was called
+	if x.Called { // the handler was called
 		x.job.took.Observe(after.took.Seconds())
 	}
 	if x.mine {
@@ -121,19 +123,36 @@ func (e *Engine) record(x *Execution, end Ending) {
 
 // compose makes the report of an execution, with the events of its step. The caller has
 // the right to report.
-func (e *Engine) compose(x *Execution, end Ending) Ending {
+func (e *Engine) compose(x *Execution, end Ending) {
 	if f := end.Failure; f != nil {
 		e.count.failed.Add(1)
 		e.log.Warn("step failed", append(x.fields(), zap.String("error_type", f.Type), zap.String("error_code", f.Code),
 			zap.Bool("retryable", f.Retryable), zap.String("error", f.Message))...)
 		x.Report = x.failed(f)
 	} else {
-		e.count.succeeded.Add(1)
-		x.Report = x.success(end.Result)
-		x.Step.CountIsolated()
+		e.succeeded(x, end)
+		x.Report = x.success(end)
 	}
-	x.Step.Prepare(end.Failure, false)
-	return Ending{Kind: composed, Err: end.Err}
+	x.prepare(end.Failure, false)
+}
+
+// prepare adds the events of the step to the report.
+func (x *Execution) prepare(f *Failure, plain bool) {
+	if x.job != nil && len(x.job.step.Events) > 0 {
+		x.Step.Prepare(f, plain)
+	}
+}
+
+// asks reports whether publishers make events of the end of an execution, which may take
+// long.
+func (x *Execution) asks() bool { return x.job != nil && x.job.publishers }
+
+// succeeded counts a success.
+func (e *Engine) succeeded(x *Execution, end Ending) {
+	e.count.succeeded.Add(1)
+	if end.Items > 0 {
+		e.metrics.ItemsIsolated.WithLabelValues(x.job.plan.Template.Namespace).Add(float64(end.Items))
+	}
 }
 
 // fields identify an execution in the log. The caller has the right to report.
@@ -147,12 +166,11 @@ func (x *Execution) fields() []zap.Field {
 	return append(list, zap.String("namespace", t.Namespace), zap.String("template", t.Name), zap.String("step", x.StepName()))
 }
 
-// success makes the report of an execution, with the items that its batch has isolated.
-func (x *Execution) success(result json.RawMessage) store.Report {
-	return store.Report{ClaimKey: x.Key, Success: true, Result: result, Isolated: x.Step.Isolated(), RetryAfter: failure.NoDelay}
+func (x *Execution) success(end Ending) store.Report {
+	return store.Report{ClaimKey: x.Key, Success: true, Result: end.Result, Isolated: end.Isolated, RetryAfter: NoDelay}
 }
 
-func (x *Execution) failed(f *failure.Failure) store.Report {
+func (x *Execution) failed(f *Failure) store.Report {
 	return store.Report{ClaimKey: x.Key, Error: f.Encode(), Retryable: f.Retryable, RetryAfter: f.After}
 }
 
@@ -167,7 +185,7 @@ func (e *Engine) endOverdue() {
 		e.slots.watchAgain()
 	}
 	for _, x := range late {
-		if x.Step.Asks() { // publishers may be slow
+		if x.asks() { // publishers may be slow
 			e.group.Go(func() { e.endLate(x) })
 		} else {
 			e.endLate(x)

@@ -12,7 +12,6 @@ import (
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 // Config describes an [Engine]. Package worker documents the bounds and sets defaults.
@@ -164,7 +163,7 @@ func (e *Engine) work(x *Execution) {
 			e.log.Error("the engine panicked", zap.Any("panic", r), zap.Stack("stack"))
 		}
 		e.abandon(x)
-		if next := e.finish(x, Failing(failure.New(failure.TypePanic, "the handler ended its goroutine"))); next != nil {
+		if next := e.finish(x, Failing(Errorf(TypePanic, "the handler ended its goroutine"))); next != nil {
 			e.start(next)
 		}
 	}()

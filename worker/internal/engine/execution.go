@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/worker/internal/failure"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -20,26 +18,15 @@ var (
 	ErrShutdown  = errors.New("the worker is shutting down")
 )
 
-// Step is the side of an execution that knows the handler. Run and Called are called in
-// the goroutine of the execution, the others by the owner of the right to report.
+// Step is the side of an execution that knows the handler.
 type Step interface {
-	// Run runs the handler and returns how it ended. It may panic.
+	// Run runs the handler, in the goroutine of the execution, and returns how it ended. It
+	// may panic.
 	Run() Ending
-	// Called reports whether Run has called the handler.
-	Called() bool
-	// Saved reports whether the execution has a checkpoint.
-	Saved() bool
-	// Isolated returns the items that the batch has isolated, encoded; nil: none.
-	// CountIsolated counts them when they are reported.
-	Isolated() json.RawMessage
-	CountIsolated()
-
-	// Asks reports whether publishers make events of the end of the step; then Prepare
-	// may take long.
-	Asks() bool
 	// Prepare adds to Execution.Report the events of the step that follow from its end: f
-	// is the failure, nil for a success. With plain no publisher is called.
-	Prepare(f *failure.Failure, plain bool)
+	// is the failure, nil for a success. With plain no publisher is called; else it may
+	// take long. The caller owns the right to report.
+	Prepare(f *Failure, plain bool)
 	// Accepted publishes them after the report was accepted; it never blocks.
 	Accepted()
 }
@@ -52,7 +39,9 @@ type Execution struct {
 	Key      store.ClaimKey
 	Ctx      LazyContext // of the handler
 	Progress Progress
+	Called   bool         // Step.Run has called the handler
 	Report   store.Report // made by the owner of the right to report
+	saved    atomic.Bool  // it has saved a checkpoint
 	engine   *Engine
 	worker   uuid.UUID    // under which it was claimed, if ahead
 	tx       *transaction // of a handler that works in one; used only by its goroutine
@@ -87,9 +76,6 @@ func (x *Execution) jobKey() jobKey { return jobKey{x.Claim.PlanID, x.Claim.Plan
 // Plan returns the plan of the task and the step of it that runs. It must not be called
 // before Step.Run.
 func (x *Execution) Plan() (*workflow.Plan, *workflow.PlanStep) { return x.job.plan, x.job.step }
-
-// Planned reports whether Plan may be called.
-func (x *Execution) Planned() bool { return x.job != nil }
 
 // StepName returns the name of the step; a batch has its own.
 func (x *Execution) StepName() string {

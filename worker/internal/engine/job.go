@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/worker/internal/failure"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -22,6 +22,8 @@ type job struct {
 	name  string        // namespace/task/step, for people
 	limit time.Duration // of the handler
 	took  prometheus.Observer
+	// publishers make events of its end.
+	publishers bool
 }
 
 // jobKey identifies executions of one claim that share a job.
@@ -33,13 +35,14 @@ type jobKey struct {
 // job prepares the execution of a step.
 func (e *Engine) job(plan *store.Plan, key jobKey) (*job, error) {
 	if !usable(plan.Plan, key.step) {
-		return nil, failure.New(failure.TypePlanUnreadable, "plan %d has no step %d", key.plan, key.step)
+		return nil, Errorf(TypePlanUnreadable, "plan %d has no step %d", key.plan, key.step)
 	}
 	t, step := plan.Template, &plan.Steps[key.step]
 	j := &job{
 		plan: plan.Plan, step: step, name: t.Namespace + "/" + t.Name + "/" + step.Name,
 		limit: e.cfg.HandlerTimeout, took: e.metrics.StepDuration.WithLabelValues(t.Namespace),
 	}
+	j.publishers = slices.ContainsFunc(step.Events, func(e workflow.Event) bool { return e.Publisher != "" })
 	if step.TimeoutSeconds > 0 {
 		j.limit = time.Duration(step.TimeoutSeconds) * time.Second
 	}
@@ -98,7 +101,7 @@ func (e *Engine) awaitJob(x *Execution) error {
 			}
 			return err
 		case !errors.Is(err, store.ErrUnavailable) && x.Ctx.Err() == nil:
-			return failure.New(failure.TypePlanUnreadable, "the plan of the step cannot be used: %w", err)
+			return Errorf(TypePlanUnreadable, "the plan of the step cannot be used: %w", err)
 		}
 		if err := pause(&x.Ctx, n, 0); err != nil {
 			return err

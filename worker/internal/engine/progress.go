@@ -4,8 +4,6 @@ import (
 	"math"
 	"sync"
 	"time"
-
-	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 // MaxProgress bounds the message of a progress report, in bytes.
@@ -30,7 +28,7 @@ func (p *Progress) Set(fraction float64, message string) bool {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fraction, p.message = min(max(fraction, 0), 1), failure.Clip(message, MaxProgress)
+	p.fraction, p.message = min(max(fraction, 0), 1), Clip(message, MaxProgress)
 	if !p.logged.IsZero() && now.Sub(p.logged) < progressLogInterval {
 		return false
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 // reporter delivers the reports of executions; the answer is whether one was accepted.
@@ -64,9 +63,9 @@ func (e *Engine) stale(x *Execution, success bool) {
 func (r *reporter) replace(ctx context.Context, p *parcel[*Execution, bool]) {
 	x := p.item
 	r.e.log.Error("the database rejects the outcome of a step", zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step), zap.Error(p.err))
-	f := failure.Of(refusal(p.err))
+	f := FailureOf(refusal(p.err))
 	x.Report = x.failed(&f)
-	x.Step.Prepare(&f, true)
+	x.prepare(&f, true)
 	var answers []bool
 	if answers, p.err = r.retry(ctx, []*Execution{x}); p.err == nil {
 		p.answer = answers[0]

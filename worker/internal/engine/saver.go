@@ -11,7 +11,6 @@ import (
 
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 // saving is a checkpoint under way to the database.
@@ -77,6 +76,7 @@ func (x *Execution) Save(point *store.Checkpoint) (at time.Time, err error) {
 	if answer.Lease > 0 {
 		s.e.slots.extended([]store.ClaimKey{x.Key}, answer.leaseEnd)
 	}
+	x.saved.Store(true)
 	s.saved(v)
 	return answer.At, nil
 }
@@ -115,8 +115,8 @@ func (s *saver) answered(list []command.Answer[*saving, kept]) {
 		case Refused(a.Err):
 			if s.e.slots.endYield(x, phaseReporting) {
 				s.e.metrics.CheckpointsRefused.WithLabelValues("not_storable").Inc()
-				err := failure.New(failure.TypeCheckpointNotStored, "store the checkpoint's content: %w", a.Err)
-				s.e.record(x, Failing(failure.Permanent(err)))
+				err := Errorf(TypeCheckpointNotStored, "store the checkpoint's content: %w", a.Err)
+				s.e.record(x, Failing(Permanent(err)))
 			}
 		default:
 			s.submit(a.Item)
@@ -148,7 +148,7 @@ func (s *saver) goOn(v *saving, answer kept) {
 // saved counts and logs a checkpoint.
 func (s *saver) saved(v *saving) {
 	s.e.metrics.CheckpointsSaved.WithLabelValues(v.x.job.plan.Template.Namespace).Inc()
-	s.e.log.Debug("checkpoint saved", append(v.x.fields(), zap.String("cursor", failure.Clip(string(v.checkpoint.Cursor), MaxProgress)),
+	s.e.log.Debug("checkpoint saved", append(v.x.fields(), zap.String("cursor", Clip(string(v.checkpoint.Cursor), MaxProgress)),
 		zap.Int64("items_processed", v.checkpoint.Items), zap.Bool("yielded", !v.yielded.IsZero()))...)
 }
 

@@ -26,7 +26,7 @@ func (e *Engine) settle(ctx context.Context, all []*parcel[*Execution, bool]) (l
 		if x := p.item; x.Report.Success && size < maxReportBytes {
 			follow += len(x.job.step.Children)
 			size += reportSize(x)
-			list = append(list, settle.Success{Claim: &x.Claim, Report: x.Report, Saved: x.Step.Saved()})
+			list = append(list, settle.Success{Claim: &x.Claim, Report: x.Report, Saved: x.Claim.Checkpoint != nil || x.saved.Load()})
 			chosen = append(chosen, p)
 		}
 	}

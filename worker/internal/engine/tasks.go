@@ -8,7 +8,6 @@ import (
 
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 // Tasks that handlers create: in a transaction, or with the end of their step.
@@ -82,11 +81,11 @@ func notContinued(err error) error {
 	var unknown *submission.UnknownTemplateError
 	switch {
 	case errors.As(err, &invalid), errors.As(err, &unknown), errors.Is(err, store.ErrContinuesItself):
-		return failure.Permanent(failure.New(failure.TypeNextTaskRefused, "the next task was refused: %w", err))
+		return Permanent(Errorf(TypeNextTaskRefused, "the next task was refused: %w", err))
 	case errors.Is(err, store.ErrWorkEnded):
 		return notReported(err)
 	case Refused(err):
-		return failure.Permanent(failure.WithCode(failure.New(failure.TypeNextTaskRefused, "the database refuses to store the next task (SQLSTATE %s)", sqlState(err)), sqlState(err)))
+		return Permanent(WithCode(Errorf(TypeNextTaskRefused, "the database refuses to store the next task (SQLSTATE %s)", sqlState(err)), sqlState(err)))
 	}
 	return inTxFailed(err, "the next task could not be created with the end of the step")
 }

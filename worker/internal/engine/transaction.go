@@ -10,7 +10,6 @@ import (
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/worker/internal/failure"
 )
 
 // transaction is the transaction of an execution. It belongs to the handler's goroutine.
@@ -38,14 +37,14 @@ func (x *Execution) Begin(o store.TxOptions) (store.Tx, error) {
 // begin is Begin with the context that bounds the wait.
 func (e *Engine) begin(ctx context.Context, x *Execution, o store.TxOptions) (store.Tx, error) {
 	if x.tx != nil {
-		return nil, failure.Permanent(failure.New(failure.TypeTransaction, "the step has a transaction already"))
+		return nil, Permanent(Errorf(TypeTransaction, "the step has a transaction already"))
 	}
 	if err := store.CheckWorkTx(o); err != nil {
-		return nil, failure.Permanent(failure.New(failure.TypeTransaction, "%w", err))
+		return nil, Permanent(Errorf(TypeTransaction, "%w", err))
 	}
 	pool, err := e.txPool.open()
 	if err != nil {
-		return nil, failure.New(failure.TypeTransaction, "%w", err)
+		return nil, Errorf(TypeTransaction, "%w", err)
 	}
 	x.queued.Store(true)
 	begin := time.Now()
@@ -148,8 +147,8 @@ func (e *Engine) commit(x *Execution, end Ending) Ending {
 			return Failing(err)
 		}
 	}
-	x.Report = x.success(end.Result)
-	x.Step.Prepare(nil, false)
+	x.Report = x.success(end)
+	x.prepare(nil, false)
 	accepted, err := work.Report(ctx, x.Report)
 	switch {
 	case err != nil:
@@ -208,8 +207,7 @@ func (e *Engine) findOut(x *Execution, why error) Ending {
 func (e *Engine) concluded(x *Execution, end Ending) {
 	switch end.Kind {
 	case committed:
-		e.count.succeeded.Add(1)
-		x.Step.CountIsolated()
+		e.succeeded(x, end)
 		x.Step.Accepted()
 		for _, namespace := range x.tx.created {
 			e.metrics.TasksCreated.WithLabelValues(namespace).Inc()
@@ -234,14 +232,14 @@ func notReported(err error) error {
 	case Refused(err):
 		return refusal(err)
 	case errors.Is(err, store.ErrWorkEnded):
-		return failure.Permanent(inTxFailed(err, "the end of the step could not be written into the transaction of the handler"))
+		return Permanent(inTxFailed(err, "the end of the step could not be written into the transaction of the handler"))
 	}
 	return inTxFailed(err, "the end of the step could not be written into the transaction of the handler")
 }
 
 // refusal is the failure of a step whose result the database does not store.
 func refusal(err error) error {
-	return failure.Permanent(failure.New(failure.TypeResultNotStored, "the database refuses to store the handler's outcome (SQLSTATE %s)", sqlState(err)))
+	return Permanent(Errorf(TypeResultNotStored, "the database refuses to store the handler's outcome (SQLSTATE %s)", sqlState(err)))
 }
 
 // inTxFailed is a failure of the transaction itself, after which the step may run again.
@@ -249,9 +247,9 @@ func inTxFailed(err error, what string) error {
 	if conflict(err) {
 		return serialization(err)
 	}
-	failed := failure.New(failure.TypeTransaction, "%s: %w", what, err)
+	failed := Errorf(TypeTransaction, "%s: %w", what, err)
 	if code := sqlState(err); code != "" {
-		return failure.WithCode(failed, code)
+		return WithCode(failed, code)
 	}
 	return failed
 }
@@ -259,10 +257,10 @@ func inTxFailed(err error, what string) error {
 // serialization gives a handler's error the type of a transaction that the server rolled
 // back because of a conflict. The handler's own mark takes precedence.
 func serialization(err error) error {
-	if marked, _ := failure.Marked(err); marked || !conflict(err) {
+	if marked, _ := Marked(err); marked || !conflict(err) {
 		return err
 	}
-	return failure.WithCode(failure.WithType(err, failure.TypeSerialization), sqlState(err))
+	return WithCode(WithType(err, TypeSerialization), sqlState(err))
 }
 
 // conflict reports whether the server rolled back a transaction because of a conflict.
