@@ -2,16 +2,23 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // Config describes an [Engine]. Package worker documents the bounds and sets defaults.
@@ -171,4 +178,69 @@ func (e *Engine) work(x *Execution) {
 		x = e.finish(x, e.execute(x))
 	}
 	ended = true
+}
+
+// Board is the part of *store.Store that a worker uses; tests have a fake.
+type Board interface {
+	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, rest store.Rest, err error)
+	BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error
+	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
+	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
+	ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]store.ClaimKey, error)
+	HandBack(ctx context.Context, claims []store.ClaimKey) (signals []signal.Signal, err error)
+	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
+	TakeWorkerID(ctx context.Context, d store.Daemon, dead []uuid.UUID, silence time.Duration) (store.TakenWorkerID, error)
+	WorkerHeartbeat(ctx context.Context, d store.Daemon, claims []store.ClaimKey, lease time.Duration) (lost []int64, err error)
+	Stopped(ctx context.Context, daemon uuid.UUID) error
+	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)
+	OthersOffer(ctx context.Context, worker uuid.UUID, callable int32, alive time.Duration) (bool, error)
+	Callables(ctx context.Context) ([]store.Callable, error)
+	KnownCallables() []store.Callable
+	CallablesVersion() uint64
+	ReadPlans(ctx context.Context, ids []int32) error
+	PlanByID(ctx context.Context, id int32) (*store.Plan, error)
+	StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
+	BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]store.BatchResult, error)
+	BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error)
+	RegisterTemplates(ctx context.Context, who store.Registrant, templates []*workflow.Template) (store.Registered, error)
+	CheckSchema(ctx context.Context) error
+	ForgetPlanNames()
+	HearLanes(received signal.Signal) (unknown bool)
+	SendsSignals() bool
+}
+
+var _ Board = (*store.Store)(nil)
+
+// Identity is the worker's UUID in the fleet. It changes when the fleet considers the
+// worker dead: its claims are lost, and it registers as a new worker.
+type Identity struct{ id atomic.Pointer[uuid.UUID] }
+
+// NewIdentity returns the identity of a worker that starts as id.
+func NewIdentity(id uuid.UUID) *Identity {
+	i := &Identity{}
+	i.id.Store(&id)
+	return i
+}
+
+// Get returns the present UUID.
+func (i *Identity) Get() uuid.UUID { return *i.id.Load() }
+
+// renew makes a new UUID; it returns an error if the random source fails.
+func (i *Identity) renew() error {
+	id, err := uuid.NewV7()
+	if err == nil {
+		i.id.Store(&id)
+	}
+	return err
+}
+
+// patience is the backoff for statements that the database did not answer.
+func patience() deploymode.Backoff {
+	return deploymode.Backoff{Base: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5}
+}
+
+// pause waits before retry n (0 for the first), at least least, or returns the cause of
+// ctx's end.
+func pause(ctx context.Context, n int, least time.Duration) error {
+	return lifecycle.Pause(ctx, max(patience().Delay(n, rand.Float64()), least))
 }
