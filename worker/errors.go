@@ -19,6 +19,8 @@ var (
 	// period is over. A handler that returns because of it has not failed: its step runs
 	// again elsewhere.
 	ErrShutdown = engine.ErrShutdown
+	// ErrWorkerIDInUse says that another worker runs under the WorkerID, which is Exclusive.
+	ErrWorkerIDInUse = engine.ErrWorkerIDInUse
 	// ErrAbsent: the input field or the step's result does not exist.
 	ErrAbsent = errors.New("absent")
 	// ErrUnknownStep: this step does not depend on a step of that name, directly or not.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
@@ -89,7 +88,7 @@ func (w *Worker) Health() Health {
 		h.Reason = "the worker is " + h.State
 		return h
 	}
-	h.Namespaces, h.Missing = p.queues.Wanted(), p.queues.Missing()
+	h.Namespaces, h.Missing = p.engine.Namespaces()
 	u := p.engine.Usage()
 	h.Running, h.Zombies, h.Prefetched, h.Reporting, h.Yielding = u.Running, u.Zombies, u.Waiting, u.Reporting, u.Yielding
 	for _, s := range p.engine.Steps(maxHealthSteps) {
@@ -99,12 +98,12 @@ func (w *Worker) Health() Health {
 	h.Claimed, h.Succeeded, h.Failed = c.Claimed, c.Succeeded, c.Failed
 	h.Stale, h.LeasesLost = c.Stale, c.LeasesLost
 	var err error
-	if h.HeartbeatAge, h.HeartbeatFailures, err = p.heartbeat.State(); err != nil {
+	if h.HeartbeatAge, h.HeartbeatFailures, err = p.engine.Heartbeats(); err != nil {
 		h.HeartbeatError = err.Error()
 	}
 	events := p.system.Health()
 	h.Events, h.DeadLoops = &events, events.DeadLoops
-	loops := []lifecycle.LoopHealth{p.beats.Health(), p.watch.Health()}
+	loops := p.engine.Loops()
 	if p.sender != nil {
 		loops = append(loops, p.sender.Health())
 	}
@@ -205,7 +204,7 @@ func (w *Worker) Hear(signals ...signal.Signal) {
 	if p == nil || !p.system.Mode().Listens() {
 		return
 	}
-	topics := signal.NewTopicSet(p.queues.Topics())
+	topics := signal.NewTopicSet(p.engine.Topics())
 	for _, s := range signals {
 		if topics.Has(s.Topic) {
 			p.engine.Receive(s)
@@ -221,5 +220,5 @@ func (w *Worker) TransactionPool() store.PoolStat {
 	if p == nil {
 		return store.PoolStat{Max: w.cfg.Transactions.MaxConnections}
 	}
-	return p.txPool.Stat()
+	return p.engine.TxPool()
 }

@@ -70,7 +70,7 @@ func (w *Worker) Subscribe(s events.Subscriber) error {
 		return w.remember(err)
 	}
 	if p, _ := w.current(); p != nil {
-		p.queues.Kick() // the first subscriber needs other topics
+		p.engine.Kick() // the first subscriber needs other topics
 	}
 	return nil
 }

@@ -1,9 +1,7 @@
 package worker
 
 import (
-	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,8 +17,6 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker/events"
-	"github.com/tasker-go/tasker/worker/internal/engine"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 const elsewhere = "0197f5a0-0000-7000-8000-0000000000ff"
@@ -181,32 +177,5 @@ func TestListeningFollowsTheFirstSubscriber(t *testing.T) {
 		require.NoError(t, r.Stop(t.Context()))
 		require.Len(t, h.received(), 1)
 		require.InEpsilon(t, 1, received(m, fastDelivered), 0)
-	})
-}
-
-// TestASubscriberOfTheStart: a subscriber counts whenever it is added, also between the
-// choice of the topics and the end of Start.
-func TestASubscriberOfTheStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fast := false
-		q := engine.NewQueues(newFakeBoard(t, oneYAML), []string{"tests"}, false, func(workflow.HandlerReference) bool { return true },
-			func() bool { return fast }, zap.NewNop())
-		_, err := q.Refresh(t.Context())
-		require.NoError(t, err)
-		q.Listen()
-		fast = true
-		q.Kick()
-		ctx, cancel := context.WithCancel(t.Context())
-		var changes [][]signal.Topic
-		ended := make(chan error, 1)
-		go func() {
-			ended <- q.Watch(ctx, time.Second, func(_ context.Context, topics []signal.Topic) { changes = append(changes, slices.Clone(topics)) })
-		}()
-		synctest.Wait()
-		q.Kick()
-		synctest.Wait()
-		cancel()
-		require.ErrorIs(t, <-ended, context.Canceled)
-		require.Equal(t, [][]signal.Topic{{signal.TopicControl, signal.WorkerTopic("tests"), signal.FastTopic("tests")}}, changes, "once, not again")
 	})
 }

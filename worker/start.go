@@ -12,7 +12,6 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/signal"
@@ -26,19 +25,13 @@ import (
 
 // parts are the components of a running worker.
 type parts struct {
-	log        *zap.Logger
 	store      *store.Store // its own; nil if configured
 	board      engine.Board
 	sender     *signal.Sender // its own publisher; nil if configured
 	publisher  signal.Publisher
 	engine     *engine.Engine
 	publishing *publishing
-	txPool     *engine.TxPool
 	refused    []store.VersionConflict // templates; set before the loops run
-	queues     *engine.Queues
-	heartbeat  *engine.Heartbeat
-	beats      *lifecycle.Loop
-	watch      *lifecycle.Loop
 	system     *coordinator.EventSystem
 }
 
@@ -59,25 +52,26 @@ func (w *Worker) Start(ctx context.Context) error {
 	templates := slices.Collect(maps.Values(w.templates))
 	w.mu.Unlock()
 
-	p := &parts{log: w.cfg.Logger}
+	p := &parts{}
 	err := w.assemble(ctx, p, templates)
 	w.mu.Lock()
 	if err == nil {
 		w.state, w.parts = stateRunning, p
 		w.mu.Unlock()
 		if w.bus.Subscribed() { // perhaps only after the topics were chosen
-			p.queues.Kick()
+			p.engine.Kick()
 		}
+		wanted, missing := p.engine.Namespaces()
 		w.cfg.Logger.Info("worker started", zap.String("worker_id", w.cfg.WorkerID), zap.Stringer("worker_uuid", w.ID()),
-			zap.Strings("namespaces", p.queues.Wanted()), zap.Strings("missing", p.queues.Missing()),
+			zap.Strings("namespaces", wanted), zap.Strings("missing", missing),
 			zap.Int("permits", w.cfg.MaxConcurrent), zap.Int("handlers", len(w.registry.names())))
 		return nil
 	}
 	w.mu.Unlock()
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if p.heartbeat != nil {
-		if err := p.board.Stopped(undo, w.ID()); err != nil {
+	if p.system != nil {
+		if err := p.engine.SignOff(undo); err != nil {
 			w.cfg.Logger.Debug("not signed off", zap.Error(err))
 		}
 	}
@@ -104,30 +98,13 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 	if err != nil {
 		return err
 	}
-	p.txPool = &engine.TxPool{Store: w.rows(p), Announce: w.announcement(),
-		Options: store.WorkPoolOptions{Pool: w.cfg.Transactions.Pool, MaxConns: w.cfg.Transactions.MaxConnections}}
-	p.queues = engine.NewQueues(p.board, names, w.cfg.Every, w.chain.offers, w.bus.Subscribed, w.cfg.Logger)
-	if _, err := p.queues.Refresh(ctx); err != nil {
+	if err := w.build(ctx, p, names); err != nil {
 		return err
 	}
-	shared, err := w.listener(p)
-	if err != nil {
+	if err := p.engine.Start(ctx); err != nil {
 		return err
 	}
-	w.build(p, shared)
-	if w.cfg.Exclusive {
-		if err := w.takeWorkerID(ctx, p, w.cfg.HeartbeatInterval/2); err != nil {
-			return fmt.Errorf("acquire the worker_id: %w", err)
-		}
-	}
-	// The fleet must know the worker before its first claim.
-	if err := p.heartbeat.Beat(ctx); err != nil {
-		return fmt.Errorf("register the worker: %w", err)
-	}
-	if err := p.txPool.Check(ctx, w.ID()); err != nil {
-		return err
-	}
-	if err := errors.Join(p.beats.Start(ctx), p.watch.Start(ctx), p.system.Start(ctx)); err != nil {
+	if err := p.system.Start(ctx); err != nil {
 		return err
 	}
 	p.publishing.start()
@@ -284,74 +261,71 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 	return notify.New(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, w.transport(p))
 }
 
-// build makes the parts that find work and hold it.
-func (w *Worker) build(p *parts, shared *listener.Listener) {
-	c, log := w.cfg, w.cfg.Logger
-	run := &runner{cfg: &w.cfg, chain: w.chain, board: p.board}
-	p.engine = engine.New(w.engineConfig(p, run))
-	replicas := newReplicas(w.ID(), c.DomainEvents.RememberedIDs, w.bus, p.publisher, log, c.Metrics)
-	run.publishing = newPublishing(p.engine.Context(), c.DomainEvents, w.publishers, w.bus, replicas, c.MaxConcurrent, log, c.Metrics)
+// build makes the parts that find work and run it.
+func (w *Worker) build(ctx context.Context, p *parts, namespaces []string) error {
+	c, run := &w.cfg, &runner{cfg: &w.cfg, chain: w.chain, board: p.board}
+	fatal := w.onFatal(c.Events.OnFatal)
+	p.engine = engine.New(engine.Config{
+		ID: &w.id, Board: p.board, Store: w.rows(p), TxPool: store.WorkPoolOptions{Pool: c.Transactions.Pool, MaxConns: c.Transactions.MaxConnections},
+		Announce: w.announcement(), Publisher: p.publisher, Settler: w.settler(p), New: run.newExecution,
+		Namespaces: namespaces, Every: c.Every, Tags: c.Tags, Can: w.chain.offers, Fast: w.bus.Subscribed, OnTopics: w.topicsChanged(p),
+		Looks: func() bool { return p.system.Mode() != deploymode.Disabled }, Wake: func() { p.system.Wake(coordinator.ReasonContinue) },
+		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, HandlerTimeout: c.HandlerTimeout,
+		Lease: c.Lease, LeaseGrace: c.LeaseGrace, HeartbeatInterval: c.HeartbeatInterval,
+		Report: engine.Report{MaxBatch: c.Report.MaxBatch, MaxPending: c.Report.MaxPending, ClaimBelow: c.Report.ClaimBelow,
+			WarnFrom: c.Report.WarnFrom, SlowAfter: c.Report.SlowAfter, Breaker: c.Report.Breaker},
+		SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory,
+		WorkerID: c.WorkerID, Exclusive: c.Exclusive, Fatal: fatal, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics),
+		Logger: c.Logger, Metrics: c.Metrics,
+	})
+	topics, err := p.engine.Open(ctx)
+	if err != nil {
+		return err
+	}
+	shared, err := w.listener(p)
+	if err != nil {
+		return err
+	}
+	replicas := newReplicas(w.ID(), c.DomainEvents.RememberedIDs, w.bus, p.publisher, c.Logger, c.Metrics)
+	run.publishing = newPublishing(p.engine.Context(), c.DomainEvents, w.publishers, w.bus, replicas, c.MaxConcurrent, c.Logger, c.Metrics)
 	p.publishing = run.publishing
-
 	events := c.Events
-	events.Mode, events.Listener, events.Topics = c.Mode, shared, p.queues.Listen()
+	events.Mode, events.Listener, events.Topics, events.OnFatal = c.Mode, shared, topics, fatal
 	events.Take = func(received signal.Signal) bool {
 		p.engine.Receive(received)
 		return replicas.take(received)
 	}
-	events.Logger, events.Metrics = log, c.Metrics
-	events.OnFatal = w.onFatal(events.OnFatal)
+	events.Logger, events.Metrics = c.Logger, c.Metrics
 	p.system = coordinator.New(events, p.engine)
 	replicas.listens = func() bool { return p.system.Mode().Listens() }
-	p.engine.Connect(func() bool { return p.system.Mode() != deploymode.Disabled }, func() { p.system.Wake(coordinator.ReasonContinue) })
-
-	beat := engine.HeartbeatConfig{Interval: c.HeartbeatInterval, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics)}
-	if c.Exclusive {
-		beat.Take = func(ctx context.Context) error { return w.retakeWorkerID(ctx, p, events.OnFatal) }
-	}
-	p.heartbeat = engine.NewHeartbeat(p.engine, beat)
-	p.beats = w.loop("worker-heartbeat", p.heartbeat.Run)
-	p.watch = w.loop("worker-namespaces", func(ctx context.Context) error {
-		return p.queues.Watch(ctx, c.HeartbeatInterval, p.topicsChanged)
-	})
+	return nil
 }
 
-func (w *Worker) engineConfig(p *parts, run *runner) engine.Config {
-	c := w.cfg
-	cfg := engine.Config{
-		ID: w.id, Board: p.board, Queues: p.queues, TxPool: p.txPool, Publisher: p.publisher, New: run.newExecution,
-		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, LeaseGrace: c.LeaseGrace, Tags: c.Tags,
-		Report: engine.Report{MaxBatch: c.Report.MaxBatch, MaxPending: c.Report.MaxPending, ClaimBelow: c.Report.ClaimBelow,
-			WarnFrom: c.Report.WarnFrom, SlowAfter: c.Report.SlowAfter, Breaker: c.Report.Breaker},
-		SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory, WorkerID: c.WorkerID, Logger: c.Logger, Metrics: c.Metrics,
+// settler returns what decides about successes; nil: they are reported.
+func (w *Worker) settler(p *parts) engine.Settler {
+	rows := w.rows(p)
+	if rows == nil || w.cfg.Report.Only {
+		return nil
 	}
-	if rows := w.rows(p); rows != nil && !c.Report.Only {
-		cfg.Settler = settle.New(settle.Config{Store: rows, Actor: c.WorkerID, Publisher: p.publisher, Logger: c.Logger, Metrics: c.Metrics})
-		if w.around != nil {
-			cfg.Settler = w.around(cfg.Settler)
-		}
+	s := engine.Settler(settle.New(settle.Config{Store: rows, Actor: w.cfg.WorkerID, Publisher: p.publisher, Logger: w.cfg.Logger, Metrics: w.cfg.Metrics}))
+	if w.around != nil {
+		s = w.around(s)
 	}
-	return cfg
-}
-
-func (w *Worker) loop(name string, run func(ctx context.Context) error) *lifecycle.Loop {
-	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: name, Run: run, Logger: w.cfg.Logger, OnRestart: w.restarted})
+	return s
 }
 
 func (w *Worker) restarted(loop string) { w.cfg.Metrics.LoopRestarts.WithLabelValues(loop).Inc() }
 
-// describe returns what the fleet is to know of the worker.
+// describe returns what the fleet is to know of the worker and the engine does not.
 func (w *Worker) describe(p *parts) store.Daemon {
-	shown := string(p.system.Mode())
+	d := store.Daemon{Hostname: hostname(), Version: w.cfg.Version, Mode: string(p.system.Mode()), Refused: p.refused, Handlers: w.registry.names()}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.state == stateDraining {
-		shown = store.ModeDraining
+		d.Mode = store.ModeDraining
 	}
-	address := w.address
-	w.mu.Unlock()
-	return store.Daemon{UUID: w.ID(), ID: w.cfg.WorkerID, Hostname: hostname(), Address: address, Version: w.cfg.Version,
-		Mode: shown, Namespaces: p.queues.Wanted(), Tags: w.cfg.Tags,
-		Refused: p.refused, Callables: p.queues.Callables(), Handlers: w.registry.names()}
+	d.Address = w.address
+	return d
 }
 
 // onFatal returns a function that reports a fatal error to Run and calls also.
@@ -367,13 +341,15 @@ func (w *Worker) onFatal(also func(error)) func(error) {
 	}
 }
 
-// topicsChanged updates the listener's topics and requests a look at everything.
-func (p *parts) topicsChanged(ctx context.Context, topics []signal.Topic) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if err := p.system.SetTopics(ctx, topics); err != nil {
-		p.log.Debug("the listener has not applied the topics yet", zap.Error(err))
+// topicsChanged returns a function that updates the listener's topics and requests a look
+// at everything.
+func (w *Worker) topicsChanged(p *parts) func(ctx context.Context, topics []signal.Topic) {
+	return func(ctx context.Context, topics []signal.Topic) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if err := p.system.SetTopics(ctx, topics); err != nil {
+			w.cfg.Logger.Debug("the listener has not applied the topics yet", zap.Error(err))
+		}
+		p.system.Wake(coordinator.ReasonCatchUp)
 	}
-	p.system.Wake(coordinator.ReasonCatchUp)
-	p.heartbeat.Soon() // reports the new offer
 }

@@ -86,10 +86,14 @@ func (w *Worker) drain(ctx context.Context, p *parts) error {
 		ctx, cancel = context.WithTimeout(ctx, w.cfg.ShutdownTimeout)
 		defer cancel()
 	}
-	p.heartbeat.Soon() // reports the state to the fleet
+	p.engine.BeatSoon() // reports the state to the fleet
 	err := errors.Join(w.stopClaiming(ctx, p), p.engine.AwaitHandlers(ctx, w.force), p.engine.AwaitAnswers(ctx), p.publishing.stop(ctx))
 	left := p.engine.Usage().Running
-	err = errors.Join(err, w.releaseAll(ctx, p))
+	deadline, _ := ctx.Deadline()
+	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(time.Until(deadline), releaseTime))
+	defer cancel()
+	err = errors.Join(err, p.engine.HandOver(rest))
+	p.close(rest, w.cfg.Logger)
 	if left == 0 {
 		p.engine.Wait()
 	}
@@ -98,23 +102,6 @@ func (w *Worker) drain(ctx context.Context, p *parts) error {
 		return fmt.Errorf("stop the worker: %w", err)
 	}
 	return nil
-}
-
-// final is the remaining stop time, at least a second.
-func final(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, _ := ctx.Deadline()
-	return context.WithTimeout(context.WithoutCancel(ctx), max(time.Until(deadline), releaseTime))
-}
-
-// releaseAll gives back every remaining claim, signs off and closes.
-func (w *Worker) releaseAll(ctx context.Context, p *parts) error {
-	ctx, cancel := final(ctx)
-	defer cancel()
-	// A heartbeat from here on could extend a lease after its release.
-	err := errors.Join(p.beats.Stop(ctx), p.watch.Stop(ctx))
-	err = errors.Join(err, p.engine.HandOver(ctx), p.board.Stopped(ctx, w.ID()))
-	p.close(ctx, w.cfg.Logger)
-	return err
 }
 
 // stopClaiming hands back what has not begun and stops the looks.
@@ -136,12 +123,9 @@ func (p *parts) close(ctx context.Context, log *zap.Logger) {
 	}
 	if p.system != nil {
 		note("event system", p.system.Stop(ctx))
-		note("heartbeat", p.beats.Stop(ctx))
-		note("namespaces", p.watch.Stop(ctx))
-		note("reports", p.engine.Close(ctx))
 	}
-	if p.txPool != nil {
-		note("transactions of handlers", p.txPool.Close(ctx))
+	if p.engine != nil {
+		note("engine", p.engine.Close(ctx))
 	}
 	if p.sender != nil {
 		note("signals", p.sender.Stop(ctx))

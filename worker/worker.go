@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -24,7 +25,7 @@ import (
 // and is used once: Start, then Stop. It is safe for concurrent use.
 type Worker struct {
 	cfg        Config
-	id         *engine.Identity
+	id         atomic.Pointer[uuid.UUID]
 	registry   *registry
 	chain      *chain
 	publishers *publishers
@@ -75,16 +76,18 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{
-		cfg: cfg, id: engine.NewIdentity(id), registry: r, chain: newChain(r), publishers: newPublishers(), bus: bus,
+	w := &Worker{
+		cfg: cfg, registry: r, chain: newChain(r), publishers: newPublishers(), bus: bus,
 		fatal: make(chan error, 1), force: make(chan struct{}), stopped: make(chan struct{}),
 		state: stateIdle, templates: map[templateKey]*workflow.Template{},
-	}, nil
+	}
+	w.id.Store(&id)
+	return w, nil
 }
 
 // ID identifies this worker in the fleet. It changes when the fleet considered the worker
 // dead and it registers again.
-func (w *Worker) ID() uuid.UUID { return w.id.Get() }
+func (w *Worker) ID() uuid.UUID { return *w.id.Load() }
 
 // SetAddress sets where the API of the program listens, as host:port, for operators to
 // find. A running worker reports it with a heartbeat at once; "" means no API. It may be
@@ -95,7 +98,7 @@ func (w *Worker) SetAddress(address string) {
 	p := w.parts
 	w.mu.Unlock()
 	if p != nil {
-		p.heartbeat.Soon()
+		p.engine.BeatSoon()
 	}
 }
 
@@ -137,7 +140,7 @@ func (w *Worker) CanResolve(def workflow.HandlerReference) error {
 // offerAnew makes a running worker claim what it can run now.
 func (w *Worker) offerAnew() {
 	if p, _ := w.current(); p != nil {
-		p.queues.Kick()
+		p.engine.Kick()
 	}
 }
 

@@ -90,7 +90,7 @@ func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
 		end.Kind = composed
 	}
 	after := e.slots.end(x, end.Kind)
-	if after.look && end.Kind == Yielded && e.looks() {
+	if after.look && end.Kind == Yielded && e.cfg.Looks() {
 		e.slots.letOthersFirst()
 	}
 	e.follow(after)

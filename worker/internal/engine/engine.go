@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -23,25 +24,45 @@ import (
 
 // Config describes an [Engine]. Package worker documents the bounds and sets defaults.
 type Config struct {
-	ID             *Identity
-	Board          Board
-	Queues         *Queues
-	TxPool         *TxPool
-	Publisher      signal.Publisher
-	New            func() *Execution // returns an execution with its Step
-	MaxConcurrent  int
-	Prefetch       int
-	HandlerTimeout time.Duration
-	Lease          time.Duration
-	LeaseGrace     time.Duration
-	Tags           []string
-	Report         Report
-	SaveTimeout    time.Duration // of checkpoints that handlers wait for
-	MaxHistory     int           // of checkpoints, per step
-	Settler        Settler       // nil: successes are reported like failures
-	WorkerID       string        // names the worker in the history of tasks
-	Logger         *zap.Logger
-	Metrics        *telemetry.Metrics
+	ID     *atomic.Pointer[uuid.UUID] // of the worker in the fleet; changes when the fleet considers it dead
+	Board  Board
+	Store  *store.Store // for transactions of handlers; nil over a board in memory
+	TxPool store.WorkPoolOptions
+	// Announce is how transactions that the engine does not commit signal their tasks.
+	Announce  store.Announce
+	Publisher signal.Publisher
+	Settler   Settler           // nil: successes are reported like failures
+	New       func() *Execution // returns an execution with its Step
+
+	Namespaces []string // to serve, unless Every is set
+	Every      bool
+	Tags       []string
+	Can        func(workflow.HandlerReference) bool // whether the worker can run it
+	Fast       func() bool                          // whether it receives fast events of other workers
+	// OnTopics gets the topics to listen to when they have changed.
+	OnTopics func(ctx context.Context, topics []signal.Topic)
+	Looks    func() bool // whether the mode allows looks
+	Wake     func()      // requests another look; never blocks
+
+	MaxConcurrent     int
+	Prefetch          int
+	HandlerTimeout    time.Duration
+	Lease             time.Duration
+	LeaseGrace        time.Duration
+	HeartbeatInterval time.Duration
+	Report            Report
+	SaveTimeout       time.Duration // of checkpoints that handlers wait for
+	MaxHistory        int           // of checkpoints, per step
+
+	WorkerID string // names the worker in the history of tasks
+	// Exclusive: no other worker may have the WorkerID. Fatal is called when another one
+	// has taken it.
+	Exclusive bool
+	Fatal     func(error)
+	Describe  func() store.Daemon // for heartbeats, except for what the engine knows
+	OnBeat    func()              // called after each heartbeat that succeeded
+	Logger    *zap.Logger
+	Metrics   *telemetry.Metrics
 }
 
 // Report bounds the reporting of outcomes.
@@ -58,22 +79,21 @@ type Report struct {
 // use, except for Look.
 type Engine struct {
 	cfg       Config
-	id        *Identity
 	board     Board
-	queues    *Queues
+	queues    *queues
 	slots     *slots
 	reporter  *reporter
 	saver     *saver
+	heartbeat *heartbeat
 	scans     fullScans // used by Look alone
 	unknown   unknown
-	looks     func() bool // whether the mode allows looks
-	wake      func()      // requests another look; never blocks
-	beat      func()      // requests an early heartbeat; never blocks
 	publisher signal.Publisher
 	log       *zap.Logger
 	metrics   *telemetry.Metrics
 	count     counters
-	txPool    *TxPool
+	txPool    txPool
+	beats     *lifecycle.Loop
+	watch     *lifecycle.Loop
 
 	base        context.Context // for sending reports; ends when the worker is closed
 	cancel      context.CancelCauseFunc
@@ -87,36 +107,100 @@ type counters struct {
 	claimed, succeeded, failed, stale, leasesLost atomic.Uint64
 }
 
-// New returns an engine that does nothing until it looks for work.
+// New returns an engine that does nothing yet.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		cfg: cfg, id: cfg.ID, board: cfg.Board, queues: cfg.Queues, txPool: cfg.TxPool,
-		slots: newSlots(cfg.MaxConcurrent, cfg.Prefetch, max(int(cfg.Report.ClaimBelow*float64(cfg.Report.MaxPending)), 1)),
-		looks: func() bool { return true }, wake: func() {}, beat: func() {}, publisher: cfg.Publisher, log: cfg.Logger, metrics: cfg.Metrics,
+		cfg: cfg, board: cfg.Board, publisher: cfg.Publisher, log: cfg.Logger, metrics: cfg.Metrics,
+		slots:  newSlots(cfg.MaxConcurrent, cfg.Prefetch, max(int(cfg.Report.ClaimBelow*float64(cfg.Report.MaxPending)), 1)),
+		txPool: txPool{options: cfg.TxPool, store: cfg.Store},
 	}
 	e.slots.deadlines.passed = e.endOverdue
 	e.slots.onZombies = func(count int) { e.metrics.HandlersZombie.Set(float64(count)) }
 	e.base, e.cancel = context.WithCancelCause(context.Background())
 	e.handlersCtx, e.endHandlers = context.WithCancelCause(e.base)
-	e.reporter = newReporter(e)
-	e.saver = newSaver(e)
+	e.queues, e.reporter, e.saver = newQueues(&e.cfg), newReporter(e), newSaver(e)
+	e.heartbeat = &heartbeat{e: e, soon: make(chan struct{}, 1)}
 	e.metrics.HandlersLimit.Set(float64(cfg.MaxConcurrent))
+	e.beats, e.watch = e.loop("worker-heartbeat", e.heartbeat.run), e.loop("worker-namespaces", e.watchQueues)
 	return e
 }
 
-// Connect connects the engine, before its first look, with what makes it look: looks says
-// whether the mode allows looks, wake requests one.
-func (e *Engine) Connect(looks func() bool, wake func()) { e.looks, e.wake = looks, wake }
+func (e *Engine) loop(name string, run func(ctx context.Context) error) *lifecycle.Loop {
+	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: name, Run: run, Logger: e.log,
+		OnRestart: func(loop string) { e.metrics.LoopRestarts.WithLabelValues(loop).Inc() }})
+}
+
+// Open reads the namespaces to serve and returns the topics to listen to.
+func (e *Engine) Open(ctx context.Context) ([]signal.Topic, error) {
+	_, err := e.queues.refresh(ctx)
+	e.queues.listened = e.queues.topics()
+	return e.queues.listened, err
+}
+
+// Start begins to send heartbeats, after the first one: the fleet must know the worker
+// before its first claim.
+func (e *Engine) Start(ctx context.Context) error {
+	if e.cfg.Exclusive {
+		if err := e.takeWorkerID(ctx, e.cfg.HeartbeatInterval/2); err != nil {
+			return fmt.Errorf("acquire the worker_id: %w", err)
+		}
+		e.heartbeat.alone = true
+	}
+	if err := e.heartbeat.beat(ctx); err != nil {
+		return fmt.Errorf("register the worker: %w", err)
+	}
+	if err := e.txPool.check(ctx, e.id()); err != nil {
+		return err
+	}
+	return errors.Join(e.beats.Start(ctx), e.watch.Start(ctx))
+}
+
+// Loops returns the health of the engine's loops.
+func (e *Engine) Loops() []lifecycle.LoopHealth {
+	return []lifecycle.LoopHealth{e.beats.Health(), e.watch.Health()}
+}
+
+// id returns the worker's UUID in the fleet.
+func (e *Engine) id() uuid.UUID { return *e.cfg.ID.Load() }
+
+// Namespaces returns those to serve, whether they exist or not, and those that do not.
+func (e *Engine) Namespaces() (wanted, missing []string) {
+	return e.queues.wanted(), e.queues.missing()
+}
+
+// Topics returns the topics to listen to.
+func (e *Engine) Topics() []signal.Topic { return e.queues.topics() }
+
+// Kick requests, without blocking, that the engine claims what it can run now.
+func (e *Engine) Kick() { e.queues.kick() }
+
+// BeatSoon requests a heartbeat now, without blocking: to report a change, and because
+// the worker learns from it that an operator called off a step.
+func (e *Engine) BeatSoon() { e.heartbeat.beatSoon() }
+
+// Heartbeats returns the age of the latest success, the number of failures in a row since, and
+// the last of them.
+func (e *Engine) Heartbeats() (age time.Duration, failures int, err error) {
+	return e.heartbeat.state()
+}
+
+// TxPool returns the statistics of the connections of handlers in transactions; it is
+// cheap.
+func (e *Engine) TxPool() store.PoolStat { return e.txPool.stat() }
 
 // Context returns a context that lasts until Close.
 func (e *Engine) Context() context.Context { return e.base }
 
-// Close ends the contexts of everything that still runs, with the cause ErrShutdown.
+// Close stops what still runs and ends its contexts, with the cause ErrShutdown.
 func (e *Engine) Close(ctx context.Context) error {
-	err := errors.Join(e.saver.batch.Stop(ctx), e.reporter.batch.Stop(ctx))
+	err := errors.Join(e.stopLoops(ctx), e.saver.batch.Stop(ctx), e.reporter.batch.Stop(ctx))
 	e.slots.close(ErrShutdown)
 	e.cancel(ErrShutdown)
-	return err
+	return errors.Join(err, e.txPool.close(ctx))
+}
+
+func (e *Engine) stopLoops(ctx context.Context) error {
+	return errors.Join(e.beats.Stop(ctx), e.watch.Stop(ctx))
 }
 
 // Counts are counts since the engine was created.
@@ -210,29 +294,6 @@ type Board interface {
 }
 
 var _ Board = (*store.Store)(nil)
-
-// Identity is the worker's UUID in the fleet. It changes when the fleet considers the
-// worker dead: its claims are lost, and it registers as a new worker.
-type Identity struct{ id atomic.Pointer[uuid.UUID] }
-
-// NewIdentity returns the identity of a worker that starts as id.
-func NewIdentity(id uuid.UUID) *Identity {
-	i := &Identity{}
-	i.id.Store(&id)
-	return i
-}
-
-// Get returns the present UUID.
-func (i *Identity) Get() uuid.UUID { return *i.id.Load() }
-
-// renew makes a new UUID; it returns an error if the random source fails.
-func (i *Identity) renew() error {
-	id, err := uuid.NewV7()
-	if err == nil {
-		i.id.Store(&id)
-	}
-	return err
-}
 
 // patience is the backoff for statements that the database did not answer.
 func patience() deploymode.Backoff {

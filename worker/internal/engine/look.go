@@ -37,8 +37,8 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	e.giveBackStale(ctx)
 	if _, changed := w.Topics[signal.TopicControl]; changed || w.Reason == coordinator.ReasonCatchUp {
 		e.board.ForgetPlanNames()
-		e.queues.Kick()
-		e.beat() // an operator may have called off what runs here
+		e.queues.kick()
+		e.BeatSoon() // an operator may have called off what runs here
 	}
 	if wait := e.cfg.Report.Breaker.Wait(); wait > 0 {
 		out.RetryIn = wait // an outcome could not be reported now
@@ -48,8 +48,8 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	if room == 0 || e.queues.none() {
 		return out, nil
 	}
-	if e.queues.ReofferNew() {
-		e.beat() // reports the new offer
+	if e.queues.reofferNew() {
+		e.BeatSoon() // reports the new offer
 	}
 	want := min(room, maxClaim)
 	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
@@ -78,7 +78,7 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 // before the signal wakes the worker.
 func (e *Engine) Receive(received signal.Signal) {
 	if e.board.HearLanes(received) {
-		e.queues.Kick()
+		e.queues.kick()
 	}
 }
 
@@ -156,7 +156,7 @@ func (e *Engine) claimAll(ctx context.Context, want int) (haul, error) {
 	begin := time.Now()
 	got, err := e.claim(ctx, want, true)
 	e.scans.made(begin, time.Now(), got.found >= want)
-	if err == nil && e.queues.ReofferNew() && got.found < want {
+	if err == nil && e.queues.reofferNew() && got.found < want {
 		var more haul
 		more, err = e.claim(ctx, want-got.found, true)
 		got.add(more)
@@ -196,7 +196,7 @@ func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err 
 }
 
 func (e *Engine) claimRequest(limit int) store.ClaimRequest {
-	return store.ClaimRequest{Worker: e.id.Get(), Callables: inTurn(e.queues.Callables()), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
+	return store.ClaimRequest{Worker: e.id(), Callables: inTurn(e.queues.callables()), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
 }
 
 // take starts claims for which there is a permit; the others wait.
@@ -296,7 +296,7 @@ func (x *Execution) Leave(why error) bool {
 		return false
 	}
 	e.queues.leave(callable, time.Now().Add(leftFor))
-	e.beat() // so that others do not rely on this worker
+	e.BeatSoon() // so that others do not rely on this worker
 	if err := e.handBack(&x.Ctx, []*Execution{x}); err != nil {
 		e.log.Debug("a step was not left to others", zap.Error(err))
 		return false

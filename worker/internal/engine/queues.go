@@ -11,22 +11,16 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/workflow"
 )
 
-// Queues holds what the worker claims: the callables of its namespaces, or of all, that
+// queues holds what the worker claims: the callables of its namespaces, or of all, that
 // it has handlers for. It waits for namespaces that do not exist yet. It is safe for
 // concurrent use.
-type Queues struct {
-	board Board
-	names []string // configured; ignored if every is set
-	every bool
-	can   func(workflow.HandlerReference) bool // whether the worker can run it
-	log   *zap.Logger
-
+type queues struct {
+	cfg      *Config
+	board    Board
 	kicked   chan struct{}  // capacity 1: read the namespaces again
-	fast     func() bool    // whether the worker receives fast events of others
-	listened []signal.Topic // last topics given to the listener; used by Listen, then only by Watch
+	listened []signal.Topic // last topics given to the listener; used by Open, then only by the watch
 
 	mu     sync.RWMutex
 	byName map[string]int32
@@ -36,61 +30,59 @@ type Queues struct {
 	left   map[int32]time.Time // callables that are not offered before then
 }
 
-// NewQueues returns the queues of the named namespaces, or of all. can says whether the
-// worker can run a handler, fast whether it receives the fast events of other workers.
-func NewQueues(b Board, names []string, every bool, can func(workflow.HandlerReference) bool, fast func() bool, log *zap.Logger) *Queues {
-	return &Queues{board: b, names: names, every: every, can: can, log: log, kicked: make(chan struct{}, 1), left: map[int32]time.Time{}, fast: fast}
+func newQueues(cfg *Config) *queues {
+	return &queues{cfg: cfg, board: cfg.Board, kicked: make(chan struct{}, 1), left: map[int32]time.Time{}}
 }
 
-// Callables returns those to claim, in the order of their ids.
-func (q *Queues) Callables() []int32 {
+// callables returns those to claim, in the order of their ids.
+func (q *queues) callables() []int32 {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	return q.offer
 }
 
 // none reports whether no namespace can be served yet.
-func (q *Queues) none() bool {
+func (q *queues) none() bool {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	return len(q.byID) == 0
 }
 
 // name returns the namespace of a queue.
-func (q *Queues) name(id int32) string {
+func (q *queues) name(id int32) string {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	return q.byID[id]
 }
 
-// Wanted returns the namespaces to serve, whether they exist or not.
-func (q *Queues) Wanted() []string {
-	if !q.every {
-		return q.names
+// wanted returns the namespaces to serve, whether they exist or not.
+func (q *queues) wanted() []string {
+	if !q.cfg.Every {
+		return q.cfg.Namespaces
 	}
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	return slices.Sorted(maps.Keys(q.byName))
 }
 
-// Missing returns the namespaces that do not exist yet.
-func (q *Queues) Missing() []string {
-	if q.every {
+// missing returns the namespaces that do not exist yet.
+func (q *queues) missing() []string {
+	if q.cfg.Every {
 		return nil
 	}
 	q.mu.RLock()
 	defer q.mu.RUnlock()
-	return slices.DeleteFunc(slices.Clone(q.names), func(name string) bool {
+	return slices.DeleteFunc(slices.Clone(q.cfg.Namespaces), func(name string) bool {
 		_, ok := q.byName[name]
 		return ok
 	})
 }
 
-// Topics returns the topics for the listener, including those of namespaces that do not
+// topics returns the topics for the listener, including those of namespaces that do not
 // exist yet.
-func (q *Queues) Topics() []signal.Topic {
-	topics, fast := []signal.Topic{signal.TopicControl}, q.fast()
-	for _, name := range q.Wanted() {
+func (q *queues) topics() []signal.Topic {
+	topics, fast := []signal.Topic{signal.TopicControl}, q.cfg.Fast()
+	for _, name := range q.wanted() {
 		topics = append(topics, signal.WorkerTopic(name))
 		if fast {
 			topics = append(topics, signal.FastTopic(name))
@@ -101,14 +93,14 @@ func (q *Queues) Topics() []signal.Topic {
 
 // reoffer computes which known callables the worker can run and reports whether they have
 // changed.
-func (q *Queues) reoffer() (changed bool) {
+func (q *queues) reoffer() (changed bool) {
 	var offer []int32
 	q.mu.RLock()
 	served := q.byID
 	q.mu.RUnlock()
 	version, left := q.board.CallablesVersion(), q.stillLeft(time.Now())
 	for _, c := range q.board.KnownCallables() { // called without the lock: resolvers are foreign code
-		if _, ours := served[c.Namespace]; ours && !left[c.ID] && q.can(c.Handler) {
+		if _, ours := served[c.Namespace]; ours && !left[c.ID] && q.cfg.Can(c.Handler) {
 			offer = append(offer, c.ID)
 		}
 	}
@@ -120,7 +112,7 @@ func (q *Queues) reoffer() (changed bool) {
 }
 
 // leave stops offering a callable until a time.
-func (q *Queues) leave(callable int32, until time.Time) {
+func (q *queues) leave(callable int32, until time.Time) {
 	q.mu.Lock()
 	q.left[callable] = until
 	q.mu.Unlock()
@@ -128,7 +120,7 @@ func (q *Queues) leave(callable int32, until time.Time) {
 }
 
 // stillLeft returns the callables that are not offered now and forgets the others.
-func (q *Queues) stillLeft(now time.Time) map[int32]bool {
+func (q *queues) stillLeft(now time.Time) map[int32]bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	left := make(map[int32]bool, len(q.left))
@@ -140,8 +132,8 @@ func (q *Queues) stillLeft(now time.Time) map[int32]bool {
 	return left
 }
 
-// ReofferNew calls reoffer if there are new callables or some are offered again.
-func (q *Queues) ReofferNew() (changed bool) {
+// reofferNew calls reoffer if there are new callables or some are offered again.
+func (q *queues) reofferNew() (changed bool) {
 	q.mu.RLock()
 	current, now := q.offers == q.board.CallablesVersion(), time.Now()
 	for _, until := range q.left {
@@ -151,11 +143,11 @@ func (q *Queues) ReofferNew() (changed bool) {
 	return !current && q.reoffer()
 }
 
-// Refresh reads the namespaces and their callables and reports whether those to claim
+// refresh reads the namespaces and their callables and reports whether those to claim
 // have changed.
-func (q *Queues) Refresh(ctx context.Context) (changed bool, err error) {
-	names := q.names
-	if q.every {
+func (q *queues) refresh(ctx context.Context) (changed bool, err error) {
+	names := q.cfg.Namespaces
+	if q.cfg.Every {
 		names = nil // all of them
 	}
 	byName, err := q.board.Queues(ctx, names)
@@ -176,27 +168,22 @@ func (q *Queues) Refresh(ctx context.Context) (changed bool, err error) {
 	return q.reoffer() || changed, nil
 }
 
-// Listen returns the topics for the listener at its start; Watch tells of changes.
-func (q *Queues) Listen() []signal.Topic {
-	q.listened = q.Topics()
-	return q.listened
-}
-
-// Kick requests a refresh; it never blocks.
-func (q *Queues) Kick() {
+// kick requests a refresh; it never blocks.
+func (q *queues) kick() {
 	select {
 	case q.kicked <- struct{}{}:
 	default:
 	}
 }
 
-// Watch refreshes when kicked, and periodically while a namespace is missing or all are
-// served. onChange receives changed topics to listen to.
-func (q *Queues) Watch(ctx context.Context, every time.Duration, onChange func(ctx context.Context, topics []signal.Topic)) error {
+// watchQueues refreshes them when kicked, and periodically while a namespace is missing or all are
+// served.
+func (e *Engine) watchQueues(ctx context.Context) error {
+	q, every := e.queues, e.cfg.HeartbeatInterval
 	timer := time.NewTimer(every)
 	defer timer.Stop()
 	for {
-		if q.every || len(q.Missing()) > 0 {
+		if q.cfg.Every || len(q.missing()) > 0 {
 			timer.Reset(every)
 		} else {
 			timer.Stop()
@@ -207,23 +194,24 @@ func (q *Queues) Watch(ctx context.Context, every time.Duration, onChange func(c
 		case <-timer.C:
 		case <-q.kicked:
 		}
-		changed, err := q.Refresh(ctx)
+		changed, err := q.refresh(ctx)
 		if err != nil {
 			// Repeat the kick.
-			q.log.Debug("namespaces not read", zap.Error(err))
+			e.log.Debug("namespaces not read", zap.Error(err))
 			if err := pause(ctx, 3, 0); err != nil {
 				return err
 			}
-			q.Kick()
+			q.kick()
 			continue
 		}
 		if changed {
-			q.log.Info("the served namespaces or callables have changed", zap.Strings("namespaces", q.Wanted()), zap.Strings("missing", q.Missing()),
-				zap.Int("callables", len(q.Callables())))
+			e.log.Info("the served namespaces or callables have changed", zap.Strings("namespaces", q.wanted()), zap.Strings("missing", q.missing()),
+				zap.Int("callables", len(q.callables())))
 		}
-		if topics := q.Topics(); changed || !slices.Equal(topics, q.listened) {
+		if topics := q.topics(); changed || !slices.Equal(topics, q.listened) {
 			q.listened = topics
-			onChange(ctx, topics)
+			e.cfg.OnTopics(ctx, topics)
+			e.BeatSoon() // reports the new offer
 		}
 	}
 }

@@ -147,7 +147,7 @@ type offer struct {
 // offer reserves permits for up to want steps, for none if the worker must not look for
 // work.
 func (e *Engine) offer(want int) offer {
-	if !e.looks() || e.cfg.Report.Breaker.Wait() > 0 {
+	if !e.cfg.Looks() || e.cfg.Report.Breaker.Wait() > 0 {
 		want = 0
 	}
 	before := e.unknown.begin()
@@ -161,7 +161,7 @@ func (e *Engine) taken(ctx context.Context, o offer, claimed []store.Claimed, le
 	e.follow(e.slots.keep(o.request.Limit))
 	if lost {
 		e.unknown.lose(o.request.Worker, o.before)
-		e.wake()
+		e.cfg.Wake()
 	}
 	if len(claimed) > 0 {
 		e.take(ctx, o.request.Worker, claimed, leaseEnd)

@@ -140,7 +140,7 @@ func (s *saver) goOn(v *saving, answer kept) {
 	after := s.e.slots.goOn(v.x, next)
 	s.e.follow(after)
 	if len(after.begin) == 0 {
-		s.e.wake() // hands it back if it waits too long
+		s.e.cfg.Wake() // hands it back if it waits too long
 	}
 	s.e.metrics.CheckpointRedispatch.Observe(time.Since(v.yielded).Seconds())
 }

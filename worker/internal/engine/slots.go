@@ -118,7 +118,7 @@ func (e *Engine) follow(f follows) {
 		e.group.Go(e.announce)
 	}
 	if f.look {
-		e.wake()
+		e.cfg.Wake()
 	}
 }
 

@@ -119,8 +119,16 @@ func (e *Engine) AwaitAnswers(ctx context.Context) error {
 	return errors.Join(err, e.reporter.stop(ctx, time.Until(deadline)*3/4, func(u Usage) int { return u.Reporting }))
 }
 
-// HandOver gives back every remaining claim.
+// HandOver gives back every remaining claim and signs off.
 func (e *Engine) HandOver(ctx context.Context) error {
+	// A heartbeat from here on could extend a lease after its release.
+	return errors.Join(e.stopLoops(ctx), e.release(ctx), e.SignOff(ctx))
+}
+
+// SignOff tells the fleet that the worker has stopped.
+func (e *Engine) SignOff(ctx context.Context) error { return e.board.Stopped(ctx, e.id()) }
+
+func (e *Engine) release(ctx context.Context) error {
 	again, returned, rest := e.slots.remains()
 	for _, x := range returned {
 		// A step that may not be repeated is left to the rules: its handler may have had

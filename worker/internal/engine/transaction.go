@@ -58,7 +58,7 @@ func (e *Engine) begin(ctx context.Context, x *Execution, o store.TxOptions) (st
 		switch {
 		case err == nil:
 			x.queued.Store(false)
-			x.tx = e.watch(x, work)
+			x.tx = e.cutLate(x, work)
 			return work.Tx(), nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
@@ -74,11 +74,11 @@ func (e *Engine) begin(ctx context.Context, x *Execution, o store.TxOptions) (st
 	}
 }
 
-// Watch closes the connection of a transaction that cannot be committed any more: the
+// cutLate closes the connection of a transaction that cannot be committed any more: the
 // time limit has passed, or the claim is lost. Otherwise a handler that ignores the end
 // of its context would hold row locks that the next attempt needs. During a shutdown a
 // handler may still succeed.
-func (e *Engine) watch(x *Execution, work *store.Work) *transaction {
+func (e *Engine) cutLate(x *Execution, work *store.Work) *transaction {
 	t := &transaction{work: work, watched: make(chan struct{})}
 	t.unwatch = context.AfterFunc(&x.Ctx, func() {
 		defer close(t.watched)
@@ -285,22 +285,20 @@ func (k Kind) ofTransaction() string {
 	return "rolled_back"
 }
 
-// TxPool provides the transactions of handlers. The pool is opened when the first one
+// txPool provides the transactions of handlers. The pool is opened when the first one
 // begins: most workers need none. It is safe for concurrent use.
-type TxPool struct {
-	Options store.WorkPoolOptions
-	Store   *store.Store // nil over a board in memory
-	// Announce is how transactions that the engine does not commit signal their tasks.
-	Announce store.Announce
+type txPool struct {
+	options store.WorkPoolOptions
+	store   *store.Store // nil over a board in memory
 
 	mu     sync.Mutex
 	pool   *store.WorkPool
 	closed bool
 }
 
-// Check checks that the pool, if it is the program's, leads to the database of a worker.
-func (t *TxPool) Check(ctx context.Context, worker uuid.UUID) error {
-	if t.Options.Pool == nil {
+// check checks that the pool, if it is the program's, leads to the database of a worker.
+func (t *txPool) check(ctx context.Context, worker uuid.UUID) error {
+	if t.options.Pool == nil {
 		return nil
 	}
 	pool, err := t.open()
@@ -310,7 +308,7 @@ func (t *TxPool) Check(ctx context.Context, worker uuid.UUID) error {
 	return pool.Check(ctx, worker)
 }
 
-func (t *TxPool) open() (*store.WorkPool, error) {
+func (t *txPool) open() (*store.WorkPool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -318,16 +316,16 @@ func (t *TxPool) open() (*store.WorkPool, error) {
 		return t.pool, nil
 	case t.closed:
 		return nil, errors.New("the worker has been stopped")
-	case t.Store == nil:
+	case t.store == nil:
 		return nil, errors.New("the worker has no database")
 	}
-	pool, err := t.Store.OpenWorkPool(t.Options)
+	pool, err := t.store.OpenWorkPool(t.options)
 	t.pool = pool
 	return pool, err
 }
 
-// Close closes the pool, unless it is the program's.
-func (t *TxPool) Close(ctx context.Context) error {
+// close closes the pool, unless it is the program's.
+func (t *txPool) close(ctx context.Context) error {
 	t.mu.Lock()
 	pool := t.pool
 	t.closed = true
@@ -338,12 +336,11 @@ func (t *TxPool) Close(ctx context.Context) error {
 	return pool.Close(ctx)
 }
 
-// Stat returns the statistics of the connections; it is cheap.
-func (t *TxPool) Stat() store.PoolStat {
+func (t *txPool) stat() store.PoolStat {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.pool == nil {
-		return store.PoolStat{Max: t.Options.MaxConns}
+		return store.PoolStat{Max: t.options.MaxConns}
 	}
 	return t.pool.Stat()
 }
@@ -353,15 +350,15 @@ func (t *TxPool) Stat() store.PoolStat {
 // CreateTask creates a task in a transaction, the handler's or another one to the
 // engine's database.
 func (x *Execution) CreateTask(ctx context.Context, tx store.Tx, r *submission.Request) (submission.Created, error) {
-	pool, own := x.engine.txPool, x.tx != nil && x.tx.work.Within(tx)
-	if pool.Store == nil {
+	cfg, own := &x.engine.cfg, x.tx != nil && x.tx.work.Within(tx)
+	if cfg.Store == nil {
 		return submission.Created{}, errors.New("create a task: the worker has no database")
 	}
-	how := pool.Announce
+	how := cfg.Announce
 	if own {
 		how = store.AnnounceNothing
 	}
-	created, signals, err := submission.Into(ctx, tx, pool.Store, how, r)
+	created, signals, err := submission.Into(ctx, tx, cfg.Store, how, r)
 	if err == nil && own && !created.Existing {
 		x.tx.work.Announce(signals...)
 		if tx == x.tx.work.Tx() { // the outcome of a savepoint is not known here
@@ -396,7 +393,7 @@ func (e *Engine) createNext(ctx context.Context, x *Execution, r submission.Requ
 	if alike {
 		r.IdempotencyKey = fmt.Sprintf("%s/%d", x.Claim.StepUUID(), x.Key.Token) // identifies the execution
 	}
-	task, err := submission.Prepare(ctx, e.txPool.Store, &r)
+	task, err := submission.Prepare(ctx, e.cfg.Store, &r)
 	if err != nil {
 		return notContinued(err)
 	}
