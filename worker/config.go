@@ -25,8 +25,8 @@ import (
 	"github.com/tasker-go/tasker/worker/events"
 )
 
-// Everywhere as a namespace means all namespaces.
-const Everywhere = "*"
+// everywhere as a namespace means all namespaces.
+const everywhere = "*"
 
 // Config configures a Worker. Store or DatabaseURL is required. A zero field that names a
 // key has the default of that key ([config.Defaults]).
@@ -189,7 +189,7 @@ func (c Config) withDefaults() (Config, error) {
 	c = config.Or(c, d)
 	c.Checkpoint.MaxHistory, c.LeaseGrace = max(c.Checkpoint.MaxHistory, 0), max(c.LeaseGrace, 0)
 	c.Metrics = c.Metrics.OrDiscard()
-	if slices.Contains(c.Namespaces, Everywhere) {
+	if slices.Contains(c.Namespaces, everywhere) {
 		c.Every = true
 	}
 	c.Namespaces = slices.Compact(slices.Sorted(slices.Values(c.Namespaces)))
@@ -212,7 +212,7 @@ func (c Config) check() error {
 	refuse(!known, "invalid Mode %q", c.Mode)
 	sources := []string{notify.Name, wal.Name, relay.Name, "none"}
 	refuse(c.EventSource == nil && !slices.Contains(sources, c.EventSourceName), "invalid EventSourceName %q: want one of %v", c.EventSourceName, sources)
-	refuse(!slices.Contains([]UnknownPublisher{PublishPlain, PublishNothing, PublishError}, c.DomainEvents.UnknownPublisher),
+	refuse(!slices.Contains([]string{publishPlain, publishNothing, publishError}, c.DomainEvents.UnknownPublisher),
 		"invalid DomainEvents.UnknownPublisher %q: want default, nothing or error", c.DomainEvents.UnknownPublisher)
 	refuse(!slices.Contains([]store.Immutability{store.VersionsRefuse, store.VersionsWarn, store.VersionsOff}, c.Immutable),
 		"invalid Immutable %q: want refuse, warn or off", c.Immutable)
@@ -220,7 +220,7 @@ func (c Config) check() error {
 	refuse(c.Lease < 100*time.Millisecond, "invalid Lease %v: want at least 100 ms", c.Lease)
 	refuse(c.HeartbeatInterval > c.Lease/3, "invalid HeartbeatInterval %v: want at most a third of Lease %v", c.HeartbeatInterval, c.Lease)
 	for _, name := range c.Namespaces {
-		if name != Everywhere {
+		if name != everywhere {
 			err := signal.WorkerTopic(name).Validate()
 			refuse(name == "" || err != nil, "invalid namespace %q: %w", name, err)
 		}
@@ -262,7 +262,7 @@ func Configure(c *config.Loaded) Config {
 func configureEvents(w config.Worker) DomainEventConfig {
 	made, bus := w.MPSCChannels.DomainEvents, w.MPSCChannels.InProcessEvents
 	return DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout,
-		UnknownPublisher: UnknownPublisher(w.DomainEvents.UnknownPublisher),
+		UnknownPublisher: w.DomainEvents.UnknownPublisher,
 		Buffer:           made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout,
 		RememberedIDs: orNone(w.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize),
 		Bus:           events.Config{Buffer: bus.BroadcastBufferSize, Timeout: bus.DispatchTimeout, QuietErrors: !bus.LogSubscriberErrors}}

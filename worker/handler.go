@@ -18,6 +18,9 @@ import (
 // an error (see Retryable, Permanent, WithCode). It must watch its context, after whose
 // end the result is ignored. Handlers are called from many goroutines at once and may be
 // called again for the same step.
+//
+// A template chooses an entry point with handler.method. A Handler has others than Call
+// if it has a method Method(name string) (HandlerFunc, bool), as those of RegisterMethods.
 type Handler interface {
 	Call(ctx *StepContext) (any, error)
 }
@@ -28,9 +31,8 @@ type HandlerFunc func(ctx *StepContext) (any, error)
 // Call implements Handler.
 func (f HandlerFunc) Call(ctx *StepContext) (any, error) { return f(ctx) }
 
-// MethodHandler is a Handler with several entry points; a template chooses one
-// with handler.method. RegisterMethods makes one from functions.
-type MethodHandler interface {
+// methodHandler is a Handler with several entry points.
+type methodHandler interface {
 	Handler
 	// Method returns the entry point called name.
 	Method(name string) (fn HandlerFunc, ok bool)
@@ -39,7 +41,7 @@ type MethodHandler interface {
 // defaultMethod is the entry point of a template without a method.
 const defaultMethod = "call"
 
-// methods is a MethodHandler made of functions.
+// methods is a methodHandler made of functions.
 type methods struct {
 	callable string
 	byName   map[string]HandlerFunc
@@ -54,7 +56,7 @@ func (m *methods) Call(ctx *StepContext) (any, error) {
 	return fn(ctx)
 }
 
-// Method implements MethodHandler.
+// Method implements methodHandler.
 func (m *methods) Method(name string) (HandlerFunc, bool) {
 	fn, ok := m.byName[name]
 	return fn, ok
@@ -68,7 +70,7 @@ func entry(callable, method string, h Handler) (HandlerFunc, error) {
 	if fn, ok := h.(HandlerFunc); ok && method == defaultMethod {
 		return fn, nil
 	}
-	if m, ok := h.(MethodHandler); ok {
+	if m, ok := h.(methodHandler); ok {
 		if fn, ok := m.Method(method); ok && fn != nil {
 			return fn, nil
 		}
@@ -172,18 +174,6 @@ func decodeInto(doc json.RawMessage, into any, strict bool) error {
 	return nil
 }
 
-// TxHandlerFunc is the code of a step that works in a transaction: its writes over tx and
-// the end of its step are committed together or not at all.
-//
-// The engine begins the transaction and commits it when the function has returned a
-// result; after an error, a panic or a timeout it rolls back. The function cannot commit
-// or roll back tx, but may use savepoints (tx.Begin). tx is invalid after the function
-// has returned. Use ctx for its statements: they end with the execution.
-//
-// tx is a pgx.Tx. It holds a connection while the function runs, so slow work (calls to
-// other services) should be done before: in a step of its own.
-type TxHandlerFunc func(ctx *StepContext, tx store.Tx) (any, error)
-
 // WithTxOptions sets the options of a handler's transactions; the default is read
 // committed. At higher levels concurrent commits can make the transaction fail
 // (SerializationFailure, and the step runs again), including those that change the step
@@ -192,15 +182,23 @@ func WithTxOptions(o store.TxOptions) HandleOption {
 	return func(h *handleOptions) { h.tx = o }
 }
 
-// HandleTx registers a typed handler that works in a transaction; see Handle and
-// TxHandlerFunc. fn gets a pgx.Tx. The errors are those of Worker.Register, and
-// unsupported options.
+// HandleTx registers a typed handler that works in a transaction; see Handle. The errors
+// are those of Worker.Register, and unsupported options.
+//
+// The writes of fn over tx, a pgx.Tx, and the end of its step are committed together or
+// not at all. The engine begins the transaction and commits it when fn has returned a
+// result; after an error, a panic or a timeout it rolls back. fn cannot commit or roll
+// back tx, but may use savepoints (tx.Begin). tx is invalid after fn has returned. Use
+// ctx for its statements: they end with the execution.
+//
+// tx holds a connection while fn runs, so slow work (calls to other services) should be
+// done before: in a step of its own.
 func HandleTx[In, Out any](w *Worker, name string, fn func(ctx *StepContext, tx store.Tx, in In) (Out, error), options ...HandleOption) error {
 	if fn == nil {
 		return w.Register(name, nil)
 	}
 	if err := store.CheckWorkTx(optionsOf(options).tx); err != nil {
-		return w.remember(registering(name, err))
+		return w.remember(fmt.Errorf("register handler %q: %w", name, err))
 	}
 	return w.Register(name, TypedTx(fn, options...))
 }
@@ -222,13 +220,13 @@ func TypedTx[In, Out any](fn func(ctx *StepContext, tx store.Tx, in In) (Out, er
 	}
 }
 
-// InTx turns a function that works in a transaction into a HandlerFunc, for Register and
-// RegisterMethods.
+// InTx turns a function that works in a transaction (HandleTx) into a HandlerFunc, for
+// Register and RegisterMethods.
 //
 // The outcome of the step ends the transaction, not the return of fn: a HandlerFunc
 // around this one may still replace its result by an error, and then the transaction is
 // rolled back.
-func InTx(fn TxHandlerFunc, options ...HandleOption) HandlerFunc {
+func InTx(fn func(ctx *StepContext, tx store.Tx) (any, error), options ...HandleOption) HandlerFunc {
 	o := optionsOf(options)
 	return func(ctx *StepContext) (any, error) {
 		tx, err := ctx.x.Begin(o.tx)

@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 // maxHealthSteps bounds the running steps listed in a health report.
@@ -41,7 +42,7 @@ type Health struct {
 	Reporting  int `json:"outcomes_reporting"`
 	Yielding   int `json:"steps_yielding"` // their checkpoints are being saved, then they run again
 	// Steps are the running ones, the oldest first; 100 at most.
-	Steps []RunningStep `json:"steps,omitempty"`
+	Steps []engine.RunningStep `json:"steps,omitempty"`
 
 	// Counts since the worker was started.
 	Claimed    uint64 `json:"claimed"`
@@ -59,18 +60,6 @@ type Health struct {
 	Events *coordinator.Health `json:"events,omitempty"`
 	// DeadLoops names the loops that should run and do not.
 	DeadLoops []string `json:"dead_loops,omitempty"`
-}
-
-// RunningStep is a step whose handler runs.
-type RunningStep struct {
-	TaskUUID uuid.UUID     `json:"task_uuid"`
-	StepUUID uuid.UUID     `json:"step_uuid"`
-	Name     string        `json:"name"` // namespace/task/step
-	Attempt  int           `json:"attempt"`
-	Running  time.Duration `json:"running_ns"`
-	Zombie   bool          `json:"zombie,omitempty"`
-	Fraction float64       `json:"progress"`
-	Message  string        `json:"message,omitempty"`
 }
 
 // current returns the parts while they exist.
@@ -91,9 +80,7 @@ func (w *Worker) Health() Health {
 	h.Namespaces, h.Missing = p.engine.Namespaces()
 	u := p.engine.Usage()
 	h.Running, h.Zombies, h.Prefetched, h.Reporting, h.Yielding = u.Running, u.Zombies, u.Waiting, u.Reporting, u.Yielding
-	for _, s := range p.engine.Steps(maxHealthSteps) {
-		h.Steps = append(h.Steps, RunningStep(s))
-	}
+	h.Steps = p.engine.Steps(maxHealthSteps)
 	c := p.engine.Counts()
 	h.Claimed, h.Succeeded, h.Failed = c.Claimed, c.Succeeded, c.Failed
 	h.Stale, h.LeasesLost = c.Stale, c.LeasesLost

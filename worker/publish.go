@@ -40,27 +40,21 @@ type DomainEventConfig struct {
 	// RememberedIDs is the number of ids of other workers' events that are remembered, so
 	// that no event is delivered twice; negative for none.
 	RememberedIDs int
-	// UnknownPublisher is the policy for an event whose publisher the worker does not
-	// have.
-	UnknownPublisher UnknownPublisher
+	// UnknownPublisher is the policy for an event whose publisher the worker does not have
+	// (worker.domain_events.unknown_publisher). "default" publishes it with the default
+	// payload, as events without a publisher; "nothing" does not, which is logged and
+	// counted; "error" is "nothing" for templates of other workers, and a worker whose own
+	// templates name an unknown publisher does not start.
+	UnknownPublisher string
 	// Bus bounds the subscribers. Its Logger and Metrics are taken from Config.
 	Bus events.Config
 }
 
-// UnknownPublisher is the policy for an event whose publisher the worker does not have.
-type UnknownPublisher string
-
-// The policies for unknown publishers. With each of them the worker warns about those
-// that its own templates name.
+// Values of DomainEventConfig.UnknownPublisher.
 const (
-	// PublishPlain publishes the event with the default payload, as events without a
-	// publisher are; the first event of each publisher is logged.
-	PublishPlain UnknownPublisher = "default"
-	// PublishNothing does not publish the event. That is logged and counted.
-	PublishNothing UnknownPublisher = "nothing"
-	// PublishError is PublishNothing for templates of other workers; if its own templates
-	// name an unknown publisher, the worker does not start.
-	PublishError UnknownPublisher = "error"
+	publishPlain   = "default"
+	publishNothing = "nothing"
+	publishError   = "error"
 )
 
 // maxEventMetadata bounds the metadata that a publisher adds, in bytes.
@@ -117,9 +111,10 @@ type publishable struct {
 	event     events.Event // where it is fast
 }
 
-func newPublishing(base context.Context, cfg DomainEventConfig, p *publishers, bus *events.Bus, r *replicas, permits int, log *zap.Logger, m *telemetry.Metrics) *publishing {
-	return &publishing{cfg: cfg, publishers: p, bus: bus, replicas: r, log: log, metrics: m, base: base,
-		permits: make(chan struct{}, max(permits, 1)), queue: make(chan []publishable, cfg.Buffer)}
+func newPublishing(w *Worker, base context.Context, r *replicas) *publishing {
+	c := &w.cfg
+	return &publishing{cfg: c.DomainEvents, publishers: &w.publishers, bus: w.bus, replicas: r, log: c.Logger, metrics: c.Metrics, base: base,
+		permits: make(chan struct{}, max(c.MaxConcurrent, 1)), queue: make(chan []publishable, c.DomainEvents.Buffer)}
 }
 
 // prepare makes the events of an execution that is about to be reported: outcome holds
@@ -197,7 +192,7 @@ func (p *publishing) make(about *StepEvent, d *workflow.Event, plain bool) (m st
 			if m, err = p.ask(who, about); err != nil || m.Skip != "" {
 				return m, who, err
 			}
-		case p.cfg.UnknownPublisher != PublishPlain:
+		case p.cfg.UnknownPublisher != publishPlain:
 			return store.MadeEvent{Skip: eventUnknownPublisher}, nil, fmt.Errorf("publisher %q is not registered in this worker", d.Publisher)
 		default:
 			p.warnOfPlain(about, d)

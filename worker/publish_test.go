@@ -166,7 +166,7 @@ func TestPublishersThatFail(t *testing.T) {
 				if name == "deaf" { // until the end of the bubble
 					p.Payload = func(context.Context, *StepEvent) (any, error) { <-released; return nil, nil }
 				}
-				r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{MaxPayloadBytes: 1000, UnknownPublisher: PublishNothing}}, countsOne, p)
+				r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{MaxPayloadBytes: 1000, UnknownPublisher: publishNothing}}, countsOne, p)
 				r.board.put(1, 0)
 				r.start(t)
 				time.Sleep(20 * time.Second)
@@ -211,7 +211,7 @@ func TestEventsWithoutTheirPublisher(t *testing.T) {
 }
 
 func TestAWorkerThatWantsAllItsPublishers(t *testing.T) {
-	r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{UnknownPublisher: PublishError}}, countsOne)
+	r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{UnknownPublisher: publishError}}, countsOne)
 	require.NoError(t, r.RegisterTemplate(r.board.plan.Template))
 	require.ErrorContains(t, r.Start(t.Context()), `publishers ["shaper"] are not registered in this worker`)
 }

@@ -87,7 +87,10 @@ func TestLargeEventsStayLocal(t *testing.T) {
 	m := telemetry.Discard()
 	bus, err := events.NewBus(events.Config{Buffer: 1, Timeout: time.Second})
 	require.NoError(t, err)
-	r := newReplicas(uuid.New(), 10, bus, &handed, zap.NewNop(), m)
+	w, err := New(Config{DatabaseURL: "postgres://unused", Metrics: m})
+	require.NoError(t, err)
+	w.bus = bus
+	r := newReplicas(w, &handed)
 	r.listens = func() bool { return true }
 	e := events.Event{ID: elsewhere, Payload: json.RawMessage(`""`), Metadata: events.Metadata{Namespace: "tests"}}
 	doc, err := json.Marshal(fastSignal{Origin: r.origin, Event: e})

@@ -22,8 +22,8 @@ import (
 type Resolver interface {
 	// Name is the value for handler.resolver.
 	Name() string
-	// Priority orders the chain, smallest first. The built-in resolvers have
-	// PriorityExplicit and PriorityConvention.
+	// Priority orders the chain, smallest first. The built-in resolvers have 10 (exact
+	// names) and 100 (other spellings).
 	Priority() int
 	// CanResolve reports whether Resolve should be called.
 	CanResolve(def workflow.HandlerReference) bool
@@ -32,25 +32,22 @@ type Resolver interface {
 	Resolve(def workflow.HandlerReference) (Handler, error)
 }
 
-// The priorities of the built-in resolvers.
+// The names of the built-in resolvers: byName finds handlers by their exact registered
+// names. bySpelling replaces the class loading of other engines, so that their templates
+// run unchanged: it finds the handler whose registered name is another spelling of the
+// callable.
 const (
-	PriorityExplicit   = 10
-	PriorityConvention = 100
-)
-
-// The names of the built-in resolvers.
-const (
-	ResolverExplicit   = "explicit_mapping"
-	ResolverConvention = "class_constant"
+	byName     = "explicit_mapping"
+	bySpelling = "class_constant"
 )
 
 // builtIn translates the aliases of the built-in resolvers in templates.
 func builtIn(name string) string {
 	switch name {
 	case "ExplicitMappingResolver":
-		return ResolverExplicit
+		return byName
 	case "ClassConstantResolver", "ClassLookupResolver", "class_lookup":
-		return ResolverConvention
+		return bySpelling
 	}
 	return name
 }
@@ -63,7 +60,7 @@ type chain struct {
 }
 
 func newChain(r *registry) *chain {
-	return &chain{registry: r, resolvers: []Resolver{explicitResolver{r}, conventionResolver{r}}}
+	return &chain{registry: r, resolvers: []Resolver{&lookup{byName, 10, r.exact}, &lookup{bySpelling, 100, r.spelled}}}
 }
 
 func (c *chain) add(r Resolver) error {
@@ -114,7 +111,7 @@ func (c *chain) find(def workflow.HandlerReference) (found Resolver, asked []Res
 func (c *chain) offers(def workflow.HandlerReference) (can bool) {
 	err := lifecycle.Guard(func() error {
 		r, _ := c.find(def)
-		if can = r != nil; can && (r.Name() == ResolverExplicit || r.Name() == ResolverConvention) {
+		if can = r != nil; can && (r.Name() == byName || r.Name() == bySpelling) {
 			_, err := resolveWith(r, def)
 			can = engine.TypeOf(err) != engine.TypeMethodNotFound
 		}
@@ -181,50 +178,32 @@ func resolverNames(resolvers []Resolver) []string {
 	return names
 }
 
-// explicitResolver finds handlers by their exact registered names.
-type explicitResolver struct{ *registry }
+// lookup is a built-in resolver. find returns the registered handler that a callable
+// means, or the names of several that it could mean.
+type lookup struct {
+	name     string
+	priority int
+	find     func(callable string) (h Handler, several []string)
+}
 
 // Name implements Resolver.
-func (explicitResolver) Name() string { return ResolverExplicit }
+func (l *lookup) Name() string { return l.name }
 
 // Priority implements Resolver.
-func (explicitResolver) Priority() int { return PriorityExplicit }
+func (l *lookup) Priority() int { return l.priority }
 
 // CanResolve implements Resolver.
-func (r explicitResolver) CanResolve(def workflow.HandlerReference) bool {
-	_, ok := r.get(def.Callable)
-	return ok
+func (l *lookup) CanResolve(def workflow.HandlerReference) bool {
+	h, several := l.find(def.Callable)
+	return h != nil || several != nil
 }
 
 // Resolve implements Resolver.
-func (r explicitResolver) Resolve(def workflow.HandlerReference) (Handler, error) {
-	h, _ := r.get(def.Callable)
-	return h, nil
-}
-
-// conventionResolver replaces the class loading of other engines: it finds the handler
-// whose registered name is another spelling of the callable, so that their templates run
-// unchanged.
-type conventionResolver struct{ *registry }
-
-// Name implements Resolver.
-func (conventionResolver) Name() string { return ResolverConvention }
-
-// Priority implements Resolver.
-func (conventionResolver) Priority() int { return PriorityConvention }
-
-// CanResolve implements Resolver.
-func (r conventionResolver) CanResolve(def workflow.HandlerReference) bool {
-	return len(r.spelled(canonicalName(def.Callable))) > 0
-}
-
-// Resolve implements Resolver.
-func (r conventionResolver) Resolve(def workflow.HandlerReference) (Handler, error) {
-	names := r.spelled(canonicalName(def.Callable))
-	if len(names) != 1 {
-		return nil, Permanent(engine.Errorf(engine.TypeResolution, "the callable could mean any of %s", strings.Join(names, ", ")))
+func (l *lookup) Resolve(def workflow.HandlerReference) (Handler, error) {
+	h, several := l.find(def.Callable)
+	if several != nil {
+		return nil, Permanent(engine.Errorf(engine.TypeResolution, "the callable could mean any of %s", strings.Join(several, ", ")))
 	}
-	h, _ := r.get(names[0])
 	return h, nil
 }
 
@@ -300,10 +279,6 @@ func (r *registry) add(name string, h Handler) error {
 	return nil
 }
 
-func registering(name string, err error) error {
-	return fmt.Errorf("register handler %q: %w", name, err)
-}
-
 func isNil(h Handler) bool {
 	if f, ok := h.(HandlerFunc); ok {
 		return f == nil
@@ -311,18 +286,26 @@ func isNil(h Handler) bool {
 	return h == nil
 }
 
-func (r *registry) get(name string) (Handler, bool) {
+// exact returns the handler registered under a name; nil without one.
+func (r *registry) exact(name string) (h Handler, _ []string) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	h, ok := r.handlers[name]
-	return h, ok
+	return r.handlers[name], nil
 }
 
-// spelled returns the registered names that have one canonical form.
-func (r *registry) spelled(canonical string) []string {
+// spelled returns the handler whose name is another spelling of the callable.
+func (r *registry) spelled(callable string) (h Handler, several []string) {
+	canonical := canonicalName(callable)
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.Clone(r.canonical[canonical])
+	names := r.canonical[canonical]
+	if len(names) > 1 {
+		return nil, slices.Clone(names)
+	}
+	for _, name := range names {
+		h = r.handlers[name]
+	}
+	return h, nil
 }
 
 func (r *registry) names() []string {

@@ -146,7 +146,7 @@ func TestRegistrationErrorsAreNotOverlooked(t *testing.T) {
 		"no methods":     func(w *Worker) error { return w.RegisterMethods("x", nil) },
 		"nil method":     func(w *Worker) error { return w.RegisterMethods("x", map[string]HandlerFunc{"a": nil}) },
 		"no resolver":    func(w *Worker) error { return w.AddResolver(nil) },
-		"resolver twice": func(w *Worker) error { return w.AddResolver(fakeResolver{name: ResolverExplicit}) },
+		"resolver twice": func(w *Worker) error { return w.AddResolver(fakeResolver{name: byName}) },
 		"nil template":   func(w *Worker) error { return w.RegisterTemplate(nil) },
 		"no steps":       func(w *Worker) error { return w.RegisterTemplate(&workflow.Template{Name: "x"}) },
 		"no file":        func(w *Worker) error { return w.LoadTemplates("testdata/nowhere.yaml") },

@@ -186,11 +186,11 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 	for i, t := range templates {
 		resolved[i] = t.Resolve(w.cfg.Environment)
 		if names := w.publishers.missing(resolved[i]); len(names) > 0 {
-			if w.cfg.DomainEvents.UnknownPublisher == PublishError {
+			if w.cfg.DomainEvents.UnknownPublisher == publishError {
 				return fmt.Errorf("template %s/%s:%s: publishers %q are not registered in this worker", t.Namespace, t.Name, t.Version, names)
 			}
 			w.cfg.Logger.Warn("a registered template names publishers that this worker does not have", zap.String("template", t.Name),
-				zap.Strings("publishers", names), zap.String("published_instead", string(w.cfg.DomainEvents.UnknownPublisher)))
+				zap.Strings("publishers", names), zap.String("published_instead", w.cfg.DomainEvents.UnknownPublisher))
 		}
 		for s := range resolved[i].Steps {
 			step := &resolved[i].Steps[s]
@@ -286,8 +286,8 @@ func (w *Worker) build(ctx context.Context, p *parts, namespaces []string) error
 	if err != nil {
 		return err
 	}
-	replicas := newReplicas(w.ID(), c.DomainEvents.RememberedIDs, w.bus, p.publisher, c.Logger, c.Metrics)
-	run.publishing = newPublishing(p.engine.Context(), c.DomainEvents, w.publishers, w.bus, replicas, c.MaxConcurrent, c.Logger, c.Metrics)
+	replicas := newReplicas(w, p.publisher)
+	run.publishing = newPublishing(w, p.engine.Context(), replicas)
 	p.publishing = run.publishing
 	events := c.Events
 	events.Mode, events.Listener, events.Topics, events.OnFatal = c.Mode, shared, topics, fatal

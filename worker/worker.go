@@ -28,7 +28,7 @@ type Worker struct {
 	id         atomic.Pointer[uuid.UUID]
 	registry   *registry
 	chain      *chain
-	publishers *publishers
+	publishers publishers
 	bus        *events.Bus
 	board      engine.Board                        // replaces the store in tests
 	around     func(engine.Settler) engine.Settler // in tests
@@ -77,7 +77,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{
-		cfg: cfg, registry: r, chain: newChain(r), publishers: newPublishers(), bus: bus,
+		cfg: cfg, registry: r, chain: newChain(r), bus: bus,
 		fatal: make(chan error, 1), force: make(chan struct{}), stopped: make(chan struct{}),
 		state: stateIdle, templates: map[templateKey]*workflow.Template{},
 	}

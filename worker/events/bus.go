@@ -17,8 +17,8 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// MaxSubscribers bounds the subscribers of one bus.
-const MaxSubscribers = 100
+// maxSubscribers bounds the subscribers of one bus.
+const maxSubscribers = 100
 
 // Config bounds a bus.
 type Config struct {
@@ -91,8 +91,8 @@ func (b *Bus) Subscribe(s Subscriber) error {
 		return fmt.Errorf("subscribe %q: the bus is stopped", s.Name)
 	case slices.ContainsFunc(b.queues, func(q *queue) bool { return q.Name == s.Name }):
 		return fmt.Errorf("subscribe %q: the name is taken", s.Name)
-	case len(b.queues) >= MaxSubscribers:
-		return fmt.Errorf("subscribe %q: want at most %d subscribers", s.Name, MaxSubscribers)
+	case len(b.queues) >= maxSubscribers:
+		return fmt.Errorf("subscribe %q: want at most %d subscribers", s.Name, maxSubscribers)
 	}
 	q := &queue{Subscriber: s, events: make(chan Event, b.cfg.Buffer)}
 	b.queues = append(b.queues, q)

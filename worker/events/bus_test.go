@@ -148,7 +148,7 @@ func TestWhatIsNoSubscriber(t *testing.T) {
 	}
 	require.NoError(t, b.Subscribe(Subscriber{Name: "x", Patterns: []string{"*"}, Handle: does}))
 	require.ErrorContains(t, b.Subscribe(Subscriber{Name: "x", Patterns: []string{"*"}, Handle: does}), "taken")
-	for i := 1; i < MaxSubscribers; i++ {
+	for i := 1; i < maxSubscribers; i++ {
 		require.NoError(t, b.Subscribe(Subscriber{Name: fmt.Sprint(i), Patterns: []string{"*"}, Handle: does}))
 	}
 	require.ErrorContains(t, b.Subscribe(Subscriber{Name: "y", Patterns: []string{"*"}, Handle: does}), "at most 100 subscribers")

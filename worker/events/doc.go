@@ -1,6 +1,6 @@
 // Package events delivers domain events to functions of the same process: the form of an
-// event (event.go), subscribers and their patterns (subscriber.go), the bus between both
-// (bus.go), and the ids of recent events from other processes (recent.go).
+// event (event.go), subscribers and their patterns (subscriber.go), and the bus between
+// both (bus.go).
 //
 // Every subscriber has a buffer and a goroutine of its own, so a subscriber that is slow,
 // fails, panics or hangs does not affect the others. A full buffer drops its oldest event,

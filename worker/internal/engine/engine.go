@@ -160,6 +160,13 @@ func (e *Engine) Loops() []lifecycle.LoopHealth {
 	return []lifecycle.LoopHealth{e.beats.Health(), e.watch.Health()}
 }
 
+// signal sends signals about what a statement has changed, unless the store does.
+func (e *Engine) signal(signals ...signal.Signal) {
+	if !e.board.SendsSignals() {
+		e.publisher.Publish(signals...)
+	}
+}
+
 // id returns the worker's UUID in the fleet.
 func (e *Engine) id() uuid.UUID { return *e.cfg.ID.Load() }
 

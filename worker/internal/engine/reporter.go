@@ -84,8 +84,8 @@ func (r *reporter) report(ctx context.Context, items []*Execution) ([]bool, erro
 	if took := time.Since(begin); took >= r.e.cfg.Report.SlowAfter {
 		r.e.log.Warn("reporting outcomes was slow", zap.Duration("took", took), zap.Int("outcomes", len(reports)), zap.Error(err))
 	}
-	if slices.Contains(accepted, true) && !r.e.board.SendsSignals() {
-		r.e.publisher.Publish(signal.Signal{Topic: signal.TopicOrchestration})
+	if slices.Contains(accepted, true) {
+		r.e.signal(signal.Signal{Topic: signal.TopicOrchestration})
 	}
 	return accepted, err
 }

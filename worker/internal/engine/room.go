@@ -120,14 +120,14 @@ func (s *slots) usageLocked() Usage {
 
 // RunningStep is a step whose handler runs.
 type RunningStep struct {
-	TaskUUID uuid.UUID
-	StepUUID uuid.UUID
-	Name     string // namespace/task/step
-	Attempt  int
-	Running  time.Duration
-	Zombie   bool
-	Fraction float64
-	Message  string
+	TaskUUID uuid.UUID     `json:"task_uuid"`
+	StepUUID uuid.UUID     `json:"step_uuid"`
+	Name     string        `json:"name"` // namespace/task/step
+	Attempt  int           `json:"attempt"`
+	Running  time.Duration `json:"running_ns"`
+	Zombie   bool          `json:"zombie,omitempty"`
+	Fraction float64       `json:"progress"`
+	Message  string        `json:"message,omitempty"`
 }
 
 // Steps lists up to limit steps whose handlers run, the oldest first.

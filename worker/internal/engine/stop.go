@@ -147,9 +147,7 @@ func (e *Engine) release(ctx context.Context) error {
 	if released := e.board.ReleaseLeases(ctx, keysOf(rest)); released != nil {
 		return errors.Join(err, fmt.Errorf("release %d leases: %w", len(rest), released))
 	}
-	if !e.board.SendsSignals() {
-		e.publisher.Publish(signal.Signal{Topic: signal.TopicDue})
-	}
+	e.signal(signal.Signal{Topic: signal.TopicDue})
 	return err
 }
 

@@ -215,9 +215,7 @@ func (e *Engine) concluded(x *Execution, end Ending) {
 		for _, namespace := range x.tx.created {
 			e.metrics.TasksCreated.WithLabelValues(namespace).Inc()
 		}
-		if !e.board.SendsSignals() {
-			e.publisher.Publish(x.tx.work.Signals()...)
-		}
+		e.signal(x.tx.work.Signals()...)
 	case outdated:
 		e.count.succeeded.Add(1)
 		e.stale(x, true)

@@ -1,4 +1,4 @@
-package events
+package worker
 
 import (
 	"encoding/binary"
@@ -14,12 +14,12 @@ import (
 func TestRecentKnowsTheLastIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(-1, 8).Draw(t, "limit")
-		r := NewRecent(limit)
+		r := &recentIDs{limit: limit}
 		var list []uuid.UUID
 		for _, n := range rapid.SliceOf(rapid.Uint32Range(0, 15)).Draw(t, "ids") {
 			var id uuid.UUID
 			binary.BigEndian.PutUint32(id[:], n)
-			require.Equal(t, !slices.Contains(list, id), r.Add(id))
+			require.Equal(t, !slices.Contains(list, id), r.add(id))
 			if !slices.Contains(list, id) {
 				list = append(list, id)
 			}
