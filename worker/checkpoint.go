@@ -94,7 +94,7 @@ var errNoCheckpoint = Permanent(engine.Errorf(engine.TypeCheckpointNotStored,
 // While the database is unavailable the checkpoint is kept and retried. If it is rejected
 // because the claim is lost, the execution has ended, and the next claimant continues
 // from the latest saved checkpoint. A checkpoint that cannot be stored is a permanent
-// failure of type TypeCheckpointNotStored.
+// failure of type CheckpointNotStorable.
 func Yield(cursor any, itemsProcessed int64, accumulated any) error {
 	return &yieldError{cursor: cursor, items: itemsProcessed, accumulated: accumulated}
 }
@@ -169,27 +169,28 @@ func encodePart(part string, value any, limit int) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// progressOf returns the checkpoint of a claim, nil without one. An unreadable one, which
-// only another program can have written, counts as none.
-func progressOf(claim *store.Claimed) *engine.Checkpoint {
-	if claim.Checkpoint == nil {
-		return nil
-	}
-	p := &engine.Checkpoint{}
-	if err := json.Unmarshal(claim.Checkpoint, p); err != nil {
-		return nil
-	}
-	return p
-}
-
-// saved returns the latest checkpoint: from the claim, or saved by this execution since.
+// saved returns the latest checkpoint, from the claim or saved by this execution since;
+// nil without one. An unreadable one, which only another program can have written, counts
+// as none.
 func (c *StepContext) saved() *engine.Checkpoint {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.resumed {
-		c.resumed, c.latest = true, progressOf(&c.x.Claim)
+	if !c.resumed && c.x.Claim.Checkpoint != nil {
+		p := &engine.Checkpoint{}
+		if json.Unmarshal(c.x.Claim.Checkpoint, p) == nil {
+			c.latest = p
+		}
 	}
+	c.resumed = true
 	return c.latest
+}
+
+// progress is saved without a checkpoint as the zero value.
+func (c *StepContext) progress() (p engine.Checkpoint) {
+	if latest := c.saved(); latest != nil {
+		p = *latest
+	}
+	return p
 }
 
 // HasCheckpoint reports whether there is saved progress.
@@ -197,39 +198,19 @@ func (c *StepContext) HasCheckpoint() bool { return c.saved() != nil }
 
 // CheckpointCursor returns the cursor of the latest checkpoint as JSON; nil without a
 // checkpoint. CheckpointAs is the typed form.
-func (c *StepContext) CheckpointCursor() json.RawMessage {
-	if p := c.saved(); p != nil {
-		return p.Cursor
-	}
-	return nil
-}
+func (c *StepContext) CheckpointCursor() json.RawMessage { return c.progress().Cursor }
 
 // CheckpointItemsProcessed returns the number of items processed at the latest
 // checkpoint; 0 without one.
-func (c *StepContext) CheckpointItemsProcessed() int64 {
-	if p := c.saved(); p != nil {
-		return p.Items
-	}
-	return 0
-}
+func (c *StepContext) CheckpointItemsProcessed() int64 { return c.progress().Items }
 
 // CheckpointTime returns when the latest checkpoint was saved, by the clock of the
 // database; the zero time without one.
-func (c *StepContext) CheckpointTime() time.Time {
-	if p := c.saved(); p != nil {
-		return p.Timestamp
-	}
-	return time.Time{}
-}
+func (c *StepContext) CheckpointTime() time.Time { return c.progress().Timestamp }
 
 // AccumulatedResults returns the accumulated results of the latest checkpoint as JSON;
 // nil without any. AccumulatedAs is the typed form.
-func (c *StepContext) AccumulatedResults() json.RawMessage {
-	if p := c.saved(); p != nil {
-		return p.Accumulated
-	}
-	return nil
-}
+func (c *StepContext) AccumulatedResults() json.RawMessage { return c.progress().Accumulated }
 
 // CheckpointAs decodes the cursor of the latest checkpoint. Without a checkpoint it
 // returns the zero value, with which the first execution starts; HasCheckpoint

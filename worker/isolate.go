@@ -132,22 +132,22 @@ func (i *isolation) keep(key string, doc json.RawMessage) error {
 	return nil
 }
 
-// resume restores the items of a checkpoint.
-func (i *isolation) resume(kept []json.RawMessage) {
-	for _, doc := range kept {
+// resume restores the items of a checkpoint, whatever the bounds are now. Items that only
+// another program can have written are dropped.
+func (i *isolation) resume(kept json.RawMessage) {
+	var list []json.RawMessage
+	if kept == nil || json.Unmarshal(kept, &list) != nil {
+		return
+	}
+	i.places = make(map[string]int, len(list))
+	for _, doc := range list {
 		var item struct {
 			Item json.RawMessage `json:"item"`
 		}
-		if json.Unmarshal(doc, &item) != nil {
-			continue // only another program can have written it
+		if json.Unmarshal(doc, &item) == nil {
+			i.places[canonical(item.Item)] = len(i.items)
+			i.items, i.bytes = append(i.items, doc), i.bytes+len(doc)
 		}
-		// Restored whatever the bounds are now.
-		if i.places == nil {
-			i.places = map[string]int{}
-		}
-		key := canonical(item.Item)
-		i.places[key] = len(i.items)
-		i.items, i.bytes = append(i.items, doc), i.bytes+len(doc)
 	}
 }
 

@@ -94,23 +94,31 @@ func present(name string, raw json.RawMessage) (json.RawMessage, error) {
 
 // ancestor reads a result once.
 func (c *StepContext) ancestor(no int) (json.RawMessage, error) {
+	return readOnce(c, &c.fetched, no, func() (json.RawMessage, error) {
+		results, err := c.run.board.StepResults(c, c.x.Claim.TaskUUID, []int{no})
+		return results[no], err
+	})
+}
+
+// readOnce returns the value of a key in a map of the context, which read fills; two
+// goroutines of a handler may both read.
+func readOnce[T any](c *StepContext, known *map[int]T, key int, read func() (T, error)) (value T, err error) {
 	c.mu.Lock()
-	raw, known := c.fetched[no]
+	value, ok := (*known)[key]
 	c.mu.Unlock()
-	if known {
-		return raw, nil
+	if ok {
+		return value, nil
 	}
-	results, err := c.run.board.StepResults(c, c.x.Claim.TaskUUID, []int{no})
-	if err != nil {
-		return nil, err
+	if value, err = read(); err != nil {
+		return value, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fetched == nil {
-		c.fetched = map[int]json.RawMessage{}
+	if *known == nil {
+		*known = map[int]T{}
 	}
-	c.fetched[no] = results[no]
-	return results[no], nil
+	(*known)[key] = value
+	return value, nil
 }
 
 const envelopeKey = "result"
@@ -275,42 +283,20 @@ func (c *StepContext) BatchResults(workerStep string) ([]BatchResult, error) {
 
 // dependsOnBatches reports whether a step is a batch worker that this step depends on.
 func (c *StepContext) dependsOnBatches(no int) bool {
-	if c.plan.Steps[no].Kind != workflow.KindBatchWorker {
-		return false
-	}
-	for _, above := range c.plan.Ancestors(c.step.No) {
-		if above == no {
-			return true
-		}
-	}
-	return false
+	return c.plan.Steps[no].Kind == workflow.KindBatchWorker && slices.Contains(c.plan.Ancestors(c.step.No), no)
 }
 
 // batchResults reads the results once.
 func (c *StepContext) batchResults(template int) ([]store.BatchResult, error) {
-	c.mu.Lock()
-	list, known := c.batches[template]
-	c.mu.Unlock()
-	if known {
-		return list, nil
-	}
-	for after := -1; ; after = list[len(list)-1].Step {
-		page, err := c.run.board.BatchResults(c, c.x.Claim.TaskUUID, template, after, batchPage)
-		if err != nil {
-			return nil, err
+	return readOnce(c, &c.batches, template, func() (list []store.BatchResult, err error) {
+		for after := -1; ; after = list[len(list)-1].Step {
+			page, err := c.run.board.BatchResults(c, c.x.Claim.TaskUUID, template, after, batchPage)
+			list = append(list, page...)
+			if err != nil || len(page) < batchPage {
+				return list, err
+			}
 		}
-		list = append(list, page...)
-		if len(page) < batchPage {
-			break
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.batches == nil {
-		c.batches = map[int][]store.BatchResult{}
-	}
-	c.batches[template] = list
-	return list, nil
+	})
 }
 
 // batchNamed returns the result of a batch by the name of its step; ok is false if no

@@ -272,9 +272,7 @@ func (w *Worker) build(ctx context.Context, p *parts, namespaces []string) error
 		Looks: func() bool { return p.system.Mode() != deploymode.Disabled }, Wake: func() { p.system.Wake(coordinator.ReasonContinue) },
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, HandlerTimeout: c.HandlerTimeout,
 		Lease: c.Lease, LeaseGrace: c.LeaseGrace, HeartbeatInterval: c.HeartbeatInterval,
-		Report: engine.Report{MaxBatch: c.Report.MaxBatch, MaxPending: c.Report.MaxPending, ClaimBelow: c.Report.ClaimBelow,
-			WarnFrom: c.Report.WarnFrom, SlowAfter: c.Report.SlowAfter, Breaker: c.Report.Breaker},
-		SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory,
+		Report: engine.Report(c.Report), SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory,
 		WorkerID: c.WorkerID, Exclusive: c.Exclusive, Fatal: fatal, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics),
 		Logger: c.Logger, Metrics: c.Metrics,
 	})

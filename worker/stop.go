@@ -32,7 +32,7 @@ func (w *Worker) stop(ctx context.Context, force bool) error {
 		return errors.New("stop the worker: it is still starting; end the context of Start")
 	case stateDraining:
 		if force {
-			w.forceLocked()
+			w.force()
 		}
 		w.mu.Unlock()
 		return w.awaitStopped(ctx)
@@ -50,14 +50,6 @@ func (w *Worker) stop(ctx context.Context, force bool) error {
 	w.state, w.stopErr = stateStopped, err
 	close(w.stopped)
 	return err
-}
-
-func (w *Worker) forceLocked() {
-	select {
-	case <-w.force:
-	default:
-		close(w.force)
-	}
 }
 
 func (w *Worker) awaitStopped(ctx context.Context) error {
@@ -87,7 +79,7 @@ func (w *Worker) drain(ctx context.Context, p *parts) error {
 		defer cancel()
 	}
 	p.engine.BeatSoon() // reports the state to the fleet
-	err := errors.Join(w.stopClaiming(ctx, p), p.engine.AwaitHandlers(ctx, w.force), p.engine.AwaitAnswers(ctx), p.publishing.stop(ctx))
+	err := errors.Join(w.stopClaiming(ctx, p), p.engine.AwaitHandlers(ctx, w.forced), p.engine.AwaitAnswers(ctx), p.publishing.stop(ctx))
 	left := p.engine.Usage().Running
 	deadline, _ := ctx.Deadline()
 	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(time.Until(deadline), releaseTime))

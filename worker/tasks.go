@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -32,7 +33,7 @@ type NextTask = TaskRequest
 //
 // An existing task with the request's idempotency key is the next task, unchanged. A
 // rejected request (a context that does not fit its template, an unregistered template)
-// is a permanent failure of type TypeNextTaskRefused.
+// is a permanent failure of type NextTaskRefused.
 //
 // Continue works in every type of step; the continued task proceeds with its remaining
 // steps, and its outcome does not matter. Back-pressure does not apply.
@@ -73,29 +74,16 @@ func Continued(err error) (next NextTask, ok bool) {
 
 // nextRequest fills in the fields that the handler left empty.
 func (c *StepContext) nextRequest(r NextTask) *TaskRequest {
-	if r.Namespace == "" {
-		r.Namespace = c.Namespace()
-	}
-	if r.Name == "" {
-		r.Name = c.TaskName()
-	}
-	if r.Version == "" && r.Name == c.TaskName() && r.Namespace == c.Namespace() {
-		r.Version = c.Version()
+	priority, id := c.Priority(), c.CorrelationID()
+	r.Namespace, r.Name = cmp.Or(r.Namespace, c.Namespace()), cmp.Or(r.Name, c.TaskName())
+	if r.Name == c.TaskName() && r.Namespace == c.Namespace() {
+		r.Version = cmp.Or(r.Version, c.Version())
 	}
 	if r.Context == nil {
 		r.Context = c.Input()
 	}
-	if r.Priority == nil {
-		priority := c.Priority()
-		r.Priority = &priority
-	}
-	if r.CorrelationID == nil {
-		id := c.CorrelationID()
-		r.CorrelationID = &id
-	}
-	if r.ParentCorrelationID == nil {
-		r.ParentCorrelationID = c.x.Claim.ParentCorrelationID
-	}
+	r.Priority, r.CorrelationID = cmp.Or(r.Priority, &priority), cmp.Or(r.CorrelationID, &id)
+	r.ParentCorrelationID = cmp.Or(r.ParentCorrelationID, c.x.Claim.ParentCorrelationID)
 	return &r
 }
 

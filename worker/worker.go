@@ -33,7 +33,8 @@ type Worker struct {
 	board      engine.Board                        // replaces the store in tests
 	around     func(engine.Settler) engine.Settler // in tests
 	fatal      chan error                          // capacity 1: the event system gave up
-	force      chan struct{}
+	forced     context.Context                     // ends when Stop is called again
+	force      context.CancelFunc
 	stopped    chan struct{} // closed at the end of Stop
 
 	mu        sync.Mutex
@@ -78,10 +79,11 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		cfg: cfg, registry: r, chain: newChain(r), bus: bus,
-		fatal: make(chan error, 1), force: make(chan struct{}), stopped: make(chan struct{}),
+		fatal: make(chan error, 1), stopped: make(chan struct{}),
 		state: stateIdle, templates: map[templateKey]*workflow.Template{},
 	}
 	w.id.Store(&id)
+	w.forced, w.force = context.WithCancel(context.Background())
 	return w, nil
 }
 

@@ -100,7 +100,7 @@ func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
 	if x.mine {
 		e.record(x, end)
 	} else {
-		e.log.Debug("the end of a step is not reported", zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step), zap.Error(end.Err))
+		e.log.Debug("the end of a step is not reported", zap.Inline(x), zap.Error(end.Err))
 	}
 	return after.next
 }
@@ -157,7 +157,7 @@ func (e *Engine) succeeded(x *Execution, end Ending) {
 
 // fields identify an execution in the log. The caller has the right to report.
 func (x *Execution) fields() []zap.Field {
-	list := []zap.Field{zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step), zap.Int("attempt", x.Claim.Attempt),
+	list := []zap.Field{zap.Inline(x),
 		zap.Stringer("correlation_id", x.Claim.CorrelationID)}
 	if x.job == nil {
 		return list // the template could not be read

@@ -72,6 +72,7 @@ type Report struct {
 	ClaimBelow float64
 	WarnFrom   float64
 	SlowAfter  time.Duration
+	Only       bool // Settler is nil
 	Breaker    *breaker.Breaker
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -73,6 +74,15 @@ func (e *Engine) execution(c *store.Claimed, leaseEnd time.Time) *Execution {
 	x := e.cfg.New()
 	x.engine, x.Claim, x.Key, x.leaseEnd = e, *c, c.Key(), leaseEnd
 	return x
+}
+
+// MarshalLogObject implements zapcore.ObjectMarshaler: the fields that identify an
+// execution in the log.
+func (x *Execution) MarshalLogObject(to zapcore.ObjectEncoder) error {
+	to.AddString("task_uuid", x.Key.TaskUUID.String())
+	to.AddInt("step_no", x.Key.Step)
+	to.AddInt("attempt", x.Claim.Attempt)
+	return nil
 }
 
 func (x *Execution) of() *Execution { return x }

@@ -190,8 +190,7 @@ func (e *Engine) lose(lost []*Execution, why string) {
 	e.count.leasesLost.Add(uint64(len(lost)))
 	e.metrics.LeasesLost.Add(float64(len(lost)))
 	for _, x := range lost {
-		e.log.Warn("lease lost", zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step),
-			zap.Int("attempt", x.Claim.Attempt), zap.String("why", why))
+		e.log.Warn("lease lost", zap.Inline(x), zap.String("why", why))
 	}
 	e.follow(e.slots.pay())
 }

@@ -301,8 +301,7 @@ func (x *Execution) Leave(why error) bool {
 		e.log.Debug("a step was not left to others", zap.Error(err))
 		return false
 	}
-	e.log.Warn("left a step to other workers: its handler was not found in this worker", zap.Stringer("task_uuid", x.Key.TaskUUID),
-		zap.Int("step_no", x.Key.Step), zap.Duration("for", leftFor), zap.Error(why))
+	e.log.Warn("left a step to other workers: its handler was not found in this worker", zap.Inline(x), zap.Duration("for", leftFor), zap.Error(why))
 	return true
 }
 

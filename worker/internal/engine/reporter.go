@@ -56,14 +56,13 @@ func (r *reporter) answered(list []command.Answer[*Execution, bool]) {
 func (e *Engine) stale(x *Execution, success bool) {
 	e.count.stale.Add(1)
 	e.metrics.StaleResults.Inc()
-	e.log.Warn("the outcome of a step came too late and was rejected: the claim is lost", zap.Stringer("task_uuid", x.Key.TaskUUID),
-		zap.Int("step_no", x.Key.Step), zap.Int("attempt", x.Claim.Attempt), zap.Bool("success", success))
+	e.log.Warn("the outcome of a step came too late and was rejected: the claim is lost", zap.Inline(x), zap.Bool("success", success))
 }
 
 // replace reports, in place of an outcome that the database rejects, this rejection.
 func (r *reporter) replace(ctx context.Context, p *parcel[*Execution, bool]) {
 	x := p.item
-	r.e.log.Error("the database rejects the outcome of a step", zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step), zap.Error(p.err))
+	r.e.log.Error("the database rejects the outcome of a step", zap.Inline(x), zap.Error(p.err))
 	f := FailureOf(refusal(p.err))
 	x.Report = x.failed(&f)
 	x.prepare(&f, true)

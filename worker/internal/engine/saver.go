@@ -129,7 +129,7 @@ func (s *saver) goOn(v *saving, answer kept) {
 	s.saved(v)
 	claim := v.x.Claim
 	progress, err := json.Marshal(Checkpoint{Cursor: v.checkpoint.Cursor, Items: v.checkpoint.Items, Timestamp: answer.At,
-		Accumulated: v.checkpoint.Accumulated, Isolated: listOf(v.checkpoint.Isolated)})
+		Accumulated: v.checkpoint.Accumulated, Isolated: v.checkpoint.Isolated})
 	if err != nil { // its content was JSON before
 		s.e.log.Error("the checkpoint of a step has no JSON form", zap.Error(err))
 		progress = nil
@@ -180,19 +180,7 @@ type Checkpoint struct {
 	Timestamp   time.Time       `json:"timestamp"`
 	Accumulated json.RawMessage `json:"accumulated_results,omitempty"`
 	// Isolated are the items that a batch had isolated by then.
-	Isolated []json.RawMessage `json:"isolated_items,omitempty"`
-}
-
-// listOf returns the entries of a list that was encoded here; nil: none.
-func listOf(doc json.RawMessage) []json.RawMessage {
-	if doc == nil {
-		return nil
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(doc, &list) != nil {
-		return nil // it was encoded here
-	}
-	return list
+	Isolated json.RawMessage `json:"isolated_items,omitempty"`
 }
 
 // Yielded executions in the slots. A yielded execution frees its permit and keeps its

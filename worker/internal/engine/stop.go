@@ -52,14 +52,14 @@ func (e *Engine) handBack(ctx context.Context, list []*Execution) error {
 	return nil
 }
 
-// AwaitHandlers waits for the handlers while there is time and forced is open, then ends
+// AwaitHandlers waits for the handlers while there is time and forced lasts, then ends
 // the contexts of the others. It does not wait for zombies: their steps are decided.
 // Steps that yield in the meantime are handed back.
-func (e *Engine) AwaitHandlers(ctx context.Context, forced <-chan struct{}) error {
+func (e *Engine) AwaitHandlers(ctx context.Context, forced context.Context) error {
 	deadline, _ := ctx.Deadline()
 	patient, cancel := context.WithDeadline(ctx, deadline.Add(-margin(time.Until(deadline))))
 	defer cancel()
-	defer e.until(forced, cancel)()
+	defer context.AfterFunc(forced, cancel)()
 	u := e.Usage()
 	e.log.Info("stopping: waiting for handlers", zap.Int("running", u.Running), zap.Int("reporting", u.Reporting))
 	for e.slots.waitFor(patient, func(u Usage) bool { return u.Waiting > 0 || u.Running == u.Zombies }) == nil {
@@ -75,24 +75,6 @@ func (e *Engine) AwaitHandlers(ctx context.Context, forced <-chan struct{}) erro
 		break
 	}
 	return e.cancelHandlers(ctx, min(time.Until(deadline)/2, handlerGrace))
-}
-
-// until calls cancel when forced is closed. The returned function ends that and must be
-// called.
-func (e *Engine) until(forced <-chan struct{}, cancel context.CancelFunc) (done func()) {
-	quit, ended := make(chan struct{}), make(chan struct{})
-	e.group.Go(func() {
-		defer close(ended)
-		select {
-		case <-forced:
-			cancel()
-		case <-quit:
-		}
-	})
-	return func() {
-		close(quit)
-		<-ended
-	}
 }
 
 // cancelHandlers ends the contexts of the handlers and waits a moment.

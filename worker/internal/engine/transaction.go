@@ -183,7 +183,7 @@ func (e *Engine) commit(x *Execution, end Ending) Ending {
 func (e *Engine) findOut(x *Execution, why error) Ending {
 	e.metrics.CommitsUnknown.Inc()
 	e.log.Warn("the commit of a handler's transaction was not answered; querying its outcome",
-		zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step), zap.Error(why))
+		zap.Inline(x), zap.Error(why))
 	pool, err := e.txPool.open()
 	if err != nil {
 		return Ending{Kind: undecided, Err: err}
@@ -221,7 +221,7 @@ func (e *Engine) concluded(x *Execution, end Ending) {
 		e.stale(x, true)
 	default:
 		e.log.Error("stopping: the outcome of a step's transaction is not known; if it was rolled back, the step is claimable after its lease",
-			zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step), zap.Error(end.Err))
+			zap.Inline(x), zap.Error(end.Err))
 	}
 	e.follow(e.slots.done(x))
 }
