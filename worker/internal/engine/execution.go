@@ -80,8 +80,8 @@ func (e *Engine) execution(c *store.Claimed, leaseEnd time.Time) *Execution {
 // execution in the log.
 func (x *Execution) MarshalLogObject(to zapcore.ObjectEncoder) error {
 	to.AddString("task_uuid", x.Key.TaskUUID.String())
-	to.AddInt("step_no", x.Key.Step)
-	to.AddInt("attempt", x.Claim.Attempt)
+	to.AddInt64("step_no", int64(x.Key.Step))
+	to.AddInt64("attempt", int64(x.Claim.Attempt))
 	return nil
 }
 

@@ -19,9 +19,18 @@ import (
 //	   │               │              │ not storable │
 //	   └──lease over───┴──────────────┴──────────▶ lost
 //
+// These are all transitions; TestPhasesMoveAsDrawn compares them with the code.
+//
+//	waiting   → running handing lost
+//	running   → reporting yielding returned handing lost
+//	reporting → gone
+//	returned  → handing
+//	yielding  → gone reporting handing lost
+//	handing   → gone running waiting
+//	lost      → reporting
+//
 // A saved checkpoint makes a yielding execution gone; another one of the same claim waits
-// in its place. What waits, runs, returned or yields may be handed back: it is handing,
-// then gone, or what it was before if that fails.
+// in its place. An execution that could not be handed back is again what it was.
 //
 // A permit belongs to the handler's goroutine until it returns, in whatever phase: a
 // handler whose execution was reported or lost in the meantime is a zombie.
@@ -288,14 +297,14 @@ func (s *slots) handed(list []*Execution, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range list {
-		to := phaseWaiting
 		switch {
 		case ok:
-			to = phaseGone
+			s.move(x, phaseHanding, phaseGone)
 		case x.permit > 0:
-			to = phaseRunning
+			s.move(x, phaseHanding, phaseRunning)
+		default:
+			s.move(x, phaseHanding, phaseWaiting)
 		}
-		s.move(x, phaseHanding, to)
 	}
 }
 

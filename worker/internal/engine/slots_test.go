@@ -2,6 +2,10 @@ package engine
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -241,4 +245,31 @@ func TestWhatIsHandedBackIsNotLost(t *testing.T) {
 
 func newExecution(c store.Claimed, leaseEnd time.Time) *Execution {
 	return &Execution{Claim: c, Key: c.Key(), leaseEnd: leaseEnd}
+}
+
+// TestPhasesMoveAsDrawn: the comment of phase lists every transition that the code makes.
+func TestPhasesMoveAsDrawn(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	made, drawn := map[string]bool{}, map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		src, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`\.move\(x, phase(\w+), phase(\w+)\)`).FindAllSubmatch(src, -1) {
+			made[strings.ToLower(string(m[1])+" "+string(m[2]))] = true
+		}
+		for _, m := range regexp.MustCompile(`\.endYield\(x, phase(\w+)\)`).FindAllSubmatch(src, -1) {
+			made["yielding "+strings.ToLower(string(m[1]))] = true
+		}
+		for _, m := range regexp.MustCompile(`(?m)^//\t(\w+) +→ (.*)$`).FindAllSubmatch(src, -1) {
+			for to := range strings.FieldsSeq(string(m[2])) {
+				drawn[string(m[1])+" "+to] = true
+			}
+		}
+	}
+	require.Equal(t, drawn, made)
 }
