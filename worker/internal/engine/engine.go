@@ -303,13 +303,9 @@ type Board interface {
 
 var _ Board = (*store.Store)(nil)
 
-// patience is the backoff for statements that the database did not answer.
-func patience() deploymode.Backoff {
-	return deploymode.Backoff{Base: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5}
-}
-
-// pause waits before retry n (0 for the first), at least least, or returns the cause of
-// ctx's end.
+// pause waits before retry n (0 for the first) of a statement that the database did not
+// answer, at least least, or returns the cause of ctx's end.
 func pause(ctx context.Context, n int, least time.Duration) error {
-	return lifecycle.Pause(ctx, max(patience().Delay(n, rand.Float64()), least))
+	b := deploymode.Backoff{Base: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5}
+	return lifecycle.Pause(ctx, max(b.Delay(n, rand.Float64()), least))
 }

@@ -151,12 +151,10 @@ func (s *slots) limitLocked(x *Execution, now time.Time) {
 // close stops the watch and ends the contexts of running executions.
 func (s *slots) close(cause error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.deadlines.stopped = true
 	if s.deadlines.timer != nil {
 		s.deadlines.timer.Stop()
 	}
-	for _, x := range s.running {
-		x.Ctx.end(cause)
-	}
+	s.mu.Unlock()
+	s.cancelAll(cause)
 }

@@ -290,7 +290,11 @@ const leftFor = 10 * time.Second
 // callable for a while.
 func (x *Execution) Leave(why error) bool {
 	e := x.engine
-	callable := e.callableOf(x)
+	plan, err := e.board.PlanByID(&x.Ctx, x.Claim.PlanID) // in the cache: its job is known
+	if err != nil {
+		return false
+	}
+	callable := plan.Callables[x.Claim.PlanStep()]
 	others, err := e.board.OthersOffer(&x.Ctx, x.worker, callable, e.cfg.Lease)
 	if err != nil || !others {
 		return false
@@ -303,13 +307,4 @@ func (x *Execution) Leave(why error) bool {
 	}
 	e.log.Warn("left a step to other workers: its handler was not found in this worker", zap.Inline(x), zap.Duration("for", leftFor), zap.Error(why))
 	return true
-}
-
-// callableOf returns the callable of an execution; 0 if its plan cannot be read any more.
-func (e *Engine) callableOf(x *Execution) int32 {
-	plan, err := e.board.PlanByID(&x.Ctx, x.Claim.PlanID) // in the cache: its job is known
-	if err != nil {
-		return 0
-	}
-	return plan.Callables[x.Claim.PlanStep()]
 }

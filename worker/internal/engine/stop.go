@@ -126,7 +126,11 @@ func (e *Engine) release(ctx context.Context) error {
 		return err
 	}
 	e.log.Warn("stopping: releasing the leases of steps that did not end", zap.Int("steps", len(rest)))
-	if released := e.board.ReleaseLeases(ctx, keysOf(rest)); released != nil {
+	keys := make([]store.ClaimKey, len(rest))
+	for i, x := range rest {
+		keys[i] = x.Key
+	}
+	if released := e.board.ReleaseLeases(ctx, keys); released != nil {
 		return errors.Join(err, fmt.Errorf("release %d leases: %w", len(rest), released))
 	}
 	e.signal(signal.Signal{Topic: signal.TopicDue})
@@ -141,12 +145,4 @@ func (e *Engine) Wait() { e.group.Wait() }
 func (e *Engine) repeatable(ctx context.Context, x *Execution) bool {
 	plan, err := e.board.PlanByID(ctx, x.Claim.PlanID) // in the cache: the step has run
 	return err == nil && usable(plan.Plan, x.Claim.PlanStep()) && plan.Steps[x.Claim.PlanStep()].Retry.Retryable
-}
-
-func keysOf(list []*Execution) []store.ClaimKey {
-	keys := make([]store.ClaimKey, len(list))
-	for i, x := range list {
-		keys[i] = x.Key
-	}
-	return keys
 }
