@@ -22,7 +22,6 @@ import (
 	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/worker/events"
 )
 
 // everywhere as a namespace means all namespaces.
@@ -264,8 +263,8 @@ func configureEvents(w config.Worker) DomainEventConfig {
 	return DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout,
 		UnknownPublisher: w.DomainEvents.UnknownPublisher,
 		Buffer:           made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout,
-		RememberedIDs: orNone(w.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize),
-		Bus:           events.Config{Buffer: bus.BroadcastBufferSize, Timeout: bus.DispatchTimeout, QuietErrors: !bus.LogSubscriberErrors}}
+		RememberedIDs:    orNone(w.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize),
+		SubscriberBuffer: bus.BroadcastBufferSize, SubscriberTimeout: bus.DispatchTimeout, QuietSubscribers: !bus.LogSubscriberErrors}
 }
 
 // orNone translates 0 ("none" in the settings) to a negative value, since 0 in a Config

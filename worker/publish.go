@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/bus"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -46,8 +47,12 @@ type DomainEventConfig struct {
 	// counted; "error" is "nothing" for templates of other workers, and a worker whose own
 	// templates name an unknown publisher does not start.
 	UnknownPublisher string
-	// Bus bounds the subscribers. Its Logger and Metrics are taken from Config.
-	Bus events.Config
+	// SubscriberBuffer is how many events a slow subscriber may lag behind,
+	// SubscriberTimeout the limit for one event. QuietSubscribers keeps their failures out
+	// of the log.
+	SubscriberBuffer  int
+	SubscriberTimeout time.Duration
+	QuietSubscribers  bool
 }
 
 // Values of DomainEventConfig.UnknownPublisher.
@@ -80,7 +85,7 @@ const (
 type publishing struct {
 	cfg        DomainEventConfig
 	publishers *publishers
-	bus        *events.Bus
+	bus        *bus.Bus
 	replicas   *replicas
 	log        *zap.Logger
 	metrics    *telemetry.Metrics
@@ -458,7 +463,7 @@ type EventStats struct {
 	Durable, Fast, Broadcast uint64 // routed after the reports of their steps were accepted
 	FastFailed               uint64 // lost before they reached the bus
 	DurableFailed            uint64 // not published because of a failure
-	Bus                      events.Stats
+	Bus                      bus.Stats
 }
 
 // EventStats returns the counts of events of this worker's steps.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/bus"
 )
 
 const publishingYAML = `
@@ -110,7 +111,7 @@ func TestWhatPublishersMakeTravelsWithTheReport(t *testing.T) {
 		require.Equal(t, []string{"shaped.done", "both.done"}, after)
 		s := r.EventStats()
 		require.Equal(t, [5]uint64{2, 1, 1, 0, 0}, [5]uint64{s.Durable, s.Fast, s.Broadcast, s.FastFailed, s.DurableFailed})
-		require.Equal(t, events.Stats{Dispatched: 2, Delivered: 2, Subscribers: 1, Patterns: 1}, s.Bus)
+		require.Equal(t, bus.Stats{Dispatched: 2, Delivered: 2, Subscribers: 1, Patterns: 1}, s.Bus)
 		require.InEpsilon(t, 1, testutil.ToFloat64(r.cfg.Metrics.DomainEventsPublished.WithLabelValues("local.done", "tests")), 0)
 		m := h.list[1].Metadata
 		require.Equal(t, "shaper only tests true 1", fmt.Sprint(m.FiredBy, " ", m.StepName, " ", m.Namespace, " ", m.Success, " ", m.Attempt))

@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/bus"
 )
 
 // The values of the label outcome of DomainEventsSent and DomainEventsReceived.
@@ -31,7 +32,7 @@ const (
 // that cannot be sent is only counted. It is safe for concurrent use.
 type replicas struct {
 	origin    string // of sent events; constant for the worker's life
-	bus       *events.Bus
+	bus       *bus.Bus
 	recent    recentIDs
 	publisher signal.Publisher
 	listens   func() bool // whether the mode has a listener; without it events stay local

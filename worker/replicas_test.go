@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/bus"
 )
 
 const elsewhere = "0197f5a0-0000-7000-8000-0000000000ff"
@@ -85,7 +86,7 @@ func TestWithoutAListenerEventsStayLocal(t *testing.T) {
 func TestLargeEventsStayLocal(t *testing.T) {
 	var handed published
 	m := telemetry.Discard()
-	bus, err := events.NewBus(events.Config{Buffer: 1, Timeout: time.Second})
+	bus, err := bus.New(bus.Config{Buffer: 1, Timeout: time.Second})
 	require.NoError(t, err)
 	w, err := New(Config{DatabaseURL: "postgres://unused", Metrics: m})
 	require.NoError(t, err)

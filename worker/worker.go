@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/bus"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
@@ -29,7 +29,7 @@ type Worker struct {
 	registry   *registry
 	chain      *chain
 	publishers publishers
-	bus        *events.Bus
+	bus        *bus.Bus
 	board      engine.Board                        // replaces the store in tests
 	around     func(engine.Settler) engine.Settler // in tests
 	fatal      chan error                          // capacity 1: the event system gave up
@@ -71,14 +71,13 @@ func New(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("generate the worker's id: %w", err)
 	}
 	r := newRegistry()
-	busConfig := cfg.DomainEvents.Bus
-	busConfig.Logger, busConfig.Metrics = cfg.Logger, cfg.Metrics
-	bus, err := events.NewBus(busConfig)
+	fast, err := bus.New(bus.Config{Buffer: cfg.DomainEvents.SubscriberBuffer, Timeout: cfg.DomainEvents.SubscriberTimeout,
+		QuietErrors: cfg.DomainEvents.QuietSubscribers, Logger: cfg.Logger, Metrics: cfg.Metrics})
 	if err != nil {
 		return nil, err
 	}
 	w := &Worker{
-		cfg: cfg, registry: r, chain: newChain(r), bus: bus,
+		cfg: cfg, registry: r, chain: newChain(r), bus: fast,
 		fatal: make(chan error, 1), stopped: make(chan struct{}),
 		state: stateIdle, templates: map[templateKey]*workflow.Template{},
 	}

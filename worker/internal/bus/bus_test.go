@@ -1,4 +1,4 @@
-package events
+package bus
 
 import (
 	"context"
@@ -13,20 +13,21 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/worker/events"
 )
 
-func named(name string) Event { return Event{ID: name, Name: name} }
+func named(name string) events.Event { return events.Event{ID: name, Name: name} }
 
 func newBus(t *testing.T, cfg Config) *Bus {
 	t.Helper()
-	b, err := NewBus(config.Or(cfg, Config{Buffer: 100, Timeout: 5 * time.Second}))
+	b, err := New(config.Or(cfg, Config{Buffer: 100, Timeout: 5 * time.Second}))
 	require.NoError(t, err)
 	return b
 }
 
 func TestNoBoundIsInvented(t *testing.T) {
 	for field, c := range map[string]Config{"Buffer": {Timeout: time.Second}, "Timeout": {Buffer: 1}} {
-		_, err := NewBus(c)
+		_, err := New(c)
 		require.ErrorContains(t, err, "invalid "+field+" 0")
 	}
 }
@@ -35,7 +36,7 @@ func TestNoBoundIsInvented(t *testing.T) {
 func collect(t *testing.T, b *Bus, name string, patterns ...string) *[]string {
 	t.Helper()
 	var got []string
-	require.NoError(t, b.Subscribe(Subscriber{Name: name, Patterns: patterns, Handle: func(_ context.Context, e Event) error {
+	require.NoError(t, b.Subscribe(events.Subscriber{Name: name, Patterns: patterns, Handle: func(_ context.Context, e events.Event) error {
 		got = append(got, e.Name)
 		return nil
 	}}))
@@ -55,7 +56,7 @@ func TestSubscribersHearWhatTheyAskedFor(t *testing.T) {
 	require.Equal(t, []string{"order.created"}, *one)
 	require.Equal(t, Stats{Dispatched: 4, Delivered: 7, Subscribers: 3, Patterns: 4}, b.Stats())
 	b.Publish(named("late"))
-	require.Error(t, b.Subscribe(Subscriber{Name: "late", Patterns: []string{"*"}, Handle: func(context.Context, Event) error { return nil }}))
+	require.Error(t, b.Subscribe(events.Subscriber{Name: "late", Patterns: []string{"*"}, Handle: func(context.Context, events.Event) error { return nil }}))
 	require.Len(t, *all, 4)
 }
 
@@ -82,15 +83,15 @@ func TestSubscribersThatFailAreAlone(t *testing.T) {
 		good := collect(t, b, "good", "*")
 		var order []string
 		note := func(what string) { order = append(order, what) }
-		hooked := Subscriber{Name: "hooked", Patterns: []string{"*"},
-			Before: func(_ context.Context, e Event) error {
+		hooked := events.Subscriber{Name: "hooked", Patterns: []string{"*"},
+			Before: func(_ context.Context, e events.Event) error {
 				note("before " + e.Name)
 				if e.Name == "refused.early" {
 					return errors.New("no")
 				}
 				return nil
 			},
-			Handle: func(ctx context.Context, e Event) error {
+			Handle: func(ctx context.Context, e events.Event) error {
 				switch e.Name {
 				case "fails.now":
 					return errors.New("no")
@@ -102,8 +103,8 @@ func TestSubscribersThatFailAreAlone(t *testing.T) {
 				}
 				return nil
 			},
-			After:  func(_ context.Context, e Event) { note("after " + e.Name) },
-			Failed: func(_ context.Context, e Event, _ error) { note("failed " + e.Name) },
+			After:  func(_ context.Context, e events.Event) { note("after " + e.Name) },
+			Failed: func(_ context.Context, e events.Event, _ error) { note("failed " + e.Name) },
 		}
 		require.NoError(t, b.Subscribe(hooked))
 		b.Start()
@@ -122,7 +123,7 @@ func TestStoppingWaitsNoLongerThanItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, Config{})
 		release := make(chan struct{})
-		require.NoError(t, b.Subscribe(Subscriber{Name: "stuck", Patterns: []string{"*"}, Handle: func(context.Context, Event) error { <-release; return nil }}))
+		require.NoError(t, b.Subscribe(events.Subscriber{Name: "stuck", Patterns: []string{"*"}, Handle: func(context.Context, events.Event) error { <-release; return nil }}))
 		b.Start()
 		b.Publish(named("a.b"))
 		b.Publish(named("a.b"))
@@ -137,8 +138,8 @@ func TestStoppingWaitsNoLongerThanItMay(t *testing.T) {
 
 func TestWhatIsNoSubscriber(t *testing.T) {
 	b := newBus(t, Config{})
-	does := func(context.Context, Event) error { return nil }
-	for want, s := range map[string]Subscriber{
+	does := func(context.Context, events.Event) error { return nil }
+	for want, s := range map[string]events.Subscriber{
 		"no name":          {Patterns: []string{"*"}, Handle: does},
 		"no Handle":        {Name: "x", Patterns: []string{"*"}},
 		"1 to 100":         {Name: "x", Handle: does},
@@ -146,10 +147,10 @@ func TestWhatIsNoSubscriber(t *testing.T) {
 	} {
 		require.ErrorContains(t, b.Subscribe(s), want)
 	}
-	require.NoError(t, b.Subscribe(Subscriber{Name: "x", Patterns: []string{"*"}, Handle: does}))
-	require.ErrorContains(t, b.Subscribe(Subscriber{Name: "x", Patterns: []string{"*"}, Handle: does}), "taken")
+	require.NoError(t, b.Subscribe(events.Subscriber{Name: "x", Patterns: []string{"*"}, Handle: does}))
+	require.ErrorContains(t, b.Subscribe(events.Subscriber{Name: "x", Patterns: []string{"*"}, Handle: does}), "taken")
 	for i := 1; i < maxSubscribers; i++ {
-		require.NoError(t, b.Subscribe(Subscriber{Name: fmt.Sprint(i), Patterns: []string{"*"}, Handle: does}))
+		require.NoError(t, b.Subscribe(events.Subscriber{Name: fmt.Sprint(i), Patterns: []string{"*"}, Handle: does}))
 	}
-	require.ErrorContains(t, b.Subscribe(Subscriber{Name: "y", Patterns: []string{"*"}, Handle: does}), "at most 100 subscribers")
+	require.ErrorContains(t, b.Subscribe(events.Subscriber{Name: "y", Patterns: []string{"*"}, Handle: does}), "at most 100 subscribers")
 }

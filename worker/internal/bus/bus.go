@@ -1,4 +1,10 @@
-package events
+// Package bus delivers fast domain events to the subscribers of a process. Each has a
+// buffer and a goroutine of its own, so one that is slow, fails, panics or hangs does not
+// affect the others. A full buffer drops its oldest event, which is counted; nothing is
+// kept.
+//
+// What may not enter: when an event is published and its content (worker).
+package bus
 
 import (
 	"context"
@@ -15,6 +21,8 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // maxSubscribers bounds the subscribers of one bus.
@@ -50,11 +58,11 @@ type Bus struct {
 // queue holds the waiting events of one subscriber. The bus's lock guards its input, so
 // that the oldest event is the one dropped.
 type queue struct {
-	Subscriber
-	events chan Event
+	events.Subscriber
+	waiting chan events.Event
 }
 
-// Stats count since NewBus.
+// Stats count since New.
 type Stats struct {
 	Dispatched  uint64 // published events
 	Delivered   uint64 // handled without an error
@@ -64,9 +72,9 @@ type Stats struct {
 	Patterns    int
 }
 
-// NewBus returns a bus without subscribers. It returns an error when a required value is
+// New returns a bus without subscribers. It returns an error when a required value is
 // missing: the defaults are in package config.
-func NewBus(cfg Config) (*Bus, error) {
+func New(cfg Config) (*Bus, error) {
 	if err := errors.Join(config.Positive("Buffer", cfg.Buffer), config.Positive("Timeout", cfg.Timeout)); err != nil {
 		return nil, fmt.Errorf("configure the bus of events: %w", err)
 	}
@@ -79,8 +87,8 @@ func NewBus(cfg Config) (*Bus, error) {
 
 // Subscribe adds a subscriber for events from now on. The error says what is wrong with
 // it; its name must be unique.
-func (b *Bus) Subscribe(s Subscriber) error {
-	if err := s.check(); err != nil {
+func (b *Bus) Subscribe(s events.Subscriber) error {
+	if err := check(&s); err != nil {
 		return err
 	}
 	s.Patterns = slices.Clone(s.Patterns)
@@ -94,7 +102,7 @@ func (b *Bus) Subscribe(s Subscriber) error {
 	case len(b.queues) >= maxSubscribers:
 		return fmt.Errorf("subscribe %q: want at most %d subscribers", s.Name, maxSubscribers)
 	}
-	q := &queue{Subscriber: s, events: make(chan Event, b.cfg.Buffer)}
+	q := &queue{Subscriber: s, waiting: make(chan events.Event, b.cfg.Buffer)}
 	b.queues = append(b.queues, q)
 	if b.started {
 		b.group.Go(func() { b.serve(q) })
@@ -125,7 +133,7 @@ func (b *Bus) Start() {
 
 // Publish queues an event for every matching subscriber. It never waits: a full buffer
 // drops its oldest event. After Stop it does nothing.
-func (b *Bus) Publish(e Event) {
+func (b *Bus) Publish(e events.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stopped {
@@ -133,12 +141,12 @@ func (b *Bus) Publish(e Event) {
 	}
 	b.dispatched.Add(1)
 	for _, q := range b.queues {
-		if !q.wants(e.Name) {
+		if !wants(&q.Subscriber, e.Name) {
 			continue
 		}
 		for full := true; full; {
 			select {
-			case q.events <- e:
+			case q.waiting <- e:
 				full = false
 			default:
 				b.pushOut(q)
@@ -150,7 +158,7 @@ func (b *Bus) Publish(e Event) {
 // pushOut makes room in a full buffer. The subscriber may just have done so.
 func (b *Bus) pushOut(q *queue) {
 	select {
-	case <-q.events:
+	case <-q.waiting:
 		b.dropped.Add(1)
 		b.cfg.Metrics.DomainEventsDropped.WithLabelValues(q.Name).Inc()
 	default:
@@ -160,7 +168,7 @@ func (b *Bus) pushOut(q *queue) {
 // serve handles the events of one subscriber until the bus is stopped and its buffer is
 // empty.
 func (b *Bus) serve(q *queue) {
-	for e := range q.events {
+	for e := range q.waiting {
 		err := b.handle(q, e)
 		if err == nil {
 			b.delivered.Add(1)
@@ -178,10 +186,10 @@ func (b *Bus) serve(q *queue) {
 // errSlow says that a subscriber ignored the end of its context.
 var errSlow = errors.New("it took longer than its time limit")
 
-func (b *Bus) handle(q *queue, e Event) error {
+func (b *Bus) handle(q *queue, e events.Event) error {
 	ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Timeout)
 	defer cancel()
-	err := lifecycle.Guard(func() error { return q.handle(ctx, e) })
+	err := lifecycle.Guard(func() error { return handle(ctx, &q.Subscriber, e) })
 	if err == nil && ctx.Err() != nil {
 		err = errSlow
 	}
@@ -201,7 +209,7 @@ func (b *Bus) Stop(ctx context.Context) error {
 	if !b.stopped {
 		b.stopped = true
 		for _, q := range b.queues {
-			close(q.events)
+			close(q.waiting)
 		}
 	}
 	b.mu.Unlock()
@@ -223,7 +231,7 @@ func (b *Bus) waiting() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, q := range b.queues {
-		n += len(q.events)
+		n += len(q.waiting)
 	}
 	return n
 }
@@ -237,4 +245,47 @@ func (b *Bus) Stats() Stats {
 		s.Patterns += len(q.Patterns)
 	}
 	return s
+}
+
+// check reports missing or invalid fields.
+func check(s *events.Subscriber) error {
+	var wrong []error
+	if s.Name == "" {
+		wrong = append(wrong, errors.New("it has no name"))
+	}
+	if s.Handle == nil {
+		wrong = append(wrong, errors.New("it has no Handle"))
+	}
+	if len(s.Patterns) == 0 || len(s.Patterns) > workflow.MaxEventPatterns {
+		wrong = append(wrong, fmt.Errorf("it must have 1 to %d patterns; * is for every event", workflow.MaxEventPatterns))
+	}
+	for _, p := range s.Patterns {
+		if err := workflow.CheckEventPattern(p); err != nil {
+			wrong = append(wrong, err)
+		}
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return fmt.Errorf("subscribe %q: %w", s.Name, err)
+	}
+	return nil
+}
+
+func wants(s *events.Subscriber, name string) bool {
+	return slices.ContainsFunc(s.Patterns, func(p string) bool { return workflow.EventMatches(p, name) })
+}
+
+// handle calls the functions of a subscriber.
+func handle(ctx context.Context, s *events.Subscriber, e events.Event) error {
+	if s.Before != nil {
+		if err := s.Before(ctx, e); err != nil {
+			return err
+		}
+	}
+	if err := s.Handle(ctx, e); err != nil {
+		return err
+	}
+	if s.After != nil {
+		s.After(ctx, e)
+	}
+	return nil
 }
