@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/bus"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
@@ -19,15 +21,16 @@ import (
 // and is used once: Start, then Stop. It is safe for concurrent use.
 type Worker struct {
 	cfg        Config
-	id         *identity
+	id         atomic.Pointer[uuid.UUID]
 	registry   *registry
 	chain      *chain
-	publishers *publishers
-	bus        *events.Bus
-	board      board                 // replaces the store in tests
-	around     func(settler) settler // in tests
-	fatal      chan error            // capacity 1: the event system gave up
-	force      chan struct{}
+	publishers publishers
+	bus        *bus.Bus
+	board      engine.Board                        // replaces the store in tests
+	around     func(engine.Settler) engine.Settler // in tests
+	fatal      chan error                          // capacity 1: the event system gave up
+	forced     context.Context                     // ends when Stop is called again
+	force      context.CancelFunc
 	stopped    chan struct{} // closed at the end of Stop
 
 	mu        sync.Mutex
@@ -64,22 +67,24 @@ func New(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("generate the worker's id: %w", err)
 	}
 	r := newRegistry()
-	busConfig := cfg.DomainEvents.Bus
-	busConfig.Logger, busConfig.Metrics = cfg.Logger, cfg.Metrics
-	bus, err := events.NewBus(busConfig)
+	fast, err := bus.New(bus.Config{Buffer: cfg.DomainEvents.SubscriberBuffer, Timeout: cfg.DomainEvents.SubscriberTimeout,
+		QuietErrors: cfg.DomainEvents.QuietSubscribers, Logger: cfg.Logger, Metrics: cfg.Metrics})
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{
-		cfg: cfg, id: newIdentity(id), registry: r, chain: newChain(r), publishers: newPublishers(), bus: bus,
-		fatal: make(chan error, 1), force: make(chan struct{}), stopped: make(chan struct{}),
+	w := &Worker{
+		cfg: cfg, registry: r, chain: newChain(r), bus: fast,
+		fatal: make(chan error, 1), stopped: make(chan struct{}),
 		state: stateIdle, templates: map[templateKey]*workflow.Template{},
-	}, nil
+	}
+	w.id.Store(&id)
+	w.forced, w.force = context.WithCancel(context.Background())
+	return w, nil
 }
 
 // ID identifies this worker in the fleet. It changes when the fleet considered the worker
 // dead and it registers again.
-func (w *Worker) ID() uuid.UUID { return w.id.get() }
+func (w *Worker) ID() uuid.UUID { return *w.id.Load() }
 
 // SetAddress sets where the API of the program listens, as host:port, for operators to
 // find. A running worker reports it with a heartbeat at once; "" means no API. It may be
@@ -90,7 +95,7 @@ func (w *Worker) SetAddress(address string) {
 	p := w.parts
 	w.mu.Unlock()
 	if p != nil {
-		p.heartbeat.beatSoon()
+		p.engine.BeatSoon()
 	}
 }
 
@@ -132,7 +137,7 @@ func (w *Worker) CanResolve(def workflow.HandlerReference) error {
 // offerAnew makes a running worker claim what it can run now.
 func (w *Worker) offerAnew() {
 	if p, _ := w.current(); p != nil {
-		p.queues.kick()
+		p.engine.Kick()
 	}
 }
 
