@@ -113,7 +113,7 @@ microbench: $(BENCHSTAT)-$(BENCHSTAT_VERSION) ## Times and allocations of the pu
 
 .PHONY: plans
 plans: require-postgresql ## Execute the hot statements on 10 million finished tasks and write their plans down
-	TMPDIR=$${TMPDIR:-/tmp} $(GO) test ./store -run TestHotStatementsStayOnTheirIndexes -timeout 30m -args -plans.waiting 1000000 -plans.finished 10000000 \
+	TMPDIR=$${TMPDIR:-/tmp} $(GO) test ./store/internal/board -run TestHotStatementsStayOnTheirIndexes -timeout 30m -args -plans.waiting 1000000 -plans.finished 10000000 \
 		-plans.out $(CURDIR)/docs/benchmarks/plans.md
 
 .PHONY: bench-snapshot

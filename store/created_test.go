@@ -33,8 +33,7 @@ func TestATaskAsCreatedIsTheOneThatIsRead(t *testing.T) {
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now(), c.RequestedAt, time.Minute)
 		require.True(t, read.RequestedAt.Equal(c.RequestedAt), "the time is the database's")
-		said, err := tasks[i].AsCreated(c.RequestedAt)
-		require.NoError(t, err)
+		said := store.AsCreated(&tasks[i], c.RequestedAt)
 		require.JSONEq(t, string(read.Context), string(said.Context))
 		said.Context = read.Context
 		for no := range read.Steps {

@@ -1,9 +1,14 @@
-package store
+package store_test
 
 import (
 	"encoding/json"
 	"testing"
 	"time"
+
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/store/internal/board"
+	"github.com/tasker-go/tasker/store/internal/pg"
+	"github.com/tasker-go/tasker/store/internal/plantest"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,28 +20,25 @@ import (
 
 // lettered is a store with tasks whose first step is claimed.
 type lettered struct {
-	*Store
+	*store.Store
 	db    *pgtest.DB
 	pool  *pgxpool.Pool
-	plan  *Plan
+	plan  *store.Plan
 	tasks []uuid.UUID
 }
 
 func newLettered(t *testing.T, n int) *lettered {
 	t.Helper()
-	db := openPlans(t)
-	s, err := Open(t.Context(), Options{URL: db.DSN, MaxConns: 4})
-	require.NoError(t, err)
-	t.Cleanup(s.Close)
-	tmpl := compiled(t).Template
-	_, err = s.RegisterTemplates(t.Context(), Registrant{Environment: "test"}, []*workflow.Template{tmpl})
+	s, db := open(t)
+	tmpl := plantest.Compiled(t).Template
+	_, err := s.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{tmpl})
 	require.NoError(t, err)
 	l := &lettered{Store: s, db: db, pool: db.Pool(t)}
 	l.plan, err = s.PlanNamed(t.Context(), tmpl.Namespace, tmpl.Name, tmpl.Version)
 	require.NoError(t, err)
 	for range n {
 		l.tasks = append(l.tasks, uuid.Must(uuid.NewV7()))
-		_, err := s.CreateTasks(t.Context(), []NewTask{{UUID: l.tasks[len(l.tasks)-1], Plan: l.plan, Context: json.RawMessage(`{}`),
+		_, err := s.CreateTasks(t.Context(), []store.NewTask{{UUID: l.tasks[len(l.tasks)-1], Plan: l.plan, Context: json.RawMessage(`{}`),
 			CorrelationID: uuid.Must(uuid.NewV7())}})
 		require.NoError(t, err)
 	}
@@ -45,7 +47,8 @@ func newLettered(t *testing.T, n int) *lettered {
 
 func (l *lettered) record(t *testing.T, task uuid.UUID, reason workflow.DeadLetterReason, detail string, step *int) {
 	t.Helper()
-	_, err := run(t.Context(), l.pool, recordDeadLetters.With(args{"o": []openedLetter{{task, workflow.TaskStepsInProcess, reason, detail, step}}}))
+	_, err := pg.Run(t.Context(), l.pool, board.RecordDeadLetters.With(pg.Args{"o": []board.OpenedLetter{
+		{TaskUUID: task, OriginalState: workflow.TaskStepsInProcess, Reason: reason, Detail: detail, No: step}}}))
 	require.NoError(t, err)
 }
 
@@ -67,7 +70,7 @@ func TestDeadLetterTellsWhatIsKnown(t *testing.T) {
 	require.Equal(t, uuid.Version(7), entry.UUID.Version())
 	require.Equal(t, workflow.TaskStepsInProcess, entry.OriginalState)
 	require.Equal(t, workflow.TaskPending, entry.CurrentState)
-	require.Equal(t, ResolutionPending, entry.Resolution)
+	require.Equal(t, store.ResolutionPending, entry.Resolution)
 	require.Equal(t, "permanent", entry.Detail)
 	require.Equal(t, []string{"big", "p", "1.0.0"}, []string{entry.Namespace, entry.TaskName, entry.Version})
 	require.Nil(t, entry.Metadata)
@@ -91,34 +94,21 @@ func TestDeadLetterTellsWhatIsKnown(t *testing.T) {
 	require.Equal(t, 1, l.db.QueryInt(t, `select count(*) from tasker.dlq_entries`))
 }
 
-func TestDeadLetterClosesByItself(t *testing.T) {
+func TestDeadLetterOfAStaleTask(t *testing.T) {
 	t.Parallel()
 	l := newLettered(t, 2)
-	l.record(t, l.tasks[0], workflow.DeadLetterStaleness, "waiting_for_retry", nil)
 	l.record(t, l.tasks[1], workflow.DeadLetterStaleness, "waiting_for_retry", nil)
-	require.NoError(t, l.DescribeStale(t.Context(), []StaleTask{{UUID: l.tasks[1], MinutesInState: 31, ThresholdMinutes: 30}}))
+	require.NoError(t, l.DescribeStale(t.Context(), []store.StaleTask{{UUID: l.tasks[1], MinutesInState: 31, ThresholdMinutes: 30}}))
 	described, err := l.DeadLetterOfTask(t.Context(), l.tasks[1])
 	require.NoError(t, err)
 	require.JSONEq(t, `{"detection_method":"automatic_staleness","time_in_state_minutes":31,"threshold_minutes":30}`, string(described.Metadata))
-	_, err = run(t.Context(), l.pool, closeDeadLetters.With(args{"o": []closedLetter{{l.tasks[0], ResolutionCancelled, "it was cancelled"},
-		{uuid.Must(uuid.NewV7()), ResolutionCancelled, "no reason"}}}))
-	require.NoError(t, err)
-	require.False(t, l.marked(t, l.tasks[0]))
-	require.True(t, l.marked(t, l.tasks[1]))
-	entry, err := l.DeadLetterOfTask(t.Context(), l.tasks[0])
-	require.NoError(t, err)
-	require.Equal(t, ResolutionCancelled, entry.Resolution)
-	require.Equal(t, "it was cancelled", *entry.Notes)
-	require.NotNil(t, entry.ResolvedAt)
-	l.record(t, l.tasks[0], workflow.DeadLetterStaleness, "anew", nil)
-	require.Equal(t, 2, l.db.QueryInt(t, `select count(*) from tasker.dlq_entries where task_uuid = $1`, l.tasks[0]), "a closed one is not opened again")
 }
 
 func TestDeadLetterByHand(t *testing.T) {
 	t.Parallel()
 	l := newLettered(t, 1)
 	_, _, err := l.OpenDeadLetter(t.Context(), uuid.Must(uuid.NewV7()), workflow.DeadLetterManual, "", "ana", nil)
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	entry, created, err := l.OpenDeadLetter(t.Context(), l.tasks[0], workflow.DeadLetterManual, "odd", "ana", json.RawMessage(`{"ticket":"X-1"}`))
 	require.NoError(t, err)
 	require.True(t, created)
@@ -129,21 +119,21 @@ func TestDeadLetterByHand(t *testing.T) {
 	require.False(t, created)
 	require.Equal(t, entry.UUID, second.UUID)
 
-	_, err = l.UpdateDeadLetter(t.Context(), uuid.Must(uuid.NewV7()), DeadLetterUpdate{})
-	require.ErrorIs(t, err, ErrNotFound)
-	notes, closed, pending := "fixed", ResolutionPermanentlyFailed, ResolutionPending
-	changed, err := l.UpdateDeadLetter(t.Context(), entry.UUID, DeadLetterUpdate{Notes: &notes, Metadata: json.RawMessage(`{"root_cause":"disk"}`)})
+	_, err = l.UpdateDeadLetter(t.Context(), uuid.Must(uuid.NewV7()), store.DeadLetterUpdate{})
+	require.ErrorIs(t, err, store.ErrNotFound)
+	notes, closed, pending := "fixed", store.ResolutionPermanentlyFailed, store.ResolutionPending
+	changed, err := l.UpdateDeadLetter(t.Context(), entry.UUID, store.DeadLetterUpdate{Notes: &notes, Metadata: json.RawMessage(`{"root_cause":"disk"}`)})
 	require.NoError(t, err)
-	require.Equal(t, ResolutionPending, changed.Resolution)
+	require.Equal(t, store.ResolutionPending, changed.Resolution)
 	require.True(t, l.marked(t, l.tasks[0]))
 	require.Contains(t, string(changed.Metadata), `"ticket"`)
-	changed, err = l.UpdateDeadLetter(t.Context(), entry.UUID, DeadLetterUpdate{Resolution: &closed})
+	changed, err = l.UpdateDeadLetter(t.Context(), entry.UUID, store.DeadLetterUpdate{Resolution: &closed})
 	require.NoError(t, err)
 	require.Equal(t, closed, changed.Resolution)
 	require.NotNil(t, changed.ResolvedAt)
 	require.Equal(t, notes, *changed.Notes)
 	require.False(t, l.marked(t, l.tasks[0]), "the mark goes with the last open entry")
-	_, err = l.UpdateDeadLetter(t.Context(), entry.UUID, DeadLetterUpdate{Resolution: &pending})
+	_, err = l.UpdateDeadLetter(t.Context(), entry.UUID, store.DeadLetterUpdate{Resolution: &pending})
 	require.NoError(t, err)
 	require.True(t, l.marked(t, l.tasks[0]), "and comes back with it")
 
@@ -152,12 +142,12 @@ func TestDeadLetterByHand(t *testing.T) {
 	changed, err = l.DeadLetter(t.Context(), entry.UUID)
 	require.NoError(t, err)
 	require.Equal(t, other, *changed.ReplayedAs)
-	require.Equal(t, ResolutionManuallyResolved, changed.Resolution)
+	require.Equal(t, store.ResolutionManuallyResolved, changed.Resolution)
 	_, created, err = l.OpenDeadLetter(t.Context(), l.tasks[0], workflow.DeadLetterManual, "anew", "ana", nil)
 	require.NoError(t, err)
 	require.True(t, created)
-	_, err = l.UpdateDeadLetter(t.Context(), entry.UUID, DeadLetterUpdate{Resolution: &pending})
-	require.ErrorIs(t, err, ErrDeadLetterOpen)
+	_, err = l.UpdateDeadLetter(t.Context(), entry.UUID, store.DeadLetterUpdate{Resolution: &pending})
+	require.ErrorIs(t, err, store.ErrDeadLetterOpen)
 }
 
 func TestDeadLetterOfAnEndedTask(t *testing.T) {
@@ -182,13 +172,13 @@ func TestDeadLettersAreListedCountedAndPurged(t *testing.T) {
 		l.record(t, task, reason, "d", nil)
 		l.db.Exec(t, `update tasker.dlq_entries set dlq_timestamp = now() - $2 * interval '1 minute' where task_uuid = $1`, task, 100-10*i)
 	}
-	closed, pending, exhausted := ResolutionCancelled, ResolutionPending, workflow.DeadLetterExhausted
+	closed, pending, exhausted := store.ResolutionCancelled, store.ResolutionPending, workflow.DeadLetterExhausted
 	first, err := l.DeadLetterOfTask(t.Context(), l.tasks[0])
 	require.NoError(t, err)
-	_, err = l.UpdateDeadLetter(t.Context(), first.UUID, DeadLetterUpdate{Resolution: &closed})
+	_, err = l.UpdateDeadLetter(t.Context(), first.UUID, store.DeadLetterUpdate{Resolution: &closed})
 	require.NoError(t, err)
 
-	list := func(f DeadLetterFilter) (tasks []uuid.UUID) {
+	list := func(f store.DeadLetterFilter) (tasks []uuid.UUID) {
 		t.Helper()
 		entries, err := l.DeadLetters(t.Context(), f)
 		require.NoError(t, err)
@@ -198,16 +188,16 @@ func TestDeadLettersAreListedCountedAndPurged(t *testing.T) {
 		return tasks
 	}
 	k := l.tasks
-	require.Equal(t, []uuid.UUID{k[5], k[4], k[3], k[2], k[1], k[0]}, list(DeadLetterFilter{Limit: 50}))
-	require.Equal(t, []uuid.UUID{k[4], k[3]}, list(DeadLetterFilter{Limit: 2, Offset: 1}))
-	require.Equal(t, []uuid.UUID{k[1], k[2]}, list(DeadLetterFilter{Limit: 2, Resolution: &pending, OldestFirst: true}))
-	require.Equal(t, []uuid.UUID{k[0]}, list(DeadLetterFilter{Limit: 50, Resolution: &closed}))
-	require.Equal(t, []uuid.UUID{k[1]}, list(DeadLetterFilter{Limit: 50, Reason: &exhausted}))
+	require.Equal(t, []uuid.UUID{k[5], k[4], k[3], k[2], k[1], k[0]}, list(store.DeadLetterFilter{Limit: 50}))
+	require.Equal(t, []uuid.UUID{k[4], k[3]}, list(store.DeadLetterFilter{Limit: 2, Offset: 1}))
+	require.Equal(t, []uuid.UUID{k[1], k[2]}, list(store.DeadLetterFilter{Limit: 2, Resolution: &pending, OldestFirst: true}))
+	require.Equal(t, []uuid.UUID{k[0]}, list(store.DeadLetterFilter{Limit: 50, Resolution: &closed}))
+	require.Equal(t, []uuid.UUID{k[1]}, list(store.DeadLetterFilter{Limit: 50, Reason: &exhausted}))
 	since, until := time.Now().Add(-85*time.Minute), time.Now().Add(-65*time.Minute)
-	require.Equal(t, []uuid.UUID{k[3], k[2]}, list(DeadLetterFilter{Limit: 50, Since: &since, Until: &until}))
-	require.Len(t, list(DeadLetterFilter{Limit: 50, Namespace: "big", Name: "p"}), 6)
-	require.Empty(t, list(DeadLetterFilter{Limit: 50, Namespace: "none"}))
-	require.Empty(t, list(DeadLetterFilter{Limit: 50, Name: "none"}))
+	require.Equal(t, []uuid.UUID{k[3], k[2]}, list(store.DeadLetterFilter{Limit: 50, Since: &since, Until: &until}))
+	require.Len(t, list(store.DeadLetterFilter{Limit: 50, Namespace: "big", Name: "p"}), 6)
+	require.Empty(t, list(store.DeadLetterFilter{Limit: 50, Namespace: "none"}))
+	require.Empty(t, list(store.DeadLetterFilter{Limit: 50, Name: "none"}))
 
 	stats, err := l.DeadLetterStats(t.Context())
 	require.NoError(t, err)

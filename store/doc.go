@@ -9,10 +9,14 @@
 // Statements name their arguments, constants and result columns, see internal/stmt; lists
 // of rows are slices of structs with the columns as fields.
 //
-// Each flow has its file: create, claim, report, apply, due, heartbeat. A flow is one
-// transaction with a fixed number of statements, for any number of tasks or steps. Locks
-// are taken in one order: the rows of tasks by task, then those of steps by key. The
-// database's clock decides; durations cross the wire, never instants.
+// The page of the contract is store.go: what each room promises, and the types that cross
+// the border. The rooms are below internal. One imports pg, registry and board, in this
+// order, and no other: registry knows what tasks are made of, board holds live tasks, and
+// above it stand ledger, waits, schedules, events and operations, which do not know each
+// other.
+//
+// A flow is one transaction with a fixed number of statements, for any number of tasks or
+// steps. The database's clock decides; durations cross the wire, never instants.
 //
 // What may not enter: rules about what happens next (workflow), goroutines that look for
 // work (poller, coordinator), knowledge of HTTP.

@@ -2,60 +2,54 @@ package store
 
 import (
 	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/store/internal/board"
+	"github.com/tasker-go/tasker/store/internal/migration"
+	"github.com/tasker-go/tasker/store/internal/operations"
+	"github.com/tasker-go/tasker/store/internal/waits"
 )
 
+// Names of the rooms that only tests say.
+type (
+	Settled         = board.Settled
+	Fate            = board.Fate
+	Told            = waits.Told
+	MigrationStatus = migration.Status
+)
+
+// Values that only tests name.
+const (
+	FateOpen       = board.FateOpen
+	StalenessStale = operations.StalenessStale
+)
+
+// ErrWorkFailed is board.ErrWorkFailed.
+var ErrWorkFailed = board.ErrWorkFailed
+
 // BaselineVersion is the migration that schema.sql is.
-const BaselineVersion = baselineVersion
+const BaselineVersion = migration.BaselineVersion
 
-// MoveFrontiers moves all frontiers as if each scan had been slow and long ago. The first
-// call only records the writers.
-func (s *Store) MoveFrontiers(ctx context.Context) error {
-	for _, f := range []*frontier{&s.frontiers.claimable, &s.frontiers.reported, &s.frontiers.timed} {
-		f.mu.Lock()
-		f.latest = slowScan
-		if !f.gen.at.IsZero() {
-			f.gen.at = f.gen.at.Add(-frontierPause)
-		}
-		if !f.moved.IsZero() {
-			f.moved = f.moved.Add(-frontierPause)
-		}
-		f.mu.Unlock()
+// MoveFrontiers is board.MoveFrontiers.
+func (s *Store) MoveFrontiers(ctx context.Context) error { return board.MoveFrontiers(ctx, s.Board) }
+
+// AtFrontier is board.AtFrontier.
+func (s *Store) AtFrontier() (bool, int64) { return board.AtFrontier(s.Board) }
+
+// Steady is board.Steady.
+func (s *Store) Steady() { board.Steady(s.Board) }
+
+// LanesCoolAtOnce is board.CoolLanesAtOnce.
+func (s *Store) LanesCoolAtOnce() { board.CoolLanesAtOnce(s.Board) }
+
+// TakeTask takes one live task; it waits for locks. The error wraps ErrTaskEnded or
+// ErrNotFound if the task is not alive.
+func (s *Store) TakeTask(ctx context.Context, task uuid.UUID) (*Taken, error) {
+	taken, err := s.TakeTasks(ctx, []uuid.UUID{task}, Taking{})
+	if err == nil && len(taken.Tasks) == 0 {
+		taken.Release()
+		err = s.WhyNotAlive(ctx, task)
 	}
-	return s.call(ctx, "frontiers", "move the frontiers", func(ctx context.Context, db *conn) error {
-		if err := s.moveClaimable(ctx, db, slowScan); err != nil {
-			return err
-		}
-		if err := s.moveReported(ctx, db, slowScan); err != nil {
-			return err
-		}
-		return s.moveTimes(ctx, db, slowScan)
-	})
+	return taken, err
 }
-
-// AtFrontier reports whether scans begin at a frontier, and the least number at
-// which they do.
-func (s *Store) AtFrontier() (bool, int64) {
-	f := &s.frontiers.claimable
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	least := int64(-1)
-	for _, from := range s.frontiers.lanes {
-		if least < 0 || from < least {
-			least = from
-		}
-	}
-	return !f.moved.IsZero(), least
-}
-
-// WithoutFrontiers keeps scans of everything at the beginning. From a frontier they take
-// steps in another order, depending on the time.
-func (s *Store) WithoutFrontiers() {
-	for _, f := range []*frontier{&s.frontiers.claimable, &s.frontiers.reported, &s.frontiers.timed} {
-		f.mu.Lock()
-		f.busy = true // a move that never ends
-		f.mu.Unlock()
-	}
-}
-
-// LanesCoolAtOnce makes claims leave out lanes as soon as they were found empty.
-func (s *Store) LanesCoolAtOnce() { *s.marks.cools = 0 }

@@ -39,10 +39,8 @@ func TestStoreDoesWhatTheModelSays(t *testing.T) {
 	first, db := open(t)
 	second, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 4})
 	require.NoError(t, err)
-	first.WithoutFrontiers()
-	first.LanesCoolAtOnce()
-	second.LanesCoolAtOnce()
-	second.WithoutFrontiers()
+	first.Steady()
+	second.Steady()
 	defer second.Close()
 	pool := db.Pool(t)
 	// The lanes that a store has claimed from: its fast scan sees no others.

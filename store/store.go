@@ -2,511 +2,372 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
-	"net"
-	"sync"
-	"sync/atomic"
+	"embed"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/board"
+	"github.com/tasker-go/tasker/store/internal/events"
+	"github.com/tasker-go/tasker/store/internal/ledger"
+	"github.com/tasker-go/tasker/store/internal/migration"
+	"github.com/tasker-go/tasker/store/internal/operations"
+	"github.com/tasker-go/tasker/store/internal/pg"
+	"github.com/tasker-go/tasker/store/internal/registry"
+	"github.com/tasker-go/tasker/store/internal/schedules"
+	"github.com/tasker-go/tasker/store/internal/waits"
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Errors that callers branch on.
-var (
-	// ErrNotFound: the task, step, plan or namespace does not exist.
-	ErrNotFound = errors.New("not found")
-	// ErrTaskEnded: the task is terminal, so it cannot be changed this way.
-	ErrTaskEnded = errors.New("task has ended")
-	// ErrWorkerDead: the fleet considers the worker dead. All its claims are lost, and it
-	// must register under a new UUID.
-	ErrWorkerDead = errors.New("worker is considered dead")
-	// ErrUnavailable: the database cannot be reached or does not answer in
-	// time; trying again later may succeed.
-	ErrUnavailable = errors.New("database unavailable")
-	// ErrSchema: the database has another schema than this program.
-	ErrSchema = errors.New("schema version")
-)
-
-// Options configure a Store. A zero MaxConns or time-out is that of common.database by
-// default ([config.Defaults]).
-type Options struct {
-	URL              string        // libpq URL or key-value string; may point at PgBouncer
-	Like             *PoolConfig   // in place of URL: connect as a pool does, see the function Like
-	ApplicationName  string        // shown in pg_stat_activity
-	MaxConns         int32         // most connections
-	MinConns         int32         // kept open when idle; 0: none
-	AcquireTimeout   time.Duration // wait for a connection, then ErrUnavailable
-	ConnectTimeout   time.Duration // for each host
-	IdleTimeout      time.Duration // then a connection is closed
-	MaxLifetime      time.Duration // then a connection is replaced
-	StatementTimeout time.Duration // enforced by the server and as a deadline of every call
-	// NoPreparedStatements is for PgBouncer in transaction mode.
-	NoPreparedStatements bool
-	// HoldTimeout is how long the server waits for this process in the middle of a
-	// transaction before ending it. It works through a pooler.
-	HoldTimeout time.Duration
-	// SignalsInTransaction writes signals with pg_logical_emit_message inside
-	// the working transaction (event sources "wal" and "relay").
-	SignalsInTransaction bool
-	// NotifyAfterCommit sends signals as NOTIFY behind the commit, in the same round trip
-	// but not in the transaction, which would take a lock for all databases (event source
-	// "notify").
-	NotifyAfterCommit bool
-	// SlowAcquire is the wait for a connection from which OnSlowAcquire is called; 0:
-	// never.
-	SlowAcquire   time.Duration
-	OnSlowAcquire func(waited time.Duration)
-	// Observe is called after every flow with its name, duration and error.
-	Observe func(flow string, took time.Duration, err error)
-	// OnForget is called when the database turns out to be another server, or an older
-	// state of it, and the store drops its memory.
-	OnForget func()
-}
-
-// Store is a pool of connections and the flows over it. It is safe for
-// concurrent use.
+// Store is the rooms over one pool of connections. It is safe for concurrent use.
 type Store struct {
-	pool *pgxpool.Pool
-	// probe is a connection beside the pool for Ping: a busy pool says nothing about the
-	// database.
-	probe     *pgxpool.Pool
-	opts      Options
-	hold      string // see holdBounds
-	plans     planCache
-	marks     marks
-	frontiers *frontiers
-	callables *callables
-	history   history
-	reach     reach
-	aging     aging // retention's memory of the ledger
-	agreed    atomic.Pointer[string]
-	copyPause atomic.Int32 // coming creations without COPY
-	// inLedger is the number of coming claims that read the ledger at once.
-	inLedger atomic.Int32
-
-	closeOnce sync.Once
+	pg.Server
+	*migration.Schema
+	*registry.Registry
+	*board.Board
+	*waits.Waits
+	*schedules.Calendar
+	*events.Log
+	*ledger.Ledger
+	*operations.Operations
 }
 
 // Open builds the pool and checks that the database answers; the error wraps
 // ErrUnavailable if it does not. It does not check the schema: see CheckSchema and
-// Migrate.
+// NewMigrator.
 func Open(ctx context.Context, opts Options) (*Store, error) {
-	opts, err := opts.complete()
+	db, err := pg.Open(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := poolConfig(opts)
-	if err != nil {
-		return nil, err
-	}
-	if !opts.NoPreparedStatements {
-		// A pooler in transaction mode rejects unknown start-up parameters.
-		cfg.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(opts.StatementTimeout.Milliseconds())
-		// Every hot statement is written so that one plan serves all values, and is
-		// tested that way with a million rows. Planning it again for the first calls on
-		// each connection costs more than running it.
-		cfg.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
-		for name, value := range planner {
-			cfg.ConnConfig.RuntimeParams[name] = value
-		}
-	}
-	s := &Store{opts: opts, hold: holdStatement(opts), plans: newPlanCache(), marks: newMarks(), frontiers: newFrontiers(), callables: newCallables()}
-	cfg.AfterConnect = s.connected(cfg.AfterConnect)
-	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
-		return nil, fmt.Errorf("open the connection pool: %w", redact(err))
-	}
-	if s.probe, err = newProbe(ctx, opts); err != nil {
-		s.pool.Close()
-		return nil, err
-	}
-	if err := s.ping(ctx, s.pool); err != nil {
-		s.Close()
-		return nil, err
-	}
-	s.reach.since = time.Now()
-	s.reach.last = s.reach.since
-	return s, nil
+	templates, known := registry.New(db)
+	tasks := board.New(db, known)
+	return &Store{db.Server(), migration.New(db, files), templates, tasks, waits.New(db, known), schedules.New(db, known),
+		events.New(db), ledger.New(db, known), operations.New(db)}, nil
 }
 
-// newProbe prepares the connection of Ping, opened on first use.
-func newProbe(ctx context.Context, opts Options) (*pgxpool.Pool, error) {
-	opts.MaxConns, opts.MinConns, opts.ApplicationName = 1, 0, opts.ApplicationName+"-probe"
-	cfg, err := poolConfig(opts)
-	if err != nil {
-		return nil, err
-	}
-	probe, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("prepare the connection for probes: %w", redact(err))
-	}
-	return probe, nil
-}
+// Connections and transactions. Every flow is bounded by StatementTimeout and
+// AcquireTimeout, observed, and repeated once if it is harmless and its connection turns
+// out to be dead; errors wrap those below. Operations: Close, Ping, Execer, PoolStat,
+// ReachedSince, HoldTimeout, SendsSignals.
+type (
+	Options        = pg.Options        // configure a Store
+	PoolStat       = pg.PoolStat       // the state of the pool
+	WorkerStatus   = pg.WorkerStatus   // the fleet's judgement of a worker
+	Resolution     = pg.Resolution     // the outcome of a dead letter
+	OperatorAction = pg.OperatorAction // an action of an operator, or a dry run of one
+	Announce       = pg.Announce       // how the fleet learns of tasks created in a transaction of the caller
+	Tx             = pg.Tx             // a transaction
+	TxOptions      = pg.TxOptions      // say how a transaction begins
+	Pool           = pg.Pool           // a pool of connections
+	PoolConfig     = pg.PoolConfig     // the configuration of a pool
+)
 
-// Check rejects options with which Open always fails.
-func (o Options) Check() error {
-	o, err := o.complete()
-	if err == nil {
-		_, err = poolConfig(o)
-	}
-	return err
-}
+// The registry: what tasks are made of. A plan never changes, so it is cached; a version
+// that tasks have used keeps its content, unless the fleet allows otherwise. Operations:
+// RegisterTemplates, PlanNamed, PlanByID, PlanOfType, ReadPlans, Plans, UsePlan,
+// ForgetPlanNames, TemplateVersion, DeprecateVersion; PutTaskType, DeleteTaskType,
+// TaskType, TaskTypes; Callables, KnownCallables, CallablesVersion; Queues, Namespaces,
+// Pause, Resume.
+type (
+	Callable        = registry.Callable        // the code that steps of a namespace name
+	NamespaceState  = registry.NamespaceState  // a namespace for operators
+	Pause           = registry.Pause           // pauses or resumes claims
+	Plan            = registry.Plan            // a registered plan
+	ListedPlan      = registry.ListedPlan      // a current plan in a list
+	TxPlans         = registry.TxPlans         // reads plans over transactions of the caller and caches them as a store does
+	PlansOnTx       = registry.PlansOnTx       // looks for plans within one transaction
+	Immutability    = registry.Immutability    // the policy for new content under a version that tasks have used
+	Registrant      = registry.Registrant      // registers templates
+	VersionConflict = registry.VersionConflict // a version whose content differs from the one being registered
+	Registered      = registry.Registered      // the result of a registration
+	TemplateVersion = registry.TemplateVersion // the registry's data about a version besides its content
+	TaskType        = registry.TaskType        // a template of one step that was registered over the API
+)
 
-// connecting returns how connections are made, by URL or like those of a pool.
-func connecting(url string, like *PoolConfig) (*pgxpool.Config, error) {
-	if like != nil {
-		return like.Copy(), nil
-	}
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, fmt.Errorf("read the database URL: %w", redact(err))
-	}
-	return cfg, nil
-}
+// The board: the life of a task. A task exists when its creation is committed, once for
+// each identity. A claim holds until its lease ends, and its token is the fence of every
+// report; an end and its effects are committed together or not at all. Operations:
+// CreateTasks, CreateAndClaim, TaskOfIdentity; Claim, BeginClaims, HandBack,
+// ClaimsAfter, ReleaseLeases, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
+// TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Horizon,
+// ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
+// Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
+// ReplayIsolated; OpenWorkPool.
+type (
+	Performed         = board.Performed         // an action of an operator or a sweep on a task, as recorded
+	Taking            = board.Taking            // says how tasks are taken for an action
+	TaskSelection     = board.TaskSelection     // selects tasks by their properties
+	TakenStep         = board.TakenStep         // a reported step of a taken task
+	TakenTask         = board.TakenTask         // a live task, locked until the transaction ends
+	Change            = board.Change            // the decision about a taken task
+	Taken             = board.Taken             // an open transaction that holds tasks
+	Committed         = board.Committed         // the result of a commit
+	Isolated          = board.Isolated          // an item of a batch that its handler could not process
+	IsolatedFilter    = board.IsolatedFilter    // selects items of a task
+	IsolatedReplay    = board.IsolatedReplay    // a task that processes isolated items again
+	BegunTask         = board.BegunTask         // a new task of which some steps count as done
+	Checkpoint        = board.Checkpoint        // the progress of a running step, saved under its claim
+	SavedCheckpoint   = board.SavedCheckpoint   // answers one Checkpoint
+	ClaimRequest      = board.ClaimRequest      // requests steps to run
+	Claimed           = board.Claimed           // a step that now belongs to the caller until its lease ends
+	Rest              = board.Rest              // says which steps a claim left although it had room
+	NewTask           = board.NewTask           // a task to create
+	ParentStep        = board.ParentStep        // names the step that a task is
+	CreatedTask       = board.CreatedTask       // answers one NewTask
+	UnknownTasksError = board.UnknownTasksError // says that new tasks depend on tasks that do not exist
+	Horizon           = board.Horizon           // when the board next needs attention without a signal
+	Daemon            = board.Daemon            // describes a running daemon to the fleet
+	Attention         = board.Attention         // the result of an orchestrator's heartbeat
+	MadeEvent         = board.MadeEvent         // a worker's version of one declared event of a report
+	MadeEvents        = board.MadeEvents        // those of a report by the number of the declaration in the step
+	ClaimKey          = board.ClaimKey          // identifies one claim
+	Report            = board.Report            // the end of one execution
+	Settlement        = board.Settlement        // the success of a claimed step in the row of its task, with its effects
+	Unserved          = board.Unserved          // waiting steps that no live worker can run
+	Work              = board.Work              // a transaction of a handler
+	Continuation      = board.Continuation      // the next task that a handler names when it ends its step
+	WorkPool          = board.WorkPool          // provides transactions of handlers
+	WorkPoolOptions   = board.WorkPoolOptions   // describe a WorkPool
+	WorkOptions       = board.WorkOptions       // say for which execution a transaction is
+)
 
-// poolConfig is what all pools of a store have in common: how they connect.
-func poolConfig(opts Options) (*pgxpool.Config, error) {
-	cfg, err := connecting(opts.URL, opts.Like)
-	if err != nil {
-		return nil, err
-	}
-	cfg.MaxConns, cfg.MinConns = opts.MaxConns, opts.MinConns
-	cfg.MaxConnIdleTime, cfg.MaxConnLifetime = opts.IdleTimeout, opts.MaxLifetime
-	cfg.MaxConnLifetimeJitter = opts.MaxLifetime / 10
-	cfg.ConnConfig.ConnectTimeout = opts.ConnectTimeout
-	// A frozen or unreachable server does not close its connections. Without a limit each
-	// idle one would use the whole wait for a connection before it is dropped.
-	cfg.PingTimeout = pingTimeout
-	cfg.ConnConfig.RuntimeParams["application_name"] = opts.ApplicationName
-	if opts.NoPreparedStatements {
-		// Types are read once and cached in the client; the server keeps nothing between
-		// transactions. Without types (QueryExecModeExec) pgx cannot write arrays of
-		// UUIDs.
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
-	}
-	return cfg, nil
-}
+// Waits: steps that the engine runs, and tasks that wait for others. An event or a
+// decision ends a wait once, and an event that comes first is kept; a message about the
+// end of a task is processed until its effects are committed. Operations: BeginSteps,
+// ReceiveEvent, BringEvents, Approvals, Approval, Decide, TellEnds, StopMessages,
+// DropStopMessages, WatchDependencies, SweepDependencies.
+type (
+	EngineStep      = waits.EngineStep      // a step that the engine is about to begin
+	Beginner        = waits.Beginner        // decides how steps begin
+	DependencyPlace = waits.DependencyPlace // how far a look at dependencies came
+	Stranded        = waits.Stranded        // waiting tasks that no message would have released
+	StopMessage     = waits.StopMessage     // the request to cancel a task
+	ReceivedEvent   = waits.ReceivedEvent   // an event from outside
+	Delivered       = waits.Delivered       // the outcome of an event
+	Approval        = waits.Approval        // a step that waits for a decision
+	ApprovalFilter  = waits.ApprovalFilter  // selects approvals
+)
 
-// planner is how connections plan statements. A plan made while the tables were empty is
-// kept for minutes, and on an empty table a sequential scan looks cheapest. Every hot
-// statement has an index to use, row by row: so other methods are off, and reading a row
-// costs as much as fetching a page. Without an alternative the planner uses a disabled
-// method at a cost for which it would compile the plan; so that is off too. A bitmap
-// would read a list from its mark to its end, including dead entries, where the first few
-// are wanted.
-var planner = map[string]string{
-	"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
-	"random_page_cost": "1", "cpu_tuple_cost": "1", "cpu_index_tuple_cost": "0.5",
-}
+// Schedules. A due run creates its tasks in the transaction that advances its schedule:
+// once, or not yet. Operations: CreateSchedule, UpdateSchedule, PauseSchedule,
+// ResumeSchedule, DeleteSchedule, Schedule, Schedules, RunDueSchedules, RunSchedule.
+type (
+	DueSchedule    = schedules.DueSchedule    // a due schedule, locked until the transaction ends
+	Firing         = schedules.Firing         // the decision about a due schedule
+	Fired          = schedules.Fired          // the result of running due schedules
+	Schedule       = schedules.Schedule       // creates tasks again and again
+	ScheduleFilter = schedules.ScheduleFilter // selects schedules for a list
+	SchedulePage   = schedules.SchedulePage   // one page of a list, by namespace and name
+)
 
-// Close closes all connections; it is idempotent.
-func (s *Store) Close() {
-	s.closeOnce.Do(func() {
-		s.probe.Close()
-		s.pool.Close()
-	})
-}
+// Domain events. Positions only grow, and no smaller one appears later; a consumer gets
+// each event until it acknowledges it. Operations: Events, LastEvent;
+// CreateEventConsumer, ResetEventConsumer, DeleteEventConsumer, EventConsumer,
+// EventConsumers, ClaimEvents, AckEvents.
+type (
+	EventConsumer = events.EventConsumer // reads the events of a namespace from its own position
+	EventPlace    = events.EventPlace    // a place among the events of a namespace
+	ClaimedEvents = events.ClaimedEvents // events claimed by a holder
+	Event         = events.Event         // a stored durable domain event
+	EventFilter   = events.EventFilter   // selects domain events
+	EventPage     = events.EventPage     // a piece of a list of events, in the order of their positions
+)
 
-// pingTimeout bounds the question whether an idle connection still works.
-const pingTimeout = 2 * time.Second
+// The ledger: what happened. Reads of one task are one snapshot. Operations: Task,
+// TaskWithoutResults, Tasks, TaskEnds, Contexts, ContextBytes, StepResults,
+// BatchResults, BatchableResult, Chain, Timeline, Attempts; CheckIntegrity, CheckTask.
+type (
+	Chain       = ledger.Chain       // a task with its predecessors and successors
+	Violation   = ledger.Violation   // a place where the records of a task contradict the rules
+	BatchResult = ledger.BatchResult // the result of one batch
+	Task        = ledger.Task        // a task as shown to users, alive or ended
+	Step        = ledger.Step        // a step of a task as shown to users
+	Manual      = ledger.Manual      // the origin of a result that was set by hand
+	TaskFilter  = ledger.TaskFilter  // selects tasks for a list
+	TaskPage    = ledger.TaskPage    // one page of a list, newest first
+	Waiting     = ledger.Waiting     // what a step waits for
+	TaskEvent   = ledger.TaskEvent   // a transition of a task
+	StepAttempt = ledger.StepAttempt // one execution with all its times
+	Timeline    = ledger.Timeline    // the history of one task by the database's clock
+)
 
-// Ping checks that the database answers, over its own connection: it does not wait for
-// one of the pool. It waits at most the connection timeout for each host of the URL.
-func (s *Store) Ping(ctx context.Context) error { return s.ping(ctx, s.probe) }
+// Operations: the fleet and its data. A dead worker stays dead and has lost its claims;
+// a task has at most one open dead letter; a sweep has one holder, whose lease ends with
+// it. Operations: WorkerHeartbeat, AgreedRules, TakeWorkerID, Stopped, Fleet, Workers,
+// OthersOffer, SweepLiveness; OpenDeadLetter, DeadLetter, DeadLetterOfTask, DeadLetters,
+// UpdateDeadLetter, MarkReplayed, PurgeDeadLetters, DeadLetterStats, InvestigationQueue;
+// StaleTasks, StalenessMonitor, DescribeStale, StalledSteps, PastDeadline; Retain,
+// TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction.
+type (
+	DeadLetter       = operations.DeadLetter       // an entry of the dead-letter queue
+	DeadLetterFilter = operations.DeadLetterFilter // selects entries
+	DeadLetterUpdate = operations.DeadLetterUpdate // changes an entry
+	DeadLetterStats  = operations.DeadLetterStats  // counts the entries of one reason
+	QueueEntry       = operations.QueueEntry       // a pending dead letter in the order of investigation
+	Replica          = operations.Replica          // a daemon in the fleet
+	Namesake         = operations.Namesake         // a worker, alive or dead, with the worker_id that another one requests
+	TakenWorkerID    = operations.TakenWorkerID    // the result of a request for a worker_id
+	LivenessLimits   = operations.LivenessLimits   // the ages at which workers are stale or dead
+	WorkerRef        = operations.WorkerRef        // names a worker whose status changed
+	Liveness         = operations.Liveness         // the result of SweepLiveness
+	WorkerFilter     = operations.WorkerFilter     // selects workers
+	WorkerState      = operations.WorkerState      // a worker in the registry
+	RetentionLimits  = operations.RetentionLimits  // the times to keep data, by the database's clock
+	Retained         = operations.Retained         // counts what was deleted
+	StaleThresholds  = operations.StaleThresholds  // bound the time of a task in a state, and its age
+	StaleTask        = operations.StaleTask        // a task that is past a threshold
+	StalenessEntry   = operations.StalenessEntry   // a living task with its nearest threshold
+	StalledStep      = operations.StalledStep      // a running step whose last checkpoint is old
+	SweepState       = operations.SweepState       // the state of a sweep
+)
 
-func (s *Store) ping(ctx context.Context, pool *pgxpool.Pool) error {
-	hosts := 1 + len(pool.Config().ConnConfig.Fallbacks)
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(hosts)*s.opts.ConnectTimeout)
-	defer cancel()
-	begin := time.Now()
-	err := pool.Ping(ctx)
-	s.opts.Observe("ping", time.Since(begin), err)
-	if err != nil {
-		return classify("reach the database", err)
-	}
-	return nil
-}
+// The schema. A program works only with the schema that it knows. Operations:
+// CheckSchema.
+type (
+	Migrator = migration.Migrator // changes the schema
+)
 
-// Execer returns the pool for sending signals.
-func (s *Store) Execer() *pgxpool.Pool { return s.pool }
+// Errors that callers branch on.
+var (
+	ErrNotFound    = pg.ErrNotFound    // the task, step, plan or namespace does not exist
+	ErrTaskEnded   = pg.ErrTaskEnded   // the task is terminal, so it cannot be changed this way
+	ErrWorkerDead  = pg.ErrWorkerDead  // all its claims are lost, and it must register under a new UUID
+	ErrUnavailable = pg.ErrUnavailable // trying again later may succeed
+	ErrSchema      = pg.ErrSchema      // the database has another schema than this program
 
-// PoolStat is the state of the pool.
-type PoolStat struct {
-	Max, Total, Acquired, Idle int32
-	Acquires, EmptyAcquires    int64
-	AcquireDuration            time.Duration
-}
+	ErrNoTaskType        = registry.ErrNoTaskType
+	ErrVersionUsed       = registry.ErrVersionUsed
+	ErrTaskTypeAmbiguous = registry.ErrTaskTypeAmbiguous
 
-// PoolStat reports the state of the pool; it is cheap.
-func (s *Store) PoolStat() PoolStat { return statOf(s.pool) }
+	ErrClaimLost       = board.ErrClaimLost
+	ErrContinuesItself = board.ErrContinuesItself
+	ErrCommitUnknown   = board.ErrCommitUnknown
+	ErrWorkEnded       = board.ErrWorkEnded
 
-func statOf(pool *pgxpool.Pool) PoolStat {
-	st := pool.Stat()
-	return PoolStat{
-		Max: st.MaxConns(), Total: st.TotalConns(), Acquired: st.AcquiredConns(), Idle: st.IdleConns(),
-		Acquires: st.AcquireCount(), EmptyAcquires: st.EmptyAcquireCount(), AcquireDuration: st.AcquireDuration(),
-	}
-}
+	ErrScheduleExists   = schedules.ErrScheduleExists
+	ErrScheduleChanged  = schedules.ErrScheduleChanged
+	ErrConsumerExists   = events.ErrConsumerExists
+	ErrTooManyConsumers = events.ErrTooManyConsumers
+	ErrConsumerBusy     = events.ErrConsumerBusy
+	ErrConsumerLost     = events.ErrConsumerLost
+	ErrDeadLetterOpen   = operations.ErrDeadLetterOpen
+)
 
-// conn is one connection of the pool.
-type conn = pgxpool.Conn
+// Values of the types above, and bounds of lists.
+const (
+	AnnounceNothing = pg.AnnounceNothing
+	AnnounceNotify  = pg.AnnounceNotify
+	AnnounceWAL     = pg.AnnounceWAL
 
-// maxTries bounds the tries of a flow with conflicts.
-const maxTries = 3
+	WorkerActive = pg.WorkerActive
+	WorkerStale  = pg.WorkerStale
+	WorkerDead   = pg.WorkerDead
 
-// call runs a flow on one connection. fn is run again if the server rolled it back to end
-// a deadlock: keys are sent in one order, but the order in which a statement locks them
-// depends on its plan, and two reports of the same claims may differ in that.
-func (s *Store) call(ctx context.Context, flow, doing string, fn func(ctx context.Context, db *conn) error) error {
-	return s.timed(ctx, flow, doing, func(ctx context.Context) error {
-		db, err := s.acquire(ctx)
-		if err != nil {
-			return err
-		}
-		defer db.Release()
-		for try := 1; ; try++ {
-			if err := fn(ctx, db); try == maxTries || !inTheWay(err) {
-				return s.lost(db, err)
-			}
-		}
-	})
-}
+	ResolutionPending           = pg.ResolutionPending
+	ResolutionManuallyResolved  = pg.ResolutionManuallyResolved
+	ResolutionPermanentlyFailed = pg.ResolutionPermanentlyFailed
+	ResolutionCancelled         = pg.ResolutionCancelled
 
-// repeatable is call for flows that may run twice: a second run after a lost answer does
-// no harm. It is repeated once on a new connection if the first one turned out to be
-// dead, as all are after a restart or failover of the server.
-func (s *Store) repeatable(ctx context.Context, flow, doing string, fn func(ctx context.Context, db *conn) error) error {
-	err := s.call(ctx, flow, doing, fn)
-	var dead *connectionLost
-	if errors.As(err, &dead) && ctx.Err() == nil {
-		return s.call(ctx, flow, doing, fn)
-	}
-	return err
-}
+	VersionsRefuse = registry.VersionsRefuse
+	VersionsWarn   = registry.VersionsWarn
+	VersionsOff    = registry.VersionsOff
 
-// connectionLost says that a flow ended with its connection.
-type connectionLost struct{ err error }
+	RefusedTemplate  = registry.RefusedTemplate
+	ReplacedTemplate = registry.ReplacedTemplate
 
-func (e *connectionLost) Error() string { return e.err.Error() }
-func (e *connectionLost) Unwrap() error { return e.err }
+	RestLocked = board.RestLocked
+	RestLast   = board.RestLast
 
-// lost marks an error that has cost the connection, and drops the idle ones, which most
-// likely lead to the same server. So does a server that accepts no writes any more:
-// another one has become the primary.
-func (s *Store) lost(db *conn, err error) error {
-	if readOnly(err) {
-		s.pool.Reset() // this one closes when it is released
-		return &connectionLost{err}
-	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && heldTooLong(pg) { // the server is still the same
-		return &connectionLost{err}
-	}
-	if err == nil || !db.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	s.pool.Reset()
-	return &connectionLost{err}
-}
+	FateReported = board.FateReported
+	FateHeld     = board.FateHeld
+	FateLost     = board.FateLost
 
-// inTheWay reports whether the server rolled back a transaction because of a conflict
-// (deadlock, serialisation failure), so that it may be retried.
-func inTheWay(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")
-}
+	StaleMaxLifetime = operations.StaleMaxLifetime
+	StalenessWarning = operations.StalenessWarning
+
+	ModeDraining      = board.ModeDraining
+	CountLimit        = pg.CountLimit
+	MaxTaskTypesShown = registry.MaxTaskTypesShown
+	MaxChain          = ledger.MaxChain
+)
+
+// Configure translates the settings of the database.
+func Configure(c config.Common) Options { return pg.Configure(c) }
+
+// Like returns how a pool connects, for the engine's own connections: its target, user,
+// TLS, DialFunc and session parameters, with the hooks BeforeConnect and AfterConnect.
+// Hooks for acquired or closed connections (PrepareConn, BeforeAcquire, AfterRelease,
+// BeforeClose, ShouldPing), the tracer, and the execution mode stay with the pool.
+func Like(pool *Pool) *PoolConfig { return pg.Like(pool) }
 
 // Undone reports whether an error says that the server rolled back a transaction because
 // of a conflict. It may be retried.
-func Undone(err error) bool { return inTheWay(err) }
+func Undone(err error) bool { return pg.Undone(err) }
 
-// acquire waits for a free connection, not longer than AcquireTimeout.
-func (s *Store) acquire(ctx context.Context) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.AcquireTimeout)
-	defer cancel()
-	begin := time.Now()
-	db, err := s.pool.Acquire(ctx)
-	if waited := time.Since(begin); s.opts.SlowAcquire > 0 && waited >= s.opts.SlowAcquire && s.opts.OnSlowAcquire != nil {
-		s.opts.OnSlowAcquire(waited)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("acquire a connection: %w", err)
-	}
-	return db, nil
+// LockTimeout reports whether a statement has waited for a lock in vain.
+func LockTimeout(err error) bool { return pg.LockTimeout(err) }
+
+// NewTxPlans returns an empty cache.
+func NewTxPlans() *TxPlans { return registry.NewTxPlans() }
+
+// CreateTasksIn creates tasks within a transaction that its caller ends, see
+// [board.CreateTasksIn]: they exist when it commits. The answer has one entry per task, in
+// order; a duplicate is an answer, not an error. Create late, commit soon.
+func CreateTasksIn(ctx context.Context, tx Tx, how Announce, tasks ...NewTask) ([]CreatedTask, error) {
+	return board.CreateTasksIn(ctx, tx, how, tasks...)
 }
 
-// timed bounds a flow by a deadline, observes it and classifies its error.
-func (s *Store) timed(ctx context.Context, flow, doing string, fn func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.StatementTimeout+s.opts.AcquireTimeout)
-	defer cancel()
-	start := time.Now()
-	err := fn(ctx)
-	took := time.Since(start)
-	s.reach.note(err, start.Add(took))
-	s.opts.Observe(flow, took, err)
-	if err != nil {
-		return classify(doing, err)
-	}
-	return nil
-}
+// CreateSignals are the signals of newly created tasks.
+func CreateSignals(tasks []NewTask) []signal.Signal { return board.CreateSignals(tasks) }
 
-// inTx runs fn in a transaction and commits it. The rollback after a failure has its own
-// deadline, so that a cancelled caller leaves no open transaction.
-func (s *Store) inTx(ctx context.Context, db *conn, fn func(tx pgx.Tx) error) error {
-	tx, err := s.begin(ctx, db, "")
-	if err != nil {
-		return err
-	}
-	if err := fn(tx); err != nil {
-		s.rollback(tx)
-		return err
-	}
-	return tx.Commit(ctx)
-}
+// ReportSignals are the signals of reported steps.
+func ReportSignals() []signal.Signal { return board.ReportSignals() }
 
-// inTxThenNotify is inTx for flows whose signals are known only after they have run. A
-// signal that cannot be sent after the commit is not a failure of the flow.
-func (s *Store) inTxThenNotify(ctx context.Context, db *conn, fn func(tx pgx.Tx) ([]signal.Signal, error)) error {
-	var signals []signal.Signal
-	err := s.inTx(ctx, db, func(tx pgx.Tx) (err error) {
-		if signals, err = fn(tx); err != nil {
-			return err
-		}
-		b := &pgx.Batch{}
-		if s.queueSignals(b, signals); b.Len() == 0 {
-			return nil
-		}
-		return tx.SendBatch(ctx, b).Close()
-	})
-	if err == nil {
-		_ = s.notify(ctx, db, signals)
-	}
-	return err
-}
+// CheckWorkTx rejects options with which no step can be reported.
+func CheckWorkTx(o TxOptions) error { return board.CheckWorkTx(o) }
 
-// transaction runs a flow in one transaction on one connection, see call, and sends the
-// signals that fn returns.
-func (s *Store) transaction(ctx context.Context, flow, doing string, fn func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error)) error {
-	return s.call(ctx, flow, doing, func(ctx context.Context, db *conn) error {
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) { return fn(ctx, tx) })
-	})
-}
+// Lane is the order of claims in a queue, smallest first.
+func Lane(priority int, started bool) int16 { return board.Lane(priority, started) }
 
-func (s *Store) rollback(tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	_ = tx.Rollback(ctx) // a connection that cannot roll back is closed by the pool
-}
+// StepUUID derives the UUID of a step from its task and number.
+func StepUUID(task uuid.UUID, step int) uuid.UUID { return board.StepUUID(task, step) }
 
-// classify wraps err with the operation and adds ErrUnavailable if the database could not
-// be reached or did not answer.
-func classify(doing string, err error) error {
-	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrTaskEnded) || errors.Is(err, ErrWorkerDead) {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	if unavailable(err) {
-		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, redact(err))
-	}
-	return fmt.Errorf("%s: %w", doing, redact(err))
-}
+// BatchUUID is the UUID of a step whose number run earlier steps had.
+func BatchUUID(task uuid.UUID, step, run int) uuid.UUID { return board.BatchUUID(task, step, run) }
 
-func unavailable(err error) bool {
-	if errors.Is(err, context.Canceled) {
-		return false
-	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && len(pg.Code) == 5 {
-		switch pg.Code[:2] {
-		case "08", "53", "57", "58": // connection, resources, operator intervention, system
-			return true
-		}
-		return readOnly(err) || heldTooLong(pg)
-	}
-	var netErr net.Error
-	var connect *pgconn.ConnectError
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connect) ||
-		errors.As(err, &netErr) || pgconn.SafeToRetry(err) || errors.Is(err, net.ErrClosed) || isEOF(err)
-}
+// StepOf splits the UUID of a step of a task; ok is false if it belongs to another task.
+func StepOf(task, id uuid.UUID) (step, run int, ok bool) { return board.StepOf(task, id) }
 
-// readOnly reports whether the server rejects writes: a primary that has become a
-// standby.
-func readOnly(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "25006"
-}
+// AsCreated is a task in its first moment: what Task would read before any change. Its
+// context is the one sent, not yet in the database's form.
+func AsCreated(t *NewTask, requestedAt time.Time) *Task { return ledger.AsCreated(t, requestedAt) }
 
-// heldTooLong reports whether the server ended a transaction because it waited too long
-// for this process.
-func heldTooLong(err *pgconn.PgError) bool { return err.Code == "25P03" || err.Code == "25P04" }
+// EndedState is the state of a step that is not on the board.
+func EndedState(s workflow.Status) workflow.StepState { return ledger.EndedState(s) }
 
-// StepUUID derives the UUID of a step from its task and number, as
-// tasker.step_uuid does in SQL: the last two bytes of the task's UUID,
-// xor (step + 1).
-func StepUUID(task uuid.UUID, step int) uuid.UUID {
-	task[14] ^= byte((step + 1) >> 8)
-	task[15] ^= byte(step + 1) // only the low byte
-	return task
-}
+//go:embed schema.sql
+var baseline string
 
-// BatchUUID is the UUID of a step whose number earlier steps had: a batch created again
-// is another step, and calls that a handler made under the earlier UUID do not count for
-// it. run is the number of earlier ones, as tasker.step_uuid takes it: bytes 10 to 13,
-// xor run.
-func BatchUUID(task uuid.UUID, step, run int) uuid.UUID {
-	id := StepUUID(task, step)
-	for i := range 4 {
-		id[13-i] ^= byte(run >> (8 * i)) // only the low byte
-	}
-	return id
-}
+// The migrations after the baseline.
+//
+//go:embed migrations
+var migrations embed.FS
 
-// StepOf splits the UUID of a step of a task, see BatchUUID; ok is false if it belongs to
-// another task.
-func StepOf(task, id uuid.UUID) (step, run int, ok bool) {
-	for i := range id {
-		id[i] ^= task[i]
-	}
-	step = int(binary.BigEndian.Uint16(id[14:])) - 1
-	run = int(binary.BigEndian.Uint32(id[10:]))
-	return step, run, step >= 0 && [10]byte(id[:10]) == [10]byte{}
-}
+var files = migration.Files{Baseline: baseline, Migrations: migrations}
 
-// Lane is the order of claims in a queue, smallest first: by priority (higher first), and
-// within a priority the steps of tasks that have begun before the first steps of new
-// ones, so that begun tasks finish.
-func Lane(priority int, started bool) int16 {
-	lane := 2 * (workflow.MaxPriority - min(max(priority, workflow.MinPriority), workflow.MaxPriority))
-	if !started {
-		lane++
-	}
-	return int16(lane) // #nosec G115 -- at most 401
-}
+// NewMigrator reads the direct (not pooled) database URL. Settings of a pool in it are
+// checked and have no effect.
+func NewMigrator(url string) (*Migrator, error) { return files.Migrator(url, nil) }
 
-// redacted keeps an error's chain but no text that could hold a password.
-type redacted struct {
-	text string
-	err  error
-}
+// MigratorLike is NewMigrator for connections as a pool makes them, see Like. The pool
+// must reach the server directly.
+func MigratorLike(like *PoolConfig) (*Migrator, error) { return files.Migrator("", like) }
 
-func (r redacted) Error() string { return r.text }
-func (r redacted) Unwrap() error { return r.err }
+// SchemaVersion is the newest migration this program carries.
+func SchemaVersion() (int64, error) { return files.Version() }
 
-// redact removes connection strings from the text of configuration errors;
-// pgx quotes the whole string in them.
-func redact(err error) error {
-	var parse *pgconn.ParseConfigError
-	if errors.As(err, &parse) {
-		return redacted{text: "the connection string cannot be read (its text is withheld: it may hold a password)", err: nil}
-	}
-	return err
-}
-
-func isEOF(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+// SchemaHash identifies the text of the baseline and of all migrations.
+func SchemaHash() (string, error) { return files.Hash() }

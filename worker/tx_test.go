@@ -210,7 +210,7 @@ func TestTheFenceRefusesTheWholeTransaction(t *testing.T) {
 			})
 		},
 		"cancelled": func(t *testing.T, c *counter, task uuid.UUID) {
-			taken, err := c.TakeTask(t.Context(), task)
+			taken, err := c.TakeTasks(t.Context(), []uuid.UUID{task}, store.Taking{})
 			require.NoError(t, err)
 			progress, effects, err := workflow.Advance(taken.Tasks[0].Plan.Plan, taken.Tasks[0].State, taken.Tasks[0].Progress, workflow.Rules{}, workflow.Operation{Action: workflow.ActionCancel})
 			require.NoError(t, err)

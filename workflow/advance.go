@@ -246,6 +246,29 @@ func (a *advancing) create(in Created) {
 	}
 }
 
+// Start is how a task begins: its first progress, and the steps to put on the board.
+type Start struct {
+	Progress *Progress
+	Put      []PutStep
+}
+
+// NewStart returns how a task of the plan begins, as Advance does with Created. retry are
+// retries of its own, or nil; startIn delays its first steps.
+func NewStart(p *Plan, retry *RetryOverride, startIn time.Duration) *Start {
+	s := new(struct { // in one piece of memory, see decision
+		Start
+		progress Progress
+		steps    [8]StepProgress
+		put      [2]PutStep
+	})
+	s.progress = Progress{Steps: firstSteps(p, s.steps[:0]), Retry: retry}
+	effects := Effects{Put: s.put[:0]}
+	a := advancing{plan: p, progress: &s.progress, effects: &effects}
+	a.create(Created{StartIn: startIn})
+	s.Start = Start{&s.progress, effects.Put}
+	return &s.Start
+}
+
 func (a *advancing) put(no int, dueIn time.Duration) {
 	a.progress.Steps[no].Status = StatusOnBoard
 	if dueIn > 0 {

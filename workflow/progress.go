@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tasker-go/tasker/internal/enum"
 )
@@ -62,56 +63,68 @@ type Progress struct {
 	Retry *RetryOverride
 }
 
+// The layout of an encoded progress, as far as statements and views read it with get_byte:
+// the version is the first byte; step n begins at ProgressHeader + n * ProgressPerStep.
 const (
-	progressVersion  = 1 // without groups
-	progressGrouped  = 2
-	progressEnding   = 3  // with one byte behind the groups
-	progressRetry    = 4  // with that byte, 0 where there is none, and a RetryOverride behind it
-	progressHeader   = 2  // version, number of groups
-	progressPerStep  = 6  // status, crashes, attempts, remaining
+	ProgressHeader     = 2 // version, number of groups
+	ProgressPerStep    = 6 // status, crashes, attempts, remaining
+	ProgressStatusAt   = 0 // of a step
+	ProgressAttemptsAt = 2 // of a step, two bytes
+	// ProgressRetry is the version with a RetryOverride; the last ProgressMaxAttempts bytes
+	// are its number of attempts.
+	ProgressRetry       = 4
+	ProgressMaxAttempts = 2
+)
+
+const (
+	progressVersion  = 1  // without groups
+	progressGrouped  = 2  // and without the byte behind them
+	progressEnding   = 3  // with one byte behind the groups; ProgressRetry has it too, 0 where there is none
 	progressPerGroup = 10 // batchable, template, first, count, settled
-	progressStatusAt = 0
 
 	maxGroups = 255
 )
 
 // NewProgress is the progress of a new task.
-func NewProgress(p *Plan) *Progress {
-	g := &Progress{Steps: make([]StepProgress, len(p.Steps))}
+func NewProgress(p *Plan) *Progress { return &Progress{Steps: firstSteps(p, nil)} }
+
+// firstSteps appends the steps of a new task to an empty list.
+func firstSteps(p *Plan, steps []StepProgress) []StepProgress {
+	steps = slices.Grow(steps, len(p.Steps))
 	for no := range p.Steps {
-		g.Steps[no].Remaining = uint16(len(p.Steps[no].Parents)) // #nosec G115 -- at most MaxSteps
+		s := StepProgress{Remaining: uint16(len(p.Steps[no].Parents))} // #nosec G115 -- at most MaxSteps
 		if p.Steps[no].Initial {
-			g.Steps[no].Status = StatusWaiting
+			s.Status = StatusWaiting
 		}
+		steps = append(steps, s)
 	}
-	return g
+	return steps
 }
 
 // Encode writes the progress in its fixed-width form: a header of two bytes, six bytes per
 // step, then ten per group and, during compensations, one for how the task will end
 // (version 3). A task with retries of its own always has that byte, followed by the retries
 // (version 4). Without both it is version 2, and without groups version 1, which older
-// programs know. Fixed width lets a view read the status of step n with
-// get_byte(progress, 2 + 6n).
+// programs know. Fixed width lets statements read parts of it, see ProgressHeader.
 func (g *Progress) Encode() []byte {
 	size := g.encodedSize()
 	b := make([]byte, size)
 	b[0], b[1] = progressVersion, byte(len(g.Groups)) // #nosec G115 -- at most maxGroups
-	entries := b[progressHeader:]
+	entries := b[ProgressHeader:]
 	for i := range g.Steps {
-		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
-		e[progressStatusAt], e[1] = byte(s.Status), s.Crashes
-		binary.BigEndian.PutUint16(e[2:], s.Attempts)
+		s, e := &g.Steps[i], entries[i*ProgressPerStep:][:ProgressPerStep]
+		e[ProgressStatusAt], e[1] = byte(s.Status), s.Crashes
+		binary.BigEndian.PutUint16(e[ProgressAttemptsAt:], s.Attempts)
 		binary.BigEndian.PutUint16(e[4:], s.Remaining)
 	}
 	if len(g.Groups) > 0 {
 		b[0] = progressGrouped
-		encodeGroups(entries[progressPerStep*len(g.Steps):], g.Groups)
+		encodeGroups(entries[ProgressPerStep*len(g.Steps):], g.Groups)
 	}
 	switch {
 	case g.Retry != nil:
 		at := size - g.Retry.encodedSize()
-		b[0], b[at-1] = progressRetry, byte(g.Ending)
+		b[0], b[at-1] = ProgressRetry, byte(g.Ending)
 		g.Retry.encode(b[at:])
 	case g.Ending != 0:
 		b[0], b[size-1] = progressEnding, byte(g.Ending)
@@ -120,7 +133,7 @@ func (g *Progress) Encode() []byte {
 }
 
 func (g *Progress) encodedSize() int {
-	size := progressHeader + progressPerStep*len(g.Steps) + progressPerGroup*len(g.Groups)
+	size := ProgressHeader + ProgressPerStep*len(g.Steps) + progressPerGroup*len(g.Groups)
 	if g.Ending != 0 || g.Retry != nil {
 		size++
 	}
@@ -132,7 +145,7 @@ func (g *Progress) encodedSize() int {
 
 // DecodeProgress reads what Encode wrote.
 func DecodeProgress(b []byte) (*Progress, error) {
-	if len(b) < progressHeader {
+	if len(b) < ProgressHeader {
 		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
 	}
 	groups, ending := int(b[1]), TaskState(0)
@@ -149,31 +162,31 @@ func DecodeProgress(b []byte) (*Progress, error) {
 		if !ending.Terminal() {
 			return nil, fmt.Errorf("progress says that the task will end as %s", ending)
 		}
-	case progressRetry:
+	case ProgressRetry:
 		var err error
 		if retry, b, err = decodeRetry(b); err != nil {
 			return nil, err
 		}
 		ending, b = TaskState(b[len(b)-1]), b[:len(b)-1]
-		if len(b) < progressHeader || ending != 0 && !ending.Terminal() {
+		if len(b) < ProgressHeader || ending != 0 && !ending.Terminal() {
 			return nil, fmt.Errorf("progress says that the task will end as %s", ending)
 		}
 	default:
-		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], progressRetry)
+		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], ProgressRetry)
 	}
-	size := len(b) - progressHeader - groups*progressPerGroup
-	if size < 0 || size%progressPerStep != 0 {
+	size := len(b) - ProgressHeader - groups*progressPerGroup
+	if size < 0 || size%ProgressPerStep != 0 {
 		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
 	}
-	entries := b[progressHeader:]
-	g := &Progress{Steps: make([]StepProgress, size/progressPerStep), Ending: ending, Retry: retry}
+	entries := b[ProgressHeader:]
+	g := &Progress{Steps: make([]StepProgress, size/ProgressPerStep), Ending: ending, Retry: retry}
 	for i := range g.Steps {
-		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
-		if e[progressStatusAt] >= byte(statusCount) {
-			return nil, fmt.Errorf("progress has unknown status %d for step %d", e[progressStatusAt], i)
+		s, e := &g.Steps[i], entries[i*ProgressPerStep:][:ProgressPerStep]
+		if e[ProgressStatusAt] >= byte(statusCount) {
+			return nil, fmt.Errorf("progress has unknown status %d for step %d", e[ProgressStatusAt], i)
 		}
-		s.Status, s.Crashes = Status(e[progressStatusAt]), e[1]
-		s.Attempts, s.Remaining = binary.BigEndian.Uint16(e[2:]), binary.BigEndian.Uint16(e[4:])
+		s.Status, s.Crashes = Status(e[ProgressStatusAt]), e[1]
+		s.Attempts, s.Remaining = binary.BigEndian.Uint16(e[ProgressAttemptsAt:]), binary.BigEndian.Uint16(e[4:])
 	}
 	var err error
 	g.Groups, err = decodeGroups(entries[size:], groups, len(g.Steps))

@@ -219,14 +219,14 @@ func (o *RetryOverride) encode(b []byte) {
 
 // decodeRetry takes an override off the end of b.
 func decodeRetry(b []byte) (*RetryOverride, []byte, error) {
-	if len(b) < progressHeader+retryTrailer {
+	if len(b) < ProgressHeader+retryTrailer {
 		return nil, nil, errors.New("progress is cut short before its retries")
 	}
 	at := len(b) - retryTrailer
 	o := &RetryOverride{MaxAttempts: int(binary.BigEndian.Uint16(b[at+1:]))}
 	delays := int(b[at])
 	from := at - retryPerDelay*delays
-	if from < progressHeader || delays > MaxRetryDelays || o.MaxAttempts == 0 {
+	if from < ProgressHeader || delays > MaxRetryDelays || o.MaxAttempts == 0 {
 		return nil, nil, fmt.Errorf("progress says that there are %d delays and %d attempts", delays, o.MaxAttempts)
 	}
 	for i := range delays {

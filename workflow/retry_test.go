@@ -99,7 +99,7 @@ func TestRetriesSurviveTheProgress(t *testing.T) {
 		require.Equal(t, encoded, back.Encode())
 		if g.Retry != nil { // a claim reads it there
 			n := len(encoded)
-			require.EqualValues(t, progressRetry, encoded[0])
+			require.EqualValues(t, ProgressRetry, encoded[0])
 			require.Equal(t, g.Retry.MaxAttempts, int(encoded[n-2])<<8|int(encoded[n-1]))
 		}
 	})
@@ -108,8 +108,8 @@ func TestRetriesSurviveTheProgress(t *testing.T) {
 func TestBrokenRetriesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, b := range [][]byte{
-		{progressRetry, 0}, {progressRetry, 0, 0, 0}, {progressRetry, 0, 0, 0, 0, 0}, {progressRetry, 0, 0, 1, 0, 1},
-		{progressRetry, 0, 0, 200, 0, 1}, {progressRetry, 0, 3, 0, 0, 1}, {progressRetry, 9, 0, 0, 0, 1},
+		{ProgressRetry, 0}, {ProgressRetry, 0, 0, 0}, {ProgressRetry, 0, 0, 0, 0, 0}, {ProgressRetry, 0, 0, 1, 0, 1},
+		{ProgressRetry, 0, 0, 200, 0, 1}, {ProgressRetry, 0, 3, 0, 0, 1}, {ProgressRetry, 9, 0, 0, 0, 1},
 	} {
 		_, err := DecodeProgress(b)
 		require.Error(t, err, "%v", b)

@@ -137,11 +137,7 @@ func (t *taskRoutes) created(ctx context.Context, x *exchange, request orchestra
 	}
 	// Its first state follows from its plan and the request.
 	fresh := newTaskOf(&request, &created)
-	task, err := fresh.AsCreated(created.RequestedAt)
-	if err != nil {
-		return nil, butCreated(created.UUID, err)
-	}
-	return taskOf(task, true), nil
+	return taskOf(store.AsCreated(&fresh, created.RequestedAt), true), nil
 }
 
 // newTaskOf is the task created for a request.

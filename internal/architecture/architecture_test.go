@@ -160,6 +160,38 @@ func upwardImports(pkgs []pkg) (wrong []string) {
 	return wrong
 }
 
+// storeFloors are those of the rooms below store: a room imports only rooms of lower
+// floors, and their tests the kit.
+var storeFloors = map[string]int{
+	"stmt": 0, "pg": 1, "migration": 2, "registry": 2, "board": 3,
+	"ledger": 4, "waits": 4, "schedules": 4, "events": 4, "operations": 4, "plantest": 5,
+}
+
+func TestRoomsOfStoreOnlyImportLowerOnes(t *testing.T) {
+	t.Parallel()
+	report(t, sidewaysRooms(load(t)))
+}
+
+func sidewaysRooms(pkgs []pkg) (wrong []string) {
+	const rooms = module + "/store/internal/"
+	for _, p := range pkgs {
+		room, below := strings.CutPrefix(p.ImportPath, rooms)
+		if !below {
+			continue
+		}
+		floor, known := storeFloors[room]
+		if !known {
+			wrong = append(wrong, p.room()+" has no floor within store; give it one in internal/architecture and the documentation")
+		}
+		for _, imp := range p.Imports {
+			if other, ours := strings.CutPrefix(imp, rooms); ours && storeFloors[other] >= floor {
+				wrong = append(wrong, sentence(p, "imports", imp, "which is not on a lower floor of store"))
+			}
+		}
+	}
+	return wrong
+}
+
 func TestOrchestrationAndWorkerAreStrangers(t *testing.T) {
 	t.Parallel()
 	report(t, acquaintances(load(t)))

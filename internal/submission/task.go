@@ -109,6 +109,7 @@ func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
 	if r.CorrelationID != nil {
 		t.CorrelationID = *r.CorrelationID
 	}
+	t.Begin()
 	return t, identify(&t, r, policy)
 }
 

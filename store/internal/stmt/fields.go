@@ -1,6 +1,7 @@
 package stmt
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -12,26 +13,38 @@ import (
 	"github.com/google/uuid"
 )
 
-// field is a column of a struct.
+// field is a column of a struct, or of a row with one column.
 type field struct {
 	name     string
 	kind     reflect.Type
 	offset   uintptr
-	sqlType  string // "" if the tag names none
+	sent     column       // sqlType is "" if no column has the type
+	read     reflect.Type // as which the driver reads it
 	omitZero bool
 	seconds  bool
 	optional bool // it may have no column
 }
 
-// known are the fields of struct types.
+// known are the fields of row types.
 var known sync.Map // reflect.Type → []field
 
-// fieldsOf returns the columns of a struct type.
+// fieldsOf returns the columns of a type. That of a type with one column has no name.
 func fieldsOf(t reflect.Type) []field {
 	if list, ok := known.Load(t); ok {
 		return list.([]field) //nolint:errcheck,forcetypeassert // nothing else is stored
 	}
-	list := readFields(t, 0)
+	list := []field{{kind: t}}
+	if t.Kind() == reflect.Struct && t != timeType {
+		list = readFields(t, 0)
+	}
+	for i := range list {
+		f := &list[i]
+		sqlType := f.sent.sqlType
+		if c, ok := columnOf(f.kind); ok {
+			f.sent, f.sent.sqlType = c, cmp.Or(sqlType, c.sqlType)
+		}
+		f.read = f.target(f.kind)
+	}
 	known.Store(t, list)
 	return list
 }
@@ -62,7 +75,7 @@ func readFields(t reflect.Type, at uintptr) (list []field) {
 			case "seconds":
 				one.seconds = true
 			default:
-				one.sqlType = option
+				one.sent.sqlType = option
 			}
 		}
 		list = append(list, one)

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/tasker-go/tasker/store/internal/stmt"
@@ -76,4 +78,49 @@ func BenchmarkList(b *testing.B) {
 			buf = encode(b, []any{tasks, slots, outcomes, reasons, states, tokens, progresses, lasts}, buf[:0])
 		}
 	})
+}
+
+// BenchmarkCall builds a call with one row, as a quiet flow does.
+func BenchmarkCall(b *testing.B) {
+	statement := stmt.New(`select * from `+stmt.List[ended]("e"), nil)
+	rows := []ended{{uuid.New(), 1, 1, "", 9, 1000, make([]byte, 20), true}}
+	b.ReportAllocs()
+	for b.Loop() {
+		statement.With(stmt.Args{"e": rows})
+	}
+}
+
+// answer is a row of a result without a server.
+type answer struct {
+	pgx.Rows
+	columns []pgconn.FieldDescription
+	values  [][]byte
+	left    int
+}
+
+func (*answer) Close()                                         {}
+func (*answer) Err() error                                     { return nil }
+func (a *answer) FieldDescriptions() []pgconn.FieldDescription { return a.columns }
+func (a *answer) RawValues() [][]byte                          { return a.values }
+func (*answer) Scan(...any) error                              { return nil }
+
+func (a *answer) Next() bool {
+	a.left--
+	return a.left >= 0
+}
+
+// BenchmarkRow prepares the reading of one row.
+func BenchmarkRow(b *testing.B) {
+	names := []string{"task_uuid", "slot", "outcome", "reason", "state", "token", "progress", "last"}
+	columns := make([]pgconn.FieldDescription, len(names))
+	for i := range names {
+		columns[i].Name = names[i]
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		var row ended
+		if err := stmt.Row(&row)(&answer{columns: columns, values: make([][]byte, len(names)), left: 1}); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -1,9 +1,12 @@
 package stmt
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -20,7 +23,7 @@ type Querier interface {
 // Each calls f with every row of a call. The row is valid until f returns, its values
 // remain. T is a struct whose fields are the columns, or the type of the only column. An
 // error names a column without a field, and a field without a column.
-func Each[T any](ctx context.Context, db Querier, c Call, f func(row *T) error) error {
+func Each[T any](ctx context.Context, db Querier, c Call, f func(row *T)) error {
 	rows, err := db.Query(ctx, c.SQL, c.Args...)
 	if err != nil {
 		return err
@@ -50,7 +53,15 @@ func One[T any](ctx context.Context, db Querier, c Call) (T, error) {
 }
 
 // Rows reads the rows of a queued call, as Each does.
-func Rows[T any](f func(row *T) error) func(pgx.Rows) error {
+func Rows[T any](f func(row *T)) func(pgx.Rows) error {
+	return Checked(func(row *T) error {
+		f(row)
+		return nil
+	})
+}
+
+// Checked is Rows that ends with the first error of f.
+func Checked[T any](f func(row *T) error) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		defer rows.Close()
 		var row, empty T
@@ -75,10 +86,7 @@ func Rows[T any](f func(row *T) error) func(pgx.Rows) error {
 func Into[T any](list *[]T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		*list = []T{}
-		return Rows(func(row *T) error {
-			*list = append(*list, *row)
-			return nil
-		})(rows)
+		return Rows(func(row *T) { *list = append(*list, *row) })(rows)
 	}
 }
 
@@ -86,10 +94,9 @@ func Into[T any](list *[]T) func(pgx.Rows) error {
 func Row[T any](into *T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		found := 0
-		err := Rows(func(row *T) error {
+		err := Rows(func(row *T) {
 			*into = *row
 			found++
-			return nil
 		})(rows)
 		switch {
 		case err != nil:
@@ -105,51 +112,83 @@ func Row[T any](into *T) func(pgx.Rows) error {
 
 // targets are where the columns of a row go.
 type targets struct {
-	into     []any
-	omitZero []bool
-	row      []any // into, without those that are null
+	fields []*field
+	into   []any
+	row    []any // into, without those that are null
 }
 
 // find determines the targets for a row of a type, once.
-func (t *targets) find(columns []pgconn.FieldDescription, kind reflect.Type, row unsafe.Pointer) error {
+func (t *targets) find(columns []pgconn.FieldDescription, kind reflect.Type, row unsafe.Pointer) (err error) {
 	if t.into != nil {
 		return nil
 	}
-	fields := []field{{name: columns[0].Name, kind: kind}}
-	if kind.Kind() == reflect.Struct && kind != timeType {
-		fields = fieldsOf(kind)
+	if t.fields, err = fieldsFor(kind, columns); err != nil {
+		return err
 	}
+	t.into = make([]any, len(t.fields), 2*len(t.fields))
+	for i, f := range t.fields {
+		t.into[i] = reflect.NewAt(f.read, unsafe.Add(row, f.offset)).Interface() // #nosec G103 -- a field of the row
+	}
+	t.row = t.into[len(t.into):]
+	return nil
+}
+
+// answers are the columns of statements whose rows have a type, with their fields.
+type answers []answer
+
+type answer struct {
+	columns []string
+	fields  []*field
+}
+
+// answered are the answers of each type so far.
+var answered sync.Map // reflect.Type → answers
+
+// fieldsFor returns the fields of a type for the columns of a row.
+func fieldsFor(kind reflect.Type, columns []pgconn.FieldDescription) ([]*field, error) {
+	var before answers
+	if v, ok := answered.Load(kind); ok {
+		before = v.(answers) //nolint:errcheck,forcetypeassert // nothing else is stored
+	}
+	for i := range before {
+		if slices.EqualFunc(before[i].columns, columns, func(name string, c pgconn.FieldDescription) bool { return name == c.Name }) {
+			return before[i].fields, nil
+		}
+	}
+	a, err := match(kind, columns)
+	if err == nil { // a concurrent one may be lost: it is made again
+		answered.Store(kind, append(slices.Clip(before), a))
+	}
+	return a.fields, err
+}
+
+func match(kind reflect.Type, columns []pgconn.FieldDescription) (a answer, err error) {
+	fields := fieldsOf(kind)
 	place := make(map[string]*field, len(fields))
 	for i := range fields {
-		place[fields[i].name] = &fields[i]
+		place[cmp.Or(fields[i].name, columns[0].Name)] = &fields[i]
 	}
 	for _, c := range columns {
 		f := place[c.Name]
 		if f == nil {
-			return fmt.Errorf("read a row: no field of %s is the column %q", kind, c.Name)
+			return a, fmt.Errorf("read a row: no field of %s is the column %q", kind, c.Name)
 		}
-		t.add(f, unsafe.Add(row, f.offset)) // #nosec G103 -- a field of the row
+		a.columns, a.fields = append(a.columns, c.Name), append(a.fields, f)
 		delete(place, c.Name)
 	}
 	for name, f := range place {
 		if !f.optional {
-			return fmt.Errorf("read a row: no column is the field %q of %s", name, kind)
+			return a, fmt.Errorf("read a row: no column is the field %q of %s", name, kind)
 		}
 	}
-	return nil
-}
-
-// add has a column read into the field at p.
-func (t *targets) add(f *field, p unsafe.Pointer) {
-	t.into = append(t.into, reflect.NewAt(f.target(f.kind), p).Interface())
-	t.omitZero = append(t.omitZero, f.omitZero)
+	return a, nil
 }
 
 // scan reads the current row into the targets, which are zero.
 func (t *targets) scan(rows pgx.Rows) error {
 	t.row = append(t.row[:0], t.into...)
 	for i, value := range rows.RawValues() {
-		if value == nil && t.omitZero[i] {
+		if value == nil && t.fields[i].omitZero {
 			t.row[i] = nil // the driver leaves it alone
 		}
 	}

@@ -32,13 +32,7 @@ func (a Args) And(more Args) Args {
 type Statement struct {
 	sql   string
 	names []string // of the arguments; the place is the number, less one
-	lists map[string][]listed
-}
-
-// listed is an argument that is a column of a list.
-type listed struct {
-	place  int
-	column string
+	lists map[string]*list
 }
 
 // token matches what must not be looked into (quoted text, comments), and names.
@@ -47,7 +41,7 @@ var token = regexp.MustCompile(`'(?:[^']|'')*'|"[^"]*"|--[^\n]*|/\*(?s:.*?)\*/|\
 // New compiles a statement of the program. Arguments are written @name, constants {name};
 // it panics if a constant does not exist.
 func New(text string, constants Constants) *Statement {
-	s := &Statement{lists: map[string][]listed{}}
+	s := &Statement{lists: map[string]*list{}}
 	numbers := map[string]string{}
 	s.sql = token.ReplaceAllStringFunc(text, func(found string) string {
 		switch name := strings.Trim(found, "@{}"); found[0] {
@@ -69,8 +63,11 @@ func New(text string, constants Constants) *Statement {
 
 // argument adds an argument and returns its number.
 func (s *Statement) argument(name string) int {
-	if list, column, isListed := strings.Cut(name, "."); isListed {
-		s.lists[list] = append(s.lists[list], listed{len(s.names), column})
+	if of, column, isListed := strings.Cut(name, "."); isListed {
+		if s.lists[of] == nil {
+			s.lists[of] = &list{}
+		}
+		s.lists[of].columns = append(s.lists[of].columns, listed{len(s.names), column})
 	}
 	s.names = append(s.names, name)
 	return len(s.names)
@@ -95,9 +92,9 @@ func (s *Statement) With(args Args) Call {
 
 // set puts an argument, or the columns of a list, in place; it returns their number.
 func (s *Statement) set(values []any, name string, value any) int {
-	if list := s.lists[name]; list != nil {
-		columns(values, list, value)
-		return len(list)
+	if of := s.lists[name]; of != nil {
+		of.put(values, value)
+		return len(of.columns)
 	}
 	for at := range s.names {
 		if s.names[at] == name {

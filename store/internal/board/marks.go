@@ -1,0 +1,182 @@
+package board
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// markSlack is how far before the last key taken a scan starts: a transaction that drew
+// its numbers earlier may commit later. The next full scan finds still older ones.
+const markSlack = 1000
+
+const (
+	// maxHotLanes bounds the lanes that one claim looks into from the marks.
+	maxHotLanes = 64
+	// laneCools is how long after the latest sign of steps in it a lane is read: so a
+	// busy worker's claims find the next steps before their signal.
+	laneCools = time.Second
+)
+
+// marks are the moving low-water marks: of the claimable steps per lane, and of the
+// reported steps. A scan from a mark takes rows in order, so it may raise the mark to its
+// last row; unless the mark was lowered during the scan, because then there is older work
+// to do first. A full scan that found more than it could take lowers the mark: the rest
+// is found from there, without one full scan after the other.
+//
+// Claims from the marks read the hot lanes: recently a signal named them, or a scan found
+// steps there, or no claim has had room for more since. So callables without waiting
+// steps cost nothing.
+type marks struct {
+	mu    *sync.Mutex
+	m     map[laneKey]int64
+	hot   map[laneKey]time.Time // the latest sign of steps in it, by the local clock
+	cools *time.Duration        // laneCools but in tests
+	taken *reportMarks
+}
+
+// reportMarks are the marks of the reported steps: of those in their tasks' rows, and of
+// those in rows of their own.
+type reportMarks struct{ lone, apart int64 }
+
+// laneKey is a lane of a callable.
+type laneKey struct {
+	callable int32
+	lane     int16
+}
+
+// lanesFrom are lanes with the marks from which a scan begins.
+type lanesFrom []laneFrom
+
+type laneFrom struct {
+	laneKey
+	mark int64
+}
+
+func newMarks() marks {
+	return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, hot: map[laneKey]time.Time{}, cools: new(laneCools), taken: new(reportMarks)}
+}
+
+// of returns the hot lanes of callables in claim order: by lane, and the callables of one
+// lane in the requested order.
+func (m marks) of(callables []int32) (l lanesFrom) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	place := make(map[int32]int, len(m.hot))
+	for k := range m.hot {
+		place[k.callable] = -1
+	}
+	for i, c := range callables {
+		if _, hot := place[c]; hot {
+			place[c] = i
+		}
+	}
+	keys := make([]laneKey, 0, len(m.hot))
+	for k := range m.hot {
+		if place[k.callable] >= 0 {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b laneKey) int {
+		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(place[a.callable], place[b.callable]))
+	})
+	for _, k := range keys[:min(len(keys), maxHotLanes)] {
+		l = append(l, laneFrom{k, m.m[k]})
+	}
+	return l
+}
+
+// heat makes a lane hot.
+func (m marks) heat(k laneKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hot[k] = time.Now()
+}
+
+// emptied records that a scan with room for more, which began at some time, took all
+// steps of the lanes that it read: lanes, or for a full one all of the callables.
+func (m marks) emptied(callables []int32, found map[laneKey]int64, began lanesFrom, full bool, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cool := func(k laneKey) {
+		if _, some := found[k]; !some && at.Sub(m.hot[k]) > *m.cools {
+			delete(m.hot, k)
+		}
+	}
+	for _, l := range began {
+		cool(l.laneKey)
+	}
+	if full {
+		for k := range m.hot {
+			if slices.Contains(callables, k.callable) {
+				cool(k)
+			}
+		}
+	}
+}
+
+// known returns the lanes in which steps were found.
+func (m marks) known() []laneKey {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.m))
+}
+
+// claimed moves the marks of the lanes in which a scan found steps. began is where it
+// started, empty for a full scan; more says that a full scan left steps.
+func (m marks) claimed(newest map[laneKey]int64, began lanesFrom, more bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	from := make(map[laneKey]int64, len(began))
+	for _, l := range began {
+		from[l.laneKey] = l.mark
+	}
+	for k, seq := range newest {
+		m.m[k] = max(moved(m.m[k], from[k], seq, more), 1)
+		m.hot[k] = time.Now()
+	}
+}
+
+// moved returns the mark after a scan that began at from and took the oldest steps up to
+// newest.
+func moved(mark, from, newest int64, more bool) int64 {
+	to := newest - markSlack
+	switch {
+	case more && to < mark:
+		return to
+	case from > mark: // lowered in the meantime
+		return mark
+	default:
+		return max(mark, to)
+	}
+}
+
+// applied moves the marks of the reported steps after scans that began at from (0: full
+// ones) and reached so far; 0 for a scan without a result.
+func (m marks) applied(from, reached reportMarks, more bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if reached.lone > 0 {
+		m.taken.lone = max(moved(m.taken.lone, from.lone, reached.lone, more), 0)
+	}
+	if reached.apart > 0 {
+		m.taken.apart = max(moved(m.taken.apart, from.apart, reached.apart, more), 0)
+	}
+}
+
+// reset forgets all of them.
+func (m marks) reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.m)
+	clear(m.hot)
+	*m.taken = reportMarks{}
+}
+
+func (m marks) reported() reportMarks {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return *m.taken
+}
