@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"time"
 
 	"go.uber.org/zap"
@@ -71,15 +72,9 @@ func (c Config) withDefaults() Config {
 	if c.OnFatal == nil {
 		c.OnFatal = func(error) {}
 	}
-	if c.MaxPayloads <= 0 {
-		c.MaxPayloads = 1024
-	}
-	if c.ModeChangeTimeout <= 0 {
-		c.ModeChangeTimeout = 30 * time.Second
-	}
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.MaxPayloads = cmp.Or(c.MaxPayloads, 1024)
+	c.ModeChangeTimeout = cmp.Or(c.ModeChangeTimeout, 30*time.Second)
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	c.Metrics = c.Metrics.OrDiscard()
 	return c
 }

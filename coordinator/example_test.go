@@ -20,7 +20,7 @@ func Example() {
 	}
 	cfg := coordinator.Configure(defaults.Orchestration.EventSystems.Orchestration)
 	cfg.Mode, cfg.Poller.Interval = deploymode.PollingOnly, time.Hour
-	system := coordinator.New(cfg, coordinator.WorkFunc(func(_ context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
+	system := coordinator.New(cfg, lookFunc(func(_ context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
 		looked <- w.Reason
 		return coordinator.Outcome{NextDue: coordinator.NoDue}, nil
 	}))

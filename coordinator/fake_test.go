@@ -226,3 +226,10 @@ func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
+
+// lookFunc makes a function what a system calls.
+type lookFunc func(ctx context.Context, w coordinator.Wake) (coordinator.Outcome, error)
+
+func (f lookFunc) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
+	return f(ctx, w)
+}

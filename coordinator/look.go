@@ -12,7 +12,7 @@ import (
 )
 
 // A look that finds nothing and asks for another within idleWindow gets it with a
-// growing delay: due work may be locked by another replica, and a Work may be wrong.
+// growing delay: due work may be locked by another replica, and a look may be wrong.
 // The delay grows from idleBase to idleWindow.
 const (
 	idleBase   = 10 * time.Millisecond
@@ -92,7 +92,7 @@ func (s *EventSystem) take() (work *pending, wait time.Duration, armed bool) {
 	if !s.due.IsZero() && !now.Before(s.due) {
 		s.due = time.Time{}
 		if !s.asleep() {
-			s.pending.add(ReasonTimer)
+			s.pending.add(reasonTimer)
 		}
 	}
 	if s.pending.empty() {
@@ -108,7 +108,7 @@ func (s *EventSystem) take() (work *pending, wait time.Duration, armed bool) {
 	return &taken, 0, false
 }
 
-// look runs Work.Look, in the processor where there is one.
+// look calls Look, in the processor where there is one.
 func (s *EventSystem) look(ctx context.Context, w Wake) (outcome Outcome, err error) {
 	once := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.LookTimeout)

@@ -108,7 +108,7 @@ func TestWakesCoalesceAndNeverOverlap(t *testing.T) {
 			w.publish("b", 1)
 			w.source.Publish(signal.Signal{Topic: "b", Payload: "x"}, signal.Signal{Topic: "b", Payload: "y"})
 		}
-		w.Wake(coordinator.ReasonTimer, "c")
+		w.Wake(coordinator.Reason("timer"), "c")
 		synctest.Wait()
 		close(gate)
 		wakes := w.board.seen()
@@ -197,7 +197,7 @@ func TestAPanicInALookIsAnError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
-		sys := coordinator.New(config(deploymode.PollingOnly, nil), coordinator.WorkFunc(
+		sys := coordinator.New(config(deploymode.PollingOnly, nil), lookFunc(
 			func(context.Context, coordinator.Wake) (coordinator.Outcome, error) {
 				if looks++; looks == 1 {
 					panic("boom")
@@ -270,7 +270,7 @@ func TestEmptyLooksDoNotSpin(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				looks := 0
-				sys := coordinator.New(config(deploymode.PollingOnly, nil), coordinator.WorkFunc(
+				sys := coordinator.New(config(deploymode.PollingOnly, nil), lookFunc(
 					func(context.Context, coordinator.Wake) (coordinator.Outcome, error) { looks++; return out, nil }))
 				require.NoError(t, sys.Start(t.Context()))
 				after(60 * s)
@@ -344,13 +344,13 @@ func TestRetryIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
 		begin := time.Now()
-		sys := coordinator.New(config(deploymode.Hybrid, nil), coordinator.WorkFunc(
+		sys := coordinator.New(config(deploymode.Hybrid, nil), lookFunc(
 			func(_ context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
 				out := coordinator.Outcome{NextDue: coordinator.NoDue}
 				if w.Reason == coordinator.ReasonCatchUp {
 					out.RetryIn = 300 * time.Millisecond
 				}
-				if w.Reason == coordinator.ReasonTimer {
+				if w.Reason == coordinator.Reason("timer") {
 					at = append(at, time.Since(begin))
 				}
 				return out, nil

@@ -76,7 +76,7 @@ func TestALookThatDoesNotReturnShows(t *testing.T) {
 		w := launch(t, deploymode.EventDrivenOnly, func(c *coordinator.Config) { c.LookTimeout = 10 * s })
 		synctest.Wait()
 		stuck := make(chan struct{})
-		sys := coordinator.New(config(deploymode.PollingOnly, nil), coordinator.WorkFunc(
+		sys := coordinator.New(config(deploymode.PollingOnly, nil), lookFunc(
 			func(context.Context, coordinator.Wake) (coordinator.Outcome, error) { // ignores its context
 				<-stuck
 				return coordinator.Outcome{NextDue: coordinator.NoDue}, nil

@@ -32,7 +32,7 @@ func TestALoopThatNeverComesRoundIsStuck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
-		sys := coordinator.New(config(deploymode.PollingOnly, nil), coordinator.WorkFunc(
+		sys := coordinator.New(config(deploymode.PollingOnly, nil), lookFunc(
 			func(context.Context, coordinator.Wake) (coordinator.Outcome, error) { // ignores its context
 				<-hang
 				return coordinator.Outcome{NextDue: coordinator.NoDue}, nil

@@ -19,7 +19,7 @@ import (
 // lifecycle.Service and is safe for concurrent use.
 type EventSystem struct {
 	cfg    Config
-	work   Work
+	work   looker
 	poller *poller.Poller
 	// listener is the subscription; nil without a listener.
 	listener *listener.Subscription
@@ -65,8 +65,10 @@ type reported struct {
 
 var _ lifecycle.Service = (*EventSystem)(nil)
 
-// New returns a system that is not running yet.
-func New(cfg Config, work Work) *EventSystem {
+// New returns a system that is not running yet and will call work.Look, never concurrently.
+// After an error it looks again, with everything that the wake asked for, after a growing
+// delay.
+func New(cfg Config, work looker) *EventSystem {
 	cfg = cfg.withDefaults()
 	s := &EventSystem{cfg: cfg, work: work, wakeup: make(chan struct{}, 1), failures: failures{limit: cfg.MaxErrorsPerMinute}}
 	s.quit, s.quitNow = context.WithCancel(context.Background())
@@ -83,7 +85,7 @@ func New(cfg Config, work Work) *EventSystem {
 		Name:       cfg.SystemID + "-looker",
 		Run:        s.run,
 		MaxSilence: cfg.maxSilence(),
-		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		OnRestart:  cfg.Metrics.Restarted,
 		Logger:     cfg.Logger,
 	})
 	return s

@@ -17,20 +17,20 @@ type Reason string
 // last, so that it counts only work that nothing else found.
 const (
 	ReasonSignal   Reason = "signal"
-	ReasonTimer    Reason = "timer"
+	reasonTimer    Reason = "timer"
 	ReasonCatchUp  Reason = "catch_up"
 	ReasonContinue Reason = "continue"
 	ReasonPoll     Reason = "poll"
 )
 
-var reasons = [...]Reason{ReasonSignal, ReasonTimer, ReasonCatchUp, ReasonContinue, ReasonPoll}
+var reasons = [...]Reason{ReasonSignal, reasonTimer, ReasonCatchUp, ReasonContinue, ReasonPoll}
 
 // by is the metric label for work found.
 func (r Reason) by() string {
 	switch r {
 	case ReasonSignal:
 		return telemetry.ByListener
-	case ReasonTimer:
+	case reasonTimer:
 		return telemetry.ByTimer
 	case ReasonCatchUp:
 		return telemetry.ByCatchUp
@@ -106,19 +106,11 @@ func (o *Outcome) SoonerRetry(d time.Duration, why Missing) {
 // NoDue is the NextDue of a look that knows of no later work.
 const NoDue time.Duration = -1
 
-// Work is what an event system looks for.
-type Work interface {
-	// Look looks for work and does it or hands it on. One system never calls it
-	// concurrently. After an error the system looks again, with everything this wake
-	// asked for, after a growing delay.
+// looker finds what an event system looks for.
+type looker interface {
+	// Look looks for work and does it or hands it on.
 	Look(ctx context.Context, w Wake) (Outcome, error)
 }
-
-// WorkFunc makes a function a Work.
-type WorkFunc func(ctx context.Context, w Wake) (Outcome, error)
-
-// Look implements Work.
-func (f WorkFunc) Look(ctx context.Context, w Wake) (Outcome, error) { return f(ctx, w) }
 
 // pending collects wakes until the next look. The zero value is empty.
 type pending struct {

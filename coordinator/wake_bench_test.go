@@ -37,7 +37,7 @@ func benchmarkSignal(b *testing.B, p *command.Processor) {
 	require.NoError(b, err)
 	cfg := coordinator.Configure(defaults.Orchestration.EventSystems.Orchestration)
 	cfg.Listener, cfg.Topics, cfg.Processor = listening(bus), []signal.Topic{topic}, p
-	s := coordinator.New(cfg, coordinator.WorkFunc(func(_ context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
+	s := coordinator.New(cfg, lookFunc(func(_ context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
 		if w.Reason == coordinator.ReasonSignal {
 			looked <- time.Now()
 		}

@@ -44,11 +44,11 @@ func TestTheFleetShowsWhereDaemonsListen(t *testing.T) {
 	loaded.Worker.Lease = 6 * time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	o, err := NewOrchestrator(ctx, loaded, zap.NewNop())
+	o, err := newOrchestrator(ctx, loaded, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(ctx))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()
-	w, err := NewWorker(ctx, loaded, func(*worker.Worker) error { return nil }, zap.NewNop())
+	w, err := newWorker(ctx, loaded, func(*worker.Worker) error { return nil }, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, w.Start(ctx))
 	defer func() { require.NoError(t, w.Stop(context.Background())) }()

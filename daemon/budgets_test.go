@@ -18,7 +18,7 @@ func TestBudgetsOfRequestsFollowTheConfiguration(t *testing.T) {
 	t.Parallel()
 	loaded := loadToo(t, enginetest.Migrated(t), "")
 	loaded.Orchestration.Web.BodyBudgetBytes, loaded.Orchestration.Web.AnswerBudgetBytes = 65536, 2<<20
-	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
+	o, err := newOrchestrator(t.Context(), loaded, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()

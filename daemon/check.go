@@ -32,7 +32,7 @@ func Check(loaded *config.Loaded) []error {
 }
 
 func checkOrchestrator(loaded *config.Loaded) []error {
-	d := &Orchestrator{shared: &shared{log: zap.NewNop(), metrics: telemetry.Discard()}, loaded: loaded}
+	d := &Orchestrator{shared: &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}}
 	engine := d.engineConfig(loaded, store.Daemon{}, nil)
 	_, _, templates := loadTemplates(loaded.Common)
 	return []error{checkConnections(loaded.Common, orchestratorBuffers(loaded.Orchestration)),
@@ -40,7 +40,7 @@ func checkOrchestrator(loaded *config.Loaded) []error {
 }
 
 func checkWorker(loaded *config.Loaded) []error {
-	d := &Worker{shared: &shared{log: zap.NewNop(), metrics: telemetry.Discard()}, loaded: loaded}
+	d := &Worker{shared: &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}}
 	settings := d.workerConfig(loaded, nil)
 	settings.DatabaseURL = loaded.Common.Database.URL.Reveal() // in place of a store
 	w, err := worker.New(settings)

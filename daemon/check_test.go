@@ -68,12 +68,12 @@ func TestAValidationRefusesWhatADaemonRefuses(t *testing.T) {
 // startBoth makes both daemons, which connects, and returns the first error.
 func startBoth(t *testing.T, loaded *config.Loaded) error {
 	t.Helper()
-	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
+	o, err := newOrchestrator(t.Context(), loaded, nil, zap.NewNop())
 	if err != nil {
 		return err
 	}
 	defer o.store.Close()
-	w, err := NewWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, zap.NewNop())
+	w, err := newWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, nil, zap.NewNop())
 	if err != nil {
 		return err
 	}

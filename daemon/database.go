@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/signal"
@@ -112,12 +113,8 @@ func patiently[T any](ctx context.Context, log *zap.Logger, open func(context.Co
 			return opened, err
 		}
 		log.Warn("the database does not answer; retrying", zap.Duration("in", pause), zap.Error(err))
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if lifecycle.Pause(ctx, pause) != nil {
 			return opened, fmt.Errorf("stopped while waiting for the database: %w", err)
-		case <-timer.C:
 		}
 	}
 }
@@ -157,7 +154,7 @@ func newSignals(c config.Common, name string, near *neighbours, buffers signalBu
 	}
 	// Listeners probe past the breaker: that shows a recovery.
 	out.sender = signal.NewSender(guardedTransport{out.transport, breakers.Breaker(breaker.Messaging)}, signal.SenderConfig{
-		Logger: log, OnRestart: restarts(m.LoopRestarts),
+		Logger: log, OnRestart: m.Restarted,
 		OnError: func(err error) {
 			if errors.Is(err, breaker.ErrOpen) {
 				return // it was logged when it opened
@@ -187,7 +184,7 @@ func (s *signals) newSource() (signal.Source, error) {
 		return relay.NewSource(s.notifyConfig(), s.transport)
 	default:
 		cfg := s.walConfig()
-		cfg.Server, cfg.OnSlotLost = s.store.Execer(), s.slotLost
+		cfg.Server = s.store.Execer()
 		return wal.New(cfg, s.transport)
 	}
 }
@@ -213,5 +210,5 @@ func (s *signals) notifyConfig() notify.Config {
 func (s *signals) walConfig() wal.Config {
 	d, w := s.config.Database, s.config.Signals.WAL
 	return wal.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-listener", Slot: w.Slot, Publication: w.Publication,
-		ConnectTimeout: d.ConnectTimeout, BufferLimit: s.buffers.connection}
+		ConnectTimeout: d.ConnectTimeout, BufferLimit: s.buffers.connection, OnSlotLost: s.slotLost}
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // publicDelay is the default time for load balancers to notice that a daemon stops.
@@ -48,10 +49,5 @@ func (s *shared) linger(ctx context.Context) {
 		return
 	}
 	s.log.Info("stopping: unready, still serving until load balancers have noticed", zap.Duration("for", s.delay))
-	timer := time.NewTimer(s.delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	_ = lifecycle.Pause(ctx, s.delay) // what follows is bounded by ctx
 }

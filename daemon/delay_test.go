@@ -45,7 +45,7 @@ func TestShutdownDelay(t *testing.T) {
 // ready.
 func TestADaemonServesOnBeforeItStops(t *testing.T) {
 	t.Parallel()
-	o, err := NewOrchestrator(t.Context(), loadToo(t, enginetest.Migrated(t), "[common.shutdown]\ndelay_ms = 300000\n"), zap.NewNop())
+	o, err := newOrchestrator(t.Context(), loadToo(t, enginetest.Migrated(t), "[common.shutdown]\ndelay_ms = 300000\n"), nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	base := "http://" + o.Addr().String()
@@ -71,12 +71,12 @@ func TestADaemonServesOnBeforeItStops(t *testing.T) {
 func TestProbesAnswerUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	loaded := loadToo(t, enginetest.Migrated(t), "")
-	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
+	o, err := newOrchestrator(t.Context(), loaded, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()
 	running, release := make(chan struct{}), make(chan struct{})
-	w, err := NewWorker(t.Context(), loaded, func(w *worker.Worker) error {
+	w, err := newWorker(t.Context(), loaded, func(w *worker.Worker) error {
 		template, _, err := template.Parse("hold.yaml",
 			[]byte("name: hold\nnamespace_name: none\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: hold}}\n"))
 		require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestProbesAnswerUntilTheEnd(t *testing.T) {
 			<-release
 			return 1, nil
 		}))
-	}, zap.NewNop())
+	}, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, w.Start(t.Context()))
 	orchestrator, base := "http://"+o.Addr().String(), "http://"+w.Addr().String()

@@ -104,7 +104,7 @@ func request(t *testing.T, method, target, body string) reply {
 // needs the database answers 503 with Retry-After.
 func TestAnOpenBreakerIsNoFailureOfOurs(t *testing.T) {
 	t.Parallel()
-	o, err := NewOrchestrator(t.Context(), loadToo(t, enginetest.Migrated(t), ""), zap.NewNop())
+	o, err := newOrchestrator(t.Context(), loadToo(t, enginetest.Migrated(t), ""), nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()

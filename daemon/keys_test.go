@@ -35,13 +35,13 @@ max_streams = 1
 	loaded.Worker.WorkerType, loaded.Worker.TemplatePath = "special", filepath.Join(dir, "brought.yaml")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	o, err := NewOrchestrator(ctx, loaded, zap.NewNop())
+	o, err := newOrchestrator(ctx, loaded, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(ctx))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()
-	w, err := NewWorker(ctx, loaded, func(w *worker.Worker) error {
+	w, err := newWorker(ctx, loaded, func(w *worker.Worker) error {
 		return w.Register("keys.only", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return struct{}{}, nil }))
-	}, zap.NewNop())
+	}, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, w.Start(ctx))
 	defer func() { require.NoError(t, w.Stop(context.Background())) }()
@@ -76,9 +76,9 @@ max_streams = 1
 func TestMigrateOnStart(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	_, err := NewOrchestrator(t.Context(), loadToo(t, db, "[common.database]\nmigrate_on_start = false\n"), zap.NewNop())
+	_, err := newOrchestrator(t.Context(), loadToo(t, db, "[common.database]\nmigrate_on_start = false\n"), nil, zap.NewNop())
 	require.ErrorContains(t, err, "schema")
-	o, err := NewOrchestrator(t.Context(), loadToo(t, db, "[common.database]\nmigrate_on_start = true\n"), zap.NewNop())
+	o, err := newOrchestrator(t.Context(), loadToo(t, db, "[common.database]\nmigrate_on_start = true\n"), nil, zap.NewNop())
 	require.NoError(t, err)
 	o.store.Close()
 }
@@ -87,10 +87,10 @@ func TestAnAPIThatIsOff(t *testing.T) {
 	t.Parallel()
 	loaded := loadFor(t, enginetest.Migrated(t))
 	loaded.Orchestration.Web.Enabled, loaded.Worker.Web.Enabled = false, false
-	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
+	o, err := newOrchestrator(t.Context(), loaded, nil, zap.NewNop())
 	require.NoError(t, err)
 	defer o.store.Close()
-	w, err := NewWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, zap.NewNop())
+	w, err := newWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, nil, zap.NewNop())
 	require.NoError(t, err)
 	defer w.store.Close()
 	require.Nil(t, o.Addr())

@@ -38,18 +38,22 @@ var shownElsewhere = map[string]string{
 // daemons use.
 func optionsOf(loaded *config.Loaded) string {
 	o, w := loaded, loaded
-	s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
+	s := &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}
 	s.breakers, _ = newBreakers(o.Common, nil, s.log, s.metrics)
-	od := &Orchestrator{shared: s, loaded: loaded, depth: newQueueDepth(nil, nil, o.Common.Queues.PGMQ.QueueDepthThresholds)}
-	wd := &Worker{shared: s, loaded: loaded}
+	od := &Orchestrator{shared: s, depth: newQueueDepth(nil, nil, o.Common.Queues.PGMQ.QueueDepthThresholds)}
+	wd := &Worker{shared: s}
 	of, wf := &signals{config: o.Common, buffers: orchestratorBuffers(o.Orchestration)}, &signals{config: w.Common, buffers: workerBuffers(w.Worker)}
 	web, _ := workerWeb(w.Worker.Web)
 	self := store.Daemon{}
+	sweeps := od.sweepConfig(o.Orchestration, self)
+	whole := sweeps.Settings // of which the sweeps read only these parts
+	sweeps.Settings = config.Orchestration{Sweeps: whole.Sweeps, DLQ: whole.DLQ, Retention: whole.Retention}
+	sweeps.Settings.BatchProcessing.CheckpointStall = whole.BatchProcessing.CheckpointStall
 	var b strings.Builder
 	for _, options := range []any{
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
-		of.listenerConfig(), of.notifyConfig(), of.walConfig(), of.relayConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
-		od.engineConfig(o, self, nil), od.sweepConfig(o.Orchestration, self), od.admissionConfig(o), od.webConfig(o.Orchestration.Web, loaded.Environment),
+		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
+		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), od.webConfig(o.Orchestration.Web, loaded.Environment),
 		od.depth.thresholds,
 		wd.workerConfig(w, nil), wd.webConfig(web, loaded.Environment),
 		OrchestratorProgram().ShutdownTimeout(loaded), WorkerProgram("", nil).ShutdownTimeout(loaded),

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"net"
 	_ "time/tzdata" // the zones of schedules, for machines without them
 
 	"github.com/google/uuid"
@@ -28,7 +27,6 @@ import (
 // Orchestrator is a wired orchestrator daemon.
 type Orchestrator struct {
 	*shared
-	loaded *config.Loaded
 	engine *orchestration.Orchestrator
 	// registered: the templates of the search paths are in the database.
 	registered bool
@@ -37,23 +35,15 @@ type Orchestrator struct {
 	admission  *backpressure.Admission
 }
 
-// NewOrchestrator connects to the database, loads the configured templates, and wires the
+// newOrchestrator connects to the database, loads the configured templates, and wires the
 // daemon. Nothing runs before Start.
-func NewOrchestrator(ctx context.Context, loaded *config.Loaded, log *zap.Logger) (*Orchestrator, error) {
-	return newOrchestrator(ctx, loaded, nil, log)
-}
-
 func newOrchestrator(ctx context.Context, loaded *config.Loaded, near *neighbours, log *zap.Logger) (*Orchestrator, error) {
-	if err := near.refused(loaded); err != nil {
-		return nil, err
-	}
-	s, err := assemble(ctx, loaded.Common, nil, "tasker-orchestrator", orchestratorBuffers(loaded.Orchestration), near, log)
+	d := &Orchestrator{}
+	err := assemble(ctx, loaded, nil, "tasker-orchestrator", orchestratorBuffers(loaded.Orchestration), near, log, func(s *shared) error {
+		d.shared = s
+		return d.wire(ctx, loaded)
+	})
 	if err != nil {
-		return nil, err
-	}
-	d := &Orchestrator{shared: s, loaded: loaded}
-	if err := d.wire(ctx, loaded); err != nil {
-		s.store.Close()
 		return nil, err
 	}
 	return d, nil
@@ -83,7 +73,12 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 	if d.sweeps, err = sweep.New(d.sweepConfig(o, self)); err != nil {
 		return err
 	}
-	d.admission = d.newAdmission(c)
+	d.admission = backpressure.New(d.admissionConfig(c))
+	d.services = []lifecycle.Service{d.counting}
+	if d.relay != nil {
+		d.services = append(d.services, d.relay) // it ends after all senders
+	}
+	d.services = append(d.services, d.signals.sender, d.engine, d.sweeps, d.admission)
 	if !o.Web.Enabled {
 		return nil
 	}
@@ -107,11 +102,7 @@ func orchestratorBuffers(o config.Orchestration) signalBuffers {
 	return signalBuffers{connection: c.EventListeners.PGMQEventBufferSize, system: c.EventSystems.EventChannelBufferSize}
 }
 
-// newAdmission decides which new tasks are rejected.
-func (d *Orchestrator) newAdmission(c *config.Loaded) *backpressure.Admission {
-	return backpressure.New(d.admissionConfig(c))
-}
-
+// admissionConfig says which new tasks are rejected.
 func (d *Orchestrator) admissionConfig(c *config.Loaded) backpressure.Config {
 	return backpressure.Config{
 		Depth: d.depth.measure, Overflow: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold,
@@ -133,7 +124,7 @@ func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules wo
 	d.server, err = rest.NewOrchestrator(d.webConfig(o.Web, d.loaded.Environment), rest.Orchestrator{
 		Engine: supervised{d.engine, d.shared}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
 		Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
-		Thresholds: sweep.Configure(o).Staleness.Thresholds, MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
+		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
 		NewEvents: d.engine.NewEvents, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, Breakers: d.breakers, Admission: d.admission,
 	})
 	return err
@@ -218,19 +209,9 @@ func loadTemplates(c config.Common) ([]template.Loaded, template.Problems, error
 	return found, problems, err
 }
 
-// services lists the parts below the API in the order of their start: senders before
-// event systems.
-func (d *Orchestrator) services() []lifecycle.Service {
-	list := []lifecycle.Service{d.counting}
-	if d.relay != nil {
-		list = append(list, d.relay) // it ends after all senders
-	}
-	return append(list, d.signals.sender, d.engine, d.sweeps, d.admission)
-}
-
 // Start runs the daemon; listeners connect in the background.
 func (d *Orchestrator) Start(ctx context.Context) error {
-	if err := d.start(ctx, d.services()...); err != nil {
+	if err := d.start(ctx); err != nil {
 		return err
 	}
 	d.show(d.engine.SetAddress)
@@ -239,24 +220,13 @@ func (d *Orchestrator) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the daemon within ctx: unready first, then the requests, the event
-// systems and commands, the signals, and at last probes and the pools.
-func (d *Orchestrator) Stop(ctx context.Context) error { return d.stopAll(ctx, d.services()...) }
-
-// Addr returns the address of the API; nil if it is off.
-func (d *Orchestrator) Addr() net.Addr { return d.address() }
-
 // Store returns the daemon's store, for programs that embed it.
 func (d *Orchestrator) Store() *store.Store { return d.store }
 
-// Failed delivers fatal errors.
-func (d *Orchestrator) Failed() <-chan error { return d.fatal }
-
-// Reload follows a changed configuration as far as that is possible without a
+// reload follows a changed configuration as far as that is possible without a
 // new start.
-func (d *Orchestrator) Reload(ctx context.Context, next *config.Loaded) error {
-	warnOfRestarts(d.log, d.loaded.Changes(next))
-	d.loaded = next
+func (d *Orchestrator) reload(ctx context.Context, next *config.Loaded) error {
+	d.follow(next)
 	d.depth.judgeBy(next.Common.Queues.PGMQ.QueueDepthThresholds)
 	systems := next.Orchestration.EventSystems
 	return d.engine.Reload(ctx, systemSettings(systems.Orchestration), systemSettings(systems.TaskReadiness))

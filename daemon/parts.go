@@ -31,6 +31,7 @@ const stopMargin = 2 * time.Second
 
 // shared are the parts of both daemons.
 type shared struct {
+	loaded   *config.Loaded // the latest
 	log      *zap.Logger
 	registry *prometheus.Registry
 	metrics  *telemetry.Metrics
@@ -40,31 +41,36 @@ type shared struct {
 	// other daemon of the process.
 	publisher signal.Publisher
 	counting  *lifecycle.Loop
-	relay     *relay.Relay // nil unless an orchestrator's event source is "relay"
-	server    *rest.Server // nil when web.enabled = false
-	fatal     chan error   // fatal errors
+	relay     *relay.Relay        // nil unless an orchestrator's event source is "relay"
+	server    *rest.Server        // nil when web.enabled = false
+	services  []lifecycle.Service // those below the API, in the order of their start
+	fatal     chan error          // fatal errors
 	breakers  *breaker.Set
 	shutdown  config.Shutdown
 	delay     time.Duration // between turning unready and stopping
 }
 
-// assemble opens the parts that the others need. name is the daemon's name in
-// pg_stat_activity; w is nil for an orchestrator, near unless another daemon runs in the
-// process.
-func assemble(ctx context.Context, c config.Common, w *config.Worker, name string, buffers signalBuffers, near *neighbours, log *zap.Logger) (*shared, error) {
-	s := &shared{log: log, registry: prometheus.NewRegistry(), fatal: make(chan error, 1), shutdown: c.Shutdown}
+// assemble opens the parts that both daemons have, and lets wire make the others. name is
+// the daemon's name in pg_stat_activity; w is nil for an orchestrator, near unless another
+// daemon runs in the process.
+func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name string, buffers signalBuffers, near *neighbours, log *zap.Logger, wire func(*shared) error) error {
+	if err := near.refused(loaded); err != nil {
+		return err
+	}
+	c := loaded.Common
+	s := &shared{loaded: loaded, log: log, registry: prometheus.NewRegistry(), fatal: make(chan error, 1), shutdown: c.Shutdown}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = telemetry.NewMetrics(s.registry)
 	var err error
 	if s.breakers, err = newBreakers(c, w, log, s.metrics); err != nil {
-		return nil, err
+		return err
 	}
 	if s.store, err = openStore(ctx, c, name, near, s.breakers, log, s.metrics); err != nil {
-		return nil, err
+		return err
 	}
 	if s.signals, err = newSignals(c, name, near, buffers, s.store, s.breakers, log, s.metrics); err != nil {
 		s.store.Close()
-		return nil, err
+		return err
 	}
 	s.publisher = s.signals.sender
 	if near != nil {
@@ -72,7 +78,10 @@ func assemble(ctx context.Context, c config.Common, w *config.Worker, name strin
 	}
 	observeConnections(s.registry, "tasker_pool", "of the pool", s.store.PoolStat)
 	s.counting = observeSender(s.signals.sender, s.metrics, log)
-	return s, nil
+	if err = wire(s); err != nil {
+		s.store.Close()
+	}
+	return err
 }
 
 // fail ends the daemon; the first reason counts.
@@ -87,13 +96,16 @@ func (s *shared) fail(err error) {
 func (s *shared) webConfig(w config.OrchestrationWeb, environment string) rest.Config {
 	s.delay = shutdownDelay(s.shutdown, w.Web)
 	cfg := rest.Configure(w)
-	cfg.Version, cfg.Environment = Version(), environment
+	cfg.Version, cfg.Environment = version(), environment
 	cfg.Telemetry, cfg.Metrics, cfg.Logger = s.metrics, s.registry, s.log
 	return cfg
 }
 
-// address returns the address of the HTTP server; nil if it is off.
-func (s *shared) address() net.Addr {
+// Failed delivers fatal errors.
+func (s *shared) Failed() <-chan error { return s.fatal }
+
+// Addr returns the address of the API; nil if it is off.
+func (s *shared) Addr() net.Addr {
 	if s.server == nil {
 		return nil
 	}
@@ -103,7 +115,7 @@ func (s *shared) address() net.Addr {
 // show reports the API's address with set: the bound address, with the host's name in
 // place of all interfaces. Without an API it reports nothing.
 func (s *shared) show(set func(address string)) {
-	bound := s.address()
+	bound := s.Addr()
 	if bound == nil {
 		return
 	}
@@ -123,9 +135,10 @@ func shownAddress(bound net.Addr, host string) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// start starts services in order and the API last, so that it serves only running parts;
-// if one fails, those before it are stopped.
-func (s *shared) start(ctx context.Context, services ...lifecycle.Service) error {
+// start starts the services in order and the API last, so that it serves only running
+// parts; if one fails, those before it are stopped.
+func (s *shared) start(ctx context.Context) error {
+	services := s.services
 	if s.server != nil {
 		services = append(services, s.server)
 	}
@@ -136,10 +149,11 @@ func (s *shared) start(ctx context.Context, services ...lifecycle.Service) error
 	return nil
 }
 
-// stopAll turns the daemon unready, serves for the delay, accepts no more requests, stops
-// services in reverse, and closes the pool last. Until then probes and metrics are
-// answered. Requests under way come first and may not use up the time of the others.
-func (s *shared) stopAll(ctx context.Context, services ...lifecycle.Service) error {
+// Stop ends the daemon within ctx: it turns unready, serves for the delay, accepts no more
+// requests, stops its services in reverse, and closes the pool last. Until then probes and
+// metrics are answered. Requests under way come first and may not use up the time of the
+// others; a worker stops claiming, waits for its handlers, reports and hands back the rest.
+func (s *shared) Stop(ctx context.Context) error {
 	var failed []error
 	if s.server != nil {
 		s.server.Drain()
@@ -157,18 +171,20 @@ func (s *shared) stopAll(ctx context.Context, services ...lifecycle.Service) err
 		// The longest part (a worker with its handlers) may take nearly all.
 		each = max(each, time.Until(deadline)-stopMargin)
 	}
-	failed = append(failed, lifecycle.StopAll(ctx, s.log, each, services...))
+	failed = append(failed, lifecycle.StopAll(ctx, s.log, each, s.services...))
 	if s.server != nil {
 		failed = append(failed, lifecycle.StopAll(ctx, s.log, stopEach, s.server))
 	}
 	return errors.Join(append(failed, s.closeStore(ctx))...)
 }
 
-// warnOfRestarts logs the changes of a reloaded configuration that need a restart.
-func warnOfRestarts(log *zap.Logger, changes []config.Change) {
+// follow makes next the configuration, and logs its changes that need a restart.
+func (s *shared) follow(next *config.Loaded) {
+	changes := s.loaded.Changes(next)
+	s.loaded = next
 	for _, c := range changes {
 		if !c.Reloadable {
-			log.Warn("a changed setting takes effect after a restart", zap.String("key", c.Key))
+			s.log.Warn("a changed setting takes effect after a restart", zap.String("key", c.Key))
 		}
 	}
 }

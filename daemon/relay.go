@@ -19,23 +19,16 @@ func (s *signals) newRelay(log *zap.Logger, m *telemetry.Metrics) (*relay.Relay,
 	if s.config.Signals.EventSource != sourceRelay {
 		return nil, nil //nolint:nilnil // no relay is the usual case
 	}
-	cfg := s.relayConfig()
-	cfg.Logger, cfg.Metrics = log, m
-	cfg.Namespaces = func(ctx context.Context) ([]string, error) {
+	cfg := relay.Config{WAL: s.walConfig(), Logger: log, Metrics: m, Namespaces: func(ctx context.Context) ([]string, error) {
 		queues, err := s.store.Queues(ctx, nil)
 		return slices.Collect(maps.Keys(queues)), err
-	}
+	}}
+	cfg.WAL.ApplicationName = s.name + "-relay"
 	r, err := relay.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the relay of signals: %w", err)
 	}
 	return r, nil
-}
-
-func (s *signals) relayConfig() relay.Config {
-	d, w := s.config.Database, s.config.Signals.WAL
-	return relay.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-relay", ConnectTimeout: d.ConnectTimeout,
-		Publication: w.Publication, Slot: w.Slot}
 }
 
 // relayCheck judges this replica's relay. The log has the reason of a lost connection:

@@ -16,20 +16,20 @@ import (
 
 // Exit codes of the daemons.
 const (
-	ExitOK      = 0 // stopped on request
-	ExitFailure = 1 // could not start, or had to end
-	ExitConfig  = 2 // the configuration or the command line is wrong
+	exitOK      = 0 // stopped on request
+	exitFailure = 1 // could not start, or had to end
+	exitConfig  = 2 // the configuration or the command line is wrong
 )
 
-// Process is a daemon that Main runs. Its methods may be called at the same
+// process is a daemon that Main runs. Its methods may be called at the same
 // time once Start has returned.
-type Process interface {
+type process interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 	Failed() <-chan error
-	Reload(ctx context.Context, next *config.Loaded) error
-	// Status reports the state of each part without I/O.
-	Status() []Part
+	reload(ctx context.Context, next *config.Loaded) error
+	// status reports the state of each part without I/O.
+	status() []part
 }
 
 // Program describes a daemon to Main.
@@ -37,7 +37,7 @@ type Program struct {
 	Name    string // of the binary
 	About   string // one sentence for --help
 	Context config.Context
-	New     func(ctx context.Context, loaded *config.Loaded, log *zap.Logger) (Process, error)
+	New     func(ctx context.Context, loaded *config.Loaded, log *zap.Logger) (process, error)
 	// ShutdownTimeout bounds the stopping.
 	ShutdownTimeout func(*config.Loaded) time.Duration
 }
@@ -47,8 +47,8 @@ func OrchestratorProgram() Program {
 	return Program{
 		Name: "orchestrator", About: "Runs the orchestrator: creates tasks, applies results, serves the API.",
 		Context: config.ContextOrchestration,
-		New: func(ctx context.Context, loaded *config.Loaded, log *zap.Logger) (Process, error) {
-			return NewOrchestrator(ctx, loaded, log)
+		New: func(ctx context.Context, loaded *config.Loaded, log *zap.Logger) (process, error) {
+			return newOrchestrator(ctx, loaded, nil, log)
 		},
 		ShutdownTimeout: func(l *config.Loaded) time.Duration {
 			return shutdownDelay(l.Common.Shutdown, l.Orchestration.Web.Web) + l.Orchestration.ShutdownTimeout
@@ -61,8 +61,8 @@ func WorkerProgram(name string, register Register) Program {
 	return Program{
 		Name: name, About: "Runs a worker: claims steps, runs their handlers, reports the results.",
 		Context: config.ContextWorker,
-		New: func(ctx context.Context, loaded *config.Loaded, log *zap.Logger) (Process, error) {
-			return NewWorker(ctx, loaded, register, log)
+		New: func(ctx context.Context, loaded *config.Loaded, log *zap.Logger) (process, error) {
+			return newWorker(ctx, loaded, register, nil, log)
 		},
 		// Handlers get their time limit, reporting gets a moment more.
 		ShutdownTimeout: func(l *config.Loaded) time.Duration {
@@ -79,34 +79,44 @@ func Main(p Program, args []string, stderr io.Writer) int {
 	if done {
 		return code
 	}
+	loaded, level, err := load(opts)
+	var all *zap.Logger // a status is logged at any level
+	if err == nil {
+		all, err = telemetry.NewLogger("debug", loaded.Common.Telemetry.LogFormat, stderr)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+		return exitConfig
+	}
+	log := all.WithOptions(zap.IncreaseLevel(level))
+	defer func() { _ = log.Sync() }() // a terminal cannot be synced
+	warnOf(log, loaded)
+	warnOfIdle(log, loaded.WithoutEffect)
+	opts.WorkerID = loaded.Worker.WorkerID
+	r := &runner{program: p, opts: opts, loaded: loaded, log: log, level: level, status: all, since: time.Now(), overdue: overdueAfter, ignore: secondSignal}
+	return r.run()
+}
+
+// load reads a configuration with which a daemon may start, and its level of logging.
+func load(opts config.Options) (*config.Loaded, zap.AtomicLevel, error) {
 	loaded, err := config.Load(opts)
 	if err == nil {
 		err = loaded.Refused()
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
-		return ExitConfig
+		return nil, zap.AtomicLevel{}, err
 	}
 	level, err := zap.ParseAtomicLevel(loaded.Common.Telemetry.LogLevel)
 	if err != nil {
-		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
-		return ExitConfig
+		err = fmt.Errorf("common.telemetry.log_level: %w", err)
 	}
-	// A status is logged at any level.
-	all, err := telemetry.NewLogger("debug", loaded.Common.Telemetry.LogFormat, stderr)
-	if err != nil {
-		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
-		return ExitConfig
-	}
-	log := all.WithOptions(zap.IncreaseLevel(level))
-	defer func() { _ = log.Sync() }() // a terminal cannot be synced
+	return loaded, level, err
+}
+
+func warnOf(log *zap.Logger, loaded *config.Loaded) {
 	for _, w := range loaded.Warnings {
 		log.Warn("configuration", zap.Stringer("problem", w))
 	}
-	warnOfIdle(log, loaded.WithoutEffect)
-	opts.WorkerID = loaded.Worker.WorkerID
-	r := &runner{program: p, opts: opts, loaded: loaded, log: log, level: level, status: all, since: time.Now(), overdue: overdueAfter, ignore: secondSignal}
-	return r.run()
 }
 
 func parseFlags(p Program, args []string, stderr io.Writer) (opts config.Options, code int, done bool) {
@@ -116,7 +126,7 @@ func parseFlags(p Program, args []string, stderr io.Writer) (opts config.Options
 	flags.StringVar(&opts.Path, "config", "", "one merged configuration `file` (or $TASKER_CONFIG_PATH)")
 	flags.StringVar(&opts.Root, "config-root", "", "`folder` with base/ and environments/ (or $TASKER_CONFIG_ROOT)")
 	flags.StringVar(&opts.Environment, "environment", "", "`name` of the environment (or $TASKER_ENV; default development)")
-	version := flags.Bool("version", false, "print the version and exit")
+	show := flags.Bool("version", false, "print the version and exit")
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, "%s\n\nUsage: %s [flags]\n\n", p.About, p.Name)
 		flags.PrintDefaults()
@@ -125,16 +135,16 @@ func parseFlags(p Program, args []string, stderr io.Writer) (opts config.Options
 	}
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		return opts, ExitOK, true
+		return opts, exitOK, true
 	case err != nil:
-		return opts, ExitConfig, true
+		return opts, exitConfig, true
 	case flags.NArg() > 0:
 		fmt.Fprintf(stderr, "%s: unexpected argument %q\n", p.Name, flags.Arg(0))
-		return opts, ExitConfig, true
+		return opts, exitConfig, true
 	}
-	if *version {
-		fmt.Fprintf(stderr, "%s %s\n", p.Name, Version())
-		return opts, ExitOK, true
+	if *show {
+		fmt.Fprintf(stderr, "%s %s\n", p.Name, version())
+		return opts, exitOK, true
 	}
 	return opts, 0, false
 }

@@ -28,7 +28,7 @@ func mainWith(t *testing.T, text string, env ...string) (code int, stderr string
 	file := filepath.Join(t.TempDir(), "tasker.toml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	p := OrchestratorProgram()
-	p.New = func(context.Context, *config.Loaded, *zap.Logger) (Process, error) {
+	p.New = func(context.Context, *config.Loaded, *zap.Logger) (process, error) {
 		return nil, errors.New("far enough")
 	}
 	var out bytes.Buffer
@@ -38,14 +38,14 @@ func mainWith(t *testing.T, text string, env ...string) (code int, stderr string
 
 func TestADaemonWithoutADatabaseSaysSoAtOnce(t *testing.T) {
 	code, stderr := mainWith(t, "")
-	require.Equal(t, ExitConfig, code)
+	require.Equal(t, exitConfig, code)
 	require.Equal(t, "orchestrator: invalid configuration: no database is configured: set DATABASE_URL, "+
 		"for example to postgresql://tasker@localhost:5432/tasker, or common.database.url in a file\n", stderr)
 }
 
 func TestADaemonThatCannotAuthenticateDoesNotStart(t *testing.T) {
 	code, stderr := mainWith(t, "[orchestration.web.auth]\nenabled = true\n", "DATABASE_URL", "postgresql://nowhere/tasker")
-	require.Equal(t, ExitConfig, code)
+	require.Equal(t, exitConfig, code)
 	require.Contains(t, stderr, "tasker.toml:2:1: orchestration.web.auth.enabled = true: this version cannot authenticate")
 }
 
@@ -53,7 +53,7 @@ func TestADaemonThatCannotAuthenticateDoesNotStart(t *testing.T) {
 func TestSettingsWithoutEffectAreNamedOnce(t *testing.T) {
 	code, stderr := mainWith(t, "[orchestration.grpc]\nenabled = true\n[common.cache]\nenabled = true\nbackend = \"redis\"\n",
 		"DATABASE_URL", "postgresql://nowhere/tasker")
-	require.Equal(t, ExitFailure, code, stderr)
+	require.Equal(t, exitFailure, code, stderr)
 	require.Equal(t, 1, strings.Count(stderr, "without effect"), stderr)
 	for _, want := range []string{`"count":3`, `"orchestration.grpc.enabled","common.cache.enabled","common.cache.backend"`} {
 		require.Contains(t, strings.ReplaceAll(stderr, " ", ""), want)

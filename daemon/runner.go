@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"os"
 	ossignal "os/signal"
 	"syscall"
@@ -37,7 +36,7 @@ type runner struct {
 	ignore  time.Duration // secondSignal
 	asked   time.Time     // when the first stop signal came; zero: none
 
-	process Process // nil until it runs
+	process process // nil until it runs
 	signals signalled
 	group   conc.WaitGroup // not awaited once the end is forced
 }
@@ -79,7 +78,7 @@ func (r *runner) run() int {
 
 // begun is the result of starting.
 type begun struct {
-	process Process
+	process process
 	err     error
 }
 
@@ -107,17 +106,17 @@ func (r *runner) start(ctx context.Context, cancel context.CancelFunc) (code int
 				return r.shutDown(), true
 			case b.err == nil:
 				r.process = b.process
-				return ExitOK, false
+				return exitOK, false
 			case stopped:
 				r.log.Debug("gave up starting", zap.Error(b.err))
-				return ExitOK, true
+				return exitOK, true
 			}
 			r.log.Error("could not start", zap.Error(b.err), lifecycle.StackField(b.err))
-			return ExitFailure, true
+			return exitFailure, true
 		case s := <-r.signals.stop:
 			if r.forces(s) {
 				r.log.Warn("forced end while starting", zap.Stringer("signal", s))
-				return ExitFailure, true
+				return exitFailure, true
 			}
 			if stopped {
 				continue
@@ -146,10 +145,10 @@ func (r *runner) serve(ctx context.Context, memory *memory) (code int) {
 		case s := <-r.signals.stop:
 			r.forces(s) // the first one never forces
 			r.log.Info("stopping", zap.Stringer("signal", s))
-			return ExitOK
+			return exitOK
 		case err := <-r.process.Failed():
 			r.log.Error("the daemon gives up", zap.Error(err))
-			return ExitFailure
+			return exitFailure
 		case <-r.signals.status:
 			r.logStatus()
 		case <-reload:
@@ -169,22 +168,13 @@ func (r *runner) serve(ctx context.Context, memory *memory) (code int) {
 // reload applies the settings that may change at run time. If the configuration is
 // invalid, the old one stays.
 func (r *runner) reload(ctx context.Context) error {
-	next, err := config.Load(r.opts)
-	if err == nil {
-		err = next.Refused()
-	}
+	next, level, err := load(r.opts)
 	if err != nil {
 		return err
 	}
-	for _, w := range next.Warnings {
-		r.log.Warn("configuration", zap.Stringer("problem", w))
-	}
-	level, err := zap.ParseAtomicLevel(next.Common.Telemetry.LogLevel)
-	if err != nil {
-		return fmt.Errorf("common.telemetry.log_level: %w", err)
-	}
+	warnOf(r.log, next)
 	r.level.SetLevel(level.Level())
-	if err := r.process.Reload(ctx, next); err != nil {
+	if err := r.process.reload(ctx, next); err != nil {
 		return err
 	}
 	r.log.Info("reloaded the configuration")
@@ -221,10 +211,10 @@ func (r *runner) shutDown() int {
 			r.group.Wait()
 			if err := joined(err); err != nil {
 				r.log.Error("stopped, but not in order", zap.Error(err), lifecycle.StackField(err))
-				return ExitFailure
+				return exitFailure
 			}
 			r.log.Info("stopped", zap.Duration("after", time.Since(r.since).Round(time.Second)))
-			return ExitOK
+			return exitOK
 		case s := <-r.signals.stop:
 			first := r.asked.IsZero()
 			if !r.forces(s) {
@@ -234,13 +224,13 @@ func (r *runner) shutDown() int {
 				continue
 			}
 			r.log.Warn("forced to end; leases of running steps will run out", zap.Stringer("signal", s))
-			return ExitFailure
+			return exitFailure
 		case <-r.signals.status:
 			r.logStatus()
 		case <-overdue.C:
 			r.logStatus()
 			r.log.Error("did not stop in time and is ended; leases of running steps will run out", zap.Duration("limit", limit))
-			return ExitFailure
+			return exitFailure
 		}
 	}
 }

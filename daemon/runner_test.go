@@ -24,7 +24,7 @@ import (
 // fakeProcess runs the functions of a test; nil ones succeed at once.
 type fakeProcess struct {
 	start, stop func(ctx context.Context) error
-	reload      func(ctx context.Context, next *config.Loaded) error
+	reloads     func(ctx context.Context, next *config.Loaded) error
 	failed      chan error
 }
 
@@ -42,16 +42,16 @@ func (f *fakeProcess) Stop(ctx context.Context) error {
 	return f.stop(ctx)
 }
 
-func (f *fakeProcess) Reload(ctx context.Context, next *config.Loaded) error {
-	if f.reload == nil {
+func (f *fakeProcess) reload(ctx context.Context, next *config.Loaded) error {
+	if f.reloads == nil {
 		return nil
 	}
-	return f.reload(ctx, next)
+	return f.reloads(ctx, next)
 }
 
 func (f *fakeProcess) Failed() <-chan error { return f.failed }
-func (f *fakeProcess) Status() []Part {
-	return []Part{{"fake", []zap.Field{zap.Int("answer", 42)}}}
+func (f *fakeProcess) status() []part {
+	return []part{{"fake", []zap.Field{zap.Int("answer", 42)}}}
 }
 
 // running is a runner in the background. The signals are sent to this process
@@ -71,7 +71,7 @@ func launch(t *testing.T, f *fakeProcess) *running {
 	}
 	return launchProgram(t, Program{
 		Name:            "fake",
-		New:             func(context.Context, *config.Loaded, *zap.Logger) (Process, error) { return f, nil },
+		New:             func(context.Context, *config.Loaded, *zap.Logger) (process, error) { return f, nil },
 		ShutdownTimeout: func(*config.Loaded) time.Duration { return time.Minute },
 	})
 }
@@ -171,7 +171,7 @@ func TestRunStopsInOrderOnASignal(t *testing.T) {
 		}}).run()
 		<-started
 		r.kill(s)
-		require.Equal(t, ExitOK, r.ends())
+		require.Equal(t, exitOK, r.ends())
 		require.InDelta(t, time.Minute, left, float64(20*time.Second))
 	}
 }
@@ -191,7 +191,7 @@ func TestASecondSignalForcesTheEnd(t *testing.T) {
 	r.kill(syscall.SIGUSR1)
 	r.logged("status")
 	r.kill(syscall.SIGTERM)
-	require.Equal(t, ExitFailure, r.ends())
+	require.Equal(t, exitFailure, r.ends())
 	require.Equal(t, "terminated", r.logged("forced to end; leases of running steps will run out").ContextMap()["signal"])
 }
 
@@ -213,7 +213,7 @@ func TestASecondSignalAtOnceIsIgnored(t *testing.T) {
 	r.kill(syscall.SIGTERM)
 	r.logged("a second signal this soon is ignored; a later one ends the process at once")
 	close(stop)
-	require.Equal(t, ExitOK, r.ends())
+	require.Equal(t, exitOK, r.ends())
 
 	// The same while it starts.
 	starting := make(chan struct{})
@@ -230,7 +230,7 @@ func TestASecondSignalAtOnceIsIgnored(t *testing.T) {
 	r.kill(syscall.SIGTERM)
 	r.logged("stopped while starting")
 	r.kill(syscall.SIGTERM)
-	require.Equal(t, ExitOK, r.ends())
+	require.Equal(t, exitOK, r.ends())
 }
 
 // TestTheFirstSignalDoesNotForceADaemonThatGivesUp: its supervisor sees it end and
@@ -246,7 +246,7 @@ func TestTheFirstSignalDoesNotForceADaemonThatGivesUp(t *testing.T) {
 	r.kill(syscall.SIGTERM)
 	r.logged("stopping already")
 	close(stop)
-	require.Equal(t, ExitFailure, r.ends(), "because it gave up")
+	require.Equal(t, exitFailure, r.ends(), "because it gave up")
 	require.Zero(t, r.logs.FilterMessage("forced to end; leases of running steps will run out").Len())
 }
 
@@ -261,7 +261,7 @@ func TestAStopThatIgnoresItsTimeIsEnded(t *testing.T) {
 	r.run()
 	<-started
 	f.failed <- errors.New("the listener is gone for good")
-	require.Equal(t, ExitFailure, r.ends())
+	require.Equal(t, exitFailure, r.ends())
 	r.logged("the daemon gives up")
 	r.logged("did not stop in time and is ended; leases of running steps will run out")
 	require.Equal(t, "fake", r.logs.FilterMessage("status").All()[1].ContextMap()["part"], "the remaining part")
@@ -272,19 +272,19 @@ func TestAStopThatPanicsIsAFailure(t *testing.T) {
 	r := launch(t, &fakeProcess{start: start, stop: func(context.Context) error { panic("no") }}).run()
 	<-started
 	r.kill(syscall.SIGTERM)
-	require.Equal(t, ExitFailure, r.ends())
+	require.Equal(t, exitFailure, r.ends())
 	require.Contains(t, r.logged("stopped, but not in order").ContextMap()["stack"], "runner_test.go")
 }
 
 func TestAStartThatFails(t *testing.T) {
 	r := launch(t, &fakeProcess{start: func(context.Context) error { return errors.New("no port") }}).run()
-	require.Equal(t, ExitFailure, r.ends())
+	require.Equal(t, exitFailure, r.ends())
 	require.Equal(t, "no port", r.logged("could not start").ContextMap()["error"])
 
 	// A panic while handlers are registered: Go's own exit code for it is 2, which stands
 	// for an invalid configuration.
-	r = launchProgram(t, Program{New: func(context.Context, *config.Loaded, *zap.Logger) (Process, error) { panic("twice") }}).run()
-	require.Equal(t, ExitFailure, r.ends())
+	r = launchProgram(t, Program{New: func(context.Context, *config.Loaded, *zap.Logger) (process, error) { panic("twice") }}).run()
+	require.Equal(t, exitFailure, r.ends())
 	require.Contains(t, r.logged("could not start").ContextMap()["stack"], "runner_test.go")
 }
 
@@ -297,7 +297,7 @@ func TestASignalEndsTheStarting(t *testing.T) {
 	}}).run()
 	await(t, starting)
 	r.kill(syscall.SIGTERM)
-	require.Equal(t, ExitOK, r.ends())
+	require.Equal(t, exitOK, r.ends())
 
 	starting = make(chan struct{})
 	never := make(chan struct{})
@@ -309,7 +309,7 @@ func TestASignalEndsTheStarting(t *testing.T) {
 	r.kill(syscall.SIGTERM)
 	r.logged("stopped while starting")
 	r.kill(syscall.SIGTERM)
-	require.Equal(t, ExitFailure, r.ends())
+	require.Equal(t, exitFailure, r.ends())
 	r.logged("forced end while starting")
 
 	var stopped atomic.Bool
@@ -322,14 +322,14 @@ func TestASignalEndsTheStarting(t *testing.T) {
 	r.kill(syscall.SIGTERM)
 	r.logged("stopped while starting")
 	close(late)
-	require.Equal(t, ExitOK, r.ends())
+	require.Equal(t, exitOK, r.ends())
 	require.True(t, stopped.Load(), "it was up a moment earlier")
 }
 
 func TestReloadChangesTheLevelOfTheLog(t *testing.T) {
 	started, start := up()
 	levels := make(chan string, 1)
-	r := launch(t, &fakeProcess{start: start, reload: func(_ context.Context, next *config.Loaded) error {
+	r := launch(t, &fakeProcess{start: start, reloads: func(_ context.Context, next *config.Loaded) error {
 		level := next.Common.Telemetry.LogLevel
 		levels <- level
 		if level == "warn" {
@@ -357,13 +357,13 @@ func TestReloadChangesTheLevelOfTheLog(t *testing.T) {
 	require.Contains(t, r.logged("the new configuration is not in force").ContextMap()["stack"], "runner_test.go")
 	require.False(t, r.log.Core().Enabled(zapcore.InfoLevel))
 	r.kill(syscall.SIGTERM)
-	require.Equal(t, ExitOK, r.ends())
+	require.Equal(t, exitOK, r.ends())
 }
 
 func TestAReloadDoesNotHoldUpTheEnd(t *testing.T) {
 	started, start := up()
 	reloading := make(chan struct{}, 2)
-	r := launch(t, &fakeProcess{start: start, reload: func(ctx context.Context, _ *config.Loaded) error {
+	r := launch(t, &fakeProcess{start: start, reloads: func(ctx context.Context, _ *config.Loaded) error {
 		reloading <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
@@ -373,7 +373,7 @@ func TestAReloadDoesNotHoldUpTheEnd(t *testing.T) {
 	await(t, reloading)
 	r.kill(syscall.SIGHUP) // waits for the first
 	r.kill(syscall.SIGTERM)
-	require.Equal(t, ExitOK, r.ends())
+	require.Equal(t, exitOK, r.ends())
 	require.Empty(t, reloading)
 }
 
@@ -397,5 +397,5 @@ func TestStatusIsLoggedAtAnyLevel(t *testing.T) {
 	require.Positive(t, parts["process"]["heap_bytes"])
 	require.Contains(t, parts["process"], "uptime")
 	r.kill(syscall.SIGTERM)
-	require.Equal(t, ExitOK, r.ends())
+	require.Equal(t, exitOK, r.ends())
 }

@@ -25,7 +25,7 @@ func observeSender(s *signal.Sender, m *telemetry.Metrics, log *zap.Logger) *lif
 		m.SignalsFailed.Add(float64(now.Failed - last.Failed))
 		last = now
 	}
-	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: "signal-statistics", Logger: log, OnRestart: restarts(m.LoopRestarts), Run: func(ctx context.Context) error {
+	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: "signal-statistics", Logger: log, OnRestart: m.Restarted, Run: func(ctx context.Context) error {
 		ticker := time.NewTicker(senderStatistics)
 		defer ticker.Stop()
 		for {

@@ -21,7 +21,7 @@ import (
 func TestSlowCreationsDoNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	db := enginetest.Migrated(t)
-	o, err := NewOrchestrator(t.Context(), loadToo(t, db, `
+	o, err := newOrchestrator(t.Context(), loadToo(t, db, `
 [common.database]
 statement_timeout_ms = 1500
 [common.circuit_breakers.component_configs.web]
@@ -30,7 +30,7 @@ failure_threshold = 2
 deployment_mode = "PollingOnly"
 [orchestration.event_systems.orchestration.poller]
 interval_ms = 100
-`), zap.NewNop())
+`), nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sourcegraph/conc"
 
 	"github.com/tasker-go/tasker/coordinator"
@@ -16,11 +15,6 @@ import (
 
 // closeMoment is the least time for closing the pool.
 const closeMoment = 500 * time.Millisecond
-
-// restarts counts the restarts of loops.
-func restarts(counter *prometheus.CounterVec) func(loop string) {
-	return func(loop string) { counter.WithLabelValues(loop).Inc() }
-}
 
 // loops are those of the daemon besides its engine.
 func (s *shared) loops() []lifecycle.LoopHealth {

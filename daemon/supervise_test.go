@@ -54,28 +54,30 @@ func ask(t *testing.T, url string) (status int, body string) {
 
 // broken is a loop that dies whenever it runs.
 func broken(s *shared) *lifecycle.Loop {
-	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: "broken", RestartBase: time.Hour, OnRestart: restarts(s.metrics.LoopRestarts),
+	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: "broken", RestartBase: time.Hour, OnRestart: s.metrics.Restarted,
 		Run: func(context.Context) error { panic("again") }})
 }
 
 func TestADeadLoopTurnsADaemonUnready(t *testing.T) {
 	t.Parallel()
 	loaded := loadFor(t, enginetest.Migrated(t))
-	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
+	o, err := newOrchestrator(t.Context(), loaded, nil, zap.NewNop())
 	require.NoError(t, err)
 	o.counting = broken(o.shared)
+	o.services[0] = o.counting
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()
-	w, err := NewWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, zap.NewNop())
+	w, err := newWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, nil, zap.NewNop())
 	require.NoError(t, err)
 	w.counting = broken(w.shared)
+	w.services[0] = w.counting
 	require.NoError(t, w.Start(t.Context()))
 	defer func() { require.NoError(t, w.Stop(context.Background())) }()
 
 	_, err = o.store.Execer().Exec(t.Context(), `insert into tasker.namespaces (name) values ('none')`)
 	require.NoError(t, err)
 	for name, d := range map[string]*shared{"orchestrator": o.shared, "worker": w.shared} {
-		url := "http://" + d.address().String()
+		url := "http://" + d.Addr().String()
 		pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 			status, body := ask(t, url+"/health/ready")
 			return status == http.StatusServiceUnavailable && strings.Contains(body, "loop broken is not running"), name + ": " + body
@@ -89,27 +91,27 @@ func TestADeadLoopTurnsADaemonUnready(t *testing.T) {
 		_, body = ask(t, url+"/health/detailed")
 		require.Contains(t, body, "broken")
 	}
-	names := func(parts []Part) (list []string) {
+	names := func(parts []part) (list []string) {
 		for _, p := range parts {
 			require.NotEmpty(t, p.Fields)
 			list = append(list, p.Name)
 		}
 		return list
 	}
-	require.Subset(t, names(o.Status()), []string{"orchestrator", "pool", "signal sender", "event system orchestration",
+	require.Subset(t, names(o.status()), []string{"orchestrator", "pool", "signal sender", "event system orchestration",
 		"event system task_readiness", "loop broken", "loop partitions", "loop task-waiters"})
-	require.Subset(t, names(w.Status()), []string{"worker", "pool", "signal sender", "event system worker", "loop broken"})
+	require.Subset(t, names(w.status()), []string{"worker", "pool", "signal sender", "event system worker", "loop broken"})
 }
 
 // Both daemons have circuit breakers, list them and show them in their health.
 func TestBothDaemonsShowTheirBreakers(t *testing.T) {
 	t.Parallel()
 	loaded := loadFor(t, enginetest.Migrated(t))
-	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
+	o, err := newOrchestrator(t.Context(), loaded, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()
-	w, err := NewWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, zap.NewNop())
+	w, err := newWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, w.Start(t.Context()))
 	defer func() { require.NoError(t, w.Stop(context.Background())) }()
@@ -129,7 +131,7 @@ func TestBothDaemonsShowTheirBreakers(t *testing.T) {
 // A connection that is not released must not keep the process alive.
 func TestStoppingDoesNotWaitForConnections(t *testing.T) {
 	t.Parallel()
-	o, err := NewOrchestrator(t.Context(), loadFor(t, enginetest.Migrated(t)), zap.NewNop())
+	o, err := newOrchestrator(t.Context(), loadFor(t, enginetest.Migrated(t)), nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	held, err := o.store.Execer().Acquire(t.Context())

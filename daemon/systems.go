@@ -31,12 +31,12 @@ func introduce(id, mode string) (store.Daemon, error) {
 	if id == "" {
 		id = host + "-" + instance.String()[24:]
 	}
-	return store.Daemon{UUID: instance, ID: id, Hostname: host, Version: Version(), Mode: mode}, nil
+	return store.Daemon{UUID: instance, ID: id, Hostname: host, Version: version(), Mode: mode}, nil
 }
 
 // Version returns the version of the program: of its module, or else the commit that it
 // was built from.
-func Version() string {
+func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

@@ -43,7 +43,7 @@ func TestErrorsOfTemplatesComeBeforeTheirHints(t *testing.T) {
 			core, logs := observer.New(zapcore.InfoLevel)
 			log := zap.New(core)
 			r := &runner{program: tt.program, loaded: loaded, log: log, level: zap.NewAtomicLevel(), status: log, since: time.Now(), overdue: time.Minute}
-			require.Equal(t, ExitFailure, r.run())
+			require.Equal(t, exitFailure, r.run())
 			var logged []observer.LoggedEntry // of templates
 			for _, e := range logs.All() {
 				if strings.Contains(stringOf(e), ".yaml:") {

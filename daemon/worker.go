@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -27,28 +26,19 @@ type Register func(*worker.Worker) error
 // Worker is a wired worker daemon.
 type Worker struct {
 	*shared
-	loaded *config.Loaded
 	worker *worker.Worker
 }
 
-// NewWorker connects to the database, lets register add handlers and templates, loads
+// newWorker connects to the database, lets register add handlers and templates, loads
 // further templates from worker.template_path, and wires the daemon. Nothing runs before
 // Start.
-func NewWorker(ctx context.Context, loaded *config.Loaded, register Register, log *zap.Logger) (*Worker, error) {
-	return newWorker(ctx, loaded, register, nil, log)
-}
-
 func newWorker(ctx context.Context, loaded *config.Loaded, register Register, near *neighbours, log *zap.Logger) (*Worker, error) {
-	if err := near.refused(loaded); err != nil {
-		return nil, err
-	}
-	s, err := assemble(ctx, loaded.Common, &loaded.Worker, "tasker-worker", workerBuffers(loaded.Worker), near, log)
+	d := &Worker{}
+	err := assemble(ctx, loaded, &loaded.Worker, "tasker-worker", workerBuffers(loaded.Worker), near, log, func(s *shared) error {
+		d.shared = s
+		return d.wire(loaded, register, near)
+	})
 	if err != nil {
-		return nil, err
-	}
-	d := &Worker{shared: s, loaded: loaded}
-	if err := d.wire(loaded, register, near); err != nil {
-		s.store.Close()
 		return nil, err
 	}
 	return d, nil
@@ -62,6 +52,7 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 		return err
 	}
 	observeConnections(d.registry, "tasker_transaction_pool", "of the pool for handlers that work in a transaction", d.worker.TransactionPool)
+	d.services = []lifecycle.Service{d.counting, d.signals.sender, workerService{d.worker, d.log}}
 	if err := register(d.worker); err != nil {
 		return fmt.Errorf("register handlers: %w", err)
 	}
@@ -111,7 +102,7 @@ func loadTemplatesOf(w *worker.Worker, c config.Worker) error {
 func (d *Worker) workerConfig(c *config.Loaded, shared *listener.Listener) worker.Config {
 	cfg := worker.Configure(c)
 	cfg.Store, cfg.Publisher = d.store, d.publisher
-	cfg.Environment, cfg.Version = d.loaded.Environment, Version()
+	cfg.Environment, cfg.Version = d.loaded.Environment, version()
 	cfg.Events.Listener, cfg.Events.OnFatal = shared, d.fail
 	cfg.Report.Breaker = d.breakers.Breaker(breaker.Report)
 	cfg.Logger, cfg.Metrics = d.log, d.metrics
@@ -167,11 +158,6 @@ func stepProcessing(h worker.Health) telemetry.Check {
 	return c
 }
 
-// services lists the parts below the API in the order of their start.
-func (d *Worker) services() []lifecycle.Service {
-	return []lifecycle.Service{d.counting, d.signals.sender, workerService{d.worker, d.log}}
-}
-
 // workerService makes a service of a worker.
 type workerService struct {
 	*worker.Worker
@@ -190,7 +176,7 @@ func (w workerService) Start(ctx context.Context) error {
 
 // Start runs the daemon; listeners connect in the background.
 func (d *Worker) Start(ctx context.Context) error {
-	if err := d.start(ctx, d.services()...); err != nil {
+	if err := d.start(ctx); err != nil {
 		return err
 	}
 	d.show(d.worker.SetAddress)
@@ -198,20 +184,9 @@ func (d *Worker) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the daemon within ctx: unready first, then claiming stops, running handlers
-// are awaited, results are reported, the rest is handed back.
-func (d *Worker) Stop(ctx context.Context) error { return d.stopAll(ctx, d.services()...) }
-
-// Addr returns the address of the API; nil if it is off.
-func (d *Worker) Addr() net.Addr { return d.address() }
-
-// Failed delivers fatal errors.
-func (d *Worker) Failed() <-chan error { return d.fatal }
-
-// Reload follows a changed configuration as far as that is possible without a
+// reload follows a changed configuration as far as that is possible without a
 // new start.
-func (d *Worker) Reload(ctx context.Context, next *config.Loaded) error {
-	warnOfRestarts(d.log, d.loaded.Changes(next))
-	d.loaded = next
+func (d *Worker) reload(ctx context.Context, next *config.Loaded) error {
+	d.follow(next)
 	return d.worker.Reload(ctx, systemSettings(next.Worker.EventSystems.Worker.EventSystem))
 }

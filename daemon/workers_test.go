@@ -30,17 +30,17 @@ deployment_mode = "PollingOnly"
 [orchestration.event_systems.task_readiness.poller]
 interval_ms = 100
 `)
-	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
+	o, err := newOrchestrator(t.Context(), loaded, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()
-	w, err := NewWorker(t.Context(), loaded, func(w *worker.Worker) error {
+	w, err := newWorker(t.Context(), loaded, func(w *worker.Worker) error {
 		template, _, err := template.Parse("a.yaml",
 			[]byte("name: a\nnamespace_name: none\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: s}}\n"))
 		require.NoError(t, err)
 		require.NoError(t, w.RegisterTemplate(template))
 		return w.Register("s", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil }))
-	}, zap.NewNop())
+	}, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, w.Start(t.Context()))
 	defer func() { require.NoError(t, w.Stop(context.Background())) }()

@@ -35,16 +35,6 @@ func (m Mode) Listens() bool { return m == EventDrivenOnly || m == Hybrid }
 // Polls reports whether the mode keeps a poller.
 func (m Mode) Polls() bool { return m == PollingOnly || m == Hybrid }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (m *Mode) UnmarshalText(text []byte) error {
-	parsed, ok := Parse(string(text))
-	if !ok {
-		return fmt.Errorf("%q is no deployment mode (PollingOnly, EventDrivenOnly, Hybrid, Disabled)", text)
-	}
-	*m = parsed
-	return nil
-}
-
 // Label is the short form of the mode for metric labels.
 func (m Mode) Label() string {
 	switch m {
@@ -73,14 +63,4 @@ func EffectiveMode(mode Mode, source string) (effective Mode, why string) {
 	default:
 		return mode, ""
 	}
-}
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (o *OnListenerFailure) UnmarshalText(text []byte) error {
-	switch v := OnListenerFailure(strings.ToLower(string(text))); v {
-	case Unready, Poll, Exit:
-		*o = v
-		return nil
-	}
-	return fmt.Errorf("invalid reaction to a listener's failure %q: want unready, poll or exit", text)
 }

@@ -18,14 +18,6 @@ func TestParse(t *testing.T) {
 		require.Equal(t, want, got, in)
 		require.Equal(t, want != "", ok, in)
 	}
-	var m Mode
-	require.NoError(t, m.UnmarshalText([]byte("event_driven_only")))
-	require.Equal(t, EventDrivenOnly, m)
-	require.ErrorContains(t, m.UnmarshalText([]byte("push")), "push")
-	var o OnListenerFailure
-	require.NoError(t, o.UnmarshalText([]byte("Poll")))
-	require.Equal(t, Poll, o)
-	require.ErrorContains(t, o.UnmarshalText([]byte("panic")), "panic")
 }
 
 func TestModeMeaning(t *testing.T) {

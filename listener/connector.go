@@ -19,7 +19,6 @@ var errRestarted = errors.New("the listener restarted")
 // serves the connection until it is lost, and repeats.
 type connector struct {
 	listener *Listener
-	timeout  time.Duration // of connecting, subscribing and closing
 	loop     *lifecycle.Loop
 	poke     chan struct{} // of capacity 1: the subscriptions or their topics have changed
 	before   *connector    // closes its connection first; owned by the loop
@@ -31,15 +30,15 @@ type connector struct {
 	applied uint64          // the version that the connection is subscribed to; 0 without one
 }
 
-func newConnector(l *Listener, timeout time.Duration, before *connector) *connector {
-	c := &connector{listener: l, timeout: timeout, poke: make(chan struct{}, 1), before: before}
+func newConnector(l *Listener, before *connector) *connector {
+	c := &connector{listener: l, poke: make(chan struct{}, 1), before: before}
 	c.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
 		Name: "listener",
 		Run:  c.run,
 		// Connecting ends with its deadline, closing with twice the deadline; what takes
 		// longer than both together does not end at all.
-		MaxSilence: 4*timeout + time.Minute,
-		OnRestart:  func(name string) { l.cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		MaxSilence: 4*l.timeout + time.Minute,
+		OnRestart:  l.cfg.Metrics.Restarted,
 		Logger:     l.cfg.Logger,
 	})
 	return c
@@ -73,7 +72,7 @@ func (c *connector) awaitPredecessor(ctx context.Context) {
 	if c.before == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout())
 	defer cancel()
 	_ = c.before.loop.Stop(ctx) // its owner got the error
 	c.before = nil
@@ -98,7 +97,7 @@ func (c *connector) pause(ctx context.Context, timer *time.Timer) error {
 
 func (c *connector) connectAndServe(ctx context.Context) error {
 	topics, version := c.union()
-	connecting, cancel := context.WithTimeout(ctx, c.timeout)
+	connecting, cancel := context.WithTimeout(ctx, c.timeout())
 	conn, err := c.listener.cfg.Source.Connect(connecting, sorted(topics))
 	cancel()
 	if err != nil {
@@ -130,6 +129,13 @@ func (c *connector) subscriptions() []*Subscription {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
 	return slices.Clone(c.started)
+}
+
+// timeout bounds connecting, subscribing and closing.
+func (c *connector) timeout() time.Duration {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	return c.listener.timeout
 }
 
 // union returns the topics of all subscriptions with the probe topic, and their version.

@@ -43,6 +43,7 @@ type Listener struct {
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced when a subscription moves
 	connector *connector    // the latest one; nil before the first subscription
+	timeout   time.Duration // the longest ConnectTimeout of the subscriptions
 }
 
 // New returns a listener without subscriptions.
@@ -71,7 +72,7 @@ func (l *Listener) join(ctx context.Context, s *Subscription) error {
 		return nil
 	}
 	if l.connector == nil || len(l.connector.started) == 0 {
-		l.connector = newConnector(l, s.cfg.ConnectTimeout, l.connector)
+		l.connector = newConnector(l, l.connector)
 		if err := l.connector.loop.Start(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}

@@ -223,7 +223,7 @@ func (s *session) measureLag() {
 func (s *session) subscribe(ctx context.Context) error {
 	topics, version := s.union()
 	if !maps.Equal(topics, s.topics) {
-		subscribing, cancel := context.WithTimeout(ctx, s.timeout)
+		subscribing, cancel := context.WithTimeout(ctx, s.timeout())
 		defer cancel()
 		if err := s.conn.Subscribe(subscribing, sorted(topics)); err != nil {
 			return fmt.Errorf("subscribing: %w", err)
@@ -240,7 +240,7 @@ func (s *session) subscribe(ctx context.Context) error {
 // hanging source must not keep the listener from reconnecting.
 func (s *session) close(ctx context.Context, group *conc.WaitGroup) {
 	s.loop.Beat() // it may have rested until now
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout())
 	defer cancel()
 	done := make(chan error, 1)
 	var closing conc.WaitGroup
@@ -249,7 +249,7 @@ func (s *session) close(ctx context.Context, group *conc.WaitGroup) {
 		group.Wait()
 		done <- err
 	})
-	grace := time.NewTimer(2 * s.timeout)
+	grace := time.NewTimer(2 * s.timeout())
 	defer grace.Stop()
 	log := s.listener.cfg.Logger.With(zap.String("source", s.listener.Source()))
 	select {

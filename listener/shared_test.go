@@ -333,3 +333,29 @@ func TestSharedRecoveryProperty(t *testing.T) {
 		}
 	})
 }
+
+// TestTheLongestConnectTimeoutCounts for the connection that subscriptions share, whichever
+// of them started it.
+func TestTheLongestConnectTimeoutCounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &listenertest.Source{}
+		both := over(source)
+		timeouts := func(name string, connect time.Duration) listener.SubscriptionConfig {
+			cfg := named(name, signal.Topic(name))
+			cfg.ConnectTimeout, cfg.HealthCheckInterval, cfg.FallbackActivationThreshold = connect, time.Hour, time.Hour
+			return cfg
+		}
+		started(t, both, timeouts("short", time.Second))
+		after(10 * time.Second)
+		source.SetHang(true)
+		started(t, both, timeouts("long", 20*time.Second))
+		after(19 * time.Second)
+		_, connects, _ := source.Counts()
+		require.Equal(t, 1, connects, "subscribing to the topics of the second may still succeed")
+		source.SetHang(false)
+		after(10 * time.Second)
+		_, connects, _ = source.Counts()
+		require.Equal(t, 2, connects)
+	})
+}

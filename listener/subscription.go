@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,8 +29,8 @@ type SubscriptionConfig struct {
 	// Config has the mode and the thresholds. Of the delays before an attempt to reconnect
 	// the shortest of all subscriptions counts.
 	deploymode.Config
-	// ConnectTimeout bounds connecting, changing the topics and closing. That of the
-	// subscription that started the connection counts for all.
+	// ConnectTimeout bounds connecting, changing the topics and closing. The longest of
+	// all subscriptions counts.
 	ConnectTimeout time.Duration
 
 	Logger  *zap.Logger        // default none
@@ -98,10 +99,11 @@ type Subscription struct {
 
 // Subscribe returns a subscription that is not started.
 func (l *Listener) Subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription {
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	cfg.Metrics = cfg.Metrics.OrDiscard()
+	l.mu.Lock()
+	l.timeout = max(l.timeout, cfg.ConnectTimeout)
+	l.mu.Unlock()
 	s := &Subscription{
 		listener: l,
 		cfg:      cfg,
@@ -114,7 +116,7 @@ func (l *Listener) Subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription 
 		Name:       cfg.SystemID + "-listener",
 		Run:        s.deliver,
 		MaxSilence: time.Minute,
-		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		OnRestart:  cfg.Metrics.Restarted,
 		Logger:     cfg.Logger,
 	})
 	return s

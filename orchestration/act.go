@@ -271,54 +271,56 @@ func (o *Orchestrator) CancelOverdue(ctx context.Context, tasks []uuid.UUID) (ch
 	return len(done.changed), err
 }
 
-// StaleActions says what to do with a task that has not moved for too long.
-type StaleActions struct {
-	ToError     bool // they end as failed
-	DeadLetters bool // each gets a dead-letter entry
-}
-
-// EndStale applies the actions to stale tasks and returns how many it changed.
-// Each reason has a transaction of its own.
-func (o *Orchestrator) EndStale(ctx context.Context, stale []store.StaleTask, do StaleActions) (changed int, err error) {
+// EndStale ends stale tasks as failed, creates dead-letter entries for them, or both, and
+// returns how many it changed. Each reason has a transaction of its own.
+func (o *Orchestrator) EndStale(ctx context.Context, stale []store.StaleTask, toError, deadLetters bool) (changed int, err error) {
 	byReason := map[string][]uuid.UUID{}
 	for _, s := range stale {
 		byReason[s.Reason] = append(byReason[s.Reason], s.UUID)
 	}
-	for reason, tasks := range byReason {
-		n, err := o.endStale(ctx, tasks, reason, do)
+	var reason workflow.DeadLetterReason
+	end := o.failStale
+	if deadLetters {
+		reason = workflow.DeadLetterStaleness
+	}
+	if !toError {
+		end = o.openLetters
+	}
+	for why, tasks := range byReason {
+		n, err := end(ctx, tasks, why, reason)
 		changed += n
 		if err != nil {
 			return changed, err
 		}
 	}
-	if do.DeadLetters {
+	if deadLetters {
 		return changed, o.store.DescribeStale(ctx, stale)
 	}
 	return changed, nil
 }
 
-func (o *Orchestrator) endStale(ctx context.Context, tasks []uuid.UUID, reason string, do StaleActions) (changed int, err error) {
-	switch {
-	case do.ToError:
-		a := Action{Kind: ActionFail, Actor: o.cfg.Daemon.ID, Reason: reason}
-		if do.DeadLetters {
-			a.deadLetter = workflow.DeadLetterStaleness
+// failStale ends tasks as failed, with dead-letter entries where letter is a reason.
+func (o *Orchestrator) failStale(ctx context.Context, tasks []uuid.UUID, why string, letter workflow.DeadLetterReason) (int, error) {
+	done, err := o.act(ctx, tasks, Action{Kind: ActionFail, Actor: o.cfg.Daemon.ID, Reason: why, deadLetter: letter})
+	for task, refusal := range done.refused {
+		o.log.Warn("stale task left unchanged", zap.Stringer("task_uuid", task), zap.Error(refusal))
+	}
+	return len(done.changed), err
+}
+
+// openLetters creates dead-letter entries and leaves the tasks as they are.
+func (o *Orchestrator) openLetters(ctx context.Context, tasks []uuid.UUID, why string, letter workflow.DeadLetterReason) (changed int, err error) {
+	if letter == 0 {
+		return 0, nil
+	}
+	for _, task := range tasks {
+		_, opened, err := o.store.OpenDeadLetter(ctx, task, letter, why, o.cfg.Daemon.ID, nil)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return changed, err
 		}
-		done, err := o.act(ctx, tasks, a)
-		for task, refusal := range done.refused {
-			o.log.Warn("stale task left unchanged", zap.Stringer("task_uuid", task), zap.Error(refusal))
-		}
-		return len(done.changed), err
-	case do.DeadLetters:
-		for _, task := range tasks {
-			_, opened, err := o.store.OpenDeadLetter(ctx, task, workflow.DeadLetterStaleness, reason, o.cfg.Daemon.ID, nil)
-			if err != nil && !errors.Is(err, store.ErrNotFound) {
-				return changed, err
-			}
-			if opened {
-				changed++
-				o.metrics.DLQEntriesCreated.WithLabelValues(workflow.DeadLetterStaleness.String()).Inc()
-			}
+		if opened {
+			changed++
+			o.metrics.DLQEntriesCreated.WithLabelValues(letter.String()).Inc()
 		}
 	}
 	return changed, nil

@@ -28,8 +28,8 @@ const (
 	ActionReprioritise     ActionKind = "reprioritise"          // a live task
 )
 
-// ActionKinds lists all kinds.
-func ActionKinds() []ActionKind {
+// actionKinds lists all kinds.
+func actionKinds() []ActionKind {
 	return []ActionKind{ActionCancel, ActionFail, ActionResetForRetry, ActionResolveManually, ActionCompleteManually,
 		ActionRunAgain, ActionReleaseLease, ActionReprioritise}
 }
@@ -115,7 +115,7 @@ func checkPlain(name string, value json.RawMessage) error {
 
 func joinKinds() string {
 	var names []string
-	for _, k := range ActionKinds() {
+	for _, k := range actionKinds() {
 		names = append(names, string(k))
 	}
 	return strings.Join(names, ", ")

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// MaxBulk bounds the tasks that one bulk action examines.
-	MaxBulk = 10_000
+	// maxBulk bounds the tasks that one bulk action examines.
+	maxBulk = 10_000
 	// bulkBatch is how many of them share a transaction.
 	bulkBatch = 100
 	// bulkShown bounds the tasks that an answer names.
@@ -28,7 +28,7 @@ type TaskSelection = store.TaskSelection
 type Bulk struct {
 	Select TaskSelection
 	Action Action
-	Limit  int // 1–MaxBulk; 0: MaxBulk
+	Limit  int // 1–maxBulk; 0: maxBulk
 	DryRun bool
 }
 
@@ -76,19 +76,19 @@ func (o *Orchestrator) selected(ctx context.Context, b *Bulk) ([]uuid.UUID, erro
 	}
 	limit := b.Limit
 	if limit == 0 {
-		limit = MaxBulk
+		limit = maxBulk
 	}
 	sel := b.Select
 	switch {
-	case limit < 1 || limit > MaxBulk:
-		return nil, &InvalidError{Problems: []string{fmt.Sprintf("limit must be between 1 and %d", MaxBulk)}}
+	case limit < 1 || limit > maxBulk:
+		return nil, invalid("limit must be between 1 and %d", maxBulk)
 	case b.Action.Step != nil:
-		return nil, &InvalidError{Problems: []string{"a bulk action names its step by step_name"}}
+		return nil, invalid("a bulk action names its step by step_name")
 	case b.Action.Edit != nil:
-		return nil, &InvalidError{Problems: []string{"the context of a task is changed for one task at a time"}}
+		return nil, invalid("the context of a task is changed for one task at a time")
 	case sel.Namespace == "" && sel.Name == "" && sel.Version == "" && len(sel.States) == 0 && sel.Tag == "" &&
 		sel.CreatedBefore == nil && sel.CreatedAfter == nil:
-		return nil, &InvalidError{Problems: []string{"a bulk action needs a filter"}}
+		return nil, invalid("a bulk action needs a filter")
 	}
 	tasks, err := o.store.SelectTasks(ctx, sel, limit)
 	if err != nil {

@@ -24,7 +24,7 @@ func Configure(c *config.Loaded) Config {
 		CommandBuffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
 		ApplyBatch:    o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
 		SweepBatch: o.Leases.SweepBatchSize, LeaseGrace: o.Leases.Grace, HeartbeatInterval: o.HeartbeatInterval, MaxTaskDepth: o.Waits.MaxTaskDepth,
-		InputSchema: SchemaMode(o.Create.InputSchema), Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL,
+		InputSchema: o.Create.InputSchema, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL,
 	}
 }
 
@@ -48,7 +48,7 @@ func (c Config) Check() error {
 		config.Positive("CreateBatch", c.CreateBatch), config.Positive("CreatePending", c.CreatePending),
 		config.Positive("SweepBatch", c.SweepBatch), config.Positive("HeartbeatInterval", c.HeartbeatInterval),
 		config.Positive("MaxTaskDepth", c.MaxTaskDepth), config.Positive("EventTTL", c.EventTTL)}
-	if known := []SchemaMode{SchemaEnforce, SchemaWarn, SchemaOff}; !slices.Contains(known, c.InputSchema) {
+	if known := []string{schemaEnforce, schemaWarn, schemaOff}; !slices.Contains(known, c.InputSchema) {
 		wrong = append(wrong, fmt.Errorf("invalid InputSchema %q: want one of %v", c.InputSchema, known))
 	}
 	if known := []store.Immutability{store.VersionsRefuse, store.VersionsWarn, store.VersionsOff}; !slices.Contains(known, c.Immutable) {

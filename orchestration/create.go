@@ -2,14 +2,48 @@ package orchestration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+
+	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/store"
 )
+
+// The rules of requests are in package submission, because handlers and transactions
+// of other programs create tasks by the same rules. These are the names that the API
+// uses.
+type (
+	// Request describes a task to create.
+	Request = submission.Request
+	// Created is a task that exists.
+	Created = submission.Created
+	// InvalidError lists the faults of a request, in words for its sender.
+	InvalidError = submission.InvalidError
+	// DuplicateError says that a task with the same identity exists.
+	DuplicateError = submission.DuplicateError
+	// BusyError says that a transaction that has not ended is creating a task
+	// with the same identity.
+	BusyError = submission.BusyError
+	// UnknownTemplateError says that no such template version is registered.
+	UnknownTemplateError = submission.UnknownTemplateError
+)
+
+// Bounds of a request, see package submission.
+const (
+	MaxNameLength    = submission.MaxNameLength
+	MaxVersionLength = submission.MaxVersionLength
+	MaxTextLength    = submission.MaxTextLength
+	MaxReasonLength  = submission.MaxReasonLength
+	MaxTagLength     = submission.MaxTagLength
+)
+
+// CheckContext reports why a context cannot be a task's.
+func CheckContext(context json.RawMessage) error { return submission.CheckContext(context) }
 
 // Create validates a request and creates its task. Requests that arrive while
 // a transaction is under way share the next one. The error is an *InvalidError,
@@ -65,27 +99,44 @@ func (o *Orchestrator) beginSoon(tasks []store.NewTask) {
 	}
 }
 
+// createHalves creates the halves of a batch by themselves. Its error has one entry per task.
 func (o *Orchestrator) createHalves(ctx context.Context, tasks []store.NewTask) ([]store.CreatedTask, error) {
-	created := make([]store.CreatedTask, 0, len(tasks))
-	errs := make([]error, 0, len(tasks))
-	failed := false
+	created, errs := make([]store.CreatedTask, 0, len(tasks)), make([]error, 0, len(tasks))
 	for _, half := range [][]store.NewTask{tasks[:len(tasks)/2], tasks[len(tasks)/2:]} {
 		done, err := o.flushCreates(ctx, half)
 		var each *command.BatchError
-		switch {
-		case err == nil:
-			created, errs = append(created, done...), append(errs, make([]error, len(half))...)
-		case errors.As(err, &each) && len(done) == len(half):
-			created, errs, failed = append(created, done...), append(errs, each.Errs...), true
-		default:
-			created, failed = append(created, make([]store.CreatedTask, len(half))...), true
-			for range half {
-				errs = append(errs, err)
-			}
+		if !errors.As(err, &each) || len(done) != len(half) {
+			each = &command.BatchError{Errs: slices.Repeat([]error{err}, len(half))}
 		}
+		if len(done) != len(half) {
+			done = make([]store.CreatedTask, len(half))
+		}
+		created, errs = append(created, done...), append(errs, each.Errs...)
 	}
-	if !failed {
+	if errors.Join(errs...) == nil {
 		return created, nil
 	}
 	return created, &command.BatchError{Errs: errs}
+}
+
+// What an orchestrator does with a context that breaks the input schema of its template.
+const (
+	schemaEnforce = "enforce" // the request is rejected
+	schemaWarn    = "warn"    // it is accepted, and logged
+	schemaOff     = "off"     // contexts are not validated
+)
+
+// schemaPolicy is the schema policy of requests.
+func schemaPolicy(mode string, log *zap.Logger) *submission.SchemaPolicy {
+	switch mode {
+	case schemaWarn:
+		return &submission.SchemaPolicy{Warn: func(plan *store.Plan, problems string) {
+			t := plan.Template
+			log.Warn("a context breaks the input schema of its template", zap.String("namespace", t.Namespace), zap.String("template", t.Name),
+				zap.String("version", t.Version), zap.String("problems", problems))
+		}}
+	case schemaOff:
+		return &submission.SchemaPolicy{}
+	}
+	return nil
 }

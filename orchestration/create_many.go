@@ -34,7 +34,7 @@ type CreateResult struct {
 // the rest is not tried.
 func (o *Orchestrator) CreateMany(ctx context.Context, requests []Request) []CreateResult {
 	m := &many{o: o, ctx: ctx, requests: requests, results: make([]CreateResult, len(requests)),
-		plans: map[planName]planAnswer{}, first: make(map[workflow.Identity]int, len(requests))}
+		plans: submission.Once(o.store), first: make(map[workflow.Identity]int, len(requests))}
 	var group conc.WaitGroup
 	defer group.Wait() // also when preparing the next ones panics
 	for next := 0; next < len(requests); {
@@ -67,17 +67,10 @@ type many struct {
 	ctx      context.Context
 	requests []Request
 	results  []CreateResult
-	plans    map[planName]planAnswer
+	plans    submission.Plans          // each template is read once: many requests for an unknown one must not become as many queries
 	first    map[workflow.Identity]int // index of the first request with an identity
 	repeats  []repeat
 	lost     atomic.Pointer[error] // why no more transactions are begun
-}
-
-type planName struct{ namespace, name, version string }
-
-type planAnswer struct {
-	plan *store.Plan
-	err  error
 }
 
 // repeat is a request with the identity of an earlier one.
@@ -115,28 +108,9 @@ func (m *many) task(r *Request) (store.NewTask, error) {
 		return store.NewTask{}, err
 	}
 	r.Schema = m.o.schema
-	if err := r.Check(); err != nil {
-		return store.NewTask{}, err
-	}
-	// Each template is read once: many requests for an unknown one must not become
-	// as many queries.
-	name := planName{r.Namespace, r.Name, r.Version}
-	known, ok := m.plans[name]
-	if !ok {
-		known.plan, known.err = submission.Template(m.ctx, m.o.store, r)
-		m.plans[name] = known
-		m.giveUp(known.err)
-	}
-	if known.err != nil {
-		return store.NewTask{}, known.err
-	}
-	task, err := submission.TaskOf(m.ctx, m.o.store, r, known.plan)
-	if err != nil {
-		m.giveUp(err)
-		return store.NewTask{}, err
-	}
-	m.plans[name] = planAnswer{plan: task.Plan}
-	return task, nil
+	task, err := submission.Prepare(m.ctx, m.plans, r)
+	m.giveUp(err)
+	return task, err
 }
 
 // over returns why no more transactions are begun; nil while they are.

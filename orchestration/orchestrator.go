@@ -51,7 +51,7 @@ type Config struct {
 	HeartbeatInterval time.Duration
 	PartitionDays     int                // ledger partitions created ahead; default 7
 	MaxTaskDepth      int                // tasks of which each is a step of the one before
-	InputSchema       SchemaMode         // what to do with contexts that break a template's input schema
+	InputSchema       string             // enforce, warn or off: what to do with contexts that break a template's input schema
 	Immutable         store.Immutability // of the versions of task types
 	EventTTL          time.Duration      // for which an event without a waiting step is kept
 	StopTimeout       time.Duration      // of each part; default 5 s
@@ -103,7 +103,7 @@ func New(cfg Config) (*Orchestrator, error) {
 		return nil, fmt.Errorf("configure the orchestrator: %w", err)
 	}
 	cfg.Daemon.Rules = rules
-	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: cfg.InputSchema.policy(cfg.Logger), metrics: cfg.Metrics,
+	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: schemaPolicy(cfg.InputSchema, cfg.Logger), metrics: cfg.Metrics,
 		beatSoon: make(chan struct{}, 1)}
 	o.recorder = settle.Recorder{Metrics: o.metrics, Log: o.log, Decisions: cfg.Decisions}
 	o.waiters = newWaiters(o)

@@ -44,7 +44,7 @@ func (o *Orchestrator) Preview(ctx context.Context, task uuid.UUID, a Action) (P
 		return Preview{}, err
 	}
 	if a.Kind == ActionReleaseLease || a.Kind == ActionReprioritise {
-		return Preview{}, &InvalidError{Problems: []string{fmt.Sprintf("there is no preview of %s", a.Kind)}}
+		return Preview{}, invalid("there is no preview of %s", a.Kind)
 	}
 	taken, err := o.store.TakeTasks(ctx, []uuid.UUID{task}, a.taking())
 	if err != nil {

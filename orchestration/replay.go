@@ -106,7 +106,7 @@ func replayed(old *store.Task, r Replay, key string) (request Request, err error
 type ReplayMany struct {
 	Filter        store.DeadLetterFilter
 	PerSecond     float64 // 0: as fast as they can be created
-	Limit         int     // 1–MaxBulk; 0: MaxBulk
+	Limit         int     // 1–maxBulk; 0: maxBulk
 	DryRun        bool
 	Actor, Reason string
 }
@@ -119,10 +119,10 @@ func (o *Orchestrator) ReplayDeadLetters(ctx context.Context, r ReplayMany) (Bul
 		return result, err
 	}
 	if r.Limit == 0 {
-		r.Limit = MaxBulk
+		r.Limit = maxBulk
 	}
-	if r.Limit < 1 || r.Limit > MaxBulk || r.PerSecond < 0 {
-		return result, &InvalidError{Problems: []string{fmt.Sprintf("limit must be between 1 and %d, per_second not negative", MaxBulk)}}
+	if r.Limit < 1 || r.Limit > maxBulk || r.PerSecond < 0 {
+		return result, invalid("limit must be between 1 and %d, per_second not negative", maxBulk)
 	}
 	pending := store.ResolutionPending
 	r.Filter.Resolution, r.Filter.Limit, r.Filter.Offset, r.Filter.OldestFirst = &pending, r.Limit, 0, true

@@ -19,25 +19,25 @@ import (
 
 // Bounds of a schedule, beside those of the requests that its runs make.
 const (
-	// MaxScheduleContext is in bytes: one transaction carries many runs.
-	MaxScheduleContext = 64 << 10
-	// DefaultMaxCatchUp is how many missed runs are made up for by default.
-	DefaultMaxCatchUp = 10
+	// maxScheduleContext is in bytes: one transaction carries many runs.
+	maxScheduleContext = 64 << 10
+	// defaultMaxCatchUp is how many missed runs are made up for by default.
+	defaultMaxCatchUp = 10
 	// MaxJitter bounds the delay of a run.
 	MaxJitter = time.Hour
-	// DefaultTimeZone applies to schedules that name no time zone.
-	DefaultTimeZone = "UTC"
+	// defaultTimeZone applies to schedules that name no time zone.
+	defaultTimeZone = "UTC"
 	// scheduleTags are what a run adds to the tags of its task.
 	scheduleTags = 1
 )
 
 const (
-	// ScheduleInitiator is the prefix of a schedule's name in the initiator of its
+	// scheduleInitiator is the prefix of a schedule's name in the initiator of its
 	// tasks.
-	ScheduleInitiator = "schedule:"
-	// ScheduledForTag is the prefix of a run's time in a tag of its task, in RFC 3339
+	scheduleInitiator = "schedule:"
+	// scheduledForTag is the prefix of a run's time in a tag of its task, in RFC 3339
 	// and UTC.
-	ScheduledForTag = "scheduled_for:"
+	scheduledForTag = "scheduled_for:"
 
 	scheduleSource = "tasker-schedule"
 )
@@ -63,7 +63,7 @@ func (e *ScheduleBusyError) Error() string {
 func complete(s *store.Schedule) {
 	s.Cron = strings.TrimSpace(s.Cron)
 	if s.TimeZone == "" {
-		s.TimeZone = DefaultTimeZone
+		s.TimeZone = defaultTimeZone
 	}
 	if len(s.Context) == 0 {
 		s.Context = json.RawMessage(`{}`)
@@ -72,7 +72,7 @@ func complete(s *store.Schedule) {
 		s.CatchUp = schedule.CatchUpSkip
 	}
 	if s.MaxCatchUp == 0 {
-		s.MaxCatchUp = DefaultMaxCatchUp
+		s.MaxCatchUp = defaultMaxCatchUp
 	}
 	if s.Overlap == 0 {
 		s.Overlap = schedule.OverlapAllow
@@ -109,11 +109,11 @@ func readSchedule(s *store.Schedule) (*schedule.Spec, error) {
 	if err != nil {
 		c.Add("%s", strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", "?"), "?"))
 	}
-	if len(s.Tags) > MaxTags-scheduleTags {
-		c.Add("tags must have at most %d entries; each run adds one", MaxTags-scheduleTags)
+	if len(s.Tags) > submission.MaxTags-scheduleTags {
+		c.Add("tags must have at most %d entries; each run adds one", submission.MaxTags-scheduleTags)
 	}
-	if len(s.Context) > MaxScheduleContext {
-		c.Add("context must have at most %d bytes", MaxScheduleContext)
+	if len(s.Context) > maxScheduleContext {
+		c.Add("context must have at most %d bytes", maxScheduleContext)
 	}
 	if s.MaxCatchUp < 1 || s.MaxCatchUp > schedule.MaxCatchUp {
 		c.Add("max_catch_up must be between 1 and %d", schedule.MaxCatchUp)
@@ -133,8 +133,8 @@ func runOf(s *store.Schedule, at time.Time, key, reason string) Request {
 	scheduled := at.UTC().Format(time.RFC3339)
 	r := Request{
 		Namespace: s.Namespace, Name: s.Template, Version: s.Version, Context: s.Context, MaxAttempts: s.MaxAttempts, RetryDelays: s.RetryDelays,
-		Initiator: ScheduleInitiator + s.Name, SourceSystem: scheduleSource, Reason: reason,
-		Tags:                append(append(make([]string, 0, len(s.Tags)+scheduleTags), s.Tags...), ScheduledForTag+scheduled),
+		Initiator: scheduleInitiator + s.Name, SourceSystem: scheduleSource, Reason: reason,
+		Tags:                append(append(make([]string, 0, len(s.Tags)+scheduleTags), s.Tags...), scheduledForTag+scheduled),
 		ParentCorrelationID: &s.UUID, IdempotencyKey: "schedule/" + s.UUID.String() + "/" + key,
 	}
 	if s.Priority != 0 {
@@ -180,7 +180,7 @@ func NextRuns(s *store.Schedule, n int) ([]time.Time, error) {
 func invalidSpec(err error) error {
 	var wrong *schedule.ParseError
 	if errors.As(err, &wrong) {
-		return &InvalidError{Problems: []string{wrong.Error()}}
+		return invalid("%s", wrong)
 	}
 	return err
 }

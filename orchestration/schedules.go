@@ -110,7 +110,7 @@ func (o *Orchestrator) ResumeSchedule(ctx context.Context, id uuid.UUID, why Why
 		}
 		next := spec.After(s.NextRunAt, s.ReadAt)
 		if next.IsZero() {
-			return next, &InvalidError{Problems: []string{"the schedule has no further run"}}
+			return next, invalid("the schedule has no further run")
 		}
 		return next, nil
 	})

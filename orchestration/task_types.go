@@ -29,10 +29,10 @@ func (o *Orchestrator) RegisterTaskType(ctx context.Context, template *workflow.
 		return store.TaskType{}, err
 	}
 	if n := len(template.Steps); n != 1 {
-		return store.TaskType{}, &InvalidError{Problems: []string{fmt.Sprintf("a task type has one step, not %d", n)}}
+		return store.TaskType{}, invalid("a task type has one step, not %d", n)
 	}
 	if len(template.Version) > MaxVersionLength {
-		return store.TaskType{}, &InvalidError{Problems: []string{fmt.Sprintf("version must have at most %d characters", MaxVersionLength)}}
+		return store.TaskType{}, invalid("version must have at most %d characters", MaxVersionLength)
 	}
 	t, signals, err := o.store.PutTaskType(ctx, template, store.Registrant{ID: why.Actor, Immutable: o.cfg.Immutable}, why.action("register_task_type"))
 	if err == nil {
@@ -74,7 +74,7 @@ func (o *Orchestrator) PlanOfType(ctx context.Context, queue, name string) (*sto
 	case errors.Is(err, store.ErrNotFound):
 		return nil, &UnknownTypeError{Namespace: queue, Type: name}
 	case errors.Is(err, store.ErrTaskTypeAmbiguous):
-		return nil, &InvalidError{Problems: []string{fmt.Sprintf("several queues have the task type %s; send queue", name)}}
+		return nil, invalid("several queues have the task type %s; send queue", name)
 	}
 	return plan, err
 }

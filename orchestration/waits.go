@@ -198,7 +198,7 @@ func (w *waits) stopAll(ctx context.Context, messages []store.StopMessage) (done
 	for _, s := range []struct {
 		failed bool
 		reason string
-	}{{false, ReasonStepCalledOff}, {true, ReasonDependencyFailed}} {
+	}{{false, reasonStepCalledOff}, {true, reasonDependencyFailed}} {
 		var tasks []uuid.UUID
 		var of []store.StopMessage
 		for _, m := range messages {
@@ -223,9 +223,9 @@ func (w *waits) stopAll(ctx context.Context, messages []store.StopMessage) (done
 
 // Reasons for which the engine cancels tasks.
 const (
-	// ReasonStepCalledOff: the step that runs the task was cancelled, or its time
+	// reasonStepCalledOff: the step that runs the task was cancelled, or its time
 	// limit passed.
-	ReasonStepCalledOff = "step_called_off"
-	// ReasonDependencyFailed: a task that this one depends on has failed.
-	ReasonDependencyFailed = "dependency_failed"
+	reasonStepCalledOff = "step_called_off"
+	// reasonDependencyFailed: a task that this one depends on has failed.
+	reasonDependencyFailed = "dependency_failed"
 )

@@ -1,6 +1,7 @@
 package poller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,9 +46,7 @@ func (c Config) withDefaults() Config {
 	if c.Pace == "" {
 		c.Pace = deploymode.PaceTight
 	}
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	c.Metrics = c.Metrics.OrDiscard()
 	return c
 }
@@ -97,7 +96,7 @@ func New(cfg Config, poll func(ctx context.Context) (found int, err error)) *Pol
 		Run:  p.run,
 		// A poll ends with its deadline, whatever the database does.
 		MaxSilence: 2*cfg.Timeout + time.Minute,
-		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		OnRestart:  cfg.Metrics.Restarted,
 		Logger:     cfg.Logger,
 	})
 	return p
@@ -126,12 +125,8 @@ func (p *Poller) SetPace(pace deploymode.Pace) {
 	same := p.pace == pace
 	p.pace = pace
 	p.mu.Unlock()
-	if same {
-		return
-	}
-	select {
-	case p.changed <- struct{}{}:
-	default:
+	if !same {
+		p.rearm()
 	}
 }
 
@@ -139,30 +134,21 @@ func (p *Poller) SetPace(pace deploymode.Pace) {
 // never blocks. A value that is not positive changes nothing.
 func (p *Poller) SetIntervals(interval, relaxed time.Duration) {
 	p.mu.Lock()
-	if interval <= 0 {
-		interval = p.cfg.Interval
-	}
-	if relaxed <= 0 {
-		relaxed = p.cfg.RelaxedInterval
-	}
-	relaxed = max(relaxed, interval)
+	interval = cmp.Or(max(interval, 0), p.cfg.Interval)
+	relaxed = max(cmp.Or(max(relaxed, 0), p.cfg.RelaxedInterval), interval)
 	same := p.cfg.Interval == interval && p.cfg.RelaxedInterval == relaxed
 	p.cfg.Interval, p.cfg.RelaxedInterval = interval, relaxed
 	p.mu.Unlock()
-	if same {
-		return
+	if !same {
+		p.rearm()
 	}
+}
+
+func (p *Poller) rearm() {
 	select {
 	case p.changed <- struct{}{}:
 	default:
 	}
-}
-
-// Pace returns the present pace.
-func (p *Poller) Pace() deploymode.Pace {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pace
 }
 
 // Health returns the present state.

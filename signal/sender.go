@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -24,16 +25,8 @@ type Transport interface {
 
 // SenderConfig bounds a Sender. A zero field means its default.
 type SenderConfig struct {
-	// Limit is how many different signals wait before their payloads are dropped.
-	// Default DefaultBufferLimit.
-	Limit int
-	// MaxBatch is how many waiting signals one flush takes. Default 2048.
-	MaxBatch int
 	// FlushTimeout bounds one call of the transport. Default 5 s.
 	FlushTimeout time.Duration
-	// BackoffMin and BackoffMax bound the pause after a failed flush, which doubles with
-	// each consecutive failure and is jittered down to its half. Defaults 50 ms and 5 s.
-	BackoffMin, BackoffMax time.Duration
 	// OnError, when set, is called by the flushing loop with the error of each
 	// failed flush. It must not block.
 	OnError func(error)
@@ -41,27 +34,9 @@ type SenderConfig struct {
 	// panic, for counting.
 	OnRestart func(name string)
 	Logger    *zap.Logger // default none
-}
 
-func (c SenderConfig) withDefaults() SenderConfig {
-	orInt := func(v, def int) int {
-		if v > 0 {
-			return v
-		}
-		return def
-	}
-	orTime := func(v, def time.Duration) time.Duration {
-		if v > 0 {
-			return v
-		}
-		return def
-	}
-	c.Limit = orInt(c.Limit, DefaultBufferLimit)
-	c.MaxBatch = orInt(c.MaxBatch, 2048)
-	c.FlushTimeout = orTime(c.FlushTimeout, 5*time.Second)
-	c.BackoffMin = orTime(c.BackoffMin, 50*time.Millisecond)
-	c.BackoffMax = max(c.BackoffMin, orTime(c.BackoffMax, 5*time.Second))
-	return c
+	limit, maxBatch        int // of waiting signals, and of those in one flush
+	backoffMin, backoffMax time.Duration
 }
 
 // SenderStats counts signals since the Sender was made, after payloads with
@@ -82,7 +57,8 @@ type SenderStats struct {
 // meanwhile form the next batch, which is sent as soon as the flush returns. So a lone
 // signal is sent at once and a thousand share one round trip, and there is no timer.
 //
-// A failed batch is retried once after a pause, then dropped: signals are hints, and
+// A failed batch is retried once after a pause, which doubles from 50 ms to 5 s with each
+// failure in a row and is jittered down to its half; then it is dropped: signals are hints, and
 // listeners scan after an outage anyway. A batch on which the flushing loop panicked is
 // dropped, and the loop restarts after a pause.
 type Sender struct {
@@ -93,9 +69,7 @@ type Sender struct {
 	published, sent, joined, stripped, dropped, failed, flushes atomic.Uint64
 
 	loop     *lifecycle.Loop
-	mu       sync.Mutex // guards the life cycle
-	started  bool
-	stopped  bool
+	stop     sync.Once
 	stopping chan struct{}
 	done     chan struct{} // closed when stopped and nothing is left
 }
@@ -107,11 +81,14 @@ var (
 
 // NewSender returns a Sender that is not started: signals wait until it is.
 func NewSender(t Transport, cfg SenderConfig) *Sender {
-	cfg = cfg.withDefaults()
+	cfg.maxBatch = cmp.Or(cfg.maxBatch, 2048)
+	cfg.FlushTimeout = cmp.Or(cfg.FlushTimeout, 5*time.Second)
+	cfg.backoffMin = cmp.Or(cfg.backoffMin, 50*time.Millisecond)
+	cfg.backoffMax = cmp.Or(cfg.backoffMax, 5*time.Second)
 	s := &Sender{
 		transport: t,
 		cfg:       cfg,
-		waiting:   NewBuffer(cfg.Limit),
+		waiting:   NewBuffer(cfg.limit),
 		stopping:  make(chan struct{}),
 		done:      make(chan struct{}),
 	}
@@ -174,6 +151,71 @@ func (s *Sender) Stats() SenderStats {
 	}
 }
 
+// Name implements lifecycle.Service.
+func (s *Sender) Name() string { return "signal sender" }
+
+// Health returns the state of the flushing loop.
+func (s *Sender) Health() lifecycle.LoopHealth { return s.loop.Health() }
+
+// Start begins to flush and returns at once. The end of ctx does not end the Sender,
+// because a draining daemon still publishes: Stop does. Starting twice is harmless;
+// starting after Stop returns lifecycle.ErrStopped.
+func (s *Sender) Start(ctx context.Context) error {
+	return s.loop.Start(context.WithoutCancel(ctx))
+}
+
+// stopGrace is how long Stop waits, beyond its context, for a cancelled transport to
+// return.
+const stopGrace = 100 * time.Millisecond
+
+// Stop rejects new signals, sends the waiting ones and returns when none is left. When
+// ctx ends before that, the flush in flight is cancelled, the rest is dropped and the
+// error of ctx is returned. Stopping twice is harmless.
+func (s *Sender) Stop(ctx context.Context) error {
+	s.stop.Do(func() {
+		s.waiting.Fail(ErrClosed)
+		close(s.stopping)
+	})
+	switch s.Health().State {
+	case lifecycle.LoopIdle, lifecycle.LoopStopped: // nothing sends what waits
+		s.waiting.Close()
+		return s.loop.Stop(ctx)
+	}
+	var left error
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		left = fmt.Errorf("flushing the last signals: %w", ctx.Err())
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	if err := s.loop.Stop(grace); left == nil {
+		return err
+	}
+	return left
+}
+
+// run flushes until Stop was called and no signal waits, or ctx ends. It returns only
+// with the end of ctx, since the loop would restart.
+func (s *Sender) run(ctx context.Context) error {
+	failures := 0 // in a row
+	for ctx.Err() == nil {
+		if failures > 0 {
+			s.pause(ctx, failures) // before taking, so that more coalesces
+		}
+		batch := s.waiting.TakeBatch(s.cfg.maxBatch)
+		if len(batch) > 0 {
+			failures = s.flush(ctx, s.join(batch), failures)
+		} else if !s.await(ctx) {
+			break
+		}
+	}
+	s.waiting.Close() // counts what is left as dropped
+	close(s.done)
+	<-ctx.Done()
+	return nil
+}
+
 // await waits for signals to flush; false means that no more arrive.
 func (s *Sender) await(ctx context.Context) bool {
 	select {
@@ -228,9 +270,9 @@ func (s *Sender) send(ctx context.Context, batch []Signal) (err error) {
 
 // pause waits for the backoff; Stop ends it early.
 func (s *Sender) pause(ctx context.Context, failures int) {
-	d := s.cfg.BackoffMin << min(failures-1, 20)
-	if d <= 0 || d > s.cfg.BackoffMax {
-		d = s.cfg.BackoffMax
+	d := s.cfg.backoffMin << min(failures-1, 20)
+	if d <= 0 || d > s.cfg.backoffMax {
+		d = s.cfg.backoffMax
 	}
 	d -= rand.N(d/2 + 1)
 	timer := time.NewTimer(d)

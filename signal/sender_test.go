@@ -96,7 +96,7 @@ func TestSenderBatchesNaturally(t *testing.T) {
 
 func TestSenderBoundsBatches(t *testing.T) {
 	r := &recorder{}
-	s := signal.NewSender(r, signal.SenderConfig{MaxBatch: 4})
+	s := signal.NewSender(r, signal.SenderConfig{}.Bounded(0, 4, 0, 0))
 	for i := range 10 {
 		s.Publish(control(fmt.Sprint(i)))
 	}
@@ -119,7 +119,7 @@ func TestSenderRetriesOnceThenDrops(t *testing.T) {
 			return nil
 		}}
 		var seen []error
-		cfg := signal.SenderConfig{BackoffMin: time.Second, BackoffMax: 2 * time.Second, OnError: func(err error) { seen = append(seen, err) }}
+		cfg := signal.SenderConfig{OnError: func(err error) { seen = append(seen, err) }}.Bounded(0, 0, time.Second, 2*time.Second)
 		s := start(t, r, cfg)
 		s.Publish(control("lost"))
 		synctest.Wait()
@@ -264,7 +264,7 @@ func TestSenderStopCutsThePauseShort(t *testing.T) {
 			}
 			return nil
 		}}
-		s := start(t, r, signal.SenderConfig{BackoffMin: time.Hour, BackoffMax: time.Hour})
+		s := start(t, r, signal.SenderConfig{}.Bounded(0, 0, time.Hour, time.Hour))
 		s.Publish(control("x"))
 		synctest.Wait()
 		begin := time.Now()
@@ -363,11 +363,8 @@ func TestSenderSendsOnlyWellFormedAndAddsUp(t *testing.T) {
 			}
 			return nil
 		}}
-		s := signal.NewSender(r, signal.SenderConfig{
-			Limit:      rapid.IntRange(1, 10).Draw(rt, "limit"),
-			MaxBatch:   rapid.IntRange(1, 5).Draw(rt, "batch"),
-			BackoffMin: time.Nanosecond, BackoffMax: time.Nanosecond,
-		})
+		s := signal.NewSender(r, signal.SenderConfig{}.Bounded(
+			rapid.IntRange(1, 10).Draw(rt, "limit"), rapid.IntRange(1, 5).Draw(rt, "batch"), time.Nanosecond, time.Nanosecond))
 		if rapid.Bool().Draw(rt, "start first") {
 			if err := s.Start(t.Context()); err != nil {
 				rt.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 // Checkpoint saves the progress of the handler, which then continues. A later execution
@@ -30,19 +31,53 @@ import (
 //
 // While the worker shuts down (ErrShutdown) checkpoints are still saved.
 func (c *StepContext) Checkpoint(cursor any, itemsProcessed int64, accumulated any) error {
-	if c.saver == nil {
-		return errors.New("save a checkpoint: the context does not belong to an execution")
-	}
-	if c.run != nil && c.run.tx != nil {
+	if c.x.InTx() {
 		return errNoCheckpoint
 	}
-	p := &yieldError{cursor: cursor, items: itemsProcessed, accumulated: accumulated}
-	return c.saver.checkpoint(c, p)
+	c.saving.Lock() // calls of one handler are serialized
+	defer c.saving.Unlock()
+	point, err := c.encode(&yieldError{cursor: cursor, items: itemsProcessed, accumulated: accumulated})
+	if err != nil {
+		return err
+	}
+	at, err := c.x.Save(point)
+	switch {
+	case engine.Refused(err):
+		return c.refused(&CheckpointError{Part: "content", err: err})
+	case err != nil:
+		return fmt.Errorf("save a checkpoint: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resumed, c.latest = true, &engine.Checkpoint{Cursor: point.Cursor, Items: point.Items, Timestamp: at, Accumulated: point.Accumulated}
+	return nil
+}
+
+// encode makes the checkpoint for the database, with the items that the batch has
+// isolated.
+func (c *StepContext) encode(y *yieldError) (*store.Checkpoint, error) {
+	point, err := y.encode(c.x.Key, c.run.cfg.Checkpoint)
+	if err != nil {
+		return nil, c.refused(err)
+	}
+	point.Isolated, _ = c.isolating.encoded()
+	return &point, nil
+}
+
+// refused counts a checkpoint that cannot be stored, and makes it a failure.
+func (c *StepContext) refused(err error) error {
+	reason := "not_storable"
+	var what *CheckpointError
+	if errors.As(err, &what) && what.Size > 0 {
+		reason = "too_large"
+	}
+	c.run.cfg.Metrics.CheckpointsRefused.WithLabelValues(reason).Inc()
+	return Permanent(err)
 }
 
 // errNoCheckpoint rejects checkpoints that would outlive a rolled-back transaction, or
 // roll back the work that they describe.
-var errNoCheckpoint = Permanent(typed(TypeCheckpointNotStored,
+var errNoCheckpoint = Permanent(engine.Errorf(engine.TypeCheckpointNotStored,
 	"a handler that works in a transaction cannot save checkpoints: its writes and its progress are committed together at its end"))
 
 // Yield is what a handler returns to end this execution and be called again from the
@@ -59,7 +94,7 @@ var errNoCheckpoint = Permanent(typed(TypeCheckpointNotStored,
 // While the database is unavailable the checkpoint is kept and retried. If it is rejected
 // because the claim is lost, the execution has ended, and the next claimant continues
 // from the latest saved checkpoint. A checkpoint that cannot be stored is a permanent
-// failure of type TypeCheckpointNotStored.
+// failure of type CheckpointNotStorable.
 func Yield(cursor any, itemsProcessed int64, accumulated any) error {
 	return &yieldError{cursor: cursor, items: itemsProcessed, accumulated: accumulated}
 }
@@ -78,8 +113,7 @@ func (e *yieldError) Error() string {
 // yield makes it a failure.
 func yielded(err error) *yieldError {
 	var y *yieldError
-	var verdict *verdictError
-	if !errors.As(err, &y) || errors.As(err, &verdict) {
+	if marked, _ := engine.Marked(err); marked || !errors.As(err, &y) {
 		return nil
 	}
 	return y
@@ -99,7 +133,7 @@ func (e *CheckpointError) Error() string {
 func (e *CheckpointError) Unwrap() error { return e.err }
 
 // ErrorType returns the error_type of the failure.
-func (e *CheckpointError) ErrorType() string { return TypeCheckpointNotStored }
+func (e *CheckpointError) ErrorType() string { return engine.TypeCheckpointNotStored }
 
 // encode checks a checkpoint and encodes it for the database.
 func (e *yieldError) encode(key store.ClaimKey, limits CheckpointConfig) (store.Checkpoint, error) {
@@ -129,68 +163,34 @@ func encodePart(part string, value any, limit int) (json.RawMessage, error) {
 		return nil, &CheckpointError{Part: part, Size: len(doc), Limit: limit,
 			err: fmt.Errorf("it has %d bytes, more than %d; keep large data elsewhere and a reference to it here", len(doc), limit)}
 	}
-	if err := storable(doc, 0); err != nil {
+	if err := engine.CheckStorable(doc, 0); err != nil {
 		return nil, &CheckpointError{Part: part, Limit: limit, err: err}
 	}
 	return doc, nil
 }
 
-// checkpoint is progress as read from a claim.
-type checkpoint struct {
-	Cursor      json.RawMessage `json:"cursor"`
-	Items       int64           `json:"items_processed"`
-	Timestamp   time.Time       `json:"timestamp"`
-	Accumulated json.RawMessage `json:"accumulated_results,omitempty"`
-	// Isolated are the items that a batch had isolated by then.
-	Isolated []json.RawMessage `json:"isolated_items,omitempty"`
-}
-
-// listOf returns the entries of a list that was encoded here; nil: none.
-func listOf(doc json.RawMessage) []json.RawMessage {
-	if doc == nil {
-		return nil
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(doc, &list) != nil {
-		return nil // it was encoded here
-	}
-	return list
-}
-
-// progressOf returns the checkpoint of a claim, nil without one. An unreadable one, which
-// only another program can have written, counts as none.
-func progressOf(claim *store.Claimed) *checkpoint {
-	if claim.Checkpoint == nil {
-		return nil
-	}
-	p := &checkpoint{}
-	if err := json.Unmarshal(claim.Checkpoint, p); err != nil {
-		return nil
-	}
-	return p
-}
-
-// saved returns the latest checkpoint: from the claim, or saved by this execution since.
-func (c *StepContext) saved() *checkpoint {
+// saved returns the latest checkpoint, from the claim or saved by this execution since;
+// nil without one. An unreadable one, which only another program can have written, counts
+// as none.
+func (c *StepContext) saved() *engine.Checkpoint {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.resumed {
-		c.resumed, c.latest = true, progressOf(c.claim)
+	if !c.resumed && c.x.Claim.Checkpoint != nil {
+		p := &engine.Checkpoint{}
+		if json.Unmarshal(c.x.Claim.Checkpoint, p) == nil {
+			c.latest = p
+		}
 	}
+	c.resumed = true
 	return c.latest
 }
 
-// keeps reports whether this execution has a checkpoint.
-func (c *StepContext) keeps() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.latest != nil
-}
-
-func (c *StepContext) keep(p *checkpoint) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.resumed, c.latest = true, p
+// progress is saved without a checkpoint as the zero value.
+func (c *StepContext) progress() (p engine.Checkpoint) {
+	if latest := c.saved(); latest != nil {
+		p = *latest
+	}
+	return p
 }
 
 // HasCheckpoint reports whether there is saved progress.
@@ -198,39 +198,19 @@ func (c *StepContext) HasCheckpoint() bool { return c.saved() != nil }
 
 // CheckpointCursor returns the cursor of the latest checkpoint as JSON; nil without a
 // checkpoint. CheckpointAs is the typed form.
-func (c *StepContext) CheckpointCursor() json.RawMessage {
-	if p := c.saved(); p != nil {
-		return p.Cursor
-	}
-	return nil
-}
+func (c *StepContext) CheckpointCursor() json.RawMessage { return c.progress().Cursor }
 
 // CheckpointItemsProcessed returns the number of items processed at the latest
 // checkpoint; 0 without one.
-func (c *StepContext) CheckpointItemsProcessed() int64 {
-	if p := c.saved(); p != nil {
-		return p.Items
-	}
-	return 0
-}
+func (c *StepContext) CheckpointItemsProcessed() int64 { return c.progress().Items }
 
 // CheckpointTime returns when the latest checkpoint was saved, by the clock of the
 // database; the zero time without one.
-func (c *StepContext) CheckpointTime() time.Time {
-	if p := c.saved(); p != nil {
-		return p.Timestamp
-	}
-	return time.Time{}
-}
+func (c *StepContext) CheckpointTime() time.Time { return c.progress().Timestamp }
 
 // AccumulatedResults returns the accumulated results of the latest checkpoint as JSON;
 // nil without any. AccumulatedAs is the typed form.
-func (c *StepContext) AccumulatedResults() json.RawMessage {
-	if p := c.saved(); p != nil {
-		return p.Accumulated
-	}
-	return nil
-}
+func (c *StepContext) AccumulatedResults() json.RawMessage { return c.progress().Accumulated }
 
 // CheckpointAs decodes the cursor of the latest checkpoint. Without a checkpoint it
 // returns the zero value, with which the first execution starts; HasCheckpoint

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tasker-go/tasker/worker/internal/engine"
+
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
@@ -80,7 +82,6 @@ func TestAccessorsTellOfTheCheckpoint(t *testing.T) {
 	at, err := CheckpointAs[int](none)
 	require.NoError(t, err)
 	require.Zero(t, at)
-	require.Error(t, none.Checkpoint(1, 1, nil), "it belongs to no execution")
 
 	type page struct {
 		Day  string `json:"day"`
@@ -179,13 +180,13 @@ func TestWhatCannotBeKeptIsNotSent(t *testing.T) {
 				require.Len(t, got, 2)
 				for _, rep := range got {
 					f := decodeFailure(t, rep)
-					require.Equal(t, TypeCheckpointNotStored, f.Type)
+					require.Equal(t, engine.TypeCheckpointNotStored, f.Type)
 					require.False(t, f.Retryable)
 					require.Contains(t, f.Message, c.text)
 				}
-				reason := refusedUnstorable
+				reason := "not_storable"
 				if c.size > 0 {
-					reason = refusedTooLarge
+					reason = "too_large"
 				}
 				require.InDelta(t, 3, testutil.ToFloat64(metrics.CheckpointsRefused.WithLabelValues(reason)), 0)
 				r.stop(t)
@@ -223,7 +224,7 @@ func TestTheServerRefusesTheContent(t *testing.T) {
 				continue
 			}
 			failed++
-			require.Equal(t, TypeCheckpointNotStored, decodeFailure(t, rep).Type)
+			require.Equal(t, engine.TypeCheckpointNotStored, decodeFailure(t, rep).Type)
 		}
 		require.Equal(t, 1, failed)
 		require.Zero(t, r.Health().Yielding)
@@ -260,7 +261,7 @@ func TestALostClaimSavesNothing(t *testing.T) {
 		h := r.Health()
 		require.EqualValues(t, 2, h.LeasesLost)
 		require.Zero(t, h.Running+h.Yielding+h.Zombies)
-		require.InDelta(t, 2, testutil.ToFloat64(metrics.CheckpointsRefused.WithLabelValues(refusedLeaseLost)), 0)
+		require.InDelta(t, 2, testutil.ToFloat64(metrics.CheckpointsRefused.WithLabelValues("lease_lost")), 0)
 		r.stop(t)
 	})
 }
@@ -290,7 +291,7 @@ func TestSavingHasAnEnd(t *testing.T) {
 		synctest.Wait()
 		got := r.board.reported()
 		require.Len(t, got, 2)
-		require.Equal(t, TypeTimeout, decodeFailure(t, got[0]).Type)
+		require.Equal(t, engine.TypeTimeout, decodeFailure(t, got[0]).Type)
 		require.True(t, got[1].Success)
 		r.stop(t)
 	})

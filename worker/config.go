@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -23,8 +24,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Everywhere as a namespace means all namespaces.
-const Everywhere = "*"
+// everywhere as a namespace means all namespaces.
+const everywhere = "*"
 
 // Config configures a Worker. Store or DatabaseURL is required. A zero field that names a
 // key has the default of that key ([config.Defaults]).
@@ -160,6 +161,19 @@ type CheckpointConfig struct {
 	SaveTimeout time.Duration
 }
 
+// TransactionConfig configures handlers that work in a transaction (HandleTx).
+type TransactionConfig struct {
+	// MaxConnections bounds their connections (worker.transactions.max_connections).
+	// Further handlers wait, within their time limits. The connections are separate from
+	// the store's and opened on first use.
+	MaxConnections int32
+	// Pool is a *pgxpool.Pool of the program, to the engine's database and with a role
+	// that has the engine's rights there. It is not closed. Handlers must not wait for
+	// other uses of it: a handler holds a connection while it runs. Default: a pool of
+	// the worker's own.
+	Pool *store.Pool
+}
+
 // withDefaults sets defaults and rejects invalid settings.
 func (c Config) withDefaults() (Config, error) {
 	defaults, err := config.Defaults()
@@ -174,7 +188,7 @@ func (c Config) withDefaults() (Config, error) {
 	c = config.Or(c, d)
 	c.Checkpoint.MaxHistory, c.LeaseGrace = max(c.Checkpoint.MaxHistory, 0), max(c.LeaseGrace, 0)
 	c.Metrics = c.Metrics.OrDiscard()
-	if slices.Contains(c.Namespaces, Everywhere) {
+	if slices.Contains(c.Namespaces, everywhere) {
 		c.Every = true
 	}
 	c.Namespaces = slices.Compact(slices.Sorted(slices.Values(c.Namespaces)))
@@ -197,7 +211,7 @@ func (c Config) check() error {
 	refuse(!known, "invalid Mode %q", c.Mode)
 	sources := []string{notify.Name, wal.Name, relay.Name, "none"}
 	refuse(c.EventSource == nil && !slices.Contains(sources, c.EventSourceName), "invalid EventSourceName %q: want one of %v", c.EventSourceName, sources)
-	refuse(!slices.Contains([]UnknownPublisher{PublishPlain, PublishNothing, PublishError}, c.DomainEvents.UnknownPublisher),
+	refuse(!slices.Contains([]string{publishPlain, publishNothing, publishError}, c.DomainEvents.UnknownPublisher),
 		"invalid DomainEvents.UnknownPublisher %q: want default, nothing or error", c.DomainEvents.UnknownPublisher)
 	refuse(!slices.Contains([]store.Immutability{store.VersionsRefuse, store.VersionsWarn, store.VersionsOff}, c.Immutable),
 		"invalid Immutable %q: want refuse, warn or off", c.Immutable)
@@ -205,7 +219,7 @@ func (c Config) check() error {
 	refuse(c.Lease < 100*time.Millisecond, "invalid Lease %v: want at least 100 ms", c.Lease)
 	refuse(c.HeartbeatInterval > c.Lease/3, "invalid HeartbeatInterval %v: want at most a third of Lease %v", c.HeartbeatInterval, c.Lease)
 	for _, name := range c.Namespaces {
-		if name != Everywhere {
+		if name != everywhere {
 			err := signal.WorkerTopic(name).Validate()
 			refuse(name == "" || err != nil, "invalid namespace %q: %w", name, err)
 		}
@@ -222,4 +236,58 @@ func hostname() string {
 		return "unknown"
 	}
 	return name
+}
+
+// Configure translates the settings of a worker, except its connections and parts.
+func Configure(c *config.Loaded) Config {
+	w, dispatch := c.Worker, c.Worker.MPSCChannels.HandlerDispatch
+	return Config{
+		MaxConnections: int32(c.Common.Database.Pool.MaxConnections), EventSourceName: c.Common.Signals.EventSource, // #nosec G115 -- ranges are checked
+		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
+		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),
+		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout,
+		Report: ReportConfig{Only: !w.Report.Settle, MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
+			ClaimBelow: claimBelow(dispatch.LoadShedding), WarnFrom: warnFrom(dispatch.LoadShedding),
+			SlowAfter: w.CircuitBreakers.FFICompletionSend.SlowSendThreshold},
+		Checkpoint: CheckpointConfig{MaxCursorBytes: w.Checkpoint.MaxCursorBytes, MaxAccumulatedBytes: w.Checkpoint.MaxAccumulatedBytes,
+			MaxHistory: orNone(w.Checkpoint.MaxHistory), SaveTimeout: w.Checkpoint.SaveTimeout},
+		Isolation:    IsolationConfig{MaxItems: w.IsolatedItems.MaxItems, MaxItemBytes: w.IsolatedItems.MaxItemBytes, MaxBytes: w.IsolatedItems.MaxTotalBytes},
+		DomainEvents: configureEvents(w),
+		Transactions: TransactionConfig{MaxConnections: int32(w.Transactions.MaxConnections)}, // #nosec G115 -- ranges are checked
+		Lease:        w.Lease, LeaseGrace: orNone(w.LeaseGrace), HeartbeatInterval: w.HeartbeatInterval, WorkerID: w.WorkerID, Exclusive: w.Exclusive,
+	}
+}
+
+func configureEvents(w config.Worker) DomainEventConfig {
+	made, bus := w.MPSCChannels.DomainEvents, w.MPSCChannels.InProcessEvents
+	return DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout,
+		UnknownPublisher: w.DomainEvents.UnknownPublisher,
+		Buffer:           made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout,
+		RememberedIDs:    orNone(w.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize),
+		SubscriberBuffer: bus.BroadcastBufferSize, SubscriberTimeout: bus.DispatchTimeout, QuietSubscribers: !bus.LogSubscriberErrors}
+}
+
+// orNone translates 0 ("none" in the settings) to a negative value, since 0 in a Config
+// means unset.
+func orNone[N int | time.Duration](n N) N {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+// claimBelow is the share of pending reports at which the worker stops claiming.
+func claimBelow(l config.LoadShedding) float64 {
+	if !l.Enabled {
+		return 1
+	}
+	return max(l.CapacityThresholdPercent/100, math.SmallestNonzeroFloat64)
+}
+
+// warnFrom is the share of pending reports from which a warning is logged.
+func warnFrom(l config.LoadShedding) float64 {
+	if !l.Enabled || l.WarningThresholdPercent == 0 {
+		return -1
+	}
+	return l.WarningThresholdPercent / 100
 }

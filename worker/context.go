@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -25,23 +28,15 @@ import (
 type StepContext struct {
 	context.Context
 
-	claim    *store.Claimed
-	template *workflow.Template
-	plan     *workflow.Plan
-	step     *workflow.PlanStep
-	board    results
-	shared   *sharedResults
-	baseLog  *zap.Logger
-	report   *progress
-	run      *execution // nil outside of a worker
+	x    engine.Execution
+	run  *runner
+	plan *workflow.Plan
+	step *workflow.PlanStep
 
-	// For batches.
 	isolating *isolation  // nil: items cannot be isolated
-	listed    atomic.Bool // the handler has read the items
-
-	// For Checkpoint.
-	saver  *saver
-	saving sync.Mutex // held while a checkpoint is on its way
+	listed    atomic.Bool // the handler has read the items of its batch
+	saving    sync.Mutex  // held while a checkpoint is on its way
+	published []publishable
 
 	decode    sync.Once
 	decoded   map[string]json.RawMessage
@@ -51,8 +46,8 @@ type StepContext struct {
 	mu        sync.Mutex
 	fetched   map[int]json.RawMessage // results beyond the direct parents; nil: absent
 	batches   map[int][]store.BatchResult
-	resumed   bool        // latest has been set
-	latest    *checkpoint // nil: there is none
+	resumed   bool               // latest has been set
+	latest    *engine.Checkpoint // nil: there is none
 }
 
 // results reads the results of other steps.
@@ -66,74 +61,68 @@ type results interface {
 	BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error)
 }
 
-func (c *StepContext) init(ctx context.Context, claim *store.Claimed, plan *workflow.Plan, board results, shared *sharedResults, log *zap.Logger, report *progress) {
-	c.Context, c.claim = ctx, claim
-	c.template, c.plan, c.step = plan.Template, plan, &plan.Steps[claim.PlanStep()]
-	c.board, c.shared, c.baseLog, c.report = board, shared, log, report
-}
-
 // TaskUUID identifies the task.
-func (c *StepContext) TaskUUID() uuid.UUID { return c.claim.TaskUUID }
+func (c *StepContext) TaskUUID() uuid.UUID { return c.x.Claim.TaskUUID }
 
 // StepUUID identifies the step; it is the same in every attempt. Batches that are created
 // again are new steps.
-func (c *StepContext) StepUUID() uuid.UUID { return c.claim.StepUUID() }
+func (c *StepContext) StepUUID() uuid.UUID { return c.x.Claim.StepUUID() }
 
 // StepName is the name of the step in its template; a batch has its own, such
 // as process_rows_001.
 func (c *StepContext) StepName() string {
-	if c.claim.Batch != nil {
-		return c.claim.Batch.Name
+	if c.x.Claim.Batch != nil {
+		return c.x.Claim.Batch.Name
 	}
 	return c.step.Name
 }
 
 // TaskName is the name of the task's template.
-func (c *StepContext) TaskName() string { return c.template.Name }
+func (c *StepContext) TaskName() string { return c.plan.Template.Name }
 
 // Namespace is the namespace of the task's template.
-func (c *StepContext) Namespace() string { return c.template.Namespace }
+func (c *StepContext) Namespace() string { return c.plan.Template.Namespace }
 
 // Version is the version of the task's template.
-func (c *StepContext) Version() string { return c.template.Version }
+func (c *StepContext) Version() string { return c.plan.Template.Version }
 
 // CorrelationID links the task with the request that caused it.
-func (c *StepContext) CorrelationID() uuid.UUID { return c.claim.CorrelationID }
+func (c *StepContext) CorrelationID() uuid.UUID { return c.x.Claim.CorrelationID }
 
 // ParentCorrelationID is that of the task which caused this one; ok is false without one.
 func (c *StepContext) ParentCorrelationID() (id uuid.UUID, ok bool) {
-	if c.claim.ParentCorrelationID == nil {
+	if c.x.Claim.ParentCorrelationID == nil {
 		return uuid.Nil, false
 	}
-	return *c.claim.ParentCorrelationID, true
+	return *c.x.Claim.ParentCorrelationID, true
 }
 
 // Priority is that of the task: workflow.MinPriority to workflow.MaxPriority, higher runs
 // first.
-func (c *StepContext) Priority() int { return c.claim.Priority }
+func (c *StepContext) Priority() int { return c.x.Claim.Priority }
 
 // RequestedAt is when the task was created, by the clock of the database.
-func (c *StepContext) RequestedAt() time.Time { return c.claim.RequestedAt }
+func (c *StepContext) RequestedAt() time.Time { return c.x.Claim.RequestedAt }
 
 // Attempt is the number of this attempt: 1 for the first. Executions that yield and
 // continue are one attempt.
-func (c *StepContext) Attempt() int { return c.claim.Attempt }
+func (c *StepContext) Attempt() int { return c.x.Claim.Attempt }
 
 // Token is the fence of the claim: unique, and greater than the tokens of all earlier
 // claims of the step. A service that keeps the greatest token it has seen can reject
 // requests of a worker that has lost its claim without knowing.
-func (c *StepContext) Token() int64 { return c.claim.Token }
+func (c *StepContext) Token() int64 { return c.x.Claim.Token }
 
 // MaxAttempts is the number of attempts that the step may have, the first included.
 func (c *StepContext) MaxAttempts() int {
-	return workflow.AttemptsOf(c.step.StepTemplate, c.claim.MaxAttempts)
+	return workflow.AttemptsOf(c.step.StepTemplate, c.x.Claim.MaxAttempts)
 }
 
 // IsRetry reports whether an earlier attempt has failed or was lost.
-func (c *StepContext) IsRetry() bool { return c.claim.Attempt > 1 }
+func (c *StepContext) IsRetry() bool { return c.x.Claim.Attempt > 1 }
 
 // IsLastAttempt reports whether a failure of this execution is final.
-func (c *StepContext) IsLastAttempt() bool { return c.claim.Attempt >= c.MaxAttempts() }
+func (c *StepContext) IsLastAttempt() bool { return c.x.Claim.Attempt >= c.MaxAttempts() }
 
 // IdempotencyKey is the same for every attempt of this step and differs between steps:
 // pass it to calls that must not happen twice.
@@ -164,7 +153,7 @@ func ConfigAs[T any](c *StepContext) (T, error) {
 // Logger carries the fields that identify the execution.
 func (c *StepContext) Logger() *zap.Logger {
 	c.name.Do(func() {
-		c.named = c.baseLog.With(
+		c.named = c.run.cfg.Logger.With(
 			zap.Stringer("task_uuid", c.TaskUUID()), zap.Stringer("step_uuid", c.StepUUID()),
 			zap.String("namespace", c.Namespace()), zap.String("task", c.TaskName()), zap.String("step", c.StepName()),
 			zap.Int("attempt", c.Attempt()), zap.Stringer("correlation_id", c.CorrelationID()))
@@ -176,7 +165,80 @@ func (c *StepContext) Logger() *zap.Logger {
 // at most 500 bytes. It is kept in memory, shown in the worker's health, and logged at
 // debug level once per second at most, so frequent calls are cheap.
 func (c *StepContext) Progress(fraction float64, message string) {
-	if c.report.set(fraction, message) {
-		c.Logger().Debug("progress", zap.Float64("fraction", fraction), zap.String("progress", clip(message, maxProgress)))
+	if c.x.Progress.Set(fraction, message) {
+		c.Logger().Debug("progress", zap.Float64("fraction", fraction), zap.String("progress", engine.Clip(message, engine.MaxProgress)))
 	}
+}
+
+// Input returns the task's context as stored. Do not change it.
+func (c *StepContext) Input() json.RawMessage { return c.x.Claim.Context }
+
+// InputAs decodes the task's context.
+func InputAs[T any](c *StepContext) (T, error) {
+	var v T
+	if err := decodeInto(c.x.Claim.Context, &v, false); err != nil {
+		return v, fmt.Errorf("decode the task's context: %w", err)
+	}
+	return v, nil
+}
+
+// InputValue returns one field of the task's context as Go's JSON types; numbers are
+// json.Number, because a float64 would change large ones. ok is false if the field does
+// not exist. Field is the typed form.
+func (c *StepContext) InputValue(key string) (value any, ok bool) {
+	fields, err := c.fields()
+	if err != nil {
+		return nil, false
+	}
+	raw, ok := fields[key]
+	if !ok {
+		return nil, false
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(&value); err != nil {
+		return nil, false
+	}
+	return value, true
+}
+
+// Field decodes one field of the task's context. The error wraps ErrAbsent if the field
+// does not exist.
+func Field[T any](c *StepContext, key string) (T, error) {
+	var v T
+	fields, err := c.fields()
+	if err != nil {
+		return v, fmt.Errorf("read the field %q of the task's context: %w", key, err)
+	}
+	raw, ok := fields[key]
+	if !ok {
+		return v, fmt.Errorf("the field %q of the task's context is %w", key, ErrAbsent)
+	}
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return v, fmt.Errorf("decode the field %q of the task's context: %w", key, err)
+	}
+	return v, nil
+}
+
+// FieldOr is Field with a value for a field that does not exist or is null. A field of
+// another type is still an error.
+func FieldOr[T any](c *StepContext, key string, absent T) (T, error) {
+	if fields, err := c.fields(); err == nil && string(fields[key]) == "null" {
+		return absent, nil
+	}
+	v, err := Field[T](c, key)
+	if errors.Is(err, ErrAbsent) {
+		return absent, nil
+	}
+	return v, err
+}
+
+// fields splits the context into its fields, once per execution.
+func (c *StepContext) fields() (map[string]json.RawMessage, error) {
+	c.decode.Do(func() {
+		if err := decodeInto(c.x.Claim.Context, &c.decoded, false); err != nil {
+			c.decodeErr = fmt.Errorf("the task's context is not an object: %w", err)
+		}
+	})
+	return c.decoded, c.decodeErr
 }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 const chainYAML = `
@@ -50,8 +51,8 @@ func contextOf(t *testing.T, step string, change func(c *store.Claimed), board r
 	if change != nil {
 		change(c)
 	}
-	s := &StepContext{}
-	s.init(t.Context(), c, plan.Plan, board, &sharedResults{}, zap.NewNop(), &progress{})
+	s := &StepContext{Context: t.Context(), run: &runner{cfg: &Config{Logger: zap.NewNop()}, board: board}, plan: plan.Plan, step: &plan.Steps[no]}
+	s.x.Claim = *c
 	return s
 }
 
@@ -242,19 +243,19 @@ func TestProgressIsBoundedAndLoggedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zapcore.DebugLevel)
 		c := contextOf(t, "first", nil, nil)
-		c.baseLog = zap.New(core)
+		c.run.cfg.Logger = zap.New(core)
 		for range 100 {
 			c.Progress(7, strings.Repeat("ä", 1000))
 		}
 		require.Equal(t, 1, logs.Len())
 		require.Equal(t, c.TaskUUID().String(), logs.All()[0].ContextMap()["task_uuid"])
-		fraction, message := c.report.get()
+		fraction, message := c.x.Progress.Get()
 		require.InDelta(t, 1.0, fraction, 0)
 		require.Equal(t, strings.Repeat("ä", 250), message)
 		time.Sleep(time.Second)
 		c.Progress(math.NaN(), "")
 		require.Equal(t, 2, logs.Len())
-		fraction, _ = c.report.get()
+		fraction, _ = c.x.Progress.Get()
 		require.Zero(t, fraction)
 	})
 }
@@ -270,13 +271,13 @@ func TestTypedHandlers(t *testing.T) {
 	require.Equal(t, "hello x", got)
 
 	_, err = Typed(greet, Strict())(contextOf(t, "first", nil, nil))
-	f := failureOf(err)
-	require.Equal(t, TypeInvalidInput, f.Type)
+	f := engine.FailureOf(err)
+	require.Equal(t, engine.TypeInvalidInput, f.Type)
 	require.False(t, f.Retryable)
 	require.Contains(t, f.Message, "amount")
 
 	_, err = Typed(func(*StepContext, []int) (any, error) { return nil, nil })(contextOf(t, "first", nil, nil))
-	require.Equal(t, TypeInvalidInput, failureOf(err).Type)
+	require.Equal(t, engine.TypeInvalidInput, engine.FailureOf(err).Type)
 	_, err = Typed(greet, Strict())(contextOf(t, "first", func(c *store.Claimed) { c.Context = json.RawMessage(`{"name":"x"}`) }, nil))
 	require.NoError(t, err)
 	_, err = Typed(greet)(contextOf(t, "first", func(c *store.Claimed) { c.Context = nil }, nil))

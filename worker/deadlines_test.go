@@ -6,6 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tasker-go/tasker/worker/internal/engine"
+
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -43,10 +46,10 @@ func TestTheWatchOverTimeLimitsSurvivesAPanic(t *testing.T) {
 		synctest.Wait()
 		got := r.board.reported()
 		require.Len(t, got, 1, "the other step")
-		require.Equal(t, TypeTimeout, decodeFailure(t, got[0]).Type)
+		require.Equal(t, engine.TypeTimeout, decodeFailure(t, got[0]).Type)
 		require.Equal(t, 1, r.board.number(func(b *fakeBoard) int { return len(b.held) }))
-		require.Empty(t, r.parts.engine.slots.held(), "the lease of the unreported step is not extended")
-		require.InDelta(t, 1, testutil.ToFloat64(metrics.LoopRestarts.WithLabelValues(deadlinesLoop)), 0)
+		require.Zero(t, r.board.number(func(b *fakeBoard) int { return b.extended }), "the lease of the unreported step is not extended")
+		require.InDelta(t, 1, testutil.ToFloat64(metrics.LoopRestarts.WithLabelValues("worker-deadlines")), 0)
 		require.Equal(t, 1, logs.FilterFieldKey("stack").Len())
 
 		close(release)
@@ -66,25 +69,31 @@ func TestAFailedLookAtTheTimeLimitsIsRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		r := newRig(t, Config{MaxConcurrent: 2}, func(*StepContext) (any, error) {
+		metrics := telemetry.Discard()
+		metrics.HandlersZombie = &panics{Gauge: metrics.HandlersZombie}
+		r := newRig(t, Config{MaxConcurrent: 2, Metrics: metrics}, func(*StepContext) (any, error) {
 			<-release
 			return nil, nil
 		})
 		r.start(t)
-		s := r.parts.engine.slots
-		var panicked atomic.Bool
-		s.mu.Lock()
-		s.onZombies = func(int) {
-			if panicked.CompareAndSwap(false, true) {
-				panic("while looking")
-			}
-		}
-		s.mu.Unlock()
 		r.offer(2, stepLimited)
-		time.Sleep(5*time.Second + watchAgainAfter)
+		time.Sleep(5*time.Second + time.Second)
 		synctest.Wait()
 		require.Len(t, r.board.reported(), 1, "the repeated look")
 		close(release)
 		r.stop(t)
 	})
+}
+
+// panics is a gauge that panics once.
+type panics struct {
+	prometheus.Gauge
+	panicked atomic.Bool
+}
+
+func (p *panics) Set(v float64) {
+	if p.panicked.CompareAndSwap(false, true) {
+		panic("while looking")
+	}
+	p.Gauge.Set(v)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/inproc"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 const oneYAML = `
@@ -102,10 +103,10 @@ func (r *rig) stop(t *testing.T) {
 	require.NoError(t, r.Stop(t.Context()))
 }
 
-func decodeFailure(t *testing.T, r store.Report) failure {
+func decodeFailure(t *testing.T, r store.Report) engine.Failure {
 	t.Helper()
 	require.False(t, r.Success)
-	var f failure
+	var f engine.Failure
 	require.NoError(t, json.Unmarshal(r.Error, &f))
 	require.Equal(t, f.Retryable, r.Retryable)
 	return f
@@ -125,7 +126,7 @@ func TestStepsAreRunAndReported(t *testing.T) {
 			require.True(t, rep.Success)
 			require.JSONEq(t, `{"step":"only","attempt":1}`, string(rep.Result))
 			require.Nil(t, rep.Error)
-			require.Equal(t, noDelay, rep.RetryAfter)
+			require.Equal(t, engine.NoDelay, rep.RetryAfter)
 		}
 		require.Contains(t, r.sent.topics(), signal.TopicOrchestration)
 		h := r.Health()
@@ -185,12 +186,12 @@ func TestUnknownHandlerAndPlan(t *testing.T) {
 		r.board.set(func(b *fakeBoard) { b.plan = plan })
 		r.offer(1, 0)
 		f := decodeFailure(t, r.board.reported()[0])
-		require.Equal(t, TypeHandlerNotFound, f.Type)
+		require.Equal(t, engine.TypeHandlerNotFound, f.Type)
 		require.True(t, f.Retryable, "another worker may have the handler")
 		require.Contains(t, f.Message, "elsewhere")
 
 		r.offer(1, 9) // no such step
-		require.Equal(t, TypePlanUnreadable, decodeFailure(t, r.board.reported()[1]).Type)
+		require.Equal(t, engine.TypePlanUnreadable, decodeFailure(t, r.board.reported()[1]).Type)
 		r.stop(t)
 	})
 }
@@ -236,10 +237,10 @@ func TestFullScanAfterAnEmptyFastOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, func(*StepContext) (any, error) { return 1, nil })
 		r.start(t)
-		time.Sleep(emptyPause) // of the bubble's clock; Start has just looked
+		time.Sleep(10 * time.Millisecond) // of the bubble's clock; Start has just looked
 		r.board.set(func(b *fakeBoard) { b.hidden = true })
 		r.offer(3, stepOnly)
-		time.Sleep(emptyPause) // if a poll has looked meanwhile
+		time.Sleep(10 * time.Millisecond) // if a poll has looked meanwhile
 		synctest.Wait()
 		require.Len(t, r.board.reported(), 3)
 		r.stop(t)
@@ -253,10 +254,10 @@ func TestAClaimThatPassesOverStepsIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, says("x"))
 		r.start(t)
-		time.Sleep(emptyPause)
+		time.Sleep(10 * time.Millisecond)
 		r.board.set(func(b *fakeBoard) { b.locked = 5 })
 		r.offer(1, stepOnly)
-		time.Sleep(40 * lockedRetry) // of the bubble's clock; a poll almost always comes later
+		time.Sleep(200 * time.Millisecond) // of the bubble's clock; a poll almost always comes later
 		synctest.Wait()
 		require.Len(t, r.board.reported(), 1)
 		r.stop(t)

@@ -2,58 +2,29 @@ package worker
 
 import (
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 // Errors that callers and handlers branch on.
 var (
 	// ErrLeaseLost is the cause of a handler's context when the claim of its step is
 	// lost: the handler's result changes nothing.
-	ErrLeaseLost = errors.New("the lease of the step is lost")
+	ErrLeaseLost = engine.ErrLeaseLost
 	// ErrTimeout is the cause of a handler's context when the time limit of its step has
 	// passed.
-	ErrTimeout = errors.New("the step ran out of time")
+	ErrTimeout = engine.ErrTimeout
 	// ErrShutdown is the cause of a handler's context when the worker stops and the grace
 	// period is over. A handler that returns because of it has not failed: its step runs
 	// again elsewhere.
-	ErrShutdown = errors.New("the worker is shutting down")
+	ErrShutdown = engine.ErrShutdown
+	// ErrWorkerIDInUse says that another worker runs under the WorkerID, which is Exclusive.
+	ErrWorkerIDInUse = engine.ErrWorkerIDInUse
 	// ErrAbsent: the input field or the step's result does not exist.
 	ErrAbsent = errors.New("absent")
 	// ErrUnknownStep: this step does not depend on a step of that name, directly or not.
 	ErrUnknownStep = errors.New("not a step this one depends on")
-)
-
-// The values of error_type that the engine sets. A handler's error sets its own with a
-// method ErrorType() string.
-const (
-	TypeRetryable        = "RetryableError"     // the handler returned Retryable
-	TypePermanent        = "PermanentError"     // the handler returned Permanent
-	TypeUnexpected       = "UnexpectedError"    // the handler returned another error
-	TypeInvalidInput     = "InvalidInput"       // the input does not fit a typed handler
-	TypePanic            = "PanicError"         // the handler panicked
-	TypeTimeout          = "Timeout"            // the step's time limit has passed
-	TypeHandlerNotFound  = "HandlerNotFound"    // no handler in this worker; another one may have it
-	TypeMethodNotFound   = "MethodNotFound"     // the handler has no such method
-	TypeResolution       = "ResolutionError"    // a resolver failed
-	TypePlanUnreadable   = "PlanUnreadable"     // the step's plan cannot be used by this worker
-	TypeResultNotEncoded = "ResultNotEncodable" // the result has no JSON form
-	TypeResultNotStored  = "ResultNotStorable"  // the result cannot be stored: its size or its content
-	TypeInvalidOutcome   = "InvalidOutcome"     // the result asks for steps that a step of its type cannot create
-	// TypeNotIsolated: an item of a batch cannot be isolated, see StepContext.Isolate.
-	TypeNotIsolated = "ItemNotIsolated"
-	// TypeItemsNotRead: the handler of a batch with items has not read them, see
-	// StepContext.BatchItems.
-	TypeItemsNotRead = "ItemsNotRead"
-	// TypeCheckpointNotStored: a checkpoint cannot be stored, see CheckpointError.
-	TypeCheckpointNotStored = "CheckpointNotStorable"
-
-	// TypeNextTaskRefused: a next task (Continue) cannot be created.
-	TypeNextTaskRefused = "NextTaskRefused"
-
-	// Types for handlers that work in a transaction.
-	TypeTransaction   = "TransactionFailed"    // it was not begun or committed, or was lost; it is rolled back
-	TypeSerialization = "SerializationFailure" // rolled back by the server because of a conflict (SQLSTATE 40001, 40P01)
 )
 
 // Retryable marks err as a failure after which the step may run again. A positive delay
@@ -65,7 +36,7 @@ func Retryable(err error, after time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &verdictError{err: err, retryable: true, after: after}
+	return engine.Retryable(err, after)
 }
 
 // Permanent marks err as a failure that another attempt cannot fix. A nil err stays nil.
@@ -73,7 +44,7 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &verdictError{err: err}
+	return engine.Permanent(err)
 }
 
 // WithCode gives err a code from the handler's vocabulary, stored as error_code. It does
@@ -82,7 +53,7 @@ func WithCode(err error, code string) error {
 	if err == nil {
 		return nil
 	}
-	return &codedError{err: err, code: code}
+	return engine.WithCode(err, code)
 }
 
 // WithDetails gives err facts that are stored as JSON under context. Details without a
@@ -91,44 +62,5 @@ func WithDetails(err error, details map[string]any) error {
 	if err == nil {
 		return nil
 	}
-	return &detailedError{err: err, details: details}
-}
-
-type verdictError struct {
-	err       error
-	retryable bool
-	after     time.Duration
-}
-
-func (e *verdictError) Error() string { return e.err.Error() }
-func (e *verdictError) Unwrap() error { return e.err }
-
-type codedError struct {
-	err  error
-	code string
-}
-
-func (e *codedError) Error() string { return e.err.Error() }
-func (e *codedError) Unwrap() error { return e.err }
-
-type detailedError struct {
-	err     error
-	details map[string]any
-}
-
-func (e *detailedError) Error() string { return e.err.Error() }
-func (e *detailedError) Unwrap() error { return e.err }
-
-// typedError is a failure that the engine found; kind is its error_type.
-type typedError struct {
-	kind string
-	err  error
-}
-
-func (e *typedError) Error() string     { return e.err.Error() }
-func (e *typedError) Unwrap() error     { return e.err }
-func (e *typedError) ErrorType() string { return e.kind }
-
-func typed(kind, format string, args ...any) error {
-	return &typedError{kind: kind, err: fmt.Errorf(format, args...)}
+	return engine.WithDetails(err, details)
 }

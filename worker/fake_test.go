@@ -14,6 +14,7 @@ import (
 
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
@@ -34,6 +35,7 @@ type fakeBoard struct {
 	handed       []store.ClaimKey
 	released     []store.ClaimKey
 	daemons      []store.Daemon
+	extended     int     // claims of the last heartbeat
 	lost         []int64 // answered to the next heartbeat
 	lastToken    int64
 	fulls        int
@@ -220,7 +222,7 @@ func (b *fakeBoard) SaveCheckpoints(ctx context.Context, list []store.Checkpoint
 			return nil, errRefused
 		}
 		at := time.Now()
-		c.Checkpoint, _ = json.Marshal(checkpoint{Cursor: s.Cursor, Items: s.Items, Timestamp: at, Accumulated: s.Accumulated})
+		c.Checkpoint, _ = json.Marshal(engine.Checkpoint{Cursor: s.Cursor, Items: s.Items, Timestamp: at, Accumulated: s.Accumulated})
 		b.held[s.Token] = c
 		b.saves = append(b.saves, s)
 		saved[i] = store.SavedCheckpoint{Saved: true, At: at, Lease: lease}
@@ -284,7 +286,7 @@ func (b *fakeBoard) WorkerHeartbeat(_ context.Context, d store.Daemon, claims []
 	if d.UUID == b.dead {
 		return nil, store.ErrWorkerDead
 	}
-	b.daemons = append(b.daemons, d)
+	b.daemons, b.extended = append(b.daemons, d), len(claims)
 	lost := b.lost
 	b.lost = nil
 	for _, k := range claims {
@@ -398,7 +400,7 @@ func (b *fakeBoard) HearLanes(signal.Signal) bool      { return false }
 func (b *fakeBoard) ForgetPlanNames()   {}
 func (b *fakeBoard) SendsSignals() bool { return false }
 
-var _ board = (*fakeBoard)(nil)
+var _ engine.Board = (*fakeBoard)(nil)
 
 // published collects signals.
 type published struct {

@@ -11,8 +11,10 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 // maxHealthSteps bounds the running steps listed in a health report.
@@ -40,7 +42,7 @@ type Health struct {
 	Reporting  int `json:"outcomes_reporting"`
 	Yielding   int `json:"steps_yielding"` // their checkpoints are being saved, then they run again
 	// Steps are the running ones, the oldest first; 100 at most.
-	Steps []RunningStep `json:"steps,omitempty"`
+	Steps []engine.RunningStep `json:"steps,omitempty"`
 
 	// Counts since the worker was started.
 	Claimed    uint64 `json:"claimed"`
@@ -60,18 +62,6 @@ type Health struct {
 	DeadLoops []string `json:"dead_loops,omitempty"`
 }
 
-// RunningStep is a step whose handler runs.
-type RunningStep struct {
-	TaskUUID uuid.UUID     `json:"task_uuid"`
-	StepUUID uuid.UUID     `json:"step_uuid"`
-	Name     string        `json:"name"` // namespace/task/step
-	Attempt  int           `json:"attempt"`
-	Running  time.Duration `json:"running_ns"`
-	Zombie   bool          `json:"zombie,omitempty"`
-	Fraction float64       `json:"progress"`
-	Message  string        `json:"message,omitempty"`
-}
-
 // current returns the parts while they exist.
 func (w *Worker) current() (*parts, state) {
 	w.mu.Lock()
@@ -87,20 +77,20 @@ func (w *Worker) Health() Health {
 		h.Reason = "the worker is " + h.State
 		return h
 	}
-	h.Namespaces, h.Missing = p.queues.wanted(), p.queues.missing()
-	u := p.engine.slots.usage()
-	h.Running, h.Zombies, h.Prefetched, h.Reporting, h.Yielding = u.running, u.zombies, u.waiting, u.reporting, u.yielding
-	h.Steps = p.engine.slots.steps(maxHealthSteps)
-	c := p.engine.count
-	h.Claimed, h.Succeeded, h.Failed = c.claimed.Load(), c.succeeded.Load(), c.failed.Load()
-	h.Stale, h.LeasesLost = c.stale.Load(), c.leasesLost.Load()
+	h.Namespaces, h.Missing = p.engine.Namespaces()
+	u := p.engine.Usage()
+	h.Running, h.Zombies, h.Prefetched, h.Reporting, h.Yielding = u.Running, u.Zombies, u.Waiting, u.Reporting, u.Yielding
+	h.Steps = p.engine.Steps(maxHealthSteps)
+	c := p.engine.Counts()
+	h.Claimed, h.Succeeded, h.Failed = c.Claimed, c.Succeeded, c.Failed
+	h.Stale, h.LeasesLost = c.Stale, c.LeasesLost
 	var err error
-	if h.HeartbeatAge, h.HeartbeatFailures, err = p.heartbeat.state(); err != nil {
+	if h.HeartbeatAge, h.HeartbeatFailures, err = p.engine.Heartbeats(); err != nil {
 		h.HeartbeatError = err.Error()
 	}
 	events := p.system.Health()
 	h.Events, h.DeadLoops = &events, events.DeadLoops
-	loops := []lifecycle.LoopHealth{p.beats.Health(), p.watch.Health()}
+	loops := p.engine.Loops()
 	if p.sender != nil {
 		loops = append(loops, p.sender.Health())
 	}
@@ -178,4 +168,44 @@ func (p *parts) countSignals(m *telemetry.Metrics) func() {
 		m.SignalsDropped.Add(float64(now.Dropped - last.Dropped))
 		last = now
 	}
+}
+
+// For daemons that run in the process of the worker.
+
+// Offer returns what the worker would claim now of tasks about to be created in its
+// process, for up to want steps; it implements orchestration.Taker. It is safe for
+// concurrent use.
+func (w *Worker) Offer(want int) (store.ClaimRequest, func(claimed []store.Claimed, lost bool)) {
+	p, _ := w.current()
+	if p == nil {
+		return store.ClaimRequest{}, func([]store.Claimed, bool) {}
+	}
+	return p.engine.Offer(want)
+}
+
+// Hear receives signals that a daemon of the same process sends, ahead of their way
+// through the database. It never blocks, and does nothing while the worker does not run
+// or only polls.
+func (w *Worker) Hear(signals ...signal.Signal) {
+	p, _ := w.current()
+	if p == nil || !p.system.Mode().Listens() {
+		return
+	}
+	topics := signal.NewTopicSet(p.engine.Topics())
+	for _, s := range signals {
+		if topics.Has(s.Topic) {
+			p.engine.Receive(s)
+			p.system.Wake(coordinator.ReasonSignal, s.Topic)
+		}
+	}
+}
+
+// TransactionPool returns the statistics of the connections of handlers that work in a
+// transaction; it is cheap.
+func (w *Worker) TransactionPool() store.PoolStat {
+	p, _ := w.current()
+	if p == nil {
+		return store.PoolStat{Max: w.cfg.Transactions.MaxConnections}
+	}
+	return p.engine.TxPool()
 }

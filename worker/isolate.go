@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -31,7 +31,7 @@ const maxIsolatedMessage = 1 << 10
 // isolatedItem is an item in its stored form.
 type isolatedItem struct {
 	Item  json.RawMessage `json:"item"`
-	Error failure         `json:"error"`
+	Error engine.Failure  `json:"error"`
 }
 
 // isolation holds the items that a batch has isolated so far.
@@ -66,12 +66,10 @@ func (c *StepContext) Isolate(item any, why error) error {
 	case !ok:
 		return Permanent(fmt.Errorf("isolate an item: step %q is not a batch", c.StepName()))
 	case c.step.FailureStrategy() != workflow.IsolateFailed:
-		return Permanent(typed(TypeNotIsolated, "isolate an item: template %s/%s:%s gives step %q the failure_strategy %s, which isolates nothing",
+		return Permanent(engine.Errorf(engine.TypeNotIsolated, "isolate an item: template %s/%s:%s gives step %q the failure_strategy %s, which isolates nothing",
 			c.Namespace(), c.TaskName(), c.Version(), c.step.Name, c.step.FailureStrategy()))
 	case why == nil:
 		return Permanent(errors.New("isolate an item: want a reason"))
-	case c.isolating == nil:
-		return errors.New("isolate an item: the context does not belong to an execution")
 	}
 	if err := c.isolating.add(item, why); err != nil {
 		return fmt.Errorf("isolate an item of batch %s: %w", b.ID, err)
@@ -88,7 +86,7 @@ func (i *isolation) add(item any, why error) error {
 	}
 	if err != nil {
 		i.refusals.Inc()
-		err = Permanent(&typedError{kind: TypeNotIsolated, err: err})
+		err = Permanent(engine.WithType(err, engine.TypeNotIsolated))
 		if i.refused == nil {
 			i.refused = err
 		}
@@ -101,11 +99,11 @@ func (i *isolation) encode(item any, why error) (key string, doc json.RawMessage
 	if err != nil {
 		return "", nil, fmt.Errorf("it has no JSON form: %w", err)
 	}
-	if err := storable(named, i.limits.MaxItemBytes); err != nil {
+	if err := engine.CheckStorable(named, i.limits.MaxItemBytes); err != nil {
 		return "", nil, fmt.Errorf("it cannot be kept: %w", err)
 	}
-	f := failureOf(why)
-	f.Message, f.Context = storableText(f.Message, maxIsolatedMessage), nil
+	f := engine.FailureOf(why)
+	f.Message, f.Context = engine.Text(f.Message, maxIsolatedMessage), nil
 	doc, err = json.Marshal(isolatedItem{named, f})
 	return canonical(named), doc, err
 }
@@ -134,22 +132,22 @@ func (i *isolation) keep(key string, doc json.RawMessage) error {
 	return nil
 }
 
-// resume restores the items of a checkpoint.
-func (i *isolation) resume(kept []json.RawMessage) {
-	for _, doc := range kept {
+// resume restores the items of a checkpoint, whatever the bounds are now. Items that only
+// another program can have written are dropped.
+func (i *isolation) resume(kept json.RawMessage) {
+	var list []json.RawMessage
+	if kept == nil || json.Unmarshal(kept, &list) != nil {
+		return
+	}
+	i.places = make(map[string]int, len(list))
+	for _, doc := range list {
 		var item struct {
 			Item json.RawMessage `json:"item"`
 		}
-		if json.Unmarshal(doc, &item) != nil {
-			continue // only another program can have written it
+		if json.Unmarshal(doc, &item) == nil {
+			i.places[canonical(item.Item)] = len(i.items)
+			i.items, i.bytes = append(i.items, doc), i.bytes+len(doc)
 		}
-		// Restored whatever the bounds are now.
-		if i.places == nil {
-			i.places = map[string]int{}
-		}
-		key := canonical(item.Item)
-		i.places[key] = len(i.items)
-		i.items, i.bytes = append(i.items, doc), i.bytes+len(doc)
 	}
 }
 
@@ -167,43 +165,33 @@ func canonical(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// encoded returns the items in the form in which they are sent; nil: none.
-func (i *isolation) encoded() json.RawMessage {
+// encoded returns the items in the form in which they are sent, nil without any, and
+// their number.
+func (i *isolation) encoded() (doc json.RawMessage, items int) {
 	if i == nil {
-		return nil
+		return nil, 0
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.items) == 0 {
-		return nil
+		return nil, 0
 	}
-	doc := append(make([]byte, 0, i.bytes+len(i.items)+2), '[')
+	doc = append(make([]byte, 0, i.bytes+len(i.items)+2), '[')
 	for n, item := range i.items {
 		if n > 0 {
 			doc = append(doc, ',')
 		}
 		doc = append(doc, item...)
 	}
-	return append(doc, ']')
-}
-
-// countIsolated counts the items that a successful batch has isolated.
-func (e *engine) countIsolated(x *execution) {
-	i := x.context.isolating
-	if i == nil {
-		return
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	e.metrics.ItemsIsolated.WithLabelValues(x.job.plan.Template.Namespace).Add(float64(len(i.items)))
+	return append(doc, ']'), len(i.items)
 }
 
 // mayIsolate prepares an execution of a batch for isolating items.
-func (c *StepContext) mayIsolate(limits IsolationConfig, metrics *telemetry.Metrics) {
-	if c.claim.Batch == nil || c.step.FailureStrategy() != workflow.IsolateFailed {
+func (c *StepContext) mayIsolate() {
+	if c.x.Claim.Batch == nil || c.step.FailureStrategy() != workflow.IsolateFailed {
 		return
 	}
-	c.isolating = &isolation{limits: limits, refusals: metrics.ItemsNotIsolated.WithLabelValues(c.Namespace())}
+	c.isolating = &isolation{limits: c.run.cfg.Isolation, refusals: c.run.cfg.Metrics.ItemsNotIsolated.WithLabelValues(c.Namespace())}
 	if p := c.saved(); p != nil {
 		c.isolating.resume(p.Isolated)
 	}
@@ -211,12 +199,12 @@ func (c *StepContext) mayIsolate(limits IsolationConfig, metrics *telemetry.Metr
 
 // unheeded returns why a batch must fail although its handler succeeded.
 func (c *StepContext) unheeded() error {
-	if c.claim == nil || c.claim.Batch == nil {
+	if c.x.Claim.Batch == nil {
 		return nil
 	}
-	if len(c.claim.Batch.Cursor.Items) > 0 && !c.listed.Load() {
-		return Permanent(typed(TypeItemsNotRead, "batch %s has %d items, and the handler has not read them (BatchItems, ItemsOf)",
-			c.StepName(), len(c.claim.Batch.Cursor.Items)))
+	if len(c.x.Claim.Batch.Cursor.Items) > 0 && !c.listed.Load() {
+		return Permanent(engine.Errorf(engine.TypeItemsNotRead, "batch %s has %d items, and the handler has not read them (BatchItems, ItemsOf)",
+			c.StepName(), len(c.x.Claim.Batch.Cursor.Items)))
 	}
 	if i := c.isolating; i != nil {
 		i.mu.Lock()
@@ -231,7 +219,7 @@ func (c *StepContext) unheeded() error {
 // so may a batchable step. A handler that isolates must read them: a batch whose items
 // were not read fails.
 func (c *StepContext) BatchItems() (items []json.RawMessage, ok bool) {
-	work := c.claim.Batch
+	work := c.x.Claim.Batch
 	if work == nil || len(work.Cursor.Items) == 0 {
 		return nil, false
 	}

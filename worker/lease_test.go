@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tasker-go/tasker/worker/internal/engine"
+
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
@@ -37,7 +39,7 @@ func TestTimeLimit(t *testing.T) {
 		got := r.board.reported()
 		require.Len(t, got, 1)
 		f := decodeFailure(t, got[0])
-		require.Equal(t, TypeTimeout, f.Type)
+		require.Equal(t, engine.TypeTimeout, f.Type)
 		require.Equal(t, "the handler did not end within 5s", f.Message)
 		require.True(t, f.Retryable)
 		r.stop(t)
@@ -59,7 +61,7 @@ func TestHandlerThatIgnoresItsContext(t *testing.T) {
 		synctest.Wait()
 		got := r.board.reported()
 		require.Len(t, got, 1, "the failure does not wait for the handler")
-		require.Equal(t, TypeTimeout, decodeFailure(t, got[0]).Type)
+		require.Equal(t, engine.TypeTimeout, decodeFailure(t, got[0]).Type)
 		h := r.Health()
 		require.Equal(t, 1, h.Running, "its permit is still taken")
 		require.Equal(t, 1, h.Zombies)

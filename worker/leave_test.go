@@ -6,6 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/worker/internal/engine"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/workflow"
@@ -24,26 +27,35 @@ func TestAStepIsLeftToOthersOnlyWhereThereAreSome(t *testing.T) {
 				require.NoError(t, r.AddResolver(broken))
 				r.board.others = others
 				r.start(t)
-				offered := r.parts.queues.callables()
+				offered := r.offered()
 				require.Contains(t, offered, int32(stepOnly+1))
 				r.offer(1, stepOnly)
 				if !others {
-					require.Equal(t, TypeResolution, decodeFailure(t, r.board.reported()[0]).Type)
+					require.Equal(t, engine.TypeResolution, decodeFailure(t, r.board.reported()[0]).Type)
 					r.stop(t)
 					return
 				}
 				require.Empty(t, r.board.reported())
 				require.NotEmpty(t, r.board.handed)
-				require.NotContains(t, r.parts.queues.callables(), int32(stepOnly+1), "it is not offered for a while")
+				require.NotContains(t, r.offered(), int32(stepOnly+1), "it is not offered for a while")
 				r.board.set(func(b *fakeBoard) { b.claimable = nil }) // claimed by another worker
-				time.Sleep(leftFor + time.Second)
-				r.parts.queues.reofferNew()
-				require.Equal(t, offered, r.parts.queues.callables())
+				time.Sleep(11 * time.Second)
+				_, err := r.parts.engine.Look(t.Context(), coordinator.Wake{})
+				require.NoError(t, err)
+				require.Equal(t, offered, r.offered())
 				require.Zero(t, r.Health().Running)
 				r.stop(t)
 			})
 		})
 	}
+}
+
+// offered returns the callables that the latest heartbeat has reported.
+func (r *rig) offered() []int32 {
+	synctest.Wait()
+	r.board.mu.Lock()
+	defer r.board.mu.Unlock()
+	return r.board.daemons[len(r.board.daemons)-1].Callables
 }
 
 // TestAWorkerThatCanRunItGetsTheStep: a resolver of one of two workers fails, and no

@@ -17,6 +17,8 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/bus"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -39,27 +41,25 @@ type DomainEventConfig struct {
 	// RememberedIDs is the number of ids of other workers' events that are remembered, so
 	// that no event is delivered twice; negative for none.
 	RememberedIDs int
-	// UnknownPublisher is the policy for an event whose publisher the worker does not
-	// have.
-	UnknownPublisher UnknownPublisher
-	// Bus bounds the subscribers. Its Logger and Metrics are taken from Config.
-	Bus events.Config
+	// UnknownPublisher is the policy for an event whose publisher the worker does not have
+	// (worker.domain_events.unknown_publisher). "default" publishes it with the default
+	// payload, as events without a publisher; "nothing" does not, which is logged and
+	// counted; "error" is "nothing" for templates of other workers, and a worker whose own
+	// templates name an unknown publisher does not start.
+	UnknownPublisher string
+	// SubscriberBuffer is how many events a slow subscriber may lag behind,
+	// SubscriberTimeout the limit for one event. QuietSubscribers keeps their failures out
+	// of the log.
+	SubscriberBuffer  int
+	SubscriberTimeout time.Duration
+	QuietSubscribers  bool
 }
 
-// UnknownPublisher is the policy for an event whose publisher the worker does not have.
-type UnknownPublisher string
-
-// The policies for unknown publishers. With each of them the worker warns about those
-// that its own templates name.
+// Values of DomainEventConfig.UnknownPublisher.
 const (
-	// PublishPlain publishes the event with the default payload, as events without a
-	// publisher are; the first event of each publisher is logged.
-	PublishPlain UnknownPublisher = "default"
-	// PublishNothing does not publish the event. That is logged and counted.
-	PublishNothing UnknownPublisher = "nothing"
-	// PublishError is PublishNothing for templates of other workers; if its own templates
-	// name an unknown publisher, the worker does not start.
-	PublishError UnknownPublisher = "error"
+	publishPlain   = "default"
+	publishNothing = "nothing"
+	publishError   = "error"
 )
 
 // maxEventMetadata bounds the metadata that a publisher adds, in bytes.
@@ -85,7 +85,7 @@ const (
 type publishing struct {
 	cfg        DomainEventConfig
 	publishers *publishers
-	bus        *events.Bus
+	bus        *bus.Bus
 	replicas   *replicas
 	log        *zap.Logger
 	metrics    *telemetry.Metrics
@@ -97,7 +97,7 @@ type publishing struct {
 	mu      sync.Mutex
 	started bool
 	closed  bool
-	queue   chan *publication
+	queue   chan []publishable
 	group   conc.WaitGroup // the goroutine that dispatches
 
 	count routed
@@ -108,11 +108,6 @@ type routed struct {
 	durable, fast, broadcast, undelivered, failed atomic.Uint64
 }
 
-// publication are the events that follow the end of one execution.
-type publication struct {
-	list []publishable
-}
-
 // publishable is one event to publish.
 type publishable struct {
 	declared  *workflow.Event
@@ -121,42 +116,28 @@ type publishable struct {
 	event     events.Event // where it is fast
 }
 
-func newPublishing(base context.Context, cfg DomainEventConfig, p *publishers, bus *events.Bus, r *replicas, permits int, log *zap.Logger, m *telemetry.Metrics) *publishing {
-	return &publishing{cfg: cfg, publishers: p, bus: bus, replicas: r, log: log, metrics: m, base: base,
-		permits: make(chan struct{}, max(permits, 1)), queue: make(chan *publication, cfg.Buffer)}
-}
-
-// asks reports whether a publisher makes an event of the execution's end.
-func (p *publishing) asks(x *execution) bool {
-	if x.job == nil {
-		return false
-	}
-	for i := range x.job.step.Events {
-		if x.job.step.Events[i].Publisher != "" {
-			return true
-		}
-	}
-	return false
+func newPublishing(w *Worker, base context.Context, r *replicas) *publishing {
+	c := &w.cfg
+	return &publishing{cfg: c.DomainEvents, publishers: &w.publishers, bus: w.bus, replicas: r, log: c.Logger, metrics: c.Metrics, base: base,
+		permits: make(chan struct{}, max(c.MaxConcurrent, 1)), queue: make(chan []publishable, c.DomainEvents.Buffer)}
 }
 
 // prepare makes the events of an execution that is about to be reported: outcome holds
 // the report and takes along what the orchestrator needs. The caller has the right to
 // report. f is the failure, nil for a success. With plain no publisher is called: the
 // engine itself has made this failure.
-func (p *publishing) prepare(x *execution, f *failure, plain bool) {
-	if x.job == nil || len(x.job.step.Events) == 0 {
-		return
-	}
-	r, step := &x.report, x.job.step
-	x.published = nil
-	outcome := step.Outcome(x.claim.Attempt, workflow.AttemptsOf(step.StepTemplate, x.claim.MaxAttempts), r.Success, r.Retryable)
+func (p *publishing) prepare(c *StepContext, f *engine.Failure, plain bool) {
+	x, r := &c.x, &c.x.Report
+	_, step := x.Plan()
+	c.published = nil
+	outcome := step.Outcome(x.Claim.Attempt, workflow.AttemptsOf(step.StepTemplate, x.Claim.MaxAttempts), r.Success, r.Retryable)
 	made := store.MadeEvents{}
 	for no := range step.Events {
 		d := &step.Events[no]
 		if !d.Follows(outcome) {
 			continue
 		}
-		about := x.about(d, outcome, f)
+		about := c.about(d, outcome, f)
 		m, who, err := p.make(about, d, plain)
 		if err != nil {
 			p.failed(about, d, who, m.Skip, err)
@@ -165,31 +146,27 @@ func (p *publishing) prepare(x *execution, f *failure, plain bool) {
 			made[no] = m
 		}
 		if m.Skip == "" {
-			if x.published == nil {
-				x.published = &publication{}
-			}
-			x.published.list = append(x.published.list, publishable{declared: d, publisher: who, about: about, event: eventOf(about, d, step, m)})
+			c.published = append(c.published, publishable{declared: d, publisher: who, about: about, event: eventOf(about, d, step, m)})
 		}
 	}
 	doc, err := made.Encode()
 	if err != nil { // all of its content is JSON
-		p.log.Error("the events of a step are lost", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(err))
+		p.log.Error("the events of a step are lost", zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step), zap.Error(err))
 	}
 	r.Events = doc
 }
 
 // about makes the StepEvent of an event for its publisher.
-func (x *execution) about(d *workflow.Event, outcome workflow.AttemptOutcome, f *failure) *StepEvent {
-	t, step := x.job.plan.Template, x.job.step
+func (c *StepContext) about(d *workflow.Event, outcome workflow.AttemptOutcome, f *engine.Failure) *StepEvent {
+	x := &c.x
+	plan, _ := x.Plan()
+	t := plan.Template
 	e := &StepEvent{Name: d.Name, Condition: d.Condition, DeliveryMode: d.DeliveryMode,
-		TaskUUID: x.key.TaskUUID, StepUUID: x.claim.StepUUID(), CorrelationID: x.claim.CorrelationID,
-		Namespace: t.Namespace, TaskName: t.Name, TaskVersion: t.Version, StepName: step.Name, Attempt: x.claim.Attempt,
-		Context: x.claim.Context, Outcome: outcome}
-	if x.claim.Batch != nil {
-		e.StepName = x.claim.Batch.Name
-	}
+		TaskUUID: x.Key.TaskUUID, StepUUID: x.Claim.StepUUID(), CorrelationID: x.Claim.CorrelationID,
+		Namespace: t.Namespace, TaskName: t.Name, TaskVersion: t.Version, StepName: x.StepName(), Attempt: x.Claim.Attempt,
+		Context: x.Claim.Context, Outcome: outcome}
 	if f == nil {
-		e.Result = x.report.Result
+		e.Result = x.Report.Result
 		e.Payload = e.Result
 		return e
 	}
@@ -220,7 +197,7 @@ func (p *publishing) make(about *StepEvent, d *workflow.Event, plain bool) (m st
 			if m, err = p.ask(who, about); err != nil || m.Skip != "" {
 				return m, who, err
 			}
-		case p.cfg.UnknownPublisher != PublishPlain:
+		case p.cfg.UnknownPublisher != publishPlain:
 			return store.MadeEvent{Skip: eventUnknownPublisher}, nil, fmt.Errorf("publisher %q is not registered in this worker", d.Publisher)
 		default:
 			p.warnOfPlain(about, d)
@@ -319,7 +296,7 @@ type notStorableError struct{ error }
 func encodeEvent(value any, limit int) (json.RawMessage, error) {
 	doc, err := json.Marshal(value)
 	if err == nil {
-		err = storable(doc, limit)
+		err = engine.CheckStorable(doc, limit)
 	}
 	if err != nil {
 		return nil, &notStorableError{fmt.Errorf("the publisher's output cannot be stored: %w", err)}
@@ -375,15 +352,12 @@ func (p *publishing) failed(about *StepEvent, d *workflow.Event, who *Publisher,
 }
 
 // accepted routes the events of an execution whose report was accepted. It never blocks.
-func (p *publishing) accepted(x *execution) {
-	pub := x.published
-	if pub == nil {
-		return
-	}
-	x.published = nil
+func (p *publishing) accepted(c *StepContext) {
+	list := c.published
+	c.published = nil
 	waits, fast := false, uint64(0)
-	for i := range pub.list {
-		e := &pub.list[i]
+	for i := range list {
+		e := &list[i]
 		switch {
 		case e.declared.Durable() && e.declared.Fast():
 			p.count.broadcast.Add(1)
@@ -397,24 +371,24 @@ func (p *publishing) accepted(x *execution) {
 		}
 		waits = waits || e.declared.Fast() || e.publisher != nil && e.publisher.After != nil
 	}
-	if !waits || p.enqueue(pub) {
+	if !waits || p.enqueue(list) {
 		return
 	}
 	p.count.undelivered.Add(fast)
 	p.metrics.DomainEventsDropped.WithLabelValues("").Add(float64(fast))
 	if !p.cfg.QuietDrops {
-		p.log.Warn("fast domain events are lost: the buffer is full", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Uint64("events", fast))
+		p.log.Warn("fast domain events are lost: the buffer is full", zap.Stringer("task_uuid", c.x.Key.TaskUUID), zap.Int("step_no", c.x.Key.Step), zap.Uint64("events", fast))
 	}
 }
 
-func (p *publishing) enqueue(pub *publication) bool {
+func (p *publishing) enqueue(list []publishable) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return false
 	}
 	select {
-	case p.queue <- pub:
+	case p.queue <- list:
 		return true
 	default:
 		return false
@@ -430,9 +404,9 @@ func (p *publishing) start() {
 	}
 	p.started = true
 	p.group.Go(func() {
-		for pub := range p.queue {
-			for i := range pub.list {
-				p.dispatch(&pub.list[i])
+		for list := range p.queue {
+			for i := range list {
+				p.dispatch(&list[i])
 			}
 		}
 	})
@@ -489,14 +463,14 @@ type EventStats struct {
 	Durable, Fast, Broadcast uint64 // routed after the reports of their steps were accepted
 	FastFailed               uint64 // lost before they reached the bus
 	DurableFailed            uint64 // not published because of a failure
-	Bus                      events.Stats
+	Bus                      bus.Stats
 }
 
 // EventStats returns the counts of events of this worker's steps.
 func (w *Worker) EventStats() EventStats {
 	s := EventStats{Bus: w.bus.Stats()}
-	if p, _ := w.current(); p != nil && p.engine != nil {
-		c := &p.engine.publishing.count
+	if p, _ := w.current(); p != nil {
+		c := &p.publishing.count
 		s.Durable, s.Fast, s.Broadcast = c.durable.Load(), c.fast.Load(), c.broadcast.Load()
 		s.FastFailed, s.DurableFailed = c.undelivered.Load(), c.failed.Load()
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/bus"
 )
 
 const publishingYAML = `
@@ -110,7 +111,7 @@ func TestWhatPublishersMakeTravelsWithTheReport(t *testing.T) {
 		require.Equal(t, []string{"shaped.done", "both.done"}, after)
 		s := r.EventStats()
 		require.Equal(t, [5]uint64{2, 1, 1, 0, 0}, [5]uint64{s.Durable, s.Fast, s.Broadcast, s.FastFailed, s.DurableFailed})
-		require.Equal(t, events.Stats{Dispatched: 2, Delivered: 2, Subscribers: 1, Patterns: 1}, s.Bus)
+		require.Equal(t, bus.Stats{Dispatched: 2, Delivered: 2, Subscribers: 1, Patterns: 1}, s.Bus)
 		require.InEpsilon(t, 1, testutil.ToFloat64(r.cfg.Metrics.DomainEventsPublished.WithLabelValues("local.done", "tests")), 0)
 		m := h.list[1].Metadata
 		require.Equal(t, "shaper only tests true 1", fmt.Sprint(m.FiredBy, " ", m.StepName, " ", m.Namespace, " ", m.Success, " ", m.Attempt))
@@ -166,7 +167,7 @@ func TestPublishersThatFail(t *testing.T) {
 				if name == "deaf" { // until the end of the bubble
 					p.Payload = func(context.Context, *StepEvent) (any, error) { <-released; return nil, nil }
 				}
-				r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{MaxPayloadBytes: 1000, UnknownPublisher: PublishNothing}}, countsOne, p)
+				r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{MaxPayloadBytes: 1000, UnknownPublisher: publishNothing}}, countsOne, p)
 				r.board.put(1, 0)
 				r.start(t)
 				time.Sleep(20 * time.Second)
@@ -211,7 +212,7 @@ func TestEventsWithoutTheirPublisher(t *testing.T) {
 }
 
 func TestAWorkerThatWantsAllItsPublishers(t *testing.T) {
-	r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{UnknownPublisher: PublishError}}, countsOne)
+	r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{UnknownPublisher: publishError}}, countsOne)
 	require.NoError(t, r.RegisterTemplate(r.board.plan.Template))
 	require.ErrorContains(t, r.Start(t.Context()), `publishers ["shaper"] are not registered in this worker`)
 }

@@ -70,37 +70,30 @@ func (w *Worker) Subscribe(s events.Subscriber) error {
 		return w.remember(err)
 	}
 	if p, _ := w.current(); p != nil {
-		p.queues.kick() // the first subscriber needs other topics
+		p.engine.Kick() // the first subscriber needs other topics
 	}
 	return nil
 }
 
 // publishers holds publishers by name. It is safe for concurrent use.
-type publishers struct {
-	mu     sync.RWMutex
-	byName map[string]*Publisher
-}
-
-func newPublishers() *publishers { return &publishers{byName: map[string]*Publisher{}} }
+type publishers struct{ byName sync.Map }
 
 func (r *publishers) add(p Publisher) error {
 	if p.Name == "" {
 		return errors.New("register a publisher: want a name")
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, twice := r.byName[p.Name]; twice {
+	if _, twice := r.byName.LoadOrStore(p.Name, &p); twice {
 		return fmt.Errorf("register publisher %q: the name is already registered", p.Name)
 	}
-	r.byName[p.Name] = &p
 	return nil
 }
 
 func (r *publishers) get(name string) (*Publisher, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	p, ok := r.byName[name]
-	return p, ok
+	p, ok := r.byName.Load(name)
+	if !ok {
+		return nil, false
+	}
+	return p.(*Publisher), true //nolint:forcetypeassert // add stores nothing else
 }
 
 // missing lists the publishers that a template names and the worker does not have.

@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/bus"
 )
 
 // The values of the label outcome of DomainEventsSent and DomainEventsReceived.
@@ -31,8 +32,8 @@ const (
 // that cannot be sent is only counted. It is safe for concurrent use.
 type replicas struct {
 	origin    string // of sent events; constant for the worker's life
-	bus       *events.Bus
-	recent    *events.Recent
+	bus       *bus.Bus
+	recent    recentIDs
 	publisher signal.Publisher
 	listens   func() bool // whether the mode has a listener; without it events stay local
 	log       *zap.Logger
@@ -47,9 +48,9 @@ type fastSignal struct {
 	Event  events.Event `json:"event"`
 }
 
-func newReplicas(origin uuid.UUID, remembered int, bus *events.Bus, p signal.Publisher, log *zap.Logger, m *telemetry.Metrics) *replicas {
-	return &replicas{origin: origin.String(), bus: bus, recent: events.NewRecent(remembered), publisher: p,
-		listens: func() bool { return false }, log: log, metrics: m}
+func newReplicas(w *Worker, p signal.Publisher) *replicas {
+	return &replicas{origin: w.ID().String(), bus: w.bus, recent: recentIDs{limit: w.cfg.DomainEvents.RememberedIDs}, publisher: p,
+		listens: func() bool { return false }, log: w.cfg.Logger, metrics: w.cfg.Metrics}
 }
 
 // send sends an event to the other workers. It never blocks.
@@ -108,7 +109,7 @@ func (r *replicas) receive(namespace, payload string) (outcome string) {
 		return fastMalformed
 	case in.Origin == r.origin:
 		return ""
-	case !r.recent.Add(id):
+	case !r.recent.add(id):
 		return fastDuplicate
 	}
 	r.bus.Publish(in.Event)
@@ -132,4 +133,39 @@ func (s *fastSignal) decode(namespace, payload string) (id uuid.UUID, err error)
 		return id, fmt.Errorf("the event's id: %w", err)
 	}
 	return id, nil
+}
+
+// recentIDs remembers the latest ids, up to a limit; none if it is not positive. It is safe for concurrent use.
+type recentIDs struct {
+	limit int
+
+	mu    sync.Mutex
+	known map[uuid.UUID]struct{}
+	ring  []uuid.UUID // in order of arrival
+	next  int         // index of the oldest, once the ring is full
+}
+
+// add remembers an id, replacing the oldest beyond the limit, and reports whether it was
+// new.
+func (r *recentIDs) add(id uuid.UUID) (isNew bool) {
+	if r.limit <= 0 {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.known[id]; known {
+		return false
+	}
+	if r.known == nil {
+		r.known = map[uuid.UUID]struct{}{}
+	}
+	r.known[id] = struct{}{}
+	if len(r.ring) < r.limit {
+		r.ring = append(r.ring, id)
+		return true
+	}
+	delete(r.known, r.ring[r.next])
+	r.ring[r.next] = id
+	r.next = (r.next + 1) % r.limit
+	return true
 }

@@ -1,9 +1,7 @@
 package worker
 
 import (
-	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,7 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker/events"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/worker/internal/bus"
 )
 
 const elsewhere = "0197f5a0-0000-7000-8000-0000000000ff"
@@ -88,9 +86,12 @@ func TestWithoutAListenerEventsStayLocal(t *testing.T) {
 func TestLargeEventsStayLocal(t *testing.T) {
 	var handed published
 	m := telemetry.Discard()
-	bus, err := events.NewBus(events.Config{Buffer: 1, Timeout: time.Second})
+	bus, err := bus.New(bus.Config{Buffer: 1, Timeout: time.Second})
 	require.NoError(t, err)
-	r := newReplicas(uuid.New(), 10, bus, &handed, zap.NewNop(), m)
+	w, err := New(Config{DatabaseURL: "postgres://unused", Metrics: m})
+	require.NoError(t, err)
+	w.bus = bus
+	r := newReplicas(w, &handed)
 	r.listens = func() bool { return true }
 	e := events.Event{ID: elsewhere, Payload: json.RawMessage(`""`), Metadata: events.Metadata{Namespace: "tests"}}
 	doc, err := json.Marshal(fastSignal{Origin: r.origin, Event: e})
@@ -180,30 +181,5 @@ func TestListeningFollowsTheFirstSubscriber(t *testing.T) {
 		require.NoError(t, r.Stop(t.Context()))
 		require.Len(t, h.received(), 1)
 		require.InEpsilon(t, 1, received(m, fastDelivered), 0)
-	})
-}
-
-// TestASubscriberOfTheStart: a subscriber counts whenever it is added, also between the
-// choice of the topics and the end of Start.
-func TestASubscriberOfTheStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueues(newFakeBoard(t, oneYAML), []string{"tests"}, false, func(workflow.HandlerReference) bool { return true }, zap.NewNop())
-		_, err := q.refresh(t.Context())
-		require.NoError(t, err)
-		q.listened = q.topics()
-		q.fast = func() bool { return true }
-		q.kick()
-		ctx, cancel := context.WithCancel(t.Context())
-		var changes [][]signal.Topic
-		ended := make(chan error, 1)
-		go func() {
-			ended <- q.watch(ctx, time.Second, func(_ context.Context, topics []signal.Topic) { changes = append(changes, slices.Clone(topics)) })
-		}()
-		synctest.Wait()
-		q.kick()
-		synctest.Wait()
-		cancel()
-		require.ErrorIs(t, <-ended, context.Canceled)
-		require.Equal(t, [][]signal.Topic{{signal.TopicControl, signal.WorkerTopic("tests"), signal.FastTopic("tests")}}, changes, "once, not again")
 	})
 }

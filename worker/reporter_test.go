@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -16,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 func TestFailuresAreReported(t *testing.T) {
@@ -28,14 +28,14 @@ func TestFailuresAreReported(t *testing.T) {
 		after     time.Duration
 		message   string
 	}{
-		"plain":       {func(*StepContext) (any, error) { return nil, plain }, TypeUnexpected, true, noDelay, "no luck"},
-		"permanent":   {func(*StepContext) (any, error) { return nil, Permanent(plain) }, TypePermanent, false, noDelay, "no luck"},
-		"asked delay": {func(*StepContext) (any, error) { return nil, Retryable(plain, time.Hour) }, TypeRetryable, true, time.Hour, "no luck"},
-		"panic":       {func(*StepContext) (any, error) { panic("boom") }, TypePanic, true, noDelay, "the handler panicked: boom"},
-		"goexit":      {func(*StepContext) (any, error) { runtime.Goexit(); return nil, nil }, TypePanic, true, noDelay, "the handler ended its goroutine"},
-		"not JSON":    {func(*StepContext) (any, error) { return make(chan int), nil }, TypeResultNotEncoded, false, noDelay, ""},
-		"NUL":         {func(*StepContext) (any, error) { return "a\x00b", nil }, TypeResultNotStored, false, noDelay, "the handler's result cannot be stored: a text in it contains the character NUL (\\u0000)"},
-		"too big":     {func(*StepContext) (any, error) { return make([]int, 3000), nil }, TypeResultNotStored, false, noDelay, "the handler's result cannot be stored: it has 6001 bytes, more than 1000"},
+		"plain":       {func(*StepContext) (any, error) { return nil, plain }, engine.TypeUnexpected, true, engine.NoDelay, "no luck"},
+		"permanent":   {func(*StepContext) (any, error) { return nil, Permanent(plain) }, engine.TypePermanent, false, engine.NoDelay, "no luck"},
+		"asked delay": {func(*StepContext) (any, error) { return nil, Retryable(plain, time.Hour) }, engine.TypeRetryable, true, time.Hour, "no luck"},
+		"panic":       {func(*StepContext) (any, error) { panic("boom") }, engine.TypePanic, true, engine.NoDelay, "the handler panicked: boom"},
+		"goexit":      {func(*StepContext) (any, error) { runtime.Goexit(); return nil, nil }, engine.TypePanic, true, engine.NoDelay, "the handler ended its goroutine"},
+		"not JSON":    {func(*StepContext) (any, error) { return make(chan int), nil }, engine.TypeResultNotEncoded, false, engine.NoDelay, ""},
+		"NUL":         {func(*StepContext) (any, error) { return "a\x00b", nil }, engine.TypeResultNotStored, false, engine.NoDelay, "the handler's result cannot be stored: a text in it contains the character NUL (\\u0000)"},
+		"too big":     {func(*StepContext) (any, error) { return make([]int, 3000), nil }, engine.TypeResultNotStored, false, engine.NoDelay, "the handler's result cannot be stored: it has 6001 bytes, more than 1000"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -110,15 +110,10 @@ func TestClaimingStopsWhenTooMuchIsPending(t *testing.T) {
 func TestARefusedReportDoesNotFailTheOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{MaxConcurrent: 1}, says("x"))
+		r := newRig(t, Config{MaxConcurrent: 10}, says("x"))
+		r.board.refuse = func(*store.Report) error { return store.ErrUnavailable }
 		r.start(t)
-		var batch []*execution
-		for token := range int64(10) {
-			x := newExecution(store.Claimed{Token: token}, time.Now())
-			r.board.set(func(b *fakeBoard) { b.held[token] = x.claim })
-			x.report = x.success(json.RawMessage(`1`))
-			batch = append(batch, x)
-		}
+		r.offer(10, stepOnly)
 		r.board.set(func(b *fakeBoard) {
 			delete(b.held, 7) // and one report comes too late
 			b.refuse = func(rep *store.Report) error {
@@ -128,9 +123,9 @@ func TestARefusedReportDoesNotFailTheOthers(t *testing.T) {
 				return nil
 			}
 		})
-		accepted, err := r.parts.engine.reporter.flush(t.Context(), batch)
-		require.NoError(t, err)
-		require.Equal(t, []bool{true, true, true, true, true, true, true, false, true, true}, accepted)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.EqualValues(t, 1, r.Health().Stale)
 		got := r.board.reported()
 		require.Len(t, got, 9)
 		for _, rep := range got {
@@ -139,28 +134,12 @@ func TestARefusedReportDoesNotFailTheOthers(t *testing.T) {
 				continue
 			}
 			f := decodeFailure(t, rep)
-			require.Equal(t, TypeResultNotStored, f.Type)
+			require.Equal(t, engine.TypeResultNotStored, f.Type)
 			require.False(t, f.Retryable)
 			require.Contains(t, f.Message, "22P02")
 		}
 		r.stop(t)
 	})
-}
-
-func TestLargeResultsTravelInSeveralStatements(t *testing.T) {
-	t.Parallel()
-	d := delivery[*execution, bool]{size: reportSize}
-	fitting := func(sizes ...int) int {
-		var list []*parcel[*execution, bool]
-		for _, n := range sizes {
-			list = append(list, &parcel[*execution, bool]{item: &execution{report: store.Report{Result: make(json.RawMessage, n)}}})
-		}
-		return d.fitting(list)
-	}
-	require.Equal(t, 3, fitting(1, 1, 1))
-	require.Equal(t, 1, fitting(maxReportBytes+1, 1), "a large one goes alone")
-	require.Equal(t, 2, fitting(maxReportBytes/2, maxReportBytes/2, 1))
-	require.Equal(t, 2, fitting(maxReportBytes/2, 1))
 }
 
 // Slow and pending reports are logged once.

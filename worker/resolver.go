@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/wording"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -20,8 +22,8 @@ import (
 type Resolver interface {
 	// Name is the value for handler.resolver.
 	Name() string
-	// Priority orders the chain, smallest first. The built-in resolvers have
-	// PriorityExplicit and PriorityConvention.
+	// Priority orders the chain, smallest first. The built-in resolvers have 10 (exact
+	// names) and 100 (other spellings).
 	Priority() int
 	// CanResolve reports whether Resolve should be called.
 	CanResolve(def workflow.HandlerReference) bool
@@ -30,25 +32,22 @@ type Resolver interface {
 	Resolve(def workflow.HandlerReference) (Handler, error)
 }
 
-// The priorities of the built-in resolvers.
+// The names of the built-in resolvers: byName finds handlers by their exact registered
+// names. bySpelling replaces the class loading of other engines, so that their templates
+// run unchanged: it finds the handler whose registered name is another spelling of the
+// callable.
 const (
-	PriorityExplicit   = 10
-	PriorityConvention = 100
-)
-
-// The names of the built-in resolvers.
-const (
-	ResolverExplicit   = "explicit_mapping"
-	ResolverConvention = "class_constant"
+	byName     = "explicit_mapping"
+	bySpelling = "class_constant"
 )
 
 // builtIn translates the aliases of the built-in resolvers in templates.
 func builtIn(name string) string {
 	switch name {
 	case "ExplicitMappingResolver":
-		return ResolverExplicit
+		return byName
 	case "ClassConstantResolver", "ClassLookupResolver", "class_lookup":
-		return ResolverConvention
+		return bySpelling
 	}
 	return name
 }
@@ -61,7 +60,7 @@ type chain struct {
 }
 
 func newChain(r *registry) *chain {
-	return &chain{registry: r, resolvers: []Resolver{explicitResolver{r}, conventionResolver{r}}}
+	return &chain{registry: r, resolvers: []Resolver{&lookup{byName, 10, r.exact}, &lookup{bySpelling, 100, r.spelled}}}
 }
 
 func (c *chain) add(r Resolver) error {
@@ -112,10 +111,9 @@ func (c *chain) find(def workflow.HandlerReference) (found Resolver, asked []Res
 func (c *chain) offers(def workflow.HandlerReference) (can bool) {
 	err := lifecycle.Guard(func() error {
 		r, _ := c.find(def)
-		if can = r != nil; can && (r.Name() == ResolverExplicit || r.Name() == ResolverConvention) {
-			var fault *typedError
+		if can = r != nil; can && (r.Name() == byName || r.Name() == bySpelling) {
 			_, err := resolveWith(r, def)
-			can = !errors.As(err, &fault) || fault.kind != TypeMethodNotFound
+			can = engine.TypeOf(err) != engine.TypeMethodNotFound
 		}
 		return nil
 	})
@@ -129,17 +127,17 @@ func (c *chain) resolve(def workflow.HandlerReference) (HandlerFunc, error) {
 	case r != nil:
 		return resolveWith(r, def)
 	case tried == nil:
-		return nil, typed(TypeHandlerNotFound, "callable %q names the resolver %q, which this worker does not have (it has %s)",
+		return nil, engine.Errorf(engine.TypeHandlerNotFound, "callable %q names the resolver %q, which this worker does not have (it has %s)",
 			def.Callable, def.Resolver, strings.Join(resolverNames(c.all()), ", "))
 	}
 	if near := wording.Nearest(def.Callable, c.registry.names()); near != "" {
-		return nil, typed(TypeHandlerNotFound, "no handler %s; did you mean %s", def.Callable, near)
+		return nil, engine.Errorf(engine.TypeHandlerNotFound, "no handler %s; did you mean %s", def.Callable, near)
 	}
 	asked := def.Resolver
 	if asked == "" {
 		asked = strings.Join(resolverNames(c.all()), ", ")
 	}
-	return nil, typed(TypeHandlerNotFound, "ResolutionError: No resolver could resolve callable '%s' (asked: %s)", def.Callable, asked)
+	return nil, engine.Errorf(engine.TypeHandlerNotFound, "ResolutionError: No resolver could resolve callable '%s' (asked: %s)", def.Callable, asked)
 }
 
 func resolveWith(r Resolver, def workflow.HandlerReference) (HandlerFunc, error) {
@@ -148,7 +146,7 @@ func resolveWith(r Resolver, def workflow.HandlerReference) (HandlerFunc, error)
 		return nil, fmt.Errorf("resolve callable %q with %s: %w", def.Callable, r.Name(), asResolution(err))
 	}
 	if h == nil {
-		return nil, typed(TypeResolution, "resolver %s returned no handler for callable %q", r.Name(), def.Callable)
+		return nil, engine.Errorf(engine.TypeResolution, "resolver %s returned no handler for callable %q", r.Name(), def.Callable)
 	}
 	return entry(def.Callable, def.Method, h)
 }
@@ -159,7 +157,7 @@ func asResolution(err error) error {
 	if errors.As(err, &own) {
 		return err
 	}
-	return &typedError{kind: TypeResolution, err: err}
+	return engine.WithType(err, engine.TypeResolution)
 }
 
 func named(resolvers []Resolver, name string) (Resolver, bool) {
@@ -180,50 +178,32 @@ func resolverNames(resolvers []Resolver) []string {
 	return names
 }
 
-// explicitResolver finds handlers by their exact registered names.
-type explicitResolver struct{ *registry }
+// lookup is a built-in resolver. find returns the registered handler that a callable
+// means, or the names of several that it could mean.
+type lookup struct {
+	name     string
+	priority int
+	find     func(callable string) (h Handler, several []string)
+}
 
 // Name implements Resolver.
-func (explicitResolver) Name() string { return ResolverExplicit }
+func (l *lookup) Name() string { return l.name }
 
 // Priority implements Resolver.
-func (explicitResolver) Priority() int { return PriorityExplicit }
+func (l *lookup) Priority() int { return l.priority }
 
 // CanResolve implements Resolver.
-func (r explicitResolver) CanResolve(def workflow.HandlerReference) bool {
-	_, ok := r.get(def.Callable)
-	return ok
+func (l *lookup) CanResolve(def workflow.HandlerReference) bool {
+	h, several := l.find(def.Callable)
+	return h != nil || several != nil
 }
 
 // Resolve implements Resolver.
-func (r explicitResolver) Resolve(def workflow.HandlerReference) (Handler, error) {
-	h, _ := r.get(def.Callable)
-	return h, nil
-}
-
-// conventionResolver replaces the class loading of other engines: it finds the handler
-// whose registered name is another spelling of the callable, so that their templates run
-// unchanged.
-type conventionResolver struct{ *registry }
-
-// Name implements Resolver.
-func (conventionResolver) Name() string { return ResolverConvention }
-
-// Priority implements Resolver.
-func (conventionResolver) Priority() int { return PriorityConvention }
-
-// CanResolve implements Resolver.
-func (r conventionResolver) CanResolve(def workflow.HandlerReference) bool {
-	return len(r.spelled(canonicalName(def.Callable))) > 0
-}
-
-// Resolve implements Resolver.
-func (r conventionResolver) Resolve(def workflow.HandlerReference) (Handler, error) {
-	names := r.spelled(canonicalName(def.Callable))
-	if len(names) != 1 {
-		return nil, Permanent(typed(TypeResolution, "the callable could mean any of %s", strings.Join(names, ", ")))
+func (l *lookup) Resolve(def workflow.HandlerReference) (Handler, error) {
+	h, several := l.find(def.Callable)
+	if several != nil {
+		return nil, Permanent(engine.Errorf(engine.TypeResolution, "the callable could mean any of %s", strings.Join(several, ", ")))
 	}
-	h, _ := r.get(names[0])
 	return h, nil
 }
 
@@ -263,4 +243,73 @@ func snakeCase(s string) string {
 		b.WriteRune(unicode.ToLower(r))
 	}
 	return b.String()
+}
+
+// maxCallable bounds the length of a template's callable, in bytes here.
+const maxCallable = 500
+
+// registry holds the handlers by their registered names. It is safe for concurrent use,
+// so handlers may be added while the worker runs.
+type registry struct {
+	mu        sync.RWMutex
+	handlers  map[string]Handler
+	canonical map[string][]string // canonicalName → registered names
+}
+
+func newRegistry() *registry {
+	return &registry{handlers: map[string]Handler{}, canonical: map[string][]string{}}
+}
+
+func (r *registry) add(name string, h Handler) error {
+	switch {
+	case name == "" || len(name) > maxCallable:
+		return fmt.Errorf("register a handler: invalid name %.64q: want 1–%d bytes", name, maxCallable)
+	case isNil(h):
+		return fmt.Errorf("register handler %q: the handler is nil", name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, twice := r.handlers[name]; twice {
+		return fmt.Errorf("register handler %q: the name is already registered", name)
+	}
+	r.handlers[name] = h
+	c := canonicalName(name)
+	r.canonical[c] = append(r.canonical[c], name)
+	slices.Sort(r.canonical[c])
+	return nil
+}
+
+func isNil(h Handler) bool {
+	if f, ok := h.(HandlerFunc); ok {
+		return f == nil
+	}
+	return h == nil
+}
+
+// exact returns the handler registered under a name; nil without one.
+func (r *registry) exact(name string) (h Handler, _ []string) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.handlers[name], nil
+}
+
+// spelled returns the handler whose name is another spelling of the callable.
+func (r *registry) spelled(callable string) (h Handler, several []string) {
+	canonical := canonicalName(callable)
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	names := r.canonical[canonical]
+	if len(names) > 1 {
+		return nil, slices.Clone(names)
+	}
+	for _, name := range names {
+		h = r.handlers[name]
+	}
+	return h, nil
+}
+
+func (r *registry) names() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Sorted(maps.Keys(r.handlers))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -67,23 +68,23 @@ func TestResolution(t *testing.T) {
 		"class path":                  {def: ref{Callable: "Payments::ChargeCardHandler"}, want: "explicit"},
 		"class path with dots":        {def: ref{Callable: "payments.ChargeCard"}, want: "explicit"},
 		"registered with suffix":      {def: ref{Callable: "Payments::Refund"}, want: "refund"},
-		"two names with one spelling": {def: ref{Callable: "Shop::Pay"}, kind: TypeResolution},
+		"two names with one spelling": {def: ref{Callable: "Shop::Pay"}, kind: engine.TypeResolution},
 		"exact before spelling":       {def: ref{Callable: "shop.pay"}, want: "pay one"},
 		"by priority":                 {def: ref{Callable: "service://x"}, want: "service"},
 		"last resort":                 {def: ref{Callable: "whatever"}, want: "late"},
 		"hint":                        {def: ref{Callable: "payments.charge_card", Resolver: "late"}, want: "late"},
 		"hint by another name":        {def: ref{Callable: "Payments::ChargeCard", Resolver: "ClassConstantResolver"}, want: "explicit"},
-		"hint that cannot":            {def: ref{Callable: "payments.nothing", Resolver: "explicit_mapping"}, kind: TypeHandlerNotFound, retryable: true},
-		"unknown hint":                {def: ref{Callable: "payments.charge_card", Resolver: "magic"}, kind: TypeHandlerNotFound, retryable: true},
-		"resolver fails":              {def: ref{Callable: "broken://x"}, kind: TypeResolution, retryable: true},
-		"resolver returns nothing":    {def: ref{Callable: "empty://x"}, kind: TypeResolution, retryable: true},
+		"hint that cannot":            {def: ref{Callable: "payments.nothing", Resolver: "explicit_mapping"}, kind: engine.TypeHandlerNotFound, retryable: true},
+		"unknown hint":                {def: ref{Callable: "payments.charge_card", Resolver: "magic"}, kind: engine.TypeHandlerNotFound, retryable: true},
+		"resolver fails":              {def: ref{Callable: "broken://x"}, kind: engine.TypeResolution, retryable: true},
+		"resolver returns nothing":    {def: ref{Callable: "empty://x"}, kind: engine.TypeResolution, retryable: true},
 		"default method":              {def: ref{Callable: "orders"}, want: "called"},
 		"method":                      {def: ref{Callable: "orders", Method: "cancel"}, want: "cancelled"},
-		"no such method":              {def: ref{Callable: "orders", Method: "ship"}, kind: TypeMethodNotFound},
-		"no default method":           {def: ref{Callable: "no_call"}, kind: TypeMethodNotFound},
-		"method of a function":        {def: ref{Callable: "payments.charge_card", Method: "refund"}, kind: TypeMethodNotFound},
+		"no such method":              {def: ref{Callable: "orders", Method: "ship"}, kind: engine.TypeMethodNotFound},
+		"no default method":           {def: ref{Callable: "no_call"}, kind: engine.TypeMethodNotFound},
+		"method of a function":        {def: ref{Callable: "payments.charge_card", Method: "refund"}, kind: engine.TypeMethodNotFound},
 		"call of a function":          {def: ref{Callable: "payments.charge_card", Method: "call"}, want: "explicit"},
-		"method through a resolver":   {def: ref{Callable: "service://x", Method: "ship"}, kind: TypeMethodNotFound},
+		"method through a resolver":   {def: ref{Callable: "service://x", Method: "ship"}, kind: engine.TypeMethodNotFound},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +100,7 @@ func TestResolution(t *testing.T) {
 				return
 			}
 			require.Error(t, err)
-			f := failureOf(err)
+			f := engine.FailureOf(err)
 			require.Equal(t, c.kind, f.Type, f.Message)
 			require.Equal(t, c.retryable, f.Retryable, f.Message)
 			require.Contains(t, f.Message, shortest(c.def.Callable, c.def.Method))
@@ -145,7 +146,7 @@ func TestRegistrationErrorsAreNotOverlooked(t *testing.T) {
 		"no methods":     func(w *Worker) error { return w.RegisterMethods("x", nil) },
 		"nil method":     func(w *Worker) error { return w.RegisterMethods("x", map[string]HandlerFunc{"a": nil}) },
 		"no resolver":    func(w *Worker) error { return w.AddResolver(nil) },
-		"resolver twice": func(w *Worker) error { return w.AddResolver(fakeResolver{name: ResolverExplicit}) },
+		"resolver twice": func(w *Worker) error { return w.AddResolver(fakeResolver{name: byName}) },
 		"nil template":   func(w *Worker) error { return w.RegisterTemplate(nil) },
 		"no steps":       func(w *Worker) error { return w.RegisterTemplate(&workflow.Template{Name: "x"}) },
 		"no file":        func(w *Worker) error { return w.LoadTemplates("testdata/nowhere.yaml") },
@@ -168,7 +169,7 @@ func TestAMisspeltHandler(t *testing.T) {
 	c := newChain(r)
 	_, err := c.resolve(workflow.HandlerReference{Callable: "hello.gret"})
 	require.EqualError(t, err, "no handler hello.gret; did you mean hello.greet")
-	require.Equal(t, TypeHandlerNotFound, failureOf(err).Type)
+	require.Equal(t, engine.TypeHandlerNotFound, engine.FailureOf(err).Type)
 	_, err = c.resolve(workflow.HandlerReference{Callable: "orders.ship"})
 	require.ErrorContains(t, err, "No resolver could resolve callable 'orders.ship'")
 }

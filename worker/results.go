@@ -1,12 +1,18 @@
 package worker
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -24,22 +30,22 @@ func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
 		case err != nil:
 			return nil, fmt.Errorf("read the result of step %q: %w", name, err)
 		case !ok:
-			return nil, fmt.Errorf("step %q of %s: %w", name, c.template.Name, ErrUnknownStep)
+			return nil, fmt.Errorf("step %q of %s: %w", name, c.plan.Template.Name, ErrUnknownStep)
 		}
 		return present(name, raw)
 	}
-	if work := c.claim.Batch; work != nil && c.plan.Steps[no].Kind == workflow.KindBatchable && slices.Contains(c.step.Parents, no) {
-		raw, err := c.shared.get(c, sharedKey{c.claim.TaskUUID, no, work.First, work.Since}, c.board.BatchableResult)
+	if work := c.x.Claim.Batch; work != nil && c.plan.Steps[no].Kind == workflow.KindBatchable && slices.Contains(c.step.Parents, no) {
+		raw, err := c.run.shared.get(c, sharedKey{c.x.Claim.TaskUUID, no, work.First, work.Since}, c.run.board.BatchableResult)
 		if err != nil {
 			return nil, fmt.Errorf("read the result of step %q: %w", name, err)
 		}
 		return present(name, raw)
 	}
 	if slices.Contains(c.step.Parents, no) {
-		return present(name, c.claim.ParentResults[no])
+		return present(name, c.x.Claim.ParentResults[no])
 	}
 	if !slices.Contains(c.plan.Ancestors(c.step.No), no) {
-		return nil, fmt.Errorf("step %q of %s: %w", name, c.template.Name, ErrUnknownStep)
+		return nil, fmt.Errorf("step %q of %s: %w", name, c.plan.Template.Name, ErrUnknownStep)
 	}
 	raw, err := c.ancestor(no)
 	if err != nil {
@@ -54,7 +60,7 @@ func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
 func (c *StepContext) DependencyResults() map[string]json.RawMessage {
 	results := make(map[string]json.RawMessage, len(c.step.Parents))
 	for _, no := range c.step.Parents {
-		if raw := c.claim.ParentResults[no]; raw != nil {
+		if raw := c.x.Claim.ParentResults[no]; raw != nil {
 			results[c.plan.Steps[no].Name] = raw
 		}
 	}
@@ -88,23 +94,31 @@ func present(name string, raw json.RawMessage) (json.RawMessage, error) {
 
 // ancestor reads a result once.
 func (c *StepContext) ancestor(no int) (json.RawMessage, error) {
+	return readOnce(c, &c.fetched, no, func() (json.RawMessage, error) {
+		results, err := c.run.board.StepResults(c, c.x.Claim.TaskUUID, []int{no})
+		return results[no], err
+	})
+}
+
+// readOnce returns the value of a key in a map of the context, which read fills; two
+// goroutines of a handler may both read.
+func readOnce[T any](c *StepContext, known *map[int]T, key int, read func() (T, error)) (value T, err error) {
 	c.mu.Lock()
-	raw, known := c.fetched[no]
+	value, ok := (*known)[key]
 	c.mu.Unlock()
-	if known {
-		return raw, nil
+	if ok {
+		return value, nil
 	}
-	results, err := c.board.StepResults(c, c.claim.TaskUUID, []int{no})
-	if err != nil {
-		return nil, err
+	if value, err = read(); err != nil {
+		return value, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fetched == nil {
-		c.fetched = map[int]json.RawMessage{}
+	if *known == nil {
+		*known = map[int]T{}
 	}
-	c.fetched[no] = results[no]
-	return results[no], nil
+	(*known)[key] = value
+	return value, nil
 }
 
 const envelopeKey = "result"
@@ -141,5 +155,166 @@ func hasResultField(t reflect.Type) bool {
 	return false
 }
 
-// usable reports whether a claim matches the plan it names.
-func usable(plan *workflow.Plan, step int) bool { return step >= 0 && step < len(plan.Steps) }
+// Bounds of remembered results that many executions share.
+const (
+	maxSharedResults = 256
+	maxSharedBytes   = 16 << 20
+)
+
+// sharedKey identifies the result of a batchable step for the batches that it created: a
+// repeated step creates batches again under the same numbers.
+type sharedKey struct {
+	task        uuid.UUID
+	step, first int
+	since       int64
+}
+
+// sharedResults caches results of batchable steps, which all of their batches may read:
+// hundreds of them in this process. The cache is bounded and cleared as a whole. It is
+// safe for concurrent use.
+type sharedResults struct {
+	mu    sync.Mutex
+	known map[sharedKey]json.RawMessage
+	bytes int
+}
+
+// get returns a result, read once; two concurrent executions may both read it.
+func (s *sharedResults) get(ctx context.Context, key sharedKey, read func(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error)) (json.RawMessage, error) {
+	s.mu.Lock()
+	raw, ok := s.known[key]
+	s.mu.Unlock()
+	if ok {
+		return raw, nil
+	}
+	raw, err := read(ctx, key.task, key.step)
+	if err != nil || len(raw) > maxSharedBytes/4 {
+		return raw, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil || len(s.known) >= maxSharedResults || s.bytes+len(raw) > maxSharedBytes {
+		s.known, s.bytes = map[sharedKey]json.RawMessage{}, 0
+	}
+	s.known[key] = raw
+	s.bytes += len(raw)
+	return raw, nil
+}
+
+// Batch is the part of the work that a step of type batch_worker does.
+type Batch struct {
+	ID string
+	// Start and End are set by the batchable step; End is exclusive. RangeOf reads them
+	// as numbers.
+	Start, End json.RawMessage
+	Size       int64 // items, as the batchable step counted them
+	// NoOp says that the batchable step found nothing to do.
+	NoOp            bool
+	CursorField     string // what the cursors count, as in the template
+	FailureStrategy string // also for items: workflow.FailFast etc.
+	// HasItems says that the batch consists of a list of items (BatchItems); Start and
+	// End are unset.
+	HasItems bool
+}
+
+// Batch returns the part of the work that this step does; ok is false for a step that is
+// not a batch.
+func (c *StepContext) Batch() (b Batch, ok bool) {
+	work := c.x.Claim.Batch
+	if work == nil {
+		return Batch{}, false
+	}
+	b = Batch{ID: work.Cursor.BatchID, Start: work.Cursor.Start, End: work.Cursor.End, Size: work.Cursor.BatchSize, NoOp: work.NoOp,
+		HasItems: len(work.Cursor.Items) > 0}
+	if s := c.step.Batch; s != nil {
+		b.CursorField, b.FailureStrategy = s.CursorField, s.FailureStrategy
+	}
+	return b, true
+}
+
+// RangeOf returns the cursors of a batch as numbers, from included, to not. It returns an
+// error if the step is not a batch or its cursors are not whole numbers.
+func RangeOf(c *StepContext) (from, to int64, err error) {
+	b, ok := c.Batch()
+	if !ok {
+		return 0, 0, fmt.Errorf("step %q is not a batch", c.StepName())
+	}
+	if b.HasItems {
+		return 0, 0, Permanent(engine.Errorf(engine.TypeItemsNotRead, "batch %q has %d items and no range; read them with BatchItems or ItemsOf", b.ID, b.Size))
+	}
+	if err := json.Unmarshal(b.Start, &from); err != nil {
+		return 0, 0, fmt.Errorf("invalid start of batch %q: want a whole number: %w", b.ID, err)
+	}
+	if err := json.Unmarshal(b.End, &to); err != nil {
+		return 0, 0, fmt.Errorf("invalid end of batch %q: want a whole number: %w", b.ID, err)
+	}
+	return from, to, nil
+}
+
+// BatchResult is the result of one batch.
+type BatchResult struct {
+	StepName string
+	BatchID  string
+	NoOp     bool            // a placeholder without work
+	Result   json.RawMessage // nil: it failed, or was resolved by hand
+	Isolated int             // items that the handler could not process
+}
+
+// batchPage is the number of batch results read per query.
+const batchPage = 1000
+
+// BatchResults returns the results of a worker step's batches in the order of their
+// creation; it is for the step that joins them. They are read from the database on first
+// use. The error wraps ErrUnknownStep if the step does not depend on such a worker step.
+func (c *StepContext) BatchResults(workerStep string) ([]BatchResult, error) {
+	no, ok := c.plan.StepNumber(workerStep)
+	if !ok || !c.dependsOnBatches(no) {
+		return nil, fmt.Errorf("step %q of %s: %w", workerStep, c.plan.Template.Name, ErrUnknownStep)
+	}
+	list, err := c.batchResults(no)
+	if err != nil {
+		return nil, fmt.Errorf("read the results of the batches of step %q: %w", workerStep, err)
+	}
+	results := make([]BatchResult, len(list))
+	for i, b := range list {
+		results[i] = BatchResult{StepName: b.Name, BatchID: b.Cursor.BatchID, NoOp: b.NoOp, Result: b.Result, Isolated: b.Isolated}
+	}
+	return results, nil
+}
+
+// dependsOnBatches reports whether a step is a batch worker that this step depends on.
+func (c *StepContext) dependsOnBatches(no int) bool {
+	return c.plan.Steps[no].Kind == workflow.KindBatchWorker && slices.Contains(c.plan.Ancestors(c.step.No), no)
+}
+
+// batchResults reads the results once.
+func (c *StepContext) batchResults(template int) ([]store.BatchResult, error) {
+	return readOnce(c, &c.batches, template, func() (list []store.BatchResult, err error) {
+		for after := -1; ; after = list[len(list)-1].Step {
+			page, err := c.run.board.BatchResults(c, c.x.Claim.TaskUUID, template, after, batchPage)
+			list = append(list, page...)
+			if err != nil || len(page) < batchPage {
+				return list, err
+			}
+		}
+	})
+}
+
+// batchNamed returns the result of a batch by the name of its step; ok is false if no
+// worker step that this one depends on has such a batch.
+func (c *StepContext) batchNamed(name string) (result json.RawMessage, ok bool, err error) {
+	for _, no := range c.plan.Ancestors(c.step.No) {
+		if !c.dependsOnBatches(no) || !strings.HasPrefix(name, c.plan.Steps[no].Name+"_") {
+			continue
+		}
+		list, err := c.batchResults(no)
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range list {
+			if list[i].Name == name {
+				return list[i].Result, true, nil
+			}
+		}
+	}
+	return nil, false, nil
+}

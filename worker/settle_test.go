@@ -7,71 +7,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TestPromisesOnlyWhereNothingWaits: a step that is claimed on creation bypasses the
-// steps on the board, whatever their priority.
-func TestPromisesOnlyWhereNothingWaits(t *testing.T) {
-	t.Parallel()
-	claims := func(tokens ...int64) (list []*execution) {
-		for _, token := range tokens {
-			list = append(list, newExecution(store.Claimed{Token: token}, time.Now().Add(time.Hour)))
-		}
-		return list
-	}
-	for name, c := range map[string]struct {
-		prepare func(s *slots)
-		want    int
-	}{
-		"all permits":               {func(*slots) {}, 3},
-		"some permits":              {func(s *slots) { s.add(claims(1, 2)) }, 1},
-		"no permit":                 {func(s *slots) { s.add(claims(1, 2, 3)) }, 0},
-		"some wait for a permit":    {func(s *slots) { s.add(claims(1, 2, 3, 4)) }, 0},
-		"the board was not dry":     {func(s *slots) { s.looked(false) }, 0},
-		"a look is due":             {func(s *slots) { s.owed = true }, 0},
-		"draining":                  {func(s *slots) { s.drain() }, 0},
-		"too many outcomes":         {func(s *slots) { s.in[phaseReporting] = 10 }, 0},
-		"promised already":          {func(s *slots) { s.promise(2) }, 1},
-		"promised and kept":         {func(s *slots) { s.keep(s.promise(2)) }, 3},
-		"dry again after it wasn't": {func(s *slots) { s.looked(false); s.looked(true) }, 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSlots(3, 1, 10)
-			s.looked(true)
-			c.prepare(s)
-			before := s.promised
-			require.Equal(t, c.want, s.promise(5))
-			require.Equal(t, before+c.want, s.promised)
-		})
-	}
-}
-
-// TestAPromiseTakesRoomFromLooks: its end pays the look that it delayed.
-func TestAPromiseTakesRoomFromLooks(t *testing.T) {
-	t.Parallel()
-	s := newSlots(3, 0, 10)
-	s.looked(true)
-	require.Equal(t, 3, s.promise(3))
-	require.Zero(t, s.room(), "and the look is owed")
-	require.True(t, s.keep(3).look, "there is room, so it is due now")
-	require.Equal(t, 3, s.room())
-}
-
 // loses is a settler whose first answer is lost.
 type loses struct {
-	settler
+	engine.Settler
 	lost atomic.Bool
 }
 
 func (l *loses) Settle(ctx context.Context, taker store.ClaimRequest, list []settle.Success) (settle.Result, error) {
-	r, err := l.settler.Settle(ctx, taker, list)
+	r, err := l.Settler.Settle(ctx, taker, list)
 	if err == nil && len(r.Next) > 0 && l.lost.CompareAndSwap(false, true) {
 		return settle.Result{Accepted: make([]bool, len(list)), Unknown: true}, errors.New("the answer was lost")
 	}
@@ -103,8 +54,8 @@ steps:
 			b, tmpl := newBench(t, "notify"), templateOf(t, yaml)
 			w := b.worker(t, Config{Events: quick(), Lease: 10 * time.Minute}, tmpl)
 			var l *loses
-			w.around = func(s settler) settler {
-				l = &loses{settler: s}
+			w.around = func(s engine.Settler) engine.Settler {
+				l = &loses{Settler: s}
 				return l
 			}
 			require.NoError(t, w.Register("do", says("done")))
@@ -118,35 +69,4 @@ steps:
 			require.EqualValues(t, 1, w.Health().Stale, "a settled step could not be reported")
 		})
 	}
-}
-
-// TestKnownClaimsAreNotHandedBack: of the claims that the database lists, only those
-// unknown to this worker belong to a lost answer.
-func TestKnownClaimsAreNotHandedBack(t *testing.T) {
-	t.Parallel()
-	s := newSlots(2, 1, 10)
-	begun := s.add([]*execution{newExecution(store.Claimed{Token: 1}, time.Now().Add(time.Hour)), newExecution(store.Claimed{Token: 2}, time.Now().Add(time.Hour)),
-		newExecution(store.Claimed{Token: 3}, time.Now().Add(time.Hour))}).begin
-	require.Len(t, begun, 2)
-	s.lose([]int64{1}) // its handler continues
-	require.Equal(t, []store.ClaimKey{{Token: 4}}, s.unaccounted([]store.ClaimKey{{Token: 1}, {Token: 2}, {Token: 3}, {Token: 4}}))
-}
-
-// TestALostAnswerWaitsForClaimsOnTheirWay: it is given up when a claim is lost.
-func TestALostAnswerWaitsForClaimsOnTheirWay(t *testing.T) {
-	t.Parallel()
-	var u unknown
-	u.took([]store.Claimed{{Token: 7}, {Token: 5}})
-	require.EqualValues(t, 7, u.begin())
-	require.False(t, u.claiming.TryLock())
-	u.end()
-	id := uuid.New()
-	u.lose(id, 7)
-	u.lose(id, 3)
-	u.lose(id, 9)
-	require.Equal(t, &lostAnswer{id, 3}, u.answer())
-	u.lose(uuid.Max, 9)
-	require.Equal(t, &lostAnswer{uuid.Max, 9}, u.answer(), "claims under another UUID are lost with it")
-	u.giveUp()
-	require.Nil(t, u.answer())
 }

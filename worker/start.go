@@ -12,7 +12,6 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/signal"
@@ -20,23 +19,20 @@ import (
 	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
 // parts are the components of a running worker.
 type parts struct {
-	store     *store.Store // its own; nil if configured
-	board     board
-	sender    *signal.Sender // its own publisher; nil if configured
-	publisher signal.Publisher
-	engine    *engine
-	txPool    *txPool
-	refused   []store.VersionConflict // templates; set before the loops run
-	queues    *queues
-	heartbeat *heartbeat
-	beats     *lifecycle.Loop
-	watch     *lifecycle.Loop
-	system    *coordinator.EventSystem
+	store      *store.Store // its own; nil if configured
+	board      engine.Board
+	sender     *signal.Sender // its own publisher; nil if configured
+	publisher  signal.Publisher
+	engine     *engine.Engine
+	publishing *publishing
+	refused    []store.VersionConflict // templates; set before the loops run
+	system     *coordinator.EventSystem
 }
 
 // Start connects, registers the templates and begins to work; ctx bounds only the start.
@@ -63,18 +59,19 @@ func (w *Worker) Start(ctx context.Context) error {
 		w.state, w.parts = stateRunning, p
 		w.mu.Unlock()
 		if w.bus.Subscribed() { // perhaps only after the topics were chosen
-			p.queues.kick()
+			p.engine.Kick()
 		}
+		wanted, missing := p.engine.Namespaces()
 		w.cfg.Logger.Info("worker started", zap.String("worker_id", w.cfg.WorkerID), zap.Stringer("worker_uuid", w.ID()),
-			zap.Strings("namespaces", p.queues.wanted()), zap.Strings("missing", p.queues.missing()),
+			zap.Strings("namespaces", wanted), zap.Strings("missing", missing),
 			zap.Int("permits", w.cfg.MaxConcurrent), zap.Int("handlers", len(w.registry.names())))
 		return nil
 	}
 	w.mu.Unlock()
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if p.heartbeat != nil {
-		if err := p.board.Stopped(undo, w.ID()); err != nil {
+	if p.system != nil {
+		if err := p.engine.SignOff(undo); err != nil {
 			w.cfg.Logger.Debug("not signed off", zap.Error(err))
 		}
 	}
@@ -101,50 +98,18 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 	if err != nil {
 		return err
 	}
-	p.txPool = &txPool{cfg: w.cfg.Transactions, store: w.rows(p), announce: w.announcement()}
-	p.queues = newQueues(p.board, names, w.cfg.Every, w.chain.offers, w.cfg.Logger)
-	p.queues.fast = w.bus.Subscribed
-	if _, err := p.queues.refresh(ctx); err != nil {
+	if err := w.build(ctx, p, names); err != nil {
 		return err
 	}
-	shared, err := w.listener(p)
-	if err != nil {
+	if err := p.engine.Start(ctx); err != nil {
 		return err
 	}
-	w.build(p, shared)
-	if w.cfg.Exclusive {
-		if err := w.takeWorkerID(ctx, p, w.cfg.HeartbeatInterval/2); err != nil {
-			return fmt.Errorf("acquire the worker_id: %w", err)
-		}
-		p.heartbeat.alone = true
-		p.heartbeat.take = func(ctx context.Context) error { return w.takeWorkerID(ctx, p, 0) }
-	}
-	// The fleet must know the worker before its first claim.
-	if err := p.heartbeat.beat(ctx); err != nil {
-		return fmt.Errorf("register the worker: %w", err)
-	}
-	if err := w.checkTxPool(ctx, p); err != nil {
+	if err := p.system.Start(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(p.beats.Start(ctx), p.watch.Start(ctx), p.system.Start(ctx)); err != nil {
-		return err
-	}
-	p.engine.publishing.start()
+	p.publishing.start()
 	w.bus.Start()
 	return nil
-}
-
-// checkTxPool checks that a configured pool leads to the database in which the worker has
-// just registered.
-func (w *Worker) checkTxPool(ctx context.Context, p *parts) error {
-	if w.cfg.Transactions.Pool == nil {
-		return nil
-	}
-	pool, err := p.txPool.open()
-	if err != nil {
-		return err
-	}
-	return pool.Check(ctx, w.ID())
 }
 
 func (w *Worker) openStore(ctx context.Context, p *parts) error {
@@ -221,11 +186,11 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 	for i, t := range templates {
 		resolved[i] = t.Resolve(w.cfg.Environment)
 		if names := w.publishers.missing(resolved[i]); len(names) > 0 {
-			if w.cfg.DomainEvents.UnknownPublisher == PublishError {
+			if w.cfg.DomainEvents.UnknownPublisher == publishError {
 				return fmt.Errorf("template %s/%s:%s: publishers %q are not registered in this worker", t.Namespace, t.Name, t.Version, names)
 			}
 			w.cfg.Logger.Warn("a registered template names publishers that this worker does not have", zap.String("template", t.Name),
-				zap.Strings("publishers", names), zap.String("published_instead", string(w.cfg.DomainEvents.UnknownPublisher)))
+				zap.Strings("publishers", names), zap.String("published_instead", w.cfg.DomainEvents.UnknownPublisher))
 		}
 		for s := range resolved[i].Steps {
 			step := &resolved[i].Steps[s]
@@ -296,62 +261,69 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 	return notify.New(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, w.transport(p))
 }
 
-// build makes the parts that find work and hold it.
-func (w *Worker) build(p *parts, shared *listener.Listener) {
-	c, log := w.cfg, w.cfg.Logger
-	cfg := engineConfig{
-		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, MaxResultBytes: c.MaxResultBytes,
-		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, LeaseGrace: c.LeaseGrace, Tags: c.Tags, Report: c.Report, Checkpoint: c.Checkpoint, Isolation: c.Isolation,
-		DomainEvents: c.DomainEvents, Publishers: w.publishers, Bus: w.bus, WorkerID: c.WorkerID,
-	}
-	if rows := w.rows(p); rows != nil && !c.Report.Only {
-		cfg.Settler = settle.New(settle.Config{Store: rows, Actor: c.WorkerID, Publisher: p.publisher, Logger: log, Metrics: c.Metrics})
-		if w.around != nil {
-			cfg.Settler = w.around(cfg.Settler)
-		}
-	}
-	p.engine = newEngine(cfg, w.id, p.board, w.chain, p.queues, p.publisher, log, c.Metrics)
-	p.engine.txPool = p.txPool
-
-	events := c.Events
-	p.queues.listened = p.queues.topics()
-	events.Mode, events.Listener, events.Topics = c.Mode, shared, p.queues.listened
-	events.Take = p.engine.receive
-	events.Logger, events.Metrics = log, c.Metrics
-	events.OnFatal = w.onFatal(events.OnFatal)
-	p.system = coordinator.New(events, p.engine)
-	p.engine.publishing.replicas.listens = func() bool { return p.system.Mode().Listens() }
-	p.engine.looks = func() bool { return p.system.Mode() != deploymode.Disabled }
-	p.engine.wake = func() { p.system.Wake(coordinator.ReasonContinue) }
-
-	p.heartbeat = &heartbeat{e: p.engine, interval: c.HeartbeatInterval, describe: func() store.Daemon {
-		d := w.daemon(p.system.Mode(), p.queues.wanted())
-		d.Refused, d.Callables, d.Handlers = p.refused, p.queues.callables(), w.registry.names()
-		return d
-	}, onBeat: p.countSignals(c.Metrics), soon: make(chan struct{}, 1), fatal: events.OnFatal}
-	p.engine.beat = p.heartbeat.beatSoon
-	p.beats = w.loop("worker-heartbeat", p.heartbeat.run)
-	p.watch = w.loop("worker-namespaces", func(ctx context.Context) error {
-		return p.queues.watch(ctx, c.HeartbeatInterval, p.topicsChanged)
+// build makes the parts that find work and run it.
+func (w *Worker) build(ctx context.Context, p *parts, namespaces []string) error {
+	c, run := &w.cfg, &runner{cfg: &w.cfg, chain: w.chain, board: p.board}
+	fatal := w.onFatal(c.Events.OnFatal)
+	p.engine = engine.New(engine.Config{
+		ID: &w.id, Board: p.board, Store: w.rows(p), TxPool: store.WorkPoolOptions{Pool: c.Transactions.Pool, MaxConns: c.Transactions.MaxConnections},
+		Announce: w.announcement(), Publisher: p.publisher, Settler: w.settler(p), New: run.newExecution,
+		Namespaces: namespaces, Every: c.Every, Tags: c.Tags, Can: w.chain.offers, Fast: w.bus.Subscribed, OnTopics: w.topicsChanged(p),
+		Looks: func() bool { return p.system.Mode() != deploymode.Disabled }, Wake: func() { p.system.Wake(coordinator.ReasonContinue) },
+		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, HandlerTimeout: c.HandlerTimeout,
+		Lease: c.Lease, LeaseGrace: c.LeaseGrace, HeartbeatInterval: c.HeartbeatInterval,
+		Report: engine.Report(c.Report), SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory,
+		WorkerID: c.WorkerID, Exclusive: c.Exclusive, Fatal: fatal, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics),
+		Logger: c.Logger, Metrics: c.Metrics,
 	})
+	topics, err := p.engine.Open(ctx)
+	if err != nil {
+		return err
+	}
+	shared, err := w.listener(p)
+	if err != nil {
+		return err
+	}
+	replicas := newReplicas(w, p.publisher)
+	run.publishing = newPublishing(w, p.engine.Context(), replicas)
+	p.publishing = run.publishing
+	events := c.Events
+	events.Mode, events.Listener, events.Topics, events.OnFatal = c.Mode, shared, topics, fatal
+	events.Take = func(received signal.Signal) bool {
+		p.engine.Receive(received)
+		return replicas.take(received)
+	}
+	events.Logger, events.Metrics = c.Logger, c.Metrics
+	p.system = coordinator.New(events, p.engine)
+	replicas.listens = func() bool { return p.system.Mode().Listens() }
+	return nil
 }
 
-func (w *Worker) loop(name string, run func(ctx context.Context) error) *lifecycle.Loop {
-	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: name, Run: run, Logger: w.cfg.Logger, OnRestart: w.restarted})
+// settler returns what decides about successes; nil: they are reported.
+func (w *Worker) settler(p *parts) engine.Settler {
+	rows := w.rows(p)
+	if rows == nil || w.cfg.Report.Only {
+		return nil
+	}
+	s := engine.Settler(settle.New(settle.Config{Store: rows, Actor: w.cfg.WorkerID, Publisher: p.publisher, Logger: w.cfg.Logger, Metrics: w.cfg.Metrics}))
+	if w.around != nil {
+		s = w.around(s)
+	}
+	return s
 }
 
 func (w *Worker) restarted(loop string) { w.cfg.Metrics.LoopRestarts.WithLabelValues(loop).Inc() }
 
-func (w *Worker) daemon(mode deploymode.Mode, namespaces []string) store.Daemon {
-	shown := string(mode)
+// describe returns what the fleet is to know of the worker and the engine does not.
+func (w *Worker) describe(p *parts) store.Daemon {
+	d := store.Daemon{Hostname: hostname(), Version: w.cfg.Version, Mode: string(p.system.Mode()), Refused: p.refused, Handlers: w.registry.names()}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.state == stateDraining {
-		shown = store.ModeDraining
+		d.Mode = store.ModeDraining
 	}
-	address := w.address
-	w.mu.Unlock()
-	return store.Daemon{UUID: w.ID(), ID: w.cfg.WorkerID, Hostname: hostname(), Address: address, Version: w.cfg.Version,
-		Mode: shown, Namespaces: namespaces, Tags: w.cfg.Tags}
+	d.Address = w.address
+	return d
 }
 
 // onFatal returns a function that reports a fatal error to Run and calls also.
@@ -367,13 +339,15 @@ func (w *Worker) onFatal(also func(error)) func(error) {
 	}
 }
 
-// topicsChanged updates the listener's topics and requests a look at everything.
-func (p *parts) topicsChanged(ctx context.Context, topics []signal.Topic) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if err := p.system.SetTopics(ctx, topics); err != nil {
-		p.engine.log.Debug("the listener has not applied the topics yet", zap.Error(err))
+// topicsChanged returns a function that updates the listener's topics and requests a look
+// at everything.
+func (w *Worker) topicsChanged(p *parts) func(ctx context.Context, topics []signal.Topic) {
+	return func(ctx context.Context, topics []signal.Topic) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if err := p.system.SetTopics(ctx, topics); err != nil {
+			w.cfg.Logger.Debug("the listener has not applied the topics yet", zap.Error(err))
+		}
+		p.system.Wake(coordinator.ReasonCatchUp)
 	}
-	p.system.Wake(coordinator.ReasonCatchUp)
-	p.engine.beat() // reports the new offer
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -136,9 +137,9 @@ func TestWhatFailsIsRolledBack(t *testing.T) {
 			<-ctx.Done()
 			return "too late", nil
 		}, "Timeout Timeout Timeout"},
-		"too large": {func(*StepContext, store.Tx) (any, error) { return strings.Repeat("x", 2000), nil }, TypeResultNotStored},
-		"no JSON":   {func(*StepContext, store.Tx) (any, error) { return make(chan int), nil }, TypeResultNotEncoded},
-		"no jsonb":  {func(*StepContext, store.Tx) (any, error) { return json.RawMessage(`"` + "\\u0000" + `"`), nil }, TypeResultNotStored},
+		"too large": {func(*StepContext, store.Tx) (any, error) { return strings.Repeat("x", 2000), nil }, engine.TypeResultNotStored},
+		"no JSON":   {func(*StepContext, store.Tx) (any, error) { return make(chan int), nil }, engine.TypeResultNotEncoded},
+		"no jsonb":  {func(*StepContext, store.Tx) (any, error) { return json.RawMessage(`"` + "\\u0000" + `"`), nil }, engine.TypeResultNotStored},
 		"went on":   {func(ctx *StepContext, tx store.Tx) (any, error) { _, _ = tx.Exec(ctx, `nonsense`); return 1, nil }, "TransactionFailed TransactionFailed TransactionFailed"},
 		"lost":      {func(ctx *StepContext, tx store.Tx) (any, error) { return 1, tx.Conn().Close(ctx) }, "TransactionFailed TransactionFailed TransactionFailed"},
 		"deferred": {func(ctx *StepContext, tx store.Tx) (any, error) {
@@ -284,7 +285,7 @@ func TestConflictsOfSerializableTransactionsAreRetried(t *testing.T) {
 	ids := c.create(t, c.tmpl, 2)
 	c.finish(t, ids, workflow.TaskComplete)
 	require.Equal(t, 8, c.db.QueryInt(t, `select n from stock`), "one after the other")
-	require.Equal(t, TypeSerialization, strings.TrimSpace(c.failures(ids[0])+" "+c.failures(ids[1])))
+	require.Equal(t, engine.TypeSerialization, strings.TrimSpace(c.failures(ids[0])+" "+c.failures(ids[1])))
 	require.Equal(t, "40001", c.db.QueryString(t, `select error->>'error_code' from tasker.step_attempts where error is not null`))
 }
 
@@ -354,12 +355,8 @@ func TestRegisteringHandlersInTransactions(t *testing.T) {
 	require.ErrorContains(t, w.Start(t.Context()), "read only", "it is not overlooked")
 
 	ctx := contextOf(t, "first", nil, nil)
-	_, err = InTx(func(*StepContext, store.Tx) (any, error) { return nil, nil })(ctx)
-	require.ErrorContains(t, err, "needs a worker")
-	_, err = ctx.CreateTask(nil, TaskRequest{})
-	require.Error(t, err)
 	_, err = TypedTx(func(*StepContext, store.Tx, []int) (any, error) { return nil, nil })(ctx)
-	require.Equal(t, TypeInvalidInput, failureOf(err).Type, "no transaction is begun for input that does not fit")
+	require.Equal(t, engine.TypeInvalidInput, engine.FailureOf(err).Type, "no transaction is begun for input that does not fit")
 }
 
 // Shutdown: a handler that succeeds in its grace is committed, one that ends early is

@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
-	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/worker/events"
+	"github.com/tasker-go/tasker/worker/internal/bus"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
@@ -23,15 +21,16 @@ import (
 // and is used once: Start, then Stop. It is safe for concurrent use.
 type Worker struct {
 	cfg        Config
-	id         *identity
+	id         atomic.Pointer[uuid.UUID]
 	registry   *registry
 	chain      *chain
-	publishers *publishers
-	bus        *events.Bus
-	board      board                 // replaces the store in tests
-	around     func(settler) settler // in tests
-	fatal      chan error            // capacity 1: the event system gave up
-	force      chan struct{}
+	publishers publishers
+	bus        *bus.Bus
+	board      engine.Board                        // replaces the store in tests
+	around     func(engine.Settler) engine.Settler // in tests
+	fatal      chan error                          // capacity 1: the event system gave up
+	forced     context.Context                     // ends when Stop is called again
+	force      context.CancelFunc
 	stopped    chan struct{} // closed at the end of Stop
 
 	mu        sync.Mutex
@@ -68,22 +67,24 @@ func New(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("generate the worker's id: %w", err)
 	}
 	r := newRegistry()
-	busConfig := cfg.DomainEvents.Bus
-	busConfig.Logger, busConfig.Metrics = cfg.Logger, cfg.Metrics
-	bus, err := events.NewBus(busConfig)
+	fast, err := bus.New(bus.Config{Buffer: cfg.DomainEvents.SubscriberBuffer, Timeout: cfg.DomainEvents.SubscriberTimeout,
+		QuietErrors: cfg.DomainEvents.QuietSubscribers, Logger: cfg.Logger, Metrics: cfg.Metrics})
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{
-		cfg: cfg, id: newIdentity(id), registry: r, chain: newChain(r), publishers: newPublishers(), bus: bus,
-		fatal: make(chan error, 1), force: make(chan struct{}), stopped: make(chan struct{}),
+	w := &Worker{
+		cfg: cfg, registry: r, chain: newChain(r), bus: fast,
+		fatal: make(chan error, 1), stopped: make(chan struct{}),
 		state: stateIdle, templates: map[templateKey]*workflow.Template{},
-	}, nil
+	}
+	w.id.Store(&id)
+	w.forced, w.force = context.WithCancel(context.Background())
+	return w, nil
 }
 
 // ID identifies this worker in the fleet. It changes when the fleet considered the worker
 // dead and it registers again.
-func (w *Worker) ID() uuid.UUID { return w.id.get() }
+func (w *Worker) ID() uuid.UUID { return *w.id.Load() }
 
 // SetAddress sets where the API of the program listens, as host:port, for operators to
 // find. A running worker reports it with a heartbeat at once; "" means no API. It may be
@@ -94,7 +95,7 @@ func (w *Worker) SetAddress(address string) {
 	p := w.parts
 	w.mu.Unlock()
 	if p != nil {
-		p.heartbeat.beatSoon()
+		p.engine.BeatSoon()
 	}
 }
 
@@ -136,7 +137,7 @@ func (w *Worker) CanResolve(def workflow.HandlerReference) error {
 // offerAnew makes a running worker claim what it can run now.
 func (w *Worker) offerAnew() {
 	if p, _ := w.current(); p != nil {
-		p.queues.kick()
+		p.engine.Kick()
 	}
 }
 
@@ -183,63 +184,24 @@ func (w *Worker) addTemplate(t *workflow.Template) error {
 }
 
 // LoadTemplates registers the templates in files, and in all *.yaml, *.yml and *.json
-// files of directories, recursively. The error lists every problem with its line and
-// column, then the warnings about the same files. If all files are valid, warnings are
-// logged.
+// files of directories, recursively, up to the limits of template.Load. The error lists
+// every problem with its line and column, then the warnings about the same files. If all
+// files are valid, warnings are logged.
 func (w *Worker) LoadTemplates(paths ...string) error {
-	var (
-		wrong    []error
-		warnings template.Problems
-	)
-	for _, path := range paths {
-		files, err := templateFiles(path)
-		if err != nil {
-			wrong = append(wrong, fmt.Errorf("look for templates: %w", err))
-		}
-		for _, file := range files {
-			found, err := w.loadTemplate(file)
-			warnings = append(warnings, found...)
-			if err != nil {
-				wrong = append(wrong, err)
-			}
-		}
+	found, problems, err := template.LoadWithJSON(paths...)
+	if err != nil {
+		err = fmt.Errorf("load templates: %w", err)
 	}
-	if len(wrong) > 0 {
-		return w.remember(errors.Join(wrong...))
+	for _, f := range found {
+		err = errors.Join(err, w.addTemplate(f.Template))
 	}
-	for _, p := range warnings {
+	if err != nil {
+		return w.remember(err)
+	}
+	for _, p := range problems.Warnings() {
 		w.cfg.Logger.Warn("template", zap.String("file", p.File), zap.Any("problem", p))
 	}
 	return nil
-}
-
-// loadTemplate returns the warnings about a valid file.
-func (w *Worker) loadTemplate(file string) (warnings template.Problems, err error) {
-	src, err := os.ReadFile(file) // #nosec G304 -- the caller names it
-	if err != nil {
-		return nil, fmt.Errorf("read a template: %w", err)
-	}
-	t, problems, err := template.Parse(file, src)
-	if err != nil {
-		return nil, fmt.Errorf("load a template: %w", err)
-	}
-	return problems, w.addTemplate(t)
-}
-
-// templateFiles lists the files of a path in order.
-func templateFiles(path string) (files []string, err error) {
-	err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir():
-			return nil
-		case p == path || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(p)):
-			files = append(files, p)
-		}
-		return nil
-	})
-	return files, err
 }
 
 // Run starts the worker, waits until ctx ends or the event system gives up (see

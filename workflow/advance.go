@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/tasker-go/tasker/internal/enum"
 )
 
 // AttemptOutcome is how one execution of a step ended. The numbers are stored.
@@ -20,13 +22,13 @@ const (
 	OutcomeCancelled                           // the task was cancelled while it ran
 )
 
-var outcomeNames = [...]string{
+var outcomeNames = enum.Names[AttemptOutcome]{
 	OutcomeSuccess: "success", OutcomeFailed: "failed", OutcomeError: "error",
 	OutcomeLeaseLost: "lease_lost", OutcomeCancelled: "cancelled",
 }
 
 // String is the snake_case name used in JSON and metrics.
-func (o AttemptOutcome) String() string { return nameOf(outcomeNames[:], int(o), "outcome") }
+func (o AttemptOutcome) String() string { return outcomeNames.Name(o) }
 
 // Reasons that Advance gives for a step that failed for good.
 const (
@@ -282,7 +284,7 @@ func (a *advancing) onBoard(no int) (*StepProgress, *PlanStep, error) {
 	}
 	s := &a.progress.Steps[no]
 	step := a.plan.Step(a.progress, no)
-	if step == nil || s.Status != StatusOnBoard && s.Status != StatusScheduled {
+	if step == nil || !s.Status.onBoard() {
 		return nil, nil, fmt.Errorf("step %d (%s) is not on the board", no, a.name(no))
 	}
 	return s, step, nil
@@ -317,7 +319,7 @@ func (a *advancing) report(in *Reported) error {
 		a.effects.End = append(a.effects.End, EndStep{Step: in.Step, Outcome: OutcomeSuccess})
 		a.satisfied(step)
 	default:
-		if outcome, reason := step.failed(in.Attempt, a.progress.Retry.maxAttempts(step.StepTemplate), in.Retryable); outcome == OutcomeError {
+		if outcome, reason := step.failed(in.Attempt, a.progress.attemptsOf(step.StepTemplate), in.Retryable); outcome == OutcomeError {
 			a.fail(s, in.Step, reason)
 			break
 		}
@@ -351,7 +353,7 @@ func (a *advancing) leaseLost(in LeaseLost) error {
 		s.Crashes++
 	}
 	switch {
-	case !step.Retry.Retryable || in.Attempt >= a.progress.Retry.maxAttempts(step.StepTemplate):
+	case !step.Retry.Retryable || in.Attempt >= a.progress.attemptsOf(step.StepTemplate):
 		a.fail(s, in.Step, ReasonWorkerLost)
 	case int(s.Crashes) >= a.rules.MaxCrashes:
 		a.fail(s, in.Step, ReasonPoison)

@@ -216,7 +216,7 @@ func (s *simulation) follow(e *Effects) {
 	for _, p := range e.Put {
 		require.NotContains(s.t, s.board, p.Step, "put twice")
 		for _, parent := range s.plan.Steps[p.Step].Parents {
-			require.True(s.t, s.progress.Steps[parent].Status.Satisfies(), "ready before its parents")
+			require.True(s.t, s.progress.Steps[parent].Status.satisfies(), "ready before its parents")
 		}
 		s.board[p.Step] = 0
 	}
@@ -249,7 +249,7 @@ func (s *simulation) invariants() {
 		require.LessOrEqual(s.t, int(g.Attempts), s.plan.Steps[no].Retry.MaxAttempts)
 		unsatisfied := 0
 		for _, parent := range s.plan.Steps[no].Parents {
-			if !s.progress.Steps[parent].Status.Satisfies() {
+			if !s.progress.Steps[parent].Status.satisfies() {
 				unsatisfied++
 			}
 		}
@@ -409,11 +409,13 @@ func TestPartsOfADecisionDoNotMeet(t *testing.T) {
 	require.Equal(t, []TaskChange{{From: TaskPending, To: TaskStepsInProcess}}, kept.Changes)
 }
 
-// tally counts the steps that exist.
-func (g *Progress) tally() tally {
-	var t tally
+// tally counts the steps that exist, and those with some statuses.
+type tally struct{ Total, OnBoard, Scheduled, Complete int }
+
+func (g *Progress) tally() (t tally) {
+	n := map[Status]int{}
 	for _, s := range g.Steps {
-		t.count(s.Status)
+		n[s.Status]++
 	}
-	return t
+	return tally{len(g.Steps) - n[StatusNotCreated], n[StatusOnBoard], n[StatusScheduled], n[StatusComplete]}
 }

@@ -47,19 +47,21 @@ func (a *advancing) advanceGroups() {
 func (a *advancing) advanceGroup(g *Group) {
 	step := &a.plan.Steps[g.Template]
 	members := a.progress.Steps[g.First : g.First+g.Count]
-	var n tally
+	var n [statusCount]int
 	for i := range members {
-		n.count(members[i].Status)
+		n[members[i].Status]++
 	}
-	if n.Waiting+n.OnBoard+n.Scheduled > 0 && step.FailureStrategy() == FailFast && a.failsNow(g) {
-		a.callOffBatches(g)
+	onBoard := n[StatusOnBoard] + n[StatusScheduled]
+	switch alive := onBoard+n[StatusWaiting] > 0; {
+	case alive && step.FailureStrategy() == FailFast && a.failsNow(g):
+		for no := g.First; no < g.First+g.Count; no++ {
+			a.callOffStep(no)
+		}
 		return
-	}
-	if n.Waiting+n.OnBoard+n.Scheduled > 0 {
-		a.putBatches(g, a.parallel(step)-n.OnBoard-n.Scheduled)
+	case alive:
+		a.putBatches(g, a.parallel(step)-onBoard)
 		return
-	}
-	if n.Cancelled > 0 || !step.tolerates(n.Error, g.Count) {
+	case n[StatusCancelled] > 0 || !step.tolerates(n[StatusError]+n[StatusTolerated], g.Count):
 		return // it waits for an operator, or the task ends
 	}
 	g.Settled = true
@@ -97,19 +99,6 @@ func (a *advancing) parallel(step *PlanStep) int {
 		return MaxStepNumber
 	}
 	return limit
-}
-
-// callOffBatches cancels the batches that have not ended.
-func (a *advancing) callOffBatches(g *Group) {
-	for no := g.First; no < g.First+g.Count; no++ {
-		s := &a.progress.Steps[no]
-		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
-			a.takeOff(no)
-		}
-		if !s.Status.Ended() {
-			s.Status = StatusCancelled
-		}
-	}
 }
 
 // FailureStrategy says what happens to the other batches when one fails for good.
@@ -250,7 +239,7 @@ func (p *Plan) ParentCounts(progress *Progress, no int) (parents, satisfied int)
 		if s != StatusNotCreated {
 			parents++
 		}
-		if s.Satisfies() {
+		if s.satisfies() {
 			satisfied++
 		}
 	}

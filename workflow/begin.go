@@ -15,7 +15,7 @@ import (
 // The bounds of the names and keys of events, in bytes.
 const (
 	MaxEventName = 255
-	MaxEventKey  = 512
+	maxEventKey  = 512
 )
 
 // CheckEventName validates the name of an event.
@@ -27,7 +27,7 @@ func CheckEventName(name string) error {
 }
 
 // CheckEventKey validates the key of an event. The empty key is valid: there is none.
-func CheckEventKey(key string) error { return checkEventText(key, MaxEventKey) }
+func CheckEventKey(key string) error { return checkEventText(key, maxEventKey) }
 
 func checkEventText(text string, limit int) error {
 	switch {

@@ -3,6 +3,7 @@ package workflow
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tasker-go/tasker/internal/schema"
@@ -46,15 +47,7 @@ func (e *Event) Check(payload json.RawMessage) []schema.Violation { return e.sch
 // PublishesDurably reports whether the step declares durable events. A nil step declares
 // none.
 func (s *PlanStep) PublishesDurably() bool {
-	if s == nil {
-		return false
-	}
-	for i := range s.Events {
-		if s.Events[i].Durable() {
-			return true
-		}
-	}
-	return false
+	return s != nil && slices.ContainsFunc(s.Events, func(e Event) bool { return e.Durable() })
 }
 
 // FiredBy names the source of the event: its publisher, else the step's handler.

@@ -174,7 +174,7 @@ func (a *advancing) renew(no int) {
 		s.Remaining = a.standing().unmet(step)
 	} else {
 		for _, parent := range step.Parents {
-			if !a.progress.Steps[parent].Status.Satisfies() {
+			if !a.progress.Steps[parent].Status.satisfies() {
 				s.Remaining++
 			}
 		}
@@ -198,7 +198,7 @@ func (a *advancing) endStep(no int, action string, as Status, result json.RawMes
 	if err != nil {
 		return err
 	}
-	onBoard := s.Status == StatusOnBoard || s.Status == StatusScheduled
+	onBoard := s.Status.onBoard()
 	if !onBoard && s.Status != StatusWaiting && s.Status != StatusError || a.undone(step) {
 		return &NotAllowedError{Action: action, Step: a.name(no), From: a.standingOf(s, step)}
 	}
@@ -280,7 +280,7 @@ func (a *advancing) runAgain(no int) error {
 		if again[at] == untouched || s.Status == StatusNotCreated {
 			continue
 		}
-		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
+		if s.Status.onBoard() {
 			a.takeOff(at)
 		}
 		if again[at] == forgotten {
@@ -393,8 +393,7 @@ func (a *advancing) giveUp(o *Operation) {
 	a.deadLetter(o.DeadLetter)
 	defer a.endAs(TaskError)
 	for no := range a.progress.Steps {
-		s := &a.progress.Steps[no]
-		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
+		if s := &a.progress.Steps[no]; s.Status.onBoard() {
 			s.Status = StatusError
 			a.takeOff(no)
 		}
@@ -412,13 +411,18 @@ func (a *advancing) deadLetter(reason DeadLetterReason) {
 // callOff takes everything off the board and ends what has not ended.
 func (a *advancing) callOff() {
 	for no := range a.progress.Steps {
-		s := &a.progress.Steps[no]
-		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
-			a.takeOff(no)
-		}
-		if s.Status != StatusNotCreated && !s.Status.Ended() {
-			s.Status = StatusCancelled
-		}
+		a.callOffStep(no)
+	}
+}
+
+// callOffStep cancels a step that has not ended.
+func (a *advancing) callOffStep(no int) {
+	s := &a.progress.Steps[no]
+	if s.Status.onBoard() {
+		a.takeOff(no)
+	}
+	if s.Status != StatusNotCreated && !s.Status.Ended() {
+		s.Status = StatusCancelled
 	}
 }
 
@@ -450,7 +454,7 @@ func (p *Plan) RedoBatches(old *Progress, g *Group) ([]Operation, error) {
 			return nil, &RedoError{fmt.Sprintf("step %s has a compensation, and what it did belongs to the old task: a new one must not undo it", step.Name)}
 		case status == StatusComplete && step.Kind != KindBatchable:
 			list = append(list, Operation{Action: ActionComplete, Step: no})
-		case status.Satisfies(): // other batches are not repeated
+		case status.satisfies(): // other batches are not repeated
 			list = append(list, Operation{Action: ActionResolve, Step: no})
 		default:
 			return nil, &RedoError{fmt.Sprintf("step %s is %s; what does not follow the batches must be complete", step.Name, status)}

@@ -51,11 +51,8 @@ func parseDecisionOutcome(result json.RawMessage) (decisionOutcome, error) {
 		Type  string   `json:"type"`
 		Names []string `json:"step_names"`
 	}
-	if bare(result, DecisionOutcomeKey, "no_branches") {
-		o.Odd = `the outcome is the bare text "no_branches"; it should be {"type": "no_branches"}`
-		return o, nil
-	}
-	if err := outcomeInto(result, DecisionOutcomeKey, &wire); err != nil {
+	var err error
+	if o.Odd, err = readOutcome(result, DecisionOutcomeKey, "no_branches", &wire); o.Odd != "" || err != nil {
 		return o, err
 	}
 	switch wire.Type {
@@ -82,11 +79,8 @@ func parseBatchOutcome(result json.RawMessage) (batchOutcome, error) {
 		Cursors  []CursorConfig `json:"cursor_configs"`
 		Total    int64          `json:"total_items"`
 	}
-	if bare(result, BatchOutcomeKey, "no_batches") {
-		o.Odd = `the outcome is the bare text "no_batches"; it should be {"type": "no_batches"}`
-		return o, nil
-	}
-	if err := outcomeInto(result, BatchOutcomeKey, &wire); err != nil {
+	var err error
+	if o.Odd, err = readOutcome(result, BatchOutcomeKey, "no_batches", &wire); o.Odd != "" || err != nil {
 		return o, err
 	}
 	switch wire.Type {
@@ -140,35 +134,35 @@ func checkCursors(cursors []CursorConfig) error {
 	return nil
 }
 
-// bare reports whether a result, or its outcome, is a text instead of an object: some SDKs
-// write outcomes that have only a type this way.
-func bare(result json.RawMessage, key, kind string) bool {
+// readOutcome decodes one key of a result. Some SDKs write an outcome that has only a type as
+// a text, alone or under the key: odd then says how it should be written.
+func readOutcome(result json.RawMessage, key, none string, into any) (odd string, err error) {
 	var text string
-	if json.Unmarshal(result, &text) == nil {
-		return text == kind
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(result, &text) != nil {
+		if err := json.Unmarshal(result, &fields); err != nil {
+			return "", fmt.Errorf("the result is no object with a %s", key)
+		}
+		_ = json.Unmarshal(fields[key], &text) // else it is an object, see below
 	}
-	var fields map[string]json.RawMessage
-	return json.Unmarshal(result, &fields) == nil && json.Unmarshal(fields[key], &text) == nil && text == kind
-}
-
-// outcomeInto decodes one key of a result.
-func outcomeInto(result json.RawMessage, key string, into any) error {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(result, &fields); err != nil {
-		return fmt.Errorf("the result is no object with a %s", key)
+	if text == none {
+		return fmt.Sprintf(`the outcome is the bare text %q; it should be {"type": %[1]q}`, none), nil
 	}
 	outcome, ok := fields[key]
-	if !ok {
-		return fmt.Errorf("the result has no %s", key)
+	switch {
+	case fields == nil:
+		return "", fmt.Errorf("the result is no object with a %s", key)
+	case !ok:
+		return "", fmt.Errorf("the result has no %s", key)
 	}
-	if err := json.Unmarshal(outcome, into); err != nil {
-		var wrong *json.UnmarshalTypeError
-		if errors.As(err, &wrong) {
-			return fmt.Errorf("%s: %s cannot be a %s", key, wrong.Field, wrong.Value)
-		}
-		return fmt.Errorf("%s cannot be read", key)
+	var wrong *json.UnmarshalTypeError
+	switch err := json.Unmarshal(outcome, into); {
+	case errors.As(err, &wrong):
+		return "", fmt.Errorf("%s: %s cannot be a %s", key, wrong.Field, wrong.Value)
+	case err != nil:
+		return "", fmt.Errorf("%s cannot be read", key)
 	}
-	return nil
+	return "", nil
 }
 
 // CheckResult reports a result that asks for steps which its step may not create: it would

@@ -162,18 +162,6 @@ func (p *Plan) StepNumber(name string) (int, bool) {
 	return no, ok
 }
 
-// Levels returns for each step the length of the longest path from a root;
-// steps of one level may run at the same time.
-func (p *Plan) Levels() []int {
-	levels := make([]int, len(p.Steps))
-	for no := range p.Steps {
-		for _, parent := range p.Steps[no].Parents {
-			levels[no] = max(levels[no], levels[parent]+1)
-		}
-	}
-	return levels
-}
-
 // Ancestors returns the numbers of all steps that step no depends on,
 // directly or not, in ascending order.
 func (p *Plan) Ancestors(no int) []int {

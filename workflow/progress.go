@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/tasker-go/tasker/internal/enum"
 )
 
 // Status is the recorded state of one step. It is coarser than StepState: only the row of
@@ -25,26 +27,21 @@ const (
 	statusCount
 )
 
-var statusNames = [statusCount]string{
+var statusNames = enum.Names[Status]{
 	StatusNotCreated: "not_created", StatusWaiting: "pending", StatusOnBoard: "on_board", StatusScheduled: "waiting_for_retry",
 	StatusComplete: "complete", StatusResolved: "resolved_manually", StatusError: "error", StatusCancelled: "cancelled",
 	StatusTolerated: "error",
 }
 
 // String is the name used in messages; for ended steps the name of the StepState.
-func (s Status) String() string {
-	if s >= statusCount {
-		return fmt.Sprintf("unknown status %d", s)
-	}
-	return statusNames[s]
-}
+func (s Status) String() string { return statusNames.Name(s) }
 
 // Ended reports whether the step has nothing on the board and will not move
 // by itself.
 func (s Status) Ended() bool { return s >= StatusComplete }
 
-// Satisfies reports whether dependents may run.
-func (s Status) Satisfies() bool { return s == StatusComplete || s == StatusResolved }
+// satisfies reports whether dependents may run.
+func (s Status) satisfies() bool { return s == StatusComplete || s == StatusResolved }
 
 // StepProgress is the recorded progress of one step.
 type StepProgress struct {
@@ -102,11 +99,6 @@ func firstSteps(p *Plan, steps []StepProgress) []StepProgress {
 		steps = append(steps, s)
 	}
 	return steps
-}
-
-// Clone returns a copy that shares nothing.
-func (g *Progress) Clone() *Progress {
-	return &Progress{Steps: append([]StepProgress(nil), g.Steps...), Groups: append([]Group(nil), g.Groups...), Ending: g.Ending, Retry: g.Retry}
 }
 
 // Encode writes the progress in its fixed-width form: a header of two bytes, six bytes per
@@ -201,41 +193,16 @@ func DecodeProgress(b []byte) (*Progress, error) {
 	return g, err
 }
 
-// tally counts the steps of a task by status.
-type tally struct {
-	Total, Waiting, OnBoard, Scheduled, Complete, Resolved, Error, Cancelled int
-}
-
-func (t *tally) count(s Status) {
-	if s == StatusNotCreated {
-		return
-	}
-	t.Total++
-	switch s {
-	case StatusWaiting:
-		t.Waiting++
-	case StatusOnBoard:
-		t.OnBoard++
-	case StatusScheduled:
-		t.Scheduled++
-	case StatusComplete:
-		t.Complete++
-	case StatusResolved:
-		t.Resolved++
-	case StatusError, StatusTolerated:
-		t.Error++
-	case StatusCancelled:
-		t.Cancelled++
-	}
-}
+// onBoard reports whether the step has a row of the board: it is claimable, running or reported,
+// now or when it is due.
+func (s Status) onBoard() bool { return s == StatusOnBoard || s == StatusScheduled }
 
 // statusSet is a set of statuses.
 type statusSet uint16
 
 func (set statusSet) has(s Status) bool { return set&(1<<s) != 0 }
 
-// statuses is the set of statuses of all steps. Advance needs it for each input, and it is
-// cheaper than a tally.
+// statuses is the set of statuses of all steps.
 func (g *Progress) statuses() (set statusSet) {
 	for i := range g.Steps {
 		set |= 1 << g.Steps[i].Status

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -26,14 +25,14 @@ type BackoffDefaults struct {
 	Jitter     float64       // ± fraction of a computed delay, 0 for none
 }
 
-// Delay is the one backoff formula: how long step waits after its failures-th
+// delay is the one backoff formula: how long step waits after its failures-th
 // failed execution (1 for the first).
 //
 // A delay requested by the handler (hint ≥ 0) is used unchanged, bounded by
 // maxRetryAfter. Otherwise the strategy of the policy gives a delay, seed
 // moves it by ± Jitter, and the smaller of the policy's and the configured
 // maximum caps it.
-func (d BackoffDefaults) Delay(policy RetryPolicy, failures int, hint time.Duration, seed uint64) time.Duration {
+func (d BackoffDefaults) delay(policy RetryPolicy, failures int, hint time.Duration, seed uint64) time.Duration {
 	if hint >= 0 {
 		return min(hint, maxRetryAfter)
 	}
@@ -169,7 +168,7 @@ func AttemptsOf(step *StepTemplate, override int) int {
 // lease would end it. progress is the task's progress before it.
 func (p *Plan) LastAttempt(progress *Progress, no int) bool {
 	step := p.Step(progress, no)
-	return !step.Retry.Retryable || int(progress.Steps[no].Attempts)+1 >= progress.Retry.maxAttempts(step.StepTemplate)
+	return int(progress.Steps[no].Attempts)+1 >= progress.attemptsOf(step.StepTemplate)
 }
 
 // applies reports whether the override applies to a step. A nil override never does.
@@ -177,13 +176,8 @@ func (o *RetryOverride) applies(step *StepTemplate) bool {
 	return o != nil && step.overridable()
 }
 
-// maxAttempts is how many executions a step may have.
-func (o *RetryOverride) maxAttempts(step *StepTemplate) int {
-	if o.applies(step) {
-		return o.MaxAttempts
-	}
-	return step.Retry.MaxAttempts
-}
+// attemptsOf is how many executions a step may have.
+func (g *Progress) attemptsOf(step *StepTemplate) int { return AttemptsOf(step, g.Retry.Attempts()) }
 
 // PolicyOf is the retry policy of a step, with the override of its task.
 func (g *Progress) PolicyOf(step *StepTemplate) RetryPolicy {
@@ -202,7 +196,7 @@ func (a *advancing) retryDelay(step *StepTemplate, in *Reported, failures int) t
 	if o := a.progress.Retry; o.applies(step) && len(o.DelaysMS) > 0 && in.RetryAfter < 0 {
 		return time.Duration(o.DelaysMS[min(max(failures, 1), len(o.DelaysMS))-1]) * time.Millisecond
 	}
-	return a.rules.Backoff.Delay(step.Retry, failures, in.RetryAfter, in.Seed)
+	return a.rules.Backoff.delay(step.Retry, failures, in.RetryAfter, in.Seed)
 }
 
 // The encoded form is at the end of the progress: four bytes per delay, their number in one
@@ -239,12 +233,4 @@ func decodeRetry(b []byte) (*RetryOverride, []byte, error) {
 		o.DelaysMS = append(o.DelaysMS, int64(binary.BigEndian.Uint32(b[from+retryPerDelay*i:])))
 	}
 	return o, b[:from], nil
-}
-
-// Equal reports whether two overrides, possibly nil, are equal.
-func (o *RetryOverride) Equal(other *RetryOverride) bool {
-	if o == nil || other == nil {
-		return o == other
-	}
-	return o.MaxAttempts == other.MaxAttempts && slices.Equal(o.DelaysMS, other.DelaysMS)
 }

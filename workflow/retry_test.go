@@ -70,6 +70,9 @@ func TestALostLeaseUsesUpTheAttemptsOfItsTask(t *testing.T) {
 func genOverride() *rapid.Generator[*RetryOverride] {
 	return rapid.Custom(func(t *rapid.T) *RetryOverride {
 		delays := rapid.SliceOfN(rapid.Int64Range(0, MaxRetryDelay.Milliseconds()), 0, MaxRetryDelays).Draw(t, "delays")
+		if len(delays) == 0 {
+			delays = nil // as they are decoded
+		}
 		return NewRetryOverride(rapid.IntRange(0, MaxMaxAttempts).Draw(t, "attempts"), delays)
 	})
 }
@@ -92,7 +95,7 @@ func TestRetriesSurviveTheProgress(t *testing.T) {
 		require.Equal(t, g.Steps, back.Steps)
 		require.Equal(t, g.Groups, back.Groups)
 		require.Equal(t, g.Ending, back.Ending)
-		require.True(t, g.Retry.Equal(back.Retry), "%v became %v", g.Retry, back.Retry)
+		require.Equal(t, g.Retry, back.Retry)
 		require.Equal(t, encoded, back.Encode())
 		if g.Retry != nil { // a claim reads it there
 			n := len(encoded)

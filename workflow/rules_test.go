@@ -21,16 +21,16 @@ func TestStateNamesGoBothWays(t *testing.T) {
 	}
 	require.Len(t, StepStates(), 10)
 	for _, s := range StepStates() {
-		no, ok := indexOf(stepStateNames[:], s.String())
+		back, ok := stepStateNames.Parse(s.String())
 		require.True(t, ok)
-		require.Equal(t, int(s), no)
+		require.Equal(t, s, back)
 	}
 	legacy, ok := ParseTaskState("in_progress")
 	require.True(t, ok)
 	require.Equal(t, TaskStepsInProcess, legacy)
 	_, ok = ParseTaskState("")
 	require.False(t, ok)
-	require.Equal(t, "unknown task state 99", TaskState(99).String())
+	require.Equal(t, "unknown workflow.TaskState 99", TaskState(99).String())
 }
 
 func TestBackoffTable(t *testing.T) {
@@ -57,10 +57,10 @@ func TestBackoffTable(t *testing.T) {
 		{"own cap", RetryPolicy{Backoff: BackoffExponential, BaseMS: 500, MaxMS: 700}, 5, 700 * time.Millisecond},
 		{"no failure counts as one", ms(BackoffLinear, 500), 0, 500 * time.Millisecond},
 	} {
-		require.Equal(t, c.want, d.Delay(c.policy, c.failures, -1, 0), c.name)
+		require.Equal(t, c.want, d.delay(c.policy, c.failures, -1, 0), c.name)
 	}
-	require.Zero(t, d.Delay(RetryPolicy{}, 1, 0, 0), "a wish for no delay is a wish")
-	require.Equal(t, maxRetryAfter, d.Delay(RetryPolicy{}, 1, math.MaxInt64, 0))
+	require.Zero(t, d.delay(RetryPolicy{}, 1, 0, 0), "a wish for no delay is a wish")
+	require.Equal(t, maxRetryAfter, d.delay(RetryPolicy{}, 1, math.MaxInt64, 0))
 }
 
 func TestBackoffStaysWithinBounds(t *testing.T) {
@@ -70,11 +70,11 @@ func TestBackoffStaysWithinBounds(t *testing.T) {
 		policy := RetryPolicy{BaseMS: rapid.Int64Range(0, 3_600_000).Draw(t, "base"), MaxMS: rapid.Int64Range(0, 3_600_000).Draw(t, "max"),
 			Backoff: rapid.SampledFrom([]BackoffStrategy{"", BackoffExponential, BackoffLinear, BackoffFixed, BackoffFibonacci, BackoffList, BackoffNone}).Draw(t, "strategy")}
 		failures, seed := rapid.IntRange(-1, math.MaxInt).Draw(t, "failures"), rapid.Uint64().Draw(t, "seed")
-		got := d.Delay(policy, failures, -1, seed)
+		got := d.delay(policy, failures, -1, seed)
 		require.GreaterOrEqual(t, got, time.Duration(0))
 		require.LessOrEqual(t, got, time.Hour)
-		require.Equal(t, got, d.Delay(policy, failures, -1, seed), "the same seed, the same delay")
-		plain := BackoffDefaults{Delays: d.Delays, Multiplier: d.Multiplier, Max: d.Max}.Delay(policy, failures, -1, seed)
+		require.Equal(t, got, d.delay(policy, failures, -1, seed), "the same seed, the same delay")
+		plain := BackoffDefaults{Delays: d.Delays, Multiplier: d.Multiplier, Max: d.Max}.delay(policy, failures, -1, seed)
 		if plain < time.Hour && (policy.MaxMS == 0 || plain < time.Duration(policy.MaxMS)*time.Millisecond) {
 			require.InDelta(t, float64(plain), float64(got), d.Jitter*float64(plain)+2)
 		}
@@ -127,7 +127,7 @@ func TestExecutionPrecedence(t *testing.T) {
 func TestPlanNumbersParentsFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := randomPlan(t)
-		levels := p.Levels()
+		levels := levelsOf(p)
 		for no := range p.Steps {
 			require.Equal(t, no, p.Steps[no].No)
 			for _, parent := range p.Steps[no].Parents {
@@ -171,4 +171,15 @@ func FuzzDecodeProgress(f *testing.F) {
 			require.Equal(t, b, g.Encode())
 		}
 	})
+}
+
+// levelsOf returns for each step the length of the longest path from a root.
+func levelsOf(p *Plan) []int {
+	levels := make([]int, len(p.Steps))
+	for no := range p.Steps {
+		for _, parent := range p.Steps[no].Parents {
+			levels[no] = max(levels[no], levels[parent]+1)
+		}
+	}
+	return levels
 }

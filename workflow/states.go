@@ -1,8 +1,6 @@
 package workflow
 
-import (
-	"fmt"
-)
+import "github.com/tasker-go/tasker/internal/enum"
 
 // TaskState is the externally visible state of a task. The numbers are
 // those of the wire protocol and of the database; they never change meaning.
@@ -11,10 +9,10 @@ type TaskState int16
 // The twelve task states. The last four are terminal.
 const (
 	TaskPending TaskState = iota + 1
-	TaskInitializing
-	TaskEnqueuingSteps
+	taskInitializing
+	taskEnqueuingSteps
 	TaskStepsInProcess
-	TaskEvaluatingResults
+	taskEvaluatingResults
 	TaskWaitingForDependencies
 	TaskWaitingForRetry
 	TaskBlockedByFailures
@@ -24,12 +22,12 @@ const (
 	TaskResolvedManually
 )
 
-var taskStateNames = [...]string{
+var taskStateNames = enum.Names[TaskState]{
 	TaskPending:                "pending",
-	TaskInitializing:           "initializing",
-	TaskEnqueuingSteps:         "enqueuing_steps",
+	taskInitializing:           "initializing",
+	taskEnqueuingSteps:         "enqueuing_steps",
 	TaskStepsInProcess:         "steps_in_process",
-	TaskEvaluatingResults:      "evaluating_results",
+	taskEvaluatingResults:      "evaluating_results",
 	TaskWaitingForDependencies: "waiting_for_dependencies",
 	TaskWaitingForRetry:        "waiting_for_retry",
 	TaskBlockedByFailures:      "blocked_by_failures",
@@ -40,10 +38,10 @@ var taskStateNames = [...]string{
 }
 
 // TaskStates lists every task state in numeric order.
-func TaskStates() []TaskState { return states[TaskState](len(taskStateNames)) }
+func TaskStates() []TaskState { return taskStateNames.All() }
 
 // String is the snake_case name used on the wire.
-func (s TaskState) String() string { return nameOf(taskStateNames[:], int(s), "task state") }
+func (s TaskState) String() string { return taskStateNames.Name(s) }
 
 // Terminal reports whether the task no longer changes by itself.
 func (s TaskState) Terminal() bool { return s >= TaskComplete && s <= TaskResolvedManually }
@@ -54,8 +52,7 @@ func ParseTaskState(name string) (TaskState, bool) {
 	if name == "in_progress" {
 		return TaskStepsInProcess, true
 	}
-	i, ok := indexOf(taskStateNames[:], name)
-	return TaskState(i), ok
+	return taskStateNames.Parse(name)
 }
 
 // StepState is the externally visible state of a step.
@@ -76,7 +73,7 @@ const (
 	StepResolvedManually
 )
 
-var stepStateNames = [...]string{
+var stepStateNames = enum.Names[StepState]{
 	StepPending:                         "pending",
 	StepEnqueued:                        "enqueued",
 	StepInProgress:                      "in_progress",
@@ -90,37 +87,10 @@ var stepStateNames = [...]string{
 }
 
 // StepStates lists every step state in numeric order.
-func StepStates() []StepState { return states[StepState](len(stepStateNames)) }
+func StepStates() []StepState { return stepStateNames.All() }
 
 // String is the snake_case name used on the wire.
-func (s StepState) String() string { return nameOf(stepStateNames[:], int(s), "step state") }
-
-// Terminal reports whether the step has ended (an error can still be reset).
-func (s StepState) Terminal() bool { return s >= StepComplete && s <= StepResolvedManually }
-
-func states[S ~int16](n int) []S {
-	all := make([]S, 0, n-1)
-	for i := 1; i < n; i++ {
-		all = append(all, S(i))
-	}
-	return all
-}
-
-func nameOf(names []string, i int, what string) string {
-	if i <= 0 || i >= len(names) {
-		return fmt.Sprintf("unknown %s %d", what, i)
-	}
-	return names[i]
-}
-
-func indexOf(names []string, name string) (int, bool) {
-	for i := 1; i < len(names); i++ {
-		if names[i] == name {
-			return i, true
-		}
-	}
-	return 0, false
-}
+func (s StepState) String() string { return stepStateNames.Name(s) }
 
 // StepCounts counts the steps of a task by visible state.
 type StepCounts struct {
@@ -196,16 +166,14 @@ const (
 	DeadLetterManual                                        // an operator created it
 )
 
-var deadLetterNames = [...]string{
+var deadLetterNames = enum.Names[DeadLetterReason]{
 	DeadLetterStaleness: "staleness_timeout", DeadLetterExhausted: "max_retries_exceeded",
 	DeadLetterCycle: "dependency_cycle_detected", DeadLetterWorkerUnavailable: "worker_unavailable",
 	DeadLetterManual: "manual_dlq",
 }
 
 // DeadLetterReasons lists all reasons.
-func DeadLetterReasons() []DeadLetterReason {
-	return []DeadLetterReason{DeadLetterStaleness, DeadLetterExhausted, DeadLetterCycle, DeadLetterWorkerUnavailable, DeadLetterManual}
-}
+func DeadLetterReasons() []DeadLetterReason { return deadLetterNames.All() }
 
 // String is the snake_case name used in JSON and metrics.
-func (r DeadLetterReason) String() string { return nameOf(deadLetterNames[:], int(r), "reason") }
+func (r DeadLetterReason) String() string { return deadLetterNames.Name(r) }

@@ -1,13 +1,14 @@
 package workflow
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
+	"github.com/tasker-go/tasker/internal/enum"
 	"github.com/tasker-go/tasker/internal/jsonscan"
 )
 
@@ -212,7 +213,7 @@ type StepOverride struct {
 	Retry          *RetryPolicy   `json:"retry,omitempty"`
 }
 
-var stepKindNames = [...]string{
+var stepKindNames = enum.Names[StepKind]{
 	KindStandard:            "standard",
 	KindDecision:            "decision",
 	KindDeferredConvergence: "deferred_convergence",
@@ -226,12 +227,10 @@ var stepKindNames = [...]string{
 }
 
 // String is the name used in templates and on the wire.
-func (k StepKind) String() string {
-	if k == 0 || int(k) >= len(stepKindNames) {
-		return "StepKind(" + strconv.Itoa(int(k)) + ")"
-	}
-	return stepKindNames[k]
-}
+func (k StepKind) String() string { return stepKindNames.Name(k) }
+
+// StepKindNames lists the names of all kinds, without aliases.
+func StepKindNames() []string { return slices.Clone(stepKindNames[KindStandard:]) }
 
 // ParseStepKind reads the name of a step kind, the aliases "decision_point"
 // and "deferred" included.
@@ -242,30 +241,24 @@ func ParseStepKind(name string) (StepKind, bool) {
 	case "deferred":
 		return KindDeferredConvergence, true
 	}
-	for k := KindStandard; int(k) < len(stepKindNames); k++ {
-		if stepKindNames[k] == name {
-			return k, true
-		}
-	}
-	return 0, false
+	return stepKindNames.Parse(name)
 }
 
 // MarshalText writes the name; a value that is not a kind is an error.
 func (k StepKind) MarshalText() ([]byte, error) {
-	if k == 0 || int(k) >= len(stepKindNames) {
+	if !stepKindNames.Has(k) {
 		return nil, fmt.Errorf("%d is not a step kind", k)
 	}
-	return []byte(stepKindNames[k]), nil
+	return []byte(k.String()), nil
 }
 
 // UnmarshalText reads what ParseStepKind reads.
-func (k *StepKind) UnmarshalText(text []byte) error {
+func (k *StepKind) UnmarshalText(text []byte) (err error) {
 	kind, ok := ParseStepKind(string(text))
-	if !ok {
-		return fmt.Errorf("%q is not a step kind", text)
+	if *k = kind; !ok {
+		err = fmt.Errorf("%q is not a step kind", text)
 	}
-	*k = kind
-	return nil
+	return err
 }
 
 // OverrideAll is the name of a StepOverride that addresses every step.
@@ -318,159 +311,75 @@ func (t *Template) ContentHash() [sha256.Size]byte {
 	return sha256.Sum256(data)
 }
 
-// The UnmarshalJSON methods below exist for the free-form parts: they put numbers and
-// embedded JSON texts in canonical form (see jsonscan.Number). Unknown keys are ignored,
-// as a newer version may have written them; a newer version whose templates need other rules
-// sets rules_version.
-
 // rulesVersion is the version of the rules in this package. A program that writes templates
 // with newer rules sets a higher rules_version, and older programs make no decision about
 // their tasks.
 const rulesVersion = 1
 
-// UnmarshalJSON reads the JSON form of a template.
+// UnmarshalJSON reads the JSON form of a template. It puts the numbers of its free-form parts
+// in canonical spelling (see jsonscan.Number). Unknown keys are ignored, as a newer version
+// may have written them; a newer version whose templates need other rules sets rules_version.
 func (t *Template) UnmarshalJSON(data []byte) error {
 	type plain Template
 	var in struct {
 		plain
-		Metadata     json.RawMessage `json:"metadata"`
-		RulesVersion int             `json:"rules_version"`
+		RulesVersion int `json:"rules_version"`
 	}
-	if err := json.Unmarshal(data, &in); err != nil {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if err := d.Decode(&in); err != nil {
 		return fmt.Errorf("read template: %w", err)
 	}
 	if in.RulesVersion > rulesVersion {
 		return fmt.Errorf("read template %q: invalid rules_version %d: want at most %d, which this program knows", in.Name, in.RulesVersion, rulesVersion)
 	}
-	var err error
-	if in.plain.Metadata, err = decodeObject(in.Metadata); err != nil {
-		return fmt.Errorf("read metadata of template %q: %w", in.Name, err)
-	}
-	if in.plain.InputSchema, err = canonicalRaw(in.plain.InputSchema); err != nil {
-		return fmt.Errorf("read input_schema of template %q: %w", in.Name, err)
-	}
 	*t = Template(in.plain)
-	return nil
-}
-
-// UnmarshalJSON reads the JSON form of a step.
-func (s *StepTemplate) UnmarshalJSON(data []byte) error {
-	type plain StepTemplate
-	var in plain
-	if err := json.Unmarshal(data, &in); err != nil {
-		return fmt.Errorf("read step: %w", err)
-	}
-	var err error
-	if in.ResultSchema, err = canonicalRaw(in.ResultSchema); err != nil {
-		return fmt.Errorf("read result_schema of step %q: %w", in.Name, err)
-	}
-	if in.Composition, err = canonicalRaw(in.Composition); err != nil {
-		return fmt.Errorf("read composition of step %q: %w", in.Name, err)
-	}
-	if in.Task != nil {
-		if in.Task.Context, err = canonicalRaw(in.Task.Context); err != nil {
-			return fmt.Errorf("read the context of step %q: %w", in.Name, err)
+	objects, texts := t.freeForm()
+	for _, object := range objects {
+		if jsonscan.Respell(*object); len(*object) == 0 {
+			*object = nil
 		}
 	}
-	*s = StepTemplate(in)
+	for _, text := range texts {
+		if err := canonical(text); err != nil {
+			return fmt.Errorf("read template %q: %w", in.Name, err)
+		}
+	}
 	return nil
 }
 
-// UnmarshalJSON reads the JSON form of a handler reference.
-func (h *HandlerReference) UnmarshalJSON(data []byte) error {
-	type plain HandlerReference
-	var in struct {
-		plain
-		Initialization json.RawMessage `json:"initialization"`
+// freeForm returns the parts of a template that hold any JSON.
+func (t *Template) freeForm() (objects []*map[string]any, texts []*json.RawMessage) {
+	objects, texts = append(objects, &t.Metadata), append(texts, &t.InputSchema)
+	for i := range t.DomainEvents {
+		texts = append(texts, &t.DomainEvents[i].Schema)
 	}
-	err := json.Unmarshal(data, &in)
-	if err == nil {
-		in.plain.Initialization, err = decodeObject(in.Initialization)
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		objects, texts = append(objects, &s.Handler.Initialization), append(texts, &s.ResultSchema, &s.Composition)
+		if s.Task != nil {
+			texts = append(texts, &s.Task.Context)
+		}
+		for e := range s.PublishesEvents {
+			texts = append(texts, &s.PublishesEvents[e].Schema)
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("read handler: %w", err)
+	for _, environment := range t.Environments {
+		for i := range environment.Steps {
+			objects = append(objects, &environment.Steps[i].Initialization)
+		}
 	}
-	*h = HandlerReference(in.plain)
-	return nil
+	return objects, texts
 }
 
-// UnmarshalJSON reads the JSON form of an override.
-func (o *StepOverride) UnmarshalJSON(data []byte) error {
-	type plain StepOverride
-	var in struct {
-		plain
-		Initialization json.RawMessage `json:"initialization"`
+// canonical rewrites a JSON text: no spaces, sorted keys, canonical numbers. Null becomes nil.
+func canonical(text *json.RawMessage) error {
+	if len(*text) == 0 {
+		return nil
 	}
-	err := json.Unmarshal(data, &in)
-	if err == nil {
-		in.plain.Initialization, err = decodeObject(in.Initialization)
+	v, err := jsonscan.Decode(*text)
+	if *text = nil; err == nil && v != nil {
+		*text, err = json.Marshal(v)
 	}
-	if err != nil {
-		return fmt.Errorf("read override: %w", err)
-	}
-	*o = StepOverride(in.plain)
-	return nil
-}
-
-// UnmarshalJSON reads the JSON form of a declared domain event.
-func (d *DomainEventDeclaration) UnmarshalJSON(data []byte) error {
-	type plain DomainEventDeclaration
-	var in plain
-	err := json.Unmarshal(data, &in)
-	if err == nil {
-		in.Schema, err = canonicalRaw(in.Schema)
-	}
-	if err != nil {
-		return fmt.Errorf("read domain event: %w", err)
-	}
-	*d = DomainEventDeclaration(in)
-	return nil
-}
-
-// UnmarshalJSON reads the JSON form of a published event.
-func (p *EventPublication) UnmarshalJSON(data []byte) error {
-	type plain EventPublication
-	var in plain
-	err := json.Unmarshal(data, &in)
-	if err == nil {
-		in.Schema, err = canonicalRaw(in.Schema)
-	}
-	if err != nil {
-		return fmt.Errorf("read published event: %w", err)
-	}
-	*p = EventPublication(in)
-	return nil
-}
-
-// decodeObject reads a JSON object, or null, into its canonical form; nil
-// stands for both null and the empty object.
-func decodeObject(data json.RawMessage) (map[string]any, error) {
-	if len(data) == 0 {
-		return nil, nil
-	}
-	v, err := jsonscan.Decode(data)
-	if err != nil || v == nil {
-		return nil, err
-	}
-	m, ok := v.(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("a JSON object is needed, not %s", jsonTypeName(v))
-	}
-	if len(m) == 0 {
-		return nil, nil
-	}
-	return m, nil
-}
-
-// canonicalRaw rewrites a JSON text: no spaces, sorted keys, canonical numbers.
-// Null and the empty text become nil.
-func canonicalRaw(data json.RawMessage) (json.RawMessage, error) {
-	if len(data) == 0 {
-		return nil, nil
-	}
-	v, err := jsonscan.Decode(data)
-	if err != nil || v == nil {
-		return nil, err
-	}
-	return json.Marshal(v)
+	return err
 }

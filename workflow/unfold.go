@@ -90,7 +90,7 @@ func (u *unfolding) run() error {
 
 // undecided reports whether the outcome of a step may still create others.
 func (u *unfolding) undecided(no int) bool {
-	return u.plan.Steps[no].Kind.Unfolds() && u.exists[no] && !u.progress.Steps[no].Status.Satisfies() && (u.by == nil || no != u.by.No)
+	return u.plan.Steps[no].Kind.Unfolds() && u.exists[no] && !u.progress.Steps[no].Status.satisfies() && (u.by == nil || no != u.by.No)
 }
 
 // creates reports whether the outcome creates a step that depends on it.
@@ -193,7 +193,7 @@ func (u *unfolding) satisfied(no int) bool {
 		g := u.progress.groupOf(no)
 		return g != nil && g.Settled
 	}
-	return u.progress.Steps[no].Status.Satisfies()
+	return u.progress.Steps[no].Status.satisfies()
 }
 
 // NewBatch is a batch to store: the work of a step created at run time.

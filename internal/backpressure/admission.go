@@ -1,6 +1,7 @@
 package backpressure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -84,9 +85,7 @@ func (c Config) withDefaults() Config {
 	if c.Chance == nil {
 		c.Chance = rand.Float64
 	}
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	c.Metrics = c.Metrics.OrDiscard()
 	return c
 }
@@ -106,7 +105,6 @@ type Refusal struct {
 	Reason     Reason
 	RetryAfter time.Duration // at least a second
 	Where      string        // the channel or the namespace
-	Tier       Tier          // of the queue; Normal for other reasons
 }
 
 // Message is the reason for the caller. It names nothing that callers do not know or must
@@ -124,8 +122,9 @@ func (r Refusal) Message() string {
 // Admission admits or rejects new work. It implements lifecycle.Service and is safe for
 // concurrent use; before Start it knows no depths. A nil Admission admits everything.
 type Admission struct {
+	*lifecycle.Loop // measures
+
 	cfg          Config
-	loop         *lifecycle.Loop
 	latest       atomic.Pointer[measured] // nil: nothing was measured yet
 	asked        atomic.Bool              // a measurement is requested or was just made
 	ask          chan struct{}            // of capacity 1
@@ -145,24 +144,12 @@ func New(cfg Config) *Admission {
 	for _, r := range []Reason{BreakerOpen, ChannelFull, QueueDepth} {
 		a.refused[r] = cfg.Metrics.BackpressureRefusals.WithLabelValues(string(r))
 	}
-	a.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
+	a.Loop = lifecycle.NewLoop(lifecycle.LoopConfig{
 		Name: "admission", Run: a.run, Logger: cfg.Logger,
-		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		OnRestart: cfg.Metrics.Restarted,
 	})
 	return a
 }
-
-// Name implements lifecycle.Service.
-func (a *Admission) Name() string { return a.loop.Name() }
-
-// Start implements lifecycle.Service.
-func (a *Admission) Start(ctx context.Context) error { return a.loop.Start(ctx) }
-
-// Stop implements lifecycle.Service; it cancels a running measurement.
-func (a *Admission) Stop(ctx context.Context) error { return a.loop.Stop(ctx) }
-
-// Health reports the loop that measures.
-func (a *Admission) Health() lifecycle.LoopHealth { return a.loop.Health() }
 
 // AdmitRequest decides about a request for new work before its body is read; with ok
 // false the caller gets r.
@@ -201,7 +188,7 @@ func (a *Admission) AdmitTask(namespace string) (r Refusal, ok bool) {
 	if q.refused <= 0 || time.Since(m.at) > staleAfter || a.cfg.Chance() >= q.refused {
 		return Refusal{}, true
 	}
-	return a.refuse(Refusal{Reason: QueueDepth, RetryAfter: q.retry, Where: namespace, Tier: q.tier})
+	return a.refuse(Refusal{Reason: QueueDepth, RetryAfter: q.retry, Where: namespace})
 }
 
 func (a *Admission) refuse(r Refusal) (Refusal, bool) {

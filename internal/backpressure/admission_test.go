@@ -78,7 +78,7 @@ func TestTasksAreRefusedByTheDepthOfTheirOwnQueue(t *testing.T) {
 		settle(a)
 		r, ok := a.AdmitTask("deep")
 		require.False(t, ok)
-		require.Equal(t, backpressure.Refusal{Reason: backpressure.QueueDepth, RetryAfter: time.Minute, Where: "deep", Tier: backpressure.Overflow}, r)
+		require.Equal(t, backpressure.Refusal{Reason: backpressure.QueueDepth, RetryAfter: time.Minute, Where: "deep"}, r)
 		for _, open := range []string{"warned", "shallow", "unheard of"} {
 			_, ok = a.AdmitTask(open)
 			require.True(t, ok, open)
@@ -110,7 +110,8 @@ func TestRetryAfterFollowsTheDrainRate(t *testing.T) {
 		r, ok := a.AdmitTask("deep")
 		require.False(t, ok)
 		require.InDelta(t, 10*time.Second, r.RetryAfter, float64(time.Second), "300 steps at 30 a second")
-		require.InDelta(t, 30, a.Status().DrainRate, 1.5)
+		_, rate, _ := a.Measured()
+		require.InDelta(t, 30, rate, 1.5)
 	})
 }
 
@@ -142,9 +143,7 @@ func TestWhatIsOldOrUnknownRefusesNobody(t *testing.T) {
 		settle(a)
 		_, ok := a.AdmitTask("deep")
 		require.False(t, ok)
-		require.True(t, a.Status().Active)
 		time.Sleep(time.Hour)
-		require.False(t, a.Status().Active)
 		_, ok = a.AdmitTask("deep")
 		require.True(t, ok, "the measurement is an hour old")
 		synctest.Wait()
@@ -170,8 +169,8 @@ func TestShowOnlyRefusesNothing(t *testing.T) {
 		}
 		_, ok := a.AdmitTask("deep")
 		require.True(t, ok)
-		require.Equal(t, backpressure.Overflow, a.Status().Tier)
-		require.False(t, a.Status().Active)
+		_, _, worst := a.Measured()
+		require.Equal(t, backpressure.Overflow, worst)
 	})
 }
 
@@ -193,12 +192,10 @@ func TestRequestsAreRefusedByChannelsAndBreakers(t *testing.T) {
 	r, ok := a.AdmitRequest()
 	require.False(t, ok)
 	require.Equal(t, backpressure.Refusal{Reason: backpressure.BreakerOpen, RetryAfter: 12 * time.Second}, r)
-	require.Equal(t, backpressure.BreakerOpen, a.Status().Reason)
 	w.blocked.Store(int64(time.Millisecond))
 	r, _ = a.AdmitRequest()
 	require.Equal(t, time.Second, r.RetryAfter, "never less than a second")
 	w.blocked.Store(0)
-	require.Equal(t, backpressure.ChannelFull, a.Status().Reason)
 	require.InDelta(t, 4, testutil.ToFloat64(m.BackpressureRefusals.WithLabelValues("channel_saturation")), 0)
 	require.InDelta(t, 2, testutil.ToFloat64(m.BackpressureRefusals.WithLabelValues("circuit_breaker")), 0)
 }
@@ -237,7 +234,6 @@ func TestNilAdmitsEverything(t *testing.T) {
 	require.True(t, ok)
 	_, ok = a.AdmitTask("x")
 	require.True(t, ok)
-	require.False(t, a.Status().Active)
 }
 
 func cases() []perfguard.Case {
@@ -248,7 +244,7 @@ func cases() []perfguard.Case {
 			a := backpressure.New(w.config())
 			require.NoError(tb, a.Start(tb.Context()))
 			tb.Cleanup(func() { require.NoError(tb, a.Stop(context.Background())) })
-			require.Eventually(tb, func() bool { a.AdmitTask("orders"); return !a.Status().MeasuredAt.IsZero() }, 5*time.Second, time.Millisecond)
+			require.Eventually(tb, func() bool { a.AdmitTask("orders"); at, _, _ := a.Measured(); return !at.IsZero() }, 5*time.Second, time.Millisecond)
 			return func() error {
 				a.AdmitRequest()
 				a.AdmitTask("orders")

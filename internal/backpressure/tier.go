@@ -39,9 +39,6 @@ func (t Tier) String() string {
 	return fmt.Sprintf("tier(%d)", uint8(t))
 }
 
-// MarshalText implements encoding.TextMarshaler.
-func (t Tier) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
-
 // TierOf returns the tier of a queue; Normal without a positive threshold.
 func TierOf(depth, overflow int) Tier {
 	switch share := shareOf(depth, overflow); {

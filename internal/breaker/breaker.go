@@ -270,9 +270,6 @@ func (b *Breaker) Force(c Control) {
 	}
 }
 
-// Name returns the breaker's component.
-func (b *Breaker) Name() string { return b.name }
-
 // State returns the present state. An open breaker stays open until the first call after
 // its time-out.
 func (b *Breaker) State() State {

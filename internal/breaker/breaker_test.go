@@ -82,7 +82,7 @@ func newKit(t *testing.T) *kit {
 func (k *kit) call(err error) (refused bool) {
 	k.t.Helper()
 	called := false
-	got := k.Do(k.t.Context(), breaker.Web, func(context.Context) error { called = true; return err })
+	got := k.Breaker(breaker.Web).Do(k.t.Context(), func(context.Context) error { called = true; return err })
 	if called {
 		require.Equal(k.t, err, got)
 		return false
@@ -113,7 +113,7 @@ func (k *kit) hang() (end func(error)) {
 	began, result, done := make(chan struct{}), make(chan error), make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = k.Do(context.Background(), breaker.Web, func(context.Context) error { close(began); return <-result })
+		_ = k.Breaker(breaker.Web).Do(context.Background(), func(context.Context) error { close(began); return <-result })
 	}()
 	<-began
 	return func(err error) { result <- err; <-done }
@@ -143,7 +143,7 @@ func TestARefusalSaysWhenToComeBack(t *testing.T) {
 		k := newKit(t)
 		k.open()
 		time.Sleep(10 * time.Second)
-		err := k.Do(t.Context(), breaker.Web, func(context.Context) error { panic("called") })
+		err := k.Breaker(breaker.Web).Do(t.Context(), func(context.Context) error { panic("called") })
 		var open *breaker.OpenError
 		require.ErrorAs(t, err, &open)
 		require.Equal(t, &breaker.OpenError{Component: breaker.Web, RetryAfter: 20 * time.Second}, open)
@@ -245,7 +245,7 @@ func TestACallerWhoLeavesProvesNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for range 10 {
-			err := k.Do(ctx, breaker.Web, func(context.Context) error { return errAway })
+			err := k.Breaker(breaker.Web).Do(ctx, func(context.Context) error { return errAway })
 			require.ErrorIs(t, err, errAway)
 		}
 		require.Equal(t, breaker.Closed, k.state())
@@ -254,7 +254,7 @@ func TestACallerWhoLeavesProvesNothing(t *testing.T) {
 		defer cancel()
 		<-ctx.Done()
 		for range 3 {
-			require.Error(t, k.Do(ctx, breaker.Web, func(ctx context.Context) error { return ctx.Err() }))
+			require.Error(t, k.Breaker(breaker.Web).Do(ctx, func(ctx context.Context) error { return ctx.Err() }))
 		}
 		require.Equal(t, breaker.Open, k.state(), "but an exceeded deadline does")
 	})
@@ -382,7 +382,7 @@ func TestWhatItTells(t *testing.T) {
 func TestNilLetsEverythingThrough(t *testing.T) {
 	t.Parallel()
 	var s *breaker.Set
-	require.NoError(t, s.Do(t.Context(), breaker.Web, func(context.Context) error { return nil }))
+	require.NoError(t, s.Breaker(breaker.Web).Do(t.Context(), func(context.Context) error { return nil }))
 	require.Zero(t, s.Breaker(breaker.Web).Wait())
 	require.Equal(t, breaker.Closed, s.Breaker(breaker.Web).State())
 	s.Breaker(breaker.Web).Seen()

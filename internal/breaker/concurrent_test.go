@@ -58,7 +58,7 @@ func cases() []perfguard.Case {
 			s := newSet(tb, breaker.Config{}, map[string]breaker.Settings{breaker.Web: settings()})
 			ctx := tb.Context()
 			return func() error {
-				_ = s.Do(ctx, breaker.Web, func(context.Context) error { return err })
+				_ = s.Breaker(breaker.Web).Do(ctx, func(context.Context) error { return err })
 				return nil
 			}
 		}

@@ -24,7 +24,7 @@ func Example() {
 		return
 	}
 	for range 3 {
-		err := set.Do(context.Background(), breaker.Web, func(context.Context) error { return errAway })
+		err := set.Breaker(breaker.Web).Do(context.Background(), func(context.Context) error { return errAway })
 		var open *breaker.OpenError
 		if errors.As(err, &open) {
 			fmt.Println("503, Retry-After:", open.RetryAfter.Round(time.Second))

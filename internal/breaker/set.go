@@ -1,7 +1,7 @@
 package breaker
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,7 +22,6 @@ const (
 	TaskReadiness = "task_readiness" // the search for due steps and expired leases
 	Messaging     = "messaging"      // sending signals
 	Report        = "report"         // a worker's reports of results
-	Cache         = "cache"          // the cache
 )
 
 // ErrUnknown says that a set has no breaker of a name.
@@ -44,9 +43,7 @@ type Set struct {
 // NewSet returns closed breakers with the given names and settings. It returns an error
 // where a required value is missing.
 func NewSet(cfg Config, settings map[string]Settings) (*Set, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	cfg.Metrics = cfg.Metrics.OrDiscard()
 	s := &Set{byName: make(map[string]*Breaker, len(settings))}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -76,11 +73,6 @@ func (s *Set) Breaker(name string) *Breaker {
 		return nil
 	}
 	return s.byName[name]
-}
-
-// Do is Breaker(name).Do.
-func (s *Set) Do(ctx context.Context, name string, fn func(ctx context.Context) error) error {
-	return s.Breaker(name).Do(ctx, fn)
 }
 
 // Force is Breaker(name).Force; the error wraps ErrUnknown.
@@ -157,15 +149,6 @@ func (s *Set) Check() telemetry.Check {
 		all.Message = "all circuit breakers are closed"
 	}
 	return all
-}
-
-// Check judges the breaker's health; a nil breaker is healthy.
-func (b *Breaker) Check() telemetry.Check {
-	if b == nil {
-		return telemetry.Check{Status: deploymode.Healthy}
-	}
-	h := b.Health()
-	return h.Check()
 }
 
 // Check judges the breaker: half-open is degraded, open is unhealthy.

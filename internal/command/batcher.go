@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,9 +134,7 @@ func NewAsyncBatcher[T, R any](
 	if cfg.FlushTimeout <= 0 {
 		cfg.FlushTimeout = 30 * time.Second
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	if onDone == nil {
 		onDone = func([]Answer[T, R]) {}
 	}

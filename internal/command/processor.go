@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,9 +78,7 @@ func NewProcessor(cfg Config) *Processor {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = time.Minute
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	cfg.Metrics = cfg.Metrics.OrDiscard()
 	p := &Processor{cfg: cfg, kinds: make(map[string]*line, len(cfg.Kinds)), closing: make(chan struct{}), idle: make(chan struct{}),
 		saturation: cfg.Metrics.ChannelSaturation.WithLabelValues(cfg.Name), full: cfg.Metrics.ChannelFull.WithLabelValues(cfg.Name)}

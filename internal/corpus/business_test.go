@@ -102,7 +102,7 @@ func TestOrderOfNothing(t *testing.T) {
 	require.ErrorAs(t, err, &invalid)
 	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.tasks`), "a rejected request leaves no task")
 
-	for mode, warnings := range map[orchestration.SchemaMode]int{orchestration.SchemaWarn: 1, orchestration.SchemaOff: 0} {
+	for mode, warnings := range map[string]int{"warn": 1, "off": 0} {
 		core, lines := observer.New(zap.WarnLevel)
 		lax := enginetest.Start(t, func(w *worker.Worker) error {
 			return errors.Join(w.RegisterTemplate(template), orders().register(template)(w))

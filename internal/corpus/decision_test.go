@@ -120,5 +120,5 @@ func TestOutcomeOfAPlainStep(t *testing.T) {
 	e, template := start(t, "conditional_approval_rust.yaml", h, nil)
 	task := run(e, template, `{"amount":1}`)
 	require.Equal(t, workflow.TaskError, task.State)
-	require.Contains(t, string(step(t, task, "validate_request").Error), worker.TypeInvalidOutcome)
+	require.Contains(t, string(step(t, task, "validate_request").Error), "InvalidOutcome")
 }

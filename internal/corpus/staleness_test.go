@@ -1,7 +1,6 @@
 package corpus_test
 
 import (
-	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -57,14 +56,13 @@ func (s *stale) task(state workflow.TaskState, since time.Duration) uuid.UUID {
 }
 
 // judge is a run of the sweep.
-func (s *stale) judge(dry bool, settings ...func(*sweep.StalenessConfig)) sweep.Run {
+func (s *stale) judge(dry bool, settings ...func(*config.Orchestration)) sweep.Run {
 	s.t.Helper()
 	defaults, err := config.Defaults()
 	require.NoError(s.t, err)
-	cfg := sweep.Configure(defaults.Orchestration)
-	cfg.Store, cfg.Tasks, cfg.Publisher, cfg.Holder, cfg.Jitter = s.e.Store, staleTasks{s.e.Orchestrator}, s.e.Bus, uuid.New(), -1
+	cfg := sweep.Config{Store: s.e.Store, Tasks: s.e.Orchestrator, Publisher: s.e.Bus, Holder: uuid.New(), Jitter: -1, Settings: defaults.Orchestration}
 	for _, set := range settings {
-		set(&cfg.Staleness)
+		set(&cfg.Settings)
 	}
 	r, err := sweep.New(cfg)
 	require.NoError(s.t, err)
@@ -78,13 +76,6 @@ func (s *stale) entries() []store.DeadLetter {
 	list, err := s.e.Store.DeadLetters(s.t.Context(), store.DeadLetterFilter{Limit: 100})
 	require.NoError(s.t, err)
 	return list
-}
-
-// staleTasks is an orchestrator for the sweeps.
-type staleTasks struct{ *orchestration.Orchestrator }
-
-func (t staleTasks) EndStale(ctx context.Context, list []store.StaleTask, do sweep.StaleActions) (int, error) {
-	return t.Orchestrator.EndStale(ctx, list, orchestration.StaleActions(do))
 }
 
 // Rows 86, 87 and 89: three minutes in a state limited to two. A dry run lists the
@@ -119,7 +110,7 @@ func TestStaleTasksInBatches(t *testing.T) {
 	for range 5 {
 		s.task(workflow.TaskStepsInProcess, 3*time.Minute)
 	}
-	run := s.judge(false, func(c *sweep.StalenessConfig) { c.Batch = 2 })
+	run := s.judge(false, func(c *config.Orchestration) { c.DLQ.StalenessDetection.BatchSize = 2 })
 	require.Equal(t, map[string]int{"transitioned_to_dlq_and_error": 5}, run.Items)
 	require.Len(t, s.entries(), 5)
 }

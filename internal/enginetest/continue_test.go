@@ -246,7 +246,7 @@ func TestARefusedNextTaskFailsTheStep(t *testing.T) {
 			task := e.Run("chains", "hop", `{}`)
 			require.Equal(t, workflow.TaskError, task.State)
 			require.Equal(t, 1, task.Steps[0].Attempts)
-			require.Contains(t, string(task.Steps[0].Error), worker.TypeNextTaskRefused)
+			require.Contains(t, string(task.Steps[0].Error), "NextTaskRefused")
 			require.Contains(t, string(task.Steps[0].Error), tt.message)
 			require.Equal(t, 1, e.DB.QueryInt(t, `select count(*) from tasker.tasks`))
 			require.Empty(t, task.ContinuedBy)

@@ -131,7 +131,7 @@ func TestFastEventsReachEveryReplica(t *testing.T) {
 
 func startRelay(t *testing.T, e *enginetest.Engine) {
 	t.Helper()
-	r, err := relay.New(relay.Config{DSN: e.DB.DSN, RetryInterval: 50 * time.Millisecond, ProbeInterval: 50 * time.Millisecond,
+	r, err := relay.New(relay.Config{WAL: wal.Config{DSN: e.DB.DSN}, RetryInterval: 50 * time.Millisecond, ProbeInterval: 50 * time.Millisecond,
 		Namespaces: func(context.Context) ([]string, error) { return []string{"test"}, nil }})
 	require.NoError(t, err)
 	require.NoError(t, r.Start(t.Context()))

@@ -341,10 +341,10 @@ func TestATaskHasRetriesOfItsOwn(t *testing.T) {
 	first := ptr(store.StepUUID(id, 0))
 	require.NoError(t, in.Orchestrator.Act(t.Context(), id, by(orchestration.ActionResetForRetry, first)))
 	in.Until(id, func(now *store.Task) bool { return now.Steps[0].Attempts == 1 && now.Steps[0].NextRetryAt != nil })
-	require.True(t, reset.Progress.Retry.Equal(in.Read(id).Progress.Retry))
+	require.Equal(t, reset.Progress.Retry, in.Read(id).Progress.Retry)
 	replayed, err := in.Orchestrator.Replay(t.Context(), id, orchestration.Replay{Actor: "ana", Reason: "once more"})
 	require.NoError(t, err)
-	require.True(t, reset.Progress.Retry.Equal(in.Read(replayed.UUID).Progress.Retry), "a replay has the same retries")
+	require.Equal(t, reset.Progress.Retry, in.Read(replayed.UUID).Progress.Retry, "a replay has the same retries")
 	in.broken.Store(false)
 	for _, task := range []uuid.UUID{id, replayed.UUID} {
 		in.Until(task, func(now *store.Task) bool {
@@ -355,7 +355,7 @@ func TestATaskHasRetriesOfItsOwn(t *testing.T) {
 	}
 	require.NoError(t, in.Orchestrator.Act(t.Context(), id, by(orchestration.ActionRunAgain, first)))
 	require.Equal(t, workflow.TaskComplete, in.Await(id).State)
-	require.True(t, reset.Progress.Retry.Equal(in.Read(id).Progress.Retry))
+	require.Equal(t, reset.Progress.Retry, in.Read(id).Progress.Retry)
 }
 
 func TestATaskHasAttemptsOfItsOwn(t *testing.T) {

@@ -374,7 +374,7 @@ func TestAHandlerThatKnowsNoItems(t *testing.T) {
 			require.NoError(t, err)
 			task := e.Await(done.Task)
 			require.Equal(t, workflow.TaskError, task.State)
-			require.Contains(t, string(task.Steps[3].Error), worker.TypeItemsNotRead)
+			require.Contains(t, string(task.Steps[3].Error), "ItemsNotRead")
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
@@ -52,7 +53,7 @@ const unfaithful = `
 select count(*)::int from kept k join tasker.step_attempts a using (task_uuid)
 where a.outcome = 1 and (a.attempt <> k.attempt or a.token <> k.token or a.result::text::int <> k.attempt)`
 
-func registerPromise(w *worker.Worker, keep worker.TxHandlerFunc) error {
+func registerPromise(w *worker.Worker, keep func(*worker.StepContext, store.Tx) (any, error)) error {
 	tmpl, _, err := template.Parse("promise.yaml", []byte(promiseYAML))
 	if err == nil {
 		err = w.RegisterTemplate(tmpl)

@@ -64,7 +64,7 @@ func TestAScheduleIsChanged(t *testing.T) {
 	t.Parallel()
 	s := newScheduler(t)
 	made := s.keep("x", nil)
-	require.Equal(t, []any{"UTC", schedule.CatchUpSkip, schedule.OverlapAllow, orchestration.DefaultMaxCatchUp},
+	require.Equal(t, []any{"UTC", schedule.CatchUpSkip, schedule.OverlapAllow, 10},
 		[]any{made.TimeZone, made.CatchUp, made.Overlap, made.MaxCatchUp}, "missing fields have defaults")
 	update := func(why orchestration.Why, change func(*store.Schedule)) store.Schedule {
 		after, err := s.Orchestrator.UpdateSchedule(t.Context(), made.UUID, why, change)

@@ -85,7 +85,7 @@ func (s *scheduler) runs(name string) (times []time.Time) {
 	tags := s.DB.QueryString(s.t, `select coalesce(string_agg(tag, ' '), '') from tasker.tasks, unnest(tags) tag
 		where initiator = $1 and tag like 'scheduled_for:%'`, "schedule:"+name)
 	for _, tag := range strings.Fields(tags) {
-		at, err := time.Parse(time.RFC3339, strings.TrimPrefix(tag, orchestration.ScheduledForTag))
+		at, err := time.Parse(time.RFC3339, strings.TrimPrefix(tag, "scheduled_for:"))
 		require.NoError(s.t, err)
 		times = append(times, at.UTC())
 	}

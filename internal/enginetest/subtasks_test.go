@@ -61,7 +61,7 @@ func TestCancelGoesDown(t *testing.T) {
 	require.Equal(t, workflow.TaskCancelled, w.Await(id).State)
 	child = w.Await(child.UUID)
 	require.Equal(t, workflow.TaskCancelled, child.State)
-	require.Equal(t, orchestration.ReasonStepCalledOff, *child.FinalReason)
+	require.Equal(t, "step_called_off", *child.FinalReason)
 	require.Eventually(t, func() bool { return w.DB.QueryInt(t, `select count(*) from tasker.task_messages`) == 0 }, patience, time.Millisecond)
 }
 
@@ -198,7 +198,7 @@ func TestDependenciesThatFail(t *testing.T) {
 	for _, id := range []uuid.UUID{strict, below} {
 		task := w.Await(id)
 		require.Equal(t, workflow.TaskCancelled, task.State)
-		require.Equal(t, orchestration.ReasonDependencyFailed, *task.FinalReason)
+		require.Equal(t, "dependency_failed", *task.FinalReason)
 	}
 	require.Equal(t, workflow.TaskComplete, w.Await(lenient).State)
 	late := w.submitAfter("simple", "", blocked)

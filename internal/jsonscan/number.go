@@ -22,19 +22,20 @@ func Decode(data []byte) (any, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, fmt.Errorf("text after the JSON value")
 	}
-	return respelled(v), nil
+	return Respell(v), nil
 }
 
-// respelled respells the numbers of a decoded JSON value in place.
-func respelled(v any) any {
+// Respell puts the numbers of a decoded JSON value in the spelling of Number, in place, and
+// returns the value.
+func Respell(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, e := range v {
-			v[k] = respelled(e)
+			v[k] = Respell(e)
 		}
 	case []any:
 		for i, e := range v {
-			v[i] = respelled(e)
+			v[i] = Respell(e)
 		}
 	case json.Number:
 		return Number(v)

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,9 +81,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 	if cfg.RestartMax < cfg.RestartBase {
 		cfg.RestartMax = max(30*time.Second, cfg.RestartBase)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	return &Loop{cfg: cfg, state: LoopIdle}
 }
 

@@ -4,6 +4,8 @@ import (
 	"hash/fnv"
 	"slices"
 	"time"
+
+	"github.com/tasker-go/tasker/internal/enum"
 )
 
 const (
@@ -36,40 +38,27 @@ const (
 )
 
 var (
-	catchUpNames = []string{"skip", "one", "all"}
-	overlapNames = []string{"allow", "skip"}
+	catchUpNames = enum.Names[CatchUp]{CatchUpSkip: "skip", CatchUpOne: "one", CatchUpAll: "all"}
+	overlapNames = enum.Names[Overlap]{OverlapAllow: "allow", OverlapSkip: "skip"}
 )
 
 // String returns the name in the API.
-func (c CatchUp) String() string { return nameOf(catchUpNames, int(c)) }
+func (c CatchUp) String() string { return catchUpNames.Name(c) }
 
 // String returns the name in the API.
-func (o Overlap) String() string { return nameOf(overlapNames, int(o)) }
-
-func nameOf(names []string, number int) string {
-	if number < 1 || number > len(names) {
-		return "unknown"
-	}
-	return names[number-1]
-}
+func (o Overlap) String() string { return overlapNames.Name(o) }
 
 // ParseCatchUp finds the policy of a name.
-func ParseCatchUp(name string) (c CatchUp, known bool) {
-	i := slices.Index(catchUpNames, name)
-	return CatchUp(i + 1), i >= 0
-}
+func ParseCatchUp(name string) (c CatchUp, known bool) { return catchUpNames.Parse(name) }
 
 // ParseOverlap finds the policy of a name.
-func ParseOverlap(name string) (o Overlap, known bool) {
-	i := slices.Index(overlapNames, name)
-	return Overlap(i + 1), i >= 0
-}
+func ParseOverlap(name string) (o Overlap, known bool) { return overlapNames.Parse(name) }
 
 // CatchUpNames lists the names of the policies.
-func CatchUpNames() []string { return slices.Clone(catchUpNames) }
+func CatchUpNames() []string { return slices.Clone(catchUpNames[CatchUpSkip:]) }
 
 // OverlapNames lists the names of the policies.
-func OverlapNames() []string { return slices.Clone(overlapNames) }
+func OverlapNames() []string { return slices.Clone(overlapNames[OverlapAllow:]) }
 
 // Policy is how a schedule treats due runs.
 type Policy struct {

@@ -197,5 +197,5 @@ func TestNames(t *testing.T) {
 	}
 	_, known := ParseCatchUp("some")
 	require.False(t, known)
-	require.Equal(t, "unknown", Overlap(0).String())
+	require.Equal(t, "unknown schedule.Overlap 0", Overlap(0).String())
 }

@@ -41,7 +41,7 @@ func Into(ctx context.Context, tx store.Tx, plans Plans, how store.Announce, r *
 //
 // The returned error concerns no single request: the transaction can only be rolled back.
 func IntoEach(ctx context.Context, tx store.Tx, plans Plans, how store.Announce, entries []Entry) ([]signal.Signal, error) {
-	plans = once(plans)
+	plans = Once(plans)
 	b := newTasks{entries: entries}
 	for i := range entries {
 		e := &entries[i]
@@ -116,8 +116,9 @@ func (b *newTasks) answer(rows []store.CreatedTask) []signal.Signal {
 	return store.CreateSignals(created)
 }
 
-// once returns plans that caches each lookup.
-func once(plans Plans) Plans {
+// Once returns plans that look each template up once, and mark it as used once; for one
+// goroutine.
+func Once(plans Plans) Plans {
 	return &askedOnce{plans, map[[3]string]planAnswer{}, map[*store.Plan]planAnswer{}}
 }
 

@@ -142,8 +142,8 @@ func (r *tasks) CancelOverdue(_ context.Context, list []uuid.UUID) (int, error) 
 	return len(list), nil
 }
 
-func (r *tasks) EndStale(_ context.Context, stale []store.StaleTask, actions sweep.StaleActions) (int, error) {
-	if actions != (sweep.StaleActions{ToError: true, DeadLetters: true}) {
+func (r *tasks) EndStale(_ context.Context, stale []store.StaleTask, toError, deadLetters bool) (int, error) {
+	if !toError || !deadLetters {
 		return 0, errors.New("other actions")
 	}
 	r.stale = append(r.stale, stale...)
@@ -221,8 +221,8 @@ func (n *neglected) runner(t testing.TB, set ...func(c *sweep.Config)) (*sweep.R
 	asked := &tasks{}
 	cfg := configured(t)
 	cfg.Store, cfg.Tasks, cfg.Publisher, cfg.Holder, cfg.Metrics = n.store, asked, asked, uuid.New(), telemetry.Discard()
-	cfg.Staleness.Actions = sweep.StaleActions{ToError: true, DeadLetters: true}
-	cfg.Retention.TTL, cfg.Retention.DeadLetterTTL = 7*24*time.Hour, 30*24*time.Hour
+	act(&cfg, staleActions{toError: true, deadLetters: true})
+	cfg.Settings.Retention.TTL, cfg.Settings.Retention.DeadLetterTTL = 7*24*time.Hour, 30*24*time.Hour
 	for _, f := range set {
 		f(&cfg)
 	}
@@ -252,7 +252,9 @@ func TestDryRunsChangeNothing(t *testing.T) {
 	require.Equal(t, &tasks{}, asked)
 
 	// By configuration a dry sweep is run and recorded, but changes nothing else.
-	r, asked = n.runner(t, func(c *sweep.Config) { c.Staleness.DryRun, c.Retention.DryRun = true, true })
+	r, asked = n.runner(t, func(c *sweep.Config) {
+		c.Settings.DLQ.StalenessDetection.DryRun, c.Settings.Retention.DryRun = true, true
+	})
 	before = n.digest(t)
 	require.Equal(t, map[string]int{"would_transition_to_dlq_and_error": 1}, run(t, r, "staleness", false).Items)
 	require.Equal(t, map[string]int{"would_delete_tasks": 1}, run(t, r, "retention", false).Items)

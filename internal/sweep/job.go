@@ -2,7 +2,10 @@ package sweep
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/tasker-go/tasker/store"
 )
 
 // Job is one sweep. All fields but DryRun and Watch are required.
@@ -16,9 +19,9 @@ type Job struct {
 	Lease time.Duration
 	// DryRun: no run changes anything, even on an operator's request.
 	DryRun bool
-	// Run sweeps once. With dry it changes nothing and reports what it would do. One
-	// process never calls it concurrently. A result with an error was done before the
-	// error.
+	// Run sweeps once, see inBatches. With dry it changes nothing and reports what it would
+	// do. One process never calls it concurrently. A result with an error was done before
+	// the error.
 	Run func(ctx context.Context, dry bool) (Result, error)
 	// Watch sets gauges. Every replica calls it in each round, even if another replica
 	// runs the sweep. A failed read is repeated in the next round.
@@ -82,9 +85,9 @@ func (r *Result) tally(action string, found, changed int, err error) {
 }
 
 // show adds a finding while there is room.
-func (r *Result) show(f Finding) {
+func (r *Result) show(subject, action, detail string) {
 	if len(r.Findings) < maxFindings {
-		r.Findings = append(r.Findings, f)
+		r.Findings = append(r.Findings, Finding{Subject: subject, Action: action, Detail: detail})
 	}
 }
 
@@ -116,3 +119,46 @@ type Run struct {
 	Error   string  `json:"error,omitempty"`
 	Result
 }
+
+// maxBatches bounds the batches of one run in addition to its time.
+const maxBatches = 10_000
+
+// look is one batch of a run: it adds what it finds and does to the result, and reports
+// whether there is more.
+type look func(ctx context.Context, res *Result) (more bool, err error)
+
+// inBatches is the shape of a run: begin makes the look of a run, which is repeated while it
+// finds more, for up to maxBatches or half of the lease; the other half is for the last batch.
+// Only the end of the lease interrupts a batch. Where a batch fails and there is more, the
+// next is tried, and the run fails at its end.
+//
+// A dry run changes nothing, so that a second look would repeat the first: it looks once,
+// unless paged says that its looks go on from place to place.
+func inBatches(lease time.Duration, paged bool, begin func(dry bool) look) func(ctx context.Context, dry bool) (Result, error) {
+	return func(ctx context.Context, dry bool) (res Result, err error) {
+		var failures []error
+		once, begun := begin(dry), time.Now()
+		for n := 1; err == nil; n++ {
+			res.More, err = once(ctx, &res)
+			if err != nil && !final(ctx, err) {
+				failures, err = append(failures, err), nil
+			}
+			if !res.More || dry && !paged || n >= maxBatches || time.Since(begun) >= lease/2 {
+				break
+			}
+			if err == nil {
+				err = ctx.Err()
+			}
+		}
+		return res, errors.Join(append(failures[:min(len(failures), maxFailures)], err)...)
+	}
+}
+
+// final reports whether an error ends a run: without the database or time nothing else can be
+// tried.
+func final(ctx context.Context, err error) bool {
+	return errors.Is(err, store.ErrUnavailable) || err != nil && ctx.Err() != nil
+}
+
+// maxFailures bounds the errors kept of one run.
+const maxFailures = 3

@@ -20,6 +20,9 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
+// staleActions are the actions on a stale task.
+type staleActions struct{ toError, deadLetters bool }
+
 // fake is the store and the orchestrator in memory: findings are configured, changes are
 // recorded.
 type fake struct {
@@ -32,7 +35,7 @@ type fake struct {
 	endStale   func(stale []store.StaleTask) (int, error)
 	endedStale [][]store.StaleTask
 	thresholds store.StaleThresholds
-	actions    sweep.StaleActions
+	actions    staleActions
 	stats      []store.DeadLetterStats
 	stalled    []store.StalledStep
 	retain     func(limits store.RetentionLimits, dry bool) (store.Retained, error)
@@ -80,8 +83,8 @@ func (f *fake) StaleTasks(_ context.Context, th store.StaleThresholds, after uui
 	return found, uuid.Nil, nil
 }
 
-func (f *fake) EndStale(_ context.Context, stale []store.StaleTask, actions sweep.StaleActions) (int, error) {
-	f.endedStale, f.actions = append(f.endedStale, stale), actions
+func (f *fake) EndStale(_ context.Context, stale []store.StaleTask, toError, deadLetters bool) (int, error) {
+	f.endedStale, f.actions = append(f.endedStale, stale), staleActions{toError, deadLetters}
 	return f.endStale(stale)
 }
 
@@ -114,10 +117,17 @@ func configured(t testing.TB) sweep.Config {
 	t.Helper()
 	defaults, err := config.Defaults()
 	require.NoError(t, err)
-	cfg := sweep.Configure(defaults.Orchestration)
-	cfg.Staleness.Actions = sweep.StaleActions{}
-	cfg.Retention.TTL, cfg.Retention.DeadLetterTTL, cfg.Retention.EventTTL = 0, 0, 0
+	cfg := sweep.Config{Settings: defaults.Orchestration}
+	act(&cfg, staleActions{})
+	r := &cfg.Settings.Retention
+	r.TTL, r.DeadLetterTTL, r.EventTTL = 0, 0, 0
 	return cfg
+}
+
+// act sets the actions on stale tasks.
+func act(c *sweep.Config, a staleActions) {
+	do := &c.Settings.DLQ.StalenessDetection.Actions
+	do.AutoTransitionToError, do.AutoMoveToDLQ = a.toError, a.deadLetters
 }
 
 // runner returns the product's sweeps over the fake; settings may change their configuration.
@@ -167,9 +177,9 @@ func TestSweepsThatAreOffAreNotThere(t *testing.T) {
 	r, _ := (&fake{}).runner(t)
 	require.Equal(t, []string{"liveness", "signals", "deadlines", "dependencies", "staleness", "retention"}, r.Sweeps())
 	r, _ = (&fake{}).runner(t, func(c *sweep.Config) {
-		c.Liveness.Off, c.Signals.Off, c.Dependencies.Off, c.Staleness.Off, c.Retention.Off = true, true, true, true, true
+		c.Settings.Sweeps.Deadlines.Enabled, c.Settings.DLQ.Enabled = false, false
 	})
-	require.Equal(t, []string{"deadlines"}, r.Sweeps())
+	require.Equal(t, []string{"liveness", "signals", "dependencies", "retention"}, r.Sweeps())
 	_, err := sweep.New(sweep.Config{Store: &fake{}, Tasks: &fake{}, Holder: uuid.New()})
 	require.ErrorContains(t, err, "publisher")
 }
@@ -179,12 +189,11 @@ func TestNoBoundOfASweepIsInvented(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
 	_, err := sweep.New(sweep.Config{Store: f, Tasks: f, Publisher: f, Holder: uuid.New()})
-	for _, field := range []string{"Liveness.Interval", "Liveness.Stale", "Liveness.Dead", "Liveness.Batch", "Deadlines.Interval", "Deadlines.Batch",
-		"Dependencies.Interval", "Dependencies.Batch", "Staleness.Interval", "Staleness.Batch", "Retention.Interval", "Retention.Batch",
-		"Signals.Interval", "Signals.Overdue"} {
+	for _, field := range []string{"Liveness.Interval", "Liveness.StaleAfter", "Liveness.DeadAfter", "Liveness.BatchSize", "Deadlines.Interval",
+		"Deadlines.BatchSize", "Dependencies.Interval", "Dependencies.BatchSize", "StalenessDetection.DetectionInterval",
+		"StalenessDetection.BatchSize", "Retention.Interval", "Retention.BatchSize", "Signals.Interval", "Signals.Overdue"} {
 		require.ErrorContains(t, err, "invalid "+field+" 0")
 	}
-	require.NoError(t, configured(t).Check())
 }
 
 func TestLiveness(t *testing.T) {
@@ -203,7 +212,7 @@ func TestLiveness(t *testing.T) {
 		return store.Liveness{Stale: []store.WorkerRef{worker, worker}, Recovered: []store.WorkerRef{worker}, Released: 5, More: true,
 			Signals: []signal.Signal{{Topic: signal.TopicDue}}}, nil
 	}}
-	r, metrics := f.runner(t, func(c *sweep.Config) { c.Liveness.Batch = 2 })
+	r, metrics := f.runner(t, func(c *sweep.Config) { c.Settings.Sweeps.Liveness.BatchSize = 2 })
 	got := run(t, r, "liveness", true)
 	require.Equal(t, map[string]int{"would_mark_dead": 1}, got.Items)
 	require.Equal(t, []sweep.Finding{{Subject: worker.UUID.String(), Action: "would_mark_dead", Detail: "worker-7 on north, silent for 2m30s"}}, got.Findings)
@@ -230,7 +239,7 @@ func TestDeadlines(t *testing.T) {
 		f.overdue = without(f.overdue, tasks)
 		return len(tasks), nil
 	}
-	r, _ := f.runner(t, func(c *sweep.Config) { c.Deadlines.Batch = 10 })
+	r, _ := f.runner(t, func(c *sweep.Config) { c.Settings.Sweeps.Deadlines.BatchSize = 10 })
 	got := run(t, r, "deadlines", true)
 	require.Equal(t, map[string]int{"would_cancel": 25}, got.Items)
 	require.Empty(t, f.cancelled)
@@ -256,7 +265,7 @@ func TestDeadlinesPassByWhatIsStuck(t *testing.T) {
 			}
 			return len(free), nil
 		}
-		r, _ := f.runner(t, func(c *sweep.Config) { c.Deadlines.Batch = 10 })
+		r, _ := f.runner(t, func(c *sweep.Config) { c.Settings.Sweeps.Deadlines.BatchSize = 10 })
 		got, err := r.RunNow(t.Context(), "deadlines", false)
 		require.Equal(t, 25, got.Items["cancelled"])
 		if failure == nil {
@@ -282,7 +291,7 @@ func TestDeadlinesPassByWhatIsStuck(t *testing.T) {
 func TestARunGivesUpWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	f := &fake{overdue: ids(40), cancel: func([]uuid.UUID) (int, error) { return 0, fmt.Errorf("cancel: %w", store.ErrUnavailable) }}
-	r, _ := f.runner(t, func(c *sweep.Config) { c.Deadlines.Batch = 10 })
+	r, _ := f.runner(t, func(c *sweep.Config) { c.Settings.Sweeps.Deadlines.BatchSize = 10 })
 	_, err := r.RunNow(t.Context(), "deadlines", false)
 	require.ErrorIs(t, err, store.ErrUnavailable)
 	require.Len(t, f.cancelled, 1)
@@ -297,7 +306,7 @@ func TestARunIsBoundedInTime(t *testing.T) {
 			f.overdue = without(f.overdue, tasks)
 			return len(tasks), nil
 		}
-		r, _ := f.runner(t, func(c *sweep.Config) { c.Deadlines.Batch = 1 })
+		r, _ := f.runner(t, func(c *sweep.Config) { c.Settings.Sweeps.Deadlines.BatchSize = 1 })
 		got := run(t, r, "deadlines", false)
 		require.True(t, got.More)
 		require.Equal(t, 3, got.Items["cancelled"], "half of the lease")
@@ -316,16 +325,19 @@ func staleTasks(n int) []store.StaleTask {
 func TestStalenessActions(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		actions     sweep.StaleActions
+		actions     staleActions
 		done, would string
 	}{
-		{sweep.StaleActions{ToError: true, DeadLetters: true}, "transitioned_to_dlq_and_error", "would_transition_to_dlq_and_error"},
-		{sweep.StaleActions{DeadLetters: true}, "moved_to_dlq_only", "would_move_to_dlq_only"},
-		{sweep.StaleActions{ToError: true}, "transitioned_to_error_only", "would_transition_to_error_only"},
-		{sweep.StaleActions{}, "detected_only", "detected_only"},
+		{staleActions{toError: true, deadLetters: true}, "transitioned_to_dlq_and_error", "would_transition_to_dlq_and_error"},
+		{staleActions{deadLetters: true}, "moved_to_dlq_only", "would_move_to_dlq_only"},
+		{staleActions{toError: true}, "transitioned_to_error_only", "would_transition_to_error_only"},
+		{staleActions{}, "detected_only", "detected_only"},
 	} {
 		f := &fake{stale: staleTasks(25), endStale: func(stale []store.StaleTask) (int, error) { return len(stale) - 1, nil }}
-		r, metrics := f.runner(t, func(c *sweep.Config) { c.Staleness.Batch, c.Staleness.Actions = 10, tt.actions })
+		r, metrics := f.runner(t, func(c *sweep.Config) {
+			c.Settings.DLQ.StalenessDetection.BatchSize = 10
+			act(c, tt.actions)
+		})
 		got := run(t, r, "staleness", true)
 		require.Equal(t, map[string]int{tt.would: 25}, got.Items)
 		require.Equal(t, sweep.Finding{Subject: f.stale[0].UUID.String(), Action: tt.would,
@@ -336,7 +348,7 @@ func TestStalenessActions(t *testing.T) {
 
 		got = run(t, r, "staleness", false)
 		require.Equal(t, tt.done, got.Findings[0].Action)
-		if tt.actions == (sweep.StaleActions{}) {
+		if tt.actions == (staleActions{}) {
 			require.Equal(t, map[string]int{tt.done: 25}, got.Items)
 			require.Empty(t, f.endedStale)
 		} else {
@@ -347,7 +359,7 @@ func TestStalenessActions(t *testing.T) {
 		require.InDelta(t, 50, testutil.ToFloat64(metrics.StalenessDetected), 0)
 		require.InDelta(t, 2, testutil.ToFloat64(metrics.StalenessRuns), 0)
 		toError := 0.0
-		if tt.actions.ToError {
+		if tt.actions.toError {
 			toError = 22
 		}
 		require.InDelta(t, toError, testutil.ToFloat64(metrics.StalenessToError), 0)
@@ -363,7 +375,10 @@ func TestStalenessGoesOnWhereItEnded(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			return len(stale), errors.New("they cannot be ended")
 		}}
-		r, _ := f.runner(t, func(c *sweep.Config) { c.Staleness.Batch, c.Staleness.Actions.ToError = 1, true })
+		r, _ := f.runner(t, func(c *sweep.Config) {
+			c.Settings.DLQ.StalenessDetection.BatchSize = 1
+			act(c, staleActions{toError: true})
+		})
 		for range 3 {
 			got, err := r.RunNow(t.Context(), "staleness", false)
 			require.ErrorContains(t, err, "they cannot be ended")
@@ -382,9 +397,7 @@ func TestStalenessWatchesTheDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{stats: []store.DeadLetterStats{{Pending: 2}, {Pending: 3}}}
-		r, metrics := f.runner(t, func(c *sweep.Config) {
-			c.Liveness.Off, c.Signals.Off, c.Deadlines.Off, c.Retention.Off = true, true, true, true
-		})
+		r, metrics := f.runner(t)
 		start(t, r)
 		time.Sleep(10 * time.Second)
 		stop(t, r)
@@ -399,8 +412,7 @@ func TestStalledStepsAreOnlyShown(t *testing.T) {
 		silent := store.StalledStep{TaskUUID: uuid.New(), Namespace: "ns", Name: "import", StepName: "load", Items: 500, MinutesSince: 20, SecondsSince: 1200}
 		f := &fake{stalled: []store.StalledStep{silent, {SecondsSince: 600}}}
 		r, metrics := f.runner(t, func(c *sweep.Config) {
-			c.Liveness.Off, c.Signals.Off, c.Deadlines.Off, c.Retention.Off = true, true, true, true
-			c.Staleness.Actions = sweep.StaleActions{ToError: true, DeadLetters: true}
+			act(c, staleActions{toError: true, deadLetters: true})
 		})
 		got := run(t, r, "staleness", false)
 		require.Equal(t, map[string]int{"checkpoint_stalled": 1}, got.Items)
@@ -426,7 +438,7 @@ func TestRetention(t *testing.T) {
 			}
 			return store.Retained{Tasks: 500, Workers: 1, Identities: 2, DeadLetters: 3, Actions: 1, Busy: 1, More: calls < 4}, nil
 		}}
-		r, metrics := f.runner(t, func(c *sweep.Config) { c.Retention.TTL = time.Hour })
+		r, metrics := f.runner(t, func(c *sweep.Config) { c.Settings.Retention.TTL = time.Hour })
 		got := run(t, r, "retention", true)
 		require.Equal(t, 1, calls)
 		require.True(t, got.More)

@@ -3,11 +3,13 @@ package sweep
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
@@ -35,28 +37,45 @@ var _ Store = (*store.Store)(nil)
 type Tasks interface {
 	// CancelOverdue cancels tasks past their deadline.
 	CancelOverdue(ctx context.Context, tasks []uuid.UUID) (changed int, err error)
-	// EndStale applies the actions to stale tasks.
-	EndStale(ctx context.Context, stale []store.StaleTask, actions StaleActions) (changed int, err error)
+	// EndStale ends stale tasks as failed, creates dead-letter entries for them, or both.
+	EndStale(ctx context.Context, stale []store.StaleTask, toError, deadLetters bool) (changed int, err error)
 }
 
-// Config describes the sweeps of the product: see Configure. Store, Tasks, Publisher and
-// Holder are required, and the values that Check requires.
+// Config describes the sweeps of the product. Store, Tasks, Publisher and Holder are
+// required, and the Settings of sweeps, retention and the dead letter queue.
 type Config struct {
 	Store     Store
 	Tasks     Tasks
 	Publisher signal.Publisher
 	Holder    uuid.UUID // this process
+	Settings  config.Orchestration
+	Jitter    float64            // as in RunnerConfig
+	Logger    *zap.Logger        // default none
+	Metrics   *telemetry.Metrics // default none
+}
 
-	Liveness     LivenessConfig
-	Deadlines    DeadlinesConfig
-	Dependencies DependenciesConfig
-	Staleness    StalenessConfig
-	Retention    RetentionConfig
-	Signals      SignalsConfig
+// publish sends signals, unless the transaction has carried them.
+func (c *Config) publish(list []signal.Signal) {
+	if len(list) > 0 && !c.Store.SendsSignals() {
+		c.Publisher.Publish(list...)
+	}
+}
 
-	Jitter  float64            // as in RunnerConfig
-	Logger  *zap.Logger        // default none
-	Metrics *telemetry.Metrics // default none
+// check rejects settings that lack a value: the defaults are those of package config.
+func (c *Config) check() error {
+	s, stale, r := c.Settings.Sweeps, c.Settings.DLQ.StalenessDetection, c.Settings.Retention
+	err := errors.Join(
+		config.Positive("Liveness.Interval", s.Liveness.Interval), config.Positive("Liveness.StaleAfter", s.Liveness.StaleAfter),
+		config.Positive("Liveness.DeadAfter", s.Liveness.DeadAfter), config.Positive("Liveness.BatchSize", s.Liveness.BatchSize),
+		config.Positive("Deadlines.Interval", s.Deadlines.Interval), config.Positive("Deadlines.BatchSize", s.Deadlines.BatchSize),
+		config.Positive("Dependencies.Interval", s.Dependencies.Interval), config.Positive("Dependencies.BatchSize", s.Dependencies.BatchSize),
+		config.Positive("StalenessDetection.DetectionInterval", stale.DetectionInterval), config.Positive("StalenessDetection.BatchSize", stale.BatchSize),
+		config.Positive("Retention.Interval", r.Interval), config.Positive("Retention.BatchSize", r.BatchSize),
+		config.Positive("Signals.Interval", s.Signals.Interval), config.Positive("Signals.Overdue", s.Signals.Overdue))
+	if err != nil {
+		return fmt.Errorf("configure the sweeps: %w", err)
+	}
+	return nil
 }
 
 // New returns a runner of the product's sweeps, without those that are off. Nothing runs
@@ -65,21 +84,18 @@ func New(cfg Config) (*Runner, error) {
 	if cfg.Store == nil || cfg.Tasks == nil || cfg.Publisher == nil || cfg.Holder == uuid.Nil {
 		return nil, errors.New("sweeps: store, tasks, publisher and holder are required")
 	}
-	if err := cfg.Check(); err != nil {
+	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	cfg.Metrics = cfg.Metrics.OrDiscard()
-	var jobs []Job
-	add := func(off bool, job func(Config) Job) {
-		if !off {
-			jobs = append(jobs, job(cfg))
-		}
+	jobs := []Job{liveness(&cfg), signals(&cfg)}
+	if cfg.Settings.Sweeps.Deadlines.Enabled {
+		jobs = append(jobs, deadlines(&cfg))
 	}
-	add(cfg.Liveness.Off, livenessJob)
-	add(cfg.Signals.Off, signalsJob)
-	add(cfg.Deadlines.Off, deadlinesJob)
-	add(cfg.Dependencies.Off, dependenciesJob)
-	add(cfg.Staleness.Off, stalenessJob)
-	add(cfg.Retention.Off, retentionJob)
+	jobs = append(jobs, dependencies(&cfg))
+	if d := cfg.Settings.DLQ; d.Enabled && d.StalenessDetection.Enabled {
+		jobs = append(jobs, stale(&cfg))
+	}
+	jobs = append(jobs, retention(&cfg))
 	return NewRunner(RunnerConfig{Leases: cfg.Store, Holder: cfg.Holder, Jitter: cfg.Jitter, Logger: cfg.Logger, Metrics: cfg.Metrics}, jobs...)
 }

@@ -25,23 +25,6 @@ func (c Check) MarshalJSON() ([]byte, error) {
 	}{c.Status, c.Message, c.Duration.Milliseconds()})
 }
 
-// Report is the verdict on a process and the checks behind it.
-type Report struct {
-	Status    deploymode.Level `json:"status"`
-	Timestamp time.Time        `json:"timestamp"`
-	Checks    map[string]Check `json:"checks"`
-}
-
-// NewReport returns the report of checks at the time now; its status is the
-// worst of theirs.
-func NewReport(now time.Time, checks map[string]Check) Report {
-	levels := make([]deploymode.Level, 0, len(checks))
-	for _, c := range checks {
-		levels = append(levels, c.Status)
-	}
-	return Report{Status: deploymode.Worst(levels...), Timestamp: now.UTC(), Checks: checks}
-}
-
 // RunCheck times f and turns its error into an unhealthy check. f must honour
 // the deadline of ctx.
 func RunCheck(ctx context.Context, f func(ctx context.Context) error) Check {

@@ -2,119 +2,154 @@ package telemetry
 
 import (
 	"errors"
+	"reflect"
+	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics is the catalogue. Each field is a collector; its labels are in the comment, in the
-// order of WithLabelValues. It is safe for concurrent use.
+// Metrics is the catalogue. Each field is a collector, and its tags are all there is to know
+// about it: its name, its labels in the order of WithLabelValues, its help, and the buckets
+// of a histogram that does not measure seconds. It is safe for concurrent use.
 type Metrics struct {
-	ListenerMetrics
-	PollerMetrics
-	EventSystemMetrics
-	CommandMetrics
-	EngineMetrics
-	CheckpointMetrics
-	SignalMetrics
-	BreakerMetrics
-	BackpressureMetrics
-	SweepMetrics
-	DeadLetterMetrics
-	TransactionMetrics
-	ScheduleMetrics
-	WaitMetrics
-	DomainEventMetrics
-}
+	// Listeners: system is the id of an event system, mode the short form of its deployment mode.
 
-// ListenerMetrics are the metrics of listeners. system is the id of an event system, mode
-// the short form of its deployment mode.
-type ListenerMetrics struct {
-	ListenerActive        *prometheus.GaugeVec     // system, mode
-	ListenerLag           *prometheus.GaugeVec     // system, mode; milliseconds
-	ProbeLag              *prometheus.HistogramVec // system
-	NotificationsReceived *prometheus.CounterVec   // system
-	Reconnections         *prometheus.CounterVec   // system
-	WALLag                *prometheus.GaugeVec     // system; bytes, of sources that read the WAL
-}
+	ListenerActive        *prometheus.GaugeVec     `metric:"tasker_event_listener_active" labels:"system,mode" help:"1 while the listener is connected and not deaf."`
+	ListenerLag           *prometheus.GaugeVec     `metric:"tasker_event_listener_lag_ms" labels:"system,mode" help:"Round trip of the latest probe in milliseconds."`
+	ProbeLag              *prometheus.HistogramVec `metric:"tasker_probe_lag_seconds" labels:"system" help:"Round trips of probes through the path of the signals."`
+	NotificationsReceived *prometheus.CounterVec   `metric:"tasker_event_notifications_received_total" labels:"system" help:"Signals received, probes left out."`
+	Reconnections         *prometheus.CounterVec   `metric:"tasker_listener_reconnections_total" labels:"system" help:"Connections of the listener after its first."`
+	WALLag                *prometheus.GaugeVec     `metric:"tasker_wal_lag_bytes" labels:"system" help:"Bytes of WAL that the reader of signals has not received yet; only where the WAL is read."`
 
-// PollerMetrics are the metrics of pollers.
-type PollerMetrics struct {
-	PollingCycles        *prometheus.CounterVec   // system
-	PollingMessagesFound *prometheus.CounterVec   // system
-	PollingErrors        *prometheus.CounterVec   // system
-	PollingDuration      *prometheus.HistogramVec // system
-}
+	// Pollers.
 
-// EventSystemMetrics are the metrics of event systems: how work is found.
-type EventSystemMetrics struct {
-	PollingFallbackActive *prometheus.GaugeVec     // system, mode
-	ModeSwitches          *prometheus.CounterVec   // system, mode (the mode after the switch)
-	Found                 *prometheus.CounterVec   // system, by
-	EmptyWakes            *prometheus.CounterVec   // system, by
-	LooksRepeated         *prometheus.CounterVec   // system, missing
-	Missed                *prometheus.CounterVec   // system
-	CatchUpScans          *prometheus.CounterVec   // system
-	EventProcessing       *prometheus.HistogramVec // system
-}
+	PollingCycles        *prometheus.CounterVec   `metric:"tasker_polling_cycles_total" labels:"system" help:"Polls made."`
+	PollingMessagesFound *prometheus.CounterVec   `metric:"tasker_polling_messages_found_total" labels:"system" help:"Work found by polls; near 0 in a healthy Hybrid fleet."`
+	PollingErrors        *prometheus.CounterVec   `metric:"tasker_polling_errors_total" labels:"system" help:"Polls that failed."`
+	PollingDuration      *prometheus.HistogramVec `metric:"tasker_polling_duration_seconds" labels:"system" help:"Duration of a poll."`
 
-// CommandMetrics are the metrics of bounded channels, commands, batches and loops.
-type CommandMetrics struct {
-	ChannelSaturation *prometheus.GaugeVec     // channel; 0 to 1
-	ChannelCapacity   *prometheus.GaugeVec     // channel
-	ChannelFull       *prometheus.CounterVec   // channel
-	CommandDuration   *prometheus.HistogramVec // command
-	Commands          *prometheus.CounterVec   // command, outcome
-	BatchSize         *prometheus.HistogramVec // batch
-	LoopRestarts      *prometheus.CounterVec   // loop
-}
+	// How event systems find work.
 
-// EngineMetrics are the metrics of tasks, steps, leases and statements.
-type EngineMetrics struct {
-	TasksCreated   *prometheus.CounterVec   // namespace
-	TasksCompleted *prometheus.CounterVec   // namespace, state
-	StepsClaimed   *prometheus.CounterVec   // namespace
-	StepResults    *prometheus.CounterVec   // namespace, outcome
-	StepsCreated   *prometheus.CounterVec   // namespace
-	BatchesCreated *prometheus.CounterVec   // namespace
-	StepDuration   *prometheus.HistogramVec // namespace
-	StaleResults   prometheus.Counter
-	// StepsSettled counts successes that the worker itself settled.
-	StepsSettled  *prometheus.CounterVec // way
-	LeasesExpired prometheus.Counter
-	ClaimsUnbegun prometheus.Counter
-	// StuckSessionsEnded counts sessions of processes that froze holding locks.
-	StuckSessionsEnded prometheus.Counter
-	// TasksQuarantined counts tasks that ended as failed because their records or reports
-	// could not be applied; TasksAside those left unchanged for now.
-	TasksQuarantined *prometheus.CounterVec // reason
-	TasksAside       prometheus.Gauge
-	LeasesLost       prometheus.Counter
-	StoreStatement   *prometheus.HistogramVec // flow
-	HandlersActive   prometheus.Gauge
-	HandlersLimit    prometheus.Gauge
-	HandlersZombie   prometheus.Gauge
-}
+	PollingFallbackActive *prometheus.GaugeVec     `metric:"tasker_polling_fallback_active" labels:"system,mode" help:"1 while polling stands in for a listener."`
+	ModeSwitches          *prometheus.CounterVec   `metric:"tasker_mode_switches_total" labels:"system,mode" help:"Changes of the mode or between relaxed and tight polling."` // (the mode after the switch)
+	Found                 *prometheus.CounterVec   `metric:"tasker_found_total" labels:"system,by" help:"Work found, by what made the system look."`
+	EmptyWakes            *prometheus.CounterVec   `metric:"tasker_empty_wakes_total" labels:"system,by" help:"Looks that found nothing, by what made the system look."`
+	LooksRepeated         *prometheus.CounterVec   `metric:"tasker_looks_repeated_total" labels:"system,missing" help:"Looks that are repeated within milliseconds, because what they were told of was locked, or was not seen."`
+	Missed                *prometheus.CounterVec   `metric:"tasker_missed_total" labels:"system" help:"Work that only a poll found, long after it was ready and beside a healthy listener; 0 in a healthy fleet."`
+	CatchUpScans          *prometheus.CounterVec   `metric:"tasker_catch_up_scans_total" labels:"system" help:"Looks at everything after a connection was made."`
+	EventProcessing       *prometheus.HistogramVec `metric:"tasker_event_processing_duration_seconds" labels:"system" help:"From the first signal of a wake-up to the end of the look."`
 
-// CheckpointMetrics are the metrics of checkpoints, isolated items and yields.
-type CheckpointMetrics struct {
-	CheckpointsSaved     *prometheus.CounterVec // namespace
-	CheckpointsRefused   *prometheus.CounterVec // reason
-	CheckpointsStalled   prometheus.Gauge       // of the fleet, read by every orchestrator
-	CheckpointRedispatch prometheus.Histogram
-	ItemsIsolated        *prometheus.CounterVec // namespace
-	ItemsNotIsolated     *prometheus.CounterVec // namespace
-	StepYields           *prometheus.CounterVec // namespace
-}
+	// Bounded channels, commands, batches and loops.
 
-// SignalMetrics are the metrics of signals sent and relayed.
-type SignalMetrics struct {
-	SignalsSent      prometheus.Counter
-	SignalsCoalesced prometheus.Counter
-	SignalsFailed    prometheus.Counter
-	SignalsDropped   prometheus.Counter
-	RelayLeader      prometheus.Gauge
-	WALSlotsLost     prometheus.Counter // persistent slots that were made anew
-	RelayForwarded   prometheus.Counter
+	ChannelSaturation *prometheus.GaugeVec     `metric:"mpsc_channel_saturation" labels:"channel" help:"Share of a bounded channel in use, 0 to 1."`
+	ChannelCapacity   *prometheus.GaugeVec     `metric:"mpsc_channel_capacity" labels:"channel" help:"Places of a bounded channel."`
+	ChannelFull       *prometheus.CounterVec   `metric:"mpsc_channel_full_events_total" labels:"channel" help:"Sends that had to wait because a bounded channel was full."`
+	CommandDuration   *prometheus.HistogramVec `metric:"tasker_command_duration_seconds" labels:"command" help:"Duration of a command."`
+	Commands          *prometheus.CounterVec   `metric:"tasker_commands_total" labels:"command,outcome" help:"Commands run."`
+	BatchSize         *prometheus.HistogramVec `metric:"tasker_batch_size" labels:"batch" buckets:"1 2 4 8 16 32 64 128 256 512 1024 2048" help:"Items per batch."`
+	LoopRestarts      *prometheus.CounterVec   `metric:"tasker_loop_restarts_total" labels:"loop" help:"Loops that died and were restarted."`
+
+	// Tasks, steps, leases and statements.
+
+	TasksCreated       *prometheus.CounterVec   `metric:"tasker_tasks_created_total" labels:"namespace" help:"Tasks created."`
+	TasksCompleted     *prometheus.CounterVec   `metric:"tasker_tasks_completed_total" labels:"namespace,state" help:"Tasks that reached a terminal state, at the daemon that decided so: add those of workers and orchestrators."`
+	StepsClaimed       *prometheus.CounterVec   `metric:"tasker_steps_claimed_total" labels:"namespace" help:"Steps claimed by workers."`
+	StepResults        *prometheus.CounterVec   `metric:"tasker_step_results_total" labels:"namespace,outcome" help:"Step results applied, at the daemon that did; see tasker_tasks_completed_total."`
+	StepsCreated       *prometheus.CounterVec   `metric:"tasker_decision_steps_created_total" labels:"namespace" help:"Steps created by the results of decisions and batchable steps."`
+	BatchesCreated     *prometheus.CounterVec   `metric:"tasker_batches_created_total" labels:"namespace" help:"Batches created by the results of batchable steps."`
+	StepDuration       *prometheus.HistogramVec `metric:"tasker_step_duration_seconds" labels:"namespace" help:"Duration of a handler."`
+	StaleResults       prometheus.Counter       `metric:"tasker_stale_results_total" help:"Results refused because their claim was no longer valid."`
+	StepsSettled       *prometheus.CounterVec   `metric:"tasker_steps_settled_total" labels:"way" help:"Successes whose consequences the worker made true where they happened; way is lone for the only step in hand, else taken."`
+	LeasesExpired      prometheus.Counter       `metric:"tasker_leases_expired_total" help:"Leases that ran out and were taken back."`
+	ClaimsUnbegun      prometheus.Counter       `metric:"tasker_claims_unbegun_total" help:"Claims whose leases ran out before a handler had begun; they use up no attempt."`
+	StuckSessionsEnded prometheus.Counter       `metric:"tasker_stuck_sessions_ended_total" help:"Database sessions that were ended because their process froze while it held locks which others need."`
+	TasksQuarantined   *prometheus.CounterVec   `metric:"tasker_tasks_quarantined_total" labels:"reason" help:"Tasks that ended as failed and have an entry in the dead letter queue, because their reports could not be applied."`
+	TasksAside         prometheus.Gauge         `metric:"tasker_tasks_set_aside" help:"Tasks that this orchestrator leaves as they are for now, because their reports cannot be applied; the log names them."`
+	LeasesLost         prometheus.Counter       `metric:"tasker_leases_lost_total" help:"Leases a worker learnt it no longer held."`
+	StoreStatement     *prometheus.HistogramVec `metric:"tasker_store_statement_seconds" labels:"flow" help:"Duration of a database flow."`
+	HandlersActive     prometheus.Gauge         `metric:"tasker_worker_handlers_active" help:"Handlers running now."`
+	HandlersLimit      prometheus.Gauge         `metric:"tasker_worker_handlers_limit" help:"Handlers that may run at once."`
+	HandlersZombie     prometheus.Gauge         `metric:"tasker_worker_handlers_zombie" help:"Handlers still running after the time limit or the loss of the lease."`
+
+	// Checkpoints, isolated items and yields.
+
+	CheckpointsSaved     *prometheus.CounterVec `metric:"tasker_checkpoints_saved_total" labels:"namespace" help:"Checkpoints of running steps that were saved, those of yields as well."`
+	CheckpointsRefused   *prometheus.CounterVec `metric:"tasker_checkpoints_refused_total" labels:"reason" help:"Checkpoints that were not saved: lease_lost, too_large or not_storable."`
+	CheckpointsStalled   prometheus.Gauge       `metric:"tasker_checkpoints_stalled" help:"Running steps whose last checkpoint is older than checkpoint_stall_minutes, up to 1,000; the same at every orchestrator."`
+	CheckpointRedispatch prometheus.Histogram   `metric:"tasker_checkpoint_redispatch_seconds" help:"From the end of a handler that yields until its step is in line again."`
+	ItemsIsolated        *prometheus.CounterVec `metric:"tasker_batch_items_isolated_total" labels:"namespace" help:"Items that handlers of batches could not process and have isolated, in batches that succeeded."`
+	ItemsNotIsolated     *prometheus.CounterVec `metric:"tasker_batch_items_not_isolated_total" labels:"namespace" help:"Items of batches that could not be isolated: too many, too large, or without a JSON form. Their batches fail."`
+	StepYields           *prometheus.CounterVec `metric:"tasker_step_yields_total" labels:"namespace" help:"Handlers that ended to go on from a checkpoint."`
+
+	// Signals sent and relayed.
+
+	SignalsSent      prometheus.Counter `metric:"tasker_signals_sent_total" help:"Signals sent."`
+	SignalsCoalesced prometheus.Counter `metric:"tasker_signals_coalesced_total" help:"Signals that joined an equal one waiting to be sent."`
+	SignalsFailed    prometheus.Counter `metric:"tasker_signals_failed_total" help:"Signals that could not be sent."`
+	SignalsDropped   prometheus.Counter `metric:"tasker_signals_dropped_total" help:"Signals given up because too many were waiting."`
+	RelayLeader      prometheus.Gauge   `metric:"tasker_relay_leader" help:"1 while this replica relays the signals of the fleet."`
+	WALSlotsLost     prometheus.Counter `metric:"tasker_wal_slots_lost_total" help:"Persistent replication slots whose WAL the server had given up, and which were made anew."`
+	RelayForwarded   prometheus.Counter `metric:"tasker_relay_forwarded_total" help:"Signals read from the WAL and announced again."`
+
+	// Circuit breakers.
+
+	BreakerState       *prometheus.GaugeVec   `metric:"tasker_circuit_breaker_state" labels:"component" help:"State of a circuit breaker: 0 closed, 1 half-open, 2 open."`
+	BreakerTransitions *prometheus.CounterVec `metric:"tasker_circuit_breaker_transitions_total" labels:"component,to" help:"Changes of the state of a circuit breaker, by the state after it."`
+	BreakerRejected    *prometheus.CounterVec `metric:"tasker_circuit_breaker_rejected_total" labels:"component" help:"Calls that a circuit breaker refused."`
+
+	// Rejected new work.
+
+	BackpressureTier     *prometheus.GaugeVec   `metric:"tasker_backpressure_tier" labels:"namespace" help:"How full the queue of a namespace is: 0 normal, 1 warning, 2 critical, 3 overflow; measured while tasks are being created."`
+	BackpressureRefusals *prometheus.CounterVec `metric:"tasker_backpressure_refusals_total" labels:"reason" help:"Requests for new work that were turned away."`
+	DrainRate            prometheus.Gauge       `metric:"tasker_drain_rate" help:"Claims of steps per second of late, in the whole fleet; measured while tasks are being created."`
+	WebBudget            *prometheus.GaugeVec   `metric:"tasker_web_budget_bytes" labels:"budget" help:"Bytes that requests may take up together: bodies, or answers."`             // bytes
+	WebBudgetHeld        *prometheus.GaugeVec   `metric:"tasker_web_budget_held_bytes" labels:"budget" help:"Bytes of the budget that requests under way take up."`                 // bytes
+	WebBudgetRefused     *prometheus.CounterVec `metric:"tasker_web_budget_refused_total" labels:"budget" help:"Requests that were turned away (503) because the budget was exhausted."`
+
+	// Sweeps and their findings; each run is counted by the replica that made it.
+
+	SweepRuns         *prometheus.CounterVec   `metric:"tasker_sweep_runs_total" labels:"sweep,outcome" help:"Runs of sweeps by this replica, dry ones as well."`
+	SweepDuration     *prometheus.HistogramVec `metric:"tasker_sweep_duration_seconds" labels:"sweep" help:"Duration of a run of a sweep."`
+	SweepItems        *prometheus.CounterVec   `metric:"tasker_sweep_items_total" labels:"sweep,action" help:"What sweeps found, by what they did about it; would_ means a dry run."`
+	SweepLastSuccess  *prometheus.GaugeVec     `metric:"tasker_sweep_last_success_timestamp_seconds" labels:"sweep" help:"End of the last successful run by this replica; the fleet's is the greatest of all."`
+	WorkersDied       prometheus.Counter       `metric:"tasker_workers_died_total" help:"Workers given up because they sent no heartbeat any more."`
+	WorkersCleaned    prometheus.Counter       `metric:"tasker_workers_cleaned_total" help:"Workers, and orchestrators, that are gone and were deleted by retention."`
+	TasksCleaned      prometheus.Counter       `metric:"tasker_tasks_cleaned_total" help:"Ended tasks deleted one by one by retention; most go with their day."`
+	StalenessRuns     prometheus.Counter       `metric:"tasker_staleness_detection_runs_total" help:"Looks for stale tasks."`
+	StalenessDetected prometheus.Counter       `metric:"tasker_staleness_tasks_detected_total" help:"Stale tasks found, by dry runs as well."`
+	StalenessToError  prometheus.Counter       `metric:"tasker_staleness_tasks_transitioned_to_error_total" help:"Stale tasks moved to error."`
+	StalenessDuration prometheus.Histogram     `metric:"tasker_staleness_detection_duration" buckets:"1 2.5 5 10 25 50 100 250 500 1000 2500 5000 10000 30000 60000" help:"Duration of a look for stale tasks in milliseconds."`
+
+	// The dead letter queue.
+
+	DLQEntriesCreated *prometheus.CounterVec `metric:"tasker_dlq_entries_created_total" labels:"reason" help:"Entries of the dead letter queue created."`
+	DLQPending        prometheus.Gauge       `metric:"tasker_dlq_pending_investigations" help:"Open entries of the dead letter queue; the same at every orchestrator."`
+
+	// Handlers that work in a transaction.
+
+	Transactions    *prometheus.CounterVec `metric:"tasker_worker_transactions_total" labels:"outcome" help:"Transactions of handlers: committed, rolled_back, refused (the claim was lost), unknown (the worker ended before it was known)."`
+	TransactionWait prometheus.Histogram   `metric:"tasker_worker_transaction_wait_seconds" help:"Wait of a handler for the connection of its transaction."`
+	CommitsUnknown  prometheus.Counter     `metric:"tasker_worker_commits_unknown_total" help:"Commits of handlers' transactions whose answer was lost, so that the worker had to ask what became of them."`
+
+	// Schedules; each run is counted by the replica that made it.
+
+	ScheduleRuns *prometheus.CounterVec `metric:"tasker_schedule_runs_total" labels:"outcome" help:"Runs of schedules: created, duplicate, by_hand, and those that made no task: missed, overlap, failed."`
+	ScheduleLag  prometheus.Histogram   `metric:"tasker_schedule_lag_seconds" help:"From the time that a run is for to its transaction."`
+
+	// Waiting steps; each event is counted by the replica that received it.
+
+	EventsReceived *prometheus.CounterVec `metric:"tasker_events_received_total" labels:"outcome" help:"Events from outside: delivered to steps, kept for one that will wait, duplicate."`
+
+	// Domain events: durable ones are counted by the orchestrator that commits them, fast ones by the worker that ran the step.
+
+	DomainEventsPublished       *prometheus.CounterVec `metric:"tasker_domain_events_published_total" labels:"event_name,namespace" help:"Domain events: durable ones that were committed, and fast ones that were handed to the subscribers."`
+	DomainEventsFailed          *prometheus.CounterVec `metric:"tasker_domain_events_failed_total" labels:"event_name,namespace,reason" help:"Domain events that were not published: schema, too_large, not_storable, unknown_publisher, publisher_error, publisher_panic, publisher_timeout, busy."`
+	DomainEventsDropped         *prometheus.CounterVec `metric:"tasker_domain_events_dropped_total" labels:"subscriber" help:"Fast domain events that a subscriber lost because its buffer was full; without a name: the buffer before all of them."`
+	DomainEventSubscriberErrors *prometheus.CounterVec `metric:"tasker_domain_event_subscriber_errors_total" labels:"subscriber" help:"Fast domain events over which a subscriber failed."`
+	DomainEventsSent            *prometheus.CounterVec `metric:"tasker_domain_events_sent_total" labels:"outcome" help:"Fast domain events for the other workers: sent (handed to the sender of signals), too_large, not_sendable."`
+	DomainEventsReceived        *prometheus.CounterVec `metric:"tasker_domain_events_received_total" labels:"outcome" help:"Fast domain events from the other workers: delivered, duplicate, malformed; lost counts gaps, where senders or receivers gave up some."`
+	EventStreamsRefused         prometheus.Counter     `metric:"tasker_event_streams_refused_total" help:"Streams of events that were refused (503) because there were as many as there may be."`
 }
 
 // The values of the label by of Found and EmptyWakes.
@@ -138,24 +173,17 @@ const (
 // share it. It panics if reg holds a metric of the same name and another shape, which is a
 // programming error.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	return &Metrics{
-		ListenerMetrics:     newListenerMetrics(reg),
-		PollerMetrics:       newPollerMetrics(reg),
-		EventSystemMetrics:  newEventSystemMetrics(reg),
-		CommandMetrics:      newCommandMetrics(reg),
-		EngineMetrics:       newEngineMetrics(reg),
-		CheckpointMetrics:   newCheckpointMetrics(reg),
-		SignalMetrics:       newSignalMetrics(reg),
-		BreakerMetrics:      newBreakerMetrics(reg),
-		BackpressureMetrics: newBackpressureMetrics(reg),
-		SweepMetrics:        newSweepMetrics(reg),
-		DeadLetterMetrics:   newDeadLetterMetrics(reg),
-		TransactionMetrics:  newTransactionMetrics(reg),
-		ScheduleMetrics:     newScheduleMetrics(reg),
-		WaitMetrics:         newWaitMetrics(reg),
-		DomainEventMetrics:  newDomainEventMetrics(reg),
+	m := &Metrics{}
+	fields := reflect.ValueOf(m).Elem()
+	for i := range fields.NumField() {
+		c := collector(fields.Field(i).Addr().Interface(), fields.Type().Field(i).Tag)
+		fields.Field(i).Set(reflect.ValueOf(registered(reg, c)))
 	}
+	return m
 }
+
+// Restarted counts a restart of a loop.
+func (m *Metrics) Restarted(loop string) { m.LoopRestarts.WithLabelValues(loop).Inc() }
 
 // Discard returns metrics without a reader, for components that were given none.
 func Discard() *Metrics { return NewMetrics(prometheus.NewRegistry()) }
@@ -168,141 +196,47 @@ func (m *Metrics) OrDiscard() *Metrics {
 	return m
 }
 
-func newListenerMetrics(reg prometheus.Registerer) ListenerMetrics {
-	return ListenerMetrics{
-		ListenerActive:        gauges(reg, "tasker_event_listener_active", "1 while the listener is connected and not deaf.", "system", "mode"),
-		ListenerLag:           gauges(reg, "tasker_event_listener_lag_ms", "Round trip of the latest probe in milliseconds.", "system", "mode"),
-		ProbeLag:              seconds(reg, "tasker_probe_lag_seconds", "Round trips of probes through the path of the signals.", "system"),
-		NotificationsReceived: counters(reg, "tasker_event_notifications_received_total", "Signals received, probes left out.", "system"),
-		Reconnections:         counters(reg, "tasker_listener_reconnections_total", "Connections of the listener after its first.", "system"),
-		WALLag:                gauges(reg, "tasker_wal_lag_bytes", "Bytes of WAL that the reader of signals has not received yet; only where the WAL is read.", "system"),
+// collector makes the collector of a field by its tags.
+func collector(field any, tag reflect.StructTag) prometheus.Collector {
+	name, help, labels := tag.Get("metric"), tag.Get("help"), strings.Split(tag.Get("labels"), ",")
+	histogram := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets(tag.Get("buckets"))}
+	switch field.(type) {
+	case *prometheus.Counter:
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	case **prometheus.CounterVec:
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	case *prometheus.Gauge:
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	case **prometheus.GaugeVec:
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	case *prometheus.Histogram:
+		return prometheus.NewHistogram(histogram)
+	default:
+		return prometheus.NewHistogramVec(histogram, labels)
 	}
 }
 
-func newPollerMetrics(reg prometheus.Registerer) PollerMetrics {
-	return PollerMetrics{
-		PollingCycles:        counters(reg, "tasker_polling_cycles_total", "Polls made.", "system"),
-		PollingMessagesFound: counters(reg, "tasker_polling_messages_found_total", "Work found by polls; near 0 in a healthy Hybrid fleet.", "system"),
-		PollingErrors:        counters(reg, "tasker_polling_errors_total", "Polls that failed.", "system"),
-		PollingDuration:      seconds(reg, "tasker_polling_duration_seconds", "Duration of a poll.", "system"),
+// buckets reads those of a tag. By default they span the measured durations: half a
+// millisecond to a minute.
+func buckets(tag string) (list []float64) {
+	if tag == "" {
+		return []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	}
-}
-
-func newEventSystemMetrics(reg prometheus.Registerer) EventSystemMetrics {
-	return EventSystemMetrics{
-		PollingFallbackActive: gauges(reg, "tasker_polling_fallback_active", "1 while polling stands in for a listener.", "system", "mode"),
-		ModeSwitches:          counters(reg, "tasker_mode_switches_total", "Changes of the mode or between relaxed and tight polling.", "system", "mode"),
-		Found:                 counters(reg, "tasker_found_total", "Work found, by what made the system look.", "system", "by"),
-		EmptyWakes:            counters(reg, "tasker_empty_wakes_total", "Looks that found nothing, by what made the system look.", "system", "by"),
-		LooksRepeated:         counters(reg, "tasker_looks_repeated_total", "Looks that are repeated within milliseconds, because what they were told of was locked, or was not seen.", "system", "missing"),
-		Missed:                counters(reg, "tasker_missed_total", "Work that only a poll found, long after it was ready and beside a healthy listener; 0 in a healthy fleet.", "system"),
-		CatchUpScans:          counters(reg, "tasker_catch_up_scans_total", "Looks at everything after a connection was made.", "system"),
-		EventProcessing:       seconds(reg, "tasker_event_processing_duration_seconds", "From the first signal of a wake-up to the end of the look.", "system"),
+	for _, bound := range strings.Fields(tag) {
+		b, _ := strconv.ParseFloat(bound, 64)
+		list = append(list, b)
 	}
+	return list
 }
 
-func newCommandMetrics(reg prometheus.Registerer) CommandMetrics {
-	return CommandMetrics{
-		ChannelSaturation: gauges(reg, "mpsc_channel_saturation", "Share of a bounded channel in use, 0 to 1.", "channel"),
-		ChannelCapacity:   gauges(reg, "mpsc_channel_capacity", "Places of a bounded channel.", "channel"),
-		ChannelFull:       counters(reg, "mpsc_channel_full_events_total", "Sends that had to wait because a bounded channel was full.", "channel"),
-		CommandDuration:   seconds(reg, "tasker_command_duration_seconds", "Duration of a command.", "command"),
-		Commands:          counters(reg, "tasker_commands_total", "Commands run.", "command", "outcome"),
-		BatchSize: histograms(reg, "tasker_batch_size", "Items per batch.",
-			prometheus.ExponentialBuckets(1, 2, 12), "batch"),
-		LoopRestarts: counters(reg, "tasker_loop_restarts_total", "Loops that died and were restarted.", "loop"),
-	}
-}
-
-func newEngineMetrics(reg prometheus.Registerer) EngineMetrics {
-	return EngineMetrics{
-		TasksCreated:       counters(reg, "tasker_tasks_created_total", "Tasks created.", "namespace"),
-		TasksCompleted:     counters(reg, "tasker_tasks_completed_total", "Tasks that reached a terminal state, at the daemon that decided so: add those of workers and orchestrators.", "namespace", "state"),
-		StepsClaimed:       counters(reg, "tasker_steps_claimed_total", "Steps claimed by workers.", "namespace"),
-		StepResults:        counters(reg, "tasker_step_results_total", "Step results applied, at the daemon that did; see tasker_tasks_completed_total.", "namespace", "outcome"),
-		StepsCreated:       counters(reg, "tasker_decision_steps_created_total", "Steps created by the results of decisions and batchable steps.", "namespace"),
-		BatchesCreated:     counters(reg, "tasker_batches_created_total", "Batches created by the results of batchable steps.", "namespace"),
-		StepDuration:       seconds(reg, "tasker_step_duration_seconds", "Duration of a handler.", "namespace"),
-		StaleResults:       counter(reg, "tasker_stale_results_total", "Results refused because their claim was no longer valid."),
-		StepsSettled:       counters(reg, "tasker_steps_settled_total", "Successes whose consequences the worker made true where they happened; way is lone for the only step in hand, else taken.", "way"),
-		StuckSessionsEnded: counter(reg, "tasker_stuck_sessions_ended_total", "Database sessions that were ended because their process froze while it held locks which others need."),
-		TasksQuarantined:   counters(reg, "tasker_tasks_quarantined_total", "Tasks that ended as failed and have an entry in the dead letter queue, because their reports could not be applied.", "reason"),
-		TasksAside:         gauge(reg, "tasker_tasks_set_aside", "Tasks that this orchestrator leaves as they are for now, because their reports cannot be applied; the log names them."),
-		LeasesExpired:      counter(reg, "tasker_leases_expired_total", "Leases that ran out and were taken back."),
-		ClaimsUnbegun:      counter(reg, "tasker_claims_unbegun_total", "Claims whose leases ran out before a handler had begun; they use up no attempt."),
-		LeasesLost:         counter(reg, "tasker_leases_lost_total", "Leases a worker learnt it no longer held."),
-		StoreStatement:     seconds(reg, "tasker_store_statement_seconds", "Duration of a database flow.", "flow"),
-		HandlersActive:     gauge(reg, "tasker_worker_handlers_active", "Handlers running now."),
-		HandlersLimit:      gauge(reg, "tasker_worker_handlers_limit", "Handlers that may run at once."),
-		HandlersZombie:     gauge(reg, "tasker_worker_handlers_zombie", "Handlers still running after the time limit or the loss of the lease."),
-	}
-}
-
-func newCheckpointMetrics(reg prometheus.Registerer) CheckpointMetrics {
-	return CheckpointMetrics{
-		CheckpointsSaved:   counters(reg, "tasker_checkpoints_saved_total", "Checkpoints of running steps that were saved, those of yields as well.", "namespace"),
-		CheckpointsRefused: counters(reg, "tasker_checkpoints_refused_total", "Checkpoints that were not saved: lease_lost, too_large or not_storable.", "reason"),
-		CheckpointsStalled: gauge(reg, "tasker_checkpoints_stalled", "Running steps whose last checkpoint is older than checkpoint_stall_minutes, up to 1,000; the same at every orchestrator."),
-		CheckpointRedispatch: registered(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "tasker_checkpoint_redispatch_seconds", Help: "From the end of a handler that yields until its step is in line again.", Buckets: latencies()})),
-		ItemsIsolated:    counters(reg, "tasker_batch_items_isolated_total", "Items that handlers of batches could not process and have isolated, in batches that succeeded.", "namespace"),
-		ItemsNotIsolated: counters(reg, "tasker_batch_items_not_isolated_total", "Items of batches that could not be isolated: too many, too large, or without a JSON form. Their batches fail.", "namespace"),
-		StepYields:       counters(reg, "tasker_step_yields_total", "Handlers that ended to go on from a checkpoint.", "namespace"),
-	}
-}
-
-func newSignalMetrics(reg prometheus.Registerer) SignalMetrics {
-	return SignalMetrics{
-		SignalsSent:      counter(reg, "tasker_signals_sent_total", "Signals sent."),
-		SignalsCoalesced: counter(reg, "tasker_signals_coalesced_total", "Signals that joined an equal one waiting to be sent."),
-		SignalsFailed:    counter(reg, "tasker_signals_failed_total", "Signals that could not be sent."),
-		SignalsDropped:   counter(reg, "tasker_signals_dropped_total", "Signals given up because too many were waiting."),
-		WALSlotsLost:     counter(reg, "tasker_wal_slots_lost_total", "Persistent replication slots whose WAL the server had given up, and which were made anew."),
-		RelayLeader:      gauge(reg, "tasker_relay_leader", "1 while this replica relays the signals of the fleet."),
-		RelayForwarded:   counter(reg, "tasker_relay_forwarded_total", "Signals read from the WAL and announced again."),
-	}
-}
-
-// latencies spans the measured durations: half a millisecond to a minute.
-func latencies() []float64 {
-	return []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
-}
-
-func counters(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
-	return registered(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
-}
-
-func counter(reg prometheus.Registerer, name, help string) prometheus.Counter {
-	return registered(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
-}
-
-func gauges(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.GaugeVec {
-	return registered(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
-}
-
-func gauge(reg prometheus.Registerer, name, help string) prometheus.Gauge {
-	return registered(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
-}
-
-func seconds(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.HistogramVec {
-	return histograms(reg, name, help, latencies(), labels...)
-}
-
-func histograms(reg prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return registered(reg, prometheus.NewHistogramVec(
-		prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels))
-}
-
-func registered[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+func registered(reg prometheus.Registerer, c prometheus.Collector) prometheus.Collector {
 	err := reg.Register(c)
-	if err == nil {
-		return c
-	}
 	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
-		if existing, ok := already.ExistingCollector.(C); ok {
-			return existing
-		}
+	switch {
+	case err == nil:
+		return c
+	case errors.As(err, &already):
+		return already.ExistingCollector
 	}
 	panic(err) //nolint:forbidigo // two metrics of one name are a programming error, found at the first start
 }

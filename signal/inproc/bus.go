@@ -7,16 +7,12 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// Name is the name of this source in configuration, logs and metrics.
-const Name = "inproc"
-
 // Bus delivers signals to the connections that subscribed to their topics. Each
 // connection has a bounded buffer of its own, so a slow reader loses payloads and
 // never blocks a sender. A Bus is safe for concurrent use.
 type Bus struct {
 	mu    sync.RWMutex
 	conns map[*connection]struct{}
-	limit int
 }
 
 var (
@@ -25,17 +21,12 @@ var (
 	_ signal.Publisher = (*Bus)(nil)
 )
 
-// New returns a Bus whose connections buffer signal.DefaultBufferLimit signals.
-func New() *Bus { return NewLimited(0) }
-
-// NewLimited returns a Bus whose connections buffer limit signals before they drop
-// payloads.
-func NewLimited(limit int) *Bus {
-	return &Bus{conns: make(map[*connection]struct{}), limit: limit}
-}
+// New returns a Bus whose connections buffer signal.DefaultBufferLimit signals before they
+// drop payloads.
+func New() *Bus { return &Bus{conns: make(map[*connection]struct{})} }
 
 // Name implements signal.Source.
-func (b *Bus) Name() string { return Name }
+func (b *Bus) Name() string { return "inproc" }
 
 // Connect implements signal.Source. It does not wait for anything.
 func (b *Bus) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
@@ -45,7 +36,7 @@ func (b *Bus) Connect(ctx context.Context, topics []signal.Topic) (signal.Connec
 	if err := signal.ValidateTopics(topics); err != nil {
 		return nil, err
 	}
-	c := &connection{bus: b, arrived: signal.NewBuffer(b.limit), topics: signal.NewTopicSet(topics)}
+	c := &connection{bus: b, arrived: signal.NewBuffer(0), topics: signal.NewTopicSet(topics)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conns[c] = struct{}{}

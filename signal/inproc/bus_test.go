@@ -1,6 +1,7 @@
 package inproc_test
 
 import (
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -38,14 +39,14 @@ func TestPublishReachesConnectionsWithoutSender(t *testing.T) {
 	bus.Publish(signal.Signal{Topic: signal.TopicControl}) // no subscriber
 }
 
-func TestLimitedBusCollapses(t *testing.T) {
-	bus := inproc.NewLimited(2)
+func TestFullBusCollapses(t *testing.T) {
+	bus := inproc.New()
 	c, err := bus.Connect(t.Context(), []signal.Topic{signal.TopicControl})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, payload := range []string{"1", "2", "3"} {
-		bus.Publish(signal.Signal{Topic: signal.TopicControl, Payload: payload})
+	for n := range signal.DefaultBufferLimit + 1 {
+		bus.Publish(signal.Signal{Topic: signal.TopicControl, Payload: strconv.Itoa(n)})
 	}
 	got, err := c.Receive(t.Context())
 	if err != nil || got != (signal.Signal{Topic: signal.TopicControl}) {

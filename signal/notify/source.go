@@ -17,7 +17,7 @@ import (
 // Name is the name of this source in configuration, logs and metrics.
 const Name = "notify"
 
-// Config configures a Source. A zero field means its default; that of the configuration
+// Config configures a source. A zero field means its default; that of the configuration
 // where it names a key ([config.Defaults]).
 type Config struct {
 	// DSN reaches the server directly, not through a pooler. Required, except with Like.
@@ -39,45 +39,39 @@ type Config struct {
 	BufferLimit int
 }
 
-// Source listens with LISTEN. It is safe for concurrent use; each Connect
-// opens a connection of its own.
-type Source struct {
+// source listens with LISTEN. It is safe for concurrent use; each Connect opens a
+// connection of its own.
+type source struct {
 	dial      *pgdial.Dialer
 	cfg       Config
 	transport signal.Transport
 }
 
-var _ signal.Source = (*Source)(nil)
-
-// New returns a Source. Its probes are sent over t, which must be the transport of all
-// signals, so that a stuck pool shows as lag.
-func New(cfg Config, t signal.Transport) (*Source, error) {
+// New returns a source that listens with LISTEN. Its probes are sent over t, which must be
+// the transport of all signals, so that a stuck pool shows as lag.
+func New(cfg Config, t signal.Transport) (signal.Source, error) {
 	if t == nil {
 		return nil, errors.New("notify: missing transport for probes")
-	}
-	if cfg.ApplicationName == "" {
-		cfg.ApplicationName = "tasker-listener"
-	}
-	if cfg.CommandTimeout <= 0 {
-		cfg.CommandTimeout = 10 * time.Second
 	}
 	defaults, err := config.Defaults()
 	if err != nil {
 		return nil, err
 	}
+	cfg.ApplicationName = cmp.Or(cfg.ApplicationName, "tasker-listener")
+	cfg.CommandTimeout = cmp.Or(cfg.CommandTimeout, 10*time.Second)
 	cfg.BufferLimit = cmp.Or(cfg.BufferLimit, defaults.Worker.MPSCChannels.EventListeners.PGMQEventBufferSize)
 	dial, err := pgdial.New(pgdial.Target{DSN: cfg.DSN, Like: cfg.Like, ApplicationName: cfg.ApplicationName, ConnectTimeout: cfg.ConnectTimeout})
 	if err != nil {
 		return nil, err
 	}
-	return &Source{dial: dial, cfg: cfg, transport: t}, nil
+	return &source{dial: dial, cfg: cfg, transport: t}, nil
 }
 
 // Name implements signal.Source.
-func (s *Source) Name() string { return Name }
+func (s *source) Name() string { return Name }
 
 // Connect implements signal.Source.
-func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
+func (s *source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
 	if err := signal.ValidateTopics(topics); err != nil {
 		return nil, err
 	}
@@ -85,7 +79,7 @@ func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 	if err != nil {
 		return nil, fmt.Errorf("connecting the listener: %w", err)
 	}
-	c := newConnection(conn, s.transport, s.cfg)
+	c := &connection{Owner: pgdial.NewOwner(s.cfg.BufferLimit, s.transport), conn: conn, timeout: s.cfg.CommandTimeout}
 	if err := c.prepare(ctx, topics); err != nil {
 		pgdial.Close(conn.PgConn())
 		return nil, err

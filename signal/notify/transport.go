@@ -1,27 +1,15 @@
 package notify
 
 import (
-	"context"
-	"fmt"
-
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/internal/pgdial"
 )
 
-// Execer runs one statement outside of any transaction; *pgxpool.Pool does.
-type Execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+// NewTransport returns a transport that sends by NOTIFY over exec, typically the pool. It
+// is safe for concurrent use when exec is.
+func NewTransport(exec pgdial.Execer) signal.Transport {
+	return pgdial.Transport{Exec: exec, Statement: Statement}
 }
-
-// Transport sends signals by NOTIFY. It is safe for concurrent use when its
-// Execer is.
-type Transport struct{ exec Execer }
-
-var _ signal.Transport = (*Transport)(nil)
-
-// NewTransport returns a Transport that sends over exec, typically the pool.
-func NewTransport(exec Execer) *Transport { return &Transport{exec: exec} }
 
 // A NOTIFY is a transaction that need not survive a crash: without waiting for the disk
 // it arrives one flush earlier.
@@ -50,20 +38,4 @@ const withinSQL = `select pg_notify(t, p) from unnest($1::text[], $2::text[]) as
 func StatementWithin(batch []signal.Signal) (sql string, args []any, err error) {
 	_, args, err = Statement(batch)
 	return withinSQL, args, err
-}
-
-// Send implements signal.Transport: one statement for the whole batch. If one signal is
-// malformed, none is sent and the error wraps signal.ErrMalformed.
-func (t *Transport) Send(ctx context.Context, batch []signal.Signal) error {
-	if len(batch) == 0 {
-		return nil
-	}
-	sql, args, err := Statement(batch)
-	if err != nil {
-		return err
-	}
-	if _, err := t.exec.Exec(ctx, sql, args...); err != nil {
-		return fmt.Errorf("notifying %d signals: %w", len(batch), err)
-	}
-	return nil
 }

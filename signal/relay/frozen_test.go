@@ -85,7 +85,7 @@ func TestAFrozenLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	f := newFleetOn(t, pgtest.New(t))
 	line := newStallingLine(t, f.db.TCPDSN)
-	frozen, _ := f.candidate(func(c *relay.Config) { c.DSN = line.dsn })
+	frozen, _ := f.candidate(func(c *relay.Config) { c.WAL.DSN = line.dsn })
 	f.leader(nil, frozen)
 	f.receiveAll(takeOver()...)
 	next, _ := f.candidate(nil)

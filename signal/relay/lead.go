@@ -30,12 +30,18 @@ var errDeaf = errors.New("no probe came back through the WAL")
 // reads, the sender announces, watch measures.
 type leadership struct {
 	r      *Relay
-	wal    *wal.Connection
+	wal    stream
 	sender *signal.Sender
 	probe  signal.Topic
 	nonce  string        // of this leadership
 	proven chan struct{} // of capacity 1: a probe came back
 	broken chan error    // of capacity 1: the first reason to give up
+}
+
+// stream is a connection of package wal.
+type stream interface {
+	signal.Connection
+	LagBytes() int64
 }
 
 // lead relays until ctx ends or the leadership breaks, and returns the cause.
@@ -87,11 +93,10 @@ func (l *leadership) open(ctx context.Context, v *session) error {
 	if err != nil {
 		return errorf("reading the WAL", err)
 	}
-	c, ok := conn.(*wal.Connection)
-	if !ok {
+	var ok bool
+	if l.wal, ok = conn.(stream); !ok {
 		return fmt.Errorf("relaying: unexpected %T", conn)
 	}
-	l.wal = c
 	return nil
 }
 
@@ -153,7 +158,7 @@ func (l *leadership) watch(ctx context.Context) error {
 			last = time.Now()
 			l.measure()
 		case <-ticker.C:
-			if silent := time.Since(last); l.r.cfg.Slot == "" && silent > l.r.cfg.DeafAfter {
+			if silent := time.Since(last); l.r.cfg.WAL.Slot == "" && silent > l.r.cfg.DeafAfter {
 				return fmt.Errorf("%w for %s", errDeaf, silent.Round(time.Millisecond))
 			}
 			count++

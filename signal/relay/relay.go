@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
@@ -20,23 +19,13 @@ import (
 
 // Config describes a Relay. A zero field means its default.
 type Config struct {
-	// DSN reaches the server directly, as a role with REPLICATION. Required, except
-	// with Like.
-	DSN string
-	// Like: see wal.Config.
-	Like *pgxpool.Config
+	// WAL is how the leader reads the WAL, and how each replica connects. A persistent slot
+	// is read by the leader, so that a new one continues where the old one ended. The
+	// default of ApplicationName is "tasker-relay"; in pg_stat_replication "-wal" is added.
+	WAL wal.Config
 	// Namespaces lists all namespaces, whose topics a new leader announces. Required.
 	// Its context has a deadline.
 	Namespaces func(ctx context.Context) ([]string, error)
-	// Publication and Slot: see wal.Config. A persistent slot is read by the leader, so
-	// that a new one continues where the old one ended.
-	Publication, Slot string
-	// ApplicationName shows in pg_stat_activity, with "-wal" added in
-	// pg_stat_replication. Default "tasker-relay".
-	ApplicationName string
-	// ConnectTimeout bounds connecting to one host when the DSN has no
-	// connect_timeout (common.database.connect_timeout_seconds).
-	ConnectTimeout time.Duration
 	// RetryInterval is how often a replica tries to become the leader, jittered down to
 	// its half. Default 2 s.
 	RetryInterval time.Duration
@@ -57,18 +46,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Namespaces == nil {
 		return c, errors.New("relay: missing Namespaces")
 	}
-	c.ApplicationName = cmp.Or(c.ApplicationName, "tasker-relay")
-	for field, def := range map[*time.Duration]time.Duration{
-		&c.RetryInterval: 2 * time.Second, &c.TakeOverTimeout: 30 * time.Second,
-		&c.ProbeInterval: 2 * time.Second, &c.DeafAfter: 30 * time.Second,
-	} {
-		if *field <= 0 {
-			*field = def
-		}
-	}
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.WAL.ApplicationName = cmp.Or(c.WAL.ApplicationName, "tasker-relay")
+	c.RetryInterval = cmp.Or(c.RetryInterval, 2*time.Second)
+	c.TakeOverTimeout = cmp.Or(c.TakeOverTimeout, 30*time.Second)
+	c.ProbeInterval = cmp.Or(c.ProbeInterval, 2*time.Second)
+	c.DeafAfter = cmp.Or(c.DeafAfter, 30*time.Second)
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	c.Metrics = c.Metrics.OrDiscard()
 	return c, nil
 }
@@ -94,32 +77,27 @@ func New(cfg Config) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{cfg: cfg}
-	r.dial, err = pgdial.New(pgdial.Target{DSN: cfg.DSN, Like: cfg.Like, ApplicationName: cfg.ApplicationName, ConnectTimeout: cfg.ConnectTimeout})
+	w := cfg.WAL
+	r.dial, err = pgdial.New(pgdial.Target{DSN: w.DSN, Like: w.Like, ApplicationName: w.ApplicationName, ConnectTimeout: w.ConnectTimeout})
 	if err != nil {
 		return nil, err
 	}
-	r.dial.Name(cfg.ApplicationName)                                            // distinguishes the sessions
+	r.dial.Name(w.ApplicationName)                                              // distinguishes the sessions
 	if _, err := wal.New(r.walConfig(nil), wal.NewTransport(nil)); err != nil { // names are checked now
 		return nil, err
 	}
 	r.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
 		Name: "signal-relay", Run: r.run, Logger: cfg.Logger,
-		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		OnRestart: cfg.Metrics.Restarted,
 	})
 	return r, nil
 }
 
 func (r *Relay) walConfig(v *session) wal.Config {
-	c := wal.Config{
-		DSN: r.cfg.DSN, Like: r.cfg.Like, Publication: r.cfg.Publication, Slot: r.cfg.Slot, AllTopics: true,
-		ApplicationName: r.cfg.ApplicationName + "-wal", ConnectTimeout: r.cfg.ConnectTimeout,
-	}
+	c := r.cfg.WAL
+	c.AllTopics, c.ApplicationName, c.Server = true, c.ApplicationName+"-wal", nil
 	if v != nil {
 		c.Server = v
-	}
-	c.OnSlotLost = func(slot string) {
-		r.cfg.Metrics.WALSlotsLost.Inc()
-		r.cfg.Logger.Warn(wal.SlotLostMessage, zap.String("slot", slot))
 	}
 	return c
 }
@@ -172,8 +150,8 @@ func (r *Relay) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		r.failed(err)
-		if !r.pause(ctx) {
-			return ctx.Err()
+		if err := r.pause(ctx); err != nil {
+			return err
 		}
 	}
 }
@@ -197,8 +175,8 @@ func (r *Relay) candidate(ctx context.Context) error {
 			return r.lead(ctx, v)
 		}
 		r.update(func(h *Health) { h.Connected, h.LastError = true, "" })
-		if !r.pause(ctx) {
-			return ctx.Err()
+		if err := r.pause(ctx); err != nil {
+			return err
 		}
 	}
 }
@@ -210,17 +188,10 @@ func (r *Relay) connect(ctx context.Context) (*session, error) {
 	return dial(ctx, r.dial, r.cfg.RetryInterval+r.cfg.TakeOverTimeout)
 }
 
-// pause waits for the next try; false means that ctx has ended.
-func (r *Relay) pause(ctx context.Context) bool {
+// pause waits for the next try.
+func (r *Relay) pause(ctx context.Context) error {
 	d := r.cfg.RetryInterval
-	timer := time.NewTimer(d - rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return lifecycle.Pause(ctx, d-rand.N(d/2+1))
 }
 
 // failed records why the session ended.

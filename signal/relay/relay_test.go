@@ -31,7 +31,7 @@ type fleet struct {
 	t        *testing.T
 	db       *pgtest.DB
 	pool     *pgxpool.Pool
-	sender   *wal.Transport
+	sender   signal.Transport
 	listener signal.Connection
 }
 
@@ -61,7 +61,7 @@ func namespaces(context.Context) ([]string, error) { return []string{"a", "b"}, 
 // candidate starts a relay that tries often.
 func (f *fleet) candidate(change func(*relay.Config)) (*relay.Relay, *telemetry.Metrics) {
 	f.t.Helper()
-	cfg := relay.Config{DSN: f.db.DSN, Namespaces: namespaces, RetryInterval: 50 * time.Millisecond,
+	cfg := relay.Config{WAL: wal.Config{DSN: f.db.DSN}, Namespaces: namespaces, RetryInterval: 50 * time.Millisecond,
 		ProbeInterval: 50 * time.Millisecond, Metrics: telemetry.Discard()}
 	if change != nil {
 		change(&cfg)
@@ -273,7 +273,7 @@ func TestPersistentSlot(t *testing.T) {
 	f := newFleet(t)
 	slot := "relay_" + f.db.Name
 	t.Cleanup(func() { require.NoError(t, wal.DropSlot(bounded(t), f.db.DSN, slot)) })
-	withSlot := func(c *relay.Config) { c.Slot = slot }
+	withSlot := func(c *relay.Config) { c.WAL.Slot = slot }
 	a, _ := f.candidate(withSlot)
 	f.receiveAll(takeOver()...)
 	f.leader(nil, a)
@@ -316,17 +316,17 @@ func TestRefusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	const dsn = "postgres://localhost/x"
 	for name, cfg := range map[string]relay.Config{
-		"no namespaces":   {DSN: dsn},
-		"no DSN":          {DSN: "not = a ' dsn", Namespaces: namespaces},
-		"bad slot":        {DSN: dsn, Namespaces: namespaces, Slot: "Upper"},
-		"bad publication": {DSN: dsn, Namespaces: namespaces, Publication: "\x00"},
+		"no namespaces":   {WAL: wal.Config{DSN: dsn}},
+		"no DSN":          {WAL: wal.Config{DSN: "not = a ' dsn"}, Namespaces: namespaces},
+		"bad slot":        {WAL: wal.Config{DSN: dsn, Slot: "Upper"}, Namespaces: namespaces},
+		"bad publication": {WAL: wal.Config{DSN: dsn, Publication: "\x00"}, Namespaces: namespaces},
 	} {
 		_, err := relay.New(cfg)
 		require.Error(t, err, name)
 	}
 	_, err := relay.NewSource(notify.Config{DSN: dsn}, nil)
 	require.Error(t, err)
-	r, err := relay.New(relay.Config{DSN: dsn, Namespaces: namespaces})
+	r, err := relay.New(relay.Config{WAL: wal.Config{DSN: dsn}, Namespaces: namespaces})
 	require.NoError(t, err)
 	require.Equal(t, "signal-relay", r.Name())
 	require.NoError(t, r.Stop(t.Context()))

@@ -8,21 +8,16 @@ import (
 // Name is the name of this source in configuration, logs and metrics.
 const Name = "relay"
 
-// Source receives the announcements of the elected Relay. It is safe for concurrent
-// use; each Connect opens a connection of its own.
-type Source struct{ *notify.Source }
+// source receives the announcements of the elected Relay.
+type source struct{ signal.Source }
 
-var _ signal.Source = (*Source)(nil)
-
-// NewSource returns a Source. t writes into the WAL (wal.Transport): probes go the way
-// of signals, so a fleet without a relay is deaf.
-func NewSource(cfg notify.Config, t signal.Transport) (*Source, error) {
+// NewSource returns a source that receives the announcements of the elected Relay. t writes
+// into the WAL (wal.NewTransport): probes go the way of signals, so a fleet without a relay
+// is deaf.
+func NewSource(cfg notify.Config, t signal.Transport) (signal.Source, error) {
 	s, err := notify.New(cfg, t)
-	if err != nil {
-		return nil, err
-	}
-	return &Source{s}, nil
+	return source{s}, err
 }
 
 // Name implements signal.Source.
-func (*Source) Name() string { return Name }
+func (source) Name() string { return Name }

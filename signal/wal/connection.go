@@ -9,8 +9,6 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
-	"github.com/sourcegraph/conc"
-	"github.com/sourcegraph/conc/panics"
 
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/internal/pgdial"
@@ -23,70 +21,30 @@ const (
 	closeTimeout = 2 * time.Second
 )
 
-// Connection is one replication stream. A goroutine owns it: it reads, answers the
-// server in time even without a Receive, and puts signals of subscribed topics into a
-// bounded buffer, which Receive reads. The end of Receive's context therefore never
-// touches the network.
-type Connection struct {
+// connection is one replication stream. Its owner reads, and answers the server in time
+// even without a Receive; signals of subscribed topics arrive.
+type connection struct {
+	*pgdial.Owner
+
 	conn      *pgconn.PgConn // used by the owner only, once started
-	transport signal.Transport
-	server    Querier
+	server    querier
 	temporary bool
 	all       bool          // ignore the topics
 	interval  time.Duration // between two status messages
 	silence   time.Duration // after which the server is considered gone
 
-	topics  atomic.Pointer[signal.TopicSet]
-	arrived *signal.Buffer
-	pos     *position
-	seen    visibility
-	xid     uint32 // of the transaction being received; owned by the owner
-
-	life  context.Context // ends with Close
-	end   context.CancelFunc
-	done  chan struct{} // closed when the owner has ended
-	owner conc.WaitGroup
+	topics atomic.Pointer[signal.TopicSet]
+	pos    *position
+	seen   visibility
+	xid    uint32 // of the transaction being received; owned by the owner
 }
 
-var _ signal.Connection = (*Connection)(nil)
-
-func newConnection(conn *pgconn.PgConn, t signal.Transport, cfg Config, pos *position, interval time.Duration) *Connection {
-	// The lifetime of a connection differs from that of the context that connected it.
-	life, end := context.WithCancel(context.Background())
-	return &Connection{
-		conn:      conn,
-		transport: t,
-		server:    cfg.Server,
-		temporary: cfg.Slot == "",
-		all:       cfg.AllTopics,
-		interval:  interval,
-		silence:   cfg.SilenceTimeout,
-		arrived:   signal.NewBuffer(cfg.BufferLimit),
-		pos:       pos,
-		seen:      visibility{server: cfg.Server},
-		life:      life,
-		end:       end,
-		done:      make(chan struct{}),
-	}
-}
-
-func (c *Connection) start() {
-	c.owner.Go(func() {
-		defer close(c.done)
-		var err error
-		if r := panics.Try(func() { err = c.run() }); r != nil {
-			err = fmt.Errorf("reading the WAL: %w", r.AsError())
-		}
-		c.end() // before the failure is visible: Subscribe is rejected from now on
-		c.arrived.Fail(err)
-		c.terminate()
-	})
-}
+var _ signal.Connection = (*connection)(nil)
 
 // Receive implements signal.Connection. With Config.Server it returns a signal only once
 // the rows it is about are visible to all transactions.
-func (c *Connection) Receive(ctx context.Context) (signal.Signal, error) {
-	s, err := c.arrived.Take(ctx)
+func (c *connection) Receive(ctx context.Context) (signal.Signal, error) {
+	s, err := c.Owner.Receive(ctx)
 	if err == nil {
 		c.seen.wait(ctx)
 	}
@@ -95,21 +53,21 @@ func (c *Connection) Receive(ctx context.Context) (signal.Signal, error) {
 
 // Subscribe implements signal.Connection. All signals arrive anyway; those of other
 // topics are dropped here, so it takes effect at once.
-func (c *Connection) Subscribe(ctx context.Context, topics []signal.Topic) error {
+func (c *connection) Subscribe(ctx context.Context, topics []signal.Topic) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if err := signal.ValidateTopics(topics); err != nil {
 		return err
 	}
-	if c.life.Err() != nil {
+	if c.Life.Err() != nil {
 		return signal.ErrClosed
 	}
 	c.setTopics(topics)
 	return nil
 }
 
-func (c *Connection) setTopics(topics []signal.Topic) {
+func (c *connection) setTopics(topics []signal.Topic) {
 	set := signal.NewTopicSet(topics)
 	c.topics.Store(&set)
 }
@@ -119,12 +77,9 @@ const walEndSQL = `select pg_current_wal_flush_lsn()::text`
 // Probe implements signal.Connection: s goes through the WAL like other signals. With
 // Config.Server it also refreshes LagBytes; a failure of that is no failure of the
 // probe.
-func (c *Connection) Probe(ctx context.Context, s signal.Signal) error {
-	if err := c.transport.Send(ctx, []signal.Signal{s}); err != nil {
-		return fmt.Errorf("probing: %w", err)
-	}
-	if c.server == nil {
-		return nil
+func (c *connection) Probe(ctx context.Context, s signal.Signal) error {
+	if err := c.Owner.Probe(ctx, s); err != nil || c.server == nil {
+		return err
 	}
 	var text string
 	if c.server.QueryRow(ctx, walEndSQL).Scan(&text) == nil {
@@ -137,31 +92,18 @@ func (c *Connection) Probe(ctx context.Context, s signal.Signal) error {
 
 // LagBytes is the distance in bytes between the last known end of the server's WAL and
 // the position received here. It is safe for concurrent use.
-func (c *Connection) LagBytes() int64 { return c.pos.lag() }
-
-// Close implements signal.Connection. When it returns nil, the server has released the
-// slot, and a persistent slot is confirmed up to the last signal that Receive returned.
-func (c *Connection) Close(ctx context.Context) error {
-	c.end()
-	defer c.arrived.Close() // not before the owner has read the oldest waiting signal
-	select {
-	case <-c.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("closing the replication connection: %w", ctx.Err())
-	}
-}
+func (c *connection) LagBytes() int64 { return c.pos.lag() }
 
 // run is the owner's loop. It returns why it ended.
-func (c *Connection) run() error {
+func (c *connection) run() error {
 	lastMessage := time.Now()
-	for c.life.Err() == nil {
+	for c.Life.Err() == nil {
 		if err := c.sendStatus(); err != nil {
 			return err
 		}
 		// One context serves all reads until the next status is due. pgconn
 		// keeps the connection, and half a message, when a read times out.
-		until, cancel := context.WithTimeout(c.life, c.interval)
+		until, cancel := context.WithTimeout(c.Life, c.interval)
 		last, err := c.readUntil(until, lastMessage)
 		cancel()
 		if err != nil {
@@ -177,7 +119,7 @@ func (c *Connection) run() error {
 
 // readUntil reads until ctx ends or the server asks for a status, and returns the time
 // of the server's last message.
-func (c *Connection) readUntil(ctx context.Context, lastMessage time.Time) (time.Time, error) {
+func (c *connection) readUntil(ctx context.Context, lastMessage time.Time) (time.Time, error) {
 	for {
 		msg, err := c.conn.ReceiveMessage(ctx)
 		if err != nil {
@@ -195,7 +137,7 @@ func (c *Connection) readUntil(ctx context.Context, lastMessage time.Time) (time
 }
 
 // handle processes one message. asked means that the server wants a status now.
-func (c *Connection) handle(msg pgproto3.BackendMessage) (asked bool, err error) {
+func (c *connection) handle(msg pgproto3.BackendMessage) (asked bool, err error) {
 	switch msg := msg.(type) {
 	case *pgproto3.CopyData:
 		return c.handleData(msg.Data)
@@ -208,7 +150,7 @@ func (c *Connection) handle(msg pgproto3.BackendMessage) (asked bool, err error)
 	}
 }
 
-func (c *Connection) handleData(data []byte) (asked bool, err error) {
+func (c *connection) handleData(data []byte) (asked bool, err error) {
 	if len(data) == 0 {
 		return false, nil
 	}
@@ -232,7 +174,7 @@ func (c *Connection) handleData(data []byte) (asked bool, err error) {
 
 // handleRecord handles messages and the begins and ends of transactions; it ignores
 // changes of tables, which a publication with tables would add.
-func (c *Connection) handleRecord(data []byte) error {
+func (c *connection) handleRecord(data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
@@ -261,11 +203,11 @@ func (c *Connection) handleRecord(data []byte) error {
 	return nil
 }
 
-func (c *Connection) arrive(content []byte, mark uint64) {
+func (c *connection) arrive(content []byte, mark uint64) {
 	s, err := signal.Decode(content)
 	if err == nil && (c.all || c.topics.Load().Has(s.Topic)) { // any session may emit any message
 		c.seen.arrived(c.xid) // before the signal: Receive must not overtake it
-		c.arrived.PutAt(s, mark)
+		c.Arrived.PutAt(s, mark)
 	}
 }
 
@@ -274,13 +216,13 @@ func (c *Connection) arrive(content []byte, mark uint64) {
 // persistent slot sends the rest again. A temporary slot has no next reader, and a
 // server that shuts down waits for the confirmation of everything: there, everything
 // received is confirmed.
-func (c *Connection) sendStatus() error {
-	oldest, waiting := c.arrived.Oldest()
+func (c *connection) sendStatus() error {
+	oldest, waiting := c.Arrived.Oldest()
 	confirmed := c.pos.confirmable(oldest, waiting && !c.temporary)
 	if err := c.conn.Conn().SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return fmt.Errorf("sending the standby status: %w", err)
 	}
-	err := pglogrepl.SendStandbyStatusUpdate(c.life, c.conn, pglogrepl.StandbyStatusUpdate{
+	err := pglogrepl.SendStandbyStatusUpdate(c.Life, c.conn, pglogrepl.StandbyStatusUpdate{
 		WALWritePosition: max(confirmed, pglogrepl.LSN(c.pos.received.Load())),
 		WALFlushPosition: confirmed,
 		WALApplyPosition: confirmed,
@@ -292,9 +234,9 @@ func (c *Connection) sendStatus() error {
 	return nil
 }
 
-// terminate confirms for the last time, ends the session and waits until the server has
-// ended it too: only then is the slot free for the next reader.
-func (c *Connection) terminate() {
+// terminate confirms for the last time, which a persistent slot keeps, ends the session and
+// waits until the server has ended it too: only then is the slot free for the next reader.
+func (c *connection) terminate(error) {
 	defer pgdial.Close(c.conn)
 	if c.conn.IsClosed() || c.sendStatus() != nil {
 		return

@@ -21,9 +21,9 @@ import (
 var (
 	// ErrSlotInUse: another connection reads the slot. A slot has one reader.
 	ErrSlotInUse = errors.New("replication slot is in use by another connection")
-	// ErrSlotForeign: a slot of that name is not a pgoutput slot of this
+	// errSlotForeign: a slot of that name is not a pgoutput slot of this
 	// database.
-	ErrSlotForeign = errors.New("replication slot belongs to something else")
+	errSlotForeign = errors.New("replication slot belongs to something else")
 	// ErrNoSlot: there is no logical slot of that name in this database.
 	ErrNoSlot = errors.New("no such replication slot")
 )
@@ -95,7 +95,7 @@ func findSlot(ctx context.Context, conn *pgx.Conn, name string, onLost func(slot
 	case err != nil:
 		return 0, false, fmt.Errorf("looking for the slot %q: %w", name, err)
 	case plugin != outputPlugin || !here:
-		return 0, false, fmt.Errorf("slot %q: %w", name, ErrSlotForeign)
+		return 0, false, fmt.Errorf("slot %q: %w", name, errSlotForeign)
 	case active:
 		return 0, false, fmt.Errorf("slot %q: %w", name, ErrSlotInUse)
 	case lost:

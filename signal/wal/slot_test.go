@@ -38,7 +38,7 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-func source(t *testing.T, cfg wal.Config, pool *pgxpool.Pool) *wal.Source {
+func source(t *testing.T, cfg wal.Config, pool *pgxpool.Pool) signal.Source {
 	t.Helper()
 	s, err := wal.New(cfg, wal.NewTransport(pool))
 	if err != nil {
@@ -47,14 +47,20 @@ func source(t *testing.T, cfg wal.Config, pool *pgxpool.Pool) *wal.Source {
 	return s
 }
 
-func connect(t *testing.T, s *wal.Source, topics ...signal.Topic) *wal.Connection {
+// stream is a connection that measures its lag.
+type stream interface {
+	signal.Connection
+	LagBytes() int64
+}
+
+func connect(t *testing.T, s signal.Source, topics ...signal.Topic) stream {
 	t.Helper()
 	c, err := s.Connect(bounded(t), topics)
 	if err != nil {
 		t.Fatalf("Connect: %v", err)
 	}
 	t.Cleanup(func() { closeNow(t, c) })
-	wc, ok := c.(*wal.Connection)
+	wc, ok := c.(stream)
 	if !ok {
 		t.Fatalf("Connect returned a %T", c)
 	}

@@ -20,12 +20,12 @@ import (
 // Name is the name of this source in configuration, logs and metrics.
 const Name = "wal"
 
-// Querier queries the server for one row; *pgxpool.Pool is one.
-type Querier interface {
+// querier queries the server for one row; *pgxpool.Pool is one.
+type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Config configures a Source. A zero field means its default; that of the configuration
+// Config configures a source. A zero field means its default; that of the configuration
 // where it names a key ([config.Defaults]).
 type Config struct {
 	// DSN reaches the server directly, as a role with REPLICATION. Required, except
@@ -68,7 +68,7 @@ type Config struct {
 	// WAL. Set it wherever signals make a component look at rows. The stream only shows
 	// how far the server has read, so without it LagBytes cannot see a server that falls
 	// behind in decoding.
-	Server Querier
+	Server querier
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -78,34 +78,27 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Publication = cmp.Or(c.Publication, defaults.Common.Signals.WAL.Publication)
 	c.BufferLimit = cmp.Or(c.BufferLimit, defaults.Worker.MPSCChannels.EventListeners.PGMQEventBufferSize)
-	if c.ApplicationName == "" {
-		c.ApplicationName = "tasker-listener"
-	}
-	if c.StatusInterval <= 0 {
-		c.StatusInterval = 10 * time.Second
-	}
+	c.ApplicationName = cmp.Or(c.ApplicationName, "tasker-listener")
+	c.StatusInterval = cmp.Or(c.StatusInterval, 10*time.Second)
+	c.SilenceTimeout = cmp.Or(c.SilenceTimeout, 2*time.Minute)
 	if c.OnSlotLost == nil {
 		c.OnSlotLost = func(string) {}
-	}
-	if c.SilenceTimeout <= 0 {
-		c.SilenceTimeout = 2 * time.Minute
 	}
 	return c, nil
 }
 
-// Source reads signals from the WAL. It is safe for concurrent use; each
-// Connect opens a connection of its own. A persistent slot allows one at a time.
-type Source struct {
+// source reads signals from the WAL. It is safe for concurrent use; each Connect opens a
+// connection of its own. A persistent slot allows one at a time.
+type source struct {
 	dial      *pgdial.Dialer
 	cfg       Config
 	transport signal.Transport
 }
 
-var _ signal.Source = (*Source)(nil)
-
-// New returns a Source. Its probes are sent over t, which must be the transport of all
-// signals.
-func New(cfg Config, t signal.Transport) (*Source, error) {
+// New returns a source that reads signals from the WAL; its connections have a method
+// LagBytes. Its probes are sent over t, which must be the transport of all signals. Connect
+// wraps ErrSlotInUse when another connection reads the slot.
+func New(cfg Config, t signal.Transport) (signal.Source, error) {
 	if t == nil {
 		return nil, errors.New("wal: missing transport for probes")
 	}
@@ -126,15 +119,14 @@ func New(cfg Config, t signal.Transport) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{dial: dial, cfg: cfg, transport: t}, nil
+	return &source{dial: dial, cfg: cfg, transport: t}, nil
 }
 
 // Name implements signal.Source.
-func (s *Source) Name() string { return Name }
+func (s *source) Name() string { return Name }
 
-// Connect implements signal.Source. The connection is a *Connection. It wraps
-// ErrSlotInUse or ErrSlotForeign when the slot cannot be read.
-func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
+// Connect implements signal.Source.
+func (s *source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
 	if err := signal.ValidateTopics(topics); err != nil {
 		return nil, err
 	}
@@ -152,12 +144,12 @@ func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 		return nil, err
 	}
 	c.setTopics(topics)
-	c.start()
+	c.Start("reading the WAL", c.run, c.terminate)
 	return c, nil
 }
 
 // prepare does the work that needs an ordinary connection.
-func (s *Source) prepare(ctx context.Context) (start pglogrepl.LSN, found bool, err error) {
+func (s *source) prepare(ctx context.Context) (start pglogrepl.LSN, found bool, err error) {
 	conn, err := s.dial.Connect(ctx)
 	if err != nil {
 		return 0, false, fmt.Errorf("connecting to prepare replication: %w", err)
@@ -173,7 +165,7 @@ func (s *Source) prepare(ctx context.Context) (start pglogrepl.LSN, found bool, 
 }
 
 // stream starts the replication from the slot.
-func (s *Source) stream(ctx context.Context, conn *pgconn.PgConn, start pglogrepl.LSN, found bool) (*Connection, error) {
+func (s *source) stream(ctx context.Context, conn *pgconn.PgConn, start pglogrepl.LSN, found bool) (*connection, error) {
 	timeout, err := senderTimeout(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -194,5 +186,8 @@ func (s *Source) stream(ctx context.Context, conn *pgconn.PgConn, start pglogrep
 	if timeout > 0 {
 		interval = min(interval, timeout/3)
 	}
-	return newConnection(conn, s.transport, s.cfg, newPosition(start), interval), nil
+	return &connection{
+		Owner: pgdial.NewOwner(s.cfg.BufferLimit, s.transport), conn: conn, server: s.cfg.Server, temporary: temporary, all: s.cfg.AllTopics,
+		interval: interval, silence: s.cfg.SilenceTimeout, pos: newPosition(start), seen: visibility{server: s.cfg.Server},
+	}, nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 // later). A reader of the WAL can be faster than that: it would look at rows
 // that are not visible yet, find nothing, and have used up the signal.
 type visibility struct {
-	server Querier // nil: nothing is held back
+	server querier // nil: nothing is held back
 
 	mu     sync.Mutex
 	unseen []uint32 // transactions whose messages have arrived
@@ -73,12 +75,8 @@ func (v *visibility) wait(ctx context.Context) {
 		if unseen = slices.DeleteFunc(unseen, s.sees); len(unseen) == 0 {
 			return
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if lifecycle.Pause(ctx, pause) != nil {
 			return
-		case <-timer.C:
 		}
 	}
 }

@@ -1,12 +1,7 @@
-// Package events delivers domain events to functions of the same process: the form of an
-// event (event.go), subscribers and their patterns (subscriber.go), the bus between both
-// (bus.go), and the ids of recent events from other processes (recent.go).
+// Package events has the form of domain events ([Event]) and of the functions of a process
+// that receive the fast ones ([Subscriber]). Nothing here is kept: events that must arrive
+// are durable ones, which are in the database.
 //
-// Every subscriber has a buffer and a goroutine of its own, so a subscriber that is slow,
-// fails, panics or hangs does not affect the others. A full buffer drops its oldest event,
-// which is counted. Nothing here is kept: events that must arrive are durable ones, which
-// are in the database.
-//
-// What may not enter: when an event is published and its content (workflow, worker), the
-// way to other processes (worker), durable events (store).
+// What may not enter: when an event is published and its content (workflow, worker), its
+// way to subscribers (worker), durable events (store).
 package events

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 )
@@ -29,4 +30,23 @@ type Metadata struct {
 	Attempt int  `json:"attempt"`
 	// Added is the publisher's addition, an object.
 	Added json.RawMessage `json:"added,omitempty"`
+}
+
+// Subscriber receives fast events in its process. One goroutine calls its functions, one
+// event after the other; ctx ends with the bus's time limit.
+type Subscriber struct {
+	// Name identifies the subscriber in logs and metrics.
+	Name string
+	// Patterns are names in which * stands for any characters: payment.*, *, or
+	// the name itself.
+	Patterns []string
+	// Handle handles an event. An error is counted and, unless that is turned off,
+	// logged; there is no retry.
+	Handle func(ctx context.Context, e Event) error
+
+	// The rest may be nil. Before is called before Handle; its error skips Handle. After
+	// is called after a Handle that succeeded, Failed after one that failed or panicked.
+	Before func(ctx context.Context, e Event) error
+	After  func(ctx context.Context, e Event)
+	Failed func(ctx context.Context, e Event, err error)
 }

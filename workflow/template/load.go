@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,8 +16,13 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// maxTemplateFiles bounds the files of one Load.
-const maxTemplateFiles = 10_000
+// The limits of one Load.
+const (
+	maxTemplateFiles   = 10_000
+	maxTemplatesBytes  = 64 << 20 // size of all files together
+	maxEntries         = 200_000  // files and folders met below the folders that are searched
+	maxBraceExpansions = 256      // patterns that one pattern with braces stands for
+)
 
 // Loaded is a template and the file it came from.
 type Loaded struct {
@@ -27,24 +33,38 @@ type Loaded struct {
 // Load reads template files. A path is a file, a folder (searched for
 // *.yml and *.yaml, subfolders included, names with a leading dot left out) or
 // a pattern with *, ?, [a-z], ** and {a,b}, such as
-// config/tasks/**/*.{yml,yaml}. Files come in lexical order, each once.
+// config/tasks/**/*.{yml,yaml}. Files come in lexical order, each once; up to
+// 10,000 files and 64 MiB are read.
 //
 // The templates without errors are returned even when others have some; the
 // problems are those of all files, warnings included, and the error is a
 // *Error when one of them is an error. Two files that declare the same
 // namespace, name and version with different content are an error.
 func Load(paths ...string) ([]Loaded, Problems, error) {
-	l := loader{seen: map[string]bool{}}
+	return load([]string{".yml", ".yaml"}, paths)
+}
+
+// LoadWithJSON is Load, and finds *.json files in folders too.
+func LoadWithJSON(paths ...string) ([]Loaded, Problems, error) {
+	return load([]string{".yml", ".yaml", ".json"}, paths)
+}
+
+func load(endings, paths []string) ([]Loaded, Problems, error) {
+	l := loader{endings: endings, seen: map[string]bool{}}
 	for _, p := range paths {
 		l.find(p)
 	}
 	slices.Sort(l.files)
 	if len(l.files) > maxTemplateFiles {
-		l.fail(l.files[maxTemplateFiles], codeTooLarge, fmt.Errorf("there are %d template files; up to %d are read", len(l.files), maxTemplateFiles))
+		l.fail(l.files[maxTemplateFiles], codeTooLarge, fmt.Errorf("there are more than %d template files, which are not read", maxTemplateFiles))
 		l.files = l.files[:maxTemplateFiles]
 	}
 	var loaded []Loaded
 	for _, file := range l.files {
+		if l.bytes > maxTemplatesBytes {
+			l.fail(file, codeTooLarge, fmt.Errorf("the template files before this one have more than %d MiB; it and the rest are not read", maxTemplatesBytes>>20))
+			break
+		}
 		if t := l.read(file); t != nil {
 			loaded = append(loaded, Loaded{File: file, Template: t})
 		}
@@ -54,9 +74,12 @@ func Load(paths ...string) ([]Loaded, Problems, error) {
 }
 
 type loader struct {
+	endings  []string // of the files in folders
 	files    []string
 	seen     map[string]bool
 	problems Problems
+	entries  int // met so far
+	bytes    int // read so far
 }
 
 func (l *loader) fail(file, code string, err error) {
@@ -76,7 +99,7 @@ func (l *loader) find(p string) {
 	info, err := os.Stat(p)
 	switch {
 	case err == nil && info.IsDir():
-		l.walk(p, isTemplateFile)
+		l.walk(p, func(name string) bool { return slices.Contains(l.endings, strings.ToLower(filepath.Ext(name))) })
 	case err == nil:
 		l.add(p)
 	case hasGlob(p):
@@ -94,23 +117,15 @@ func (l *loader) glob(pattern string) {
 	}
 	before := len(l.seen)
 	for _, p := range patterns {
-		if !hasGlob(p) {
-			if info, err := os.Stat(p); err == nil && !info.IsDir() {
-				l.add(p)
-			}
-			continue
+		base := globBase(p)
+		info, err := os.Stat(base)
+		switch {
+		case err != nil: // reported below when no other alternative has files
+		case !hasGlob(p) && !info.IsDir():
+			l.add(p)
+		case hasGlob(p):
+			l.walk(base, func(name string) bool { return matchGlob(p, filepath.ToSlash(name)) })
 		}
-		if err := checkGlob(p); err != nil {
-			l.fail(pattern, CodeIO, err)
-			return
-		}
-		if _, err := os.Stat(globBase(p)); err != nil {
-			continue // reported below when no other alternative has files
-		}
-		l.walk(globBase(p), func(name string) bool {
-			fits, _ := matchGlob(p, filepath.ToSlash(name))
-			return fits
-		})
 	}
 	if len(l.seen) == before {
 		l.problems = append(l.problems, Problem{
@@ -132,30 +147,26 @@ func (l *loader) walk(dir string, fits func(name string) bool) {
 		if dir == "." {
 			shown = name
 		}
-		if err != nil {
-			l.fail(shown, CodeIO, fmt.Errorf("cannot be read: %w", pathless(err)))
-			if entry != nil && entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if name != root && strings.HasPrefix(entry.Name(), ".") {
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if entry.IsDir() || !fits(shown) || !isFile(name, entry) {
-			return nil
-		}
-		l.add(shown)
-		if len(l.files) > maxTemplateFiles {
+		if l.entries++; l.entries > maxEntries || len(l.files) > maxTemplateFiles {
 			return fs.SkipAll
+		}
+		hidden := name != root && entry != nil && strings.HasPrefix(entry.Name(), ".")
+		switch {
+		case err != nil:
+			l.fail(shown, CodeIO, fmt.Errorf("cannot be read: %w", pathless(err)))
+		case !hidden && !entry.IsDir() && fits(shown) && isFile(name, entry):
+			l.add(shown)
+		}
+		if (err != nil || hidden) && entry != nil && entry.IsDir() {
+			return fs.SkipDir
 		}
 		return nil
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		l.fail(dir, CodeIO, fmt.Errorf("cannot be read: %w", pathless(err)))
+	case l.entries > maxEntries:
+		l.fail(dir, codeTooLarge, fmt.Errorf("there are more than %d files and folders in and below the folders that are searched", maxEntries))
 	}
 }
 
@@ -166,11 +177,6 @@ func isFile(name string, entry fs.DirEntry) bool {
 	}
 	info, err := os.Stat(name)
 	return err == nil && info.Mode().IsRegular()
-}
-
-func isTemplateFile(name string) bool {
-	ext := strings.ToLower(filepath.Ext(name))
-	return ext == ".yml" || ext == ".yaml"
 }
 
 // pathless drops the path from a file error; the problem names the file.
@@ -189,6 +195,7 @@ func (l *loader) read(file string) *workflow.Template {
 		l.fail(file, CodeIO, fmt.Errorf("cannot be read: %w", pathless(err)))
 		return nil
 	}
+	l.bytes += len(src)
 	t, problems, _ := Parse(file, src) // the error repeats the problems
 	l.problems = append(l.problems, problems...)
 	return t
@@ -228,115 +235,68 @@ func (l *loader) dropDuplicates(loaded []Loaded) []Loaded {
 	})
 }
 
-// maxBraceExpansions bounds the expansion of one pattern with braces.
-const maxBraceExpansions = 256
-
 // hasGlob reports whether a path is a pattern.
 func hasGlob(p string) bool { return strings.ContainsAny(p, "*?[{") }
 
 // globBase is the part of a pattern before its first wildcard, up to a slash:
-// the folder in which to look.
+// the folder in which to look. Without wildcards it is all of it.
 func globBase(pattern string) string {
 	i := strings.IndexAny(pattern, "*?[{")
 	if i < 0 {
 		return pattern
 	}
-	dir := pattern[:strings.LastIndex(pattern[:i], "/")+1]
-	switch dir {
-	case "":
-		return "."
-	case "/":
-		return dir
-	}
-	return strings.TrimSuffix(dir, "/")
+	return path.Clean(pattern[:strings.LastIndex(pattern[:i], "/")+1])
 }
 
-// expandBraces turns a{b,c}d into abd and acd; braces may be nested.
+// expandBraces turns a{b,c}d into abd and acd; braces may be nested: the innermost are
+// expanded first. The error names a pattern that is malformed or stands for too many.
 func expandBraces(pattern string) ([]string, error) {
-	work, done := []string{pattern}, []string(nil)
-	for len(work) > 0 {
-		if len(work)+len(done) > maxBraceExpansions {
-			return nil, fmt.Errorf("the pattern %.200q stands for more than %d patterns", pattern, maxBraceExpansions)
-		}
-		p := work[0]
-		work = work[1:]
-		open, shut, commas := findBraces(p)
-		if shut < 0 {
-			done = append(done, p)
+	all := []string{pattern}
+	for i := 0; i < len(all); {
+		p := all[i]
+		at := innermostBraces.FindStringIndex(p)
+		if at == nil {
+			i++
 			continue
 		}
-		var next []string
-		from := open + 1
-		for _, to := range append(commas, shut) {
-			next = append(next, p[:open]+p[from:to]+p[shut+1:])
-			from = to + 1
+		parts := strings.Split(p[at[0]+1:at[1]-1], ",")
+		for j := range parts {
+			parts[j] = p[:at[0]] + parts[j] + p[at[1]:]
 		}
-		work = append(next, work...)
-	}
-	return done, nil
-}
-
-// findBraces locates the first complete pair of braces and its own commas;
-// shut is -1 when there is none.
-func findBraces(p string) (open, shut int, commas []int) {
-	depth := 0
-	for i := range len(p) {
-		switch p[i] {
-		case '{':
-			if depth == 0 {
-				open = i
-			}
-			depth++
-		case ',':
-			if depth == 1 {
-				commas = append(commas, i)
-			}
-		case '}':
-			if depth == 1 {
-				return open, i, commas
-			}
-			depth = max(depth-1, 0)
+		if all = slices.Replace(all, i, i+1, parts...); len(all) > maxBraceExpansions {
+			return nil, fmt.Errorf("the pattern %.200q stands for more than %d patterns", pattern, maxBraceExpansions)
 		}
 	}
-	return 0, -1, nil
-}
-
-// matchGlob matches a slash-separated path against a pattern in which ** as a whole part
-// matches any number of parts, including none.
-func matchGlob(pattern, name string) (bool, error) {
-	return matchParts(strings.Split(path.Clean(pattern), "/"), strings.Split(path.Clean(name), "/"))
-}
-
-// checkGlob reports a pattern that is malformed.
-func checkGlob(pattern string) error {
-	for part := range strings.SplitSeq(pattern, "/") {
-		if _, err := path.Match(part, ""); err != nil {
-			return fmt.Errorf("the pattern %.200q is malformed", pattern)
+	for _, p := range all {
+		if _, err := path.Match(p, ""); err != nil {
+			return nil, fmt.Errorf("the pattern %.200q is malformed", p)
 		}
 	}
-	return nil
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }
 
-// matchParts keeps, for every part of the pattern, the set of name positions
-// that it can end at, so that many ** do not multiply the work.
-func matchParts(pattern, name []string) (bool, error) {
-	reach := make([]bool, len(name)+1)
+var innermostBraces = regexp.MustCompile(`\{[^{}]*\}`)
+
+// matchGlob matches a slash-separated path against a well-formed pattern in which ** as a
+// whole part matches any number of parts, including none. For every part of the pattern it
+// keeps the set of name positions that it can end at, so that many ** do not multiply the
+// work.
+func matchGlob(pattern, name string) bool {
+	parts := strings.Split(path.Clean(name), "/")
+	reach := make([]bool, len(parts)+1)
 	reach[0] = true
-	for _, part := range pattern {
-		next := make([]bool, len(name)+1)
+	for want := range strings.SplitSeq(path.Clean(pattern), "/") {
+		next := make([]bool, len(parts)+1)
 		for i, ok := range reach {
 			switch {
-			case part == "**":
+			case want == "**":
 				next[i] = ok || (i > 0 && next[i-1])
-			case ok && i < len(name):
-				fits, err := path.Match(part, name[i])
-				if err != nil {
-					return false, fmt.Errorf("the pattern %.200q is malformed", part)
-				}
-				next[i+1] = fits
+			case ok && i < len(parts):
+				next[i+1], _ = path.Match(want, parts[i])
 			}
 		}
 		reach = next
 	}
-	return reach[len(name)], nil
+	return reach[len(parts)]
 }

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -130,14 +131,8 @@ func TestMatchGlob(t *testing.T) {
 		{strings.Repeat("**/", 50) + "x", strings.Repeat("a/", 200) + "y", false},
 	}
 	for _, test := range tests {
-		got, err := matchGlob(test.pattern, test.name)
-		require.NoError(t, err)
-		require.Equal(t, test.want, got, "%s against %s", test.pattern, test.name)
+		require.Equal(t, test.want, matchGlob(test.pattern, test.name), "%s against %s", test.pattern, test.name)
 	}
-	_, err := matchGlob("[", "a")
-	require.Error(t, err)
-	require.Error(t, checkGlob("a/[x"))
-	require.NoError(t, checkGlob("a/[x]/**"))
 }
 
 func TestExpandBraces(t *testing.T) {
@@ -149,6 +144,34 @@ func TestExpandBraces(t *testing.T) {
 		require.NoError(t, err)
 		require.ElementsMatch(t, strings.Fields(want), got, pattern)
 	}
-	_, err := expandBraces(strings.Repeat("{a,b}", 20))
-	require.Error(t, err)
+	for _, pattern := range []string{strings.Repeat("{a,b}", 20), "[", "a/[x"} {
+		_, err := expandBraces(pattern)
+		require.Error(t, err, pattern)
+	}
+	_, err := expandBraces("a/[x]/**")
+	require.NoError(t, err)
+}
+
+// A folder with more than anyone has as templates is read up to the limits.
+func TestLoadIsBounded(t *testing.T) {
+	big := templateNamed("big") + strings.Repeat("#", maxTemplateBytes-200) + "\n"
+	full := map[string]string{"t/z.yaml": templateNamed("z")}
+	for i := range maxTemplatesBytes/len(big) + 1 {
+		full[fmt.Sprintf("t/big%03d.yaml", i)] = strings.Replace(big, "1.0.0", fmt.Sprint("1.0.", i), 1)
+	}
+	inFolder(t, full)
+	loaded, _, err := Load("t")
+	require.EqualError(t, err, "t/z.yaml: error: the template files before this one have more than 64 MiB; it and the rest are not read [TOO_LARGE]")
+	require.Len(t, loaded, len(full)-1)
+
+	inFolder(t, nil)
+	for i := range maxTemplateFiles + 1 {
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%05d.yaml", i), nil, 0o644))
+	}
+	l := loader{endings: []string{".yaml"}, seen: map[string]bool{}}
+	l.find(".")
+	require.Len(t, l.files, maxTemplateFiles+1, "one more than are read, to know that there are more")
+	l = loader{endings: []string{".json"}, seen: map[string]bool{}, entries: maxEntries - 100}
+	l.find(".")
+	require.Equal(t, ".: error: there are more than 200000 files and folders in and below the folders that are searched [TOO_LARGE]", l.problems.String())
 }

@@ -203,10 +203,7 @@ func (v value) strategy() workflow.IdentityStrategy {
 	case workflow.IdentityStrict, workflow.IdentityCallerProvided, workflow.IdentityAlwaysUnique:
 		return s
 	}
-	if v.node != nil {
-		v.wrong(codeEnum, "is %.64q; it has to be strict, caller_provided or always_unique", v.text())
-	}
-	return ""
+	return word(v, codeEnum, workflow.IdentityStrict, workflow.IdentityCallerProvided, workflow.IdentityAlwaysUnique)
 }
 
 func (v value) window() string {

@@ -208,7 +208,7 @@ func TestStepKindText(t *testing.T) {
 	require.Error(t, k.UnmarshalText([]byte("standart")))
 	_, err := workflow.StepKind(0).MarshalText()
 	require.Error(t, err)
-	require.Equal(t, "StepKind(99)", workflow.StepKind(99).String())
+	require.Equal(t, "unknown workflow.StepKind 99", workflow.StepKind(99).String())
 }
 
 func policyOf(t *testing.T, keys string) *workflow.Template {

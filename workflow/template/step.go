@@ -80,21 +80,13 @@ func (m *mapping) step() (workflow.StepTemplate, stepSource) {
 	return s, source
 }
 
-// kindNames are the names of all step kinds.
-var kindNames = func() (names []string) {
-	for k := workflow.KindStandard; k <= workflow.KindTask; k++ {
-		names = append(names, k.String())
-	}
-	return names
-}()
-
 func (v value) stepKind() workflow.StepKind {
 	text := v.text()
 	kind, ok := workflow.ParseStepKind(text)
 	if ok || !v.scalar() {
 		return cmp.Or(kind, workflow.KindStandard)
 	}
-	v.wrong(codeEnum, "cannot be %.64q; it can be %s%s", text, alternatives(kindNames), suggestion(text, kindNames))
+	word(v, codeEnum, workflow.StepKindNames()...)
 	return workflow.KindStandard
 }
 

@@ -1,6 +1,6 @@
-// Package pgdial makes direct connections that listen: named, kept alive, with
-// bounded connecting. It is shared by notify, wal and relay. Pools and business
-// statements may not enter.
+// Package pgdial has what notify, wal and relay share: direct connections that listen
+// (named, kept alive, with bounded connecting), the life of one that a goroutine owns, and
+// sending by one statement. Pools and business statements may not enter.
 package pgdial
 
 import (

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/chaos/internal/ledger"
@@ -181,6 +182,44 @@ func TestWhatNeverBeganIsNotLost(t *testing.T) {
 	require.Positive(t, lost)
 	// Steps that were about to begin on a free permit, not those claimed ahead.
 	require.LessOrEqual(t, never, kills(t)*permits)
+}
+
+// TestLatencyWhileWorkersAreKilled: of two workers that share 600 tasks a second one is
+// killed every ten seconds, and is back at once. Only what the dead one held waits, and for
+// one lease.
+func TestLatencyWhileWorkersAreKilled(t *testing.T) {
+	const perSecond = 600
+	over := time.Duration(kills(t)) * 10 * time.Second
+	r := startRig(t, rig.Options{DefaultLeases: true, Orchestrators: []string{"Hybrid"}, Workers: []string{"Hybrid", "Hybrid"}})
+	workers := r.ByName([]string{"worker-a", "worker-b"})
+	ctx, cancel := context.WithTimeout(t.Context(), over+time.Minute)
+	defer cancel()
+	var accepted []workload.Accepted
+	group, ctx := errgroup.WithContext(ctx)
+	start := time.Now()
+	group.Go(func() (err error) {
+		s := &workload.Submitter{URLs: r.Orchestrators}
+		accepted, err = s.Run(ctx, start, workload.Steadily("brief", perSecond, over, workload.Brief))
+		return err
+	})
+	for i := range kills(t) {
+		<-time.After(time.Until(start.Add(time.Duration(i)*10*time.Second + 2*time.Second)))
+		workers[i%2].Kill()
+		restart(t, r, workers[i%2])
+	}
+	require.NoError(t, group.Wait())
+	require.Zero(t, number(t, r, `select count(*) from tasker.v_tasks where state_since < now() - interval '15 s'`), "tasks that stand still")
+	drain(t, r, time.Minute)
+
+	const since = `extract(epoch from completed_at - requested_at) * 1000`
+	half := number(t, r, `select percentile_disc(0.5) within group (order by `+since+`)::int from tasker.v_tasks`)
+	p99 := number(t, r, `select percentile_disc(0.99) within group (order by `+since+`)::int from tasker.v_tasks`)
+	most := number(t, r, `select max(`+since+`)::int from tasker.v_tasks`)
+	t.Logf("%d tasks, %d kills: p50 %d ms, p99 %d ms, maximum %d ms", len(accepted), kills(t), half, p99, most)
+	require.Less(t, p99, 12_000)
+	for _, x := range verify(t, r, accepted).Executions {
+		require.LessOrEqual(t, x.Attempt, 1+kills(t))
+	}
 }
 
 // running is the start of a live worker in which a handler runs now; "" if none does. It

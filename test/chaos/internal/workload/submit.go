@@ -47,6 +47,15 @@ func Orders(seed uint64, n int, over time.Duration, flows []Workflow) []Order {
 	return orders
 }
 
+// Steadily are orders for tasks of one workflow, perSecond of them in every second.
+func Steadily(label string, perSecond int, over time.Duration, flow Workflow) []Order {
+	orders := AtOnce(label, perSecond*int(over/time.Second), flow)
+	for i := range orders {
+		orders[i].Due = time.Second * time.Duration(i) / time.Duration(perSecond)
+	}
+	return orders
+}
+
 // Accepted is an accepted order.
 type Accepted struct {
 	Order

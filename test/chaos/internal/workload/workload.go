@@ -97,6 +97,8 @@ var (
 	Lengthy    = Workflow{Name: "lengthy", End: "complete", steps: []step{{name: "work", work: Work{Millis: 2000, SpreadMillis: 2000}}}}
 	Outlasting = Workflow{Name: "outlasting", End: "complete", steps: []step{{name: "work", work: Work{Millis: 18_000}}}}
 	Endless    = Workflow{Name: "endless", End: "complete", steps: []step{{name: "work", work: Work{Millis: 120_000, Deaf: true}}}}
+	// Brief is for scenarios: one step of a millisecond or two.
+	Brief = Workflow{Name: "brief", End: "complete", steps: []step{{name: "work", work: instant}}}
 	// Limited are for scenarios: by how often their only step may be executed, and
 	// Unrepeatable is never repeated.
 	Limited      = map[int]Workflow{1: limited(1), 2: limited(2), 3: limited(3)}
@@ -122,7 +124,7 @@ func limited(attempts int) Workflow {
 
 // Workflows lists them all.
 func Workflows() []Workflow {
-	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Booked, Laboured, Lengthy, Outlasting, Endless, Limited[1], Limited[2], Limited[3], Unrepeatable, Shared, Gated}
+	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Booked, Laboured, Lengthy, Outlasting, Endless, Brief, Limited[1], Limited[2], Limited[3], Unrepeatable, Shared, Gated}
 }
 
 // Books reports whether a step writes a row in the transaction that completes it.

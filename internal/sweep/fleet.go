@@ -1,0 +1,124 @@
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tasker-go/tasker/store"
+)
+
+// The longest runs of the sweeps of daemons, signals and expired rows.
+const (
+	livenessLease  = 30 * time.Second
+	signalsLease   = 30 * time.Second
+	retentionLease = 5 * time.Minute
+)
+
+// The actions on workers and their claims, and on work without a signal.
+var (
+	markStale   = action{"marked_stale", "would_mark_stale"}
+	markActive  = action{"marked_active", "would_mark_active"}
+	markDead    = action{"marked_dead", "would_mark_dead"}
+	releaseStep = action{"released_steps", "would_release_steps"}
+	signalAgain = action{"signalled", "would_signal"}
+)
+
+// liveness finds workers without heartbeats. The claims of a dead one are released at once,
+// and it must register anew if it comes back.
+func liveness(cfg *Config) Job {
+	l := cfg.Settings.Sweeps.Liveness
+	limits := store.LivenessLimits{Stale: l.StaleAfter, Dead: max(l.DeadAfter, l.StaleAfter), Batch: l.BatchSize}
+	begin := func(dry bool) look {
+		return func(ctx context.Context, res *Result) (more bool, err error) {
+			found, err := cfg.Store.SweepLiveness(ctx, limits, dry)
+			if err != nil {
+				return false, err
+			}
+			for _, g := range []struct {
+				action  action
+				workers []store.WorkerRef
+			}{{markStale, found.Stale}, {markActive, found.Recovered}, {markDead, found.Dead}} {
+				res.count(g.action.name(dry), len(g.workers))
+				for _, w := range g.workers {
+					res.show(w.UUID.String(), g.action.name(dry),
+						fmt.Sprintf("%s on %s, silent for %s", w.ID, w.Hostname, w.HeartbeatAge.Round(time.Second)))
+				}
+			}
+			res.count(releaseStep.name(dry), found.Released)
+			if !dry {
+				cfg.Metrics.WorkersDied.Add(float64(len(found.Dead)))
+				cfg.publish(found.Signals)
+			}
+			return found.More, nil
+		}
+	}
+	return Job{Name: "liveness", Interval: l.Interval, Lease: livenessLease, Run: inBatches(livenessLease, false, begin)}
+}
+
+// signals sends the signals of work that waits although nothing blocks it: the process that
+// enqueued it may have died before it sent them. It is one statement, with at most one signal
+// per topic.
+func signals(cfg *Config) Job {
+	s := cfg.Settings.Sweeps.Signals
+	begin := func(dry bool) look {
+		return func(ctx context.Context, res *Result) (more bool, err error) {
+			overdue, err := cfg.Store.OverdueSignals(ctx, s.Overdue)
+			if err != nil {
+				return false, err
+			}
+			res.count(signalAgain.name(dry), len(overdue))
+			for _, o := range overdue {
+				res.show(string(o.Topic), signalAgain.name(dry), "")
+			}
+			if !dry && len(overdue) > 0 {
+				cfg.Publisher.Publish(overdue...) // with every event source: no transaction carries them
+			}
+			return false, nil
+		}
+	}
+	return Job{Name: "signals", Interval: s.Interval, Lease: signalsLease, Run: inBatches(signalsLease, false, begin)}
+}
+
+// The actions on expired partitions.
+var (
+	dropDay      = action{"dropped_days", "would_drop_days"}
+	dropEventDay = action{"dropped_event_days", "would_drop_event_days"}
+)
+
+// busyDays counts days that could not be dropped because they were in use.
+const busyDays = "busy_days"
+
+// retention deletes expired rows.
+func retention(cfg *Config) Job {
+	r := cfg.Settings.Retention
+	limits := store.RetentionLimits{TTL: max(r.TTL, 0), DeadLetterTTL: max(r.DeadLetterTTL, 0), EventTTL: max(r.EventTTL, 0), Batch: r.BatchSize}
+	begin := func(dry bool) look {
+		return func(ctx context.Context, res *Result) (more bool, err error) {
+			gone, err := cfg.Store.Retain(ctx, limits, dry)
+			countGone(res, &gone, dry)
+			if !dry {
+				cfg.Metrics.TasksCleaned.Add(float64(gone.Tasks))
+				cfg.Metrics.WorkersCleaned.Add(float64(gone.Workers))
+			}
+			return gone.More && err == nil, err
+		}
+	}
+	return Job{Name: "retention", Interval: r.Interval, Lease: retentionLease, DryRun: r.DryRun, Run: inBatches(retentionLease, false, begin)}
+}
+
+func countGone(res *Result, gone *store.Retained, dry bool) {
+	for _, day := range gone.Days {
+		res.show(day, dropDay.name(dry), "")
+	}
+	for _, day := range gone.EventDays {
+		res.show(day, dropEventDay.name(dry), "")
+	}
+	res.count(dropDay.name(dry), len(gone.Days))
+	res.count(dropEventDay.name(dry), len(gone.EventDays))
+	res.count(busyDays, gone.Busy)
+	for what, n := range map[string]int{"events": gone.Events, "tasks": gone.Tasks, "daemons": gone.Workers, "identities": gone.Identities,
+		"received_events": gone.Received, "dead_letters": gone.DeadLetters, "operator_actions": gone.Actions} {
+		res.count(action{"deleted_" + what, "would_delete_" + what}.name(dry), n)
+	}
+}

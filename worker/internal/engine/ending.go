@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/store"
+)
+
+// Ending is how an execution ended. It is made once, at the edge of the handler
+// (Step.Run) or of its transaction (conclude) or when the time limit has passed, and
+// everything follows from it: who may report the execution (slots.end) and how its end
+// gets into the database (record).
+type Ending struct {
+	Kind     Kind
+	Result   json.RawMessage     // of Success
+	Isolated json.RawMessage     // of Success: the items that its batch has isolated; nil: none
+	Items    int                 // in Isolated
+	Next     *submission.Request // of Success: the task to create with it; nil: none
+	Failure  *Failure            // of Failed
+	Point    *store.Checkpoint   // of Yielded
+	Err      error               // why it is no success; for the log
+}
+
+// Kind tells what is to be recorded.
+type Kind uint8
+
+const (
+	// Success and Failed are reported by the first that acquires the right to
+	// report: the handler's goroutine or the watch over time limits.
+	Success Kind = iota + 1
+	Failed
+	// composed is one of both whose report is ready to be sent.
+	composed
+	// Yielded: another execution continues from the checkpoint once it is saved.
+	Yielded
+	// GivenUp is not recorded: the worker ends, has left the step to another worker,
+	// or something else has ended the execution before.
+	GivenUp
+
+	// committed: the report was committed with the transaction of the handler.
+	committed
+	// outdated: the report was rejected by the fence, and the transaction rolled back.
+	outdated
+	// undecided: the worker ends before the fate of the transaction is known.
+	undecided
+)
+
+// Failing makes the ending of an execution that failed with err.
+func Failing(err error) Ending {
+	f := FailureOf(err)
+	return Ending{Kind: Failed, Failure: &f, Err: err}
+}
+
+// Judge turns an error into the ending of an execution, considering how its context ended.
+func (x *Execution) Judge(err error) Ending {
+	if x.tx != nil {
+		err = serialization(err)
+	}
+	_, permanent := Marked(err)
+	why := x.Why()
+	switch {
+	case permanent:
+	case errors.Is(why, ErrTimeout):
+		err = timedOut(x)
+	case errors.Is(why, ErrShutdown):
+		return Ending{Kind: GivenUp, Err: err}
+	}
+	return Failing(err)
+}
+
+func timedOut(x *Execution) error {
+	if x.queued.Load() {
+		return Errorf(TypeTimeout, "the handler got no connection for its transaction within %v (worker.transactions.max_connections)", x.job.limit)
+	}
+	return Errorf(TypeTimeout, "the handler did not end within %v", x.job.limit)
+}
+
+// finish frees the permit of an execution that has ended and records its end if nothing
+// else has. next continues with the permit.
+func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
+	if (end.Kind == Success || end.Kind == Failed) && x.asks() && e.slots.winReport(x, end.Kind) {
+		// The permit is kept during this: slow publishers slow down their own steps.
+		e.compose(x, end)
+		end.Kind = composed
+	}
+	after := e.slots.end(x, end.Kind)
+	if after.look && end.Kind == Yielded && e.cfg.Looks() {
+		e.slots.letOthersFirst()
+	}
+	e.follow(after)
+	if x.Called { // the handler was called
+		x.job.took.Observe(after.took.Seconds())
+	}
+	if x.mine {
+		e.record(x, end)
+	} else {
+		e.log.Debug("the end of a step is not reported", zap.Inline(x), zap.Error(end.Err))
+	}
+	return after.next
+}
+
+// record gets the end of an execution into the database. The caller has the right to
+// report it.
+func (e *Engine) record(x *Execution, end Ending) {
+	switch end.Kind {
+	case Success, Failed:
+		e.compose(x, end)
+		e.reporter.submit(x)
+	case composed:
+		e.reporter.submit(x)
+	case Yielded:
+		e.saver.yields(x, end.Point)
+	default:
+		e.concluded(x, end)
+	}
+}
+
+// compose makes the report of an execution, with the events of its step. The caller has
+// the right to report.
+func (e *Engine) compose(x *Execution, end Ending) {
+	if f := end.Failure; f != nil {
+		e.count.failed.Add(1)
+		e.log.Warn("step failed", append(x.fields(), zap.String("error_type", f.Type), zap.String("error_code", f.Code),
+			zap.Bool("retryable", f.Retryable), zap.String("error", f.Message))...)
+		x.Report = x.failed(f)
+	} else {
+		e.succeeded(x, end)
+		x.Report = x.success(end)
+	}
+	x.prepare(end.Failure, false)
+}
+
+// prepare adds the events of the step to the report.
+func (x *Execution) prepare(f *Failure, plain bool) {
+	if x.job != nil && len(x.job.step.Events) > 0 {
+		x.Step.Prepare(f, plain)
+	}
+}
+
+// asks reports whether publishers make events of the end of an execution, which may take
+// long.
+func (x *Execution) asks() bool { return x.job != nil && x.job.publishers }
+
+// succeeded counts a success.
+func (e *Engine) succeeded(x *Execution, end Ending) {
+	e.count.succeeded.Add(1)
+	if end.Items > 0 {
+		e.metrics.ItemsIsolated.WithLabelValues(x.job.plan.Template.Namespace).Add(float64(end.Items))
+	}
+}
+
+// fields identify an execution in the log. The caller has the right to report.
+func (x *Execution) fields() []zap.Field {
+	list := []zap.Field{zap.Inline(x),
+		zap.Stringer("correlation_id", x.Claim.CorrelationID)}
+	if x.job == nil {
+		return list // the template could not be read
+	}
+	t := x.job.plan.Template
+	return append(list, zap.String("namespace", t.Namespace), zap.String("template", t.Name), zap.String("step", x.StepName()))
+}
+
+func (x *Execution) success(end Ending) store.Report {
+	return store.Report{ClaimKey: x.Key, Success: true, Result: end.Result, Isolated: end.Isolated, RetryAfter: NoDelay}
+}
+
+func (x *Execution) failed(f *Failure) store.Report {
+	return store.Report{ClaimKey: x.Key, Error: f.Encode(), Retryable: f.Retryable, RetryAfter: f.After}
+}
+
+// deadlinesLoop is the name of the watch over time limits in logs and metrics.
+const deadlinesLoop = "worker-deadlines"
+
+// endOverdue reports the steps that timed out. It runs in a timer's goroutine, where a
+// panic would end the process.
+func (e *Engine) endOverdue() {
+	var late []*Execution
+	if !e.survived(func() { late = e.slots.overdue(time.Now()) }) {
+		e.slots.watchAgain()
+	}
+	for _, x := range late {
+		if x.asks() { // publishers may be slow
+			e.group.Go(func() { e.endLate(x) })
+		} else {
+			e.endLate(x)
+		}
+	}
+}
+
+// endLate reports that an execution has timed out. A claim whose end cannot be reported
+// is dropped, or its lease would never end.
+func (e *Engine) endLate(x *Execution) {
+	if !e.survived(func() { e.record(x, Failing(timedOut(x))) }) {
+		e.follow(e.slots.done(x))
+	}
+}
+
+// survived calls f and reports whether it returned; a panic is logged and counted.
+func (e *Engine) survived(f func()) bool {
+	err := lifecycle.Guard(func() error { f(); return nil })
+	if err == nil {
+		return true
+	}
+	e.metrics.LoopRestarts.WithLabelValues(deadlinesLoop).Inc()
+	_ = lifecycle.Guard(func() error { // it may be the log that panics
+		e.log.Error("the watch over time limits panicked and goes on", zap.String("loop", deadlinesLoop), zap.Error(err), lifecycle.StackField(err))
+		return nil
+	})
+	return false
+}

@@ -1,0 +1,311 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/sourcegraph/conc"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Config describes an [Engine]. Package worker documents the bounds and sets defaults.
+type Config struct {
+	ID     *atomic.Pointer[uuid.UUID] // of the worker in the fleet; changes when the fleet considers it dead
+	Board  Board
+	Store  *store.Store // for transactions of handlers; nil over a board in memory
+	TxPool store.WorkPoolOptions
+	// Announce is how transactions that the engine does not commit signal their tasks.
+	Announce  store.Announce
+	Publisher signal.Publisher
+	Settler   Settler           // nil: successes are reported like failures
+	New       func() *Execution // returns an execution with its Step
+
+	Namespaces []string // to serve, unless Every is set
+	Every      bool
+	Tags       []string
+	Can        func(workflow.HandlerReference) bool // whether the worker can run it
+	Fast       func() bool                          // whether it receives fast events of other workers
+	// OnTopics gets the topics to listen to when they have changed.
+	OnTopics func(ctx context.Context, topics []signal.Topic)
+	Looks    func() bool // whether the mode allows looks
+	Wake     func()      // requests another look; never blocks
+
+	MaxConcurrent     int
+	Prefetch          int
+	HandlerTimeout    time.Duration
+	Lease             time.Duration
+	LeaseGrace        time.Duration
+	HeartbeatInterval time.Duration
+	Report            Report
+	SaveTimeout       time.Duration // of checkpoints that handlers wait for
+	MaxHistory        int           // of checkpoints, per step
+
+	WorkerID string // names the worker in the history of tasks
+	// Exclusive: no other worker may have the WorkerID. Fatal is called when another one
+	// has taken it.
+	Exclusive bool
+	Fatal     func(error)
+	Describe  func() store.Daemon // for heartbeats, except for what the engine knows
+	OnBeat    func()              // called after each heartbeat that succeeded
+	Logger    *zap.Logger
+	Metrics   *telemetry.Metrics
+}
+
+// Report bounds the reporting of outcomes.
+type Report struct {
+	MaxBatch   int // outcomes per transaction
+	MaxPending int // outcomes that wait to be reported
+	ClaimBelow float64
+	WarnFrom   float64
+	SlowAfter  time.Duration
+	Only       bool // Settler is nil
+	Breaker    *breaker.Breaker
+}
+
+// Engine claims steps, runs them and reports their outcomes. It is safe for concurrent
+// use, except for Look.
+type Engine struct {
+	cfg       Config
+	board     Board
+	queues    *queues
+	slots     *slots
+	reporter  *reporter
+	saver     *saver
+	heartbeat *heartbeat
+	scans     fullScans // used by Look alone
+	unknown   unknown
+	publisher signal.Publisher
+	log       *zap.Logger
+	metrics   *telemetry.Metrics
+	count     counters
+	txPool    txPool
+	beats     *lifecycle.Loop
+	watch     *lifecycle.Loop
+
+	base        context.Context // for sending reports; ends when the worker is closed
+	cancel      context.CancelCauseFunc
+	handlersCtx context.Context // ends when the handlers are cancelled
+	endHandlers context.CancelCauseFunc
+	group       conc.WaitGroup // the handlers' goroutines
+}
+
+// counters count since the worker was created.
+type counters struct {
+	claimed, succeeded, failed, stale, leasesLost atomic.Uint64
+}
+
+// New returns an engine that does nothing yet.
+func New(cfg Config) *Engine {
+	e := &Engine{
+		cfg: cfg, board: cfg.Board, publisher: cfg.Publisher, log: cfg.Logger, metrics: cfg.Metrics,
+		slots:  newSlots(cfg.MaxConcurrent, cfg.Prefetch, max(int(cfg.Report.ClaimBelow*float64(cfg.Report.MaxPending)), 1)),
+		txPool: txPool{options: cfg.TxPool, store: cfg.Store},
+	}
+	e.slots.deadlines.passed = e.endOverdue
+	e.slots.onZombies = func(count int) { e.metrics.HandlersZombie.Set(float64(count)) }
+	e.base, e.cancel = context.WithCancelCause(context.Background())
+	e.handlersCtx, e.endHandlers = context.WithCancelCause(e.base)
+	e.queues, e.reporter, e.saver = newQueues(&e.cfg), newReporter(e), newSaver(e)
+	e.heartbeat = &heartbeat{e: e, soon: make(chan struct{}, 1)}
+	e.metrics.HandlersLimit.Set(float64(cfg.MaxConcurrent))
+	e.beats, e.watch = e.loop("worker-heartbeat", e.heartbeat.run), e.loop("worker-namespaces", e.watchQueues)
+	return e
+}
+
+func (e *Engine) loop(name string, run func(ctx context.Context) error) *lifecycle.Loop {
+	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: name, Run: run, Logger: e.log,
+		OnRestart: func(loop string) { e.metrics.LoopRestarts.WithLabelValues(loop).Inc() }})
+}
+
+// Open reads the namespaces to serve and returns the topics to listen to.
+func (e *Engine) Open(ctx context.Context) ([]signal.Topic, error) {
+	_, err := e.queues.refresh(ctx)
+	e.queues.listened = e.queues.topics()
+	return e.queues.listened, err
+}
+
+// Start begins to send heartbeats, after the first one: the fleet must know the worker
+// before its first claim.
+func (e *Engine) Start(ctx context.Context) error {
+	if e.cfg.Exclusive {
+		if err := e.takeWorkerID(ctx, e.cfg.HeartbeatInterval/2); err != nil {
+			return fmt.Errorf("acquire the worker_id: %w", err)
+		}
+		e.heartbeat.alone = true
+	}
+	if err := e.heartbeat.beat(ctx); err != nil {
+		return fmt.Errorf("register the worker: %w", err)
+	}
+	if err := e.txPool.check(ctx, e.id()); err != nil {
+		return err
+	}
+	return errors.Join(e.beats.Start(ctx), e.watch.Start(ctx))
+}
+
+// Loops returns the health of the engine's loops.
+func (e *Engine) Loops() []lifecycle.LoopHealth {
+	return []lifecycle.LoopHealth{e.beats.Health(), e.watch.Health()}
+}
+
+// signal sends signals about what a statement has changed, unless the store does.
+func (e *Engine) signal(signals ...signal.Signal) {
+	if !e.board.SendsSignals() {
+		e.publisher.Publish(signals...)
+	}
+}
+
+// id returns the worker's UUID in the fleet.
+func (e *Engine) id() uuid.UUID { return *e.cfg.ID.Load() }
+
+// Namespaces returns those to serve, whether they exist or not, and those that do not.
+func (e *Engine) Namespaces() (wanted, missing []string) {
+	return e.queues.wanted(), e.queues.missing()
+}
+
+// Topics returns the topics to listen to.
+func (e *Engine) Topics() []signal.Topic { return e.queues.topics() }
+
+// Kick requests, without blocking, that the engine claims what it can run now.
+func (e *Engine) Kick() { e.queues.kick() }
+
+// BeatSoon requests a heartbeat now, without blocking: to report a change, and because
+// the worker learns from it that an operator called off a step.
+func (e *Engine) BeatSoon() { e.heartbeat.beatSoon() }
+
+// Heartbeats returns the age of the latest success, the number of failures in a row since, and
+// the last of them.
+func (e *Engine) Heartbeats() (age time.Duration, failures int, err error) {
+	return e.heartbeat.state()
+}
+
+// TxPool returns the statistics of the connections of handlers in transactions; it is
+// cheap.
+func (e *Engine) TxPool() store.PoolStat { return e.txPool.stat() }
+
+// Context returns a context that lasts until Close.
+func (e *Engine) Context() context.Context { return e.base }
+
+// Close stops what still runs and ends its contexts, with the cause ErrShutdown.
+func (e *Engine) Close(ctx context.Context) error {
+	err := errors.Join(e.stopLoops(ctx), e.saver.batch.Stop(ctx), e.reporter.batch.Stop(ctx))
+	e.slots.close(ErrShutdown)
+	e.cancel(ErrShutdown)
+	return errors.Join(err, e.txPool.close(ctx))
+}
+
+func (e *Engine) stopLoops(ctx context.Context) error {
+	return errors.Join(e.beats.Stop(ctx), e.watch.Stop(ctx))
+}
+
+// Counts are counts since the engine was created.
+type Counts struct{ Claimed, Succeeded, Failed, Stale, LeasesLost uint64 }
+
+// Counts returns the counts.
+func (e *Engine) Counts() Counts {
+	c := &e.count
+	return Counts{c.claimed.Load(), c.succeeded.Load(), c.failed.Load(), c.stale.Load(), c.leasesLost.Load()}
+}
+
+// execute runs one step to its end in this goroutine.
+func (e *Engine) execute(x *Execution) Ending {
+	defer x.Ctx.end(context.Canceled) // releases derived contexts
+	if x.job == nil {
+		if err := e.awaitJob(x); err != nil {
+			return x.Judge(err)
+		}
+	}
+	if why := x.Why(); why != nil {
+		return x.Judge(why)
+	}
+	end := x.Step.Run()
+	if end.Kind == Success && end.Next != nil && x.tx == nil {
+		if err := e.beginToContinue(x); err != nil {
+			return x.Judge(err)
+		}
+	}
+	if x.tx != nil {
+		return e.conclude(x, end)
+	}
+	return end
+}
+
+// start runs an execution that has a permit, and then those that inherit the permit.
+func (e *Engine) start(x *Execution) {
+	e.metrics.HandlersActive.Inc()
+	e.group.Go(func() { e.work(x) })
+}
+
+func (e *Engine) work(x *Execution) {
+	ended := false
+	defer func() {
+		e.metrics.HandlersActive.Dec()
+		if ended {
+			return
+		}
+		// The handler has called runtime.Goexit, or this package has a bug; the permit
+		// must not be lost.
+		if r := recover(); r != nil {
+			e.log.Error("the engine panicked", zap.Any("panic", r), zap.Stack("stack"))
+		}
+		e.abandon(x)
+		if next := e.finish(x, Failing(Errorf(TypePanic, "the handler ended its goroutine"))); next != nil {
+			e.start(next)
+		}
+	}()
+	for x != nil {
+		x = e.finish(x, e.execute(x))
+	}
+	ended = true
+}
+
+// Board is the part of *store.Store that a worker uses; tests have a fake.
+type Board interface {
+	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, rest store.Rest, err error)
+	BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error
+	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
+	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
+	ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]store.ClaimKey, error)
+	HandBack(ctx context.Context, claims []store.ClaimKey) (signals []signal.Signal, err error)
+	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
+	TakeWorkerID(ctx context.Context, d store.Daemon, dead []uuid.UUID, silence time.Duration) (store.TakenWorkerID, error)
+	WorkerHeartbeat(ctx context.Context, d store.Daemon, claims []store.ClaimKey, lease time.Duration) (lost []int64, err error)
+	Stopped(ctx context.Context, daemon uuid.UUID) error
+	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)
+	OthersOffer(ctx context.Context, worker uuid.UUID, callable int32, alive time.Duration) (bool, error)
+	Callables(ctx context.Context) ([]store.Callable, error)
+	KnownCallables() []store.Callable
+	CallablesVersion() uint64
+	ReadPlans(ctx context.Context, ids []int32) error
+	PlanByID(ctx context.Context, id int32) (*store.Plan, error)
+	StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
+	BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]store.BatchResult, error)
+	BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error)
+	RegisterTemplates(ctx context.Context, who store.Registrant, templates []*workflow.Template) (store.Registered, error)
+	CheckSchema(ctx context.Context) error
+	ForgetPlanNames()
+	HearLanes(received signal.Signal) (unknown bool)
+	SendsSignals() bool
+}
+
+var _ Board = (*store.Store)(nil)
+
+// pause waits before retry n (0 for the first) of a statement that the database did not
+// answer, at least least, or returns the cause of ctx's end.
+func pause(ctx context.Context, n int, least time.Duration) error {
+	b := deploymode.Backoff{Base: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5}
+	return lifecycle.Pause(ctx, max(b.Delay(n, rand.Float64()), least))
+}

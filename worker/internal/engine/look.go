@@ -1,0 +1,310 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+)
+
+// maxClaim bounds the steps of one claim; a full one is followed by another.
+const maxClaim = 500
+
+// Look implements coordinator.Work: it claims as many steps as there is room for and
+// starts them. It is never called concurrently.
+func (e *Engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
+	awaited := e.slots.awaited()
+	out, err := e.look(ctx, w)
+	if awaited { // yielded steps continue behind the found ones
+		e.follow(e.slots.resume())
+	}
+	if e.cfg.Report.Breaker.Wait() == 0 && e.slots.usage().Waiting > e.cfg.Prefetch && (out.RetryIn == 0 || out.RetryIn > maxAheadAge) {
+		out.RetryIn = maxAheadAge // to hand back what still waits then
+	}
+	return out, err
+}
+
+func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
+	out := coordinator.Outcome{NextDue: coordinator.NoDue}
+	e.giveBackStale(ctx)
+	if _, changed := w.Topics[signal.TopicControl]; changed || w.Reason == coordinator.ReasonCatchUp {
+		e.board.ForgetPlanNames()
+		e.queues.kick()
+		e.BeatSoon() // an operator may have called off what runs here
+	}
+	if wait := e.cfg.Report.Breaker.Wait(); wait > 0 {
+		out.RetryIn = wait // an outcome could not be reported now
+		return out, nil
+	}
+	room := e.slots.room()
+	if room == 0 || e.queues.none() {
+		return out, nil
+	}
+	if e.queues.reofferNew() {
+		e.BeatSoon() // reports the new offer
+	}
+	want := min(room, maxClaim)
+	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
+	var got haul
+	var err error
+	if now := time.Now(); e.scans.overdue(now) || eager && e.scans.suffices(now) {
+		got, err = e.claimAll(ctx, want)
+	} else {
+		got, err = e.claimFromMarks(ctx, want, eager, &out)
+	}
+	out.Found = got.found
+	if got.rest&store.RestLocked != 0 {
+		out.SoonerRetry(lockedRetry, coordinator.MissingLocked)
+	}
+	if e.slots.looked(err == nil && !got.all(want)) {
+		out.Waited = got.waited
+	}
+	e.scans.quiet = out.Found == 0
+	if got.all(want) {
+		out.More = e.slots.owe() // or when a permit is free
+	}
+	return out, err
+}
+
+// Receive records where a signal says there is something to claim. It must be called
+// before the signal wakes the worker.
+func (e *Engine) Receive(received signal.Signal) {
+	if e.board.HearLanes(received) {
+		e.queues.kick()
+	}
+}
+
+// inTurn starts with a random callable, so that a long line does not starve the others.
+// Random, because turns could synchronize with the looks.
+func inTurn(callables []int32) []int32 {
+	if len(callables) < 2 {
+		return callables
+	}
+	first := rand.IntN(len(callables))
+	return append(slices.Clone(callables[first:]), callables[:first]...)
+}
+
+// giveBackStale hands back steps claimed ahead of handlers that have become slow: other
+// workers may have free permits.
+func (e *Engine) giveBackStale(ctx context.Context) {
+	stale := e.slots.stale(time.Now())
+	if len(stale) == 0 {
+		return
+	}
+	if err := e.handBack(ctx, stale); err != nil {
+		e.log.Warn("steps claimed ahead were not handed back; they run here", zap.Error(err))
+		e.follow(e.slots.add(stale))
+		return
+	}
+	e.log.Debug("handed back steps claimed ahead", zap.Int("steps", len(stale)))
+}
+
+// lockedRetry is the delay before a look is repeated that skipped steps whose rows were
+// locked: most transactions hold them for a round trip.
+const lockedRetry = 5 * time.Millisecond
+
+// haul is the result of one or several claims.
+type haul struct {
+	found  int
+	rest   store.Rest
+	waited time.Duration // the longest time a step was in line
+}
+
+func (h *haul) add(other haul) {
+	h.found, h.rest, h.waited = h.found+other.found, h.rest|other.rest, max(h.waited, other.waited)
+}
+
+// all reports whether the worker got all it may have now: there can be more for permits
+// that come back.
+func (h *haul) all(want int) bool { return h.found == want || h.rest&store.RestLast != 0 }
+
+// claimFromMarks looks from the marks, then everywhere if that gave less than wanted and
+// a full scan is allowed; if it is not allowed yet, out says when.
+func (e *Engine) claimFromMarks(ctx context.Context, want int, eager bool, out *coordinator.Outcome) (haul, error) {
+	got, err := e.claim(ctx, want, false)
+	if err != nil || got.all(want) {
+		return got, err
+	}
+	pause := partPause
+	if eager {
+		pause = 0
+	} else if got.found == 0 {
+		pause = emptyPause
+	}
+	if wait := e.scans.wait(time.Now(), pause); wait > 0 {
+		if out.RetryIn = wait; got.found == 0 {
+			out.Missing = coordinator.MissingUnseen
+		}
+		return got, nil
+	}
+	more, err := e.claimAll(ctx, want-got.found)
+	got.add(more)
+	return got, err
+}
+
+// claimAll looks everywhere, and once more if the claim reported new callables that the
+// worker can run.
+func (e *Engine) claimAll(ctx context.Context, want int) (haul, error) {
+	begin := time.Now()
+	got, err := e.claim(ctx, want, true)
+	e.scans.made(begin, time.Now(), got.found >= want)
+	if err == nil && e.queues.reofferNew() && got.found < want {
+		var more haul
+		more, err = e.claim(ctx, want-got.found, true)
+		got.add(more)
+	}
+	return got, err
+}
+
+// claim claims steps and starts those for which there is a permit.
+func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err error) {
+	// The end of a look must not abort a claim whose answer is under way: the steps would
+	// be claimed until the lease ends without the worker knowing.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
+	defer cancel()
+	if err := e.giveBackUnknown(ctx); err != nil {
+		return got, err
+	}
+	before := e.unknown.begin()
+	defer e.unknown.end()
+	begin := time.Now()
+	leaseEnd := begin.Add(e.cfg.Lease)
+	request := e.claimRequest(want)
+	request.Ahead = e.slots.beyond(want)
+	claimed, rest, err := e.board.Claim(ctx, request, full)
+	if err != nil {
+		e.unknown.lose(request.Worker, before)
+		return got, fmt.Errorf("claim up to %d steps: %w", want, err)
+	}
+	got.found, got.rest = len(claimed), rest
+	for i := range claimed {
+		got.waited = max(got.waited, claimed[i].ClaimedAt.Sub(claimed[i].EnqueuedAt))
+	}
+	e.slots.claimed(&request, claimed, rest, time.Since(begin))
+	if len(claimed) > 0 {
+		e.take(ctx, request.Worker, claimed, leaseEnd)
+	}
+	return got, nil
+}
+
+func (e *Engine) claimRequest(limit int) store.ClaimRequest {
+	return store.ClaimRequest{Worker: e.id(), Callables: inTurn(e.queues.callables()), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
+}
+
+// take starts claims for which there is a permit; the others wait.
+func (e *Engine) take(ctx context.Context, worker uuid.UUID, claimed []store.Claimed, leaseEnd time.Time) {
+	e.count.claimed.Add(uint64(len(claimed)))
+	e.countClaimed(claimed)
+	e.unknown.took(claimed)
+	e.follow(e.slots.add(e.prepare(ctx, worker, claimed, leaseEnd)))
+}
+
+func (e *Engine) countClaimed(claimed []store.Claimed) {
+	perQueue := make(map[int32]int, 1)
+	for i := range claimed {
+		perQueue[claimed[i].Queue]++
+	}
+	for queue, n := range perQueue {
+		e.metrics.StepsClaimed.WithLabelValues(e.queues.name(queue)).Add(float64(n))
+	}
+}
+
+// Rules for full scans. A scan from the marks misses new lanes and steps that became
+// visible behind a mark; a full scan sees everything and may be slow while old row
+// versions lie in front of the queue.
+const (
+	// fullScanShare: the time between two full scans is this multiple of the first one's
+	// duration, so that they take about 5 % of the time at most.
+	fullScanShare = 20
+	// cheapScan is the longest full scan that may be made at once, regardless of the
+	// share, by a look with a reason to expect work.
+	cheapScan = 5 * time.Millisecond
+	// emptyPause is the time between two full scans of a worker that was signalled and
+	// found nothing: most likely another worker was faster, but it may be the first step
+	// of a new lane.
+	emptyPause = 10 * time.Millisecond
+	// partPause is the time between two full scans of a worker that finds work from its
+	// marks, only less than it could take: there is hardly ever more.
+	partPause = 100 * time.Millisecond
+	// fullScanEvery is how long a worker that always finds enough work goes without a
+	// full scan: a new lane may hold work of a higher priority.
+	fullScanEvery = 2 * time.Second
+)
+
+// fullScans decides when a full scan may be made. The zero value has made none.
+type fullScans struct {
+	ended time.Time
+	// took is the shorter of the latest two: a slow scan may have had to prepare its
+	// statement or wait for a busy machine.
+	took   time.Duration
+	latest time.Duration
+	quiet  bool // the latest look found nothing
+	rich   bool // the latest one filled its limit, so there may be more
+}
+
+// wait returns the time until the next full scan is allowed; 0: now. pause is the least
+// time between two; with 0, when a full scan is expected to find work, a cheap one is
+// allowed at once. So is any after a scan that left work: a backlog may be spread thinly
+// over more lanes than scans from the marks read.
+func (f fullScans) wait(now time.Time, pause time.Duration) time.Duration {
+	if f.ended.IsZero() || f.rich || pause == 0 && f.took <= cheapScan {
+		return 0
+	}
+	return max(max(fullScanShare*f.took, pause)-now.Sub(f.ended), 0)
+}
+
+// suffices reports whether a look of an idle worker may do a full scan alone: there will
+// be nothing at the marks either, and one statement is enough to see that.
+func (f fullScans) suffices(now time.Time) bool { return f.quiet && f.wait(now, 0) == 0 }
+
+// overdue reports whether a full scan should precede the scan from the marks.
+func (f fullScans) overdue(now time.Time) bool {
+	return f.ended.IsZero() || now.Sub(f.ended) >= max(fullScanEvery, fullScanShare*f.took)
+}
+
+// made records a full scan. rich says that it filled its limit.
+func (f *fullScans) made(begin, end time.Time, rich bool) {
+	took := end.Sub(begin)
+	f.rich = rich
+	if f.ended.IsZero() {
+		f.took = min(took, cheapScan) // the very first one is not representative
+	} else {
+		f.took = min(took, f.latest)
+	}
+	f.ended, f.latest = end, took
+}
+
+// leftFor is how long a worker does not claim a callable for which it found no handler.
+const leftFor = 10 * time.Second
+
+// Leave hands back a step for which the accepting resolver found no handler, if another
+// worker offers its callable: no attempt is used, and this worker does not claim the
+// callable for a while.
+func (x *Execution) Leave(why error) bool {
+	e := x.engine
+	plan, err := e.board.PlanByID(&x.Ctx, x.Claim.PlanID) // in the cache: its job is known
+	if err != nil {
+		return false
+	}
+	callable := plan.Callables[x.Claim.PlanStep()]
+	others, err := e.board.OthersOffer(&x.Ctx, x.worker, callable, e.cfg.Lease)
+	if err != nil || !others {
+		return false
+	}
+	e.queues.leave(callable, time.Now().Add(leftFor))
+	e.BeatSoon() // so that others do not rely on this worker
+	if err := e.handBack(&x.Ctx, []*Execution{x}); err != nil {
+		e.log.Debug("a step was not left to others", zap.Error(err))
+		return false
+	}
+	e.log.Warn("left a step to other workers: its handler was not found in this worker", zap.Inline(x), zap.Duration("for", leftFor), zap.Error(why))
+	return true
+}

@@ -1,0 +1,217 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/signal"
+)
+
+// queues holds what the worker claims: the callables of its namespaces, or of all, that
+// it has handlers for. It waits for namespaces that do not exist yet. It is safe for
+// concurrent use.
+type queues struct {
+	cfg      *Config
+	board    Board
+	kicked   chan struct{}  // capacity 1: read the namespaces again
+	listened []signal.Topic // last topics given to the listener; used by Open, then only by the watch
+
+	mu     sync.RWMutex
+	byName map[string]int32
+	byID   map[int32]string
+	offer  []int32
+	offers uint64              // version of the callables behind offer
+	left   map[int32]time.Time // callables that are not offered before then
+}
+
+func newQueues(cfg *Config) *queues {
+	return &queues{cfg: cfg, board: cfg.Board, kicked: make(chan struct{}, 1), left: map[int32]time.Time{}}
+}
+
+// callables returns those to claim, in the order of their ids.
+func (q *queues) callables() []int32 {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	return q.offer
+}
+
+// none reports whether no namespace can be served yet.
+func (q *queues) none() bool {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	return len(q.byID) == 0
+}
+
+// name returns the namespace of a queue.
+func (q *queues) name(id int32) string {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	return q.byID[id]
+}
+
+// wanted returns the namespaces to serve, whether they exist or not.
+func (q *queues) wanted() []string {
+	if !q.cfg.Every {
+		return q.cfg.Namespaces
+	}
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	return slices.Sorted(maps.Keys(q.byName))
+}
+
+// missing returns the namespaces that do not exist yet.
+func (q *queues) missing() []string {
+	if q.cfg.Every {
+		return nil
+	}
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	return slices.DeleteFunc(slices.Clone(q.cfg.Namespaces), func(name string) bool {
+		_, ok := q.byName[name]
+		return ok
+	})
+}
+
+// topics returns the topics for the listener, including those of namespaces that do not
+// exist yet.
+func (q *queues) topics() []signal.Topic {
+	topics, fast := []signal.Topic{signal.TopicControl}, q.cfg.Fast()
+	for _, name := range q.wanted() {
+		topics = append(topics, signal.WorkerTopic(name))
+		if fast {
+			topics = append(topics, signal.FastTopic(name))
+		}
+	}
+	return topics
+}
+
+// reoffer computes which known callables the worker can run and reports whether they have
+// changed.
+func (q *queues) reoffer() (changed bool) {
+	var offer []int32
+	q.mu.RLock()
+	served := q.byID
+	q.mu.RUnlock()
+	version, left := q.board.CallablesVersion(), q.stillLeft(time.Now())
+	for _, c := range q.board.KnownCallables() { // called without the lock: resolvers are foreign code
+		if _, ours := served[c.Namespace]; ours && !left[c.ID] && q.cfg.Can(c.Handler) {
+			offer = append(offer, c.ID)
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	changed = !slices.Equal(offer, q.offer)
+	q.offer, q.offers = offer, version
+	return changed
+}
+
+// leave stops offering a callable until a time.
+func (q *queues) leave(callable int32, until time.Time) {
+	q.mu.Lock()
+	q.left[callable] = until
+	q.mu.Unlock()
+	q.reoffer()
+}
+
+// stillLeft returns the callables that are not offered now and forgets the others.
+func (q *queues) stillLeft(now time.Time) map[int32]bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	left := make(map[int32]bool, len(q.left))
+	for callable, until := range q.left {
+		if left[callable] = until.After(now); !left[callable] {
+			delete(q.left, callable)
+		}
+	}
+	return left
+}
+
+// reofferNew calls reoffer if there are new callables or some are offered again.
+func (q *queues) reofferNew() (changed bool) {
+	q.mu.RLock()
+	current, now := q.offers == q.board.CallablesVersion(), time.Now()
+	for _, until := range q.left {
+		current = current && until.After(now)
+	}
+	q.mu.RUnlock()
+	return !current && q.reoffer()
+}
+
+// refresh reads the namespaces and their callables and reports whether those to claim
+// have changed.
+func (q *queues) refresh(ctx context.Context) (changed bool, err error) {
+	names := q.cfg.Namespaces
+	if q.cfg.Every {
+		names = nil // all of them
+	}
+	byName, err := q.board.Queues(ctx, names)
+	if err != nil {
+		return false, fmt.Errorf("read the queues of the worker's namespaces: %w", err)
+	}
+	if _, err := q.board.Callables(ctx); err != nil {
+		return false, fmt.Errorf("read the callables of the worker's namespaces: %w", err)
+	}
+	byID := make(map[int32]string, len(byName))
+	for name, id := range byName {
+		byID[id] = name
+	}
+	q.mu.Lock()
+	changed = !maps.Equal(byName, q.byName)
+	q.byName, q.byID = byName, byID
+	q.mu.Unlock()
+	return q.reoffer() || changed, nil
+}
+
+// kick requests a refresh; it never blocks.
+func (q *queues) kick() {
+	select {
+	case q.kicked <- struct{}{}:
+	default:
+	}
+}
+
+// watchQueues refreshes them when kicked, and periodically while a namespace is missing or all are
+// served.
+func (e *Engine) watchQueues(ctx context.Context) error {
+	q, every := e.queues, e.cfg.HeartbeatInterval
+	timer := time.NewTimer(every)
+	defer timer.Stop()
+	for {
+		if q.cfg.Every || len(q.missing()) > 0 {
+			timer.Reset(every)
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		case <-q.kicked:
+		}
+		changed, err := q.refresh(ctx)
+		if err != nil {
+			// Repeat the kick.
+			e.log.Debug("namespaces not read", zap.Error(err))
+			if err := pause(ctx, 3, 0); err != nil {
+				return err
+			}
+			q.kick()
+			continue
+		}
+		if changed {
+			e.log.Info("the served namespaces or callables have changed", zap.Strings("namespaces", q.wanted()), zap.Strings("missing", q.missing()),
+				zap.Int("callables", len(q.callables())))
+		}
+		if topics := q.topics(); changed || !slices.Equal(topics, q.listened) {
+			q.listened = topics
+			e.cfg.OnTopics(ctx, topics)
+			e.BeatSoon() // reports the new offer
+		}
+	}
+}
