@@ -62,10 +62,12 @@ func (p pkg) public() bool {
 	return p.Name != "main" && !slices.Contains(strings.Split(p.room(), "/"), "internal")
 }
 
-// declarations prints what a package exports, sorted, without comments and bodies.
+// declarations prints what a package exports, sorted, without comments and bodies. Types of
+// internal packages that it exports under other names, or embeds, belong to it.
 func declarations(t *testing.T, p pkg) string {
 	t.Helper()
 	var list []string
+	inner := map[string][]string{} // names by package
 	for _, name := range p.GoFiles {
 		files := token.NewFileSet()
 		f, err := parser.ParseFile(files, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
@@ -75,10 +77,86 @@ func declarations(t *testing.T, p pkg) string {
 		}
 		for _, d := range f.Decls {
 			list = append(list, printed(t, files, d)...)
+			borrowed(f, d, inner)
 		}
+	}
+	for path, names := range inner {
+		list = append(list, lent(t, path, names)...)
 	}
 	slices.Sort(list)
 	return strings.Join(list, "")
+}
+
+// borrowed adds the types of internal packages that a declaration makes public.
+func borrowed(f *ast.File, d ast.Decl, inner map[string][]string) {
+	group, ok := d.(*ast.GenDecl)
+	if !ok {
+		return
+	}
+	add := func(x ast.Expr) {
+		if star, ok := x.(*ast.StarExpr); ok {
+			x = star.X
+		}
+		name, ok := x.(*ast.SelectorExpr)
+		if !ok {
+			return
+		}
+		for _, imp := range f.Imports {
+			path := strings.Trim(imp.Path.Value, `"`)
+			if of, ok := name.X.(*ast.Ident); ok && ours(path) && strings.Contains(path, "/internal/") && strings.HasSuffix(path, "/"+of.Name) {
+				inner[path] = append(inner[path], name.Sel.Name)
+			}
+		}
+	}
+	for _, spec := range group.Specs {
+		typ, ok := spec.(*ast.TypeSpec)
+		if !ok {
+			continue
+		}
+		if typ.Assign.IsValid() {
+			add(typ.Type)
+		}
+		if of, ok := typ.Type.(*ast.StructType); ok {
+			for _, field := range of.Fields.List {
+				if len(field.Names) == 0 {
+					add(field.Type)
+				}
+			}
+		}
+	}
+}
+
+// lent prints types of an internal package with their methods.
+func lent(t *testing.T, path string, names []string) (list []string) {
+	t.Helper()
+	for _, p := range load(t) {
+		if p.ImportPath != path {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			files := token.NewFileSet()
+			f, err := parser.ParseFile(files, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			if !ast.FileExports(f) {
+				continue
+			}
+			for _, d := range f.Decls {
+				switch d := d.(type) {
+				case *ast.FuncDecl:
+					if d.Recv == nil || !slices.Contains(names, receiver(d)) {
+						continue
+					}
+				case *ast.GenDecl:
+					d.Specs = slices.DeleteFunc(d.Specs, func(spec ast.Spec) bool {
+						typ, ok := spec.(*ast.TypeSpec)
+						return !ok || !slices.Contains(names, typ.Name.Name)
+					})
+				}
+				list = append(list, printed(t, files, d)...)
+			}
+		}
+	}
+	return list
 }
 
 // printed is a declaration as text, a group of them one by one.

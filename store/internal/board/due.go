@@ -316,22 +316,16 @@ type Daemon struct {
 	Namespaces []string // of a worker
 	Tags       []string // of a worker
 	// Callables are those that a worker claims, see Callable, and Handlers the names of
-	// its handlers; the registry shows the first maxHandlersShown.
+	// its handlers; the registry shows the first thousand.
 	Callables []int32  `sql:"-"`
 	Handlers  []string `sql:"-"`
 	// Refused are the rejected templates of a worker, whose versions have other content;
-	// the registry shows the first maxRefusedShown.
+	// the registry shows the first hundred.
 	Refused []registry.VersionConflict
 	// Rules are those that an orchestrator publishes for workers, see AgreedRules; nil:
 	// none.
 	Rules json.RawMessage `sql:"-"`
 }
-
-// MaxHandlersShown bounds the handlers of a worker in the registry.
-const MaxHandlersShown = 1000
-
-// MaxRefusedShown bounds the rejected templates of a worker in the registry.
-const MaxRefusedShown = 100
 
 // signOfProcessor reports that the orchestrator is alive.
 const signOfProcessor = `

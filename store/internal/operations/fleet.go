@@ -15,6 +15,12 @@ import (
 	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
+// maxHandlersShown bounds the handlers of a worker in the registry.
+const maxHandlersShown = 1000
+
+// maxRefusedShown bounds the rejected templates of a worker in the registry.
+const maxRefusedShown = 100
+
 // workerHeartbeat reports that the worker is alive, extends the leases of its claims and
 // returns the lost ones. It registers an unknown worker, so a forgotten one is registered
 // again, and a stale one is active again. A dead one stays dead: nothing is extended, and
@@ -63,13 +69,13 @@ select 0, case when count(distinct rules) = 1 and count(rules) = count(*) then (
 // ones: their handlers must stop. The error wraps ErrWorkerDead if the fleet considers
 // the worker dead: then all of them are lost, and it must continue under a new UUID.
 func (s *Operations) WorkerHeartbeat(ctx context.Context, d board.Daemon, claims []board.ClaimKey, lease time.Duration) (lost []int64, err error) {
-	refused, err := json.Marshal(pg.NonNil(d.Refused[:min(len(d.Refused), board.MaxRefusedShown)]))
+	refused, err := json.Marshal(pg.NonNil(d.Refused[:min(len(d.Refused), maxRefusedShown)]))
 	if err != nil {
 		return nil, fmt.Errorf("encode the refused templates: %w", err)
 	}
 	heartbeat := workerHeartbeat.With(pg.Args{"worker": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version, "mode": d.Mode,
 		"namespaces": pg.NonNil(d.Namespaces), "tags": pg.NonNil(d.Tags), "refused": refused, "address": d.Address, "callables": pg.NonNil(d.Callables),
-		"handlers": pg.NonNil(d.Handlers[:min(len(d.Handlers), board.MaxHandlersShown)]), "h": board.InLockOrder(claims), "lease_ms": lease.Milliseconds()})
+		"handlers": pg.NonNil(d.Handlers[:min(len(d.Handlers), maxHandlersShown)]), "h": board.InLockOrder(claims), "lease_ms": lease.Milliseconds()})
 	err = s.db.Repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *pg.Conn) error {
 		type answer struct {
 			Token *int64
