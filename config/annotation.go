@@ -76,7 +76,7 @@ func (a *annotations) key(path string, field reflect.Type, index []int) {
 	}
 	for _, other := range a.list("sets", " ") {
 		if strings.HasPrefix(other, ".") {
-			other = k.Table()[:strings.LastIndexByte(k.Table(), '.')] + other
+			other = k.table()[:strings.LastIndexByte(k.table(), '.')] + other
 		}
 		k.Sets = append(k.Sets, other)
 	}

@@ -33,7 +33,7 @@ func (v *values) check(e *entry) {
 	if e.key.Status == StatusActive {
 		v.reject(e, message)
 	} else { // it may be right elsewhere, and does no harm here
-		v.findings.warn(e.problem(message + "; it has no effect: " + e.key.StatusText()))
+		v.findings.warn(e.problem(message + "; it has no effect: " + e.key.statusText()))
 	}
 }
 

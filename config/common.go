@@ -11,7 +11,7 @@ type Common struct {
 	_        struct {
 		_ DSN  `toml:"url" default:"${PGMQ_DATABASE_URL:-}" rule:"postgres or empty" env:"PGMQ_DATABASE_URL" doc:"Connection of a separate queue database; empty shares the primary one."`
 		_ bool `toml:"enabled" default:"true" doc:"Use PostgreSQL for queues."`
-		_ Pool `toml:"pool" ceiling:"500" most:"15" least:"3" acquire:"5"`
+		_ pool `toml:"pool" ceiling:"500" most:"15" least:"3" acquire:"5"`
 	} `toml:"pgmq_database" ignored:"steps and results are rows of common.database, not messages"`
 	Queues struct {
 		_ string        `toml:"backend" default:"${TASKER_MESSAGING_BACKEND:-pgmq}" oneof:"pgmq,rabbitmq" env:"TASKER_MESSAGING_BACKEND" planned:"RabbitMQ as transport" doc:"Transport of messages: PostgreSQL or RabbitMQ." effect:"PostgreSQL needs nothing else; RabbitMQ pushes through a broker."`
@@ -88,7 +88,7 @@ type Common struct {
 		SearchPaths []string `toml:"search_paths" default:"config/tasks/**/*.{yml,yaml}" rule:"nonempty" doc:"Glob patterns of task template files." effect:"Templates that match are read at start, beside those of worker.template_path."`
 		Immutable   string   `toml:"immutable" default:"refuse" oneof:"refuse,warn,off" doc:"What becomes of other content under a template version that tasks have used." effect:"refuse keeps the version as it is, warn lets the content take its place and logs both hashes, off does so in silence. Running tasks keep what they began with."`
 	} `toml:"task_templates"`
-	Signals   Signals  `toml:"signals"`
+	Signals   signals  `toml:"signals"`
 	Shutdown  Shutdown `toml:"shutdown"`
 	Telemetry struct {
 		LogLevel  string `toml:"log_level" default:"info" oneof:"debug,info,warn,error" alias:"trace=debug,warning=warn" env:"TASKER_LOG_LEVEL" reload:"yes" doc:"Least severe level that is logged." effect:"debug shows each wake-up and claim; expect much output."`
@@ -105,11 +105,11 @@ type Database struct {
 	HoldTimeout        time.Duration `toml:"hold_timeout_ms" default:"3000" min:"100" max:"60000" doc:"Limit for a pause of a daemon in the middle of a transaction, enforced by the server." effect:"A frozen daemon holds locks that others need for so long; works through a pooler."`
 	PreparedStatements bool          `toml:"prepared_statements" default:"true" doc:"Use server-side prepared statements." effect:"Set to false where url goes through PgBouncer in transaction mode; costs parse time."`
 	MigrateOnStart     bool          `toml:"migrate_on_start" default:"true" doc:"Bring the schema up to date when a daemon starts." effect:"false leaves migrations to a separate step; a daemon then refuses an old schema."`
-	Pool               Pool          `toml:"pool" ceiling:"1000" most:"25" least:"5" acquire:"10"`
+	Pool               pool          `toml:"pool" ceiling:"1000" most:"25" least:"5" acquire:"10"`
 }
 
-// Pool sizes a connection pool.
-type Pool struct {
+// pool sizes a connection pool.
+type pool struct {
 	MaxConnections       int           `toml:"max_connections" default:"<most>" min:"1" max:"<ceiling>" doc:"Most connections the pool opens." effect:"Too few make queries queue, too many exhaust the server; the sum over replicas must fit max_connections of PostgreSQL."`
 	MinConnections       int           `toml:"min_connections" default:"<least>" min:"0" max:"100" doc:"Connections kept open when idle." effect:"Warm connections avoid the cost of connecting after a quiet time."`
 	AcquireTimeout       time.Duration `toml:"acquire_timeout_seconds" default:"<acquire>" min:"1" max:"300" doc:"Longest wait for a free connection." effect:"Work fails with a time-out when none becomes free."`
@@ -130,8 +130,8 @@ type BreakerThresholds struct {
 	SuccessThreshold int `toml:"success_threshold" default:"<successes>" min:"1" max:"100" doc:"Successes in a row, half open, that close it again." effect:"More proof of recovery before full traffic."`
 }
 
-// Signals is [common.signals]: the source of signals.
-type Signals struct {
+// signals is [common.signals]: the source of signals.
+type signals struct {
 	EventSource string `toml:"event_source" default:"notify" oneof:"notify,wal,relay" doc:"Where a listener hears of work: LISTEN/NOTIFY, logical decoding messages (WAL), or NOTIFY by one orchestrator that reads the WAL (relay)." effect:"The same in the whole fleet. wal and relay need wal_level=logical and replication connections; with wal each listener decodes the WAL, with relay one replica does."`
 	WAL         struct {
 		Slot        string `toml:"slot" default:"" must:"a slot name of a–z, 0–9 and _ (at most 63), or empty" match:"^[a-z0-9_]{0,63}$" doc:"Name of a persistent replication slot; empty uses a temporary one." effect:"A persistent slot loses no signal over a disconnect and keeps WAL on the server meanwhile. With relay it is the one that the relaying orchestrator reads."`
@@ -155,4 +155,4 @@ func (d Database) ListenerDSN() DSN {
 
 // InTransaction reports whether the source carries signals in the WAL, so that
 // they are part of the transactions that do the work.
-func (s Signals) InTransaction() bool { return s.EventSource != "notify" }
+func (s signals) InTransaction() bool { return s.EventSource != "notify" }

@@ -20,7 +20,7 @@ const (
 func eventSystems() (tables []string) {
 	for _, k := range theSchema().keys {
 		if k.Type == TypeMode && !k.Older {
-			tables = append(tables, k.Table())
+			tables = append(tables, k.table())
 		}
 	}
 	return tables

@@ -57,7 +57,7 @@ func (k Key) explain() string {
 	if k.Reloadable {
 		row("reload", "may change without a restart")
 	}
-	row("status", k.StatusText())
+	row("status", k.statusText())
 	switch {
 	case k.Older && len(k.Sets) > 0:
 		row("use", strings.Join(k.Sets, ", "))

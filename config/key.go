@@ -101,9 +101,9 @@ func (k Key) Rule() string {
 	return ""
 }
 
-// StatusText is the status for people: with the feature that a planned key
+// statusText is the status for people: with the feature that a planned key
 // waits for, and the reason why another is ignored.
-func (k Key) StatusText() string {
+func (k Key) statusText() string {
 	switch k.Status {
 	case StatusPlanned:
 		return "planned, for " + k.Reason
@@ -119,13 +119,13 @@ func (k Key) Root() string {
 	return root
 }
 
-// Table is the path without its last element.
-func (k Key) Table() string {
+// table is the path without its last element.
+func (k Key) table() string {
 	return k.Path[:strings.LastIndexByte(k.Path, '.')]
 }
 
-// Name is the last element of the path.
-func (k Key) Name() string {
+// name is the last element of the path.
+func (k Key) name() string {
 	return k.Path[strings.LastIndexByte(k.Path, '.')+1:]
 }
 

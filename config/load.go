@@ -33,8 +33,8 @@ func (c Context) Roots() []string {
 	return nil
 }
 
-// DefaultEnvironment is used when nothing names one.
-const DefaultEnvironment = "development"
+// defaultEnvironment is used when nothing names one.
+const defaultEnvironment = "development"
 
 // The variables that say where configuration is found.
 const (
@@ -165,7 +165,7 @@ func (o Options) resolve() Options {
 	}
 	fill(&o.Environment, EnvEnvironment)
 	if o.Environment == "" {
-		o.Environment = DefaultEnvironment
+		o.Environment = defaultEnvironment
 	}
 	return o
 }
@@ -291,7 +291,7 @@ func (v *values) setEnvironmentName(name string) {
 
 // withoutEffect reports a key that is set and has no effect.
 func (e *entry) withoutEffect() Problem {
-	return e.problem(e.key.Path + " has no effect: " + e.key.StatusText())
+	return e.problem(e.key.Path + " has no effect: " + e.key.statusText())
 }
 
 // checkAll checks every value in effect, in the order of the documentation,

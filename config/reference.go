@@ -24,10 +24,10 @@ func ReferenceMarkdown() []byte {
 		}
 		fmt.Fprintf(&b, "\n### [%s]\n\n| key | type | default | allowed | what it is and does |\n|---|---|---|---|---|\n", table.name)
 		for _, k := range table.keys {
-			referenceRow(&b, k, k.Name())
+			referenceRow(&b, k, k.name())
 			for i := range keys {
 				if keys[i].Member() && strings.HasPrefix(keys[i].Path, k.Path+"[].") {
-					referenceRow(&b, &keys[i], strings.TrimPrefix(keys[i].Path, k.Table()+"."))
+					referenceRow(&b, &keys[i], strings.TrimPrefix(keys[i].Path, k.table()+"."))
 				}
 			}
 		}
@@ -58,7 +58,7 @@ func referenceRow(b *strings.Builder, k *Key, name string) {
 		marks = append(marks, "**reload**")
 	}
 	if k.Status != StatusActive {
-		marks = append(marks, "**"+k.StatusText()+".**")
+		marks = append(marks, "**"+k.statusText()+".**")
 	}
 	if len(k.Env) > 0 {
 		marks = append(marks, "`$"+strings.Join(k.Env, "`, `$")+"`")

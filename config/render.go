@@ -36,7 +36,7 @@ func renderKey(b *strings.Builder, k *Key, l line) {
 		fmt.Fprintf(b, " (%s)", rule)
 	}
 	if k.Status != StatusActive {
-		fmt.Fprintf(b, " No effect: %s.", k.StatusText())
+		fmt.Fprintf(b, " No effect: %s.", k.statusText())
 	}
 	if len(k.Env) > 0 {
 		fmt.Fprintf(b, " Overridden by $%s.", strings.Join(k.Env, " or $"))
@@ -48,7 +48,7 @@ func renderKey(b *strings.Builder, k *Key, l line) {
 	if l.commentedOut {
 		b.WriteString("# ")
 	}
-	fmt.Fprintf(b, "%s = %s\n", k.Name(), literal(l.value))
+	fmt.Fprintf(b, "%s = %s\n", k.name(), literal(l.value))
 }
 
 // tableOfKeys is one table and its keys.
@@ -67,10 +67,10 @@ func byTable(keys []Key) []*tableOfKeys {
 		if k.Older || k.Member() {
 			continue
 		}
-		t, ok := index[k.Table()]
+		t, ok := index[k.table()]
 		if !ok {
-			t = &tableOfKeys{name: k.Table()}
-			index[k.Table()] = t
+			t = &tableOfKeys{name: k.table()}
+			index[k.table()] = t
 			tables = append(tables, t)
 		}
 		t.keys = append(t.keys, k)

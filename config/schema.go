@@ -104,7 +104,7 @@ func (s *schema) sameName(path string) string {
 	found := ""
 	for i := range s.keys {
 		k := &s.keys[i]
-		if k.Name() != name || k.Member() {
+		if k.name() != name || k.Member() {
 			continue
 		}
 		if k.Root() == root {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Masked stands in for a secret wherever a value is shown.
-const Masked = "****"
+// masked stands in for a secret wherever a value is shown.
+const masked = "****"
 
 // The patterns of what hides secrets and of what may be shown in part.
 var (
@@ -24,8 +24,8 @@ var (
 // a URL's user part, password-like query parameters, and password=… of the
 // key=value form. Text without any is returned as it is.
 func Redact(s string) string {
-	s = urlPassword.ReplaceAllString(s, "${1}:"+Masked+"@")
-	return keywordPassword.ReplaceAllString(s, "${1}${2}"+Masked)
+	s = urlPassword.ReplaceAllString(s, "${1}:"+masked+"@")
+	return keywordPassword.ReplaceAllString(s, "${1}${2}"+masked)
 }
 
 // shown renders the value of a key for people, masked as the key demands.
@@ -40,13 +40,13 @@ func shown(k *Key, value any) string {
 	case !k.Secret:
 		return Redact(literal(value))
 	case !isString:
-		return Masked
+		return masked
 	case s == "":
 		return `""`
 	case k.connection && (isConnection(s) || strings.Contains(s, "${")):
 		return quote(Redact(s))
 	}
-	return quote(Masked)
+	return quote(masked)
 }
 
 // isConnection reports whether s is a connection string, of which everything
@@ -62,13 +62,13 @@ type DSN string
 // Reveal returns the whole connection string, for the one place that connects.
 func (d DSN) Reveal() string { return string(d) }
 
-// String returns the connection string without its password, and Masked for
+// String returns the connection string without its password, and masked for
 // what does not look like a connection string.
 func (d DSN) String() string {
 	if d == "" || isConnection(string(d)) {
 		return Redact(string(d))
 	}
-	return Masked
+	return masked
 }
 
 // GoString implements fmt.GoStringer with the masked form.

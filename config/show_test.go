@@ -42,7 +42,7 @@ func TestSecretIsMaskedByEveryWayOfPrinting(t *testing.T) {
 	require.NoError(t, err)
 	for _, s := range []string{fmt.Sprint(h), fmt.Sprintf("%+v", h), fmt.Sprintf("%#v", h), fmt.Sprintf("%q", h), string(asJSON), h.URL.LogValue().String()} {
 		assert.NotContains(t, s, "hunter2")
-		assert.Contains(t, s, Masked)
+		assert.Contains(t, s, masked)
 	}
 	assert.Empty(t, DSN("").String())
 	assert.Equal(t, "postgres://u:hunter2@h/db", h.URL.Reveal())
@@ -239,7 +239,7 @@ func TestOverlays(t *testing.T) {
 func TestReferenceHasEveryKey(t *testing.T) {
 	page := string(ReferenceMarkdown())
 	for _, k := range Keys() {
-		assert.Contains(t, page, strings.TrimPrefix(k.Path, k.Table()+"."), k.Path)
+		assert.Contains(t, page, strings.TrimPrefix(k.Path, k.table()+"."), k.Path)
 	}
 	assert.Contains(t, page, "| `api_keys[].key` |")
 	for _, line := range strings.Split(page, "\n") {

@@ -111,7 +111,7 @@ func (c *collector) table(path string, tree map[string]any) {
 		case theSchema().tables[full]:
 			c.values.findings.fail(Problem{Position: c.place(full), Key: full, Message: fmt.Sprintf("%s is a table, not a %s", full, typeName(value))})
 		case strings.HasPrefix(full, anyKey): // which keys a cache that is not there would know is not known either
-			c.values.findings.idle = append(c.values.findings.idle, Problem{Position: c.place(full), Key: full, Message: full + " has no effect: " + theSchema().byPath[anyKey+"url"].StatusText()})
+			c.values.findings.idle = append(c.values.findings.idle, Problem{Position: c.place(full), Key: full, Message: full + " has no effect: " + theSchema().byPath[anyKey+"url"].statusText()})
 		default:
 			c.values.findings.fail(theSchema().unknown(full, c.place(full)))
 		}

@@ -45,7 +45,7 @@ func TestKeysThatSetOthers(t *testing.T) {
 				continue // see TestLegacyKeysFillTheirReplacements
 			}
 			value := map[Type]string{TypeInt: "7", TypeStringList: `["seven"]`}[k.Type]
-			loaded, err := loadText(t, "["+k.Table()+"]\n"+k.Name()+" = "+value+"\n")
+			loaded, err := loadText(t, "["+k.table()+"]\n"+k.name()+" = "+value+"\n")
 			require.NoError(t, err)
 			s, _ := loaded.Setting(path)
 			want := value

@@ -15,8 +15,8 @@ var ErrMalformed = errors.New("malformed signal")
 // zero byte in neither, so no escaping is needed.
 const separator = 0
 
-// MaxEncodedBytes bounds the result of Encode and the input of Decode.
-const MaxEncodedBytes = MaxTopicBytes + 1 + MaxPayloadBytes
+// maxEncodedBytes bounds the result of Encode and the input of Decode.
+const maxEncodedBytes = MaxTopicBytes + 1 + MaxPayloadBytes
 
 // Validate reports whether t can be the name of a PostgreSQL channel.
 func (t Topic) Validate() error {
@@ -70,8 +70,8 @@ func Encode(s Signal) ([]byte, error) {
 // Decode is the inverse of Encode: every accepted input is the encoding of the
 // result. The result does not refer to b.
 func Decode(b []byte) (Signal, error) {
-	if len(b) > MaxEncodedBytes {
-		return Signal{}, fmt.Errorf("%w: %d bytes (at most %d)", ErrMalformed, len(b), MaxEncodedBytes)
+	if len(b) > maxEncodedBytes {
+		return Signal{}, fmt.Errorf("%w: %d bytes (at most %d)", ErrMalformed, len(b), maxEncodedBytes)
 	}
 	topic, payload, found := bytes.Cut(b, []byte{separator})
 	if !found {

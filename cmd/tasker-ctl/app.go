@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 func main() {
@@ -52,7 +53,7 @@ type app struct {
 	stderr io.Writer
 	env    lookupFunc
 	now    func() time.Time
-	// pause waits for d or for the end of ctx, whose error it then returns.
+	// pause is lifecycle.Pause, but in tests.
 	pause func(ctx context.Context, d time.Duration) error
 	// screen says what stdout can do.
 	screen terminal
@@ -77,7 +78,7 @@ type globalOptions struct {
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer, env lookupFunc) *app {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, now: time.Now, pause: sleep}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, now: time.Now, pause: lifecycle.Pause}
 	a.global.output = formatTable
 	a.screen = detectTerminal(stdout, env)
 	return a

@@ -209,7 +209,7 @@ func (o *devOptions) awaitListeners(ctx context.Context, urls ...string) error {
 			if listening(health) || o.app.now().After(deadline) {
 				break
 			}
-			if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			if err := o.app.pause(ctx, 10*time.Millisecond); err != nil {
 				return err
 			}
 		}

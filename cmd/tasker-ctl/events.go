@@ -91,7 +91,7 @@ func (a *app) tail(ctx context.Context, c *api, o client.EventListOptions, count
 		if list.More {
 			continue
 		}
-		if err := sleep(ctx, tailPause); err != nil {
+		if err := a.pause(ctx, tailPause); err != nil {
 			return err
 		}
 	}

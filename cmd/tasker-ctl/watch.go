@@ -320,15 +320,3 @@ func (p *poll) lost(ctx context.Context, err error) (*client.Task, error) {
 	}
 	return p.next(ctx, 0)
 }
-
-// sleep is the real pause: it ends early with an error when ctx does.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

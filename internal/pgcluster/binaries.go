@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,15 +81,9 @@ func (e *NotFoundError) Error() string {
 	return b.String()
 }
 
-// Find returns the newest installed PostgreSQL from MinMajor on. The error is
-// a *NotFoundError when there is none. It starts `postgres --version` of each
-// candidate and takes some milliseconds.
-func Find() (Binaries, error) { return find(0) }
-
-// FindMajor returns an installed PostgreSQL of exactly this major version; the
-// error is a *NotFoundError when there is none.
-func FindMajor(major int) (Binaries, error) { return find(major) }
-
+// find returns an installed PostgreSQL of this major version, or with 0 the newest from
+// MinMajor on. The error is a *NotFoundError when there is none. It starts
+// `postgres --version` of each candidate and takes some milliseconds.
 func find(major int) (Binaries, error) {
 	dirs := candidateDirs()
 	missing := &NotFoundError{Major: major, Looked: dirs}
@@ -112,7 +106,7 @@ func find(major int) (Binaries, error) {
 		return Binaries{}, missing
 	}
 	// Stable: among equals the earlier place wins.
-	sort.SliceStable(usable, func(i, j int) bool { return usable[i].Major > usable[j].Major })
+	slices.SortStableFunc(usable, func(a, b Binaries) int { return b.Major - a.Major })
 	return usable[0], nil
 }
 
@@ -149,19 +143,12 @@ func candidateDirs() []string {
 		}
 		dirs = append(dirs, found...)
 	}
-	return unique(dirs)
-}
-
-func unique(in []string) []string {
-	seen := make(map[string]bool, len(in))
-	out := in[:0]
-	for _, s := range in {
-		if !seen[s] {
-			seen[s] = true
-			out = append(out, s)
-		}
-	}
-	return out
+	known := map[string]bool{}
+	return slices.DeleteFunc(dirs, func(dir string) bool {
+		again := known[dir]
+		known[dir] = true
+		return again
+	})
 }
 
 var versionPattern = regexp.MustCompile(`PostgreSQL\)\s+(\d+)(\S*)`)

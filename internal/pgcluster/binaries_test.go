@@ -39,7 +39,7 @@ func TestFindReadsTheVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := fakeInstallation(t, tt.says)
 			t.Setenv(BinEnv, dir)
-			b, err := Find()
+			b, err := find(0)
 			if !tt.ok {
 				var missing *NotFoundError
 				require.ErrorAs(t, err, &missing)
@@ -56,7 +56,7 @@ func TestFindReadsTheVersion(t *testing.T) {
 
 func TestFindSaysWhatToInstall(t *testing.T) {
 	t.Setenv(BinEnv, t.TempDir())
-	_, err := Find()
+	_, err := find(0)
 	var missing *NotFoundError
 	require.ErrorAs(t, err, &missing)
 	require.ErrorContains(t, err, "sudo apt-get install -y postgresql\n")
@@ -65,18 +65,18 @@ func TestFindSaysWhatToInstall(t *testing.T) {
 	require.ErrorContains(t, err, BinEnv)
 
 	t.Setenv(BinEnv, fakeInstallation(t, "16.4"))
-	_, err = FindMajor(17)
+	_, err = find(17)
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, 17, missing.Major)
 	require.ErrorContains(t, err, "postgresql-17")
-	b, err := FindMajor(16)
+	b, err := find(16)
 	require.NoError(t, err)
 	require.Equal(t, "16.4", b.Version)
 }
 
 func TestFindTakesWhatIsInstalled(t *testing.T) {
 	t.Parallel()
-	b, err := Find()
+	b, err := find(0)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, b.Major, MinMajor)
 	require.FileExists(t, b.Postgres())

@@ -152,7 +152,7 @@ func (c *Cluster) DSN(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
 		User:     url.UserPassword(Superuser, c.password),
-		Host:     "127.0.0.1:" + itoa(c.port),
+		Host:     "127.0.0.1:" + strconv.Itoa(c.port),
 		Path:     "/" + database,
 		RawQuery: "sslmode=disable",
 	}
@@ -164,7 +164,7 @@ func (c *Cluster) DSN(database string) string {
 func (c *Cluster) SocketDSN(database string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	q := url.Values{"host": {c.socketDir}, "port": {itoa(c.port)}, "sslmode": {"disable"}}
+	q := url.Values{"host": {c.socketDir}, "port": {strconv.Itoa(c.port)}, "sslmode": {"disable"}}
 	u := url.URL{Scheme: "postgres", User: url.User(Superuser), Path: "/" + database, RawQuery: q.Encode()}
 	return u.String()
 }
@@ -200,26 +200,8 @@ func (c *Cluster) Binaries() Binaries {
 	return c.bin
 }
 
-// LogFile is the server's log.
-func (c *Cluster) LogFile() string {
-	if c.opts.LogFile != "" {
-		return c.opts.LogFile
-	}
-	return filepath.Join(c.dataDir, "postgres.log")
-}
-
-// Done is closed when the present server process has ended. It is nil (and so never ready)
-// for an attached or detached cluster.
-func (c *Cluster) Done() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.proc == nil {
-		closed := make(chan struct{})
-		close(closed)
-		return closed
-	}
-	return c.proc.done
-}
+// LogFile is the server's log. Above 16 MiB it is renamed to postgres.log.1 at start.
+func (c *Cluster) LogFile() string { return filepath.Join(c.dataDir, "postgres.log") }
 
 // CreateDatabase creates an empty database unless it exists already.
 func (c *Cluster) CreateDatabase(ctx context.Context, name string) error {
@@ -243,5 +225,3 @@ func (c *Cluster) CreateDatabase(ctx context.Context, name string) error {
 }
 
 func (c *Cluster) pgdata() string { return filepath.Join(c.dataDir, "pgdata") }
-
-func itoa(n int) string { return strconv.Itoa(n) }

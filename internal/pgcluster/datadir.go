@@ -134,7 +134,7 @@ func chooseBinaries(wanted Binaries, pgdata string) (Binaries, error) {
 		if wanted.Dir != "" {
 			return wanted, nil
 		}
-		return Find()
+		return find(0)
 	}
 	if err != nil {
 		return Binaries{}, fmt.Errorf("read the version of the data directory: %w", err)
@@ -144,7 +144,7 @@ func chooseBinaries(wanted Binaries, pgdata string) (Binaries, error) {
 		return Binaries{}, fmt.Errorf("read the version of the data directory %s: %w", pgdata, err)
 	}
 	if wanted.Dir == "" {
-		return FindMajor(major)
+		return find(major)
 	}
 	if wanted.Major != major {
 		return Binaries{}, fmt.Errorf("the data in %s belongs to PostgreSQL %d, the programs in %s are version %s", pgdata, major, wanted.Dir, wanted.Version)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -29,14 +30,9 @@ var (
 	errStillAttached = errors.New("processes of the previous server have not ended yet")
 )
 
-// launch starts the server and waits until it answers.
+// launch starts the server and waits until it answers. It requires the lock, or that no
+// other goroutine knows c.
 func (c *Cluster) launch(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.launchLocked(ctx)
-}
-
-func (c *Cluster) launchLocked(ctx context.Context) error {
 	if c.socketDir == "" {
 		if err := c.useSocketDir(); err != nil {
 			return err
@@ -114,7 +110,7 @@ func (c *Cluster) orphaned() syscall.Signal {
 func (c *Cluster) awaitReady(ctx context.Context, from int64) error {
 	wait := 2 * time.Millisecond
 	for {
-		err := c.pingLocked(ctx)
+		err := c.ping(ctx)
 		if err == nil {
 			return nil
 		}
@@ -141,18 +137,12 @@ func (c *Cluster) startFailure(from int64) error {
 	}
 }
 
-func (c *Cluster) ping(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pingLocked(ctx)
-}
-
-// pingLocked connects over the socket once. The server that answers is certainly ours: no
+// ping connects over the socket once. The server that answers is certainly ours: no
 // other user can put a socket into the directory.
-func (c *Cluster) pingLocked(ctx context.Context) error {
+func (c *Cluster) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	cfg, err := pgx.ParseConfig("host=" + c.socketDir + " port=" + itoa(c.port) +
+	cfg, err := pgx.ParseConfig("host=" + c.socketDir + " port=" + strconv.Itoa(c.port) +
 		" user=" + Superuser + " dbname=" + Superuser + " sslmode=disable")
 	if err != nil {
 		return fmt.Errorf("build connection settings: %w", err)
@@ -250,7 +240,7 @@ func (c *Cluster) Restart(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.launchLocked(ctx)
+	return c.launch(ctx)
 }
 
 // Revive returns when the server answers, and starts it if it has ended by itself, on the
@@ -278,10 +268,10 @@ func (c *Cluster) reviveOnce(ctx context.Context) (answered bool, err error) {
 	case c.removed || c.socketDir == "":
 		return false, errors.New("revive PostgreSQL: the cluster has been stopped for good")
 	case c.proc == nil || !c.proc.alive():
-		err := c.launchLocked(ctx)
+		err := c.launch(ctx)
 		return err == nil, err
 	}
-	return c.pingLocked(ctx) == nil, nil
+	return c.ping(ctx) == nil, nil
 }
 
 // RestartImmediate stops the server without warning and starts it again on the

@@ -132,3 +132,16 @@ func exec1(t *testing.T, dsn, sql string) {
 	_, err = conn.Exec(ctx, sql)
 	require.NoError(t, err)
 }
+
+// Done is closed when the present server process has ended. It is nil (and so never ready)
+// for an attached or detached cluster.
+func (c *Cluster) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.proc == nil {
+		closed := make(chan struct{})
+		close(closed)
+		return closed
+	}
+	return c.proc.done
+}

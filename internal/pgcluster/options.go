@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -33,9 +34,6 @@ type Options struct {
 	// Settings are server settings that override the defaults of this package, for example
 	// {"fsync": "off"}. They are given on the command line.
 	Settings map[string]string
-	// LogFile is the server's log; empty means postgres.log in the data directory. A log
-	// above 16 MiB is renamed to <LogFile>.1 at start.
-	LogFile string
 	// Detached lets the server outlive this process: it is no child, and only Stop after
 	// Attach ends it.
 	Detached bool
@@ -86,7 +84,7 @@ func (c *Cluster) serverArgs() []string {
 	maps.Copy(settings, c.opts.Settings)
 	args := []string{
 		"-D", c.pgdata(),
-		"-p", itoa(c.port),
+		"-p", strconv.Itoa(c.port),
 		"-c", "unix_socket_directories=" + c.socketDir,
 	}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
