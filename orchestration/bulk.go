@@ -1,6 +1,7 @@
 package orchestration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,14 +75,11 @@ func (o *Orchestrator) selected(ctx context.Context, b *Bulk) ([]uuid.UUID, erro
 	if err := b.Action.check(); err != nil {
 		return nil, err
 	}
-	limit := b.Limit
-	if limit == 0 {
-		limit = maxBulk
-	}
+	limit, err := limited(b.Limit, maxBulk)
 	sel := b.Select
 	switch {
-	case limit < 1 || limit > maxBulk:
-		return nil, invalid("limit must be between 1 and %d", maxBulk)
+	case err != nil:
+		return nil, err
 	case b.Action.Step != nil:
 		return nil, invalid("a bulk action names its step by step_name")
 	case b.Action.Edit != nil:
@@ -95,6 +93,14 @@ func (o *Orchestrator) selected(ctx context.Context, b *Bulk) ([]uuid.UUID, erro
 		return nil, fmt.Errorf("select tasks: %w", err)
 	}
 	return tasks, nil
+}
+
+// limited is the limit of a request, whose 0 means most.
+func limited(limit, most int) (int, error) {
+	if limit < 0 || limit > most {
+		return 0, invalid("limit must be between 1 and %d", most)
+	}
+	return cmp.Or(limit, most), nil
 }
 
 func (o *Orchestrator) recordBulk(ctx context.Context, b *Bulk, r BulkResult) error {

@@ -58,11 +58,9 @@ func (o *Orchestrator) ReplayIsolated(ctx context.Context, task uuid.UUID, r Rep
 	if err := checkActor(r.Actor, r.Reason); err != nil {
 		return done, err
 	}
-	if r.Limit == 0 {
-		r.Limit = MaxIsolatedReplay
-	}
-	if r.Limit < 1 || r.Limit > MaxIsolatedReplay {
-		return done, invalid("limit must be between 1 and %d", MaxIsolatedReplay)
+	var err error
+	if r.Limit, err = limited(r.Limit, MaxIsolatedReplay); err != nil {
+		return done, err
 	}
 	old, err := o.store.Task(ctx, task)
 	if err != nil {

@@ -49,12 +49,10 @@ type Config struct {
 	SweepBatch        int           // due steps or leases per statement
 	LeaseGrace        time.Duration // for which no lease ends after the database was away, and after the start; 0: none
 	HeartbeatInterval time.Duration
-	PartitionDays     int                // ledger partitions created ahead; default 7
 	MaxTaskDepth      int                // tasks of which each is a step of the one before
 	InputSchema       string             // enforce, warn or off: what to do with contexts that break a template's input schema
 	Immutable         store.Immutability // of the versions of task types
 	EventTTL          time.Duration      // for which an event without a waiting step is kept
-	StopTimeout       time.Duration      // of each part; default 5 s
 
 	Logger  *zap.Logger
 	Metrics *telemetry.Metrics
@@ -83,14 +81,13 @@ type Orchestrator struct {
 	keep            *lifecycle.Loop
 }
 
+const (
+	stopTimeout   = 5 * time.Second // of each part
+	partitionDays = 7               // ledger partitions created ahead
+)
+
 // New wires an orchestrator; nothing runs before Start.
 func New(cfg Config) (*Orchestrator, error) {
-	if cfg.PartitionDays <= 0 {
-		cfg.PartitionDays = 7
-	}
-	if cfg.StopTimeout <= 0 {
-		cfg.StopTimeout = 5 * time.Second
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
@@ -156,14 +153,14 @@ func (o *Orchestrator) services() []lifecycle.Service {
 // Start runs the event systems and loops. It returns when they are running;
 // listeners connect in the background (see Ready).
 func (o *Orchestrator) Start(ctx context.Context) error {
-	return lifecycle.StartAll(ctx, o.log, o.cfg.StopTimeout, o.services()...)
+	return lifecycle.StartAll(ctx, o.log, stopTimeout, o.services()...)
 }
 
 // Stop ends everything in reverse order, each part within its bound: no new work is
 // found, work under way is finished, and the orchestrator signs off from the fleet.
 func (o *Orchestrator) Stop(ctx context.Context) error {
 	err := o.creates.Stop(ctx)
-	if stopErr := lifecycle.StopAll(ctx, o.log, o.cfg.StopTimeout, o.services()...); err == nil {
+	if stopErr := lifecycle.StopAll(ctx, o.log, stopTimeout, o.services()...); err == nil {
 		err = stopErr
 	}
 	if signOff := o.store.Stopped(ctx, o.cfg.Daemon.UUID); err == nil && signOff != nil {
@@ -240,7 +237,7 @@ func (o *Orchestrator) partitions(ctx context.Context) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		if made, err := o.store.EnsurePartitions(ctx, o.cfg.PartitionDays); err != nil && ctx.Err() == nil {
+		if made, err := o.store.EnsurePartitions(ctx, partitionDays); err != nil && ctx.Err() == nil {
 			o.log.Warn("creating the ledger's partitions failed; retried in an hour, rows go to the default partition until then", zap.Error(err))
 		} else if made > 0 {
 			o.log.Info("created partitions of the ledger", zap.Int("partitions", made))

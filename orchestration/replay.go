@@ -118,14 +118,15 @@ func (o *Orchestrator) ReplayDeadLetters(ctx context.Context, r ReplayMany) (Bul
 	if err := checkActor(r.Actor, r.Reason); err != nil {
 		return result, err
 	}
-	if r.Limit == 0 {
-		r.Limit = maxBulk
+	limit, err := limited(r.Limit, maxBulk)
+	if r.PerSecond < 0 {
+		err = invalid("per_second must not be negative")
 	}
-	if r.Limit < 1 || r.Limit > maxBulk || r.PerSecond < 0 {
-		return result, invalid("limit must be between 1 and %d, per_second not negative", maxBulk)
+	if err != nil {
+		return result, err
 	}
 	pending := store.ResolutionPending
-	r.Filter.Resolution, r.Filter.Limit, r.Filter.Offset, r.Filter.OldestFirst = &pending, r.Limit, 0, true
+	r.Filter.Resolution, r.Filter.Limit, r.Filter.Offset, r.Filter.OldestFirst = &pending, limit, 0, true
 	letters, err := o.store.DeadLetters(ctx, r.Filter)
 	if err != nil {
 		return result, fmt.Errorf("replay: %w", err)

@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,7 +54,11 @@ func Compile(t *Template) (*Plan, error) {
 		}
 		declared[t.Steps[i].Name] = i
 	}
-	order, err := topological(t.Steps, declared)
+	parents, err := parentsOf(t.Steps, declared)
+	if err != nil {
+		return nil, err
+	}
+	order, err := topological(parents)
 	if err != nil {
 		return nil, err
 	}
@@ -64,93 +67,85 @@ func Compile(t *Template) (*Plan, error) {
 		p.Steps[no] = PlanStep{StepTemplate: &t.Steps[at], No: no, Undo: -1, Events: compileEvents(&t.Steps[at])}
 		p.byName[t.Steps[at].Name] = no
 	}
-	p.link()
+	for no, at := range order {
+		p.link(&p.Steps[no], parents[at])
+	}
 	return p, nil
 }
 
-// link fills in parents, children and the initial set.
-func (p *Plan) link() {
-	undone := undoneBy(p.Template.Steps)
-	for no := range p.Steps {
-		s := &p.Steps[no]
-		s.Initial = s.Kind != KindBatchWorker && s.Kind != KindCompensation
-		for _, name := range s.follows(undone) {
-			parent := p.byName[name]
-			if slices.Contains(s.Parents, parent) {
-				continue // named twice in the file: one edge
-			}
-			s.Parents = append(s.Parents, parent)
-			p.Steps[parent].Children = append(p.Steps[parent].Children, no)
-			// Topological order: the values of the parent are already final.
-			up := &p.Steps[parent]
-			if !up.Initial || up.Kind == KindDecision {
-				s.Initial = false
-			}
-			s.Depth = max(s.Depth, up.Depth)
+// link makes numbers of parents, which are given by their places in the template, and fills in
+// what follows from them. It is called in topological order, so the values of the parents are
+// final.
+func (p *Plan) link(s *PlanStep, parents []int) {
+	s.Initial = s.Kind != KindBatchWorker && s.Kind != KindCompensation
+	for i, at := range parents {
+		up := &p.Steps[p.byName[p.Template.Steps[at].Name]]
+		parents[i] = up.No
+		up.Children = append(up.Children, s.No)
+		if !up.Initial || up.Kind == KindDecision {
+			s.Initial = false
 		}
-		if s.Kind == KindDecision {
-			s.Depth++
-		}
-		slices.Sort(s.Parents)
-		if no, ok := p.byName[s.Compensation]; ok && s.Compensation != "" {
-			s.Undo = no
-		}
+		s.Depth = max(s.Depth, up.Depth)
+	}
+	if s.Kind == KindDecision {
+		s.Depth++
+	}
+	slices.Sort(parents)
+	s.Parents = parents
+	if no, ok := p.byName[s.Compensation]; ok && s.Compensation != "" {
+		s.Undo = no
 	}
 }
 
-// undoneBy maps the name of each compensation to the step that it undoes.
-func undoneBy(steps []StepTemplate) map[string]string {
+// parentsOf returns, by their place in the template, the steps that each step comes after,
+// each once: its dependencies, or for a compensation the step that it undoes.
+func parentsOf(steps []StepTemplate, declared map[string]int) ([][]int, error) {
 	undone := map[string]string{}
 	for i := range steps {
 		if steps[i].Compensation != "" {
 			undone[steps[i].Compensation] = steps[i].Name
 		}
 	}
-	return undone
-}
-
-// follows returns the steps that a step comes after: its dependencies, or the step it
-// undoes.
-func (s *StepTemplate) follows(undone map[string]string) []string {
-	if name, ok := undone[s.Name]; ok && s.Kind == KindCompensation {
-		return []string{name}
-	}
-	return s.Dependencies
-}
-
-// topological returns the indexes of steps so that parents come first (Kahn),
-// preferring the order of the file.
-func topological(steps []StepTemplate, declared map[string]int) ([]int, error) {
-	missing := make([]int, len(steps))
-	children := make([][]int, len(steps))
-	undone := undoneBy(steps)
+	parents := make([][]int, len(steps))
 	for i := range steps {
-		for _, name := range steps[i].follows(undone) {
+		names := steps[i].Dependencies
+		if name, ok := undone[steps[i].Name]; ok && steps[i].Kind == KindCompensation {
+			names = []string{name}
+		}
+		for _, name := range names {
 			parent, ok := declared[name]
 			if !ok {
 				return nil, fmt.Errorf("step %q depends on %q, which does not exist", steps[i].Name, name)
 			}
-			missing[i]++
-			children[parent] = append(children[parent], i)
+			if !slices.Contains(parents[i], parent) {
+				parents[i] = append(parents[i], parent)
+			}
 		}
 	}
-	order := make([]int, 0, len(steps))
-	for i := range steps {
-		if missing[i] == 0 {
+	return parents, nil
+}
+
+// topological returns the places of steps so that parents come first (Kahn),
+// preferring the order of the file.
+func topological(parents [][]int) ([]int, error) {
+	missing, children := make([]int, len(parents)), make([][]int, len(parents))
+	order := make([]int, 0, len(parents))
+	for i := range parents {
+		for _, parent := range parents[i] {
+			children[parent] = append(children[parent], i)
+		}
+		if missing[i] = len(parents[i]); missing[i] == 0 {
 			order = append(order, i)
 		}
 	}
 	for next := 0; next < len(order); next++ {
-		freed := []int(nil)
-		for _, child := range children[order[next]] {
+		for _, child := range children[order[next]] { // in the order of the file
 			if missing[child]--; missing[child] == 0 {
-				freed = append(freed, child)
+				order = append(order, child)
 			}
 		}
-		slices.SortFunc(freed, cmp.Compare[int])
-		order = append(order, freed...)
 	}
-	if len(order) != len(steps) {
+	if len(order) != len(parents) {
 		return nil, errors.New("the dependencies of the steps form a cycle")
 	}
 	return order, nil
