@@ -294,10 +294,7 @@ func (who *Publisher) make(ctx context.Context, about *StepEvent) (m store.MadeE
 type notStorableError struct{ error }
 
 func encodeEvent(value any, limit int) (json.RawMessage, error) {
-	doc, err := json.Marshal(value)
-	if err == nil {
-		err = engine.CheckStorable(doc, limit)
-	}
+	doc, err := engine.Encode(value, limit)
 	if err != nil {
 		return nil, &notStorableError{fmt.Errorf("the publisher's output cannot be stored: %w", err)}
 	}

@@ -171,7 +171,7 @@ func (x *Execution) success(end Ending) store.Report {
 }
 
 func (x *Execution) failed(f *Failure) store.Report {
-	return store.Report{ClaimKey: x.Key, Error: f.Encode(), Retryable: f.Retryable, RetryAfter: f.After}
+	return store.Report{ClaimKey: x.Key, Error: f.encode(), Retryable: f.Retryable, RetryAfter: f.After}
 }
 
 // deadlinesLoop is the name of the watch over time limits in logs and metrics.
