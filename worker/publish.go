@@ -116,7 +116,7 @@ type publishable struct {
 	event     events.Event // where it is fast
 }
 
-func newPublishing(w *Worker, base context.Context, r *replicas) *publishing {
+func newPublishing(base context.Context, w *Worker, r *replicas) *publishing {
 	c := &w.cfg
 	return &publishing{cfg: c.DomainEvents, publishers: &w.publishers, bus: w.bus, replicas: r, log: c.Logger, metrics: c.Metrics, base: base,
 		permits: make(chan struct{}, max(c.MaxConcurrent, 1)), queue: make(chan []publishable, c.DomainEvents.Buffer)}

@@ -187,7 +187,7 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 			if step.Kind.ByEngine() {
 				continue // it has no handler
 			}
-			if err := w.CanResolve(step.Handler); err != nil {
+			if _, err := w.chain.resolve(step.Handler); err != nil {
 				w.cfg.Logger.Warn("a step of a registered template has no handler in this worker",
 					zap.String("template", t.Name), zap.String("step", resolved[i].Steps[s].Name), zap.Error(err))
 			}
@@ -279,7 +279,7 @@ func (w *Worker) build(ctx context.Context, p *parts, templates []*workflow.Temp
 		return err
 	}
 	replicas := newReplicas(w, p.publisher)
-	run.publishing = newPublishing(w, p.engine.Context(), replicas)
+	run.publishing = newPublishing(p.engine.Context(), w, replicas)
 	p.publishing = run.publishing
 	events := c.Events
 	events.Mode, events.Listener, events.Topics, events.OnFatal = c.Mode, shared, topics, fatal
