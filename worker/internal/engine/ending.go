@@ -14,7 +14,7 @@ import (
 
 // Ending is how an execution ended. It is made once, at the edge of the handler (Step.Run)
 // or when the time limit has passed, and everything follows from it: who may report the
-// execution (slots.end) and how its end gets into the database (record). The owner of the
+// execution (slots.end) and how its end gets into the database (record). The holder of the
 // right to report owns it; on its way only its kind changes, unless what was to be
 // recorded fails.
 type Ending struct {
