@@ -95,12 +95,9 @@ func (i *isolation) add(item any, why error) error {
 }
 
 func (i *isolation) encode(item any, why error) (key string, doc json.RawMessage, err error) {
-	named, err := json.Marshal(item)
+	named, err := engine.Encode(item, i.limits.MaxItemBytes)
 	if err != nil {
-		return "", nil, fmt.Errorf("it has no JSON form: %w", err)
-	}
-	if err := engine.CheckStorable(named, i.limits.MaxItemBytes); err != nil {
-		return "", nil, fmt.Errorf("it cannot be kept: %w", err)
+		return "", nil, fmt.Errorf("it cannot be stored: %w", err)
 	}
 	f := engine.FailureOf(why)
 	f.Message, f.Context = engine.Text(f.Message, maxIsolatedMessage), nil

@@ -65,9 +65,9 @@ func TestFailuresCanAlwaysBeStored(t *testing.T) {
 		)
 		err := WithDetails(WithCode(errors.New(text.Draw(t, "message")), text.Draw(t, "code")), map[string]any{"k": text.Draw(t, "detail")})
 		made := engine.FailureOf(err)
-		doc := made.Encode()
-		if err := engine.CheckStorable(doc, 256<<10); err != nil {
-			t.Fatalf("%s: %v", doc, err)
+		doc, unstorable := engine.Encode(made, 256<<10)
+		if unstorable != nil {
+			t.Fatalf("%s: %v", doc, unstorable)
 		}
 		var f engine.Failure
 		if err := json.Unmarshal(doc, &f); err != nil {

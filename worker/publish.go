@@ -116,7 +116,7 @@ type publishable struct {
 	event     events.Event // where it is fast
 }
 
-func newPublishing(w *Worker, base context.Context, r *replicas) *publishing {
+func newPublishing(base context.Context, w *Worker, r *replicas) *publishing {
 	c := &w.cfg
 	return &publishing{cfg: c.DomainEvents, publishers: &w.publishers, bus: w.bus, replicas: r, log: c.Logger, metrics: c.Metrics, base: base,
 		permits: make(chan struct{}, max(c.MaxConcurrent, 1)), queue: make(chan []publishable, c.DomainEvents.Buffer)}
@@ -151,7 +151,7 @@ func (p *publishing) prepare(c *StepContext, f *engine.Failure, plain bool) {
 	}
 	doc, err := made.Encode()
 	if err != nil { // all of its content is JSON
-		p.log.Error("the events of a step are lost", zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Int("step_no", x.Key.Step), zap.Error(err))
+		p.log.Error("the events of a step are lost", zap.Inline(x), zap.Error(err))
 	}
 	r.Events = doc
 }
@@ -173,6 +173,12 @@ func (c *StepContext) about(d *workflow.Event, outcome workflow.AttemptOutcome, 
 	e.Failure = &workflow.EventFailure{Message: f.Message, Type: f.Type, Code: f.Code, Retryable: f.Retryable, Context: f.Context}
 	e.Payload = e.Failure.Payload()
 	return e
+}
+
+// fields identify an event in the log, before others.
+func (e *StepEvent) fields(others ...zap.Field) []zap.Field {
+	return append([]zap.Field{zap.String("event_name", e.Name), zap.String("namespace", e.Namespace), zap.String("template", e.TaskName),
+		zap.String("step", e.StepName), zap.Stringer("task_uuid", e.TaskUUID), zap.Stringer("correlation_id", e.CorrelationID)}, others...)
 }
 
 // eventOf makes the event that subscribers receive.
@@ -226,8 +232,7 @@ func (p *publishing) warnOfPlain(about *StepEvent, d *workflow.Event) {
 		return
 	}
 	p.log.Warn("domain events are published with the plain payload, because this worker does not have their publisher",
-		zap.String("publisher", d.Publisher), zap.String("event_name", d.Name), zap.String("namespace", about.Namespace),
-		zap.String("template", about.TaskName), zap.String("step", about.StepName), zap.Stringer("task_uuid", about.TaskUUID))
+		about.fields(zap.String("publisher", d.Publisher))...)
 }
 
 var (
@@ -294,10 +299,7 @@ func (who *Publisher) make(ctx context.Context, about *StepEvent) (m store.MadeE
 type notStorableError struct{ error }
 
 func encodeEvent(value any, limit int) (json.RawMessage, error) {
-	doc, err := json.Marshal(value)
-	if err == nil {
-		err = engine.CheckStorable(doc, limit)
-	}
+	doc, err := engine.Encode(value, limit)
 	if err != nil {
 		return nil, &notStorableError{fmt.Errorf("the publisher's output cannot be stored: %w", err)}
 	}
@@ -339,9 +341,7 @@ func (p *publishing) failed(about *StepEvent, d *workflow.Event, who *Publisher,
 		p.count.failed.Add(1)
 	}
 	p.metrics.DomainEventsFailed.WithLabelValues(d.Name, about.Namespace, reason).Inc()
-	p.log.Warn("a domain event is not published", zap.String("event_name", d.Name), zap.String("reason", reason), zap.String("namespace", about.Namespace),
-		zap.Stringer("task_uuid", about.TaskUUID), zap.String("step", about.StepName), zap.Stringer("correlation_id", about.CorrelationID),
-		zap.Error(err), lifecycle.StackField(err))
+	p.log.Warn("a domain event is not published", about.fields(zap.String("reason", reason), zap.Error(err), lifecycle.StackField(err))...)
 	if who == nil || who.Failed == nil {
 		return
 	}
@@ -377,7 +377,7 @@ func (p *publishing) accepted(c *StepContext) {
 	p.count.undelivered.Add(fast)
 	p.metrics.DomainEventsDropped.WithLabelValues("").Add(float64(fast))
 	if !p.cfg.QuietDrops {
-		p.log.Warn("fast domain events are lost: the buffer is full", zap.Stringer("task_uuid", c.x.Key.TaskUUID), zap.Int("step_no", c.x.Key.Step), zap.Uint64("events", fast))
+		p.log.Warn("fast domain events are lost: the buffer is full", zap.Inline(&c.x), zap.Uint64("events", fast))
 	}
 }
 

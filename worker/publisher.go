@@ -65,15 +65,7 @@ func (w *Worker) RegisterPublisher(p Publisher) error { return w.remember(w.publ
 // Subscribe calls a function with the fast events of this worker and, while it listens to
 // signals, of the others that serve its namespaces; see events.Subscriber. It may be
 // called while the worker runs. Start returns the error again.
-func (w *Worker) Subscribe(s events.Subscriber) error {
-	if err := w.bus.Subscribe(s); err != nil {
-		return w.remember(err)
-	}
-	if p, _ := w.current(); p != nil {
-		p.engine.Kick() // the first subscriber needs other topics
-	}
-	return nil
-}
+func (w *Worker) Subscribe(s events.Subscriber) error { return w.remember(w.bus.Subscribe(s)) }
 
 // publishers holds publishers by name. It is safe for concurrent use.
 type publishers struct{ byName sync.Map }
@@ -89,11 +81,9 @@ func (r *publishers) add(p Publisher) error {
 }
 
 func (r *publishers) get(name string) (*Publisher, bool) {
-	p, ok := r.byName.Load(name)
-	if !ok {
-		return nil, false
-	}
-	return p.(*Publisher), true //nolint:forcetypeassert // add stores nothing else
+	known, _ := r.byName.Load(name)
+	p, ok := known.(*Publisher)
+	return p, ok
 }
 
 // missing lists the publishers that a template names and the worker does not have.

@@ -85,27 +85,17 @@ func (w *Worker) Start(ctx context.Context) error {
 // assemble creates and starts the parts from the bottom up. After an error the caller
 // closes what it has created.
 func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.Template) error {
-	if err := w.openStore(ctx, p); err != nil {
-		return err
-	}
-	if err := w.openPublisher(ctx, p); err != nil {
-		return err
-	}
-	if err := w.registerTemplates(ctx, p, templates); err != nil {
-		return err
-	}
-	names, err := w.namespaces(templates)
-	if err != nil {
-		return err
-	}
-	if err := w.build(ctx, p, names); err != nil {
-		return err
-	}
-	if err := p.engine.Start(ctx); err != nil {
-		return err
-	}
-	if err := p.system.Start(ctx); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return w.openStore(ctx, p) },
+		func() error { return w.openPublisher(ctx, p) },
+		func() error { return w.registerTemplates(ctx, p, templates) },
+		func() error { return w.build(ctx, p, templates) },
+		func() error { return p.engine.Start(ctx) },
+		func() error { return p.system.Start(ctx) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	p.publishing.start()
 	w.bus.Start()
@@ -197,7 +187,7 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 			if step.Kind.ByEngine() {
 				continue // it has no handler
 			}
-			if err := w.CanResolve(step.Handler); err != nil {
+			if _, err := w.chain.resolve(step.Handler); err != nil {
 				w.cfg.Logger.Warn("a step of a registered template has no handler in this worker",
 					zap.String("template", t.Name), zap.String("step", resolved[i].Steps[s].Name), zap.Error(err))
 			}
@@ -262,7 +252,11 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 }
 
 // build makes the parts that find work and run it.
-func (w *Worker) build(ctx context.Context, p *parts, namespaces []string) error {
+func (w *Worker) build(ctx context.Context, p *parts, templates []*workflow.Template) error {
+	namespaces, err := w.namespaces(templates)
+	if err != nil {
+		return err
+	}
 	c, run := &w.cfg, &runner{cfg: &w.cfg, chain: w.chain, board: p.board}
 	fatal := w.onFatal(c.Events.OnFatal)
 	p.engine = engine.New(engine.Config{
@@ -285,7 +279,7 @@ func (w *Worker) build(ctx context.Context, p *parts, namespaces []string) error
 		return err
 	}
 	replicas := newReplicas(w, p.publisher)
-	run.publishing = newPublishing(w, p.engine.Context(), replicas)
+	run.publishing = newPublishing(p.engine.Context(), w, replicas)
 	p.publishing = run.publishing
 	events := c.Events
 	events.Mode, events.Listener, events.Topics, events.OnFatal = c.Mode, shared, topics, fatal

@@ -124,27 +124,13 @@ func (w *Worker) RegisterMethods(name string, byName map[string]HandlerFunc) err
 // name) again.
 func (w *Worker) AddResolver(r Resolver) error { return w.remember(w.chain.add(r)) }
 
-// Handlers lists the names of the registered handlers in order.
-func (w *Worker) Handlers() []string { return w.registry.names() }
-
-// CanResolve returns why the worker could not run a step with this handler reference; nil
-// if it can.
-func (w *Worker) CanResolve(def workflow.HandlerReference) error {
-	_, err := w.chain.resolve(def)
-	return err
-}
-
-// offerAnew makes a running worker claim what it can run now.
-func (w *Worker) offerAnew() {
-	if p, _ := w.current(); p != nil {
-		p.engine.Kick()
-	}
-}
-
-// remember keeps an error for Start, so that none is overlooked.
+// remember keeps an error for Start, so that none is overlooked. Without one a running
+// worker claims what it can run now, and listens for what it needs now.
 func (w *Worker) remember(err error) error {
 	if err == nil {
-		w.offerAnew()
+		if p, _ := w.current(); p != nil {
+			p.engine.Kick()
+		}
 		return nil
 	}
 	w.mu.Lock()

@@ -123,17 +123,13 @@ func (s *slots) claimed(r *store.ClaimRequest, claimed []store.Claimed, rest sto
 // inOrder sorts the executions that may begin without an announcement first, then the
 // others by token, the order in which they are announced.
 func inOrder(claimed []*Execution) []*Execution {
-	slices.SortStableFunc(claimed, func(a, b *Execution) int {
-		switch {
-		case a.Claim.Ahead && b.Claim.Ahead:
-			return cmp.Compare(a.Key.Token, b.Key.Token)
-		case a.Claim.Ahead:
-			return 1
-		case b.Claim.Ahead:
-			return -1
+	token := func(x *Execution) int64 {
+		if x.Claim.Ahead {
+			return x.Key.Token
 		}
 		return 0
-	})
+	}
+	slices.SortStableFunc(claimed, func(a, b *Execution) int { return cmp.Compare(token(a), token(b)) })
 	return claimed
 }
 

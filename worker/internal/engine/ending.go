@@ -12,10 +12,11 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Ending is how an execution ended. It is made once, at the edge of the handler
-// (Step.Run) or of its transaction (conclude) or when the time limit has passed, and
-// everything follows from it: who may report the execution (slots.end) and how its end
-// gets into the database (record).
+// Ending is how an execution ended. It is made once, at the edge of the handler (Step.Run)
+// or when the time limit has passed, and everything follows from it: who may report the
+// execution (slots.end) and how its end gets into the database (record). The holder of the
+// right to report owns it; on its way only its kind changes, unless what was to be
+// recorded fails.
 type Ending struct {
 	Kind     Kind
 	Result   json.RawMessage     // of Success
@@ -31,13 +32,14 @@ type Ending struct {
 type Kind uint8
 
 const (
-	// Success and Failed are reported by the first that acquires the right to
-	// report: the handler's goroutine or the watch over time limits.
+	// Success is reported by the first that acquires the right to report: the handler's
+	// goroutine or the watch over time limits.
 	Success Kind = iota + 1
+	// Failed is reported like Success.
 	Failed
 	// composed is one of both whose report is ready to be sent.
 	composed
-	// Yielded: another execution continues from the checkpoint once it is saved.
+	// Yielded means that another execution continues from the checkpoint once it is saved.
 	Yielded
 	// GivenUp is not recorded: the worker ends, has left the step to another worker,
 	// or something else has ended the execution before.
@@ -171,7 +173,7 @@ func (x *Execution) success(end Ending) store.Report {
 }
 
 func (x *Execution) failed(f *Failure) store.Report {
-	return store.Report{ClaimKey: x.Key, Error: f.Encode(), Retryable: f.Retryable, RetryAfter: f.After}
+	return store.Report{ClaimKey: x.Key, Error: f.encode(), Retryable: f.Retryable, RetryAfter: f.After}
 }
 
 // deadlinesLoop is the name of the watch over time limits in logs and metrics.

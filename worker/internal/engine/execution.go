@@ -44,7 +44,7 @@ type Execution struct {
 	Step     Step
 	Claim    store.Claimed
 	Key      store.ClaimKey
-	Ctx      LazyContext // of the handler
+	Ctx      lazyContext // of the handler
 	Progress Progress
 	Called   bool         // Step.Run has called the handler
 	Report   store.Report // made by the owner of the right to report

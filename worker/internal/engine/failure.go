@@ -160,27 +160,30 @@ func FailureOf(err error) Failure {
 
 // encodeDetails encodes the details of an error, or the reason why it cannot.
 func encodeDetails(details map[string]any) json.RawMessage {
-	doc, err := json.Marshal(details)
-	if err == nil {
-		err = CheckStorable(doc, maxDetails)
-	}
-	if err == nil {
-		return doc
-	}
-	doc, err = json.Marshal(map[string]string{"omitted": Text(err.Error(), maxType)})
+	doc, err := Encode(details, maxDetails)
 	if err != nil {
-		return nil
+		doc, _ = json.Marshal(map[string]string{"omitted": Text(err.Error(), maxType)})
 	}
 	return doc
 }
 
-// Encode returns the stored form.
-func (f *Failure) Encode() json.RawMessage {
+// encode returns the stored form.
+func (f *Failure) encode() json.RawMessage {
 	doc, err := json.Marshal(f)
 	if err != nil { // it holds only texts and checked JSON
 		return json.RawMessage(`{"message":"the failure has no JSON form","error_type":"` + TypeUnexpected + `","retryable":true}`)
 	}
 	return doc
+}
+
+// Encode returns the JSON of a value, or a readable error if it cannot be stored in at most
+// limit bytes (0: any number).
+func Encode(value any, limit int) (json.RawMessage, error) {
+	doc, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("it has no JSON form: %w", err)
+	}
+	return doc, CheckStorable(doc, limit)
 }
 
 // CheckStorable returns a readable error if a document cannot be stored in at most limit

@@ -192,7 +192,7 @@ func (e *Engine) lose(lost []*Execution, why string) {
 	for _, x := range lost {
 		e.log.Warn("lease lost", zap.Inline(x), zap.String("why", why))
 	}
-	e.follow(e.slots.pay())
+	e.follow(e.slots.done()) // there is room again
 }
 
 // ErrWorkerIDInUse says that another worker runs under the WorkerID, which is Exclusive.

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// LazyContext is the context of one execution. Few handlers of quick steps ever wait for
+// lazyContext is the context of one execution. Few handlers of quick steps ever wait for
 // its end, and what package context needs for that (a channel, a timer, a place among the
 // parent's children) costs more than the rest of a step. So that context is created on
 // first use; until then a lazyContext is a deadline and the cause of its end.
 //
 // Derived contexts and context.Cause go through Value, which leads package context to the
 // created context, so that all of its functions work.
-type LazyContext struct {
+type lazyContext struct {
 	mu       sync.Mutex
 	deadline time.Time // zero: none; changed only by limit
 	cause    error     // why it ended; nil while it lasts
@@ -23,24 +23,24 @@ type LazyContext struct {
 	release  context.CancelFunc      // of the timer of asked
 }
 
-var _ context.Context = (*LazyContext)(nil)
+var _ context.Context = (*lazyContext)(nil)
 
 // Deadline implements context.Context.
-func (l *LazyContext) Deadline() (time.Time, bool) {
+func (l *lazyContext) Deadline() (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline, !l.deadline.IsZero()
 }
 
 // Done implements context.Context.
-func (l *LazyContext) Done() <-chan struct{} { return l.context().Done() }
+func (l *lazyContext) Done() <-chan struct{} { return l.context().Done() }
 
 // Value implements context.Context. There are no values; package context looks up its
 // own.
-func (l *LazyContext) Value(key any) any { return l.context().Value(key) }
+func (l *lazyContext) Value(key any) any { return l.context().Value(key) }
 
 // Err implements context.Context.
-func (l *LazyContext) Err() error {
+func (l *lazyContext) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -55,7 +55,7 @@ func (l *LazyContext) Err() error {
 }
 
 // why returns the cause of the end; nil before the end.
-func (l *LazyContext) why() error {
+func (l *lazyContext) why() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.asked != nil {
@@ -65,7 +65,7 @@ func (l *LazyContext) why() error {
 }
 
 // context creates the context of package context, once.
-func (l *LazyContext) context() context.Context {
+func (l *lazyContext) context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.asked != nil {
@@ -85,14 +85,14 @@ func (l *LazyContext) context() context.Context {
 }
 
 // limit sets the deadline. Contexts created before do not have it.
-func (l *LazyContext) limit(deadline time.Time) {
+func (l *lazyContext) limit(deadline time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deadline, l.asked = deadline, nil
 }
 
 // end ends the context with a cause; the first one counts.
-func (l *LazyContext) end(cause error) {
+func (l *lazyContext) end(cause error) {
 	l.mu.Lock()
 	if l.cause == nil {
 		l.cause = cause
@@ -109,7 +109,7 @@ func (l *LazyContext) end(cause error) {
 
 // expire ends a context whose deadline has passed; false if it had ended before for
 // another reason.
-func (l *LazyContext) expire() bool {
+func (l *lazyContext) expire() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cause != nil {

@@ -11,18 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A LazyContext must behave like a context of package context, whether its end was
+// A lazyContext must behave like a context of package context, whether its end was
 // awaited before, after, or through a derived context.
 func TestLazyContextIsAContext(t *testing.T) {
 	t.Parallel()
 	ends := map[string]struct {
-		end        func(l *LazyContext)
+		end        func(l *lazyContext)
 		err, cause error
 	}{
-		"lease lost": {func(l *LazyContext) { l.end(ErrLeaseLost) }, context.Canceled, ErrLeaseLost},
-		"shutdown":   {func(l *LazyContext) { l.end(ErrShutdown); l.end(context.Canceled) }, context.Canceled, ErrShutdown},
-		"returned":   {func(l *LazyContext) { l.end(context.Canceled) }, context.Canceled, context.Canceled},
-		"timeout": {func(l *LazyContext) { time.Sleep(time.Minute); synctest.Wait(); l.expire() },
+		"lease lost": {func(l *lazyContext) { l.end(ErrLeaseLost) }, context.Canceled, ErrLeaseLost},
+		"shutdown":   {func(l *lazyContext) { l.end(ErrShutdown); l.end(context.Canceled) }, context.Canceled, ErrShutdown},
+		"returned":   {func(l *lazyContext) { l.end(context.Canceled) }, context.Canceled, context.Canceled},
+		"timeout": {func(l *lazyContext) { time.Sleep(time.Minute); synctest.Wait(); l.expire() },
 			context.DeadlineExceeded, ErrTimeout},
 	}
 	for name, c := range ends {
@@ -30,7 +30,7 @@ func TestLazyContextIsAContext(t *testing.T) {
 			t.Run(fmt.Sprint(name, ", asked before: ", early), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					l := &LazyContext{}
+					l := &lazyContext{}
 					deadline := time.Now().Add(time.Minute)
 					l.limit(deadline)
 					got, ok := l.Deadline()
@@ -66,7 +66,7 @@ func TestLazyContextIsAContext(t *testing.T) {
 // A handler whose context ended before the deadline has not timed out.
 func TestTheFirstEndOfALazyContextCounts(t *testing.T) {
 	t.Parallel()
-	l := &LazyContext{}
+	l := &lazyContext{}
 	l.limit(time.Now().Add(-time.Second))
 	l.end(ErrShutdown)
 	require.False(t, l.expire())

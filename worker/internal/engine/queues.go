@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,16 +23,24 @@ type queues struct {
 	kicked   chan struct{}  // capacity 1: read the namespaces again
 	listened []signal.Topic // last topics given to the listener; used by Open, then only by the watch
 
+	served atomic.Pointer[namespaces]
+
 	mu     sync.RWMutex
-	byName map[string]int32
-	byID   map[int32]string
 	offer  []int32
 	offers uint64              // version of the callables behind offer
 	left   map[int32]time.Time // callables that are not offered before then
 }
 
+// namespaces are those that exist of the namespaces to serve. It does not change.
+type namespaces struct {
+	byName map[string]int32
+	byID   map[int32]string
+}
+
 func newQueues(cfg *Config) *queues {
-	return &queues{cfg: cfg, board: cfg.Board, kicked: make(chan struct{}, 1), left: map[int32]time.Time{}}
+	q := &queues{cfg: cfg, board: cfg.Board, kicked: make(chan struct{}, 1), left: map[int32]time.Time{}}
+	q.served.Store(&namespaces{})
+	return q
 }
 
 // callables returns those to claim, in the order of their ids.
@@ -42,27 +51,17 @@ func (q *queues) callables() []int32 {
 }
 
 // none reports whether no namespace can be served yet.
-func (q *queues) none() bool {
-	q.mu.RLock()
-	defer q.mu.RUnlock()
-	return len(q.byID) == 0
-}
+func (q *queues) none() bool { return len(q.served.Load().byID) == 0 }
 
 // name returns the namespace of a queue.
-func (q *queues) name(id int32) string {
-	q.mu.RLock()
-	defer q.mu.RUnlock()
-	return q.byID[id]
-}
+func (q *queues) name(id int32) string { return q.served.Load().byID[id] }
 
 // wanted returns the namespaces to serve, whether they exist or not.
 func (q *queues) wanted() []string {
 	if !q.cfg.Every {
 		return q.cfg.Namespaces
 	}
-	q.mu.RLock()
-	defer q.mu.RUnlock()
-	return slices.Sorted(maps.Keys(q.byName))
+	return slices.Sorted(maps.Keys(q.served.Load().byName))
 }
 
 // missing returns the namespaces that do not exist yet.
@@ -70,10 +69,9 @@ func (q *queues) missing() []string {
 	if q.cfg.Every {
 		return nil
 	}
-	q.mu.RLock()
-	defer q.mu.RUnlock()
+	served := q.served.Load().byName
 	return slices.DeleteFunc(slices.Clone(q.cfg.Namespaces), func(name string) bool {
-		_, ok := q.byName[name]
+		_, ok := served[name]
 		return ok
 	})
 }
@@ -95,9 +93,7 @@ func (q *queues) topics() []signal.Topic {
 // changed.
 func (q *queues) reoffer() (changed bool) {
 	var offer []int32
-	q.mu.RLock()
-	served := q.byID
-	q.mu.RUnlock()
+	served := q.served.Load().byID
 	version, left := q.board.CallablesVersion(), q.stillLeft(time.Now())
 	for _, c := range q.board.KnownCallables() { // called without the lock: resolvers are foreign code
 		if _, ours := served[c.Namespace]; ours && !left[c.ID] && q.cfg.Can(c.Handler) {
@@ -161,11 +157,8 @@ func (q *queues) refresh(ctx context.Context) (changed bool, err error) {
 	for name, id := range byName {
 		byID[id] = name
 	}
-	q.mu.Lock()
-	changed = !maps.Equal(byName, q.byName)
-	q.byName, q.byID = byName, byID
-	q.mu.Unlock()
-	return q.reoffer() || changed, nil
+	before := q.served.Swap(&namespaces{byName, byID})
+	return q.reoffer() || !maps.Equal(byName, before.byName), nil
 }
 
 // kick requests a refresh; it never blocks.
@@ -176,8 +169,8 @@ func (q *queues) kick() {
 	}
 }
 
-// watchQueues refreshes them when kicked, and periodically while a namespace is missing or all are
-// served.
+// watchQueues refreshes them when kicked, and periodically while a namespace is missing or
+// all are served.
 func (e *Engine) watchQueues(ctx context.Context) error {
 	q, every := e.queues, e.cfg.HeartbeatInterval
 	timer := time.NewTimer(every)

@@ -56,13 +56,6 @@ func (s *slots) payLocked() bool {
 	return true
 }
 
-// pay returns the owed look for callers that made room by other means.
-func (s *slots) pay() follows {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.followsLocked(time.Now())
-}
-
 // promise reserves permits for up to want steps that are claimed on creation, and returns
 // their number. Such steps bypass the steps that wait on the board, so there must be
 // none: the latest look found less than it asked for, and no other is due.

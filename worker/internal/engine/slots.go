@@ -258,7 +258,8 @@ func (s *slots) releaseLocked(x *Execution) {
 	s.changedLocked()
 }
 
-// done removes claims whose reports were answered.
+// done removes claims whose reports were answered, if any, and assigns the room that
+// there is.
 func (s *slots) done(list ...*Execution) follows {
 	s.mu.Lock()
 	defer s.mu.Unlock()

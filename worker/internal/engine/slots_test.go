@@ -145,7 +145,7 @@ func (m *slotsModel) saved(t *rapid.T) {
 			t.Fatal("it continued twice")
 		}
 	}
-	m.follow(m.slots.pay())
+	m.follow(m.slots.done())
 }
 
 // look ends an awaited look.
@@ -153,7 +153,7 @@ func (m *slotsModel) look(*rapid.T) {
 	if m.slots.awaited() {
 		m.follow(m.slots.resume())
 	}
-	m.follow(m.slots.pay())
+	m.follow(m.slots.done())
 }
 
 func (m *slotsModel) timeout(t *rapid.T) {
@@ -176,7 +176,7 @@ func (m *slotsModel) lose(t *rapid.T) {
 			t.Fatal("an outcome being reported was given up")
 		}
 	}
-	m.follow(m.slots.pay())
+	m.follow(m.slots.done())
 }
 
 func (m *slotsModel) expire(t *rapid.T) {
@@ -184,7 +184,7 @@ func (m *slotsModel) expire(t *rapid.T) {
 	if next == 0 {
 		t.Fatal("left an ended execution")
 	}
-	m.follow(m.slots.pay())
+	m.follow(m.slots.done())
 }
 
 func (m *slotsModel) answer(t *rapid.T) {

@@ -139,7 +139,8 @@ func (e *Engine) commit(x *Execution, end Ending) Ending {
 	x.tx.stopWatching()
 	switch why := x.Why(); {
 	case errors.Is(why, ErrLeaseLost): // and its connection closed
-		return Ending{Kind: outdated}
+		end.Kind = outdated
+		return end
 	case errors.Is(why, ErrTimeout):
 		return Failing(timedOut(x))
 	}
@@ -157,15 +158,17 @@ func (e *Engine) commit(x *Execution, end Ending) Ending {
 	case err != nil:
 		return Failing(notReported(err))
 	case !accepted:
-		return Ending{Kind: outdated}
+		end.Kind = outdated
+		return end
 	}
 	work.Announce(store.ReportSignals()...)
 	err = work.Commit(ctx)
 	switch {
 	case err == nil:
-		return Ending{Kind: committed}
+		end.Kind = committed
+		return end
 	case errors.Is(err, store.ErrCommitUnknown):
-		return e.findOut(x, err)
+		return e.findOut(x, end, err)
 	}
 	return Failing(inTxFailed(err, "the transaction of the handler was not committed"))
 }
@@ -180,13 +183,14 @@ func (e *Engine) commit(x *Execution, end Ending) Ending {
 //
 // A worker that must stop earlier gives up; the row is authoritative, and if the claim
 // still holds, the end of its lease makes the step claimable.
-func (e *Engine) findOut(x *Execution, why error) Ending {
+func (e *Engine) findOut(x *Execution, end Ending, why error) Ending {
 	e.metrics.CommitsUnknown.Inc()
 	e.log.Warn("the commit of a handler's transaction was not answered; querying its outcome",
 		zap.Inline(x), zap.Error(why))
 	pool, err := e.txPool.open()
 	if err != nil {
-		return Ending{Kind: undecided, Err: err}
+		end.Kind, end.Err = undecided, err
+		return end
 	}
 	for n := 0; ; n++ {
 		fate, err := pool.Fate(e.base, x.Key)
@@ -194,14 +198,17 @@ func (e *Engine) findOut(x *Execution, why error) Ending {
 		case err != nil:
 			e.log.Debug("the outcome of the commit is not known yet", zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Error(err))
 		case fate == store.FateReported:
-			return Ending{Kind: committed}
+			end.Kind = committed
+			return end
 		case fate == store.FateHeld:
 			return Failing(inTxFailed(why, "the connection of the transaction was lost, and the server has rolled it back"))
 		case fate == store.FateLost:
-			return Ending{Kind: outdated}
+			end.Kind = outdated
+			return end
 		}
 		if stop := pause(e.handlersCtx, n, e.cfg.Report.Breaker.Wait()); stop != nil {
-			return Ending{Kind: undecided, Err: fmt.Errorf("%w: %w", stop, why)}
+			end.Kind, end.Err = undecided, fmt.Errorf("%w: %w", stop, why)
+			return end
 		}
 	}
 }
