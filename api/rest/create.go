@@ -20,15 +20,7 @@ import (
 // header's, used if the request has none.
 func creation(r *request[client.TaskRequest], correlation string, now time.Time) (orchestration.Request, error) {
 	b := &r.body
-	for _, f := range [...]struct{ name, value string }{{"name", b.Name}, {"namespace", b.Namespace},
-		{"initiator", b.Initiator}, {"source_system", b.SourceSystem}, {"reason", b.Reason}} {
-		if f.value == "" {
-			r.need(f.name)
-		}
-	}
-	if absent(b.Context) {
-		r.need("context")
-	}
+	r.need("name", "namespace", "initiator", "source_system", "reason", "context")
 	if err := r.err(); err != nil {
 		return orchestration.Request{}, err
 	}

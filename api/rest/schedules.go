@@ -27,7 +27,8 @@ func (r *scheduleRoutes) add() {
 		body: client.ScheduleRequest{}}, r.create)
 	add(r.api, operation{method: http.MethodGet, path: all, id: "list-schedules", tag: tag, summary: "List schedules by namespace and name"}, r.list)
 	add(r.api, operation{method: http.MethodGet, path: one, id: "get-schedule", tag: tag, summary: "Show a schedule and its next runs"}, r.get)
-	addBody(r.api, operation{method: http.MethodPatch, path: one, id: "update-schedule", tag: tag, summary: "Change a schedule"}, r.update)
+	addBody(r.api, operation{method: http.MethodPatch, path: one, id: "update-schedule", tag: tag, summary: "Change a schedule",
+		body: client.ScheduleUpdate{}}, r.update)
 	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-schedule", tag: tag, summary: "Delete a schedule; its tasks stay"}, r.remove)
 	addBody(r.api, operation{method: http.MethodPost, path: one + "/pause", id: "pause-schedule", tag: tag, summary: "Pause a schedule"}, r.pause)
 	add(r.api, operation{method: http.MethodPost, path: one + "/resume", id: "resume-schedule", tag: tag, summary: "Resume a schedule"}, r.resume)
@@ -57,13 +58,13 @@ func (r *scheduleRoutes) create(ctx context.Context, _ *struct{}, body *request[
 	return shown(made, err)
 }
 
-func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput, body *request[client.ScheduleUpdate]) (*client.Schedule, error) {
+func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput, body *request[newSchedule]) (*client.Schedule, error) {
 	id, err := parseTask(in.ID)
 	if err != nil {
 		return nil, err
 	}
 	change := changeOfSchedule(body)
-	why := body.whyOfSchedule(&body.body, r.actor, "changed over the API")
+	why := body.whyOfSchedule(&body.body.ScheduleUpdate, r.actor, "changed over the API")
 	if err := body.err(); err != nil {
 		return nil, err
 	}
