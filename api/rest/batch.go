@@ -27,7 +27,7 @@ const (
 // createMany answers POST /v1/tasks/batch: each task separately, in order. The whole is
 // rejected only if it is not a batch, or if no task was created for a reason outside of
 // the tasks.
-func (t *taskRoutes) createMany(x *exchange) error {
+func (t *taskRoutes) createMany(x *exchange, _ *struct{}) error {
 	if err := t.admitRequest(); err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,11 +20,10 @@ type request[B any] struct {
 	body B
 }
 
-// readBody reads and decodes the body of the request of ctx: 415 without a JSON content
+// readBody reads and decodes the body of a request: 415 without a JSON content
 // type, 413 beyond the limit, 408 if it arrives too slowly, 400 if it is not JSON, 422 if
 // it is other JSON than B. Unknown keys are ignored.
-func readBody[B any](ctx context.Context) (*request[B], error) {
-	x := exchangeOf(ctx)
+func readBody[B any](x *exchange) (*request[B], error) {
 	raw, err := readRaw(x, x.server.cfg.MaxBodyBytes)
 	if err != nil {
 		return nil, err

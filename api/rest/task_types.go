@@ -24,8 +24,8 @@ func (r *typeRoutes) add() {
 	addBody(r.api, operation{method: http.MethodPut, path: one, id: "put-task-type", tag: tag, summary: "Register a task type, or change it"}, r.put)
 	add(r.api, operation{method: http.MethodGet, path: one, id: "get-task-type", tag: tag, summary: "Show a task type"}, r.get)
 	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-task-type", tag: tag, summary: "Delete a task type; its tasks continue"}, r.remove)
-	addOwn[struct{}, *client.Enqueued](r.api, operation{method: http.MethodPost, path: queue, id: "enqueue", tag: tag, status: http.StatusCreated,
-		also: "The existing task with the idempotency key", summary: "Create a task of a type", body: client.EnqueueRequest{}}, r.enqueue)
+	addOwn[struct{}, client.EnqueueRequest, client.Enqueued](r.api, operation{method: http.MethodPost, path: queue, id: "enqueue", tag: tag, status: http.StatusCreated,
+		also: "The existing task with the idempotency key", summary: "Create a task of a type"}, r.enqueue)
 	add(r.api, operation{method: http.MethodGet, path: queue + "/{uuid}", id: "get-enqueued", tag: tag,
 		summary: "Show the state of a task of one step, or wait for its end"}, r.showEnqueued)
 }

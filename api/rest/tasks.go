@@ -26,10 +26,10 @@ type taskRoutes struct {
 }
 
 func (t *taskRoutes) add() {
-	addOwn[createInput, *client.Task](t.api, operation{method: http.MethodPost, path: "/v1/tasks", id: "create-task", tag: tasksTag,
-		summary: "Create a task", body: client.TaskRequest{}}, t.create)
-	addOwn[struct{}, *client.TaskBatch](t.api, operation{method: http.MethodPost, path: "/v1/tasks/batch", id: "create-tasks", tag: tasksTag,
-		summary: "Create many tasks, each separately", body: client.TaskBatchRequest{}}, t.createMany)
+	addOwn[createInput, client.TaskRequest, client.Task](t.api, operation{method: http.MethodPost, path: "/v1/tasks", id: "create-task", tag: tasksTag,
+		summary: "Create a task"}, t.create)
+	addOwn[struct{}, client.TaskBatchRequest, client.TaskBatch](t.api, operation{method: http.MethodPost, path: "/v1/tasks/batch", id: "create-tasks", tag: tasksTag,
+		summary: "Create many tasks, each separately"}, t.createMany)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks", id: "list-tasks", tag: tasksTag,
 		summary: "List tasks, newest first"}, t.list)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/by-key", id: "find-task", tag: tasksTag,

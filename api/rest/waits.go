@@ -60,17 +60,18 @@ func (r *waitRoutes) send(ctx context.Context, _ *struct{}, body *request[client
 type approvalsInput struct {
 	TaskUUID  string `query:"task_uuid" doc:"Of this task"`
 	Namespace string `query:"namespace" doc:"Of this namespace"`
-	Limit     int    `query:"limit" default:"100" doc:"1 to 1000"`
+	Limit     number `query:"limit" format:"int64" default:"100" doc:"1 to 1000"`
 }
 
 func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*client.Approvals, error) {
-	f := store.ApprovalFilter{Namespace: in.Namespace, Limit: in.Limit}
-	if f.Limit == 0 {
-		f.Limit = shownApprovals
+	if in.Limit == "0" {
+		in.Limit = "" // as in calls of older clients
 	}
-	if f.Limit < 1 || f.Limit > maxApprovals {
-		return nil, badRequest("limit must be between 1 and 1000")
+	limit, err := in.Limit.within(1, maxApprovals, shownApprovals, "limit must be between 1 and 1000")
+	if err != nil {
+		return nil, err
 	}
+	f := store.ApprovalFilter{Namespace: in.Namespace, Limit: limit}
 	if in.TaskUUID != "" {
 		id, err := uuid.Parse(in.TaskUUID)
 		if err != nil {
