@@ -44,7 +44,6 @@ func (s *eventStreams) add() {
 // filter reads the start position: after the last event that the client has seen, else
 // after the parameter after, else now.
 func (s *eventStreams) filter(ctx context.Context, in *eventQuery, last string) (store.EventFilter, error) {
-	in.Limit = "" // it is the page's
 	if last != "" {
 		in.After = last
 	} else if in.After == "" {

@@ -94,8 +94,11 @@ func addOwn[I, B, T any](a *api, op operation, serve func(x *exchange, in *I) er
 			return // never: see serveExchange
 		}
 		in := new(I)
-		bind(x.request, params, reflect.ValueOf(in).Elem())
-		if err := serve(x, in); err != nil {
+		err := bind(x.request, params, reflect.ValueOf(in).Elem())
+		if err == nil {
+			err = serve(x, in)
+		}
+		if err != nil {
 			x.fail(a.fail(x.request.Context(), err))
 		}
 	})
@@ -124,59 +127,72 @@ func through[T any](ctx context.Context, b *breaker.Breaker, fn func(ctx context
 	return result, err
 }
 
-// param is a parameter of a route: a text, which the operation checks, so that its failures
-// have one shape and the right status.
+// param is a parameter of a route: a text, a UUID or a number.
 type param struct {
-	name, in string // in "path" or "query"
-	field    reflect.StructField
+	name, in                   string // in "path" or "query"
+	field                      reflect.StructField
+	minimum, maximum, fallback int // of a number: its tag within
 }
 
 func paramsOf(t reflect.Type) (list []param) {
 	for _, f := range reflect.VisibleFields(t) {
 		for _, in := range []string{"path", "query"} {
 			if name := f.Tag.Get(in); name != "" {
-				list = append(list, param{name, in, f})
+				p := param{name: name, in: in, field: f}
+				_, _ = fmt.Sscanf(f.Tag.Get("within"), "%d,%d,%d", &p.minimum, &p.maximum, &p.fallback) // texts have none
+				list = append(list, p)
 			}
 		}
 	}
 	return list
 }
 
-// bind sets the parameters of a request.
-func bind(r *http.Request, params []param, in reflect.Value) {
+// bind sets the parameters of a request. The operation checks texts by itself.
+func bind(r *http.Request, params []param, in reflect.Value) error {
 	var query url.Values
 	if r.URL.RawQuery != "" {
 		query = r.URL.Query()
 	}
 	for i := range params {
-		value := query.Get(params[i].name)
-		if params[i].in == "path" {
-			value = r.PathValue(params[i].name)
+		p := &params[i]
+		text := query.Get(p.name)
+		if p.in == "path" {
+			text = r.PathValue(p.name)
 		}
-		if value != "" {
-			field(in, params[i].field.Index).SetString(value)
+		switch to := field(in, p.field.Index).Addr().Interface().(type) {
+		case *uuid.UUID:
+			id, err := parseTask(text)
+			if *to = id; err != nil {
+				return err
+			}
+		case *number:
+			if err := to.read(p, text); err != nil {
+				return err
+			}
+		case *string:
+			*to = text
 		}
 	}
+	return nil
 }
 
-// number is a query parameter that is described as an integer.
-type number string
+// number is a query parameter with the tag within: its minimum, maximum and default.
+type number int
 
-// within reads n; a missing one is fallback. complaint names minimum and maximum.
-func (n number) within(minimum, maximum, fallback int, complaint string) (int, error) {
-	if n == "" {
-		return fallback, nil
+func (n *number) read(p *param, text string) error {
+	value, err := p.fallback, error(nil)
+	if text != "" {
+		value, err = strconv.Atoi(text)
 	}
-	v, err := strconv.Atoi(string(n))
-	if err != nil || v < minimum || v > maximum {
-		return 0, badRequest(complaint)
+	if *n = number(value); err != nil || value < p.minimum || value > p.maximum {
+		return badRequest(fmt.Sprintf("%s must be between %d and %d", p.name, p.minimum, p.maximum))
 	}
-	return v, nil
+	return nil
 }
 
 // taskInput selects a task.
 type taskInput struct {
-	UUID string `path:"uuid" format:"uuid"`
+	UUID uuid.UUID `path:"uuid" format:"uuid"`
 }
 
 // parseTask reads a UUID with the error text of the task routes.

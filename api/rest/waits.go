@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -10,11 +11,6 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
-)
-
-const (
-	shownApprovals = 100
-	maxApprovals   = 1000
 )
 
 // waitRoutes deliver events and decisions.
@@ -60,18 +56,11 @@ func (r *waitRoutes) send(ctx context.Context, _ *struct{}, body *request[client
 type approvalsInput struct {
 	TaskUUID  string `query:"task_uuid" doc:"Of this task"`
 	Namespace string `query:"namespace" doc:"Of this namespace"`
-	Limit     number `query:"limit" format:"int64" default:"100" doc:"1 to 1000"`
+	Limit     number `query:"limit" format:"int64" default:"100" within:"0,1000,100" doc:"1 to 1000"`
 }
 
 func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*client.Approvals, error) {
-	if in.Limit == "0" {
-		in.Limit = "" // as in calls of older clients
-	}
-	limit, err := in.Limit.within(1, maxApprovals, shownApprovals, "limit must be between 1 and 1000")
-	if err != nil {
-		return nil, err
-	}
-	f := store.ApprovalFilter{Namespace: in.Namespace, Limit: limit}
+	f := store.ApprovalFilter{Namespace: in.Namespace, Limit: cmp.Or(int(in.Limit), 100)}
 	if in.TaskUUID != "" {
 		id, err := uuid.Parse(in.TaskUUID)
 		if err != nil {
