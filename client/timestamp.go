@@ -15,17 +15,10 @@ const (
 type Time struct{ time.Time }
 
 // MarshalText implements encoding.TextMarshaler.
-func (t Time) MarshalText() ([]byte, error) {
-	return []byte(t.UTC().Format(zonedLayout)), nil
-}
-
-// AppendText implements encoding.TextAppender.
-func (t Time) AppendText(b []byte) ([]byte, error) {
-	return t.UTC().AppendFormat(b, zonedLayout), nil
-}
+func (t Time) MarshalText() ([]byte, error) { return []byte(t.UTC().Format(zonedLayout)), nil }
 
 // MarshalJSON implements json.Marshaler in place of the embedded time.Time.
-func (t Time) MarshalJSON() ([]byte, error) { return quoted(t.MarshalText) }
+func (t Time) MarshalJSON() ([]byte, error) { return quoted(t.Time, `"`+zonedLayout+`"`) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (t *Time) UnmarshalText(text []byte) (err error) {
@@ -41,12 +34,10 @@ func (t *Time) UnmarshalJSON(raw []byte) error { return unquoted(raw, t.Unmarsha
 type NaiveTime struct{ time.Time }
 
 // MarshalText implements encoding.TextMarshaler.
-func (t NaiveTime) MarshalText() ([]byte, error) {
-	return []byte(t.UTC().Format(naiveLayout)), nil
-}
+func (t NaiveTime) MarshalText() ([]byte, error) { return []byte(t.UTC().Format(naiveLayout)), nil }
 
 // MarshalJSON implements json.Marshaler.
-func (t NaiveTime) MarshalJSON() ([]byte, error) { return quoted(t.MarshalText) }
+func (t NaiveTime) MarshalJSON() ([]byte, error) { return quoted(t.Time, `"`+naiveLayout+`"`) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (t *NaiveTime) UnmarshalText(text []byte) (err error) {
@@ -67,12 +58,8 @@ func parseTime(s string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("invalid timestamp %q: want RFC 3339", s)
 }
 
-func quoted(text func() ([]byte, error)) ([]byte, error) {
-	b, err := text()
-	if err != nil {
-		return nil, err
-	}
-	return append(append([]byte{'"'}, b...), '"'), nil
+func quoted(t time.Time, layout string) ([]byte, error) {
+	return t.UTC().AppendFormat(make([]byte, 0, len(layout)), layout), nil
 }
 
 func unquoted(raw []byte, text func([]byte) error) error {

@@ -155,7 +155,7 @@ func bulkAction(r *request[client.BulkAction]) (bulk orchestration.Bulk, err err
 	if r.need("filter"); r.missing != nil {
 		return bulk, r.err()
 	}
-	if err := r.knownKeys("filter", "namespace", "name", "version", "states", "tag", "created_before", "created_after", "step_name"); err != nil {
+	if err := r.knownKeys("filter"); err != nil {
 		return bulk, err
 	}
 	bulk.DryRun = b.DryRun == nil || *b.DryRun

@@ -93,7 +93,8 @@ func pascal(snake string) string {
 
 // actOnTask answers POST /v1/tasks/{uuid}/actions.
 func (r *actionRoutes) actOnTask(ctx context.Context, in *taskInput, body *request[client.TaskAction]) (*client.Task, error) {
-	id, action, err := r.taskAction(ctx, in, body)
+	id := in.UUID
+	action, err := r.taskAction(ctx, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -118,14 +119,12 @@ func (r *actionRoutes) actOnTask(ctx context.Context, in *taskInput, body *reque
 }
 
 // taskAction checks an action on a task, and looks for its step.
-func (r *actionRoutes) taskAction(ctx context.Context, in *taskInput, body *request[client.TaskAction]) (id uuid.UUID, action orchestration.Action, err error) {
-	if id, err = parseTask(in.UUID); err != nil {
-		return id, action, err
+func (r *actionRoutes) taskAction(ctx context.Context, task uuid.UUID, body *request[client.TaskAction]) (orchestration.Action, error) {
+	action, err := actionOnTask(body)
+	if err == nil && action.Step != nil {
+		err = ofTask(task, r.checkStep(ctx, task, *action.Step))
 	}
-	if action, err = actionOnTask(body); err == nil && action.Step != nil {
-		err = ofTask(id, r.checkStep(ctx, id, *action.Step))
-	}
-	return id, action, err
+	return action, err
 }
 
 // replayOf is an action that is a replay.

@@ -27,7 +27,7 @@ const (
 // createMany answers POST /v1/tasks/batch: each task separately, in order. The whole is
 // rejected only if it is not a batch, or if no task was created for a reason outside of
 // the tasks.
-func (t *taskRoutes) createMany(x *exchange) error {
+func (t *taskRoutes) createMany(x *exchange, _ *struct{}) error {
 	if err := t.admitRequest(); err != nil {
 		return err
 	}
@@ -113,16 +113,34 @@ type batchEntry struct {
 	err     error
 }
 
-// add adds the next task.
-func (b *batch) add(body *request[client.TaskRequest], err error) {
-	var request orchestration.Request
-	if err == nil {
-		request, err = creation(body, b.correlation, b.now)
+// read decodes a body: each task by itself, so that it is judged alone.
+func (b *batch) read(raw []byte) error {
+	whole, err := decodeRequest[struct {
+		Tasks []json.RawMessage `json:"tasks" maxItems:"10000"`
+	}](raw)
+	if err != nil {
+		return err
 	}
-	b.entries = append(b.entries, batchEntry{request: len(b.requests), err: err})
-	if err == nil {
-		b.requests = append(b.requests, request)
+	if whole.need("tasks"); whole.missing != nil {
+		return whole.err()
 	}
+	n := len(whole.body.Tasks)
+	if n == 0 || n > client.MaxBatchTasks {
+		return badRequest(fmt.Sprintf("tasks must have 1 to %d entries", client.MaxBatchTasks))
+	}
+	b.requests, b.entries = make([]orchestration.Request, 0, n), make([]batchEntry, 0, n)
+	var task request[client.TaskRequest]
+	for _, raw := range whole.body.Tasks {
+		entry := batchEntry{request: len(b.requests), err: task.decode(raw)}
+		if entry.err == nil {
+			var request orchestration.Request
+			if request, entry.err = creation(&task, b.correlation, b.now); entry.err == nil {
+				b.requests = append(b.requests, request)
+			}
+		}
+		b.entries = append(b.entries, entry)
+	}
+	return nil
 }
 
 // turnAway removes the tasks that are not admitted now.
@@ -140,57 +158,6 @@ func (b *batch) turnAway(admit func(namespace string) error) {
 		}
 	}
 	b.requests = kept
-}
-
-// read decodes a body. In one pass if all tasks are complete; else each task by itself, so
-// that it is judged alone.
-func (b *batch) read(raw []byte) error {
-	var whole client.TaskBatchRequest
-	if decode(raw, &whole) == nil && complete(whole.Tasks) {
-		if err := b.expect(len(whole.Tasks)); err != nil {
-			return err
-		}
-		for i := range whole.Tasks {
-			b.add(&request[client.TaskRequest]{body: whole.Tasks[i]}, nil)
-		}
-		return nil
-	}
-	var parts struct {
-		Tasks *[]json.RawMessage `json:"tasks"`
-	}
-	if err := decode(raw, &parts); err != nil {
-		return err
-	}
-	if parts.Tasks == nil {
-		return unprocessable("missing field: tasks")
-	}
-	if err := b.expect(len(*parts.Tasks)); err != nil {
-		return err
-	}
-	for _, task := range *parts.Tasks {
-		b.add(decodeRequest[client.TaskRequest](task))
-	}
-	return nil
-}
-
-// complete reports whether no task needs its keys to tell which fields are missing.
-func complete(tasks []client.TaskRequest) bool {
-	for i := range tasks {
-		t := &tasks[i]
-		if t.Name == "" || t.Namespace == "" || t.Version == "" || t.Initiator == "" || t.SourceSystem == "" || t.Reason == "" || absent(t.Context) {
-			return false
-		}
-	}
-	return len(tasks) > 0
-}
-
-// expect prepares for n tasks.
-func (b *batch) expect(n int) error {
-	if n == 0 || n > client.MaxBatchTasks {
-		return badRequest(fmt.Sprintf("tasks must have 1 to %d entries", client.MaxBatchTasks))
-	}
-	b.requests, b.entries = make([]orchestration.Request, 0, n), make([]batchEntry, 0, n)
-	return nil
 }
 
 // answer returns the outcomes in the order of the tasks. fail converts an error; server

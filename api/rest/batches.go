@@ -9,11 +9,7 @@ import (
 )
 
 func (t *taskRoutes) batches(ctx context.Context, in *taskInput) (*client.Batches, error) {
-	id, err := parseTask(in.UUID)
-	if err != nil {
-		return nil, err
-	}
-	task, err := t.readTask(ctx, id)
+	task, err := t.readTask(ctx, in.UUID)
 	if err != nil {
 		return nil, err
 	}

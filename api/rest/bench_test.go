@@ -35,6 +35,10 @@ func (e *promptEngine) CreateMany(_ context.Context, requests []orchestration.Re
 // The API's part of a creation: reading, checking, answering.
 func BenchmarkCreate(b *testing.B) { benchmark(b, "/v1/tasks", goodBody+"}", 1) }
 
+func BenchmarkCreateWithoutVersion(b *testing.B) {
+	benchmark(b, "/v1/tasks", strings.Replace(goodBody, `"version":"1.0.0",`, "", 1)+"}", 1)
+}
+
 func BenchmarkCreateEscaped(b *testing.B) {
 	benchmark(b, "/v1/tasks", goodBody+`,"options":{"note":"left to encoding/json"}}`, 1)
 }

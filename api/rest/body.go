@@ -1,8 +1,6 @@
 package rest
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // request is a decoded body of type B, with its keys as they were given and the problems
@@ -23,11 +20,10 @@ type request[B any] struct {
 	body B
 }
 
-// readBody reads and decodes the body of the request of ctx: 415 without a JSON content
+// readBody reads and decodes the body of a request: 415 without a JSON content
 // type, 413 beyond the limit, 408 if it arrives too slowly, 400 if it is not JSON, 422 if
 // it is other JSON than B. Unknown keys are ignored.
-func readBody[B any](ctx context.Context) (*request[B], error) {
-	x := exchangeOf(ctx)
+func readBody[B any](x *exchange) (*request[B], error) {
 	raw, err := readRaw(x, x.server.cfg.MaxBodyBytes)
 	if err != nil {
 		return nil, err
@@ -36,8 +32,15 @@ func readBody[B any](ctx context.Context) (*request[B], error) {
 }
 
 func decodeRequest[B any](raw []byte) (*request[B], error) {
-	r := &request[B]{checked: checked{raw: raw}}
-	return r, decode(raw, &r.body)
+	r := &request[B]{}
+	return r, r.decode(raw)
+}
+
+// decode reads a body in place of the former one.
+func (r *request[B]) decode(raw []byte) (err error) {
+	r.checked = checked{names: structOf(reflect.TypeFor[B]())}
+	r.given, r.stray, err = decodeBody(raw, &r.body)
+	return err
 }
 
 // firstRead is the initial buffer for a body of unknown length.
@@ -123,29 +126,4 @@ func isJSON(contentType string) bool {
 	}
 	media, _, err := mime.ParseMediaType(contentType)
 	return err == nil && (media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json"))
-}
-
-func decode(raw []byte, v any) error {
-	if !utf8.Valid(raw) {
-		return &failure{status: http.StatusBadRequest, code: codeJSON, message: "The body is not UTF-8"}
-	}
-	err := json.Unmarshal(raw, v)
-	var (
-		syntax *json.SyntaxError
-		typing *json.UnmarshalTypeError
-	)
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &syntax):
-		return &failure{status: http.StatusBadRequest, code: codeJSON,
-			message: fmt.Sprintf("The body is not JSON: %s (at byte %d)", syntax, syntax.Offset)}
-	case errors.As(err, &typing) && typing.Field == "":
-		return unprocessable("The body must be a JSON object, not " + typing.Value)
-	case errors.As(err, &typing) && typing.Type.Kind() == reflect.Struct:
-		return unprocessable(typing.Field + " must be a JSON object")
-	case errors.As(err, &typing):
-		return unprocessable(fmt.Sprintf("%s must not be of JSON type %s", typing.Field, typing.Value))
-	}
-	return unprocessable(clip(err.Error(), 300))
 }

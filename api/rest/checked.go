@@ -9,36 +9,27 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/orchestration"
 )
 
 // checked collects the problems of a request, so that all are reported at once. A missing
 // field is 422, a value out of bounds 400.
 type checked struct {
-	raw               []byte // the body, valid JSON; nil: there is none
-	keys              map[string]json.RawMessage
+	names             *structure // of the body; nil: there is none
+	given             fieldSet
+	stray             map[string]string // an unknown key of an object within the body
 	missing, problems []string
 }
 
-// given returns the value of a key of the body; nil where the body does not have the key.
-// Only this distinguishes an absent field from one with the zero value.
-func (c *checked) given(name string) json.RawMessage {
-	if c.keys == nil && json.Unmarshal(c.raw, &c.keys) != nil {
-		return nil // there is no body, or it is no object
-	}
-	if value, exact := c.keys[name]; exact {
-		return value
-	}
-	for key, value := range c.keys {
-		if strings.EqualFold(key, name) { // as encoding/json matches
-			return value
-		}
-	}
-	return nil
-}
-
 // has reports whether the body has a field with a value other than null.
-func (c *checked) has(name string) bool { return !absent(c.given(name)) }
+func (c *checked) has(name string) bool {
+	if c.names == nil {
+		return false
+	}
+	no, known := c.names.byName[name]
+	return known && c.given&(1<<no) != 0
+}
 
 // need records fields that are missing.
 func (c *checked) need(names ...string) {
@@ -135,12 +126,8 @@ func (c *checked) value(name string, raw json.RawMessage) json.RawMessage {
 	if absent(raw) {
 		return nil
 	}
-	// A context is an object; the value is checked inside of one.
-	whole := make([]byte, 0, len(raw)+8)
-	whole = append(append(append(whole, `{"v":`...), raw...), '}')
-	if err := orchestration.CheckContext(whole); err != nil {
-		text := strings.Replace(err.Error(), "context.v", name, 1)
-		c.add("%s", strings.Replace(text, "context", name, 1))
+	if err := submission.CheckValue(name, raw); err != nil {
+		c.add("%s", err)
 	}
 	return raw
 }
@@ -169,15 +156,9 @@ func (c *checked) only(name string, there bool, action string, actions ...string
 
 // knownKeys rejects unknown keys of an object in the body, such as a filter. Elsewhere such
 // keys are ignored, but a misspelled condition would select too much.
-func (c *checked) knownKeys(name string, known ...string) error {
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(c.given(name), &object); err != nil {
-		return unprocessable(name + " must be a JSON object")
-	}
-	for key := range object {
-		if !slices.Contains(known, key) {
-			return unprocessable(fmt.Sprintf("%s has no condition %q; there are %s", name, clip(strings.ToValidUTF8(key, "?"), 64), strings.Join(known, ", ")))
-		}
+func (c *checked) knownKeys(name string) error {
+	if key, unknown := c.stray[name]; unknown {
+		return unprocessable(fmt.Sprintf("%s has no condition %q", name, printable(key)))
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2/queryparam"
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
@@ -20,15 +19,7 @@ import (
 // header's, used if the request has none.
 func creation(r *request[client.TaskRequest], correlation string, now time.Time) (orchestration.Request, error) {
 	b := &r.body
-	for _, f := range [...]struct{ name, value string }{{"name", b.Name}, {"namespace", b.Namespace},
-		{"initiator", b.Initiator}, {"source_system", b.SourceSystem}, {"reason", b.Reason}} {
-		if f.value == "" {
-			r.need(f.name)
-		}
-	}
-	if absent(b.Context) {
-		r.need("context")
-	}
+	r.need("name", "namespace", "initiator", "source_system", "reason", "context")
 	if err := r.err(); err != nil {
 		return orchestration.Request{}, err
 	}
@@ -89,15 +80,15 @@ func optionalUUID(field string, text *string) (*uuid.UUID, error) {
 const replayedHeader = "Idempotent-Replayed"
 
 // create answers POST /v1/tasks.
-func (t *taskRoutes) create(x *exchange) error {
+func (t *taskRoutes) create(x *exchange, in *createInput) error {
 	if err := t.admitRequest(); err != nil {
 		return err
 	}
-	how, err := t.parseShown(queryparam.Get(x.request.URL.RawQuery, "wait"), queryparam.Get(x.request.URL.RawQuery, "include"))
+	how, err := t.parseShown(in.Wait, in.Include)
 	if err != nil {
 		return err
 	}
-	body, err := readBody[client.TaskRequest](x.request.Context())
+	body, err := readBody[client.TaskRequest](x)
 	if err != nil {
 		return err
 	}

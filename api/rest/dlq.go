@@ -44,8 +44,8 @@ type dlqQuery struct {
 	DLQReason        string `query:"dlq_reason" enum:"StalenessTimeout,MaxRetriesExceeded,DependencyCycleDetected,WorkerUnavailable,ManualDlq"`
 	Namespace        string `query:"namespace"`
 	TaskName         string `query:"task_name"`
-	Limit            number `query:"limit" doc:"1 to 1000; default 50"`
-	Offset           number `query:"offset" doc:"0 to 100000; default 0"`
+	Limit            number `query:"limit" within:"1,1000,50" doc:"1 to 1000; default 50"`
+	Offset           number `query:"offset" within:"0,100000,0" doc:"0 to 100000; default 0"`
 }
 
 func (q *dlqQuery) filter() (f store.DeadLetterFilter, err error) {
@@ -57,18 +57,8 @@ func (q *dlqQuery) filter() (f store.DeadLetterFilter, err error) {
 	}
 	var c checked
 	f.Namespace, f.Name = c.text("namespace", q.Namespace, 64), c.text("task_name", q.TaskName, 64)
-	if err = c.err(); err != nil {
-		return f, err
-	}
-	if f.Limit, err = limitOf(q.Limit, client.DefaultDLQLimit); err != nil {
-		return f, err
-	}
-	f.Offset, err = q.Offset.within(0, client.MaxDLQOffset, 0, fmt.Sprintf("offset must be between 0 and %d", client.MaxDLQOffset))
-	return f, err
-}
-
-func limitOf(n number, fallback int) (int, error) {
-	return n.within(1, client.MaxDLQLimit, fallback, fmt.Sprintf("limit must be between 1 and %d", client.MaxDLQLimit))
+	f.Limit, f.Offset = int(q.Limit), int(q.Offset)
+	return f, c.err()
 }
 
 func (r *dlqRoutes) list(ctx context.Context, in *dlqQuery) ([]client.DLQEntry, error) {
@@ -88,38 +78,30 @@ func (r *dlqRoutes) list(ctx context.Context, in *dlqQuery) ([]client.DLQEntry, 
 }
 
 func (r *dlqRoutes) ofTask(ctx context.Context, in *struct {
-	TaskUUID string `path:"task_uuid" format:"uuid"`
+	TaskUUID uuid.UUID `path:"task_uuid" format:"uuid"`
 }) (*client.DLQEntry, error) {
-	id, err := parseTask(in.TaskUUID)
+	l, err := r.store.DeadLetterOfTask(ctx, in.TaskUUID)
 	if err != nil {
-		return nil, err
-	}
-	l, err := r.store.DeadLetterOfTask(ctx, id)
-	if err != nil {
-		return nil, missing(err, "DLQ entry not found for task: %s", id)
+		return nil, missing(err, "DLQ entry not found for task: %s", in.TaskUUID)
 	}
 	return dlqEntryOf(&l), nil
 }
 
 func (r *dlqRoutes) update(ctx context.Context, in *struct {
-	UUID string `path:"dlq_entry_uuid" format:"uuid"`
+	UUID uuid.UUID `path:"dlq_entry_uuid" format:"uuid"`
 }, body *request[client.DLQUpdate]) (*client.DLQUpdated, error) {
-	id, err := parseTask(in.UUID)
-	if err != nil {
-		return nil, err
-	}
 	u, err := investigation(body)
 	if err != nil {
 		return nil, err
 	}
-	_, err = r.store.UpdateDeadLetter(ctx, id, u)
+	_, err = r.store.UpdateDeadLetter(ctx, in.UUID, u)
 	switch {
 	case errors.Is(err, store.ErrDeadLetterOpen):
 		return nil, conflict("The task has another entry that is Pending")
 	case err != nil:
-		return nil, ofEntry(id, err)
+		return nil, ofEntry(in.UUID, err)
 	}
-	return &client.DLQUpdated{Success: true, Message: "Investigation status updated successfully", DLQEntryUUID: id.String()}, nil
+	return &client.DLQUpdated{Success: true, Message: "Investigation status updated successfully", DLQEntryUUID: in.UUID.String()}, nil
 }
 
 // ofEntry adds the entry to a not-found error.
@@ -139,15 +121,11 @@ func (r *dlqRoutes) stats(ctx context.Context, _ *struct{}) ([]client.DLQStats, 
 
 // limitQuery bounds a list.
 type limitQuery struct {
-	Limit number `query:"limit" doc:"1 to 1000; default 100"`
+	Limit number `query:"limit" within:"1,1000,100" doc:"1 to 1000; default 100"`
 }
 
 func (r *dlqRoutes) queue(ctx context.Context, in *limitQuery) ([]client.DLQQueueEntry, error) {
-	limit, err := limitOf(in.Limit, client.DefaultQueueLimit)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := r.store.InvestigationQueue(ctx, limit)
+	rows, err := r.store.InvestigationQueue(ctx, int(in.Limit))
 	if err != nil {
 		return nil, err
 	}
@@ -159,11 +137,7 @@ func (r *dlqRoutes) queue(ctx context.Context, in *limitQuery) ([]client.DLQQueu
 }
 
 func (r *dlqRoutes) staleness(ctx context.Context, in *limitQuery) ([]client.StalenessEntry, error) {
-	limit, err := limitOf(in.Limit, client.DefaultQueueLimit)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := r.store.StalenessMonitor(ctx, r.thresholds, limit)
+	rows, err := r.store.StalenessMonitor(ctx, r.thresholds, int(in.Limit))
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func TestDLQUpdate(t *testing.T) {
 		`{"resolution_status":""}`:                                 {422, "resolution_status must not be empty"},
 		`{"resolution_status":1}`:                                  {422, "resolution_status"},
 		`{"metadata":[]}`:                                          {400, "metadata must be a JSON object"},
-		`{"metadata":{"a":"\u0000"}}`:                              {400, "metadata.a holds the character NUL"},
+		`{"metadata":{"a":"\u0000"}}`:                              {400, "metadata.a contains the character NUL"},
 		`{"resolution_notes":"` + strings.Repeat("x", 2001) + `"}`: {400, "resolution_notes must have at most 2000"},
 		`{"resolved_by":"` + strings.Repeat("x", 256) + `"}`:       {400, "resolved_by must have at most 255"},
 		`{"resolution_notes":"\u0000","resolved_by":"\u001f"}`:     {400, "resolution_notes must be text"},

@@ -76,7 +76,7 @@ func replayOfMany(r *request[client.DLQReplay], room time.Duration) (m orchestra
 }
 
 func (c *checked) letterFilter(w *client.DLQFilter) (f store.DeadLetterFilter, err error) {
-	if err := c.knownKeys("filter", "resolution_status", "dlq_reason", "namespace", "task_name", "since", "until"); err != nil {
+	if err := c.knownKeys("filter"); err != nil {
 		return f, err
 	}
 	if *w == (client.DLQFilter{}) {

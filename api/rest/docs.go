@@ -26,7 +26,7 @@ var docsStyle string
 
 // addDocs serves the document of the routes added so far, and its page.
 func (a *api) addDocs() error {
-	document, err := json.Marshal(a.huma.OpenAPI())
+	document, err := json.Marshal(a.document)
 	if err != nil {
 		return fmt.Errorf("encode the OpenAPI document: %w", err)
 	}

@@ -33,11 +33,11 @@ func (b *enqueueRequest) fill(template *workflow.Template) {
 
 // enqueue answers POST /v1/enqueue: 201 for a new task, 200 for the existing one with the
 // key.
-func (r *typeRoutes) enqueue(x *exchange) error {
+func (r *typeRoutes) enqueue(x *exchange, _ *struct{}) error {
 	if err := r.admitRequest(); err != nil {
 		return err
 	}
-	body, err := readBody[enqueueRequest](x.request.Context())
+	body, err := readBody[enqueueRequest](x)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -36,14 +35,11 @@ type eventQuery struct {
 	Name      string `query:"name" doc:"A name, in which * stands for any characters"`
 	Task      string `query:"task_uuid" format:"uuid"`
 	After     string `query:"after" doc:"The position to go on after; default 0; now: no events, only the place behind all there are"`
-	Limit     number `query:"limit" doc:"1 to 1,000; default 100"`
+	Limit     number `query:"limit" within:"1,1000,100" doc:"1 to 1,000; default 100"`
 }
 
 func (q *eventQuery) filter() (f store.EventFilter, err error) {
-	f.Limit, err = q.Limit.within(1, client.MaxEventsPerPage, client.DefaultEventsPerPage, fmt.Sprintf("limit must be between 1 and %d", client.MaxEventsPerPage))
-	if err != nil {
-		return f, err
-	}
+	f.Limit = int(q.Limit)
 	if q.Task != "" {
 		if f.Task, err = parseTask(q.Task); err != nil {
 			return f, err

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/client"
@@ -38,19 +37,14 @@ type eventStreams struct {
 }
 
 func (s *eventStreams) add() {
-	addOwn[eventQuery, client.Event](s.api, operation{method: http.MethodGet, path: eventStreamPath, id: "stream-events", tag: "events",
+	addOwn[eventQuery, struct{}, string](s.api, operation{method: http.MethodGet, path: eventStreamPath, id: "stream-events", tag: "events", media: "text/event-stream",
 		summary: "Follow durable domain events (server-sent events); continues after Last-Event-ID"}, s.serve)
-	// Not JSON, but events whose data is.
-	answer := s.huma.OpenAPI().Paths[eventStreamPath].Get.Responses["200"]
-	answer.Content = map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}
 }
 
 // filter reads the start position: after the last event that the client has seen, else
 // after the parameter after, else now.
-func (s *eventStreams) filter(ctx context.Context, r *http.Request) (store.EventFilter, error) {
-	q := r.URL.Query()
-	in := eventQuery{Namespace: q.Get("namespace"), Name: q.Get("name"), Task: q.Get("task_uuid"), After: q.Get("after")}
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
+func (s *eventStreams) filter(ctx context.Context, in *eventQuery, last string) (store.EventFilter, error) {
+	if last != "" {
 		in.After = last
 	} else if in.After == "" {
 		in.After = client.EventsFromNow
@@ -66,7 +60,7 @@ func (s *eventStreams) filter(ctx context.Context, r *http.Request) (store.Event
 	return f, err
 }
 
-func (s *eventStreams) serve(x *exchange) error {
+func (s *eventStreams) serve(x *exchange, in *eventQuery) error {
 	select {
 	case s.places <- struct{}{}:
 		defer func() { <-s.places }()
@@ -78,7 +72,7 @@ func (s *eventStreams) serve(x *exchange) error {
 			message: "The limit of event streams is reached"}
 	}
 	ctx := x.request.Context()
-	f, err := s.filter(ctx, x.request)
+	f, err := s.filter(ctx, in, x.request.Header.Get("Last-Event-ID"))
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,6 @@ type exchange struct {
 	server  *Server
 	request *http.Request
 	id      string
-	route   string // the matched pattern; empty: none
 	status  int
 	bytes   int64
 	muted   bool  // the following body is not for the client
@@ -45,7 +44,7 @@ func (x *exchange) WriteHeader(status int) {
 	if x.status != 0 {
 		return
 	}
-	if x.route == "" && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed) {
+	if x.request.Pattern == "" && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed) {
 		x.muted = true
 		x.refuse(unmatched(status, x.request))
 		return
@@ -95,10 +94,7 @@ func (x *exchange) fail(f *failure) {
 // encodeFailure sets the headers of a failure and returns status and body.
 func (x *exchange) encodeFailure(f *failure) (status int, body []byte) {
 	h := x.Header()
-	for name, values := range f.GetHeaders() {
-		h[name] = values
-	}
-	h.Set("Content-Type", f.ContentType("application/json"))
+	f.setHeaders(h)
 	body, err := f.MarshalJSON()
 	if err != nil {
 		x.server.log.Error("could not encode a failure", zap.Error(err))
@@ -201,7 +197,7 @@ func (x *exchange) end(begin time.Time, err error) {
 	}
 	// The fields are collected only if needed.
 	if line := x.server.log.Check(level, "request"); line != nil {
-		line.Write(append(x.fields(), zap.String("route", x.route), zap.Int("status", x.status),
+		line.Write(append(x.fields(), zap.String("route", x.request.Pattern), zap.Int("status", x.status),
 			zap.Int64("bytes", x.bytes), zap.Duration("took", time.Since(begin)), zap.NamedError("left", x.left))...)
 	}
 }

@@ -51,7 +51,7 @@ const (
 	shapeFlat                  // {"error","message","timestamp","request_id"}: Tasker's worker
 )
 
-// failure is the answer to a failed request. It is an error that huma can write.
+// failure is the answer to a failed request. It is an error.
 type failure struct {
 	status     int
 	code       string
@@ -72,30 +72,20 @@ func (f *failure) Error() string { return f.message }
 // Unwrap returns what a circuit breaker judges.
 func (f *failure) Unwrap() error { return f.cause }
 
-// GetStatus implements huma.StatusError.
-func (f *failure) GetStatus() int { return f.status }
-
-// GetHeaders implements huma.HeadersError.
-func (f *failure) GetHeaders() http.Header {
-	h := http.Header{}
+func (f *failure) setHeaders(h http.Header) {
+	h.Set("Content-Type", "application/json")
+	if f.shape == shapeProblem {
+		h.Set("Content-Type", problemMediaType)
+	}
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(f.retrySeconds(), 10))
 	}
 	if f.location != "" {
 		h.Set("Location", f.location)
 	}
-	return h
 }
 
 func (f *failure) retrySeconds() int64 { return int64((f.retryAfter + time.Second - 1) / time.Second) }
-
-// ContentType implements huma.ContentTypeFilter.
-func (f *failure) ContentType(string) string {
-	if f.shape == shapeProblem {
-		return problemMediaType
-	}
-	return "application/json"
-}
 
 // problem is a failure as of RFC 9457.
 type problem struct {
@@ -209,7 +199,7 @@ func (s *Server) fail(ctx context.Context, err error) *failure {
 		if f.showID {
 			log = s.log.Error
 		}
-		log("a request failed", zap.String("request_id", x.id), zap.String("route", x.route), zap.Error(err), lifecycle.StackField(err))
+		log("a request failed", zap.String("request_id", x.id), zap.String("route", x.request.Pattern), zap.Error(err), lifecycle.StackField(err))
 	}
 	return f
 }

@@ -28,19 +28,16 @@ func (r *isolatedRoutes) add() {
 
 // isolatedQuery selects items of a task.
 type isolatedQuery struct {
-	UUID      string `path:"uuid" format:"uuid"`
-	Worker    string `query:"worker_step" doc:"Of the batches of this step"`
-	Batch     string `query:"batch" doc:"Of the batch of this name"`
-	Retryable string `query:"retryable" enum:"true,false" doc:"As the handler has marked the failure"`
-	Replayed  string `query:"replayed" enum:"true,false" doc:"Whether a task was created to process them again"`
-	After     string `query:"after" doc:"next of the page before"`
-	Limit     number `query:"limit" doc:"1 to 1000; default 100"`
+	UUID      uuid.UUID `path:"uuid" format:"uuid"`
+	Worker    string    `query:"worker_step" doc:"Of the batches of this step"`
+	Batch     string    `query:"batch" doc:"Of the batch of this name"`
+	Retryable string    `query:"retryable" enum:"true,false" doc:"As the handler has marked the failure"`
+	Replayed  string    `query:"replayed" enum:"true,false" doc:"Whether a task was created to process them again"`
+	After     string    `query:"after" doc:"next of the page before"`
+	Limit     number    `query:"limit" within:"1,1000,100" doc:"1 to 1000; default 100"`
 }
 
-func (q *isolatedQuery) read() (id uuid.UUID, w orchestration.IsolatedQuery, err error) {
-	if id, err = parseTask(q.UUID); err != nil {
-		return id, w, err
-	}
+func (q *isolatedQuery) read() (w orchestration.IsolatedQuery, err error) {
 	var c checked
 	w.Worker = c.text("worker_step", q.Worker, orchestration.MaxTextLength)
 	w.Batch = c.text("batch", q.Batch, orchestration.MaxTextLength)
@@ -50,11 +47,8 @@ func (q *isolatedQuery) read() (id uuid.UUID, w orchestration.IsolatedQuery, err
 			c.add("after must be next of the previous page")
 		}
 	}
-	if err = c.err(); err != nil {
-		return id, w, err
-	}
-	w.Limit, err = q.Limit.within(1, client.MaxIsolatedItems, client.DefaultIsolatedItems, fmt.Sprintf("limit must be between 1 and %d", client.MaxIsolatedItems))
-	return id, w, err
+	w.Limit = int(q.Limit)
+	return w, c.err()
 }
 
 // yesOrNo reads a flag of a query; nil: absent.
@@ -84,17 +78,17 @@ func parsePlace(text string) (step, no int, err error) {
 func placeOf(i *store.Isolated) string { return fmt.Sprintf("%d.%d", i.Step, i.No) }
 
 func (r *isolatedRoutes) list(ctx context.Context, in *isolatedQuery) (*client.IsolatedItems, error) {
-	id, q, err := in.read()
+	q, err := in.read()
 	if err != nil {
 		return nil, err
 	}
 	limit := q.Limit
 	q.Limit++ // whether there is more
-	task, items, err := r.engine.Isolated(ctx, id, q)
+	task, items, err := r.engine.Isolated(ctx, in.UUID, q)
 	if err != nil {
-		return nil, ofTask(id, err)
+		return nil, ofTask(in.UUID, err)
 	}
-	w := &client.IsolatedItems{TaskUUID: id.String(), Items: make([]client.IsolatedItem, 0, min(limit, len(items)))}
+	w := &client.IsolatedItems{TaskUUID: in.UUID.String(), Items: make([]client.IsolatedItem, 0, min(limit, len(items)))}
 	for i := range items[:min(limit, len(items))] {
 		item, err := isolatedOf(task, &items[i])
 		if err != nil {
@@ -122,10 +116,6 @@ func isolatedOf(t *store.Task, i *store.Isolated) (client.IsolatedItem, error) {
 }
 
 func (r *isolatedRoutes) replay(ctx context.Context, in *taskInput, body *request[client.IsolatedReplay]) (*client.IsolatedReplayed, error) {
-	id, err := parseTask(in.UUID)
-	if err != nil {
-		return nil, err
-	}
 	b := &body.body
 	replay := orchestration.ReplayIsolated{Retryable: b.Retryable, Again: b.Again, DryRun: b.DryRun,
 		Worker: body.text("worker_step", b.Worker, orchestration.MaxTextLength), Batch: body.text("batch", b.Batch, orchestration.MaxTextLength)}
@@ -134,9 +124,9 @@ func (r *isolatedRoutes) replay(ctx context.Context, in *taskInput, body *reques
 	if err := body.err(); err != nil {
 		return nil, err
 	}
-	done, err := r.engine.ReplayIsolated(ctx, id, replay)
+	done, err := r.engine.ReplayIsolated(ctx, in.UUID, replay)
 	if err != nil {
-		return nil, ofTask(id, err)
+		return nil, ofTask(in.UUID, err)
 	}
 	w := &client.IsolatedReplayed{Items: done.Items, Batches: done.Batches, More: done.More, DryRun: done.DryRun}
 	if done.Task != uuid.Nil {

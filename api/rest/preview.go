@@ -17,7 +17,8 @@ const notCreated = "not_created"
 
 // preview answers POST /v1/tasks/{uuid}/actions/preview.
 func (r *actionRoutes) preview(ctx context.Context, in *taskInput, body *request[client.TaskAction]) (*client.ActionPreview, error) {
-	id, action, err := r.taskAction(ctx, in, body)
+	id := in.UUID
+	action, err := r.taskAction(ctx, id, body)
 	if err != nil {
 		return nil, err
 	}

@@ -56,10 +56,10 @@ func TestListRefusesBadQueries(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	for query, says := range map[string]string{
-		"page=0":                   "page must be >= 1",
-		"page=-1":                  "page must be >= 1",
-		"page=x":                   "page must be >= 1",
-		"page=9999999999999999999": "page must be >= 1",
+		"page=0":                   "page must be between 1 and",
+		"page=-1":                  "page must be between 1 and",
+		"page=x":                   "page must be between 1 and",
+		"page=9999999999999999999": "page must be between 1 and",
 		"page=1000000":             "narrow the filter",
 		"per_page=0":               "per_page must be between 1 and 100",
 		"per_page=101":             "per_page must be between 1 and 100",

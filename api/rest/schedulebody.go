@@ -32,15 +32,15 @@ func scheduleOfRequest(r *request[newSchedule]) (s store.Schedule) {
 }
 
 // changeOfSchedule reads the change of a schedule.
-func changeOfSchedule(r *request[client.ScheduleUpdate]) func(s *store.Schedule) {
+func changeOfSchedule(r *request[newSchedule]) func(s *store.Schedule) {
 	if r.has("name") || r.has("namespace") {
 		r.add("name and namespace cannot be changed")
 	}
 	var tried store.Schedule
-	if !r.schedule(&r.body, &tried) {
+	if !r.schedule(&r.body.ScheduleUpdate, &tried) {
 		r.add("want at least one of template, version, cron, time_zone, context, priority, tags, catch_up, max_catch_up, overlap, jitter_seconds, max_attempts, retry_delays")
 	}
-	return func(s *store.Schedule) { (&checked{}).schedule(&r.body, s) }
+	return func(s *store.Schedule) { (&checked{}).schedule(&r.body.ScheduleUpdate, s) }
 }
 
 // whyOfSchedule returns actor and reason, by default the given ones.

@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -27,7 +26,8 @@ func (r *scheduleRoutes) add() {
 		body: client.ScheduleRequest{}}, r.create)
 	add(r.api, operation{method: http.MethodGet, path: all, id: "list-schedules", tag: tag, summary: "List schedules by namespace and name"}, r.list)
 	add(r.api, operation{method: http.MethodGet, path: one, id: "get-schedule", tag: tag, summary: "Show a schedule and its next runs"}, r.get)
-	addBody(r.api, operation{method: http.MethodPatch, path: one, id: "update-schedule", tag: tag, summary: "Change a schedule"}, r.update)
+	addBody(r.api, operation{method: http.MethodPatch, path: one, id: "update-schedule", tag: tag, summary: "Change a schedule",
+		body: client.ScheduleUpdate{}}, r.update)
 	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-schedule", tag: tag, summary: "Delete a schedule; its tasks stay"}, r.remove)
 	addBody(r.api, operation{method: http.MethodPost, path: one + "/pause", id: "pause-schedule", tag: tag, summary: "Pause a schedule"}, r.pause)
 	add(r.api, operation{method: http.MethodPost, path: one + "/resume", id: "resume-schedule", tag: tag, summary: "Resume a schedule"}, r.resume)
@@ -37,14 +37,14 @@ func (r *scheduleRoutes) add() {
 
 // scheduleInput selects a schedule.
 type scheduleInput struct {
-	ID string `path:"id" format:"uuid"`
+	ID uuid.UUID `path:"id" format:"uuid"`
 }
 
 // whyInput adds, for requests without a body, actor and reason.
 type whyInput struct {
-	ID     string `path:"id" format:"uuid"`
-	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor  string `query:"actor" doc:"Who acts"`
+	ID     uuid.UUID `path:"id" format:"uuid"`
+	Reason string    `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
+	Actor  string    `query:"actor" doc:"Who acts"`
 }
 
 func (r *scheduleRoutes) create(ctx context.Context, _ *struct{}, body *request[newSchedule]) (*client.Schedule, error) {
@@ -57,41 +57,29 @@ func (r *scheduleRoutes) create(ctx context.Context, _ *struct{}, body *request[
 	return shown(made, err)
 }
 
-func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput, body *request[client.ScheduleUpdate]) (*client.Schedule, error) {
-	id, err := parseTask(in.ID)
-	if err != nil {
-		return nil, err
-	}
+func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput, body *request[newSchedule]) (*client.Schedule, error) {
 	change := changeOfSchedule(body)
-	why := body.whyOfSchedule(&body.body, r.actor, "changed over the API")
+	why := body.whyOfSchedule(&body.body.ScheduleUpdate, r.actor, "changed over the API")
 	if err := body.err(); err != nil {
 		return nil, err
 	}
-	s, err := r.engine.UpdateSchedule(ctx, id, why, change)
-	return shown(s, ofSchedule(id, err))
+	s, err := r.engine.UpdateSchedule(ctx, in.ID, why, change)
+	return shown(s, ofSchedule(in.ID, err))
 }
 
 func (r *scheduleRoutes) get(ctx context.Context, in *scheduleInput) (*client.Schedule, error) {
-	id, err := parseTask(in.ID)
-	if err != nil {
-		return nil, err
-	}
-	s, err := r.engine.Schedule(ctx, id)
-	return shown(s, ofSchedule(id, err))
+	s, err := r.engine.Schedule(ctx, in.ID)
+	return shown(s, ofSchedule(in.ID, err))
 }
 
 func (r *scheduleRoutes) pause(ctx context.Context, in *scheduleInput, body *request[client.Why]) (*client.Schedule, error) {
-	id, err := parseTask(in.ID)
-	if err != nil {
-		return nil, err
-	}
 	var why orchestration.Why
 	why.Reason, why.Actor = body.why(body.body.Reason, body.body.Actor)
 	if err := body.err(); err != nil {
 		return nil, err
 	}
-	s, err := r.engine.PauseSchedule(ctx, id, why)
-	return shown(s, ofSchedule(id, err))
+	s, err := r.engine.PauseSchedule(ctx, in.ID, why)
+	return shown(s, ofSchedule(in.ID, err))
 }
 
 func (r *scheduleRoutes) resume(ctx context.Context, in *whyInput) (*client.Schedule, error) {
@@ -130,41 +118,29 @@ func (r *scheduleRoutes) run(ctx context.Context, in *whyInput) (*client.Schedul
 
 // answerable reads the schedule, the actor and the reason.
 func (r *scheduleRoutes) answerable(ctx context.Context, in *whyInput, reason string) (uuid.UUID, orchestration.Why, error) {
-	id, err := parseTask(in.ID)
-	if err != nil {
-		return id, orchestration.Why{}, err
-	}
 	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, reason)
-	return id, why, err
+	return in.ID, why, err
 }
 
 func (r *scheduleRoutes) next(ctx context.Context, in *struct {
-	ID    string `path:"id" format:"uuid"`
-	Count number `query:"count" doc:"1 to 100; default 10"`
+	ID    uuid.UUID `path:"id" format:"uuid"`
+	Count number    `query:"count" within:"1,100,10" doc:"1 to 100; default 10"`
 }) (*client.NextRuns, error) {
-	id, err := parseTask(in.ID)
+	s, err := r.engine.Schedule(ctx, in.ID)
+	if err != nil {
+		return nil, ofSchedule(in.ID, err)
+	}
+	runs, err := orchestration.NextRuns(&s, int(in.Count))
 	if err != nil {
 		return nil, err
 	}
-	count, err := in.Count.within(1, client.MaxNextRuns, client.DefaultNextRuns, fmt.Sprintf("count must be between 1 and %d", client.MaxNextRuns))
-	if err != nil {
-		return nil, err
-	}
-	s, err := r.engine.Schedule(ctx, id)
-	if err != nil {
-		return nil, ofSchedule(id, err)
-	}
-	runs, err := orchestration.NextRuns(&s, count)
-	if err != nil {
-		return nil, err
-	}
-	return &client.NextRuns{ScheduleID: id.String(), TimeZone: s.TimeZone, Paused: s.PausedAt != nil, Runs: nextRunsOf(&s, runs)}, nil
+	return &client.NextRuns{ScheduleID: in.ID.String(), TimeZone: s.TimeZone, Paused: s.PausedAt != nil, Runs: nextRunsOf(&s, runs)}, nil
 }
 
 // scheduleQuery selects schedules.
 type scheduleQuery struct {
-	Page      number `query:"page" doc:"From 1; default 1"`
-	PerPage   number `query:"per_page" doc:"1 to 100; default 25"`
+	Page      number `query:"page" within:"1,100000,1" doc:"From 1; default 1"`
+	PerPage   number `query:"per_page" within:"1,100,25" doc:"1 to 100; default 25"`
 	Namespace string `query:"namespace"`
 	Name      string `query:"name"`
 	Template  string `query:"template"`
@@ -172,26 +148,13 @@ type scheduleQuery struct {
 }
 
 func (q *scheduleQuery) filter() (f store.ScheduleFilter, page int, err error) {
-	if page, err = q.Page.within(1, store.CountLimit, 1, "page must be >= 1"); err != nil {
-		return f, 0, err
-	}
-	f.Limit, err = q.PerPage.within(1, client.MaxSchedulesPerPage, defaultPerPage, fmt.Sprintf("per_page must be between 1 and %d", client.MaxSchedulesPerPage))
-	if err != nil {
-		return f, 0, err
-	}
+	page, f.Limit = int(q.Page), int(q.PerPage)
 	f.Offset = (page - 1) * f.Limit
 	var c checked
 	f.Namespace = c.text("namespace", q.Namespace, orchestration.MaxNameLength)
 	f.Name = c.text("name", q.Name, orchestration.MaxNameLength)
 	f.Template = c.text("template", q.Template, orchestration.MaxNameLength)
-	switch q.Paused {
-	case "":
-	case "true", "false":
-		paused := q.Paused == "true"
-		f.Paused = &paused
-	default:
-		c.add("paused must be true or false")
-	}
+	f.Paused = yesOrNo(&c, "paused", q.Paused)
 	return f, page, c.err()
 }
 

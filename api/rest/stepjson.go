@@ -13,12 +13,13 @@ import (
 
 // stepOf is a step with its result for the API.
 func stepOf(t *store.Task, s *store.Step) (client.Step, error) {
+	policy := retryPolicy(t, s)
 	w := client.Step{
 		StepUUID: s.UUID.String(), TaskUUID: t.UUID.String(), Name: s.Name,
 		CreatedAt: client.Time{Time: s.CreatedAt}, UpdatedAt: client.Time{Time: lastChange(s)}, CompletedAt: instant(s.CompletedAt),
 		CurrentState: s.State.String(), DependenciesSatisfied: s.ParentsDone >= s.Parents,
-		RetryEligible: retryEligible(t, s), ReadyForExecution: s.Ready,
-		TotalParents: s.Parents, CompletedParents: s.ParentsDone, Attempts: s.Attempts, MaxAttempts: retryPolicy(t, s).MaxAttempts,
+		RetryEligible: retryEligible(policy, s), ReadyForExecution: s.Ready,
+		TotalParents: s.Parents, CompletedParents: s.ParentsDone, Attempts: s.Attempts, MaxAttempts: policy.MaxAttempts,
 		LastFailureAt: instant(s.LastFailureAt), NextRetryAt: instant(nextRetry(s)), LastAttemptedAt: instant(s.LastAttemptAt), Waiting: waitingOf(s),
 	}
 	result := resultOf(t, s)

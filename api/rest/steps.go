@@ -57,7 +57,9 @@ func (p *stepPath) ids() (task, step uuid.UUID, err error) {
 	return task, step, nil
 }
 
-func (s *stepRoutes) list(ctx context.Context, in *taskInput) ([]client.Step, error) {
+func (s *stepRoutes) list(ctx context.Context, in *struct {
+	UUID string `path:"uuid" format:"uuid"`
+}) ([]client.Step, error) {
 	id, err := taskOfSteps(in.UUID)
 	if err != nil {
 		return nil, err

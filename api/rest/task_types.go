@@ -24,8 +24,8 @@ func (r *typeRoutes) add() {
 	addBody(r.api, operation{method: http.MethodPut, path: one, id: "put-task-type", tag: tag, summary: "Register a task type, or change it"}, r.put)
 	add(r.api, operation{method: http.MethodGet, path: one, id: "get-task-type", tag: tag, summary: "Show a task type"}, r.get)
 	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-task-type", tag: tag, summary: "Delete a task type; its tasks continue"}, r.remove)
-	addOwn[struct{}, *client.Enqueued](r.api, operation{method: http.MethodPost, path: queue, id: "enqueue", tag: tag, status: http.StatusCreated,
-		also: "The existing task with the idempotency key", summary: "Create a task of a type", body: client.EnqueueRequest{}}, r.enqueue)
+	addOwn[struct{}, client.EnqueueRequest, client.Enqueued](r.api, operation{method: http.MethodPost, path: queue, id: "enqueue", tag: tag, status: http.StatusCreated,
+		also: "The existing task with the idempotency key", summary: "Create a task of a type"}, r.enqueue)
 	add(r.api, operation{method: http.MethodGet, path: queue + "/{uuid}", id: "get-enqueued", tag: tag,
 		summary: "Show the state of a task of one step, or wait for its end"}, r.showEnqueued)
 }
@@ -58,21 +58,13 @@ func (in *typeInput) key() (namespace, name string, err error) {
 
 func (r *typeRoutes) list(ctx context.Context, in *struct {
 	Namespace string `query:"namespace" doc:"Only of this namespace"`
-	Limit     number `query:"limit" doc:"1 to 1000; default 1000"`
-	Offset    number `query:"offset" doc:"From the how-many-th on; default 0"`
+	Limit     number `query:"limit" within:"1,1000,1000" doc:"1 to 1000; default 1000"`
+	Offset    number `query:"offset" within:"0,100000,0" doc:"From the how-many-th on; default 0"`
 }) (*client.TaskTypeList, error) {
 	if err := filterText("namespace", in.Namespace); err != nil {
 		return nil, err
 	}
-	limit, err := in.Limit.within(1, store.MaxTaskTypesShown, store.MaxTaskTypesShown, fmt.Sprintf("limit must be between 1 and %d", store.MaxTaskTypesShown))
-	if err != nil {
-		return nil, err
-	}
-	offset, err := in.Offset.within(0, store.CountLimit, 0, fmt.Sprintf("offset must be between 0 and %d", store.CountLimit))
-	if err != nil {
-		return nil, err
-	}
-	types, err := r.engine.TaskTypes(ctx, in.Namespace, limit, offset)
+	types, err := r.engine.TaskTypes(ctx, in.Namespace, int(in.Limit), int(in.Offset))
 	if err != nil {
 		return nil, err
 	}
@@ -136,23 +128,19 @@ func ofType(namespace, name string, err error) error {
 
 // showEnqueued answers for tasks of one step, whether of a type or of another template.
 func (r *typeRoutes) showEnqueued(ctx context.Context, in *showInput) (*client.EnqueuedTask, error) {
-	id, err := parseTask(in.UUID)
-	if err != nil {
-		return nil, err
-	}
 	wait, err := r.parseWait(in.Wait)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.await(ctx, id, wait); err != nil {
+	if err := r.await(ctx, in.UUID, wait); err != nil {
 		return nil, err
 	}
-	t, err := r.store.Task(ctx, id)
+	t, err := r.store.Task(ctx, in.UUID)
 	if err != nil {
-		return nil, ofTask(id, err)
+		return nil, ofTask(in.UUID, err)
 	}
 	if len(t.Plan.Steps) != 1 || len(t.Steps) != 1 {
-		return nil, notFound(fmt.Sprintf("Task %s has several steps; it is shown at /v1/tasks/%s", id, id))
+		return nil, notFound(fmt.Sprintf("Task %s has several steps; it is shown at /v1/tasks/%s", in.UUID, in.UUID))
 	}
 	return enqueuedOf(t), nil
 }

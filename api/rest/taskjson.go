@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"crypto/sha1" // #nosec G505 -- of names, see namedStep
 	"math"
 	"time"
 
@@ -51,8 +52,9 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 		w.RetryDelays = durationsOf(t.Progress.Retry.Delays())
 	}
 	if steps {
+		w.Steps = make([]client.StepReadiness, 0, len(t.Steps))
 		for i := range t.Steps {
-			w.Steps = append(w.Steps, readinessOf(t, &t.Steps[i]))
+			w.Steps = append(w.Steps, readinessOf(t, &t.Steps[i], w.TaskUUID))
 		}
 	}
 	return w
@@ -91,16 +93,28 @@ func naive(t *time.Time) *client.NaiveTime {
 // rows for them.
 var namedStepSpace = uuid.NewSHA1(uuid.NameSpaceOID, []byte("tasker.named_step"))
 
-func readinessOf(t *store.Task, s *store.Step) client.StepReadiness {
-	template := t.Plan.Template
+// namedStep is uuid.NewSHA1 of the name of a step, without its allocations: it is computed for
+// each step of each new task.
+func namedStep(t *workflow.Template, step string) (id uuid.UUID) {
+	name := make([]byte, 0, 256)
+	name = append(append(append(name, namedStepSpace[:]...), t.Namespace...), '/')
+	name = append(append(append(name, t.Name...), '/'), step...)
+	sum := sha1.Sum(name) // #nosec G401 -- a name, not a secret
+	copy(id[:], sum[:])
+	id[6], id[8] = id[6]&0x0f|0x50, id[8]&0x3f|0x80 // version 5 of RFC 9562
+	return id
+}
+
+// readinessOf is a step of the task with this UUID for the API.
+func readinessOf(t *store.Task, s *store.Step, task string) client.StepReadiness {
+	policy := retryPolicy(t, s)
 	return client.StepReadiness{
-		WorkflowStepUUID: s.UUID.String(), TaskUUID: t.UUID.String(),
-		NamedStepUUID: uuid.NewSHA1(namedStepSpace, []byte(template.Namespace+"/"+template.Name+"/"+s.Name)).String(),
-		Name:          s.Name, CurrentState: s.State.String(), DependenciesSatisfied: s.ParentsDone >= s.Parents,
-		RetryEligible: retryEligible(t, s), ReadyForExecution: s.Ready,
+		WorkflowStepUUID: s.UUID.String(), TaskUUID: task, NamedStepUUID: namedStep(t.Plan.Template, s.Name).String(),
+		Name: s.Name, CurrentState: s.State.String(), DependenciesSatisfied: s.ParentsDone >= s.Parents,
+		RetryEligible: retryEligible(policy, s), ReadyForExecution: s.Ready,
 		LastFailureAt: naive(s.LastFailureAt), NextRetryAt: naive(nextRetry(s)),
 		TotalParents: s.Parents, CompletedParents: s.ParentsDone, Attempts: s.Attempts,
-		MaxAttempts: retryPolicy(t, s).MaxAttempts, LastAttemptedAt: naive(s.LastAttemptAt), Waiting: waitingOf(s),
+		MaxAttempts: policy.MaxAttempts, LastAttemptedAt: naive(s.LastAttemptAt), Waiting: waitingOf(s),
 	}
 }
 
@@ -112,8 +126,7 @@ func retryPolicy(t *store.Task, s *store.Step) workflow.RetryPolicy {
 }
 
 // retryEligible reports whether another execution is allowed; the first always is.
-func retryEligible(t *store.Task, s *store.Step) bool {
-	policy := retryPolicy(t, s)
+func retryEligible(policy workflow.RetryPolicy, s *store.Step) bool {
 	return s.Attempts == 0 || policy.Retryable && s.Attempts < policy.MaxAttempts
 }
 

@@ -9,15 +9,10 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-const (
-	defaultPerPage = 25
-	maxPerPage     = 100
-)
-
 // listQuery selects tasks.
 type listQuery struct {
-	Page         number `query:"page" doc:"From 1; default 1"`
-	PerPage      number `query:"per_page" doc:"1 to 100; default 25"`
+	Page         number `query:"page" within:"1,2147483647,1" doc:"From 1; default 1"`
+	PerPage      number `query:"per_page" within:"1,100,25" doc:"1 to 100; default 25"`
 	Namespace    string `query:"namespace"`
 	Status       string `query:"status" doc:"One of the twelve task states; completed means complete"`
 	Initiator    string `query:"initiator"`
@@ -27,14 +22,8 @@ type listQuery struct {
 
 // filter checks the query. Pages beyond the counted tasks are rejected: they would read
 // the whole ledger.
-func (q *listQuery) filter() (f store.TaskFilter, page int, err error) {
-	if page, err = q.Page.within(1, 1<<31-1, 1, "page must be >= 1"); err != nil {
-		return f, 0, err
-	}
-	perPage, err := q.PerPage.within(1, maxPerPage, defaultPerPage, "per_page must be between 1 and 100")
-	if err != nil {
-		return f, 0, err
-	}
+func (q *listQuery) filter() (f store.TaskFilter, _ int, err error) {
+	page, perPage := int(q.Page), int(q.PerPage)
 	if page > store.CountLimit/perPage+1 {
 		return f, 0, badRequest(fmt.Sprintf("page is beyond the newest %d tasks; narrow the filter", store.CountLimit))
 	}

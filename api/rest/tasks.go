@@ -26,10 +26,10 @@ type taskRoutes struct {
 }
 
 func (t *taskRoutes) add() {
-	addOwn[createInput, *client.Task](t.api, operation{method: http.MethodPost, path: "/v1/tasks", id: "create-task", tag: tasksTag,
-		summary: "Create a task", body: client.TaskRequest{}}, t.create)
-	addOwn[struct{}, *client.TaskBatch](t.api, operation{method: http.MethodPost, path: "/v1/tasks/batch", id: "create-tasks", tag: tasksTag,
-		summary: "Create many tasks, each separately", body: client.TaskBatchRequest{}}, t.createMany)
+	addOwn[createInput, client.TaskRequest, client.Task](t.api, operation{method: http.MethodPost, path: "/v1/tasks", id: "create-task", tag: tasksTag,
+		summary: "Create a task"}, t.create)
+	addOwn[struct{}, client.TaskBatchRequest, client.TaskBatch](t.api, operation{method: http.MethodPost, path: "/v1/tasks/batch", id: "create-tasks", tag: tasksTag,
+		summary: "Create many tasks, each separately"}, t.createMany)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks", id: "list-tasks", tag: tasksTag,
 		summary: "List tasks, newest first"}, t.list)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/by-key", id: "find-task", tag: tasksTag,
@@ -58,9 +58,9 @@ type createInput struct {
 
 // showInput selects a task, and perhaps waits for its end.
 type showInput struct {
-	UUID    string `path:"uuid" format:"uuid"`
-	Wait    string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
-	Include string `query:"include" enum:"results,all_results" doc:"results: results of the last steps and all failures, by step; all_results: of every step"`
+	UUID    uuid.UUID `path:"uuid" format:"uuid"`
+	Wait    string    `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
+	Include string    `query:"include" enum:"results,all_results" doc:"results: results of the last steps and all failures, by step; all_results: of every step"`
 }
 
 // findInput selects a task by its idempotency key. Keys are free text, so they are in the
@@ -75,21 +75,17 @@ type findInput struct {
 
 // cancelInput selects a task, with actor and reason.
 type cancelInput struct {
-	UUID   string `path:"uuid" format:"uuid"`
-	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor  string `query:"actor" doc:"Who acts"`
+	UUID   uuid.UUID `path:"uuid" format:"uuid"`
+	Reason string    `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
+	Actor  string    `query:"actor" doc:"Who acts"`
 }
 
 func (t *taskRoutes) get(ctx context.Context, in *showInput) (*client.Task, error) {
-	id, err := parseTask(in.UUID)
-	if err != nil {
-		return nil, err
-	}
 	how, err := t.parseShown(in.Wait, in.Include)
 	if err != nil {
 		return nil, err
 	}
-	return t.show(ctx, id, how)
+	return t.show(ctx, in.UUID, how)
 }
 
 func (t *taskRoutes) find(ctx context.Context, in *findInput) (*client.Task, error) {
@@ -130,18 +126,14 @@ func (t *taskRoutes) await(ctx context.Context, id uuid.UUID, wait time.Duration
 }
 
 func (t *taskRoutes) cancel(ctx context.Context, in *cancelInput) (*client.Task, error) {
-	id, err := parseTask(in.UUID)
-	if err != nil {
-		return nil, err
-	}
 	why, err := t.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "cancelled over the API")
 	if err != nil {
 		return nil, err
 	}
-	if err := t.engine.Cancel(ctx, id, why.Actor, why.Reason); err != nil {
-		return nil, t.notCancelled(ctx, id, ofTask(id, err))
+	if err := t.engine.Cancel(ctx, in.UUID, why.Actor, why.Reason); err != nil {
+		return nil, t.notCancelled(ctx, in.UUID, ofTask(in.UUID, err))
 	}
-	return t.show(ctx, id, display{})
+	return t.show(ctx, in.UUID, display{})
 }
 
 // notCancelled explains why a task was not cancelled, by its state.
@@ -156,15 +148,11 @@ func (t *taskRoutes) notCancelled(ctx context.Context, id uuid.UUID, err error) 
 }
 
 func (t *taskRoutes) timeline(ctx context.Context, in *taskInput) (*client.Timeline, error) {
-	id, err := parseTask(in.UUID)
+	task, err := t.readTask(ctx, in.UUID)
 	if err != nil {
 		return nil, err
 	}
-	task, err := t.readTask(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	history, err := t.store.Timeline(ctx, id)
+	history, err := t.store.Timeline(ctx, in.UUID)
 	if err != nil {
 		return nil, err
 	}
@@ -178,13 +166,9 @@ func (o *orchestratorAPI) readTask(ctx context.Context, id uuid.UUID) (*store.Ta
 }
 
 func (t *taskRoutes) check(ctx context.Context, in *taskInput) (*client.Verification, error) {
-	id, err := parseTask(in.UUID)
+	problems, err := t.verify(ctx, in.UUID)
 	if err != nil {
-		return nil, err
+		return nil, ofTask(in.UUID, err)
 	}
-	problems, err := t.verify(ctx, id)
-	if err != nil {
-		return nil, ofTask(id, err)
-	}
-	return &client.Verification{TaskUUID: id.String(), OK: len(problems) == 0, Problems: append([]string{}, problems...)}, nil
+	return &client.Verification{TaskUUID: in.UUID.String(), OK: len(problems) == 0, Problems: append([]string{}, problems...)}, nil
 }

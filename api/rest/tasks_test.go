@@ -112,6 +112,7 @@ func TestCreateRefusesBadBodies(t *testing.T) {
 		"tags of numbers":     {goodBody + `,"tags":[1]}`, "application/json", 422, "UNPROCESSABLE_ENTITY", "tags"},
 		"missing fields":      {`{"name":"a","namespace":"b","version":"c","context":{},"initiator":"i"}`, "application/json", 422, "UNPROCESSABLE_ENTITY", "source_system, reason"},
 		"empty version":       {strings.Replace(goodBody, `"1.0.0"`, `""`, 1) + "}", "application/json", 400, "BAD_REQUEST", "version must not be empty"},
+		"null afterwards":     {goodBody + `,"reason":null,"context":null}`, "application/json", 422, "UNPROCESSABLE_ENTITY", "missing field: reason, context"},
 		"null context":        {strings.Replace(goodBody, `{"n":1}`, "null", 1) + "}", "application/json", 422, "UNPROCESSABLE_ENTITY", "context"},
 		"bad correlation":     {goodBody + `,"correlation_id":"x"}`, "application/json", 422, "UNPROCESSABLE_ENTITY", "correlation_id must be a UUID"},
 		"bad parent":          {goodBody + `,"parent_correlation_id":"x"}`, "application/json", 422, "UNPROCESSABLE_ENTITY", "parent_correlation_id"},

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -10,11 +11,6 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
-)
-
-const (
-	shownApprovals = 100
-	maxApprovals   = 1000
 )
 
 // waitRoutes deliver events and decisions.
@@ -60,17 +56,11 @@ func (r *waitRoutes) send(ctx context.Context, _ *struct{}, body *request[client
 type approvalsInput struct {
 	TaskUUID  string `query:"task_uuid" doc:"Of this task"`
 	Namespace string `query:"namespace" doc:"Of this namespace"`
-	Limit     int    `query:"limit" default:"100" doc:"1 to 1000"`
+	Limit     number `query:"limit" format:"int64" default:"100" within:"0,1000,100" doc:"1 to 1000"`
 }
 
 func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*client.Approvals, error) {
-	f := store.ApprovalFilter{Namespace: in.Namespace, Limit: in.Limit}
-	if f.Limit == 0 {
-		f.Limit = shownApprovals
-	}
-	if f.Limit < 1 || f.Limit > maxApprovals {
-		return nil, badRequest("limit must be between 1 and 1000")
-	}
+	f := store.ApprovalFilter{Namespace: in.Namespace, Limit: cmp.Or(int(in.Limit), 100)}
 	if in.TaskUUID != "" {
 		id, err := uuid.Parse(in.TaskUUID)
 		if err != nil {

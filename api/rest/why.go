@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -31,9 +32,11 @@ func (o *orchestratorAPI) optionalWhy(ctx context.Context, why client.Why, reaso
 			return orchestration.Why{}, err
 		}
 		if len(raw) > 0 {
-			if err := decode(raw, &why); err != nil {
+			body, err := decodeRequest[client.Why](raw)
+			if err != nil {
 				return orchestration.Why{}, err
 			}
+			why = client.Why{Reason: cmp.Or(body.body.Reason, why.Reason), Actor: cmp.Or(body.body.Actor, why.Actor)}
 		}
 	}
 	var c checked

@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 
 	"github.com/tasker-go/tasker/client"
@@ -24,7 +23,7 @@ var workerStatuses = []named[store.WorkerStatus]{{"active", store.WorkerActive},
 type workerQuery struct {
 	Status    string `query:"status" enum:"active,stale,dead"`
 	Namespace string `query:"namespace" doc:"Only those that serve it"`
-	Limit     number `query:"limit" doc:"1 to 1000; default 100"`
+	Limit     number `query:"limit" within:"1,1000,100" doc:"1 to 1000; default 100"`
 }
 
 func (q *workerQuery) filter() (f store.WorkerFilter, err error) {
@@ -37,12 +36,8 @@ func (q *workerQuery) filter() (f store.WorkerFilter, err error) {
 	}
 	var c checked
 	f.Namespace = c.text("namespace", q.Namespace, orchestration.MaxNameLength)
-	if err := c.err(); err != nil {
-		return f, err
-	}
-	f.Limit, err = q.Limit.within(1, client.MaxWorkerLimit, client.DefaultWorkerLimit,
-		fmt.Sprintf("limit must be between 1 and %d", client.MaxWorkerLimit))
-	return f, err
+	f.Limit = int(q.Limit)
+	return f, c.err()
 }
 
 func (r *workerRoutes) list(ctx context.Context, in *workerQuery) (*client.WorkerList, error) {

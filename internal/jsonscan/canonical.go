@@ -81,7 +81,22 @@ func (c *canonicalizer) decode(text []byte) (start, end int32) {
 	if c.decoded == nil { // with room for a few more
 		c.decoded = make([]byte, 0, len(text)+len(c.text)/4)
 	}
-	b := c.decoded
+	b := appendText(c.decoded, text)
+	start, end, c.decoded = int32(len(c.decoded)), int32(len(b)), b
+	return start, end
+}
+
+// Text is the text of a String or Key of a JSON text, without its escapes. Without any it is a
+// part of the text.
+func Text(text []byte, t Token) []byte {
+	if t.Spelling&Escaped == 0 {
+		return text[t.Start:t.End]
+	}
+	return appendText(nil, text[t.Start:t.End])
+}
+
+// appendText appends a string without its escapes.
+func appendText(b, text []byte) []byte {
 	for i := 0; i < len(text); {
 		r, size := rune(text[i]), 1
 		switch {
@@ -93,8 +108,7 @@ func (c *canonicalizer) decode(text []byte) (start, end int32) {
 		b = utf8.AppendRune(b, r)
 		i += size
 	}
-	start, end, c.decoded = int32(len(c.decoded)), int32(len(b)), b
-	return start, end
+	return b
 }
 
 // of is the text of a node: a string without quotes and escapes, any other scalar as written.

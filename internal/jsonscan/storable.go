@@ -28,20 +28,30 @@ func CheckStorable(doc []byte) error {
 	}
 	s := New(doc)
 	for t, ok := s.Next(); ok; t, ok = s.Next() {
-		var err error
-		switch {
-		case t.Kind == Integer || t.Kind == Decimal:
-			err = checkNumber(doc[t.Start:t.End])
-		case t.Spelling&Escaped != 0:
-			err = checkEscapes(doc[t.Start:t.End])
-		case s.depth > MaxStorableNesting:
-			err = fmt.Errorf("it is nested more than %d levels deep", MaxStorableNesting)
+		if s.depth > MaxStorableNesting {
+			return fmt.Errorf("it is nested more than %d levels deep", MaxStorableNesting)
 		}
-		if err != nil {
-			return err
+		if err := CheckToken(doc, t); err != nil {
+			what := "text"
+			if t.Kind == Integer || t.Kind == Decimal {
+				what = "number"
+			}
+			return fmt.Errorf("a %s in it %w", what, err)
 		}
 	}
 	return s.Err()
+}
+
+// CheckToken is the part of CheckStorable that concerns one token of a text, of which the
+// error is said.
+func CheckToken(text []byte, t Token) error {
+	switch {
+	case t.Kind == Integer || t.Kind == Decimal:
+		return checkNumber(text[t.Start:t.End])
+	case t.Spelling&Escaped != 0:
+		return checkEscapes(text[t.Start:t.End])
+	}
+	return nil
 }
 
 // checkEscapes checks the characters that a string has as escapes.
@@ -52,10 +62,10 @@ func checkEscapes(text []byte) error {
 			r, size = unescape(text[i:])
 		}
 		if r == 0 {
-			return errors.New("a text in it contains the character NUL (\\u0000)")
+			return errors.New("contains the character NUL (\\u0000)")
 		}
 		if utf16.IsSurrogate(r) {
-			return fmt.Errorf("a text in it contains half a surrogate pair (\\u%04x)", r)
+			return fmt.Errorf("contains half a surrogate pair (\\u%04x)", r)
 		}
 		i += size
 	}
@@ -69,11 +79,11 @@ func CheckNumber(number string) error { return checkNumber([]byte(number)) }
 func checkNumber(s []byte) error {
 	magnitude, scale, ok := extent(s)
 	if !ok || magnitude > maxMagnitude || scale > maxScale {
-		return fmt.Errorf("the number %.40s is out of range", s)
+		return fmt.Errorf("is out of range: %.40s", s)
 	}
 	if magnitude == maxMagnitude {
 		if _, err := strconv.ParseFloat(string(s), 64); err != nil {
-			return fmt.Errorf("the number %.40s is out of range", s)
+			return fmt.Errorf("is out of range: %.40s", s)
 		}
 	}
 	return nil

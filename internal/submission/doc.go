@@ -6,7 +6,7 @@
 // own (client/pgclient). orchestration and worker do not import each other, so the rules of
 // all three are below both of them: none accepts a request that another would reject.
 //
-// Read request.go (requests and their bounds), plain.go (a fast check for plain contexts),
+// Read request.go (requests and their bounds), context.go (the bounds of contexts),
 // given.go (identifiers, start and deadline in their external form), task.go (the resulting
 // task), into.go (one or many tasks in the caller's transaction), edit.go (how an operator
 // changes the context of an existing task).

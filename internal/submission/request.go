@@ -1,9 +1,7 @@
 package submission
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -25,10 +22,6 @@ const (
 	MaxTags          = 64
 	MaxTagLength     = 128
 	MaxKeyLength     = 255
-	MaxContextBytes  = 1 << 20
-	MaxContextDepth  = 10
-	MaxContextItems  = 1000 // keys or elements per container
-	MaxStringLength  = 10_000
 	maxStartDelay    = 366 * 24 * time.Hour
 	MaxDependencies  = 100 // dependencies of a task
 )
@@ -257,123 +250,4 @@ func (r *Request) startsIn() time.Duration {
 		return r.startsAbout
 	}
 	return time.Until(*r.StartAt)
-}
-
-// CheckContext reports why a context is invalid: it must be a JSON object within the bounds
-// above that PostgreSQL can store.
-func CheckContext(context json.RawMessage) error {
-	if len(context) > MaxContextBytes {
-		return fmt.Errorf("context must have at most %d bytes", MaxContextBytes)
-	}
-	if n := plainContext(context); n > 0 && n == len(context) && utf8.Valid(context) {
-		return nil
-	}
-	return decodeContext(context)
-}
-
-// decodeContext checks a context of any form and describes its fault.
-func decodeContext(context json.RawMessage) error {
-	v, err := decodeValue(context)
-	if _, object := v.(map[string]any); err != nil || !object {
-		return errors.New("context must be a JSON object")
-	}
-	return checkDecoded("context", context, v)
-}
-
-// CheckValue reports why a JSON value cannot be stored: it has the bounds of a context, but
-// need not be an object. field is its name in the message.
-func CheckValue(field string, value json.RawMessage) error {
-	if len(value) > MaxContextBytes {
-		return fmt.Errorf("%s must have at most %d bytes", field, MaxContextBytes)
-	}
-	v, err := decodeValue(value)
-	if err != nil {
-		return fmt.Errorf("%s must be JSON", field)
-	}
-	return checkDecoded(field, value, v)
-}
-
-// decodeValue reads a text that is one JSON value.
-func decodeValue(text json.RawMessage) (v any, err error) {
-	if !json.Valid(text) { // a decoder ignores text after the value
-		return nil, errors.New("no JSON")
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	err = d.Decode(&v)
-	return v, err
-}
-
-// checkDecoded finds the path of a fault in a value.
-func checkDecoded(field string, text json.RawMessage, v any) error {
-	if err := checkValue(field, v, 1); err != nil {
-		return err
-	}
-	if err := jsonscan.CheckStorable(text); err != nil {
-		return fmt.Errorf("%s cannot be stored: %w", field, err)
-	}
-	return nil
-}
-
-func checkValue(path string, v any, depth int) error {
-	if depth > MaxContextDepth+1 {
-		return fmt.Errorf("context must not be nested deeper than %d levels", MaxContextDepth)
-	}
-	switch v := v.(type) {
-	case string:
-		if utf8.RuneCountInString(v) > MaxStringLength {
-			return fmt.Errorf("%s must have at most %d characters", path, MaxStringLength)
-		}
-		if strings.ContainsRune(v, 0) {
-			return fmt.Errorf("%s holds the character NUL, which cannot be stored", path)
-		}
-	case json.Number:
-		if jsonscan.CheckNumber(v.String()) != nil {
-			return fmt.Errorf("%s is a number out of range", path)
-		}
-	case []any:
-		if len(v) > MaxContextItems {
-			return fmt.Errorf("%s must have at most %d elements", path, MaxContextItems)
-		}
-		for i, e := range v {
-			if err := checkValue(fmt.Sprintf("%s[%d]", path, i), e, depth+1); err != nil {
-				return err
-			}
-		}
-	case map[string]any:
-		if len(v) > MaxContextItems {
-			return fmt.Errorf("%s must have at most %d keys", path, MaxContextItems)
-		}
-		for k, e := range v {
-			if strings.ContainsRune(k, 0) || utf8.RuneCountInString(k) > MaxStringLength {
-				return fmt.Errorf("%s has a key that cannot be stored", path)
-			}
-			if err := checkValue(path+"."+clip(k), e, depth+1); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func clip(s string) string {
-	if len(s) > 40 {
-		return strings.ToValidUTF8(s[:40], "") + "…"
-	}
-	return s
-}
-
-// hex4 reads four hexadecimal digits; the text must be valid JSON.
-func hex4(raw []byte, at int) int {
-	n := 0
-	for i := at; i < at+4 && i < len(raw); i++ {
-		c := raw[i] | 0x20
-		switch {
-		case c >= '0' && c <= '9':
-			n = n<<4 | int(c-'0')
-		default:
-			n = n<<4 | int(c-'a'+10)
-		}
-	}
-	return n
 }

@@ -43,11 +43,11 @@ func TestRequestsAreChecked(t *testing.T) {
 		{"context.a must have at most 10000 characters", func(r *Request) {
 			r.Context = json.RawMessage(`{"a":"` + strings.Repeat("x", 10_001) + `"}`)
 		}},
-		{"context.a holds the character NUL", func(r *Request) { r.Context = json.RawMessage(`{"a":"\u0000"}`) }},
+		{"context.a contains the character NUL", func(r *Request) { r.Context = json.RawMessage(`{"a":"\u0000"}`) }},
 		{"key that cannot be stored", func(r *Request) { r.Context = json.RawMessage(`{"\u0000":1}`) }},
 		{"half a surrogate pair", func(r *Request) { r.Context = json.RawMessage(`{"a":"\ud800x"}`) }},
 		{"half a surrogate pair", func(r *Request) { r.Context = json.RawMessage(`{"a":"\udc00"}`) }},
-		{"context.a is a number out of range", func(r *Request) { r.Context = json.RawMessage(`{"a":1e400}`) }},
+		{"context.a is out of range", func(r *Request) { r.Context = json.RawMessage(`{"a":1e400}`) }},
 	} {
 		r := valid()
 		c.change(&r)

@@ -1,0 +1,166 @@
+package rest
+
+import (
+	"encoding"
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+// document is the OpenAPI 3.1 document of a server under construction: the routes describe
+// themselves by the types and tags that they are read with.
+type document struct {
+	OpenAPI    string                    `json:"openapi"`
+	Info       object                    `json:"info"`
+	Paths      map[string]object         `json:"paths"`
+	Components map[string]map[string]any `json:"components"`
+}
+
+type object = map[string]any
+
+func newDocument(title, version string) *document {
+	return &document{OpenAPI: "3.1.0", Info: object{"title": title, "version": version}, Paths: map[string]object{},
+		Components: map[string]map[string]any{"schemas": {}}}
+}
+
+// add describes a route by its parameters, body (nil: none) and answer.
+func (d *document) add(op operation, params []param, body, answer reflect.Type) {
+	media, schema := op.media, object{"type": "string"}
+	if media == "" {
+		media, schema = "application/json", d.schema(answer)
+	}
+	content := object{media: object{"schema": schema}}
+	status := op.successStatus()
+	responses := object{"default": d.failure(op.failure), strconv.Itoa(status): object{"description": http.StatusText(status), "content": content}}
+	if op.also != "" {
+		responses["200"] = object{"description": op.also, "content": content}
+	}
+	described := object{"operationId": op.id, "summary": op.summary, "tags": []string{op.tag}, "responses": responses}
+	var list []object
+	for _, p := range params {
+		list = append(list, d.parameter(&p))
+	}
+	if list != nil {
+		described["parameters"] = list
+	}
+	if body != nil {
+		described["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": d.schema(body)}}}
+		d.Components["schemas"][body.Name()].(object)["additionalProperties"] = true //nolint:forcetypeassert // unknown keys are ignored
+	}
+	if d.Paths[op.path] == nil {
+		d.Paths[op.path] = object{}
+	}
+	d.Paths[op.path][strings.ToLower(op.method)] = described
+}
+
+func (d *document) failure(s shape) object {
+	media, t := "application/json", reflect.TypeFor[client.ErrorBody]()
+	switch s {
+	case shapeProblem:
+		media, t = problemMediaType, reflect.TypeFor[problem]()
+	case shapeFlat:
+		t = reflect.TypeFor[flatError]()
+	}
+	return object{"description": "Failure", "content": object{media: object{"schema": d.schema(t)}}}
+}
+
+func (d *document) parameter(p *param) object {
+	w := object{"name": p.name, "in": p.in, "schema": d.field(p.field)}
+	if p.in == "query" {
+		w["explode"] = false
+	}
+	if p.in == "path" || p.field.Tag.Get("required") == "true" {
+		w["required"] = true
+	}
+	if doc := p.field.Tag.Get("doc"); doc != "" {
+		w["description"] = doc
+	}
+	return w
+}
+
+// field is the schema of a field with its tags.
+func (d *document) field(f reflect.StructField) object {
+	s := d.schema(f.Type)
+	if nullable, ok := s["type"].([]string); ok && f.Type.Kind() == reflect.Pointer && strings.Contains(f.Tag.Get("json"), "omitempty") {
+		s["type"] = nullable[0] // it is absent instead
+	}
+	for tag, key := range map[string]string{"doc": "description", "format": "format"} {
+		if text := f.Tag.Get(tag); text != "" {
+			s[key] = text
+		}
+	}
+	for _, key := range []string{"minimum", "maximum", "maxLength", "minItems", "maxItems", "default"} {
+		if n, err := strconv.Atoi(f.Tag.Get(key)); err == nil {
+			s[key] = n
+		}
+	}
+	if enum := f.Tag.Get("enum"); enum != "" {
+		s["enum"] = strings.Split(enum, ",")
+	}
+	return s
+}
+
+// schema returns the schema of a type; structs are described among the components.
+func (d *document) schema(t reflect.Type) object {
+	s := object{}
+	pointer := t.Kind() == reflect.Pointer
+	if pointer {
+		t = t.Elem()
+	}
+	switch kind := t.Kind(); {
+	case t == reflect.TypeFor[json.RawMessage]() || kind == reflect.Interface:
+		return s
+	case t == reflect.TypeFor[number]():
+		return object{"type": "integer"}
+	case kind == reflect.String || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		s["type"] = "string"
+	case kind == reflect.Struct:
+		return d.component(t)
+	case kind == reflect.Slice:
+		return object{"type": []string{"array", "null"}, "items": d.schema(t.Elem())}
+	case kind == reflect.Map:
+		return object{"type": "object", "additionalProperties": d.schema(t.Elem())}
+	case kind == reflect.Bool:
+		s["type"] = "boolean"
+	case kind == reflect.Float64:
+		s["type"], s["format"] = "number", "double"
+	default:
+		s["type"], s["format"] = "integer", "int"+strconv.Itoa(t.Bits())
+		if t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64 {
+			s["minimum"] = 0
+		}
+	}
+	if pointer {
+		s["type"] = []string{s["type"].(string), "null"} //nolint:forcetypeassert // set above
+	}
+	return s
+}
+
+// component describes a struct once and returns the reference to it.
+func (d *document) component(t reflect.Type) object {
+	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+	schemas := d.Components["schemas"]
+	if schemas[name] == nil {
+		properties, required := object{}, []string{}
+		s := object{"type": "object", "additionalProperties": false, "properties": properties}
+		schemas[name] = s // before its fields, which may refer to it
+		for _, f := range reflect.VisibleFields(t) {
+			key, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if key == "" {
+				continue
+			}
+			properties[key] = d.field(f)
+			if !strings.Contains(options, "omit") {
+				required = append(required, key)
+			}
+		}
+		if len(required) > 0 {
+			s["required"] = required
+		}
+	}
+	return object{"$ref": "#/components/schemas/" + name}
+}

@@ -1,0 +1,61 @@
+package rest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/sweep"
+)
+
+// documented is the OpenAPI document with a line for each route and schema.
+func documented(t *testing.T, document []byte) string {
+	t.Helper()
+	var d struct {
+		Paths      map[string]map[string]json.RawMessage
+		Components struct{ Schemas map[string]json.RawMessage }
+	}
+	require.NoError(t, json.Unmarshal(document, &d))
+	var b strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
+		for _, method := range slices.Sorted(maps.Keys(d.Paths[path])) {
+			fmt.Fprintf(&b, "%s %s %s\n", method, path, d.Paths[path][method])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Components.Schemas)) {
+		fmt.Fprintf(&b, "%s %s\n", name, d.Components.Schemas[name])
+	}
+	return b.String()
+}
+
+// The document is a contract: clients are generated from it. -update writes its record anew.
+func TestOpenAPI(t *testing.T) {
+	t.Parallel()
+	breakers := shownBreakers{breaker.Closed}
+	h := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) {
+		o.Breakers = breakers
+		o.RunSweep = func(context.Context, string, bool) (sweep.Run, error) { return sweep.Run{}, nil }
+	})
+	worker, err := rest.NewWorker(bounded(t, rest.Config{}), rest.Worker{ID: "w", Type: "general", Status: newFakeStatus(), Breakers: breakers,
+		Events: func() client.EventMetrics { return client.EventMetrics{} }})
+	require.NoError(t, err)
+	for name, document := range map[string][]byte{"orchestrator": h.server.OpenAPI(), "worker": worker.OpenAPI()} {
+		file, got := "testdata/openapi_"+name+".txt", documented(t, document)
+		if *update {
+			require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
+		}
+		want, err := os.ReadFile(file) // #nosec G304 -- a file of ours
+		require.NoError(t, err)
+		require.Equal(t, strings.Split(string(want), "\n"), strings.Split(got, "\n"))
+	}
+}
