@@ -66,7 +66,7 @@ func schemaObjects(t *testing.T) []string {
 // schemaDrop lists tables and views that a migration drops.
 var schemaDrop = regexp.MustCompile(`(?m)^drop (?:table|view) ([^;]+);`)
 
-var metricName = regexp.MustCompile(`"((?:tasker|mpsc)_[a-z_]+)", "|Name: "((?:tasker|mpsc)_[a-z_]+)"`)
+var metricName = regexp.MustCompile(`"((?:tasker|mpsc)_[a-z_]+)", "|(?:Name: |metric:)"((?:tasker|mpsc)_[a-z_]+)"`)
 
 // metricNames reads the names of metrics from the sources: the catalogue in telemetry,
 // and the metrics that the daemons register besides it.

@@ -97,7 +97,7 @@ func TestFastEventsReachEveryReplica(t *testing.T) {
 				tmpl, _, err := template.Parse("quick.yaml", []byte(fastYAML))
 				return errors.Join(err, w.RegisterTemplate(tmpl))
 			}, func(_ *orchestration.Config, w *worker.Config) { w.Namespaces = []string{"other"} })
-			var transport signal.Transport = wal.NewTransport(e.Store.Execer())
+			transport := wal.NewTransport(e.Store.Execer())
 			if source == notify.Name {
 				transport = notify.NewTransport(e.Store.Execer())
 			}

@@ -103,8 +103,8 @@ type Metrics struct {
 	BackpressureTier     *prometheus.GaugeVec   `metric:"tasker_backpressure_tier" labels:"namespace" help:"How full the queue of a namespace is: 0 normal, 1 warning, 2 critical, 3 overflow; measured while tasks are being created."`
 	BackpressureRefusals *prometheus.CounterVec `metric:"tasker_backpressure_refusals_total" labels:"reason" help:"Requests for new work that were turned away."`
 	DrainRate            prometheus.Gauge       `metric:"tasker_drain_rate" help:"Claims of steps per second of late, in the whole fleet; measured while tasks are being created."`
-	WebBudget            *prometheus.GaugeVec   `metric:"tasker_web_budget_bytes" labels:"budget" help:"Bytes that requests may take up together: bodies, or answers."`             // bytes
-	WebBudgetHeld        *prometheus.GaugeVec   `metric:"tasker_web_budget_held_bytes" labels:"budget" help:"Bytes of the budget that requests under way take up."`                 // bytes
+	WebBudget            *prometheus.GaugeVec   `metric:"tasker_web_budget_bytes" labels:"budget" help:"Bytes that requests may take up together: bodies, or answers."`
+	WebBudgetHeld        *prometheus.GaugeVec   `metric:"tasker_web_budget_held_bytes" labels:"budget" help:"Bytes of the budget that requests under way take up."`
 	WebBudgetRefused     *prometheus.CounterVec `metric:"tasker_web_budget_refused_total" labels:"budget" help:"Requests that were turned away (503) because the budget was exhausted."`
 
 	// Sweeps and their findings; each run is counted by the replica that made it.
