@@ -19,7 +19,7 @@ import (
 // lifecycle.Service and is safe for concurrent use.
 type EventSystem struct {
 	cfg    Config
-	work   looker
+	work   Work
 	poller *poller.Poller
 	// listener is the subscription; nil without a listener.
 	listener *listener.Subscription
@@ -68,7 +68,7 @@ var _ lifecycle.Service = (*EventSystem)(nil)
 // New returns a system that is not running yet and will call work.Look, never concurrently.
 // After an error it looks again, with everything that the wake asked for, after a growing
 // delay.
-func New(cfg Config, work looker) *EventSystem {
+func New(cfg Config, work Work) *EventSystem {
 	cfg = cfg.withDefaults()
 	s := &EventSystem{cfg: cfg, work: work, wakeup: make(chan struct{}, 1), failures: failures{limit: cfg.MaxErrorsPerMinute}}
 	s.quit, s.quitNow = context.WithCancel(context.Background())

@@ -106,8 +106,8 @@ func (o *Outcome) SoonerRetry(d time.Duration, why Missing) {
 // NoDue is the NextDue of a look that knows of no later work.
 const NoDue time.Duration = -1
 
-// looker finds what an event system looks for.
-type looker interface {
+// Work is what an event system looks for.
+type Work interface {
 	// Look looks for work and does it or hands it on.
 	Look(ctx context.Context, w Wake) (Outcome, error)
 }
