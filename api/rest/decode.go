@@ -75,7 +75,7 @@ var structures sync.Map // of *structure by reflect.Type
 // structOf returns the JSON form of a struct type with at most 64 fields.
 func structOf(t reflect.Type) *structure {
 	if known, ok := structures.Load(t); ok {
-		return known.(*structure) //nolint:forcetypeassert // the only type in it
+		return known.(*structure) //nolint:errcheck,forcetypeassert // the only type in it
 	}
 	s := &structure{byName: map[string]int{}}
 	for _, f := range reflect.VisibleFields(t) {
@@ -278,7 +278,7 @@ func readUnmarshaler(d *decoder, t jsonscan.Token, v reflect.Value) {
 	if raw == nil {
 		return
 	}
-	if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(raw); err != nil { //nolint:forcetypeassert // readerOfValue has checked it
+	if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(raw); err != nil { //nolint:errcheck,forcetypeassert // readerOfValue has checked it
 		d.wrong("is wrong: " + clip(err.Error(), 300))
 	}
 }

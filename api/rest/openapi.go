@@ -49,7 +49,7 @@ func (d *document) add(op operation, params []param, body, answer reflect.Type) 
 	}
 	if body != nil {
 		described["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": d.schema(body)}}}
-		d.Components["schemas"][body.Name()].(object)["additionalProperties"] = true //nolint:forcetypeassert // unknown keys are ignored
+		d.Components["schemas"][body.Name()].(object)["additionalProperties"] = true //nolint:errcheck,forcetypeassert // unknown keys are ignored
 	}
 	if d.Paths[op.path] == nil {
 		d.Paths[op.path] = object{}
@@ -135,7 +135,7 @@ func (d *document) schema(t reflect.Type) object {
 		}
 	}
 	if pointer {
-		s["type"] = []string{s["type"].(string), "null"} //nolint:forcetypeassert // set above
+		s["type"] = []string{s["type"].(string), "null"} //nolint:errcheck,forcetypeassert // set above
 	}
 	return s
 }
