@@ -25,5 +25,5 @@ func ExampleCheck() {
 	for _, problem := range daemon.Check(loaded) {
 		fmt.Println(problem)
 	}
-	// Output: load the templates of worker.template_path: look for templates: lstat /srv/gone: no such file or directory
+	// Output: load the templates of worker.template_path: load templates: /srv/gone: error: cannot be read: no such file or directory [IO]
 }
