@@ -115,6 +115,8 @@ microbench: $(BENCHSTAT)-$(BENCHSTAT_VERSION) ## Times and allocations of the pu
 plans: require-postgresql ## Execute the hot statements on 10 million finished tasks and write their plans down
 	TMPDIR=$${TMPDIR:-/tmp} $(GO) test ./store/internal/board -run TestHotStatementsStayOnTheirIndexes -timeout 30m -args -plans.waiting 1000000 -plans.finished 10000000 \
 		-plans.out $(CURDIR)/docs/benchmarks/plans.md
+	TMPDIR=$${TMPDIR:-/tmp} $(GO) test -p 1 ./store/internal/ledger ./store/internal/operations ./store/internal/waits -run 'Test.*StatementsStayOnTheirIndexes' \
+		-timeout 30m -args -plans.waiting 200000 -plans.finished 2000000 # with events, batches and dead letters, on 5 GB of disk
 
 .PHONY: bench-snapshot
 bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and River's; draws a picture

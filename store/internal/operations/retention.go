@@ -305,14 +305,17 @@ const deletable = `(select true from tasker.board b where b.task_uuid = o.task_u
 var dropDay = pg.Compile(`select tasker.drop_ledger_day(@day, @lo, @hi, @began, @patience)`)
 
 // Registry and operators' records that have had their time.
-// Index: task_identities_expiry, received_events_expiry, operator_actions_at. Daemons are few.
+// Index: task_identities_expiry, received_events_expiry, operator_actions_at (a plain at
+// would order by the result column). Daemons are few.
 var (
 	expiredIdentities = expiredRows("task_identities", `
 select ctid as at from tasker.task_identities
 where expires_at < 'infinity' and expires_at <= (select clock_timestamp()) order by expires_at limit @limit`)
 	expiredReceived = expiredRows("received_events", `
 select ctid as at from tasker.received_events where expires_at <= (select clock_timestamp()) order by expires_at limit @limit`)
-	oldActions = expiredRows("operator_actions", `select ctid as at from tasker.operator_actions where at < (select clock_timestamp() - @ttl_ms::bigint * interval '1 ms') order by at limit @limit`)
+	oldActions = expiredRows("operator_actions", `
+select ctid as at from tasker.operator_actions where at < (select clock_timestamp() - @ttl_ms::bigint * interval '1 ms')
+order by operator_actions.at limit @limit`)
 )
 
 // expired deletes a batch of old rows, or counts them.

@@ -3,6 +3,7 @@
 package plantest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -45,7 +46,7 @@ func Hot(t *testing.T, statements Statements) {
 		small.Fill(t, other)
 		report.measure(t, other, small, statements)
 	}
-	big := Fixture{Finished: *finishedTasks, Waiting: *waitingTasks}
+	big := Fixture{Finished: cmp.Or(*finishedTasks, 50_000), Waiting: cmp.Or(*waitingTasks, 100_000)}
 	big.Fill(t, db)
 	if report != nil {
 		report.measure(t, db, big, statements)
@@ -127,7 +128,7 @@ func Grown(t *testing.T, more More, statements Statements, late ...string) {
 	for _, c := range statements(small, t, db, 1) {
 		old.Execute(t, c)
 	}
-	big := Fixture{From: small.Finished + small.Waiting, Finished: 20_000, Waiting: 60_000, Grown: true}
+	big := Fixture{From: small.Finished + small.Waiting, Finished: cmp.Or(*finishedTasks, 20_000), Waiting: cmp.Or(*waitingTasks, 60_000), Grown: true}
 	big.Fill(t, db)
 	more(big, t, db)
 	check := func(t *testing.T, e *Explainer) {
@@ -200,8 +201,8 @@ const (
 )
 
 var (
-	waitingTasks  = flag.Int("plans.waiting", 100_000, "waiting tasks on the board under test")
-	finishedTasks = flag.Int("plans.finished", 50_000, "finished tasks in the ledger under test")
+	waitingTasks  = flag.Int("plans.waiting", 0, "waiting tasks on the board under test (default: tens of thousands)")
+	finishedTasks = flag.Int("plans.finished", 0, "finished tasks in the ledger under test (default: tens of thousands)")
 	plansFile     = flag.String("plans.out", "", "where to write the plans that were executed, as Markdown")
 )
 
