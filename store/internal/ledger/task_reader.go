@@ -158,6 +158,7 @@ func (r *taskReader) addManual(m manualRow) error {
 // build fills in the steps from plan, progress, board and attempts.
 func (r *taskReader) build() {
 	t := r.task
+	t.Steps = make([]Step, 0, len(t.Progress.Steps))
 	for no, p := range t.Progress.Steps {
 		step := t.Plan.Step(t.Progress, no)
 		if p.Status == workflow.StatusNotCreated || step == nil {
