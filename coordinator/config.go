@@ -72,8 +72,8 @@ func (c Config) withDefaults() Config {
 	if c.OnFatal == nil {
 		c.OnFatal = func(error) {}
 	}
-	c.MaxPayloads = cmp.Or(c.MaxPayloads, 1024)
-	c.ModeChangeTimeout = cmp.Or(c.ModeChangeTimeout, 30*time.Second)
+	c.MaxPayloads = cmp.Or(max(c.MaxPayloads, 0), 1024)
+	c.ModeChangeTimeout = cmp.Or(max(c.ModeChangeTimeout, 0), 30*time.Second)
 	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	c.Metrics = c.Metrics.OrDiscard()
 	return c

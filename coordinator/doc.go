@@ -1,6 +1,6 @@
 // Package coordinator pairs a listener with a poller under a deployment mode.
 //
-// An [EventSystem] has one job: to call its Look whenever there may be work
+// An [EventSystem] has one job: to call [Work.Look] whenever there may be work
 // (after a signal, a poll, a timer, a catch-up scan after a connection was made, or
 // a look that stopped at a limit), and never twice at once. Wakes during a look are
 // coalesced into the next. A failed look is repeated with a growing delay until it

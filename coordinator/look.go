@@ -108,7 +108,7 @@ func (s *EventSystem) take() (work *pending, wait time.Duration, armed bool) {
 	return &taken, 0, false
 }
 
-// look calls Look, in the processor where there is one.
+// look runs Work.Look, in the processor where there is one.
 func (s *EventSystem) look(ctx context.Context, w Wake) (outcome Outcome, err error) {
 	once := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.LookTimeout)

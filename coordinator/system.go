@@ -65,9 +65,7 @@ type reported struct {
 
 var _ lifecycle.Service = (*EventSystem)(nil)
 
-// New returns a system that is not running yet and will call work.Look, never concurrently.
-// After an error it looks again, with everything that the wake asked for, after a growing
-// delay.
+// New returns a system that is not running yet.
 func New(cfg Config, work Work) *EventSystem {
 	cfg = cfg.withDefaults()
 	s := &EventSystem{cfg: cfg, work: work, wakeup: make(chan struct{}, 1), failures: failures{limit: cfg.MaxErrorsPerMinute}}

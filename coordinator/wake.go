@@ -108,7 +108,9 @@ const NoDue time.Duration = -1
 
 // Work is what an event system looks for.
 type Work interface {
-	// Look looks for work and does it or hands it on.
+	// Look looks for work and does it or hands it on. One system never calls it
+	// concurrently. After an error the system looks again, with everything this wake
+	// asked for, after a growing delay.
 	Look(ctx context.Context, w Wake) (Outcome, error)
 }
 

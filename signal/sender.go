@@ -82,7 +82,7 @@ var (
 // NewSender returns a Sender that is not started: signals wait until it is.
 func NewSender(t Transport, cfg SenderConfig) *Sender {
 	cfg.maxBatch = cmp.Or(cfg.maxBatch, 2048)
-	cfg.FlushTimeout = cmp.Or(cfg.FlushTimeout, 5*time.Second)
+	cfg.FlushTimeout = cmp.Or(max(cfg.FlushTimeout, 0), 5*time.Second)
 	cfg.backoffMin = cmp.Or(cfg.backoffMin, 50*time.Millisecond)
 	cfg.backoffMax = cmp.Or(cfg.backoffMax, 5*time.Second)
 	s := &Sender{

@@ -58,7 +58,7 @@ func New(cfg Config, t signal.Transport) (signal.Source, error) {
 		return nil, err
 	}
 	cfg.ApplicationName = cmp.Or(cfg.ApplicationName, "tasker-listener")
-	cfg.CommandTimeout = cmp.Or(cfg.CommandTimeout, 10*time.Second)
+	cfg.CommandTimeout = cmp.Or(max(cfg.CommandTimeout, 0), 10*time.Second)
 	cfg.BufferLimit = cmp.Or(cfg.BufferLimit, defaults.Worker.MPSCChannels.EventListeners.PGMQEventBufferSize)
 	dial, err := pgdial.New(pgdial.Target{DSN: cfg.DSN, Like: cfg.Like, ApplicationName: cfg.ApplicationName, ConnectTimeout: cfg.ConnectTimeout})
 	if err != nil {

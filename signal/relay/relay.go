@@ -47,10 +47,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("relay: missing Namespaces")
 	}
 	c.WAL.ApplicationName = cmp.Or(c.WAL.ApplicationName, "tasker-relay")
-	c.RetryInterval = cmp.Or(c.RetryInterval, 2*time.Second)
-	c.TakeOverTimeout = cmp.Or(c.TakeOverTimeout, 30*time.Second)
-	c.ProbeInterval = cmp.Or(c.ProbeInterval, 2*time.Second)
-	c.DeafAfter = cmp.Or(c.DeafAfter, 30*time.Second)
+	c.RetryInterval = cmp.Or(max(c.RetryInterval, 0), 2*time.Second)
+	c.TakeOverTimeout = cmp.Or(max(c.TakeOverTimeout, 0), 30*time.Second)
+	c.ProbeInterval = cmp.Or(max(c.ProbeInterval, 0), 2*time.Second)
+	c.DeafAfter = cmp.Or(max(c.DeafAfter, 0), 30*time.Second)
 	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	c.Metrics = c.Metrics.OrDiscard()
 	return c, nil

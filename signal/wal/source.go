@@ -79,8 +79,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.Publication = cmp.Or(c.Publication, defaults.Common.Signals.WAL.Publication)
 	c.BufferLimit = cmp.Or(c.BufferLimit, defaults.Worker.MPSCChannels.EventListeners.PGMQEventBufferSize)
 	c.ApplicationName = cmp.Or(c.ApplicationName, "tasker-listener")
-	c.StatusInterval = cmp.Or(c.StatusInterval, 10*time.Second)
-	c.SilenceTimeout = cmp.Or(c.SilenceTimeout, 2*time.Minute)
+	c.StatusInterval = cmp.Or(max(c.StatusInterval, 0), 10*time.Second)
+	c.SilenceTimeout = cmp.Or(max(c.SilenceTimeout, 0), 2*time.Minute)
 	if c.OnSlotLost == nil {
 		c.OnSlotLost = func(string) {}
 	}

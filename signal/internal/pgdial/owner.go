@@ -92,7 +92,7 @@ func (t Transport) Send(ctx context.Context, batch []signal.Signal) error {
 		return err
 	}
 	if _, err := t.Exec.Exec(ctx, sql, args...); err != nil {
-		return fmt.Errorf("sending %d signals: %w", len(batch), err)
+		return fmt.Errorf("execute the statement: %w", err)
 	}
 	return nil
 }
