@@ -108,8 +108,8 @@ func New(cfg Config) (*Orchestrator, error) {
 	o.creates = command.NewBatcher(command.BatcherConfig{
 		Name: "create_task", MaxBatch: cfg.CreateBatch, MaxPending: cfg.CreatePending, Logger: cfg.Logger, Metrics: cfg.Metrics,
 	}, o.flushCreates)
-	o.beat = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-heartbeat", Run: o.heartbeats, Logger: cfg.Logger, OnRestart: o.restarted})
-	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger, OnRestart: o.restarted})
+	o.beat = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-heartbeat", Run: o.heartbeats, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
+	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
 
 	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl, signal.TopicEvents), &applyWork{o: o})
 	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o, schedules: dueSchedules{o: o}, waits: waits{o: o}})
@@ -137,8 +137,6 @@ func newProcessor(cfg *Config) *command.Processor {
 		{Name: commandAct, Workers: 5, Buffer: cfg.CommandBuffer, Quiet: true},
 	}})
 }
-
-func (o *Orchestrator) restarted(loop string) { o.metrics.LoopRestarts.WithLabelValues(loop).Inc() }
 
 func (o *Orchestrator) fill(c coordinator.Config, topics ...signal.Topic) coordinator.Config {
 	c.Topics, c.Processor, c.Logger, c.Metrics = topics, o.processor, o.log, o.metrics

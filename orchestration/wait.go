@@ -33,7 +33,7 @@ type waiters struct {
 
 func newWaiters(o *Orchestrator) *waiters {
 	w := &waiters{o: o, tasks: map[uuid.UUID][]chan bool{}, some: make(chan struct{}, 1)}
-	w.loop = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "task-waiters", Run: w.poll, Logger: o.log, OnRestart: o.restarted})
+	w.loop = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "task-waiters", Run: w.poll, Logger: o.log, OnRestart: o.metrics.Restarted})
 	return w
 }
 

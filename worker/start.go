@@ -160,7 +160,7 @@ func (w *Worker) openPublisher(ctx context.Context, p *parts) error {
 	if p.publisher = w.cfg.Publisher; p.publisher != nil {
 		return nil
 	}
-	p.sender = signal.NewSender(w.transport(p), signal.SenderConfig{Logger: w.cfg.Logger, OnRestart: w.restarted, OnError: func(err error) {
+	p.sender = signal.NewSender(w.transport(p), signal.SenderConfig{Logger: w.cfg.Logger, OnRestart: w.cfg.Metrics.Restarted, OnError: func(err error) {
 		w.cfg.Metrics.SignalsFailed.Inc()
 		w.cfg.Logger.Debug("signals not sent", zap.Error(err))
 	}})
@@ -305,8 +305,6 @@ func (w *Worker) settler(p *parts) engine.Settler {
 	}
 	return s
 }
-
-func (w *Worker) restarted(loop string) { w.cfg.Metrics.LoopRestarts.WithLabelValues(loop).Inc() }
 
 // describe returns what the fleet is to know of the worker and the engine does not.
 func (w *Worker) describe(p *parts) store.Daemon {

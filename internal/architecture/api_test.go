@@ -68,18 +68,10 @@ func declarations(t *testing.T, p pkg) string {
 	t.Helper()
 	var list []string
 	inner := map[string][]string{} // names by package
-	for _, name := range p.GoFiles {
-		files := token.NewFileSet()
-		f, err := parser.ParseFile(files, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		if !ast.FileExports(f) {
-			continue
-		}
-		for _, d := range f.Decls {
-			list = append(list, printed(t, files, d)...)
-			borrowed(f, d, inner)
-		}
-	}
+	eachExported(t, p, func(files *token.FileSet, f *ast.File, d ast.Decl) {
+		list = append(list, printed(t, files, d)...)
+		borrowed(f, d, inner)
+	})
 	for path, names := range inner {
 		list = append(list, lent(t, path, names)...)
 	}
@@ -133,30 +125,38 @@ func lent(t *testing.T, path string, names []string) (list []string) {
 		if p.ImportPath != path {
 			continue
 		}
-		for _, name := range p.GoFiles {
-			files := token.NewFileSet()
-			f, err := parser.ParseFile(files, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-			require.NoError(t, err)
-			if !ast.FileExports(f) {
-				continue
-			}
-			for _, d := range f.Decls {
-				switch d := d.(type) {
-				case *ast.FuncDecl:
-					if d.Recv == nil || !slices.Contains(names, receiver(d)) {
-						continue
-					}
-				case *ast.GenDecl:
-					d.Specs = slices.DeleteFunc(d.Specs, func(spec ast.Spec) bool {
-						typ, ok := spec.(*ast.TypeSpec)
-						return !ok || !slices.Contains(names, typ.Name.Name)
-					})
+		eachExported(t, p, func(files *token.FileSet, _ *ast.File, d ast.Decl) {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Recv == nil || !slices.Contains(names, receiver(d)) {
+					return
 				}
-				list = append(list, printed(t, files, d)...)
+			case *ast.GenDecl:
+				d.Specs = slices.DeleteFunc(d.Specs, func(spec ast.Spec) bool {
+					typ, ok := spec.(*ast.TypeSpec)
+					return !ok || !slices.Contains(names, typ.Name.Name)
+				})
 			}
-		}
+			list = append(list, printed(t, files, d)...)
+		})
 	}
 	return list
+}
+
+// eachExported calls visit with each declaration that a package exports.
+func eachExported(t *testing.T, p pkg, visit func(files *token.FileSet, f *ast.File, d ast.Decl)) {
+	t.Helper()
+	for _, name := range p.GoFiles {
+		files := token.NewFileSet()
+		f, err := parser.ParseFile(files, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		if !ast.FileExports(f) {
+			continue
+		}
+		for _, d := range f.Decls {
+			visit(files, f, d)
+		}
+	}
 }
 
 // printed is a declaration as text, a group of them one by one.

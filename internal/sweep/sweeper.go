@@ -44,7 +44,7 @@ func newSweeper(cfg RunnerConfig, job Job) *sweeper {
 		Name:       "sweep-" + job.Name,
 		Run:        s.rounds,
 		MaxSilence: 2*job.Interval + job.Lease + maxSilence,
-		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		OnRestart:  cfg.Metrics.Restarted,
 		Logger:     cfg.Logger,
 	})
 	return s

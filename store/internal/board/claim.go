@@ -157,16 +157,19 @@ const pausedCallables = `array(select c.callable_id from (select namespace_id fr
 // transaction has locked, or changed between the snapshot and the lock, is skipped,
 // whatever that transaction does; and this claim has used up the signal. So a claim that
 // gets fewer than requested reports whether it saw more than it got (ready).
-const takePicked = `, numbered as materialized (
+const takePicked = claimPicked + `, rest as (
+    select ` + restLocked + ` as rest
+)` + claimedRows
+
+// claimPicked gives each picked row a token and makes it a claim.
+const claimPicked = `, numbered as materialized (
     select at, nextval('tasker.claim_token') as token from picked
 ), claimed as (
     update tasker.board s
     set ` + toClaim + `
     from numbered n where s.ctid = n.at
     returning ` + ofBoard + `
-), rest as (
-    select ` + restLocked + ` as rest
-)` + claimedRows
+)`
 
 // takeAhead is takePicked for a worker that will not begin ahead of the steps at once.
 // Those are repeatable steps; the others are for its free permits, and in their lane they

@@ -301,14 +301,7 @@ with picked as materialized (
     cross join lateral (select ctid as at, state, callable from tasker.board where task_uuid = k.task_uuid and slot = k.slot offset 0) b
     where b.state = {claimable} and b.callable <> all (` + pausedCallables + `)
     order by k.at
-), numbered as materialized (
-    select at, nextval('tasker.claim_token') as token from picked
-), claimed as (
-    update tasker.board s
-    set ` + toClaim + `
-    from numbered n where s.ctid = n.at
-    returning ` + ofBoard + `
-), rest as (
+)` + claimPicked + `, rest as (
     select 0 as rest
 )` + claimedRows + fromBoard)
 

@@ -355,6 +355,15 @@ from (select d.task_uuid, (select true from tasker.dlq_entries where task_uuid =
 where b.task_uuid = m.task_uuid and b.slot = 0 and coalesce(b.dead_letter, false) <> m.open`)
 )
 
+// besideEntry joins to an entry d its template p, its namespace n, and the state of its task:
+// b while it is alive, e once it has ended.
+const besideEntry = `cross join lateral (select name, version from tasker.plans where plan_id = any (array[d.plan_id]) limit 1) p
+cross join lateral (select name from tasker.namespaces where namespace_id = any (array[d.queue]) limit 1) n
+left join tasker.board b on b.task_uuid = d.task_uuid and b.slot = 0
+left join lateral (select task_state from tasker.step_attempts
+                   where task_uuid = d.task_uuid and task_state is not null limit 1) e on b.task_uuid is null
+`
+
 // readDeadLetters reads entries with the current state of their tasks. It follows a table
 // expression "page" with their keys.
 // Index: the primary keys.
@@ -365,12 +374,7 @@ select d.dlq_entry_uuid, d.task_uuid, n.name as namespace, p.name as task_name, 
        d.task_snapshot, d.metadata, d.replayed_as, d.created_at, d.updated_at
 from page
 join tasker.dlq_entries d on d.dlq_entry_uuid = page.dlq_entry_uuid
-cross join lateral (select name, version from tasker.plans where plan_id = any (array[d.plan_id]) limit 1) p
-cross join lateral (select name from tasker.namespaces where namespace_id = any (array[d.queue]) limit 1) n
-left join tasker.board b on b.task_uuid = d.task_uuid and b.slot = 0
-left join lateral (select task_state from tasker.step_attempts
-                   where task_uuid = d.task_uuid and task_state is not null limit 1) e on b.task_uuid is null
-`
+` + besideEntry
 
 // newestDeadLetters reads each kind of entry from its newest and merges them, so that one
 // plan serves every filter: it reads no more rows of a kind than a page ends with, except
@@ -418,16 +422,11 @@ with urgent as materialized (
     order by score desc, e.dlq_entry_uuid limit @limit
 )
 select d.dlq_entry_uuid, d.task_uuid, n.name as namespace, p.name as task_name, d.original_state,
-       coalesce(b.task_state, l.task_state, 0) as current_state, d.reason, d.detail, d.dlq_timestamp, u.minutes,
+       coalesce(b.task_state, e.task_state, 0) as current_state, d.reason, d.detail, d.dlq_timestamp, u.minutes,
        floor(extract(epoch from clock_timestamp() - coalesce(b.state_since, b.requested_at)) / 60)::int as minutes_in_state, u.score
 from urgent u
 join tasker.dlq_entries d on d.dlq_entry_uuid = u.dlq_entry_uuid
-cross join lateral (select name, version from tasker.plans where plan_id = any (array[d.plan_id]) limit 1) p
-cross join lateral (select name from tasker.namespaces where namespace_id = any (array[d.queue]) limit 1) n
-left join tasker.board b on b.task_uuid = d.task_uuid and b.slot = 0
-left join lateral (select task_state from tasker.step_attempts
-                   where task_uuid = d.task_uuid and task_state is not null limit 1) l on b.task_uuid is null
-order by u.score desc, u.dlq_entry_uuid`)
+` + besideEntry + `order by u.score desc, u.dlq_entry_uuid`)
 
 // deadLetterStats counts the newest entries of each kind up to a limit, from the index
 // only.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/tasker-go/tasker/internal/enum"
 	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store/internal/stmt"
@@ -201,15 +202,10 @@ const (
 	WorkerDead
 )
 
-var workerStatusNames = [...]string{WorkerActive: "active", WorkerStale: "stale", WorkerDead: "dead"}
+var workerStatusNames = enum.Names[WorkerStatus]{WorkerActive: "active", WorkerStale: "stale", WorkerDead: "dead"}
 
 // String is the name used in JSON and metrics.
-func (s WorkerStatus) String() string {
-	if s <= 0 || int(s) >= len(workerStatusNames) {
-		return fmt.Sprintf("unknown worker status %d", int(s))
-	}
-	return workerStatusNames[s]
-}
+func (s WorkerStatus) String() string { return workerStatusNames.Name(s) }
 
 // Resolution is the outcome of a dead letter. The numbers are stored.
 type Resolution int16
@@ -222,23 +218,16 @@ const (
 	ResolutionCancelled
 )
 
-var resolutionNames = [...]string{
+var resolutionNames = enum.Names[Resolution]{
 	ResolutionPending: "pending", ResolutionManuallyResolved: "manually_resolved",
 	ResolutionPermanentlyFailed: "permanently_failed", ResolutionCancelled: "cancelled",
 }
 
 // AllResolutions lists all resolutions.
-func AllResolutions() []Resolution {
-	return []Resolution{ResolutionPending, ResolutionManuallyResolved, ResolutionPermanentlyFailed, ResolutionCancelled}
-}
+func AllResolutions() []Resolution { return resolutionNames.All() }
 
 // String is the snake_case name.
-func (r Resolution) String() string {
-	if r <= 0 || int(r) >= len(resolutionNames) {
-		return fmt.Sprintf("unknown resolution %d", int(r))
-	}
-	return resolutionNames[r]
-}
+func (r Resolution) String() string { return resolutionNames.Name(r) }
 
 // OperatorAction is an action of an operator, or a dry run of one.
 type OperatorAction struct {

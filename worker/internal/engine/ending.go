@@ -96,7 +96,7 @@ func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
 		e.slots.letOthersFirst()
 	}
 	e.follow(after)
-	if x.Called { // the handler was called
+	if x.Called {
 		x.job.took.Observe(after.took.Seconds())
 	}
 	if x.mine {
@@ -209,7 +209,7 @@ func (e *Engine) survived(f func()) bool {
 	if err == nil {
 		return true
 	}
-	e.metrics.LoopRestarts.WithLabelValues(deadlinesLoop).Inc()
+	e.metrics.Restarted(deadlinesLoop)
 	_ = lifecycle.Guard(func() error { // it may be the log that panics
 		e.log.Error("the watch over time limits panicked and goes on", zap.String("loop", deadlinesLoop), zap.Error(err), lifecycle.StackField(err))
 		return nil

@@ -127,8 +127,7 @@ func New(cfg Config) *Engine {
 }
 
 func (e *Engine) loop(name string, run func(ctx context.Context) error) *lifecycle.Loop {
-	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: name, Run: run, Logger: e.log,
-		OnRestart: func(loop string) { e.metrics.LoopRestarts.WithLabelValues(loop).Inc() }})
+	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: name, Run: run, Logger: e.log, OnRestart: e.metrics.Restarted})
 }
 
 // Open reads the namespaces to serve and returns the topics to listen to.
