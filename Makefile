@@ -8,7 +8,7 @@ SHELL := /bin/bash
 GO ?= go
 # Per package. Packages share one PostgreSQL server, see internal/pgtest.
 TEST_TIMEOUT ?= 30m
-# Narrow with `make test PKG=./store/...`, add flags with TESTFLAGS.
+# Narrow with `make test PKG=./internal/store/...`, add flags with TESTFLAGS.
 PKG ?= ./...
 TESTFLAGS ?=
 # Packages are tested in the order they are named in: the longest first, and one
@@ -113,9 +113,9 @@ microbench: $(BENCHSTAT)-$(BENCHSTAT_VERSION) ## Times and allocations of the pu
 
 .PHONY: plans
 plans: require-postgresql ## Execute the hot statements on 10 million finished tasks and write their plans down
-	TMPDIR=$${TMPDIR:-/tmp} $(GO) test ./store/internal/board -run TestHotStatementsStayOnTheirIndexes -timeout 30m -args -plans.waiting 1000000 -plans.finished 10000000 \
+	TMPDIR=$${TMPDIR:-/tmp} $(GO) test ./internal/store/internal/board -run TestHotStatementsStayOnTheirIndexes -timeout 30m -args -plans.waiting 1000000 -plans.finished 10000000 \
 		-plans.out $(CURDIR)/docs/benchmarks/plans.md
-	TMPDIR=$${TMPDIR:-/tmp} $(GO) test -p 1 ./store/internal/ledger ./store/internal/operations ./store/internal/waits -run 'Test.*StatementsStayOnTheirIndexes' \
+	TMPDIR=$${TMPDIR:-/tmp} $(GO) test -p 1 ./internal/store/internal/ledger ./internal/store/internal/operations ./internal/store/internal/waits -run 'Test.*StatementsStayOnTheirIndexes' \
 		-timeout 30m -args -plans.waiting 200000 -plans.finished 2000000 # with events, batches and dead letters, on 5 GB of disk
 
 .PHONY: bench-snapshot

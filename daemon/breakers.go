@@ -8,10 +8,10 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/store"
 )
 
 // newBreakers makes the circuit breakers of a daemon: one per dependency, independent of

@@ -9,10 +9,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/listener"
-	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 )
 

@@ -17,10 +17,10 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/relay"
-	"github.com/tasker-go/tasker/store"
 )
 
 // stopEach bounds the stop of each part without its own bound.

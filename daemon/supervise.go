@@ -9,7 +9,7 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/lifecycle"
-	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/worker"
 )
 

@@ -2,8 +2,8 @@ package daemon
 
 import (
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/sweep"
-	"github.com/tasker-go/tasker/store"
 )
 
 // sweepConfig gives the orchestrator's sweeps their settings and the parts they act on.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
@@ -111,7 +111,7 @@ type HandleOption func(*handleOptions)
 
 type handleOptions struct {
 	strict bool
-	tx     store.TxOptions
+	tx     TxOptions
 }
 
 func optionsOf(options []HandleOption) (o handleOptions) {
@@ -174,11 +174,17 @@ func decodeInto(doc json.RawMessage, into any, strict bool) error {
 	return nil
 }
 
+// Tx is the transaction of a handler: a pgx.Tx, whose Commit and Rollback belong to the worker.
+type Tx = store.Tx
+
+// TxOptions say how such a transaction begins: pgx.TxOptions.
+type TxOptions = store.TxOptions
+
 // WithTxOptions sets the options of a handler's transactions; the default is read
 // committed. At higher levels concurrent commits can make the transaction fail
 // (SerializationFailure, and the step runs again), including those that change the step
 // itself. Read only, deferrable, and custom statements for begin or commit are rejected.
-func WithTxOptions(o store.TxOptions) HandleOption {
+func WithTxOptions(o TxOptions) HandleOption {
 	return func(h *handleOptions) { h.tx = o }
 }
 
@@ -193,7 +199,7 @@ func WithTxOptions(o store.TxOptions) HandleOption {
 //
 // tx holds a connection while fn runs, so slow work (calls to other services) should be
 // done before: in a step of its own.
-func HandleTx[In, Out any](w *Worker, name string, fn func(ctx *StepContext, tx store.Tx, in In) (Out, error), options ...HandleOption) error {
+func HandleTx[In, Out any](w *Worker, name string, fn func(ctx *StepContext, tx Tx, in In) (Out, error), options ...HandleOption) error {
 	if fn == nil {
 		return w.Register(name, nil)
 	}
@@ -205,7 +211,7 @@ func HandleTx[In, Out any](w *Worker, name string, fn func(ctx *StepContext, tx 
 
 // TypedTx turns a typed function that works in a transaction into a HandlerFunc, for
 // RegisterMethods; see HandleTx. It begins no transaction if the input does not fit.
-func TypedTx[In, Out any](fn func(ctx *StepContext, tx store.Tx, in In) (Out, error), options ...HandleOption) HandlerFunc {
+func TypedTx[In, Out any](fn func(ctx *StepContext, tx Tx, in In) (Out, error), options ...HandleOption) HandlerFunc {
 	o := optionsOf(options)
 	return func(ctx *StepContext) (any, error) {
 		var in In
@@ -226,7 +232,7 @@ func TypedTx[In, Out any](fn func(ctx *StepContext, tx store.Tx, in In) (Out, er
 // The outcome of the step ends the transaction, not the return of fn: a HandlerFunc
 // around this one may still replace its result by an error, and then the transaction is
 // rolled back.
-func InTx(fn func(ctx *StepContext, tx store.Tx) (any, error), options ...HandleOption) HandlerFunc {
+func InTx(fn func(ctx *StepContext, tx Tx) (any, error), options ...HandleOption) HandlerFunc {
 	o := optionsOf(options)
 	return func(ctx *StepContext) (any, error) {
 		tx, err := ctx.x.Begin(o.tx)

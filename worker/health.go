@@ -11,9 +11,9 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker/events"
 	"github.com/tasker-go/tasker/worker/internal/bus"
 	"github.com/tasker-go/tasker/worker/internal/engine"

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/settle"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )

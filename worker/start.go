@@ -13,12 +13,12 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/settle"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
-	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )

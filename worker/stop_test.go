@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/store"
 )
 
 func TestStopWaitsAndHandsBack(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/signal/notify"
-	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
@@ -116,7 +116,7 @@ type (
 //
 // In the handler's transaction the engine signals the task after the commit. In another
 // one, whose end the engine does not see, the signal is part of the transaction.
-func (c *StepContext) CreateTask(tx store.Tx, r TaskRequest) (CreatedTask, error) {
+func (c *StepContext) CreateTask(tx Tx, r TaskRequest) (CreatedTask, error) {
 	if r.ParentCorrelationID == nil {
 		id := c.CorrelationID()
 		r.ParentCorrelationID = &id

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
 

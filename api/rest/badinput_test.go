@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/api/rest"
-	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/internal/orchestration"
 )
 
 // bodies returns a valid body for every route with one.

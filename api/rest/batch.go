@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/internal/orchestration"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 const batchPath = "/v1/tasks/batch"

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/api/rest"
-	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/internal/orchestration"
 )
 
 // promptEngine creates no tasks and answers at once.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/orchestration"
 )
 
 // checked collects the problems of a request, so that all are reported at once. A missing

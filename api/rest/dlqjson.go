@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
 

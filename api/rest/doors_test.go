@@ -15,8 +15,8 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/client/pgclient"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/workflow"
 )
 

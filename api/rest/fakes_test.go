@@ -15,10 +15,10 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/listener"
-	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/poller"
-	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )

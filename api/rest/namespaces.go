@@ -6,8 +6,8 @@ import (
 	"net/http"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // namespaceRoutes show namespaces, and pause them.

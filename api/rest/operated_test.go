@@ -14,8 +14,8 @@ import (
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/enginetest"
-	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // The parts that the daemons put behind the routes.

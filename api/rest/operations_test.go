@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/backpressure"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 const (

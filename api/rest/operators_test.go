@@ -12,9 +12,9 @@ import (
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/sweep"
-	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
 

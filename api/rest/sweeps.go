@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/sweep"
-	"github.com/tasker-go/tasker/store"
 )
 
 // sweepRoutes show the sweeps of the fleet, and run them.

@@ -17,8 +17,8 @@ import (
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/command"
-	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -7,8 +7,8 @@ import (
 	"net/http"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // templateRoutes show the registered templates, and deprecate versions of them.

@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // workerRoutes show the registered workers.

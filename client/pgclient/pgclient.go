@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/store"
 )
 
 // Announce is how the fleet learns of a task: the client does not see the commit, so the
@@ -66,9 +66,12 @@ type Client struct {
 // New returns a client whose tasks are announced that way.
 func New(how Announce) *Client { return &Client{plans: store.NewTxPlans(), announce: how} }
 
+// Tx is a transaction of the caller: a pgx.Tx.
+type Tx = store.Tx
+
 // CreateTaskTx is CreateTasksTx for one task, whose error it returns like one of the
 // database.
-func (c *Client) CreateTaskTx(ctx context.Context, tx store.Tx, r client.TaskRequest) (Created, error) {
+func (c *Client) CreateTaskTx(ctx context.Context, tx Tx, r client.TaskRequest) (Created, error) {
 	results, err := c.CreateTasksTx(ctx, tx, []client.TaskRequest{r})
 	if err != nil {
 		return Created{}, err
@@ -97,7 +100,7 @@ func (c *Client) CreateTaskTx(ctx context.Context, tx store.Tx, r client.TaskReq
 // late, in one call, and commit soon.
 //
 // Back-pressure does not apply: it belongs to the API.
-func (c *Client) CreateTasksTx(ctx context.Context, tx store.Tx, requests []client.TaskRequest) ([]Result, error) {
+func (c *Client) CreateTasksTx(ctx context.Context, tx Tx, requests []client.TaskRequest) ([]Result, error) {
 	if len(requests) > client.MaxBatchTasks {
 		return nil, &InvalidError{Problems: []string{fmt.Sprintf("invalid number of tasks %d: want at most %d", len(requests), client.MaxBatchTasks)}}
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal/wal"
-	"github.com/tasker-go/tasker/store"
 )
 
 func TestExitCodes(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	daemons "github.com/tasker-go/tasker/daemon"
 	"github.com/tasker-go/tasker/examples"
 	"github.com/tasker-go/tasker/internal/pgcluster"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/store"
 )
 
 const devHelp = `Runs an orchestrator and a worker with the example handlers in one process.

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 const rootHelp = `tasker-ctl is the operator's tool of Tasker, the workflow engine on PostgreSQL.

@@ -25,10 +25,10 @@ const module = "github.com/tasker-go/tasker"
 var floors = map[string]int{
 	"workflow": 0, "deploymode": 0, "internal/schedule": 0, "proto": 0,
 	"config": 1, "internal/telemetry": 1, "signal": 1, "internal/breaker": 1, "internal/backpressure": 1, "worker/events": 1,
-	"store": 2, "signal/": 2, "auth": 2,
+	"internal/store": 2, "signal/": 2, "auth": 2,
 	"listener": 3, "poller": 3, "internal/submission": 3,
 	"coordinator": 4, "internal/command": 4, "internal/settle": 4,
-	"orchestration": 5, "worker": 5, "internal/sweep": 5,
+	"internal/orchestration": 5, "worker": 5, "internal/sweep": 5,
 	"api": 6, "dashboard": 6, "client": 6, "daemon": 6, "examples": 6,
 	"cmd": 7,
 	// Users of the product, in the same repository.
@@ -59,6 +59,9 @@ func roomOf(importPath string) string {
 func ours(importPath string) bool {
 	return importPath == module || strings.HasPrefix(importPath, module+"/")
 }
+
+// within reports whether a room is another one, or below it.
+func within(room, above string) bool { return room == above || strings.HasPrefix(room, above+"/") }
 
 // floorOf returns the floor of a package of the module, that of the nearest folder above
 // it that has one.
@@ -173,7 +176,7 @@ func TestRoomsOfStoreOnlyImportLowerOnes(t *testing.T) {
 }
 
 func sidewaysRooms(pkgs []pkg) (wrong []string) {
-	const rooms = module + "/store/internal/"
+	const rooms = module + "/internal/store/internal/"
 	for _, p := range pkgs {
 		room, below := strings.CutPrefix(p.ImportPath, rooms)
 		if !below {
@@ -198,15 +201,16 @@ func TestOrchestrationAndWorkerAreStrangers(t *testing.T) {
 }
 
 func acquaintances(pkgs []pkg) (wrong []string) {
-	strangers := map[string]string{"orchestration": "worker", "worker": "orchestration"}
+	strangers := map[string]string{"internal/orchestration": "worker", "worker": "internal/orchestration"}
 	for _, p := range pkgs {
-		top, _, _ := strings.Cut(p.room(), "/")
-		stranger, ok := strangers[top]
-		if !ok {
-			continue
-		}
-		for _, imp := range unique(p.Imports, p.TestImports, p.XTestImports, p.Deps) {
-			if other, _, _ := strings.Cut(roomOf(imp), "/"); ours(imp) && other == stranger {
+		for side, stranger := range strangers {
+			if !within(p.room(), side) {
+				continue
+			}
+			for _, imp := range unique(p.Imports, p.TestImports, p.XTestImports, p.Deps) {
+				if !ours(imp) || !within(roomOf(imp), stranger) {
+					continue
+				}
 				wrong = append(wrong, sentence(p, "imports", imp, "but they meet in the database only"))
 			}
 		}
@@ -225,9 +229,9 @@ func strayDrivers(pkgs []pkg) (wrong []string) {
 	for _, p := range pkgs {
 		floor, known := floorOf(p.ImportPath)
 		top, _, below := strings.Cut(p.room(), "/")
-		allowed := top == "store" || top == "internal" && !known || top == "cmd" || (top == "signal" && below)
+		allowed := within(p.room(), "internal/store") || top == "internal" && !known || top == "cmd" || (top == "signal" && below)
 		imports := p.Imports
-		if known && floor < floors["store"] {
+		if known && floor < floors["internal/store"] {
 			imports = unique(p.Imports, p.Deps)
 		}
 		for _, imp := range imports {

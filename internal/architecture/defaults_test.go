@@ -307,17 +307,17 @@ func Open(o Options) {
 }
 `
 	const daemon = `package daemon
-import ("` + configPath + `"; "` + module + `/store")
+import ("` + configPath + `"; "` + module + `/internal/store")
 func start(c config.Common) {
 	o := store.Options{Assigned: c.Waits(), Said: c.Wait, Bound: c.Waits(), Handed: c.Waits()}
 	o.Called, o.Addressed, o.Told, o.Name, o.Label = c.Waits(), c.Waits(), int(c.Wait), c.Name, c.Name
 	store.Open(o)
 }
 `
-	const gives, says = "store gives " + module + "/store.%s a default of its own: it is set from a key, whose default is in config",
-		"store says the default of " + module + "/store.%s in a comment: name its key instead"
+	const gives, says = "internal/store gives " + module + "/internal/store.%s a default of its own: it is set from a key, whose default is in config",
+		"internal/store says the default of " + module + "/internal/store.%s in a comment: name its key instead"
 	require.ElementsMatch(t, []string{
 		fmt.Sprintf(gives, "Options.Assigned"), fmt.Sprintf(gives, "Options.Called"), fmt.Sprintf(gives, "Options.Addressed"),
 		fmt.Sprintf(gives, "Options.Label"), fmt.Sprintf(gives, "inner.wait"), fmt.Sprintf(says, "Options.Said"), fmt.Sprintf(says, "Options.Told"),
-	}, secondDefaults(planted(t, configPath, table, module+"/store", part, module+"/daemon", daemon)))
+	}, secondDefaults(planted(t, configPath, table, module+"/internal/store", part, module+"/daemon", daemon)))
 }

@@ -29,14 +29,14 @@ func TestPlantedSQLIsFound(t *testing.T) {
 		room, file string
 		wrong      int
 	}{
-		"beside the rules":    {"orchestration", "x.go", 1},
+		"beside the rules":    {"internal/orchestration", "x.go", 1},
 		"in the API":          {"api/rest", "x.go", 1},
 		"in the client":       {"client/pgclient", "x.go", 1},
 		"in signal itself":    {"signal", "x.go", 1},
 		"in an internal room": {"internal/child", "x.go", 1},
-		"in a test":           {"orchestration", "x_test.go", 0},
-		"in store":            {"store", "x.go", 0},
-		"below store":         {"store/internal/board", "x.go", 0},
+		"in a test":           {"internal/orchestration", "x_test.go", 0},
+		"in store":            {"internal/store", "x.go", 0},
+		"below store":         {"internal/store/internal/board", "x.go", 0},
 		"where it may":        {"signal/wal", "x.go", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,7 +55,7 @@ func straySQL(t *testing.T, pkgs []pkg, allowed map[string]string) (wrong []stri
 	t.Helper()
 	used := map[string]bool{}
 	for _, p := range pkgs {
-		if p.room() == "store" || strings.HasPrefix(p.room(), "store/") {
+		if within(p.room(), "internal/store") {
 			continue
 		}
 		for _, name := range p.GoFiles {
@@ -113,7 +113,7 @@ func TestSQLOfStoreIsRecognised(t *testing.T) {
 	looksLikeSQL := regexp.MustCompile(`(?i)^\s*(?:--[^\n]*\n\s*)*(?:select|insert|update|delete|with)\s[^%]*\b(?:from|into|set|as)\b[^%]*tasker\.`)
 	recognised := 0
 	for _, p := range load(t) {
-		if !strings.HasPrefix(p.room(), "store") {
+		if !strings.HasPrefix(p.room(), "internal/store") {
 			continue
 		}
 		for _, name := range p.GoFiles {

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
-	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/worker/batch"
 	"github.com/tasker-go/tasker/worker/decision"

@@ -17,8 +17,8 @@ import (
 // plainPackages are the directories whose comments and string literals TestLanguage
 // reads, with everything below them.
 var plainPackages = []string{
-	"api", "client", "cmd", "config", "coordinator", "daemon", "deploymode", "examples", "internal", "listener", "orchestration", "poller", "signal",
-	"store", "test", "worker", "workflow",
+	"api", "client", "cmd", "config", "coordinator", "daemon", "deploymode", "examples", "internal", "listener", "poller", "signal",
+	"test", "worker", "workflow",
 }
 
 // plainPages are the pages that it reads; docs/cli.md and docs/reference are generated.

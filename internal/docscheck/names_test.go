@@ -42,10 +42,10 @@ var schemaObject = regexp.MustCompile(`(?m)^create (?:unique )?(?:table|index|vi
 // functions from the baseline and the migrations after it.
 func schemaObjects(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "store/migrations/*.sql"))
+	files, err := filepath.Glob(filepath.Join(root, "internal/store/migrations/*.sql"))
 	require.NoError(t, err)
 	var names []string
-	for _, file := range append([]string{filepath.Join(root, "store/schema.sql")}, files...) { // in the order in which they are applied
+	for _, file := range append([]string{filepath.Join(root, "internal/store/schema.sql")}, files...) { // in the order in which they are applied
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		up, _, _ := strings.Cut(string(text), "-- +goose Down")

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
-	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"

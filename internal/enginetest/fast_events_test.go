@@ -15,8 +15,8 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/poller"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/notify"

@@ -19,8 +19,8 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/operators"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
-	"github.com/tasker-go/tasker/orchestration"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

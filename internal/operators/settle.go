@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
 

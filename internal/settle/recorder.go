@@ -3,8 +3,8 @@ package settle
 import (
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // ContextEdit is an operator's change of the context of an existing task. Exactly one field

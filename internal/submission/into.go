@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/store"
 )
 
 // Entry is one of many requests, with its outcome.

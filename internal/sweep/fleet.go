@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // The longest runs of the sweeps of daemons, signals and expired rows.

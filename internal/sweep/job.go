@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // Job is one sweep. All fields but DryRun and Watch are required.

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/config"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // The longest runs of the sweeps of tasks.

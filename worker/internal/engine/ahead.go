@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // Claiming ahead. If a worker claims only for its free permits and its handlers take

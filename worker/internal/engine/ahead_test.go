@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 func TestClaimingAheadFollowsTheHandlers(t *testing.T) {

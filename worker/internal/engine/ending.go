@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/store"
 )
 
 // Ending is how an execution ended. It is made once, at the edge of the handler (Step.Run)

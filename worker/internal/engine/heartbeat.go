@@ -12,7 +12,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // heartbeat reports that the worker is alive and extends its leases. It gives up a claim

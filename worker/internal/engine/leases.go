@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // Leases in the slots: which claims to extend, and what follows from lost ones.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/settle"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/store"
 )
 
 // reporter delivers the reports of executions; the answer is whether one was accepted.

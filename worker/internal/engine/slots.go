@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // phase is the state of an execution:

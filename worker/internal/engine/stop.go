@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/store"
 )
 
 // The stages of the stop, in order: Drain, before and after the looks have ended;

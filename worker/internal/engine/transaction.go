@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/store"
 )
 
 // transaction is the transaction of an execution. It belongs to the handler's goroutine.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 )
 
 // TestAYieldUnderALeaseThatIsOverDoesNotGoOn: its checkpoint was saved, but the answer

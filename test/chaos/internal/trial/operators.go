@@ -11,7 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/operators"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/test/chaos/internal/rig"
 	"github.com/tasker-go/tasker/workflow"
 )

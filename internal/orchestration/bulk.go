@@ -1,0 +1,163 @@
+package orchestration
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
+)
+
+const (
+	// maxBulk bounds the tasks that one bulk action examines.
+	maxBulk = 10_000
+	// bulkBatch is how many of them share a transaction.
+	bulkBatch = 100
+	// bulkShown bounds the tasks that an answer names.
+	bulkShown = 100
+)
+
+// TaskSelection selects tasks by their properties; all that are set must hold, and
+// at least one must be set.
+type TaskSelection = store.TaskSelection
+
+// Bulk requests an action on many tasks.
+type Bulk struct {
+	Select TaskSelection
+	Action Action
+	Limit  int // 1–maxBulk; 0: maxBulk
+	DryRun bool
+}
+
+// BulkResult is the outcome of a Bulk.
+type BulkResult struct {
+	Matched int // tasks that the selection found, up to the limit
+	Changed int // in a dry run: would be tried
+	Skipped int // state did not allow it, or ended meanwhile
+	Tasks   []uuid.UUID
+	DryRun  bool
+}
+
+// ActOnMany applies an action to all tasks of a selection, oldest first, in
+// transactions of a hundred. After an error the result holds what was done before
+// it; a repeated call continues there, since changed tasks are not selected, or
+// refuse, a second time.
+func (o *Orchestrator) ActOnMany(ctx context.Context, b Bulk) (BulkResult, error) {
+	result := BulkResult{DryRun: b.DryRun}
+	tasks, err := o.selected(ctx, &b)
+	if err != nil {
+		return result, err
+	}
+	result.Matched = len(tasks)
+	result.Tasks = tasks[:min(len(tasks), bulkShown)]
+	if b.DryRun {
+		result.Changed = len(tasks)
+		return result, nil
+	}
+	for len(tasks) > 0 {
+		batch := tasks[:min(len(tasks), bulkBatch)]
+		tasks = tasks[len(batch):]
+		done, err := o.act(ctx, batch, b.Action)
+		result.Changed += len(done.changed)
+		if err != nil {
+			return result, errors.Join(fmt.Errorf("%s in bulk: %w", b.Action.Kind, err), o.recordBulk(ctx, &b, result))
+		}
+		result.Skipped += len(batch) - len(done.changed)
+	}
+	return result, o.recordBulk(ctx, &b, result)
+}
+
+func (o *Orchestrator) selected(ctx context.Context, b *Bulk) ([]uuid.UUID, error) {
+	if err := b.Action.check(); err != nil {
+		return nil, err
+	}
+	limit, err := limited(b.Limit, maxBulk)
+	sel := b.Select
+	switch {
+	case err != nil:
+		return nil, err
+	case b.Action.Step != nil:
+		return nil, invalid("a bulk action names its step by step_name")
+	case b.Action.Edit != nil:
+		return nil, invalid("the context of a task is changed for one task at a time")
+	case sel.Namespace == "" && sel.Name == "" && sel.Version == "" && len(sel.States) == 0 && sel.Tag == "" &&
+		sel.CreatedBefore == nil && sel.CreatedAfter == nil:
+		return nil, invalid("a bulk action needs a filter")
+	}
+	tasks, err := o.store.SelectTasks(ctx, sel, limit)
+	if err != nil {
+		return nil, fmt.Errorf("select tasks: %w", err)
+	}
+	return tasks, nil
+}
+
+// limited is the limit of a request, whose 0 means most.
+func limited(limit, most int) (int, error) {
+	if limit < 0 || limit > most {
+		return 0, invalid("limit must be between 1 and %d", most)
+	}
+	return cmp.Or(limit, most), nil
+}
+
+func (o *Orchestrator) recordBulk(ctx context.Context, b *Bulk, r BulkResult) error {
+	return o.store.RecordAction(ctx, store.OperatorAction{
+		Actor: b.Action.Actor, Action: string(b.Action.Kind), Reason: b.Action.Reason, Target: b.Select,
+		Matched: r.Matched, Changed: r.Changed, DryRun: r.DryRun,
+	})
+}
+
+// Pause stops claims of steps of a namespace, or of a callable. Running steps
+// continue; new ones wait.
+func (o *Orchestrator) Pause(ctx context.Context, p store.Pause) error {
+	if err := checkActor(p.Actor, p.Reason); err != nil {
+		return err
+	}
+	return o.store.Pause(ctx, p)
+}
+
+// Resume ends a pause and notifies the workers.
+func (o *Orchestrator) Resume(ctx context.Context, p store.Pause) error {
+	if err := checkActor(p.Actor, p.Reason); err != nil {
+		return err
+	}
+	signals, err := o.store.Resume(ctx, p)
+	if err != nil {
+		return err
+	}
+	o.publish(signals)
+	return nil
+}
+
+// DeprecateTemplate excludes a template version from requests that name no version,
+// or includes it again.
+func (o *Orchestrator) DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why Why) error {
+	if err := checkActor(why.Actor, why.Reason); err != nil {
+		return err
+	}
+	action := why.action("deprecate_template")
+	if !deprecated {
+		action = why.action("undeprecate_template")
+	}
+	signals, err := o.store.DeprecateVersion(ctx, namespace, name, version, deprecated, action)
+	if err != nil {
+		return err
+	}
+	o.publish(signals)
+	return nil
+}
+
+func checkActor(actor, reason string) error {
+	var c submission.Checker
+	answerable(&c, actor, reason)
+	return c.Err()
+}
+
+// answerable checks the actor and reason that every operator's action records.
+func answerable(c *submission.Checker, actor, reason string) {
+	c.Text("actor", actor, MaxTextLength, true)
+	c.Text("reason", reason, MaxReasonLength, true)
+}

@@ -1,0 +1,61 @@
+package orchestration
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/settle"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Configure translates the settings of an orchestrator, without its parts, Daemon
+// and the sources of signals.
+func Configure(c *config.Loaded) Config {
+	o, d := c.Orchestration, c.Orchestration.DecisionPoints
+	return Config{
+		Rules:         rules(c.Common, o),
+		Decisions:     settle.Decisions{WarnSteps: d.WarnThresholdSteps, WarnDepth: d.WarnThresholdDepth, Log: d.EnableDetailedLogging, Uncounted: !d.EnableMetrics},
+		DeadLetters:   o.DLQ.Enabled,
+		Orchestration: coordinator.Configure(o.EventSystems.Orchestration), Readiness: coordinator.Configure(o.EventSystems.TaskReadiness),
+		CommandBuffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
+		ApplyBatch:    o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
+		SweepBatch: o.Leases.SweepBatchSize, LeaseGrace: o.Leases.Grace, HeartbeatInterval: o.HeartbeatInterval, MaxTaskDepth: o.Waits.MaxTaskDepth,
+		InputSchema: o.Create.InputSchema, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL,
+	}
+}
+
+func rules(c config.Common, o config.Orchestration) workflow.Rules {
+	b, d := c.Backoff, o.DecisionPoints
+	r := workflow.Rules{MaxCrashes: o.Leases.MaxCrashes, Backoff: workflow.BackoffDefaults{
+		Delays: b.DefaultBackoff, Multiplier: b.BackoffMultiplier, Max: b.MaxBackoff},
+		Creation: workflow.Creation{RefuseDecisions: !d.Enabled, MaxDecisionSteps: d.MaxStepsPerDecision, MaxDecisionDepth: d.MaxDecisionDepth,
+			RefuseBatches: !o.BatchProcessing.Enabled, MaxBatches: o.BatchProcessing.MaxBatchesPerStep,
+			MaxParallelBatches: o.BatchProcessing.MaxParallelBatches}}
+	if b.JitterEnabled {
+		r.Backoff.Jitter = b.JitterMaxPercentage
+	}
+	return r
+}
+
+// Check rejects a configuration that lacks a value without a default here.
+func (c Config) Check() error {
+	wrong := []error{c.Orchestration.Check(), c.Readiness.Check(), config.Positive("Rules.MaxCrashes", c.Rules.MaxCrashes),
+		config.Positive("CommandBuffer", c.CommandBuffer), config.Positive("ApplyBatch", c.ApplyBatch),
+		config.Positive("CreateBatch", c.CreateBatch), config.Positive("CreatePending", c.CreatePending),
+		config.Positive("SweepBatch", c.SweepBatch), config.Positive("HeartbeatInterval", c.HeartbeatInterval),
+		config.Positive("MaxTaskDepth", c.MaxTaskDepth), config.Positive("EventTTL", c.EventTTL)}
+	if known := []string{schemaEnforce, schemaWarn, schemaOff}; !slices.Contains(known, c.InputSchema) {
+		wrong = append(wrong, fmt.Errorf("invalid InputSchema %q: want one of %v", c.InputSchema, known))
+	}
+	if known := []store.Immutability{store.VersionsRefuse, store.VersionsWarn, store.VersionsOff}; !slices.Contains(known, c.Immutable) {
+		wrong = append(wrong, fmt.Errorf("invalid Immutable %q: want one of %v", c.Immutable, known))
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return fmt.Errorf("configure the orchestrator: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package orchestration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/command"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
+)
+
+// The rules of requests are in package submission, because handlers and transactions
+// of other programs create tasks by the same rules. These are the names that the API
+// uses.
+type (
+	// Request describes a task to create.
+	Request = submission.Request
+	// Created is a task that exists.
+	Created = submission.Created
+	// InvalidError lists the faults of a request, in words for its sender.
+	InvalidError = submission.InvalidError
+	// DuplicateError says that a task with the same identity exists.
+	DuplicateError = submission.DuplicateError
+	// BusyError says that a transaction that has not ended is creating a task
+	// with the same identity.
+	BusyError = submission.BusyError
+	// UnknownTemplateError says that no such template version is registered.
+	UnknownTemplateError = submission.UnknownTemplateError
+)
+
+// Bounds of a request, see package submission.
+const (
+	MaxNameLength    = submission.MaxNameLength
+	MaxVersionLength = submission.MaxVersionLength
+	MaxTextLength    = submission.MaxTextLength
+	MaxReasonLength  = submission.MaxReasonLength
+	MaxTagLength     = submission.MaxTagLength
+)
+
+// CheckContext reports why a context cannot be a task's.
+func CheckContext(context json.RawMessage) error { return submission.CheckContext(context) }
+
+// Create validates a request and creates its task. Requests that arrive while
+// a transaction is under way share the next one. The error is an *InvalidError,
+// *UnknownTemplateError or *DuplicateError for a fault of the client, a *BusyError
+// when another transaction with the same identity must end first; it wraps
+// store.ErrUnavailable when the database is away.
+func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
+	r.Schema = o.schema
+	task, err := submission.Prepare(ctx, o.store, &r)
+	if err != nil {
+		return Created{}, err
+	}
+	return o.insert(ctx, &task, &r)
+}
+
+// insert writes the task of a request.
+func (o *Orchestrator) insert(ctx context.Context, task *store.NewTask, r *Request) (Created, error) {
+	row, err := o.creates.Do(ctx, *task)
+	if err != nil {
+		return Created{}, creationError(err)
+	}
+	created, err := submission.Answer(task, row, r.Conflict)
+	if err == nil && !created.Existing {
+		o.metrics.TasksCreated.WithLabelValues(r.Namespace).Inc()
+	}
+	return created, err
+}
+
+// creationError wraps the reason why a task could not be created.
+func creationError(err error) error {
+	return fmt.Errorf("create the task: %w", submission.Refusal(err))
+}
+
+// flushCreates writes one batch of tasks and sends their signals.
+func (o *Orchestrator) flushCreates(ctx context.Context, tasks []store.NewTask) ([]store.CreatedTask, error) {
+	created, err := o.create(ctx, tasks)
+	if err == nil {
+		o.scheduleLook()
+		o.beginSoon(tasks)
+		return created, nil
+	}
+	if len(tasks) == 1 || errors.Is(err, store.ErrUnavailable) {
+		return nil, err
+	}
+	// A task that the database rejects must not fail the others of its batch.
+	return o.createHalves(ctx, tasks)
+}
+
+// beginSoon starts a look at tasks that the engine begins itself.
+func (o *Orchestrator) beginSoon(tasks []store.NewTask) {
+	if slices.ContainsFunc(tasks, func(t store.NewTask) bool { return t.Plan.EngineFirst || len(t.DependsOn) > 0 }) {
+		o.readiness.WakeIn(0)
+	}
+}
+
+// createHalves creates the halves of a batch by themselves. Its error has one entry per task.
+func (o *Orchestrator) createHalves(ctx context.Context, tasks []store.NewTask) ([]store.CreatedTask, error) {
+	created, errs := make([]store.CreatedTask, 0, len(tasks)), make([]error, 0, len(tasks))
+	for _, half := range [][]store.NewTask{tasks[:len(tasks)/2], tasks[len(tasks)/2:]} {
+		done, err := o.flushCreates(ctx, half)
+		var each *command.BatchError
+		if !errors.As(err, &each) || len(done) != len(half) {
+			each = &command.BatchError{Errs: slices.Repeat([]error{err}, len(half))}
+		}
+		if len(done) != len(half) {
+			done = make([]store.CreatedTask, len(half))
+		}
+		created, errs = append(created, done...), append(errs, each.Errs...)
+	}
+	if errors.Join(errs...) == nil {
+		return created, nil
+	}
+	return created, &command.BatchError{Errs: errs}
+}
+
+// What an orchestrator does with a context that breaks the input schema of its template.
+const (
+	schemaEnforce = "enforce" // the request is rejected
+	schemaWarn    = "warn"    // it is accepted, and logged
+	schemaOff     = "off"     // contexts are not validated
+)
+
+// schemaPolicy is the schema policy of requests.
+func schemaPolicy(mode string, log *zap.Logger) *submission.SchemaPolicy {
+	switch mode {
+	case schemaWarn:
+		return &submission.SchemaPolicy{Warn: func(plan *store.Plan, problems string) {
+			t := plan.Template
+			log.Warn("a context breaks the input schema of its template", zap.String("namespace", t.Namespace), zap.String("template", t.Name),
+				zap.String("version", t.Version), zap.String("problems", problems))
+		}}
+	case schemaOff:
+		return &submission.SchemaPolicy{}
+	}
+	return nil
+}

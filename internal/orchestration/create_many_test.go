@@ -1,0 +1,174 @@
+package orchestration_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/command"
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/listener"
+	"github.com/tasker-go/tasker/signal/inproc"
+	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
+)
+
+const oneStepYAML = `
+name: one
+namespace_name: many
+version: 1.0.0
+steps:
+  - name: only
+    handler: {callable: test.ok}
+`
+
+// manyHouse is an orchestrator over a database of its own, without workers.
+type manyHouse struct {
+	*orchestration.Orchestrator
+	store *store.Store
+	db    *pgtest.DB
+}
+
+// startMany runs an orchestrator that creates ten tasks per transaction. The
+// records are checked when the test ends.
+func startMany(t *testing.T) *manyHouse {
+	t.Helper()
+	s, db := enginetest.OpenStore(t)
+	template, _, err := template.Parse("one.yaml", []byte(oneStepYAML))
+	require.NoError(t, err)
+	_, err = s.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{template})
+	require.NoError(t, err)
+	bus, rules := inproc.New(), workflow.Rules{MaxCrashes: 3}
+	shared := listener.New(listener.Config{Source: bus})
+	system := func(id string) coordinator.Config {
+		return enginetest.Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.EventDrivenOnly, Listener: shared})
+	}
+	c := enginetest.Configured(t)
+	c.Store, c.Publisher, c.Rules, c.CreateBatch = s, bus, rules, 10
+	c.Orchestration, c.Readiness = system("orchestration"), system("task_readiness")
+	o, err := orchestration.New(c)
+	require.NoError(t, err)
+	require.NoError(t, o.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		require.NoError(t, o.Stop(ctx))
+		report, err := s.CheckIntegrity(ctx, rules)
+		require.NoError(t, err)
+		require.Empty(t, report.Violations)
+	})
+	return &manyHouse{Orchestrator: o, store: s, db: db}
+}
+
+func numbered(n int) orchestration.Request {
+	return orchestration.Request{Namespace: "many", Name: "one", Version: "1.0.0", Context: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n))}
+}
+
+func TestCreateManyCreatesEachForItself(t *testing.T) {
+	t.Parallel()
+	o := startMany(t)
+	before, err := o.Create(t.Context(), numbered(7))
+	require.NoError(t, err)
+	keyed := numbered(1000)
+	keyed.IdempotencyKey = "k"
+
+	requests := make([]orchestration.Request, 0, 64)
+	for n := range 55 {
+		requests = append(requests, numbered(n))
+	}
+	nowhere, bad := numbered(2000), numbered(2001)
+	nowhere.Name, bad.Context = "nowhere", json.RawMessage(`[]`)
+	requests = append(requests, keyed, numbered(3), keyed, nowhere, bad, numbered(7))
+	results := o.CreateMany(t.Context(), requests)
+	require.Len(t, results, len(requests))
+
+	seen := map[uuid.UUID]bool{before.UUID: true}
+	for i, r := range results[:56] {
+		if i == 7 {
+			var duplicate *orchestration.DuplicateError
+			require.ErrorAs(t, r.Err, &duplicate)
+			require.Zero(t, duplicate.Existing, "a guessed context must not reveal an identifier")
+			continue
+		}
+		require.NoError(t, r.Err, i)
+		require.False(t, seen[r.UUID])
+		seen[r.UUID] = true
+		task, err := o.store.Task(t.Context(), r.UUID)
+		require.NoError(t, err)
+		require.JSONEq(t, string(requests[i].Context), string(task.Context))
+		require.True(t, task.RequestedAt.Equal(r.RequestedAt))
+	}
+	var duplicate *orchestration.DuplicateError
+	require.ErrorAs(t, results[56].Err, &duplicate)
+	require.Zero(t, duplicate.Existing)
+	require.ErrorAs(t, results[57].Err, &duplicate)
+	require.Equal(t, results[55].UUID, duplicate.Existing, "the first of the batch has the key")
+	var unknown *orchestration.UnknownTemplateError
+	require.ErrorAs(t, results[58].Err, &unknown)
+	var invalid *orchestration.InvalidError
+	require.ErrorAs(t, results[59].Err, &invalid)
+	require.ErrorAs(t, results[60].Err, &duplicate)
+	require.Equal(t, 56, o.db.QueryInt(t, `select count(*) from tasker.tasks`))
+	require.Empty(t, o.CreateMany(t.Context(), nil))
+}
+
+// Concurrent callers with the same tasks in different orders get each task once and
+// do not deadlock.
+func TestCreateManyAtOnce(t *testing.T) {
+	t.Parallel()
+	o := startMany(t)
+	const callers, tasks = 4, 95
+	created := make([]int, callers)
+	var group sync.WaitGroup
+	for c := range callers {
+		group.Go(func() {
+			requests := make([]orchestration.Request, tasks)
+			for i := range requests {
+				requests[i] = numbered((i*7 + c*31) % tasks)
+			}
+			for _, r := range o.CreateMany(t.Context(), requests) {
+				var duplicate *orchestration.DuplicateError
+				switch {
+				case r.Err == nil:
+					created[c]++
+				case !errors.As(r.Err, &duplicate):
+					t.Error(r.Err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	total := 0
+	for _, n := range created {
+		total += n
+	}
+	require.Equal(t, tasks, total)
+}
+
+func TestCreateManyStops(t *testing.T) {
+	t.Parallel()
+	o := startMany(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, r := range o.CreateMany(ctx, []orchestration.Request{numbered(1), numbered(2)}) {
+		require.ErrorIs(t, r.Err, context.Canceled)
+	}
+	stop, done := context.WithTimeout(context.Background(), 20*time.Second)
+	defer done()
+	require.NoError(t, o.Stop(stop))
+	for _, r := range o.CreateMany(t.Context(), []orchestration.Request{numbered(1), numbered(2)}) {
+		require.ErrorIs(t, r.Err, command.ErrStopped)
+	}
+}

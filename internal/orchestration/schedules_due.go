@@ -1,0 +1,251 @@
+package orchestration
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/schedule"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
+)
+
+// scheduleBatch bounds the schedules that share a transaction. Their tasks are
+// bounded by Config.CreateBatch.
+const scheduleBatch = 100
+
+// Outcomes of runs: the values of a metric's label.
+const (
+	runCreated   = "created"
+	runDuplicate = "duplicate" // it had been made before
+	runByHand    = "by_hand"
+	runOverlap   = "overlap" // skipped, because the previous task was alive
+	runMissed    = "missed"  // skipped by the policy
+	runFailed    = "failed"
+)
+
+// dueSchedules runs due schedules; it belongs to dueWork.
+type dueSchedules struct {
+	o        *Orchestrator
+	failures int       // in a row
+	hold     time.Time // not before this, after a failure
+}
+
+// wait is the remaining delay after a failure.
+func (d *dueSchedules) wait(now time.Time) time.Duration { return max(d.hold.Sub(now), 0) }
+
+// look runs due schedules. It fails only where the database is away: other faults of
+// schedules must not delay retries and leases.
+func (d *dueSchedules) look(ctx context.Context) (found int, more bool, err error) {
+	if d.wait(time.Now()) > 0 {
+		return 0, false, nil
+	}
+	found, more, err = d.run(ctx)
+	switch {
+	case err == nil:
+		d.failures = 0
+		return found, more, nil
+	case errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil:
+		return found, more, err
+	}
+	backoff := deploymode.Backoff{Base: time.Second, Max: time.Minute, Multiplier: 2}
+	d.hold = time.Now().Add(backoff.Delay(d.failures, 0))
+	d.failures++
+	d.o.metrics.ScheduleRuns.WithLabelValues(runFailed).Inc()
+	d.o.log.Error("running due schedules failed and will be retried", zap.Int("failures", d.failures), zap.Error(err), lifecycle.StackField(err))
+	return found, false, nil
+}
+
+// run makes one transaction. Where the database rejects it, schedules are run one by
+// one, and a schedule that is rejected on its own gives up its run.
+func (d *dueSchedules) run(ctx context.Context) (found int, more bool, err error) {
+	found, err = d.batch(ctx, scheduleBatch, nil, nil)
+	if !refused(ctx, err) {
+		return found, found >= scheduleBatch, err
+	}
+	d.o.log.Warn("the database rejected due schedules; they are run one by one", zap.Error(err))
+	var culprits []uuid.UUID
+	for range scheduleBatch {
+		var one uuid.UUID
+		n, failure := d.batch(ctx, 1, culprits, func(due *store.DueSchedule) bool { one = due.UUID; return false })
+		if refused(ctx, failure) && one != uuid.Nil {
+			d.o.log.Error("the database rejected the run of a schedule", zap.Stringer("schedule_id", one), zap.Error(failure))
+			culprits, err = append(culprits, one), failure
+			continue
+		}
+		if found += n; failure != nil || n == 0 {
+			err = errors.Join(failure, d.giveUp(ctx, culprits, found > 0, err))
+			return found, false, err
+		}
+	}
+	return found, true, d.giveUp(ctx, culprits, found > 0, err)
+}
+
+// giveUp moves on the schedules whose run the database rejects. Where it rejects all
+// of them for no fault of theirs, they are tried again: the next run would fail too.
+func (d *dueSchedules) giveUp(ctx context.Context, culprits []uuid.UUID, others bool, err error) error {
+	if len(culprits) == 0 {
+		return nil
+	}
+	if !others && !ofContent(err) {
+		return err
+	}
+	_, err = d.batch(ctx, len(culprits), nil, func(due *store.DueSchedule) bool { return slices.Contains(culprits, due.UUID) })
+	return err
+}
+
+// refused reports whether the database answered and rejected the statement.
+func refused(ctx context.Context, err error) bool {
+	return err != nil && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil
+}
+
+// ofContent reports whether the database rejected the values, not the write as such.
+func ofContent(err error) bool {
+	var sql interface{ SQLState() string }
+	if !errors.As(err, &sql) || len(sql.SQLState()) != 5 {
+		return false
+	}
+	switch sql.SQLState()[:2] {
+	case "22", "23", "54": // data exception, constraint violation, limit exceeded
+		return true
+	}
+	return false
+}
+
+// batch runs up to limit schedules; those that were given up move on without a task.
+func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID, givenUp func(due *store.DueSchedule) bool) (int, error) {
+	var t tally
+	fired, err := d.o.store.RunDueSchedules(ctx, limit, except, func(now time.Time, due []store.DueSchedule) []store.Firing {
+		t = tally{log: d.o.log, schema: d.o.schema, now: now}
+		firings, room := make([]store.Firing, len(due)), d.o.cfg.CreateBatch
+		for i := range due {
+			firings[i] = t.decide(&due[i], room, givenUp)
+			room -= len(firings[i].Tasks)
+		}
+		return firings
+	})
+	if err != nil {
+		return 0, err
+	}
+	d.o.publish(fired.Signals)
+	if len(fired.Accepted) > 0 {
+		d.o.scheduleLook()
+	}
+	t.record(d.o, fired)
+	return fired.Schedules, nil
+}
+
+// tally decides about the schedules of one transaction and counts the outcomes.
+type tally struct {
+	log                     *zap.Logger
+	schema                  *submission.SchemaPolicy
+	now                     time.Time // by the database's clock
+	tasks                   []store.NewTask
+	missed, overlap, failed int
+	lags                    []time.Duration
+	logLines                []func() // to write after the commit
+}
+
+// decide decides about a due schedule. A schedule that cannot be decided is paused: it
+// must not be due for ever.
+func (t *tally) decide(due *store.DueSchedule, room int, givenUp func(*store.DueSchedule) bool) (f store.Firing) {
+	before := *t
+	err := lifecycle.Guard(func() (err error) {
+		f, err = t.firing(due, room, givenUp != nil && givenUp(due))
+		return err
+	})
+	if err != nil {
+		*t = before
+		t.failed++
+		f = store.Firing{Error: cut(err.Error(), MaxReasonLength), Pause: cut("cannot continue: "+err.Error(), MaxReasonLength)}
+		t.logLater(due, "a schedule cannot continue and is paused", zap.Error(err), lifecycle.StackField(err))
+	}
+	return f
+}
+
+func (t *tally) firing(due *store.DueSchedule, room int, givenUp bool) (store.Firing, error) {
+	spec, err := schedule.Parse(due.Cron, due.TimeZone)
+	if err != nil {
+		return store.Firing{}, err
+	}
+	todo := spec.Due(due.NextRunAt, t.now, due.Policy(), room)
+	f := store.Firing{NextRun: todo.Next}
+	if todo.Next.IsZero() {
+		f.Pause = "the schedule has no further run"
+	}
+	t.missed += todo.Missed
+	switch {
+	case len(todo.Runs) == 0 && todo.Missed > 0 && todo.Next.After(t.now):
+		f.Error = "a run was missed: no orchestrator ran in time"
+	case len(todo.Runs) > 0 && givenUp:
+		t.failed++
+		f.Error = "the database refused the run; the log of the orchestrators has the details"
+	case len(todo.Runs) > 0 && due.Alive:
+		t.overlap++
+		f.Error = (&ScheduleBusyError{Task: *due.LastTask}).Error()
+	default:
+		t.make(due, spec, todo.Runs, &f)
+	}
+	return f, nil
+}
+
+// make adds the tasks of runs to a firing.
+func (t *tally) make(due *store.DueSchedule, spec *schedule.Spec, runs []time.Time, f *store.Firing) {
+	for i, at := range runs {
+		r := dueRun(&due.Schedule, spec, at)
+		r.Schema = t.schema
+		task, err := taskOf(due, &r)
+		if err != nil {
+			t.failed += len(runs) - i
+			f.Error = cut(err.Error(), MaxReasonLength)
+			if due.LastError == nil || *due.LastError != f.Error { // else it only repeats
+				t.logLater(due, "a run of a schedule was rejected; it continues with the next", zap.Time("run", at), zap.Error(err))
+			}
+			return
+		}
+		f.Tasks, f.LastRun = append(f.Tasks, task), at
+		t.tasks = append(t.tasks, task)
+	}
+	if n := len(runs); n > 0 {
+		t.lags = append(t.lags, t.now.Sub(runs[n-1]))
+	}
+}
+
+// logLater keeps a log line until the commit.
+func (t *tally) logLater(due *store.DueSchedule, what string, fields ...zap.Field) {
+	log := t.log.With(zap.String("schedule", due.Namespace+"/"+due.Name), zap.Stringer("schedule_id", due.UUID))
+	t.logLines = append(t.logLines, func() { log.Warn(what, fields...) })
+}
+
+// record counts what was committed.
+func (t *tally) record(o *Orchestrator, fired store.Fired) {
+	runs := o.metrics.ScheduleRuns
+	for i := range t.tasks {
+		if _, made := fired.Accepted[t.tasks[i].UUID]; !made {
+			runs.WithLabelValues(runDuplicate).Inc()
+			continue
+		}
+		runs.WithLabelValues(runCreated).Inc()
+		o.metrics.TasksCreated.WithLabelValues(t.tasks[i].Plan.Template.Namespace).Inc()
+	}
+	for outcome, n := range map[string]int{runMissed: t.missed, runOverlap: t.overlap, runFailed: t.failed} {
+		if n > 0 {
+			runs.WithLabelValues(outcome).Add(float64(n))
+		}
+	}
+	for _, lag := range t.lags {
+		o.metrics.ScheduleLag.Observe(lag.Seconds())
+	}
+	for _, line := range t.logLines {
+		line()
+	}
+	if len(t.tasks) > 0 {
+		o.log.Debug("schedules have run", zap.Int("schedules", fired.Schedules), zap.Int("tasks", len(fired.Accepted)))
+	}
+}

@@ -1,0 +1,231 @@
+package orchestration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// waitBatch bounds the steps that begin in one transaction, and the messages between
+// tasks that one handles.
+const waitBatch = 100
+
+// waits begins the steps that the engine runs itself, and handles messages between
+// tasks; it belongs to dueWork.
+type waits struct{ o *Orchestrator }
+
+// look handles what the horizon shows; found receives how much that was, and for how
+// long it has been due.
+func (w *waits) look(ctx context.Context, h store.Horizon, found func(n int, since time.Duration)) (more bool, err error) {
+	if h.Engine {
+		n, err := w.begin(ctx)
+		if err != nil {
+			return false, err
+		}
+		found(n, h.Since.Engine)
+		more = n >= waitBatch
+	}
+	if h.Messages {
+		n, err := w.messages(ctx)
+		if err != nil {
+			return false, err
+		}
+		found(n, h.Since.Messages)
+		more = more || n > 0 // one message may lead to another
+	}
+	return more, nil
+}
+
+// begin makes one transaction. Where the database rejects it, steps begin one by one,
+// and a step that is rejected on its own fails: it must not delay the others.
+func (w *waits) begin(ctx context.Context) (int, error) {
+	found, err := w.batch(ctx, waitBatch, nil, nil)
+	if !refused(ctx, err) {
+		return found, err
+	}
+	w.o.log.Warn("the database rejected steps that are to begin; they begin one by one", zap.Error(err))
+	culprits := map[store.ClaimKey]bool{}
+	for range waitBatch {
+		var one store.ClaimKey
+		n, failure := w.batch(ctx, 1, culprits, func(key store.ClaimKey) { one = key })
+		switch {
+		case refused(ctx, failure) && !culprits[one] && ofContent(failure):
+			culprits[one] = true
+			w.o.log.Error("the database rejected the begin of a step", zap.Stringer("task_uuid", one.TaskUUID), zap.Int("step_no", one.Step), zap.Error(failure))
+		case failure != nil:
+			return found, failure
+		case n == 0:
+			return found, nil
+		}
+		found += n
+	}
+	return found, nil
+}
+
+var errRefusedByDatabase = errors.New("the database refuses what the step begins with; the log of the orchestrators has the details")
+
+func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKey]bool, picked func(store.ClaimKey)) (int, error) {
+	begun, err := w.o.store.BeginSteps(ctx, limit, store.Beginner{
+		Begin: func(e *store.EngineStep) (b workflow.Beginning, err error) {
+			if picked != nil {
+				picked(e.Key())
+			}
+			if culprits[e.Key()] {
+				return b, errRefusedByDatabase
+			}
+			err = lifecycle.Guard(func() (err error) {
+				b, err = workflow.Begin(e.Plan.Template, e.Step, &e.Scope, e.Priority)
+				return err
+			})
+			return b, err
+		},
+		Task: w.subTask,
+	})
+	if err != nil {
+		return 0, err
+	}
+	w.o.publish(begun.Signals)
+	for _, s := range begun.Signals {
+		if s.Topic == signal.TopicOrchestration {
+			w.o.apply.Wake(coordinator.ReasonSignal, s.Topic)
+		}
+	}
+	for i := range begun.Tasks {
+		w.o.metrics.TasksCreated.WithLabelValues(begun.Tasks[i].Plan.Template.Namespace).Inc()
+	}
+	if len(begun.Tasks) > 0 {
+		w.o.scheduleLook()
+	}
+	return begun.Steps, nil
+}
+
+// subTask makes the task that a step runs. Its key contains the attempt; it has no
+// identity, as an attempt begins once.
+func (w *waits) subTask(e *store.EngineStep, sub *workflow.SubTask, plan *store.Plan) (store.NewTask, error) {
+	if plan == nil {
+		return store.NewTask{}, &UnknownTemplateError{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version}
+	}
+	if e.Depth >= w.o.cfg.MaxTaskDepth {
+		return store.NewTask{}, fmt.Errorf("tasks are nested %d deep: want at most %d", e.Depth, w.o.cfg.MaxTaskDepth)
+	}
+	r := Request{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version, Context: sub.Context, Priority: &sub.Priority,
+		Initiator: subTaskInitiator, SourceSystem: subTaskSystem, Reason: cut("step "+e.Step.Name+" of task "+e.TaskUUID.String(), MaxReasonLength),
+		CorrelationID: &e.CorrelationID, Schema: w.o.schema, IdempotencyKey: fmt.Sprintf("%s/%d", store.StepUUID(e.TaskUUID, e.Step.No), e.Attempt)}
+	if err := r.Check(); err != nil {
+		return store.NewTask{}, err
+	}
+	task, err := submission.Task(&r, plan)
+	task.Identity = nil
+	return task, err
+}
+
+// The initiator and source system of tasks that are steps.
+const (
+	subTaskInitiator = "workflow"
+	subTaskSystem    = "tasker"
+)
+
+// messages handles messages of each kind.
+func (w *waits) messages(ctx context.Context) (int, error) {
+	found, signals, err := w.o.store.WatchDependencies(ctx, waitBatch)
+	if err != nil {
+		return 0, err
+	}
+	w.o.publish(signals)
+	told, err := w.o.store.TellEnds(ctx, waitBatch)
+	if err != nil {
+		return found, err
+	}
+	w.o.publish(told.Signals)
+	if told.Steps > 0 {
+		w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
+	}
+	if told.Released > 0 {
+		w.o.scheduleLook()
+	}
+	found += told.Messages
+	brought, err := w.o.store.BringEvents(ctx, waitBatch, w.o.cfg.EventTTL)
+	if err != nil {
+		return found, err
+	}
+	if brought.Steps > 0 {
+		w.o.reported(brought.Signals)
+	}
+	found += brought.Events
+	stopped, err := w.stop(ctx)
+	return found + stopped, err
+}
+
+// stop cancels tasks whose step was cancelled, and tasks whose dependencies failed. A
+// task that cannot be cancelled any more is left unchanged. A task that the database
+// rejects does not affect the others.
+func (w *waits) stop(ctx context.Context) (int, error) {
+	messages, err := w.o.store.StopMessages(ctx, waitBatch)
+	if err != nil || len(messages) == 0 {
+		return 0, err
+	}
+	done, err := w.stopAll(ctx, messages)
+	if refused(ctx, err) && len(messages) > 1 {
+		w.o.log.Warn("the database rejected the cancelling of tasks; they are cancelled one by one", zap.Error(err))
+		done, err = nil, nil
+		for i := range messages {
+			one, failure := w.stopAll(ctx, messages[i:i+1])
+			if failure != nil && !refused(ctx, failure) {
+				return len(done), failure
+			}
+			done, err = append(done, one...), errors.Join(err, failure)
+		}
+	}
+	if len(done) == 0 {
+		return 0, err
+	}
+	return len(done), errors.Join(err, w.o.store.DropStopMessages(ctx, done))
+}
+
+// stopAll returns the messages whose tasks have been cancelled or are left unchanged.
+func (w *waits) stopAll(ctx context.Context, messages []store.StopMessage) (done []store.StopMessage, err error) {
+	for _, s := range []struct {
+		failed bool
+		reason string
+	}{{false, reasonStepCalledOff}, {true, reasonDependencyFailed}} {
+		var tasks []uuid.UUID
+		var of []store.StopMessage
+		for _, m := range messages {
+			if m.Failed == s.failed {
+				tasks, of = append(tasks, m.Task), append(of, m)
+			}
+		}
+		if len(tasks) == 0 {
+			continue
+		}
+		acted, err := w.o.act(ctx, tasks, Action{Kind: ActionCancel, Actor: w.o.cfg.Daemon.ID, Reason: s.reason})
+		if err != nil {
+			return done, fmt.Errorf("cancel tasks: %w", err)
+		}
+		for task, refusal := range acted.refused {
+			w.o.log.Info("a task could not be cancelled", zap.Stringer("task_uuid", task), zap.String("reason", s.reason), zap.Error(refusal))
+		}
+		done = append(done, of...)
+	}
+	return done, nil
+}
+
+// Reasons for which the engine cancels tasks.
+const (
+	// reasonStepCalledOff: the step that runs the task was cancelled, or its time
+	// limit passed.
+	reasonStepCalledOff = "step_called_off"
+	// reasonDependencyFailed: a task that this one depends on has failed.
+	reasonDependencyFailed = "dependency_failed"
+)

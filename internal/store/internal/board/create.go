@@ -1,0 +1,399 @@
+package board
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/internal/store/internal/registry"
+	"github.com/tasker-go/tasker/internal/store/internal/stmt"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// NewTask is a task to create; all of it has been validated.
+type NewTask struct {
+	UUID                uuid.UUID // version 7
+	Plan                *registry.Plan
+	Context             json.RawMessage
+	Priority            int // workflow.MinPriority–MaxPriority
+	CorrelationID       uuid.UUID
+	ParentCorrelationID *uuid.UUID
+	Initiator           string
+	SourceSystem        string
+	Reason              string
+	Tags                []string
+	IdempotencyKey      string
+	Identity            *workflow.Identity   // nil: never a duplicate
+	IdentityEnd         workflow.IdentityEnd // until when duplicates are rejected
+	// StartIn delays the first steps. StartAt delays them until an instant and takes
+	// precedence if it is not zero: the database's clock decides.
+	StartIn    time.Duration
+	StartAt    time.Time
+	DeadlineIn time.Duration // by which it should have begun; 0: none
+	// Retry overrides the retries of its steps; nil: by the plan.
+	Retry *workflow.RetryOverride
+	// Parent is the step that the task is, and waits for its end; nil: none.
+	Parent *ParentStep
+	// DependsOn are tasks that have to end before this one begins; they exist.
+	DependsOn []uuid.UUID
+	// Lenient lets it begin regardless of their outcome; else their failure cancels it.
+	Lenient bool
+	// Watched: a client already waits for its end, see Store.Watch.
+	Watched bool
+
+	start *workflow.Start // see Begin; nil: not called
+}
+
+// ParentStep names the step that a task is.
+type ParentStep struct {
+	Task  uuid.UUID
+	Step  int
+	Depth int // of the new task: the number of its ancestors
+}
+
+// CreatedTask answers one NewTask: the created task, or the one that already has its
+// identity.
+type CreatedTask struct {
+	UUID        uuid.UUID
+	RequestedAt time.Time // by the database's clock; zero for a duplicate
+	Duplicate   bool
+	// Busy: an open transaction is creating a task with the same identity. Nothing was
+	// created; the caller must retry.
+	Busy bool
+}
+
+// Bounds of what the board's row of a task carries along; see docs/data-model.md.
+const (
+	// maxInlineSteps bounds the progress, which every version of the row
+	// repeats: six bytes for each step.
+	maxInlineSteps = 32
+	// maxInlineContext bounds the context, in bytes of JSON text. A larger one
+	// is fetched from the ledger with each claim.
+	maxInlineContext = 512
+	inlineContext    = "512" // the same, in statements
+	// maxInlineResult bounds the result that a step leaves in the row for the
+	// next one, in bytes as stored.
+	maxInlineResult = "1024"
+)
+
+// createTasks inserts identities, ledger rows, board rows and first steps in one
+// statement. The later parts skip a task whose identity is taken; an identity whose
+// window has passed goes to the new task. A task that begins with one step has it in its
+// own row, other steps follow in rows of their own. Times count from the statement and
+// not from the beginning of the transaction, which may be the caller's and old.
+// patience is how long identities are waited for, see identityPatience; null leaves that
+// unchanged.
+// Index: the primary keys.
+var createTasks = pg.Compile(`
+with patience as materialized (
+    select set_config('lock_timeout', coalesce(@patience::text, current_setting('lock_timeout')), true)
+), input as (
+    select i.* from patience, ` + stmt.List[newTaskRow]("i") + `
+), identified as (
+    insert into tasker.task_identities as t (identity, task_uuid, expires_at)
+    select identity, task_uuid, case
+        when window_ms > 0 then statement_timestamp() + window_ms * interval '1 ms'
+        when calendar is not null
+        then ` + untilBorder + `statement_timestamp()` + ofCalendar + `
+        else 'infinity' end
+    from input where identity is not null order by identity
+    on conflict (identity) do update set task_uuid = excluded.task_uuid, expires_at = excluded.expires_at
+    where t.expires_at <= statement_timestamp() and t.task_uuid <> excluded.task_uuid -- as left by a first try whose answer was lost
+    returning task_uuid
+), accepted as (
+    select *, context::jsonb as context_json, case when not_before > statement_timestamp() then not_before end as start_at
+    from input i where identity is null or exists (select from identified d where d.task_uuid = i.task_uuid)
+), recorded as (
+    insert into tasker.tasks (task_uuid, requested_at, start_at, correlation_id, parent_correlation_id, plan_id, queue, priority,
+                              initiator, source_system, reason, tags, idempotency_key, context, deadline)
+    select task_uuid, statement_timestamp(), case when start_ms > 0 then statement_timestamp() + start_ms * interval '1 ms' else start_at end,
+           correlation_id, parent_correlation_id,
+           plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, {separator}), idempotency_key, context_json,
+           case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end
+    from accepted
+), living as (
+    insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
+                              parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt, watched)
+    select task_uuid, 0, plan_id, queue, {task_pending}, priority, progress, statement_timestamp(), correlation_id,
+           parent_correlation_id, case when octet_length(context) <= ` + inlineContext + ` then context_json end, step_no, callable, lane,
+           case when step_no is null then {no_step} when due_ms > 0 or start_at is not null then {scheduled} else {claimable} end,
+           case when step_no is null then 0 else nextval('tasker.step_seq') end,
+           case when step_no is null then null when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' else start_at end,
+           case when step_no is null or due_ms > 0 or start_at is not null then null else clock_timestamp() end, string_to_array(step_tags, {separator}),
+           case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end, nullif(last_attempt, false), watched
+    from accepted
+), placed as (
+    insert into tasker.board (task_uuid, slot, step_no, queue, callable, lane, state, seq, due_at, enqueued_at, tags, last_attempt)
+    select a.task_uuid, s.step_no + 1, s.step_no, s.queue, s.callable, s.lane, case when s.due_ms > 0 or a.start_at is not null then {scheduled} else {claimable} end,
+           nextval('tasker.step_seq'),
+           case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' else a.start_at end,
+           case when s.due_ms > 0 or a.start_at is not null then null else clock_timestamp() end, string_to_array(s.tags, {separator}),
+           nullif(s.last_attempt, false)
+    from ` + stmt.List[newStep]("s") + `
+    join accepted a using (task_uuid)
+)
+select task_uuid, statement_timestamp() as requested_at from accepted`)
+
+// The end of the hour, day or week around an instant, by the clocks of a zone.
+const (
+	untilBorder = `(date_trunc(calendar, `
+	ofCalendar  = ` at time zone time_zone) + ('1 ' || calendar)::interval) at time zone time_zone`
+)
+
+// CreateTasks creates many tasks in one transaction. The answer has one entry
+// per task, in order. Duplicates change nothing.
+func (s *Board) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask, error) {
+	answers := make([]CreatedTask, len(tasks))
+	chosen := DistinctIdentities(tasks)
+	err := s.db.Repeatable(ctx, "create", "create tasks", func(ctx context.Context, db *pg.Conn) error {
+		accepted, err := s.insertMany(ctx, db, tasks, chosen)
+		if err != nil {
+			return err
+		}
+		return answerCreated(ctx, db, tasks, accepted, answers)
+	})
+	return answers, err
+}
+
+// insertTasks creates the chosen tasks in one transaction, together with the statements
+// of also. It waits for locked identities up to patience; 0: up to the limit of any
+// statement.
+func (s *Board) insertTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, chosen []bool, wait time.Duration, also func(b *pgx.Batch)) (AcceptedTasks, error) {
+	if err := checkDependencies(ctx, db, tasks, chosen); err != nil {
+		return nil, err
+	}
+	patience := strconv.FormatInt(wait.Milliseconds(), 10)
+	create, queues := Creation(tasks, chosen, &patience)
+	accepted := make(AcceptedTasks, len(tasks))
+	err := s.db.Transact(ctx, db, queues, func(b *pgx.Batch) {
+		create.Queue(b).Query(accepted.Collect)
+		Relate(b, tasks, chosen)
+		also(b)
+	})
+	return accepted, err
+}
+
+// nothing adds no statement to a batch.
+func nothing(*pgx.Batch) {}
+
+// DistinctIdentities marks the first task of each identity: one statement may
+// not insert the same identity twice.
+func DistinctIdentities(tasks []NewTask) []bool {
+	first := make([]bool, len(tasks))
+	seen := make(map[workflow.Identity]bool, len(tasks))
+	for i := range tasks {
+		id := tasks[i].Identity
+		if id == nil {
+			first[i] = true
+			continue
+		}
+		first[i] = !seen[*id]
+		seen[*id] = true
+	}
+	return first
+}
+
+var identityHolders = pg.Compile(`
+select i.identity, i.task_uuid, coalesce(t.requested_at, now()) as requested_at
+from tasker.task_identities i left join tasker.tasks t using (task_uuid) where i.identity = any (@identities)`)
+
+// answerCreated looks up the holders of the identities of tasks that were not accepted:
+// one statement, only if there is a duplicate.
+func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accepted AcceptedTasks, answers []CreatedTask) error {
+	var taken [][]byte
+	for i := range tasks {
+		requestedAt, ok := accepted[tasks[i].UUID]
+		answers[i] = CreatedTask{UUID: tasks[i].UUID, RequestedAt: requestedAt, Duplicate: !ok, Busy: ok && requestedAt.IsZero()}
+		if answers[i].Duplicate {
+			taken = append(taken, tasks[i].Identity[:])
+		}
+	}
+	if taken == nil {
+		return nil
+	}
+	type holder struct {
+		Identity    []byte
+		TaskUUID    uuid.UUID
+		RequestedAt time.Time
+	}
+	holders := make(map[workflow.Identity]holder, len(taken))
+	err := stmt.Each(ctx, db, identityHolders.With(pg.Args{"identities": taken}), func(h *holder) {
+		holders[workflow.Identity(h.Identity)] = *h
+	})
+	for i := range answers {
+		if answers[i].Duplicate {
+			held := holders[*tasks[i].Identity]
+			// The holder may be this very task, created by a first try whose
+			// answer was lost.
+			answers[i] = CreatedTask{UUID: held.TaskUUID, Duplicate: true}
+			if held.TaskUUID == tasks[i].UUID {
+				answers[i] = CreatedTask{UUID: held.TaskUUID, RequestedAt: held.RequestedAt}
+			}
+		}
+	}
+	return err
+}
+
+// Begin computes how the task begins, by its Plan, Retry, StartIn and StartAt, which must
+// not change any more. A creation does it for tasks for which it was not called.
+func (t *NewTask) Begin() {
+	startIn := t.StartIn
+	if !t.StartAt.IsZero() {
+		startIn = 1 // scheduled; a separate column has the due time
+	}
+	t.start = workflow.NewStart(t.Plan.Plan, t.Retry, startIn)
+}
+
+// Start returns how the task begins.
+func (t *NewTask) Start() *workflow.Start {
+	if t.start == nil {
+		t.Begin()
+	}
+	return t.start
+}
+
+// startsLater reports whether the first steps may have to wait.
+func (t *NewTask) startsLater() bool { return t.StartIn > 0 || !t.StartAt.IsZero() }
+
+// StartsIn is the delay of the first steps of a task that was requested then, by
+// the database's clock.
+func (t *NewTask) StartsIn(requestedAt time.Time) time.Duration {
+	if t.StartAt.IsZero() {
+		return t.StartIn
+	}
+	return t.StartAt.Sub(requestedAt)
+}
+
+// Creation is createTasks with its arguments, and the signals for the new tasks.
+func Creation(tasks []NewTask, chosen []bool, patience *string) (stmt.Call, []signal.Signal) {
+	c := creatingOf(tasks, chosen)
+	return createTasks.With(pg.Args{"i": c.tasks, "s": c.steps, "patience": patience}), c.topics.Signals()
+}
+
+// newTaskRow is a new task to insert; the board's row carries its first step if it is the
+// only one (StepNo not nil).
+type newTaskRow struct {
+	TaskUUID            uuid.UUID
+	PlanID              int32
+	Queue               int32
+	Priority            int `sql:",smallint"`
+	Context             string
+	CorrelationID       *uuid.UUID // nil: the task's own
+	ParentCorrelationID *uuid.UUID
+	Initiator           string   `sql:",omitzero"`
+	SourceSystem        string   `sql:",omitzero"`
+	Reason              string   `sql:",omitzero"`
+	Tags                []string `sql:",omitzero"`
+	IdempotencyKey      string   `sql:",omitzero"`
+	Identity            []byte
+	Window              time.Duration `sql:"window_ms"`
+	StartIn             time.Duration `sql:"start_ms"`
+	Progress            []byte
+	StepNo              *int `sql:",smallint"`
+	Lane                int16
+	DueIn               time.Duration `sql:"due_ms"`
+	StepTags            []string      `sql:",omitzero"`
+	DeadlineIn          time.Duration `sql:"deadline_ms"`
+	Calendar            string        `sql:",omitzero"`
+	TimeZone            string        `sql:",omitzero"`
+	NotBefore           time.Time     `sql:",omitzero"`
+	LastAttempt         bool
+	Callable            int32
+	Watched             bool `sql:",omitzero"`
+}
+
+// newStep is a step with a row of its own.
+type newStep struct {
+	TaskUUID    uuid.UUID
+	Queue       int32
+	StepNo      int `sql:",smallint"`
+	Lane        int16
+	DueIn       time.Duration `sql:"due_ms"`
+	Parents     []int
+	Tags        []string `sql:",omitzero"`
+	Batch       bool     // created at run time, with a recorded batch
+	LastAttempt bool     // see workflow.Plan.LastAttempt
+	Callable    int32
+}
+
+// creating are new tasks, and their first steps in rows of their own.
+type creating struct {
+	tasks  []newTaskRow
+	steps  []newStep
+	topics SignalSet
+}
+
+// creatingOf returns the rows of the chosen tasks.
+func creatingOf(tasks []NewTask, chosen []bool) *creating {
+	c := &creating{topics: SignalSet{}, tasks: make([]newTaskRow, 0, len(tasks))}
+	for i := range tasks {
+		if chosen[i] {
+			c.add(&tasks[i])
+		}
+	}
+	return c
+}
+
+func (c *creating) add(t *NewTask) {
+	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
+		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
+		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: Lane(t.Priority, false),
+		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched}
+	if t.CorrelationID != t.UUID {
+		row.CorrelationID = &t.CorrelationID
+	}
+	if t.Identity != nil {
+		row.Identity = t.Identity[:]
+	}
+	if row.Calendar != "" {
+		row.TimeZone = t.IdentityEnd.TimeZone
+	}
+	c.addSteps(t, &row)
+	c.tasks = append(c.tasks, row)
+	c.topics.addCreated(t)
+}
+
+func (c *creating) addSteps(t *NewTask, row *newTaskRow) {
+	start, dueIn := t.Start(), t.StartIn
+	if !t.StartAt.IsZero() {
+		dueIn = 0
+	}
+	if no, only := t.onlyStep(); only {
+		row.StepNo, row.DueIn, row.StepTags = &start.Put[0].Step, dueIn, t.Plan.Steps[no].Tags
+		row.LastAttempt, row.Callable = t.Plan.LastAttempt(start.Progress, no), t.Plan.Callables[no]
+		return
+	}
+	for _, p := range start.Put {
+		p.DueIn = dueIn
+		c.steps = append(c.steps, newStepOf(t.UUID, t.Plan, start.Progress, p, row.Lane))
+	}
+}
+
+// onlyStep returns the first step that the task's row carries, if it is the only one.
+func (t *NewTask) onlyStep() (no int, only bool) {
+	put := t.Start().Put
+	if len(put) != 1 || !inlines(t.Plan, nil, put[0].Step) {
+		return 0, false
+	}
+	return put[0].Step, true
+}
+
+// inlines reports whether the task's row may carry its only step. Not if steps were
+// created at run time (a new task, nil, has none), and not if the engine runs the step:
+// that step has another queue.
+func inlines(p *registry.Plan, progress *workflow.Progress, step int) bool {
+	return len(p.Steps) <= maxInlineSteps && (progress == nil || len(progress.Groups) == 0) && !p.Steps[step].Kind.ByEngine()
+}
+
+func newStepOf(task uuid.UUID, plan *registry.Plan, progress *workflow.Progress, put workflow.PutStep, lane int16) newStep {
+	step := plan.Step(progress, put.Step)
+	return newStep{TaskUUID: task, Queue: queueOf(plan, step), StepNo: put.Step, Lane: lane, DueIn: put.DueIn,
+		Parents: plan.ParentsOf(progress, put.Step), Tags: step.Tags, Batch: put.Step >= len(plan.Steps),
+		LastAttempt: plan.LastAttempt(progress, put.Step), Callable: plan.CallableOf(step)}
+}

@@ -1,0 +1,271 @@
+package board
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/internal/store/internal/plantest"
+	"github.com/tasker-go/tasker/internal/store/internal/registry"
+	"github.com/tasker-go/tasker/internal/store/internal/stmt"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestHotStatementsStayOnTheirIndexes(t *testing.T) { plantest.Hot(t, hotStatements) }
+
+func TestPlansMadeOnSmallTablesHold(t *testing.T) { plantest.SmallTables(t, hotStatements) }
+
+// TestPlansMadeAmongTheDeadHold leaves out statements that begin at the beginning of an
+// index, or between lanes: reading the dead rows there is the purpose of the frontier.
+func TestPlansMadeAmongTheDeadHold(t *testing.T) {
+	plantest.AmongTheDead(t, hotStatements, []string{"claimAll", "firstTimes", "horizon", "attention", "queueDepth", "unservedLanes", "promoteDue", "expireLeases"})
+}
+
+func TestOtherStatementsStayOnTheirIndexes(t *testing.T) {
+	plantest.Grown(t, plantest.Fixture.FillOperations, otherStatements)
+}
+
+func TestPlansMadeWithFewTemplatesHold(t *testing.T) {
+	t.Run("hot", func(t *testing.T) { plantest.FewTemplates(t, plantest.Nothing, hotStatements) })
+	t.Run("other", func(t *testing.T) { plantest.FewTemplates(t, plantest.Fixture.FillOperations, otherStatements) })
+}
+
+// twoLanes are those of the plantest.Fixture, from a mark.
+func twoLanes(mark int64) lanesFrom {
+	return lanesFrom{{laneKey{1, 200}, mark}, {laneKey{1, 201}, mark}}
+}
+
+// overdueArgs are those of overdue from the beginning of every list.
+func overdueArgs(patience int64) pg.Args {
+	return pg.Args{"due_from": longAgo, "lease_from": longAgo, "lone": int64(0), "apart": int64(0), "patience_ms": patience}
+}
+
+func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement int) []plantest.Statement {
+	pool := db.Pool(t)
+	keys := func(state int) []ClaimKey {
+		rows, err := pool.Query(t.Context(), `select task_uuid, slot, step_no, coalesce(token, 0) from tasker.board
+			where state = $1 and seq > $3 order by seq limit $2`, state, perStatement, f.Youngest())
+		require.NoError(t, err)
+		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ClaimKey])
+		require.NoError(t, err)
+		require.Len(t, list, perStatement)
+		return list
+	}
+	mark := int64(f.Youngest())
+	plan := &registry.Plan{Plan: plantest.Compiled(t), ID: 1, Queue: 1, Callables: []int32{1, 2}}
+	worker := uuid.Must(uuid.NewV7())
+	held := InLockOrder(keys(3))
+	var tasks pg.UUIDs
+	var steps []StepKey
+	var rows []RowKey
+	for _, k := range held {
+		tasks, steps, rows = append(tasks, k.TaskUUID), append(steps, StepKey{k.TaskUUID, k.Step}), append(rows, RowKey{k.TaskUUID, int16(k.Slot)})
+	}
+	reports, checkpoints := make([]Report, perStatement), make([]Checkpoint, perStatement)
+	order := make([]int, perStatement)
+	for i, k := range keys(3) {
+		reports[i], order[i] = Report{ClaimKey: k, Success: true, Result: json.RawMessage(`{"n": 1}`), RetryAfter: -1}, i
+		checkpoints[i] = Checkpoint{ClaimKey: k, Cursor: json.RawMessage(`500`), Items: 500, Accumulated: json.RawMessage(`{"sum": 1}`)}
+	}
+	isolating := slices.Clone(reports)
+	for i := range isolating {
+		isolating[i].Isolated = json.RawMessage(`[{"item": 1, "error": {}}]`)
+	}
+	fresh := make([]NewTask, perStatement)
+	for i := range fresh {
+		identity := workflow.KeyIdentity("big", "p", fmt.Sprint(i))
+		fresh[i] = NewTask{UUID: uuid.Must(uuid.NewV7()), Plan: plan, Context: json.RawMessage(`{}`),
+			CorrelationID: worker, Identity: &identity}
+	}
+	created, _ := Creation(fresh, DistinctIdentities(fresh), nil)
+
+	lanes := twoLanes(mark)
+	everywhere, beyond := lanes.arguments(), twoLanes(1<<60)
+	claim := ClaimRequest{Worker: worker, Lease: time.Minute, Limit: perStatement}
+	ahead := claim
+	ahead.Ahead = perStatement / 2
+	full := func(scan *scanStatement, from lanesFrom, req *ClaimRequest) stmt.Call {
+		return scan.of(req, from.arguments().And(pg.Args{"callables": []int32{2, 1, 3}}))
+	}
+	tagged := claim
+	tagged.Tags = []string{"gpu"}
+	processor := pg.Args{"processor": worker, "id": "p", "hostname": "h", "version": "v", "mode": "m", "address": "h:1", "rules": nil, "rules_ms": 1000}
+	list := []plantest.Statement{
+		plantest.Of("claimSteps from the board", claimFromBoard.fromMarks.of(&claim, pg.Args{"l": lanes}), perStatement, perStatement),
+		plantest.Of("claimSteps from the ledger", claimFromLedger.fromMarks.of(&claim, pg.Args{"l": lanes}), perStatement, perStatement),
+		plantest.Of("claim of what is not there", claimFromBoard.fromMarks.of(&claim, pg.Args{"l": beyond}), perStatement, 0),
+		plantest.Of("claim from the frontier of what is not there", full(&claimFromBoard.full, beyond, &claim), perStatement, 0),
+		plantest.Of("claim from the frontier", full(&claimFromBoard.full, lanes, &claim), perStatement, perStatement),
+		plantest.Of("firstClaimable", firstClaimable.With(everywhere), 2, 2),
+		plantest.Of("claimAll", full(&claimFromLedger.full, lanesFrom{}, &tagged), perStatement, perStatement),
+		plantest.Of("claim ahead", claimFromBoard.fromMarks.of(&ahead, pg.Args{"l": lanes}), perStatement, perStatement),
+		plantest.Of("claim ahead from the frontier", full(&claimFromBoard.full, lanes, &ahead), perStatement, perStatement),
+		plantest.Of("beginClaims", beginClaims.With(pg.Args{"worker": worker, "token": mark, "before": mark - 1000}), 1, 1),
+		plantest.Of("reportSteps", reportSteps.With(pg.Args{"r": reportRows(reports, order)}), perStatement, perStatement),
+		plantest.Of("keepIsolated", keepIsolated.With(pg.Args{"r": isolatedRows(isolating, order)}), 2*perStatement, 0),
+		plantest.Of("readIsolated", readIsolated.With(pg.Args{"task": tasks[0], "after_step": 0, "after_no": 0, "worker": nil, "batch": "", "retryable": nil, "replayed": nil, "limit": perStatement}), perStatement, 0),
+		plantest.Of("saveCheckpoints", savedCheckpoints(checkpoints, order, 20, time.Minute), perStatement, perStatement),
+		plantest.Of("resumeSteps", resumeSteps.With(pg.Args{"r": steps}), perStatement, 0),
+		plantest.Of("fetchInputs", FetchInputs.With(pg.Args{"k": rows}), perStatement, perStatement),
+		plantest.Of("handBack", handBack.With(pg.Args{"r": held}), perStatement, perStatement),
+		plantest.Of("releaseLeases", releaseLeases.With(pg.Args{"r": held}), perStatement, perStatement),
+		plantest.Of("take_reported", takeReported.With(pg.Args{"lone": mark, "apart": mark, "limit": perStatement}), 2*perStatement, 0),
+		plantest.Of("firstReported", firstReported.With(pg.Args{"lone": mark, "apart": mark}), 1, 1),
+		plantest.Of("firstTimes", firstTimes.With(pg.Args{"due_from": longAgo, "lease_from": longAgo}), 1, 1),
+		plantest.Of("takeTasks", takeTasks.With(pg.Args{"tasks": tasks}), perStatement, perStatement),
+		plantest.Of("promoteDue", promoteDue.With(pg.Args{"limit": perStatement, "from": longAgo}), perStatement, 0),
+		plantest.Of("expireLeases", expireLeases.With(pg.Args{"limit": perStatement, "from": longAgo}), perStatement, 1),
+		plantest.Of("horizon", horizon.With(pg.Args{"due_from": longAgo, "lease_from": longAgo}), 1, 1),
+		plantest.Of("processorAlive", processorAlive.With(processor), 1, 1),
+		plantest.Of("attention", attention.With(processor.And(everywhere).And(overdueArgs(10_000))), 2, 0),
+		plantest.Of("unservedLanes", unservedLanes.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": perStatement})), perStatement, 1),
+		plantest.Of("unservedSteps", unservedSteps.With(pg.Args{"alive_ms": int64(30_000), "task": tasks[0]}), 2, 0),
+		plantest.Of("createTasks", created, perStatement, perStatement),
+		plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": perStatement})), perStatement, 2), // the other queue is empty
+	}
+	list = append(list, plantest.Of("claimPut", claimPut.With(pg.Args{"worker": worker, "lease_ms": int64(60_000), "k": rows}), 2*perStatement, 0))
+	var p publishing
+	for _, id := range tasks {
+		p.events = append(p.events, newEvent{TaskUUID: id, NamespaceID: 1, Attempt: 1, Outcome: workflow.OutcomeSuccess, Name: "a.b", StepName: "a", FiredBy: "a"})
+	}
+	list = append(list, plantest.Of("readEvents", readEvents.With(pg.Args{"k": steps}), perStatement, 0),
+		plantest.Of("publishEvents", publishEvents.With(pg.Args{"o": p.events}), perStatement, perStatement))
+	return append(append(list, settleStatements(t, plan, keys(3))...), applyStatements(t, plan, keys(4))...)
+}
+
+// applyStatements has every statement of a commit, as Commit makes it.
+func applyStatements(t *testing.T, plan *registry.Plan, keys []ClaimKey) []plantest.Statement {
+	var w writes
+	progress := workflow.NewProgress(plan.Plan)
+	for _, k := range keys {
+		task := &TakenTask{UUID: k.TaskUUID, Plan: plan}
+		w.gone = append(w.gone, goneRow{TaskUUID: k.TaskUUID, Slot: k.Slot, Outcome: workflow.OutcomeSuccess})
+		w.retried = append(w.retried, retriedStep{TaskUUID: k.TaskUUID, Slot: k.Slot, Outcome: workflow.OutcomeFailed, DueIn: time.Second, Lane: 200})
+		change := &Change{Task: task, Progress: progress, Effects: &workflow.Effects{Put: []workflow.PutStep{{Step: 0}}}}
+		w.putRows(change)
+		m := movedTask{TaskUUID: k.TaskUUID, State: workflow.TaskStepsInProcess, Progress: progress.Encode()}
+		if k.Slot == 0 {
+			m.Outcome = workflow.OutcomeSuccess
+		}
+		m.step(change, workflow.PutStep{Step: 1})
+		w.moved = append(w.moved, m)
+		w.events = append(w.events, taskEvent{k.TaskUUID, workflow.TaskStepsInProcess, workflow.TaskError, "a", "r", nil})
+	}
+	b := &pgx.Batch{}
+	w.queue(b, uuid.Nil)
+	names := []string{"leaveBoard", "retrySteps", "putSteps", "moveTasks", "recordEvents"}
+	require.Len(t, b.QueuedQueries, len(names))
+	var list []plantest.Statement
+	for i, q := range b.QueuedQueries {
+		list = append(list, plantest.Of(names[i], stmt.Call{SQL: q.SQL, Args: q.Arguments}, len(keys), len(keys)))
+	}
+	return list
+}
+
+// settleStatements are the statements of Settle for the steps in progress in the rows of
+// their tasks, and that of CreateAndClaim.
+func settleStatements(t *testing.T, plan *registry.Plan, held []ClaimKey) (list []plantest.Statement) {
+	req := ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Callables: []int32{1}, Limit: len(held), Lease: time.Minute}
+	progress := workflow.NewProgress(plan.Plan)
+	progress.Steps[0].Status, progress.Steps[1].Status = workflow.StatusComplete, workflow.StatusOnBoard
+	var both []Settlement
+	for _, k := range held {
+		if k.Slot != 0 {
+			continue
+		}
+		for _, e := range []workflow.Effects{
+			{End: []workflow.EndStep{{Step: k.Step, Outcome: workflow.OutcomeSuccess}}, Put: []workflow.PutStep{{Step: 1}}, State: workflow.TaskStepsInProcess},
+			{End: []workflow.EndStep{{Step: k.Step, Outcome: workflow.OutcomeSuccess}}, State: workflow.TaskComplete, Finished: true},
+		} {
+			both = append(both, Settlement{Claim: &Claimed{TaskUUID: k.TaskUUID, Step: k.Step, Token: k.Token, Queue: 1,
+				ParentResults: map[int]json.RawMessage{0: []byte(`1`)}, Task: &Standing{State: workflow.TaskStepsInProcess, Progress: progress}},
+				Result: []byte(`1`),
+				Plan:   plan, Progress: progress, Effects: &e})
+		}
+	}
+	if len(both) == 0 {
+		return nil
+	}
+	names := [2]string{"settleMoves", "settleEnds"}
+	for kind, name := range names {
+		one := slices.Collect(func(yield func(Settlement) bool) {
+			for i := kind; i < len(both); i += 2 {
+				yield(both[i])
+			}
+		})
+		w := newSettling(req, one)
+		before := bytes.Repeat([]byte{0}, 14) // as the plantest.Fixture has it
+		for i := range w.ended {
+			w.ended[i].Before, w.ended[i].FromState = before, workflow.TaskStepsInProcess
+		}
+		for i := range w.moved {
+			w.moved[i].Before, w.moved[i].FromState = before, workflow.TaskStepsInProcess
+		}
+		b := &pgx.Batch{}
+		w.queue(b, make([]Settled, len(one)))
+		require.Len(t, b.QueuedQueries, 1)
+		list = append(list, plantest.Of(name, stmt.Call{SQL: b.QueuedQueries[0].SQL, Args: b.QueuedQueries[0].Arguments}, len(one), len(one)))
+	}
+	tasks := make(pg.UUIDs, 0, len(held))
+	for _, k := range held {
+		tasks = append(tasks, k.TaskUUID)
+	}
+	return append(list,
+		plantest.Of("lockSettled", lockSettled.With(pg.Args{"tasks": tasks}), len(held), len(held)),
+		plantest.Of("claimCreated", claimCreated.With(pg.Args{"tasks": tasks, "worker": req.Worker, "lease_ms": int64(60_000)}), len(held), 0))
+}
+
+// otherStatements are those of messages, dead letters and actions.
+func otherStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int) []plantest.Statement {
+	youngest := f.From + f.Finished
+	quiet := plantest.IDs(t, db, items, `select task_uuid from tasker.board where slot = 0 and dead_letter is null and task_uuid > test_id($1) order by 1 limit $2`, youngest)
+	pending := plantest.IDs(t, db, items, `select task_uuid from tasker.dlq_entries where resolution = 1 and task_uuid > test_id($1) order by 1 limit $2`, youngest)
+	split := plantest.IDs(t, db, items, `select distinct task_uuid from tasker.batches where task_uuid > test_id($1) order by 1 limit $2`, youngest)
+	letters := func(tasks []uuid.UUID) (list []OpenedLetter) {
+		for _, id := range tasks {
+			list = append(list, OpenedLetter{TaskUUID: id, OriginalState: workflow.TaskStepsInProcess, Reason: workflow.DeadLetterExhausted, Detail: "d", No: new(int)})
+		}
+		return list
+	}
+	var closed []closedLetter
+	var edited []editedTask
+	var groups []group
+	var made []newBatch
+	for i := range items {
+		closed = append(closed, closedLetter{pending[i], pg.ResolutionCancelled, "d"})
+		edited = append(edited, editedTask{quiet[i], `{"n":1}`})
+		groups = append(groups, group{split[i], 1, 2, 3})
+		made = append(made, newBatch{TaskUUID: split[i], StepNo: 5, TemplateNo: 1, FirstNo: 5, Name: "b", Cursor: []byte(`{}`)})
+	}
+	endless := sha256.Sum256(strconv.AppendInt(nil, int64(f.From+3-f.From%3), 10))
+	return []plantest.Statement{
+		plantest.Of("recordDeadLetters", RecordDeadLetters.With(pg.Args{"o": letters(quiet)}), items, items),
+		plantest.Of("recordDeadLetters again", RecordDeadLetters.With(pg.Args{"o": letters(pending)}), 2*items, items),
+		plantest.Of("closeDeadLetters", closeDeadLetters.With(pg.Args{"o": closed}), items, items),
+		plantest.Of("stuck", stuck.With(twoLanes(0).arguments().And(overdueArgs(1000))), 2, 1),
+		plantest.Of("horizon with schedules", horizon.With(pg.Args{"due_from": longAgo, "lease_from": longAgo}), 1, 1),
+		plantest.Of("editContexts", editContexts.With(pg.Args{"n": edited}), 2*items, items),
+		plantest.Of("continueTask", continueTask.With(pg.Args{"task": quiet[0], "next": quiet[min(1, items-1)], "step": 0, "step_name": "s", "token": int64(1), "actor": "w", "duplicate": false}), 1, 1),
+		plantest.Of("taskOfIdentity", taskOfIdentity.With(pg.Args{"identity": endless[:16]}), 1, 1),
+		plantest.Of("clearNumbers", clearNumbers.With(pg.Args{"g": groups}), 3*items, 3*items),
+		plantest.Of("forgetBatches", forgetBatches.With(pg.Args{"g": groups}), 3*items, 3*items),
+		plantest.Of("recordBatches", recordBatches.With(pg.Args{"d": made}), items, items),
+		plantest.Of("runsOfNumbers", runsOfNumbers.With(pg.Args{"task": split[0]}), 6, 3),
+		plantest.Of("missingTasks", missingTasks.With(pg.Args{"tasks": quiet}), items, 0),
+		plantest.Of("reprioritise", reprioritise.With(pg.Args{"task": quiet[0], "priority": 1, "lane": 200, "started_lane": 200, "actor": "a", "reason": "r"}), 1, 1),
+		plantest.Of("watchTask", watchTask.With(pg.Args{"task": quiet[0]}), 1, 1),
+	}
+}

@@ -1,0 +1,285 @@
+package pg
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tasker-go/tasker/internal/enum"
+	"github.com/tasker-go/tasker/internal/schedule"
+	"github.com/tasker-go/tasker/internal/store/internal/stmt"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Args are the arguments of a statement by name.
+type Args = stmt.Args
+
+// constants are the numbers and texts that statements name; see schema.sql.
+var constants = stmt.Constants{
+	"no_step": "0", "scheduled": number(BoardScheduled), "claimable": number(BoardClaimable), "in_progress": number(BoardInProgress), "reported": number(boardReported),
+	"by_engine": number(EngineQueue), // the callable of steps that the engine runs
+
+	// Outcomes of attempts.
+	"success": number(workflow.OutcomeSuccess), "lease_lost": number(workflow.OutcomeLeaseLost), "cancelled": number(workflow.OutcomeCancelled),
+
+	// States of tasks.
+	"task_pending": number(workflow.TaskPending), "task_in_process": number(workflow.TaskStepsInProcess),
+	"task_waiting_for_dependencies": number(workflow.TaskWaitingForDependencies), "task_waiting_for_retry": number(workflow.TaskWaitingForRetry),
+	"task_complete": number(workflow.TaskComplete), "task_error": number(workflow.TaskError),
+
+	// Kinds of messages about tasks.
+	"ended": number(MessageEnded), "stop": number(messageStop), "dependencies": number(MessageDependencies), "dependency_failed": number(MessageFailed),
+
+	"overlap_skip":  number(schedule.OverlapSkip),
+	"worker_active": number(WorkerActive), "worker_stale": number(WorkerStale), "worker_dead": number(WorkerDead),
+	"pending": number(ResolutionPending),
+	"stale":   number(workflow.DeadLetterStaleness),
+	// Of an encoded progress.
+	"progress_retry": strconv.Itoa(workflow.ProgressRetry), "progress_max_attempts": strconv.Itoa(workflow.ProgressMaxAttempts),
+
+	"separator": `E'\x1f'`, // stmt.Separator
+}
+
+func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
+
+// Compile makes a statement of its text, see package stmt.
+func Compile(text string) *stmt.Statement { return stmt.New(text, constants) }
+
+// Read is a repeatable flow with a result.
+func Read[T any](ctx context.Context, s *DB, flow, doing string, fn func(ctx context.Context, db *Conn) (T, error)) (read T, err error) {
+	err = s.Repeatable(ctx, flow, doing, func(ctx context.Context, db *Conn) error {
+		read, err = fn(ctx, db)
+		return err
+	})
+	return read, err
+}
+
+// Change is Transaction with a result, which fn returns with the signals to send.
+func Change[T any](ctx context.Context, s *DB, flow, doing string, fn func(ctx context.Context, tx pgx.Tx) (T, []signal.Signal, error)) (done T, err error) {
+	err = s.Transaction(ctx, flow, doing, func(ctx context.Context, tx pgx.Tx) (signals []signal.Signal, err error) {
+		done, signals, err = fn(ctx, tx)
+		return signals, err
+	})
+	return done, err
+}
+
+// ReadAll is Read of one statement; it returns the rows.
+func ReadAll[T any](ctx context.Context, s *DB, flow, doing string, c stmt.Call) ([]T, error) {
+	return Read(ctx, s, flow, doing, func(ctx context.Context, db *Conn) ([]T, error) { return stmt.All[T](ctx, db, c) })
+}
+
+// ReadOne is ReadAll for one row; without one the error wraps ErrNotFound.
+func ReadOne[T any](ctx context.Context, s *DB, flow, doing string, c stmt.Call) (T, error) {
+	return Read(ctx, s, flow, doing, func(ctx context.Context, db *Conn) (T, error) { return OneOf[T](ctx, db, c) })
+}
+
+// ReadMap is ReadAll that returns a map: of makes an entry of each row.
+func ReadMap[T any, K comparable, V any](ctx context.Context, s *DB, flow, doing string, c stmt.Call, of func(row *T) (K, V)) (map[K]V, error) {
+	rows, err := ReadAll[T](ctx, s, flow, doing, c)
+	m := make(map[K]V, len(rows))
+	for i := range rows {
+		k, v := of(&rows[i])
+		m[k] = v
+	}
+	return m, err
+}
+
+// OneOf returns the only row of a statement, or ErrNotFound.
+func OneOf[T any](ctx context.Context, db stmt.Querier, c stmt.Call) (T, error) {
+	row, err := stmt.One[T](ctx, db, c)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrNotFound
+	}
+	return row, err
+}
+
+// Execute is Read of one statement; it returns the number of affected rows.
+func Execute(ctx context.Context, s *DB, flow, doing string, c stmt.Call) (affected int, err error) {
+	return Read(ctx, s, flow, doing, func(ctx context.Context, db *Conn) (int, error) { return Run(ctx, db, c) })
+}
+
+// Run executes a statement and returns the number of affected rows.
+func Run(ctx context.Context, db Execer, c stmt.Call) (affected int, err error) {
+	tag, err := db.Exec(ctx, c.SQL, c.Args...)
+	return int(tag.RowsAffected()), err
+}
+
+// UUIDs are UUIDs in the form for the database. pgx would format each uuid.UUID as text
+// and parse that again; bytes are sent unchanged.
+type UUIDs = [][16]byte
+
+// Distinct are the ids in order, each once.
+func Distinct(ids UUIDs) UUIDs {
+	sorted := slices.Clone(ids)
+	slices.SortFunc(sorted, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
+	return slices.Compact(sorted)
+}
+
+// Column is a value of each row.
+func Column[T, V any](rows []T, of func(row *T) V) []V {
+	list := make([]V, len(rows))
+	for i := range rows {
+		list[i] = of(&rows[i])
+	}
+	return list
+}
+
+// NonNil is the list, not nil: null is another value.
+func NonNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// Text is null for the empty string.
+func Text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// JSONText is the text of a document; null for no JSON at all.
+func JSONText(raw json.RawMessage) *string { return Text(string(raw)) }
+
+// Execer is a connection or a transaction.
+type Execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// CountLimit bounds the count of tasks for a list. A filter that selects more sets
+// TaskPage.CountIsBound: counting further would read the whole ledger for a number
+// without use.
+const CountLimit = 100_000
+
+// PlanForValues is for statements whose index depends on the filters that are set; the
+// batch is one transaction.
+const PlanForValues = `select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true),
+	set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true)`
+
+// The states of the board's rows.
+const (
+	BoardScheduled int16 = iota + 1 // or waiting
+	BoardClaimable
+	BoardInProgress
+	boardReported
+)
+
+// EngineQueue is the queue of steps that the engine runs: no worker claims from it,
+// whatever the task's namespace.
+const EngineQueue = 0
+
+// The kinds of messages about tasks, as in the column.
+const (
+	MessageEnded        int16 = iota + 1 // it has ended and has dependents
+	messageStop                          // cancel it, its step was called off
+	MessageDependencies                  // check its dependencies
+	MessageFailed                        // cancel it, a dependency has failed
+)
+
+// The advisory locks of the product have one class; their objects are callables, or this.
+const (
+	TurnLock        = 0x7461736b
+	EventTurnObject = -3
+)
+
+// WorkerStatus is the fleet's judgement of a worker. The numbers are stored.
+type WorkerStatus int16
+
+// The statuses. A dead worker stays dead: its process registers again under a new UUID.
+const (
+	WorkerActive WorkerStatus = iota + 1
+	WorkerStale
+	WorkerDead
+)
+
+var workerStatusNames = enum.Names[WorkerStatus]{WorkerActive: "active", WorkerStale: "stale", WorkerDead: "dead"}
+
+// String is the name used in JSON and metrics.
+func (s WorkerStatus) String() string { return workerStatusNames.Name(s) }
+
+// Resolution is the outcome of a dead letter. The numbers are stored.
+type Resolution int16
+
+// The resolutions.
+const (
+	ResolutionPending Resolution = iota + 1
+	ResolutionManuallyResolved
+	ResolutionPermanentlyFailed
+	ResolutionCancelled
+)
+
+var resolutionNames = enum.Names[Resolution]{
+	ResolutionPending: "pending", ResolutionManuallyResolved: "manually_resolved",
+	ResolutionPermanentlyFailed: "permanently_failed", ResolutionCancelled: "cancelled",
+}
+
+// AllResolutions lists all resolutions.
+func AllResolutions() []Resolution { return resolutionNames.All() }
+
+// String is the snake_case name.
+func (r Resolution) String() string { return resolutionNames.Name(r) }
+
+// OperatorAction is an action of an operator, or a dry run of one.
+type OperatorAction struct {
+	Actor            string
+	Action           string // such as cancel or pause_namespace
+	Reason           string
+	Target           any // the selection, written as JSON
+	Matched, Changed int // numbers of selected and changed items
+	DryRun           bool
+}
+
+var recordAction = Compile(`
+insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run)
+values (@actor, @action, @reason, @target, @matched, @changed, @dry_run)`)
+
+// InsertAction is RecordAction on a connection or in a transaction.
+func InsertAction(ctx context.Context, db Execer, a OperatorAction) error {
+	target := []byte(`{}`)
+	if a.Target != nil {
+		var err error
+		if target, err = json.Marshal(a.Target); err != nil {
+			return fmt.Errorf("encode the target of the action: %w", err)
+		}
+	}
+	_, err := Run(ctx, db, recordAction.With(Args{"actor": a.Actor, "action": a.Action, "reason": a.Reason, "target": string(target),
+		"matched": a.Matched, "changed": a.Changed, "dry_run": a.DryRun}))
+	return err
+}
+
+// errDry rolls back a dry run.
+var errDry = errors.New("dry run")
+
+// Recorded is Change of one thing by an operator, together with its record: fn returns the
+// changed thing and what names it. The signals are of one topic; empty: none. A dry run is
+// undone.
+func Recorded[T any](ctx context.Context, s *DB, flow, doing string, by OperatorAction, topic signal.Topic,
+	fn func(ctx context.Context, tx pgx.Tx) (T, map[string]any, error)) (done T, signals []signal.Signal, err error) {
+	err = s.Transaction(ctx, flow, doing, func(ctx context.Context, tx pgx.Tx) (_ []signal.Signal, err error) {
+		if done, by.Target, err = fn(ctx, tx); err != nil {
+			return nil, err
+		}
+		if by.DryRun {
+			return nil, errDry
+		}
+		if signals = nil; topic != "" {
+			signals = []signal.Signal{{Topic: topic}}
+		}
+		by.Matched, by.Changed = 1, 1
+		return signals, InsertAction(ctx, tx, by)
+	})
+	if errors.Is(err, errDry) {
+		err = nil
+	}
+	return done, signals, err
+}

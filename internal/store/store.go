@@ -1,0 +1,373 @@
+package store
+
+import (
+	"context"
+	"embed"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/store/internal/board"
+	"github.com/tasker-go/tasker/internal/store/internal/events"
+	"github.com/tasker-go/tasker/internal/store/internal/ledger"
+	"github.com/tasker-go/tasker/internal/store/internal/migration"
+	"github.com/tasker-go/tasker/internal/store/internal/operations"
+	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/internal/store/internal/registry"
+	"github.com/tasker-go/tasker/internal/store/internal/schedules"
+	"github.com/tasker-go/tasker/internal/store/internal/waits"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Store is the rooms over one pool of connections. It is safe for concurrent use.
+type Store struct {
+	pg.Server
+	*migration.Schema
+	*registry.Registry
+	*board.Board
+	*waits.Waits
+	*schedules.Calendar
+	*events.Log
+	*ledger.Ledger
+	*operations.Operations
+}
+
+// Open builds the pool and checks that the database answers; the error wraps
+// ErrUnavailable if it does not. It does not check the schema: see CheckSchema and
+// NewMigrator.
+func Open(ctx context.Context, opts Options) (*Store, error) {
+	db, err := pg.Open(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	templates, known := registry.New(db)
+	tasks := board.New(db, known)
+	return &Store{db.Server(), migration.New(db, files), templates, tasks, waits.New(db, known), schedules.New(db, known),
+		events.New(db), ledger.New(db, known), operations.New(db)}, nil
+}
+
+// Connections and transactions. Every flow is bounded by StatementTimeout and
+// AcquireTimeout, observed, and repeated once if it is harmless and its connection turns
+// out to be dead; errors wrap those below. Operations: Close, Ping, Execer, PoolStat,
+// ReachedSince, HoldTimeout, SendsSignals.
+type (
+	Options        = pg.Options        // configure a Store
+	PoolStat       = pg.PoolStat       // the state of the pool
+	WorkerStatus   = pg.WorkerStatus   // the fleet's judgement of a worker
+	Resolution     = pg.Resolution     // the outcome of a dead letter
+	OperatorAction = pg.OperatorAction // an action of an operator, or a dry run of one
+	Announce       = pg.Announce       // how the fleet learns of tasks created in a transaction of the caller
+	Tx             = pg.Tx             // a transaction
+	TxOptions      = pg.TxOptions      // say how a transaction begins
+	Pool           = pg.Pool           // a pool of connections
+	PoolConfig     = pg.PoolConfig     // the configuration of a pool
+)
+
+// The registry: what tasks are made of. A plan never changes, so it is cached; a version
+// that tasks have used keeps its content, unless the fleet allows otherwise. Operations:
+// RegisterTemplates, PlanNamed, PlanByID, PlanOfType, ReadPlans, Plans, UsePlan,
+// ForgetPlanNames, TemplateVersion, DeprecateVersion; PutTaskType, DeleteTaskType,
+// TaskType, TaskTypes; Callables, KnownCallables, CallablesVersion; Queues, Namespaces,
+// Pause, Resume.
+type (
+	Callable        = registry.Callable        // the code that steps of a namespace name
+	NamespaceState  = registry.NamespaceState  // a namespace for operators
+	Pause           = registry.Pause           // pauses or resumes claims
+	Plan            = registry.Plan            // a registered plan
+	ListedPlan      = registry.ListedPlan      // a current plan in a list
+	TxPlans         = registry.TxPlans         // reads plans over transactions of the caller and caches them as a store does
+	PlansOnTx       = registry.PlansOnTx       // looks for plans within one transaction
+	Immutability    = registry.Immutability    // the policy for new content under a version that tasks have used
+	Registrant      = registry.Registrant      // registers templates
+	VersionConflict = registry.VersionConflict // a version whose content differs from the one being registered
+	Registered      = registry.Registered      // the result of a registration
+	TemplateVersion = registry.TemplateVersion // the registry's data about a version besides its content
+	TaskType        = registry.TaskType        // a template of one step that was registered over the API
+)
+
+// The board: the life of a task. A task exists when its creation is committed, once for
+// each identity. A claim holds until its lease ends, and its token is the fence of every
+// report; an end and its effects are committed together or not at all. Operations:
+// CreateTasks, CreateAndClaim, TaskOfIdentity; Claim, BeginClaims, HandBack,
+// ClaimsAfter, ReleaseLeases, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
+// TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Horizon,
+// ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
+// Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
+// ReplayIsolated; OpenWorkPool.
+type (
+	Performed         = board.Performed         // an action of an operator or a sweep on a task, as recorded
+	Taking            = board.Taking            // says how tasks are taken for an action
+	TaskSelection     = board.TaskSelection     // selects tasks by their properties
+	TakenStep         = board.TakenStep         // a reported step of a taken task
+	TakenTask         = board.TakenTask         // a live task, locked until the transaction ends
+	Change            = board.Change            // the decision about a taken task
+	Taken             = board.Taken             // an open transaction that holds tasks
+	Committed         = board.Committed         // the result of a commit
+	Isolated          = board.Isolated          // an item of a batch that its handler could not process
+	IsolatedFilter    = board.IsolatedFilter    // selects items of a task
+	IsolatedReplay    = board.IsolatedReplay    // a task that processes isolated items again
+	BegunTask         = board.BegunTask         // a new task of which some steps count as done
+	Checkpoint        = board.Checkpoint        // the progress of a running step, saved under its claim
+	SavedCheckpoint   = board.SavedCheckpoint   // answers one Checkpoint
+	ClaimRequest      = board.ClaimRequest      // requests steps to run
+	Claimed           = board.Claimed           // a step that now belongs to the caller until its lease ends
+	Rest              = board.Rest              // says which steps a claim left although it had room
+	NewTask           = board.NewTask           // a task to create
+	ParentStep        = board.ParentStep        // names the step that a task is
+	CreatedTask       = board.CreatedTask       // answers one NewTask
+	UnknownTasksError = board.UnknownTasksError // says that new tasks depend on tasks that do not exist
+	Horizon           = board.Horizon           // when the board next needs attention without a signal
+	Daemon            = board.Daemon            // describes a running daemon to the fleet
+	Attention         = board.Attention         // the result of an orchestrator's heartbeat
+	MadeEvent         = board.MadeEvent         // a worker's version of one declared event of a report
+	MadeEvents        = board.MadeEvents        // those of a report by the number of the declaration in the step
+	ClaimKey          = board.ClaimKey          // identifies one claim
+	Report            = board.Report            // the end of one execution
+	Settlement        = board.Settlement        // the success of a claimed step in the row of its task, with its effects
+	Unserved          = board.Unserved          // waiting steps that no live worker can run
+	Work              = board.Work              // a transaction of a handler
+	Continuation      = board.Continuation      // the next task that a handler names when it ends its step
+	WorkPool          = board.WorkPool          // provides transactions of handlers
+	WorkPoolOptions   = board.WorkPoolOptions   // describe a WorkPool
+	WorkOptions       = board.WorkOptions       // say for which execution a transaction is
+)
+
+// Waits: steps that the engine runs, and tasks that wait for others. An event or a
+// decision ends a wait once, and an event that comes first is kept; a message about the
+// end of a task is processed until its effects are committed. Operations: BeginSteps,
+// ReceiveEvent, BringEvents, Approvals, Approval, Decide, TellEnds, StopMessages,
+// DropStopMessages, WatchDependencies, SweepDependencies.
+type (
+	EngineStep      = waits.EngineStep      // a step that the engine is about to begin
+	Beginner        = waits.Beginner        // decides how steps begin
+	DependencyPlace = waits.DependencyPlace // how far a look at dependencies came
+	Stranded        = waits.Stranded        // waiting tasks that no message would have released
+	StopMessage     = waits.StopMessage     // the request to cancel a task
+	ReceivedEvent   = waits.ReceivedEvent   // an event from outside
+	Delivered       = waits.Delivered       // the outcome of an event
+	Approval        = waits.Approval        // a step that waits for a decision
+	ApprovalFilter  = waits.ApprovalFilter  // selects approvals
+)
+
+// Schedules. A due run creates its tasks in the transaction that advances its schedule:
+// once, or not yet. Operations: CreateSchedule, UpdateSchedule, PauseSchedule,
+// ResumeSchedule, DeleteSchedule, Schedule, Schedules, RunDueSchedules, RunSchedule.
+type (
+	DueSchedule    = schedules.DueSchedule    // a due schedule, locked until the transaction ends
+	Firing         = schedules.Firing         // the decision about a due schedule
+	Fired          = schedules.Fired          // the result of running due schedules
+	Schedule       = schedules.Schedule       // creates tasks again and again
+	ScheduleFilter = schedules.ScheduleFilter // selects schedules for a list
+	SchedulePage   = schedules.SchedulePage   // one page of a list, by namespace and name
+)
+
+// Domain events. Positions only grow, and no smaller one appears later; a consumer gets
+// each event until it acknowledges it. Operations: Events, LastEvent;
+// CreateEventConsumer, ResetEventConsumer, DeleteEventConsumer, EventConsumer,
+// EventConsumers, ClaimEvents, AckEvents.
+type (
+	EventConsumer = events.EventConsumer // reads the events of a namespace from its own position
+	EventPlace    = events.EventPlace    // a place among the events of a namespace
+	ClaimedEvents = events.ClaimedEvents // events claimed by a holder
+	Event         = events.Event         // a stored durable domain event
+	EventFilter   = events.EventFilter   // selects domain events
+	EventPage     = events.EventPage     // a piece of a list of events, in the order of their positions
+)
+
+// The ledger: what happened. Reads of one task are one snapshot. Operations: Task,
+// TaskWithoutResults, Tasks, TaskEnds, Contexts, ContextBytes, StepResults,
+// BatchResults, BatchableResult, Chain, Timeline, Attempts; CheckIntegrity, CheckTask.
+type (
+	Chain       = ledger.Chain       // a task with its predecessors and successors
+	Violation   = ledger.Violation   // a place where the records of a task contradict the rules
+	BatchResult = ledger.BatchResult // the result of one batch
+	Task        = ledger.Task        // a task as shown to users, alive or ended
+	Step        = ledger.Step        // a step of a task as shown to users
+	Manual      = ledger.Manual      // the origin of a result that was set by hand
+	TaskFilter  = ledger.TaskFilter  // selects tasks for a list
+	TaskPage    = ledger.TaskPage    // one page of a list, newest first
+	Waiting     = ledger.Waiting     // what a step waits for
+	TaskEvent   = ledger.TaskEvent   // a transition of a task
+	StepAttempt = ledger.StepAttempt // one execution with all its times
+	Timeline    = ledger.Timeline    // the history of one task by the database's clock
+)
+
+// Operations: the fleet and its data. A dead worker stays dead and has lost its claims;
+// a task has at most one open dead letter; a sweep has one holder, whose lease ends with
+// it. Operations: WorkerHeartbeat, AgreedRules, TakeWorkerID, Stopped, Fleet, Workers,
+// OthersOffer, SweepLiveness; OpenDeadLetter, DeadLetter, DeadLetterOfTask, DeadLetters,
+// UpdateDeadLetter, MarkReplayed, PurgeDeadLetters, DeadLetterStats, InvestigationQueue;
+// StaleTasks, StalenessMonitor, DescribeStale, StalledSteps, PastDeadline; Retain,
+// TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction.
+type (
+	DeadLetter       = operations.DeadLetter       // an entry of the dead-letter queue
+	DeadLetterFilter = operations.DeadLetterFilter // selects entries
+	DeadLetterUpdate = operations.DeadLetterUpdate // changes an entry
+	DeadLetterStats  = operations.DeadLetterStats  // counts the entries of one reason
+	QueueEntry       = operations.QueueEntry       // a pending dead letter in the order of investigation
+	Replica          = operations.Replica          // a daemon in the fleet
+	Namesake         = operations.Namesake         // a worker, alive or dead, with the worker_id that another one requests
+	TakenWorkerID    = operations.TakenWorkerID    // the result of a request for a worker_id
+	LivenessLimits   = operations.LivenessLimits   // the ages at which workers are stale or dead
+	WorkerRef        = operations.WorkerRef        // names a worker whose status changed
+	Liveness         = operations.Liveness         // the result of SweepLiveness
+	WorkerFilter     = operations.WorkerFilter     // selects workers
+	WorkerState      = operations.WorkerState      // a worker in the registry
+	RetentionLimits  = operations.RetentionLimits  // the times to keep data, by the database's clock
+	Retained         = operations.Retained         // counts what was deleted
+	StaleThresholds  = operations.StaleThresholds  // bound the time of a task in a state, and its age
+	StaleTask        = operations.StaleTask        // a task that is past a threshold
+	StalenessEntry   = operations.StalenessEntry   // a living task with its nearest threshold
+	StalledStep      = operations.StalledStep      // a running step whose last checkpoint is old
+	SweepState       = operations.SweepState       // the state of a sweep
+)
+
+// The schema. A program works only with the schema that it knows. Operations:
+// CheckSchema.
+type (
+	Migrator = migration.Migrator // changes the schema
+)
+
+// Errors that callers branch on.
+var (
+	ErrNotFound    = pg.ErrNotFound    // the task, step, plan or namespace does not exist
+	ErrTaskEnded   = pg.ErrTaskEnded   // the task is terminal, so it cannot be changed this way
+	ErrWorkerDead  = pg.ErrWorkerDead  // all its claims are lost, and it must register under a new UUID
+	ErrUnavailable = pg.ErrUnavailable // trying again later may succeed
+	ErrSchema      = pg.ErrSchema      // the database has another schema than this program
+
+	ErrNoTaskType        = registry.ErrNoTaskType
+	ErrVersionUsed       = registry.ErrVersionUsed
+	ErrTaskTypeAmbiguous = registry.ErrTaskTypeAmbiguous
+
+	ErrClaimLost       = board.ErrClaimLost
+	ErrContinuesItself = board.ErrContinuesItself
+	ErrCommitUnknown   = board.ErrCommitUnknown
+	ErrWorkEnded       = board.ErrWorkEnded
+
+	ErrScheduleExists   = schedules.ErrScheduleExists
+	ErrScheduleChanged  = schedules.ErrScheduleChanged
+	ErrConsumerExists   = events.ErrConsumerExists
+	ErrTooManyConsumers = events.ErrTooManyConsumers
+	ErrConsumerBusy     = events.ErrConsumerBusy
+	ErrConsumerLost     = events.ErrConsumerLost
+	ErrDeadLetterOpen   = operations.ErrDeadLetterOpen
+)
+
+// Values of the types above, and bounds of lists.
+const (
+	AnnounceNothing = pg.AnnounceNothing
+	AnnounceNotify  = pg.AnnounceNotify
+	AnnounceWAL     = pg.AnnounceWAL
+
+	WorkerActive = pg.WorkerActive
+	WorkerStale  = pg.WorkerStale
+	WorkerDead   = pg.WorkerDead
+
+	ResolutionPending           = pg.ResolutionPending
+	ResolutionManuallyResolved  = pg.ResolutionManuallyResolved
+	ResolutionPermanentlyFailed = pg.ResolutionPermanentlyFailed
+	ResolutionCancelled         = pg.ResolutionCancelled
+
+	VersionsRefuse = registry.VersionsRefuse
+	VersionsWarn   = registry.VersionsWarn
+	VersionsOff    = registry.VersionsOff
+
+	RefusedTemplate  = registry.RefusedTemplate
+	ReplacedTemplate = registry.ReplacedTemplate
+
+	RestLocked = board.RestLocked
+	RestLast   = board.RestLast
+
+	FateReported = board.FateReported
+	FateHeld     = board.FateHeld
+	FateLost     = board.FateLost
+
+	StaleMaxLifetime = operations.StaleMaxLifetime
+	StalenessWarning = operations.StalenessWarning
+
+	ModeDraining      = board.ModeDraining
+	CountLimit        = pg.CountLimit
+	MaxTaskTypesShown = registry.MaxTaskTypesShown
+	MaxChain          = ledger.MaxChain
+)
+
+// Configure translates the settings of the database.
+func Configure(c config.Common) Options { return pg.Configure(c) }
+
+// Like returns how a pool connects, for the engine's own connections: its target, user,
+// TLS, DialFunc and session parameters, with the hooks BeforeConnect and AfterConnect.
+// Hooks for acquired or closed connections (PrepareConn, BeforeAcquire, AfterRelease,
+// BeforeClose, ShouldPing), the tracer, and the execution mode stay with the pool.
+func Like(pool *Pool) *PoolConfig { return pg.Like(pool) }
+
+// Undone reports whether an error says that the server rolled back a transaction because
+// of a conflict. It may be retried.
+func Undone(err error) bool { return pg.Undone(err) }
+
+// LockTimeout reports whether a statement has waited for a lock in vain.
+func LockTimeout(err error) bool { return pg.LockTimeout(err) }
+
+// NewTxPlans returns an empty cache.
+func NewTxPlans() *TxPlans { return registry.NewTxPlans() }
+
+// CreateTasksIn creates tasks within a transaction that its caller ends, see
+// [board.CreateTasksIn]: they exist when it commits. The answer has one entry per task, in
+// order; a duplicate is an answer, not an error. Create late, commit soon.
+func CreateTasksIn(ctx context.Context, tx Tx, how Announce, tasks ...NewTask) ([]CreatedTask, error) {
+	return board.CreateTasksIn(ctx, tx, how, tasks...)
+}
+
+// CreateSignals are the signals of newly created tasks.
+func CreateSignals(tasks []NewTask) []signal.Signal { return board.CreateSignals(tasks) }
+
+// ReportSignals are the signals of reported steps.
+func ReportSignals() []signal.Signal { return board.ReportSignals() }
+
+// CheckWorkTx rejects options with which no step can be reported.
+func CheckWorkTx(o TxOptions) error { return board.CheckWorkTx(o) }
+
+// Lane is the order of claims in a queue, smallest first.
+func Lane(priority int, started bool) int16 { return board.Lane(priority, started) }
+
+// StepUUID derives the UUID of a step from its task and number.
+func StepUUID(task uuid.UUID, step int) uuid.UUID { return board.StepUUID(task, step) }
+
+// BatchUUID is the UUID of a step whose number run earlier steps had.
+func BatchUUID(task uuid.UUID, step, run int) uuid.UUID { return board.BatchUUID(task, step, run) }
+
+// StepOf splits the UUID of a step of a task; ok is false if it belongs to another task.
+func StepOf(task, id uuid.UUID) (step, run int, ok bool) { return board.StepOf(task, id) }
+
+// AsCreated is a task in its first moment: what Task would read before any change. Its
+// context is the one sent, not yet in the database's form.
+func AsCreated(t *NewTask, requestedAt time.Time) *Task { return ledger.AsCreated(t, requestedAt) }
+
+// EndedState is the state of a step that is not on the board.
+func EndedState(s workflow.Status) workflow.StepState { return ledger.EndedState(s) }
+
+//go:embed schema.sql
+var baseline string
+
+// The migrations after the baseline.
+//
+//go:embed migrations
+var migrations embed.FS
+
+var files = migration.Files{Baseline: baseline, Migrations: migrations}
+
+// NewMigrator reads the direct (not pooled) database URL. Settings of a pool in it are
+// checked and have no effect.
+func NewMigrator(url string) (*Migrator, error) { return files.Migrator(url, nil) }
+
+// MigratorLike is NewMigrator for connections as a pool makes them, see Like. The pool
+// must reach the server directly.
+func MigratorLike(like *PoolConfig) (*Migrator, error) { return files.Migrator("", like) }
+
+// SchemaVersion is the newest migration this program carries.
+func SchemaVersion() (int64, error) { return files.Version() }
+
+// SchemaHash identifies the text of the baseline and of all migrations.
+func SchemaHash() (string, error) { return files.Hash() }
