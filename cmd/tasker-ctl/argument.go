@@ -49,15 +49,15 @@ func argumentNamed(name string) argument {
 	case "UUID", "TASK":
 		return uuidArgument("task", "")
 	case "STEP":
-		return argument{find: findStep, offer: offerSteps}
+		return stepArgument
 	case "ENTRY":
 		return uuidArgument("entry", "")
 	case "TOKEN":
 		return uuidArgument("token", "tasker-ctl approval list shows what there is")
 	case "SCHEDULE":
-		return argument{parse: parseSchedule, find: findSchedule, offer: offerSchedules}
+		return scheduleArgument
 	case "CONSUMER":
-		return argument{offer: offerConsumers}
+		return consumerArgument
 	case "NAMESPACE":
 		return argument{offer: offerNamespaces}
 	case "ACTION":

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func (a *app) system() command {
@@ -22,19 +23,17 @@ func (a *app) system() command {
 }
 
 func (a *app) systemFleet() command {
-	show := listing(a,
-		heads{"ID", "KIND", "HOST", "ADDRESS", "MODE", "NAMESPACES", "VERSION", "HEARTBEAT", "STATE"},
-		func(r *client.Replica) row {
-			state := "lost"
-			switch {
-			case r.Stopped:
-				state = "stopped"
-			case r.Live:
-				state = "live"
-			}
-			return row{cmp.Or(r.ID, r.UUID), r.Kind, r.Hostname, r.Address, r.Mode, r.Namespaces, r.Version,
-				ago(r.HeartbeatAgeSeconds), stateCell(state)}
-		})
+	show := listing(a, func(r *client.Replica) facts {
+		state := "lost"
+		switch {
+		case r.Stopped:
+			state = "stopped"
+		case r.Live:
+			state = "live"
+		}
+		return facts{{"ID", cmp.Or(r.ID, r.UUID)}, {"KIND", r.Kind}, {"HOST", r.Hostname}, {"ADDRESS", r.Address}, {"MODE", r.Mode},
+			{"NAMESPACES", r.Namespaces}, {"VERSION", r.Version}, {"HEARTBEAT", ago(r.HeartbeatAgeSeconds)}, {"STATE", stateCell(state)}}
+	})
 	return command{
 		use: "fleet", short: "List the daemons that share the database",
 		long: `Lists the daemons that sent a heartbeat within ten minutes, and those that
@@ -54,12 +53,11 @@ func ago(age float64) string { return seconds(duration(age)) + " ago" }
 
 func (a *app) systemWorkers() command {
 	o := client.WorkerListOptions{Limit: client.DefaultWorkerLimit}
-	show := listing(a,
-		heads{"ID", "STATUS", "SINCE", "HEARTBEAT", "NAMESPACES", "TAGS", "HOST", "ADDRESS", "VERSION", "UUID"},
-		func(w *client.WorkerState) row {
-			return row{w.WorkerID, workerCell(w), a.since(w.StatusSince.Time), ago(w.HeartbeatAgeSeconds), w.Namespaces, w.Tags,
-				w.Hostname, w.Address, w.Version, w.WorkerUUID}
-		})
+	show := listing(a, func(w *client.WorkerState) facts {
+		return facts{{"ID", w.WorkerID}, {"STATUS", workerCell(w)}, {"SINCE", a.since(w.StatusSince.Time)},
+			{"HEARTBEAT", ago(w.HeartbeatAgeSeconds)}, {"NAMESPACES", w.Namespaces}, {"TAGS", w.Tags}, {"HOST", w.Hostname},
+			{"ADDRESS", w.Address}, {"VERSION", w.Version}, {"UUID", w.WorkerUUID}}
+	})
 	return command{
 		use: "workers", short: "List the registered workers",
 		long: `Lists the registered workers, those with the latest heartbeat first. A worker
@@ -164,15 +162,15 @@ func parseBreakerState(text string) (string, error) {
 
 func (a *app) systemBreakers() command {
 	var d, forced daemon
-	show := listing(a,
-		heads{"BREAKER", "STATE", "CONTROL", "SINCE", "IN A ROW", "FAILURES", "CALLS", "REJECTED", "OPENED", "TRIES AGAIN"},
-		func(b *client.Breaker) row {
-			again := ""
-			if b.RetryAfterSeconds > 0 {
-				again = "in " + seconds(duration(b.RetryAfterSeconds))
-			}
-			return row{b.Name, stateCell(b.State), b.Control, b.Since, b.FailuresInARow, b.Failures, b.Calls, b.Rejected, b.Opened, again}
-		})
+	show := listing(a, func(b *client.Breaker) facts {
+		again := ""
+		if b.RetryAfterSeconds > 0 {
+			again = "in " + seconds(duration(b.RetryAfterSeconds))
+		}
+		return facts{{"BREAKER", b.Name}, {"STATE", stateCell(b.State)}, {"CONTROL", b.Control}, {"SINCE", b.Since},
+			{"IN A ROW", b.FailuresInARow}, {"FAILURES", b.Failures}, {"CALLS", b.Calls}, {"REJECTED", b.Rejected},
+			{"OPENED", b.Opened}, {"TRIES AGAIN", again}}
+	})
 	return command{
 		use: "breakers [COMMAND]", short: "List the circuit breakers of a daemon, or force one",
 		flags: daemonFlag(&d), daemon: &d,
@@ -193,7 +191,7 @@ calls decide again. It holds for the replica that answers and until it restarts.
 
 func (a *app) systemSweeps() command {
 	var r client.SweepRequest
-	show := listing(a, heads{"SWEEP", "RUNS", "LAST", "TOOK", "NEXT", "RESULT"}, func(s *client.Sweep) row {
+	show := listing(a, func(s *client.Sweep) facts {
 		took := cell{}
 		switch {
 		case s.Running:
@@ -201,7 +199,8 @@ func (a *app) systemSweeps() command {
 		case s.FinishedAt != nil:
 			took.text = seconds(s.FinishedAt.Sub(s.StartedAt.Time))
 		}
-		return row{s.Name, s.Runs, s.StartedAt, took, s.NextAt, clip(shownJSON(s.Result), 100)}
+		return facts{{"SWEEP", s.Name}, {"RUNS", s.Runs}, {"LAST", s.StartedAt}, {"TOOK", took}, {"NEXT", s.NextAt},
+			{"RESULT", wording.Clip(shownJSON(s.Result), 100)}}
 	})
 	return command{
 		use: "sweeps [COMMAND]", short: "List the sweeps and their last runs, or run one",
@@ -218,8 +217,8 @@ workers, and what each did the last time.`,
 
 func (a *app) showSweep(run *client.SweepRun) {
 	if len(run.Findings) > 0 {
-		listing(a, heads{"SUBJECT", "ACTION", "DETAIL"}, func(f *client.SweepFinding) row {
-			return row{f.Subject, f.Action, f.Detail}
+		listing(a, func(f *client.SweepFinding) facts {
+			return facts{{"SUBJECT", f.Subject}, {"ACTION", f.Action}, {"DETAIL", f.Detail}}
 		})(run.Findings)
 		a.printf("\n")
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wording"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
@@ -29,12 +30,13 @@ the highest version that is not deprecated is. Requests that name the version ge
 
 func (a *app) templateList() command {
 	var namespace string
-	show := listing(a, heads{"NAMESPACE", "NAME", "VERSION", "STATE", "STEPS", "DESCRIPTION"}, func(s *client.TemplateSummary) row {
+	show := listing(a, func(s *client.TemplateSummary) facts {
 		state := ""
 		if s.DeprecatedAt != nil {
 			state = "deprecated"
 		}
-		return row{s.Namespace, s.Name, s.Version, stateCell(state), s.StepCount, clip(valueOf(s.Description), 60)}
+		return facts{{"NAMESPACE", s.Namespace}, {"NAME", s.Name}, {"VERSION", s.Version}, {"STATE", stateCell(state)},
+			{"STEPS", s.StepCount}, {"DESCRIPTION", wording.Clip(valueOf(s.Description), 60)}}
 	})
 	return command{
 		use: "list", short: "List the current templates",
