@@ -138,7 +138,8 @@ func (a *app) configShow() command {
 	var source configSource
 	var changed bool
 	show := listing(a, func(s *config.Setting) facts {
-		return facts{{"KEY", s.Key}, {"VALUE", wording.Clip(s.Value, 80)}, {"ORIGIN", s.Origin}, {"STATUS", s.Status}}
+		return facts{{"KEY", s.Key}, {"VALUE", wording.Clip(s.Value, 80)}, {"ORIGIN", s.Origin},
+			{"STATUS", s.Status}}
 	})
 	return command{
 		use: "show [PREFIX]", short: "Show the effective settings and where each came from; secrets are masked",

@@ -12,6 +12,7 @@ import (
 
 func (a *app) dlq() command {
 	r := resource[client.DLQEntry]{app: a, facts: a.entryFacts}
+	urgent, stale := client.DefaultQueueLimit, client.DefaultQueueLimit
 	return command{
 		use: "dlq", short: "Inspect the dead-letter queue and replay its entries",
 		long: `The dead-letter queue holds tasks that an operator should inspect: they failed
@@ -19,7 +20,15 @@ for good, lost their workers, or made no progress for too long. An entry is a
 record of the investigation. To repair a task, act on its steps (task reset-step,
 resolve-step, complete-step) or replay it; its entry then closes by itself.`,
 		commands: []command{
-			a.dlqList(r.list), a.dlqQueue(), a.dlqStats(), a.dlqStaleness(), a.dlqUpdate(), a.dlqAdd(), a.dlqReplay(), a.dlqPurge(),
+			a.dlqList(r.list), a.dlqUpdate(), a.dlqAdd(), a.dlqReplay(), a.dlqPurge(),
+			{use: "queue", aliases: []string{"investigation-queue"}, short: "List pending entries, the most urgent first",
+				flags: limit(&urgent, client.MaxDLQLimit, "how many"),
+				run:   ask(a, with((*api).InvestigationQueue, &urgent), listing(a, queueFacts))},
+			{use: "stats", short: "Count the entries by reason",
+				run: ask(a, plainly((*api).DLQStats), listing(a, a.statsFacts))},
+			{use: "staleness", short: "List unfinished tasks by the time until they count as stale",
+				flags: limit(&stale, client.MaxDLQLimit, "how many"),
+				run:   ask(a, with((*api).Staleness, &stale), listing(a, stalenessFacts))},
 			{use: "get TASK", aliases: []string{"show"}, short: "Show the newest entry of a task with the task as it was then",
 				run: ask(a, of((*api).DLQEntryOfTask), func(e *client.DLQEntry) {
 					r.show(e)
@@ -65,54 +74,38 @@ func (a *app) entryFacts(e *client.DLQEntry) facts {
 	}
 }
 
+func queueFacts(e *client.DLQQueueEntry) facts {
+	return facts{{"SCORE", fmt.Sprintf("%.0f", e.PriorityScore)}, {"ENTRY", e.DLQEntryUUID},
+		{"TASK", e.TaskUUID}, {"NAMESPACE", e.NamespaceName}, {"TEMPLATE", e.TaskName},
+		{"REASON", e.DLQReason}, {"STATE", stateCell(valueOf(e.CurrentState))},
+		{"WAITING", seconds(duration(e.MinutesInDLQ * 60))}}
+}
+
+func (a *app) statsFacts(s *client.DLQStats) facts {
+	oldest, within := "", ""
+	if s.OldestEntry != nil {
+		oldest = a.since(s.OldestEntry.Time)
+	}
+	if s.AvgResolutionTimeMinutes != nil {
+		within = seconds(duration(*s.AvgResolutionTimeMinutes * 60))
+	}
+	return facts{{"REASON", s.DLQReason}, {"TOTAL", s.TotalEntries}, {"PENDING", s.Pending},
+		{"RESOLVED", s.ManuallyResolved}, {"FAILED", s.PermanentFailures},
+		{"CANCELLED", s.Cancelled}, {"OLDEST", oldest}, {"RESOLVED WITHIN", within}}
+}
+
+func stalenessFacts(e *client.StalenessEntry) facts {
+	return facts{{"HEALTH", stateCell(e.HealthStatus)}, {"TASK", e.TaskUUID},
+		{"NAMESPACE", e.NamespaceName}, {"TEMPLATE", e.TaskName},
+		{"STATE", stateCell(e.CurrentState)}, {"OF", e.Detail}, {"MINUTES", e.TimeInStateMinutes},
+		{"THRESHOLD", e.StalenessThresholdMinutes}, {"PRIORITY", e.Priority}}
+}
+
 var (
 	resolutionWords = []string{client.ResolutionPending, client.ResolutionManuallyResolved, client.ResolutionPermanentlyFailed, client.ResolutionCancelled}
 	dlqReasonWords  = []string{client.ReasonStalenessTimeout, client.ReasonMaxRetriesExceeded, client.ReasonDependencyCycleDetected,
 		client.ReasonWorkerUnavailable, client.ReasonManualDLQ}
 )
-
-func (a *app) dlqQueue() command {
-	n := client.DefaultQueueLimit
-	return command{
-		use: "queue", aliases: []string{"investigation-queue"}, short: "List pending entries, the most urgent first",
-		flags: limit(&n, client.MaxDLQLimit, "how many"),
-		run: ask(a, with((*api).InvestigationQueue, &n), listing(a, func(e *client.DLQQueueEntry) facts {
-			return facts{{"SCORE", fmt.Sprintf("%.0f", e.PriorityScore)}, {"ENTRY", e.DLQEntryUUID}, {"TASK", e.TaskUUID},
-				{"NAMESPACE", e.NamespaceName}, {"TEMPLATE", e.TaskName}, {"REASON", e.DLQReason},
-				{"STATE", stateCell(valueOf(e.CurrentState))}, {"WAITING", seconds(duration(e.MinutesInDLQ * 60))}}
-		})),
-	}
-}
-
-func (a *app) dlqStats() command {
-	return command{
-		use: "stats", short: "Count the entries by reason",
-		run: ask(a, plainly((*api).DLQStats), listing(a, func(s *client.DLQStats) facts {
-			oldest, within := "", ""
-			if s.OldestEntry != nil {
-				oldest = a.since(s.OldestEntry.Time)
-			}
-			if s.AvgResolutionTimeMinutes != nil {
-				within = seconds(duration(*s.AvgResolutionTimeMinutes * 60))
-			}
-			return facts{{"REASON", s.DLQReason}, {"TOTAL", s.TotalEntries}, {"PENDING", s.Pending}, {"RESOLVED", s.ManuallyResolved},
-				{"FAILED", s.PermanentFailures}, {"CANCELLED", s.Cancelled}, {"OLDEST", oldest}, {"RESOLVED WITHIN", within}}
-		})),
-	}
-}
-
-func (a *app) dlqStaleness() command {
-	n := client.DefaultQueueLimit
-	return command{
-		use: "staleness", short: "List unfinished tasks by the time until they count as stale",
-		flags: limit(&n, client.MaxDLQLimit, "how many"),
-		run: ask(a, with((*api).Staleness, &n), listing(a, func(e *client.StalenessEntry) facts {
-			return facts{{"HEALTH", stateCell(e.HealthStatus)}, {"TASK", e.TaskUUID}, {"NAMESPACE", e.NamespaceName},
-				{"TEMPLATE", e.TaskName}, {"STATE", stateCell(e.CurrentState)}, {"OF", e.Detail}, {"MINUTES", e.TimeInStateMinutes},
-				{"THRESHOLD", e.StalenessThresholdMinutes}, {"PRIORITY", e.Priority}}
-		})),
-	}
-}
 
 func (a *app) dlqUpdate() command {
 	var u client.DLQUpdate
@@ -194,7 +187,7 @@ A filter needs --yes; --dry-run shows which entries match.`,
 			if done == nil {
 				return err
 			}
-			if shown := a.emit(done, func() { a.showReplay(done) }); shown != nil {
+			if shown := a.emit(done, func() { a.showBulk(done) }); shown != nil {
 				return shown
 			}
 			return err
@@ -263,14 +256,6 @@ func (r *replaying) replay(ctx context.Context, c *api) (*client.BulkResult, err
 		}
 	}
 	return total, nil
-}
-
-func (a *app) showReplay(done *client.BulkResult) {
-	if done.ReplayedAs != "" {
-		a.printf("created task %s\n", done.ReplayedAs)
-		return
-	}
-	a.showBulk(done)
 }
 
 func (a *app) dlqPurge() command {

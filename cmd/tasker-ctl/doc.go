@@ -7,9 +7,10 @@
 // commands, the global flags and the help; command.go turns a description into a
 // cobra command and runs it; flag.go describes flags and argument.go arguments,
 // with what they must be and how they are completed; resource.go says how things
-// are written, and table.go and output.go write them; connect.go works out which server to ask (flags over environment
-// over client profiles); exit.go says what the exit codes mean. Every other file
-// is a resource with its commands, or one idea that a command needs.
+// are written, and table.go and output.go write them; connect.go works out which
+// server to ask (flags over environment over client profiles); exit.go says what
+// the exit codes mean. Every other file is a resource with its commands, or one
+// idea that a command needs.
 //
 // A new resource is a file with one function that makes its group of commands:
 //

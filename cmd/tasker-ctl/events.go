@@ -32,21 +32,23 @@ func (a *app) eventFlags(o *client.EventListOptions, after any) flags {
 
 func (a *app) eventsList() command {
 	o := client.EventListOptions{Limit: 25}
-	show := listing(a, func(e *client.Event) facts {
-		m := &e.Metadata
-		return facts{{"POSITION", e.Position}, {"AT", m.FiredAt}, {"NAMESPACE", m.Namespace}, {"EVENT", e.Name},
-			{"TASK", m.TaskUUID}, {"STEP", m.StepName}, {"PAYLOAD", wording.Clip(string(e.Payload), 60)}}
-	})
 	return command{
 		use: "list", short: "List events by position",
 		flags: all(a.eventFlags(&o, &o.After), limit(&o.Limit, client.MaxEventsPerPage, "how many", hinting("see more with --after"))),
 		run: ask(a, with((*api).Events, &o), func(list *client.EventList) {
-			show(list.Events)
+			listing(a, eventFacts)(list.Events)
 			if list.More {
 				a.printf("there may be more after position %d\n", list.Next)
 			}
 		}),
 	}
+}
+
+func eventFacts(e *client.Event) facts {
+	m := &e.Metadata
+	return facts{{"POSITION", e.Position}, {"AT", m.FiredAt}, {"NAMESPACE", m.Namespace},
+		{"EVENT", e.Name}, {"TASK", m.TaskUUID}, {"STEP", m.StepName},
+		{"PAYLOAD", wording.Clip(string(e.Payload), 60)}}
 }
 
 func (a *app) eventsTail() command {

@@ -263,8 +263,9 @@ func (a *app) showTimeline(line *client.Timeline) {
 		a.printf("\n")
 		axis := "0 " + strings.Repeat("·", barWidth-len(seconds(span))-3) + " " + seconds(span)
 		listing(a, func(s *client.StepAttempt) facts {
-			return facts{{"STEP", s.StepName}, {"ATTEMPT", s.Attempt}, {"OUTCOME", stateCell(s.Outcome)},
-				{"WAITED", elapsed(s.Enqueued, s.Claimed)}, {"RAN", elapsed(s.Claimed, s.Reported)}, {axis, bar(*s, span)}}
+			return facts{{"STEP", s.StepName}, {"ATTEMPT", s.Attempt},
+				{"OUTCOME", stateCell(s.Outcome)}, {"WAITED", elapsed(s.Enqueued, s.Claimed)},
+				{"RAN", elapsed(s.Claimed, s.Reported)}, {axis, bar(*s, span)}}
 		})(line.Attempts)
 		a.printf("\n░ waiting  █ running  ▒ being applied\n")
 	}
@@ -273,8 +274,8 @@ func (a *app) showTimeline(line *client.Timeline) {
 	}
 	a.printf("\n")
 	listing(a, func(e *client.TimelineEvent) facts {
-		return facts{{"AT", fmt.Sprintf("%.3fs", e.Seconds)}, {"FROM", e.From}, {"TO", stateCell(e.To)},
-			{"ACTOR", e.Actor}, {"REASON", e.Reason}}
+		return facts{{"AT", fmt.Sprintf("%.3fs", e.Seconds)}, {"FROM", e.From},
+			{"TO", stateCell(e.To)}, {"ACTOR", e.Actor}, {"REASON", e.Reason}}
 	})(line.Events)
 	for _, e := range line.Events {
 		if e.ContextEdited {

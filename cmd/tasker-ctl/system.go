@@ -23,24 +23,13 @@ func (a *app) system() command {
 }
 
 func (a *app) systemFleet() command {
-	show := listing(a, func(r *client.Replica) facts {
-		state := "lost"
-		switch {
-		case r.Stopped:
-			state = "stopped"
-		case r.Live:
-			state = "live"
-		}
-		return facts{{"ID", cmp.Or(r.ID, r.UUID)}, {"KIND", r.Kind}, {"HOST", r.Hostname}, {"ADDRESS", r.Address}, {"MODE", r.Mode},
-			{"NAMESPACES", r.Namespaces}, {"VERSION", r.Version}, {"HEARTBEAT", ago(r.HeartbeatAgeSeconds)}, {"STATE", stateCell(state)}}
-	})
 	return command{
 		use: "fleet", short: "List the daemons that share the database",
 		long: `Lists the daemons that sent a heartbeat within ten minutes, and those that
 stopped within the last one. ADDRESS is where the API of a daemon listens; it
 has the host's name where the daemon listens on all addresses.`,
 		run: ask(a, plainly((*api).Fleet), func(fleet *client.Fleet) {
-			show(fleet.Replicas)
+			listing(a, replicaFacts)(fleet.Replicas)
 			if fleet.Warning != "" {
 				a.printf("\n%s\n", a.screen.paint(yellow, "warning: "+oneLine(fleet.Warning)))
 			}
@@ -48,16 +37,25 @@ has the host's name where the daemon listens on all addresses.`,
 	}
 }
 
+func replicaFacts(r *client.Replica) facts {
+	state := "lost"
+	switch {
+	case r.Stopped:
+		state = "stopped"
+	case r.Live:
+		state = "live"
+	}
+	return facts{{"ID", cmp.Or(r.ID, r.UUID)}, {"KIND", r.Kind}, {"HOST", r.Hostname},
+		{"ADDRESS", r.Address}, {"MODE", r.Mode}, {"NAMESPACES", r.Namespaces},
+		{"VERSION", r.Version}, {"HEARTBEAT", ago(r.HeartbeatAgeSeconds)},
+		{"STATE", stateCell(state)}}
+}
+
 // ago is the age of a heartbeat.
 func ago(age float64) string { return seconds(duration(age)) + " ago" }
 
 func (a *app) systemWorkers() command {
 	o := client.WorkerListOptions{Limit: client.DefaultWorkerLimit}
-	show := listing(a, func(w *client.WorkerState) facts {
-		return facts{{"ID", w.WorkerID}, {"STATUS", workerCell(w)}, {"SINCE", a.since(w.StatusSince.Time)},
-			{"HEARTBEAT", ago(w.HeartbeatAgeSeconds)}, {"NAMESPACES", w.Namespaces}, {"TAGS", w.Tags}, {"HOST", w.Hostname},
-			{"ADDRESS", w.Address}, {"VERSION", w.Version}, {"UUID", w.WorkerUUID}}
-	})
 	return command{
 		use: "workers", short: "List the registered workers",
 		long: `Lists the registered workers, those with the latest heartbeat first. A worker
@@ -70,12 +68,19 @@ other content than the one that tasks have used: the worker runs without these.`
 			limit(&o.Limit, client.MaxWorkerLimit, "how many"),
 		),
 		run: ask(a, with((*api).Workers, &o), func(list *client.WorkerList) {
-			show(list.Workers)
+			listing(a, a.workerFacts)(list.Workers)
 			for i := range list.Workers {
 				a.showRefused(&list.Workers[i])
 			}
 		}),
 	}
+}
+
+func (a *app) workerFacts(w *client.WorkerState) facts {
+	return facts{{"ID", w.WorkerID}, {"STATUS", workerCell(w)},
+		{"SINCE", a.since(w.StatusSince.Time)}, {"HEARTBEAT", ago(w.HeartbeatAgeSeconds)},
+		{"NAMESPACES", w.Namespaces}, {"TAGS", w.Tags}, {"HOST", w.Hostname},
+		{"ADDRESS", w.Address}, {"VERSION", w.Version}, {"UUID", w.WorkerUUID}}
 }
 
 func workerCell(w *client.WorkerState) cell {
@@ -162,19 +167,10 @@ func parseBreakerState(text string) (string, error) {
 
 func (a *app) systemBreakers() command {
 	var d, forced daemon
-	show := listing(a, func(b *client.Breaker) facts {
-		again := ""
-		if b.RetryAfterSeconds > 0 {
-			again = "in " + seconds(duration(b.RetryAfterSeconds))
-		}
-		return facts{{"BREAKER", b.Name}, {"STATE", stateCell(b.State)}, {"CONTROL", b.Control}, {"SINCE", b.Since},
-			{"IN A ROW", b.FailuresInARow}, {"FAILURES", b.Failures}, {"CALLS", b.Calls}, {"REJECTED", b.Rejected},
-			{"OPENED", b.Opened}, {"TRIES AGAIN", again}}
-	})
 	return command{
 		use: "breakers [COMMAND]", short: "List the circuit breakers of a daemon, or force one",
 		flags: daemonFlag(&d), daemon: &d,
-		run: ask(a, plainly((*api).Breakers), func(list *client.BreakerList) { show(list.Breakers) }),
+		run: ask(a, plainly((*api).Breakers), func(list *client.BreakerList) { listing(a, breakerFacts)(list.Breakers) }),
 		commands: []command{{
 			use: "force BREAKER STATE", short: "Hold a circuit breaker open or closed, or let it decide again",
 			long: `Holds a circuit breaker in a state: forced_open (every call is rejected),
@@ -189,30 +185,41 @@ calls decide again. It holds for the replica that answers and until it restarts.
 	}
 }
 
+func breakerFacts(b *client.Breaker) facts {
+	again := ""
+	if b.RetryAfterSeconds > 0 {
+		again = "in " + seconds(duration(b.RetryAfterSeconds))
+	}
+	return facts{{"BREAKER", b.Name}, {"STATE", stateCell(b.State)}, {"CONTROL", b.Control},
+		{"SINCE", b.Since}, {"IN A ROW", b.FailuresInARow}, {"FAILURES", b.Failures},
+		{"CALLS", b.Calls}, {"REJECTED", b.Rejected}, {"OPENED", b.Opened}, {"TRIES AGAIN", again}}
+}
+
 func (a *app) systemSweeps() command {
 	var r client.SweepRequest
-	show := listing(a, func(s *client.Sweep) facts {
-		took := cell{}
-		switch {
-		case s.Running:
-			took = cell{"running", cyan}
-		case s.FinishedAt != nil:
-			took.text = seconds(s.FinishedAt.Sub(s.StartedAt.Time))
-		}
-		return facts{{"SWEEP", s.Name}, {"RUNS", s.Runs}, {"LAST", s.StartedAt}, {"TOOK", took}, {"NEXT", s.NextAt},
-			{"RESULT", wording.Clip(shownJSON(s.Result), 100)}}
-	})
 	return command{
 		use: "sweeps [COMMAND]", short: "List the sweeps and their last runs, or run one",
 		long: `Lists the jobs that the orchestrators take turns in, such as looking for dead
 workers, and what each did the last time.`,
-		run: ask(a, plainly((*api).Sweeps), func(list *client.SweepList) { show(list.Sweeps) }),
+		run: ask(a, plainly((*api).Sweeps), func(list *client.SweepList) { listing(a, sweepFacts)(list.Sweeps) }),
 		commands: []command{{
 			use: "run SWEEP", short: "Run a sweep now, whenever it is due",
 			flags: opt(&r.DryRun, "dry-run", "only show what it would do"),
 			run:   ask(a, ofWith((*api).RunSweep, &r), a.showSweep),
 		}},
 	}
+}
+
+func sweepFacts(s *client.Sweep) facts {
+	took := cell{}
+	switch {
+	case s.Running:
+		took = cell{"running", cyan}
+	case s.FinishedAt != nil:
+		took.text = seconds(s.FinishedAt.Sub(s.StartedAt.Time))
+	}
+	return facts{{"SWEEP", s.Name}, {"RUNS", s.Runs}, {"LAST", s.StartedAt}, {"TOOK", took},
+		{"NEXT", s.NextAt}, {"RESULT", wording.Clip(shownJSON(s.Result), 100)}}
 }
 
 func (a *app) showSweep(run *client.SweepRun) {

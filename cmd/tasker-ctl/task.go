@@ -18,7 +18,7 @@ func (a *app) task() command {
 			{use: "get UUID", short: "Show a task and its results", run: a.found(taskOf),
 				similar: []string{"show", "info", "describe", "inspect", "status"}},
 			a.taskFind(),
-			{use: "steps UUID", short: "List the steps of a task", run: ask(a, stepsOf, a.showSteps)},
+			{use: "steps UUID", short: "List the steps of a task", run: ask(a, stepsOf, listing(a, stepFacts))},
 			{use: "step TASK STEP", short: "Show one step with its result or error; STEP is a UUID or a name",
 				run: ask(a, ofPair((*api).Step), a.showStep)},
 			{use: "step-audit TASK STEP", short: "List the reported executions of a step, newest first",
@@ -51,7 +51,7 @@ func (a *app) taskList() command {
 			opt(&o.Page, "page", "which page, from 1", atLeastOne),
 		),
 		run: ask(a, with((*api).Tasks, &o), func(list *client.TaskList) {
-			resource[client.Task]{app: a, facts: a.taskFacts}.list(list.Tasks)
+			listing(a, a.taskFacts)(list.Tasks)
 			if p := list.Pagination; p.HasNext || p.HasPrevious {
 				a.printf("\npage %d of %d, %s\n", p.Page, p.TotalPages, counted(p.TotalCount, "task"))
 			}
@@ -155,9 +155,10 @@ func (a *app) showReadiness(steps []client.StepReadiness) {
 	}
 	a.printf("\n")
 	listing(a, func(s *client.StepReadiness) facts {
-		return facts{{"STEP", s.Name}, {"STATE", stateCell(s.CurrentState)}, {"ATTEMPTS", share(s.Attempts, s.MaxAttempts)},
-			{"PARENTS", share(s.CompletedParents, s.TotalParents)}, {"READY", s.ReadyForExecution}, {"NEXT RETRY", s.NextRetryAt},
-			{"UUID", s.WorkflowStepUUID}}
+		return facts{{"STEP", s.Name}, {"STATE", stateCell(s.CurrentState)},
+			{"ATTEMPTS", share(s.Attempts, s.MaxAttempts)},
+			{"PARENTS", share(s.CompletedParents, s.TotalParents)}, {"READY", s.ReadyForExecution},
+			{"NEXT RETRY", s.NextRetryAt}, {"UUID", s.WorkflowStepUUID}}
 	})(steps)
 	for i := range steps {
 		if w := steps[i].Waiting; w != nil {
@@ -220,8 +221,9 @@ func (a *app) showChain(chain *client.Chain) {
 		if task.TaskUUID == chain.TaskUUID {
 			mark = "▶"
 		}
-		return facts{{"", mark}, {"TASK", task.TaskUUID}, {"TEMPLATE", templateName(task)}, {"STATUS", stateCell(task.Status)},
-			{"CREATED", task.CreatedAt}, {"CONTINUES", task.ContinuesTaskUUID}}
+		return facts{{"", mark}, {"TASK", task.TaskUUID}, {"TEMPLATE", templateName(task)},
+			{"STATUS", stateCell(task.Status)}, {"CREATED", task.CreatedAt},
+			{"CONTINUES", task.ContinuesTaskUUID}}
 	})(chain.Tasks)
 	if chain.MoreAfter {
 		a.printf("… more after; see them with --limit\n")

@@ -235,8 +235,12 @@ resolve of a step) need --step.`,
 	}
 }
 
-// showBulk reports the outcome for many tasks.
+// showBulk reports the outcome for many tasks, or for one that was replayed.
 func (a *app) showBulk(r *client.BulkResult) {
+	if r.ReplayedAs != "" {
+		a.printf("created task %s\n", r.ReplayedAs)
+		return
+	}
 	for _, id := range r.Tasks {
 		a.printf("%s\n", id)
 	}

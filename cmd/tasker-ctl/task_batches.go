@@ -54,8 +54,8 @@ func (a *app) showBatchGroup(g *client.BatchGroup) {
 	}
 	a.printf("\n\n")
 	listing(a, func(b *client.Batch) facts {
-		return facts{{"BATCH", b.Name}, {"FROM", string(b.Start)}, {"TO", string(b.End)}, {"ITEMS", b.Items},
-			{"STATE", stateCell(b.State)}, {"ATTEMPTS", b.Attempts}}
+		return facts{{"BATCH", b.Name}, {"FROM", string(b.Start)}, {"TO", string(b.End)},
+			{"ITEMS", b.Items}, {"STATE", stateCell(b.State)}, {"ATTEMPTS", b.Attempts}}
 	})(g.Batches)
 }
 
@@ -96,8 +96,8 @@ func (a *app) showIsolated(list *client.IsolatedItems) {
 		return
 	}
 	listing(a, func(i *client.IsolatedItem) facts {
-		return facts{{"BATCH", i.Batch}, {"ITEM", string(i.Item)}, {"ERROR", i.Error.Message}, {"MAY WORK", i.Error.Retryable},
-			{"REPLAYED AS", i.ReplayedAs}}
+		return facts{{"BATCH", i.Batch}, {"ITEM", string(i.Item)}, {"ERROR", i.Error.Message},
+			{"MAY WORK", i.Error.Retryable}, {"REPLAYED AS", i.ReplayedAs}}
 	})(list.Items)
 	if list.Next != nil {
 		a.printf("There are more: --after %s\n", *list.Next)

@@ -20,10 +20,6 @@ func stepsOf(ctx context.Context, c *api, args []string) ([]client.Step, error) 
 	return steps, err
 }
 
-func (a *app) showSteps(steps []client.Step) {
-	resource[client.Step]{app: a, facts: stepFacts}.list(steps)
-}
-
 // stepDuration is how long the attempt took that completed the step.
 func stepDuration(s *client.Step) string {
 	if s.CompletedAt == nil || s.LastAttemptedAt == nil {
@@ -34,8 +30,8 @@ func stepDuration(s *client.Step) string {
 
 func (a *app) showAudit(rows []client.StepAudit) {
 	listing(a, func(r *client.StepAudit) facts {
-		return facts{{"RECORDED", r.RecordedAt}, {"SUCCESS", r.Success}, {"FROM", r.FromState}, {"TO", r.ToState},
-			{"MS", r.ExecutionTimeMS}, {"WORKER", r.WorkerUUID}}
+		return facts{{"RECORDED", r.RecordedAt}, {"SUCCESS", r.Success}, {"FROM", r.FromState},
+			{"TO", r.ToState}, {"MS", r.ExecutionTimeMS}, {"WORKER", r.WorkerUUID}}
 	})(rows)
 }
 
