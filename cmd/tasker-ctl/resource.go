@@ -26,28 +26,33 @@ type fact struct {
 
 type facts []fact
 
-// heading is that of the column of a fact, if it has one; what begins with no letter
-// stays as it is.
-func (f fact) heading() (text string, listed bool) {
+// stands says where a fact does. What begins with no letter is a heading as it is.
+func (f fact) stands() (inLists, inShow bool) {
 	first, _ := utf8.DecodeRuneInString(f.name)
-	if unicode.IsUpper(first) {
-		return strings.ToUpper(f.name), true
+	inLists = !unicode.IsLower(first)
+	return inLists, !inLists || unicode.IsUpper(first) && f.name != strings.ToUpper(f.name)
+}
+
+// heading is that of the column of a fact that stands in lists.
+func (f fact) heading() cell {
+	if _, both := f.stands(); both {
+		return cell{strings.ToUpper(f.name), bold}
 	}
-	return f.name, !unicode.IsLower(first)
+	return cell{f.name, bold}
 }
 
 // list writes things as a table.
 func (r resource[T]) list(items []T) {
 	t := r.app.newTable()
 	for _, f := range r.facts(new(T)) {
-		if heading, listed := f.heading(); listed {
-			t.rows[0] = append(t.rows[0], cell{heading, bold})
+		if listed, _ := f.stands(); listed {
+			t.rows[0] = append(t.rows[0], f.heading())
 		}
 	}
 	for i := range items {
 		var row []any
 		for _, f := range r.facts(&items[i]) {
-			if _, listed := f.heading(); listed {
+			if listed, _ := f.stands(); listed {
 				row = append(row, f.value)
 			}
 		}
@@ -73,8 +78,9 @@ func listing[T any](a *app, known func(*T) facts) func([]T) {
 func (a *app) show(known facts) {
 	t := a.newPairs()
 	for _, f := range known {
+		_, shown := f.stands()
 		name, optional := strings.CutSuffix(f.name, "?")
-		if value := cellOf(f.value); name != strings.ToUpper(name) && (!optional || value.text != "-") {
+		if value := cellOf(f.value); shown && (!optional || value.text != "-") {
 			t.row(strings.ToLower(name), value)
 		}
 	}

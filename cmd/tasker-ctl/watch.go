@@ -206,11 +206,8 @@ func (l *changeLog) show(p picture) error {
 			continue
 		}
 		l.states[n.name] = stepView{n.state, n.attempts}
-		from := ""
-		if known {
-			from = before.state + " → "
-		}
-		line := fmt.Sprintf("%s  %s  %s%s  attempt %s", at, oneLine(n.name), from, n.state, share(n.attempts, n.maximum))
+		change := prefixed(before.state, " → ") + n.state
+		line := fmt.Sprintf("%s  %s  %s  attempt %s", at, oneLine(n.name), change, share(n.attempts, n.maximum))
 		l.app.printf("%s%s\n", line, suffixed("  ", p.duration(n)))
 	}
 	if l.status != p.task.Status {
