@@ -23,7 +23,7 @@ type argument struct {
 	// It is completed with words, with what the orchestrator lists, or as the name
 	// of a file.
 	words []string
-	offer func(ctx context.Context, c *api, before []string) ([]string, error)
+	offer query[[]string]
 	file  bool
 }
 
@@ -49,15 +49,15 @@ func argumentNamed(name string) argument {
 	case "UUID", "TASK":
 		return uuidArgument("task", "")
 	case "STEP":
-		return argument{find: findStep, offer: offerSteps}
+		return stepArgument
 	case "ENTRY":
 		return uuidArgument("entry", "")
 	case "TOKEN":
 		return uuidArgument("token", "tasker-ctl approval list shows what there is")
 	case "SCHEDULE":
-		return argument{parse: parseSchedule, find: findSchedule, offer: offerSchedules}
+		return scheduleArgument
 	case "CONSUMER":
-		return argument{offer: offerConsumers}
+		return consumerArgument
 	case "NAMESPACE":
 		return argument{offer: offerNamespaces}
 	case "ACTION":
@@ -158,13 +158,10 @@ func (a *app) completeTemplates(part func(*client.TemplateSummary) string) cobra
 
 // templateParts are the different values of one part of templates.
 func templateParts(ctx context.Context, c *api, namespace string, part func(*client.TemplateSummary) string) ([]string, error) {
-	list, err := c.Templates(ctx, namespace)
-	if err != nil {
-		return nil, err
-	}
-	words := namesOf(list.Templates, part)
+	words, err := offers(with((*api).Templates, &namespace),
+		func(l *client.TemplateList) []client.TemplateSummary { return l.Templates }, part)(ctx, c, nil)
 	slices.Sort(words)
-	return slices.Compact(words), nil
+	return slices.Compact(words), err
 }
 
 func namesOf[T any](items []T, name func(*T) string) []string {
@@ -183,9 +180,6 @@ func offerNamespaces(ctx context.Context, c *api, _ []string) ([]string, error) 
 	return templateParts(ctx, c, "", byNamespace)
 }
 
-func taskStateWords() (words []string) {
-	for _, s := range workflow.TaskStates() {
-		words = append(words, s.String())
-	}
-	return words
+func taskStateWords() []string {
+	return namesOf(workflow.TaskStates(), func(s *workflow.TaskState) string { return s.String() })
 }

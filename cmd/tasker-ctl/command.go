@@ -60,9 +60,15 @@ func plainly[T any](f func(*api, context.Context) (T, error)) query[T] {
 	return func(ctx context.Context, c *api, _ []string) (T, error) { return f(c, ctx) }
 }
 
-// with is a query by options, which the flags have filled in.
-func with[T, O any](f func(*api, context.Context, O) (T, error), o *O) query[T] {
-	return func(ctx context.Context, c *api, _ []string) (T, error) { return f(c, ctx, *o) }
+// with is a query by options, which the flags have filled in; the arguments are those
+// of them that are named.
+func with[T, O any](f func(*api, context.Context, O) (T, error), o *O, named ...*string) query[T] {
+	return func(ctx context.Context, c *api, args []string) (T, error) {
+		for i, field := range named {
+			*field = args[i]
+		}
+		return f(c, ctx, *o)
+	}
 }
 
 // of is a query about the first argument.
@@ -86,7 +92,7 @@ func ofWith[T, O any](f func(*api, context.Context, string, O) (T, error), o *O)
 // argument names, and says why; the rules are for the reason.
 func change[T any](a *app, d command, f func(*api, context.Context, string, client.Why) (T, error), show func(T), rules ...rule) command {
 	var w client.Why
-	d.flags = why(&w.Reason, &w.Actor, rules...)
+	d.flags = all(d.flags, why(&w.Reason, &w.Actor, rules...))
 	d.run = ask(a, ofWith(f, &w), show)
 	return d
 }

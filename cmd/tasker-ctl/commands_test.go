@@ -305,6 +305,8 @@ func TestCompletion(t *testing.T) {
 		"templates":  {[]string{"template", "info", "shapes/d"}, []string{"shapes/diamond:1.0.0"}},
 		"statuses":   {[]string{"task", "list", "--status", "can"}, []string{"cancelled"}},
 		"steps":      {[]string{"task", "step", runningTask, ""}, []string{"start", "left", "right", "join"}},
+		"schedules":  {[]string{"schedule", "show", ""}, []string{"shapes/nightly", "shapes/weekly"}},
+		"consumers":  {[]string{"events", "consumers", "show", ""}, []string{"ledger", "mailer"}},
 		"formats":    {[]string{"task", "list", "-o", "y"}, []string{"yaml"}},
 		"root flags": {[]string{"-o", "j"}, []string{"json"}},
 		"modes":      {[]string{"system", "mode", "P"}, []string{"PollingOnly"}},

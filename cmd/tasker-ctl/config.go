@@ -16,6 +16,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	daemons "github.com/tasker-go/tasker/daemon"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func (a *app) config() command {
@@ -136,8 +137,9 @@ func keysBelow(table string) []keyExplanation {
 func (a *app) configShow() command {
 	var source configSource
 	var changed bool
-	show := listing(a, heads{"KEY", "VALUE", "ORIGIN", "STATUS"}, func(s *config.Setting) row {
-		return row{s.Key, clip(s.Value, 80), s.Origin, s.Status}
+	show := listing(a, func(s *config.Setting) facts {
+		return facts{{"KEY", s.Key}, {"VALUE", wording.Clip(s.Value, 80)}, {"ORIGIN", s.Origin},
+			{"STATUS", s.Status}}
 	})
 	return command{
 		use: "show [PREFIX]", short: "Show the effective settings and where each came from; secrets are masked",

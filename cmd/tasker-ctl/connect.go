@@ -198,30 +198,24 @@ func unreachable(d daemon, err error) error {
 			at = " at " + (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 		}
 	}
-	return hinted{fmt.Errorf("the %s%s cannot be reached: %w", d, at, silence{err}),
-		"is it running? Name another address with " + flag + ", a variable or a profile"}
+	silence := coded{fmt.Errorf("the %s%s cannot be reached: %s", d, at, silenceOf(err)), exitUnavailable}
+	return hinted{silence, "is it running? Name another address with " + flag + ", a variable or a profile"}
 }
 
-// silence is the error of a call without an answer, without the details of the
-// request.
-type silence struct{ err error }
-
-func (e silence) Unwrap() error { return e.err }
-
-func (e silence) Error() string {
+// silenceOf says why no answer came, without the details of the request.
+func silenceOf(err error) string {
 	var network net.Error
-	if errors.Is(e.err, context.DeadlineExceeded) || (errors.As(e.err, &network) && network.Timeout()) {
-		return "no answer in time"
-	}
 	var op *net.OpError
-	if errors.As(e.err, &op) {
-		return op.Err.Error()
-	}
 	var call *url.Error
-	if errors.As(e.err, &call) {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return "no answer in time"
+	case errors.As(err, &op):
+		return op.Err.Error()
+	case errors.As(err, &call):
 		return call.Err.Error()
 	}
-	return e.err.Error()
+	return err.Error()
 }
 
 // suffixed puts a prefix before a text unless the text is empty.

@@ -37,40 +37,25 @@ func (a *app) within(ctx context.Context, limit time.Duration) (context.Context,
 	return context.WithTimeout(ctx, limit)
 }
 
-// url finds the database. The built-in default of the configuration does not
-// count: only a database that the operator names is changed.
-func (o *databaseOptions) url() (string, error) {
-	loaded, url, err := o.find()
-	if err != nil || url != "" {
-		return url, err
-	}
-	return loaded.Common.Database.URL.Reveal(), nil
-}
-
-// directURL is url for what no pooler can do: of a configuration it takes the
-// connection of the listeners.
-func (o *databaseOptions) directURL() (string, error) {
-	loaded, url, err := o.find()
-	if err != nil || url != "" {
-		return url, err
-	}
-	return loaded.Common.Database.ListenerDSN().Reveal(), nil
-}
-
-// find returns the URL that the command line or the environment names, or else
-// a configuration that names one.
-func (o *databaseOptions) find() (loaded *config.Loaded, url string, err error) {
+// url finds the database: the one that the command line or the environment names, or
+// that of the configuration, whose built-in default does not count: only a database
+// that the operator names is changed. Direct is for what no pooler can do: of a
+// configuration it takes the connection of the listeners.
+func (o *databaseOptions) url(direct bool) (string, error) {
 	if url := cmp.Or(o.databaseURL, o.app.getenv("DATABASE_URL")); url != "" {
-		return nil, url, nil
+		return url, nil
 	}
-	loaded, err = config.Load(config.Options{Context: config.ContextCommon, Path: o.configPath, LookupEnv: o.app.env})
+	loaded, err := config.Load(config.Options{Context: config.ContextCommon, Path: o.configPath, LookupEnv: o.app.env})
 	if err != nil {
-		return nil, "", fmt.Errorf("find the database: %w", err)
+		return "", fmt.Errorf("find the database: %w", err)
 	}
 	if s, ok := loaded.Setting("common.database.url"); !ok || s.Default {
-		return nil, "", hinted{usagef("no database is named"), "give --database-url, DATABASE_URL or a configuration"}
+		return "", hinted{usagef("no database is named"), "give --database-url, DATABASE_URL or a configuration"}
 	}
-	return loaded, "", nil
+	if direct {
+		return loaded.Common.Database.ListenerDSN().Reveal(), nil
+	}
+	return loaded.Common.Database.URL.Reveal(), nil
 }
 
 // migrateTimeout bounds a migration unless --timeout says otherwise: one that
@@ -101,7 +86,7 @@ func (a *app) migration(d command, run func(context.Context, *store.Migrator) er
 	o := &databaseOptions{app: a}
 	d.flags = o.flags()
 	d.local = func(ctx context.Context, _ []string) error {
-		url, err := o.url()
+		url, err := o.url(false)
 		if err != nil {
 			return err
 		}
@@ -194,7 +179,7 @@ func (o *databaseOptions) dropSlot(ctx context.Context, slot string) error {
 	if !wal.ValidSlot(slot) {
 		return invalid("slot name", slot, "1 to 63 of a-z, 0-9 and _")
 	}
-	url, err := o.directURL()
+	url, err := o.url(true)
 	if err != nil {
 		return err
 	}

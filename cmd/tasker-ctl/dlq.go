@@ -7,27 +7,38 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func (a *app) dlq() command {
+	r := resource[client.DLQEntry]{app: a, facts: a.entryFacts}
+	urgent, stale := client.DefaultQueueLimit, client.DefaultQueueLimit
 	return command{
 		use: "dlq", short: "Inspect the dead-letter queue and replay its entries",
 		long: `The dead-letter queue holds tasks that an operator should inspect: they failed
 for good, lost their workers, or made no progress for too long. An entry is a
 record of the investigation. To repair a task, act on its steps (task reset-step,
 resolve-step, complete-step) or replay it; its entry then closes by itself.`,
-		commands: []command{a.dlqList(), a.dlqGet(), a.dlqQueue(), a.dlqStats(), a.dlqStaleness(),
-			a.dlqUpdate(), a.dlqAdd(), a.dlqReplay(), a.dlqPurge()},
+		commands: []command{
+			a.dlqList(r.list), a.dlqUpdate(), a.dlqAdd(), a.dlqReplay(), a.dlqPurge(),
+			{use: "queue", aliases: []string{"investigation-queue"}, short: "List pending entries, the most urgent first",
+				flags: limit(&urgent, client.MaxDLQLimit, "how many"),
+				run:   ask(a, with((*api).InvestigationQueue, &urgent), listing(a, queueFacts))},
+			{use: "stats", short: "Count the entries by reason",
+				run: ask(a, plainly((*api).DLQStats), listing(a, a.statsFacts))},
+			{use: "staleness", short: "List unfinished tasks by the time until they count as stale",
+				flags: limit(&stale, client.MaxDLQLimit, "how many"),
+				run:   ask(a, with((*api).Staleness, &stale), listing(a, stalenessFacts))},
+			{use: "get TASK", aliases: []string{"show"}, short: "Show the newest entry of a task with the task as it was then",
+				run: ask(a, of((*api).DLQEntryOfTask), func(e *client.DLQEntry) {
+					r.show(e)
+					a.printf("\nsnapshot:\n%s\n", indented(e.TaskSnapshot))
+				})},
+		},
 	}
 }
 
-var (
-	resolutionWords = []string{client.ResolutionPending, client.ResolutionManuallyResolved, client.ResolutionPermanentlyFailed, client.ResolutionCancelled}
-	dlqReasonWords  = []string{client.ReasonStalenessTimeout, client.ReasonMaxRetriesExceeded, client.ReasonDependencyCycleDetected,
-		client.ReasonWorkerUnavailable, client.ReasonManualDLQ}
-)
-
-func (a *app) dlqList() command {
+func (a *app) dlqList(show func([]client.DLQEntry)) command {
 	o := client.DLQListOptions{Limit: client.DefaultDLQLimit}
 	return command{
 		use: "list", short: "List entries, newest first",
@@ -40,83 +51,61 @@ func (a *app) dlqList() command {
 			limit(&o.Limit, client.MaxDLQLimit, "how many"),
 			opt(&o.Offset, "offset,o", "how many to leave out first", between(0, client.MaxDLQOffset)),
 		),
-		run: ask(a, with((*api).DLQEntries, &o), listing(a,
-			heads{"ENTRY", "TASK", "REASON", "DETAIL", "STATUS", "AGE", "BY"},
-			func(e *client.DLQEntry) row {
-				return row{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.Detail, stateCell(e.ResolutionStatus),
-					a.since(e.DLQTimestamp.Time), e.ResolvedBy}
-			})),
+		run: ask(a, with((*api).DLQEntries, &o), show),
 	}
 }
 
-func (a *app) dlqGet() command {
-	return command{
-		use: "get TASK", aliases: []string{"show"}, short: "Show the newest entry of a task with the task as it was then",
-		run: ask(a, of((*api).DLQEntryOfTask), func(e *client.DLQEntry) {
-			a.showPairs(
-				pair{"entry", e.DLQEntryUUID},
-				pair{"task", e.TaskUUID},
-				pair{"state then", stateCell(e.OriginalState)},
-				pair{"reason", e.DLQReason},
-				pair{"detail", e.Detail},
-				pair{"since", e.DLQTimestamp},
-				pair{"status", stateCell(e.ResolutionStatus)},
-				pair{"resolved", e.ResolutionTimestamp},
-				pair{"resolved by", e.ResolvedBy},
-				pair{"notes", e.ResolutionNotes},
-				pair{"replayed as", e.ReplayedAs},
-				pair{"metadata", clip(shownJSON(e.Metadata), 200)},
-			)
-			a.printf("\nsnapshot:\n%s\n", indented(e.TaskSnapshot))
-		}),
+func (a *app) entryFacts(e *client.DLQEntry) facts {
+	return facts{
+		{"Entry", e.DLQEntryUUID},
+		{"Task", e.TaskUUID},
+		{"state then", stateCell(e.OriginalState)},
+		{"Reason", e.DLQReason},
+		{"Detail", e.Detail},
+		{"since", e.DLQTimestamp},
+		{"Status", stateCell(e.ResolutionStatus)},
+		{"AGE", a.since(e.DLQTimestamp.Time)},
+		{"resolved", e.ResolutionTimestamp},
+		{"BY", e.ResolvedBy},
+		{"resolved by", e.ResolvedBy},
+		{"notes", e.ResolutionNotes},
+		{"replayed as", e.ReplayedAs},
+		{"metadata", wording.Clip(shownJSON(e.Metadata), 200)},
 	}
 }
 
-func (a *app) dlqQueue() command {
-	n := client.DefaultQueueLimit
-	return command{
-		use: "queue", aliases: []string{"investigation-queue"}, short: "List pending entries, the most urgent first",
-		flags: limit(&n, client.MaxDLQLimit, "how many"),
-		run: ask(a, with((*api).InvestigationQueue, &n), listing(a,
-			heads{"SCORE", "ENTRY", "TASK", "NAMESPACE", "TEMPLATE", "REASON", "STATE", "WAITING"},
-			func(e *client.DLQQueueEntry) row {
-				return row{fmt.Sprintf("%.0f", e.PriorityScore), e.DLQEntryUUID, e.TaskUUID, e.NamespaceName, e.TaskName, e.DLQReason,
-					stateCell(valueOf(e.CurrentState)), seconds(duration(e.MinutesInDLQ * 60))}
-			})),
-	}
+func queueFacts(e *client.DLQQueueEntry) facts {
+	return facts{{"SCORE", fmt.Sprintf("%.0f", e.PriorityScore)}, {"ENTRY", e.DLQEntryUUID},
+		{"TASK", e.TaskUUID}, {"NAMESPACE", e.NamespaceName}, {"TEMPLATE", e.TaskName},
+		{"REASON", e.DLQReason}, {"STATE", stateCell(valueOf(e.CurrentState))},
+		{"WAITING", seconds(duration(e.MinutesInDLQ * 60))}}
 }
 
-func (a *app) dlqStats() command {
-	return command{
-		use: "stats", short: "Count the entries by reason",
-		run: ask(a, plainly((*api).DLQStats), listing(a,
-			heads{"REASON", "TOTAL", "PENDING", "RESOLVED", "FAILED", "CANCELLED", "OLDEST", "RESOLVED WITHIN"},
-			func(s *client.DLQStats) row {
-				oldest, within := "", ""
-				if s.OldestEntry != nil {
-					oldest = a.since(s.OldestEntry.Time)
-				}
-				if s.AvgResolutionTimeMinutes != nil {
-					within = seconds(duration(*s.AvgResolutionTimeMinutes * 60))
-				}
-				return row{s.DLQReason, s.TotalEntries, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled, oldest, within}
-			})),
+func (a *app) statsFacts(s *client.DLQStats) facts {
+	oldest, within := "", ""
+	if s.OldestEntry != nil {
+		oldest = a.since(s.OldestEntry.Time)
 	}
+	if s.AvgResolutionTimeMinutes != nil {
+		within = seconds(duration(*s.AvgResolutionTimeMinutes * 60))
+	}
+	return facts{{"REASON", s.DLQReason}, {"TOTAL", s.TotalEntries}, {"PENDING", s.Pending},
+		{"RESOLVED", s.ManuallyResolved}, {"FAILED", s.PermanentFailures},
+		{"CANCELLED", s.Cancelled}, {"OLDEST", oldest}, {"RESOLVED WITHIN", within}}
 }
 
-func (a *app) dlqStaleness() command {
-	n := client.DefaultQueueLimit
-	return command{
-		use: "staleness", short: "List unfinished tasks by the time until they count as stale",
-		flags: limit(&n, client.MaxDLQLimit, "how many"),
-		run: ask(a, with((*api).Staleness, &n), listing(a,
-			heads{"HEALTH", "TASK", "NAMESPACE", "TEMPLATE", "STATE", "OF", "MINUTES", "THRESHOLD", "PRIORITY"},
-			func(e *client.StalenessEntry) row {
-				return row{stateCell(e.HealthStatus), e.TaskUUID, e.NamespaceName, e.TaskName, stateCell(e.CurrentState),
-					e.Detail, e.TimeInStateMinutes, e.StalenessThresholdMinutes, e.Priority}
-			})),
-	}
+func stalenessFacts(e *client.StalenessEntry) facts {
+	return facts{{"HEALTH", stateCell(e.HealthStatus)}, {"TASK", e.TaskUUID},
+		{"NAMESPACE", e.NamespaceName}, {"TEMPLATE", e.TaskName},
+		{"STATE", stateCell(e.CurrentState)}, {"OF", e.Detail}, {"MINUTES", e.TimeInStateMinutes},
+		{"THRESHOLD", e.StalenessThresholdMinutes}, {"PRIORITY", e.Priority}}
 }
+
+var (
+	resolutionWords = []string{client.ResolutionPending, client.ResolutionManuallyResolved, client.ResolutionPermanentlyFailed, client.ResolutionCancelled}
+	dlqReasonWords  = []string{client.ReasonStalenessTimeout, client.ReasonMaxRetriesExceeded, client.ReasonDependencyCycleDetected,
+		client.ReasonWorkerUnavailable, client.ReasonManualDLQ}
+)
 
 func (a *app) dlqUpdate() command {
 	var u client.DLQUpdate
@@ -150,8 +139,7 @@ has a pending entry keeps it, and the reason and metadata are added to that.`,
 			why(&add.Reason, &add.Actor, needed),
 			opt(&add.Metadata, "metadata", "a JSON object or @file to keep with it", anObject),
 		),
-		check: func(args []string) error { add.TaskUUID = args[0]; return nil },
-		run: ask(a, with((*api).AddDLQEntry, &add), func(e *client.DLQEntry) {
+		run: ask(a, with((*api).AddDLQEntry, &add, &add.TaskUUID), func(e *client.DLQEntry) {
 			a.printf("entry %s: %s\n", e.DLQEntryUUID, e.DLQReason)
 		}),
 	}
@@ -199,7 +187,7 @@ A filter needs --yes; --dry-run shows which entries match.`,
 			if done == nil {
 				return err
 			}
-			if shown := a.emit(done, func() { a.showReplay(done) }); shown != nil {
+			if shown := a.emit(done, func() { a.showBulk(done) }); shown != nil {
 				return shown
 			}
 			return err
@@ -268,14 +256,6 @@ func (r *replaying) replay(ctx context.Context, c *api) (*client.BulkResult, err
 		}
 	}
 	return total, nil
-}
-
-func (a *app) showReplay(done *client.BulkResult) {
-	if done.ReplayedAs != "" {
-		a.printf("created task %s\n", done.ReplayedAs)
-		return
-	}
-	a.showBulk(done)
 }
 
 func (a *app) dlqPurge() command {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func (a *app) events() command {
@@ -31,20 +32,23 @@ func (a *app) eventFlags(o *client.EventListOptions, after any) flags {
 
 func (a *app) eventsList() command {
 	o := client.EventListOptions{Limit: 25}
-	show := listing(a, heads{"POSITION", "AT", "NAMESPACE", "EVENT", "TASK", "STEP", "PAYLOAD"}, func(e *client.Event) row {
-		m := &e.Metadata
-		return row{e.Position, m.FiredAt, m.Namespace, e.Name, m.TaskUUID, m.StepName, clip(string(e.Payload), 60)}
-	})
 	return command{
 		use: "list", short: "List events by position",
 		flags: all(a.eventFlags(&o, &o.After), limit(&o.Limit, client.MaxEventsPerPage, "how many", hinting("see more with --after"))),
 		run: ask(a, with((*api).Events, &o), func(list *client.EventList) {
-			show(list.Events)
+			listing(a, eventFacts)(list.Events)
 			if list.More {
 				a.printf("there may be more after position %d\n", list.Next)
 			}
 		}),
 	}
+}
+
+func eventFacts(e *client.Event) facts {
+	m := &e.Metadata
+	return facts{{"POSITION", e.Position}, {"AT", m.FiredAt}, {"NAMESPACE", m.Namespace},
+		{"EVENT", e.Name}, {"TASK", m.TaskUUID}, {"STEP", m.StepName},
+		{"PAYLOAD", wording.Clip(string(e.Payload), 60)}}
 }
 
 func (a *app) eventsTail() command {
@@ -104,43 +108,33 @@ func (a *app) showEvent(e *client.Event) error {
 	}
 	m := &e.Metadata
 	a.printf("%d  %s  %s  %s  %s  %s\n", e.Position, instant(&m.FiredAt), oneLine(m.Namespace), oneLine(e.Name), m.TaskUUID,
-		oneLine(clip(string(e.Payload), 200)))
+		oneLine(wording.Clip(string(e.Payload), 200)))
 	return nil
 }
 
 func (a *app) consumers() command {
+	r := resource[client.EventConsumer]{a, "event consumer", consumerName, consumerFacts}
 	return command{
 		use: "consumers", aliases: []string{"consumer"}, short: "List, create, move and delete consumers of events",
 		long: `A consumer has a position among the events of a namespace and patterns for their
 names. Its reader claims events over the API or in SQL and acknowledges them.`,
 		commands: []command{
-			a.consumersList(), a.consumerCreate(),
-			{use: "show CONSUMER", aliases: []string{"get"}, short: "Show a consumer",
-				run: ask(a, of((*api).EventConsumer), a.showConsumer)},
-			a.consumerReset(), a.consumerDelete(),
+			a.consumerCreate(), a.consumerReset(),
+			{use: "list", short: "List consumers and how far behind they are",
+				run: ask(a, plainly((*api).EventConsumers), func(l *client.EventConsumerList) { r.list(l.Consumers) })},
+			{use: "show CONSUMER", aliases: []string{"get"}, short: "Show a consumer", run: ask(a, of((*api).EventConsumer), r.show)},
+			change(a, command{use: "delete CONSUMER", short: "Delete a consumer and its position; events stay"},
+				(*api).DeleteEventConsumer, r.said("deleted")).
+				confirmed("yes, do it", "consumers delete deletes the consumer and its position", "confirm with --yes"),
 		},
 	}
 }
 
-func offerConsumers(ctx context.Context, c *api, _ []string) ([]string, error) {
-	list, err := c.EventConsumers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return namesOf(list.Consumers, func(e *client.EventConsumer) string { return e.Name }), nil
-}
+func consumerName(e *client.EventConsumer) string { return e.Name }
 
-func (a *app) consumersList() command {
-	show := listing(a,
-		heads{"CONSUMER", "NAMESPACE", "PATTERNS", "POSITION", "UNREAD", "OLDEST UNREAD", "HOLDER", "LEASE UNTIL"},
-		func(e *client.EventConsumer) row {
-			return row{e.Name, e.Namespace, clip(patternsOf(e), 40), e.Position, unread(e), e.OldestUnreadAt, e.Holder, e.LeaseUntil}
-		})
-	return command{
-		use: "list", short: "List consumers and how far behind they are",
-		run: ask(a, plainly((*api).EventConsumers), func(list *client.EventConsumerList) { show(list.Consumers) }),
-	}
-}
+// consumerArgument is a consumer by its name.
+var consumerArgument = argument{offer: offers(plainly((*api).EventConsumers),
+	func(l *client.EventConsumerList) []client.EventConsumer { return l.Consumers }, consumerName)}
 
 func patternsOf(e *client.EventConsumer) string {
 	if len(e.Patterns) == 0 {
@@ -157,21 +151,22 @@ func unread(e *client.EventConsumer) any {
 	return e.Unread
 }
 
-func (a *app) showConsumer(e *client.EventConsumer) {
-	a.showPairs(
-		pair{"consumer", e.Name},
-		pair{"namespace", e.Namespace},
-		pair{"patterns", patternsOf(e)},
-		pair{"position", e.Position},
-		pair{"unread", unread(e)},
-		pair{"oldest unread", e.OldestUnreadAt},
-		pair{"holder", e.Holder},
-		pair{"lease until", e.LeaseUntil},
-		pair{"last claimed", e.LastClaimedAt},
-		pair{"last done", e.LastAckedAt},
-		pair{"created", e.CreatedAt},
-		pair{"changed", e.UpdatedAt},
-	)
+func consumerFacts(e *client.EventConsumer) facts {
+	return facts{
+		{"Consumer", e.Name},
+		{"Namespace", e.Namespace},
+		{"PATTERNS", wording.Clip(patternsOf(e), 40)},
+		{"patterns", patternsOf(e)},
+		{"Position", e.Position},
+		{"Unread", unread(e)},
+		{"Oldest unread", e.OldestUnreadAt},
+		{"Holder", e.Holder},
+		{"Lease until", e.LeaseUntil},
+		{"last claimed", e.LastClaimedAt},
+		{"last done", e.LastAckedAt},
+		{"created", e.CreatedAt},
+		{"changed", e.UpdatedAt},
+	}
 }
 
 // eventPlaces complete where a consumer may begin; a position is allowed too.
@@ -188,8 +183,7 @@ func (a *app) consumerCreate() command {
 			opt(&r.From, "from", "beginning, now, or the position after which it starts", eventPlaces),
 			why(&r.Reason, &r.Actor),
 		),
-		check: func(args []string) error { r.Name = args[0]; return nil },
-		run: ask(a, with((*api).CreateEventConsumer, &r), func(e *client.EventConsumer) {
+		run: ask(a, with((*api).CreateEventConsumer, &r, &r.Name), func(e *client.EventConsumer) {
 			a.printf("event consumer %s created after position %d\n", oneLine(e.Name), e.Position)
 		}),
 	}
@@ -209,11 +203,4 @@ after the new position are read again.`,
 			a.printf("event consumer %s continues after position %d\n", oneLine(e.Name), e.Position)
 		}),
 	}
-}
-
-func (a *app) consumerDelete() command {
-	d := command{use: "delete CONSUMER", short: "Delete a consumer and its position; events stay"}
-	return change(a, d, (*api).DeleteEventConsumer, func(e *client.EventConsumer) {
-		a.printf("event consumer %s: deleted\n", oneLine(e.Name))
-	}).confirmed("yes, do it", "consumers delete deletes the consumer and its position", "confirm with --yes")
 }

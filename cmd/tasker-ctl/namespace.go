@@ -34,22 +34,17 @@ func (a *app) showNamespaces(all *client.NamespaceList) {
 // namespaceChange is a command that pauses or resumes; the rules are for the
 // reason.
 func (a *app) namespaceChange(d command,
-	change func(c *api, ctx context.Context, namespace, callable string, w client.Why) (*client.Namespace, error), rules ...rule) command {
-	var w client.Why
+	call func(c *api, ctx context.Context, namespace, callable string, w client.Why) (*client.Namespace, error), rules ...rule) command {
 	var callable string
-	d.flags = all(
-		opt(&callable, "callable", "only the steps that call this, such as payments.charge; with any method and resolver"),
-		why(&w.Reason, &w.Actor, rules...),
-	)
-	d.run = ask(a, func(ctx context.Context, c *api, args []string) (*client.Namespace, error) {
-		return change(c, ctx, args[0], callable, w)
+	d.flags = opt(&callable, "callable", "only the steps that call this, such as payments.charge; with any method and resolver")
+	return change(a, d, func(c *api, ctx context.Context, namespace string, w client.Why) (*client.Namespace, error) {
+		return call(c, ctx, namespace, callable, w)
 	}, func(n *client.Namespace) {
 		a.printf("namespace %s: %s\n", oneLine(n.Name), pausedCell(n.Paused).text)
 		for _, c := range n.PausedCallables {
 			a.printf("callable %s: paused\n", oneLine(c.Callable))
 		}
-	})
-	return d
+	}, rules...)
 }
 
 // pausedCell is the state of what can be paused.

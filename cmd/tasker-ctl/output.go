@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -97,77 +98,59 @@ func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.stdout, format,
 func jsonToYAML(document []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(document))
 	d.UseNumber()
-	w := yamlWriter{decoder: d}
-	if err := w.value(0, ""); err != nil {
+	lines, _, err := yamlLines(d)
+	if err != nil {
 		return nil, fmt.Errorf("write YAML: %w", err)
 	}
-	return w.out.Bytes(), nil
+	return []byte(strings.Join(lines, "\n") + "\n"), nil
 }
 
-type yamlWriter struct {
-	decoder *json.Decoder
-	out     bytes.Buffer
-}
-
-// value writes the next value. lead is what stands between the key or the dash
-// and a value on the same line.
-func (w *yamlWriter) value(indent int, lead string) error {
-	token, err := w.decoder.Token()
-	if err != nil {
-		return err
+// yamlLines are those of the next value; short tells that it is one that stands
+// behind its key or its dash: a scalar, or an empty list or object.
+func yamlLines(d *json.Decoder) (lines []string, short bool, err error) {
+	token, err := d.Token()
+	opening, nested := token.(json.Delim)
+	if err != nil || !nested {
+		return []string{yamlScalar(token)}, true, err
 	}
-	if opening, ok := token.(json.Delim); ok {
-		return w.entries(indent, lead, opening == '{')
-	}
-	w.out.WriteString(lead + yamlScalar(token) + "\n")
-	return nil
-}
-
-// entries writes an object or a list, which is written in short when empty.
-func (w *yamlWriter) entries(indent int, lead string, object bool) error {
-	mark, short := "-", "[]"
-	if object {
-		short = "{}"
-	} else if lead == " " && indent > 0 && !w.afterDash() {
-		indent-- // a list stands as far left as its key
-	}
-	first := true
-	for ; w.decoder.More(); first = false {
-		if object {
-			key, err := w.decoder.Token()
+	for d.More() {
+		mark := "-"
+		if opening == '{' {
+			key, err := d.Token()
 			if err != nil {
-				return err
+				return nil, false, err
 			}
 			mark = yamlScalar(key) + ":"
 		}
-		w.begin(indent, lead, first)
-		w.out.WriteString(mark)
-		if err := w.value(indent+1, " "); err != nil {
-			return err
+		value, short, err := yamlLines(d)
+		if err != nil {
+			return nil, false, err
 		}
+		lines = append(lines, yamlEntry(mark, value, short)...)
 	}
-	if first {
-		w.out.WriteString(lead + short + "\n")
+	end, err := d.Token()
+	if lines == nil {
+		return []string{fmt.Sprintf("%v%v", opening, end)}, true, err
 	}
-	_, err := w.decoder.Token()
-	return err
+	return lines, false, err
 }
 
-// begin starts a line for an entry; the first entry after a dash stays on its
-// line.
-func (w *yamlWriter) begin(indent int, lead string, first bool) {
+// yamlEntry puts a value behind a dash or a key, or below the key: a list then
+// stands as far left as the key.
+func yamlEntry(mark string, value []string, short bool) []string {
 	switch {
-	case first && lead == "": // the document's first line
-	case first && w.afterDash():
-		w.out.WriteString(lead)
-		return
-	case first:
-		w.out.WriteString("\n")
+	case short || mark == "-":
+		value[0] = mark + " " + value[0]
+	case strings.HasPrefix(value[0], "-"):
+		return slices.Insert(value, 0, mark)
+	default:
+		value = slices.Insert(value, 0, mark)
 	}
-	w.out.WriteString(strings.Repeat("  ", indent))
+	for i := range value[1:] {
+		value[1+i] = "  " + value[1+i]
+	}
+	return value
 }
-
-func (w *yamlWriter) afterDash() bool { return bytes.HasSuffix(w.out.Bytes(), []byte("-")) }
 
 // plainText is what needs no quotes in any version of YAML, unless it is one of
 // the reserved words.

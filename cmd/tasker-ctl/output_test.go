@@ -190,6 +190,27 @@ func TestCells(t *testing.T) {
 
 // TestAStepThatWasCompletedByHand: who did it and why is told, and what they
 // wanted remembered with it.
+// A fact stands where the capitals of its name say.
+func TestWhereFactsStand(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	a := newApp(nil, &b, nil, func(string) (string, bool) { return "", false })
+	r := resource[string]{a, "word", func(s *string) string { return *s }, func(s *string) facts {
+		return facts{{"Both ways", *s}, {"LISTED", 1}, {"0 … 1s", 2}, {"shown", 3}, {"shown?", nil}, {"missing", nil}}
+	}}
+	one := "a\nb"
+	r.list([]string{one})
+	r.show(&one)
+	r.said("changed")(&one)
+	require.Equal(t, `BOTH WAYS  LISTED  0 … 1s
+a b        1       2
+both ways  a b
+shown      3
+missing    -
+word a b: changed
+`, b.String())
+}
+
 func TestAStepThatWasCompletedByHand(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -168,7 +168,10 @@ func drawGraph(template *workflow.Template, steps []client.StepReadiness) []node
 		if !known {
 			at = len(nodes)
 			byName[s.Name] = at
-			nodes = append(nodes, node{name: s.Name, parents: instanceParents(nodes[:declared], s.Name)})
+			nodes = append(nodes, node{name: s.Name})
+			if i := patternOf(nodes[:declared], s.Name); i >= 0 { // such as worker_003
+				nodes[at].parents = nodes[i].parents
+			}
 		}
 		n := &nodes[at]
 		n.state, n.attempts, n.maximum, n.step = s.CurrentState, s.Attempts, s.MaxAttempts, s
@@ -179,16 +182,8 @@ func drawGraph(template *workflow.Template, steps []client.StepReadiness) []node
 	return nodes
 }
 
-// instanceParents gives a step made at run time, such as worker_003, the
-// parents of the declared step whose name begins its own.
-func instanceParents(declared []node, name string) []string {
-	if i := patternOf(declared, name); i >= 0 {
-		return declared[i].parents
-	}
-	return nil
-}
-
-// patternOf finds the declared step that an instance is made from.
+// patternOf finds the declared step that an instance is made from: one whose name
+// begins its own.
 func patternOf(declared []node, name string) int {
 	best := -1
 	for i, n := range declared {
@@ -267,9 +262,10 @@ func (a *app) showTimeline(line *client.Timeline) {
 	if len(line.Attempts) > 0 {
 		a.printf("\n")
 		axis := "0 " + strings.Repeat("·", barWidth-len(seconds(span))-3) + " " + seconds(span)
-		listing(a, heads{"STEP", "ATTEMPT", "OUTCOME", "WAITED", "RAN", axis}, func(s *client.StepAttempt) row {
-			return row{s.StepName, s.Attempt, stateCell(s.Outcome),
-				elapsed(s.Enqueued, s.Claimed), elapsed(s.Claimed, s.Reported), bar(*s, span)}
+		listing(a, func(s *client.StepAttempt) facts {
+			return facts{{"STEP", s.StepName}, {"ATTEMPT", s.Attempt},
+				{"OUTCOME", stateCell(s.Outcome)}, {"WAITED", elapsed(s.Enqueued, s.Claimed)},
+				{"RAN", elapsed(s.Claimed, s.Reported)}, {axis, bar(*s, span)}}
 		})(line.Attempts)
 		a.printf("\n░ waiting  █ running  ▒ being applied\n")
 	}
@@ -277,8 +273,9 @@ func (a *app) showTimeline(line *client.Timeline) {
 		return
 	}
 	a.printf("\n")
-	listing(a, heads{"AT", "FROM", "TO", "ACTOR", "REASON"}, func(e *client.TimelineEvent) row {
-		return row{fmt.Sprintf("%.3fs", e.Seconds), e.From, stateCell(e.To), e.Actor, e.Reason}
+	listing(a, func(e *client.TimelineEvent) facts {
+		return facts{{"AT", fmt.Sprintf("%.3fs", e.Seconds)}, {"FROM", e.From},
+			{"TO", stateCell(e.To)}, {"ACTOR", e.Actor}, {"REASON", e.Reason}}
 	})(line.Events)
 	for _, e := range line.Events {
 		if e.ContextEdited {

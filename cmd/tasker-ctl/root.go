@@ -316,13 +316,13 @@ func (a *app) version() command {
 			}
 			v.SchemaVersion = schema
 			return a.emit(v, func() {
-				a.showPairs(
-					pair{"version", v.Version},
-					pair{"commit", v.Commit},
-					pair{"go", v.Go},
-					pair{"platform", v.Platform},
-					pair{"schema", v.SchemaVersion},
-				)
+				a.show(facts{
+					{"version", v.Version},
+					{"commit", v.Commit},
+					{"go", v.Go},
+					{"platform", v.Platform},
+					{"schema", v.SchemaVersion},
+				})
 			})
 		},
 	}

@@ -12,26 +12,41 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func (a *app) schedule() command {
+	r := a.schedules()
 	count := client.DefaultNextRuns
-	show := command{use: "show SCHEDULE", aliases: []string{"get"}, short: "Show a schedule and its next runs",
-		run: ask(a, of((*api).Schedule), a.showSchedule)}
-	next := command{use: "next SCHEDULE", short: "Show the next runs of a schedule",
-		flags: opt(&count, "count", "how many, up to 100", between(1, client.MaxNextRuns)),
-		run: ask(a, ofWith((*api).NextRuns, &count), func(n *client.NextRuns) {
-			a.showNextRuns("next runs in "+n.TimeZone, n.Paused, n.Runs)
-		})}
 	return command{
 		use: "schedule", aliases: []string{"schedules"}, short: "Create tasks repeatedly, by cron expressions and time zones",
 		long: `A schedule creates a task each time that a cron expression names, in a time zone.
 The fleet makes each run once, whatever the number of orchestrators.
 
 A schedule is named by its UUID or as NAMESPACE/NAME.`,
-		commands: slices.Concat([]command{a.scheduleCreate(), a.scheduleList(), show, a.scheduleUpdate(), next}, a.scheduleChanges()),
+		commands: slices.Concat([]command{a.scheduleCreate(), a.scheduleUpdate(), a.scheduleList()}, a.scheduleChanges(), []command{
+			{use: "show SCHEDULE", aliases: []string{"get"}, short: "Show a schedule and its next runs",
+				run: ask(a, of((*api).Schedule), func(s *client.Schedule) {
+					r.show(s)
+					a.showNextRuns("\nnext runs", s.Paused, s.NextRuns)
+				})},
+			{use: "next SCHEDULE", short: "Show the next runs of a schedule",
+				flags: opt(&count, "count", "how many, up to 100", between(1, client.MaxNextRuns)),
+				run: ask(a, ofWith((*api).NextRuns, &count), func(n *client.NextRuns) {
+					a.showNextRuns("next runs in "+n.TimeZone, n.Paused, n.Runs)
+				})},
+		}),
 	}
 }
+
+func (a *app) schedules() resource[client.Schedule] {
+	return resource[client.Schedule]{app: a, noun: "schedule", name: scheduleName, facts: scheduleFacts}
+}
+
+// scheduleArgument is a schedule by its UUID or as NAMESPACE/NAME.
+var scheduleArgument = argument{parse: parseSchedule, find: findSchedule, offer: offers(
+	with((*api).Schedules, &client.ScheduleListOptions{PerPage: client.MaxSchedulesPerPage}),
+	func(l *client.ScheduleList) []client.Schedule { return l.Schedules }, scheduleName)}
 
 // parseSchedule allows the two ways to name a schedule.
 func parseSchedule(text string) (string, error) {
@@ -61,28 +76,10 @@ func findSchedule(ctx context.Context, c *api, _ []string, text string) (string,
 	return found.Schedules[0].ScheduleID, nil
 }
 
-func offerSchedules(ctx context.Context, c *api, _ []string) ([]string, error) {
-	list, err := c.Schedules(ctx, client.ScheduleListOptions{PerPage: client.MaxSchedulesPerPage})
-	if err != nil {
-		return nil, err
-	}
-	return namesOf(list.Schedules, scheduleName), nil
-}
-
 func scheduleName(s *client.Schedule) string { return oneLine(s.Namespace + "/" + s.Name) }
 
 func (a *app) scheduleList() command {
 	o := client.ScheduleListOptions{PerPage: 25, Page: 1}
-	show := listing(a,
-		heads{"SCHEDULE", "TEMPLATE", "CRON", "TIME ZONE", "STATE", "NEXT RUN", "LAST RUN", "LAST ERROR"},
-		func(s *client.Schedule) row {
-			next := instant(&s.NextRunAt)
-			if s.Paused {
-				next = ""
-			}
-			return row{scheduleName(s), s.Template + ":" + s.Version, s.Cron, s.TimeZone, pausedCell(s.Paused),
-				next, s.LastRunAt, clip(valueOf(s.LastError), 40)}
-		})
 	return command{
 		use: "list", short: "List schedules by namespace and name",
 		flags: all(
@@ -93,7 +90,7 @@ func (a *app) scheduleList() command {
 			opt(&o.Page, "page", "which page, from 1", atLeastOne),
 		),
 		run: ask(a, with((*api).Schedules, &o), func(list *client.ScheduleList) {
-			show(list.Schedules)
+			a.schedules().list(list.Schedules)
 			if p := list.Pagination; p.HasNext {
 				a.printf("page %d of %d; %d schedules\n", p.Page, p.TotalPages, p.TotalCount)
 			}
@@ -101,39 +98,43 @@ func (a *app) scheduleList() command {
 	}
 }
 
-func (a *app) showSchedule(s *client.Schedule) {
-	catchUp, attempts := s.CatchUp, ""
+func scheduleFacts(s *client.Schedule) facts {
+	catchUp, attempts, next := s.CatchUp, "", ""
 	if catchUp == client.CatchUpAll {
 		catchUp = "all, up to " + counted(s.MaxCatchUp, "run")
 	}
 	if s.MaxAttempts > 0 {
 		attempts = strconv.Itoa(s.MaxAttempts)
 	}
-	a.showPairs(
-		pair{"schedule", scheduleName(s)},
-		pair{"id", s.ScheduleID},
-		pair{"template", s.Template + ":" + s.Version},
-		pair{"cron", s.Cron},
-		pair{"time zone", s.TimeZone},
-		pair{"state", pausedCell(s.Paused)},
-		pair{"paused?", s.PausedAt},
-		pair{"paused by?", s.PausedBy},
-		pair{"reason?", s.PauseReason},
-		pair{"catch up", catchUp},
-		pair{"overlap", s.Overlap},
-		pair{"jitter", seconds(duration(float64(s.JitterSeconds)))},
-		pair{"priority", s.Priority},
-		pair{"attempts?", attempts},
-		pair{"retries?", s.RetryDelays},
-		pair{"tags", s.Tags},
-		pair{"context", clip(shownJSON(s.Context), 200)},
-		pair{"last run", s.LastRunAt},
-		pair{"last task", s.LastTaskUUID},
-		pair{"last error", s.LastError},
-		pair{"created", s.CreatedAt},
-		pair{"changed", s.UpdatedAt},
-	)
-	a.showNextRuns("\nnext runs", s.Paused, s.NextRuns)
+	if !s.Paused {
+		next = instant(&s.NextRunAt)
+	}
+	return facts{
+		{"Schedule", scheduleName(s)},
+		{"id", s.ScheduleID},
+		{"Template", s.Template + ":" + s.Version},
+		{"Cron", s.Cron},
+		{"Time zone", s.TimeZone},
+		{"State", pausedCell(s.Paused)},
+		{"paused?", s.PausedAt},
+		{"paused by?", s.PausedBy},
+		{"reason?", s.PauseReason},
+		{"catch up", catchUp},
+		{"overlap", s.Overlap},
+		{"jitter", seconds(duration(float64(s.JitterSeconds)))},
+		{"priority", s.Priority},
+		{"attempts?", attempts},
+		{"retries?", s.RetryDelays},
+		{"tags", s.Tags},
+		{"context", wording.Clip(shownJSON(s.Context), 200)},
+		{"NEXT RUN", next},
+		{"Last run", s.LastRunAt},
+		{"last task", s.LastTaskUUID},
+		{"LAST ERROR", wording.Clip(valueOf(s.LastError), 40)},
+		{"last error", s.LastError},
+		{"created", s.CreatedAt},
+		{"changed", s.UpdatedAt},
+	}
 }
 
 // showNextRuns lists the next runs in the time zone and in UTC.
@@ -258,9 +259,7 @@ its next run is counted from now.`,
 
 // scheduleChanges are the commands that act on a schedule as it is.
 func (a *app) scheduleChanges() []command {
-	said := func(what string) func(*client.Schedule) {
-		return func(s *client.Schedule) { a.printf("schedule %s: %s\n", scheduleName(s), what) }
-	}
+	said := a.schedules().said
 	pause := command{use: "pause SCHEDULE", short: "Pause a schedule"}
 	resume := command{use: "resume SCHEDULE", short: "Resume a schedule",
 		long: `Resumes a schedule. Runs that were due while it was paused were missed: its

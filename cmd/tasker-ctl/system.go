@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func (a *app) system() command {
@@ -22,26 +23,13 @@ func (a *app) system() command {
 }
 
 func (a *app) systemFleet() command {
-	show := listing(a,
-		heads{"ID", "KIND", "HOST", "ADDRESS", "MODE", "NAMESPACES", "VERSION", "HEARTBEAT", "STATE"},
-		func(r *client.Replica) row {
-			state := "lost"
-			switch {
-			case r.Stopped:
-				state = "stopped"
-			case r.Live:
-				state = "live"
-			}
-			return row{cmp.Or(r.ID, r.UUID), r.Kind, r.Hostname, r.Address, r.Mode, r.Namespaces, r.Version,
-				ago(r.HeartbeatAgeSeconds), stateCell(state)}
-		})
 	return command{
 		use: "fleet", short: "List the daemons that share the database",
 		long: `Lists the daemons that sent a heartbeat within ten minutes, and those that
 stopped within the last one. ADDRESS is where the API of a daemon listens; it
 has the host's name where the daemon listens on all addresses.`,
 		run: ask(a, plainly((*api).Fleet), func(fleet *client.Fleet) {
-			show(fleet.Replicas)
+			listing(a, replicaFacts)(fleet.Replicas)
 			if fleet.Warning != "" {
 				a.printf("\n%s\n", a.screen.paint(yellow, "warning: "+oneLine(fleet.Warning)))
 			}
@@ -49,17 +37,25 @@ has the host's name where the daemon listens on all addresses.`,
 	}
 }
 
+func replicaFacts(r *client.Replica) facts {
+	state := "lost"
+	switch {
+	case r.Stopped:
+		state = "stopped"
+	case r.Live:
+		state = "live"
+	}
+	return facts{{"ID", cmp.Or(r.ID, r.UUID)}, {"KIND", r.Kind}, {"HOST", r.Hostname},
+		{"ADDRESS", r.Address}, {"MODE", r.Mode}, {"NAMESPACES", r.Namespaces},
+		{"VERSION", r.Version}, {"HEARTBEAT", ago(r.HeartbeatAgeSeconds)},
+		{"STATE", stateCell(state)}}
+}
+
 // ago is the age of a heartbeat.
 func ago(age float64) string { return seconds(duration(age)) + " ago" }
 
 func (a *app) systemWorkers() command {
 	o := client.WorkerListOptions{Limit: client.DefaultWorkerLimit}
-	show := listing(a,
-		heads{"ID", "STATUS", "SINCE", "HEARTBEAT", "NAMESPACES", "TAGS", "HOST", "ADDRESS", "VERSION", "UUID"},
-		func(w *client.WorkerState) row {
-			return row{w.WorkerID, workerCell(w), a.since(w.StatusSince.Time), ago(w.HeartbeatAgeSeconds), w.Namespaces, w.Tags,
-				w.Hostname, w.Address, w.Version, w.WorkerUUID}
-		})
 	return command{
 		use: "workers", short: "List the registered workers",
 		long: `Lists the registered workers, those with the latest heartbeat first. A worker
@@ -72,12 +68,19 @@ other content than the one that tasks have used: the worker runs without these.`
 			limit(&o.Limit, client.MaxWorkerLimit, "how many"),
 		),
 		run: ask(a, with((*api).Workers, &o), func(list *client.WorkerList) {
-			show(list.Workers)
+			listing(a, a.workerFacts)(list.Workers)
 			for i := range list.Workers {
 				a.showRefused(&list.Workers[i])
 			}
 		}),
 	}
+}
+
+func (a *app) workerFacts(w *client.WorkerState) facts {
+	return facts{{"ID", w.WorkerID}, {"STATUS", workerCell(w)},
+		{"SINCE", a.since(w.StatusSince.Time)}, {"HEARTBEAT", ago(w.HeartbeatAgeSeconds)},
+		{"NAMESPACES", w.Namespaces}, {"TAGS", w.Tags}, {"HOST", w.Hostname},
+		{"ADDRESS", w.Address}, {"VERSION", w.Version}, {"UUID", w.WorkerUUID}}
 }
 
 func workerCell(w *client.WorkerState) cell {
@@ -164,19 +167,10 @@ func parseBreakerState(text string) (string, error) {
 
 func (a *app) systemBreakers() command {
 	var d, forced daemon
-	show := listing(a,
-		heads{"BREAKER", "STATE", "CONTROL", "SINCE", "IN A ROW", "FAILURES", "CALLS", "REJECTED", "OPENED", "TRIES AGAIN"},
-		func(b *client.Breaker) row {
-			again := ""
-			if b.RetryAfterSeconds > 0 {
-				again = "in " + seconds(duration(b.RetryAfterSeconds))
-			}
-			return row{b.Name, stateCell(b.State), b.Control, b.Since, b.FailuresInARow, b.Failures, b.Calls, b.Rejected, b.Opened, again}
-		})
 	return command{
 		use: "breakers [COMMAND]", short: "List the circuit breakers of a daemon, or force one",
 		flags: daemonFlag(&d), daemon: &d,
-		run: ask(a, plainly((*api).Breakers), func(list *client.BreakerList) { show(list.Breakers) }),
+		run: ask(a, plainly((*api).Breakers), func(list *client.BreakerList) { listing(a, breakerFacts)(list.Breakers) }),
 		commands: []command{{
 			use: "force BREAKER STATE", short: "Hold a circuit breaker open or closed, or let it decide again",
 			long: `Holds a circuit breaker in a state: forced_open (every call is rejected),
@@ -191,23 +185,23 @@ calls decide again. It holds for the replica that answers and until it restarts.
 	}
 }
 
+func breakerFacts(b *client.Breaker) facts {
+	again := ""
+	if b.RetryAfterSeconds > 0 {
+		again = "in " + seconds(duration(b.RetryAfterSeconds))
+	}
+	return facts{{"BREAKER", b.Name}, {"STATE", stateCell(b.State)}, {"CONTROL", b.Control},
+		{"SINCE", b.Since}, {"IN A ROW", b.FailuresInARow}, {"FAILURES", b.Failures},
+		{"CALLS", b.Calls}, {"REJECTED", b.Rejected}, {"OPENED", b.Opened}, {"TRIES AGAIN", again}}
+}
+
 func (a *app) systemSweeps() command {
 	var r client.SweepRequest
-	show := listing(a, heads{"SWEEP", "RUNS", "LAST", "TOOK", "NEXT", "RESULT"}, func(s *client.Sweep) row {
-		took := cell{}
-		switch {
-		case s.Running:
-			took = cell{"running", cyan}
-		case s.FinishedAt != nil:
-			took.text = seconds(s.FinishedAt.Sub(s.StartedAt.Time))
-		}
-		return row{s.Name, s.Runs, s.StartedAt, took, s.NextAt, clip(shownJSON(s.Result), 100)}
-	})
 	return command{
 		use: "sweeps [COMMAND]", short: "List the sweeps and their last runs, or run one",
 		long: `Lists the jobs that the orchestrators take turns in, such as looking for dead
 workers, and what each did the last time.`,
-		run: ask(a, plainly((*api).Sweeps), func(list *client.SweepList) { show(list.Sweeps) }),
+		run: ask(a, plainly((*api).Sweeps), func(list *client.SweepList) { listing(a, sweepFacts)(list.Sweeps) }),
 		commands: []command{{
 			use: "run SWEEP", short: "Run a sweep now, whenever it is due",
 			flags: opt(&r.DryRun, "dry-run", "only show what it would do"),
@@ -216,10 +210,22 @@ workers, and what each did the last time.`,
 	}
 }
 
+func sweepFacts(s *client.Sweep) facts {
+	took := cell{}
+	switch {
+	case s.Running:
+		took = cell{"running", cyan}
+	case s.FinishedAt != nil:
+		took.text = seconds(s.FinishedAt.Sub(s.StartedAt.Time))
+	}
+	return facts{{"SWEEP", s.Name}, {"RUNS", s.Runs}, {"LAST", s.StartedAt}, {"TOOK", took},
+		{"NEXT", s.NextAt}, {"RESULT", wording.Clip(shownJSON(s.Result), 100)}}
+}
+
 func (a *app) showSweep(run *client.SweepRun) {
 	if len(run.Findings) > 0 {
-		listing(a, heads{"SUBJECT", "ACTION", "DETAIL"}, func(f *client.SweepFinding) row {
-			return row{f.Subject, f.Action, f.Detail}
+		listing(a, func(f *client.SweepFinding) facts {
+			return facts{{"SUBJECT", f.Subject}, {"ACTION", f.Action}, {"DETAIL", f.Detail}}
 		})(run.Findings)
 		a.printf("\n")
 	}

@@ -82,41 +82,6 @@ func cellOf(v any) cell {
 	return c
 }
 
-// heads are the headings of a table, row the values below them.
-type (
-	heads []string
-	row   []any
-)
-
-// listing draws a list of things as a table.
-func listing[T any](a *app, columns heads, values func(*T) row) func([]T) {
-	return func(items []T) {
-		t := a.newTable(columns...)
-		for i := range items {
-			t.row(values(&items[i])...)
-		}
-		t.write(a.stdout)
-	}
-}
-
-// pair is a name and its value. Where the name ends in ?, the pair is left out
-// without a value.
-type pair struct {
-	name  string
-	value any
-}
-
-func (a *app) showPairs(pairs ...pair) {
-	t := a.newPairs()
-	for _, p := range pairs {
-		name, optional := strings.CutSuffix(p.name, "?")
-		if value := cellOf(p.value); !optional || value.text != "-" {
-			t.row(name, value)
-		}
-	}
-	t.write(a.stdout)
-}
-
 // lines renders the rows; trailing blanks are left out.
 func (t *table) lines() []string {
 	var widths []int
@@ -159,15 +124,6 @@ func oneLine(s string) string {
 		}
 		return r
 	}, s)
-}
-
-// clip shortens text to n characters.
-func clip(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	runes := []rune(s)
-	return string(runes[:max(n-1, 0)]) + "…"
 }
 
 // counted is a number with its noun: "1 error", "2 batches", "3 entries".

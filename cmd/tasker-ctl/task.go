@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func (a *app) task() command {
@@ -14,10 +15,10 @@ func (a *app) task() command {
 		use: "task", aliases: []string{"tasks"}, short: "Create, list, inspect, watch, repair and cancel tasks",
 		commands: []command{
 			a.taskCreate(), a.taskImport(), a.taskList(),
-			{use: "get UUID", short: "Show a task and its results", run: a.taskGet,
+			{use: "get UUID", short: "Show a task and its results", run: a.found(taskOf),
 				similar: []string{"show", "info", "describe", "inspect", "status"}},
 			a.taskFind(),
-			{use: "steps UUID", short: "List the steps of a task", run: ask(a, stepsOf, a.showSteps)},
+			{use: "steps UUID", short: "List the steps of a task", run: ask(a, stepsOf, listing(a, stepFacts))},
 			{use: "step TASK STEP", short: "Show one step with its result or error; STEP is a UUID or a name",
 				run: ask(a, ofPair((*api).Step), a.showStep)},
 			{use: "step-audit TASK STEP", short: "List the reported executions of a step, newest first",
@@ -39,10 +40,6 @@ func (a *app) task() command {
 
 func (a *app) taskList() command {
 	o := client.TaskListOptions{PerPage: 20, Page: 1}
-	show := listing(a, heads{"TASK", "TEMPLATE", "STATUS", "STEPS", "FAILED", "PRIORITY", "AGE"}, func(t *client.Task) row {
-		return row{t.TaskUUID, templateName(t), stateCell(t.Status), share(t.CompletedSteps, t.TotalSteps), t.FailedSteps,
-			t.Priority, a.since(t.CreatedAt.Time)}
-	})
 	return command{
 		use: "list", short: "List tasks, newest first",
 		flags: all(
@@ -54,20 +51,12 @@ func (a *app) taskList() command {
 			opt(&o.Page, "page", "which page, from 1", atLeastOne),
 		),
 		run: ask(a, with((*api).Tasks, &o), func(list *client.TaskList) {
-			show(list.Tasks)
+			listing(a, a.taskFacts)(list.Tasks)
 			if p := list.Pagination; p.HasNext || p.HasPrevious {
 				a.printf("\npage %d of %d, %s\n", p.Page, p.TotalPages, counted(p.TotalCount, "task"))
 			}
 		}),
 	}
-}
-
-func (a *app) taskGet(ctx context.Context, c *api, args []string) error {
-	task, err := c.Task(ctx, args[0], 0)
-	if err != nil {
-		return err
-	}
-	return a.showFound(ctx, c, task)
 }
 
 func (a *app) taskFind() command {
@@ -86,13 +75,9 @@ lifetime is over (see the templates' key_lifetime).`,
 			opt(&key, "key", "the idempotency key", needed),
 			waitFlag(&wait),
 		),
-		run: func(ctx context.Context, c *api, _ []string) error {
-			task, err := c.TaskByKey(ctx, namespace, name, key, wait)
-			if err != nil {
-				return err
-			}
-			return a.showFound(ctx, c, task)
-		},
+		run: a.found(func(ctx context.Context, c *api, _ []string) (*client.Task, error) {
+			return c.TaskByKey(ctx, namespace, name, key, wait)
+		}),
 	}
 }
 
@@ -101,49 +86,67 @@ func waitFlag(wait *time.Duration) flags {
 	return opt(wait, "wait", "wait up to `duration` for the task to finish", notNegative)
 }
 
-// showFound writes a task, its results, and why it may make no progress.
-func (a *app) showFound(ctx context.Context, c *api, task *client.Task) error {
-	if err := a.emit(task, func() { a.showTask(task) }); err != nil {
-		return err
+func taskOf(ctx context.Context, c *api, args []string) (*client.Task, error) {
+	return c.Task(ctx, args[0], 0)
+}
+
+// found makes a runner of a query for a task, which writes it, its results, and why it
+// may make no progress.
+func (a *app) found(q query[*client.Task]) runner {
+	return func(ctx context.Context, c *api, args []string) error {
+		task, err := q(ctx, c, args)
+		if err != nil {
+			return err
+		}
+		if err := a.emit(task, func() { a.showTask(task) }); err != nil {
+			return err
+		}
+		a.showOutcome(ctx, c, task)
+		if why := a.unserved(ctx, c, task); why != "" {
+			a.warnf("%s", why)
+		}
+		return nil
 	}
-	a.showOutcome(ctx, c, task)
-	if why := a.unserved(ctx, c, task); why != "" {
-		a.warnf("%s", why)
-	}
-	return nil
 }
 
 func (a *app) showTask(task *client.Task) {
+	a.show(a.taskFacts(task))
+	a.showReadiness(task.Steps)
+}
+
+func (a *app) taskFacts(task *client.Task) facts {
 	recommended := task.RecommendedAction
 	if recommended == "none" {
 		recommended = ""
 	}
-	a.showPairs(
-		pair{"task", task.TaskUUID},
-		pair{"template", templateName(task)},
-		pair{"status", stateCell(task.Status)},
-		pair{"execution", task.ExecutionStatus},
-		pair{"recommended?", recommended},
-		pair{"health", stateCell(task.HealthStatus)},
-		pair{"steps", fmt.Sprintf("%d of %d complete (%.0f%%), %d in progress, %d ready, %d failed",
+	return facts{
+		{"Task", task.TaskUUID},
+		{"Template", templateName(task)},
+		{"Status", stateCell(task.Status)},
+		{"execution", task.ExecutionStatus},
+		{"recommended?", recommended},
+		{"health", stateCell(task.HealthStatus)},
+		{"STEPS", share(task.CompletedSteps, task.TotalSteps)},
+		{"steps", fmt.Sprintf("%d of %d complete (%.0f%%), %d in progress, %d ready, %d failed",
 			task.CompletedSteps, task.TotalSteps, task.CompletionPercentage, task.InProgressSteps, task.ReadySteps, task.FailedSteps)},
-		pair{"priority", task.Priority},
-		pair{"tags", strings.Join(task.Tags, ", ")},
-		pair{"initiator", task.Initiator},
-		pair{"source", task.SourceSystem},
-		pair{"reason", task.Reason},
-		pair{"correlation", task.CorrelationID},
-		pair{"parent", task.ParentCorrelationID},
-		pair{"step of task?", task.ParentTaskUUID},
-		pair{"depends on?", strings.Join(task.DependsOn, ", ")},
-		pair{"continues?", task.ContinuesTaskUUID},
-		pair{"continued by?", strings.Join(task.ContinuedBy, ", ")},
-		pair{"created", task.CreatedAt},
-		pair{"updated", task.UpdatedAt},
-		pair{"completed", task.CompletedAt},
-		pair{"context", clip(string(task.Context), 200)},
-	)
-	a.showReadiness(task.Steps)
+		{"FAILED", task.FailedSteps},
+		{"Priority", task.Priority},
+		{"AGE", a.since(task.CreatedAt.Time)},
+		{"tags", strings.Join(task.Tags, ", ")},
+		{"initiator", task.Initiator},
+		{"source", task.SourceSystem},
+		{"reason", task.Reason},
+		{"correlation", task.CorrelationID},
+		{"parent", task.ParentCorrelationID},
+		{"step of task?", task.ParentTaskUUID},
+		{"depends on?", strings.Join(task.DependsOn, ", ")},
+		{"continues?", task.ContinuesTaskUUID},
+		{"continued by?", strings.Join(task.ContinuedBy, ", ")},
+		{"created", task.CreatedAt},
+		{"updated", task.UpdatedAt},
+		{"completed", task.CompletedAt},
+		{"context", wording.Clip(string(task.Context), 200)},
+	}
 }
 
 func (a *app) showReadiness(steps []client.StepReadiness) {
@@ -151,9 +154,11 @@ func (a *app) showReadiness(steps []client.StepReadiness) {
 		return
 	}
 	a.printf("\n")
-	listing(a, heads{"STEP", "STATE", "ATTEMPTS", "PARENTS", "READY", "NEXT RETRY", "UUID"}, func(s *client.StepReadiness) row {
-		return row{s.Name, stateCell(s.CurrentState), share(s.Attempts, s.MaxAttempts), share(s.CompletedParents, s.TotalParents),
-			s.ReadyForExecution, s.NextRetryAt, s.WorkflowStepUUID}
+	listing(a, func(s *client.StepReadiness) facts {
+		return facts{{"STEP", s.Name}, {"STATE", stateCell(s.CurrentState)},
+			{"ATTEMPTS", share(s.Attempts, s.MaxAttempts)},
+			{"PARENTS", share(s.CompletedParents, s.TotalParents)}, {"READY", s.ReadyForExecution},
+			{"NEXT RETRY", s.NextRetryAt}, {"UUID", s.WorkflowStepUUID}}
 	})(steps)
 	for i := range steps {
 		if w := steps[i].Waiting; w != nil {
@@ -173,7 +178,7 @@ func waitText(w *client.Waiting) string {
 		what = "task " + *w.TaskUUID
 	}
 	if w.Prompt != "" {
-		what += " (" + clip(oneLine(w.Prompt), 60) + ")"
+		what += " (" + wording.Clip(oneLine(w.Prompt), 60) + ")"
 	}
 	return what + suffixed(", until ", instant(w.Until))
 }
@@ -211,12 +216,14 @@ func (a *app) showChain(chain *client.Chain) {
 	if chain.MoreBefore {
 		a.printf("… more before; see them with --limit\n")
 	}
-	listing(a, heads{"", "TASK", "TEMPLATE", "STATUS", "CREATED", "CONTINUES"}, func(task *client.Task) row {
+	listing(a, func(task *client.Task) facts {
 		mark := " "
 		if task.TaskUUID == chain.TaskUUID {
 			mark = "▶"
 		}
-		return row{mark, task.TaskUUID, templateName(task), stateCell(task.Status), task.CreatedAt, task.ContinuesTaskUUID}
+		return facts{{"", mark}, {"TASK", task.TaskUUID}, {"TEMPLATE", templateName(task)},
+			{"STATUS", stateCell(task.Status)}, {"CREATED", task.CreatedAt},
+			{"CONTINUES", task.ContinuesTaskUUID}}
 	})(chain.Tasks)
 	if chain.MoreAfter {
 		a.printf("… more after; see them with --limit\n")

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // notAllowed gives the refusal of a task or step in the wrong state its exit
@@ -163,8 +164,8 @@ func (a *app) completeStep() command {
 // showPreview tells what an action would do.
 func (a *app) showPreview(p *client.ActionPreview) {
 	if len(p.Steps) > 0 {
-		listing(a, heads{"STEP", "IS", "WOULD BE"}, func(s *client.StepPreview) row {
-			return row{s.Name, stateCell(s.From), stateCell(s.To)}
+		listing(a, func(s *client.StepPreview) facts {
+			return facts{{"STEP", s.Name}, {"IS", stateCell(s.From)}, {"WOULD BE", stateCell(s.To)}}
 		})(p.Steps)
 		a.printf("\n")
 	}
@@ -179,9 +180,9 @@ func (a *app) showPreview(p *client.ActionPreview) {
 }
 
 func (a *app) showContextChanges(changes []client.ContextChange, more bool) {
-	value := func(v json.RawMessage) string { return clip(string(v), 60) }
-	listing(a, heads{"INPUT AT", "BEFORE", "AFTER"}, func(c *client.ContextChange) row {
-		return row{c.Path, value(c.Before), value(c.After)}
+	value := func(v json.RawMessage) string { return wording.Clip(string(v), 60) }
+	listing(a, func(c *client.ContextChange) facts {
+		return facts{{"INPUT AT", c.Path}, {"BEFORE", value(c.Before)}, {"AFTER", value(c.After)}}
 	})(changes)
 	if more {
 		a.printf("… and more; -o json has the whole input\n")
@@ -234,8 +235,12 @@ resolve of a step) need --step.`,
 	}
 }
 
-// showBulk reports the outcome for many tasks.
+// showBulk reports the outcome for many tasks, or for one that was replayed.
 func (a *app) showBulk(r *client.BulkResult) {
+	if r.ReplayedAs != "" {
+		a.printf("created task %s\n", r.ReplayedAs)
+		return
+	}
 	for _, id := range r.Tasks {
 		a.printf("%s\n", id)
 	}

@@ -53,8 +53,9 @@ func (a *app) showBatchGroup(g *client.BatchGroup) {
 		a.printf(", about %s left", time.Duration(*g.SecondsLeft*float64(time.Second)).Round(time.Second))
 	}
 	a.printf("\n\n")
-	listing(a, heads{"BATCH", "FROM", "TO", "ITEMS", "STATE", "ATTEMPTS"}, func(b *client.Batch) row {
-		return row{b.Name, string(b.Start), string(b.End), b.Items, stateCell(b.State), b.Attempts}
+	listing(a, func(b *client.Batch) facts {
+		return facts{{"BATCH", b.Name}, {"FROM", string(b.Start)}, {"TO", string(b.End)},
+			{"ITEMS", b.Items}, {"STATE", stateCell(b.State)}, {"ATTEMPTS", b.Attempts}}
 	})(g.Batches)
 }
 
@@ -94,8 +95,9 @@ func (a *app) showIsolated(list *client.IsolatedItems) {
 		a.printf("There are no such items.\n")
 		return
 	}
-	listing(a, heads{"BATCH", "ITEM", "ERROR", "MAY WORK", "REPLAYED AS"}, func(i *client.IsolatedItem) row {
-		return row{i.Batch, string(i.Item), i.Error.Message, i.Error.Retryable, i.ReplayedAs}
+	listing(a, func(i *client.IsolatedItem) facts {
+		return facts{{"BATCH", i.Batch}, {"ITEM", string(i.Item)}, {"ERROR", i.Error.Message},
+			{"MAY WORK", i.Error.Retryable}, {"REPLAYED AS", i.ReplayedAs}}
 	})(list.Items)
 	if list.Next != nil {
 		a.printf("There are more: --after %s\n", *list.Next)

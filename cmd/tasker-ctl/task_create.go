@@ -133,7 +133,7 @@ func explainCreate(err error) error {
 
 // awaitEnd returns the task when it has ended, or as it is after the limit.
 func (a *app) awaitEnd(ctx context.Context, c *api, id string, limit time.Duration) (*client.Task, error) {
-	p := a.newPoll(c, id)
+	p := poll{app: a, client: c, task: id}
 	end := a.now().Add(limit)
 	for {
 		left := end.Sub(a.now())

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func stepsOf(ctx context.Context, c *api, args []string) ([]client.Step, error) {
@@ -17,13 +18,6 @@ func stepsOf(ctx context.Context, c *api, args []string) ([]client.Step, error) 
 		_, err = c.Task(ctx, args[0], 0)
 	}
 	return steps, err
-}
-
-func (a *app) showSteps(steps []client.Step) {
-	listing(a, heads{"STEP", "STATE", "ATTEMPTS", "PARENTS", "READY", "DURATION", "NEXT RETRY", "UUID"}, func(s *client.Step) row {
-		return row{s.Name, stateCell(s.CurrentState), share(s.Attempts, s.MaxAttempts), share(s.CompletedParents, s.TotalParents),
-			s.ReadyForExecution, stepDuration(s), s.NextRetryAt, s.StepUUID}
-	})(steps)
 }
 
 // stepDuration is how long the attempt took that completed the step.
@@ -35,8 +29,9 @@ func stepDuration(s *client.Step) string {
 }
 
 func (a *app) showAudit(rows []client.StepAudit) {
-	listing(a, heads{"RECORDED", "SUCCESS", "FROM", "TO", "MS", "WORKER"}, func(r *client.StepAudit) row {
-		return row{r.RecordedAt, r.Success, r.FromState, r.ToState, r.ExecutionTimeMS, r.WorkerUUID}
+	listing(a, func(r *client.StepAudit) facts {
+		return facts{{"RECORDED", r.RecordedAt}, {"SUCCESS", r.Success}, {"FROM", r.FromState},
+			{"TO", r.ToState}, {"MS", r.ExecutionTimeMS}, {"WORKER", r.WorkerUUID}}
 	})(rows)
 }
 
@@ -62,45 +57,48 @@ func findStep(ctx context.Context, c *api, before []string, step string) (string
 	}
 }
 
-// offerSteps lists the names of the steps of a task.
-func offerSteps(ctx context.Context, c *api, before []string) ([]string, error) {
-	task, err := c.Task(ctx, before[0], 0)
-	if err != nil {
-		return nil, err
-	}
-	return namesOf(task.Steps, func(s *client.StepReadiness) string { return s.Name }), nil
-}
+// stepArgument is a step of the task before it.
+var stepArgument = argument{find: findStep, offer: offers(taskOf,
+	func(t *client.Task) []client.StepReadiness { return t.Steps },
+	func(s *client.StepReadiness) string { return s.Name })}
 
-func (a *app) showStep(s *client.Step) {
-	pairs := []pair{
+func stepFacts(s *client.Step) facts {
+	known := facts{
 		{"step", s.StepUUID},
+		{"STEP", s.Name},
 		{"name", s.Name},
 		{"task", s.TaskUUID},
-		{"state", stateCell(s.CurrentState)},
-		{"attempts", share(s.Attempts, s.MaxAttempts)},
+		{"State", stateCell(s.CurrentState)},
+		{"Attempts", share(s.Attempts, s.MaxAttempts)},
+		{"PARENTS", share(s.CompletedParents, s.TotalParents)},
 		{"parents", fmt.Sprintf("%d of %d satisfied", s.CompletedParents, s.TotalParents)},
-		{"ready", s.ReadyForExecution},
+		{"Ready", s.ReadyForExecution},
 		{"retry eligible", s.RetryEligible},
 		{"created", s.CreatedAt},
 		{"last attempt", s.LastAttemptedAt},
 		{"last failure", s.LastFailureAt},
-		{"next retry", s.NextRetryAt},
+		{"DURATION", stepDuration(s)},
+		{"Next retry", s.NextRetryAt},
 		{"completed", s.CompletedAt},
+		{"UUID", s.StepUUID},
 	}
 	if c := s.Checkpoint; c != nil {
-		pairs = append(pairs, pair{"checkpoint", string(c.Cursor)}, pair{"items processed", c.ItemsProcessed}, pair{"saved", c.Timestamp},
-			pair{"saved before", fmt.Sprintf("%d times", len(c.History))})
+		known = append(known, facts{{"checkpoint", string(c.Cursor)}, {"items processed", c.ItemsProcessed}, {"saved", c.Timestamp},
+			{"saved before", fmt.Sprintf("%d times", len(c.History))}}...)
 	}
 	if r := stepResult(s); r != nil {
 		if r.Error != nil {
-			pairs = append(pairs, pair{"error", cell{prefixed(r.Error.ErrorType, ": ") + r.Error.Message, red}})
+			known = append(known, fact{"error", cell{prefixed(r.Error.ErrorType, ": ") + r.Error.Message, red}})
 		}
-		if r.Metadata.Custom["manually_completed"] == true {
-			custom := r.Metadata.Custom
-			pairs = append(pairs, pair{"completed by", custom["completed_by"]}, pair{"reason", custom["completion_reason"]})
+		if custom := r.Metadata.Custom; custom["manually_completed"] == true {
+			known = append(known, facts{{"completed by", custom["completed_by"]}, {"reason", custom["completion_reason"]}}...)
 		}
 	}
-	a.showPairs(pairs...)
+	return known
+}
+
+func (a *app) showStep(s *client.Step) {
+	a.show(stepFacts(s))
 	if c := s.Checkpoint; c != nil && len(c.AccumulatedResults) > 0 {
 		a.printf("\naccumulated results:\n%s\n", indented(c.AccumulatedResults))
 	}
@@ -162,9 +160,9 @@ func (a *app) showOutcome(ctx context.Context, c *api, task *client.Task) {
 		case len(t.rows) > mostResults:
 			more++
 		case r.Error != nil:
-			t.row(steps[i].Name, cell{clip(oneLine("error: "+r.Error.Message), resultWidth), red})
+			t.row(steps[i].Name, cell{wording.Clip(oneLine("error: "+r.Error.Message), resultWidth), red})
 		default:
-			t.row(steps[i].Name, clip(oneLine(string(r.Result)), resultWidth))
+			t.row(steps[i].Name, wording.Clip(oneLine(string(r.Result)), resultWidth))
 		}
 	}
 	if len(t.rows) == 1 {

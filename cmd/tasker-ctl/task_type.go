@@ -9,12 +9,35 @@ import (
 )
 
 func (a *app) taskType() command {
+	r := resource[client.TaskType]{a, "task type", typeName, typeFacts}
+	o := client.TaskTypeListOptions{Limit: 100}
+	shown, deleted := client.DefaultTypeNamespace, client.DefaultTypeNamespace
 	return command{
 		use: "type", aliases: []string{"types"}, short: "Register task types: templates of one step, without a file",
 		long: `A task type is a template of one step that is registered over the API: a name, the
 handler that does the work, and defaults. Its namespace is its queue. Tasks of it
 are created with tasker-ctl enqueue.`,
-		commands: []command{a.typeRegister(), a.typeList(), a.typeShow(), a.typeDelete()},
+		commands: []command{
+			a.typeRegister(),
+			{use: "list", short: "List task types by namespace and name",
+				flags: all(
+					a.namespace(&o.Namespace, "only of this namespace"),
+					limit(&o.Limit, 1000, "how many"),
+					opt(&o.Offset, "offset", "starting at offset N", notNegative),
+				),
+				run: ask(a, with((*api).TaskTypes, &o), func(list *client.TaskTypeList) { r.list(list.TaskTypes) })},
+			{use: "show NAME", aliases: []string{"get"}, short: "Show a task type",
+				flags: a.namespace(&shown, "namespace of the type"),
+				run: ask(a, func(ctx context.Context, c *api, args []string) (*client.TaskType, error) {
+					return c.TaskType(ctx, shown, args[0])
+				}, r.show)},
+			change(a, command{
+				use: "delete NAME", short: "Delete a task type; its tasks continue", flags: a.namespace(&deleted, "namespace of the type"),
+			}, func(c *api, ctx context.Context, name string, w client.Why) (*client.TaskType, error) {
+				return c.DeleteTaskType(ctx, deleted, name, w)
+			}, r.said("deleted")).
+				confirmed("yes, do it", "type delete deletes the task type", "confirm with --yes"),
+		},
 	}
 }
 
@@ -65,61 +88,23 @@ func typeName(t *client.TaskType) string {
 	return oneLine(t.Namespace + "/" + t.Name + ":" + t.Version)
 }
 
-func (a *app) typeList() command {
-	o := client.TaskTypeListOptions{Limit: 100}
-	show := listing(a, heads{"TYPE", "HANDLER", "PRIORITY", "ATTEMPTS", "IDENTITY", "CHANGED", "BY"}, func(v *client.TaskType) row {
-		return row{typeName(v), v.Handler, v.Priority, v.Retry.MaxAttempts, v.Identity.Strategy, v.UpdatedAt, v.UpdatedBy}
-	})
-	return command{
-		use: "list", short: "List task types by namespace and name",
-		flags: all(
-			a.namespace(&o.Namespace, "only of this namespace"),
-			limit(&o.Limit, 1000, "how many"),
-			opt(&o.Offset, "offset", "starting at offset N", notNegative),
-		),
-		run: ask(a, with((*api).TaskTypes, &o), func(list *client.TaskTypeList) { show(list.TaskTypes) }),
+func typeFacts(v *client.TaskType) facts {
+	return facts{
+		{"Type", typeName(v)},
+		{"description", v.Description},
+		{"Handler", v.Handler},
+		{"PRIORITY", v.Priority},
+		{"priority", fmt.Sprintf("%d (level %d)", v.Priority, v.PriorityLevel)},
+		{"Attempts", v.Retry.MaxAttempts},
+		{"backoff", v.Retry.Backoff},
+		{"Identity", v.Identity.Strategy},
+		{"key lifetime?", v.Identity.KeyLifetime},
+		{"payload?", string(v.PayloadSchema)},
+		{"created", v.CreatedAt},
+		{"by", v.CreatedBy},
+		{"Changed", v.UpdatedAt},
+		{"By", v.UpdatedBy},
 	}
-}
-
-func (a *app) typeShow() command {
-	namespace := client.DefaultTypeNamespace
-	return command{
-		use: "show NAME", aliases: []string{"get"}, short: "Show a task type",
-		flags: a.namespace(&namespace, "namespace of the type"),
-		run: ask(a, func(ctx context.Context, c *api, args []string) (*client.TaskType, error) {
-			return c.TaskType(ctx, namespace, args[0])
-		}, a.showType),
-	}
-}
-
-func (a *app) showType(v *client.TaskType) {
-	a.showPairs(
-		pair{"type", typeName(v)},
-		pair{"description", v.Description},
-		pair{"handler", v.Handler},
-		pair{"priority", fmt.Sprintf("%d (level %d)", v.Priority, v.PriorityLevel)},
-		pair{"attempts", v.Retry.MaxAttempts},
-		pair{"backoff", v.Retry.Backoff},
-		pair{"identity", v.Identity.Strategy},
-		pair{"key lifetime?", v.Identity.KeyLifetime},
-		pair{"payload?", string(v.PayloadSchema)},
-		pair{"created", v.CreatedAt},
-		pair{"by", v.CreatedBy},
-		pair{"changed", v.UpdatedAt},
-		pair{"by", v.UpdatedBy},
-	)
-}
-
-func (a *app) typeDelete() command {
-	namespace := client.DefaultTypeNamespace
-	var w client.Why
-	return command{
-		use: "delete NAME", short: "Delete a task type; its tasks continue",
-		flags: all(a.namespace(&namespace, "namespace of the type"), why(&w.Reason, &w.Actor)),
-		run: ask(a, func(ctx context.Context, c *api, args []string) (*client.TaskType, error) {
-			return c.DeleteTaskType(ctx, namespace, args[0], w)
-		}, func(t *client.TaskType) { a.printf("task type %s: deleted\n", typeName(t)) }),
-	}.confirmed("yes, do it", "type delete deletes the task type", "confirm with --yes")
 }
 
 func (a *app) enqueue() command {
@@ -139,8 +124,7 @@ with the --key exists, that task is shown and none is created.`,
 			opt(&r.Tags, "tag", "tag of the task; may be repeated"),
 		),
 		explain: explainCreate,
-		check:   func(args []string) error { r.Type = args[0]; return nil },
-		run: ask(a, with((*api).Enqueue, &r), func(made *client.Enqueued) {
+		run: ask(a, with((*api).Enqueue, &r, &r.Type), func(made *client.Enqueued) {
 			verb := "created"
 			if made.Existing {
 				verb = "found"

@@ -9,38 +9,39 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wording"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
 
 func (a *app) template() command {
+	var namespace string
+	show := listing(a, templateFacts)
 	deprecate := command{use: "deprecate NAME", short: "Keep a version from being chosen where a request names none",
 		long: `Keeps a version of a template from being chosen where a request names none: then
 the highest version that is not deprecated is. Requests that name the version get it.`}
 	undeprecate := command{use: "undeprecate NAME", short: "Let a version be chosen again"}
 	return command{
 		use: "template", aliases: []string{"templates"}, short: "List and deprecate the templates of a server, check template files",
-		commands: []command{a.templateList(), a.templateInfo(),
+		commands: []command{
+			{use: "list", short: "List the current templates", flags: a.namespace(&namespace, "only of this namespace"),
+				run: ask(a, with((*api).Templates, &namespace), func(l *client.TemplateList) { show(l.Templates) })},
+			a.templateInfo(),
 			a.templateChange(deprecate, (*api).DeprecateTemplate, needed),
 			a.templateChange(undeprecate, (*api).UndeprecateTemplate),
-			a.templateValidate()},
+			a.templateValidate(),
+		},
 	}
 }
 
-func (a *app) templateList() command {
-	var namespace string
-	show := listing(a, heads{"NAMESPACE", "NAME", "VERSION", "STATE", "STEPS", "DESCRIPTION"}, func(s *client.TemplateSummary) row {
-		state := ""
-		if s.DeprecatedAt != nil {
-			state = "deprecated"
-		}
-		return row{s.Namespace, s.Name, s.Version, stateCell(state), s.StepCount, clip(valueOf(s.Description), 60)}
-	})
-	return command{
-		use: "list", short: "List the current templates",
-		flags: a.namespace(&namespace, "only of this namespace"),
-		run:   ask(a, with((*api).Templates, &namespace), func(list *client.TemplateList) { show(list.Templates) }),
+func templateFacts(s *client.TemplateSummary) facts {
+	state := ""
+	if s.DeprecatedAt != nil {
+		state = "deprecated"
 	}
+	return facts{{"NAMESPACE", s.Namespace}, {"NAME", s.Name}, {"VERSION", s.Version},
+		{"STATE", stateCell(state)}, {"STEPS", s.StepCount},
+		{"DESCRIPTION", wording.Clip(valueOf(s.Description), 60)}}
 }
 
 // templateCommand is a command about one version of a template, which is found

@@ -2,49 +2,44 @@ package main
 
 import (
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func (a *app) approval() command {
+	r := resource[client.Approval]{app: a, facts: a.approvalFacts}
+	o := client.ApprovalListOptions{Limit: 100}
 	return command{
 		use: "approval", aliases: []string{"approvals"}, short: "Approve or reject waiting steps",
 		long: `A step of type approval waits until an operator decides. Its token allows one
 decision.`,
 		commands: []command{
-			a.approvalList(),
-			{use: "show TOKEN", aliases: []string{"get"}, short: "Show what is to be decided",
-				run: ask(a, of((*api).Approval), a.showApproval)},
+			{use: "list", short: "List steps that wait for a decision, the oldest first",
+				flags: all(
+					a.namespace(&o.Namespace, "only of this namespace"),
+					opt(&o.TaskUUID, "task", "only of this task, by its `UUID`", aUUID),
+					limit(&o.Limit, 1000, "how many"),
+				),
+				run: ask(a, with((*api).Approvals, &o), func(list *client.Approvals) { r.list(list.Approvals) })},
+			{use: "show TOKEN", aliases: []string{"get"}, short: "Show what is to be decided", run: ask(a, of((*api).Approval), r.show)},
 			a.decide(true, "approved", command{use: "approve TOKEN", short: "Let the step complete"}),
 			a.decide(false, "rejected", command{use: "reject TOKEN", short: "Reject the step; the template says whether it fails"}),
 		},
 	}
 }
 
-func (a *app) approvalList() command {
-	o := client.ApprovalListOptions{Limit: 100}
-	show := listing(a, heads{"TOKEN", "TASK", "STEP", "WAITS", "UNTIL", "PROMPT"}, func(x *client.Approval) row {
-		return row{x.Token, x.Namespace + "/" + x.TaskName, x.StepName, a.since(x.Since.Time), x.Until, clip(x.Prompt, 60)}
-	})
-	return command{
-		use: "list", short: "List steps that wait for a decision, the oldest first",
-		flags: all(
-			a.namespace(&o.Namespace, "only of this namespace"),
-			opt(&o.TaskUUID, "task", "only of this task, by its `UUID`", aUUID),
-			limit(&o.Limit, 1000, "how many"),
-		),
-		run: ask(a, with((*api).Approvals, &o), func(list *client.Approvals) { show(list.Approvals) }),
+func (a *app) approvalFacts(x *client.Approval) facts {
+	return facts{
+		{"Token", x.Token},
+		{"prompt", x.Prompt},
+		{"template", x.Namespace + "/" + x.TaskName},
+		{"TASK", x.Namespace + "/" + x.TaskName},
+		{"task", x.TaskUUID},
+		{"Step", x.StepName},
+		{"WAITS", a.since(x.Since.Time)},
+		{"since", x.Since},
+		{"Until", x.Until},
+		{"PROMPT", wording.Clip(x.Prompt, 60)},
 	}
-}
-
-func (a *app) showApproval(x *client.Approval) {
-	a.showPairs(
-		pair{"token", x.Token},
-		pair{"prompt", x.Prompt},
-		pair{"template", x.Namespace + "/" + x.TaskName},
-		pair{"task", x.TaskUUID},
-		pair{"step", x.StepName},
-		pair{"since", x.Since},
-		pair{"until", x.Until},
-	)
 }
 
 func (a *app) decide(approved bool, done string, d command) command {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wording"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -40,7 +41,7 @@ func (a *app) newViewer() viewer {
 // watch polls the task until it ends, often while it changes and more rarely
 // while it does not.
 func (a *app) watch(ctx context.Context, c *api, id string) error {
-	p, view := a.newPoll(c, id), a.newViewer()
+	p, view := poll{app: a, client: c, task: id}, a.newViewer()
 	w := watched{app: a, client: c, durations: map[string]time.Duration{}}
 	wait := time.Duration(0)
 	for {
@@ -159,7 +160,7 @@ func (a *app) failedSteps(ctx context.Context, c *api, task *client.Task) (lines
 		}
 		line := "step " + steps[i].Name + " failed"
 		if r := stepResult(&steps[i]); r != nil && r.Error != nil {
-			line += suffixed(": ", clip(oneLine(r.Error.Message), 200))
+			line += suffixed(": ", wording.Clip(oneLine(r.Error.Message), 200))
 		}
 		lines = append(lines, line)
 	}
@@ -205,11 +206,8 @@ func (l *changeLog) show(p picture) error {
 			continue
 		}
 		l.states[n.name] = stepView{n.state, n.attempts}
-		from := ""
-		if known {
-			from = before.state + " → "
-		}
-		line := fmt.Sprintf("%s  %s  %s%s  attempt %s", at, oneLine(n.name), from, n.state, share(n.attempts, n.maximum))
+		change := prefixed(before.state, " → ") + n.state
+		line := fmt.Sprintf("%s  %s  %s  attempt %s", at, oneLine(n.name), change, share(n.attempts, n.maximum))
 		l.app.printf("%s%s\n", line, suffixed("  ", p.duration(n)))
 	}
 	if l.status != p.task.Status {
@@ -284,10 +282,6 @@ type poll struct {
 	client *client.Client
 	task   string
 	losses int
-}
-
-func (a *app) newPoll(c *api, task string) *poll {
-	return &poll{app: a, client: c, task: task}
 }
 
 // next returns the task when it has ended, else after about wait.
