@@ -24,7 +24,7 @@ import (
 //   - ErrLeaseLost: the claim is lost and the context has ended. Stop.
 //   - a *CheckpointError: cursor or accumulated cannot be stored. Nothing was sent.
 //     It is marked Permanent, because another execution would produce the same.
-//   - store.ErrUnavailable: the database did not answer in time. The checkpoint
+//   - ErrUnavailable: the database did not answer in time. The checkpoint
 //     may have been saved nevertheless; the handler may continue.
 //
 // A handler that works in a transaction cannot save checkpoints, nor yield.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
@@ -19,6 +20,8 @@ var (
 	// period is over. A handler that returns because of it has not failed: its step runs
 	// again elsewhere.
 	ErrShutdown = engine.ErrShutdown
+	// ErrUnavailable: the database did not answer in time; the same call may succeed later.
+	ErrUnavailable = store.ErrUnavailable
 	// ErrWorkerIDInUse says that another worker runs under the WorkerID, which is Exclusive.
 	ErrWorkerIDInUse = engine.ErrWorkerIDInUse
 	// ErrAbsent: the input field or the step's result does not exist.
