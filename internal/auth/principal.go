@@ -1,0 +1,52 @@
+package auth
+
+import (
+	"slices"
+)
+
+// Method is how a principal proved who it is.
+type Method string
+
+// The methods.
+const (
+	ByToken Method = "token"
+	ByKey   Method = "api_key"
+	// Anonymous requests carried no credentials and were let through by configuration.
+	Anonymous Method = "none"
+)
+
+// Principal is who made a request. It is not changed after it was made.
+type Principal struct {
+	// Subject names it in logs and records: the sub of a token, the name of an API key.
+	Subject string
+	Method  Method
+	// Permissions are what it may do.
+	Permissions Permissions
+	// Namespaces are those it may act in; empty: all.
+	Namespaces []string
+}
+
+// unchecked may do everything.
+var unchecked = &Principal{Subject: "anonymous", Method: Anonymous, Permissions: Everything}
+
+// Unchecked is the principal of every request while authentication is off.
+func Unchecked() *Principal { return unchecked }
+
+// Authorize returns a *Failure unless p holds the permission.
+func (p *Principal) Authorize(needed Permission) error {
+	if p.Permissions.Has(needed) {
+		return nil
+	}
+	return refuse(Forbidden, nil, "missing permission %s", needed)
+}
+
+// In returns a *Failure unless p may act in the namespace.
+func (p *Principal) In(namespace string) error {
+	if p.Everywhere() || slices.Contains(p.Namespaces, namespace) {
+		return nil
+	}
+	return refuse(Forbidden, nil, "no access to namespace %q", namespace)
+}
+
+// Everywhere reports whether p may act in every namespace.
+func (p *Principal) Everywhere() bool { return len(p.Namespaces) == 0 }
