@@ -27,6 +27,8 @@ COUNT ?= 10
 
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .tools/bin/golangci-lint-$(GOLANGCI_VERSION)
+BUF_VERSION := v1.75.0
+PROTOC_GEN_GO_GRPC_VERSION := v1.6.0
 BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
 BENCHSTAT := .tools/bin/benchstat
 
@@ -94,6 +96,13 @@ chaos-short: require-postgresql ## The scenarios and two short random runs, 8 mi
 .PHONY: count
 count: ## Lines, functions and exported names of the product, package by package
 	@$(GO) test -count=1 -v -run TestRatchet ./internal/architecture | grep -E '^ +count_test.go' | sed -E 's/^ +count_test.go:[0-9]+: //'
+
+.PHONY: proto
+proto: ## Check the .proto files and generate their Go code (installs buf, which takes minutes)
+	GOBIN=$(CURDIR)/.tools/proto $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)
+	GOBIN=$(CURDIR)/.tools/proto $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC_VERSION)
+	GOBIN=$(CURDIR)/.tools/proto $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go
+	cd proto && PATH=$(CURDIR)/.tools/proto:$$PATH && buf format -w && buf lint && buf generate
 
 .PHONY: model
 model: require-spin require-gcc ## Check the protocol: every order of events on a small model
