@@ -193,9 +193,27 @@ func (l *Loaded) decode() {
 	for _, k := range theSchema().keys {
 		if e, ok := l.entries[k.Path]; ok && k.index != nil {
 			field := parts.FieldByIndex(k.index)
+			if tables, ok := e.value.([]map[string]any); ok {
+				field.Set(elements(field.Type(), tables))
+				continue
+			}
 			field.Set(reflect.ValueOf(k.inNanoseconds(e.value)).Convert(field.Type()))
 		}
 	}
+}
+
+// elements are the values of an array of tables, whose members have been checked.
+func elements(list reflect.Type, tables []map[string]any) reflect.Value {
+	all := reflect.MakeSlice(list, len(tables), len(tables))
+	for i, table := range tables {
+		for j := range list.Elem().NumField() {
+			if value, ok := table[list.Elem().Field(j).Tag.Get("toml")]; ok {
+				field := all.Index(i).Field(j)
+				field.Set(reflect.ValueOf(value).Convert(field.Type()))
+			}
+		}
+	}
+	return all
 }
 
 // inNanoseconds turns the value of a duration into nanoseconds; other values stay.

@@ -143,6 +143,7 @@ func (v *values) element(array *entry, path string, table map[string]any) {
 		if v.expanded(e) {
 			e.verbatim = true // a list may be written as text
 			v.check(e)
+			table[name] = e.value
 		}
 		array.bad, array.env = array.bad || e.bad, append(array.env, e.env...)
 	}

@@ -3,6 +3,9 @@ package config
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"strings"
 )
@@ -64,6 +67,8 @@ func derive(v *values, workerID string) {
 			}
 		}
 	}
+	unguardedAddress(v, "orchestration.web.", "orchestration.web.auth.")
+	unguardedAddress(v, "worker.web.", "worker.web.auth.")
 	if id := v.get(keyWorkerID); id != nil && id.value == "" {
 		if workerID == "" {
 			workerID = newWorkerID()
@@ -89,4 +94,40 @@ func newWorkerID() string {
 	suffix := make([]byte, 4)
 	_, _ = rand.Read(suffix) // documented never to fail
 	return host[:min(len(host), 100)] + "-" + hex.EncodeToString(suffix)
+}
+
+// unguardedAddress keeps a server that asks for no credentials to this machine, unless the
+// user has allowed otherwise: an address that no user chose becomes one of the loopback, any
+// other that others reach keeps the daemon from starting. The fallback of a placeholder is
+// not a choice.
+func unguardedAddress(v *values, server, auth string) {
+	e := v.get(server + "bind_address")
+	guarded := v.is(auth+"enabled", true) && v.is(auth+"enforcement", "enforce")
+	if e == nil || guarded || v.is(auth+"allow_anonymous", true) || !v.is(server+"enabled", true) {
+		return
+	}
+	address, _ := e.value.(string)
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || OnLoopback(address) {
+		return
+	}
+	if len(e.env) > 0 || e.layer >= layerFile && !e.verbatim {
+		v.refuse(e, fmt.Sprintf("%s is reached from other machines, and clients need no credentials: set %senabled = true, or %sallow_anonymous = true where something else protects it",
+			v.said(e.key.Path), auth, auth))
+		return
+	}
+	v.compute(e, net.JoinHostPort("127.0.0.1", port), v.get(auth+"enabled"))
+}
+
+// OnLoopback reports whether an address to listen on is reached from this machine only.
+func OnLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
 }

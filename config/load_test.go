@@ -76,7 +76,7 @@ func TestTypedValues(t *testing.T) {
 	assert.Equal(t, time.Second, o.Orchestration.EventSystems.TaskReadiness.Poller.Interval)
 	assert.Equal(t, 10*time.Second, w.Worker.Lease)
 	assert.Equal(t, time.Minute, w.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout)
-	assert.Equal(t, "0.0.0.0:8081", w.Worker.Web.BindAddress)
+	assert.Equal(t, "127.0.0.1:8081", w.Worker.Web.BindAddress)
 	assert.Equal(t, 2*time.Second, w.Worker.EventSystems.Worker.Poller.RelaxedInterval)
 	assert.Equal(t, []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute},
 		w.Common.Backoff.DefaultBackoff)

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"slices"
 )
 
@@ -33,10 +32,10 @@ func refuseRules(v *values) {
 	if v.str(backend) == "rabbitmq" {
 		v.refuse(v.get(backend), backend+" = \"rabbitmq\": this version delivers through PostgreSQL only")
 	}
-	for _, daemon := range []string{"orchestration", "worker"} {
-		if web := daemon + ".web."; v.is(web+"enabled", true) && v.is(web+"auth.enabled", true) {
-			v.refuse(v.get(web+"auth.enabled"), fmt.Sprintf("%sauth.enabled = true: this version cannot authenticate; put the API behind something that does, or turn it off with %senabled = false",
-				web, web))
+	for _, daemon := range []string{"orchestration.", "worker."} {
+		web := daemon + "web."
+		if v.is(web+"tls_enabled", true) && (v.str(web+"tls_cert_path") == "" || v.str(web+"tls_key_path") == "") {
+			v.refuse(v.get(web+"tls_enabled"), web+"tls_enabled = true needs "+web+"tls_cert_path and "+web+"tls_key_path")
 		}
 	}
 }

@@ -79,3 +79,27 @@ func (d DSN) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // LogValue implements slog.LogValuer with the masked form.
 func (d DSN) LogValue() slog.Value { return slog.StringValue(d.String()) }
+
+// Secret is a text that is never shown. Formatting, logging and marshalling mask it; only
+// Reveal gives it.
+type Secret string
+
+// Reveal returns the secret, for the one place that uses it.
+func (s Secret) Reveal() string { return string(s) }
+
+// String returns asterisks, and nothing for an empty secret.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return masked
+}
+
+// GoString implements fmt.GoStringer with the masked form.
+func (s Secret) GoString() string { return fmt.Sprintf("config.Secret(%q)", s.String()) }
+
+// MarshalText implements encoding.TextMarshaler with the masked form.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// LogValue implements slog.LogValuer with the masked form.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }

@@ -93,16 +93,14 @@ func TestKeysWithoutEffectAreListed(t *testing.T) {
 func TestFilesThatTaskerTakesLoad(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"a key without permissions": "[[orchestration.web.auth.api_keys]]\nkey = \"k\"\npermissions = []\n",
-		"the same key twice":        "[[worker.web.auth.api_keys]]\nkey = \"k\"\npermissions = [\"*\"]\n[[worker.web.auth.api_keys]]\nkey = \"k\"\npermissions = [\"*\"]\n",
-		"no keys":                   "[worker.web.auth]\napi_keys_enabled = true\n",
-		"memcached":                 "[common.cache]\nenabled = true\nbackend = \"memcached\"\n[common.cache.memcached]\nurl = \"memcached.internal:11211\"\nconnection_timeout_seconds = 90\n",
-		"memcached by variable":     "[common.cache]\nenabled = true\nbackend = \"memcached\"\n[common.cache.memcached]\nurl = \"${MEMCACHED_URL}\"\n",
-		"other keys of memcached":   "[common.cache.memcached]\nmax_connections = 10\nservers = [\"a:11211\"]\ntls = { enabled = true }\n",
-		"queues apart":              "[common.pgmq_database]\nenabled = false\n",
-		"TLS":                       "[worker.grpc]\ntls_enabled = true\n",
-		"one port for two":          "[worker.grpc]\nbind_address = \"127.0.0.1:8081\"\n",
-		"no credential":             "[worker.orchestration_client.auth]\ntype = \"bearer\"\n",
+		"keys of tokens":          "[worker.web.auth]\njwt_private_key = \"k\"\n",
+		"memcached":               "[common.cache]\nenabled = true\nbackend = \"memcached\"\n[common.cache.memcached]\nurl = \"memcached.internal:11211\"\nconnection_timeout_seconds = 90\n",
+		"memcached by variable":   "[common.cache]\nenabled = true\nbackend = \"memcached\"\n[common.cache.memcached]\nurl = \"${MEMCACHED_URL}\"\n",
+		"other keys of memcached": "[common.cache.memcached]\nmax_connections = 10\nservers = [\"a:11211\"]\ntls = { enabled = true }\n",
+		"queues apart":            "[common.pgmq_database]\nenabled = false\n",
+		"TLS":                     "[worker.grpc]\ntls_enabled = true\n",
+		"one port for two":        "[worker.grpc]\nbind_address = \"127.0.0.1:8081\"\n",
+		"no credential":           "[worker.orchestration_client.auth]\ntype = \"bearer\"\n",
 	} {
 		loaded, err := loadText(t, text, "DATABASE_URL", "postgresql://h/d")
 		require.NoError(t, err, name)
@@ -115,15 +113,15 @@ func TestFilesThatTaskerTakesLoad(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ text, want string }{
-		"authentication": {"[orchestration.web.auth]\nenabled = true\n", "tasker.toml:2:1: orchestration.web.auth.enabled = true"},
-		"of the worker":  {"[worker.web.auth]\nenabled = true\n", "this version cannot authenticate"},
+		"open to others": {"[worker.web]\nbind_address = \":8081\"\n", "tasker.toml:2:1: worker.web.bind_address (\":8081\", "},
+		"no certificate": {"[worker.web]\ntls_enabled = true\n", "needs worker.web.tls_cert_path"},
 		"RabbitMQ":       {"[common.queues]\nbackend = \"rabbitmq\"\n", "this version delivers through PostgreSQL only"},
 	} {
 		loaded, err := loadText(t, tt.text)
 		require.NoError(t, err, name)
 		require.ErrorContains(t, loaded.Refused(), tt.want, name)
 	}
-	loaded, err := loadText(t, "[orchestration.web]\nenabled = false\nauth.enabled = true\n", "DATABASE_URL", "postgresql://h/d")
+	loaded, err := loadText(t, "[orchestration.web]\nenabled = false\nbind_address = \":1\"\n", "DATABASE_URL", "postgresql://h/d")
 	require.NoError(t, err)
 	require.NoError(t, loaded.Refused(), "nothing is served that would have to be protected")
 }

@@ -17,32 +17,54 @@ type Web struct {
 		_ time.Duration `toml:"web_api_idle_timeout_seconds" default:"600" min:"1" max:"3600" doc:"Idle time after which one is closed." effect:"How fast the pool shrinks."`
 		_ int           `toml:"max_total_connections_hint" default:"<hint>" min:"1" max:"10000" doc:"Connections this daemon is expected to use in all." effect:"Advice only: exceeding it is logged."`
 	} `toml:"database_pools" planned:"a connection pool of the API's own"`
-	_ struct {
-		_ bool          `toml:"enabled" default:"false" doc:"Require credentials on protected routes." effect:"Off, everyone may do everything."`
-		_ string        `toml:"jwt_verification_method" default:"public_key" oneof:"public_key,jwks" doc:"Verify tokens with a fixed key or with a JWKS." effect:"jwks follows key rotation by itself."`
-		_ string        `toml:"jwt_issuer" default:"<issuer>" rule:"nonempty" doc:"Required issuer (iss) of tokens." effect:"Others are refused."`
-		_ string        `toml:"jwt_audience" default:"<audience>" rule:"nonempty" doc:"Required audience (aud) of tokens." effect:"Others are refused."`
-		_ time.Duration `toml:"jwt_token_expiry_hours" default:"24" min:"1" max:"720" doc:"Life of tokens issued here." effect:"Shorter limits the use of a stolen one."`
-		_ string        `toml:"jwt_public_key" secret:"yes" default:"${TASKER_JWT_PUBLIC_KEY:-}" env:"TASKER_JWT_PUBLIC_KEY" doc:"PEM key that verifies tokens." effect:"The path form is preferred, and wins."`
-		_ string        `toml:"jwt_public_key_path" default:"${TASKER_JWT_PUBLIC_KEY_PATH:-}" env:"TASKER_JWT_PUBLIC_KEY_PATH" doc:"File with that key." effect:"Replace the file and restart to rotate."`
-		_ string        `toml:"jwt_private_key" secret:"yes" default:"" doc:"PEM key that signs tokens issued here." effect:"Leave empty unless this daemon issues tokens."`
-		_ string        `toml:"jwks_url" default:"" rule:"url https http or empty" doc:"Address of the JWKS." effect:"Needed with verification method jwks."`
-		_ time.Duration `toml:"jwks_refresh_interval_seconds" default:"3600" min:"1" max:"604800" doc:"How often the JWKS is fetched again." effect:"An unknown key id also fetches it at once."`
-		_ time.Duration `toml:"jwks_max_stale_seconds" default:"300" min:"0" max:"604800" doc:"How long an old JWKS is used when fetching fails." effect:"Availability against late revocation."`
-		_ bool          `toml:"jwks_url_allow_http" default:"false" doc:"Allow plain HTTP for the JWKS." effect:"For tests only: keys could be replaced on the way."`
-		_ []string      `toml:"jwt_allowed_algorithms" default:"RS256" must:"algorithms among RS256–RS512, PS256–PS512, ES256–ES512, EdDSA" match:"^((RS|PS|ES)(256|384|512)|EdDSA)$" doc:"Signature algorithms accepted in tokens." effect:"Others are refused."`
-		_ string        `toml:"permissions_claim" default:"permissions" rule:"nonempty" doc:"Claim that lists the permissions." effect:"Adapts to the identity provider."`
-		_ bool          `toml:"strict_validation" default:"true" doc:"Refuse tokens with unknown permissions." effect:"Off, unknown ones are skipped."`
-		_ bool          `toml:"log_unknown_permissions" default:"true" doc:"Log unknown permissions." effect:"Shows misspelt grants."`
-		_ string        `toml:"api_key" secret:"yes" default:"" doc:"One static API key with every permission." effect:"Older form; strict validation refuses it, use api_keys."`
-		_ string        `toml:"api_key_header" default:"X-API-Key" rule:"header" doc:"Header that carries an API key." effect:"Clients must send the same."`
-		_ bool          `toml:"api_keys_enabled" default:"false" doc:"Accept the keys of api_keys." effect:"Off, only tokens are accepted."`
-		_ []struct {
-			_ string   `toml:"key" secret:"yes" rule:"nonempty" doc:"The key itself." effect:"Its holder has its permissions."`
-			_ []string `toml:"permissions" rule:"nonempty" doc:"Permissions of the key." effect:"What its holder may do."`
-			_ string   `toml:"description" doc:"Whose key it is." effect:"Shown in audits."`
-		} `toml:"api_keys" default:"" doc:"API keys, each with its permissions." effect:"Access for clients without an identity provider."`
-	} `toml:"auth" planned:"authentication"`
+	CORSOrigins []string `toml:"cors_allowed_origins" default:"" must:"origins such as https://ops.example.com" match:"^https?://[^/*]+$" doc:"Origins whose pages may call the API from a browser." effect:"None by default; credentials are never sent along by browsers."`
+	serverTLS
+	Auth Auth `toml:"auth"`
+}
+
+// serverTLS says how a server encrypts.
+type serverTLS struct {
+	TLSEnabled  bool   `toml:"tls_enabled" default:"false" doc:"Serve TLS, at least version 1.2." effect:"Needs tls_cert_path and tls_key_path; the files are read again when they change."`
+	TLSCertPath string `toml:"tls_cert_path" default:"" doc:"File with the certificate chain (PEM)." effect:"Used with tls_enabled."`
+	TLSKeyPath  string `toml:"tls_key_path" default:"" doc:"File with its private key (PEM)." effect:"Used with tls_enabled."`
+	TLSClientCA string `toml:"tls_client_ca_path" default:"" doc:"File with the authorities of client certificates (PEM)." effect:"With it every client needs a certificate of one of them."`
+}
+
+// Auth says who may use a daemon's API.
+type Auth struct {
+	Enabled            bool          `toml:"enabled" default:"false" env:"TASKER_WEB_AUTH_ENABLED" doc:"Require credentials on protected routes." effect:"Off, every client may do everything, and the daemon listens on loopback only."`
+	AllowAnonymous     bool          `toml:"allow_anonymous" default:"false" env:"TASKER_WEB_ALLOW_ANONYMOUS" doc:"Serve other addresses than loopback without authentication." effect:"For networks that something else protects; needed with enabled = false and such an address."`
+	Enforcement        string        `toml:"enforcement" default:"enforce" oneof:"off,log,enforce" doc:"What is done about requests without permission." effect:"log lets them through and logs what would be refused; off looks at no credentials."`
+	Method             string        `toml:"jwt_verification_method" default:"public_key" oneof:"public_key,jwks" doc:"Verify tokens with fixed keys or with a JWKS." effect:"jwks follows key rotation by itself."`
+	Issuer             string        `toml:"jwt_issuer" default:"<issuer>" rule:"nonempty" doc:"Required issuer (iss) of tokens." effect:"Others are refused."`
+	Audience           string        `toml:"jwt_audience" default:"<audience>" rule:"nonempty" doc:"Required audience (aud) of tokens." effect:"Others are refused."`
+	_                  time.Duration `toml:"jwt_token_expiry_hours" default:"24" min:"1" max:"720" doc:"Life of tokens issued here." ignored:"daemons issue no tokens"`
+	PublicKey          Secret        `toml:"jwt_public_key" secret:"yes" default:"${TASKER_JWT_PUBLIC_KEY:-}" env:"TASKER_JWT_PUBLIC_KEY" doc:"PEM keys that verify tokens, one or several." effect:"The path form is preferred, and wins."`
+	PublicKeyPath      string        `toml:"jwt_public_key_path" default:"${TASKER_JWT_PUBLIC_KEY_PATH:-}" env:"TASKER_JWT_PUBLIC_KEY_PATH" doc:"File with those keys." effect:"Holds old and new ones while they are rotated; read at the start."`
+	_                  string        `toml:"jwt_private_key" secret:"yes" default:"" doc:"PEM key that signs tokens issued here." ignored:"daemons issue no tokens"`
+	KeySetURL          string        `toml:"jwks_url" default:"" rule:"url https http or empty" doc:"Address of the JWKS." effect:"Needed with verification method jwks."`
+	KeySetRefresh      time.Duration `toml:"jwks_refresh_interval_seconds" default:"3600" min:"1" max:"604800" doc:"How often the JWKS is fetched again." effect:"An unknown key id also fetches it, at most every ten seconds."`
+	KeySetMaxStale     time.Duration `toml:"jwks_max_stale_seconds" default:"300" min:"0" max:"604800" doc:"How long an old JWKS is used when fetching fails." effect:"Availability against late revocation."`
+	KeySetAllowHTTP    bool          `toml:"jwks_url_allow_http" default:"false" doc:"Allow plain HTTP for the JWKS." effect:"For tests only: keys could be replaced on the way."`
+	Algorithms         []string      `toml:"jwt_allowed_algorithms" default:"RS256" must:"algorithms among RS256–RS512, PS256–PS512, ES256–ES512, EdDSA" match:"^((RS|PS|ES)(256|384|512)|EdDSA)$" doc:"Signature algorithms accepted in tokens." effect:"Others are refused."`
+	ClockSkew          time.Duration `toml:"jwt_clock_skew_seconds" default:"30" min:"0" max:"300" doc:"By how much the clocks of issuers may be off." effect:"Tokens are good for that much longer."`
+	PermissionsClaim   string        `toml:"permissions_claim" default:"permissions" rule:"nonempty" doc:"Claim that lists the permissions, as an array or a text; dots lead into objects." effect:"Adapts to the identity provider."`
+	NamespacesClaim    string        `toml:"namespaces_claim" default:"worker_namespaces" rule:"nonempty" doc:"Claim that lists the namespaces of a token." effect:"A token with some is refused in all others; without any it is good everywhere."`
+	StrictValidation   bool          `toml:"strict_validation" default:"true" doc:"Refuse tokens and keys with unknown permissions." effect:"Off, unknown ones are skipped."`
+	LogUnknown         bool          `toml:"log_unknown_permissions" default:"true" doc:"Log unknown permissions." effect:"Shows misspelt grants."`
+	APIKey             Secret        `toml:"api_key" secret:"yes" default:"" doc:"One static API key with every permission." effect:"Older form; prefer api_keys, which name what a key may do."`
+	APIKeyHeader       string        `toml:"api_key_header" default:"X-API-Key" rule:"header" doc:"Header that carries an API key." effect:"Clients must send the same."`
+	APIKeysEnabled     bool          `toml:"api_keys_enabled" default:"false" doc:"Accept the keys of api_keys, and those that tasker-ctl auth key has created." effect:"Off, only tokens and api_key are accepted."`
+	APIKeys            []APIKey      `toml:"api_keys" default:"" doc:"API keys, each with its permissions." effect:"Access for clients without an identity provider."`
+	GuardDocumentation bool          `toml:"guard_documentation" default:"false" doc:"Require credentials for /metrics, /health/detailed and /api-docs." effect:"Off, they are public; probes always are."`
+}
+
+// APIKey is an API key of a configuration file.
+type APIKey struct {
+	Key         Secret   `toml:"key" secret:"yes" rule:"nonempty" doc:"The key itself, or sha256: and the 64 hexadecimal digits of its hash." effect:"Its holder has its permissions."`
+	Permissions []string `toml:"permissions" rule:"nonempty" doc:"Permissions of the key." effect:"What its holder may do."`
+	Namespaces  []string `toml:"namespaces" rule:"nonempty" doc:"Namespaces of the key; none: all." effect:"It is refused in all others."`
+	Description string   `toml:"description" doc:"Whose key it is." effect:"Shown in audits."`
 }
 
 // OrchestrationWeb is the REST server of the orchestrator.
@@ -56,11 +78,9 @@ type OrchestrationWeb struct {
 
 // grpcServer is a daemon's gRPC server.
 type grpcServer struct {
-	_ bool          `toml:"enabled" default:"true" doc:"Serve gRPC." effect:"Off, only REST is served."`
-	_ string        `toml:"bind_address" default:"${<variable>:-0.0.0.0:<port>}" rule:"address" env:"<variable>" doc:"Address of the gRPC server." effect:"Who can reach it; port 0 picks a free one."`
-	_ bool          `toml:"tls_enabled" default:"false" doc:"Serve TLS." effect:"Needs tls_cert_path and tls_key_path."`
-	_ string        `toml:"tls_cert_path" default:"" doc:"File with the certificate chain (PEM)." effect:"Used with tls_enabled."`
-	_ string        `toml:"tls_key_path" default:"" doc:"File with its private key (PEM)." effect:"Used with tls_enabled."`
+	_ bool   `toml:"enabled" default:"true" doc:"Serve gRPC." effect:"Off, only REST is served."`
+	_ string `toml:"bind_address" default:"${<variable>:-0.0.0.0:<port>}" rule:"address" env:"<variable>" doc:"Address of the gRPC server." effect:"Who can reach it; port 0 picks a free one."`
+	serverTLS
 	_ time.Duration `toml:"keepalive_interval_seconds" default:"30" min:"1" max:"3600" doc:"How often an idle connection is pinged." effect:"Keeps proxies from closing it."`
 	_ time.Duration `toml:"keepalive_timeout_seconds" default:"20" min:"1" max:"300" doc:"Wait for the answer to a ping." effect:"Beyond it the connection is closed."`
 	_ int           `toml:"max_concurrent_streams" default:"<streams>" min:"1" max:"10000" doc:"Streams per connection." effect:"Bounds what one client can hold open."`

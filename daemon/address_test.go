@@ -39,7 +39,7 @@ func TestTheFleetShowsWhereDaemonsListen(t *testing.T) {
 	t.Parallel()
 	db := enginetest.Migrated(t)
 	loaded := loadToo(t, db, "")
-	loaded.Worker.Web.BindAddress = ":0"
+	loaded.Worker.Web.BindAddress, loaded.Worker.Web.Auth.AllowAnonymous = ":0", true
 	loaded.Orchestration.HeartbeatInterval, loaded.Worker.HeartbeatInterval = time.Hour, time.Hour
 	loaded.Worker.Lease = 6 * time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -20,7 +20,7 @@ import (
 // database: invalid connection strings, settings that a part rejects, templates that do
 // not load. It opens no connection. It does not repeat Loaded.Refused.
 func Check(loaded *config.Loaded) []error {
-	var errs []error
+	errs := []error{checkServers(loaded)}
 	roots := loaded.Context.Roots()
 	if slices.Contains(roots, "orchestration") {
 		errs = append(errs, checkOrchestrator(loaded)...)
@@ -48,6 +48,20 @@ func checkWorker(loaded *config.Loaded) []error {
 		err = loadTemplatesOf(w, loaded.Worker)
 	}
 	return []error{checkConnections(loaded.Common, workerBuffers(loaded.Worker)), err}
+}
+
+// checkServers reads the keys and certificates of the servers.
+func checkServers(loaded *config.Loaded) error {
+	s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
+	var errs []error
+	for root, web := range map[string]config.Web{"orchestration": loaded.Orchestration.Web.Web, "worker": loaded.Worker.Web} {
+		if slices.Contains(loaded.Context.Roots(), root) {
+			_, access := s.accessOf(web, nil)
+			_, certificate := s.tlsOf(web)
+			errs = append(errs, access, certificate)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // checkConnections parses the connection strings as their users do.

@@ -31,7 +31,7 @@ func TestAValidationRefusesWhatADaemonRefuses(t *testing.T) {
 		"a wrong value":       {"[orchestration.apply]\nbatch_size = 0\n", true},
 		"an unknown key":      {"[orchestration.apply]\nbatchsize = 1\n", true},
 		"a contradiction":     {"[worker]\nlease_seconds = 5\n", true},
-		"authentication":      {"[orchestration.web.auth]\nenabled = true\n", true},
+		"nothing to verify":   {"[orchestration.web.auth]\nenabled = true\n", true},
 		"of the worker":       {"[worker.web.auth]\nenabled = true\n", true},
 		"RabbitMQ":            {"[common.queues]\nbackend = \"rabbitmq\"\n", true},
 		"a database unread":   {"[common.database]\nurl = \"host=h port=many\"\n", true},

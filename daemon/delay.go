@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"net"
-	"net/netip"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,24 +21,10 @@ func shutdownDelay(c config.Shutdown, web config.Web) time.Duration {
 		return 0
 	case c.Delay >= 0:
 		return c.Delay
-	case onLoopback(web.BindAddress):
+	case config.OnLoopback(web.BindAddress):
 		return 0
 	}
 	return publicDelay
-}
-
-// onLoopback reports whether an address to listen on is reached from this
-// machine only.
-func onLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
 }
 
 // linger serves on until the delay is over, or the time for stopping is.

@@ -22,16 +22,20 @@ import (
 // shownElsewhere names, for the active keys that are no option of a part, the test that
 // shows their effect.
 var shownElsewhere = map[string]string{
-	"common.database.migrate_on_start":   "TestMigrateOnStart",
-	"common.task_templates.search_paths": "TestDaemonsFollowTheirSettings",
-	"common.telemetry.log_level":         "TestReloadChangesTheLevelOfTheLog",
-	"common.telemetry.log_format":        "TestLogFormat",
-	"orchestration.events.max_consumers": "TestDaemonsFollowTheirSettings",
-	"orchestration.events.max_streams":   "TestDaemonsFollowTheirSettings",
-	"orchestration.web.enabled":          "TestAnAPIThatIsOff",
-	"worker.worker_type":                 "TestDaemonsFollowTheirSettings",
-	"worker.template_path":               "TestDaemonsFollowTheirSettings",
-	"worker.web.enabled":                 "TestAnAPIThatIsOff",
+	"common.database.migrate_on_start":     "TestMigrateOnStart",
+	"common.task_templates.search_paths":   "TestDaemonsFollowTheirSettings",
+	"common.telemetry.log_level":           "TestReloadChangesTheLevelOfTheLog",
+	"common.telemetry.log_format":          "TestLogFormat",
+	"orchestration.web.tls_enabled":        "TestTheAPIIsEncrypted",
+	"orchestration.web.tls_cert_path":      "TestTheAPIIsEncrypted",
+	"orchestration.web.tls_key_path":       "TestTheAPIIsEncrypted",
+	"orchestration.web.tls_client_ca_path": "TestTheAPIIsEncrypted",
+	"orchestration.events.max_consumers":   "TestDaemonsFollowTheirSettings",
+	"orchestration.events.max_streams":     "TestDaemonsFollowTheirSettings",
+	"orchestration.web.enabled":            "TestAnAPIThatIsOff",
+	"worker.worker_type":                   "TestDaemonsFollowTheirSettings",
+	"worker.template_path":                 "TestDaemonsFollowTheirSettings",
+	"worker.web.enabled":                   "TestAnAPIThatIsOff",
 }
 
 // optionsOf returns the options of the parts of both daemons, by the functions that the
@@ -50,12 +54,14 @@ func optionsOf(loaded *config.Loaded) string {
 	sweeps.Settings = config.Orchestration{Sweeps: whole.Sweeps, DLQ: whole.DLQ, Retention: whole.Retention}
 	sweeps.Settings.BatchProcessing.CheckpointStall = whole.BatchProcessing.CheckpointStall
 	var b strings.Builder
+	ofWeb, _ := od.webConfig(o.Orchestration.Web, loaded.Environment)
+	wfWeb, _ := wd.webConfig(web, loaded.Environment)
 	for _, options := range []any{
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
 		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
-		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), od.webConfig(o.Orchestration.Web, loaded.Environment),
+		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb,
 		od.depth.thresholds,
-		wd.workerConfig(w, nil), wd.webConfig(web, loaded.Environment),
+		wd.workerConfig(w, nil), wfWeb,
 		OrchestratorProgram().ShutdownTimeout(loaded), WorkerProgram("", nil).ShutdownTimeout(loaded),
 	} {
 		dump(&b, reflect.ValueOf(options))
@@ -122,7 +128,7 @@ func others(k config.Key) []string {
 	case config.TypeIntList:
 		return []string{"[2, 3]"}
 	case config.TypeStringList:
-		return []string{`["other"]`, `["RS512"]`}
+		return []string{`["other"]`, `["RS512"]`, `["https://other"]`}
 	case config.TypeMode:
 		return []string{`"` + string(deploymode.PollingOnly) + `"`}
 	case config.TypeTables:
@@ -168,7 +174,10 @@ func TestEveryActiveKeyChangesADaemon(t *testing.T) {
 		if k.Status != config.StatusActive || k.Older || k.Member() {
 			continue
 		}
-		if test, elsewhere := shownElsewhere[k.Path]; elsewhere {
+		if _, ok := accessKeys[strings.TrimPrefix(strings.TrimPrefix(k.Path, "orchestration.web.auth."), "worker.web.auth.")]; ok {
+			continue // shown by TestAccessFollowsItsSettings
+		}
+		if test, elsewhere := shownElsewhere[strings.Replace(k.Path, "worker.web.tls_", "orchestration.web.tls_", 1)]; elsewhere {
 			require.Contains(t, known, "func "+test+"(", k.Path)
 			continue
 		}

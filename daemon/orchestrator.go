@@ -121,7 +121,11 @@ func (d *Orchestrator) drained(ctx context.Context) (total uint64, ok bool) {
 
 // serve makes the API.
 func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules workflow.Rules) (err error) {
-	d.server, err = rest.NewOrchestrator(d.webConfig(o.Web, d.loaded.Environment), rest.Orchestrator{
+	cfg, err := d.webConfig(o.Web, d.loaded.Environment)
+	if err != nil {
+		return err
+	}
+	d.server, err = rest.NewOrchestrator(cfg, rest.Orchestrator{
 		Engine: supervised{d.engine, d.shared}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
 		Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
 		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,

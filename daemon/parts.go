@@ -93,12 +93,16 @@ func (s *shared) fail(err error) {
 }
 
 // webConfig completes the settings of the HTTP server.
-func (s *shared) webConfig(w config.OrchestrationWeb, environment string) rest.Config {
+func (s *shared) webConfig(w config.OrchestrationWeb, environment string) (cfg rest.Config, err error) {
 	s.delay = shutdownDelay(s.shutdown, w.Web)
-	cfg := rest.Configure(w)
+	cfg = rest.Configure(w)
 	cfg.Version, cfg.Environment = version(), environment
 	cfg.Telemetry, cfg.Metrics, cfg.Logger = s.metrics, s.registry, s.log
-	return cfg
+	if cfg.Access, err = s.accessOf(w.Web, storedKeys{s.store}); err != nil {
+		return cfg, err
+	}
+	cfg.TLS, err = s.tlsOf(w.Web)
+	return cfg, err
 }
 
 // Failed delivers fatal errors.

@@ -103,6 +103,9 @@ func load(opts config.Options) (*config.Loaded, zap.AtomicLevel, error) {
 	if err == nil {
 		err = loaded.Refused()
 	}
+	if err == nil {
+		err = checkServers(loaded)
+	}
 	if err != nil {
 		return nil, zap.AtomicLevel{}, err
 	}

@@ -43,10 +43,21 @@ func TestADaemonWithoutADatabaseSaysSoAtOnce(t *testing.T) {
 		"for example to postgresql://tasker@localhost:5432/tasker, or common.database.url in a file\n", stderr)
 }
 
-func TestADaemonThatCannotAuthenticateDoesNotStart(t *testing.T) {
-	code, stderr := mainWith(t, "[orchestration.web.auth]\nenabled = true\n", "DATABASE_URL", "postgresql://nowhere/tasker")
+// A daemon that could not tell its clients apart does not start.
+func TestAnOpenDoorIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"[orchestration.web.auth]\nenabled = true\n":             "web.auth.enabled = true without anything to verify",
+		"[orchestration.web]\nbind_address = \"0.0.0.0:8080\"\n": "tasker.toml:2:1: orchestration.web.bind_address (\"0.0.0.0:8080\", ",
+		"[orchestration.web]\nbind_address = \"0.0.0.0:8080\"\nauth.enabled = true\nauth.enforcement = \"log\"\nauth.api_key = \"k\"\n": "orchestration.web.auth.allow_anonymous = true where something else protects it",
+		"[orchestration.web]\ntls_enabled = true\n": "orchestration.web.tls_enabled = true needs orchestration.web.tls_cert_path and orchestration.web.tls_key_path",
+	} {
+		code, stderr := mainWith(t, text, "DATABASE_URL", "postgresql://nowhere/tasker")
+		require.Equal(t, exitConfig, code, text)
+		require.Contains(t, stderr, want)
+	}
+	code, stderr := mainWith(t, "", "DATABASE_URL", "postgresql://nowhere/tasker", "TASKER_WEB_BIND_ADDRESS", "0.0.0.0:8080")
 	require.Equal(t, exitConfig, code)
-	require.Contains(t, stderr, "tasker.toml:2:1: orchestration.web.auth.enabled = true: this version cannot authenticate")
+	require.Contains(t, stderr, "orchestration.web.auth.enabled = true")
 }
 
 // The keys that are set without effect are named in one line.

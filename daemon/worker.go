@@ -66,7 +66,11 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 	if err != nil {
 		return err
 	}
-	d.server, err = rest.NewWorker(d.webConfig(web, d.loaded.Environment), rest.Worker{
+	cfg, err := d.webConfig(web, d.loaded.Environment)
+	if err != nil {
+		return err
+	}
+	d.server, err = rest.NewWorker(cfg, rest.Worker{
 		ID: c.Worker.WorkerID, Type: c.Worker.WorkerType, Status: supervisedWorker{d.worker, d}, Database: d.store,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },
 		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },

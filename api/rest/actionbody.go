@@ -18,7 +18,7 @@ func stepAction(r *request[client.StepAction]) (a orchestration.Action, err erro
 	}
 	b := &r.body
 	a.Reason = r.required("reason", b.Reason, orchestration.MaxReasonLength)
-	who := func(name, value string) { a.Actor = r.required(name, value, orchestration.MaxTextLength) }
+	who := func(name, value string) { a.Actor = r.acting(name, value) }
 	switch b.ActionType {
 	case client.StepResetForRetry:
 		a.Kind = orchestration.ActionResetForRetry

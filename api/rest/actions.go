@@ -159,6 +159,9 @@ func (r *actionRoutes) actOnMany(ctx context.Context, _ *struct{}, body *request
 	if err != nil {
 		return nil, err
 	}
+	if err := within(ctx, bulk.Select.Namespace); err != nil {
+		return nil, err
+	}
 	done, err := r.engine.ActOnMany(ctx, bulk)
 	if err != nil {
 		return nil, partly(ctx, done, err)

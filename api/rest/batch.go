@@ -44,9 +44,12 @@ func (t *taskRoutes) createMany(x *exchange, _ *struct{}) error {
 	if err := b.read(raw); err != nil {
 		return err
 	}
-	if t.admission != nil {
-		b.turnAway(t.admitTask)
-	}
+	b.turnAway(func(namespace string) error {
+		if err := within(ctx, namespace); err != nil || t.admission == nil {
+			return err
+		}
+		return t.admitTask(namespace)
+	})
 	results, err := t.createdMany(ctx, b.requests)
 	if err != nil {
 		return err

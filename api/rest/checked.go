@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/submission"
 )
@@ -20,6 +21,7 @@ type checked struct {
 	given             fieldSet
 	stray             map[string]string // an unknown key of an object within the body
 	missing, problems []string
+	who               *auth.Principal // nil: any
 }
 
 // has reports whether the body has a field with a value other than null.
@@ -89,7 +91,29 @@ func (c *checked) text(name, value string, limit int) string {
 // why returns the reason and the actor, which everything that changes a task
 // must have.
 func (c *checked) why(reason, actor string) (why, who string) {
-	return c.required("reason", reason, orchestration.MaxReasonLength), c.required("actor", actor, orchestration.MaxTextLength)
+	return c.required("reason", reason, orchestration.MaxReasonLength), c.acting("actor", actor)
+}
+
+// acting returns who acts, which a field must say unless the credentials do. Records name
+// the principal beside another name, since clients may write there what they like.
+func (c *checked) acting(name, actor string) string {
+	known := c.who != nil && c.who.Method != auth.Anonymous
+	if !known || c.has(name) {
+		actor = c.required(name, actor, orchestration.MaxTextLength)
+	}
+	return c.signed(actor)
+}
+
+// signed adds the principal to a name.
+func (c *checked) signed(actor string) string {
+	if c.who == nil || c.who.Method == auth.Anonymous || actor == c.who.Subject {
+		return actor
+	}
+	if strings.TrimSpace(actor) == "" {
+		return clip(c.who.Subject, orchestration.MaxTextLength-3)
+	}
+	subject := clip(c.who.Subject, orchestration.MaxTextLength/2-6)
+	return clip(actor, orchestration.MaxTextLength/2-6) + " (" + subject + ")"
 }
 
 // id reads a UUID that must be there.

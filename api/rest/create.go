@@ -96,6 +96,9 @@ func (t *taskRoutes) create(x *exchange, in *createInput) error {
 	if err != nil {
 		return err
 	}
+	if err := within(x.request.Context(), request.Namespace); err != nil {
+		return err
+	}
 	if err := t.admitTask(request.Namespace); err != nil {
 		return err
 	}

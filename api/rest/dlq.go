@@ -158,6 +158,9 @@ func (r *dlqRoutes) open(ctx context.Context, _ *struct{}, body *request[client.
 	if err := body.err(); err != nil {
 		return nil, err
 	}
+	if err := r.withinTask(ctx, task.String()); err != nil {
+		return nil, err
+	}
 	l, _, err := r.store.OpenDeadLetter(ctx, task, workflow.DeadLetterManual, reason, actor, metadata)
 	if err != nil {
 		return nil, ofTask(task, err)
@@ -207,6 +210,9 @@ func (r *dlqRoutes) replay(ctx context.Context, _ *struct{}, body *request[clien
 	if err != nil {
 		return nil, err
 	}
+	if err := within(ctx, many.Filter.Namespace); err != nil {
+		return nil, err
+	}
 	done, err := r.engine.ReplayDeadLetters(ctx, many)
 	if err != nil {
 		return nil, partly(ctx, done, err)
@@ -222,6 +228,9 @@ func (r *dlqRoutes) replayOne(ctx context.Context, body *request[client.DLQRepla
 	l, err := r.store.DeadLetter(ctx, id)
 	if err != nil {
 		return nil, ofEntry(id, err)
+	}
+	if err := within(ctx, l.Namespace); err != nil {
+		return nil, err
 	}
 	if l.ReplayedAs != nil {
 		return nil, &failure{status: http.StatusConflict, code: codeConflict, taskUUID: l.ReplayedAs.String(),

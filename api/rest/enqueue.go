@@ -65,6 +65,9 @@ func (r *typeRoutes) enqueued(ctx context.Context, x *exchange, b *enqueueReques
 	if err != nil {
 		return nil, err
 	}
+	if err := within(ctx, plan.Template.Namespace); err != nil {
+		return nil, err
+	}
 	if err := r.admitTask(plan.Template.Namespace); err != nil {
 		return nil, err
 	}

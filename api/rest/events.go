@@ -91,6 +91,9 @@ func (r *eventRoutes) create(ctx context.Context, _ *struct{}, body *request[cli
 	if err := body.err(); err != nil {
 		return nil, err
 	}
+	if err := within(ctx, def.Namespace); err != nil {
+		return nil, err
+	}
 	c, err := r.store.CreateEventConsumer(ctx, def, from, r.most, recorded("create_event_consumer", why))
 	return consumerOf(&c, missing(err, "Namespace not found: %s", def.Namespace))
 }

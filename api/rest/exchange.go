@@ -12,19 +12,22 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // exchange is one request with its answer. It is between the handlers and the connection.
 type exchange struct {
 	http.ResponseWriter
-	server  *Server
-	request *http.Request
-	id      string
-	status  int
-	bytes   int64
-	muted   bool  // the following body is not for the client
-	left    error // why the client did not get its answer
+	server     *Server
+	request    *http.Request
+	id         string
+	status     int
+	bytes      int64
+	muted      bool            // the following body is not for the client
+	left       error           // why the client did not get its answer
+	who        *auth.Principal // set by authorise
+	permission auth.Permission // that the route needs
 
 	body    share // of the budget of bodies
 	answers share
@@ -166,7 +169,7 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 			// deadline.
 			_ = http.NewResponseController(w).SetReadDeadline(begin.Add(s.cfg.RequestTimeout))
 		}
-		if crossOrigin(x, r) {
+		if s.allowOrigin(x, r) {
 			return
 		}
 		if !isProbe(r) {
@@ -205,25 +208,6 @@ func (x *exchange) end(begin time.Time, err error) {
 // fields name the request in the log.
 func (x *exchange) fields() []zap.Field {
 	return []zap.Field{zap.String("request_id", x.id), zap.String("method", x.request.Method), zap.String("path", clip(x.request.URL.Path, 200))}
-}
-
-// crossOrigin lets browsers of any origin use the API, as Tasker does, except for the
-// routes that change the daemon itself. It reports whether the request was a preflight
-// and is answered.
-func crossOrigin(x *exchange, r *http.Request) bool {
-	if r.Header.Get("Origin") == "" || isAdmin(r) {
-		return false
-	}
-	h := x.Header()
-	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Access-Control-Expose-Headers", "*")
-	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
-		return false
-	}
-	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE")
-	h.Set("Access-Control-Allow-Headers", "*, Authorization")
-	x.WriteHeader(http.StatusOK)
-	return true
 }
 
 func isAdmin(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/admin/") }

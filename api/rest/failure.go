@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/lifecycle"
@@ -30,6 +31,9 @@ const (
 	codeTooLarge     = "PAYLOAD_TOO_LARGE"
 	codeNotFound     = "NOT_FOUND"
 	codeConflict     = "CONFLICT"
+	codeUnauthorized = "UNAUTHORIZED"
+	codeCredentials  = "AUTHENTICATION_FAILED"
+	codeForbidden    = "FORBIDDEN"
 	codeTimeout      = "TIMEOUT"
 	codeDatabase     = "DATABASE_ERROR"
 	codeInternal     = "INTERNAL_ERROR"
@@ -59,7 +63,8 @@ type failure struct {
 	retryAfter time.Duration
 	taskUUID   string
 	location   string // the conflicting resource
-	cause      error  // nil: the failure itself
+	refused    *auth.Failure
+	cause      error // nil: the failure itself
 	shape      shape
 	requestID  string
 	showID     bool
@@ -82,6 +87,13 @@ func (f *failure) setHeaders(h http.Header) {
 	}
 	if f.location != "" {
 		h.Set("Location", f.location)
+	}
+	if f.refused != nil {
+		h.Set("X-Auth-Failure-Reason", string(f.refused.Reason))
+		h.Set("X-Auth-Failure-Severity", f.refused.Severity())
+	}
+	if f.status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer")
 	}
 }
 
@@ -141,6 +153,7 @@ func flatCode(code string) string {
 func (f *failure) finish(x *exchange) {
 	f.requestID, f.at = x.id, time.Now()
 	switch {
+	case f.refused != nil: // refusals look alike everywhere
 	case isAdmin(x.request):
 		f.shape = shapeProblem
 	case x.server.name == workerServer:
@@ -209,6 +222,9 @@ func classify(ctx context.Context, err error) *failure {
 	if errors.As(err, &known) {
 		return known
 	}
+	if refused := (*auth.Failure)(nil); errors.As(err, &refused) {
+		return unauthorised(refused)
+	}
 	if f := blameSender(err); f != nil {
 		return f
 	}
@@ -221,6 +237,8 @@ func classify(ctx context.Context, err error) *failure {
 		return &failure{status: http.StatusRequestTimeout, code: codeTimeout, message: "The request took too long"}
 	case errors.Is(err, store.ErrUnavailable):
 		return unavailable("The database cannot be reached at the moment", databaseRetry)
+	case errors.Is(err, auth.ErrUnavailable):
+		return unavailable("Credentials cannot be verified at the moment", databaseRetry)
 	case errors.Is(err, command.ErrFull):
 		return unavailable("Too many requests of this kind wait", databaseRetry)
 	case errors.Is(err, command.ErrStopped), errors.Is(err, lifecycle.ErrStopped):
@@ -231,6 +249,18 @@ func classify(ctx context.Context, err error) *failure {
 		return internal(codeDatabase)
 	}
 	return internal(codeInternal)
+}
+
+// unauthorised is the answer to a request without the credentials or the permission it needs.
+func unauthorised(refused *auth.Failure) *failure {
+	f := &failure{status: http.StatusUnauthorized, code: codeCredentials, message: refused.Message, retryAfter: refused.RetryAfter(), refused: refused}
+	switch refused.Reason {
+	case auth.Missing:
+		f.code = codeUnauthorized
+	case auth.Forbidden:
+		f.status, f.code = http.StatusForbidden, codeForbidden
+	}
+	return f
 }
 
 // blameSender recognises errors that the sender of the request can fix.

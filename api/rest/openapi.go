@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/auth"
 )
 
 // document is the OpenAPI 3.1 document of a server under construction: the routes describe
@@ -22,13 +23,16 @@ type document struct {
 
 type object = map[string]any
 
-func newDocument(title, version string) *document {
+func newDocument(title, version, keyHeader string) *document {
 	return &document{OpenAPI: "3.1.0", Info: object{"title": title, "version": version}, Paths: map[string]object{},
-		Components: map[string]map[string]any{"schemas": {}}}
+		Components: map[string]map[string]any{"schemas": {}, "securitySchemes": {
+			"bearer": object{"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+			"apiKey": object{"type": "apiKey", "in": "header", "name": keyHeader},
+		}}}
 }
 
 // add describes a route by its parameters, body (nil: none) and answer.
-func (d *document) add(op operation, params []param, body, answer reflect.Type) {
+func (d *document) add(op operation, needed auth.Permission, params []param, body, answer reflect.Type) {
 	media, schema := op.media, object{"type": "string"}
 	if media == "" {
 		media, schema = "application/json", d.schema(answer)
@@ -40,6 +44,11 @@ func (d *document) add(op operation, params []param, body, answer reflect.Type) 
 		responses["200"] = object{"description": op.also, "content": content}
 	}
 	described := object{"operationId": op.id, "summary": op.summary, "tags": []string{op.tag}, "responses": responses}
+	if needed != "" {
+		described["security"] = []object{{"bearer": []string{}}, {"apiKey": []string{}}}
+		described["x-required-permission"] = needed
+		responses["401"], responses["403"] = d.refusal("No credentials, or bad ones"), d.refusal("Without the permission "+string(needed)+", or outside of the namespaces")
+	}
 	var list []object
 	for _, p := range params {
 		list = append(list, d.parameter(&p))
@@ -55,6 +64,14 @@ func (d *document) add(op operation, params []param, body, answer reflect.Type) 
 		d.Paths[op.path] = object{}
 	}
 	d.Paths[op.path][strings.ToLower(op.method)] = described
+}
+
+// refusal describes an answer to missing credentials and permissions, whose shape is the same
+// everywhere.
+func (d *document) refusal(text string) object {
+	f := d.failure(shapeEnvelope)
+	f["description"] = text
+	return f
 }
 
 func (d *document) failure(s shape) object {

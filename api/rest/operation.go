@@ -24,14 +24,19 @@ type api struct {
 	mux      *http.ServeMux
 	document *document
 	guard    *breaker.Breaker // of the routes that need the database; nil: none
+	owner    ownerOf          // nil: no route names a thing with a namespace
+	unknown  []string         // operations without a line in accesses
 }
 
 func (s *Server) newAPI(title string, guard *breaker.Breaker) *api {
-	return &api{Server: s, mux: http.NewServeMux(), document: newDocument(title, s.cfg.Version), guard: guard}
+	return &api{Server: s, mux: http.NewServeMux(), document: newDocument(title, s.cfg.Version, s.cfg.Access.KeyHeader), guard: guard}
 }
 
 // finish closes the list of routes.
 func (a *api) finish() error {
+	if len(a.unknown) > 0 {
+		return fmt.Errorf("operations %v need a line in accesses", a.unknown)
+	}
 	a.addMetrics()
 	if err := a.addDocs(); err != nil {
 		return err
@@ -71,6 +76,7 @@ func addBody[I, B, T any](a *api, op operation, run func(ctx context.Context, in
 		if err != nil {
 			return err
 		}
+		body.who = x.who
 		return answerThrough(a, x, op, func(ctx context.Context) (T, error) { return run(ctx, in, body) })
 	})
 }
@@ -87,14 +93,25 @@ func addOwn[I, B, T any](a *api, op operation, serve func(x *exchange, in *I) er
 	case body == reflect.TypeFor[struct{}]():
 		body = nil
 	}
-	a.document.add(op, params, body, reflect.TypeFor[T]())
+	needed, known := accesses[op.id]
+	if !known {
+		a.unknown = append(a.unknown, op.id)
+	}
+	if op.id == "health-detailed" && a.cfg.Access.Documentation {
+		needed = documentation
+	}
+	a.permissions[op.method+" "+op.path] = needed.needs
+	a.document.add(op, needed.needs, params, body, reflect.TypeFor[T]())
 	a.mux.HandleFunc(op.method+" "+op.path, func(w http.ResponseWriter, _ *http.Request) {
 		x, ok := w.(*exchange)
 		if !ok {
 			return // never: see serveExchange
 		}
 		in := new(I)
-		err := bind(x.request, params, reflect.ValueOf(in).Elem())
+		err := a.authorise(x, needed)
+		if err == nil {
+			err = bind(x.request, params, reflect.ValueOf(in).Elem())
+		}
 		if err == nil {
 			err = serve(x, in)
 		}

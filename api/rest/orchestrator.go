@@ -192,6 +192,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 		return nil, err
 	}
 	a := &orchestratorAPI{api: s.newAPI("Tasker orchestrator", o.Guard), engine: o.Engine, store: metered{o.Store}, actor: o.ID}
+	a.owner = a.owners
 	tasks := &taskRoutes{orchestratorAPI: a, verify: o.Verify, bulk: make(chan struct{}, maxBatches), admission: o.Admission}
 	tasks.add()
 	(&stepRoutes{a}).add()

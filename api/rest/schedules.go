@@ -53,6 +53,9 @@ func (r *scheduleRoutes) create(ctx context.Context, _ *struct{}, body *request[
 	if err := body.err(); err != nil {
 		return nil, err
 	}
+	if err := within(ctx, s.Namespace); err != nil {
+		return nil, err
+	}
 	made, err := r.engine.CreateSchedule(ctx, s, why)
 	return shown(made, err)
 }

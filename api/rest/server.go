@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
@@ -52,7 +54,11 @@ type Config struct {
 	Telemetry *telemetry.Metrics
 	// Metrics are served at /metrics; without them the route does not exist.
 	Metrics prometheus.Gatherer
-	Logger  *zap.Logger // default: no logging
+	// Access says who may use the server.
+	Access Access
+	// TLS encrypts; nil: plain text.
+	TLS    *tls.Config
+	Logger *zap.Logger // default: no logging
 }
 
 func (c Config) withDefaults() Config {
@@ -82,8 +88,11 @@ type Server struct {
 	name    string
 	cfg     Config
 	log     *zap.Logger
+	audit   *zap.Logger
 	handler http.Handler
 	openAPI []byte
+	// permissions are what the routes need.
+	permissions map[string]auth.Permission
 
 	draining atomic.Bool
 	failed   atomic.Bool // serving has ended unexpectedly
@@ -107,7 +116,7 @@ func newServer(name string, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{name: name, cfg: cfg, log: cfg.Logger,
+	s := &Server{name: name, cfg: cfg, log: cfg.Logger, audit: cfg.Logger.Named("audit"), permissions: map[string]auth.Permission{},
 		bodies: newBudget("bodies", cfg.BodyBudget, cfg.Telemetry), answers: newBudget("answers", cfg.AnswerBudget, cfg.Telemetry)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	return s, nil
@@ -149,6 +158,9 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("listen on %s: %w", s.cfg.Address, err)
 	}
 	s.address = listener.Addr()
+	if s.cfg.TLS != nil {
+		listener = tls.NewListener(listener, s.cfg.TLS)
+	}
 	errorLog, err := zap.NewStdLogAt(s.log, zap.DebugLevel)
 	if err != nil {
 		return errors.Join(fmt.Errorf("create the server's log: %w", err), listener.Close())

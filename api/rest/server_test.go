@@ -104,20 +104,6 @@ func TestDocs(t *testing.T) {
 	require.NotContains(t, string(page.body), "/*script*/")
 }
 
-func TestCrossOrigin(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	r := h.do(http.MethodGet, "/v1/tasks", "", "Origin", "http://elsewhere")
-	require.Equal(t, "*", r.Header.Get("Access-Control-Allow-Origin"))
-	r = h.do(http.MethodOptions, "/v1/tasks", "", "Origin", "http://elsewhere", "Access-Control-Request-Method", "POST")
-	require.Equal(t, http.StatusOK, r.StatusCode)
-	require.Contains(t, r.Header.Get("Access-Control-Allow-Methods"), "POST")
-	r = h.do(http.MethodOptions, modePath, "", "Origin", "http://elsewhere", "Access-Control-Request-Method", "PUT")
-	require.Equal(t, http.StatusMethodNotAllowed, r.StatusCode)
-	require.Empty(t, r.Header.Get("Access-Control-Allow-Origin"))
-	require.Empty(t, h.get("/v1/tasks").Header.Get("Access-Control-Allow-Origin"))
-}
-
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

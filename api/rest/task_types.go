@@ -87,6 +87,9 @@ func (r *typeRoutes) put(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
+	if err := within(ctx, template.Namespace); err != nil {
+		return nil, err
+	}
 	t, err := r.engine.RegisterTaskType(ctx, template, why)
 	if err != nil {
 		return nil, err

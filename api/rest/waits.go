@@ -34,6 +34,9 @@ func (r *waitRoutes) send(ctx context.Context, _ *struct{}, body *request[client
 		return nil, err
 	}
 	e := orchestration.Event{Namespace: b.Namespace, Name: b.Name, Key: b.Key, Payload: b.Payload, ID: b.ID}
+	if err := r.withinSend(ctx, b); err != nil {
+		return nil, err
+	}
 	if body.has("task_uuid") {
 		var err error
 		if e.TaskUUID, err = optionalUUID("task_uuid", &b.TaskUUID); err != nil {
@@ -50,6 +53,15 @@ func (r *waitRoutes) send(ctx context.Context, _ *struct{}, body *request[client
 		return nil, missing(err, "Namespace not found: %s", b.Namespace)
 	}
 	return &client.EventReceipt{EventUUID: d.UUID.String(), Delivered: d.Steps, Duplicate: d.Duplicate, ExpiresAt: client.Time{Time: d.ExpiresAt}}, nil
+}
+
+// withinSend refuses an event for a namespace, or for a task of one, that the principal may not
+// act in.
+func (r *waitRoutes) withinSend(ctx context.Context, e *client.ExternalEvent) error {
+	if e.TaskUUID != "" {
+		return r.withinTask(ctx, e.TaskUUID)
+	}
+	return within(ctx, e.Namespace)
 }
 
 // approvalsInput selects approvals.
@@ -116,7 +128,7 @@ func (r *waitRoutes) decide(ctx context.Context, in *tokenInput, body *request[c
 	}
 	b := &body.body
 	body.need("approved")
-	v := orchestration.Verdict{Approved: b.Approved, Actor: body.required("actor", b.Actor, orchestration.MaxTextLength), Comment: b.Comment, Data: b.Data}
+	v := orchestration.Verdict{Approved: b.Approved, Actor: body.acting("actor", b.Actor), Comment: b.Comment, Data: b.Data}
 	if err := body.err(); err != nil {
 		return nil, err
 	}

@@ -16,9 +16,7 @@ func (c *checked) whyOr(reason, actor, defaultActor, defaultReason string) orche
 	if strings.TrimSpace(reason) == "" {
 		w.Reason = defaultReason
 	}
-	if strings.TrimSpace(actor) == "" {
-		w.Actor = defaultActor
-	}
+	w.Actor = cmp.Or(c.signed(strings.TrimSpace(w.Actor)), defaultActor)
 	return w
 }
 
@@ -39,7 +37,7 @@ func (o *orchestratorAPI) optionalWhy(ctx context.Context, why client.Why, reaso
 			why = client.Why{Reason: cmp.Or(body.body.Reason, why.Reason), Actor: cmp.Or(body.body.Actor, why.Actor)}
 		}
 	}
-	var c checked
+	c := checked{who: x.who}
 	w := c.whyOr(why.Reason, why.Actor, o.actor, reason)
 	return w, c.err()
 }

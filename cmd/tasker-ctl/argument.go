@@ -50,6 +50,8 @@ func argumentNamed(name string) argument {
 		return uuidArgument("task", "")
 	case "STEP":
 		return stepArgument
+	case "APIKEY":
+		return uuidArgument("API key", "tasker-ctl auth key list shows what there is")
 	case "ENTRY":
 		return uuidArgument("entry", "")
 	case "TOKEN":

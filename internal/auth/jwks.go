@@ -33,8 +33,8 @@ const (
 	// fetchTimeout and maxKeySet bound a fetch.
 	fetchTimeout = 5 * time.Second
 	maxKeySet    = 1 << 20
-	// fetchEvery is the shortest time between two fetches, whatever tokens name: key ids
-	// are the choice of whoever sends a token.
+	// fetchEvery is the shortest time between two fetches, whatever tokens name: a client
+	// chooses the key id of its token.
 	fetchEvery = 10 * time.Second
 )
 

@@ -48,5 +48,13 @@ func (p *Principal) In(namespace string) error {
 	return refuse(Forbidden, nil, "no access to namespace %q", namespace)
 }
 
+// AllNamespaces returns a *Failure unless p may act in every namespace.
+func (p *Principal) AllNamespaces() error {
+	if p.Everywhere() {
+		return nil
+	}
+	return refuse(Forbidden, nil, "these credentials are for some namespaces: name one of them, if the route takes one")
+}
+
 // Everywhere reports whether p may act in every namespace.
 func (p *Principal) Everywhere() bool { return len(p.Namespaces) == 0 }

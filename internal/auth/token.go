@@ -165,7 +165,7 @@ func (t *tokens) principal(subject string, claims map[string]any) (*Principal, e
 func list(claims map[string]any, name string) ([]string, error) {
 	value, found := claims[name]
 	if !found {
-		value = map[string]any(claims)
+		value = claims
 		for part := range strings.SplitSeq(name, ".") {
 			object, _ := value.(map[string]any)
 			value = object[part]

@@ -168,7 +168,7 @@ func TestClientsNeedACertificate(t *testing.T) {
 	require.ErrorContains(t, err, "certificate")
 
 	old := client(ca)
-	old.MinVersion, old.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 //nolint:gosec // to be refused
+	old.MinVersion, old.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 // to be refused
 	_, err = served(t, server, old)
 	require.ErrorContains(t, err, "version")
 }

@@ -200,13 +200,17 @@ type (
 // OthersOffer, SweepLiveness; OpenDeadLetter, DeadLetter, DeadLetterOfTask, DeadLetters,
 // UpdateDeadLetter, MarkReplayed, PurgeDeadLetters, DeadLetterStats, InvestigationQueue;
 // StaleTasks, StalenessMonitor, DescribeStale, StalledSteps, PastDeadline; Retain,
-// TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction.
+// TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction; UseAPIKey, CreateAPIKey,
+// RevokeAPIKey, APIKeys.
 type (
 	DeadLetter       = operations.DeadLetter       // an entry of the dead-letter queue
 	DeadLetterFilter = operations.DeadLetterFilter // selects entries
 	DeadLetterUpdate = operations.DeadLetterUpdate // changes an entry
 	DeadLetterStats  = operations.DeadLetterStats  // counts the entries of one reason
 	QueueEntry       = operations.QueueEntry       // a pending dead letter in the order of investigation
+	APIKey           = operations.APIKey           // an API key without its secret
+	UsedAPIKey       = operations.UsedAPIKey       // a key that a client has sent
+	NewAPIKey        = operations.NewAPIKey        // a key to create
 	Replica          = operations.Replica          // a daemon in the fleet
 	Namesake         = operations.Namesake         // a worker, alive or dead, with the worker_id that another one requests
 	TakenWorkerID    = operations.TakenWorkerID    // the result of a request for a worker_id

@@ -98,6 +98,11 @@ type Metrics struct {
 	BreakerTransitions *prometheus.CounterVec `metric:"tasker_circuit_breaker_transitions_total" labels:"component,to" help:"Changes of the state of a circuit breaker, by the state after it."`
 	BreakerRejected    *prometheus.CounterVec `metric:"tasker_circuit_breaker_rejected_total" labels:"component" help:"Calls that a circuit breaker refused."`
 
+	// Requests without credentials or permission.
+
+	AuthRefusals  *prometheus.CounterVec `metric:"tasker_auth_refusals_total" labels:"reason" help:"Requests that were refused, or would be, by reason: missing, expired, invalid, malformed, forbidden."`
+	KeySetFetches *prometheus.CounterVec `metric:"tasker_auth_key_set_fetches_total" labels:"outcome" help:"Fetches of the JWKS."`
+
 	// Rejected new work.
 
 	BackpressureTier     *prometheus.GaugeVec   `metric:"tasker_backpressure_tier" labels:"namespace" help:"How full the queue of a namespace is: 0 normal, 1 warning, 2 critical, 3 overflow; measured while tasks are being created."`

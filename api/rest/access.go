@@ -1,0 +1,359 @@
+package rest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/store"
+)
+
+// access is who may use a route.
+type access struct {
+	needs auth.Permission // none: the route is public
+	scope scope
+}
+
+// scope is how the namespace that a request acts in is known before its body is decoded. A
+// principal of some namespaces is refused in all others.
+type scope int
+
+const (
+	scopeNone  scope = iota // the answer is of no namespace
+	scopeFleet              // of all namespaces, so that it is for principals of all only
+	scopePath               // {namespace}
+	scopeQuery              // ?namespace=, which may be left out by a principal of one namespace
+	scopeTask               // that of a task: {uuid} or {task_uuid}
+	scopeEntry              // that of a dead-letter entry
+	scopeSchedule
+	scopeApproval
+	scopeConsumer
+	scopeBody // the operation calls within with what the body names
+)
+
+// accesses has every operation that is described by its id; a server with another one is
+// not made. OpenAPI, the gRPC services and the tests read it too.
+var accesses = map[string]access{
+	"health": {}, "health-live": {}, "health-ready": {}, "health-detailed": {}, "event-metrics": {},
+
+	"create-task":  {auth.TasksCreate, scopeBody},
+	"create-tasks": {auth.TasksCreate, scopeBody},
+	"enqueue":      {auth.TasksCreate, scopeBody},
+	"list-tasks":   {auth.TasksList, scopeQuery},
+	"find-task":    {auth.TasksRead, scopeQuery},
+	"get-task":     {auth.TasksRead, scopeTask},
+	"get-enqueued": {auth.TasksRead, scopeTask},
+	"get-timeline": {auth.TasksRead, scopeTask},
+	"get-batches":  {auth.TasksRead, scopeTask},
+	"get-chain":    {auth.TasksRead, scopeTask},
+	"verify-task":  {auth.TasksRead, scopeTask},
+	"cancel-task":  {auth.TasksCancel, scopeTask},
+
+	"act-on-task":           {auth.TasksManage, scopeTask},
+	"preview-action":        {auth.TasksManage, scopeTask},
+	"act-on-tasks":          {auth.TasksManage, scopeBody},
+	"replay-isolated-items": {auth.TasksManage, scopeTask},
+
+	"list-steps":          {auth.StepsRead, scopeTask},
+	"get-step":            {auth.StepsRead, scopeTask},
+	"get-step-audit":      {auth.StepsRead, scopeTask},
+	"list-isolated-items": {auth.StepsRead, scopeTask},
+	"act-on-step":         {auth.StepsResolve, scopeTask},
+
+	"list-templates":       {auth.TemplatesRead, scopeQuery},
+	"get-template":         {auth.TemplatesRead, scopePath},
+	"list-task-types":      {auth.TemplatesRead, scopeQuery},
+	"get-task-type":        {auth.TemplatesRead, scopeQuery},
+	"deprecate-template":   {auth.TemplatesRegister, scopePath},
+	"undeprecate-template": {auth.TemplatesRegister, scopePath},
+	"put-task-type":        {auth.TemplatesRegister, scopeBody},
+	"delete-task-type":     {auth.TemplatesRegister, scopeQuery},
+
+	"list-dlq-entries":            {auth.DLQRead, scopeQuery},
+	"get-dlq-entry-of-task":       {auth.DLQRead, scopeTask},
+	"get-dlq-investigation-queue": {auth.DLQRead, scopeFleet},
+	"get-dlq-staleness":           {auth.DLQRead, scopeFleet},
+	"get-dlq-stats":               {auth.DLQStats, scopeFleet},
+	"update-dlq-entry":            {auth.DLQUpdate, scopeEntry},
+	"add-dlq-entry":               {auth.DLQUpdate, scopeBody},
+	"purge-dlq":                   {auth.DLQUpdate, scopeFleet},
+	"replay-dlq":                  {auth.DLQReplay, scopeBody},
+
+	"list-schedules":  {auth.SchedulesRead, scopeQuery},
+	"get-schedule":    {auth.SchedulesRead, scopeSchedule},
+	"get-next-runs":   {auth.SchedulesRead, scopeSchedule},
+	"create-schedule": {auth.SchedulesManage, scopeBody},
+	"update-schedule": {auth.SchedulesManage, scopeSchedule},
+	"delete-schedule": {auth.SchedulesManage, scopeSchedule},
+	"pause-schedule":  {auth.SchedulesManage, scopeSchedule},
+	"resume-schedule": {auth.SchedulesManage, scopeSchedule},
+	"run-schedule":    {auth.SchedulesManage, scopeSchedule},
+
+	"list-events":           {auth.EventsRead, scopeQuery},
+	"stream-events":         {auth.EventsRead, scopeQuery},
+	"list-event-consumers":  {auth.EventsRead, scopeFleet},
+	"get-event-consumer":    {auth.EventsRead, scopeConsumer},
+	"claim-events":          {auth.EventsRead, scopeConsumer},
+	"ack-events":            {auth.EventsRead, scopeConsumer},
+	"create-event-consumer": {auth.EventsManage, scopeBody},
+	"reset-event-consumer":  {auth.EventsManage, scopeConsumer},
+	"delete-event-consumer": {auth.EventsManage, scopeConsumer},
+
+	"send-event":      {auth.EventsSend, scopeBody},
+	"list-approvals":  {auth.ApprovalsRead, scopeQuery},
+	"get-approval":    {auth.ApprovalsRead, scopeApproval},
+	"decide-approval": {auth.ApprovalsDecide, scopeApproval},
+
+	"list-namespaces":  {auth.NamespacesRead, scopeFleet},
+	"pause-namespace":  {auth.NamespacesManage, scopePath},
+	"resume-namespace": {auth.NamespacesManage, scopePath},
+	"list-workers":     {auth.WorkersRead, scopeQuery},
+
+	"get-fleet":           {auth.SystemRead, scopeFleet},
+	"get-deployment-mode": {auth.SystemRead, scopeFleet},
+	"list-breakers":       {auth.SystemRead, scopeFleet},
+	"list-sweeps":         {auth.SystemRead, scopeFleet},
+	"set-deployment-mode": {auth.SystemManage, scopeFleet},
+	"force-breaker":       {auth.SystemManage, scopeFleet},
+	"run-sweep":           {auth.SystemManage, scopeFleet},
+}
+
+// documentation is the access to what describes the daemon, where that is guarded.
+var documentation = access{auth.SystemRead, scopeFleet}
+
+// Access says who may use a server. Its zero value admits every request.
+type Access struct {
+	// Authenticator verifies credentials; nil: every client may do everything.
+	Authenticator *auth.Authenticator
+	// KeyHeader carries API keys.
+	KeyHeader string
+	// LogOnly lets requests through that would be refused, and logs them.
+	LogOnly bool
+	// Documentation requires credentials for metrics, the detailed health and the API's description.
+	Documentation bool
+	// Origins are those whose pages may call the API; "*" stands for all.
+	Origins []string
+}
+
+// ownerOf finds the namespace of the thing that a request names; "" if there is none, which
+// the operation answers.
+type ownerOf func(ctx context.Context, s scope, id string) (namespace string, err error)
+
+// authorise finds out for whom a request is made, and refuses it without the permission. It
+// comes before everything that reads the request's parameters and body.
+func (a *api) authorise(x *exchange, needed access) error {
+	x.who = auth.Unchecked()
+	authenticator := a.cfg.Access.Authenticator
+	if authenticator == nil || needed.needs == "" {
+		return nil
+	}
+	ctx := x.request.Context()
+	who, err := authenticator.Authenticate(ctx, auth.Credentials{Authorization: x.request.Header.Get("Authorization"),
+		Key: x.request.Header.Get(a.cfg.Access.KeyHeader)})
+	if err == nil {
+		x.who = who
+		err = a.permit(ctx, x, needed)
+	}
+	return a.decided(x, needed.needs, err)
+}
+
+// permit compares what the principal of a request may do with what it wants to.
+func (a *api) permit(ctx context.Context, x *exchange, needed access) error {
+	if err := x.who.Authorize(needed.needs); err != nil || x.who.Everywhere() {
+		return err
+	}
+	switch needed.scope {
+	case scopeNone, scopeBody:
+		return nil
+	case scopeFleet:
+		return x.who.AllNamespaces()
+	case scopePath:
+		return x.who.In(cmp.Or(x.request.PathValue("namespace"), x.request.PathValue("name")))
+	case scopeQuery:
+		return a.permitQuery(x)
+	}
+	id := ""
+	for _, name := range []string{"uuid", "task_uuid", "dlq_entry_uuid", "id", "token", "name"} {
+		if id == "" {
+			id = x.request.PathValue(name)
+		}
+	}
+	namespace, err := a.owner(ctx, needed.scope, id)
+	if err != nil || namespace == "" {
+		return err
+	}
+	return x.who.In(namespace)
+}
+
+// permitQuery looks at the parameter namespace, and sets it to the only namespace of the
+// principal where it is missing.
+func (a *api) permitQuery(x *exchange) error {
+	query := x.request.URL.Query()
+	if named := query["namespace"]; len(named) > 0 {
+		return x.who.In(query.Get("namespace"))
+	}
+	if len(x.who.Namespaces) > 1 {
+		return x.who.AllNamespaces()
+	}
+	query.Set("namespace", x.who.Namespaces[0])
+	x.request.URL = &url.URL{Path: x.request.URL.Path, RawPath: x.request.URL.RawPath, RawQuery: query.Encode()}
+	return nil
+}
+
+// within refuses a request whose body names a namespace that its principal may not act in;
+// no namespace stands for all.
+func within(ctx context.Context, namespace string) error {
+	x := exchangeOf(ctx)
+	switch {
+	case x == nil || x.who == nil || x.who.Everywhere():
+		return nil
+	case namespace == "":
+		return x.server.judged(x, x.who.AllNamespaces())
+	}
+	return x.server.judged(x, x.who.In(namespace))
+}
+
+// withinTask is within for the namespace of a task.
+func (a *api) withinTask(ctx context.Context, task string) error {
+	x := exchangeOf(ctx)
+	if x == nil || x.who == nil || x.who.Everywhere() {
+		return nil
+	}
+	namespace, err := a.owner(ctx, scopeTask, task)
+	if err != nil || namespace == "" {
+		return err
+	}
+	return within(ctx, namespace)
+}
+
+// owners finds namespaces by reading the thing itself. It is asked for principals of some
+// namespaces only.
+func (o *orchestratorAPI) owners(ctx context.Context, s scope, id string) (namespace string, err error) {
+	var key uuid.UUID
+	if s != scopeApproval && s != scopeConsumer {
+		if key, err = uuid.Parse(id); err != nil {
+			return "", nil //nolint:nilerr // the operation says what is wrong with it
+		}
+	}
+	switch s {
+	case scopeTask:
+		var task *store.Task
+		if task, err = o.store.TaskWithoutResults(ctx, key); err == nil {
+			namespace = task.Plan.Template.Namespace
+		}
+	case scopeEntry:
+		var entry store.DeadLetter
+		entry, err = o.store.DeadLetter(ctx, key)
+		namespace = entry.Namespace
+	case scopeSchedule:
+		var schedule store.Schedule
+		schedule, err = o.engine.Schedule(ctx, key)
+		namespace = schedule.Namespace
+	case scopeApproval:
+		var approval store.Approval
+		approval, err = o.engine.Approval(ctx, id)
+		namespace = approval.Namespace
+	case scopeConsumer:
+		var consumer store.EventConsumer
+		consumer, err = o.store.EventConsumer(ctx, id)
+		namespace = consumer.Namespace
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return "", nil
+	}
+	return namespace, err
+}
+
+// decided writes the audit log of a request and returns the refusal, if it is one.
+func (a *api) decided(x *exchange, needed auth.Permission, err error) error {
+	x.permission = needed
+	if err != nil {
+		return a.judged(x, err)
+	}
+	level := zap.DebugLevel
+	if x.request.Method != http.MethodGet {
+		level = zap.InfoLevel
+	}
+	if line := a.audit.Check(level, "allowed"); line != nil {
+		line.Write(x.auditFields()...)
+	}
+	return nil
+}
+
+// judged logs a refusal, and lifts it where the server only logs.
+func (s *Server) judged(x *exchange, err error) error {
+	var refused *auth.Failure
+	if err == nil {
+		return nil
+	}
+	if !errors.As(err, &refused) {
+		return fmt.Errorf("authorise: %w", err)
+	}
+	fields := append(x.auditFields(), zap.String("reason", string(refused.Reason)), zap.String("message", refused.Message), zap.NamedError("cause", refused.Cause))
+	s.cfg.Telemetry.AuthRefusals.WithLabelValues(string(refused.Reason)).Inc()
+	if s.cfg.Access.LogOnly {
+		s.audit.Warn("would be refused", fields...)
+		return nil
+	}
+	s.audit.Warn("refused", fields...)
+	return refused
+}
+
+// auditFields say who wants to do what.
+func (x *exchange) auditFields() []zap.Field {
+	return append(x.fields(), zap.String("route", x.request.Pattern), zap.String("permission", string(x.permission)),
+		zap.String("principal", x.who.Subject), zap.String("by", string(x.who.Method)))
+}
+
+// guarded is a handler of the documentation.
+func (a *api) guarded(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		x, ok := w.(*exchange)
+		if !ok {
+			return // never: see serveExchange
+		}
+		needed := access{}
+		if a.cfg.Access.Documentation {
+			needed = documentation
+		}
+		x.request.Pattern = r.Pattern
+		if err := a.authorise(x, needed); err != nil {
+			x.fail(a.fail(x.request.Context(), err))
+			return
+		}
+		h(w, r)
+	}
+}
+
+// Permissions returns what every route needs, "" for a public one, by "METHOD /path".
+func (s *Server) Permissions() map[string]auth.Permission { return maps.Clone(s.permissions) }
+
+// allowOrigin answers browsers of the configured origins. It reports whether the request was a
+// preflight and is answered.
+func (s *Server) allowOrigin(x *exchange, r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	allowed := s.cfg.Access.Origins
+	if origin == "" || isAdmin(r) || !slices.Contains(allowed, origin) && !slices.Contains(allowed, "*") {
+		return false
+	}
+	h := x.Header()
+	h.Add("Vary", "Origin")
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", "*")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE")
+	h.Set("Access-Control-Allow-Headers", "*, Authorization")
+	x.WriteHeader(http.StatusOK)
+	return true
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wording"
+)
+
+func (a *app) auth() command {
+	return command{
+		use: "auth", short: "Create, list and revoke API keys",
+		long: `Manages the API keys in the database, which daemons with web.auth.enabled and
+web.auth.api_keys_enabled accept. The commands work on the database itself, so
+that the first key needs none. It is that of --database-url, else of
+DATABASE_URL, else of the configuration.`,
+		commands: []command{
+			{use: "key", aliases: []string{"keys"}, short: "API keys of the database",
+				commands: []command{a.keyCreate(), a.keyList(), a.keyRevoke()}},
+			{use: "permissions", short: "List the permissions that keys and tokens may hold", local: a.listPermissions},
+		},
+	}
+}
+
+func (a *app) listPermissions(context.Context, []string) error {
+	names := auth.All()
+	return a.emit(names, func() {
+		for _, name := range names {
+			a.printf("%s\n", name)
+		}
+		a.printf("\nRESOURCE:* stands for all of a resource, as tasks:*\n")
+	})
+}
+
+// shownKey is an API key in JSON.
+type shownKey struct {
+	KeyUUID     string       `json:"key_uuid"`
+	Name        string       `json:"name"`
+	Key         string       `json:"key,omitempty"` // of a new one only
+	Permissions []string     `json:"permissions"`
+	Namespaces  []string     `json:"namespaces"`
+	CreatedAt   client.Time  `json:"created_at"`
+	CreatedBy   string       `json:"created_by"`
+	ExpiresAt   *client.Time `json:"expires_at"`
+	RevokedAt   *client.Time `json:"revoked_at"`
+	LastUsedAt  *client.Time `json:"last_used_at"`
+}
+
+func shownKeyOf(k *store.APIKey) shownKey {
+	at := func(t *time.Time) *client.Time {
+		if t == nil {
+			return nil
+		}
+		return &client.Time{Time: *t}
+	}
+	return shownKey{KeyUUID: k.UUID.String(), Name: k.Name, Permissions: k.Permissions, Namespaces: k.Namespaces, CreatedAt: client.Time{Time: k.CreatedAt},
+		CreatedBy: k.CreatedBy, ExpiresAt: at(k.ExpiresAt), RevokedAt: at(k.RevokedAt), LastUsedAt: at(k.LastUsedAt)}
+}
+
+// keysTimeout bounds the work on keys unless --timeout says otherwise.
+const keysTimeout = 30 * time.Second
+
+// onStore completes the description of a command that works on the database itself.
+func (a *app) onStore(d command, run func(ctx context.Context, s *store.Store, args []string) error) command {
+	o := &databaseOptions{app: a}
+	d.flags = append(d.flags, o.flags()...)
+	d.local = func(ctx context.Context, args []string) error {
+		url, err := o.url(false)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := a.within(ctx, keysTimeout)
+		defer cancel()
+		s, err := store.Open(ctx, store.Options{URL: url, MaxConns: 1})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return run(ctx, s, args)
+	}
+	return d
+}
+
+func (a *app) keyCreate() command {
+	k := store.NewAPIKey{Grace: 24 * time.Hour}
+	var w client.Why
+	return a.onStore(command{
+		use: "create NAME", short: "Create an API key, and show it once",
+		long: `Creates an API key for NAME and shows it: only its hash is kept. With --rotate
+the other keys of NAME end after --grace, so that clients can change over.`,
+		example: "  tasker-ctl auth key create shop --permission 'tasks:*' --permission steps:read --namespace shop --expires-in 2160h\n" +
+			"  tasker-ctl auth key create shop --permission 'tasks:*' --rotate --grace 72h",
+		flags: all(
+			opt(&k.Permissions, "permission", "what its holder may do, such as tasks:create or tasks:*; may be repeated", needed, withCommas),
+			opt(&k.Namespaces, "namespace,n", "where; may be repeated; none: everywhere", withCommas),
+			opt(&k.Life, "expires-in", "life of the key, such as 720h; 0: without end", notNegative),
+			opt(&k.Rotate, "rotate", "let the other keys of this name end"),
+			opt(&k.Grace, "grace", "how long those are still good with --rotate", notNegative),
+			why(&w.Reason, &w.Actor),
+		),
+		check: func(args []string) error {
+			k.Name = args[0]
+			if _, unknown := auth.ParsePermissions(k.Permissions); len(unknown) > 0 {
+				return hinted{invalid("permission", unknown[0], "resource:action or resource:*"), "tasker-ctl auth permissions shows what there is"}
+			}
+			return nil
+		},
+	}, func(ctx context.Context, s *store.Store, _ []string) error {
+		key := auth.NewKey()
+		hash := auth.HashKey(key)
+		k.Hash = hash[:]
+		made, err := s.CreateAPIKey(ctx, k, store.OperatorAction{Action: "create_api_key", Actor: w.Actor, Reason: w.Reason})
+		if err != nil {
+			return err
+		}
+		shown := shownKeyOf(&made)
+		shown.Key = key
+		return a.emit(shown, func() {
+			a.apiKeys().show(&shown)
+			a.printf("\n%s\n\nIt is shown this once; send it in the header X-API-Key, or set TASKER_API_KEY.\n", key)
+		})
+	})
+}
+
+func (a *app) apiKeys() resource[shownKey] {
+	return resource[shownKey]{app: a, noun: "API key", name: func(k *shownKey) string { return k.KeyUUID + " of " + k.Name }, facts: func(k *shownKey) facts {
+		return facts{
+			{"Key", k.KeyUUID},
+			{"Name", k.Name},
+			{"STATE", a.keyState(k)},
+			{"Permissions", wording.Clip(strings.Join(k.Permissions, ","), 60)},
+			{"Namespaces", k.Namespaces},
+			{"CREATED", k.CreatedAt},
+			{"Expires", k.ExpiresAt},
+			{"LAST USED", k.LastUsedAt},
+		}
+	}}
+}
+
+func (a *app) keyState(k *shownKey) cell {
+	switch {
+	case k.RevokedAt != nil:
+		return cell{"revoked", dim}
+	case k.ExpiresAt != nil && !a.now().Before(k.ExpiresAt.Time):
+		return cell{"expired", red}
+	}
+	return cell{"active", green}
+}
+
+// maxKeys bounds a list.
+const maxKeys = 1000
+
+func (a *app) keyList() command {
+	n := 100
+	return a.onStore(command{use: "list", short: "List the API keys, newest first", flags: limit(&n, maxKeys, "how many")},
+		func(ctx context.Context, s *store.Store, _ []string) error {
+			keys, err := s.APIKeys(ctx, n)
+			if err != nil {
+				return err
+			}
+			list := make([]shownKey, len(keys))
+			for i := range keys {
+				list[i] = shownKeyOf(&keys[i])
+			}
+			return a.emit(list, func() { a.apiKeys().list(list) })
+		})
+}
+
+func (a *app) keyRevoke() command {
+	var w client.Why
+	return a.onStore(command{
+		use: "revoke APIKEY", short: "Revoke an API key",
+		long: `Revokes an API key for good. Daemons that have just accepted it may do so for ten
+seconds more.`,
+		flags: why(&w.Reason, &w.Actor),
+	}, func(ctx context.Context, s *store.Store, args []string) error {
+		gone, err := s.RevokeAPIKey(ctx, uuid.MustParse(args[0]), store.OperatorAction{Action: "revoke_api_key", Actor: w.Actor, Reason: w.Reason})
+		if errors.Is(err, store.ErrNotFound) {
+			return hinted{coded{usagef("there is no API key %s", args[0]), exitNotFound}, "tasker-ctl auth key list shows what there is"}
+		}
+		if err != nil {
+			return err
+		}
+		shown := shownKeyOf(&gone)
+		return a.emit(shown, func() { a.apiKeys().said("revoked")(&shown) })
+	})
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/pgtest"
+)
+
+// A key is created, listed without its secret, rotated and revoked.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := newSession(t)
+	s.env["DATABASE_URL"] = db.DSN
+	run := func(args ...string) outcome {
+		t.Helper()
+		return s.run(t.Context(), "", args...)
+	}
+	require.Zero(t, run("migrate", "up").code)
+	var made shownKey
+	create := run("-o", "json", "auth", "key", "create", "shop", "--permission", "tasks:*,steps:read", "--namespace", "shop", "--expires-in", "720h")
+	require.Zero(t, create.code, create.stderr)
+	require.NoError(t, json.Unmarshal([]byte(create.stdout), &made))
+	require.Equal(t, []string{"tasks:*", "steps:read"}, made.Permissions)
+	require.Equal(t, []string{"shop"}, made.Namespaces)
+	require.NotNil(t, made.ExpiresAt)
+	key, err := auth.ParseKey(made.Key)
+	require.NoError(t, err)
+	require.Contains(t, []auth.KeyHash{key}, auth.HashKey(made.Key))
+	list := run("auth", "key", "list").stdout
+	require.Contains(t, list, made.KeyUUID)
+	require.NotContains(t, list, made.Key)
+
+	table := run("auth", "key", "create", "shop", "--permission", "tasks:read", "--rotate", "--grace", "0s", "--reason", "leaked")
+	require.Zero(t, table.code, table.stderr)
+	require.Contains(t, table.stdout, "\ntsk_")
+	require.Contains(t, table.stdout, "It is shown this once")
+	var keys []shownKey
+	require.NoError(t, json.Unmarshal([]byte(run("-o", "json", "auth", "key", "list").stdout), &keys))
+	require.Len(t, keys, 2)
+	require.Nil(t, keys[0].ExpiresAt)
+	require.Less(t, keys[1].ExpiresAt.Unix(), made.ExpiresAt.Unix(), "the first one ends")
+
+	require.Equal(t, "API key "+made.KeyUUID+" of shop: revoked\n", run("auth", "key", "revoke", made.KeyUUID).stdout)
+	gone := run("auth", "key", "revoke", strings.Replace(made.KeyUUID, made.KeyUUID[:8], "00000000", 1))
+	require.Equal(t, exitNotFound, gone.code)
+	wrong := run("auth", "key", "create", "shop", "--permission", "*")
+	require.Equal(t, exitUsage, wrong.code)
+	require.Contains(t, wrong.stderr, `invalid permission "*": want resource:action or resource:*`)
+	require.Contains(t, run("auth", "permissions").stdout, "tasks:create\n")
+}

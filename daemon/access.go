@@ -1,0 +1,177 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/servercert"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/telemetry"
+)
+
+// errUnguarded is the refusal of an address that the configuration did not refuse, because a
+// program has set it.
+var errUnguarded = errors.New("clients need no credentials, and the address is reached from other machines: " +
+	"want web.auth.enabled, or web.auth.allow_anonymous where something else protects it")
+
+// accessOf says who may use a server.
+func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error) {
+	a := rest.Access{KeyHeader: w.Auth.APIKeyHeader, LogOnly: w.Auth.Enforcement == "log", Documentation: w.Auth.GuardDocumentation, Origins: w.CORSOrigins}
+	asked := w.Auth.Enabled && w.Auth.Enforcement != "off"
+	switch guarded := asked && !a.LogOnly; {
+	case !w.Enabled, guarded, w.Auth.AllowAnonymous:
+	case !config.OnLoopback(w.BindAddress):
+		return a, fmt.Errorf("listen on %s: %w", w.BindAddress, errUnguarded)
+	case !asked:
+		s.log.Info("clients need no credentials, so the API is reached from this machine only; see web.auth.enabled and web.auth.allow_anonymous",
+			zap.String("address", w.BindAddress))
+	}
+	if !asked {
+		return a, nil
+	}
+	options, err := authOptions(w.Auth, keys, s.metrics, s.log)
+	if err != nil {
+		return a, err
+	}
+	a.Authenticator, err = auth.New(options)
+	return a, err
+}
+
+// authOptions reads the keys of files.
+func authOptions(c config.Auth, stored auth.KeyStore, metrics *telemetry.Metrics, log *zap.Logger) (o auth.Options, err error) {
+	source, err := keySource(c, metrics, log)
+	if err != nil {
+		return o, err
+	}
+	if source != nil {
+		o.Tokens = &auth.TokenOptions{
+			Keys: source, Algorithms: c.Algorithms, Issuer: c.Issuer, Audience: c.Audience, Skew: c.ClockSkew,
+			PermissionsClaim: c.PermissionsClaim, NamespacesClaim: c.NamespacesClaim, Strict: c.StrictValidation,
+		}
+		if c.LogUnknown {
+			o.Tokens.OnUnknown = func(subject string, names []string) {
+				log.Warn("a token holds unknown permissions", zap.String("principal", subject), zap.Strings("permissions", names))
+			}
+		}
+	}
+	if c.APIKeysEnabled || c.APIKey != "" {
+		if o.Keys, err = keyOptions(c, stored, log); err != nil {
+			return o, err
+		}
+	}
+	if o.Tokens == nil && o.Keys == nil {
+		return o, errors.New("web.auth.enabled = true without anything to verify: want web.auth.jwt_public_key_path, web.auth.jwks_url or web.auth.api_keys_enabled")
+	}
+	return o, nil
+}
+
+// keySource has the public keys of tokens; nil: none are configured.
+func keySource(c config.Auth, metrics *telemetry.Metrics, log *zap.Logger) (auth.KeySource, error) {
+	if c.Method == "jwks" {
+		if c.KeySetURL == "" {
+			return nil, errors.New(`web.auth.jwt_verification_method = "jwks" needs web.auth.jwks_url`)
+		}
+		set, err := auth.NewKeySet(auth.KeySetOptions{
+			URL: c.KeySetURL, AllowHTTP: c.KeySetAllowHTTP, Refresh: c.KeySetRefresh, MaxStale: c.KeySetMaxStale,
+			OnFetch: func(err error) { fetched(metrics, log, err) },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("use web.auth.jwks_url: %w", err)
+		}
+		return set, nil
+	}
+	text := []byte(c.PublicKey.Reveal())
+	if c.PublicKeyPath != "" {
+		var err error
+		if text, err = os.ReadFile(c.PublicKeyPath); err != nil {
+			return nil, fmt.Errorf("read web.auth.jwt_public_key_path: %w", err)
+		}
+	}
+	if len(text) == 0 {
+		return nil, nil
+	}
+	keys, err := auth.ParseKeys(text)
+	if err != nil {
+		return nil, fmt.Errorf("read the public keys of web.auth: %w", err)
+	}
+	return keys, nil
+}
+
+func fetched(metrics *telemetry.Metrics, log *zap.Logger, err error) {
+	outcome := "success"
+	if err != nil {
+		outcome = "error"
+		log.Warn("could not fetch the JWKS; the last one is used while it may be", zap.Error(err))
+	}
+	metrics.KeySetFetches.WithLabelValues(outcome).Inc()
+}
+
+// keyOptions are the API keys of a configuration, and those of the database.
+func keyOptions(c config.Auth, stored auth.KeyStore, log *zap.Logger) (*auth.KeyOptions, error) {
+	o := &auth.KeyOptions{Configured: map[auth.KeyHash]auth.APIKey{}}
+	if c.APIKey != "" {
+		o.Configured[auth.HashKey(c.APIKey.Reveal())] = auth.APIKey{Name: "web.auth.api_key", Permissions: auth.Everything}
+	}
+	if !c.APIKeysEnabled {
+		return o, nil
+	}
+	o.Stored = stored
+	for i, key := range c.APIKeys {
+		hash, err := auth.ParseKey(key.Key.Reveal())
+		if err != nil {
+			return nil, fmt.Errorf("read web.auth.api_keys[%d]: %w", i, err)
+		}
+		permissions, unknown := auth.ParsePermissions(key.Permissions)
+		name := cmp.Or(key.Description, fmt.Sprintf("web.auth.api_keys[%d]", i))
+		if len(unknown) > 0 && c.LogUnknown {
+			log.Warn("an API key holds unknown permissions", zap.String("key", name), zap.Strings("permissions", unknown))
+		}
+		if len(unknown) > 0 && c.StrictValidation {
+			return nil, fmt.Errorf("read web.auth.api_keys[%d]: unknown permissions %v", i, unknown)
+		}
+		o.Configured[hash] = auth.APIKey{Name: name, Permissions: permissions, Namespaces: key.Namespaces}
+	}
+	return o, nil
+}
+
+// tlsOf is the encryption of a server; nil: none.
+func (s *shared) tlsOf(w config.Web) (*tls.Config, error) {
+	if !w.TLSEnabled {
+		return nil, nil
+	}
+	c, err := servercert.Config(servercert.Files{Cert: w.TLSCertPath, Key: w.TLSKeyPath, ClientCA: w.TLSClientCA}, []string{"h2", "http/1.1"}, s.log)
+	if err != nil {
+		return nil, fmt.Errorf("encrypt the API: %w", err)
+	}
+	return c, nil
+}
+
+// storedKeys has the API keys of the database.
+type storedKeys struct{ *store.Store }
+
+// APIKey implements auth.KeyStore.
+func (k storedKeys) APIKey(ctx context.Context, hash auth.KeyHash) (*auth.APIKey, time.Time, error) {
+	key, err := k.UseAPIKey(ctx, hash[:])
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, key.Now, nil
+	case err != nil:
+		return nil, key.Now, err
+	}
+	permissions, _ := auth.ParsePermissions(key.Permissions) // those that this version knows
+	good := &auth.APIKey{Name: key.Name, Permissions: permissions, Namespaces: key.Namespaces, Revoked: key.RevokedAt != nil}
+	if key.ExpiresAt != nil {
+		good.Expires = *key.ExpiresAt
+	}
+	return good, key.Now, nil
+}

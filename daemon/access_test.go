@@ -1,0 +1,351 @@
+package daemon
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/worker"
+)
+
+// gate is a daemon's access by a configuration, and a signer of tokens for it.
+type gate struct {
+	t    *testing.T
+	key  ed25519.PrivateKey
+	file string // of the public key
+	pem  string
+	logs *observer.ObservedLogs
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKIXPublicKey(public)
+	require.NoError(t, err)
+	text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	file := filepath.Join(t.TempDir(), "public.pem")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	return &gate{t: t, key: key, file: file, pem: string(text)}
+}
+
+// access is that of a worker with keys of [worker.web.auth], beside those that accept the
+// tokens of token.
+func (g *gate) access(keys string) (rest.Access, error) {
+	g.t.Helper()
+	file := filepath.Join(g.t.TempDir(), "tasker.toml")
+	text := "[worker.web.auth]\n" + keys
+	require.NoError(g.t, os.WriteFile(file, []byte(text), 0o600))
+	loaded, err := config.Load(config.Options{Path: file, WorkerID: "w", LookupEnv: func(string) (string, bool) { return "", false }})
+	require.NoError(g.t, err, text)
+	core, logs := observer.New(zap.InfoLevel)
+	g.logs = logs
+	s := &shared{log: zap.New(core), metrics: telemetry.Discard()}
+	return s.accessOf(loaded.Worker.Web, nil)
+}
+
+const signed = "enabled = true\njwt_allowed_algorithms = [\"EdDSA\"]\n"
+
+func (g *gate) token(change map[string]any) string {
+	g.t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: g.key}, nil)
+	require.NoError(g.t, err)
+	claims := map[string]any{"iss": "tasker-worker", "aud": "worker-api", "sub": "ana", "exp": time.Now().Add(time.Minute).Unix(), "permissions": []string{"tasks:read"}}
+	for name, value := range change {
+		claims[name] = value
+	}
+	token, err := jwt.Signed(signer).Claims(claims).Serialize()
+	require.NoError(g.t, err)
+	return token
+}
+
+// who authenticates a token, or a key.
+func (g *gate) who(keys, token, key string) (*auth.Principal, error) {
+	g.t.Helper()
+	a, err := g.access(keys)
+	require.NoError(g.t, err, keys)
+	require.NotNil(g.t, a.Authenticator, keys)
+	c := auth.Credentials{Key: key}
+	if token != "" {
+		c.Authorization = "Bearer " + token
+	}
+	return a.Authenticator.Authenticate(g.t.Context(), c)
+}
+
+// accessKeys are all keys of web.auth that have an effect, each with what shows it.
+var accessKeys = map[string]func(t *testing.T, g *gate){
+	"enabled": func(t *testing.T, g *gate) {
+		a, err := g.access("")
+		require.NoError(t, err)
+		require.Nil(t, a.Authenticator)
+		require.Equal(t, 1, g.logs.FilterMessageSnippet("reached from this machine only").Len())
+		_, err = g.access("enabled = true\n")
+		require.ErrorContains(t, err, "without anything to verify")
+	},
+	"allow_anonymous": func(t *testing.T, _ *gate) {
+		w := config.Web{Enabled: true, BindAddress: ":0"}
+		s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
+		_, err := s.accessOf(w, nil)
+		require.ErrorIs(t, err, errUnguarded)
+		w.Auth.AllowAnonymous = true
+		_, err = s.accessOf(w, nil)
+		require.NoError(t, err)
+	},
+	"enforcement": func(t *testing.T, g *gate) {
+		a, err := g.access("enabled = true\napi_key = \"k\"\nenforcement = \"log\"\n")
+		require.NoError(t, err)
+		require.True(t, a.LogOnly)
+		a, err = g.access("enabled = true\napi_key = \"k\"\nenforcement = \"off\"\n")
+		require.NoError(t, err)
+		require.Nil(t, a.Authenticator)
+	},
+	"jwt_verification_method": func(t *testing.T, g *gate) {
+		_, err := g.access(signed + "jwt_verification_method = \"jwks\"\n")
+		require.ErrorContains(t, err, "needs web.auth.jwks_url")
+	},
+	"jwks_url":                      keySetOf,
+	"jwks_refresh_interval_seconds": keySetOf,
+	"jwks_max_stale_seconds":        keySetOf,
+	"jwks_url_allow_http": func(t *testing.T, g *gate) {
+		_, err := g.access(signed + "jwt_verification_method = \"jwks\"\njwks_url = \"http://id.example/keys\"\n")
+		require.ErrorContains(t, err, "want https://HOST/PATH")
+		_, err = g.access(signed + "jwt_verification_method = \"jwks\"\njwks_url = \"http://id.example/keys\"\njwks_url_allow_http = true\n")
+		require.NoError(t, err)
+	},
+	"jwt_issuer":   claim("iss", "jwt_issuer = \"other\"\n", "other"),
+	"jwt_audience": claim("aud", "jwt_audience = \"other\"\n", "other"),
+	"jwt_clock_skew_seconds": func(t *testing.T, g *gate) {
+		late := g.token(map[string]any{"exp": time.Now().Add(-time.Minute).Unix()})
+		keys := signed + "jwt_public_key_path = \"" + g.file + "\"\n"
+		_, err := g.who(keys, late, "")
+		require.ErrorContains(t, err, "the token has expired")
+		_, err = g.who(keys+"jwt_clock_skew_seconds = 300\n", late, "")
+		require.NoError(t, err)
+	},
+	"jwt_public_key": func(t *testing.T, g *gate) {
+		_, err := g.who(signed+"jwt_public_key = "+strconv.Quote(g.pem)+"\n", g.token(nil), "")
+		require.NoError(t, err)
+	},
+	"jwt_public_key_path": func(t *testing.T, g *gate) {
+		_, err := g.who(signed+"jwt_public_key = \"nonsense\"\njwt_public_key_path = \""+g.file+"\"\n", g.token(nil), "")
+		require.NoError(t, err, "the file wins")
+	},
+	"jwt_allowed_algorithms": func(t *testing.T, g *gate) {
+		_, err := g.who("enabled = true\njwt_public_key_path = \""+g.file+"\"\n", g.token(nil), "")
+		require.ErrorContains(t, err, "its signature algorithm is not accepted")
+	},
+	"permissions_claim": func(t *testing.T, g *gate) {
+		p, err := g.who(signed+"permissions_claim = \"realm.roles\"\njwt_public_key_path = \""+g.file+"\"\n",
+			g.token(map[string]any{"realm": map[string]any{"roles": "dlq:read tasks:list"}}), "")
+		require.NoError(t, err)
+		require.Equal(t, []string{"tasks:list", "dlq:read"}, p.Permissions.List())
+	},
+	"namespaces_claim": func(t *testing.T, g *gate) {
+		p, err := g.who(signed+"namespaces_claim = \"teams\"\njwt_public_key_path = \""+g.file+"\"\n", g.token(map[string]any{"teams": []string{"shop"}}), "")
+		require.NoError(t, err)
+		require.Equal(t, []string{"shop"}, p.Namespaces)
+	},
+	"strict_validation": func(t *testing.T, g *gate) {
+		odd := g.token(map[string]any{"permissions": []string{"tasks:fly", "tasks:read"}})
+		keys := signed + "jwt_public_key_path = \"" + g.file + "\"\n"
+		_, err := g.who(keys, odd, "")
+		require.ErrorContains(t, err, "unknown permissions tasks:fly")
+		p, err := g.who(keys+"strict_validation = false\n", odd, "")
+		require.NoError(t, err)
+		require.Equal(t, []string{"tasks:read"}, p.Permissions.List())
+	},
+	"log_unknown_permissions": func(t *testing.T, g *gate) {
+		odd := g.token(map[string]any{"permissions": []string{"tasks:fly"}})
+		keys := signed + "jwt_public_key_path = \"" + g.file + "\"\n"
+		for text, want := range map[string]int{keys: 1, keys + "log_unknown_permissions = false\n": 0} {
+			_, err := g.who(text, odd, "")
+			require.Error(t, err)
+			require.Equal(t, want, g.logs.FilterMessageSnippet("unknown permissions").Len())
+		}
+	},
+	"api_key": func(t *testing.T, g *gate) {
+		p, err := g.who("enabled = true\napi_key = \"old\"\n", "", "old")
+		require.NoError(t, err)
+		require.Equal(t, auth.Everything, p.Permissions)
+	},
+	"api_key_header": func(t *testing.T, g *gate) {
+		a, err := g.access("api_key_header = \"X-Other\"\n")
+		require.NoError(t, err)
+		require.Equal(t, "X-Other", a.KeyHeader)
+	},
+	"api_keys_enabled": func(t *testing.T, g *gate) {
+		_, err := g.access("enabled = true\napi_keys = [{ key = \"k\", permissions = [\"tasks:*\"] }]\n")
+		require.ErrorContains(t, err, "without anything to verify")
+	},
+	"api_keys": func(t *testing.T, g *gate) {
+		keys := "enabled = true\napi_keys_enabled = true\n"
+		p, err := g.who(keys+"api_keys = [{ key = \"k\", permissions = [\"dlq:read\"], namespaces = [\"shop\"], description = \"bo\" }]\n", "", "k")
+		require.NoError(t, err)
+		require.Equal(t, "bo", p.Subject)
+		require.Equal(t, []string{"dlq:read"}, p.Permissions.List())
+		require.Equal(t, []string{"shop"}, p.Namespaces)
+		p, err = g.who(keys+"api_keys = [{ key = \""+auth.HashKey("k").String()+"\", permissions = [\"dlq:read\"] }]\n", "", "k")
+		require.NoError(t, err, "the hash of the key")
+		require.Equal(t, "web.auth.api_keys[0]", p.Subject)
+		_, err = g.who(keys, "", "other")
+		require.ErrorContains(t, err, "invalid API key")
+		_, err = g.access(keys + "api_keys = [{ key = \"k\", permissions = [\"*\"] }]\n")
+		require.ErrorContains(t, err, "read web.auth.api_keys[0]: unknown permissions [*]")
+	},
+	"guard_documentation": func(t *testing.T, g *gate) {
+		a, err := g.access("guard_documentation = true\n")
+		require.NoError(t, err)
+		require.True(t, a.Documentation)
+	},
+}
+
+func keySetOf(t *testing.T, g *gate) {
+	t.Helper()
+	source, err := keySource(config.Auth{Method: "jwks", KeySetURL: "https://id.example/keys", KeySetRefresh: time.Minute, KeySetMaxStale: time.Hour}, telemetry.Discard(), zap.NewNop())
+	require.NoError(t, err)
+	set, ok := source.(*auth.KeySet)
+	require.True(t, ok)
+	require.Equal(t, []any{"https://id.example/keys", time.Minute, time.Hour}, []any{set.URL, set.Refresh, set.MaxStale})
+	require.NotNil(t, g)
+}
+
+// claim shows that a token must have the value of a key.
+func claim(name, key, value string) func(t *testing.T, g *gate) {
+	return func(t *testing.T, g *gate) {
+		t.Helper()
+		keys := signed + "jwt_public_key_path = \"" + g.file + "\"\n"
+		_, err := g.who(keys, g.token(nil), "")
+		require.NoError(t, err)
+		_, err = g.who(keys+key, g.token(nil), "")
+		require.Error(t, err)
+		_, err = g.who(keys+key, g.token(map[string]any{name: value}), "")
+		require.NoError(t, err)
+	}
+}
+
+func TestAccessFollowsItsSettings(t *testing.T) {
+	t.Parallel()
+	for name, show := range accessKeys {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			show(t, newGate(t))
+		})
+	}
+}
+
+// The daemons ask for keys of the database, and forget a revoked one soon.
+func TestKeysOfTheDatabaseAreGood(t *testing.T) {
+	t.Parallel()
+	db := enginetest.Migrated(t)
+	loaded := loadToo(t, db, "\n[orchestration.web.auth]\nenabled = true\napi_keys_enabled = true\n")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	o, err := newOrchestrator(ctx, loaded, nil, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, o.Start(ctx))
+	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	key := auth.NewKey()
+	hash := auth.HashKey(key)
+	by := store.OperatorAction{Action: "create_api_key", Actor: "ana", Reason: "test"}
+	made, err := o.store.CreateAPIKey(ctx, store.NewAPIKey{Hash: hash[:], Name: "shop", Permissions: []string{"tasks:list"}, Life: time.Hour}, by)
+	require.NoError(t, err)
+	status := func(key string) int {
+		t.Helper()
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.Addr().String()+"/v1/tasks", nil)
+		require.NoError(t, err)
+		request.Header.Set("X-API-Key", key)
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return response.StatusCode
+	}
+	require.Equal(t, 200, status(key))
+	require.Equal(t, 401, status(auth.NewKey()))
+	keys, err := o.store.APIKeys(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	require.NotNil(t, keys[0].LastUsedAt)
+	require.Equal(t, made.UUID, keys[0].UUID)
+	_, err = o.store.RevokeAPIKey(ctx, made.UUID, by)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return status(key) == 401 }, 30*time.Second, 200*time.Millisecond)
+}
+
+// The API is encrypted with the files of its configuration, HTTP/2 included.
+func TestTheAPIIsEncrypted(t *testing.T) {
+	t.Parallel()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "self"}, DNSNames: []string{"localhost"}, IsCA: true,
+		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: der}, "key.pem": {Type: "PRIVATE KEY", Bytes: private}} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
+	}
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	roots.AddCert(cert)
+	pair := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	ask := func(more string, own ...tls.Certificate) (*http.Response, error) {
+		t.Helper()
+		db := enginetest.Migrated(t)
+		loaded := loadToo(t, db, "")
+		loaded.Worker.Web.TLSEnabled, loaded.Worker.Web.TLSCertPath, loaded.Worker.Web.TLSKeyPath = true, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+		loaded.Worker.Web.TLSClientCA = more
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		w, err := newWorker(ctx, loaded, func(*worker.Worker) error { return nil }, nil, zap.NewNop())
+		require.NoError(t, err)
+		require.NoError(t, w.Start(ctx))
+		defer func() { require.NoError(t, w.Stop(context.Background())) }()
+		client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true,
+			TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "localhost", Certificates: own, MinVersion: tls.VersionTLS12}}}
+		defer client.CloseIdleConnections()
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+w.Addr().String()+"/health", nil)
+		require.NoError(t, err)
+		return client.Do(request)
+	}
+	response, err := ask("")
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, 200, response.StatusCode)
+	require.Equal(t, 2, response.ProtoMajor)
+	response, err = ask(filepath.Join(dir, "cert.pem"))
+	if err == nil {
+		require.NoError(t, response.Body.Close())
+	}
+	require.Error(t, err, "a client without a certificate")
+	response, err = ask(filepath.Join(dir, "cert.pem"), pair)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+}
