@@ -155,9 +155,6 @@ func bulkAction(r *request[client.BulkAction]) (bulk orchestration.Bulk, err err
 	if r.need("filter"); r.missing != nil {
 		return bulk, r.err()
 	}
-	if err := r.knownKeys("filter"); err != nil {
-		return bulk, err
-	}
 	bulk.DryRun = b.DryRun == nil || *b.DryRun
 	bulk.Action = orchestration.Action{Kind: kind, Priority: b.Priority, StepName: r.text("filter.step_name", filter.StepName, orchestration.MaxTextLength)}
 	bulk.Action.Reason, bulk.Action.Actor = r.why(b.Reason, b.Actor)

@@ -263,7 +263,7 @@ func TestBulkActionsThatAreNone(t *testing.T) {
 		with(`{}`, ``):                         {400, "filter must have a condition"},
 		with(`{"states":[]}`, ``):              {400, "filter must have a condition"},
 		with(`{"step_name":"left"}`, ``):       {400, "filter must have a condition"},
-		with(`{"namspace":"x","tag":"y"}`, ``): {422, `filter has no condition "namspace"`},
+		with(`{"namspace":"x","tag":"y"}`, ``): {400, `unknown key "filter.namspace": did you mean "namespace"?`},
 		with(`{"states":["broken"]}`, ``):      {400, `"broken" is not a task state`},
 		with(`{"states":"error"}`, ``):         {422, "states must not be of JSON type string"},
 		with(`{"states":["error`+strings.Repeat(`","error`, 12)+`"]}`, ``): {400, "at most 12 entries"},

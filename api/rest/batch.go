@@ -40,7 +40,7 @@ func (t *taskRoutes) createMany(x *exchange, _ *struct{}) error {
 	if err != nil {
 		return err
 	}
-	b := &batch{correlation: x.request.Header.Get("X-Correlation-Id"), now: time.Now()}
+	b := &batch{correlation: x.request.Header.Get(correlationHeader), now: time.Now()}
 	if err := b.read(raw); err != nil {
 		return err
 	}
@@ -118,10 +118,10 @@ type batchEntry struct {
 
 // read decodes a body: each task by itself, so that it is judged alone.
 func (b *batch) read(raw []byte) error {
-	whole, err := decodeRequest[struct {
+	var whole request[struct {
 		Tasks []json.RawMessage `json:"tasks" maxItems:"10000"`
-	}](raw)
-	if err != nil {
+	}]
+	if err := whole.decode(raw); err != nil {
 		return err
 	}
 	if whole.need("tasks"); whole.missing != nil {
@@ -132,7 +132,7 @@ func (b *batch) read(raw []byte) error {
 		return badRequest(fmt.Sprintf("tasks must have 1 to %d entries", client.MaxBatchTasks))
 	}
 	b.requests, b.entries = make([]orchestration.Request, 0, n), make([]batchEntry, 0, n)
-	var task request[client.TaskRequest]
+	task := request[client.TaskRequest]{op: "create-task"} // clients send here what they send there
 	for _, raw := range whole.body.Tasks {
 		entry := batchEntry{request: len(b.requests), err: task.decode(raw)}
 		if entry.err == nil {

@@ -31,27 +31,25 @@ func TestBatchAnswersForEachTask(t *testing.T) {
 		"bad": &orchestration.InvalidError{Problems: []string{"version must not be empty"}},
 	}
 	named := func(name string) string { return strings.Replace(goodBody, `"diamond"`, `"`+name+`"`, 1) + "}" }
-	for _, spelling := range []string{"", `,"tasks_of":"none"`} { // plain, and read by encoding/json
-		body := strings.TrimSuffix(batchOf(named("diamond"), named("twice"), `{"name":7}`, named("nowhere"), `{"name":"x"}`, named("bad"),
-			goodBody+`,"delay_seconds":-1}`, goodBody+`,"start_at":"tomorrow"}`, goodBody+`,"priority":3}`), "}") + spelling + "}"
-		var got client.TaskBatch
-		h.do(http.MethodPost, batchPath, body, "X-Correlation-Id", correlationID.String()).into(t, &got)
-		require.Equal(t, 2, got.Created)
-		require.Equal(t, 7, got.Failed)
-		for i, code := range []string{"", "CONFLICT", "UNPROCESSABLE_ENTITY", "NOT_FOUND", "UNPROCESSABLE_ENTITY", "BAD_REQUEST", "BAD_REQUEST",
-			"UNPROCESSABLE_ENTITY", ""} {
-			require.Equal(t, i, got.Results[i].Index)
-			if code == "" {
-				require.Equal(t, client.TaskBatchResult{Index: i, TaskUUID: taskID.String()}, got.Results[i])
-				continue
-			}
-			require.Empty(t, got.Results[i].TaskUUID)
-			require.Equal(t, code, got.Results[i].Error.Code, i)
+	body := batchOf(named("diamond"), named("twice"), `{"name":7}`, named("nowhere"), `{"name":"x"}`, named("bad"),
+		goodBody+`,"delay_seconds":-1}`, goodBody+`,"start_at":"tomorrow"}`, goodBody+`,"priority":3}`)
+	var got client.TaskBatch
+	h.do(http.MethodPost, batchPath, body, "X-Correlation-Id", correlationID.String()).into(t, &got)
+	require.Equal(t, 2, got.Created)
+	require.Equal(t, 7, got.Failed)
+	for i, code := range []string{"", "CONFLICT", "UNPROCESSABLE_ENTITY", "NOT_FOUND", "UNPROCESSABLE_ENTITY", "BAD_REQUEST", "BAD_REQUEST",
+		"UNPROCESSABLE_ENTITY", ""} {
+		require.Equal(t, i, got.Results[i].Index)
+		if code == "" {
+			require.Equal(t, client.TaskBatchResult{Index: i, TaskUUID: taskID.String()}, got.Results[i])
+			continue
 		}
-		require.Equal(t, existing.String(), got.Results[1].Error.TaskUUID)
-		require.Equal(t, "name must not be of JSON type number", got.Results[2].Error.Message)
-		require.Equal(t, &correlationID, h.engine.created[0].CorrelationID)
+		require.Empty(t, got.Results[i].TaskUUID)
+		require.Equal(t, code, got.Results[i].Error.Code, i)
 	}
+	require.Equal(t, existing.String(), got.Results[1].Error.TaskUUID)
+	require.Equal(t, "name must not be of JSON type number", got.Results[2].Error.Message)
+	require.Equal(t, &correlationID, h.engine.created[0].CorrelationID)
 }
 
 func TestBatchThatIsNone(t *testing.T) {

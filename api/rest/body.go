@@ -11,35 +11,79 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // request is a decoded body of type B, with its keys as they were given and the problems
 // found in it.
 type request[B any] struct {
 	checked
-	body B
+	body    B
+	op      string   // the operation; "": one that ignores no key
+	unknown []string // keys that were ignored
 }
 
 // readBody reads and decodes the body of a request: 415 without a JSON content
 // type, 413 beyond the limit, 408 if it arrives too slowly, 400 if it is not JSON, 422 if
-// it is other JSON than B. Unknown keys are ignored.
-func readBody[B any](x *exchange) (*request[B], error) {
+// it is other JSON than B.
+func readBody[B any](x *exchange, op string) (*request[B], error) {
 	raw, err := readRaw(x, x.server.cfg.MaxBodyBytes)
 	if err != nil {
 		return nil, err
 	}
-	return decodeRequest[B](raw)
+	r := &request[B]{op: op}
+	if err := r.decode(raw); err != nil {
+		return nil, err
+	}
+	x.server.ignored(op, r.unknown)
+	return r, nil
 }
 
-func decodeRequest[B any](raw []byte) (*request[B], error) {
-	r := &request[B]{}
-	return r, r.decode(raw)
+// tolerant are the operations of Tasker, which ignores unknown keys, each with those of its
+// clients that mean nothing here. A misspelt key is refused there too: an idempotencykey that
+// was ignored would create a second task.
+var tolerant = map[string][]string{
+	"create-task": {"options", "requested_at"}, "act-on-step": {}, "update-dlq-entry": {},
+}
+
+// strays refuses the unknown keys that an operation does not ignore, and returns the others.
+func strays(op string, found []strayKey) (ignored []string, err error) {
+	known, lenient := tolerant[op]
+	for _, key := range found {
+		switch {
+		case slices.Contains(known, key.path):
+		case key.near != "":
+			return nil, badRequest(fmt.Sprintf("unknown key %q: did you mean %q?", key.path, key.near))
+		case !lenient:
+			return nil, badRequest(fmt.Sprintf("unknown key %q", key.path))
+		default:
+			ignored = append(ignored, key.path)
+		}
+	}
+	return ignored, nil
+}
+
+// maxNoted bounds the ignored keys that are logged, each once.
+const maxNoted = 1000
+
+// ignored counts the unknown keys of a request, and logs each key once.
+func (s *Server) ignored(op string, keys []string) {
+	for _, key := range keys {
+		s.cfg.Telemetry.UnknownKeys.WithLabelValues(op).Inc()
+		if _, known := s.noted.LoadOrStore(op+" "+key, true); !known && s.notes.Add(1) <= maxNoted {
+			s.log.Warn("a key of request bodies is unknown and ignored", zap.String("operation", op), zap.String("key", key))
+		}
+	}
 }
 
 // decode reads a body in place of the former one.
 func (r *request[B]) decode(raw []byte) (err error) {
 	r.checked = checked{names: structOf(reflect.TypeFor[B]())}
-	r.given, r.stray, err = decodeBody(raw, &r.body)
+	var found []strayKey
+	if r.given, found, err = decodeBody(raw, &r.body); err == nil {
+		r.unknown, err = strays(r.op, found)
+	}
 	return err
 }
 

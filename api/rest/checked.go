@@ -19,7 +19,6 @@ import (
 type checked struct {
 	names             *structure // of the body; nil: there is none
 	given             fieldSet
-	stray             map[string]string // an unknown key of an object within the body
 	missing, problems []string
 	who               *auth.Principal // nil: any
 }
@@ -176,13 +175,4 @@ func (c *checked) only(name string, there bool, action string, actions ...string
 	if there && !slices.Contains(actions, action) {
 		c.add("%s is for %s only", name, strings.Join(actions, " and "))
 	}
-}
-
-// knownKeys rejects unknown keys of an object in the body, such as a filter. Elsewhere such
-// keys are ignored, but a misspelled condition would select too much.
-func (c *checked) knownKeys(name string) error {
-	if key, unknown := c.stray[name]; unknown {
-		return unprocessable(fmt.Sprintf("%s has no condition %q", name, printable(key)))
-	}
-	return nil
 }

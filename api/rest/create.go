@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -88,11 +89,14 @@ func (t *taskRoutes) create(x *exchange, in *createInput) error {
 	if err != nil {
 		return err
 	}
-	body, err := readBody[client.TaskRequest](x)
+	body, err := readBody[client.TaskRequest](x, "create-task")
 	if err != nil {
 		return err
 	}
-	request, err := creation(body, x.request.Header.Get("X-Correlation-Id"), time.Now())
+	if err := keyOfHeader(body, x.request.Header.Get("Idempotency-Key")); err != nil {
+		return err
+	}
+	request, err := creation(body, x.request.Header.Get(correlationHeader), time.Now())
 	if err != nil {
 		return err
 	}
@@ -110,6 +114,23 @@ func (t *taskRoutes) create(x *exchange, in *createInput) error {
 		return err
 	}
 	return x.answer(task)
+}
+
+// keyOfHeader takes the idempotency key of the header where the body has none; a repeated
+// request is then answered with the task that it created.
+func keyOfHeader(r *request[client.TaskRequest], key string) error {
+	switch {
+	case key == "" || r.body.IdempotencyKey == key:
+		return nil
+	case r.body.IdempotencyKey != "":
+		return badRequest("the header Idempotency-Key and idempotency_key differ")
+	case !utf8.ValidString(key):
+		return badRequest("the header Idempotency-Key must be text")
+	}
+	if r.body.IdempotencyKey = key; r.body.ConflictPolicy == "" {
+		r.body.ConflictPolicy = client.ConflictUseExisting
+	}
+	return nil
 }
 
 // created creates a task and shows it.

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tasker-go/tasker/internal/jsonscan"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // decoder reads a JSON body into a struct of package client in one pass. It differs from
@@ -19,11 +20,17 @@ import (
 type decoder struct {
 	text  []byte
 	scan  *jsonscan.Scanner
-	fault *mismatch         // the first one
-	stray map[string]string // an unknown key of an object within the body, by the object's
-	done  bool              // the end of the text, or its first fault
-	last  string            // an unknown key of the object just read
+	fault *mismatch  // the first one
+	stray []strayKey // up to maxStray
+	done  bool       // the end of the text, or its first fault
 }
+
+// strayKey is a key that the body's type does not have, with the known one that it may be a
+// misspelling of.
+type strayKey struct{ path, near string }
+
+// maxStray bounds the unknown keys that are named.
+const maxStray = 5
 
 // mismatch is a value of another JSON type than its field.
 type mismatch struct{ field, problem string }
@@ -31,8 +38,9 @@ type mismatch struct{ field, problem string }
 // fieldSet holds a bit for each field of a struct.
 type fieldSet uint64
 
-// decodeBody reads a body into the struct that v points to. Unknown keys are ignored.
-func decodeBody(text []byte, v any) (given fieldSet, stray map[string]string, err error) {
+// decodeBody reads a body into the struct that v points to. Unknown keys are skipped and
+// returned.
+func decodeBody(text []byte, v any) (given fieldSet, stray []strayKey, err error) {
 	if !utf8.Valid(text) {
 		return 0, nil, &failure{status: http.StatusBadRequest, code: codeJSON, message: "The body is not UTF-8"}
 	}
@@ -90,32 +98,28 @@ func structOf(t reflect.Type) *structure {
 	return s
 }
 
-// find returns the field of a key, as encoding/json matches them.
-func (s *structure) find(key []byte) (no int, known bool) {
-	if no, known = s.byName[string(key)]; known {
-		return no, true
+func (s *structure) names() []string {
+	names := make([]string, len(s.fields))
+	for i := range s.fields {
+		names[i] = s.fields[i].name
 	}
-	for no := range s.fields {
-		if strings.EqualFold(s.fields[no].name, string(key)) {
-			return no, true
-		}
-	}
-	return 0, false
+	return names
 }
 
 // object reads the rest of an object, and returns the fields given with another value than
 // null.
 func (d *decoder) object(s *structure, v reflect.Value) (given fieldSet) {
 	var present fieldSet
-	stray := ""
 	for t, ok := d.next(); ok && t.Kind != jsonscan.End; t, ok = d.next() {
 		key := jsonscan.Text(d.text, t)
 		if t, ok = d.next(); !ok {
 			break
 		}
-		no, known := s.find(key)
+		no, known := s.byName[string(key)]
 		if !known {
-			stray = string(key)
+			if len(d.stray) < maxStray {
+				d.stray = append(d.stray, strayKey{printable(string(key)), wording.Misspelt(string(key), s.names())})
+			}
 			d.skip(t)
 			continue
 		}
@@ -129,7 +133,6 @@ func (d *decoder) object(s *structure, v reflect.Value) (given fieldSet) {
 			field(v, s.fields[no].index).SetZero()
 		}
 	}
-	d.last = stray
 	return given
 }
 
@@ -152,16 +155,13 @@ func (d *decoder) next() (t jsonscan.Token, ok bool) {
 
 // member reads the value of a field, and completes what was found in it.
 func (d *decoder) member(f *structField, t jsonscan.Token, v reflect.Value) {
-	before := d.fault
+	before, strays := d.fault, len(d.stray)
 	f.read(d, t, field(v, f.index))
 	if d.fault != nil && before == nil {
 		d.fault.field = strings.TrimSuffix(f.name+"."+d.fault.field, ".")
 	}
-	if d.last != "" {
-		if d.stray == nil {
-			d.stray = map[string]string{}
-		}
-		d.stray[f.name], d.last = d.last, ""
+	for i := strays; i < len(d.stray); i++ {
+		d.stray[i].path = f.name + "." + d.stray[i].path
 	}
 }
 

@@ -36,8 +36,8 @@ type inner struct {
 }
 
 const decodableText = `{"text":"a\n\u00e9\ud83d\ude00","optional":"","whole":-7,"long":9223372036854775807,"real":1.5e3,"yes":false,"raw":{"a": [1, "}"]},` +
-	`"at":"2026-03-21T10:11:12.5+01:00","list":["a",""],"numbers":[],"inner":{"name":"x","inner":[{"name":"y"}]},"filter":{"NAME":"z"},"inners":[{},{"name":"q"}],` +
-	`"reason":"r","ACTOR":"a","unknown":{"a":[{}]}}`
+	`"at":"2026-03-21T10:11:12.5+01:00","list":["a",""],"numbers":[],"inner":{"name":"x","inner":[{"name":"y"}]},"filter":{"name":"z"},"inners":[{},{"name":"q"}],` +
+	`"reason":"r","actor":"a","unknown":{"a":[{}]}}`
 
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{decodableText, `{}`, `[]`, `7`, `{"text":7}`, `{"whole":1.5}`, `{"whole":99999999999999999999}`, `{"real":1e400}`, `{"at":"x"}`, `{"list":{}}`,
@@ -50,7 +50,10 @@ func FuzzDecode(f *testing.F) {
 		}
 		var want, got decodable
 		wrong := json.Unmarshal([]byte(text), &want)
-		_, _, err := decodeBody([]byte(text), &got)
+		_, stray, err := decodeBody([]byte(text), &got)
+		if len(stray) > 0 && stray[0].near != "" {
+			t.Skip("encoding/json takes keys in any case")
+		}
 		if utf8.ValidString(text) {
 			require.Equal(t, wrong == nil, err == nil, "%q: %v, %v", text, wrong, err)
 		}
@@ -97,17 +100,15 @@ func repeats(text string) bool {
 // and nothing of a former body is left.
 func TestDecodeReplaces(t *testing.T) {
 	t.Parallel()
-	var r request[decodable]
+	r := request[decodable]{op: "create-task"} // which ignores unknown keys
 	require.NoError(t, r.decode([]byte(decodableText)))
 	require.True(t, r.has("text") && r.has("actor") && r.has("whole"))
 	first := r.body.List
-	require.NoError(t, r.decode([]byte(`{"text":"b","text":null,"list":["c","d"],"raw":null,"filter":{"x":1},"inner":{"name":"x"},"inner":{}}`)))
+	require.NoError(t, r.decode([]byte(`{"text":"b","text":null,"list":["c","d"],"raw":null,"filter":{},"inner":{"name":"x"},"inner":{}}`)))
 	require.Equal(t, decodable{List: []string{"c", "d"}, Raw: json.RawMessage("null"), Inner: &inner{}}, r.body)
 	require.Equal(t, []string{"a", ""}, first, "a former list is not overwritten")
 	require.False(t, r.has("text") || r.has("raw") || r.has("actor") || r.has("unknown"))
 	require.True(t, r.has("list"))
-	require.ErrorContains(t, r.knownKeys("filter"), `no condition "x"`)
-	require.NoError(t, r.knownKeys("inner"))
 	for text, want := range map[string]string{`{"filter":{"name":7}}`: "filter.name must not be of JSON type number", `{"filter":7}`: "filter must be a JSON object",
 		`{"inner":{"inner":[{"inner":{}}]}}`: "inner.inner.inner must not be of JSON type object", `{"at":"x"}`: "at is wrong", `true`: "not bool", `{"whole":1.5}`: "number 1.5"} {
 		require.ErrorContains(t, r.decode([]byte(text)), want)

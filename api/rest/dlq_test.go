@@ -175,7 +175,7 @@ func TestDLQReplayThatIsNone(t *testing.T) {
 		`{"reason":"r","actor":"a","filter":{}}`: {400, "filter must have a condition"},
 		`{"reason":"r","actor":"a","filter":{"resolution_status":"Cancelled"}}`: {400, "can only be Pending"},
 		`{"reason":"r","actor":"a","filter":{"dlq_reason":"odd"}}`:              {422, "filter.dlq_reason"},
-		`{"reason":"r","actor":"a","filter":{"reason":"ManualDlq"}}`:            {422, `no condition "reason"`},
+		`{"reason":"r","actor":"a","filter":{"reason":"ManualDlq"}}`:            {400, `unknown key "filter.reason"`},
 		many + `,"per_second":0}`:                      {400, "per_second must be above 0"},
 		many + `,"per_second":-1}`:                     {400, "per_second must be above 0"},
 		many + `,"per_second":1001}`:                   {400, "per_second must be above 0 and at most 1000"},

@@ -76,9 +76,6 @@ func replayOfMany(r *request[client.DLQReplay], room time.Duration) (m orchestra
 }
 
 func (c *checked) letterFilter(w *client.DLQFilter) (f store.DeadLetterFilter, err error) {
-	if err := c.knownKeys("filter"); err != nil {
-		return f, err
-	}
 	if *w == (client.DLQFilter{}) {
 		c.add("filter must have a condition: resolution_status (Pending), dlq_reason, namespace, task_name, since or until")
 	}

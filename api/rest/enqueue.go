@@ -37,7 +37,7 @@ func (r *typeRoutes) enqueue(x *exchange, _ *struct{}) error {
 	if err := r.admitRequest(); err != nil {
 		return err
 	}
-	body, err := readBody[enqueueRequest](x)
+	body, err := readBody[enqueueRequest](x, "enqueue")
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (r *typeRoutes) enqueued(ctx context.Context, x *exchange, b *enqueueReques
 		return nil, err
 	}
 	b.fill(plan.Template)
-	request, err := requestOf(&b.TaskRequest, x.request.Header.Get("X-Correlation-Id"), time.Now())
+	request, err := requestOf(&b.TaskRequest, x.request.Header.Get(correlationHeader), time.Now())
 	if err != nil {
 		return nil, inPayload(err)
 	}

@@ -160,6 +160,7 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 			w.Header().Set("Connection", "close") // the next request should go elsewhere
 		}
 		w.Header().Set("X-Request-Id", x.id)
+		echo(w.Header(), r.Header)
 		ctx, cancel := context.WithTimeout(r.Context(), s.cfg.RequestTimeout+s.waitOf(r))
 		defer cancel()
 		r = r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
@@ -182,6 +183,21 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 		err := lifecycle.Guard(func() error { routes.ServeHTTP(x, r); return nil })
 		x.end(begin, err)
 	})
+}
+
+// correlationHeader names what a request belongs to, for its sender.
+const correlationHeader = "X-Correlation-Id"
+
+// maxEcho bounds the headers that are sent back.
+const maxEcho = 256
+
+// echo sends the headers by which senders follow a request back to them.
+func echo(to, from http.Header) {
+	for _, name := range []string{correlationHeader, "Traceparent"} {
+		if value := from.Get(name); value != "" && len(value) <= maxEcho {
+			to.Set(name, value)
+		}
+	}
 }
 
 // end answers for a handler that panicked and logs the request.
@@ -207,7 +223,13 @@ func (x *exchange) end(begin time.Time, err error) {
 
 // fields name the request in the log.
 func (x *exchange) fields() []zap.Field {
-	return []zap.Field{zap.String("request_id", x.id), zap.String("method", x.request.Method), zap.String("path", clip(x.request.URL.Path, 200))}
+	fields := []zap.Field{zap.String("request_id", x.id), zap.String("method", x.request.Method), zap.String("path", clip(x.request.URL.Path, 200))}
+	for name, header := range map[string]string{"correlation_id": correlationHeader, "traceparent": "Traceparent"} {
+		if value := x.Header().Get(header); value != "" {
+			fields = append(fields, zap.String(name, value))
+		}
+	}
+	return fields
 }
 
 func isAdmin(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/admin/") }

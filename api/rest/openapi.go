@@ -58,7 +58,7 @@ func (d *document) add(op operation, needed auth.Permission, params []param, bod
 	}
 	if body != nil {
 		described["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": d.schema(body)}}}
-		d.Components["schemas"][body.Name()].(object)["additionalProperties"] = true //nolint:errcheck,forcetypeassert // unknown keys are ignored
+		d.Components["schemas"][body.Name()].(object)["additionalProperties"] = ignoresKeys(op.id) //nolint:errcheck,forcetypeassert // set by component
 	}
 	if d.Paths[op.path] == nil {
 		d.Paths[op.path] = object{}
@@ -72,6 +72,11 @@ func (d *document) refusal(text string) object {
 	f := d.failure(shapeEnvelope)
 	f["description"] = text
 	return f
+}
+
+func ignoresKeys(op string) bool {
+	_, lenient := tolerant[op]
+	return lenient
 }
 
 func (d *document) failure(s shape) object {

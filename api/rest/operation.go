@@ -72,7 +72,7 @@ func add[I, T any](a *api, op operation, run func(ctx context.Context, in *I) (T
 // circuit breaker is asked, so that a slow sender occupies none of its trials.
 func addBody[I, B, T any](a *api, op operation, run func(ctx context.Context, in *I, body *request[B]) (T, error)) {
 	addOwn[I, B, T](a, op, func(x *exchange, in *I) error {
-		body, err := readBody[B](x)
+		body, err := readBody[B](x, op.id)
 		if err != nil {
 			return err
 		}

@@ -98,7 +98,7 @@ func TestScheduleIsCreated(t *testing.T) {
 	o := &fakeOperator{}
 	h := newHouse(t, operated(o))
 	h.do(http.MethodPost, schedulesPath, `{`+goodSchedule+`,"time_zone":"Europe/Berlin","context":{"even_number":6},"priority":5,"tags":["demo"],"catch_up":"all",`+
-		`"max_catch_up":12,"overlap":"skip","jitter_seconds":90,"actor":"ana","reason":"why","dry_run":true,"unknown":1}`).golden(t, "schedule_created")
+		`"max_catch_up":12,"overlap":"skip","jitter_seconds":90,"actor":"ana","reason":"why","dry_run":true}`).golden(t, "schedule_created")
 	s := store.Schedule{Namespace: "shapes", Name: "nightly", Template: "diamond", Version: "1.0.0", Cron: "30 2 * * *"}
 	full := s
 	full.TimeZone, full.Context, full.Priority, full.Tags, full.CatchUp, full.MaxCatchUp = "Europe/Berlin", json.RawMessage(`{"even_number":6}`), 5, []string{"demo"}, schedule.CatchUpAll, 12
@@ -108,7 +108,7 @@ func TestScheduleIsCreated(t *testing.T) {
 	require.Equal(t, []acted{{"create schedule", []any{s, orchestration.Why{Actor: "orchestrator-1", Reason: "created over the API"}}}}, o.taken())
 
 	for body, want := range map[string]int{
-		`{}`: 422, `[]`: 422, `{`: 400, `{` + strings.Replace(goodSchedule, `"cron"`, `"corn"`, 1) + `}`: 422, `{` + goodSchedule + `,"name":null}`: 422,
+		`{}`: 422, `[]`: 422, `{`: 400, `{` + strings.Replace(goodSchedule, `"cron"`, `"corn"`, 1) + `}`: 400, `{` + goodSchedule + `,"name":null}`: 422,
 		`{` + goodSchedule + `,"cron":7}`: 422, `{` + goodSchedule + `,"cron":""}`: 400, `{` + goodSchedule + `,"time_zone":""}`: 400, `{` + goodSchedule + `,"context":[]}`: 400,
 		`{` + goodSchedule + `,"catch_up":"some"}`: 400, `{` + goodSchedule + `,"overlap":"all"}`: 400, `{` + goodSchedule + `,"max_catch_up":0}`: 400,
 		`{` + goodSchedule + `,"max_catch_up":1001}`: 400, `{` + goodSchedule + `,"jitter_seconds":-1}`: 400, `{` + goodSchedule + `,"jitter_seconds":3601}`: 400,

@@ -103,6 +103,8 @@ type Server struct {
 	bodies   *budget
 	answers  *budget
 	buffers  sync.Pool // of *bytes.Buffer, for answers
+	noted    sync.Map  // the ignored keys that were logged
+	notes    atomic.Int64
 
 	mu      sync.Mutex
 	http    *http.Server

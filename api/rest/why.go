@@ -30,8 +30,8 @@ func (o *orchestratorAPI) optionalWhy(ctx context.Context, why client.Why, reaso
 			return orchestration.Why{}, err
 		}
 		if len(raw) > 0 {
-			body, err := decodeRequest[client.Why](raw)
-			if err != nil {
+			var body request[client.Why]
+			if err := body.decode(raw); err != nil {
 				return orchestration.Why{}, err
 			}
 			why = client.Why{Reason: cmp.Or(body.body.Reason, why.Reason), Actor: cmp.Or(body.body.Actor, why.Actor)}

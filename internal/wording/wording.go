@@ -54,6 +54,27 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
+// Misspelt returns the candidate that a word differs from in case, separators or at most two
+// letters; "" if there is none, or the word is one of them.
+func Misspelt(word string, candidates []string) string {
+	if len(word) > maxSuggestLength {
+		return ""
+	}
+	normal, best, bestDistance := normalWord(word), "", min(3, len(normalWord(word)))
+	for _, c := range candidates {
+		if c == word {
+			return ""
+		}
+		if len(c) > maxSuggestLength {
+			continue
+		}
+		if d := editDistance(normal, normalWord(c)); d < bestDistance {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
 // normalWord normalizes maxAttempts, max-attempts and MAX_ATTEMPTS to the same word.
 func normalWord(word string) string { return strings.ToLower(unspaced.Replace(word)) }
 
