@@ -205,6 +205,12 @@ func (c *Client) Template(ctx context.Context, namespace, name, version string) 
 	return get[TemplateDetail](ctx, c, nil, "v1", "templates", namespace, name, version)
 }
 
+// RegisterTemplate makes the text of a template file the current content of its version. It
+// is repeated safely; a version that tasks have used with other content is a conflict.
+func (c *Client) RegisterTemplate(ctx context.Context, source TemplateSource) (*TemplateDetail, error) {
+	return send[TemplateDetail](ctx, c, http.MethodPost, retryAlways, source, "v1", "templates")
+}
+
 // DeprecateTemplate excludes a template version from the choice for requests without a
 // version.
 func (c *Client) DeprecateTemplate(ctx context.Context, namespace, name, version string, why Why) (*TemplateDetail, error) {

@@ -27,6 +27,13 @@ type TemplateSummary struct {
 	DeprecatedAt *Time `json:"deprecated_at,omitempty" format:"date-time"`
 }
 
+// TemplateSource is a template to register.
+type TemplateSource struct {
+	Source string `json:"source" doc:"The text of a template file, YAML or JSON"`
+	Reason string `json:"reason,omitempty"`
+	Actor  string `json:"actor,omitempty" doc:"Who registers it"`
+}
+
 // TemplateDetail is one template with its steps in topological order.
 type TemplateDetail struct {
 	Name        string  `json:"name"`

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/enginetest"
@@ -348,4 +350,31 @@ func TestTheAPIIsEncrypted(t *testing.T) {
 	response, err = ask(filepath.Join(dir, "cert.pem"), pair)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
+}
+
+// A template comes over the API, as often as its sender likes; what tasks have used stays.
+func TestTemplatesComeOverTheAPI(t *testing.T) {
+	t.Parallel()
+	db := enginetest.Migrated(t)
+	loaded := loadToo(t, db, "\n[common.task_templates]\nimmutable = \"refuse\"\n")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	o, err := newOrchestrator(ctx, loaded, nil, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, o.Start(ctx))
+	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	c := client.New(client.Config{BaseURL: "http://" + o.Addr().String()})
+	const source = "name: greet\nnamespace_name: shop\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: a}}]\n"
+	for range 2 {
+		d, err := c.RegisterTemplate(ctx, client.TemplateSource{Source: source, Actor: "ana"})
+		require.NoError(t, err)
+		require.Equal(t, "ana", d.Registration.RegisteredBy)
+		require.Len(t, d.Steps, 1)
+	}
+	_, err = c.CreateTask(ctx, client.TaskRequest{Name: "greet", Namespace: "shop", Version: "1.0.0", Context: []byte("{}"), Initiator: "i", SourceSystem: "s", Reason: "r"})
+	require.NoError(t, err)
+	_, err = c.RegisterTemplate(ctx, client.TemplateSource{Source: strings.Replace(source, "callable: a", "callable: b", 1)})
+	require.True(t, client.IsConflict(err), "%v", err)
+	_, err = c.RegisterTemplate(ctx, client.TemplateSource{Source: "name: greet\nsteps: [{name: a, dependencies: [b]}]\n"})
+	require.ErrorContains(t, err, "template:2:")
 }

@@ -127,7 +127,7 @@ func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules wo
 	}
 	d.server, err = rest.NewOrchestrator(cfg, rest.Orchestrator{
 		Engine: supervised{d.engine, d.shared}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
-		Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
+		RegisterTemplate: d.registerTemplate, Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
 		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
 		NewEvents: d.engine.NewEvents, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, Breakers: d.breakers, Admission: d.admission,
 	})
@@ -169,6 +169,12 @@ func (d *Orchestrator) verify(rules workflow.Rules) func(context.Context, uuid.U
 		}
 		return problems, nil
 	}
+}
+
+// registerTemplate registers a template that an operator has sent.
+func (d *Orchestrator) registerTemplate(ctx context.Context, t *workflow.Template, actor string) (store.Registered, error) {
+	by := store.Registrant{ID: actor, Environment: d.loaded.Environment, Immutable: store.Immutability(d.loaded.Common.TaskTemplates.Immutable)}
+	return d.store.RegisterTemplates(ctx, by, []*workflow.Template{t.Resolve(d.loaded.Environment)})
 }
 
 // registerTemplates registers the templates of task_templates.search_paths. Paths without

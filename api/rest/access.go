@@ -75,6 +75,7 @@ var accesses = map[string]access{
 	"get-task-type":        {auth.TemplatesRead, scopeQuery},
 	"deprecate-template":   {auth.TemplatesRegister, scopePath},
 	"undeprecate-template": {auth.TemplatesRegister, scopePath},
+	"register-template":    {auth.TemplatesRegister, scopeBody},
 	"put-task-type":        {auth.TemplatesRegister, scopeBody},
 	"delete-task-type":     {auth.TemplatesRegister, scopeQuery},
 

@@ -145,6 +145,9 @@ type Orchestrator struct {
 	// partial result, or wraps sweep.ErrUnknown or sweep.ErrRunning. Without it the route
 	// does not exist.
 	RunSweep func(ctx context.Context, name string, dry bool) (sweep.Run, error)
+	// RegisterTemplate stores a template as of an operator; what tasks have used stays and is
+	// part of the answer. Without it the route does not exist.
+	RegisterTemplate func(ctx context.Context, t *workflow.Template, actor string) (store.Registered, error)
 	// Loaded reports whether the templates are loaded, and if not why; nil
 	// means that they are.
 	Loaded func() (loaded bool, reason string)
@@ -196,7 +199,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	tasks := &taskRoutes{orchestratorAPI: a, verify: o.Verify, bulk: make(chan struct{}, maxBatches), admission: o.Admission}
 	tasks.add()
 	(&stepRoutes{a}).add()
-	(&templateRoutes{a}).add()
+	(&templateRoutes{a, o.RegisterTemplate}).add()
 	admin := &adminRoutes{api: a.api, status: o.Engine, database: o.Store}
 	admin.add()
 	admin.addFleet()

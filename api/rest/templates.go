@@ -5,14 +5,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
-// templateRoutes show the registered templates, and deprecate versions of them.
-type templateRoutes struct{ *orchestratorAPI }
+// templateRoutes show and register templates, and deprecate versions of them.
+type templateRoutes struct {
+	*orchestratorAPI
+	put func(ctx context.Context, t *workflow.Template, actor string) (store.Registered, error) // nil: not over the API
+}
 
 func (t *templateRoutes) add() {
 	const tag, one = "templates", "/v1/templates/{namespace}/{name}/{version}"
@@ -20,6 +26,10 @@ func (t *templateRoutes) add() {
 		summary: "List the current templates"}, t.list)
 	add(t.api, operation{method: http.MethodGet, path: one, id: "get-template", tag: tag,
 		summary: "Show a template"}, t.get)
+	if t.put != nil {
+		addBody(t.api, operation{method: http.MethodPost, path: "/v1/templates", id: "register-template", tag: tag, status: http.StatusOK,
+			summary: "Register the text of a template file"}, t.register)
+	}
 	addBody(t.api, operation{method: http.MethodPut, path: one + "/deprecation", id: "deprecate-template", tag: tag,
 		summary: "Deprecate a version: requests without a version do not choose it"}, t.deprecate)
 	add(t.api, operation{method: http.MethodDelete, path: one + "/deprecation", id: "undeprecate-template", tag: tag,
@@ -49,6 +59,44 @@ func (t *templateRoutes) list(ctx context.Context, in *struct {
 		}
 	}
 	return list, nil
+}
+
+// register answers POST /v1/templates. Templates follow the rules of template files, all of
+// whose problems are named.
+func (t *templateRoutes) register(ctx context.Context, _ *struct{}, body *request[client.TemplateSource]) (*client.TemplateDetail, error) {
+	body.required("source", body.body.Source, int(t.cfg.MaxBodyBytes))
+	why := body.whyOr(body.body.Reason, body.body.Actor, t.actor, "registered over the API")
+	if err := body.err(); err != nil {
+		return nil, err
+	}
+	parsed, problems, err := template.Parse("template", []byte(body.body.Source))
+	if err != nil {
+		return nil, badRequest(sourceProblems(problems))
+	}
+	if err := within(ctx, parsed.Namespace); err != nil {
+		return nil, err
+	}
+	done, err := t.put(ctx, parsed, why.Actor)
+	if err != nil {
+		return nil, err
+	}
+	if len(done.Refused) > 0 {
+		r := done.Refused[0]
+		return nil, conflict(fmt.Sprintf("Tasks have used %s/%s:%s with other content (%s, not %s); give the changed template another version",
+			r.Namespace, r.Name, r.Version, r.Registered, r.Brought))
+	}
+	return t.get(ctx, &templatePath{parsed.Namespace, parsed.Name, parsed.Version})
+}
+
+// sourceProblems lists the errors of a template with their places, up to ten.
+func sourceProblems(problems template.Problems) string {
+	var lines []string
+	for _, p := range problems.Errors() {
+		if len(lines) < 10 {
+			lines = append(lines, clip(p.String(), 300))
+		}
+	}
+	return strings.Join(lines, "; ")
 }
 
 // templatePath names a template version.

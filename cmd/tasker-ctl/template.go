@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
@@ -29,7 +31,7 @@ the highest version that is not deprecated is. Requests that name the version ge
 			a.templateInfo(),
 			a.templateChange(deprecate, (*api).DeprecateTemplate, needed),
 			a.templateChange(undeprecate, (*api).UndeprecateTemplate),
-			a.templateValidate(),
+			a.templateRegister(), a.templateValidate(),
 		},
 	}
 }
@@ -180,6 +182,47 @@ func parsedConfiguration(d *client.TemplateDetail) *workflow.Template {
 		return nil
 	}
 	return &t
+}
+
+func (a *app) templateRegister() command {
+	var s client.TemplateSource
+	return command{
+		use: "register FILE…", short: "Register template files with the server",
+		long: `Registers template files with the server, each as the current content of its
+version. It is repeated safely; a version that tasks have used with other content
+is a conflict. Workers need a handler for the steps, and no restart.`,
+		example: "  tasker-ctl template register order.yaml refund.yaml",
+		flags:   why(&s.Reason, &s.Actor),
+		run: func(ctx context.Context, c *api, files []string) error {
+			for _, file := range files {
+				text, err := a.readFile(file)
+				if err != nil {
+					return err
+				}
+				s.Source = string(text)
+				d, err := c.RegisterTemplate(ctx, s)
+				if err != nil {
+					return fmt.Errorf("register %s: %w", file, err)
+				}
+				if err := a.emit(d, func() { a.showRegistration(d) }); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// readFile reads a file, or stdin for -.
+func (a *app) readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(io.LimitReader(a.stdin, maxTemplateInput))
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return text, nil
 }
 
 // maxTemplateInput bounds a template read from stdin.
