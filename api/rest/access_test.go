@@ -108,7 +108,9 @@ func locked(t testing.TB, i *issuer, change ...func(*rest.Config, *rest.Orchestr
 		c.Access = i.access()
 		o.Engine, o.Store = lockedEngine{newFakeEngine()}, lockedStore{newFakeStore()}
 		o.MaxEventStreams = 1
-		o.RegisterTemplate = func(context.Context, *workflow.Template, string) (store.Registered, error) { return store.Registered{}, nil }
+		o.RegisterTemplate = func(context.Context, *workflow.Template, string) (store.Registered, error) {
+			return store.Registered{}, nil
+		}
 	})...)
 }
 
@@ -117,7 +119,7 @@ var lockedBodies = map[string]string{
 	"POST /v1/tasks": `{"name":"diamond","namespace":"shapes","version":"1.0.0","context":{},"initiator":"i","source_system":"s","reason":"r"}`,
 	"POST /v1/tasks/batch": `{"tasks":[{"name":"diamond","namespace":"shapes","version":"1.0.0","context":{},"initiator":"i",` +
 		`"source_system":"s","reason":"r"}]}`,
-	"POST /v1/templates": `{"source":"name: t\nnamespace_name: shapes\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: a}}]"}`,
+	"POST /v1/templates":        `{"source":"name: t\nnamespace_name: shapes\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: a}}]"}`,
 	"POST /v1/enqueue":          `{"type":"diamond","payload":{}}`,
 	"POST /v1/tasks/actions":    `{"action":"cancel","filter":{"namespace":"shapes"},"reason":"r","actor":"a"}`,
 	"PUT /v1/task-types/{name}": `{"namespace":"shapes","reason":"r","actor":"a"}`,

@@ -1,0 +1,99 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// EndedError is a task that ended in another state than complete.
+type EndedError struct {
+	Task *Task // with its failures
+}
+
+// Error names the state of the task.
+func (e *EndedError) Error() string {
+	return fmt.Sprintf("task %s of %s/%s ended as %s", e.Task.TaskUUID, e.Task.Namespace, e.Task.Name, e.Task.Status)
+}
+
+// runWait is the time that one request waits for a task; the server may cap it.
+const runWait = 30 * time.Second
+
+// shortestRound keeps a server that does not let requests wait from being asked all the time.
+const shortestRound = time.Second
+
+// Run creates a task, waits for its end and decodes its result: that of its last step, or of
+// several last steps an object with their results by name. It waits as long as ctx lasts, while
+// the task continues without it. The error is an [*EndedError] if the task did not complete.
+func Run[T any](ctx context.Context, c *Client, r TaskRequest) (result T, err error) {
+	task, err := c.CreateTask(ctx, r)
+	for err == nil && !ended(task.Status) {
+		asked := time.Now()
+		if task, err = c.Task(ctx, task.TaskUUID, runWait, IncludeResults); err == nil && !ended(task.Status) {
+			if !pause(ctx, shortestRound-time.Since(asked)) {
+				err = cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
+			}
+		}
+	}
+	switch {
+	case err != nil:
+		return result, err
+	case task.Results == nil && task.Status == "complete": // it had ended when it was created: a duplicate
+		if task, err = c.Task(ctx, task.TaskUUID, 0, IncludeResults); err != nil {
+			return result, err
+		}
+	case task.Status != "complete":
+		return result, &EndedError{task}
+	}
+	text, err := onlyResult(task.Results)
+	if err == nil {
+		err = json.Unmarshal(text, &result)
+	}
+	if err != nil {
+		return result, fmt.Errorf("decode the result of task %s: %w", task.TaskUUID, err)
+	}
+	return result, nil
+}
+
+func ended(status string) bool {
+	switch status {
+	case "complete", "error", "cancelled", "resolved_manually":
+		return true
+	}
+	return false
+}
+
+func onlyResult(results map[string]json.RawMessage) ([]byte, error) {
+	if len(results) == 1 {
+		for _, text := range results {
+			return text, nil
+		}
+	}
+	return json.Marshal(results)
+}
+
+// EachTask lists all tasks that the options select, newest first, page by page, PerPage of them
+// with one request. It ends with the first error. Tasks that are created meanwhile may shift
+// others to the next page, which then come twice.
+func (c *Client) EachTask(ctx context.Context, o TaskListOptions) iter.Seq2[*Task, error] {
+	return func(yield func(*Task, error) bool) {
+		for o.Page = max(o.Page, 1); ; o.Page++ {
+			list, err := c.Tasks(ctx, o)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range list.Tasks {
+				if !yield(&list.Tasks[i], nil) {
+					return
+				}
+			}
+			if !list.Pagination.HasNext {
+				return
+			}
+		}
+	}
+}
