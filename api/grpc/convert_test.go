@@ -1,7 +1,7 @@
 package grpc
 
 import (
-	"encoding/json"
+	"context"
 	"math"
 	"testing"
 
@@ -54,14 +54,26 @@ func TestObjects(t *testing.T) {
 	require.ErrorContains(t, err, "invalid value")
 }
 
-// A worker's template is shown in part.
+// The template of a worker is shown in part.
 func TestATemplateOfAWorker(t *testing.T) {
 	t.Parallel()
-	var found resolvedTemplate
-	require.NoError(t, json.Unmarshal([]byte(`{"template":{"template":{"name":"n","namespace_name":"ns","version":"1",
-		"steps":[{"name":"a","retry":{"max_attempts":4}}]}}}`), &found))
-	require.Equal(t, "ns", found.Template.Template.NamespaceName)
-	require.EqualValues(t, 4, found.Template.Template.Steps[0].Retry.MaxAttempts)
+	f := newFake(`{"template":{"template":{"name":"n","namespace_name":"ns","version":"1","description":"d",
+		"steps":[{"name":"a","retry":{"max_attempts":4}},{"name":"b","description":"c","retry":{"retryable":false,"max_attempts":1}}]}},
+		"handler_metadata":{"namespace":"ns","name":"n","version":"1"},"cached":false,"cache_age_seconds":null}`)
+	s, err := NewWorker(f.config(), f)
+	require.NoError(t, err)
+	ctx := context.WithValue(t.Context(), visitKey{}, &visit{route: routes[taskerv1.WorkerTemplateService_GetTemplate_FullMethodName]})
+	shown, err := workerTemplateService{Server: s}.GetTemplate(ctx,
+		&taskerv1.WorkerGetTemplateRequest{Namespace: "ns", Name: "n", Version: "1"})
+	require.NoError(t, err)
+	require.Equal(t, "/v1/templates/ns/n/1", f.last().URL.Path)
+	template := shown.GetTemplate()
+	require.Equal(t, []string{"ns", "n", "1", "d"}, []string{template.GetNamespace(), template.GetName(),
+		template.GetVersion(), template.GetDescription()})
+	require.Equal(t, []bool{true, false}, []bool{template.GetSteps()[0].GetRetryable(), template.GetSteps()[1].GetRetryable()})
+	require.EqualValues(t, 4, template.GetSteps()[0].GetMaxAttempts())
+	require.Equal(t, "n", shown.GetHandlerMetadata().GetHandlerName())
+	require.Equal(t, []string{"a", "b"}, shown.GetHandlerMetadata().GetStepNames())
 }
 
 func TestPaths(t *testing.T) {
