@@ -13,7 +13,7 @@ func TestDefaultsAreThoseOfTheKeys(t *testing.T) {
 	loaded, err := Defaults()
 	require.NoError(t, err)
 	for path, e := range loaded.entries {
-		require.True(t, e.layer == layerBase || path == keyWorkerID || strings.HasSuffix(path, ".web.bind_address"), "%s is from layer %d", path, e.layer)
+		require.True(t, e.layer == layerBase || path == keyWorkerID || strings.HasSuffix(path, ".bind_address"), "%s is from layer %d", path, e.layer)
 	}
 }
 

@@ -67,8 +67,12 @@ func derive(v *values, workerID string) {
 			}
 		}
 	}
-	unguardedAddress(v, "orchestration.web.", "orchestration.web.auth.")
-	unguardedAddress(v, "worker.web.", "worker.web.auth.")
+	for _, daemon := range []string{"orchestration.", "worker."} {
+		unguardedAddress(v, daemon+"web.", daemon+"web.auth.")
+		if !besideREST(v, daemon) {
+			unguardedAddress(v, daemon+"grpc.", daemon+"web.auth.")
+		}
+	}
 	if id := v.get(keyWorkerID); id != nil && id.value == "" {
 		if workerID == "" {
 			workerID = newWorkerID()
@@ -96,10 +100,34 @@ func newWorkerID() string {
 	return host[:min(len(host), 100)] + "-" + hex.EncodeToString(suffix)
 }
 
+// besideREST makes a gRPC server that the user has not configured follow the daemon's REST
+// server: off without it, and on any free port where that is on one. It reports whether the
+// address follows.
+func besideREST(v *values, daemon string) bool {
+	enabled, address := v.get(daemon+"grpc.enabled"), v.get(daemon+"grpc.bind_address")
+	web := v.get(daemon + "web.enabled")
+	if enabled != nil && v.is(daemon+"web.enabled", false) && !enabled.chosen() {
+		v.compute(enabled, false, web)
+	}
+	web = v.get(daemon + "web.bind_address")
+	if address == nil || web == nil || address.chosen() {
+		return false
+	}
+	host, port, err := net.SplitHostPort(v.str(daemon + "web.bind_address"))
+	if err != nil || port != "0" {
+		return false
+	}
+	v.compute(address, net.JoinHostPort(host, port), web)
+	return true
+}
+
+// chosen reports whether the user has set a value; the fallback of a placeholder is not a
+// choice.
+func (e *entry) chosen() bool { return len(e.env) > 0 || e.layer >= layerFile && !e.verbatim }
+
 // unguardedAddress keeps a server that asks for no credentials to this machine, unless the
 // user has allowed otherwise: an address that no user chose becomes one of the loopback, any
-// other that others reach keeps the daemon from starting. The fallback of a placeholder is
-// not a choice.
+// other that others reach keeps the daemon from starting.
 func unguardedAddress(v *values, server, auth string) {
 	e := v.get(server + "bind_address")
 	guarded := v.is(auth+"enabled", true) && v.is(auth+"enforcement", "enforce")
@@ -111,7 +139,7 @@ func unguardedAddress(v *values, server, auth string) {
 	if err != nil || OnLoopback(address) {
 		return
 	}
-	if len(e.env) > 0 || e.layer >= layerFile && !e.verbatim {
+	if e.chosen() {
 		v.refuse(e, fmt.Sprintf("%s is reached from other machines, and clients need no credentials: set %senabled = true, or %sallow_anonymous = true where something else protects it",
 			v.said(e.key.Path), auth, auth))
 		return

@@ -34,7 +34,7 @@ namespaces = ["file"]
 	assert.Equal(t, "json", loaded.Common.Telemetry.LogFormat)
 	for key, want := range map[string]string{
 		"common.pgmq_database.url": `"postgres://queues/db"`, "common.cache.redis.url": `"redis://r:1"`,
-		"worker.grpc.bind_address": `"127.0.0.1:0"`, "orchestration.grpc.bind_address": `"0.0.0.0:9190"`,
+		"worker.grpc.bind_address": `"127.0.0.1:0"`, "orchestration.grpc.bind_address": `"127.0.0.1:0"`,
 		"worker.web.auth.jwt_public_key_path": `"/k.pem"`, "common.queues.backend": `"rabbitmq"`,
 	} {
 		s, _ := loaded.Setting(key)

@@ -116,6 +116,6 @@ type Orchestration struct {
 			PGMQEventBufferSize int `toml:"pgmq_event_buffer_size" default:"50000" min:"10" max:"1000000" doc:"Different signals that wait on the listening connection." effect:"Beyond it payloads are given up and everything is looked at."`
 		} `toml:"event_listeners"`
 	} `toml:"mpsc_channels"`
-	Web OrchestrationWeb `toml:"web" port:"8080" issuer:"tasker-core" audience:"tasker-api" pool:"20" pool_max:"30" hint:"50"`
-	_   grpcServer       `toml:"grpc" planned:"the gRPC servers" variable:"TASKER_ORCHESTRATION_GRPC_BIND_ADDRESS" port:"9190" streams:"200"`
+	Web  OrchestrationWeb `toml:"web" port:"8080" issuer:"tasker-core" audience:"tasker-api" pool:"20" pool_max:"30" hint:"50"`
+	GRPC GRPC             `toml:"grpc" variable:"TASKER_ORCHESTRATION_GRPC_BIND_ADDRESS" port:"9190" streams:"200"`
 }

@@ -32,10 +32,9 @@ func refuseRules(v *values) {
 	if v.str(backend) == "rabbitmq" {
 		v.refuse(v.get(backend), backend+" = \"rabbitmq\": this version delivers through PostgreSQL only")
 	}
-	for _, daemon := range []string{"orchestration.", "worker."} {
-		web := daemon + "web."
-		if v.is(web+"tls_enabled", true) && (v.str(web+"tls_cert_path") == "" || v.str(web+"tls_key_path") == "") {
-			v.refuse(v.get(web+"tls_enabled"), web+"tls_enabled = true needs "+web+"tls_cert_path and "+web+"tls_key_path")
+	for _, server := range []string{"orchestration.web.", "orchestration.grpc.", "worker.web.", "worker.grpc."} {
+		if v.is(server+"tls_enabled", true) && (v.str(server+"tls_cert_path") == "" || v.str(server+"tls_key_path") == "") {
+			v.refuse(v.get(server+"tls_enabled"), server+"tls_enabled = true needs "+server+"tls_cert_path and "+server+"tls_key_path")
 		}
 	}
 }

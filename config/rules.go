@@ -264,12 +264,16 @@ func hostRules(v *values) {
 	}
 }
 
-// addressRule warns of two daemons, which may well run on different hosts, that
-// listen on the same address.
+// addressRule warns of two servers on the same address. Those of two daemons may well run
+// on different hosts.
 func addressRule(v *values) {
-	const o, w = "orchestration.web.", "worker.web."
-	if v.is(o+"enabled", true) && v.is(w+"enabled", true) && sameAddress(v.str(o+"bind_address"), v.str(w+"bind_address")) {
-		v.warn(fmt.Sprintf("%s and %s are the same address", v.said(o+"bind_address"), v.said(w+"bind_address")), o+"bind_address", w+"bind_address")
+	servers := []string{"orchestration.web.", "orchestration.grpc.", "worker.web.", "worker.grpc."}
+	for i, a := range servers {
+		for _, b := range servers[i+1:] {
+			if v.is(a+"enabled", true) && v.is(b+"enabled", true) && sameAddress(v.str(a+"bind_address"), v.str(b+"bind_address")) {
+				v.warn(fmt.Sprintf("%s and %s are the same address", v.said(a+"bind_address"), v.said(b+"bind_address")), a+"bind_address", b+"bind_address")
+			}
+		}
 	}
 }
 

@@ -102,6 +102,7 @@ func TestWarnings(t *testing.T) {
 		"shared worker id":      {"[worker]\nworker_id = \"worker-default-001\"", "same in every replica"},
 		"overruled fallback":    {"[" + w + "]\ntiming.fallback_polling_interval_seconds = 9\npoller.relaxed_interval_ms = 4000", "overruled"},
 		"capped delays":         {"[common.backoff]\nmax_backoff_seconds = 20", "caps them"},
+		"two servers, one port": {"[worker.grpc]\nbind_address = \"127.0.0.1:8081\"", "same address"},
 		"two daemons, one port": {"[worker.web]\nbind_address = \"0.0.0.0:8080\"", "same address"},
 		"standby":               {"[common.database]\nurl = \"postgresql://u:s3cret@pg-a:5432,pg-b:5432/tasker\"", "2 hosts without target_session_attrs=read-write"},
 		"standby heard":         {"[common.database]\nlistener_url = \"host=pg-a,pg-b,pg-c password=s3cret target_session_attrs=any\"", "listener_url"},

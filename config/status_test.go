@@ -76,11 +76,11 @@ func keysOf(problems []Problem) (keys []string) {
 // defaults are not.
 func TestKeysWithoutEffectAreListed(t *testing.T) {
 	t.Parallel()
-	loaded, err := loadText(t, "[worker.grpc]\nenabled = true\n[common.mpsc_channels.ffi]\nruby_event_buffer_size = 1000\n", "REDIS_URL", "redis://r:1")
+	loaded, err := loadText(t, "[worker.grpc]\nmax_frame_size = 32768\n[common.mpsc_channels.ffi]\nruby_event_buffer_size = 1000\n", "REDIS_URL", "redis://r:1")
 	require.NoError(t, err)
-	require.Equal(t, []string{"common.cache.redis.url", "worker.grpc.enabled", "common.mpsc_channels.ffi.ruby_event_buffer_size"}, keysOf(loaded.WithoutEffect))
+	require.Equal(t, []string{"common.cache.redis.url", "worker.grpc.max_frame_size", "common.mpsc_channels.ffi.ruby_event_buffer_size"}, keysOf(loaded.WithoutEffect))
 	assert.Equal(t, "$REDIS_URL: common.cache.redis.url has no effect: planned, for the cache", loaded.WithoutEffect[0].String())
-	assert.Contains(t, loaded.WithoutEffect[1].String(), ":2:1: worker.grpc.enabled has no effect: planned, for the gRPC servers")
+	assert.Contains(t, loaded.WithoutEffect[1].String(), ":2:1: worker.grpc.max_frame_size has no effect: ignored: the gRPC library")
 	assert.Contains(t, loaded.WithoutEffect[2].Message, "ignored: handlers run in the process of the worker")
 	assert.Empty(t, loaded.Warnings)
 
@@ -98,8 +98,6 @@ func TestFilesThatTaskerTakesLoad(t *testing.T) {
 		"memcached by variable":   "[common.cache]\nenabled = true\nbackend = \"memcached\"\n[common.cache.memcached]\nurl = \"${MEMCACHED_URL}\"\n",
 		"other keys of memcached": "[common.cache.memcached]\nmax_connections = 10\nservers = [\"a:11211\"]\ntls = { enabled = true }\n",
 		"queues apart":            "[common.pgmq_database]\nenabled = false\n",
-		"TLS":                     "[worker.grpc]\ntls_enabled = true\n",
-		"one port for two":        "[worker.grpc]\nbind_address = \"127.0.0.1:8081\"\n",
 		"no credential":           "[worker.orchestration_client.auth]\ntype = \"bearer\"\n",
 	} {
 		loaded, err := loadText(t, text, "DATABASE_URL", "postgresql://h/d")
@@ -115,6 +113,8 @@ func TestRefusals(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
 		"open to others": {"[worker.web]\nbind_address = \":8081\"\n", "tasker.toml:2:1: worker.web.bind_address (\":8081\", "},
 		"no certificate": {"[worker.web]\ntls_enabled = true\n", "needs worker.web.tls_cert_path"},
+		"gRPC to others": {"[worker.grpc]\nbind_address = \":9191\"\n", "tasker.toml:2:1: worker.grpc.bind_address (\":9191\", "},
+		"none for gRPC":  {"[worker.grpc]\ntls_enabled = true\n", "needs worker.grpc.tls_cert_path"},
 		"RabbitMQ":       {"[common.queues]\nbackend = \"rabbitmq\"\n", "this version delivers through PostgreSQL only"},
 	} {
 		loaded, err := loadText(t, tt.text)
@@ -124,6 +124,30 @@ func TestRefusals(t *testing.T) {
 	loaded, err := loadText(t, "[orchestration.web]\nenabled = false\nbind_address = \":1\"\n", "DATABASE_URL", "postgresql://h/d")
 	require.NoError(t, err)
 	require.NoError(t, loaded.Refused(), "nothing is served that would have to be protected")
+}
+
+// A gRPC server that is not configured follows REST: without it there is none, and beside a
+// free port another one.
+func TestGRPCFollowsREST(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		text    string
+		enabled bool
+		address string
+	}{
+		"as it is":         {"", true, "127.0.0.1:9191"},
+		"no REST":          {"[worker.web]\nenabled = false\n", false, "0.0.0.0:9191"},
+		"gRPC alone":       {"[worker.web]\nenabled = false\n[worker.grpc]\nenabled = true\n", true, "127.0.0.1:9191"},
+		"a free port":      {"[worker.web]\nbind_address = \"127.0.0.1:0\"\n", true, "127.0.0.1:0"},
+		"only REST on one": {"[worker.web]\nbind_address = \"127.0.0.1:0\"\n[worker.grpc]\nbind_address = \"127.0.0.1:1\"\n", true, "127.0.0.1:1"},
+		"guarded":          {"[worker.web.auth]\nenabled = true\napi_key = \"k\"\n", true, "0.0.0.0:9191"},
+	} {
+		loaded, err := loadText(t, tt.text, "DATABASE_URL", "postgresql://h/d")
+		require.NoError(t, err, name)
+		require.NoError(t, loaded.Refused(), name)
+		assert.Equal(t, tt.enabled, loaded.Worker.GRPC.Enabled, name)
+		assert.Equal(t, tt.address, loaded.Worker.GRPC.BindAddress, name)
+	}
 }
 
 // A database without a name is not guessed.

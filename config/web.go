@@ -6,7 +6,7 @@ import (
 
 // Web is a daemon's REST server.
 type Web struct {
-	Enabled        bool          `toml:"enabled" default:"true" doc:"Serve REST." effect:"Off, the daemon takes part through the database alone."`
+	Enabled        bool          `toml:"enabled" default:"true" doc:"Serve REST." effect:"Off, the daemon takes part through the database alone, unless grpc.enabled = true is set."`
 	BindAddress    string        `toml:"bind_address" default:"${TASKER_WEB_BIND_ADDRESS:-0.0.0.0:<port>}" rule:"address" env:"TASKER_WEB_BIND_ADDRESS" doc:"Address of the REST server." effect:"Who can reach it; port 0 picks a free one."`
 	RequestTimeout time.Duration `toml:"request_timeout_ms" default:"30000" min:"100" max:"300000" doc:"Limit for one request." effect:"Beyond it the answer is 408."`
 	_              bool          `toml:"config_endpoint_enabled" default:"false" planned:"the route GET /config" doc:"Serve GET /config (secrets masked)." effect:"Off, the route does not exist."`
@@ -18,12 +18,12 @@ type Web struct {
 		_ int           `toml:"max_total_connections_hint" default:"<hint>" min:"1" max:"10000" doc:"Connections this daemon is expected to use in all." effect:"Advice only: exceeding it is logged."`
 	} `toml:"database_pools" planned:"a connection pool of the API's own"`
 	CORSOrigins []string `toml:"cors_allowed_origins" default:"" must:"origins such as https://ops.example.com" match:"^https?://[^/*]+$" doc:"Origins whose pages may call the API from a browser." effect:"None by default; credentials are never sent along by browsers."`
-	serverTLS
+	ServerTLS
 	Auth Auth `toml:"auth"`
 }
 
-// serverTLS says how a server encrypts.
-type serverTLS struct {
+// ServerTLS says how a server encrypts.
+type ServerTLS struct {
 	TLSEnabled  bool   `toml:"tls_enabled" default:"false" doc:"Serve TLS, at least version 1.2." effect:"Needs tls_cert_path and tls_key_path; the files are read again when they change."`
 	TLSCertPath string `toml:"tls_cert_path" default:"" doc:"File with the certificate chain (PEM)." effect:"Used with tls_enabled."`
 	TLSKeyPath  string `toml:"tls_key_path" default:"" doc:"File with its private key (PEM)." effect:"Used with tls_enabled."`
@@ -76,15 +76,16 @@ type OrchestrationWeb struct {
 	MaxWait           time.Duration `toml:"max_wait_seconds" default:"60" min:"0" max:"3600" doc:"Longest time a request may wait for a task to end; 0 forbids waiting." effect:"Bounds open connections."`
 }
 
-// grpcServer is a daemon's gRPC server.
-type grpcServer struct {
-	_ bool   `toml:"enabled" default:"true" doc:"Serve gRPC." effect:"Off, only REST is served."`
-	_ string `toml:"bind_address" default:"${<variable>:-0.0.0.0:<port>}" rule:"address" env:"<variable>" doc:"Address of the gRPC server." effect:"Who can reach it; port 0 picks a free one."`
-	serverTLS
-	_ time.Duration `toml:"keepalive_interval_seconds" default:"30" min:"1" max:"3600" doc:"How often an idle connection is pinged." effect:"Keeps proxies from closing it."`
-	_ time.Duration `toml:"keepalive_timeout_seconds" default:"20" min:"1" max:"300" doc:"Wait for the answer to a ping." effect:"Beyond it the connection is closed."`
-	_ int           `toml:"max_concurrent_streams" default:"<streams>" min:"1" max:"10000" doc:"Streams per connection." effect:"Bounds what one client can hold open."`
-	_ int           `toml:"max_frame_size" default:"16384" min:"16384" max:"16777215" doc:"Largest HTTP/2 frame in bytes." effect:"Larger suits large messages."`
-	_ bool          `toml:"enable_reflection" default:"true" doc:"Serve the reflection service." effect:"Lets tools discover methods; off in production."`
-	_ bool          `toml:"enable_health_service" default:"true" doc:"Serve grpc.health.v1." effect:"Used by load balancers and probes."`
+// GRPC is a daemon's gRPC server. Its clients need the credentials of the same daemon's web.auth.
+type GRPC struct {
+	Enabled     bool   `toml:"enabled" default:"true" doc:"Serve gRPC." effect:"Off, only REST is served. It follows web.enabled = false."`
+	BindAddress string `toml:"bind_address" default:"${<variable>:-0.0.0.0:<port>}" rule:"address" env:"<variable>" doc:"Address of the gRPC server." effect:"Who can reach it; port 0 picks a free one, as it does where web.bind_address has port 0."`
+	ServerTLS
+	KeepaliveInterval    time.Duration `toml:"keepalive_interval_seconds" default:"30" min:"1" max:"3600" doc:"How often an idle connection is pinged." effect:"Keeps proxies from closing it."`
+	KeepaliveTimeout     time.Duration `toml:"keepalive_timeout_seconds" default:"20" min:"1" max:"300" doc:"Wait for the answer to a ping." effect:"Beyond it the connection is closed."`
+	MaxConcurrentStreams int           `toml:"max_concurrent_streams" default:"<streams>" min:"1" max:"10000" doc:"Streams per connection." effect:"Bounds what one client can hold open; other calls of it wait."`
+	MaxTaskStreams       int           `toml:"max_task_streams" default:"1000" min:"1" max:"100000" doc:"Streams of task statuses of all clients." effect:"Each reads its task every second. Beyond it a stream is refused (UNAVAILABLE)."`
+	_                    int           `toml:"max_frame_size" default:"16384" min:"16384" max:"16777215" doc:"Largest HTTP/2 frame in bytes." ignored:"the gRPC library has no such setting: its frames have 16384 bytes"`
+	Reflection           bool          `toml:"enable_reflection" default:"true" doc:"Serve the reflection service." effect:"Lets tools discover methods without credentials; off in production, and with web.auth.guard_documentation."`
+	Health               bool          `toml:"enable_health_service" default:"true" doc:"Serve grpc.health.v1." effect:"Used by load balancers and probes."`
 }

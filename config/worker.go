@@ -118,8 +118,8 @@ type Worker struct {
 			_ string `toml:"header_name" default:"X-API-Key" rule:"header" env:"TASKER_API_KEY_HEADER" doc:"Header of the API key."`
 		} `toml:"auth"`
 	} `toml:"orchestration_client" ignored:"a worker reaches the orchestrator through the database alone"`
-	Web Web        `toml:"web" port:"8081" issuer:"tasker-worker" audience:"worker-api" pool:"10" pool_max:"15" hint:"25"`
-	_   grpcServer `toml:"grpc" planned:"the gRPC servers" variable:"TASKER_WORKER_GRPC_BIND_ADDRESS" port:"9191" streams:"1000"`
+	Web  Web  `toml:"web" port:"8081" issuer:"tasker-worker" audience:"worker-api" pool:"10" pool_max:"15" hint:"25"`
+	GRPC GRPC `toml:"grpc" variable:"TASKER_WORKER_GRPC_BIND_ADDRESS" port:"9191" streams:"1000"`
 }
 
 // LoadShedding says from which share of the results that may wait a worker warns and stops claiming; the thresholds are percentages.

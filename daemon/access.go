@@ -24,6 +24,16 @@ import (
 var errUnguarded = errors.New("clients need no credentials, and the address is reached from other machines: " +
 	"want web.auth.enabled, or web.auth.allow_anonymous where something else protects it")
 
+// unguarded refuses the address of a gRPC server that needs no credentials and is reached
+// from other machines.
+func unguarded(g config.GRPC, c config.Auth) error {
+	guarded := c.Enabled && c.Enforcement == "enforce"
+	if !g.Enabled || guarded || c.AllowAnonymous || config.OnLoopback(g.BindAddress) {
+		return nil
+	}
+	return fmt.Errorf("listen on %s: %w", g.BindAddress, errUnguarded)
+}
+
 // accessOf says who may use a server.
 func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error) {
 	a := rest.Access{KeyHeader: w.Auth.APIKeyHeader, LogOnly: w.Auth.Enforcement == "log", Documentation: w.Auth.GuardDocumentation, Origins: w.CORSOrigins}
@@ -144,16 +154,23 @@ func keyOptions(c config.Auth, stored auth.KeyStore, log *zap.Logger) (*auth.Key
 	return o, nil
 }
 
+// The protocols of the servers over TLS, in the order of preference.
+var (
+	overREST = []string{"h2", "http/1.1"}
+	overGRPC = []string{"h2"}
+)
+
 // tlsOf is the encryption of a server; nil: none.
-func (s *shared) tlsOf(w config.Web) (*tls.Config, error) {
-	if !w.TLSEnabled {
+func (s *shared) tlsOf(c config.ServerTLS, protocols []string) (*tls.Config, error) {
+	if !c.TLSEnabled {
 		return nil, nil
 	}
-	c, err := servercert.Config(servercert.Files{Cert: w.TLSCertPath, Key: w.TLSKeyPath, ClientCA: w.TLSClientCA}, []string{"h2", "http/1.1"}, s.log)
+	files := servercert.Files{Cert: c.TLSCertPath, Key: c.TLSKeyPath, ClientCA: c.TLSClientCA}
+	encryption, err := servercert.Config(files, protocols, s.log)
 	if err != nil {
 		return nil, fmt.Errorf("encrypt the API: %w", err)
 	}
-	return c, nil
+	return encryption, nil
 }
 
 // storedKeys has the API keys of the database.

@@ -54,11 +54,16 @@ func checkWorker(loaded *config.Loaded) []error {
 func checkServers(loaded *config.Loaded) error {
 	s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
 	var errs []error
-	for root, web := range map[string]config.Web{"orchestration": loaded.Orchestration.Web.Web, "worker": loaded.Worker.Web} {
+	o, w := loaded.Orchestration, loaded.Worker
+	for root, servers := range map[string]struct {
+		web  config.Web
+		grpc config.GRPC
+	}{"orchestration": {o.Web.Web, o.GRPC}, "worker": {w.Web, w.GRPC}} {
 		if slices.Contains(loaded.Context.Roots(), root) {
-			_, access := s.accessOf(web, nil)
-			_, certificate := s.tlsOf(web)
-			errs = append(errs, access, certificate)
+			_, access := s.accessOf(servers.web, nil)
+			_, certificate := s.tlsOf(servers.web.ServerTLS, overREST)
+			_, other := s.tlsOf(servers.grpc.ServerTLS, overGRPC)
+			errs = append(errs, access, certificate, other, unguarded(servers.grpc, servers.web.Auth))
 		}
 	}
 	return errors.Join(errs...)

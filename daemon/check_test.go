@@ -27,7 +27,9 @@ func TestAValidationRefusesWhatADaemonRefuses(t *testing.T) {
 		refuse bool
 	}{
 		"no database":         {"", true},
-		"planned":             {"[orchestration.grpc]\nenabled = true\n", false},
+		"planned":             {"[common.cache]\nenabled = true\n", false},
+		"gRPC for others":     {"[orchestration.grpc]\nbind_address = \":9190\"\n", true},
+		"gRPC without a key":  {"[worker.grpc]\ntls_enabled = true\n", true},
 		"a wrong value":       {"[orchestration.apply]\nbatch_size = 0\n", true},
 		"an unknown key":      {"[orchestration.apply]\nbatchsize = 1\n", true},
 		"a contradiction":     {"[worker]\nlease_seconds = 5\n", true},

@@ -14,17 +14,18 @@ import (
 const publicDelay = 3 * time.Second
 
 // shutdownDelay is how long a daemon is unready and serves everything before it stops.
-// The default is publicDelay if its API is reachable from other hosts.
-func shutdownDelay(c config.Shutdown, web config.Web) time.Duration {
+// The default is publicDelay if one of its servers is reachable from other hosts.
+func shutdownDelay(c config.Shutdown, web config.Web, grpc config.GRPC) time.Duration {
+	public := web.Enabled && !config.OnLoopback(web.BindAddress) || grpc.Enabled && !config.OnLoopback(grpc.BindAddress)
 	switch {
-	case !web.Enabled:
+	case !web.Enabled && !grpc.Enabled:
 		return 0
 	case c.Delay >= 0:
 		return c.Delay
-	case config.OnLoopback(web.BindAddress):
-		return 0
+	case public:
+		return publicDelay
 	}
-	return publicDelay
+	return 0
 }
 
 // linger serves on until the delay is over, or the time for stopping is.

@@ -19,24 +19,28 @@ import (
 
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
+	public, local := config.GRPC{Enabled: true, BindAddress: ":9190"}, config.GRPC{Enabled: true, BindAddress: "127.0.0.1:9190"}
 	for name, c := range map[string]struct {
 		web   config.Web
+		grpc  config.GRPC
 		delay time.Duration
 		want  time.Duration
 	}{
-		"public":            {config.Web{Enabled: true, BindAddress: "0.0.0.0:8080"}, -time.Millisecond, 3 * time.Second},
-		"all":               {config.Web{Enabled: true, BindAddress: ":8080"}, -time.Millisecond, 3 * time.Second},
-		"named":             {config.Web{Enabled: true, BindAddress: "pod-1.example:8080"}, -time.Millisecond, 3 * time.Second},
-		"loopback":          {config.Web{Enabled: true, BindAddress: "127.0.0.1:8080"}, -time.Millisecond, 0},
-		"loopback, IPv6":    {config.Web{Enabled: true, BindAddress: "[::1]:8080"}, -time.Millisecond, 0},
-		"localhost":         {config.Web{Enabled: true, BindAddress: "localhost:8080"}, -time.Millisecond, 0},
-		"explicit":          {config.Web{Enabled: true, BindAddress: "127.0.0.1:8080"}, 250 * time.Millisecond, 250 * time.Millisecond},
-		"explicitly none":   {config.Web{Enabled: true, BindAddress: "0.0.0.0:8080"}, 0, 0},
-		"nothing is served": {config.Web{BindAddress: "0.0.0.0:8080"}, 250 * time.Millisecond, 0},
+		"public":            {config.Web{Enabled: true, BindAddress: "0.0.0.0:8080"}, local, -time.Millisecond, 3 * time.Second},
+		"all":               {config.Web{Enabled: true, BindAddress: ":8080"}, local, -time.Millisecond, 3 * time.Second},
+		"named":             {config.Web{Enabled: true, BindAddress: "pod-1.example:8080"}, local, -time.Millisecond, 3 * time.Second},
+		"loopback":          {config.Web{Enabled: true, BindAddress: "127.0.0.1:8080"}, local, -time.Millisecond, 0},
+		"loopback, IPv6":    {config.Web{Enabled: true, BindAddress: "[::1]:8080"}, local, -time.Millisecond, 0},
+		"localhost":         {config.Web{Enabled: true, BindAddress: "localhost:8080"}, local, -time.Millisecond, 0},
+		"explicit":          {config.Web{Enabled: true, BindAddress: "127.0.0.1:8080"}, local, 250 * time.Millisecond, 250 * time.Millisecond},
+		"explicitly none":   {config.Web{Enabled: true, BindAddress: "0.0.0.0:8080"}, local, 0, 0},
+		"gRPC is public":    {config.Web{Enabled: true, BindAddress: "127.0.0.1:8080"}, public, -time.Millisecond, 3 * time.Second},
+		"only gRPC":         {config.Web{}, local, 250 * time.Millisecond, 250 * time.Millisecond},
+		"nothing is served": {config.Web{BindAddress: "0.0.0.0:8080"}, config.GRPC{}, 250 * time.Millisecond, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, shutdownDelay(config.Shutdown{Delay: c.delay}, c.web))
+			require.Equal(t, c.want, shutdownDelay(config.Shutdown{Delay: c.delay}, c.web, c.grpc))
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/api/grpc"
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
@@ -79,7 +80,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 		d.services = append(d.services, d.relay) // it ends after all senders
 	}
 	d.services = append(d.services, d.signals.sender, d.engine, d.sweeps, d.admission)
-	if !o.Web.Enabled {
+	if !o.Web.Enabled && !o.GRPC.Enabled {
 		return nil
 	}
 	return d.serve(o, self, engine.Rules)
@@ -119,9 +120,9 @@ func (d *Orchestrator) drained(ctx context.Context) (total uint64, ok bool) {
 	return total, err == nil
 }
 
-// serve makes the API.
+// serve makes the servers.
 func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules workflow.Rules) (err error) {
-	cfg, err := d.webConfig(o.Web, d.loaded.Environment)
+	cfg, err := d.webConfig(o.Web, o.GRPC, d.loaded.Environment)
 	if err != nil {
 		return err
 	}
@@ -131,6 +132,14 @@ func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules wo
 		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
 		NewEvents: d.engine.NewEvents, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, Breakers: d.breakers, Admission: d.admission,
 	})
+	if err != nil || !o.GRPC.Enabled {
+		return err
+	}
+	settings, err := d.grpcConfig(o.GRPC, o.Web)
+	if err != nil {
+		return err
+	}
+	d.grpc, err = grpc.NewOrchestrator(settings, d.server)
 	return err
 }
 

@@ -61,7 +61,8 @@ func startsWith(t *testing.T, options config.Options) {
 	loaded, err := config.Load(options)
 	require.NoError(t, err)
 	require.NoError(t, loaded.Refused())
-	for _, address := range []*string{&loaded.Orchestration.Web.BindAddress, &loaded.Worker.Web.BindAddress} {
+	for _, address := range []*string{&loaded.Orchestration.Web.BindAddress, &loaded.Worker.Web.BindAddress,
+		&loaded.Orchestration.GRPC.BindAddress, &loaded.Worker.GRPC.BindAddress} {
 		require.True(t, config.OnLoopback(*address), *address)
 		*address = "127.0.0.1:0" // tests run beside each other
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/api/grpc"
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/breaker"
@@ -42,7 +44,9 @@ type shared struct {
 	publisher signal.Publisher
 	counting  *lifecycle.Loop
 	relay     *relay.Relay        // nil unless an orchestrator's event source is "relay"
-	server    *rest.Server        // nil when web.enabled = false
+	server    *rest.Server        // nil when neither REST nor gRPC is served
+	listens   bool                // server is started: web.enabled
+	grpc      *grpc.Server        // nil when grpc.enabled = false
 	services  []lifecycle.Service // those below the API, in the order of their start
 	fatal     chan error          // fatal errors
 	breakers  *breaker.Set
@@ -93,22 +97,54 @@ func (s *shared) fail(err error) {
 }
 
 // webConfig completes the settings of the HTTP server.
-func (s *shared) webConfig(w config.OrchestrationWeb, environment string) (cfg rest.Config, err error) {
-	s.delay = shutdownDelay(s.shutdown, w.Web)
+func (s *shared) webConfig(w config.OrchestrationWeb, g config.GRPC, environment string) (cfg rest.Config, err error) {
+	s.delay = shutdownDelay(s.shutdown, w.Web, g)
 	cfg = rest.Configure(w)
 	cfg.Version, cfg.Environment = version(), environment
 	cfg.Telemetry, cfg.Metrics, cfg.Logger = s.metrics, s.registry, s.log
 	if cfg.Access, err = s.accessOf(w.Web, storedKeys{s.store}); err != nil {
 		return cfg, err
 	}
-	cfg.TLS, err = s.tlsOf(w.Web)
+	cfg.TLS, err = s.tlsOf(w.ServerTLS, overREST)
+	s.listens = w.Enabled
 	return cfg, err
+}
+
+// grpcConfig completes the settings of the gRPC server beside a REST server, whose
+// credentials and bounds are its own.
+func (s *shared) grpcConfig(g config.GRPC, w config.OrchestrationWeb) (cfg grpc.Config, err error) {
+	if err := unguarded(g, w.Auth); err != nil {
+		return cfg, err
+	}
+	cfg = grpc.Configure(g, w)
+	cfg.OnFatal, cfg.Telemetry, cfg.Logger = s.fail, s.metrics, s.log
+	cfg.TLS, err = s.tlsOf(g.ServerTLS, overGRPC)
+	return cfg, err
+}
+
+// doors are the servers, in the order of their start.
+func (s *shared) doors() (services []lifecycle.Service) {
+	if s.server != nil && s.listens {
+		services = append(services, s.server)
+	}
+	if s.grpc != nil {
+		services = append(services, s.grpc)
+	}
+	return services
 }
 
 // Failed delivers fatal errors.
 func (s *shared) Failed() <-chan error { return s.fatal }
 
-// Addr returns the address of the API; nil if it is off.
+// GRPCAddr returns the address of the gRPC server; nil if it is off.
+func (s *shared) GRPCAddr() net.Addr {
+	if s.grpc == nil {
+		return nil
+	}
+	return s.grpc.Addr()
+}
+
+// Addr returns the address of the REST API; nil if it is off.
 func (s *shared) Addr() net.Addr {
 	if s.server == nil {
 		return nil
@@ -139,13 +175,10 @@ func shownAddress(bound net.Addr, host string) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// start starts the services in order and the API last, so that it serves only running
+// start starts the services in order and the servers last, so that they serve only running
 // parts; if one fails, those before it are stopped.
 func (s *shared) start(ctx context.Context) error {
-	services := s.services
-	if s.server != nil {
-		services = append(services, s.server)
-	}
+	services := append(slices.Clip(s.services), s.doors()...)
 	if err := lifecycle.StartAll(ctx, s.log, stopEach, services...); err != nil {
 		s.store.Close()
 		return fmt.Errorf("start: %w", err)
@@ -155,10 +188,13 @@ func (s *shared) start(ctx context.Context) error {
 
 // Stop ends the daemon within ctx: it turns unready, serves for the delay, accepts no more
 // requests, stops its services in reverse, and closes the pool last. Until then probes and
-// metrics are answered. Requests under way come first and may not use up the time of the
+// metrics are answered, those over gRPC too. Requests under way come first and may not use up the time of the
 // others; a worker stops claiming, waits for its handlers, reports and hands back the rest.
 func (s *shared) Stop(ctx context.Context) error {
 	var failed []error
+	if s.grpc != nil {
+		s.grpc.Drain()
+	}
 	if s.server != nil {
 		s.server.Drain()
 		s.linger(ctx)
@@ -176,9 +212,7 @@ func (s *shared) Stop(ctx context.Context) error {
 		each = max(each, time.Until(deadline)-stopMargin)
 	}
 	failed = append(failed, lifecycle.StopAll(ctx, s.log, each, s.services...))
-	if s.server != nil {
-		failed = append(failed, lifecycle.StopAll(ctx, s.log, stopEach, s.server))
-	}
+	failed = append(failed, lifecycle.StopAll(ctx, s.log, stopEach, s.doors()...))
 	return errors.Join(append(failed, s.closeStore(ctx))...)
 }
 

@@ -51,7 +51,7 @@ func OrchestratorProgram() Program {
 			return newOrchestrator(ctx, loaded, nil, log)
 		},
 		ShutdownTimeout: func(l *config.Loaded) time.Duration {
-			return shutdownDelay(l.Common.Shutdown, l.Orchestration.Web.Web) + l.Orchestration.ShutdownTimeout
+			return shutdownDelay(l.Common.Shutdown, l.Orchestration.Web.Web, l.Orchestration.GRPC) + l.Orchestration.ShutdownTimeout
 		},
 	}
 }
@@ -66,7 +66,7 @@ func WorkerProgram(name string, register Register) Program {
 		},
 		// Handlers get their time limit, reporting gets a moment more.
 		ShutdownTimeout: func(l *config.Loaded) time.Duration {
-			return shutdownDelay(l.Common.Shutdown, l.Worker.Web) + l.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout + 5*time.Second
+			return shutdownDelay(l.Common.Shutdown, l.Worker.Web, l.Worker.GRPC) + l.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout + 5*time.Second
 		},
 	}
 }

@@ -62,11 +62,11 @@ func TestAnOpenDoorIsRefused(t *testing.T) {
 
 // The keys that are set without effect are named in one line.
 func TestSettingsWithoutEffectAreNamedOnce(t *testing.T) {
-	code, stderr := mainWith(t, "[orchestration.grpc]\nenabled = true\n[common.cache]\nenabled = true\nbackend = \"redis\"\n",
+	code, stderr := mainWith(t, "[orchestration.grpc]\nmax_frame_size = 32768\n[common.cache]\nenabled = true\nbackend = \"redis\"\n",
 		"DATABASE_URL", "postgresql://nowhere/tasker")
 	require.Equal(t, exitFailure, code, stderr)
 	require.Equal(t, 1, strings.Count(stderr, "without effect"), stderr)
-	for _, want := range []string{`"count":3`, `"orchestration.grpc.enabled","common.cache.enabled","common.cache.backend"`} {
+	for _, want := range []string{`"count":3`, `"orchestration.grpc.max_frame_size","common.cache.enabled","common.cache.backend"`} {
 		require.Contains(t, strings.ReplaceAll(stderr, " ", ""), want)
 	}
 

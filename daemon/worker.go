@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/api/grpc"
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
@@ -59,19 +60,24 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 	if err := loadTemplatesOf(d.worker, c.Worker); err != nil {
 		return err
 	}
-	if !c.Worker.Web.Enabled {
+	if !c.Worker.Web.Enabled && !c.Worker.GRPC.Enabled {
 		return nil
 	}
-	web, err := workerWeb(c.Worker.Web)
+	return d.serve(c.Worker)
+}
+
+// serve makes the servers.
+func (d *Worker) serve(c config.Worker) error {
+	web, err := workerWeb(c.Web)
 	if err != nil {
 		return err
 	}
-	cfg, err := d.webConfig(web, d.loaded.Environment)
+	cfg, err := d.webConfig(web, c.GRPC, d.loaded.Environment)
 	if err != nil {
 		return err
 	}
 	d.server, err = rest.NewWorker(cfg, rest.Worker{
-		ID: c.Worker.WorkerID, Type: c.Worker.WorkerType, Status: supervisedWorker{d.worker, d}, Database: d.store,
+		ID: c.WorkerID, Type: c.WorkerType, Status: supervisedWorker{d.worker, d}, Database: d.store,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },
 		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },
 		Events:     d.eventMetrics, Breakers: d.breakers,
@@ -79,6 +85,14 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 			return map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health()), "circuit_breakers": d.breakers.Check()}
 		},
 	})
+	if err != nil || !c.GRPC.Enabled {
+		return err
+	}
+	settings, err := d.grpcConfig(c.GRPC, web)
+	if err != nil {
+		return err
+	}
+	d.grpc, err = grpc.NewWorker(settings, d.server)
 	return err
 }
 

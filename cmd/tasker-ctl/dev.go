@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,7 +64,7 @@ func (a *app) dev() command {
 			opt(&o.ephemeral, "ephemeral", "use a temporary database and remove it at the end"),
 			opt(&o.demo, "demo", "run sample workflows, show the timeline and the results of one, then stay up"),
 			opt(&o.exit, "exit", "with --demo: end after the demonstration"),
-			opt(&o.orchestrator, "orchestrator-address", "`host:port` of the orchestrator's API"),
+			opt(&o.orchestrator, "orchestrator-address", "`host:port` of the orchestrator's API; gRPC has the port 1110 above"),
 			opt(&o.worker, "worker-address", "`host:port` of the worker's API; 8081 stays free for a worker of yours"),
 			opt(&o.mode, "mode", "deployment `mode`: Hybrid, EventDrivenOnly or PollingOnly (default as configured)"),
 			opt(&o.logLevel, "log-level", "`level` of the daemons' logs: debug, info, warn, error"),
@@ -154,7 +157,27 @@ func (o *devOptions) build(ctx context.Context, url string, log *zap.Logger) (*d
 		loaded.Common.TaskTemplates.Immutable = string(store.VersionsWarn) // templates are being written
 	}
 	loaded.Orchestration.Web.BindAddress, loaded.Worker.Web.BindAddress = o.orchestrator, o.worker
+	loaded.Orchestration.GRPC.BindAddress, loaded.Worker.GRPC.BindAddress = besideREST(o.orchestrator), besideREST(o.worker)
 	return daemons.NewEmbedded(ctx, loaded, examples.Register, log)
+}
+
+// grpcAbove is how far the ports of gRPC are above those of REST: 9190 for 8080.
+const grpcAbove = 1110
+
+// besideREST is the address of the gRPC server of a daemon whose API has an address.
+func besideREST(address string) string {
+	host, text, err := net.SplitHostPort(address)
+	port, wrong := strconv.ParseUint(text, 10, 16)
+	if err != nil || wrong != nil {
+		return address // REST refuses it
+	}
+	if port > 0 {
+		port += grpcAbove
+	}
+	if port > math.MaxUint16 {
+		port = 0
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(port, 10))
 }
 
 func (o *devOptions) serve(ctx context.Context, orchestrator *daemons.Orchestrator, worker *daemons.Worker) (err error) {
@@ -171,6 +194,9 @@ func (o *devOptions) serve(ctx context.Context, orchestrator *daemons.Orchestrat
 		return err
 	}
 	fmt.Fprintf(o.app.stdout, "orchestrator     %s\nworker           http://%s\n", base, worker.Addr())
+	if a, b := orchestrator.GRPCAddr(), worker.GRPCAddr(); a != nil && b != nil {
+		fmt.Fprintf(o.app.stdout, "over gRPC        %s and %s\n", a, b)
+	}
 	if o.demo {
 		if err := o.demonstrate(ctx, base); err != nil {
 			return err

@@ -104,6 +104,12 @@ type Metrics struct {
 	UnknownKeys   *prometheus.CounterVec `metric:"tasker_unknown_body_keys_total" labels:"operation" help:"Unknown keys of request bodies that were ignored, as Tasker ignores them."`
 	KeySetFetches *prometheus.CounterVec `metric:"tasker_auth_key_set_fetches_total" labels:"outcome" help:"Fetches of the JWKS."`
 
+	// gRPC; operations that rpcs call are requests of the API too.
+
+	GRPCRequests       *prometheus.CounterVec `metric:"tasker_grpc_requests_total" labels:"rpc,code" help:"Calls over gRPC that have ended, by the code of their status."`
+	GRPCStreams        prometheus.Gauge       `metric:"tasker_grpc_task_streams" help:"Open streams of task statuses."`
+	GRPCStreamsRefused prometheus.Counter     `metric:"tasker_grpc_task_streams_refused_total" help:"Streams of task statuses that were refused because there were as many as there may be."`
+
 	// Rejected new work.
 
 	BackpressureTier     *prometheus.GaugeVec   `metric:"tasker_backpressure_tier" labels:"namespace" help:"How full the queue of a namespace is: 0 normal, 1 warning, 2 critical, 3 overflow; measured while tasks are being created."`

@@ -1,0 +1,30 @@
+package grpc
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tasker-go/tasker/config"
+)
+
+// Configure translates the settings of a server beside a REST server, whose bounds are its
+// own, except its encryption and its parts.
+func Configure(g config.GRPC, w config.OrchestrationWeb) Config {
+	return Config{
+		Address: g.BindAddress, KeyHeader: w.Auth.APIKeyHeader, RequestTimeout: w.RequestTimeout, MaxMessageBytes: w.MaxBodyBytes,
+		KeepaliveInterval: g.KeepaliveInterval, KeepaliveTimeout: g.KeepaliveTimeout,
+		MaxConcurrentStreams: g.MaxConcurrentStreams, MaxTaskStreams: g.MaxTaskStreams,
+		Reflection: g.Reflection && !w.Auth.GuardDocumentation, Health: g.Health,
+	}
+}
+
+// check rejects a configuration without the fields that have no default here.
+func (c Config) check() error {
+	err := errors.Join(config.Positive("RequestTimeout", c.RequestTimeout), config.Positive("MaxMessageBytes", c.MaxMessageBytes),
+		config.Positive("KeepaliveInterval", c.KeepaliveInterval), config.Positive("KeepaliveTimeout", c.KeepaliveTimeout),
+		config.Positive("MaxConcurrentStreams", c.MaxConcurrentStreams), config.Positive("MaxTaskStreams", c.MaxTaskStreams))
+	if err != nil {
+		return fmt.Errorf("configure gRPC: %w", err)
+	}
+	return nil
+}

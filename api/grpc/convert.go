@@ -1,0 +1,248 @@
+package grpc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+// spellings are the keys of JSON that differ from the names of fields.
+var spellings = map[protoreflect.FullName]string{
+	"tasker.v1.Task.state":                         "status",
+	"tasker.v1.Step.state":                         "current_state",
+	"tasker.v1.StepAuditRecord.step_uuid":          "workflow_step_uuid",
+	"tasker.v1.WorkerHandlerMetadata.handler_name": "name",
+}
+
+// decode sets the fields of a message from the JSON object of an answer, whose keys are the
+// names of the fields. Null and missing keys leave a field unset, and so do other keys.
+func decode(body []byte, into proto.Message) error {
+	m := into.ProtoReflect()
+	if err := fill(m, body); err != nil {
+		return fmt.Errorf("convert an answer to %s: %w", m.Descriptor().Name(), err)
+	}
+	return nil
+}
+
+// decodeList is decode for an answer that is an array, the content of one field.
+func decodeList(body []byte, into proto.Message, field protoreflect.Name) error {
+	m := into.ProtoReflect()
+	if err := set(m, m.Descriptor().Fields().ByName(field), body); err != nil {
+		return fmt.Errorf("convert an answer to %s: %w", m.Descriptor().Name(), err)
+	}
+	return nil
+}
+
+func fill(m protoreflect.Message, object json.RawMessage) error {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(object, &values); err != nil {
+		return err
+	}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		key, differs := spellings[field.FullName()]
+		if !differs {
+			key = string(field.Name())
+		}
+		if err := set(m, field, values[key]); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+func set(m protoreflect.Message, field protoreflect.FieldDescriptor, raw json.RawMessage) error {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	if !field.IsList() {
+		value, err := valueOf(m.NewField(field), field, raw)
+		if err == nil && value.IsValid() {
+			m.Set(field, value)
+		}
+		return err
+	}
+	var elements []json.RawMessage
+	if err := json.Unmarshal(raw, &elements); err != nil {
+		return err
+	}
+	list := m.Mutable(field).List()
+	for _, element := range elements {
+		value, err := valueOf(list.NewElement(), field, element)
+		if err != nil {
+			return err
+		}
+		list.Append(value)
+	}
+	return nil
+}
+
+// valueOf reads one value; fresh is the empty one where it is a message. A value that is not
+// valid stands for an unset field.
+func valueOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor, raw json.RawMessage) (protoreflect.Value, error) {
+	switch field.Kind() {
+	case protoreflect.MessageKind:
+		return messageOf(fresh, raw)
+	case protoreflect.EnumKind:
+		var name string
+		err := json.Unmarshal(raw, &name)
+		return protoreflect.ValueOfEnum(enumNamed(field.Enum(), name)), err
+	case protoreflect.StringKind:
+		var text string
+		err := json.Unmarshal(raw, &text)
+		return protoreflect.ValueOfString(text), err
+	case protoreflect.BoolKind:
+		var yes bool
+		err := json.Unmarshal(raw, &yes)
+		return protoreflect.ValueOfBool(yes), err
+	}
+	return numberOf(field, string(raw))
+}
+
+func numberOf(field protoreflect.FieldDescriptor, text string) (protoreflect.Value, error) {
+	switch field.Kind() {
+	case protoreflect.Int32Kind:
+		n, err := strconv.ParseInt(text, 10, 32)
+		return protoreflect.ValueOfInt32(int32(n)), err
+	case protoreflect.Int64Kind:
+		n, err := strconv.ParseInt(text, 10, 64)
+		return protoreflect.ValueOfInt64(n), err
+	case protoreflect.Uint32Kind:
+		n, err := strconv.ParseUint(text, 10, 32)
+		return protoreflect.ValueOfUint32(uint32(n)), err
+	case protoreflect.Uint64Kind:
+		n, err := strconv.ParseUint(text, 10, 64)
+		return protoreflect.ValueOfUint64(n), err
+	case protoreflect.DoubleKind:
+		n, err := strconv.ParseFloat(text, 64)
+		return protoreflect.ValueOfFloat64(n), err
+	}
+	return protoreflect.Value{}, fmt.Errorf("no conversion to %s", field.Kind())
+}
+
+// messageOf reads a timestamp, a Struct or another message.
+func messageOf(fresh protoreflect.Value, raw json.RawMessage) (protoreflect.Value, error) {
+	m := fresh.Message()
+	switch m.Interface().(type) {
+	case *timestamppb.Timestamp:
+		var at client.Time
+		if err := at.UnmarshalJSON(raw); err != nil {
+			return fresh, err
+		}
+		return protoreflect.ValueOfMessage(timestamppb.New(at.Time).ProtoReflect()), nil
+	case *structpb.Struct:
+		object, err := structOf(raw)
+		if err != nil || object == nil {
+			return protoreflect.Value{}, err
+		}
+		return protoreflect.ValueOfMessage(object.ProtoReflect()), nil
+	}
+	return fresh, fill(m, raw)
+}
+
+// structOf converts a JSON object; nil: it is none, for which Struct has no form.
+func structOf(raw json.RawMessage) (*structpb.Struct, error) {
+	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
+		return nil, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	var object map[string]any
+	if err := decoder.Decode(&object); err != nil {
+		return nil, err
+	}
+	return &structpb.Struct{Fields: fieldsOf(object)}, nil
+}
+
+func fieldsOf(object map[string]any) map[string]*structpb.Value {
+	fields := make(map[string]*structpb.Value, len(object))
+	for key, value := range object {
+		fields[key] = dynamic(value)
+	}
+	return fields
+}
+
+// dynamic converts any value of JSON. A number beyond a double keeps its digits as a text.
+func dynamic(value any) *structpb.Value {
+	switch v := value.(type) {
+	case bool:
+		return structpb.NewBoolValue(v)
+	case string:
+		return structpb.NewStringValue(v)
+	case json.Number:
+		if n, err := v.Float64(); err == nil {
+			return structpb.NewNumberValue(n)
+		}
+		return structpb.NewStringValue(v.String())
+	case map[string]any:
+		return structpb.NewStructValue(&structpb.Struct{Fields: fieldsOf(v)})
+	case []any:
+		list := make([]*structpb.Value, len(v))
+		for i := range v {
+			list[i] = dynamic(v[i])
+		}
+		return structpb.NewListValue(&structpb.ListValue{Values: list})
+	}
+	return structpb.NewNullValue()
+}
+
+// objectOf is a Struct as JSON; "{}" for none. A value that JSON does not have is an error.
+func objectOf(s *structpb.Struct) (json.RawMessage, error) {
+	if s == nil {
+		return json.RawMessage("{}"), nil
+	}
+	raw, err := protojson.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("invalid value in a Struct: %w", err)
+	}
+	return raw, nil
+}
+
+// enumNamed finds the value that a state, reason or status is called in JSON, in snake_case
+// or PascalCase; 0, the unspecified one, for a name that the interface does not have.
+func enumNamed(enum protoreflect.EnumDescriptor, name string) protoreflect.EnumNumber {
+	full := prefixOf(enum) + strings.ToUpper(snake(name))
+	if value := enum.Values().ByName(protoreflect.Name(full)); value != nil {
+		return value.Number()
+	}
+	return 0
+}
+
+// nameOf is the name of a value in JSON; "" for the unspecified one and those that the
+// interface does not have.
+func nameOf(value protoreflect.Enum) string {
+	enum := value.Descriptor()
+	known := enum.Values().ByNumber(value.Number())
+	if known == nil || value.Number() == 0 {
+		return ""
+	}
+	return strings.ToLower(strings.TrimPrefix(string(known.Name()), prefixOf(enum)))
+}
+
+// prefixOf is the beginning of the names of an enum's values: TASK_STATE_ of TaskState.
+func prefixOf(enum protoreflect.EnumDescriptor) string {
+	return strings.ToUpper(snake(string(enum.Name()))) + "_"
+}
+
+// snake spells a PascalCase name in snake_case; other names stay.
+func snake(name string) string {
+	var b strings.Builder
+	for i, c := range name {
+		if i > 0 && c >= 'A' && c <= 'Z' {
+			b.WriteByte('_')
+		}
+		b.WriteRune(c)
+	}
+	return strings.ToLower(b.String())
+}

@@ -1,0 +1,306 @@
+package grpc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
+)
+
+// Operations are those of a daemon's REST API; *rest.Server has them.
+type Operations interface {
+	// Handler serves them.
+	Handler() http.Handler
+	// Permissions are what each needs, by "METHOD /path".
+	Permissions() map[string]auth.Permission
+}
+
+// Config is common to both daemons' servers, see Configure. Zero fields have the defaults
+// named at them.
+type Config struct {
+	// Address to listen on, host:port; port 0 picks a free one. Required for Start.
+	Address string
+	// TLS encrypts, for the protocol h2; nil: plain text.
+	TLS *tls.Config
+	// KeyHeader is the header of REST that carries API keys; in metadata it is lower case.
+	KeyHeader string
+	// RequestTimeout bounds each rpc but streams. Required.
+	RequestTimeout time.Duration
+	// MaxMessageBytes bounds a request. Required.
+	MaxMessageBytes int
+	// KeepaliveInterval is how often an idle connection is pinged, KeepaliveTimeout how long
+	// the answer may take. Required.
+	KeepaliveInterval, KeepaliveTimeout time.Duration
+	// MaxConcurrentStreams bounds the rpcs under way on one connection. Required.
+	MaxConcurrentStreams int
+	// MaxTaskStreams bounds the streams of task statuses of all connections. Required.
+	MaxTaskStreams int
+	// StreamInterval is how often the task of a stream is looked at; default 1 s.
+	StreamInterval time.Duration
+	// StreamLife ends a stream of task statuses; default 1 h.
+	StreamLife time.Duration
+	// Reflection and Health serve grpc.reflection.v1 and grpc.health.v1.
+	Reflection, Health bool
+	// OnFatal is called when serving has ended unexpectedly; default: it is only logged.
+	OnFatal func(error)
+	// Telemetry counts rpcs; default none.
+	Telemetry *telemetry.Metrics
+	Logger    *zap.Logger // default: no logging
+}
+
+func (c Config) withDefaults() Config {
+	c.Telemetry = c.Telemetry.OrDiscard()
+	if c.StreamInterval <= 0 {
+		c.StreamInterval = time.Second
+	}
+	if c.StreamLife <= 0 {
+		c.StreamLife = time.Hour
+	}
+	if c.OnFatal == nil {
+		c.OnFatal = func(error) {}
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c
+}
+
+// Server serves one daemon's gRPC interface. It implements lifecycle.Service and is safe for
+// concurrent use.
+type Server struct {
+	name       string
+	cfg        Config
+	log        *zap.Logger
+	operations http.Handler
+	serves     map[string]bool // the operations that exist
+	grpc       *grpc.Server
+	health     *health.Server // nil: not served
+	calls      calls
+	places     chan struct{} // one per stream of a task
+
+	draining, stopping context.Context
+	drain, stop        context.CancelFunc
+
+	mu      sync.Mutex
+	address net.Addr
+	started bool
+	stopped bool
+	group   conc.WaitGroup
+}
+
+func newServer(name string, cfg Config, operations Operations) (*Server, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if operations == nil {
+		return nil, errors.New("want the operations of REST for gRPC")
+	}
+	cfg = cfg.withDefaults()
+	s := &Server{name: name, cfg: cfg, log: cfg.Logger, operations: operations.Handler(), serves: map[string]bool{},
+		places: make(chan struct{}, cfg.MaxTaskStreams)}
+	for operation := range operations.Permissions() {
+		s.serves[operation] = true
+	}
+	s.draining, s.drain = context.WithCancel(context.Background())
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.grpc = grpc.NewServer(s.options()...)
+	return s, nil
+}
+
+// connectTimeout bounds the beginning of a connection, maxHeaderBytes the metadata of an rpc.
+// Clients may ping as often as leastPing.
+const (
+	connectTimeout = 10 * time.Second
+	maxHeaderBytes = 64 << 10
+	leastPing      = 5 * time.Second
+)
+
+func (s *Server) options() []grpc.ServerOption {
+	options := []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(s.unary), grpc.ChainStreamInterceptor(s.streaming),
+		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes), grpc.MaxConcurrentStreams(uint32(s.cfg.MaxConcurrentStreams)),
+		grpc.MaxHeaderListSize(maxHeaderBytes), grpc.ConnectionTimeout(connectTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: s.cfg.KeepaliveInterval, Timeout: s.cfg.KeepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}),
+	}
+	if s.cfg.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.cfg.TLS)))
+	}
+	return options
+}
+
+// finish adds the services that are not Tasker's own.
+func (s *Server) finish() {
+	if s.cfg.Health {
+		s.health = health.NewServer()
+		for name := range s.grpc.GetServiceInfo() {
+			s.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
+		}
+		grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+	}
+	if s.cfg.Reflection {
+		reflection.RegisterV1(s.grpc)
+	}
+}
+
+// Name implements lifecycle.Service.
+func (s *Server) Name() string { return s.name }
+
+// Addr is the address listened on, nil before Start.
+func (s *Server) Addr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.address
+}
+
+// Start implements lifecycle.Service: it listens, and returns when connections are
+// accepted.
+func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.stopped:
+		return lifecycle.ErrStopped
+	case s.started:
+		return nil
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", s.cfg.Address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("listen on %s: another process uses this address: %w", s.cfg.Address, err)
+	}
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", s.cfg.Address, err)
+	}
+	s.address, s.started = listener.Addr(), true
+	s.group.Go(func() { s.serve(listener) })
+	s.log.Info("serving gRPC", zap.String("server", s.name), zap.Stringer("address", s.address))
+	return nil
+}
+
+func (s *Server) serve(listener net.Listener) {
+	err := lifecycle.Guard(func() error { return s.grpc.Serve(listener) })
+	if err == nil || errors.Is(err, grpc.ErrServerStopped) {
+		return
+	}
+	s.log.Error("serving gRPC has ended unexpectedly", zap.String("server", s.name), zap.Error(err), lifecycle.StackField(err))
+	s.cfg.OnFatal(fmt.Errorf("serve gRPC: %w", err))
+}
+
+// Drain ends the streams of task statuses, whose clients find another daemon, and makes
+// grpc.health.v1 answer NOT_SERVING; everything else continues. Stop does the same first.
+func (s *Server) Drain() {
+	s.drain()
+	if s.health != nil {
+		s.health.Shutdown()
+	}
+}
+
+// closeMoment is how long connections without an rpc of ours may stay when stopping.
+const closeMoment = time.Second
+
+// Stop implements lifecycle.Service: rpcs under way finish, and if ctx ends first their
+// connections are closed.
+func (s *Server) Stop(ctx context.Context) error {
+	s.Drain()
+	s.stop()
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	ended := make(chan struct{})
+	s.group.Go(func() {
+		defer close(ended)
+		s.grpc.GracefulStop()
+	})
+	err := s.await(ctx, ended)
+	s.grpc.Stop()
+	s.group.Wait()
+	return err
+}
+
+// await returns when all connections are closed, or may be: without rpcs under way a client
+// of reflection is given a moment only.
+func (s *Server) await(ctx context.Context, ended <-chan struct{}) error {
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%d rpcs were still under way and have been aborted: %w", s.calls.underWay(), ctx.Err())
+	case <-s.calls.close():
+	}
+	moment := time.NewTimer(closeMoment)
+	defer moment.Stop()
+	select {
+	case <-ended:
+	case <-moment.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// calls counts the rpcs under way. It is safe for concurrent use.
+type calls struct {
+	mu    sync.Mutex
+	open  int
+	ended chan struct{} // not nil: Stop waits for the end of all
+}
+
+func (c *calls) enter() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open++
+}
+
+func (c *calls) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open--; c.open == 0 {
+		c.tell()
+	}
+}
+
+// tell closes the channel of those who wait.
+func (c *calls) tell() {
+	if c.ended != nil {
+		close(c.ended)
+		c.ended = nil
+	}
+}
+
+// close returns a channel that is closed once no rpc is under way.
+func (c *calls) close() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended == nil {
+		c.ended = make(chan struct{})
+	}
+	ended := c.ended
+	if c.open == 0 {
+		c.tell()
+	}
+	return ended
+}
+
+func (c *calls) underWay() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
