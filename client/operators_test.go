@@ -72,6 +72,8 @@ func TestEveryCallOfOperators(t *testing.T) {
 			func(c *client.Client) (any, error) {
 				return c.PurgeDLQ(ctx, client.DLQPurge{Reason: "r", Actor: "a", DryRun: &yes})
 			}},
+		"summary":    {golden(t, "summary"), "GET /v1/tasks/x/summary", "", func(c *client.Client) (any, error) { return c.TaskSummary(ctx, "x") }},
+		"context":    {golden(t, "context"), "GET /v1/tasks/x/context", "", func(c *client.Client) (any, error) { return c.TaskContext(ctx, "x") }},
 		"namespaces": {golden(t, "namespaces"), "GET /v1/namespaces", "", func(c *client.Client) (any, error) { return c.Namespaces(ctx) }},
 		"pause": {namespace, "PUT /v1/namespaces/a%2Fb/pause", `{"reason":"r","actor":"a"}`, func(c *client.Client) (any, error) {
 			return c.PauseNamespace(ctx, "a/b", client.Why{Reason: "r", Actor: "a"})

@@ -58,6 +58,9 @@ var accesses = map[string]access{
 	"verify-task":  {auth.TasksRead, scopeTask},
 	"cancel-task":  {auth.TasksCancel, scopeTask},
 
+	"get-task-summary": {auth.TasksRead, scopeTask},
+	"get-task-context": {auth.TasksContextRead, scopeTask},
+
 	"act-on-task":           {auth.TasksManage, scopeTask},
 	"preview-action":        {auth.TasksManage, scopeTask},
 	"act-on-tasks":          {auth.TasksManage, scopeBody},

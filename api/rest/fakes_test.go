@@ -244,7 +244,8 @@ type fakeStore struct {
 	fleet    []store.Replica
 	pool     store.PoolStat
 	pings    int
-	chained  []int // requested limits
+	chained  []int                     // requested limits
+	pending  workflow.DeadLetterReason // of the task; 0: no entry is pending
 }
 
 func newFakeStore() *fakeStore {
@@ -354,6 +355,13 @@ func (f *fakeStore) Chain(_ context.Context, id uuid.UUID, limit int) (store.Cha
 	before.UUID, before.ContinuedBy = correlationID, []uuid.UUID{taskID}
 	task.ContinuesTask = &before.UUID
 	return store.Chain{Tasks: []*store.Task{&before, &task}, MoreBefore: true}, nil
+}
+
+func (f *fakeStore) PendingReason(context.Context, uuid.UUID) (workflow.DeadLetterReason, error) {
+	if f.pending == 0 {
+		return 0, fmt.Errorf("look for a pending entry: %w", store.ErrNotFound)
+	}
+	return f.pending, f.state()
 }
 
 func (f *fakeStore) Attempts(_ context.Context, _ uuid.UUID, step int) ([]store.StepAttempt, error) {

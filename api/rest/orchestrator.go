@@ -108,6 +108,7 @@ type Store interface {
 	DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]store.DeadLetter, error)
 	DeadLetter(ctx context.Context, id uuid.UUID) (store.DeadLetter, error)
 	DeadLetterOfTask(ctx context.Context, task uuid.UUID) (store.DeadLetter, error)
+	PendingReason(ctx context.Context, task uuid.UUID) (workflow.DeadLetterReason, error)
 	UpdateDeadLetter(ctx context.Context, id uuid.UUID, u store.DeadLetterUpdate) (store.DeadLetter, error)
 	DeadLetterStats(ctx context.Context) ([]store.DeadLetterStats, error)
 	InvestigationQueue(ctx context.Context, limit int) ([]store.QueueEntry, error)
@@ -196,6 +197,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	tasks := &taskRoutes{orchestratorAPI: a, verify: o.Verify, bulk: make(chan struct{}, maxBatches), admission: o.Admission}
 	tasks.add()
 	(&stepRoutes{a}).add()
+	(&summaryRoutes{tasks}).add()
 	(&templateRoutes{a}).add()
 	admin := &adminRoutes{api: a.api, status: o.Engine, database: o.Store}
 	admin.add()

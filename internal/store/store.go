@@ -197,8 +197,8 @@ type (
 // Operations: the fleet and its data. A dead worker stays dead and has lost its claims;
 // a task has at most one open dead letter; a sweep has one holder, whose lease ends with
 // it. Operations: WorkerHeartbeat, AgreedRules, TakeWorkerID, Stopped, Fleet, Workers,
-// OthersOffer, SweepLiveness; OpenDeadLetter, DeadLetter, DeadLetterOfTask, DeadLetters,
-// UpdateDeadLetter, MarkReplayed, PurgeDeadLetters, DeadLetterStats, InvestigationQueue;
+// OthersOffer, SweepLiveness; OpenDeadLetter, DeadLetter, DeadLetterOfTask,
+// PendingReason, DeadLetters, UpdateDeadLetter, MarkReplayed, PurgeDeadLetters, DeadLetterStats, InvestigationQueue;
 // StaleTasks, StalenessMonitor, DescribeStale, StalledSteps, PastDeadline; Retain,
 // TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction; UseAPIKey, CreateAPIKey,
 // RevokeAPIKey, APIKeys.
