@@ -70,11 +70,13 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 	if err != nil {
 		return err
 	}
+	queues := &waiting{count: d.store.QueueDepth, oldest: d.store.OldestClaimable, limit: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold + 1}
 	d.server, err = rest.NewWorker(cfg, rest.Worker{
 		ID: c.Worker.WorkerID, Type: c.Worker.WorkerType, Status: supervisedWorker{d.worker, d}, Database: d.store,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },
 		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },
 		Events:     d.eventMetrics, Breakers: d.breakers,
+		Templates: d.store, CheckHandler: d.worker.CheckHandler, Tags: c.Worker.Tags, Queues: queues.measure, Config: d.shownConfig(c),
 		Checks: func(context.Context) map[string]telemetry.Check {
 			return map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health()), "circuit_breakers": d.breakers.Check()}
 		},

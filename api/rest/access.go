@@ -43,7 +43,7 @@ const (
 // accesses has every operation that is described by its id; a server with another one is
 // not made. OpenAPI, the gRPC services and the tests read it too.
 var accesses = map[string]access{
-	"health": {}, "health-live": {}, "health-ready": {}, "health-detailed": {}, "event-metrics": {},
+	"health": {}, "health-live": {}, "health-ready": {}, "health-detailed": {}, "event-metrics": {}, "worker-metrics": {},
 
 	"create-task":  {auth.TasksCreate, scopeBody},
 	"create-tasks": {auth.TasksCreate, scopeBody},
@@ -80,6 +80,13 @@ var accesses = map[string]access{
 	"undeprecate-template": {auth.TemplatesRegister, scopePath},
 	"put-task-type":        {auth.TemplatesRegister, scopeBody},
 	"delete-task-type":     {auth.TemplatesRegister, scopeQuery},
+
+	"list-worker-templates":    {auth.WorkerTemplatesRead, scopeQuery},
+	"get-worker-template":      {auth.WorkerTemplatesRead, scopePath},
+	"validate-worker-template": {auth.TemplatesValidate, scopePath},
+
+	"get-config":        {auth.SystemConfigRead, scopeFleet},
+	"get-worker-config": {auth.WorkerConfigRead, scopeFleet},
 
 	"list-dlq-entries":            {auth.DLQRead, scopeQuery},
 	"get-dlq-entry-of-task":       {auth.DLQRead, scopeTask},

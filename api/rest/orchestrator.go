@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
@@ -152,6 +153,9 @@ type Orchestrator struct {
 	// Checks are added to the detailed health and replace built-in ones of the same name;
 	// nil: none.
 	Checks func(ctx context.Context) map[string]telemetry.Check
+	// Config returns what the API shows of the configuration, without its metadata; nil:
+	// the route does not exist.
+	Config func() *client.OrchestratorConfig
 	// ID is the default actor of actions over the API.
 	ID string
 	// Thresholds are those of the staleness view.
@@ -214,6 +218,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, places: make(chan struct{}, max(o.MaxEventStreams, 0)), refused: o.EventStreamRefused}).add()
 	(&typeRoutes{taskRoutes: tasks}).add()
 	a.addBreakers(o.Breakers)
+	addConfig(a.api, "get-config", shapeEnvelope, o.Config, func(c *client.OrchestratorConfig) *client.ConfigMetadata { return &c.Metadata })
 	health := newHealthRoutes(a.api, o.Engine, o.Store)
 	health.loaded, health.extra, health.breakers = o.Loaded, o.Checks, o.Breakers
 	health.add(shapeEnvelope)
