@@ -84,6 +84,10 @@ func TestEveryCallOfOperators(t *testing.T) {
 			func(c *client.Client) (any, error) { return c.WorkerTemplate(ctx, "a", "b/c", "1") }},
 		"validate": {golden(t, "worker_validation"), "POST /v1/templates/a/b/1/validate", "",
 			func(c *client.Client) (any, error) { return c.ValidateTemplate(ctx, "a", "b", "1") }},
+		"performance": {golden(t, "performance"), "GET /v1/analytics/performance?hours=2", "",
+			func(c *client.Client) (any, error) { return c.Performance(ctx, 2) }},
+		"bottlenecks": {golden(t, "bottlenecks"), "GET /v1/analytics/bottlenecks?limit=3&min_executions=4", "",
+			func(c *client.Client) (any, error) { return c.Bottlenecks(ctx, 3, 4) }},
 		"namespaces": {golden(t, "namespaces"), "GET /v1/namespaces", "", func(c *client.Client) (any, error) { return c.Namespaces(ctx) }},
 		"pause": {namespace, "PUT /v1/namespaces/a%2Fb/pause", `{"reason":"r","actor":"a"}`, func(c *client.Client) (any, error) {
 			return c.PauseNamespace(ctx, "a/b", client.Why{Reason: "r", Actor: "a"})

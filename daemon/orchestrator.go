@@ -131,7 +131,7 @@ func (d *Orchestrator) serve(c *config.Loaded, self store.Daemon, rules workflow
 		Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
 		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
 		NewEvents: d.engine.NewEvents, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, Breakers: d.breakers, Admission: d.admission,
-		Config: d.shownConfig(c),
+		Config: d.shownConfig(c), AnalyticsAge: c.Common.Cache.AnalyticsTTL,
 	})
 	return err
 }

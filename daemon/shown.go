@@ -54,8 +54,11 @@ func shownAuth(a config.Auth) client.SafeAuthConfig {
 	if a.APIKey != "" {
 		keys++
 	}
-	return client.SafeAuthConfig{Enabled: a.Enabled && a.Enforcement != "off", VerificationMethod: a.Method, JWTIssuer: a.Issuer, JWTAudience: a.Audience,
-		APIKeyHeader: a.APIKeyHeader, APIKeyCount: keys, StrictValidation: a.StrictValidation, AllowedAlgorithms: append([]string{}, a.Algorithms...)}
+	return client.SafeAuthConfig{
+		Enabled: a.Enabled && a.Enforcement != "off", VerificationMethod: a.Method, JWTIssuer: a.Issuer, JWTAudience: a.Audience,
+		APIKeyHeader: a.APIKeyHeader, APIKeyCount: keys,
+		StrictValidation: a.StrictValidation, AllowedAlgorithms: append([]string{}, a.Algorithms...),
+	}
 }
 
 // shownMessaging names the queues of Tasker's configuration. Work waits in tables, which

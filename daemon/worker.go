@@ -70,7 +70,8 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 	if err != nil {
 		return err
 	}
-	queues := &waiting{count: d.store.QueueDepth, oldest: d.store.OldestClaimable, limit: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold + 1}
+	queues := &waiting{count: d.store.QueueDepth, oldest: d.store.OldestClaimable,
+		limit: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold + 1}
 	d.server, err = rest.NewWorker(cfg, rest.Worker{
 		ID: c.Worker.WorkerID, Type: c.Worker.WorkerType, Status: supervisedWorker{d.worker, d}, Database: d.store,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },

@@ -87,6 +87,8 @@ var accesses = map[string]access{
 
 	"get-config":        {auth.SystemConfigRead, scopeFleet},
 	"get-worker-config": {auth.WorkerConfigRead, scopeFleet},
+	"get-performance":   {auth.SystemAnalyticsRead, scopeFleet},
+	"get-bottlenecks":   {auth.SystemAnalyticsRead, scopeFleet},
 
 	"list-dlq-entries":            {auth.DLQRead, scopeQuery},
 	"get-dlq-entry-of-task":       {auth.DLQRead, scopeTask},

@@ -18,7 +18,9 @@ func addConfig[T any](a *api, id string, failed shape, read func() *T, metadata 
 		summary: "Show the configuration, without secrets"},
 		func(context.Context, *struct{}) (*T, error) {
 			shown := *read()
-			*metadata(&shown) = client.ConfigMetadata{Timestamp: client.Time{Time: time.Now()}, Environment: a.cfg.Environment, Version: a.cfg.Version}
+			*metadata(&shown) = client.ConfigMetadata{
+				Timestamp: client.Time{Time: time.Now()}, Environment: a.cfg.Environment, Version: a.cfg.Version,
+			}
 			return &shown, nil
 		})
 }

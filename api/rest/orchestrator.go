@@ -122,6 +122,8 @@ type Store interface {
 	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
 	Sweeps(ctx context.Context) ([]store.SweepState, error)
+	Performance(ctx context.Context, window time.Duration) (store.Performance, error)
+	Bottlenecks(ctx context.Context, window time.Duration, limit, executions int) (store.Bottlenecks, error)
 
 	Events(ctx context.Context, f store.EventFilter) (store.EventPage, error)
 	LastEvent(ctx context.Context, namespace string) (position int64, err error)
@@ -156,6 +158,8 @@ type Orchestrator struct {
 	// Config returns what the API shows of the configuration, without its metadata; nil:
 	// the route does not exist.
 	Config func() *client.OrchestratorConfig
+	// AnalyticsAge is how long the answers of the analytics are cached; 0: not at all.
+	AnalyticsAge time.Duration
 	// ID is the default actor of actions over the API.
 	ID string
 	// Thresholds are those of the staleness view.
@@ -211,6 +215,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&namespaceRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
+	newAnalytics(a, o.AnalyticsAge).add()
 	(&isolatedRoutes{a}).add()
 	(&scheduleRoutes{a}).add()
 	(&waitRoutes{a}).add()

@@ -103,6 +103,11 @@ type Metrics struct {
 	AuthRefusals  *prometheus.CounterVec `metric:"tasker_auth_refusals_total" labels:"reason" help:"Requests that were refused, or would be, by reason: missing, expired, invalid, malformed, forbidden."`
 	KeySetFetches *prometheus.CounterVec `metric:"tasker_auth_key_set_fetches_total" labels:"outcome" help:"Fetches of the JWKS."`
 
+	// Analytics.
+
+	AnalyticsHits   *prometheus.CounterVec `metric:"tasker_analytics_cache_hits_total" labels:"answer" help:"Requests for analytics that a computed answer was good for."`
+	AnalyticsMisses *prometheus.CounterVec `metric:"tasker_analytics_cache_misses_total" labels:"answer" help:"Answers of the analytics that were computed."`
+
 	// Rejected new work.
 
 	BackpressureTier     *prometheus.GaugeVec   `metric:"tasker_backpressure_tier" labels:"namespace" help:"How full the queue of a namespace is: 0 normal, 1 warning, 2 critical, 3 overflow; measured while tasks are being created."`
