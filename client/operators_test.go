@@ -72,6 +72,22 @@ func TestEveryCallOfOperators(t *testing.T) {
 			func(c *client.Client) (any, error) {
 				return c.PurgeDLQ(ctx, client.DLQPurge{Reason: "r", Actor: "a", DryRun: &yes})
 			}},
+		"summary":  {golden(t, "summary"), "GET /v1/tasks/x/summary", "", func(c *client.Client) (any, error) { return c.TaskSummary(ctx, "x") }},
+		"context":  {golden(t, "context"), "GET /v1/tasks/x/context", "", func(c *client.Client) (any, error) { return c.TaskContext(ctx, "x") }},
+		"config":   {golden(t, "config"), "GET /config", "", func(c *client.Client) (any, error) { return c.OrchestratorConfig(ctx) }},
+		"worker's": {golden(t, "worker_config"), "GET /config", "", func(c *client.Client) (any, error) { return c.WorkerConfig(ctx) }},
+		"numbers": {`{"metrics":` + golden(t, "worker_metrics") + `,"timestamp":"2026-03-21T10:11:12.000000Z","worker_id":"w"}`, "GET /metrics/worker", "",
+			func(c *client.Client) (any, error) { return c.WorkerMetrics(ctx) }},
+		"templates": {golden(t, "worker_templates"), "GET /v1/templates?include_cache_stats=true&namespace=n", "",
+			func(c *client.Client) (any, error) { return c.WorkerTemplates(ctx, "n", true) }},
+		"template": {golden(t, "worker_template"), "GET /v1/templates/a/b%2Fc/1", "",
+			func(c *client.Client) (any, error) { return c.WorkerTemplate(ctx, "a", "b/c", "1") }},
+		"validate": {golden(t, "worker_validation"), "POST /v1/templates/a/b/1/validate", "",
+			func(c *client.Client) (any, error) { return c.ValidateTemplate(ctx, "a", "b", "1") }},
+		"performance": {golden(t, "performance"), "GET /v1/analytics/performance?hours=2", "",
+			func(c *client.Client) (any, error) { return c.Performance(ctx, 2) }},
+		"bottlenecks": {golden(t, "bottlenecks"), "GET /v1/analytics/bottlenecks?limit=3&min_executions=4", "",
+			func(c *client.Client) (any, error) { return c.Bottlenecks(ctx, 3, 4) }},
 		"namespaces": {golden(t, "namespaces"), "GET /v1/namespaces", "", func(c *client.Client) (any, error) { return c.Namespaces(ctx) }},
 		"pause": {namespace, "PUT /v1/namespaces/a%2Fb/pause", `{"reason":"r","actor":"a"}`, func(c *client.Client) (any, error) {
 			return c.PauseNamespace(ctx, "a/b", client.Why{Reason: "r", Actor: "a"})

@@ -70,20 +70,20 @@ type Common struct {
 		JitterEnabled       bool            `toml:"jitter_enabled" default:"true" doc:"Spread retries over time." effect:"Off, steps that failed together retry together."`
 		JitterMaxPercentage float64         `toml:"jitter_max_percentage" default:"0.15" min:"0" max:"1" doc:"Largest deviation from the computed delay, as a fraction." effect:"0.15 moves a delay by up to 15 % either way."`
 	} `toml:"backoff"`
-	_ struct {
-		_ bool          `toml:"enabled" default:"false" doc:"Use a cache for templates and analytics." effect:"Off, every read goes to the database."`
-		_ string        `toml:"backend" default:"redis" oneof:"redis,memcached,moka" alias:"dragonfly=redis,in-memory=moka,memory=moka" doc:"Cache in Redis, in memcached, or in process (moka)." effect:"In-process caches of several replicas can differ for the life of an entry."`
-		_ time.Duration `toml:"default_ttl_seconds" default:"3600" min:"1" max:"86400" doc:"Life of an entry of no special kind." effect:"Freshness against database reads."`
-		_ time.Duration `toml:"template_ttl_seconds" default:"3600" min:"1" max:"86400" doc:"Life of a cached template." effect:"A changed template shows after at most this time."`
-		_ time.Duration `toml:"analytics_ttl_seconds" default:"60" min:"1" max:"86400" doc:"Life of cached analytics." effect:"Kept short, since the numbers move."`
-		_ DSN           `toml:"redis.url" default:"${REDIS_URL:-redis://localhost:6379}" rule:"url redis rediss unix or empty" env:"REDIS_URL" doc:"Connection of Redis." effect:"Must answer where the cache is on with backend redis."`
-		_ int           `toml:"redis.max_connections" default:"10" min:"1" max:"500" doc:"Most connections to Redis." effect:"Bounds concurrent cache operations."`
-		_ time.Duration `toml:"redis.connection_timeout_seconds" default:"5" min:"1" max:"60" doc:"Limit for connecting." effect:"Beyond it reads fall through to the database."`
-		_ int           `toml:"redis.database" default:"0" min:"0" max:"15" doc:"Number of the Redis database." effect:"Separates applications that share one server."`
-		_ DSN           `toml:"memcached.url" default:"${MEMCACHED_URL:-}" rule:"url tcp memcache memcached or empty" env:"MEMCACHED_URL" doc:"Connection of memcached." effect:"Needed where the cache is on with backend memcached."`
-		_ time.Duration `toml:"memcached.connection_timeout_seconds" default:"5" min:"1" max:"60" doc:"Limit for connecting." effect:"Beyond it reads fall through to the database."`
-		_ int           `toml:"moka.max_capacity" default:"10000" min:"1" max:"1000000" doc:"Entries kept in process." effect:"Bounds memory; the least used go first."`
-	} `toml:"cache" planned:"the cache"`
+	Cache struct {
+		_            bool          `toml:"enabled" default:"false" planned:"the cache" doc:"Use a cache for templates and analytics." effect:"Off, every read goes to the database."`
+		_            string        `toml:"backend" default:"redis" oneof:"redis,memcached,moka" alias:"dragonfly=redis,in-memory=moka,memory=moka" planned:"the cache" doc:"Cache in Redis, in memcached, or in process (moka)." effect:"In-process caches of several replicas can differ for the life of an entry."`
+		_            time.Duration `toml:"default_ttl_seconds" default:"3600" min:"1" max:"86400" planned:"the cache" doc:"Life of an entry of no special kind." effect:"Freshness against database reads."`
+		_            time.Duration `toml:"template_ttl_seconds" default:"3600" min:"1" max:"86400" planned:"the cache" doc:"Life of a cached template." effect:"A changed template shows after at most this time."`
+		AnalyticsTTL time.Duration `toml:"analytics_ttl_seconds" default:"60" min:"1" max:"86400" doc:"Life of computed analytics." effect:"Each orchestrator computes them at most once in this time, in its own memory, whether the cache is enabled or not."`
+		_            DSN           `toml:"redis.url" default:"${REDIS_URL:-redis://localhost:6379}" rule:"url redis rediss unix or empty" env:"REDIS_URL" planned:"the cache" doc:"Connection of Redis." effect:"Must answer where the cache is on with backend redis."`
+		_            int           `toml:"redis.max_connections" default:"10" min:"1" max:"500" planned:"the cache" doc:"Most connections to Redis." effect:"Bounds concurrent cache operations."`
+		_            time.Duration `toml:"redis.connection_timeout_seconds" default:"5" min:"1" max:"60" planned:"the cache" doc:"Limit for connecting." effect:"Beyond it reads fall through to the database."`
+		_            int           `toml:"redis.database" default:"0" min:"0" max:"15" planned:"the cache" doc:"Number of the Redis database." effect:"Separates applications that share one server."`
+		_            DSN           `toml:"memcached.url" default:"${MEMCACHED_URL:-}" rule:"url tcp memcache memcached or empty" env:"MEMCACHED_URL" planned:"the cache" doc:"Connection of memcached." effect:"Needed where the cache is on with backend memcached."`
+		_            time.Duration `toml:"memcached.connection_timeout_seconds" default:"5" min:"1" max:"60" planned:"the cache" doc:"Limit for connecting." effect:"Beyond it reads fall through to the database."`
+		_            int           `toml:"moka.max_capacity" default:"10000" min:"1" max:"1000000" planned:"the cache" doc:"Entries kept in process." effect:"Bounds memory; the least used go first."`
+	} `toml:"cache"`
 	TaskTemplates struct {
 		SearchPaths []string `toml:"search_paths" default:"config/tasks/**/*.{yml,yaml}" rule:"nonempty" doc:"Glob patterns of task template files." effect:"Templates that match are read at start, beside those of worker.template_path."`
 		Immutable   string   `toml:"immutable" default:"refuse" oneof:"refuse,warn,off" doc:"What becomes of other content under a template version that tasks have used." effect:"refuse keeps the version as it is, warn lets the content take its place and logs both hashes, off does so in silence. Running tasks keep what they began with."`

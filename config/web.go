@@ -9,7 +9,7 @@ type Web struct {
 	Enabled        bool          `toml:"enabled" default:"true" doc:"Serve REST." effect:"Off, the daemon takes part through the database alone, unless grpc.enabled = true is set."`
 	BindAddress    string        `toml:"bind_address" default:"${TASKER_WEB_BIND_ADDRESS:-0.0.0.0:<port>}" rule:"address" env:"TASKER_WEB_BIND_ADDRESS" doc:"Address of the REST server." effect:"Who can reach it; port 0 picks a free one."`
 	RequestTimeout time.Duration `toml:"request_timeout_ms" default:"30000" min:"100" max:"300000" doc:"Limit for one request." effect:"Beyond it the answer is 408."`
-	_              bool          `toml:"config_endpoint_enabled" default:"false" planned:"the route GET /config" doc:"Serve GET /config (secrets masked)." effect:"Off, the route does not exist."`
+	ConfigEndpoint bool          `toml:"config_endpoint_enabled" default:"false" doc:"Serve GET /config, a part of the configuration without secrets." effect:"Off, the route does not exist."`
 	_              struct {
 		_ int           `toml:"web_api_pool_size" default:"<pool>" min:"1" max:"1000" doc:"Connections meant for the API." effect:"Keeps requests from starving the engine, and the reverse."`
 		_ int           `toml:"web_api_max_connections" default:"<pool_max>" min:"1" max:"1000" doc:"Most connections for the API." effect:"Hard ceiling under bursts."`
@@ -56,7 +56,7 @@ type Auth struct {
 	APIKeyHeader       string        `toml:"api_key_header" default:"X-API-Key" rule:"header" doc:"Header that carries an API key." effect:"Clients must send the same."`
 	APIKeysEnabled     bool          `toml:"api_keys_enabled" default:"false" doc:"Accept the keys of api_keys, and those that tasker-ctl auth key has created." effect:"Off, only tokens and api_key are accepted."`
 	APIKeys            []APIKey      `toml:"api_keys" default:"" doc:"API keys, each with its permissions." effect:"Access for clients without an identity provider."`
-	GuardDocumentation bool          `toml:"guard_documentation" default:"false" doc:"Require credentials for /metrics, /health/detailed and /api-docs." effect:"Off, they are public; probes always are."`
+	GuardDocumentation bool          `toml:"guard_documentation" default:"false" doc:"Require credentials for /metrics and the routes below it, /health/detailed and /api-docs." effect:"Off, they are public; probes always are."`
 }
 
 // APIKey is an API key of a configuration file.

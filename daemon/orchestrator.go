@@ -83,7 +83,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 	if !o.Web.Enabled && !o.GRPC.Enabled {
 		return nil
 	}
-	return d.serve(o, self, engine.Rules)
+	return d.serve(c, self, engine.Rules)
 }
 
 // engineConfig completes the settings of the engine.
@@ -121,7 +121,8 @@ func (d *Orchestrator) drained(ctx context.Context) (total uint64, ok bool) {
 }
 
 // serve makes the servers.
-func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules workflow.Rules) (err error) {
+func (d *Orchestrator) serve(c *config.Loaded, self store.Daemon, rules workflow.Rules) (err error) {
+	o := c.Orchestration
 	cfg, err := d.webConfig(o.Web, o.GRPC, d.loaded.Environment)
 	if err != nil {
 		return err
@@ -131,6 +132,7 @@ func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules wo
 		RegisterTemplate: d.registerTemplate, Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
 		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
 		NewEvents: d.engine.NewEvents, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, Breakers: d.breakers, Admission: d.admission,
+		Config: d.shownConfig(c), AnalyticsAge: c.Common.Cache.AnalyticsTTL,
 	})
 	if err != nil || !o.GRPC.Enabled {
 		return err

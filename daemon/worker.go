@@ -63,32 +63,36 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 	if !c.Worker.Web.Enabled && !c.Worker.GRPC.Enabled {
 		return nil
 	}
-	return d.serve(c.Worker)
+	return d.serve(c)
 }
 
 // serve makes the servers.
-func (d *Worker) serve(c config.Worker) error {
-	web, err := workerWeb(c.Web)
+func (d *Worker) serve(c *config.Loaded) error {
+	own := c.Worker
+	web, err := workerWeb(own.Web)
 	if err != nil {
 		return err
 	}
-	cfg, err := d.webConfig(web, c.GRPC, d.loaded.Environment)
+	cfg, err := d.webConfig(web, own.GRPC, d.loaded.Environment)
 	if err != nil {
 		return err
 	}
+	queues := &waiting{count: d.store.QueueDepth, oldest: d.store.OldestClaimable,
+		limit: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold + 1}
 	d.server, err = rest.NewWorker(cfg, rest.Worker{
-		ID: c.WorkerID, Type: c.WorkerType, Status: supervisedWorker{d.worker, d}, Database: d.store,
+		ID: own.WorkerID, Type: own.WorkerType, Status: supervisedWorker{d.worker, d}, Database: d.store,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },
 		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },
 		Events:     d.eventMetrics, Breakers: d.breakers,
+		Templates: d.store, CheckHandler: d.worker.CheckHandler, Tags: own.Tags, Queues: queues.measure, Config: d.shownConfig(c),
 		Checks: func(context.Context) map[string]telemetry.Check {
 			return map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health()), "circuit_breakers": d.breakers.Check()}
 		},
 	})
-	if err != nil || !c.GRPC.Enabled {
+	if err != nil || !own.GRPC.Enabled {
 		return err
 	}
-	settings, err := d.grpcConfig(c.GRPC, web)
+	settings, err := d.grpcConfig(own.GRPC, web)
 	if err != nil {
 		return err
 	}

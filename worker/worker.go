@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/worker/internal/bus"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
@@ -123,6 +124,15 @@ func (w *Worker) RegisterMethods(name string, byName map[string]HandlerFunc) err
 // AddResolver adds a resolver to the chain. Start returns the error (no name, a duplicate
 // name) again.
 func (w *Worker) AddResolver(r Resolver) error { return w.remember(w.chain.add(r)) }
+
+// CheckHandler says why this worker cannot run a step with a handler reference; nil: it
+// can.
+func (w *Worker) CheckHandler(def workflow.HandlerReference) error {
+	return lifecycle.Guard(func() error {
+		_, err := w.chain.resolve(def)
+		return err
+	})
+}
 
 // remember keeps an error for Start, so that none is overlooked. Without one a running
 // worker claims what it can run now, and listens for what it needs now.

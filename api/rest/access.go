@@ -43,7 +43,7 @@ const (
 // accesses has every operation that is described by its id; a server with another one is
 // not made. OpenAPI, the gRPC services and the tests read it too.
 var accesses = map[string]access{
-	"health": {}, "health-live": {}, "health-ready": {}, "health-detailed": {}, "event-metrics": {},
+	"health": {}, "health-live": {}, "health-ready": {}, "health-detailed": {}, "event-metrics": {}, "worker-metrics": {},
 
 	"create-task":  {auth.TasksCreate, scopeBody},
 	"create-tasks": {auth.TasksCreate, scopeBody},
@@ -57,6 +57,9 @@ var accesses = map[string]access{
 	"get-chain":    {auth.TasksRead, scopeTask},
 	"verify-task":  {auth.TasksRead, scopeTask},
 	"cancel-task":  {auth.TasksCancel, scopeTask},
+
+	"get-task-summary": {auth.TasksRead, scopeTask},
+	"get-task-context": {auth.TasksContextRead, scopeTask},
 
 	"act-on-task":           {auth.TasksManage, scopeTask},
 	"preview-action":        {auth.TasksManage, scopeTask},
@@ -78,6 +81,15 @@ var accesses = map[string]access{
 	"register-template":    {auth.TemplatesRegister, scopeBody},
 	"put-task-type":        {auth.TemplatesRegister, scopeBody},
 	"delete-task-type":     {auth.TemplatesRegister, scopeQuery},
+
+	"list-worker-templates":    {auth.WorkerTemplatesRead, scopeQuery},
+	"get-worker-template":      {auth.WorkerTemplatesRead, scopePath},
+	"validate-worker-template": {auth.TemplatesValidate, scopePath},
+
+	"get-config":        {auth.SystemConfigRead, scopeFleet},
+	"get-worker-config": {auth.WorkerConfigRead, scopeFleet},
+	"get-performance":   {auth.SystemAnalyticsRead, scopeFleet},
+	"get-bottlenecks":   {auth.SystemAnalyticsRead, scopeFleet},
 
 	"list-dlq-entries":            {auth.DLQRead, scopeQuery},
 	"get-dlq-entry-of-task":       {auth.DLQRead, scopeTask},

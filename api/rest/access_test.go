@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
@@ -135,64 +136,81 @@ var lockedBodies = map[string]string{
 func TestEveryRouteIsLocked(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
-	h := locked(t, i)
-	routes := h.server.Permissions()
-	public, batches := 0, 0
-	for _, route := range slices.Sorted(maps.Keys(routes)) {
-		needed := routes[route]
-		method, path, _ := strings.Cut(route, " ")
-		target := strings.NewReplacer("{uuid}", taskID.String(), "{task_uuid}", taskID.String(), "{step_uuid}", aTask().Steps[0].UUID.String(),
-			"{dlq_entry_uuid}", taskID.String(), "{id}", taskID.String(), "{token}", taskID.String(), "{namespace}", "shapes",
-			"{name}", "shapes", "{version}", "1.0.0").Replace(path)
-		ask := func(token string) reply {
-			t.Helper()
-			header := []string{}
-			if token != "" {
-				header = []string{"Authorization", "Bearer " + token}
+	orchestrator := locked(t, i, func(_ *rest.Config, o *rest.Orchestrator) {
+		o.Config = func() *client.OrchestratorConfig { return &client.OrchestratorConfig{} }
+	})
+	worker := newWorkerHouse(t, newFakeStatus(), newFakeStore(), func(c *rest.Config, w *rest.Worker) {
+		c.Access = i.access()
+		w.Config = func() *client.WorkerConfig { return &client.WorkerConfig{} }
+	})
+	for _, h := range []*house{orchestrator, worker} {
+		public, routes := 0, h.server.Permissions()
+		for _, route := range slices.Sorted(maps.Keys(routes)) {
+			if routes[route] == "" {
+				public++
+				require.NotContains(t, []int{401, 403}, h.asked(route, "").StatusCode, route)
+				continue
 			}
-			body := lockedBodies[route]
-			if body == "" && method != http.MethodGet && method != http.MethodDelete {
-				body = `{}`
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			if path == "/v1/events/stream" {
-				cancel() // it would not end
-			}
-			defer cancel()
-			return h.doWithin(ctx, method, target+"?namespace=shapes", body, header...) // which only lists read
+			h.isLocked(i, route, routes[route])
 		}
-		if needed == "" {
-			public++
-			require.NotContains(t, []int{401, 403}, ask("").StatusCode, route)
-			continue
-		}
-		require.Contains(t, auth.All(), needed, route)
-		wrong := string(auth.All()[(slices.Index(auth.All(), needed)+1)%len(auth.All())])
-		for reason, token := range map[string]string{
-			"missing": "",
-			"expired": i.sign(jose.EdDSA, i.key, -time.Hour, nil, string(needed)),
-			"invalid": i.sign(jose.EdDSA, i.other, time.Hour, nil, string(needed)),
-		} {
-			got := ask(token)
-			require.Equal(t, http.StatusUnauthorized, got.StatusCode, "%s: %s", route, reason)
-			require.Equal(t, reason, got.Header.Get("X-Auth-Failure-Reason"), route)
-		}
-		hmac := i.sign(jose.HS256, []byte(i.key.Public().(ed25519.PublicKey)), time.Hour, nil, string(needed))
-		require.Equal(t, http.StatusUnauthorized, ask(hmac).StatusCode, "%s: another algorithm", route)
-		refused := ask(i.token(nil, wrong))
-		require.Equal(t, http.StatusForbidden, refused.StatusCode, "%s: another permission", route)
-		require.Contains(t, string(refused.body), string(needed))
-		elsewhere := ask(i.token([]string{"other"}, string(needed)))
-		if route == "POST /v1/tasks/batch" { // each task has its own answer
-			batches++
-			require.Contains(t, string(elsewhere.body), `"code":"FORBIDDEN"`)
-		} else {
-			require.Equal(t, http.StatusForbidden, elsewhere.StatusCode, "%s: another namespace: %s", route, elsewhere.body)
-		}
-		require.NotContains(t, []int{401, 403}, ask(i.token(nil, string(needed))).StatusCode, route)
+		require.Equal(t, 3, public, "health, and no more")
 	}
-	require.Equal(t, 3, public, "health, and no more")
-	require.Equal(t, 1, batches)
+}
+
+// asked sends a request to a route with a token; "" for none.
+func (h *house) asked(route, token string) reply {
+	h.t.Helper()
+	method, path, _ := strings.Cut(route, " ")
+	template := "shapes"
+	if strings.Contains(path, "{version}") {
+		template = "diamond"
+	}
+	target := strings.NewReplacer("{uuid}", taskID.String(), "{task_uuid}", taskID.String(), "{step_uuid}", aTask().Steps[0].UUID.String(),
+		"{dlq_entry_uuid}", taskID.String(), "{id}", taskID.String(), "{token}", taskID.String(), "{namespace}", "shapes",
+		"{name}", template, "{version}", "1.0.0").Replace(path)
+	header := []string{}
+	if token != "" {
+		header = []string{"Authorization", "Bearer " + token}
+	}
+	body := lockedBodies[route]
+	if body == "" && method != http.MethodGet && method != http.MethodDelete {
+		body = `{}`
+	}
+	ctx, cancel := context.WithCancel(h.t.Context())
+	if path == "/v1/events/stream" {
+		cancel() // it would not end
+	}
+	defer cancel()
+	return h.doWithin(ctx, method, target+"?namespace=shapes", body, header...) // which only lists read
+}
+
+// isLocked holds a route against every kind of credentials.
+func (h *house) isLocked(i *issuer, route string, needed auth.Permission) {
+	t := h.t
+	t.Helper()
+	require.Contains(t, auth.All(), needed, route)
+	for reason, token := range map[string]string{
+		"missing": "",
+		"expired": i.sign(jose.EdDSA, i.key, -time.Hour, nil, string(needed)),
+		"invalid": i.sign(jose.EdDSA, i.other, time.Hour, nil, string(needed)),
+	} {
+		got := h.asked(route, token)
+		require.Equal(t, http.StatusUnauthorized, got.StatusCode, "%s: %s", route, reason)
+		require.Equal(t, reason, got.Header.Get("X-Auth-Failure-Reason"), route)
+	}
+	hmac := i.sign(jose.HS256, []byte(i.key.Public().(ed25519.PublicKey)), time.Hour, nil, string(needed))
+	require.Equal(t, http.StatusUnauthorized, h.asked(route, hmac).StatusCode, "%s: another algorithm", route)
+	wrong := string(auth.All()[(slices.Index(auth.All(), needed)+1)%len(auth.All())])
+	refused := h.asked(route, i.token(nil, wrong))
+	require.Equal(t, http.StatusForbidden, refused.StatusCode, "%s: another permission", route)
+	require.Contains(t, string(refused.body), string(needed))
+	elsewhere := h.asked(route, i.token([]string{"other"}, string(needed)))
+	if route == "POST /v1/tasks/batch" { // each task has its own answer
+		require.Contains(t, string(elsewhere.body), `"code":"FORBIDDEN"`)
+	} else {
+		require.Equal(t, http.StatusForbidden, elsewhere.StatusCode, "%s: another namespace: %s", route, elsewhere.body)
+	}
+	require.NotContains(t, []int{401, 403}, h.asked(route, i.token(nil, string(needed))).StatusCode, route)
 }
 
 // A principal of some namespaces sees what it names, or its only one.

@@ -244,7 +244,9 @@ type fakeStore struct {
 	fleet    []store.Replica
 	pool     store.PoolStat
 	pings    int
-	chained  []int // requested limits
+	chained  []int                     // requested limits
+	analysed []string                  // what analytics have read
+	pending  workflow.DeadLetterReason // of the task; 0: no entry is pending
 }
 
 func newFakeStore() *fakeStore {
@@ -354,6 +356,31 @@ func (f *fakeStore) Chain(_ context.Context, id uuid.UUID, limit int) (store.Cha
 	before.UUID, before.ContinuedBy = correlationID, []uuid.UUID{taskID}
 	task.ContinuesTask = &before.UUID
 	return store.Chain{Tasks: []*store.Task{&before, &task}, MoreBefore: true}, nil
+}
+
+func (f *fakeStore) Performance(_ context.Context, window time.Duration) (store.Performance, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.analysed = append(f.analysed, fmt.Sprint("performance ", window))
+	return store.Performance{Total: 8, Active: 2, Completed: 3, Failed: 1, TaskSeconds: 1.5, StepSeconds: 0.25, Steps: 12, Since: began, At: *at(60)}, f.err
+}
+
+func (f *fakeStore) Bottlenecks(_ context.Context, window time.Duration, limit, executions int) (store.Bottlenecks, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.analysed = append(f.analysed, fmt.Sprintf("bottlenecks %v %d %d", window, limit, executions))
+	slow := store.SlowWork{Namespace: "shapes", Task: "diamond", Version: "1.0.0", Average: 45, Longest: 90, Executions: 10, Errors: 3, LastAt: at(60)}
+	step := slow
+	step.Step, slow.Steps, slow.LastAt = "left", 3.5, nil
+	return store.Bottlenecks{Steps: []store.SlowWork{step}, Tasks: []store.SlowWork{slow},
+		TaskStates: map[string]int64{"pending": 2, "complete": 5}, StepStates: map[string]int64{"enqueued_for_orchestration": 3, "error": 4}}, f.err
+}
+
+func (f *fakeStore) PendingReason(context.Context, uuid.UUID) (workflow.DeadLetterReason, error) {
+	if f.pending == 0 {
+		return 0, fmt.Errorf("look for a pending entry: %w", store.ErrNotFound)
+	}
+	return f.pending, f.state()
 }
 
 func (f *fakeStore) Attempts(_ context.Context, _ uuid.UUID, step int) ([]store.StepAttempt, error) {

@@ -206,8 +206,9 @@ func TestHealthIsNoLoad(t *testing.T) {
 	require.Less(t, h.store.pings, 25)
 }
 
-func newWorkerHouse(t testing.TB, status *fakeStatus, db *fakeStore) *house {
+func newWorkerHouse(t testing.TB, status *fakeStatus, db *fakeStore, change ...func(*rest.Config, *rest.Worker)) *house {
 	t.Helper()
+	cfg := bounded(t, rest.Config{Version: "1.2.3", Environment: "test"})
 	h := &house{t: t, store: db}
 	w := rest.Worker{ID: "worker-1", Type: "go", Status: status,
 		Namespaces: func() []string { return []string{"shapes"} }, Events: func() client.EventMetrics {
@@ -216,13 +217,17 @@ func newWorkerHouse(t testing.TB, status *fakeStatus, db *fakeStore) *house {
 					RustHandlerCount: 2}, WorkerID: "worker-1"}
 		}}
 	if db != nil {
-		w.Database = db
+		w.Database, w.Templates = db, db
+	}
+	for _, c := range change {
+		c(&cfg, &w)
 	}
 	registry := prometheus.NewRegistry()
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "tasker_worker_example_total", Help: "An example."})
 	registry.MustRegister(counter)
+	cfg.Metrics = registry
 	var err error
-	h.server, err = rest.NewWorker(bounded(t, rest.Config{Version: "1.2.3", Environment: "test", Metrics: registry}), w)
+	h.server, err = rest.NewWorker(cfg, w)
 	require.NoError(t, err)
 	h.schema = newContract(t, h.server.OpenAPI())
 	return h

@@ -110,6 +110,9 @@ func (d *document) field(f reflect.StructField) object {
 	if nullable, ok := s["type"].([]string); ok && f.Type.Kind() == reflect.Pointer && strings.Contains(f.Tag.Get("json"), "omitempty") {
 		s["type"] = nullable[0] // it is absent instead
 	}
+	if s["$ref"] != nil && f.Type.Kind() == reflect.Pointer && !strings.Contains(f.Tag.Get("json"), "omitempty") {
+		s = object{"anyOf": []object{s, {"type": "null"}}}
+	}
 	for tag, key := range map[string]string{"doc": "description", "format": "format"} {
 		if text := f.Tag.Get(tag); text != "" {
 			s[key] = text

@@ -44,10 +44,12 @@ func TestOpenAPI(t *testing.T) {
 	breakers := shownBreakers{breaker.Closed}
 	h := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) {
 		o.Breakers = breakers
+		o.Config = func() *client.OrchestratorConfig { return &client.OrchestratorConfig{} }
 		o.RunSweep = func(context.Context, string, bool) (sweep.Run, error) { return sweep.Run{}, nil }
 	})
 	worker, err := rest.NewWorker(bounded(t, rest.Config{}), rest.Worker{ID: "w", Type: "general", Status: newFakeStatus(), Breakers: breakers,
-		Events: func() client.EventMetrics { return client.EventMetrics{} }})
+		Events: func() client.EventMetrics { return client.EventMetrics{} }, Templates: newFakeStore(),
+		Config: func() *client.WorkerConfig { return &client.WorkerConfig{} }})
 	require.NoError(t, err)
 	for name, document := range map[string][]byte{"orchestrator": h.server.OpenAPI(), "worker": worker.OpenAPI()} {
 		file, got := "testdata/openapi_"+name+".txt", documented(t, document)

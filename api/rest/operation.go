@@ -97,7 +97,7 @@ func addOwn[I, B, T any](a *api, op operation, serve func(x *exchange, in *I) er
 	if !known {
 		a.unknown = append(a.unknown, op.id)
 	}
-	if op.id == "health-detailed" && a.cfg.Access.Documentation {
+	if a.cfg.Access.Documentation && (op.id == "health-detailed" || op.tag == metricsTag) {
 		needed = documentation
 	}
 	a.permissions[op.method+" "+op.path] = needed.needs

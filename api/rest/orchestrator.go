@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
@@ -108,6 +109,7 @@ type Store interface {
 	DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]store.DeadLetter, error)
 	DeadLetter(ctx context.Context, id uuid.UUID) (store.DeadLetter, error)
 	DeadLetterOfTask(ctx context.Context, task uuid.UUID) (store.DeadLetter, error)
+	PendingReason(ctx context.Context, task uuid.UUID) (workflow.DeadLetterReason, error)
 	UpdateDeadLetter(ctx context.Context, id uuid.UUID, u store.DeadLetterUpdate) (store.DeadLetter, error)
 	DeadLetterStats(ctx context.Context) ([]store.DeadLetterStats, error)
 	InvestigationQueue(ctx context.Context, limit int) ([]store.QueueEntry, error)
@@ -120,6 +122,8 @@ type Store interface {
 	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
 	Sweeps(ctx context.Context) ([]store.SweepState, error)
+	Performance(ctx context.Context, window time.Duration) (store.Performance, error)
+	Bottlenecks(ctx context.Context, window time.Duration, limit, executions int) (store.Bottlenecks, error)
 
 	Events(ctx context.Context, f store.EventFilter) (store.EventPage, error)
 	LastEvent(ctx context.Context, namespace string) (position int64, err error)
@@ -154,6 +158,11 @@ type Orchestrator struct {
 	// Checks are added to the detailed health and replace built-in ones of the same name;
 	// nil: none.
 	Checks func(ctx context.Context) map[string]telemetry.Check
+	// Config returns what the API shows of the configuration, without its metadata; nil:
+	// the route does not exist.
+	Config func() *client.OrchestratorConfig
+	// AnalyticsAge is how long the answers of the analytics are cached; 0: not at all.
+	AnalyticsAge time.Duration
 	// ID is the default actor of actions over the API.
 	ID string
 	// Thresholds are those of the staleness view.
@@ -199,6 +208,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	tasks := &taskRoutes{orchestratorAPI: a, verify: o.Verify, bulk: make(chan struct{}, maxBatches), admission: o.Admission}
 	tasks.add()
 	(&stepRoutes{a}).add()
+	(&summaryRoutes{tasks}).add()
 	(&templateRoutes{a, o.RegisterTemplate}).add()
 	admin := &adminRoutes{api: a.api, status: o.Engine, database: o.Store}
 	admin.add()
@@ -208,6 +218,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&namespaceRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
+	newAnalytics(a, o.AnalyticsAge).add()
 	(&isolatedRoutes{a}).add()
 	(&scheduleRoutes{a}).add()
 	(&waitRoutes{a}).add()
@@ -215,6 +226,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, places: make(chan struct{}, max(o.MaxEventStreams, 0)), refused: o.EventStreamRefused}).add()
 	(&typeRoutes{taskRoutes: tasks}).add()
 	a.addBreakers(o.Breakers)
+	addConfig(a.api, "get-config", shapeEnvelope, o.Config, func(c *client.OrchestratorConfig) *client.ConfigMetadata { return &c.Metadata })
 	health := newHealthRoutes(a.api, o.Engine, o.Store)
 	health.loaded, health.extra, health.breakers = o.Loaded, o.Checks, o.Breakers
 	health.add(shapeEnvelope)

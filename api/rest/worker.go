@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // Worker are the parts of a worker's server. ID, Type and Status are required; a nil
@@ -17,6 +19,18 @@ type Worker struct {
 	Status Status
 	// Database is pinged by health checks; *store.Store implements it.
 	Database Database
+	// Templates are those that the worker shows; nil: the routes do not exist.
+	Templates TemplateStore
+	// CheckHandler says why the worker cannot run a step with a handler; nil: it can run
+	// all.
+	CheckHandler func(workflow.HandlerReference) error
+	// Tags are those that the worker carries.
+	Tags []string
+	// Queues counts what waits, by namespace; a nil map means that it could not be counted.
+	Queues func(ctx context.Context) map[string]QueueState
+	// Config returns what the API shows of the configuration, without its metadata; nil:
+	// the route does not exist.
+	Config func() *client.WorkerConfig
 	// Namespaces returns those that the worker serves now.
 	Namespaces func() []string
 	// Loaded reports whether templates and handlers are loaded, and if not
@@ -39,8 +53,8 @@ func (w *Worker) namespaces() []string {
 	return w.Namespaces()
 }
 
-// NewWorker returns the server of a worker: health, metrics and deployment
-// mode.
+// NewWorker returns the server of a worker: health, metrics, templates, configuration
+// and deployment mode.
 func NewWorker(cfg Config, w Worker) (*Server, error) {
 	if w.ID == "" || w.Type == "" || w.Status == nil {
 		return nil, errors.New("want the id, the type and the status of the worker for its API")
@@ -53,10 +67,15 @@ func NewWorker(cfg Config, w Worker) (*Server, error) {
 	(&adminRoutes{api: a, status: w.Status, database: w.Database}).add()
 	a.addBreakers(w.Breakers)
 	if w.Events != nil {
-		add(a, operation{method: http.MethodGet, path: "/metrics/events", id: "event-metrics", tag: "metrics", failure: shapeFlat,
+		add(a, operation{method: http.MethodGet, path: "/metrics/events", id: "event-metrics", tag: metricsTag, failure: shapeFlat,
 			summary: "Counts of the domain events of this worker's steps"},
 			func(context.Context, *struct{}) (*client.EventMetrics, error) { m := w.Events(); return &m, nil })
 	}
+	(&workerMetrics{&w, time.Now()}).add(a)
+	if w.Templates != nil {
+		(&workerTemplateRoutes{a, &w, w.Templates}).add()
+	}
+	addConfig(a, "get-worker-config", shapeFlat, w.Config, func(c *client.WorkerConfig) *client.ConfigMetadata { return &c.Metadata })
 	health := newHealthRoutes(a, w.Status, w.Database)
 	health.worker, health.loaded, health.extra = &w, w.Loaded, w.Checks
 	health.add(shapeFlat)

@@ -175,8 +175,13 @@ func TestDeadLettersAreListedCountedAndPurged(t *testing.T) {
 	closed, pending, exhausted := store.ResolutionCancelled, store.ResolutionPending, workflow.DeadLetterExhausted
 	first, err := l.DeadLetterOfTask(t.Context(), l.tasks[0])
 	require.NoError(t, err)
+	reason, err := l.PendingReason(t.Context(), l.tasks[0])
+	require.NoError(t, err)
+	require.Equal(t, first.Reason, reason)
 	_, err = l.UpdateDeadLetter(t.Context(), first.UUID, store.DeadLetterUpdate{Resolution: &closed})
 	require.NoError(t, err)
+	_, err = l.PendingReason(t.Context(), l.tasks[0])
+	require.ErrorIs(t, err, store.ErrNotFound)
 
 	list := func(f store.DeadLetterFilter) (tasks []uuid.UUID) {
 		t.Helper()

@@ -178,8 +178,12 @@ type (
 
 // The ledger: what happened. Reads of one task are one snapshot. Operations: Task,
 // TaskWithoutResults, Tasks, TaskEnds, Contexts, ContextBytes, StepResults,
-// BatchResults, BatchableResult, Chain, Timeline, Attempts; CheckIntegrity, CheckTask.
+// BatchResults, BatchableResult, Chain, Timeline, Attempts; Performance, Bottlenecks;
+// CheckIntegrity, CheckTask.
 type (
+	Performance = ledger.Performance // a summary of the newest tasks
+	Bottlenecks = ledger.Bottlenecks // what was slow of late, and the states of tasks and steps
+	SlowWork    = ledger.SlowWork    // a step of a template, or a template, that was slow
 	Chain       = ledger.Chain       // a task with its predecessors and successors
 	Violation   = ledger.Violation   // a place where the records of a task contradict the rules
 	BatchResult = ledger.BatchResult // the result of one batch
@@ -197,9 +201,9 @@ type (
 // Operations: the fleet and its data. A dead worker stays dead and has lost its claims;
 // a task has at most one open dead letter; a sweep has one holder, whose lease ends with
 // it. Operations: WorkerHeartbeat, AgreedRules, TakeWorkerID, Stopped, Fleet, Workers,
-// OthersOffer, SweepLiveness; OpenDeadLetter, DeadLetter, DeadLetterOfTask, DeadLetters,
-// UpdateDeadLetter, MarkReplayed, PurgeDeadLetters, DeadLetterStats, InvestigationQueue;
-// StaleTasks, StalenessMonitor, DescribeStale, StalledSteps, PastDeadline; Retain,
+// OthersOffer, SweepLiveness; OpenDeadLetter, DeadLetter, DeadLetterOfTask,
+// PendingReason, DeadLetters, UpdateDeadLetter, MarkReplayed, PurgeDeadLetters,
+// DeadLetterStats, InvestigationQueue; StaleTasks, StalenessMonitor, DescribeStale, StalledSteps, PastDeadline; Retain,
 // TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction; UseAPIKey, CreateAPIKey,
 // RevokeAPIKey, APIKeys.
 type (

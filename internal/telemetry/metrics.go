@@ -110,6 +110,11 @@ type Metrics struct {
 	GRPCStreams        prometheus.Gauge       `metric:"tasker_grpc_task_streams" help:"Open streams of task statuses."`
 	GRPCStreamsRefused prometheus.Counter     `metric:"tasker_grpc_task_streams_refused_total" help:"Streams of task statuses that were refused because there were as many as there may be."`
 
+	// Analytics.
+
+	AnalyticsHits   *prometheus.CounterVec `metric:"tasker_analytics_cache_hits_total" labels:"answer" help:"Requests for analytics that a computed answer was good for."`
+	AnalyticsMisses *prometheus.CounterVec `metric:"tasker_analytics_cache_misses_total" labels:"answer" help:"Answers of the analytics that were computed."`
+
 	// Rejected new work.
 
 	BackpressureTier     *prometheus.GaugeVec   `metric:"tasker_backpressure_tier" labels:"namespace" help:"How full the queue of a namespace is: 0 normal, 1 warning, 2 critical, 3 overflow; measured while tasks are being created."`

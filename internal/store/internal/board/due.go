@@ -272,6 +272,34 @@ with recursive ` + everyLane + `, counted as materialized (
 )
 select n.name, coalesce((select least(depth, @limit::int) from counted c where c.namespace_id = n.namespace_id), 0)::int as depth from tasker.namespaces n`)
 
+// oldestClaimable reads the first step of each lane: a lane is in the order in which its
+// steps became claimable.
+// Index: board_claimable.
+var oldestClaimable = pg.Compile(`
+with recursive ` + everyLane + `, oldest as materialized (
+    select c.namespace_id, min(s.since) as since
+    from found l cross join lateral (
+        select coalesce(enqueued_at, requested_at) as since from tasker.board
+        where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark order by seq limit 1) s
+    cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[l.callable]) limit 1) c
+    group by c.namespace_id
+)
+select n.name, extract(epoch from clock_timestamp() - o.since)::float8 as seconds
+from oldest o cross join lateral (select name from tasker.namespaces where namespace_id = any (array[o.namespace_id]) limit 1) n`)
+
+// OldestClaimable returns for how long the oldest claimable step of each namespace has
+// waited. A namespace without one is left out.
+func (s *Board) OldestClaimable(ctx context.Context) (map[string]time.Duration, error) {
+	type row struct {
+		Name    string
+		Seconds float64
+	}
+	return pg.ReadMap(ctx, s.db, "oldest_claimable", "look for the oldest claimable steps", oldestClaimable.With(s.everywhere()),
+		func(r *row) (string, time.Duration) {
+			return r.Name, time.Duration(max(r.Seconds, 0) * float64(time.Second))
+		})
+}
+
 // QueueDepth counts the claimable steps of every namespace, each up to limit: exact
 // numbers beyond it have no use, and counting them would cost most under overload.
 func (s *Board) QueueDepth(ctx context.Context, limit int) (map[string]int, error) {

@@ -31,7 +31,7 @@ func TestPlansMadeOnSmallTablesHold(t *testing.T) { plantest.SmallTables(t, hotS
 // TestPlansMadeAmongTheDeadHold leaves out statements that begin at the beginning of an
 // index, or between lanes: reading the dead rows there is the purpose of the frontier.
 func TestPlansMadeAmongTheDeadHold(t *testing.T) {
-	plantest.AmongTheDead(t, hotStatements, []string{"claimAll", "firstTimes", "horizon", "attention", "queueDepth", "unservedLanes", "promoteDue", "expireLeases"})
+	plantest.AmongTheDead(t, hotStatements, []string{"claimAll", "firstTimes", "horizon", "attention", "queueDepth", "oldestClaimable", "unservedLanes", "promoteDue", "expireLeases"})
 }
 
 func TestOtherStatementsStayOnTheirIndexes(t *testing.T) {
@@ -134,6 +134,7 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 		plantest.Of("unservedLanes", unservedLanes.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": perStatement})), perStatement, 1),
 		plantest.Of("unservedSteps", unservedSteps.With(pg.Args{"alive_ms": int64(30_000), "task": tasks[0]}), 2, 0),
 		plantest.Of("createTasks", created, perStatement, perStatement),
+		plantest.Of("oldestClaimable", oldestClaimable.With(everywhere), perStatement, 1),
 		plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": perStatement})), perStatement, 2), // the other queue is empty
 	}
 	list = append(list, plantest.Of("claimPut", claimPut.With(pg.Args{"worker": worker, "lease_ms": int64(60_000), "k": rows}), 2*perStatement, 0))

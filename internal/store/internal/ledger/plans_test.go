@@ -35,7 +35,13 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 	chained := func(before int) uuid.UUID {
 		return uuid.MustParse(db.QueryString(t, `select test_id($1)::text`, f.From+f.Finished+f.Waiting-before))
 	}
+	window := pg.Args{"hours": 24 * 365, "tasks": items, "attempts": 3 * items}
+	slowest := window.And(pg.Args{"limit": 10, "min": 1})
 	return []plantest.Statement{
+		plantest.Of("performance", performance.With(window), 3*items, 1),
+		plantest.Of("slowSteps", slowSteps.With(slowest), 3*items, 0),
+		plantest.Of("slowTasks", slowTasks.With(slowest), 3*items, 0),
+		plantest.Of("stateCounts", stateCounts.With(window.And(pg.Args{"rows": 2 * items, "steps": 10 * items})), 3*items, 0),
 		plantest.Of("taskEnds", taskEnds.With(pg.Args{"tasks": slices.Concat(done, tasks)}), perStatement+len(done), len(done)),
 		plantest.Of("readTaskRow", readTaskRow.With(pg.Args{"tasks": tasks, "context": true}), perStatement, perStatement),
 		plantest.Of("readBoard", readBoard.With(pg.Args{"tasks": tasks, "results": true}), 2*perStatement, 0),

@@ -80,6 +80,13 @@ func (s *Operations) DeadLetterOfTask(ctx context.Context, task uuid.UUID) (Dead
 	return pg.ReadOne[DeadLetter](ctx, s.db, "dead_letter", "read the dead letter of the task", latestDeadLetter.With(pg.Args{"task": task}))
 }
 
+// PendingReason reads the reason of the pending entry of a task, or ErrNotFound.
+func (s *Operations) PendingReason(ctx context.Context, task uuid.UUID) (workflow.DeadLetterReason, error) {
+	type row struct{ Reason workflow.DeadLetterReason }
+	r, err := pg.ReadOne[row](ctx, s.db, "pending_reason", "look for a pending dead letter", pendingReason.With(pg.Args{"task": task}))
+	return r.Reason, err
+}
+
 // DeadLetterUpdate changes an entry; nil fields stay.
 type DeadLetterUpdate struct {
 	Resolution *pg.Resolution
@@ -407,6 +414,10 @@ with page as materialized (select @entry::uuid as dlq_entry_uuid)` + readDeadLet
 with page as materialized (
     select dlq_entry_uuid from tasker.dlq_entries where task_uuid = @task order by dlq_timestamp desc limit 1)` + readDeadLetters)
 )
+
+// pendingReason: one entry of a task is pending at most, and it need not be the newest.
+// Index: dlq_entries_pending.
+var pendingReason = pg.Compile(`select reason from tasker.dlq_entries where task_uuid = @task and resolution = {pending}`)
 
 // investigationQueue takes the oldest open entries of each reason: within a
 // reason older is more urgent.

@@ -56,6 +56,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("markDeadLetterTask", markDeadLetterTask.With(pg.Args{"entry": entry}), 1, 0),
 		plantest.Of("oneDeadLetter", oneDeadLetter.With(pg.Args{"entry": entry}), 1, 1),
 		plantest.Of("latestDeadLetter", latestDeadLetter.With(pg.Args{"task": pending[0]}), 1, 1),
+		plantest.Of("pendingReason", pendingReason.With(pg.Args{"task": pending[0]}), 1, 1),
 		plantest.Of("listDeadLetters", listDeadLetters.With(pg.Args{"resolutions": resolutions, "reasons": reasons, "since": nil, "until": nil, "namespace": "", "name": "", "limit": items, "offset": 0}), 20*items, items),
 		plantest.Of("oldestDeadLetters", oldestDeadLetters.With(pg.Args{"resolutions": []int16{1}, "reasons": reasons, "since": nil, "until": nil, "namespace": "big", "name": "p", "limit": items, "offset": 0}), 5*items, items),
 		plantest.Of("investigationQueue", investigationQueue.With(pg.Args{"reasons": reasons, "limit": items, "resolution": 1}), 5*items, items),

@@ -33,7 +33,7 @@ var constants = stmt.Constants{
 	// States of tasks.
 	"task_pending": number(workflow.TaskPending), "task_in_process": number(workflow.TaskStepsInProcess),
 	"task_waiting_for_dependencies": number(workflow.TaskWaitingForDependencies), "task_waiting_for_retry": number(workflow.TaskWaitingForRetry),
-	"task_complete": number(workflow.TaskComplete), "task_error": number(workflow.TaskError),
+	"task_complete": number(workflow.TaskComplete), "task_resolved": number(workflow.TaskResolvedManually), "task_error": number(workflow.TaskError),
 
 	// Kinds of messages about tasks.
 	"ended": number(MessageEnded), "stop": number(messageStop), "dependencies": number(MessageDependencies), "dependency_failed": number(MessageFailed),
