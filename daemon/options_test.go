@@ -17,35 +17,38 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // shownElsewhere names, for the active keys that are no option of a part, the test that
 // shows their effect.
 var shownElsewhere = map[string]string{
-	"common.database.migrate_on_start":      "TestMigrateOnStart",
-	"common.task_templates.search_paths":    "TestDaemonsFollowTheirSettings",
-	"common.telemetry.log_level":            "TestReloadChangesTheLevelOfTheLog",
-	"common.telemetry.log_format":           "TestLogFormat",
-	"orchestration.web.tls_enabled":         "TestTheAPIIsEncrypted",
-	"orchestration.web.tls_cert_path":       "TestTheAPIIsEncrypted",
-	"orchestration.web.tls_key_path":        "TestTheAPIIsEncrypted",
-	"orchestration.web.tls_client_ca_path":  "TestTheAPIIsEncrypted",
-	"orchestration.grpc.enabled":            "TestDaemonsOverGRPC",
-	"orchestration.grpc.tls_enabled":        "TestGRPCIsEncrypted",
-	"orchestration.grpc.tls_cert_path":      "TestGRPCIsEncrypted",
-	"orchestration.grpc.tls_key_path":       "TestGRPCIsEncrypted",
-	"orchestration.grpc.tls_client_ca_path": "TestGRPCIsEncrypted",
-	"worker.grpc.enabled":                   "TestDaemonsOverGRPC",
-	"worker.grpc.tls_enabled":               "TestGRPCIsEncrypted",
-	"worker.grpc.tls_cert_path":             "TestGRPCIsEncrypted",
-	"worker.grpc.tls_key_path":              "TestGRPCIsEncrypted",
-	"worker.grpc.tls_client_ca_path":        "TestGRPCIsEncrypted",
-	"orchestration.events.max_consumers":    "TestDaemonsFollowTheirSettings",
-	"orchestration.events.max_streams":      "TestDaemonsFollowTheirSettings",
-	"orchestration.web.enabled":             "TestAnAPIThatIsOff",
-	"worker.worker_type":                    "TestDaemonsFollowTheirSettings",
-	"worker.template_path":                  "TestDaemonsFollowTheirSettings",
-	"worker.web.enabled":                    "TestAnAPIThatIsOff",
+	"common.database.migrate_on_start":          "TestMigrateOnStart",
+	"common.task_templates.search_paths":        "TestDaemonsFollowTheirSettings",
+	"common.telemetry.log_level":                "TestReloadChangesTheLevelOfTheLog",
+	"common.telemetry.log_format":               "TestLogFormat",
+	"orchestration.web.tls_enabled":             "TestTheAPIIsEncrypted",
+	"orchestration.web.tls_cert_path":           "TestTheAPIIsEncrypted",
+	"orchestration.web.tls_key_path":            "TestTheAPIIsEncrypted",
+	"orchestration.web.tls_client_ca_path":      "TestTheAPIIsEncrypted",
+	"orchestration.grpc.enabled":                "TestDaemonsOverGRPC",
+	"orchestration.grpc.tls_enabled":            "TestGRPCIsEncrypted",
+	"orchestration.grpc.tls_cert_path":          "TestGRPCIsEncrypted",
+	"orchestration.grpc.tls_key_path":           "TestGRPCIsEncrypted",
+	"orchestration.grpc.tls_client_ca_path":     "TestGRPCIsEncrypted",
+	"worker.grpc.enabled":                       "TestDaemonsOverGRPC",
+	"worker.grpc.tls_enabled":                   "TestGRPCIsEncrypted",
+	"worker.grpc.tls_cert_path":                 "TestGRPCIsEncrypted",
+	"worker.grpc.tls_key_path":                  "TestGRPCIsEncrypted",
+	"worker.grpc.tls_client_ca_path":            "TestGRPCIsEncrypted",
+	"orchestration.events.max_consumers":        "TestDaemonsFollowTheirSettings",
+	"orchestration.events.max_streams":          "TestDaemonsFollowTheirSettings",
+	"orchestration.web.enabled":                 "TestAnAPIThatIsOff",
+	"orchestration.web.config_endpoint_enabled": "TestShownConfigHasNoSecrets",
+	"worker.web.config_endpoint_enabled":        "TestShownConfigHasNoSecrets",
+	"worker.worker_type":                        "TestDaemonsFollowTheirSettings",
+	"worker.template_path":                      "TestDaemonsFollowTheirSettings",
+	"worker.web.enabled":                        "TestAnAPIThatIsOff",
 }
 
 // optionsOf returns the options of the parts of both daemons, by the functions that the
@@ -71,7 +74,7 @@ func optionsOf(loaded *config.Loaded) string {
 	for _, options := range []any{
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
 		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
-		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, ofGRPC, wfGRPC,
+		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,
 		od.depth.thresholds,
 		wd.workerConfig(w, nil), wfWeb,
 		OrchestratorProgram().ShutdownTimeout(loaded), WorkerProgram("", nil).ShutdownTimeout(loaded),

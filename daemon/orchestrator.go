@@ -127,13 +127,7 @@ func (d *Orchestrator) serve(c *config.Loaded, self store.Daemon, rules workflow
 	if err != nil {
 		return err
 	}
-	d.server, err = rest.NewOrchestrator(cfg, rest.Orchestrator{
-		Engine: supervised{d.engine, d.shared}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
-		RegisterTemplate: d.registerTemplate, Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
-		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
-		NewEvents: d.engine.NewEvents, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, Breakers: d.breakers, Admission: d.admission,
-		Config: d.shownConfig(c), AnalyticsAge: c.Common.Cache.AnalyticsTTL,
-	})
+	d.server, err = rest.NewOrchestrator(cfg, d.api(c, self, rules))
 	if err != nil || !o.GRPC.Enabled {
 		return err
 	}
@@ -143,6 +137,18 @@ func (d *Orchestrator) serve(c *config.Loaded, self store.Daemon, rules workflow
 	}
 	d.grpc, err = grpc.NewOrchestrator(settings, d.server)
 	return err
+}
+
+// api has the parts of the API.
+func (d *Orchestrator) api(c *config.Loaded, self store.Daemon, rules workflow.Rules) rest.Orchestrator {
+	o := c.Orchestration
+	return rest.Orchestrator{
+		Engine: supervised{d.engine, d.shared}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
+		RegisterTemplate: d.registerTemplate, Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
+		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
+		NewEvents: d.engine.NewEvents, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, Breakers: d.breakers, Admission: d.admission,
+		Config: d.shownConfig(c), AnalyticsAge: c.Common.Cache.AnalyticsTTL,
+	}
 }
 
 // templatesLoaded and checks show the daemon to the API.
