@@ -74,16 +74,14 @@ const (
 	// are its number of attempts.
 	ProgressRetry       = 4
 	ProgressMaxAttempts = 2
+
+	ProgressPlain    = 1  // the version without groups
+	ProgressGrouped  = 2  // with groups behind the steps, whose number is the second byte
+	ProgressEnding   = 3  // with one byte behind the groups; ProgressRetry has it too, 0 where there is none
+	ProgressPerGroup = 10 // batchable, template, first, count, settled
 )
 
-const (
-	progressVersion  = 1  // without groups
-	progressGrouped  = 2  // and without the byte behind them
-	progressEnding   = 3  // with one byte behind the groups; ProgressRetry has it too, 0 where there is none
-	progressPerGroup = 10 // batchable, template, first, count, settled
-
-	maxGroups = 255
-)
+const maxGroups = 255
 
 // NewProgress is the progress of a new task.
 func NewProgress(p *Plan) *Progress { return &Progress{Steps: firstSteps(p, nil)} }
@@ -109,7 +107,7 @@ func firstSteps(p *Plan, steps []StepProgress) []StepProgress {
 func (g *Progress) Encode() []byte {
 	size := g.encodedSize()
 	b := make([]byte, size)
-	b[0], b[1] = progressVersion, byte(len(g.Groups)) // #nosec G115 -- at most maxGroups
+	b[0], b[1] = ProgressPlain, byte(len(g.Groups)) // #nosec G115 -- at most maxGroups
 	entries := b[ProgressHeader:]
 	for i := range g.Steps {
 		s, e := &g.Steps[i], entries[i*ProgressPerStep:][:ProgressPerStep]
@@ -118,7 +116,7 @@ func (g *Progress) Encode() []byte {
 		binary.BigEndian.PutUint16(e[4:], s.Remaining)
 	}
 	if len(g.Groups) > 0 {
-		b[0] = progressGrouped
+		b[0] = ProgressGrouped
 		encodeGroups(entries[ProgressPerStep*len(g.Steps):], g.Groups)
 	}
 	switch {
@@ -127,13 +125,13 @@ func (g *Progress) Encode() []byte {
 		b[0], b[at-1] = ProgressRetry, byte(g.Ending)
 		g.Retry.encode(b[at:])
 	case g.Ending != 0:
-		b[0], b[size-1] = progressEnding, byte(g.Ending)
+		b[0], b[size-1] = ProgressEnding, byte(g.Ending)
 	}
 	return b
 }
 
 func (g *Progress) encodedSize() int {
-	size := ProgressHeader + ProgressPerStep*len(g.Steps) + progressPerGroup*len(g.Groups)
+	size := ProgressHeader + ProgressPerStep*len(g.Steps) + ProgressPerGroup*len(g.Groups)
 	if g.Ending != 0 || g.Retry != nil {
 		size++
 	}
@@ -151,13 +149,13 @@ func DecodeProgress(b []byte) (*Progress, error) {
 	groups, ending := int(b[1]), TaskState(0)
 	var retry *RetryOverride
 	switch b[0] {
-	case progressVersion:
+	case ProgressPlain:
 		groups = 0
-	case progressGrouped:
+	case ProgressGrouped:
 		if groups == 0 {
 			return nil, errors.New("progress has a place for groups and none in it")
 		}
-	case progressEnding:
+	case ProgressEnding:
 		ending, b = TaskState(b[len(b)-1]), b[:len(b)-1]
 		if !ending.Terminal() {
 			return nil, fmt.Errorf("progress says that the task will end as %s", ending)
@@ -174,7 +172,7 @@ func DecodeProgress(b []byte) (*Progress, error) {
 	default:
 		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], ProgressRetry)
 	}
-	size := len(b) - ProgressHeader - groups*progressPerGroup
+	size := len(b) - ProgressHeader - groups*ProgressPerGroup
 	if size < 0 || size%ProgressPerStep != 0 {
 		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
 	}

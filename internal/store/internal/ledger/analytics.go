@@ -79,7 +79,7 @@ with ` + analysed + `, sizes as materialized (
                        where task_uuid = e.task_uuid and step_no = e.step_no and e.step_no >= s.steps limit 1) b on true
 ), slowest as materialized (
     select plan_id, step, avg(seconds)::float8 as average, max(seconds)::float8 as longest, count(*) as executions,
-           count(*) filter (where outcome in (2, 3)) as errors, max(applied_at) as last_at
+           count(*) filter (where outcome in ({failed}, {failed_for_good})) as errors, max(applied_at) as last_at
     from numbered group by plan_id, step having count(*) >= @min::int order by avg(seconds) desc, plan_id, step limit @limit::int
 )
 select n.name as namespace, p.name as task, p.version, coalesce(p.step, '') as step, s.average, s.longest,
@@ -127,12 +127,12 @@ with ` + analysed + `, living as materialized (
     select d.plan_id, p.steps from (select distinct plan_id from shown) d
     cross join lateral (select cardinality(steps) as steps from tasker.plans where plan_id = any (array[d.plan_id]) limit 1) p
 ), entries as materialized (
-    select s.task_uuid, no, get_byte(s.progress, 2 + 6 * no) as status
+    select s.task_uuid, no, get_byte(s.progress, {progress_header} + {progress_step} * no) as status
     from shown s join sizes z on z.plan_id = s.plan_id
     cross join lateral (select case get_byte(s.progress, 0)
-        when 1 then (length(s.progress) - 2) / 6
-        when 2 then (length(s.progress) - 2 - 10 * get_byte(s.progress, 1)) / 6
-        when 3 then (length(s.progress) - 3 - 10 * get_byte(s.progress, 1)) / 6
+        when {progress_plain} then (length(s.progress) - {progress_header}) / {progress_step}
+        when {progress_grouped} then (length(s.progress) - {progress_header} - {progress_group} * get_byte(s.progress, 1)) / {progress_step}
+        when {progress_ending} then (length(s.progress) - {progress_header} - 1 - {progress_group} * get_byte(s.progress, 1)) / {progress_step}
         else z.steps end as steps) n
     cross join lateral generate_series(0, n.steps - 1) no
     limit @steps::int

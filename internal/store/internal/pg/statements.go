@@ -28,7 +28,8 @@ var constants = stmt.Constants{
 	"by_engine": number(EngineQueue), // the callable of steps that the engine runs
 
 	// Outcomes of attempts.
-	"success": number(workflow.OutcomeSuccess), "lease_lost": number(workflow.OutcomeLeaseLost), "cancelled": number(workflow.OutcomeCancelled),
+	"success": number(workflow.OutcomeSuccess), "failed": number(workflow.OutcomeFailed), "failed_for_good": number(workflow.OutcomeError),
+	"lease_lost": number(workflow.OutcomeLeaseLost), "cancelled": number(workflow.OutcomeCancelled),
 
 	// States of tasks.
 	"task_pending": number(workflow.TaskPending), "task_in_process": number(workflow.TaskStepsInProcess),
@@ -43,6 +44,9 @@ var constants = stmt.Constants{
 	"pending": number(ResolutionPending),
 	"stale":   number(workflow.DeadLetterStaleness),
 	// Of an encoded progress.
+	"progress_header": strconv.Itoa(workflow.ProgressHeader), "progress_step": strconv.Itoa(workflow.ProgressPerStep),
+	"progress_group": strconv.Itoa(workflow.ProgressPerGroup), "progress_plain": strconv.Itoa(workflow.ProgressPlain),
+	"progress_grouped": strconv.Itoa(workflow.ProgressGrouped), "progress_ending": strconv.Itoa(workflow.ProgressEnding),
 	"progress_retry": strconv.Itoa(workflow.ProgressRetry), "progress_max_attempts": strconv.Itoa(workflow.ProgressMaxAttempts),
 
 	"separator": `E'\x1f'`, // stmt.Separator
