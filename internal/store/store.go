@@ -94,7 +94,7 @@ type (
 // ClaimsAfter, ReleaseLeases, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
-// Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
+// OldestClaimable, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
 // ReplayIsolated; OpenWorkPool.
 type (
 	Performed         = board.Performed         // an action of an operator or a sweep on a task, as recorded
