@@ -48,13 +48,25 @@ func BenchmarkCreateMany(b *testing.B) {
 	benchmark(b, "/v1/tasks/batch", `{"tasks":[`+strings.Repeat(goodBody+"},", tasks-1)+goodBody+"}]}", tasks)
 }
 
-func benchmark(b *testing.B, path, body string, tasks int) {
+// The same with credentials, whose answer is remembered after the first request.
+func BenchmarkCreateWithToken(b *testing.B) {
+	i := newIssuer(b)
+	benchmark(b, "/v1/tasks", goodBody+"}", 1, func(c *rest.Config, header http.Header) {
+		c.Access = i.access()
+		header.Set("Authorization", "Bearer "+i.token(nil, "tasks:create"))
+	})
+}
+
+func benchmark(b *testing.B, path, body string, tasks int, change ...func(*rest.Config, http.Header)) {
 	engine := &promptEngine{fakeEngine: newFakeEngine(), created: orchestration.Created{UUID: taskID, CorrelationID: correlationID, RequestedAt: began, Plan: diamond()}}
-	s, err := rest.NewOrchestrator(bounded(b, rest.Config{}), rest.Orchestrator{Engine: engine, Store: newFakeStore()})
+	cfg, r := bounded(b, rest.Config{}), httptest.NewRequest(http.MethodPost, path, nil)
+	r.Header.Set("Content-Type", "application/json")
+	for _, c := range change {
+		c(&cfg, r.Header)
+	}
+	s, err := rest.NewOrchestrator(cfg, rest.Orchestrator{Engine: engine, Store: newFakeStore()})
 	require.NoError(b, err)
 	handler := s.Handler()
-	r := httptest.NewRequest(http.MethodPost, path, nil)
-	r.Header.Set("Content-Type", "application/json")
 	r.ContentLength = int64(len(body))
 	w := &nowhere{header: http.Header{}}
 	b.ReportAllocs()
