@@ -30,9 +30,9 @@ const shortestRound = time.Second
 // the task continues without it. The error is an [*EndedError] if the task did not complete.
 func Run[T any](ctx context.Context, c *Client, r TaskRequest) (result T, err error) {
 	task, err := c.CreateTask(ctx, r)
-	for err == nil && !ended(task.Status) {
+	for err == nil && !task.Terminal() {
 		asked := time.Now()
-		if task, err = c.Task(ctx, task.TaskUUID, runWait, IncludeResults); err == nil && !ended(task.Status) {
+		if task, err = c.Task(ctx, task.TaskUUID, runWait, IncludeResults); err == nil && !task.Terminal() {
 			if !pause(ctx, shortestRound-time.Since(asked)) {
 				err = cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
 			}
@@ -56,14 +56,6 @@ func Run[T any](ctx context.Context, c *Client, r TaskRequest) (result T, err er
 		return result, fmt.Errorf("decode the result of task %s: %w", task.TaskUUID, err)
 	}
 	return result, nil
-}
-
-func ended(status string) bool {
-	switch status {
-	case "complete", "error", "cancelled", "resolved_manually":
-		return true
-	}
-	return false
 }
 
 func onlyResult(results map[string]json.RawMessage) ([]byte, error) {

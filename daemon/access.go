@@ -24,29 +24,27 @@ import (
 var errUnguarded = errors.New("clients need no credentials, and the address is reached from other machines: " +
 	"want web.auth.enabled, or web.auth.allow_anonymous where something else protects it")
 
-// unguarded refuses the address of a gRPC server that needs no credentials and is reached
-// from other machines.
-func unguarded(g config.GRPC, c config.Auth) error {
+// unguarded refuses the address of a server that needs no credentials and is reached from
+// other machines.
+func unguarded(enabled bool, address string, c config.Auth) error {
 	guarded := c.Enabled && c.Enforcement == "enforce"
-	if !g.Enabled || guarded || c.AllowAnonymous || config.OnLoopback(g.BindAddress) {
+	if !enabled || guarded || c.AllowAnonymous || config.OnLoopback(address) {
 		return nil
 	}
-	return fmt.Errorf("listen on %s: %w", g.BindAddress, errUnguarded)
+	return fmt.Errorf("listen on %s: %w", address, errUnguarded)
 }
 
 // accessOf says who may use a server.
 func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error) {
 	a := rest.Access{KeyHeader: w.Auth.APIKeyHeader, LogOnly: w.Auth.Enforcement == "log", Documentation: w.Auth.GuardDocumentation, Origins: w.CORSOrigins}
-	asked := w.Auth.Enabled && w.Auth.Enforcement != "off"
-	switch guarded := asked && !a.LogOnly; {
-	case !w.Enabled, guarded, w.Auth.AllowAnonymous:
-	case !config.OnLoopback(w.BindAddress):
-		return a, fmt.Errorf("listen on %s: %w", w.BindAddress, errUnguarded)
-	case !asked:
-		s.log.Info("clients need no credentials, so the API is reached from this machine only; see web.auth.enabled and web.auth.allow_anonymous",
-			zap.String("address", w.BindAddress))
+	if err := unguarded(w.Enabled, w.BindAddress, w.Auth); err != nil {
+		return a, err
 	}
-	if !asked {
+	if !w.Auth.Enabled || w.Auth.Enforcement == "off" {
+		if w.Enabled && !w.Auth.AllowAnonymous {
+			s.log.Info("clients need no credentials, so the API is reached from this machine only; see web.auth.enabled and web.auth.allow_anonymous",
+				zap.String("address", w.BindAddress))
+		}
 		return a, nil
 	}
 	options, err := authOptions(w.Auth, keys, s.metrics, s.log)

@@ -260,17 +260,24 @@ func TestAccessFollowsItsSettings(t *testing.T) {
 	}
 }
 
+// startedOrchestrator runs until the end of the test, and has a minute.
+func startedOrchestrator(t *testing.T, loaded *config.Loaded) (context.Context, *Orchestrator) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	o, err := newOrchestrator(ctx, loaded, nil, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, o.Start(ctx))
+	t.Cleanup(func() { require.NoError(t, o.Stop(context.Background())) })
+	return ctx, o
+}
+
 // The daemons ask for keys of the database, and forget a revoked one soon.
 func TestKeysOfTheDatabaseAreGood(t *testing.T) {
 	t.Parallel()
 	db := enginetest.Migrated(t)
 	loaded := loadToo(t, db, "\n[orchestration.web.auth]\nenabled = true\napi_keys_enabled = true\n")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	o, err := newOrchestrator(ctx, loaded, nil, zap.NewNop())
-	require.NoError(t, err)
-	require.NoError(t, o.Start(ctx))
-	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	ctx, o := startedOrchestrator(t, loaded)
 	key := auth.NewKey()
 	hash := auth.HashKey(key)
 	by := store.OperatorAction{Action: "create_api_key", Actor: "ana", Reason: "test"}
@@ -298,31 +305,44 @@ func TestKeysOfTheDatabaseAreGood(t *testing.T) {
 	require.Eventually(t, func() bool { return status(key) == 401 }, 30*time.Second, 200*time.Millisecond)
 }
 
-// The API is encrypted with the files of its configuration, HTTP/2 included.
-func TestTheAPIIsEncrypted(t *testing.T) {
-	t.Parallel()
+// certificate is a self-signed one for localhost, in files, and what trusts it.
+type certificate struct {
+	cert, key string
+	pair      tls.Certificate
+	roots     *x509.CertPool
+}
+
+func newCertificate(t *testing.T) *certificate {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "self"}, DNSNames: []string{"localhost"}, IsCA: true,
+	self := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "self"}, DNSNames: []string{"localhost"}, IsCA: true,
 		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	der, err := x509.CreateCertificate(rand.Reader, self, self, key.Public(), key)
 	require.NoError(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
-	dir := t.TempDir()
-	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: der}, "key.pem": {Type: "PRIVATE KEY", Bytes: private}} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
-	}
-	cert, err := x509.ParseCertificate(der)
+	parsed, err := x509.ParseCertificate(der)
 	require.NoError(t, err)
-	roots := x509.NewCertPool()
-	roots.AddCert(cert)
-	pair := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	ask := func(more string, own ...tls.Certificate) (*http.Response, error) {
+	dir := t.TempDir()
+	c := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), roots: x509.NewCertPool(),
+		pair: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}}
+	c.roots.AddCert(parsed)
+	for file, block := range map[string]*pem.Block{c.cert: {Type: "CERTIFICATE", Bytes: der}, c.key: {Type: "PRIVATE KEY", Bytes: private}} {
+		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+	}
+	return c
+}
+
+// The API is encrypted with the files of its configuration, HTTP/2 included.
+func TestTheAPIIsEncrypted(t *testing.T) {
+	t.Parallel()
+	own := newCertificate(t)
+	ask := func(more string, pairs ...tls.Certificate) (*http.Response, error) {
 		t.Helper()
 		db := enginetest.Migrated(t)
 		loaded := loadToo(t, db, "")
-		loaded.Worker.Web.TLSEnabled, loaded.Worker.Web.TLSCertPath, loaded.Worker.Web.TLSKeyPath = true, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+		loaded.Worker.Web.TLSEnabled, loaded.Worker.Web.TLSCertPath, loaded.Worker.Web.TLSKeyPath = true, own.cert, own.key
 		loaded.Worker.Web.TLSClientCA = more
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -331,7 +351,7 @@ func TestTheAPIIsEncrypted(t *testing.T) {
 		require.NoError(t, w.Start(ctx))
 		defer func() { require.NoError(t, w.Stop(context.Background())) }()
 		client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true,
-			TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "localhost", Certificates: own, MinVersion: tls.VersionTLS12}}}
+			TLSClientConfig: &tls.Config{RootCAs: own.roots, ServerName: "localhost", Certificates: pairs, MinVersion: tls.VersionTLS12}}}
 		defer client.CloseIdleConnections()
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+w.Addr().String()+"/health", nil)
 		require.NoError(t, err)
@@ -342,12 +362,12 @@ func TestTheAPIIsEncrypted(t *testing.T) {
 	require.NoError(t, response.Body.Close())
 	require.Equal(t, 200, response.StatusCode)
 	require.Equal(t, 2, response.ProtoMajor)
-	response, err = ask(filepath.Join(dir, "cert.pem"))
+	response, err = ask(own.cert)
 	if err == nil {
 		require.NoError(t, response.Body.Close())
 	}
 	require.Error(t, err, "a client without a certificate")
-	response, err = ask(filepath.Join(dir, "cert.pem"), pair)
+	response, err = ask(own.cert, own.pair)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 }
@@ -357,12 +377,7 @@ func TestTemplatesComeOverTheAPI(t *testing.T) {
 	t.Parallel()
 	db := enginetest.Migrated(t)
 	loaded := loadToo(t, db, "\n[common.task_templates]\nimmutable = \"refuse\"\n")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	o, err := newOrchestrator(ctx, loaded, nil, zap.NewNop())
-	require.NoError(t, err)
-	require.NoError(t, o.Start(ctx))
-	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	ctx, o := startedOrchestrator(t, loaded)
 	c := client.New(client.Config{BaseURL: "http://" + o.Addr().String()})
 	const source = "name: greet\nnamespace_name: shop\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: a}}]\n"
 	for range 2 {
@@ -371,7 +386,7 @@ func TestTemplatesComeOverTheAPI(t *testing.T) {
 		require.Equal(t, "ana", d.Registration.RegisteredBy)
 		require.Len(t, d.Steps, 1)
 	}
-	_, err = c.CreateTask(ctx, client.TaskRequest{Name: "greet", Namespace: "shop", Version: "1.0.0", Context: []byte("{}"), Initiator: "i", SourceSystem: "s", Reason: "r"})
+	_, err := c.CreateTask(ctx, client.TaskRequest{Name: "greet", Namespace: "shop", Version: "1.0.0", Context: []byte("{}"), Initiator: "i", SourceSystem: "s", Reason: "r"})
 	require.NoError(t, err)
 	_, err = c.RegisterTemplate(ctx, client.TemplateSource{Source: strings.Replace(source, "callable: a", "callable: b", 1)})
 	require.True(t, client.IsConflict(err), "%v", err)

@@ -55,15 +55,16 @@ func checkServers(loaded *config.Loaded) error {
 	s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
 	var errs []error
 	o, w := loaded.Orchestration, loaded.Worker
-	for root, servers := range map[string]struct {
+	for _, servers := range []struct {
+		root string
 		web  config.Web
 		grpc config.GRPC
-	}{"orchestration": {o.Web.Web, o.GRPC}, "worker": {w.Web, w.GRPC}} {
-		if slices.Contains(loaded.Context.Roots(), root) {
+	}{{"orchestration", o.Web.Web, o.GRPC}, {"worker", w.Web, w.GRPC}} {
+		if slices.Contains(loaded.Context.Roots(), servers.root) {
 			_, access := s.accessOf(servers.web, nil)
 			_, certificate := s.tlsOf(servers.web.ServerTLS, overREST)
 			_, other := s.tlsOf(servers.grpc.ServerTLS, overGRPC)
-			errs = append(errs, access, certificate, other, unguarded(servers.grpc, servers.web.Auth))
+			errs = append(errs, access, certificate, other, unguarded(servers.grpc.Enabled, servers.grpc.BindAddress, servers.web.Auth))
 		}
 	}
 	return errors.Join(errs...)

@@ -26,27 +26,64 @@ const (
 	depthTimeout = 2 * time.Second
 )
 
+// sampled keeps what is open to all from becoming load: it reads at most once per depthAge,
+// one at a time. It is safe for concurrent use.
+type sampled[T any] struct {
+	now func() time.Time
+
+	mu   sync.Mutex
+	at   time.Time
+	took time.Duration
+	last T
+}
+
+// get returns what was read last, or reads again.
+func (s *sampled[T]) get(ctx context.Context, read func(ctx context.Context) T) T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.at.IsZero() && s.now().Sub(s.at) < max(depthAge, depthShare*s.took) {
+		return s.last
+	}
+	// A caller that leaves must not abort the read of the others.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), depthTimeout)
+	defer cancel()
+	begin := s.now()
+	s.last = read(ctx)
+	s.at = s.now()
+	s.took = s.at.Sub(begin)
+	return s.last
+}
+
+// forget lets the next call read again.
+func (s *sampled[T]) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = time.Time{}
+}
+
 // queueDepth counts the claimable steps, as a health check and as a metric. It is safe
 // for concurrent use.
 type queueDepth struct {
 	count    func(ctx context.Context, limit int) (map[string]int, error)
 	unserved func(ctx context.Context, limit int) ([]store.Unserved, error)
-	now      func() time.Time
 	gauge    *prometheus.Desc
 	without  *prometheus.Desc
+	sampled[depths]
 
-	mu            sync.Mutex
-	thresholds    config.QueueDepthThresholds
-	at            time.Time
-	took          time.Duration
-	last          map[string]int // by namespace; nil: the latest count failed
-	unservedSteps []store.Unserved
+	limits     sync.Mutex
+	thresholds config.QueueDepthThresholds
+}
+
+// depths are the claimable steps.
+type depths struct {
+	steps    map[string]int // by namespace; nil: the count failed
+	unserved []store.Unserved
 }
 
 func newQueueDepth(count func(context.Context, int) (map[string]int, error), unserved func(context.Context, int) ([]store.Unserved, error),
 	thresholds config.QueueDepthThresholds,
 ) *queueDepth {
-	return &queueDepth{count: count, unserved: unserved, thresholds: thresholds, now: time.Now,
+	return &queueDepth{count: count, unserved: unserved, thresholds: thresholds, sampled: sampled[depths]{now: time.Now},
 		without: prometheus.NewDesc("tasker_steps_without_worker",
 			"Claimable steps that no live worker can run, counted up to one more than overflow_threshold for each callable.", []string{"namespace"}, nil),
 		gauge: prometheus.NewDesc("tasker_queue_depth", "Claimable steps, counted up to one more than overflow_threshold.", []string{"namespace"}, nil)}
@@ -54,12 +91,19 @@ func newQueueDepth(count func(context.Context, int) (map[string]int, error), uns
 
 // judgeBy sets the thresholds for the next check.
 func (q *queueDepth) judgeBy(thresholds config.QueueDepthThresholds) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.thresholds.OverflowThreshold < thresholds.OverflowThreshold {
-		q.at = time.Time{} // the latest count may have a lower limit
-	}
+	q.limits.Lock()
+	more := q.thresholds.OverflowThreshold < thresholds.OverflowThreshold
 	q.thresholds = thresholds
+	q.limits.Unlock()
+	if more {
+		q.forget() // the latest count may have a lower limit
+	}
+}
+
+func (q *queueDepth) judgedBy() config.QueueDepthThresholds {
+	q.limits.Lock()
+	defer q.limits.Unlock()
+	return q.thresholds
 }
 
 // measure counts at most once per depthAge, one at a time; nil means no answer. The map
@@ -71,26 +115,22 @@ func (q *queueDepth) measure(ctx context.Context) map[string]int {
 
 // counted is measure with the steps that no worker can run.
 func (q *queueDepth) counted(ctx context.Context) (map[string]int, []store.Unserved) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.at.IsZero() && q.now().Sub(q.at) < max(depthAge, depthShare*q.took) {
-		return q.last, q.unservedSteps
-	}
-	// A caller that leaves must not abort the count of the others.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), depthTimeout)
-	defer cancel()
-	begin := q.now()
-	depth, err := q.count(ctx, q.thresholds.OverflowThreshold+1)
-	var unservedSteps []store.Unserved
-	if err == nil {
-		unservedSteps, err = q.unserved(ctx, q.thresholds.OverflowThreshold+1)
-	}
+	d := q.get(ctx, q.read)
+	return d.steps, d.unserved
+}
+
+// read counts; old counts are not reported after a failure.
+func (q *queueDepth) read(ctx context.Context) (d depths) {
+	limit := q.judgedBy().OverflowThreshold + 1
+	steps, err := q.count(ctx, limit)
 	if err != nil {
-		depth, unservedSteps = nil, nil // old counts are not reported
+		return depths{}
 	}
-	q.last, q.unservedSteps, q.at = depth, unservedSteps, q.now()
-	q.took = q.at.Sub(begin)
-	return depth, unservedSteps
+	d.steps = steps
+	if d.unserved, err = q.unserved(ctx, limit); err != nil {
+		return depths{}
+	}
+	return d
 }
 
 // shownCallables bounds the callables named in the check of steps without a worker.
@@ -140,9 +180,7 @@ func (q *queueDepth) check(ctx context.Context) telemetry.Check {
 	if deepest == 0 {
 		return c
 	}
-	q.mu.Lock()
-	limits := q.thresholds
-	q.mu.Unlock()
+	limits := q.judgedBy()
 	c.Message = fmt.Sprintf("%d steps wait in %s", deepest, longest)
 	switch {
 	case deepest > limits.OverflowThreshold:

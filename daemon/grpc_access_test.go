@@ -2,19 +2,9 @@ package daemon
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net/http"
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -145,31 +135,16 @@ func TestAccessOverGRPC(t *testing.T) {
 // TestGRPCIsEncrypted with files of its own.
 func TestGRPCIsEncrypted(t *testing.T) {
 	t.Parallel()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	self := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "self"}, DNSNames: []string{"localhost"}, IsCA: true,
-		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, self, self, key.Public(), key)
-	require.NoError(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	dir := t.TempDir()
-	cert, secret := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	require.NoError(t, os.WriteFile(secret, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
-	parsed, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	roots := x509.NewCertPool()
-	roots.AddCert(parsed)
+	self := newCertificate(t)
 	p := newPair(t, "", func(loaded *config.Loaded) {
-		files := config.ServerTLS{TLSEnabled: true, TLSCertPath: cert, TLSKeyPath: secret}
+		files := config.ServerTLS{TLSEnabled: true, TLSCertPath: self.cert, TLSKeyPath: self.key}
 		loaded.Orchestration.GRPC.ServerTLS = files
-		files.TLSClientCA = cert
+		files.TLSClientCA = self.cert
 		loaded.Worker.GRPC.ServerTLS = files
 	})
 	check := func(address string, own ...tls.Certificate) error {
 		t.Helper()
-		over, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: "localhost",
+		over, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: self.roots, ServerName: "localhost",
 			Certificates: own, MinVersion: tls.VersionTLS12})))
 		require.NoError(t, err)
 		defer func() { require.NoError(t, over.Close()) }()
@@ -179,11 +154,10 @@ func TestGRPCIsEncrypted(t *testing.T) {
 		}
 		return err
 	}
-	pair := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	require.NoError(t, check(p.orchestrator.GRPCAddr().String()))
 	refused(t, codes.Unavailable, check(p.worker.GRPCAddr().String()))
-	require.NoError(t, check(p.worker.GRPCAddr().String(), pair))
-	_, err = taskerv1.NewHealthServiceClient(p.over).CheckHealth(p.ctx, &taskerv1.HealthRequest{})
+	require.NoError(t, check(p.worker.GRPCAddr().String(), self.pair))
+	_, err := taskerv1.NewHealthServiceClient(p.over).CheckHealth(p.ctx, &taskerv1.HealthRequest{})
 	refused(t, codes.Unavailable, err)
 	require.Equal(t, http.StatusOK, request(t, http.MethodGet, p.rest+"/health", "").status, "REST has files of its own")
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -67,12 +66,7 @@ func startsWith(t *testing.T, options config.Options) {
 		*address = "127.0.0.1:0" // tests run beside each other
 	}
 	loaded.Common.Database.Pool.MinConnections, loaded.Common.Database.Pool.MaxConnections = 0, 8
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	o, err := newOrchestrator(ctx, loaded, nil, zap.NewNop())
-	require.NoError(t, err)
-	require.NoError(t, o.Start(ctx))
-	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	ctx, _ := startedOrchestrator(t, loaded)
 	w, err := newWorker(ctx, loaded, func(*worker.Worker) error { return nil }, nil, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, w.Start(ctx))

@@ -113,7 +113,7 @@ func (s *shared) webConfig(w config.OrchestrationWeb, g config.GRPC, environment
 // grpcConfig completes the settings of the gRPC server beside a REST server, whose
 // credentials and bounds are its own.
 func (s *shared) grpcConfig(g config.GRPC, w config.OrchestrationWeb) (cfg grpc.Config, err error) {
-	if err := unguarded(g, w.Auth); err != nil {
+	if err := unguarded(g.Enabled, g.BindAddress, w.Auth); err != nil {
 		return cfg, err
 	}
 	cfg = grpc.Configure(g, w)

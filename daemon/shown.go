@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tasker-go/tasker/api/rest"
@@ -73,36 +72,17 @@ func textOf(c *config.Loaded, key string) string {
 	return strings.Trim(s.Value, `"`)
 }
 
-// waiting counts what waits, for the API of a worker: at most once per depthAge, one at a
-// time, because the route is open to all.
+// waiting counts what waits, for the API of a worker, whose route is open to all.
 type waiting struct {
-	count  func(ctx context.Context, limit int) (map[string]int, error)
-	oldest func(ctx context.Context) (map[string]time.Duration, error)
-	limit  int
-
-	mu   sync.Mutex
-	at   time.Time
-	took time.Duration
-	last map[string]rest.QueueState // nil: the latest count failed
+	count                               func(ctx context.Context, limit int) (map[string]int, error)
+	oldest                              func(ctx context.Context) (map[string]time.Duration, error)
+	limit                               int
+	sampled[map[string]rest.QueueState] // nil: the latest count failed
 }
 
 // measure returns what waits by namespace; nil means no answer. The map must not be
 // changed.
-func (w *waiting) measure(ctx context.Context) map[string]rest.QueueState {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.at.IsZero() && time.Since(w.at) < max(depthAge, depthShare*w.took) {
-		return w.last
-	}
-	// A caller that leaves must not abort the count of the others.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), depthTimeout)
-	defer cancel()
-	begin := time.Now()
-	w.last = w.read(ctx)
-	w.at = time.Now()
-	w.took = w.at.Sub(begin)
-	return w.last
-}
+func (w *waiting) measure(ctx context.Context) map[string]rest.QueueState { return w.get(ctx, w.read) }
 
 func (w *waiting) read(ctx context.Context) map[string]rest.QueueState {
 	depths, err := w.count(ctx, w.limit)

@@ -55,7 +55,7 @@ description = "geheim"
 func TestWaitingIsCountedOnceASecond(t *testing.T) {
 	t.Parallel()
 	counts, fails := 0, error(nil)
-	w := &waiting{limit: 11, count: func(_ context.Context, limit int) (map[string]int, error) {
+	w := &waiting{limit: 11, sampled: sampled[map[string]rest.QueueState]{now: time.Now}, count: func(_ context.Context, limit int) (map[string]int, error) {
 		require.Equal(t, 11, limit)
 		counts++
 		return map[string]int{"a": 2, "b": 0}, fails

@@ -78,7 +78,7 @@ func (d *Worker) serve(c *config.Loaded) error {
 		return err
 	}
 	queues := &waiting{count: d.store.QueueDepth, oldest: d.store.OldestClaimable,
-		limit: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold + 1}
+		limit: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold + 1, sampled: sampled[map[string]rest.QueueState]{now: time.Now}}
 	d.server, err = rest.NewWorker(cfg, rest.Worker{
 		ID: own.WorkerID, Type: own.WorkerType, Status: supervisedWorker{d.worker, d}, Database: d.store,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },

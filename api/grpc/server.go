@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -182,13 +181,9 @@ func (s *Server) Start(ctx context.Context) error {
 	case s.started:
 		return nil
 	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", s.cfg.Address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("listen on %s: another process uses this address: %w", s.cfg.Address, err)
-	}
+	listener, err := lifecycle.Listen(ctx, s.cfg.Address)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", s.cfg.Address, err)
+		return err
 	}
 	s.address, s.started = listener.Addr(), true
 	s.group.Go(func() { s.serve(listener) })
@@ -273,12 +268,12 @@ func (c *calls) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open--; c.open == 0 {
-		c.tell()
+		c.release()
 	}
 }
 
-// tell closes the channel of those who wait.
-func (c *calls) tell() {
+// release closes the channel that close has returned.
+func (c *calls) release() {
 	if c.ended != nil {
 		close(c.ended)
 		c.ended = nil
@@ -294,7 +289,7 @@ func (c *calls) close() <-chan struct{} {
 	}
 	ended := c.ended
 	if c.open == 0 {
-		c.tell()
+		c.release()
 	}
 	return ended
 }

@@ -92,7 +92,7 @@ func (f *follower) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := f.tell(task); err != nil {
+		if err := f.sendChanges(task); err != nil {
 			return err
 		}
 		if task.Terminal() {
@@ -122,8 +122,8 @@ func (f *follower) look(ctx context.Context, query url.Values) (*client.Task, er
 	return task, nil
 }
 
-// tell sends what is new.
-func (f *follower) tell(task *client.Task) error {
+// sendChanges sends what is new.
+func (f *follower) sendChanges(task *client.Task) error {
 	if task.Status != f.state {
 		f.state = task.Status
 		if err := f.update(taskerv1.TaskStatusUpdate_UPDATE_TYPE_TASK_STATE_CHANGE, nil, nil); err != nil {

@@ -37,13 +37,14 @@ const (
 	scopeSchedule
 	scopeApproval
 	scopeConsumer
-	scopeBody // the operation calls within with what the body names
+	scopeDescription // of the daemon itself: public unless Access.Documentation says otherwise
+	scopeBody        // the operation calls within with what the body names
 )
 
 // accesses has every operation that is described by its id; a server with another one is
 // not made. OpenAPI, the gRPC services and the tests read it too.
 var accesses = map[string]access{
-	"health": {}, "health-live": {}, "health-ready": {}, "health-detailed": {}, "event-metrics": {}, "worker-metrics": {},
+	"health": {}, "health-live": {}, "health-ready": {}, "health-detailed": documentation, "event-metrics": documentation, "worker-metrics": documentation,
 
 	"create-task":  {auth.TasksCreate, scopeBody},
 	"create-tasks": {auth.TasksCreate, scopeBody},
@@ -140,8 +141,16 @@ var accesses = map[string]access{
 	"run-sweep":           {auth.SystemManage, scopeFleet},
 }
 
-// documentation is the access to what describes the daemon, where that is guarded.
-var documentation = access{auth.SystemRead, scopeFleet}
+// documentation is the access to what describes the daemon.
+var documentation = access{auth.SystemRead, scopeDescription}
+
+// inForce is an access as the server is configured.
+func (s *Server) inForce(needed access) access {
+	if needed.scope == scopeDescription && !s.cfg.Access.Documentation {
+		return access{}
+	}
+	return needed
+}
 
 // Access says who may use a server. Its zero value admits every request.
 type Access struct {
@@ -187,7 +196,7 @@ func (a *api) permit(ctx context.Context, x *exchange, needed access) error {
 	switch needed.scope {
 	case scopeNone, scopeBody:
 		return nil
-	case scopeFleet:
+	case scopeFleet, scopeDescription:
 		return x.who.AllNamespaces()
 	case scopePath:
 		return x.who.In(cmp.Or(x.request.PathValue("namespace"), x.request.PathValue("name")))
@@ -200,7 +209,12 @@ func (a *api) permit(ctx context.Context, x *exchange, needed access) error {
 			id = x.request.PathValue(name)
 		}
 	}
-	namespace, err := a.owner(ctx, needed.scope, id)
+	return a.permitThing(ctx, x, needed.scope, id)
+}
+
+// permitThing looks for the namespace of a thing; what does not exist is left to the operation.
+func (a *api) permitThing(ctx context.Context, x *exchange, s scope, id string) error {
+	namespace, err := a.owner(ctx, s, id)
 	if err != nil || namespace == "" {
 		return err
 	}
@@ -241,11 +255,7 @@ func (a *api) withinTask(ctx context.Context, task string) error {
 	if x == nil || x.who == nil || x.who.Everywhere() {
 		return nil
 	}
-	namespace, err := a.owner(ctx, scopeTask, task)
-	if err != nil || namespace == "" {
-		return err
-	}
-	return within(ctx, namespace)
+	return a.judged(x, a.permitThing(ctx, x, scopeTask, task))
 }
 
 // owners finds namespaces by reading the thing itself. It is asked for principals of some
@@ -329,16 +339,12 @@ func (x *exchange) auditFields() []zap.Field {
 
 // guarded is a handler of the documentation.
 func (a *api) guarded(h http.HandlerFunc) http.HandlerFunc {
+	needed := a.inForce(documentation)
 	return func(w http.ResponseWriter, r *http.Request) {
 		x, ok := w.(*exchange)
 		if !ok {
 			return // never: see serveExchange
 		}
-		needed := access{}
-		if a.cfg.Access.Documentation {
-			needed = documentation
-		}
-		x.request.Pattern = r.Pattern
 		if err := a.authorise(x, needed); err != nil {
 			x.fail(a.fail(x.request.Context(), err))
 			return

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -71,10 +72,31 @@ const maxNoted = 1000
 func (s *Server) ignored(op string, keys []string) {
 	for _, key := range keys {
 		s.cfg.Telemetry.UnknownKeys.WithLabelValues(op).Inc()
-		if _, known := s.noted.LoadOrStore(op+" "+key, true); !known && s.notes.Add(1) <= maxNoted {
+		if s.noted.first(op + " " + key) {
 			s.log.Warn("a key of request bodies is unknown and ignored", zap.String("operation", op), zap.String("key", key))
 		}
 	}
+}
+
+// noted are the first maxNoted texts that it was given, which clients choose. It is safe for
+// concurrent use.
+type noted struct {
+	mu    sync.Mutex
+	texts map[string]bool
+}
+
+// first reports whether a text is new, and remembers it; false beyond maxNoted.
+func (n *noted) first(text string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.texts[text] || len(n.texts) >= maxNoted {
+		return false
+	}
+	if n.texts == nil {
+		n.texts = map[string]bool{}
+	}
+	n.texts[text] = true
+	return true
 }
 
 // decode reads a body in place of the former one.

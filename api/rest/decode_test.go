@@ -3,6 +3,7 @@ package rest
 import (
 	"encoding/json"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -113,4 +114,15 @@ func TestDecodeReplaces(t *testing.T) {
 		`{"inner":{"inner":[{"inner":{}}]}}`: "inner.inner.inner must not be of JSON type object", `{"at":"x"}`: "at is wrong", `true`: "not bool", `{"whole":1.5}`: "number 1.5"} {
 		require.ErrorContains(t, r.decode([]byte(text)), want)
 	}
+}
+
+// Clients choose the keys, so that only so many are remembered.
+func TestNotedIsBounded(t *testing.T) {
+	t.Parallel()
+	var n noted
+	for i := range 2 * maxNoted {
+		require.Equal(t, i < maxNoted, n.first(strconv.Itoa(i)))
+		require.False(t, n.first(strconv.Itoa(i)))
+	}
+	require.Len(t, n.texts, maxNoted)
 }

@@ -191,11 +191,14 @@ const correlationHeader = "X-Correlation-Id"
 // maxEcho bounds the headers that are sent back.
 const maxEcho = 256
 
-// echo sends the headers by which senders follow a request back to them.
+// followed are the headers by which senders follow a request, with their fields in the log.
+var followed = []struct{ header, field string }{{correlationHeader, "correlation_id"}, {"Traceparent", "traceparent"}}
+
+// echo sends these headers back.
 func echo(to, from http.Header) {
-	for _, name := range []string{correlationHeader, "Traceparent"} {
-		if value := from.Get(name); value != "" && len(value) <= maxEcho {
-			to.Set(name, value)
+	for _, follow := range followed {
+		if value := from.Get(follow.header); value != "" && len(value) <= maxEcho {
+			to.Set(follow.header, value)
 		}
 	}
 }
@@ -224,9 +227,9 @@ func (x *exchange) end(begin time.Time, err error) {
 // fields name the request in the log.
 func (x *exchange) fields() []zap.Field {
 	fields := []zap.Field{zap.String("request_id", x.id), zap.String("method", x.request.Method), zap.String("path", clip(x.request.URL.Path, 200))}
-	for name, header := range map[string]string{"correlation_id": correlationHeader, "traceparent": "Traceparent"} {
-		if value := x.Header().Get(header); value != "" {
-			fields = append(fields, zap.String(name, value))
+	for _, follow := range followed {
+		if value := x.Header().Get(follow.header); value != "" {
+			fields = append(fields, zap.String(follow.field, value))
 		}
 	}
 	return fields

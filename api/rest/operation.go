@@ -97,9 +97,7 @@ func addOwn[I, B, T any](a *api, op operation, serve func(x *exchange, in *I) er
 	if !known {
 		a.unknown = append(a.unknown, op.id)
 	}
-	if a.cfg.Access.Documentation && (op.id == "health-detailed" || op.tag == metricsTag) {
-		needed = documentation
-	}
+	needed = a.inForce(needed)
 	a.permissions[op.method+" "+op.path] = needed.needs
 	a.document.add(op, needed.needs, params, body, reflect.TypeFor[T]())
 	a.mux.HandleFunc(op.method+" "+op.path, func(w http.ResponseWriter, _ *http.Request) {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -103,8 +102,7 @@ type Server struct {
 	bodies   *budget
 	answers  *budget
 	buffers  sync.Pool // of *bytes.Buffer, for answers
-	noted    sync.Map  // the ignored keys that were logged
-	notes    atomic.Int64
+	noted    noted     // the ignored keys that were logged
 
 	mu      sync.Mutex
 	http    *http.Server
@@ -151,13 +149,9 @@ func (s *Server) Start(ctx context.Context) error {
 	case s.http != nil:
 		return nil
 	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", s.cfg.Address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("listen on %s: another process uses this address: %w", s.cfg.Address, err)
-	}
+	listener, err := lifecycle.Listen(ctx, s.cfg.Address)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", s.cfg.Address, err)
+		return err
 	}
 	s.address = listener.Addr()
 	if s.cfg.TLS != nil {

@@ -235,23 +235,23 @@ func templateOf(name string, r *client.TaskTypeRequest) (*workflow.Template, err
 	if err != nil {
 		return nil, badRequest("the task type cannot be read")
 	}
-	template, problems, err := template.Parse("task type", text)
+	parsed, problems, err := template.Parse("task type", text)
 	if err != nil {
-		return nil, badRequest(wordsOf(problems))
+		return nil, badRequest(wordsOf(problems, func(p template.Problem) string { return typeWords.Replace(p.Message) }))
 	}
-	return template, nil
+	return parsed, nil
 }
 
 // typeWords translates the keys of a template to those of a type.
 var typeWords = strings.NewReplacer("steps[0].handler.callable", "handler", "steps[0].retry", "retry", "steps[0].", "",
 	"input_schema", "payload_schema", "namespace_name", "namespace")
 
-// wordsOf lists the problems of a type, up to ten.
-func wordsOf(problems template.Problems) string {
+// wordsOf lists the errors of a template, up to ten.
+func wordsOf(problems template.Problems, word func(template.Problem) string) string {
 	var words []string
 	for _, p := range problems.Errors() {
 		if len(words) < 10 {
-			words = append(words, clip(typeWords.Replace(p.Message), 300))
+			words = append(words, clip(word(p), 300))
 		}
 	}
 	return strings.Join(words, "; ")

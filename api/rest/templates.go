@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
@@ -71,7 +70,7 @@ func (t *templateRoutes) register(ctx context.Context, _ *struct{}, body *reques
 	}
 	parsed, problems, err := template.Parse("template", []byte(body.body.Source))
 	if err != nil {
-		return nil, badRequest(sourceProblems(problems))
+		return nil, badRequest(wordsOf(problems, template.Problem.String))
 	}
 	if err := within(ctx, parsed.Namespace); err != nil {
 		return nil, err
@@ -86,17 +85,6 @@ func (t *templateRoutes) register(ctx context.Context, _ *struct{}, body *reques
 			r.Namespace, r.Name, r.Version, r.Registered, r.Brought))
 	}
 	return t.get(ctx, &templatePath{parsed.Namespace, parsed.Name, parsed.Version})
-}
-
-// sourceProblems lists the errors of a template with their places, up to ten.
-func sourceProblems(problems template.Problems) string {
-	var lines []string
-	for _, p := range problems.Errors() {
-		if len(lines) < 10 {
-			lines = append(lines, clip(p.String(), 300))
-		}
-	}
-	return strings.Join(lines, "; ")
 }
 
 // templatePath names a template version.

@@ -8,7 +8,6 @@ import (
 	"github.com/tasker-go/tasker/client"
 )
 
-// metricsTag is of routes that are guarded where GET /metrics is.
 const metricsTag = "metrics"
 
 // QueueState is what waits in a namespace.

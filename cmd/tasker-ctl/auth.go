@@ -72,18 +72,14 @@ func (a *app) onStore(d command, run func(ctx context.Context, s *store.Store, a
 	o := &databaseOptions{app: a}
 	d.flags = append(d.flags, o.flags()...)
 	d.local = func(ctx context.Context, args []string) error {
-		url, err := o.url(false)
-		if err != nil {
-			return err
-		}
-		ctx, cancel := a.within(ctx, keysTimeout)
-		defer cancel()
-		s, err := store.Open(ctx, store.Options{URL: url, MaxConns: 1})
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		return run(ctx, s, args)
+		return o.on(ctx, keysTimeout, false, func(ctx context.Context, url string) error {
+			s, err := store.Open(ctx, store.Options{URL: url, MaxConns: 1})
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			return run(ctx, s, args)
+		})
 	}
 	return d
 }

@@ -58,6 +58,18 @@ func (o *databaseOptions) url(direct bool) (string, error) {
 	return loaded.Common.Database.URL.Reveal(), nil
 }
 
+// on runs work with the URL of the database, under a deadline unless --timeout says otherwise.
+func (o *databaseOptions) on(ctx context.Context, limit time.Duration, direct bool, work func(ctx context.Context, url string) error) error {
+	url, err := o.url(direct)
+	if err != nil {
+		return err
+	}
+	o.app.logf(1, "database %s", config.DSN(url))
+	ctx, cancel := o.app.within(ctx, limit)
+	defer cancel()
+	return work(ctx, url)
+}
+
 // migrateTimeout bounds a migration unless --timeout says otherwise: one that
 // rewrites a large table takes its time.
 const migrateTimeout = 10 * time.Minute
@@ -86,18 +98,13 @@ func (a *app) migration(d command, run func(context.Context, *store.Migrator) er
 	o := &databaseOptions{app: a}
 	d.flags = o.flags()
 	d.local = func(ctx context.Context, _ []string) error {
-		url, err := o.url(false)
-		if err != nil {
-			return err
-		}
-		a.logf(1, "database %s", config.DSN(url))
-		m, err := store.NewMigrator(url)
-		if err != nil {
-			return usageError{err}
-		}
-		ctx, cancel := a.within(ctx, migrateTimeout)
-		defer cancel()
-		return run(ctx, m)
+		return o.on(ctx, migrateTimeout, false, func(ctx context.Context, url string) error {
+			m, err := store.NewMigrator(url)
+			if err != nil {
+				return usageError{err}
+			}
+			return run(ctx, m)
+		})
 	}
 	return d
 }
@@ -179,14 +186,10 @@ func (o *databaseOptions) dropSlot(ctx context.Context, slot string) error {
 	if !wal.ValidSlot(slot) {
 		return invalid("slot name", slot, "1 to 63 of a-z, 0-9 and _")
 	}
-	url, err := o.url(true)
+	err := o.on(ctx, dropSlotTimeout, true, func(ctx context.Context, url string) error {
+		return dropSlotError(wal.DropSlot(ctx, url, slot))
+	})
 	if err != nil {
-		return err
-	}
-	o.app.logf(1, "database %s", config.DSN(url))
-	ctx, cancel := o.app.within(ctx, dropSlotTimeout)
-	defer cancel()
-	if err := dropSlotError(wal.DropSlot(ctx, url, slot)); err != nil {
 		return err
 	}
 	return o.app.emit(map[string]any{"dropped": slot}, func() { o.app.printf("dropped the slot %s\n", slot) })

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
@@ -195,7 +193,11 @@ is a conflict. Workers need a handler for the steps, and no restart.`,
 		flags:   why(&s.Reason, &s.Actor),
 		run: func(ctx context.Context, c *api, files []string) error {
 			for _, file := range files {
-				text, err := a.readFile(file)
+				value := "@" + file
+				if file == "-" {
+					value = file
+				}
+				text, err := a.readInput(value, maxTemplateInput)
 				if err != nil {
 					return err
 				}
@@ -213,19 +215,7 @@ is a conflict. Workers need a handler for the steps, and no restart.`,
 	}
 }
 
-// readFile reads a file, or stdin for -.
-func (a *app) readFile(name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(io.LimitReader(a.stdin, maxTemplateInput))
-	}
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	return text, nil
-}
-
-// maxTemplateInput bounds a template read from stdin.
+// maxTemplateInput bounds a template that is sent, or read from stdin.
 const maxTemplateInput = 4 << 20
 
 // templateReport is the answer of `template validate`.
@@ -279,7 +269,7 @@ func (a *app) checkTemplates(paths []string) (templateReport, error) {
 			files = append(files, path)
 			continue
 		}
-		src, err := io.ReadAll(io.LimitReader(a.stdin, maxTemplateInput))
+		src, err := a.readInput(path, maxTemplateInput)
 		if err != nil {
 			return report, err
 		}
