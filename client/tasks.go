@@ -171,10 +171,13 @@ type StepReadiness struct {
 // TaskList is one page of tasks, newest first.
 type TaskList struct {
 	Tasks      []Task     `json:"tasks"`
-	Pagination Pagination `json:"pagination"`
+	Pagination Pagination `json:"pagination,omitzero" doc:"Absent in lists by cursor"`
+	// NextCursor is the cursor of the tasks that follow; empty: none do.
+	NextCursor string `json:"next_cursor,omitempty" doc:"The cursor of the tasks that follow; absent after the last one"`
 }
 
-// Pagination is the position of a page. TotalCount is counted up to 100,000.
+// Pagination is the position of a page. TotalCount is exact up to thousands of
+// tasks; where there are more it is an estimate.
 type Pagination struct {
 	Page        int  `json:"page"`
 	PerPage     int  `json:"per_page"`

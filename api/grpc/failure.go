@@ -26,7 +26,7 @@ var codesOf = map[int]codes.Code{
 	http.StatusUnsupportedMediaType: codes.InvalidArgument,
 	http.StatusUnauthorized:         codes.Unauthenticated, http.StatusForbidden: codes.PermissionDenied,
 	http.StatusNotFound: codes.NotFound, http.StatusConflict: codes.AlreadyExists,
-	http.StatusRequestTimeout:        codes.DeadlineExceeded,
+	http.StatusRequestTimeout:        codes.DeadlineExceeded, http.StatusGatewayTimeout: codes.DeadlineExceeded,
 	http.StatusRequestEntityTooLarge: codes.ResourceExhausted, http.StatusTooManyRequests: codes.ResourceExhausted,
 	http.StatusServiceUnavailable: codes.Unavailable, http.StatusMethodNotAllowed: codes.Unimplemented,
 }

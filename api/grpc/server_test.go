@@ -76,7 +76,7 @@ func TestFailures(t *testing.T) {
 		"no such task":       {get, 404, "NOT_FOUND", codes.NotFound, "text"},
 		"no such template":   {create, 404, "NOT_FOUND", codes.InvalidArgument, "text"},
 		"duplicate":          {create, 409, "CONFLICT", codes.AlreadyExists, "text"},
-		"too long":           {get, 408, "TIMEOUT", codes.DeadlineExceeded, "text"},
+		"too long":           {get, 504, "TIMEOUT", codes.DeadlineExceeded, "text"},
 		"too large":          {create, 413, "PAYLOAD_TOO_LARGE", codes.ResourceExhausted, "text"},
 		"backpressure":       {create, 503, "BACKPRESSURE", codes.Unavailable, "Backpressure active: text"},
 		"breaker":            {get, 503, "CIRCUIT_BREAKER_OPEN", codes.Unavailable, "Backpressure active: text"},

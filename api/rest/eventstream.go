@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	eventStreamPath = "/v1/events/stream"
+	eventStreamPath  = "/v1/events/stream"
+	eventStreamMedia = "text/event-stream"
 	// streamLife ends a stream; its client continues with another one from its last
 	// event. So streams are spread over replicas again.
 	streamLife = time.Hour
@@ -37,7 +38,7 @@ type eventStreams struct {
 }
 
 func (s *eventStreams) add() {
-	addOwn[eventQuery, struct{}, string](s.api, operation{method: http.MethodGet, path: eventStreamPath, id: "stream-events", tag: "events", media: "text/event-stream",
+	addOwn[eventQuery, struct{}, string](s.api, operation{method: http.MethodGet, path: eventStreamPath, id: "stream-events", tag: "events", media: eventStreamMedia,
 		summary: "Follow durable domain events (server-sent events); continues after Last-Event-ID"}, s.serve)
 }
 
@@ -77,7 +78,7 @@ func (s *eventStreams) serve(x *exchange, in *eventQuery) error {
 		return err
 	}
 	h := x.Header()
-	h.Set("Content-Type", "text/event-stream")
+	h.Set("Content-Type", eventStreamMedia)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // a proxy must not wait for more
 	w := streamWriter{x: x, control: http.NewResponseController(x.ResponseWriter)}

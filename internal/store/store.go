@@ -298,6 +298,7 @@ const (
 
 	ModeDraining      = board.ModeDraining
 	CountLimit        = pg.CountLimit
+	ExactCount        = ledger.ExactCount
 	MaxTaskTypesShown = registry.MaxTaskTypesShown
 	MaxChain          = ledger.MaxChain
 )

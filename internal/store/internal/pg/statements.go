@@ -160,8 +160,8 @@ type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// CountLimit bounds the count of tasks for a list. A filter that selects more sets
-// TaskPage.CountIsBound: counting further would read the whole ledger for a number
+// CountLimit bounds the counts of lists, and how deep their pages go. What has more sets
+// CountIsBound: counting further would read the whole ledger for a number
 // without use.
 const CountLimit = 100_000
 
