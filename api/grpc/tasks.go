@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -38,7 +39,7 @@ type newTask struct {
 // CreateTask implements taskerv1.TaskServiceServer.
 func (s taskService) CreateTask(ctx context.Context,
 	r *taskerv1.CreateTaskRequest) (*taskerv1.CreateTaskResponse, error) {
-	input, err := objectOf(r.GetContext())
+	input, err := transcode.Object(r.GetContext())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -144,7 +145,7 @@ func listQuery(r *taskerv1.ListTasksRequest) (url.Values, error) {
 		unable = "tags"
 	case len(r.GetStates()) > 1:
 		unable = "more than one of states"
-	case len(r.GetStates()) == 1 && nameOf(r.GetStates()[0]) == "":
+	case len(r.GetStates()) == 1 && transcode.EnumName(r.GetStates()[0]) == "":
 		return nil, status.Errorf(codes.InvalidArgument, "invalid state %s: want one of the task states", r.GetStates()[0])
 	case sort != nil && (sort.GetField() != "created_at" || sort.GetDirection() == taskerv1.SortDirection_SORT_DIRECTION_ASC):
 		unable = "sort, but by created_at in descending order"
@@ -159,7 +160,7 @@ func listQuery(r *taskerv1.ListTasksRequest) (url.Values, error) {
 		}
 	}
 	for _, state := range r.GetStates() {
-		query.Set("status", nameOf(state))
+		query.Set("status", transcode.EnumName(state))
 	}
 	return query, nil
 }
@@ -184,7 +185,7 @@ func (s taskService) addPage(ctx context.Context, query url.Values, to *taskPage
 		return fmt.Errorf("read a page of tasks: %w", err)
 	}
 	list := &taskerv1.ListTasksResponse{}
-	if err := decodeList(page.Tasks, list, "tasks"); err != nil {
+	if err := transcode.DecodeList(page.Tasks, list, "tasks"); err != nil {
 		return err
 	}
 	to.tasks = append(to.tasks, list.GetTasks()...)
