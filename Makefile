@@ -104,6 +104,11 @@ proto: ## Check the .proto files and generate their Go code (installs buf, which
 	GOBIN=$(CURDIR)/.tools/proto $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go
 	cd proto && PATH=$(CURDIR)/.tools/proto:$$PATH && buf format -w && buf lint && buf generate
 
+.PHONY: python-stubs
+python-stubs: require-postgresql ## Make Python stubs of the protos, and call every rpc with them
+	@scripts/python-stubs
+	$(GO) test -count=1 -run TestPythonStubs ./daemon
+
 .PHONY: model
 model: require-spin require-gcc ## Check the protocol: every order of events on a small model
 	test/model/check

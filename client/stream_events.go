@@ -56,8 +56,9 @@ type handledError struct{ error }
 
 // stream follows one connection to its end; nil: the server has ended it.
 func (c *Client) stream(ctx context.Context, o *EventListOptions, handle func(Event) error) error {
-	if c.err != nil {
-		return c.err
+	over, ok := c.transport.(*rest)
+	if !ok {
+		return fmt.Errorf("%w; REST serves GET /v1/events/stream", ErrNotServed)
 	}
 	q := url.Values{"after": {strconv.FormatInt(o.After, 10)}}
 	for name, value := range map[string]string{"namespace": o.Namespace, "name": o.Name, "task_uuid": o.TaskUUID} {
@@ -65,15 +66,9 @@ func (c *Client) stream(ctx context.Context, o *EventListOptions, handle func(Ev
 			q.Set(name, value)
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.address(q, "v1", "events", "stream"), http.NoBody)
+	resp, err := over.send(ctx, http.MethodGet, []string{"v1", "events", "stream"}, q, nil, "text/event-stream")
 	if err != nil {
-		return fmt.Errorf("make the request: %w", err)
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	c.authorize(req)
-	resp, err := c.cfg.HTTP.Do(req)
-	if err != nil {
-		return &networkError{err: err}
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	lines := bufio.NewScanner(resp.Body)
@@ -97,7 +92,7 @@ func (c *Client) stream(ctx context.Context, o *EventListOptions, handle func(Ev
 		o.After = e.Position
 	}
 	if err := lines.Err(); err != nil {
-		return &networkError{err: err}
+		return unread(err)
 	}
 	return nil
 }

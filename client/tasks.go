@@ -305,7 +305,7 @@ type TimelineEvent struct {
 	// ContextEdited says that an operator has changed the input of the task. The changes
 	// are omitted if the input is larger than 256 KiB.
 	ContextEdited bool `json:"context_edited,omitempty" doc:"An operator has changed the input of the task; changes of a large one are omitted"`
-	// ContextChanges are up to MaxContextChanges changed places of the input;
+	// ContextChanges are up to 100 changed places of the input;
 	// MoreContextChanges says that there are others.
 	ContextChanges     []ContextChange `json:"context_changes,omitempty" doc:"In which places the input differs" maxItems:"100"`
 	MoreContextChanges bool            `json:"more_context_changes,omitempty" doc:"There are more places than are listed"`

@@ -23,6 +23,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -156,7 +157,7 @@ func TestPanicsAndNonsense(t *testing.T) {
 func TestOperationsThatAreNotServed(t *testing.T) {
 	t.Parallel()
 	f := newFake(`{}`)
-	f.absent = []string{opTaskSummary, opTaskContext}
+	f.absent = []string{transcode.Operations[taskerv1.TaskService_GetTaskSummary_FullMethodName], opTaskContext}
 	_, over := served(t, f)
 	tasks := taskerv1.NewTaskServiceClient(over)
 	_, err := tasks.GetTaskSummary(t.Context(), &taskerv1.GetTaskSummaryRequest{TaskUuid: id})

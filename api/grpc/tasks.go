@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -40,7 +41,7 @@ type newTask struct {
 // CreateTask implements taskerv1.TaskServiceServer.
 func (s taskService) CreateTask(ctx context.Context,
 	r *taskerv1.CreateTaskRequest) (*taskerv1.CreateTaskResponse, error) {
-	input, err := objectOf(r.GetContext())
+	input, err := transcode.Object(r.GetContext())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -155,10 +156,10 @@ func listQuery(r *taskerv1.ListTasksRequest) (url.Values, error) {
 		}
 	}
 	for _, state := range r.GetStates() {
-		if nameOf(state) == "" {
+		if transcode.EnumName(state) == "" {
 			return nil, status.Errorf(codes.InvalidArgument, "invalid state %s: want one of the task states", state)
 		}
-		query.Add("status", nameOf(state))
+		query.Add("status", transcode.EnumName(state))
 	}
 	return query, nil
 }
@@ -183,7 +184,7 @@ func (s taskService) addPage(ctx context.Context, query url.Values, to *taskPage
 		return fmt.Errorf("read a page of tasks: %w", err)
 	}
 	list := &taskerv1.ListTasksResponse{}
-	if err := decodeList(page.Tasks, list, "tasks"); err != nil {
+	if err := transcode.DecodeList(page.Tasks, list, "tasks"); err != nil {
 		return err
 	}
 	to.tasks = append(to.tasks, list.GetTasks()...)
