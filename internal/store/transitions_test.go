@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,7 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/signal"
 )
 
 // followAll follows a scope, and waits until all transactions know.
@@ -266,4 +270,69 @@ func writeTransitions(tb testing.TB, s *store.Store, p *store.Plan, tasks int) e
 		}
 	}
 	return nil
+}
+
+// heard learns by heartbeats whether transitions are followed, and creates tasks: nothing
+// may be signalled, then transitions, then nothing.
+func heard(t *testing.T, db *pgtest.DB, o store.Options, transitions func(wanted bool)) {
+	t.Helper()
+	other, err := store.Open(t.Context(), store.Options{URL: db.DSN})
+	require.NoError(t, err)
+	defer other.Close()
+	o.URL = db.DSN
+	s, err := store.Open(t.Context(), o)
+	require.NoError(t, err)
+	defer s.Close()
+	p := plan(t, s, diamondYAML)
+	me := store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "me"}
+	_, err = s.ProcessorHeartbeat(t.Context(), me, time.Second, true)
+	require.NoError(t, err)
+	create(t, s, p, 1)
+	transitions(false)
+	_, err = other.Follow(t.Context(), []store.Scope{{}}, time.Minute)
+	require.NoError(t, err)
+	_, err = s.ProcessorHeartbeat(t.Context(), me, time.Second, false)
+	require.NoError(t, err)
+	create(t, s, p, 1)
+	transitions(true)
+	_, err = other.Follow(t.Context(), []store.Scope{{}}, -time.Minute)
+	require.NoError(t, err)
+	_, err = other.ForgetTransitions(t.Context(), "")
+	require.NoError(t, err)
+	_, err = s.WorkerHeartbeat(t.Context(), me, nil, time.Minute)
+	require.NoError(t, err)
+	create(t, s, p, 120)
+	transitions(false)
+}
+
+func TestTransitionsAreNotified(t *testing.T) {
+	t.Parallel()
+	_, db := open(t)
+	hear := listen(t, db.DSN)
+	_, err := hear.conn.Exec(t.Context(), "listen "+string(signal.TopicTransitions))
+	require.NoError(t, err)
+	heard(t, db, store.Options{NotifyAfterCommit: true}, func(wanted bool) {
+		hear.receives(signal.WorkerTopic("shapes"))
+		if wanted {
+			hear.receives(signal.TopicTransitions)
+			return
+		}
+		hear.receivesNothing()
+	})
+}
+
+func TestTransitionsAreSignalledInTheWAL(t *testing.T) {
+	t.Parallel()
+	_, db := private(t, store.Options{})
+	db.Exec(t, `create publication signals`)
+	conn, err := pgx.Connect(t.Context(), db.DSN)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	_, err = conn.Exec(t.Context(), `select pg_create_logical_replication_slot('signals', 'pgoutput', true)`)
+	require.NoError(t, err)
+	heard(t, db, store.Options{SignalsInTransaction: true}, func(wanted bool) {
+		list := decoded(t, conn)
+		require.NotEmpty(t, list)
+		require.Equal(t, wanted, slices.Contains(list, signal.Signal{Topic: signal.TopicTransitions}))
+	})
 }
