@@ -36,7 +36,7 @@ const maxAnswer = 64 << 20
 
 // Call implements Transport.
 func (t *rest) Call(ctx context.Context, method string, path []string, query url.Values, body []byte) ([]byte, error) {
-	resp, err := t.send(ctx, method, path, query, body, "application/json")
+	resp, err := t.send(ctx, method, path, query, body, http.Header{"Accept": {"application/json"}})
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (t *rest) Call(ctx context.Context, method string, path []string, query url
 }
 
 // send sends a request with the configured credentials.
-func (t *rest) send(ctx context.Context, method string, path []string, query url.Values, body []byte, accept string) (*http.Response, error) {
+func (t *rest) send(ctx context.Context, method string, path []string, query url.Values, body []byte, header http.Header) (*http.Response, error) {
 	if t.err != nil {
 		return nil, t.err
 	}
@@ -62,7 +62,7 @@ func (t *rest) send(ctx context.Context, method string, path []string, query url
 	if err != nil {
 		return nil, fmt.Errorf("make the request: %w", err)
 	}
-	req.Header.Set("Accept", accept)
+	req.Header = header
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

@@ -1,13 +1,10 @@
 package client
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 )
@@ -56,43 +53,24 @@ type handledError struct{ error }
 
 // stream follows one connection to its end; nil: the server has ended it.
 func (c *Client) stream(ctx context.Context, o *EventListOptions, handle func(Event) error) error {
-	over, ok := c.transport.(*rest)
-	if !ok {
-		return fmt.Errorf("%w; REST serves GET /v1/events/stream", ErrNotServed)
-	}
 	q := url.Values{"after": {strconv.FormatInt(o.After, 10)}}
 	for name, value := range map[string]string{"namespace": o.Namespace, "name": o.Name, "task_uuid": o.TaskUUID} {
 		if value != "" {
 			q.Set(name, value)
 		}
 	}
-	resp, err := over.send(ctx, http.MethodGet, []string{"v1", "events", "stream"}, q, nil, "text/event-stream")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, maxStreamed)
-	if resp.StatusCode != http.StatusOK {
-		lines.Scan()
-		return newError(resp.StatusCode, resp.Header, lines.Bytes())
-	}
-	for lines.Scan() {
-		data, is := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
-		if !is {
-			continue
+	return c.serverSent(ctx, q, []string{"v1", "events", "stream"}, "", func(sent *serverSent) (bool, error) {
+		if len(sent.data) == 0 {
+			return true, nil
 		}
 		var e Event
-		if err := json.Unmarshal(data, &e); err != nil {
-			return fmt.Errorf("decode an event: %w", err)
+		if err := json.Unmarshal(sent.data, &e); err != nil {
+			return false, fmt.Errorf("decode an event: %w", err)
 		}
 		if err := handle(e); err != nil {
-			return &handledError{err}
+			return false, &handledError{err}
 		}
 		o.After = e.Position
-	}
-	if err := lines.Err(); err != nil {
-		return unread(err)
-	}
-	return nil
+		return true, nil
+	})
 }

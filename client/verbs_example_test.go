@@ -263,6 +263,22 @@ func ExampleClient_Decide() {
 	// <nil>
 }
 
+// A stream of transitions continues where it was when its connection breaks, and ends with the
+// task that it is of.
+func ExampleClient_Transitions() {
+	c, closed := serving("event: open\nid: 1\ndata: {}\n\n" +
+		"event: step\ndata: {\"step\":\"charge\",\"attempt\":1,\"outcome\":\"success\"}\n\n" +
+		"event: task\nid: 2\ndata: {\"from\":\"steps_in_process\",\"state\":\"complete\"}\n\n")
+	defer closed()
+	for x, err := range c.Transitions(ctx, client.TransitionOptions{TaskUUID: "0190b6f2-3c5e-7d8a-9f10-6b1c2d3e4f50"}) {
+		fmt.Println(x.Event, x.Step, x.Outcome, x.State, err)
+	}
+	// Output:
+	// open    <nil>
+	// step charge success  <nil>
+	// task   complete <nil>
+}
+
 // Without a consumer events are read from a position, or followed as they come.
 func ExampleClient_StreamEvents() {
 	paid := client.Event{Position: 7, Name: "payment.received"}

@@ -432,3 +432,13 @@ func (sqlError) Error() string {
 	return `ERROR: relation "tasker.secret" does not exist (SQLSTATE 42P01)`
 }
 func (sqlError) SQLState() string { return "42P01" }
+
+// Queues knows the namespace of every fake.
+func (*fakeStore) Queues(context.Context, []string) (map[string]int32, error) {
+	return map[string]int32{"shapes": 1}, nil
+}
+
+// Follow is refused: a fake has no transitions.
+func (*fakeEngine) Follow(context.Context, store.Scope, string) (*orchestration.Following, error) {
+	return nil, store.ErrUnavailable
+}

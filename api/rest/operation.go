@@ -247,7 +247,7 @@ func filterText(name, value string) error {
 // waitOf is how long a request may wait for a task, 0 without a wait or with an
 // unreadable one (which its operation rejects).
 func (s *Server) waitOf(r *http.Request) time.Duration {
-	if r.URL.Path == eventStreamPath {
+	if r.URL.Path == eventStreamPath || r.URL.Path == transitionStreamPath {
 		return streamLife
 	}
 	if !strings.Contains(r.URL.RawQuery, "wait=") {

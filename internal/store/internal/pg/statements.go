@@ -25,6 +25,8 @@ type Args = stmt.Args
 // constants are the numbers and texts that statements name; see schema.sql.
 var constants = stmt.Constants{
 	"no_step": "0", "scheduled": number(BoardScheduled), "claimable": number(BoardClaimable), "in_progress": number(BoardInProgress), "reported": number(boardReported),
+	// Whether clients follow transitions, see tasker.record_transition.
+	"followed":  `(select coalesce(pg_sequence_last_value('tasker.following'::regclass) > 1, false))`,
 	"by_engine": number(EngineQueue), // the callable of steps that the engine runs
 
 	// Outcomes of attempts.
