@@ -32,14 +32,13 @@ type Files struct{ Types, Handlers, Tests File }
 
 // language is how types and names are written in one.
 type language struct {
-	types, handlers, ending string
-	tests                   string // the name of the tests, with that of the handlers
-	field, function         func(name string) string
-	typeName                func(name string) string
-	fits                    func(key string) bool
-	typeOf                  func(*shape) string
-	funcs                   template.FuncMap
-	finish                  func(src []byte) ([]byte, error)
+	ending, tests   string // of the files' names; the tests' with the handlers'
+	field, function func(name string) string
+	typeName        func(name string) string
+	fits            func(key string) bool
+	typeOf          func(*shape) string
+	funcs           template.FuncMap
+	finish          func(src []byte) ([]byte, error)
 }
 
 var languages = map[string]*language{"go": golang, "python": python, "typescript": typescript}

@@ -19,7 +19,7 @@ var python = &language{
 }
 
 func pythonType(s *shape) string {
-	name := "Any"
+	var name string
 	switch {
 	case s.decl != nil:
 		name = s.decl.Name
