@@ -53,7 +53,7 @@ func newRootCommand(a *app) *cobra.Command {
 	a.globals().register(root)
 	root.Flag("format").DefValue = ""
 	for _, d := range []command{a.dev(), a.migrate(), a.task(), a.dlq(), a.template(), a.namespaces(), a.schedule(),
-		a.approval(), a.events(), a.taskType(), a.enqueue(), a.auth(), a.config(), a.system(), a.version()} {
+		a.approval(), a.events(), a.taskType(), a.enqueue(), a.generate(), a.auth(), a.config(), a.system(), a.man(), a.version()} {
 		root.AddCommand(a.build(d))
 	}
 	root.AddCommand(newExitCodesTopic())
