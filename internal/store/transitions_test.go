@@ -71,14 +71,14 @@ func runOne(tb testing.TB, s *store.Store, p *store.Plan, outcome func(c store.C
 }
 
 // TestTransitionsTellWhatTheLedgerDoes: creations in every way, ends of attempts and of
-// tasks by every statement, and nothing while nobody follows.
+// tasks by every statement, and nothing while no client follows.
 func TestTransitionsTellWhatTheLedgerDoes(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	p := plan(t, s, oneStepYAML)
 	create(t, s, p, 3)
 	runOne(t, s, p, func(c store.Claimed) store.Report { return succeed(c, `1`) })
-	require.Zero(t, db.QueryInt(t, `select count(*)::int from tasker.transitions`), "nobody follows")
+	require.Zero(t, db.QueryInt(t, `select count(*)::int from tasker.transitions`), "no client follows")
 	followed := db.QueryString(t, `select coalesce(pg_sequence_last_value('tasker.following'), 0)::text`)
 	require.Equal(t, "0", followed)
 
@@ -165,7 +165,7 @@ func TestALongTransactionDelaysNoTransition(t *testing.T) {
 	require.Equal(t, 1, db.QueryInt(t, `select count(*)::int from tasker.transitions`), "the late one was not visible then")
 }
 
-// TestAnEraEnds when nobody prolongs it.
+// TestAnEraEnds when it is not prolonged.
 func TestAnEraEnds(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

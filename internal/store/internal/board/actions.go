@@ -182,7 +182,7 @@ func whyNotAlive(ctx context.Context, db *pg.Conn, task uuid.UUID) error {
 var recordManual = pg.Compile(`
 insert into tasker.step_attempts (task_uuid, step_no, attempt, token, enqueued_at, claimed_at, reported_at, applied_at, outcome, reason, result)
 select m.task_uuid, m.step_no, 0, nextval('tasker.claim_token'), null, null, clock_timestamp(), clock_timestamp(), {success}, '` + ManualReason + `', m.result::jsonb
-from ` + stmt.List[manualResult]("m") + ` where ` + told(`m.task_uuid, 0, m.step_no, 0, {success}, null, null`))
+from ` + stmt.List[manualResult]("m") + ` where ` + recording(`m.task_uuid, 0, m.step_no, 0, {success}, null, null`))
 
 // ManualReason marks the attempt of a result set by an operator.
 const ManualReason = workflow.ActionComplete
@@ -306,7 +306,7 @@ select task_uuid, case when token is null then -1 else step_no end, case when to
        case when slot = 0 then {task_error} end, case when slot = 0 then reason end, case when slot = 0 then progress end
 from (select * from gone order by slot = 0) gone -- the end of a task follows its steps
 where (token is not null or slot = 0)
-      and ` + told(`task_uuid, queue, step_no, attempt, case when token is not null then {cancelled} end, task_state, case when slot = 0 then {task_error} end`))
+      and ` + recording(`task_uuid, queue, step_no, attempt, case when token is not null then {cancelled} end, task_state, case when slot = 0 then {task_error} end`))
 
 // brokenTask is a task that goes into quarantine.
 type brokenTask struct {

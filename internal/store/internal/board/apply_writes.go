@@ -373,7 +373,7 @@ select task_uuid, case when bare then -1 else step_no end, case when bare then 0
        worker, case when token is not null then enqueued_at end, claimed_at, reported_at, clock_timestamp(),
        final, reason, result, error, checkpoint, end_state, end_reason, end_progress
 from gone where (not bare or end_state is not null)
-      and ` + told(`task_uuid, queue, step_no, attempt, case when not bare then final end, from_state, end_state`))
+      and ` + recording(`task_uuid, queue, step_no, attempt, case when not bare then final end, from_state, end_state`))
 
 // moveTasks stores the progress of tasks that continue. If a task's row carried a step,
 // its attempt is recorded and the next step, if it is the only one, takes its place; the
@@ -389,7 +389,7 @@ with o as materialized (
            o.outcome, o.reason, s.result, s.error, s.checkpoint
     from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
     where o.outcome is not null and s.token is not null
-          and ` + told(`s.task_uuid, s.queue, s.step_no, s.attempt, o.outcome, null, null`) + `
+          and ` + recording(`s.task_uuid, s.queue, s.step_no, s.attempt, o.outcome, null, null`) + `
 )
 update tasker.board t
 set progress = o.progress, processor = @processor::uuid, deadline = null, updated_at = clock_timestamp(),
@@ -421,7 +421,7 @@ with o as materialized (
     select s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, clock_timestamp(),
            o.outcome, s.result, s.error, s.checkpoint
     from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
-    where ` + told(`s.task_uuid, s.queue, s.step_no, s.attempt, o.outcome, null, null`) + `
+    where ` + recording(`s.task_uuid, s.queue, s.step_no, s.attempt, o.outcome, null, null`) + `
 )
 update tasker.board s
 set state = case when o.due_ms > 0 then {scheduled} else {claimable} end, seq = nextval('tasker.step_seq'), lane = o.lane,
@@ -452,7 +452,7 @@ var recordEvents = pg.Compile(`
 insert into tasker.task_events (task_uuid, at, from_state, to_state, actor, reason, metadata)
 select e.task_uuid, case when e.metadata is null then now() else clock_timestamp() end, e.from_state, e.to_state, e.actor, e.reason, e.metadata::jsonb
 from ` + stmt.List[taskEvent]("e") + `
-where ` + told(`e.task_uuid, 0, null, null, null, e.from_state, case when e.from_state <> e.to_state and e.to_state < {task_complete} then e.to_state end`))
+where ` + recording(`e.task_uuid, 0, null, null, null, e.from_state, case when e.from_state <> e.to_state and e.to_state < {task_complete} then e.to_state end`))
 
 // queue adds a statement for each kind of write present. Dead letters come first: they read
 // rows that leave the board. Batches precede the steps that read them; checkpoints follow

@@ -123,7 +123,7 @@ with patience as materialized (
            correlation_id, parent_correlation_id,
            plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, {separator}), idempotency_key, context_json,
            case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end
-    from accepted where ` + told(`task_uuid, queue, null, null, null, null, {task_pending}`) + `
+    from accepted where ` + recording(`task_uuid, queue, null, null, null, null, {task_pending}`) + `
 ), living as (
     insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
                               parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt, watched)
@@ -178,7 +178,7 @@ func (s *Board) insertTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, c
 	patience := strconv.FormatInt(wait.Milliseconds(), 10)
 	create, queues := Creation(tasks, chosen, &patience)
 	accepted := make(AcceptedTasks, len(tasks))
-	err := s.db.Transact(ctx, db, s.db.Told(queues), func(b *pgx.Batch) {
+	err := s.db.Transact(ctx, db, s.db.WithTransitions(queues), func(b *pgx.Batch) {
 		create.Queue(b).Query(accepted.Collect)
 		Relate(b, tasks, chosen)
 		also(b)

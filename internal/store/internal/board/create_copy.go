@@ -111,7 +111,7 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 				return nil, err
 			}
 		}
-		return s.db.Told(c.topics.Signals()), nil
+		return s.db.WithTransitions(c.topics.Signals()), nil
 	})
 	return accepted, err
 }

@@ -59,7 +59,7 @@ const maxSettledResult = 64 << 10
 // signal that a watched task has ended is always left to the caller.
 func (s *Board) Settle(ctx context.Context, taker ClaimRequest, list []Settlement) ([]Settled, Committed, error) {
 	w := newSettling(taker, list)
-	done := Committed{NextDue: -1, Signals: s.db.Told(w.topics.Signals())}
+	done := Committed{NextDue: -1, Signals: s.db.WithTransitions(w.topics.Signals())}
 	answers := make([]Settled, len(list))
 	if w.empty() {
 		return answers, done, nil
@@ -291,7 +291,7 @@ with o as materialized (
                                       outcome, result, task_state, task_progress)
     select task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, at, at,
            {success}, result::jsonb, {task_complete}, progress
-    from gone where ` + told(`task_uuid, queue, step_no, attempt, {success}, greatest(task_state, {task_in_process}), {task_complete}`) + `
+    from gone where ` + recording(`task_uuid, queue, step_no, attempt, {success}, greatest(task_state, {task_in_process}), {task_complete}`) + `
 )
 select token, coalesce(watched, false) as watched from gone`)
 
@@ -329,7 +329,7 @@ with o as materialized (
     insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
                                       outcome, result)
     select task_uuid, step_no, attempt, token, @worker::uuid, enqueued_at, claimed_at, at, at, {success}, result::jsonb
-    from moved where ` + told(`task_uuid, queue, step_no, attempt, {success}, null, null`) + `
+    from moved where ` + recording(`task_uuid, queue, step_no, attempt, {success}, null, null`) + `
 )
 select token, fence, since, taken_at, extract(epoch from lease_until - clock_timestamp())::float8 as lease from moved`)
 

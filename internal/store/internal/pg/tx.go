@@ -161,8 +161,8 @@ func queueStatement(b *pgx.Batch, signals []signal.Signal, statement func([]sign
 	}
 }
 
-// Told adds the signal of transitions to those of a transaction that records some.
-func (s *DB) Told(signals []signal.Signal) []signal.Signal {
+// WithTransitions adds the signal of transitions to those of a transaction that records some.
+func (s *DB) WithTransitions(signals []signal.Signal) []signal.Signal {
 	if s.Followed.Load() {
 		signals = append(signals, signal.Signal{Topic: signal.TopicTransitions})
 	}
