@@ -227,7 +227,8 @@ func TestATaskIsFollowedOverSeveralStreams(t *testing.T) {
 		cancel(enough)
 	}
 	d.streams = [][]*taskerv1.TaskStatusUpdate{{running, ended}}
-	for range over.StreamTaskStatus(t.Context(), id, false) {
+	for _, err := range over.StreamTaskStatus(t.Context(), id, false) {
+		require.NoError(t, err)
 		break
 	}
 }

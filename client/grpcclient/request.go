@@ -3,6 +3,7 @@ package grpcclient
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -119,7 +120,7 @@ func (a *asked) fitsStruct(key string, raw json.RawMessage) error {
 	tokens.UseNumber()
 	for {
 		token, err := tokens.Token()
-		if err == io.EOF { //nolint:errorlint // the decoder returns it as it is
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -88,19 +88,15 @@ func methodsOf(worker bool) (all []method) {
 		if err != nil || !ok || rpc.IsStreamingServer() {
 			continue
 		}
+		in, err := protoregistry.GlobalTypes.FindMessageByName(rpc.Input().FullName())
+		out, outErr := protoregistry.GlobalTypes.FindMessageByName(rpc.Output().FullName())
+		if err != nil || outErr != nil { // never: the generated code has registered them
+			continue
+		}
 		verb, path, _ := strings.Cut(operation, " ")
-		all = append(all, method{name: name, verb: verb, path: strings.Split(strings.Trim(path, "/"), "/"),
-			in: typeOf(rpc.Input()), out: typeOf(rpc.Output())})
+		all = append(all, method{name: name, verb: verb, path: strings.Split(strings.Trim(path, "/"), "/"), in: in, out: out})
 	}
 	return all
-}
-
-func typeOf(d protoreflect.MessageDescriptor) protoreflect.MessageType {
-	t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
-	if err != nil {
-		panic(err) // never: the generated code has registered it
-	}
-	return t
 }
 
 // find returns the rpc for a call, and the parameters in its path.
