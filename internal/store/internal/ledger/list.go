@@ -115,13 +115,13 @@ var (
 	byCorrelation = source{rows: `select l.* from (` + ofTasks + ` and correlation_id = @correlation` + newest + `) l
 		union all select ` + listed + `, 0 from tasker.tasks where ` + inRange + ` and task_uuid = @correlation and correlation_id is null`}
 	alive = source{rows: `select task_uuid, task_state` + numbered + ` from tasker.board where ` + inRange + ` and slot = 0` + newest,
-		fits: `t.task_state = any (@states)`, all: `select from tasker.board where slot = 0 and task_state = any (@states)`}
+		fits: `t.task_state = any (@states)`, all: `select 1 from tasker.board where slot = 0 and task_state = any (@states)`}
 	// Complete tasks are not reopened.
 	completed = source{rows: `select task_uuid` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state = {task_complete}` + newest, twice: true,
-		all: `select from tasker.step_attempts where task_state = {task_complete}`}
+		all: `select 1 from tasker.step_attempts where task_state = {task_complete}`}
 	failed = source{rows: `select task_uuid, task_state, token` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state > {task_complete}` + newest,
 		fits: `t.task_state = any (@states)` + latestEnd, twice: true,
-		all: `select from tasker.step_attempts where task_state = any (@states)`}
+		all: `select 1 from tasker.step_attempts where task_state = any (@states)`}
 )
 
 // search is how the tasks of a filter are found.
@@ -189,7 +189,7 @@ func searchOf(f *TaskFilter, plans []int32) *search {
 // compile makes the statements of a search by its sources and the conditions for tasks.
 func (s *search) compile(f *TaskFilter, sources []source, ofState bool, conditions []string) {
 	s.byShare = len(f.States) > 0 && (!ofState || len(conditions) > 0)
-	all := []string{`select from tasker.tasks where true` + and(conditions)}
+	all := []string{`select 1 from tasker.tasks where true` + and(conditions)}
 	if ofState {
 		all = nil
 		for _, x := range sources {
