@@ -179,9 +179,10 @@ func goldenJSON(t testing.TB, name string, body []byte) {
 
 // contract holds answers against an OpenAPI document.
 type contract struct {
-	mu       sync.Mutex // of the compiler
-	compiler *jsonschema.Compiler
-	paths    map[string]map[string]any
+	mu        sync.Mutex // of the compiler
+	compiler  *jsonschema.Compiler
+	paths     map[string]map[string]any
+	responses map[string]any
 }
 
 func newContract(t testing.TB, document []byte) *contract {
@@ -190,6 +191,7 @@ func newContract(t testing.TB, document []byte) *contract {
 	require.NoError(t, err)
 	c := &contract{compiler: jsonschema.NewCompiler(), paths: map[string]map[string]any{}}
 	require.NoError(t, c.compiler.AddResource("http://localhost/openapi.json", doc))
+	c.responses = doc.(map[string]any)["components"].(map[string]any)["responses"].(map[string]any)
 	for path, item := range doc.(map[string]any)["paths"].(map[string]any) {
 		c.paths[path] = item.(map[string]any)
 	}
@@ -210,12 +212,16 @@ func (c *contract) check(t testing.TB, method, path string, r reply) {
 		status = "default"
 	}
 	media := r.Header.Get("Content-Type")
-	require.Contains(t, responses[status].(map[string]any)["content"], media, "%s %s", method, path)
 	escape := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
+	response, pointer := responses[status].(map[string]any), "/paths/"+escape.Replace(template)+"/"+strings.ToLower(method)+"/responses/"+status
+	if reference, ok := response["$ref"].(string); ok {
+		pointer = strings.TrimPrefix(reference, "#")
+		response = c.responses[strings.TrimPrefix(pointer, "/components/responses/")].(map[string]any)
+	}
+	require.Contains(t, response["content"], media, "%s %s", method, path)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	schema, err := c.compiler.Compile("http://localhost/openapi.json#/paths/" + escape.Replace(template) + "/" +
-		strings.ToLower(method) + "/responses/" + status + "/content/" + escape.Replace(media) + "/schema")
+	schema, err := c.compiler.Compile("http://localhost/openapi.json#" + pointer + "/content/" + escape.Replace(media) + "/schema")
 	require.NoError(t, err)
 	body, err := jsonschema.UnmarshalJSON(bytes.NewReader(r.body))
 	require.NoError(t, err)

@@ -1,10 +1,12 @@
 package rest
 
 import (
+	_ "embed"
 	"encoding"
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,15 +19,25 @@ import (
 type document struct {
 	OpenAPI    string                    `json:"openapi"`
 	Info       object                    `json:"info"`
+	Tags       []object                  `json:"tags"` // in the order of their routes, those of tasks first
 	Paths      map[string]object         `json:"paths"`
 	Components map[string]map[string]any `json:"components"`
 }
 
 type object = map[string]any
 
+//go:embed examples.json
+var examplesText []byte
+
+// examples are bodies of requests by operation.
+var examples = func() (list map[string]json.RawMessage) {
+	_ = json.Unmarshal(examplesText, &list) // it is ours, and a test looks at each
+	return list
+}()
+
 func newDocument(title, version, keyHeader string) *document {
 	return &document{OpenAPI: "3.1.0", Info: object{"title": title, "version": version}, Paths: map[string]object{},
-		Components: map[string]map[string]any{"schemas": {}, "securitySchemes": {
+		Components: map[string]map[string]any{"schemas": {}, "responses": {}, "securitySchemes": {
 			"bearer": object{"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
 			"apiKey": object{"type": "apiKey", "in": "header", "name": keyHeader},
 		}}}
@@ -40,6 +52,12 @@ func (d *document) add(op operation, needed auth.Permission, params []param, bod
 	content := object{media: object{"schema": schema}}
 	status := op.successStatus()
 	responses := object{"default": d.failure(op.failure), strconv.Itoa(status): object{"description": http.StatusText(status), "content": content}}
+	for _, status := range failuresOf(op, params, body != nil) {
+		responses[strconv.Itoa(status)] = d.refusedWith(op.failure, status)
+	}
+	if !slices.ContainsFunc(d.Tags, func(tag object) bool { return tag["name"] == op.tag }) {
+		d.Tags = append(d.Tags, object{"name": op.tag})
+	}
 	if op.also != "" {
 		responses["200"] = object{"description": op.also, "content": content}
 	}
@@ -57,7 +75,11 @@ func (d *document) add(op operation, needed auth.Permission, params []param, bod
 		described["parameters"] = list
 	}
 	if body != nil {
-		described["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": d.schema(body)}}}
+		content := object{"schema": d.schema(body)}
+		if example := examples[op.id]; example != nil {
+			content["example"] = example
+		}
+		described["requestBody"] = object{"required": true, "content": object{"application/json": content}}
 		d.Components["schemas"][body.Name()].(object)["additionalProperties"] = ignoresKeys(op.id) //nolint:errcheck,forcetypeassert // set by component
 	}
 	if d.Paths[op.path] == nil {
@@ -72,6 +94,38 @@ func (d *document) refusal(text string) object {
 	f := d.failure(shapeEnvelope)
 	f["description"] = text
 	return f
+}
+
+// failuresOf are the statuses of failures that an operation may have, beside those of access.
+func failuresOf(op operation, params []param, body bool) (statuses []int) {
+	statuses = append(statuses, http.StatusInternalServerError, http.StatusGatewayTimeout, http.StatusServiceUnavailable)
+	if len(params) > 0 || body {
+		statuses = append(statuses, http.StatusBadRequest)
+	}
+	if slices.ContainsFunc(params, func(p param) bool { return p.in == "path" }) || body {
+		statuses = append(statuses, http.StatusNotFound)
+	}
+	if op.method != http.MethodGet {
+		statuses = append(statuses, http.StatusConflict)
+	}
+	if body {
+		statuses = append(statuses, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity)
+	}
+	return statuses
+}
+
+// refusedWith refers to a failure of a status, which is described once for each shape.
+func (d *document) refusedWith(s shape, status int) object {
+	name := []string{"Failure", "Problem", "WorkerFailure"}[s] + strconv.Itoa(status)
+	if d.Components["responses"][name] == nil {
+		described := d.failure(s)
+		described["description"] = http.StatusText(status)
+		if status == http.StatusServiceUnavailable {
+			described["headers"] = object{"Retry-After": object{"schema": object{"type": "integer"}, "description": "Seconds"}}
+		}
+		d.Components["responses"][name] = described
+	}
+	return object{"$ref": "#/components/responses/" + name}
 }
 
 func ignoresKeys(op string) bool {

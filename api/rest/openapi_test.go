@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/api/rest"
@@ -36,6 +38,48 @@ func documented(t *testing.T, document []byte) string {
 		fmt.Fprintf(&b, "%s %s\n", name, d.Components.Schemas[name])
 	}
 	return b.String()
+}
+
+// Each operation has its failures described, and each body an example that fits its schema.
+func TestOpenAPIIsComplete(t *testing.T) {
+	t.Parallel()
+	document := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) {
+		o.Breakers = shownBreakers{breaker.Closed}
+		o.RunSweep = func(context.Context, string, bool) (sweep.Run, error) { return sweep.Run{}, nil }
+	}).server.OpenAPI()
+	var d struct {
+		Tags  []struct{ Name string }
+		Paths map[string]map[string]struct {
+			OperationID string
+			Responses   map[string]any
+			RequestBody struct {
+				Content map[string]struct{ Schema, Example json.RawMessage }
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(document, &d))
+	require.Equal(t, "tasks", d.Tags[0].Name)
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
+	require.NoError(t, err)
+	compiler := jsonschema.NewCompiler()
+	require.NoError(t, compiler.AddResource("http://localhost/openapi.json", doc))
+	for path, methods := range d.Paths {
+		for method, op := range methods {
+			for _, status := range []string{"500", "503", "504"} {
+				require.Contains(t, op.Responses, status, op.OperationID)
+			}
+			for _, content := range op.RequestBody.Content {
+				require.Contains(t, op.Responses, "413", op.OperationID)
+				require.NotEmpty(t, content.Example, op.OperationID)
+				escaped := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(path)
+				schema, err := compiler.Compile("http://localhost/openapi.json#/paths/" + escaped + "/" + method + "/requestBody/content/application~1json/schema")
+				require.NoError(t, err)
+				example, err := jsonschema.UnmarshalJSON(bytes.NewReader(content.Example))
+				require.NoError(t, err)
+				require.NoError(t, schema.Validate(example), op.OperationID)
+			}
+		}
+	}
 }
 
 // The document is a contract: clients are generated from it. -update writes its record anew.
