@@ -179,8 +179,7 @@ type (
 // The ledger: what happened. Reads of one task are one snapshot. Operations: Task,
 // TaskWithoutResults, Tasks, TaskEnds, Contexts, ContextBytes, StepResults,
 // BatchResults, BatchableResult, Chain, Timeline, Attempts; Performance, Bottlenecks;
-// CheckIntegrity, CheckTask. Transitions are recorded beside it while clients follow them:
-// Follow, Unaware, Transitions, SeenNow, ForgetTransitions.
+// CheckIntegrity, CheckTask; Follow, Unaware, Transitions, SeenNow, ForgetTransitions.
 type (
 	Performance = ledger.Performance // a summary of the newest tasks
 	Bottlenecks = ledger.Bottlenecks // what was slow of late, and the states of tasks and steps
