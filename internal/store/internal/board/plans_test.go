@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +37,23 @@ func TestPlansMadeAmongTheDeadHold(t *testing.T) {
 
 func TestOtherStatementsStayOnTheirIndexes(t *testing.T) {
 	plantest.Grown(t, plantest.Fixture.FillOperations, otherStatements)
+}
+
+// TestPlansHoldWhileTasksAreFollowed: among them those of tasker.record_transition.
+func TestPlansHoldWhileTasksAreFollowed(t *testing.T) {
+	follow := func(f plantest.Fixture, t *testing.T, db *pgtest.DB) {
+		db.Exec(t, `select setval('tasker.following', 2)`)
+		db.Exec(t, `insert into tasker.followed (scope, until) select 't:' || test_id(i), now() + interval '1 h' from generate_series($1::int, $2::int) i`,
+			f.From+1, f.From+f.Finished+f.Waiting)
+	}
+	plantest.Grown(t, follow, func(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int) (list []plantest.Statement) {
+		for _, s := range hotStatements(f, t, db, min(items, 20)) {
+			if strings.Contains(s.Call.SQL, "tasker.record_transition") {
+				list = append(list, s)
+			}
+		}
+		return list
+	})
 }
 
 func TestPlansMadeWithFewTemplatesHold(t *testing.T) {

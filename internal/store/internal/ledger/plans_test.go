@@ -1,8 +1,10 @@
 package ledger
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -54,5 +56,36 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("madeGroups", madeGroups.With(pg.Args{"tasks": split}), 6*items, 0),
 		plantest.Of("stepAttempts", stepAttempts.With(pg.Args{"task": ended[0], "step": nil}), 1, 1),
 		plantest.Of("stepAttempts of one", stepAttempts.With(pg.Args{"task": ended[0], "step": 0}), 1, 1),
+	}
+}
+
+// TestTransitionsAreReadByTheirTransactions: what an old transaction leaves to read is its
+// own, however many have been read since it began.
+func TestTransitionsAreReadByTheirTransactions(t *testing.T) {
+	plantest.Grown(t, fillTransitions, transitionStatements)
+}
+
+// fillTransitions adds as many transitions and followed tasks as there are tasks, with the
+// numbers of these as transactions.
+func fillTransitions(f plantest.Fixture, t *testing.T, db *pgtest.DB) {
+	first, last := f.From+1, f.From+f.Finished+f.Waiting
+	db.Exec(t, `insert into tasker.transitions (xid, task_uuid, queue, step_no, attempt, outcome)
+		select i::text::xid8, test_id(i), 1, 0, 1, 1 from generate_series($1::int, $2::int) i`, first, last)
+	db.Exec(t, `insert into tasker.followed (scope, until) select 't:' || test_id(i), now() + interval '1 h' from generate_series($1::int, $2::int) i`, first, last)
+}
+
+func transitionStatements(f plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
+	last := f.From + f.Finished + f.Waiting
+	end := last - items + 2
+	old := last - 10*items
+	after := fmt.Sprintf("%d:%d:%d", old, end, old) // one that has been running for long
+	scopes := []string{Scope{Task: uuid.Max}.String(), Scope{}.String()}
+	every := TransitionQuery{Scopes: []Scope{{}}, After: after, Limit: 2 * items}
+	page := TransitionQuery{Scopes: []Scope{{Queue: 1}, {Task: uuid.Max}}, After: after, Upto: fmt.Sprintf("%d:%d:", last+1, last+1), Limit: 2 * items}
+	return []plantest.Statement{
+		plantest.Of("readTransitions", readTransitions.With(every.args()), items, items),
+		plantest.Of("readTransitions of a page", readTransitions.With(page.args()), items, items),
+		plantest.Of("forgetTransitions", forgetTransitions.With(pg.Args{"before": fmt.Sprintf("%d:%d:", last, last), "limit": items}), items, items),
+		plantest.Of("follow", follow.With(pg.Args{"scopes": scopes, "ms": time.Minute.Milliseconds(), "margin_ms": int64(1)}), 2, 2),
 	}
 }
