@@ -145,7 +145,11 @@ func TestForwardsOnceHoweverManyReplicas(t *testing.T) {
 	f.emit(signalOf(signal.WorkerTopic("a"), "x"))
 	require.Equal(t, signalOf(signal.WorkerTopic("a"), "x"), f.receive())
 	f.emit(signalOf(signal.TopicTasks, id1+","+id2))
-	require.Equal(t, signalOf(signal.TopicTasks, id1+","+id2), f.receive())
+	got := f.receive().Payload // they are joined only if they are sent together
+	if got == id1 {
+		got += "," + f.receive().Payload
+	}
+	require.Equal(t, id1+","+id2, got)
 	f.emit(signalOf(signal.WorkerTopic("no listener"), ""), signalOf(signal.WorkerTopic("b"), "end"))
 	require.Equal(t, signalOf(signal.WorkerTopic("b"), "end"), f.receive())
 
