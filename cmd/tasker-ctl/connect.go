@@ -57,7 +57,7 @@ func (a *app) endpoint(d daemon) (endpoint, error) {
 	if err != nil {
 		return endpoint{}, err
 	}
-	name := cmp.Or(a.global.profile, a.getenv("TASKER_CLIENT_PROFILE"), defaultProfile)
+	name := a.profileName()
 	profile, err := file.resolve(name)
 	if err != nil {
 		return endpoint{}, err
@@ -65,11 +65,23 @@ func (a *app) endpoint(d daemon) (endpoint, error) {
 	if transport := cmp.Or(a.getenv("TASKER_CLIENT_TRANSPORT"), profile.Transport, "rest"); transport != "rest" {
 		a.warnf("transport %s is asked for; tasker-ctl speaks REST, so the URL must be that of the REST port", transport)
 	}
+	e, err := a.endpointOf(profile, d)
+	a.logf(1, "%s at %s (profile %s%s)", d, redactedURL(e.url), name, suffixed(" of ", file.path))
+	return e, err
+}
+
+// profileName is the profile in use.
+func (a *app) profileName() string {
+	return cmp.Or(a.global.profile, a.getenv("TASKER_CLIENT_PROFILE"), defaultProfile)
+}
+
+// endpointOf is endpoint with a profile.
+func (a *app) endpointOf(profile profileSettings, d daemon) (e endpoint, err error) {
 	settings, prefix, flag, fallback := profile.Orchestration, "TASKER_ORCHESTRATION", a.global.orchestrationURL, defaultOrchestrationURL
 	if d == worker {
 		settings, prefix, flag, fallback = profile.Worker, "TASKER_WORKER", a.global.workerURL, defaultWorkerURL
 	}
-	e := endpoint{
+	e = endpoint{
 		url:  cmp.Or(flag, a.getenv(prefix+"_URL"), settings.BaseURL, fallback),
 		auth: a.credentials(prefix, settings.Auth.credentials()),
 	}
@@ -80,7 +92,6 @@ func (a *app) endpoint(d daemon) (endpoint, error) {
 	if settings.MaxRetries != nil {
 		e.retries = min(max(*settings.MaxRetries, 0), 10)
 	}
-	a.logf(1, "%s at %s (profile %s%s)", d, redactedURL(e.url), name, suffixed(" of ", file.path))
 	return e, checkURL(d, e.url)
 }
 
@@ -157,6 +168,32 @@ func (t loggedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// peerTimeout bounds a call to a daemon at the address that it has registered.
+const peerTimeout = 2 * time.Second
+
+// peers returns what makes clients for daemons at the addresses that they have
+// registered, with the scheme of the one that is configured. Credentials are for
+// addresses that the operator names: a peer at another one gets none.
+func (a *app) peers(d daemon) (func(address string) *api, error) {
+	e, err := a.endpoint(d)
+	if err != nil {
+		return nil, err
+	}
+	configured, err := url.Parse(e.url)
+	if err != nil {
+		return nil, err
+	}
+	return func(address string) *api {
+		auth := credentials{}
+		if address == configured.Host {
+			auth = e.auth
+		}
+		base := url.URL{Scheme: configured.Scheme, Host: address}
+		return client.New(client.Config{BaseURL: base.String(), Timeout: min(e.timeout, peerTimeout), MaxRetries: -1,
+			Token: auth.token, APIKey: auth.apiKey, APIKeyHeader: auth.apiKeyHeader})
+	}, nil
+}
+
 func checkURL(d daemon, text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
@@ -230,11 +267,15 @@ func suffixed(prefix, text string) string {
 // such as [cli], are none of our business.
 type profileFile struct {
 	path    string
+	unknown []string                   // keys of profiles that mean nothing
 	Profile map[string]profileSettings `toml:"profile"`
 }
 
 // profileSettings is [profile.<name>].
 type profileSettings struct {
+	Description   string           `toml:"description"`
+	Namespaces    []string         `toml:"namespaces"`
+	Tools         []string         `toml:"tools"`
 	Transport     string           `toml:"transport"`
 	Orchestration endpointSettings `toml:"orchestration"`
 	Worker        endpointSettings `toml:"worker"`
@@ -315,14 +356,24 @@ func readProfiles(path string) (profileFile, error) {
 	if err != nil {
 		return profileFile{}, usageError{fmt.Errorf("read the client configuration: %w", err)}
 	}
+	return parseProfiles(path, string(text))
+}
+
+func parseProfiles(path, text string) (profileFile, error) {
 	file := profileFile{path: path}
-	if _, err := toml.Decode(string(text), &file); err != nil {
+	known, err := toml.Decode(text, &file)
+	if err != nil {
 		// The parser's own words quote the line, which may hold a credential.
 		var parse toml.ParseError
 		if errors.As(err, &parse) {
 			return file, usagef("%s:%d:%d: malformed TOML in the client configuration", path, parse.Position.Line, parse.Position.Col)
 		}
 		return file, usagef("%s: the client configuration does not have the form [profile.<name>] needs: a value has the wrong type", path)
+	}
+	for _, key := range known.Undecoded() {
+		if key[0] == "profile" {
+			file.unknown = append(file.unknown, key.String())
+		}
 	}
 	return file, nil
 }
@@ -344,6 +395,7 @@ func (f profileFile) resolve(name string) (profileSettings, error) {
 	merged.Orchestration = merged.Orchestration.under(named.Orchestration)
 	merged.Worker = merged.Worker.under(named.Worker)
 	merged.Transport = cmp.Or(named.Transport, merged.Transport)
+	merged.Description, merged.Namespaces, merged.Tools = named.Description, named.Namespaces, named.Tools
 	return merged, nil
 }
 
