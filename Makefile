@@ -104,6 +104,11 @@ proto: ## Check the .proto files and generate their Go code (installs buf, which
 	GOBIN=$(CURDIR)/.tools/proto $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go
 	cd proto && PATH=$(CURDIR)/.tools/proto:$$PATH && buf format -w && buf lint && buf generate
 
+.PHONY: python-stubs
+python-stubs: require-postgresql ## Make Python stubs of the protos, and call every rpc with them
+	@scripts/python-stubs
+	$(GO) test -count=1 -run TestPythonStubs ./daemon
+
 .PHONY: model
 model: require-spin require-gcc ## Check the protocol: every order of events on a small model
 	test/model/check
@@ -126,6 +131,8 @@ plans: require-postgresql ## Execute the hot statements on 10 million finished t
 		-plans.out $(CURDIR)/docs/benchmarks/plans.md
 	TMPDIR=$${TMPDIR:-/tmp} $(GO) test -p 1 ./internal/store/internal/ledger ./internal/store/internal/operations ./internal/store/internal/waits -run 'Test.*StatementsStayOnTheirIndexes' \
 		-timeout 30m -args -plans.waiting 200000 -plans.finished 2000000 # with events, batches and dead letters, on 5 GB of disk
+	TMPDIR=$${TMPDIR:-/tmp} $(GO) test ./internal/store/internal/ledger -run TestListsOfALargeLedger -timeout 30m -args -lists.tasks 5000000 \
+		-lists.out $(CURDIR)/docs/benchmarks/lists.md
 
 .PHONY: bench-snapshot
 bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and River's; draws a picture

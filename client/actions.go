@@ -79,7 +79,7 @@ type ActionPreview struct {
 	// ContextBefore and ContextAfter are absent where the context stays.
 	ContextBefore json.RawMessage `json:"context_before,omitempty" doc:"Absent where the input stays as it is"`
 	ContextAfter  json.RawMessage `json:"context_after,omitempty"`
-	// ContextChanges are up to MaxContextChanges changed places of the input;
+	// ContextChanges are up to 100 changed places of the input;
 	// MoreContextChanges says that there are others.
 	ContextChanges     []ContextChange `json:"context_changes,omitempty" doc:"In which places the input differs" maxItems:"100"`
 	MoreContextChanges bool            `json:"more_context_changes,omitempty" doc:"There are more places than are listed"`
@@ -92,9 +92,6 @@ type StepPreview struct {
 	From     string `json:"from" doc:"The state of the step; empty where it does not exist yet"`
 	To       string `json:"to" doc:"The state that it would have; not_created where it would be forgotten until it is created again"`
 }
-
-// MaxContextChanges is how many changes of a context are listed.
-const MaxContextChanges = 100
 
 // ContextChange is one place in which two contexts differ.
 type ContextChange struct {

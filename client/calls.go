@@ -6,41 +6,58 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
 
 // TaskListOptions select tasks; zero values select everything.
 type TaskListOptions struct {
-	Page         int // from 1
-	PerPage      int // 1 to 100; default 25
-	Namespace    string
-	Status       string // one of the twelve task states
-	Initiator    string
-	SourceSystem string
+	Page    int // from 1
+	PerPage int // 1 to 100; default 25
+	// Cursor goes on after an answer, instead of Page: NewestTasks, or its NextCursor. Tasks
+	// are not counted then, and pages may be short, or empty, though more follow.
+	Cursor        string
+	Namespace     string
+	Name          string // of the template
+	NameContains  string // a part of it, regardless of case
+	Version       string
+	Status        string   // of the twelve task states, also several with commas
+	Tags          []string // all of them
+	CorrelationID string
+	CreatedAfter  *Time // or at
+	CreatedBefore *Time
+	Initiator     string
+	SourceSystem  string
 	// Context includes the contexts of the tasks, which may be long.
 	Context bool
 }
 
+// NewestTasks is the cursor of the newest tasks.
+const NewestTasks = "newest"
+
 func (o TaskListOptions) query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{
-		"namespace": o.Namespace, "status": o.Status, "initiator": o.Initiator, "source_system": o.SourceSystem,
+		"cursor": o.Cursor, "namespace": o.Namespace, "name": o.Name, "name_contains": o.NameContains, "version": o.Version, "status": o.Status,
+		"correlation_id": o.CorrelationID, "initiator": o.Initiator, "source_system": o.SourceSystem,
 	} {
 		if value != "" {
 			q.Set(name, value)
 		}
 	}
-	if o.Page != 0 {
-		q.Set("page", strconv.Itoa(o.Page))
+	for name, at := range map[string]*Time{"created_after": o.CreatedAfter, "created_before": o.CreatedBefore} {
+		if at != nil {
+			q.Set(name, at.UTC().Format(time.RFC3339Nano))
+		}
 	}
+	if len(o.Tags) > 0 {
+		q["tag"] = o.Tags
+	}
+	setNumber(q, "page", o.Page)
 	if o.Context {
 		q.Set("include", IncludeContext)
 	}
-	if o.PerPage != 0 {
-		q.Set("per_page", strconv.Itoa(o.PerPage))
-	}
+	setNumber(q, "per_page", o.PerPage)
 	return q
 }
 

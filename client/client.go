@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Config describes a [Client]. BaseURL is required.
+// Config describes a [Client]. BaseURL is required, unless there is a Transport.
 type Config struct {
 	BaseURL string // such as http://localhost:8080; a path is kept as a prefix
 	// Timeout bounds each attempt, plus the wait for a task. Default 30 s.
@@ -25,14 +25,16 @@ type Config struct {
 	// HTTP does the requests. The default follows no redirects, so that
 	// credentials go to BaseURL only.
 	HTTP *http.Client
+	// Transport carries the calls in place of REST, such as that of client/grpcclient.
+	// BaseURL, the credentials and HTTP have no effect then.
+	Transport Transport
 }
 
-// Client calls the REST API of an orchestrator, and the health and
-// administration routes of a worker. It is safe for concurrent use.
+// Client calls the API of an orchestrator, and the health and administration routes of a
+// worker. It is safe for concurrent use.
 type Client struct {
-	cfg  Config
-	base *url.URL
-	err  error // makes every call fail
+	cfg       Config
+	transport Transport
 }
 
 // New returns a client. A base URL that cannot be used is reported by the
@@ -53,9 +55,12 @@ func New(cfg Config) *Client {
 	if cfg.HTTP == nil {
 		cfg.HTTP = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	c := &Client{cfg: cfg}
-	c.base, c.err = parseBase(cfg.BaseURL)
-	return c
+	if cfg.Transport != nil {
+		return &Client{cfg: cfg, transport: cfg.Transport}
+	}
+	r := &rest{cfg: cfg}
+	r.base, r.err = parseBase(cfg.BaseURL)
+	return &Client{cfg: cfg, transport: r}
 }
 
 func parseBase(text string) (*url.URL, error) {
@@ -70,28 +75,4 @@ func parseBase(text string) (*url.URL, error) {
 	base.RawQuery, base.Fragment = "", ""
 	base.Path = strings.TrimSuffix(base.Path, "/")
 	return base, nil
-}
-
-// address appends escaped path segments to the base.
-func (c *Client) address(query url.Values, segments ...string) string {
-	var path strings.Builder
-	path.WriteString(strings.TrimSuffix(c.base.EscapedPath(), "/"))
-	for _, s := range segments {
-		path.WriteByte('/')
-		path.WriteString(escapeSegment(s))
-	}
-	u := *c.base
-	u.RawPath = path.String()
-	u.Path, _ = url.PathUnescape(u.RawPath)
-	u.RawQuery = query.Encode()
-	return u.String()
-}
-
-// escapeSegment escapes one path segment; a segment of dots, which every
-// server would take for a step in the path, is escaped as well.
-func escapeSegment(s string) string {
-	if s == "." || s == ".." {
-		return strings.ReplaceAll(s, ".", "%2E")
-	}
-	return url.PathEscape(s)
 }

@@ -34,16 +34,8 @@ type EventBusStats struct {
 	FFISubscriberCount     int    `json:"ffi_subscriber_count"`
 }
 
-// Bounds of requests about domain events.
-const (
-	MaxEventsPerPage     = 1000
-	DefaultEventsPerPage = 100
-	MaxClaimedEvents     = 1000
-	DefaultClaimedEvents = 100
-	MaxEventLeaseSeconds = 86_400
-	DefaultEventLease    = 30 // seconds
-	MaxEventPatterns     = 100
-)
+// MaxEventsPerPage bounds [EventListOptions.Limit].
+const MaxEventsPerPage = 1000
 
 // Values of EventConsumerRequest.From and EventReset.To besides positions as text.
 const (
@@ -93,7 +85,7 @@ type EventListOptions struct {
 	After     int64
 	// FromNow requests no events, but the position after all of them, to continue from.
 	FromNow bool
-	Limit   int // 1 to MaxEventsPerPage; 0 means DefaultEventsPerPage
+	Limit   int // 1 to MaxEventsPerPage; 0 means 100
 }
 
 // EventConsumerRequest makes a consumer.

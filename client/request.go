@@ -1,12 +1,10 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -15,8 +13,6 @@ import (
 )
 
 const (
-	// maxAnswer bounds the size of an answer.
-	maxAnswer = 64 << 20
 	// Delays between attempts double from the first to the last, with jitter;
 	// a Retry-After counts instead, up to its bound.
 	firstDelay    = 100 * time.Millisecond
@@ -62,9 +58,6 @@ func (c *Client) do(ctx context.Context, r call, v any) error {
 
 // raw makes the call, with repetitions, and returns the body of the answer.
 func (c *Client) raw(ctx context.Context, r call) ([]byte, error) {
-	if c.err != nil {
-		return nil, c.err
-	}
 	var body []byte
 	if r.body != nil {
 		var err error
@@ -90,47 +83,8 @@ func (c *Client) raw(ctx context.Context, r call) ([]byte, error) {
 func (c *Client) attempt(ctx context.Context, r call, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout+r.extra)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, r.method, c.address(r.query, r.path...), bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("make the request: %w", err)
-	}
-	req.Header.Set("Accept", "application/json")
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	c.authorize(req)
-	resp, err := c.cfg.HTTP.Do(req)
-	if err != nil {
-		return nil, &networkError{err: err}
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return nil, &networkError{err: fmt.Errorf("read the answer: %w", err)}
-	case len(answer) > maxAnswer:
-		return nil, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
-	case resp.StatusCode < 200 || resp.StatusCode > 299:
-		return nil, newError(resp.StatusCode, resp.Header, answer)
-	}
-	return answer, nil
+	return c.transport.Call(ctx, r.method, r.path, r.query, body)
 }
-
-// authorize adds the configured credentials.
-func (c *Client) authorize(req *http.Request) {
-	if c.cfg.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
-	}
-	if c.cfg.APIKey != "" {
-		req.Header.Set(c.cfg.APIKeyHeader, c.cfg.APIKey)
-	}
-}
-
-// networkError is a failure without an answer.
-type networkError struct{ err error }
-
-func (e *networkError) Error() string { return e.err.Error() }
-func (e *networkError) Unwrap() error { return e.err }
 
 // unsent reports whether the request cannot have reached the server.
 func unsent(err error) bool {
@@ -139,15 +93,15 @@ func unsent(err error) bool {
 }
 
 func mayRetry(err error, rule retryRule) bool {
-	var network *networkError
+	var network net.Error
 	var refusal *Error
 	switch {
 	case rule == retryNever || errors.Is(err, context.Canceled):
 		return false
-	case errors.As(err, &network):
-		return rule != retryUnsent || unsent(err)
 	case errors.As(err, &refusal):
 		return rule != retryUnsent && !(rule == retryPaced && refusal.turnedAway()) && refusal.Status >= http.StatusInternalServerError
+	case errors.As(err, &network):
+		return rule != retryUnsent || unsent(err)
 	}
 	return false
 }

@@ -67,12 +67,13 @@ func onlyResult(results map[string]json.RawMessage) ([]byte, error) {
 	return json.Marshal(results)
 }
 
-// EachTask lists all tasks that the options select, newest first, page by page, PerPage of them
-// with one request. It ends with the first error. Tasks that are created meanwhile may shift
-// others to the next page, which then come twice.
+// EachTask lists all tasks that the options select, newest first, PerPage of them with one
+// request, each once, however many are created meanwhile. It ends with the first error. Page is
+// ignored.
 func (c *Client) EachTask(ctx context.Context, o TaskListOptions) iter.Seq2[*Task, error] {
 	return func(yield func(*Task, error) bool) {
-		for o.Page = max(o.Page, 1); ; o.Page++ {
+		o.Page, o.Cursor = 0, cmp.Or(o.Cursor, NewestTasks)
+		for o.Cursor != "" {
 			list, err := c.Tasks(ctx, o)
 			if err != nil {
 				yield(nil, err)
@@ -83,9 +84,7 @@ func (c *Client) EachTask(ctx context.Context, o TaskListOptions) iter.Seq2[*Tas
 					return
 				}
 			}
-			if !list.Pagination.HasNext {
-				return
-			}
+			o.Cursor = list.NextCursor
 		}
 	}
 }

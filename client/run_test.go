@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -68,14 +69,14 @@ func TestRun(t *testing.T) {
 func TestEachTask(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		page, _ := strconv.Atoi(r.URL.Query().Get("page"))
+		page, _ := strconv.Atoi(strings.Replace(r.URL.Query().Get("cursor"), client.NewestTasks, "1", 1))
 		if page == 3 {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(client.TaskList{Tasks: []client.Task{{TaskUUID: strconv.Itoa(2 * page)}, {TaskUUID: strconv.Itoa(2*page + 1)}},
-			Pagination: client.Pagination{Page: page, HasNext: page < 3}})
+			NextCursor: strconv.Itoa(page + 1)})
 	}))
 	defer server.Close()
 	c := client.New(client.Config{BaseURL: server.URL})

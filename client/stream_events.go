@@ -1,13 +1,10 @@
 package client
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 )
@@ -56,48 +53,24 @@ type handledError struct{ error }
 
 // stream follows one connection to its end; nil: the server has ended it.
 func (c *Client) stream(ctx context.Context, o *EventListOptions, handle func(Event) error) error {
-	if c.err != nil {
-		return c.err
-	}
 	q := url.Values{"after": {strconv.FormatInt(o.After, 10)}}
 	for name, value := range map[string]string{"namespace": o.Namespace, "name": o.Name, "task_uuid": o.TaskUUID} {
 		if value != "" {
 			q.Set(name, value)
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.address(q, "v1", "events", "stream"), http.NoBody)
-	if err != nil {
-		return fmt.Errorf("make the request: %w", err)
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	c.authorize(req)
-	resp, err := c.cfg.HTTP.Do(req)
-	if err != nil {
-		return &networkError{err: err}
-	}
-	defer func() { _ = resp.Body.Close() }()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, maxStreamed)
-	if resp.StatusCode != http.StatusOK {
-		lines.Scan()
-		return newError(resp.StatusCode, resp.Header, lines.Bytes())
-	}
-	for lines.Scan() {
-		data, is := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
-		if !is {
-			continue
+	return c.serverSent(ctx, q, []string{"v1", "events", "stream"}, "", func(sent *serverSent) (bool, error) {
+		if len(sent.data) == 0 {
+			return true, nil
 		}
 		var e Event
-		if err := json.Unmarshal(data, &e); err != nil {
-			return fmt.Errorf("decode an event: %w", err)
+		if err := json.Unmarshal(sent.data, &e); err != nil {
+			return false, fmt.Errorf("decode an event: %w", err)
 		}
 		if err := handle(e); err != nil {
-			return &handledError{err}
+			return false, &handledError{err}
 		}
 		o.After = e.Position
-	}
-	if err := lines.Err(); err != nil {
-		return &networkError{err: err}
-	}
-	return nil
+		return true, nil
+	})
 }

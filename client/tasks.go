@@ -171,10 +171,13 @@ type StepReadiness struct {
 // TaskList is one page of tasks, newest first.
 type TaskList struct {
 	Tasks      []Task     `json:"tasks"`
-	Pagination Pagination `json:"pagination"`
+	Pagination Pagination `json:"pagination,omitzero" doc:"Absent in lists by cursor"`
+	// NextCursor is the cursor of the tasks that follow; empty: none do.
+	NextCursor string `json:"next_cursor,omitempty" doc:"The cursor of the tasks that follow; absent after the last one"`
 }
 
-// Pagination is the position of a page. TotalCount is counted up to 100,000.
+// Pagination is the position of a page. TotalCount is exact up to thousands of
+// tasks; where there are more it is an estimate.
 type Pagination struct {
 	Page        int  `json:"page"`
 	PerPage     int  `json:"per_page"`
@@ -302,7 +305,7 @@ type TimelineEvent struct {
 	// ContextEdited says that an operator has changed the input of the task. The changes
 	// are omitted if the input is larger than 256 KiB.
 	ContextEdited bool `json:"context_edited,omitempty" doc:"An operator has changed the input of the task; changes of a large one are omitted"`
-	// ContextChanges are up to MaxContextChanges changed places of the input;
+	// ContextChanges are up to 100 changed places of the input;
 	// MoreContextChanges says that there are others.
 	ContextChanges     []ContextChange `json:"context_changes,omitempty" doc:"In which places the input differs" maxItems:"100"`
 	MoreContextChanges bool            `json:"more_context_changes,omitempty" doc:"There are more places than are listed"`

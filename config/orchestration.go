@@ -19,7 +19,7 @@ type Orchestration struct {
 	} `toml:"apply"`
 	Events struct {
 		MaxConsumers int `toml:"max_consumers" default:"100" min:"1" max:"10000" doc:"How many event consumers there may be." effect:"Each is listed with how far behind it is."`
-		MaxStreams   int `toml:"max_streams" default:"100" min:"1" max:"10000" doc:"Streams of domain events that one replica serves at once." effect:"Each holds a connection; beyond it clients are told to come back (503)."`
+		MaxStreams   int `toml:"max_streams" default:"100" min:"1" max:"10000" doc:"Streams of domain events and of transitions that one replica serves at once." effect:"Each holds a connection; beyond it clients are told to come back (503)."`
 	} `toml:"events"`
 	Create struct {
 		BatchSize   int    `toml:"batch_size" default:"2000" min:"1" max:"10000" doc:"Tasks created by one transaction." effect:"Throughput of task creation under load."`

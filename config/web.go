@@ -8,7 +8,7 @@ import (
 type Web struct {
 	Enabled        bool          `toml:"enabled" default:"true" doc:"Serve REST." effect:"Off, the daemon takes part through the database alone, unless grpc.enabled = true is set."`
 	BindAddress    string        `toml:"bind_address" default:"${TASKER_WEB_BIND_ADDRESS:-0.0.0.0:<port>}" rule:"address" env:"TASKER_WEB_BIND_ADDRESS" doc:"Address of the REST server." effect:"Who can reach it; port 0 picks a free one."`
-	RequestTimeout time.Duration `toml:"request_timeout_ms" default:"30000" min:"100" max:"300000" doc:"Limit for one request." effect:"Beyond it the answer is 408."`
+	RequestTimeout time.Duration `toml:"request_timeout_ms" default:"30000" min:"100" max:"300000" doc:"Limit for one request." effect:"Beyond it the answer is 504."`
 	ConfigEndpoint bool          `toml:"config_endpoint_enabled" default:"false" doc:"Serve GET /config, a part of the configuration without secrets." effect:"Off, the route does not exist."`
 	_              struct {
 		_ int           `toml:"web_api_pool_size" default:"<pool>" min:"1" max:"1000" doc:"Connections meant for the API." effect:"Keeps requests from starving the engine, and the reverse."`

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
@@ -386,16 +387,26 @@ func TestStatusesOverGRPC(t *testing.T) {
 	for name, list := range map[string]*taskerv1.ListTasksRequest{
 		"limit 0": {Pagination: &taskerv1.PaginationRequest{Limit: proto.Int32(0), Offset: proto.Int32(1)}},
 		"limit":   {Pagination: &taskerv1.PaginationRequest{Limit: proto.Int32(101)}},
-		"name":    {Name: proto.String("good")},
-		"tags":    {Tags: []string{"a"}},
-		"created": {CreatedAt: &taskerv1.TimestampRange{}},
-		"states":  {States: []taskerv1.TaskState{1, 2}},
 		"state":   {States: []taskerv1.TaskState{0}},
 		"sort":    {Sort: &taskerv1.SortSpec{Field: "name"}},
 	} {
 		_, err = tasks.ListTasks(p.ctx, list)
 		require.Equal(t, codes.InvalidArgument, status.Code(err), name)
 	}
+	for name, list := range map[string]*taskerv1.ListTasksRequest{
+		"name":    {Name: proto.String("nothing")},
+		"tags":    {Tags: []string{"nowhere"}},
+		"created": {CreatedAt: &taskerv1.TimestampRange{End: timestamppb.New(time.Unix(0, 0))}},
+		"states":  {States: []taskerv1.TaskState{taskerv1.TaskState_TASK_STATE_BLOCKED_BY_FAILURES, taskerv1.TaskState_TASK_STATE_RESOLVED_MANUALLY}},
+	} {
+		found, err := tasks.ListTasks(p.ctx, list)
+		require.NoError(t, err, name)
+		require.Empty(t, found.GetTasks(), name)
+	}
+	found, err := tasks.ListTasks(p.ctx, &taskerv1.ListTasksRequest{Name: proto.String("slow"), CreatedAt: &taskerv1.TimestampRange{Start: timestamppb.New(time.Now().Add(-time.Hour))},
+		States: []taskerv1.TaskState{taskerv1.TaskState_TASK_STATE_CANCELLED, taskerv1.TaskState_TASK_STATE_ERROR}})
+	require.NoError(t, err)
+	require.Len(t, found.GetTasks(), 1)
 	p.unavailable()
 }
 

@@ -23,6 +23,8 @@ const (
 
 	// TopicEvents: durable domain events were published.
 	TopicEvents Topic = "tasker_events"
+	// TopicTransitions: tasks that clients follow have changed.
+	TopicTransitions Topic = "tasker_transitions"
 
 	workerPrefix = "tasker_worker_"
 	fastPrefix   = "tasker_fast_"

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -43,7 +44,7 @@ func NewWorker(cfg Config, operations Operations) (*Server, error) {
 func ask[M proto.Message](ctx context.Context, s *Server, c call, into M) (M, error) {
 	body, err := s.ask(ctx, c)
 	if err == nil {
-		err = decode(body, into)
+		err = transcode.Decode(body, into)
 	}
 	if err != nil {
 		var none M
@@ -56,7 +57,7 @@ func ask[M proto.Message](ctx context.Context, s *Server, c call, into M) (M, er
 func askList[M proto.Message](ctx context.Context, s *Server, c call, into M, field protoreflect.Name) (M, error) {
 	body, err := s.ask(ctx, c)
 	if err == nil {
-		err = decodeList(body, into, field)
+		err = transcode.DecodeList(body, into, field)
 	}
 	if err != nil {
 		var none M

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -38,7 +39,7 @@ func resolutionOf(given *taskerv1.DlqResolutionStatus) (*string, error) {
 	if given == nil || *given == taskerv1.DlqResolutionStatus_DLQ_RESOLUTION_STATUS_UNSPECIFIED {
 		return nil, nil
 	}
-	name := nameOf(*given)
+	name := transcode.EnumName(*given)
 	if name == "" {
 		return nil, status.Errorf(codes.InvalidArgument, "invalid resolution_status %d: want one of its values", *given)
 	}
@@ -64,7 +65,7 @@ func (s dlqService) UpdateInvestigation(ctx context.Context,
 		return nil, err
 	}
 	if r.GetMetadata() != nil {
-		if update.Metadata, err = objectOf(r.GetMetadata()); err != nil {
+		if update.Metadata, err = transcode.Object(r.GetMetadata()); err != nil {
 			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}
 	}

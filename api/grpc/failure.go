@@ -26,7 +26,7 @@ var codesOf = map[int]codes.Code{
 	http.StatusUnsupportedMediaType: codes.InvalidArgument,
 	http.StatusUnauthorized:         codes.Unauthenticated, http.StatusForbidden: codes.PermissionDenied,
 	http.StatusNotFound: codes.NotFound, http.StatusConflict: codes.AlreadyExists,
-	http.StatusRequestTimeout:        codes.DeadlineExceeded,
+	http.StatusRequestTimeout: codes.DeadlineExceeded, http.StatusGatewayTimeout: codes.DeadlineExceeded,
 	http.StatusRequestEntityTooLarge: codes.ResourceExhausted, http.StatusTooManyRequests: codes.ResourceExhausted,
 	http.StatusServiceUnavailable: codes.Unavailable, http.StatusMethodNotAllowed: codes.Unimplemented,
 }
@@ -118,7 +118,7 @@ func clip(text string) string {
 
 // withDetails adds what REST says in the envelope and the headers of a failure.
 func withDetails(s *status.Status, a *answer, d detail) error {
-	info := &errdetails.ErrorInfo{Reason: d.Code, Domain: domain, Metadata: map[string]string{}}
+	info := &errdetails.ErrorInfo{Reason: d.Code, Domain: domain, Metadata: map[string]string{"http_status": strconv.Itoa(a.status)}}
 	for key, value := range map[string]string{
 		"request_id": a.header.Get(headerRequestID), "task_uuid": d.TaskUUID, "auth_failure_reason": a.header.Get(headerAuthFailure),
 	} {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -90,10 +91,7 @@ func TestFieldsAreKeysOfAnswers(t *testing.T) {
 		fields := message.ProtoReflect().Descriptor().Fields()
 		for i := range fields.Len() {
 			name := fields.Get(i).FullName()
-			key, differs := spellings[name]
-			if !differs {
-				key = string(fields.Get(i).Name())
-			}
+			key := transcode.Key(fields.Get(i))
 			if name == "tasker.v1.Step.backoff_request_seconds" {
 				continue // next_retry_at is the time that follows from it
 			}

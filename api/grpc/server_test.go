@@ -23,6 +23,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -76,7 +77,7 @@ func TestFailures(t *testing.T) {
 		"no such task":       {get, 404, "NOT_FOUND", codes.NotFound, "text"},
 		"no such template":   {create, 404, "NOT_FOUND", codes.InvalidArgument, "text"},
 		"duplicate":          {create, 409, "CONFLICT", codes.AlreadyExists, "text"},
-		"too long":           {get, 408, "TIMEOUT", codes.DeadlineExceeded, "text"},
+		"too long":           {get, 504, "TIMEOUT", codes.DeadlineExceeded, "text"},
 		"too large":          {create, 413, "PAYLOAD_TOO_LARGE", codes.ResourceExhausted, "text"},
 		"backpressure":       {create, 503, "BACKPRESSURE", codes.Unavailable, "Backpressure active: text"},
 		"breaker":            {get, 503, "CIRCUIT_BREAKER_OPEN", codes.Unavailable, "Backpressure active: text"},
@@ -156,7 +157,7 @@ func TestPanicsAndNonsense(t *testing.T) {
 func TestOperationsThatAreNotServed(t *testing.T) {
 	t.Parallel()
 	f := newFake(`{}`)
-	f.absent = []string{opTaskSummary, opTaskContext}
+	f.absent = []string{transcode.Operations[taskerv1.TaskService_GetTaskSummary_FullMethodName], opTaskContext}
 	_, over := served(t, f)
 	tasks := taskerv1.NewTaskServiceClient(over)
 	_, err := tasks.GetTaskSummary(t.Context(), &taskerv1.GetTaskSummaryRequest{TaskUuid: id})

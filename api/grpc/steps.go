@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -52,7 +53,7 @@ func (s stepService) ResolveStep(ctx context.Context,
 }
 
 func stepAction(r *taskerv1.ResolveStepRequest) (a client.StepAction, err error) {
-	a = client.StepAction{ActionType: nameOf(r.GetActionType()), Reason: r.GetReason()}
+	a = client.StepAction{ActionType: transcode.EnumName(r.GetActionType()), Reason: r.GetReason()}
 	switch r.GetActionType() {
 	case taskerv1.StepManualActionType_STEP_MANUAL_ACTION_TYPE_RESET_FOR_RETRY:
 		a.ResetBy = r.GetPerformedBy()
@@ -71,13 +72,13 @@ func completion(r *taskerv1.ResolveStepRequest) (*client.CompletionData, error) 
 	if r.GetResult() == nil {
 		return nil, status.Error(codes.InvalidArgument, "Result is required to complete a step manually")
 	}
-	result, err := objectOf(r.GetResult())
+	result, err := transcode.Object(r.GetResult())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	data := &client.CompletionData{Result: result}
 	if r.GetMetadata() != nil {
-		if data.Metadata, err = objectOf(r.GetMetadata()); err != nil {
+		if data.Metadata, err = transcode.Object(r.GetMetadata()); err != nil {
 			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -140,7 +141,7 @@ func (f *follower) sendChanges(task *client.Task) error {
 			continue
 		}
 		f.steps[step.WorkflowStepUUID] = seen
-		state := enumNamed(taskerv1.StepState(0).Descriptor(), step.CurrentState)
+		state := transcode.EnumNumber(taskerv1.StepState(0).Descriptor(), step.CurrentState)
 		change := &taskerv1.StepUpdate{StepUuid: step.WorkflowStepUUID, Name: step.Name, State: taskerv1.StepState(state),
 			Attempt: int32(step.Attempts)}
 		if err := f.update(taskerv1.TaskStatusUpdate_UPDATE_TYPE_STEP_STATE_CHANGE, change, nil); err != nil {
@@ -174,7 +175,7 @@ func (f *follower) conclude(ctx context.Context, task *client.Task) error {
 }
 
 func (f *follower) update(kind taskerv1.TaskStatusUpdate_UpdateType, step *taskerv1.StepUpdate, message *string) error {
-	state := taskerv1.TaskState(enumNamed(taskerv1.TaskState(0).Descriptor(), f.state))
+	state := taskerv1.TaskState(transcode.EnumNumber(taskerv1.TaskState(0).Descriptor(), f.state))
 	return f.send(&taskerv1.TaskStatusUpdate{UpdateType: kind, Timestamp: timestamppb.Now(), TaskState: &state,
 		StepUpdate: step, ErrorMessage: message})
 }

@@ -8,11 +8,14 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -38,7 +41,7 @@ type newTask struct {
 // CreateTask implements taskerv1.TaskServiceServer.
 func (s taskService) CreateTask(ctx context.Context,
 	r *taskerv1.CreateTaskRequest) (*taskerv1.CreateTaskResponse, error) {
-	input, err := objectOf(r.GetContext())
+	input, err := transcode.Object(r.GetContext())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -132,34 +135,31 @@ func window(p *taskerv1.PaginationRequest) (limit, offset int, err error) {
 	return limit, offset, nil
 }
 
-// listQuery are the filters of a list; those that REST does not have are refused.
+// instant is a time as a parameter; empty: none.
+func instant(at *timestamppb.Timestamp) string {
+	if at == nil {
+		return ""
+	}
+	return at.AsTime().Format(time.RFC3339Nano)
+}
+
+// listQuery are the filters of a list; an order that REST does not have is refused.
 func listQuery(r *taskerv1.ListTasksRequest) (url.Values, error) {
-	unable := ""
-	switch sort := r.GetSort(); {
-	case r.Name != nil:
-		unable = "name"
-	case r.GetCreatedAt() != nil:
-		unable = "created_at"
-	case len(r.GetTags()) > 0:
-		unable = "tags"
-	case len(r.GetStates()) > 1:
-		unable = "more than one of states"
-	case len(r.GetStates()) == 1 && nameOf(r.GetStates()[0]) == "":
-		return nil, status.Errorf(codes.InvalidArgument, "invalid state %s: want one of the task states", r.GetStates()[0])
-	case sort != nil && (sort.GetField() != "created_at" || sort.GetDirection() == taskerv1.SortDirection_SORT_DIRECTION_ASC):
-		unable = "sort, but by created_at in descending order"
+	if sort := r.GetSort(); sort != nil && (sort.GetField() != "created_at" || sort.GetDirection() == taskerv1.SortDirection_SORT_DIRECTION_ASC) {
+		return nil, status.Error(codes.InvalidArgument, "Tasks cannot be listed by sort, but by created_at in descending order")
 	}
-	if unable != "" {
-		return nil, status.Error(codes.InvalidArgument, "Tasks cannot be listed by "+unable)
-	}
-	query := url.Values{}
-	for name, value := range map[string]string{"namespace": r.GetNamespace(), "initiator": r.GetInitiator()} {
+	query := url.Values{"tag": r.GetTags()}
+	for name, value := range map[string]string{"namespace": r.GetNamespace(), "name": r.GetName(), "initiator": r.GetInitiator(),
+		"created_after": instant(r.GetCreatedAt().GetStart()), "created_before": instant(r.GetCreatedAt().GetEnd())} {
 		if value != "" {
 			query.Set(name, value)
 		}
 	}
 	for _, state := range r.GetStates() {
-		query.Set("status", nameOf(state))
+		if transcode.EnumName(state) == "" {
+			return nil, status.Errorf(codes.InvalidArgument, "invalid state %s: want one of the task states", state)
+		}
+		query.Add("status", transcode.EnumName(state))
 	}
 	return query, nil
 }
@@ -184,7 +184,7 @@ func (s taskService) addPage(ctx context.Context, query url.Values, to *taskPage
 		return fmt.Errorf("read a page of tasks: %w", err)
 	}
 	list := &taskerv1.ListTasksResponse{}
-	if err := decodeList(page.Tasks, list, "tasks"); err != nil {
+	if err := transcode.DecodeList(page.Tasks, list, "tasks"); err != nil {
 		return err
 	}
 	to.tasks = append(to.tasks, list.GetTasks()...)

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -98,7 +99,7 @@ func (s workerTemplateService) GetTemplate(ctx context.Context,
 		return nil, err
 	}
 	shown := &taskerv1.WorkerTemplateResponse{}
-	if err := decode(body, shown); err != nil {
+	if err := transcode.Decode(body, shown); err != nil {
 		return nil, err
 	}
 	var found resolvedTemplate

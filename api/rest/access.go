@@ -59,6 +59,8 @@ var accesses = map[string]access{
 	"verify-task":  {auth.TasksRead, scopeTask},
 	"cancel-task":  {auth.TasksCancel, scopeTask},
 
+	"stream-transitions": {auth.TasksRead, scopeBody},
+
 	"get-task-summary": {auth.TasksRead, scopeTask},
 	"get-task-context": {auth.TasksContextRead, scopeTask},
 

@@ -177,7 +177,7 @@ func (h *house) asked(route, token string) reply {
 		body = `{}`
 	}
 	ctx, cancel := context.WithCancel(h.t.Context())
-	if path == "/v1/events/stream" {
+	if strings.HasSuffix(path, "/stream") {
 		cancel() // it would not end
 	}
 	defer cancel()
@@ -298,4 +298,19 @@ func TestBrowsersOfOtherOriginsAreNotAnswered(t *testing.T) {
 	got := preflight(open, "https://ops.example")
 	require.Equal(t, 200, got.StatusCode)
 	require.Equal(t, "https://ops.example", got.Header.Get("Access-Control-Allow-Origin"))
+}
+
+// TestTransitionsOfOtherNamespacesAreLocked: a task is of its own namespace, and all
+// tasks are of all namespaces.
+func TestTransitionsOfOtherNamespacesAreLocked(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	h := locked(t, i)
+	for query, allowed := range map[string]string{"task_uuid=" + taskID.String(): "shapes", "namespace=shapes": "shapes", "": ""} {
+		for _, of := range []string{"shapes", "other"} {
+			token := i.token([]string{of}, "tasks:read")
+			got := h.do(http.MethodGet, "/v1/transitions/stream?"+query, "", "Authorization", "Bearer "+token)
+			require.Equal(t, of != allowed, got.StatusCode == http.StatusForbidden, "%s of %s: %s", of, query, got.body)
+		}
+	}
 }

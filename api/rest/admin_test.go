@@ -65,7 +65,7 @@ func TestDeploymentModeThatCannotBe(t *testing.T) {
 		shown bool
 	}{
 		"no event source is configured": {errors.New("no event source is configured"), true},
-		"db-7":                          {fmt.Errorf("connect to db-7: %w", store.ErrUnavailable), false},
+		"dbhost-7":                      {fmt.Errorf("connect to dbhost-7: %w", store.ErrUnavailable), false},
 		"tasker.secret":                 {fmt.Errorf("listen: %w", sqlError{}), false},
 	} {
 		h.engine.change(func(s *fakeStatus) { s.modeErr = c.err })

@@ -236,7 +236,7 @@ func TestOddPathsAndQueries(t *testing.T) {
 		if strings.HasPrefix(path, "/health") {
 			continue // 503 is an answer there
 		}
-		if path == "/v1/events/stream" {
+		if strings.HasSuffix(path, "/stream") {
 			continue // it does not end
 		}
 		for method, op := range methods {

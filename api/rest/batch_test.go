@@ -140,7 +140,7 @@ func TestBatchesTakeTurns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	send(ctx)
 	cancel()
-	require.Equal(t, http.StatusRequestTimeout, await(t, done), "its client has left")
+	require.Equal(t, http.StatusGatewayTimeout, await(t, done), "its client has left")
 	close(release)
 	for range places {
 		require.Equal(t, http.StatusOK, await(t, done))

@@ -20,10 +20,10 @@ func (c *checked) consumer(b *client.EventConsumerRequest) (def store.EventConsu
 		c.add("name must be 1 to 64 lower case letters, digits, dots, - and _, and begin with a letter or a digit")
 	}
 	def.Namespace = c.required("namespace", b.Namespace, orchestration.MaxNameLength)
-	if len(b.Patterns) > client.MaxEventPatterns {
-		c.add("patterns must be at most %d", client.MaxEventPatterns)
+	if len(b.Patterns) > workflow.MaxEventPatterns {
+		c.add("patterns must be at most %d", workflow.MaxEventPatterns)
 	}
-	for _, p := range b.Patterns[:min(len(b.Patterns), client.MaxEventPatterns)] {
+	for _, p := range b.Patterns[:min(len(b.Patterns), workflow.MaxEventPatterns)] {
 		c.pattern(p)
 	}
 	def.Patterns = b.Patterns

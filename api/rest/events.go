@@ -146,13 +146,21 @@ func (r *eventRoutes) reset(ctx context.Context, in *consumerInput, body *reques
 	return consumerOf(&consumer, ofConsumer(in.Name, err))
 }
 
+// Bounds of claims of events; leases are in seconds.
+const (
+	maxClaimedEvents     = 1000
+	defaultClaimedEvents = 100
+	maxEventLease        = 86_400
+	defaultEventLease    = 30
+)
+
 func (r *eventRoutes) claim(ctx context.Context, in *consumerInput, body *request[client.EventClaim]) (*client.ClaimedEvents, error) {
 	if err := filterText("name", in.Name); err != nil {
 		return nil, err
 	}
 	worker := body.required("worker", body.body.Worker, orchestration.MaxTextLength)
-	limit := body.within("limit", body.body.Limit, 1, client.MaxClaimedEvents, client.DefaultClaimedEvents)
-	lease := body.within("lease_seconds", body.body.LeaseSeconds, 1, client.MaxEventLeaseSeconds, client.DefaultEventLease)
+	limit := body.within("limit", body.body.Limit, 1, maxClaimedEvents, defaultClaimedEvents)
+	lease := body.within("lease_seconds", body.body.LeaseSeconds, 1, maxEventLease, defaultEventLease)
 	if err := body.err(); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	eventStreamPath = "/v1/events/stream"
+	eventStreamPath  = "/v1/events/stream"
+	eventStreamMedia = "text/event-stream"
 	// streamLife ends a stream; its client continues with another one from its last
 	// event. So streams are spread over replicas again.
 	streamLife = time.Hour
@@ -31,13 +32,32 @@ const (
 // eventStreams sends events to clients over open connections.
 type eventStreams struct {
 	*orchestratorAPI
+	streamPlaces
 	published func() <-chan struct{} // nil: only the poll
-	places    chan struct{}
-	refused   func() // nil: nothing is told
+}
+
+// streamPlaces bound the open streams.
+type streamPlaces struct {
+	places  chan struct{}
+	refused func() // nil: nothing is told
+}
+
+// take takes a place, which leave returns.
+func (p *streamPlaces) take() (leave func(), err error) {
+	select {
+	case p.places <- struct{}{}:
+		return func() { <-p.places }, nil
+	default:
+		if p.refused != nil {
+			p.refused()
+		}
+		return nil, &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: 5 * time.Second,
+			message: "The limit of event streams is reached"}
+	}
 }
 
 func (s *eventStreams) add() {
-	addOwn[eventQuery, struct{}, string](s.api, operation{method: http.MethodGet, path: eventStreamPath, id: "stream-events", tag: "events", media: "text/event-stream",
+	addOwn[eventQuery, struct{}, string](s.api, operation{method: http.MethodGet, path: eventStreamPath, id: "stream-events", tag: "events", media: eventStreamMedia,
 		summary: "Follow durable domain events (server-sent events); continues after Last-Event-ID"}, s.serve)
 }
 
@@ -61,31 +81,21 @@ func (s *eventStreams) filter(ctx context.Context, in *eventQuery, last string) 
 }
 
 func (s *eventStreams) serve(x *exchange, in *eventQuery) error {
-	select {
-	case s.places <- struct{}{}:
-		defer func() { <-s.places }()
-	default:
-		if s.refused != nil {
-			s.refused()
-		}
-		return &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: 5 * time.Second,
-			message: "The limit of event streams is reached"}
+	leave, err := s.take()
+	if err != nil {
+		return err
 	}
+	defer leave()
 	ctx := x.request.Context()
 	f, err := s.filter(ctx, in, x.request.Header.Get("Last-Event-ID"))
 	if err != nil {
 		return err
 	}
-	h := x.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // a proxy must not wait for more
-	w := streamWriter{x: x, control: http.NewResponseController(x.ResponseWriter)}
-	w.send([]byte("retry: 2000\n\n"))
+	w := newStream(x)
 	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
 	for x.left == nil {
-		more := s.sendNew(ctx, &f, &w, beat.C)
+		more := s.sendNew(ctx, &f, w, beat.C)
 		if !more {
 			break
 		}
@@ -134,6 +144,17 @@ func (s *eventStreams) sendNew(ctx context.Context, f *store.EventFilter, w *str
 type streamWriter struct {
 	x       *exchange
 	control *http.ResponseController
+}
+
+// newStream begins the answer.
+func newStream(x *exchange) *streamWriter {
+	h := x.Header()
+	h.Set("Content-Type", eventStreamMedia)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // a proxy must not wait for more
+	w := &streamWriter{x: x, control: http.NewResponseController(x.ResponseWriter)}
+	w.send([]byte("retry: 2000\n\n"))
+	return w
 }
 
 func (w *streamWriter) events(list []client.Event) {

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
@@ -110,7 +112,8 @@ func (x *exchange) answer(v any) error {
 	return x.answerWith(http.StatusOK, v)
 }
 
-// answerWith is answer with another status than 200.
+// answerWith is answer with another status than 200. What was read is not sent to a client
+// that has it already, by If-None-Match.
 func (x *exchange) answerWith(status int, v any) error {
 	b, _ := x.server.buffers.Get().(*bytes.Buffer)
 	if b == nil {
@@ -121,12 +124,34 @@ func (x *exchange) answerWith(status int, v any) error {
 		return err
 	}
 	x.Header().Set("Content-Type", "application/json")
-	x.WriteHeader(status)
-	_, _ = x.Write(b.Bytes()) // never an error, see there
+	if status == http.StatusOK && x.request.Method == http.MethodGet && x.unchanged(b.Bytes()) {
+		x.WriteHeader(http.StatusNotModified)
+	} else {
+		x.WriteHeader(status)
+		_, _ = x.Write(b.Bytes()) // never an error, see there
+	}
 	if b.Cap() <= maxKept {
 		x.server.buffers.Put(b)
 	}
 	return nil
+}
+
+// unchanged sets the tag of an answer, which is of its bytes and so the same in all replicas, and
+// reports whether the client has it.
+func (x *exchange) unchanged(body []byte) bool {
+	h := x.Header()
+	tag := `W/"` + strconv.FormatUint(xxhash.Sum64(body), 36) + `"`
+	h.Set("ETag", tag)
+	h.Set("Cache-Control", "private, no-cache")
+	for _, known := range x.request.Header.Values("If-None-Match") {
+		for one := range strings.SplitSeq(known, ",") {
+			if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag[2:] {
+				h.Del("Content-Type")
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // maxKept bounds the buffers kept for later answers.

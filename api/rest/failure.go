@@ -234,7 +234,7 @@ func classify(ctx context.Context, err error) *failure {
 		return &failure{status: http.StatusServiceUnavailable, code: codeBreakerOpen, retryAfter: max(open.RetryAfter, time.Second),
 			message: "The database does not answer at the moment; requests that need it are rejected until it does"}
 	case ctx.Err() != nil:
-		return &failure{status: http.StatusRequestTimeout, code: codeTimeout, message: "The request took too long"}
+		return &failure{status: http.StatusGatewayTimeout, code: codeTimeout, message: "The request took too long"}
 	case errors.Is(err, store.ErrUnavailable):
 		return unavailable("The database cannot be reached at the moment", databaseRetry)
 	case errors.Is(err, auth.ErrUnavailable):

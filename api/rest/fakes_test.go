@@ -239,6 +239,7 @@ type fakeStore struct {
 	task     *store.Task
 	plan     *store.Plan
 	filters  []store.TaskFilter
+	next     uuid.UUID // the cursor of the next page
 	total    int
 	timeline store.Timeline
 	fleet    []store.Replica
@@ -335,7 +336,7 @@ func (f *fakeStore) Tasks(_ context.Context, filter store.TaskFilter) (store.Tas
 	f.filters = append(f.filters, filter)
 	listed := *f.task
 	listed.Context = nil
-	return store.TaskPage{Tasks: []*store.Task{&listed}, Total: f.total}, f.err
+	return store.TaskPage{Tasks: []*store.Task{&listed}, Total: f.total, Next: f.next}, f.err
 }
 
 func (f *fakeStore) Timeline(context.Context, uuid.UUID) (store.Timeline, error) {
@@ -431,3 +432,13 @@ func (sqlError) Error() string {
 	return `ERROR: relation "tasker.secret" does not exist (SQLSTATE 42P01)`
 }
 func (sqlError) SQLState() string { return "42P01" }
+
+// Queues knows the namespace of every fake.
+func (*fakeStore) Queues(context.Context, []string) (map[string]int32, error) {
+	return map[string]int32{"shapes": 1}, nil
+}
+
+// Follow is refused: a fake has no transitions.
+func (*fakeEngine) Follow(context.Context, store.Scope, string) (*orchestration.Following, error) {
+	return nil, store.ErrUnavailable
+}

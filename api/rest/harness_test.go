@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -178,6 +179,7 @@ func goldenJSON(t testing.TB, name string, body []byte) {
 
 // contract holds answers against an OpenAPI document.
 type contract struct {
+	mu       sync.Mutex // of the compiler
 	compiler *jsonschema.Compiler
 	paths    map[string]map[string]any
 }
@@ -210,6 +212,8 @@ func (c *contract) check(t testing.TB, method, path string, r reply) {
 	media := r.Header.Get("Content-Type")
 	require.Contains(t, responses[status].(map[string]any)["content"], media, "%s %s", method, path)
 	escape := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	schema, err := c.compiler.Compile("http://localhost/openapi.json#/paths/" + escape.Replace(template) + "/" +
 		strings.ToLower(method) + "/responses/" + status + "/content/" + escape.Replace(media) + "/schema")
 	require.NoError(t, err)

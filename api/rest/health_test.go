@@ -68,7 +68,7 @@ func TestNotReady(t *testing.T) {
 			o.Loaded = func() (bool, string) { return false, "shapes.yaml has errors" }
 		}, "templates are not loaded: shapes.yaml has errors"},
 		"listener": {func(h *house, _ *rest.Orchestrator) { h.engine.notReady = "the listener is connecting" }, "the listener is connecting"},
-		"database": {func(h *house, _ *rest.Orchestrator) { h.store.err = errors.New("password of db-7 is wrong") }, "the database does not answer"},
+		"database": {func(h *house, _ *rest.Orchestrator) { h.store.err = errors.New("password of dbhost-7 is wrong") }, "the database does not answer"},
 		"errors are withheld": {func(h *house, _ *rest.Orchestrator) {
 			system := h.engine.systems["orchestration"]
 			system.LastError = "secret text"
@@ -86,7 +86,7 @@ func TestNotReady(t *testing.T) {
 			})
 			r := h.get("/health/ready")
 			require.Contains(t, r.refused(t, 503, "SERVICE_UNAVAILABLE").Message, c.says)
-			require.NotContains(t, string(r.body), "db-7")
+			require.NotContains(t, string(r.body), "dbhost-7")
 			require.NotEmpty(t, r.Header.Get("Retry-After"))
 			require.Equal(t, http.StatusOK, h.get("/health/live").StatusCode, "not ready is no reason to be killed")
 			var detailed client.DetailedHealth

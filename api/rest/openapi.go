@@ -92,8 +92,11 @@ func (d *document) failure(s shape) object {
 
 func (d *document) parameter(p *param) object {
 	w := object{"name": p.name, "in": p.in, "schema": d.field(p.field)}
+	if p.field.Type.Kind() == reflect.Slice {
+		w["schema"] = object{"type": "array", "items": d.schema(p.field.Type.Elem())}
+	}
 	if p.in == "query" {
-		w["explode"] = false
+		w["explode"] = p.field.Type.Kind() == reflect.Slice
 	}
 	if p.in == "path" || p.field.Tag.Get("required") == "true" {
 		w["required"] = true

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/klauspost/compress/gzhttp"
 
 	"github.com/tasker-go/tasker/internal/breaker"
 )
@@ -41,9 +42,18 @@ func (a *api) finish() error {
 	if err := a.addDocs(); err != nil {
 		return err
 	}
-	a.handler = a.serveExchange(a.mux)
+	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.EnableZstd(true),
+		gzhttp.ContentTypeFilter(func(media string) bool { return !strings.HasPrefix(media, eventStreamMedia) }))
+	if err != nil {
+		return fmt.Errorf("compress answers: %w", err)
+	}
+	a.handler = compress(a.serveExchange(a.mux))
 	return nil
 }
+
+// minCompressed is the size in bytes from which answers are compressed for clients that accept
+// zstd or gzip: shorter ones fit into one packet.
+const minCompressed = 1400
 
 // operation describes a route.
 type operation struct {
@@ -142,7 +152,7 @@ func through[T any](ctx context.Context, b *breaker.Breaker, fn func(ctx context
 	return result, err
 }
 
-// param is a parameter of a route: a text, a UUID or a number.
+// param is a parameter of a route: a text, several of them, a time, a UUID or a number.
 type param struct {
 	name, in                   string // in "path" or "query"
 	field                      reflect.StructField
@@ -186,6 +196,12 @@ func bind(r *http.Request, params []param, in reflect.Value) error {
 			}
 		case *string:
 			*to = text
+		case *[]string:
+			*to = query[p.name]
+		case *time.Time:
+			if err := to.UnmarshalText([]byte(text)); err != nil && text != "" {
+				return badRequest(p.name + " must be a time such as 2026-01-02T15:04:05Z")
+			}
 		}
 	}
 	return nil
@@ -231,7 +247,7 @@ func filterText(name, value string) error {
 // waitOf is how long a request may wait for a task, 0 without a wait or with an
 // unreadable one (which its operation rejects).
 func (s *Server) waitOf(r *http.Request) time.Duration {
-	if r.URL.Path == eventStreamPath {
+	if r.URL.Path == eventStreamPath || r.URL.Path == transitionStreamPath {
 		return streamLife
 	}
 	if !strings.Contains(r.URL.RawQuery, "wait=") {

@@ -82,7 +82,7 @@ func TestBreakers(t *testing.T) {
 	h := newHouse(t, operated(&fakeOperator{}))
 	r := h.get(breakersPath)
 	r.golden(t, "breakers")
-	require.NotContains(t, string(r.body), "db-7", "hosts are not shown")
+	require.NotContains(t, string(r.body), "dbhost-7", "hosts are not shown")
 	var b client.Breaker
 	for state, want := range map[string]string{"forced_open": "forced_open", "forced_closed": "forced_closed", "automatic": "automatic"} {
 		h.do(http.MethodPut, breakersPath+"/web", `{"state":"`+state+`"}`).into(t, &b)

@@ -293,7 +293,7 @@ func (f *fakeBreakers) Health() []breaker.Health {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return []breaker.Health{{Component: breaker.Web, State: breaker.Open, Control: f.control, Since: began, RetryAfter: 12 * time.Second,
-		Streak: 5, Calls: 90, Failures: 6, Rejected: 31, Opened: 1, LastError: "dial db-7", LastFailure: *at(3)}}
+		Streak: 5, Calls: 90, Failures: 6, Rejected: 31, Opened: 1, LastError: "dial dbhost-7", LastFailure: *at(3)}}
 }
 
 func (f *fakeBreakers) Force(name string, c breaker.Control) error {

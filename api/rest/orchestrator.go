@@ -71,6 +71,8 @@ type Engine interface {
 	Approval(ctx context.Context, token string) (store.Approval, error)
 	Decide(ctx context.Context, token string, v orchestration.Verdict) (store.Approval, error)
 
+	Follow(ctx context.Context, scope store.Scope, id string) (*orchestration.Following, error)
+
 	Isolated(ctx context.Context, task uuid.UUID, q orchestration.IsolatedQuery) (*store.Task, []store.Isolated, error)
 	ReplayIsolated(ctx context.Context, task uuid.UUID, r orchestration.ReplayIsolated) (orchestration.ReplayedIsolated, error)
 
@@ -103,6 +105,7 @@ type Store interface {
 	Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, error)
 	Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error)
 	Plans(ctx context.Context, namespace string) ([]store.ListedPlan, error)
+	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)
 	PlanNamed(ctx context.Context, namespace, name, version string) (*store.Plan, error)
 	TemplateVersion(ctx context.Context, plan int32) (store.TemplateVersion, error)
 
@@ -168,7 +171,7 @@ type Orchestrator struct {
 	// Thresholds are those of the staleness view.
 	Thresholds store.StaleThresholds
 	// MaxEventConsumers is how many consumers may read the durable domain events,
-	// MaxEventStreams how many streams of them there may be at once; 0: none.
+	// MaxEventStreams how many streams of them and of transitions there may be at once; 0: none.
 	MaxEventConsumers, MaxEventStreams int
 	// NewEvents wakes the streams of events; nil: they only look from time to time.
 	NewEvents func() <-chan struct{}
@@ -223,7 +226,9 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&scheduleRoutes{a}).add()
 	(&waitRoutes{a}).add()
 	(&eventRoutes{a, o.MaxEventConsumers}).add()
-	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, places: make(chan struct{}, max(o.MaxEventStreams, 0)), refused: o.EventStreamRefused}).add()
+	places := streamPlaces{make(chan struct{}, max(o.MaxEventStreams, 0)), o.EventStreamRefused}
+	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, streamPlaces: places}).add()
+	(&transitionStreams{a, places}).add()
 	(&typeRoutes{taskRoutes: tasks}).add()
 	a.addBreakers(o.Breakers)
 	addConfig(a.api, "get-config", shapeEnvelope, o.Config, func(c *client.OrchestratorConfig) *client.ConfigMetadata { return &c.Metadata })

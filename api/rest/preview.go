@@ -69,12 +69,15 @@ func previewOf(t *store.Task, action string, p orchestration.Preview) (*client.A
 	return w, err
 }
 
+// maxContextChanges is how many changes of a context are listed.
+const maxContextChanges = 100
+
 // contextChanges compares two contexts; empty if one is missing.
 func contextChanges(before, after json.RawMessage) (list []client.ContextChange, more bool, err error) {
 	if before == nil || after == nil {
 		return nil, false, nil
 	}
-	changes, more, err := submission.ContextChanges(before, after, client.MaxContextChanges)
+	changes, more, err := submission.ContextChanges(before, after, maxContextChanges)
 	for _, c := range changes {
 		list = append(list, client.ContextChange(c))
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -19,15 +20,38 @@ func TestList(t *testing.T) {
 	h.get("/v1/tasks?page=2&per_page=20&namespace=shapes&status=waiting_for_retry&initiator=i&source_system=s").golden(t, "list")
 	h.get("/v1/tasks")
 	require.Equal(t, []store.TaskFilter{
-		{Namespace: "shapes", State: workflow.TaskWaitingForRetry, Initiator: "i", SourceSystem: "s", Limit: 20, Offset: 20},
+		{Namespace: "shapes", States: []workflow.TaskState{workflow.TaskWaitingForRetry}, Initiator: "i", SourceSystem: "s", Limit: 20, Offset: 20},
 		{Limit: 25},
 	}, h.store.filters)
 	for _, state := range workflow.TaskStates() {
 		require.Equal(t, http.StatusOK, h.get("/v1/tasks?status="+state.String()).StatusCode)
-		require.Equal(t, state, h.store.filters[len(h.store.filters)-1].State)
+		require.Equal(t, []workflow.TaskState{state}, h.store.filters[len(h.store.filters)-1].States)
 	}
 	h.get("/v1/tasks?status=completed")
-	require.Equal(t, workflow.TaskComplete, h.store.filters[len(h.store.filters)-1].State)
+	require.Equal(t, []workflow.TaskState{workflow.TaskComplete}, h.store.filters[len(h.store.filters)-1].States)
+	h.get("/v1/tasks?status=error,cancelled&status=pending&status=error&tag=a&tag=b,c&name=t&name_contains=X&version=1.0&correlation_id=" + taskID.String() +
+		"&created_after=2026-01-02T03:04:05Z&created_before=2026-01-02T04:04:05%2B01:00")
+	hour := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	require.Equal(t, store.TaskFilter{States: []workflow.TaskState{workflow.TaskError, workflow.TaskCancelled, workflow.TaskPending}, Tags: []string{"a", "b,c"},
+		Name: "t", Text: "X", Version: "1.0", CorrelationID: taskID, CreatedAfter: hour, CreatedBefore: hour, Limit: 25}, inUTC(h.store.filters[len(h.store.filters)-1]))
+}
+
+func inUTC(f store.TaskFilter) store.TaskFilter {
+	f.CreatedAfter, f.CreatedBefore = f.CreatedAfter.UTC(), f.CreatedBefore.UTC()
+	return f
+}
+
+func TestListGoesOnByCursor(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.store.next = taskID
+	for _, cursor := range []string{client.NewestTasks, taskID.String()} {
+		var list client.TaskList
+		h.get("/v1/tasks?cursor="+cursor).into(t, &list)
+		require.Equal(t, taskID.String(), list.NextCursor)
+		require.Zero(t, list.Pagination)
+	}
+	require.Equal(t, []store.TaskFilter{{Limit: 25, Continued: true}, {Limit: 25, Continued: true, Before: taskID}}, h.store.filters)
 }
 
 func TestListPages(t *testing.T) {
@@ -68,8 +92,18 @@ func TestListRefusesBadQueries(t *testing.T) {
 		"namespace=a%00":           "namespace must be text",
 		"initiator=%ff":            "initiator must be text",
 		"source_system=%00":        "source_system must be text",
+		"tag=%00":                  "tag must be text",
+		"status=error,done":        `"done" is not a task state`,
+		"correlation_id=x":         "Invalid UUID",
+		"created_after=yesterday":  "created_after must be a time",
+		"cursor=x":                 "cursor must be newest, or",
+		"cursor=newest&page=2":     "give page or cursor, not both",
 	} {
-		require.Contains(t, h.get("/v1/tasks?"+query).refused(t, 400, "BAD_REQUEST").Message, says, query)
+		code := "BAD_REQUEST"
+		if says == "Invalid UUID" {
+			code = "INVALID_UUID"
+		}
+		require.Contains(t, h.get("/v1/tasks?"+query).refused(t, 400, code).Message, says, query)
 	}
 	require.Empty(t, h.store.filters)
 	h.store.fails(sqlError{})

@@ -29,7 +29,7 @@ type Config struct {
 	Version     string
 	Environment string
 	// RequestTimeout bounds each request, without waiting for a task. Required. Beyond it
-	// the answer is 408.
+	// the answer is 504, or 408 if the body has not arrived.
 	RequestTimeout time.Duration
 	// MaxBodyBytes bounds a request's body, then 413. Required.
 	MaxBodyBytes int64

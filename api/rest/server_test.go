@@ -83,7 +83,7 @@ func TestDocs(t *testing.T) {
 		"/v1/dlq/investigation-queue": "get", "/v1/dlq/staleness": "get", "/v1/dlq/entries": "post", "/v1/dlq/replay": "post", "/v1/dlq/purge": "post",
 		"/v1/namespaces": "get", "/v1/namespaces/{name}/pause": "put delete", "/v1/workers": "get", "/v1/sweeps": "get", "/v1/sweeps/{name}/run": "post",
 		"/v1/task-types": "get", "/v1/task-types/{name}": "get put delete", "/v1/enqueue": "post", "/v1/enqueue/{uuid}": "get",
-		"/v1/events": "get", "/v1/events/stream": "get", "/v1/event-consumers": "get post", "/v1/event-consumers/{name}": "get delete",
+		"/v1/events": "get", "/v1/events/stream": "get", "/v1/transitions/stream": "get", "/v1/event-consumers": "get post", "/v1/event-consumers/{name}": "get delete",
 		"/v1/event-consumers/{name}/claim": "post", "/v1/event-consumers/{name}/ack": "post", "/v1/event-consumers/{name}/reset": "post",
 		"/v1/admin/breakers": "get", "/v1/admin/breakers/{name}": "put",
 		"/v1/tasks/{uuid}/workflow_steps/{step_uuid}/audit": "get", "/v1/templates": "get",
@@ -94,7 +94,7 @@ func TestDocs(t *testing.T) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 65)
+	require.Len(t, doc.Paths, 66)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)

@@ -166,7 +166,7 @@ func TestCreateFailures(t *testing.T) {
 		"database away":    {fmt.Errorf("create: %w", store.ErrUnavailable), 503, "SERVICE_UNAVAILABLE", "database", "5", ""},
 		"stopping":         {fmt.Errorf("create: %w", command.ErrStopped), 503, "SERVICE_UNAVAILABLE", "shutting down", "2", ""},
 		"a broken query":   {fmt.Errorf("create: %w", sqlError{}), 500, "DATABASE_ERROR", "Database operation failed", "", ""},
-		"anything else":    {errors.New("the disk of host db-7 is full"), 500, "INTERNAL_ERROR", "unexpected", "", ""},
+		"anything else":    {errors.New("the disk of host dbhost-7 is full"), 500, "INTERNAL_ERROR", "unexpected", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -180,7 +180,7 @@ func TestCreateFailures(t *testing.T) {
 			require.Equal(t, c.task, e.TaskUUID)
 			if c.status == 500 {
 				require.NotContains(t, string(r.body), "secret")
-				require.NotContains(t, string(r.body), "db-7")
+				require.NotContains(t, string(r.body), "dbhost-7")
 				require.Equal(t, r.Header.Get("X-Request-Id"), e.RequestID)
 				logged := h.logs.FilterField(zap.String("request_id", e.RequestID)).FilterMessage("a request failed").All()
 				require.Len(t, logged, 1)
@@ -328,7 +328,7 @@ func TestRequestTimeout(t *testing.T) {
 		<-ctx.Done()
 		return fmt.Errorf("create: %w: %w", store.ErrUnavailable, ctx.Err())
 	}
-	h.do(http.MethodPost, "/v1/tasks", goodBody+"}").refused(t, 408, "TIMEOUT")
+	h.do(http.MethodPost, "/v1/tasks", goodBody+"}").refused(t, 504, "TIMEOUT")
 }
 
 func TestCancel(t *testing.T) {

@@ -38,6 +38,9 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	if err != nil && !a.started && !errors.As(err, &explained) { // a flag before the command
 		err = seeHelp(cmd, withNearestFlag(cmd, err))
 	}
+	for _, c := range a.closers {
+		_ = c.Close() // every call has ended
+	}
 	return a.finish(ctx, err)
 }
 
@@ -63,6 +66,8 @@ type app struct {
 	// started is set when a command begins to work: an error before that is a
 	// mistake on the command line.
 	started bool
+	// closers are the connections that were opened.
+	closers []io.Closer
 }
 
 // verbosity counts how often -v was given.

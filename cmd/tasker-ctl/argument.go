@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/client/profile"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -126,8 +126,7 @@ func oneOfWords(words ...string) cobra.CompletionFunc {
 }
 
 func (a *app) completeProfiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	file, _ := a.loadProfiles() // an unreadable file has no profiles to offer
-	return slices.Sorted(maps.Keys(file.Profile)), cobra.ShellCompDirectiveNoFileComp
+	return profile.Names(a.profileOptions()), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completionTimeout bounds what completion asks a server: a shell that hangs
@@ -141,8 +140,12 @@ func (a *app) offered(cmd *cobra.Command, list func(context.Context, *api) ([]st
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	e.timeout, e.retries = completionTimeout, 0
-	words, _ := list(cmd.Context(), a.clientOf(e)) // without an answer there is nothing to offer
+	e.Timeout, e.MaxRetries = completionTimeout, -1
+	c, err := a.clientOf(e, orchestrator)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	words, _ := list(cmd.Context(), c) // without an answer there is nothing to offer
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
 

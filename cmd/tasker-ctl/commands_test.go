@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,11 +19,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
+	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 	"github.com/tasker-go/tasker/signal/wal"
 )
 
@@ -164,105 +167,61 @@ func TestCreateDefaults(t *testing.T) {
 	require.Contains(t, o.stderr, "larger than")
 }
 
-const profiles = `
-[profile.default]
-transport = "rest"
-[profile.default.orchestration]
-base_url = "http://default:1"
-timeout_ms = 1000
-max_retries = 1
-auth = { token = "of-default" }
-[profile.default.worker]
-base_url = "http://default:2"
-
-[profile.staging]
-namespaces = ["orders"]
-tools = ["tier1"]
-[profile.staging.orchestration]
-base_url = "http://staging:1"
-[profile.staging.orchestration.auth.method]
-type = "ApiKey"
-value = { key = "of-staging", header_name = "X-Key" }
-
-[profile.token.orchestration.auth.method]
-type = "BearerToken"
-value = "of-token"
-
-[cli]
-default-language = "ruby"
-`
-
-// Flags go over the environment, that over the named profile, that over the
-// default one.
+// Flags go over the environment and the profile.
 func TestWhoIsAsked(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tasker.toml")
-	require.NoError(t, os.WriteFile(file, []byte(profiles), 0o600))
-	base := endpoint{url: "http://default:1", timeout: time.Second, retries: 1, auth: credentials{token: "of-default"}}
-	with := func(change func(*endpoint)) endpoint {
-		e := base
-		change(&e)
-		return e
-	}
-	key := credentials{apiKey: "of-staging", apiKeyHeader: "X-Key"}
-	for name, tt := range map[string]struct {
-		global globalOptions
-		env    map[string]string
-		daemon daemon
-		want   endpoint
-	}{
-		"default profile": {globalOptions{}, nil, orchestrator, base},
-		"worker":          {globalOptions{}, nil, worker, endpoint{url: "http://default:2", timeout: defaultTimeout, retries: defaultRetries}},
-		"named profile": {globalOptions{profile: "staging"}, nil, orchestrator,
-			with(func(e *endpoint) { e.url, e.auth = "http://staging:1", key })},
-		"profile of the environment": {globalOptions{}, map[string]string{"TASKER_CLIENT_PROFILE": "staging"}, orchestrator,
-			with(func(e *endpoint) { e.url, e.auth = "http://staging:1", key })},
-		"flag before that": {globalOptions{profile: "token"}, map[string]string{"TASKER_CLIENT_PROFILE": "staging"}, orchestrator,
-			with(func(e *endpoint) { e.auth.token = "of-token" })},
-		"environment over profile": {globalOptions{},
-			map[string]string{"TASKER_ORCHESTRATION_URL": "http://env:1", "TASKER_ORCHESTRATION_TIMEOUT_MS": "250", "TASKER_API_KEY": "k", "TASKER_API_KEY_HEADER": "X-K"},
-			orchestrator, with(func(e *endpoint) {
-				e.url, e.timeout, e.auth = "http://env:1", 250*time.Millisecond, credentials{apiKey: "k", apiKeyHeader: "X-K"}
-			})},
-		"own token before the common one before the key": {globalOptions{},
-			map[string]string{"TASKER_ORCHESTRATION_AUTH_TOKEN": "own", "TASKER_AUTH_TOKEN": "common", "TASKER_API_KEY": "k"},
-			orchestrator, with(func(e *endpoint) { e.auth.token = "own" })},
-		"the common token": {globalOptions{}, map[string]string{"TASKER_WORKER_AUTH_TOKEN": "other", "TASKER_AUTH_TOKEN": "common", "TASKER_API_KEY": "k"},
-			orchestrator, with(func(e *endpoint) { e.auth.token = "common" })},
-		"flags over all": {globalOptions{orchestrationURL: "http://flag:1", timeout: time.Minute},
-			map[string]string{"TASKER_ORCHESTRATION_URL": "http://env:1", "TASKER_ORCHESTRATION_TIMEOUT_MS": "250"},
-			orchestrator, with(func(e *endpoint) { e.url, e.timeout = "http://flag:1", time.Minute })},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a := newApp(nil, nil, nil, func(name string) (string, bool) { v, ok := tt.env[name]; return v, ok })
-			a.global = tt.global
-			a.global.config = file
-			got, err := a.endpoint(tt.daemon)
-			require.NoError(t, err)
-			require.Equal(t, tt.want, got)
-		})
-	}
+	require.NoError(t, os.WriteFile(file, []byte("[profile.other.worker]\nmax_retries = 1\nauth = { token = \"t\" }\n"), 0o600))
+	env := map[string]string{"TASKER_WORKER_URL": "http://env:1", "TASKER_WORKER_TIMEOUT_MS": "250"}
+	a := newApp(nil, nil, nil, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	a.global = globalOptions{config: file, profile: "other"}
+	got, err := a.endpoint(worker)
+	require.NoError(t, err)
+	require.Equal(t, client.Config{BaseURL: "http://env:1", Timeout: 250 * time.Millisecond, MaxRetries: 1, Token: "t"}, got.Config)
+	a.global.workerURL, a.global.timeout = "http://flag:1", time.Minute
+	got, err = a.endpoint(worker)
+	require.NoError(t, err)
+	require.Equal(t, []any{"http://flag:1", time.Minute}, []any{got.BaseURL, got.Timeout})
+	got, err = a.endpoint(orchestrator)
+	require.NoError(t, err)
+	require.Equal(t, "http://localhost:8080", got.BaseURL)
 }
 
-// The first of the usual places that has a file is read.
-func TestProfilesAreFound(t *testing.T) {
-	dir, home := t.TempDir(), t.TempDir()
-	t.Chdir(dir)
-	a := newApp(nil, nil, nil, func(name string) (string, bool) { return home, name == "HOME" })
-	e, err := a.endpoint(orchestrator)
+// A profile with the transport grpc has its effect.
+func TestOverGRPC(t *testing.T) {
+	t.Parallel()
+	at, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	require.Equal(t, defaultOrchestrationURL, e.url, "without any file")
-	paths := a.profilePaths()
-	require.Len(t, paths, 5)
-	for i := len(paths) - 1; i >= 0; i-- {
-		require.NoError(t, os.MkdirAll(filepath.Dir(paths[i]), 0o750))
-		at := fmt.Sprintf("http://file:%d", i)
-		require.NoError(t, os.WriteFile(paths[i], []byte("[profile.default.orchestration]\nbase_url = \""+at+"\"\n"), 0o600))
-		e, err := a.endpoint(orchestrator)
-		require.NoError(t, err)
-		require.Equal(t, at, e.url, paths[i])
-	}
+	server := grpc.NewServer()
+	taskerv1.RegisterTemplateServiceServer(server, templatesOverGRPC{})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(at) }()
+	t.Cleanup(func() {
+		server.Stop()
+		require.NoError(t, <-ended)
+	})
+	s := newSession(t)
+	s.env["TASKER_CLIENT_TRANSPORT"], s.env["TASKER_ORCHESTRATION_GRPC_URL"] = "grpc", "http://"+at.Addr().String()
+	o := s.run(t.Context(), "", "-o", "json", "template", "list")
+	require.Zero(t, o.code, o.stderr)
+	require.Contains(t, o.stdout, `"over-grpc"`)
+	o = s.run(t.Context(), "", "schedule", "list")
+	require.Equal(t, exitUsage, o.code)
+	require.Contains(t, o.stderr, "REST serves GET /v1/schedules")
+	s.env["TASKER_CLIENT_TRANSPORT"] = "pigeon"
+	o = s.run(t.Context(), "", "template", "list")
+	require.Equal(t, exitUsage, o.code)
+	require.Contains(t, o.stderr, "invalid transport")
+}
+
+// templatesOverGRPC has one template.
+type templatesOverGRPC struct {
+	taskerv1.UnimplementedTemplateServiceServer
+}
+
+// ListTemplates implements taskerv1.TemplateServiceServer.
+func (templatesOverGRPC) ListTemplates(context.Context, *taskerv1.ListTemplatesRequest) (*taskerv1.ListTemplatesResponse, error) {
+	return &taskerv1.ListTemplatesResponse{Templates: []*taskerv1.TemplateSummary{{Name: "over-grpc", Namespace: "n", Version: "1.0.0"}}}, nil
 }
 
 // What cannot be read is told without showing the line, which may hold a key.

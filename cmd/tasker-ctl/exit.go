@@ -115,7 +115,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &explicit):
 		return explicit.code
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.Is(err, client.ErrNotServed):
 		return exitUsage
 	case errors.As(err, &f), errors.As(err, &invalid):
 		return exitFailed

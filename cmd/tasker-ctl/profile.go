@@ -6,13 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/BurntSushi/toml"
+
+	"github.com/tasker-go/tasker/client/profile"
 	"github.com/tasker-go/tasker/config"
 )
 
@@ -27,8 +29,17 @@ tasker-ctl --help. Credentials are never shown.`,
 }
 
 // profilePath is the file that is read, or the one to write.
-func (a *app) profilePath(file profileFile) string {
-	return cmp.Or(a.global.config, file.path, a.profilePaths()[0])
+func (a *app) profilePath(file profile.File) string {
+	return cmp.Or(a.global.config, file.Path, filepath.Join(".config", "tasker.toml"))
+}
+
+// profileFile is the file that is read.
+func (a *app) profileFile() (profile.File, error) {
+	file, err := profile.Find(a.profileOptions())
+	if err != nil {
+		err = usageError{err}
+	}
+	return file, err
 }
 
 func (a *app) profileInit() command {
@@ -39,8 +50,8 @@ func (a *app) profileInit() command {
 .config/tasker.toml in the current folder.`,
 		flags: opt(&force, "force", "replace a file that exists"),
 		local: func(context.Context, []string) error {
-			path, p := a.profilePath(profileFile{}), newProfile()
-			p.Name = defaultProfile
+			path, p := a.profilePath(profile.File{}), newProfile()
+			p.Name = "default"
 			about := "# The servers of Tasker's clients. The profile default is applied first, the one of -p over it. Credentials\n" +
 				"# stand below [profile.NAME.orchestration] and .worker: auth = { token = \"…\" } or { key = \"…\", header_name = \"X-API-Key\" }\n\n"
 			if err := writePrivate(path, []byte(about+p.table()), force); err != nil {
@@ -53,13 +64,12 @@ func (a *app) profileInit() command {
 }
 
 func newProfile() shownProfile {
-	return shownProfile{Transport: "rest", Orchestration: shownEndpoint{URL: defaultOrchestrationURL}, Worker: shownEndpoint{URL: defaultWorkerURL}}
+	return shownProfile{Transport: "rest", Orchestration: shownEndpoint{URL: "http://localhost:8080"}, Worker: shownEndpoint{URL: "http://localhost:8081"}}
 }
 
 // shownProfile is a profile without its credentials.
 type shownProfile struct {
 	Name          string        `json:"name"`
-	InUse         bool          `json:"in_use"`
 	Description   string        `json:"description"`
 	Namespaces    []string      `json:"namespaces"`
 	Transport     string        `json:"transport"`
@@ -75,49 +85,41 @@ type shownEndpoint struct {
 	Credentials string `json:"credentials"` // their kind
 }
 
-func shownEndpointOf(e endpoint) shownEndpoint {
-	kind := "none"
-	switch {
-	case e.auth.token != "":
-		kind = "token"
-	case e.auth.apiKey != "":
-		kind = "api key"
-	}
-	return shownEndpoint{redactedURL(e.url), e.timeout.Milliseconds(), e.retries, kind}
-}
-
-// shownProfile is a profile of a file as its commands would use it.
-func (a *app) shownProfile(file profileFile, name string) (p shownProfile, err error) {
-	settings, err := file.resolve(name)
-	if err != nil {
-		return p, err
-	}
-	p = shownProfile{Name: name, InUse: name == a.profileName(), Description: settings.Description, Namespaces: append([]string{}, settings.Namespaces...),
-		Transport: cmp.Or(settings.Transport, "rest"), Tools: append([]string{}, settings.Tools...)}
-	for d, to := range map[daemon]*shownEndpoint{orchestrator: &p.Orchestration, worker: &p.Worker} {
-		e, err := a.endpointOf(settings, d)
+// shownProfile is a profile as commands would use it; no name means the one in use.
+func (a *app) shownProfile(name string) (shown shownProfile, err error) {
+	for d, to := range map[daemon]*shownEndpoint{orchestrator: &shown.Orchestration, worker: &shown.Worker} {
+		p, err := a.endpointOf(name, d)
 		if err != nil {
-			return p, err
+			return shown, err
 		}
-		*to = shownEndpointOf(e)
+		*to = shownEndpoint{redactedURL(p.BaseURL), p.Timeout.Milliseconds(), max(p.MaxRetries, 0), "none"}
+		switch {
+		case p.Token != "":
+			to.Credentials = "token"
+		case p.APIKey != "":
+			to.Credentials = "api key"
+		}
+		shown.Name, shown.Description, shown.Transport = p.Name, p.Description, map[bool]string{false: "rest", true: "grpc"}[p.GRPC]
+		shown.Namespaces, shown.Tools = append([]string{}, p.Namespaces...), append([]string{}, p.Tools...)
 	}
-	return p, nil
+	return shown, nil
 }
 
 func (a *app) profileResource() resource[shownProfile] {
 	return resource[shownProfile]{app: a, noun: "profile", facts: func(p *shownProfile) facts {
-		return facts{{"Profile", p.Name}, {"In use", p.InUse}, {"Description", p.Description}, {"Namespaces", p.Namespaces}, {"Transport", p.Transport}, {"Tools", p.Tools},
+		return facts{{"Profile", p.Name}, {"Description", p.Description}, {"Namespaces", p.Namespaces}, {"Transport", p.Transport}, {"Tools", p.Tools},
 			{"Orchestrator", p.Orchestration.URL}, {"CREDENTIALS", p.Orchestration.Credentials},
 			{"its credentials", p.Orchestration.Credentials}, {"Worker", p.Worker.URL}, {"its credentials", p.Worker.Credentials}}
 	}}
 }
 
-// asWritten looks at profiles without the flags and variables that go over them.
-func (a *app) asWritten() *app {
+// asWritten looks at the profiles of a file without the flags and variables that go
+// over them.
+func (a *app) asWritten(file profile.File) *app {
 	bare := *a
 	bare.env = func(string) (string, bool) { return "", false }
 	bare.global.orchestrationURL, bare.global.workerURL, bare.global.timeout = "", "", 0
-	bare.global.profile = a.profileName()
+	bare.global.config = file.Path
 	return &bare
 }
 
@@ -125,13 +127,13 @@ func (a *app) profileList() command {
 	return command{
 		use: "list", short: "List the profiles of the client configuration file",
 		local: func(context.Context, []string) error {
-			file, err := a.loadProfiles()
+			file, err := a.profileFile()
 			if err != nil {
 				return err
 			}
 			list := []shownProfile{}
-			for _, name := range slices.Sorted(maps.Keys(file.Profile)) {
-				p, err := a.asWritten().shownProfile(file, name)
+			for _, name := range file.Names {
+				p, err := a.asWritten(file).shownProfile(name)
 				if err != nil {
 					return fmt.Errorf("profile %s: %w", name, err)
 				}
@@ -146,11 +148,7 @@ func (a *app) profileShow() command {
 	return command{
 		use: "show [PROFILE]", completes: a.completeProfiles, short: "Show the profile in use, with the flags and variables that go over it",
 		local: func(_ context.Context, args []string) error {
-			file, err := a.loadProfiles()
-			if err != nil {
-				return err
-			}
-			p, err := a.shownProfile(file, cmp.Or(strings.Join(args, ""), a.profileName()))
+			p, err := a.shownProfile(cmp.Or(strings.Join(args, ""), a.global.profile))
 			if err != nil {
 				return err
 			}
@@ -190,12 +188,12 @@ the file yourself: on a command line others may see them.`,
 // addProfile writes the file anew with one table more, once it is known to be
 // read as before.
 func (a *app) addProfile(p *shownProfile) error {
-	file, err := a.loadProfiles()
+	file, err := a.profileFile()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	path := a.profilePath(file)
-	if _, exists := file.Profile[p.Name]; exists {
+	if slices.Contains(file.Names, p.Name) {
 		return coded{usagef("%s has a profile %s already", path, p.Name), exitConflict}
 	}
 	text, err := os.ReadFile(path)
@@ -204,8 +202,8 @@ func (a *app) addProfile(p *shownProfile) error {
 	}
 	whole := strings.TrimRight(string(text), "\n") + "\n\n" + p.table()
 	whole = strings.TrimLeft(whole, "\n")
-	if _, err := parseProfiles(path, whole); err != nil {
-		return err
+	if _, err := toml.Decode(whole, &map[string]any{}); err != nil {
+		return usagef("%s takes no further table [profile.%s]", path, p.Name)
 	}
 	if err := writePrivate(path, []byte(whole), true); err != nil {
 		return err
@@ -234,16 +232,16 @@ func (a *app) profileValidate() command {
 	return command{
 		use: "validate", short: "Check the client configuration file and list everything that is wrong",
 		local: func(context.Context, []string) error {
-			file, err := a.loadProfiles()
+			file, err := a.profileFile()
 			if err != nil {
 				return err
 			}
-			if file.path == "" {
+			if file.Path == "" {
 				return hinted{usagef("there is no client configuration file"), "tasker-ctl profile init writes one"}
 			}
 			report := configReport{Problems: a.profileProblems(file), Warnings: []config.Problem{}}
-			if open := file.openToOthers(); open != "" {
-				report.Warnings = append(report.Warnings, config.Problem{Position: config.Position{File: file.path}, Message: open})
+			if open := a.openToOthers(file); open != "" {
+				report.Warnings = append(report.Warnings, config.Problem{Position: config.Position{File: file.Path}, Message: open})
 			}
 			report.OK = len(report.Problems) == 0
 			return a.verdict(report, report.OK, "", func() { a.showConfigReport(&report, false) })
@@ -252,21 +250,20 @@ func (a *app) profileValidate() command {
 }
 
 // profileProblems are what keeps profiles from meaning what they should.
-func (a *app) profileProblems(file profileFile) []config.Problem {
+func (a *app) profileProblems(file profile.File) []config.Problem {
 	problems := []config.Problem{}
 	add := func(text string) {
-		problems = append(problems, config.Problem{Position: config.Position{File: file.path}, Message: text})
+		p := config.Problem{Position: config.Position{File: file.Path}, Message: text}
+		if !slices.Contains(problems, p) {
+			problems = append(problems, p)
+		}
 	}
-	for _, key := range file.unknown {
+	for _, key := range file.Unknown {
 		add("unknown key " + key)
 	}
-	for _, name := range slices.Sorted(maps.Keys(file.Profile)) {
-		if t := file.Profile[name].Transport; t != "" && t != "rest" && t != "grpc" {
-			add(fmt.Sprintf("profile %s: %v", name, invalid("transport", t, "rest or grpc")))
-		}
-		settings, _ := file.resolve(name) // it is in the file
+	for _, name := range file.Names {
 		for _, d := range []daemon{orchestrator, worker} {
-			if _, err := a.asWritten().endpointOf(settings, d); err != nil {
+			if _, err := a.asWritten(file).endpointOf(name, d); err != nil {
 				add(fmt.Sprintf("profile %s: %v", name, err))
 			}
 		}
@@ -275,11 +272,12 @@ func (a *app) profileProblems(file profileFile) []config.Problem {
 }
 
 // openToOthers says whether others than the owner may read credentials in the file.
-func (f profileFile) openToOthers() string {
-	holds := slices.ContainsFunc(slices.Collect(maps.Values(f.Profile)), func(p profileSettings) bool {
-		return p.Orchestration.Auth.credentials() != credentials{} || p.Worker.Auth.credentials() != credentials{}
+func (a *app) openToOthers(file profile.File) string {
+	holds := slices.ContainsFunc(file.Names, func(name string) bool {
+		p, err := a.asWritten(file).shownProfile(name)
+		return err == nil && (p.Orchestration.Credentials != "none" || p.Worker.Credentials != "none")
 	})
-	info, err := os.Stat(f.path)
+	info, err := os.Stat(file.Path)
 	if !holds || err != nil || info.Mode().Perm()&0o077 == 0 {
 		return ""
 	}
@@ -297,45 +295,46 @@ profile names one. The exit code is that of tasker-ctl system health.`,
 		flags: opt(&every, "all", "every profile of the file"),
 		check: oneOrAll("PROFILE", &every),
 		local: func(ctx context.Context, args []string) error {
-			file, err := a.loadProfiles()
+			file, err := a.profileFile()
 			if err != nil {
 				return err
 			}
-			names, as := args, a.asWritten()
+			names, as := args, a.asWritten(file)
 			switch {
 			case every:
-				names = slices.Sorted(maps.Keys(file.Profile))
+				names = file.Names
 			case len(args) == 0:
-				names, as = []string{a.profileName()}, a
+				names, as = []string{a.global.profile}, a
 			}
 			var list []checkup
 			for _, name := range names {
-				of, err := as.profileCheckups(file, name)
+				of, err := as.profileCheckups(name)
 				if err != nil {
-					return fmt.Errorf("profile %s: %w", name, err)
+					return err
 				}
 				list = append(list, of...)
 			}
+			a.closers = as.closers
 			return a.health(ctx, list, 1)
 		},
 	}
 }
 
 // profileCheckups are the daemons that a profile names.
-func (a *app) profileCheckups(file profileFile, name string) (list []checkup, err error) {
-	settings, err := file.resolve(name)
-	if err != nil {
-		return nil, err
-	}
+func (a *app) profileCheckups(name string) (list []checkup, err error) {
 	for _, d := range []daemon{orchestrator, worker} {
-		if d == worker && cmp.Or(a.global.workerURL, a.getenv("TASKER_WORKER_URL"), settings.Worker.BaseURL) == "" {
-			continue
-		}
-		e, err := a.endpointOf(settings, d)
+		p, err := a.endpointOf(name, d)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, checkup{name: name + " " + string(d), daemon: d, named: true, client: a.clientOf(e)})
+		if d == worker && p.Usual && a.global.workerURL == "" {
+			continue
+		}
+		c, err := a.clientOf(p, d)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, checkup{name: p.Name + " " + string(d), daemon: d, named: true, client: c})
 	}
 	return list, nil
 }

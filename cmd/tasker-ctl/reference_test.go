@@ -41,12 +41,17 @@ auth = { token = "…" }             # or { key = "…", header_name = "X-API-Ke
 ` + "```" + `
 
 The profile ` + "`default`" + ` is applied first, the named one over it (` + "`-p staging`" + `). Credentials
-also load in the form ` + "`auth.method = { type = \"BearerToken\", value = \"…\" }`" + `.
+also load in the form ` + "`auth.method = { type = \"BearerToken\", value = \"…\" }`" + `. With
+` + "`transport = \"grpc\"`" + ` in ` + "`[profile.<name>]`" + ` base_url is that of the gRPC port (9190, or 9191 of a
+worker); commands that gRPC has no rpc for end with code 2 and name the route of REST.
+Go programs read the same with ` + "[`client/profile`](client.md#addresses-and-credentials)" + `.
 
 | variable | over the profile's |
 |---|---|
 | ` + "`TASKER_CLIENT_PROFILE`" + ` | choice of profile |
-| ` + "`TASKER_ORCHESTRATION_URL`, `TASKER_WORKER_URL`" + ` | base_url |
+| ` + "`TASKER_CLIENT_TRANSPORT`" + ` | transport |
+| ` + "`TASKER_ORCHESTRATION_URL`, `TASKER_WORKER_URL`" + ` | base_url, over REST |
+| ` + "`TASKER_ORCHESTRATION_GRPC_URL`, `TASKER_WORKER_GRPC_URL`" + ` | base_url, over gRPC |
 | ` + "`TASKER_ORCHESTRATION_TIMEOUT_MS`, `TASKER_WORKER_TIMEOUT_MS`" + ` | timeout_ms |
 | ` + "`TASKER_ORCHESTRATION_AUTH_TOKEN`, `TASKER_WORKER_AUTH_TOKEN`" + ` | credentials, for one daemon |
 | ` + "`TASKER_AUTH_TOKEN`" + ` | credentials, for both |

@@ -25,7 +25,7 @@ func (a *app) task() command {
 			a.taskWatch(),
 			{use: "timeline TASK", short: "Draw when each attempt waited, ran and was applied",
 				run: ask(a, of((*api).Timeline), a.showTimeline)},
-			a.taskBatches(), a.taskChain(),
+			a.taskVisualize(), a.taskBatches(), a.taskChain(),
 			{use: "verify TASK", short: "Check the records of a task for contradictions", run: a.taskVerify},
 			a.taskCancel(), a.resetStep(), a.resolveStep(), a.completeStep(), a.taskRunAgain(),
 			a.taskAction(command{use: "release-lease TASK STEP", short: "Revoke the lease of a running step, as if its worker were lost"},
@@ -38,21 +38,39 @@ func (a *app) task() command {
 }
 
 func (a *app) taskList() command {
+	var states []string
 	o := client.TaskListOptions{PerPage: 20, Page: 1}
 	return command{
 		use: "list", short: "List tasks, newest first",
 		flags: all(
 			a.namespace(&o.Namespace, "only of this namespace"),
-			opt(&o.Status, "status,s", "only in this state", among(taskStateWords()...)),
+			opt(&o.Name, "name", "only of this template", a.offering(byName)),
+			opt(&o.NameContains, "name-contains", "only of templates with this in their names"),
+			opt(&o.Version, "version", "only of this version of it"),
+			opt(&states, "status,s", "only in these states; may be repeated", withCommas, among(taskStateWords()...)),
+			opt(&o.Tags, "tag", "only with this tag; repeated: with all of them"),
+			opt(&o.CorrelationID, "correlation-id", "only of this correlation id", aUUID),
+			opt(&o.CreatedBefore, "created-before", "only older ones: a `time` (RFC 3339) or an age (24h)"),
+			opt(&o.CreatedAfter, "created-after", "only newer ones, likewise"),
 			opt(&o.Initiator, "initiator", "only of this initiator"),
 			opt(&o.SourceSystem, "source-system", "only from this source system"),
 			limit(&o.PerPage, 100, "how many", hinting("see more with --page")),
 			opt(&o.Page, "page", "which page, from 1", atLeastOne),
+			opt(&o.Cursor, "cursor", "instead of a page: newest, or what the list before ended with"),
 		),
-		run: ask(a, with((*api).Tasks, &o), func(list *client.TaskList) {
+		either: [][2]string{{"page", "cursor"}},
+		run: ask(a, func(ctx context.Context, c *api, _ []string) (*client.TaskList, error) {
+			if o.Status = strings.Join(states, ","); o.Cursor != "" {
+				o.Page = 0
+			}
+			return c.Tasks(ctx, o)
+		}, func(list *client.TaskList) {
 			listing(a, a.taskFacts)(list.Tasks)
 			if p := list.Pagination; p.HasNext || p.HasPrevious {
 				a.printf("\npage %d of %d, %s\n", p.Page, p.TotalPages, counted(p.TotalCount, "task"))
+			}
+			if o.Cursor != "" && list.NextCursor != "" {
+				a.printf("\nmore with --cursor %s\n", list.NextCursor)
 			}
 		}),
 	}

@@ -22,14 +22,16 @@ func (a *app) template() command {
 the highest version that is not deprecated is. Requests that name the version get it.`}
 	undeprecate := command{use: "undeprecate NAME", short: "Let a version be chosen again"}
 	return command{
-		use: "template", aliases: []string{"templates"}, short: "List and deprecate the templates of a server, check template files",
+		use: "template", aliases: []string{"templates"}, short: "List and deprecate the templates of a server, check and draw template files",
 		commands: []command{
 			{use: "list", short: "List the current templates", flags: a.namespace(&namespace, "only of this namespace"),
 				run: ask(a, with((*api).Templates, &namespace), func(l *client.TemplateList) { show(l.Templates) })},
 			a.templateInfo(),
 			a.templateChange(deprecate, (*api).DeprecateTemplate, needed),
 			a.templateChange(undeprecate, (*api).UndeprecateTemplate),
-			a.templateRegister(), a.templateValidate(),
+			a.templateRegister(), a.templateValidate(), a.templateVisualize(),
+			{use: "generate", short: "Not here: templates of code are no plugins",
+				instead: "tasker-ctl generate writes types, handlers and scaffolds"},
 		},
 	}
 }

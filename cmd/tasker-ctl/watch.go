@@ -81,19 +81,25 @@ func (w *watched) update(ctx context.Context, task *client.Task) bool {
 	before := w.task
 	w.task = task
 	if !w.asked {
-		w.asked = true
-		detail, err := w.client.Template(ctx, task.Namespace, task.Name, task.Version)
-		if err == nil {
-			w.template = parsedConfiguration(detail)
-		} else { // the steps can be shown without their dependencies
-			w.app.logf(1, "the dependencies are not known: %v", err)
-		}
+		w.readTemplate(ctx)
 	}
 	if before != nil && fingerprint(before) == fingerprint(task) {
 		return false
 	}
 	w.readDurations(ctx)
 	return true
+}
+
+// readTemplate learns what the steps depend on. The picture does without when the server
+// does not tell.
+func (w *watched) readTemplate(ctx context.Context) {
+	w.asked = true
+	detail, err := w.client.Template(ctx, w.task.Namespace, w.task.Name, w.task.Version)
+	if err == nil {
+		w.template = parsedConfiguration(detail)
+	} else { // the steps can be shown without their dependencies
+		w.app.logf(1, "the dependencies are not known: %v", err)
+	}
 }
 
 // readDurations learns how long attempts took. The picture does without when

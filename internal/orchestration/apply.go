@@ -64,6 +64,9 @@ func (o *Orchestrator) onWake(wake coordinator.Wake) {
 	if wake.Has(signal.TopicEvents) {
 		o.eventsPublished.notify()
 	}
+	if wake.Has(signal.TopicTransitions) {
+		o.followers.wake.notify()
+	}
 	for _, payload := range wake.Payloads {
 		o.waiters.signalled(payload)
 	}

@@ -53,6 +53,7 @@ type Config struct {
 	InputSchema       string             // enforce, warn or off: what to do with contexts that break a template's input schema
 	Immutable         store.Immutability // of the versions of task types
 	EventTTL          time.Duration      // for which an event without a waiting step is kept
+	FollowPoll        time.Duration      // the interval of looks for transitions without a signal; 0: 2 s
 
 	Logger  *zap.Logger
 	Metrics *telemetry.Metrics
@@ -73,6 +74,7 @@ type Orchestrator struct {
 	taker           Taker // nil except in embedded mode
 	waiters         *waiters
 	eventsPublished broadcast
+	followers       *followers
 	recorder        settle.Recorder
 	evicted         atomic.Int64 // the last search for sessions of frozen processes, in Unix ns
 	address         atomic.Pointer[string]
@@ -103,7 +105,7 @@ func New(cfg Config) (*Orchestrator, error) {
 	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: schemaPolicy(cfg.InputSchema, cfg.Logger), metrics: cfg.Metrics,
 		beatSoon: make(chan struct{}, 1)}
 	o.recorder = settle.Recorder{Metrics: o.metrics, Log: o.log, Decisions: cfg.Decisions}
-	o.waiters = newWaiters(o)
+	o.waiters, o.followers = newWaiters(o), newFollowers(o)
 	o.processor = newProcessor(&cfg)
 	o.creates = command.NewBatcher(command.BatcherConfig{
 		Name: "create_task", MaxBatch: cfg.CreateBatch, MaxPending: cfg.CreatePending, Logger: cfg.Logger, Metrics: cfg.Metrics,
@@ -111,7 +113,7 @@ func New(cfg Config) (*Orchestrator, error) {
 	o.beat = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-heartbeat", Run: o.heartbeats, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
 	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
 
-	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl, signal.TopicEvents), &applyWork{o: o})
+	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl, signal.TopicEvents, signal.TopicTransitions), &applyWork{o: o})
 	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o, schedules: dueSchedules{o: o}, waits: waits{o: o}})
 	return o, nil
 }
@@ -145,7 +147,7 @@ func (o *Orchestrator) fill(c coordinator.Config, topics ...signal.Topic) coordi
 
 // services lists the parts in start order; they stop in reverse.
 func (o *Orchestrator) services() []lifecycle.Service {
-	return []lifecycle.Service{o.processor, o.waiters.loop, o.keep, o.beat, o.readiness, o.apply}
+	return []lifecycle.Service{o.processor, o.waiters.loop, o.followers.loop, o.keep, o.beat, o.readiness, o.apply}
 }
 
 // Start runs the event systems and loops. It returns when they are running;
@@ -275,7 +277,7 @@ func (o *Orchestrator) Health() map[string]coordinator.Health {
 
 // Loops reports the supervised loops.
 func (o *Orchestrator) Loops() []lifecycle.LoopHealth {
-	return []lifecycle.LoopHealth{o.waiters.loop.Health(), o.keep.Health(), o.beat.Health()}
+	return []lifecycle.LoopHealth{o.waiters.loop.Health(), o.followers.loop.Health(), o.keep.Health(), o.beat.Health()}
 }
 
 // Saturation is how full the command channel is, 0 to 1.

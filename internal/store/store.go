@@ -176,10 +176,11 @@ type (
 	EventPage     = events.EventPage     // a piece of a list of events, in the order of their positions
 )
 
-// The ledger: what happened. Reads of one task are one snapshot. Operations: Task,
+// The ledger: what happened. Reads of one task are one snapshot. Transitions are recorded
+// beside it while clients follow them. Operations: Task,
 // TaskWithoutResults, Tasks, TaskEnds, Contexts, ContextBytes, StepResults,
 // BatchResults, BatchableResult, Chain, Timeline, Attempts; Performance, Bottlenecks;
-// CheckIntegrity, CheckTask.
+// CheckIntegrity, CheckTask; Follow, Unaware, Transitions, SeenNow, ForgetTransitions.
 type (
 	Performance = ledger.Performance // a summary of the newest tasks
 	Bottlenecks = ledger.Bottlenecks // what was slow of late, and the states of tasks and steps
@@ -196,6 +197,11 @@ type (
 	TaskEvent   = ledger.TaskEvent   // a transition of a task
 	StepAttempt = ledger.StepAttempt // one execution with all its times
 	Timeline    = ledger.Timeline    // the history of one task by the database's clock
+
+	Scope           = ledger.Scope           // what a client follows
+	Transition      = ledger.Transition      // the end of an attempt, or a change of a task
+	TransitionQuery = ledger.TransitionQuery // selects transitions
+	Seen            = ledger.Seen            // a moment of the database
 )
 
 // Operations: the fleet and its data. A dead worker stays dead and has lost its claims;
@@ -298,6 +304,7 @@ const (
 
 	ModeDraining      = board.ModeDraining
 	CountLimit        = pg.CountLimit
+	ExactCount        = ledger.ExactCount
 	MaxTaskTypesShown = registry.MaxTaskTypesShown
 	MaxChain          = ledger.MaxChain
 )

@@ -320,7 +320,7 @@ func (t *Taken) CommitFor(ctx context.Context, processor uuid.UUID, changes []Ch
 	if t.reportedResults != nil && len(changes) < len(t.Tasks) {
 		w.topics.Add(signal.TopicOrchestration) // only the reports of these are committed
 	}
-	done := Committed{Signals: w.signals(), Finished: w.finished, NextDue: w.nextDue()}
+	done := Committed{Signals: t.store.db.WithTransitions(w.signals()), Finished: w.finished, NextDue: w.nextDue()}
 	found := newClaims()
 	err := t.store.db.Timed(ctx, "apply", "apply changes", func(ctx context.Context) error {
 		b := &pgx.Batch{}

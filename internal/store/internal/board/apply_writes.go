@@ -361,6 +361,7 @@ with gone as (
     where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
     returning s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
               s.checkpoint, o.outcome as final, o.reason, o.end_state, o.end_reason, o.end_progress, s.token is null and s.checkpoint is null as bare,
+              s.queue, case when s.token is null then s.task_state else greatest(s.task_state, {task_in_process}) end as from_state,
               ` + calledOff + ` as sub_task
 ), stopped as (
     insert into tasker.task_messages (task_uuid, kind) select sub_task, {stop} from gone where sub_task is not null
@@ -371,7 +372,8 @@ select task_uuid, case when bare then -1 else step_no end, case when bare then 0
        case when bare then 0 when token is null then nextval('tasker.claim_token') else token end,
        worker, case when token is not null then enqueued_at end, claimed_at, reported_at, clock_timestamp(),
        final, reason, result, error, checkpoint, end_state, end_reason, end_progress
-from gone where not bare or end_state is not null`)
+from gone where (not bare or end_state is not null)
+      and ` + recording(`task_uuid, queue, step_no, attempt, case when not bare then final end, from_state, end_state`))
 
 // moveTasks stores the progress of tasks that continue. If a task's row carried a step,
 // its attempt is recorded and the next step, if it is the only one, takes its place; the
@@ -387,6 +389,7 @@ with o as materialized (
            o.outcome, o.reason, s.result, s.error, s.checkpoint
     from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
     where o.outcome is not null and s.token is not null
+          and ` + recording(`s.task_uuid, s.queue, s.step_no, s.attempt, o.outcome, null, null`) + `
 )
 update tasker.board t
 set progress = o.progress, processor = @processor::uuid, deadline = null, updated_at = clock_timestamp(),
@@ -418,6 +421,7 @@ with o as materialized (
     select s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, clock_timestamp(),
            o.outcome, s.result, s.error, s.checkpoint
     from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
+    where ` + recording(`s.task_uuid, s.queue, s.step_no, s.attempt, o.outcome, null, null`) + `
 )
 update tasker.board s
 set state = case when o.due_ms > 0 then {scheduled} else {claimable} end, seq = nextval('tasker.step_seq'), lane = o.lane,
@@ -442,11 +446,13 @@ select s.task_uuid, s.step_no + 1, s.step_no, s.queue, s.callable, s.lane, case 
 from ` + stmt.List[newStep]("s"))
 
 // recordEvents records task events. An operator's action is ordered among the attempts,
-// which use the same clock.
+// which use the same clock. The end of a task is no transition here: its row on the board
+// leaves with one.
 var recordEvents = pg.Compile(`
 insert into tasker.task_events (task_uuid, at, from_state, to_state, actor, reason, metadata)
 select e.task_uuid, case when e.metadata is null then now() else clock_timestamp() end, e.from_state, e.to_state, e.actor, e.reason, e.metadata::jsonb
-from ` + stmt.List[taskEvent]("e"))
+from ` + stmt.List[taskEvent]("e") + `
+where ` + recording(`e.task_uuid, 0, null, null, null, e.from_state, case when e.from_state <> e.to_state and e.to_state < {task_complete} then e.to_state end`))
 
 // queue adds a statement for each kind of write present. Dead letters come first: they read
 // rows that leave the board. Batches precede the steps that read them; checkpoints follow

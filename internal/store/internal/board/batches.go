@@ -391,6 +391,7 @@ func (s *Board) ReplayIsolated(ctx context.Context, r IsolatedReplay) (created C
 		if created.RequestedAt, signals, err = task.createIn(ctx, tx, &r, items[:used]); err != nil {
 			return nil, err
 		}
+		signals = s.db.WithTransitions(signals)
 		return signals, nil
 	})
 	return created, used, signals, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -90,7 +91,13 @@ const (
 // patience is how long identities are waited for, see identityPatience; null leaves that
 // unchanged.
 // Index: the primary keys.
-var createTasks = pg.Compile(`
+var createTasks = pg.Compile(creating)
+
+// createTasksIn is createTasks for transactions of others, whose roles may lack the right
+// to see whether clients follow transitions.
+var createTasksIn = pg.Compile(strings.ReplaceAll(creating, "{followed}", "(select tasker.is_followed())"))
+
+var creating = `
 with patience as materialized (
     select set_config('lock_timeout', coalesce(@patience::text, current_setting('lock_timeout')), true)
 ), input as (
@@ -116,7 +123,7 @@ with patience as materialized (
            correlation_id, parent_correlation_id,
            plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, {separator}), idempotency_key, context_json,
            case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end
-    from accepted
+    from accepted where ` + recording(`task_uuid, queue, null, null, null, null, {task_pending}`) + `
 ), living as (
     insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
                               parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt, watched)
@@ -138,7 +145,7 @@ with patience as materialized (
     from ` + stmt.List[newStep]("s") + `
     join accepted a using (task_uuid)
 )
-select task_uuid, statement_timestamp() as requested_at from accepted`)
+select task_uuid, statement_timestamp() as requested_at from accepted`
 
 // The end of the hour, day or week around an instant, by the clocks of a zone.
 const (
@@ -171,7 +178,7 @@ func (s *Board) insertTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, c
 	patience := strconv.FormatInt(wait.Milliseconds(), 10)
 	create, queues := Creation(tasks, chosen, &patience)
 	accepted := make(AcceptedTasks, len(tasks))
-	err := s.db.Transact(ctx, db, queues, func(b *pgx.Batch) {
+	err := s.db.Transact(ctx, db, s.db.WithTransitions(queues), func(b *pgx.Batch) {
 		create.Queue(b).Query(accepted.Collect)
 		Relate(b, tasks, chosen)
 		also(b)
@@ -272,8 +279,12 @@ func (t *NewTask) StartsIn(requestedAt time.Time) time.Duration {
 
 // Creation is createTasks with its arguments, and the signals for the new tasks.
 func Creation(tasks []NewTask, chosen []bool, patience *string) (stmt.Call, []signal.Signal) {
+	return creation(createTasks, tasks, chosen, patience)
+}
+
+func creation(create *stmt.Statement, tasks []NewTask, chosen []bool, patience *string) (stmt.Call, []signal.Signal) {
 	c := creatingOf(tasks, chosen)
-	return createTasks.With(pg.Args{"i": c.tasks, "s": c.steps, "patience": patience}), c.topics.Signals()
+	return create.With(pg.Args{"i": c.tasks, "s": c.steps, "patience": patience}), c.topics.Signals()
 }
 
 // newTaskRow is a new task to insert; the board's row carries its first step if it is the
@@ -322,16 +333,16 @@ type newStep struct {
 	Callable    int32
 }
 
-// creating are new tasks, and their first steps in rows of their own.
-type creating struct {
+// newRows are new tasks, and their first steps in rows of their own.
+type newRows struct {
 	tasks  []newTaskRow
 	steps  []newStep
 	topics SignalSet
 }
 
 // creatingOf returns the rows of the chosen tasks.
-func creatingOf(tasks []NewTask, chosen []bool) *creating {
-	c := &creating{topics: SignalSet{}, tasks: make([]newTaskRow, 0, len(tasks))}
+func creatingOf(tasks []NewTask, chosen []bool) *newRows {
+	c := &newRows{topics: SignalSet{}, tasks: make([]newTaskRow, 0, len(tasks))}
 	for i := range tasks {
 		if chosen[i] {
 			c.add(&tasks[i])
@@ -340,7 +351,7 @@ func creatingOf(tasks []NewTask, chosen []bool) *creating {
 	return c
 }
 
-func (c *creating) add(t *NewTask) {
+func (c *newRows) add(t *NewTask) {
 	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
 		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
 		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: Lane(t.Priority, false),
@@ -359,7 +370,7 @@ func (c *creating) add(t *NewTask) {
 	c.topics.addCreated(t)
 }
 
-func (c *creating) addSteps(t *NewTask, row *newTaskRow) {
+func (c *newRows) addSteps(t *NewTask, row *newTaskRow) {
 	start, dueIn := t.Start(), t.StartIn
 	if !t.StartAt.IsZero() {
 		dueIn = 0

@@ -61,7 +61,24 @@ func (s *Board) insertMany(ctx context.Context, db *pg.Conn, tasks []NewTask, ch
 	return s.insertAround(ctx, db, tasks, chosen, identityPatience)
 }
 
-var beginCopy = pg.Compile(`select set_config('lock_timeout', @patience, true) as patience, clock_timestamp() as now`)
+var beginCopy = pg.Compile(`select set_config('lock_timeout', @patience, true) as patience, clock_timestamp() as now, {followed} as followed`)
+
+// recordCreated records the transitions of copied tasks.
+var recordCreated = pg.Compile(`
+select tasker.record_transition(task_uuid, queue, null, null, null, null, {task_pending}) from ` + stmt.List[createdTask]("c"))
+
+// createdTask is a task with its namespace.
+type createdTask struct {
+	TaskUUID uuid.UUID
+	Queue    int32
+}
+
+// recordCreated runs while clients follow transitions.
+func (c *newRows) recordCreated(ctx context.Context, tx pgx.Tx) error {
+	list := pg.Column(c.tasks, func(t *newTaskRow) createdTask { return createdTask{t.TaskUUID, t.Queue} })
+	_, err := pg.Run(ctx, tx, recordCreated.With(pg.Args{"c": list}))
+	return err
+}
 
 // copyTasks creates all of the chosen tasks or none: the error is a unique violation if
 // one has the identity, or the UUID, of an existing task. Times count from the beginning
@@ -73,6 +90,7 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 		type row struct {
 			Patience string
 			Now      time.Time
+			Followed bool
 		}
 		begun, err := stmt.One[row](ctx, tx, beginCopy.With(pg.Args{"patience": strconv.FormatInt(identityPatience.Milliseconds(), 10)}))
 		if err != nil {
@@ -88,12 +106,17 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 		for i := range c.tasks {
 			accepted[c.tasks[i].TaskUUID] = begun.Now
 		}
-		return c.topics.Signals(), nil
+		if begun.Followed {
+			if err := c.recordCreated(ctx, tx); err != nil {
+				return nil, err
+			}
+		}
+		return s.db.WithTransitions(c.topics.Signals()), nil
 	})
 	return accepted, err
 }
 
-func (c *creating) copyIdentities(ctx context.Context, tx pgx.Tx, now time.Time) error {
+func (c *newRows) copyIdentities(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	order := make([]*newTaskRow, 0, len(c.tasks))
 	for i := range c.tasks {
 		if c.tasks[i].Identity != nil {
@@ -118,7 +141,7 @@ func (c *creating) copyIdentities(ctx context.Context, tx pgx.Tx, now time.Time)
 	return rows.send(ctx, tx)
 }
 
-func (c *creating) copyLedger(ctx context.Context, tx pgx.Tx, now time.Time) error {
+func (c *newRows) copyLedger(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	rows := newCopyRows(`tasks (task_uuid, requested_at, start_at, correlation_id, parent_correlation_id, plan_id, queue, priority, initiator, source_system, reason,
 		tags, idempotency_key, context, deadline)`, len(c.tasks)*300)
 	for i := range c.tasks {
@@ -145,7 +168,7 @@ func (c *creating) copyLedger(ctx context.Context, tx pgx.Tx, now time.Time) err
 
 // copyBoard copies the tasks and the steps with rows of their own. Sequence numbers are
 // drawn last: the sooner they become visible after that, the better.
-func (c *creating) copyBoard(ctx context.Context, tx pgx.Tx, now time.Time) error {
+func (c *newRows) copyBoard(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	seqs, err := c.drawNumbers(ctx, tx)
 	if err != nil {
 		return err
@@ -220,7 +243,7 @@ func (c *creating) copyBoard(ctx context.Context, tx pgx.Tx, now time.Time) erro
 
 var drawNumbers = pg.Compile(`select nextval('tasker.step_seq') from generate_series(1, @count::int)`)
 
-func (c *creating) drawNumbers(ctx context.Context, tx pgx.Tx) ([]int64, error) {
+func (c *newRows) drawNumbers(ctx context.Context, tx pgx.Tx) ([]int64, error) {
 	n := len(c.steps)
 	for i := range c.tasks {
 		if c.tasks[i].StepNo != nil {

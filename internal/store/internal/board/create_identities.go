@@ -136,14 +136,14 @@ select identity from tasker.task_identities where identity = any (@identities::b
 // The identities of the created tasks stay locked until the caller commits, and creations
 // of the same tasks elsewhere are answered as busy. So: create late, commit soon.
 func CreateTasksIn(ctx context.Context, tx pg.Tx, how pg.Announce, tasks ...NewTask) ([]CreatedTask, error) {
-	answers, err := createTasksIn(ctx, pg.GuestOf(tx), how, tasks)
+	answers, err := createAsGuest(ctx, pg.GuestOf(tx), how, tasks)
 	if err != nil {
 		return nil, pg.Classify("create tasks in a transaction", err)
 	}
 	return answers, nil
 }
 
-func createTasksIn(ctx context.Context, g pg.Guest, how pg.Announce, tasks []NewTask) ([]CreatedTask, error) {
+func createAsGuest(ctx context.Context, g pg.Guest, how pg.Announce, tasks []NewTask) ([]CreatedTask, error) {
 	chosen := DistinctIdentities(tasks)
 	// Inserting a taken identity would lock it until the caller's commit, and block all
 	// other requests for the same task.
@@ -153,7 +153,7 @@ func createTasksIn(ctx context.Context, g pg.Guest, how pg.Announce, tasks []New
 	if err := checkDependencies(ctx, g, tasks, chosen); err != nil {
 		return nil, err
 	}
-	create, signals := Creation(tasks, chosen, nil)
+	create, signals := creation(createTasksIn, tasks, chosen, nil)
 	accepted := make(AcceptedTasks, len(tasks))
 	if err := accepted.create(ctx, g, create); err != nil {
 		return nil, err

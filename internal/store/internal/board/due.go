@@ -360,7 +360,8 @@ const signOfProcessor = `
 insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode, address, rules, rules_until)
 values (@processor, @id, @hostname, @version, @mode, @address, @rules, clock_timestamp() + @rules_ms::bigint * interval '1 ms')
 on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, address = excluded.address,
-    rules = excluded.rules, rules_until = excluded.rules_until`
+    rules = excluded.rules, rules_until = excluded.rules_until
+returning {followed} as followed`
 
 var processorAlive = pg.Compile(signOfProcessor)
 
@@ -383,7 +384,8 @@ var overdue = everyLane + `, first as materialized (
        array(select distinct n.name from first f
              cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[f.callable]) and paused_at is null limit 1) c
              cross join lateral (select name, paused_at from tasker.namespaces where namespace_id = any (array[c.namespace_id]) limit 1) n
-             where n.paused_at is null and f.enqueued_at < clock_timestamp() - @patience_ms::bigint * interval '1 ms') as namespaces`
+             where n.paused_at is null and f.enqueued_at < clock_timestamp() - @patience_ms::bigint * interval '1 ms') as namespaces,
+       {followed} as followed`
 
 // lookEverywhere returns the arguments of overdue: the frontiers, and how long work may
 // wait.
@@ -398,6 +400,8 @@ func (s *Board) lookEverywhere(patience time.Duration) pg.Args {
 type Attention struct {
 	Horizon
 	Signals []signal.Signal // for work that has waited too long
+
+	followed bool
 }
 
 // ProcessorHeartbeat registers or refreshes an orchestrator, and with attend checks, in
@@ -409,7 +413,8 @@ func (s *Board) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 		alive := pg.Args{"processor": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version, "mode": d.Mode, "address": d.Address,
 			"rules": d.Rules, "rules_ms": (3 * overdue).Milliseconds()}
 		if !attend {
-			_, err := pg.Run(ctx, db, processorAlive.With(alive))
+			followed, err := stmt.One[bool](ctx, db, processorAlive.With(alive))
+			s.db.Followed.Store(followed)
 			return err
 		}
 		begin := time.Now()
@@ -417,6 +422,7 @@ func (s *Board) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 			attention.With(alive.And(s.lookEverywhere(overdue))).Queue(b).Query(stmt.Rows(a.learn))
 		})
 		if err == nil {
+			s.db.Followed.Store(a.followed)
 			s.moveAll(ctx, db, time.Since(begin))
 		}
 		return err
@@ -429,10 +435,11 @@ type overdueWork struct {
 	dueTimes
 	Reported   bool
 	Namespaces []string
+	Followed   bool
 }
 
 func (a *Attention) learn(row *overdueWork) {
-	a.Horizon, a.Signals = row.horizon(), nil
+	a.Horizon, a.Signals, a.followed = row.horizon(), nil, row.Followed
 	if row.Reported {
 		a.Signals = ReportSignals()
 	}

@@ -59,7 +59,7 @@ const maxSettledResult = 64 << 10
 // signal that a watched task has ended is always left to the caller.
 func (s *Board) Settle(ctx context.Context, taker ClaimRequest, list []Settlement) ([]Settled, Committed, error) {
 	w := newSettling(taker, list)
-	done := Committed{NextDue: -1, Signals: w.topics.Signals()}
+	done := Committed{NextDue: -1, Signals: s.db.WithTransitions(w.topics.Signals())}
 	answers := make([]Settled, len(list))
 	if w.empty() {
 		return answers, done, nil
@@ -285,13 +285,13 @@ with o as materialized (
     from ` + stmt.HiddenList[settledClaim]("o") + `
 ), gone as (
     delete from tasker.board t using o where ` + stillHeld + `
-    returning t.task_uuid, t.step_no, t.attempt, t.token, t.worker, t.enqueued_at, t.claimed_at, t.watched, o.result, o.progress, o.at
+    returning t.task_uuid, t.step_no, t.attempt, t.token, t.worker, t.enqueued_at, t.claimed_at, t.watched, t.queue, t.task_state, o.result, o.progress, o.at
 ), recorded as (
     insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
                                       outcome, result, task_state, task_progress)
     select task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, at, at,
            {success}, result::jsonb, {task_complete}, progress
-    from gone
+    from gone where ` + recording(`task_uuid, queue, step_no, attempt, {success}, greatest(task_state, {task_in_process}), {task_complete}`) + `
 )
 select token, coalesce(watched, false) as watched from gone`)
 
@@ -324,12 +324,12 @@ with o as materialized (
         enqueued_at = o.at, claimed_at = case when o.taken then o.at end
     from o where ` + stillHeld + `
     returning t.task_uuid, t.token as fence, t.enqueued_at as since, t.claimed_at as taken_at, t.lease_until,
-              o.step_no, o.token, o.result, o.attempt, o.enqueued_at, o.claimed_at, o.at
+              o.step_no, o.token, o.result, o.attempt, o.enqueued_at, o.claimed_at, o.at, t.queue
 ), recorded as (
     insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
                                       outcome, result)
     select task_uuid, step_no, attempt, token, @worker::uuid, enqueued_at, claimed_at, at, at, {success}, result::jsonb
-    from moved
+    from moved where ` + recording(`task_uuid, queue, step_no, attempt, {success}, null, null`) + `
 )
 select token, fence, since, taken_at, extract(epoch from lease_until - clock_timestamp())::float8 as lease from moved`)
 

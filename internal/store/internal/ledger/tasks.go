@@ -20,10 +20,11 @@ import (
 type Ledger struct {
 	db       *pg.DB
 	registry *registry.Memory
+	scans    scans
 }
 
 // New returns the room.
-func New(db *pg.DB, r *registry.Memory) *Ledger { return &Ledger{db, r} }
+func New(db *pg.DB, r *registry.Memory) *Ledger { return &Ledger{db, r, scansOfLists} }
 
 // Task is a task as shown to users, alive or ended. Its tagged fields are those of its
 // request, which its row in the ledger has.
@@ -281,80 +282,7 @@ func (s *Ledger) StepResults(ctx context.Context, task uuid.UUID, steps []int) (
 		func(r *row) (int, json.RawMessage) { return r.StepNo, r.Result })
 }
 
-// TaskFilter selects tasks for a list; zero values select everything.
-type TaskFilter struct {
-	Namespace    string
-	Name         string
-	State        workflow.TaskState // 0: all
-	Initiator    string
-	SourceSystem string
-	Limit        int // 1–1,000
-	Offset       int
-}
-
-// TaskPage is one page of a list, newest first.
-type TaskPage struct {
-	Tasks        []*Task
-	Total        int
-	CountIsBound bool // Total is CountLimit and there are more
-}
-
-// listWhere is shared by the page and its count. A pending task that has been claimed is
-// shown as steps_in_process but stored as pending; the filter uses the stored state.
-// Index: tasks' primary key backwards, or tasks_by_queue; and the primary keys.
-const listWhere = `
-from tasker.tasks t left join tasker.board b on b.task_uuid = t.task_uuid and b.slot = 0
-where (@namespace = '' or t.queue = (select namespace_id from tasker.namespaces where name = @namespace))
-  and (@name = '' or t.plan_id in (select plan_id from tasker.plans where name = @name))
-  and (@state = 0 or @state = coalesce(b.task_state, (select task_state from tasker.step_attempts
-                                              where task_uuid = t.task_uuid and task_state is not null limit 1)))
-  and (@initiator = '' or t.initiator = @initiator)
-  and (@source_system = '' or t.source_system = @source_system)`
-
-var (
-	listTasks  = pg.Compile(`select t.task_uuid ` + listWhere + ` order by t.task_uuid desc limit @limit offset @offset`)
-	countTasks = pg.Compile(`select count(*) from (select 1 ` + listWhere + ` limit @limit) c`)
-
-	contextBytes = pg.Compile(`select coalesce(sum(octet_length(context::text)), 0)::bigint from tasker.tasks where task_uuid = any (@tasks)`)
-)
-
-// Tasks lists tasks, newest first, with their steps but without contexts and
-// results.
-func (s *Ledger) Tasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
-	var page TaskPage
-	var ids []uuid.UUID
-	err := s.db.Repeatable(ctx, "list_tasks", "list tasks", func(ctx context.Context, db *pg.Conn) error {
-		filter := pg.Args{"namespace": f.Namespace, "name": f.Name, "state": int16(f.State), "initiator": f.Initiator, "source_system": f.SourceSystem}
-		b := &pgx.Batch{}
-		b.Queue(pg.PlanForValues)
-		listTasks.With(filter.And(pg.Args{"limit": f.Limit, "offset": f.Offset})).Queue(b).Query(stmt.Into(&ids))
-		countTasks.With(filter.And(pg.Args{"limit": pg.CountLimit + 1})).Queue(b).Query(stmt.Row(&page.Total))
-		return db.SendBatch(ctx, b).Close()
-	})
-	if err != nil {
-		return page, err
-	}
-	if page.Total > pg.CountLimit {
-		page.Total, page.CountIsBound = pg.CountLimit, true
-	}
-	if len(ids) == 0 {
-		return page, nil
-	}
-	tasks, err := s.readTasks(ctx, ids, parts{})
-	if err != nil {
-		return page, err
-	}
-	byID := make(map[uuid.UUID]*Task, len(tasks))
-	for _, t := range tasks {
-		byID[t.UUID] = t
-	}
-	for _, id := range ids {
-		if t := byID[id]; t != nil {
-			page.Tasks = append(page.Tasks, t)
-		}
-	}
-	return page, nil
-}
+var contextBytes = pg.Compile(`select coalesce(sum(octet_length(context::text)), 0)::bigint from tasker.tasks where task_uuid = any (@tasks)`)
 
 // ContextBytes is how long the contexts of tasks are together.
 func (s *Ledger) ContextBytes(ctx context.Context, ids []uuid.UUID) (int64, error) {

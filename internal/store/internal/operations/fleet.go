@@ -59,11 +59,12 @@ with alive as (
     update tasker.board s set lease_until = clock_timestamp() + @lease_ms::bigint * interval '1 ms'
     where s.ctid = any (array(select at from free))
 )
-select null::bigint as token, null::jsonb as rules where not exists (select from alive)
+select null::bigint as token, null::jsonb as rules, false as followed where not exists (select from alive)
 union all
-select h.token, null from held h where not h.ours
+select h.token, null, false from held h where not h.ours
 union all
-select 0, case when count(distinct rules) = 1 and count(rules) = count(*) then (array_agg(rules))[1] end from tasker.processors where rules_until > clock_timestamp() and stopped_at is null`)
+select 0, case when count(distinct rules) = 1 and count(rules) = count(*) then (array_agg(rules))[1] end,
+       {followed} from tasker.processors where rules_until > clock_timestamp() and stopped_at is null`)
 
 // WorkerHeartbeat extends the leases of claims by lease and returns the tokens of lost
 // ones: their handlers must stop. The error wraps ErrWorkerDead if the fleet considers
@@ -78,8 +79,9 @@ func (s *Operations) WorkerHeartbeat(ctx context.Context, d board.Daemon, claims
 		"handlers": pg.NonNil(d.Handlers[:min(len(d.Handlers), maxHandlersShown)]), "h": board.InLockOrder(claims), "lease_ms": lease.Milliseconds()})
 	err = s.db.Repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *pg.Conn) error {
 		type answer struct {
-			Token *int64
-			Rules json.RawMessage
+			Token    *int64
+			Rules    json.RawMessage
+			Followed bool
 		}
 		dead := false
 		lost = make([]int64, 0, len(claims))
@@ -89,6 +91,7 @@ func (s *Operations) WorkerHeartbeat(ctx context.Context, d board.Daemon, claims
 				dead = true
 			case *a.Token == 0: // not a claim
 				s.agreed.Store(new(string(a.Rules)))
+				s.db.Followed.Store(a.Followed)
 			default:
 				lost = append(lost, *a.Token)
 			}

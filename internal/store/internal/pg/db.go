@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -76,6 +77,8 @@ type DB struct {
 	Hold string // see holdBounds
 	// History is the last known position of the database.
 	History history
+	// Followed: clients follow transitions, as far as this process knows.
+	Followed atomic.Bool
 
 	// probe is a connection beside the pool for Ping: a busy pool says nothing about the
 	// database.

@@ -25,6 +25,8 @@ type Args = stmt.Args
 // constants are the numbers and texts that statements name; see schema.sql.
 var constants = stmt.Constants{
 	"no_step": "0", "scheduled": number(BoardScheduled), "claimable": number(BoardClaimable), "in_progress": number(BoardInProgress), "reported": number(boardReported),
+	// Whether clients follow transitions, see tasker.record_transition.
+	"followed":  `(select coalesce(pg_sequence_last_value('tasker.following'::regclass) > 1, false))`,
 	"by_engine": number(EngineQueue), // the callable of steps that the engine runs
 
 	// Outcomes of attempts.
@@ -160,8 +162,8 @@ type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// CountLimit bounds the count of tasks for a list. A filter that selects more sets
-// TaskPage.CountIsBound: counting further would read the whole ledger for a number
+// CountLimit bounds the counts of lists, and how deep their pages go. What has more sets
+// CountIsBound: counting further would read the whole ledger for a number
 // without use.
 const CountLimit = 100_000
 

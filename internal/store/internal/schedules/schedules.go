@@ -465,6 +465,7 @@ func (s *Calendar) fire(ctx context.Context, tx pgx.Tx, due []DueSchedule, firin
 	if len(tasks) > 0 {
 		var create stmt.Call
 		create, fired.Signals = board.Creation(tasks, board.DistinctIdentities(tasks), nil)
+		fired.Signals = s.db.WithTransitions(fired.Signals)
 		create.Queue(b).Query(board.AcceptedTasks(fired.Accepted).Collect)
 		board.Relate(b, tasks, nil)
 	}

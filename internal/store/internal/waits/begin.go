@@ -366,7 +366,7 @@ func (b *beginning) createTasks(ctx context.Context) error {
 	if len(accepted) != len(b.tasks) {
 		return fmt.Errorf("%d of %d tasks were created", len(accepted), len(b.tasks)) // they have no identities, so all must be
 	}
-	for _, s := range signals {
+	for _, s := range b.store.db.WithTransitions(signals) {
 		b.topics.Add(s.Topic)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package grpc
+package transcode
 
 import (
 	"encoding/json"
@@ -9,10 +9,12 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/tasker-go/tasker/client"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
-// TestAnswersOfREST converts the recorded answers: of what they have nothing is lost.
+// TestAnswersOfREST converts the recorded answers: of what they have nothing is lost, and
+// the way back has the same values.
 func TestAnswersOfREST(t *testing.T) {
 	t.Parallel()
 	for file, into := range map[string]proto.Message{
@@ -24,10 +26,13 @@ func TestAnswersOfREST(t *testing.T) {
 		"worker_config": &taskerv1.WorkerGetConfigResponse{}, "worker_templates": &taskerv1.WorkerTemplateListResponse{},
 		"performance": &taskerv1.GetPerformanceMetricsResponse{}, "bottlenecks": &taskerv1.GetBottleneckAnalysisResponse{},
 	} {
-		body, err := os.ReadFile("../rest/testdata/" + file + ".json")
+		body, err := os.ReadFile("../../api/rest/testdata/" + file + ".json")
 		require.NoError(t, err)
-		require.NoError(t, decode(body, into), file)
+		require.NoError(t, Decode(body, into), file)
 		kept(t, file, into.ProtoReflect(), body)
+		again, err := Encode(into)
+		require.NoError(t, err)
+		returned(t, file, again, body)
 	}
 	for file, list := range map[string]struct {
 		into  proto.Message
@@ -38,9 +43,9 @@ func TestAnswersOfREST(t *testing.T) {
 		"dlq_queue":     {&taskerv1.GetDlqInvestigationQueueResponse{}, "entries"},
 		"dlq_staleness": {&taskerv1.GetStalenessMonitoringResponse{}, "entries"},
 	} {
-		body, err := os.ReadFile("../rest/testdata/" + file + ".json")
+		body, err := os.ReadFile("../../api/rest/testdata/" + file + ".json")
 		require.NoError(t, err)
-		require.NoError(t, decodeList(body, list.into, list.field), file)
+		require.NoError(t, DecodeList(body, list.into, list.field), file)
 		var elements []json.RawMessage
 		require.NoError(t, json.Unmarshal(body, &elements))
 		got := list.into.ProtoReflect().Get(list.into.ProtoReflect().Descriptor().Fields().ByName(list.field)).List()
@@ -59,10 +64,7 @@ func kept(t *testing.T, path string, m protoreflect.Message, body []byte) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
-		key := string(field.Name())
-		if other, differs := spellings[field.FullName()]; differs {
-			key = other
-		}
+		key := Key(field)
 		switch string(values[key]) {
 		case "", "null", "0", "0.0", "false", `""`, "[]":
 			continue
@@ -71,5 +73,46 @@ func kept(t *testing.T, path string, m protoreflect.Message, body []byte) {
 		if field.Message() != nil && !field.IsList() && field.Message().ParentFile().Package() == "tasker.v1" {
 			kept(t, path+"."+key, m.Get(field).Message(), values[key])
 		}
+	}
+}
+
+// returned checks that what has come back is what was sent; a time may have another number
+// of digits.
+func returned(t *testing.T, path string, again, body json.RawMessage) {
+	t.Helper()
+	var got, want any
+	require.NoError(t, json.Unmarshal(again, &got), path)
+	require.NoError(t, json.Unmarshal(body, &want), path)
+	compare(t, path, got, want)
+}
+
+func compare(t *testing.T, path string, got, want any) {
+	t.Helper()
+	switch g := got.(type) {
+	case map[string]any:
+		w, _ := want.(map[string]any)
+		for key, value := range g {
+			if other, there := w[key]; there {
+				compare(t, path+"."+key, value, other)
+			} else {
+				require.Contains(t, []any{nil, "", false, float64(0)}, value, path+"."+key)
+			}
+		}
+	case []any:
+		w, _ := want.([]any)
+		require.Len(t, g, len(w), path)
+		for i := range g {
+			compare(t, path, g[i], w[i])
+		}
+	case string:
+		w, _ := want.(string)
+		var a, b client.Time
+		if a.UnmarshalText([]byte(g)) == nil && b.UnmarshalText([]byte(w)) == nil {
+			require.Equal(t, a, b, path)
+			return
+		}
+		require.Equal(t, want, got, path)
+	default:
+		require.Equal(t, want, got, path)
 	}
 }

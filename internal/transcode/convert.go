@@ -1,4 +1,4 @@
-package grpc
+package transcode
 
 import (
 	"bytes"
@@ -24,9 +24,17 @@ var spellings = map[protoreflect.FullName]string{
 	"tasker.v1.WorkerHandlerMetadata.handler_name": "name",
 }
 
-// decode sets the fields of a message from the JSON object of an answer, whose keys are the
+// Key is the name of a field in JSON.
+func Key(field protoreflect.FieldDescriptor) string {
+	if key, differs := spellings[field.FullName()]; differs {
+		return key
+	}
+	return string(field.Name())
+}
+
+// Decode sets the fields of a message from the JSON object of an answer, whose keys are the
 // names of the fields. Null and missing keys leave a field unset, and so do other keys.
-func decode(body []byte, into proto.Message) error {
+func Decode(body []byte, into proto.Message) error {
 	m := into.ProtoReflect()
 	if err := fill(m, body); err != nil {
 		return fmt.Errorf("convert an answer to %s: %w", m.Descriptor().Name(), err)
@@ -34,8 +42,8 @@ func decode(body []byte, into proto.Message) error {
 	return nil
 }
 
-// decodeList is decode for an answer that is an array, the content of one field.
-func decodeList(body []byte, into proto.Message, field protoreflect.Name) error {
+// DecodeList is [Decode] for an answer that is an array, the content of one field.
+func DecodeList(body []byte, into proto.Message, field protoreflect.Name) error {
 	m := into.ProtoReflect()
 	if err := set(m, m.Descriptor().Fields().ByName(field), body); err != nil {
 		return fmt.Errorf("convert an answer to %s: %w", m.Descriptor().Name(), err)
@@ -51,10 +59,7 @@ func fill(m protoreflect.Message, object json.RawMessage) error {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
-		key, differs := spellings[field.FullName()]
-		if !differs {
-			key = string(field.Name())
-		}
+		key := Key(field)
 		if err := set(m, field, values[key]); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
@@ -97,7 +102,7 @@ func valueOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor, raw j
 	case protoreflect.EnumKind:
 		var name string
 		err := json.Unmarshal(raw, &name)
-		return protoreflect.ValueOfEnum(enumNamed(field.Enum(), name)), err
+		return protoreflect.ValueOfEnum(EnumNumber(field.Enum(), name)), err
 	case protoreflect.StringKind:
 		var text string
 		err := json.Unmarshal(raw, &text)
@@ -197,8 +202,8 @@ func dynamic(value any) *structpb.Value {
 	return structpb.NewNullValue()
 }
 
-// objectOf is a Struct as JSON; "{}" for none. A value that JSON does not have is an error.
-func objectOf(s *structpb.Struct) (json.RawMessage, error) {
+// Object is a Struct as JSON; "{}" for none. A value that JSON does not have is an error.
+func Object(s *structpb.Struct) (json.RawMessage, error) {
 	if s == nil {
 		return json.RawMessage("{}"), nil
 	}
@@ -209,25 +214,14 @@ func objectOf(s *structpb.Struct) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// enumNamed finds the value that a state, reason or status is called in JSON, in snake_case
+// EnumNumber finds the value that a state, reason or status is called in JSON, in snake_case
 // or PascalCase; 0, the unspecified one, for a name that the interface does not have.
-func enumNamed(enum protoreflect.EnumDescriptor, name string) protoreflect.EnumNumber {
+func EnumNumber(enum protoreflect.EnumDescriptor, name string) protoreflect.EnumNumber {
 	full := prefixOf(enum) + strings.ToUpper(snake(name))
 	if value := enum.Values().ByName(protoreflect.Name(full)); value != nil {
 		return value.Number()
 	}
 	return 0
-}
-
-// nameOf is the name of a value in JSON; "" for the unspecified one and those that the
-// interface does not have.
-func nameOf(value protoreflect.Enum) string {
-	enum := value.Descriptor()
-	known := enum.Values().ByNumber(value.Number())
-	if known == nil || value.Number() == 0 {
-		return ""
-	}
-	return strings.ToLower(strings.TrimPrefix(string(known.Name()), prefixOf(enum)))
 }
 
 // prefixOf is the beginning of the names of an enum's values: TASK_STATE_ of TaskState.

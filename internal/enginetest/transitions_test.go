@@ -1,0 +1,150 @@
+package enginetest_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/worker"
+)
+
+const followedYAML = `
+name: followed
+namespace_name: test
+version: 1.0.0
+steps:
+  - {name: a, handler: {callable: do}}
+  - {name: b, dependencies: [a], handler: {callable: do}}
+`
+
+// followed runs an engine whose streams of transitions wait for signals alone.
+func followed(t *testing.T) *enginetest.Engine {
+	t.Helper()
+	return enginetest.Start(t, func(w *worker.Worker) error {
+		return errors.Join(enginetest.RegisterTemplates(w, followedYAML),
+			w.Register("do", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })))
+	}, func(o *orchestration.Config, _ *worker.Config) { o.FollowPoll = time.Hour })
+}
+
+func follow(t *testing.T, o *orchestration.Orchestrator, scope store.Scope, id string) *orchestration.Following {
+	t.Helper()
+	f, err := o.Follow(t.Context(), scope, id)
+	require.NoError(t, err)
+	t.Cleanup(f.Close)
+	return f
+}
+
+func receive(t *testing.T, f *orchestration.Following) orchestration.TransitionBatch {
+	t.Helper()
+	select {
+	case b, open := <-f.Batches:
+		require.True(t, open)
+		return b
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "no transitions")
+	}
+	return orchestration.TransitionBatch{}
+}
+
+// until receives up to the end of a task, in short, and the last place.
+func until(t *testing.T, f *orchestration.Following, task uuid.UUID) (list []string, id string) {
+	t.Helper()
+	for {
+		b := receive(t, f)
+		if b.ID != "" {
+			id = b.ID
+		}
+		for i := range b.List {
+			x := &b.List[i]
+			switch {
+			case x.Task != task:
+			case x.Step != nil:
+				list = append(list, x.StepName+" "+x.Outcome.String())
+			default:
+				if list = append(list, x.To.String()); x.To.Terminal() {
+					return list, id
+				}
+			}
+		}
+	}
+}
+
+// TestEveryReplicaTellsTransitions, wherever they were decided, by signal.
+func TestEveryReplicaTellsTransitions(t *testing.T) {
+	t.Parallel()
+	e := followed(t)
+	other := e.AnotherOrchestrator()
+	all, there := follow(t, e.Orchestrator, store.Scope{}, ""), follow(t, other, store.Scope{}, "")
+	require.NotEmpty(t, receive(t, all).ID)
+	task := e.Submit("test", "followed", `{}`)
+	for _, f := range []*orchestration.Following{all, there} {
+		list, id := until(t, f, task)
+		require.Equal(t, []string{"pending", "a success", "b success", "complete"}, list)
+		require.NotEmpty(t, id)
+	}
+}
+
+// TestAClientContinuesWhereItWas, at another replica too; elsewhere it is told that it
+// may have missed transitions.
+func TestAClientContinuesWhereItWas(t *testing.T) {
+	t.Parallel()
+	e := followed(t)
+	f := follow(t, e.Orchestrator, store.Scope{}, "")
+	id := receive(t, f).ID
+	f.Close()
+	task := e.Submit("test", "followed", `{}`)
+	e.Await(task)
+	list, _ := until(t, follow(t, e.AnotherOrchestrator(), store.Scope{}, id), task)
+	require.Equal(t, []string{"pending", "a success", "b success", "complete"}, list)
+	for _, bad := range []string{"x", "a.b.c", uuid.NewString() + ".1.1:1:", id[:36] + ".1.0:0:0", id[:36] + ".1.5:4:"} {
+		b := receive(t, follow(t, e.Orchestrator, store.Scope{}, bad))
+		require.True(t, b.Reset, bad)
+		require.Empty(t, b.List)
+	}
+	e.DB.Exec(t, `insert into tasker.transitions (task_uuid, queue, to_state) select gen_random_uuid(), 1, 1 from generate_series(1, 5001)`)
+	b := receive(t, follow(t, e.Orchestrator, store.Scope{}, id))
+	require.True(t, b.Overflow)
+	require.Empty(t, b.List)
+}
+
+// TestFollowersLearnOfLostTransitions: after a crash the tables are empty.
+func TestFollowersLearnOfLostTransitions(t *testing.T) {
+	t.Parallel()
+	e := followed(t)
+	f := follow(t, e.Orchestrator, store.Scope{}, "")
+	id := receive(t, f).ID
+	e.DB.Exec(t, `truncate tasker.followed, tasker.transitions`)
+	require.True(t, receive(t, follow(t, e.Orchestrator, store.Scope{}, id)).Reset)
+	b := receive(t, f)
+	require.True(t, b.Reset)
+	require.NotEmpty(t, b.ID)
+	task := e.Submit("test", "followed", `{}`)
+	list, _ := until(t, f, task)
+	require.Len(t, list, 4)
+}
+
+// TestAFollowerThatDoesNotKeepUpIsCutOff, and others are not.
+func TestAFollowerThatDoesNotKeepUpIsCutOff(t *testing.T) {
+	t.Parallel()
+	e := followed(t)
+	slow, quick := follow(t, e.Orchestrator, store.Scope{}, ""), follow(t, e.Orchestrator, store.Scope{}, "")
+	for i, cut := 0, false; !cut; i++ {
+		full := len(slow.Batches) == cap(slow.Batches)
+		list, _ := until(t, quick, e.Submit("test", "followed", fmt.Sprintf(`{"n":%d}`, i)))
+		require.Len(t, list, 4)
+		cut = full
+	}
+	n := 0
+	for range slow.Batches {
+		n++
+	}
+	require.Equal(t, cap(slow.Batches), n)
+	require.Empty(t, slow.ID())
+}

@@ -1,0 +1,451 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/internal/store/internal/stmt"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// TaskFilter selects tasks for a list; zero values select everything.
+type TaskFilter struct {
+	Namespace, Name, Version string
+	Text                     string               // a part of the name, regardless of case
+	States                   []workflow.TaskState // one of them
+	Tags                     []string             // all of them
+	CorrelationID            uuid.UUID
+	CreatedAfter             time.Time // or at
+	CreatedBefore            time.Time
+	Initiator, SourceSystem  string
+
+	Limit  int // 1–1,000
+	Offset int
+	// Before is a cursor: only older tasks. Continued says that the list goes on by cursors:
+	// then the tasks are not counted, and those that are looked at have a bound, so the page
+	// may be short of its limit, or empty, though more follow.
+	Before    uuid.UUID
+	Continued bool
+}
+
+// TaskPage is one page of a list, newest first.
+type TaskPage struct {
+	Tasks []*Task
+	// Total counts the tasks that fit, unless the list is continued. It is Estimated where
+	// the search would have to look at more than ExactCount tasks.
+	Total     int
+	Estimated bool
+	Next      uuid.UUID // the cursor of what follows; nil: nothing does
+}
+
+// ExactCount is how many tasks are looked at to count those of a list.
+const ExactCount = 20_000
+
+const (
+	// clockSkew is by how much the clock of a process that creates tasks, which their UUIDs
+	// are of, may differ from that of the database.
+	clockSkew = time.Minute
+	// maxMergedPlans is how many plans are read one by one; the tasks of more are looked for
+	// among all.
+	maxMergedPlans = 200
+	// maxListedPlans bounds the plans that a filter may select.
+	maxListedPlans = 20_000
+)
+
+// scans are how many tasks lists look at.
+type scans struct {
+	first   int // by the first statement
+	last    int // by all of a continued list
+	counted int // to count
+	most    int // by one statement
+	source  int // of a source, at least: more than a task can have ends
+}
+
+var scansOfLists = scans{first: 500, last: 2000, counted: ExactCount + 1, most: 200_000, source: 200}
+
+var listPlans = pg.Compile(`
+select p.plan_id from tasker.plans p join tasker.namespaces n using (namespace_id)
+where (@namespace = '' or n.name = @namespace) and (@name = '' or p.name = @name) and (@version = '' or p.version = @version)
+  and (@text = '' or strpos(lower(p.name), lower(@text)) > 0)
+order by p.plan_id limit @limit`)
+
+// source is an ordered list of tasks that a search looks at, with the condition that one of
+// its rows fits, and whether a task may be in it twice. Those of one state have its rows
+// as all, for estimates.
+type source struct {
+	rows  string
+	fits  string
+	all   string
+	twice bool
+}
+
+// The range of a search, and the columns of tasks that conditions are about.
+const (
+	inRange   = `task_uuid < @before and task_uuid >= @oldest`
+	newest    = ` order by task_uuid desc limit @each::int`
+	listed    = `task_uuid, plan_id, correlation_id, tags, requested_at, initiator, source_system`
+	numbered  = `, row_number() over (order by task_uuid desc) as n`
+	ofTasks   = `select ` + listed + numbered + ` from tasker.tasks where ` + inRange
+	storedEnd = `coalesce((select task_state from tasker.board b where b.task_uuid = t.task_uuid and b.slot = 0),
+		(select task_state from tasker.step_attempts a where a.task_uuid = t.task_uuid and a.task_state is not null order by a.token desc limit 1))`
+	// latestEnd excludes tasks that were reopened.
+	latestEnd = ` and not exists (select from tasker.board b where b.task_uuid = t.task_uuid and b.slot = 0)
+		and not exists (select from tasker.step_attempts l where l.task_uuid = t.task_uuid and l.token > t.token and l.task_state is not null)`
+)
+
+// The sources. A pending task that has been claimed is shown as steps_in_process but stored
+// as pending; filters use the stored state.
+// Indexes: the primary keys backwards, tasks_by_plan, tasks_by_correlation, tasks_by_tags,
+// step_attempts_failed.
+var (
+	allTasks      = source{rows: ofTasks + newest}
+	byPlan        = source{rows: `select l.* from unnest(@plans::int[]) p(id) cross join lateral (` + ofTasks + ` and plan_id = p.id` + newest + `) l`}
+	byTags        = source{rows: ofTasks + ` and tags @> @tags` + newest}
+	byCorrelation = source{rows: `select l.* from (` + ofTasks + ` and correlation_id = @correlation` + newest + `) l
+		union all select ` + listed + `, 0 from tasker.tasks where ` + inRange + ` and task_uuid = @correlation and correlation_id is null`}
+	alive = source{rows: `select task_uuid, task_state` + numbered + ` from tasker.board where ` + inRange + ` and slot = 0` + newest,
+		fits: `t.task_state = any (@states)`, all: `select from tasker.board where slot = 0 and task_state = any (@states)`}
+	// Complete tasks are not reopened.
+	completed = source{rows: `select task_uuid` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state = {task_complete}` + newest, twice: true,
+		all: `select from tasker.step_attempts where task_state = {task_complete}`}
+	failed = source{rows: `select task_uuid, task_state, token` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state > {task_complete}` + newest,
+		fits: `t.task_state = any (@states)` + latestEnd, twice: true,
+		all: `select from tasker.step_attempts where task_state = any (@states)`}
+)
+
+// search is how the tasks of a filter are found.
+type search struct {
+	statement, estimate string
+	args                pg.Args
+	sources             int  // among which a scan is divided
+	byShare             bool // the estimate is of more than what fits
+	// newestEnds finds the tasks sooner if many of the newest that have ended fit; nil: there
+	// is no such way.
+	newestEnds *search
+}
+
+// found is what a scan has found.
+type found struct {
+	Matched int
+	Seen    int
+	// Reached is the task down to which the search came; nil: it saw all.
+	Reached *uuid.UUID
+	Tasks   []uuid.UUID
+}
+
+var compiledLists sync.Map // of *stmt.Statement by their text, as many as there are kinds of filters
+
+// callOf is a statement with those of the arguments that it names.
+func callOf(text string, args pg.Args) stmt.Call {
+	known, ok := compiledLists.Load(text)
+	if !ok {
+		known, _ = compiledLists.LoadOrStore(text, pg.Compile(text))
+	}
+	named := pg.Args{}
+	for name, value := range args {
+		if strings.Contains(text, "@"+name) {
+			named[name] = value
+		}
+	}
+	return known.(*stmt.Statement).With(named) //nolint:errcheck,forcetypeassert // the only type in it
+}
+
+// searchOf makes the search of a filter.
+func searchOf(f *TaskFilter, plans []int32) *search {
+	s := &search{sources: 1, args: pg.Args{}}
+	var conditions []string // about a row of tasks
+	add := func(set bool, condition, name string, value any) {
+		if set {
+			conditions, s.args[name] = append(conditions, condition), value
+		}
+	}
+	add(plans != nil, `plan_id = any (@plans::int[])`, "plans", plans)
+	add(f.CorrelationID != uuid.Nil, `coalesce(correlation_id, task_uuid) = @correlation`, "correlation", f.CorrelationID)
+	add(len(f.Tags) > 0, `tags @> @tags`, "tags", f.Tags)
+	add(!f.CreatedAfter.IsZero(), `requested_at >= @created_after`, "created_after", f.CreatedAfter)
+	add(!f.CreatedBefore.IsZero(), `requested_at < @created_before`, "created_before", f.CreatedBefore)
+	add(f.Initiator != "", `initiator = @initiator`, "initiator", f.Initiator)
+	add(f.SourceSystem != "", `source_system = @source_system`, "source_system", f.SourceSystem)
+	sources, ofState := s.choose(f, plans)
+	if !ofState && len(f.States) > 0 && !slices.ContainsFunc(f.States, func(state workflow.TaskState) bool { return !state.Terminal() }) {
+		s.newestEnds = &search{sources: 1, args: s.args}
+		s.newestEnds.compile(f, ofStates(f.States), true, conditions)
+	}
+	s.compile(f, sources, ofState, conditions)
+	return s
+}
+
+// compile makes the statements of a search by its sources and the conditions for tasks.
+func (s *search) compile(f *TaskFilter, sources []source, ofState bool, conditions []string) {
+	s.byShare = len(f.States) > 0 && (!ofState || len(conditions) > 0)
+	all := []string{`select from tasker.tasks where true` + and(conditions)}
+	if ofState {
+		all = nil
+		for _, x := range sources {
+			all = append(all, x.all)
+		}
+		if len(conditions) > 0 {
+			conditions = []string{`exists (select from tasker.tasks k where k.task_uuid = t.task_uuid` + and(conditions) + `)`}
+		}
+	} else if len(f.States) > 0 {
+		conditions = append(conditions, storedEnd+` = any (@states)`)
+	}
+	if len(f.States) > 0 {
+		s.args["states"] = numbersOf(f.States)
+	}
+	s.statement = statementOf(sources, conditions)
+	s.estimate = `explain (format json) ` + strings.Join(all, " union all ")
+}
+
+// choose returns the sources with the fewest tasks to look at; ofState: they are not of
+// tasks.
+func (s *search) choose(f *TaskFilter, plans []int32) (sources []source, ofState bool) {
+	switch {
+	case f.CorrelationID != uuid.Nil:
+		return []source{byCorrelation}, false
+	case len(f.Tags) > 0:
+		return []source{byTags}, false
+	case len(f.States) > 0 && slices.Min(f.States) > workflow.TaskComplete:
+		return []source{failed}, true
+	case plans != nil && len(plans) <= maxMergedPlans:
+		s.sources = len(plans)
+		return []source{byPlan}, false
+	case len(f.States) == 0:
+		return []source{allTasks}, false
+	}
+	return ofStates(f.States), true
+}
+
+// ofStates are the sources that have the tasks in some states.
+func ofStates(states []workflow.TaskState) (sources []source) {
+	if slices.Min(states) < workflow.TaskComplete {
+		sources = append(sources, alive)
+	}
+	if slices.Contains(states, workflow.TaskComplete) {
+		sources = append(sources, completed)
+	}
+	if slices.Max(states) > workflow.TaskComplete {
+		sources = append(sources, failed)
+	}
+	return sources
+}
+
+// call is the statement with its range.
+func (s *search) call(args pg.Args) stmt.Call { return callOf(s.statement, s.args.And(args)) }
+
+func and(conditions []string) string {
+	text := ""
+	for _, c := range conditions {
+		text += " and " + c
+	}
+	return text
+}
+
+func numbersOf(states []workflow.TaskState) []int16 {
+	numbers := make([]int16, len(states))
+	for i, s := range states {
+		numbers[i] = int16(s)
+	}
+	return numbers
+}
+
+// statementOf looks at up to @each tasks of each source. Below the greatest of those where one
+// was cut off the result would have gaps.
+func statementOf(sources []source, conditions []string) string {
+	var parts []string
+	twice := len(sources) > 1
+	for _, x := range sources {
+		own := conditions
+		if x.fits != "" {
+			own = append([]string{x.fits}, conditions...)
+		}
+		twice = twice || x.twice
+		parts = append(parts, `select t.task_uuid, t.n, true`+and(own)+` as fits from (`+x.rows+`) t`)
+	}
+	distinct := ""
+	if twice {
+		distinct = "distinct "
+	}
+	return `
+with seen as materialized (` + strings.Join(parts, " union all ") + `),
+cut as materialized (select task_uuid from seen where n = @each::int order by task_uuid desc limit 1),
+fitting as materialized (select ` + distinct + `task_uuid from seen where fits and not exists (select from cut where cut.task_uuid >= seen.task_uuid))
+select (select count(*) from fitting)::int as matched, (select count(*) from seen)::int as seen, (select task_uuid from cut) as reached,
+       array(select task_uuid from fitting order by task_uuid desc offset @skip::int limit @take::int) as tasks`
+}
+
+// Tasks lists tasks, newest first, with their steps but without contexts and
+// results.
+func (s *Ledger) Tasks(ctx context.Context, f TaskFilter) (page TaskPage, err error) {
+	ids, err := s.find(ctx, f, &page)
+	if err != nil || len(ids) == 0 {
+		return page, err
+	}
+	tasks, err := s.readTasks(ctx, ids, parts{})
+	if err != nil {
+		return page, err
+	}
+	byID := make(map[uuid.UUID]*Task, len(tasks))
+	for _, t := range tasks {
+		byID[t.UUID] = t
+	}
+	for _, id := range ids {
+		if t := byID[id]; t != nil { // else retention has deleted it since
+			page.Tasks = append(page.Tasks, t)
+		}
+	}
+	return page, nil
+}
+
+// find returns the tasks of a page, and sets its numbers.
+func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []uuid.UUID, err error) {
+	var plans []int32
+	if f.Namespace != "" || f.Name != "" || f.Version != "" || f.Text != "" {
+		plans, err = pg.ReadAll[int32](ctx, s.db, "list_plans", "look for the templates", listPlans.With(pg.Args{
+			"namespace": f.Namespace, "name": f.Name, "version": f.Version, "text": f.Text, "limit": maxListedPlans}))
+		if err != nil || len(plans) == 0 {
+			return nil, err
+		}
+	}
+	q := searchOf(&f, plans)
+	before, oldest := f.bounds()
+	look := func(q *search, scan, skip, take int) (found, error) {
+		each := max(scan/q.sources, s.scans.source)
+		return planned[found](ctx, s.db, "list_tasks", "list tasks",
+			q.call(pg.Args{"before": before, "oldest": oldest, "each": each, "skip": max(skip, 0), "take": take}))
+	}
+	count := func(q *search, share float64) error {
+		before, _ = f.bounds()
+		return s.count(ctx, q, page, share, func() (found, error) { return look(q, s.scans.counted, 0, 0) })
+	}
+	if q.newestEnds != nil {
+		part, err := look(q.newestEnds, s.scans.first, f.Offset, f.Limit+1)
+		if err != nil {
+			return nil, err
+		}
+		if ids = part.Tasks; len(ids) > f.Limit {
+			ids, page.Total = ids[:f.Limit], part.Matched
+			if page.Next = ids[f.Limit-1]; !f.Continued && part.Reached != nil {
+				err = count(q.newestEnds, float64(part.Matched)/float64(part.Seen))
+			}
+			return ids, err
+		}
+		ids = nil
+	}
+	for scan, seen := s.scans.first, 0; ; scan = min(3*scan, s.scans.most) {
+		if f.Continued && seen > 0 {
+			scan = min(scan, s.scans.last-seen)
+		}
+		part, err := look(q, scan, f.Offset-page.Total, f.Limit+1-len(ids))
+		if err != nil {
+			return nil, err
+		}
+		page.Total, ids, seen = page.Total+part.Matched, append(ids, part.Tasks...), seen+part.Seen
+		switch {
+		case len(ids) > f.Limit:
+			ids = ids[:f.Limit]
+			page.Next = ids[f.Limit-1]
+		case part.Reached == nil:
+			return ids, nil
+		case f.Continued && seen >= s.scans.last:
+			page.Next = after(*part.Reached)
+		default:
+			before = after(*part.Reached)
+			continue
+		}
+		if part.Reached == nil || f.Continued {
+			return ids, nil
+		}
+		return ids, count(q, float64(page.Total)/float64(seen))
+	}
+}
+
+// count sets the total of a page after which there is more: share is the part that fit of what
+// was seen.
+func (s *Ledger) count(ctx context.Context, q *search, page *TaskPage, share float64, look func() (found, error)) error {
+	rows, err := s.estimate(ctx, q)
+	if err == nil && rows <= ExactCount {
+		var all found
+		if all, err = look(); err == nil && all.Reached == nil {
+			page.Total = all.Matched
+			return nil
+		}
+		page.Total = max(page.Total, all.Matched)
+	}
+	if !q.byShare {
+		share = 1
+	}
+	page.Total, page.Estimated = max(page.Total, int(rows*share)), true
+	return err
+}
+
+// bounds are the UUIDs between which the tasks are.
+func (f *TaskFilter) bounds() (before, oldest uuid.UUID) {
+	before = uuid.Max
+	if !f.CreatedBefore.IsZero() {
+		before = floorOf(f.CreatedBefore.Add(clockSkew))
+	}
+	if f.Before != uuid.Nil && bytes.Compare(f.Before[:], before[:]) < 0 {
+		before = f.Before
+	}
+	if !f.CreatedAfter.IsZero() {
+		oldest = floorOf(f.CreatedAfter.Add(-clockSkew))
+	}
+	return before, oldest
+}
+
+// floorOf is the least UUID of version 7 of a time.
+func floorOf(t time.Time) (id uuid.UUID) {
+	binary.BigEndian.PutUint64(id[:], uint64(max(t.UnixMilli(), 0))<<16) // #nosec G115 -- not negative
+	return id
+}
+
+// after is the least UUID that is greater.
+func after(id uuid.UUID) uuid.UUID {
+	for i := len(id) - 1; i >= 0; i-- {
+		if id[i]++; id[i] != 0 {
+			break
+		}
+	}
+	return id
+}
+
+// planned reads one row by a plan that is made for the values.
+func planned[T any](ctx context.Context, db *pg.DB, flow, doing string, call stmt.Call) (row T, err error) {
+	err = db.Repeatable(ctx, flow, doing, func(ctx context.Context, c *pg.Conn) error {
+		b := &pgx.Batch{}
+		b.Queue(pg.PlanForValues)
+		call.Queue(b).Query(stmt.Row(&row))
+		return c.SendBatch(ctx, b).Close()
+	})
+	return row, err
+}
+
+// estimate is how many tasks a search would have to look at by the planner's statistics, of which
+// a share may fit.
+func (s *Ledger) estimate(ctx context.Context, q *search) (float64, error) {
+	text, err := planned[json.RawMessage](ctx, s.db, "estimate_tasks", "estimate the number of tasks", callOf(q.estimate, q.args))
+	if err != nil {
+		return 0, err
+	}
+	var plans []struct {
+		Plan struct {
+			Rows float64 `json:"Plan Rows"`
+		} `json:"Plan"`
+	}
+	if err := json.Unmarshal(text, &plans); err != nil || len(plans) == 0 {
+		return 0, fmt.Errorf("read the plan of a list: %w", err)
+	}
+	return plans[0].Plan.Rows, nil
+}
