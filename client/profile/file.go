@@ -18,11 +18,15 @@ import (
 // effect.
 type file struct {
 	path    string
+	unknown []string
 	Profile map[string]settings `toml:"profile"`
 }
 
 // settings is [profile.<name>].
 type settings struct {
+	Description   string   `toml:"description"`
+	Namespaces    []string `toml:"namespaces"`
+	Tools         []string `toml:"tools"`
 	Transport     string   `toml:"transport"`
 	Orchestration endpoint `toml:"orchestration"`
 	Worker        endpoint `toml:"worker"`
@@ -105,7 +109,8 @@ func read(path string) (file, error) {
 		return file{}, fmt.Errorf("read the client configuration: %w", err)
 	}
 	f := file{path: path}
-	if _, err := toml.Decode(string(text), &f); err != nil {
+	keys, err := toml.Decode(string(text), &f)
+	if err != nil {
 		// The parser's own words quote the line, which may hold a credential.
 		var parse toml.ParseError
 		if errors.As(err, &parse) {
@@ -113,7 +118,25 @@ func read(path string) (file, error) {
 		}
 		return f, fmt.Errorf("%s: the client configuration does not have the form [profile.<name>] needs: a value has the wrong type", path)
 	}
+	for _, key := range keys.Undecoded() {
+		if key[0] == "profile" {
+			f.unknown = append(f.unknown, key.String())
+		}
+	}
 	return f, nil
+}
+
+// File is what a client configuration file holds.
+type File struct {
+	Path    string   // empty: there is none
+	Names   []string // of its profiles
+	Unknown []string // keys of profiles that have no effect
+}
+
+// Find reads the file that [Load] would read.
+func Find(o Options) (File, error) {
+	f, err := load(o.withDefaults())
+	return File{Path: f.path, Names: f.names(), Unknown: f.unknown}, err
 }
 
 // Names lists the profiles of the file that [Load] would read; none if it is unreadable.
@@ -141,6 +164,7 @@ func (f file) resolve(name string) (settings, error) {
 	merged.Orchestration = merged.Orchestration.under(named.Orchestration)
 	merged.Worker = merged.Worker.under(named.Worker)
 	merged.Transport = cmp.Or(named.Transport, merged.Transport)
+	merged.Description, merged.Namespaces, merged.Tools = named.Description, named.Namespaces, named.Tools
 	return merged, nil
 }
 

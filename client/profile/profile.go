@@ -24,6 +24,13 @@ type Profile struct {
 	Name string
 	Path string // of the file; empty: there is none
 	GRPC bool   // BaseURL is that of the gRPC server, see client/grpcclient
+	// Usual says that neither the file nor a variable has an address: BaseURL is what is
+	// usual on one machine.
+	Usual bool
+
+	// What the file says of the profile.
+	Description       string
+	Namespaces, Tools []string
 }
 
 // defaultName is the profile that is applied below every other one.
@@ -64,7 +71,7 @@ func Load(o Options) (*Profile, error) {
 	if o.Worker {
 		settings, prefix = all.Worker, "TASKER_WORKER"
 	}
-	p := &Profile{Name: o.Name, Path: file.path}
+	p := &Profile{Name: o.Name, Path: file.path, Description: all.Description, Namespaces: all.Namespaces, Tools: all.Tools}
 	variable := prefix + "_URL"
 	switch transport := cmp.Or(o.Getenv("TASKER_CLIENT_TRANSPORT"), all.Transport, "rest"); transport {
 	case "rest":
@@ -73,7 +80,9 @@ func Load(o Options) (*Profile, error) {
 	default:
 		return nil, fmt.Errorf("invalid transport %q: want rest or grpc", transport)
 	}
-	p.BaseURL = cmp.Or(o.Getenv(variable), settings.BaseURL, fmt.Sprintf("http://localhost:%d", ports[o.Worker][p.GRPC]))
+	if p.BaseURL = cmp.Or(o.Getenv(variable), settings.BaseURL); p.BaseURL == "" {
+		p.Usual, p.BaseURL = true, fmt.Sprintf("http://localhost:%d", ports[o.Worker][p.GRPC])
+	}
 	if p.Timeout, err = timeout(o.Getenv(prefix+"_TIMEOUT_MS"), prefix, settings); err != nil {
 		return nil, err
 	}

@@ -60,6 +60,8 @@ type app struct {
 	pause func(ctx context.Context, d time.Duration) error
 	// screen says what stdout can do.
 	screen terminal
+	// errors says what stderr can do.
+	errors terminal
 	global globalOptions
 	// started is set when a command begins to work: an error before that is a
 	// mistake on the command line.
@@ -85,7 +87,7 @@ type globalOptions struct {
 func newApp(stdin io.Reader, stdout, stderr io.Writer, env lookupFunc) *app {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, now: time.Now, pause: lifecycle.Pause}
 	a.global.output = formatTable
-	a.screen = detectTerminal(stdout, env)
+	a.screen, a.errors = detectTerminal(stdout, env), detectTerminal(stderr, env)
 	return a
 }
 

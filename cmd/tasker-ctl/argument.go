@@ -53,9 +53,11 @@ func argumentNamed(name string) argument {
 	case "APIKEY":
 		return uuidArgument("API key", "tasker-ctl auth key list shows what there is")
 	case "ENTRY":
-		return uuidArgument("entry", "")
+		return entryArgument
 	case "TOKEN":
 		return uuidArgument("token", "tasker-ctl approval list shows what there is")
+	case "WORKER":
+		return workerArgument
 	case "SCHEDULE":
 		return scheduleArgument
 	case "CONSUMER":

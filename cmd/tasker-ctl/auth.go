@@ -16,15 +16,19 @@ import (
 
 func (a *app) auth() command {
 	return command{
-		use: "auth", short: "Create, list and revoke API keys",
+		use: "auth", short: "Create, list and revoke API keys, make and check tokens",
 		long: `Manages the API keys in the database, which daemons with web.auth.enabled and
 web.auth.api_keys_enabled accept. The commands work on the database itself, so
 that the first key needs none. It is that of --database-url, else of
-DATABASE_URL, else of the configuration.`,
+DATABASE_URL, else of the configuration.
+
+Where no identity provider issues tokens, generate-keys and generate-token do;
+daemons are given the public key (web.auth.jwt_public_key_path).`,
 		commands: []command{
 			{use: "key", aliases: []string{"keys"}, short: "API keys of the database",
 				commands: []command{a.keyCreate(), a.keyList(), a.keyRevoke()}},
-			{use: "permissions", short: "List the permissions that keys and tokens may hold", local: a.listPermissions},
+			a.generateKeys(), a.generateToken(), a.validateToken(),
+			{use: "permissions", aliases: []string{"show-permissions"}, short: "List the permissions that keys and tokens may hold", local: a.listPermissions},
 		},
 	}
 }
@@ -104,7 +108,7 @@ the other keys of NAME end after --grace, so that clients can change over.`,
 		check: func(args []string) error {
 			k.Name = args[0]
 			if _, unknown := auth.ParsePermissions(k.Permissions); len(unknown) > 0 {
-				return hinted{invalid("permission", unknown[0], "resource:action or resource:*"), "tasker-ctl auth permissions shows what there is"}
+				return hinted{invalid("permission", unknown[0], "resource:action or resource:*"), permissionHint}
 			}
 			return nil
 		},

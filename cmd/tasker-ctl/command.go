@@ -19,7 +19,7 @@ type api = client.Client
 type command struct {
 	use                  string // its name and its arguments, which argument.go knows
 	aliases              []string
-	similar              []string // words of other tools that mean this command
+	instead              string // what to use in place of a command that Tasker has and this program has not
 	short, long, example string
 	flags                flags
 	either               [][2]string // flags that exclude each other
@@ -100,9 +100,12 @@ func change[T any](a *app, d command, f func(*api, context.Context, string, clie
 // build makes a cobra command of a description.
 func (a *app) build(d command) *cobra.Command {
 	names := strings.Fields(d.use)[1:]
-	cmd := &cobra.Command{Use: d.use, Aliases: d.aliases, SuggestFor: d.similar, Short: d.short, Long: d.long, Example: d.example}
+	cmd := &cobra.Command{Use: d.use, Aliases: d.aliases, Short: d.short, Long: d.long, Example: d.example}
 	for _, sub := range d.commands {
 		cmd.AddCommand(a.build(sub))
+	}
+	if d.instead != "" {
+		return refusing(cmd, d.instead)
 	}
 	d.flags.register(cmd)
 	if d.run == nil && d.local == nil {
@@ -114,6 +117,16 @@ func (a *app) build(d command) *cobra.Command {
 	}
 	cmd.ValidArgsFunction = a.completeArguments(names, d.completes)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.perform(cmd, d, names, args) }
+	return cmd
+}
+
+// refusing makes a command that is not there, with whatever stands behind it,
+// answer with what to use instead.
+func refusing(cmd *cobra.Command, instead string) *cobra.Command {
+	cmd.Hidden, cmd.DisableFlagParsing = true, true
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return hinted{usagef("there is no %s here", cmd.CommandPath()), instead}
+	}
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,8 @@ func (a *app) config() command {
 		long: `Explains, checks, generates and shows the configuration of the daemons. In
 these commands -c, -e, -o, -p and -t are the commands' own letters; give the
 global ones before the command.`,
-		commands: []command{a.configExplain(), a.configValidate(), a.configGenerate(), a.configShow(), a.configReference()},
+		commands: []command{a.configExplain(), a.configValidate(), a.configValidateSources(), a.configGenerate(),
+			a.configShow(), a.configDump(), a.configUsage(), a.configReference()},
 	}
 }
 
@@ -77,29 +79,71 @@ type keyExplanation struct {
 }
 
 func (a *app) configExplain() command {
-	var parameter string
+	var parameter, role, environment string
 	return command{
 		use: "explain [KEY]", short: "Explain a configuration key, list the keys of a table, or all tables",
 		example: "  tasker-ctl config explain common.database.pool.max_connections\n" +
 			"  tasker-ctl config explain worker.web",
-		flags:     opt(&parameter, "parameter,p", "the same as KEY", offering(completeConfigKeys)),
+		flags: all(
+			opt(&parameter, "parameter,p", "the same as KEY", offering(completeConfigKeys)),
+			opt(&role, "context,c", "only what this one has: common, orchestration, worker or complete", aContext),
+			opt(&environment, "environment,e", "also show the defaults of this environment", anEnvironment),
+		),
 		completes: completeConfigKeys,
 		local: func(_ context.Context, args []string) error {
-			name := strings.Join(args, "")
-			if name == "" {
-				name = parameter
-			}
-			explained, err := config.Explain(name)
-			if err != nil {
-				return usageError{err}
-			}
-			var answer any = keysBelow(name)
-			if k, ok := config.Lookup(name); ok {
-				answer = explanationOf(k)
-			}
-			return a.emit(answer, func() { a.printf("%s", explained) })
+			return a.explain(cmp.Or(strings.Join(args, ""), parameter), config.Context(role), environment)
 		},
 	}
+}
+
+// explain describes a key, a table, or all tables, perhaps with the defaults of an
+// environment.
+func (a *app) explain(name string, role config.Context, environment string) error {
+	explained, err := config.Explain(name)
+	if err != nil {
+		return usageError{err}
+	}
+	root, _, _ := strings.Cut(name, ".")
+	if name != "" && !slices.Contains(role.Roots(), root) {
+		return usagef("the context %s has no %s", role, name)
+	}
+	settings, err := defaultsBelow(name, role, environment)
+	if err != nil {
+		return err
+	}
+	var answer any = keysBelow(name, role)
+	if k, ok := config.Lookup(name); ok {
+		answer = explanationOf(k)
+	}
+	return a.emit(answer, func() {
+		for line := range strings.Lines(explained) {
+			if name != "" || slices.ContainsFunc(role.Roots(), func(root string) bool { return strings.HasPrefix(line, "["+root) }) {
+				a.printf("%s", line)
+			}
+		}
+		if environment != "" {
+			a.printf("\n")
+			a.showSettings(settings)
+		}
+	})
+}
+
+// defaultsBelow are the settings of an environment that no file or variable changes.
+func defaultsBelow(name string, role config.Context, environment string) ([]config.Setting, error) {
+	if environment == "" {
+		return nil, nil
+	}
+	none := func(string) (string, bool) { return "", false }
+	loaded, err := config.Load(config.Options{Context: role, Environment: environment, LookupEnv: none})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(loaded.Show(), func(s config.Setting) bool { return !below(s.Key, name) }), nil
+}
+
+// below reports whether a key is one of a table, or is the name itself.
+func below(key, name string) bool {
+	return name == "" || key == name || strings.HasPrefix(key, name+".")
 }
 
 func completeConfigKeys(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
@@ -124,10 +168,10 @@ func explanationOf(k config.Key) keyExplanation {
 	}
 }
 
-func keysBelow(table string) []keyExplanation {
+func keysBelow(table string, role config.Context) []keyExplanation {
 	list := []keyExplanation{}
 	for _, k := range config.Keys() {
-		if table == "" || strings.HasPrefix(k.Path, table+".") {
+		if below(k.Path, table) && slices.Contains(role.Roots(), k.Root()) {
 			list = append(list, explanationOf(k))
 		}
 	}
@@ -137,10 +181,6 @@ func keysBelow(table string) []keyExplanation {
 func (a *app) configShow() command {
 	var source configSource
 	var changed bool
-	show := listing(a, func(s *config.Setting) facts {
-		return facts{{"KEY", s.Key}, {"VALUE", wording.Clip(s.Value, 80)}, {"ORIGIN", s.Origin},
-			{"STATUS", s.Status}}
-	})
 	return command{
 		use: "show [PREFIX]", short: "Show the effective settings and where each came from; secrets are masked",
 		flags: all(source.flags(), opt(&changed, "changed", "only what a file or a variable has set")),
@@ -156,9 +196,16 @@ func (a *app) configShow() command {
 			if prefix != "" && len(rows) == 0 && !changed {
 				return hinted{usagef("no setting begins with %s", prefix), "see tasker-ctl config reference"}
 			}
-			return a.emit(rows, func() { show(rows) })
+			return a.emit(rows, func() { a.showSettings(rows) })
 		},
 	}
+}
+
+func (a *app) showSettings(rows []config.Setting) {
+	listing(a, func(s *config.Setting) facts {
+		return facts{{"KEY", s.Key}, {"VALUE", wording.Clip(s.Value, 80)}, {"ORIGIN", s.Origin},
+			{"STATUS", s.Status}}
+	})(rows)
 }
 
 // configReport is the answer of `config validate`.
@@ -178,24 +225,58 @@ func (a *app) configValidate() command {
 		flags: all(
 			source.flags(),
 			opt(&strict, "strict", "treat warnings, and all that a daemon refuses at its start, as errors"),
-			opt(&explain, "explain-errors", "explain the keys that have problems"),
+			explainErrors(&explain),
 		),
 		local: func(context.Context, []string) error {
 			loaded, err := source.load(a)
-			var invalid *config.ValidationError
-			if err != nil && !errors.As(err, &invalid) {
-				return err
-			}
-			report := configReport{Problems: []config.Problem{}, Warnings: []config.Problem{}}
-			if invalid != nil {
-				report.Problems = invalid.Problems
-			} else {
-				report.judge(loaded, strict)
-			}
-			report.OK = len(report.Problems) == 0 && (!strict || len(report.Warnings) == 0)
-			return a.verdict(report, report.OK, "", func() { a.showConfigReport(&report, explain) })
+			return a.validateConfig(loaded, err, strict, explain)
 		},
 	}
+}
+
+func explainErrors(explain *bool) flags {
+	return opt(explain, "explain-errors", "explain the keys that have problems")
+}
+
+func (a *app) configValidateSources() command {
+	o := config.Options{Root: "config/tasker", LookupEnv: a.env}
+	var explain bool
+	return command{
+		use: "validate-sources", short: "Check a folder of base and environment files without merging them first",
+		flags: all(
+			partFlags((*string)(&o.Context), &o.Environment, needed),
+			opt(&o.Root, "source-dir,s", "`folder` with base and environments"),
+			explainErrors(&explain),
+		),
+		local: func(context.Context, []string) error {
+			loaded, err := config.Load(o)
+			return a.validateConfig(loaded, err, false, explain)
+		},
+	}
+}
+
+// partFlags say which part of the configuration is meant, and for which environment.
+func partFlags(role, environment *string, rules ...rule) flags {
+	return all(
+		opt(role, "context,c", "common, orchestration, worker or complete", append(rules, aContext)...),
+		opt(environment, "environment,e", "development, test or production", append(rules, anEnvironment)...),
+	)
+}
+
+// validateConfig reports on what was loaded, or on why it could not be.
+func (a *app) validateConfig(loaded *config.Loaded, err error, strict, explain bool) error {
+	var invalid *config.ValidationError
+	if err != nil && !errors.As(err, &invalid) {
+		return err
+	}
+	report := configReport{Problems: []config.Problem{}, Warnings: []config.Problem{}}
+	if invalid != nil {
+		report.Problems = invalid.Problems
+	} else {
+		report.judge(loaded, strict)
+	}
+	report.OK = len(report.Problems) == 0 && (!strict || len(report.Warnings) == 0)
+	return a.verdict(report, report.OK, "", func() { a.showConfigReport(&report, explain) })
 }
 
 // judge sorts what a daemon refuses to start with among the problems of a
@@ -235,7 +316,7 @@ func (a *app) configReference() command {
 	var file string
 	return command{
 		use: "reference", short: "Write the reference of all configuration keys as Markdown",
-		flags: opt(&file, "output,o", "`file` to write (default stdout)"),
+		flags: outputFile(&file),
 		local: func(context.Context, []string) error { return a.writeDocument(file, config.ReferenceMarkdown()) },
 	}
 }
@@ -263,10 +344,9 @@ a comment. With --source-dir it is the merge of that folder's base and
 environment files, placeholders kept, documentation tables left out.`,
 		example: "  tasker-ctl config generate -c worker -e production -o worker.toml",
 		flags: all(
-			opt(&role, "context,c", "common, orchestration, worker or complete", needed, aContext),
-			opt(&environment, "environment,e", "development, test or production", needed, anEnvironment),
+			partFlags(&role, &environment, needed),
 			opt(&source, "source-dir,s", "`folder` with base and environments to merge, such as config/tasker"),
-			opt(&file, "output,o", "`file` to write (default stdout)"),
+			outputFile(&file),
 			opt(&validate, "validate", "check what was written"),
 		),
 		local: func(context.Context, []string) error {

@@ -26,8 +26,17 @@ const (
 // endpoint works out how to reach a daemon: flags over environment variables over the
 // profile over defaults.
 func (a *app) endpoint(d daemon) (*profile.Profile, error) {
+	p, err := a.endpointOf(a.global.profile, d)
+	if p != nil {
+		a.logf(1, "%s at %s (profile %s%s)", d, redactedURL(p.BaseURL), p.Name, suffixed(" of ", p.Path))
+	}
+	return p, err
+}
+
+// endpointOf is endpoint with a profile by its name; empty: the one in use.
+func (a *app) endpointOf(name string, d daemon) (*profile.Profile, error) {
 	o := a.profileOptions()
-	o.Worker = d == worker
+	o.Name, o.Worker = name, d == worker
 	p, err := profile.Load(o)
 	if err != nil {
 		return nil, usageError{err}
@@ -38,7 +47,6 @@ func (a *app) endpoint(d daemon) (*profile.Profile, error) {
 	}
 	p.BaseURL = cmp.Or(flag, p.BaseURL)
 	p.Timeout = cmp.Or(a.global.timeout, p.Timeout)
-	a.logf(1, "%s at %s (profile %s%s)", d, redactedURL(p.BaseURL), p.Name, suffixed(" of ", p.Path))
 	return p, checkURL(d, p.BaseURL)
 }
 
@@ -87,6 +95,31 @@ func (t loggedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	t.app.logf(2, "%s %s answered %d after %s%s", req.Method, req.URL.Redacted(), resp.StatusCode, took,
 		suffixed(", request id ", resp.Header.Get("X-Request-Id")))
 	return resp, nil
+}
+
+// peerTimeout bounds a call to a daemon at the address that it has registered.
+const peerTimeout = 2 * time.Second
+
+// peers returns what makes clients for daemons at the addresses that they have
+// registered, with the scheme of the one that is configured. Credentials are for
+// addresses that the operator names: a peer at another one gets none.
+func (a *app) peers(d daemon) (func(address string) *api, error) {
+	p, err := a.endpoint(d)
+	if err != nil {
+		return nil, err
+	}
+	configured, err := url.Parse(p.BaseURL)
+	if err != nil {
+		return nil, err
+	}
+	return func(address string) *api {
+		c := client.Config{Timeout: min(p.Timeout, peerTimeout), MaxRetries: -1}
+		c.BaseURL = (&url.URL{Scheme: configured.Scheme, Host: address}).String()
+		if address == configured.Host {
+			c.Token, c.APIKey, c.APIKeyHeader = p.Token, p.APIKey, p.APIKeyHeader
+		}
+		return client.New(c)
+	}, nil
 }
 
 func checkURL(d daemon, text string) error {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tasker-go/tasker/client"
@@ -18,7 +21,8 @@ func (a *app) dlq() command {
 		long: `The dead-letter queue holds tasks that an operator should inspect: they failed
 for good, lost their workers, or made no progress for too long. An entry is a
 record of the investigation. To repair a task, act on its steps (task reset-step,
-resolve-step, complete-step) or replay it; its entry then closes by itself.`,
+resolve-step, complete-step) or replay it; its entry then closes by itself.
+Where an ENTRY is wanted, the UUID of its task will do: then it is the newest one.`,
 		commands: []command{
 			a.dlqList(r.list), a.dlqUpdate(), a.dlqAdd(), a.dlqReplay(), a.dlqPurge(),
 			{use: "queue", aliases: []string{"investigation-queue"}, short: "List pending entries, the most urgent first",
@@ -30,12 +34,47 @@ resolve-step, complete-step) or replay it; its entry then closes by itself.`,
 				flags: limit(&stale, client.MaxDLQLimit, "how many"),
 				run:   ask(a, with((*api).Staleness, &stale), listing(a, stalenessFacts))},
 			{use: "get TASK", aliases: []string{"show"}, short: "Show the newest entry of a task with the task as it was then",
-				run: ask(a, of((*api).DLQEntryOfTask), func(e *client.DLQEntry) {
+				long: `Shows the newest entry of a task with the task as it was then. An entry is found by
+its own UUID as well, while it is among the newest thousand.`,
+				run: ask(a, entryOf, func(e *client.DLQEntry) {
 					r.show(e)
 					a.printf("\nsnapshot:\n%s\n", indented(e.TaskSnapshot))
 				})},
 		},
 	}
+}
+
+// entryArgument is an entry by its UUID, or the newest one of a task by that of the task.
+var entryArgument = argument{
+	parse: uuidArgument("entry", "tasker-ctl dlq list shows what there is").parse,
+	find: func(ctx context.Context, c *api, _ []string, text string) (string, error) {
+		e, err := c.DLQEntryOfTask(ctx, text)
+		if answer := (*client.Error)(nil); errors.As(err, &answer) {
+			return text, nil // it is no task, or entries may not be read
+		}
+		if err != nil {
+			return "", err
+		}
+		return e.DLQEntryUUID, nil
+	},
+}
+
+// entryOf is the newest entry of a task, or one of the newest with a UUID.
+func entryOf(ctx context.Context, c *api, args []string) (*client.DLQEntry, error) {
+	e, missing := c.DLQEntryOfTask(ctx, args[0])
+	if !client.IsNotFound(missing) {
+		return e, missing
+	}
+	list, err := c.DLQEntries(ctx, client.DLQListOptions{Limit: client.MaxDLQLimit})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if list[i].DLQEntryUUID == args[0] {
+			return &list[i], nil
+		}
+	}
+	return nil, missing
 }
 
 func (a *app) dlqList(show func([]client.DLQEntry)) command {
@@ -56,9 +95,20 @@ func (a *app) dlqList(show func([]client.DLQEntry)) command {
 }
 
 func (a *app) entryFacts(e *client.DLQEntry) facts {
+	var then struct {
+		Namespace string `json:"namespace"`
+		TaskName  string `json:"task_name"`
+	}
+	_ = json.Unmarshal(e.TaskSnapshot, &then) // without one there is no name
+	template, problem := strings.Trim(then.Namespace+"/"+then.TaskName, "/"), ""
+	if e.Error != nil {
+		problem = prefixed(e.StepName, ": ") + e.Error.Message
+	}
 	return facts{
 		{"Entry", e.DLQEntryUUID},
 		{"Task", e.TaskUUID},
+		{"Template", template},
+		{"error?", problem},
 		{"state then", stateCell(e.OriginalState)},
 		{"Reason", e.DLQReason},
 		{"Detail", e.Detail},
@@ -67,6 +117,7 @@ func (a *app) entryFacts(e *client.DLQEntry) facts {
 		{"AGE", a.since(e.DLQTimestamp.Time)},
 		{"resolved", e.ResolutionTimestamp},
 		{"BY", e.ResolvedBy},
+		{"ERROR", wording.Clip(oneLine(problem), 60)},
 		{"resolved by", e.ResolvedBy},
 		{"notes", e.ResolutionNotes},
 		{"replayed as", e.ReplayedAs},
@@ -182,8 +233,11 @@ A filter needs --yes; --dry-run shows which entries match.`,
 			r.really.flags(),
 		),
 		check: r.check,
-		run: func(ctx context.Context, c *api, _ []string) error {
-			done, err := r.replay(ctx, c)
+		run: func(ctx context.Context, c *api, args []string) error {
+			if len(args) == 1 {
+				r.request.DLQEntryUUID = args[0]
+			}
+			done, err := r.replay(ctx, a, c)
 			if done == nil {
 				return err
 			}
@@ -212,7 +266,7 @@ func (r *replaying) check(args []string) error {
 	case len(args) == 1 && filtered:
 		return usagef("dlq replay takes an ENTRY or a filter, not both")
 	case len(args) == 1:
-		r.request.DLQEntryUUID, r.request.Limit, r.request.PerSecond = args[0], 0, 0
+		r.request.Limit, r.request.PerSecond = 0, 0
 		return nil
 	case !filtered:
 		return usagef("dlq replay needs an ENTRY, a filter or --all")
@@ -228,7 +282,7 @@ const replayParts = 20 * time.Second
 
 // replay repeats one task, or many in parts that the server has the time for.
 // What was done before an error is returned with it.
-func (r *replaying) replay(ctx context.Context, c *api) (*client.BulkResult, error) {
+func (r *replaying) replay(ctx context.Context, a *app, c *api) (*client.BulkResult, error) {
 	if r.request.Filter == nil {
 		return c.ReplayDLQ(ctx, r.request)
 	}
@@ -237,7 +291,8 @@ func (r *replaying) replay(ctx context.Context, c *api) (*client.BulkResult, err
 	if r.really.dryRun {
 		part = client.MaxReplayLimit
 	}
-	request := r.request
+	request, bar := r.request, progress{app: a, noun: "task", total: int64(r.request.Limit)}
+	defer bar.end()
 	for left := r.request.Limit; left > 0; left -= part {
 		request.Limit = min(left, part)
 		done, err := c.ReplayDLQ(ctx, request)
@@ -247,6 +302,7 @@ func (r *replaying) replay(ctx context.Context, c *api) (*client.BulkResult, err
 			}
 			return total, fmt.Errorf("after %s: %w", counted(total.Changed, "task"), err)
 		}
+		bar.at(int64(total.Matched+done.Matched), total.Changed+done.Changed)
 		total.Matched += done.Matched
 		total.Changed += done.Changed
 		total.Skipped += done.Skipped

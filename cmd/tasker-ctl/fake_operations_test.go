@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -60,7 +61,18 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 	case path == "v1/namespaces/shapes/pause":
 		answer(w, client.Namespace{Name: "shapes"})
 	case path == "v1/workers":
-		answer(w, fakeWorkers())
+		list := fakeWorkers()
+		for i := range list.Workers {
+			if f.near {
+				list.Workers[i].Address = r.Host
+			}
+		}
+		answer(w, list)
+	case path == "metrics":
+		f.looks++
+		fmt.Fprintf(w, fakeMetrics, 10*f.looks, f.looks)
+	case path == "health":
+		answer(w, client.Health{Status: "healthy", Timestamp: at(4)})
 	case path == "v1/sweeps":
 		answer(w, fakeSweeps())
 	case path == "v1/sweeps/liveness/run":
@@ -216,7 +228,8 @@ func fakeEntries() []client.DLQEntry {
 	snapshot := json.RawMessage(`{"task_uuid":"` + failedTask + `","namespace":"shapes","task_name":"diamond","current_state":"error"}`)
 	return []client.DLQEntry{
 		{DLQEntryUUID: pendingEntry, TaskUUID: failedTask, OriginalState: "error", DLQReason: "MaxRetriesExceeded", DLQTimestamp: when,
-			ResolutionStatus: "Pending", TaskSnapshot: snapshot, CreatedAt: when, UpdatedAt: when, Detail: "permanent"},
+			ResolutionStatus: "Pending", TaskSnapshot: snapshot, CreatedAt: when, UpdatedAt: when, Detail: "permanent",
+			StepName: "right", Error: &client.StepError{Message: "no such order", ErrorType: "PermanentError"}},
 		{DLQEntryUUID: resolvedEntry, TaskUUID: completeTask, OriginalState: "steps_in_process", DLQReason: "StalenessTimeout", DLQTimestamp: when,
 			ResolutionStatus: "ManuallyResolved", ResolutionTimestamp: &resolved, ResolutionNotes: &notes, ResolvedBy: &by, ReplayedAs: &again,
 			TaskSnapshot: snapshot, Metadata: json.RawMessage(`{"ticket":"X-1"}`), CreatedAt: when, UpdatedAt: when},
@@ -233,6 +246,21 @@ func fakeWorkers() client.WorkerList {
 	gone.StoppedAt, gone.Tags = &stopped, []string{"gpu", "eu"}
 	return client.WorkerList{Workers: []client.WorkerState{worker("worker-1", "active", 1.5), worker("worker-2", "stale", 45), worker("worker-3", "dead", 200), gone}}
 }
+
+// fakeMetrics are those of both daemons, of which two numbers grow.
+const fakeMetrics = `# HELP tasker_queue_depth Claimable steps.
+# TYPE tasker_queue_depth gauge
+tasker_queue_depth{namespace="lines"} 3
+tasker_queue_depth{namespace="shapes"} 12
+tasker_steps_without_worker{namespace="shapes"} 2
+tasker_tasks_created_total{namespace="shapes"} %d
+tasker_tasks_completed_total{namespace="shapes",state="complete"} 7
+tasker_tasks_completed_total{namespace="shapes",state="error"} %d
+tasker_steps_claimed_total{namespace="shapes"} 1e+06
+tasker_worker_handlers_active 3
+tasker_worker_handlers_limit 10
+tasker_step_duration_seconds_bucket{namespace="shapes",le="+Inf"} 4
+`
 
 func fakeSweeps() client.SweepList {
 	ended := at(0.25)

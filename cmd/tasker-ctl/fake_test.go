@@ -36,8 +36,11 @@ var fakeStart = time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)
 type fakeAPI struct {
 	t        testing.TB
 	mu       sync.Mutex
-	moves    int // answers given for movingTask
-	replayed int // of the dead-letter queue
+	moves    int  // answers given for movingTask
+	replayed int  // of the dead-letter queue
+	looks    int  // at the metrics
+	near     bool // daemons have the address of the server
+	silent   bool // no answer but 503
 	mode     string
 	bodies   []string // of what was posted and put
 	seen     []string // "METHOD path?query" of every request
@@ -61,6 +64,10 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.bodies = append(f.bodies, string(body))
 	}
 	w.Header().Set("X-Request-Id", "req-1")
+	if f.silent {
+		fail(w, http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "the server is stopping")
+		return
+	}
 	switch r.Header.Get("Authorization") {
 	case "Bearer wrong":
 		fail(w, http.StatusUnauthorized, "UNAUTHORIZED", "the token is not valid")
@@ -103,7 +110,13 @@ func (f *fakeAPI) route(w http.ResponseWriter, r *http.Request, body []byte) {
 	case "GET v1/templates/shapes/diamond/1.0.0", "POST v1/templates":
 		answer(w, fakeTemplate(f.t))
 	case "GET v1/admin/fleet":
-		answer(w, fakeFleet())
+		fleet := fakeFleet()
+		for i := range fleet.Replicas {
+			if f.near {
+				fleet.Replicas[i].UUID, fleet.Replicas[i].Address = "u-"+fleet.Replicas[i].ID, r.Host
+			}
+		}
+		answer(w, fleet)
 	case "GET v1/admin/deployment-mode", "PUT v1/admin/deployment-mode":
 		if r.Method == http.MethodPut {
 			var m client.DeploymentMode
@@ -446,6 +459,9 @@ func fakeHealth() client.DetailedHealth {
 			"database":          {Status: "degraded", Message: &slow, DurationMS: 12},
 			"command_processor": {Status: "healthy", DurationMS: 0},
 		},
+		Info: &client.HealthInfo{Version: "0.1.0", Environment: "test", OperationalState: "Normal",
+			PoolUtilization: &client.PoolUtilization{TaskerPool: client.PoolDetail{ActiveConnections: 3, MaxConnections: 25}}},
+		SystemInfo: &client.WorkerSystemInfo{Version: "0.1.0", Environment: "test", UptimeSeconds: 3700},
 		EventSystems: map[string]client.EventSystem{
 			"orchestration": {Mode: "Hybrid", Ready: true, Listener: &client.Listener{Source: "notify", State: "listening", LagMS: 1.5, LagAt: &lag}, Poller: &client.Poller{Pace: "relaxed"}},
 		},

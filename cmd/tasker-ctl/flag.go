@@ -283,6 +283,16 @@ func (d command) confirmed(usage, does, hint string) command {
 	return d
 }
 
+// oneOrAll refuses an argument beside --all.
+func oneOrAll(name string, every *bool) func(args []string) error {
+	return func(args []string) error {
+		if *every && len(args) > 0 {
+			return usagef("give a %s or --all, not both", name)
+		}
+		return nil
+	}
+}
+
 // really are --dry-run and --yes of commands that change many things.
 type really struct{ dryRun, yes bool }
 

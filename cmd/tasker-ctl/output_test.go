@@ -34,6 +34,14 @@ func TestAnswersAreWrittenExactly(t *testing.T) {
 		"mode":      {[]string{"system", "mode"}, client.DeploymentMode{Mode: "Hybrid"}},
 		"health":    {[]string{"system", "health", "-w"}, map[string]any{"worker": fakeHealth()}},
 		"watch":     {[]string{"task", "watch", completeTask}, fakeTask(completeTask)},
+		"workers":   {[]string{"worker", "list"}, fakeWorkers()},
+		"worker":    {[]string{"worker", "status", "worker-1"}, fakeWorkers().Workers[0]},
+		"entries":   {[]string{"dlq", "list"}, fakeEntries()},
+		"entry":     {[]string{"dlq", "get", failedTask}, fakeEntries()[0]},
+		"by its id": {[]string{"dlq", "get", resolvedEntry}, fakeEntries()[1]},
+		"sweeps":    {[]string{"system", "sweeps"}, fakeSweeps()},
+		"breakers":  {[]string{"system", "breakers"}, fakeBreakers()},
+		"step":      {[]string{"task", "step", failedTask, "right"}, fakeSteps(fakeTask(failedTask))[2]},
 	}
 	for name, tt := range tests {
 		want, err := json.Marshal(tt.want)

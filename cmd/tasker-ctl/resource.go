@@ -42,7 +42,9 @@ func (f fact) heading() cell {
 }
 
 // list writes things as a table.
-func (r resource[T]) list(items []T) {
+func (r resource[T]) list(items []T) { r.table(items).write(r.app.stdout) }
+
+func (r resource[T]) table(items []T) *table {
 	t := r.app.newTable()
 	for _, f := range r.facts(new(T)) {
 		if listed, _ := f.stands(); listed {
@@ -58,7 +60,7 @@ func (r resource[T]) list(items []T) {
 		}
 		t.row(row...)
 	}
-	t.write(r.app.stdout)
+	return t
 }
 
 // show writes what is known of one, a line for each.

@@ -53,10 +53,15 @@ func newRootCommand(a *app) *cobra.Command {
 	a.globals().register(root)
 	root.Flag("format").DefValue = ""
 	for _, d := range []command{a.dev(), a.migrate(), a.task(), a.dlq(), a.template(), a.namespaces(), a.schedule(),
-		a.approval(), a.events(), a.taskType(), a.enqueue(), a.generate(), a.auth(), a.config(), a.system(), a.man(), a.version()} {
+		a.approval(), a.events(), a.taskType(), a.enqueue(), a.generate(), a.auth(), a.profiles(), a.config(), a.documents(), a.system(), a.workers(),
+		a.top(), a.man(), a.version()} {
+		root.AddCommand(a.build(d))
+	}
+	for _, d := range notHere() {
 		root.AddCommand(a.build(d))
 	}
 	root.AddCommand(newExitCodesTopic())
+	suggestForeign(root)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	a.prepare(root)
@@ -245,6 +250,39 @@ func suggestions(cmd *cobra.Command, word string) []string {
 	near := cmd.SuggestionsFor(word)
 	slices.Sort(near)
 	return slices.Compact(near)
+}
+
+// foreign are words of other tools, with the commands that do the same here.
+var foreign = map[string]string{
+	"retry": "task run-again,task reset-step,dlq replay", "rerun": "task run-again", "restart": "task run-again", "reset": "task reset-step",
+	"ls": "* list", "ps": "* list,top", "stats": "top,dlq stats", "dashboard": "top",
+	"show": "* get,* info,* status", "describe": "* get,* info,* show,* status", "inspect": "* get,* info,* show,* status", "info": "* get,* show,* status",
+	"status": "task get,system health", "get": "* show,* status", "cat": "* show", "view": "* show",
+	"delete": "task cancel,dlq purge,auth key revoke", "remove": "task cancel,dlq purge,schedule delete", "rm": "task cancel,* delete",
+	"stop": "task cancel,namespace pause", "abort": "task cancel", "kill": "task cancel", "start": "task create,namespace resume",
+	"new": "* create,* add", "add": "* create,template register", "create": "* add,template register", "submit": "task create", "run": "task create", "apply": "template register",
+	"logs": "task timeline", "log": "task timeline", "history": "task timeline,task step-audit", "trace": "task timeline",
+	"tail": "task watch", "follow": "task watch", "wait": "task watch", "bulk": "task action",
+	"disable": "schedule pause,namespace pause,template deprecate", "enable": "schedule resume,namespace resume,template undeprecate",
+	"check": "* validate,* health", "lint": "* validate", "ping": "* health", "test": "* validate",
+	"token": "auth generate-token", "login": "auth generate-token", "keygen": "auth generate-keys", "use": "profile show", "upload": "template register",
+}
+
+// suggestForeign lets a word of another tool lead to the commands that do the same, in
+// the group where it was looked for; those of the root are for all groups.
+func suggestForeign(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		suggestForeign(sub)
+		path := strings.TrimPrefix(sub.CommandPath(), "tasker-ctl ")
+		for word, commands := range foreign {
+			for name := range strings.SplitSeq(commands, ",") {
+				anywhere, every := strings.CutPrefix(name, "* ")
+				if name == path || every && anywhere == sub.Name() && cmd.HasParent() {
+					sub.SuggestFor = append(sub.SuggestFor, word)
+				}
+			}
+		}
+	}
 }
 
 // elsewhere lists the commands that have a name anywhere below root, without

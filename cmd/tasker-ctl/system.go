@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,7 +16,7 @@ import (
 func (a *app) system() command {
 	return command{
 		use: "system", short: "Health, fleet, workers, deployment modes, sweeps, breakers and replication slots",
-		commands: []command{a.systemHealth(), a.systemFleet(), a.systemWorkers(), a.systemMode(),
+		commands: []command{a.systemHealth(), a.systemInfo(), a.systemFleet(), a.workerList("workers"), a.systemMode(),
 			a.systemSweeps(), a.systemBreakers(), a.systemDropSlot()},
 	}
 }
@@ -37,73 +36,25 @@ has the host's name where the daemon listens on all addresses.`,
 	}
 }
 
-func replicaFacts(r *client.Replica) facts {
-	state := "lost"
+func replicaState(r *client.Replica) cell {
 	switch {
 	case r.Stopped:
-		state = "stopped"
+		return stateCell("stopped")
 	case r.Live:
-		state = "live"
+		return stateCell("live")
 	}
+	return stateCell("lost")
+}
+
+func replicaFacts(r *client.Replica) facts {
 	return facts{{"ID", cmp.Or(r.ID, r.UUID)}, {"KIND", r.Kind}, {"HOST", r.Hostname},
 		{"ADDRESS", r.Address}, {"MODE", r.Mode}, {"NAMESPACES", r.Namespaces},
 		{"VERSION", r.Version}, {"HEARTBEAT", ago(r.HeartbeatAgeSeconds)},
-		{"STATE", stateCell(state)}}
+		{"STATE", replicaState(r)}}
 }
 
 // ago is the age of a heartbeat.
 func ago(age float64) string { return seconds(duration(age)) + " ago" }
-
-func (a *app) systemWorkers() command {
-	o := client.WorkerListOptions{Limit: client.DefaultWorkerLimit}
-	return command{
-		use: "workers", short: "List the registered workers",
-		long: `Lists the registered workers, those with the latest heartbeat first. A worker
-without heartbeats becomes stale and then dead; other workers then claim the
-steps of a dead one. Below the list stand the templates for which a worker brings
-other content than the one that tasks have used: the worker runs without these.`,
-		flags: all(
-			opt(&o.Status, "status,s", "only with this status: active, stale or dead", among("active", "stale", "dead")),
-			opt(&o.Namespace, "namespace,n", "only workers that serve this namespace", a.offering(byNamespace)),
-			limit(&o.Limit, client.MaxWorkerLimit, "how many"),
-		),
-		run: ask(a, with((*api).Workers, &o), func(list *client.WorkerList) {
-			listing(a, a.workerFacts)(list.Workers)
-			for i := range list.Workers {
-				a.showRefused(&list.Workers[i])
-			}
-		}),
-	}
-}
-
-func (a *app) workerFacts(w *client.WorkerState) facts {
-	return facts{{"ID", w.WorkerID}, {"STATUS", workerCell(w)},
-		{"SINCE", a.since(w.StatusSince.Time)}, {"HEARTBEAT", ago(w.HeartbeatAgeSeconds)},
-		{"NAMESPACES", w.Namespaces}, {"TAGS", w.Tags}, {"HOST", w.Hostname},
-		{"ADDRESS", w.Address}, {"VERSION", w.Version}, {"UUID", w.WorkerUUID}}
-}
-
-func workerCell(w *client.WorkerState) cell {
-	switch {
-	case w.StoppedAt != nil:
-		return stateCell("stopped")
-	case w.Status == "stale":
-		return cell{w.Status, yellow}
-	case w.Status == "active" && w.Draining:
-		return stateCell("draining")
-	case w.Status == "active":
-		return cell{w.Status, green}
-	}
-	return stateCell(w.Status)
-}
-
-// showRefused lists the templates that a worker runs without.
-func (a *app) showRefused(w *client.WorkerState) {
-	for _, r := range w.RefusedTemplates {
-		a.printf("\n%s brings another %s/%s:%s than the one that tasks have used\n  its content %s\n  in use      %s\n",
-			oneLine(w.WorkerID), r.Namespace, r.Name, r.Version, r.Brought, r.Registered)
-	}
-}
 
 func (a *app) systemMode() command {
 	var d daemon
@@ -241,132 +192,4 @@ func (a *app) showSweep(run *client.SweepRun) {
 		dry = ", nothing was changed"
 	}
 	a.printf("%s: %s (%s in %dms%s)\n", oneLine(run.Sweep), strings.Join(items, ", "), run.Outcome, run.TookMS, dry)
-}
-
-// healthReport is the answer of `system health`: what each daemon says of
-// itself, and why one said nothing.
-type healthReport struct {
-	Orchestration *client.DetailedHealth `json:"orchestration,omitempty"`
-	Worker        *client.DetailedHealth `json:"worker,omitempty"`
-	Errors        map[string]string      `json:"errors,omitempty"`
-}
-
-// of is the place of a daemon's answer.
-func (r *healthReport) of(d daemon) **client.DetailedHealth {
-	if d == worker {
-		return &r.Worker
-	}
-	return &r.Orchestration
-}
-
-func (a *app) systemHealth() command {
-	var onlyOrchestration, onlyWorkers bool
-	return command{
-		use: "health", short: "Check the health of both daemons",
-		long: `Checks the health of both daemons. The exit code is 5 when one does not answer, 1
-when one is unhealthy or a check of it is, 0 otherwise (degraded included).`,
-		flags: all(
-			opt(&onlyOrchestration, "orchestration,o", "only the orchestrator"),
-			opt(&onlyWorkers, "workers,w", "only the worker"),
-		),
-		local: func(ctx context.Context, _ []string) error {
-			var daemons []daemon
-			if onlyOrchestration || !onlyWorkers {
-				daemons = append(daemons, orchestrator)
-			}
-			if onlyWorkers || !onlyOrchestration {
-				daemons = append(daemons, worker)
-			}
-			return a.health(ctx, daemons)
-		},
-	}
-}
-
-func (a *app) health(ctx context.Context, daemons []daemon) error {
-	report := healthReport{Errors: map[string]string{}}
-	var firstErr error
-	var sick []string
-	for _, d := range daemons {
-		c, err := a.client(d)
-		if err != nil {
-			return err
-		}
-		h, err := c.DetailedHealth(ctx)
-		if err = unreachable(d, err); err != nil {
-			report.Errors[string(d)] = oneLine(err.Error())
-			firstErr = cmp.Or(firstErr, err)
-			continue
-		}
-		*report.of(d) = h
-		if unhealthy(h) {
-			sick = append(sick, string(d))
-		}
-	}
-	if err := a.emit(report, func() { a.showHealth(&report, daemons) }); err != nil {
-		return err
-	}
-	if firstErr != nil {
-		return coded{errors.New("no answer from " + strings.Join(slices.Sorted(maps.Keys(report.Errors)), ", ")), exitCode(firstErr)}
-	}
-	if len(sick) > 0 {
-		return failure("unhealthy: " + strings.Join(sick, ", "))
-	}
-	return nil
-}
-
-// unhealthy reports whether a daemon or one of its checks is more than
-// degraded.
-func unhealthy(h *client.DetailedHealth) bool {
-	sick := func(c client.HealthCheck) bool { return c.Status == "unhealthy" }
-	return h.Status == "unhealthy" || h.NotReady != "" || slices.ContainsFunc(slices.Collect(maps.Values(h.Checks)), sick)
-}
-
-func (a *app) showHealth(report *healthReport, daemons []daemon) {
-	checks := a.newTable("DAEMON", "CHECK", "STATUS", "MS", "MESSAGE")
-	systems := a.newTable("DAEMON", "EVENT SYSTEM", "MODE", "READY", "LISTENER", "LAG", "POLLER", "REASON")
-	var notes []string
-	for _, d := range daemons {
-		h := *report.of(d)
-		if h == nil {
-			checks.row(d, nil, stateCell("unreachable"), nil, report.Errors[string(d)])
-			continue
-		}
-		checks.row(d, nil, stateCell(h.Status), nil, h.NotReady)
-		for _, name := range slices.Sorted(maps.Keys(h.Checks)) {
-			c := h.Checks[name]
-			checks.row(d, name, stateCell(c.Status), c.DurationMS, c.Message)
-		}
-		for _, name := range slices.Sorted(maps.Keys(h.EventSystems)) {
-			eventSystemRow(systems, d, name, h.EventSystems[name])
-		}
-		if h.FleetWarning != "" && !slices.Contains(notes, h.FleetWarning) {
-			notes = append(notes, h.FleetWarning)
-		}
-	}
-	checks.write(a.stdout)
-	if len(systems.rows) > 1 {
-		a.printf("\n")
-		systems.write(a.stdout)
-	}
-	for _, note := range notes {
-		a.printf("\n%s\n", a.screen.paint(yellow, "warning: "+oneLine(note)))
-	}
-}
-
-func eventSystemRow(t *table, d daemon, name string, s client.EventSystem) {
-	listener, lag, poller := "", "", ""
-	if s.Listener != nil {
-		listener = s.Listener.State
-		if s.Listener.LagAt != nil {
-			lag = seconds(duration(s.Listener.LagMS / 1000))
-		}
-	}
-	if s.Poller != nil {
-		poller = s.Poller.Pace
-	}
-	ready := cellOf(s.Ready)
-	if ready.style = red; s.Ready {
-		ready.style = green
-	}
-	t.row(d, name, s.Mode, ready, listener, lag, poller, s.Reason)
 }

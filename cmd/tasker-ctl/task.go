@@ -15,24 +15,23 @@ func (a *app) task() command {
 		use: "task", aliases: []string{"tasks"}, short: "Create, list, inspect, watch, repair and cancel tasks",
 		commands: []command{
 			a.taskCreate(), a.taskImport(), a.taskList(),
-			{use: "get UUID", short: "Show a task and its results", run: a.found(taskOf),
-				similar: []string{"show", "info", "describe", "inspect", "status"}},
+			{use: "get TASK", short: "Show a task and its results", run: a.found(taskOf)},
 			a.taskFind(),
-			{use: "steps UUID", short: "List the steps of a task", run: ask(a, stepsOf, listing(a, stepFacts))},
+			{use: "steps TASK", short: "List the steps of a task", run: ask(a, stepsOf, listing(a, stepFacts))},
 			{use: "step TASK STEP", short: "Show one step with its result or error; STEP is a UUID or a name",
 				run: ask(a, ofPair((*api).Step), a.showStep)},
 			{use: "step-audit TASK STEP", short: "List the reported executions of a step, newest first",
 				run: ask(a, ofPair((*api).StepAudit), a.showAudit)},
 			a.taskWatch(),
-			{use: "timeline UUID", short: "Draw when each attempt waited, ran and was applied",
+			{use: "timeline TASK", short: "Draw when each attempt waited, ran and was applied",
 				run: ask(a, of((*api).Timeline), a.showTimeline)},
 			a.taskVisualize(), a.taskBatches(), a.taskChain(),
-			{use: "verify UUID", short: "Check the records of a task for contradictions", run: a.taskVerify},
+			{use: "verify TASK", short: "Check the records of a task for contradictions", run: a.taskVerify},
 			a.taskCancel(), a.resetStep(), a.resolveStep(), a.completeStep(), a.taskRunAgain(),
 			a.taskAction(command{use: "release-lease TASK STEP", short: "Revoke the lease of a running step, as if its worker were lost"},
 				client.ActionReleaseLease),
-			a.taskAction(command{use: "resolve UUID", short: "End a task as resolved by hand"}, client.ActionResolve),
-			a.taskAction(command{use: "fail UUID", short: "End a task as failed; its steps can be reset"}, client.ActionFail),
+			a.taskAction(command{use: "resolve TASK", short: "End a task as resolved by hand"}, client.ActionResolve),
+			a.taskAction(command{use: "fail TASK", short: "End a task as failed; its steps can be reset"}, client.ActionFail),
 			a.taskReplay(), a.taskReprioritise(), a.taskBulk(), a.sendEvent(),
 		},
 	}
@@ -220,7 +219,7 @@ func (a *app) taskVerify(ctx context.Context, c *api, args []string) error {
 func (a *app) taskChain() command {
 	n := client.DefaultChainLimit
 	return command{
-		use: "chain UUID", short: "Show the tasks that a task continues, and those that continue it",
+		use: "chain TASK", short: "Show the tasks that a task continues, and those that continue it",
 		long: `Shows the tasks that a task continues, and those that continue it, the oldest
 first. A handler names the next task when it ends its step. Tasks that retention
 has deleted are missing.`,

@@ -23,8 +23,7 @@ func notAllowed(err error) error {
 }
 
 func (a *app) taskCancel() command {
-	return change(a, command{use: "cancel UUID", short: "Cancel a task that has not ended", explain: notAllowed,
-		similar: []string{"delete", "stop", "abort", "kill", "rm"}}, (*api).CancelTaskWhy, a.showStatus)
+	return change(a, command{use: "cancel TASK", short: "Cancel a task that has not ended", explain: notAllowed}, (*api).CancelTaskWhy, a.showStatus)
 }
 
 func (a *app) showStatus(task *client.Task) { a.printf("task %s: %s\n", task.TaskUUID, task.Status) }
@@ -64,14 +63,14 @@ func (a *app) showActedOn(id string, task *client.Task) {
 func (a *app) taskReprioritise() command {
 	t := client.TaskAction{Action: client.ActionReprioritise}
 	return a.acting(command{
-		use: "reprioritise UUID", aliases: []string{"reprioritize"}, short: "Change the priority of a task that has not ended",
+		use: "reprioritise TASK", aliases: []string{"reprioritize"}, short: "Change the priority of a task that has not ended",
 		flags: opt(&t.Priority, "priority,p", "the new one, -100 to 100; higher goes first", needed, aPriority),
 	}, &t, nil)
 }
 
 func (a *app) taskReplay() command {
 	return a.editing(command{
-		use: "replay UUID", short: "Create a task that repeats another one",
+		use: "replay TASK", short: "Create a task that repeats another one",
 		long: `Creates a task with the template, the input and the tags of an old one. Its parent
 correlation id is the correlation id of the old one. A pending entry of the old
 task in the dead-letter queue is closed; replayed twice, it is a conflict.`,

@@ -14,7 +14,7 @@ const batchBar = 30
 // could not process.
 func (a *app) taskBatches() command {
 	return command{
-		use: "batches UUID", short: "Show the progress of the batches of a task",
+		use: "batches TASK", short: "Show the progress of the batches of a task",
 		run:      ask(a, of((*api).Batches), a.showBatches),
 		commands: []command{a.isolatedList(), a.isolatedReplay()},
 	}
@@ -80,7 +80,7 @@ func itemFlags(worker, batch *string, retryable **bool, n *int, most int) flags 
 func (a *app) isolatedList() command {
 	o := client.IsolatedOptions{Limit: client.DefaultIsolatedItems}
 	return command{
-		use: "isolated UUID", short: "List items that batches of a task could not process",
+		use: "isolated TASK", short: "List items that batches of a task could not process",
 		flags: all(
 			itemFlags(&o.Worker, &o.Batch, &o.Retryable, &o.Limit, client.MaxIsolatedItems),
 			opt(&o.Replayed, "replayed", "only items that a replay task has; --replayed=false: the others"),
@@ -107,7 +107,7 @@ func (a *app) showIsolated(list *client.IsolatedItems) {
 func (a *app) isolatedReplay() command {
 	r := client.IsolatedReplay{Limit: client.MaxIsolatedReplay}
 	return command{
-		use: "replay UUID", short: "Create a task that processes isolated items again",
+		use: "replay TASK", short: "Create a task that processes isolated items again",
 		long: `Creates a task of the same template whose batches are given exactly the isolated
 items. What the old task did before its batches counts as done in the new one,
 and does not run again; what follows the batches does. Items that were replayed

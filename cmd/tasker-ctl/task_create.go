@@ -28,7 +28,7 @@ func (a *app) taskCreate() command {
 	var useExisting bool
 	var delay, wait time.Duration
 	return command{
-		use: "create", short: "Create a task from a template", similar: []string{"new", "add", "submit", "start"},
+		use: "create", short: "Create a task from a template",
 		long: `Creates a task. With --wait it then waits for the task to end and shows the
 results of its steps: the exit code is 0 when it completed, 1 when it ended
 otherwise or has not ended in that time. A warning says when no live worker has a
@@ -183,23 +183,32 @@ continue from.`,
 			"  jq -c '{name: \"import\", namespace: \"shop\", version: \"1.0.0\", context: .}' products.json | tasker-ctl task import -",
 		run: func(ctx context.Context, c *api, args []string) error {
 			if args[0] == "-" {
-				return a.importTasks(ctx, c, a.stdin)
+				return a.importTasks(ctx, c, a.stdin, 0)
 			}
 			file, err := os.Open(args[0])
 			if err != nil {
 				return usageError{fmt.Errorf("read the tasks: %w", err)}
 			}
 			defer func() { _ = file.Close() }() // only read
-			return a.importTasks(ctx, c, file)
+			info, err := file.Stat()
+			if err != nil {
+				return fmt.Errorf("read the tasks: %w", err)
+			}
+			return a.importTasks(ctx, c, file, info.Size())
 		},
 	}
 }
 
-func (a *app) importTasks(ctx context.Context, c *api, from io.Reader) error {
+// importTasks reads a text of so many bytes; 0: that is not known.
+func (a *app) importTasks(ctx context.Context, c *api, from io.Reader, size int64) error {
 	outcome := importOutcome{Failures: []importFailure{}}
-	err := eachBatch(from, outcome.fail, func(tasks []client.TaskRequest, lines []int) error {
-		return createLines(ctx, c, tasks, lines, &outcome)
+	text, bar := &countingReader{Reader: from}, progress{app: a, noun: "task", total: size}
+	err := eachBatch(text, outcome.fail, func(tasks []client.TaskRequest, lines []int) error {
+		err := createLines(ctx, c, tasks, lines, &outcome)
+		bar.at(text.n, outcome.Created+outcome.Failed)
+		return err
 	})
+	bar.end()
 	slices.SortStableFunc(outcome.Failures, func(x, y importFailure) int { return x.Line - y.Line })
 	if shown := a.emit(outcome, func() { a.showImport(&outcome) }); shown != nil {
 		return shown

@@ -30,6 +30,8 @@ the highest version that is not deprecated is. Requests that name the version ge
 			a.templateChange(deprecate, (*api).DeprecateTemplate, needed),
 			a.templateChange(undeprecate, (*api).UndeprecateTemplate),
 			a.templateRegister(), a.templateValidate(), a.templateVisualize(),
+			{use: "generate", short: "Not here: templates of code are no plugins",
+				instead: "tasker-ctl generate writes types, handlers and scaffolds"},
 		},
 	}
 }

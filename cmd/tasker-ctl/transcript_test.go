@@ -25,6 +25,8 @@ type session struct {
 	env  map[string]string
 	now  time.Time
 	live terminal
+	// errors says what stderr can do.
+	errors terminal
 	// pauses are the times waited; nothing is really waited for.
 	pauses []time.Duration
 	// beforePause may change something while a command waits.
@@ -69,7 +71,7 @@ func (s *session) run(ctx context.Context, stdin string, args ...string) outcome
 		v, ok := s.env[name]
 		return v, ok
 	})
-	a.screen = s.live
+	a.screen, a.errors = s.live, s.errors
 	a.now = func() time.Time { return s.now }
 	a.pause = func(ctx context.Context, d time.Duration) error {
 		s.pauses = append(s.pauses, d)

@@ -199,7 +199,7 @@ func (a *app) taskVisualize() command {
 	var graph bool
 	format := "mermaid"
 	return command{
-		use: "visualize UUID", short: "Draw the steps of a task and their states as a Mermaid flowchart",
+		use: "visualize TASK", short: "Draw the steps of a task and their states as a Mermaid flowchart",
 		long: `Draws the steps of a task in the colours of their states: as a Mermaid flowchart, as
 a Markdown page with it and a table, or as JSON with nodes and edges. Steps that a
 decision or a batch has not brought into being are not_created.`,

@@ -13,7 +13,7 @@ import (
 
 func (a *app) taskWatch() command {
 	return command{
-		use: "watch UUID", short: "Follow a task until it ends",
+		use: "watch TASK", short: "Follow a task until it ends",
 		long: `Follows a task until it ends. On a terminal the steps are drawn as layers of
 dependency and redrawn as they change; elsewhere every change is a line. With
 -o json or yaml the task is written once for every change, as one line or one
@@ -231,7 +231,7 @@ func prefixed(text, suffix string) string {
 	return text + suffix
 }
 
-// redraw draws the picture over the previous one.
+// redraw draws lines over those before.
 type redraw struct {
 	app   *app
 	drawn int // lines on the screen
@@ -253,12 +253,15 @@ func (r *redraw) show(p picture) error {
 	} else if height > 1 {
 		height-- // the cursor's own line
 	}
+	return r.draw(p.lines(r.app.screen, height))
+}
+
+func (r *redraw) draw(lines []string) error {
 	var b strings.Builder
 	b.WriteString(wrapOff)
 	if r.drawn > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA\r", r.drawn)
 	}
-	lines := p.lines(r.app.screen, height)
 	for _, line := range lines {
 		b.WriteString(line + clearLine + "\n")
 	}
