@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 )
@@ -105,7 +106,7 @@ func (h *followers) join(ctx context.Context, scope store.Scope, id string) (*Fo
 	from, resumes := readPlace(id)
 	resumes = resumes && from.era == eras[scope]
 	if !resumes {
-		if err := h.awaitUnaware(ctx); err != nil {
+		if err := breaker.Outside(ctx, func() error { return h.awaitUnaware(ctx) }); err != nil {
 			return nil, err
 		}
 	}

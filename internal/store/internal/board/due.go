@@ -410,11 +410,14 @@ type Attention struct {
 func (s *Board) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.Duration, attend bool) (Attention, error) {
 	a := Attention{Horizon: new(dueTimes).horizon()}
 	err := s.db.Repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *pg.Conn) error {
+		note := s.db.Following.Ask()
 		alive := pg.Args{"processor": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version, "mode": d.Mode, "address": d.Address,
 			"rules": d.Rules, "rules_ms": (3 * overdue).Milliseconds()}
 		if !attend {
 			followed, err := stmt.One[bool](ctx, db, processorAlive.With(alive))
-			s.db.Followed.Store(followed)
+			if err == nil {
+				note(followed)
+			}
 			return err
 		}
 		begin := time.Now()
@@ -422,7 +425,7 @@ func (s *Board) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 			attention.With(alive.And(s.lookEverywhere(overdue))).Queue(b).Query(stmt.Rows(a.learn))
 		})
 		if err == nil {
-			s.db.Followed.Store(a.followed)
+			note(a.followed)
 			s.moveAll(ctx, db, time.Since(begin))
 		}
 		return err

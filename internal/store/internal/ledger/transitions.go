@@ -117,7 +117,7 @@ func (s *Ledger) Follow(ctx context.Context, scopes []Scope, until time.Duration
 		return err
 	})
 	if err == nil {
-		s.db.Followed.Store(true)
+		s.db.Following.Begun()
 	}
 	return eras, err
 }
@@ -249,6 +249,7 @@ func (s *Ledger) ForgetTransitions(ctx context.Context, before string) (followed
 			break
 		}
 	}
+	note := s.db.Following.Ask()
 	err = s.db.Repeatable(ctx, "unfollow", "end what is not followed any more", func(ctx context.Context, db *pg.Conn) error {
 		if followed, err = stmt.One[bool](ctx, db, isFollowed.With(nil)); err != nil || !followed {
 			return err
@@ -264,7 +265,7 @@ func (s *Ledger) ForgetTransitions(ctx context.Context, before string) (followed
 		return err
 	})
 	if err == nil {
-		s.db.Followed.Store(followed)
+		note(followed)
 	}
 	return followed, err
 }

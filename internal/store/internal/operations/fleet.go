@@ -83,7 +83,7 @@ func (s *Operations) WorkerHeartbeat(ctx context.Context, d board.Daemon, claims
 			Rules    json.RawMessage
 			Followed bool
 		}
-		dead := false
+		dead, note := false, s.db.Following.Ask()
 		lost = make([]int64, 0, len(claims))
 		err := stmt.Each(ctx, db, heartbeat, func(a *answer) {
 			switch {
@@ -91,7 +91,7 @@ func (s *Operations) WorkerHeartbeat(ctx context.Context, d board.Daemon, claims
 				dead = true
 			case *a.Token == 0: // not a claim
 				s.agreed.Store(new(string(a.Rules)))
-				s.db.Followed.Store(a.Followed)
+				note(a.Followed)
 			default:
 				lost = append(lost, *a.Token)
 			}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -77,8 +76,8 @@ type DB struct {
 	Hold string // see holdBounds
 	// History is the last known position of the database.
 	History history
-	// Followed: clients follow transitions, as far as this process knows.
-	Followed atomic.Bool
+	// Following: whether clients follow transitions.
+	Following following
 
 	// probe is a connection beside the pool for Ping: a busy pool says nothing about the
 	// database.

@@ -161,14 +161,6 @@ func queueStatement(b *pgx.Batch, signals []signal.Signal, statement func([]sign
 	}
 }
 
-// WithTransitions adds the signal of transitions to those of a transaction that records some.
-func (s *DB) WithTransitions(signals []signal.Signal) []signal.Signal {
-	if s.Followed.Load() {
-		signals = append(signals, signal.Signal{Topic: signal.TopicTransitions})
-	}
-	return signals
-}
-
 // Transact runs the statements that fill adds as one transaction, in one round
 // trip, and sends its signals the configured way.
 func (s *DB) Transact(ctx context.Context, db *Conn, signals []signal.Signal, fill func(b *pgx.Batch)) error {

@@ -1,0 +1,26 @@
+package pg
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/signal"
+)
+
+// TestFollowingStandsAgainstOlderAnswers: a heartbeat that has read the database before
+// this process began to follow does not undo that.
+func TestFollowingStandsAgainstOlderAnswers(t *testing.T) {
+	t.Parallel()
+	var s DB
+	signals := func() []signal.Signal { return s.WithTransitions(nil) }
+	require.Empty(t, signals())
+	older := s.Following.Ask()
+	s.Following.Begun()
+	older(false)
+	require.Equal(t, []signal.Signal{{Topic: signal.TopicTransitions}}, signals())
+	s.Following.Ask()(false)
+	require.Empty(t, signals())
+	s.Following.Ask()(true)
+	require.Len(t, signals(), 1)
+}
