@@ -110,7 +110,7 @@ const (
 // step_attempts_failed.
 var (
 	allTasks      = source{rows: ofTasks + newest}
-	byPlan        = source{rows: `select l.* from unnest(@plans::int[]) p(id) cross join lateral (` + ofTasks + ` and plan_id = p.id` + newest + `) l`}
+	byPlan        = source{rows: `select l.* from unnest(@plans::int[]) p(id) cross join lateral (` + ofTasks + ` and plan_id = p.id and plan_id > 0` + newest + `) l`}
 	byTags        = source{rows: ofTasks + ` and tags @> @tags` + newest}
 	byCorrelation = source{rows: `select l.* from (` + ofTasks + ` and correlation_id = @correlation` + newest + `) l
 		union all select ` + listed + `, 0 from tasker.tasks where ` + inRange + ` and task_uuid = @correlation and correlation_id is null`}
