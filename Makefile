@@ -13,7 +13,7 @@ PKG ?= ./...
 TESTFLAGS ?=
 # Packages are tested in the order they are named in: the longest first, and one
 # more at a time than there are processors, because many of them wait.
-LONGEST := ./test/e2e ./internal/store ./internal/enginetest ./internal/corpus ./worker ./api/rest ./daemon
+LONGEST := ./test/e2e ./internal/store ./internal/enginetest ./internal/corpus ./worker ./internal/api/rest ./daemon
 PACKAGES = $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
 JOBS = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 DEMOFLAGS ?=

@@ -24,7 +24,7 @@ const id = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10"
 // goldenTask is the answer of the server's golden files.
 func goldenTask(t testing.TB) string {
 	t.Helper()
-	raw, err := os.ReadFile("../api/rest/testdata/task.json")
+	raw, err := os.ReadFile("../internal/api/rest/testdata/task.json")
 	require.NoError(t, err)
 	return string(raw)
 }
@@ -118,7 +118,7 @@ func TestMissingFieldsAreNamed(t *testing.T) {
 func TestEveryCall(t *testing.T) {
 	t.Parallel()
 	file := func(name string) string {
-		raw, err := os.ReadFile("../api/rest/testdata/" + name + ".json")
+		raw, err := os.ReadFile("../internal/api/rest/testdata/" + name + ".json")
 		require.NoError(t, err)
 		return strings.ReplaceAll(string(raw), `"now"`, `"2026-03-21T10:11:12.123456Z"`)
 	}

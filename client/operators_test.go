@@ -14,7 +14,7 @@ import (
 
 func golden(t testing.TB, name string) string {
 	t.Helper()
-	raw, err := os.ReadFile("../api/rest/testdata/" + name + ".json")
+	raw, err := os.ReadFile("../internal/api/rest/testdata/" + name + ".json")
 	require.NoError(t, err)
 	return string(raw)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/command"
+	"github.com/tasker-go/tasker/internal/signal/inproc"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/signal/inproc"
 )
 
 // BenchmarkSignalToLook measures the way of one signal through an idle system: from

@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/servercert"
 	"github.com/tasker-go/tasker/internal/store"

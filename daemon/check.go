@@ -8,11 +8,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/relay"
+	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/signal/notify"
-	"github.com/tasker-go/tasker/signal/relay"
-	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/worker"
 )
 

@@ -11,13 +11,13 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/relay"
+	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/signal/notify"
-	"github.com/tasker-go/tasker/signal/relay"
-	"github.com/tasker-go/tasker/signal/wal"
 )
 
 // The values of common.signals.event_source.

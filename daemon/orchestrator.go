@@ -8,10 +8,10 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/api/grpc"
-	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/api/grpc"
+	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"

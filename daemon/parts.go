@@ -14,15 +14,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/api/grpc"
-	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/api/grpc"
+	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/signal/relay"
 )
 
 // stopEach bounds the stop of each part without its own bound.

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/signal/relay"
 )
 
 // newRelay makes the orchestrator's relay; nil unless the event source needs one. It runs

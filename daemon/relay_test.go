@@ -9,8 +9,8 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/signal/relay"
 )
 
 func TestRelayCheck(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/api/rest"
 )
 
 // shownConfig returns what the API shows of an orchestrator's configuration; nil: nothing.

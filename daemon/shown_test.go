@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/api/rest"
 )
 
 // No key and no password of a configuration is in what the API shows of it.

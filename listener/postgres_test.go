@@ -14,10 +14,10 @@ import (
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/signal/notify"
-	"github.com/tasker-go/tasker/signal/wal"
 )
 
 const (

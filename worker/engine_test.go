@@ -16,9 +16,9 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/signal/inproc"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/signal/inproc"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 

@@ -16,11 +16,11 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/poller"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )

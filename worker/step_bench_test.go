@@ -10,9 +10,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/signal/inproc"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/signal/inproc"
 )
 
 // busyBoard offers a number of steps at no cost of its own.

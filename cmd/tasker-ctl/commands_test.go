@@ -24,9 +24,9 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
-	"github.com/tasker-go/tasker/signal/wal"
 )
 
 func TestExitCodes(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
-	"github.com/tasker-go/tasker/signal/wal"
 )
 
 // databaseOptions say which database a command works on itself, without asking

@@ -17,11 +17,11 @@ import (
 // reason. Tests may too: they read rows for which the product has no function. bench and
 // chaos are modules of their own and check the product from outside.
 var roomsWithSQL = map[string]string{
-	"signal/notify":      "LISTEN, NOTIFY and the settings of the session that listens",
-	"signal/relay":       "the advisory lock that elects the relay, and the settings of its session",
-	"signal/wal":         "publication, replication slot and logical messages: the statements of this source",
-	"internal/pgcluster": "starts and administers PostgreSQL servers; uses no table of the product",
-	"internal/pgtest":    "creates and drops the databases of tests; uses no table of the product",
+	"internal/signal/notify": "LISTEN, NOTIFY and the settings of the session that listens",
+	"internal/signal/relay":  "the advisory lock that elects the relay, and the settings of its session",
+	"internal/signal/wal":    "publication, replication slot and logical messages: the statements of this source",
+	"internal/pgcluster":     "starts and administers PostgreSQL servers; uses no table of the product",
+	"internal/pgtest":        "creates and drops the databases of tests; uses no table of the product",
 }
 
 // statement matches a text that is SQL from its first word, possibly after comments, in

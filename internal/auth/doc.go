@@ -6,6 +6,6 @@
 // the answer, permission.go what it may do; failure.go is the refusal that REST and gRPC
 // translate.
 //
-// What may not enter: HTTP and gRPC (api/rest, api/grpc), which route needs which
+// What may not enter: HTTP and gRPC (internal/api/rest, internal/api/grpc), which route needs which
 // permission (their tables), SQL (store), and the issuing of tokens.
 package auth

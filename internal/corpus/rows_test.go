@@ -47,7 +47,7 @@ var rows = []row{
 	tested(33, 37, "TestBoundariesOfAttempts"),
 	tested(38, 43, "TestConditionalApproval"),
 	tested(44, 45, "TestOutcomesOfDecisions"),
-	tested(46, 46, "api/rest.TestStepActionsThatAreNone"), // the result of a decision of a task that does not exist
+	tested(46, 46, "internal/api/rest.TestStepActionsThatAreNone"), // the result of a decision of a task that does not exist
 	tested(47, 48, "TestConditionalApproval"),
 	tested(49, 51, "TestDatasetInBatches"),
 	tested(52, 52, "TestProductsOfAFile"),
@@ -80,12 +80,12 @@ var rows = []row{
 	tested(88, 88, "TestThresholdsOfStaleness"),
 	tested(89, 89, "TestAStaleTask", "TestStaleTasksInBatches"),
 	tested(90, 90, "TestStalenessIsMonitored"),
-	tested(91, 91, "api/rest.TestListRefusesBadQueries"),
-	tested(92, 92, "api/rest.TestCreateFailures", "api/rest.TestCreateRefusesBadBodies"),
-	tested(93, 93, "api/rest.TestHealthOfAnOrchestrator", "api/rest.TestHealthOfAWorker", "api/rest.TestLive"),
+	tested(91, 91, "internal/api/rest.TestListRefusesBadQueries"),
+	tested(92, 92, "internal/api/rest.TestCreateFailures", "internal/api/rest.TestCreateRefusesBadBodies"),
+	tested(93, 93, "internal/api/rest.TestHealthOfAnOrchestrator", "internal/api/rest.TestHealthOfAWorker", "internal/api/rest.TestLive"),
 	untested(94, 94, "GET /config is not served yet"),
-	tested(95, 95, "api/rest.TestMetrics", "api/rest.TestHealthOfAWorker"),
-	tested(96, 96, "api/rest.TestTemplates"), // the orchestrator's; those of workers are not served yet
+	tested(95, 95, "internal/api/rest.TestMetrics", "internal/api/rest.TestHealthOfAWorker"),
+	tested(96, 96, "internal/api/rest.TestTemplates"), // the orchestrator's; those of workers are not served yet
 	untested(97, 98, "no gRPC yet"),
 	untested(99, 99, "no gRPC yet; the client uses REST"),
 	tested(100, 100, "test/e2e.TestMixedFleet", "internal/enginetest.TestTwoOrchestratorsShareTheWork"),

@@ -17,7 +17,7 @@ import (
 // plainPackages are the directories whose comments and string literals TestLanguage
 // reads, with everything below them.
 var plainPackages = []string{
-	"api", "client", "cmd", "config", "coordinator", "daemon", "deploymode", "examples", "internal", "listener", "poller", "signal",
+	"client", "cmd", "config", "coordinator", "daemon", "deploymode", "examples", "internal", "listener", "poller", "signal",
 	"test", "worker", "workflow",
 }
 

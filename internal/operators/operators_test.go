@@ -14,9 +14,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/operators"
 	"github.com/tasker-go/tasker/internal/orchestration"

@@ -18,9 +18,9 @@ import (
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/signal/inproc"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/listener"
-	"github.com/tasker-go/tasker/signal/inproc"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )

@@ -26,7 +26,7 @@ func TestAnswersOfREST(t *testing.T) {
 		"worker_config": &taskerv1.WorkerGetConfigResponse{}, "worker_templates": &taskerv1.WorkerTemplateListResponse{},
 		"performance": &taskerv1.GetPerformanceMetricsResponse{}, "bottlenecks": &taskerv1.GetBottleneckAnalysisResponse{},
 	} {
-		body, err := os.ReadFile("../../api/rest/testdata/" + file + ".json")
+		body, err := os.ReadFile("../api/rest/testdata/" + file + ".json")
 		require.NoError(t, err)
 		require.NoError(t, Decode(body, into), file)
 		kept(t, file, into.ProtoReflect(), body)
@@ -43,7 +43,7 @@ func TestAnswersOfREST(t *testing.T) {
 		"dlq_queue":     {&taskerv1.GetDlqInvestigationQueueResponse{}, "entries"},
 		"dlq_staleness": {&taskerv1.GetStalenessMonitoringResponse{}, "entries"},
 	} {
-		body, err := os.ReadFile("../../api/rest/testdata/" + file + ".json")
+		body, err := os.ReadFile("../api/rest/testdata/" + file + ".json")
 		require.NoError(t, err)
 		require.NoError(t, DecodeList(body, list.into, list.field), file)
 		var elements []json.RawMessage

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/signal/notify"
-	"github.com/tasker-go/tasker/signal/wal"
 )
 
 // A process can stop in the middle of a transaction: frozen by the system, a debugger or

@@ -1,0 +1,316 @@
+package rest_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// issuer signs tokens.
+type issuer struct {
+	t     testing.TB
+	now   time.Time
+	key   ed25519.PrivateKey
+	other ed25519.PrivateKey
+}
+
+func newIssuer(t testing.TB) *issuer {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	_, other, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	return &issuer{t: t, now: time.Now(), key: key, other: other}
+}
+
+func (i *issuer) sign(algorithm jose.SignatureAlgorithm, key any, life time.Duration, namespaces []string, permissions ...string) string {
+	i.t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, nil)
+	require.NoError(i.t, err)
+	claims := map[string]any{"iss": "tasker-core", "aud": "tasker-api", "sub": "ana", "exp": i.now.Add(life).Unix(), "permissions": permissions}
+	if namespaces != nil {
+		claims["worker_namespaces"] = namespaces
+	}
+	token, err := jwt.Signed(signer).Claims(claims).Serialize()
+	require.NoError(i.t, err)
+	return token
+}
+
+func (i *issuer) token(namespaces []string, permissions ...string) string {
+	i.t.Helper()
+	return i.sign(jose.EdDSA, i.key, time.Hour, namespaces, permissions...)
+}
+
+func (i *issuer) access() rest.Access {
+	i.t.Helper()
+	a, err := auth.New(auth.Options{Tokens: &auth.TokenOptions{
+		Keys: auth.Static{i.key.Public()}, Algorithms: []string{"EdDSA"}, Issuer: "tasker-core", Audience: "tasker-api",
+		PermissionsClaim: "permissions", NamespacesClaim: "worker_namespaces", Strict: true,
+	}})
+	require.NoError(i.t, err)
+	return rest.Access{Authenticator: a, KeyHeader: "X-API-Key", Documentation: true}
+}
+
+// lockedEngine and lockedStore have one thing of each kind, all of the namespace shapes.
+type lockedEngine struct{ *fakeEngine }
+
+func (lockedEngine) Schedule(context.Context, uuid.UUID) (store.Schedule, error) {
+	return aNightlySchedule(), nil
+}
+
+func (lockedEngine) Approval(context.Context, string) (store.Approval, error) {
+	return store.Approval{Namespace: "shapes"}, nil
+}
+
+func (lockedEngine) PlanOfType(context.Context, string, string) (*store.Plan, error) {
+	return diamond(), nil
+}
+
+func (lockedEngine) Replay(context.Context, uuid.UUID, orchestration.Replay) (orchestration.Created, error) {
+	return orchestration.Created{}, store.ErrNotFound
+}
+
+type lockedStore struct{ *fakeStore }
+
+func (lockedStore) DeadLetter(context.Context, uuid.UUID) (store.DeadLetter, error) {
+	return store.DeadLetter{Namespace: "shapes"}, nil
+}
+
+func (lockedStore) EventConsumer(context.Context, string) (store.EventConsumer, error) {
+	return store.EventConsumer{Namespace: "shapes"}, nil
+}
+
+func (lockedStore) TaskWithoutResults(context.Context, uuid.UUID) (*store.Task, error) {
+	return aTask(), nil
+}
+
+func locked(t testing.TB, i *issuer, change ...func(*rest.Config, *rest.Orchestrator)) *house {
+	t.Helper()
+	return newHouse(t, append(change, func(c *rest.Config, o *rest.Orchestrator) {
+		c.Access = i.access()
+		o.Engine, o.Store = lockedEngine{newFakeEngine()}, lockedStore{newFakeStore()}
+		o.MaxEventStreams = 1
+		o.RegisterTemplate = func(context.Context, *workflow.Template, string) (store.Registered, error) {
+			return store.Registered{}, nil
+		}
+	})...)
+}
+
+// lockedBodies name the namespace shapes where the body of a route is what names one.
+var lockedBodies = map[string]string{
+	"POST /v1/tasks": `{"name":"diamond","namespace":"shapes","version":"1.0.0","context":{},"initiator":"i","source_system":"s","reason":"r"}`,
+	"POST /v1/tasks/batch": `{"tasks":[{"name":"diamond","namespace":"shapes","version":"1.0.0","context":{},"initiator":"i",` +
+		`"source_system":"s","reason":"r"}]}`,
+	"POST /v1/templates":        `{"source":"name: t\nnamespace_name: shapes\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: a}}]"}`,
+	"POST /v1/enqueue":          `{"type":"diamond","payload":{}}`,
+	"POST /v1/tasks/actions":    `{"action":"cancel","filter":{"namespace":"shapes"},"reason":"r","actor":"a"}`,
+	"PUT /v1/task-types/{name}": `{"namespace":"shapes","reason":"r","actor":"a"}`,
+	"POST /v1/dlq/entries":      `{"task_uuid":"019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10","reason":"r","actor":"a"}`,
+	"POST /v1/dlq/replay":       `{"filter":{"namespace":"shapes"},"reason":"r","actor":"a","limit":1}`,
+	"POST /v1/schedules":        `{"name":"n","namespace":"shapes","template":"diamond","version":"1.0.0","cron":"@daily","context":{}}`,
+	"POST /v1/event-consumers":  `{"name":"n","namespace":"shapes","from":"now"}`,
+	"POST /v1/external-events":  `{"name":"n","namespace":"shapes","key":"k"}`,
+}
+
+// Every route with every kind of credentials. The routes come from the server itself, so that
+// none is left out.
+func TestEveryRouteIsLocked(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	orchestrator := locked(t, i, func(_ *rest.Config, o *rest.Orchestrator) {
+		o.Config = func() *client.OrchestratorConfig { return &client.OrchestratorConfig{} }
+	})
+	worker := newWorkerHouse(t, newFakeStatus(), newFakeStore(), func(c *rest.Config, w *rest.Worker) {
+		c.Access = i.access()
+		w.Config = func() *client.WorkerConfig { return &client.WorkerConfig{} }
+	})
+	for _, h := range []*house{orchestrator, worker} {
+		public, routes := 0, h.server.Permissions()
+		for _, route := range slices.Sorted(maps.Keys(routes)) {
+			if routes[route] == "" {
+				public++
+				require.NotContains(t, []int{401, 403}, h.asked(route, "").StatusCode, route)
+				continue
+			}
+			h.isLocked(i, route, routes[route])
+		}
+		require.Equal(t, 3, public, "health, and no more")
+	}
+}
+
+// asked sends a request to a route with a token; "" for none.
+func (h *house) asked(route, token string) reply {
+	h.t.Helper()
+	method, path, _ := strings.Cut(route, " ")
+	template := "shapes"
+	if strings.Contains(path, "{version}") {
+		template = "diamond"
+	}
+	target := strings.NewReplacer("{uuid}", taskID.String(), "{task_uuid}", taskID.String(), "{step_uuid}", aTask().Steps[0].UUID.String(),
+		"{dlq_entry_uuid}", taskID.String(), "{id}", taskID.String(), "{token}", taskID.String(), "{namespace}", "shapes",
+		"{name}", template, "{version}", "1.0.0").Replace(path)
+	header := []string{}
+	if token != "" {
+		header = []string{"Authorization", "Bearer " + token}
+	}
+	body := lockedBodies[route]
+	if body == "" && method != http.MethodGet && method != http.MethodDelete {
+		body = `{}`
+	}
+	ctx, cancel := context.WithCancel(h.t.Context())
+	if strings.HasSuffix(path, "/stream") {
+		cancel() // it would not end
+	}
+	defer cancel()
+	return h.doWithin(ctx, method, target+"?namespace=shapes", body, header...) // which only lists read
+}
+
+// isLocked holds a route against every kind of credentials.
+func (h *house) isLocked(i *issuer, route string, needed auth.Permission) {
+	t := h.t
+	t.Helper()
+	require.Contains(t, auth.All(), needed, route)
+	for reason, token := range map[string]string{
+		"missing": "",
+		"expired": i.sign(jose.EdDSA, i.key, -time.Hour, nil, string(needed)),
+		"invalid": i.sign(jose.EdDSA, i.other, time.Hour, nil, string(needed)),
+	} {
+		got := h.asked(route, token)
+		require.Equal(t, http.StatusUnauthorized, got.StatusCode, "%s: %s", route, reason)
+		require.Equal(t, reason, got.Header.Get("X-Auth-Failure-Reason"), route)
+	}
+	hmac := i.sign(jose.HS256, []byte(i.key.Public().(ed25519.PublicKey)), time.Hour, nil, string(needed))
+	require.Equal(t, http.StatusUnauthorized, h.asked(route, hmac).StatusCode, "%s: another algorithm", route)
+	wrong := string(auth.All()[(slices.Index(auth.All(), needed)+1)%len(auth.All())])
+	refused := h.asked(route, i.token(nil, wrong))
+	require.Equal(t, http.StatusForbidden, refused.StatusCode, "%s: another permission", route)
+	require.Contains(t, string(refused.body), string(needed))
+	elsewhere := h.asked(route, i.token([]string{"other"}, string(needed)))
+	if route == "POST /v1/tasks/batch" { // each task has its own answer
+		require.Contains(t, string(elsewhere.body), `"code":"FORBIDDEN"`)
+	} else {
+		require.Equal(t, http.StatusForbidden, elsewhere.StatusCode, "%s: another namespace: %s", route, elsewhere.body)
+	}
+	require.NotContains(t, []int{401, 403}, h.asked(route, i.token(nil, string(needed))).StatusCode, route)
+}
+
+// A principal of some namespaces sees what it names, or its only one.
+func TestListsAreOfTheNamespacesOfTheirPrincipal(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	h := locked(t, i)
+	list := func(query string, namespaces ...string) int {
+		t.Helper()
+		return h.do(http.MethodGet, "/v1/tasks"+query, "", "Authorization", "Bearer "+i.token(namespaces, "tasks:list")).StatusCode
+	}
+	require.Equal(t, 200, list("", "shapes"))
+	require.Equal(t, 200, list("?namespace=shapes", "shapes", "other"))
+	require.Equal(t, 403, list("?namespace=third", "shapes", "other"))
+	require.Equal(t, 403, list("?namespace=", "shapes"), "all namespaces")
+	require.Equal(t, 403, list("?namespace=shapes&namespace=third", "third"))
+	require.Equal(t, 403, list("", "shapes", "other"), "which of them?")
+	fleet := h.do(http.MethodGet, "/v1/admin/fleet", "", "Authorization", "Bearer "+i.token([]string{"shapes"}, "system:read"))
+	require.Equal(t, 403, fleet.StatusCode)
+}
+
+// Authorisation comes before the body: what a client without permission sends is not read.
+func TestABodyWithoutPermissionIsNotRead(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	h := locked(t, i)
+	got := h.do(http.MethodPost, "/v1/tasks", `{"not":`, "Authorization", "Bearer "+i.token(nil, "tasks:read"))
+	detail := got.refused(t, http.StatusForbidden, "FORBIDDEN")
+	require.Equal(t, "missing permission tasks:create", detail.Message)
+	require.Equal(t, "medium", got.Header.Get("X-Auth-Failure-Severity"))
+	require.Equal(t, "5", got.Header.Get("Retry-After"))
+	h.do(http.MethodPost, "/v1/tasks", `{}`).refused(t, http.StatusUnauthorized, "UNAUTHORIZED")
+	huge := h.do(http.MethodGet, "/v1/tasks", "", "Authorization", "Bearer "+strings.Repeat("a", 1<<20))
+	huge.refused(t, http.StatusUnauthorized, "AUTHENTICATION_FAILED")
+	require.Equal(t, "malformed", huge.Header.Get("X-Auth-Failure-Reason"))
+}
+
+func TestEnforcementMayOnlyLog(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	h := locked(t, i, func(*rest.Config, *rest.Orchestrator) {})
+	logging := newHouse(t, func(c *rest.Config, o *rest.Orchestrator) {
+		c.Access = i.access()
+		c.Access.LogOnly = true
+		o.Engine, o.Store = lockedEngine{newFakeEngine()}, lockedStore{newFakeStore()}
+	})
+	require.Equal(t, 401, h.get("/v1/tasks").StatusCode)
+	require.Equal(t, 200, logging.get("/v1/tasks").StatusCode)
+	lines := logging.logs.FilterMessage("would be refused").All()
+	require.Len(t, lines, 1)
+	require.Equal(t, "audit", lines[0].LoggerName)
+	require.Equal(t, "tasks:list", lines[0].ContextMap()["permission"])
+}
+
+// Changes are in the audit log with their principal, and their records name it.
+func TestChangesNameTheirPrincipal(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	engine := newFakeEngine()
+	h := newHouse(t, func(c *rest.Config, o *rest.Orchestrator) {
+		c.Access = i.access()
+		o.Engine, o.Store = lockedEngine{engine}, lockedStore{newFakeStore()}
+	})
+	token := "Bearer " + i.token([]string{"shapes"}, "tasks:cancel")
+	path := "/v1/tasks/" + taskID.String()
+	require.Equal(t, 200, h.do(http.MethodDelete, path, "", "Authorization", token).StatusCode)
+	require.Equal(t, 200, h.do(http.MethodDelete, path+"?actor=bo", "", "Authorization", token).StatusCode)
+	require.Equal(t, []string{"ana", "bo (ana)"}, engine.cancelled)
+	lines := h.logs.FilterMessage("allowed").FilterLevelExact(zapcore.InfoLevel).All()
+	require.Len(t, lines, 2)
+	require.Equal(t, "ana", lines[0].ContextMap()["principal"])
+	require.Equal(t, "DELETE /v1/tasks/{uuid}", lines[0].ContextMap()["route"])
+}
+
+func TestBrowsersOfOtherOriginsAreNotAnswered(t *testing.T) {
+	t.Parallel()
+	closed := newHouse(t)
+	open := newHouse(t, func(c *rest.Config, _ *rest.Orchestrator) { c.Access.Origins = []string{"https://ops.example"} })
+	preflight := func(h *house, origin string) reply {
+		t.Helper()
+		return h.do(http.MethodOptions, "/v1/tasks", "", "Origin", origin, "Access-Control-Request-Method", "POST")
+	}
+	require.Empty(t, preflight(closed, "https://ops.example").Header.Get("Access-Control-Allow-Origin"))
+	require.Empty(t, preflight(open, "https://evil.example").Header.Get("Access-Control-Allow-Origin"))
+	got := preflight(open, "https://ops.example")
+	require.Equal(t, 200, got.StatusCode)
+	require.Equal(t, "https://ops.example", got.Header.Get("Access-Control-Allow-Origin"))
+}
+
+// TestTransitionsOfOtherNamespacesAreLocked: a task is of its own namespace, and all
+// tasks are of all namespaces.
+func TestTransitionsOfOtherNamespacesAreLocked(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	h := locked(t, i)
+	for query, allowed := range map[string]string{"task_uuid=" + taskID.String(): "shapes", "namespace=shapes": "shapes", "": ""} {
+		for _, of := range []string{"shapes", "other"} {
+			token := i.token([]string{of}, "tasks:read")
+			got := h.do(http.MethodGet, "/v1/transitions/stream?"+query, "", "Authorization", "Bearer "+token)
+			require.Equal(t, of != allowed, got.StatusCode == http.StatusForbidden, "%s of %s: %s", of, query, got.body)
+		}
+	}
+}

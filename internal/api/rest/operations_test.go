@@ -1,0 +1,135 @@
+package rest_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/backpressure"
+	"github.com/tasker-go/tasker/internal/store"
+)
+
+const (
+	pausePath    = "/v1/namespaces/shapes/pause"
+	breakersPath = "/v1/admin/breakers"
+	sweepPath    = "/v1/sweeps/liveness/run"
+)
+
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	o := &fakeOperator{}
+	h := newHouse(t, operated(o))
+	h.get("/v1/namespaces").golden(t, "namespaces")
+	o.taken()
+	var n client.Namespace
+	h.do(http.MethodPut, pausePath, `{"reason":"down","actor":"ana"}`).into(t, &n)
+	require.True(t, n.Paused)
+	h.do(http.MethodDelete, pausePath, "").into(t, &n)
+	h.do(http.MethodDelete, pausePath+"?actor=ana&reason=up", "").into(t, &n)
+	h.do(http.MethodDelete, pausePath, `{"actor":"ben"}`).into(t, &n)
+	require.Equal(t, []acted{{"pause", []string{"shapes", "ana", "down"}}, {"namespaces", nil},
+		{"resume", []string{"shapes", "orchestrator-1", "resumed over the API"}}, {"namespaces", nil},
+		{"resume", []string{"shapes", "ana", "up"}}, {"namespaces", nil},
+		{"resume", []string{"shapes", "ben", "resumed over the API"}}, {"namespaces", nil}}, o.taken())
+	for body, want := range map[string]int{`{}`: 422, `{"reason":"r"}`: 422, `{"reason":"","actor":"a"}`: 400, `{"reason":1,"actor":"a"}`: 422, `{`: 400} {
+		require.Equal(t, want, h.do(http.MethodPut, pausePath, body).StatusCode, body)
+	}
+	for _, name := range []string{strings.Repeat("x", 65), "%00", "%ff"} {
+		h.do(http.MethodPut, "/v1/namespaces/"+name+"/pause", `{"reason":"r","actor":"a"}`).refused(t, 404, "NOT_FOUND")
+		h.do(http.MethodDelete, "/v1/namespaces/"+name+"/pause", "").refused(t, 404, "NOT_FOUND")
+	}
+	require.Empty(t, o.taken())
+	require.Contains(t, h.do(http.MethodDelete, "/v1/namespaces/nowhere/pause", "").refused(t, 404, "NOT_FOUND").Message, "Namespace not found")
+}
+
+func TestWorkers(t *testing.T) {
+	t.Parallel()
+	o := &fakeOperator{}
+	h := newHouse(t, operated(o))
+	h.get("/v1/workers").golden(t, "workers")
+	require.Equal(t, 200, h.get("/v1/workers?status=stale&namespace=n&limit=7").StatusCode)
+	require.Equal(t, []acted{{"workers", store.WorkerFilter{Limit: 100}}, {"workers", store.WorkerFilter{Status: store.WorkerStale, Namespace: "n", Limit: 7}}}, o.taken())
+	for _, query := range []string{"status=lost", "limit=0", "limit=1001", "namespace=%00", "namespace=" + strings.Repeat("x", 65)} {
+		h.get("/v1/workers?"+query).refused(t, 400, "BAD_REQUEST")
+	}
+	require.Empty(t, o.taken())
+}
+
+func TestSweeps(t *testing.T) {
+	t.Parallel()
+	o := &fakeOperator{}
+	h := newHouse(t, operated(o))
+	h.get("/v1/sweeps").golden(t, "sweeps")
+	h.do(http.MethodPost, sweepPath, `{}`).golden(t, "sweep_run")
+	var run client.SweepRun
+	h.do(http.MethodPost, sweepPath, `{"dry_run":true}`).into(t, &run)
+	require.True(t, run.DryRun)
+	require.Equal(t, []acted{{"sweeps", nil}, {"sweep", false}, {"sweep", true}}, o.taken())
+	h.do(http.MethodPost, sweepPath, `{"dry_run":1}`).refused(t, 422, "UNPROCESSABLE_ENTITY")
+	require.Contains(t, h.do(http.MethodPost, "/v1/sweeps/nothing/run", `{}`).refused(t, 404, "NOT_FOUND").Message, "Sweep not found")
+	o.fails(errors.New("odd"))
+	h.do(http.MethodPost, sweepPath, `{}`).refused(t, 500, "INTERNAL_ERROR")
+}
+
+func TestBreakers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, operated(&fakeOperator{}))
+	r := h.get(breakersPath)
+	r.golden(t, "breakers")
+	require.NotContains(t, string(r.body), "dbhost-7", "hosts are not shown")
+	var b client.Breaker
+	for state, want := range map[string]string{"forced_open": "forced_open", "forced_closed": "forced_closed", "automatic": "automatic"} {
+		h.do(http.MethodPut, breakersPath+"/web", `{"state":"`+state+`"}`).into(t, &b)
+		require.Equal(t, want, b.Control)
+	}
+	require.Len(t, h.logs.FilterMessage("a circuit breaker was forced over the API").All(), 3)
+	for body, want := range map[string]int{`{}`: 422, `{"state":"ajar"}`: 422, `{"state":1}`: 422, `{`: 400} {
+		h.do(http.MethodPut, breakersPath+"/web", body).problem(t, want)
+	}
+	require.Contains(t, h.do(http.MethodPut, breakersPath+"/nothing", `{"state":"automatic"}`).problem(t, 404), "Circuit breaker not found")
+}
+
+func TestAdmission(t *testing.T) {
+	t.Parallel()
+	a := &fakeAdmission{namespace: "shapes"}
+	h := newHouse(t, func(_ *rest.Config, w *rest.Orchestrator) { w.Admission = a })
+	h.engine.saturation = 0.99 // for the admission to judge
+	r := h.do(http.MethodPost, "/v1/tasks", goodBody+"}")
+	e := r.refused(t, 503, "BACKPRESSURE")
+	require.Equal(t, "42", r.Header.Get("Retry-After"))
+	require.EqualValues(t, 42, e.RetryAfterSeconds)
+	require.Contains(t, e.Message, "namespace shapes")
+	r = h.do(http.MethodPost, batchPath, batchOf(goodBody+"}", goodBody+"}"))
+	r.refused(t, 503, "BACKPRESSURE")
+	require.Equal(t, "42", r.Header.Get("Retry-After"))
+	require.Empty(t, h.engine.created)
+
+	other := strings.Replace(goodBody, `"namespace":"shapes"`, `"namespace":"lines"`, 1) + "}"
+	var got client.TaskBatch
+	h.do(http.MethodPost, batchPath, batchOf(goodBody+"}", `{}`, other)).into(t, &got)
+	require.Equal(t, 1, got.Created)
+	require.Equal(t, "BACKPRESSURE", got.Results[0].Error.Code)
+	require.EqualValues(t, 42, got.Results[0].Error.RetryAfterSeconds)
+	require.Equal(t, "UNPROCESSABLE_ENTITY", got.Results[1].Error.Code)
+	require.Equal(t, taskID.String(), got.Results[2].TaskUUID)
+	require.Equal(t, "lines", h.engine.created[0].Namespace)
+	require.Equal(t, 5, a.asked, "once for each task that can be read")
+
+	for reason, code := range map[backpressure.Reason]string{
+		backpressure.BreakerOpen: "CIRCUIT_BREAKER_OPEN", backpressure.ChannelFull: "BACKPRESSURE", backpressure.QueueDepth: "BACKPRESSURE",
+	} {
+		a.request = &backpressure.Refusal{Reason: reason, RetryAfter: 300 * time.Millisecond}
+		for _, path := range []string{"/v1/tasks", batchPath} {
+			r := h.do(http.MethodPost, path, "its body is not read")
+			r.refused(t, 503, code)
+			require.Equal(t, "1", r.Header.Get("Retry-After"))
+		}
+	}
+	require.Len(t, h.engine.created, 1)
+}
