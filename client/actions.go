@@ -100,14 +100,6 @@ type ContextChange struct {
 	After  json.RawMessage `json:"after,omitempty" doc:"Absent where it is not there any more"`
 }
 
-// Bounds of [BulkAction].
-const (
-	DefaultBulkLimit = 1000
-	MaxBulkLimit     = 10_000
-	// MaxBulkTasks is how many tasks an answer names; all are counted.
-	MaxBulkTasks = 100
-)
-
 // BulkAction is the body of POST /v1/tasks/actions: the same to many tasks.
 type BulkAction struct {
 	Filter BulkFilter `json:"filter" doc:"Which tasks; at least one condition"`
@@ -119,7 +111,7 @@ type BulkAction struct {
 	Result   json.RawMessage `json:"result,omitempty" doc:"Input of the following steps; for complete_manually"`
 	// DryRun is true by default: only "dry_run": false changes anything.
 	DryRun *bool `json:"dry_run,omitempty" doc:"Only preview; true when absent"`
-	// Limit is 1 to MaxBulkLimit; 0 means DefaultBulkLimit.
+	// Limit is 1 to 10,000; 0 means 1000.
 	Limit int `json:"limit,omitempty" doc:"How many tasks at most, 1 to 10000; 1000 when absent"`
 }
 
@@ -145,7 +137,7 @@ type BulkResult struct {
 	Skipped int `json:"skipped" doc:"How many the action is not allowed for in their state"`
 	// DryRun: nothing was changed.
 	DryRun bool `json:"dry_run"`
-	// Tasks names up to MaxBulkTasks of those found.
+	// Tasks names up to 100 of those found.
 	Tasks []string `json:"tasks" maxItems:"100"`
 	// ReplayedAs is the new task, where one entry of the dead-letter queue was
 	// replayed.

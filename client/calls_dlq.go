@@ -38,7 +38,7 @@ func (c *Client) DLQStats(ctx context.Context) ([]DLQStats, error) {
 }
 
 // InvestigationQueue lists pending entries, the most urgent first; limit 0
-// means DefaultQueueLimit.
+// means 100.
 func (c *Client) InvestigationQueue(ctx context.Context, limit int) ([]DLQQueueEntry, error) {
 	q := url.Values{}
 	setNumber(q, "limit", limit)
@@ -46,7 +46,7 @@ func (c *Client) InvestigationQueue(ctx context.Context, limit int) ([]DLQQueueE
 }
 
 // Staleness lists living tasks by their nearest threshold, stale ones first; limit 0
-// means DefaultQueueLimit.
+// means 100.
 func (c *Client) Staleness(ctx context.Context, limit int) ([]StalenessEntry, error) {
 	q := url.Values{}
 	setNumber(q, "limit", limit)

@@ -61,8 +61,8 @@ func (c *Client) RunSchedule(ctx context.Context, id string, why Why) (*Schedule
 	return send[ScheduleRun](ctx, c, http.MethodPost, retryUnsent, why, "v1", "schedules", id, "run")
 }
 
-// NextRuns returns the next runs of a schedule, up to MaxNextRuns; 0 means
-// DefaultNextRuns.
+// NextRuns returns the next runs of a schedule, up to 100; 0 means
+// 10.
 func (c *Client) NextRuns(ctx context.Context, id string, count int) (*NextRuns, error) {
 	q := url.Values{}
 	setNumber(q, "count", count)

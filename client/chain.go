@@ -6,12 +6,6 @@ import (
 	"strconv"
 )
 
-// Bounds of [Client.Chain].
-const (
-	DefaultChainLimit = 50
-	MaxChainLimit     = 500
-)
-
 // Chain is a task with its predecessors and successors. The tasks have no steps;
 // ContinuedBy has only links within the chain.
 type Chain struct {
@@ -23,7 +17,7 @@ type Chain struct {
 }
 
 // Chain returns the chain of a task, up to limit links in each direction:
-// 1 to MaxChainLimit; 0 means DefaultChainLimit.
+// 1 to 500; 0 means 50.
 func (c *Client) Chain(ctx context.Context, task string, limit int) (*Chain, error) {
 	q := url.Values{}
 	if limit != 0 {

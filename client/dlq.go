@@ -44,22 +44,14 @@ type DLQEntry struct {
 	ReplayedAs *string `json:"replayed_as,omitempty" doc:"The task that does the same again"`
 }
 
-// Bounds of the lists of the dead-letter queue.
-const (
-	DefaultDLQLimit   = 50  // of DLQEntries
-	DefaultQueueLimit = 100 // of InvestigationQueue and StalenessMonitor
-	MaxDLQLimit       = 1000
-	MaxDLQOffset      = 100_000
-)
-
 // DLQListOptions select entries, newest first; zero values select everything.
 type DLQListOptions struct {
 	ResolutionStatus string // one of the Resolution constants
 	DLQReason        string // one of the Reason constants
 	Namespace        string
 	TaskName         string
-	Limit            int // 1 to MaxDLQLimit; 0 means DefaultDLQLimit
-	Offset           int // 0 to MaxDLQOffset
+	Limit            int // 1 to 1000; 0 means 50
+	Offset           int // 0 to 100,000
 }
 
 // DLQUpdate is the body of PATCH /v1/dlq/entry/{uuid}; nil fields stay. It changes the
@@ -135,14 +127,6 @@ type DLQAdd struct {
 	Metadata json.RawMessage `json:"metadata,omitempty" doc:"A JSON object"`
 }
 
-// Bounds of [DLQReplay].
-const (
-	DefaultReplayLimit = 100
-	MaxReplayLimit     = 1000
-	DefaultReplayRate  = 10.0 // tasks per second
-	MaxReplayRate      = 1000.0
-)
-
 // DLQReplay is the body of POST /v1/dlq/replay: new tasks that replay entries. Set
 // DLQEntryUUID for one, Filter for many.
 type DLQReplay struct {
@@ -152,10 +136,10 @@ type DLQReplay struct {
 	Actor        string     `json:"actor" maxLength:"255"`
 	// Context replaces that of the task; with DLQEntryUUID only.
 	Context json.RawMessage `json:"context,omitempty" doc:"Input of the new task; a JSON object; for one entry"`
-	// PerSecond is the rate of new tasks, above 0 to MaxReplayRate; 0 means
-	// DefaultReplayRate. Limit at that rate must fit into the server's request timeout.
+	// PerSecond is the rate of new tasks, above 0 to 1000; 0 means
+	// 10. Limit at that rate must fit into the server's request timeout.
 	PerSecond float64 `json:"per_second,omitempty" doc:"At most so many tasks per second, up to 1000; 10 when absent"`
-	// Limit is 1 to MaxReplayLimit; 0 means DefaultReplayLimit.
+	// Limit is 1 to 1000; 0 means 100.
 	Limit int `json:"limit,omitempty" doc:"How many at most, 1 to 1000; 100 when absent"`
 	// DryRun is by default true with a filter, and false for one entry.
 	DryRun *bool `json:"dry_run,omitempty" doc:"Only preview; with a filter true when absent"`
@@ -173,19 +157,13 @@ type DLQFilter struct {
 	Until            *Time  `json:"until,omitempty" format:"date-time" doc:"In the queue before then"`
 }
 
-// Bounds of [DLQPurge].
-const (
-	DefaultPurgeLimit = 1000
-	MaxPurgeLimit     = 10_000
-)
-
 // DLQPurge is the body of POST /v1/dlq/purge: it deletes closed entries, oldest first.
 // Pending ones stay.
 type DLQPurge struct {
 	// OlderThanSeconds is how long ago they must have been closed at least, 0
 	// to 10 years.
 	OlderThanSeconds *int64 `json:"older_than_seconds" doc:"Closed at least so long ago; 0: all closed ones"`
-	// Limit is 1 to MaxPurgeLimit; 0 means DefaultPurgeLimit.
+	// Limit is 1 to 10,000; 0 means 1000.
 	Limit  int    `json:"limit,omitempty" doc:"How many at most, 1 to 10000; 1000 when absent"`
 	Reason string `json:"reason" maxLength:"500"`
 	Actor  string `json:"actor" maxLength:"255"`

@@ -34,9 +34,6 @@ type EventBusStats struct {
 	FFISubscriberCount     int    `json:"ffi_subscriber_count"`
 }
 
-// MaxEventsPerPage bounds [EventListOptions.Limit].
-const MaxEventsPerPage = 1000
-
 // Values of EventConsumerRequest.From and EventReset.To besides positions as text.
 const (
 	EventsFromBeginning = "beginning"
@@ -85,7 +82,7 @@ type EventListOptions struct {
 	After     int64
 	// FromNow requests no events, but the position after all of them, to continue from.
 	FromNow bool
-	Limit   int // 1 to MaxEventsPerPage; 0 means 100
+	Limit   int // 1 to 1000; 0 means 100
 }
 
 // EventConsumerRequest makes a consumer.

@@ -8,14 +8,6 @@ import (
 	"strconv"
 )
 
-// Bounds of requests for isolated items.
-const (
-	DefaultIsolatedItems = 100
-	MaxIsolatedItems     = 1000
-	// MaxIsolatedReplay bounds the items of one replay.
-	MaxIsolatedReplay = 10_000
-)
-
 // IsolatedItems is a page of items isolated by batches of a task.
 type IsolatedItems struct {
 	TaskUUID string         `json:"task_uuid"`
@@ -48,7 +40,7 @@ type IsolatedOptions struct {
 	Retryable *bool
 	Replayed  *bool
 	After     string // Next of the previous page
-	Limit     int    // 1 to MaxIsolatedItems; 0 means DefaultIsolatedItems
+	Limit     int    // 1 to 1000; 0 means 100
 }
 
 // IsolatedReplay is the body of POST /v1/tasks/{uuid}/batches/isolated/replay.
@@ -59,7 +51,7 @@ type IsolatedReplay struct {
 	Batch     string `json:"batch,omitempty" maxLength:"255" doc:"The name of a batch; all when absent"`
 	Retryable *bool  `json:"retryable,omitempty" doc:"Only those that the handler marked so"`
 	Again     bool   `json:"again,omitempty" doc:"Those as well that a replay has had already"`
-	// Limit is 1 to MaxIsolatedReplay; 0 means that.
+	// Limit is 1 to 10,000; 0 means that.
 	Limit  int  `json:"limit,omitempty" doc:"How many items at most, 1 to 10000"`
 	DryRun bool `json:"dry_run,omitempty" doc:"Only count the items and batches"`
 }

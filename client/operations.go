@@ -34,12 +34,6 @@ type WorkerListOptions struct {
 	Limit     int // 1 to 1000; 0 means 100
 }
 
-// Bounds of [WorkerListOptions].
-const (
-	DefaultWorkerLimit = 100
-	MaxWorkerLimit     = 1000
-)
-
 // WorkerList are workers, latest heartbeat first.
 type WorkerList struct {
 	Workers []WorkerState `json:"workers"`

@@ -15,16 +15,6 @@ const (
 	OverlapSkip  = "skip"  // skip the run
 )
 
-// Bounds of schedules.
-const (
-	MaxCatchUp          = 1000
-	DefaultMaxCatchUp   = 10
-	MaxJitterSeconds    = 3600
-	DefaultNextRuns     = 10
-	MaxNextRuns         = 100
-	MaxSchedulesPerPage = 100
-)
-
 // ScheduleRequest is the body of POST /v1/schedules.
 type ScheduleRequest struct {
 	Name      string `json:"name" doc:"Unique in its namespace: letters, digits, dots, hyphens and underscores" maxLength:"64"`
@@ -133,7 +123,7 @@ type ScheduleList struct {
 // ScheduleListOptions select schedules; zero values select everything.
 type ScheduleListOptions struct {
 	Page      int // from 1
-	PerPage   int // 1 to MaxSchedulesPerPage; 0 means 25
+	PerPage   int // 1 to 100; 0 means 25
 	Namespace string
 	Name      string
 	Template  string

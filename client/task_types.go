@@ -8,12 +8,6 @@ import (
 	"time"
 )
 
-// Defaults of a [TaskTypeRequest].
-const (
-	DefaultTypeNamespace = "default"
-	DefaultTypeVersion   = "1.0.0"
-)
-
 // TaskTypeRequest is the body of PUT /v1/task-types/{name}: the content of a template of
 // one step.
 type TaskTypeRequest struct {
@@ -152,7 +146,7 @@ func (c *Client) TaskTypes(ctx context.Context, o TaskTypeListOptions) (*TaskTyp
 	return get[TaskTypeList](ctx, c, q, "v1", "task-types")
 }
 
-// TaskType returns one task type; an empty namespace is DefaultTypeNamespace.
+// TaskType returns one task type; an empty namespace is "default".
 func (c *Client) TaskType(ctx context.Context, namespace, name string) (*TaskType, error) {
 	return get[TaskType](ctx, c, ofNamespace(namespace), "v1", "task-types", name)
 }

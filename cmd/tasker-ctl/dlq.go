@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func (a *app) dlq() command {
 	r := resource[client.DLQEntry]{app: a, facts: a.entryFacts}
-	urgent, stale := client.DefaultQueueLimit, client.DefaultQueueLimit
+	urgent, stale := limits.DefaultQueueLimit, limits.DefaultQueueLimit
 	return command{
 		use: "dlq", short: "Inspect the dead-letter queue and replay its entries",
 		long: `The dead-letter queue holds tasks that an operator should inspect: they failed
@@ -26,12 +27,12 @@ Where an ENTRY is wanted, the UUID of its task will do: then it is the newest on
 		commands: []command{
 			a.dlqList(r.list), a.dlqUpdate(), a.dlqAdd(), a.dlqReplay(), a.dlqPurge(),
 			{use: "queue", aliases: []string{"investigation-queue"}, short: "List pending entries, the most urgent first",
-				flags: limit(&urgent, client.MaxDLQLimit, "how many"),
+				flags: limit(&urgent, limits.MaxDLQLimit, "how many"),
 				run:   ask(a, with((*api).InvestigationQueue, &urgent), listing(a, queueFacts))},
 			{use: "stats", short: "Count the entries by reason",
 				run: ask(a, plainly((*api).DLQStats), listing(a, a.statsFacts))},
 			{use: "staleness", short: "List unfinished tasks by the time until they count as stale",
-				flags: limit(&stale, client.MaxDLQLimit, "how many"),
+				flags: limit(&stale, limits.MaxDLQLimit, "how many"),
 				run:   ask(a, with((*api).Staleness, &stale), listing(a, stalenessFacts))},
 			{use: "get TASK", aliases: []string{"show"}, short: "Show the newest entry of a task with the task as it was then",
 				long: `Shows the newest entry of a task with the task as it was then. An entry is found by
@@ -65,7 +66,7 @@ func entryOf(ctx context.Context, c *api, args []string) (*client.DLQEntry, erro
 	if !client.IsNotFound(missing) {
 		return e, missing
 	}
-	list, err := c.DLQEntries(ctx, client.DLQListOptions{Limit: client.MaxDLQLimit})
+	list, err := c.DLQEntries(ctx, client.DLQListOptions{Limit: limits.MaxDLQLimit})
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +79,7 @@ func entryOf(ctx context.Context, c *api, args []string) (*client.DLQEntry, erro
 }
 
 func (a *app) dlqList(show func([]client.DLQEntry)) command {
-	o := client.DLQListOptions{Limit: client.DefaultDLQLimit}
+	o := client.DLQListOptions{Limit: limits.DefaultDLQLimit}
 	return command{
 		use: "list", short: "List entries, newest first",
 		flags: all(
@@ -87,8 +88,8 @@ func (a *app) dlqList(show func([]client.DLQEntry)) command {
 			opt(&o.DLQReason, "dlq-reason", "only with this reason", among(dlqReasonWords...)),
 			a.namespace(&o.Namespace, "only tasks of this namespace"),
 			opt(&o.TaskName, "task-name", "only tasks of this template"),
-			limit(&o.Limit, client.MaxDLQLimit, "how many"),
-			opt(&o.Offset, "offset,o", "how many to leave out first", between(0, client.MaxDLQOffset)),
+			limit(&o.Limit, limits.MaxDLQLimit, "how many"),
+			opt(&o.Offset, "offset,o", "how many to leave out first", between(0, limits.MaxDLQOffset)),
 		),
 		run: ask(a, with((*api).DLQEntries, &o), show),
 	}
@@ -208,7 +209,7 @@ type replaying struct {
 }
 
 func (a *app) dlqReplay() command {
-	r := replaying{request: client.DLQReplay{Limit: client.DefaultReplayLimit, PerSecond: client.DefaultReplayRate}}
+	r := replaying{request: client.DLQReplay{Limit: limits.DefaultReplayLimit, PerSecond: limits.DefaultReplayRate}}
 	return command{
 		use: "replay [ENTRY]", short: "Create tasks that repeat those of dead-letter entries",
 		long: `Creates a new task like the one of ENTRY, or like those of all pending entries
@@ -250,9 +251,9 @@ A filter needs --yes; --dry-run shows which entries match.`,
 }
 
 // aRate is how many tasks are created per second.
-var aRate = checked(fmt.Sprintf("above 0 and at most %g", client.MaxReplayRate), func(value string) bool {
+var aRate = checked(fmt.Sprintf("above 0 and at most %g", limits.MaxReplayRate), func(value string) bool {
 	rate, err := strconv.ParseFloat(value, 64)
-	return err == nil && rate > 0 && rate <= client.MaxReplayRate
+	return err == nil && rate > 0 && rate <= limits.MaxReplayRate
 })
 
 // check finds out whether one entry is meant or many.
@@ -287,9 +288,9 @@ func (r *replaying) replay(ctx context.Context, a *app, c *api) (*client.BulkRes
 		return c.ReplayDLQ(ctx, r.request)
 	}
 	total := &client.BulkResult{DryRun: r.really.dryRun, Tasks: []string{}}
-	part := min(client.MaxReplayLimit, max(1, int(r.request.PerSecond*replayParts.Seconds())))
+	part := min(limits.MaxReplayLimit, max(1, int(r.request.PerSecond*replayParts.Seconds())))
 	if r.really.dryRun {
-		part = client.MaxReplayLimit
+		part = limits.MaxReplayLimit
 	}
 	request, bar := r.request, progress{app: a, noun: "task", total: int64(r.request.Limit)}
 	defer bar.end()
@@ -306,7 +307,7 @@ func (r *replaying) replay(ctx context.Context, a *app, c *api) (*client.BulkRes
 		total.Matched += done.Matched
 		total.Changed += done.Changed
 		total.Skipped += done.Skipped
-		total.Tasks = append(total.Tasks, done.Tasks[:min(len(done.Tasks), client.MaxBulkTasks-len(total.Tasks))]...)
+		total.Tasks = append(total.Tasks, done.Tasks[:min(len(done.Tasks), limits.MaxBulkTasks-len(total.Tasks))]...)
 		if done.DryRun || done.Changed == 0 || done.Matched < request.Limit {
 			break
 		}
@@ -317,13 +318,13 @@ func (r *replaying) replay(ctx context.Context, a *app, c *api) (*client.BulkRes
 func (a *app) dlqPurge() command {
 	var age time.Duration
 	var r really
-	p := client.DLQPurge{Limit: client.DefaultPurgeLimit, DryRun: &r.dryRun}
+	p := client.DLQPurge{Limit: limits.DefaultPurgeLimit, DryRun: &r.dryRun}
 	return command{
 		use: "purge", short: "Delete closed entries, the oldest first; pending ones stay",
 		example: "  tasker-ctl dlq purge --older-than 720h -r 'audit is done' --dry-run",
 		flags: all(
 			opt(&age, "older-than", "only entries closed at least this long ago", needed, notNegative),
-			limit(&p.Limit, client.MaxPurgeLimit, "how many at most"),
+			limit(&p.Limit, limits.MaxPurgeLimit, "how many at most"),
 			why(&p.Reason, &p.Actor, needed),
 			r.flags(),
 		),

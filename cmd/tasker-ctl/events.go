@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/wording"
 )
 
@@ -34,7 +35,7 @@ func (a *app) eventsList() command {
 	o := client.EventListOptions{Limit: 25}
 	return command{
 		use: "list", short: "List events by position",
-		flags: all(a.eventFlags(&o, &o.After), limit(&o.Limit, client.MaxEventsPerPage, "how many", hinting("see more with --after"))),
+		flags: all(a.eventFlags(&o, &o.After), limit(&o.Limit, limits.MaxEventsPerPage, "how many", hinting("see more with --after"))),
 		run: ask(a, with((*api).Events, &o), func(list *client.EventList) {
 			listing(a, eventFacts)(list.Events)
 			if list.More {
@@ -52,7 +53,7 @@ func eventFacts(e *client.Event) facts {
 }
 
 func (a *app) eventsTail() command {
-	o := client.EventListOptions{Limit: client.MaxEventsPerPage}
+	o := client.EventListOptions{Limit: limits.MaxEventsPerPage}
 	var fromBeginning bool
 	var count int
 	var after *int64

@@ -12,12 +12,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
+	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func (a *app) schedule() command {
 	r := a.schedules()
-	count := client.DefaultNextRuns
+	count := limits.DefaultNextRuns
 	return command{
 		use: "schedule", aliases: []string{"schedules"}, short: "Create tasks repeatedly, by cron expressions and time zones",
 		long: `A schedule creates a task each time that a cron expression names, in a time zone.
@@ -31,7 +33,7 @@ A schedule is named by its UUID or as NAMESPACE/NAME.`,
 					a.showNextRuns("\nnext runs", s.Paused, s.NextRuns)
 				})},
 			{use: "next SCHEDULE", short: "Show the next runs of a schedule",
-				flags: opt(&count, "count", "how many, up to 100", between(1, client.MaxNextRuns)),
+				flags: opt(&count, "count", "how many, up to 100", between(1, limits.MaxNextRuns)),
 				run: ask(a, ofWith((*api).NextRuns, &count), func(n *client.NextRuns) {
 					a.showNextRuns("next runs in "+n.TimeZone, n.Paused, n.Runs)
 				})},
@@ -45,7 +47,7 @@ func (a *app) schedules() resource[client.Schedule] {
 
 // scheduleArgument is a schedule by its UUID or as NAMESPACE/NAME.
 var scheduleArgument = argument{parse: parseSchedule, find: findSchedule, offer: offers(
-	with((*api).Schedules, &client.ScheduleListOptions{PerPage: client.MaxSchedulesPerPage}),
+	with((*api).Schedules, &client.ScheduleListOptions{PerPage: limits.MaxSchedulesPerPage}),
 	func(l *client.ScheduleList) []client.Schedule { return l.Schedules }, scheduleName)}
 
 // parseSchedule allows the two ways to name a schedule.
@@ -86,7 +88,7 @@ func (a *app) scheduleList() command {
 			a.namespace(&o.Namespace, "only schedules of this namespace"),
 			opt(&o.Template, "template", "only schedules of this template", a.offering(byName)),
 			opt(&o.Paused, "paused", "only paused schedules; --paused=false for the others"),
-			limit(&o.PerPage, client.MaxSchedulesPerPage, "how many", hinting("see more with --page")),
+			limit(&o.PerPage, limits.MaxSchedulesPerPage, "how many", hinting("see more with --page")),
 			opt(&o.Page, "page", "which page, from 1", atLeastOne),
 		),
 		run: ask(a, with((*api).Schedules, &o), func(list *client.ScheduleList) {
@@ -169,7 +171,7 @@ func (s *scheduleFields) flags(a *app, rules ...rule) flags {
 		opt(&s.Tags, "tag", "tag of the tasks; may be repeated"),
 		opt(&s.CatchUp, "catch-up", "missed runs: skip them, make one for all, or all",
 			among(client.CatchUpSkip, client.CatchUpOne, client.CatchUpAll)),
-		opt(&s.MaxCatchUp, "max-catch-up", "how many missed runs --catch-up all makes, up to 1000", between(1, client.MaxCatchUp)),
+		opt(&s.MaxCatchUp, "max-catch-up", "how many missed runs --catch-up all makes, up to 1000", between(1, schedule.MaxCatchUp)),
 		opt(&s.Overlap, "overlap", "while the previous task is unfinished: allow a run, or skip it",
 			among(client.OverlapAllow, client.OverlapSkip)),
 		opt(&s.jitter, "jitter", "delay the start of tasks by up to this time, at most 1h",
@@ -184,7 +186,7 @@ func (s *scheduleFields) flags(a *app, rules ...rule) flags {
 
 func (s *scheduleFields) readJitter(string) bool {
 	s.JitterSeconds = new(int(s.jitter / time.Second))
-	return s.jitter >= 0 && s.jitter <= client.MaxJitterSeconds*time.Second && s.jitter%time.Second == 0
+	return s.jitter >= 0 && s.jitter <= limits.MaxJitterSeconds*time.Second && s.jitter%time.Second == 0
 }
 
 // request makes a new schedule of the fields.
@@ -199,7 +201,7 @@ func (s *scheduleFields) request(namespace, name string) client.ScheduleRequest 
 
 func (a *app) scheduleCreate() command {
 	s := scheduleFields{ScheduleUpdate: client.ScheduleUpdate{Version: new("1.0.0"), TimeZone: new("UTC"), Context: json.RawMessage("{}"),
-		CatchUp: new(client.CatchUpSkip), MaxCatchUp: new(client.DefaultMaxCatchUp), Overlap: new(client.OverlapAllow)}}
+		CatchUp: new(client.CatchUpSkip), MaxCatchUp: new(limits.DefaultMaxCatchUp), Overlap: new(client.OverlapAllow)}}
 	var r client.ScheduleRequest
 	namespace := "default"
 	return command{

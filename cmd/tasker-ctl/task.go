@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/wording"
 )
 
@@ -217,13 +218,13 @@ func (a *app) taskVerify(ctx context.Context, c *api, args []string) error {
 }
 
 func (a *app) taskChain() command {
-	n := client.DefaultChainLimit
+	n := limits.DefaultChainLimit
 	return command{
 		use: "chain TASK", short: "Show the tasks that a task continues, and those that continue it",
 		long: `Shows the tasks that a task continues, and those that continue it, the oldest
 first. A handler names the next task when it ends its step. Tasks that retention
 has deleted are missing.`,
-		flags: limit(&n, client.MaxChainLimit, "how many links in each direction"),
+		flags: limit(&n, limits.MaxChainLimit, "how many links in each direction"),
 		run:   ask(a, ofWith((*api).Chain, &n), a.showChain),
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/wording"
 )
 
@@ -194,7 +195,7 @@ var bulkActions = []string{client.ActionCancel, client.ActionFail, client.Action
 
 func (a *app) taskBulk() command {
 	var r really
-	b := client.BulkAction{Limit: client.DefaultBulkLimit, DryRun: &r.dryRun}
+	b := client.BulkAction{Limit: limits.DefaultBulkLimit, DryRun: &r.dryRun}
 	f := &b.Filter
 	return command{
 		use: "action ACTION", short: "Act on all tasks that match a filter",
@@ -219,7 +220,7 @@ resolve of a step) need --step.`,
 			opt(&f.StepName, "step", "the step that the action is about"),
 			opt(&b.Priority, "priority,p", "for reprioritise: -100 to 100", aPriority),
 			opt(&b.Result, "result", "for complete_manually: the result as JSON or @file"),
-			limit(&b.Limit, client.MaxBulkLimit, "how many tasks at most"),
+			limit(&b.Limit, limits.MaxBulkLimit, "how many tasks at most"),
 			why(&b.Reason, &b.Actor, needed),
 			r.flags(),
 		),

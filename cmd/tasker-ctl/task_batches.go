@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 )
 
 // batchBar is the width of the bar of a group, in characters.
@@ -78,11 +79,11 @@ func itemFlags(worker, batch *string, retryable **bool, n *int, most int) flags 
 }
 
 func (a *app) isolatedList() command {
-	o := client.IsolatedOptions{Limit: client.DefaultIsolatedItems}
+	o := client.IsolatedOptions{Limit: limits.DefaultIsolatedItems}
 	return command{
 		use: "isolated TASK", short: "List items that batches of a task could not process",
 		flags: all(
-			itemFlags(&o.Worker, &o.Batch, &o.Retryable, &o.Limit, client.MaxIsolatedItems),
+			itemFlags(&o.Worker, &o.Batch, &o.Retryable, &o.Limit, limits.MaxIsolatedItems),
 			opt(&o.Replayed, "replayed", "only items that a replay task has; --replayed=false: the others"),
 			opt(&o.After, "after", "where the previous page ended"),
 		),
@@ -105,7 +106,7 @@ func (a *app) showIsolated(list *client.IsolatedItems) {
 }
 
 func (a *app) isolatedReplay() command {
-	r := client.IsolatedReplay{Limit: client.MaxIsolatedReplay}
+	r := client.IsolatedReplay{Limit: limits.MaxIsolatedReplay}
 	return command{
 		use: "replay TASK", short: "Create a task that processes isolated items again",
 		long: `Creates a task of the same template whose batches are given exactly the isolated
@@ -113,7 +114,7 @@ items. What the old task did before its batches counts as done in the new one,
 and does not run again; what follows the batches does. Items that were replayed
 already are left out, unless --again is given.`,
 		flags: all(
-			itemFlags(&r.Worker, &r.Batch, &r.Retryable, &r.Limit, client.MaxIsolatedReplay),
+			itemFlags(&r.Worker, &r.Batch, &r.Retryable, &r.Limit, limits.MaxIsolatedReplay),
 			why(&r.Reason, &r.Actor, needed),
 			opt(&r.Again, "again", "also items that were replayed already"),
 			opt(&r.DryRun, "dry-run", "only show how many items there would be"),

@@ -6,12 +6,13 @@ import (
 	"fmt"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 )
 
 func (a *app) taskType() command {
 	r := resource[client.TaskType]{a, "task type", typeName, typeFacts}
 	o := client.TaskTypeListOptions{Limit: 100}
-	shown, deleted := client.DefaultTypeNamespace, client.DefaultTypeNamespace
+	shown, deleted := limits.DefaultTypeNamespace, limits.DefaultTypeNamespace
 	return command{
 		use: "type", aliases: []string{"types"}, short: "Register task types: templates of one step, without a file",
 		long: `A task type is a template of one step that is registered over the API: a name, the
@@ -42,7 +43,7 @@ are created with tasker-ctl enqueue.`,
 }
 
 func (a *app) typeRegister() command {
-	r := client.TaskTypeRequest{Namespace: client.DefaultTypeNamespace, Version: client.DefaultTypeVersion}
+	r := client.TaskTypeRequest{Namespace: limits.DefaultTypeNamespace, Version: limits.DefaultTypeVersion}
 	var retry client.TypeRetry
 	var identity client.TypeIdentity
 	return command{

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 )
 
 func (a *app) workers() command {
@@ -21,7 +22,7 @@ func (a *app) workers() command {
 
 // workerList has two names: it is a verb of workers, and a part of the system.
 func (a *app) workerList(name string) command {
-	o := client.WorkerListOptions{Limit: client.DefaultWorkerLimit}
+	o := client.WorkerListOptions{Limit: limits.DefaultWorkerLimit}
 	return command{
 		use: name, short: "List the registered workers",
 		long: `Lists the registered workers, those with the latest heartbeat first. A worker
@@ -31,7 +32,7 @@ other content than the one that tasks have used: the worker runs without these.`
 		flags: all(
 			opt(&o.Status, "status,s", "only with this status: active, stale or dead", among("active", "stale", "dead")),
 			opt(&o.Namespace, "namespace,n", "only workers that serve this namespace", a.offering(byNamespace)),
-			limit(&o.Limit, client.MaxWorkerLimit, "how many"),
+			limit(&o.Limit, limits.MaxWorkerLimit, "how many"),
 		),
 		run: ask(a, with((*api).Workers, &o), func(list *client.WorkerList) {
 			a.workerResource().list(list.Workers)
@@ -78,7 +79,7 @@ var workerArgument = argument{offer: offers(allWorkers,
 	func(l *client.WorkerList) []client.WorkerState { return l.Workers }, func(w *client.WorkerState) string { return w.WorkerID })}
 
 func allWorkers(ctx context.Context, c *api, _ []string) (*client.WorkerList, error) {
-	return c.Workers(ctx, client.WorkerListOptions{Limit: client.MaxWorkerLimit})
+	return c.Workers(ctx, client.WorkerListOptions{Limit: limits.MaxWorkerLimit})
 }
 
 // registered finds a worker by its id or its UUID. An id is that of several processes

@@ -8,14 +8,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Bounds of a replay of isolated items.
+// Bounds of a replay of isolated items, beside limits.MaxIsolatedReplay.
 const (
-	// MaxIsolatedReplay is how many items one replay takes.
-	MaxIsolatedReplay = 10_000
 	// maxItemsPerBatch and maxBytesPerBatch bound a batch of a replay, which travels
 	// with its claim.
 	maxItemsPerBatch = 1000
@@ -33,7 +32,7 @@ type ReplayIsolated struct {
 	Retryable *bool  // as the handlers classified the failures; nil: both
 	// Again includes items that an earlier replay has taken.
 	Again         bool
-	Limit         int // items, 1–MaxIsolatedReplay; 0: that
+	Limit         int // items, 1–limits.MaxIsolatedReplay; 0: that
 	DryRun        bool
 	Actor, Reason string // required
 }
@@ -59,7 +58,7 @@ func (o *Orchestrator) ReplayIsolated(ctx context.Context, task uuid.UUID, r Rep
 		return done, err
 	}
 	var err error
-	if r.Limit, err = limited(r.Limit, MaxIsolatedReplay); err != nil {
+	if r.Limit, err = limited(r.Limit, limits.MaxIsolatedReplay); err != nil {
 		return done, err
 	}
 	old, err := o.store.Task(ctx, task)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
@@ -21,10 +22,8 @@ import (
 const (
 	// maxScheduleContext is in bytes: one transaction carries many runs.
 	maxScheduleContext = 64 << 10
-	// defaultMaxCatchUp is how many missed runs are made up for by default.
-	defaultMaxCatchUp = 10
-	// MaxJitter bounds the delay of a run.
-	MaxJitter = time.Hour
+	// maxJitter bounds the delay of a run.
+	maxJitter = limits.MaxJitterSeconds * time.Second
 	// defaultTimeZone applies to schedules that name no time zone.
 	defaultTimeZone = "UTC"
 	// scheduleTags are what a run adds to the tags of its task.
@@ -72,7 +71,7 @@ func complete(s *store.Schedule) {
 		s.CatchUp = schedule.CatchUpSkip
 	}
 	if s.MaxCatchUp == 0 {
-		s.MaxCatchUp = defaultMaxCatchUp
+		s.MaxCatchUp = limits.DefaultMaxCatchUp
 	}
 	if s.Overlap == 0 {
 		s.Overlap = schedule.OverlapAllow
@@ -118,8 +117,8 @@ func readSchedule(s *store.Schedule) (*schedule.Spec, error) {
 	if s.MaxCatchUp < 1 || s.MaxCatchUp > schedule.MaxCatchUp {
 		c.Add("max_catch_up must be between 1 and %d", schedule.MaxCatchUp)
 	}
-	if s.Jitter < 0 || s.Jitter > MaxJitter || s.Jitter%time.Second != 0 {
-		c.Add("jitter_seconds must be between 0 and %d", int(MaxJitter/time.Second))
+	if s.Jitter < 0 || s.Jitter > maxJitter || s.Jitter%time.Second != 0 {
+		c.Add("jitter_seconds must be between 0 and %d", limits.MaxJitterSeconds)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err

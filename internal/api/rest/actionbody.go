@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -162,7 +163,7 @@ func bulkAction(r *request[client.BulkAction]) (bulk orchestration.Bulk, err err
 	if len(b.Result) > 0 {
 		bulk.Action.Result = r.result("result", b.Result)
 	}
-	bulk.Limit = r.within("limit", b.Limit, 1, client.MaxBulkLimit, client.DefaultBulkLimit)
+	bulk.Limit = r.within("limit", b.Limit, 1, limits.MaxBulkLimit, limits.DefaultBulkLimit)
 	bulk.Select = bulkFilterOf(&r.checked, filter)
 	return bulk, r.err()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -181,7 +182,7 @@ func partly(ctx context.Context, done orchestration.BulkResult, err error) error
 
 func bulkResultOf(r orchestration.BulkResult) *client.BulkResult {
 	w := &client.BulkResult{Matched: r.Matched, Changed: r.Changed, Skipped: r.Skipped, DryRun: r.DryRun, Tasks: []string{}}
-	for _, id := range r.Tasks[:min(len(r.Tasks), client.MaxBulkTasks)] {
+	for _, id := range r.Tasks[:min(len(r.Tasks), limits.MaxBulkTasks)] {
 		w.Tasks = append(w.Tasks, id.String())
 	}
 	return w

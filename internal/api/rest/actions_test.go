@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -221,10 +222,10 @@ func TestBulkActions(t *testing.T) {
 	require.Equal(t, 150, got.Matched)
 	require.Equal(t, 140, got.Changed)
 	require.Equal(t, 10, got.Skipped)
-	require.Len(t, got.Tasks, client.MaxBulkTasks)
+	require.Len(t, got.Tasks, limits.MaxBulkTasks)
 	cancel := orchestration.Action{Kind: orchestration.ActionCancel, Actor: "a", Reason: "r"}
 	require.Equal(t, []acted{{"act on many", orchestration.Bulk{Select: orchestration.TaskSelection{Namespace: "shapes", States: []workflow.TaskState{}},
-		Action: cancel, DryRun: true, Limit: client.DefaultBulkLimit}}}, o.taken())
+		Action: cancel, DryRun: true, Limit: limits.DefaultBulkLimit}}}, o.taken())
 
 	h.do(http.MethodPost, bulkPath, `{"filter":{"name":"diamond","version":"1","states":["error","cancelled"],"tag":"demo","created_before":"2026-03-21T10:11:12.123456Z",
 		"created_after":"2026-03-21T10:11:12.123456","step_name":"left"},"action":"reset_for_retry","reason":"r","actor":"a","dry_run":false,"limit":7}`).into(t, &got)

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
 )
 
@@ -206,7 +207,7 @@ func checkReached(t testing.TB, reached []acted) {
 		case orchestration.ReplayIsolated:
 			text("actor", with.Actor, orchestration.MaxTextLength)
 			text("reason", with.Reason, orchestration.MaxReasonLength)
-			require.True(t, with.Limit >= 1 && with.Limit <= orchestration.MaxIsolatedReplay)
+			require.True(t, with.Limit >= 1 && with.Limit <= limits.MaxIsolatedReplay)
 		case orchestration.Replay:
 			text("actor", with.Actor, orchestration.MaxTextLength)
 		case orchestration.Verdict:

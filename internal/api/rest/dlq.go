@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -179,7 +180,7 @@ func (r *dlqRoutes) purge(ctx context.Context, _ *struct{}, body *request[client
 			body.add("older_than_seconds must be between 0 and %d", maxPurgeSeconds)
 		}
 	}
-	limit := body.within("limit", b.Limit, 1, client.MaxPurgeLimit, client.DefaultPurgeLimit)
+	limit := body.within("limit", b.Limit, 1, limits.MaxPurgeLimit, limits.DefaultPurgeLimit)
 	done := store.OperatorAction{Action: "purge_dlq", DryRun: b.DryRun == nil || *b.DryRun,
 		Target: json.RawMessage(fmt.Sprintf(`{"older_than_seconds":%d,"limit":%d}`, age, limit))}
 	done.Reason, done.Actor = body.why(b.Reason, b.Actor)

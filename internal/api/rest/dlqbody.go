@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 )
@@ -58,13 +59,13 @@ func replayOfMany(r *request[client.DLQReplay], room time.Duration) (m orchestra
 	m.DryRun = b.DryRun == nil || *b.DryRun
 	m.Reason, m.Actor = r.why(b.Reason, b.Actor)
 	r.only("context", len(b.Context) > 0, "", "dlq_entry_uuid")
-	m.Limit = r.within("limit", b.Limit, 1, client.MaxReplayLimit, client.DefaultReplayLimit)
+	m.Limit = r.within("limit", b.Limit, 1, limits.MaxReplayLimit, limits.DefaultReplayLimit)
 	if m.PerSecond = b.PerSecond; !r.has("per_second") {
-		m.PerSecond = client.DefaultReplayRate
+		m.PerSecond = limits.DefaultReplayRate
 	}
 	switch needs := float64(m.Limit) / m.PerSecond; {
-	case !(m.PerSecond > 0 && m.PerSecond <= client.MaxReplayRate):
-		r.add("per_second must be above 0 and at most %g", client.MaxReplayRate)
+	case !(m.PerSecond > 0 && m.PerSecond <= limits.MaxReplayRate):
+		r.add("per_second must be above 0 and at most %g", limits.MaxReplayRate)
 	case !m.DryRun && needs > room.Seconds():
 		r.add("%d tasks at %g per second take %.0f s, and a request may take %.0f s; replay them in parts", m.Limit, m.PerSecond, needs, room.Seconds())
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 )
@@ -120,7 +121,7 @@ func (r *isolatedRoutes) replay(ctx context.Context, in *taskInput, body *reques
 	replay := orchestration.ReplayIsolated{Retryable: b.Retryable, Again: b.Again, DryRun: b.DryRun,
 		Worker: body.text("worker_step", b.Worker, orchestration.MaxTextLength), Batch: body.text("batch", b.Batch, orchestration.MaxTextLength)}
 	replay.Reason, replay.Actor = body.why(b.Reason, b.Actor)
-	replay.Limit = body.within("limit", b.Limit, 1, client.MaxIsolatedReplay, client.MaxIsolatedReplay)
+	replay.Limit = body.within("limit", b.Limit, 1, limits.MaxIsolatedReplay, limits.MaxIsolatedReplay)
 	if err := body.err(); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 )
@@ -87,7 +88,7 @@ func TestIsolatedItemsAreReplayed(t *testing.T) {
 	require.Equal(t, []acted{{"replay isolated", orchestration.ReplayIsolated{Worker: "left", Batch: "left_001", Retryable: &no, Again: true, Limit: 7, Actor: "ana", Reason: "why"}}}, o.taken())
 	dry := h.do(http.MethodPost, isolatedPath+"/replay", `{"reason":"why","actor":"ana","dry_run":true}`)
 	require.JSONEq(t, `{"task_uuid":null,"items":2,"batches":1,"more":true,"dry_run":true}`, string(dry.body))
-	require.Equal(t, []acted{{"replay isolated", orchestration.ReplayIsolated{Limit: orchestration.MaxIsolatedReplay, DryRun: true, Actor: "ana", Reason: "why"}}}, o.taken())
+	require.Equal(t, []acted{{"replay isolated", orchestration.ReplayIsolated{Limit: limits.MaxIsolatedReplay, DryRun: true, Actor: "ana", Reason: "why"}}}, o.taken())
 	for body, want := range map[string]int{`{}`: 422, `{"reason":"r"}`: 422, `{"reason":"r","actor":""}`: 400, `{"reason":"r","actor":"a","limit":0}`: 400,
 		`{"reason":"r","actor":"a","limit":10001}`: 400, `{"reason":"r","actor":"a","retryable":"x"}`: 422} {
 		require.Equal(t, want, h.do(http.MethodPost, isolatedPath+"/replay", body).StatusCode, body)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/internal/store"
@@ -108,7 +109,7 @@ func (c *checked) schedulePolicy(b *client.ScheduleUpdate, s *store.Schedule) (s
 		some, s.Overlap = true, policy
 	}
 	if b.JitterSeconds != nil {
-		seconds := c.bounded("jitter_seconds", *b.JitterSeconds, 0, int(orchestration.MaxJitter/time.Second))
+		seconds := c.bounded("jitter_seconds", *b.JitterSeconds, 0, int((limits.MaxJitterSeconds*time.Second)/time.Second))
 		some, s.Jitter = true, time.Duration(seconds)*time.Second
 	}
 	return some

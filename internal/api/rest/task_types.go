@@ -9,6 +9,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/jsonscan"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -49,7 +50,7 @@ func (in *typeInput) key() (namespace, name string, err error) {
 	var c checked
 	namespace = in.Namespace
 	if namespace == "" {
-		namespace = client.DefaultTypeNamespace
+		namespace = limits.DefaultTypeNamespace
 	}
 	c.text("namespace", namespace, orchestration.MaxNameLength)
 	name = c.filled("name", in.Name, orchestration.MaxNameLength)
@@ -216,7 +217,7 @@ func templateOf(name string, r *client.TaskTypeRequest) (*workflow.Template, err
 		step["tags"] = r.Tags
 	}
 	document := map[string]any{
-		"name": name, "namespace_name": orText(r.Namespace, client.DefaultTypeNamespace), "version": orText(r.Version, client.DefaultTypeVersion),
+		"name": name, "namespace_name": orText(r.Namespace, limits.DefaultTypeNamespace), "version": orText(r.Version, limits.DefaultTypeVersion),
 		"description": r.Description, "identity": identity, "steps": []any{step},
 	}
 	if !absent(r.PayloadSchema) {
