@@ -115,7 +115,7 @@ func TestQueueDepthOfADatabaseThatIsAway(t *testing.T) {
 	require.Equal(t, 2, testutil.CollectAndCount(q))
 }
 
-func TestStepsWithoutAWorkerAreTold(t *testing.T) {
+func TestStepsWithoutAWorkerAreReported(t *testing.T) {
 	t.Parallel()
 	c, q := newCounted(map[string]int{"a": 9, "b": 1})
 	check := q.checkWorkers(t.Context())

@@ -15,8 +15,8 @@ func (h *history) refused(in Input) {
 	require.ErrorAs(h.t, err, &notAllowed, "%#v", in)
 }
 
-// TestRefusalsAreTold: operators read these words, for one task and in bulk results.
-func TestRefusalsAreTold(t *testing.T) {
+// TestRefusalsAreReported: operators read these words, for one task and in bulk results.
+func TestRefusalsAreReported(t *testing.T) {
 	started, cancelled, complete := begin(t, diamond(t)), begin(t, diamond(t)), begin(t, diamond(t))
 	cancelled.do(Operation{Action: ActionCancel})
 	for _, name := range []string{"start", "left", "right", "end"} {

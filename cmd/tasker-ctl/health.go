@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/sourcegraph/conc/pool"
 
 	"github.com/tasker-go/tasker/client"
 )
@@ -139,12 +139,11 @@ func reportOf(list []checkup) healthReport {
 }
 
 func askAll(ctx context.Context, list []checkup, width int) {
-	var group errgroup.Group
-	group.SetLimit(width)
+	checks := pool.New().WithMaxGoroutines(width)
 	for i := range list {
-		group.Go(func() error { list[i].ask(ctx); return nil })
+		checks.Go(func() { list[i].ask(ctx) })
 	}
-	_ = group.Wait() // each has its own error
+	checks.Wait() // each has its own error
 }
 
 // answered is an error where a daemon has not answered.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/sourcegraph/conc/pool"
 
 	"github.com/tasker-go/tasker/client"
 )
@@ -235,16 +235,15 @@ func (w *fleetWatch) readAll(ctx context.Context, replicas []client.Replica, own
 		}
 	}
 	found := make([]figures, min(len(live), maxPeers))
-	var group errgroup.Group
-	group.SetLimit(atOnce)
+	readers := pool.New().WithMaxGoroutines(atOnce)
 	for i := range found {
 		if r := live[i]; r.Kind == string(orchestrator) && orchestrators == 1 {
 			found[i] = own
 		} else if peer := w.peer(&r); peer != nil {
-			group.Go(func() error { found[i] = w.read(ctx, peer); return nil })
+			readers.Go(func() { found[i] = w.read(ctx, peer) })
 		}
 	}
-	_ = group.Wait() // what cannot be read is missing
+	readers.Wait() // what cannot be read is missing
 	now := map[string]figures{}
 	for i := range found {
 		if found[i] != nil {

@@ -76,9 +76,9 @@ func TestRetriesComeBackByTheTimer(t *testing.T) {
 	require.JSONEq(t, `3`, string(task.Steps[0].Result))
 }
 
-// TestAFailedStepIsTold: the log line names the step by searchable terms. The numbers of
+// TestAFailedStepIsLogged: the log line names the step by searchable terms. The numbers of
 // steps have their own field: log collectors accept one type.
-func TestAFailedStepIsTold(t *testing.T) {
+func TestAFailedStepIsLogged(t *testing.T) {
 	t.Parallel()
 	core, lines := observer.New(zap.DebugLevel)
 	e := enginetest.Start(t, handlers(nil), func(o *orchestration.Config, w *worker.Config) { o.Logger, w.Logger = zap.New(core), zap.New(core) })

@@ -217,7 +217,7 @@ func TestCanonicalNamesThePlace(t *testing.T) {
 }
 
 // Different numbers are different tasks, even where no double distinguishes them.
-func TestNumbersBeyondDoublesAreTold(t *testing.T) {
+func TestNumbersBeyondDoublesAreReported(t *testing.T) {
 	for _, pair := range [][2]string{
 		{"1.000000000000000001", "1.000000000000000002"}, {"0.12345678901234567890", "0.12345678901234567891"},
 		{"1e-400", "2e-400"}, {"9007199254740993.1", "9007199254740993.2"}, {"9007199254740993.0", "9007199254740992.0"},

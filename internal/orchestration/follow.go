@@ -3,6 +3,7 @@ package orchestration
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,11 +202,7 @@ func (h *followers) leave(f *Following) {
 func (h *followers) scopes() []store.Scope {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	list := make([]store.Scope, 0, len(h.eras))
-	for scope := range h.eras {
-		list = append(list, scope)
-	}
-	return list
+	return slices.Collect(maps.Keys(h.eras))
 }
 
 // run reads for the clients, and keeps what they follow alive.

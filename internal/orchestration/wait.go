@@ -3,6 +3,8 @@ package orchestration
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -120,11 +122,7 @@ func (w *waiters) signalled(payload string) {
 func (w *waiters) waiting() []uuid.UUID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ids := make([]uuid.UUID, 0, len(w.tasks))
-	for id := range w.tasks {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(w.tasks))
 }
 
 // poll runs only while there are waiters.

@@ -143,18 +143,18 @@ func (w *waits) messages(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	w.o.publish(signals)
-	told, err := w.o.store.TellEnds(ctx, waitBatch)
+	notified, err := w.o.store.NotifyEnds(ctx, waitBatch)
 	if err != nil {
 		return found, err
 	}
-	w.o.publish(told.Signals)
-	if told.Steps > 0 {
+	w.o.publish(notified.Signals)
+	if notified.Steps > 0 {
 		w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
 	}
-	if told.Released > 0 {
+	if notified.Released > 0 {
 		w.o.scheduleLook()
 	}
-	found += told.Messages
+	found += notified.Messages
 	brought, err := w.o.store.BringEvents(ctx, waitBatch, w.o.cfg.EventTTL)
 	if err != nil {
 		return found, err

@@ -29,9 +29,9 @@ func watchDependencies(t testing.TB, s *store.Store) {
 	require.NoError(t, err)
 }
 
-func tellEnds(t testing.TB, s *store.Store) store.Told {
+func notifyEnds(t testing.TB, s *store.Store) store.EndsNotified {
 	t.Helper()
-	done, err := s.TellEnds(t.Context(), 100)
+	done, err := s.NotifyEnds(t.Context(), 100)
 	require.NoError(t, err)
 	return done
 }
@@ -59,7 +59,7 @@ func untilBlocked(t testing.TB, db *pgtest.DB, n int) {
 
 // A task that comes to depend on another one while the end of that is being processed is
 // notified too.
-func TestAnEndIsToldAgainWhileItIsTold(t *testing.T) {
+func TestAnEndIsNotifiedAgainDuringItsNotification(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	p := plan(t, s, oneStepYAML)
@@ -71,7 +71,7 @@ func TestAnEndIsToldAgainWhileItIsTold(t *testing.T) {
 	release := hold(t, db, first)
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.TellEnds(context.WithoutCancel(t.Context()), 100)
+		_, err := s.NotifyEnds(context.WithoutCancel(t.Context()), 100)
 		done <- err
 	}()
 	untilBlocked(t, db, 1) // the end has been read, and nothing is committed
@@ -80,14 +80,14 @@ func TestAnEndIsToldAgainWhileItIsTold(t *testing.T) {
 	release()
 	require.NoError(t, <-done)
 
-	tellEnds(t, s)
+	notifyEnds(t, s)
 	require.Zero(t, db.QueryInt(t, held), "of %s and %s", first, second)
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.task_messages`))
 }
 
 // A task is reopened before its end is processed, and ends once more during that: its
 // dependents are notified of the later end.
-func TestAnEndIsToldAfterAnEarlierOne(t *testing.T) {
+func TestAnEndIsNotifiedAfterAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	p := plan(t, s, oneStepYAML)
@@ -106,7 +106,7 @@ func TestAnEndIsToldAfterAnEarlierOne(t *testing.T) {
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.TellEnds(context.WithoutCancel(t.Context()), 100)
+		_, err := s.NotifyEnds(context.WithoutCancel(t.Context()), 100)
 		done <- err
 	}()
 	untilBlocked(t, db, 1) // it found the task alive and waits for its row
@@ -114,7 +114,7 @@ func TestAnEndIsToldAfterAnEarlierOne(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, <-done)
 
-	tellEnds(t, s)
+	notifyEnds(t, s)
 	require.Zero(t, db.QueryInt(t, held))
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.task_messages`))
 }
@@ -167,7 +167,7 @@ func TestTasksThatNothingReleasesAreFound(t *testing.T) {
 	watchDependencies(t, s)
 	cancel(t, s, ends[0], "over")
 	cancel(t, s, ends[2], "over")
-	require.Equal(t, 3, tellEnds(t, s).Released)
+	require.Equal(t, 3, notifyEnds(t, s).Released)
 	sweep(true)
 
 	held := dependent(t, s, p, create(t, s, p, 1)[0])
@@ -206,7 +206,7 @@ func TestDependenciesAreMetWhoeverTellsOfThem(t *testing.T) {
 	for range 3 {
 		require.NoError(t, <-errs)
 	}
-	for done := tellEnds(t, s); done.Messages > 0; done = tellEnds(t, s) { // messages held by one while the others looked
+	for done := notifyEnds(t, s); done.Messages > 0; done = notifyEnds(t, s) { // messages held by one while the others looked
 	}
 	require.Zero(t, db.QueryInt(t, held), "tasks that nothing will release")
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.task_dependencies`))
@@ -224,7 +224,7 @@ func tellUntilIdle(ctx context.Context, s *store.Store, created <-chan struct{})
 		if err != nil {
 			return err
 		}
-		done, err := s.TellEnds(ctx, 20)
+		done, err := s.NotifyEnds(ctx, 20)
 		if err != nil || last && found+done.Messages == 0 {
 			return err
 		}
@@ -250,7 +250,7 @@ func TestStepsOfATaskThatWaitsAreActedOn(t *testing.T) {
 	require.Equal(t, 1, db.QueryInt(t, held))
 	requireIntegrity(t, s)
 	cancel(t, s, end, "over")
-	require.Equal(t, 1, tellEnds(t, s).Released)
+	require.Equal(t, 1, notifyEnds(t, s).Released)
 	claimed := claim(t, s, p, 10)
 	require.Len(t, claimed, 1)
 	require.Equal(t, 0, claimed[0].Step)

@@ -15,7 +15,7 @@ import (
 type (
 	Settled         = board.Settled
 	Fate            = board.Fate
-	Told            = waits.Told
+	EndsNotified    = waits.EndsNotified
 	MigrationStatus = migration.Status
 )
 

@@ -265,7 +265,7 @@ func TestARunThatIsCutOffIsMadeOnce(t *testing.T) {
 	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.tasks`))
 }
 
-func TestWhatIsDueIsToldWithIt(t *testing.T) {
+func TestSchedulesSayWhatIsDue(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	p := plan(t, s, oneStepYAML)

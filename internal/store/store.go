@@ -137,7 +137,7 @@ type (
 // Waits: steps that the engine runs, and tasks that wait for others. An event or a
 // decision ends a wait once, and an event that comes first is kept; a message about the
 // end of a task is processed until its effects are committed. Operations: BeginSteps,
-// ReceiveEvent, BringEvents, Approvals, Approval, Decide, TellEnds, StopMessages,
+// ReceiveEvent, BringEvents, Approvals, Approval, Decide, NotifyEnds, StopMessages,
 // DropStopMessages, WatchDependencies, SweepDependencies.
 type (
 	EngineStep      = waits.EngineStep      // a step that the engine is about to begin

@@ -420,7 +420,7 @@ func TestMigratingWithTheURLOfAPool(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestSlowAcquiresAreToldOf(t *testing.T) {
+func TestSlowAcquiresAreLogged(t *testing.T) {
 	t.Parallel()
 	_, db := open(t)
 	for slow, want := range map[time.Duration]bool{0: false, 1: true, time.Hour: false} {

@@ -61,7 +61,7 @@ func TestRequestsAreChecked(t *testing.T) {
 	require.NoError(t, r.Check())
 }
 
-func TestAllProblemsAreToldAtOnce(t *testing.T) {
+func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 	r := Request{Context: json.RawMessage(`1`)}
 	require.ErrorContains(t, r.Check(), "name must not be empty; namespace must not be empty; context must be")
 }

@@ -27,7 +27,7 @@ with held as materialized (
         seq = case when s.state = {claimable} then nextval('tasker.step_seq') else s.seq end
     from held h where s.task_uuid = h.task_uuid
     returning s.state, s.callable, s.lane
-), told as (
+), recorded as (
     insert into tasker.task_events (task_uuid, at, from_state, to_state, actor, reason, metadata)
     select task_uuid, clock_timestamp(), task_state, task_state, @actor, @reason, jsonb_build_object('action', 'reprioritise', 'priority', @priority::smallint)
     from held
@@ -68,7 +68,7 @@ with released as (
     set state = {reported}, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = {lease_lost}, retryable = true
     where task_uuid = @task and slot in (0, @step::int + 1) and step_no = @step and state = {in_progress}
     returning task_uuid
-), told as (
+), recorded as (
     insert into tasker.task_events (task_uuid, at, from_state, to_state, actor, reason, metadata)
     select b.task_uuid, clock_timestamp(), b.task_state, b.task_state, @actor, @reason, jsonb_build_object('action', 'release_lease', 'step', @step::int)
     from released r join tasker.board b on b.task_uuid = r.task_uuid and b.slot = 0

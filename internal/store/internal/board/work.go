@@ -362,7 +362,7 @@ type Continuation struct {
 // claimed step is in process, whatever its stored state.
 // Index: the primary keys.
 var continueTask = pg.Compile(`
-with told as (
+with recorded as (
     insert into tasker.task_events (task_uuid, at, from_state, to_state, actor, reason, metadata)
     select task_uuid, clock_timestamp(), greatest(task_state, {task_in_process}), greatest(task_state, {task_in_process}), @actor, 'continued by ' || @next::uuid,
            jsonb_build_object('continued_by', @next::uuid, 'step', @step::int, 'step_name', @step_name::text, 'token', @token::bigint)

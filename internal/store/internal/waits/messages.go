@@ -36,8 +36,8 @@ func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, limit int) (tasks pg
 	return pg.Distinct(tasks), len(tasks), err
 }
 
-// Told is the result of TellEnds.
-type Told struct {
+// EndsNotified is the result of NotifyEnds.
+type EndsNotified struct {
 	Messages int
 	Steps    int             // whose tasks have ended
 	Released int             // tasks whose dependencies are met
@@ -56,10 +56,10 @@ type endedTask struct {
 // that do not fit are named instead.
 const maxSubResults = 1 << 20
 
-// TellEnds notifies the dependents of ended tasks: the steps that they are, and the tasks
+// NotifyEnds notifies the dependents of ended tasks: the steps that they are, and the tasks
 // that depend on them. It processes up to limit ends.
-func (s *Waits) TellEnds(ctx context.Context, limit int) (Told, error) {
-	return pg.Change(ctx, s.db, "tell_ends", "notify dependents of ended tasks", func(ctx context.Context, tx pgx.Tx) (done Told, _ []signal.Signal, err error) {
+func (s *Waits) NotifyEnds(ctx context.Context, limit int) (EndsNotified, error) {
+	return pg.Change(ctx, s.db, "notify_ends", "notify dependents of ended tasks", func(ctx context.Context, tx pgx.Tx) (done EndsNotified, _ []signal.Signal, err error) {
 		ids, found, err := messagesOf(ctx, tx, pg.MessageEnded, limit)
 		if err != nil || found == 0 {
 			return done, nil, err
