@@ -101,7 +101,7 @@ type Metrics struct {
 	// Requests without credentials or permission.
 
 	AuthRefusals  *prometheus.CounterVec `metric:"tasker_auth_refusals_total" labels:"reason" help:"Requests that were refused, or would be, by reason: missing, expired, invalid, malformed, forbidden."`
-	UnknownKeys   *prometheus.CounterVec `metric:"tasker_unknown_body_keys_total" labels:"operation" help:"Unknown keys of request bodies that were ignored, as Tasker ignores them."`
+	UnknownKeys   *prometheus.CounterVec `metric:"tasker_unknown_body_keys_total" labels:"operation" help:"Unknown keys of request bodies, and query parameters, that were ignored, as Tasker ignores them."`
 	KeySetFetches *prometheus.CounterVec `metric:"tasker_auth_key_set_fetches_total" labels:"outcome" help:"Fetches of the JWKS."`
 
 	// gRPC; operations that rpcs call are requests of the API too.

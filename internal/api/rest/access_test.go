@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
@@ -181,7 +182,32 @@ func (h *house) asked(route, token string) reply {
 		cancel() // it would not end
 	}
 	defer cancel()
-	return h.doWithin(ctx, method, target+"?namespace=shapes", body, header...) // which only lists read
+	if slices.Contains(h.parameters()[method+" "+path], "namespace") {
+		target += "?namespace=shapes"
+	}
+	return h.doWithin(ctx, method, target, body, header...)
+}
+
+// parameters are those of each route, as described.
+func (h *house) parameters() map[string][]string {
+	if h.described != nil {
+		return h.described
+	}
+	var doc struct {
+		Paths map[string]map[string]struct{ Parameters []struct{ Name string } }
+	}
+	require.NoError(h.t, json.Unmarshal(h.server.OpenAPI(), &doc))
+	h.described = map[string][]string{}
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			route := strings.ToUpper(method) + " " + path
+			h.described[route] = []string{}
+			for _, p := range op.Parameters {
+				h.described[route] = append(h.described[route], p.Name)
+			}
+		}
+	}
+	return h.described
 }
 
 // isLocked holds a route against every kind of credentials.

@@ -32,15 +32,15 @@ func bodies() map[string]string {
 		"POST /v1/tasks/batch":            batchOf(goodBody + "}"),
 		"PATCH " + stepPath:               `{"action_type":"complete_manually","reason":"r","completed_by":"a","completion_data":{"result":{"n":1},"metadata":{"a":1}}}`,
 		"POST " + actionsPath:             `{"action":"complete_manually","step_uuid":"` + step + `","reason":"r","actor":"a","result":{"n":1}}`,
-		"POST " + actionsPath + "?replay": `{"action":"replay","reason":"r","actor":"a","context":{"n":1}}`,
-		"POST " + actionsPath + "?order":  `{"action":"reprioritise","reason":"r","actor":"a","priority":5}`,
+		"POST " + actionsPath + "#replay": `{"action":"replay","reason":"r","actor":"a","context":{"n":1}}`,
+		"POST " + actionsPath + "#order":  `{"action":"reprioritise","reason":"r","actor":"a","priority":5}`,
 		"POST " + bulkPath: `{"filter":{"namespace":"n","name":"n","version":"1","states":["error"],"tag":"t","created_before":"2026-03-21T10:11:12Z",` +
 			`"created_after":"2026-03-21T10:11:12Z"},"action":"cancel","reason":"r","actor":"a","dry_run":false,"limit":10}`,
 		"PATCH " + entryPath: `{"resolution_status":"Cancelled","resolution_notes":"n","resolved_by":"a","metadata":{"a":1}}`,
 		"POST " + addPath:    `{"task_uuid":"` + task + `","reason":"r","actor":"a","metadata":{"a":1}}`,
 		"POST " + replayPath: `{"filter":{"resolution_status":"Pending","dlq_reason":"ManualDlq","namespace":"n","task_name":"t","since":"2026-03-21T10:11:12Z",` +
 			`"until":"2026-03-21T10:11:12Z"},"reason":"r","actor":"a","per_second":10,"limit":10,"dry_run":false}`,
-		"POST " + replayPath + "?one":  `{"dlq_entry_uuid":"` + letter + `","reason":"r","actor":"a","context":{"n":1},"dry_run":false}`,
+		"POST " + replayPath + "#one":  `{"dlq_entry_uuid":"` + letter + `","reason":"r","actor":"a","context":{"n":1},"dry_run":false}`,
 		"POST " + purgePath:            `{"older_than_seconds":3600,"reason":"r","actor":"a","limit":10,"dry_run":false}`,
 		"PUT " + pausePath:             `{"reason":"r","actor":"a"}`,
 		"DELETE " + pausePath:          `{"reason":"r","actor":"a"}`,
@@ -59,7 +59,7 @@ func bodies() map[string]string {
 		"POST /v1/event-consumers/c/ack":   `{"token":1,"position":1,"release":true}`,
 		"POST /v1/event-consumers/c/reset": `{"to":"beginning","actor":"a","reason":"r"}`,
 		"POST " + eventsPath:               `{"name":"n","namespace":"n","key":"k","payload":{"n":1},"id":"i"}`,
-		"POST " + eventsPath + "?task":     `{"name":"n","task_uuid":"` + task + `","payload":{"n":1}}`,
+		"POST " + eventsPath + "#task":     `{"name":"n","task_uuid":"` + task + `","payload":{"n":1}}`,
 		"POST " + approvalPath:             `{"approved":true,"actor":"a","comment":"c","data":{"n":1}}`,
 		"POST " + isolatedPath + "/replay": `{"reason":"r","actor":"a","worker_step":"left","batch":"left_001","retryable":true,"again":true,"limit":7,"dry_run":true}`,
 	}
@@ -129,7 +129,7 @@ func guarded(t testing.TB) (*house, *fakeOperator) {
 }
 
 func serve(h *house, o *fakeOperator, route, body string) (status int, reached []acted) {
-	method, target, _ := strings.Cut(route, " ")
+	method, target, _ := strings.Cut(strings.Split(route, "#")[0], " ") // # tells bodies of one route apart
 	w := record(h, request(method, target, body))
 	if len(w.Header().Get("X-Request-Id")) != 36 {
 		return 0, nil
@@ -150,7 +150,7 @@ func TestBadBodiesCostNothing(t *testing.T) {
 			require.True(t, status >= 400 && status < 500, "%d: %s %.60q", status, route, bad)
 			require.Empty(t, reached, "%s %.60q", route, bad)
 		}
-		method, target, _ := strings.Cut(route, " ")
+		method, target, _ := strings.Cut(strings.Split(route, "#")[0], " ") // # tells bodies of one route apart
 		if method == http.MethodDelete {
 			continue // its body is optional
 		}

@@ -49,15 +49,15 @@ var tolerant = map[string][]string{
 }
 
 // strays refuses the unknown keys that an operation does not ignore, and returns the others.
-func strays(op string, found []strayKey) (ignored []string, err error) {
-	known, lenient := tolerant[op]
+// thing is what an answer calls them.
+func strays(thing string, found []strayKey, lenient bool, meaningless ...string) (ignored []string, err error) {
 	for _, key := range found {
 		switch {
-		case slices.Contains(known, key.path):
+		case slices.Contains(meaningless, key.path):
 		case key.near != "":
-			return nil, badRequest(fmt.Sprintf("unknown key %q: did you mean %q?", key.path, key.near))
+			return nil, badRequest(fmt.Sprintf("unknown %s %q: did you mean %q?", thing, key.path, key.near))
 		case !lenient:
-			return nil, badRequest(fmt.Sprintf("unknown key %q", key.path))
+			return nil, badRequest(fmt.Sprintf("unknown %s %q", thing, key.path))
 		default:
 			ignored = append(ignored, key.path)
 		}
@@ -68,12 +68,12 @@ func strays(op string, found []strayKey) (ignored []string, err error) {
 // maxNoted bounds the ignored keys that are logged, each once.
 const maxNoted = 1000
 
-// ignored counts the unknown keys of a request, and logs each key once.
+// ignored counts the unknown keys and query parameters of a request, and logs each once.
 func (s *Server) ignored(op string, keys []string) {
 	for _, key := range keys {
 		s.cfg.Telemetry.UnknownKeys.WithLabelValues(op).Inc()
 		if s.noted.first(op + " " + key) {
-			s.log.Warn("a key of request bodies is unknown and ignored", zap.String("operation", op), zap.String("key", key))
+			s.log.Warn("a key of requests is unknown and ignored", zap.String("operation", op), zap.String("key", key))
 		}
 	}
 }
@@ -104,7 +104,8 @@ func (r *request[B]) decode(raw []byte) (err error) {
 	r.checked = checked{names: structOf(reflect.TypeFor[B]())}
 	var found []strayKey
 	if r.given, found, err = decodeBody(raw, &r.body); err == nil {
-		r.unknown, err = strays(r.op, found)
+		meaningless, lenient := tolerant[r.op]
+		r.unknown, err = strays("key", found, lenient, meaningless...)
 	}
 	return err
 }

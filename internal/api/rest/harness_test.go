@@ -31,12 +31,13 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // house is a server over fakes.
 type house struct {
-	t      testing.TB
-	server *rest.Server
-	engine *fakeEngine
-	store  *fakeStore
-	logs   *observer.ObservedLogs
-	schema *contract
+	described map[string][]string // see parameters
+	t         testing.TB
+	server    *rest.Server
+	engine    *fakeEngine
+	store     *fakeStore
+	logs      *observer.ObservedLogs
+	schema    *contract
 }
 
 // bounded sets the bounds missing in cfg to the defaults of the configuration.

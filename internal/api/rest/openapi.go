@@ -99,7 +99,7 @@ func (d *document) refusal(text string) object {
 // failuresOf are the statuses of failures that an operation may have, beside those of access.
 func failuresOf(op operation, params []param, body bool) (statuses []int) {
 	statuses = append(statuses, http.StatusInternalServerError, http.StatusGatewayTimeout, http.StatusServiceUnavailable)
-	if len(params) > 0 || body {
+	if len(params) > 0 || body || !op.ofTasker() {
 		statuses = append(statuses, http.StatusBadRequest)
 	}
 	if slices.ContainsFunc(params, func(p param) bool { return p.in == "path" }) || body {

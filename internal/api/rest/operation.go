@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +19,8 @@ import (
 	"github.com/klauspost/compress/gzhttp"
 
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/transcode"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // api is a server under construction.
@@ -110,6 +114,7 @@ func addOwn[I, B, T any](a *api, op operation, serve func(x *exchange, in *I) er
 	needed = a.inForce(needed)
 	a.permissions[op.method+" "+op.path] = needed.needs
 	a.document.add(op, needed.needs, params, body, reflect.TypeFor[T]())
+	allowed := queryNames(params)
 	a.mux.HandleFunc(op.method+" "+op.path, func(w http.ResponseWriter, _ *http.Request) {
 		x, ok := w.(*exchange)
 		if !ok {
@@ -117,6 +122,9 @@ func addOwn[I, B, T any](a *api, op operation, serve func(x *exchange, in *I) er
 		}
 		in := new(I)
 		err := a.authorise(x, needed)
+		if err == nil {
+			err = x.server.checkQuery(x.request, &op, allowed)
+		}
 		if err == nil {
 			err = bind(x.request, params, reflect.ValueOf(in).Elem())
 		}
@@ -171,6 +179,38 @@ func paramsOf(t reflect.Type) (list []param) {
 	}
 	return list
 }
+
+func queryNames(params []param) (names []string) {
+	for i := range params {
+		if params[i].in == "query" {
+			names = append(names, params[i].name)
+		}
+	}
+	return names
+}
+
+// checkQuery refuses query parameters that the operation does not have: a filter that was
+// ignored would answer with everything. Operations of Tasker ignore them as it does, but for
+// those that look like a misspelling.
+func (s *Server) checkQuery(r *http.Request, op *operation, allowed []string) error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	var found []strayKey
+	for key := range r.URL.Query() {
+		if !slices.Contains(allowed, key) && len(found) < maxStray {
+			found = append(found, strayKey{printable(key), wording.Misspelt(key, allowed)})
+		}
+	}
+	ignored, err := strays("parameter", found, op.ofTasker())
+	s.ignored(op.id, ignored)
+	return err
+}
+
+// taskers are the operations that Tasker has, and an rpc stands for.
+var taskers = slices.Collect(maps.Values(transcode.Operations))
+
+func (op *operation) ofTasker() bool { return slices.Contains(taskers, op.method+" "+op.path) }
 
 // bind sets the parameters of a request. The operation checks texts by itself.
 func bind(r *http.Request, params []param, in reflect.Value) error {

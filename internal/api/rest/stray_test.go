@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,7 +21,7 @@ func TestUnknownKeysOfBodies(t *testing.T) {
 	for range 2 {
 		require.Equal(t, 200, h.do(http.MethodPost, "/v1/tasks", `{`+keyless+`,"shard":7,"options":{},"requested_at":"x"}`).StatusCode)
 	}
-	require.Equal(t, 1, h.logs.FilterMessage("a key of request bodies is unknown and ignored").Len())
+	require.Equal(t, 1, h.logs.FilterMessage("a key of requests is unknown and ignored").Len())
 	for key, near := range map[string]string{"idempotencykey": "idempotency_key", "Tags": "tags", "priorty": "priority", "idempotency-key": "idempotency_key", "tag": "tags"} {
 		got := h.do(http.MethodPost, "/v1/tasks", `{`+keyless+`,"`+key+`":"x"}`).refused(t, http.StatusBadRequest, "BAD_REQUEST")
 		require.Equal(t, `unknown key "`+key+`": did you mean "`+near+`"?`, got.Message)
@@ -29,6 +30,25 @@ func TestUnknownKeysOfBodies(t *testing.T) {
 	require.Equal(t, `unknown key "filter.nmespace": did you mean "namespace"?`, bulk.refused(t, http.StatusBadRequest, "BAD_REQUEST").Message)
 	own := h.do(http.MethodPost, "/v1/tasks/actions", `{"action":"cancel","filter":{"namespace":"a"},"reason":"r","actor":"a","colour":"red"}`)
 	require.Equal(t, `unknown key "colour"`, own.refused(t, http.StatusBadRequest, "BAD_REQUEST").Message)
+}
+
+// A filter that is ignored would answer with everything, so an unknown one is refused; Tasker's
+// operations ignore those that resemble none of theirs.
+func TestUnknownQueryParameters(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for query, near := range map[string]string{"state=error": "status", "nmespace=a": "namespace", "perPage=3": "per_page", "Tag=x": "tag", "tags=x": "tag"} {
+		key, _, _ := strings.Cut(query, "=")
+		got := h.do(http.MethodGet, "/v1/tasks?"+query, "").refused(t, http.StatusBadRequest, "BAD_REQUEST")
+		require.Equal(t, `unknown parameter "`+key+`": did you mean "`+near+`"?`, got.Message)
+	}
+	for range 2 {
+		require.Equal(t, 200, h.do(http.MethodGet, "/v1/tasks?colour=red&page=1", "").StatusCode)
+	}
+	require.Equal(t, 1, h.logs.FilterMessage("a key of requests is unknown and ignored").Len())
+	require.Equal(t, 200, h.do(http.MethodGet, "/health/live?probe=1", "").StatusCode)
+	own := h.do(http.MethodGet, "/v1/schedules?colour=red", "").refused(t, http.StatusBadRequest, "BAD_REQUEST")
+	require.Equal(t, `unknown parameter "colour"`, own.Message)
 }
 
 // A request with the header is repeated safely, as one with the key in its body is.
