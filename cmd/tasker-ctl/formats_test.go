@@ -1,13 +1,16 @@
 package main
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 )
@@ -51,36 +54,63 @@ type inFormat struct {
 	format  outputFormat
 }
 
-// shownInTranscripts are the commands that write to stdout in some transcript.
-func shownInTranscripts(t *testing.T) map[inFormat]bool {
+var formatFlag = regexp.MustCompile(`-o (json|yaml) ?`)
+
+// shownInTranscripts is what commands write to stdout in transcripts, by their command lines
+// without the format.
+func shownInTranscripts(t *testing.T) map[inFormat]map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/transcripts/*.txt")
 	require.NoError(t, err)
-	shown := map[inFormat]bool{}
+	a := newApp(nil, nil, nil, func(string) (string, bool) { return "", false })
+	root, shown := newRootCommand(a), map[inFormat]map[string]string{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, block := range strings.Split("\n"+string(text), "\n$ ")[1:] {
 			line, output, _ := strings.Cut(block, "\n")
-			if output = strings.TrimSpace(output); output == "" || strings.HasPrefix(output, "!") {
+			output, _, _ = strings.Cut("\n"+output, "\n!")
+			output, _, _ = strings.Cut(output, "\n[exit")
+			line, _, _ = strings.Cut(line, " < ")
+			of, ok := commandOf(a, root, split(t, line))
+			if output = strings.TrimSpace(output); !ok || output == "" {
 				continue
 			}
-			line, _, _ = strings.Cut(line, " < ")
-			if of, ok := commandOf(split(t, line)); ok {
-				shown[of] = true
+			if shown[of] == nil {
+				shown[of] = map[string]string{}
 			}
+			shown[of][formatFlag.ReplaceAllString(line, "")] = output
 		}
 	}
 	return shown
 }
 
-// commandOf reads a command line as the program does.
-func commandOf(words []string) (inFormat, bool) {
+// What is written as YAML is the document that is written as JSON.
+func TestYAMLIsTheSameAsJSON(t *testing.T) {
+	t.Parallel()
+	shown, compared := shownInTranscripts(t), 0
+	for of, lines := range shown {
+		for line, text := range lines {
+			want := shown[inFormat{of.command, formatJSON}][line]
+			if of.format != formatYAML || !json.Valid([]byte(want)) { // a series is several documents
+				continue
+			}
+			got, err := yaml.YAMLToJSON([]byte(text))
+			require.NoError(t, err, line)
+			require.JSONEq(t, want, string(got), line)
+			compared++
+		}
+	}
+	require.Greater(t, compared, 60)
+}
+
+// commandOf reads a command line as the program does; root is that of a.
+func commandOf(a *app, root *cobra.Command, words []string) (inFormat, bool) {
 	for len(words) > 0 && strings.Contains(words[0], "=") {
 		words = words[1:]
 	}
-	a := newApp(nil, nil, nil, func(string) (string, bool) { return "", false })
-	cmd, rest, err := newRootCommand(a).Traverse(words)
+	a.global.output = formatTable
+	cmd, rest, err := root.Traverse(words)
 	if err != nil || cmd.ParseFlags(rest) != nil {
 		return inFormat{}, false
 	}
@@ -104,7 +134,7 @@ func TestEveryCommandHasGoldens(t *testing.T) {
 		}
 		lacks := false
 		for _, format := range []outputFormat{formatTable, formatJSON, formatYAML} {
-			if !shown[inFormat{path, format}] {
+			if len(shown[inFormat{path, format}]) == 0 {
 				lacks = true
 				if withoutGoldens[path] == "" {
 					missing = append(missing, path+" -o "+format.String())

@@ -90,15 +90,15 @@ func TestEveryCommandAgainstRealDaemons(t *testing.T) {
 	require.Equal(t, []string{"task cancel", "worker health --all"}, ran.lacks(tasker))
 }
 
-// real is a pair of daemons and what scripts know of them.
-type real struct {
+// realPair is a pair of daemons and what scripts know of them.
+type realPair struct {
 	api   *client.Client
 	env   map[string]string
 	names map[string]string
 	over  string
 }
 
-func startReal(t *testing.T) *real {
+func startReal(t *testing.T) *realPair {
 	t.Helper()
 	db := enginetest.Migrated(t)
 	loaded, err := config.Load(config.Options{WorkerID: "worker-under-test", LookupEnv: func(name string) (string, bool) {
@@ -123,7 +123,7 @@ func startReal(t *testing.T) *real {
 		t.Cleanup(func() { require.NoError(t, d.Stop(context.Background())) })
 	}
 	at := func(a net.Addr) string { return "http://" + a.String() }
-	r := &real{api: client.New(client.Config{BaseURL: at(o.Addr())}), names: map[string]string{"dir": t.TempDir()}, env: map[string]string{
+	r := &realPair{api: client.New(client.Config{BaseURL: at(o.Addr())}), names: map[string]string{"dir": t.TempDir()}, env: map[string]string{
 		"TASKER_ORCHESTRATION_URL": at(o.Addr()), "TASKER_ORCHESTRATION_GRPC_URL": at(o.GRPCAddr()),
 		"TASKER_WORKER_URL": at(w.Addr()), "TASKER_WORKER_GRPC_URL": at(w.GRPCAddr()), "DATABASE_URL": db.DSN,
 	}}
@@ -131,7 +131,7 @@ func startReal(t *testing.T) *real {
 	return r
 }
 
-func (r *real) writeProfiles(t *testing.T) {
+func (r *realPair) writeProfiles(t *testing.T) {
 	t.Helper()
 	text := fmt.Sprintf(`[profile.default.orchestration]
 base_url = %q
@@ -181,7 +181,7 @@ func registerDiamond(w *taskworker.Worker) error {
 }
 
 // prepare makes the tasks of a script.
-func (r *real) prepare(t *testing.T, over string) {
+func (r *realPair) prepare(t *testing.T, over string) {
 	t.Helper()
 	r.over, r.names["over"], r.env["TASKER_CLIENT_TRANSPORT"] = over, over, over
 	create := func(name, input string, delay float64) {
@@ -211,7 +211,7 @@ func (r *real) prepare(t *testing.T, over string) {
 }
 
 // play runs the commands of a script.
-func (r *real) play(t *testing.T, script string, note func(words []string)) {
+func (r *realPair) play(t *testing.T, script string, note func(words []string)) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata/real", script))
 	require.NoError(t, err)
@@ -225,14 +225,14 @@ func (r *real) play(t *testing.T, script string, note func(words []string)) {
 	}
 }
 
-func (r *real) replace(text string) string {
+func (r *realPair) replace(text string) string {
 	for name, value := range r.names {
 		text = strings.ReplaceAll(text, "{"+name+"}", value)
 	}
 	return text
 }
 
-func (r *real) check(t *testing.T, lines []string, got outcome) {
+func (r *realPair) check(t *testing.T, lines []string, got outcome) {
 	t.Helper()
 	output := got.stdout + got.stderr
 	about := fmt.Sprintf("over %s: %s\n%s", r.over, lines[0], output)
@@ -251,7 +251,7 @@ func (r *real) check(t *testing.T, lines []string, got outcome) {
 	require.Equal(t, code, got.code, about)
 }
 
-func (r *real) run(t *testing.T, words ...string) outcome {
+func (r *realPair) run(t *testing.T, words ...string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -264,7 +264,7 @@ func (r *real) run(t *testing.T, words ...string) outcome {
 }
 
 // refused runs what the table of differences calls none.
-func (r *real) refused(t *testing.T, tasker []taskerCommand, ran commandsRun) {
+func (r *realPair) refused(t *testing.T, tasker []taskerCommand, ran commandsRun) {
 	t.Helper()
 	none := differences(t)
 	for _, command := range tasker {
