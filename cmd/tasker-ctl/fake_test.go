@@ -107,7 +107,8 @@ func (f *fakeAPI) route(w http.ResponseWriter, r *http.Request, body []byte) {
 		answer(w, client.TaskList{Tasks: tasks, Pagination: client.Pagination{Page: 1, PerPage: 2, TotalCount: 3, TotalPages: 2, HasNext: true}})
 	case "GET v1/templates":
 		answer(w, fakeTemplates())
-	case "GET v1/templates/shapes/diamond/1.0.0", "POST v1/templates":
+	case "GET v1/templates/shapes/diamond/1.0.0", "POST v1/templates",
+		"PUT v1/templates/shapes/diamond/1.0.0/deprecation", "DELETE v1/templates/shapes/diamond/1.0.0/deprecation":
 		answer(w, fakeTemplate(f.t))
 	case "GET v1/admin/fleet":
 		fleet := fakeFleet()

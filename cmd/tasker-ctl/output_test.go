@@ -16,52 +16,6 @@ import (
 	"github.com/tasker-go/tasker/client"
 )
 
-// What the API says is what -o json and -o yaml write.
-func TestAnswersAreWrittenExactly(t *testing.T) {
-	t.Parallel()
-	running := fakeTask(runningTask)
-	tests := map[string]struct {
-		args []string
-		want any
-	}{
-		"task":      {[]string{"task", "get", runningTask}, running},
-		"steps":     {[]string{"task", "steps", failedTask}, fakeSteps(fakeTask(failedTask))},
-		"timeline":  {[]string{"task", "timeline", runningTask}, fakeTimeline(runningTask)},
-		"chain":     {[]string{"task", "chain", runningTask}, fakeChain(runningTask)},
-		"templates": {[]string{"template", "list"}, fakeTemplates()},
-		"template":  {[]string{"template", "info", "diamond"}, fakeTemplate(t)},
-		"fleet":     {[]string{"system", "fleet"}, fakeFleet()},
-		"mode":      {[]string{"system", "mode"}, client.DeploymentMode{Mode: "Hybrid"}},
-		"health":    {[]string{"system", "health", "-w"}, map[string]any{"worker": fakeHealth()}},
-		"watch":     {[]string{"task", "watch", completeTask}, fakeTask(completeTask)},
-		"workers":   {[]string{"worker", "list"}, fakeWorkers()},
-		"worker":    {[]string{"worker", "status", "worker-1"}, fakeWorkers().Workers[0]},
-		"entries":   {[]string{"dlq", "list"}, fakeEntries()},
-		"entry":     {[]string{"dlq", "get", failedTask}, fakeEntries()[0]},
-		"by its id": {[]string{"dlq", "get", resolvedEntry}, fakeEntries()[1]},
-		"sweeps":    {[]string{"system", "sweeps"}, fakeSweeps()},
-		"breakers":  {[]string{"system", "breakers"}, fakeBreakers()},
-		"step":      {[]string{"task", "step", failedTask, "right"}, fakeSteps(fakeTask(failedTask))[2]},
-	}
-	for name, tt := range tests {
-		want, err := json.Marshal(tt.want)
-		require.NoError(t, err)
-		for _, format := range []string{"json", "yaml"} {
-			t.Run(name+" "+format, func(t *testing.T) {
-				t.Parallel()
-				o := newSession(t).run(t.Context(), "", append([]string{"-o", format}, tt.args...)...)
-				require.Zero(t, o.code, o.stderr)
-				got := []byte(o.stdout)
-				if format == "yaml" {
-					got, err = yaml.YAMLToJSON(got)
-					require.NoError(t, err, o.stdout)
-				}
-				require.JSONEq(t, string(want), string(got))
-			})
-		}
-	}
-}
-
 // The three ways to ask for a format mean the same.
 func TestFormatMayStandBeforeOrAfter(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,13 +54,22 @@ func generateAll(t *testing.T, dir, language string) (folders []string) {
 func command(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
-		t.Skipf("%s is not installed: what is generated for it is not tried", name)
+		missing(t, name+" is not installed: what is generated for it is not tried")
 	}
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOPROXY=off", "GOFLAGS=-mod=mod", "GOWORK=off", "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s %v in %s:\n%s", name, args, dir, out)
+}
+
+// missing skips a test without its tool; CI has to have them all.
+func missing(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(what)
+	}
+	t.Skip(what)
 }
 
 // TestGo compiles all handlers in a module of their own, and runs the tests of some.
@@ -92,34 +100,28 @@ func TestPython(t *testing.T) {
 	command(t, dir, "python3", "-W", "error", "-m", "compileall", "-q", dir)
 }
 
-// TestTypeScript compiles with tsc and runs the tests with node; without tsc, node
-// strips the types itself from 22.7 on.
+// TestTypeScript compiles all files in one run of the compiler, and runs their tests with
+// node.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	folders := generateAll(t, dir, "typescript")
-	_, err := exec.LookPath("tsc")
-	if err != nil && !nodeStripsTypes(t) {
-		t.Skip("neither tsc nor a node that strips types (22.7 or later) is installed: TypeScript is generated and not tried")
-	}
-	if err == nil {
-		compileTypeScript(t, dir)
-	}
-	for _, folder := range folders {
-		if err == nil {
-			command(t, folder, "node", "--test")
-		} else {
-			command(t, folder, "node", "--experimental-strip-types", "--test")
-		}
-	}
+	generateAll(t, dir, "typescript")
+	compileTypeScript(t, dir)
+	command(t, dir, "node", "--test")
 }
 
-// compileTypeScript checks what is in a folder, with the modules of node as they are used,
-// and writes JavaScript beside it.
+// compileTypeScript checks what is in a folder with the compiler that
+// scripts/require-typescript installs, and writes JavaScript beside it.
 func compileTypeScript(t *testing.T, dir string) {
 	t.Helper()
+	compiler, err := filepath.Abs(filepath.Join(root, ".tools", "typescript", "lib", "tsc.js"))
+	require.NoError(t, err)
+	if _, err := os.Stat(compiler); err != nil {
+		missing(t, "the TypeScript compiler is not installed: run scripts/require-typescript")
+	}
 	for name, text := range map[string]string{
 		"package.json": `{"type":"module"}`,
+		// The modules of node, as tests use them.
 		"node.d.ts": "declare module 'node:test' { export const test: any; }\n" +
 			"declare module 'node:assert/strict' { const assert: any; export default assert; }\n",
 		"tsconfig.json": `{"compilerOptions": {"strict": true, "target": "es2022", "module": "nodenext", "types": [], "lib": ["es2022"],
@@ -127,18 +129,5 @@ func compileTypeScript(t *testing.T, dir string) {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	command(t, dir, "tsc", "-p", ".")
-}
-
-// nodeStripsTypes reports whether node runs TypeScript.
-func nodeStripsTypes(t *testing.T) bool {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()
-	m := regexp.MustCompile(`^v(\d+)\.(\d+)\.`).FindStringSubmatch(string(out))
-	if err != nil || m == nil {
-		return false
-	}
-	major, _ := strconv.Atoi(m[1])
-	minor, _ := strconv.Atoi(m[2])
-	return major > 22 || major == 22 && minor >= 7
+	command(t, dir, "node", compiler, "-p", ".")
 }
