@@ -142,6 +142,10 @@ bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and R
 bench-secure: require-postgresql ## Measure what credentials and TLS cost (about 8 minutes)
 	cd test/bench && $(GO) run . -only secure -out ../../docs/benchmarks/secure $(BENCHFLAGS)
 
+.PHONY: bench-streams
+bench-streams: require-postgresql ## Measure 1,000 clients that follow transitions (about 2 minutes)
+	cd test/bench && $(GO) run . -only streams -out ../../docs/benchmarks/streams $(BENCHFLAGS)
+
 ##@ Change it
 .PHONY: fmt
 fmt: $(GOLANGCI) ## Format all Go files

@@ -83,7 +83,12 @@ func TestEveryReplicaTellsTransitions(t *testing.T) {
 	other := e.AnotherOrchestrator()
 	all, there := follow(t, e.Orchestrator, store.Scope{}, ""), follow(t, other, store.Scope{}, "")
 	require.NotEmpty(t, receive(t, all).ID)
+	beside := follow(t, e.Orchestrator, store.Scope{}, "")
+	receive(t, beside)
 	task := e.Submit("test", "followed", `{}`)
+	next := receive(t, beside)
+	require.Equal(t, "first", string(next.Rendered.Text(func() []byte { return []byte("first") })))
+	require.Equal(t, "first", string(next.Rendered.Text(func() []byte { return []byte("second") })), "it is encoded once for all clients")
 	for _, f := range []*orchestration.Following{all, there} {
 		list, id := until(t, f, task)
 		require.Equal(t, []string{"pending", "a success", "b success", "complete"}, list)

@@ -49,6 +49,24 @@ type TransitionBatch struct {
 	// Reset says that transitions before this batch may have been missed, Overflow that
 	// there were too many since the place from which the client continues.
 	Reset, Overflow bool
+	// Rendered is shared by the clients that get the same batch; nil: it is of one client.
+	Rendered *Rendered
+}
+
+// Rendered keeps what the first client made of a batch for the others: encoding it for each
+// of many would take more than everything else. It is safe for concurrent use.
+type Rendered struct {
+	once sync.Once
+	text []byte
+}
+
+// Text returns what render returned for the first client. It must not be changed.
+func (r *Rendered) Text(render func() []byte) []byte {
+	if r == nil {
+		return render()
+	}
+	r.once.Do(func() { r.text = render() })
+	return r.text
 }
 
 // Following is a client's view of transitions. It must be closed.
@@ -319,7 +337,7 @@ func (h *followers) hand(page []store.Transition, seen store.Seen, last bool) {
 	for f := range h.clients {
 		part, made := parts[f.scope]
 		if !made {
-			part = TransitionBatch{List: within(page, f.scope)}
+			part = TransitionBatch{List: within(page, f.scope), Rendered: &Rendered{}}
 			if last {
 				part.ID = placeOf(h.eras[f.scope], seen)
 			}

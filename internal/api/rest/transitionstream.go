@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -175,21 +176,24 @@ func (t *transitionStream) batch(b orchestration.TransitionBatch) (ended bool) {
 	if b.Overflow {
 		t.w.name("overflow", b.ID, struct{}{})
 	}
+	if len(b.List) > 0 {
+		t.w.send(b.Rendered.Text(func() []byte { return transitionEvents(b) }))
+		t.metrics.TransitionsSent.Add(float64(len(b.List)))
+	}
+	return t.task != uuid.Nil && slices.ContainsFunc(b.List, func(x store.Transition) bool { return x.To.Terminal() })
+}
+
+// transitionEvents are the events of a batch; the last one has its place.
+func transitionEvents(b orchestration.TransitionBatch) []byte {
 	var text bytes.Buffer
 	for i := range b.List {
 		id := ""
 		if i == len(b.List)-1 {
 			id = b.ID
 		}
-		x := &b.List[i]
-		writeEvent(&text, transitionName(x), id, transitionOf(x))
-		ended = ended || t.task != uuid.Nil && x.To.Terminal()
+		writeEvent(&text, transitionName(&b.List[i]), id, transitionOf(&b.List[i]))
 	}
-	if text.Len() > 0 {
-		t.w.send(text.Bytes())
-		t.metrics.TransitionsSent.Add(float64(len(b.List)))
-	}
-	return ended
+	return text.Bytes()
 }
 
 func transitionName(t *store.Transition) string {

@@ -71,6 +71,18 @@ func (w *Wire) Post(path string, body []byte) (int, []byte, error) {
 func (w *Wire) Get(path string) (int, []byte, error) { return w.call("GET ", path, nil) }
 
 func (w *Wire) call(method, path string, body []byte) (int, []byte, error) {
+	if err := w.Send(method, path, body); err != nil {
+		return 0, nil, err
+	}
+	status, answer, err := readAnswer(w.in)
+	if err != nil {
+		return 0, nil, fmt.Errorf("read the answer: %w", err)
+	}
+	return status, answer, nil
+}
+
+// Send sends a request without reading its answer. The method ends with a space.
+func (w *Wire) Send(method, path string, body []byte) error {
 	w.out = append(w.out[:0], method...)
 	w.out = append(w.out, path...)
 	w.out = append(w.out, " HTTP/1.1\r\nHost: "...)
@@ -81,16 +93,12 @@ func (w *Wire) call(method, path string, body []byte) (int, []byte, error) {
 	w.out = append(w.out, "\r\n\r\n"...)
 	w.out = append(w.out, body...)
 	if err := w.conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
-		return 0, nil, fmt.Errorf("set the deadline: %w", err)
+		return fmt.Errorf("set the deadline: %w", err)
 	}
 	if _, err := w.conn.Write(w.out); err != nil {
-		return 0, nil, fmt.Errorf("send the request: %w", err)
+		return fmt.Errorf("send the request: %w", err)
 	}
-	status, answer, err := readAnswer(w.in)
-	if err != nil {
-		return 0, nil, fmt.Errorf("read the answer: %w", err)
-	}
-	return status, answer, nil
+	return nil
 }
 
 func readAnswer(in *bufio.Reader) (status int, body []byte, err error) {

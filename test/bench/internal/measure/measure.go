@@ -125,6 +125,7 @@ func Sections() []Section {
 		{Name: "idle", About: "what waiting costs", run: (*Bench).idle},
 		{Name: "replicas", About: "one orchestrator with more and more workers, four with eight", run: (*Bench).replicas},
 		{Name: "statements", About: "where the database spends its time under a steady load", Extra: true, run: (*Bench).statements},
+		{Name: "streams", About: "a thousand clients that follow transitions, and one that never reads", Extra: true, run: (*Bench).streams},
 		{Name: "secure", About: "what credentials and TLS cost, fleets compared in turn", Extra: true, run: (*Bench).secure},
 		{Name: "snapshot", About: "a snapshot held for ten minutes, ours and River's, as a picture", Extra: true, run: (*Bench).snapshot},
 	}
