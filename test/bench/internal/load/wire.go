@@ -61,6 +61,20 @@ func Dial(ctx context.Context, server Server) (*Wire, error) {
 // Close ends the connection.
 func (w *Wire) Close() { _ = w.conn.Close() } // its error does not matter
 
+// ReceiveLittle has the kernel keep only a few kilobytes that are not read yet; otherwise
+// it may keep tens of megabytes.
+func (w *Wire) ReceiveLittle() error {
+	conn := w.conn
+	if over, ok := conn.(*tls.Conn); ok {
+		conn = over.NetConn()
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return errors.New("the connection is not of TCP")
+	}
+	return tcp.SetReadBuffer(4 << 10)
+}
+
 // Post sends a body and returns the status and the body of the answer. After an error the
 // connection is useless.
 func (w *Wire) Post(path string, body []byte) (int, []byte, error) {

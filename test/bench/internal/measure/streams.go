@@ -320,6 +320,9 @@ func (b *Bench) neverReads(ctx context.Context, server *rig.Cluster) error {
 		return err
 	}
 	defer deaf.Close()
+	if err := deaf.ReceiveLittle(); err != nil {
+		return err
+	}
 	if err := deaf.Send("GET ", "/v1/transitions/stream", nil); err != nil {
 		return err
 	}
