@@ -138,6 +138,14 @@ plans: require-postgresql ## Execute the hot statements on 10 million finished t
 bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and River's; draws a picture
 	cd test/bench && $(GO) run . -only snapshot -out ../../docs/benchmarks/held-snapshot $(BENCHFLAGS)
 
+.PHONY: bench-secure
+bench-secure: require-postgresql ## Measure what credentials and TLS cost (about 8 minutes)
+	cd test/bench && $(GO) run . -only secure -out ../../docs/benchmarks/secure $(BENCHFLAGS)
+
+.PHONY: bench-streams
+bench-streams: require-postgresql ## Measure 1,000 clients that follow transitions (about 2 minutes)
+	cd test/bench && $(GO) run . -only streams -out ../../docs/benchmarks/streams $(BENCHFLAGS)
+
 ##@ Change it
 .PHONY: fmt
 fmt: $(GOLANGCI) ## Format all Go files

@@ -146,7 +146,7 @@ func (d *Orchestrator) api(c *config.Loaded, self store.Daemon, rules workflow.R
 		Engine: supervised{d.engine, d.shared}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
 		RegisterTemplate: d.registerTemplate, Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
 		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
-		NewEvents: d.engine.NewEvents, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, Breakers: d.breakers, Admission: d.admission,
+		NewEvents: d.engine.NewEvents, Metrics: d.metrics, Breakers: d.breakers, Admission: d.admission,
 		Config: d.shownConfig(c), AnalyticsAge: c.Common.Cache.AnalyticsTTL,
 	}
 }

@@ -83,7 +83,12 @@ func TestEveryReplicaTellsTransitions(t *testing.T) {
 	other := e.AnotherOrchestrator()
 	all, there := follow(t, e.Orchestrator, store.Scope{}, ""), follow(t, other, store.Scope{}, "")
 	require.NotEmpty(t, receive(t, all).ID)
+	beside := follow(t, e.Orchestrator, store.Scope{}, "")
+	receive(t, beside)
 	task := e.Submit("test", "followed", `{}`)
+	next := receive(t, beside)
+	require.Equal(t, "first", string(next.Rendered.Text(func() []byte { return []byte("first") })))
+	require.Equal(t, "first", string(next.Rendered.Text(func() []byte { return []byte("second") })), "it is encoded once for all clients")
 	for _, f := range []*orchestration.Following{all, there} {
 		list, id := until(t, f, task)
 		require.Equal(t, []string{"pending", "a success", "b success", "complete"}, list)
@@ -112,6 +117,40 @@ func TestAClientContinuesWhereItWas(t *testing.T) {
 	b := receive(t, follow(t, e.Orchestrator, store.Scope{}, id))
 	require.True(t, b.Overflow)
 	require.Empty(t, b.List)
+}
+
+// TestCatchingUpGoesOn: a client that is cut off after each batch of what it has missed
+// continues after it, at another replica too, and gets each transition once.
+func TestCatchingUpGoesOn(t *testing.T) {
+	t.Parallel()
+	e := followed(t)
+	replicas := []*orchestration.Orchestrator{e.Orchestrator, e.AnotherOrchestrator()}
+	f := follow(t, e.Orchestrator, store.Scope{}, "")
+	id := receive(t, f).ID
+	f.Close()
+	const missed, later = 950, 30
+	insert := `insert into tasker.transitions (task_uuid, queue, to_state) select gen_random_uuid(), 1, 1 from generate_series(1, $1)`
+	e.DB.Exec(t, insert, missed)
+	var positions []int64
+	for i := 0; len(positions) < missed+later; i++ {
+		f := follow(t, replicas[i%2], store.Scope{}, id)
+		b := receive(t, f)
+		f.Close()
+		require.False(t, b.Reset || b.Overflow)
+		require.NotEmpty(t, b.List, "no progress after %d", len(positions))
+		require.LessOrEqual(t, len(b.List), 100)
+		for k := range b.List {
+			positions = append(positions, b.List[k].Position)
+		}
+		if id = b.ID; i == 3 {
+			e.DB.Exec(t, insert, later) // while it catches up
+		}
+	}
+	require.IsIncreasing(t, positions)
+	require.Len(t, positions, missed+later)
+	for _, bad := range []string{".1:1:.x", ".1:1:", ".x.1", ".1:1:.1.1"} {
+		require.True(t, receive(t, follow(t, e.Orchestrator, store.Scope{}, id+bad)).Reset, bad)
+	}
 }
 
 // TestFollowersLearnOfLostTransitions: after a crash the tables are empty.

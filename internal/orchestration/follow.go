@@ -34,11 +34,12 @@ const (
 	followPatience = 5 * time.Second
 	// followPage is how many transitions are read at once, followPause the least time
 	// between two reads, followBuffer how many batches wait for a client, followMost how
-	// many transitions it may have missed.
+	// many transitions it may have missed, followPart how many of these have a place.
 	followPage   = 1000
 	followPause  = 10 * time.Millisecond
 	followBuffer = 64
 	followMost   = 5000
+	followPart   = 100
 )
 
 // TransitionBatch are transitions for a client. Those of a task are in their order.
@@ -49,6 +50,24 @@ type TransitionBatch struct {
 	// Reset says that transitions before this batch may have been missed, Overflow that
 	// there were too many since the place from which the client continues.
 	Reset, Overflow bool
+	// Rendered is shared by the clients that get the same batch; nil: it is of one client.
+	Rendered *Rendered
+}
+
+// Rendered keeps what the first client made of a batch for the others: encoding it for each
+// of many would take more than everything else. It is safe for concurrent use.
+type Rendered struct {
+	once sync.Once
+	text []byte
+}
+
+// Text returns what render returned for the first client. It must not be changed.
+func (r *Rendered) Text(render func() []byte) []byte {
+	if r == nil {
+		return render()
+	}
+	r.once.Do(func() { r.text = render() })
+	return r.text
 }
 
 // Following is a client's view of transitions. It must be closed.
@@ -90,7 +109,7 @@ func newFollowers(o *Orchestrator) *followers {
 }
 
 // Follow follows the transitions of a scope, from the place id on; "": from now on. The
-// first batch has what happened since, and the place.
+// first batches have what happened since, and the place.
 func (o *Orchestrator) Follow(ctx context.Context, scope store.Scope, id string) (*Following, error) {
 	f, err := o.followers.join(ctx, scope, id)
 	if err != nil {
@@ -116,19 +135,18 @@ func (h *followers) join(ctx context.Context, scope store.Scope, id string) (*Fo
 	if err := h.read(ctx); err != nil {
 		return nil, err
 	}
-	queue := make(chan TransitionBatch, followBuffer)
-	f := &Following{Batches: queue, hub: h, scope: scope, queue: queue}
-	first := TransitionBatch{ID: placeOf(eras[scope], h.seen), Reset: id != "" && (!resumes || h.seen.At.Sub(from.at) > followBack)}
-	if resumes && !first.Reset {
-		first.List, _, err = h.o.store.Transitions(ctx, store.TransitionQuery{Scopes: []store.Scope{scope}, After: from.snapshot, Upto: h.seen.Snapshot, Limit: followMost + 1})
-		if err != nil {
+	first := []TransitionBatch{{Reset: id != "" && (!resumes || h.seen.At.Sub(from.at) > followBack)}}
+	if resumes && !first[0].Reset {
+		if first, err = h.missed(ctx, scope, from); err != nil {
 			return nil, err
 		}
-		if len(first.List) > followMost {
-			first.List, first.Overflow = nil, true
-		}
 	}
-	queue <- first
+	first[len(first)-1].ID = placeOf(eras[scope], h.seen)
+	queue := make(chan TransitionBatch, len(first)+followBuffer)
+	for _, b := range first {
+		queue <- b
+	}
+	f := &Following{Batches: queue, hub: h, scope: scope, queue: queue}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if era, known := h.eras[scope]; known && era != eras[scope] {
@@ -140,6 +158,34 @@ func (h *followers) join(ctx context.Context, scope store.Scope, id string) (*Fo
 	default:
 	}
 	return f, nil
+}
+
+// missed are batches of what has happened since a place, at least one. Each but the last
+// has its own place: a client that is cut off continues after those that it has received.
+func (h *followers) missed(ctx context.Context, scope store.Scope, from followPlace) (list []TransitionBatch, err error) {
+	spans := []followPlace{{era: from.era, at: from.at, snapshot: from.snapshot, upto: h.seen.Snapshot}}
+	if from.upto != "" { // the rest of what was missed before comes first
+		spans[0].snapshot = from.upto
+		spans = []followPlace{from, spans[0]}
+	}
+	most := followMost
+	for _, span := range spans {
+		page, _, err := h.o.store.Transitions(ctx, store.TransitionQuery{Scopes: []store.Scope{scope}, After: span.snapshot, Upto: span.upto, Past: span.past, Limit: most + 1})
+		if err != nil {
+			return nil, err
+		}
+		if most -= len(page); most < 0 {
+			return []TransitionBatch{{Overflow: true}}, nil
+		}
+		for part := range slices.Chunk(page, followPart) {
+			span.past = part[len(part)-1].Position
+			list = append(list, TransitionBatch{List: part, ID: span.String()})
+		}
+	}
+	if len(list) == 0 {
+		list = []TransitionBatch{{}}
+	}
+	return list, nil
 }
 
 // awaitUnaware waits for transactions that have looked too early to record transitions.
@@ -288,7 +334,7 @@ func (h *followers) hand(page []store.Transition, seen store.Seen, last bool) {
 	for f := range h.clients {
 		part, made := parts[f.scope]
 		if !made {
-			part = TransitionBatch{List: within(page, f.scope)}
+			part = TransitionBatch{List: within(page, f.scope), Rendered: &Rendered{}}
 			if last {
 				part.ID = placeOf(h.eras[f.scope], seen)
 			}
@@ -413,29 +459,50 @@ func (h *followers) forget(ctx context.Context) error {
 	return err
 }
 
-// followPlace is a place among transitions.
+// followPlace is a place among transitions: after all that are visible in a snapshot, and
+// those up to the position past of what is visible in upto, if that is not "".
 type followPlace struct {
-	era      uuid.UUID
-	at       time.Time
-	snapshot string
+	era            uuid.UUID
+	at             time.Time // of snapshot
+	snapshot, upto string
+	past           int64
 }
 
-// placeOf writes a place: its era, the milliseconds since 1970 and the snapshot.
+// placeOf writes the place after all that was visible at a moment.
 func placeOf(era uuid.UUID, seen store.Seen) string {
-	return era.String() + "." + strconv.FormatInt(seen.At.UnixMilli(), 10) + "." + seen.Snapshot
+	return followPlace{era: era, at: seen.At, snapshot: seen.Snapshot}.String()
+}
+
+// String is the place as text: its era, the milliseconds since 1970, the snapshot and, if
+// it has them, upto and past.
+func (p followPlace) String() string {
+	text := p.era.String() + "." + strconv.FormatInt(p.at.UnixMilli(), 10) + "." + p.snapshot
+	if p.upto != "" {
+		text += "." + p.upto + "." + strconv.FormatInt(p.past, 10)
+	}
+	return text
 }
 
 // maxPlace bounds the text of a place: a snapshot lists the transactions that are running.
 const maxPlace = 64 << 10
 
 func readPlace(id string) (p followPlace, ok bool) {
-	parts := strings.SplitN(id, ".", 3)
-	if len(id) > maxPlace || len(parts) != 3 {
+	parts := strings.SplitN(id, ".", 6)
+	if len(id) > maxPlace || len(parts) != 3 && len(parts) != 5 {
 		return p, false
 	}
 	era, err := uuid.Parse(parts[0])
 	ms, wrong := strconv.ParseInt(parts[1], 10, 64)
-	return followPlace{era, time.UnixMilli(ms), parts[2]}, err == nil && wrong == nil && isSnapshot(parts[2])
+	p = followPlace{era: era, at: time.UnixMilli(ms), snapshot: parts[2]}
+	if err != nil || wrong != nil || !isSnapshot(p.snapshot) {
+		return p, false
+	}
+	if len(parts) == 5 {
+		p.upto = parts[3]
+		p.past, err = strconv.ParseInt(parts[4], 10, 64)
+		return p, err == nil && isSnapshot(p.upto)
+	}
+	return p, true
 }
 
 // isSnapshot reports whether PostgreSQL reads a text as a snapshot: xmin:xmax:list, in order.

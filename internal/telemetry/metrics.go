@@ -166,7 +166,13 @@ type Metrics struct {
 	DomainEventSubscriberErrors *prometheus.CounterVec `metric:"tasker_domain_event_subscriber_errors_total" labels:"subscriber" help:"Fast domain events over which a subscriber failed."`
 	DomainEventsSent            *prometheus.CounterVec `metric:"tasker_domain_events_sent_total" labels:"outcome" help:"Fast domain events for the other workers: sent (handed to the sender of signals), too_large, not_sendable."`
 	DomainEventsReceived        *prometheus.CounterVec `metric:"tasker_domain_events_received_total" labels:"outcome" help:"Fast domain events from the other workers: delivered, duplicate, malformed; lost counts gaps, where senders or receivers gave up some."`
-	EventStreamsRefused         prometheus.Counter     `metric:"tasker_event_streams_refused_total" help:"Streams of events that were refused (503) because there were as many as there may be."`
+
+	// Streams of server-sent events: of domain events (stream="events") and of transitions.
+
+	EventStreams        *prometheus.GaugeVec   `metric:"tasker_event_streams" labels:"stream" help:"Open streams: of domain events (events), of transitions."`
+	EventStreamsRefused prometheus.Counter     `metric:"tasker_event_streams_refused_total" help:"Streams of events and of transitions that were refused (503) because there were as many as there may be."`
+	EventStreamsEnded   *prometheus.CounterVec `metric:"tasker_event_streams_ended_total" labels:"stream,reason" help:"Streams that have ended: left (by the client), slow (it did not read in time), complete (its task has ended, or the hour), stopping, error (the database)."`
+	TransitionsSent     prometheus.Counter     `metric:"tasker_transitions_sent_total" help:"Transitions written to streams, once for each client."`
 }
 
 // The values of the label by of Found and EmptyWakes.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -72,6 +73,7 @@ func peerWork(ctx context.Context, args []string) error {
 type options struct {
 	root, out   string
 	short, full bool
+	secure      bool
 	sections    []measure.Section
 	sizes       measure.Sizes
 }
@@ -84,6 +86,7 @@ func parse(args []string) (options, error) {
 	f.BoolVar(&o.short, "short", false, "smaller sizes: about six minutes")
 	f.BoolVar(&o.full, "full", false, "the sizes of the goals: 5 M waiting, 10 M finished, disturbances of 2 minutes")
 	only := f.String("only", "", "sections to run, separated by commas; all but the extra ones when empty:\n"+sectionList())
+	f.BoolVar(&o.secure, "secure", false, "the daemons want tokens and serve TLS (not those in one process)")
 	tasks := f.Int("drain", 0, "tasks to drain instead of the usual number")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -141,6 +144,9 @@ func (o *options) bench(ctx context.Context, command string) error {
 	ground, err := rig.New(ctx, root, filepath.Join(root, "test", "bench"))
 	if err != nil {
 		return err
+	}
+	if ground.Secure = o.secure; o.secure {
+		r.Method = append(slices.Clone(method), "With -secure: every request has a token, and the daemons serve TLS; everything in one process does not.")
 	}
 	b := &measure.Bench{Rig: ground, Report: r, Sizes: o.sizes, Progress: os.Stderr, Self: self, Charts: filepath.Join(root, "docs", "benchmarks")}
 	if o.out != "" {

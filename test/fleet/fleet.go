@@ -62,6 +62,10 @@ type Options struct {
 	Config      string // further TOML, whole tables with dotted names
 	Raw         string // the whole TOML, instead of all of the above
 	Env         []string
+	// Web are further lines of the table of the HTTP server. TLS says that they have it
+	// serve TLS, with a certificate that this program trusts.
+	Web string
+	TLS bool
 }
 
 // Process is a running daemon.
@@ -89,6 +93,9 @@ func Start(o Options) (*Process, error) {
 		return nil, fmt.Errorf("write the configuration: %w", err)
 	}
 	p := &Process{Kind: o.Kind, Name: o.Name, URL: "http://" + address, log: &logBuffer{}}
+	if o.TLS {
+		p.URL = "https://" + address
+	}
 	// The process outlives every context of its caller; Stop and Kill end it.
 	cmd := exec.CommandContext(context.Background(), filepath.Join(o.BinDir, string(o.Kind)))
 	cmd.Env = append(cleanEnv(), "TASKER_CONFIG_PATH="+file, "TASKER_ENV=test", "DATABASE_URL="+o.DatabaseURL)
@@ -114,7 +121,7 @@ func (o Options) toml(address string) string {
 		fmt.Fprintf(&b, "[common.signals]\nevent_source = %q\n", o.EventSource)
 	}
 	fmt.Fprintf(&b, "[common.telemetry]\nlog_format = \"json\"\n")
-	fmt.Fprintf(&b, "[%s.web]\nbind_address = %q\n[%s.grpc]\nenabled = false\n", section, address, section)
+	fmt.Fprintf(&b, "[%s.web]\nbind_address = %q\n%s[%s.grpc]\nenabled = false\n", section, address, o.Web, section)
 	if o.Mode != "" {
 		for _, system := range systems {
 			fmt.Fprintf(&b, "[%s]\ndeployment_mode = %q\n", system, o.Mode)

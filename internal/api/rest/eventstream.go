@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 const (
@@ -36,24 +38,46 @@ type eventStreams struct {
 	published func() <-chan struct{} // nil: only the poll
 }
 
-// streamPlaces bound the open streams.
+// streamPlaces bound the open streams of one kind, and count them. The kinds share places.
 type streamPlaces struct {
+	kind    string
 	places  chan struct{}
-	refused func() // nil: nothing is told
+	metrics *telemetry.Metrics
 }
 
 // take takes a place, which leave returns.
 func (p *streamPlaces) take() (leave func(), err error) {
 	select {
 	case p.places <- struct{}{}:
-		return func() { <-p.places }, nil
+		open := p.metrics.EventStreams.WithLabelValues(p.kind)
+		open.Inc()
+		return func() { open.Dec(); <-p.places }, nil
 	default:
-		if p.refused != nil {
-			p.refused()
-		}
+		p.metrics.EventStreamsRefused.Inc()
 		return nil, &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: 5 * time.Second,
 			message: "The limit of event streams is reached"}
 	}
+}
+
+// Why a stream has ended, as its metric says.
+const (
+	endLeft     = "left"
+	endSlow     = "slow"
+	endComplete = "complete"
+	endStopping = "stopping"
+	endError    = "error"
+)
+
+// ended counts the end of a stream. A connection that failed is the reason for whatever
+// followed.
+func (p *streamPlaces) ended(reason string, left error) {
+	if left != nil {
+		reason = endLeft
+		if errors.Is(left, os.ErrDeadlineExceeded) {
+			reason = endSlow
+		}
+	}
+	p.metrics.EventStreamsEnded.WithLabelValues(p.kind, reason).Inc()
 }
 
 func (s *eventStreams) add() {
@@ -94,12 +118,13 @@ func (s *eventStreams) serve(x *exchange, in *eventQuery) error {
 	w := newStream(x)
 	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
-	for x.left == nil {
-		more := s.sendNew(ctx, &f, w, beat.C)
-		if !more {
-			break
-		}
+	for x.left == nil && s.sendNew(ctx, &f, w, beat.C) {
 	}
+	reason := endLeft
+	if s.stopping.Err() != nil {
+		reason = endStopping
+	}
+	s.ended(reason, x.left)
 	return nil
 }
 

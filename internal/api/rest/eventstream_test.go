@@ -7,14 +7,15 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // listen opens a stream; lines are the received ones, until leave is called.
@@ -64,15 +65,17 @@ func TestStreamsGoOnWhereTheyWereLeft(t *testing.T) {
 
 func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
-	var refused atomic.Int32
-	base, _, _ := operatedAt(t, func(o *rest.Orchestrator) { o.EventStreamRefused = func() { refused.Add(1) } })
+	m := telemetry.Discard()
+	open := func() float64 { return testutil.ToFloat64(m.EventStreams.WithLabelValues("events")) }
+	base, _, _ := operatedAt(t, func(o *rest.Orchestrator) { o.Metrics = m })
 	_, first, status := listen(t, base, "", "")
 	require.Equal(t, http.StatusOK, status)
 	_, second, status := listen(t, base, "", "")
 	require.Equal(t, http.StatusOK, status)
 	_, third, status := listen(t, base, "", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Equal(t, int32(1), refused.Load())
+	require.InDelta(t, 1, testutil.ToFloat64(m.EventStreamsRefused), 0)
+	require.InDelta(t, 2, open(), 0)
 	third()
 	first()
 	require.Eventually(t, func() bool {
@@ -85,6 +88,9 @@ func TestStreamsAreBounded(t *testing.T) {
 		_, bad, status := listen(t, base, "after=x", "")
 		bad()
 		return status == http.StatusBadRequest
+	}, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return open() == 0 && testutil.ToFloat64(m.EventStreamsEnded.WithLabelValues("events", "left")) >= 2
 	}, 30*time.Second, 20*time.Millisecond)
 }
 

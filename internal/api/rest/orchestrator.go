@@ -175,9 +175,8 @@ type Orchestrator struct {
 	MaxEventConsumers, MaxEventStreams int
 	// NewEvents wakes the streams of events; nil: they only look from time to time.
 	NewEvents func() <-chan struct{}
-	// EventStreamRefused is called for each stream beyond MaxEventStreams; it must not
-	// block. nil: nothing.
-	EventStreamRefused func()
+	// Metrics count the streams; nil: nothing counts them.
+	Metrics *telemetry.Metrics
 	// Breakers are the circuit breakers of this daemon; nil: the routes do not exist.
 	Breakers Breakers
 	// Admission rejects new tasks; without it a full command channel does.
@@ -226,9 +225,9 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&scheduleRoutes{a}).add()
 	(&waitRoutes{a}).add()
 	(&eventRoutes{a, o.MaxEventConsumers}).add()
-	places := streamPlaces{make(chan struct{}, max(o.MaxEventStreams, 0)), o.EventStreamRefused}
-	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, streamPlaces: places}).add()
-	(&transitionStreams{a, places}).add()
+	places := make(chan struct{}, max(o.MaxEventStreams, 0))
+	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, streamPlaces: streamPlaces{"events", places, o.Metrics.OrDiscard()}}).add()
+	(&transitionStreams{a, streamPlaces{"transitions", places, o.Metrics.OrDiscard()}}).add()
 	(&typeRoutes{taskRoutes: tasks}).add()
 	a.addBreakers(o.Breakers)
 	addConfig(a.api, "get-config", shapeEnvelope, o.Config, func(c *client.OrchestratorConfig) *client.ConfigMetadata { return &c.Metadata })

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -85,7 +86,7 @@ func (s *transitionStreams) serve(x *exchange, q *transitionQuery) error {
 	}
 	defer f.Close()
 	t := transitionStream{s, scope.Task, f, newStream(x)}
-	t.run(ctx)
+	s.ended(t.run(ctx), x.left)
 	return nil
 }
 
@@ -97,7 +98,8 @@ type transitionStream struct {
 	w    *streamWriter
 }
 
-func (t *transitionStream) run(ctx context.Context) {
+// run sends until the stream ends, and returns why.
+func (t *transitionStream) run(ctx context.Context) (reason string) {
 	first := <-t.f.Batches
 	place := first.ID
 	if len(first.List) > 0 {
@@ -106,7 +108,10 @@ func (t *transitionStream) run(ctx context.Context) {
 	t.w.name("open", place, struct{}{})
 	ended := t.batch(first)
 	if t.task != uuid.Nil && !ended {
-		ended = t.snapshot(ctx)
+		var err error
+		if ended, err = t.snapshot(ctx); err != nil {
+			return endError // the client comes again
+		}
 	}
 	beat, life := time.NewTicker(streamBeat), time.NewTimer(streamLife)
 	defer beat.Stop()
@@ -114,11 +119,11 @@ func (t *transitionStream) run(ctx context.Context) {
 	for !ended && t.w.x.left == nil {
 		select {
 		case <-ctx.Done():
-			return
+			return endLeft
 		case <-t.stopping.Done():
-			return
+			return endStopping
 		case <-life.C:
-			return
+			return endComplete
 		case <-beat.C:
 			if id := t.f.ID(); id != "" {
 				t.w.send([]byte("id: " + id + "\n\n"))
@@ -127,24 +132,25 @@ func (t *transitionStream) run(ctx context.Context) {
 			t.w.send([]byte(": beat\n\n"))
 		case b, more := <-t.f.Batches:
 			if !more {
-				return // it did not keep up
+				return endSlow
 			}
 			ended = t.batch(b)
 		}
 	}
+	return endComplete
 }
 
 // snapshot sends the task as it is. It was read after the place of the first batch, so
 // what follows may tell of changes that it shows. One that has ended has its last
 // transitions before it.
-func (t *transitionStream) snapshot(ctx context.Context) (ended bool) {
+func (t *transitionStream) snapshot(ctx context.Context) (ended bool, err error) {
 	task, err := through(ctx, t.guard, func(ctx context.Context) (*store.Task, error) { return t.store.TaskWithoutResults(ctx, t.task) })
 	if err != nil {
-		return true // the client comes again
+		return true, err
 	}
 	if task.State.Terminal() {
-		if t.f.Refresh(ctx) != nil {
-			return true
+		if err := t.f.Refresh(ctx); err != nil {
+			return true, err
 		}
 		for {
 			select {
@@ -159,7 +165,7 @@ func (t *transitionStream) snapshot(ctx context.Context) (ended bool) {
 		}
 	}
 	t.w.name("snapshot", "", taskOf(task, true))
-	return task.State.Terminal()
+	return task.State.Terminal(), nil
 }
 
 // batch sends transitions; true: the task of the stream has ended.
@@ -170,20 +176,24 @@ func (t *transitionStream) batch(b orchestration.TransitionBatch) (ended bool) {
 	if b.Overflow {
 		t.w.name("overflow", b.ID, struct{}{})
 	}
+	if len(b.List) > 0 {
+		t.w.send(b.Rendered.Text(func() []byte { return transitionEvents(b) }))
+		t.metrics.TransitionsSent.Add(float64(len(b.List)))
+	}
+	return t.task != uuid.Nil && slices.ContainsFunc(b.List, func(x store.Transition) bool { return x.To.Terminal() })
+}
+
+// transitionEvents are the events of a batch; the last one has its place.
+func transitionEvents(b orchestration.TransitionBatch) []byte {
 	var text bytes.Buffer
 	for i := range b.List {
 		id := ""
 		if i == len(b.List)-1 {
 			id = b.ID
 		}
-		x := &b.List[i]
-		writeEvent(&text, transitionName(x), id, transitionOf(x))
-		ended = ended || t.task != uuid.Nil && x.To.Terminal()
+		writeEvent(&text, transitionName(&b.List[i]), id, transitionOf(&b.List[i]))
 	}
-	if text.Len() > 0 {
-		t.w.send(text.Bytes())
-	}
-	return ended
+	return text.Bytes()
 }
 
 func transitionName(t *store.Transition) string {

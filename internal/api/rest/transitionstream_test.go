@@ -7,15 +7,20 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // TestTransitionsOfATask: the stream begins with the task as it is, and ends with it.
 func TestTransitionsOfATask(t *testing.T) {
 	t.Parallel()
-	c, _ := operatedHouse(t)
+	m := telemetry.Discard()
+	base, transport, _ := operatedAt(t, func(o *rest.Orchestrator) { o.Metrics = m })
+	c := client.New(client.Config{BaseURL: base, HTTP: &http.Client{Transport: transport}})
 	slow, err := c.CreateTask(t.Context(), mood("slow"))
 	require.NoError(t, err)
 	var seen []string
@@ -37,6 +42,11 @@ func TestTransitionsOfATask(t *testing.T) {
 		seen = append(seen, tr.Event)
 	}
 	require.Equal(t, []string{"open", "snapshot"}, seen, "it has ended")
+	require.GreaterOrEqual(t, testutil.ToFloat64(m.TransitionsSent), 1.0)
+	require.Eventually(t, func() bool {
+		return testutil.ToFloat64(m.EventStreamsEnded.WithLabelValues("transitions", "complete")) == 2 &&
+			testutil.ToFloat64(m.EventStreams.WithLabelValues("transitions")) == 0
+	}, 30*time.Second, 20*time.Millisecond)
 }
 
 // TestTransitionsSurviveReconnects: a reader that is cut off at random places and

@@ -20,15 +20,15 @@ const BulkLimit = 10_000
 // Creator creates tasks through the REST API of an orchestrator. Every task has its own
 // context, since equal ones are duplicates. It is safe for concurrent use.
 type Creator struct {
-	base string
-	mix  []Workflow
-	run  string // distinguishes the tasks of creators
-	made atomic.Int64
+	server Server
+	mix    []Workflow
+	run    string // distinguishes the tasks of creators
+	made   atomic.Int64
 }
 
 // NewCreator returns a creator of tasks of the workflows of a mix in turn.
-func NewCreator(base string, mix []Workflow) *Creator {
-	return &Creator{base: base, mix: mix, run: strconv.FormatInt(time.Now().UnixNano(), 36)}
+func NewCreator(server Server, mix []Workflow) *Creator {
+	return &Creator{server: server, mix: mix, run: strconv.FormatInt(time.Now().UnixNano(), 36)}
 }
 
 // appendTask writes the request for the next task.
@@ -50,20 +50,21 @@ func (c *Creator) appendTask(b []byte) []byte {
 
 // Bulk makes n tasks, BulkLimit in a request at most.
 func (c *Creator) Bulk(ctx context.Context, n int) error {
-	wire, err := Dial(ctx, c.base)
+	wire, err := Dial(ctx, c.server)
 	if err != nil {
 		return err
 	}
 	defer wire.Close()
 	for ; n > 0; n -= BulkLimit {
-		if err := c.bulk(wire, min(n, BulkLimit)); err != nil {
+		if err := c.Batch(wire, min(n, BulkLimit)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Creator) bulk(wire *Wire, n int) error {
+// Batch makes n tasks in one request, BulkLimit at most.
+func (c *Creator) Batch(wire *Wire, n int) error {
 	body := append(make([]byte, 0, 64+200*n), `{"tasks":[`...)
 	for i := range n {
 		if i > 0 {
@@ -132,7 +133,7 @@ func (c *Creator) Singles(ctx context.Context, clients int) ([]time.Duration, er
 }
 
 func (c *Creator) singles(ctx context.Context) (took []time.Duration, err error) {
-	wire, err := Dial(ctx, c.base)
+	wire, err := Dial(ctx, c.server)
 	if err != nil {
 		return nil, err
 	}

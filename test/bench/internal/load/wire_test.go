@@ -16,6 +16,7 @@ func TestWireKeepsItsConnection(t *testing.T) {
 	remotes := map[string]bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		remotes[r.RemoteAddr] = true
+		assert.Equal(t, "k", r.Header.Get("X-API-Key"))
 		body, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
 		if r.URL.Path == "/long" {
@@ -29,7 +30,7 @@ func TestWireKeepsItsConnection(t *testing.T) {
 		_, _ = w.Write(body)
 	}))
 	defer server.Close()
-	wire, err := Dial(t.Context(), server.URL)
+	wire, err := Dial(t.Context(), Server{URL: server.URL, Header: "X-API-Key: k"})
 	require.NoError(t, err)
 	defer wire.Close()
 	for range 3 {

@@ -65,7 +65,7 @@ func (b *Bench) offer(ctx context.Context, t *report.Table, offered, called, tas
 	}
 	g.rate = d.rate()
 	g.perStep(rig.Metrics{}, metrics)
-	r := &latencyRun{b: b, url: s.Orchestrators[0].URL, board: s.board}
+	r := &latencyRun{b: b, api: s.server(), board: s.board}
 	ids, err := r.tasks(ctx, s.board, all[0], b.Sizes.Latency, warmTasks)
 	if err != nil {
 		return g, err

@@ -81,7 +81,7 @@ func walRatio(figures map[string]float64) (worst float64) {
 // latencyRun is one fleet to measure times on.
 type latencyRun struct {
 	b            *Bench
-	url          string
+	api          load.Server
 	board        *board.Board
 	table        *report.Table
 	mode, source string
@@ -102,7 +102,7 @@ func (b *Bench) latencyOf(ctx context.Context, set setting, loaded bool, t *repo
 		return err
 	}
 	defer s.Close()
-	r := &latencyRun{b: b, url: s.Orchestrators[0].URL, board: s.board, table: t, mode: set.mode, source: set.source,
+	r := &latencyRun{b: b, api: s.server(), board: s.board, table: t, mode: set.mode, source: set.source,
 		key: "latency." + set.key() + ".idle.", load: "idle"}
 	if err := r.all(ctx, b.Sizes.Latency, true); err != nil {
 		return err
@@ -186,8 +186,8 @@ func (r *latencyRun) record(ctx context.Context, key, label string, ids []string
 
 // tasks runs tasks one after the other and returns the ids of those that count.
 func (r *latencyRun) tasks(ctx context.Context, watch *board.Board, w load.Workflow, n, warm int) ([]string, error) {
-	creator := load.NewCreator(r.url, []load.Workflow{w})
-	wire, err := load.Dial(ctx, r.url)
+	creator := load.NewCreator(r.api, []load.Workflow{w})
+	wire, err := load.Dial(ctx, r.api)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (b *Bench) latencyPolling(ctx context.Context, t *report.Table) error {
 		return err
 	}
 	defer s.Close()
-	r := &latencyRun{b: b, url: s.Orchestrators[0].URL, board: s.board, table: t, mode: "PollingOnly", source: "–", key: "latency.pollingonly.idle.", load: "idle"}
+	r := &latencyRun{b: b, api: s.server(), board: s.board, table: t, mode: "PollingOnly", source: "–", key: "latency.pollingonly.idle.", load: "idle"}
 	list := timed()
 	ids, errs := make([][]string, len(list)), make([]error, len(list))
 	var wg sync.WaitGroup
@@ -281,6 +281,6 @@ func (b *Bench) latencyEmbedded(ctx context.Context, t *report.Table) error {
 		return err
 	}
 	defer watch.Close()
-	r := &latencyRun{b: b, url: e.URL, board: watch, table: t, mode: "one process", source: "notify", key: "latency.embedded.idle.", load: "idle"}
+	r := &latencyRun{b: b, api: load.Server{URL: e.URL}, board: watch, table: t, mode: "one process", source: "notify", key: "latency.embedded.idle.", load: "idle"}
 	return r.all(ctx, b.Sizes.Latency, false)
 }

@@ -36,6 +36,8 @@ type Sizes struct {
 	Steady time.Duration
 	// Create is how long each way of creating tasks is tried.
 	Create time.Duration
+	// Secure is how long one round of requests of the section secure lasts.
+	Secure time.Duration
 	// Waiting and Finished are the sizes of the growth section, Queues its
 	// numbers of namespaces.
 	Waiting, Finished, Queues []int
@@ -54,7 +56,7 @@ type Sizes struct {
 // Short fits in six minutes, roughly.
 func Short() Sizes {
 	return Sizes{
-		Latency: 25, Loaded: 10, Polling: 1, Waited: 100, OneByOne: 100, Drain: 30_000, DrainDefaults: 2000, DrainSlow: 100, Steady: 2 * time.Second, Create: time.Second,
+		Latency: 25, Loaded: 10, Polling: 1, Waited: 100, OneByOne: 100, Drain: 30_000, DrainDefaults: 2000, DrainSlow: 100, Steady: 2 * time.Second, Create: time.Second, Secure: 500 * time.Millisecond,
 		Waiting: []int{1000, 100_000}, Finished: []int{100_000},
 		Before: 2 * time.Second, Hold: 4 * time.Second, After: 2 * time.Second, Disturbances: []string{"snapshot"},
 		Cost: 10_000, Idle: 6 * time.Second, PeerLatency: 20,
@@ -65,7 +67,7 @@ func Short() Sizes {
 func Normal() Sizes {
 	return Sizes{
 		Latency: 150, Loaded: 100, Polling: 2, Waited: 500, OneByOne: 1000, AllLoaded: true, Drain: 200_000, DrainDefaults: 10_000, DrainSlow: 500,
-		Steady: 8 * time.Second, Create: 4 * time.Second,
+		Steady: 8 * time.Second, Create: 4 * time.Second, Secure: 2 * time.Second,
 		Waiting: []int{1000, 100_000, 1_000_000}, Finished: []int{1_000_000}, Queues: []int{1, 100, 1000},
 		Before: 5 * time.Second, Hold: 10 * time.Second, After: 11 * time.Second, Disturbances: allDisturbances(),
 		Cost: 20_000, Idle: 20 * time.Second, PeerLatency: 200,
@@ -123,6 +125,8 @@ func Sections() []Section {
 		{Name: "idle", About: "what waiting costs", run: (*Bench).idle},
 		{Name: "replicas", About: "one orchestrator with more and more workers, four with eight", run: (*Bench).replicas},
 		{Name: "statements", About: "where the database spends its time under a steady load", Extra: true, run: (*Bench).statements},
+		{Name: "streams", About: "a thousand clients that follow transitions, and one that never reads", Extra: true, run: (*Bench).streams},
+		{Name: "secure", About: "what credentials and TLS cost, fleets compared in turn", Extra: true, run: (*Bench).secure},
 		{Name: "snapshot", About: "a snapshot held for ten minutes, ours and River's, as a picture", Extra: true, run: (*Bench).snapshot},
 	}
 }

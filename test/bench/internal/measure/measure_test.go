@@ -120,3 +120,21 @@ func TestDisturbancesHaveGoals(t *testing.T) {
 		require.True(t, goals["disturb."+key+".ratio"], key)
 	}
 }
+
+// TestOrdersAreBalanced: no fleet has a place or a predecessor more often than others.
+func TestOrdersAreBalanced(t *testing.T) {
+	t.Parallel()
+	require.Len(t, orders, len(protections))
+	require.Zero(t, secureRounds%len(orders))
+	places, after := map[[2]int]int{}, map[[2]int]int{}
+	for _, order := range orders {
+		for place, k := range order {
+			places[[2]int{place, k}]++
+			if place > 0 {
+				after[[2]int{order[place-1], k}]++
+			}
+		}
+	}
+	require.Len(t, places, 16)
+	require.Len(t, after, 12)
+}

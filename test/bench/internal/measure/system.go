@@ -60,7 +60,12 @@ func (s *ours) open(ctx context.Context, mix []load.Workflow, orchestrators, wor
 
 // use makes the following tasks be of a mix.
 func (s *ours) use(mix []load.Workflow) {
-	s.mix, s.creator = mix, load.NewCreator(s.Orchestrators[0].URL, mix)
+	s.mix, s.creator = mix, load.NewCreator(s.server(), mix)
+}
+
+// server is the API of the first orchestrator.
+func (s *ours) server() load.Server {
+	return load.Server{URL: s.Orchestrators[0].URL, Header: s.Credentials()}
 }
 
 // Stop ends the daemons and the connections of the board.
@@ -115,7 +120,7 @@ func (b *Bench) oneProcess(ctx context.Context, c *rig.Cluster) (*oneProcess, er
 	}
 	plain := load.OneStep
 	plain.Namespace = load.Linear.Namespace
-	s := &oneProcess{Embedded: e, creator: load.NewCreator(e.URL, []load.Workflow{plain})}
+	s := &oneProcess{Embedded: e, creator: load.NewCreator(load.Server{URL: e.URL}, []load.Workflow{plain})}
 	if err := s.register(ctx, plain.Namespace); err != nil {
 		s.Close()
 		return nil, err

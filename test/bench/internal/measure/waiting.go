@@ -44,7 +44,7 @@ func (b *Bench) waitingBeside(ctx context.Context, t *report.Table) error {
 		return err
 	}
 	defer s.Close()
-	creator := load.NewCreator(s.Orchestrators[0].URL, []load.Workflow{load.Linear})
+	creator := load.NewCreator(s.server(), []load.Workflow{load.Linear})
 	for _, way := range []struct {
 		key, label string
 		one        func(ctx context.Context, wire *load.Wire, watch *board.Board) (string, error)
@@ -81,7 +81,7 @@ func clientsBeside(ctx context.Context, s *ours, n int, one func(context.Context
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	client := func(while func(made int) bool) (ids []string, err error) {
-		wire, err := load.Dial(ctx, s.Orchestrators[0].URL)
+		wire, err := load.Dial(ctx, s.server())
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +125,7 @@ func (b *Bench) idleStalls(ctx context.Context, set setting, t *report.Table) er
 		return err
 	}
 	defer s.Close()
-	r := &latencyRun{b: b, url: s.Orchestrators[0].URL, board: s.board}
+	r := &latencyRun{b: b, api: s.server(), board: s.board}
 	for _, w := range []struct {
 		key, label string
 		load.Workflow

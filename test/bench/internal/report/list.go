@@ -34,7 +34,7 @@ const (
 // Goals are the goals of the project, row by row.
 func Goals() []Goal {
 	var goals []Goal
-	for _, list := range [][]Goal{throughputGoals(), latencyGoals(), creationGoals(), costGoals(), growthGoals(), callableGoals(), neutralGoals(), disturbanceGoals(), restGoals()} {
+	for _, list := range [][]Goal{throughputGoals(), latencyGoals(), creationGoals(), costGoals(), growthGoals(), callableGoals(), neutralGoals(), disturbanceGoals(), secureGoals(), restGoals()} {
 		goals = append(goals, list...)
 	}
 	return goals
@@ -155,6 +155,14 @@ func disturbanceGoals() []Goal {
 			Goal{Area: d.name, What: "back to the undisturbed rate (95 %) after", Figures: []string{"disturb." + d.key + ".recovery_s"}, Unit: "s", Limit: 10, AtMost: true})
 	}
 	return goals
+}
+
+func secureGoals() []Goal {
+	var figures []string
+	for _, way := range []string{"single", "bulk", "get", "fleet"} {
+		figures = append(figures, "secure.token."+way+".lost_percent", "secure.key."+way+".lost_percent")
+	}
+	return []Goal{{Area: "credentials", What: "throughput lost to tokens or API keys; worst of requests and fleet", Figures: figures, Unit: "%", Limit: 3, AtMost: true}}
 }
 
 func restGoals() []Goal {

@@ -82,25 +82,30 @@ func ServerCPU(pid int) (time.Duration, error) {
 }
 
 // PeakMB is the most memory a process has ever had resident, in megabytes.
-func PeakMB(pid int) (float64, error) {
+func PeakMB(pid int) (float64, error) { return memory(pid, "VmHWM:") }
+
+// ResidentMB is the memory that a process has resident, in megabytes.
+func ResidentMB(pid int) (float64, error) { return memory(pid, "VmRSS:") }
+
+func memory(pid int, field string) (float64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
 	}
-	return parsePeak(string(raw))
+	return parseMemory(string(raw), field)
 }
 
-func parsePeak(status string) (float64, error) {
+func parseMemory(status, field string) (float64, error) {
 	for line := range strings.Lines(status) {
-		rest, ok := strings.CutPrefix(line, "VmHWM:")
+		rest, ok := strings.CutPrefix(line, field)
 		if !ok {
 			continue
 		}
 		kb, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 64)
 		if err != nil {
-			return 0, fmt.Errorf("read VmHWM: %w", err)
+			return 0, fmt.Errorf("read %s %w", field, err)
 		}
 		return kb / 1024, nil
 	}
-	return 0, fmt.Errorf("no VmHWM in the status")
+	return 0, fmt.Errorf("no %s in the status", strings.TrimSuffix(field, ":"))
 }

@@ -24,6 +24,9 @@ type Rig struct {
 	stock    *Cluster
 	observed *Cluster
 	made     int // databases
+	access   access
+	// Secure protects every fleet that does not say otherwise: with tokens and TLS.
+	Secure bool
 }
 
 // Cluster is one PostgreSQL server.
@@ -40,6 +43,9 @@ func New(ctx context.Context, root, bench string) (*Rig, error) {
 		return nil, fmt.Errorf("make a work directory: %w", err)
 	}
 	r := &Rig{dir: dir}
+	if r.access, err = newAccess(dir); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
 	if err := r.build(ctx, root, bench); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -175,6 +181,9 @@ type FleetOptions struct {
 	Mode, Source string // "" leaves the default
 	WorkerEnv    []string
 	WorkerConfig string // TOML
+	// OrchestratorConfig is TOML too. Protection is that of the daemons' APIs.
+	OrchestratorConfig string
+	Protection         Protection
 	// Role makes each kind of daemon log in as its own role, so that their statements can
 	// be distinguished.
 	Role bool
@@ -185,13 +194,20 @@ type Fleet struct {
 	*Database
 	Orchestrators, Workers []*fleet.Process
 
-	o   FleetOptions
-	dir string
+	o      FleetOptions
+	dir    string
+	access access
 }
 
 // Fleet prepares a fleet without daemons on a database.
 func (r *Rig) Fleet(d *Database, o FleetOptions) *Fleet {
-	return &Fleet{Database: d, o: o, dir: r.dir}
+	if o.Protection == Default {
+		o.Protection = Open
+		if r.Secure {
+			o.Protection = TokenAndTLS
+		}
+	}
+	return &Fleet{Database: d, o: o, dir: r.dir, access: r.access}
 }
 
 // Start runs more daemons and waits until they are ready.
@@ -218,6 +234,8 @@ func (f *Fleet) start(ctx context.Context, kind fleet.Kind) (*fleet.Process, err
 	list, env, config := &f.Orchestrators, []string{"TASKER_ENV=development"}, "[common.task_templates]\nsearch_paths = []\n"
 	if kind == fleet.Worker {
 		list, env, config = &f.Workers, append(env, f.o.WorkerEnv...), config+f.o.WorkerConfig
+	} else {
+		config += f.o.OrchestratorConfig
 	}
 	dsn := f.DSN
 	if f.o.Role {
@@ -228,7 +246,8 @@ func (f *Fleet) start(ctx context.Context, kind fleet.Kind) (*fleet.Process, err
 	}
 	p, err := fleet.Start(fleet.Options{
 		Kind: kind, BinDir: f.dir, WorkDir: filepath.Join(f.dir, f.Database.Name), Name: fmt.Sprintf("%s-%d", kind, len(*list)),
-		DatabaseURL: dsn, Mode: f.o.Mode, EventSource: f.o.Source, Env: env, Config: config})
+		DatabaseURL: dsn, Mode: f.o.Mode, EventSource: f.o.Source, Env: env, Config: config + f.access.toml(kind, f.o.Protection),
+		Web: f.access.web(f.o.Protection), TLS: f.o.Protection == TokenAndTLS})
 	if err != nil {
 		return nil, fmt.Errorf("start the %s: %w", kind, err)
 	}

@@ -21,10 +21,10 @@ func TestParseStat(t *testing.T) {
 
 func TestParsePeak(t *testing.T) {
 	t.Parallel()
-	mb, err := parsePeak("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1024 kB\n")
+	mb, err := parseMemory("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1024 kB\n", "VmHWM:")
 	require.NoError(t, err)
 	require.InDelta(t, 2, mb, 1e-9)
-	_, err = parsePeak("Name:\tx\n")
+	_, err = parseMemory("Name:\tx\n", "VmHWM:")
 	require.Error(t, err)
 }
 

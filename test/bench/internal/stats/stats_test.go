@@ -56,3 +56,14 @@ func TestRecovery(t *testing.T) {
 	_, ok = Recovery(nil, 0, time.Second, 1)
 	require.False(t, ok)
 }
+
+func TestPaired(t *testing.T) {
+	t.Parallel()
+	r := Paired([]float64{90, 99, 110}, []float64{100, 100, 100})
+	require.InDelta(t, 0.9933, r.Value, 1e-3)
+	require.InDelta(t, 0.774, r.Low, 2e-3, "4.303 × 0.1004 ÷ √3 below, as a logarithm")
+	require.InDelta(t, 1.275, r.High, 2e-3)
+	same := Paired([]float64{2, 4}, []float64{1, 2})
+	require.InDelta(t, 2, same.Low, 1e-9, "pairs drift together")
+	require.InDelta(t, 2, same.High, 1e-9)
+}
