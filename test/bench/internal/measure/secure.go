@@ -52,18 +52,20 @@ func (b *Bench) secure(ctx context.Context) error {
 		"The ratio is the geometric mean of the rounds', with the interval of its paired logarithms; rates are medians.", secureRounds),
 		fmt.Sprintf("%d keep-alive connections; a request in bulk has %d tasks. No worker runs but for the last rows, where %d tasks are created in bulk and worked off.",
 			secureClients, secureBulk, secureTasks)}
+	cpu := b.Report.Table("CPU time of the orchestrator", "what", "with", "us each", "neither", "ratio", "95 % from", "to")
+	cpu.Notes = []string{"Of the same rounds. It has none of the noise of disks and of the database, which does the same work for all."}
 	ways := []guarded{
 		{"single", "POST /v1/tasks", (*Bench).singleRate},
 		{"bulk", "POST /v1/tasks/batch, tasks", (*Bench).bulkRate},
 		{"get", "GET /v1/tasks/{uuid}", (*Bench).getRate},
 	}
-	if err := b.secured(ctx, t, ways, 0); err != nil {
+	if err := b.secured(ctx, t, cpu, ways, 0); err != nil {
 		return err
 	}
-	return b.secured(ctx, t, []guarded{{"fleet", "tasks created in bulk and run", (*Bench).fleetRate}}, 1)
+	return b.secured(ctx, t, cpu, []guarded{{"fleet", "tasks created in bulk and run", (*Bench).fleetRate}}, 1)
 }
 
-func (b *Bench) secured(ctx context.Context, t *report.Table, ways []guarded, workers int) error {
+func (b *Bench) secured(ctx context.Context, t, cpu *report.Table, ways []guarded, workers int) error {
 	fleets := make([]*ours, len(protections))
 	for i, p := range protections {
 		s, err := b.fleet(ctx, b.Rig.Stock(), rig.FleetOptions{Protection: p.is}, load.Plain, 1, workers)
@@ -74,23 +76,43 @@ func (b *Bench) secured(ctx context.Context, t *report.Table, ways []guarded, wo
 		fleets[i] = s
 	}
 	for _, way := range ways {
-		rates := make([][]float64, len(fleets))
+		rates, costs := make([][]float64, len(fleets)), make([][]float64, len(fleets))
 		for round := range secureRounds + 1 {
 			for _, k := range orders[round%len(orders)] {
-				rate, err := way.rate(b, ctx, fleets[k])
+				rate, cost, err := b.round(ctx, way, fleets[k])
 				if err != nil {
 					return fmt.Errorf("%s with %s: %w", way.label, protections[k].label, err)
 				}
 				if round > 0 { // the first warms up
-					rates[k] = append(rates[k], rate)
+					rates[k], costs[k] = append(rates[k], rate), append(costs[k], cost)
 				}
 			}
 		}
 		for k, p := range protections[1:] {
 			b.compare(t, way, p.key, p.label, rates[k+1], rates[0])
+			r := stats.Paired(costs[k+1], costs[0])
+			cpu.Add(way.label, p.label, num(median(costs[k+1])), num(median(costs[0])), fmt.Sprintf("%.3f", r.Value), fmt.Sprintf("%.3f", r.Low), fmt.Sprintf("%.3f", r.High))
+			b.logf("secure: CPU of the orchestrator per unit: %.1f us for %.1f: %.3f (%.3f to %.3f)", median(costs[k+1]), median(costs[0]), r.Value, r.Low, r.High)
 		}
 	}
 	return nil
+}
+
+// round returns the rate of a way, and the microseconds of CPU time that the orchestrator
+// spent on one.
+func (b *Bench) round(ctx context.Context, way guarded, s *ours) (rate, cost float64, err error) {
+	pid := s.Orchestrators[0].PID()
+	before, err := rig.CPU(pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	begin := time.Now()
+	if rate, err = way.rate(b, ctx, s); err != nil {
+		return 0, 0, err
+	}
+	took := time.Since(begin)
+	after, err := rig.CPU(pid)
+	return rate, float64((after - before).Microseconds()) / (rate * took.Seconds()), err
 }
 
 func (b *Bench) compare(t *report.Table, way guarded, key, label string, with, without []float64) {
@@ -153,16 +175,19 @@ func (b *Bench) fleetRate(ctx context.Context, s *ours) (float64, error) {
 // requests has clients send requests for a while and returns what they did per second.
 func (b *Bench) requests(ctx context.Context, s *ours, one func(*load.Wire) (int, error)) (float64, error) {
 	done, errs := make([]int, secureClients), make([]error, secureClients)
+	wires := make([]*load.Wire, secureClients)
+	for i := range wires {
+		wire, err := load.Dial(ctx, s.server())
+		if err != nil {
+			return 0, err
+		}
+		defer wire.Close()
+		wires[i] = wire
+	}
 	begin := time.Now()
 	var wg sync.WaitGroup
-	for i := range secureClients {
+	for i, wire := range wires {
 		wg.Go(func() {
-			wire, err := load.Dial(ctx, s.server())
-			if err != nil {
-				errs[i] = err
-				return
-			}
-			defer wire.Close()
 			for time.Since(begin) < b.Sizes.Secure && errs[i] == nil && ctx.Err() == nil {
 				n, err := one(wire)
 				done[i], errs[i] = done[i]+n, err
