@@ -68,6 +68,27 @@ type moment struct {
 }
 
 func play(register func(*worker.Worker) error, task *Task) (o *Outcome, err error) {
+	p, err := newPlayer(register, task)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, closeWithin(p.rehearsal)) }()
+	if err := p.refuse(); err != nil {
+		return nil, err
+	}
+	root, err := p.create()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.run(); err != nil {
+		return nil, err
+	}
+	p.outcome(root, p.out)
+	return p.out, nil
+}
+
+// newPlayer prepares a Play. Without an error the caller must close its rehearsal.
+func newPlayer(register func(*worker.Worker) error, task *Task) (*player, error) {
 	w, err := newWorker(register)
 	if err != nil {
 		return nil, err
@@ -85,40 +106,38 @@ func play(register func(*worker.Worker) error, task *Task) (o *Outcome, err erro
 	}
 	p.now, p.board.now = p.begin, func() time.Time { return p.now }
 	p.rehearsal = w.Rehearse(p.board)
-	defer func() { err = errors.Join(err, closeWithin(p.rehearsal)) }()
 	if err := p.compile(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, closeWithin(p.rehearsal))
 	}
-	root, err := p.create()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.run(); err != nil {
-		return nil, err
-	}
-	p.outcome(root, p.out)
-	return p.out, nil
+	return p, nil
 }
 
-// compile makes the plans of all templates and refuses those that need more than rules.
+// compile makes the plans of all templates.
 func (p *player) compile() error {
-	published, awaited := map[string]string{}, []string{}
 	for _, t := range p.rehearsal.Templates {
-		if l := t.Lifecycle; l != nil && l.AutoFailOnTimeout {
-			return fmt.Errorf("template %s: lifecycle.auto_fail_on_timeout is not played: no sweeps run", t.Name)
-		}
 		plan, err := workflow.Compile(t.Resolve(p.task.Environment))
 		if err != nil {
 			return err
 		}
 		p.plans = append(p.plans, &store.Plan{Plan: plan, ID: int32(len(p.plans)) + 1}) // #nosec G115 -- a few
+	}
+	return nil
+}
+
+// refuse refuses templates that need more than rules and handlers.
+func (p *player) refuse() error {
+	published, awaited := map[string]string{}, []string{}
+	for _, plan := range p.plans {
+		if l := plan.Template.Lifecycle; l != nil && l.AutoFailOnTimeout {
+			return fmt.Errorf("template %s: lifecycle.auto_fail_on_timeout is not played: no sweeps run", plan.Template.Name)
+		}
 		for i := range plan.Steps {
 			s := &plan.Steps[i]
-			if s.Kind == workflow.KindWaitForEvent && s.Wait != nil && s.Wait.Key != "" {
-				awaited = append(awaited, s.Wait.Event)
-			}
 			if s.Kind.ByEngine() && len(s.PublishesEvents) > 0 {
 				return fmt.Errorf("step %s: events of steps that the engine runs are not played", s.Name)
+			}
+			if s.Kind == workflow.KindWaitForEvent && s.Wait != nil && s.Wait.Key != "" {
+				awaited = append(awaited, s.Wait.Event)
 			}
 			for _, e := range s.PublishesEvents {
 				if e.Key != "" {
@@ -129,7 +148,7 @@ func (p *player) compile() error {
 	}
 	for _, name := range awaited {
 		if by, ok := published[name]; ok {
-			return fmt.Errorf("a step waits for the event %s that step %s publishes, which is not played; send it with Task.Events", name, by)
+			return fmt.Errorf("a step waits for the event %s that step %s publishes, which is not played: test it with PlayOn", name, by)
 		}
 	}
 	return nil

@@ -72,7 +72,7 @@ steps:
 		"rest#1 success after 720h1m3s", "after#1 success after 720h1m3s"}, attempts(&o))
 	require.Equal(t, 2, o.Attempts[2].Executions)
 	require.Equal(t, `"done"`, o.Results()["after"])
-	require.Equal(t, `{"until":"2030-01-31T00:01:03Z"}`, o.Results()["rest"])
+	require.Equal(t, `{"until":"2030-01-31T00:01:03+00:00"}`, o.Results()["rest"])
 }
 
 const waitsYAML = `

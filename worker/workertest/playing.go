@@ -279,7 +279,7 @@ func (t *playing) due(no int, s *stepping, b *workflow.Beginning) {
 		due := b.Due
 		if b.Kind == workflow.KindSleep {
 			var err error
-			if due, err = workflow.Succeeded(map[string]any{"until": t.p.now.UTC()}); err != nil {
+			if due, err = workflow.Succeeded(map[string]any{"until": t.p.now.UTC().Format("2006-01-02T15:04:05.999999-07:00")}); err != nil {
 				return err
 			}
 		}

@@ -128,7 +128,7 @@ func closeWithin(r *engine.Rehearsal) error {
 
 // errNoDatabase says what a handler needs that a test in memory does not have.
 var errNoDatabase = errors.New("the handler needs a transaction (HandleTx, InTx, TypedTx or CreateTask), and workertest runs it without PostgreSQL: " +
-	"test it on a database")
+	"test it with PlayOn")
 
 func resultOf(p *engine.Played, b *board, step *workflow.PlanStep, attempt int) (Result, error) {
 	r := Result{Err: p.Err, Next: p.Next, Events: p.Events, Progress: p.Fraction, ProgressMessage: p.Message, kind: step.Kind}

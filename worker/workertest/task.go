@@ -11,7 +11,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Task is the task that Play executes.
+// Task is the task that Play and PlayOn execute.
 type Task struct {
 	Namespace, Name, Version string // of a registered template; empty: those of the only one
 	Environment              string // whose overrides hold
@@ -23,6 +23,8 @@ type Task struct {
 	// Events are sent while the task runs, Verdicts given to its approvals.
 	Events   []Event
 	Verdicts []Verdict
+	// Limit is how long PlayOn waits for the end; default: a minute. Play waits for nothing.
+	Limit time.Duration
 }
 
 // Event is sent to the task and the tasks that are its steps. As in the engine it is kept
