@@ -26,16 +26,20 @@ func (w *Worker) Rehearse(board engine.Board) *engine.Rehearsal {
 		Run: func(plan *store.Plan, claim *store.Claimed) (engine.Played, error) {
 			x, played, err := e.Rehearse(plan, claim)
 			if err == nil {
-				played.Events = published(x)
+				played.Events = eventsOf(x)
 			}
 			return played, err
 		}}
 }
 
-// published lists the events of an execution that ended.
-func published(x *engine.Execution) (list []events.Event) {
-	for _, p := range (*StepContext)(x.Step.(*step)).published {
-		list = append(list, p.event)
+// eventsOf lists the events of an execution that ended.
+func eventsOf(x *engine.Execution) (list []events.Event) {
+	s, ok := x.Step.(*step)
+	if !ok {
+		return nil
+	}
+	for i := range s.published {
+		list = append(list, s.published[i].event)
 	}
 	return list
 }

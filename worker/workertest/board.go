@@ -12,6 +12,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // board answers what executions read and keeps the checkpoints that they save. It has the
@@ -76,17 +77,21 @@ func (b *board) BatchResults(_ context.Context, _ uuid.UUID, template, after, li
 
 // BatchableResult returns the result without the list of batches, as the database does.
 func (b *board) BatchableResult(_ context.Context, _ uuid.UUID, step int) (json.RawMessage, error) {
-	var fields, outcome map[string]json.RawMessage
-	if json.Unmarshal(b.results[step], &fields) != nil || json.Unmarshal(fields[batchOutcome], &outcome) != nil {
-		return b.results[step], nil
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(b.results[step], &fields); err != nil {
+		return nil, fmt.Errorf("read the result of a batchable step: %w", err)
+	}
+	var outcome map[string]json.RawMessage
+	if err := json.Unmarshal(fields[workflow.BatchOutcomeKey], &outcome); err != nil {
+		return nil, fmt.Errorf("read the outcome of a batchable step: %w", err)
 	}
 	delete(outcome, "cursor_configs")
 	doc, err := json.Marshal(outcome)
-	if err == nil {
-		fields[batchOutcome] = doc
-		doc, err = json.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("encode the outcome of a batchable step: %w", err)
 	}
-	return doc, err
+	fields[workflow.BatchOutcomeKey] = doc
+	return json.Marshal(fields)
 }
 
 func (b *board) SendsSignals() bool { return true }

@@ -3,7 +3,6 @@ package workertest_test
 import (
 	"errors"
 	"fmt"
-	"log"
 	"time"
 
 	"github.com/tasker-go/tasker/worker"
@@ -15,7 +14,7 @@ import (
 type tb struct{}
 
 func (tb) Helper()                           {}
-func (tb) Fatalf(format string, args ...any) { log.Fatalf(format, args...) }
+func (tb) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 type order struct {
 	Cents int `json:"cents"`

@@ -64,7 +64,7 @@ func playOn(dsn string, register func(*worker.Worker) error, task *Task) (o *Out
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	return (&real{c: c, task: task, template: plan.Template, decided: map[string]bool{}}).play(ctx)
+	return (&timed{c: c, task: task, template: plan.Template, decided: map[string]bool{}}).play(ctx)
 }
 
 // embed starts the engine.
@@ -102,8 +102,8 @@ func embed(ctx context.Context, dsn string, register func(*worker.Worker) error,
 	return client.New(client.Config{BaseURL: "http://" + o.Addr().String()}), func() error { return stopped(w, o) }, nil
 }
 
-// real is a task that is played on PostgreSQL.
-type real struct {
+// timed is a task that is played on PostgreSQL.
+type timed struct {
 	c        *client.Client
 	task     *Task
 	template *workflow.Template
@@ -113,7 +113,7 @@ type real struct {
 	decided  map[string]bool // approvals, by token
 }
 
-func (r *real) play(ctx context.Context) (*Outcome, error) {
+func (r *timed) play(ctx context.Context) (*Outcome, error) {
 	if err := r.create(ctx); err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (r *real) play(ctx context.Context) (*Outcome, error) {
 	}
 }
 
-func (r *real) create(ctx context.Context) error {
+func (r *timed) create(ctx context.Context) error {
 	doc, err := encode(cmp.Or[any](r.task.Context, json.RawMessage(`{}`)))
 	if err != nil {
 		return fmt.Errorf("encode Context: %w", err)
@@ -160,7 +160,7 @@ func (r *real) create(ctx context.Context) error {
 }
 
 // send sends the events that are due.
-func (r *real) send(ctx context.Context) error {
+func (r *timed) send(ctx context.Context) error {
 	for ; r.sent < len(r.task.Events); r.sent++ {
 		e := &r.task.Events[r.sent]
 		if time.Since(r.begin) < e.After {
@@ -184,7 +184,7 @@ func (r *real) send(ctx context.Context) error {
 }
 
 // decide gives the verdicts that are due, for a task and the tasks that its steps are.
-func (r *real) decide(ctx context.Context, task string) error {
+func (r *timed) decide(ctx context.Context, task string) error {
 	if len(r.task.Verdicts) == 0 {
 		return nil
 	}
@@ -211,7 +211,7 @@ func (r *real) decide(ctx context.Context, task string) error {
 	return nil
 }
 
-func (r *real) give(ctx context.Context, a *client.Approval) error {
+func (r *timed) give(ctx context.Context, a *client.Approval) error {
 	for i := range r.task.Verdicts {
 		v := &r.task.Verdicts[i]
 		if v.Step != a.StepName || r.decided[a.Token] || time.Since(a.Since.Time) < v.After {
@@ -233,7 +233,7 @@ func (r *real) give(ctx context.Context, a *client.Approval) error {
 	return nil
 }
 
-func (r *real) outcome(ctx context.Context, task *client.Task, state workflow.TaskState) (*Outcome, error) {
+func (r *timed) outcome(ctx context.Context, task *client.Task, state workflow.TaskState) (*Outcome, error) {
 	o := &Outcome{State: state, Took: task.UpdatedAt.Sub(task.CreatedAt.Time)}
 	steps, err := r.c.Steps(ctx, r.id)
 	if err != nil {

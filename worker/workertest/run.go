@@ -58,8 +58,6 @@ type Isolated struct {
 	Failure Failure
 }
 
-const batchOutcome = workflow.BatchOutcomeKey
-
 // timeToClose bounds the wait for checkpoints under way.
 const timeToClose = 5 * time.Second
 
