@@ -110,6 +110,7 @@ type (
 	IsolatedReplay    = board.IsolatedReplay    // a task that processes isolated items again
 	BegunTask         = board.BegunTask         // a new task of which some steps count as done
 	Checkpoint        = board.Checkpoint        // the progress of a running step, saved under its claim
+	Batch             = board.Batch             // the work of a claimed batch
 	SavedCheckpoint   = board.SavedCheckpoint   // answers one Checkpoint
 	ClaimRequest      = board.ClaimRequest      // requests steps to run
 	Claimed           = board.Claimed           // a step that now belongs to the caller until its lease ends

@@ -54,6 +54,8 @@ type Execution struct {
 	tx       *transaction // of a handler that works in one; used only by its goroutine
 	// queued: the handler waits for the connection of its transaction.
 	queued atomic.Bool
+	// noDatabase: the handler asked for a transaction of an engine without a database.
+	noDatabase atomic.Bool
 	// mine: the handler's goroutine has the right to report, or to save the checkpoint.
 	mine bool
 

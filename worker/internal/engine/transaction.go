@@ -47,6 +47,7 @@ func (e *Engine) begin(ctx context.Context, x *Execution, o store.TxOptions) (st
 	}
 	pool, err := e.txPool.open()
 	if err != nil {
+		x.noDatabase.Store(errors.Is(err, errNoDatabase))
 		return nil, Errorf(TypeTransaction, "%w", err)
 	}
 	x.queued.Store(true)
@@ -322,7 +323,7 @@ func (t *txPool) open() (*store.WorkPool, error) {
 	case t.closed:
 		return nil, errors.New("the worker has been stopped")
 	case t.store == nil:
-		return nil, errors.New("the worker has no database")
+		return nil, errNoDatabase
 	}
 	pool, err := t.store.OpenWorkPool(t.options)
 	t.pool = pool
@@ -357,7 +358,8 @@ func (t *txPool) stat() store.PoolStat {
 func (x *Execution) CreateTask(ctx context.Context, tx store.Tx, r *submission.Request) (submission.Created, error) {
 	cfg, own := &x.engine.cfg, x.tx != nil && x.tx.work.Within(tx)
 	if cfg.Store == nil {
-		return submission.Created{}, errors.New("create a task: the worker has no database")
+		x.noDatabase.Store(true)
+		return submission.Created{}, fmt.Errorf("create a task: %w", errNoDatabase)
 	}
 	how := cfg.Announce
 	if own {
