@@ -75,6 +75,7 @@ type options struct {
 	short, full bool
 	secure      bool
 	sections    []measure.Section
+	partial     bool
 	sizes       measure.Sizes
 }
 
@@ -108,6 +109,7 @@ func parse(args []string) (options, error) {
 		o.sizes.Drain = *tasks
 	}
 	var err error
+	o.partial = *only != ""
 	o.sections, err = measure.Choose(*only)
 	return o, err
 }
@@ -132,7 +134,7 @@ var method = []string{
 
 func (o *options) bench(ctx context.Context, command string) error {
 	r := report.New()
-	r.Command, r.Method = command, method
+	r.Command, r.Method, r.Partial = command, method, o.partial
 	root, err := filepath.Abs(o.root)
 	if err != nil {
 		return fmt.Errorf("resolve the root: %w", err)

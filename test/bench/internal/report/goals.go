@@ -19,6 +19,9 @@ const (
 	NotQuiet    Verdict = "not judged"
 )
 
+// notRun is why a figure of another section is missing.
+const notRun = "its section did not run"
+
 // Quiet is the share of the CPUs, in per cent, that other programs may use while a figure
 // of a goal is measured.
 const Quiet = 5
@@ -63,7 +66,9 @@ type Outcome struct {
 func (r *Report) Evaluate(goals []Goal) {
 	r.Goals = r.Goals[:0]
 	for i := range goals {
-		r.Goals = append(r.Goals, r.evaluate(&goals[i]))
+		if o := r.evaluate(&goals[i]); !r.Partial || o.Reason != notRun {
+			r.Goals = append(r.Goals, o)
+		}
 	}
 }
 
@@ -165,7 +170,7 @@ func (r *Report) whyAbsent(g *Goal) string {
 			return reason
 		}
 	}
-	return "its section did not run"
+	return notRun
 }
 
 // Number formats a value with its significant digits.

@@ -105,7 +105,11 @@ func firstRune(s string) rune {
 // Markdown writes everything as a page; the goals are first.
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("# Latest run\n\nWritten by the benchmark; [README.md](README.md) says how to read it.\n\n")
+	title := "Latest run"
+	if r.Partial {
+		title += " of some sections"
+	}
+	b.WriteString("# " + title + "\n\nWritten by the benchmark; [README.md](README.md) says how to read it.\n\n")
 	for _, line := range r.header() {
 		b.WriteString("- " + line + "\n")
 	}

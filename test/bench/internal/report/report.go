@@ -56,8 +56,10 @@ type Report struct {
 	Date    time.Time     `json:"date"`
 	Took    time.Duration `json:"took_ns"`
 	Command string        `json:"command"`
-	Method  []string      `json:"method"`
-	Machine Machine       `json:"machine"`
+	// Partial runs have some of the sections, and only the goals of these.
+	Partial bool     `json:"partial,omitempty"`
+	Method  []string `json:"method"`
+	Machine Machine  `json:"machine"`
 	// Figures by name, such as drain.rate; the unit is part of the name unless it is a
 	// rate per second, a ratio or a count.
 	Figures map[string]float64 `json:"figures"`

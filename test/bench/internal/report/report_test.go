@@ -13,6 +13,18 @@ import (
 	"github.com/tasker-go/tasker/test/bench/internal/stats"
 )
 
+// A run of some sections has no rows for the goals of others.
+func TestPartialRuns(t *testing.T) {
+	goals := []Goal{{Area: "a", What: "x", Figures: []string{"x"}, Unit: "/s", Limit: 1}, {Area: "a", What: "y", Figures: []string{"y"}, Unit: "/s", Limit: 1}}
+	for partial, rows := range map[bool]int{false: 2, true: 1} {
+		r := New()
+		r.Partial = partial
+		r.Set("x", 2)
+		r.Evaluate(goals)
+		require.Len(t, r.Goals, rows)
+	}
+}
+
 func TestEvaluate(t *testing.T) {
 	t.Parallel()
 	r := New()
