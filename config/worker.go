@@ -35,6 +35,12 @@ type Worker struct {
 		MaxItemBytes  int `toml:"max_item_bytes" default:"4096" min:"16" max:"65536" doc:"Largest item that a batch isolates, in bytes of JSON." effect:"Larger is refused, and the batch fails."`
 		MaxTotalBytes int `toml:"max_total_bytes" default:"262144" min:"1024" max:"4194304" doc:"Largest list of isolated items of one batch, in bytes of JSON with their errors." effect:"Beyond it the batch fails. Each checkpoint of the batch writes all of it."`
 	} `toml:"isolated_items"`
+	Sessions struct {
+		MaxSessions  int           `toml:"max_sessions" default:"1000" min:"0" max:"100000" doc:"Sessions of processes in other languages (docs/protocol.md); 0 allows none." effect:"Further processes are refused with 503. They share the permits of the worker (max_concurrent_handlers)."`
+		MaxPermits   int           `toml:"max_permits" default:"100" min:"1" max:"10000" doc:"Steps that one session may hold." effect:"A session that asks for more is refused. One answer may have as many steps, each with its context and the results that it depends on."`
+		ReclaimGrace time.Duration `toml:"reclaim_grace_ms" default:"3000" min:"100" max:"300000" doc:"Longest time between two requests of a session." effect:"Beyond it the session is lost, and the steps that it holds fail and run again at once."`
+		MaxWait      time.Duration `toml:"max_wait_ms" default:"10000" min:"0" max:"60000" doc:"Longest wait of a poll for steps." effect:"A process that is frozen or cut off without a word is noticed after this and the grace."`
+	} `toml:"sessions"`
 	DomainEvents struct {
 		MaxPayloadBytes  int           `toml:"max_payload_bytes" default:"262144" min:"16" max:"16777216" doc:"Largest payload of a domain event, in bytes of JSON." effect:"Larger is not published, and counted. Without a publisher the payload is the result of the step."`
 		PublisherTimeout time.Duration `toml:"publisher_timeout_ms" default:"5000" min:"10" max:"60000" doc:"Longest time a publisher works on one event." effect:"Beyond it the event is not published, and counted. The end of the step is not reported before."`

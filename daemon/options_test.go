@@ -76,7 +76,7 @@ func optionsOf(loaded *config.Loaded) string {
 		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
 		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,
 		od.depth.thresholds,
-		wd.workerConfig(w, nil), wfWeb,
+		wd.workerConfig(w, nil), wfWeb, sessionConfig(w.Worker),
 		OrchestratorProgram().ShutdownTimeout(loaded), WorkerProgram("", nil).ShutdownTimeout(loaded),
 	} {
 		dump(&b, reflect.ValueOf(options))

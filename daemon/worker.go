@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/worker"
@@ -27,7 +28,8 @@ type Register func(*worker.Worker) error
 // Worker is a wired worker daemon.
 type Worker struct {
 	*shared
-	worker *worker.Worker
+	worker   *worker.Worker
+	sessions *remote.Hub
 }
 
 // newWorker connects to the database, lets register add handlers and templates, loads
@@ -52,6 +54,12 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 	if d.worker, err = worker.New(settings); err != nil {
 		return err
 	}
+	sessions := sessionConfig(c.Worker)
+	sessions.Offer, sessions.Logger, sessions.Metrics = d.worker.Reoffer, d.log, d.metrics
+	d.sessions = remote.New(sessions)
+	if err := d.worker.AddResolver(d.sessions); err != nil {
+		return err
+	}
 	observeConnections(d.registry, "tasker_transaction_pool", "of the pool for handlers that work in a transaction", d.worker.TransactionPool)
 	d.services = []lifecycle.Service{d.counting, d.signals.sender, workerService{d.worker, d.log}}
 	if err := register(d.worker); err != nil {
@@ -64,6 +72,12 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 		return nil
 	}
 	return d.serve(c)
+}
+
+// sessionConfig translates the settings of sessions, except their parts.
+func sessionConfig(c config.Worker) remote.Config {
+	return remote.Config{WorkerID: c.WorkerID, MaxSessions: c.Sessions.MaxSessions, MaxPermits: c.Sessions.MaxPermits,
+		ReclaimGrace: c.Sessions.ReclaimGrace, MaxWait: c.Sessions.MaxWait}
 }
 
 // serve makes the servers.
@@ -83,7 +97,7 @@ func (d *Worker) serve(c *config.Loaded) error {
 		ID: own.WorkerID, Type: own.WorkerType, Status: supervisedWorker{d.worker, d}, Database: d.store,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },
 		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },
-		Events:     d.eventMetrics, Breakers: d.breakers,
+		Events:     d.eventMetrics, Breakers: d.breakers, Sessions: d.sessions,
 		Templates: d.store, CheckHandler: d.worker.CheckHandler, Tags: own.Tags, Queues: queues.measure, Config: d.shownConfig(c),
 		Checks: func(context.Context) map[string]telemetry.Check {
 			return map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health()), "circuit_breakers": d.breakers.Check()}
@@ -204,6 +218,13 @@ func (d *Worker) Start(ctx context.Context) error {
 	d.show(d.worker.SetAddress)
 	d.log.Info("worker daemon started", zap.String("mode", string(d.worker.Mode())), zap.Any("address", d.Addr()))
 	return nil
+}
+
+// Stop stops the daemon like shared.Stop; sessions learn of it first, and report what they
+// hold while the worker waits.
+func (d *Worker) Stop(ctx context.Context) error {
+	d.sessions.Drain()
+	return d.shared.Stop(ctx)
 }
 
 // reload follows a changed configuration as far as that is possible without a

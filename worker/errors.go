@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/tasker-go/tasker/internal/store"
@@ -49,6 +50,19 @@ func Permanent(err error) error {
 	}
 	return engine.Permanent(err)
 }
+
+// HandBack is what a handler returns that has done nothing: the step goes back to where it
+// was claimed, without using an attempt, and any worker may claim it. It is for handlers
+// that pass steps on, and have found that they cannot; a handler that always returns it
+// makes its step go round. While the database is unavailable the step fails with why,
+// and may be retried.
+func HandBack(why error) error { return &handBackError{why} }
+
+// handBackError is the end of an execution that did nothing.
+type handBackError struct{ why error }
+
+func (e *handBackError) Error() string { return fmt.Sprintf("hand back the step: %v", e.why) }
+func (e *handBackError) Unwrap() error { return e.why }
 
 // WithCode gives err a code from the handler's vocabulary, stored as error_code. It does
 // not change whether err is retryable. A nil err stays nil.

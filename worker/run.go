@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/json"
+	"errors"
 	"runtime/debug"
 
 	"go.uber.org/zap"
@@ -59,6 +60,9 @@ func (c *StepContext) call(handler HandlerFunc) (end engine.Ending) {
 	value, err := handler(c)
 	if y := yielded(err); y != nil {
 		return c.yield(y)
+	}
+	if back := (*handBackError)(nil); errors.As(err, &back) && c.x.HandBack() {
+		return engine.Ending{Kind: engine.GivenUp, Err: err}
 	}
 	end.Kind = engine.Success
 	if n := continued(err); n != nil {

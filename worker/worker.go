@@ -125,6 +125,15 @@ func (w *Worker) RegisterMethods(name string, byName map[string]HandlerFunc) err
 // name) again.
 func (w *Worker) AddResolver(r Resolver) error { return w.remember(w.chain.add(r)) }
 
+// Reoffer asks the resolvers again what the worker can run. A resolver whose answers have
+// changed while the worker runs calls it: before it returns, the worker has stopped to
+// claim what it cannot run any more.
+func (w *Worker) Reoffer() {
+	if p, _ := w.current(); p != nil {
+		p.engine.Reoffer()
+	}
+}
+
 // CheckHandler says why this worker cannot run a step with a handler reference; nil: it
 // can.
 func (w *Worker) CheckHandler(def workflow.HandlerReference) error {

@@ -44,9 +44,10 @@ const (
 	NamespacesRead    Permission = "namespaces:read"
 	NamespacesManage  Permission = "namespaces:manage"
 	WorkersRead       Permission = "workers:read"
-	SystemRead        Permission = "system:read"   // fleet, modes, breakers, sweeps, detailed health
-	SystemManage      Permission = "system:manage" // changes of the same
-	AuthRead          Permission = "auth:read"     // API keys, without their secrets
+	WorkersExecute    Permission = "workers:execute" // sessions, which run steps
+	SystemRead        Permission = "system:read"     // fleet, modes, breakers, sweeps, detailed health
+	SystemManage      Permission = "system:manage"   // changes of the same
+	AuthRead          Permission = "auth:read"       // API keys, without their secrets
 	AuthManage        Permission = "auth:manage"
 )
 
@@ -55,7 +56,7 @@ var all = []Permission{
 	TasksCreate, TasksRead, TasksList, TasksCancel, TasksContextRead, StepsRead, StepsResolve, DLQRead, DLQUpdate, DLQStats,
 	TemplatesRead, TemplatesValidate, SystemConfigRead, SystemHandlersRead, SystemAnalyticsRead, WorkerConfigRead, WorkerTemplatesRead,
 	TasksManage, DLQReplay, TemplatesRegister, SchedulesRead, SchedulesManage, EventsRead, EventsManage, EventsSend,
-	ApprovalsRead, ApprovalsDecide, NamespacesRead, NamespacesManage, WorkersRead, SystemRead, SystemManage, AuthRead, AuthManage,
+	ApprovalsRead, ApprovalsDecide, NamespacesRead, NamespacesManage, WorkersRead, SystemRead, SystemManage, AuthRead, AuthManage, WorkersExecute,
 }
 
 // grants has what each name that may stand in a token allows: the permissions, and

@@ -52,25 +52,28 @@ type Metrics struct {
 
 	// Tasks, steps, leases and statements.
 
-	TasksCreated       *prometheus.CounterVec   `metric:"tasker_tasks_created_total" labels:"namespace" help:"Tasks created."`
-	TasksCompleted     *prometheus.CounterVec   `metric:"tasker_tasks_completed_total" labels:"namespace,state" help:"Tasks that reached a terminal state, at the daemon that decided so: add those of workers and orchestrators."`
-	StepsClaimed       *prometheus.CounterVec   `metric:"tasker_steps_claimed_total" labels:"namespace" help:"Steps claimed by workers."`
-	StepResults        *prometheus.CounterVec   `metric:"tasker_step_results_total" labels:"namespace,outcome" help:"Step results applied, at the daemon that did; see tasker_tasks_completed_total."`
-	StepsCreated       *prometheus.CounterVec   `metric:"tasker_decision_steps_created_total" labels:"namespace" help:"Steps created by the results of decisions and batchable steps."`
-	BatchesCreated     *prometheus.CounterVec   `metric:"tasker_batches_created_total" labels:"namespace" help:"Batches created by the results of batchable steps."`
-	StepDuration       *prometheus.HistogramVec `metric:"tasker_step_duration_seconds" labels:"namespace" help:"Duration of a handler."`
-	StaleResults       prometheus.Counter       `metric:"tasker_stale_results_total" help:"Results refused because their claim was no longer valid."`
-	StepsSettled       *prometheus.CounterVec   `metric:"tasker_steps_settled_total" labels:"way" help:"Successes whose consequences the worker made true where they happened; way is lone for the only step in hand, else taken."`
-	LeasesExpired      prometheus.Counter       `metric:"tasker_leases_expired_total" help:"Leases that ran out and were taken back."`
-	ClaimsUnbegun      prometheus.Counter       `metric:"tasker_claims_unbegun_total" help:"Claims whose leases ran out before a handler had begun; they use up no attempt."`
-	StuckSessionsEnded prometheus.Counter       `metric:"tasker_stuck_sessions_ended_total" help:"Database sessions that were ended because their process froze while it held locks which others need."`
-	TasksQuarantined   *prometheus.CounterVec   `metric:"tasker_tasks_quarantined_total" labels:"reason" help:"Tasks that ended as failed and have an entry in the dead letter queue, because their reports could not be applied."`
-	TasksAside         prometheus.Gauge         `metric:"tasker_tasks_set_aside" help:"Tasks that this orchestrator leaves as they are for now, because their reports cannot be applied; the log names them."`
-	LeasesLost         prometheus.Counter       `metric:"tasker_leases_lost_total" help:"Leases a worker learnt it no longer held."`
-	StoreStatement     *prometheus.HistogramVec `metric:"tasker_store_statement_seconds" labels:"flow" help:"Duration of a database flow."`
-	HandlersActive     prometheus.Gauge         `metric:"tasker_worker_handlers_active" help:"Handlers running now."`
-	HandlersLimit      prometheus.Gauge         `metric:"tasker_worker_handlers_limit" help:"Handlers that may run at once."`
-	HandlersZombie     prometheus.Gauge         `metric:"tasker_worker_handlers_zombie" help:"Handlers still running after the time limit or the loss of the lease."`
+	TasksCreated           *prometheus.CounterVec   `metric:"tasker_tasks_created_total" labels:"namespace" help:"Tasks created."`
+	TasksCompleted         *prometheus.CounterVec   `metric:"tasker_tasks_completed_total" labels:"namespace,state" help:"Tasks that reached a terminal state, at the daemon that decided so: add those of workers and orchestrators."`
+	StepsClaimed           *prometheus.CounterVec   `metric:"tasker_steps_claimed_total" labels:"namespace" help:"Steps claimed by workers."`
+	StepResults            *prometheus.CounterVec   `metric:"tasker_step_results_total" labels:"namespace,outcome" help:"Step results applied, at the daemon that did; see tasker_tasks_completed_total."`
+	StepsCreated           *prometheus.CounterVec   `metric:"tasker_decision_steps_created_total" labels:"namespace" help:"Steps created by the results of decisions and batchable steps."`
+	BatchesCreated         *prometheus.CounterVec   `metric:"tasker_batches_created_total" labels:"namespace" help:"Batches created by the results of batchable steps."`
+	StepDuration           *prometheus.HistogramVec `metric:"tasker_step_duration_seconds" labels:"namespace" help:"Duration of a handler."`
+	Sessions               prometheus.Gauge         `metric:"tasker_worker_sessions" help:"Open sessions of processes in other languages."`
+	SessionsLost           prometheus.Counter       `metric:"tasker_worker_sessions_lost_total" help:"Sessions that made no request within the grace."`
+	SessionReportsRejected prometheus.Counter       `metric:"tasker_worker_session_reports_rejected_total" help:"Reports of sessions about steps that they did not hold any more."`
+	StaleResults           prometheus.Counter       `metric:"tasker_stale_results_total" help:"Results refused because their claim was no longer valid."`
+	StepsSettled           *prometheus.CounterVec   `metric:"tasker_steps_settled_total" labels:"way" help:"Successes whose consequences the worker made true where they happened; way is lone for the only step in hand, else taken."`
+	LeasesExpired          prometheus.Counter       `metric:"tasker_leases_expired_total" help:"Leases that ran out and were taken back."`
+	ClaimsUnbegun          prometheus.Counter       `metric:"tasker_claims_unbegun_total" help:"Claims whose leases ran out before a handler had begun; they use up no attempt."`
+	StuckSessionsEnded     prometheus.Counter       `metric:"tasker_stuck_sessions_ended_total" help:"Database sessions that were ended because their process froze while it held locks which others need."`
+	TasksQuarantined       *prometheus.CounterVec   `metric:"tasker_tasks_quarantined_total" labels:"reason" help:"Tasks that ended as failed and have an entry in the dead letter queue, because their reports could not be applied."`
+	TasksAside             prometheus.Gauge         `metric:"tasker_tasks_set_aside" help:"Tasks that this orchestrator leaves as they are for now, because their reports cannot be applied; the log names them."`
+	LeasesLost             prometheus.Counter       `metric:"tasker_leases_lost_total" help:"Leases a worker learnt it no longer held."`
+	StoreStatement         *prometheus.HistogramVec `metric:"tasker_store_statement_seconds" labels:"flow" help:"Duration of a database flow."`
+	HandlersActive         prometheus.Gauge         `metric:"tasker_worker_handlers_active" help:"Handlers running now."`
+	HandlersLimit          prometheus.Gauge         `metric:"tasker_worker_handlers_limit" help:"Handlers that may run at once."`
+	HandlersZombie         prometheus.Gauge         `metric:"tasker_worker_handlers_zombie" help:"Handlers still running after the time limit or the loss of the lease."`
 
 	// Checkpoints, isolated items and yields.
 

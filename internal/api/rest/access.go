@@ -134,6 +134,14 @@ var accesses = map[string]access{
 	"resume-namespace": {auth.NamespacesManage, scopePath},
 	"list-workers":     {auth.WorkersRead, scopeQuery},
 
+	"open-session":      {auth.WorkersExecute, scopeFleet},
+	"poll-session":      {auth.WorkersExecute, scopeFleet},
+	"report-steps":      {auth.WorkersExecute, scopeFleet},
+	"save-checkpoint":   {auth.WorkersExecute, scopeFleet},
+	"get-parent-result": {auth.WorkersExecute, scopeFleet},
+	"get-batch-results": {auth.WorkersExecute, scopeFleet},
+	"close-session":     {auth.WorkersExecute, scopeFleet},
+
 	"get-fleet":           {auth.SystemRead, scopeFleet},
 	"get-deployment-mode": {auth.SystemRead, scopeFleet},
 	"list-breakers":       {auth.SystemRead, scopeFleet},

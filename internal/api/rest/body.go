@@ -46,6 +46,7 @@ func readBody[B any](x *exchange, op string) (*request[B], error) {
 // was ignored would create a second task.
 var tolerant = map[string][]string{
 	"create-task": {"options", "requested_at"}, "act-on-step": {}, "update-dlq-entry": {},
+	"open-session": {}, "report-steps": {}, "save-checkpoint": {}, // of processes that may be newer
 }
 
 // strays refuses the unknown keys that an operation does not ignore, and returns the others.

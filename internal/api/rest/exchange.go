@@ -198,7 +198,7 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 		if s.allowOrigin(x, r) {
 			return
 		}
-		if !isProbe(r) {
+		if !isProbe(r) && !isSession(r) { // sessions report while the worker waits for its steps
 			if !s.intake.enter() {
 				x.refuse(unavailable("The daemon is shutting down", shutdownRetry))
 				return

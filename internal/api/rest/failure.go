@@ -154,7 +154,7 @@ func (f *failure) finish(x *exchange) {
 	f.requestID, f.at = x.id, time.Now()
 	switch {
 	case f.refused != nil: // refusals look alike everywhere
-	case isAdmin(x.request):
+	case isAdmin(x.request), isSession(x.request):
 		f.shape = shapeProblem
 	case x.server.name == workerServer:
 		f.shape = shapeFlat

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -44,6 +45,8 @@ type Worker struct {
 	// Breakers are the circuit breakers of this daemon; nil: the routes do not
 	// exist.
 	Breakers Breakers
+	// Sessions are those of processes in other languages; nil: the routes do not exist.
+	Sessions *remote.Hub
 }
 
 func (w *Worker) namespaces() []string {
@@ -74,6 +77,9 @@ func NewWorker(cfg Config, w Worker) (*Server, error) {
 	(&workerMetrics{&w, time.Now()}).add(a)
 	if w.Templates != nil {
 		(&workerTemplateRoutes{a, &w, w.Templates}).add()
+	}
+	if w.Sessions != nil {
+		(&sessionRoutes{a, w.Sessions}).add()
 	}
 	addConfig(a, "get-worker-config", shapeFlat, w.Config, func(c *client.WorkerConfig) *client.ConfigMetadata { return &c.Metadata })
 	health := newHealthRoutes(a, w.Status, w.Database)

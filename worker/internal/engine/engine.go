@@ -181,6 +181,15 @@ func (e *Engine) Topics() []signal.Topic { return e.queues.topics() }
 // Kick requests, without blocking, that the engine claims what it can run now.
 func (e *Engine) Kick() { e.queues.kick() }
 
+// Reoffer computes again which known callables the worker can run, and claims what has
+// been added.
+func (e *Engine) Reoffer() {
+	if e.queues.reoffer() {
+		e.BeatSoon() // reports the new offer
+		e.cfg.Wake()
+	}
+}
+
 // BeatSoon requests a heartbeat now, without blocking: to report a change, and because
 // the worker learns from it that an operator called off a step.
 func (e *Engine) BeatSoon() { e.heartbeat.beatSoon() }

@@ -285,6 +285,15 @@ func (f *fullScans) made(begin, end time.Time, rich bool) {
 // leftFor is how long a worker does not claim a callable for which it found no handler.
 const leftFor = 10 * time.Second
 
+// HandBack hands back a step whose handler did nothing. It reports whether that worked.
+func (x *Execution) HandBack() bool {
+	err := x.engine.handBack(&x.Ctx, []*Execution{x})
+	if err != nil {
+		x.engine.log.Warn("a step that its handler has not begun was not handed back", zap.Inline(x), zap.Error(err))
+	}
+	return err == nil
+}
+
 // Leave hands back a step for which the accepting resolver found no handler, if another
 // worker offers its callable: no attempt is used, and this worker does not claim the
 // callable for a while.
@@ -295,9 +304,11 @@ func (x *Execution) Leave(why error) bool {
 		return false
 	}
 	callable := plan.Callables[x.Claim.PlanStep()]
-	others, err := e.board.OthersOffer(&x.Ctx, x.worker, callable, e.cfg.Lease)
-	if err != nil || !others {
-		return false
+	if e.queues.offering(callable) { // else it was claimed before its offer ended
+		others, err := e.board.OthersOffer(&x.Ctx, x.worker, callable, e.cfg.Lease)
+		if err != nil || !others {
+			return false
+		}
 	}
 	e.queues.leave(callable, time.Now().Add(leftFor))
 	e.BeatSoon() // so that others do not rely on this worker

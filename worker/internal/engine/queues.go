@@ -107,6 +107,9 @@ func (q *queues) reoffer() (changed bool) {
 	return changed
 }
 
+// offering reports whether a callable is among those to claim.
+func (q *queues) offering(callable int32) bool { return slices.Contains(q.callables(), callable) }
+
 // leave stops offering a callable until a time.
 func (q *queues) leave(callable int32, until time.Time) {
 	q.mu.Lock()

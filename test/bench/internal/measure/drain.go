@@ -50,7 +50,7 @@ func (s *ours) drain(ctx context.Context, n, workers int) (drained, error) {
 // drainTogether is drain by workers that have all started when the first one claims: on
 // two cores the start of eight takes about as long as the drain.
 func (s *ours) drainTogether(ctx context.Context, n, workers int) (drained, error) {
-	operator := client.New(client.Config{BaseURL: s.Orchestrators[0].URL})
+	operator := s.Client()
 	if _, err := operator.PauseNamespace(ctx, load.Namespace, client.Why{Actor: "bench", Reason: "workers start"}); err != nil {
 		return drained{}, err
 	}

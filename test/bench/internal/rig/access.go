@@ -18,6 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
+	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/test/fleet"
 )
@@ -75,7 +76,7 @@ func (a *access) sign() error {
 	return err
 }
 
-var permissions = []string{"tasks:*", "events:read", "system:*"}
+var permissions = []string{"tasks:*", "events:read", "namespaces:*", "system:*"}
 
 func (a *access) certify() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -140,4 +141,18 @@ func (f *Fleet) Credentials() string {
 	default:
 		return ""
 	}
+}
+
+// Client returns a client of the first orchestrator, with the credentials that the fleet
+// wants.
+func (f *Fleet) Client() *client.Client {
+	cfg := client.Config{BaseURL: f.Orchestrators[0].URL}
+	switch f.o.Protection {
+	case Token, TokenAndTLS:
+		cfg.Token = f.access.token
+	case Key:
+		cfg.APIKey = f.access.key
+	case Open:
+	}
+	return client.New(cfg)
 }

@@ -1,0 +1,290 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/remote"
+)
+
+// remotePair are both daemons, with a short grace for sessions.
+func remotePair(t *testing.T) *pair {
+	t.Helper()
+	return newPair(t, "", func(l *config.Loaded) { l.Worker.Sessions.ReclaimGrace = 500 * time.Millisecond })
+}
+
+// workflow registers a template with one step per callable, each after the other, and
+// creates a task of it.
+func (p *pair) workflow(name string, callables ...string) string {
+	p.t.Helper()
+	type step map[string]any
+	steps, before := []step{}, []string{}
+	for _, callable := range callables {
+		steps = append(steps, step{"name": callable + "_step", "dependencies": before, "handler": step{"callable": callable, "initialization": step{"of": callable}},
+			"retry": step{"retryable": true, "max_attempts": 3, "backoff": "fixed", "backoff_base_ms": 100}})
+		before = []string{callable + "_step"}
+	}
+	body, err := json.Marshal(step{"name": name, "namespace_name": "none", "version": "1.0.0", "steps": steps})
+	require.NoError(p.t, err)
+	_, err = client.New(client.Config{BaseURL: p.rest}).RegisterTemplate(p.ctx, client.TemplateSource{Source: string(body), Reason: "test", Actor: "test"})
+	require.NoError(p.t, err)
+	return p.create(name, 1).GetTaskUuid()
+}
+
+// executor is a process in another language.
+type executor struct {
+	*testing.T
+	base  string // of its session
+	after int64
+	all   string // the worker's sessions
+}
+
+// session opens a session for callables.
+func (p *pair) session(t *testing.T, permits int, callables ...string) *executor {
+	t.Helper()
+	o := remote.Open{Protocol: remote.Protocol, Name: t.Name(), Client: "test/1", Permits: permits}
+	for _, c := range callables {
+		o.Callables = append(o.Callables, remote.Callable{Callable: c})
+	}
+	s := &executor{T: t, all: "http://" + p.worker.Addr().String() + "/v1/sessions"}
+	var opened remote.Opened
+	s.call(http.MethodPost, s.all, o, http.StatusCreated, &opened)
+	require.Equal(t, remote.Protocol, opened.Protocol)
+	s.base = s.all + "/" + opened.SessionID.String()
+	return s
+}
+
+// call sends a request and decodes the answer, if it has the status.
+func (s *executor) call(method, url string, body any, status int, into any) string {
+	s.Helper()
+	text := ""
+	if body != nil {
+		doc, err := json.Marshal(body)
+		require.NoError(s, err)
+		text = string(doc)
+	}
+	r := request(s.T, method, url, text)
+	require.Equal(s, status, r.status, r.body)
+	if into != nil {
+		require.NoError(s, json.Unmarshal([]byte(r.body), into))
+	}
+	return r.body
+}
+
+func (s *executor) poll(wait string) (p remote.Polled) {
+	s.Helper()
+	s.call(http.MethodPost, s.base+"/poll?wait="+wait+"&after="+number(s.after), nil, http.StatusOK, &p)
+	s.after = p.Answer
+	return p
+}
+
+func number(n int64) string {
+	doc, _ := json.Marshal(n) //nolint:errchkjson // a number
+	return string(doc)
+}
+
+// step polls until there is a step.
+func (s *executor) step() (step remote.Step) {
+	s.Helper()
+	pgtest.Eventually(s.T, time.Minute, func() (bool, string) {
+		p := s.poll("5s")
+		if len(p.Steps) > 0 {
+			require.Len(s, p.Steps, 1)
+			step = p.Steps[0]
+		}
+		return step.Fence != "", "no step"
+	})
+	return step
+}
+
+func (s *executor) report(r remote.Report) (rejected []remote.Rejection) {
+	s.Helper()
+	var answer remote.Reported
+	s.call(http.MethodPost, s.base+"/reports", remote.Reports{Reports: []remote.Report{r}}, http.StatusOK, &answer)
+	return answer.Rejected
+}
+
+func (s *executor) succeed(step remote.Step, result string) {
+	s.Helper()
+	require.Empty(s, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Success, Result: json.RawMessage(result)}))
+}
+
+// ended waits for a task, and returns its first step.
+func (p *pair) ended(t *testing.T, task, status string) client.Step {
+	t.Helper()
+	c := client.New(client.Config{BaseURL: p.rest})
+	pgtest.Eventually(t, time.Minute, func() (bool, string) {
+		found, err := c.Task(p.ctx, task, 0)
+		require.NoError(t, err)
+		return found.Status == status, found.Status
+	})
+	steps, err := c.Steps(p.ctx, task)
+	require.NoError(t, err)
+	step, err := c.Step(p.ctx, task, steps[0].StepUUID)
+	require.NoError(t, err)
+	return *step
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	p := remotePair(t)
+
+	t.Run("run a workflow", func(t *testing.T) {
+		t.Parallel()
+		task := p.workflow("linear", "extract", "load")
+		s := p.session(t, 4, "extract", "load")
+		first := s.step()
+		require.Equal(t, task, first.TaskUUID.String())
+		require.Equal(t, "extract_step", first.StepName)
+		require.Equal(t, 1, first.Attempt)
+		require.Equal(t, 3, first.MaxAttempts)
+		require.JSONEq(t, `{"n":1}`, string(first.Context))
+		require.Equal(t, map[string]any{"of": "extract"}, first.Initialization)
+		require.Positive(t, first.TimeLeftMS)
+		s.succeed(first, `{"rows":[1,2]}`)
+		second := s.step()
+		require.JSONEq(t, `{"rows":[1,2]}`, string(second.DependencyResults["extract_step"]))
+		var result struct{ Result json.RawMessage }
+		s.call(http.MethodGet, s.base+"/results?step=extract_step&fence="+second.Fence, nil, http.StatusOK, &result)
+		require.JSONEq(t, `{"rows":[1,2]}`, string(result.Result))
+		s.call(http.MethodGet, s.base+"/results?step=none&fence="+second.Fence, nil, http.StatusNotFound, nil)
+		s.succeed(second, `null`)
+		p.ended(t, task, "complete")
+		require.Equal(t, 409, s.report(remote.Report{Fence: second.Fence, Outcome: remote.Success})[0].Status, "reported already")
+	})
+
+	t.Run("a lost process", func(t *testing.T) {
+		t.Parallel()
+		task := p.workflow("lost", "frail")
+		dead := p.session(t, 1, "frail")
+		step := dead.step()
+		var saved struct {
+			SavedAt time.Time `json:"saved_at"`
+		}
+		dead.call(http.MethodPost, dead.base+"/checkpoint", remote.Save{Fence: step.Fence, Checkpoint: remote.Checkpoint{Cursor: json.RawMessage(`7`), Items: 7}}, http.StatusOK, &saved)
+		require.False(t, saved.SavedAt.IsZero())
+		alive := p.session(t, 1, "frail")
+		again := alive.step()
+		require.Equal(t, 2, again.Attempt)
+		require.Equal(t, step.StepUUID, again.StepUUID)
+		require.JSONEq(t, `7`, string(again.Checkpoint.Cursor))
+		require.EqualValues(t, 7, again.Checkpoint.Items)
+		dead.call(http.MethodPost, dead.base+"/reports", remote.Reports{Reports: []remote.Report{{Fence: step.Fence, Outcome: remote.Success}}}, http.StatusNotFound, nil)
+		require.Equal(t, 409, alive.report(remote.Report{Fence: step.Fence, Outcome: remote.Success})[0].Status, "the fence of the lost process")
+		alive.succeed(again, `1`)
+		require.Equal(t, 2, p.ended(t, task, "complete").Attempts)
+	})
+
+	t.Run("a clean end", func(t *testing.T) {
+		t.Parallel()
+		task := p.workflow("returned", "moved")
+		s := p.session(t, 1, "moved")
+		step := s.step()
+		s.call(http.MethodDelete, s.base, nil, http.StatusOK, nil)
+		s.call(http.MethodPost, s.base+"/poll", nil, http.StatusNotFound, nil)
+		s = p.session(t, 1, "moved") // the step was handed back to the board
+		again := s.step()
+		require.Equal(t, 1, again.Attempt)
+		require.NotEqual(t, step.Fence, again.Fence)
+		require.Empty(t, s.report(remote.Report{Fence: again.Fence, Outcome: remote.Returned}))
+		again = s.step()
+		require.Equal(t, 1, again.Attempt)
+		s.succeed(again, `1`)
+		require.Equal(t, 1, p.ended(t, task, "complete").Attempts)
+	})
+
+	t.Run("failures and yields", func(t *testing.T) {
+		t.Parallel()
+		task := p.workflow("failing", "failing")
+		s := p.session(t, 1, "failing")
+		step := s.step()
+		require.Empty(t, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Yield, Checkpoint: &remote.Checkpoint{Cursor: json.RawMessage(`"a"`), Items: 3}}))
+		step = s.step()
+		require.Equal(t, 1, step.Attempt)
+		require.JSONEq(t, `"a"`, string(step.Checkpoint.Cursor))
+		require.Equal(t, 400, s.report(remote.Report{Fence: step.Fence, Outcome: "well"})[0].Status, "it may be corrected")
+		require.Equal(t, 400, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Failure})[0].Status)
+		require.Empty(t, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Failure, Error: &remote.Fault{Message: "busy", ErrorType: "Busy", RetryAfterMS: 1}}))
+		step = s.step()
+		require.Equal(t, 2, step.Attempt)
+		permanent := false
+		require.Empty(t, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Failure,
+			Error: &remote.Fault{Message: "no more stock", ErrorType: "Stock", ErrorCode: "S1", Retryable: &permanent, Context: json.RawMessage(`{"left":0}`)}}))
+		ended := p.ended(t, task, "error")
+		doc, err := json.Marshal(ended)
+		require.NoError(t, err)
+		for _, want := range []string{"no more stock", `"Stock"`, `"S1"`} {
+			require.Contains(t, string(doc), want)
+		}
+	})
+
+	t.Run("answers that are lost", func(t *testing.T) {
+		t.Parallel()
+		p.workflow("told", "told")
+		s := p.session(t, 2, "told")
+		step := s.step()
+		s.after = 0 // it did not get the answer
+		require.Equal(t, step.Fence, s.step().Fence)
+		require.Empty(t, s.poll("0s").Steps, "it did now")
+		s.succeed(step, `1`)
+	})
+
+	t.Run("cancelled steps", func(t *testing.T) {
+		t.Parallel()
+		task := p.workflow("called_off", "called_off")
+		s := p.session(t, 1, "called_off")
+		step := s.step()
+		r := request(t, http.MethodDelete, p.rest+"/v1/tasks/"+task, "")
+		require.Equal(t, http.StatusOK, r.status, r.body)
+		var told []remote.Cancelled
+		pgtest.Eventually(t, time.Minute, func() (bool, string) {
+			told = append(told, s.poll("1s").Cancelled...)
+			return len(told) > 0, "no notice"
+		})
+		require.Equal(t, []remote.Cancelled{{Fence: step.Fence, Reason: "lease_lost"}}, told)
+		require.Equal(t, 409, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Success})[0].Status)
+		p.workflow("permit_is_back", "called_off")
+		s.succeed(s.step(), `1`)
+	})
+
+	t.Run("requests without meaning", func(t *testing.T) {
+		t.Parallel()
+		s := p.session(t, 1, "nothing")
+		s.call(http.MethodPost, s.all, remote.Open{Protocol: 2, Callables: []remote.Callable{{Callable: "x"}}}, http.StatusBadRequest, nil)
+		s.call(http.MethodPost, s.all, remote.Open{Protocol: 1}, http.StatusBadRequest, nil)
+		s.call(http.MethodPost, s.all, remote.Open{Protocol: 1, Permits: 1_000_000, Callables: []remote.Callable{{Callable: "x"}}}, http.StatusBadRequest, nil)
+		s.call(http.MethodPost, s.all, map[string]any{"protocol": 1, "permit": 7}, http.StatusBadRequest, nil)
+		s.call(http.MethodPost, s.all, map[string]any{"protocol": 1, "callables": []any{map[string]any{"callable": "x"}}, "colour": "red"}, http.StatusCreated, nil)
+		s.call(http.MethodPost, s.all+"/none/poll", nil, http.StatusNotFound, nil)
+		s.call(http.MethodGet, s.base+"/results?step=a&fence=1.1", nil, http.StatusConflict, nil)
+	})
+}
+
+// TestSessionsWhileTheWorkerStops: a session learns that the worker stops, and what it
+// reports then counts.
+func TestSessionsWhileTheWorkerStops(t *testing.T) {
+	t.Parallel()
+	p := remotePair(t)
+	task := p.workflow("last", "last")
+	s := p.session(t, 1, "last")
+	step := s.step()
+	stopped := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), time.Minute)
+		defer cancel()
+		stopped <- p.worker.Stop(ctx)
+	}()
+	pgtest.Eventually(t, time.Minute, func() (bool, string) { return s.poll("1s").Draining, "not draining" })
+	s.call(http.MethodPost, s.all, remote.Open{Protocol: 1, Callables: []remote.Callable{{Callable: "x"}}}, http.StatusServiceUnavailable, nil)
+	s.succeed(step, `"in time"`)
+	require.NoError(t, await(t, stopped))
+	p.ended(t, task, "complete")
+}

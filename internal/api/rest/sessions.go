@@ -1,0 +1,172 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/remote"
+	"github.com/tasker-go/tasker/worker"
+)
+
+// sessionRoutes speak the protocol of docs/protocol.md.
+type sessionRoutes struct {
+	*api
+	hub *remote.Hub
+}
+
+const (
+	sessionsPath = "/v1/sessions"
+	sessionPath  = sessionsPath + "/{session}"
+)
+
+// isSession reports whether a request belongs to a session.
+func isSession(r *http.Request) bool {
+	return r.URL.Path == sessionsPath || strings.HasPrefix(r.URL.Path, sessionsPath+"/")
+}
+
+func (r *sessionRoutes) add() {
+	const tag = "sessions"
+	addBody(r.api, operation{method: http.MethodPost, path: sessionsPath, id: "open-session", tag: tag, failure: shapeProblem,
+		status: http.StatusCreated, summary: "Open a session that runs steps"}, r.open)
+	add(r.api, operation{method: http.MethodPost, path: sessionPath + "/poll", id: "poll-session", tag: tag, failure: shapeProblem,
+		summary: "Wait for steps and notices"}, r.poll)
+	addBody(r.api, operation{method: http.MethodPost, path: sessionPath + "/reports", id: "report-steps", tag: tag, failure: shapeProblem,
+		summary: "End steps that the session holds"}, r.report)
+	addBody(r.api, operation{method: http.MethodPost, path: sessionPath + "/checkpoint", id: "save-checkpoint", tag: tag, failure: shapeProblem,
+		summary: "Save the progress of a step that goes on"}, r.save)
+	add(r.api, operation{method: http.MethodGet, path: sessionPath + "/results", id: "get-parent-result", tag: tag, failure: shapeProblem,
+		summary: "Read the result of a step that a held step depends on"}, r.result)
+	add(r.api, operation{method: http.MethodGet, path: sessionPath + "/batch-results", id: "get-batch-results", tag: tag, failure: shapeProblem,
+		summary: "Read the results of the batches that a held step depends on"}, r.batchResults)
+	add(r.api, operation{method: http.MethodDelete, path: sessionPath, id: "close-session", tag: tag, failure: shapeProblem,
+		summary: "Close a session and give its steps back"}, r.close)
+}
+
+// sessionInput names a session.
+type sessionInput struct {
+	Session string `path:"session" doc:"session_id"`
+}
+
+// id is that of no session if the text is none.
+func (in *sessionInput) id() uuid.UUID {
+	id, err := uuid.Parse(in.Session)
+	if err != nil {
+		return uuid.Nil
+	}
+	return id
+}
+
+func (r *sessionRoutes) open(_ context.Context, _ *struct{}, body *request[remote.Open]) (*remote.Opened, error) {
+	opened, err := r.hub.Open(body.body)
+	return &opened, sessionFailure(err)
+}
+
+// pollInput is a poll.
+type pollInput struct {
+	sessionInput
+	After number `query:"after" within:"0,2147483647,0" doc:"answer of the last answer that was received; what came after it is told again"`
+	Wait  string `query:"wait" doc:"Longest wait for something to tell, such as 10s"`
+}
+
+func (r *sessionRoutes) poll(ctx context.Context, in *pollInput) (*remote.Polled, error) {
+	wait, err := r.parseWait(in.Wait)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := r.hub.Poll(ctx, in.id(), int64(in.After), wait)
+	return &answer, sessionFailure(err)
+}
+
+func (r *sessionRoutes) report(_ context.Context, in *sessionInput, body *request[remote.Reports]) (*remote.Reported, error) {
+	answer, err := r.hub.Report(in.id(), body.body.Reports)
+	return &answer, sessionFailure(err)
+}
+
+// savedCheckpoint answers a saved checkpoint.
+type savedCheckpoint struct {
+	SavedAt client.Time `json:"saved_at"`
+}
+
+func (r *sessionRoutes) save(_ context.Context, in *sessionInput, body *request[remote.Save]) (*savedCheckpoint, error) {
+	at, err := r.hub.Save(in.id(), body.body)
+	return &savedCheckpoint{client.Time{Time: at}}, sessionFailure(err)
+}
+
+// resultInput names a result.
+type resultInput struct {
+	sessionInput
+	Fence string `query:"fence" doc:"Of the step that the session holds"`
+	Step  string `query:"step" doc:"Name of the step that it depends on, directly or not"`
+}
+
+// stepResult is the result of a step.
+type stepResult struct {
+	Result json.RawMessage `json:"result"`
+}
+
+func (r *sessionRoutes) result(_ context.Context, in *resultInput) (*stepResult, error) {
+	doc, err := r.hub.Result(in.id(), in.Fence, in.Step)
+	return &stepResult{doc}, sessionFailure(err)
+}
+
+// batchResults are the results of batches.
+type batchResults struct {
+	Batches []batchResult `json:"batches"`
+}
+
+// batchResult is the result of one batch.
+type batchResult struct {
+	StepName string          `json:"step_name"`
+	Result   json.RawMessage `json:"result"`
+}
+
+func (r *sessionRoutes) batchResults(_ context.Context, in *resultInput) (*batchResults, error) {
+	list, err := r.hub.BatchResults(in.id(), in.Fence, in.Step)
+	if err != nil {
+		return nil, sessionFailure(err)
+	}
+	answer := &batchResults{Batches: make([]batchResult, len(list))}
+	for i := range list {
+		answer.Batches[i] = batchResult{list[i].StepName, list[i].Result}
+	}
+	return answer, nil
+}
+
+// closedSession answers the end of a session.
+type closedSession struct {
+	Closed bool `json:"closed"`
+}
+
+func (r *sessionRoutes) close(_ context.Context, in *sessionInput) (*closedSession, error) {
+	return &closedSession{true}, sessionFailure(r.hub.Close(in.id()))
+}
+
+// sessionFailure is the answer to an error of the hub.
+func sessionFailure(err error) error {
+	var invalid *remote.InvalidError
+	var point *worker.CheckpointError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &invalid):
+		return badRequest(invalid.Error())
+	case errors.As(err, &point):
+		return unprocessable(point.Error())
+	case errors.Is(err, remote.ErrNotHeld):
+		return &failure{status: http.StatusConflict, code: codeConflict, message: err.Error(), cause: err}
+	case errors.Is(err, remote.ErrNoSession), errors.Is(err, worker.ErrUnknownStep), errors.Is(err, worker.ErrAbsent):
+		return &failure{status: http.StatusNotFound, code: codeNotFound, message: err.Error(), cause: err}
+	case errors.Is(err, remote.ErrFull), errors.Is(err, remote.ErrDraining):
+		return unavailable(err.Error(), time.Second)
+	case errors.Is(err, worker.ErrUnavailable):
+		return unavailable("The database did not answer in time", databaseRetry)
+	}
+	return err
+}

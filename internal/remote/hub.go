@@ -1,0 +1,495 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Config describes a Hub. All fields but Logger are required.
+type Config struct {
+	WorkerID     string
+	MaxSessions  int           // worker.sessions.max_sessions; 0 allows none
+	MaxPermits   int           // of one session (worker.sessions.max_permits)
+	ReclaimGrace time.Duration // worker.sessions.reclaim_grace_ms
+	MaxWait      time.Duration // of a poll (worker.sessions.max_wait_ms)
+	// Offer is called, without a lock, after the offered callables have changed.
+	Offer   func()
+	Logger  *zap.Logger
+	Metrics *telemetry.Metrics
+}
+
+// Bounds of one Open.
+const (
+	maxCallables = 1000
+	maxName      = 500 // bytes of a callable, a method or a process's name
+)
+
+// Errors of requests.
+var (
+	// ErrNoSession: there is no such session, or it is lost; the process opens another one.
+	ErrNoSession = errors.New("the session does not exist or is lost: open another one")
+	// ErrNotHeld: the session does not hold the step (any more); its end changes nothing.
+	ErrNotHeld = errors.New("the session does not hold this step")
+	// ErrFull: there are worker.sessions.max_sessions sessions.
+	ErrFull = errors.New("the worker has no room for another session (worker.sessions.max_sessions)")
+	// ErrDraining: the worker stops.
+	ErrDraining = errors.New("the worker is stopping: open the session elsewhere")
+)
+
+// InvalidError says what is wrong with a request.
+type InvalidError struct{ message string }
+
+func (e *InvalidError) Error() string { return e.message }
+
+func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
+
+// Hub knows the sessions of a worker. It is a worker.Resolver for the callables that they
+// offer, and safe for concurrent use.
+type Hub struct {
+	cfg Config
+	log *zap.Logger
+
+	mu        sync.Mutex
+	sessions  map[uuid.UUID]*session
+	offered   map[offer]int // sessions that offer it
+	waiting   []*step       // for a session, in the order of their claims
+	handovers uint64
+	draining  bool
+}
+
+var _ worker.Resolver = (*Hub)(nil)
+
+// New returns a hub without sessions.
+func New(cfg Config) *Hub {
+	log := cfg.Logger
+	if log == nil {
+		log = zap.NewNop()
+	}
+	return &Hub{cfg: cfg, log: log, sessions: map[uuid.UUID]*session{}, offered: map[offer]int{}}
+}
+
+// Name implements worker.Resolver.
+func (h *Hub) Name() string { return "session" }
+
+// Priority implements worker.Resolver: handlers in the worker's own process come first.
+func (h *Hub) Priority() int { return 200 }
+
+// CanResolve implements worker.Resolver.
+func (h *Hub) CanResolve(def workflow.HandlerReference) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.offersLocked(def)
+}
+
+// Resolve implements worker.Resolver.
+func (h *Hub) Resolve(def workflow.HandlerReference) (worker.Handler, error) {
+	return anyMethod{h, def}, nil
+}
+
+// anyMethod is the handler of a callable; the sessions know its methods.
+type anyMethod struct {
+	hub *Hub
+	def workflow.HandlerReference
+}
+
+// Call implements worker.Handler.
+func (m anyMethod) Call(ctx *worker.StepContext) (any, error) { return m.hub.run(ctx, m.def) }
+
+// Method returns the entry point of a method.
+func (m anyMethod) Method(string) (worker.HandlerFunc, bool) { return m.Call, true }
+
+// offer is what a session can run: a method of a callable.
+type offer struct{ callable, method string }
+
+// offerOf returns the offer that a template means.
+func offerOf(def workflow.HandlerReference) offer {
+	return offer{def.Callable, cmp.Or(def.Method, defaultMethod)}
+}
+
+// defaultMethod is the entry point of a template without a method.
+const defaultMethod = "call"
+
+func (h *Hub) offersLocked(def workflow.HandlerReference) bool {
+	return !h.draining && h.offered[offerOf(def)] > 0
+}
+
+// Open opens a session. The errors are an *InvalidError, ErrFull and ErrDraining.
+func (h *Hub) Open(o Open) (Opened, error) {
+	if err := h.check(&o); err != nil {
+		return Opened{}, err
+	}
+	s := newSession(h, o)
+	if err := h.add(s); err != nil {
+		return Opened{}, err
+	}
+	h.log.Info("session opened", zap.Stringer("session", s.id), zap.String("name", o.Name), zap.String("client", o.Client),
+		zap.Int("callables", len(o.Callables)), zap.Int("permits", o.Permits))
+	h.cfg.Offer()
+	return Opened{SessionID: s.id, Protocol: Protocol, WorkerID: h.cfg.WorkerID,
+		ReclaimGraceMS: h.cfg.ReclaimGrace.Milliseconds(), MaxWaitMS: h.cfg.MaxWait.Milliseconds()}, nil
+}
+
+func (h *Hub) check(o *Open) error {
+	o.Permits = max(o.Permits, 0)
+	if o.Permits == 0 {
+		o.Permits = 1
+	}
+	switch {
+	case o.Protocol != Protocol:
+		return invalid("invalid protocol %d: want %d", o.Protocol, Protocol)
+	case len(o.Callables) == 0 || len(o.Callables) > maxCallables:
+		return invalid("invalid callables: want 1 to %d", maxCallables)
+	case o.Permits > h.cfg.MaxPermits:
+		return invalid("invalid permits %d: want at most %d (worker.sessions.max_permits)", o.Permits, h.cfg.MaxPermits)
+	case len(o.Name) > maxName || len(o.Client) > maxName:
+		return invalid("invalid name or client: want at most %d bytes", maxName)
+	}
+	for _, c := range o.Callables {
+		for _, name := range append([]string{c.Callable}, c.Methods...) {
+			if name == "" || len(name) > maxName {
+				return invalid("invalid callable or method %.64q: want 1 to %d bytes", name, maxName)
+			}
+		}
+		if len(c.Methods) > maxCallables {
+			return invalid("invalid methods of callable %q: want at most %d", c.Callable, maxCallables)
+		}
+	}
+	return nil
+}
+
+func (h *Hub) add(s *session) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.draining:
+		return ErrDraining
+	case len(h.sessions) >= h.cfg.MaxSessions:
+		return ErrFull
+	}
+	h.sessions[s.id] = s
+	for o := range s.offers {
+		h.offered[o]++
+	}
+	h.cfg.Metrics.Sessions.Set(float64(len(h.sessions)))
+	h.fillLocked(s)
+	return nil
+}
+
+// enter finds the session of a request, which is present until leave.
+func (h *Hub) enter(id uuid.UUID) (*session, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.sessions[id]
+	if s == nil {
+		return nil, ErrNoSession
+	}
+	s.requests++
+	s.timer.Stop()
+	return s, nil
+}
+
+func (h *Hub) leave(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.requests--
+	if s.requests == 0 && h.sessions[s.id] == s {
+		s.timer.Reset(h.cfg.ReclaimGrace)
+	}
+}
+
+// Poll answers with new steps and notices of a session, or after wait without. A later
+// poll of the same session ends it. after is the number of the last answer that the
+// session received, 0 for none: what it did not receive is told again.
+func (h *Hub) Poll(ctx context.Context, id uuid.UUID, after int64, wait time.Duration) (Polled, error) {
+	s, err := h.enter(id)
+	if err != nil {
+		return Polled{}, err
+	}
+	defer h.leave(s)
+	wait = min(wait, h.cfg.MaxWait)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	turn := h.confirm(s, after)
+	for over := wait == 0; ; {
+		answer, news, err := h.answer(s, turn, over)
+		if err != nil || news == nil {
+			return answer, err
+		}
+		select {
+		case <-news:
+		case <-timer.C:
+			over = true
+		case <-ctx.Done():
+			return Polled{}, context.Cause(ctx)
+		}
+	}
+}
+
+// Report ends steps that a session holds.
+func (h *Hub) Report(id uuid.UUID, list []Report) (Reported, error) {
+	out := Reported{Rejected: []Rejection{}}
+	s, err := h.enter(id)
+	if err != nil {
+		return out, err
+	}
+	defer h.leave(s)
+	for i := range list {
+		r := &list[i]
+		if err := r.check(); err != nil {
+			out.Rejected = append(out.Rejected, Rejection{r.Fence, 400, err.Error()})
+		} else if !h.report(s, r) {
+			h.cfg.Metrics.SessionReportsRejected.Inc()
+			h.log.Warn("a report of a session came too late and was rejected", zap.Stringer("session", id), zap.String("fence", r.Fence))
+			out.Rejected = append(out.Rejected, Rejection{r.Fence, 409, ErrNotHeld.Error()})
+		}
+	}
+	return out, nil
+}
+
+// report reports whether the session held the step and nothing had decided it.
+func (h *Hub) report(s *session, r *Report) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held := s.held[r.Fence]
+	if held == nil {
+		return false
+	}
+	delete(s.held, r.Fence)
+	took := held.decideLocked(ending{report: r})
+	h.fillLocked(s)
+	return took || r.Outcome == Returned
+}
+
+// use calls fn with the context of a step that a session holds. The handler does not
+// return in the meantime.
+func (h *Hub) use(id uuid.UUID, fence string, fn func(*worker.StepContext) error) error {
+	s, err := h.enter(id)
+	if err != nil {
+		return err
+	}
+	defer h.leave(s)
+	h.mu.Lock()
+	held := s.held[fence]
+	if held == nil || held.decided {
+		h.mu.Unlock()
+		return ErrNotHeld
+	}
+	held.uses.RLock() // never blocks: the handler locks it only after the step is decided
+	h.mu.Unlock()
+	defer held.uses.RUnlock()
+	return fn(held.ctx)
+}
+
+// Save saves a checkpoint and returns when it was saved, by the clock of the database.
+// The errors are ErrNotHeld and those of worker.StepContext.Checkpoint.
+func (h *Hub) Save(id uuid.UUID, c Save) (at time.Time, err error) {
+	err = h.use(id, c.Fence, func(ctx *worker.StepContext) error {
+		err := ctx.Checkpoint(c.Cursor, c.Items, orNil(c.Accumulated))
+		at = ctx.CheckpointTime()
+		return err
+	})
+	if errors.Is(err, worker.ErrLeaseLost) {
+		err = ErrNotHeld
+	}
+	return at, err
+}
+
+// Result returns the result of a step that a held step depends on, directly or not.
+func (h *Hub) Result(id uuid.UUID, fence, name string) (doc json.RawMessage, err error) {
+	err = h.use(id, fence, func(ctx *worker.StepContext) (err error) {
+		doc, err = ctx.DependencyResult(name)
+		return err
+	})
+	return doc, err
+}
+
+// BatchResults returns the results of the batches that a held step depends on.
+func (h *Hub) BatchResults(id uuid.UUID, fence, workerStep string) (list []worker.BatchResult, err error) {
+	err = h.use(id, fence, func(ctx *worker.StepContext) (err error) {
+		list, err = ctx.BatchResults(workerStep)
+		return err
+	})
+	return list, err
+}
+
+// Close ends a session. The steps that it holds wait for another session; without one
+// they are handed back. No attempt is used.
+func (h *Hub) Close(id uuid.UUID) error {
+	h.mu.Lock()
+	s := h.sessions[id]
+	if s == nil {
+		h.mu.Unlock()
+		return ErrNoSession
+	}
+	h.removeLocked(s)
+	for _, held := range s.inOrder() {
+		h.againLocked(held)
+	}
+	h.mu.Unlock()
+	h.log.Info("session closed", zap.Stringer("session", id), zap.String("name", s.open.Name))
+	h.returnUnserved()
+	return nil
+}
+
+// lose ends a session that made no request within the grace.
+func (h *Hub) lose(s *session) {
+	h.mu.Lock()
+	if s.requests > 0 || h.sessions[s.id] != s {
+		h.mu.Unlock()
+		return
+	}
+	h.removeLocked(s)
+	lost := 0
+	for _, held := range s.inOrder() {
+		if !held.handed {
+			h.againLocked(held)
+			continue
+		}
+		lost++
+		held.decideLocked(ending{err: worker.Retryable(lostError{}, retryLost)})
+	}
+	h.mu.Unlock()
+	h.cfg.Metrics.SessionsLost.Inc()
+	h.log.Warn("session lost: it made no request within the grace", zap.Stringer("session", s.id), zap.String("name", s.open.Name),
+		zap.Int("steps", lost), zap.Duration("grace", h.cfg.ReclaimGrace))
+	h.returnUnserved()
+}
+
+func (h *Hub) removeLocked(s *session) {
+	delete(h.sessions, s.id)
+	for o := range s.offers {
+		if h.offered[o]--; h.offered[o] == 0 {
+			delete(h.offered, o)
+		}
+	}
+	s.timer.Stop()
+	s.wakeLocked()
+	h.cfg.Metrics.Sessions.Set(float64(len(h.sessions)))
+}
+
+// againLocked gives a step that did not run to another session.
+func (h *Hub) againLocked(s *step) {
+	if s.decided {
+		return
+	}
+	s.session, s.handed = nil, false
+	h.assignLocked(s)
+}
+
+// returnUnserved ends the offer of callables that no session has any more and hands back
+// the steps that wait for them.
+func (h *Hub) returnUnserved() {
+	h.cfg.Offer() // first, or the worker would claim them again
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiting = slices.DeleteFunc(h.waiting, func(s *step) bool {
+		if h.offersLocked(s.def) {
+			return false
+		}
+		s.decideLocked(ending{err: worker.HandBack(errNotBegun)})
+		return true
+	})
+}
+
+// Drain tells the sessions that the worker stops, and hands back what waits for one.
+func (h *Hub) Drain() {
+	h.mu.Lock()
+	h.draining = true
+	for _, s := range h.sessions {
+		s.wakeLocked()
+	}
+	h.mu.Unlock()
+	h.returnUnserved()
+}
+
+// take accepts a claimed step.
+func (h *Hub) take(s *step) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.offersLocked(s.def) { // its last session ended after the claim
+		s.decideLocked(ending{err: worker.HandBack(errNotBegun)})
+		return
+	}
+	h.assignLocked(s)
+}
+
+// assignLocked gives a step to the session with the most free permits, of those that
+// wait for one; without any the step waits.
+func (h *Hub) assignLocked(s *step) {
+	var best *session
+	for _, candidate := range h.sessions {
+		if candidate.free() > 0 && candidate.offers[offerOf(s.def)] && (best == nil || candidate.better(best)) {
+			best = candidate
+		}
+	}
+	if best == nil || h.draining {
+		h.waiting = append(h.waiting, s)
+		return
+	}
+	h.giveLocked(best, s)
+}
+
+// fillLocked gives waiting steps to a session with free permits.
+func (h *Hub) fillLocked(s *session) {
+	if h.draining || h.sessions[s.id] != s {
+		return
+	}
+	h.waiting = slices.DeleteFunc(h.waiting, func(w *step) bool {
+		if w.decided {
+			return true
+		}
+		if s.free() == 0 || !s.offers[offerOf(w.def)] {
+			return false
+		}
+		h.giveLocked(s, w)
+		return true
+	})
+}
+
+func (h *Hub) giveLocked(s *session, w *step) {
+	h.handovers++
+	w.session, w.message.Fence = s, fence(w.ctx.Token(), h.handovers)
+	s.held[w.message.Fence] = w
+	s.steps = append(s.steps, w)
+	s.wakeLocked()
+}
+
+// withdraw ends a step whose context has ended, and tells its session.
+func (h *Hub) withdraw(s *step, cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.decided = true
+	switch {
+	case s.session == nil:
+		h.waiting = slices.DeleteFunc(h.waiting, func(w *step) bool { return w == s })
+	case !s.handed:
+		s.session.forgetLocked(s)
+		h.fillLocked(s.session)
+	default:
+		s.session.cancelled = append(s.session.cancelled, Cancelled{s.message.Fence, reason(cause)})
+		s.session.wakeLocked()
+	}
+}
+
+// decideLocked ends a step. It reports whether nothing else has before.
+func (s *step) decideLocked(end ending) bool {
+	if s.decided {
+		return false
+	}
+	s.decided = true
+	s.done <- end
+	return true
+}

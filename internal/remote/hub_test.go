@@ -1,0 +1,192 @@
+package remote_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/remote"
+	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/worker/workertest"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+const patience = 30 * time.Second
+
+func newHub(grace time.Duration) *remote.Hub {
+	var none *telemetry.Metrics
+	return remote.New(remote.Config{WorkerID: "w1", MaxSessions: 2, MaxPermits: 2, ReclaimGrace: grace, MaxWait: patience, Offer: func() {}, Metrics: none.OrDiscard()})
+}
+
+func open(t *testing.T, h *remote.Hub, permits int, c remote.Callable) uuid.UUID {
+	t.Helper()
+	opened, err := h.Open(remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{c}, Permits: permits})
+	require.NoError(t, err)
+	return opened.SessionID
+}
+
+// start runs a claimed step in the background.
+func start(t *testing.T, h *remote.Hub, s workertest.Step) <-chan workertest.Result {
+	t.Helper()
+	handler, err := h.Resolve(workflow.HandlerReference{Callable: "charge", Method: s.Method})
+	require.NoError(t, err)
+	ended := make(chan workertest.Result, 1)
+	go func() { ended <- workertest.Run(t, handler, s) }()
+	return ended
+}
+
+func result(t *testing.T, ended <-chan workertest.Result) workertest.Result {
+	t.Helper()
+	select {
+	case r := <-ended:
+		return r
+	case <-time.After(patience):
+		require.Fail(t, "the step does not end")
+		return workertest.Result{}
+	}
+}
+
+// next polls for exactly one step.
+func next(t *testing.T, h *remote.Hub, session uuid.UUID, after int64) (remote.Step, int64) {
+	t.Helper()
+	p, err := h.Poll(t.Context(), session, after, patience)
+	require.NoError(t, err)
+	require.Len(t, p.Steps, 1)
+	return p.Steps[0], p.Answer
+}
+
+func report(t *testing.T, h *remote.Hub, session uuid.UUID, r remote.Report) {
+	t.Helper()
+	answer, err := h.Report(session, []remote.Report{r})
+	require.NoError(t, err)
+	require.Empty(t, answer.Rejected)
+}
+
+func TestABatchIsolatesItems(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	session := open(t, h, 1, remote.Callable{Callable: "charge"})
+	ended := start(t, h, workertest.Step{Batch: &workertest.Batch{Items: []any{1, 2}, FailureStrategy: workflow.IsolateFailed}, Config: map[string]any{"region": "eu"}})
+	step, _ := next(t, h, session, 0)
+	require.Equal(t, map[string]any{"region": "eu"}, step.Initialization)
+	require.NotNil(t, step.Batch)
+	require.Len(t, step.Items, 2)
+	report(t, h, session, remote.Report{Fence: step.Fence, Outcome: remote.Success, Result: json.RawMessage(`{"done":1}`),
+		Isolated: []remote.Isolated{{Item: json.RawMessage(`2`), Error: remote.Fault{Message: "no such order", ErrorType: "Missing"}}}})
+	r := result(t, ended)
+	require.Nil(t, r.Failure)
+	require.JSONEq(t, `{"done":1}`, string(r.JSON))
+	require.Len(t, r.Isolated, 1)
+	require.Equal(t, "Missing", r.Isolated[0].Failure.Type)
+}
+
+// A step waits for a free permit, and goes to a session that offers its method.
+func TestPermitsAndMethods(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	plain := open(t, h, 1, remote.Callable{Callable: "charge"})
+	first := start(t, h, workertest.Step{})
+	held, _ := next(t, h, plain, 0)
+	second := start(t, h, workertest.Step{})
+	p, err := h.Poll(t.Context(), plain, 1, time.Millisecond)
+	require.NoError(t, err)
+	require.Empty(t, p.Steps, "the only permit is taken")
+
+	require.False(t, h.CanResolve(workflow.HandlerReference{Callable: "charge", Method: "refund"}))
+	refunds := open(t, h, 2, remote.Callable{Callable: "charge", Methods: []string{"refund"}})
+	require.True(t, h.CanResolve(workflow.HandlerReference{Callable: "charge", Method: "refund"}))
+	taken, at := next(t, h, refunds, 0) // the step that waited
+	third := start(t, h, workertest.Step{Method: "refund"})
+	refund, _ := next(t, h, refunds, at)
+	require.Equal(t, "refund", refund.Method)
+
+	report(t, h, plain, remote.Report{Fence: held.Fence, Outcome: remote.Success})
+	for _, step := range []remote.Step{taken, refund} {
+		report(t, h, refunds, remote.Report{Fence: step.Fence, Outcome: remote.Success})
+	}
+	for _, ended := range []<-chan workertest.Result{first, second, third} {
+		require.Nil(t, result(t, ended).Failure)
+	}
+}
+
+// What a lost session never received is not its loss.
+func TestALostSession(t *testing.T) {
+	t.Parallel()
+	h := newHub(100 * time.Millisecond)
+	lost := open(t, h, 2, remote.Callable{Callable: "charge"})
+	handed := start(t, h, workertest.Step{})
+	step, _ := next(t, h, lost, 0)
+	waits := start(t, h, workertest.Step{}) // for a poll that does not come
+	alive := open(t, h, 2, remote.Callable{Callable: "charge"})
+	again, _ := next(t, h, alive, 0)
+	require.NotEqual(t, step.Fence, again.Fence)
+	r := result(t, handed)
+	require.NotNil(t, r.Failure)
+	require.Equal(t, "ExecutorLost", r.Failure.Type)
+	require.True(t, r.Failure.Retryable)
+	require.Equal(t, time.Millisecond, r.Failure.RetryAfter)
+	report(t, h, alive, remote.Report{Fence: again.Fence, Outcome: remote.Success})
+	require.Nil(t, result(t, waits).Failure)
+	_, err := h.Poll(t.Context(), lost, 0, 0)
+	require.ErrorIs(t, err, remote.ErrNoSession)
+}
+
+func TestATimeLimitIsToldTheSession(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	session := open(t, h, 1, remote.Callable{Callable: "charge"})
+	ended := start(t, h, workertest.Step{Timeout: time.Second})
+	step, at := next(t, h, session, 0)
+	require.Positive(t, step.TimeLeftMS)
+	p, err := h.Poll(t.Context(), session, at, patience)
+	require.NoError(t, err)
+	require.Equal(t, []remote.Cancelled{{Fence: step.Fence, Reason: "timeout"}}, p.Cancelled)
+	require.NotNil(t, result(t, ended).Failure)
+	report(t, h, session, remote.Report{Fence: step.Fence, Outcome: remote.Returned})
+	_, err = h.Save(session, remote.Save{Fence: step.Fence})
+	require.ErrorIs(t, err, remote.ErrNotHeld)
+}
+
+func TestALaterPollEndsTheOneBefore(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	session := open(t, h, 1, remote.Callable{Callable: "charge"})
+	polled := make(chan error, 1)
+	go func() {
+		_, err := h.Poll(context.WithoutCancel(t.Context()), session, 0, patience)
+		polled <- err
+	}()
+	require.Eventually(t, func() bool {
+		_, err := h.Poll(t.Context(), session, 0, 0)
+		return err == nil && len(polled) == 1
+	}, patience, time.Millisecond)
+	require.NoError(t, <-polled)
+	left, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the client has left"))
+	_, err := h.Poll(left, session, 0, patience)
+	require.EqualError(t, err, "the client has left")
+}
+
+func TestTheNumberOfSessionsIsBounded(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	session := open(t, h, 1, remote.Callable{Callable: "charge"})
+	open(t, h, 1, remote.Callable{Callable: "charge"})
+	_, err := h.Open(remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{{Callable: "charge"}}})
+	require.ErrorIs(t, err, remote.ErrFull)
+	require.NoError(t, h.Close(session))
+	require.ErrorIs(t, h.Close(session), remote.ErrNoSession)
+	open(t, h, 1, remote.Callable{Callable: "charge"})
+	h.Drain()
+	_, err = h.Open(remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{{Callable: "charge"}}})
+	require.ErrorIs(t, err, remote.ErrDraining)
+	require.False(t, h.CanResolve(workflow.HandlerReference{Callable: "charge"}))
+}
+
+var _ worker.Resolver = (*remote.Hub)(nil)

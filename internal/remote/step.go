@@ -1,0 +1,142 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// step is a claimed step that waits for a session or for its report.
+type step struct {
+	ctx     *worker.StepContext
+	def     workflow.HandlerReference
+	message Step
+	done    chan ending  // capacity 1: filled by the one that decides the step
+	uses    sync.RWMutex // held for reading while a request uses ctx
+
+	// Guarded by the hub's lock.
+	decided bool
+	session *session // nil: it waits for one
+	handed  bool     // it was part of an answer
+}
+
+// ending is what decides a step: a report, or else an error.
+type ending struct {
+	report *Report
+	err    error
+}
+
+// lostError is the failure of a step whose session is lost.
+type lostError struct{}
+
+func (lostError) Error() string {
+	return "the process that ran the step was lost: its session made no request within the grace"
+}
+
+// ErrorType returns the error_type of the failure.
+func (lostError) ErrorType() string { return "ExecutorLost" }
+
+// retryLost is the delay before a step of a lost session may run again: as good as none.
+const retryLost = time.Millisecond
+
+var (
+	errNotBegun  = errors.New("no session took the step")
+	errWasReturn = errors.New("the session returned the step without running it")
+)
+
+// run is the handler of all steps of a callable.
+func (h *Hub) run(ctx *worker.StepContext, def workflow.HandlerReference) (any, error) {
+	s := &step{ctx: ctx, def: def, done: make(chan ending, 1)}
+	s.message = s.describe()
+	h.take(s)
+	select {
+	case end := <-s.done:
+		s.uses.Lock() // requests that use the context end first
+		defer s.uses.Unlock()
+		return s.conclude(end)
+	case <-ctx.Done():
+		h.withdraw(s, context.Cause(ctx))
+		s.uses.Lock()
+		defer s.uses.Unlock()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// conclude turns an ending into what a handler returns.
+func (s *step) conclude(end ending) (any, error) {
+	r := end.report
+	if r == nil {
+		return nil, end.err
+	}
+	if r.Outcome == Success || r.Outcome == Yield {
+		for i := range r.Isolated {
+			if err := s.ctx.Isolate(r.Isolated[i].Item, r.Isolated[i].Error.err()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	switch r.Outcome {
+	case Success:
+		return r.Result, nil
+	case Failure:
+		return nil, r.Error.err()
+	case Yield:
+		c := r.Checkpoint
+		return nil, worker.Yield(c.Cursor, c.Items, orNil(c.Accumulated))
+	}
+	return nil, worker.HandBack(errWasReturn)
+}
+
+// orNil is nil for an absent document, which has no JSON form.
+func orNil(doc json.RawMessage) any {
+	if doc == nil {
+		return nil
+	}
+	return doc
+}
+
+// describe makes the message of a step, without its fence.
+func (s *step) describe() Step {
+	c := s.ctx
+	m := Step{
+		TaskUUID: c.TaskUUID(), StepUUID: c.StepUUID(), CorrelationID: c.CorrelationID(), Namespace: c.Namespace(), TaskName: c.TaskName(),
+		TaskVersion: c.Version(), StepName: c.StepName(), Callable: s.def.Callable, Method: s.def.Method, Attempt: c.Attempt(),
+		MaxAttempts: c.MaxAttempts(), Priority: c.Priority(), RequestedAt: c.RequestedAt(), Context: c.Input(),
+		Initialization: c.Config(), DependencyResults: c.DependencyResults(),
+	}
+	if id, ok := c.ParentCorrelationID(); ok {
+		m.ParentCorrelationID = &id
+	}
+	if b, ok := c.Batch(); ok {
+		m.Batch = &Batch{ID: b.ID, Start: b.Start, End: b.End, Size: b.Size, NoOp: b.NoOp, CursorField: b.CursorField, FailureStrategy: b.FailureStrategy}
+		m.Items, _ = c.BatchItems()
+	}
+	if c.HasCheckpoint() {
+		at := c.CheckpointTime()
+		m.Checkpoint = &Checkpoint{Cursor: c.CheckpointCursor(), Items: c.CheckpointItemsProcessed(), Accumulated: c.AccumulatedResults(), Timestamp: &at}
+	}
+	return m
+}
+
+// fence names one hand-over of a claim: a process that got the step earlier, from a
+// session that has ended since, cannot report it.
+func fence(token int64, handover uint64) string {
+	return strconv.FormatInt(token, 10) + "." + strconv.FormatUint(handover, 10)
+}
+
+// reason is the word for why the context of a step has ended.
+func reason(cause error) string {
+	switch {
+	case errors.Is(cause, worker.ErrTimeout):
+		return "timeout"
+	case errors.Is(cause, worker.ErrShutdown):
+		return "shutdown"
+	}
+	return "lease_lost"
+}

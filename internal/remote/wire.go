@@ -1,0 +1,218 @@
+package remote
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/worker"
+)
+
+// Protocol is the version of the messages. A session of another version is refused.
+const Protocol = 1
+
+// Open asks for a session.
+type Open struct {
+	Protocol  int        `json:"protocol"`
+	Name      string     `json:"name"`              // of the process, for operators
+	Client    string     `json:"client,omitempty"`  // such as tasker-python/1.0.0
+	Callables []Callable `json:"callables"`         // at least one
+	Permits   int        `json:"permits,omitempty"` // steps that it holds at once; default 1
+}
+
+// Callable is a handler that a session offers.
+type Callable struct {
+	Callable string   `json:"callable"`
+	Methods  []string `json:"methods,omitempty"` // besides none and "call"
+}
+
+// Opened is a session.
+type Opened struct {
+	SessionID      uuid.UUID `json:"session_id"`
+	Protocol       int       `json:"protocol"`
+	WorkerID       string    `json:"worker_id"`
+	ReclaimGraceMS int64     `json:"reclaim_grace_ms"` // between two requests, before the session is lost
+	MaxWaitMS      int64     `json:"max_wait_ms"`      // of a poll
+}
+
+// Polled answers a poll.
+type Polled struct {
+	Answer    int64       `json:"answer"`
+	Steps     []Step      `json:"steps"`
+	Cancelled []Cancelled `json:"cancelled"`
+	// Draining says that the worker stops: the session gets no more steps and should report
+	// or return those it holds, and open a session elsewhere.
+	Draining bool `json:"draining"`
+}
+
+// Step is a step to run.
+type Step struct {
+	Fence               string                     `json:"fence"` // names this execution in all requests
+	TaskUUID            uuid.UUID                  `json:"task_uuid"`
+	StepUUID            uuid.UUID                  `json:"step_uuid"`
+	CorrelationID       uuid.UUID                  `json:"correlation_id"`
+	ParentCorrelationID *uuid.UUID                 `json:"parent_correlation_id,omitempty"`
+	Namespace           string                     `json:"namespace"`
+	TaskName            string                     `json:"task_name"`
+	TaskVersion         string                     `json:"task_version"`
+	StepName            string                     `json:"step_name"`
+	Callable            string                     `json:"callable"`
+	Method              string                     `json:"method,omitempty"`
+	Attempt             int                        `json:"attempt"`
+	MaxAttempts         int                        `json:"max_attempts"`
+	Priority            int                        `json:"priority"`
+	RequestedAt         time.Time                  `json:"requested_at"`
+	TimeLeftMS          int64                      `json:"time_left_ms,omitempty"` // of the step's time limit
+	Context             json.RawMessage            `json:"context"`
+	Initialization      map[string]any             `json:"initialization,omitempty"`
+	DependencyResults   map[string]json.RawMessage `json:"dependency_results"`
+	Batch               *Batch                     `json:"batch,omitempty"`
+	Items               []json.RawMessage          `json:"items,omitempty"` // of a batch without cursors
+	Checkpoint          *Checkpoint                `json:"checkpoint,omitempty"`
+}
+
+// Batch is the part of the work that a step does.
+type Batch struct {
+	ID              string          `json:"batch_id"`
+	Start           json.RawMessage `json:"start_cursor,omitempty"`
+	End             json.RawMessage `json:"end_cursor,omitempty"` // exclusive
+	Size            int64           `json:"batch_size"`
+	NoOp            bool            `json:"is_no_op"` // there is nothing to do
+	CursorField     string          `json:"cursor_field,omitempty"`
+	FailureStrategy string          `json:"failure_strategy,omitempty"`
+}
+
+// Cancelled says that the end of a step changes nothing any more. The session should stop
+// it and report it with the outcome returned, which frees its permit.
+type Cancelled struct {
+	Fence  string `json:"fence"`
+	Reason string `json:"reason"` // lease_lost, timeout or shutdown
+}
+
+// Checkpoint is the progress of a step.
+type Checkpoint struct {
+	Cursor      json.RawMessage `json:"cursor"`
+	Items       int64           `json:"items_processed"`
+	Accumulated json.RawMessage `json:"accumulated_results,omitempty"`
+	Timestamp   *time.Time      `json:"timestamp,omitempty"` // when it was saved; not of requests
+}
+
+// Save saves a checkpoint of a step that goes on.
+type Save struct {
+	Fence string `json:"fence"`
+	Checkpoint
+}
+
+// Reports end steps.
+type Reports struct {
+	Reports []Report `json:"reports"`
+}
+
+// The outcomes of a Report.
+const (
+	Success  = "success"
+	Failure  = "failure"
+	Yield    = "yield"    // run again from the checkpoint, in the same attempt
+	Returned = "returned" // it did not run: no attempt is used
+)
+
+// Report ends one step.
+type Report struct {
+	Fence      string          `json:"fence"`
+	Outcome    string          `json:"outcome"`
+	Result     json.RawMessage `json:"result,omitempty"`     // of a success
+	Error      *Fault          `json:"error,omitempty"`      // of a failure
+	Checkpoint *Checkpoint     `json:"checkpoint,omitempty"` // of a yield
+	Isolated   []Isolated      `json:"isolated,omitempty"`   // since the last checkpoint
+}
+
+// Isolated is an item of a batch that could not be processed.
+type Isolated struct {
+	Item  json.RawMessage `json:"item"`
+	Error Fault           `json:"error"`
+}
+
+// Fault is a failure as a process reports it.
+type Fault struct {
+	Message      string          `json:"message"`
+	ErrorType    string          `json:"error_type,omitempty"`
+	ErrorCode    string          `json:"error_code,omitempty"`
+	Retryable    *bool           `json:"retryable,omitempty"` // default true
+	RetryAfterMS int64           `json:"retry_after_ms,omitempty"`
+	Context      json.RawMessage `json:"context,omitempty"` // an object
+}
+
+// Reported answers Reports. Those that it does not name were taken.
+type Reported struct {
+	Rejected []Rejection `json:"rejected"`
+}
+
+// Rejection says why a report changes nothing: status 409 for a step that the session does
+// not hold any more, 400 for a report without meaning, which the session may correct.
+type Rejection struct {
+	Fence  string `json:"fence"`
+	Status int    `json:"status"`
+	Error  string `json:"error"`
+}
+
+// fault is an error with the type that a process gave it.
+type fault struct{ message, kind string }
+
+func (f *fault) Error() string { return f.message }
+
+// ErrorType returns the error_type of the failure.
+func (f *fault) ErrorType() string { return f.kind }
+
+// err turns a reported failure into what a handler returns.
+func (f *Fault) err() error {
+	var err error = &fault{message: f.Message, kind: f.ErrorType}
+	if f.ErrorType == "" {
+		err = errors.New(f.Message)
+	}
+	if f.ErrorCode != "" {
+		err = worker.WithCode(err, f.ErrorCode)
+	}
+	if details, none := f.details(); none == nil && len(details) > 0 {
+		err = worker.WithDetails(err, details)
+	}
+	if f.Retryable != nil && !*f.Retryable {
+		return worker.Permanent(err)
+	}
+	return worker.Retryable(err, time.Duration(f.RetryAfterMS)*time.Millisecond)
+}
+
+// details decodes the context; none is an empty object.
+func (f *Fault) details() (details map[string]any, err error) {
+	if f.Context == nil {
+		return nil, nil
+	}
+	return details, json.Unmarshal(f.Context, &details)
+}
+
+// check says what is wrong with a report.
+func (r *Report) check() error {
+	switch r.Outcome {
+	case Success, Returned:
+		return nil
+	case Failure:
+		if r.Error == nil || r.Error.Message == "" {
+			return errors.New("error.message is required for a failure")
+		}
+		if r.Error.RetryAfterMS < 0 {
+			return fmt.Errorf("invalid error.retry_after_ms %d: want at least 0", r.Error.RetryAfterMS)
+		}
+		if _, err := r.Error.details(); err != nil {
+			return fmt.Errorf("invalid error.context: want an object: %w", err)
+		}
+		return nil
+	case Yield:
+		if r.Checkpoint == nil {
+			return errors.New("checkpoint is required for a yield")
+		}
+		return nil
+	}
+	return fmt.Errorf("invalid outcome %.32q: want success, failure, yield or returned", r.Outcome)
+}
