@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -211,6 +212,7 @@ func TestSessions(t *testing.T) {
 		require.Equal(t, 1, step.Attempt)
 		require.JSONEq(t, `"a"`, string(step.Checkpoint.Cursor))
 		require.Equal(t, 400, s.report(remote.Report{Fence: step.Fence, Outcome: "well"})[0].Status, "it may be corrected")
+		require.Equal(t, 400, s.report(remote.Report{Fence: strings.Repeat("7", 1000), Outcome: remote.Success})[0].Status)
 		require.Equal(t, 400, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Failure})[0].Status)
 		require.Empty(t, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Failure, Error: &remote.Fault{Message: "busy", ErrorType: "Busy", RetryAfterMS: 1}}))
 		step = s.step()

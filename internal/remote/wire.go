@@ -192,8 +192,14 @@ func (f *Fault) details() (details map[string]any, err error) {
 	return details, json.Unmarshal(f.Context, &details)
 }
 
+// maxFence bounds a fence: two numbers with a point between them.
+const maxFence = 41
+
 // check says what is wrong with a report.
 func (r *Report) check() error {
+	if len(r.Fence) > maxFence {
+		return fmt.Errorf("invalid fence: want at most %d bytes", maxFence)
+	}
 	switch r.Outcome {
 	case Success, Returned:
 		return nil
