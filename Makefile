@@ -104,6 +104,10 @@ proto: ## Check the .proto files and generate their Go code (installs buf, which
 	GOBIN=$(CURDIR)/.tools/proto $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go
 	cd proto && PATH=$(CURDIR)/.tools/proto:$$PATH && buf format -w && buf lint && buf generate
 
+.PHONY: python-sdk
+python-sdk: require-postgresql ## Check the types of the Python SDK, and run its handlers from a wheel in a clean environment
+	@scripts/python-sdk
+
 .PHONY: python-stubs
 python-stubs: require-postgresql ## Make Python stubs of the protos, and call every rpc with them
 	@scripts/python-stubs

@@ -212,13 +212,17 @@ func (h *Hub) leave(s *session) {
 
 // Poll answers with new steps and notices of a session, or after wait without. A later
 // poll of the same session ends it. after is the number of the last answer that the
-// session received, 0 for none: what it did not receive is told again.
-func (h *Hub) Poll(ctx context.Context, id uuid.UUID, after int64, wait time.Duration) (Polled, error) {
+// session received, 0 for none: what it did not receive is told again. A session that
+// stops gets no more steps, and offers nothing any more.
+func (h *Hub) Poll(ctx context.Context, id uuid.UUID, after int64, wait time.Duration, stops bool) (Polled, error) {
 	s, err := h.enter(id)
 	if err != nil {
 		return Polled{}, err
 	}
 	defer h.leave(s)
+	if stops {
+		h.retire(s)
+	}
 	wait = min(wait, h.cfg.MaxWait)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -325,6 +329,25 @@ func (h *Hub) BatchResults(id uuid.UUID, fence, workerStep string) (list []worke
 	return list, err
 }
 
+// retire ends the offer of a session, which keeps the steps that it was handed.
+func (h *Hub) retire(s *session) {
+	h.mu.Lock()
+	if s.stops {
+		h.mu.Unlock()
+		return
+	}
+	s.stops = true
+	h.withdrawOfferLocked(s)
+	for _, held := range s.inOrder() {
+		if !held.handed {
+			s.forgetLocked(held)
+			h.againLocked(held)
+		}
+	}
+	h.mu.Unlock()
+	h.returnUnserved()
+}
+
 // Close ends a session. The steps that it holds wait for another session; without one
 // they are handed back. No attempt is used.
 func (h *Hub) Close(id uuid.UUID) error {
@@ -370,14 +393,20 @@ func (h *Hub) lose(s *session) {
 
 func (h *Hub) removeLocked(s *session) {
 	delete(h.sessions, s.id)
+	if !s.stops {
+		h.withdrawOfferLocked(s)
+	}
+	s.timer.Stop()
+	s.wakeLocked()
+	h.cfg.Metrics.Sessions.Set(float64(len(h.sessions)))
+}
+
+func (h *Hub) withdrawOfferLocked(s *session) {
 	for o := range s.offers {
 		if h.offered[o]--; h.offered[o] == 0 {
 			delete(h.offered, o)
 		}
 	}
-	s.timer.Stop()
-	s.wakeLocked()
-	h.cfg.Metrics.Sessions.Set(float64(len(h.sessions)))
 }
 
 // againLocked gives a step that did not run to another session.

@@ -55,7 +55,7 @@ func result(t *testing.T, ended <-chan workertest.Result) workertest.Result {
 // next polls for exactly one step.
 func next(t *testing.T, h *remote.Hub, session uuid.UUID, after int64) (remote.Step, int64) {
 	t.Helper()
-	p, err := h.Poll(t.Context(), session, after, patience)
+	p, err := h.Poll(t.Context(), session, after, patience, false)
 	require.NoError(t, err)
 	require.Len(t, p.Steps, 1)
 	return p.Steps[0], p.Answer
@@ -94,7 +94,7 @@ func TestPermitsAndMethods(t *testing.T) {
 	first := start(t, h, workertest.Step{})
 	held, _ := next(t, h, plain, 0)
 	second := start(t, h, workertest.Step{})
-	p, err := h.Poll(t.Context(), plain, 1, time.Millisecond)
+	p, err := h.Poll(t.Context(), plain, 1, time.Millisecond, false)
 	require.NoError(t, err)
 	require.Empty(t, p.Steps, "the only permit is taken")
 
@@ -133,8 +133,30 @@ func TestALostSession(t *testing.T) {
 	require.Equal(t, time.Millisecond, r.Failure.RetryAfter)
 	report(t, h, alive, remote.Report{Fence: again.Fence, Outcome: remote.Success})
 	require.Nil(t, result(t, waits).Failure)
-	_, err := h.Poll(t.Context(), lost, 0, 0)
+	_, err := h.Poll(t.Context(), lost, 0, 0, false)
 	require.ErrorIs(t, err, remote.ErrNoSession)
+}
+
+// A session that stops keeps what it has, and gets nothing more.
+func TestASessionThatStops(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	stopping := open(t, h, 2, remote.Callable{Callable: "charge"})
+	first := start(t, h, workertest.Step{})
+	held, at := next(t, h, stopping, 0)
+	p, err := h.Poll(t.Context(), stopping, at, 0, true)
+	require.NoError(t, err)
+	require.Empty(t, p.Steps)
+	require.False(t, h.CanResolve(workflow.HandlerReference{Callable: "charge"}))
+	other := open(t, h, 1, remote.Callable{Callable: "charge"})
+	second := start(t, h, workertest.Step{})
+	taken, _ := next(t, h, other, 0)
+	report(t, h, stopping, remote.Report{Fence: held.Fence, Outcome: remote.Success})
+	report(t, h, other, remote.Report{Fence: taken.Fence, Outcome: remote.Success})
+	require.Nil(t, result(t, first).Failure)
+	require.Nil(t, result(t, second).Failure)
+	require.NoError(t, h.Close(stopping))
+	require.True(t, h.CanResolve(workflow.HandlerReference{Callable: "charge"}))
 }
 
 func TestATimeLimitIsToldTheSession(t *testing.T) {
@@ -144,7 +166,7 @@ func TestATimeLimitIsToldTheSession(t *testing.T) {
 	ended := start(t, h, workertest.Step{Timeout: time.Second})
 	step, at := next(t, h, session, 0)
 	require.Positive(t, step.TimeLeftMS)
-	p, err := h.Poll(t.Context(), session, at, patience)
+	p, err := h.Poll(t.Context(), session, at, patience, false)
 	require.NoError(t, err)
 	require.Equal(t, []remote.Cancelled{{Fence: step.Fence, Reason: "timeout"}}, p.Cancelled)
 	require.NotNil(t, result(t, ended).Failure)
@@ -159,17 +181,17 @@ func TestALaterPollEndsTheOneBefore(t *testing.T) {
 	session := open(t, h, 1, remote.Callable{Callable: "charge"})
 	polled := make(chan error, 1)
 	go func() {
-		_, err := h.Poll(context.WithoutCancel(t.Context()), session, 0, patience)
+		_, err := h.Poll(context.WithoutCancel(t.Context()), session, 0, patience, false)
 		polled <- err
 	}()
 	require.Eventually(t, func() bool {
-		_, err := h.Poll(t.Context(), session, 0, 0)
+		_, err := h.Poll(t.Context(), session, 0, 0, false)
 		return err == nil && len(polled) == 1
 	}, patience, time.Millisecond)
 	require.NoError(t, <-polled)
 	left, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the client has left"))
-	_, err := h.Poll(left, session, 0, patience)
+	_, err := h.Poll(left, session, 0, patience, false)
 	require.EqualError(t, err, "the client has left")
 }
 

@@ -15,6 +15,7 @@ type session struct {
 	offers   map[offer]bool
 	held     map[string]*step // by fence, until they are reported
 	requests int              // under way
+	stops    bool             // it gets no more steps
 	timer    *time.Timer      // of the grace; stopped while a request is under way
 	news     chan struct{}    // closed when there is something to tell
 	turn     uint64           // of the newest poll
@@ -40,7 +41,13 @@ func newSession(h *Hub, o Open) *session {
 	return s
 }
 
-func (s *session) free() int { return s.open.Permits - len(s.held) }
+// free returns how many more steps the session may hold.
+func (s *session) free() int {
+	if s.stops {
+		return 0
+	}
+	return s.open.Permits - len(s.held)
+}
 
 // better says which of two sessions gets a step: one with a request under way, then the
 // one with more free permits.

@@ -73,6 +73,7 @@ type pollInput struct {
 	sessionInput
 	After number `query:"after" within:"0,2147483647,0" doc:"answer of the last answer that was received; what came after it is told again"`
 	Wait  string `query:"wait" doc:"Longest wait for something to tell, such as 10s"`
+	Stops string `query:"stops" doc:"true: the process stops, and gets no more steps"`
 }
 
 func (r *sessionRoutes) poll(ctx context.Context, in *pollInput) (*remote.Polled, error) {
@@ -80,7 +81,10 @@ func (r *sessionRoutes) poll(ctx context.Context, in *pollInput) (*remote.Polled
 	if err != nil {
 		return nil, err
 	}
-	answer, err := r.hub.Poll(ctx, in.id(), int64(in.After), wait)
+	if in.Stops != "" && in.Stops != "true" && in.Stops != "false" {
+		return nil, badRequest("stops must be true or false")
+	}
+	answer, err := r.hub.Poll(ctx, in.id(), int64(in.After), wait, in.Stops == "true")
 	return &answer, sessionFailure(err)
 }
 

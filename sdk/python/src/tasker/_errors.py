@@ -1,0 +1,77 @@
+"""What handlers raise, and what it becomes on the wire."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+JSON = Any
+
+
+class TaskerError(Exception):
+    """A failure with the marks that the engine stores.
+
+    error_type is the name of the class unless it is given; code is of the handler's own
+    vocabulary, and details are facts with a JSON form.
+    """
+
+    retryable = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "",
+        details: Mapping[str, JSON] | None = None,
+        error_type: str = "",
+        after: float = 0,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+        self.error_type = error_type or type(self).__name__
+        self.after = after
+
+
+class Retryable(TaskerError):
+    """The step may run again; after is the least delay in seconds, 0 for the backoff."""
+
+
+class Permanent(TaskerError):
+    """Another attempt would fail in the same way."""
+
+    retryable = False
+
+
+class Yield(Exception):
+    """Ends this execution and continues later from cursor, in the same attempt."""
+
+    def __init__(self, cursor: JSON, items_processed: int, accumulated: JSON = None) -> None:
+        super().__init__("the handler yields")
+        self.point = point(cursor, items_processed, accumulated)
+
+
+class Returned(Exception):
+    """The handler did nothing: the step goes back, and no attempt is used."""
+
+
+def point(cursor: JSON, items_processed: int, accumulated: JSON) -> dict[str, JSON]:
+    """The wire form of a checkpoint."""
+    p: dict[str, JSON] = {"cursor": cursor, "items_processed": items_processed}
+    if accumulated is not None:
+        p["accumulated_results"] = accumulated
+    return p
+
+
+def fault(error: BaseException) -> dict[str, JSON]:
+    """The wire form of what a handler raised. An unmarked exception may run again."""
+    message = str(error) or type(error).__name__
+    if not isinstance(error, TaskerError):
+        return {"message": message, "error_type": type(error).__name__}
+    f: dict[str, JSON] = {"message": message, "error_type": error.error_type, "retryable": error.retryable}
+    if error.code:
+        f["error_code"] = error.code
+    if error.details:
+        f["context"] = dict(error.details)
+    if error.after > 0:
+        f["retry_after_ms"] = max(int(error.after * 1000), 1)
+    return f
