@@ -5,7 +5,9 @@ import os
 import signal
 import sys
 
-from tasker import Permanent, StepContext, Worker, Yield
+from dataclasses import dataclass
+
+from tasker import Batch, BatchConfig, Decision, Handlers, Permanent, StepContext, Worker, Yield
 
 worker = Worker(sys.argv[1], permits=4, name="python-test")
 
@@ -58,6 +60,59 @@ def unencodable(ctx: StepContext) -> object:
     return {"a", "set"}
 
 
+handlers = Handlers()
+
+
+@dataclass
+class Amount:
+    amount: float
+    requester: str = "unknown"
+
+
+@handlers.step("py_validate", inputs=["amount"])
+def validate(ctx: StepContext, amount: float) -> object:
+    if amount <= 0:
+        raise Permanent("the amount must be positive", code="VALIDATION_ERROR")
+    return {"amount": amount}
+
+
+@handlers.decision("py_route", depends_on={"valid": "validate_request"}, inputs=Amount)
+async def route(ctx: StepContext, valid: object, inputs: Amount) -> Decision:
+    assert isinstance(valid, dict) and valid["amount"] == inputs.amount
+    if inputs.amount < 1000:
+        return Decision.route("auto_approve")
+    if inputs.amount < 5000:
+        return Decision.route("manager_approval")
+    return Decision.route("manager_approval", "finance_review")
+
+
+@handlers.step("py_approve")
+def approve(ctx: StepContext) -> object:
+    return {"approved_by": ctx.step_name}
+
+
+@handlers.step("py_finalize")
+def finalize(ctx: StepContext) -> object:
+    return {"approvals": sorted(result["approved_by"] for step, result in ctx.results.items() if "approved_by" in result)}
+
+
+@handlers.batch_analyzer("py_analyze", worker_template="process_batch", inputs=["dataset_size"])
+def analyze(ctx: StepContext, dataset_size: int) -> BatchConfig:
+    return BatchConfig(dataset_size, 1000, max_batches=10, result={"size": dataset_size})
+
+
+@handlers.batch_worker("py_process")
+def process(ctx: StepContext, batch: Batch) -> object:
+    return {"processed": batch.end - batch.start}
+
+
+@handlers.step("py_aggregate")
+def aggregate(ctx: StepContext) -> object:
+    results = [b["result"] for b in ctx.batch_results("process_batch")]
+    return {"total": sum(r.get("processed", 0) for r in results), "batches": len(results)}
+
+
+worker.include(handlers)
 print("ready", flush=True)
 worker.run()
 print("stopped", flush=True)

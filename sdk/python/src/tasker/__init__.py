@@ -4,15 +4,21 @@ A Worker opens a session with a worker daemon, runs the steps that it is handed,
 reports how they ended. The protocol is docs/protocol.md of the project.
 """
 
+from ._api import ApiResponse, api_call
 from ._context import Batch, Cancelled, Checkpoint, StepContext
 from ._errors import Permanent, Retryable, Returned, TaskerError, Yield
+from ._handlers import BatchConfig, Decision, Handlers
 from ._session import SessionLost, Transport
 from ._worker import Worker
 
 __all__ = [
+    "ApiResponse",
     "Batch",
+    "BatchConfig",
     "Cancelled",
     "Checkpoint",
+    "Decision",
+    "Handlers",
     "Permanent",
     "Retryable",
     "Returned",
@@ -22,4 +28,5 @@ __all__ = [
     "Transport",
     "Worker",
     "Yield",
+    "api_call",
 ]

@@ -15,62 +15,35 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, Awaitable, Callable, Coroutine, Mapping, TypeVar, Union
+from typing import Any, Coroutine, Mapping
 
 from ._context import Cancelled, StepContext
 from ._errors import Permanent, Returned, Yield, fault
+from ._handlers import Handlers
 from ._session import NotHeld, Refused, Session, SessionLost, Transport, Unavailable
 
 JSON = Any
-HandlerFunction = Callable[[StepContext], Union[JSON, Awaitable[JSON]]]
-F = TypeVar("F", bound=HandlerFunction)
 
 VERSION = "0.1.0"
 _log = logging.getLogger("tasker")
 
 
-class Worker:
+class Worker(Handlers):
     """Runs the steps of its handlers until it is stopped.
 
     permits is how many steps run at once. Handlers must be registered before run or start.
     """
 
     def __init__(self, url: str = "", *, permits: int = 1, name: str = "", token: str = "", api_key: str = "") -> None:
+        super().__init__()
         self._transport = Transport(url or os.environ.get("TASKER_WORKER_URL", "http://localhost:8081"),
                                     token or os.environ.get("TASKER_AUTH_TOKEN", ""), api_key)
         self._permits = permits
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
-        self._handlers: dict[tuple[str, str], HandlerFunction] = {}
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._session: Session | None = None
-
-    def handler(self, callable: str, method: str = "call") -> Callable[[F], F]:
-        """Registers a function as the handler of a callable, or as one of its methods."""
-
-        def register(function: F) -> F:
-            self._add(callable, method, function)
-            return function
-
-        return register
-
-    def register(self, callable: str, handler: object) -> None:
-        """Registers an object: its method call, and further public methods by their names."""
-        methods: dict[str, HandlerFunction] = {}
-        if inspect.isfunction(handler):
-            methods["call"] = handler
-        else:
-            methods.update((n, m) for n, m in inspect.getmembers(handler, inspect.ismethod) if not n.startswith("_"))
-        if not methods:
-            raise ValueError(f"register handler {callable!r}: want a function or an object with methods")
-        for method, function in methods.items():
-            self._add(callable, method, function)
-
-    def _add(self, callable: str, method: str, function: HandlerFunction) -> None:
-        if (callable, method) in self._handlers:
-            raise ValueError(f"register handler {callable!r}: the method {method!r} is already registered")
-        self._handlers[callable, method] = function
 
     def run(self) -> None:
         """Runs until SIGTERM, SIGINT or stop; the steps that run then end first."""

@@ -1,0 +1,59 @@
+"""Tests without a daemon: what handlers' ends and outcomes are on the wire."""
+
+import unittest
+
+from tasker import ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, StepContext
+from tasker._errors import fault
+
+
+class Outcomes(unittest.TestCase):
+    def test_batches_tile_the_items(self) -> None:
+        for total, size, most, count in ((1500, 1000, 0, 2), (5000, 1000, 10, 5), (20500, 1000, 10, 10), (1, 1000, 10, 1), (10, 3, 3, 3), (7, 1, 5, 4)):
+            outcome = BatchConfig(total, size, most).outcome("process")
+            cursors = outcome["cursor_configs"]
+            self.assertEqual(outcome["worker_count"], count)
+            self.assertEqual(len(cursors), count)
+            self.assertEqual(cursors[0]["start_cursor"], 0)
+            self.assertEqual(cursors[-1]["end_cursor"], total)
+            for before, after in zip(cursors, cursors[1:]):
+                self.assertEqual(before["end_cursor"], after["start_cursor"])
+        self.assertEqual(BatchConfig(0, 10).outcome("process"), {"type": "no_batches"})
+        with self.assertRaises(Permanent):
+            BatchConfig(10, 0).outcome("process")
+
+    def test_decisions(self) -> None:
+        self.assertEqual(Decision.route("a", "b").outcome(), {"type": "create_steps", "step_names": ["a", "b"]})
+        self.assertEqual(Decision.skip().outcome(), {"type": "no_branches"})
+        with self.assertRaises(ValueError):
+            Decision.route()
+
+    def test_failures(self) -> None:
+        self.assertEqual(fault(ValueError("x")), {"message": "x", "error_type": "ValueError"})
+        self.assertEqual(fault(Permanent("no", code="C", details={"n": 1})),
+                         {"message": "no", "error_type": "Permanent", "retryable": False, "error_code": "C", "context": {"n": 1}})
+        self.assertEqual(fault(Retryable("later", after=2.5))["retry_after_ms"], 2500)
+
+    def test_statuses(self) -> None:
+        for status in (400, 401, 403, 404, 409, 422):
+            with self.assertRaises(Permanent):
+                ApiResponse(status, {}, None).check()
+        for status in (408, 425, 429, 500, 503, 599):
+            with self.assertRaises(Retryable) as raised:
+                ApiResponse(status, {"Retry-After": "7"}, None).check()
+            self.assertEqual(raised.exception.after, 7)
+        self.assertTrue(ApiResponse(204, {}, None).check().ok)
+        self.assertEqual(ApiResponse(503, {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, None).retry_after, 0)
+
+    def test_a_name_is_registered_once(self) -> None:
+        handlers = Handlers()
+
+        @handlers.step("a")
+        def a(ctx: StepContext) -> object:
+            return None
+
+        with self.assertRaises(ValueError):
+            handlers.register("a", a)
+
+
+if __name__ == "__main__":
+    unittest.main()
