@@ -1,0 +1,210 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+// language starts workers of the same handlers, whose callables begin with its prefix.
+type language struct {
+	prefix string
+	start  func(t *testing.T, address string) *exec.Cmd
+}
+
+// inPython runs testdata/remote_worker.py from the sources, or with the interpreter that has
+// the wheel installed (scripts/python-sdk).
+func inPython(t *testing.T) language {
+	t.Helper()
+	needs(t, "python3")
+	return language{"py", func(_ *testing.T, address string) *exec.Cmd {
+		interpreter, path := "python3", "PYTHONPATH=../sdk/python/src"
+		if installed := os.Getenv("TASKER_TEST_PYTHON"); installed != "" {
+			interpreter, path = installed, "PYTHONPATH="
+		}
+		run := exec.CommandContext(context.Background(), interpreter, "testdata/remote_worker.py", address) // #nosec G204 -- our own
+		run.Env = append(os.Environ(), path, "PYTHONDONTWRITEBYTECODE=1")
+		return run
+	}}
+}
+
+// inTypeScript compiles sdk/typescript and runs testdata/remote_worker.mjs with it.
+func inTypeScript(t *testing.T) language {
+	t.Helper()
+	needs(t, "node")
+	compiler, err := filepath.Abs("../.tools/typescript/lib/tsc.js")
+	require.NoError(t, err)
+	if _, err := os.Stat(compiler); err != nil {
+		missing(t, "scripts/require-typescript installs the compiler of TypeScript")
+	}
+	dist := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dist, "package.json"), []byte(`{"type": "module"}`), 0o600))
+	out, err := exec.CommandContext(t.Context(), "node", compiler, "-p", "../sdk/typescript", "--outDir", dist).CombinedOutput() // #nosec G204 -- our own
+	require.NoError(t, err, "%s", out)
+	return language{"ts", func(_ *testing.T, address string) *exec.Cmd {
+		return exec.CommandContext(context.Background(), "node", "testdata/remote_worker.mjs", filepath.Join(dist, "index.js"), address) // #nosec G204 -- our own
+	}}
+}
+
+func needs(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		missing(t, program+" is not installed")
+	}
+}
+
+// missing skips a test without its tool; CI has to have them all.
+func missing(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
+// workerOf starts a worker process, which is killed at the end unless the test has ended it.
+func (p *pair) workerOf(t *testing.T, l language) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	var out bytes.Buffer
+	run := l.start(t, "http://"+p.worker.Addr().String())
+	run.Stdout, run.Stderr = &out, &out
+	require.NoError(t, run.Start())
+	t.Cleanup(func() { _ = run.Process.Kill() })
+	return run, &out
+}
+
+// results waits for a task, and returns what its steps returned by their names.
+func (p *pair) results(t *testing.T, task string) map[string]string {
+	t.Helper()
+	p.ended(t, task, "complete")
+	c := client.New(client.Config{BaseURL: p.rest})
+	steps, err := c.Steps(p.ctx, task)
+	require.NoError(t, err)
+	results := make(map[string]string, len(steps))
+	for i := range steps {
+		step, err := c.Step(p.ctx, task, steps[i].StepUUID)
+		require.NoError(t, err)
+		var stored struct{ Result json.RawMessage }
+		require.NoError(t, json.Unmarshal(step.Results, &stored))
+		results[step.Name] = string(stored.Result)
+	}
+	return results
+}
+
+func TestPythonHandlers(t *testing.T) {
+	t.Parallel()
+	handlersOf(t, inPython(t))
+}
+
+func TestTypeScriptHandlers(t *testing.T) {
+	t.Parallel()
+	handlersOf(t, inTypeScript(t))
+}
+
+// handlersOf runs workflows of one language, in processes that are killed and stopped.
+func handlersOf(t *testing.T, l language) {
+	t.Helper()
+	p, of := remotePair(t), func(name string) string { return l.prefix + "_" + name }
+	frail := p.workflow(of("frail"), of("dies"))
+	dead, _ := p.workerOf(t, l)
+	require.Error(t, dead.Wait(), "it kills itself after a checkpoint")
+
+	alive, out := p.workerOf(t, l)
+	require.JSONEq(t, `{"resumed_from":50,"sum":7,"attempt":2}`, p.results(t, frail)[of("dies_step")])
+	linear := p.results(t, p.workflow(of("linear"), of("square"), of("async"), of("object")))
+	require.JSONEq(t, `{"value":7}`, linear[of("square_step")])
+	require.JSONEq(t, `{"value":49,"of":"`+of("async")+`"}`, linear[of("async_step")])
+	require.JSONEq(t, `{"value":56,"attempt":1}`, linear[of("object_step")])
+	require.JSONEq(t, `{"cursor":3,"attempt":1}`, p.results(t, p.workflow(of("long"), of("yields")))[of("yields_step")])
+
+	failed, err := json.Marshal(p.ended(t, p.workflow(of("failing"), of("fails")), "error"))
+	require.NoError(t, err)
+	require.Contains(t, string(failed), "no more stock")
+	require.Contains(t, string(failed), `"S1"`)
+	failed, err = json.Marshal(p.ended(t, p.workflow(of("odd"), of("unencodable")), "error"))
+	require.NoError(t, err)
+	require.Contains(t, string(failed), "ResultNotEncodable")
+
+	require.NoError(t, alive.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, alive.Wait(), "%s", out)
+	require.Contains(t, out.String(), "stopped")
+}
+
+const (
+	remoteApproval = `{name: xx_approval, namespace_name: none, version: 1.0.0, steps: [
+  {name: validate_request, handler: {callable: xx_validate}, retry: {retryable: false, max_attempts: 1}},
+  {name: routing_decision, type: decision, dependencies: [validate_request], handler: {callable: xx_route}},
+  {name: auto_approve, dependencies: [routing_decision], handler: {callable: xx_approve}},
+  {name: manager_approval, dependencies: [routing_decision], handler: {callable: xx_approve}},
+  {name: finance_review, dependencies: [routing_decision], handler: {callable: xx_approve}},
+  {name: finalize_approval, type: deferred_convergence, dependencies: [auto_approve, manager_approval, finance_review], handler: {callable: xx_finalize}}]}`
+	remoteBatches = `{name: xx_batches, namespace_name: none, version: 1.0.0, steps: [
+  {name: analyze_dataset, type: batchable, handler: {callable: xx_analyze, initialization: {worker_template_name: process_batch}},
+   batch_config: {batch_size: 1000, parallelism: 10, cursor_field: id, worker_template: process_batch, failure_strategy: fail_fast}},
+  {name: process_batch, type: batch_worker, dependencies: [analyze_dataset], handler: {callable: xx_process}},
+  {name: aggregate_results, type: deferred_convergence, dependencies: [process_batch], handler: {callable: xx_aggregate}}]}`
+)
+
+func TestPythonDecisionsAndBatches(t *testing.T) {
+	t.Parallel()
+	outcomesOf(t, inPython(t))
+}
+
+func TestTypeScriptDecisionsAndBatches(t *testing.T) {
+	t.Parallel()
+	outcomesOf(t, inTypeScript(t))
+}
+
+// outcomesOf: the steps that outcomes of the handlers of one language create.
+func outcomesOf(t *testing.T, l language) {
+	t.Helper()
+	p := remotePair(t)
+	c := client.New(client.Config{BaseURL: p.rest})
+	for _, source := range []string{remoteApproval, remoteBatches} {
+		_, err := c.RegisterTemplate(p.ctx, client.TemplateSource{Source: strings.ReplaceAll(source, "xx_", l.prefix+"_"), Reason: "test", Actor: "test"})
+		require.NoError(t, err)
+	}
+	process, out := p.workerOf(t, l)
+	for _, row := range []struct {
+		name, context string
+		steps         int
+		last, result  string
+	}{
+		{"_approval", `{"amount":500}`, 4, "finalize_approval", `{"approvals":["auto_approve"]}`},
+		{"_approval", `{"amount":1000}`, 4, "finalize_approval", `{"approvals":["manager_approval"]}`},
+		{"_approval", `{"amount":7500}`, 5, "finalize_approval", `{"approvals":["finance_review","manager_approval"]}`},
+		{"_batches", `{"dataset_size":5000}`, 7, "aggregate_results", `{"total":5000,"batches":5}`},
+		{"_batches", `{"dataset_size":20500}`, 12, "aggregate_results", `{"total":20500,"batches":10}`},
+		{"_batches", `{"dataset_size":0}`, 3, "aggregate_results", `{"total":0,"batches":1}`},
+	} {
+		task, err := c.CreateTask(p.ctx, client.TaskRequest{Name: l.prefix + row.name, Namespace: "none", Version: "1.0.0", Context: json.RawMessage(row.context),
+			Initiator: "test", SourceSystem: "test", Reason: "test"})
+		require.NoError(t, err)
+		results := p.results(t, task.TaskUUID)
+		require.Len(t, results, row.steps, row.context)
+		require.JSONEq(t, row.result, results[row.last], row.context)
+	}
+	require.NoError(t, process.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, process.Wait(), "%s", out)
+}
+
+// TestPythonWithoutADaemon runs the tests of the package itself.
+func TestPythonWithoutADaemon(t *testing.T) {
+	t.Parallel()
+	needs(t, "python3")
+	run := exec.CommandContext(t.Context(), "python3", "-m", "unittest", "discover", "-s", "../sdk/python/tests")
+	run.Env = append(os.Environ(), "PYTHONPATH=../sdk/python/src", "PYTHONDONTWRITEBYTECODE=1")
+	out, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "OK")
+}

@@ -1,0 +1,81 @@
+/** What handlers throw, and what it becomes on the wire. */
+
+export type Json = unknown;
+
+export interface Marks {
+  /** Of the handler's own vocabulary. */
+  code?: string;
+  /** Facts with a JSON form. */
+  details?: Record<string, Json>;
+  /** Default: the name of the class. */
+  errorType?: string;
+  /** Least delay to the next attempt, in seconds; without one the step's backoff decides. */
+  after?: number;
+}
+
+/** A failure with the marks that the engine stores. It may run again. */
+export class TaskerError extends Error {
+  readonly retryable: boolean = true;
+
+  constructor(message: string, readonly marks: Marks = {}) {
+    super(message);
+    this.name = new.target.name;
+  }
+}
+
+/** The step may run again. */
+export class Retryable extends TaskerError {}
+
+/** Another attempt would fail in the same way. */
+export class Permanent extends TaskerError {
+  override readonly retryable = false;
+}
+
+/** Ends this execution and continues later from cursor, in the same attempt. */
+export class Yield extends Error {
+  readonly point: Point;
+
+  constructor(cursor: Json, itemsProcessed: number, accumulated?: Json) {
+    super("the handler yields");
+    this.point = pointOf(cursor, itemsProcessed, accumulated);
+  }
+}
+
+/** The handler did nothing: the step goes back, and no attempt is used. */
+export class Returned extends Error {}
+
+/** The end of the step changes nothing any more. */
+export class Cancelled extends Error {
+  constructor(readonly reason: string) {
+    super(`the step was cancelled: ${reason}`);
+  }
+}
+
+/** A checkpoint on the wire. */
+export interface Point {
+  cursor: Json;
+  items_processed: number;
+  accumulated_results?: Json;
+}
+
+export function pointOf(cursor: Json, itemsProcessed: number, accumulated?: Json): Point {
+  const point: Point = { cursor: cursor ?? null, items_processed: itemsProcessed };
+  return accumulated === undefined || accumulated === null ? point : { ...point, accumulated_results: accumulated };
+}
+
+/** The wire form of what a handler threw. */
+export function fault(error: unknown): Record<string, Json> {
+  const message = error instanceof Error ? error.message || error.name : String(error);
+  if (!(error instanceof TaskerError)) {
+    return { message, error_type: error instanceof Error ? error.name : typeof error };
+  }
+  const { code, details, errorType, after } = error.marks;
+  return {
+    message,
+    error_type: errorType ?? error.name,
+    retryable: error.retryable,
+    ...(code ? { error_code: code } : {}),
+    ...(details ? { context: details } : {}),
+    ...(after && after > 0 ? { retry_after_ms: Math.max(Math.trunc(after * 1000), 1) } : {}),
+  };
+}
