@@ -55,7 +55,7 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 		return err
 	}
 	sessions := sessionConfig(c.Worker)
-	sessions.Offer, sessions.Logger, sessions.Metrics = d.worker.Reoffer, d.log, d.metrics
+	sessions.Offer, sessions.Permits, sessions.Logger, sessions.Metrics = d.worker.Reoffer, d.permits, d.log, d.metrics
 	d.sessions = remote.New(sessions)
 	if err := d.worker.AddResolver(d.sessions); err != nil {
 		return err
@@ -78,6 +78,14 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 func sessionConfig(c config.Worker) remote.Config {
 	return remote.Config{WorkerID: c.WorkerID, MaxSessions: c.Sessions.MaxSessions, MaxPermits: c.Sessions.MaxPermits,
 		ReclaimGrace: c.Sessions.ReclaimGrace, MaxWait: c.Sessions.MaxWait}
+}
+
+// permits follows the permits of all sessions. A program with handlers of its own keeps its
+// limit: they need permits too.
+func (d *Worker) permits(ofSessions int) {
+	if len(d.worker.Health().Handlers) == 0 {
+		d.worker.Limit(ofSessions)
+	}
 }
 
 // serve makes the servers.

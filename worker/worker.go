@@ -134,6 +134,15 @@ func (w *Worker) Reoffer() {
 	}
 }
 
+// Limit changes how many handlers run at once while the worker runs, to at most
+// Config.MaxConcurrent: a resolver that passes steps on keeps the worker from claiming more
+// than it can take. Handlers beyond a smaller limit go on.
+func (w *Worker) Limit(handlers int) {
+	if p, _ := w.current(); p != nil {
+		p.engine.Limit(handlers)
+	}
+}
+
 // CheckHandler says why this worker cannot run a step with a handler reference; nil: it
 // can.
 func (w *Worker) CheckHandler(def workflow.HandlerReference) error {

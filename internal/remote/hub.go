@@ -26,7 +26,10 @@ type Config struct {
 	ReclaimGrace time.Duration // worker.sessions.reclaim_grace_ms
 	MaxWait      time.Duration // of a poll (worker.sessions.max_wait_ms)
 	// Offer is called, without a lock, after the offered callables have changed.
-	Offer   func()
+	Offer func()
+	// Permits is called, without a lock, with the permits of all sessions when they have
+	// changed; nil: not at all.
+	Permits func(total int)
 	Logger  *zap.Logger
 	Metrics *telemetry.Metrics
 }
@@ -62,11 +65,14 @@ type Hub struct {
 	cfg Config
 	log *zap.Logger
 
+	limiting sync.Mutex // held while Permits is called
+
 	mu        sync.Mutex
 	sessions  map[uuid.UUID]*session
 	offered   map[offer]int // sessions that offer it
 	waiting   []*step       // for a session, in the order of their claims
 	handovers uint64
+	permits   int // of the sessions that do not stop
 	draining  bool
 }
 
@@ -137,7 +143,7 @@ func (h *Hub) Open(o Open) (Opened, error) {
 	}
 	h.log.Info("session opened", zap.Stringer("session", s.id), zap.String("name", o.Name), zap.String("client", o.Client),
 		zap.Int("callables", len(o.Callables)), zap.Int("permits", o.Permits))
-	h.cfg.Offer()
+	h.offer()
 	return Opened{SessionID: s.id, Protocol: Protocol, WorkerID: h.cfg.WorkerID,
 		ReclaimGraceMS: h.cfg.ReclaimGrace.Milliseconds(), MaxWaitMS: h.cfg.MaxWait.Milliseconds()}, nil
 }
@@ -180,6 +186,7 @@ func (h *Hub) add(s *session) error {
 		return ErrFull
 	}
 	h.sessions[s.id] = s
+	h.permits += s.open.Permits
 	for o := range s.offers {
 		h.offered[o]++
 	}
@@ -391,6 +398,20 @@ func (h *Hub) lose(s *session) {
 	h.returnUnserved()
 }
 
+// offer tells the worker what the sessions offer now.
+func (h *Hub) offer() {
+	h.cfg.Offer()
+	if h.cfg.Permits == nil {
+		return
+	}
+	h.limiting.Lock() // so that the last call has the last total
+	defer h.limiting.Unlock()
+	h.mu.Lock()
+	total := h.permits
+	h.mu.Unlock()
+	h.cfg.Permits(total)
+}
+
 func (h *Hub) removeLocked(s *session) {
 	delete(h.sessions, s.id)
 	if !s.stops {
@@ -402,6 +423,7 @@ func (h *Hub) removeLocked(s *session) {
 }
 
 func (h *Hub) withdrawOfferLocked(s *session) {
+	h.permits -= s.open.Permits
 	for o := range s.offers {
 		if h.offered[o]--; h.offered[o] == 0 {
 			delete(h.offered, o)
@@ -421,7 +443,7 @@ func (h *Hub) againLocked(s *step) {
 // returnUnserved ends the offer of callables that no session has any more and hands back
 // the steps that wait for them.
 func (h *Hub) returnUnserved() {
-	h.cfg.Offer() // first, or the worker would claim them again
+	h.offer() // first, or the worker would claim them again
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiting = slices.DeleteFunc(h.waiting, func(s *step) bool {

@@ -195,6 +195,22 @@ func TestALaterPollEndsTheOneBefore(t *testing.T) {
 	require.EqualError(t, err, "the client has left")
 }
 
+// The worker knows how many steps its sessions can hold.
+func TestPermitsOfAllSessions(t *testing.T) {
+	t.Parallel()
+	var none *telemetry.Metrics
+	var totals []int
+	h := remote.New(remote.Config{WorkerID: "w1", MaxSessions: 3, MaxPermits: 5, ReclaimGrace: patience, MaxWait: patience, Offer: func() {},
+		Permits: func(total int) { totals = append(totals, total) }, Metrics: none.OrDiscard()})
+	first := open(t, h, 2, remote.Callable{Callable: "charge"})
+	second := open(t, h, 5, remote.Callable{Callable: "refund"})
+	_, err := h.Poll(t.Context(), second, 0, 0, true)
+	require.NoError(t, err)
+	require.NoError(t, h.Close(second))
+	require.NoError(t, h.Close(first))
+	require.Equal(t, []int{2, 7, 2, 2, 0}, totals)
+}
+
 func TestTheNumberOfSessionsIsBounded(t *testing.T) {
 	t.Parallel()
 	h := newHub(patience)

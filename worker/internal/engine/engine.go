@@ -190,6 +190,13 @@ func (e *Engine) Reoffer() {
 	}
 }
 
+// Limit changes the number of handlers that run at once, to 0 to Config.MaxConcurrent.
+func (e *Engine) Limit(handlers int) {
+	handlers = min(max(handlers, 0), e.cfg.MaxConcurrent)
+	e.metrics.HandlersLimit.Set(float64(handlers))
+	e.follow(e.slots.setLimit(handlers))
+}
+
 // BeatSoon requests a heartbeat now, without blocking: to report a change, and because
 // the worker learns from it that an operator called off a step.
 func (e *Engine) BeatSoon() { e.heartbeat.beatSoon() }

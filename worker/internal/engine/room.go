@@ -33,6 +33,14 @@ func (s *slots) roomLocked() int {
 	return max(s.limit+s.aheadLocked()-len(s.running)-len(s.waiting)-s.promised-over, 0)
 }
 
+// setLimit changes the number of permits. Handlers beyond a smaller one keep theirs.
+func (s *slots) setLimit(limit int) follows {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limit, s.owed = limit, s.owed || limit > s.limit && !s.draining
+	return s.followsLocked(time.Now())
+}
+
 // owe records that there is more to claim than there was room for, and reports whether
 // there is room again already.
 func (s *slots) owe() bool {

@@ -24,7 +24,7 @@ func TestSlotsKeepAccount(t *testing.T) {
 		limit, prefetch := rapid.IntRange(1, 4).Draw(t, "limit"), rapid.IntRange(0, 3).Draw(t, "prefetch")
 		pending := rapid.IntRange(1, 6).Draw(t, "pending")
 		m := &slotsModel{slots: newSlots(limit, prefetch, pending), running: map[*Execution]bool{}, reporting: map[*Execution]bool{},
-			yielding: map[*Execution]bool{}}
+			yielding: map[*Execution]bool{}, most: limit, largest: limit}
 		defer m.slots.close(ErrShutdown)
 		t.Repeat(map[string]func(*rapid.T){
 			"claim":   m.claim,
@@ -36,6 +36,7 @@ func TestSlotsKeepAccount(t *testing.T) {
 			"lose":    m.lose,
 			"answer":  m.answer,
 			"expire":  m.expire,
+			"limit":   m.limit,
 			"":        m.check,
 		})
 	})
@@ -49,6 +50,8 @@ type slotsModel struct {
 	yielding  map[*Execution]bool // their checkpoints are under way
 	tokens    []*Execution        // everything ever claimed
 	owed      bool                // a look was owed and not paid
+	most      int                 // that may run: the limit, or more that ran when it fell
+	largest   int                 // limit so far
 }
 
 func (m *slotsModel) follow(f follows) {
@@ -179,6 +182,13 @@ func (m *slotsModel) lose(t *rapid.T) {
 	m.follow(m.slots.done())
 }
 
+func (m *slotsModel) limit(t *rapid.T) {
+	limit := rapid.IntRange(0, 4).Draw(t, "new limit")
+	m.largest = max(m.largest, limit)
+	m.follow(m.slots.setLimit(limit))
+	m.most = max(limit, len(m.slots.running))
+}
+
 func (m *slotsModel) expire(t *rapid.T) {
 	_, next := m.slots.expire(time.Now().Add(time.Duration(rapid.Int64Range(0, m.next).Draw(t, "hours"))*time.Hour), 0)
 	if next == 0 {
@@ -205,7 +215,7 @@ func (m *slotsModel) check(t *rapid.T) {
 	if want := fmt.Sprint(len(m.running), len(m.reporting), len(m.yielding), zombies); got != want {
 		t.Fatalf("running, reporting, yielding, zombies: %s, want %s", got, want)
 	}
-	if u.Running > s.limit || u.Running+u.Waiting+u.Yielding > 2*s.limit+s.prefetch {
+	if u.Running > m.most || u.Running+u.Waiting+u.Yielding > 2*m.largest+s.prefetch {
 		t.Fatalf("over the limit: %+v", u)
 	}
 	if len(s.waiting) > 0 && u.Running < s.limit {
@@ -220,6 +230,7 @@ func (m *slotsModel) check(t *rapid.T) {
 	if m.owed && s.roomLocked() > 0 && u.Waiting <= s.aheadLocked()/2 {
 		t.Fatalf("there is room and the owed look was not requested: %+v", u)
 	}
+	m.most = max(s.limit, u.Running) // a permit beyond a smaller limit is not given again
 }
 
 // TestWhatIsHandedBackIsNotLost: a heartbeat may find the claim gone before the answer
