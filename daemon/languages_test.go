@@ -114,7 +114,7 @@ func TestTypeScriptHandlers(t *testing.T) {
 // handlersOf runs workflows of one language, in processes that are killed and stopped.
 func handlersOf(t *testing.T, l language) {
 	t.Helper()
-	p, of := remotePair(t), func(name string) string { return l.prefix + "_" + name }
+	p, of := remotePair(t, shortGrace), func(name string) string { return l.prefix + "_" + name }
 	frail := p.workflow(of("frail"), of("dies"))
 	dead, _ := p.workerOf(t, l)
 	require.Error(t, dead.Wait(), "it kills itself after a checkpoint")
@@ -168,7 +168,7 @@ func TestTypeScriptDecisionsAndBatches(t *testing.T) {
 // outcomesOf: the steps that outcomes of the handlers of one language create.
 func outcomesOf(t *testing.T, l language) {
 	t.Helper()
-	p := remotePair(t)
+	p := remotePair(t, shortGrace)
 	c := client.New(client.Config{BaseURL: p.rest})
 	for _, source := range []string{remoteApproval, remoteBatches} {
 		_, err := c.RegisterTemplate(p.ctx, client.TemplateSource{Source: strings.ReplaceAll(source, "xx_", l.prefix+"_"), Reason: "test", Actor: "test"})

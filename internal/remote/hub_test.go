@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -118,7 +119,12 @@ func TestPermitsAndMethods(t *testing.T) {
 // What a lost session never received is not its loss.
 func TestALostSession(t *testing.T) {
 	t.Parallel()
-	h := newHub(100 * time.Millisecond)
+	synctest.Test(t, func(t *testing.T) { aLostSession(t) })
+}
+
+func aLostSession(t *testing.T) {
+	t.Helper()
+	h := newHub(3 * time.Second)
 	lost := open(t, h, 2, remote.Callable{Callable: "charge"})
 	handed := start(t, h, workertest.Step{})
 	step, _ := next(t, h, lost, 0)
@@ -126,12 +132,13 @@ func TestALostSession(t *testing.T) {
 	alive := open(t, h, 2, remote.Callable{Callable: "charge"})
 	again, _ := next(t, h, alive, 0)
 	require.NotEqual(t, step.Fence, again.Fence)
+	report(t, h, alive, remote.Report{Fence: again.Fence, Outcome: remote.Success})
+	require.NoError(t, h.Close(alive))
 	r := result(t, handed)
 	require.NotNil(t, r.Failure)
 	require.Equal(t, "ExecutorLost", r.Failure.Type)
 	require.True(t, r.Failure.Retryable)
 	require.Equal(t, time.Millisecond, r.Failure.RetryAfter)
-	report(t, h, alive, remote.Report{Fence: again.Fence, Outcome: remote.Success})
 	require.Nil(t, result(t, waits).Failure)
 	_, err := h.Poll(t.Context(), lost, 0, 0, false)
 	require.ErrorIs(t, err, remote.ErrNoSession)
