@@ -108,6 +108,10 @@ proto: ## Check the .proto files and generate their Go code (installs buf, which
 python-sdk: require-postgresql ## Check the types of the Python SDK, and run its handlers from a wheel in a clean environment
 	@scripts/python-sdk
 
+.PHONY: typescript-sdk
+typescript-sdk: require-postgresql require-typescript ## Compile the TypeScript SDK, and run its handlers from an npm tarball in an empty directory
+	@scripts/typescript-sdk
+
 .PHONY: python-stubs
 python-stubs: require-postgresql ## Make Python stubs of the protos, and call every rpc with them
 	@scripts/python-stubs

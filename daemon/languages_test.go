@@ -38,10 +38,23 @@ func inPython(t *testing.T) language {
 	}}
 }
 
-// inTypeScript compiles sdk/typescript and runs testdata/remote_worker.mjs with it.
+// inTypeScript runs testdata/remote_worker.mjs with sdk/typescript, or with the directory where
+// its npm tarball is installed (scripts/typescript-sdk).
 func inTypeScript(t *testing.T) language {
 	t.Helper()
 	needs(t, "node")
+	dist := os.Getenv("TASKER_TEST_TYPESCRIPT")
+	if dist == "" {
+		dist = compiled(t)
+	}
+	return language{"ts", func(_ *testing.T, address string) *exec.Cmd {
+		return exec.CommandContext(context.Background(), "node", "testdata/remote_worker.mjs", filepath.Join(dist, "index.js"), address) // #nosec G204 -- our own
+	}}
+}
+
+// compiled returns the directory of the compiled sdk/typescript.
+func compiled(t *testing.T) string {
+	t.Helper()
 	compiler, err := filepath.Abs("../.tools/typescript/lib/tsc.js")
 	require.NoError(t, err)
 	if _, err := os.Stat(compiler); err != nil {
@@ -51,9 +64,7 @@ func inTypeScript(t *testing.T) language {
 	require.NoError(t, os.WriteFile(filepath.Join(dist, "package.json"), []byte(`{"type": "module"}`), 0o600))
 	out, err := exec.CommandContext(t.Context(), "node", compiler, "-p", "../sdk/typescript", "--outDir", dist).CombinedOutput() // #nosec G204 -- our own
 	require.NoError(t, err, "%s", out)
-	return language{"ts", func(_ *testing.T, address string) *exec.Cmd {
-		return exec.CommandContext(context.Background(), "node", "testdata/remote_worker.mjs", filepath.Join(dist, "index.js"), address) // #nosec G204 -- our own
-	}}
+	return dist
 }
 
 func needs(t *testing.T, program string) {
