@@ -7,19 +7,21 @@ import sys
 
 from dataclasses import dataclass
 
-from tasker import Batch, BatchConfig, Decision, Handlers, Permanent, StepContext, Worker, Yield
+from tasker import Batch, BatchConfig, Decision, Handlers, Permanent, StepContext, Worker, Yield, current_step
 
 worker = Worker(sys.argv[1], permits=4, name="python-test")
 
 
 @worker.handler("py_square")
 def square(ctx: StepContext) -> object:
+    assert current_step() is ctx
     return {"value": ctx.context["n"] + 6}
 
 
 @worker.handler("py_async")
 async def later(ctx: StepContext) -> object:
     await asyncio.sleep(0.01)
+    assert current_step() is ctx
     return {"value": ctx.results["py_square_step"]["value"] ** 2, "of": ctx.config["of"]}
 
 

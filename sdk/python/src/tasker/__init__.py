@@ -5,7 +5,7 @@ reports how they ended. The protocol is docs/protocol.md of the project.
 """
 
 from ._api import ApiResponse, api_call
-from ._context import Batch, Cancelled, Checkpoint, StepContext
+from ._context import Batch, Cancelled, Checkpoint, StepContext, current_step
 from ._errors import Permanent, Retryable, Returned, TaskerError, Yield
 from ._handlers import BatchConfig, Decision, Handlers
 from ._session import SessionLost, Transport
@@ -29,4 +29,5 @@ __all__ = [
     "Worker",
     "Yield",
     "api_call",
+    "current_step",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Mapping
 
@@ -136,3 +137,12 @@ class StepContext:
     def _cancel(self, reason: str) -> None:
         self._reason = self._reason or reason
         self._cancelled.set()
+
+
+_current: ContextVar[StepContext] = ContextVar("tasker_step")
+
+
+def current_step() -> StepContext:
+    """The step whose handler calls this, in its thread or coroutine, for the correlation of logs and
+    requests. Raises LookupError elsewhere, such as in threads that the handler has started."""
+    return _current.get()

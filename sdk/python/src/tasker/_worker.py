@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Coroutine, Mapping
 
-from ._context import Cancelled, StepContext
+from ._context import Cancelled, StepContext, _current
 from ._errors import Permanent, Returned, Yield, fault
 from ._handlers import Handlers
 from ._session import NotHeld, Refused, Session, SessionLost, Transport, Unavailable
@@ -206,6 +206,7 @@ class _Life:
 
     def _outcome(self, ctx: StepContext) -> dict[str, JSON]:
         report: dict[str, JSON] = {"fence": ctx.fence}
+        token = _current.set(ctx)
         try:
             ctx.check()
             report.update(outcome="success", result=_encodable(self._worker._call(ctx)))
@@ -216,6 +217,8 @@ class _Life:
         except BaseException as e:  # a handler that exits its thread has failed
             _log.warning("step %s failed", ctx.step_name, exc_info=e)
             report.update(outcome="failure", error=fault(e))
+        finally:
+            _current.reset(token)
         if ctx._isolated and report["outcome"] in ("success", "yield"):
             report["isolated"] = ctx._isolated
         return report
