@@ -18,8 +18,9 @@ import (
 
 // language starts workers of the same handlers, whose callables begin with its prefix.
 type language struct {
-	prefix string
-	start  func(t *testing.T, address string) *exec.Cmd
+	prefix  string
+	program string // in testdata, without its extension
+	start   func(program, address string) *exec.Cmd
 }
 
 // inPython runs testdata/remote_worker.py from the sources, or with the interpreter that has
@@ -27,12 +28,12 @@ type language struct {
 func inPython(t *testing.T) language {
 	t.Helper()
 	needs(t, "python3")
-	return language{"py", func(_ *testing.T, address string) *exec.Cmd {
+	return language{"py", "remote_worker", func(program, address string) *exec.Cmd {
 		interpreter, path := "python3", "PYTHONPATH=../sdk/python/src"
 		if installed := os.Getenv("TASKER_TEST_PYTHON"); installed != "" {
 			interpreter, path = installed, "PYTHONPATH="
 		}
-		run := exec.CommandContext(context.Background(), interpreter, "testdata/remote_worker.py", address) // #nosec G204 -- our own
+		run := exec.CommandContext(context.Background(), interpreter, "testdata/"+program+".py", address) // #nosec G204 -- our own
 		run.Env = append(os.Environ(), path, "PYTHONDONTWRITEBYTECODE=1")
 		return run
 	}}
@@ -47,8 +48,8 @@ func inTypeScript(t *testing.T) language {
 	if dist == "" {
 		dist = compiled(t)
 	}
-	return language{"ts", func(_ *testing.T, address string) *exec.Cmd {
-		return exec.CommandContext(context.Background(), "node", "testdata/remote_worker.mjs", filepath.Join(dist, "index.js"), address) // #nosec G204 -- our own
+	return language{"ts", "remote_worker", func(program, address string) *exec.Cmd {
+		return exec.CommandContext(context.Background(), "node", "testdata/"+program+".mjs", filepath.Join(dist, "index.js"), address) // #nosec G204 -- our own
 	}}
 }
 
@@ -87,7 +88,7 @@ func missing(t *testing.T, what string) {
 func (p *pair) workerOf(t *testing.T, l language) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	var out bytes.Buffer
-	run := l.start(t, "http://"+p.worker.Addr().String())
+	run := l.start(l.program, "http://"+p.worker.Addr().String())
 	run.Stdout, run.Stderr = &out, &out
 	require.NoError(t, run.Start())
 	t.Cleanup(func() { _ = run.Process.Kill() })
