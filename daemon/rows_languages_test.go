@@ -14,7 +14,8 @@ import (
 )
 
 // languageRows are behaviours of the other engine, by the names of the subtests that
-// internal/corpus counts: rows_FIRST_LAST_WHAT.
+// internal/corpus counts: rows_FIRST_LAST_WHAT. Without a last step the first one fails with
+// the result, after as many attempts as steps says.
 var languageRows = []struct {
 	name, file, context string
 	steps               int
@@ -34,6 +35,11 @@ var languageRows = []struct {
 	{"rows_41_41_an_amount_of_1000", "conditional_approval_rust", `{"amount":1000}`, 4, "finalize_approval", `{"approval_path":"manager_only"}`},
 	{"rows_42_42_an_amount_of_7500", "conditional_approval_rust", `{"amount":7500}`, 5, "finalize_approval", `{"approval_path":"dual_approval"}`},
 	{"rows_43_43_an_amount_of_a_cent", "conditional_approval_rust", `{"amount":0.01}`, 4, "finalize_approval", `{"approval_path":"auto"}`},
+	{"rows_49_49_five_batches", "batch_processing_example", `{"dataset_size":5000}`, 7, "aggregate_results", `{"total":5000,"workers":5}`},
+	{"rows_50_50_less_than_a_batch", "batch_processing_example", `{"dataset_size":500}`, 3, "aggregate_results", `{"total":0,"workers":1}`},
+	{"rows_51_51_at_most_ten_batches", "batch_processing_example", `{"dataset_size":20500}`, 12, "aggregate_results", `{"total":20500,"workers":10}`},
+	{"rows_04_04_an_odd_number", "mathematical_sequence", `{"even_number":7}`, 1, "", "VALIDATION_ERROR"},
+	{"rows_27_27_too_many_failures", "retry_exhaustion_test", `{"test_id":"r27"}`, 3, "", "as planned"},
 }
 
 func TestPythonRows(t *testing.T) {
@@ -75,6 +81,12 @@ func rowsOf(t *testing.T, in func(*testing.T) language) {
 			task, err := c.CreateTask(p.ctx, client.TaskRequest{Name: known[row.file], Namespace: "none", Version: "1.0.0", Context: json.RawMessage(row.context),
 				Initiator: "test", SourceSystem: "test", Reason: "test"})
 			require.NoError(t, err)
+			if row.last == "" {
+				failed := p.ended(t, task.TaskUUID, "error")
+				require.EqualValues(t, row.steps, failed.Attempts)
+				require.Contains(t, string(failed.Results), row.result)
+				return
+			}
 			results := p.results(t, task.TaskUUID)
 			require.Len(t, results, row.steps)
 			require.JSONEq(t, row.result, results[row.last])

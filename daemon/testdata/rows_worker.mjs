@@ -2,7 +2,7 @@
 import process from "node:process";
 import { pathToFileURL } from "node:url";
 
-const { Decision, Permanent, Retryable, Worker } = await import(pathToFileURL(process.argv[2]).href);
+const { BatchConfig, Decision, Permanent, Retryable, Worker } = await import(pathToFileURL(process.argv[2]).href);
 const worker = new Worker({ url: process.argv[3], permits: 8, name: "typescript-rows" });
 const examples = "tasker_example_rs::step_handlers::";
 
@@ -45,6 +45,15 @@ worker.handler(`${approval}FinalizeApprovalHandler`, (ctx) => {
   const given = Object.values(ctx.results).map((r) => r.approved_by);
   if (given.includes("auto_approve")) return { approval_path: "auto" };
   return { approval_path: given.includes("finance_review") ? "dual_approval" : "manager_only" };
+});
+
+const dataset = `${examples}batch_processing_example::`;
+worker.batchAnalyzer(`${dataset}DatasetAnalyzerHandler`, "process_batch", { inputs: ["dataset_size"] }, ({ config }, { dataset_size: size }) =>
+  new BatchConfig(size >= config.batch_size ? size : 0, config.batch_size, config.max_workers));
+worker.batchWorker(`${dataset}BatchWorkerHandler`, (_ctx, batch) => ({ processed: batch.end - batch.start }));
+worker.handler(`${dataset}ResultsAggregatorHandler`, async (ctx) => {
+  const results = (await ctx.batchResults("process_batch")).map((b) => b.result);
+  return { total: results.reduce((sum, r) => sum + (r.processed ?? 0), 0), workers: results.length };
 });
 
 await worker.run();

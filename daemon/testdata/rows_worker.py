@@ -4,7 +4,7 @@ import sys
 
 from math import prod
 
-from tasker import Decision, Permanent, Retryable, StepContext, Worker
+from tasker import Batch, BatchConfig, Decision, Permanent, Retryable, StepContext, Worker
 
 worker = Worker(sys.argv[1], permits=8, name="python-rows")
 EXAMPLES = "tasker_example_rs::step_handlers::"
@@ -70,6 +70,26 @@ for step in ("ValidateRequest", "AutoApprove", "ManagerApproval", "FinanceReview
 def finalize(ctx: StepContext) -> object:
     given = {r["approved_by"] for r in ctx.results.values() if "approved_by" in r}
     return {"approval_path": "auto" if "auto_approve" in given else "dual_approval" if "finance_review" in given else "manager_only"}
+
+
+DATASET = EXAMPLES + "batch_processing_example::"
+
+
+@worker.batch_analyzer(DATASET + "DatasetAnalyzerHandler", worker_template="process_batch", inputs=["dataset_size"])
+def analyze(ctx: StepContext, dataset_size: int) -> BatchConfig:
+    size = ctx.config["batch_size"]
+    return BatchConfig(dataset_size if dataset_size >= size else 0, size, max_batches=ctx.config["max_workers"])
+
+
+@worker.batch_worker(DATASET + "BatchWorkerHandler")
+def process(ctx: StepContext, batch: Batch) -> object:
+    return {"processed": batch.end - batch.start}
+
+
+@worker.handler(DATASET + "ResultsAggregatorHandler")
+def aggregate(ctx: StepContext) -> object:
+    results = [b["result"] for b in ctx.batch_results("process_batch")]
+    return {"total": sum(r.get("processed", 0) for r in results), "workers": len(results)}
 
 
 worker.run()

@@ -3,6 +3,8 @@ package corpus_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -128,4 +130,45 @@ func testsIn(t *testing.T, folder string) string {
 		all.Write(src)
 	}
 	return all.String()
+}
+
+// notInLanguages are rows 1 to 72 without handlers of other languages, and why.
+var notInLanguages = []row{
+	untested(5, 8, "of the API, before and after any handler"),
+	untested(10, 10, "of the API, before any handler"),
+	untested(14, 25, "no handlers yet"),
+	untested(28, 37, "no handlers yet"),
+	untested(44, 48, "no handlers yet"),
+	untested(52, 68, "no handlers yet"),
+	untested(69, 72, "no handlers yet"),
+}
+
+// TestRowsOfOtherLanguages: each row up to 72 has a subtest with handlers of every other
+// language, or a reason why not.
+func TestRowsOfOtherLanguages(t *testing.T) {
+	t.Parallel()
+	found, source := map[int]int{}, testsIn(t, "daemon")
+	for _, name := range regexp.MustCompile(`"rows_(\d+)_(\d+)_`).FindAllStringSubmatch(source, -1) {
+		first, err := strconv.Atoi(name[1])
+		require.NoError(t, err)
+		last, err := strconv.Atoi(name[2])
+		require.NoError(t, err)
+		for no := first; no <= last; no++ {
+			found[no] = 1
+		}
+	}
+	for _, language := range []string{"Python", "TypeScript"} {
+		require.Contains(t, source, "\nfunc Test"+language+"Rows(t *testing.T)")
+		t.Logf("%s: %d of 72 rows", language, len(found))
+	}
+	for _, r := range notInLanguages {
+		for no := r.first; no <= r.last; no++ {
+			require.Zero(t, found[no], "row %d has a test", no)
+			found[no] = 1
+		}
+	}
+	for no := 1; no <= 72; no++ {
+		require.Equal(t, 1, found[no], "row %d has a subtest, or a reason why not", no)
+	}
+	require.Len(t, found, 72)
 }
