@@ -40,6 +40,8 @@ var languageRows = []struct {
 	{"rows_51_51_at_most_ten_batches", "batch_processing_example", `{"dataset_size":20500}`, 12, "aggregate_results", `{"total":20500,"workers":10}`},
 	{"rows_04_04_an_odd_number", "mathematical_sequence", `{"even_number":7}`, 1, "", "VALIDATION_ERROR"},
 	{"rows_27_27_too_many_failures", "retry_exhaustion_test", `{"test_id":"r27"}`, 3, "", "as planned"},
+	{"rows_69_69_methods", "method_dispatch_rust", `{"data":{"amount":100,"reason":"broken"}}`, 4, "process_step_rust", `{"invoked_method":"process","processed_amount":110,"processing_fee":10}`},
+	{"rows_70_70_methods_without_an_amount", "method_dispatch_rust", `{"data":{"reason":"broken"}}`, 1, "", "VALIDATION_ERROR"},
 }
 
 func TestPythonRows(t *testing.T) {

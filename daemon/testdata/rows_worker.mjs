@@ -56,4 +56,14 @@ worker.handler(`${dataset}ResultsAggregatorHandler`, async (ctx) => {
   return { total: results.reduce((sum, r) => sum + (r.processed ?? 0), 0), workers: results.length };
 });
 
+worker.register("resolver_tests_multi_method", {
+  validate: ({ context }) => {
+    if (context.data.amount === undefined) throw new Permanent("the amount is missing", { code: "VALIDATION_ERROR" });
+    return { invoked_method: "validate" };
+  },
+  process: ({ context: { data: { amount } } }) => ({ invoked_method: "process", processed_amount: (amount * 110) / 100, processing_fee: amount / 10 }),
+  refund: () => ({ invoked_method: "refund" }),
+  call: () => ({ invoked_method: "call" }),
+});
+
 await worker.run();

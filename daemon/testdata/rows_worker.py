@@ -92,4 +92,22 @@ def aggregate(ctx: StepContext) -> object:
     return {"total": sum(r.get("processed", 0) for r in results), "workers": len(results)}
 
 
+class Methods:
+    def validate(self, ctx: StepContext) -> object:
+        if "amount" not in ctx.context["data"]:
+            raise Permanent("the amount is missing", code="VALIDATION_ERROR")
+        return {"invoked_method": "validate"}
+
+    def process(self, ctx: StepContext) -> object:
+        amount = ctx.context["data"]["amount"]
+        return {"invoked_method": "process", "processed_amount": amount * 110 / 100, "processing_fee": amount / 10}
+
+    def refund(self, ctx: StepContext) -> object:
+        return {"invoked_method": "refund"}
+
+    def call(self, ctx: StepContext) -> object:
+        return {"invoked_method": "call"}
+
+
+worker.register("resolver_tests_multi_method", Methods())
 worker.run()
