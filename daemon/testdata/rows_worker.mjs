@@ -2,7 +2,7 @@
 import process from "node:process";
 import { pathToFileURL } from "node:url";
 
-const { BatchConfig, Decision, Permanent, Retryable, Worker } = await import(pathToFileURL(process.argv[2]).href);
+const { BatchConfig, Decision, Permanent, Retryable, Worker, Yield } = await import(pathToFileURL(process.argv[2]).href);
 const worker = new Worker({ url: process.argv[3], permits: 8, name: "typescript-rows" });
 const examples = "tasker_example_rs::step_handlers::";
 
@@ -35,6 +35,8 @@ worker.handler("FailNTimesHandler", (ctx) => {
 
 const approval = `${examples}conditional_approval_rust::`;
 worker.decision(`${approval}RoutingDecisionHandler`, { inputs: ["amount"] }, (_ctx, { amount }) => {
+  if (amount < 0) return Decision.route("validate_request"); // not one of its descendants
+  if (amount === 0) return Decision.skip();
   if (amount < 1000) return Decision.route("auto_approve");
   return amount < 5000 ? Decision.route("manager_approval") : Decision.route("manager_approval", "finance_review");
 });
@@ -43,17 +45,87 @@ for (const step of ["ValidateRequest", "AutoApprove", "ManagerApproval", "Financ
 }
 worker.handler(`${approval}FinalizeApprovalHandler`, (ctx) => {
   const given = Object.values(ctx.results).map((r) => r.approved_by);
+  if (!given.some((by) => ["auto_approve", "manager_approval", "finance_review"].includes(by))) return { approval_path: "none" };
   if (given.includes("auto_approve")) return { approval_path: "auto" };
   return { approval_path: given.includes("finance_review") ? "dual_approval" : "manager_only" };
 });
 
 const dataset = `${examples}batch_processing_example::`;
-worker.batchAnalyzer(`${dataset}DatasetAnalyzerHandler`, "process_batch", { inputs: ["dataset_size"] }, ({ config }, { dataset_size: size }) =>
-  new BatchConfig(size >= config.batch_size ? size : 0, config.batch_size, config.max_workers));
+worker.step(`${dataset}DatasetAnalyzerHandler`, { inputs: ["dataset_size"] }, ({ config }, { dataset_size: size }) => {
+  if (size < 0) return { analyzed: true };
+  const batches = new BatchConfig(size >= config.batch_size ? size : 0, config.batch_size, config.max_workers);
+  return { batch_processing_outcome: batches.outcome(config.worker_template_name) };
+});
 worker.batchWorker(`${dataset}BatchWorkerHandler`, (_ctx, batch) => ({ processed: batch.end - batch.start }));
 worker.handler(`${dataset}ResultsAggregatorHandler`, async (ctx) => {
   const results = (await ctx.batchResults("process_batch")).map((b) => b.result);
   return { total: results.reduce((sum, r) => sum + (r.processed ?? 0), 0), workers: results.length };
+});
+
+worker.batchWorker("CheckpointAndFailHandler", async (ctx, { start, end }) => {
+  const begin = ctx.saved?.cursor ?? start;
+  for (let item = begin; item < end; item++) {
+    if (ctx.attempt === ctx.config.fail_on_attempt && item - start >= ctx.config.fail_after_items) throw new Retryable("the batch fails as planned");
+    const done = item + 1 - start;
+    if (done % ctx.config.items_per_checkpoint === 0) await ctx.checkpoint(item + 1, done);
+  }
+  return { resumed_from: begin, processed: end - start };
+});
+
+const numbers = `${examples}diamond_decision_batch::`;
+const sum = (all) => all.reduce((a, b) => a + b, 0);
+worker.handler(`${numbers}DiamondStartHandler`, ({ context }) => context.numbers.length);
+worker.decision(`${numbers}RoutingDecisionHandler`, { dependsOn: { evens: "branch_evens", odds: "branch_odds" } }, (_ctx, { evens, odds }) =>
+  Decision.route(evens.length >= odds.length ? "even_batch_analyzer" : "odd_batch_analyzer"));
+for (const [rest, plain, of] of [[0, "even", "Even"], [1, "odd", "Odd"]]) {
+  worker.handler(`${numbers}Branch${of}sHandler`, ({ context }) => context.numbers.filter((n) => n % 2 === rest));
+  worker.batchAnalyzer(`${numbers}${of}BatchAnalyzerHandler`, `process_${plain}_batch`, { dependsOn: { selected: `branch_${plain}s` } }, ({ config }, { selected }) =>
+    new BatchConfig(selected.length, config.batch_size, config.max_workers));
+  worker.batchWorker(`${numbers}Process${of}BatchHandler`, async (ctx, { start, end }) => ({ sum: sum((await ctx.result(`branch_${plain}s`)).slice(start, end)) }));
+  worker.handler(`${numbers}Aggregate${of}ResultsHandler`, async (ctx) => ({ sum: sum((await ctx.batchResults(`process_${plain}_batch`)).map((b) => b.result.sum)) }));
+}
+
+const parents = (ctx) => ({ parents: Object.keys(ctx.results).length });
+for (const step of ["ValidateOrder", "ReserveInventory", "ProcessPayment", "ShipOrder"]) worker.handler(`${examples}order_fulfillment::${step}Handler`, parents);
+for (const [prefix, steps] of Object.entries({
+  ecommerce_: ["validate_cart", "process_payment", "update_inventory", "create_order", "send_confirmation"],
+  data_pipeline_: ["extract_sales", "extract_inventory", "extract_customers", "transform_sales", "transform_inventory", "transform_customers",
+    "aggregate_metrics", "generate_insights"],
+  microservices_: ["create_user_account", "initialize_preferences", "send_welcome_sequence", "update_user_status"],
+  team_scaling_payments_: ["validate_eligibility", "process_gateway_refund", "update_records", "notify_customer"],
+  team_scaling_cs_: ["validate_refund_request", "check_refund_policy", "get_manager_approval", "execute_refund_workflow", "update_ticket_status"],
+})) {
+  for (const step of steps) worker.handler(prefix + step, parents);
+}
+worker.handler("microservices_setup_billing_profile", ({ context }) => ({ status: context.user_info.plan === "free" ? "skipped" : "active" }));
+
+worker.handler("arithmetic", (ctx) => {
+  const given = Object.values(ctx.results);
+  const [n] = given.length ? given : [ctx.context.n];
+  const by = ctx.config.by;
+  return { square: () => n * n, add: () => n + by, multiply: () => n * by, mean: () => sum(given) / given.length }[ctx.config.do]();
+});
+worker.handler("errors_success", () => "done");
+worker.handler("errors_permanent", () => { throw new Permanent("for good"); });
+const failForNow = () => { throw new Retryable("for now"); };
+worker.handler("errors_retryable", failForNow);
+worker.handler("TestHandlers::NoOpHandler", failForNow);
+
+worker.batchAnalyzer("yields_analyze", "yield_batch", { inputs: ["total_items"] }, (_ctx, { total_items: total }) => new BatchConfig(total, 1000));
+worker.batchWorker("yields_process", (ctx, { start, end: last }) => {
+  const at = ctx.saved?.cursor ?? start;
+  const before = ctx.saved?.accumulated ?? { processed: 0, checkpoints: 0 };
+  const end = Math.min(at + ctx.context.items_per_checkpoint, last);
+  if (ctx.attempt === 1 && end > (ctx.context.fail_after_items ?? last)) {
+    throw ctx.context.permanent_failure ? new Permanent("the batch fails as planned") : new Retryable("the batch fails as planned");
+  }
+  const processed = before.processed + end - at;
+  if (end < last) throw new Yield(end, end - start, { processed, checkpoints: before.checkpoints + 1 });
+  return { ...before, processed };
+});
+worker.handler("yields_aggregate", async (ctx) => {
+  const results = (await ctx.batchResults("yield_batch")).map((b) => b.result);
+  return { processed: sum(results.map((r) => r.processed ?? 0)), checkpoints: sum(results.map((r) => r.checkpoints ?? 0)) };
 });
 
 worker.register("resolver_tests_multi_method", {

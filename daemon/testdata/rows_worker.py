@@ -1,10 +1,9 @@
 """Handlers of the other engine's templates: the address of the daemon."""
 
 import sys
-
 from math import prod
 
-from tasker import Batch, BatchConfig, Decision, Permanent, Retryable, StepContext, Worker
+from tasker import Batch, BatchConfig, Decision, Permanent, Retryable, StepContext, Worker, Yield
 
 worker = Worker(sys.argv[1], permits=8, name="python-rows")
 EXAMPLES = "tasker_example_rs::step_handlers::"
@@ -53,6 +52,10 @@ APPROVAL = EXAMPLES + "conditional_approval_rust::"
 
 @worker.decision(APPROVAL + "RoutingDecisionHandler", inputs=["amount"])
 def route(ctx: StepContext, amount: float) -> Decision:
+    if amount < 0:
+        return Decision.route("validate_request")  # not one of its descendants
+    if amount == 0:
+        return Decision.skip()
     if amount < 1000:
         return Decision.route("auto_approve")
     return Decision.route("manager_approval") if amount < 5000 else Decision.route("manager_approval", "finance_review")
@@ -69,16 +72,21 @@ for step in ("ValidateRequest", "AutoApprove", "ManagerApproval", "FinanceReview
 @worker.handler(APPROVAL + "FinalizeApprovalHandler")
 def finalize(ctx: StepContext) -> object:
     given = {r["approved_by"] for r in ctx.results.values() if "approved_by" in r}
+    if not given & {"auto_approve", "manager_approval", "finance_review"}:
+        return {"approval_path": "none"}
     return {"approval_path": "auto" if "auto_approve" in given else "dual_approval" if "finance_review" in given else "manager_only"}
 
 
 DATASET = EXAMPLES + "batch_processing_example::"
 
 
-@worker.batch_analyzer(DATASET + "DatasetAnalyzerHandler", worker_template="process_batch", inputs=["dataset_size"])
-def analyze(ctx: StepContext, dataset_size: int) -> BatchConfig:
+@worker.step(DATASET + "DatasetAnalyzerHandler", inputs=["dataset_size"])
+def analyze(ctx: StepContext, dataset_size: int) -> object:
+    if dataset_size < 0:
+        return {"analyzed": True}
     size = ctx.config["batch_size"]
-    return BatchConfig(dataset_size if dataset_size >= size else 0, size, max_batches=ctx.config["max_workers"])
+    batches = BatchConfig(dataset_size if dataset_size >= size else 0, size, max_batches=ctx.config["max_workers"])
+    return {"batch_processing_outcome": batches.outcome(ctx.config["worker_template_name"])}
 
 
 @worker.batch_worker(DATASET + "BatchWorkerHandler")
@@ -90,6 +98,129 @@ def process(ctx: StepContext, batch: Batch) -> object:
 def aggregate(ctx: StepContext) -> object:
     results = [b["result"] for b in ctx.batch_results("process_batch")]
     return {"total": sum(r.get("processed", 0) for r in results), "workers": len(results)}
+
+
+@worker.batch_worker("CheckpointAndFailHandler")
+def fail_after_a_checkpoint(ctx: StepContext, batch: Batch) -> object:
+    begin = ctx.saved.cursor if ctx.saved else batch.start
+    for item in range(begin, batch.end):
+        if ctx.attempt == ctx.config["fail_on_attempt"] and item - batch.start >= ctx.config["fail_after_items"]:
+            raise Retryable("the batch fails as planned")
+        done = item + 1 - batch.start
+        if done % ctx.config["items_per_checkpoint"] == 0:
+            ctx.checkpoint(item + 1, done)
+    return {"resumed_from": begin, "processed": batch.end - batch.start}
+
+
+NUMBERS = EXAMPLES + "diamond_decision_batch::"
+
+
+@worker.handler(NUMBERS + "DiamondStartHandler")
+def numbers(ctx: StepContext) -> object:
+    return len(ctx.context["numbers"])
+
+
+@worker.decision(NUMBERS + "RoutingDecisionHandler", depends_on={"evens": "branch_evens", "odds": "branch_odds"})
+def larger(ctx: StepContext, evens: list[int], odds: list[int]) -> Decision:
+    return Decision.route("even_batch_analyzer" if len(evens) >= len(odds) else "odd_batch_analyzer")
+
+
+def branch(rest: int) -> None:
+    plain, of = ("even", "Even") if rest == 0 else ("odd", "Odd")
+
+    @worker.handler(f"{NUMBERS}Branch{of}sHandler")
+    def select(ctx: StepContext) -> object:
+        return [n for n in ctx.context["numbers"] if n % 2 == rest]
+
+    @worker.batch_analyzer(f"{NUMBERS}{of}BatchAnalyzerHandler", f"process_{plain}_batch", depends_on={"selected": f"branch_{plain}s"})
+    def divide(ctx: StepContext, selected: list[int]) -> BatchConfig:
+        return BatchConfig(len(selected), ctx.config["batch_size"], max_batches=ctx.config["max_workers"])
+
+    @worker.batch_worker(f"{NUMBERS}Process{of}BatchHandler")
+    def add(ctx: StepContext, batch: Batch) -> object:
+        return {"sum": sum(ctx.result(f"branch_{plain}s")[batch.start:batch.end])}
+
+    @worker.handler(f"{NUMBERS}Aggregate{of}ResultsHandler")
+    def total(ctx: StepContext) -> object:
+        return {"sum": sum(b["result"]["sum"] for b in ctx.batch_results(f"process_{plain}_batch"))}
+
+
+branch(0)
+branch(1)
+
+
+def parents(ctx: StepContext) -> object:
+    return {"parents": len(ctx.results)}
+
+
+for step in ("ValidateOrder", "ReserveInventory", "ProcessPayment", "ShipOrder"):
+    worker.register(f"{EXAMPLES}order_fulfillment::{step}Handler", parents)
+for step in ("validate_cart", "process_payment", "update_inventory", "create_order", "send_confirmation"):
+    worker.register("ecommerce_" + step, parents)
+for step in ("extract_sales", "extract_inventory", "extract_customers", "transform_sales", "transform_inventory", "transform_customers",
+             "aggregate_metrics", "generate_insights"):
+    worker.register("data_pipeline_" + step, parents)
+for step in ("create_user_account", "initialize_preferences", "send_welcome_sequence", "update_user_status"):
+    worker.register("microservices_" + step, parents)
+for step in ("payments_validate_eligibility", "payments_process_gateway_refund", "payments_update_records", "payments_notify_customer",
+             "cs_validate_refund_request", "cs_check_refund_policy", "cs_get_manager_approval", "cs_execute_refund_workflow", "cs_update_ticket_status"):
+    worker.register("team_scaling_" + step, parents)
+
+
+@worker.handler("microservices_setup_billing_profile")
+def billing(ctx: StepContext) -> object:
+    return {"status": "skipped" if ctx.context["user_info"]["plan"] == "free" else "active"}
+
+
+@worker.handler("arithmetic")
+def arithmetic(ctx: StepContext) -> object:
+    given = list(ctx.results.values()) or [ctx.context["n"]]
+    n, by = given[0], ctx.config.get("by")
+    return {"square": lambda: n * n, "add": lambda: n + by, "multiply": lambda: n * by, "mean": lambda: sum(given) / len(given)}[ctx.config["do"]]()
+
+
+@worker.handler("errors_success")
+def succeed(ctx: StepContext) -> object:
+    return "done"
+
+
+@worker.handler("errors_permanent")
+def fail_for_good(ctx: StepContext) -> object:
+    raise Permanent("for good")
+
+
+def fail_for_now(ctx: StepContext) -> object:
+    raise Retryable("for now")
+
+
+worker.register("errors_retryable", fail_for_now)
+worker.register("TestHandlers::NoOpHandler", fail_for_now)
+
+
+@worker.batch_analyzer("yields_analyze", "yield_batch", inputs=["total_items"])
+def one_batch(ctx: StepContext, total_items: int) -> BatchConfig:
+    return BatchConfig(total_items, 1000)
+
+
+@worker.batch_worker("yields_process")
+def yield_at_checkpoints(ctx: StepContext, batch: Batch) -> object:
+    at = ctx.saved.cursor if ctx.saved else batch.start
+    so_far = ctx.saved.accumulated if ctx.saved else {"processed": 0, "checkpoints": 0}
+    end = min(at + ctx.context["items_per_checkpoint"], batch.end)
+    if ctx.attempt == 1 and end > ctx.context.get("fail_after_items", batch.end):
+        if ctx.context.get("permanent_failure"):
+            raise Permanent("the batch fails as planned")
+        raise Retryable("the batch fails as planned")
+    so_far = {**so_far, "processed": so_far["processed"] + end - at}
+    if end < batch.end:
+        raise Yield(end, end - batch.start, {**so_far, "checkpoints": so_far["checkpoints"] + 1})
+    return so_far
+
+
+@worker.handler("yields_aggregate")
+def sum_up(ctx: StepContext) -> object:
+    results = [b["result"] for b in ctx.batch_results("yield_batch")]
+    return {part: sum(r.get(part, 0) for r in results) for part in ("processed", "checkpoints")}
 
 
 class Methods:
