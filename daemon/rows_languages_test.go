@@ -26,6 +26,7 @@ var completedRows = []struct {
 	results                 map[string]string
 	attempts                map[string]int
 	order                   []string
+	events                  []string // durable ones, with their payloads
 }{
 	{name: "rows_01_01_squares_of_6", template: "mathematical_sequence", context: `{"even_number":6}`, steps: 4, results: map[string]string{
 		"linear_step_1": `36`, "linear_step_2": `1296`, "linear_step_3": `1679616`, "linear_step_4": `2821109907456`}},
@@ -105,6 +106,8 @@ var completedRows = []struct {
 		"aggregate_results": `{"total":0,"workers":1}`}},
 	{name: "rows_51_51_at_most_ten_batches", template: "batch_processing_example", context: `{"dataset_size":20500}`, steps: 12, results: map[string]string{
 		"aggregate_results": `{"total":20500,"workers":10}`}},
+	{name: "rows_52_52_products_of_a_file", template: "batch_processing_products_csv", context: `{"csv_file_path":"PRODUCTS","analysis_mode":"inventory"}`, steps: 7,
+		results: map[string]string{"aggregate_csv_results": `{"processed":1000,"workers":5,"value_cents":3558804700,"dearest":"Rolex Submariner Watch"}`}},
 	{name: "rows_53_53_no_items_and_no_worker_named", template: "unnamed", context: `{"total_items":0,"items_per_checkpoint":5}`, steps: 1},
 	{name: "rows_54_54_more_even_numbers", template: "diamond_decision_batch", context: `{"numbers":[2,4,6,8,10,12]}`, steps: 9, results: map[string]string{
 		"process_even_batch_003": `{"sum":22}`, "aggregate_even_results": `{"sum":42}`}},
@@ -124,6 +127,12 @@ var completedRows = []struct {
 		"aggregate_results": `{"processed":0,"checkpoints":0}`}},
 	{name: "rows_65_65_fewer_than_a_checkpoint", template: "yields", context: `{"total_items":10,"items_per_checkpoint":20}`, steps: 3,
 		results: map[string]string{"aggregate_results": `{"processed":10,"checkpoints":0}`}, attempts: map[string]int{"yield_batch_001": 1}},
+	{name: "rows_66_67_events_of_a_payment", template: "domain_event_publishing", steps: 4,
+		context: `{"order_id":"0197f5a0-0000-7000-8000-000000000001","customer_id":"c1","amount":100,"simulate_failure":false}`,
+		events:  []string{`payment.processed {"amount":100,"payment_method":"card","transaction_id":"c1"}`}},
+	{name: "rows_66_67_events_of_another_payment", template: "domain_event_publishing", steps: 4,
+		context: `{"order_id":"0197f5a0-0000-7000-8000-000000000002","customer_id":"c2","amount":7,"simulate_failure":false}`,
+		events:  []string{`payment.processed {"amount":7,"payment_method":"card","transaction_id":"c2"}`}},
 	{name: "rows_69_69_methods", template: "method_dispatch_rust", context: `{"data":{"amount":100,"reason":"broken"}}`, steps: 4, results: map[string]string{
 		"validate_step_rust": `{"invoked_method":"validate"}`, "refund_step_rust": `{"invoked_method":"refund"}`, "default_call_step_rust": `{"invoked_method":"call"}`,
 		"process_step_rust": `{"invoked_method":"process","processed_amount":110,"processing_fee":10}`}},
@@ -139,6 +148,7 @@ var failingRows = []struct {
 	problem                 string
 	complete                string // a step that completes all the same
 	blocked                 bool
+	event                   string // durable
 }{
 	{name: "rows_04_04_an_odd_number", template: "mathematical_sequence", context: `{"even_number":7}`, step: "linear_step_1", attempts: 1, problem: "VALIDATION_ERROR"},
 	{name: "rows_27_27_too_many_failures", template: "retry_exhaustion_test", context: `{"test_id":"r27"}`, step: "always_fail", attempts: 3, retryable: true, problem: "as planned"},
@@ -155,6 +165,9 @@ var failingRows = []struct {
 	{name: "rows_59_59_no_outcome", template: "batch_processing_example", context: `{"dataset_size":-1}`, step: "analyze_dataset", attempts: 1, problem: "batch_processing_outcome"},
 	{name: "rows_62_62_for_good_between_yields", template: "yields", context: `{"total_items":100,"items_per_checkpoint":25,"fail_after_items":30,"permanent_failure":true}`,
 		step: "yield_batch_001", attempts: 1, problem: "as planned"},
+	{name: "rows_68_68_a_payment_that_fails", template: "domain_event_publishing", step: "domain_events_process_payment", attempts: 1, problem: "CARD_DECLINED",
+		context:  `{"order_id":"0197f5a0-0000-7000-8000-000000000003","customer_id":"c3","amount":100,"simulate_failure":true}`,
+		complete: "domain_events_validate_order", event: "payment.failed"},
 	{name: "rows_70_70_methods_without_an_amount", template: "method_dispatch_rust", context: `{"data":{"reason":"broken"}}`, step: "validate_step_rust", attempts: 1, problem: "VALIDATION_ERROR"},
 }
 
@@ -227,6 +240,11 @@ func rowsOf(t *testing.T, in func(*testing.T) language) {
 			for step, attempts := range row.attempts {
 				require.Equal(t, attempts, steps[step].Attempts, step)
 			}
+			events := r.events(t, task)
+			require.Len(t, events, len(row.events))
+			for i, event := range row.events {
+				require.Equal(t, event, events[i].Name+" "+compact(t, events[i].Payload))
+			}
 			for i := 1; i < len(row.order); i++ {
 				before, after := steps[row.order[i-1]], steps[row.order[i]]
 				require.NotNil(t, before.CompletedAt, row.order[i-1])
@@ -255,6 +273,11 @@ func rowsOf(t *testing.T, in func(*testing.T) language) {
 			require.NoError(t, json.Unmarshal(failed.Results, &result))
 			require.NotNil(t, result.Error.Retryable, "%s", failed.Results)
 			require.Equal(t, row.retryable, *result.Error.Retryable)
+			if row.event != "" {
+				events := r.events(t, task)
+				require.Len(t, events, 1)
+				require.Equal(t, row.event, events[0].Name)
+			}
 			if row.complete != "" {
 				require.Equal(t, "complete", steps[row.complete].CurrentState)
 				require.Equal(t, 1, steps[row.complete].Attempts)
@@ -290,6 +313,9 @@ func (r *languageRun) register(t *testing.T, template string) {
 
 func (r *languageRun) task(t *testing.T, template, context string) string {
 	t.Helper()
+	products, err := filepath.Abs(filepath.Join(corpusTemplates, "../products.csv"))
+	require.NoError(t, err)
+	context = strings.ReplaceAll(context, "PRODUCTS", products)
 	task, err := client.New(client.Config{BaseURL: r.rest}).CreateTask(r.ctx, client.TaskRequest{Name: r.known[template], Namespace: "none", Version: "1.0.0",
 		Context: json.RawMessage(context), Initiator: "test", SourceSystem: "test", Reason: "test"})
 	require.NoError(t, err)
@@ -306,4 +332,25 @@ func (r *languageRun) stepsOf(t *testing.T, task string) map[string]client.Step 
 		named[steps[i].Name] = steps[i]
 	}
 	return named
+}
+
+// events returns the durable events of a task, all of which have its correlation id.
+func (r *languageRun) events(t *testing.T, task string) []client.Event {
+	t.Helper()
+	list, err := client.New(client.Config{BaseURL: r.rest}).Events(r.ctx, client.EventListOptions{Namespace: "none", TaskUUID: task})
+	require.NoError(t, err)
+	for i := range list.Events {
+		require.Equal(t, task, list.Events[i].Metadata.CorrelationID, "the task has no other one")
+	}
+	return list.Events
+}
+
+// compact writes JSON with sorted keys and without white space.
+func compact(t *testing.T, text json.RawMessage) string {
+	t.Helper()
+	var value any
+	require.NoError(t, json.Unmarshal(text, &value))
+	out, err := json.Marshal(value)
+	require.NoError(t, err)
+	return string(out)
 }

@@ -1,4 +1,5 @@
 // Handlers of the other engine's templates: where the package is, and the address of the daemon.
+import { readFile } from "node:fs/promises";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
 
@@ -127,6 +128,36 @@ worker.handler("yields_aggregate", async (ctx) => {
   const results = (await ctx.batchResults("yield_batch")).map((b) => b.result);
   return { processed: sum(results.map((r) => r.processed ?? 0)), checkpoints: sum(results.map((r) => r.checkpoints ?? 0)) };
 });
+
+const products = `${examples}batch_processing_products_csv::`;
+const rows = async (path) => {
+  const lines = (await readFile(path, "utf8")).trim().split("\n");
+  return lines.slice(1).map((line) => {
+    const fields = [...line.matchAll(/("((?:[^"]|"")*)"|[^,]*)(?:,|$)/g)].map(([, plain, quoted]) => quoted?.replaceAll('""', '"') ?? plain);
+    return { title: fields[1], price: Number(fields[4]), stock: Number(fields[7]) };
+  });
+};
+const dearest = (all) => all.reduce((a, b) => (b.price > a.price ? b : a));
+worker.batchAnalyzer(`${products}CsvAnalyzerHandler`, "process_csv_batch", { inputs: ["csv_file_path"] }, async ({ config }, { csv_file_path: path }) =>
+  new BatchConfig((await rows(path)).length, config.batch_size, config.max_workers));
+worker.batchWorker(`${products}CsvBatchProcessorHandler`, async ({ context }, { start, end }) => {
+  const part = (await rows(context.csv_file_path)).slice(start, end);
+  const { title, price } = dearest(part);
+  return { processed: part.length, value_cents: sum(part.map((row) => Math.round(row.price * 100) * row.stock)), dearest: title, price };
+});
+worker.handler(`${products}CsvResultsAggregatorHandler`, async (ctx) => {
+  const parts = (await ctx.batchResults("process_csv_batch")).map((b) => b.result);
+  return { processed: sum(parts.map((p) => p.processed)), workers: parts.length, value_cents: sum(parts.map((p) => p.value_cents)), dearest: dearest(parts).dearest };
+});
+
+const orderIsValid = ({ context }) => ({ order_id: context.order_id, validation_timestamp: "2025-11-28T00:00:00Z" });
+worker.handler("domain_events::validate_order::ValidateOrderHandler", orderIsValid);
+worker.handler("domain_events::process_payment::ProcessPaymentHandler", ({ context }) => {
+  if (context.simulate_failure) throw new Permanent("the card was declined", { code: "CARD_DECLINED" });
+  return { transaction_id: context.customer_id, amount: context.amount, payment_method: "card" };
+});
+worker.handler("domain_events::update_inventory::UpdateInventoryHandler", orderIsValid);
+worker.handler("domain_events::send_notification::SendNotificationHandler", orderIsValid);
 
 worker.register("resolver_tests_multi_method", {
   validate: ({ context }) => {

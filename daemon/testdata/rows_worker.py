@@ -1,6 +1,8 @@
 """Handlers of the other engine's templates: the address of the daemon."""
 
+import csv
 import sys
+from itertools import islice
 from math import prod
 
 from tasker import Batch, BatchConfig, Decision, Permanent, Retryable, StepContext, Worker, Yield
@@ -221,6 +223,53 @@ def yield_at_checkpoints(ctx: StepContext, batch: Batch) -> object:
 def sum_up(ctx: StepContext) -> object:
     results = [b["result"] for b in ctx.batch_results("yield_batch")]
     return {part: sum(r.get(part, 0) for r in results) for part in ("processed", "checkpoints")}
+
+
+PRODUCTS = EXAMPLES + "batch_processing_products_csv::"
+
+
+def rows(path: str) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@worker.batch_analyzer(PRODUCTS + "CsvAnalyzerHandler", "process_csv_batch", inputs=["csv_file_path"])
+def count(ctx: StepContext, csv_file_path: str) -> BatchConfig:
+    return BatchConfig(len(rows(csv_file_path)), ctx.config["batch_size"], max_batches=ctx.config["max_workers"])
+
+
+@worker.batch_worker(PRODUCTS + "CsvBatchProcessorHandler")
+def value(ctx: StepContext, batch: Batch) -> object:
+    part = list(islice(rows(ctx.context["csv_file_path"]), batch.start, batch.end))
+    dearest = max(part, key=lambda row: float(row["price"]))
+    return {"processed": len(part), "value_cents": sum(round(float(row["price"]) * 100) * int(row["stock"]) for row in part),
+            "dearest": dearest["title"], "price": float(dearest["price"])}
+
+
+@worker.handler(PRODUCTS + "CsvResultsAggregatorHandler")
+def all_products(ctx: StepContext) -> object:
+    parts = [b["result"] for b in ctx.batch_results("process_csv_batch")]
+    return {"processed": sum(p["processed"] for p in parts), "workers": len(parts), "value_cents": sum(p["value_cents"] for p in parts),
+            "dearest": max(parts, key=lambda p: p["price"])["dearest"]}
+
+
+EVENTS = "domain_events::"
+
+
+@worker.handler(EVENTS + "validate_order::ValidateOrderHandler")
+def validate_order(ctx: StepContext) -> object:
+    return {"order_id": ctx.context["order_id"], "validation_timestamp": "2025-11-28T00:00:00Z"}
+
+
+@worker.handler(EVENTS + "process_payment::ProcessPaymentHandler")
+def pay(ctx: StepContext) -> object:
+    if ctx.context["simulate_failure"]:
+        raise Permanent("the card was declined", code="CARD_DECLINED")
+    return {"transaction_id": ctx.context["customer_id"], "amount": ctx.context["amount"], "payment_method": "card"}
+
+
+worker.register(EVENTS + "update_inventory::UpdateInventoryHandler", validate_order)
+worker.register(EVENTS + "send_notification::SendNotificationHandler", validate_order)
 
 
 class Methods:

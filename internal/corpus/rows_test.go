@@ -141,9 +141,7 @@ var notInLanguages = []row{
 	untested(32, 32, "rows 28 to 30 in these languages"),
 	untested(46, 46, "of the API: the task does not exist"),
 	untested(48, 48, "rows 38 to 40 in these languages"),
-	untested(52, 52, "no handlers yet that read files"),
 	untested(58, 58, "of the engine: rows 49 and 51 create the batches"),
-	untested(66, 68, "events are declared by the template and published by the worker daemon"),
 	untested(71, 71, "resolvers are of workers in Go; sessions name callables"),
 	untested(72, 72, "row 69 in these languages"),
 }
