@@ -43,14 +43,20 @@ func inPython(t *testing.T) language {
 // its npm tarball is installed (scripts/typescript-sdk).
 func inTypeScript(t *testing.T) language {
 	t.Helper()
-	needs(t, "node")
-	dist := os.Getenv("TASKER_TEST_TYPESCRIPT")
-	if dist == "" {
-		dist = compiled(t)
-	}
+	dist := typeScriptPackage(t)
 	return language{"ts", "remote_worker", func(program, address string) *exec.Cmd {
 		return exec.CommandContext(context.Background(), "node", "testdata/"+program+".mjs", filepath.Join(dist, "index.js"), address) // #nosec G204 -- our own
 	}}
+}
+
+// typeScriptPackage returns the directory of the compiled or installed package.
+func typeScriptPackage(t *testing.T) string {
+	t.Helper()
+	needs(t, "node")
+	if installed := os.Getenv("TASKER_TEST_TYPESCRIPT"); installed != "" {
+		return installed
+	}
+	return compiled(t)
 }
 
 // compiled returns the directory of the compiled sdk/typescript.
@@ -219,4 +225,14 @@ func TestPythonWithoutADaemon(t *testing.T) {
 	out, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "OK")
+}
+
+// TestTypeScriptWithoutADaemon runs the tests of the package itself.
+func TestTypeScriptWithoutADaemon(t *testing.T) {
+	t.Parallel()
+	run := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=tap", "../sdk/typescript/tests/tasker.test.mjs")
+	run.Env = append(os.Environ(), "TASKER_DIST="+typeScriptPackage(t))
+	out, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "# fail 0")
 }

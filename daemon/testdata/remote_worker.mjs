@@ -1,12 +1,18 @@
 // A worker of handlers in TypeScript's package: where that is, and the address of the daemon.
+import assert from "node:assert/strict";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
 
-const { BatchConfig, Decision, Handlers, Permanent, Worker, Yield } = await import(pathToFileURL(process.argv[2]).href);
+const { BatchConfig, Decision, Handlers, Permanent, Worker, Yield, currentStep } = await import(pathToFileURL(process.argv[2]).href);
 const worker = new Worker({ url: process.argv[3], permits: 4, name: "typescript-test" });
 
 worker.handler("ts_square", (ctx) => ({ value: ctx.context.n + 6 }));
-worker.handler("ts_async", async (ctx) => ({ value: ctx.results["ts_square_step"].value ** 2, of: ctx.config.of }));
+worker.handler("ts_async", async (ctx) => {
+  assert.equal(currentStep(), ctx);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(currentStep(), ctx);
+  return { value: ctx.results["ts_square_step"].value ** 2, of: ctx.config.of };
+});
 class Sum {
   async call(ctx) {
     return { value: (await ctx.result("ts_square_step")).value + (await ctx.result("ts_async_step")).value, attempt: ctx.attempt };

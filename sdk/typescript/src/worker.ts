@@ -1,6 +1,7 @@
 /** The worker: opens sessions, runs handlers and reports how they ended. */
 
 import { StepContext } from "./context.js";
+import { runStep } from "./current.js";
 import { Cancelled, Permanent, Returned, Yield, fault, type Json } from "./errors.js";
 import { Handlers, type Handler } from "./handlers.js";
 import { NotFound, NotHeld, Refused, Session, Transport, Unavailable, type Report, type StepMessage } from "./session.js";
@@ -144,7 +145,7 @@ class Life {
     try {
       const handler = this.handlers.get(ctx.callable)?.get(ctx.method);
       if (!handler) throw new Returned();
-      const result = encodable((await handler(ctx)) ?? null);
+      const result = encodable((await runStep(ctx, () => handler(ctx))) ?? null);
       return { fence, outcome: "success", result, ...isolatedBy(ctx) };
     } catch (e) {
       if (e instanceof Yield) return { fence, outcome: "yield", checkpoint: e.point, ...isolatedBy(ctx) };

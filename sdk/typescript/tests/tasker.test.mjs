@@ -1,0 +1,76 @@
+// Tests without a daemon, of the package in the directory TASKER_DIST.
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import process from "node:process";
+import test from "node:test";
+import { pathToFileURL } from "node:url";
+
+const { ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, apiCall, currentStep } =
+  await import(pathToFileURL(`${process.env.TASKER_DIST}/index.js`).href);
+const { fault } = await import(pathToFileURL(`${process.env.TASKER_DIST}/errors.js`).href);
+
+test("batches tile the items", () => {
+  for (const [total, size, most, count] of [[1500, 1000, 0, 2], [5000, 1000, 10, 5], [20500, 1000, 10, 10], [1, 1000, 10, 1], [10, 3, 3, 3], [7, 1, 5, 4]]) {
+    const { worker_count: batches, cursor_configs: cursors } = new BatchConfig(total, size, most).outcome("process");
+    assert.equal(batches, count);
+    assert.equal(cursors.length, count);
+    assert.equal(cursors[0].start_cursor, 0);
+    assert.equal(cursors.at(-1).end_cursor, total);
+    for (let i = 1; i < count; i++) assert.equal(cursors[i - 1].end_cursor, cursors[i].start_cursor);
+  }
+  assert.deepEqual(new BatchConfig(0, 10).outcome("process"), { type: "no_batches" });
+  assert.throws(() => new BatchConfig(10, 0).outcome("process"), Permanent);
+});
+
+test("decisions", () => {
+  assert.deepEqual(Decision.route("a", "b").outcome(), { type: "create_steps", step_names: ["a", "b"] });
+  assert.deepEqual(Decision.skip().outcome(), { type: "no_branches" });
+  assert.throws(() => Decision.route());
+});
+
+test("failures", () => {
+  assert.deepEqual(fault(new TypeError("x")), { message: "x", error_type: "TypeError" });
+  assert.deepEqual(fault(new Permanent("no", { code: "C", details: { n: 1 } })),
+    { message: "no", error_type: "Permanent", retryable: false, error_code: "C", context: { n: 1 } });
+  assert.equal(fault(new Retryable("later", { after: 2.5 })).retry_after_ms, 2500);
+});
+
+test("a name is registered once", () => {
+  const handlers = new Handlers();
+  handlers.handler("a", () => null);
+  assert.throws(() => handlers.handler("a", () => null));
+});
+
+test("statuses", () => {
+  for (const status of [400, 401, 403, 404, 409, 422]) assert.throws(() => new ApiResponse(status, new Headers(), null).check(), Permanent);
+  for (const status of [408, 425, 429, 500, 503, 599]) {
+    assert.throws(() => new ApiResponse(status, new Headers({ "Retry-After": "7" }), null).check(),
+      (e) => e instanceof Retryable && e.marks.after === 7 && e.marks.code === `HTTP_${status}`);
+  }
+  assert.ok(new ApiResponse(204, new Headers(), null).check().ok);
+  assert.equal(new ApiResponse(503, new Headers({ "retry-after": "Wed, 21 Oct 2015 07:28:00 GMT" }), null).retryAfter, 0);
+  assert.ok(new ApiResponse(503, new Headers({ "retry-after": new Date(Date.now() + 60_000).toUTCString() }), null).retryAfter > 50);
+});
+
+test("calls of a service", async () => {
+  const server = createServer((request, answer) => {
+    let body = "";
+    request.on("data", (part) => { body += part; });
+    request.on("end", () => {
+      answer.writeHead(request.url === "/busy" ? 429 : 200, { "Retry-After": "3" });
+      answer.end(request.url === "/text" ? "plain" : JSON.stringify({ method: request.method, key: request.headers["x-key"], body }));
+    });
+  });
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  const url = `http://127.0.0.1:${server.address().port}`;
+  assert.deepEqual((await apiCall("POST", url, { body: { n: 1 }, headers: { "X-Key": "k" } })).check().body, { method: "POST", key: "k", body: '{"n":1}' });
+  assert.equal((await apiCall("GET", `${url}/text`)).body, "plain");
+  const busy = await apiCall("GET", `${url}/busy`);
+  assert.throws(() => busy.check(), (e) => e instanceof Retryable && e.marks.after === 3);
+  server.closeAllConnections();
+  await new Promise((closed) => server.close(closed));
+  await assert.rejects(apiCall("GET", url), (e) => e instanceof Retryable && e.marks.code === "UNREACHABLE");
+  await assert.rejects(apiCall("GET", "file:///etc/passwd"), Permanent);
+});
+
+test("no step runs here", () => assert.equal(currentStep(), undefined));
