@@ -61,6 +61,7 @@ test("calls of a service", async () => {
       answer.end(request.url === "/text" ? "plain" : JSON.stringify({ method: request.method, key: request.headers["x-key"], body }));
     });
   });
+  server.unref(); // a failure must not keep the process alive
   await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
   const url = `http://127.0.0.1:${server.address().port}`;
   assert.deepEqual((await apiCall("POST", url, { body: { n: 1 }, headers: { "X-Key": "k" } })).check().body, { method: "POST", key: "k", body: '{"n":1}' });
