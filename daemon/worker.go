@@ -56,6 +56,7 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 	}
 	sessions := sessionConfig(c.Worker)
 	sessions.Offer, sessions.Permits, sessions.Logger, sessions.Metrics = d.worker.Reoffer, d.permits, d.log, d.metrics
+	sessions.Adopt, sessions.ConfirmWithin = d.worker.Adopt, sessions.MaxWait
 	d.sessions = remote.New(sessions)
 	if err := d.worker.AddResolver(d.sessions); err != nil {
 		return err

@@ -240,6 +240,11 @@ func (b *fakeBoard) cursors() (list []string) {
 	return list
 }
 
+// Adopt adopts nothing: the board has one worker.
+func (b *fakeBoard) Adopt(context.Context, uuid.UUID, []store.HeldClaim, time.Duration) ([]store.Adopted, error) {
+	return nil, b.down
+}
+
 // ClaimsAfter ignores the worker: the board has one.
 func (b *fakeBoard) ClaimsAfter(_ context.Context, _ uuid.UUID, after int64) (keys []store.ClaimKey, err error) {
 	b.mu.Lock()

@@ -108,5 +108,12 @@ func (s *step) Prepare(f *engine.Failure, plain bool) {
 	s.run.publishing.prepare((*StepContext)(s), f, plain)
 }
 
-// Accepted implements engine.Step.
-func (s *step) Accepted() { s.run.publishing.accepted((*StepContext)(s)) }
+// Ended implements engine.Step.
+func (s *step) Ended(accepted bool) {
+	if accepted {
+		s.run.publishing.accepted((*StepContext)(s))
+	}
+	if s.recorded != nil {
+		s.recorded(accepted)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -25,6 +26,11 @@ type Config struct {
 	MaxPermits   int           // of one session (worker.sessions.max_permits)
 	ReclaimGrace time.Duration // worker.sessions.reclaim_grace_ms
 	MaxWait      time.Duration // of a poll (worker.sessions.max_wait_ms)
+	// ConfirmWithin bounds the time until a report is answered that is not recorded yet; 0: it
+	// is answered at once.
+	ConfirmWithin time.Duration
+	// Adopt is worker.Worker.Adopt; nil: steps are taken over from no other worker.
+	Adopt func(ctx context.Context, held []store.HeldClaim, learn func(tokens map[int64]int64)) error
 	// Offer is called, without a lock, after the offered callables have changed.
 	Offer func()
 	// Permits is called, without a lock, with the permits of all sessions when they have
@@ -38,6 +44,7 @@ type Config struct {
 const (
 	maxCallables = 1000
 	maxName      = 500 // bytes of a callable, a method or a process's name
+	maxHeld      = 5000
 )
 
 // Errors of requests.
@@ -69,8 +76,9 @@ type Hub struct {
 
 	mu        sync.Mutex
 	sessions  map[uuid.UUID]*session
-	offered   map[offer]int // sessions that offer it
-	waiting   []*step       // for a session, in the order of their claims
+	offered   map[offer]int     // sessions that offer it
+	waiting   []*step           // for a session, in the order of their claims
+	resuming  map[int64]arrival // adopted claims whose handlers were not called yet, by token
 	handovers uint64
 	permits   int // of the sessions that do not stop
 	draining  bool
@@ -84,7 +92,7 @@ func New(cfg Config) *Hub {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	return &Hub{cfg: cfg, log: log, sessions: map[uuid.UUID]*session{}, offered: map[offer]int{}}
+	return &Hub{cfg: cfg, log: log, sessions: map[uuid.UUID]*session{}, offered: map[offer]int{}, resuming: map[int64]arrival{}}
 }
 
 // Name implements worker.Resolver.
@@ -132,8 +140,9 @@ func (h *Hub) offersLocked(def workflow.HandlerReference) bool {
 	return !h.draining && h.offered[offerOf(def)] > 0
 }
 
-// Open opens a session. The errors are an *InvalidError, ErrFull and ErrDraining.
-func (h *Hub) Open(o Open) (Opened, error) {
+// Open opens a session, with the steps that its process still runs. The errors are an
+// *InvalidError, ErrFull and ErrDraining.
+func (h *Hub) Open(ctx context.Context, o Open) (Opened, error) {
 	if err := h.check(&o); err != nil {
 		return Opened{}, err
 	}
@@ -143,8 +152,10 @@ func (h *Hub) Open(o Open) (Opened, error) {
 	}
 	h.log.Info("session opened", zap.Stringer("session", s.id), zap.String("name", o.Name), zap.String("client", o.Client),
 		zap.Int("callables", len(o.Callables)), zap.Int("permits", o.Permits))
+	defer h.leave(s)
 	h.offer()
-	return Opened{SessionID: s.id, Protocol: Protocol, WorkerID: h.cfg.WorkerID,
+	kept := h.resume(ctx, s, o.Held)
+	return Opened{Kept: kept, SessionID: s.id, Protocol: Protocol, WorkerID: h.cfg.WorkerID,
 		ReclaimGraceMS: h.cfg.ReclaimGrace.Milliseconds(), MaxWaitMS: h.cfg.MaxWait.Milliseconds()}, nil
 }
 
@@ -162,6 +173,14 @@ func (h *Hub) check(o *Open) error {
 		return invalid("invalid permits %d: want at most %d (worker.sessions.max_permits)", o.Permits, h.cfg.MaxPermits)
 	case len(o.Name) > maxName || len(o.Client) > maxName:
 		return invalid("invalid name or client: want at most %d bytes", maxName)
+	}
+	if len(o.Held) > maxHeld {
+		return invalid("invalid held: want at most %d", maxHeld)
+	}
+	for i := range o.Held {
+		if _, err := o.Held[i].claim(); err != nil {
+			return err
+		}
 	}
 	for _, c := range o.Callables {
 		for _, name := range append([]string{c.Callable}, c.Methods...) {
@@ -185,6 +204,7 @@ func (h *Hub) add(s *session) error {
 	case len(h.sessions) >= h.cfg.MaxSessions:
 		return ErrFull
 	}
+	s.enterLocked()
 	h.sessions[s.id] = s
 	h.permits += s.open.Permits
 	for o := range s.offers {
@@ -203,8 +223,7 @@ func (h *Hub) enter(id uuid.UUID) (*session, error) {
 	if s == nil {
 		return nil, ErrNoSession
 	}
-	s.requests++
-	s.timer.Stop()
+	s.enterLocked()
 	return s, nil
 }
 
@@ -247,41 +266,6 @@ func (h *Hub) Poll(ctx context.Context, id uuid.UUID, after int64, wait time.Dur
 			return Polled{}, context.Cause(ctx)
 		}
 	}
-}
-
-// Report ends steps that a session holds.
-func (h *Hub) Report(id uuid.UUID, list []Report) (Reported, error) {
-	out := Reported{Rejected: []Rejection{}}
-	s, err := h.enter(id)
-	if err != nil {
-		return out, err
-	}
-	defer h.leave(s)
-	for i := range list {
-		r := &list[i]
-		if err := r.check(); err != nil {
-			out.Rejected = append(out.Rejected, Rejection{r.Fence, 400, err.Error()})
-		} else if !h.report(s, r) {
-			h.cfg.Metrics.SessionReportsRejected.Inc()
-			h.log.Warn("a report of a session came too late and was rejected", zap.Stringer("session", id), zap.String("fence", r.Fence))
-			out.Rejected = append(out.Rejected, Rejection{r.Fence, 409, ErrNotHeld.Error()})
-		}
-	}
-	return out, nil
-}
-
-// report reports whether the session held the step and nothing had decided it.
-func (h *Hub) report(s *session, r *Report) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	held := s.held[r.Fence]
-	if held == nil {
-		return false
-	}
-	delete(s.held, r.Fence)
-	took := held.decideLocked(ending{report: r})
-	h.fillLocked(s)
-	return took || r.Outcome == Returned
 }
 
 // use calls fn with the context of a step that a session holds. The handler does not
@@ -470,6 +454,9 @@ func (h *Hub) Drain() {
 func (h *Hub) take(s *step) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.arrivedLocked(s) {
+		return
+	}
 	if !h.offersLocked(s.def) { // its last session ended after the claim
 		s.decideLocked(ending{err: worker.HandBack(errNotBegun)})
 		return
@@ -502,7 +489,7 @@ func (h *Hub) fillLocked(s *session) {
 		if w.decided {
 			return true
 		}
-		if s.free() == 0 || !s.offers[offerOf(w.def)] {
+		if s.free() <= 0 || !s.offers[offerOf(w.def)] {
 			return false
 		}
 		h.giveLocked(s, w)
@@ -511,11 +498,16 @@ func (h *Hub) fillLocked(s *session) {
 }
 
 func (h *Hub) giveLocked(s *session, w *step) {
+	h.nameLocked(s, w)
+	s.steps = append(s.steps, w)
+	s.wakeLocked()
+}
+
+// nameLocked has a session hold a step under a new fence.
+func (h *Hub) nameLocked(s *session, w *step) {
 	h.handovers++
 	w.session, w.message.Fence = s, fence(w.ctx.Token(), h.handovers)
 	s.held[w.message.Fence] = w
-	s.steps = append(s.steps, w)
-	s.wakeLocked()
 }
 
 // withdraw ends a step whose context has ended, and tells its session.

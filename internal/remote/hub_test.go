@@ -27,7 +27,7 @@ func newHub(grace time.Duration) *remote.Hub {
 
 func open(t *testing.T, h *remote.Hub, permits int, c remote.Callable) uuid.UUID {
 	t.Helper()
-	opened, err := h.Open(remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{c}, Permits: permits})
+	opened, err := h.Open(t.Context(), remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{c}, Permits: permits})
 	require.NoError(t, err)
 	return opened.SessionID
 }
@@ -64,7 +64,7 @@ func next(t *testing.T, h *remote.Hub, session uuid.UUID, after int64) (remote.S
 
 func report(t *testing.T, h *remote.Hub, session uuid.UUID, r remote.Report) {
 	t.Helper()
-	answer, err := h.Report(session, []remote.Report{r})
+	answer, err := h.Report(t.Context(), session, []remote.Report{r})
 	require.NoError(t, err)
 	require.Empty(t, answer.Rejected)
 }
@@ -223,15 +223,46 @@ func TestTheNumberOfSessionsIsBounded(t *testing.T) {
 	h := newHub(patience)
 	session := open(t, h, 1, remote.Callable{Callable: "charge"})
 	open(t, h, 1, remote.Callable{Callable: "charge"})
-	_, err := h.Open(remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{{Callable: "charge"}}})
+	_, err := h.Open(t.Context(), remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{{Callable: "charge"}}})
 	require.ErrorIs(t, err, remote.ErrFull)
 	require.NoError(t, h.Close(session))
 	require.ErrorIs(t, h.Close(session), remote.ErrNoSession)
 	open(t, h, 1, remote.Callable{Callable: "charge"})
 	h.Drain()
-	_, err = h.Open(remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{{Callable: "charge"}}})
+	_, err = h.Open(t.Context(), remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{{Callable: "charge"}}})
 	require.ErrorIs(t, err, remote.ErrDraining)
 	require.False(t, h.CanResolve(workflow.HandlerReference{Callable: "charge"}))
 }
 
 var _ worker.Resolver = (*remote.Hub)(nil)
+
+// A process whose connection broke opens another session at the same worker, and goes on
+// with its step; the fence of before means nothing any more.
+func TestAStepGoesAlongToAnotherSession(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	former := open(t, h, 1, remote.Callable{Callable: "charge"})
+	ended := start(t, h, workertest.Step{})
+	step, _ := next(t, h, former, 0)
+	request := remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{{Callable: "charge"}}, Permits: 1,
+		Held: []remote.Held{{Fence: step.Fence, TaskUUID: step.TaskUUID.String()}, {Fence: "99.1", TaskUUID: step.TaskUUID.String()}}}
+	opened, err := h.Open(t.Context(), request)
+	require.NoError(t, err)
+	require.Len(t, opened.Kept, 1)
+	require.Equal(t, step.Fence, opened.Kept[0].Fence)
+	late, err := h.Report(t.Context(), former, []remote.Report{{Fence: step.Fence, Outcome: remote.Success}})
+	require.NoError(t, err)
+	require.Equal(t, 409, late.Rejected[0].Status)
+	p, err := h.Poll(t.Context(), opened.SessionID, 0, time.Millisecond, false)
+	require.NoError(t, err)
+	require.Empty(t, p.Steps, "the process has it")
+	report(t, h, opened.SessionID, remote.Report{Fence: opened.Kept[0].NewFence, Outcome: remote.Success, Result: json.RawMessage(`7`)})
+	require.JSONEq(t, `7`, string(result(t, ended).JSON))
+
+	for _, wrong := range []remote.Held{{Fence: "x.1", TaskUUID: uuid.NewString()}, {Fence: "1", TaskUUID: uuid.NewString()}, {Fence: "1.1", TaskUUID: "none"}} {
+		request.Held = []remote.Held{wrong}
+		_, err := h.Open(t.Context(), request)
+		var invalid *remote.InvalidError
+		require.ErrorAs(t, err, &invalid, wrong)
+	}
+}

@@ -14,11 +14,14 @@ type session struct {
 	open     Open
 	offers   map[offer]bool
 	held     map[string]*step // by fence, until they are reported
-	requests int              // under way
-	stops    bool             // it gets no more steps
-	timer    *time.Timer      // of the grace; stopped while a request is under way
-	news     chan struct{}    // closed when there is something to tell
-	turn     uint64           // of the newest poll
+	reported map[string]*step // by fence, whose ends are not recorded yet
+	recent   recentFences
+	expected int           // steps that its process runs, and are not held yet
+	requests int           // under way
+	stops    bool          // it gets no more steps
+	timer    *time.Timer   // of the grace; stopped while a request is under way
+	news     chan struct{} // closed when there is something to tell
+	turn     uint64        // of the newest poll
 
 	// What is to be told: not yet told, and the content of the last answer, which counts as
 	// received when a poll names it.
@@ -30,7 +33,8 @@ type session struct {
 }
 
 func newSession(h *Hub, o Open) *session {
-	s := &session{id: uuid.New(), open: o, offers: make(map[offer]bool, len(o.Callables)), held: map[string]*step{}, news: make(chan struct{})}
+	s := &session{id: uuid.New(), open: o, offers: make(map[offer]bool, len(o.Callables)), held: map[string]*step{}, reported: map[string]*step{},
+		recent: newRecentFences(2 * o.Permits), expected: len(o.Held), news: make(chan struct{})}
 	for _, c := range o.Callables {
 		s.offers[offer{c.Callable, defaultMethod}] = true
 		for _, method := range c.Methods {
@@ -41,12 +45,18 @@ func newSession(h *Hub, o Open) *session {
 	return s
 }
 
+// enterLocked begins a request, which Hub.leave ends.
+func (s *session) enterLocked() {
+	s.requests++
+	s.timer.Stop()
+}
+
 // free returns how many more steps the session may hold.
 func (s *session) free() int {
 	if s.stops {
 		return 0
 	}
-	return s.open.Permits - len(s.held)
+	return s.open.Permits - len(s.held) - s.expected
 }
 
 // better says which of two sessions gets a step: one with a request under way, then the
@@ -64,10 +74,11 @@ func (s *session) wakeLocked() {
 	s.news = make(chan struct{})
 }
 
-// forgetLocked removes a step that was not told.
+// forgetLocked removes a step that was not told, or has another session now.
 func (s *session) forgetLocked(gone *step) {
 	delete(s.held, gone.message.Fence)
-	s.steps = slices.DeleteFunc(s.steps, func(other *step) bool { return other == gone })
+	is := func(other *step) bool { return other == gone }
+	s.steps, s.toldSteps = slices.DeleteFunc(s.steps, is), slices.DeleteFunc(s.toldSteps, is)
 }
 
 // inOrder returns the held steps in the order of their claims.

@@ -24,6 +24,9 @@ type step struct {
 	decided bool
 	session *session // nil: it waits for one
 	handed  bool     // it was part of an answer
+
+	recorded chan struct{} // closed when the end is recorded
+	accepted bool          // it was not too late; set before
 }
 
 // ending is what decides a step: a report, or else an error.
@@ -52,8 +55,9 @@ var (
 
 // run is the handler of all steps of a callable.
 func (h *Hub) run(ctx *worker.StepContext, def workflow.HandlerReference) (any, error) {
-	s := &step{ctx: ctx, def: def, done: make(chan ending, 1)}
+	s := &step{ctx: ctx, def: def, done: make(chan ending, 1), recorded: make(chan struct{})}
 	s.message = s.describe()
+	ctx.OnRecorded(func(accepted bool) { h.recorded(s, accepted) })
 	h.take(s)
 	select {
 	case end := <-s.done:

@@ -21,6 +21,21 @@ type Open struct {
 	Client    string     `json:"client,omitempty"`  // such as tasker-python/1.0.0
 	Callables []Callable `json:"callables"`         // at least one
 	Permits   int        `json:"permits,omitempty"` // steps that it holds at once; default 1
+	// Held are the steps that the process still runs, or whose ends were not confirmed, from a
+	// session with this daemon or another.
+	Held []Held `json:"held,omitempty"`
+}
+
+// Held is a step that a process runs.
+type Held struct {
+	Fence    string `json:"fence"`
+	TaskUUID string `json:"task_uuid"`
+}
+
+// Kept is a step that stays with its process, under another fence.
+type Kept struct {
+	Fence    string `json:"fence"`     // as presented
+	NewFence string `json:"new_fence"` // for all further requests
 }
 
 // Callable is a handler that a session offers.
@@ -36,6 +51,9 @@ type Opened struct {
 	WorkerID       string    `json:"worker_id"`
 	ReclaimGraceMS int64     `json:"reclaim_grace_ms"` // between two requests, before the session is lost
 	MaxWaitMS      int64     `json:"max_wait_ms"`      // of a poll
+	// Kept are those of the presented steps that the process goes on with; the others are not
+	// its own any more.
+	Kept []Kept `json:"kept,omitempty"`
 }
 
 // Polled answers a poll.
@@ -145,9 +163,12 @@ type Fault struct {
 	Context      json.RawMessage `json:"context,omitempty"` // an object
 }
 
-// Reported answers Reports. Those that it does not name were taken.
+// Reported answers Reports. Those that it does not name were recorded.
 type Reported struct {
 	Rejected []Rejection `json:"rejected"`
+	// Unrecorded are the fences of reports that were taken and could not be recorded in time;
+	// they may be sent again, to ask.
+	Unrecorded []string `json:"unrecorded,omitempty"`
 }
 
 // Rejection says why a report changes nothing: status 409 for a step that the session does

@@ -91,7 +91,7 @@ type (
 // each identity. A claim holds until its lease ends, and its token is the fence of every
 // report; an end and its effects are committed together or not at all. Operations:
 // CreateTasks, CreateAndClaim, TaskOfIdentity; Claim, BeginClaims, HandBack,
-// ClaimsAfter, ReleaseLeases, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
+// ClaimsAfter, ReleaseLeases, Adopt, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
 // OldestClaimable, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
@@ -113,6 +113,8 @@ type (
 	Batch             = board.Batch             // the work of a claimed batch
 	SavedCheckpoint   = board.SavedCheckpoint   // answers one Checkpoint
 	ClaimRequest      = board.ClaimRequest      // requests steps to run
+	Adopted           = board.Adopted           // a claim that has changed its worker
+	HeldClaim         = board.HeldClaim         // a claim of a worker whose handler runs in another process
 	Claimed           = board.Claimed           // a step that now belongs to the caller until its lease ends
 	Rest              = board.Rest              // says which steps a claim left although it had room
 	NewTask           = board.NewTask           // a task to create

@@ -2,12 +2,15 @@ package store_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/sourcegraph/conc"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
@@ -379,4 +382,41 @@ func TestClaimsAfterAToken(t *testing.T) {
 	_, err = s.HandBack(t.Context(), keys)
 	require.NoError(t, err)
 	require.Equal(t, 1, take().Attempt, "it did not happen")
+}
+
+// TestClaimsAreAdoptedOnce: of several workers that present the same claim one gets it, as
+// the same attempt; the former worker's report is rejected and its heartbeat tells it.
+func TestClaimsAreAdoptedOnce(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, store.Options{})
+	c := s.claimOne()
+	held := []store.HeldClaim{{TaskUUID: c.TaskUUID, Token: c.Token}, {TaskUUID: c.TaskUUID, Token: c.Token + 1000}}
+	var group conc.WaitGroup
+	adopted := make([][]store.Adopted, 3)
+	for i := range adopted {
+		group.Go(func() {
+			var err error
+			adopted[i], err = s.Adopt(t.Context(), uuid.New(), held, time.Minute)
+			assert.NoError(t, err)
+		})
+	}
+	group.Wait()
+	all := slices.Concat(adopted...)
+	require.NotEmpty(t, all)
+	for i, a := range all { // one after the other may get it, never with the same token
+		require.Equal(t, c.Attempt, a.Attempt)
+		require.Equal(t, c.Context, a.Context)
+		require.Greater(t, a.Token, a.Former)
+		require.NotContains(t, all[:i], a)
+	}
+	require.Len(t, all, 1, "the presented token is over with the first")
+	accepted, err := s.Report(t.Context(), []store.Report{{ClaimKey: c.Key(), Success: true}})
+	require.NoError(t, err)
+	require.Equal(t, []bool{false}, accepted, "of the former worker")
+	accepted, err = s.Report(t.Context(), []store.Report{{ClaimKey: all[0].Key(), Success: true}})
+	require.NoError(t, err)
+	require.Equal(t, []bool{true}, accepted)
+	again, err := s.Adopt(t.Context(), uuid.New(), held, time.Minute)
+	require.NoError(t, err)
+	require.Empty(t, again, "its end is reported")
 }

@@ -60,8 +60,9 @@ type Metrics struct {
 	BatchesCreated         *prometheus.CounterVec   `metric:"tasker_batches_created_total" labels:"namespace" help:"Batches created by the results of batchable steps."`
 	StepDuration           *prometheus.HistogramVec `metric:"tasker_step_duration_seconds" labels:"namespace" help:"Duration of a handler."`
 	Sessions               prometheus.Gauge         `metric:"tasker_worker_sessions" help:"Open sessions of processes in other languages."`
+	SessionStepsKept       prometheus.Counter       `metric:"tasker_worker_session_steps_kept_total" help:"Steps that stayed with their process when it opened another session."`
 	SessionsLost           prometheus.Counter       `metric:"tasker_worker_sessions_lost_total" help:"Sessions that made no request within the grace."`
-	SessionReportsRejected prometheus.Counter       `metric:"tasker_worker_session_reports_rejected_total" help:"Reports of sessions about steps that they did not hold any more."`
+	SessionReportsRejected prometheus.Counter       `metric:"tasker_worker_session_reports_rejected_total" help:"Reports of sessions about steps, and steps presented by them, that they did not hold any more."`
 	StaleResults           prometheus.Counter       `metric:"tasker_stale_results_total" help:"Results refused because their claim was no longer valid."`
 	StepsSettled           *prometheus.CounterVec   `metric:"tasker_steps_settled_total" labels:"way" help:"Successes whose consequences the worker made true where they happened; way is lone for the only step in hand, else taken."`
 	LeasesExpired          prometheus.Counter       `metric:"tasker_leases_expired_total" help:"Leases that ran out and were taken back."`

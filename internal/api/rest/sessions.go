@@ -63,8 +63,8 @@ func (in *sessionInput) id() uuid.UUID {
 	return id
 }
 
-func (r *sessionRoutes) open(_ context.Context, _ *struct{}, body *request[remote.Open]) (*remote.Opened, error) {
-	opened, err := r.hub.Open(body.body)
+func (r *sessionRoutes) open(ctx context.Context, _ *struct{}, body *request[remote.Open]) (*remote.Opened, error) {
+	opened, err := r.hub.Open(ctx, body.body)
 	return &opened, sessionFailure(err)
 }
 
@@ -88,8 +88,8 @@ func (r *sessionRoutes) poll(ctx context.Context, in *pollInput) (*remote.Polled
 	return &answer, sessionFailure(err)
 }
 
-func (r *sessionRoutes) report(_ context.Context, in *sessionInput, body *request[remote.Reports]) (*remote.Reported, error) {
-	answer, err := r.hub.Report(in.id(), body.body.Reports)
+func (r *sessionRoutes) report(ctx context.Context, in *sessionInput, body *request[remote.Reports]) (*remote.Reported, error) {
+	answer, err := r.hub.Report(ctx, in.id(), body.body.Reports)
 	return &answer, sessionFailure(err)
 }
 

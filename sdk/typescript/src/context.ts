@@ -1,7 +1,7 @@
 /** What a handler sees of its step. */
 
 import { Cancelled, Permanent, fault, pointOf, type Json, type Point } from "./errors.js";
-import { NotHeld, type Session, type StepMessage } from "./session.js";
+import { NotHeld, Unavailable, type Session, type StepMessage } from "./session.js";
 
 /** The part of the work that a step does; end is exclusive. */
 export interface Batch {
@@ -22,9 +22,13 @@ export interface Checkpoint {
   accumulated: Json;
 }
 
+/** How long a request of a handler is repeated while no daemon answers it. */
+const patienceMs = 60_000;
+
 /** One execution of a step. */
 export class StepContext {
-  readonly fence: string;
+  /** Names the execution; another one once it goes on in another session. */
+  fence: string;
   readonly taskUuid: string;
   readonly stepUuid: string;
   readonly correlationId: string;
@@ -99,10 +103,9 @@ export class StepContext {
 
   /** Saves progress; throws Cancelled if the step is not held any more. */
   async checkpoint(cursor: Json, itemsProcessed: number, accumulated?: Json): Promise<void> {
-    this.signal.throwIfAborted();
     const point = pointOf(cursor, itemsProcessed, accumulated);
     try {
-      await this.session.checkpoint(this.fence, point);
+      await this.ask(() => this.session.checkpoint(this, point));
     } catch (e) {
       if (!(e instanceof NotHeld)) throw e;
       this.cancel("lease_lost");
@@ -113,17 +116,30 @@ export class StepContext {
 
   /** The result of a step that this one depends on, directly or not. */
   async result(step: string): Promise<Json> {
-    return step in this.results ? this.results[step] : this.session.result(this.fence, step);
+    return step in this.results ? this.results[step] : this.ask(() => this.session.result(this, step));
   }
 
   /** The results of the batches of a worker step. */
   batchResults(step: string): Promise<{ step_name: string; result: Json }[]> {
-    return this.session.batchResults(this.fence, step);
+    return this.ask(() => this.session.batchResults(this, step));
   }
 
   /** Records an item of a batch that could not be processed (failure_strategy: isolate). */
   isolate(item: Json, why: Error | string): void {
     this.isolated.push({ item, error: fault(typeof why === "string" ? new Permanent(why) : why) });
+  }
+
+  /** Repeats a request while the worker looks for a daemon that answers. */
+  private async ask<T>(request: () => Promise<T>): Promise<T> {
+    for (const deadline = Date.now() + patienceMs; ; ) {
+      this.signal.throwIfAborted();
+      try {
+        return await request();
+      } catch (e) {
+        if (!(e instanceof Unavailable) || Date.now() > deadline) throw e;
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+    }
   }
 
   /** Of the worker. */

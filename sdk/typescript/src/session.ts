@@ -107,55 +107,96 @@ function failure(status: number, text: string): Error {
   return new Refused(message);
 }
 
-/** An open session. */
+/** A step whose handler runs; the session renames its fence. */
+export interface Held {
+  fence: string;
+  readonly taskUuid: string;
+}
+
+/** Sessions with one of several daemons, one after another. */
 export class Session {
-  readonly graceMs: number;
-  readonly maxWaitMs: number;
-  private readonly path: string;
+  graceMs = 3_000;
+  maxWaitMs = 10_000;
+  private path = "";
   private after = 0;
 
-  private constructor(private readonly transport: Transport, opened: Record<string, Json>) {
-    this.path = `/v1/sessions/${String(opened["session_id"])}`;
-    this.graceMs = Number(opened["reclaim_grace_ms"]);
-    this.maxWaitMs = Number(opened["max_wait_ms"]);
+  constructor(private readonly transports: Transport[]) {}
+
+  /** There is more than one daemon. */
+  get alternatives(): boolean {
+    return this.transports.length > 1;
   }
 
-  static async open(transport: Transport, request: Json): Promise<Session> {
-    return new Session(transport, await transport.call("POST", "/v1/sessions", request));
+  /** Turns to the next daemon, which open asks first. */
+  next(): void {
+    this.transports.push(...this.transports.splice(0, 1));
+  }
+
+  /** Opens a session and presents what is held. Returns what was not kept: another worker has it. */
+  async open(request: Record<string, Json>, held: Held[]): Promise<Held[]> {
+    const presented = held.map(({ fence, taskUuid }) => ({ fence, task_uuid: taskUuid }));
+    const opened = await this.call("POST", "/v1/sessions", { ...request, held: presented });
+    const kept = new Map(((opened["kept"] ?? []) as { fence: string; new_fence: string }[]).map((k) => [k.fence, k.new_fence]));
+    this.path = `/v1/sessions/${String(opened["session_id"])}`;
+    this.after = 0;
+    this.graceMs = Number(opened["reclaim_grace_ms"]);
+    this.maxWaitMs = Number(opened["max_wait_ms"]);
+    const lost = held.filter((h) => !kept.has(h.fence));
+    for (const h of held) h.fence = kept.get(h.fence) ?? h.fence;
+    return lost;
   }
 
   async poll(waitMs: number, stops: boolean): Promise<Polled> {
-    const answer = (await this.transport.call("POST", `${this.path}/poll?after=${this.after}&wait=${waitMs}ms${stops ? "&stops=true" : ""}`)) as unknown as Polled;
+    const answer = (await this.call("POST", `${this.path}/poll?after=${this.after}&wait=${waitMs}ms${stops ? "&stops=true" : ""}`)) as unknown as Polled;
     this.after = answer.answer;
     return answer;
   }
 
   /** Ends the poll that waits. What this one is answered is told the next poll again. */
   async interrupt(): Promise<void> {
-    await this.transport.call("POST", `${this.path}/poll?after=${this.after}&stops=true`);
+    await this.call("POST", `${this.path}/poll?after=${this.after}&stops=true`);
   }
 
-  async report(reports: Report[]): Promise<Json[]> {
-    return (await this.transport.call("POST", `${this.path}/reports`, { reports }))["rejected"] as Json[];
+  /** Sends reports; they are recorded unless the answer says otherwise. */
+  async report(reports: Report[]): Promise<{ rejected: Json[]; unrecorded?: string[] }> {
+    return (await this.call("POST", `${this.path}/reports`, { reports })) as { rejected: Json[]; unrecorded?: string[] };
   }
 
-  async checkpoint(fence: string, point: Point): Promise<void> {
-    await this.transport.call("POST", `${this.path}/checkpoint`, { fence, ...point });
+  async checkpoint(held: Held, point: Point): Promise<void> {
+    await this.of(held, (fence) => this.call("POST", `${this.path}/checkpoint`, { fence, ...point }));
   }
 
-  async result(fence: string, step: string): Promise<Json> {
-    return (await this.get("results", fence, step))["result"];
+  async result(held: Held, step: string): Promise<Json> {
+    return (await this.get("results", held, step))["result"];
   }
 
-  async batchResults(fence: string, step: string): Promise<{ step_name: string; result: Json }[]> {
-    return (await this.get("batch-results", fence, step))["batches"] as { step_name: string; result: Json }[];
+  async batchResults(held: Held, step: string): Promise<{ step_name: string; result: Json }[]> {
+    return (await this.get("batch-results", held, step))["batches"] as { step_name: string; result: Json }[];
   }
 
-  private get(what: string, fence: string, step: string): Promise<Record<string, Json>> {
-    return this.transport.call("GET", `${this.path}/${what}?${new URLSearchParams({ fence, step }).toString()}`);
+  private get(what: string, held: Held, step: string): Promise<Record<string, Json>> {
+    return this.of(held, (fence) => this.call("GET", `${this.path}/${what}?${new URLSearchParams({ fence, step }).toString()}`));
+  }
+
+  /** A request for a step; one that was under way while the session changed may be sent again. */
+  private async of<T>(held: Held, request: (fence: string) => Promise<T>): Promise<T> {
+    const { fence } = held;
+    try {
+      return await request(fence);
+    } catch (e) {
+      if (e instanceof NotHeld && held.fence !== fence) throw new Unavailable("the session has changed");
+      if (e instanceof NotFound && e.message.includes("session does not exist")) throw new Unavailable(e.message);
+      throw e;
+    }
   }
 
   async close(): Promise<void> {
-    await this.transport.call("DELETE", this.path);
+    await this.call("DELETE", this.path);
+  }
+
+  private call(method: string, path: string, body?: Json): Promise<Record<string, Json>> {
+    const [transport] = this.transports;
+    if (!transport) throw new TypeError("invalid url: want at least one");
+    return transport.call(method, path, body);
   }
 }

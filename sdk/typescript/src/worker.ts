@@ -4,7 +4,7 @@ import { StepContext } from "./context.js";
 import { runStep } from "./current.js";
 import { Cancelled, Permanent, Returned, Yield, fault, type Json } from "./errors.js";
 import { Handlers, type Handler } from "./handlers.js";
-import { NotFound, NotHeld, Refused, Session, Transport, Unavailable, type Report, type StepMessage } from "./session.js";
+import { NotFound, NotHeld, Refused, Session, Transport, Unavailable, type Held, type Report, type StepMessage } from "./session.js";
 
 declare const process: {
   env: Record<string, string | undefined>;
@@ -13,7 +13,10 @@ declare const process: {
 };
 
 export interface WorkerOptions {
-  /** Of the daemon; default TASKER_WORKER_URL, then http://localhost:8081. */
+  /**
+   * Of a worker daemon, or of several with commas between them: when one does not answer, the worker goes on with its
+   * steps at the next. Default TASKER_WORKER_URL, then http://localhost:8081.
+   */
   url?: string;
   /** How many steps run at once; default 1. */
   permits?: number;
@@ -30,18 +33,18 @@ const version = "0.1.0";
 
 /** Runs the steps of its handlers until it is stopped. */
 export class Worker extends Handlers {
-  private readonly transport: Transport;
+  private readonly session: Session;
   private readonly permits: number;
   private readonly name: string;
   private readonly log: (message: string) => void;
   private stopping = false;
-  private session: Session | undefined;
   private wake: (() => void) | undefined;
 
   constructor(options: WorkerOptions = {}) {
     super();
-    this.transport = new Transport(options.url ?? process.env["TASKER_WORKER_URL"] ?? "http://localhost:8081",
-      { token: options.token ?? process.env["TASKER_AUTH_TOKEN"] ?? "", apiKey: options.apiKey ?? "" });
+    const credentials = { token: options.token ?? process.env["TASKER_AUTH_TOKEN"] ?? "", apiKey: options.apiKey ?? "" };
+    const addresses = options.url ?? process.env["TASKER_WORKER_URL"] ?? "http://localhost:8081";
+    this.session = new Session(addresses.split(",").map((url) => new Transport(url.trim(), credentials)));
     this.permits = options.permits ?? 1;
     this.name = options.name ?? `node-${process.pid}`;
     this.log = options.log ?? ((message) => console.warn(message));
@@ -51,17 +54,7 @@ export class Worker extends Handlers {
   async run(): Promise<void> {
     if (this.known.size === 0) throw new TypeError("run the worker: want at least one handler");
     for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => void this.stop());
-    for (let failures = 0; !this.stopping; ) {
-      try {
-        this.session = await Session.open(this.transport, this.request());
-        failures = 0;
-        await new Life(this.session, this.known, () => this.stopping, this.log).live();
-      } catch (e) {
-        if (!(e instanceof Unavailable || e instanceof NotFound)) throw e;
-        this.log(`no session: ${e.message}`);
-        await this.pause(Math.min(100 * 2 ** ++failures, 5000) * (0.5 + Math.random() / 2));
-      }
-    }
+    while (!this.stopping) await new Life(this.session, this.known, this.request(), () => this.stopping, (ms) => this.pause(ms), this.log).live();
   }
 
   /** Takes no more steps; run ends when those that run have ended. */
@@ -69,7 +62,7 @@ export class Worker extends Handlers {
     this.stopping = true;
     this.wake?.();
     try {
-      await this.session?.interrupt();
+      await this.session.interrupt();
     } catch {
       // the poll ends by itself
     }
@@ -85,28 +78,60 @@ export class Worker extends Handlers {
     });
   }
 
-  private request(): Json {
+  private request(): Record<string, Json> {
     const callables = [...this.known].map(([callable, methods]) => ({ callable, methods: [...methods.keys()].filter((m) => m !== "call") }));
     return { protocol: 1, name: this.name, client: `tasker-typescript/${version}`, permits: this.permits, callables };
   }
 }
 
-/** The life of one session. */
+/** Works until the worker or the daemon stops; sessions may come and go meanwhile. */
 class Life {
-  private readonly held = new Map<string, StepContext>();
-  private reports: Report[] = [];
+  private readonly held = new Map<string, StepContext>(); // by their first fences; their ends are not confirmed
+  private reports: [StepContext, Report][] = [];
   private sending: Promise<void> | undefined;
 
   constructor(private readonly session: Session, private readonly handlers: Map<string, Map<string, Handler>>,
-              private readonly stopping: () => boolean, private readonly log: (message: string) => void) {}
+              private readonly request: Record<string, Json>, private readonly stopping: () => boolean,
+              private readonly pause: (ms: number) => Promise<void>, private readonly log: (message: string) => void) {}
 
-  /** Polls until the worker or the daemon stops, or the session is lost. */
   async live(): Promise<void> {
     try {
+      if (!(await this.open())) return;
       await this.poll();
       await this.session.close().catch((e: unknown) => this.log(`the session was not closed: ${String(e)}`));
+      if (this.session.alternatives && !this.stopping()) this.session.next(); // this daemon stops
     } finally {
-      for (const ctx of this.held.values()) ctx.cancel("lease_lost");
+      this.drop([...this.held.values()]);
+    }
+  }
+
+  /** Cancels steps that another worker has; what becomes of them here changes nothing. */
+  private drop(lost: Held[]): void {
+    for (const [key, ctx] of this.held) {
+      if (!lost.includes(ctx)) continue;
+      this.held.delete(key);
+      ctx.cancel("lease_lost");
+    }
+  }
+
+  /** Opens a session with what is held. Resolves to whether there is one: not if the worker stops first. */
+  private async open(): Promise<boolean> {
+    const begun = Date.now();
+    for (let failures = 0; ; ) {
+      if (this.stopping() && (this.held.size === 0 || Date.now() - begun > this.session.graceMs)) return false;
+      const held = [...this.held.values()];
+      try {
+        const lost = await this.session.open(this.request, held);
+        if (lost.length > 0) this.log(`${lost.length} of ${held.length} steps were not kept`);
+        this.drop(lost);
+        return true;
+      } catch (e) {
+        if (!(e instanceof Unavailable || e instanceof NotFound)) throw e;
+        if (++failures === 1) this.log(`no session: ${e.message}`);
+        this.session.next();
+        const ms = Math.min(50 * 2 ** failures, 2000) * (0.5 + Math.random() / 2);
+        await (held.length > 0 ? delay(ms) : this.pause(ms));
+      }
     }
   }
 
@@ -120,11 +145,16 @@ class Life {
         answered = Date.now();
         draining = answer.draining;
         for (const message of answer.steps) this.take(message);
-        for (const notice of answer.cancelled) this.held.get(notice.fence)?.cancel(notice.reason);
+        for (const notice of answer.cancelled) [...this.held.values()].find((ctx) => ctx.fence === notice.fence)?.cancel(notice.reason);
       } catch (e) {
-        if (!(e instanceof Unavailable)) throw e;
-        if (Date.now() - answered > this.session.graceMs) throw new NotFound(`no answer within the grace: ${e.message}`);
-        await delay(50);
+        if (!(e instanceof NotFound || e instanceof Unavailable)) throw e;
+        const away = Date.now() - answered, { graceMs, alternatives } = this.session;
+        const elsewhere = e instanceof Unavailable && (away > graceMs || (alternatives && away > graceMs / 10));
+        if (elsewhere) this.session.next();
+        if (elsewhere || e instanceof NotFound) {
+          if (!(await this.open())) return;
+          answered = Date.now();
+        } else await delay(50);
       }
       if (draining) await delay(50); // a draining daemon answers at once
     }
@@ -135,7 +165,7 @@ class Life {
     const ctx = new StepContext(this.session, message);
     this.held.set(ctx.fence, ctx);
     void this.execute(ctx).then((report) => {
-      this.reports.push(report);
+      this.reports.push([ctx, report]);
       this.sending ??= this.send();
     });
   }
@@ -161,38 +191,48 @@ class Life {
       const batch = this.reports;
       this.reports = [];
       await this.deliver(batch);
-      for (const report of batch) this.held.delete(report.fence);
     }
     this.sending = undefined;
   }
 
-  private async deliver(batch: Report[]): Promise<void> {
-    for (const deadline = Date.now() + this.session.graceMs; ; ) {
+  /** Sends reports until they are recorded, or rejected, or another worker has their steps. */
+  private async deliver(batch: [StepContext, Report][]): Promise<void> {
+    for (;;) {
+      const held = new Set(this.held.values());
+      batch = batch.filter(([ctx]) => held.has(ctx));
+      if (batch.length === 0) return;
+      for (const [ctx, report] of batch) report.fence = ctx.fence;
       try {
-        for (const rejection of await this.session.report(batch)) this.log(`the end of a step was rejected: ${JSON.stringify(rejection)}`);
-        return;
+        const answer = await this.session.report(batch.map(([, report]) => report));
+        for (const rejection of answer.rejected) this.log(`the end of a step was rejected: ${JSON.stringify(rejection)}`);
+        const unrecorded = new Set(answer.unrecorded ?? []);
+        this.forget(batch.filter(([, report]) => !unrecorded.has(report.fence)));
       } catch (e) {
         if (e instanceof Refused) return this.refused(batch, e);
-        if (!(e instanceof Unavailable) || Date.now() > deadline) {
-          this.log(`${batch.length} steps were not reported: ${String(e)}`);
-          return;
-        }
-        await delay(50);
+        if (!(e instanceof Unavailable || e instanceof NotFound)) throw e;
+        await delay(50); // the poll opens another session if that is what it takes
       }
     }
   }
 
+  private forget(ended: [StepContext, Report][]): void {
+    const gone = new Set(ended.map(([ctx]) => ctx));
+    for (const [key, ctx] of this.held) if (gone.has(ctx)) this.held.delete(key);
+  }
+
   /** Finds the report that the daemon refuses (too large), and reports that instead. */
-  private async refused(batch: Report[], why: Refused): Promise<void> {
+  private async refused(batch: [StepContext, Report][], why: Refused): Promise<void> {
     const [only, ...more] = batch;
     if (!only) return;
+    const [ctx, report] = only;
     if (more.length > 0) {
-      for (const report of batch) await this.deliver([report]);
-    } else if (only.outcome !== "failure") {
+      for (const one of batch) await this.deliver([one]);
+    } else if (report.outcome !== "failure") {
       const error = fault(new Permanent(`the daemon refused the end of the step: ${why.message}`, { errorType: "ReportRefused" }));
-      await this.deliver([{ fence: only.fence, outcome: "failure", error }]);
+      await this.deliver([[ctx, { fence: ctx.fence, outcome: "failure", error }]]);
     } else {
       this.log(`the failure of a step was not reported: ${why.message}`);
+      this.forget([only]);
     }
   }
 }

@@ -294,6 +294,7 @@ type Board interface {
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
 	ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]store.ClaimKey, error)
+	Adopt(ctx context.Context, worker uuid.UUID, held []store.HeldClaim, lease time.Duration) ([]store.Adopted, error)
 	HandBack(ctx context.Context, claims []store.ClaimKey) (signals []signal.Signal, err error)
 	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
 	TakeWorkerID(ctx context.Context, d store.Daemon, dead []uuid.UUID, silence time.Duration) (store.TakenWorkerID, error)

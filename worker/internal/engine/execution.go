@@ -34,8 +34,10 @@ type Step interface {
 	// is the failure, nil for a success. With plain no publisher is called; else it may
 	// take long. The caller owns the right to report.
 	Prepare(f *Failure, plain bool)
-	// Accepted publishes them after the report was accepted; it never blocks.
-	Accepted()
+	// Ended is called with the answer to the report, unless the engine ends before: false
+	// for a claim that was lost. It publishes the events of an accepted one. It never
+	// blocks.
+	Ended(accepted bool)
 }
 
 // Execution is one claimed step with everything needed until its outcome is reported. It

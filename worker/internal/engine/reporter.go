@@ -43,7 +43,7 @@ func (r *reporter) answered(list []command.Answer[*Execution, bool]) {
 			r.submit(a.Item)
 			continue
 		case a.Result:
-			a.Item.Step.Accepted()
+			a.Item.Step.Ended(true)
 		default:
 			r.e.stale(a.Item, a.Item.Report.Success)
 		}
@@ -56,6 +56,7 @@ func (r *reporter) answered(list []command.Answer[*Execution, bool]) {
 func (e *Engine) stale(x *Execution, success bool) {
 	e.count.stale.Add(1)
 	e.metrics.StaleResults.Inc()
+	x.Step.Ended(false)
 	e.log.Warn("the outcome of a step came too late and was rejected: the claim is lost", zap.Inline(x), zap.Bool("success", success))
 }
 

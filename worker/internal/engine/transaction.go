@@ -219,7 +219,7 @@ func (e *Engine) concluded(x *Execution, end Ending) {
 	switch end.Kind {
 	case committed:
 		e.succeeded(x, end)
-		x.Step.Accepted()
+		x.Step.Ended(true)
 		for _, namespace := range x.tx.created {
 			e.metrics.TasksCreated.WithLabelValues(namespace).Inc()
 		}

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping, TypeVar
 
 from ._errors import Permanent, fault, point
-from ._session import NotHeld, Session
+from ._session import NotHeld, Session, SessionLost, Unavailable
 
 JSON = Any
+T = TypeVar("T")
+
+# How long a request of a handler is repeated while no daemon answers it, in seconds.
+PATIENCE = 60.0
 
 
 class Cancelled(Exception):
@@ -112,10 +117,9 @@ class StepContext:
 
     def checkpoint(self, cursor: JSON, items_processed: int, accumulated: JSON = None) -> None:
         """Saves progress; raises Cancelled if the step is not held any more."""
-        self.check()
+        p = point(cursor, items_processed, accumulated)
         try:
-            p = point(cursor, items_processed, accumulated)
-            self._session.checkpoint(self.fence, p)
+            self._ask(lambda: self._session.checkpoint(self, p))
         except NotHeld as e:
             self._cancel("lease_lost")
             raise Cancelled("lease_lost") from e
@@ -123,16 +127,28 @@ class StepContext:
 
     def result(self, step: str) -> JSON:
         """The result of a step that this one depends on, directly or not."""
-        return self.results[step] if step in self.results else self._session.result(self.fence, step)
+        return self.results[step] if step in self.results else self._ask(lambda: self._session.result(self, step))
 
     def batch_results(self, step: str) -> list[Mapping[str, JSON]]:
         """The results of the batches of a worker step: step_name and result of each."""
-        return self._session.batch_results(self.fence, step)
+        return self._ask(lambda: self._session.batch_results(self, step))
 
     def isolate(self, item: JSON, why: Exception | str) -> None:
         """Records an item of a batch that could not be processed (failure_strategy: isolate)."""
         error = why if isinstance(why, Exception) else Permanent(why)
         self._isolated.append({"item": item, "error": fault(error)})
+
+    def _ask(self, request: Callable[[], T]) -> T:
+        """Repeats a request while the worker looks for a daemon that answers."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            self.check()
+            try:
+                return request()
+            except (Unavailable, SessionLost):
+                if time.monotonic() > deadline:
+                    raise
+                self._cancelled.wait(0.1)
 
     def _cancel(self, reason: str) -> None:
         self._reason = self._reason or reason

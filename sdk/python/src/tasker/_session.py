@@ -7,7 +7,7 @@ import json
 import ssl
 import threading
 import urllib.parse
-from typing import Any, Mapping
+from typing import Any, Mapping, Protocol, Sequence
 
 JSON = Any
 
@@ -109,49 +109,104 @@ def _failure(status: int, content: bytes) -> Exception:
     return Refused(message)
 
 
-class Session:
-    """An open session. Its methods may be called from several threads."""
+class Held(Protocol):
+    """A step whose handler runs; the session renames its fence."""
 
-    def __init__(self, transport: Transport, opened: Mapping[str, JSON]) -> None:
-        self.transport = transport
-        self.id = str(opened["session_id"])
+    fence: str
+    task_uuid: str
+
+
+class Session:
+    """A session with one of several daemons, one after another. Its methods may be called from several
+    threads; open and poll from one."""
+
+    def __init__(self, transports: Sequence[Transport]) -> None:
+        self._transports = list(transports)
+        self._lock = threading.Lock()  # of the address, the path and the fences, which change together
+        self._path = ""
+        self._after = 0  # used by poll alone
+        self.grace = 3.0
+        self.max_wait = 10.0
+
+    @property
+    def alternatives(self) -> bool:
+        """There is more than one daemon."""
+        return len(self._transports) > 1
+
+    def next(self) -> None:
+        """Turns to the next daemon, which open asks first."""
+        with self._lock:
+            self._transports.append(self._transports.pop(0))
+
+    def open(self, request: Mapping[str, JSON], held: Sequence[Held]) -> list[Held]:
+        """Opens a session and presents what is held. Returns what was not kept: another worker has it."""
+        presented = [{"fence": h.fence, "task_uuid": h.task_uuid} for h in held]
+        opened = self._transports[0].call("POST", "/v1/sessions", {**request, "held": presented})
+        kept = {str(k["fence"]): str(k["new_fence"]) for k in opened.get("kept") or []}
+        with self._lock:
+            self._path, self._after = "/v1/sessions/" + str(opened["session_id"]), 0
+            lost = [h for h in held if h.fence not in kept]
+            for h in held:
+                h.fence = kept.get(h.fence, h.fence)
         self.grace = float(opened["reclaim_grace_ms"]) / 1000
         self.max_wait = float(opened["max_wait_ms"]) / 1000
-        self._path = "/v1/sessions/" + self.id
-        self._after = 0  # used by poll alone
-
-    @classmethod
-    def open(cls, transport: Transport, request: Mapping[str, JSON]) -> Session:
-        return cls(transport, transport.call("POST", "/v1/sessions", request))
+        return lost
 
     def poll(self, wait: float, stops: bool) -> Mapping[str, JSON]:
         query = f"?after={self._after}&wait={int(wait * 1000)}ms" + ("&stops=true" if stops else "")
-        answer = self.transport.call("POST", self._path + "/poll" + query)
+        answer = self._call("POST", "/poll" + query)
         self._after = int(answer["answer"])
         return answer
 
     def interrupt(self) -> None:
         """Ends the poll that waits. What this one is answered is told the next poll again."""
-        self.transport.call("POST", self._path + f"/poll?after={self._after}&stops=true")
+        self._call("POST", f"/poll?after={self._after}&stops=true")
 
-    def report(self, reports: list[dict[str, JSON]]) -> list[Mapping[str, JSON]]:
-        return list(self.transport.call("POST", self._path + "/reports", {"reports": reports})["rejected"])
+    def report(self, reports: Sequence[tuple[Held, dict[str, JSON]]]) -> Mapping[str, JSON]:
+        """Sends reports and sets their fences; they are recorded unless the answer says otherwise."""
+        with self._lock:
+            transport, path = self._transports[0], self._path
+            for held, report in reports:
+                report["fence"] = held.fence
+        return transport.call("POST", path + "/reports", {"reports": [r for _, r in reports]})
 
-    def checkpoint(self, fence: str, point: Mapping[str, JSON]) -> str:
-        return str(self.transport.call("POST", self._path + "/checkpoint", {"fence": fence, **point})["saved_at"])
-
-    def result(self, fence: str, step: str) -> JSON:
-        return self._get("/results", fence, step)["result"]
-
-    def batch_results(self, fence: str, step: str) -> list[Mapping[str, JSON]]:
-        return list(self._get("/batch-results", fence, step)["batches"])
-
-    def _get(self, path: str, fence: str, step: str) -> Mapping[str, JSON]:
-        query = urllib.parse.urlencode({"fence": fence, "step": step})
+    def checkpoint(self, held: Held, point: Mapping[str, JSON]) -> str:
+        with self._lock:
+            transport, path, fence = self._transports[0], self._path, held.fence
         try:
-            return self.transport.call("GET", self._path + path + "?" + query)
+            return str(transport.call("POST", path + "/checkpoint", {"fence": fence, **point})["saved_at"])
+        except NotHeld as e:
+            if held.fence != fence:
+                raise Unavailable("the session has changed") from e
+            raise
+
+    def result(self, held: Held, step: str) -> JSON:
+        return self._get("/results", held, step)["result"]
+
+    def batch_results(self, held: Held, step: str) -> list[Mapping[str, JSON]]:
+        return list(self._get("/batch-results", held, step)["batches"])
+
+    def _get(self, what: str, held: Held, step: str) -> Mapping[str, JSON]:
+        with self._lock:
+            transport, path, fence = self._transports[0], self._path, held.fence
+        try:
+            return transport.call("GET", path + what + "?" + urllib.parse.urlencode({"fence": fence, "step": step}))
         except SessionLost as e:
+            if self._path != path or _LOST in str(e):
+                raise
             raise LookupError(str(e)) from e
+        except NotHeld as e:
+            if held.fence != fence:
+                raise Unavailable("the session has changed") from e
+            raise
 
     def close(self) -> None:
-        self.transport.call("DELETE", self._path)
+        self._call("DELETE", "")
+
+    def _call(self, method: str, what: str) -> Mapping[str, JSON]:
+        with self._lock:
+            transport, path = self._transports[0], self._path
+        return transport.call(method, path + what)
+
+
+_LOST = "session does not exist"  # in the answer to any request of a lost session

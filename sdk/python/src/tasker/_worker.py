@@ -15,12 +15,12 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, Coroutine, Mapping
+from typing import Any, Coroutine, Mapping, Sequence
 
 from ._context import Cancelled, StepContext, _current
 from ._errors import Permanent, Returned, Yield, fault
 from ._handlers import Handlers
-from ._session import NotHeld, Refused, Session, SessionLost, Transport, Unavailable
+from ._session import Held, NotHeld, Refused, Session, SessionLost, Transport, Unavailable
 
 JSON = Any
 
@@ -31,19 +31,21 @@ _log = logging.getLogger("tasker")
 class Worker(Handlers):
     """Runs the steps of its handlers until it is stopped.
 
-    permits is how many steps run at once. Handlers must be registered before run or start.
+    url is the address of a worker daemon, or of several with commas between them: when one does not
+    answer, the worker goes on with its steps at the next. permits is how many steps run at once.
+    Handlers must be registered before run or start.
     """
 
     def __init__(self, url: str = "", *, permits: int = 1, name: str = "", token: str = "", api_key: str = "") -> None:
         super().__init__()
-        self._transport = Transport(url or os.environ.get("TASKER_WORKER_URL", "http://localhost:8081"),
-                                    token or os.environ.get("TASKER_AUTH_TOKEN", ""), api_key)
+        addresses = url or os.environ.get("TASKER_WORKER_URL", "http://localhost:8081")
+        token = token or os.environ.get("TASKER_AUTH_TOKEN", "")
+        self._session = Session([Transport(address.strip(), token, api_key) for address in addresses.split(",")])
         self._permits = permits
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._session: Session | None = None
 
     def run(self) -> None:
         """Runs until SIGTERM, SIGINT or stop; the steps that run then end first."""
@@ -73,16 +75,8 @@ class Worker(Handlers):
         threading.Thread(target=self._interrupt, name="tasker-stop", daemon=True).start()
         try:
             with ThreadPoolExecutor(self._permits, "tasker-handler") as pool:
-                failures = 0
                 while not self._stopping.is_set():
-                    try:
-                        self._session = Session.open(self._transport, self._request())
-                        _Life(self, self._session, pool).live()
-                        failures = 0
-                    except (Unavailable, SessionLost) as e:
-                        failures += 1
-                        _log.warning("no session: %s", e)
-                        self._stopping.wait(min(0.1 * 2**failures, 5) * random.uniform(0.5, 1))
+                    _Life(self, self._session, pool).live()
         finally:
             loop.call_soon_threadsafe(loop.stop)
             turning.join()
@@ -91,11 +85,10 @@ class Worker(Handlers):
     def _interrupt(self) -> None:
         """Ends the poll that waits when the worker is stopped."""
         self._stopping.wait()
-        if self._session is not None:
-            try:
-                self._session.interrupt()
-            except (Unavailable, SessionLost, Refused) as e:
-                _log.debug("the poll was not interrupted: %s", e)
+        try:
+            self._session.interrupt()
+        except (Unavailable, SessionLost, Refused, NotHeld) as e:
+            _log.debug("the poll was not interrupted: %s", e)
 
     def _request(self) -> dict[str, JSON]:
         methods: dict[str, list[str]] = {}
@@ -137,61 +130,99 @@ def _encodable(result: JSON) -> JSON:
 
 
 class _Life:
-    """The life of one session."""
+    """Works until the worker or the daemon stops; sessions may come and go meanwhile."""
 
     def __init__(self, worker: Worker, session: Session, pool: ThreadPoolExecutor) -> None:
         self._worker = worker
         self._session = session
         self._pool = pool
         self._lock = threading.Lock()
-        self._held: dict[str, StepContext] = {}
-        self._reports: queue.SimpleQueue[dict[str, JSON] | None] = queue.SimpleQueue()
+        self._held: dict[str, StepContext] = {}  # by execution; their ends are not confirmed
+        self._reports: queue.SimpleQueue[tuple[StepContext, dict[str, JSON]] | None] = queue.SimpleQueue()
 
     def live(self) -> None:
-        """Polls until the worker or the daemon stops, or the session is lost."""
         reporter = threading.Thread(target=self._report, name="tasker-report")
         reporter.start()
         try:
-            self._poll()
-            self._leave()
+            if self._open():
+                self._poll()
+                self._leave()
         finally:
-            with self._lock:
-                for ctx in self._held.values():
-                    ctx._cancel("lease_lost")
+            self._drop(self._holds())
             self._reports.put(None)
             reporter.join()
+
+    def _holds(self) -> list[StepContext]:
+        with self._lock:
+            return list(self._held.values())
+
+    def _drop(self, lost: Sequence[Held]) -> None:
+        """Cancels steps that another worker has; what becomes of them here changes nothing."""
+        with self._lock:
+            for key in [k for k, ctx in self._held.items() if ctx in lost]:
+                self._held.pop(key)._cancel("lease_lost")
+
+    def _open(self) -> bool:
+        """Opens a session with what is held. Reports whether there is one: not if the worker stops first."""
+        begun, failures = time.monotonic(), 0
+        while True:
+            if self._worker._stopping.is_set() and (not self._holds() or time.monotonic() - begun > self._session.grace):
+                return False
+            held = self._holds()
+            try:
+                lost = self._session.open(self._worker._request(), held)
+            except (Unavailable, SessionLost) as e:
+                failures += 1
+                _log.log(logging.WARNING if failures == 1 else logging.INFO, "no session: %s", e)
+                self._session.next()
+                pause = min(0.05 * 2**failures, 2) * random.uniform(0.5, 1)
+                time.sleep(pause) if held else self._worker._stopping.wait(pause)
+                continue
+            if lost:
+                _log.warning("%d of %d steps were not kept", len(lost), len(held))
+                self._drop(lost)
+            return True
 
     def _poll(self) -> None:
         """Returns when the session holds nothing and the worker or the daemon stops."""
         silent, draining = time.monotonic(), False
         while True:
             stops = draining or self._worker._stopping.is_set()
-            with self._lock:
-                if stops and not self._held:
-                    return
+            if stops and not self._holds():
+                return
             try:
                 answer = self._session.poll(0.2 if stops else self._session.max_wait, stops)
-            except Unavailable as e:
-                if time.monotonic() - silent > self._session.grace:
-                    raise SessionLost(f"no answer within the grace: {e}") from e
-                time.sleep(min(0.05, self._session.grace / 10))
+            except SessionLost:
+                if not self._open():
+                    return
+                silent = time.monotonic()
+                continue
+            except Unavailable:
+                away = time.monotonic() - silent
+                if away > self._session.grace or self._session.alternatives and away > self._session.grace / 10:
+                    self._session.next()
+                    if not self._open():
+                        return
+                    silent = time.monotonic()
+                time.sleep(min(0.05, self._session.grace / 20))
                 continue
             silent, draining = time.monotonic(), bool(answer["draining"])
             for message in answer["steps"]:
                 self._take(message)
             for notice in answer["cancelled"]:
-                with self._lock:
-                    ctx = self._held.get(str(notice["fence"]))
-                if ctx is not None:
-                    ctx._cancel(str(notice["reason"]))
+                for ctx in self._holds():
+                    if ctx.fence == notice["fence"]:
+                        ctx._cancel(str(notice["reason"]))
             if draining:
                 time.sleep(0.05)  # a draining daemon answers at once
 
     def _leave(self) -> None:
         try:
             self._session.close()
-        except (Unavailable, SessionLost) as e:
+        except (Unavailable, SessionLost, NotHeld) as e:
             _log.info("the session was not closed: %s", e)
+        if self._session.alternatives and not self._worker._stopping.is_set():
+            self._session.next()  # this daemon stops
 
     def _take(self, message: Mapping[str, JSON]) -> None:
         ctx = StepContext(self._session, message)
@@ -202,10 +233,10 @@ class _Life:
         self._pool.submit(self._execute, ctx)
 
     def _execute(self, ctx: StepContext) -> None:
-        self._reports.put(self._outcome(ctx))
+        self._reports.put((ctx, self._outcome(ctx)))
 
     def _outcome(self, ctx: StepContext) -> dict[str, JSON]:
-        report: dict[str, JSON] = {"fence": ctx.fence}
+        report: dict[str, JSON] = {}
         token = _current.set(ctx)
         try:
             ctx.check()
@@ -238,35 +269,40 @@ class _Life:
                 batch.append(more)
             self._send(batch)
 
-    def _send(self, batch: list[dict[str, JSON]]) -> None:
-        deadline = time.monotonic() + self._session.grace
-        while True:
+    def _send(self, batch: list[tuple[StepContext, dict[str, JSON]]]) -> None:
+        """Sends reports until they are recorded, or rejected, or another worker has their steps."""
+        while batch := [(ctx, report) for ctx, report in batch if self._has(ctx)]:
             try:
-                for rejection in self._session.report(batch):
-                    _log.warning("the end of a step was rejected: %s", rejection)
-                break
-            except Unavailable as e:
-                if time.monotonic() > deadline:
-                    _log.warning("%d steps were not reported: %s", len(batch), e)
-                    break
-                time.sleep(0.05)
+                answer = self._session.report(batch)
+            except (Unavailable, SessionLost):
+                time.sleep(0.05)  # the poll opens another session if that is what it takes
+                continue
             except Refused as e:
                 self._send_refused(batch, e)
-                break
-            except (SessionLost, NotHeld) as e:
-                _log.warning("%d steps were not reported: %s", len(batch), e)
-                break
-        with self._lock:
-            for report in batch:
-                self._held.pop(report["fence"], None)
+                return
+            for rejection in answer["rejected"]:
+                _log.warning("the end of a step was rejected: %s", rejection)
+            unrecorded = set(answer.get("unrecorded") or [])
+            self._forget([ctx for ctx, report in batch if report["fence"] not in unrecorded])
 
-    def _send_refused(self, batch: list[dict[str, JSON]], why: Refused) -> None:
+    def _has(self, ctx: StepContext) -> bool:
+        with self._lock:
+            return ctx in self._held.values()
+
+    def _forget(self, ended: Sequence[StepContext]) -> None:
+        with self._lock:
+            for key in [k for k, ctx in self._held.items() if ctx in ended]:
+                del self._held[key]
+
+    def _send_refused(self, batch: list[tuple[StepContext, dict[str, JSON]]], why: Refused) -> None:
         """Finds the report that the daemon refuses (too large), and reports that instead."""
+        ctx, report = batch[0]
         if len(batch) > 1:
-            for report in batch:
-                self._send([report])
-        elif batch[0]["outcome"] != "failure":
+            for one in batch:
+                self._send([one])
+        elif report["outcome"] != "failure":
             error = fault(Permanent(f"the daemon refused the end of the step: {why}", error_type="ReportRefused"))
-            self._send([{"fence": batch[0]["fence"], "outcome": "failure", "error": error}])
+            self._send([(ctx, {"outcome": "failure", "error": error})])
         else:
             _log.error("the failure of a step was not reported: %s", why)
+            self._forget([ctx])

@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/test/fleet"
+)
+
+// sessionsOnly is a worker daemon for processes in other languages. Its lease outlasts the
+// test: what ends is not ended by the lease.
+const sessionsOnly = `[worker]
+namespaces = ["gate"]
+lease_seconds = 60
+[worker.mpsc_channels.handler_dispatch]
+max_concurrent_handlers = 32
+`
+
+// TestTheDaemonOfSessionsIsKilled: eight processes, in Python and in TypeScript, go on with
+// their sixteen steps at another daemon. No handler is called twice, and each step has one
+// attempt.
+func TestTheDaemonOfSessionsIsKilled(t *testing.T) {
+	r := newFleet(t, enginetest.Migrated(t))
+	r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.ready()
+	languages := []string{"python", "node"}
+	for _, language := range languages {
+		_, err := r.clients[0].RegisterTemplate(t.Context(), client.TemplateSource{Actor: "test", Reason: "test", Source: fmt.Sprintf(
+			`{"name": %[1]q, "namespace_name": "gate", "version": "1.0.0", "steps": [{"name": "wait", "timeout_seconds": 300, "handler": {"callable": "wait_%[1]s"}}]}`, language)})
+		require.NoError(t, err)
+	}
+	for range 2 {
+		p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: binDir, WorkDir: r.dir, Name: fmt.Sprintf("worker-%d", len(r.all)),
+			DatabaseURL: r.db.DSN, Config: sessionsOnly})
+		require.NoError(t, err)
+		r.all = append(r.all, p)
+	}
+	r.ready()
+	victim, other := r.all[1], r.all[2]
+	dir, addresses := t.TempDir(), victim.URL+","+other.URL
+	dist := compiledSDK(t)
+	for range 4 {
+		process(t, "PYTHONPATH=../../sdk/python/src", "python3", "testdata/gate.py", addresses, dir)
+		process(t, "", "node", "testdata/gate.mjs", filepath.Join(dist, "index.js"), addresses, dir)
+	}
+	var tasks []string
+	for _, language := range languages {
+		for n := range 8 {
+			created, err := r.clients[0].CreateTask(t.Context(), client.TaskRequest{Name: language, Namespace: "gate", Version: "1.0.0",
+				Context: fmt.Appendf(nil, `{"n": %d}`, n), Initiator: "e2e", SourceSystem: "test", Reason: "test"})
+			require.NoError(t, err)
+			tasks = append(tasks, created.TaskUUID)
+		}
+	}
+	pgtest.Eventually(t, time.Minute, func() (bool, string) { n := len(begun(t, dir)); return n == len(tasks), fmt.Sprintf("%d began", n) })
+
+	victim.Kill()
+	killed := time.Now()
+	pgtest.Eventually(t, time.Minute, func() (bool, string) {
+		return strings.Contains(get(t, other.URL+"/metrics"), "tasker_worker_session_steps_kept_total 16"), "not all steps are kept"
+	})
+	t.Logf("8 processes went on with 16 steps at another daemon within %v of the kill", time.Since(killed).Round(time.Millisecond))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "open"), nil, 0o600))
+	for _, task := range tasks {
+		require.Equal(t, "complete", r.wait(task, time.Minute).Status)
+	}
+	r.clean()
+	require.Equal(t, len(tasks), r.db.QueryInt(t, `select count(*) from tasker.step_attempts`), "one attempt each")
+	for file, calls := range begun(t, dir) {
+		require.Equal(t, "1\n", calls, file)
+	}
+	require.Len(t, begun(t, dir), len(tasks), "no step ran in two processes")
+}
+
+// begun returns the calls of handlers by process and task.
+func begun(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "began-*"))
+	require.NoError(t, err)
+	calls := make(map[string]string, len(files))
+	for _, file := range files {
+		text, err := os.ReadFile(file) // #nosec G304 -- of the test
+		require.NoError(t, err)
+		calls[filepath.Base(file)] = string(text)
+	}
+	return calls
+}
+
+// process runs a program until the end of the test.
+func process(t *testing.T, env string, program ...string) {
+	t.Helper()
+	var out bytes.Buffer
+	run := exec.CommandContext(context.WithoutCancel(t.Context()), program[0], program[1:]...) // #nosec G204 -- our own
+	run.Env = append(os.Environ(), env, "PYTHONDONTWRITEBYTECODE=1")
+	run.Stdout, run.Stderr = &out, &out
+	require.NoError(t, run.Start())
+	t.Cleanup(func() {
+		_ = run.Process.Kill()
+		_ = run.Wait()
+		if t.Failed() {
+			t.Logf("%v:\n%s", program, out.String())
+		}
+	})
+}
+
+// compiledSDK returns the directory of the compiled sdk/typescript.
+func compiledSDK(t *testing.T) string {
+	t.Helper()
+	dist := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dist, "package.json"), []byte(`{"type": "module"}`), 0o600))
+	out, err := exec.CommandContext(t.Context(), "node", "../../.tools/typescript/lib/tsc.js", "-p", "../../sdk/typescript", "--outDir", dist).CombinedOutput() // #nosec G204 -- our own
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skip("scripts/require-typescript installs the compiler of TypeScript")
+	}
+	require.NoError(t, err, "%s", out)
+	return dist
+}
