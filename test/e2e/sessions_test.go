@@ -99,7 +99,7 @@ func begun(t *testing.T, dir string) map[string]string {
 }
 
 // process runs a program until the end of the test.
-func process(t *testing.T, env string, program ...string) {
+func process(t *testing.T, env string, program ...string) (pid int) {
 	t.Helper()
 	var out bytes.Buffer
 	run := exec.CommandContext(context.WithoutCancel(t.Context()), program[0], program[1:]...) // #nosec G204 -- our own
@@ -113,6 +113,7 @@ func process(t *testing.T, env string, program ...string) {
 			t.Logf("%v:\n%s", program, out.String())
 		}
 	})
+	return run.Process.Pid
 }
 
 // compiledSDK returns the directory of the compiled sdk/typescript.
