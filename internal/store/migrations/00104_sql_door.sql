@@ -160,6 +160,7 @@ $$;
 -- arrays and objects around it.
 create function tasker.value_problem(field text, value jsonb, depth int default 0) returns text
 language plpgsql immutable parallel safe as $$
+#variable_conflict use_variable
 declare
     kind    constant text := jsonb_typeof(value);
     part    record;
@@ -224,6 +225,7 @@ $$;
 -- How a value differs from what a schema wants, which the registration has prepared with the messages: see internal/schema.
 create function tasker.schema_problems(wants jsonb, value jsonb, at_path text) returns table (path text, message text)
 language plpgsql immutable parallel safe as $$
+#variable_conflict use_variable
 declare
     kind  constant text := jsonb_typeof(value);
     limits jsonb;
