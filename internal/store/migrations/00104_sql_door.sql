@@ -429,7 +429,10 @@ begin
             || ' knows its tasks by the keys that their senders give; send idempotency_key'])::text::uuid;
     end if;
     if begins.input is not null then
-        problems := array(select distinct field || tasker.clip(s.path, 512) || ': ' || s.message collate "C" from tasker.schema_problems(begins.input, context, '') s order by 1 limit 20);
+        problems := array(select field || s.path || ': ' || s.message
+                          from (select distinct tasker.clip(p.path, 512) collate "C" as path, p.message collate "C" as message
+                                from tasker.schema_problems(begins.input, context, '') p) s
+                          order by s.path, s.message limit 20);
         if problems <> '{}' then
             return tasker.reject(problems)::text::uuid;
         end if;
