@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow/template"
 )
 
@@ -158,4 +160,81 @@ steps: [{name: only, handler: {callable: bench.note}}]
 	made, _, err := s.PutTaskType(t.Context(), parsed, store.Registrant{ID: "test"}, store.OperatorAction{Actor: "test", Action: "register_task_type", Reason: "test"})
 	require.NoError(t, err)
 	return made.Plan
+}
+
+// What SQL announces is what Go announces, by the setting of the session.
+func TestTasksCreatedBySQLAreAnnounced(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p, forked := plan(t, s, diamondYAML), plan(t, s, forkedYAML)
+	create := func(how, call string, args ...any) {
+		t.Helper()
+		require.NoError(t, pgx.BeginFunc(t.Context(), db.Pool(t), func(tx pgx.Tx) error {
+			if how != "" {
+				_, err := tx.Exec(t.Context(), `select set_config('tasker.announce', $1, true)`, how)
+				require.NoError(t, err)
+			}
+			_, err := createdBySQL(t.Context(), tx, call, args...)
+			return err
+		}))
+	}
+	e := listen(t, db.DSN)
+	for i, of := range []*store.Plan{p, forked} {
+		task := newTask(of)
+		task.Priority = 30
+		want := store.CreateSignals([]store.NewTask{task})
+		require.Len(t, want, 1)
+		create("", `create_task($1, $2, jsonb_build_object('n', $3::int), priority => 30)`, of.Template.Namespace, of.Template.Name, i)
+		require.Equal(t, want[0].Payload, e.receives(want[0].Topic))
+	}
+	create("notify", `create_task($1, $2, '{"later": 1}', delay_seconds => 60)`, p.Template.Namespace, p.Template.Name)
+	require.Empty(t, e.receives(signal.TopicDue))
+	create("nothing", `create_task($1, $2, '{"silent": 1}')`, p.Template.Namespace, p.Template.Name)
+	slot := "s_" + db.Name
+	db.Exec(t, `select pg_create_logical_replication_slot($1, 'test_decoding')`, slot)
+	t.Cleanup(func() { db.Exec(t, `select pg_drop_replication_slot($1)`, slot) })
+	create("wal", `create_task($1, $2, '{"wal": 1}')`, p.Template.Namespace, p.Template.Name)
+	e.receivesNothing()
+	encoded, err := signal.Encode(store.CreateSignals([]store.NewTask{newTask(p)})[0])
+	require.NoError(t, err)
+	written := db.QueryString(t, `select string_agg(data, '') from pg_logical_slot_get_changes($1, null, null) where data like 'message:%'`, slot)
+	require.Contains(t, written, "transactional: 1 prefix: tasker, sz: "+strconv.Itoa(len(encoded)))
+	tx := beginOn(t, db, pgx.TxOptions{})
+	_, err = tx.Exec(t.Context(), `set local tasker.announce = 'loudly'`)
+	require.NoError(t, err)
+	_, err = createdBySQL(t.Context(), tx, `create_task($1, $2, '{"loud": 1}')`, p.Template.Namespace, p.Template.Name)
+	require.Contains(t, sqlError(t, err, "22023").Message, `invalid tasker.announce "loudly"`)
+}
+
+// A plan that an earlier version has registered is refused until a current one brings it.
+func TestPlansOfEarlierVersionsAreRefusedBySQL(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, oneStepYAML)
+	db.Exec(t, `delete from tasker.plan_starts`)
+	_, err := createdBySQL(t.Context(), db.Pool(t), `create_task($1, $2, '{}')`, p.Template.Namespace, p.Template.Name)
+	require.Contains(t, sqlError(t, err, "0A000").Message, "an earlier version of the daemons")
+	plan(t, s, oneStepYAML)
+	_, err = createdBySQL(t.Context(), db.Pool(t), `create_task($1, $2, '{}')`, p.Template.Namespace, p.Template.Name)
+	require.NoError(t, err)
+	before := db.QueryString(t, `select xmin::text from tasker.plan_starts`)
+	plan(t, s, oneStepYAML)
+	require.Equal(t, before, db.QueryString(t, `select xmin::text from tasker.plan_starts`), "what is there is not written again")
+}
+
+// The windows of identities end by SQL as they do elsewhere.
+func TestAnIdentityThatHasExpiredIsFreeBySQL(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, oneStepYAML)
+	create := func() error {
+		_, err := createdBySQL(t.Context(), db.Pool(t), `create_task($1, $2, '{}', idempotency_key => 'k')`, p.Template.Namespace, p.Template.Name)
+		return err
+	}
+	require.NoError(t, create())
+	sqlError(t, create(), "23505")
+	db.Exec(t, `update tasker.task_identities set expires_at = now() - interval '1 s'`)
+	require.NoError(t, create())
+	require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.tasks`))
+	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.task_identities where expires_at = 'infinity'`))
 }

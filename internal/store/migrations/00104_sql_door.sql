@@ -405,7 +405,7 @@ declare
     digest   bytea;
     until    timestamptz := 'infinity';
     holder   uuid;
-    delayed  constant boolean := delay_seconds > 0;
+    delayed  constant boolean := coalesce(delay_seconds > 0, false);
     later    constant boolean := delayed or start_at is not null;
     due      timestamptz;
     lane     int;
