@@ -1,4 +1,4 @@
-package store_test
+package enginetest_test
 
 import (
 	"encoding/json"
@@ -14,6 +14,9 @@ import (
 	"github.com/tasker-go/tasker/client/pgclient"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // The templates whose tasks begin in every way that there is.
@@ -52,9 +55,15 @@ func writtenRows(t *testing.T, db *pgtest.DB) string {
 // SQL writes the rows that Go writes.
 func TestTasksCreatedBySQLAreLikeThoseOfGo(t *testing.T) {
 	t.Parallel()
-	s, db := open(t)
+	db := enginetest.Migrated(t)
+	s, err := store.Open(t.Context(), store.Options{URL: db.DSN})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
 	for _, text := range begunTemplates {
-		plan(t, s, strings.Replace(text, "{", "{namespace_name: begun, version: 1.0.0, ", 1))
+		parsed, _, err := template.Parse("begun.yaml", []byte(strings.Replace(text, "{", "{namespace_name: begun, version: 1.0.0, ", 1)))
+		require.NoError(t, err)
+		_, err = s.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{parsed.Resolve("test")})
+		require.NoError(t, err)
 	}
 	pool, soon, late, past, id := db.Pool(t), client.Time{Time: time.Now().Add(2 * time.Hour)}, client.Time{Time: time.Now().Add(5 * time.Hour)}, client.Time{Time: time.Now().Add(-time.Hour)}, uuid.NewString()
 	urgency, seconds := 42, 3600.0
