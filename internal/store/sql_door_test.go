@@ -238,3 +238,30 @@ func TestAnIdentityThatHasExpiredIsFreeBySQL(t *testing.T) {
 	require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.tasks`))
 	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.task_identities where expires_at = 'infinity'`))
 }
+
+// Roles that could call functions of the schema before the migration still can; others cannot.
+func TestRolesKeepTheFunctionsThatTheyHad(t *testing.T) {
+	t.Parallel()
+	_, db := open(t)
+	m, err := store.NewMigrator(db.DSN)
+	require.NoError(t, err)
+	for version := int64(0); version != 104; {
+		version, err = m.Down(t.Context())
+		require.NoError(t, err)
+	}
+	old, fresh := "old_"+db.Name, "fresh_"+db.Name
+	db.Exec(t, `create role `+old+`; create role `+fresh+`; grant usage on schema tasker to `+old)
+	t.Cleanup(func() {
+		db.Exec(t, `drop owned by `+old+`, `+fresh)
+		db.Exec(t, `drop role `+old+`, `+fresh)
+	})
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	db.Exec(t, `grant usage on schema tasker to `+fresh)
+	for _, function := range []string{"plan_for_use(int, text, text)", "uuid_v7()", "take_reported(bigint, bigint, int)"} {
+		for role, may := range map[string]bool{old: true, fresh: false, "tasker_client": false} {
+			require.Equal(t, may, db.QueryBool(t, `select has_function_privilege($1, 'tasker.`+function+`', 'execute')`, role), "%s: %s", role, function)
+		}
+	}
+	require.True(t, db.QueryBool(t, `select has_function_privilege('tasker_client', 'tasker.task_result(uuid)', 'execute')`))
+}
