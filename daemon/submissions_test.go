@@ -132,7 +132,9 @@ func (p *pair) byGRPC(t *testing.T, s *submission, request json.RawMessage) (tas
 			of = info.GetMetadata()["http_status"]
 		}
 	}
-	return task, outcomeOf(t, func(o string) bool { return outcomes[o].grpc == status.Code(err) && strconv.Itoa(outcomes[o].http) == of }, err), status.Convert(err).Message(), true
+	return task, outcomeOf(t, func(o string) bool {
+		return outcomes[o].grpc == status.Code(err) && strconv.Itoa(outcomes[o].http) == of
+	}, err), status.Convert(err).Message(), true
 }
 
 // inTransaction runs a creation in a transaction of its own.
