@@ -75,10 +75,10 @@ func TestConcurrentCreatorsBySQL(t *testing.T) {
 	first := beginOn(t, db, pgx.TxOptions{})
 	one, err := createdBySQL(t.Context(), first, create, p.Template.Namespace, p.Template.Name, `{}`, "fail")
 	require.NoError(t, err)
-	answers := make(chan answer, 2)
+	answers, pool := make(chan answer, 2), db.Pool(t)
 	for i, policy := range []string{"use_existing", "fail"} {
 		go func() {
-			id, err := createdBySQL(t.Context(), db.Pool(t), create, p.Template.Namespace, p.Template.Name, fmt.Sprintf(`{"n":%d}`, i), policy)
+			id, err := createdBySQL(t.Context(), pool, create, p.Template.Namespace, p.Template.Name, fmt.Sprintf(`{"n":%d}`, i), policy)
 			answers <- answer{id, err}
 		}()
 	}
