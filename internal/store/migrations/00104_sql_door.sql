@@ -163,17 +163,15 @@ language plpgsql immutable parallel safe as $$
 #variable_conflict use_variable
 declare
     kind    constant text := jsonb_typeof(value);
+    doc     constant text := value::text;
     part    record;
     problem text;
 begin
-    if depth = 0 then
-        -- Too short for a text, a number or a list that is too long, and with too few brackets to be too deep.
-        if octet_length(value::text) < 300 and length(value::text) - length(translate(value::text, '{[', '')) < 11 then
-            return null;
-        end if;
-        if octet_length(value::text) > 1048576 then
-            return field || ' must have at most 1048576 bytes';
-        end if;
+    -- Too short for a text, a number or a list that is too long, and with too few brackets to be too deep.
+    if octet_length(doc) < 300 and length(doc) - length(translate(doc, '{[', '')) < 11 - depth then
+        return null;
+    elsif depth = 0 and octet_length(doc) > 1048576 then
+        return field || ' must have at most 1048576 bytes';
     end if;
     case kind
     when 'string' then
@@ -187,12 +185,15 @@ begin
         if kind = 'object' and (select count(*) from jsonb_object_keys(value)) > 1000 then
             return field || ' must have at most 1000 keys';
         end if;
+        if depth >= 10 and value <> '{}' and value <> '[]' then
+            return ' must not be nested deeper than 10 levels';
+        end if;
         for part in select e.key, e.value, 0::bigint as at from jsonb_each(case kind when 'object' then value else '{}' end) e
-                    union all select null, e.value, e.at - 1 from jsonb_array_elements(case kind when 'array' then value else '[]' end) with ordinality e(value, at)
+                    where length(e.key) > 10000 or octet_length(e.value::text) >= 300 or jsonb_typeof(e.value) in ('object', 'array')
+                    union all
+                    select null, e.value, e.at - 1 from jsonb_array_elements(case kind when 'array' then value else '[]' end) with ordinality e(value, at)
+                    where octet_length(e.value::text) >= 300 or jsonb_typeof(e.value) in ('object', 'array')
                     order by at loop
-            if depth >= 10 then
-                return ' must not be nested deeper than 10 levels';
-            end if;
             if length(part.key) > 10000 then
                 return field || ' has a key that cannot be stored';
             end if;
