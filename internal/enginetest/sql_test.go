@@ -10,9 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -157,4 +159,35 @@ func TestResultsBySQL(t *testing.T) {
 	require.Empty(t, end.Results)
 	_, err := pool.Exec(t.Context(), `select * from tasker.task_result($1)`, uuid.New())
 	require.Equal(t, "P0002", stateOf(t, err))
+}
+
+// SQL finds the fault of a document that Go finds, at its place.
+func TestBoundsOfDocumentsBySQL(t *testing.T) {
+	t.Parallel()
+	pool, ctx, faults := enginetest.Migrated(t).Pool(t), t.Context(), map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		list := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("0,", n), ",") + "]" }
+		doc := rapid.SampledFrom([]string{
+			`1`, `"short"`, `{}`, `[]`, `null`, `{"a": "` + strings.Repeat("é", 300) + `"}`,
+			`"` + strings.Repeat("é", submission.MaxStringLength) + `"`, `"` + strings.Repeat("é", submission.MaxStringLength+1) + `"`,
+			list(submission.MaxContextItems), list(submission.MaxContextItems + 1), strings.Repeat("9", 309), "1" + strings.Repeat("0", 308), "-" + strings.Repeat("8", 320) + ".5",
+			`"` + strings.Repeat("[", 20) + `"`, `"` + strings.Repeat("{", 400) + `"`,
+		}).Draw(t, "inside")
+		for range rapid.IntRange(0, 12).Draw(t, "levels") {
+			if key := rapid.SampledFrom([]string{"", "", "a", "a long key with öüäß characters", strings.Repeat("k", 41), strings.Repeat("ü", 20) + "x", "x" + strings.Repeat("ü", 20)}).Draw(t, "key"); key != "" {
+				doc = `{"` + key + `": ` + doc + `, "zz": "b"}`
+			} else {
+				doc = `[true, 2, ` + doc + `]`
+			}
+		}
+		want := ""
+		if err := submission.CheckValue("context", json.RawMessage(doc)); err != nil {
+			want = err.Error()
+		}
+		var got string
+		require.NoError(t, pool.QueryRow(ctx, `select coalesce(tasker.value_problem('context', $1::text::jsonb), '')`, doc).Scan(&got))
+		require.Equal(t, want, got, "%.200s", doc)
+		faults[want]++
+	})
+	require.Greater(t, len(faults), 5)
 }

@@ -179,14 +179,14 @@ begin
     when 'number' then
         return case when abs((value #>> '{}')::numeric) >= 1.797693134862315807937e308 then field || ' is out of range: ' || left(value #>> '{}', 40) end;
     when 'object', 'array' then
+        if depth >= 10 and value <> '{}' and value <> '[]' then
+            return ' must not be nested deeper than 10 levels';
+        end if;
         if kind = 'array' and jsonb_array_length(value) > 1000 then
             return field || ' must have at most 1000 elements';
         end if;
         if kind = 'object' and (select count(*) from jsonb_object_keys(value)) > 1000 then
             return field || ' must have at most 1000 keys';
-        end if;
-        if depth >= 10 and value <> '{}' and value <> '[]' then
-            return ' must not be nested deeper than 10 levels';
         end if;
         for part in select e.key, e.value, 0::bigint as at from jsonb_each(case kind when 'object' then value else '{}' end) e
                     where length(e.key) > 10000 or octet_length(e.value::text) >= 300 or jsonb_typeof(e.value) in ('object', 'array')
