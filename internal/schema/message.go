@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -46,7 +47,7 @@ func violationMessage(k jsonschema.ErrorKind) string {
 	case *kind.DependentRequired:
 		return fmt.Sprintf("%s when %s is given", missingWords(k.Missing), wording.Clip(k.Prop, 64))
 	case *kind.AdditionalProperties:
-		return "has " + plural(len(k.Properties), "an unknown property", "unknown properties") + ": " + nameList(k.Properties)
+		return "has " + plural(len(k.Properties), "an unknown property", "unknown properties") + ": " + nameList(slices.Sorted(slices.Values(k.Properties)))
 	case *kind.PropertyNames:
 		return "has a property name that is not allowed: " + wording.Clip(k.Property, 64)
 	case *kind.Enum:

@@ -11,10 +11,12 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/client/pgclient"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/workflow"
@@ -84,6 +86,16 @@ func (w *ways) doors() map[string]func(doc json.RawMessage) error {
 			_, err = pgclient.New(pgclient.AnnounceNothing).CreateTaskTx(ctx, tx, made(doc))
 			_, broken := tx.Exec(ctx, `select 1`)
 			require.NoError(w.t, broken, "the transaction of the caller can continue")
+			return err
+		},
+		"sql": func(doc json.RawMessage) error {
+			r := made(doc)
+			_, err := enginetest.CreateBySQL(ctx, w.e.DB.Pool(w.t), &r)
+			var failed *pgconn.PgError
+			if errors.As(err, &failed) { // what is no jsonb does not get as far as the function
+				require.Contains(w.t, []string{"22023", "22P02", "22P05", "22021", "22003"}, failed.Code, "%s", failed.Message)
+				return &submission.InvalidError{Problems: []string{failed.Message}}
+			}
 			return err
 		},
 		"handler": func(doc json.RawMessage) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -33,7 +34,7 @@ var waysYAML = []string{`
 name: made
 namespace_name: ways
 version: 1.0.0
-input_schema: {type: object, properties: {amount: {type: number}, v: {not: {type: array}}}}
+input_schema: {type: object, properties: {amount: {type: number}, v: {type: [string, number, boolean, object, 'null']}}}
 steps: [{name: only, handler: {callable: ways.made}, retry: {retryable: true, max_attempts: 2}}]
 `, `
 name: creator
@@ -216,6 +217,19 @@ type way struct {
 	without map[string]string
 }
 
+// notBySQL are the fields without an argument of the functions of SQL.
+var notBySQL = map[string]string{
+	"PriorityLevel": "priority says the same", "DependsOn": "for the API and the Go client", "OnDependencyFailure": "see DependsOn",
+	"MaxAttempts": "for the API and the Go client", "RetryDelays": "see MaxAttempts",
+}
+
+// with is both maps in one.
+func with(some, more map[string]string) map[string]string {
+	all := maps.Clone(some)
+	maps.Copy(all, more)
+	return all
+}
+
 var allWays = map[string]way{
 	"POST /v1/tasks": {create: (*ways).post},
 	"POST /v1/tasks/batch": {create: func(w *ways, r client.TaskRequest) uuid.UUID {
@@ -235,6 +249,20 @@ var allWays = map[string]way{
 		require.NoError(w.t, tx.Commit(w.t.Context()))
 		return made.TaskUUID
 	}},
+	"tasker.create_task": {create: func(w *ways, r client.TaskRequest) uuid.UUID {
+		id, err := enginetest.CreateBySQL(w.t.Context(), w.e.DB.Pool(w.t), &r)
+		require.NoError(w.t, err)
+		return id
+	}, without: notBySQL},
+	"tasker.enqueue": {create: func(w *ways, r client.TaskRequest) uuid.UUID {
+		_, err := w.c.PutTaskType(w.t.Context(), "typed", client.TaskTypeRequest{Namespace: "ways", Handler: "ways.made"})
+		require.NoError(w.t, err)
+		e := client.EnqueueRequest{Type: "typed", Payload: r.Context, Queue: r.Namespace}
+		alike(w.t, r, &e)
+		id, err := enginetest.EnqueueBySQL(w.t.Context(), w.e.DB.Pool(w.t), &e)
+		require.NoError(w.t, err)
+		return id
+	}, without: with(notBySQL, map[string]string{"Name": "the type's", "Version": "the type's"})},
 	"StepContext.CreateTask": {create: func(w *ways, r client.TaskRequest) uuid.UUID {
 		task := w.handled("creator", r)
 		var id uuid.UUID

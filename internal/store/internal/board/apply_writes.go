@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
@@ -188,7 +189,7 @@ func (w *writes) moveInline(c *Change) error {
 		m.step(c, workflow.PutStep{Step: r.Step, DueIn: r.DueIn})
 	case len(e.End) == 1 && len(e.Retry)+len(e.Remove) == 0:
 		m.Outcome, m.Reason = e.End[0].Outcome, e.End[0].Reason
-		if len(e.Put) == 1 && inlines(t.Plan, c.Progress, e.Put[0].Step) {
+		if len(e.Put) == 1 && registry.Inlines(t.Plan.Plan, c.Progress, e.Put[0].Step) {
 			m.step(c, e.Put[0])
 			m.Heir = follows(m.Parents, e.End[0])
 			break
@@ -197,7 +198,7 @@ func (w *writes) moveInline(c *Change) error {
 	case len(e.Remove) == 1 && len(e.Put) == 1 && len(e.End)+len(e.Retry) == 0: // called off, to be undone
 		m.Outcome = workflow.OutcomeCancelled
 		m.step(c, e.Put[0])
-	case len(e.Put) == 1 && len(e.Remove)+len(e.End)+len(e.Retry) == 0 && inlines(t.Plan, c.Progress, e.Put[0].Step): // it had no step
+	case len(e.Put) == 1 && len(e.Remove)+len(e.End)+len(e.Retry) == 0 && registry.Inlines(t.Plan.Plan, c.Progress, e.Put[0].Step): // it had no step
 		m.step(c, e.Put[0])
 	default:
 		return fmt.Errorf("task %s has one step in hand; %d cannot end, %d be removed and %d be tried again at once",

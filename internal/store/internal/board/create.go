@@ -71,9 +71,6 @@ type CreatedTask struct {
 
 // Bounds of what the board's row of a task carries along; see docs/data-model.md.
 const (
-	// maxInlineSteps bounds the progress, which every version of the row
-	// repeats: six bytes for each step.
-	maxInlineSteps = 32
 	// maxInlineContext bounds the context, in bytes of JSON text. A larger one
 	// is fetched from the ledger with each claim.
 	maxInlineContext = 512
@@ -389,17 +386,10 @@ func (c *newRows) addSteps(t *NewTask, row *newTaskRow) {
 // onlyStep returns the first step that the task's row carries, if it is the only one.
 func (t *NewTask) onlyStep() (no int, only bool) {
 	put := t.Start().Put
-	if len(put) != 1 || !inlines(t.Plan, nil, put[0].Step) {
+	if len(put) != 1 || !registry.Inlines(t.Plan.Plan, nil, put[0].Step) {
 		return 0, false
 	}
 	return put[0].Step, true
-}
-
-// inlines reports whether the task's row may carry its only step. Not if steps were
-// created at run time (a new task, nil, has none), and not if the engine runs the step:
-// that step has another queue.
-func inlines(p *registry.Plan, progress *workflow.Progress, step int) bool {
-	return len(p.Steps) <= maxInlineSteps && (progress == nil || len(progress.Groups) == 0) && !p.Steps[step].Kind.ByEngine()
 }
 
 func newStepOf(task uuid.UUID, plan *registry.Plan, progress *workflow.Progress, put workflow.PutStep, lane int16) newStep {

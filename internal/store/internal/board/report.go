@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
@@ -395,7 +396,7 @@ func (p *putClaims) fill(found *claims) {
 // task's row.
 func (c *Change) inOwnRow() bool {
 	put := c.Effects.Put
-	return len(put) == 1 && inlines(c.Task.Plan, c.Progress, put[0].Step) && inHand(c.Progress) == 1
+	return len(put) == 1 && registry.Inlines(c.Task.Plan.Plan, c.Progress, put[0].Step) && inHand(c.Progress) == 1
 }
 
 // complete gives claims the inputs that the board does not hold. After an error the list

@@ -99,7 +99,7 @@ func (x *Settlement) Fits() bool {
 	case e.Finished:
 		return len(e.Put) == 0 && e.State == workflow.TaskComplete
 	}
-	return len(e.Put) == 1 && e.Put[0].DueIn <= 0 && inlines(x.Plan, x.Progress, e.Put[0].Step) && inHand(x.Progress) == 1
+	return len(e.Put) == 1 && e.Put[0].DueIn <= 0 && registry.Inlines(x.Plan.Plan, x.Progress, e.Put[0].Step) && inHand(x.Progress) == 1
 }
 
 // next returns the following step as the taker will have claimed it; nil if it may not,

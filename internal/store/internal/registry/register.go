@@ -80,7 +80,7 @@ type registration struct {
 type registeredTemplate struct {
 	Namespace, Name, Version string
 	Hash                     []byte
-	Template, Steps          json.RawMessage
+	Template, Steps, Start   json.RawMessage
 }
 
 // registeredStep is a step in the order of the step numbers.
@@ -114,8 +114,12 @@ func newRegistration(who Registrant, templates []*workflow.Template) (*registrat
 		if err != nil {
 			return nil, fmt.Errorf("encode the steps of template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
 		}
+		start, err := json.Marshal(newPlanStart(plan))
+		if err != nil {
+			return nil, fmt.Errorf("encode the start of template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
+		}
 		hash := t.ContentHash()
-		r.rows = append(r.rows, registeredTemplate{t.Namespace, t.Name, t.Version, hash[:], document, list})
+		r.rows = append(r.rows, registeredTemplate{t.Namespace, t.Name, t.Version, hash[:], document, list, start})
 	}
 	return r, nil
 }
@@ -299,12 +303,14 @@ join tasker.namespaces s on s.name = n.namespace
 on conflict (namespace_id, name, version, environment, content_hash) do update set current = true
 where not plans.current`)
 
-// insert makes templates the current ones of their versions, replacing the plans in give.
+// insert makes templates the current ones of their versions, replacing the plans in give, and
+// stores how the tasks of all templates begin.
 func (r *registration) insert(ctx context.Context, tx pgx.Tx, fresh []registeredTemplate, give []int32) error {
 	b := &pgx.Batch{}
 	retirePlans.With(pg.Args{"plans": pg.NonNil(give)}).Queue(b)
 	registerCallables.With(pg.Args{"n": fresh}).Queue(b)
 	insertPlans.With(pg.Args{"n": fresh, "environment": r.who.Environment, "registered_by": r.who.ID}).Queue(b)
+	putPlanStarts.With(pg.Args{"n": r.rows}).Queue(b)
 	return tx.SendBatch(ctx, b).Close()
 }
 
