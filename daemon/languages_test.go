@@ -145,6 +145,14 @@ func handlersOf(t *testing.T, l language) {
 	require.JSONEq(t, `{"value":56,"attempt":1}`, linear[of("object_step")])
 	require.JSONEq(t, `{"cursor":3,"attempt":1}`, p.results(t, p.workflow(of("long"), of("yields")))[of("yields_step")])
 
+	first := p.workflow(of("hops"), of("continues"))
+	require.JSONEq(t, `{"hop":0}`, p.results(t, first)[of("continues_step")])
+	chain, err := client.New(client.Config{BaseURL: p.rest}).Chain(p.ctx, first, 10)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(chain.Tasks), 2, "created with the end of the step")
+	next := chain.Tasks[1].TaskUUID
+	require.JSONEq(t, `{"hop":1}`, p.results(t, next)[of("continues_step")])
+
 	failed, err := json.Marshal(p.ended(t, p.workflow(of("failing"), of("fails")), "error"))
 	require.NoError(t, err)
 	require.Contains(t, string(failed), "no more stock")

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
 
-const { BatchConfig, Decision, Handlers, Permanent, Worker, Yield, currentStep } = await import(pathToFileURL(process.argv[2]).href);
+const { BatchConfig, Continue, Decision, Handlers, Permanent, Worker, Yield, currentStep } = await import(pathToFileURL(process.argv[2]).href);
 const worker = new Worker({ url: process.argv[3], permits: 4, name: "typescript-test" });
 
 worker.handler("ts_square", (ctx) => ({ value: ctx.context.n + 6 }));
@@ -57,6 +57,10 @@ handlers.batchWorker("ts_process", (_ctx, batch) => ({ processed: batch.end - ba
 handlers.step("ts_aggregate", {}, async (ctx) => {
   const results = (await ctx.batchResults("process_batch")).map((b) => b.result);
   return { total: results.reduce((sum, r) => sum + (r.processed ?? 0), 0), batches: results.length };
+});
+worker.handler("ts_continues", (ctx) => {
+  const hop = ctx.context.hop ?? 0;
+  return hop === 2 ? hop : new Continue({ hop }, { context: { hop: hop + 1 }, tags: ["hop"], delay: 0.01 });
 });
 worker.include(handlers);
 

@@ -7,7 +7,7 @@ import sys
 
 from dataclasses import dataclass
 
-from tasker import Batch, BatchConfig, Decision, Handlers, Permanent, StepContext, Worker, Yield, current_step
+from tasker import Continue, Batch, BatchConfig, Decision, Handlers, Permanent, StepContext, Worker, Yield, current_step
 
 worker = Worker(sys.argv[1], permits=4, name="python-test")
 
@@ -112,6 +112,12 @@ def process(ctx: StepContext, batch: Batch) -> object:
 def aggregate(ctx: StepContext) -> object:
     results = [b["result"] for b in ctx.batch_results("process_batch")]
     return {"total": sum(r.get("processed", 0) for r in results), "batches": len(results)}
+
+
+@worker.handler("py_continues")
+def continues(ctx: StepContext) -> object:
+    hop = ctx.context.get("hop", 0)
+    return hop if hop == 2 else Continue({"hop": hop}, context={"hop": hop + 1}, tags=["hop"], delay=0.01)
 
 
 worker.include(handlers)

@@ -87,6 +87,9 @@ func (s *step) conclude(end ending) (any, error) {
 	}
 	switch r.Outcome {
 	case Success:
+		if r.Next != nil {
+			return worker.Continue[any](r.Result, r.Next.request())
+		}
 		return r.Result, nil
 	case Failure:
 		return nil, r.Error.err()

@@ -142,9 +142,32 @@ type Report struct {
 	Fence      string          `json:"fence"`
 	Outcome    string          `json:"outcome"`
 	Result     json.RawMessage `json:"result,omitempty"`     // of a success
+	Next       *Next           `json:"next,omitempty"`       // of a success: the task that continues this one
 	Error      *Fault          `json:"error,omitempty"`      // of a failure
 	Checkpoint *Checkpoint     `json:"checkpoint,omitempty"` // of a yield
 	Isolated   []Isolated      `json:"isolated,omitempty"`   // since the last checkpoint
+}
+
+// Next is a task that is created with the end of a step, as by worker.Continue. Empty fields
+// are those of the step's task.
+type Next struct {
+	Namespace      string          `json:"namespace,omitempty"`
+	Name           string          `json:"name,omitempty"`
+	Version        string          `json:"version,omitempty"`
+	Context        json.RawMessage `json:"context,omitempty"`
+	IdempotencyKey string          `json:"idempotency_key,omitempty"`
+	Priority       *int            `json:"priority,omitempty"`
+	Tags           []string        `json:"tags,omitempty"`
+	Reason         string          `json:"reason,omitempty"`
+	DelaySeconds   float64         `json:"delay_seconds,omitempty"` // 0 to a year
+}
+
+// maxDelay bounds the delay of a next task.
+const maxDelay = 366 * 24 * time.Hour
+
+func (n *Next) request() worker.NextTask {
+	return worker.NextTask{Namespace: n.Namespace, Name: n.Name, Version: n.Version, Context: n.Context, IdempotencyKey: n.IdempotencyKey,
+		Priority: n.Priority, Tags: n.Tags, Reason: n.Reason, StartIn: time.Duration(n.DelaySeconds * float64(time.Second))}
 }
 
 // Isolated is an item of a batch that could not be processed.
@@ -222,7 +245,12 @@ func (r *Report) check() error {
 		return fmt.Errorf("invalid fence: want at most %d bytes", maxFence)
 	}
 	switch r.Outcome {
-	case Success, Returned:
+	case Success:
+		if r.Next != nil && !(r.Next.DelaySeconds >= 0 && r.Next.DelaySeconds <= maxDelay.Seconds()) {
+			return fmt.Errorf("invalid next.delay_seconds %v: want 0 to %v", r.Next.DelaySeconds, maxDelay.Seconds())
+		}
+		return nil
+	case Returned:
 		return nil
 	case Failure:
 		if r.Error == nil || r.Error.Message == "" {

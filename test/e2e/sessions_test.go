@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,6 +83,43 @@ func TestTheDaemonOfSessionsIsKilled(t *testing.T) {
 		require.Equal(t, "1\n", calls, file)
 	}
 	require.Len(t, begun(t, dir), len(tasks), "no step ran in two processes")
+}
+
+// TestAFrozenProcess: its step runs again in another process. When it wakes, what it has is
+// not taken, and counted.
+func TestAFrozenProcess(t *testing.T) {
+	r := newFleet(t, enginetest.Migrated(t))
+	r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.ready()
+	_, err := r.clients[0].RegisterTemplate(t.Context(), client.TemplateSource{Actor: "test", Reason: "test", Source: `{"name": "python", "namespace_name": "gate",
+		"version": "1.0.0", "steps": [{"name": "wait", "timeout_seconds": 300, "handler": {"callable": "wait_python"}, "retry": {"max_attempts": 3}}]}`})
+	require.NoError(t, err)
+	p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: binDir, WorkDir: r.dir, Name: "worker", DatabaseURL: r.db.DSN,
+		Config: sessionsOnly + "[worker.sessions]\nreclaim_grace_ms = 2000\nmax_wait_ms = 1000\n"})
+	require.NoError(t, err)
+	r.all = append(r.all, p)
+	r.ready()
+	dir := t.TempDir()
+	frozen := process(t, "PYTHONPATH=../../sdk/python/src", "python3", "testdata/gate.py", p.URL, dir)
+	task, err := r.clients[0].CreateTask(t.Context(), client.TaskRequest{Name: "python", Namespace: "gate", Version: "1.0.0", Context: []byte(`{}`),
+		Initiator: "e2e", SourceSystem: "test", Reason: "test"})
+	require.NoError(t, err)
+	began := func(n int) {
+		pgtest.Eventually(t, time.Minute, func() (bool, string) { m := len(begun(t, dir)); return m == n, fmt.Sprintf("%d began", m) })
+	}
+	began(1)
+	require.NoError(t, syscall.Kill(frozen, syscall.SIGSTOP))
+	process(t, "PYTHONPATH=../../sdk/python/src", "python3", "testdata/gate.py", p.URL, dir)
+	began(2)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "open"), nil, 0o600))
+	require.Equal(t, "complete", r.wait(task.TaskUUID, time.Minute).Status)
+	require.NoError(t, syscall.Kill(frozen, syscall.SIGCONT))
+	pgtest.Eventually(t, time.Minute, func() (bool, string) {
+		return counted(get(t, p.URL+"/metrics"), "tasker_worker_session_reports_rejected_total"), "nothing was rejected"
+	})
+	r.clean()
+	require.Equal(t, 1, r.db.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 1`), "one recorded result")
+	require.Equal(t, 2, r.db.QueryInt(t, `select count(*) from tasker.step_attempts`))
 }
 
 // begun returns the calls of handlers by process and task.

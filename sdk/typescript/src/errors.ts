@@ -41,6 +41,32 @@ export class Yield extends Error {
   }
 }
 
+/** The task that continues a task. Absent fields are those of the step's task. */
+export interface NextTask {
+  name?: string;
+  /** Of another template without one: the highest that is not deprecated. */
+  version?: string;
+  namespace?: string;
+  context?: Record<string, Json>;
+  /** Without one the next task is always a new one. */
+  idempotencyKey?: string;
+  priority?: number;
+  tags?: string[];
+  reason?: string;
+  /** Delay of its first steps, in seconds. */
+  delay?: number;
+}
+
+/** What a handler returns to end its step with a result and to create the next task, both or neither. */
+export class Continue {
+  constructor(readonly result: Json, readonly next: NextTask = {}) {}
+}
+
+/** The wire form of a next task. */
+export function nextOf({ idempotencyKey, delay, ...same }: NextTask): Record<string, Json> {
+  return { ...same, ...(idempotencyKey ? { idempotency_key: idempotencyKey } : {}), ...(delay ? { delay_seconds: delay } : {}) };
+}
+
 /** The handler did nothing: the step goes back, and no attempt is used. */
 export class Returned extends Error {}
 

@@ -3,6 +3,6 @@
 export { ApiResponse, apiCall, type ApiOptions } from "./api.js";
 export { StepContext, type Batch, type Checkpoint } from "./context.js";
 export { currentStep } from "./current.js";
-export { Cancelled, Permanent, Retryable, Returned, TaskerError, Yield, type Json, type Marks } from "./errors.js";
+export { Cancelled, Continue, Permanent, Retryable, Returned, TaskerError, Yield, type Json, type Marks, type NextTask } from "./errors.js";
 export { BatchConfig, Decision, Handlers, type Handler, type Injected, type Needs } from "./handlers.js";
 export { Worker, type WorkerOptions } from "./worker.js";

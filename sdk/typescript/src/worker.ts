@@ -2,7 +2,7 @@
 
 import { StepContext } from "./context.js";
 import { runStep } from "./current.js";
-import { Cancelled, Permanent, Returned, Yield, fault, type Json } from "./errors.js";
+import { Cancelled, Continue, Permanent, Returned, Yield, fault, nextOf, type Json } from "./errors.js";
 import { Handlers, type Handler } from "./handlers.js";
 import { NotFound, NotHeld, Refused, Session, Transport, Unavailable, type Held, type Report, type StepMessage } from "./session.js";
 
@@ -175,8 +175,10 @@ class Life {
     try {
       const handler = this.handlers.get(ctx.callable)?.get(ctx.method);
       if (!handler) throw new Returned();
-      const result = encodable((await runStep(ctx, () => handler(ctx))) ?? null);
-      return { fence, outcome: "success", result, ...isolatedBy(ctx) };
+      const returned = (await runStep(ctx, () => handler(ctx))) ?? null;
+      const next = returned instanceof Continue ? { next: encodable(nextOf(returned.next)) } : {};
+      const result = encodable(returned instanceof Continue ? (returned.result ?? null) : returned);
+      return { fence, outcome: "success", result, ...next, ...isolatedBy(ctx) };
     } catch (e) {
       if (e instanceof Yield) return { fence, outcome: "yield", checkpoint: e.point, ...isolatedBy(ctx) };
       if (e instanceof Returned || e instanceof Cancelled || ctx.signal.aborted) return { fence, outcome: "returned" };

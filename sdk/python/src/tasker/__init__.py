@@ -6,7 +6,7 @@ reports how they ended. The protocol is docs/protocol.md of the project.
 
 from ._api import ApiResponse, api_call
 from ._context import Batch, Cancelled, Checkpoint, StepContext, current_step
-from ._errors import Permanent, Retryable, Returned, TaskerError, Yield
+from ._errors import Continue, Permanent, Retryable, Returned, TaskerError, Yield
 from ._handlers import BatchConfig, Decision, Handlers
 from ._session import SessionLost, Transport
 from ._worker import Worker
@@ -17,6 +17,7 @@ __all__ = [
     "BatchConfig",
     "Cancelled",
     "Checkpoint",
+    "Continue",
     "Decision",
     "Handlers",
     "Permanent",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 JSON = Any
 
@@ -48,6 +48,33 @@ class Yield(Exception):
     def __init__(self, cursor: JSON, items_processed: int, accumulated: JSON = None) -> None:
         super().__init__("the handler yields")
         self.point = point(cursor, items_processed, accumulated)
+
+
+class Continue:
+    """What a handler returns to end its step with a result and to create the next task, both or neither.
+
+    Empty arguments are those of the step's task; a template of another name without a version gets the
+    highest that is not deprecated. Without an idempotency key the next task is always a new one.
+    """
+
+    def __init__(
+        self,
+        result: JSON = None,
+        *,
+        name: str = "",
+        version: str = "",
+        namespace: str = "",
+        context: Mapping[str, JSON] | None = None,
+        idempotency_key: str = "",
+        priority: int | None = None,
+        tags: Sequence[str] = (),
+        reason: str = "",
+        delay: float = 0,
+    ) -> None:
+        self.result = result
+        wire = {"name": name, "version": version, "namespace": namespace, "context": context, "idempotency_key": idempotency_key,
+                "priority": priority, "tags": list(tags), "reason": reason, "delay_seconds": delay}
+        self.next: dict[str, JSON] = {k: v for k, v in wire.items() if v is not None and v not in ("", [], 0) or k == "priority" and v == 0}
 
 
 class Returned(Exception):

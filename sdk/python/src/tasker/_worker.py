@@ -18,7 +18,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Coroutine, Mapping, Sequence
 
 from ._context import Cancelled, StepContext, _current
-from ._errors import Permanent, Returned, Yield, fault
+from ._errors import Continue, Permanent, Returned, Yield, fault
 from ._handlers import Handlers
 from ._session import Held, NotHeld, Refused, Session, SessionLost, Transport, Unavailable
 
@@ -240,7 +240,11 @@ class _Life:
         token = _current.set(ctx)
         try:
             ctx.check()
-            report.update(outcome="success", result=_encodable(self._worker._call(ctx)))
+            result = self._worker._call(ctx)
+            if isinstance(result, Continue):
+                report["next"] = _encodable(result.next)
+                result = result.result
+            report.update(outcome="success", result=_encodable(result))
         except Yield as y:
             report.update(outcome="yield", checkpoint=y.point)
         except (Returned, Cancelled):
