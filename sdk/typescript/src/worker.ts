@@ -6,6 +6,7 @@ import { Cancelled, Continue, Permanent, Returned, Yield, fault, nextOf, type Js
 import { Handlers, type Handler } from "./handlers.js";
 import { NotFound, NotHeld, Refused, Session, Transport, Unavailable, type Held, type Report, type StepMessage } from "./session.js";
 
+declare function setImmediate(callback: () => void): void;
 declare const process: {
   env: Record<string, string | undefined>;
   pid: number;
@@ -145,6 +146,7 @@ class Life {
         answered = Date.now();
         draining = answer.draining;
         for (const message of answer.steps) this.take(message);
+        if (answer.steps.length > 0) await immediate(); // ends of short handlers are sent before the next poll
         for (const notice of answer.cancelled) [...this.held.values()].find((ctx) => ctx.fence === notice.fence)?.cancel(notice.reason);
       } catch (e) {
         if (!(e instanceof NotFound || e instanceof Unavailable)) throw e;
@@ -252,6 +254,10 @@ function encodable(result: Json): Json {
   }
   if (text === undefined) throw new Permanent("the handler's result has no JSON form", { errorType: "ResultNotEncodable" });
   return result;
+}
+
+function immediate(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
 }
 
 function delay(ms: number): Promise<void> {

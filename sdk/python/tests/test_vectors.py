@@ -1,0 +1,146 @@
+"""Plays the daemon of sdk/vectors: what the package sends must be what the vectors say."""
+
+import http.server
+import json
+import os
+import threading
+import unittest
+from typing import Any
+
+from tasker import Continue, Permanent, Retryable, Returned, StepContext, Worker, Yield
+
+VECTORS = os.environ.get("TASKER_VECTORS", os.path.join(os.path.dirname(__file__), "../../vectors/protocol.json"))
+
+
+class Methods:
+    def call(self, ctx: StepContext) -> object:
+        return "called"
+
+    def refund(self, ctx: StepContext) -> object:
+        return "refunded"
+
+
+def register(worker: Worker) -> None:
+    @worker.handler("vector.adds")
+    def adds(ctx: StepContext) -> object:
+        return {"n": ctx.context["n"] + 1}
+
+    @worker.handler("vector.nothing")
+    def nothing(ctx: StepContext) -> object:
+        return None
+
+    @worker.handler("vector.parents")
+    def parents(ctx: StepContext) -> object:
+        return {"sum": ctx.results["before"] + ctx.config["add"]}
+
+    worker.register("vector.methods", Methods())
+
+    @worker.handler("vector.permanent")
+    def permanent(ctx: StepContext) -> object:
+        raise Permanent("no stock", code="S1", details={"left": 0})
+
+    @worker.handler("vector.retryable")
+    def retryable(ctx: StepContext) -> object:
+        raise Retryable("busy", after=5)
+
+    @worker.handler("vector.yields")
+    def yields(ctx: StepContext) -> object:
+        if ctx.saved is None:
+            raise Yield({"page": 2}, 10, {"sum": 3})
+        return [ctx.saved.cursor, ctx.saved.items_processed, ctx.saved.accumulated]
+
+    @worker.handler("vector.returned")
+    def returned(ctx: StepContext) -> object:
+        raise Returned()
+
+    @worker.handler("vector.isolates")
+    def isolates(ctx: StepContext) -> object:
+        assert ctx.batch is not None and ctx.batch.items is not None
+        ctx.isolate(ctx.batch.items[1], Permanent("bad row", code="R1"))
+        return len(ctx.batch.items) - 1
+
+    @worker.handler("vector.continues")
+    def continues(ctx: StepContext) -> object:
+        return Continue({"hop": 1}, name="collect", version="2.0.0", context={"hop": 2}, idempotency_key="hop-2", priority=0, tags=["hop"], delay=60)
+
+    @worker.handler("vector.saves")
+    def saves(ctx: StepContext) -> object:
+        ctx.checkpoint(5, 5)
+        return True
+
+    @worker.handler("vector.reads")
+    def reads(ctx: StepContext) -> object:
+        return [ctx.result("root"), ctx.batch_results("rows")]
+
+
+class Vectors(unittest.TestCase):
+    def test_the_package_speaks_the_protocol(self) -> None:
+        with open(VECTORS, encoding="utf-8") as file:
+            vectors = json.load(file)
+        steps = list(vectors["steps"])
+        todo, requests, got = list(steps), {}, []
+        ended = threading.Event()
+        for v in steps:
+            for r in v.get("requests", []):
+                requests[(r["method"], r["path"])] = r
+
+        class Daemon(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                body = json.loads(text) if text else None
+                path = self.path.removeprefix("/v1/sessions").removeprefix("/" + vectors["opened"]["session_id"])
+                self.send(self.result(path, body))
+
+            def result(self, path: str, body: Any) -> Any:
+                if self.command == "POST" and path == "":
+                    got.append({k: body[k] for k in vectors["open"]})
+                    return vectors["opened"]
+                if path.startswith("/poll"):
+                    if not todo:
+                        ended.wait(0.2)
+                    step = [{**vectors["base"], **todo.pop(0)["step"]}] if todo else []
+                    return {"answer": len(steps) - len(todo), "steps": step, "cancelled": [], "draining": False, "of_a_later_version": 1}
+                if path == "/reports":
+                    got.extend(body["reports"])
+                    if len(got) > len(steps):
+                        ended.set()
+                    return {"rejected": []}
+                if (self.command, path) in requests:
+                    r = requests.pop((self.command, path))
+                    if body != r.get("body"):
+                        got.append({"unexpected": body})
+                    return r["answer"]
+                return {"closed": True}
+
+            def send(self, value: Any) -> None:
+                text = json.dumps(value).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            do_GET = do_POST = do_DELETE = answer
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Daemon)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        worker = Worker(f"http://127.0.0.1:{server.server_address[1]}", permits=1)
+        register(worker)
+        worker.start()
+        self.assertTrue(ended.wait(60), got)
+        worker.stop()
+        server.shutdown()
+        server.server_close()
+        self.assertEqual(got[0], vectors["open"])
+        reports = {r["fence"]: r for r in got[1:]}
+        for v in steps:
+            self.assertEqual(reports[v["report"]["fence"]], v["report"], v["meaning"])
+        self.assertEqual(requests, {}, "not sent")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,91 @@
+// Plays the daemon of sdk/vectors: what the package in TASKER_DIST sends must be what the vectors say.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import process from "node:process";
+import test from "node:test";
+import { pathToFileURL } from "node:url";
+
+const { Continue, Permanent, Retryable, Returned, Worker, Yield } = await import(pathToFileURL(`${process.env.TASKER_DIST}/index.js`).href);
+const vectors = JSON.parse(readFileSync(process.env.TASKER_VECTORS ?? new URL("../../vectors/protocol.json", import.meta.url), "utf8"));
+
+function register(worker) {
+  worker.handler("vector.adds", (ctx) => ({ n: ctx.context.n + 1 }));
+  worker.handler("vector.nothing", () => undefined);
+  worker.handler("vector.parents", (ctx) => ({ sum: ctx.results.before + ctx.config.add }));
+  worker.register("vector.methods", { call: () => "called", refund: () => "refunded" });
+  worker.handler("vector.permanent", () => {
+    throw new Permanent("no stock", { code: "S1", details: { left: 0 } });
+  });
+  worker.handler("vector.retryable", () => {
+    throw new Retryable("busy", { after: 5 });
+  });
+  worker.handler("vector.yields", ({ saved }) => {
+    if (!saved) throw new Yield({ page: 2 }, 10, { sum: 3 });
+    return [saved.cursor, saved.itemsProcessed, saved.accumulated];
+  });
+  worker.handler("vector.returned", () => {
+    throw new Returned();
+  });
+  worker.handler("vector.isolates", (ctx) => {
+    ctx.isolate(ctx.batch.items[1], new Permanent("bad row", { code: "R1" }));
+    return ctx.batch.items.length - 1;
+  });
+  worker.handler("vector.continues", () => new Continue({ hop: 1 },
+    { name: "collect", version: "2.0.0", context: { hop: 2 }, idempotencyKey: "hop-2", priority: 0, tags: ["hop"], delay: 60 }));
+  worker.handler("vector.saves", async (ctx) => {
+    await ctx.checkpoint(5, 5);
+    return true;
+  });
+  worker.handler("vector.reads", async (ctx) => [await ctx.result("root"), await ctx.batchResults("rows")]);
+}
+
+test("the package speaks the protocol", { timeout: 60_000 }, async () => {
+  const todo = [...vectors.steps], got = [], requests = new Map();
+  for (const v of vectors.steps) for (const r of v.requests ?? []) requests.set(`${r.method} ${r.path}`, r);
+  let end;
+  const ended = new Promise((resolve) => (end = resolve));
+
+  const answerTo = (method, path, body) => {
+    if (method === "POST" && path === "") {
+      got.push(Object.fromEntries(Object.keys(vectors.open).map((k) => [k, body[k]])));
+      return vectors.opened;
+    }
+    if (path.startsWith("/poll")) {
+      const next = todo.shift();
+      return { answer: vectors.steps.length - todo.length, steps: next ? [{ ...vectors.base, ...next.step }] : [], cancelled: [], draining: false, of_a_later_version: 1 };
+    }
+    if (path === "/reports") {
+      got.push(...body.reports);
+      if (got.length > vectors.steps.length) end();
+      return { rejected: [] };
+    }
+    const expected = requests.get(`${method} ${path}`);
+    if (!expected) return { closed: true };
+    requests.delete(`${method} ${path}`);
+    if (expected.body) assert.deepEqual(body, expected.body);
+    return expected.answer;
+  };
+  const server = createServer((request, response) => {
+    let text = "";
+    request.on("data", (part) => (text += part));
+    request.on("end", () => {
+      const path = request.url.replace("/v1/sessions", "").replace(`/${vectors.opened.session_id}`, "");
+      const send = () => response.end(JSON.stringify(answerTo(request.method, path, text === "" ? undefined : JSON.parse(text))));
+      if (path.startsWith("/poll") && todo.length === 0) setTimeout(send, 50);
+      else send();
+    });
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const worker = new Worker({ url: `http://127.0.0.1:${server.address().port}`, permits: 1, log: () => {} });
+  register(worker);
+  const running = worker.run();
+  await ended;
+  await worker.stop();
+  await running;
+  server.closeAllConnections();
+  server.close();
+  assert.deepEqual(got[0], vectors.open);
+  for (const v of vectors.steps) assert.deepEqual(got.find((r) => r.fence === v.report.fence), v.report, v.meaning);
+  assert.equal(requests.size, 0, "not sent");
+});
