@@ -7,7 +7,7 @@ import threading
 import unittest
 from typing import Any
 
-from tasker import Continue, Permanent, Retryable, Returned, StepContext, Worker, Yield
+from tasker import Continue, Hooks, Permanent, Retryable, Returned, StepContext, Worker, Yield
 
 VECTORS = os.environ.get("TASKER_VECTORS", os.path.join(os.path.dirname(__file__), "../../vectors/protocol.json"))
 
@@ -73,6 +73,36 @@ def register(worker: Worker) -> None:
         return [ctx.result("root"), ctx.batch_results("rows")]
 
 
+class Recorded(Hooks):
+    """Hooks that fail, which changes nothing."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def note(self, call: str) -> None:
+        self.calls.append(call)
+        raise RuntimeError("of a hook")
+
+    def opened(self) -> None:
+        self.note("opened")
+
+    def before(self, ctx: StepContext) -> None:
+        self.note("before " + ctx.fence)
+
+    def failed(self, ctx: StepContext, error: BaseException) -> None:
+        self.note(f"failed {ctx.fence} {error}")
+
+    def after(self, ctx: StepContext, outcome: str, seconds: float) -> None:
+        assert 0 <= seconds < 60
+        self.note(f"after {ctx.fence} {outcome}")
+
+    def draining(self) -> None:
+        self.note("draining")
+
+    def stopped(self) -> None:
+        self.note("stopped")
+
+
 class Vectors(unittest.TestCase):
     def test_the_package_speaks_the_protocol(self) -> None:
         with open(VECTORS, encoding="utf-8") as file:
@@ -128,7 +158,8 @@ class Vectors(unittest.TestCase):
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Daemon)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        worker = Worker(f"http://127.0.0.1:{server.server_address[1]}", permits=1)
+        hooks = Recorded()
+        worker = Worker(f"http://127.0.0.1:{server.server_address[1]}", permits=1, hooks=hooks)
         register(worker)
         worker.start()
         self.assertTrue(ended.wait(60), got)
@@ -140,6 +171,14 @@ class Vectors(unittest.TestCase):
         for v in steps:
             self.assertEqual(reports[v["report"]["fence"]], v["report"], v["meaning"])
         self.assertEqual(requests, {}, "not sent")
+        told = ["opened"]
+        for v in steps:
+            r = v["report"]
+            told.append("before " + r["fence"])
+            if r["outcome"] == "failure":
+                told.append(f"failed {r['fence']} {r['error']['message']}")
+            told.append(f"after {r['fence']} {r['outcome']}")
+        self.assertEqual(hooks.calls, [*told, "draining", "stopped"])
 
 
 if __name__ == "__main__":

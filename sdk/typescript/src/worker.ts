@@ -4,6 +4,7 @@ import { StepContext } from "./context.js";
 import { runStep } from "./current.js";
 import { Cancelled, Continue, Permanent, Returned, Yield, fault, nextOf, type Json } from "./errors.js";
 import { Handlers, type Handler } from "./handlers.js";
+import { Told, type Hooks } from "./hooks.js";
 import { NotFound, NotHeld, Refused, Session, Transport, Unavailable, type Held, type Report, type StepMessage } from "./session.js";
 
 declare function setImmediate(callback: () => void): void;
@@ -26,6 +27,8 @@ export interface WorkerOptions {
   /** Default TASKER_AUTH_TOKEN. */
   token?: string;
   apiKey?: string;
+  /** Are told what happens. */
+  hooks?: Hooks;
   /** Gets one line per incident; default console.warn. */
   log?: (message: string) => void;
 }
@@ -38,6 +41,7 @@ export class Worker extends Handlers {
   private readonly permits: number;
   private readonly name: string;
   private readonly log: (message: string) => void;
+  private readonly hooks: Told;
   private stopping = false;
   private wake: (() => void) | undefined;
 
@@ -49,13 +53,15 @@ export class Worker extends Handlers {
     this.permits = options.permits ?? 1;
     this.name = options.name ?? `node-${process.pid}`;
     this.log = options.log ?? ((message) => console.warn(message));
+    this.hooks = new Told(options.hooks ?? {}, this.log);
   }
 
   /** Runs until SIGTERM, SIGINT or stop; the steps that run then end first. */
   async run(): Promise<void> {
     if (this.known.size === 0) throw new TypeError("run the worker: want at least one handler");
     for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => void this.stop());
-    while (!this.stopping) await new Life(this.session, this.known, this.request(), () => this.stopping, (ms) => this.pause(ms), this.log).live();
+    while (!this.stopping) await new Life(this.session, this.known, this.request(), () => this.stopping, (ms) => this.pause(ms), this.log, this.hooks).live();
+    this.hooks.tell("stopped");
   }
 
   /** Takes no more steps; run ends when those that run have ended. */
@@ -93,7 +99,8 @@ class Life {
 
   constructor(private readonly session: Session, private readonly handlers: Map<string, Map<string, Handler>>,
               private readonly request: Record<string, Json>, private readonly stopping: () => boolean,
-              private readonly pause: (ms: number) => Promise<void>, private readonly log: (message: string) => void) {}
+              private readonly pause: (ms: number) => Promise<void>, private readonly log: (message: string) => void,
+              private readonly hooks: Told) {}
 
   async live(): Promise<void> {
     try {
@@ -123,6 +130,7 @@ class Life {
       const held = [...this.held.values()];
       try {
         const lost = await this.session.open(this.request, held);
+        this.hooks.tell("opened");
         if (lost.length > 0) this.log(`${lost.length} of ${held.length} steps were not kept`);
         this.drop(lost);
         return true;
@@ -138,8 +146,10 @@ class Life {
 
   private async poll(): Promise<void> {
     let answered = Date.now();
-    for (let draining = false; ; ) {
+    for (let draining = false, told = false; ; ) {
       const stops = draining || this.stopping();
+      if (stops && !told) this.hooks.tell("draining");
+      told ||= stops;
       if (stops && this.held.size === 0) return;
       try {
         const answer = await this.session.poll(stops ? 200 : this.session.maxWaitMs, stops);
@@ -166,7 +176,10 @@ class Life {
     if (this.held.has(message.fence)) return; // told again
     const ctx = new StepContext(this.session, message);
     this.held.set(ctx.fence, ctx);
+    const begun = Date.now();
+    this.hooks.tell("before", ctx);
     void this.execute(ctx).then((report) => {
+      this.hooks.tell("after", ctx, report.outcome, (Date.now() - begun) / 1000);
       this.reports.push([ctx, report]);
       this.sending ??= this.send();
     });
@@ -185,6 +198,7 @@ class Life {
       if (e instanceof Yield) return { fence, outcome: "yield", checkpoint: e.point, ...isolatedBy(ctx) };
       if (e instanceof Returned || e instanceof Cancelled || ctx.signal.aborted) return { fence, outcome: "returned" };
       this.log(`step ${ctx.stepName} failed: ${String(e)}`);
+      this.hooks.tell("failed", ctx, e);
       return { fence, outcome: "failure", error: fault(e) };
     }
   }

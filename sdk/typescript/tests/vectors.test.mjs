@@ -77,7 +77,20 @@ test("the package speaks the protocol", { timeout: 60_000 }, async () => {
     });
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const worker = new Worker({ url: `http://127.0.0.1:${server.address().port}`, permits: 1, log: () => {} });
+  const calls = [];
+  const note = (call) => {
+    calls.push(call);
+    throw new Error("of a hook, which changes nothing");
+  };
+  const hooks = {
+    opened: () => note("opened"),
+    before: (ctx) => note(`before ${ctx.fence}`),
+    failed: (ctx, error) => note(`failed ${ctx.fence} ${error.message}`),
+    after: (ctx, outcome, seconds) => note(`after ${ctx.fence} ${outcome}${seconds >= 0 && seconds < 60 ? "" : " when?"}`),
+    draining: () => note("draining"),
+    stopped: () => note("stopped"),
+  };
+  const worker = new Worker({ url: `http://127.0.0.1:${server.address().port}`, permits: 1, log: () => {}, hooks });
   register(worker);
   const running = worker.run();
   await ended;
@@ -88,4 +101,13 @@ test("the package speaks the protocol", { timeout: 60_000 }, async () => {
   assert.deepEqual(got[0], vectors.open);
   for (const v of vectors.steps) assert.deepEqual(got.find((r) => r.fence === v.report.fence), v.report, v.meaning);
   assert.equal(requests.size, 0, "not sent");
+  const told = ["opened"];
+  for (const { report: r } of vectors.steps) {
+    told.push(`before ${r.fence}`);
+    if (r.outcome === "failure") told.push(`failed ${r.fence} ${r.error.message}`);
+    told.push(`after ${r.fence} ${r.outcome}`);
+  }
+  assert.equal(calls[0], "opened");
+  assert.deepEqual(calls.slice(-2), ["draining", "stopped"]);
+  assert.deepEqual(calls.slice(0, -2).sort(), told.sort()); // steps may run at the same time
 });

@@ -8,6 +8,7 @@ from ._api import ApiResponse, api_call
 from ._context import Batch, Cancelled, Checkpoint, StepContext, current_step
 from ._errors import Continue, Permanent, Retryable, Returned, TaskerError, Yield
 from ._handlers import BatchConfig, Decision, Handlers
+from ._hooks import Hooks
 from ._session import SessionLost, Transport
 from ._worker import Worker
 
@@ -20,6 +21,7 @@ __all__ = [
     "Continue",
     "Decision",
     "Handlers",
+    "Hooks",
     "Permanent",
     "Retryable",
     "Returned",

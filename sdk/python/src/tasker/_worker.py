@@ -20,6 +20,7 @@ from typing import Any, Coroutine, Mapping, Sequence
 from ._context import Cancelled, StepContext, _current
 from ._errors import Continue, Permanent, Returned, Yield, fault
 from ._handlers import Handlers
+from ._hooks import Hooks, tell
 from ._session import Held, NotHeld, Refused, Session, SessionLost, Transport, Unavailable
 
 JSON = Any
@@ -33,11 +34,13 @@ class Worker(Handlers):
 
     url is the address of a worker daemon, or of several with commas between them: when one does not
     answer, the worker goes on with its steps at the next. permits is how many steps run at once.
-    Handlers must be registered before run or start.
+    Handlers must be registered before run or start. hooks are told what happens.
     """
 
-    def __init__(self, url: str = "", *, permits: int = 1, name: str = "", token: str = "", api_key: str = "") -> None:
+    def __init__(self, url: str = "", *, permits: int = 1, name: str = "", token: str = "", api_key: str = "",
+                 hooks: Hooks | None = None) -> None:
         super().__init__()
+        self._hooks = hooks or Hooks()
         addresses = url or os.environ.get("TASKER_WORKER_URL", "http://localhost:8081")
         token = token or os.environ.get("TASKER_AUTH_TOKEN", "")
         self._session = Session([Transport(address.strip(), token, api_key) for address in addresses.split(",")])
@@ -81,6 +84,7 @@ class Worker(Handlers):
             loop.call_soon_threadsafe(loop.stop)
             turning.join()
             loop.close()
+            tell(self._hooks.stopped)
 
     def _interrupt(self) -> None:
         """Ends the poll that waits when the worker is stopped."""
@@ -178,6 +182,7 @@ class _Life:
                 pause = min(0.05 * 2**failures, 2) * random.uniform(0.5, 1)
                 time.sleep(pause) if held else self._worker._stopping.wait(pause)
                 continue
+            tell(self._worker._hooks.opened)
             if lost:
                 _log.warning("%d of %d steps were not kept", len(lost), len(held))
                 self._drop(lost)
@@ -185,9 +190,12 @@ class _Life:
 
     def _poll(self) -> None:
         """Returns when the session holds nothing and the worker or the daemon stops."""
-        silent, draining = time.monotonic(), False
+        silent, draining, told = time.monotonic(), False, False
         while True:
             stops = draining or self._worker._stopping.is_set()
+            if stops and not told:
+                told = True
+                tell(self._worker._hooks.draining)
             if stops and not self._holds():
                 return
             try:
@@ -237,9 +245,10 @@ class _Life:
 
     def _outcome(self, ctx: StepContext) -> dict[str, JSON]:
         report: dict[str, JSON] = {}
-        token = _current.set(ctx)
+        token, hooks, begun = _current.set(ctx), self._worker._hooks, time.monotonic()
         try:
             ctx.check()
+            tell(hooks.before, ctx)
             result = self._worker._call(ctx)
             if isinstance(result, Continue):
                 report["next"] = _encodable(result.next)
@@ -252,7 +261,9 @@ class _Life:
         except BaseException as e:  # a handler that exits its thread has failed
             _log.warning("step %s failed", ctx.step_name, exc_info=e)
             report.update(outcome="failure", error=fault(e))
+            tell(hooks.failed, ctx, e)
         finally:
+            tell(hooks.after, ctx, report["outcome"], time.monotonic() - begun)
             _current.reset(token)
         if ctx._isolated and report["outcome"] in ("success", "yield"):
             report["isolated"] = ctx._isolated
