@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -222,6 +223,31 @@ func outcomesOf(t *testing.T, l language) {
 	}
 	require.NoError(t, process.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, process.Wait(), "%s", out)
+}
+
+func TestPythonClient(t *testing.T) {
+	t.Parallel()
+	clientOf(t, inPython(t))
+}
+
+func TestTypeScriptClient(t *testing.T) {
+	t.Parallel()
+	clientOf(t, inTypeScript(t))
+}
+
+// clientOf walks the client of one language, whose program has the worker of its tasks too.
+func clientOf(t *testing.T, l language) {
+	t.Helper()
+	p := remotePair(t, longGrace)
+	name := l.prefix + "_client"
+	_, err := client.New(client.Config{BaseURL: p.rest}).RegisterTemplate(p.ctx, client.TemplateSource{Actor: "test", Reason: "test", Source: fmt.Sprintf(
+		`{name: %[1]s, namespace_name: none, version: 1.0.0, identity_strategy: ALWAYS_UNIQUE, steps: [{name: double, handler: {callable: %[1]s}}]}`, name)})
+	require.NoError(t, err)
+	run := l.start("client", p.rest)
+	run.Args = append(run.Args, "http://"+p.worker.Addr().String())
+	out, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "all as it should be")
 }
 
 // TestPythonWithoutADaemon runs the tests of the package itself.

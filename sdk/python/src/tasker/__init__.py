@@ -5,6 +5,7 @@ reports how they ended. The protocol is docs/protocol.md of the project.
 """
 
 from ._api import ApiResponse, api_call
+from ._client import ApiError, AsyncClient, Client, NotReached, Task
 from ._context import Batch, Cancelled, Checkpoint, StepContext, current_step
 from ._errors import Continue, Permanent, Retryable, Returned, TaskerError, Yield
 from ._handlers import BatchConfig, Decision, Handlers
@@ -13,20 +14,25 @@ from ._session import SessionLost, Transport
 from ._worker import Worker
 
 __all__ = [
+    "ApiError",
     "ApiResponse",
+    "AsyncClient",
     "Batch",
     "BatchConfig",
     "Cancelled",
     "Checkpoint",
+    "Client",
     "Continue",
     "Decision",
     "Handlers",
     "Hooks",
+    "NotReached",
     "Permanent",
     "Retryable",
     "Returned",
     "SessionLost",
     "StepContext",
+    "Task",
     "TaskerError",
     "Transport",
     "Worker",

@@ -1,0 +1,201 @@
+/** The client of the orchestrator's API: creates tasks, waits for them and sends events. */
+
+import type { Json } from "./errors.js";
+
+declare const process: { env: Record<string, string | undefined> };
+
+/** A refusal by the API. */
+export class ApiError extends Error {
+  constructor(readonly status: number, readonly code: string, message: string, readonly requestId: string,
+              /** Of the task that exists already, where the API says so. */ readonly taskUuid: string, readonly retryAfter: number) {
+    super(`${code} (${status}): ${message}`);
+    this.name = "ApiError";
+  }
+}
+
+/** The API did not answer. Whether a request had an effect is not known. */
+export class NotReached extends Error {}
+
+export interface ClientOptions {
+  /** Default TASKER_ORCHESTRATION_URL, then http://localhost:8080. */
+  url?: string;
+  /** Default TASKER_AUTH_TOKEN. */
+  token?: string;
+  apiKey?: string;
+  /** Of a request, in seconds, besides its wait; default 30. */
+  timeout?: number;
+  initiator?: string;
+  sourceSystem?: string;
+}
+
+/** A task as the API shows it; further fields are in it too. */
+export interface Task {
+  task_uuid: string;
+  namespace: string;
+  name: string;
+  version: string;
+  status: string;
+  [field: string]: Json;
+}
+
+/** Whether a task has ended. */
+export function hasEnded(task: Task): boolean {
+  return ["complete", "error", "cancelled", "resolved_manually"].includes(task.status);
+}
+
+/** Fields of POST /v1/tasks by their names there, such as version, priority, tags, delay_seconds and deadline. */
+export interface NewTask {
+  namespace: string;
+  name: string;
+  context: Record<string, Json>;
+  idempotency_key?: string;
+  [field: string]: Json;
+}
+
+export interface ExternalEvent {
+  name: string;
+  namespace?: string;
+  key?: string;
+  task_uuid?: string;
+  payload?: Json;
+  /** With an id it is delivered once. */
+  id?: string;
+}
+
+interface Call {
+  method: string;
+  path: string;
+  body?: Json;
+  query?: Record<string, string>;
+  wait?: number;
+  again: boolean;
+  sent?: () => void;
+}
+
+const attempts = 4, longestWait = 60;
+
+/**
+ * Calls the API of an orchestrator. A call is repeated, up to three times, where that cannot have an effect twice: reads,
+ * cancellations, creations with an idempotency key and events with an id. Redirects are not followed.
+ */
+export class Client {
+  private readonly base: string;
+  private readonly headers: Record<string, string>;
+  private readonly timeout: number;
+  private readonly sender: Record<string, string>;
+
+  constructor(options: ClientOptions = {}) {
+    const url = options.url ?? process.env["TASKER_ORCHESTRATION_URL"] ?? "http://localhost:8080";
+    if (!/^https?:\/\/[^/]/.test(url)) throw new TypeError(`invalid url ${JSON.stringify(url)}: want http://host:port or https://host:port`);
+    this.base = url.replace(/\/+$/, "");
+    this.headers = { "content-type": "application/json", accept: "application/json" };
+    const token = options.token ?? process.env["TASKER_AUTH_TOKEN"];
+    if (token) this.headers["authorization"] = `Bearer ${token}`;
+    else if (options.apiKey) this.headers["x-api-key"] = options.apiKey;
+    this.timeout = options.timeout ?? 30;
+    this.sender = { ...(options.initiator ? { initiator: options.initiator } : {}), ...(options.sourceSystem ? { source_system: options.sourceSystem } : {}) };
+  }
+
+  /** Creates a task. With wait the answer comes when it has ended, or after so many seconds. */
+  async createTask(task: NewTask, wait = 0): Promise<Task> {
+    let sent = 0;
+    try {
+      return (await this.call({ method: "POST", path: "/v1/tasks", body: { ...this.sender, ...task }, wait, again: Boolean(task.idempotency_key), sent: () => sent++ })) as Task;
+    } catch (e) {
+      if (e instanceof ApiError && e.status === 409 && sent > 1 && e.taskUuid) return this.task(e.taskUuid, wait); // an earlier attempt created it
+      throw e;
+    }
+  }
+
+  /** Creates a task and waits for its end. Rejects if it has not ended after timeout seconds; it goes on. */
+  async run(task: NewTask, timeout = 300): Promise<Task> {
+    const deadline = Date.now() + timeout * 1000;
+    const created = await this.createTask(task, Math.min(timeout, longestWait));
+    return hasEnded(created) ? created : this.wait(created.task_uuid, Math.max(deadline - Date.now(), 0) / 1000);
+  }
+
+  /** Waits for the end of a task. Rejects if it has not ended after timeout seconds. */
+  async wait(uuid: string, timeout = 300): Promise<Task> {
+    for (const deadline = Date.now() + timeout * 1000; ; ) {
+      const left = (deadline - Date.now()) / 1000;
+      const task = await this.task(uuid, Math.min(Math.max(left, 0), longestWait));
+      if (hasEnded(task)) return task;
+      if (left <= 0) throw new Error(`task ${uuid} has not ended: it is ${task.status}`);
+    }
+  }
+
+  /** Reads a task; with wait when it has ended, or after so many seconds. */
+  async task(uuid: string, wait = 0): Promise<Task> {
+    return (await this.call({ method: "GET", path: `/v1/tasks/${encodeURIComponent(uuid)}`, wait, again: true })) as Task;
+  }
+
+  /** The steps of a task, with their results. */
+  async steps(uuid: string): Promise<Record<string, Json>[]> {
+    const path = `/v1/tasks/${encodeURIComponent(uuid)}/workflow_steps`;
+    const steps = (await this.call({ method: "GET", path, again: true })) as { step_uuid: string }[];
+    const shown: Record<string, Json>[] = [];
+    for (const { step_uuid: step } of steps) shown.push((await this.call({ method: "GET", path: `${path}/${step}`, again: true })) as Record<string, Json>);
+    return shown;
+  }
+
+  /** All tasks that match, the newest first, such as { namespace: "shop", status: "error" }. */
+  async *tasks(filters: Record<string, string> = {}): AsyncGenerator<Task> {
+    for (let cursor = "newest"; cursor; ) {
+      const page = (await this.call({ method: "GET", path: "/v1/tasks", query: { ...filters, cursor }, again: true })) as { tasks: Task[]; next_cursor?: string };
+      yield* page.tasks;
+      cursor = page.next_cursor ?? "";
+    }
+  }
+
+  /** Cancels a task. */
+  async cancel(uuid: string, reason = ""): Promise<Task> {
+    return (await this.call({ method: "DELETE", path: `/v1/tasks/${encodeURIComponent(uuid)}`, query: reason ? { reason } : {}, again: true })) as Task;
+  }
+
+  /** Delivers an event to the steps that wait for it, or keeps it. */
+  async sendEvent(event: ExternalEvent): Promise<Record<string, Json>> {
+    return (await this.call({ method: "POST", path: "/v1/external-events", body: event, again: Boolean(event.id) })) as Record<string, Json>;
+  }
+
+  private async call(c: Call): Promise<Json> {
+    const query = new URLSearchParams(c.query);
+    if (c.wait && c.wait > 0) query.set("wait", `${Math.max(Math.trunc(c.wait * 1000), 1)}ms`);
+    const url = this.base + c.path + (query.size > 0 ? `?${query.toString()}` : "");
+    for (let attempt = 1; ; attempt++) {
+      c.sent?.();
+      try {
+        return await this.send(c, url);
+      } catch (e) {
+        const passing = e instanceof NotReached || (e instanceof ApiError && [429, 502, 503, 504].includes(e.status));
+        if (!c.again || !passing || attempt === attempts) throw e;
+        const pause = Math.max(e instanceof ApiError ? e.retryAfter : 0, 0.1 * 2 ** attempt * (0.5 + Math.random() / 2));
+        await new Promise((resolve) => setTimeout(resolve, Math.min(pause, 60) * 1000));
+      }
+    }
+  }
+
+  private async send(c: Call, url: string): Promise<Json> {
+    let answer: Response, text: string;
+    try {
+      const body = c.body === undefined ? null : JSON.stringify(c.body);
+      answer = await fetch(url, { method: c.method, headers: this.headers, body, redirect: "manual", signal: AbortSignal.timeout((this.timeout + (c.wait ?? 0)) * 1000) });
+      text = await answer.text();
+    } catch (e) {
+      throw new NotReached(`${c.method} ${url}: ${e instanceof Error ? `${e.message} ${String(e.cause ?? "")}`.trim() : String(e)}`);
+    }
+    if (answer.ok) return JSON.parse(text) as Json;
+    throw refusal(answer, text);
+  }
+}
+
+function refusal(answer: Response, text: string): ApiError {
+  let problem: Record<string, Json> = { message: text.slice(0, 200) };
+  try {
+    const parsed = JSON.parse(text) as Record<string, Json>;
+    problem = typeof parsed["error"] === "object" && parsed["error"] !== null ? (parsed["error"] as Record<string, Json>) : parsed;
+  } catch {
+    // not JSON: something between us and the orchestrator has answered
+  }
+  return new ApiError(answer.status, String(problem["code"] ?? answer.status), String(problem["message"] ?? problem["detail"] ?? answer.statusText),
+    answer.headers.get("x-request-id") ?? "", String(problem["task_uuid"] ?? ""), Number(answer.headers.get("retry-after")) || 0);
+}
