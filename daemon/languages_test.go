@@ -264,7 +264,8 @@ func TestPythonWithoutADaemon(t *testing.T) {
 // TestTypeScriptWithoutADaemon runs the tests of the package itself.
 func TestTypeScriptWithoutADaemon(t *testing.T) {
 	t.Parallel()
-	run := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=tap", "../sdk/typescript/tests/tasker.test.mjs", "../sdk/typescript/tests/vectors.test.mjs")
+	run := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=tap", "../sdk/typescript/tests/tasker.test.mjs", "../sdk/typescript/tests/vectors.test.mjs",
+		"../sdk/typescript/tests/testing.test.mjs")
 	run.Env = append(os.Environ(), "TASKER_DIST="+typeScriptPackage(t))
 	out, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", out)

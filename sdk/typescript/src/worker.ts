@@ -1,10 +1,10 @@
 /** The worker: opens sessions, runs handlers and reports how they ended. */
 
 import { StepContext } from "./context.js";
-import { runStep } from "./current.js";
-import { Cancelled, Continue, Permanent, Returned, Yield, fault, nextOf, type Json } from "./errors.js";
+import { Permanent, fault, type Json } from "./errors.js";
 import { Handlers, type Handler } from "./handlers.js";
 import { Told, type Hooks } from "./hooks.js";
+import { reportOf } from "./report.js";
 import { NotFound, NotHeld, Refused, Session, Transport, Unavailable, type Held, type Report, type StepMessage } from "./session.js";
 
 declare function setImmediate(callback: () => void): void;
@@ -186,21 +186,11 @@ class Life {
   }
 
   private async execute(ctx: StepContext): Promise<Report> {
-    const { fence } = ctx;
-    try {
-      const handler = this.handlers.get(ctx.callable)?.get(ctx.method);
-      if (!handler) throw new Returned();
-      const returned = (await runStep(ctx, () => handler(ctx))) ?? null;
-      const next = returned instanceof Continue ? { next: encodable(nextOf(returned.next)) } : {};
-      const result = encodable(returned instanceof Continue ? (returned.result ?? null) : returned);
-      return { fence, outcome: "success", result, ...next, ...isolatedBy(ctx) };
-    } catch (e) {
-      if (e instanceof Yield) return { fence, outcome: "yield", checkpoint: e.point, ...isolatedBy(ctx) };
-      if (e instanceof Returned || e instanceof Cancelled || ctx.signal.aborted) return { fence, outcome: "returned" };
+    const handler = this.handlers.get(ctx.callable)?.get(ctx.method);
+    return reportOf(ctx, handler, (e) => {
       this.log(`step ${ctx.stepName} failed: ${String(e)}`);
       this.hooks.tell("failed", ctx, e);
-      return { fence, outcome: "failure", error: fault(e) };
-    }
+    });
   }
 
   /** Sends reports; those that come while one request is under way share the next. */
@@ -253,21 +243,6 @@ class Life {
       this.forget([only]);
     }
   }
-}
-
-function isolatedBy(ctx: StepContext): Record<string, Json> {
-  return ctx.isolated.length > 0 ? { isolated: ctx.isolated } : {};
-}
-
-function encodable(result: Json): Json {
-  let text: string | undefined;
-  try {
-    text = JSON.stringify(result);
-  } catch (e) {
-    throw new Permanent(`the handler's result has no JSON form: ${String(e)}`, { errorType: "ResultNotEncodable" });
-  }
-  if (text === undefined) throw new Permanent("the handler's result has no JSON form", { errorType: "ResultNotEncodable" });
-  return result;
 }
 
 function immediate(): Promise<void> {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import logging
 import os
 import queue
@@ -17,10 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Coroutine, Mapping, Sequence
 
-from ._context import Cancelled, StepContext, _current
-from ._errors import Continue, Permanent, Returned, Yield, fault
+from ._context import Cancelled, StepContext
+from ._errors import Permanent, Returned, fault
 from ._handlers import Handlers
 from ._hooks import Hooks, tell
+from ._report import report_of
 from ._session import Held, NotHeld, Refused, Session, SessionLost, Transport, Unavailable
 
 JSON = Any
@@ -123,14 +123,6 @@ def _await(ctx: StepContext, future: Future[JSON]) -> JSON:
             if ctx.cancelled:
                 future.cancel()
                 raise Cancelled("lease_lost") from None
-
-
-def _encodable(result: JSON) -> JSON:
-    try:
-        json.dumps(result, allow_nan=False)
-    except (TypeError, ValueError) as e:
-        raise Permanent(f"the handler's result has no JSON form: {e}", error_type="ResultNotEncodable") from e
-    return result
 
 
 class _Life:
@@ -244,29 +236,14 @@ class _Life:
         self._reports.put((ctx, self._outcome(ctx)))
 
     def _outcome(self, ctx: StepContext) -> dict[str, JSON]:
-        report: dict[str, JSON] = {}
-        token, hooks, begun = _current.set(ctx), self._worker._hooks, time.monotonic()
-        try:
-            ctx.check()
+        hooks, begun = self._worker._hooks, time.monotonic()
+
+        def call() -> JSON:
             tell(hooks.before, ctx)
-            result = self._worker._call(ctx)
-            if isinstance(result, Continue):
-                report["next"] = _encodable(result.next)
-                result = result.result
-            report.update(outcome="success", result=_encodable(result))
-        except Yield as y:
-            report.update(outcome="yield", checkpoint=y.point)
-        except (Returned, Cancelled):
-            report.update(outcome="returned")
-        except BaseException as e:  # a handler that exits its thread has failed
-            _log.warning("step %s failed", ctx.step_name, exc_info=e)
-            report.update(outcome="failure", error=fault(e))
-            tell(hooks.failed, ctx, e)
-        finally:
-            tell(hooks.after, ctx, report["outcome"], time.monotonic() - begun)
-            _current.reset(token)
-        if ctx._isolated and report["outcome"] in ("success", "yield"):
-            report["isolated"] = ctx._isolated
+            return self._worker._call(ctx)
+
+        report = report_of(ctx, call, lambda e: tell(hooks.failed, ctx, e))
+        tell(hooks.after, ctx, report["outcome"], time.monotonic() - begun)
         return report
 
     def _report(self) -> None:

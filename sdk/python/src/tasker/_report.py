@@ -1,0 +1,47 @@
+"""How the end of a handler is reported."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, Callable
+
+from ._context import Cancelled, StepContext, _current
+from ._errors import Continue, Permanent, Returned, Yield, fault
+
+JSON = Any
+_log = logging.getLogger("tasker")
+
+
+def report_of(ctx: StepContext, call: Callable[[], JSON], failed: Callable[[BaseException], None]) -> dict[str, JSON]:
+    """Calls a handler and returns its report, without a fence; failed is told of a failure."""
+    report: dict[str, JSON] = {}
+    token = _current.set(ctx)
+    try:
+        ctx.check()
+        result = call()
+        if isinstance(result, Continue):
+            report["next"] = _encodable(result.next)
+            result = result.result
+        report.update(outcome="success", result=_encodable(result))
+    except Yield as y:
+        report.update(outcome="yield", checkpoint=y.point)
+    except (Returned, Cancelled):
+        report.update(outcome="returned")
+    except BaseException as e:  # a handler that exits its thread has failed
+        _log.warning("step %s failed", ctx.step_name, exc_info=e)
+        report = {"outcome": "failure", "error": fault(e)}
+        failed(e)
+    finally:
+        _current.reset(token)
+    if ctx._isolated and report["outcome"] in ("success", "yield"):
+        report["isolated"] = ctx._isolated
+    return report
+
+
+def _encodable(result: JSON) -> JSON:
+    try:
+        json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError) as e:
+        raise Permanent(f"the handler's result has no JSON form: {e}", error_type="ResultNotEncodable") from e
+    return result

@@ -1,0 +1,98 @@
+"""Runs handlers without a daemon, for their tests."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Callable, Mapping, Sequence
+
+from ._context import StepContext
+from ._report import report_of
+from ._session import NotHeld, Session
+
+JSON = Any
+
+
+@dataclass
+class Outcome:
+    """How a handler ended: as its report would say."""
+
+    outcome: str
+    result: JSON = None
+    error: Mapping[str, JSON] | None = None
+    checkpoint: Mapping[str, JSON] | None = None
+    next: Mapping[str, JSON] | None = None
+    isolated: Sequence[Mapping[str, JSON]] = ()
+    saved: list[Mapping[str, JSON]] = field(default_factory=list)  # checkpoints of the handler, in order
+
+
+class _Daemon(Session):
+    """Answers what a handler asks of its session."""
+
+    def __init__(self, results: Mapping[str, JSON], batches: Mapping[str, Sequence[JSON]], lost: bool) -> None:
+        super().__init__([])
+        self._results, self._batches, self._lose = results, batches, lost
+        self.saved: list[Mapping[str, JSON]] = []
+
+    def checkpoint(self, held: Any, point: Mapping[str, JSON]) -> str:
+        if self._lose:
+            raise NotHeld("the session does not hold this step")
+        self.saved.append(point)
+        return "2026-01-01T00:00:00Z"
+
+    def result(self, held: Any, step: str) -> JSON:
+        if step not in self._results:
+            raise LookupError(f"no result of the step {step}")
+        return self._results[step]
+
+    def batch_results(self, held: Any, step: str) -> list[Mapping[str, JSON]]:
+        return [{"step_name": f"{step}_{n:03}", "result": r} for n, r in enumerate(self._batches.get(step, ()), 1)]
+
+
+def run_step(
+    handler: Callable[[StepContext], JSON],
+    context: Mapping[str, JSON] | None = None,
+    *,
+    results: Mapping[str, JSON] | None = None,
+    ancestors: Mapping[str, JSON] | None = None,
+    batch_results: Mapping[str, Sequence[JSON]] | None = None,
+    config: Mapping[str, JSON] | None = None,
+    checkpoint: Mapping[str, JSON] | None = None,
+    batch: Mapping[str, JSON] | None = None,
+    items: Sequence[JSON] | None = None,
+    attempt: int = 1,
+    max_attempts: int = 3,
+    lease_lost: bool = False,
+    **fields: JSON,
+) -> Outcome:
+    """Calls a handler, a coroutine too, as a worker does.
+
+    results are those of the direct parents, ancestors those of steps further back, batch_results those of
+    the batches of a worker step. checkpoint and batch are messages as in docs/protocol.md; fields are others
+    of a step, such as step_name. With lease_lost the first checkpoint finds that the step is not held.
+    """
+    message: dict[str, JSON] = {
+        "fence": "1.1", "task_uuid": str(uuid.uuid4()), "step_uuid": str(uuid.uuid4()), "correlation_id": str(uuid.uuid4()),
+        "namespace": "test", "task_name": "test", "task_version": "1.0.0", "step_name": "test", "callable": "test", "priority": 0,
+        "attempt": attempt, "max_attempts": max_attempts, "context": dict(context or {}), "initialization": dict(config or {}),
+        "dependency_results": dict(results or {}), **fields,
+    }
+    for name, value in (("checkpoint", checkpoint), ("items", items)):
+        if value is not None:
+            message[name] = value
+    if batch is not None or items is not None:
+        message["batch"] = {"batch_id": "batch-1", "batch_size": len(items or ()), "is_no_op": False, **(batch or {})}
+    daemon = _Daemon(ancestors or {}, batch_results or {}, lease_lost)
+    ctx = StepContext(daemon, message)
+
+    def call() -> JSON:
+        value = handler(ctx)
+        return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+
+    return Outcome(**report_of(ctx, call, lambda _: None), saved=daemon.saved)
+
+
+async def _awaited(value: Any) -> JSON:
+    return await value

@@ -1,0 +1,52 @@
+"""The test kit against the vectors: a handler's outcome is that of its report."""
+
+import json
+import unittest
+
+from test_vectors import VECTORS, Recorded, register
+
+from tasker import Cancelled, StepContext, Worker, current_step
+from tasker.testing import run_step
+
+
+class Kit(unittest.TestCase):
+    def test_outcomes_are_those_of_reports(self) -> None:
+        worker = Worker("http://localhost:1", hooks=Recorded())
+        register(worker)
+        with open(VECTORS, encoding="utf-8") as file:
+            vectors = json.load(file)
+        for v in vectors["steps"]:
+            step = {**vectors["base"], **v["step"]}
+            handler = worker._handlers[(step["callable"], step.get("method", "call"))]
+            known = {"context", "dependency_results", "initialization", "attempt", "max_attempts", "checkpoint", "batch", "items"}
+            end = run_step(handler, step["context"], results=step["dependency_results"], config=step.get("initialization"), checkpoint=step.get("checkpoint"),
+                           batch=step.get("batch"), items=step.get("items"), attempt=step["attempt"], max_attempts=step["max_attempts"],
+                           ancestors={"root": {"deep": True}}, batch_results={"rows": [2]}, **{k: x for k, x in step.items() if k not in known})
+            report = v["report"]
+            self.assertEqual(end.outcome, report["outcome"], v["meaning"])
+            self.assertEqual(end.result, report.get("result"), v["meaning"])
+            self.assertEqual(end.error, report.get("error"), v["meaning"])
+            self.assertEqual(end.checkpoint, report.get("checkpoint"), v["meaning"])
+            self.assertEqual(end.next, report.get("next"), v["meaning"])
+            self.assertEqual(list(end.isolated), report.get("isolated", []), v["meaning"])
+            self.assertEqual(len(end.saved), len([r for r in v.get("requests", []) if r["path"] == "/checkpoint"]), v["meaning"])
+
+    def test_coroutines_and_lost_leases(self) -> None:
+        async def waits(ctx: StepContext) -> object:
+            return current_step().context["n"]
+
+        self.assertEqual(run_step(waits, {"n": 7}).result, 7)
+
+        def saves(ctx: StepContext) -> object:
+            with self.assertRaises(Cancelled):
+                ctx.checkpoint(1, 1)
+            ctx.check()
+            return None
+
+        self.assertEqual(run_step(saves, lease_lost=True).outcome, "returned")
+        self.assertEqual(run_step(lambda ctx: ctx.result("none")).outcome, "failure")
+        self.assertEqual((run_step(lambda ctx: {1, 2}).error or {})["error_type"], "ResultNotEncodable")
+
+
+if __name__ == "__main__":
+    unittest.main()

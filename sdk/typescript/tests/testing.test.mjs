@@ -1,0 +1,41 @@
+// The test kit of the package in TASKER_DIST: a handler's outcome is that of its report.
+import assert from "node:assert/strict";
+import process from "node:process";
+import test from "node:test";
+import { pathToFileURL } from "node:url";
+
+const load = (file) => import(pathToFileURL(`${process.env.TASKER_DIST}/${file}.js`).href);
+const { Cancelled, Continue, Permanent, Yield, currentStep } = await load("index");
+const { runStep } = await load("testing");
+
+test("outcomes are those of reports", async () => {
+  assert.deepEqual(await runStep(async () => currentStep().context.n + 1, { context: { n: 6 } }), { outcome: "success", result: 7, saved: [] });
+  assert.deepEqual(await runStep(() => {
+    throw new Permanent("no stock", { code: "S1" });
+  }), { outcome: "failure", error: { message: "no stock", error_type: "Permanent", retryable: false, error_code: "S1" }, saved: [] });
+  const pages = ({ saved }) => {
+    if (saved) return saved.cursor;
+    throw new Yield(2, 10);
+  };
+  const { checkpoint } = await runStep(pages);
+  assert.deepEqual(checkpoint, { cursor: 2, items_processed: 10 });
+  assert.equal((await runStep(pages, { checkpoint })).result, 2);
+  assert.deepEqual((await runStep(() => new Continue(1, { name: "next", delay: 5 }))).next, { name: "next", delay_seconds: 5 });
+  assert.equal((await runStep(() => 1n)).error.error_type, "ResultNotEncodable");
+});
+
+test("what a handler asks of its session", async () => {
+  const end = await runStep(async (ctx) => {
+    await ctx.checkpoint(1, 1, { sum: 3 });
+    ctx.isolate(ctx.batch.items[0], "bad row");
+    return [ctx.results.before, await ctx.result("root"), (await ctx.batchResults("rows")).map((b) => b.result)];
+  }, { results: { before: 1 }, ancestors: { root: 2 }, batchResults: { rows: [3, 4] }, items: ["a"] });
+  assert.deepEqual(end.result, [1, 2, [3, 4]]);
+  assert.deepEqual(end.saved, [{ cursor: 1, items_processed: 1, accumulated_results: { sum: 3 } }]);
+  assert.equal(end.isolated[0].item, "a");
+  assert.equal((await runStep((ctx) => ctx.result("none"))).outcome, "failure");
+  assert.equal((await runStep(async (ctx) => {
+    await assert.rejects(ctx.checkpoint(1, 1), Cancelled);
+    ctx.signal.throwIfAborted();
+  }, { leaseLost: true })).outcome, "returned");
+});
