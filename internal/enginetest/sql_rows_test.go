@@ -32,7 +32,7 @@ var begunTemplates = []string{
 	`{name: unique, identity: {strategy: always_unique, key_lifetime: 1h}, steps: [{name: only, handler: {callable: a}}]}`,
 }
 
-// writtenRows are all columns of the only task's rows. Instants count in tens of seconds from
+// writtenRows are all columns of the only task's rows. Instants count in tens of minutes from
 // its request, sequences not at all; an identity of the task's own, which protects repetitions
 // of Go, is no row.
 func writtenRows(t *testing.T, db *pgtest.DB) string {
@@ -42,8 +42,8 @@ func writtenRows(t *testing.T, db *pgtest.DB) string {
 		columns := db.QueryString(t, `select string_agg(format(case
 			when attname in ('task_uuid', 'seq') then '%L, ''any'''
 			when attrelid = 'tasker.task_identities'::regclass and attname = 'expires_at' then '%L, case when x.expires_at = ''infinity'' then ''never''
-				when t.name = ''week'' then x.expires_at::text else round(extract(epoch from x.expires_at - t.requested_at) / 10)::text end'
-			when atttypid = 'timestamptz'::regtype then '%L, round(extract(epoch from x.%2$I - t.requested_at) / 10)' else '%L, x.%2$I' end, attname, attname), ', ' order by attnum)
+				when t.name = ''week'' then x.expires_at::text else round(extract(epoch from x.expires_at - t.requested_at) / 600)::text end'
+			when atttypid = 'timestamptz'::regtype then '%L, round(extract(epoch from x.%2$I - t.requested_at) / 600)' else '%L, x.%2$I' end, attname, attname), ', ' order by attnum)
 			from pg_attribute where attrelid = $1::regclass and attnum > 0 and not attisdropped`, "tasker."+table)
 		rows = append(rows, table+" "+db.QueryString(t, `select coalesce(jsonb_agg(jsonb_build_object(`+columns+`) order by to_jsonb(x) -> 'slot')::text, '')
 			from tasker.`+table+` x join (select t.*, p.name, p.template from tasker.tasks t join tasker.plans p using (plan_id)) t using (task_uuid)
