@@ -44,11 +44,7 @@ func TestProcessesUnderLoad(t *testing.T) {
 	register("python", "linear", 4)
 	register("node", "linear", 4)
 	worker := func(namespace string) *fleet.Process {
-		p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: binDir, WorkDir: r.dir, Name: "worker-" + namespace, DatabaseURL: r.db.DSN,
-			Config: "[worker]\nnamespaces = [\"" + namespace + "\"]\n[worker.mpsc_channels.handler_dispatch]\nmax_concurrent_handlers = 128\n"})
-		require.NoError(t, err)
-		r.all = append(r.all, p)
-		return p
+		return r.workerWith("[worker]\nnamespaces = [\"" + namespace + "\"]\n[worker.mpsc_channels.handler_dispatch]\nmax_concurrent_handlers = 128\n")
 	}
 	inPython, inNode := worker("python"), worker("node")
 	r.ready()
@@ -102,11 +98,6 @@ func TestProcessesUnderLoad(t *testing.T) {
 		float64(*remoteTasks)/elapsed.Seconds(), (after[0]-before[0])/time.Duration(*remoteTasks), (after[1]-before[1])/time.Duration(*remoteTasks), python/time.Duration(*remoteTasks))
 	r.clean()
 	require.Equal(t, *remoteTasks+2*4*40, r.db.QueryInt(t, `select count(*) from tasker.step_attempts`), "one attempt each")
-}
-
-func taskOf(namespace, name string, n int) client.TaskRequest {
-	return client.TaskRequest{Name: name, Namespace: namespace, Version: "1.0.0", Context: fmt.Appendf(nil, `{"n": %d}`, n),
-		Initiator: "e2e", SourceSystem: "test", Reason: "test"}
 }
 
 // cpuTimes returns what processes have used, by their tick of a hundredth of a second.

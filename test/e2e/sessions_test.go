@@ -43,10 +43,7 @@ func TestTheDaemonOfSessionsIsKilled(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for range 2 {
-		p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: binDir, WorkDir: r.dir, Name: fmt.Sprintf("worker-%d", len(r.all)),
-			DatabaseURL: r.db.DSN, Config: sessionsOnly})
-		require.NoError(t, err)
-		r.all = append(r.all, p)
+		r.workerWith(sessionsOnly)
 	}
 	r.ready()
 	victim, other := r.all[1], r.all[2]
@@ -59,8 +56,7 @@ func TestTheDaemonOfSessionsIsKilled(t *testing.T) {
 	var tasks []string
 	for _, language := range languages {
 		for n := range 8 {
-			created, err := r.clients[0].CreateTask(t.Context(), client.TaskRequest{Name: language, Namespace: "gate", Version: "1.0.0",
-				Context: fmt.Appendf(nil, `{"n": %d}`, n), Initiator: "e2e", SourceSystem: "test", Reason: "test"})
+			created, err := r.clients[0].CreateTask(t.Context(), taskOf("gate", language, n))
 			require.NoError(t, err)
 			tasks = append(tasks, created.TaskUUID)
 		}
@@ -94,15 +90,11 @@ func TestAFrozenProcess(t *testing.T) {
 	_, err := r.clients[0].RegisterTemplate(t.Context(), client.TemplateSource{Actor: "test", Reason: "test", Source: `{"name": "python", "namespace_name": "gate",
 		"version": "1.0.0", "steps": [{"name": "wait", "timeout_seconds": 300, "handler": {"callable": "wait_python"}, "retry": {"max_attempts": 3}}]}`})
 	require.NoError(t, err)
-	p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: binDir, WorkDir: r.dir, Name: "worker", DatabaseURL: r.db.DSN,
-		Config: sessionsOnly + "[worker.sessions]\nreclaim_grace_ms = 2000\nmax_wait_ms = 1000\n"})
-	require.NoError(t, err)
-	r.all = append(r.all, p)
+	p := r.workerWith(sessionsOnly + "[worker.sessions]\nreclaim_grace_ms = 2000\nmax_wait_ms = 1000\n")
 	r.ready()
 	dir := t.TempDir()
 	frozen := process(t, "PYTHONPATH=../../sdk/python/src", "python3", "testdata/gate.py", p.URL, dir)
-	task, err := r.clients[0].CreateTask(t.Context(), client.TaskRequest{Name: "python", Namespace: "gate", Version: "1.0.0", Context: []byte(`{}`),
-		Initiator: "e2e", SourceSystem: "test", Reason: "test"})
+	task, err := r.clients[0].CreateTask(t.Context(), taskOf("gate", "python", 1))
 	require.NoError(t, err)
 	began := func(n int) {
 		pgtest.Eventually(t, time.Minute, func() (bool, string) { m := len(begun(t, dir)); return m == n, fmt.Sprintf("%d began", m) })
@@ -120,6 +112,21 @@ func TestAFrozenProcess(t *testing.T) {
 	r.clean()
 	require.Equal(t, 1, r.db.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 1`), "one recorded result")
 	require.Equal(t, 2, r.db.QueryInt(t, `select count(*) from tasker.step_attempts`))
+}
+
+// workerWith starts a worker daemon with a configuration of its own.
+func (r *running) workerWith(config string) *fleet.Process {
+	r.t.Helper()
+	p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: binDir, WorkDir: r.dir, Name: fmt.Sprintf("worker-%d", len(r.all)),
+		DatabaseURL: r.db.DSN, Config: config})
+	require.NoError(r.t, err)
+	r.all = append(r.all, p)
+	return p
+}
+
+func taskOf(namespace, name string, n int) client.TaskRequest {
+	return client.TaskRequest{Name: name, Namespace: namespace, Version: "1.0.0", Context: fmt.Appendf(nil, `{"n": %d}`, n),
+		Initiator: "e2e", SourceSystem: "test", Reason: "test"}
 }
 
 // begun returns the calls of handlers by process and task.

@@ -133,7 +133,7 @@ export class Session {
   }
 
   /** Opens a session and presents what is held. Returns what was not kept: another worker has it. */
-  async open(request: Record<string, Json>, held: Held[]): Promise<Held[]> {
+  async open<T extends Held>(request: Record<string, Json>, held: T[]): Promise<T[]> {
     const presented = held.map(({ fence, taskUuid }) => ({ fence, task_uuid: taskUuid }));
     const opened = await this.call("POST", "/v1/sessions", { ...request, held: presented });
     const kept = new Map(((opened["kept"] ?? []) as { fence: string; new_fence: string }[]).map((k) => [k.fence, k.new_fence]));

@@ -5,7 +5,7 @@ import { Permanent, fault, type Json } from "./errors.js";
 import { Handlers, type Handler } from "./handlers.js";
 import { Told, type Hooks } from "./hooks.js";
 import { reportOf } from "./report.js";
-import { NotFound, NotHeld, Refused, Session, Transport, Unavailable, type Held, type Report, type StepMessage } from "./session.js";
+import { NotFound, NotHeld, Refused, Session, Transport, Unavailable, type Report, type StepMessage } from "./session.js";
 
 declare function setImmediate(callback: () => void): void;
 declare const process: {
@@ -114,12 +114,9 @@ class Life {
   }
 
   /** Cancels steps that another worker has; what becomes of them here changes nothing. */
-  private drop(lost: Held[]): void {
-    for (const [key, ctx] of this.held) {
-      if (!lost.includes(ctx)) continue;
-      this.held.delete(key);
-      ctx.cancel("lease_lost");
-    }
+  private drop(lost: StepContext[]): void {
+    this.forget(lost);
+    for (const ctx of lost) ctx.cancel("lease_lost");
   }
 
   /** Opens a session with what is held. Resolves to whether there is one: not if the worker stops first. */
@@ -214,7 +211,7 @@ class Life {
         const answer = await this.session.report(batch.map(([, report]) => report));
         for (const rejection of answer.rejected) this.log(`the end of a step was rejected: ${JSON.stringify(rejection)}`);
         const unrecorded = new Set(answer.unrecorded ?? []);
-        this.forget(batch.filter(([, report]) => !unrecorded.has(report.fence)));
+        this.forget(batch.filter(([, report]) => !unrecorded.has(report.fence)).map(([ctx]) => ctx));
       } catch (e) {
         if (e instanceof Refused) return this.refused(batch, e);
         if (!(e instanceof Unavailable || e instanceof NotFound)) throw e;
@@ -223,8 +220,8 @@ class Life {
     }
   }
 
-  private forget(ended: [StepContext, Report][]): void {
-    const gone = new Set(ended.map(([ctx]) => ctx));
+  private forget(ended: StepContext[]): void {
+    const gone = new Set(ended);
     for (const [key, ctx] of this.held) if (gone.has(ctx)) this.held.delete(key);
   }
 
@@ -240,7 +237,7 @@ class Life {
       await this.deliver([[ctx, { fence: ctx.fence, outcome: "failure", error }]]);
     } else {
       this.log(`the failure of a step was not reported: ${why.message}`);
-      this.forget([only]);
+      this.forget([ctx]);
     }
   }
 }

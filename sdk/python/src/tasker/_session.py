@@ -7,7 +7,7 @@ import json
 import ssl
 import threading
 import urllib.parse
-from typing import Any, Mapping, Protocol, Sequence
+from typing import Any, Mapping, Protocol, Sequence, TypeVar
 
 JSON = Any
 
@@ -116,6 +116,9 @@ class Held(Protocol):
     task_uuid: str
 
 
+H = TypeVar("H", bound=Held)
+
+
 class Session:
     """A session with one of several daemons, one after another. Its methods may be called from several
     threads; open and poll from one."""
@@ -138,7 +141,7 @@ class Session:
         with self._lock:
             self._transports.append(self._transports.pop(0))
 
-    def open(self, request: Mapping[str, JSON], held: Sequence[Held]) -> list[Held]:
+    def open(self, request: Mapping[str, JSON], held: Sequence[H]) -> list[H]:
         """Opens a session and presents what is held. Returns what was not kept: another worker has it."""
         presented = [{"fence": h.fence, "task_uuid": h.task_uuid} for h in held]
         opened = self._transports[0].call("POST", "/v1/sessions", {**request, "held": presented})

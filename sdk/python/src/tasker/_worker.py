@@ -21,7 +21,7 @@ from ._errors import Permanent, Returned, fault
 from ._handlers import Handlers
 from ._hooks import Hooks, tell
 from ._report import report_of
-from ._session import Held, NotHeld, Refused, Session, SessionLost, Transport, Unavailable
+from ._session import NotHeld, Refused, Session, SessionLost, Transport, Unavailable
 
 JSON = Any
 
@@ -152,11 +152,11 @@ class _Life:
         with self._lock:
             return list(self._held.values())
 
-    def _drop(self, lost: Sequence[Held]) -> None:
+    def _drop(self, lost: Sequence[StepContext]) -> None:
         """Cancels steps that another worker has; what becomes of them here changes nothing."""
-        with self._lock:
-            for key in [k for k, ctx in self._held.items() if ctx in lost]:
-                self._held.pop(key)._cancel("lease_lost")
+        self._forget(lost)
+        for ctx in lost:
+            ctx._cancel("lease_lost")
 
     def _open(self) -> bool:
         """Opens a session with what is held. Reports whether there is one: not if the worker stops first."""
