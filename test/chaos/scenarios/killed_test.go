@@ -3,7 +3,6 @@ package scenarios
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -144,10 +143,13 @@ func TestWhatNeverBeganIsNotLost(t *testing.T) {
 		victim := workers[i%2]
 		var instance string
 		pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
-			instance = running(t, r, victim.Name, died)
+			// Frozen first: a step that runs then cannot end before the kill.
+			require.NoError(t, victim.Freeze())
+			if instance = running(t, r, victim.Name, died); instance == "" {
+				require.NoError(t, victim.Thaw())
+			}
 			return instance != "", victim.Name + " runs nothing"
 		})
-		<-time.After(rand.N(50 * time.Millisecond))
 		died[instance] = time.Now()
 		victim.Kill()
 		restart(t, r, victim)
