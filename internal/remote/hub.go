@@ -236,14 +236,25 @@ func (h *Hub) leave(s *session) {
 	}
 }
 
-// Poll answers with new steps and notices of a session, or after wait without. A later
-// poll of the same session ends it. after is the number of the last answer that the
-// session received, 0 for none: what it did not receive is told again. A session that
-// stops gets no more steps, and offers nothing any more.
-func (h *Hub) Poll(ctx context.Context, id uuid.UUID, after int64, wait time.Duration, stops bool) (Polled, error) {
+// Poll answers with new steps and notices of a session, or after wait without.
+// It is a Follow that ends with the first answer.
+func (h *Hub) Poll(ctx context.Context, id uuid.UUID, after int64, wait time.Duration, stops bool) (p Polled, err error) {
+	err = h.Follow(ctx, id, after, wait, stops, func(answer Polled) bool {
+		p = answer
+		return false
+	})
+	return p, err
+}
+
+// Follow calls tell with new steps and notices of a session as they come, until tell
+// returns false or wait is over; then once more, with nothing if there is nothing. A later
+// Follow of the same session ends it, and so does the drain of the worker. after is the
+// number of the last answer that the session received, 0 for none: what it did not receive
+// is told again. A session that stops gets no more steps, and offers nothing any more.
+func (h *Hub) Follow(ctx context.Context, id uuid.UUID, after int64, wait time.Duration, stops bool, tell func(Polled) (more bool)) error {
 	s, err := h.enter(id)
 	if err != nil {
-		return Polled{}, err
+		return err
 	}
 	defer h.leave(s)
 	if stops {
@@ -255,15 +266,21 @@ func (h *Hub) Poll(ctx context.Context, id uuid.UUID, after int64, wait time.Dur
 	turn := h.confirm(s, after)
 	for over := wait == 0; ; {
 		answer, news, err := h.answer(s, turn, over)
-		if err != nil || news == nil {
-			return answer, err
+		if err != nil {
+			return err
+		}
+		if news == nil {
+			if !tell(answer) || answer.last {
+				return nil
+			}
+			continue
 		}
 		select {
 		case <-news:
 		case <-timer.C:
 			over = true
 		case <-ctx.Done():
-			return Polled{}, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -506,7 +523,7 @@ func (h *Hub) giveLocked(s *session, w *step) {
 // nameLocked has a session hold a step under a new fence.
 func (h *Hub) nameLocked(s *session, w *step) {
 	h.handovers++
-	w.session, w.message.Fence = s, fence(w.ctx.Token(), h.handovers)
+	w.session, w.toldIn, w.message.Fence = s, 0, fence(w.ctx.Token(), h.handovers)
 	s.held[w.message.Fence] = w
 }
 
@@ -522,7 +539,8 @@ func (h *Hub) withdraw(s *step, cause error) {
 		s.session.forgetLocked(s)
 		h.fillLocked(s.session)
 	default:
-		s.session.cancelled = append(s.session.cancelled, Cancelled{s.message.Fence, reason(cause)})
+		s.notice, s.toldIn = reason(cause), 0
+		s.session.cancelled = append(s.session.cancelled, s)
 		s.session.wakeLocked()
 	}
 }

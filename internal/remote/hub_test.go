@@ -266,3 +266,41 @@ func TestAStepGoesAlongToAnotherSession(t *testing.T) {
 		require.ErrorAs(t, err, &invalid, wrong)
 	}
 }
+
+// What a stream told and its process did not receive is told again: steps that it still holds,
+// under the same fences, and notices, once each.
+func TestAStreamIsContinued(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	session := open(t, h, 2, remote.Callable{Callable: "charge"})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	told := make(chan remote.Polled)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- h.Follow(ctx, session, 0, patience, false, func(p remote.Polled) bool {
+			told <- p
+			return true
+		})
+	}()
+	first := start(t, h, workertest.Step{})
+	one := <-told
+	second := start(t, h, workertest.Step{})
+	two := <-told
+	require.Equal(t, []int64{1, 2}, []int64{one.Answer, two.Answer})
+	report(t, h, session, remote.Report{Fence: one.Steps[0].Fence, Outcome: remote.Success})
+	require.Nil(t, result(t, first).Failure)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+
+	for range 2 { // the answer of the first is lost, too
+		p, err := h.Poll(t.Context(), session, 0, 0, false)
+		require.NoError(t, err)
+		require.Equal(t, two.Steps, p.Steps)
+	}
+	p, err := h.Poll(t.Context(), session, 4, 0, false)
+	require.NoError(t, err)
+	require.Empty(t, p.Steps)
+	report(t, h, session, remote.Report{Fence: two.Steps[0].Fence, Outcome: remote.Success})
+	require.Nil(t, result(t, second).Failure)
+}

@@ -23,13 +23,10 @@ type session struct {
 	news     chan struct{} // closed when there is something to tell
 	turn     uint64        // of the newest poll
 
-	// What is to be told: not yet told, and the content of the last answer, which counts as
-	// received when a poll names it.
-	steps         []*step
-	cancelled     []Cancelled
-	answered      int64
-	toldSteps     []*step
-	toldCancelled []Cancelled
+	// What is to be told. What was told counts as received when a later poll names its answer.
+	steps     []*step
+	cancelled []*step
+	answered  int64
 }
 
 func newSession(h *Hub, o Open) *session {
@@ -77,8 +74,7 @@ func (s *session) wakeLocked() {
 // forgetLocked removes a step that was not told, or has another session now.
 func (s *session) forgetLocked(gone *step) {
 	delete(s.held, gone.message.Fence)
-	is := func(other *step) bool { return other == gone }
-	s.steps, s.toldSteps = slices.DeleteFunc(s.steps, is), slices.DeleteFunc(s.toldSteps, is)
+	s.steps = slices.DeleteFunc(s.steps, func(other *step) bool { return other == gone })
 }
 
 // inOrder returns the held steps in the order of their claims.
@@ -91,18 +87,33 @@ func (s *session) inOrder() []*step {
 	return list
 }
 
-// confirm begins a poll: the last answer was received, or is told again.
+// confirm begins a poll: what was told up to an answer was received, the rest is told again.
 func (h *Hub) confirm(s *session, after int64) (turn uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if after != s.answered {
-		s.steps = append(s.toldSteps, s.steps...)
-		s.cancelled = append(s.toldCancelled, s.cancelled...)
+	if after < s.answered {
+		s.repeatLocked(after)
 	}
-	s.toldSteps, s.toldCancelled = nil, nil
 	s.turn++
 	s.wakeLocked() // the poll before it
 	return s.turn
+}
+
+// repeatLocked has what was told after an answer told again.
+func (s *session) repeatLocked(after int64) {
+	var steps, cancelled []*step
+	for _, w := range s.inOrder() {
+		if w.toldIn <= after {
+			continue // or it is to be told anyway
+		}
+		w.toldIn = 0
+		if w.notice == "" {
+			steps = append(steps, w)
+		} else {
+			cancelled = append(cancelled, w)
+		}
+	}
+	s.steps, s.cancelled = append(steps, s.steps...), append(cancelled, s.cancelled...)
 }
 
 // answer answers a poll, or returns what to wait for if there is nothing to tell and the
@@ -110,29 +121,33 @@ func (h *Hub) confirm(s *session, after int64) (turn uint64) {
 func (h *Hub) answer(s *session, turn uint64, over bool) (p Polled, news <-chan struct{}, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p = Polled{Answer: s.answered, Steps: []Step{}, Cancelled: []Cancelled{}, Draining: h.draining}
+	ended := turn != s.turn
+	p = Polled{Answer: s.answered, Steps: []Step{}, Cancelled: []Cancelled{}, Draining: h.draining, last: over || h.draining || ended}
 	switch {
 	case h.sessions[s.id] != s:
 		return p, nil, ErrNoSession
-	case turn != s.turn:
+	case ended:
 		return p, nil, nil
-	case len(s.steps)+len(s.cancelled) == 0 && !over && !h.draining:
+	case len(s.steps)+len(s.cancelled) == 0 && !p.last:
 		return p, s.news, nil
 	}
+	s.answered++
+	p.Answer = s.answered
 	for _, w := range s.steps {
 		if s.held[w.message.Fence] != w || w.decided {
 			continue // reported in the meantime, or told again and cancelled
 		}
-		w.handed = true
+		w.handed, w.toldIn = true, s.answered
 		m := w.message
 		if end, ok := w.ctx.Deadline(); ok {
 			m.TimeLeftMS = max(time.Until(end).Milliseconds(), 1)
 		}
 		p.Steps = append(p.Steps, m)
 	}
-	p.Cancelled = append(p.Cancelled, s.cancelled...)
-	s.toldSteps, s.toldCancelled, s.steps, s.cancelled = s.steps, s.cancelled, nil, nil
-	s.answered++
-	p.Answer = s.answered
+	for _, w := range s.cancelled {
+		w.toldIn = s.answered
+		p.Cancelled = append(p.Cancelled, Cancelled{w.message.Fence, w.notice})
+	}
+	s.steps, s.cancelled = nil, nil
 	return p, nil, nil
 }

@@ -24,6 +24,8 @@ type step struct {
 	decided bool
 	session *session // nil: it waits for one
 	handed  bool     // it was part of an answer
+	notice  string   // why it was cancelled
+	toldIn  int64    // the answer of its session that told of it, or of its notice; 0: none yet
 
 	recorded chan struct{} // closed when the end is recorded
 	accepted bool          // it was not too late; set before

@@ -64,6 +64,8 @@ type Polled struct {
 	// Draining says that the worker stops: the session gets no more steps and should report
 	// or return those it holds, and open a session elsewhere.
 	Draining bool `json:"draining"`
+
+	last bool // of its poll
 }
 
 // Step is a step to run.

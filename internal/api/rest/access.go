@@ -136,6 +136,7 @@ var accesses = map[string]access{
 
 	"open-session":      {auth.WorkersExecute, scopeFleet},
 	"poll-session":      {auth.WorkersExecute, scopeFleet},
+	"stream-session":    {auth.WorkersExecute, scopeFleet},
 	"report-steps":      {auth.WorkersExecute, scopeFleet},
 	"save-checkpoint":   {auth.WorkersExecute, scopeFleet},
 	"get-parent-result": {auth.WorkersExecute, scopeFleet},

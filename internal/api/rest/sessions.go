@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,6 +38,8 @@ func (r *sessionRoutes) add() {
 		status: http.StatusCreated, summary: "Open a session that runs steps"}, r.open)
 	add(r.api, operation{method: http.MethodPost, path: sessionPath + "/poll", id: "poll-session", tag: tag, failure: shapeProblem,
 		summary: "Wait for steps and notices"}, r.poll)
+	addOwn[pollInput, struct{}, string](r.api, operation{method: http.MethodGet, path: sessionPath + "/stream", id: "stream-session", tag: tag, failure: shapeProblem,
+		media: eventStreamMedia, summary: "Follow steps and notices (server-sent events), for the time that a poll may wait"}, r.stream)
 	addBody(r.api, operation{method: http.MethodPost, path: sessionPath + "/reports", id: "report-steps", tag: tag, failure: shapeProblem,
 		summary: "End steps that the session holds"}, r.report)
 	addBody(r.api, operation{method: http.MethodPost, path: sessionPath + "/checkpoint", id: "save-checkpoint", tag: tag, failure: shapeProblem,
@@ -77,15 +80,39 @@ type pollInput struct {
 }
 
 func (r *sessionRoutes) poll(ctx context.Context, in *pollInput) (*remote.Polled, error) {
+	var answer remote.Polled
+	err := r.follow(ctx, in, func(p remote.Polled) bool {
+		answer = p
+		return false
+	})
+	return &answer, err
+}
+
+// stream answers with everything that polls of the same time would be answered.
+func (r *sessionRoutes) stream(x *exchange, in *pollInput) error {
+	var w *streamWriter
+	err := r.follow(x.request.Context(), in, func(p remote.Polled) bool {
+		if w == nil {
+			w = newStream(x)
+		}
+		w.name("told", strconv.FormatInt(p.Answer, 10), &p)
+		return x.left == nil
+	})
+	if w != nil {
+		return nil // the next request is told of a failure
+	}
+	return err
+}
+
+func (r *sessionRoutes) follow(ctx context.Context, in *pollInput, tell func(remote.Polled) bool) error {
 	wait, err := r.parseWait(in.Wait)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if in.Stops != "" && in.Stops != "true" && in.Stops != "false" {
-		return nil, badRequest("stops must be true or false")
+		return badRequest("stops must be true or false")
 	}
-	answer, err := r.hub.Poll(ctx, in.id(), int64(in.After), wait, in.Stops == "true")
-	return &answer, sessionFailure(err)
+	return sessionFailure(r.hub.Follow(ctx, in.id(), int64(in.After), wait, in.Stops == "true", tell))
 }
 
 func (r *sessionRoutes) report(ctx context.Context, in *sessionInput, body *request[remote.Reports]) (*remote.Reported, error) {

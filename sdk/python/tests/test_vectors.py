@@ -121,17 +121,33 @@ class Vectors(unittest.TestCase):
                 text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 body = json.loads(text) if text else None
                 path = self.path.removeprefix("/v1/sessions").removeprefix("/" + vectors["opened"]["session_id"])
-                self.send(self.result(path, body))
+                if path.startswith("/stream?after="):
+                    self.stream()
+                else:
+                    self.send(self.result(path, body))
+
+            def stream(self) -> None:
+                """Tells of two steps, which may come in the middle of one another's lines."""
+                if not todo:
+                    ended.wait(0.2)
+                text = "retry: 2000\n\n"
+                for step in todo[:2] or [None]:
+                    told = [{**vectors["base"], **todo.pop(0)["step"]}] if step else []
+                    answer = {"answer": len(steps) - len(todo), "steps": told, "cancelled": [], "draining": False, "of_a_later_version": 1}
+                    text += f"id: {answer['answer']}\nevent: told\ndata: {json.dumps(answer)}\n\n"
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                for part in (text[:700], text[700:]):
+                    if part:
+                        self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part.encode()))
+                self.wfile.write(b"0\r\n\r\n")
 
             def result(self, path: str, body: Any) -> Any:
                 if self.command == "POST" and path == "":
                     got.append({k: body[k] for k in vectors["open"]})
                     return vectors["opened"]
-                if path.startswith("/poll"):
-                    if not todo:
-                        ended.wait(0.2)
-                    step = [{**vectors["base"], **todo.pop(0)["step"]}] if todo else []
-                    return {"answer": len(steps) - len(todo), "steps": step, "cancelled": [], "draining": False, "of_a_later_version": 1}
                 if path == "/reports":
                     got.extend(body["reports"])
                     if len(got) > len(steps):

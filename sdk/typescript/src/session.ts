@@ -73,22 +73,48 @@ export class Transport {
     else if (credentials.apiKey) this.headers["x-api-key"] = credentials.apiKey;
   }
 
+  /** Sends one request and resolves to the answer's object. */
   async call(method: string, path: string, body?: Json): Promise<Record<string, Json>> {
-    let status: number, text: string;
+    const answer = await this.begin(method, path, body);
+    return JSON.parse(await reached(answer.text())) as Record<string, Json>;
+  }
+
+  /** Sends one request that is answered with events, and yields their data until they end. */
+  async *follow(path: string): AsyncGenerator<Record<string, Json>> {
+    const answer = await this.begin("GET", path);
+    const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
+    if (!reader) return;
     try {
-      const answer = await fetch(this.base + path, {
-        method,
-        headers: this.headers,
-        body: body === undefined ? null : JSON.stringify(body),
-        signal: AbortSignal.timeout(this.timeoutMs),
-      });
-      status = answer.status;
-      text = await answer.text();
-    } catch (e) {
-      throw new Unavailable(e instanceof Error ? `${e.message} ${String(e.cause ?? "")}`.trim() : String(e));
+      for (let text = ""; ; ) {
+        const { done, value } = await reached(reader.read());
+        if (done) return;
+        const lines = (text + value).split("\n");
+        text = lines.pop() ?? "";
+        for (const line of lines) if (line.startsWith("data: ")) yield JSON.parse(line.slice(6)) as Record<string, Json>;
+      }
+    } finally {
+      void reader.cancel().catch(() => undefined); // if it goes on
     }
-    if (status < 300) return JSON.parse(text) as Record<string, Json>;
-    throw failure(status, text);
+  }
+
+  private async begin(method: string, path: string, body?: Json): Promise<Response> {
+    const answer = await reached(fetch(this.base + path, {
+      method,
+      headers: this.headers,
+      body: body === undefined ? null : JSON.stringify(body),
+      signal: AbortSignal.timeout(this.timeoutMs),
+    }));
+    if (answer.status >= 300) throw failure(answer.status, await reached(answer.text()));
+    return answer;
+  }
+}
+
+/** What comes from the daemon, or Unavailable. */
+async function reached<T>(coming: Promise<T>): Promise<T> {
+  try {
+    return await coming;
+  } catch (e) {
+    throw new Unavailable(e instanceof Error ? `${e.message} ${String(e.cause ?? "")}`.trim() : String(e));
   }
 }
 
@@ -146,13 +172,16 @@ export class Session {
     return lost;
   }
 
-  async poll(waitMs: number, stops: boolean): Promise<Polled> {
-    const answer = (await this.call("POST", `${this.path}/poll?after=${this.after}&wait=${waitMs}ms${stops ? "&stops=true" : ""}`)) as unknown as Polled;
-    this.after = answer.answer;
-    return answer;
+  /** Yields what the daemon tells, for the time of waitMs. */
+  async *follow(waitMs: number, stops: boolean): AsyncGenerator<Polled> {
+    const query = `after=${this.after}&wait=${waitMs}ms${stops ? "&stops=true" : ""}`;
+    for await (const answer of this.transport.follow(`${this.path}/stream?${query}`)) {
+      this.after = Number(answer["answer"]);
+      yield answer as unknown as Polled;
+    }
   }
 
-  /** Ends the poll that waits. What this one is answered is told the next poll again. */
+  /** Ends follow. What this request is answered is told again. */
   async interrupt(): Promise<void> {
     await this.call("POST", `${this.path}/poll?after=${this.after}&stops=true`);
   }
@@ -195,8 +224,12 @@ export class Session {
   }
 
   private call(method: string, path: string, body?: Json): Promise<Record<string, Json>> {
+    return this.transport.call(method, path, body);
+  }
+
+  private get transport(): Transport {
     const [transport] = this.transports;
     if (!transport) throw new TypeError("invalid url: want at least one");
-    return transport.call(method, path, body);
+    return transport;
   }
 }

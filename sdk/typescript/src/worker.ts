@@ -7,7 +7,6 @@ import { Told, type Hooks } from "./hooks.js";
 import { reportOf } from "./report.js";
 import { NotFound, NotHeld, Refused, Session, Transport, Unavailable, type Report, type StepMessage } from "./session.js";
 
-declare function setImmediate(callback: () => void): void;
 declare const process: {
   env: Record<string, string | undefined>;
   pid: number;
@@ -71,7 +70,7 @@ export class Worker extends Handlers {
     try {
       await this.session.interrupt();
     } catch {
-      // the poll ends by itself
+      // the wait for steps ends by itself
     }
   }
 
@@ -105,7 +104,7 @@ class Life {
   async live(): Promise<void> {
     try {
       if (!(await this.open())) return;
-      await this.poll();
+      await this.follow();
       await this.session.close().catch((e: unknown) => this.log(`the session was not closed: ${String(e)}`));
       if (this.session.alternatives && !this.stopping()) this.session.next(); // this daemon stops
     } finally {
@@ -141,20 +140,20 @@ class Life {
     }
   }
 
-  private async poll(): Promise<void> {
+  private async follow(): Promise<void> {
     let answered = Date.now();
     for (let draining = false, told = false; ; ) {
-      const stops = draining || this.stopping();
+      const stops: boolean = draining || this.stopping();
       if (stops && !told) this.hooks.tell("draining");
       told ||= stops;
       if (stops && this.held.size === 0) return;
       try {
-        const answer = await this.session.poll(stops ? 200 : this.session.maxWaitMs, stops);
-        answered = Date.now();
-        draining = answer.draining;
-        for (const message of answer.steps) this.take(message);
-        if (answer.steps.length > 0) await immediate(); // ends of short handlers are sent before the next poll
-        for (const notice of answer.cancelled) [...this.held.values()].find((ctx) => ctx.fence === notice.fence)?.cancel(notice.reason);
+        for await (const answer of this.session.follow(stops ? 200 : this.session.maxWaitMs, stops)) {
+          answered = Date.now();
+          draining = answer.draining;
+          for (const message of answer.steps) this.take(message);
+          for (const notice of answer.cancelled) [...this.held.values()].find((ctx) => ctx.fence === notice.fence)?.cancel(notice.reason);
+        }
       } catch (e) {
         if (!(e instanceof NotFound || e instanceof Unavailable)) throw e;
         const away = Date.now() - answered, { graceMs, alternatives } = this.session;
@@ -215,7 +214,7 @@ class Life {
       } catch (e) {
         if (e instanceof Refused) return this.refused(batch, e);
         if (!(e instanceof Unavailable || e instanceof NotFound)) throw e;
-        await delay(50); // the poll opens another session if that is what it takes
+        await delay(50); // follow opens another session if that is what it takes
       }
     }
   }
@@ -240,10 +239,6 @@ class Life {
       this.forget([ctx]);
     }
   }
-}
-
-function immediate(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
 }
 
 function delay(ms: number): Promise<void> {

@@ -51,10 +51,6 @@ test("the package speaks the protocol", { timeout: 60_000 }, async () => {
       got.push(Object.fromEntries(Object.keys(vectors.open).map((k) => [k, body[k]])));
       return vectors.opened;
     }
-    if (path.startsWith("/poll")) {
-      const next = todo.shift();
-      return { answer: vectors.steps.length - todo.length, steps: next ? [{ ...vectors.base, ...next.step }] : [], cancelled: [], draining: false, of_a_later_version: 1 };
-    }
     if (path === "/reports") {
       got.push(...body.reports);
       if (got.length > vectors.steps.length) end();
@@ -66,14 +62,24 @@ test("the package speaks the protocol", { timeout: 60_000 }, async () => {
     if (expected.body) assert.deepEqual(body, expected.body);
     return expected.answer;
   };
+  // Tells of two steps, which may come in the middle of one another's lines.
+  const stream = (response) => {
+    let text = "retry: 2000\n\n";
+    for (const next of todo.length > 0 ? todo.splice(0, 2) : [undefined]) {
+      const answer = { answer: vectors.steps.length - todo.length, steps: next ? [{ ...vectors.base, ...next.step }] : [], cancelled: [], draining: false, of_a_later_version: 1 };
+      text += `id: ${answer.answer}\nevent: told\ndata: ${JSON.stringify(answer)}\n\n`;
+    }
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write(text.slice(0, 700), () => setTimeout(() => response.end(text.slice(700)), 2));
+  };
   const server = createServer((request, response) => {
     let text = "";
     request.on("data", (part) => (text += part));
     request.on("end", () => {
       const path = request.url.replace("/v1/sessions", "").replace(`/${vectors.opened.session_id}`, "");
       const send = () => response.end(JSON.stringify(answerTo(request.method, path, text === "" ? undefined : JSON.parse(text))));
-      if (path.startsWith("/poll") && todo.length === 0) setTimeout(send, 50);
-      else send();
+      if (!path.startsWith("/stream?after=")) send();
+      else setTimeout(() => stream(response), todo.length === 0 ? 50 : 0);
     });
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));

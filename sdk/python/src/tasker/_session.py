@@ -7,7 +7,7 @@ import json
 import ssl
 import threading
 import urllib.parse
-from typing import Any, Mapping, Protocol, Sequence, TypeVar
+from typing import Any, Iterator, Mapping, Protocol, Sequence, TypeVar
 
 JSON = Any
 
@@ -44,35 +44,51 @@ class Transport:
         self._local = threading.local()
 
     def call(self, method: str, path: str, body: JSON = None) -> Mapping[str, JSON]:
-        """Sends one request; a request on a connection that was kept and is closed is sent again."""
+        """Sends one request and returns the answer's object."""
         text = None if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
-        kept = getattr(self._local, "connection", None) is not None
-        try:
-            return self._send(method, path, text)
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as e:
-            self.close()
-            if not kept:
-                raise Unavailable(str(e)) from e
-        except (OSError, http.client.HTTPException) as e:
-            self.close()
-            raise Unavailable(str(e)) from e
-        try:
-            return self._send(method, path, text)
-        except (OSError, http.client.HTTPException) as e:
-            self.close()
-            raise Unavailable(str(e)) from e
+        value = json.loads(self._content(self._begin(method, path, text)))
+        return value if isinstance(value, dict) else {}
 
-    def _send(self, method: str, path: str, text: bytes | None) -> Mapping[str, JSON]:
-        connection = self._connection()
-        connection.request(method, self._url.path.rstrip("/") + path, text, self._headers)
-        answer = connection.getresponse()
-        content = answer.read()
+    def follow(self, path: str) -> Iterator[Mapping[str, JSON]]:
+        """Sends one request that is answered with events, and yields their data until they end."""
+        answer, complete = self._begin("GET", path, None), False
+        try:
+            for line in answer:
+                if line.startswith(b"data: "):
+                    yield json.loads(line[6:])
+            complete = True
+        except (OSError, http.client.HTTPException) as e:
+            raise Unavailable(str(e)) from e
+        finally:
+            if not complete:
+                self.close()
+
+    def _begin(self, method: str, path: str, text: bytes | None) -> http.client.HTTPResponse:
+        """Sends a request; one on a connection that was kept and is closed is sent again."""
+        while True:
+            kept = getattr(self._local, "connection", None) is not None
+            try:
+                connection = self._connection()
+                connection.request(method, self._url.path.rstrip("/") + path, text, self._headers)
+                answer = connection.getresponse()
+            except (OSError, http.client.HTTPException) as e:
+                self.close()
+                if kept and isinstance(e, (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)):
+                    continue
+                raise Unavailable(str(e)) from e
+            if answer.status >= 300:
+                raise _failure(answer.status, self._content(answer))
+            return answer
+
+    def _content(self, answer: http.client.HTTPResponse) -> bytes:
+        try:
+            content = answer.read()
+        except (OSError, http.client.HTTPException) as e:
+            self.close()
+            raise Unavailable(str(e)) from e
         if answer.getheader("Connection", "").lower() == "close":
             self.close()
-        if answer.status < 300:
-            value = json.loads(content)
-            return value if isinstance(value, dict) else {}
-        raise _failure(answer.status, content)
+        return content
 
     def _connection(self) -> http.client.HTTPConnection:
         c: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
@@ -121,13 +137,13 @@ H = TypeVar("H", bound=Held)
 
 class Session:
     """A session with one of several daemons, one after another. Its methods may be called from several
-    threads; open and poll from one."""
+    threads; open and follow from one."""
 
     def __init__(self, transports: Sequence[Transport]) -> None:
         self._transports = list(transports)
         self._lock = threading.Lock()  # of the address, the path and the fences, which change together
         self._path = ""
-        self._after = 0  # used by poll alone
+        self._after = 0  # set by follow alone
         self.grace = 3.0
         self.max_wait = 10.0
 
@@ -155,14 +171,15 @@ class Session:
         self.max_wait = float(opened["max_wait_ms"]) / 1000
         return lost
 
-    def poll(self, wait: float, stops: bool) -> Mapping[str, JSON]:
+    def follow(self, wait: float, stops: bool) -> Iterator[Mapping[str, JSON]]:
+        """Yields what the daemon tells, for the time of wait."""
         query = f"?after={self._after}&wait={int(wait * 1000)}ms" + ("&stops=true" if stops else "")
-        answer = self._call("POST", "/poll" + query)
-        self._after = int(answer["answer"])
-        return answer
+        for answer in self._transports[0].follow(self._path + "/stream" + query):
+            self._after = int(answer["answer"])
+            yield answer
 
     def interrupt(self) -> None:
-        """Ends the poll that waits. What this one is answered is told the next poll again."""
+        """Ends follow. What this request is answered is told again."""
         self._call("POST", f"/poll?after={self._after}&stops=true")
 
     def report(self, reports: Sequence[tuple[Held, dict[str, JSON]]]) -> Mapping[str, JSON]:

@@ -87,12 +87,12 @@ class Worker(Handlers):
             tell(self._hooks.stopped)
 
     def _interrupt(self) -> None:
-        """Ends the poll that waits when the worker is stopped."""
+        """Ends the wait for steps when the worker is stopped."""
         self._stopping.wait()
         try:
             self._session.interrupt()
         except (Unavailable, SessionLost, Refused, NotHeld) as e:
-            _log.debug("the poll was not interrupted: %s", e)
+            _log.debug("the wait for steps was not interrupted: %s", e)
 
     def _request(self) -> dict[str, JSON]:
         methods: dict[str, list[str]] = {}
@@ -141,7 +141,7 @@ class _Life:
         reporter.start()
         try:
             if self._open():
-                self._poll()
+                self._follow()
                 self._leave()
         finally:
             self._drop(self._holds())
@@ -180,7 +180,7 @@ class _Life:
                 self._drop(lost)
             return True
 
-    def _poll(self) -> None:
+    def _follow(self) -> None:
         """Returns when the session holds nothing and the worker or the daemon stops."""
         silent, draining, told = time.monotonic(), False, False
         while True:
@@ -191,7 +191,9 @@ class _Life:
             if stops and not self._holds():
                 return
             try:
-                answer = self._session.poll(0.2 if stops else self._session.max_wait, stops)
+                for answer in self._session.follow(0.2 if stops else self._session.max_wait, stops):
+                    silent, draining = time.monotonic(), bool(answer["draining"])
+                    self._obey(answer)
             except SessionLost:
                 if not self._open():
                     return
@@ -206,15 +208,16 @@ class _Life:
                     silent = time.monotonic()
                 time.sleep(min(0.05, self._session.grace / 20))
                 continue
-            silent, draining = time.monotonic(), bool(answer["draining"])
-            for message in answer["steps"]:
-                self._take(message)
-            for notice in answer["cancelled"]:
-                for ctx in self._holds():
-                    if ctx.fence == notice["fence"]:
-                        ctx._cancel(str(notice["reason"]))
             if draining:
                 time.sleep(0.05)  # a draining daemon answers at once
+
+    def _obey(self, answer: Mapping[str, JSON]) -> None:
+        for message in answer["steps"]:
+            self._take(message)
+        for notice in answer["cancelled"]:
+            for ctx in self._holds():
+                if ctx.fence == notice["fence"]:
+                    ctx._cancel(str(notice["reason"]))
 
     def _leave(self) -> None:
         try:
@@ -267,7 +270,7 @@ class _Life:
             try:
                 answer = self._session.report(batch)
             except (Unavailable, SessionLost):
-                time.sleep(0.05)  # the poll opens another session if that is what it takes
+                time.sleep(0.05)  # follow opens another session if that is what it takes
                 continue
             except Refused as e:
                 self._send_refused(batch, e)
