@@ -26,6 +26,11 @@ func remotePair(t *testing.T, grace time.Duration) *pair {
 	return newPair(t, "", func(l *config.Loaded) { l.Worker.Sessions.ReclaimGrace = grace })
 }
 
+// shortSessions are sessions that are lost soon.
+func shortSessions(l *config.Loaded) {
+	l.Worker.Sessions.ReclaimGrace, l.Worker.Sessions.MaxWait = 500*time.Millisecond, 500*time.Millisecond
+}
+
 // workflow registers a template with one step per callable, each after the other, and
 // creates a task of it.
 func (p *pair) workflow(name string, callables ...string) string {

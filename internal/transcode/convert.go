@@ -107,6 +107,8 @@ func valueOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor, raw j
 		var text string
 		err := json.Unmarshal(raw, &text)
 		return protoreflect.ValueOfString(text), err
+	case protoreflect.BytesKind: // a document
+		return protoreflect.ValueOfBytes(raw), nil
 	case protoreflect.BoolKind:
 		var yes bool
 		err := json.Unmarshal(raw, &yes)

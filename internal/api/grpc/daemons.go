@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tasker-go/tasker/internal/transcode"
+	sessionv1 "github.com/tasker-go/tasker/proto/tasker/session/v1"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -36,6 +37,7 @@ func NewWorker(cfg Config, operations Operations) (*Server, error) {
 	taskerv1.RegisterWorkerConfigServiceServer(s.grpc, workerConfigService{Server: s})
 	taskerv1.RegisterWorkerHealthServiceServer(s.grpc, workerHealthService{Server: s})
 	taskerv1.RegisterWorkerTemplateServiceServer(s.grpc, workerTemplateService{Server: s})
+	sessionv1.RegisterSessionServiceServer(s.grpc, sessionService{Server: s})
 	s.finish()
 	return s, nil
 }

@@ -1,5 +1,5 @@
-// Package grpc serves tasker.v1, the gRPC interface of both daemons: another way to the
-// operations of the REST API.
+// Package grpc serves tasker.v1, the gRPC interface of both daemons, and the sessions of
+// tasker.session.v1: another way to the operations of the REST API.
 //
 // Every rpc calls the operation of REST that routes names for it, inside the process, with
 // the credentials of its metadata. So permissions, namespaces, circuit breakers, budgets

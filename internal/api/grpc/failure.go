@@ -31,11 +31,13 @@ var codesOf = map[int]codes.Code{
 	http.StatusServiceUnavailable: codes.Unavailable, http.StatusMethodNotAllowed: codes.Unimplemented,
 }
 
-// envelope is a failure of REST in either shape: of an orchestrator, whose error is an
-// object, or of a worker, whose error is the code.
+// envelope is a failure of REST in any of its shapes: of an orchestrator, whose error is an
+// object, of a worker, whose error is the code, or a problem, which has a detail.
 type envelope struct {
 	Error   json.RawMessage `json:"error"`
 	Message string          `json:"message"`
+	Detail  string          `json:"detail"`
+	Code    string          `json:"code"`
 }
 
 // detail is the inner part of an orchestrator's envelope.
@@ -49,6 +51,9 @@ func detailOf(body []byte) (d detail) {
 	var e envelope
 	if json.Unmarshal(body, &e) != nil {
 		return d
+	}
+	if len(e.Error) == 0 {
+		return detail{Code: e.Code, Message: e.Detail}
 	}
 	if json.Unmarshal(e.Error, &d) == nil {
 		return d

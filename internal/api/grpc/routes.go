@@ -4,6 +4,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/tasker-go/tasker/internal/transcode"
+	sessionv1 "github.com/tasker-go/tasker/proto/tasker/session/v1"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -26,7 +27,7 @@ type route struct {
 	absent codes.Code
 }
 
-// routes has every rpc of tasker.v1: the permissions of gRPC are those of its operations.
+// routes has every rpc: the permissions of gRPC are those of its operations.
 var routes = allRoutes()
 
 func allRoutes() map[string]route {
@@ -36,6 +37,8 @@ func allRoutes() map[string]route {
 		taskerv1.TaskService_CancelTask_FullMethodName: {also: []string{opGetTask}},
 
 		taskerv1.WorkerConfigService_GetConfig_FullMethodName: {absent: codes.NotFound},
+
+		sessionv1.SessionService_Run_FullMethodName: sessionRoute,
 	}
 	for rpc, operation := range transcode.Operations {
 		r := all[rpc]

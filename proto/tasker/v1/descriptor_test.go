@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	_ "github.com/tasker-go/tasker/proto/tasker/session/v1"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -29,6 +30,7 @@ func TestGeneratedCodeFollowsTheFiles(t *testing.T) {
 	for i, name := range names {
 		names[i] = "tasker/v1/" + name
 	}
+	names = append(names, "tasker/session/v1/session.proto")
 	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{"../.."}})}
 	files, err := compiler.Compile(t.Context(), names...)
 	require.NoError(t, err)
