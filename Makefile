@@ -52,16 +52,16 @@ endef
 
 ##@ Check it
 .PHONY: test
-test: require-postgresql require-pgbouncer require-gcc require-typescript ## Run all tests with the race detector
+test: require-postgresql require-pgbouncer require-gcc require-clients require-typescript ## Run all tests with the race detector
 	$(call test-race,)
 
 .PHONY: test-long
 test-long: export TASKER_TEST_FULL = 1
-test-long: require-postgresql require-pgbouncer require-gcc require-typescript ## The same with the sizes that `make test` leaves out
+test-long: require-postgresql require-pgbouncer require-gcc require-clients require-typescript ## The same with the sizes that `make test` leaves out
 	$(call test-race,)
 
 .PHONY: test-short
-test-short: require-postgresql require-pgbouncer require-gcc require-typescript ## Run the tests without the long ones
+test-short: require-postgresql require-pgbouncer require-gcc require-clients require-typescript ## Run the tests without the long ones
 	$(call test-race,-short)
 
 # go test says nothing while it compiles, which takes minutes where nothing is
@@ -184,13 +184,15 @@ help: ## Show this list
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*##/ {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: require-postgresql require-pgbouncer require-gcc require-spin require-typescript
+.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript
 require-postgresql:
 	@scripts/require-postgresql
 require-pgbouncer: # tests go through a real one
 	@scripts/require-pgbouncer
 require-gcc: # the race detector needs a C compiler
 	@scripts/require-gcc
+require-clients: # tests play clients in other languages
+	@scripts/require-clients
 require-spin:
 	@scripts/require-spin
 require-typescript: # tests compile generated code

@@ -95,6 +95,28 @@ type Orchestration struct {
 		BatchSize     int           `toml:"batch_size" default:"500" min:"1" max:"10000" doc:"Tasks deleted by one transaction where a day cannot be dropped." effect:"Length of one transaction."`
 		DryRun        bool          `toml:"dry_run" default:"false" doc:"Only log what would be deleted." effect:"For trying a time to live."`
 	} `toml:"retention"`
+	Taskmaster struct {
+		Heartbeat struct {
+			StaleThreshold time.Duration `toml:"stale_threshold_seconds" env:"TASKMASTER_HEARTBEAT_STALE_THRESHOLD_SECONDS" default:"30" min:"1" max:"86400" doc:"Silence after which a worker of a queue is STALE (taskmaster.heartbeat.stale-threshold-seconds)." effect:"It is shown, and no longer counted as active."`
+			DeadThreshold  time.Duration `toml:"dead_threshold_seconds" env:"TASKMASTER_HEARTBEAT_DEAD_THRESHOLD_SECONDS" default:"120" min:"1" max:"86400" doc:"Silence after which a worker of a queue is DEAD (taskmaster.heartbeat.dead-threshold-seconds)." effect:"Its tasks are tried again. At least the threshold of STALE."`
+		} `toml:"heartbeat"`
+		Reaper struct {
+			Interval time.Duration `toml:"interval_ms" env:"TASKMASTER_REAPER_INTERVAL_MS" default:"15000" min:"100" max:"3600000" doc:"How often deaths of workers of queues are counted and shown (taskmaster.reaper.interval-ms)." effect:"Their tasks do not wait for it: each claim ends with its worker."`
+		} `toml:"reaper"`
+		Retry struct {
+			BaseDelay time.Duration `toml:"base_delay_seconds" env:"TASKMASTER_RETRY_BASE_DELAY_SECONDS" default:"1" min:"1" max:"150" doc:"Base of the backoff of tasks of queues: 2^attempts times this, 5 minutes at most (taskmaster.retry.base-delay-seconds)." effect:"It counts for tasks submitted from then on."`
+		} `toml:"retry"`
+		Retention struct {
+			TTL       time.Duration `toml:"ttl_seconds" default:"604800" min:"0" max:"315360000" doc:"Time from the end of a task of a queue, and from the death of a worker, until they are deleted; 0 keeps them (taskmaster.retention.ttl)." effect:"orchestration.retention.ttl_seconds holds as well: the shorter time counts for tasks."`
+			Interval  time.Duration `toml:"interval_ms" env:"TASKMASTER_RETENTION_INTERVAL_MS" default:"600000" min:"100" max:"86400000" doc:"How often to look for them (taskmaster.retention.interval-ms)." effect:"How long they may stay beyond their time."`
+			BatchSize int           `toml:"batch_size" env:"TASKMASTER_RETENTION_BATCH_SIZE" default:"500" min:"1" max:"10000" doc:"Tasks, and workers, deleted by one transaction (taskmaster.retention.batch-size)." effect:"Length of one transaction."`
+		} `toml:"retention"`
+		MaxWaitingClaims int `toml:"max_waiting_claims" default:"10000" min:"1" max:"1000000" doc:"Claims of queues that may wait for a task at one replica." effect:"Each holds a connection; beyond it workers are told to come back (503)."`
+	} `toml:"taskmaster"`
+	Compat struct {
+		DistributedTaskQueue bool `toml:"distributed_task_queue" default:"false" doc:"Serve POST /enqueue, GET /tasks/{id} and GET /healthz of distributed-task-queue." effect:"Its producers create tasks of task types unchanged."`
+		TaskQueueEngine      bool `toml:"task_queue_engine" default:"false" doc:"Serve POST /api/v1/jobs and GET /api/v1/jobs/{id} of Distributed-Task-Queue-Engine." effect:"Its producers create tasks of task types, in three priorities, unchanged."`
+	} `toml:"compat"`
 	Backpressure struct {
 		RefuseTasks bool `toml:"refuse_tasks" default:"false" doc:"Refuse new tasks (503) when a queue nears overflow_threshold." effect:"Off, the tiers are only shown: a backlog of millions drains as fast as a short one. On, senders feel it when workers do not keep up."`
 	} `toml:"backpressure"`

@@ -150,6 +150,7 @@ func orderRules(v *values) {
 		{"orchestration.create.batch_size", "orchestration.create.max_pending"},
 		{"worker.report.batch_size", "worker.report.max_pending"},
 		{sweeps + "liveness.stale_after_seconds", sweeps + "liveness.dead_after_seconds"},
+		{"orchestration.taskmaster.heartbeat.stale_threshold_seconds", "orchestration.taskmaster.heartbeat.dead_threshold_seconds"},
 	} {
 		v.atMost(pair[0], pair[1])
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	_ "time/tzdata" // the zones of schedules, for machines without them
 
@@ -18,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/sweep"
+	"github.com/tasker-go/tasker/internal/taskmaster"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/signal"
@@ -34,6 +36,7 @@ type Orchestrator struct {
 	depth      *queueDepth
 	sweeps     *sweep.Runner
 	admission  *backpressure.Admission
+	queues     *taskmaster.Service
 }
 
 // newOrchestrator connects to the database, loads the configured templates, and wires the
@@ -74,12 +77,15 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 	if d.sweeps, err = sweep.New(d.sweepConfig(o, self)); err != nil {
 		return err
 	}
+	if d.queues, err = taskmaster.New(d.queueConfig(c, engine, self)); err != nil {
+		return err
+	}
 	d.admission = backpressure.New(d.admissionConfig(c))
 	d.services = []lifecycle.Service{d.counting}
 	if d.relay != nil {
 		d.services = append(d.services, d.relay) // it ends after all senders
 	}
-	d.services = append(d.services, d.signals.sender, d.engine, d.sweeps, d.admission)
+	d.services = append(d.services, d.signals.sender, d.engine, d.queues, d.sweeps, d.admission)
 	if !o.Web.Enabled && !o.GRPC.Enabled {
 		return nil
 	}
@@ -96,6 +102,15 @@ func (d *Orchestrator) engineConfig(c *config.Loaded, self store.Daemon, shared 
 	}
 	cfg.Logger, cfg.Metrics = d.log, d.metrics
 	return cfg
+}
+
+// queueConfig describes the plain task queues. Their waiting claims follow the mode of the
+// orchestration event system.
+func (d *Orchestrator) queueConfig(c *config.Loaded, engine orchestration.Config, self store.Daemon) taskmaster.Config {
+	t := c.Orchestration.Taskmaster
+	return taskmaster.Config{Store: d.store, Engine: d.engine, Publisher: d.publisher, System: engine.Orchestration,
+		Liveness:  store.LivenessLimits{Stale: t.Heartbeat.StaleThreshold, Dead: t.Heartbeat.DeadThreshold},
+		BaseDelay: t.Retry.BaseDelay, MaxWaiting: t.MaxWaitingClaims, Actor: self.ID, Logger: d.log, Metrics: d.metrics}
 }
 
 func orchestratorBuffers(o config.Orchestration) signalBuffers {
@@ -143,7 +158,8 @@ func (d *Orchestrator) serve(c *config.Loaded, self store.Daemon, rules workflow
 func (d *Orchestrator) api(c *config.Loaded, self store.Daemon, rules workflow.Rules) rest.Orchestrator {
 	o := c.Orchestration
 	return rest.Orchestrator{
-		Engine: supervised{d.engine, d.shared}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
+		Engine: supervised{d.engine, d.queues, d.shared}, Queues: d.queues,
+		Compat: rest.Compat{DistributedTaskQueue: o.Compat.DistributedTaskQueue, TaskQueueEngine: o.Compat.TaskQueueEngine}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
 		RegisterTemplate: d.registerTemplate, Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
 		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
 		NewEvents: d.engine.NewEvents, Metrics: d.metrics, Breakers: d.breakers, Admission: d.admission,
@@ -256,5 +272,6 @@ func (d *Orchestrator) reload(ctx context.Context, next *config.Loaded) error {
 	d.follow(next)
 	d.depth.judgeBy(next.Common.Queues.PGMQ.QueueDepthThresholds)
 	systems := next.Orchestration.EventSystems
-	return d.engine.Reload(ctx, systemSettings(systems.Orchestration), systemSettings(systems.TaskReadiness))
+	return errors.Join(d.engine.Reload(ctx, systemSettings(systems.Orchestration), systemSettings(systems.TaskReadiness)),
+		d.queues.Reload(ctx, systemSettings(systems.Orchestration)))
 }

@@ -120,7 +120,7 @@ func (d *Orchestrator) status() []part {
 	if d.relay != nil {
 		parts = append(parts, relayPart(d.relay.Health()))
 	}
-	return append(parts, d.statusOf(d.engine.Health(), supervised{d.engine, d.shared}.Loops())...)
+	return append(parts, d.statusOf(supervised{d.engine, d.queues, d.shared}.Health(), supervised{d.engine, d.queues, d.shared}.Loops())...)
 }
 
 // status implements process.

@@ -8,8 +8,10 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/taskmaster"
 	"github.com/tasker-go/tasker/worker"
 )
 
@@ -39,7 +41,23 @@ func alive(loops []lifecycle.LoopHealth) (ok bool, reason string) {
 // supervised is the engine for the API, with the loops beside it.
 type supervised struct {
 	*orchestration.Orchestrator
+	queues *taskmaster.Service
 	beside *shared
+}
+
+// SetMode implements rest.Status: waiting claims follow the mode of the engine.
+func (s supervised) SetMode(ctx context.Context, mode deploymode.Mode) error {
+	if err := s.Orchestrator.SetMode(ctx, mode); err != nil {
+		return err
+	}
+	return s.queues.SetMode(ctx, mode)
+}
+
+// Health implements rest.Status.
+func (s supervised) Health() map[string]coordinator.Health {
+	list := s.Orchestrator.Health()
+	list["queue_claims"] = s.queues.Health()
+	return list
 }
 
 // Loops implements rest.Status.

@@ -1,6 +1,8 @@
 package settle
 
 import (
+	"slices"
+
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/store"
@@ -41,6 +43,9 @@ func (r Recorder) change(c *store.Change) {
 	if c.Effects.Finished {
 		r.Metrics.TasksCompleted.WithLabelValues(namespace, c.Effects.State.String()).Inc()
 	}
+	if c.Task.Plan != nil && c.Task.Plan.Template.OfQueue() {
+		r.queue(c, namespace)
+	}
 	for i := range c.Effects.Decided {
 		r.decided(c, &c.Effects.Decided[i], namespace)
 	}
@@ -50,6 +55,33 @@ func (r Recorder) change(c *store.Change) {
 				zap.Stringer("to", change.To), zap.String("reason", change.Reason))
 		}
 	}
+}
+
+// queue counts what became of a task of a queue.
+func (r Recorder) queue(c *store.Change, queue string) {
+	for _, again := range c.Effects.Retry {
+		reason := "failed"
+		if again.Outcome == workflow.OutcomeLeaseLost {
+			reason = "worker_dead"
+		}
+		r.Metrics.QueueRequeued.WithLabelValues(reason).Inc()
+	}
+	if !c.Effects.Finished || c.Effects.State == workflow.TaskComplete || c.Effects.State == workflow.TaskResolvedManually {
+		return
+	}
+	reason := "exhausted"
+	died := func(e workflow.EndStep) bool {
+		return e.Reason == workflow.ReasonWorkerLost || e.Reason == workflow.ReasonPoison
+	}
+	switch {
+	case c.Action != nil && c.Action.Reason == "deadline" && c.Effects.DeadLetter != nil:
+		reason = "deadline"
+	case c.Action != nil:
+		reason = "operator"
+	case slices.ContainsFunc(c.Effects.End, died):
+		reason = "worker_dead"
+	}
+	r.Metrics.QueueDeadLettered.WithLabelValues(queue, reason).Inc()
 }
 
 // decided counts and logs an outcome that was followed.

@@ -95,7 +95,7 @@ type (
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
 // OldestClaimable, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
-// ReplayIsolated; OpenWorkPool.
+// ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues.
 type (
 	Performed         = board.Performed         // an action of an operator or a sweep on a task, as recorded
 	Taking            = board.Taking            // says how tasks are taken for an action
@@ -135,6 +135,8 @@ type (
 	WorkPool          = board.WorkPool          // provides transactions of handlers
 	WorkPoolOptions   = board.WorkPoolOptions   // describe a WorkPool
 	WorkOptions       = board.WorkOptions       // say for which execution a transaction is
+	QueueStep         = board.QueueStep         // the step of a live task of a queue
+	QueueCounts       = board.QueueCounts       // the tasks of a queue by their states
 )
 
 // Waits: steps that the engine runs, and tasks that wait for others. An event or a
@@ -214,7 +216,8 @@ type (
 // PendingReason, DeadLetters, UpdateDeadLetter, MarkReplayed, PurgeDeadLetters,
 // DeadLetterStats, InvestigationQueue; StaleTasks, StalenessMonitor, DescribeStale, StalledSteps, PastDeadline; Retain,
 // TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction; UseAPIKey, CreateAPIKey,
-// RevokeAPIKey, APIKeys.
+// RevokeAPIKey, APIKeys; RegisterQueueWorker, QueueWorkerHeartbeat, QueueWorker,
+// QueueWorkersNamed, QueueWorkers, NoteQueueDeaths, RetainQueues.
 type (
 	DeadLetter       = operations.DeadLetter       // an entry of the dead-letter queue
 	DeadLetterFilter = operations.DeadLetterFilter // selects entries
@@ -239,6 +242,9 @@ type (
 	StalenessEntry   = operations.StalenessEntry   // a living task with its nearest threshold
 	StalledStep      = operations.StalledStep      // a running step whose last checkpoint is old
 	SweepState       = operations.SweepState       // the state of a sweep
+	QueueWorker      = operations.QueueWorker      // a worker that claims the tasks of a queue over /tasks/v1
+	QueueDeaths      = operations.QueueDeaths      // the result of NoteQueueDeaths
+	QueueRetained    = operations.QueueRetained    // counts what RetainQueues deleted
 )
 
 // The schema. A program works only with the schema that it knows. Operations:

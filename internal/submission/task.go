@@ -2,6 +2,7 @@ package submission
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -109,6 +110,11 @@ func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
 	if r.CorrelationID != nil {
 		t.CorrelationID = *r.CorrelationID
 	}
+	if plan.Template.OfQueue() {
+		if t.StepTags, err = queueTags(r.Context); err != nil {
+			return store.NewTask{}, err
+		}
+	}
 	t.Begin()
 	return t, identify(&t, r, policy)
 }
@@ -179,4 +185,31 @@ func Refusal(err error) error {
 		return &InvalidError{Problems: []string{"depends_on: " + unknown.Error()}}
 	}
 	return err
+}
+
+// queueTags are the tags that a worker must have to claim a task of a queue.
+func queueTags(context json.RawMessage) ([]string, error) {
+	var q struct {
+		Tags []string `json:"tags"`
+	}
+	if err := json.Unmarshal(context, &q); err != nil {
+		return nil, &InvalidError{Problems: []string{"tags must be a list of texts"}}
+	}
+	return q.Tags, CheckQueueTags(q.Tags)
+}
+
+// maxQueueTags is how many tags a task of a queue may have, and a worker of one.
+const maxQueueTags = 16
+
+// CheckQueueTags checks the tags of a task of a queue, or of a worker of one. The error is an
+// *InvalidError.
+func CheckQueueTags(tags []string) error {
+	var c Checker
+	if len(tags) > maxQueueTags {
+		c.Add("tags must have at most %d entries", maxQueueTags)
+	}
+	for i, tag := range tags[:min(len(tags), maxQueueTags)] {
+		c.Text(fmt.Sprintf("tags[%d]", i), tag, MaxTagLength, true)
+	}
+	return c.Err()
 }

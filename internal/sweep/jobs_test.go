@@ -43,6 +43,26 @@ type fake struct {
 	published  []signal.Signal
 	sends      bool
 	stranded   []store.Stranded // of future looks
+	died       []string         // workers of queues, until they are noted
+	queues     []store.QueueRetained
+	after      []uuid.UUID // of the looks of the retention of queues
+}
+
+func (f *fake) NoteQueueDeaths(_ context.Context, limit int, dry bool) (store.QueueDeaths, error) {
+	n := min(limit, len(f.died))
+	found := store.QueueDeaths{Died: f.died[:n], More: n == limit}
+	if !dry {
+		f.died = f.died[n:]
+	}
+	return found, nil
+}
+
+func (f *fake) RetainQueues(_ context.Context, _ time.Duration, after uuid.UUID, _ int, _ bool) (gone store.QueueRetained, _ error) {
+	f.after = append(f.after, after)
+	if len(f.queues) > 0 {
+		gone, f.queues = f.queues[0], f.queues[1:]
+	}
+	return gone, nil
 }
 
 func (f *fake) SweepDependencies(_ context.Context, _ store.DependencyPlace, _ int, dry bool) (found store.Stranded, _ error) {
@@ -175,11 +195,11 @@ func without(list, gone []uuid.UUID) []uuid.UUID {
 func TestSweepsThatAreOffAreNotThere(t *testing.T) {
 	t.Parallel()
 	r, _ := (&fake{}).runner(t)
-	require.Equal(t, []string{"liveness", "signals", "deadlines", "dependencies", "staleness", "retention"}, r.Sweeps())
+	require.Equal(t, []string{"liveness", "signals", "deadlines", "dependencies", "staleness", "retention", "queue_workers", "queue_retention"}, r.Sweeps())
 	r, _ = (&fake{}).runner(t, func(c *sweep.Config) {
-		c.Settings.Sweeps.Deadlines.Enabled, c.Settings.DLQ.Enabled = false, false
+		c.Settings.Sweeps.Deadlines.Enabled, c.Settings.DLQ.Enabled, c.Settings.Taskmaster.Retention.TTL = false, false, 0
 	})
-	require.Equal(t, []string{"liveness", "signals", "dependencies", "retention"}, r.Sweeps())
+	require.Equal(t, []string{"liveness", "signals", "dependencies", "retention", "queue_workers"}, r.Sweeps())
 	_, err := sweep.New(sweep.Config{Store: &fake{}, Tasks: &fake{}, Holder: uuid.New()})
 	require.ErrorContains(t, err, "publisher")
 }
@@ -191,9 +211,34 @@ func TestNoBoundOfASweepIsInvented(t *testing.T) {
 	_, err := sweep.New(sweep.Config{Store: f, Tasks: f, Publisher: f, Holder: uuid.New()})
 	for _, field := range []string{"Liveness.Interval", "Liveness.StaleAfter", "Liveness.DeadAfter", "Liveness.BatchSize", "Deadlines.Interval",
 		"Deadlines.BatchSize", "Dependencies.Interval", "Dependencies.BatchSize", "StalenessDetection.DetectionInterval",
-		"StalenessDetection.BatchSize", "Retention.Interval", "Retention.BatchSize", "Signals.Interval", "Signals.Overdue"} {
+		"StalenessDetection.BatchSize", "Retention.Interval", "Retention.BatchSize", "Taskmaster.Reaper.Interval",
+		"Taskmaster.Retention.Interval", "Taskmaster.Retention.BatchSize", "Signals.Interval", "Signals.Overdue"} {
 		require.ErrorContains(t, err, "invalid "+field+" 0")
 	}
+}
+
+// Deaths are counted once; a dry run counts none.
+func TestQueueWorkersDie(t *testing.T) {
+	t.Parallel()
+	f := &fake{died: []string{"a", "b"}}
+	r, m := f.runner(t)
+	require.Equal(t, map[string]int{"would_note_death": 2}, run(t, r, "queue_workers", true).Items)
+	require.Zero(t, testutil.ToFloat64(m.QueueWorkersDied))
+	require.Equal(t, map[string]int{"died": 2}, run(t, r, "queue_workers", false).Items)
+	require.Empty(t, run(t, r, "queue_workers", false).Items)
+	require.InDelta(t, 2, testutil.ToFloat64(m.QueueWorkersDied), 0)
+}
+
+// Each look at old tasks begins where the one before it ended.
+func TestQueueRetentionGoesOn(t *testing.T) {
+	t.Parallel()
+	next := uuid.Must(uuid.NewV7())
+	f := &fake{queues: []store.QueueRetained{{Tasks: 2, Workers: 1, Next: next, More: true}, {Tasks: 1, Next: next}}}
+	r, m := f.runner(t)
+	require.Equal(t, map[string]int{"deleted_tasks": 3, "deleted_workers": 1}, run(t, r, "queue_retention", false).Items)
+	require.Equal(t, []uuid.UUID{uuid.Nil, next}, f.after)
+	require.InDelta(t, 3, testutil.ToFloat64(m.QueueCleaned), 0)
+	require.InDelta(t, 1, testutil.ToFloat64(m.QueueWorkersGone), 0)
 }
 
 func TestLiveness(t *testing.T) {

@@ -27,6 +27,8 @@ type Store interface {
 	SweepDependencies(ctx context.Context, from store.DependencyPlace, limit int, dry bool) (store.Stranded, error)
 	OverdueSignals(ctx context.Context, overdue time.Duration) ([]signal.Signal, error)
 	SendsSignals() bool
+	NoteQueueDeaths(ctx context.Context, limit int, dry bool) (store.QueueDeaths, error)
+	RetainQueues(ctx context.Context, ttl time.Duration, after uuid.UUID, batch int, dry bool) (store.QueueRetained, error)
 }
 
 var _ Store = (*store.Store)(nil)
@@ -71,6 +73,9 @@ func (c *Config) check() error {
 		config.Positive("Dependencies.Interval", s.Dependencies.Interval), config.Positive("Dependencies.BatchSize", s.Dependencies.BatchSize),
 		config.Positive("StalenessDetection.DetectionInterval", stale.DetectionInterval), config.Positive("StalenessDetection.BatchSize", stale.BatchSize),
 		config.Positive("Retention.Interval", r.Interval), config.Positive("Retention.BatchSize", r.BatchSize),
+		config.Positive("Taskmaster.Reaper.Interval", c.Settings.Taskmaster.Reaper.Interval),
+		config.Positive("Taskmaster.Retention.Interval", c.Settings.Taskmaster.Retention.Interval),
+		config.Positive("Taskmaster.Retention.BatchSize", c.Settings.Taskmaster.Retention.BatchSize),
 		config.Positive("Signals.Interval", s.Signals.Interval), config.Positive("Signals.Overdue", s.Signals.Overdue))
 	if err != nil {
 		return fmt.Errorf("configure the sweeps: %w", err)
@@ -96,6 +101,9 @@ func New(cfg Config) (*Runner, error) {
 	if d := cfg.Settings.DLQ; d.Enabled && d.StalenessDetection.Enabled {
 		jobs = append(jobs, stale(&cfg))
 	}
-	jobs = append(jobs, retention(&cfg))
+	jobs = append(jobs, retention(&cfg), queueDeaths(&cfg))
+	if cfg.Settings.Taskmaster.Retention.TTL > 0 {
+		jobs = append(jobs, queueRetention(&cfg))
+	}
 	return NewRunner(RunnerConfig{Leases: cfg.Store, Holder: cfg.Holder, Jitter: cfg.Jitter, Logger: cfg.Logger, Metrics: cfg.Metrics}, jobs...)
 }

@@ -52,9 +52,26 @@ type Metrics struct {
 
 	// Tasks, steps, leases and statements.
 
-	TasksCreated           *prometheus.CounterVec   `metric:"tasker_tasks_created_total" labels:"namespace" help:"Tasks created."`
-	TasksCompleted         *prometheus.CounterVec   `metric:"tasker_tasks_completed_total" labels:"namespace,state" help:"Tasks that reached a terminal state, at the daemon that decided so: add those of workers and orchestrators."`
-	StepsClaimed           *prometheus.CounterVec   `metric:"tasker_steps_claimed_total" labels:"namespace" help:"Steps claimed by workers."`
+	TasksCreated   *prometheus.CounterVec `metric:"tasker_tasks_created_total" labels:"namespace" help:"Tasks created."`
+	TasksCompleted *prometheus.CounterVec `metric:"tasker_tasks_completed_total" labels:"namespace,state" help:"Tasks that reached a terminal state, at the daemon that decided so: add those of workers and orchestrators."`
+	StepsClaimed   *prometheus.CounterVec `metric:"tasker_steps_claimed_total" labels:"namespace" help:"Steps claimed by workers."`
+	// Tasks of plain queues, under the names of their API.
+
+	QueueSubmitted    *prometheus.CounterVec   `metric:"tasks_submitted_total" labels:"queue" help:"Tasks submitted to a queue."`
+	QueueClaimed      *prometheus.CounterVec   `metric:"tasks_claimed_total" labels:"queue" help:"Tasks of a queue claimed by its workers."`
+	QueueCompleted    *prometheus.CounterVec   `metric:"tasks_completed_total" labels:"queue" help:"Tasks of a queue completed successfully."`
+	QueueFailed       *prometheus.CounterVec   `metric:"tasks_failed_total" labels:"queue" help:"Failures reported by the workers of a queue, before it is decided whether the task is tried again."`
+	QueueDeadLettered *prometheus.CounterVec   `metric:"tasks_dead_lettered_total" labels:"queue,reason" help:"Tasks of a queue that became DEAD, by exhausted, worker_dead, deadline or operator."`
+	QueueRequeued     *prometheus.CounterVec   `metric:"tasks_requeued_total" labels:"reason" help:"Tasks of queues that became PENDING again, by failed or worker_dead."`
+	QueueCleaned      prometheus.Counter       `metric:"tasks_cleaned_total" help:"Ended tasks of queues deleted by their retention."`
+	QueueWorkersKnown *prometheus.CounterVec   `metric:"workers_registered_total" labels:"queue" help:"Registrations of workers of a queue."`
+	QueueWorkersDied  prometheus.Counter       `metric:"workers_died_total" help:"Workers of queues that became DEAD."`
+	QueueWorkersGone  prometheus.Counter       `metric:"workers_cleaned_total" help:"Dead workers of queues deleted by their retention."`
+	QueueWait         *prometheus.HistogramVec `metric:"tasks_queue_wait_seconds" labels:"queue" help:"From the submission of a task of a queue to its claim."`
+	QueueExecution    *prometheus.HistogramVec `metric:"tasks_execution_duration_seconds" labels:"queue" help:"From the claim of a task of a queue to the report of its end."`
+	QueueEndToEnd     *prometheus.HistogramVec `metric:"tasks_end_to_end_duration_seconds" labels:"queue" help:"From the submission of a task of a queue to its end as reported by a worker, with its retries."`
+	QueueWaiting      prometheus.Gauge         `metric:"tasker_queue_claims_waiting" help:"Claims of queues that wait for a task."`
+
 	StepResults            *prometheus.CounterVec   `metric:"tasker_step_results_total" labels:"namespace,outcome" help:"Step results applied, at the daemon that did; see tasker_tasks_completed_total."`
 	StepsCreated           *prometheus.CounterVec   `metric:"tasker_decision_steps_created_total" labels:"namespace" help:"Steps created by the results of decisions and batchable steps."`
 	BatchesCreated         *prometheus.CounterVec   `metric:"tasker_batches_created_total" labels:"namespace" help:"Batches created by the results of batchable steps."`

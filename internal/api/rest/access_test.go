@@ -23,6 +23,7 @@ import (
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/taskmaster"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -104,12 +105,48 @@ func (lockedStore) TaskWithoutResults(context.Context, uuid.UUID) (*store.Task, 
 	return aTask(), nil
 }
 
+// lockedQueues are queues of the namespace shapes.
+type lockedQueues struct{}
+
+func (lockedQueues) Submit(_ context.Context, list []taskmaster.Submission) ([]orchestration.CreateResult, error) {
+	return make([]orchestration.CreateResult, len(list)), nil
+}
+
+func (lockedQueues) Claim(_ context.Context, r taskmaster.ClaimRequest) (string, []store.Claimed, error) {
+	return "shapes", nil, r.Permitted("shapes")
+}
+
+func (lockedQueues) Finish(_ context.Context, list []taskmaster.Finish, permitted func(string) error) ([]taskmaster.Finished, error) {
+	return []taskmaster.Finished{{Queue: "shapes", Status: taskmaster.Done, Err: permitted("shapes")}}[:len(list)], nil
+}
+
+func (lockedQueues) Register(context.Context, string, string, []string) (store.QueueWorker, error) {
+	return store.QueueWorker{}, nil
+}
+
+func (lockedQueues) Heartbeat(context.Context, string, []store.HeldClaim) (store.QueueWorker, []store.HeldClaim, error) {
+	return store.QueueWorker{}, nil, nil
+}
+
+func (lockedQueues) Worker(context.Context, string) (store.QueueWorker, error) {
+	return store.QueueWorker{Queue: "shapes"}, nil
+}
+
+func (lockedQueues) Workers(context.Context, string, int) ([]store.QueueWorker, error) {
+	return nil, nil
+}
+
+func (lockedQueues) Queues(context.Context, string) ([]store.QueueCounts, error) {
+	return []store.QueueCounts{{Queue: "shapes"}}, nil
+}
+
 func locked(t testing.TB, i *issuer, change ...func(*rest.Config, *rest.Orchestrator)) *house {
 	t.Helper()
 	return newHouse(t, append(change, func(c *rest.Config, o *rest.Orchestrator) {
 		c.Access = i.access()
 		o.Engine, o.Store = lockedEngine{newFakeEngine()}, lockedStore{newFakeStore()}
 		o.MaxEventStreams = 1
+		o.Queues, o.Compat = lockedQueues{}, rest.Compat{DistributedTaskQueue: true, TaskQueueEngine: true}
 		o.RegisterTemplate = func(context.Context, *workflow.Template, string) (store.Registered, error) {
 			return store.Registered{}, nil
 		}
@@ -130,6 +167,18 @@ var lockedBodies = map[string]string{
 	"POST /v1/schedules":        `{"name":"n","namespace":"shapes","template":"diamond","version":"1.0.0","cron":"@daily","context":{}}`,
 	"POST /v1/event-consumers":  `{"name":"n","namespace":"shapes","from":"now"}`,
 	"POST /v1/external-events":  `{"name":"n","namespace":"shapes","key":"k"}`,
+
+	"POST /tasks/v1":                `{"queue":"shapes","payload":1}`,
+	"POST /tasks/v1/bulk":           `{"tasks":[{"queue":"shapes","payload":1}]}`,
+	"POST /tasks/v1/claim":          `{"workerId":"w"}`,
+	"POST /tasks/v1/complete":       `{"tasks":[{"id":"019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10","workerId":"w"}]}`,
+	"POST /tasks/v1/{id}/complete":  `{"workerId":"w"}`,
+	"POST /tasks/v1/{id}/fail":      `{"workerId":"w"}`,
+	"POST /workers/v1/register":     `{"workerId":"w","queue":"shapes"}`,
+	"POST /queues/v1/{name}/pause":  `{"reason":"r","actor":"a"}`,
+	"POST /queues/v1/{name}/resume": `{"reason":"r","actor":"a"}`,
+	"POST /enqueue":                 `{"type":"diamond","payload":{}}`,
+	"POST /api/v1/jobs":             `{"type":"diamond","payload":{}}`,
 }
 
 // Every route with every kind of credentials. The routes come from the server itself, so that
@@ -144,7 +193,7 @@ func TestEveryRouteIsLocked(t *testing.T) {
 		c.Access = i.access()
 		w.Config = func() *client.WorkerConfig { return &client.WorkerConfig{} }
 	})
-	for _, h := range []*house{orchestrator, worker} {
+	for h, open := range map[*house]int{orchestrator: 4, worker: 3} {
 		public, routes := 0, h.server.Permissions()
 		for _, route := range slices.Sorted(maps.Keys(routes)) {
 			if routes[route] == "" {
@@ -154,7 +203,7 @@ func TestEveryRouteIsLocked(t *testing.T) {
 			}
 			h.isLocked(i, route, routes[route])
 		}
-		require.Equal(t, 3, public, "health, and no more")
+		require.Equal(t, open, public, "health, and no more")
 	}
 }
 
@@ -184,6 +233,9 @@ func (h *house) asked(route, token string) reply {
 	defer cancel()
 	if slices.Contains(h.parameters()[method+" "+path], "namespace") {
 		target += "?namespace=shapes"
+	}
+	if slices.Contains(h.parameters()[method+" "+path], "queue") {
+		target += "?queue=shapes"
 	}
 	return h.doWithin(ctx, method, target, body, header...)
 }
@@ -231,9 +283,12 @@ func (h *house) isLocked(i *issuer, route string, needed auth.Permission) {
 	require.Equal(t, http.StatusForbidden, refused.StatusCode, "%s: another permission", route)
 	require.Contains(t, string(refused.body), string(needed))
 	elsewhere := h.asked(route, i.token([]string{"other"}, string(needed)))
-	if route == "POST /v1/tasks/batch" { // each task has its own answer
+	switch route { // each task has its own answer
+	case "POST /v1/tasks/batch":
 		require.Contains(t, string(elsewhere.body), `"code":"FORBIDDEN"`)
-	} else {
+	case "POST /tasks/v1/bulk", "POST /tasks/v1/complete":
+		require.Contains(t, string(elsewhere.body), "shapes")
+	default:
 		require.Equal(t, http.StatusForbidden, elsewhere.StatusCode, "%s: another namespace: %s", route, elsewhere.body)
 	}
 	require.NotContains(t, []int{401, 403}, h.asked(route, i.token(nil, string(needed))).StatusCode, route)

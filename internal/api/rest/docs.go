@@ -62,7 +62,8 @@ func sourceHash(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// addMetrics serves /metrics in the text format of Prometheus.
+// addMetrics serves /metrics in the text format of Prometheus, under a second name for those
+// who come from Spring.
 func (a *api) addMetrics() {
 	if a.cfg.Metrics == nil {
 		return
@@ -73,8 +74,15 @@ func (a *api) addMetrics() {
 		MaxRequestsInFlight: 8,
 		Timeout:             a.cfg.RequestTimeout,
 	})
-	a.mux.HandleFunc("GET /metrics", a.guarded(h.ServeHTTP))
+	for _, path := range []string{metricsPath, actuatorPath} {
+		a.mux.HandleFunc("GET "+path, a.guarded(h.ServeHTTP))
+	}
 }
+
+const (
+	metricsPath  = "/metrics"
+	actuatorPath = "/actuator/prometheus"
+)
 
 // metricsLog writes promhttp's messages to the log.
 type metricsLog struct{ log *zap.Logger }

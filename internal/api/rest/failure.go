@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/taskmaster"
 )
 
 // The codes of failures.
@@ -154,7 +155,7 @@ func (f *failure) finish(x *exchange) {
 	f.requestID, f.at = x.id, time.Now()
 	switch {
 	case f.refused != nil: // refusals look alike everywhere
-	case isAdmin(x.request), isSession(x.request):
+	case isAdmin(x.request), isSession(x.request), isQueue(x.request):
 		f.shape = shapeProblem
 	case x.server.name == workerServer:
 		f.shape = shapeFlat
@@ -275,6 +276,16 @@ func blameSender(err error) *failure {
 		untyped   *orchestration.UnknownTypeError
 	)
 	switch {
+	case errors.Is(err, taskmaster.ErrUnknownWorker):
+		return notFound("The worker is not registered")
+	case errors.Is(err, taskmaster.ErrUnknownTask):
+		return notFound("Task not found")
+	case errors.Is(err, taskmaster.ErrDeadWorker):
+		return conflict("The worker is DEAD: register it again")
+	case errors.Is(err, taskmaster.ErrNotHeld):
+		return conflict("The worker does not hold the task")
+	case errors.Is(err, taskmaster.ErrTooMany):
+		return unavailable("Too many claims wait", databaseRetry)
 	case errors.As(err, &invalid):
 		return badRequest(invalid.Error())
 	case errors.As(err, &unknown):

@@ -59,7 +59,7 @@ func (i *intake) underWay() int {
 // end, without a share of a budget.
 func isProbe(r *http.Request) bool {
 	path := r.URL.Path
-	return path == "/health" || strings.HasPrefix(path, "/health/") || path == "/metrics" || strings.HasPrefix(path, "/metrics/")
+	return path == "/health" || strings.HasPrefix(path, "/health/") || path == metricsPath || path == actuatorPath || strings.HasPrefix(path, metricsPath+"/")
 }
 
 // Finish admits only requests for health and metrics, answers those that wait for a task

@@ -80,7 +80,7 @@ func (d *document) add(op operation, needed auth.Permission, params []param, bod
 			content["example"] = example
 		}
 		described["requestBody"] = object{"required": true, "content": object{"application/json": content}}
-		d.Components["schemas"][body.Name()].(object)["additionalProperties"] = ignoresKeys(op.id) //nolint:errcheck,forcetypeassert // set by component
+		d.Components["schemas"][componentName(body)].(object)["additionalProperties"] = ignoresKeys(op.id) //nolint:errcheck,forcetypeassert // set by component
 	}
 	if d.Paths[op.path] == nil {
 		d.Paths[op.path] = object{}
@@ -224,7 +224,7 @@ func (d *document) schema(t reflect.Type) object {
 
 // component describes a struct once and returns the reference to it.
 func (d *document) component(t reflect.Type) object {
-	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+	name := componentName(t)
 	schemas := d.Components["schemas"]
 	if schemas[name] == nil {
 		properties, required := object{}, []string{}
@@ -245,4 +245,9 @@ func (d *document) component(t reflect.Type) object {
 		}
 	}
 	return object{"$ref": "#/components/schemas/" + name}
+}
+
+// componentName is the name of a type in the document.
+func componentName(t reflect.Type) string {
+	return strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
 }

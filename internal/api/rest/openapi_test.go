@@ -45,6 +45,7 @@ func TestOpenAPIIsComplete(t *testing.T) {
 	t.Parallel()
 	document := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) {
 		o.Breakers = shownBreakers{breaker.Closed}
+		o.Queues, o.Compat = lockedQueues{}, rest.Compat{DistributedTaskQueue: true, TaskQueueEngine: true}
 		o.RunSweep = func(context.Context, string, bool) (sweep.Run, error) { return sweep.Run{}, nil }
 	}).server.OpenAPI()
 	var d struct {
@@ -88,6 +89,7 @@ func TestOpenAPI(t *testing.T) {
 	breakers := shownBreakers{breaker.Closed}
 	h := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) {
 		o.Breakers = breakers
+		o.Queues, o.Compat = lockedQueues{}, rest.Compat{DistributedTaskQueue: true, TaskQueueEngine: true}
 		o.Config = func() *client.OrchestratorConfig { return &client.OrchestratorConfig{} }
 		o.RunSweep = func(context.Context, string, bool) (sweep.Run, error) { return sweep.Run{}, nil }
 	})

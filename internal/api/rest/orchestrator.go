@@ -181,6 +181,10 @@ type Orchestrator struct {
 	Breakers Breakers
 	// Admission rejects new tasks; without it a full command channel does.
 	Admission Admission
+	// Queues are the plain task queues; nil: the routes do not exist.
+	Queues Queues
+	// Compat are faces of other queues.
+	Compat Compat
 }
 
 const (
@@ -228,11 +232,16 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	places := make(chan struct{}, max(o.MaxEventStreams, 0))
 	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, streamPlaces: streamPlaces{"events", places, o.Metrics.OrDiscard()}}).add()
 	(&transitionStreams{a, streamPlaces{"transitions", places, o.Metrics.OrDiscard()}}).add()
-	(&typeRoutes{taskRoutes: tasks}).add()
+	types := &typeRoutes{taskRoutes: tasks}
+	types.add()
+	if o.Queues != nil {
+		newQueueRoutes(tasks, o.Queues, o.AnalyticsAge).add()
+	}
 	a.addBreakers(o.Breakers)
 	addConfig(a.api, "get-config", shapeEnvelope, o.Config, func(c *client.OrchestratorConfig) *client.ConfigMetadata { return &c.Metadata })
 	health := newHealthRoutes(a.api, o.Engine, o.Store)
 	health.loaded, health.extra, health.breakers = o.Loaded, o.Checks, o.Breakers
 	health.add(shapeEnvelope)
+	(&compatRoutes{types, health}).add(o.Compat)
 	return s, a.finish()
 }

@@ -28,6 +28,7 @@ type writes struct {
 	events      []taskEvent
 	manual      []manualResult
 	resumed     []StepKey
+	retagged    pg.UUIDs // tasks of queues whose step is put on the board again
 	edited      []editedTask
 	broken      []brokenTask
 	letters     letters
@@ -62,6 +63,7 @@ type movedTask struct {
 	Progress    []byte
 	StepNo      *int `sql:",smallint"`
 	Again       bool // it is the same step once more
+	Deadline    bool // the task keeps its deadline: it is one of a queue, and waits again
 	Heir        bool // its only parent is the step that it follows in the row
 	Lane        int16
 	DueIn       time.Duration `sql:"due_ms"`
@@ -182,10 +184,13 @@ func (w *writes) message() {
 func (w *writes) moveInline(c *Change) error {
 	t, e := c.Task, c.Effects
 	m := movedTask{TaskUUID: t.UUID, State: e.State, Progress: c.Progress.Encode()}
+	if len(e.Put) > 0 && t.Plan.Template.OfQueue() {
+		w.retagged = append(w.retagged, t.UUID)
+	}
 	switch {
 	case len(e.Retry) == 1 && len(e.Put)+len(e.End)+len(e.Remove) == 0:
 		r := e.Retry[0]
-		m.Outcome, m.Again = r.Outcome, true
+		m.Outcome, m.Again, m.Deadline = r.Outcome, true, t.Plan.Template.OfQueue()
 		m.step(c, workflow.PutStep{Step: r.Step, DueIn: r.DueIn})
 	case len(e.End) == 1 && len(e.Retry)+len(e.Remove) == 0:
 		m.Outcome, m.Reason = e.End[0].Outcome, e.End[0].Reason
@@ -215,6 +220,9 @@ func (w *writes) moveSpread(c *Change) {
 	w.endSpread(t, e)
 	for _, r := range e.Retry {
 		w.retried = append(w.retried, retriedStep{t.UUID, r.Step + 1, r.Outcome, r.DueIn, Lane(t.Priority, true), t.Plan.LastAttempt(c.Progress, r.Step)})
+	}
+	if len(e.Put) > 0 && t.Plan.Template.OfQueue() {
+		w.retagged = append(w.retagged, t.UUID)
 	}
 	m := movedTask{TaskUUID: t.UUID, State: e.State, Progress: c.Progress.Encode()}
 	if c.inOwnRow() {
@@ -393,13 +401,14 @@ with o as materialized (
           and ` + recording(`s.task_uuid, s.queue, s.step_no, s.attempt, o.outcome, null, null`) + `
 )
 update tasker.board t
-set progress = o.progress, processor = @processor::uuid, deadline = null, updated_at = clock_timestamp(),
+set progress = o.progress, processor = @processor::uuid, deadline = case when o.deadline then t.deadline end, updated_at = clock_timestamp(),
     state_since = case when t.task_state = o.state then t.state_since else clock_timestamp() end, task_state = o.state,
     parents = case when o.again then t.parents when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + ` then null
                    else o.parents::smallint[] end,
     inputs = case when o.again then t.inputs when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + `
                   then jsonb_build_object(t.step_no::text, t.result) end,
-    step_no = o.step_no, callable = o.callable, lane = o.lane, tags = string_to_array(o.tags, {separator}),
+    step_no = o.step_no, callable = o.callable, lane = o.lane,
+    tags = case when o.again then t.tags else string_to_array(o.tags, {separator}) end,
     state = case when o.step_no is null then {no_step} when o.due_ms > 0 then {scheduled} else {claimable} end,
     seq = case when o.step_no is null then 0 else nextval('tasker.step_seq') end,
     due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
@@ -455,6 +464,13 @@ select e.task_uuid, case when e.metadata is null then now() else clock_timestamp
 from ` + stmt.List[taskEvent]("e") + `
 where ` + recording(`e.task_uuid, 0, null, null, null, e.from_state, case when e.from_state <> e.to_state and e.to_state < {task_complete} then e.to_state end`))
 
+// retagTasks gives the step of a task of a queue the tags of the task, which its context keeps.
+// Index: the primary keys.
+var retagTasks = pg.Compile(`
+update tasker.board b set tags = (
+    select array(select jsonb_array_elements_text(t.context -> 'tags')) from tasker.tasks t where t.task_uuid = b.task_uuid and jsonb_typeof(t.context -> 'tags') = 'array')
+where b.task_uuid = any ((select @tasks::uuid[])::uuid[]) and b.slot in (0, 1) and b.step_no = 0 and b.token is null`)
+
 // queue adds a statement for each kind of write present. Dead letters come first: they read
 // rows that leave the board. Batches precede the steps that read them; checkpoints follow
 // all statements that put steps on the board, and contexts those that change the tasks'
@@ -475,6 +491,9 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	queueList(b, putSteps, "s", w.put)
 	if len(w.moved) > 0 {
 		moveTasks.With(pg.Args{"o": w.moved, "processor": processor}).Queue(b)
+	}
+	if len(w.retagged) > 0 {
+		retagTasks.With(pg.Args{"tasks": w.retagged}).Queue(b)
 	}
 	queueList(b, resumeSteps, "r", w.resumed)
 	queueList(b, editContexts, "n", w.edited)

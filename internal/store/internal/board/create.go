@@ -3,6 +3,7 @@ package board
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,7 @@ type NewTask struct {
 	SourceSystem        string
 	Reason              string
 	Tags                []string
+	StepTags            []string // that a worker must have besides those of the first step, if that is the only one
 	IdempotencyKey      string
 	Identity            *workflow.Identity   // nil: never a duplicate
 	IdentityEnd         workflow.IdentityEnd // until when duplicates are rejected
@@ -373,7 +375,7 @@ func (c *newRows) addSteps(t *NewTask, row *newTaskRow) {
 		dueIn = 0
 	}
 	if no, only := t.onlyStep(); only {
-		row.StepNo, row.DueIn, row.StepTags = &start.Put[0].Step, dueIn, t.Plan.Steps[no].Tags
+		row.StepNo, row.DueIn, row.StepTags = &start.Put[0].Step, dueIn, slices.Concat(t.Plan.Steps[no].Tags, t.StepTags)
 		row.LastAttempt, row.Callable = t.Plan.LastAttempt(start.Progress, no), t.Plan.Callables[no]
 		return
 	}

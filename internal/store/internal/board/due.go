@@ -84,16 +84,20 @@ func (s *Board) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 // report. The token stays for the record; a late result is rejected because the state has
 // changed. A claim made ahead whose beginning was never announced is claimable again as
 // if it had not been made: its worker has begun no handler, and does not begin one after
-// its lease.
-// Index: board_lease, and the primary key of begun_claims.
+// its lease. Claims of a worker of a queue last as long as it lives: its heartbeats leave them
+// alone, and their leases are extended here.
+// Index: board_lease, the primary key of begun_claims, queue_workers_claims.
 var expireLeases = pg.Compile(`
 with lost as materialized (
     select ctid as at, worker, token, ahead from tasker.board
     where state = {in_progress} and lease_until >= @from and lease_until <= (select clock_timestamp())
     order by lease_until limit @limit for update skip locked
 ), judged as materialized (
-    select at, coalesce(ahead and token > coalesce((select token from tasker.begun_claims b where b.worker = l.worker order by token desc limit 1), 0), false) as unbegun
+    select at, coalesce(ahead and token > coalesce((select token from tasker.begun_claims b where b.worker = l.worker order by token desc limit 1), 0), false) as unbegun,
+           (select w.lives_until from tasker.queue_workers w where w.claims = l.worker and w.lives_until > clock_timestamp()) as lives_until
     from lost l
+), extended as (
+    update tasker.board s set lease_until = j.lives_until from judged j where s.ctid = j.at and j.lives_until is not null
 ), back as (
     update tasker.board s
     set state = {claimable}, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null, claimed_at = null,
@@ -103,7 +107,7 @@ with lost as materialized (
 ), gone as (
     update tasker.board s
     set state = {reported}, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = {lease_lost}, retryable = true
-    where s.ctid = any (array(select at from judged where not unbegun))
+    where s.ctid = any (array(select at from judged where not unbegun and lives_until is null))
     returning 1
 )
 select '' as namespace, 0 as callable, 0::smallint as lane, count(*) as steps from gone

@@ -271,6 +271,8 @@ func otherStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int)
 	}
 	endless := sha256.Sum256(strconv.AppendInt(nil, int64(f.From+3-f.From%3), 10))
 	return []plantest.Statement{
+		plantest.Of("queueSteps", queueSteps.With(pg.Args{"tasks": quiet}), items, 0),
+		plantest.Of("retagTasks", retagTasks.With(pg.Args{"tasks": quiet}), items, 0),
 		plantest.Of("recordDeadLetters", RecordDeadLetters.With(pg.Args{"o": letters(quiet)}), items, items),
 		plantest.Of("recordDeadLetters again", RecordDeadLetters.With(pg.Args{"o": letters(pending)}), 2*items, items),
 		plantest.Of("closeDeadLetters", closeDeadLetters.With(pg.Args{"o": closed}), items, items),

@@ -51,6 +51,12 @@ const (
     where stopped_at is null and heartbeat_at > clock_timestamp() - @alive_ms::bigint * interval '1 ms'
 ), offered as materialized (
     select distinct unnest(callables) as callable from live
+    union
+    select c.callable_id from tasker.queue_workers w
+    cross join lateral (select namespace_id from tasker.namespaces where name = any (array[w.queue]) limit 1) q
+    cross join lateral (select callable_id from tasker.callables c where c.namespace_id = any (array[q.namespace_id])
+                        and md5(c.callable || {separator} || c.method || {separator} || c.resolver) = md5('` + workflow.QueueTemplate + `' || {separator} || {separator}) limit 1) c
+    where w.lives_until > clock_timestamp()
 )`
 	// unservedColumns are of a callable c in a namespace n.
 	unservedColumns = `n.name as namespace, c.callable, c.method, c.resolver, exists (select from live l where n.name = any (l.namespaces)) as workers,

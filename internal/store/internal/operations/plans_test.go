@@ -46,6 +46,8 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 	}
 	reasons, resolutions := numbers(workflow.DeadLetterReasons()), numbers(pg.AllResolutions())
 	stale := StaleThresholds{WaitingForDependencies: time.Minute, WaitingForRetry: time.Minute, StepsInProcess: time.Minute, MaxLifetime: time.Hour}
+	db.Exec(t, `insert into tasker.queue_workers (worker_id, queue, lives_until, death_noted)
+		select 'w' || i, 'big', now() + (i % 100 - 50) * interval '1 s', i % 7 > 0 from generate_series(1, 10000) i on conflict do nothing; analyze tasker.queue_workers`)
 	walked, leases := min(staleWalk, f.Waiting), f.From+f.Waiting/20
 	return []plantest.Statement{
 		plantest.Of("workerHeartbeat", workerHeartbeat.With(pg.Args{"worker": worker, "id": "w", "hostname": "h", "version": "v", "mode": "m", "namespaces": []string{"big"},
@@ -76,6 +78,23 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("deleteTasks", deleteTasks.With(pg.Args{"tasks": ended}), items, 1),
 		plantest.Of("dropDay", dropDay.With(pg.Args{"day": "20000101", "lo": day(30), "hi": day(29), "began": time.Unix(0, 0), "patience": dropLockTimeout}), 1, 1),
 		plantest.Of("deleteIdentities", expiredIdentities.remove.With(pg.Args{"limit": items}), items, 0),
+		plantest.Of("registerQueueWorker", registerQueueWorker.With(stale30.ages().And(pg.Args{"id": "w7", "queue": "big", "tags": []string{"a"}})), 1, 1),
+		plantest.Of("queueWorkerHeartbeat", queueWorkerHeartbeat.With(stale30.ages().And(pg.Args{"id": "w7"})), 1, 1),
+		plantest.Of("readQueueWorkers", readQueueWorkers.With(pg.Args{"ids": []string{"w7", "w8"}, "stale_ms": int64(1)}), 2, 2),
+		plantest.Of("listQueueWorkers", listQueueWorkers.With(pg.Args{"queue": "big", "limit": items, "stale_ms": int64(1)}), items, items),
+		plantest.Of("heldByWorker", heldByWorker.With(pg.Args{"h": heldClaims(held), "claims": worker}), items, 0),
+		plantest.Of("noteQueueDeaths", noteQueueDeaths.With(pg.Args{"limit": items}), 10*items, items),
+		plantest.Of("deleteQueueWorkers", deleteQueueWorkers.With(pg.Args{"ttl_ms": int64(1000), "limit": items}), items, 1),
+		plantest.Of("oldQueueTasks", oldQueueTasks.With(pg.Args{"ttl_ms": int64(1000), "after": uuid.Nil, "limit": items}), items, 0),
 		plantest.Of("deleteActions", oldActions.remove.With(pg.Args{"ttl_ms": int64(1000), "limit": items}), items, 0),
 	}
+}
+
+var stale30 = LivenessLimits{Stale: 30 * time.Second, Dead: 2 * time.Minute}
+
+func heldClaims(keys []board.ClaimKey) (list []board.HeldClaim) {
+	for _, k := range keys {
+		list = append(list, board.HeldClaim{TaskUUID: k.TaskUUID, Token: k.Token})
+	}
+	return list
 }

@@ -260,20 +260,27 @@ func (r *retaining) step(ctx context.Context, d *ledgerDay, w *walk) (ended bool
 func (r *retaining) delete(ctx context.Context, old []uuid.UUID, w *walk) error {
 	var deleted int
 	err := r.store.db.Call(ctx, "retain_delete", "delete ended tasks", func(ctx context.Context, db *pg.Conn) (err error) {
-		if r.dry {
-			deleted, err = stmt.One[int](ctx, db, countDeletable.With(pg.Args{"tasks": old}))
-			return err
-		}
-		return r.store.db.InTx(ctx, db, func(tx pgx.Tx) error {
-			ended, err := stmt.All[uuid.UUID](ctx, tx, lockEnds.With(pg.Args{"tasks": old}))
-			if err == nil {
-				deleted, err = stmt.One[int](ctx, tx, deleteTasks.With(pg.Args{"tasks": ended}))
-			}
-			return err
-		})
+		deleted, err = r.store.deleteEnded(ctx, db, old, r.dry)
+		return err
 	})
 	r.done.Tasks, w.deleted = r.done.Tasks+deleted, w.deleted+deleted
 	return err
+}
+
+// deleteEnded deletes tasks that have ended, in one transaction, and returns how many it could
+// delete.
+func (s *Operations) deleteEnded(ctx context.Context, db *pg.Conn, old []uuid.UUID, dry bool) (deleted int, err error) {
+	if dry {
+		return stmt.One[int](ctx, db, countDeletable.With(pg.Args{"tasks": old}))
+	}
+	err = s.db.InTx(ctx, db, func(tx pgx.Tx) error {
+		ended, err := stmt.All[uuid.UUID](ctx, tx, lockEnds.With(pg.Args{"tasks": old}))
+		if err == nil {
+			deleted, err = stmt.One[int](ctx, tx, deleteTasks.With(pg.Args{"tasks": ended}))
+		}
+		return err
+	})
+	return deleted, err
 }
 
 // dropDay drops a day of the ledger, or reads it again if something has changed.

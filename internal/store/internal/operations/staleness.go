@@ -272,12 +272,13 @@ func (x *StalledStep) entry(threshold time.Duration) StalenessEntry {
 	return e
 }
 
-// pastDeadline lists tasks that have not begun and whose deadline has passed. A task that
-// has begun loses its deadline with its first decision.
+// pastDeadline lists tasks that have not begun and whose deadline has passed, and those of
+// queues that wait again. Other tasks lose their deadline with their first decision.
 // Index: board_deadline.
 var pastDeadline = pg.Compile(`
 select t.task_uuid from tasker.board t
-where t.deadline is not null and t.deadline <= (select clock_timestamp()) and t.task_state = {task_pending} and t.token is null
+where t.deadline is not null and t.deadline <= (select clock_timestamp()) and t.token is null
+  and (t.task_state = {task_pending} or t.plan_id = any (array(select plan_id from tasker.plans where name = '` + workflow.QueueTemplate + `')))
   and not exists (select from tasker.board where task_uuid = t.task_uuid and slot > 0 and token is not null)
 order by t.deadline limit @limit`)
 

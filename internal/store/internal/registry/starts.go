@@ -74,6 +74,9 @@ func newPlanStart(p *workflow.Plan) planStart {
 	}
 	s.identify(p.Template.Identity)
 	s.read(p.Template.InputSchema)
+	if p.Template.OfQueue() {
+		s.Refuses = new("it is the template of a queue: submit its tasks over /tasks/v1")
+	}
 	return s
 }
 

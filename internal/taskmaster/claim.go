@@ -1,0 +1,326 @@
+package taskmaster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/signal"
+)
+
+// ClaimRequest requests tasks.
+type ClaimRequest struct {
+	Worker string
+	Queue  string // "": that of the worker
+	Limit  int    // at least 1
+	Wait   time.Duration
+	// Permitted refuses queues; nil: none.
+	Permitted func(queue string) error
+}
+
+// Claim claims tasks for a worker, and waits for the first of them. It returns their queue. The
+// error wraps ErrUnknownWorker, ErrDeadWorker or ErrTooMany, or is that of Permitted.
+//
+// A claim lives as long as its worker. Tasks claimed for a caller that has left are handed back.
+func (s *Service) Claim(ctx context.Context, r ClaimRequest) (queue string, claimed []store.Claimed, err error) {
+	w, err := s.Worker(ctx, r.Worker)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case w.Status == store.WorkerDead:
+		return "", nil, ErrDeadWorker
+	}
+	queue = cmp.Or(r.Queue, w.Queue)
+	if r.Permitted != nil {
+		if err := r.Permitted(queue); err != nil {
+			return queue, nil, err
+		}
+	}
+	plan, err := s.plan(ctx, queue)
+	if err != nil {
+		return queue, nil, err
+	}
+	c := &claim{queue: queue, callable: plan.Callables[0], worker: &w, limit: r.Limit, asked: time.Now(), answer: make(chan []store.Claimed, 1)}
+	claimed, err = s.take(ctx, c)
+	if err == nil && len(claimed) == 0 && r.Wait > 0 {
+		err = breaker.Outside(ctx, func() (err error) {
+			claimed, err = s.await(ctx, c, min(r.Wait, w.Lives))
+			return err
+		})
+	}
+	if ctx.Err() != nil || err != nil {
+		s.handBack(ctx, claimed)
+		claimed = nil
+	}
+	return queue, claimed, err
+}
+
+// claim is one that may wait.
+type claim struct {
+	queue    string
+	callable int32
+	worker   *store.QueueWorker
+	limit    int
+	asked    time.Time // when the worker was read
+	answer   chan []store.Claimed
+	left     bool // the caller does not wait any more
+}
+
+// request is the claim of the board. Its lease is the rest of the worker's life: a heartbeat
+// in the meantime extends it when it ends.
+func (c *claim) request() store.ClaimRequest {
+	return store.ClaimRequest{Worker: c.worker.Claims, Callables: []int32{c.callable}, Tags: c.worker.Tags, Limit: c.limit,
+		Lease: max(c.worker.Lives-time.Since(c.asked), time.Second)}
+}
+
+// take claims what is there: from where tasks are known to wait, and if there are none anywhere.
+func (s *Service) take(ctx context.Context, c *claim) ([]store.Claimed, error) {
+	// The end of the request must not abort a claim whose answer is under way.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	defer cancel()
+	claimed, _, err := s.cfg.Store.Claim(ctx, c.request(), false)
+	if err == nil && len(claimed) == 0 {
+		if err = s.scans.turn(ctx); err == nil {
+			begin := time.Now()
+			claimed, _, err = s.cfg.Store.Claim(ctx, c.request(), true)
+			s.scans.made(time.Since(begin))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim tasks of the queue %s: %w", c.queue, err)
+	}
+	if n := len(claimed); n > 0 {
+		s.metrics.QueueClaimed.WithLabelValues(c.queue).Add(float64(n))
+		for i := range claimed {
+			s.metrics.QueueWait.WithLabelValues(c.queue).Observe(claimed[i].ClaimedAt.Sub(claimed[i].RequestedAt).Seconds())
+		}
+	}
+	return claimed, nil
+}
+
+// claimTimeout bounds one claim of the board.
+const claimTimeout = 10 * time.Second
+
+// scans bounds the full scans that run at once: they are slow while old row versions lie in
+// front of the queues, and then the database must not do nothing else.
+type scans struct {
+	once   sync.Once
+	places chan struct{}
+}
+
+const scansAtOnce = 4
+
+func (s *scans) turn(ctx context.Context) error {
+	s.once.Do(func() { s.places = make(chan struct{}, scansAtOnce) })
+	select {
+	case s.places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a look at the queue: %w", context.Cause(ctx))
+	}
+}
+
+func (s *scans) made(time.Duration) { <-s.places }
+
+func (s *Service) handBack(ctx context.Context, claimed []store.Claimed) {
+	if len(claimed) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	defer cancel()
+	keys := make([]store.ClaimKey, len(claimed))
+	for i := range claimed {
+		keys[i] = claimed[i].Key()
+	}
+	signals, err := s.cfg.Store.HandBack(ctx, keys)
+	if err != nil {
+		s.log.Warn("tasks claimed for a worker that has left were not handed back; they wait until it is dead", zap.Int("tasks", len(keys)), zap.Error(err))
+		return
+	}
+	s.cfg.Publisher.Publish(signals...)
+}
+
+// waiting are the claims that wait, by their queues. The zero value has none.
+type waiting struct {
+	mu     sync.Mutex
+	queues map[string]*line
+	total  int
+	topics sync.Mutex // held while the subscription changes
+}
+
+// line are the waiting claims of a queue, the longest waiting first.
+type line struct {
+	claims []*claim
+	heard  bool // its signals are listened to
+}
+
+// await waits for the answer of a claim.
+func (s *Service) await(ctx context.Context, c *claim, wait time.Duration) ([]store.Claimed, error) {
+	if err := s.join(ctx, c); err != nil {
+		return nil, err
+	}
+	defer s.metrics.QueueWaiting.Dec()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case claimed := <-c.answer:
+		return claimed, nil
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	s.waiting.leave(c)
+	select {
+	case claimed := <-c.answer: // it came at the last moment
+		return claimed, nil
+	default:
+		return nil, nil
+	}
+}
+
+// Waiting returns how many claims wait for a task.
+func (s *Service) Waiting() int {
+	s.waiting.mu.Lock()
+	defer s.waiting.mu.Unlock()
+	return s.waiting.total
+}
+
+// join adds a claim to the line of its queue, which is listened to from then on, and has it
+// looked at: a task may have come before.
+func (s *Service) join(ctx context.Context, c *claim) error {
+	w := &s.waiting
+	w.mu.Lock()
+	if w.total >= s.cfg.MaxWaiting {
+		w.mu.Unlock()
+		return ErrTooMany
+	}
+	l := w.queues[c.queue]
+	if l == nil {
+		l = &line{}
+		w.queues[c.queue] = l
+	}
+	l.claims, w.total = append(l.claims, c), w.total+1
+	heard := l.heard
+	w.mu.Unlock()
+	s.metrics.QueueWaiting.Inc()
+	if !heard {
+		if err := s.listen(ctx); err != nil {
+			s.log.Warn("the signals of a queue are not listened to; its claims are answered by polling", zap.String("queue", c.queue), zap.Error(err))
+		}
+	}
+	s.Wake(coordinator.ReasonCatchUp, signal.WorkerTopic(c.queue))
+	return nil
+}
+
+// listen subscribes to the queues with waiting claims, and forgets those without.
+func (s *Service) listen(ctx context.Context) error {
+	w := &s.waiting
+	w.topics.Lock()
+	defer w.topics.Unlock()
+	topics := []signal.Topic{signal.TopicControl}
+	var lines []*line
+	w.mu.Lock()
+	for name, l := range w.queues {
+		if len(l.claims) == 0 {
+			delete(w.queues, name)
+			continue
+		}
+		topics, lines = append(topics, signal.WorkerTopic(name)), append(lines, l)
+	}
+	w.mu.Unlock()
+	slices.Sort(topics)
+	if err := s.SetTopics(ctx, topics); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range lines {
+		l.heard = true
+	}
+	return nil
+}
+
+// leave removes a claim whose caller does not wait any more.
+func (w *waiting) leave(c *claim) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.left = true
+	w.remove(c)
+}
+
+// remove requires the lock.
+func (w *waiting) remove(c *claim) {
+	if l := w.queues[c.queue]; l != nil {
+		if i := slices.Index(l.claims, c); i >= 0 {
+			l.claims, w.total = slices.Delete(l.claims, i, i+1), w.total-1
+		}
+	}
+}
+
+// of returns the claims of the queues that a wake is about.
+func (w *waiting) of(wake coordinator.Wake) (list []*claim) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, l := range w.queues {
+		if wake.Has(signal.WorkerTopic(name)) {
+			list = append(list, l.claims...)
+		}
+	}
+	return list
+}
+
+// answer gives a claim its tasks; false if its caller has left.
+func (w *waiting) answer(c *claim, claimed []store.Claimed) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c.left {
+		return false
+	}
+	w.remove(c)
+	c.answer <- claimed // of capacity 1, and sent once
+	return true
+}
+
+// maxAnswers bounds the claims that one look answers.
+const maxAnswers = 64
+
+// Look implements coordinator.Work: it claims for those who wait. Of claims with the same tags
+// in one queue the first that gets less than it wants shows that there is nothing for the
+// others.
+func (s *Service) Look(ctx context.Context, wake coordinator.Wake) (coordinator.Outcome, error) {
+	out := coordinator.Outcome{NextDue: coordinator.NoDue}
+	if _, changed := wake.Topics[signal.TopicControl]; changed {
+		if _, err := s.cfg.Store.Callables(ctx); err != nil {
+			return out, err
+		}
+	}
+	exhausted, answered := map[string]bool{}, 0
+	for _, c := range s.waiting.of(wake) {
+		kind := c.queue + "\x1f" + strings.Join(c.worker.Tags, "\x1f")
+		if exhausted[kind] {
+			continue
+		}
+		if answered++; answered > maxAnswers {
+			out.More = true
+			return out, nil
+		}
+		claimed, err := s.take(ctx, c)
+		if err != nil {
+			return out, err
+		}
+		out.Found += len(claimed)
+		exhausted[kind] = len(claimed) < c.limit
+		if len(claimed) > 0 && !s.waiting.answer(c, claimed) {
+			s.handBack(ctx, claimed)
+		}
+	}
+	return out, nil
+}
