@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
@@ -127,7 +128,7 @@ type signals struct {
 	buffers   signalBuffers
 	store     *store.Store
 	transport signal.Transport
-	sender    *signal.Sender
+	sender    *pending.Sender
 	listener  *listener.Listener // of the event systems of this process
 	slotLost  func(slot string)
 }
@@ -153,7 +154,7 @@ func newSignals(c config.Common, name string, near *neighbours, buffers signalBu
 		return nil, fmt.Errorf("invalid common.signals.event_source %q: want %s, %s or %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay)
 	}
 	// Listeners probe past the breaker: that shows a recovery.
-	out.sender = signal.NewSender(guardedTransport{out.transport, breakers.Breaker(breaker.Messaging)}, signal.SenderConfig{
+	out.sender = pending.NewSender(guardedTransport{out.transport, breakers.Breaker(breaker.Messaging)}, pending.SenderConfig{
 		Logger: log, OnRestart: m.Restarted,
 		OnError: func(err error) {
 			if errors.Is(err, breaker.ErrOpen) {

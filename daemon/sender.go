@@ -7,16 +7,16 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/signal"
 )
 
 // senderStatistics is how often the counts of the sender become metrics.
 const senderStatistics = 5 * time.Second
 
 // observeSender returns a loop that adds the sender's counts to the metrics.
-func observeSender(s *signal.Sender, m *telemetry.Metrics, log *zap.Logger) *lifecycle.Loop {
-	var last signal.SenderStats
+func observeSender(s *pending.Sender, m *telemetry.Metrics, log *zap.Logger) *lifecycle.Loop {
+	var last pending.SenderStats
 	add := func() {
 		now := s.Stats()
 		m.SignalsSent.Add(float64(now.Sent - last.Sent))

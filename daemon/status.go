@@ -10,9 +10,9 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/store"
-	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker"
 )
 
@@ -87,7 +87,7 @@ func poolPart(p store.PoolStat) part {
 	}}
 }
 
-func senderPart(s signal.SenderStats) part {
+func senderPart(s pending.SenderStats) part {
 	return part{"signal sender", []zap.Field{
 		zap.Int("waiting", s.Waiting), zap.Uint64("sent", s.Sent), zap.Uint64("failed", s.Failed), zap.Uint64("dropped", s.Dropped),
 	}}

@@ -21,7 +21,7 @@ type Config struct {
 	// Source makes the connections. Required.
 	Source signal.Source
 	// BufferLimit is how many different signals wait for each subscription before their
-	// payloads are dropped; default signal.DefaultBufferLimit.
+	// payloads are dropped; default pending.DefaultLimit.
 	BufferLimit int
 
 	// Logger and Metrics are for the connection; those of a subscription are its own.

@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -78,7 +79,7 @@ type Subscription struct {
 	listener *Listener
 	cfg      SubscriptionConfig
 	hooks    Hooks
-	arrived  *signal.Buffer
+	arrived  *pending.Buffer
 	loop     *lifecycle.Loop // delivers the arrived signals
 	dropped  bool            // OnSignal has panicked; owned by the loop
 
@@ -108,7 +109,7 @@ func (l *Listener) Subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription 
 		listener: l,
 		cfg:      cfg,
 		hooks:    hooks,
-		arrived:  signal.NewBuffer(l.cfg.BufferLimit),
+		arrived:  pending.NewBuffer(l.cfg.BufferLimit),
 		machine:  deploymode.NewMachine(cfg.Config),
 		topics:   signal.NewTopicSet(cfg.Topics),
 	}

@@ -2,6 +2,7 @@ package signal
 
 import (
 	"context"
+	"errors"
 	"strings"
 )
 
@@ -77,6 +78,13 @@ type Publisher interface {
 	Publish(signals ...Signal)
 }
 
+// Transport delivers a batch of well-formed signals to all subscribers in as few round
+// trips as possible. Send is bounded by ctx and safe for concurrent use. After an error
+// some of the batch may have been delivered.
+type Transport interface {
+	Send(ctx context.Context, batch []Signal) error
+}
+
 // Source opens connections that receive signals.
 type Source interface {
 	// Name is the name in configuration, logs and metrics: notify, wal, relay, inproc.
@@ -85,6 +93,9 @@ type Source interface {
 	// be received. ctx bounds only the connecting.
 	Connect(ctx context.Context, topics []Topic) (Connection, error)
 }
+
+// ErrClosed is returned by a connection that was closed.
+var ErrClosed = errors.New("signal: closed")
 
 // Connection is one live subscription. Receive and Close may be called from
 // different goroutines; the other methods may be called while Receive waits.

@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
@@ -27,7 +28,7 @@ import (
 type parts struct {
 	store      *store.Store // its own; nil if configured
 	board      engine.Board
-	sender     *signal.Sender // its own publisher; nil if configured
+	sender     *pending.Sender // its own publisher; nil if configured
 	publisher  signal.Publisher
 	engine     *engine.Engine
 	publishing *publishing
@@ -160,7 +161,7 @@ func (w *Worker) openPublisher(ctx context.Context, p *parts) error {
 	if p.publisher = w.cfg.Publisher; p.publisher != nil {
 		return nil
 	}
-	p.sender = signal.NewSender(w.transport(p), signal.SenderConfig{Logger: w.cfg.Logger, OnRestart: w.cfg.Metrics.Restarted, OnError: func(err error) {
+	p.sender = pending.NewSender(w.transport(p), pending.SenderConfig{Logger: w.cfg.Logger, OnRestart: w.cfg.Metrics.Restarted, OnError: func(err error) {
 		w.cfg.Metrics.SignalsFailed.Inc()
 		w.cfg.Logger.Debug("signals not sent", zap.Error(err))
 	}})

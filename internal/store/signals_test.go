@@ -113,7 +113,7 @@ func decoded(t *testing.T, conn *pgx.Conn) (signals []signal.Signal) {
 		require.True(t, found)
 		require.Equal(t, wal.Prefix, string(prefix))
 		require.EqualValues(t, len(rest)-4, binary.BigEndian.Uint32(rest))
-		s, err := signal.Decode(rest[4:])
+		s, err := wal.Decode(rest[4:])
 		require.NoError(t, err)
 		signals = append(signals, s)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow/template"
@@ -195,7 +196,7 @@ func TestTasksCreatedBySQLAreAnnounced(t *testing.T) {
 	t.Cleanup(func() { db.Exec(t, `select pg_drop_replication_slot($1)`, slot) })
 	create("wal", `create_task($1, $2, '{"wal": 1}')`, p.Template.Namespace, p.Template.Name)
 	e.receivesNothing()
-	encoded, err := signal.Encode(store.CreateSignals([]store.NewTask{newTask(p)})[0])
+	encoded, err := wal.Encode(store.CreateSignals([]store.NewTask{newTask(p)})[0])
 	require.NoError(t, err)
 	written := db.QueryString(t, `select string_agg(data, '') from pg_logical_slot_get_changes($1, null, null) where data like 'message:%'`, slot)
 	require.Contains(t, written, "transactional: 1 prefix: tasker, sz: "+strconv.Itoa(len(encoded)))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -19,7 +20,7 @@ func testBurst(t *testing.T, s Setup) {
 		topics = append(topics, signal.WorkerTopic(fmt.Sprint("ns", i)))
 	}
 	c := connect(t, s, topics...)
-	sender := signal.NewSender(s.Transport, signal.SenderConfig{OnError: func(err error) { t.Errorf("flush: %v", err) }})
+	sender := pending.NewSender(s.Transport, pending.SenderConfig{OnError: func(err error) { t.Errorf("flush: %v", err) }})
 	if err := sender.Start(t.Context()); err != nil {
 		t.Fatalf("Start: %v", err)
 	}
@@ -55,7 +56,7 @@ func testBurst(t *testing.T, s Setup) {
 // testFlood sends more different signals than a connection buffers, without a Receive.
 // Only the topics are left.
 func testFlood(t *testing.T, s Setup) {
-	const n = signal.DefaultBufferLimit + 1000
+	const n = pending.DefaultLimit + 1000
 	flood, calm := signal.WorkerTopic("flood"), signal.WorkerTopic("calm")
 	probe := signal.Signal{Topic: signal.ProbeTopic("me"), Payload: "nonce"}
 	c := connect(t, s, flood, calm, probe.Topic)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -21,7 +22,7 @@ var (
 	_ signal.Publisher = (*Bus)(nil)
 )
 
-// New returns a Bus whose connections buffer signal.DefaultBufferLimit signals before they
+// New returns a Bus whose connections buffer pending.DefaultLimit signals before they
 // drop payloads.
 func New() *Bus { return &Bus{conns: make(map[*connection]struct{})} }
 
@@ -36,7 +37,7 @@ func (b *Bus) Connect(ctx context.Context, topics []signal.Topic) (signal.Connec
 	if err := signal.ValidateTopics(topics); err != nil {
 		return nil, err
 	}
-	c := &connection{bus: b, arrived: signal.NewBuffer(0), topics: signal.NewTopicSet(topics)}
+	c := &connection{bus: b, arrived: pending.NewBuffer(0), topics: signal.NewTopicSet(topics)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conns[c] = struct{}{}
@@ -83,7 +84,7 @@ func (b *Bus) fanOut(batch []signal.Signal) {
 // connection is one subscription to a Bus. topics changes under the bus's lock.
 type connection struct {
 	bus     *Bus
-	arrived *signal.Buffer
+	arrived *pending.Buffer
 	topics  signal.TopicSet
 }
 

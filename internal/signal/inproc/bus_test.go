@@ -8,6 +8,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/signal/contract"
 	"github.com/tasker-go/tasker/internal/signal/inproc"
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -45,7 +46,7 @@ func TestFullBusCollapses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range signal.DefaultBufferLimit + 1 {
+	for n := range pending.DefaultLimit + 1 {
 		bus.Publish(signal.Signal{Topic: signal.TopicControl, Payload: strconv.Itoa(n)})
 	}
 	got, err := c.Receive(t.Context())

@@ -8,6 +8,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"github.com/sourcegraph/conc/panics"
 
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -16,7 +17,7 @@ import (
 // Receive's context therefore never touches the network. Start is called once; the other
 // methods are safe for concurrent use.
 type Owner struct {
-	Arrived *signal.Buffer
+	Arrived *pending.Buffer
 	Life    context.Context // ends with Close, and before a failure is visible
 
 	transport signal.Transport
@@ -29,7 +30,7 @@ type Owner struct {
 func NewOwner(limit int, t signal.Transport) *Owner {
 	// The life of a connection differs from that of the context that connected it.
 	life, end := context.WithCancel(context.Background())
-	return &Owner{Arrived: signal.NewBuffer(limit), Life: life, transport: t, end: end, done: make(chan struct{})}
+	return &Owner{Arrived: pending.NewBuffer(limit), Life: life, transport: t, end: end, done: make(chan struct{})}
 }
 
 // Start runs the goroutine: run until it returns why the connection ended, then release

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -31,7 +32,7 @@ var errDeaf = errors.New("no probe came back through the WAL")
 type leadership struct {
 	r      *Relay
 	wal    stream
-	sender *signal.Sender
+	sender *pending.Sender
 	probe  signal.Topic
 	nonce  string        // of this leadership
 	proven chan struct{} // of capacity 1: a probe came back
@@ -54,7 +55,7 @@ func (r *Relay) lead(ctx context.Context, v *session) error {
 	if err := l.open(ctx, v); err != nil {
 		return err
 	}
-	l.sender = signal.NewSender(notify.NewTransport(v), signal.SenderConfig{FlushTimeout: commandTimeout, Logger: r.cfg.Logger,
+	l.sender = pending.NewSender(notify.NewTransport(v), pending.SenderConfig{FlushTimeout: commandTimeout, Logger: r.cfg.Logger,
 		OnError: func(err error) { l.fail(errorf("announcing", err)) }})
 	inner, cancel := context.WithCancel(ctx)
 	var group conc.WaitGroup

@@ -204,7 +204,7 @@ func (c *connection) handleRecord(data []byte) error {
 }
 
 func (c *connection) arrive(content []byte, mark uint64) {
-	s, err := signal.Decode(content)
+	s, err := Decode(content)
 	if err == nil && (c.all || c.topics.Load().Has(s.Topic)) { // any session may emit any message
 		c.seen.arrived(c.xid) // before the signal: Receive must not overtake it
 		c.Arrived.PutAt(s, mark)

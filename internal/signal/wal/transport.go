@@ -22,7 +22,7 @@ const emitSQL = `select pg_logical_emit_message(true, '` + Prefix + `', m) from 
 func Statement(batch []signal.Signal) (sql string, args []any, err error) {
 	messages := make([][]byte, len(batch))
 	for i, s := range batch {
-		if messages[i], err = signal.Encode(s); err != nil {
+		if messages[i], err = Encode(s); err != nil {
 			return "", nil, err
 		}
 	}

@@ -1,4 +1,4 @@
-package signal_test
+package pending_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -20,7 +21,7 @@ func TestBufferLosesNoTopic(t *testing.T) {
 	topics := []signal.Topic{signal.TopicTasks, signal.TopicControl, signal.WorkerTopic("a"), signal.ProbeTopic("p")}
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 8).Draw(t, "limit")
-		b := signal.NewBuffer(limit)
+		b := pending.NewBuffer(limit)
 		owed := map[signal.Signal]uint64{} // put and not yet taken or covered → first mark
 		var put, taken uint64
 		take := func(n int) {
@@ -70,7 +71,7 @@ func TestBufferLosesNoTopic(t *testing.T) {
 }
 
 func TestBufferCollapse(t *testing.T) {
-	b := signal.NewBuffer(3)
+	b := pending.NewBuffer(3)
 	probe := signal.ProbeTopic("p")
 	for _, s := range []signal.Signal{
 		{Topic: signal.TopicTasks, Payload: "1"},
@@ -94,7 +95,7 @@ func TestBufferCollapse(t *testing.T) {
 
 func TestBufferAcceptsEveryTopicWhenFull(t *testing.T) {
 	const n = 1000
-	b := signal.NewBuffer(2)
+	b := pending.NewBuffer(2)
 	for i := range n {
 		for _, payload := range []string{"x", "y", "z"} {
 			b.Put(signal.Signal{Topic: signal.WorkerTopic(fmt.Sprint(i)), Payload: payload})
@@ -111,7 +112,7 @@ func TestBufferAcceptsEveryTopicWhenFull(t *testing.T) {
 
 func TestBufferFailAndClose(t *testing.T) {
 	ctx, cause := t.Context(), errors.New("cause")
-	b := signal.NewBuffer(0)
+	b := pending.NewBuffer(0)
 	b.Put(signal.Signal{Topic: "t"})
 	b.Fail(cause)
 	b.Fail(errors.New("later"))
@@ -122,7 +123,7 @@ func TestBufferFailAndClose(t *testing.T) {
 	if _, err := b.Take(ctx); !errors.Is(err, cause) {
 		t.Errorf("Take = %v, want the first cause", err)
 	}
-	c := signal.NewBuffer(0)
+	c := pending.NewBuffer(0)
 	c.Put(signal.Signal{Topic: "t"})
 	c.Close()
 	if _, err := c.Take(ctx); !errors.Is(err, signal.ErrClosed) {
@@ -138,7 +139,7 @@ func TestBufferFailAndClose(t *testing.T) {
 func TestBufferWakesEveryReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const readers = 5
-		b := signal.NewBuffer(0)
+		b := pending.NewBuffer(0)
 		quitter, quit := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = b.Take(quitter) })
@@ -174,7 +175,7 @@ func TestBufferWakesEveryReader(t *testing.T) {
 func TestBufferReaderThatGivesUpPassesTheTokenOn(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
-			b := signal.NewBuffer(0)
+			b := pending.NewBuffer(0)
 			quitter, quit := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
 			wg.Go(func() { _, _ = b.Take(quitter) })

@@ -1,4 +1,4 @@
-package signal_test
+package wal_test
 
 import (
 	"bytes"
@@ -8,20 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/signal"
 )
-
-func TestTopics(t *testing.T) {
-	if ns, ok := signal.WorkerTopic("payments").WorkerNamespace(); !ok || ns != "payments" {
-		t.Errorf("WorkerNamespace = %q, %v", ns, ok)
-	}
-	if _, ok := signal.TopicTasks.WorkerNamespace(); ok {
-		t.Error("TopicTasks is taken for a worker topic")
-	}
-	if !signal.ProbeTopic("x").IsProbe() || signal.WorkerTopic("x").IsProbe() {
-		t.Error("IsProbe does not distinguish probes from other topics")
-	}
-}
 
 func TestDecodeRefuses(t *testing.T) {
 	for name, b := range map[string][]byte{
@@ -34,7 +23,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"topic no UTF-8":   []byte("\xff\x00"),
 		"payload no UTF-8": []byte("t\x00\xff"),
 	} {
-		if s, err := signal.Decode(b); !errors.Is(err, signal.ErrMalformed) {
+		if s, err := wal.Decode(b); !errors.Is(err, signal.ErrMalformed) {
 			t.Errorf("%s: Decode = %+v, %v, want ErrMalformed", name, s, err)
 		}
 	}
@@ -46,14 +35,14 @@ func TestEncodeDecode(t *testing.T) {
 			Topic:   signal.Topic(rapid.StringN(0, 70, -1).Draw(t, "topic")),
 			Payload: rapid.StringN(0, 50, -1).Draw(t, "payload"),
 		}
-		b, err := signal.Encode(s)
+		b, err := wal.Encode(s)
 		if valid := s.Validate(); (err == nil) != (valid == nil) {
 			t.Fatalf("Encode = %v, Validate = %v", err, valid)
 		}
 		if err != nil {
 			return
 		}
-		if got, err := signal.Decode(b); err != nil || got != s {
+		if got, err := wal.Decode(b); err != nil || got != s {
 			t.Fatalf("Decode(Encode(%+v)) = %+v, %v", s, got, err)
 		}
 	})
@@ -65,14 +54,14 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("\x00\x00"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := signal.Decode(b)
+		s, err := wal.Decode(b)
 		if err != nil {
 			if !errors.Is(err, signal.ErrMalformed) {
 				t.Fatalf("error %v is not ErrMalformed", err)
 			}
 			return
 		}
-		again, err := signal.Encode(s)
+		again, err := wal.Encode(s)
 		if err != nil || !bytes.Equal(again, b) {
 			t.Fatalf("Encode(Decode(%q)) = %q, %v", b, again, err)
 		}

@@ -1,17 +1,15 @@
-package signal
+package pending
 
 import (
 	"context"
-	"errors"
 	"sync"
+
+	"github.com/tasker-go/tasker/signal"
 )
 
-// ErrClosed is returned by a connection or a buffer that was closed.
-var ErrClosed = errors.New("signal: closed")
-
-// DefaultBufferLimit is the number of signals with different payloads that
+// DefaultLimit is the number of signals with different payloads that
 // wait on either end before they collapse to their topics.
-const DefaultBufferLimit = 8192
+const DefaultLimit = 8192
 
 // maxBareTopics bounds what a full buffer still accepts: one signal without
 // payload for each topic. It is far above any number of namespaces.
@@ -31,15 +29,15 @@ type Buffer struct {
 
 	mu       sync.Mutex
 	queue    []waiting
-	index    map[Signal]struct{} // the signals in queue
-	covered  map[Topic]struct{}  // topics whose bare signal in queue stands for all payloads
-	payloads int                 // signals in queue that a collapse would remove
-	err      error               // why no more signals arrive
+	index    map[signal.Signal]struct{} // the signals in queue
+	covered  map[signal.Topic]struct{}  // topics whose bare signal in queue stands for all payloads
+	payloads int                        // signals in queue that a collapse would remove
+	err      error                      // why no more signals arrive
 	stats    BufferStats
 }
 
 type waiting struct {
-	signal Signal
+	signal signal.Signal
 	mark   uint64
 }
 
@@ -52,26 +50,26 @@ type BufferStats struct {
 	Collapsed uint64 // times that a full buffer dropped payloads
 }
 
-// NewBuffer returns an empty buffer for limit signals (DefaultBufferLimit when
+// NewBuffer returns an empty buffer for limit signals (DefaultLimit when
 // limit is not positive).
 func NewBuffer(limit int) *Buffer {
 	if limit <= 0 {
-		limit = DefaultBufferLimit
+		limit = DefaultLimit
 	}
 	return &Buffer{
 		limit:   limit,
 		ready:   make(chan struct{}, 1),
-		index:   make(map[Signal]struct{}),
-		covered: make(map[Topic]struct{}),
+		index:   make(map[signal.Signal]struct{}),
+		covered: make(map[signal.Topic]struct{}),
 	}
 }
 
 // Put adds s, which must be well-formed.
-func (b *Buffer) Put(s Signal) { b.PutAt(s, 0) }
+func (b *Buffer) Put(s signal.Signal) { b.PutAt(s, 0) }
 
 // PutAt adds s with a mark: a position in the source's stream, never less than the
 // previous mark. A signal that coalesces keeps the mark of the first.
-func (b *Buffer) PutAt(s Signal, mark uint64) {
+func (b *Buffer) PutAt(s signal.Signal, mark uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stats.Put++
@@ -96,12 +94,12 @@ func (b *Buffer) PutAt(s Signal, mark uint64) {
 }
 
 // Take waits for the oldest signal and removes it. It returns the error of ctx, or,
-// when no signal is left, the error of Fail or ErrClosed.
-func (b *Buffer) Take(ctx context.Context) (Signal, error) {
+// when no signal is left, the error of Fail or signal.ErrClosed.
+func (b *Buffer) Take(ctx context.Context) (signal.Signal, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			b.rewake() // the token that this call may have consumed belongs to other readers
-			return Signal{}, err
+			return signal.Signal{}, err
 		}
 		b.mu.Lock()
 		taken, err := b.pop(1), b.err
@@ -113,7 +111,7 @@ func (b *Buffer) Take(ctx context.Context) (Signal, error) {
 			return taken[0], nil
 		}
 		if err != nil {
-			return Signal{}, err
+			return signal.Signal{}, err
 		}
 		select {
 		case <-b.ready:
@@ -124,7 +122,7 @@ func (b *Buffer) Take(ctx context.Context) (Signal, error) {
 
 // TakeBatch removes and returns up to limit signals, oldest first, without waiting. It
 // also works after Fail.
-func (b *Buffer) TakeBatch(limit int) []Signal {
+func (b *Buffer) TakeBatch(limit int) []signal.Signal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.pop(limit)
@@ -169,17 +167,17 @@ func (b *Buffer) Fail(err error) {
 	b.wake()
 }
 
-// Close discards the waiting signals; Take returns ErrClosed from now on.
+// Close discards the waiting signals; Take returns signal.ErrClosed from now on.
 func (b *Buffer) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.err = ErrClosed
+	b.err = signal.ErrClosed
 	b.stats.Dropped += uint64(len(b.pop(len(b.queue))))
 	b.wake()
 }
 
 // merge reports whether a waiting signal covers s, and counts it.
-func (b *Buffer) merge(s Signal) bool {
+func (b *Buffer) merge(s signal.Signal) bool {
 	_, equal := b.index[s]
 	_, covered := b.covered[s.Topic]
 	if equal || covered {
@@ -217,12 +215,12 @@ func (b *Buffer) push(w waiting) {
 	}
 }
 
-func (b *Buffer) pop(limit int) []Signal {
+func (b *Buffer) pop(limit int) []signal.Signal {
 	n := min(limit, len(b.queue))
 	if n <= 0 {
 		return nil
 	}
-	taken := make([]Signal, n)
+	taken := make([]signal.Signal, n)
 	for i, w := range b.queue[:n] {
 		taken[i] = w.signal
 		delete(b.index, w.signal)
@@ -247,7 +245,7 @@ func (b *Buffer) collapse() {
 	b.queue, b.payloads = nil, 0
 	clear(b.index)
 	last := lastProbes(old)
-	seen := make(map[Topic]struct{})
+	seen := make(map[signal.Topic]struct{})
 	for _, w := range old {
 		if _, again := seen[w.signal.Topic]; again {
 			b.stats.Coalesced++
@@ -264,8 +262,8 @@ func (b *Buffer) collapse() {
 }
 
 // lastProbes returns the newest payload of each probe topic.
-func lastProbes(queue []waiting) map[Topic]string {
-	last := make(map[Topic]string)
+func lastProbes(queue []waiting) map[signal.Topic]string {
+	last := make(map[signal.Topic]string)
 	for _, w := range queue {
 		if w.signal.Topic.IsProbe() {
 			last[w.signal.Topic] = w.signal.Payload

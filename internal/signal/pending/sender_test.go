@@ -1,4 +1,4 @@
-package signal_test
+package pending_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -48,16 +49,16 @@ func control(payload string) signal.Signal {
 	return signal.Signal{Topic: signal.TopicControl, Payload: payload}
 }
 
-func start(t *testing.T, transport signal.Transport, cfg signal.SenderConfig) *signal.Sender {
+func start(t *testing.T, transport signal.Transport, cfg pending.SenderConfig) *pending.Sender {
 	t.Helper()
-	s := signal.NewSender(transport, cfg)
+	s := pending.NewSender(transport, cfg)
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func stop(t *testing.T, s *signal.Sender) {
+func stop(t *testing.T, s *pending.Sender) {
 	t.Helper()
 	if err := s.Stop(t.Context()); err != nil {
 		t.Errorf("Stop: %v", err)
@@ -69,7 +70,7 @@ func stop(t *testing.T, s *signal.Sender) {
 func TestSenderBatchesNaturally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{before: func(context.Context, int) error { time.Sleep(time.Second); return nil }}
-		s := start(t, r, signal.SenderConfig{})
+		s := start(t, r, pending.SenderConfig{})
 		begin := time.Now()
 		s.Publish(control("first"))
 		synctest.Wait()
@@ -96,7 +97,7 @@ func TestSenderBatchesNaturally(t *testing.T) {
 
 func TestSenderBoundsBatches(t *testing.T) {
 	r := &recorder{}
-	s := signal.NewSender(r, signal.SenderConfig{}.Bounded(0, 4, 0, 0))
+	s := pending.NewSender(r, pending.SenderConfig{}.Bounded(0, 4, 0, 0))
 	for i := range 10 {
 		s.Publish(control(fmt.Sprint(i)))
 	}
@@ -119,7 +120,7 @@ func TestSenderRetriesOnceThenDrops(t *testing.T) {
 			return nil
 		}}
 		var seen []error
-		cfg := signal.SenderConfig{OnError: func(err error) { seen = append(seen, err) }}.Bounded(0, 0, time.Second, 2*time.Second)
+		cfg := pending.SenderConfig{OnError: func(err error) { seen = append(seen, err) }}.Bounded(0, 0, time.Second, 2*time.Second)
 		s := start(t, r, cfg)
 		s.Publish(control("lost"))
 		synctest.Wait()
@@ -167,7 +168,7 @@ func TestSenderSurvivesPanicAndStuckTransport(t *testing.T) {
 			}
 			return nil
 		}}
-		s := start(t, r, signal.SenderConfig{FlushTimeout: time.Second})
+		s := start(t, r, pending.SenderConfig{FlushTimeout: time.Second})
 		s.Publish(control("1"))
 		time.Sleep(time.Minute)
 		s.Publish(control("2"))
@@ -188,7 +189,7 @@ func TestSenderSurvivesPanicOfOnError(t *testing.T) {
 			return nil
 		}}
 		restarts := 0
-		s := start(t, r, signal.SenderConfig{
+		s := start(t, r, pending.SenderConfig{
 			OnError:   func(error) { panic("while telling") },
 			OnRestart: func(string) { restarts++ },
 		})
@@ -219,7 +220,7 @@ func TestSenderStopsWhileItIsDown(t *testing.T) {
 			}
 			return nil
 		}}
-		s := start(t, r, signal.SenderConfig{OnError: func(error) { panic("while telling") }})
+		s := start(t, r, pending.SenderConfig{OnError: func(error) { panic("while telling") }})
 		s.Publish(control("lost"))
 		synctest.Wait()
 		if h := s.Health(); h.State != lifecycle.LoopRestarting {
@@ -236,7 +237,7 @@ func TestSenderStopsWhileItIsDown(t *testing.T) {
 func TestSenderStopIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{before: func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }}
-		s := start(t, r, signal.SenderConfig{FlushTimeout: time.Hour})
+		s := start(t, r, pending.SenderConfig{FlushTimeout: time.Hour})
 		s.Publish(control("in flight"))
 		synctest.Wait()
 		s.Publish(control("waiting"))
@@ -264,7 +265,7 @@ func TestSenderStopCutsThePauseShort(t *testing.T) {
 			}
 			return nil
 		}}
-		s := start(t, r, signal.SenderConfig{}.Bounded(0, 0, time.Hour, time.Hour))
+		s := start(t, r, pending.SenderConfig{}.Bounded(0, 0, time.Hour, time.Hour))
 		s.Publish(control("x"))
 		synctest.Wait()
 		begin := time.Now()
@@ -278,7 +279,7 @@ func TestSenderStopCutsThePauseShort(t *testing.T) {
 func TestSenderLifeCycle(t *testing.T) {
 	r := &recorder{}
 	ctx, cancel := context.WithCancel(t.Context())
-	s := signal.NewSender(r, signal.SenderConfig{})
+	s := pending.NewSender(r, pending.SenderConfig{})
 	s.Publish(control("before Start"))
 	for range 2 {
 		if err := s.Start(ctx); err != nil {
@@ -300,7 +301,7 @@ func TestSenderLifeCycle(t *testing.T) {
 		t.Errorf("Start after Stop = %v", err)
 	}
 
-	never := signal.NewSender(r, signal.SenderConfig{})
+	never := pending.NewSender(r, pending.SenderConfig{})
 	never.Publish(control("x"))
 	stop(t, never)
 	if st := never.Stats(); st.Dropped != 1 || st.Waiting != 0 {
@@ -310,7 +311,7 @@ func TestSenderLifeCycle(t *testing.T) {
 
 func TestSenderJoinsTasks(t *testing.T) {
 	r := &recorder{}
-	s := signal.NewSender(r, signal.SenderConfig{})
+	s := pending.NewSender(r, pending.SenderConfig{})
 	id := func(i int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", i) }
 	var ids []string
 	for i := range 400 {
@@ -363,7 +364,7 @@ func TestSenderSendsOnlyWellFormedAndAddsUp(t *testing.T) {
 			}
 			return nil
 		}}
-		s := signal.NewSender(r, signal.SenderConfig{}.Bounded(
+		s := pending.NewSender(r, pending.SenderConfig{}.Bounded(
 			rapid.IntRange(1, 10).Draw(rt, "limit"), rapid.IntRange(1, 5).Draw(rt, "batch"), time.Nanosecond, time.Nanosecond))
 		if rapid.Bool().Draw(rt, "start first") {
 			if err := s.Start(t.Context()); err != nil {
@@ -393,7 +394,7 @@ func TestSenderSendsOnlyWellFormedAndAddsUp(t *testing.T) {
 }
 
 func ExampleSender() {
-	s := signal.NewSender(printer{}, signal.SenderConfig{})
+	s := pending.NewSender(printer{}, pending.SenderConfig{})
 	s.Publish(signal.Signal{Topic: signal.WorkerTopic("payments")})
 	s.Publish(signal.Signal{Topic: signal.WorkerTopic("payments")}) // coalesces
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

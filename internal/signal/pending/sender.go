@@ -1,4 +1,4 @@
-package signal
+package pending
 
 import (
 	"cmp"
@@ -14,14 +14,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/signal"
 )
-
-// Transport delivers a batch of well-formed signals to all subscribers in as few round
-// trips as possible. Send is bounded by ctx and safe for concurrent use. After an error
-// some of the batch may have been delivered.
-type Transport interface {
-	Send(ctx context.Context, batch []Signal) error
-}
 
 // SenderConfig bounds a Sender. A zero field means its default.
 type SenderConfig struct {
@@ -53,7 +47,7 @@ type SenderStats struct {
 	Waiting   int    // waiting for the next flush now
 }
 
-// Sender is the coalescing Publisher. At most one flush is in flight; signals published
+// Sender is the coalescing signal.Publisher. At most one flush is in flight; signals published
 // meanwhile form the next batch, which is sent as soon as the flush returns. So a lone
 // signal is sent at once and a thousand share one round trip, and there is no timer.
 //
@@ -62,7 +56,7 @@ type SenderStats struct {
 // listeners scan after an outage anyway. A batch on which the flushing loop panicked is
 // dropped, and the loop restarts after a pause.
 type Sender struct {
-	transport Transport
+	transport signal.Transport
 	cfg       SenderConfig
 	waiting   *Buffer
 
@@ -75,12 +69,12 @@ type Sender struct {
 }
 
 var (
-	_ Publisher         = (*Sender)(nil)
+	_ signal.Publisher  = (*Sender)(nil)
 	_ lifecycle.Service = (*Sender)(nil)
 )
 
 // NewSender returns a Sender that is not started: signals wait until it is.
-func NewSender(t Transport, cfg SenderConfig) *Sender {
+func NewSender(t signal.Transport, cfg SenderConfig) *Sender {
 	cfg.maxBatch = cmp.Or(cfg.maxBatch, 2048)
 	cfg.FlushTimeout = cmp.Or(max(cfg.FlushTimeout, 0), 5*time.Second)
 	cfg.backoffMin = cmp.Or(cfg.backoffMin, 50*time.Millisecond)
@@ -96,18 +90,18 @@ func NewSender(t Transport, cfg SenderConfig) *Sender {
 	return s
 }
 
-// Publish implements Publisher. A signal whose payload no transport can carry is sent
+// Publish implements signal.Publisher. A signal whose payload no transport can carry is sent
 // without it; a signal with a malformed topic is dropped, and after Stop every signal.
 // Both show in the statistics.
-func (s *Sender) Publish(signals ...Signal) {
+func (s *Sender) Publish(signals ...signal.Signal) {
 	for _, sig := range signals {
-		if sig.Topic != TopicTasks || !strings.Contains(sig.Payload, ",") {
+		if sig.Topic != signal.TopicTasks || !strings.Contains(sig.Payload, ",") {
 			s.put(sig)
 			continue
 		}
 		// Single identifiers coalesce with others; they are joined at the flush.
 		for _, id := range splitIDs(sig.Payload) {
-			s.put(Signal{Topic: TopicTasks, Payload: id})
+			s.put(signal.Signal{Topic: signal.TopicTasks, Payload: id})
 		}
 	}
 }
@@ -122,7 +116,7 @@ func splitIDs(payload string) []string {
 	return ids
 }
 
-func (s *Sender) put(sig Signal) {
+func (s *Sender) put(sig signal.Signal) {
 	s.published.Add(1)
 	if sig.Topic.Validate() != nil {
 		s.dropped.Add(1)
@@ -173,7 +167,7 @@ const stopGrace = 100 * time.Millisecond
 // error of ctx is returned. Stopping twice is harmless.
 func (s *Sender) Stop(ctx context.Context) error {
 	s.stop.Do(func() {
-		s.waiting.Fail(ErrClosed)
+		s.waiting.Fail(signal.ErrClosed)
 		close(s.stopping)
 	})
 	switch s.Health().State {
@@ -229,7 +223,7 @@ func (s *Sender) await(ctx context.Context) bool {
 }
 
 // flush sends one batch, at most twice, and returns the consecutive failures.
-func (s *Sender) flush(ctx context.Context, batch []Signal, failures int) int {
+func (s *Sender) flush(ctx context.Context, batch []signal.Signal, failures int) int {
 	sent := false
 	defer func() { // also after a panic
 		if !sent {
@@ -256,7 +250,7 @@ func (s *Sender) flush(ctx context.Context, batch []Signal, failures int) int {
 	return failures
 }
 
-func (s *Sender) send(ctx context.Context, batch []Signal) (err error) {
+func (s *Sender) send(ctx context.Context, batch []signal.Signal) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.FlushTimeout)
 	defer cancel()
 	if r := panics.Try(func() { err = s.transport.Send(ctx, batch) }); r != nil {
@@ -285,23 +279,23 @@ func (s *Sender) pause(ctx context.Context, failures int) {
 }
 
 // join combines the UUIDs on TopicTasks, as many per payload as fit.
-func (s *Sender) join(batch []Signal) []Signal {
-	out := make([]Signal, 0, len(batch))
+func (s *Sender) join(batch []signal.Signal) []signal.Signal {
+	out := make([]signal.Signal, 0, len(batch))
 	var ids []string
 	size := 0 // of the payload that ids will make
 	closePayload := func() {
 		if len(ids) > 0 {
-			out = append(out, Signal{Topic: TopicTasks, Payload: strings.Join(ids, ",")})
+			out = append(out, signal.Signal{Topic: signal.TopicTasks, Payload: strings.Join(ids, ",")})
 			s.joined.Add(uint64(len(ids) - 1))
 			ids, size = ids[:0], 0
 		}
 	}
 	for _, sig := range batch {
-		if sig.Topic != TopicTasks || sig.Payload == "" {
+		if sig.Topic != signal.TopicTasks || sig.Payload == "" {
 			out = append(out, sig)
 			continue
 		}
-		if len(ids) > 0 && size+1+len(sig.Payload) > MaxPayloadBytes {
+		if len(ids) > 0 && size+1+len(sig.Payload) > signal.MaxPayloadBytes {
 			closePayload()
 		}
 		if len(ids) > 0 {
