@@ -9,6 +9,7 @@
 // Read it in this order: template.go (what a template says), plan.go (the template compiled
 // into numbered steps), progress.go (the recorded state of a running task),
 // advance.go (the function that decides). The externally visible states are in states.go.
+// What a step that the engine runs itself waits for is in internal/enginestep.
 //
 // What may not enter: SQL, time.Now, logging, configuration, files and their syntax, which
 // workflow/template reads.

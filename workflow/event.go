@@ -2,9 +2,12 @@ package workflow
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tasker-go/tasker/internal/schema"
 )
@@ -140,6 +143,33 @@ func (e *Effects) OutcomeOf(step int) (o AttemptOutcome, reason string) {
 		}
 	}
 	return 0, ""
+}
+
+// The bounds of the names and keys of events, in bytes.
+const (
+	MaxEventName = 255
+	maxEventKey  = 512
+)
+
+// CheckEventName validates the name of an event.
+func CheckEventName(name string) error {
+	if strings.TrimSpace(name) == "" {
+		return errors.New("it is empty")
+	}
+	return checkEventText(name, MaxEventName)
+}
+
+// CheckEventKey validates the key of an event. The empty key is valid: there is none.
+func CheckEventKey(key string) error { return checkEventText(key, maxEventKey) }
+
+func checkEventText(text string, limit int) error {
+	switch {
+	case len(text) > limit:
+		return fmt.Errorf("it has %d bytes; up to %d are allowed", len(text), limit)
+	case !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
+		return errors.New("it may not contain line breaks or control characters")
+	}
+	return nil
 }
 
 // MaxEventPatterns bounds the patterns of one subscriber or consumer.

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tasker-go/tasker/internal/jsonscan"
+	"github.com/tasker-go/tasker/internal/span"
 )
 
 // Identity is the hash that makes two submissions the same task: half of a SHA-256. It is
@@ -73,14 +73,8 @@ const (
 	CalendarWeek Calendar = "week"
 )
 
-// The bounds of the times of an identity.
-const (
-	minIdentityWindow = time.Second
-	maxIdentityWindow = 10 * 366 * 24 * time.Hour
-)
-
 // IdentityPolicy is the template's policy for duplicates. Durations are kept as written,
-// such as 90m, 24h or 7d; ParseWindow reads them.
+// such as 90m, 24h or 7d.
 type IdentityPolicy struct {
 	Strategy IdentityStrategy `json:"strategy,omitempty"`
 	// Window is how long duplicates are refused, from the creation of the task;
@@ -130,28 +124,6 @@ func (p *IdentityPolicy) End(keyed bool) IdentityEnd {
 
 // windowOf parses a text that was checked when the template was read.
 func windowOf(text string) time.Duration {
-	d, _ := ParseWindow(text)
+	d, _ := span.ParseWindow(text)
 	return d
-}
-
-// ParseWindow reads a duration with a unit, including days (7d), from minIdentityWindow to
-// maxIdentityWindow.
-func ParseWindow(text string) (time.Duration, bool) {
-	d, ok := ParseDelay(text)
-	return d, ok && d >= minIdentityWindow && d <= maxIdentityWindow
-}
-
-// ParseDelay reads a non-negative duration with a unit, including leading days of 24 hours
-// (7d, 1d12h).
-func ParseDelay(text string) (time.Duration, bool) {
-	number, rest, inDays := strings.Cut(text, "d")
-	if !inDays {
-		number, rest = "0", text
-	}
-	days, err := strconv.ParseUint(number, 10, 16)
-	if err != nil || inDays && rest == "" {
-		return time.Duration(days) * 24 * time.Hour, err == nil // #nosec G115 -- 16 bits
-	}
-	d, err := time.ParseDuration(rest)
-	return time.Duration(days)*24*time.Hour + d, err == nil && d >= 0 // #nosec G115 -- 16 bits
 }

@@ -187,6 +187,51 @@ type BatchSettings struct {
 	MinSuccessRatio *float64 `json:"min_success_ratio,omitempty"`
 }
 
+// WaitSettings say what a step of KindSleep, KindWaitForEvent or KindApproval
+// waits for.
+type WaitSettings struct {
+	// For is how long a step of KindSleep waits: a duration or a reference.
+	For string `json:"for,omitempty"`
+	// Until is when a step of KindSleep ends: RFC 3339 or a reference. A time in the past
+	// ends it at once.
+	Until string `json:"until,omitempty"`
+	// Event is the name of the event that a step of KindWaitForEvent waits for.
+	Event string `json:"event,omitempty"`
+	// Key identifies the event among those of one name: a text or a reference. Without
+	// it the step waits for an event that is sent to its task.
+	Key string `json:"key,omitempty"`
+	// Prompt is the text for the approver.
+	Prompt string `json:"prompt,omitempty"`
+	// Timeout bounds the wait, as a duration; empty: no bound.
+	Timeout string `json:"timeout,omitempty"`
+	// OnTimeout and OnRejection decide the end of the step: WaitFails (the default) or
+	// WaitContinues.
+	OnTimeout   string `json:"on_timeout,omitempty"`
+	OnRejection string `json:"on_rejection,omitempty"`
+}
+
+// The values of WaitSettings.OnTimeout and OnRejection; the empty string means
+// WaitFails.
+const (
+	WaitFails     = "fail"     // the step fails; its retry block says whether it waits again
+	WaitContinues = "continue" // the step completes, and its result says so
+)
+
+// TaskSettings describe the task that a step of KindTask runs.
+type TaskSettings struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"` // empty: the template's
+	Version   string `json:"version"`
+	// Context is the context of the task; texts in it may be references. Nil: the
+	// context of the parent task.
+	Context json.RawMessage `json:"context,omitempty"`
+	// Priority is the priority of the task; nil: the parent's.
+	Priority *int `json:"priority,omitempty"`
+	// Timeout bounds the task, as a duration, after which it is cancelled and the step
+	// fails; empty: none.
+	Timeout string `json:"timeout,omitempty"`
+}
+
 // Lifecycle holds the age limits of a task, in minutes; 0 means the
 // configured default.
 type Lifecycle struct {
@@ -228,6 +273,12 @@ var stepKindNames = enum.Names[StepKind]{
 
 // String is the name used in templates and on the wire.
 func (k StepKind) String() string { return stepKindNames.Name(k) }
+
+// ByEngine reports whether the engine itself runs steps of the kind: no worker claims them
+// and no handler is needed.
+func (k StepKind) ByEngine() bool {
+	return k == KindSleep || k == KindWaitForEvent || k == KindApproval || k == KindTask
+}
 
 // StepKindNames lists the names of all kinds, without aliases.
 func StepKindNames() []string { return slices.Clone(stepKindNames[KindStandard:]) }

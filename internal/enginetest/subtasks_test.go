@@ -12,6 +12,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker"
@@ -128,7 +129,7 @@ func TestTasksThatCannotBegin(t *testing.T) {
 		task := w.Run("waits", name, `{}`)
 		require.Equal(t, workflow.TaskError, task.State, name)
 		require.Contains(t, string(task.Steps[0].Error), why, name)
-		require.Contains(t, string(task.Steps[0].Error), workflow.ErrorTypeCannotRun)
+		require.Contains(t, string(task.Steps[0].Error), enginestep.ErrorTypeCannotRun)
 	}
 	task := w.Run("waits", "endless", `{}`)
 	require.Equal(t, workflow.TaskError, task.State)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/signal"
@@ -121,7 +122,7 @@ func (o *Orchestrator) Decide(ctx context.Context, token string, v Verdict) (sto
 	if err := c.Err(); err != nil {
 		return store.Approval{}, err
 	}
-	a, signals, err := o.store.Decide(ctx, token, workflow.Decision{Approved: v.Approved, Actor: v.Actor, Comment: v.Comment, Data: v.Data})
+	a, signals, err := o.store.Decide(ctx, token, enginestep.Decision{Approved: v.Approved, Actor: v.Actor, Comment: v.Comment, Data: v.Data})
 	if err != nil {
 		return a, err
 	}

@@ -10,11 +10,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // waitBatch bounds the steps that begin in one transaction, and the messages between
@@ -77,7 +77,7 @@ var errRefusedByDatabase = errors.New("the database refuses what the step begins
 
 func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKey]bool, picked func(store.ClaimKey)) (int, error) {
 	begun, err := w.o.store.BeginSteps(ctx, limit, store.Beginner{
-		Begin: func(e *store.EngineStep) (b workflow.Beginning, err error) {
+		Begin: func(e *store.EngineStep) (b enginestep.Beginning, err error) {
 			if picked != nil {
 				picked(e.Key())
 			}
@@ -85,7 +85,7 @@ func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKe
 				return b, errRefusedByDatabase
 			}
 			err = lifecycle.Guard(func() (err error) {
-				b, err = workflow.Begin(e.Plan.Template, e.Step, &e.Scope, e.Priority)
+				b, err = enginestep.Begin(e.Plan.Template, e.Step, &e.Scope, e.Priority)
 				return err
 			})
 			return b, err
@@ -112,7 +112,7 @@ func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKe
 
 // subTask makes the task that a step runs. Its key contains the attempt; it has no
 // identity, as an attempt begins once.
-func (w *waits) subTask(e *store.EngineStep, sub *workflow.SubTask, plan *store.Plan) (store.NewTask, error) {
+func (w *waits) subTask(e *store.EngineStep, sub *enginestep.SubTask, plan *store.Plan) (store.NewTask, error) {
 	if plan == nil {
 		return store.NewTask{}, &UnknownTemplateError{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -24,10 +25,10 @@ steps:
 // sub-workflow's task has been built and not yet created.
 func beginner(made func(uuid.UUID)) store.Beginner {
 	return store.Beginner{
-		Begin: func(e *store.EngineStep) (workflow.Beginning, error) {
-			return workflow.Begin(e.Plan.Template, e.Step, &e.Scope, e.Priority)
+		Begin: func(e *store.EngineStep) (enginestep.Beginning, error) {
+			return enginestep.Begin(e.Plan.Template, e.Step, &e.Scope, e.Priority)
 		},
-		Task: func(_ *store.EngineStep, _ *workflow.SubTask, p *store.Plan) (store.NewTask, error) {
+		Task: func(_ *store.EngineStep, _ *enginestep.SubTask, p *store.Plan) (store.NewTask, error) {
 			task := newTask(p)
 			made(task.UUID)
 			return task, nil

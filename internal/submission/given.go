@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/span"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -87,7 +88,7 @@ func (r *Request) Retries(maxAttempts *int, delays []string) error {
 		return &InvalidError{Problems: []string{fmt.Sprintf("retry_delays must have at most %d entries", workflow.MaxRetryDelays)}}
 	}
 	for i, text := range delays {
-		delay, ok := workflow.ParseDelay(text)
+		delay, ok := span.ParseDelay(text)
 		if !ok {
 			return &InvalidError{Problems: []string{fmt.Sprintf("retry_delays[%d] is %q; want a duration such as 10s, 5m or 2d", i, clip(strings.ToValidUTF8(text, "?")))}}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
@@ -265,10 +266,10 @@ func (p *player) deliver(e Event) error {
 }
 
 // result is the end of a step that waited for an event.
-func (p *player) result(e *Event) workflow.StepEnd {
-	end, err := workflow.Succeeded(map[string]any{"event": e.Name, "key": e.Key, "payload": e.Payload, "received_at": p.now.UTC()})
+func (p *player) result(e *Event) enginestep.End {
+	end, err := enginestep.Succeeded(map[string]any{"event": e.Name, "key": e.Key, "payload": e.Payload, "received_at": p.now.UTC()})
 	if err != nil { // its payload is JSON
-		return workflow.Failed(workflow.ErrorTypeCannotRun, err.Error(), false)
+		return enginestep.Failed(enginestep.ErrorTypeCannotRun, err.Error(), false)
 	}
 	return end
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/worker/internal/engine"
@@ -37,8 +38,8 @@ type stepping struct {
 	batch    *store.Batch
 	turn     int // changes whenever what was planned for the step is void
 	attempt  int
-	awaits   *workflow.Beginning // of a step that waits; nil: it does not
-	runs     int                 // executions of the handler in the latest attempt
+	awaits   *enginestep.Beginning // of a step that waits; nil: it does not
+	runs     int                   // executions of the handler in the latest attempt
 	result   json.RawMessage
 	failure  *Failure
 	isolated []Isolated
@@ -223,7 +224,7 @@ func (t *playing) report(no int, s *stepping, played *engine.Played) error {
 }
 
 // ended ends the attempt of a step that the engine runs.
-func (t *playing) ended(no int, end workflow.StepEnd) error {
+func (t *playing) ended(no int, end enginestep.End) error {
 	s := t.steps[no]
 	s.turn++
 	s.awaits, s.result, s.failure = nil, end.Result, nil
@@ -243,14 +244,14 @@ func (t *playing) ended(no int, end workflow.StepEnd) error {
 // wait begins a step that the engine runs.
 func (t *playing) wait(no int, s *stepping) error {
 	step, tmpl := &t.plan.Steps[no], t.plan.Template
-	scope := workflow.Scope{Context: t.task.Context, Steps: map[string]json.RawMessage{}, Task: map[string]any{"uuid": t.task.UUID.String(),
+	scope := enginestep.Scope{Context: t.task.Context, Steps: map[string]json.RawMessage{}, Task: map[string]any{"uuid": t.task.UUID.String(),
 		"correlation_id": t.task.CorrelationID.String(), "namespace": tmpl.Namespace, "name": tmpl.Name, "version": tmpl.Version, "priority": t.task.Priority}}
 	for parent, doc := range t.inputs(no) {
 		scope.Steps[t.plan.Steps[parent].Name] = doc
 	}
-	b, err := workflow.Begin(tmpl, step, &scope, t.task.Priority)
+	b, err := enginestep.Begin(tmpl, step, &scope, t.task.Priority)
 	if err != nil {
-		return t.ended(no, workflow.Failed(workflow.ErrorTypeCannotRun, err.Error(), false))
+		return t.ended(no, enginestep.Failed(enginestep.ErrorTypeCannotRun, err.Error(), false))
 	}
 	s.awaits = &b
 	if e, ok := t.p.take(b.Event, b.Key); ok && b.Kind == workflow.KindWaitForEvent {
@@ -267,7 +268,7 @@ func (t *playing) wait(no int, s *stepping) error {
 }
 
 // due plans the end of a step whose time is over.
-func (t *playing) due(no int, s *stepping, b *workflow.Beginning) {
+func (t *playing) due(no int, s *stepping, b *enginestep.Beginning) {
 	in := b.For
 	switch {
 	case !b.Until.IsZero():
@@ -279,7 +280,7 @@ func (t *playing) due(no int, s *stepping, b *workflow.Beginning) {
 		due := b.Due
 		if b.Kind == workflow.KindSleep {
 			var err error
-			if due, err = workflow.Succeeded(map[string]any{"until": t.p.now.UTC().Format("2006-01-02T15:04:05.999999-07:00")}); err != nil {
+			if due, err = enginestep.Succeeded(map[string]any{"until": t.p.now.UTC().Format("2006-01-02T15:04:05.999999-07:00")}); err != nil {
 				return err
 			}
 		}
@@ -306,7 +307,7 @@ func (t *playing) decide(no int, s *stepping, step *workflow.PlanStep) {
 			continue
 		}
 		t.while(no, s, v.After, func() error {
-			d := workflow.Decision{Approved: v.Approved, Actor: cmp.Or(v.Actor, "workertest"), Comment: v.Comment, DecidedAt: t.p.now}
+			d := enginestep.Decision{Approved: v.Approved, Actor: cmp.Or(v.Actor, "workertest"), Comment: v.Comment, DecidedAt: t.p.now}
 			if v.Data != nil {
 				doc, err := encode(v.Data)
 				if err != nil {
@@ -314,7 +315,7 @@ func (t *playing) decide(no int, s *stepping, step *workflow.PlanStep) {
 				}
 				d.Data = doc
 			}
-			end, err := step.Decide(d)
+			end, err := enginestep.Decide(step, d)
 			if err != nil {
 				return err
 			}
@@ -324,9 +325,9 @@ func (t *playing) decide(no int, s *stepping, step *workflow.PlanStep) {
 }
 
 // begin creates the task that a step is.
-func (t *playing) begin(no int, s *stepping, sub *workflow.SubTask) error {
+func (t *playing) begin(no int, s *stepping, sub *enginestep.SubTask) error {
 	cannot := func(err error) error {
-		return t.ended(no, workflow.Failed(workflow.ErrorTypeCannotRun, err.Error(), false))
+		return t.ended(no, enginestep.Failed(enginestep.ErrorTypeCannotRun, err.Error(), false))
 	}
 	plan := t.p.plan(sub.Namespace, sub.Name, sub.Version)
 	if plan == nil {
@@ -359,7 +360,7 @@ func (t *playing) tell() error {
 		if t.reason != "" {
 			message += ": " + t.reason
 		}
-		return t.parent.ended(t.no, workflow.Failed(workflow.ErrorTypeSubTask, message, true))
+		return t.parent.ended(t.no, enginestep.Failed(enginestep.ErrorTypeSubTask, message, true))
 	}
 	results := map[string]json.RawMessage{}
 	for no := range t.plan.Steps {
@@ -368,7 +369,7 @@ func (t *playing) tell() error {
 			results[step.Name] = doc
 		}
 	}
-	end, err := workflow.Succeeded(map[string]any{"task_uuid": t.task.UUID, "status": t.state.String(), "results": results})
+	end, err := enginestep.Succeeded(map[string]any{"task_uuid": t.task.UUID, "status": t.state.String(), "results": results})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/tasker-go/tasker/internal/span"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -208,7 +209,7 @@ func (v value) strategy() workflow.IdentityStrategy {
 
 func (v value) window() string {
 	text := strings.TrimSpace(v.text())
-	if _, ok := workflow.ParseWindow(text); v.node == nil || ok {
+	if _, ok := span.ParseWindow(text); v.node == nil || ok {
 		return text
 	}
 	v.wrong(codeFormat, "is %.32q; it has to be a duration such as 90m, 24h or 7d, from a second to ten years", text)

@@ -6,6 +6,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/tasker-go/tasker/internal/enginestep"
+	"github.com/tasker-go/tasker/internal/span"
 	"github.com/tasker-go/tasker/internal/wording"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -103,13 +105,13 @@ func (v value) subContext(s *workflow.StepTemplate) json.RawMessage {
 	if v.node == nil {
 		return nil
 	}
-	if v.kind != yamlMap && (v.kind != yamlString || !workflow.IsReference(v.node.text)) {
+	if v.kind != yamlMap && (v.kind != yamlString || !enginestep.IsReference(v.node.text)) {
 		v.wrong(codeType, "has to be a mapping or a reference, not %s", v.kind)
 		return nil
 	}
 	references := 0
 	v.eachText(func(text string) {
-		if !workflow.IsReference(text) {
+		if !enginestep.IsReference(text) {
 			return
 		}
 		switch references++; {
@@ -148,11 +150,11 @@ func (v value) span(s *workflow.StepTemplate) string {
 		shown := wording.Clip(text, 32)
 		v.wrong(codeFormat, "is %s without a unit; write %ss or %sm, say", shown, shown, shown)
 		return ""
-	case s != nil && workflow.IsReference(text):
+	case s != nil && enginestep.IsReference(text):
 		v.checkReference(text, s)
 		return text
 	}
-	d, err := workflow.ParseSpan(text)
+	d, err := span.Parse(text)
 	if err != nil {
 		v.errorf(codeFormat, "%s: %s", v.path(), err)
 		return ""
@@ -168,7 +170,7 @@ func (v value) moment(s *workflow.StepTemplate) string {
 	text := v.text()
 	switch _, err := time.Parse(time.RFC3339, text); {
 	case !v.scalar():
-	case workflow.IsReference(text):
+	case enginestep.IsReference(text):
 		v.checkReference(text, s)
 	case err != nil:
 		v.wrong(codeFormat, "is %.64q, which is not a moment such as 2030-01-31T09:00:00Z", text)
@@ -183,7 +185,7 @@ func (v value) eventKey(s *workflow.StepTemplate) string {
 	err := workflow.CheckEventKey(strings.TrimPrefix(text, "$"))
 	switch {
 	case !v.scalar():
-	case workflow.IsReference(text):
+	case enginestep.IsReference(text):
 		v.checkReference(text, s)
 	case strings.TrimSpace(text) == "":
 		v.wrong(codeRequired, "is empty")
@@ -194,7 +196,7 @@ func (v value) eventKey(s *workflow.StepTemplate) string {
 }
 
 func (v value) checkReference(text string, s *workflow.StepTemplate) {
-	if err := workflow.CheckReference(text, s.Dependencies); err != nil {
+	if err := enginestep.CheckReference(text, s.Dependencies); err != nil {
 		v.errorf(codeReference, "%s: %s", v.path(), err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
@@ -31,7 +32,7 @@ type EngineStep struct {
 	Depth int
 	// Scope resolves the step's references. Context and results are set if it has any
 	// (workflow.StepTemplate.Refers).
-	Scope workflow.Scope
+	Scope enginestep.Scope
 
 	slot int16
 }
@@ -45,10 +46,10 @@ func (e *EngineStep) Key() board.ClaimKey {
 type Beginner struct {
 	// Begin returns what a step waits for. Its error ends the step, with a text for
 	// users.
-	Begin func(*EngineStep) (workflow.Beginning, error)
+	Begin func(*EngineStep) (enginestep.Beginning, error)
 	// Task builds the task of a sub-workflow; plan is nil if no template has its name.
 	// Its error ends the step too.
-	Task func(step *EngineStep, sub *workflow.SubTask, plan *registry.Plan) (board.NewTask, error)
+	Task func(step *EngineStep, sub *enginestep.SubTask, plan *registry.Plan) (board.NewTask, error)
 }
 
 // Begun is the result of BeginSteps.
@@ -90,8 +91,8 @@ type beginning struct {
 	tx     pgx.Tx
 	how    Beginner
 	steps  []EngineStep
-	begun  []workflow.Beginning // of each step
-	ends   []*workflow.StepEnd  // of steps that end at once
+	begun  []enginestep.Beginning // of each step
+	ends   []*enginestep.End      // of steps that end at once
 	waits  []board.Wait
 	awaits []string // empty: receives no event
 	tasks  []board.NewTask
@@ -106,7 +107,7 @@ func (b *beginning) run(ctx context.Context, limit int) error {
 		return err
 	}
 	n := len(b.steps)
-	b.begun, b.ends = make([]workflow.Beginning, n), make([]*workflow.StepEnd, n)
+	b.begun, b.ends = make([]enginestep.Beginning, n), make([]*enginestep.End, n)
 	b.waits, b.awaits = make([]board.Wait, n), make([]string, n)
 	for i := range b.steps {
 		begun, err := b.how.Begin(&b.steps[i])
@@ -161,7 +162,7 @@ func (b *beginning) readInputs(ctx context.Context) error {
 		t := e.Plan.Template
 		e.Scope.Task = map[string]any{"uuid": e.TaskUUID.String(), "correlation_id": e.CorrelationID.String(), "namespace": t.Namespace,
 			"name": t.Name, "version": t.Version, "priority": e.Priority}
-		if e.Step.Refers() {
+		if enginestep.Refers(e.Step) {
 			refer = append(refer, i)
 		}
 		if e.Step.Kind == workflow.KindTask {
@@ -218,7 +219,7 @@ func (b *beginning) readDepths(ctx context.Context, of []int) error {
 
 // fail ends a step that cannot begin; a retry would fail too.
 func (b *beginning) fail(i int, err error) {
-	end := workflow.Failed(workflow.ErrorTypeCannotRun, err.Error(), false)
+	end := enginestep.Failed(enginestep.ErrorTypeCannotRun, err.Error(), false)
 	b.ends[i], b.awaits[i] = &end, ""
 }
 
@@ -285,7 +286,7 @@ func (b *beginning) takeEvents(ctx context.Context) error {
 	err := stmt.Each(ctx, b.tx, keptEvents.With(pg.Args{"awaits": keys}), func(r *row) {
 		at := waiting[r.Awaits][0]
 		waiting[r.Awaits] = waiting[r.Awaits][1:]
-		b.ends[at], b.awaits[at] = &workflow.StepEnd{Result: r.Result}, ""
+		b.ends[at], b.awaits[at] = &enginestep.End{Result: r.Result}, ""
 		taken = append(taken, takenEvent{r.EventUUID, b.steps[at].TaskUUID})
 	})
 	if err != nil || taken == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
@@ -163,7 +164,7 @@ func (s *Waits) endSubTasks(ctx context.Context, tx pgx.Tx, ended []endedTask) (
 	if err != nil {
 		return 0, err
 	}
-	ends := make([]workflow.StepEnd, len(some))
+	ends := make([]enginestep.End, len(some))
 	for i := range some {
 		if ends[i], err = some[i].asStep(results[some[i].uuid]); err != nil {
 			return 0, err
@@ -176,22 +177,22 @@ func (s *Waits) endSubTasks(ctx context.Context, tx pgx.Tx, ended []endedTask) (
 func (e *endedTask) awaited() string { return board.AwaitsTask + e.uuid.String() }
 
 // asStep is how the step ends that the task is.
-func (e *endedTask) asStep(results map[string]json.RawMessage) (workflow.StepEnd, error) {
+func (e *endedTask) asStep(results map[string]json.RawMessage) (enginestep.End, error) {
 	switch e.state {
 	case workflow.TaskComplete, workflow.TaskResolvedManually:
 		document := map[string]any{"task_uuid": e.uuid, "status": e.state.String(), "results": results}
 		if omitted := withinBounds(results); omitted != nil {
 			document["omitted"] = omitted
 		}
-		return workflow.Succeeded(document)
+		return enginestep.Succeeded(document)
 	case 0:
-		return workflow.Failed(workflow.ErrorTypeSubTask, "the task "+e.uuid.String()+" does not exist any more", true), nil
+		return enginestep.Failed(enginestep.ErrorTypeSubTask, "the task "+e.uuid.String()+" does not exist any more", true), nil
 	}
 	message := "the task " + e.uuid.String() + " ended as " + e.state.String()
 	if e.reason != "" {
 		message += ": " + e.reason
 	}
-	return workflow.Failed(workflow.ErrorTypeSubTask, message, true), nil
+	return enginestep.Failed(enginestep.ErrorTypeSubTask, message, true), nil
 }
 
 // withinBounds removes results, the largest first, until the others fit; it returns their

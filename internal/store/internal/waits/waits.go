@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
@@ -45,7 +46,7 @@ type waitEnd struct {
 	Error     json.RawMessage
 }
 
-func waitEndOf(end *workflow.StepEnd) waitEnd {
+func waitEndOf(end *enginestep.End) waitEnd {
 	switch {
 	case end == nil:
 		return waitEnd{}
@@ -180,7 +181,7 @@ func (s *Waits) Approval(ctx context.Context, token string) (Approval, error) {
 // the error wraps ErrNotFound. The signals are to publish, unless the store sends them
 // itself.
 // Index: board_awaits.
-func (s *Waits) Decide(ctx context.Context, token string, d workflow.Decision) (Approval, []signal.Signal, error) {
+func (s *Waits) Decide(ctx context.Context, token string, d enginestep.Decision) (Approval, []signal.Signal, error) {
 	by := pg.OperatorAction{Actor: d.Actor, Action: "reject", Reason: d.Comment}
 	if d.Approved {
 		by.Action = "approve"
@@ -194,16 +195,16 @@ func (s *Waits) Decide(ctx context.Context, token string, d workflow.Decision) (
 			return a, nil, pg.ErrNotFound
 		}
 		a, d.DecidedAt = list[0], standing[0].now
-		end, err := standing[0].step.Decide(d)
+		end, err := enginestep.Decide(standing[0].step, d)
 		if err == nil {
-			_, err = reportEnds(ctx, tx, []string{board.AwaitsApproval + token}, []workflow.StepEnd{end})
+			_, err = reportEnds(ctx, tx, []string{board.AwaitsApproval + token}, []enginestep.End{end})
 		}
 		return a, map[string]any{"task_uuid": a.TaskUUID, "step_uuid": a.StepUUID, "step": a.Step}, err
 	})
 }
 
 // reportEnds ends waits, each with its end; it returns the number of steps.
-func reportEnds(ctx context.Context, tx pgx.Tx, awaits []string, ends []workflow.StepEnd) (int, error) {
+func reportEnds(ctx context.Context, tx pgx.Tx, awaits []string, ends []enginestep.End) (int, error) {
 	rows := make([]endedWait, len(ends))
 	for i := range ends {
 		rows[i] = endedWait{awaits[i], waitEndOf(&ends[i])}

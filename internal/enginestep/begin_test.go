@@ -1,4 +1,4 @@
-package workflow_test
+package enginestep_test
 
 import (
 	"encoding/json"
@@ -9,23 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
-
-func TestParseSpan(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, "1d12h": 36 * time.Hour,
-		"1ms": time.Millisecond, "366d": 366 * 24 * time.Hour, "0d5s": 5 * time.Second} {
-		d, err := workflow.ParseSpan(text)
-		require.NoError(t, err, text)
-		require.Equal(t, want, d, text)
-	}
-	for _, text := range []string{"", "d", "0s", "0d", "-1s", "1d-1h", "5", "1h2d", "1.5d", "367d", "99999999999d", "2d2d", "forever", "1µs"} {
-		_, err := workflow.ParseSpan(text)
-		require.Error(t, err, text)
-	}
-}
 
 // stepOf is a step of a template of its own, behind a step "before".
 func stepOf(t *testing.T, yaml string) (*workflow.Template, *workflow.PlanStep) {
@@ -41,7 +28,7 @@ func stepOf(t *testing.T, yaml string) (*workflow.Template, *workflow.PlanStep) 
 
 func TestReferences(t *testing.T) {
 	t.Parallel()
-	scope := &workflow.Scope{Context: json.RawMessage(`{"a":{"b":[1,{"c":"d"}]},"n":12345678901234567890.5,"null":null,"s":"$.context.n"}`),
+	scope := &enginestep.Scope{Context: json.RawMessage(`{"a":{"b":[1,{"c":"d"}]},"n":12345678901234567890.5,"null":null,"s":"$.context.n"}`),
 		Steps: map[string]json.RawMessage{"before": json.RawMessage(`{"x":[true]}`)}, Task: map[string]any{"uuid": "u", "priority": 3}}
 	for reference, want := range map[string]string{
 		"$.context.a.b.0":    `1`,
@@ -56,27 +43,27 @@ func TestReferences(t *testing.T) {
 		"$context":           `"$context"`,
 	} {
 		tmpl, step := stepOf(t, fmt.Sprintf(`type: task, task: {name: x, version: 1.0.0, context: {v: %q}}`, reference))
-		b, err := workflow.Begin(tmpl, step, scope, 0)
+		b, err := enginestep.Begin(tmpl, step, scope, 0)
 		require.NoError(t, err, reference)
 		require.Equal(t, `{"v":`+want+`}`, string(b.Task.Context), reference)
 	}
 	for reference, why := range map[string]string{"$.context.a.x": `"context.a.x"`, "$.context.a.b.2": `"context.a.b.2"`, "$.context.n.x": `"context.n.x"`,
 		"$.steps.before.y": `"steps.before.y"`, "$.context.a.b.-1": `"context.a.b.-1"`} {
 		tmpl, step := stepOf(t, fmt.Sprintf(`type: task, task: {name: x, version: 1.0.0, context: {v: [{w: %q}]}}`, reference))
-		_, err := workflow.Begin(tmpl, step, scope, 0)
+		_, err := enginestep.Begin(tmpl, step, scope, 0)
 		require.ErrorContains(t, err, why, reference)
 	}
 	tmpl, step := stepOf(t, `type: task, task: {name: x, version: 1.0.0, context: {v: $.steps.before}}`)
-	_, err := workflow.Begin(tmpl, step, &workflow.Scope{}, 0)
+	_, err := enginestep.Begin(tmpl, step, &enginestep.Scope{}, 0)
 	require.ErrorContains(t, err, "has no result", "a parent that was resolved by hand has none")
 }
 
 func TestBeginnings(t *testing.T) {
 	t.Parallel()
-	scope := &workflow.Scope{Context: json.RawMessage(`{"for":"2h","until":"2030-01-31T09:00:00+01:00","key":7,"empty":"","object":{},"bad":"a\nb"}`)}
-	begin := func(yaml string) (workflow.Beginning, error) {
+	scope := &enginestep.Scope{Context: json.RawMessage(`{"for":"2h","until":"2030-01-31T09:00:00+01:00","key":7,"empty":"","object":{},"bad":"a\nb"}`)}
+	begin := func(yaml string) (enginestep.Beginning, error) {
 		tmpl, step := stepOf(t, yaml)
-		return workflow.Begin(tmpl, step, scope, 9)
+		return enginestep.Begin(tmpl, step, scope, 9)
 	}
 	b, err := begin(`type: sleep, wait: {for: $.context.for}`)
 	require.NoError(t, err)
@@ -92,13 +79,13 @@ func TestBeginnings(t *testing.T) {
 	require.Contains(t, string(b.Due.Error), "the event paid did not come within 1h")
 	b, err = begin(`type: wait_for_event, wait: {event: paid}`)
 	require.NoError(t, err)
-	require.Equal(t, workflow.Beginning{Kind: workflow.KindWaitForEvent, Event: "paid"}, b, "it waits for ever")
+	require.Equal(t, enginestep.Beginning{Kind: workflow.KindWaitForEvent, Event: "paid"}, b, "it waits for ever")
 	b, err = begin(`type: approval, wait: {timeout: 1h, on_timeout: continue}`)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"approved":false,"timed_out":true}`, string(b.Due.Result))
 	b, err = begin(`type: task, task: {name: x, version: 1.0.0}`)
 	require.NoError(t, err)
-	require.Equal(t, workflow.SubTask{Namespace: "n", Name: "x", Version: "1.0.0", Context: scope.Context, Priority: 9}, b.Task, "what is not said is that of the task")
+	require.Equal(t, enginestep.SubTask{Namespace: "n", Name: "x", Version: "1.0.0", Context: scope.Context, Priority: 9}, b.Task, "what is not said is that of the task")
 	for yaml, why := range map[string]string{
 		`type: sleep, wait: {for: $.context.key}`:                                     "wait.for",
 		`type: sleep, wait: {for: $.context.object}`:                                  "an object, and a text is needed",
@@ -119,16 +106,16 @@ func TestDecisions(t *testing.T) {
 	t.Parallel()
 	_, strict := stepOf(t, `type: approval`)
 	_, lenient := stepOf(t, `type: approval, wait: {on_rejection: continue}`)
-	no := workflow.Decision{Actor: "ana", Comment: "too dear", DecidedAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
-	end, err := strict.Decide(no)
+	no := enginestep.Decision{Actor: "ana", Comment: "too dear", DecidedAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
+	end, err := enginestep.Decide(strict, no)
 	require.NoError(t, err)
 	require.Nil(t, end.Result)
 	require.False(t, end.Retryable)
 	require.Contains(t, string(end.Error), "rejected by ana: too dear")
-	end, err = lenient.Decide(no)
+	end, err = enginestep.Decide(lenient, no)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"approved":false,"actor":"ana","comment":"too dear","decided_at":"2030-01-01T00:00:00Z"}`, string(end.Result))
-	end, err = strict.Decide(workflow.Decision{Approved: true, Actor: "ana", Data: json.RawMessage(`[1]`), DecidedAt: no.DecidedAt})
+	end, err = enginestep.Decide(strict, enginestep.Decision{Approved: true, Actor: "ana", Data: json.RawMessage(`[1]`), DecidedAt: no.DecidedAt})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"approved":true,"actor":"ana","data":[1],"decided_at":"2030-01-01T00:00:00Z"}`, string(end.Result))
 }
