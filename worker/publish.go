@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -183,7 +184,7 @@ func (e *StepEvent) fields(others ...zap.Field) []zap.Field {
 
 // eventOf makes the event that subscribers receive.
 func eventOf(about *StepEvent, d *workflow.Event, step *workflow.PlanStep, m store.MadeEvent) events.Event {
-	e := events.Event{ID: uuid.Must(uuid.NewV7()).String(), Name: d.Name, Version: workflow.EventVersion, Payload: about.Payload,
+	e := events.Event{ID: uuid.Must(uuid.NewV7()).String(), Name: d.Name, Version: domainevent.Version, Payload: about.Payload,
 		Metadata: events.Metadata{TaskUUID: about.TaskUUID.String(), StepUUID: about.StepUUID.String(), StepName: about.StepName,
 			Namespace: about.Namespace, CorrelationID: about.CorrelationID.String(), FiredAt: time.Now().UTC(),
 			FiredBy: d.FiredBy(step.StepTemplate), Success: about.Success(), Attempt: about.Attempt, Added: m.Metadata}}

@@ -2,18 +2,10 @@ package workflow
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/tasker-go/tasker/internal/schema"
 )
-
-// EventVersion is the version of the form in which events are published.
-const EventVersion = "1.0"
 
 // Event is a declared domain event, ready to be published. It is immutable and
 // safe for concurrent use.
@@ -143,71 +135,4 @@ func (e *Effects) OutcomeOf(step int) (o AttemptOutcome, reason string) {
 		}
 	}
 	return 0, ""
-}
-
-// The bounds of the names and keys of events, in bytes.
-const (
-	MaxEventName = 255
-	maxEventKey  = 512
-)
-
-// CheckEventName validates the name of an event.
-func CheckEventName(name string) error {
-	if strings.TrimSpace(name) == "" {
-		return errors.New("it is empty")
-	}
-	return checkEventText(name, MaxEventName)
-}
-
-// CheckEventKey validates the key of an event. The empty key is valid: there is none.
-func CheckEventKey(key string) error { return checkEventText(key, maxEventKey) }
-
-func checkEventText(text string, limit int) error {
-	switch {
-	case len(text) > limit:
-		return fmt.Errorf("it has %d bytes; up to %d are allowed", len(text), limit)
-	case !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
-		return errors.New("it may not contain line breaks or control characters")
-	}
-	return nil
-}
-
-// MaxEventPatterns bounds the patterns of one subscriber or consumer.
-const MaxEventPatterns = 100
-
-// CheckEventPattern validates a pattern for names of events: a name in which * matches any
-// characters, including dots.
-func CheckEventPattern(pattern string) error {
-	if pattern == "" || len(pattern) > MaxEventName {
-		return fmt.Errorf("the pattern %.64q must have 1 to %d bytes", pattern, MaxEventName)
-	}
-	if i := strings.IndexFunc(pattern, func(r rune) bool {
-		return r != '*' && r != '.' && r != '_' && r != '-' && r != ':' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-	}); i >= 0 {
-		return fmt.Errorf("the pattern %.64q has a character that names of events do not have; it is a name with * for any characters, such as payment.*", pattern)
-	}
-	return nil
-}
-
-// EventMatches reports whether the name of an event fits a pattern.
-func EventMatches(pattern, name string) bool {
-	head, rest, wild := strings.Cut(pattern, "*")
-	if !wild {
-		return pattern == name
-	}
-	if !strings.HasPrefix(name, head) {
-		return false
-	}
-	name = name[len(head):]
-	for {
-		part, more, wild := strings.Cut(rest, "*")
-		if !wild {
-			return strings.HasSuffix(name, part)
-		}
-		at := strings.Index(name, part)
-		if at < 0 {
-			return false
-		}
-		name, rest = name[at+len(part):], more
-	}
 }

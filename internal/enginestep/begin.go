@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/span"
 	"github.com/tasker-go/tasker/internal/wording"
 	"github.com/tasker-go/tasker/workflow"
@@ -114,7 +115,7 @@ func (b *Beginning) wait(step *workflow.PlanStep, scope *Scope) (err error) {
 		if b.Key, err = scope.text(w.Key); err != nil {
 			return fmt.Errorf("wait.key: %w", err)
 		}
-		if err := workflow.CheckEventKey(b.Key); err != nil {
+		if err := domainevent.CheckKey(b.Key); err != nil {
 			return fmt.Errorf("wait.key: %w", err)
 		}
 		if b.Key == "" {

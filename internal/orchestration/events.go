@@ -7,11 +7,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // Event is an external event that steps may wait for.
@@ -29,10 +29,10 @@ type Event struct {
 func (e *Event) check() error {
 	var c submission.Checker
 	c.Text("id", e.ID, MaxTextLength, false)
-	if err := workflow.CheckEventName(e.Name); err != nil {
+	if err := domainevent.CheckName(e.Name); err != nil {
 		c.Add("name: %s", err)
 	}
-	if err := workflow.CheckEventKey(e.Key); err != nil {
+	if err := domainevent.CheckKey(e.Key); err != nil {
 		c.Add("key: %s", err)
 	}
 	switch {

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 var byAna = store.OperatorAction{Actor: "ana", Reason: "test", Action: "test"}
@@ -254,6 +254,6 @@ func TestPatternsMeanTheSameEverywhere(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pattern := rapid.StringMatching(`[ab_.*%\\]{1,8}`).Draw(rt, "pattern")
 		name := rapid.StringMatching(`[ab_.]{1,10}`).Draw(rt, "name")
-		require.Equal(rt, workflow.EventMatches(pattern, name), db.QueryBool(t, `select tasker.event_matches($1, array[$2])`, name, pattern))
+		require.Equal(rt, domainevent.Matches(pattern, name), db.QueryBool(t, `select tasker.event_matches($1, array[$2])`, name, pattern))
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -296,7 +297,7 @@ func TestEventsHaveAPartitionForEachDay(t *testing.T) {
 	applyAll(t, s)
 	require.Equal(t, "domain_events_"+time.Now().UTC().Format("20060102"), db.QueryString(t, `select max(tableoid::regclass::text) from tasker.domain_events`)[len("tasker."):])
 	require.Zero(t, db.QueryInt(t, `select tasker.ensure_partitions(7)`), "they are there")
-	require.Equal(t, workflow.EventVersion, db.QueryString(t, `select max(version) from tasker.domain_events`))
+	require.Equal(t, domainevent.Version, db.QueryString(t, `select max(version) from tasker.domain_events`))
 }
 
 // An operator acts on another step while a report with events waits to be applied: the

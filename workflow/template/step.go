@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/wording"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -320,7 +321,7 @@ func (m *mapping) domainEvents() []workflow.DomainEventDeclaration {
 		if item.kind == yamlString {
 			events = append(events, workflow.DomainEventDeclaration{Name: item.text()})
 		} else if b := item.mapping(); b != nil {
-			events = append(events, workflow.DomainEventDeclaration{Name: b.name("name", workflow.MaxEventName),
+			events = append(events, workflow.DomainEventDeclaration{Name: b.name("name", domainevent.MaxName),
 				Description: b.get("description").text(), Schema: b.get("schema").schema(SeverityWarning)})
 			b.done()
 		}
@@ -344,7 +345,7 @@ func (m *mapping) publications() []workflow.EventPublication {
 func (m *mapping) publication() workflow.EventPublication {
 	name, key := m.get("name"), m.get("key")
 	e := workflow.EventPublication{
-		Name:         m.name("name", workflow.MaxEventName),
+		Name:         m.name("name", domainevent.MaxName),
 		Description:  m.get("description").text(),
 		Condition:    word(m.get("condition"), codeEnum, "success", "failure", "retryable_failure", "permanent_failure", "always"),
 		DeliveryMode: word(m.get("delivery_mode"), codeUnknownDelivery, "durable", "fast", "broadcast"),
@@ -355,7 +356,7 @@ func (m *mapping) publication() workflow.EventPublication {
 	if e.Key != "" && e.DeliveryMode == "fast" {
 		key.atKey().odd(codeIgnoredKey, "has no effect: fast events are not kept for steps that wait")
 	}
-	if err := workflow.CheckEventKey(e.Key); err != nil {
+	if err := domainevent.CheckKey(e.Key); err != nil {
 		key.atKey().errorf(codeFormat, "%s: %s", key.path(), err)
 	}
 	e.Condition, e.DeliveryMode = cmp.Or(e.Condition, defaultCondition), cmp.Or(e.DeliveryMode, defaultDeliveryMode)

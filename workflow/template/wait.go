@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/span"
 	"github.com/tasker-go/tasker/internal/wording"
@@ -58,7 +59,7 @@ func (m *mapping) wait(s *workflow.StepTemplate) *workflow.WaitSettings {
 			b.errorf(codeRequired, "a step of type %s needs either for or until", s.Kind)
 		}
 	case workflow.KindWaitForEvent:
-		w.Event, w.Key = b.name("event", workflow.MaxEventName), b.get("key").eventKey(s)
+		w.Event, w.Key = b.name("event", domainevent.MaxName), b.get("key").eventKey(s)
 	case workflow.KindApproval:
 		w.Prompt = b.get("prompt").prompt()
 		w.OnRejection = b.get("on_rejection").ending()
@@ -182,7 +183,7 @@ func (v value) moment(s *workflow.StepTemplate) string {
 // eventKey reads a text that may be a reference.
 func (v value) eventKey(s *workflow.StepTemplate) string {
 	text := v.text()
-	err := workflow.CheckEventKey(strings.TrimPrefix(text, "$"))
+	err := domainevent.CheckKey(strings.TrimPrefix(text, "$"))
 	switch {
 	case !v.scalar():
 	case enginestep.IsReference(text):

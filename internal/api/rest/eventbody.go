@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 var consumerName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
@@ -20,10 +20,10 @@ func (c *checked) consumer(b *client.EventConsumerRequest) (def store.EventConsu
 		c.add("name must be 1 to 64 lower case letters, digits, dots, - and _, and begin with a letter or a digit")
 	}
 	def.Namespace = c.required("namespace", b.Namespace, orchestration.MaxNameLength)
-	if len(b.Patterns) > workflow.MaxEventPatterns {
-		c.add("patterns must be at most %d", workflow.MaxEventPatterns)
+	if len(b.Patterns) > domainevent.MaxPatterns {
+		c.add("patterns must be at most %d", domainevent.MaxPatterns)
 	}
-	for _, p := range b.Patterns[:min(len(b.Patterns), workflow.MaxEventPatterns)] {
+	for _, p := range b.Patterns[:min(len(b.Patterns), domainevent.MaxPatterns)] {
 		c.pattern(p)
 	}
 	def.Patterns = b.Patterns
@@ -35,7 +35,7 @@ func (c *checked) consumer(b *client.EventConsumerRequest) (def store.EventConsu
 
 // pattern checks a pattern for names of events.
 func (c *checked) pattern(p string) {
-	if err := workflow.CheckEventPattern(p); err != nil {
+	if err := domainevent.CheckPattern(p); err != nil {
 		c.add("%s", strings.ToValidUTF8(err.Error(), "?"))
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/enginetest"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // emit publishes events by name, as an apply would.
@@ -116,7 +116,7 @@ func TestBadRequestsAboutEvents(t *testing.T) {
 	t.Parallel()
 	c, _ := operatedHouse(t)
 	ctx := t.Context()
-	many := make([]string, workflow.MaxEventPatterns+1)
+	many := make([]string, domainevent.MaxPatterns+1)
 	for name, err := range map[string]error{
 		"limit":      second(c.Events(ctx, client.EventListOptions{Limit: 5000})),
 		"a position": second(c.ResetEventConsumer(ctx, "x", client.EventReset{To: "-1"})),

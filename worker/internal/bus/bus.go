@@ -19,10 +19,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker/events"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // maxSubscribers bounds the subscribers of one bus.
@@ -256,11 +256,11 @@ func check(s *events.Subscriber) error {
 	if s.Handle == nil {
 		wrong = append(wrong, errors.New("it has no Handle"))
 	}
-	if len(s.Patterns) == 0 || len(s.Patterns) > workflow.MaxEventPatterns {
-		wrong = append(wrong, fmt.Errorf("it must have 1 to %d patterns; * is for every event", workflow.MaxEventPatterns))
+	if len(s.Patterns) == 0 || len(s.Patterns) > domainevent.MaxPatterns {
+		wrong = append(wrong, fmt.Errorf("it must have 1 to %d patterns; * is for every event", domainevent.MaxPatterns))
 	}
 	for _, p := range s.Patterns {
-		if err := workflow.CheckEventPattern(p); err != nil {
+		if err := domainevent.CheckPattern(p); err != nil {
 			wrong = append(wrong, err)
 		}
 	}
@@ -271,7 +271,7 @@ func check(s *events.Subscriber) error {
 }
 
 func wants(s *events.Subscriber, name string) bool {
-	return slices.ContainsFunc(s.Patterns, func(p string) bool { return workflow.EventMatches(p, name) })
+	return slices.ContainsFunc(s.Patterns, func(p string) bool { return domainevent.Matches(p, name) })
 }
 
 // handle calls the functions of a subscriber.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/signal"
@@ -97,7 +98,7 @@ with published as (
 insert into tasker.domain_events (event_uuid, position, task_uuid, correlation_id, fired_at, namespace_id, step_no, attempt, outcome,
                                   name, version, step_name, fired_by, payload, metadata, key, run)
 select tasker.uuid_v7(), nextval('tasker.event_position'), o.task_uuid, coalesce(t.correlation_id, o.task_uuid), clock_timestamp(), o.namespace_id,
-       o.step_no, o.attempt, o.outcome, o.name, '` + workflow.EventVersion + `', coalesce(o.step_name, d.name, ''), o.fired_by,
+       o.step_no, o.attempt, o.outcome, o.name, '` + domainevent.Version + `', coalesce(o.step_name, d.name, ''), o.fired_by,
        p.payload, o.metadata::jsonb, substring(p.payload #>> string_to_array(o.key, '.') from '^[^[:cntrl:]]+$'), coalesce(d.run, 0)
 from ` + stmt.OrderedList[newEvent]("o") + `
 left join lateral (select result, error from tasker.step_attempts

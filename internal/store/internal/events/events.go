@@ -43,7 +43,7 @@ type Event struct {
 // EventFilter selects domain events; zero values select everything.
 type EventFilter struct {
 	Namespace string
-	Pattern   string // of the name, see workflow.CheckEventPattern
+	Pattern   string // of the name, see domainevent.CheckPattern
 	Task      uuid.UUID
 	After     int64 // the position to continue after
 	Limit     int   // 1–1,000
