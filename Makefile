@@ -21,7 +21,7 @@ BENCHFLAGS ?=
 CHAOSFLAGS ?=
 
 # Of `make microbench`: the packages, which benchmarks, how often each.
-MICROBENCH_PKG ?= ./workflow/... ./internal/jsonscan ./config
+MICROBENCH_PKG ?= ./workflow/... ./internal/dedup ./internal/jsonscan ./config
 MICROBENCH ?= .
 COUNT ?= 10
 

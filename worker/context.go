@@ -98,7 +98,7 @@ func (c *StepContext) ParentCorrelationID() (id uuid.UUID, ok bool) {
 	return *c.x.Claim.ParentCorrelationID, true
 }
 
-// Priority is that of the task: workflow.MinPriority to workflow.MaxPriority, higher runs
+// Priority is that of the task: priorities.Min to priorities.Max, higher runs
 // first.
 func (c *StepContext) Priority() int { return c.x.Claim.Priority }
 

@@ -1,15 +1,12 @@
 package workflow
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/internal/perfguard"
 )
 
@@ -19,11 +16,9 @@ import (
 func BenchmarkAdvance(b *testing.B)   { perfguard.Benchmark(b, advanceCases()) }
 func BenchmarkCompile(b *testing.B)   { perfguard.Benchmark(b, compileCases()) }
 func BenchmarkProgress(b *testing.B)  { perfguard.Benchmark(b, progressCases()) }
-func BenchmarkIdentity(b *testing.B)  { perfguard.Benchmark(b, identityCases()) }
 func TestAdvanceAllocs(t *testing.T)  { perfguard.Allocations(t, advanceCases()) }
 func TestCompileAllocs(t *testing.T)  { perfguard.Allocations(t, compileCases()) }
 func TestProgressAllocs(t *testing.T) { perfguard.Allocations(t, progressCases()) }
-func TestIdentityAllocs(t *testing.T) { perfguard.Allocations(t, identityCases()) }
 
 // chain is a plan of n steps, each after the one before.
 func chain(t require.TestingT, n int) *Plan {
@@ -135,60 +130,4 @@ func progressCases() []perfguard.Case {
 			}})
 	}
 	return cases
-}
-
-// smallContext, flatContext and nestedContext are contexts as clients send
-// them.
-const smallContext = `{"order_id": 417, "customer": "c-1000", "amount": 12.50, "express": false}`
-
-func flatContext() string {
-	var b strings.Builder
-	b.WriteString(`{"items": [`)
-	for i := range 100 {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, `{"sku": "sku-%05d", "quantity": %d, "price": %d.%02d, "note": "leave at the \"back\" door\n", "gift": %t}`,
-			i, i%7, i*13, i%100, i%2 == 0)
-	}
-	b.WriteString(`]}`)
-	return b.String()
-}
-
-func nestedContext() string {
-	b := `"the bottom"`
-	for i := range 64 {
-		b = fmt.Sprintf(`{"z": %d, "näme": "größe %d", "a": [%s, null, true]}`, i, i, b)
-	}
-	return b
-}
-
-func identityCases() []perfguard.Case {
-	of := func(name string, allocs float64, context string, run func(json.RawMessage) error) perfguard.Case {
-		return perfguard.Case{Name: name, Allocs: allocs, Prepare: func(testing.TB) func() error {
-			raw := json.RawMessage(context)
-			return func() error { return run(raw) }
-		}}
-	}
-	canonical := func(raw json.RawMessage) error {
-		_, err := jsonscan.Canonical(raw)
-		return err
-	}
-	identity := func(raw json.RawMessage) error {
-		_, err := ContextIdentity("payments", "refund", raw)
-		return err
-	}
-	return []perfguard.Case{
-		of("canonical/small", 5, smallContext, canonical),
-		of("canonical/10kB", 8, flatContext(), canonical),
-		of("canonical/nested", 13, nestedContext(), canonical),
-		of("context/small", 5, smallContext, identity),
-		of("context/10kB", 9, flatContext(), identity),
-		{Name: "key", Allocs: 0, Prepare: func(testing.TB) func() error {
-			return func() error {
-				KeyIdentity("payments", "refund", "order-417-attempt-1")
-				return nil
-			}
-		}},
-	}
 }

@@ -177,33 +177,3 @@ func (p *Plan) Ancestors(no int) []int {
 	slices.Reverse(all)
 	return all
 }
-
-// The priorities of a task; higher runs first, 0 is the default.
-const (
-	MinPriority = -100
-	MaxPriority = 100
-)
-
-// Priority levels are priorities as other queues number them: 1 goes first, 10 last, 5 is
-// the default.
-const (
-	MinPriorityLevel = 1
-	MaxPriorityLevel = 10
-
-	usualPriorityLevel = 5
-	priorityPerLevel   = 20
-)
-
-// LevelOfPriority is the level of a priority: the one with the greatest priority that is not
-// above it. 80 to 100 are level 1.
-func LevelOfPriority(priority int) int {
-	for level := MinPriorityLevel; level < MaxPriorityLevel; level++ {
-		if priority >= PriorityOfLevel(level) {
-			return level
-		}
-	}
-	return MaxPriorityLevel
-}
-
-// PriorityOfLevel is the priority of a level: 1 is 80, 5 is 0, 10 is -100.
-func PriorityOfLevel(level int) int { return (usualPriorityLevel - level) * priorityPerLevel }

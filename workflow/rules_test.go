@@ -1,10 +1,7 @@
 package workflow
 
 import (
-	"encoding/json"
-	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -79,49 +76,6 @@ func TestBackoffStaysWithinBounds(t *testing.T) {
 			require.InDelta(t, float64(plain), float64(got), d.Jitter*float64(plain)+2)
 		}
 	})
-}
-
-// What is stored must never change: an identity computed by an earlier version
-// has to find its task.
-func TestIdentitiesNeverChange(t *testing.T) {
-	id, err := ContextIdentity("payments", "refund", json.RawMessage(`{"b": [1.50, "x\n", null], "a": {"ä": true}}`))
-	require.NoError(t, err)
-	require.Equal(t, "d32679eb686e2cdddfc705ab36900789", fmt.Sprintf("%x", id))
-	require.Equal(t, "45af7826961eaeb7fe0e7ef05ef5b938", fmt.Sprintf("%x", KeyIdentity("payments", "refund", strings.Repeat("k", 300))))
-}
-
-func TestIdentity(t *testing.T) {
-	id := func(ns, name, ctx string) Identity {
-		h, err := ContextIdentity(ns, name, json.RawMessage(ctx))
-		require.NoError(t, err)
-		return h
-	}
-	require.Equal(t, id("a", "b", `{"x":1,"y":[2]}`), id("a", "b", ` {"y":[2.0], "x":1}`), "order and spelling do not matter")
-	require.NotEqual(t, id("a", "b", `{"x":1}`), id("a", "b", `{"x":2}`))
-	require.NotEqual(t, id("ab", "c", `{}`), id("a", "bc", `{}`))
-	require.NotEqual(t, id("a", "b", `{"x":9007199254740993}`), id("a", "b", `{"x":9007199254740992}`), "money keeps its last digit")
-	require.NotEqual(t, KeyIdentity("a", "b", `{}`), id("a", "b", `{}`), "a key is not a context")
-}
-
-func TestExecutionPrecedence(t *testing.T) {
-	for _, c := range []struct {
-		counts StepCounts
-		status string
-		health string
-	}{
-		{StepCounts{Total: 4, Ready: 1, Pending: 4}, "has_ready_steps", "healthy"},
-		{StepCounts{Total: 4, Failed: 1, Ready: 1, InProgress: 1}, "blocked_by_failures", "blocked"},
-		{StepCounts{Total: 4, InProgress: 2}, "processing", "healthy"},
-		{StepCounts{Total: 4, Complete: 4}, "all_complete", "healthy"},
-		{StepCounts{Total: 4, BackingOff: 1}, "waiting_for_dependencies", "recovering"},
-		{StepCounts{}, "waiting_for_dependencies", "healthy"},
-	} {
-		e := DeriveExecution(c.counts)
-		require.Equal(t, c.status, e.Status, "%+v", c.counts)
-		require.Equal(t, c.health, e.Health)
-	}
-	require.Equal(t, TaskStepsInProcess, VisibleTaskState(TaskPending, StepCounts{InProgress: 1}))
-	require.Equal(t, TaskPending, VisibleTaskState(TaskPending, StepCounts{Ready: 1}))
 }
 
 func TestPlanNumbersParentsFirst(t *testing.T) {

@@ -57,7 +57,7 @@ type Template struct {
 	OnFailure OnFailure `json:"on_failure,omitempty"`
 	// Identity is the policy for duplicates; nil: the same context, for ever.
 	Identity *IdentityPolicy `json:"identity,omitempty"`
-	// Priority is the default for requests without one, MinPriority to MaxPriority;
+	// Priority is the default for requests without one, -100 to 100;
 	// nil: 0.
 	Priority *int `json:"priority,omitempty"`
 }

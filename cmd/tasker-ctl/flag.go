@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/internal/priorities"
 )
 
 // option describes a flag: where its value goes and what it must be. The default
@@ -182,8 +182,8 @@ var (
 	notNegative    = checked("0 or more", func(value string) bool { return !strings.HasPrefix(value, "-") })
 	atLeastOne     = checked("1 or more", func(value string) bool { return value != "0" && !strings.HasPrefix(value, "-") })
 	notEmpty       = checked("a name", func(value string) bool { return value != "" })
-	aPriority      = between(workflow.MinPriority, workflow.MaxPriority)
-	aPriorityLevel = between(workflow.MinPriorityLevel, workflow.MaxPriorityLevel)
+	aPriority      = between(priorities.Min, priorities.Max)
+	aPriorityLevel = between(priorities.MinLevel, priorities.MaxLevel)
 	aUUID          = reading(uuidOf) // stored in its usual form
 )
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -99,7 +100,7 @@ func TestFailuresHoldNobodyUp(t *testing.T) {
 	counts := task.Counts()
 	require.Equal(t, 1, counts.Complete)
 	require.Equal(t, 2, counts.Failed)
-	require.Equal(t, "blocked_by_failures", workflow.DeriveExecution(counts).Status)
+	require.Equal(t, "blocked_by_failures", execution.Derive(counts).Status)
 }
 
 // Rows 33 to 37, with a handler that always fails retryably: the number of executions,

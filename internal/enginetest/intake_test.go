@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
@@ -239,7 +240,7 @@ func TestATaskIsFoundByItsKey(t *testing.T) {
 	created, err := in.Orchestrator.Create(t.Context(), in.request("short", "k"))
 	require.NoError(t, err)
 	find := func(name, key string) (uuid.UUID, error) {
-		return in.Store.TaskOfIdentity(t.Context(), workflow.KeyIdentity("test", name, key))
+		return in.Store.TaskOfIdentity(t.Context(), dedup.KeyIdentity("test", name, key))
 	}
 	found, err := find("short", "k")
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/workflow"
@@ -141,7 +142,7 @@ func TestResultsBySQL(t *testing.T) {
 	w.untilWaiting(id, "told")
 	task := w.Read(id)
 	half := read(id)
-	require.Equal(t, workflow.VisibleTaskState(task.State, task.Counts()).String(), half.State)
+	require.Equal(t, execution.VisibleState(task.State, task.Counts()).String(), half.State)
 	require.Len(t, half.Results, 1)
 	require.Contains(t, half.Results, "first")
 	w.send(orchestration.Event{Name: "go", TaskUUID: &id})

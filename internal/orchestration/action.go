@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/workflow"
@@ -73,8 +74,8 @@ func (a *Action) check() error {
 			c.Add("%s needs a step", a.Kind)
 		}
 	case ActionReprioritise:
-		if p := a.Priority; p == nil || *p < workflow.MinPriority || *p > workflow.MaxPriority {
-			c.Add("reprioritise needs a priority between %d and %d", workflow.MinPriority, workflow.MaxPriority)
+		if p := a.Priority; p == nil || *p < priorities.Min || *p > priorities.Max {
+			c.Add("reprioritise needs a priority between %d and %d", priorities.Min, priorities.Max)
 		}
 	case ActionResolveManually:
 	default:

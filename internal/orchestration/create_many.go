@@ -10,9 +10,9 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/tasker-go/tasker/internal/command"
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // manyTimeout bounds each transaction of CreateMany.
@@ -34,7 +34,7 @@ type CreateResult struct {
 // the rest is not tried.
 func (o *Orchestrator) CreateMany(ctx context.Context, requests []Request) []CreateResult {
 	m := &many{o: o, ctx: ctx, requests: requests, results: make([]CreateResult, len(requests)),
-		plans: submission.Once(o.store), first: make(map[workflow.Identity]int, len(requests))}
+		plans: submission.Once(o.store), first: make(map[dedup.Identity]int, len(requests))}
 	var group conc.WaitGroup
 	defer group.Wait() // also when preparing the next ones panics
 	for next := 0; next < len(requests); {
@@ -67,8 +67,8 @@ type many struct {
 	ctx      context.Context
 	requests []Request
 	results  []CreateResult
-	plans    submission.Plans          // each template is read once: many requests for an unknown one must not become as many queries
-	first    map[workflow.Identity]int // index of the first request with an identity
+	plans    submission.Plans       // each template is read once: many requests for an unknown one must not become as many queries
+	first    map[dedup.Identity]int // index of the first request with an identity
 	repeats  []repeat
 	lost     atomic.Pointer[error] // why no more transactions are begun
 }

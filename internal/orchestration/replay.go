@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // Replay requests a repetition of a task.
@@ -74,7 +74,7 @@ func (o *Orchestrator) createReplay(ctx context.Context, r Request) (Created, er
 	if err != nil {
 		return Created{}, err
 	}
-	task.IdentityEnd = workflow.IdentityEnd{}
+	task.IdentityEnd = dedup.IdentityEnd{}
 	return o.insert(ctx, &task, &r)
 }
 

@@ -11,11 +11,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // Bounds of a schedule, beside those of the requests that its runs make.
@@ -162,7 +162,7 @@ func taskOf(due *store.DueSchedule, r *Request) (store.NewTask, error) {
 		return store.NewTask{}, &UnknownTemplateError{Namespace: r.Namespace, Name: r.Name, Version: r.Version}
 	}
 	task, err := submission.Task(r, due.Plan)
-	task.IdentityEnd = workflow.IdentityEnd{After: repeatWindow}
+	task.IdentityEnd = dedup.IdentityEnd{After: repeatWindow}
 	return task, err
 }
 

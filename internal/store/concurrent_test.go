@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -83,7 +84,7 @@ func (c *crowd) create(ctx context.Context, s *store.Store, seed int) error {
 	for batch := range slices.Chunk(order, crowdBatch) {
 		tasks := make([]store.NewTask, len(batch))
 		for i, n := range batch {
-			identity := workflow.KeyIdentity("shapes", "diamond", fmt.Sprint(n))
+			identity := dedup.KeyIdentity("shapes", "diamond", fmt.Sprint(n))
 			tasks[i] = newTask(c.plan)
 			tasks[i].Identity = &identity
 		}

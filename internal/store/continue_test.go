@@ -6,9 +6,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // next is a task that continues the one of a claim.
@@ -16,7 +16,7 @@ func (s *shop) next(c store.Claimed, name string) store.Continuation {
 	id := uuid.Must(uuid.NewV7())
 	task := store.NewTask{UUID: id, Plan: s.plan, Context: []byte(`{}`), CorrelationID: c.CorrelationID}
 	if name != "" {
-		identity := workflow.KeyIdentity("shapes", "diamond", name)
+		identity := dedup.KeyIdentity("shapes", "diamond", name)
 		task.Identity, task.IdempotencyKey = &identity, name
 	}
 	return store.Continuation{Claim: key(c), StepName: "start", Actor: "w", Next: task}

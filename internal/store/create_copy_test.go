@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -18,7 +19,7 @@ import (
 func variedTasks(lone, forked *store.Plan, n int) []store.NewTask {
 	tasks := make([]store.NewTask, n)
 	for i := range tasks {
-		p, identity := lone, workflow.Identity{byte(i), byte(i >> 8), 1}
+		p, identity := lone, dedup.Identity{byte(i), byte(i >> 8), 1}
 		if i%3 == 0 {
 			p = forked
 		}
@@ -125,7 +126,7 @@ func TestDuplicatesAmongCopiedTasks(t *testing.T) {
 	some := func(from, n int) []store.NewTask {
 		tasks := make([]store.NewTask, n)
 		for i := range tasks {
-			identity := workflow.Identity{byte(from + i), byte((from + i) >> 8)}
+			identity := dedup.Identity{byte(from + i), byte((from + i) >> 8)}
 			tasks[i] = newTask(p)
 			tasks[i].Identity = &identity
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
@@ -19,7 +20,7 @@ import (
 // keyed is a new task with an identity.
 func keyed(p *store.Plan, name string) store.NewTask {
 	n := newTask(p)
-	id := workflow.KeyIdentity("shapes", "diamond", name)
+	id := dedup.KeyIdentity("shapes", "diamond", name)
 	n.Identity, n.IdempotencyKey = &id, name
 	return n
 }

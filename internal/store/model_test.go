@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
@@ -77,7 +78,7 @@ type model struct {
 
 	tasks      map[uuid.UUID]*modelTask
 	order      []uuid.UUID
-	identities map[workflow.Identity]uuid.UUID
+	identities map[dedup.Identity]uuid.UUID
 	claims     []store.ClaimKey        // every claim ever made
 	standing   map[int64]store.Claimed // of claims that have it, by token
 	accepted   map[int64]bool          // tokens for which a result was taken
@@ -110,7 +111,7 @@ type modelStep struct {
 // newModel empties the database and registers random templates.
 func newModel(t *rapid.T, pool *pgxpool.Pool, known *[2]map[string]bool, stores ...*store.Store) *model {
 	m := &model{ctx: context.Background(), pool: pool, stores: [2]*store.Store(stores), tasks: map[uuid.UUID]*modelTask{},
-		identities: map[workflow.Identity]uuid.UUID{}, standing: map[int64]store.Claimed{}, accepted: map[int64]bool{}, ledger: map[string]bool{}, known: known}
+		identities: map[dedup.Identity]uuid.UUID{}, standing: map[int64]store.Claimed{}, accepted: map[int64]bool{}, ledger: map[string]bool{}, known: known}
 	m.exec(t, `delete from tasker.board; delete from tasker.tasks; delete from tasker.step_attempts;
 		delete from tasker.task_events; delete from tasker.task_identities`)
 	for i := range rapid.IntRange(1, 2).Draw(t, "plans") {
@@ -170,7 +171,7 @@ func (m *model) create(t *rapid.T) {
 		}
 		want[i] = store.CreatedTask{UUID: n.UUID}
 		if rapid.Bool().Draw(t, "keyed") {
-			identity := workflow.KeyIdentity("ns", "model", fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "key")))
+			identity := dedup.KeyIdentity("ns", "model", fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "key")))
 			n.Identity = &identity
 			if holder, taken := m.identities[identity]; taken {
 				want[i] = store.CreatedTask{UUID: holder, Duplicate: true}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -249,7 +250,7 @@ func TestRegistryAndRecordsHaveTheirTime(t *testing.T) {
 		require.NoError(t, l.RecordAction(t.Context(), store.OperatorAction{Actor: "a", Action: "cancel"}))
 	}
 	for _, key := range []string{"a", "b", "c"} {
-		identity := workflow.KeyIdentity("flows", "one", key)
+		identity := dedup.KeyIdentity("flows", "one", key)
 		n := newTask(l.plan)
 		n.Identity = &identity
 		if key != "c" {

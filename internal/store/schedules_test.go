@@ -11,11 +11,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 var ana = store.OperatorAction{Actor: "ana", Reason: "why not", Action: "create_schedule"}
@@ -43,7 +43,7 @@ func runEach(t testing.TB) func(now time.Time, due []store.DueSchedule) []store.
 		for i := range due {
 			d := &due[i]
 			require.False(t, d.NextRunAt.After(now))
-			identity := workflow.KeyIdentity("flows", "one", d.UUID.String()+d.NextRunAt.UTC().String())
+			identity := dedup.KeyIdentity("flows", "one", d.UUID.String()+d.NextRunAt.UTC().String())
 			task := newTask(d.Plan)
 			task.Identity, task.Initiator = &identity, "schedule:"+d.Name
 			firings[i] = store.Firing{Tasks: []store.NewTask{task}, LastRun: d.NextRunAt, NextRun: now.Add(time.Hour)}
@@ -315,7 +315,7 @@ func TestOneRunByHand(t *testing.T) {
 	made := keep(t, s, "hand")
 	run := func(now time.Time, due *store.DueSchedule) (store.Firing, error) {
 		task := newTask(due.Plan)
-		identity := workflow.KeyIdentity("flows", "one", task.UUID.String())
+		identity := dedup.KeyIdentity("flows", "one", task.UUID.String())
 		task.Identity = &identity
 		return store.Firing{Tasks: []store.NewTask{task}, LastRun: now}, nil
 	}

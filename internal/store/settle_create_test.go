@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 func TestCreateAndClaim(t *testing.T) {
@@ -37,7 +37,7 @@ version: 1.0.0
 steps:
   - {name: a, handler: {callable: a}}
 `)
-	identity := workflow.KeyIdentity("shapes", "chain", "k")
+	identity := dedup.KeyIdentity("shapes", "chain", "k")
 	tasks := []store.NewTask{newTask(chain), newTask(wide), newTask(tagged), newTask(elsewhere), newTask(chain), newTask(chain), newTask(chain), newTask(chain)}
 	tasks[4].StartIn = time.Hour
 	tasks[5].Identity, tasks[6].Identity = &identity, &identity

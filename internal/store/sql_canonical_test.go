@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/jsonscan"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // randomDocument draws a JSON document that jsonb can have.
@@ -72,11 +72,11 @@ func TestCanonicalJSONOfSQLIsThatOfGo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { check(t, randomDocument(t, 3)) })
 
 	var identity []byte
-	want, err := workflow.ContextIdentity("näme", "space", json.RawMessage(`{"b":1,"a":"ü"}`))
+	want, err := dedup.ContextIdentity("näme", "space", json.RawMessage(`{"b":1,"a":"ü"}`))
 	require.NoError(t, err)
 	require.NoError(t, pool.QueryRow(ctx, `select tasker.identity_of('context', 'näme', 'space', tasker.canonical_json('{"b":1,"a":"ü"}'))`).Scan(&identity))
 	require.Equal(t, want[:], identity)
-	want = workflow.KeyIdentity("space", "näme", "key-1")
+	want = dedup.KeyIdentity("space", "näme", "key-1")
 	require.NoError(t, pool.QueryRow(ctx, `select tasker.identity_of('key', 'space', 'näme', 'key-1')`).Scan(&identity))
 	require.Equal(t, want[:], identity)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
@@ -288,7 +289,7 @@ func TestDuplicatesAreAnsweredWithTheHolder(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	p := plan(t, s, diamondYAML)
-	identity := workflow.KeyIdentity("shapes", "diamond", "k")
+	identity := dedup.KeyIdentity("shapes", "diamond", "k")
 	first, second := newTask(p), newTask(p)
 	first.Identity, second.Identity = &identity, &identity
 	other := newTask(p)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -96,7 +97,7 @@ func TestTaskIsReadAsItWasCreated(t *testing.T) {
 	require.Nil(t, got.SourceSystem)
 	require.Nil(t, got.Tags)
 	require.Nil(t, got.StartAt)
-	require.Equal(t, workflow.StepCounts{Total: 2, Pending: 2, Ready: 1}, got.Counts())
+	require.Equal(t, execution.Counts{Total: 2, Pending: 2, Ready: 1}, got.Counts())
 
 	_, err = s.Task(t.Context(), uuid.Must(uuid.NewV7()))
 	require.ErrorIs(t, err, store.ErrNotFound)
@@ -173,7 +174,7 @@ func TestCancelKeepsTheErrorOfTheLastFailure(t *testing.T) {
 	task := read(t, s, id)
 	require.Equal(t, workflow.TaskCancelled, task.State)
 	require.Equal(t, "enough", *task.FinalReason)
-	require.Equal(t, workflow.StepCounts{Total: 2, Cancelled: 2}, task.Counts())
+	require.Equal(t, execution.Counts{Total: 2, Cancelled: 2}, task.Counts())
 	step := task.Steps[0]
 	require.JSONEq(t, `{"message":"one"}`, string(step.Error))
 	require.Equal(t, before.LastFailureAt, step.LastFailureAt)

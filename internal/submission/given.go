@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/span"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -58,7 +59,7 @@ func (r *Request) Start(startAt *time.Time, delaySeconds *float64, now time.Time
 	return nil
 }
 
-// Urgency reads a priority, or a level from workflow.MinPriorityLevel (first) to
+// Urgency reads a priority, or a level from priorities.MinLevel (first) to
 // MaxPriorityLevel. The error is an *InvalidError.
 func (r *Request) Urgency(priority, level *int) error {
 	switch {
@@ -66,11 +67,11 @@ func (r *Request) Urgency(priority, level *int) error {
 		r.Priority = priority
 	case priority != nil:
 		return &InvalidError{Problems: []string{"give priority or priority_level, not both"}}
-	case *level < workflow.MinPriorityLevel || *level > workflow.MaxPriorityLevel:
+	case *level < priorities.MinLevel || *level > priorities.MaxLevel:
 		return &InvalidError{Problems: []string{fmt.Sprintf("priority_level must be between %d, which goes first, and %d",
-			workflow.MinPriorityLevel, workflow.MaxPriorityLevel)}}
+			priorities.MinLevel, priorities.MaxLevel)}}
 	default:
-		p := workflow.PriorityOfLevel(*level)
+		p := priorities.OfLevel(*level)
 		r.Priority = &p
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -37,7 +38,7 @@ type Request struct {
 	SourceSystem        string
 	Reason              string
 	Tags                []string
-	Priority            *int       // workflow.MinPriority–MaxPriority; nil: the template's, or 0
+	Priority            *int       // priorities.Min–Max; nil: the template's, or 0
 	CorrelationID       *uuid.UUID // nil: the task's own id
 	ParentCorrelationID *uuid.UUID
 	// IdempotencyKey makes requests with the same key the same task, regardless of their
@@ -180,8 +181,8 @@ func (r *Request) Check() error {
 			c.Text(fmt.Sprintf("tags[%d]", i), tag, MaxTagLength, true)
 		}
 	}
-	if p := r.Priority; p != nil && (*p < workflow.MinPriority || *p > workflow.MaxPriority) {
-		c.Add("priority must be between %d and %d", workflow.MinPriority, workflow.MaxPriority)
+	if p := r.Priority; p != nil && (*p < priorities.Min || *p > priorities.Max) {
+		c.Add("priority must be between %d and %d", priorities.Min, priorities.Max)
 	}
 	start := r.startsIn()
 	if r.StartIn < 0 || start > maxStartDelay {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -80,7 +81,7 @@ func Template(ctx context.Context, plans Plans, r *Request) (*store.Plan, error)
 // Task makes a task of a checked request and its plan.
 func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
 	policy := plan.Template.Identity
-	if r.IdempotencyKey == "" && policy.StrategyOrStrict() == workflow.IdentityCallerProvided {
+	if r.IdempotencyKey == "" && dedup.StrategyOf(policy) == workflow.IdentityCallerProvided {
 		return store.NewTask{}, &InvalidError{Problems: []string{fmt.Sprintf(
 			"the template %s/%s/%s knows its tasks by the keys that their senders give; send idempotency_key", r.Namespace, r.Name, plan.Template.Version)}}
 	}
@@ -134,18 +135,18 @@ const ownIdentityKept = time.Hour
 // identify sets the identity of the task: from the sender's key, or else by the template's
 // policy.
 func identify(t *store.NewTask, r *Request, policy *workflow.IdentityPolicy) error {
-	var identity workflow.Identity
+	var identity dedup.Identity
 	var err error
 	switch {
 	case r.IdempotencyKey != "":
-		identity, t.IdentityEnd = workflow.KeyIdentity(r.Namespace, r.Name, r.IdempotencyKey), policy.End(true)
-	case policy.StrategyOrStrict() == workflow.IdentityAlwaysUnique:
-		identity, t.IdentityEnd = workflow.OwnIdentity(r.Namespace, r.Name, t.UUID), workflow.IdentityEnd{After: ownIdentityKept}
+		identity, t.IdentityEnd = dedup.KeyIdentity(r.Namespace, r.Name, r.IdempotencyKey), dedup.EndOf(policy, true)
+	case dedup.StrategyOf(policy) == workflow.IdentityAlwaysUnique:
+		identity, t.IdentityEnd = dedup.OwnIdentity(r.Namespace, r.Name, t.UUID), dedup.IdentityEnd{After: ownIdentityKept}
 	default:
-		if identity, err = workflow.ContextIdentity(r.Namespace, r.Name, r.Context); err != nil {
+		if identity, err = dedup.ContextIdentity(r.Namespace, r.Name, r.Context); err != nil {
 			return &InvalidError{Problems: []string{err.Error()}}
 		}
-		t.IdentityEnd = policy.End(false)
+		t.IdentityEnd = dedup.EndOf(policy, false)
 	}
 	t.Identity = &identity
 	return nil

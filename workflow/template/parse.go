@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/tasker-go/tasker/internal/dedup"
+	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/span"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -138,9 +140,9 @@ func (m *mapping) lifecycle() *workflow.Lifecycle {
 
 // priority reads the template's default, as a priority or as a level; nil: none.
 func (m *mapping) priority() *int {
-	priority := m.get("priority").optional(within(workflow.MinPriority, workflow.MaxPriority))
+	priority := m.get("priority").optional(within(priorities.Min, priorities.Max))
 	v := m.get("priority_level")
-	level := v.optional(within(workflow.MinPriorityLevel, workflow.MaxPriorityLevel))
+	level := v.optional(within(priorities.MinLevel, priorities.MaxLevel))
 	switch {
 	case level == nil:
 		return priority
@@ -148,7 +150,7 @@ func (m *mapping) priority() *int {
 		v.atKey().errorf(codeDuplicateKey, "priority and priority_level both say how urgent a task is; keep one of them")
 		return nil
 	}
-	p := workflow.PriorityOfLevel(*level)
+	p := priorities.OfLevel(*level)
 	return &p
 }
 
@@ -160,7 +162,7 @@ func (m *mapping) identity() *workflow.IdentityPolicy {
 		b.identityBlock(p)
 		b.done()
 	}
-	if p.StrategyOrStrict() == workflow.IdentityStrict && *p == (workflow.IdentityPolicy{Strategy: p.Strategy}) {
+	if dedup.StrategyOf(p) == workflow.IdentityStrict && *p == (workflow.IdentityPolicy{Strategy: p.Strategy}) {
 		return nil
 	}
 	return p

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tasker-go/tasker/internal/jsonscan"
+	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -32,7 +33,7 @@ func genTemplate() *rapid.Generator[*workflow.Template] {
 			{Strategy: workflow.IdentityStrict, Calendar: workflow.CalendarDay, TimeZone: "Europe/Berlin"}, {Calendar: workflow.CalendarWeek, KeyLifetime: "1h30m"},
 		}).Draw(t, "identity")
 		if rapid.Bool().Draw(t, "urgent") {
-			priority := rapid.IntRange(workflow.MinPriority, workflow.MaxPriority).Draw(t, "priority")
+			priority := rapid.IntRange(priorities.Min, priorities.Max).Draw(t, "priority")
 			template.Priority = &priority
 		}
 		if rapid.Bool().Draw(t, "system") {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/enginestep"
+	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/span"
 	"github.com/tasker-go/tasker/internal/wording"
 	"github.com/tasker-go/tasker/workflow"
@@ -92,7 +93,7 @@ func (m *mapping) task(s *workflow.StepTemplate) *workflow.TaskSettings {
 	t := &workflow.TaskSettings{
 		Name: b.name("name", maxTemplateName), Version: b.name("version", maxVersion), Namespace: namespace.text(),
 		Context:  b.get("context").subContext(s),
-		Priority: b.get("priority").optional(within(workflow.MinPriority, workflow.MaxPriority)),
+		Priority: b.get("priority").optional(within(priorities.Min, priorities.Max)),
 		Timeout:  b.get("timeout").span(nil),
 	}
 	if t.Namespace != "" && (!namespacePattern.MatchString(t.Namespace) || len(t.Namespace) > maxNamespace) {

@@ -9,7 +9,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/internal/priorities"
 )
 
 // stepAction converts an action on a step for the engine; the caller sets the step.
@@ -125,7 +125,7 @@ func (c *checked) operands(action, stepField string, step bool, priority *int, r
 	case action == client.ActionReprioritise && priority == nil:
 		c.missing = append(c.missing, "priority")
 	case action == client.ActionReprioritise:
-		c.bounded("priority", *priority, workflow.MinPriority, workflow.MaxPriority)
+		c.bounded("priority", *priority, priorities.Min, priorities.Max)
 	case action == client.ActionComplete && len(result) == 0:
 		c.missing = append(c.missing, "result")
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/taskmaster"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // Compat switches on faces of other queues. Their tasks are tasks of task types.
@@ -165,7 +165,7 @@ type compatJob struct {
 }
 
 // lanes are the three priorities; each has as much room beside it as a task can have.
-var lanes = map[string]int{"HIGH": workflow.MaxPriority / 2, "NORMAL": 0, "LOW": workflow.MinPriority / 2}
+var lanes = map[string]int{"HIGH": priorities.Max / 2, "NORMAL": 0, "LOW": priorities.Min / 2}
 
 // laneOf is the lane that a priority stands for.
 func laneOf(priority int) string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/workflow"
@@ -89,7 +90,7 @@ func (r *typeRoutes) enqueued(ctx context.Context, x *exchange, b *enqueueReques
 	if err != nil {
 		return nil, err
 	}
-	answer.Status = workflow.VisibleTaskState(task.State, task.Counts()).String()
+	answer.Status = execution.VisibleState(task.State, task.Counts()).String()
 	return answer, nil
 }
 

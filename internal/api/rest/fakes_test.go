@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
@@ -320,11 +321,11 @@ func (f *fakeStore) Contexts(context.Context, []uuid.UUID) (map[uuid.UUID]json.R
 	return map[uuid.UUID]json.RawMessage{f.task.UUID: f.task.Context}, f.state()
 }
 
-func (f *fakeStore) TaskOfIdentity(_ context.Context, identity workflow.Identity) (uuid.UUID, error) {
+func (f *fakeStore) TaskOfIdentity(_ context.Context, identity dedup.Identity) (uuid.UUID, error) {
 	if err := f.state(); err != nil {
 		return uuid.Nil, err
 	}
-	if identity != workflow.KeyIdentity("shapes", "diamond", "a/b c") {
+	if identity != dedup.KeyIdentity("shapes", "diamond", "a/b c") {
 		return uuid.Nil, fmt.Errorf("look for the task: %w", store.ErrNotFound)
 	}
 	return f.task.UUID, nil

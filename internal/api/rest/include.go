@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -92,8 +93,8 @@ func (t *taskRoutes) addUnserved(ctx context.Context, task *store.Task, w *clien
 		}
 	}
 	if counts.Unserved > 0 {
-		execution := workflow.DeriveExecution(counts)
-		w.ExecutionStatus, w.RecommendedAction = execution.Status, execution.RecommendedAction
+		condition := execution.Derive(counts)
+		w.ExecutionStatus, w.RecommendedAction = condition.Status, condition.RecommendedAction
 	}
 	return nil
 }

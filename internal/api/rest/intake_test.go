@@ -10,8 +10,8 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/store"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 func TestFindATaskByItsKey(t *testing.T) {
@@ -131,8 +131,8 @@ func TestTaskWithAStartShowsIt(t *testing.T) {
 func TestPrioritiesReadAlike(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	for level := workflow.MinPriorityLevel; level <= workflow.MaxPriorityLevel; level++ {
-		for _, body := range []map[string]any{{"priority_level": level}, {"priority": workflow.PriorityOfLevel(level)}} {
+	for level := priorities.MinLevel; level <= priorities.MaxLevel; level++ {
+		for _, body := range []map[string]any{{"priority_level": level}, {"priority": priorities.OfLevel(level)}} {
 			for k, v := range map[string]any{"name": "diamond", "namespace": "shapes", "version": "1.0.0", "context": map[string]int{"n": level},
 				"initiator": "i", "source_system": "s", "reason": "r"} {
 				body[k] = v

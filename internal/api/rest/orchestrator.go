@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
@@ -97,7 +98,7 @@ type Store interface {
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	UnservedSteps(ctx context.Context, task uuid.UUID, alive time.Duration) (map[int]store.Unserved, error)
-	TaskOfIdentity(ctx context.Context, identity workflow.Identity) (uuid.UUID, error)
+	TaskOfIdentity(ctx context.Context, identity dedup.Identity) (uuid.UUID, error)
 	Tasks(ctx context.Context, f store.TaskFilter) (store.TaskPage, error)
 	ContextBytes(ctx context.Context, ids []uuid.UUID) (int64, error)
 	Contexts(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]json.RawMessage, error)

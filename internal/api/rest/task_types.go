@@ -8,9 +8,12 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/dedup"
+	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
@@ -153,7 +156,7 @@ func enqueuedOf(t *store.Task) *client.EnqueuedTask {
 	step := &t.Steps[0]
 	w := &client.EnqueuedTask{
 		ID: t.UUID.String(), Type: t.Plan.Template.Name, Queue: t.Plan.Template.Namespace,
-		Status: workflow.VisibleTaskState(t.State, t.Counts()).String(), Attempts: step.Attempts, MaxAttempts: retryPolicy(t, step).MaxAttempts,
+		Status: execution.VisibleState(t.State, t.Counts()).String(), Attempts: step.Attempts, MaxAttempts: retryPolicy(t, step).MaxAttempts,
 		Payload: rawOr(t.Context, "{}"), Result: step.Result, CreatedAt: client.Time{Time: t.RequestedAt},
 		NextRetryAt: instant(nextRetry(step)), CompletedAt: instant(t.CompletedAt),
 	}
@@ -173,7 +176,7 @@ func typeOf(t *store.TaskType) *client.TaskType {
 	retry := step.Retry
 	w := &client.TaskType{
 		Name: template.Name, Namespace: template.Namespace, Version: template.Version, Description: template.Description,
-		Handler: step.Handler.Callable, PayloadSchema: template.InputSchema, Priority: priority, PriorityLevel: workflow.LevelOfPriority(priority),
+		Handler: step.Handler.Callable, PayloadSchema: template.InputSchema, Priority: priority, PriorityLevel: priorities.LevelOf(priority),
 		Retry: client.TypeRetry{Retryable: &retry.Retryable, MaxAttempts: &retry.MaxAttempts, Backoff: string(retry.Backoff),
 			BackoffBaseMS: &retry.BaseMS, MaxBackoffMS: &retry.MaxMS, BackoffDelaysMS: retry.DelaysMS},
 		TimeoutSeconds: step.TimeoutSeconds, Tags: step.Tags,
@@ -182,7 +185,7 @@ func typeOf(t *store.TaskType) *client.TaskType {
 	if w.Retry.Backoff == "" {
 		w.Retry.Backoff = string(workflow.BackoffExponential)
 	}
-	w.Identity.Strategy = string(template.Identity.StrategyOrStrict())
+	w.Identity.Strategy = string(dedup.StrategyOf(template.Identity))
 	if p := template.Identity; p != nil {
 		w.Identity.Window, w.Identity.Calendar, w.Identity.TimeZone, w.Identity.KeyLifetime = p.Window, string(p.Calendar), p.TimeZone, p.KeyLifetime
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/execution"
+	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -15,17 +17,17 @@ import (
 // taskOf is a task for the API; in lists without steps.
 func taskOf(t *store.Task, steps bool) *client.Task {
 	counts := t.Counts()
-	execution := workflow.DeriveExecution(counts)
+	condition := execution.Derive(counts)
 	w := &client.Task{
 		TaskUUID: t.UUID.String(), Name: t.Plan.Template.Name, Namespace: t.Plan.Template.Namespace,
-		Version: t.Plan.Template.Version, Status: workflow.VisibleTaskState(t.State, counts).String(),
+		Version: t.Plan.Template.Version, Status: execution.VisibleState(t.State, counts).String(),
 		CreatedAt: client.Time{Time: t.RequestedAt}, UpdatedAt: client.Time{Time: t.UpdatedAt}, CompletedAt: instant(t.CompletedAt),
 		Context: rawOr(t.Context, "null"), Initiator: known(t.Initiator), SourceSystem: known(t.SourceSystem), Reason: known(t.Reason),
-		Priority: &t.Priority, PriorityLevel: workflow.LevelOfPriority(t.Priority), StartAt: instant(t.StartAt), Tags: append([]string{}, t.Tags...), CorrelationID: t.CorrelationID.String(),
+		Priority: &t.Priority, PriorityLevel: priorities.LevelOf(t.Priority), StartAt: instant(t.StartAt), Tags: append([]string{}, t.Tags...), CorrelationID: t.CorrelationID.String(),
 		TotalSteps: int64(counts.Total), PendingSteps: int64(counts.Pending), InProgressSteps: int64(counts.InProgress),
 		CompletedSteps: int64(counts.Complete), FailedSteps: int64(counts.Failed), ReadySteps: int64(counts.Ready),
-		ExecutionStatus: execution.Status, RecommendedAction: execution.RecommendedAction,
-		CompletionPercentage: execution.Percentage, HealthStatus: execution.Health, Steps: []client.StepReadiness{},
+		ExecutionStatus: condition.Status, RecommendedAction: condition.RecommendedAction,
+		CompletionPercentage: condition.Percentage, HealthStatus: condition.Health, Steps: []client.StepReadiness{},
 	}
 	if t.State.Terminal() && t.State != workflow.TaskError { // a failed task has recommendations
 		w.RecommendedAction = "none"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -96,7 +97,7 @@ func (t *taskRoutes) find(ctx context.Context, in *findInput) (*client.Task, err
 	if err != nil {
 		return nil, err
 	}
-	id, err := t.store.TaskOfIdentity(ctx, workflow.KeyIdentity(in.Namespace, in.Name, in.Key))
+	id, err := t.store.TaskOfIdentity(ctx, dedup.KeyIdentity(in.Namespace, in.Name, in.Key))
 	if err != nil {
 		return nil, missing(err, "No task of %s/%s has this idempotency key", printable(in.Namespace), printable(in.Name))
 	}

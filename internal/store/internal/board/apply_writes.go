@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -334,7 +335,7 @@ type closedLetter struct {
 func (l *letters) add(c *Change) {
 	t, e := c.Task, c.Effects
 	if d := e.DeadLetter; d != nil {
-		state := workflow.VisibleTaskState(t.State, workflow.StepCounts{InProgress: len(t.Reported)})
+		state := execution.VisibleState(t.State, execution.Counts{InProgress: len(t.Reported)})
 		letter := OpenedLetter{TaskUUID: t.UUID, OriginalState: state, Reason: d.Reason, Detail: d.Detail}
 		if d.Step >= 0 {
 			letter.No = &d.Step

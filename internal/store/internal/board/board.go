@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // Board is the room of live tasks. It is safe for concurrent use.
@@ -75,7 +75,7 @@ func StepOf(task, id uuid.UUID) (step, run int, ok bool) {
 // within a priority the steps of tasks that have begun before the first steps of new
 // ones, so that begun tasks finish.
 func Lane(priority int, started bool) int16 {
-	lane := 2 * (workflow.MaxPriority - min(max(priority, workflow.MinPriority), workflow.MaxPriority))
+	lane := 2 * (priorities.Max - min(max(priority, priorities.Min), priorities.Max))
 	if !started {
 		lane++
 	}
@@ -192,7 +192,7 @@ func decodeLane(text string) (k laneKey, ok bool) {
 		return k, false
 	}
 	l, err := strconv.ParseInt(lane, 10, 16)
-	return laneKey{int32(c), int16(l)}, err == nil && l >= 0 && l <= int64(Lane(workflow.MinPriority, false)) // #nosec G115 -- parsed so
+	return laneKey{int32(c), int16(l)}, err == nil && l >= 0 && l <= int64(Lane(priorities.Min, false)) // #nosec G115 -- parsed so
 }
 
 // CreateSignals are the signals of newly created tasks.

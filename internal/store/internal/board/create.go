@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -23,7 +24,7 @@ type NewTask struct {
 	UUID                uuid.UUID // version 7
 	Plan                *registry.Plan
 	Context             json.RawMessage
-	Priority            int // workflow.MinPriority–MaxPriority
+	Priority            int // priorities.Min–MaxPriority
 	CorrelationID       uuid.UUID
 	ParentCorrelationID *uuid.UUID
 	Initiator           string
@@ -32,8 +33,8 @@ type NewTask struct {
 	Tags                []string
 	StepTags            []string // that a worker must have besides those of the first step, if that is the only one
 	IdempotencyKey      string
-	Identity            *workflow.Identity   // nil: never a duplicate
-	IdentityEnd         workflow.IdentityEnd // until when duplicates are rejected
+	Identity            *dedup.Identity   // nil: never a duplicate
+	IdentityEnd         dedup.IdentityEnd // until when duplicates are rejected
 	// StartIn delays the first steps. StartAt delays them until an instant and takes
 	// precedence if it is not zero: the database's clock decides.
 	StartIn    time.Duration
@@ -192,7 +193,7 @@ func nothing(*pgx.Batch) {}
 // not insert the same identity twice.
 func DistinctIdentities(tasks []NewTask) []bool {
 	first := make([]bool, len(tasks))
-	seen := make(map[workflow.Identity]bool, len(tasks))
+	seen := make(map[dedup.Identity]bool, len(tasks))
 	for i := range tasks {
 		id := tasks[i].Identity
 		if id == nil {
@@ -228,9 +229,9 @@ func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accept
 		TaskUUID    uuid.UUID
 		RequestedAt time.Time
 	}
-	holders := make(map[workflow.Identity]holder, len(taken))
+	holders := make(map[dedup.Identity]holder, len(taken))
 	err := stmt.Each(ctx, db, identityHolders.With(pg.Args{"identities": taken}), func(h *holder) {
-		holders[workflow.Identity(h.Identity)] = *h
+		holders[dedup.Identity(h.Identity)] = *h
 	})
 	for i := range answers {
 		if answers[i].Duplicate {

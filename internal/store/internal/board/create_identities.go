@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -115,7 +116,7 @@ select task_uuid from tasker.task_identities where identity = @identity and expi
 // TaskOfIdentity returns the task that has an identity, or ErrNotFound if there is none
 // or its window is over. The task itself may have been deleted, as identities may outlive
 // tasks.
-func (s *Board) TaskOfIdentity(ctx context.Context, identity workflow.Identity) (uuid.UUID, error) {
+func (s *Board) TaskOfIdentity(ctx context.Context, identity dedup.Identity) (uuid.UUID, error) {
 	return pg.ReadOne[uuid.UUID](ctx, s.db, "task_of_identity", "look for the task", taskOfIdentity.With(pg.Args{"identity": identity[:]}))
 }
 
@@ -181,9 +182,9 @@ func passOver(ctx context.Context, g pg.Guest, tasks []NewTask, chosen []bool) e
 			wanted = append(wanted, tasks[i].Identity[:])
 		}
 	}
-	taken := map[workflow.Identity]bool{}
+	taken := map[dedup.Identity]bool{}
 	if err := stmt.Each(ctx, g, takenIdentities.With(pg.Args{"identities": wanted}), func(identity *[]byte) {
-		taken[workflow.Identity(*identity)] = true
+		taken[dedup.Identity(*identity)] = true
 	}); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/plantest"
@@ -104,7 +105,7 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 	}
 	fresh := make([]NewTask, perStatement)
 	for i := range fresh {
-		identity := workflow.KeyIdentity("big", "p", fmt.Sprint(i))
+		identity := dedup.KeyIdentity("big", "p", fmt.Sprint(i))
 		fresh[i] = NewTask{UUID: uuid.Must(uuid.NewV7()), Plan: plan, Context: json.RawMessage(`{}`),
 			CorrelationID: worker, Identity: &identity}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
@@ -31,7 +32,7 @@ func New(db *pg.DB, r *registry.Memory) *Ledger { return &Ledger{db, r, scansOfL
 type Task struct {
 	UUID                uuid.UUID          `sql:"task_uuid"`
 	Plan                *registry.Plan     `sql:"-"`
-	State               workflow.TaskState `sql:"-"` // stored; see workflow.VisibleTaskState
+	State               workflow.TaskState `sql:"-"` // stored; see execution.VisibleState
 	Priority            int
 	Context             json.RawMessage
 	CorrelationID       uuid.UUID
@@ -104,8 +105,8 @@ type Manual struct {
 }
 
 // Counts derives the counts of a task from its steps.
-func (t *Task) Counts() workflow.StepCounts {
-	c := workflow.StepCounts{Total: len(t.Steps)}
+func (t *Task) Counts() execution.Counts {
+	c := execution.Counts{Total: len(t.Steps)}
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		switch s.State {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/signal"
@@ -406,7 +407,7 @@ var checkZone = pg.Compile(`select statement_timestamp() at time zone @zone`)
 func queueZones(b *pgx.Batch, templates []*workflow.Template) {
 	asked := map[string]bool{}
 	for _, t := range templates {
-		if zone := t.Identity.End(false).TimeZone; zone != "" && !asked[zone] {
+		if zone := dedup.EndOf(t.Identity, false).TimeZone; zone != "" && !asked[zone] {
 			asked[zone] = true
 			checkZone.With(pg.Args{"zone": zone}).Queue(b)
 		}

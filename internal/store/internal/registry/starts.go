@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/schema"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -81,8 +82,8 @@ func newPlanStart(p *workflow.Plan) planStart {
 }
 
 func (s *planStart) identify(policy *workflow.IdentityPolicy) {
-	s.Strategy = policy.StrategyOrStrict()
-	end, ofKeys := policy.End(false), policy.End(true)
+	s.Strategy = dedup.StrategyOf(policy)
+	end, ofKeys := dedup.EndOf(policy, false), dedup.EndOf(policy, true)
 	s.WindowMS, s.Calendar, s.TimeZone = orNil(stmt.Millis(end.After)), orNil(string(end.Calendar)), orNil(end.TimeZone)
 	if ofKeys != end {
 		s.KeyWindowMS = orNil(stmt.Millis(ofKeys.After))

@@ -7,10 +7,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/plantest"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -28,7 +28,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int) []pl
 	scheduled := plantest.IDs(t, db, items, `select schedule_uuid from tasker.schedules where schedule_uuid > test_id($1) order by 1 limit $2`, f.From)
 	advances := make([]advance, items)
 	for i := range advances {
-		identity := workflow.KeyIdentity("big", "p", fmt.Sprint(i))
+		identity := dedup.KeyIdentity("big", "p", fmt.Sprint(i))
 		advances[i] = advance{ScheduleUUID: scheduled[i], NextRunAt: time.Now(), LastRunAt: time.Now(), Identity: identity[:]}
 	}
 	return []plantest.Statement{
