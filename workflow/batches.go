@@ -149,7 +149,7 @@ const MaxStepNumber = 32_000
 
 func encodeGroups(b []byte, groups []Group) {
 	for i := range groups {
-		g, e := &groups[i], b[i*ProgressPerGroup:][:ProgressPerGroup]
+		g, e := &groups[i], b[i*progressPerGroup:][:progressPerGroup]
 		binary.BigEndian.PutUint16(e, uint16(g.Batchable))    // #nosec G115 -- at most MaxStepNumber, as all of them
 		binary.BigEndian.PutUint16(e[2:], uint16(g.Template)) // #nosec G115
 		binary.BigEndian.PutUint16(e[4:], uint16(g.First))    // #nosec G115
@@ -168,7 +168,7 @@ func decodeGroups(b []byte, count, steps int) ([]Group, error) {
 	}
 	groups := make([]Group, count)
 	for i := range groups {
-		e := b[i*ProgressPerGroup:][:ProgressPerGroup]
+		e := b[i*progressPerGroup:][:progressPerGroup]
 		g := Group{
 			Batchable: int(binary.BigEndian.Uint16(e)), Template: int(binary.BigEndian.Uint16(e[2:])),
 			First: int(binary.BigEndian.Uint16(e[4:])), Count: int(binary.BigEndian.Uint16(e[6:])),

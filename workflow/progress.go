@@ -64,24 +64,39 @@ type Progress struct {
 }
 
 // The layout of an encoded progress, as far as statements and views read it with get_byte:
-// the version is the first byte; step n begins at ProgressHeader + n * ProgressPerStep.
+// the version is the first byte; step n begins at progressHeader + n * progressPerStep.
 const (
-	ProgressHeader     = 2 // version, number of groups
-	ProgressPerStep    = 6 // status, crashes, attempts, remaining
-	ProgressStatusAt   = 0 // of a step
-	ProgressAttemptsAt = 2 // of a step, two bytes
-	// ProgressRetry is the version with a RetryOverride; the last ProgressMaxAttempts bytes
+	progressHeader     = 2 // version, number of groups
+	progressPerStep    = 6 // status, crashes, attempts, remaining
+	progressStatusAt   = 0 // of a step
+	progressAttemptsAt = 2 // of a step, two bytes
+	// progressRetry is the version with a RetryOverride; the last progressMaxAttempts bytes
 	// are its number of attempts.
-	ProgressRetry       = 4
-	ProgressMaxAttempts = 2
+	progressRetry       = 4
+	progressMaxAttempts = 2
 
-	ProgressPlain    = 1  // the version without groups
-	ProgressGrouped  = 2  // with groups behind the steps, whose number is the second byte
-	ProgressEnding   = 3  // with one byte behind the groups; ProgressRetry has it too, 0 where there is none
-	ProgressPerGroup = 10 // batchable, template, first, count, settled
+	progressPlain    = 1  // the version without groups
+	progressGrouped  = 2  // with groups behind the steps, whose number is the second byte
+	progressEnding   = 3  // with one byte behind the groups; progressRetry has it too, 0 where there is none
+	progressPerGroup = 10 // batchable, template, first, count, settled
 )
 
 const maxGroups = 255
+
+// ProgressLayout is that layout, for the statements and views that read parts of a progress.
+type ProgressLayout struct {
+	Header, PerStep, PerGroup     int // bytes
+	StatusAt, AttemptsAt          int // of a step
+	Plain, Grouped, Ending, Retry int // versions
+	MaxAttempts                   int // bytes, the last ones of a version Retry
+}
+
+// LayoutOfProgress returns the layout that Encode writes.
+func LayoutOfProgress() ProgressLayout {
+	return ProgressLayout{Header: progressHeader, PerStep: progressPerStep, PerGroup: progressPerGroup,
+		StatusAt: progressStatusAt, AttemptsAt: progressAttemptsAt,
+		Plain: progressPlain, Grouped: progressGrouped, Ending: progressEnding, Retry: progressRetry, MaxAttempts: progressMaxAttempts}
+}
 
 // NewProgress is the progress of a new task.
 func NewProgress(p *Plan) *Progress { return &Progress{Steps: firstSteps(p, nil)} }
@@ -103,35 +118,35 @@ func firstSteps(p *Plan, steps []StepProgress) []StepProgress {
 // step, then ten per group and, during compensations, one for how the task will end
 // (version 3). A task with retries of its own always has that byte, followed by the retries
 // (version 4). Without both it is version 2, and without groups version 1, which older
-// programs know. Fixed width lets statements read parts of it, see ProgressHeader.
+// programs know. Fixed width lets statements read parts of it, see ProgressLayout.
 func (g *Progress) Encode() []byte {
 	size := g.encodedSize()
 	b := make([]byte, size)
-	b[0], b[1] = ProgressPlain, byte(len(g.Groups)) // #nosec G115 -- at most maxGroups
-	entries := b[ProgressHeader:]
+	b[0], b[1] = progressPlain, byte(len(g.Groups)) // #nosec G115 -- at most maxGroups
+	entries := b[progressHeader:]
 	for i := range g.Steps {
-		s, e := &g.Steps[i], entries[i*ProgressPerStep:][:ProgressPerStep]
-		e[ProgressStatusAt], e[1] = byte(s.Status), s.Crashes
-		binary.BigEndian.PutUint16(e[ProgressAttemptsAt:], s.Attempts)
+		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
+		e[progressStatusAt], e[1] = byte(s.Status), s.Crashes
+		binary.BigEndian.PutUint16(e[progressAttemptsAt:], s.Attempts)
 		binary.BigEndian.PutUint16(e[4:], s.Remaining)
 	}
 	if len(g.Groups) > 0 {
-		b[0] = ProgressGrouped
-		encodeGroups(entries[ProgressPerStep*len(g.Steps):], g.Groups)
+		b[0] = progressGrouped
+		encodeGroups(entries[progressPerStep*len(g.Steps):], g.Groups)
 	}
 	switch {
 	case g.Retry != nil:
 		at := size - g.Retry.encodedSize()
-		b[0], b[at-1] = ProgressRetry, byte(g.Ending)
+		b[0], b[at-1] = progressRetry, byte(g.Ending)
 		g.Retry.encode(b[at:])
 	case g.Ending != 0:
-		b[0], b[size-1] = ProgressEnding, byte(g.Ending)
+		b[0], b[size-1] = progressEnding, byte(g.Ending)
 	}
 	return b
 }
 
 func (g *Progress) encodedSize() int {
-	size := ProgressHeader + ProgressPerStep*len(g.Steps) + ProgressPerGroup*len(g.Groups)
+	size := progressHeader + progressPerStep*len(g.Steps) + progressPerGroup*len(g.Groups)
 	if g.Ending != 0 || g.Retry != nil {
 		size++
 	}
@@ -143,48 +158,48 @@ func (g *Progress) encodedSize() int {
 
 // DecodeProgress reads what Encode wrote.
 func DecodeProgress(b []byte) (*Progress, error) {
-	if len(b) < ProgressHeader {
+	if len(b) < progressHeader {
 		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
 	}
 	groups, ending := int(b[1]), TaskState(0)
 	var retry *RetryOverride
 	switch b[0] {
-	case ProgressPlain:
+	case progressPlain:
 		groups = 0
-	case ProgressGrouped:
+	case progressGrouped:
 		if groups == 0 {
 			return nil, errors.New("progress has a place for groups and none in it")
 		}
-	case ProgressEnding:
+	case progressEnding:
 		ending, b = TaskState(b[len(b)-1]), b[:len(b)-1]
 		if !ending.Terminal() {
 			return nil, fmt.Errorf("progress says that the task will end as %s", ending)
 		}
-	case ProgressRetry:
+	case progressRetry:
 		var err error
 		if retry, b, err = decodeRetry(b); err != nil {
 			return nil, err
 		}
 		ending, b = TaskState(b[len(b)-1]), b[:len(b)-1]
-		if len(b) < ProgressHeader || ending != 0 && !ending.Terminal() {
+		if len(b) < progressHeader || ending != 0 && !ending.Terminal() {
 			return nil, fmt.Errorf("progress says that the task will end as %s", ending)
 		}
 	default:
-		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], ProgressRetry)
+		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], progressRetry)
 	}
-	size := len(b) - ProgressHeader - groups*ProgressPerGroup
-	if size < 0 || size%ProgressPerStep != 0 {
+	size := len(b) - progressHeader - groups*progressPerGroup
+	if size < 0 || size%progressPerStep != 0 {
 		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
 	}
-	entries := b[ProgressHeader:]
-	g := &Progress{Steps: make([]StepProgress, size/ProgressPerStep), Ending: ending, Retry: retry}
+	entries := b[progressHeader:]
+	g := &Progress{Steps: make([]StepProgress, size/progressPerStep), Ending: ending, Retry: retry}
 	for i := range g.Steps {
-		s, e := &g.Steps[i], entries[i*ProgressPerStep:][:ProgressPerStep]
-		if e[ProgressStatusAt] >= byte(statusCount) {
-			return nil, fmt.Errorf("progress has unknown status %d for step %d", e[ProgressStatusAt], i)
+		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
+		if e[progressStatusAt] >= byte(statusCount) {
+			return nil, fmt.Errorf("progress has unknown status %d for step %d", e[progressStatusAt], i)
 		}
-		s.Status, s.Crashes = Status(e[ProgressStatusAt]), e[1]
-		s.Attempts, s.Remaining = binary.BigEndian.Uint16(e[ProgressAttemptsAt:]), binary.BigEndian.Uint16(e[4:])
+		s.Status, s.Crashes = Status(e[progressStatusAt]), e[1]
+		s.Attempts, s.Remaining = binary.BigEndian.Uint16(e[progressAttemptsAt:]), binary.BigEndian.Uint16(e[4:])
 	}
 	var err error
 	g.Groups, err = decodeGroups(entries[size:], groups, len(g.Steps))

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/tasker-go/tasker/internal/limits"
 )
 
 // maxRetryAfter bounds a delay requested by a handler.
@@ -99,19 +101,12 @@ func unit(seed uint64) float64 {
 	return float64(z>>11) / (1 << 53)
 }
 
-// The bounds of a RetryOverride.
-const (
-	MaxRetryDelays = 32
-	MaxRetryDelay  = 30 * 24 * time.Hour
-	MaxMaxAttempts = math.MaxInt16
-)
-
 // RetryOverride is the retry policy of the steps of one task, in place of the template's. It
 // does not make a step retryable that is not, and does not apply to compensations: completed
 // steps must be undone, however urgent the task. It is immutable.
 type RetryOverride struct {
 	// MaxAttempts counts all executions of a step, the first included; 1 to
-	// MaxMaxAttempts.
+	// limits.MaxAttempts.
 	MaxAttempts int
 	// DelaysMS are the delays before the executions after the first, in
 	// milliseconds, exactly: without jitter and without a cap. The last one is
@@ -210,23 +205,23 @@ func (o *RetryOverride) encodedSize() int { return retryPerDelay*len(o.DelaysMS)
 
 func (o *RetryOverride) encode(b []byte) {
 	for i, ms := range o.DelaysMS {
-		binary.BigEndian.PutUint32(b[retryPerDelay*i:], uint32(ms)) // #nosec G115 -- at most MaxRetryDelay
+		binary.BigEndian.PutUint32(b[retryPerDelay*i:], uint32(ms)) // #nosec G115 -- at most limits.MaxRetryDelay
 	}
 	b = b[retryPerDelay*len(o.DelaysMS):]
-	b[0] = byte(len(o.DelaysMS)) // #nosec G115 -- at most MaxRetryDelays
+	b[0] = byte(len(o.DelaysMS)) // #nosec G115 -- at most limits.MaxRetryDelays
 	binary.BigEndian.PutUint16(b[1:], uint16(o.MaxAttempts))
 }
 
 // decodeRetry takes an override off the end of b.
 func decodeRetry(b []byte) (*RetryOverride, []byte, error) {
-	if len(b) < ProgressHeader+retryTrailer {
+	if len(b) < progressHeader+retryTrailer {
 		return nil, nil, errors.New("progress is cut short before its retries")
 	}
 	at := len(b) - retryTrailer
 	o := &RetryOverride{MaxAttempts: int(binary.BigEndian.Uint16(b[at+1:]))}
 	delays := int(b[at])
 	from := at - retryPerDelay*delays
-	if from < ProgressHeader || delays > MaxRetryDelays || o.MaxAttempts == 0 {
+	if from < progressHeader || delays > limits.MaxRetryDelays || o.MaxAttempts == 0 {
 		return nil, nil, fmt.Errorf("progress says that there are %d delays and %d attempts", delays, o.MaxAttempts)
 	}
 	for i := range delays {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/tasker-go/tasker/internal/limits"
 )
 
 func TestRetriesOfATaskTakeThePlaceOfTheTemplates(t *testing.T) {
@@ -69,11 +71,11 @@ func TestALostLeaseUsesUpTheAttemptsOfItsTask(t *testing.T) {
 
 func genOverride() *rapid.Generator[*RetryOverride] {
 	return rapid.Custom(func(t *rapid.T) *RetryOverride {
-		delays := rapid.SliceOfN(rapid.Int64Range(0, MaxRetryDelay.Milliseconds()), 0, MaxRetryDelays).Draw(t, "delays")
+		delays := rapid.SliceOfN(rapid.Int64Range(0, limits.MaxRetryDelay.Milliseconds()), 0, limits.MaxRetryDelays).Draw(t, "delays")
 		if len(delays) == 0 {
 			delays = nil // as they are decoded
 		}
-		return NewRetryOverride(rapid.IntRange(0, MaxMaxAttempts).Draw(t, "attempts"), delays)
+		return NewRetryOverride(rapid.IntRange(0, limits.MaxAttempts).Draw(t, "attempts"), delays)
 	})
 }
 
@@ -99,7 +101,7 @@ func TestRetriesSurviveTheProgress(t *testing.T) {
 		require.Equal(t, encoded, back.Encode())
 		if g.Retry != nil { // a claim reads it there
 			n := len(encoded)
-			require.EqualValues(t, ProgressRetry, encoded[0])
+			require.EqualValues(t, progressRetry, encoded[0])
 			require.Equal(t, g.Retry.MaxAttempts, int(encoded[n-2])<<8|int(encoded[n-1]))
 		}
 	})
@@ -108,8 +110,8 @@ func TestRetriesSurviveTheProgress(t *testing.T) {
 func TestBrokenRetriesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, b := range [][]byte{
-		{ProgressRetry, 0}, {ProgressRetry, 0, 0, 0}, {ProgressRetry, 0, 0, 0, 0, 0}, {ProgressRetry, 0, 0, 1, 0, 1},
-		{ProgressRetry, 0, 0, 200, 0, 1}, {ProgressRetry, 0, 3, 0, 0, 1}, {ProgressRetry, 9, 0, 0, 0, 1},
+		{progressRetry, 0}, {progressRetry, 0, 0, 0}, {progressRetry, 0, 0, 0, 0, 0}, {progressRetry, 0, 0, 1, 0, 1},
+		{progressRetry, 0, 0, 200, 0, 1}, {progressRetry, 0, 3, 0, 0, 1}, {progressRetry, 9, 0, 0, 0, 1},
 	} {
 		_, err := DecodeProgress(b)
 		require.Error(t, err, "%v", b)

@@ -121,7 +121,7 @@ func FuzzDecodeProgress(f *testing.F) {
 	f.Add([]byte{4, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0x27, 0x10, 1, 0, 2})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g, err := DecodeProgress(b)
-		if err == nil && (b[0] == ProgressGrouped || b[1] == 0) {
+		if err == nil && (b[0] == progressGrouped || b[1] == 0) {
 			require.Equal(t, b, g.Encode())
 		}
 	})

@@ -283,9 +283,9 @@ func (k StepKind) ByEngine() bool {
 // StepKindNames lists the names of all kinds, without aliases.
 func StepKindNames() []string { return slices.Clone(stepKindNames[KindStandard:]) }
 
-// ParseStepKind reads the name of a step kind, the aliases "decision_point"
+// parseStepKind reads the name of a step kind, the aliases "decision_point"
 // and "deferred" included.
-func ParseStepKind(name string) (StepKind, bool) {
+func parseStepKind(name string) (StepKind, bool) {
 	switch name {
 	case "decision_point":
 		return KindDecision, true
@@ -303,9 +303,9 @@ func (k StepKind) MarshalText() ([]byte, error) {
 	return []byte(k.String()), nil
 }
 
-// UnmarshalText reads what ParseStepKind reads.
+// UnmarshalText reads what parseStepKind reads.
 func (k *StepKind) UnmarshalText(text []byte) (err error) {
-	kind, ok := ParseStepKind(string(text))
+	kind, ok := parseStepKind(string(text))
 	if *k = kind; !ok {
 		err = fmt.Errorf("%q is not a step kind", text)
 	}

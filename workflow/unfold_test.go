@@ -22,7 +22,7 @@ func unfoldingGraph(t require.TestingT, steps ...string) *Plan {
 		s := StepTemplate{Name: name, Kind: KindStandard, Dependencies: words[1:], Retry: RetryPolicy{Retryable: true, MaxAttempts: 2, Backoff: BackoffNone}}
 		if kind == "join" {
 			s.Join = JoinExisting
-		} else if k, ok := ParseStepKind(kind); ok {
+		} else if k, ok := parseStepKind(kind); ok {
 			s.Kind = k
 		}
 		if s.Kind == KindBatchable {

@@ -1,5 +1,10 @@
 package limits
 
+import (
+	"math"
+	"time"
+)
+
 // Actions on many tasks.
 const (
 	DefaultBulkLimit = 1000
@@ -54,4 +59,11 @@ const (
 const (
 	DefaultTypeNamespace = "default"
 	DefaultTypeVersion   = "1.0.0"
+)
+
+// The retries of one task.
+const (
+	MaxRetryDelays = 32
+	MaxRetryDelay  = 30 * 24 * time.Hour
+	MaxAttempts    = math.MaxInt16
 )

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -22,6 +23,10 @@ const (
 	// maxReplayBytes bounds the items of one replay, which are a result too.
 	maxReplayBytes = 4 << 20
 )
+
+// actionReplayIsolated is the name, in the records, of processing isolated items of a task
+// again in a new one.
+const actionReplayIsolated = "replay_isolated"
 
 // ReplayIsolated requests that isolated items of a task's batches be processed again.
 type ReplayIsolated struct {
@@ -98,7 +103,7 @@ func (o *Orchestrator) ReplayIsolated(ctx context.Context, task uuid.UUID, r Rep
 	o.publish(signals)
 	o.metrics.TasksCreated.WithLabelValues(old.Plan.Template.Namespace).Inc()
 	o.scheduleLook()
-	return done, o.store.RecordAction(ctx, store.OperatorAction{Actor: r.Actor, Action: workflow.ActionReplayIsolated, Reason: r.Reason,
+	return done, o.store.RecordAction(ctx, store.OperatorAction{Actor: r.Actor, Action: actionReplayIsolated, Reason: r.Reason,
 		Target: map[string]any{"task_uuid": task, "worker": maker.worker, "items": used, "replayed_as": created.UUID}, Matched: used, Changed: used})
 }
 
@@ -116,12 +121,35 @@ func (o *Orchestrator) redo(old *store.Task, r *ReplayIsolated) (*redoing, error
 	if b := old.Plan.Steps[group.Template].Batch; b != nil && b.BatchSize > 0 {
 		m.size = min(m.size, b.BatchSize)
 	}
-	m.operations, err = old.Plan.RedoBatches(old.Progress, group)
-	var cannot *workflow.RedoError
-	if errors.As(err, &cannot) {
-		return nil, invalid("the items cannot be replayed: %s", cannot.Problem)
-	}
+	m.operations, err = untilBatches(old.Plan.Plan, old.Progress, group)
 	return m, err
+}
+
+// untilBatches returns the operations that bring a new task of the plan to where an old one
+// has made a group of batches: steps completed in the old one, except the step that made the
+// batches and its dependents, are done in the new one too, and do not run again. Operations
+// that complete a step need its result; the last one completes the step that makes the
+// batches.
+func untilBatches(p *workflow.Plan, old *workflow.Progress, g *workflow.Group) ([]workflow.Operation, error) {
+	below := make([]bool, len(p.Steps))
+	var list []workflow.Operation
+	for no := range p.Steps { // parents have smaller numbers
+		step, status := &p.Steps[no], old.Steps[no].Status
+		below[no] = no == g.Batchable || slices.ContainsFunc(step.Parents, func(parent int) bool { return below[parent] })
+		switch {
+		case below[no], status == workflow.StatusNotCreated, step.Kind == workflow.KindCompensation:
+			continue
+		case step.Compensation != "":
+			return nil, invalid("the items cannot be replayed: step %s has a compensation, and what it did belongs to the old task: a new one must not undo it", step.Name)
+		case status == workflow.StatusComplete && step.Kind != workflow.KindBatchable:
+			list = append(list, workflow.Operation{Action: workflow.ActionComplete, Step: no})
+		case status == workflow.StatusComplete, status == workflow.StatusResolved: // other batches are not repeated
+			list = append(list, workflow.Operation{Action: workflow.ActionResolve, Step: no})
+		default:
+			return nil, invalid("the items cannot be replayed: step %s is %s; what does not follow the batches must be complete", step.Name, status)
+		}
+	}
+	return append(list, workflow.Operation{Action: workflow.ActionComplete, Step: g.Batchable}), nil
 }
 
 // groupNamed finds the batches of a worker step; empty: the only ones.

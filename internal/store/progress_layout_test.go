@@ -15,9 +15,10 @@ func TestViewsReadTheLayoutOfProgress(t *testing.T) {
 	t.Parallel()
 	schema, err := os.ReadFile("schema.sql")
 	require.NoError(t, err)
+	layout := workflow.LayoutOfProgress()
 	at := func(part int) string {
-		return fmt.Sprintf("get_byte(g.progress, %d + %d * s.step_no)", workflow.ProgressHeader+part, workflow.ProgressPerStep)
+		return fmt.Sprintf("get_byte(g.progress, %d + %d * s.step_no)", layout.Header+part, layout.PerStep)
 	}
-	require.Contains(t, string(schema), at(workflow.ProgressStatusAt))
-	require.Contains(t, string(schema), at(workflow.ProgressAttemptsAt)+" * 256 + "+at(workflow.ProgressAttemptsAt+1))
+	require.Contains(t, string(schema), at(layout.StatusAt))
+	require.Contains(t, string(schema), at(layout.AttemptsAt)+" * 256 + "+at(layout.AttemptsAt+1))
 }

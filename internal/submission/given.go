@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/span"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // OptionalUUID parses an optional identifier. The error is an *InvalidError.
@@ -85,8 +85,8 @@ func (r *Request) Retries(maxAttempts *int, delays []string) error {
 			r.MaxAttempts = -1 // Check reports it
 		}
 	}
-	if len(delays) > workflow.MaxRetryDelays {
-		return &InvalidError{Problems: []string{fmt.Sprintf("retry_delays must have at most %d entries", workflow.MaxRetryDelays)}}
+	if len(delays) > limits.MaxRetryDelays {
+		return &InvalidError{Problems: []string{fmt.Sprintf("retry_delays must have at most %d entries", limits.MaxRetryDelays)}}
 	}
 	for i, text := range delays {
 		delay, ok := span.ParseDelay(text)

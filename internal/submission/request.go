@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/priorities"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // Bounds of a request. They suit every known client and keep one request from affecting
@@ -69,7 +69,7 @@ type Request struct {
 	MaxAttempts int
 	// RetryDelays are the exact delays before the executions after the first, in place
 	// of the template's backoff; the last one is reused. At most
-	// workflow.MaxRetryDelays, each at most workflow.MaxRetryDelay.
+	// limits.MaxRetryDelays, each at most limits.MaxRetryDelay.
 	RetryDelays []time.Duration
 }
 
@@ -228,15 +228,15 @@ func (r *Request) checkConflict(c *Checker) {
 }
 
 func (r *Request) checkRetries(c *Checker) {
-	if r.MaxAttempts < 0 || r.MaxAttempts > workflow.MaxMaxAttempts {
-		c.Add("max_attempts must be between 1 and %d", workflow.MaxMaxAttempts)
+	if r.MaxAttempts < 0 || r.MaxAttempts > limits.MaxAttempts {
+		c.Add("max_attempts must be between 1 and %d", limits.MaxAttempts)
 	}
-	if len(r.RetryDelays) > workflow.MaxRetryDelays {
-		c.Add("retry_delays must have at most %d entries", workflow.MaxRetryDelays)
+	if len(r.RetryDelays) > limits.MaxRetryDelays {
+		c.Add("retry_delays must have at most %d entries", limits.MaxRetryDelays)
 	}
 	for i, delay := range r.RetryDelays {
-		if delay < 0 || delay > workflow.MaxRetryDelay {
-			c.Add("retry_delays[%d] must be between 0s and %d days", i, int(workflow.MaxRetryDelay.Hours()/24))
+		if delay < 0 || delay > limits.MaxRetryDelay {
+			c.Add("retry_delays[%d] must be between 0s and %d days", i, int(limits.MaxRetryDelay.Hours()/24))
 		}
 	}
 }

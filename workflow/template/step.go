@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tasker-go/tasker/internal/domainevent"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/wording"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -82,9 +83,8 @@ func (m *mapping) step() (workflow.StepTemplate, stepSource) {
 }
 
 func (v value) stepKind() workflow.StepKind {
-	text := v.text()
-	kind, ok := workflow.ParseStepKind(text)
-	if ok || !v.scalar() {
+	var kind workflow.StepKind
+	if err := kind.UnmarshalText([]byte(v.text())); err == nil || !v.scalar() {
 		return cmp.Or(kind, workflow.KindStandard)
 	}
 	word(v, codeEnum, workflow.StepKindNames()...)
@@ -253,7 +253,7 @@ func (v value) attempts() int {
 		v.odd(codeRange, "is 0 in line %d and read as 1: the first attempt always runs", v.pos.line)
 		return 1
 	}
-	if n := v.optional(bounds{0, workflow.MaxMaxAttempts, 1, 100}); n != nil {
+	if n := v.optional(bounds{0, limits.MaxAttempts, 1, 100}); n != nil {
 		return *n
 	}
 	return defaultMaxAttempts

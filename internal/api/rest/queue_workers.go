@@ -12,11 +12,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/taskmaster"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // queueClaim requests tasks.
@@ -134,8 +134,8 @@ func (r *queueRoutes) fail(ctx context.Context, in *queueTaskInput, body *reques
 	f := body.ending(in.ID, b.WorkerID, b.Token)
 	f.Retryable = b.Retryable == nil || *b.Retryable
 	if b.RetryAfterSeconds != nil {
-		if s := *b.RetryAfterSeconds; s < 0 || s > workflow.MaxRetryDelay.Seconds() {
-			body.add("retryAfterSeconds must be between 0 and %d", int(workflow.MaxRetryDelay.Seconds()))
+		if s := *b.RetryAfterSeconds; s < 0 || s > limits.MaxRetryDelay.Seconds() {
+			body.add("retryAfterSeconds must be between 0 and %d", int(limits.MaxRetryDelay.Seconds()))
 		} else {
 			f.RetryAfter = time.Duration(s * float64(time.Second))
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/internal/store"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // newSchedule is a client.ScheduleRequest in the form of the change that it makes to an
@@ -78,7 +77,7 @@ func (c *checked) schedule(b *client.ScheduleUpdate, s *store.Schedule) (some bo
 // scheduleRetries sets the retries of the tasks; 0 and an empty list mean the template's.
 func (c *checked) scheduleRetries(b *client.ScheduleUpdate, s *store.Schedule) (some bool) {
 	if b.MaxAttempts != nil {
-		some, s.MaxAttempts = true, c.bounded("max_attempts", *b.MaxAttempts, 0, workflow.MaxMaxAttempts)
+		some, s.MaxAttempts = true, c.bounded("max_attempts", *b.MaxAttempts, 0, limits.MaxAttempts)
 	}
 	if b.RetryDelays != nil {
 		var r orchestration.Request

@@ -22,6 +22,9 @@ import (
 // Args are the arguments of a statement by name.
 type Args = stmt.Args
 
+// layout of the progress of tasks, which statements read with get_byte.
+var layout = workflow.LayoutOfProgress()
+
 // constants are the numbers and texts that statements name; see schema.sql.
 var constants = stmt.Constants{
 	"no_step": "0", "scheduled": number(BoardScheduled), "claimable": number(BoardClaimable), "in_progress": number(BoardInProgress), "reported": number(boardReported),
@@ -46,10 +49,10 @@ var constants = stmt.Constants{
 	"pending": number(ResolutionPending),
 	"stale":   number(workflow.DeadLetterStaleness),
 	// Of an encoded progress.
-	"progress_header": strconv.Itoa(workflow.ProgressHeader), "progress_step": strconv.Itoa(workflow.ProgressPerStep),
-	"progress_group": strconv.Itoa(workflow.ProgressPerGroup), "progress_plain": strconv.Itoa(workflow.ProgressPlain),
-	"progress_grouped": strconv.Itoa(workflow.ProgressGrouped), "progress_ending": strconv.Itoa(workflow.ProgressEnding),
-	"progress_retry": strconv.Itoa(workflow.ProgressRetry), "progress_max_attempts": strconv.Itoa(workflow.ProgressMaxAttempts),
+	"progress_header": strconv.Itoa(layout.Header), "progress_step": strconv.Itoa(layout.PerStep),
+	"progress_group": strconv.Itoa(layout.PerGroup), "progress_plain": strconv.Itoa(layout.Plain),
+	"progress_grouped": strconv.Itoa(layout.Grouped), "progress_ending": strconv.Itoa(layout.Ending),
+	"progress_retry": strconv.Itoa(layout.Retry), "progress_max_attempts": strconv.Itoa(layout.MaxAttempts),
 
 	"separator": `E'\x1f'`, // stmt.Separator
 }
