@@ -81,13 +81,13 @@ func (a *annotations) key(path string, field reflect.Type, index []int) {
 		k.Sets = append(k.Sets, other)
 	}
 	if feature, ok := a.inherited("planned"); ok {
-		k.Status, k.Reason = StatusPlanned, feature
+		k.Status, k.Reason = statusPlanned, feature
 	}
 	if why, ok := a.inherited("ignored"); ok {
-		k.Status, k.Reason, k.Impact = StatusIgnored, why, ""
+		k.Status, k.Reason, k.Impact = statusIgnored, why, ""
 	}
 	a.keys = append(a.keys, k)
-	if k.Type == TypeTables {
+	if k.Type == typeTables {
 		a.table(path+"[]", field.Elem(), nil)
 	}
 }
@@ -143,37 +143,37 @@ func (a *annotations) rule() *textRule {
 
 // typeOf is the type of the values of a field, in a file. A duration is written as an
 // integer, unless its tag says that it may be a fraction.
-func typeOf(field reflect.Type, tagged string) Type {
+func typeOf(field reflect.Type, tagged string) string {
 	kind := field.Kind()
 	switch {
 	case field == reflect.TypeFor[deploymode.Mode]():
-		return TypeMode
+		return typeMode
 	case kind == reflect.Slice && field.Elem().Kind() == reflect.Struct:
-		return TypeTables
+		return typeTables
 	case kind == reflect.Slice && field.Elem().Kind() == reflect.String:
-		return TypeStringList
+		return typeStringList
 	case kind == reflect.Slice:
-		return TypeIntList
+		return typeIntList
 	case kind == reflect.String:
-		return TypeString
+		return typeString
 	case kind == reflect.Bool:
-		return TypeBool
+		return typeBool
 	case kind == reflect.Float64 || tagged == "float":
-		return TypeFloat
+		return typeFloat
 	}
-	return TypeInt
+	return typeInt
 }
 
 // defaultOf reads the default that a tag says; words of a list stand apart.
-func defaultOf(t Type, text string) any {
+func defaultOf(t string, text string) any {
 	switch t {
-	case TypeString, TypeMode:
+	case typeString, typeMode:
 		return text
-	case TypeTables:
+	case typeTables:
 		return []map[string]any{}
-	case TypeStringList:
+	case typeStringList:
 		return strings.Fields(text)
-	case TypeIntList:
+	case typeIntList:
 		list := []int64{}
 		for _, word := range strings.Fields(text) {
 			n, _ := strconv.ParseInt(word, 10, 64)

@@ -13,7 +13,7 @@ import (
 // check expands, converts and checks one entry in place. A failed entry is
 // marked bad.
 func (v *values) check(e *entry) {
-	if e.key.Type == TypeTables {
+	if e.key.Type == typeTables {
 		v.tables(e)
 		return
 	}
@@ -162,24 +162,24 @@ func convert(k *Key, value any, asText bool) (any, bool) {
 		if word, ok := k.Aliases[v]; ok {
 			v = word
 		}
-		if mode, ok := deploymode.Parse(v); ok && k.Type == TypeMode {
+		if mode, ok := deploymode.Parse(v); ok && k.Type == typeMode {
 			v = string(mode)
 		}
-		return v, k.Type == TypeString || k.Type == TypeMode
+		return v, k.Type == typeString || k.Type == typeMode
 	case bool:
-		return v, k.Type == TypeBool
+		return v, k.Type == typeBool
 	case int64:
-		if k.Type == TypeFloat {
+		if k.Type == typeFloat {
 			return float64(v), true
 		}
-		return v, k.Type == TypeInt
+		return v, k.Type == typeInt
 	case float64:
-		return v, k.Type == TypeFloat
+		return v, k.Type == typeFloat
 	}
 	switch k.Type {
-	case TypeStringList:
+	case typeStringList:
 		return convertList[string](value)
-	case TypeIntList:
+	case typeIntList:
 		return convertList[int64](value)
 	}
 	return nil, false
@@ -204,19 +204,19 @@ func convertList[T any](value any) (any, bool) {
 }
 
 // parseText reads numbers, booleans and comma-separated lists from text.
-func parseText(t Type, s string) (any, bool) {
+func parseText(t string, s string) (any, bool) {
 	s = strings.TrimSpace(s)
 	switch t {
-	case TypeInt:
+	case typeInt:
 		n, err := strconv.ParseInt(s, 10, 64)
 		return n, err == nil
-	case TypeFloat:
+	case typeFloat:
 		x, err := strconv.ParseFloat(s, 64)
 		return x, err == nil
-	case TypeBool:
+	case typeBool:
 		b, err := strconv.ParseBool(s)
 		return b, err == nil
-	case TypeStringList:
+	case typeStringList:
 		list := []string{}
 		for part := range strings.SplitSeq(s, ",") {
 			if part = strings.TrimSpace(part); part != "" {
@@ -246,7 +246,7 @@ func fits(k *Key, value any) bool {
 }
 
 func fitsText(k *Key, s string) bool {
-	if k.Type == TypeMode {
+	if k.Type == typeMode {
 		_, ok := deploymode.Parse(s)
 		return ok
 	}

@@ -22,7 +22,7 @@ const (
 // eventSystems are the tables that have a mode.
 func eventSystems() (tables []string) {
 	for _, k := range theSchema().keys {
-		if k.Type == TypeMode && !k.Older {
+		if k.Type == typeMode && !k.Older {
 			tables = append(tables, k.table())
 		}
 	}

@@ -32,7 +32,7 @@ func (v *values) applyEnvironment() {
 		}
 		var value, from string
 		switch {
-		case k.Type == TypeMode:
+		case k.Type == typeMode:
 			value, from = mode, modeFrom
 		case slices.Contains(k.Env, envDatabaseURLFile):
 			value, from = v.databaseURL(k)
@@ -67,7 +67,7 @@ func (v *values) deploymentMode() (mode, from string) {
 		if ok {
 			return string(m), envTaskerMode
 		}
-		rule := Key{Type: TypeMode}.Rule()
+		rule := Key{Type: typeMode}.Rule()
 		v.findings.fail(Problem{
 			Position: Position{File: "$" + envTaskerMode}, Key: envTaskerMode, Value: Redact(quote(name)), Rule: rule,
 			Message: fmt.Sprintf("%s = %s must be %s", envTaskerMode, Redact(quote(name)), rule),

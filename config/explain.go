@@ -43,7 +43,7 @@ func (k Key) explain() string {
 			fmt.Fprintf(&b, "  %-9s %s\n", name+":", value)
 		}
 	}
-	row("type", string(k.Type))
+	row("type", k.Type)
 	row("rule", k.Rule())
 	row("default", literal(k.Default))
 	row("impact", k.Impact)
@@ -92,7 +92,7 @@ func (k Key) mark() string {
 	if k.Status == StatusActive {
 		return ""
 	}
-	return " (" + string(k.Status) + ")"
+	return " (" + k.Status + ")"
 }
 
 // explainAll lists the tables, each with how many of its keys have an effect.

@@ -7,36 +7,30 @@ import (
 	"time"
 )
 
-// Type is the kind of value a key holds, as the TOML file spells it.
-type Type string
-
 // The types of configuration values.
 const (
-	TypeString     Type = "string"
-	TypeInt        Type = "integer"
-	TypeFloat      Type = "float"
-	TypeBool       Type = "boolean"
-	TypeStringList Type = "list of strings"
-	TypeIntList    Type = "list of integers"
-	TypeMode       Type = "deployment mode"
-	// TypeTables is an array of tables; its member keys are registered with
+	typeString     = "string"
+	typeInt        = "integer"
+	typeFloat      = "float"
+	typeBool       = "boolean"
+	typeStringList = "list of strings"
+	typeIntList    = "list of integers"
+	typeMode       = "deployment mode"
+	// typeTables is an array of tables; its member keys are registered with
 	// "[]" after the name of the array.
-	TypeTables Type = "array of tables"
+	typeTables = "array of tables"
 )
-
-// Status says what a key does in this version.
-type Status string
 
 // The statuses of a key. Keys without effect are accepted, so that existing
 // files load; a daemon names those that are set when it starts.
 const (
 	// StatusActive keys change what a daemon does.
-	StatusActive Status = "active"
-	// StatusPlanned keys have no effect yet: Key.Reason names the feature that
+	StatusActive = "active"
+	// statusPlanned keys have no effect yet: Key.Reason names the feature that
 	// will read them.
-	StatusPlanned Status = "planned"
-	// StatusIgnored keys have no effect and will have none: Key.Reason says why.
-	StatusIgnored Status = "ignored"
+	statusPlanned = "planned"
+	// statusIgnored keys have no effect and will have none: Key.Reason says why.
+	statusIgnored = "ignored"
 )
 
 // Key is one configuration key, as the field that holds it is annotated.
@@ -44,7 +38,8 @@ const (
 type Key struct {
 	// Path is the full dotted name, for example "common.database.url".
 	Path string
-	Type Type
+	// Type is the kind of its values, in words: string, integer, list of strings, ….
+	Type string
 	// Default is the value of the embedded base file: string, int64, float64,
 	// bool, []string, []int64, or nil for keys that have none (older
 	// spellings, members of an array of tables).
@@ -65,8 +60,9 @@ type Key struct {
 	Reloadable bool
 	// Env names the environment variables that override the key, strongest
 	// first.
-	Env    []string
-	Status Status
+	Env []string
+	// Status is active, planned or ignored.
+	Status string
 	// Reason names the missing feature of a planned key, and says why an ignored
 	// one can have no effect.
 	Reason string
@@ -87,11 +83,11 @@ type Key struct {
 // sentence "must be …". It is empty when the type says it all.
 func (k Key) Rule() string {
 	switch {
-	case k.Type == TypeMode:
+	case k.Type == typeMode:
 		return "one of Hybrid, EventDrivenOnly, PollingOnly, Disabled"
 	case len(k.Enum) > 0:
 		return "one of " + strings.Join(k.Enum, ", ")
-	case k.Bounded && k.Type == TypeIntList:
+	case k.Bounded && k.Type == typeIntList:
 		return fmt.Sprintf("a non-empty list of integers %s–%s", formatNumber(k.Min), formatNumber(k.Max))
 	case k.Bounded:
 		return formatNumber(k.Min) + "–" + formatNumber(k.Max)
@@ -105,12 +101,12 @@ func (k Key) Rule() string {
 // waits for, and the reason why another is ignored.
 func (k Key) statusText() string {
 	switch k.Status {
-	case StatusPlanned:
+	case statusPlanned:
 		return "planned, for " + k.Reason
-	case StatusIgnored:
+	case statusIgnored:
 		return "ignored: " + k.Reason
 	}
-	return string(k.Status)
+	return k.Status
 }
 
 // Root is the first element of the path: common, orchestration or worker.
@@ -138,7 +134,7 @@ func (k Key) Member() bool { return strings.Contains(k.Path, "[]") }
 func (k *Key) outdate() {
 	k.Older, k.Description = true, "Older spelling."
 	if len(k.Sets) == 0 {
-		k.Status, k.Reason = StatusIgnored, "an older spelling that nothing stands for any more"
+		k.Status, k.Reason = statusIgnored, "an older spelling that nothing stands for any more"
 	} else if k.Impact == "" {
 		k.Impact = "Used for the keys that replace it."
 	}

@@ -38,9 +38,9 @@ const defaultEnvironment = "development"
 
 // The variables that say where configuration is found.
 const (
-	EnvPath        = "TASKER_CONFIG_PATH"
-	EnvRoot        = "TASKER_CONFIG_ROOT"
-	EnvEnvironment = "TASKER_ENV"
+	envPath        = "TASKER_CONFIG_PATH"
+	envRoot        = "TASKER_CONFIG_ROOT"
+	envEnvironment = "TASKER_ENV"
 )
 
 // Options say what to load and from where. The zero value loads everything
@@ -158,12 +158,12 @@ func (o Options) resolve() Options {
 		}
 	}
 	if o.Root == "" { // a path given in the code goes before a root in the environment, and the reverse
-		fill(&o.Path, EnvPath)
+		fill(&o.Path, envPath)
 	}
 	if o.Path == "" {
-		fill(&o.Root, EnvRoot)
+		fill(&o.Root, envRoot)
 	}
-	fill(&o.Environment, EnvEnvironment)
+	fill(&o.Environment, envEnvironment)
 	if o.Environment == "" {
 		o.Environment = defaultEnvironment
 	}

@@ -128,18 +128,18 @@ func TestRootAndPathFromTheEnvironment(t *testing.T) {
 		"base/worker.toml": "[worker]\nprefetch = 3\n",
 		"one.toml":         "[worker]\nprefetch = 4\n",
 	})
-	loaded, err := Load(Options{LookupEnv: environ(EnvRoot, dir)})
+	loaded, err := Load(Options{LookupEnv: environ(envRoot, dir)})
 	require.NoError(t, err)
 	assert.Equal(t, 3, loaded.Worker.Prefetch)
 
 	one := filepath.Join(dir, "one.toml")
-	loaded, err = Load(Options{LookupEnv: environ(EnvRoot, dir, EnvPath, one, EnvEnvironment, "production")})
+	loaded, err = Load(Options{LookupEnv: environ(envRoot, dir, envPath, one, envEnvironment, "production")})
 	require.NoError(t, err)
 	assert.Equal(t, 4, loaded.Worker.Prefetch, "the path goes before the root")
 	assert.Equal(t, 30*time.Second, loaded.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout, "and takes no overlay")
 	assert.Equal(t, "production", loaded.Environment)
 
-	loaded, err = Load(Options{Root: dir, LookupEnv: environ(EnvPath, one)})
+	loaded, err = Load(Options{Root: dir, LookupEnv: environ(envPath, one)})
 	require.NoError(t, err)
 	assert.Equal(t, 3, loaded.Worker.Prefetch, "what the caller names goes before the environment")
 }
@@ -160,7 +160,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 
 func TestEnvironmentNameCannotLeaveItsFolder(t *testing.T) {
 	root := write(t, map[string]string{"base/common.toml": "", "evil/common.toml": "[common.backoff]\nmax_backoff_seconds = 1\n"})
-	_, err := Load(Options{Root: root, LookupEnv: environ(EnvEnvironment, "../evil")})
+	_, err := Load(Options{Root: root, LookupEnv: environ(envEnvironment, "../evil")})
 	assert.Equal(t, "common.execution.environment", problemsOf(t, err)[0].Key)
 }
 

@@ -120,7 +120,7 @@ func Generate(context Context, environment string) ([]byte, error) {
 		context = ContextComplete
 	}
 	header := fmt.Sprintf("Tasker configuration: context %s, environment %s.\n"+
-		"Use it with %s=<this file>. Keys that are commented out follow others, or have no effect.", context, environment, EnvPath)
+		"Use it with %s=<this file>. Keys that are commented out follow others, or have no effect.", context, environment, envPath)
 	return render(keys, header, func(k *Key) line {
 		e := v.entries[k.Path]
 		l := line{value: e.value}

@@ -22,10 +22,10 @@ func TestEveryKeyIsAnnotated(t *testing.T) {
 		assert.NotEmpty(t, k.Description, k.Path)
 		assert.NotRegexp(t, "<[a-z_]+>", fmt.Sprint(k.Description, k.Impact, literal(k.Default), k.Reason, k.Env), "%s: a placeholder that no table fills", k.Path)
 		assert.Equal(t, k.Older || k.Member(), k.Default == nil, "%s: its default", k.Path)
-		assert.Equal(t, k.Status != StatusIgnored, k.Impact != "", "%s: what a key does, if it does or will do anything", k.Path)
+		assert.Equal(t, k.Status != statusIgnored, k.Impact != "", "%s: what a key does, if it does or will do anything", k.Path)
 		assert.Equal(t, k.Status != StatusActive, k.Reason != "", "%s: the reason is that of keys without effect", k.Path)
 		assert.True(t, strings.HasSuffix(k.Description, "."), "%s: the description is a sentence", k.Path)
-		if k.Type == TypeInt || k.Type == TypeFloat || k.Type == TypeIntList {
+		if k.Type == typeInt || k.Type == typeFloat || k.Type == typeIntList {
 			assert.True(t, k.Bounded, "%s has no range", k.Path)
 			assert.NotEmpty(t, k.Rule(), k.Path)
 		}
@@ -37,7 +37,7 @@ func TestEveryKeyIsAnnotated(t *testing.T) {
 
 func TestEveryDefaultObeysItsOwnRule(t *testing.T) {
 	for _, k := range Keys() {
-		if k.Default == nil || k.Type == TypeTables {
+		if k.Default == nil || k.Type == typeTables {
 			continue
 		}
 		v := &values{lookup: nothingSet}
@@ -104,11 +104,11 @@ func TestDurationsAreInTheUnitOfTheirName(t *testing.T) {
 		}
 		found++
 		n := int64(max(k.Min, 1))
-		e := &entry{key: &k, value: map[Type]any{TypeInt: n, TypeFloat: float64(n), TypeIntList: []int64{n}}[k.Type]}
+		e := &entry{key: &k, value: map[string]any{typeInt: n, typeFloat: float64(n), typeIntList: []int64{n}}[k.Type]}
 		loaded := &Loaded{entries: map[string]*entry{k.Path: e}}
 		loaded.decode()
 		var want any = time.Duration(n) * unit
-		if k.Type == TypeIntList {
+		if k.Type == typeIntList {
 			want = []time.Duration{time.Duration(n) * unit}
 		}
 		assert.Equal(t, want, reflect.ValueOf(loaded).Elem().FieldByIndex(k.index).Interface(), k.Path)

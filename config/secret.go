@@ -32,7 +32,7 @@ func Redact(s string) string {
 func shown(k *Key, value any) string {
 	s, isString := value.(string)
 	switch {
-	case k.Type == TypeTables: // what stands in them may be secret
+	case k.Type == typeTables: // what stands in them may be secret
 		tables, _ := value.([]map[string]any)
 		return fmt.Sprintf("[%d tables]", len(tables))
 	case !k.Secret && isString:

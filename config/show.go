@@ -19,7 +19,7 @@ type Setting struct {
 	Default bool `json:"default"`
 	Secret  bool `json:"secret"`
 	// Status tells whether the value has an effect.
-	Status Status `json:"status"`
+	Status string `json:"status"`
 }
 
 // Show lists the effective settings in the order of the documentation.

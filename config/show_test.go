@@ -87,7 +87,7 @@ func TestShowMasksSecretsAndNamesOrigins(t *testing.T) {
 	id, _ := loaded.Setting("worker.worker_id")
 	assert.Equal(t, "generated", id.Origin)
 	ttl, _ := loaded.Setting("common.cache.default_ttl_seconds")
-	assert.Equal(t, Setting{Key: "common.cache.default_ttl_seconds", Value: "3600", Origin: "default", Default: true, Status: StatusPlanned}, ttl)
+	assert.Equal(t, Setting{Key: "common.cache.default_ttl_seconds", Value: "3600", Origin: "default", Default: true, Status: statusPlanned}, ttl)
 }
 
 // TestErrorsMaskSecrets breaks each secret in turn and looks at the message.

@@ -23,7 +23,7 @@ func TestOnlyKeysOfTaskerAreIgnored(t *testing.T) {
 	t.Parallel()
 	theirs := keysOfTasker(t)
 	for _, k := range Keys() {
-		if k.Status == StatusIgnored && !k.Older {
+		if k.Status == statusIgnored && !k.Older {
 			assert.Contains(t, theirs, k.Path, "%s is our own and ignored", k.Path)
 		}
 	}
@@ -44,7 +44,7 @@ func TestKeysThatSetOthers(t *testing.T) {
 			if k.Older {
 				continue // see TestLegacyKeysFillTheirReplacements
 			}
-			value := map[Type]string{TypeInt: "7", TypeStringList: `["seven"]`}[k.Type]
+			value := map[string]string{typeInt: "7", typeStringList: `["seven"]`}[k.Type]
 			loaded, err := loadText(t, "["+k.table()+"]\n"+k.name()+" = "+value+"\n")
 			require.NoError(t, err)
 			s, _ := loaded.Setting(path)

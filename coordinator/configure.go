@@ -7,6 +7,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/poller"
 )
@@ -37,8 +38,8 @@ func Configure(c config.EventSystem) Config {
 
 // Check rejects a configuration that lacks a value without a default here.
 func (c Config) Check() error {
-	wrong := []error{config.Positive("LookTimeout", c.LookTimeout), config.Positive("Retry.Base", c.Retry.Base),
-		config.Positive("MaxConsecutiveErrors", c.MaxConsecutiveErrors), c.pollerConfig().Check()}
+	wrong := []error{settings.Positive("LookTimeout", c.LookTimeout), settings.Positive("Retry.Base", c.Retry.Base),
+		settings.Positive("MaxConsecutiveErrors", c.MaxConsecutiveErrors), c.pollerConfig().Check()}
 	if canonical, ok := deploymode.Parse(string(c.Mode)); !ok || canonical != c.Mode {
 		wrong = append(wrong, fmt.Errorf("invalid Mode %q: want PollingOnly, EventDrivenOnly, Hybrid or Disabled", c.Mode))
 	}

@@ -6,8 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	settings "github.com/tasker-go/tasker/config"
+	keys "github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/listener/listenertest"
 )
 
@@ -15,7 +16,7 @@ import (
 // its parts.
 func TestNothingIsInvented(t *testing.T) {
 	t.Parallel()
-	defaults, err := settings.Defaults()
+	defaults, err := keys.Defaults()
 	require.NoError(t, err)
 	complete := coordinator.Configure(defaults.Orchestration.EventSystems.Orchestration)
 	complete.Listener = listening(&listenertest.Source{})

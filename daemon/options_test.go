@@ -126,9 +126,9 @@ func dump(b *strings.Builder, v reflect.Value) {
 // others returns other values for a key, as TOML.
 func others(k config.Key) []string {
 	switch k.Type {
-	case config.TypeBool:
+	case "boolean":
 		return []string{fmt.Sprint(k.Default != true)}
-	case config.TypeInt:
+	case "integer":
 		n, _ := k.Default.(int64)
 		var list []string
 		for _, m := range []int64{n + 1, n - 1, n + n/10, n - n/10, 2 * n, n / 2, int64(k.Min), int64(k.Max)} {
@@ -137,16 +137,16 @@ func others(k config.Key) []string {
 			}
 		}
 		return list
-	case config.TypeFloat:
+	case "float":
 		x, _ := k.Default.(float64)
 		return []string{strconv.FormatFloat(min(x*1.05+0.01, k.Max), 'f', 3, 64), strconv.FormatFloat(max(x*0.9, k.Min), 'f', 3, 64)}
-	case config.TypeIntList:
+	case "list of integers":
 		return []string{"[2, 3]"}
-	case config.TypeStringList:
+	case "list of strings":
 		return []string{`["other"]`, `["RS512"]`, `["https://other"]`}
-	case config.TypeMode:
+	case "deployment mode":
 		return []string{`"` + string(deploymode.PollingOnly) + `"`}
-	case config.TypeTables:
+	case "array of tables":
 		return []string{`[{ key = "k", permissions = ["*"] }]`}
 	}
 	for _, value := range k.Enum {

@@ -19,7 +19,7 @@ import (
 // is not parallel: the environment belongs to the process.
 func mainWith(t *testing.T, text string, env ...string) (code int, stderr string) {
 	t.Helper()
-	for _, name := range []string{"DATABASE_URL", "DATABASE_URL_FILE", config.EnvRoot, config.EnvEnvironment} {
+	for _, name := range []string{"DATABASE_URL", "DATABASE_URL_FILE", "TASKER_CONFIG_ROOT", "TASKER_ENV"} {
 		t.Setenv(name, "")
 	}
 	for i := 0; i < len(env); i += 2 {

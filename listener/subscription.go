@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
@@ -44,10 +44,10 @@ func (c SubscriptionConfig) Check() error {
 	if known := []deploymode.OnListenerFailure{deploymode.Unready, deploymode.Poll, deploymode.Exit}; !slices.Contains(known, c.OnListenerFailure) {
 		err = fmt.Errorf("invalid OnListenerFailure %q: want one of %v", c.OnListenerFailure, known)
 	}
-	err = errors.Join(err, config.Positive("HealthCheckInterval", c.HealthCheckInterval),
-		config.Positive("FallbackActivationThreshold", c.FallbackActivationThreshold),
-		config.Positive("RecoveryThreshold", c.RecoveryThreshold), config.Positive("ConnectTimeout", c.ConnectTimeout),
-		config.Positive("Reconnect.Base", c.Reconnect.Base), config.Positive("Reconnect.Max", c.Reconnect.Max))
+	err = errors.Join(err, settings.Positive("HealthCheckInterval", c.HealthCheckInterval),
+		settings.Positive("FallbackActivationThreshold", c.FallbackActivationThreshold),
+		settings.Positive("RecoveryThreshold", c.RecoveryThreshold), settings.Positive("ConnectTimeout", c.ConnectTimeout),
+		settings.Positive("Reconnect.Base", c.Reconnect.Base), settings.Positive("Reconnect.Max", c.Reconnect.Max))
 	if err != nil {
 		return fmt.Errorf("configure the listener of %s: %w", c.SystemID, err)
 	}

@@ -11,9 +11,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
@@ -53,8 +53,8 @@ func (c Config) withDefaults() Config {
 
 // Check rejects a configuration that lacks a value without a default here.
 func (c Config) Check() error {
-	if err := errors.Join(config.Positive("Interval", c.Interval), config.Positive("RelaxedInterval", c.RelaxedInterval),
-		config.Positive("Backoff.Base", c.Backoff.Base), config.Positive("Timeout", c.Timeout)); err != nil {
+	if err := errors.Join(settings.Positive("Interval", c.Interval), settings.Positive("RelaxedInterval", c.RelaxedInterval),
+		settings.Positive("Backoff.Base", c.Backoff.Base), settings.Positive("Timeout", c.Timeout)); err != nil {
 		return fmt.Errorf("configure the poller of %s: %w", c.SystemID, err)
 	}
 	return nil

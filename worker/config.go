@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
@@ -185,7 +186,7 @@ func (c Config) withDefaults() (Config, error) {
 	d.ListenerURL, d.Logger = c.DatabaseURL, zap.NewNop()
 	d.MaxResultBytes, d.ShutdownTimeout = 1<<20, 30*time.Second
 	d.HeartbeatInterval = min(d.HeartbeatInterval, cmp.Or(c.Lease, d.Lease)/3)
-	c = config.Or(c, d)
+	c = settings.Or(c, d)
 	c.Checkpoint.MaxHistory, c.LeaseGrace = max(c.Checkpoint.MaxHistory, 0), max(c.LeaseGrace, 0)
 	c.Metrics = c.Metrics.OrDiscard()
 	if slices.Contains(c.Namespaces, everywhere) {
@@ -202,9 +203,9 @@ func (c Config) check() error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
-	wrong = append(wrong, config.Positive("MaxConcurrent", c.MaxConcurrent), config.Positive("HandlerTimeout", c.HandlerTimeout),
-		config.Positive("Report.MaxBatch", c.Report.MaxBatch), config.Positive("Report.MaxPending", c.Report.MaxPending),
-		config.Positive("HeartbeatInterval", c.HeartbeatInterval), config.Positive("DomainEvents.Buffer", c.DomainEvents.Buffer))
+	wrong = append(wrong, settings.Positive("MaxConcurrent", c.MaxConcurrent), settings.Positive("HandlerTimeout", c.HandlerTimeout),
+		settings.Positive("Report.MaxBatch", c.Report.MaxBatch), settings.Positive("Report.MaxPending", c.Report.MaxPending),
+		settings.Positive("HeartbeatInterval", c.HeartbeatInterval), settings.Positive("DomainEvents.Buffer", c.DomainEvents.Buffer))
 	refuse(c.Report.ClaimBelow < 0 || c.Report.ClaimBelow > 1, "invalid Report.ClaimBelow %v: want more than 0, at most 1", c.Report.ClaimBelow)
 	refuse(c.Store == nil && c.DatabaseURL == "", "want Store or DatabaseURL")
 	_, known := deploymode.Parse(string(c.Mode))

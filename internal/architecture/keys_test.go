@@ -345,9 +345,9 @@ func start(c config.Common, o config.Orchestration, w *config.Worker) int {
 		keys = append(keys, config.Key{Path: name, Status: config.StatusActive})
 	}
 	keys[5].Sets = []string{"common.a.read"}
-	keys[7].Status = config.StatusPlanned // of a table that another daemon reads
-	keys[11].Status = config.StatusIgnored
-	keys = append(keys, config.Key{Path: "common.a.later", Status: config.StatusPlanned})
+	keys[7].Status = "planned" // of a table that another daemon reads
+	keys[11].Status = "ignored"
+	keys = append(keys, config.Key{Path: "common.a.later", Status: "planned"})
 	require.Equal(t, []string{
 		"common.a.b.unused is active and read nowhere",
 		"common.a.dead is active and read nowhere",

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/settings"
 )
 
 // ErrOpen is wrapped by the error of a refused call.
@@ -55,8 +55,8 @@ type Settings struct {
 }
 
 func (s Settings) check() error {
-	return errors.Join(config.Positive("FailureThreshold", s.FailureThreshold), config.Positive("SuccessThreshold", s.SuccessThreshold),
-		config.Positive("Timeout", s.Timeout))
+	return errors.Join(settings.Positive("FailureThreshold", s.FailureThreshold), settings.Positive("SuccessThreshold", s.SuccessThreshold),
+		settings.Positive("Timeout", s.Timeout))
 }
 
 // everyFailure is the default Judge.

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
@@ -99,7 +99,7 @@ func (p *Processor) Name() string { return p.cfg.Name }
 // Start implements lifecycle.Service: it refuses a configuration without bounds.
 func (p *Processor) Start(ctx context.Context) error {
 	for _, k := range p.cfg.Kinds {
-		if err := errors.Join(config.Positive("Workers", k.Workers), config.Positive("Buffer", k.Buffer)); err != nil {
+		if err := errors.Join(settings.Positive("Workers", k.Workers), settings.Positive("Buffer", k.Buffer)); err != nil {
 			return fmt.Errorf("configure commands %s of %s: %w", k.Name, p.cfg.Name, err)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/signal/inproc"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/listener"
@@ -136,7 +137,7 @@ func Completed(t testing.TB, c coordinator.Config) coordinator.Config {
 	t.Helper()
 	defaults, err := config.Defaults()
 	require.NoError(t, err)
-	return config.Or(c, coordinator.Configure(defaults.Worker.EventSystems.Worker.EventSystem))
+	return settings.Or(c, coordinator.Configure(defaults.Worker.EventSystems.Worker.EventSystem))
 }
 
 func (e *Engine) stop() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -43,11 +44,11 @@ func rules(c config.Common, o config.Orchestration) workflow.Rules {
 
 // Check rejects a configuration that lacks a value without a default here.
 func (c Config) Check() error {
-	wrong := []error{c.Orchestration.Check(), c.Readiness.Check(), config.Positive("Rules.MaxCrashes", c.Rules.MaxCrashes),
-		config.Positive("CommandBuffer", c.CommandBuffer), config.Positive("ApplyBatch", c.ApplyBatch),
-		config.Positive("CreateBatch", c.CreateBatch), config.Positive("CreatePending", c.CreatePending),
-		config.Positive("SweepBatch", c.SweepBatch), config.Positive("HeartbeatInterval", c.HeartbeatInterval),
-		config.Positive("MaxTaskDepth", c.MaxTaskDepth), config.Positive("EventTTL", c.EventTTL)}
+	wrong := []error{c.Orchestration.Check(), c.Readiness.Check(), settings.Positive("Rules.MaxCrashes", c.Rules.MaxCrashes),
+		settings.Positive("CommandBuffer", c.CommandBuffer), settings.Positive("ApplyBatch", c.ApplyBatch),
+		settings.Positive("CreateBatch", c.CreateBatch), settings.Positive("CreatePending", c.CreatePending),
+		settings.Positive("SweepBatch", c.SweepBatch), settings.Positive("HeartbeatInterval", c.HeartbeatInterval),
+		settings.Positive("MaxTaskDepth", c.MaxTaskDepth), settings.Positive("EventTTL", c.EventTTL)}
 	if known := []string{schemaEnforce, schemaWarn, schemaOff}; !slices.Contains(known, c.InputSchema) {
 		wrong = append(wrong, fmt.Errorf("invalid InputSchema %q: want one of %v", c.InputSchema, known))
 	}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
@@ -67,16 +68,16 @@ func (c *Config) publish(list []signal.Signal) {
 func (c *Config) check() error {
 	s, stale, r := c.Settings.Sweeps, c.Settings.DLQ.StalenessDetection, c.Settings.Retention
 	err := errors.Join(
-		config.Positive("Liveness.Interval", s.Liveness.Interval), config.Positive("Liveness.StaleAfter", s.Liveness.StaleAfter),
-		config.Positive("Liveness.DeadAfter", s.Liveness.DeadAfter), config.Positive("Liveness.BatchSize", s.Liveness.BatchSize),
-		config.Positive("Deadlines.Interval", s.Deadlines.Interval), config.Positive("Deadlines.BatchSize", s.Deadlines.BatchSize),
-		config.Positive("Dependencies.Interval", s.Dependencies.Interval), config.Positive("Dependencies.BatchSize", s.Dependencies.BatchSize),
-		config.Positive("StalenessDetection.DetectionInterval", stale.DetectionInterval), config.Positive("StalenessDetection.BatchSize", stale.BatchSize),
-		config.Positive("Retention.Interval", r.Interval), config.Positive("Retention.BatchSize", r.BatchSize),
-		config.Positive("Taskmaster.Reaper.Interval", c.Settings.Taskmaster.Reaper.Interval),
-		config.Positive("Taskmaster.Retention.Interval", c.Settings.Taskmaster.Retention.Interval),
-		config.Positive("Taskmaster.Retention.BatchSize", c.Settings.Taskmaster.Retention.BatchSize),
-		config.Positive("Signals.Interval", s.Signals.Interval), config.Positive("Signals.Overdue", s.Signals.Overdue))
+		settings.Positive("Liveness.Interval", s.Liveness.Interval), settings.Positive("Liveness.StaleAfter", s.Liveness.StaleAfter),
+		settings.Positive("Liveness.DeadAfter", s.Liveness.DeadAfter), settings.Positive("Liveness.BatchSize", s.Liveness.BatchSize),
+		settings.Positive("Deadlines.Interval", s.Deadlines.Interval), settings.Positive("Deadlines.BatchSize", s.Deadlines.BatchSize),
+		settings.Positive("Dependencies.Interval", s.Dependencies.Interval), settings.Positive("Dependencies.BatchSize", s.Dependencies.BatchSize),
+		settings.Positive("StalenessDetection.DetectionInterval", stale.DetectionInterval), settings.Positive("StalenessDetection.BatchSize", stale.BatchSize),
+		settings.Positive("Retention.Interval", r.Interval), settings.Positive("Retention.BatchSize", r.BatchSize),
+		settings.Positive("Taskmaster.Reaper.Interval", c.Settings.Taskmaster.Reaper.Interval),
+		settings.Positive("Taskmaster.Retention.Interval", c.Settings.Taskmaster.Retention.Interval),
+		settings.Positive("Taskmaster.Retention.BatchSize", c.Settings.Taskmaster.Retention.BatchSize),
+		settings.Positive("Signals.Interval", s.Signals.Interval), settings.Positive("Signals.Overdue", s.Signals.Overdue))
 	if err != nil {
 		return fmt.Errorf("configure the sweeps: %w", err)
 	}

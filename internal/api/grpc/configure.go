@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/settings"
 )
 
 // Configure translates the settings of a server beside a REST server, whose bounds are its
@@ -20,9 +21,9 @@ func Configure(g config.GRPC, w config.OrchestrationWeb) Config {
 
 // check rejects a configuration without the fields that have no default here.
 func (c Config) check() error {
-	err := errors.Join(config.Positive("RequestTimeout", c.RequestTimeout), config.Positive("MaxMessageBytes", c.MaxMessageBytes),
-		config.Positive("KeepaliveInterval", c.KeepaliveInterval), config.Positive("KeepaliveTimeout", c.KeepaliveTimeout),
-		config.Positive("MaxConcurrentStreams", c.MaxConcurrentStreams), config.Positive("MaxTaskStreams", c.MaxTaskStreams))
+	err := errors.Join(settings.Positive("RequestTimeout", c.RequestTimeout), settings.Positive("MaxMessageBytes", c.MaxMessageBytes),
+		settings.Positive("KeepaliveInterval", c.KeepaliveInterval), settings.Positive("KeepaliveTimeout", c.KeepaliveTimeout),
+		settings.Positive("MaxConcurrentStreams", c.MaxConcurrentStreams), settings.Positive("MaxTaskStreams", c.MaxTaskStreams))
 	if err != nil {
 		return fmt.Errorf("configure gRPC: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/settings"
 )
 
 // Configure translates the settings of a server, except its identity and its parts.
@@ -15,8 +16,8 @@ func Configure(w config.OrchestrationWeb) Config {
 
 // check rejects a configuration without the fields that have no default here.
 func (c Config) check() error {
-	err := errors.Join(config.Positive("RequestTimeout", c.RequestTimeout), config.Positive("MaxBodyBytes", c.MaxBodyBytes),
-		config.Positive("BodyBudget", c.BodyBudget), config.Positive("AnswerBudget", c.AnswerBudget))
+	err := errors.Join(settings.Positive("RequestTimeout", c.RequestTimeout), settings.Positive("MaxBodyBytes", c.MaxBodyBytes),
+		settings.Positive("BodyBudget", c.BodyBudget), settings.Positive("AnswerBudget", c.AnswerBudget))
 	if err != nil {
 		return fmt.Errorf("configure the API: %w", err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/settings"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -47,7 +48,7 @@ func bounded(t testing.TB, cfg rest.Config) rest.Config {
 	require.NoError(t, err)
 	web := rest.Configure(defaults.Orchestration.Web)
 	web.Address, web.MaxWait = cfg.Address, cfg.MaxWait
-	return config.Or(cfg, web)
+	return settings.Or(cfg, web)
 }
 
 // Defaults are those of the configuration: missing bounds are rejected.

@@ -18,9 +18,9 @@ import (
 	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker/events"
 )
@@ -75,7 +75,7 @@ type Stats struct {
 // New returns a bus without subscribers. It returns an error when a required value is
 // missing: the defaults are in package config.
 func New(cfg Config) (*Bus, error) {
-	if err := errors.Join(config.Positive("Buffer", cfg.Buffer), config.Positive("Timeout", cfg.Timeout)); err != nil {
+	if err := errors.Join(settings.Positive("Buffer", cfg.Buffer), settings.Positive("Timeout", cfg.Timeout)); err != nil {
 		return nil, fmt.Errorf("configure the bus of events: %w", err)
 	}
 	if cfg.Logger == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker/events"
 )
@@ -20,7 +20,7 @@ func named(name string) events.Event { return events.Event{ID: name, Name: name}
 
 func newBus(t *testing.T, cfg Config) *Bus {
 	t.Helper()
-	b, err := New(config.Or(cfg, Config{Buffer: 100, Timeout: 5 * time.Second}))
+	b, err := New(settings.Or(cfg, Config{Buffer: 100, Timeout: 5 * time.Second}))
 	require.NoError(t, err)
 	return b
 }

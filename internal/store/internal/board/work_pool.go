@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/sourcegraph/conc"
 
-	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 )
@@ -57,7 +57,7 @@ func (s *Board) OpenWorkPool(o WorkPoolOptions) (*WorkPool, error) {
 	opts := s.db.Opts
 	opts.ApplicationName += "-transactions"
 	opts.MaxConns, opts.MinConns = o.MaxConns, 0
-	if err := config.Positive("MaxConns", o.MaxConns); err != nil {
+	if err := settings.Positive("MaxConns", o.MaxConns); err != nil {
 		return nil, fmt.Errorf("open the pool for transactions of handlers: %w", err)
 	}
 	cfg, err := pg.NewPoolConfig(opts)

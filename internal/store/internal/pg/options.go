@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/settings"
 )
 
 // Configure translates the settings of the database.
@@ -45,10 +46,10 @@ func (o Options) complete() (Options, error) {
 	if o.Like != nil && o.URL != "" {
 		return o, errors.New("configure the store: invalid URL: want none with the configuration of a pool")
 	}
-	err = errors.Join(config.Positive("MaxConns", o.MaxConns), config.Positive("AcquireTimeout", o.AcquireTimeout),
-		config.Positive("ConnectTimeout", o.ConnectTimeout), config.Positive("IdleTimeout", o.IdleTimeout),
-		config.Positive("MaxLifetime", o.MaxLifetime), config.Positive("StatementTimeout", o.StatementTimeout),
-		config.Positive("HoldTimeout", o.HoldTimeout))
+	err = errors.Join(settings.Positive("MaxConns", o.MaxConns), settings.Positive("AcquireTimeout", o.AcquireTimeout),
+		settings.Positive("ConnectTimeout", o.ConnectTimeout), settings.Positive("IdleTimeout", o.IdleTimeout),
+		settings.Positive("MaxLifetime", o.MaxLifetime), settings.Positive("StatementTimeout", o.StatementTimeout),
+		settings.Positive("HoldTimeout", o.HoldTimeout))
 	if err != nil {
 		return o, fmt.Errorf("configure the store: %w", err)
 	}
