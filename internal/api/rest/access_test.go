@@ -120,7 +120,7 @@ func (lockedQueues) Finish(_ context.Context, list []taskmaster.Finish, permitte
 	return []taskmaster.Finished{{Queue: "shapes", Status: taskmaster.Done, Err: permitted("shapes")}}[:len(list)], nil
 }
 
-func (lockedQueues) Register(context.Context, string, string, []string) (store.QueueWorker, error) {
+func (lockedQueues) Register(context.Context, store.QueueRegistration) (store.QueueWorker, error) {
 	return store.QueueWorker{}, nil
 }
 

@@ -220,6 +220,7 @@ type queueRegistration struct {
 	WorkerID string   `json:"workerId"`
 	Queue    string   `json:"queue,omitempty" doc:"default when absent"`
 	Tags     []string `json:"tags,omitempty" doc:"What it can handle; at most 16"`
+	Instance string   `json:"instance,omitempty" maxLength:"128" doc:"Of the process, another one at each start: what the former process held is tried again"`
 }
 
 // queueWorker is a worker of a queue.
@@ -250,6 +251,7 @@ func (r *queueRoutes) register(ctx context.Context, _ *struct{}, body *request[q
 		b.Queue = defaultQueue
 	}
 	body.text("queue", b.Queue, orchestration.MaxNameLength)
+	body.text("instance", b.Instance, maxQueueWorkerName)
 	if err := body.err(); err != nil {
 		return nil, err
 	}
@@ -259,7 +261,7 @@ func (r *queueRoutes) register(ctx context.Context, _ *struct{}, body *request[q
 	if err := within(ctx, b.Queue); err != nil {
 		return nil, err
 	}
-	w, err := r.queues.Register(ctx, b.WorkerID, b.Queue, b.Tags)
+	w, err := r.queues.Register(ctx, store.QueueRegistration{ID: b.WorkerID, Queue: b.Queue, Tags: b.Tags, Instance: b.Instance})
 	if err != nil {
 		return nil, err
 	}
