@@ -15,4 +15,5 @@
 // Quick starts are programs of their own, each with a README for users of another system:
 //
 //   - jobs: jobs that change the program's own tables, in one transaction with their end
+//   - mail: types of tasks with a schema and defaults, enqueued over REST by key
 package examples
