@@ -17,4 +17,5 @@
 //   - jobs: jobs that change the program's own tables, in one transaction with their end
 //   - mail: types of tasks with a schema and defaults, enqueued over REST by key
 //   - lanes: jobs of three priorities, refused duplicates, dead letters
+//   - fulfillment: one workflow with the same handlers in Go, Python and TypeScript
 package examples

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -22,7 +23,7 @@ func TestQuickStarts(t *testing.T) {
 	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
 	pages, err := filepath.Glob("../../examples/*/README.md")
 	require.NoError(t, err)
-	require.Len(t, pages, 3)
+	require.Len(t, pages, 4)
 	for _, page := range pages {
 		t.Run(filepath.Base(filepath.Dir(page)), func(t *testing.T) { follow(t, page, bin) })
 	}
@@ -40,10 +41,29 @@ func follow(t *testing.T, page, bin string) {
 	dialogues := dialogue.FindAllStringSubmatch(string(text), -1)
 	require.Len(t, dialogues, strings.Count(string(text), "```sh\n"), "each block of commands is for a terminal, and followed by what it prints")
 	require.NotEmpty(t, dialogues)
-	d := &desk{t: t, bin: bin, database: enginetest.Migrated(t).DSN, terminals: map[string]*shell{}}
+	toolsOf(t, string(text))
+	d := &desk{t: t, bin: bin, database: enginetest.Migrated(t).DSN, temporary: t.TempDir(), terminals: map[string]*shell{}}
 	d.dev(dialogues[0])
 	for _, d1 := range dialogues[1:] {
 		d.enter(d1[1], d1[2]).says(printed(d1[3]))
+	}
+}
+
+// toolsOf skips a page whose tools are not installed; CI has to have them all.
+func toolsOf(t *testing.T, page string) {
+	t.Helper()
+	for _, tool := range []string{"curl", "psql", "python3", "node", "../../.tools/typescript/lib/tsc.js"} {
+		if !strings.Contains(page, strings.TrimPrefix(tool, "../../")) {
+			continue
+		}
+		_, err := exec.LookPath(tool)
+		if strings.HasSuffix(tool, ".js") {
+			_, err = os.Stat(tool) // node runs it
+		}
+		if err != nil && os.Getenv("CI") != "true" {
+			t.Skip(err)
+		}
+		require.NoError(t, err)
 	}
 }
 
@@ -57,6 +77,7 @@ type desk struct {
 	t         *testing.T
 	bin       string // has tasker-ctl
 	database  string
+	temporary string   // TMPDIR
 	addresses []string // those of the page, each followed by the one here
 	terminals map[string]*shell
 }
@@ -85,8 +106,8 @@ func (d *desk) enter(terminal, lines string) *shell {
 	lines = strings.ReplaceAll(lines, "bin/tasker-ctl", filepath.Join(d.bin, "tasker-ctl"))
 	lines = strings.NewReplacer(d.addresses...).Replace(lines)
 	s := &shell{t: d.t, dir: "../..", out: &screen{}}
-	cmd := s.command(context.WithoutCancel(d.t.Context()), lines)                                    // ended below
-	cmd.Env = append(cmd.Env, "CGO_ENABLED=0", "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+d.t.TempDir(), // as goBuild, and nothing beside the sources
+	cmd := s.command(context.WithoutCancel(d.t.Context()), lines)                                  // ended below
+	cmd.Env = append(cmd.Env, "CGO_ENABLED=0", "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+d.temporary, // as goBuild, and nothing beside the sources
 		"TASKER_WEB_BIND_ADDRESS=127.0.0.1:0", "TASKER_WORKER_GRPC_BIND_ADDRESS=127.0.0.1:0")
 	if len(d.addresses) > 0 {
 		cmd.Env = append(cmd.Env, "TASKER_ORCHESTRATION_URL=http://"+d.addresses[1])
