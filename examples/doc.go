@@ -14,6 +14,7 @@
 //
 // Quick starts are programs of their own, each with a README for users of another system:
 //
+//   - restqueue: tasks and workers over REST, with curl and Python's standard library
 //   - jobs: jobs that change the program's own tables, in one transaction with their end
 //   - mail: types of tasks with a schema and defaults, enqueued over REST by key
 //   - lanes: jobs of three priorities, refused duplicates, dead letters

@@ -23,7 +23,7 @@ func TestQuickStarts(t *testing.T) {
 	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
 	pages, err := filepath.Glob("../../examples/*/README.md")
 	require.NoError(t, err)
-	require.Len(t, pages, 4)
+	require.Len(t, pages, 5)
 	for _, page := range pages {
 		t.Run(filepath.Base(filepath.Dir(page)), func(t *testing.T) { follow(t, page, bin) })
 	}
