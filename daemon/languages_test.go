@@ -300,6 +300,35 @@ func clientOf(t *testing.T, l language) {
 	require.Contains(t, string(out), "all as it should be")
 }
 
+func TestPythonKit(t *testing.T) {
+	t.Parallel()
+	kitOf(t, inPython(t))
+}
+
+func TestTypeScriptKit(t *testing.T) {
+	t.Parallel()
+	kitOf(t, inTypeScript(t))
+}
+
+// kitOf walks the kit for tests of workflows of one language, which has nothing but tasker-ctl
+// and a PostgreSQL that is installed.
+func kitOf(t *testing.T, l language) {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../cmd/tasker-ctl")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	run := l.start("kit", dir)
+	if run.Env == nil {
+		run.Env = os.Environ()
+	}
+	run.Env = append(run.Env, "TASKER_CTL="+filepath.Join(dir, "tasker-ctl"))
+	out, err = run.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "all as it should be")
+}
+
 // TestPythonWithoutADaemon runs the tests of the package itself.
 func TestPythonWithoutADaemon(t *testing.T) {
 	t.Parallel()
