@@ -24,6 +24,9 @@ type Worker struct {
 		BatchSize  int  `toml:"batch_size" default:"500" min:"1" max:"10000" doc:"Results reported by one transaction." effect:"Throughput under load."`
 		MaxPending int  `toml:"max_pending" default:"10000" min:"1" max:"1000000" doc:"Results that may wait to be reported." effect:"Beyond it handlers wait."`
 	} `toml:"report"`
+	StepResults struct {
+		Schema string `toml:"schema" default:"warn" oneof:"enforce,warn,off" doc:"What becomes of a result that does not fit the result_schema of its step." effect:"enforce fails the step for good with the code RESULT_SCHEMA, warn accepts, logs and counts it, off does not look. It holds for handlers in every language."`
+	} `toml:"step_results"`
 	Checkpoint struct {
 		MaxCursorBytes      int           `toml:"max_cursor_bytes" default:"4096" min:"16" max:"65536" doc:"Largest cursor of a checkpoint, in bytes of JSON." effect:"Larger is refused. Earlier cursors are kept in the history, so a step may hold that many."`
 		MaxAccumulatedBytes int           `toml:"max_accumulated_bytes" default:"65536" min:"16" max:"1048576" doc:"Largest accumulated results of a checkpoint, in bytes of JSON." effect:"Larger is refused. Every checkpoint writes all of it."`

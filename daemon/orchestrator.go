@@ -207,7 +207,11 @@ func (d *Orchestrator) verify(rules workflow.Rules) func(context.Context, uuid.U
 // registerTemplate registers a template that an operator has sent.
 func (d *Orchestrator) registerTemplate(ctx context.Context, t *workflow.Template, actor string) (store.Registered, error) {
 	by := store.Registrant{ID: actor, Environment: d.loaded.Environment, Immutable: store.Immutability(d.loaded.Common.TaskTemplates.Immutable)}
-	return d.store.RegisterTemplates(ctx, by, []*workflow.Template{t.Resolve(d.loaded.Environment)})
+	registered, err := d.store.RegisterTemplates(ctx, by, []*workflow.Template{t.Resolve(d.loaded.Environment)})
+	if err == nil {
+		d.signals.sender.Publish(signal.Signal{Topic: signal.TopicControl}) // workers of all namespaces may not know this one
+	}
+	return registered, err
 }
 
 // registerTemplates registers the templates of task_templates.search_paths. Paths without

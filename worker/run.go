@@ -18,6 +18,7 @@ type runner struct {
 	chain      *chain
 	board      results
 	shared     sharedResults
+	mismatches mismatches
 	publishing *publishing
 }
 
@@ -86,6 +87,9 @@ func (c *StepContext) result(value any) (json.RawMessage, error) {
 	}
 	if err := workflow.CheckResult(c.step.Kind, doc); err != nil {
 		return nil, Permanent(engine.Errorf(engine.TypeInvalidOutcome, "%w", err))
+	}
+	if err := c.checkSchema(doc); err != nil {
+		return nil, err
 	}
 	return doc, c.unheeded()
 }

@@ -89,6 +89,7 @@ type Metrics struct {
 	TasksAside             prometheus.Gauge         `metric:"tasker_tasks_set_aside" help:"Tasks that this orchestrator leaves as they are for now, because their reports cannot be applied; the log names them."`
 	LeasesLost             prometheus.Counter       `metric:"tasker_leases_lost_total" help:"Leases a worker learnt it no longer held."`
 	StoreStatement         *prometheus.HistogramVec `metric:"tasker_store_statement_seconds" labels:"flow" help:"Duration of a database flow."`
+	ResultSchemaViolations *prometheus.CounterVec   `metric:"tasker_result_schema_violations_total" labels:"namespace,policy" help:"Results of handlers that did not fit the result_schema of their steps: enforce (the step has failed) or warn (accepted)."`
 	HandlersActive         prometheus.Gauge         `metric:"tasker_worker_handlers_active" help:"Handlers running now."`
 	HandlersLimit          prometheus.Gauge         `metric:"tasker_worker_handlers_limit" help:"Handlers that may run at once."`
 	HandlersZombie         prometheus.Gauge         `metric:"tasker_worker_handlers_zombie" help:"Handlers still running after the time limit or the loss of the lease."`

@@ -230,6 +230,9 @@ func (c *contract) check(t testing.TB, method, path string, r reply) {
 }
 
 func (c *contract) find(path string) (string, map[string]any) {
+	if item := c.paths[path]; item != nil {
+		return path, item
+	}
 	parts := strings.Split(path, "/")
 next:
 	for template, item := range c.paths {

@@ -11,6 +11,7 @@ declare const process: {
   env: Record<string, string | undefined>;
   pid: number;
   once(signal: string, listener: () => void): void;
+  off(signal: string, listener: () => void): void;
 };
 
 export interface WorkerOptions {
@@ -55,11 +56,16 @@ export class Worker extends Handlers {
     this.hooks = new Told(options.hooks ?? {}, this.log);
   }
 
-  /** Runs until SIGTERM, SIGINT or stop; the steps that run then end first. */
-  async run(): Promise<void> {
+  /** Runs until SIGTERM, SIGINT or stop; the steps that run then end first. With signals: false the program heeds them. */
+  async run({ signals = true }: { signals?: boolean } = {}): Promise<void> {
     if (this.known.size === 0) throw new TypeError("run the worker: want at least one handler");
-    for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => void this.stop());
-    while (!this.stopping) await new Life(this.session, this.known, this.request(), () => this.stopping, (ms) => this.pause(ms), this.log, this.hooks).live();
+    const heeded = signals ? ["SIGTERM", "SIGINT"] : [], stop = (): void => void this.stop();
+    for (const name of heeded) process.once(name, stop);
+    try {
+      while (!this.stopping) await new Life(this.session, this.known, this.request(), () => this.stopping, (ms) => this.pause(ms), this.log, this.hooks).live();
+    } finally {
+      for (const name of heeded) process.off(name, stop);
+    }
     this.hooks.tell("stopped");
   }
 

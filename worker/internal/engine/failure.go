@@ -26,6 +26,7 @@ const (
 	TypePlanUnreadable   = "PlanUnreadable"     // the step's plan cannot be used by this worker
 	TypeResultNotEncoded = "ResultNotEncodable" // the result has no JSON form
 	TypeResultNotStored  = "ResultNotStorable"  // the result cannot be stored: its size or its content
+	TypeResultMismatch   = "ResultMismatch"     // the result does not fit the result_schema of the step
 	TypeInvalidOutcome   = "InvalidOutcome"     // the result asks for steps that a step of its type cannot create
 	TypeNotIsolated      = "ItemNotIsolated"    // an item of a batch cannot be isolated
 	TypeItemsNotRead     = "ItemsNotRead"       // the handler of a batch with items has not read them

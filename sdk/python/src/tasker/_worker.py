@@ -62,11 +62,11 @@ class Worker(Handlers):
         self._thread = threading.Thread(target=self._run, name="tasker-worker")
         self._thread.start()
 
-    def stop(self) -> None:
-        """Takes no more steps, and waits for those that run."""
+    def stop(self, timeout: float | None = None) -> None:
+        """Takes no more steps, and waits for those that run, with a timeout not longer than so many seconds."""
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(timeout)
 
     def _run(self) -> None:
         if not self._handlers:
