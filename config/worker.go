@@ -6,7 +6,7 @@ import (
 
 // Worker holds what only the worker reads ([worker]).
 type Worker struct {
-	WorkerID          string        `toml:"worker_id" default:"" must:"at most 128 characters without spaces, or empty" match:"^\\S{0,128}$" env:"TASKER_WORKER_ID" doc:"Identity of this replica; empty makes one of the host name and a random suffix." effect:"Unique in the fleet: while one worker lives, another one of the same identity does not start. One that is started again has the claims of its predecessor back after one and a half heartbeats."`
+	WorkerID          string        `toml:"worker_id" default:"" must:"at most 128 characters without spaces, or empty" match:"^\\S{0,128}$" env:"TASKER_WORKER_ID" doc:"Identity of this replica; empty makes one of the host name and a random suffix." effect:"Unique in the fleet: while one worker lives, another one of the same identity does not start. One that is started again has the claims of its predecessor back after one and a half heartbeats, those of sessions after sessions.reclaim_grace_ms more unless their processes go on with them."`
 	Exclusive         bool          // WorkerID was configured, for this replica alone
 	WorkerType        string        `toml:"worker_type" default:"general" rule:"nonempty" doc:"Class of the worker; general takes everything." effect:"Shown in the fleet view."`
 	Namespaces        []string      `toml:"namespaces" default:"" rule:"namespace" env:"WORKER_NAMESPACES" doc:"Namespaces to take work from; empty means those of its templates and handlers." effect:"Spreads namespaces over fleets of workers."`
@@ -38,7 +38,7 @@ type Worker struct {
 	Sessions struct {
 		MaxSessions  int           `toml:"max_sessions" default:"1000" min:"0" max:"100000" doc:"Sessions of processes in other languages (docs/protocol.md); 0 allows none." effect:"Further processes are refused with 503. They share the permits of the worker (max_concurrent_handlers)."`
 		MaxPermits   int           `toml:"max_permits" default:"100" min:"1" max:"10000" doc:"Steps that one session may hold." effect:"A session that asks for more is refused. One answer may have as many steps, each with its context and the results that it depends on."`
-		ReclaimGrace time.Duration `toml:"reclaim_grace_ms" default:"3000" min:"100" max:"300000" doc:"Longest time between two requests of a session." effect:"Beyond it the session is lost, and the steps that it holds fail and run again at once."`
+		ReclaimGrace time.Duration `toml:"reclaim_grace_ms" default:"3000" min:"100" max:"300000" doc:"Longest time between two requests of a session, and for a session to find its steps again after its daemon was started again under its worker_id." effect:"Beyond it the session is lost, and the steps that it holds fail and run again at once."`
 		MaxWait      time.Duration `toml:"max_wait_ms" default:"10000" min:"0" max:"60000" doc:"Longest wait of a poll for steps." effect:"A process that is frozen or cut off without a word is noticed after this and the grace."`
 	} `toml:"sessions"`
 	DomainEvents struct {

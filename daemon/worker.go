@@ -151,6 +151,9 @@ func (d *Worker) workerConfig(c *config.Loaded, shared *listener.Listener) worke
 	cfg.Events.Listener, cfg.Events.OnFatal = shared, d.fail
 	cfg.Report.Breaker = d.breakers.Breaker(breaker.Report)
 	cfg.Logger, cfg.Metrics = d.log, d.metrics
+	if s := c.Worker.Sessions; s.MaxSessions > 0 && (c.Worker.Web.Enabled || c.Worker.GRPC.Enabled) {
+		cfg.ReclaimGrace = s.ReclaimGrace
+	}
 	return cfg
 }
 

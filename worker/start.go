@@ -267,7 +267,7 @@ func (w *Worker) build(ctx context.Context, p *parts, templates []*workflow.Temp
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, HandlerTimeout: c.HandlerTimeout,
 		Lease: c.Lease, LeaseGrace: c.LeaseGrace, HeartbeatInterval: c.HeartbeatInterval,
 		Report: engine.Report(c.Report), SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory,
-		WorkerID: c.WorkerID, Exclusive: c.Exclusive, Fatal: fatal, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics),
+		WorkerID: c.WorkerID, Exclusive: c.Exclusive, ReclaimGrace: c.ReclaimGrace, Fatal: fatal, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics),
 		Logger: c.Logger, Metrics: c.Metrics,
 	})
 	topics, err := p.engine.Open(ctx)

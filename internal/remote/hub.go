@@ -30,7 +30,7 @@ type Config struct {
 	// is answered at once.
 	ConfirmWithin time.Duration
 	// Adopt is worker.Worker.Adopt; nil: steps are taken over from no other worker.
-	Adopt func(ctx context.Context, held []store.HeldClaim, learn func(tokens map[int64]int64)) error
+	Adopt func(ctx context.Context, held []store.HeldClaim, learn func(tokens map[int64]int64)) (locked bool, err error)
 	// Offer is called, without a lock, after the offered callables have changed.
 	Offer func()
 	// Permits is called, without a lock, with the permits of all sessions when they have

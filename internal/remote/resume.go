@@ -30,8 +30,7 @@ const (
 	// resumePatience bounds the time in which the handlers of adopted claims are called: longer
 	// only if the daemon has no permits for them.
 	resumePatience = 5 * time.Second
-	// lockedRetry is the pause before claims are looked for again whose rows may have been
-	// locked.
+	// lockedRetry is the pause before claims are looked for again whose rows were locked.
 	lockedRetry = 20 * time.Millisecond
 )
 
@@ -120,12 +119,13 @@ func (h *Hub) adopt(ctx context.Context, s *session, held []Held, arrived chan<-
 			adopted++
 		}
 	}
-	for again := false; len(missing) > 0 && h.cfg.Adopt != nil; again = true {
-		if err := h.cfg.Adopt(ctx, claims, learn); err != nil {
+	for h.cfg.Adopt != nil && len(missing) > 0 {
+		locked, err := h.cfg.Adopt(ctx, claims, learn)
+		if err != nil {
 			h.log.Warn("steps of another worker were not adopted", zap.Stringer("session", s.id), zap.Int("steps", len(missing)), zap.Error(err))
 			break
 		}
-		if again || lifecycle.Pause(ctx, lockedRetry) != nil {
+		if !locked || lifecycle.Pause(ctx, lockedRetry) != nil {
 			break
 		}
 	}

@@ -227,6 +227,7 @@ type (
 	Replica          = operations.Replica          // a daemon in the fleet
 	Namesake         = operations.Namesake         // a worker, alive or dead, with the worker_id that another one requests
 	TakenWorkerID    = operations.TakenWorkerID    // the result of a request for a worker_id
+	Succession       = operations.Succession       // what a worker takes over with its worker_id
 	LivenessLimits   = operations.LivenessLimits   // the ages at which workers are stale or dead
 	WorkerRef        = operations.WorkerRef        // names a worker whose status changed
 	Liveness         = operations.Liveness         // the result of SweepLiveness
