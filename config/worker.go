@@ -43,6 +43,7 @@ type Worker struct {
 	} `toml:"sessions"`
 	DomainEvents struct {
 		MaxPayloadBytes  int           `toml:"max_payload_bytes" default:"262144" min:"16" max:"16777216" doc:"Largest payload of a domain event, in bytes of JSON." effect:"Larger is not published, and counted. Without a publisher the payload is the result of the step."`
+		MaxOwn           int           `toml:"max_own" default:"100" min:"0" max:"1000" doc:"Events that a handler may publish in one step beside those of its template." effect:"Beyond it the step fails. Their payloads together have max_payload_bytes at most."`
 		PublisherTimeout time.Duration `toml:"publisher_timeout_ms" default:"5000" min:"10" max:"60000" doc:"Longest time a publisher works on one event." effect:"Beyond it the event is not published, and counted. The end of the step is not reported before."`
 		UnknownPublisher string        `toml:"unknown_publisher" default:"default" oneof:"default,nothing,error" doc:"What becomes of an event whose publisher the worker does not have." effect:"default publishes it with the plain payload and warns, nothing does not publish it, error is nothing and keeps a worker from starting whose own templates name such a publisher."`
 	} `toml:"domain_events"`

@@ -216,6 +216,38 @@ func TestSessions(t *testing.T) {
 		}
 	})
 
+	t.Run("events of a handler's own", func(t *testing.T) {
+		t.Parallel()
+		s := p.session(t, 1, "publishes")
+		task := p.workflow("publishing", "publishes")
+		step := s.step()
+		events := []remote.Event{{Name: "stock.low", Payload: json.RawMessage(`{"left":1}`)}, {Name: "stock.counted"}}
+		require.Equal(t, 400, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Yield, Checkpoint: &remote.Checkpoint{}, Events: events})[0].Status)
+		require.Empty(t, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Success, Result: json.RawMessage(`7`), Events: events}))
+		p.ended(t, task, "complete")
+		var list struct {
+			Events []struct {
+				Name    string          `json:"event_name"`
+				Payload json.RawMessage `json:"payload"`
+			}
+		}
+		s.call(http.MethodGet, p.rest+"/v1/events?task_uuid="+task, nil, http.StatusOK, &list)
+		require.Len(t, list.Events, 2)
+		require.Equal(t, []string{"stock.low", "stock.counted"}, []string{list.Events[0].Name, list.Events[1].Name})
+		require.JSONEq(t, `{"left":1}`, string(list.Events[0].Payload))
+		require.JSONEq(t, `null`, string(list.Events[1].Payload))
+
+		task = p.workflow("publishing_too_much", "publishes")
+		step = s.step()
+		events[0].Payload = json.RawMessage(`"` + strings.Repeat("x", 1<<18) + `"`)
+		require.Empty(t, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Success, Events: events}))
+		doc, err := json.Marshal(p.ended(t, task, "error"))
+		require.NoError(t, err)
+		require.Contains(t, string(doc), "EventNotPublished")
+		s.call(http.MethodGet, p.rest+"/v1/events?task_uuid="+task, nil, http.StatusOK, &list)
+		require.Empty(t, list.Events, "all of them or none")
+	})
+
 	t.Run("answers that are lost", func(t *testing.T) {
 		t.Parallel()
 		p.workflow("told", "told")

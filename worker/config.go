@@ -264,7 +264,7 @@ func Configure(c *config.Loaded) Config {
 
 func configureEvents(w config.Worker) DomainEventConfig {
 	made, bus := w.MPSCChannels.DomainEvents, w.MPSCChannels.InProcessEvents
-	return DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout,
+	return DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, MaxOwn: orNone(w.DomainEvents.MaxOwn), PublisherTimeout: w.DomainEvents.PublisherTimeout,
 		UnknownPublisher: w.DomainEvents.UnknownPublisher,
 		Buffer:           made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout,
 		RememberedIDs:    orNone(w.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize),

@@ -28,6 +28,9 @@ import (
 type DomainEventConfig struct {
 	// MaxPayloadBytes bounds the JSON of a payload, also of the default one, the result.
 	MaxPayloadBytes int
+	// MaxOwn bounds the events that a step publishes beside the declared ones. Their
+	// payloads together have at most MaxPayloadBytes.
+	MaxOwn int
 	// PublisherTimeout limits a publisher's work on one event. The end of the step is
 	// reported after it.
 	PublisherTimeout time.Duration
@@ -124,9 +127,9 @@ func newPublishing(base context.Context, w *Worker, r *replicas) *publishing {
 
 // prepare makes the events of an execution that is about to be reported: outcome holds
 // the report and takes along what the orchestrator needs. The caller has the right to
-// report. f is the failure, nil for a success. With plain no publisher is called: the
-// engine itself has made this failure.
-func (p *publishing) prepare(c *StepContext, f *engine.Failure, plain bool) {
+// report. own are the events of the handler, f is the failure, nil for a success. With
+// plain no publisher is called: the engine itself has made this failure.
+func (p *publishing) prepare(c *StepContext, own []store.MadeEvent, f *engine.Failure, plain bool) {
 	x, r := &c.x, &c.x.Report
 	_, step := x.Plan()
 	c.published = nil
@@ -149,6 +152,13 @@ func (p *publishing) prepare(c *StepContext, f *engine.Failure, plain bool) {
 			c.published = append(c.published, publishable{declared: d, publisher: who, about: about, event: eventOf(about, d, step, m)})
 		}
 	}
+	for i, m := range own {
+		d := &workflow.Event{EventPublication: &workflow.EventPublication{Name: m.Name, DeliveryMode: "durable"}}
+		about := c.about(d, outcome, f)
+		c.published = append(c.published, publishable{declared: d, about: about, event: eventOf(about, d, step, m)})
+		made[store.OwnEvent(i)] = m
+	}
+	r.Publishes = len(own) > 0
 	doc, err := made.Encode()
 	if err != nil { // all of its content is JSON
 		p.log.Error("the events of a step are lost", zap.Inline(x), zap.Error(err))
