@@ -242,7 +242,7 @@ func (b *fakeBoard) cursors() (list []string) {
 }
 
 // Adopt adopts nothing: the board has one worker.
-func (b *fakeBoard) Adopt(context.Context, uuid.UUID, []store.HeldClaim, time.Duration) ([]store.Adopted, bool, error) {
+func (b *fakeBoard) Adopt(context.Context, uuid.UUID, []store.HeldClaim, []string, time.Duration) ([]store.Adopted, bool, error) {
 	return nil, false, b.down
 }
 

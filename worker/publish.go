@@ -252,7 +252,7 @@ var (
 
 // ask calls a publisher to make an event.
 func (p *publishing) ask(who *Publisher, about *StepEvent) (store.MadeEvent, error) {
-	m, err := within(p, func(ctx context.Context) (store.MadeEvent, error) { return who.make(ctx, about) })
+	m, err := bounded(p, func(ctx context.Context) (store.MadeEvent, error) { return who.make(ctx, about) })
 	var panicked *lifecycle.PanicError
 	var odd *notStorableError
 	switch {
@@ -316,9 +316,9 @@ func encodeEvent(value any, limit int) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// within calls a function of a publisher and waits for it until its time limit. A
+// bounded calls a function of a publisher and waits for it until its time limit. A
 // function that continues keeps its permit until it returns, which bounds their number.
-func within[T any](p *publishing, f func(ctx context.Context) (T, error)) (none T, err error) {
+func bounded[T any](p *publishing, f func(ctx context.Context) (T, error)) (none T, err error) {
 	ctx, cancel := context.WithTimeout(p.base, p.cfg.PublisherTimeout)
 	defer cancel()
 	select {
@@ -355,7 +355,7 @@ func (p *publishing) failed(about *StepEvent, d *workflow.Event, who *Publisher,
 	if who == nil || who.Failed == nil {
 		return
 	}
-	_, hook := within(p, func(ctx context.Context) (struct{}, error) { who.Failed(ctx, about, err); return struct{}{}, nil })
+	_, hook := bounded(p, func(ctx context.Context) (struct{}, error) { who.Failed(ctx, about, err); return struct{}{}, nil })
 	if hook != nil {
 		p.log.Warn("the publisher failed over the failure", zap.String("publisher", who.Name), zap.Error(hook), lifecycle.StackField(hook))
 	}
@@ -436,7 +436,7 @@ func (p *publishing) dispatch(e *publishable) {
 	if e.publisher == nil || e.publisher.After == nil {
 		return
 	}
-	_, err := within(p, func(ctx context.Context) (struct{}, error) { e.publisher.After(ctx, e.about); return struct{}{}, nil })
+	_, err := bounded(p, func(ctx context.Context) (struct{}, error) { e.publisher.After(ctx, e.about); return struct{}{}, nil })
 	if err != nil {
 		p.log.Warn("the publisher failed after its event was published", zap.String("publisher", e.publisher.Name), zap.Error(err), lifecycle.StackField(err))
 	}

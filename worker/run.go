@@ -39,7 +39,7 @@ func (r *runner) newExecution() *engine.Execution {
 func (s *step) Run() engine.Ending {
 	c := (*StepContext)(s)
 	plan, planned := c.x.Plan()
-	handler, err := c.run.chain.resolve(planned.Handler)
+	handler, err := c.run.chain.resolve(plan.Template.Namespace, planned.Handler)
 	if err != nil {
 		if c.x.Leave(err) {
 			return engine.Ending{Kind: engine.GivenUp, Err: err}

@@ -21,6 +21,8 @@ type Open struct {
 	Client    string     `json:"client,omitempty"`  // such as tasker-python/1.0.0
 	Callables []Callable `json:"callables"`         // at least one
 	Permits   int        `json:"permits,omitempty"` // steps that it holds at once; default 1
+	// Namespaces are those whose steps it gets; default: all that its client may act in.
+	Namespaces []string `json:"namespaces,omitempty"`
 	// Held are the steps that the process still runs, or whose ends were not confirmed, from a
 	// session with this daemon or another.
 	Held []Held `json:"held,omitempty"`

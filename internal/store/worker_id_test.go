@@ -165,7 +165,7 @@ func TestClaimsAreAdoptedDuringASuccession(t *testing.T) {
 				for locked := true; locked; {
 					var got []store.Adopted
 					var err error
-					got, locked, err = s.Adopt(t.Context(), d.UUID, held[i:i+1], time.Hour)
+					got, locked, err = s.Adopt(t.Context(), d.UUID, held[i:i+1], nil, time.Hour)
 					if err != nil {
 						t.Error(err)
 						return

@@ -37,8 +37,9 @@ type Config struct {
 	Namespaces []string // to serve, unless Every is set
 	Every      bool
 	Tags       []string
-	Can        func(workflow.HandlerReference) bool // whether the worker can run it
-	Fast       func() bool                          // whether it receives fast events of other workers
+	// Can reports whether the worker can run a step of a namespace.
+	Can  func(namespace string, def workflow.HandlerReference) bool
+	Fast func() bool // whether it receives fast events of other workers
 	// OnTopics gets the topics to listen to when they have changed.
 	OnTopics func(ctx context.Context, topics []signal.Topic)
 	Looks    func() bool // whether the mode allows looks
@@ -300,7 +301,7 @@ type Board interface {
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
 	ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]store.ClaimKey, error)
-	Adopt(ctx context.Context, worker uuid.UUID, held []store.HeldClaim, lease time.Duration) (adopted []store.Adopted, locked bool, err error)
+	Adopt(ctx context.Context, worker uuid.UUID, held []store.HeldClaim, namespaces []string, lease time.Duration) (adopted []store.Adopted, locked bool, err error)
 	HandBack(ctx context.Context, claims []store.ClaimKey) (signals []signal.Signal, err error)
 	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
 	TakeWorkerID(ctx context.Context, d store.Daemon, from store.Succession) (store.TakenWorkerID, error)

@@ -25,7 +25,8 @@ type Adopted struct {
 var claimsOfOthers = `
     select b.ctid as at, b.token as former from ` + stmt.HiddenList[HeldClaim]("h") + `
     join tasker.board b on b.task_uuid = h.task_uuid and b.token = h.token
-    where b.state = {in_progress} and b.worker <> @worker`
+    where b.state = {in_progress} and b.worker <> @worker
+      and (@namespaces::text[] is null or b.queue = any (array(select namespace_id from tasker.namespaces where name = any (@namespaces::text[]))))`
 
 // adoptClaims gives claims of other workers to this one. The execution goes on, so it is
 // the same attempt; the new token is the fence against the former worker. A row that is
@@ -45,17 +46,17 @@ with present as materialized (` + claimsOfOthers + `), picked as materialized (`
     select ((select count(*) from picked) < (select count(*) from present))::int as rest -- RestLocked
 )` + claimedRows + ` c.former,` + fromLedger)
 
-// Adopt gives the held claims of other workers to this worker, those whose leases nothing
-// has ended. What is missing in the answer is lost, unless rows were locked: then it should be
+// Adopt gives the held claims of other workers in the namespaces, nil in all, to this worker:
+// those whose leases nothing has ended. What is missing in the answer is lost, unless rows were locked: then it should be
 // asked for again.
-func (s *Board) Adopt(ctx context.Context, worker uuid.UUID, held []HeldClaim, lease time.Duration) (adopted []Adopted, locked bool, err error) {
+func (s *Board) Adopt(ctx context.Context, worker uuid.UUID, held []HeldClaim, namespaces []string, lease time.Duration) (adopted []Adopted, locked bool, err error) {
 	type row struct {
 		claimedRow
 		Former int64 `sql:",omitzero"`
 	}
 	err = s.db.Call(ctx, "adopt", "adopt claims", func(ctx context.Context, db *pg.Conn) error {
 		found := newClaims()
-		call := adoptClaims.With(pg.Args{"h": held, "worker": worker, "lease_ms": lease.Milliseconds()})
+		call := adoptClaims.With(pg.Args{"h": held, "worker": worker, "namespaces": namespaces, "lease_ms": lease.Milliseconds()})
 		var former []int64
 		err := stmt.Each(ctx, db, call, func(r *row) {
 			found.add(&r.claimedRow)

@@ -417,8 +417,10 @@ type Open struct {
 	Client    string                 `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
 	Callables []*Callable            `protobuf:"bytes,4,rep,name=callables,proto3" json:"callables,omitempty"`
 	// How many steps the session holds at once: each that is told takes one, and its report gives it back.
-	Permits       int32   `protobuf:"varint,5,opt,name=permits,proto3" json:"permits,omitempty"`
-	Held          []*Held `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`
+	Permits int32   `protobuf:"varint,5,opt,name=permits,proto3" json:"permits,omitempty"`
+	Held    []*Held `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`
+	// Those whose steps it gets; none: all that its client may act in.
+	Namespaces    []string `protobuf:"bytes,7,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -491,6 +493,13 @@ func (x *Open) GetPermits() int32 {
 func (x *Open) GetHeld() []*Held {
 	if x != nil {
 		return x.Held
+	}
+	return nil
+}
+
+func (x *Open) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
 	}
 	return nil
 }
@@ -2203,14 +2212,17 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\rbatch_results\x18\a \x01(\v2\x1f.tasker.session.v1.BatchResultsH\x00R\fbatchResults\x126\n" +
 	"\afailure\x18\b \x01(\v2\x1a.tasker.session.v1.FailureH\x00R\afailureB\n" +
 	"\n" +
-	"\bresponse\"\xd0\x01\n" +
+	"\bresponse\"\xf0\x01\n" +
 	"\x04Open\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\x05R\bprotocol\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06client\x18\x03 \x01(\tR\x06client\x129\n" +
 	"\tcallables\x18\x04 \x03(\v2\x1b.tasker.session.v1.CallableR\tcallables\x12\x18\n" +
 	"\apermits\x18\x05 \x01(\x05R\apermits\x12+\n" +
-	"\x04held\x18\x06 \x03(\v2\x17.tasker.session.v1.HeldR\x04held\"@\n" +
+	"\x04held\x18\x06 \x03(\v2\x17.tasker.session.v1.HeldR\x04held\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\a \x03(\tR\n" +
+	"namespaces\"@\n" +
 	"\bCallable\x12\x1a\n" +
 	"\bcallable\x18\x01 \x01(\tR\bcallable\x12\x18\n" +
 	"\amethods\x18\x02 \x03(\tR\amethods\"9\n" +
