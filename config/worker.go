@@ -35,12 +35,7 @@ type Worker struct {
 		MaxItemBytes  int `toml:"max_item_bytes" default:"4096" min:"16" max:"65536" doc:"Largest item that a batch isolates, in bytes of JSON." effect:"Larger is refused, and the batch fails."`
 		MaxTotalBytes int `toml:"max_total_bytes" default:"262144" min:"1024" max:"4194304" doc:"Largest list of isolated items of one batch, in bytes of JSON with their errors." effect:"Beyond it the batch fails. Each checkpoint of the batch writes all of it."`
 	} `toml:"isolated_items"`
-	Sessions struct {
-		MaxSessions  int           `toml:"max_sessions" default:"1000" min:"0" max:"100000" doc:"Sessions of processes in other languages (docs/protocol.md); 0 allows none." effect:"Further processes are refused with 503. They share the permits of the worker (max_concurrent_handlers)."`
-		MaxPermits   int           `toml:"max_permits" default:"100" min:"1" max:"10000" doc:"Steps that one session may hold." effect:"A session that asks for more is refused. One answer may have as many steps, each with its context and the results that it depends on."`
-		ReclaimGrace time.Duration `toml:"reclaim_grace_ms" default:"3000" min:"100" max:"300000" doc:"Longest time between two requests of a session, and for a session to find its steps again after its daemon was started again under its worker_id." effect:"Beyond it the session is lost, and the steps that it holds fail and run again at once."`
-		MaxWait      time.Duration `toml:"max_wait_ms" default:"10000" min:"0" max:"60000" doc:"Longest wait of a poll for steps." effect:"A process that is frozen or cut off without a word is noticed after this and the grace."`
-	} `toml:"sessions"`
+	Sessions     Sessions `toml:"sessions"`
 	DomainEvents struct {
 		MaxPayloadBytes  int           `toml:"max_payload_bytes" default:"262144" min:"16" max:"16777216" doc:"Largest payload of a domain event, in bytes of JSON." effect:"Larger is not published, and counted. Without a publisher the payload is the result of the step."`
 		MaxOwn           int           `toml:"max_own" default:"100" min:"0" max:"1000" doc:"Events that a handler may publish in one step beside those of its template." effect:"Beyond it the step fails. Their payloads together have max_payload_bytes at most."`
@@ -134,4 +129,12 @@ type LoadShedding struct {
 	Enabled                  bool    `toml:"enabled" default:"true" doc:"Stop claiming while many results wait to be reported." effect:"Off, claiming stops at worker.report.max_pending, and nothing is warned of before."`
 	CapacityThresholdPercent float64 `toml:"capacity_threshold_percent" default:"80" min:"0" max:"100" doc:"Share of worker.report.max_pending from which on nothing more is claimed." effect:"Leaves the work to other workers while this one cannot report."`
 	WarningThresholdPercent  float64 `toml:"warning_threshold_percent" default:"70" min:"0" max:"100" doc:"Share of worker.report.max_pending that is logged as a warning." effect:"Early sign of a slow database."`
+}
+
+// Sessions bound those of processes in other languages.
+type Sessions struct {
+	MaxSessions  int           `toml:"max_sessions" default:"1000" min:"0" max:"100000" doc:"Sessions of processes in other languages (docs/protocol.md); 0 allows none." effect:"Further processes are refused with 503. They share the permits of the worker (max_concurrent_handlers)."`
+	MaxPermits   int           `toml:"max_permits" default:"100" min:"1" max:"10000" doc:"Steps that one session may hold." effect:"A session that asks for more is refused. One answer may have as many steps, each with its context and the results that it depends on."`
+	ReclaimGrace time.Duration `toml:"reclaim_grace_ms" default:"3000" min:"100" max:"300000" doc:"Longest time between two requests of a session, and for a session to find its steps again after its daemon was started again under its worker_id." effect:"Beyond it the session is lost, and the steps that it holds fail and run again at once."`
+	MaxWait      time.Duration `toml:"max_wait_ms" default:"10000" min:"0" max:"60000" doc:"Longest wait of a poll for steps." effect:"A process that is frozen or cut off without a word is noticed after this and the grace."`
 }

@@ -60,11 +60,17 @@ type executor struct {
 // session opens a session for callables.
 func (p *pair) session(t *testing.T, permits int, callables ...string) *executor {
 	t.Helper()
+	return p.sessionAt(t, "http://"+p.worker.Addr().String(), permits, callables...)
+}
+
+// sessionAt opens a session with a daemon.
+func (p *pair) sessionAt(t *testing.T, daemon string, permits int, callables ...string) *executor {
+	t.Helper()
 	o := remote.Open{Protocol: remote.Protocol, Name: t.Name(), Client: "test/1", Permits: permits}
 	for _, c := range callables {
 		o.Callables = append(o.Callables, remote.Callable{Callable: c})
 	}
-	s := &executor{T: t, all: "http://" + p.worker.Addr().String() + "/v1/sessions"}
+	s := &executor{T: t, all: daemon + "/v1/sessions"}
 	var opened remote.Opened
 	s.call(http.MethodPost, s.all, o, http.StatusCreated, &opened)
 	require.Equal(t, remote.Protocol, opened.Protocol)
