@@ -37,6 +37,7 @@ type Orchestrator struct {
 	sweeps     *sweep.Runner
 	admission  *backpressure.Admission
 	queues     *taskmaster.Service
+	lending    *lending // nil: there are no sessions
 }
 
 // newOrchestrator connects to the database, loads the configured templates, and wires the
@@ -86,6 +87,13 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 		d.services = append(d.services, d.relay) // it ends after all senders
 	}
 	d.services = append(d.services, d.signals.sender, d.engine, d.queues, d.sweeps, d.admission)
+	if o.Sessions.Enabled {
+		if d.lending, err = d.newLending(c, self.ID, engine); err != nil {
+			return err
+		}
+		d.engine.ServeFirst(d.lending.worker)
+		d.services = append(d.services, workerService{d.lending.worker, d.log})
+	}
 	if !o.Web.Enabled && !o.GRPC.Enabled {
 		return nil
 	}
@@ -142,7 +150,11 @@ func (d *Orchestrator) serve(c *config.Loaded, self store.Daemon, rules workflow
 	if err != nil {
 		return err
 	}
-	d.server, err = rest.NewOrchestrator(cfg, d.api(c, self, rules))
+	api := d.api(c, self, rules)
+	if d.lending != nil {
+		api.Sessions = d.lending.hub
+	}
+	d.server, err = rest.NewOrchestrator(cfg, api)
 	if err != nil || !o.GRPC.Enabled {
 		return err
 	}
@@ -150,6 +162,7 @@ func (d *Orchestrator) serve(c *config.Loaded, self store.Daemon, rules workflow
 	if err != nil {
 		return err
 	}
+	settings.Sessions = d.lending != nil
 	d.grpc, err = grpc.NewOrchestrator(settings, d.server)
 	return err
 }
@@ -180,6 +193,9 @@ func (d *Orchestrator) checks(ctx context.Context) map[string]telemetry.Check {
 		"circuit_breakers": d.breakers.Check()}
 	if d.relay != nil {
 		checks["signal_relay"] = relayCheck(d.relay.Health())
+	}
+	if d.lending != nil {
+		checks["step_processing"] = stepProcessing(d.lending.worker.Health())
 	}
 	return checks
 }
@@ -262,9 +278,21 @@ func (d *Orchestrator) Start(ctx context.Context) error {
 		return err
 	}
 	d.show(d.engine.SetAddress)
+	if d.lending != nil {
+		d.show(d.lending.worker.SetAddress)
+	}
 	d.signals.sender.Publish(signal.Signal{Topic: signal.TopicControl}) // templates may be new
 	d.log.Info("orchestrator started", zap.String("mode", string(d.engine.Mode())), zap.Any("address", d.Addr()))
 	return nil
+}
+
+// Stop stops the daemon like shared.Stop; sessions learn of it first, and report what they
+// hold while their worker waits.
+func (d *Orchestrator) Stop(ctx context.Context) error {
+	if d.lending != nil {
+		d.lending.hub.Drain()
+	}
+	return d.shared.Stop(ctx)
 }
 
 // Store returns the daemon's store, for programs that embed it.

@@ -113,6 +113,10 @@ type Config struct {
 	// ErrWorkerIDInUse while another one is alive, and takes over the steps of a dead one
 	// at once; a worker that finds its WorkerID taken over ends.
 	Exclusive bool
+	// ReclaimGrace is how long the steps of such a dead worker whose handlers ran in other
+	// processes may still be adopted, see Adopt (worker.sessions.reclaim_grace_ms). Those
+	// that this worker has handlers for run again at once; without it, all do.
+	ReclaimGrace time.Duration
 
 	Logger  *zap.Logger // default: no logging
 	Metrics *Metrics    // default: no metrics
@@ -266,7 +270,7 @@ func Configure(c *config.Loaded) Config {
 
 func configureEvents(w config.Worker) DomainEventConfig {
 	made, bus := w.MPSCChannels.DomainEvents, w.MPSCChannels.InProcessEvents
-	return DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout,
+	return DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, MaxOwn: orNone(w.DomainEvents.MaxOwn), PublisherTimeout: w.DomainEvents.PublisherTimeout,
 		UnknownPublisher: w.DomainEvents.UnknownPublisher,
 		Buffer:           made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout,
 		RememberedIDs:    orNone(w.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize),

@@ -124,7 +124,7 @@ type (
 	Horizon           = board.Horizon           // when the board next needs attention without a signal
 	Daemon            = board.Daemon            // describes a running daemon to the fleet
 	Attention         = board.Attention         // the result of an orchestrator's heartbeat
-	MadeEvent         = board.MadeEvent         // a worker's version of one declared event of a report
+	MadeEvent         = board.MadeEvent         // a worker's version of one declared event of a report, or the handler's own
 	MadeEvents        = board.MadeEvents        // those of a report by the number of the declaration in the step
 	ClaimKey          = board.ClaimKey          // identifies one claim
 	Report            = board.Report            // the end of one execution
@@ -230,6 +230,7 @@ type (
 	Replica           = operations.Replica           // a daemon in the fleet
 	Namesake          = operations.Namesake          // a worker, alive or dead, with the worker_id that another one requests
 	TakenWorkerID     = operations.TakenWorkerID     // the result of a request for a worker_id
+	Succession        = operations.Succession        // what a worker takes over with its worker_id
 	LivenessLimits    = operations.LivenessLimits    // the ages at which workers are stale or dead
 	WorkerRef         = operations.WorkerRef         // names a worker whose status changed
 	Liveness          = operations.Liveness          // the result of SweepLiveness
@@ -369,6 +370,9 @@ func StepOf(task, id uuid.UUID) (step, run int, ok bool) { return board.StepOf(t
 // AsCreated is a task in its first moment: what Task would read before any change. Its
 // context is the one sent, not yet in the database's form.
 func AsCreated(t *NewTask, requestedAt time.Time) *Task { return ledger.AsCreated(t, requestedAt) }
+
+// OwnEvent is the number of an event of the handler's own, by its place among these.
+func OwnEvent(place int) int { return board.OwnEvent(place) }
 
 // EndedState is the state of a step that is not on the board.
 func EndedState(s workflow.Status) workflow.StepState { return ledger.EndedState(s) }

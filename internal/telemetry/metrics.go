@@ -182,7 +182,7 @@ type Metrics struct {
 
 	// Domain events: durable ones are counted by the orchestrator that commits them, fast ones by the worker that ran the step.
 
-	DomainEventsPublished       *prometheus.CounterVec `metric:"tasker_domain_events_published_total" labels:"event_name,namespace" help:"Domain events: durable ones that were committed, and fast ones that were handed to the subscribers."`
+	DomainEventsPublished       *prometheus.CounterVec `metric:"tasker_domain_events_published_total" labels:"event_name,namespace" help:"Domain events: durable ones that were committed, and fast ones that were handed to the subscribers. Those that templates do not declare have no event_name here."`
 	DomainEventsFailed          *prometheus.CounterVec `metric:"tasker_domain_events_failed_total" labels:"event_name,namespace,reason" help:"Domain events that were not published: schema, too_large, not_storable, unknown_publisher, publisher_error, publisher_panic, publisher_timeout, busy."`
 	DomainEventsDropped         *prometheus.CounterVec `metric:"tasker_domain_events_dropped_total" labels:"subscriber" help:"Fast domain events that a subscriber lost because its buffer was full; without a name: the buffer before all of them."`
 	DomainEventSubscriberErrors *prometheus.CounterVec `metric:"tasker_domain_event_subscriber_errors_total" labels:"subscriber" help:"Fast domain events over which a subscriber failed."`

@@ -34,6 +34,7 @@ export interface Outcome {
   checkpoint?: Point;
   next?: Record<string, Json>;
   isolated?: Json[];
+  events?: { name: string; payload: Json }[];
   /** Checkpoints of the handler, in order. */
   saved: Point[];
 }

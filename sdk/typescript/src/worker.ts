@@ -140,7 +140,9 @@ class Life {
         if (!(e instanceof Unavailable || e instanceof NotFound)) throw e;
         if (++failures === 1) this.log(`no session: ${e.message}`);
         this.session.next();
-        const ms = Math.min(50 * 2 ** failures, 2000) * (0.5 + Math.random() / 2);
+        // What is held has the grace of a daemon that is started again.
+        const longest = held.length > 0 ? Math.min(2000, this.session.graceMs / 4) : 2000;
+        const ms = Math.min(50 * 2 ** failures, longest) * (0.5 + Math.random() / 2);
         await (held.length > 0 ? delay(ms) : this.pause(ms));
       }
     }

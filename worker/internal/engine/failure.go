@@ -29,6 +29,7 @@ const (
 	TypeResultMismatch   = "ResultMismatch"     // the result does not fit the result_schema of the step
 	TypeInvalidOutcome   = "InvalidOutcome"     // the result asks for steps that a step of its type cannot create
 	TypeNotIsolated      = "ItemNotIsolated"    // an item of a batch cannot be isolated
+	TypeNotPublished     = "EventNotPublished"  // an event of the handler's own cannot be published
 	TypeItemsNotRead     = "ItemsNotRead"       // the handler of a batch with items has not read them
 	TypeNextTaskRefused  = "NextTaskRefused"    // the next task cannot be created
 	// TypeCheckpointNotStored: a checkpoint is too large or cannot be stored.

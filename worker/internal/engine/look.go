@@ -195,19 +195,20 @@ func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err 
 	return got, nil
 }
 
-// Adopt takes over claims of other workers whose handlers go on in processes that are
-// connected to this worker now. learn gets their tokens, the new ones by the former, before
-// any of them begins here. After an error some may be adopted: they are handed back.
-func (e *Engine) Adopt(ctx context.Context, held []store.HeldClaim, learn func(tokens map[int64]int64)) error {
+// Adopt takes over claims of other workers, in some namespaces or all, whose handlers go on
+// in processes that are connected to this worker now. learn gets their tokens, the new ones by the former, before
+// any of them begins here. It reports whether some were locked and should be asked for again.
+// After an error some may be adopted: they are handed back.
+func (e *Engine) Adopt(ctx context.Context, held []store.HeldClaim, namespaces []string, learn func(tokens map[int64]int64)) (locked bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
 	defer cancel()
 	before := e.unknown.begin()
 	defer e.unknown.end()
 	worker, leaseEnd := e.id(), time.Now().Add(e.cfg.Lease)
-	adopted, err := e.board.Adopt(ctx, worker, held, e.cfg.Lease)
+	adopted, locked, err := e.board.Adopt(ctx, worker, held, namespaces, e.cfg.Lease)
 	if err != nil {
 		e.unknown.lose(worker, before)
-		return fmt.Errorf("adopt %d claims: %w", len(held), err)
+		return false, fmt.Errorf("adopt %d claims: %w", len(held), err)
 	}
 	claimed, tokens := make([]store.Claimed, len(adopted)), make(map[int64]int64, len(adopted))
 	for i := range adopted {
@@ -216,7 +217,7 @@ func (e *Engine) Adopt(ctx context.Context, held []store.HeldClaim, learn func(t
 	learn(tokens)
 	e.unknown.took(claimed)
 	e.follow(e.slots.add(e.prepare(ctx, worker, claimed, leaseEnd)))
-	return nil
+	return locked, nil
 }
 
 func (e *Engine) claimRequest(limit int) store.ClaimRequest {

@@ -70,6 +70,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("pastDeadline", pastDeadline.With(pg.Args{"limit": items}), items, items),
 		plantest.Of("judgeWorkers", pg.Compile(judgeWorkers).With(pg.Args{"stale_ms": int64(30_000), "dead_ms": int64(120_000), "limit": items}), max(items, (f.From+f.Waiting)/100), 0),
 		plantest.Of("endLeasesOfDead", endLeasesOfDead.With(pg.Args{"limit": items, "dead": pg.UUIDs{uuid.Max}}), leases, 0),
+		plantest.Of("inheritClaims", inheritClaims.With(pg.Args{"limit": items, "dead": pg.UUIDs{uuid.Max}, "own": []int32{1}, "grace_ms": int64(1000)}), leases, 1),
 		plantest.Of("takeSweep", takeSweep.With(pg.Args{"name": "s", "holder": uuid.Max, "interval_ms": int64(1), "lease_ms": int64(1), "now": true}), 1, 1),
 		plantest.Of("ledgerDays", ledgerDays.With(pg.Args{"ttl_ms": int64(0)}), 20, 0),
 		plantest.Of("readDayEnds", readDayEnds.With(pg.Args{"task": day(2), "step": -2, "token": int64(0), "upto": day(0), "limit": 10 * items, "ttl_ms": int64(0)}), 10*items, 1),

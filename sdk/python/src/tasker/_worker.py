@@ -171,7 +171,8 @@ class _Life:
                 failures += 1
                 _log.log(logging.WARNING if failures == 1 else logging.INFO, "no session: %s", e)
                 self._session.next()
-                pause = min(0.05 * 2**failures, 2) * random.uniform(0.5, 1)
+                longest = min(2, self._session.grace / 4) if held else 2  # what is held has the grace of a daemon started again
+                pause = min(0.05 * 2**failures, longest) * random.uniform(0.5, 1)
                 time.sleep(pause) if held else self._worker._stopping.wait(pause)
                 continue
             tell(self._worker._hooks.opened)

@@ -28,6 +28,7 @@ class Outcome:
     checkpoint: Mapping[str, JSON] | None = None
     next: Mapping[str, JSON] | None = None
     isolated: Sequence[Mapping[str, JSON]] = ()
+    events: Sequence[Mapping[str, JSON]] = ()
     saved: list[Mapping[str, JSON]] = field(default_factory=list)  # checkpoints of the handler, in order
 
 
