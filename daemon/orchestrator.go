@@ -171,7 +171,7 @@ func (d *Orchestrator) serve(c *config.Loaded, self store.Daemon, rules workflow
 func (d *Orchestrator) api(c *config.Loaded, self store.Daemon, rules workflow.Rules) rest.Orchestrator {
 	o := c.Orchestration
 	return rest.Orchestrator{
-		Engine: supervised{d.engine, d.queues, d.shared}, Queues: d.queues,
+		Engine: d.supervised(), Queues: d.queues,
 		Compat: rest.Compat{DistributedTaskQueue: o.Compat.DistributedTaskQueue, TaskQueueEngine: o.Compat.TaskQueueEngine}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
 		RegisterTemplate: d.registerTemplate, Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
 		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
@@ -304,6 +304,10 @@ func (d *Orchestrator) reload(ctx context.Context, next *config.Loaded) error {
 	d.follow(next)
 	d.depth.judgeBy(next.Common.Queues.PGMQ.QueueDepthThresholds)
 	systems := next.Orchestration.EventSystems
-	return errors.Join(d.engine.Reload(ctx, systemSettings(systems.Orchestration), systemSettings(systems.TaskReadiness)),
+	err := errors.Join(d.engine.Reload(ctx, systemSettings(systems.Orchestration), systemSettings(systems.TaskReadiness)),
 		d.queues.Reload(ctx, systemSettings(systems.Orchestration)))
+	if d.lending != nil {
+		err = errors.Join(err, d.lending.worker.Reload(ctx, systemSettings(systems.Orchestration)))
+	}
+	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/remote"
@@ -55,6 +56,11 @@ func TestSessionsWithTheOrchestrator(t *testing.T) {
 	var workers client.WorkerList
 	require.NoError(t, json.Unmarshal(p.get("/v1/workers"), &workers))
 	require.Len(t, workers.Workers, 1, "it is a worker of the fleet")
+
+	r := request(t, http.MethodPut, p.rest+"/v1/admin/deployment-mode", `{"mode":"PollingOnly"}`)
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	require.Equal(t, deploymode.PollingOnly, p.orchestrator.lending.worker.Health().Events.Mode, "its steps follow the mode")
+	require.Equal(t, deploymode.PollingOnly, p.orchestrator.queues.Health().Mode, "and so do claims of queues")
 
 	p.workflow("last", "extract")
 	held := s.step()

@@ -95,7 +95,7 @@ type (
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
 // OldestClaimable, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
-// ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues.
+// ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues, Repeat.
 type (
 	Performed         = board.Performed         // an action of an operator or a sweep on a task, as recorded
 	Taking            = board.Taking            // says how tasks are taken for an action

@@ -70,6 +70,7 @@ type Metrics struct {
 	QueueWait         *prometheus.HistogramVec `metric:"tasks_queue_wait_seconds" labels:"queue" help:"From the submission of a task of a queue to its claim."`
 	QueueExecution    *prometheus.HistogramVec `metric:"tasks_execution_duration_seconds" labels:"queue" help:"From the claim of a task of a queue to the report of its end."`
 	QueueEndToEnd     *prometheus.HistogramVec `metric:"tasks_end_to_end_duration_seconds" labels:"queue" help:"From the submission of a task of a queue to its end as reported by a worker, with its retries."`
+	QueueRepeated     prometheus.Counter       `metric:"tasker_queue_claims_repeated_total" help:"Tasks of queues told again to workers that had not received the answer to a claim."`
 	QueueWaiting      prometheus.Gauge         `metric:"tasker_queue_claims_waiting" help:"Claims of queues that wait for a task."`
 
 	StepResults            *prometheus.CounterVec   `metric:"tasker_step_results_total" labels:"namespace,outcome" help:"Step results applied, at the daemon that did; see tasker_tasks_completed_total."`

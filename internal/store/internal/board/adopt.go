@@ -70,3 +70,35 @@ func (s *Board) Adopt(ctx context.Context, worker uuid.UUID, held []HeldClaim, n
 	})
 	return adopted, locked, err
 }
+
+// repeatClaims gives a worker again what it holds without knowing, because the answer to a
+// claim was lost. It is the same attempt; the new token is the fence against an answer that
+// arrives after all. Claims that are locked are being reported.
+// Index: board_lease.
+var repeatClaims = pg.Compile(`
+with picked as materialized (
+    select b.ctid as at from tasker.board b
+    where b.state = {in_progress} and b.lease_until > (select clock_timestamp()) and b.worker = @worker
+      and not exists (select from ` + stmt.HiddenList[HeldClaim]("h") + ` where h.task_uuid = b.task_uuid and h.token = b.token)
+    order by b.lease_until limit @limit for update skip locked
+), numbered as materialized (
+    select at, nextval('tasker.claim_token') as token from picked
+), claimed as (
+    update tasker.board s
+    set token = n.token, lease_until = clock_timestamp() + @lease_ms::bigint * interval '1 ms'
+    from numbered n where s.ctid = n.at
+    returning ` + ofBoard + `
+), rest as (
+    select 0 as rest
+)` + claimedRows + fromLedger)
+
+// Repeat claims again what a worker holds beside the claims that it names, up to a limit.
+func (s *Board) Repeat(ctx context.Context, worker uuid.UUID, named []HeldClaim, limit int, lease time.Duration) (again []Claimed, err error) {
+	err = s.db.Call(ctx, "repeat_claims", "repeat claims", func(ctx context.Context, db *pg.Conn) error {
+		found := newClaims()
+		err := stmt.Each(ctx, db, repeatClaims.With(pg.Args{"h": named, "worker": worker, "limit": limit, "lease_ms": lease.Milliseconds()}), found.add)
+		again = found.list
+		return err
+	})
+	return again, err
+}
