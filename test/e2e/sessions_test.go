@@ -154,7 +154,7 @@ func process(t *testing.T, env string, program ...string) (pid int) {
 	t.Cleanup(func() {
 		_ = run.Process.Kill()
 		_ = run.Wait()
-		if t.Failed() {
+		if t.Failed() && out.Len() > 0 {
 			t.Logf("%v:\n%s", program, out.String())
 		}
 	})
