@@ -29,6 +29,14 @@ func newCounting(t *testing.T, mode string) counting {
 	return counting{r.ready()}
 }
 
+// oneStep registers the template one of a namespace.
+func (c counting) oneStep(namespace, callable string) {
+	c.t.Helper()
+	_, err := c.clients[0].RegisterTemplate(c.t.Context(), client.TemplateSource{Actor: "test", Reason: "test", Source: fmt.Sprintf(
+		`{"name": "one", "namespace_name": %q, "version": "1.0.0", "steps": [{"name": "only", "handler": {"callable": %q}}]}`, namespace, callable)})
+	require.NoError(c.t, err)
+}
+
 // worker starts a worker daemon for one namespace, as the role of that name.
 func (c counting) worker(namespace, mode string) *fleet.Process {
 	c.t.Helper()
@@ -116,9 +124,7 @@ func TestProcessesCostOneWorker(t *testing.T) {
 	}
 	c := newCounting(t, "Hybrid")
 	for namespace, callable := range map[string]string{"go": "arithmetic.square_product", "python": "load"} {
-		_, err := c.clients[0].RegisterTemplate(t.Context(), client.TemplateSource{Actor: "test", Reason: "test", Source: fmt.Sprintf(
-			`{"name": "one", "namespace_name": %q, "version": "1.0.0", "steps": [{"name": "only", "handler": {"callable": %q}}]}`, namespace, callable)})
-		require.NoError(t, err)
+		c.oneStep(namespace, callable)
 	}
 	c.worker("go", "Hybrid")
 	inPython := c.worker("python", "Hybrid")
