@@ -93,7 +93,7 @@ chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults,
 chaos-short: require-postgresql ## The scenarios and three short random runs, 9 minutes at most (CI)
 	cd test/chaos && timeout --kill-after=10s 300s $(GO) test -count=1 ./...
 	cd test/chaos && timeout --kill-after=10s 180s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
-	cd test/chaos && timeout --kill-after=10s 90s $(GO) run . -tasks 100 -length 6s -calm 300ms -longest 1s -executors 3 -faults kill,freeze,cut,half-open $(CHAOSFLAGS)
+	cd test/chaos && timeout --kill-after=10s 60s $(GO) run . -tasks 100 -length 6s -calm 300ms -longest 1s -executors 3 -faults kill,freeze,cut,half-open $(CHAOSFLAGS)
 
 .PHONY: count
 count: ## Lines, functions and exported names of the product, package by package
