@@ -37,12 +37,13 @@ func (c counting) oneStep(namespace, callable string) {
 	require.NoError(c.t, err)
 }
 
-// worker starts a worker daemon for one namespace, as the role of that name.
+// worker starts a worker daemon for one namespace, as the role of that name. No session is
+// lost on a busy machine before its first poll.
 func (c counting) worker(namespace, mode string) *fleet.Process {
 	c.t.Helper()
 	c.db.Exec(c.t, fmt.Sprintf(`create role %[1]s superuser login password '%[1]s'`, namespace))
 	p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: binDir, WorkDir: c.dir, Name: namespace, DatabaseURL: as(c.t, c.db, namespace), Mode: mode,
-		EventSource: "notify", Config: "[worker]\nnamespaces = [\"" + namespace + "\"]\n[worker.mpsc_channels.handler_dispatch]\nmax_concurrent_handlers = 200\n"})
+		EventSource: "notify", Config: "[worker]\nnamespaces = [\"" + namespace + "\"]\n[worker.mpsc_channels.handler_dispatch]\nmax_concurrent_handlers = 200\n[worker.sessions]\nreclaim_grace_ms = 60000\n"})
 	require.NoError(c.t, err)
 	c.all = append(c.all, p)
 	return p

@@ -134,7 +134,9 @@ func TestIdlePollsCostNothing(t *testing.T) {
 	}
 	for _, mode := range []string{"EventDrivenOnly", "Hybrid"} {
 		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
+			if !measuring() {
+				t.Parallel()
+			}
 			c := newCounting(t, mode)
 			c.oneStep("idle", "nothing")
 			p := c.worker("idle", mode)
