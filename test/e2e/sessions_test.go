@@ -85,14 +85,8 @@ func TestTheDaemonOfSessionsIsKilled(t *testing.T) {
 // TestAFrozenProcess: its step runs again in another process. When it wakes, what it has is
 // not taken, and counted.
 func TestAFrozenProcess(t *testing.T) {
-	r := newFleet(t, enginetest.Migrated(t))
-	r.start(fleet.Orchestrator, "Hybrid", "notify")
-	r.ready()
-	_, err := r.clients[0].RegisterTemplate(t.Context(), client.TemplateSource{Actor: "test", Reason: "test", Source: `{"name": "python", "namespace_name": "gate",
-		"version": "1.0.0", "steps": [{"name": "wait", "timeout_seconds": 300, "handler": {"callable": "wait_python"}, "retry": {"max_attempts": 3}}]}`})
-	require.NoError(t, err)
-	p := r.workerWith(sessionsOnly + "[worker.sessions]\nreclaim_grace_ms = 2000\nmax_wait_ms = 1000\n")
-	r.ready()
+	r, p := processes(t, sessionsOnly+"[worker.sessions]\nreclaim_grace_ms = 2000\nmax_wait_ms = 1000\n", `{"name": "python", "namespace_name": "gate",
+		"version": "1.0.0", "steps": [{"name": "wait", "timeout_seconds": 300, "handler": {"callable": "wait_python"}, "retry": {"max_attempts": 3}}]}`)
 	dir := t.TempDir()
 	frozen := process(t, "PYTHONPATH=../../sdk/python/src", "python3", "testdata/gate.py", p.URL, dir)
 	task, err := r.clients[0].CreateTask(t.Context(), taskOf("gate", "python", 1))
@@ -227,7 +221,7 @@ func process(t *testing.T, env string, program ...string) (pid int) {
 	t.Cleanup(func() {
 		_ = run.Process.Kill()
 		_ = run.Wait()
-		if t.Failed() {
+		if t.Failed() && out.Len() > 0 {
 			t.Logf("%v:\n%s", program, out.String())
 		}
 	})

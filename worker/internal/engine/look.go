@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -310,13 +311,19 @@ func (f *fullScans) made(begin, end time.Time, rich bool) {
 // leftFor is how long a worker does not claim a callable for which it found no handler.
 const leftFor = 10 * time.Second
 
-// HandBack hands back a step whose handler did nothing. It reports whether that worked.
+// HandBack hands back a step whose handler did nothing, and repeats that while the database
+// is unavailable and the step may run. It reports whether that worked.
 func (x *Execution) HandBack() bool {
-	err := x.engine.handBack(&x.Ctx, []*Execution{x})
-	if err != nil {
-		x.engine.log.Warn("a step that its handler has not begun was not handed back", zap.Inline(x), zap.Error(err))
+	for n := 0; ; n++ {
+		err := x.engine.handBack(&x.Ctx, []*Execution{x})
+		if err == nil {
+			return true
+		}
+		if !errors.Is(err, store.ErrUnavailable) || pause(&x.Ctx, n, 0) != nil {
+			x.engine.log.Warn("a step that its handler has not begun was not handed back", zap.Inline(x), zap.Error(err))
+			return false
+		}
 	}
-	return err == nil
 }
 
 // Leave hands back a step for which the accepting resolver found no handler, if another
