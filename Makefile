@@ -84,14 +84,16 @@ lint: $(GOLANGCI) ## Check style, common mistakes, the floors and go.mod
 	for module in test/bench test/chaos; do (cd $$module && $(GO) vet ./... && ../../$(GOLANGCI) run ./...); done # modules of their own: what they need never enters ours
 
 .PHONY: chaos
-chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults (CHAOS_SEED=n repeats a run)
+chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults, twice: with handlers in Go, and in Python (CHAOS_SEED=n repeats a run)
 	cd test/chaos && CHAOS_DIAMONDS=2000 CHAOS_KILLS=30 $(GO) test -count=1 -v -timeout 30m -run "Lease|Killed|Never|Services" ./scenarios
 	cd test/chaos && $(GO) run . -standby $(CHAOSFLAGS)
+	cd test/chaos && $(GO) run . -executors 4 $(CHAOSFLAGS)
 
 .PHONY: chaos-short
-chaos-short: require-postgresql ## The scenarios and two short random runs, 8 minutes at most (CI)
+chaos-short: require-postgresql ## The scenarios and three short random runs, 9 minutes at most (CI)
 	cd test/chaos && timeout --kill-after=10s 300s $(GO) test -count=1 ./...
 	cd test/chaos && timeout --kill-after=10s 180s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
+	cd test/chaos && timeout --kill-after=10s 60s $(GO) run . -tasks 100 -length 6s -calm 300ms -longest 1s -executors 3 -faults kill,freeze,cut,half-open $(CHAOSFLAGS)
 
 .PHONY: count
 count: ## Lines, functions and exported names of the product, package by package

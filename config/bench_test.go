@@ -35,9 +35,9 @@ func cases() []perfguard.Case {
 		}}
 	}
 	return []perfguard.Case{
-		load("worker", 15_500, ContextWorker),
-		load("orchestration", 18_000, ContextOrchestration),
-		load("complete", 27_000, ContextComplete),
+		load("worker", 16_000, ContextWorker),
+		load("orchestration", 19_000, ContextOrchestration),
+		load("complete", 28_500, ContextComplete),
 		explain("key", 50, "worker.heartbeat_interval_ms"),
 		explain("table", 600, "worker"),
 	}

@@ -36,6 +36,8 @@ func ruleNamed(name string) *textRule {
 		r = matching("a queue name (letters, digits, _ and -, at most 48 bytes)", `^[A-Za-z_][A-Za-z0-9_-]{0,47}$`)
 	case "namespace":
 		r = matching("namespaces of letters, digits and _, at most 29 characters, not starting with a digit", `^[A-Za-z_][A-Za-z0-9_]{0,28}$`)
+	case "namespaces":
+		r = matching("namespaces of letters, digits and _, at most 29 characters, not starting with a digit, or * for all", `^(\*|[A-Za-z_][A-Za-z0-9_]{0,28})$`)
 	case "header":
 		r = matching("an HTTP header name", "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 	case "environment":

@@ -21,6 +21,12 @@ type Orchestration struct {
 		MaxConsumers int `toml:"max_consumers" default:"100" min:"1" max:"10000" doc:"How many event consumers there may be." effect:"Each is listed with how far behind it is."`
 		MaxStreams   int `toml:"max_streams" default:"100" min:"1" max:"10000" doc:"Streams of domain events and of transitions that one replica serves at once." effect:"Each holds a connection; beyond it clients are told to come back (503)."`
 	} `toml:"events"`
+	Sessions struct {
+		Enabled       bool     `toml:"enabled" default:"false" doc:"Serve sessions of processes in other languages (docs/protocol.md) without a worker daemon." effect:"The orchestrator claims the steps that they offer to run, as a worker of the fleet."`
+		Namespaces    []string `toml:"namespaces" default:"" rule:"namespace" doc:"Namespaces whose steps the sessions get; empty means all." effect:"Keeps the steps of others for worker daemons."`
+		MaxConcurrent int      `toml:"max_concurrent_steps" default:"1000" min:"1" max:"10000" doc:"Steps that all sessions hold at the same time." effect:"The work and memory that sessions add to the daemon."`
+		Sessions
+	} `toml:"sessions"`
 	Create struct {
 		BatchSize   int    `toml:"batch_size" default:"2000" min:"1" max:"10000" doc:"Tasks created by one transaction." effect:"Throughput of task creation under load."`
 		MaxPending  int    `toml:"max_pending" default:"10000" min:"1" max:"1000000" doc:"Task requests that may wait for creation." effect:"Beyond it callers are told to come back (503)."`

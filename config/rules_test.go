@@ -206,3 +206,12 @@ func messages(problems []Problem) string {
 	}
 	return b.String()
 }
+
+// A worker may serve all namespaces, by a file as by the variable.
+func TestAllNamespaces(t *testing.T) {
+	loaded, err := loadText(t, "[worker]\nnamespaces = [\"*\"]")
+	require.NoError(t, err)
+	require.Equal(t, []string{"*"}, loaded.Worker.Namespaces)
+	_, err = loadText(t, "[worker]\nnamespaces = [\"a*\"]")
+	require.ErrorContains(t, err, "* for all")
+}

@@ -6,10 +6,10 @@ import (
 
 // Worker holds what only the worker reads ([worker]).
 type Worker struct {
-	WorkerID          string        `toml:"worker_id" default:"" must:"at most 128 characters without spaces, or empty" match:"^\\S{0,128}$" env:"TASKER_WORKER_ID" doc:"Identity of this replica; empty makes one of the host name and a random suffix." effect:"Unique in the fleet: while one worker lives, another one of the same identity does not start. One that is started again has the claims of its predecessor back after one and a half heartbeats."`
+	WorkerID          string        `toml:"worker_id" default:"" must:"at most 128 characters without spaces, or empty" match:"^\\S{0,128}$" env:"TASKER_WORKER_ID" doc:"Identity of this replica; empty makes one of the host name and a random suffix." effect:"Unique in the fleet: while one worker lives, another one of the same identity does not start. One that is started again has the claims of its predecessor back after one and a half heartbeats, those of sessions after sessions.reclaim_grace_ms more unless their processes go on with them."`
 	Exclusive         bool          // WorkerID was configured, for this replica alone
 	WorkerType        string        `toml:"worker_type" default:"general" rule:"nonempty" doc:"Class of the worker; general takes everything." effect:"Shown in the fleet view."`
-	Namespaces        []string      `toml:"namespaces" default:"" rule:"namespace" env:"WORKER_NAMESPACES" doc:"Namespaces to take work from; empty means those of its templates and handlers." effect:"Spreads namespaces over fleets of workers."`
+	Namespaces        []string      `toml:"namespaces" default:"" rule:"namespaces" env:"WORKER_NAMESPACES" doc:"Namespaces to take work from, * for all; empty means those of its templates and handlers." effect:"Spreads namespaces over fleets of workers."`
 	Tags              []string      `toml:"tags" default:"" rule:"nonempty" doc:"Labels of this replica." effect:"Shown in the fleet view; work can be routed by them."`
 	TemplatePath      string        `toml:"template_path" default:"${TASKER_TEMPLATE_PATH:-}" env:"TASKER_TEMPLATE_PATH" doc:"Directory or file of task templates, or empty." effect:"Templates found there are registered at start."`
 	Lease             time.Duration `toml:"lease_seconds" default:"10" min:"5" max:"86400" doc:"Time a claimed step belongs to the worker unless a heartbeat extends it." effect:"How soon the steps of a dead worker run elsewhere. Handlers may run for longer: heartbeats extend it."`
@@ -24,6 +24,9 @@ type Worker struct {
 		BatchSize  int  `toml:"batch_size" default:"500" min:"1" max:"10000" doc:"Results reported by one transaction." effect:"Throughput under load."`
 		MaxPending int  `toml:"max_pending" default:"10000" min:"1" max:"1000000" doc:"Results that may wait to be reported." effect:"Beyond it handlers wait."`
 	} `toml:"report"`
+	StepResults struct {
+		Schema string `toml:"schema" default:"warn" oneof:"enforce,warn,off" doc:"What becomes of a result that does not fit the result_schema of its step." effect:"enforce fails the step for good with the code RESULT_SCHEMA, warn accepts, logs and counts it, off does not look. It holds for handlers in every language."`
+	} `toml:"step_results"`
 	Checkpoint struct {
 		MaxCursorBytes      int           `toml:"max_cursor_bytes" default:"4096" min:"16" max:"65536" doc:"Largest cursor of a checkpoint, in bytes of JSON." effect:"Larger is refused. Earlier cursors are kept in the history, so a step may hold that many."`
 		MaxAccumulatedBytes int           `toml:"max_accumulated_bytes" default:"65536" min:"16" max:"1048576" doc:"Largest accumulated results of a checkpoint, in bytes of JSON." effect:"Larger is refused. Every checkpoint writes all of it."`
@@ -35,14 +38,10 @@ type Worker struct {
 		MaxItemBytes  int `toml:"max_item_bytes" default:"4096" min:"16" max:"65536" doc:"Largest item that a batch isolates, in bytes of JSON." effect:"Larger is refused, and the batch fails."`
 		MaxTotalBytes int `toml:"max_total_bytes" default:"262144" min:"1024" max:"4194304" doc:"Largest list of isolated items of one batch, in bytes of JSON with their errors." effect:"Beyond it the batch fails. Each checkpoint of the batch writes all of it."`
 	} `toml:"isolated_items"`
-	Sessions struct {
-		MaxSessions  int           `toml:"max_sessions" default:"1000" min:"0" max:"100000" doc:"Sessions of processes in other languages (docs/protocol.md); 0 allows none." effect:"Further processes are refused with 503. They share the permits of the worker (max_concurrent_handlers)."`
-		MaxPermits   int           `toml:"max_permits" default:"100" min:"1" max:"10000" doc:"Steps that one session may hold." effect:"A session that asks for more is refused. One answer may have as many steps, each with its context and the results that it depends on."`
-		ReclaimGrace time.Duration `toml:"reclaim_grace_ms" default:"3000" min:"100" max:"300000" doc:"Longest time between two requests of a session." effect:"Beyond it the session is lost, and the steps that it holds fail and run again at once."`
-		MaxWait      time.Duration `toml:"max_wait_ms" default:"10000" min:"0" max:"60000" doc:"Longest wait of a poll for steps." effect:"A process that is frozen or cut off without a word is noticed after this and the grace."`
-	} `toml:"sessions"`
+	Sessions     Sessions `toml:"sessions"`
 	DomainEvents struct {
 		MaxPayloadBytes  int           `toml:"max_payload_bytes" default:"262144" min:"16" max:"16777216" doc:"Largest payload of a domain event, in bytes of JSON." effect:"Larger is not published, and counted. Without a publisher the payload is the result of the step."`
+		MaxOwn           int           `toml:"max_own" default:"100" min:"0" max:"1000" doc:"Events that a handler may publish in one step beside those of its template." effect:"Beyond it the step fails. Their payloads together have max_payload_bytes at most."`
 		PublisherTimeout time.Duration `toml:"publisher_timeout_ms" default:"5000" min:"10" max:"60000" doc:"Longest time a publisher works on one event." effect:"Beyond it the event is not published, and counted. The end of the step is not reported before."`
 		UnknownPublisher string        `toml:"unknown_publisher" default:"default" oneof:"default,nothing,error" doc:"What becomes of an event whose publisher the worker does not have." effect:"default publishes it with the plain payload and warns, nothing does not publish it, error is nothing and keeps a worker from starting whose own templates name such a publisher."`
 	} `toml:"domain_events"`
@@ -133,4 +132,12 @@ type LoadShedding struct {
 	Enabled                  bool    `toml:"enabled" default:"true" doc:"Stop claiming while many results wait to be reported." effect:"Off, claiming stops at worker.report.max_pending, and nothing is warned of before."`
 	CapacityThresholdPercent float64 `toml:"capacity_threshold_percent" default:"80" min:"0" max:"100" doc:"Share of worker.report.max_pending from which on nothing more is claimed." effect:"Leaves the work to other workers while this one cannot report."`
 	WarningThresholdPercent  float64 `toml:"warning_threshold_percent" default:"70" min:"0" max:"100" doc:"Share of worker.report.max_pending that is logged as a warning." effect:"Early sign of a slow database."`
+}
+
+// Sessions bound those of processes in other languages.
+type Sessions struct {
+	MaxSessions  int           `toml:"max_sessions" default:"1000" min:"0" max:"100000" doc:"Sessions of processes in other languages (docs/protocol.md); 0 allows none." effect:"Further processes are refused with 503. They share the permits of the worker (max_concurrent_handlers)."`
+	MaxPermits   int           `toml:"max_permits" default:"100" min:"1" max:"10000" doc:"Steps that one session may hold." effect:"A session that asks for more is refused. One answer may have as many steps, each with its context and the results that it depends on."`
+	ReclaimGrace time.Duration `toml:"reclaim_grace_ms" default:"3000" min:"100" max:"300000" doc:"Longest time between two requests of a session, and for a session to find its steps again after its daemon was started again under its worker_id." effect:"Beyond it the session is lost, and the steps that it holds fail and run again at once."`
+	MaxWait      time.Duration `toml:"max_wait_ms" default:"10000" min:"0" max:"60000" doc:"Longest wait of a poll for steps." effect:"A process that is frozen or cut off without a word is noticed after this and the grace."`
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/config"
 )
 
 // language starts workers of the same handlers, whose callables begin with its prefix.
@@ -167,6 +168,55 @@ func handlersOf(t *testing.T, l language) {
 	require.Contains(t, out.String(), "stopped")
 }
 
+func TestPythonResultSchema(t *testing.T) {
+	t.Parallel()
+	resultSchemaOf(t, inPython(t))
+}
+
+func TestTypeScriptResultSchema(t *testing.T) {
+	t.Parallel()
+	resultSchemaOf(t, inTypeScript(t))
+}
+
+// resultSchemaOf: the daemon holds results of other languages against the schemas of their steps.
+func resultSchemaOf(t *testing.T, l language) {
+	t.Helper()
+	p := newPair(t, "", func(c *config.Loaded) {
+		c.Worker.Sessions.ReclaimGrace, c.Worker.StepResults.Schema = longGrace, "enforce"
+	})
+	c := client.New(client.Config{BaseURL: p.rest})
+	for name, kind := range map[string]string{"fits": "integer", "breaks": "string"} {
+		_, err := c.RegisterTemplate(p.ctx, client.TemplateSource{Reason: "test", Actor: "test", Source: fmt.Sprintf(
+			`{name: %s, namespace_name: none, version: 1.0.0, steps: [{name: square, handler: {callable: %s_square}, result_schema: {type: object, properties: {value: {type: %s}}}}]}`,
+			name, l.prefix, kind)})
+		require.NoError(t, err)
+	}
+	for _, source := range []string{
+		strings.ReplaceAll(remoteApproval, "xx_route}", "xx_route}, result_schema: {additionalProperties: false, properties: {route: {type: array}}}"),
+		strings.ReplaceAll(remoteBatches, "xx_process}", "xx_process}, result_schema: {type: object, required: [processed]}"),
+	} {
+		_, err := c.RegisterTemplate(p.ctx, client.TemplateSource{Source: strings.ReplaceAll(source, "xx_", l.prefix+"_"), Reason: "test", Actor: "test"})
+		require.NoError(t, err)
+	}
+	create := func(name, context string) string {
+		task, err := c.CreateTask(p.ctx, client.TaskRequest{Name: l.prefix + name, Namespace: "none", Version: "1.0.0", Context: json.RawMessage(context),
+			Initiator: "test", SourceSystem: "test", Reason: "test"})
+		require.NoError(t, err)
+		return task.TaskUUID
+	}
+	p.workerOf(t, l)
+	require.Contains(t, p.results(t, create("_approval", `{"amount":500}`))["routing_decision"], "create_steps", "the outcome is the engine's, and stored")
+	for size, want := range map[int]string{0: `{"total":0,"batches":1}`, 2000: `{"total":2000,"batches":2}`} { // one without work has no result to check
+		require.JSONEq(t, want, p.results(t, create("_batches", fmt.Sprintf(`{"dataset_size":%d}`, size)))["aggregate_results"])
+	}
+	require.JSONEq(t, `{"value":7}`, p.results(t, p.create("fits", 1).GetTaskUuid())["square"])
+	step := p.ended(t, p.create("breaks", 1).GetTaskUuid(), "error")
+	require.Equal(t, 1, step.Attempts)
+	for _, want := range []string{"ResultMismatch", "RESULT_SCHEMA", `"/value"`, "must be a string"} {
+		require.Contains(t, string(step.Results), want)
+	}
+}
+
 const (
 	remoteApproval = `{name: xx_approval, namespace_name: none, version: 1.0.0, steps: [
   {name: validate_request, handler: {callable: xx_validate}, retry: {retryable: false, max_attempts: 1}},
@@ -246,6 +296,35 @@ func clientOf(t *testing.T, l language) {
 	run := l.start("client", p.rest)
 	run.Args = append(run.Args, "http://"+p.worker.Addr().String())
 	out, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "all as it should be")
+}
+
+func TestPythonKit(t *testing.T) {
+	t.Parallel()
+	kitOf(t, inPython(t))
+}
+
+func TestTypeScriptKit(t *testing.T) {
+	t.Parallel()
+	kitOf(t, inTypeScript(t))
+}
+
+// kitOf walks the kit for tests of workflows of one language, which has nothing but tasker-ctl
+// and a PostgreSQL that is installed.
+func kitOf(t *testing.T, l language) {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../cmd/tasker-ctl")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	run := l.start("kit", dir)
+	if run.Env == nil {
+		run.Env = os.Environ()
+	}
+	run.Env = append(run.Env, "TASKER_CTL="+filepath.Join(dir, "tasker-ctl"))
+	out, err = run.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "all as it should be")
 }

@@ -43,6 +43,7 @@ var shownElsewhere = map[string]string{
 	"worker.grpc.tls_client_ca_path":            "TestGRPCIsEncrypted",
 	"orchestration.events.max_consumers":        "TestDaemonsFollowTheirSettings",
 	"orchestration.events.max_streams":          "TestDaemonsFollowTheirSettings",
+	"orchestration.sessions.enabled":            "TestSessionsWithTheOrchestrator",
 	"orchestration.web.enabled":                 "TestAnAPIThatIsOff",
 	"orchestration.web.config_endpoint_enabled": "TestShownConfigHasNoSecrets",
 	"worker.web.config_endpoint_enabled":        "TestShownConfigHasNoSecrets",
@@ -71,12 +72,14 @@ func optionsOf(loaded *config.Loaded) string {
 	wfWeb, _ := wd.webConfig(web, w.Worker.GRPC, loaded.Environment)
 	ofGRPC, _ := od.grpcConfig(o.Orchestration.GRPC, o.Orchestration.Web)
 	wfGRPC, _ := wd.grpcConfig(w.Worker.GRPC, web)
+	lent, _ := lendingConfig(o)
 	for _, options := range []any{
+		lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
 		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
 		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,
 		od.depth.thresholds,
-		wd.workerConfig(w, nil), wfWeb, sessionConfig(w.Worker),
+		wd.workerConfig(w, nil), wfWeb, sessionConfig(w.Worker.WorkerID, w.Worker.Sessions),
 		OrchestratorProgram().ShutdownTimeout(loaded), WorkerProgram("", nil).ShutdownTimeout(loaded),
 	} {
 		dump(&b, reflect.ValueOf(options))

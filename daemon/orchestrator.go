@@ -37,6 +37,7 @@ type Orchestrator struct {
 	sweeps     *sweep.Runner
 	admission  *backpressure.Admission
 	queues     *taskmaster.Service
+	lending    *lending // nil: there are no sessions
 }
 
 // newOrchestrator connects to the database, loads the configured templates, and wires the
@@ -86,6 +87,13 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 		d.services = append(d.services, d.relay) // it ends after all senders
 	}
 	d.services = append(d.services, d.signals.sender, d.engine, d.queues, d.sweeps, d.admission)
+	if o.Sessions.Enabled {
+		if d.lending, err = d.newLending(c, self.ID, engine); err != nil {
+			return err
+		}
+		d.engine.ServeFirst(d.lending.worker)
+		d.services = append(d.services, workerService{d.lending.worker, d.log})
+	}
 	if !o.Web.Enabled && !o.GRPC.Enabled {
 		return nil
 	}
@@ -142,7 +150,11 @@ func (d *Orchestrator) serve(c *config.Loaded, self store.Daemon, rules workflow
 	if err != nil {
 		return err
 	}
-	d.server, err = rest.NewOrchestrator(cfg, d.api(c, self, rules))
+	api := d.api(c, self, rules)
+	if d.lending != nil {
+		api.Sessions = d.lending.hub
+	}
+	d.server, err = rest.NewOrchestrator(cfg, api)
 	if err != nil || !o.GRPC.Enabled {
 		return err
 	}
@@ -150,6 +162,7 @@ func (d *Orchestrator) serve(c *config.Loaded, self store.Daemon, rules workflow
 	if err != nil {
 		return err
 	}
+	settings.Sessions = d.lending != nil
 	d.grpc, err = grpc.NewOrchestrator(settings, d.server)
 	return err
 }
@@ -158,7 +171,7 @@ func (d *Orchestrator) serve(c *config.Loaded, self store.Daemon, rules workflow
 func (d *Orchestrator) api(c *config.Loaded, self store.Daemon, rules workflow.Rules) rest.Orchestrator {
 	o := c.Orchestration
 	return rest.Orchestrator{
-		Engine: supervised{d.engine, d.queues, d.shared}, Queues: d.queues,
+		Engine: d.supervised(), Queues: d.queues,
 		Compat: rest.Compat{DistributedTaskQueue: o.Compat.DistributedTaskQueue, TaskQueueEngine: o.Compat.TaskQueueEngine}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
 		RegisterTemplate: d.registerTemplate, Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
 		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
@@ -180,6 +193,9 @@ func (d *Orchestrator) checks(ctx context.Context) map[string]telemetry.Check {
 		"circuit_breakers": d.breakers.Check()}
 	if d.relay != nil {
 		checks["signal_relay"] = relayCheck(d.relay.Health())
+	}
+	if d.lending != nil {
+		checks["step_processing"] = stepProcessing(d.lending.worker.Health())
 	}
 	return checks
 }
@@ -207,7 +223,11 @@ func (d *Orchestrator) verify(rules workflow.Rules) func(context.Context, uuid.U
 // registerTemplate registers a template that an operator has sent.
 func (d *Orchestrator) registerTemplate(ctx context.Context, t *workflow.Template, actor string) (store.Registered, error) {
 	by := store.Registrant{ID: actor, Environment: d.loaded.Environment, Immutable: store.Immutability(d.loaded.Common.TaskTemplates.Immutable)}
-	return d.store.RegisterTemplates(ctx, by, []*workflow.Template{t.Resolve(d.loaded.Environment)})
+	registered, err := d.store.RegisterTemplates(ctx, by, []*workflow.Template{t.Resolve(d.loaded.Environment)})
+	if err == nil {
+		d.signals.sender.Publish(signal.Signal{Topic: signal.TopicControl}) // workers of all namespaces may not know this one
+	}
+	return registered, err
 }
 
 // registerTemplates registers the templates of task_templates.search_paths. Paths without
@@ -258,9 +278,21 @@ func (d *Orchestrator) Start(ctx context.Context) error {
 		return err
 	}
 	d.show(d.engine.SetAddress)
+	if d.lending != nil {
+		d.show(d.lending.worker.SetAddress)
+	}
 	d.signals.sender.Publish(signal.Signal{Topic: signal.TopicControl}) // templates may be new
 	d.log.Info("orchestrator started", zap.String("mode", string(d.engine.Mode())), zap.Any("address", d.Addr()))
 	return nil
+}
+
+// Stop stops the daemon like shared.Stop; sessions learn of it first, and report what they
+// hold while their worker waits.
+func (d *Orchestrator) Stop(ctx context.Context) error {
+	if d.lending != nil {
+		d.lending.hub.Drain()
+	}
+	return d.shared.Stop(ctx)
 }
 
 // Store returns the daemon's store, for programs that embed it.
@@ -272,6 +304,10 @@ func (d *Orchestrator) reload(ctx context.Context, next *config.Loaded) error {
 	d.follow(next)
 	d.depth.judgeBy(next.Common.Queues.PGMQ.QueueDepthThresholds)
 	systems := next.Orchestration.EventSystems
-	return errors.Join(d.engine.Reload(ctx, systemSettings(systems.Orchestration), systemSettings(systems.TaskReadiness)),
+	err := errors.Join(d.engine.Reload(ctx, systemSettings(systems.Orchestration), systemSettings(systems.TaskReadiness)),
 		d.queues.Reload(ctx, systemSettings(systems.Orchestration)))
+	if d.lending != nil {
+		err = errors.Join(err, d.lending.worker.Reload(ctx, systemSettings(systems.Orchestration)))
+	}
+	return err
 }

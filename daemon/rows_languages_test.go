@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/config"
 )
 
 // completedRows are behaviours of the other engine that end well, by the names of the subtests
@@ -151,6 +151,7 @@ var failingRows = []struct {
 	event                   string // durable
 }{
 	{name: "rows_04_04_an_odd_number", template: "mathematical_sequence", context: `{"even_number":7}`, step: "linear_step_1", attempts: 1, problem: "VALIDATION_ERROR"},
+	{name: "rows_04_04_no_number", template: "mathematical_sequence", context: `{"row":4}`, step: "linear_step_1", attempts: 1, problem: "MISSING_CONTEXT_FIELD"},
 	{name: "rows_27_27_too_many_failures", template: "retry_exhaustion_test", context: `{"test_id":"r27"}`, step: "always_fail", attempts: 3, retryable: true, problem: "as planned"},
 	{name: "rows_28_29_for_good", template: "errors", context: `{"run":1}`, step: "permanent_error_only", attempts: 1, problem: "for good", complete: "success_only"},
 	{name: "rows_30_30_twice", template: "errors", context: `{"run":2}`, step: "retryable_error_only", attempts: 2, retryable: true, problem: "for now"},
@@ -183,10 +184,16 @@ var ownTemplates = map[string]string{
   {name: plus, dependencies: [squared], handler: {callable: arithmetic, initialization: {do: add, by: 25}}},
   {name: twice, dependencies: [squared], handler: {callable: arithmetic, initialization: {do: multiply, by: 2}}},
   {name: mean, dependencies: [plus, twice], handler: {callable: arithmetic, initialization: {do: mean}}}]}`,
-	"errors":         `{name: errors, namespace_name: none, version: 1.0.0, ` + errorSteps,
-	"blocked_errors": `{name: blocked_errors, namespace_name: none, version: 1.0.0, on_failure: block, ` + errorSteps,
-	"yields":         `{name: yields, ` + fmt.Sprintf(yieldSteps, `, initialization: {worker_template_name: yield_batch}`),
-	"unnamed":        `{name: unnamed, ` + fmt.Sprintf(yieldSteps, ""),
+	"errors":           `{name: errors, namespace_name: none, version: 1.0.0, ` + errorSteps,
+	"blocked_errors":   `{name: blocked_errors, namespace_name: none, version: 1.0.0, on_failure: block, ` + errorSteps,
+	"plain_errors":     `{name: plain_errors, namespace_name: none, version: 1.0.0, on_failure: block, ` + strings.ReplaceAll(errorSteps, "errors_", "plain_"),
+	"foreign_decision": `{name: foreign_decision, namespace_name: none, version: 1.0.0, steps: [{name: decide_for_another, handler: {callable: decide_for_another}}]}`,
+	"resolvers": `{name: resolver_hints, namespace_name: resolver_tests, version: 1.0.0, steps: [
+  {name: hinted, handler: {callable: actions, resolver: session}},
+  {name: hinted_with_method, dependencies: [hinted], handler: {callable: actions, resolver: session, method: execute_action}},
+  {name: by_the_chain, dependencies: [hinted_with_method], handler: {callable: hints.plain}}]}`,
+	"yields":  `{name: yields, ` + fmt.Sprintf(yieldSteps, `, initialization: {worker_template_name: yield_batch}`),
+	"unnamed": `{name: unnamed, ` + fmt.Sprintf(yieldSteps, ""),
 }
 
 const yieldSteps = `namespace_name: none, version: 1.0.0, steps: [
@@ -219,12 +226,20 @@ func rowsOf(t *testing.T, in func(*testing.T) language) {
 	}
 	l := in(t)
 	l.program = "rows_worker"
-	r := languageRun{remotePair(t, longGrace), map[string]string{}}
+	p := newPair(t, "", func(c *config.Loaded) {
+		c.Worker.Sessions.ReclaimGrace, c.Worker.Namespaces, c.Orchestration.Create.InputSchema = longGrace, []string{"*"}, "warn"
+	})
+	r := &languageRun{p, client.New(client.Config{BaseURL: p.rest}), map[string]*client.TemplateDetail{}}
 	for i := range completedRows {
 		r.register(t, completedRows[i].template)
 	}
 	for i := range failingRows {
 		r.register(t, failingRows[i].template)
+	}
+	for i := range calledRows {
+		for _, template := range calledRows[i].templates {
+			r.register(t, template)
+		}
 	}
 	r.workerOf(t, l)
 	for _, row := range completedRows {
@@ -240,7 +255,7 @@ func rowsOf(t *testing.T, in func(*testing.T) language) {
 			for step, attempts := range row.attempts {
 				require.Equal(t, attempts, steps[step].Attempts, step)
 			}
-			events := r.events(t, task)
+			events := r.events(t, row.template, task)
 			require.Len(t, events, len(row.events))
 			for i, event := range row.events {
 				require.Equal(t, event, events[i].Name+" "+compact(t, events[i].Payload))
@@ -253,6 +268,15 @@ func rowsOf(t *testing.T, in func(*testing.T) language) {
 			}
 		})
 	}
+	for _, row := range calledRows {
+		if row.only != "" && row.only != l.prefix {
+			continue
+		}
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			row.run(t, r)
+		})
+	}
 	for _, row := range failingRows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -262,7 +286,7 @@ func rowsOf(t *testing.T, in func(*testing.T) language) {
 			}
 			r.ended(t, task, status)
 			steps := r.stepsOf(t, task)
-			failed, err := client.New(client.Config{BaseURL: r.rest}).Step(r.ctx, task, steps[row.step].StepUUID)
+			failed, err := r.api.Step(r.ctx, task, steps[row.step].StepUUID)
 			require.NoError(t, err)
 			require.Equal(t, "error", failed.CurrentState)
 			require.Equal(t, row.attempts, failed.Attempts)
@@ -274,7 +298,7 @@ func rowsOf(t *testing.T, in func(*testing.T) language) {
 			require.NotNil(t, result.Error.Retryable, "%s", failed.Results)
 			require.Equal(t, row.retryable, *result.Error.Retryable)
 			if row.event != "" {
-				events := r.events(t, task)
+				events := r.events(t, row.template, task)
 				require.Len(t, events, 1)
 				require.Equal(t, row.event, events[0].Name)
 			}
@@ -291,33 +315,52 @@ const corpusTemplates = "../../shared/corpus/templates"
 // languageRun is a pair of daemons with the templates of the rows.
 type languageRun struct {
 	*pair
-	known map[string]string // the names of templates, as registered
+	api   *client.Client
+	known map[string]*client.TemplateDetail // as registered, by the names of the rows
 }
 
-// register registers a template in the namespace that these daemons serve.
+// register registers a template, once.
 func (r *languageRun) register(t *testing.T, template string) {
 	t.Helper()
-	if r.known[template] != "" {
+	if r.known[template] != nil {
 		return
 	}
 	source, own := ownTemplates[template]
-	if r.known[template] = template; !own {
-		file, err := os.ReadFile(filepath.Join(corpusTemplates, template+".yaml"))
-		require.NoError(t, err)
-		source = regexp.MustCompile(`(?m)^namespace_name: \S+`).ReplaceAllString(string(file), "namespace_name: none")
-		r.known[template] = strings.Trim(regexp.MustCompile(`(?m)^name: (\S+)`).FindStringSubmatch(source)[1], `"`)
+	if !own {
+		source = corpusTemplate(t, template)
 	}
-	_, err := client.New(client.Config{BaseURL: r.rest}).RegisterTemplate(r.ctx, client.TemplateSource{Source: source, Reason: "test", Actor: "test"})
+	known, err := r.api.RegisterTemplate(r.ctx, client.TemplateSource{Source: source, Reason: "test", Actor: "test"})
 	require.NoError(t, err, template)
+	r.known[template] = known
+}
+
+// corpusTemplate is the text of a template of the corpus, or of one that is derived from it.
+func corpusTemplate(t *testing.T, name string) string {
+	t.Helper()
+	derived, ok := derivedTemplates[name]
+	if !ok {
+		derived.of = name
+	}
+	file, err := os.ReadFile(filepath.Join(corpusTemplates, derived.of+".yaml"))
+	require.NoError(t, err)
+	for i := 0; i < len(derived.words); i += 2 {
+		require.Contains(t, string(file), derived.words[i], derived.of)
+	}
+	return strings.NewReplacer(derived.words...).Replace(string(file))
+}
+
+// create creates a task of a registered template.
+func (r *languageRun) create(template, context string) (*client.Task, error) {
+	known := r.known[template]
+	return r.api.CreateTask(r.ctx, client.TaskRequest{Name: known.Name, Namespace: known.Namespace, Version: known.Version,
+		Context: json.RawMessage(context), Initiator: "test", SourceSystem: "test", Reason: "test"})
 }
 
 func (r *languageRun) task(t *testing.T, template, context string) string {
 	t.Helper()
 	products, err := filepath.Abs(filepath.Join(corpusTemplates, "../products.csv"))
 	require.NoError(t, err)
-	context = strings.ReplaceAll(context, "PRODUCTS", products)
-	task, err := client.New(client.Config{BaseURL: r.rest}).CreateTask(r.ctx, client.TaskRequest{Name: r.known[template], Namespace: "none", Version: "1.0.0",
-		Context: json.RawMessage(context), Initiator: "test", SourceSystem: "test", Reason: "test"})
+	task, err := r.create(template, strings.ReplaceAll(context, "PRODUCTS", products))
 	require.NoError(t, err)
 	return task.TaskUUID
 }
@@ -325,7 +368,7 @@ func (r *languageRun) task(t *testing.T, template, context string) string {
 // stepsOf returns the steps of a task by their names.
 func (r *languageRun) stepsOf(t *testing.T, task string) map[string]client.Step {
 	t.Helper()
-	steps, err := client.New(client.Config{BaseURL: r.rest}).Steps(r.ctx, task)
+	steps, err := r.api.Steps(r.ctx, task)
 	require.NoError(t, err)
 	named := make(map[string]client.Step, len(steps))
 	for i := range steps {
@@ -335,9 +378,9 @@ func (r *languageRun) stepsOf(t *testing.T, task string) map[string]client.Step 
 }
 
 // events returns the durable events of a task, all of which have its correlation id.
-func (r *languageRun) events(t *testing.T, task string) []client.Event {
+func (r *languageRun) events(t *testing.T, template, task string) []client.Event {
 	t.Helper()
-	list, err := client.New(client.Config{BaseURL: r.rest}).Events(r.ctx, client.EventListOptions{Namespace: "none", TaskUUID: task})
+	list, err := r.api.Events(r.ctx, client.EventListOptions{Namespace: r.known[template].Namespace, TaskUUID: task})
 	require.NoError(t, err)
 	for i := range list.Events {
 		require.Equal(t, task, list.Events[i].Metadata.CorrelationID, "the task has no other one")

@@ -60,11 +60,17 @@ type executor struct {
 // session opens a session for callables.
 func (p *pair) session(t *testing.T, permits int, callables ...string) *executor {
 	t.Helper()
+	return p.sessionAt(t, "http://"+p.worker.Addr().String(), permits, callables...)
+}
+
+// sessionAt opens a session with a daemon.
+func (p *pair) sessionAt(t *testing.T, daemon string, permits int, callables ...string) *executor {
+	t.Helper()
 	o := remote.Open{Protocol: remote.Protocol, Name: t.Name(), Client: "test/1", Permits: permits}
 	for _, c := range callables {
 		o.Callables = append(o.Callables, remote.Callable{Callable: c})
 	}
-	s := &executor{T: t, all: "http://" + p.worker.Addr().String() + "/v1/sessions"}
+	s := &executor{T: t, all: daemon + "/v1/sessions"}
 	var opened remote.Opened
 	s.call(http.MethodPost, s.all, o, http.StatusCreated, &opened)
 	require.Equal(t, remote.Protocol, opened.Protocol)
@@ -214,6 +220,38 @@ func TestSessions(t *testing.T) {
 		for _, want := range []string{"no more stock", `"Stock"`, `"S1"`} {
 			require.Contains(t, string(doc), want)
 		}
+	})
+
+	t.Run("events of a handler's own", func(t *testing.T) {
+		t.Parallel()
+		s := p.session(t, 1, "publishes")
+		task := p.workflow("publishing", "publishes")
+		step := s.step()
+		events := []remote.Event{{Name: "stock.low", Payload: json.RawMessage(`{"left":1}`)}, {Name: "stock.counted"}}
+		require.Equal(t, 400, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Yield, Checkpoint: &remote.Checkpoint{}, Events: events})[0].Status)
+		require.Empty(t, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Success, Result: json.RawMessage(`7`), Events: events}))
+		p.ended(t, task, "complete")
+		var list struct {
+			Events []struct {
+				Name    string          `json:"event_name"`
+				Payload json.RawMessage `json:"payload"`
+			}
+		}
+		s.call(http.MethodGet, p.rest+"/v1/events?task_uuid="+task, nil, http.StatusOK, &list)
+		require.Len(t, list.Events, 2)
+		require.Equal(t, []string{"stock.low", "stock.counted"}, []string{list.Events[0].Name, list.Events[1].Name})
+		require.JSONEq(t, `{"left":1}`, string(list.Events[0].Payload))
+		require.JSONEq(t, `null`, string(list.Events[1].Payload))
+
+		task = p.workflow("publishing_too_much", "publishes")
+		step = s.step()
+		events[0].Payload = json.RawMessage(`"` + strings.Repeat("x", 1<<18) + `"`)
+		require.Empty(t, s.report(remote.Report{Fence: step.Fence, Outcome: remote.Success, Events: events}))
+		doc, err := json.Marshal(p.ended(t, task, "error"))
+		require.NoError(t, err)
+		require.Contains(t, string(doc), "EventNotPublished")
+		s.call(http.MethodGet, p.rest+"/v1/events?task_uuid="+task, nil, http.StatusOK, &list)
+		require.Empty(t, list.Events, "all of them or none")
 	})
 
 	t.Run("answers that are lost", func(t *testing.T) {

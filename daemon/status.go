@@ -120,7 +120,8 @@ func (d *Orchestrator) status() []part {
 	if d.relay != nil {
 		parts = append(parts, relayPart(d.relay.Health()))
 	}
-	return append(parts, d.statusOf(supervised{d.engine, d.queues, d.shared}.Health(), supervised{d.engine, d.queues, d.shared}.Loops())...)
+	all := d.supervised()
+	return append(parts, d.statusOf(all.Health(), all.Loops())...)
 }
 
 // status implements process.

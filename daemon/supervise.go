@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -41,16 +42,27 @@ func alive(loops []lifecycle.LoopHealth) (ok bool, reason string) {
 // supervised is the engine for the API, with the loops beside it.
 type supervised struct {
 	*orchestration.Orchestrator
-	queues *taskmaster.Service
-	beside *shared
+	queues  *taskmaster.Service
+	lending *lending // nil: there are no sessions
+	beside  *shared
 }
 
-// SetMode implements rest.Status: waiting claims follow the mode of the engine.
+// supervised returns the engine as the API and the status see it.
+func (d *Orchestrator) supervised() supervised {
+	return supervised{d.engine, d.queues, d.lending, d.shared}
+}
+
+// SetMode implements rest.Status: waiting claims and the steps of sessions follow the mode of
+// the engine.
 func (s supervised) SetMode(ctx context.Context, mode deploymode.Mode) error {
 	if err := s.Orchestrator.SetMode(ctx, mode); err != nil {
-		return err
+		return err // and neither of its systems has changed
 	}
-	return s.queues.SetMode(ctx, mode)
+	err := s.queues.SetMode(ctx, mode)
+	if s.lending != nil {
+		err = errors.Join(err, s.lending.worker.SetMode(ctx, mode))
+	}
+	return err
 }
 
 // Health implements rest.Status.

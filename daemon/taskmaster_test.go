@@ -126,9 +126,9 @@ func queueRows(t *testing.T, file string) (rows []queueRow) {
 // queueDaemons are those that rows name, each with what differs from the defaults.
 var queueDaemons = map[string]string{
 	"": "",
-	"quick": "[orchestration.taskmaster]\nheartbeat = {stale_threshold_seconds = 2, dead_threshold_seconds = 4}\nreaper = {interval_ms = 100}\n" +
+	"quick": "[orchestration.taskmaster]\nheartbeat = {stale_threshold_seconds = 3, dead_threshold_seconds = 10}\nreaper = {interval_ms = 100}\n" +
 		"[orchestration.sweeps.deadlines]\ninterval_seconds = 1\n",
-	"forgetful": "[orchestration.taskmaster]\nheartbeat = {stale_threshold_seconds = 2, dead_threshold_seconds = 3}\n" +
+	"forgetful": "[orchestration.taskmaster]\nheartbeat = {stale_threshold_seconds = 3, dead_threshold_seconds = 10}\n" +
 		"retention = {ttl_seconds = 2, interval_ms = 100, batch_size = 1}\n",
 	"keeps":  "[orchestration.taskmaster.retention]\nttl_seconds = 0\n",
 	"compat": "[orchestration.compat]\ndistributed_task_queue = true\ntask_queue_engine = true\n",
@@ -198,9 +198,9 @@ func (p *queuePlay) play(row *queueRow) {
 		line = queueName.ReplaceAllStringFunc(line, func(name string) string {
 			switch name = name[2 : len(name)-1]; name {
 			case "soon":
-				return time.Now().Add(1500 * time.Millisecond).UTC().Format(time.RFC3339Nano)
+				return time.Now().Add(5 * time.Second).UTC().Format(time.RFC3339Nano)
 			case "later":
-				return time.Now().Add(8 * time.Second).UTC().Format(time.RFC3339Nano)
+				return time.Now().Add(20 * time.Second).UTC().Format(time.RFC3339Nano)
 			case "tomorrow":
 				return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339Nano)
 			}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +13,10 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
 )
 
@@ -74,4 +78,32 @@ func stringOf(e observer.LoggedEntry) string {
 		}
 	}
 	return b.String()
+}
+
+// TestWorkersHearOfANewNamespace: a worker of all namespaces runs the tasks of one that came
+// with a template over the API, and does not wait for its next heartbeat to learn of it.
+func TestWorkersHearOfANewNamespace(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "", func(l *config.Loaded) {
+		l.Worker.Namespaces, l.Worker.Lease, l.Worker.HeartbeatInterval = []string{"*"}, 10*time.Hour, time.Hour
+	})
+	ofWork := client.New(client.Config{BaseURL: "http://" + p.worker.Addr().String()})
+	pgtest.Eventually(t, time.Minute, func() (bool, string) { // or the scan after it connects finds the namespace
+		health, err := ofWork.DetailedHealth(p.ctx)
+		require.NoError(t, err)
+		for _, s := range health.EventSystems {
+			if s.Listener != nil && s.Listener.State == "listening" {
+				return true, ""
+			}
+		}
+		return false, "the worker does not listen yet"
+	})
+	c := client.New(client.Config{BaseURL: p.rest})
+	_, err := c.RegisterTemplate(p.ctx, client.TemplateSource{Reason: "test", Actor: "test",
+		Source: `{name: one, namespace_name: brand_new, version: 1.0.0, steps: [{name: only, handler: {callable: ok}}]}`})
+	require.NoError(t, err)
+	task, err := c.CreateTask(p.ctx, client.TaskRequest{Name: "one", Namespace: "brand_new", Version: "1.0.0", Context: json.RawMessage(`{}`),
+		Initiator: "test", SourceSystem: "test", Reason: "test"})
+	require.NoError(t, err)
+	p.ended(t, task.TaskUUID, "complete")
 }

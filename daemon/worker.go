@@ -54,14 +54,9 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 	if d.worker, err = worker.New(settings); err != nil {
 		return err
 	}
-	sessions := sessionConfig(c.Worker)
-	sessions.Offer, sessions.Permits, sessions.Logger, sessions.Metrics = d.worker.Reoffer, d.permits, d.log, d.metrics
-	sessions.Adopt, sessions.ConfirmWithin = d.worker.Adopt, sessions.MaxWait
-	d.sessions = remote.New(sessions)
-	if err := d.worker.AddResolver(d.sessions); err != nil {
+	if d.sessions, err = d.lend(d.worker, c.Worker.WorkerID, c.Worker.Sessions, d.permits); err != nil {
 		return err
 	}
-	observeConnections(d.registry, "tasker_transaction_pool", "of the pool for handlers that work in a transaction", d.worker.TransactionPool)
 	d.services = []lifecycle.Service{d.counting, d.signals.sender, workerService{d.worker, d.log}}
 	if err := register(d.worker); err != nil {
 		return fmt.Errorf("register handlers: %w", err)
@@ -73,12 +68,6 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 		return nil
 	}
 	return d.serve(c)
-}
-
-// sessionConfig translates the settings of sessions, except their parts.
-func sessionConfig(c config.Worker) remote.Config {
-	return remote.Config{WorkerID: c.WorkerID, MaxSessions: c.Sessions.MaxSessions, MaxPermits: c.Sessions.MaxPermits,
-		ReclaimGrace: c.Sessions.ReclaimGrace, MaxWait: c.Sessions.MaxWait}
 }
 
 // permits follows the permits of all sessions. A program with handlers of its own keeps its
@@ -151,6 +140,9 @@ func (d *Worker) workerConfig(c *config.Loaded, shared *listener.Listener) worke
 	cfg.Events.Listener, cfg.Events.OnFatal = shared, d.fail
 	cfg.Report.Breaker = d.breakers.Breaker(breaker.Report)
 	cfg.Logger, cfg.Metrics = d.log, d.metrics
+	if s := c.Worker.Sessions; s.MaxSessions > 0 && (c.Worker.Web.Enabled || c.Worker.GRPC.Enabled) {
+		cfg.ReclaimGrace = s.ReclaimGrace
+	}
 	return cfg
 }
 

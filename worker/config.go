@@ -79,6 +79,10 @@ type Config struct {
 	HandlerTimeout time.Duration
 	// MaxResultBytes bounds the JSON of a handler's result; default 1 MiB.
 	MaxResultBytes int
+	// ResultSchema is the policy for a result that does not fit the result_schema of its step
+	// (worker.step_results.schema): "enforce" fails the step for good, "warn" logs and counts
+	// it, "off" does not look.
+	ResultSchema string
 	// Report bounds the transactions that report outcomes.
 	Report ReportConfig
 	// Checkpoint bounds the checkpoints of handlers.
@@ -110,6 +114,10 @@ type Config struct {
 	// ErrWorkerIDInUse while another one is alive, and takes over the steps of a dead one
 	// at once; a worker that finds its WorkerID taken over ends.
 	Exclusive bool
+	// ReclaimGrace is how long the steps of such a dead worker whose handlers ran in other
+	// processes may still be adopted, see Adopt (worker.sessions.reclaim_grace_ms). Those
+	// that this worker has handlers for run again at once; without it, all do.
+	ReclaimGrace time.Duration
 
 	Logger  *zap.Logger // default: no logging
 	Metrics *Metrics    // default: no metrics
@@ -216,6 +224,8 @@ func (c Config) check() error {
 		"invalid DomainEvents.UnknownPublisher %q: want default, nothing or error", c.DomainEvents.UnknownPublisher)
 	refuse(!slices.Contains([]store.Immutability{store.VersionsRefuse, store.VersionsWarn, store.VersionsOff}, c.Immutable),
 		"invalid Immutable %q: want refuse, warn or off", c.Immutable)
+	refuse(!slices.Contains([]string{schemaEnforce, schemaWarn, schemaOff}, c.ResultSchema),
+		"invalid ResultSchema %q: want enforce, warn or off", c.ResultSchema)
 	refuse(c.Prefetch < 0, "invalid Prefetch %d: want at least 0", c.Prefetch)
 	refuse(c.Lease < 100*time.Millisecond, "invalid Lease %v: want at least 100 ms", c.Lease)
 	refuse(c.HeartbeatInterval > c.Lease/3, "invalid HeartbeatInterval %v: want at most a third of Lease %v", c.HeartbeatInterval, c.Lease)
@@ -246,7 +256,7 @@ func Configure(c *config.Loaded) Config {
 		MaxConnections: int32(c.Common.Database.Pool.MaxConnections), EventSourceName: c.Common.Signals.EventSource, // #nosec G115 -- ranges are checked
 		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),
-		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout,
+		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout, ResultSchema: w.StepResults.Schema,
 		Report: ReportConfig{Only: !w.Report.Settle, MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
 			ClaimBelow: claimBelow(dispatch.LoadShedding), WarnFrom: warnFrom(dispatch.LoadShedding),
 			SlowAfter: w.CircuitBreakers.FFICompletionSend.SlowSendThreshold},
@@ -261,7 +271,7 @@ func Configure(c *config.Loaded) Config {
 
 func configureEvents(w config.Worker) DomainEventConfig {
 	made, bus := w.MPSCChannels.DomainEvents, w.MPSCChannels.InProcessEvents
-	return DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout,
+	return DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, MaxOwn: orNone(w.DomainEvents.MaxOwn), PublisherTimeout: w.DomainEvents.PublisherTimeout,
 		UnknownPublisher: w.DomainEvents.UnknownPublisher,
 		Buffer:           made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout,
 		RememberedIDs:    orNone(w.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize),

@@ -33,7 +33,8 @@ type StepContext struct {
 	plan *workflow.Plan
 	step *workflow.PlanStep
 
-	isolating *isolation  // nil: items cannot be isolated
+	isolating *isolation // nil: items cannot be isolated
+	own       ownEvents
 	listed    atomic.Bool // the handler has read the items of its batch
 	saving    sync.Mutex  // held while a checkpoint is on its way
 	published []publishable

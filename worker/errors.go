@@ -54,8 +54,8 @@ func Permanent(err error) error {
 // HandBack is what a handler returns that has done nothing: the step goes back to where it
 // was claimed, without using an attempt, and any worker may claim it. It is for handlers
 // that pass steps on, and have found that they cannot; a handler that always returns it
-// makes its step go round. While the database is unavailable the step fails with why,
-// and may be retried.
+// makes its step go round. While the database is unavailable the worker tries again; when
+// the time limit of the step is over before, the step fails.
 func HandBack(why error) error { return &handBackError{why} }
 
 // handBackError is the end of an execution that did nothing.

@@ -45,6 +45,7 @@ type fakeBoard struct {
 	others       bool                        // offer what this worker offers
 	namesake     func() store.Namesake       // has the worker_id
 	succeeded    []uuid.UUID                 // workers that took over the worker_id
+	succession   store.Succession            // of the last one
 	deafHandBack error                       // handing back fails with it
 	refuse       func(r *store.Report) error // by the content of a report
 	queues       map[string]int32
@@ -241,8 +242,8 @@ func (b *fakeBoard) cursors() (list []string) {
 }
 
 // Adopt adopts nothing: the board has one worker.
-func (b *fakeBoard) Adopt(context.Context, uuid.UUID, []store.HeldClaim, time.Duration) ([]store.Adopted, error) {
-	return nil, b.down
+func (b *fakeBoard) Adopt(context.Context, uuid.UUID, []store.HeldClaim, []string, time.Duration) ([]store.Adopted, bool, error) {
+	return nil, false, b.down
 }
 
 // ClaimsAfter ignores the worker: the board has one.
@@ -303,7 +304,7 @@ func (b *fakeBoard) WorkerHeartbeat(_ context.Context, d store.Daemon, claims []
 }
 
 // TakeWorkerID grants the worker_id unless another worker has it.
-func (b *fakeBoard) TakeWorkerID(_ context.Context, d store.Daemon, dead []uuid.UUID, silence time.Duration) (store.TakenWorkerID, error) {
+func (b *fakeBoard) TakeWorkerID(_ context.Context, d store.Daemon, from store.Succession) (store.TakenWorkerID, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.namesake == nil {
@@ -311,8 +312,8 @@ func (b *fakeBoard) TakeWorkerID(_ context.Context, d store.Daemon, dead []uuid.
 	}
 	n := b.namesake()
 	n.HeartbeatAge = time.Since(n.HeartbeatAt)
-	if slices.Contains(dead, n.UUID) && n.HeartbeatAge >= silence {
-		b.namesake, b.succeeded = nil, append(b.succeeded, d.UUID)
+	if slices.Contains(from.Dead, n.UUID) && n.HeartbeatAge >= from.Silence {
+		b.namesake, b.succeeded, b.succession = nil, append(b.succeeded, d.UUID), from
 		return store.TakenWorkerID{Released: 1, Signals: []signal.Signal{{Topic: signal.TopicDue}}}, b.down
 	}
 	return store.TakenWorkerID{Others: []store.Namesake{n}}, b.down

@@ -183,17 +183,17 @@ func (w *Worker) Offer(want int) (store.ClaimRequest, func(claimed []store.Claim
 	return p.engine.Offer(want)
 }
 
-// Adopt takes over claims of other workers whose handlers go on in processes that are
-// connected to this worker now. learn gets their tokens, the new ones by the former, before
-// any of them begins here; what it does not get is lost. The errors wrap
-// store.ErrUnavailable; then none is adopted, or those that are handed back. It is safe for
+// Adopt takes over claims of other workers, in some namespaces or all (nil), whose handlers go
+// on in processes that are connected to this worker now. learn gets their tokens, the new ones by the former, before
+// any of them begins here. What it does not get is lost, unless locked says that some were
+// being changed and should be asked for again. The errors wrap store.ErrUnavailable; then none is adopted, or those that are handed back. It is safe for
 // concurrent use.
-func (w *Worker) Adopt(ctx context.Context, held []store.HeldClaim, learn func(tokens map[int64]int64)) error {
+func (w *Worker) Adopt(ctx context.Context, held []store.HeldClaim, namespaces []string, learn func(tokens map[int64]int64)) (locked bool, err error) {
 	p, _ := w.current()
 	if p == nil {
-		return fmt.Errorf("adopt claims: %w", store.ErrUnavailable)
+		return false, fmt.Errorf("adopt claims: %w", store.ErrUnavailable)
 	}
-	return p.engine.Adopt(ctx, held, learn)
+	return p.engine.Adopt(ctx, held, namespaces, learn)
 }
 
 // Hear receives signals that a daemon of the same process sends, ahead of their way

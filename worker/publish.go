@@ -29,6 +29,9 @@ import (
 type DomainEventConfig struct {
 	// MaxPayloadBytes bounds the JSON of a payload, also of the default one, the result.
 	MaxPayloadBytes int
+	// MaxOwn bounds the events that a step publishes beside the declared ones. Their
+	// payloads together have at most MaxPayloadBytes.
+	MaxOwn int
 	// PublisherTimeout limits a publisher's work on one event. The end of the step is
 	// reported after it.
 	PublisherTimeout time.Duration
@@ -125,9 +128,9 @@ func newPublishing(base context.Context, w *Worker, r *replicas) *publishing {
 
 // prepare makes the events of an execution that is about to be reported: outcome holds
 // the report and takes along what the orchestrator needs. The caller has the right to
-// report. f is the failure, nil for a success. With plain no publisher is called: the
-// engine itself has made this failure.
-func (p *publishing) prepare(c *StepContext, f *engine.Failure, plain bool) {
+// report. own are the events of the handler, f is the failure, nil for a success. With
+// plain no publisher is called: the engine itself has made this failure.
+func (p *publishing) prepare(c *StepContext, own []store.MadeEvent, f *engine.Failure, plain bool) {
 	x, r := &c.x, &c.x.Report
 	_, step := x.Plan()
 	c.published = nil
@@ -150,6 +153,13 @@ func (p *publishing) prepare(c *StepContext, f *engine.Failure, plain bool) {
 			c.published = append(c.published, publishable{declared: d, publisher: who, about: about, event: eventOf(about, d, step, m)})
 		}
 	}
+	for i, m := range own {
+		d := &workflow.Event{EventPublication: &workflow.EventPublication{Name: m.Name, DeliveryMode: "durable"}}
+		about := c.about(d, outcome, f)
+		c.published = append(c.published, publishable{declared: d, about: about, event: eventOf(about, d, step, m)})
+		made[store.OwnEvent(i)] = m
+	}
+	r.Publishes = len(own) > 0
 	doc, err := made.Encode()
 	if err != nil { // all of its content is JSON
 		p.log.Error("the events of a step are lost", zap.Inline(x), zap.Error(err))
@@ -243,7 +253,7 @@ var (
 
 // ask calls a publisher to make an event.
 func (p *publishing) ask(who *Publisher, about *StepEvent) (store.MadeEvent, error) {
-	m, err := within(p, func(ctx context.Context) (store.MadeEvent, error) { return who.make(ctx, about) })
+	m, err := bounded(p, func(ctx context.Context) (store.MadeEvent, error) { return who.make(ctx, about) })
 	var panicked *lifecycle.PanicError
 	var odd *notStorableError
 	switch {
@@ -307,9 +317,9 @@ func encodeEvent(value any, limit int) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// within calls a function of a publisher and waits for it until its time limit. A
+// bounded calls a function of a publisher and waits for it until its time limit. A
 // function that continues keeps its permit until it returns, which bounds their number.
-func within[T any](p *publishing, f func(ctx context.Context) (T, error)) (none T, err error) {
+func bounded[T any](p *publishing, f func(ctx context.Context) (T, error)) (none T, err error) {
 	ctx, cancel := context.WithTimeout(p.base, p.cfg.PublisherTimeout)
 	defer cancel()
 	select {
@@ -346,7 +356,7 @@ func (p *publishing) failed(about *StepEvent, d *workflow.Event, who *Publisher,
 	if who == nil || who.Failed == nil {
 		return
 	}
-	_, hook := within(p, func(ctx context.Context) (struct{}, error) { who.Failed(ctx, about, err); return struct{}{}, nil })
+	_, hook := bounded(p, func(ctx context.Context) (struct{}, error) { who.Failed(ctx, about, err); return struct{}{}, nil })
 	if hook != nil {
 		p.log.Warn("the publisher failed over the failure", zap.String("publisher", who.Name), zap.Error(hook), lifecycle.StackField(hook))
 	}
@@ -427,7 +437,7 @@ func (p *publishing) dispatch(e *publishable) {
 	if e.publisher == nil || e.publisher.After == nil {
 		return
 	}
-	_, err := within(p, func(ctx context.Context) (struct{}, error) { e.publisher.After(ctx, e.about); return struct{}{}, nil })
+	_, err := bounded(p, func(ctx context.Context) (struct{}, error) { e.publisher.After(ctx, e.about); return struct{}{}, nil })
 	if err != nil {
 		p.log.Warn("the publisher failed after its event was published", zap.String("publisher", e.publisher.Name), zap.Error(err), lifecycle.StackField(err))
 	}

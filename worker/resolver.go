@@ -32,6 +32,14 @@ type Resolver interface {
 	Resolve(def workflow.HandlerReference) (Handler, error)
 }
 
+// NamespaceResolver is a Resolver that can do more in some namespaces than in others: the
+// worker asks it again, once it can resolve at all.
+type NamespaceResolver interface {
+	Resolver
+	// CanResolveIn reports whether Resolve should be called for a task of the namespace.
+	CanResolveIn(namespace string, def workflow.HandlerReference) bool
+}
+
 // The names of the built-in resolvers: byName finds handlers by their exact registered
 // names. bySpelling replaces the class loading of other engines, so that their templates
 // run unchanged: it finds the handler whose registered name is another spelling of the
@@ -86,9 +94,10 @@ func (c *chain) all() []Resolver {
 	return c.resolvers
 }
 
-// find returns the resolver that decides; nil without one. asked are the resolvers that
-// could have decided; nil if the template names one that this worker does not have.
-func (c *chain) find(def workflow.HandlerReference) (found Resolver, asked []Resolver) {
+// find returns the resolver that decides in a namespace, "" in any; nil without one. asked
+// are the resolvers that could have decided; nil if the template names one that this worker
+// does not have.
+func (c *chain) find(namespace string, def workflow.HandlerReference) (found Resolver, asked []Resolver) {
 	asked = c.all()
 	if def.Resolver != "" {
 		r, ok := named(asked, def.Resolver)
@@ -98,19 +107,24 @@ func (c *chain) find(def workflow.HandlerReference) (found Resolver, asked []Res
 		asked = []Resolver{r}
 	}
 	for _, r := range asked {
-		if r.CanResolve(def) {
+		if r.CanResolve(def) && within(r, namespace, def) {
 			return r, asked
 		}
 	}
 	return nil, asked
 }
 
-// offers reports whether the worker claims steps with this handler reference: whether a
+func within(r Resolver, namespace string, def workflow.HandlerReference) bool {
+	scoped, ok := r.(NamespaceResolver)
+	return !ok || namespace == "" || scoped.CanResolveIn(namespace, def)
+}
+
+// offers reports whether the worker claims steps of a namespace with this handler reference: whether a
 // resolver accepts it. Handlers of the built-in resolvers must have the method too, since
 // another worker may have a handler that does. A resolver that panics offers nothing.
-func (c *chain) offers(def workflow.HandlerReference) (can bool) {
+func (c *chain) offers(namespace string, def workflow.HandlerReference) (can bool) {
 	err := lifecycle.Guard(func() error {
-		r, _ := c.find(def)
+		r, _ := c.find(namespace, def)
 		if can = r != nil; can && (r.Name() == byName || r.Name() == bySpelling) {
 			_, err := resolveWith(r, def)
 			can = engine.TypeOf(err) != engine.TypeMethodNotFound
@@ -120,9 +134,9 @@ func (c *chain) offers(def workflow.HandlerReference) (can bool) {
 	return can && err == nil
 }
 
-// resolve returns the function that runs a step.
-func (c *chain) resolve(def workflow.HandlerReference) (HandlerFunc, error) {
-	r, tried := c.find(def)
+// resolve returns the function that runs a step of a namespace, "" of any.
+func (c *chain) resolve(namespace string, def workflow.HandlerReference) (HandlerFunc, error) {
+	r, tried := c.find(namespace, def)
 	switch {
 	case r != nil:
 		return resolveWith(r, def)

@@ -89,7 +89,7 @@ func TestResolution(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fn, err := w.chain.resolve(c.def)
+			fn, err := w.chain.resolve("", c.def)
 			var got any
 			if err == nil {
 				got, err = fn(nil)
@@ -106,7 +106,7 @@ func TestResolution(t *testing.T) {
 			require.Contains(t, f.Message, shortest(c.def.Callable, c.def.Method))
 		})
 	}
-	_, err := w.chain.resolve(ref{Callable: "orders", Method: "ship"})
+	_, err := w.chain.resolve("", ref{Callable: "orders", Method: "ship"})
 	require.ErrorContains(t, err, "MethodNotFound: Handler 'orders' does not respond to 'ship'")
 }
 
@@ -167,9 +167,9 @@ func TestAMisspeltHandler(t *testing.T) {
 	r := newRegistry()
 	require.NoError(t, r.add("hello.greet", HandlerFunc(func(*StepContext) (any, error) { return nil, nil })))
 	c := newChain(r)
-	_, err := c.resolve(workflow.HandlerReference{Callable: "hello.gret"})
+	_, err := c.resolve("", workflow.HandlerReference{Callable: "hello.gret"})
 	require.EqualError(t, err, "no handler hello.gret; did you mean hello.greet")
 	require.Equal(t, engine.TypeHandlerNotFound, engine.FailureOf(err).Type)
-	_, err = c.resolve(workflow.HandlerReference{Callable: "orders.ship"})
+	_, err = c.resolve("", workflow.HandlerReference{Callable: "orders.ship"})
 	require.ErrorContains(t, err, "No resolver could resolve callable 'orders.ship'")
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"runtime/debug"
@@ -8,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -18,6 +20,7 @@ type runner struct {
 	chain      *chain
 	board      results
 	shared     sharedResults
+	mismatches mismatches
 	publishing *publishing
 }
 
@@ -37,7 +40,7 @@ func (r *runner) newExecution() *engine.Execution {
 func (s *step) Run() engine.Ending {
 	c := (*StepContext)(s)
 	plan, planned := c.x.Plan()
-	handler, err := c.run.chain.resolve(planned.Handler)
+	handler, err := c.run.chain.resolve(plan.Template.Namespace, planned.Handler)
 	if err != nil {
 		if c.x.Leave(err) {
 			return engine.Ending{Kind: engine.GivenUp, Err: err}
@@ -74,6 +77,9 @@ func (c *StepContext) call(handler HandlerFunc) (end engine.Ending) {
 	if err != nil {
 		return c.x.Judge(err)
 	}
+	if end.Events, err = c.own.made(); err != nil {
+		return c.x.Judge(err)
+	}
 	end.Isolated, end.Items = c.isolating.encoded()
 	return end
 }
@@ -87,6 +93,9 @@ func (c *StepContext) result(value any) (json.RawMessage, error) {
 	if err := workflow.CheckResult(c.step.Kind, doc); err != nil {
 		return nil, Permanent(engine.Errorf(engine.TypeInvalidOutcome, "%w", err))
 	}
+	if err := c.checkSchema(doc); err != nil {
+		return nil, err
+	}
 	return doc, c.unheeded()
 }
 
@@ -96,6 +105,9 @@ func (c *StepContext) yield(y *yieldError) engine.Ending {
 	if c.x.InTx() {
 		return c.x.Judge(errNoCheckpoint)
 	}
+	if own, err := c.own.made(); err != nil || len(own) > 0 {
+		return c.x.Judge(cmp.Or(err, errPublishedEarly))
+	}
 	point, err := c.encode(y)
 	if err != nil {
 		return c.x.Judge(err)
@@ -104,8 +116,8 @@ func (c *StepContext) yield(y *yieldError) engine.Ending {
 }
 
 // Prepare implements engine.Step.
-func (s *step) Prepare(f *engine.Failure, plain bool) {
-	s.run.publishing.prepare((*StepContext)(s), f, plain)
+func (s *step) Prepare(own []store.MadeEvent, f *engine.Failure, plain bool) {
+	s.run.publishing.prepare((*StepContext)(s), own, f, plain)
 }
 
 // Ended implements engine.Step.

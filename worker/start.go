@@ -188,7 +188,7 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 			if step.Kind.ByEngine() {
 				continue // it has no handler
 			}
-			if _, err := w.chain.resolve(step.Handler); err != nil {
+			if _, err := w.chain.resolve(resolved[i].Namespace, step.Handler); err != nil {
 				w.cfg.Logger.Warn("a step of a registered template has no handler in this worker",
 					zap.String("template", t.Name), zap.String("step", resolved[i].Steps[s].Name), zap.Error(err))
 			}
@@ -268,7 +268,7 @@ func (w *Worker) build(ctx context.Context, p *parts, templates []*workflow.Temp
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, HandlerTimeout: c.HandlerTimeout,
 		Lease: c.Lease, LeaseGrace: c.LeaseGrace, HeartbeatInterval: c.HeartbeatInterval,
 		Report: engine.Report(c.Report), SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory,
-		WorkerID: c.WorkerID, Exclusive: c.Exclusive, Fatal: fatal, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics),
+		WorkerID: c.WorkerID, Exclusive: c.Exclusive, ReclaimGrace: c.ReclaimGrace, Fatal: fatal, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics),
 		Logger: c.Logger, Metrics: c.Metrics,
 	})
 	topics, err := p.engine.Open(ctx)

@@ -217,6 +217,34 @@ func TestFailedStartLeavesNothingBehind(t *testing.T) {
 	})
 }
 
+// TestAHandlerHandsBackWhenTheDatabaseAnswersAgain: an outage uses no attempt of a step that
+// no handler has begun.
+func TestAHandlerHandsBackWhenTheDatabaseAnswersAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0 // one after the other
+		r := newRig(t, Config{}, func(c *StepContext) (any, error) {
+			if calls++; calls == 1 {
+				return nil, HandBack(errors.New("no process takes it"))
+			}
+			return c.Attempt(), nil
+		})
+		r.start(t)
+		r.board.set(func(b *fakeBoard) { b.deafHandBack = store.ErrUnavailable })
+		r.offer(1, stepOnly)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		require.Empty(t, r.board.reported(), "the handler has done nothing")
+		r.board.set(func(b *fakeBoard) { b.deafHandBack = nil })
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		reported := r.board.reported()
+		require.Len(t, reported, 1)
+		require.JSONEq(t, `1`, string(reported[0].Result), "the first attempt")
+		r.stop(t)
+	})
+}
+
 func TestHandingBackIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

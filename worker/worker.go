@@ -147,7 +147,7 @@ func (w *Worker) Limit(handlers int) {
 // can.
 func (w *Worker) CheckHandler(def workflow.HandlerReference) error {
 	return lifecycle.Guard(func() error {
-		_, err := w.chain.resolve(def)
+		_, err := w.chain.resolve("", def)
 		return err
 	})
 }

@@ -46,6 +46,23 @@ func TestTheWorkerIDOfADeadWorkerIsTaken(t *testing.T) {
 	}
 }
 
+// TestTheStepsOfOtherProcessesMayBeReclaimed: what a worker can run when it starts is its
+// own; sessions come later.
+func TestTheStepsOfOtherProcessesMayBeReclaimed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := exclusive()
+		cfg.ReclaimGrace = 3 * time.Second
+		r := newRig(t, cfg, func(*StepContext) (any, error) { return nil, nil })
+		r.board.plan = compiled(t, oneYAML+"  - {name: lent, handler: {callable: elsewhere}}\n")
+		before := store.Namesake{UUID: uuid.UUID{1}, HeartbeatAt: time.Now().Add(-time.Minute)}
+		r.board.namesake = func() store.Namesake { return before }
+		r.start(t)
+		require.Equal(t, store.Succession{Dead: []uuid.UUID{{1}}, Silence: 4500 * time.Millisecond, Own: []int32{1, 2, 3}, Grace: 3 * time.Second}, r.board.succession)
+		r.stop(t)
+	})
+}
+
 func TestASecondWorkerOfAWorkerIDDoesNotStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

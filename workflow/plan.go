@@ -35,6 +35,8 @@ type PlanStep struct {
 	Undo int
 	// Events are the events that the step publishes, in the order of the file.
 	Events []Event
+
+	results *resultSchema // nil: the step has none
 }
 
 // Compile numbers the steps of a resolved template. The order is stable: steps that could
@@ -64,7 +66,7 @@ func Compile(t *Template) (*Plan, error) {
 	}
 	p := &Plan{Template: t, Steps: make([]PlanStep, len(order)), byName: make(map[string]int, len(order))}
 	for no, at := range order {
-		p.Steps[no] = PlanStep{StepTemplate: &t.Steps[at], No: no, Undo: -1, Events: compileEvents(&t.Steps[at])}
+		p.Steps[no] = PlanStep{StepTemplate: &t.Steps[at], No: no, Undo: -1, Events: compileEvents(&t.Steps[at]), results: newResultSchema(&t.Steps[at])}
 		p.byName[t.Steps[at].Name] = no
 	}
 	for no, at := range order {

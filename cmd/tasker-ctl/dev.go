@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	sdk "github.com/tasker-go/tasker/worker"
 )
 
 const devHelp = `Runs an orchestrator and a worker with the example handlers in one process.
@@ -36,7 +38,12 @@ nothing: when PostgreSQL is missing it says what to install.
 With DATABASE_URL set it uses that database and migrates its schema.
 
 Workers of your own join with the same DATABASE_URL; it is printed once
-everything runs. Ctrl-C ends it, with exit code 0.`
+everything runs. Ctrl-C ends it, with exit code 0.
+
+With --attached it is a part of the program that starts it, such as a test:
+without the examples, for handlers of every namespace. It writes one line once
+everything runs, the JSON object {"orchestrator", "worker", "database_url"}, and
+ends with its standard input, also when that program is killed.`
 
 // devDatabase is the database inside the embedded cluster.
 const devDatabase = "tasker"
@@ -47,11 +54,13 @@ type devOptions struct {
 	ephemeral    bool
 	demo         bool
 	exit         bool
+	attached     bool
 	orchestrator string
 	worker       string
 	mode         string
 	logLevel     string
-	join         string // DATABASE_URL for other daemons; empty: theirs is known
+	url          string // of the database
+	embedded     bool   // it is ours, so that others do not know the url
 }
 
 // dev runs everything in one process.
@@ -64,15 +73,27 @@ func (a *app) dev() command {
 			opt(&o.ephemeral, "ephemeral", "use a temporary database and remove it at the end"),
 			opt(&o.demo, "demo", "run sample workflows, show the timeline and the results of one, then stay up"),
 			opt(&o.exit, "exit", "with --demo: end after the demonstration"),
+			opt(&o.attached, "attached", "write the addresses as JSON, serve every namespace without examples, and end with standard input"),
 			opt(&o.orchestrator, "orchestrator-address", "`host:port` of the orchestrator's API; gRPC has the port 1110 above"),
 			opt(&o.worker, "worker-address", "`host:port` of the worker's API; 8081 stays free for a worker of yours"),
 			opt(&o.mode, "mode", "deployment `mode`: Hybrid, EventDrivenOnly or PollingOnly (default as configured)"),
 			opt(&o.logLevel, "log-level", "`level` of the daemons' logs: debug, info, warn, error"),
 		),
 		local: func(ctx context.Context, _ []string) error {
+			if o.attached && o.demo {
+				return usagef("--demo needs the examples, which --attached leaves out")
+			}
+			ctx, end := context.WithCancel(ctx)
+			defer end()
+			if o.attached {
+				go func() { // until the process ends: a read cannot be interrupted
+					_, _ = io.Copy(io.Discard, a.stdin)
+					end()
+				}()
+			}
 			err := o.run(ctx)
 			if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-				return nil // Ctrl-C is how it ends, also while it starts
+				return nil // Ctrl-C, or the end of its input, is how it ends, also while it starts
 			}
 			return err
 		},
@@ -93,9 +114,9 @@ func (o *devOptions) run(ctx context.Context) (err error) {
 				o.app.warnf("stop the embedded database: %v", stopErr)
 			}
 		}()
-		url = cluster.SocketDSN(devDatabase)
-		o.join = url
+		url, o.embedded = cluster.SocketDSN(devDatabase), true
 	}
+	o.url = url
 	log, err := telemetry.NewLogger(o.logLevel, "auto", o.app.stderr)
 	if err != nil {
 		return usageError{err}
@@ -130,7 +151,7 @@ func (o *devOptions) startCluster(ctx context.Context) (*pgcluster.Cluster, erro
 	if err != nil {
 		return nil, fmt.Errorf("start the embedded database: %w", err)
 	}
-	fmt.Fprintf(o.app.stdout, "PostgreSQL %s   %s (log: %s)\n", cluster.Binaries().Version, cluster.DataDir(), cluster.LogFile())
+	o.tell("PostgreSQL %s   %s (log: %s)\n", cluster.Binaries().Version, cluster.DataDir(), cluster.LogFile())
 	if err := cluster.CreateDatabase(ctx, devDatabase); err != nil {
 		return cluster, fmt.Errorf("create the database: %w", errors.Join(err, cluster.Stop(ctx)))
 	}
@@ -158,7 +179,25 @@ func (o *devOptions) build(ctx context.Context, url string, log *zap.Logger) (*d
 	}
 	loaded.Orchestration.Web.BindAddress, loaded.Worker.Web.BindAddress = o.orchestrator, o.worker
 	loaded.Orchestration.GRPC.BindAddress, loaded.Worker.GRPC.BindAddress = besideREST(o.orchestrator), besideREST(o.worker)
-	return daemons.NewEmbedded(ctx, loaded, examples.Register, log)
+	register := daemons.Register(examples.Register)
+	if o.attached {
+		loaded.Worker.Namespaces, register = []string{"*"}, func(*sdk.Worker) error { return nil }
+	}
+	return daemons.NewEmbedded(ctx, loaded, register, log)
+}
+
+// tell says to people what goes on; a program that dev is attached to reads one line only.
+func (o *devOptions) tell(format string, args ...any) {
+	if !o.attached {
+		fmt.Fprintf(o.app.stdout, format, args...)
+	}
+}
+
+// attachment is what a program is told that dev is attached to.
+type attachment struct {
+	Orchestrator string `json:"orchestrator"`
+	Worker       string `json:"worker"`
+	DatabaseURL  string `json:"database_url"`
 }
 
 // grpcAbove is how far the ports of gRPC are above those of REST: 9190 for 8080.
@@ -193,9 +232,9 @@ func (o *devOptions) serve(ctx context.Context, orchestrator *daemons.Orchestrat
 	if err := o.awaitListeners(ctx, base, "http://"+worker.Addr().String()); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.app.stdout, "orchestrator     %s\nworker           http://%s\n", base, worker.Addr())
+	o.tell("orchestrator     %s\nworker           http://%s\n", base, worker.Addr())
 	if a, b := orchestrator.GRPCAddr(), worker.GRPCAddr(); a != nil && b != nil {
-		fmt.Fprintf(o.app.stdout, "over gRPC        %s and %s\n", a, b)
+		o.tell("over gRPC        %s and %s\n", a, b)
 	}
 	if o.demo {
 		if err := o.demonstrate(ctx, base); err != nil {
@@ -205,10 +244,12 @@ func (o *devOptions) serve(ctx context.Context, orchestrator *daemons.Orchestrat
 			return nil
 		}
 	}
-	o.suggest(base)
+	if err := o.ready(base, "http://"+worker.Addr().String()); err != nil {
+		return err
+	}
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(o.app.stdout, "\nstopping")
+		o.tell("\nstopping\n")
 		return nil
 	case err := <-orchestrator.Failed():
 		return fmt.Errorf("the orchestrator gave up: %w", err)
@@ -325,6 +366,22 @@ func (o *devOptions) runSample(ctx context.Context, c *api, s sample) (*client.T
 	return task, nil
 }
 
+// ready tells that everything runs.
+func (o *devOptions) ready(orchestrator, worker string) error {
+	if !o.attached {
+		o.suggest(orchestrator)
+		return nil
+	}
+	line, err := marshal(attachment{orchestrator, worker, o.url}, "")
+	if err == nil {
+		_, err = o.app.stdout.Write(line)
+	}
+	if err != nil {
+		return fmt.Errorf("write the addresses: %w", err)
+	}
+	return nil
+}
+
 // suggest tells what can be done now.
 func (o *devOptions) suggest(base string) {
 	self := commandName()
@@ -333,8 +390,8 @@ func (o *devOptions) suggest(base string) {
 	}
 	fmt.Fprintf(o.app.stdout, "\nTry in another terminal:\n  curl %s/health/detailed\n  curl '%s/v1/tasks?per_page=5'\n"+
 		"  %s template list\n  %s task create --name diamond -n examples -i '{\"even_number\": 8}' --wait 10s\n", base, base, self, self)
-	if o.join != "" {
-		fmt.Fprintf(o.app.stdout, "\nA worker of yours joins after:\n  export DATABASE_URL='%s'\n", o.join)
+	if o.embedded {
+		fmt.Fprintf(o.app.stdout, "\nA worker of yours joins after:\n  export DATABASE_URL='%s'\n", o.url)
 	}
 	fmt.Fprint(o.app.stdout, "\nCtrl-C ends it.\n")
 }

@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
@@ -44,6 +48,12 @@ func dev(t *testing.T, text string, args ...string) (code int, stdout, stderr st
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
+	return devWith(ctx, t, strings.NewReader(""), &trigger{text: text, then: cancel}, args...)
+}
+
+// devWith runs the command on a database of the test.
+func devWith(ctx context.Context, t *testing.T, stdin io.Reader, out *trigger, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	url := pgtest.New(t).DSN
 	env := func(name string) (string, bool) {
 		switch {
@@ -54,9 +64,9 @@ func dev(t *testing.T, text string, args ...string) (code int, stdout, stderr st
 		}
 		return os.LookupEnv(name)
 	}
-	out, errs := &trigger{text: text, then: cancel}, &trigger{}
+	errs := &trigger{}
 	args = append([]string{"dev", "--orchestrator-address", "127.0.0.1:0", "--worker-address", "127.0.0.1:0"}, args...)
-	code = run(ctx, args, strings.NewReader(""), out, errs, env)
+	code = run(ctx, args, stdin, out, errs, env)
 	return code, out.String(), errs.String()
 }
 
@@ -87,4 +97,43 @@ func TestDevIsInterrupted(t *testing.T) {
 			require.Empty(t, errs)
 		})
 	}
+}
+
+// Attached, it tells the program that starts it where everything is, in one line, and ends
+// with its input. It has no handlers, and takes sessions.
+func TestDevAttached(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	stdin, hold := io.Pipe()
+	var told attachment
+	out := &trigger{text: "}\n"}
+	out.then = func() {
+		require.NoError(t, json.Unmarshal(out.buf.Bytes(), &told))
+		listed, err := client.New(client.Config{BaseURL: told.Orchestrator}).Templates(ctx, "")
+		require.NoError(t, err)
+		require.Empty(t, listed.Templates, "no examples")
+		opened, err := http.Post(told.Worker+"/v1/sessions", "application/json", strings.NewReader(`{"protocol":1,"permits":1,"callables":[{"callable":"any"}]}`))
+		require.NoError(t, err)
+		require.NoError(t, opened.Body.Close())
+		require.Equal(t, http.StatusCreated, opened.StatusCode)
+		require.NoError(t, hold.Close())
+	}
+	code, stdout, errs := devWith(ctx, t, stdin, out, "--attached", "--log-level", "error")
+	require.Equal(t, exitOK, code, errs)
+	require.Empty(t, errs)
+	require.Equal(t, 1, strings.Count(stdout, "\n"), stdout)
+	require.Contains(t, told.DatabaseURL, "postgres")
+
+	code, _, errs = dev(t, "never", "--attached", "--demo")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, errs, "--demo needs the examples")
+}
+
+// The program that starts it may die at any time.
+func TestDevAttachedToNothing(t *testing.T) {
+	t.Parallel()
+	code, stdout, errs := dev(t, "never", "--attached", "--log-level", "fatal")
+	require.Equal(t, exitOK, code, errs)
+	require.Empty(t, stdout+errs)
 }

@@ -8,8 +8,8 @@ const worker = new Worker({ url: process.argv[3], permits: 8, name: "typescript-
 const examples = "tasker_example_rs::step_handlers::";
 
 const number = (n) => (n < 2n ** 63n ? Number(n) : String(n));
-const evenNumber = ({ context }) => {
-  const n = BigInt(context.even_number);
+const evenNumber = (_ctx, { even_number: even }) => {
+  const n = BigInt(even);
   if (n % 2n) throw new Permanent(`${n} is odd`, { code: "VALIDATION_ERROR" });
   return number(n * n);
 };
@@ -17,7 +17,7 @@ const squared = (ctx) => Object.values(ctx.results).reduce((all, n) => all * Big
 const most = 2n ** 128n - 1n;
 
 for (const first of ["linear_workflow::LinearStep1", "diamond_workflow::DiamondStart", "tree_workflow::TreeRoot", "mixed_dag_workflow::DagInit"]) {
-  worker.handler(`${examples}${first}Handler`, evenNumber);
+  worker.step(`${examples}${first}Handler`, { inputs: ["even_number"] }, evenNumber);
 }
 for (const later of ["linear_workflow::LinearStep2", "linear_workflow::LinearStep3", "linear_workflow::LinearStep4",
   "diamond_workflow::DiamondBranchB", "diamond_workflow::DiamondBranchC", "diamond_workflow::DiamondEnd",
@@ -44,18 +44,26 @@ worker.decision(`${approval}RoutingDecisionHandler`, { inputs: ["amount"] }, (_c
 for (const step of ["ValidateRequest", "AutoApprove", "ManagerApproval", "FinanceReview"]) {
   worker.handler(`${approval}${step}Handler`, (ctx) => ({ approved_by: ctx.stepName }));
 }
-worker.handler(`${approval}FinalizeApprovalHandler`, (ctx) => {
+const approvalPath = (ctx) => {
   const given = Object.values(ctx.results).map((r) => r.approved_by);
   if (!given.some((by) => ["auto_approve", "manager_approval", "finance_review"].includes(by))) return { approval_path: "none" };
   if (given.includes("auto_approve")) return { approval_path: "auto" };
   return { approval_path: given.includes("finance_review") ? "dual_approval" : "manager_only" };
-});
+};
+worker.handler(`${approval}FinalizeApprovalHandler`, approvalPath);
 
 const dataset = `${examples}batch_processing_example::`;
 worker.step(`${dataset}DatasetAnalyzerHandler`, { inputs: ["dataset_size"] }, ({ config }, { dataset_size: size }) => {
   if (size < 0) return { analyzed: true };
   const batches = new BatchConfig(size >= config.batch_size ? size : 0, config.batch_size, config.max_workers);
   return { batch_processing_outcome: batches.outcome(config.worker_template_name) };
+});
+// Reports its end, and then again by returning.
+worker.handler(`${dataset}RepeatingAnalyzerHandler`, async (ctx) => {
+  const result = { batch_processing_outcome: new BatchConfig(ctx.context.dataset_size, 1000).outcome("process_batch") };
+  const { rejected } = await ctx.session.report([{ fence: ctx.fence, outcome: "success", result }]);
+  if (rejected.length > 0) throw new Permanent(`the report was rejected: ${JSON.stringify(rejected)}`);
+  return result;
 });
 worker.batchWorker(`${dataset}BatchWorkerHandler`, (_ctx, batch) => ({ processed: batch.end - batch.start }));
 worker.handler(`${dataset}ResultsAggregatorHandler`, async (ctx) => {
@@ -87,7 +95,11 @@ for (const [rest, plain, of] of [[0, "even", "Even"], [1, "odd", "Odd"]]) {
 }
 
 const parents = (ctx) => ({ parents: Object.keys(ctx.results).length });
-for (const step of ["ValidateOrder", "ReserveInventory", "ProcessPayment", "ShipOrder"]) worker.handler(`${examples}order_fulfillment::${step}Handler`, parents);
+worker.step(`${examples}order_fulfillment::ValidateOrderHandler`, { inputs: ["items"] }, (ctx, { items }) => {
+  if (items.length === 0) throw new Permanent("the order has no items", { code: "VALIDATION_ERROR" });
+  return parents(ctx);
+});
+for (const step of ["ReserveInventory", "ProcessPayment", "ShipOrder"]) worker.handler(`${examples}order_fulfillment::${step}Handler`, parents);
 for (const [prefix, steps] of Object.entries({
   ecommerce_: ["validate_cart", "process_payment", "update_inventory", "create_order", "send_confirmation"],
   data_pipeline_: ["extract_sales", "extract_inventory", "extract_customers", "transform_sales", "transform_inventory", "transform_customers",
@@ -96,7 +108,7 @@ for (const [prefix, steps] of Object.entries({
   team_scaling_payments_: ["validate_eligibility", "process_gateway_refund", "update_records", "notify_customer"],
   team_scaling_cs_: ["validate_refund_request", "check_refund_policy", "get_manager_approval", "execute_refund_workflow", "update_ticket_status"],
 })) {
-  for (const step of steps) worker.handler(prefix + step, parents);
+  for (const step of steps) worker.handler(prefix + step, prefix.startsWith("team_") ? ({ namespace }) => ({ namespace }) : parents);
 }
 worker.handler("microservices_setup_billing_profile", ({ context }) => ({ status: context.user_info.plan === "free" ? "skipped" : "active" }));
 
@@ -131,7 +143,8 @@ worker.handler("yields_aggregate", async (ctx) => {
 
 const products = `${examples}batch_processing_products_csv::`;
 const rows = async (path) => {
-  const lines = (await readFile(path, "utf8")).trim().split("\n");
+  const text = await readFile(path, "utf8").catch((e) => (e.code === "ENOENT" ? "" : Promise.reject(e)));
+  const lines = text.trim().split("\n");
   return lines.slice(1).map((line) => {
     const fields = [...line.matchAll(/("((?:[^"]|"")*)"|[^,]*)(?:,|$)/g)].map(([, plain, quoted]) => quoted?.replaceAll('""', '"') ?? plain);
     return { title: fields[1], price: Number(fields[4]), stock: Number(fields[7]) };
@@ -159,7 +172,7 @@ worker.handler("domain_events::process_payment::ProcessPaymentHandler", ({ conte
 worker.handler("domain_events::update_inventory::UpdateInventoryHandler", orderIsValid);
 worker.handler("domain_events::send_notification::SendNotificationHandler", orderIsValid);
 
-worker.register("resolver_tests_multi_method", {
+const methods = {
   validate: ({ context }) => {
     if (context.data.amount === undefined) throw new Permanent("the amount is missing", { code: "VALIDATION_ERROR" });
     return { invoked_method: "validate" };
@@ -167,6 +180,30 @@ worker.register("resolver_tests_multi_method", {
   process: ({ context: { data: { amount } } }) => ({ invoked_method: "process", processed_amount: (amount * 110) / 100, processing_fee: amount / 10 }),
   refund: () => ({ invoked_method: "refund" }),
   call: () => ({ invoked_method: "call" }),
+};
+worker.register("resolver_tests_multi_method", methods);
+for (const [method, handler] of Object.entries(methods)) worker.handler("plain_methods", handler, method);
+
+worker.handler("plain_success", () => Promise.resolve("done"));
+worker.handler("plain_permanent", () => Promise.reject(new Permanent("for good")));
+worker.handler("plain_retryable", () => Promise.reject(new RangeError("for now")));
+
+worker.register("plain_approval.RoutingDecisionHandler", {
+  call: ({ context: { amount } }) => ({
+    decision_point_outcome: { type: "create_steps", step_names: amount < 1000 ? ["auto_approve"] : ["manager_approval", ...(amount >= 5000 ? ["finance_review"] : [])] },
+  }),
 });
+for (const step of ["ValidateRequest", "AutoApprove", "ManagerApproval", "FinanceReview"]) {
+  worker.handler(`plain_approval.${step}Handler`, (ctx) => ({ approved_by: ctx.stepName }));
+}
+worker.handler("plain_approval.FinalizeApprovalHandler", approvalPath);
+
+worker.register("actions", { call: () => "called", execute_action: () => "executed" });
+worker.handler("decide_for_another", async (ctx) => {
+  const result = { decision_point_outcome: { type: "create_steps", step_names: ["auto_approve"] } };
+  const { rejected: [refused] } = await ctx.session.report([{ fence: "9000000000000.1", outcome: "success", result }]); // of no claim
+  return { refused: refused.status };
+});
+worker.handler("hints.plain", () => "from the chain");
 
 await worker.run();

@@ -15,11 +15,10 @@ def number(n: int) -> object:
     return n if n < 2**63 else str(n)
 
 
-def even_number(ctx: StepContext) -> object:
-    n = ctx.context["even_number"]
-    if n % 2:
-        raise Permanent(f"{n} is odd", code="VALIDATION_ERROR")
-    return number(n * n)
+def even_number(ctx: StepContext, even_number: int) -> object:
+    if even_number % 2:
+        raise Permanent(f"{even_number} is odd", code="VALIDATION_ERROR")
+    return number(even_number * even_number)
 
 
 def product(ctx: StepContext) -> object:
@@ -31,7 +30,7 @@ def saturated(ctx: StepContext) -> object:
 
 
 for first in ("linear_workflow::LinearStep1", "diamond_workflow::DiamondStart", "tree_workflow::TreeRoot", "mixed_dag_workflow::DagInit"):
-    worker.register(EXAMPLES + first + "Handler", even_number)
+    worker.step(EXAMPLES + first + "Handler", inputs=["even_number"])(even_number)
 for later in ("linear_workflow::LinearStep2", "linear_workflow::LinearStep3", "linear_workflow::LinearStep4",
               "diamond_workflow::DiamondBranchB", "diamond_workflow::DiamondBranchC", "diamond_workflow::DiamondEnd",
               "tree_workflow::TreeBranchLeft", "tree_workflow::TreeBranchRight", "tree_workflow::TreeLeafD", "tree_workflow::TreeLeafE",
@@ -89,6 +88,16 @@ def analyze(ctx: StepContext, dataset_size: int) -> object:
     size = ctx.config["batch_size"]
     batches = BatchConfig(dataset_size if dataset_size >= size else 0, size, max_batches=ctx.config["max_workers"])
     return {"batch_processing_outcome": batches.outcome(ctx.config["worker_template_name"])}
+
+
+@worker.handler(DATASET + "RepeatingAnalyzerHandler")
+def analyze_twice(ctx: StepContext) -> object:
+    """Reports its end, and then again by returning."""
+    result = {"batch_processing_outcome": BatchConfig(ctx.context["dataset_size"], 1000).outcome("process_batch")}
+    answer = ctx._session.report([(ctx, {"outcome": "success", "result": result})])
+    if answer["rejected"]:
+        raise Permanent(f"the report was rejected: {answer}")
+    return result
 
 
 @worker.batch_worker(DATASET + "BatchWorkerHandler")
@@ -155,7 +164,18 @@ def parents(ctx: StepContext) -> object:
     return {"parents": len(ctx.results)}
 
 
-for step in ("ValidateOrder", "ReserveInventory", "ProcessPayment", "ShipOrder"):
+def team(ctx: StepContext) -> object:
+    return {"namespace": ctx.namespace}
+
+
+@worker.step(EXAMPLES + "order_fulfillment::ValidateOrderHandler", inputs=["items"])
+def validate_items(ctx: StepContext, items: list[object]) -> object:
+    if not items:
+        raise Permanent("the order has no items", code="VALIDATION_ERROR")
+    return parents(ctx)
+
+
+for step in ("ReserveInventory", "ProcessPayment", "ShipOrder"):
     worker.register(f"{EXAMPLES}order_fulfillment::{step}Handler", parents)
 for step in ("validate_cart", "process_payment", "update_inventory", "create_order", "send_confirmation"):
     worker.register("ecommerce_" + step, parents)
@@ -166,7 +186,7 @@ for step in ("create_user_account", "initialize_preferences", "send_welcome_sequ
     worker.register("microservices_" + step, parents)
 for step in ("payments_validate_eligibility", "payments_process_gateway_refund", "payments_update_records", "payments_notify_customer",
              "cs_validate_refund_request", "cs_check_refund_policy", "cs_get_manager_approval", "cs_execute_refund_workflow", "cs_update_ticket_status"):
-    worker.register("team_scaling_" + step, parents)
+    worker.register("team_scaling_" + step, team)
 
 
 @worker.handler("microservices_setup_billing_profile")
@@ -290,4 +310,63 @@ class Methods:
 
 
 worker.register("resolver_tests_multi_method", Methods())
+for method in ("validate", "process", "refund", "call"):
+    worker.handler("plain_methods", method)(getattr(Methods(), method))
+
+
+@worker.handler("plain_success")
+async def plain_success(ctx: StepContext) -> object:
+    return "done"
+
+
+@worker.handler("plain_permanent")
+async def plain_permanent(ctx: StepContext) -> object:
+    raise Permanent("for good")
+
+
+@worker.handler("plain_retryable")
+async def plain_retryable(ctx: StepContext) -> object:
+    raise OSError("for now")
+
+
+class Routing:
+    def call(self, ctx: StepContext) -> object:
+        amount = ctx.context["amount"]
+        steps = ["auto_approve"] if amount < 1000 else ["manager_approval", *(["finance_review"] if amount >= 5000 else [])]
+        return {"decision_point_outcome": {"type": "create_steps", "step_names": steps}}
+
+
+worker.register("plain_approval.RoutingDecisionHandler", Routing())
+for step in ("ValidateRequest", "AutoApprove", "ManagerApproval", "FinanceReview"):
+    worker.register("plain_approval." + step + "Handler", approve)
+worker.register("plain_approval.FinalizeApprovalHandler", finalize)
+
+
+class Actions:
+    def call(self, ctx: StepContext) -> object:
+        return "called"
+
+    def execute_action(self, ctx: StepContext) -> object:
+        return "executed"
+
+
+worker.register("actions", Actions())
+
+
+class Unknown:
+    fence = "9000000000000.1"  # of no claim
+
+
+@worker.handler("decide_for_another")
+def decide_for_another(ctx: StepContext) -> object:
+    outcome = {"decision_point_outcome": {"type": "create_steps", "step_names": ["auto_approve"]}}
+    (refused,) = ctx._session.report([(Unknown, {"outcome": "success", "result": outcome})])["rejected"]
+    return {"refused": refused["status"]}
+
+
+@worker.handler("hints.plain")
+def by_the_chain(ctx: StepContext) -> object:
+    return "from the chain"
+
+
 worker.run()

@@ -29,7 +29,7 @@ func page(t *testing.T, name string) string {
 	return string(text)
 }
 
-// pages lists the documentation: the README and every page below docs.
+// pages lists the documentation: the README, every page below docs, and those of examples.
 func pages(t *testing.T) []string {
 	t.Helper()
 	list := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
@@ -40,8 +40,10 @@ func pages(t *testing.T) []string {
 		return err
 	})
 	require.NoError(t, err)
+	examples, err := fs.Glob(os.DirFS(root), "examples/*/README.md")
+	require.NoError(t, err)
 	require.Greater(t, len(list), 1)
-	return list
+	return append(list, examples...)
 }
 
 // compare compares a generated text with the file, or writes it with -update.

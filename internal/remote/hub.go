@@ -30,7 +30,7 @@ type Config struct {
 	// is answered at once.
 	ConfirmWithin time.Duration
 	// Adopt is worker.Worker.Adopt; nil: steps are taken over from no other worker.
-	Adopt func(ctx context.Context, held []store.HeldClaim, learn func(tokens map[int64]int64)) error
+	Adopt func(ctx context.Context, held []store.HeldClaim, namespaces []string, learn func(tokens map[int64]int64)) (locked bool, err error)
 	// Offer is called, without a lock, after the offered callables have changed.
 	Offer func()
 	// Permits is called, without a lock, with the permits of all sessions when they have
@@ -76,15 +76,15 @@ type Hub struct {
 
 	mu        sync.Mutex
 	sessions  map[uuid.UUID]*session
-	offered   map[offer]int     // sessions that offer it
-	waiting   []*step           // for a session, in the order of their claims
-	resuming  map[int64]arrival // adopted claims whose handlers were not called yet, by token
+	offered   map[offer]map[*session]bool // the sessions that offer it
+	waiting   []*step                     // for a session, in the order of their claims
+	resuming  map[int64]arrival           // adopted claims whose handlers were not called yet, by token
 	handovers uint64
 	permits   int // of the sessions that do not stop
 	draining  bool
 }
 
-var _ worker.Resolver = (*Hub)(nil)
+var _ worker.NamespaceResolver = (*Hub)(nil)
 
 // New returns a hub without sessions.
 func New(cfg Config) *Hub {
@@ -92,7 +92,7 @@ func New(cfg Config) *Hub {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	return &Hub{cfg: cfg, log: log, sessions: map[uuid.UUID]*session{}, offered: map[offer]int{}, resuming: map[int64]arrival{}}
+	return &Hub{cfg: cfg, log: log, sessions: map[uuid.UUID]*session{}, offered: map[offer]map[*session]bool{}, resuming: map[int64]arrival{}}
 }
 
 // Name implements worker.Resolver.
@@ -105,7 +105,14 @@ func (h *Hub) Priority() int { return 200 }
 func (h *Hub) CanResolve(def workflow.HandlerReference) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.offersLocked(def)
+	return !h.draining && len(h.offered[offerOf(def)]) > 0
+}
+
+// CanResolveIn implements worker.NamespaceResolver.
+func (h *Hub) CanResolveIn(namespace string, def workflow.HandlerReference) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.offersLocked(namespace, def)
 }
 
 // Resolve implements worker.Resolver.
@@ -136,8 +143,13 @@ func offerOf(def workflow.HandlerReference) offer {
 // defaultMethod is the entry point of a template without a method.
 const defaultMethod = "call"
 
-func (h *Hub) offersLocked(def workflow.HandlerReference) bool {
-	return !h.draining && h.offered[offerOf(def)] > 0
+func (h *Hub) offersLocked(namespace string, def workflow.HandlerReference) bool {
+	for s := range h.offered[offerOf(def)] {
+		if s.in(namespace) {
+			return !h.draining
+		}
+	}
+	return false
 }
 
 // Open opens a session, with the steps that its process still runs. The errors are an
@@ -174,6 +186,14 @@ func (h *Hub) check(o *Open) error {
 	case len(o.Name) > maxName || len(o.Client) > maxName:
 		return invalid("invalid name or client: want at most %d bytes", maxName)
 	}
+	for _, name := range o.Namespaces {
+		if name == "" || len(name) > maxName {
+			return invalid("invalid namespace %.64q: want 1 to %d bytes", name, maxName)
+		}
+	}
+	if len(o.Namespaces) > maxCallables {
+		return invalid("invalid namespaces: want at most %d", maxCallables)
+	}
 	if len(o.Held) > maxHeld {
 		return invalid("invalid held: want at most %d", maxHeld)
 	}
@@ -208,7 +228,10 @@ func (h *Hub) add(s *session) error {
 	h.sessions[s.id] = s
 	h.permits += s.open.Permits
 	for o := range s.offers {
-		h.offered[o]++
+		if h.offered[o] == nil {
+			h.offered[o] = map[*session]bool{}
+		}
+		h.offered[o][s] = true
 	}
 	h.cfg.Metrics.Sessions.Set(float64(len(h.sessions)))
 	h.fillLocked(s)
@@ -234,6 +257,17 @@ func (h *Hub) leave(s *session) {
 	if s.requests == 0 && h.sessions[s.id] == s {
 		s.timer.Reset(h.cfg.ReclaimGrace)
 	}
+}
+
+// Namespaces returns those whose steps a session gets, nil for all; known says that there is
+// such a session.
+func (h *Hub) Namespaces(id uuid.UUID) (list []string, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.sessions[id]; s != nil {
+		return s.open.Namespaces, true
+	}
+	return nil, false
 }
 
 // Poll answers with new steps and notices of a session, or after wait without.
@@ -426,7 +460,7 @@ func (h *Hub) removeLocked(s *session) {
 func (h *Hub) withdrawOfferLocked(s *session) {
 	h.permits -= s.open.Permits
 	for o := range s.offers {
-		if h.offered[o]--; h.offered[o] == 0 {
+		if delete(h.offered[o], s); len(h.offered[o]) == 0 {
 			delete(h.offered, o)
 		}
 	}
@@ -448,7 +482,7 @@ func (h *Hub) returnUnserved() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiting = slices.DeleteFunc(h.waiting, func(s *step) bool {
-		if h.offersLocked(s.def) {
+		if h.offersLocked(s.message.Namespace, s.def) {
 			return false
 		}
 		s.decideLocked(ending{err: worker.HandBack(errNotBegun)})
@@ -474,7 +508,7 @@ func (h *Hub) take(s *step) {
 	if h.arrivedLocked(s) {
 		return
 	}
-	if !h.offersLocked(s.def) { // its last session ended after the claim
+	if !h.offersLocked(s.message.Namespace, s.def) { // its last session ended after the claim
 		s.decideLocked(ending{err: worker.HandBack(errNotBegun)})
 		return
 	}
@@ -485,8 +519,8 @@ func (h *Hub) take(s *step) {
 // wait for one; without any the step waits.
 func (h *Hub) assignLocked(s *step) {
 	var best *session
-	for _, candidate := range h.sessions {
-		if candidate.free() > 0 && candidate.offers[offerOf(s.def)] && (best == nil || candidate.better(best)) {
+	for candidate := range h.offered[offerOf(s.def)] {
+		if candidate.free() > 0 && candidate.in(s.message.Namespace) && (best == nil || candidate.better(best)) {
 			best = candidate
 		}
 	}
@@ -506,7 +540,7 @@ func (h *Hub) fillLocked(s *session) {
 		if w.decided {
 			return true
 		}
-		if s.free() <= 0 || !s.offers[offerOf(w.def)] {
+		if s.free() <= 0 || !s.takes(w) {
 			return false
 		}
 		h.giveLocked(s, w)

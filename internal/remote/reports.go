@@ -1,8 +1,10 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -22,7 +24,7 @@ func (h *Hub) Report(ctx context.Context, id uuid.UUID, list []Report) (Reported
 	var awaited []*step
 	for i := range list {
 		r := &list[i]
-		if err := r.check(); err != nil {
+		if err := cmp.Or(r.check(), s.checkNext(r)); err != nil {
 			out.Rejected = append(out.Rejected, Rejection{r.Fence, 400, err.Error()})
 			continue
 		}
@@ -37,6 +39,14 @@ func (h *Hub) Report(ctx context.Context, id uuid.UUID, list []Report) (Reported
 		}
 	}
 	return out, h.confirmed(ctx, awaited, &out)
+}
+
+// checkNext refuses a next task in a namespace that the session is not in.
+func (s *session) checkNext(r *Report) error {
+	if r.Next == nil || r.Next.Namespace == "" || s.in(r.Next.Namespace) {
+		return nil
+	}
+	return fmt.Errorf("invalid next.namespace %.64q: want one of the session", r.Next.Namespace)
 }
 
 // reject answers a report that changes nothing.

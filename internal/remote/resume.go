@@ -30,8 +30,7 @@ const (
 	// resumePatience bounds the time in which the handlers of adopted claims are called: longer
 	// only if the daemon has no permits for them.
 	resumePatience = 5 * time.Second
-	// lockedRetry is the pause before claims are looked for again whose rows may have been
-	// locked.
+	// lockedRetry is the pause before claims are looked for again whose rows were locked.
 	lockedRetry = 20 * time.Millisecond
 )
 
@@ -79,7 +78,7 @@ func (h *Hub) moveHere(s *session, held []Held) (kept []Kept, elsewhere []Held) 
 	defer h.mu.Unlock()
 	for _, one := range held {
 		w, from := h.holderLocked(one.Fence)
-		if w == nil || w.decided || !s.offers[offerOf(w.def)] {
+		if w == nil || w.decided || !s.takes(w) {
 			elsewhere = append(elsewhere, one)
 			continue
 		}
@@ -120,12 +119,13 @@ func (h *Hub) adopt(ctx context.Context, s *session, held []Held, arrived chan<-
 			adopted++
 		}
 	}
-	for again := false; len(missing) > 0 && h.cfg.Adopt != nil; again = true {
-		if err := h.cfg.Adopt(ctx, claims, learn); err != nil {
+	for h.cfg.Adopt != nil && len(missing) > 0 {
+		locked, err := h.cfg.Adopt(ctx, claims, s.open.Namespaces, learn)
+		if err != nil {
 			h.log.Warn("steps of another worker were not adopted", zap.Stringer("session", s.id), zap.Int("steps", len(missing)), zap.Error(err))
 			break
 		}
-		if again || lifecycle.Pause(ctx, lockedRetry) != nil {
+		if !locked || lifecycle.Pause(ctx, lockedRetry) != nil {
 			break
 		}
 	}
@@ -136,7 +136,7 @@ func (h *Hub) adopt(ctx context.Context, s *session, held []Held, arrived chan<-
 func (h *Hub) arrivedLocked(w *step) bool {
 	a, ok := h.resuming[w.ctx.Token()]
 	delete(h.resuming, w.ctx.Token())
-	if !ok || h.sessions[a.session.id] != a.session || !a.session.offers[offerOf(w.def)] {
+	if !ok || h.sessions[a.session.id] != a.session || !a.session.takes(w) {
 		return false
 	}
 	h.nameLocked(a.session, w)

@@ -56,6 +56,14 @@ func (s *session) free() int {
 	return s.open.Permits - len(s.held) - s.expected
 }
 
+// in reports whether the session gets steps of a namespace.
+func (s *session) in(namespace string) bool {
+	return len(s.open.Namespaces) == 0 || slices.Contains(s.open.Namespaces, namespace)
+}
+
+// takes reports whether the session can run a step.
+func (s *session) takes(w *step) bool { return s.offers[offerOf(w.def)] && s.in(w.message.Namespace) }
+
 // better says which of two sessions gets a step: one with a request under way, then the
 // one with more free permits.
 func (s *session) better(other *session) bool {

@@ -89,6 +89,11 @@ func (s *step) conclude(end ending) (any, error) {
 	}
 	switch r.Outcome {
 	case Success:
+		for i := range r.Events {
+			if err := s.ctx.Publish(r.Events[i].Name, r.Events[i].Payload); err != nil {
+				return nil, err
+			}
+		}
 		if r.Next != nil {
 			return worker.Continue[any](r.Result, r.Next.request())
 		}

@@ -99,13 +99,18 @@ func TestVectorsAreTheProtocol(t *testing.T) {
 			require.Nil(t, got.Failure, one.Meaning)
 			require.JSONEq(t, string(sent.Result), string(got.JSON), one.Meaning)
 			require.Len(t, got.Isolated, len(sent.Isolated), one.Meaning)
+			require.Len(t, got.Events, len(sent.Events), one.Meaning)
+			for i, e := range got.Events {
+				require.Equal(t, sent.Events[i].Name, e.Name, one.Meaning)
+				require.JSONEq(t, string(sent.Events[i].Payload), string(e.Payload), one.Meaning)
+			}
 		case remote.Failure:
 			require.Equal(t, sent.Error.Message, got.Failure.Message, one.Meaning)
 			require.Equal(t, sent.Error.ErrorType, got.Failure.Type, one.Meaning)
 		}
 	}
 
-	for _, kind := range []any{remote.Opened{}, remote.Step{}, remote.Batch{}, remote.Checkpoint{}, remote.Report{}, remote.Fault{}, remote.Isolated{}, remote.Next{}} {
+	for _, kind := range []any{remote.Opened{}, remote.Step{}, remote.Batch{}, remote.Checkpoint{}, remote.Report{}, remote.Fault{}, remote.Isolated{}, remote.Next{}, remote.Event{}} {
 		for field := range reflect.TypeOf(kind).Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			if name != "kept" && name != "reason" { // of other steps, or no part of a vector

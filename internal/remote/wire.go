@@ -21,6 +21,8 @@ type Open struct {
 	Client    string     `json:"client,omitempty"`  // such as tasker-python/1.0.0
 	Callables []Callable `json:"callables"`         // at least one
 	Permits   int        `json:"permits,omitempty"` // steps that it holds at once; default 1
+	// Namespaces are those whose steps it gets; default: all that its client may act in.
+	Namespaces []string `json:"namespaces,omitempty"`
 	// Held are the steps that the process still runs, or whose ends were not confirmed, from a
 	// session with this daemon or another.
 	Held []Held `json:"held,omitempty"`
@@ -148,6 +150,14 @@ type Report struct {
 	Error      *Fault          `json:"error,omitempty"`      // of a failure
 	Checkpoint *Checkpoint     `json:"checkpoint,omitempty"` // of a yield
 	Isolated   []Isolated      `json:"isolated,omitempty"`   // since the last checkpoint
+	Events     []Event         `json:"events,omitempty"`     // of a success: published with it
+}
+
+// Event is a domain event that the template does not declare, as of
+// worker.StepContext.Publish.
+type Event struct {
+	Name    string          `json:"name"`
+	Payload json.RawMessage `json:"payload"` // absent: null
 }
 
 // Next is a task that is created with the end of a step, as by worker.Continue. Empty fields
@@ -243,8 +253,11 @@ const maxFence = 41
 
 // check says what is wrong with a report.
 func (r *Report) check() error {
-	if len(r.Fence) > maxFence {
+	switch {
+	case len(r.Fence) > maxFence:
 		return fmt.Errorf("invalid fence: want at most %d bytes", maxFence)
+	case len(r.Events) > 0 && r.Outcome != Success:
+		return errors.New("events are published with a success only")
 	}
 	switch r.Outcome {
 	case Success:

@@ -25,7 +25,11 @@ func (r Recorder) Record(changes []store.Change, done store.Committed) {
 	}
 	for i := range done.Published {
 		e := &done.Published[i]
-		r.Metrics.DomainEventsPublished.WithLabelValues(e.Name, e.Namespace).Inc()
+		name := e.Name
+		if e.Own {
+			name = "" // handlers may make up any number of names
+		}
+		r.Metrics.DomainEventsPublished.WithLabelValues(name, e.Namespace).Inc()
 		r.Log.Info("Domain event published", zap.Stringer("event_id", e.UUID), zap.String("event_name", e.Name),
 			zap.String("queue_name", e.Namespace+"_domain_events"), zap.Int64("message_id", e.Position), zap.String("namespace", e.Namespace),
 			zap.Stringer("task_uuid", e.Task), zap.Stringer("correlation_id", e.CorrelationID))

@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,9 +49,9 @@ func newMailQueue(t *testing.T, tasks int) *mailQueue {
 	return q
 }
 
-func (q *mailQueue) register() store.QueueWorker {
+func (q *mailQueue) register(instance ...string) store.QueueWorker {
 	q.t.Helper()
-	w, err := q.RegisterQueueWorker(q.t.Context(), "w", "mail", nil, queueLife)
+	w, err := q.RegisterQueueWorker(q.t.Context(), store.QueueRegistration{ID: "w", Queue: "mail", Instance: strings.Join(instance, "")}, queueLife)
 	require.NoError(q.t, err)
 	return w
 }
@@ -103,6 +104,18 @@ func TestTheClaimsOfADeadWorkerStayDead(t *testing.T) {
 	q.die()
 	again := q.register()
 	require.NotEqual(t, q.worker.Claims, again.Claims)
+	require.Equal(t, 1, q.endLeases())
+}
+
+// Another process under the name of a worker has none of its claims, although it lives: a worker
+// that is started again must not keep what nothing runs.
+func TestAnotherProcessHasOtherClaims(t *testing.T) {
+	t.Parallel()
+	q := newMailQueue(t, 1)
+	first := q.register("a")
+	require.NotEqual(t, q.worker.Claims, first.Claims)
+	require.Equal(t, first.Claims, q.register("a").Claims)
+	require.NotEqual(t, first.Claims, q.register("b").Claims)
 	require.Equal(t, 1, q.endLeases())
 }
 

@@ -95,7 +95,7 @@ type (
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
 // OldestClaimable, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
-// ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues.
+// ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues, Repeat.
 type (
 	Performed         = board.Performed         // an action of an operator or a sweep on a task, as recorded
 	Taking            = board.Taking            // says how tasks are taken for an action
@@ -124,7 +124,7 @@ type (
 	Horizon           = board.Horizon           // when the board next needs attention without a signal
 	Daemon            = board.Daemon            // describes a running daemon to the fleet
 	Attention         = board.Attention         // the result of an orchestrator's heartbeat
-	MadeEvent         = board.MadeEvent         // a worker's version of one declared event of a report
+	MadeEvent         = board.MadeEvent         // a worker's version of one declared event of a report, or the handler's own
 	MadeEvents        = board.MadeEvents        // those of a report by the number of the declaration in the step
 	ClaimKey          = board.ClaimKey          // identifies one claim
 	Report            = board.Report            // the end of one execution
@@ -219,32 +219,34 @@ type (
 // RevokeAPIKey, APIKeys; RegisterQueueWorker, QueueWorkerHeartbeat, QueueWorker,
 // QueueWorkersNamed, QueueWorkers, NoteQueueDeaths, RetainQueues.
 type (
-	DeadLetter       = operations.DeadLetter       // an entry of the dead-letter queue
-	DeadLetterFilter = operations.DeadLetterFilter // selects entries
-	DeadLetterUpdate = operations.DeadLetterUpdate // changes an entry
-	DeadLetterStats  = operations.DeadLetterStats  // counts the entries of one reason
-	QueueEntry       = operations.QueueEntry       // a pending dead letter in the order of investigation
-	APIKey           = operations.APIKey           // an API key without its secret
-	UsedAPIKey       = operations.UsedAPIKey       // a key that a client has sent
-	NewAPIKey        = operations.NewAPIKey        // a key to create
-	Replica          = operations.Replica          // a daemon in the fleet
-	Namesake         = operations.Namesake         // a worker, alive or dead, with the worker_id that another one requests
-	TakenWorkerID    = operations.TakenWorkerID    // the result of a request for a worker_id
-	LivenessLimits   = operations.LivenessLimits   // the ages at which workers are stale or dead
-	WorkerRef        = operations.WorkerRef        // names a worker whose status changed
-	Liveness         = operations.Liveness         // the result of SweepLiveness
-	WorkerFilter     = operations.WorkerFilter     // selects workers
-	WorkerState      = operations.WorkerState      // a worker in the registry
-	RetentionLimits  = operations.RetentionLimits  // the times to keep data, by the database's clock
-	Retained         = operations.Retained         // counts what was deleted
-	StaleThresholds  = operations.StaleThresholds  // bound the time of a task in a state, and its age
-	StaleTask        = operations.StaleTask        // a task that is past a threshold
-	StalenessEntry   = operations.StalenessEntry   // a living task with its nearest threshold
-	StalledStep      = operations.StalledStep      // a running step whose last checkpoint is old
-	SweepState       = operations.SweepState       // the state of a sweep
-	QueueWorker      = operations.QueueWorker      // a worker that claims the tasks of a queue over /tasks/v1
-	QueueDeaths      = operations.QueueDeaths      // the result of NoteQueueDeaths
-	QueueRetained    = operations.QueueRetained    // counts what RetainQueues deleted
+	DeadLetter        = operations.DeadLetter        // an entry of the dead-letter queue
+	DeadLetterFilter  = operations.DeadLetterFilter  // selects entries
+	DeadLetterUpdate  = operations.DeadLetterUpdate  // changes an entry
+	DeadLetterStats   = operations.DeadLetterStats   // counts the entries of one reason
+	QueueEntry        = operations.QueueEntry        // a pending dead letter in the order of investigation
+	APIKey            = operations.APIKey            // an API key without its secret
+	UsedAPIKey        = operations.UsedAPIKey        // a key that a client has sent
+	NewAPIKey         = operations.NewAPIKey         // a key to create
+	Replica           = operations.Replica           // a daemon in the fleet
+	Namesake          = operations.Namesake          // a worker, alive or dead, with the worker_id that another one requests
+	TakenWorkerID     = operations.TakenWorkerID     // the result of a request for a worker_id
+	Succession        = operations.Succession        // what a worker takes over with its worker_id
+	LivenessLimits    = operations.LivenessLimits    // the ages at which workers are stale or dead
+	WorkerRef         = operations.WorkerRef         // names a worker whose status changed
+	Liveness          = operations.Liveness          // the result of SweepLiveness
+	WorkerFilter      = operations.WorkerFilter      // selects workers
+	WorkerState       = operations.WorkerState       // a worker in the registry
+	RetentionLimits   = operations.RetentionLimits   // the times to keep data, by the database's clock
+	Retained          = operations.Retained          // counts what was deleted
+	StaleThresholds   = operations.StaleThresholds   // bound the time of a task in a state, and its age
+	StaleTask         = operations.StaleTask         // a task that is past a threshold
+	StalenessEntry    = operations.StalenessEntry    // a living task with its nearest threshold
+	StalledStep       = operations.StalledStep       // a running step whose last checkpoint is old
+	SweepState        = operations.SweepState        // the state of a sweep
+	QueueWorker       = operations.QueueWorker       // a worker that claims the tasks of a queue over /tasks/v1
+	QueueRegistration = operations.QueueRegistration // registers one
+	QueueDeaths       = operations.QueueDeaths       // the result of NoteQueueDeaths
+	QueueRetained     = operations.QueueRetained     // counts what RetainQueues deleted
 )
 
 // The schema. A program works only with the schema that it knows. Operations:
@@ -368,6 +370,9 @@ func StepOf(task, id uuid.UUID) (step, run int, ok bool) { return board.StepOf(t
 // AsCreated is a task in its first moment: what Task would read before any change. Its
 // context is the one sent, not yet in the database's form.
 func AsCreated(t *NewTask, requestedAt time.Time) *Task { return ledger.AsCreated(t, requestedAt) }
+
+// OwnEvent is the number of an event of the handler's own, by its place among these.
+func OwnEvent(place int) int { return board.OwnEvent(place) }
 
 // EndedState is the state of a step that is not on the board.
 func EndedState(s workflow.Status) workflow.StepState { return ledger.EndedState(s) }

@@ -396,7 +396,7 @@ func TestClaimsAreAdoptedOnce(t *testing.T) {
 	for i := range adopted {
 		group.Go(func() {
 			var err error
-			adopted[i], err = s.Adopt(t.Context(), uuid.New(), held, time.Minute)
+			adopted[i], _, err = s.Adopt(t.Context(), uuid.New(), held, nil, time.Minute)
 			assert.NoError(t, err)
 		})
 	}
@@ -416,7 +416,19 @@ func TestClaimsAreAdoptedOnce(t *testing.T) {
 	accepted, err = s.Report(t.Context(), []store.Report{{ClaimKey: all[0].Key(), Success: true}})
 	require.NoError(t, err)
 	require.Equal(t, []bool{true}, accepted)
-	again, err := s.Adopt(t.Context(), uuid.New(), held, time.Minute)
+	again, _, err := s.Adopt(t.Context(), uuid.New(), held, nil, time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, again, "its end is reported")
+
+	another := s.claimOne()
+	held = []store.HeldClaim{{TaskUUID: another.TaskUUID, Token: another.Token}}
+	for _, c := range []struct {
+		namespaces []string
+		want       int
+	}{{[]string{"elsewhere"}, 0}, {[]string{}, 0}, {[]string{"elsewhere", "shapes"}, 1}} {
+		got, locked, err := s.Adopt(t.Context(), uuid.New(), held, c.namespaces, time.Minute)
+		require.NoError(t, err)
+		require.False(t, locked)
+		require.Len(t, got, c.want, c.namespaces)
+	}
 }

@@ -23,6 +23,9 @@ type ClaimRequest struct {
 	Queue  string // "": that of the worker
 	Limit  int    // at least 1
 	Wait   time.Duration
+	// Held are all claims of the worker that it knows of; nil: it does not say. What it holds
+	// besides comes first, under new tokens: the answer to an earlier claim was lost.
+	Held []store.HeldClaim
 	// Permitted refuses queues; nil: none.
 	Permitted func(queue string) error
 }
@@ -50,7 +53,12 @@ func (s *Service) Claim(ctx context.Context, r ClaimRequest) (queue string, clai
 		return queue, nil, err
 	}
 	c := &claim{queue: queue, callable: plan.Callables[0], worker: &w, limit: r.Limit, asked: time.Now(), answer: make(chan []store.Claimed, 1)}
-	claimed, err = s.take(ctx, c)
+	if r.Held != nil {
+		claimed, err = s.repeat(ctx, c, r.Held)
+	}
+	if err == nil && len(claimed) == 0 {
+		claimed, err = s.take(ctx, c)
+	}
 	if err == nil && len(claimed) == 0 && r.Wait > 0 {
 		err = breaker.Outside(ctx, func() (err error) {
 			claimed, err = s.await(ctx, c, min(r.Wait, w.Lives))
@@ -80,6 +88,19 @@ type claim struct {
 func (c *claim) request() store.ClaimRequest {
 	return store.ClaimRequest{Worker: c.worker.Claims, Callables: []int32{c.callable}, Tags: c.worker.Tags, Limit: c.limit,
 		Lease: max(c.worker.Lives-time.Since(c.asked), time.Second)}
+}
+
+// repeat returns what the worker holds without knowing.
+func (s *Service) repeat(ctx context.Context, c *claim, held []store.HeldClaim) ([]store.Claimed, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	defer cancel()
+	r := c.request()
+	again, err := s.cfg.Store.Repeat(ctx, r.Worker, held, r.Limit, r.Lease)
+	if err != nil {
+		return nil, fmt.Errorf("repeat the claims of worker %s: %w", c.worker.ID, err)
+	}
+	s.metrics.QueueRepeated.Add(float64(len(again)))
+	return again, nil
 }
 
 // take claims what is there: from where tasks are known to wait, and if there are none anywhere.

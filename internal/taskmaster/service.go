@@ -27,10 +27,11 @@ type Store interface {
 	Callables(ctx context.Context) ([]store.Callable, error)
 	HearLanes(received signal.Signal) (unknown bool)
 	Claim(ctx context.Context, r store.ClaimRequest, full bool) ([]store.Claimed, store.Rest, error)
+	Repeat(ctx context.Context, worker uuid.UUID, named []store.HeldClaim, limit int, lease time.Duration) ([]store.Claimed, error)
 	HandBack(ctx context.Context, claims []store.ClaimKey) ([]signal.Signal, error)
 	QueueSteps(ctx context.Context, tasks []uuid.UUID) (map[uuid.UUID]store.QueueStep, error)
 	CountQueues(ctx context.Context, queue string, active time.Duration) ([]store.QueueCounts, error)
-	RegisterQueueWorker(ctx context.Context, id, queue string, tags []string, l store.LivenessLimits) (store.QueueWorker, error)
+	RegisterQueueWorker(ctx context.Context, r store.QueueRegistration, l store.LivenessLimits) (store.QueueWorker, error)
 	QueueWorkerHeartbeat(ctx context.Context, id string, held []store.HeldClaim, l store.LivenessLimits) (store.QueueWorker, []store.HeldClaim, error)
 	QueueWorker(ctx context.Context, id string, l store.LivenessLimits) (store.QueueWorker, error)
 	QueueWorkersNamed(ctx context.Context, ids []string, l store.LivenessLimits) (map[string]store.QueueWorker, error)
@@ -218,13 +219,13 @@ func Queued(context json.RawMessage) (payload json.RawMessage, tags []string) {
 }
 
 // Register adds a worker, or changes its queue and tags.
-func (s *Service) Register(ctx context.Context, id, queue string, tags []string) (store.QueueWorker, error) {
-	if _, err := s.plan(ctx, queue); err != nil {
+func (s *Service) Register(ctx context.Context, r store.QueueRegistration) (store.QueueWorker, error) {
+	if _, err := s.plan(ctx, r.Queue); err != nil {
 		return store.QueueWorker{}, err
 	}
-	w, err := s.cfg.Store.RegisterQueueWorker(ctx, id, queue, tags, s.cfg.Liveness)
+	w, err := s.cfg.Store.RegisterQueueWorker(ctx, r, s.cfg.Liveness)
 	if err == nil {
-		s.metrics.QueueWorkersKnown.WithLabelValues(queue).Inc()
+		s.metrics.QueueWorkersKnown.WithLabelValues(r.Queue).Inc()
 	}
 	return w, err
 }

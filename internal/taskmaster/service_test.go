@@ -89,7 +89,7 @@ func (f *fleet) submit(queue string, n int) []uuid.UUID {
 
 func (f *fleet) register(id, queue string) {
 	f.t.Helper()
-	_, err := f.services[0].Register(f.t.Context(), id, queue, nil)
+	_, err := f.services[0].Register(f.t.Context(), store.QueueRegistration{ID: id, Queue: queue})
 	require.NoError(f.t, err)
 }
 
@@ -218,7 +218,7 @@ func (m *mortal) work() (ended []uuid.UUID) {
 	ctx := m.t.Context()
 	_, claimed, err := m.service().Claim(ctx, taskmaster.ClaimRequest{Worker: m.name, Limit: 1 + m.random.IntN(5), Wait: 300 * time.Millisecond})
 	if errors.Is(err, taskmaster.ErrDeadWorker) {
-		_, err = m.service().Register(ctx, m.name, "q", nil)
+		_, err = m.service().Register(ctx, store.QueueRegistration{ID: m.name, Queue: "q"})
 	}
 	if err != nil {
 		m.t.Error(err)

@@ -70,6 +70,7 @@ type Metrics struct {
 	QueueWait         *prometheus.HistogramVec `metric:"tasks_queue_wait_seconds" labels:"queue" help:"From the submission of a task of a queue to its claim."`
 	QueueExecution    *prometheus.HistogramVec `metric:"tasks_execution_duration_seconds" labels:"queue" help:"From the claim of a task of a queue to the report of its end."`
 	QueueEndToEnd     *prometheus.HistogramVec `metric:"tasks_end_to_end_duration_seconds" labels:"queue" help:"From the submission of a task of a queue to its end as reported by a worker, with its retries."`
+	QueueRepeated     prometheus.Counter       `metric:"tasker_queue_claims_repeated_total" help:"Tasks of queues told again to workers that had not received the answer to a claim."`
 	QueueWaiting      prometheus.Gauge         `metric:"tasker_queue_claims_waiting" help:"Claims of queues that wait for a task."`
 
 	StepResults            *prometheus.CounterVec   `metric:"tasker_step_results_total" labels:"namespace,outcome" help:"Step results applied, at the daemon that did; see tasker_tasks_completed_total."`
@@ -89,6 +90,7 @@ type Metrics struct {
 	TasksAside             prometheus.Gauge         `metric:"tasker_tasks_set_aside" help:"Tasks that this orchestrator leaves as they are for now, because their reports cannot be applied; the log names them."`
 	LeasesLost             prometheus.Counter       `metric:"tasker_leases_lost_total" help:"Leases a worker learnt it no longer held."`
 	StoreStatement         *prometheus.HistogramVec `metric:"tasker_store_statement_seconds" labels:"flow" help:"Duration of a database flow."`
+	ResultSchemaViolations *prometheus.CounterVec   `metric:"tasker_result_schema_violations_total" labels:"namespace,policy" help:"Results of handlers that did not fit the result_schema of their steps: enforce (the step has failed) or warn (accepted)."`
 	HandlersActive         prometheus.Gauge         `metric:"tasker_worker_handlers_active" help:"Handlers running now."`
 	HandlersLimit          prometheus.Gauge         `metric:"tasker_worker_handlers_limit" help:"Handlers that may run at once."`
 	HandlersZombie         prometheus.Gauge         `metric:"tasker_worker_handlers_zombie" help:"Handlers still running after the time limit or the loss of the lease."`
@@ -181,7 +183,7 @@ type Metrics struct {
 
 	// Domain events: durable ones are counted by the orchestrator that commits them, fast ones by the worker that ran the step.
 
-	DomainEventsPublished       *prometheus.CounterVec `metric:"tasker_domain_events_published_total" labels:"event_name,namespace" help:"Domain events: durable ones that were committed, and fast ones that were handed to the subscribers."`
+	DomainEventsPublished       *prometheus.CounterVec `metric:"tasker_domain_events_published_total" labels:"event_name,namespace" help:"Domain events: durable ones that were committed, and fast ones that were handed to the subscribers. Those that templates do not declare have no event_name here."`
 	DomainEventsFailed          *prometheus.CounterVec `metric:"tasker_domain_events_failed_total" labels:"event_name,namespace,reason" help:"Domain events that were not published: schema, too_large, not_storable, unknown_publisher, publisher_error, publisher_panic, publisher_timeout, busy."`
 	DomainEventsDropped         *prometheus.CounterVec `metric:"tasker_domain_events_dropped_total" labels:"subscriber" help:"Fast domain events that a subscriber lost because its buffer was full; without a name: the buffer before all of them."`
 	DomainEventSubscriberErrors *prometheus.CounterVec `metric:"tasker_domain_event_subscriber_errors_total" labels:"subscriber" help:"Fast domain events over which a subscriber failed."`

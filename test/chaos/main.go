@@ -1,8 +1,8 @@
 // Command chaos runs the fleet under random faults and checks afterwards that nothing was
 // lost, nothing counted twice and nothing is stuck.
 //
-//	make chaos                     10,000 workflows in 10 minutes, with a standby
-//	make chaos-short               the scenarios and two short runs
+//	make chaos                     10,000 workflows in 10 minutes, with a standby; and with executors
+//	make chaos-short               the scenarios and three short runs
 //	CHAOS_SEED=7 make chaos-short  the orders and faults of seed 7 again
 //	go run . -operators            operators act at random, without faults
 //
@@ -16,7 +16,8 @@
 // own record), internal/rig (server, daemons and the network between them),
 // internal/volume (file systems to fill up), internal/faults (causing faults),
 // internal/check (the rules), internal/trial (one run), scenarios (single tests),
-// worker (the worker daemon with these handlers).
+// worker (the worker daemon with these handlers), executor (a process in Python with the work
+// handler and a session with one of them).
 //
 // A full disk needs a volume to fill up, so the program runs itself again in a mount
 // namespace. If that is not allowed the run says so, and its schedule has no such
@@ -93,6 +94,7 @@ func parse(args []string, unmountable error) (*program, error) {
 	flags.DurationVar(&p.Calm, "calm", 3*time.Second, "least time between faults that do not strike together")
 	flags.DurationVar(&p.Longest, "longest", 8*time.Second, "longest duration of a fault")
 	flags.StringVar(&p.Dir, "dir", "", "where everything is written; a temporary folder, removed when all is well, when empty")
+	flags.IntVar(&p.Executors, "executors", 0, "processes in Python that have the work handler and hold sessions with the workers; all faults strike them too")
 	flags.BoolVar(&p.operators, "operators", false, "have operators act at random on three orchestrators, without orders and faults")
 	flags.BoolVar(&p.race, "race", false, "build the daemons with the race detector")
 	if err := flags.Parse(args); err != nil {
@@ -149,8 +151,8 @@ func again(o trial.Options) string {
 	for i, k := range o.Kinds {
 		kinds[i] = string(k)
 	}
-	return fmt.Sprintf("CHAOS_SEED=%d go run . -tasks %d -length %v -source %s -calm %v -longest %v -faults %s",
-		o.Seed, o.Tasks, o.Length, o.Source, o.Calm, o.Longest, strings.Join(kinds, ","))
+	return fmt.Sprintf("CHAOS_SEED=%d go run . -tasks %d -length %v -source %s -calm %v -longest %v -executors %d -faults %s",
+		o.Seed, o.Tasks, o.Length, o.Source, o.Calm, o.Longest, o.Executors, strings.Join(kinds, ","))
 }
 
 func run(ctx context.Context, args []string, unmountable error) (ok bool, err error) {

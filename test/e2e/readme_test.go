@@ -174,19 +174,31 @@ func (s *shell) shell(line string) string {
 	return string(out)
 }
 
-// says waits for a line and returns what its group matches.
+// says waits for a line, while the process lives, and returns what its group matches.
 func (s *shell) says(pattern string) (found string) {
 	s.t.Helper()
 	re := regexp.MustCompile(pattern)
 	pgtest.Eventually(s.t, 2*time.Minute, func() (bool, string) {
+		ended := s.ended()
 		m := re.FindStringSubmatch(s.output())
 		if m == nil {
+			require.False(s.t, ended, "it ended and has not said: %s\n%s", pattern, s.output())
 			return false, "not said: " + pattern + "\n" + s.output()
 		}
 		found = m[len(m)-1]
 		return true, ""
 	})
 	return found
+}
+
+// ended reports whether the process has ended, and all of its output is there.
+func (s *shell) ended() bool {
+	select {
+	case <-s.child.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *shell) output() string { return s.out.String() }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,14 +85,8 @@ func TestTheDaemonOfSessionsIsKilled(t *testing.T) {
 // TestAFrozenProcess: its step runs again in another process. When it wakes, what it has is
 // not taken, and counted.
 func TestAFrozenProcess(t *testing.T) {
-	r := newFleet(t, enginetest.Migrated(t))
-	r.start(fleet.Orchestrator, "Hybrid", "notify")
-	r.ready()
-	_, err := r.clients[0].RegisterTemplate(t.Context(), client.TemplateSource{Actor: "test", Reason: "test", Source: `{"name": "python", "namespace_name": "gate",
-		"version": "1.0.0", "steps": [{"name": "wait", "timeout_seconds": 300, "handler": {"callable": "wait_python"}, "retry": {"max_attempts": 3}}]}`})
-	require.NoError(t, err)
-	p := r.workerWith(sessionsOnly + "[worker.sessions]\nreclaim_grace_ms = 2000\nmax_wait_ms = 1000\n")
-	r.ready()
+	r, p := processes(t, sessionsOnly+"[worker.sessions]\nreclaim_grace_ms = 2000\nmax_wait_ms = 1000\n", `{"name": "python", "namespace_name": "gate",
+		"version": "1.0.0", "steps": [{"name": "wait", "timeout_seconds": 300, "handler": {"callable": "wait_python"}, "retry": {"max_attempts": 3}}]}`)
 	dir := t.TempDir()
 	frozen := process(t, "PYTHONPATH=../../sdk/python/src", "python3", "testdata/gate.py", p.URL, dir)
 	task, err := r.clients[0].CreateTask(t.Context(), taskOf("gate", "python", 1))
@@ -114,11 +109,83 @@ func TestAFrozenProcess(t *testing.T) {
 	require.Equal(t, 2, r.db.QueryInt(t, `select count(*) from tasker.step_attempts`))
 }
 
+// TestTheDaemonOfSessionsIsStartedAgain under its worker_id, while processes go on with their
+// steps, some there and some at another daemon. What a process held that died, too, runs
+// again after the grace: long before its lease ends.
+func TestTheDaemonOfSessionsIsStartedAgain(t *testing.T) {
+	r := newFleet(t, enginetest.Migrated(t))
+	r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.ready()
+	for _, language := range []string{"python", "node"} {
+		_, err := r.clients[0].RegisterTemplate(t.Context(), client.TemplateSource{Actor: "test", Reason: "test", Source: fmt.Sprintf(
+			`{"name": %[1]q, "namespace_name": "gate", "version": "1.0.0", "steps": [{"name": "wait", "timeout_seconds": 300, "handler": {"callable": "wait_%[1]s"},
+			"retry": {"max_attempts": 3}}]}`, language)})
+		require.NoError(t, err)
+	}
+	const grace = "[worker.sessions]\nreclaim_grace_ms = 10000\n"
+	longLease := strings.Replace(sessionsOnly, "lease_seconds = 60", "lease_seconds = 3600", 1)
+	named := strings.Replace(longLease, "[worker]", "[worker]\nworker_id = \"sessions-0\"", 1) + grace
+	victim, other := r.workerWith(named), r.workerWith(longLease+grace)
+	r.ready()
+	dir, dist := t.TempDir(), compiledSDK(t)
+	python := func(addresses string) int {
+		return process(t, "PYTHONPATH=../../sdk/python/src", "python3", "testdata/gate.py", addresses, dir)
+	}
+	doomed := python(victim.URL)
+	for _, addresses := range []string{victim.URL, victim.URL + "," + other.URL} {
+		python(addresses)
+		process(t, "", "node", "testdata/gate.mjs", filepath.Join(dist, "index.js"), addresses, dir)
+	}
+	var tasks []string
+	for language, steps := range map[string]int{"python": 6, "node": 4} { // two for each process
+		for n := range steps {
+			created, err := r.clients[0].CreateTask(t.Context(), taskOf("gate", language, n))
+			require.NoError(t, err)
+			tasks = append(tasks, created.TaskUUID)
+		}
+	}
+	pgtest.Eventually(t, time.Minute, func() (bool, string) { n := len(begun(t, dir)); return n == len(tasks), fmt.Sprintf("%d began", n) })
+
+	victim.Kill()
+	require.NoError(t, syscall.Kill(doomed, syscall.SIGKILL))
+	killed := time.Now()
+	again := r.workerAt(strings.TrimPrefix(victim.URL, "http://"), named)
+	kept := func(p *fleet.Process) int {
+		_, after, _ := strings.Cut(get(t, p.URL+"/metrics"), "\ntasker_worker_session_steps_kept_total ")
+		text, _, _ := strings.Cut(after, "\n")
+		n, _ := strconv.Atoi(text)
+		return n
+	}
+	r.ready2(again)
+	pgtest.Eventually(t, time.Minute, func() (bool, string) {
+		here, there := kept(again), kept(other)
+		return here == 4 && there == 4, fmt.Sprintf("%d and %d steps are kept", here, there)
+	})
+	t.Logf("4 processes went on with 4 steps at the daemon started again and 4 at another within %v of the kill", time.Since(killed).Round(time.Millisecond))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "open"), nil, 0o600))
+	for _, task := range tasks {
+		require.Equal(t, "complete", r.wait(task, 2*time.Minute).Status)
+	}
+	r.clean()
+	require.Equal(t, len(tasks), r.db.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 1`), "one recorded result each")
+	require.Equal(t, len(tasks)+2, r.db.QueryInt(t, `select count(*) from tasker.step_attempts`), "two steps ran again")
+	for file, calls := range begun(t, dir) {
+		require.Len(t, calls, 2, file) // one line: one process calls no handler twice for a task
+	}
+	require.Len(t, begun(t, dir), len(tasks)+2, "no step that was kept ran in two processes")
+}
+
 // workerWith starts a worker daemon with a configuration of its own.
 func (r *running) workerWith(config string) *fleet.Process {
 	r.t.Helper()
+	return r.workerAt("", config)
+}
+
+// workerAt starts it at an address.
+func (r *running) workerAt(address, config string) *fleet.Process {
+	r.t.Helper()
 	p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: binDir, WorkDir: r.dir, Name: fmt.Sprintf("worker-%d", len(r.all)),
-		DatabaseURL: r.db.DSN, Config: config})
+		DatabaseURL: r.db.DSN, Config: config, Address: address})
 	require.NoError(r.t, err)
 	r.all = append(r.all, p)
 	return p
@@ -154,7 +221,7 @@ func process(t *testing.T, env string, program ...string) (pid int) {
 	t.Cleanup(func() {
 		_ = run.Process.Kill()
 		_ = run.Wait()
-		if t.Failed() {
+		if t.Failed() && out.Len() > 0 {
 			t.Logf("%v:\n%s", program, out.String())
 		}
 	})

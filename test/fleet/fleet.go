@@ -62,6 +62,7 @@ type Options struct {
 	Config      string // further TOML, whole tables with dotted names
 	Raw         string // the whole TOML, instead of all of the above
 	Env         []string
+	Address     string // host:port of the HTTP server; "" takes a free port
 	// Web are further lines of the table of the HTTP server. TLS says that they have it
 	// serve TLS, with a certificate that this program trusts.
 	Web string
@@ -83,11 +84,14 @@ func Start(o Options) (*Process, error) {
 	if err := os.MkdirAll(o.WorkDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the work directory: %w", err)
 	}
-	port, err := freePort()
-	if err != nil {
-		return nil, err
+	address := o.Address
+	if address == "" {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		address = fmt.Sprintf("127.0.0.1:%d", port)
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", port)
 	file := filepath.Join(o.WorkDir, o.Name+".toml")
 	if err := os.WriteFile(file, []byte(o.toml(address)), 0o600); err != nil {
 		return nil, fmt.Errorf("write the configuration: %w", err)
@@ -101,6 +105,7 @@ func Start(o Options) (*Process, error) {
 	cmd.Env = append(cleanEnv(), "TASKER_CONFIG_PATH="+file, "TASKER_ENV=test", "DATABASE_URL="+o.DatabaseURL)
 	cmd.Env = append(cmd.Env, o.Env...)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
+	var err error
 	if p.child, err = child.Start(cmd, syscall.SIGKILL); err != nil {
 		return nil, fmt.Errorf("start %s: %w", o.Name, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,5 +207,46 @@ func TestWhatNeedsADatabaseFailsTheTest(t *testing.T) {
 		var f failing
 		workertest.Run(&f, worker.HandlerFunc(fails(nil)), s)
 		require.Contains(t, f.message, want)
+	}
+}
+
+// TestEventsOfAHandlersOwn beside the declared ones, and what is refused: then the step fails
+// for good, whether its handler heeds the error or not.
+func TestEventsOfAHandlersOwn(t *testing.T) {
+	t.Parallel()
+	declared := []workflow.EventPublication{{Name: "dunning.sent"}}
+	got := workertest.Run(t, worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
+		return 1, errors.Join(ctx.Publish("letter.printed", map[string]int{"pages": 2}), ctx.Publish("letter.printed", nil))
+	}), workertest.Step{Publishes: declared})
+	require.Nil(t, got.Failure)
+	require.Len(t, got.Events, 3)
+	require.Equal(t, []string{"dunning.sent 1", `letter.printed {"pages":2}`, "letter.printed null"},
+		[]string{got.Events[0].Name + " " + string(got.Events[0].Payload), got.Events[1].Name + " " + string(got.Events[1].Payload), got.Events[2].Name + " " + string(got.Events[2].Payload)})
+	require.Equal(t, "workertest.handler", got.Events[1].Metadata.FiredBy)
+
+	for name, publish := range map[string]func(ctx *worker.StepContext) (any, error){
+		"its name is not valid":              func(ctx *worker.StepContext) (any, error) { return nil, ctx.Publish("a\nb", 1) },
+		"its name is not valid: it is empty": func(ctx *worker.StepContext) (any, error) { _ = ctx.Publish("", 1); return nil, nil },
+		"the template declares it":           func(ctx *worker.StepContext) (any, error) { return nil, ctx.Publish("dunning.sent", 1) },
+		"its payload cannot be stored":       func(ctx *worker.StepContext) (any, error) { _ = ctx.Publish("a.b", "\x00"); return 1, nil },
+		"with it the payloads have 262161 bytes": func(ctx *worker.StepContext) (any, error) {
+			return nil, errors.Join(ctx.Publish("a.b", "0123456789abc"), ctx.Publish("a.b", strings.Repeat("x", 262_144)))
+		},
+		"there are 100 already": func(ctx *worker.StepContext) (any, error) {
+			for range 101 {
+				_ = ctx.Publish("a.b", 1)
+			}
+			return nil, nil
+		},
+		"cannot yield": func(ctx *worker.StepContext) (any, error) {
+			return nil, errors.Join(ctx.Publish("a.b", 1), worker.Yield(1, 1, nil))
+		},
+	} {
+		got := workertest.Run(t, worker.HandlerFunc(publish), workertest.Step{Publishes: declared})
+		require.NotNil(t, got.Failure, name)
+		require.Contains(t, got.Failure.Message, name)
+		require.Equal(t, "EventNotPublished", got.Failure.Type, name)
+		require.False(t, got.Failure.Retryable, name)
+		require.Empty(t, got.Events, name)
 	}
 }

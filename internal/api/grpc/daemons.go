@@ -24,6 +24,9 @@ func NewOrchestrator(cfg Config, operations Operations) (*Server, error) {
 	taskerv1.RegisterConfigServiceServer(s.grpc, configService{Server: s})
 	taskerv1.RegisterAnalyticsServiceServer(s.grpc, analyticsService{Server: s})
 	taskerv1.RegisterDlqServiceServer(s.grpc, dlqService{Server: s})
+	if cfg.Sessions {
+		sessionv1.RegisterSessionServiceServer(s.grpc, sessionService{Server: s})
+	}
 	s.finish()
 	return s, nil
 }

@@ -60,6 +60,7 @@ func TestEveryRPCHasARoute(t *testing.T) {
 	require.Contains(t, orchestrator.grpc.GetServiceInfo(), "grpc.health.v1.Health")
 	require.Contains(t, orchestrator.grpc.GetServiceInfo(), "grpc.reflection.v1.ServerReflection")
 	require.NotContains(t, orchestrator.grpc.GetServiceInfo(), "grpc.reflection.v1alpha.ServerReflection")
+	require.NotContains(t, orchestrator.grpc.GetServiceInfo(), "tasker.session.v1.SessionService", "not by default")
 	plain := f.config()
 	plain.Health, plain.Reflection = false, false
 	orchestrator, err = NewOrchestrator(plain, f)

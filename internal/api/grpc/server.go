@@ -58,6 +58,8 @@ type Config struct {
 	StreamLife time.Duration
 	// Reflection and Health serve grpc.reflection.v1 and grpc.health.v1.
 	Reflection, Health bool
+	// Sessions serves the sessions of an orchestrator; a worker always does.
+	Sessions bool
 	// OnFatal is called when serving has ended unexpectedly; default: it is only logged.
 	OnFatal func(error)
 	// Telemetry counts rpcs; default none.

@@ -37,6 +37,7 @@ const (
 	scopeSchedule
 	scopeApproval
 	scopeConsumer
+	scopeSession     // those of a session: {session}
 	scopeDescription // of the daemon itself: public unless Access.Documentation says otherwise
 	scopeBody        // the operation calls within with what the body names
 )
@@ -155,14 +156,14 @@ var accesses = map[string]access{
 	"compat-submit-job": {auth.TasksCreate, scopeBody},
 	"compat-get-job":    {auth.TasksRead, scopeTask},
 
-	"open-session":      {auth.WorkersExecute, scopeFleet},
-	"poll-session":      {auth.WorkersExecute, scopeFleet},
-	"stream-session":    {auth.WorkersExecute, scopeFleet},
-	"report-steps":      {auth.WorkersExecute, scopeFleet},
-	"save-checkpoint":   {auth.WorkersExecute, scopeFleet},
-	"get-parent-result": {auth.WorkersExecute, scopeFleet},
-	"get-batch-results": {auth.WorkersExecute, scopeFleet},
-	"close-session":     {auth.WorkersExecute, scopeFleet},
+	"open-session":      {auth.WorkersExecute, scopeBody},
+	"poll-session":      {auth.WorkersExecute, scopeSession},
+	"stream-session":    {auth.WorkersExecute, scopeSession},
+	"report-steps":      {auth.WorkersExecute, scopeSession},
+	"save-checkpoint":   {auth.WorkersExecute, scopeSession},
+	"get-parent-result": {auth.WorkersExecute, scopeSession},
+	"get-batch-results": {auth.WorkersExecute, scopeSession},
+	"close-session":     {auth.WorkersExecute, scopeSession},
 
 	"get-fleet":           {auth.SystemRead, scopeFleet},
 	"get-deployment-mode": {auth.SystemRead, scopeFleet},
@@ -234,6 +235,8 @@ func (a *api) permit(ctx context.Context, x *exchange, needed access) error {
 		return x.who.In(cmp.Or(x.request.PathValue("namespace"), x.request.PathValue("name")))
 	case scopeQuery:
 		return a.permitQuery(x)
+	case scopeSession:
+		return a.permitSession(x)
 	}
 	id := ""
 	for _, name := range []string{"uuid", "task_uuid", "dlq_entry_uuid", "id", "token", "name"} {
@@ -251,6 +254,21 @@ func (a *api) permitThing(ctx context.Context, x *exchange, s scope, id string) 
 		return err
 	}
 	return x.who.In(namespace)
+}
+
+// permitSession wants all namespaces of a session; what does not exist is left to the operation.
+func (a *api) permitSession(x *exchange) error {
+	in := sessionInput{x.request.PathValue("session")}
+	namespaces, known := a.sessions.Namespaces(in.id())
+	if known && len(namespaces) == 0 {
+		return x.who.AllNamespaces()
+	}
+	for _, name := range namespaces {
+		if err := x.who.In(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // permitQuery looks at the parameter namespace, and sets it to the only namespace of the

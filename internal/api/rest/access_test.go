@@ -22,8 +22,10 @@ import (
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/taskmaster"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -120,7 +122,7 @@ func (lockedQueues) Finish(_ context.Context, list []taskmaster.Finish, permitte
 	return []taskmaster.Finished{{Queue: "shapes", Status: taskmaster.Done, Err: permitted("shapes")}}[:len(list)], nil
 }
 
-func (lockedQueues) Register(context.Context, string, string, []string) (store.QueueWorker, error) {
+func (lockedQueues) Register(context.Context, store.QueueRegistration) (store.QueueWorker, error) {
 	return store.QueueWorker{}, nil
 }
 
@@ -179,7 +181,11 @@ var lockedBodies = map[string]string{
 	"POST /queues/v1/{name}/resume": `{"reason":"r","actor":"a"}`,
 	"POST /enqueue":                 `{"type":"diamond","payload":{}}`,
 	"POST /api/v1/jobs":             `{"type":"diamond","payload":{}}`,
+	"POST /v1/sessions":             aSession,
 }
+
+// aSession is one of the namespace shapes.
+const aSession = `{"protocol":1,"callables":[{"callable":"right"}],"namespaces":["shapes"]}`
 
 // Every route with every kind of credentials. The routes come from the server itself, so that
 // none is left out.
@@ -192,6 +198,7 @@ func TestEveryRouteIsLocked(t *testing.T) {
 	worker := newWorkerHouse(t, newFakeStatus(), newFakeStore(), func(c *rest.Config, w *rest.Worker) {
 		c.Access = i.access()
 		w.Config = func() *client.WorkerConfig { return &client.WorkerConfig{} }
+		w.Sessions = remote.New(remote.Config{MaxSessions: 100, MaxPermits: 1, ReclaimGrace: time.Minute, Offer: func() {}, Metrics: telemetry.Discard()})
 	})
 	for h, open := range map[*house]int{orchestrator: 4, worker: 3} {
 		public, routes := 0, h.server.Permissions()
@@ -217,7 +224,7 @@ func (h *house) asked(route, token string) reply {
 	}
 	target := strings.NewReplacer("{uuid}", taskID.String(), "{task_uuid}", taskID.String(), "{step_uuid}", aTask().Steps[0].UUID.String(),
 		"{dlq_entry_uuid}", taskID.String(), "{id}", taskID.String(), "{token}", taskID.String(), "{namespace}", "shapes",
-		"{name}", template, "{version}", "1.0.0").Replace(path)
+		"{name}", template, "{version}", "1.0.0", "{session}", h.session).Replace(path)
 	header := []string{}
 	if token != "" {
 		header = []string{"Authorization", "Bearer " + token}
@@ -267,6 +274,14 @@ func (h *house) isLocked(i *issuer, route string, needed auth.Permission) {
 	t := h.t
 	t.Helper()
 	require.Contains(t, auth.All(), needed, route)
+	if strings.Contains(route, "{session}") {
+		var opened remote.Opened
+		got := h.do(http.MethodPost, "/v1/sessions", aSession, "Authorization", "Bearer "+i.token([]string{"shapes"}, "workers:execute"))
+		require.Equal(t, http.StatusCreated, got.StatusCode, got.body)
+		require.NoError(t, json.Unmarshal(got.body, &opened))
+		h.session = opened.SessionID.String()
+		require.NotContains(t, []int{401, 403}, h.asked(strings.Replace(route, "DELETE", "POST", 1), i.token([]string{"shapes", "more"}, string(needed))).StatusCode, route)
+	}
 	for reason, token := range map[string]string{
 		"missing": "",
 		"expired": i.sign(jose.EdDSA, i.key, -time.Hour, nil, string(needed)),

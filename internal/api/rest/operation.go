@@ -19,6 +19,7 @@ import (
 	"github.com/klauspost/compress/gzhttp"
 
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/transcode"
 	"github.com/tasker-go/tasker/internal/wording"
 )
@@ -30,6 +31,7 @@ type api struct {
 	document *document
 	guard    *breaker.Breaker // of the routes that need the database; nil: none
 	owner    ownerOf          // nil: no route names a thing with a namespace
+	sessions *remote.Hub      // nil: no route names a session
 	unknown  []string         // operations without a line in accesses
 }
 

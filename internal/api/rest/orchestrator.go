@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -144,6 +145,8 @@ type Store interface {
 type Orchestrator struct {
 	Engine Engine
 	Store  Store
+	// Sessions are those of processes in other languages; nil: the routes do not exist.
+	Sessions *remote.Hub
 	// Guard is the circuit breaker of every route that needs the database; nil: none.
 	Guard *breaker.Breaker
 	// Verify checks the records of a task for contradictions; its error wraps
@@ -237,6 +240,9 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	types.add()
 	if o.Queues != nil {
 		newQueueRoutes(tasks, o.Queues, o.AnalyticsAge).add()
+	}
+	if o.Sessions != nil {
+		(&sessionRoutes{a.api, o.Sessions}).add()
 	}
 	a.addBreakers(o.Breakers)
 	addConfig(a.api, "get-config", shapeEnvelope, o.Config, func(c *client.OrchestratorConfig) *client.ConfigMetadata { return &c.Metadata })

@@ -25,7 +25,7 @@ type Queues interface {
 	Submit(ctx context.Context, list []taskmaster.Submission) ([]orchestration.CreateResult, error)
 	Claim(ctx context.Context, r taskmaster.ClaimRequest) (queue string, claimed []store.Claimed, err error)
 	Finish(ctx context.Context, list []taskmaster.Finish, permitted func(queue string) error) ([]taskmaster.Finished, error)
-	Register(ctx context.Context, id, queue string, tags []string) (store.QueueWorker, error)
+	Register(ctx context.Context, r store.QueueRegistration) (store.QueueWorker, error)
 	Heartbeat(ctx context.Context, id string, held []store.HeldClaim) (store.QueueWorker, []store.HeldClaim, error)
 	Worker(ctx context.Context, id string) (store.QueueWorker, error)
 	Workers(ctx context.Context, queue string, limit int) ([]store.QueueWorker, error)

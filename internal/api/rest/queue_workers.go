@@ -24,6 +24,8 @@ type queueClaim struct {
 	WorkerID string `json:"workerId"`
 	Queue    string `json:"queue,omitempty" doc:"That of the worker when absent"`
 	Limit    *int   `json:"limit,omitempty" doc:"1 to 100; default 1"`
+
+	Held *[]queueClaimRef `json:"held,omitempty" maxItems:"1000" doc:"All claims that the worker knows of, after an answer was lost: what it holds besides is told again, first"`
 }
 
 // queueClaimed are claimed tasks.
@@ -58,6 +60,10 @@ func (r *queueRoutes) claim(ctx context.Context, in *struct {
 			body.add("limit must be between 1 and %d", maxQueueClaim)
 		}
 	}
+	var held []store.HeldClaim
+	if b.Held != nil {
+		held = body.claims("held", *b.Held)
+	}
 	if err := body.err(); err != nil {
 		return nil, err
 	}
@@ -65,7 +71,7 @@ func (r *queueRoutes) claim(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	queue, claimed, err := r.queues.Claim(ctx, taskmaster.ClaimRequest{Worker: b.WorkerID, Queue: b.Queue, Limit: limit, Wait: wait,
+	queue, claimed, err := r.queues.Claim(ctx, taskmaster.ClaimRequest{Worker: b.WorkerID, Queue: b.Queue, Limit: limit, Wait: wait, Held: held,
 		Permitted: func(queue string) error { return within(ctx, queue) }})
 	if err != nil {
 		return nil, err
@@ -220,6 +226,7 @@ type queueRegistration struct {
 	WorkerID string   `json:"workerId"`
 	Queue    string   `json:"queue,omitempty" doc:"default when absent"`
 	Tags     []string `json:"tags,omitempty" doc:"What it can handle; at most 16"`
+	Instance string   `json:"instance,omitempty" maxLength:"128" doc:"Of the process, another one at each start: what the former process held is tried again"`
 }
 
 // queueWorker is a worker of a queue.
@@ -250,6 +257,7 @@ func (r *queueRoutes) register(ctx context.Context, _ *struct{}, body *request[q
 		b.Queue = defaultQueue
 	}
 	body.text("queue", b.Queue, orchestration.MaxNameLength)
+	body.text("instance", b.Instance, maxQueueWorkerName)
 	if err := body.err(); err != nil {
 		return nil, err
 	}
@@ -259,7 +267,7 @@ func (r *queueRoutes) register(ctx context.Context, _ *struct{}, body *request[q
 	if err := within(ctx, b.Queue); err != nil {
 		return nil, err
 	}
-	w, err := r.queues.Register(ctx, b.WorkerID, b.Queue, b.Tags)
+	w, err := r.queues.Register(ctx, store.QueueRegistration{ID: b.WorkerID, Queue: b.Queue, Tags: b.Tags, Instance: b.Instance})
 	if err != nil {
 		return nil, err
 	}
@@ -282,6 +290,24 @@ type queueClaimRef struct {
 	Token string `json:"token"`
 }
 
+// claims checks a list of claims, and is never nil.
+func (c *checked) claims(name string, list []queueClaimRef) []store.HeldClaim {
+	if len(list) > maxQueueBulk {
+		c.add("%s must have at most %d entries", name, maxQueueBulk)
+		list = nil
+	}
+	held := make([]store.HeldClaim, len(list))
+	for i, ref := range list {
+		id, err := parseTask(ref.ID)
+		token, wrong := strconv.ParseInt(ref.Token, 10, 64)
+		if err != nil || wrong != nil {
+			c.add("%s[%d] must be the id and the token of a claim", name, i)
+		}
+		held[i] = store.HeldClaim{TaskUUID: id, Token: token}
+	}
+	return held
+}
+
 // queueBeat answers a heartbeat.
 type queueBeat struct {
 	queueWorker
@@ -295,19 +321,9 @@ func (r *queueRoutes) heartbeat(x *exchange, in *queueWorkerInput) error {
 		if err != nil {
 			return err
 		}
-		if len(body.body.Claims) > maxQueueBulk {
-			return badRequest(fmt.Sprintf("claims must have at most %d entries", maxQueueBulk))
-		}
-		for _, c := range body.body.Claims {
-			id, err := parseTask(c.ID)
-			if err != nil {
-				return err
-			}
-			token, err := strconv.ParseInt(c.Token, 10, 64)
-			if err != nil {
-				return badRequest("token must be that of a claim")
-			}
-			held = append(held, store.HeldClaim{TaskUUID: id, Token: token})
+		held = body.claims("claims", body.body.Claims)
+		if err := body.err(); err != nil {
+			return err
 		}
 	}
 	if err := filterText("id", in.ID); err != nil {

@@ -33,6 +33,7 @@ func isSession(r *http.Request) bool {
 }
 
 func (r *sessionRoutes) add() {
+	r.sessions = r.hub
 	const tag = "sessions"
 	addBody(r.api, operation{method: http.MethodPost, path: sessionsPath, id: "open-session", tag: tag, failure: shapeProblem,
 		status: http.StatusCreated, summary: "Open a session that runs steps"}, r.open)
@@ -67,6 +68,14 @@ func (in *sessionInput) id() uuid.UUID {
 }
 
 func (r *sessionRoutes) open(ctx context.Context, _ *struct{}, body *request[remote.Open]) (*remote.Opened, error) {
+	for _, name := range body.body.Namespaces {
+		if err := within(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	if x := exchangeOf(ctx); x != nil && x.who != nil && len(body.body.Namespaces) == 0 {
+		body.body.Namespaces = x.who.Namespaces
+	}
 	opened, err := r.hub.Open(ctx, body.body)
 	return &opened, sessionFailure(err)
 }

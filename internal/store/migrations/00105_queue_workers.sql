@@ -7,6 +7,7 @@ create table tasker.queue_workers (
     queue         text not null,
     tags          text[] not null default '{}' check (cardinality(tags) <= 16),
     claims        uuid not null default gen_random_uuid(),  -- the worker of its claims on the board
+    instance      text not null default '' check (length(instance) <= 128), -- of the process; another one has other claims
     registered_at timestamptz not null default now(),
     heartbeat_at  timestamptz not null default now(),
     lives_until   timestamptz not null,                     -- without another heartbeat

@@ -1,9 +1,19 @@
 """Tests without a daemon: what handlers' ends and outcomes are on the wire."""
 
+import socket
 import unittest
 
 from tasker import ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, StepContext
 from tasker._errors import fault
+from tasker._session import Transport, Unavailable
+
+
+class Silence(unittest.TestCase):
+    def test_a_daemon_that_says_nothing_is_gone(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:  # takes the connection, and never answers
+            transport = Transport(f"http://127.0.0.1:{server.getsockname()[1]}", timeout=600)
+            with self.assertRaises(Unavailable):
+                list(transport.follow("/v1/sessions/s/stream", 0.2))
 
 
 class Outcomes(unittest.TestCase):

@@ -5,7 +5,7 @@ import unittest
 
 from test_vectors import VECTORS, Recorded, register
 
-from tasker import Cancelled, StepContext, Worker, current_step
+from tasker import Cancelled, StepContext, Worker, Yield, current_step
 from tasker.testing import run_step
 
 
@@ -29,6 +29,7 @@ class Kit(unittest.TestCase):
             self.assertEqual(end.checkpoint, report.get("checkpoint"), v["meaning"])
             self.assertEqual(end.next, report.get("next"), v["meaning"])
             self.assertEqual(list(end.isolated), report.get("isolated", []), v["meaning"])
+            self.assertEqual(list(end.events), report.get("events", []), v["meaning"])
             self.assertEqual(len(end.saved), len([r for r in v.get("requests", []) if r["path"] == "/checkpoint"]), v["meaning"])
 
     def test_coroutines_and_lost_leases(self) -> None:
@@ -45,6 +46,13 @@ class Kit(unittest.TestCase):
 
         self.assertEqual(run_step(saves, lease_lost=True).outcome, "returned")
         self.assertEqual(run_step(lambda ctx: ctx.result("none")).outcome, "failure")
+        self.assertEqual((run_step(lambda ctx: ctx.publish("a.b", {1, 2})).error or {})["error_type"], "EventNotPublished")
+
+        def early(ctx: StepContext) -> object:
+            ctx.publish("a.b", 1)
+            raise Yield(1, 1)
+
+        self.assertEqual((run_step(early).error or {})["error_type"], "EventNotPublished")
         self.assertEqual((run_step(lambda ctx: {1, 2}).error or {})["error_type"], "ResultNotEncodable")
 
 

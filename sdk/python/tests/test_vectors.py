@@ -68,6 +68,12 @@ def register(worker: Worker) -> None:
         ctx.checkpoint(5, 5)
         return True
 
+    @worker.handler("vector.publishes")
+    def publishes(ctx: StepContext) -> object:
+        ctx.publish("stock.low", {"left": 1})
+        ctx.publish("stock.counted", None)
+        return True
+
     @worker.handler("vector.reads")
     def reads(ctx: StepContext) -> object:
         return [ctx.result("root"), ctx.batch_results("rows")]

@@ -157,6 +157,11 @@ export class Client {
     return (await this.call({ method: "POST", path: "/v1/external-events", body: event, again: Boolean(event.id) })) as Record<string, Json>;
   }
 
+  /** Makes the text of a template file, YAML or JSON, the content of its version. */
+  async registerTemplate(source: string, reason = "", actor = this.sender["initiator"] ?? ""): Promise<Record<string, Json>> {
+    return (await this.call({ method: "POST", path: "/v1/templates", body: { source, reason, actor }, again: true })) as Record<string, Json>;
+  }
+
   private async call(c: Call): Promise<Json> {
     const query = new URLSearchParams(c.query);
     if (c.wait && c.wait > 0) query.set("wait", `${Math.max(Math.trunc(c.wait * 1000), 1)}ms`);

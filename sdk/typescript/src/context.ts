@@ -1,6 +1,6 @@
 /** What a handler sees of its step. */
 
-import { Cancelled, Permanent, fault, pointOf, type Json, type Point } from "./errors.js";
+import { Cancelled, Permanent, encodable, fault, pointOf, type Json, type Point } from "./errors.js";
 import { NotHeld, Unavailable, type Session, type StepMessage } from "./session.js";
 
 /** The part of the work that a step does; end is exclusive. */
@@ -48,6 +48,7 @@ export class StepContext {
   readonly timeLeft: number | undefined;
   readonly batch: Batch | undefined;
   readonly isolated: Json[] = [];
+  readonly events: { name: string; payload: Json }[] = [];
   private point: Point | undefined;
   private readonly controller = new AbortController();
 
@@ -127,6 +128,12 @@ export class StepContext {
   /** Records an item of a batch that could not be processed (failure_strategy: isolate). */
   isolate(item: Json, why: Error | string): void {
     this.isolated.push({ item, error: fault(typeof why === "string" ? new Permanent(why) : why) });
+  }
+
+  /** Publishes a durable domain event, which the template does not declare, with the success of the step.
+   * An attempt that fails publishes none, and a step that has published cannot yield. */
+  publish(name: string, payload: Json): void {
+    this.events.push({ name, payload: encodable(payload, `the payload of the event ${name}`, "EventNotPublished") });
   }
 
   /** Repeats a request while the worker looks for a daemon that answers. */

@@ -105,3 +105,15 @@ export function fault(error: unknown): Record<string, Json> {
     ...(after && after > 0 ? { retry_after_ms: Math.max(Math.trunc(after * 1000), 1) } : {}),
   };
 }
+
+/** Returns a value that has a JSON form; what says whose it is. */
+export function encodable(value: Json, what = "the handler's result", errorType = "ResultNotEncodable"): Json {
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(value);
+  } catch (e) {
+    throw new Permanent(`${what} has no JSON form: ${String(e)}`, { errorType });
+  }
+  if (text === undefined) throw new Permanent(`${what} has no JSON form`, { errorType });
+  return value;
+}

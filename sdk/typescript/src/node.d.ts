@@ -5,3 +5,24 @@ declare module "node:async_hooks" {
     getStore(): T | undefined;
   }
 }
+declare module "node:child_process" {
+  export interface Output {
+    setEncoding(encoding: string): void;
+    on(event: "data", listener: (text: string) => void): void;
+    once(event: "close", listener: () => void): void;
+  }
+  export interface ChildProcess {
+    readonly stdin: { end(): void; on(event: "error", listener: () => void): void };
+    readonly stdout: Output;
+    readonly stderr: Output;
+    readonly exitCode: number | null;
+    readonly signalCode: string | null;
+    kill(signal: string): boolean;
+    once(event: "close", listener: () => void): void;
+    on(event: "error", listener: (error: Error & { code?: string }) => void): void;
+  }
+  export function spawn(program: string, args: string[], options: { env: Record<string, string | undefined>; detached: boolean }): ChildProcess;
+}
+declare module "node:fs/promises" {
+  export function readFile(path: string | URL, encoding: string): Promise<string>;
+}

@@ -2,7 +2,7 @@
 
 import type { StepContext } from "./context.js";
 import { runStep } from "./current.js";
-import { Cancelled, Continue, Permanent, Returned, Yield, fault, nextOf, type Json } from "./errors.js";
+import { Cancelled, Continue, Permanent, Returned, Yield, encodable, fault, nextOf, type Json } from "./errors.js";
 import type { Handler } from "./handlers.js";
 import type { Report } from "./session.js";
 
@@ -14,8 +14,13 @@ export async function reportOf(ctx: StepContext, handler: Handler | undefined, f
     const returned = (await runStep(ctx, () => handler(ctx))) ?? null;
     const next = returned instanceof Continue ? { next: encodable(nextOf(returned.next)) } : {};
     const result = encodable(returned instanceof Continue ? (returned.result ?? null) : returned);
-    return { fence, outcome: "success", result, ...next, ...isolatedBy(ctx) };
-  } catch (e) {
+    return { fence, outcome: "success", result, ...next, ...isolatedBy(ctx), ...(ctx.events.length > 0 ? { events: ctx.events } : {}) };
+  } catch (thrown) {
+    let e = thrown;
+    if (e instanceof Yield && ctx.events.length > 0) {
+      // They would be lost, or published again by what follows.
+      e = new Permanent("a step that has published events cannot yield", { errorType: "EventNotPublished" });
+    }
     if (e instanceof Yield) return { fence, outcome: "yield", checkpoint: e.point, ...isolatedBy(ctx) };
     if (e instanceof Returned || e instanceof Cancelled || ctx.signal.aborted) return { fence, outcome: "returned" };
     failed(e);
@@ -25,15 +30,4 @@ export async function reportOf(ctx: StepContext, handler: Handler | undefined, f
 
 function isolatedBy(ctx: StepContext): Record<string, Json> {
   return ctx.isolated.length > 0 ? { isolated: ctx.isolated } : {};
-}
-
-function encodable(result: Json): Json {
-  let text: string | undefined;
-  try {
-    text = JSON.stringify(result);
-  } catch (e) {
-    throw new Permanent(`the handler's result has no JSON form: ${String(e)}`, { errorType: "ResultNotEncodable" });
-  }
-  if (text === undefined) throw new Permanent("the handler's result has no JSON form", { errorType: "ResultNotEncodable" });
-  return result;
 }

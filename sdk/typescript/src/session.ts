@@ -79,9 +79,10 @@ export class Transport {
     return JSON.parse(await reached(answer.text())) as Record<string, Json>;
   }
 
-  /** Sends one request that is answered with events, and yields their data until they end. */
-  async *follow(path: string): AsyncGenerator<Record<string, Json>> {
-    const answer = await this.begin("GET", path);
+  /** Sends one request that is answered with events, and yields their data until they end, which is within timeoutMs
+   *  unless the daemon is gone. */
+  async *follow(path: string, timeoutMs: number): AsyncGenerator<Record<string, Json>> {
+    const answer = await this.begin("GET", path, undefined, timeoutMs);
     const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
     if (!reader) return;
     try {
@@ -97,12 +98,12 @@ export class Transport {
     }
   }
 
-  private async begin(method: string, path: string, body?: Json): Promise<Response> {
+  private async begin(method: string, path: string, body?: Json, timeoutMs = this.timeoutMs): Promise<Response> {
     const answer = await reached(fetch(this.base + path, {
       method,
       headers: this.headers,
       body: body === undefined ? null : JSON.stringify(body),
-      signal: AbortSignal.timeout(this.timeoutMs),
+      signal: AbortSignal.timeout(timeoutMs),
     }));
     if (answer.status >= 300) throw failure(answer.status, await reached(answer.text()));
     return answer;
@@ -175,7 +176,7 @@ export class Session {
   /** Yields what the daemon tells, for the time of waitMs. */
   async *follow(waitMs: number, stops: boolean): AsyncGenerator<Polled> {
     const query = `after=${this.after}&wait=${waitMs}ms${stops ? "&stops=true" : ""}`;
-    for await (const answer of this.transport.follow(`${this.path}/stream?${query}`)) {
+    for await (const answer of this.transport.follow(`${this.path}/stream?${query}`, waitMs + this.graceMs)) {
       this.after = Number(answer["answer"]);
       yield answer as unknown as Polled;
     }

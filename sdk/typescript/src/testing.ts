@@ -1,10 +1,12 @@
-/** Runs handlers without a daemon, for their tests. */
+/** For tests: runs handlers without a daemon (runStep), and workflows on an engine of the test's own (startEngine). */
 
 import { StepContext } from "./context.js";
 import type { Json, Point } from "./errors.js";
 import type { Handler } from "./handlers.js";
 import { reportOf } from "./report.js";
 import { NotFound, NotHeld, Session, type StepMessage } from "./session.js";
+
+export { Engine, EngineError, startEngine, type EngineOptions, type StepEnd, type TaskEnd } from "./engine.js";
 
 /** What a handler sees. */
 export interface StepOptions {
@@ -32,6 +34,7 @@ export interface Outcome {
   checkpoint?: Point;
   next?: Record<string, Json>;
   isolated?: Json[];
+  events?: { name: string; payload: Json }[];
   /** Checkpoints of the handler, in order. */
   saved: Point[];
 }

@@ -11,6 +11,7 @@ declare const process: {
   env: Record<string, string | undefined>;
   pid: number;
   once(signal: string, listener: () => void): void;
+  off(signal: string, listener: () => void): void;
 };
 
 export interface WorkerOptions {
@@ -55,11 +56,16 @@ export class Worker extends Handlers {
     this.hooks = new Told(options.hooks ?? {}, this.log);
   }
 
-  /** Runs until SIGTERM, SIGINT or stop; the steps that run then end first. */
-  async run(): Promise<void> {
+  /** Runs until SIGTERM, SIGINT or stop; the steps that run then end first. With signals: false the program heeds them. */
+  async run({ signals = true }: { signals?: boolean } = {}): Promise<void> {
     if (this.known.size === 0) throw new TypeError("run the worker: want at least one handler");
-    for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => void this.stop());
-    while (!this.stopping) await new Life(this.session, this.known, this.request(), () => this.stopping, (ms) => this.pause(ms), this.log, this.hooks).live();
+    const heeded = signals ? ["SIGTERM", "SIGINT"] : [], stop = (): void => void this.stop();
+    for (const name of heeded) process.once(name, stop);
+    try {
+      while (!this.stopping) await new Life(this.session, this.known, this.request(), () => this.stopping, (ms) => this.pause(ms), this.log, this.hooks).live();
+    } finally {
+      for (const name of heeded) process.off(name, stop);
+    }
     this.hooks.tell("stopped");
   }
 
@@ -134,7 +140,9 @@ class Life {
         if (!(e instanceof Unavailable || e instanceof NotFound)) throw e;
         if (++failures === 1) this.log(`no session: ${e.message}`);
         this.session.next();
-        const ms = Math.min(50 * 2 ** failures, 2000) * (0.5 + Math.random() / 2);
+        // What is held has the grace of a daemon that is started again.
+        const longest = held.length > 0 ? Math.min(2000, this.session.graceMs / 4) : 2000;
+        const ms = Math.min(50 * 2 ** failures, longest) * (0.5 + Math.random() / 2);
         await (held.length > 0 ? delay(ms) : this.pause(ms));
       }
     }

@@ -8,6 +8,18 @@ import { pathToFileURL } from "node:url";
 const { ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, apiCall, currentStep } =
   await import(pathToFileURL(`${process.env.TASKER_DIST}/index.js`).href);
 const { fault } = await import(pathToFileURL(`${process.env.TASKER_DIST}/errors.js`).href);
+const { Transport, Unavailable } = await import(pathToFileURL(`${process.env.TASKER_DIST}/session.js`).href);
+
+test("a daemon that says nothing is gone", async () => {
+  const server = createServer(() => undefined); // takes the request, and never answers
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const transport = new Transport(`http://127.0.0.1:${server.address().port}`, {}, 600_000);
+  await assert.rejects(async () => {
+    for await (const _ of transport.follow("/v1/sessions/s/stream", 200));
+  }, Unavailable);
+  server.closeAllConnections();
+  server.close();
+});
 
 test("batches tile the items", () => {
   for (const [total, size, most, count] of [[1500, 1000, 0, 2], [5000, 1000, 10, 5], [20500, 1000, 10, 10], [1, 1000, 10, 1], [10, 3, 3, 3], [7, 1, 5, 4]]) {

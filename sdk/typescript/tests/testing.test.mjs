@@ -21,6 +21,12 @@ test("outcomes are those of reports", async () => {
   assert.deepEqual(checkpoint, { cursor: 2, items_processed: 10 });
   assert.equal((await runStep(pages, { checkpoint })).result, 2);
   assert.deepEqual((await runStep(() => new Continue(1, { name: "next", delay: 5 }))).next, { name: "next", delay_seconds: 5 });
+  assert.deepEqual((await runStep((ctx) => ctx.publish("stock.low", { left: 1 }))).events, [{ name: "stock.low", payload: { left: 1 } }]);
+  assert.equal((await runStep((ctx) => ctx.publish("stock.low", undefined))).error.error_type, "EventNotPublished");
+  assert.equal((await runStep((ctx) => {
+    ctx.publish("stock.low", 1);
+    throw new Yield(1, 1);
+  })).error.error_type, "EventNotPublished");
   assert.equal((await runStep(() => 1n)).error.error_type, "ResultNotEncodable");
 });
 

@@ -37,6 +37,11 @@ function register(worker) {
     await ctx.checkpoint(5, 5);
     return true;
   });
+  worker.handler("vector.publishes", (ctx) => {
+    ctx.publish("stock.low", { left: 1 });
+    ctx.publish("stock.counted", null);
+    return true;
+  });
   worker.handler("vector.reads", async (ctx) => [await ctx.result("root"), await ctx.batchResults("rows")]);
 }
 

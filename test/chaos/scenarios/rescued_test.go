@@ -63,19 +63,7 @@ func TestARescuedAttemptReportsLate(t *testing.T) {
 // awaitExecution waits until an attempt has begun.
 func awaitExecution(t *testing.T, r *rig.Rig, attempt int) ledger.Execution {
 	t.Helper()
-	var found ledger.Execution
-	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
-		list, err := ledger.Read(r.Ledger())
-		require.NoError(t, err)
-		for _, x := range list {
-			if x.Attempt == attempt {
-				found = x
-				return true, ""
-			}
-		}
-		return false, fmt.Sprintf("attempt %d has not begun", attempt)
-	})
-	return found
+	return awaitAny(t, r, fmt.Sprintf("is attempt %d", attempt), func(x *ledger.Execution) bool { return x.Attempt == attempt })
 }
 
 // nameOf is the daemon of an instance.

@@ -22,6 +22,7 @@ type Ending struct {
 	Result   json.RawMessage     // of Success
 	Isolated json.RawMessage     // of Success: the items that its batch has isolated; nil: none
 	Items    int                 // in Isolated
+	Events   []store.MadeEvent   // of Success: those that the handler has published itself
 	Next     *submission.Request // of Success: the task to create with it; nil: none
 	Failure  *Failure            // of Failed
 	Point    *store.Checkpoint   // of Yielded
@@ -135,13 +136,13 @@ func (e *Engine) compose(x *Execution, end Ending) {
 		e.succeeded(x, end)
 		x.Report = x.success(end)
 	}
-	x.prepare(end.Failure, false)
+	x.prepare(end.Events, end.Failure, false)
 }
 
-// prepare adds the events of the step to the report.
-func (x *Execution) prepare(f *Failure, plain bool) {
-	if x.job != nil && len(x.job.step.Events) > 0 {
-		x.Step.Prepare(f, plain)
+// prepare adds the events of the step to the report; own are the handler's.
+func (x *Execution) prepare(own []store.MadeEvent, f *Failure, plain bool) {
+	if x.job != nil && len(x.job.step.Events)+len(own) > 0 {
+		x.Step.Prepare(own, f, plain)
 	}
 }
 

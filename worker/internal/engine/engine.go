@@ -37,8 +37,9 @@ type Config struct {
 	Namespaces []string // to serve, unless Every is set
 	Every      bool
 	Tags       []string
-	Can        func(workflow.HandlerReference) bool // whether the worker can run it
-	Fast       func() bool                          // whether it receives fast events of other workers
+	// Can reports whether the worker can run a step of a namespace.
+	Can  func(namespace string, def workflow.HandlerReference) bool
+	Fast func() bool // whether it receives fast events of other workers
 	// OnTopics gets the topics to listen to when they have changed.
 	OnTopics func(ctx context.Context, topics []signal.Topic)
 	Looks    func() bool // whether the mode allows looks
@@ -59,10 +60,13 @@ type Config struct {
 	// has taken it.
 	Exclusive bool
 	Fatal     func(error)
-	Describe  func() store.Daemon // for heartbeats, except for what the engine knows
-	OnBeat    func()              // called after each heartbeat that succeeded
-	Logger    *zap.Logger
-	Metrics   *telemetry.Metrics
+	// ReclaimGrace is how long claims of a dead worker of the WorkerID may be adopted, if
+	// their handlers ran in other processes.
+	ReclaimGrace time.Duration
+	Describe     func() store.Daemon // for heartbeats, except for what the engine knows
+	OnBeat       func()              // called after each heartbeat that succeeded
+	Logger       *zap.Logger
+	Metrics      *telemetry.Metrics
 }
 
 // Report bounds the reporting of outcomes.
@@ -88,6 +92,7 @@ type Engine struct {
 	heartbeat *heartbeat
 	scans     fullScans // used by Look alone
 	unknown   unknown
+	own       []int32 // callables whose handlers run in this process
 	publisher signal.Publisher
 	log       *zap.Logger
 	metrics   *telemetry.Metrics
@@ -140,6 +145,8 @@ func (e *Engine) Open(ctx context.Context) ([]signal.Topic, error) {
 // Start begins to send heartbeats, after the first one: the fleet must know the worker
 // before its first claim.
 func (e *Engine) Start(ctx context.Context) error {
+	// Sessions open once the worker runs: until then what it can run is its own.
+	e.own = e.queues.callables()
 	if e.cfg.Exclusive {
 		if err := e.takeWorkerID(ctx, e.cfg.HeartbeatInterval/2); err != nil {
 			return fmt.Errorf("acquire the worker_id: %w", err)
@@ -294,10 +301,10 @@ type Board interface {
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
 	ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]store.ClaimKey, error)
-	Adopt(ctx context.Context, worker uuid.UUID, held []store.HeldClaim, lease time.Duration) ([]store.Adopted, error)
+	Adopt(ctx context.Context, worker uuid.UUID, held []store.HeldClaim, namespaces []string, lease time.Duration) (adopted []store.Adopted, locked bool, err error)
 	HandBack(ctx context.Context, claims []store.ClaimKey) (signals []signal.Signal, err error)
 	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
-	TakeWorkerID(ctx context.Context, d store.Daemon, dead []uuid.UUID, silence time.Duration) (store.TakenWorkerID, error)
+	TakeWorkerID(ctx context.Context, d store.Daemon, from store.Succession) (store.TakenWorkerID, error)
 	WorkerHeartbeat(ctx context.Context, d store.Daemon, claims []store.ClaimKey, lease time.Duration) (lost []int64, err error)
 	Stopped(ctx context.Context, daemon uuid.UUID) error
 	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)

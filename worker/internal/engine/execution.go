@@ -30,10 +30,10 @@ type Step interface {
 	// Run runs the handler, in the goroutine of the execution, and returns how it ended. It
 	// may panic.
 	Run() Ending
-	// Prepare adds to Execution.Report the events of the step that follow from its end: f
-	// is the failure, nil for a success. With plain no publisher is called; else it may
-	// take long. The caller owns the right to report.
-	Prepare(f *Failure, plain bool)
+	// Prepare adds to Execution.Report the events of the step that follow from its end: own
+	// are the handler's, f is the failure, nil for a success. With plain no publisher is
+	// called; else it may take long. The caller owns the right to report.
+	Prepare(own []store.MadeEvent, f *Failure, plain bool)
 	// Ended is called with the answer to the report, unless the engine ends before: false
 	// for a claim that was lost. It publishes the events of an accepted one. It never
 	// blocks.

@@ -26,8 +26,10 @@ const (
 	TypePlanUnreadable   = "PlanUnreadable"     // the step's plan cannot be used by this worker
 	TypeResultNotEncoded = "ResultNotEncodable" // the result has no JSON form
 	TypeResultNotStored  = "ResultNotStorable"  // the result cannot be stored: its size or its content
+	TypeResultMismatch   = "ResultMismatch"     // the result does not fit the result_schema of the step
 	TypeInvalidOutcome   = "InvalidOutcome"     // the result asks for steps that a step of its type cannot create
 	TypeNotIsolated      = "ItemNotIsolated"    // an item of a batch cannot be isolated
+	TypeNotPublished     = "EventNotPublished"  // an event of the handler's own cannot be published
 	TypeItemsNotRead     = "ItemsNotRead"       // the handler of a batch with items has not read them
 	TypeNextTaskRefused  = "NextTaskRefused"    // the next task cannot be created
 	// TypeCheckpointNotStored: a checkpoint is too large or cannot be stored.

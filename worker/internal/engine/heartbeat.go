@@ -206,7 +206,7 @@ type sighting struct {
 
 // takeWorkerID returns when no other worker runs under the WorkerID. It detects a dead
 // one after one and a half heartbeats and releases its claims at once instead of at the
-// end of their leases. A living one sends within one interval: while the database is
+// end of their leases, except for those that may be adopted: their handlers can go on. A living one sends within one interval: while the database is
 // unavailable it retries five times as often, so a heartbeat that is old because none
 // could be sent proves nothing before half an interval has been watched.
 func (e *Engine) takeWorkerID(ctx context.Context, watch time.Duration) error {
@@ -219,14 +219,14 @@ func (e *Engine) takeWorkerID(ctx context.Context, watch time.Duration) error {
 				silent = append(silent, id)
 			}
 		}
-		taken, err := e.board.TakeWorkerID(ctx, d, silent, interval+interval/2)
+		taken, err := e.board.TakeWorkerID(ctx, d, store.Succession{Dead: silent, Silence: interval + interval/2, Own: e.own, Grace: e.cfg.ReclaimGrace})
 		if err != nil {
 			return err
 		}
 		if len(taken.Others) == 0 {
 			if len(silent) > 0 {
 				e.log.Info("took over from a dead worker with the same worker_id", zap.String("worker_id", d.ID),
-					zap.Stringers("worker_uuids", silent), zap.Int("released", taken.Released))
+					zap.Stringers("worker_uuids", silent), zap.Int("released", taken.Released), zap.Int("reclaimable", taken.Reclaimable))
 			}
 			e.publisher.Publish(taken.Signals...)
 			return nil

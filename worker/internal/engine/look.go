@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -195,19 +196,20 @@ func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err 
 	return got, nil
 }
 
-// Adopt takes over claims of other workers whose handlers go on in processes that are
-// connected to this worker now. learn gets their tokens, the new ones by the former, before
-// any of them begins here. After an error some may be adopted: they are handed back.
-func (e *Engine) Adopt(ctx context.Context, held []store.HeldClaim, learn func(tokens map[int64]int64)) error {
+// Adopt takes over claims of other workers, in some namespaces or all, whose handlers go on
+// in processes that are connected to this worker now. learn gets their tokens, the new ones by the former, before
+// any of them begins here. It reports whether some were locked and should be asked for again.
+// After an error some may be adopted: they are handed back.
+func (e *Engine) Adopt(ctx context.Context, held []store.HeldClaim, namespaces []string, learn func(tokens map[int64]int64)) (locked bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
 	defer cancel()
 	before := e.unknown.begin()
 	defer e.unknown.end()
 	worker, leaseEnd := e.id(), time.Now().Add(e.cfg.Lease)
-	adopted, err := e.board.Adopt(ctx, worker, held, e.cfg.Lease)
+	adopted, locked, err := e.board.Adopt(ctx, worker, held, namespaces, e.cfg.Lease)
 	if err != nil {
 		e.unknown.lose(worker, before)
-		return fmt.Errorf("adopt %d claims: %w", len(held), err)
+		return false, fmt.Errorf("adopt %d claims: %w", len(held), err)
 	}
 	claimed, tokens := make([]store.Claimed, len(adopted)), make(map[int64]int64, len(adopted))
 	for i := range adopted {
@@ -216,7 +218,7 @@ func (e *Engine) Adopt(ctx context.Context, held []store.HeldClaim, learn func(t
 	learn(tokens)
 	e.unknown.took(claimed)
 	e.follow(e.slots.add(e.prepare(ctx, worker, claimed, leaseEnd)))
-	return nil
+	return locked, nil
 }
 
 func (e *Engine) claimRequest(limit int) store.ClaimRequest {
@@ -309,13 +311,19 @@ func (f *fullScans) made(begin, end time.Time, rich bool) {
 // leftFor is how long a worker does not claim a callable for which it found no handler.
 const leftFor = 10 * time.Second
 
-// HandBack hands back a step whose handler did nothing. It reports whether that worked.
+// HandBack hands back a step whose handler did nothing, and repeats that while the database
+// is unavailable and the step may run. It reports whether that worked.
 func (x *Execution) HandBack() bool {
-	err := x.engine.handBack(&x.Ctx, []*Execution{x})
-	if err != nil {
-		x.engine.log.Warn("a step that its handler has not begun was not handed back", zap.Inline(x), zap.Error(err))
+	for n := 0; ; n++ {
+		err := x.engine.handBack(&x.Ctx, []*Execution{x})
+		if err == nil {
+			return true
+		}
+		if !errors.Is(err, store.ErrUnavailable) || pause(&x.Ctx, n, 0) != nil {
+			x.engine.log.Warn("a step that its handler has not begun was not handed back", zap.Inline(x), zap.Error(err))
+			return false
+		}
 	}
-	return err == nil
 }
 
 // Leave hands back a step for which the accepting resolver found no handler, if another

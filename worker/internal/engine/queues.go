@@ -96,7 +96,7 @@ func (q *queues) reoffer() (changed bool) {
 	served := q.served.Load().byID
 	version, left := q.board.CallablesVersion(), q.stillLeft(time.Now())
 	for _, c := range q.board.KnownCallables() { // called without the lock: resolvers are foreign code
-		if _, ours := served[c.Namespace]; ours && !left[c.ID] && q.cfg.Can(c.Handler) {
+		if name, ours := served[c.Namespace]; ours && !left[c.ID] && q.cfg.Can(name, c.Handler) {
 			offer = append(offer, c.ID)
 		}
 	}

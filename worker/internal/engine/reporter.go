@@ -66,7 +66,7 @@ func (r *reporter) replace(ctx context.Context, p *parcel[*Execution, bool]) {
 	r.e.log.Error("the database rejects the outcome of a step", zap.Inline(x), zap.Error(p.err))
 	f := FailureOf(refusal(p.err))
 	x.Report = x.failed(&f)
-	x.prepare(&f, true)
+	x.prepare(nil, &f, true)
 	var answers []bool
 	if answers, p.err = r.retry(ctx, []*Execution{x}); p.err == nil {
 		p.answer = answers[0]

@@ -153,7 +153,7 @@ func (e *Engine) commit(x *Execution, end Ending) Ending {
 		}
 	}
 	x.Report = x.success(end)
-	x.prepare(nil, false)
+	x.prepare(end.Events, nil, false)
 	accepted, err := work.Report(ctx, x.Report)
 	switch {
 	case err != nil:

@@ -15,16 +15,29 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// MadeEvent is a worker's version of one declared event of a report.
+// MadeEvent is a worker's version of one declared event of a report, or an event of the
+// handler's own.
 type MadeEvent struct {
+	Name     string          `json:"name,omitempty"`     // of one of the handler's own
 	Payload  json.RawMessage `json:"payload,omitempty"`  // nil: the default
 	Metadata json.RawMessage `json:"metadata,omitempty"` // an object to merge
 	Skip     string          `json:"skip,omitempty"`     // why it is not published
 }
 
-// MadeEvents are those of a report by the number of the declaration in the step. Missing
-// ones have the default payload.
+// MadeEvents are those of a report by the number of the declaration in the step, and those
+// of the handler's own by OwnEvent. Missing ones have the default payload.
 type MadeEvents map[int]MadeEvent
+
+// OwnEvent is the number of an event of the handler's own, by its place among these.
+func OwnEvent(place int) int { return -1 - place }
+
+// own lists the events of the handler's own in their order.
+func (m MadeEvents) own() (list []MadeEvent) {
+	for e, ok := m[OwnEvent(0)]; ok; e, ok = m[OwnEvent(len(list))] {
+		list = append(list, e)
+	}
+	return list
+}
 
 // Encode returns the form sent with the report; nil: all have the default payload.
 func (m MadeEvents) Encode() (json.RawMessage, error) {
@@ -46,6 +59,7 @@ type PublishedEvent struct {
 	// CorrelationID is the task's.
 	CorrelationID   uuid.UUID
 	Namespace, Name string
+	Own             bool // of the handler, whose template does not declare it
 }
 
 // readEvents reads the workers' versions of the events of their reports.
@@ -65,7 +79,7 @@ func (t *Taken) readRest(ctx context.Context) error {
 	var steps []*TakenStep
 	var of []*TakenTask
 	for task, r := range t.reports() {
-		if r.Outcome != workflow.OutcomeLeaseLost && task.Plan.Step(task.Progress, r.Step).PublishesDurably() {
+		if r.Outcome != workflow.OutcomeLeaseLost && (r.publishes() || task.Plan.Step(task.Progress, r.Step).PublishesDurably()) {
 			keys, steps, of = append(keys, StepKey{task.UUID, r.Step}), append(steps, r), append(of, task)
 		}
 	}
@@ -140,8 +154,8 @@ type newEvent struct {
 // publishing are the durable events of a batch.
 type publishing struct {
 	events []newEvent
-	spaces []string // the names of the namespaces; not sent
-	keyed  bool     // one has a key
+	about  []PublishedEvent // of each: the namespace, and Own; not sent
+	keyed  bool             // one has a key
 }
 
 // add adds the events that follow the reports of a task. A concurrent action of an
@@ -152,7 +166,7 @@ func (p *publishing) add(c *Change) {
 	for i := range t.Reported {
 		r := &t.Reported[i]
 		step := t.Plan.Step(t.Progress, r.Step)
-		if step == nil || len(step.Events) == 0 {
+		if step == nil || len(step.Events) == 0 && !r.publishes() {
 			continue
 		}
 		outcome, reason := c.Effects.OutcomeOf(r.Step)
@@ -166,8 +180,17 @@ func (p *publishing) add(c *Change) {
 				p.event(t, r, step, no, outcome, reason, own)
 			}
 		}
+		if r.publishes() && outcome == workflow.OutcomeSuccess {
+			for _, e := range r.Events.own() {
+				p.put(t, step, true, newEvent{TaskUUID: t.UUID, NamespaceID: t.Plan.Queue, StepNo: r.Step, Attempt: r.Attempt, Outcome: outcome,
+					Name: e.Name, FiredBy: step.Handler.Callable, Payload: e.Payload})
+			}
+		}
 	}
 }
+
+// publishes reports whether the handler has published events of its own.
+func (s *TakenStep) publishes() bool { return s.Outcome == workflow.OutcomeSuccess && s.Retryable }
 
 // event adds one. An event with a publisher that its publisher has not made is not
 // published, except for failures that the engine has found: no worker has seen those, and
@@ -180,13 +203,17 @@ func (p *publishing) event(t *TakenTask, r *TakenStep, step *workflow.PlanStep, 
 	} else if made.Skip != "" || e.Publisher != "" && !known {
 		return
 	}
-	event := newEvent{TaskUUID: t.UUID, NamespaceID: t.Plan.Queue, StepNo: r.Step, Attempt: r.Attempt, Outcome: outcome, Name: e.Name,
-		FiredBy: e.FiredBy(step.StepTemplate), Reason: reason, Payload: made.Payload, Metadata: made.Metadata, Key: e.Key}
-	if r.Step < len(t.Plan.Steps) {
+	p.put(t, step, false, newEvent{TaskUUID: t.UUID, NamespaceID: t.Plan.Queue, StepNo: r.Step, Attempt: r.Attempt, Outcome: outcome, Name: e.Name,
+		FiredBy: e.FiredBy(step.StepTemplate), Reason: reason, Payload: made.Payload, Metadata: made.Metadata, Key: e.Key})
+	p.keyed = p.keyed || e.Key != ""
+}
+
+func (p *publishing) put(t *TakenTask, step *workflow.PlanStep, own bool, event newEvent) {
+	if event.StepNo < len(t.Plan.Steps) {
 		event.StepName = step.Name
 	}
-	p.events, p.spaces = append(p.events, event), append(p.spaces, t.Plan.Template.Namespace)
-	p.keyed = p.keyed || e.Key != ""
+	p.events = append(p.events, event)
+	p.about = append(p.about, PublishedEvent{Task: t.UUID, Namespace: t.Plan.Template.Namespace, Name: event.Name, Own: own})
 }
 
 // signal adds the topic for readers of events.
@@ -213,8 +240,9 @@ func (p *publishing) queue(b *pgx.Batch, done *[]PublishedEvent) {
 		if at >= len(p.events) {
 			return fmt.Errorf("publish events: more than the %d requested", len(p.events))
 		}
-		*done = append(*done, PublishedEvent{UUID: r.EventUUID, Position: r.Position, Task: p.events[at].TaskUUID,
-			CorrelationID: r.CorrelationID, Namespace: p.spaces[at], Name: p.events[at].Name})
+		e := p.about[at]
+		e.UUID, e.Position, e.CorrelationID = r.EventUUID, r.Position, r.CorrelationID
+		*done = append(*done, e)
 		return nil
 	}))
 }

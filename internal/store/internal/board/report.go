@@ -40,6 +40,10 @@ type Report struct {
 	// Events are the step's domain events (MadeEvents.Encode); nil: default payloads, or
 	// no events.
 	Events json.RawMessage
+	// Publishes says that Events has some that the template does not declare. The row of a
+	// success says so in retryable, which has no meaning for it, so that events are read
+	// of those rows alone.
+	Publishes bool
 }
 
 // reportSteps accepts the results whose token still holds the step. The rows come sorted
@@ -162,7 +166,7 @@ func reportRows(reports []Report, order []int) []reportRow {
 		r := &reports[at]
 		rows[i] = reportRow{r.ClaimKey, workflow.OutcomeFailed, r.Result, r.Error, r.Retryable, nil, r.Events}
 		if r.Success {
-			rows[i].Outcome = workflow.OutcomeSuccess
+			rows[i].Outcome, rows[i].Retryable = workflow.OutcomeSuccess, r.Publishes
 		}
 		if r.RetryAfter >= 0 {
 			rows[i].RetryAfterMs = new(stmt.Millis(r.RetryAfter))

@@ -161,9 +161,22 @@ type Namesake struct {
 type TakenWorkerID struct {
 	// Others have the worker_id. If there are any nothing has changed.
 	Others []Namesake
-	// Released is the number of claims of dead ones; their leases have ended.
-	Released int
-	Signals  []signal.Signal // to publish, unless the store sends them itself
+	// Released is the number of claims of dead ones whose leases have ended, and Reclaimable
+	// of those that processes may still present.
+	Released, Reclaimable int
+	Signals               []signal.Signal // to publish, unless the store sends them itself
+}
+
+// Succession says what a worker takes over with its worker_id.
+type Succession struct {
+	// Dead workers count as such if their last heartbeat is Silence old by the database's
+	// clock. The caller has watched them long enough for a living one to send a heartbeat.
+	Dead    []uuid.UUID
+	Silence time.Duration
+	// Own are the callables whose handlers run in the worker's own process. They died with
+	// it, so the leases of their claims end at once; those of the others last for Grace.
+	Own   []int32
+	Grace time.Duration
 }
 
 const (
@@ -186,22 +199,38 @@ where worker_id = @id and worker_uuid <> @worker and status < {worker_dead} and 
 order by worker_uuid limit @limit for update`)
 
 // succeedWorkers marks namesakes as dead and registers their successor, whose first
-// heartbeat adds the rest.
+// heartbeat adds the rest. The dead count as such after the grace: before that the sweep
+// ends no lease of theirs.
 // Index: the primary key.
 var succeedWorkers = pg.Compile(`
 with dead as (
-    update tasker.workers set status = {worker_dead}, status_since = clock_timestamp() where worker_uuid = any ((select @dead::uuid[])::uuid[])
+    update tasker.workers set status = {worker_dead}, status_since = clock_timestamp() + @grace_ms::bigint * interval '1 ms'
+    where worker_uuid = any ((select @dead::uuid[])::uuid[])
 )
 insert into tasker.workers (worker_uuid, worker_id, hostname, version, mode, namespaces)
 values (@worker, @id, @hostname, @version, @mode, @namespaces) on conflict (worker_uuid) do nothing`)
 
-// TakeWorkerID registers a worker under its ID if no other one has that. Workers in dead
-// whose last heartbeat is silence old by the database's clock count as dead: their leases
-// end. The caller has watched those in dead long enough for a living one to send a
-// heartbeat.
-func (s *Operations) TakeWorkerID(ctx context.Context, d board.Daemon, dead []uuid.UUID, silence time.Duration) (TakenWorkerID, error) {
-	given := make(map[uuid.UUID]bool, len(dead))
-	for _, id := range dead {
+// inheritClaims ends the leases of dead workers, and gives those of handlers in other
+// processes the grace in which they may be adopted. The row has the end, so it comes
+// whatever becomes of the successor. A locked claim is being adopted or reported.
+// Index: board_lease.
+var inheritClaims = pg.Compile(`
+with found as materialized (
+    select s.ctid as at, s.callable = any ((select @own::int[])::int[]) or @grace_ms::bigint = 0 as ends from tasker.board s
+    where s.state = {in_progress} and s.lease_until > (select clock_timestamp()) and s.worker = any ((select @dead::uuid[])::uuid[])
+    order by s.lease_until limit @limit for update of s skip locked
+), inherited as (
+    update tasker.board s set lease_until = clock_timestamp() + case when f.ends then interval '0' else @grace_ms::bigint * interval '1 ms' end
+    from found f where s.ctid = f.at and s.ctid = any (array(select at from found))
+    returning f.ends
+)
+select count(*) filter (where ends) as released, count(*) filter (where not ends) as reclaimable from inherited`)
+
+// TakeWorkerID registers a worker under its ID if no other one has that, and has what dead
+// ones held run again: see Succession.
+func (s *Operations) TakeWorkerID(ctx context.Context, d board.Daemon, from Succession) (TakenWorkerID, error) {
+	given := make(map[uuid.UUID]bool, len(from.Dead))
+	for _, id := range from.Dead {
 		given[id] = true
 	}
 	return pg.Change(ctx, s.db, "take_worker_id", "take the worker_id", func(ctx context.Context, tx pgx.Tx) (taken TakenWorkerID, _ []signal.Signal, err error) {
@@ -214,20 +243,24 @@ func (s *Operations) TakeWorkerID(ctx context.Context, d board.Daemon, dead []uu
 		}
 		gone := make(pg.UUIDs, 0, len(found))
 		for _, n := range found {
-			if !given[n.UUID] || n.HeartbeatAge < silence {
+			if !given[n.UUID] || n.HeartbeatAge < from.Silence {
 				taken.Others = found
 				return taken, nil, nil
 			}
 			gone = append(gone, n.UUID)
 		}
 		if _, err = pg.Run(ctx, tx, succeedWorkers.With(pg.Args{"worker": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version,
-			"mode": d.Mode, "namespaces": pg.NonNil(d.Namespaces), "dead": gone})); err != nil || len(gone) == 0 {
+			"mode": d.Mode, "namespaces": pg.NonNil(d.Namespaces), "dead": gone, "grace_ms": from.Grace.Milliseconds()})); err != nil || len(gone) == 0 {
 			return taken, nil, err
 		}
-		if taken.Released, err = pg.Run(ctx, tx, endLeasesOfDead.With(pg.Args{"limit": maxInherited, "dead": gone})); err != nil {
+		type count struct{ Released, Reclaimable int }
+		held, err := stmt.One[count](ctx, tx, inheritClaims.With(pg.Args{"limit": maxInherited, "dead": gone, "own": pg.NonNil(from.Own),
+			"grace_ms": from.Grace.Milliseconds()}))
+		if err != nil {
 			return taken, nil, err
 		}
-		if taken.Released > 0 {
+		taken.Released, taken.Reclaimable = held.Released, held.Reclaimable
+		if taken.Released+taken.Reclaimable > 0 {
 			taken.Signals = []signal.Signal{{Topic: signal.TopicDue}} // the timers must know
 		}
 		return taken, taken.Signals, nil
@@ -270,7 +303,11 @@ const previewWorkers = `select worker_uuid, worker_id, hostname, heartbeat_age, 
 
 // anyDead checks for workers that died recently and may hold claims.
 // Index: workers_dead.
-const anyDead = `exists (select from tasker.workers where status = {worker_dead} and status_since > (select clock_timestamp() - interval '1 hour'))`
+const anyDead = `exists (select from tasker.workers where ` + diedRecently + `)`
+
+// diedRecently: the death of a worker that has a successor counts only after the grace of
+// what it held.
+const diedRecently = `status = {worker_dead} and status_since between (select clock_timestamp() - interval '1 hour') and (select clock_timestamp())`
 
 // claimsOfDead are the claims of workers that died recently. Their leases end by
 // themselves; this is for leases longer than the time after which a worker counts as
@@ -279,7 +316,7 @@ const anyDead = `exists (select from tasker.workers where status = {worker_dead}
 const claimsOfDead = `
 select s.ctid as at from tasker.board s
 where s.state = {in_progress} and s.lease_until > (select clock_timestamp())
-  and s.worker = any (array(select worker_uuid from tasker.workers where status = {worker_dead} and status_since > (select clock_timestamp() - interval '1 hour')
+  and s.worker = any (array(select worker_uuid from tasker.workers where ` + diedRecently + `
                             union all select unnest(@dead::uuid[])))
 order by s.lease_until limit @limit`
 
@@ -402,7 +439,8 @@ type WorkerState struct {
 }
 
 var listWorkers = pg.Compile(`
-select worker_uuid as uuid, worker_id as id, hostname, address, version, mode, namespaces, tags, refused_templates as refused, status, status_since,
+select worker_uuid as uuid, worker_id as id, hostname, address, version, mode, namespaces, tags, refused_templates as refused, status,
+       least(status_since, clock_timestamp()) as status_since,
        started_at, greatest(extract(epoch from clock_timestamp() - heartbeat_at), 0)::float8 as heartbeat_age, stopped_at
 from tasker.workers
 where (@status::smallint = 0 or status = @status::smallint) and (@namespace = '' or @namespace = any (namespaces)) and (not @running or stopped_at is null)

@@ -31,20 +31,28 @@ const queueWorkerColumns = `w.worker_id, w.queue, w.tags, w.claims, w.registered
 	(case when w.lives_until <= clock_timestamp() then {worker_dead}
 	      when w.heartbeat_at <= clock_timestamp() - @stale_ms::bigint * interval '1 ms' then {worker_stale} else {worker_active} end)::smallint as status`
 
-// queueWorkerLives is a sign of life. A worker that was dead gets other claims.
+// queueWorkerLives is a sign of life.
 const queueWorkerLives = `heartbeat_at = clock_timestamp(), lives_until = clock_timestamp() + @dead_ms::bigint * interval '1 ms', death_noted = false,
-	claims = case when w.lives_until <= clock_timestamp() then gen_random_uuid() else w.claims end`
+	claims = case when `
+
+// A worker that was dead gets other claims, and so does another process under its name: what
+// the former one held ends when it would have died.
+const (
+	wasDead   = `w.lives_until <= clock_timestamp()`
+	newClaims = ` then gen_random_uuid() else w.claims end`
+)
 
 // Index: the primary key.
 var (
 	registerQueueWorker = pg.Compile(`
-insert into tasker.queue_workers as w (worker_id, queue, tags, lives_until)
-values (@id, @queue, @tags, clock_timestamp() + @dead_ms::bigint * interval '1 ms')
-on conflict (worker_id) do update set queue = excluded.queue, tags = excluded.tags, ` + queueWorkerLives + `
+insert into tasker.queue_workers as w (worker_id, queue, tags, instance, lives_until)
+values (@id, @queue, @tags, @instance, clock_timestamp() + @dead_ms::bigint * interval '1 ms')
+on conflict (worker_id) do update set queue = excluded.queue, tags = excluded.tags, instance = excluded.instance,
+    ` + queueWorkerLives + wasDead + ` or w.instance <> excluded.instance` + newClaims + `
 returning ` + queueWorkerColumns)
 
 	queueWorkerHeartbeat = pg.Compile(`
-update tasker.queue_workers w set ` + queueWorkerLives + ` where w.worker_id = @id returning ` + queueWorkerColumns)
+update tasker.queue_workers w set ` + queueWorkerLives + wasDead + newClaims + ` where w.worker_id = @id returning ` + queueWorkerColumns)
 
 	readQueueWorkers = pg.Compile(`select ` + queueWorkerColumns + ` from tasker.queue_workers w where w.worker_id = any (@ids)`)
 
@@ -58,11 +66,18 @@ join tasker.board b on b.task_uuid = any (array[h.task_uuid]) and b.slot in (0, 
 where b.state = {in_progress} and b.worker = @claims`)
 )
 
+// QueueRegistration registers a worker.
+type QueueRegistration struct {
+	ID, Queue string
+	Tags      []string
+	Instance  string // of the process; "": the same as one without
+}
+
 // RegisterQueueWorker adds a worker, or changes its queue and tags, and is a heartbeat. Of the
 // limits Stale and Dead count.
-func (s *Operations) RegisterQueueWorker(ctx context.Context, id, queue string, tags []string, l LivenessLimits) (QueueWorker, error) {
+func (s *Operations) RegisterQueueWorker(ctx context.Context, r QueueRegistration, l LivenessLimits) (QueueWorker, error) {
 	return pg.ReadOne[QueueWorker](ctx, s.db, "register_queue_worker", "register the worker of a queue",
-		registerQueueWorker.With(l.ages().And(pg.Args{"id": id, "queue": queue, "tags": pg.NonNil(tags)})))
+		registerQueueWorker.With(l.ages().And(pg.Args{"id": r.ID, "queue": r.Queue, "tags": pg.NonNil(r.Tags), "instance": r.Instance})))
 }
 
 func (l LivenessLimits) ages() pg.Args {

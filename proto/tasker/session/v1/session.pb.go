@@ -417,8 +417,10 @@ type Open struct {
 	Client    string                 `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
 	Callables []*Callable            `protobuf:"bytes,4,rep,name=callables,proto3" json:"callables,omitempty"`
 	// How many steps the session holds at once: each that is told takes one, and its report gives it back.
-	Permits       int32   `protobuf:"varint,5,opt,name=permits,proto3" json:"permits,omitempty"`
-	Held          []*Held `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`
+	Permits int32   `protobuf:"varint,5,opt,name=permits,proto3" json:"permits,omitempty"`
+	Held    []*Held `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`
+	// Those whose steps it gets; none: all that its client may act in.
+	Namespaces    []string `protobuf:"bytes,7,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -491,6 +493,13 @@ func (x *Open) GetPermits() int32 {
 func (x *Open) GetHeld() []*Held {
 	if x != nil {
 		return x.Held
+	}
+	return nil
+}
+
+func (x *Open) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
 	}
 	return nil
 }
@@ -1430,6 +1439,7 @@ type Report struct {
 	Error         *Fault                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	Checkpoint    *Checkpoint            `protobuf:"bytes,6,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	Isolated      []*Isolated            `protobuf:"bytes,7,rep,name=isolated,proto3" json:"isolated,omitempty"`
+	Events        []*Event               `protobuf:"bytes,8,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1513,6 +1523,65 @@ func (x *Report) GetIsolated() []*Isolated {
 	return nil
 }
 
+func (x *Report) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+type Event struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Payload       []byte                 `protobuf:"bytes,2,opt,name=payload,proto3,oneof" json:"payload,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Event) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Event) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
 type Next struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Namespace      string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -1530,7 +1599,7 @@ type Next struct {
 
 func (x *Next) Reset() {
 	*x = Next{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1611,7 @@ func (x *Next) String() string {
 func (*Next) ProtoMessage() {}
 
 func (x *Next) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1624,7 @@ func (x *Next) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Next.ProtoReflect.Descriptor instead.
 func (*Next) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Next) GetNamespace() string {
@@ -1631,7 +1700,7 @@ type Isolated struct {
 
 func (x *Isolated) Reset() {
 	*x = Isolated{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1712,7 @@ func (x *Isolated) String() string {
 func (*Isolated) ProtoMessage() {}
 
 func (x *Isolated) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1725,7 @@ func (x *Isolated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Isolated.ProtoReflect.Descriptor instead.
 func (*Isolated) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Isolated) GetItem() []byte {
@@ -1688,7 +1757,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1769,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1782,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Fault) GetMessage() string {
@@ -1768,7 +1837,7 @@ type Reported struct {
 
 func (x *Reported) Reset() {
 	*x = Reported{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1849,7 @@ func (x *Reported) String() string {
 func (*Reported) ProtoMessage() {}
 
 func (x *Reported) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1862,7 @@ func (x *Reported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reported.ProtoReflect.Descriptor instead.
 func (*Reported) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Reported) GetRejected() []*Rejection {
@@ -1821,7 +1890,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +1902,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +1915,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Rejection) GetFence() string {
@@ -1881,7 +1950,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +1962,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +1975,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Query) GetFence() string {
@@ -1932,7 +2001,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2013,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2026,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Result) GetResult() []byte {
@@ -1976,7 +2045,7 @@ type BatchResults struct {
 
 func (x *BatchResults) Reset() {
 	*x = BatchResults{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2057,7 @@ func (x *BatchResults) String() string {
 func (*BatchResults) ProtoMessage() {}
 
 func (x *BatchResults) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2070,7 @@ func (x *BatchResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchResults.ProtoReflect.Descriptor instead.
 func (*BatchResults) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BatchResults) GetBatches() []*BatchResult {
@@ -2021,7 +2090,7 @@ type BatchResult struct {
 
 func (x *BatchResult) Reset() {
 	*x = BatchResult{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2102,7 @@ func (x *BatchResult) String() string {
 func (*BatchResult) ProtoMessage() {}
 
 func (x *BatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2115,7 @@ func (x *BatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchResult.ProtoReflect.Descriptor instead.
 func (*BatchResult) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BatchResult) GetStepName() string {
@@ -2074,7 +2143,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2155,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2168,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Failure) GetCode() int32 {
@@ -2143,14 +2212,17 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\rbatch_results\x18\a \x01(\v2\x1f.tasker.session.v1.BatchResultsH\x00R\fbatchResults\x126\n" +
 	"\afailure\x18\b \x01(\v2\x1a.tasker.session.v1.FailureH\x00R\afailureB\n" +
 	"\n" +
-	"\bresponse\"\xd0\x01\n" +
+	"\bresponse\"\xf0\x01\n" +
 	"\x04Open\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\x05R\bprotocol\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06client\x18\x03 \x01(\tR\x06client\x129\n" +
 	"\tcallables\x18\x04 \x03(\v2\x1b.tasker.session.v1.CallableR\tcallables\x12\x18\n" +
 	"\apermits\x18\x05 \x01(\x05R\apermits\x12+\n" +
-	"\x04held\x18\x06 \x03(\v2\x17.tasker.session.v1.HeldR\x04held\"@\n" +
+	"\x04held\x18\x06 \x03(\v2\x17.tasker.session.v1.HeldR\x04held\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\a \x03(\tR\n" +
+	"namespaces\"@\n" +
 	"\bCallable\x12\x1a\n" +
 	"\bcallable\x18\x01 \x01(\tR\bcallable\x12\x18\n" +
 	"\amethods\x18\x02 \x03(\tR\amethods\"9\n" +
@@ -2243,7 +2315,7 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x05Saved\x125\n" +
 	"\bsaved_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\asavedAt\">\n" +
 	"\aReports\x123\n" +
-	"\areports\x18\x01 \x03(\v2\x19.tasker.session.v1.ReportR\areports\"\xd1\x02\n" +
+	"\areports\x18\x01 \x03(\v2\x19.tasker.session.v1.ReportR\areports\"\x83\x03\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\tR\x05fence\x124\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x1a.tasker.session.v1.OutcomeR\aoutcome\x12\x1b\n" +
@@ -2253,8 +2325,14 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x06 \x01(\v2\x1d.tasker.session.v1.CheckpointR\n" +
 	"checkpoint\x127\n" +
-	"\bisolated\x18\a \x03(\v2\x1b.tasker.session.v1.IsolatedR\bisolatedB\t\n" +
-	"\a_result\"\xa5\x02\n" +
+	"\bisolated\x18\a \x03(\v2\x1b.tasker.session.v1.IsolatedR\bisolated\x120\n" +
+	"\x06events\x18\b \x03(\v2\x18.tasker.session.v1.EventR\x06eventsB\t\n" +
+	"\a_result\"F\n" +
+	"\x05Event\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\apayload\x18\x02 \x01(\fH\x00R\apayload\x88\x01\x01B\n" +
+	"\n" +
+	"\b_payload\"\xa5\x02\n" +
 	"\x04Next\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2332,7 +2410,7 @@ func file_tasker_session_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_tasker_session_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tasker_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_tasker_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_tasker_session_v1_session_proto_goTypes = []any{
 	(Outcome)(0),                  // 0: tasker.session.v1.Outcome
 	(*RunRequest)(nil),            // 1: tasker.session.v1.RunRequest
@@ -2352,58 +2430,60 @@ var file_tasker_session_v1_session_proto_goTypes = []any{
 	(*Saved)(nil),                 // 15: tasker.session.v1.Saved
 	(*Reports)(nil),               // 16: tasker.session.v1.Reports
 	(*Report)(nil),                // 17: tasker.session.v1.Report
-	(*Next)(nil),                  // 18: tasker.session.v1.Next
-	(*Isolated)(nil),              // 19: tasker.session.v1.Isolated
-	(*Fault)(nil),                 // 20: tasker.session.v1.Fault
-	(*Reported)(nil),              // 21: tasker.session.v1.Reported
-	(*Rejection)(nil),             // 22: tasker.session.v1.Rejection
-	(*Query)(nil),                 // 23: tasker.session.v1.Query
-	(*Result)(nil),                // 24: tasker.session.v1.Result
-	(*BatchResults)(nil),          // 25: tasker.session.v1.BatchResults
-	(*BatchResult)(nil),           // 26: tasker.session.v1.BatchResult
-	(*Failure)(nil),               // 27: tasker.session.v1.Failure
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*Event)(nil),                 // 18: tasker.session.v1.Event
+	(*Next)(nil),                  // 19: tasker.session.v1.Next
+	(*Isolated)(nil),              // 20: tasker.session.v1.Isolated
+	(*Fault)(nil),                 // 21: tasker.session.v1.Fault
+	(*Reported)(nil),              // 22: tasker.session.v1.Reported
+	(*Rejection)(nil),             // 23: tasker.session.v1.Rejection
+	(*Query)(nil),                 // 24: tasker.session.v1.Query
+	(*Result)(nil),                // 25: tasker.session.v1.Result
+	(*BatchResults)(nil),          // 26: tasker.session.v1.BatchResults
+	(*BatchResult)(nil),           // 27: tasker.session.v1.BatchResult
+	(*Failure)(nil),               // 28: tasker.session.v1.Failure
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
 }
 var file_tasker_session_v1_session_proto_depIdxs = []int32{
 	3,  // 0: tasker.session.v1.RunRequest.open:type_name -> tasker.session.v1.Open
 	16, // 1: tasker.session.v1.RunRequest.reports:type_name -> tasker.session.v1.Reports
 	14, // 2: tasker.session.v1.RunRequest.checkpoint:type_name -> tasker.session.v1.Save
-	23, // 3: tasker.session.v1.RunRequest.result:type_name -> tasker.session.v1.Query
-	23, // 4: tasker.session.v1.RunRequest.batch_results:type_name -> tasker.session.v1.Query
+	24, // 3: tasker.session.v1.RunRequest.result:type_name -> tasker.session.v1.Query
+	24, // 4: tasker.session.v1.RunRequest.batch_results:type_name -> tasker.session.v1.Query
 	8,  // 5: tasker.session.v1.RunRequest.stop:type_name -> tasker.session.v1.Stop
 	7,  // 6: tasker.session.v1.RunResponse.opened:type_name -> tasker.session.v1.Opened
 	9,  // 7: tasker.session.v1.RunResponse.told:type_name -> tasker.session.v1.Told
-	21, // 8: tasker.session.v1.RunResponse.reported:type_name -> tasker.session.v1.Reported
+	22, // 8: tasker.session.v1.RunResponse.reported:type_name -> tasker.session.v1.Reported
 	15, // 9: tasker.session.v1.RunResponse.saved:type_name -> tasker.session.v1.Saved
-	24, // 10: tasker.session.v1.RunResponse.result:type_name -> tasker.session.v1.Result
-	25, // 11: tasker.session.v1.RunResponse.batch_results:type_name -> tasker.session.v1.BatchResults
-	27, // 12: tasker.session.v1.RunResponse.failure:type_name -> tasker.session.v1.Failure
+	25, // 10: tasker.session.v1.RunResponse.result:type_name -> tasker.session.v1.Result
+	26, // 11: tasker.session.v1.RunResponse.batch_results:type_name -> tasker.session.v1.BatchResults
+	28, // 12: tasker.session.v1.RunResponse.failure:type_name -> tasker.session.v1.Failure
 	4,  // 13: tasker.session.v1.Open.callables:type_name -> tasker.session.v1.Callable
 	5,  // 14: tasker.session.v1.Open.held:type_name -> tasker.session.v1.Held
 	6,  // 15: tasker.session.v1.Opened.kept:type_name -> tasker.session.v1.Kept
 	10, // 16: tasker.session.v1.Told.steps:type_name -> tasker.session.v1.Step
 	12, // 17: tasker.session.v1.Told.cancelled:type_name -> tasker.session.v1.Cancelled
-	28, // 18: tasker.session.v1.Step.requested_at:type_name -> google.protobuf.Timestamp
+	29, // 18: tasker.session.v1.Step.requested_at:type_name -> google.protobuf.Timestamp
 	11, // 19: tasker.session.v1.Step.batch:type_name -> tasker.session.v1.Batch
 	13, // 20: tasker.session.v1.Step.checkpoint:type_name -> tasker.session.v1.Checkpoint
-	28, // 21: tasker.session.v1.Checkpoint.timestamp:type_name -> google.protobuf.Timestamp
-	28, // 22: tasker.session.v1.Saved.saved_at:type_name -> google.protobuf.Timestamp
+	29, // 21: tasker.session.v1.Checkpoint.timestamp:type_name -> google.protobuf.Timestamp
+	29, // 22: tasker.session.v1.Saved.saved_at:type_name -> google.protobuf.Timestamp
 	17, // 23: tasker.session.v1.Reports.reports:type_name -> tasker.session.v1.Report
 	0,  // 24: tasker.session.v1.Report.outcome:type_name -> tasker.session.v1.Outcome
-	18, // 25: tasker.session.v1.Report.next:type_name -> tasker.session.v1.Next
-	20, // 26: tasker.session.v1.Report.error:type_name -> tasker.session.v1.Fault
+	19, // 25: tasker.session.v1.Report.next:type_name -> tasker.session.v1.Next
+	21, // 26: tasker.session.v1.Report.error:type_name -> tasker.session.v1.Fault
 	13, // 27: tasker.session.v1.Report.checkpoint:type_name -> tasker.session.v1.Checkpoint
-	19, // 28: tasker.session.v1.Report.isolated:type_name -> tasker.session.v1.Isolated
-	20, // 29: tasker.session.v1.Isolated.error:type_name -> tasker.session.v1.Fault
-	22, // 30: tasker.session.v1.Reported.rejected:type_name -> tasker.session.v1.Rejection
-	26, // 31: tasker.session.v1.BatchResults.batches:type_name -> tasker.session.v1.BatchResult
-	1,  // 32: tasker.session.v1.SessionService.Run:input_type -> tasker.session.v1.RunRequest
-	2,  // 33: tasker.session.v1.SessionService.Run:output_type -> tasker.session.v1.RunResponse
-	33, // [33:34] is the sub-list for method output_type
-	32, // [32:33] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	20, // 28: tasker.session.v1.Report.isolated:type_name -> tasker.session.v1.Isolated
+	18, // 29: tasker.session.v1.Report.events:type_name -> tasker.session.v1.Event
+	21, // 30: tasker.session.v1.Isolated.error:type_name -> tasker.session.v1.Fault
+	23, // 31: tasker.session.v1.Reported.rejected:type_name -> tasker.session.v1.Rejection
+	27, // 32: tasker.session.v1.BatchResults.batches:type_name -> tasker.session.v1.BatchResult
+	1,  // 33: tasker.session.v1.SessionService.Run:input_type -> tasker.session.v1.RunRequest
+	2,  // 34: tasker.session.v1.SessionService.Run:output_type -> tasker.session.v1.RunResponse
+	34, // [34:35] is the sub-list for method output_type
+	33, // [33:34] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_tasker_session_v1_session_proto_init() }
@@ -2436,15 +2516,16 @@ func file_tasker_session_v1_session_proto_init() {
 	file_tasker_session_v1_session_proto_msgTypes[17].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[18].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[19].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[23].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[25].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[20].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[24].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tasker_session_v1_session_proto_rawDesc), len(file_tasker_session_v1_session_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -144,6 +144,12 @@ class Client:
         answer: Mapping[str, JSON] = self._call("POST", "/v1/external-events", {k: v for k, v in fields.items() if v not in ("", None)}, again=bool(id))
         return answer
 
+    def register_template(self, source: str, reason: str = "", actor: str = "") -> Mapping[str, JSON]:
+        """Makes the text of a template file, YAML or JSON, the content of its version."""
+        fields = {"source": source, "reason": reason, "actor": actor or self._sender["initiator"]}
+        answer: Mapping[str, JSON] = self._call("POST", "/v1/templates", fields, again=True)
+        return answer
+
     def _call(self, method: str, path: str, body: JSON = None, *, query: Mapping[str, str] | None = None, wait: float = 0,
               again: bool | None = None, count: Any = lambda: None) -> JSON:
         if wait > 0:

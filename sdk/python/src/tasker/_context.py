@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from contextvars import ContextVar
@@ -58,6 +59,7 @@ class StepContext:
         self._cancelled = threading.Event()
         self._reason = ""
         self._isolated: list[dict[str, JSON]] = []
+        self._events: list[dict[str, JSON]] = []
         self.fence = str(message["fence"])
         self.task_uuid = str(message["task_uuid"])
         self.step_uuid = str(message["step_uuid"])
@@ -137,6 +139,15 @@ class StepContext:
         """Records an item of a batch that could not be processed (failure_strategy: isolate)."""
         error = why if isinstance(why, Exception) else Permanent(why)
         self._isolated.append({"item": item, "error": fault(error)})
+
+    def publish(self, name: str, payload: JSON) -> None:
+        """Publishes a durable domain event, which the template does not declare, with the success of the step.
+        An attempt that fails publishes none, and a step that has published cannot yield."""
+        try:
+            json.dumps(payload, allow_nan=False)
+        except (TypeError, ValueError) as e:
+            raise Permanent(f"the payload of the event {name} has no JSON form: {e}", error_type="EventNotPublished") from e
+        self._events.append({"name": name, "payload": payload})
 
     def _ask(self, request: Callable[[], T]) -> T:
         """Repeats a request while the worker looks for a daemon that answers."""

@@ -24,8 +24,14 @@ def report_of(ctx: StepContext, call: Callable[[], JSON], failed: Callable[[Base
             report["next"] = _encodable(result.next)
             result = result.result
         report.update(outcome="success", result=_encodable(result))
+        if ctx._events:
+            report["events"] = ctx._events
     except Yield as y:
         report.update(outcome="yield", checkpoint=y.point)
+        if ctx._events:  # they would be lost, or published again by what follows
+            e = Permanent("a step that has published events cannot yield", error_type="EventNotPublished")
+            report = {"outcome": "failure", "error": fault(e)}
+            failed(e)
     except (Returned, Cancelled):
         report.update(outcome="returned")
     except BaseException as e:  # a handler that exits its thread has failed

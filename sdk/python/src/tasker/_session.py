@@ -49,9 +49,11 @@ class Transport:
         value = json.loads(self._content(self._begin(method, path, text)))
         return value if isinstance(value, dict) else {}
 
-    def follow(self, path: str) -> Iterator[Mapping[str, JSON]]:
-        """Sends one request that is answered with events, and yields their data until they end."""
-        answer, complete = self._begin("GET", path, None), False
+    def follow(self, path: str, timeout: float) -> Iterator[Mapping[str, JSON]]:
+        """Sends one request that is answered with events, and yields their data until they end.
+
+        A silence longer than timeout seconds means that the daemon is gone."""
+        answer, complete = self._begin("GET", path, None, timeout), False
         try:
             for line in answer:
                 if line.startswith(b"data: "):
@@ -63,12 +65,15 @@ class Transport:
             if not complete:
                 self.close()
 
-    def _begin(self, method: str, path: str, text: bytes | None) -> http.client.HTTPResponse:
+    def _begin(self, method: str, path: str, text: bytes | None, timeout: float | None = None) -> http.client.HTTPResponse:
         """Sends a request; one on a connection that was kept and is closed is sent again."""
         while True:
             kept = getattr(self._local, "connection", None) is not None
             try:
                 connection = self._connection()
+                connection.timeout = timeout or self._timeout
+                if connection.sock is not None:
+                    connection.sock.settimeout(connection.timeout)
                 connection.request(method, self._url.path.rstrip("/") + path, text, self._headers)
                 answer = connection.getresponse()
             except (OSError, http.client.HTTPException) as e:
@@ -174,7 +179,7 @@ class Session:
     def follow(self, wait: float, stops: bool) -> Iterator[Mapping[str, JSON]]:
         """Yields what the daemon tells, for the time of wait."""
         query = f"?after={self._after}&wait={int(wait * 1000)}ms" + ("&stops=true" if stops else "")
-        for answer in self._transports[0].follow(self._path + "/stream" + query):
+        for answer in self._transports[0].follow(self._path + "/stream" + query, wait + self.grace):
             self._after = int(answer["answer"])
             yield answer
 

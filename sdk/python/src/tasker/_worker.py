@@ -62,11 +62,11 @@ class Worker(Handlers):
         self._thread = threading.Thread(target=self._run, name="tasker-worker")
         self._thread.start()
 
-    def stop(self) -> None:
-        """Takes no more steps, and waits for those that run."""
+    def stop(self, timeout: float | None = None) -> None:
+        """Takes no more steps, and waits for those that run, with a timeout not longer than so many seconds."""
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(timeout)
 
     def _run(self) -> None:
         if not self._handlers:
@@ -171,7 +171,8 @@ class _Life:
                 failures += 1
                 _log.log(logging.WARNING if failures == 1 else logging.INFO, "no session: %s", e)
                 self._session.next()
-                pause = min(0.05 * 2**failures, 2) * random.uniform(0.5, 1)
+                longest = min(2, self._session.grace / 4) if held else 2  # what is held has the grace of a daemon started again
+                pause = min(0.05 * 2**failures, longest) * random.uniform(0.5, 1)
                 time.sleep(pause) if held else self._worker._stopping.wait(pause)
                 continue
             tell(self._worker._hooks.opened)

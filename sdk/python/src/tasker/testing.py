@@ -1,4 +1,4 @@
-"""Runs handlers without a daemon, for their tests."""
+"""For tests: runs handlers without a daemon (run_step), and workflows on an engine of the test's own (Engine)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
 
 from ._context import StepContext
+from ._engine import Engine, EngineError, StepEnd, TaskEnd
 from ._report import report_of
 from ._session import NotHeld, Session
+
+__all__ = ["Engine", "EngineError", "Outcome", "StepEnd", "TaskEnd", "run_step"]
 
 JSON = Any
 
@@ -25,6 +28,7 @@ class Outcome:
     checkpoint: Mapping[str, JSON] | None = None
     next: Mapping[str, JSON] | None = None
     isolated: Sequence[Mapping[str, JSON]] = ()
+    events: Sequence[Mapping[str, JSON]] = ()
     saved: list[Mapping[str, JSON]] = field(default_factory=list)  # checkpoints of the handler, in order
 
 

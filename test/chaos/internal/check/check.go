@@ -97,10 +97,12 @@ func (c *checker) index() {
 	}
 	for i := range c.Executions {
 		x := &c.Executions[i]
-		if other := c.executed[x.Token]; other != nil {
-			c.fail(OneClaim, "token %d was executed by %s and by %s", x.Token, other.Instance, x.Instance)
+		for _, token := range x.Tokens() {
+			if other := c.executed[token]; other != nil {
+				c.fail(OneClaim, "token %d was executed by %s and by %s", token, other.Instance, x.Instance)
+			}
+			c.executed[token] = x
 		}
-		c.executed[x.Token] = x
 	}
 }
 
@@ -164,6 +166,7 @@ func (c *checker) step(t *Task, attempts []*Attempt) (succeeded int) {
 		case a.Outcome == Success:
 			succeeded++
 			c.success(a, x)
+		case a.ProcessLost && (x == nil || x.Remote): // its daemon says so, whatever the process does
 		case a.Outcome == Failed || a.Outcome == Error && a.Reason != "worker_lost" && a.Reason != "poison":
 			// A transaction may fail after its handler has ended well.
 			undone := x != nil && x.Outcome == ledger.Succeeded && c.flows[a.Flow].Books(a.Step)
@@ -217,7 +220,9 @@ func (c *checker) success(a *Attempt, x *ledger.Execution) {
 		c.fail(OneClaim, "%s succeeded; its handler said %q", describe(a), x.Outcome)
 	case x.Task != a.Task || x.Step != a.Step || x.Attempt != a.Attempt:
 		c.fail(OneClaim, "%s was executed as attempt %d of %s of task %s", describe(a), x.Attempt, x.Step, x.Task)
-	case a.Result == nil || a.Result.Token != a.Token || a.Result.Attempt != a.Attempt:
+	case x.Fence() != a.Token:
+		c.fail(Fenced, "%s succeeded, and had gone on under token %d", describe(a), x.Fence())
+	case a.Result == nil || a.Result.Token != x.Token || a.Result.Attempt != a.Attempt:
 		c.fail(OneClaim, "%s has the result of another claim: %+v", describe(a), a.Result)
 	case a.Reported.Before(x.End.Add(-clockSlack)):
 		c.fail(OneClaim, "%s was reported %v before its handler ended", describe(a), x.End.Sub(a.Reported))
@@ -229,16 +234,21 @@ const clockSlack = 5 * time.Millisecond
 
 // execution: it is on record, and got the accepted results.
 func (c *checker) execution(x *ledger.Execution) {
-	a := c.byToken[x.Token]
+	a := c.byToken[x.Fence()]
+	for _, token := range x.Tokens()[:len(x.Adopted)] {
+		if ended := c.byToken[token]; ended != nil {
+			c.fail(Fenced, "%s is on record, and %s had gone on with it under token %d", describe(ended), x.Instance, x.Fence())
+		}
+	}
 	switch {
-	case a == nil && !c.Stopped[x.Instance]:
+	case a == nil && !c.Stopped[x.Instance] && !c.replaced(x):
 		c.fail(EverythingKnown, "%s executed attempt %d (token %d) of %s of task %s; no such claim is on record (it ended as %q)",
 			x.Instance, x.Attempt, x.Token, x.Step, x.Task, x.Outcome)
 	case a != nil && (a.Task != x.Task || a.Step != x.Step):
 		c.fail(EverythingKnown, "%s executed %s of task %s under the token of %s", x.Instance, x.Step, x.Task, describe(a))
 	}
 	for parent, token := range x.Parents {
-		from := c.byToken[token]
+		from := c.accepted(token)
 		if from == nil || from.Task != x.Task || from.Step != parent || from.Outcome != Success {
 			c.fail(HandedOn, "attempt %d (token %d) of %s of task %s was handed a result of %s from claim %d, which is not the accepted one",
 				x.Attempt, x.Token, x.Step, x.Task, parent, token)
@@ -248,6 +258,24 @@ func (c *checker) execution(x *ledger.Execution) {
 		c.fail(HandedOn, "attempt %d (token %d) of %s of task %s was handed %d results, not %d",
 			x.Attempt, x.Token, x.Step, x.Task, len(x.Parents), len(flow.Parents(x.Step)))
 	}
+}
+
+// accepted is the claim of the execution that began under a token, which its result names;
+// nil if it is not on record.
+func (c *checker) accepted(token int64) *Attempt {
+	if x := c.executed[token]; x != nil && x.Token == token {
+		return c.byToken[x.Fence()]
+	}
+	return nil
+}
+
+// replaced reports whether a claim of an executor ended without a record, as it may: a later
+// one has its attempt. Its worker handed it back, or another one adopted it and could not
+// tell the process.
+func (c *checker) replaced(x *ledger.Execution) bool {
+	return x.Remote && slices.ContainsFunc(c.attempts[x.Task], func(a *Attempt) bool {
+		return a.Step == x.Step && a.Attempt == x.Attempt && a.Token > x.Fence()
+	})
 }
 
 func (c *checker) flowOf(task uuid.UUID) (workload.Workflow, bool) {

@@ -103,3 +103,64 @@ func TestWhatAStoppedWorkerGaveBackIsNoViolation(t *testing.T) {
 	f.Stopped["w.2"] = true
 	require.Empty(t, check.Check(f))
 }
+
+// wentOn is sound, with a step whose process went on at another worker, under token 15.
+func wentOn() check.Facts {
+	f := sound()
+	f.Executions[3].Remote, f.Executions[3].Adopted, f.Attempts[3].Token = true, []int64{15}, 15
+	return f
+}
+
+func TestAClaimThatWentOnElsewhere(t *testing.T) {
+	require.Empty(t, check.Check(wentOn()))
+	remote := func(token int64) ledger.Execution {
+		return ledger.Execution{Instance: "executor-a.1", Step: "one", Token: token, Attempt: 1, Remote: true, Parents: map[string]int64{}}
+	}
+	for _, c := range []struct {
+		name  string
+		rule  check.Rule // "" for none
+		spoil func(*check.Facts)
+	}{
+		{"a success under the former token", check.Fenced, func(f *check.Facts) { f.Attempts[3].Token = 13 }},
+		{"an end under the former token, too", check.Fenced, func(f *check.Facts) {
+			f.Attempts = append(f.Attempts, f.Attempts[3])
+			f.Attempts[5].Token, f.Attempts[5].Outcome = 13, check.LeaseLost
+		}},
+		{"the result of another execution", check.OneClaim, func(f *check.Facts) { f.Attempts[3].Result.Token = 15 }},
+		{"another execution under the new token", check.OneClaim, func(f *check.Facts) {
+			x := f.Executions[3]
+			x.Token, x.Adopted = 15, nil
+			f.Executions = append(f.Executions, x)
+		}},
+		{"handed a result that names the new token", check.HandedOn, func(f *check.Facts) { f.Executions[4].Parents["three"] = 15 }},
+		{"not on record, and nothing took its place", check.EverythingKnown, func(f *check.Facts) {
+			x := remote(99)
+			x.Task = f.Tasks[0].ID
+			f.Executions = append(f.Executions, x)
+		}},
+		{"not on record, and a later claim has its attempt", "", func(f *check.Facts) {
+			x := remote(9)
+			x.Task = f.Tasks[0].ID
+			f.Executions = append(f.Executions, x)
+		}},
+		{"lost with its process", "", func(f *check.Facts) {
+			f.Attempts[1].Outcome, f.Attempts[1].ProcessLost, f.Executions[1].Remote = check.Failed, true, true
+		}},
+		{"lost with a process that it did not run in", check.OneClaim, func(f *check.Facts) { f.Attempts[1].Outcome, f.Attempts[1].ProcessLost = check.Failed, true }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := wentOn()
+			c.spoil(&f)
+			violations := check.Check(f)
+			if c.rule == "" {
+				require.Empty(t, violations)
+				return
+			}
+			var rules []check.Rule
+			for _, v := range violations {
+				rules = append(rules, v.Rule)
+			}
+			require.Contains(t, rules, c.rule)
+		})
+	}
+}

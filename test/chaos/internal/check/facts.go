@@ -61,6 +61,7 @@ type Attempt struct {
 	Token                      int64
 	Outcome                    int
 	Reason                     string
+	ProcessLost                bool // it failed since the process was lost that ran it
 	Claimed, Reported, Applied time.Time
 	Result                     *workload.Result // of a success
 }

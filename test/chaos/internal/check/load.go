@@ -54,7 +54,7 @@ func loadTasks(ctx context.Context, conn *pgx.Conn) ([]Task, error) {
 
 func loadAttempts(ctx context.Context, conn *pgx.Conn) ([]Attempt, error) {
 	rows, err := conn.Query(ctx, `select a.task_uuid, p.name, coalesce(p.steps[a.step_no + 1], ''), a.attempt, coalesce(a.token, 0), a.outcome,
-			coalesce(a.reason, ''), a.claimed_at, a.reported_at, a.applied_at, a.result
+			coalesce(a.reason, ''), coalesce(a.error->>'error_type' = 'ExecutorLost', false), a.claimed_at, a.reported_at, a.applied_at, a.result
 		from tasker.step_attempts a join tasker.tasks t using (task_uuid) join tasker.plans p using (plan_id)
 		where a.step_no >= 0 order by a.task_uuid, a.token`)
 	if err != nil {
@@ -63,7 +63,7 @@ func loadAttempts(ctx context.Context, conn *pgx.Conn) ([]Attempt, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (a Attempt, err error) {
 		var claimed, reported *time.Time
 		var result json.RawMessage
-		if err = row.Scan(&a.Task, &a.Flow, &a.Step, &a.Attempt, &a.Token, &a.Outcome, &a.Reason, &claimed, &reported, &a.Applied, &result); err != nil {
+		if err = row.Scan(&a.Task, &a.Flow, &a.Step, &a.Attempt, &a.Token, &a.Outcome, &a.Reason, &a.ProcessLost, &claimed, &reported, &a.Applied, &result); err != nil {
 			return a, err
 		}
 		if claimed != nil {

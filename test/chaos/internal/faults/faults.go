@@ -69,18 +69,15 @@ func strike(ctx context.Context, r *rig.Rig, f schedule.Fault, daemons []*rig.Da
 		return during(ctx, f.For, daemons, freezeHolding(ctx, r), (*rig.Daemon).Thaw)
 	case schedule.Cut:
 		return during(ctx, f.For, daemons, func(d *rig.Daemon) error {
-			d.Pool.Cut()
-			d.Ears.Cut()
+			for _, l := range d.LinksBut(f.Seed) {
+				l.Cut()
+			}
 			return nil
 		}, healed(ctx))
 	case schedule.Slow:
-		return during(ctx, f.For, daemons, func(d *rig.Daemon) error {
-			return errors.Join(d.Pool.Slow(f.Delay), d.Ears.Slow(f.Delay))
-		}, healed(ctx))
+		return during(ctx, f.For, daemons, onLinks(func(l *rig.Link) error { return l.Slow(f.Delay) }), healed(ctx))
 	case schedule.HalfOpen:
-		return during(ctx, f.For, daemons, func(d *rig.Daemon) error {
-			return errors.Join(d.Pool.HalfOpen(), d.Ears.HalfOpen())
-		}, healed(ctx))
+		return during(ctx, f.For, daemons, onLinks((*rig.Link).HalfOpen), healed(ctx))
 	case schedule.Deafen:
 		return during(ctx, f.For, daemons, func(d *rig.Daemon) error { return d.Ears.HalfOpen() }, healed(ctx))
 	case schedule.RestartServer:
@@ -130,7 +127,18 @@ func healed(ctx context.Context) func(*rig.Daemon) error {
 	return func(d *rig.Daemon) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		return errors.Join(d.Pool.Heal(ctx), d.Ears.Heal(ctx))
+		return onLinks(func(l *rig.Link) error { return l.Heal(ctx) })(d)
+	}
+}
+
+// onLinks does something to all links of a daemon.
+func onLinks(do func(*rig.Link) error) func(*rig.Daemon) error {
+	return func(d *rig.Daemon) error {
+		var errs []error
+		for _, l := range d.Links() {
+			errs = append(errs, do(l))
+		}
+		return errors.Join(errs...)
 	}
 }
 

@@ -1,6 +1,7 @@
 // Package ledger is the handlers' own record, independent of the product, to compare its
 // records with: one file for each start of a worker, a line when an execution begins and
-// a line when it ends.
+// a line when it ends. An executor's has a line, too, for each claim that went on under
+// another token, because another worker adopted it.
 //
 // A line is one write to an append-only file. The kernel has it when the write returns,
 // so the end of the process loses nothing; only the end of the machine would, and then
@@ -43,11 +44,19 @@ type Execution struct {
 	Step     string
 	Attempt  int
 	Token    int64            // of its claim: the fence
+	Adopted  []int64          // the tokens that the claim got later, in order
+	Remote   bool             // in an executor
 	Parents  map[string]int64 // tokens of the claims that gave the results it was handed
 	Start    time.Time
 	End      time.Time // zero: cut off
 	Outcome  Outcome
 }
+
+// Tokens are all that its claim has had.
+func (x *Execution) Tokens() []int64 { return append([]int64{x.Token}, x.Adopted...) }
+
+// Fence is the token that counts in the end.
+func (x *Execution) Fence() int64 { return x.Tokens()[len(x.Adopted)] }
 
 // line is a line of the file.
 type line struct {
@@ -57,7 +66,9 @@ type line struct {
 	Step    string           `json:"s,omitempty"`
 	Attempt int              `json:"a,omitempty"`
 	Parents map[string]int64 `json:"p,omitempty"`
+	Remote  bool             `json:"r,omitempty"`
 	Outcome Outcome          `json:"o,omitempty"` // set in the line of an end
+	Next    int64            `json:"n,omitempty"` // set in the line of an adoption: the new token
 }
 
 // Writer appends to the file of one start of a worker. It is safe for concurrent use.
@@ -66,9 +77,12 @@ type Writer struct {
 	file *os.File
 }
 
+// File is that of one start of a worker or executor.
+func File(dir, instance string) string { return filepath.Join(dir, instance+Suffix) }
+
 // Create begins a new file; instance must be new in dir.
 func Create(dir, instance string) (*Writer, error) {
-	f, err := os.OpenFile(filepath.Join(dir, instance+Suffix), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(File(dir, instance), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("begin the ledger: %w", err)
 	}
@@ -135,11 +149,12 @@ func ReadOf(dir string, of func(instance string) bool) ([]Execution, error) {
 // parse reads one file. A last line without an end was cut off by a kill.
 func parse(r io.Reader, instance string) ([]Execution, error) {
 	var list []Execution
-	at := map[int64]int{}
+	at, next := map[int64]int{}, map[int64]int64{}
 	in := bufio.NewReader(r)
 	for {
 		text, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
+			adopt(list, next)
 			return list, nil
 		}
 		if err != nil {
@@ -151,15 +166,26 @@ func parse(r io.Reader, instance string) ([]Execution, error) {
 		}
 		i, begun := at[l.Token]
 		switch {
+		case l.Next != 0: // perhaps before the handler begins
+			next[l.Token] = l.Next
 		case l.Outcome == "":
 			// A second beginning under the same token is left to the checker.
 			at[l.Token] = len(list)
 			list = append(list, Execution{Instance: instance, Task: l.Task, Step: l.Step, Attempt: l.Attempt, Token: l.Token,
-				Parents: l.Parents, Start: time.UnixMicro(l.At)})
+				Remote: l.Remote, Parents: l.Parents, Start: time.UnixMicro(l.At)})
 		case !begun:
 			return nil, fmt.Errorf("an execution under token %d ended and never began", l.Token)
 		default:
 			list[i].End, list[i].Outcome = time.UnixMicro(l.At), l.Outcome
+		}
+	}
+}
+
+// adopt gives the executions the later tokens of their claims.
+func adopt(list []Execution, next map[int64]int64) {
+	for i := range list {
+		for token := next[list[i].Token]; token != 0; token = next[token] {
+			list[i].Adopted = append(list[i].Adopted, token)
 		}
 	}
 }

@@ -48,3 +48,16 @@ func TestAKillInTheMiddleOfALine(t *testing.T) {
 	_, err = ledger.Read(dir)
 	require.Error(t, err, "but not elsewhere")
 }
+
+// TestAClaimThatGoesOnUnderOtherTokens: an executor writes these lines, and may learn of a
+// new token before the handler begins.
+func TestAClaimThatGoesOnUnderOtherTokens(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(ledger.File(dir, "executor-a.1"), []byte(
+		"{\"k\":8,\"n\":9,\"at\":1}\n{\"k\":7,\"at\":2,\"s\":\"one\",\"a\":1,\"r\":true}\n{\"k\":7,\"n\":8,\"at\":3}\n{\"k\":7,\"o\":\"success\",\"at\":4}\n"), 0o600))
+	list, err := ledger.Read(dir)
+	require.NoError(t, err)
+	require.Equal(t, []ledger.Execution{{Instance: "executor-a.1", Step: "one", Attempt: 1, Token: 7, Adopted: []int64{8, 9}, Remote: true,
+		Start: time.UnixMicro(2), End: time.UnixMicro(4), Outcome: ledger.Succeeded}}, list)
+	require.Equal(t, int64(9), list[0].Fence())
+}

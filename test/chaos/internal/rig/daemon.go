@@ -3,22 +3,29 @@ package rig
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/test/chaos/internal/ledger"
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 	"github.com/tasker-go/tasker/test/fleet"
 )
 
-// Daemon is one place in the fleet: a daemon that is ended and started again in it, and
-// its links to the database. Faults on it are serialized.
+// Daemon is one place in the fleet: a daemon or an executor that is ended and started again
+// in it, and its links to the database or to the workers. Faults on it are serialized.
 type Daemon struct {
 	Name string
 	Kind fleet.Kind
-	// Pool is the link of its ordinary connections, Ears that of its listeners.
+	// Pool is the link of its ordinary connections, Ears that of its listeners. Those of an
+	// executor are Doors, one to each worker; Ears is the first of them.
 	Pool, Ears *Link
+	Doors      []*Link
 
 	rig    *Rig
 	busy   chan struct{} // holds one token while a fault has the daemon
@@ -46,21 +53,16 @@ func (d *Daemon) startLocked() error {
 	if d.running() {
 		return nil
 	}
-	pool, err := d.Pool.DSN(d.rig.DSN())
-	if err != nil {
-		return err
-	}
-	ears, err := d.Ears.DSN(d.rig.DSN())
-	if err != nil {
-		return err
-	}
 	d.starts++
 	name := fmt.Sprintf("%s.%d", d.Name, d.starts)
-	options := fleet.Options{
-		Kind: d.Kind, BinDir: d.rig.o.BinDir, WorkDir: filepath.Join(d.rig.o.Dir, "daemons"), Name: name,
-		DatabaseURL: pool, Mode: d.mode, EventSource: d.rig.o.Source, Config: d.rig.config(d.Kind, ears),
-		Env: []string{"TASKER_ENV=development", workload.EnvLedger + "=" + d.rig.Ledger(), workload.EnvInstance + "=" + name,
-			workload.EnvGates + "=" + d.rig.Gates(), workload.EnvServes + "=" + d.rig.o.Serves[d.Name]},
+	options := fleet.Options{Kind: d.Kind, BinDir: d.rig.o.BinDir, WorkDir: filepath.Join(d.rig.o.Dir, "daemons"), Name: name,
+		Env: []string{workload.EnvLedger + "=" + d.rig.Ledger(), workload.EnvInstance + "=" + name}}
+	configure := d.asDaemon
+	if d.Kind == Executor {
+		configure = d.asExecutor
+	}
+	if err := configure(&options); err != nil {
+		return err
 	}
 	p, err := fleet.Start(options)
 	if err != nil {
@@ -70,8 +72,64 @@ func (d *Daemon) startLocked() error {
 		d.past = append(d.past, d.proc)
 	}
 	d.proc, d.wanted = p, true
+	if d.Kind == fleet.Worker {
+		return d.rig.lead(d, d.addressLocked())
+	}
 	return nil
 }
+
+func (d *Daemon) asDaemon(o *fleet.Options) (err error) {
+	if o.DatabaseURL, err = d.Pool.DSN(d.rig.DSN()); err != nil {
+		return err
+	}
+	ears, err := d.Ears.DSN(d.rig.DSN())
+	if err != nil {
+		return err
+	}
+	o.Mode, o.EventSource, o.Config = d.mode, d.rig.o.Source, d.rig.config(d.Kind, ears)
+	o.Env = append(o.Env, "TASKER_ENV=development", workload.EnvGates+"="+d.rig.Gates(), workload.EnvServes+"="+d.rig.o.Serves[d.Name])
+	if d.rig.o.Executors > 0 {
+		o.Env = append(o.Env, workload.EnvElsewhere+"=yes")
+	}
+	return nil
+}
+
+// asExecutor spreads the executors: each begins with another worker.
+func (d *Daemon) asExecutor(o *fleet.Options) error {
+	var urls []string
+	for i := range d.Doors {
+		urls = append(urls, "http://"+d.Doors[(i+int(d.Name[len(d.Name)-1]))%len(d.Doors)].address)
+	}
+	o.Env = append(o.Env, "PYTHONDONTWRITEBYTECODE=1", "CHAOS_DAEMONS="+strings.Join(urls, ","))
+	return nil
+}
+
+// LinksBut are all links of a daemon, and all but one of an executor, which the seed chooses:
+// it goes on with its steps at that worker.
+func (d *Daemon) LinksBut(seed uint64) []*Link {
+	if d.Kind != Executor {
+		return d.Links()
+	}
+	spared := int(seed % uint64(len(d.Doors))) // #nosec G115 -- a few
+	return slices.Delete(slices.Clone(d.Doors), spared, spared+1)
+}
+
+// Links are all that the daemon has.
+func (d *Daemon) Links() []*Link {
+	if d.Kind == Executor {
+		return d.Doors
+	}
+	return slices.DeleteFunc([]*Link{d.Pool, d.Ears}, func(l *Link) bool { return l == nil })
+}
+
+// address is that of its HTTP server.
+func (d *Daemon) address() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.addressLocked()
+}
+
+func (d *Daemon) addressLocked() string { return strings.TrimPrefix(d.proc.URL, "http://") }
 
 // running reports whether a process exists; a frozen one does.
 func (d *Daemon) running() bool {
@@ -142,6 +200,22 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	return nil
 }
 
+// settle waits for a daemon that was started a moment ago: a signal that comes before it
+// listens to signals is a kill.
+func (d *Daemon) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	d.mu.Lock()
+	running := d.running()
+	d.mu.Unlock()
+	if running {
+		_ = d.WaitReady(ctx) // if it is not ready by then, it listens
+	}
+}
+
+// startTime is more than a daemon needs to begin.
+const startTime = 10 * time.Second
+
 // stopTime bounds an orderly end: the daemons' own bound is 15 to 30 s.
 const stopTime = 40 * time.Second
 
@@ -152,12 +226,22 @@ func (d *Daemon) SetMode(mode string) {
 	d.mode = mode
 }
 
-// WaitReady waits until the daemon is ready.
+// WaitReady waits until the daemon is ready, and until an executor has begun its ledger.
 func (d *Daemon) WaitReady(ctx context.Context) error {
 	d.mu.Lock()
 	p := d.proc
 	d.mu.Unlock()
-	return p.WaitReady(ctx)
+	if d.Kind != Executor {
+		return p.WaitReady(ctx)
+	}
+	for {
+		if _, err := os.Stat(ledger.File(d.rig.Ledger(), p.Name)); err == nil {
+			return nil
+		}
+		if err := lifecycle.Pause(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("wait for %s: %w\n%s", p.Name, err, tail(p.Log(), 2000))
+		}
+	}
 }
 
 // URL is that of its HTTP server now; "" if it does not run.

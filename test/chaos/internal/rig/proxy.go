@@ -144,11 +144,12 @@ func (l *Link) open(ctx context.Context) error {
 	}
 }
 
-// Lead makes the link end somewhere else; its connections are closed.
+// Lead makes the link end somewhere else; its connections are closed. One that is cut stays
+// so.
 func (l *Link) Lead(upstream string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	to := toxiproxy.Proxy{Listen: l.proxy.Listen, Upstream: upstream, Enabled: true}
+	to := toxiproxy.Proxy{Listen: l.proxy.Listen, Upstream: upstream, Enabled: l.proxy.Enabled}
 	if err := l.proxy.Update(&to); err != nil {
 		return fmt.Errorf("lead %s to %s: %w", l.proxy.Name, upstream, err)
 	}

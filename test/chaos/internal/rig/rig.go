@@ -38,7 +38,15 @@ const (
 	// permits of a worker: a single one must be able to do all the work, or the run would
 	// measure the slow steps.
 	permits = 60
+	// executorPermits of a process are those that executor.py asks for.
+	executorPermits = 30
 )
+
+// Executor is the kind of the processes with sessions: executor/executor.py.
+const Executor fleet.Kind = "executor"
+
+// sessions have short times too: a frozen process loses its session within seconds.
+const sessions = "[worker.sessions]\nreclaim_grace_ms = 2000\nmax_wait_ms = 1000\n"
 
 // Options describe the ground of a run.
 type Options struct {
@@ -62,10 +70,13 @@ type Options struct {
 	Serves map[string]string
 	// Modes of the orchestrators and of the workers; one daemon each.
 	Orchestrators, Workers []string
+	// Executors is how many processes in Python hold sessions with the workers, and have
+	// the work handler in their place.
+	Executors int
 }
 
 // Build compiles the daemons into dir: the shipped orchestrator and the suite's
-// worker. suite is the folder of the suite. race adds the race detector.
+// worker, and puts executor.py and its SDK beside them. suite is the folder of the suite. race adds the race detector.
 func Build(ctx context.Context, suite, dir string, race bool) error {
 	args := []string{"build"}
 	if race {
@@ -76,6 +87,16 @@ func Build(ctx context.Context, suite, dir string, race bool) error {
 	cmd.Dir = suite
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the daemons: %w\n%s", err, out)
+	}
+	program, err := os.ReadFile(filepath.Join(suite, "executor", "executor.py"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, string(Executor)), program, 0o700) // #nosec G306 -- it is a program
+	}
+	if err == nil {
+		err = os.CopyFS(filepath.Join(dir, "tasker"), os.DirFS(filepath.Join(suite, "../../sdk/python/src/tasker")))
+	}
+	if err != nil {
+		return fmt.Errorf("copy the executor: %w", err)
 	}
 	return nil
 }
@@ -159,7 +180,7 @@ func (r *Rig) man(ctx context.Context) error {
 		modes []string
 	}{{fleet.Orchestrator, r.o.Orchestrators}, {fleet.Worker, r.o.Workers}} {
 		for i, mode := range part.modes {
-			d := &Daemon{Name: fmt.Sprintf("%s-%c", part.kind, 'a'+i), Kind: part.kind, mode: mode, rig: r, busy: make(chan struct{}, 1)}
+			d := r.newDaemon(part.kind, i, mode)
 			upstream := "127.0.0.1:" + strconv.Itoa(r.Server().Port())
 			pool, err := r.poolAddress(upstream)
 			if err != nil {
@@ -181,7 +202,53 @@ func (r *Rig) man(ctx context.Context) error {
 			return err
 		}
 	}
+	return r.execute(ctx)
+}
+
+func (r *Rig) newDaemon(kind fleet.Kind, n int, mode string) *Daemon {
+	return &Daemon{Name: fmt.Sprintf("%s-%c", kind, 'a'+n), Kind: kind, mode: mode, rig: r, busy: make(chan struct{}, 1)}
+}
+
+// execute starts the executors, each with a link to every worker.
+func (r *Rig) execute(ctx context.Context) error {
+	workers := r.workers()
+	for i := range r.o.Executors {
+		d := r.newDaemon(Executor, i, "")
+		for _, w := range workers {
+			door, err := newLink(ctx, d.Name+" to "+w.Name, w.address())
+			if err != nil {
+				return err
+			}
+			d.Doors = append(d.Doors, door)
+		}
+		d.Ears = d.Doors[0]
+		r.Daemons = append(r.Daemons, d)
+		if err := d.Start(); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+func (r *Rig) workers() (list []*Daemon) {
+	for _, d := range r.Daemons {
+		if d.Kind == fleet.Worker {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// lead has the executors find a worker that was started again.
+func (r *Rig) lead(w *Daemon, address string) error {
+	var errs []error
+	n := slices.Index(r.workers(), w)
+	for _, d := range r.Daemons {
+		if d.Kind == Executor {
+			errs = append(errs, d.Doors[n].Lead(address))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // poolAddress is where ordinary connections go.
@@ -210,8 +277,11 @@ func (r *Rig) config(kind fleet.Kind, ears string) string {
 	if r.o.OnlyReport {
 		c += "[worker.report]\nsettle = false\n"
 	}
+	if r.o.Executors > 0 {
+		c += sessions
+	}
 	return c + fmt.Sprintf("[worker.mpsc_channels.handler_dispatch]\nhandler_timeout_ms = %d\nmax_concurrent_handlers = %d\n"+
-		"[worker.transactions]\nmax_connections = 5\n", limit.Milliseconds(), cmp.Or(r.o.Permits, permits))
+		"[worker.transactions]\nmax_connections = 5\n", limit.Milliseconds(), cmp.Or(r.o.Permits, permits)+r.o.Executors*executorPermits)
 }
 
 // guard looks after daemons that end by themselves.
@@ -359,17 +429,18 @@ func (r *Rig) Do(ctx context.Context, fn func(*pgx.Conn) error) error {
 	return fn(conn)
 }
 
-// Stop ends the fleet in order, workers first.
+// Stop ends the fleet in order, executors and workers first.
 func (r *Rig) Stop(ctx context.Context) error {
 	r.guardEnd()
 	r.guarding.Wait()
 	var errs []error
-	for _, kind := range []fleet.Kind{fleet.Worker, fleet.Orchestrator} {
+	for _, kind := range []fleet.Kind{Executor, fleet.Worker, fleet.Orchestrator} {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		for _, d := range r.Daemons {
 			if d.Kind == kind {
 				wg.Go(func() {
+					d.settle(ctx)
 					err := d.Stop(ctx)
 					mu.Lock()
 					defer mu.Unlock()
@@ -389,7 +460,7 @@ func (r *Rig) Close() error {
 	var errs []error
 	for _, d := range r.Daemons {
 		d.Kill()
-		for _, link := range []*Link{d.Pool, d.Ears} {
+		for _, link := range d.Links() {
 			if link != nil {
 				link.close()
 			}

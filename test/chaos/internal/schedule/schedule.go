@@ -23,7 +23,7 @@ const (
 	RestartServer     Kind = "restart-server"     // pg_ctl restart -m immediate
 	StopServer        Kind = "stop-server"        // pg_ctl stop -m immediate, and a start at the end
 	TerminateBackends Kind = "terminate-backends" // pg_terminate_backend of some of the fleet's
-	Cut               Kind = "cut"                // connections are closed and refused
+	Cut               Kind = "cut"                // connections are closed and refused; those of an executor to all workers but one
 	Slow              Kind = "slow"               // every byte comes late
 	HalfOpen          Kind = "half-open"          // connections stay and carry nothing
 	Deafen            Kind = "deafen"             // the same, for those that signals come over

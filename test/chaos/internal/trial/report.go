@@ -32,6 +32,8 @@ type Report struct {
 	LeasesLost        int
 	Late              int // executions that succeeded and were rejected
 	GivenBack         int // executions not on record, of workers that were asked to stop
+	Adopted           int // executions that went on at another worker
+	ProcessesLost     int // attempts that ended with their process
 
 	Faults     map[schedule.Kind]int
 	Strikes    []faults.Strike
@@ -76,9 +78,15 @@ func (r *Report) countExecutions(f check.Facts) {
 		if a.Outcome == check.LeaseLost {
 			r.LeasesLost++
 		}
+		if a.ProcessLost {
+			r.ProcessesLost++
+		}
 	}
 	for _, x := range f.Executions {
-		outcome, known := outcomes[x.Token]
+		outcome, known := outcomes[x.Fence()]
+		if len(x.Adopted) > 0 {
+			r.Adopted++
+		}
 		switch {
 		case x.End.IsZero():
 			r.CutOff++
@@ -109,6 +117,9 @@ func (r *Report) Print(out io.Writer) {
 	say("tasks        %d accepted in %d requests; %s", r.Tasks, r.Requests, counts(r.Ended))
 	say("executions   %d; %d would do, %d above (%.1f %%)", r.Executions, r.Ideal, r.Executions-r.Ideal, 100*float64(r.Executions-r.Ideal)/float64(max(r.Ideal, 1)))
 	say("             %d cut off, %d leases lost, %d given back, %d succeeded too late and were refused", r.CutOff, r.LeasesLost, r.GivenBack, r.Late)
+	if r.Options.Executors > 0 {
+		say("executors    %d; %d executions went on at another worker, %d attempts ended with their process", r.Options.Executors, r.Adopted, r.ProcessesLost)
+	}
 	say("faults       %s; %d restarts of daemons", counts(r.Faults), r.Restarts)
 	for _, what := range r.Options.LeftOut {
 		say("             WITHOUT %s", what)

@@ -40,6 +40,7 @@ type Options struct {
 	LeftOut       []string // kinds that are impossible here, and why
 	Orchestrators []string // modes at the beginning, one for each
 	Workers       []string
+	Executors     int           // processes in Python that hold sessions with the workers
 	Calm, Longest time.Duration // of the schedule
 
 	BinDir string // where the programs are
@@ -101,7 +102,7 @@ func Run(ctx context.Context, o Options, out io.Writer) (*Report, error) {
 	o = o.WithDefaults()
 	t := &trial{o: o, out: out}
 	r, err := rig.Start(ctx, rig.Options{Dir: o.Dir, BinDir: o.BinDir, Source: o.Source, Standby: slices.Contains(o.Kinds, schedule.Promote),
-		Volumes: slices.Contains(o.Kinds, schedule.FillWAL), Orchestrators: o.Orchestrators, Workers: o.Workers})
+		Volumes: slices.Contains(o.Kinds, schedule.FillWAL), Orchestrators: o.Orchestrators, Workers: o.Workers, Executors: o.Executors})
 	t.rig = r
 	if err != nil {
 		return nil, errors.Join(err, r.Close())

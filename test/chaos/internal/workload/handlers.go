@@ -24,6 +24,8 @@ const (
 	// EnvServes names the service whose handler the worker has, SortHandler or
 	// PackHandler; empty: both.
 	EnvServes = "CHAOS_SERVES"
+	// EnvElsewhere leaves the work handler to processes with sessions, where it is set.
+	EnvElsewhere = "CHAOS_ELSEWHERE"
 )
 
 // Result is what handlers return: its claim, and the claims of the parents' results.
@@ -41,8 +43,10 @@ func Register(w *worker.Worker) error {
 		return err
 	}
 	h := &handlers{ledger: book, gates: os.Getenv(EnvGates)}
-	err = errors.Join(
-		w.Register(workHandler, worker.HandlerFunc(h.work)),
+	if os.Getenv(EnvElsewhere) == "" {
+		err = w.Register(workHandler, worker.HandlerFunc(h.work))
+	}
+	err = errors.Join(err,
 		w.Register(gateHandler, worker.HandlerFunc(h.gate)),
 		w.Register(bookHandler, worker.InTx(h.book)))
 	for _, name := range []string{SortHandler, PackHandler} {

@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/child"
+	"github.com/tasker-go/tasker/internal/enginetest"
+)
+
+// TestQuickStarts types what the READMEs of examples say, and sees what they say it prints.
+func TestQuickStarts(t *testing.T) {
+	bin := t.TempDir()
+	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
+	pages, err := filepath.Glob("../../examples/*/README.md")
+	require.NoError(t, err)
+	require.Len(t, pages, 5)
+	for _, page := range pages {
+		t.Run(filepath.Base(filepath.Dir(page)), func(t *testing.T) { follow(t, page, bin) })
+	}
+}
+
+// dialogue is a block of commands for a terminal with the block of what they print, in this order; …
+// stands for any text.
+var dialogue = regexp.MustCompile("(?s)```sh\n# terminal (\\d)\n(.*?)```\n\n```text\n(.*?)```")
+
+// follow runs the dialogues of a page from the root of the repository, one after the other.
+func follow(t *testing.T, page, bin string) {
+	t.Helper()
+	text, err := os.ReadFile(page) // #nosec G304 -- our own
+	require.NoError(t, err)
+	dialogues := dialogue.FindAllStringSubmatch(string(text), -1)
+	require.Len(t, dialogues, strings.Count(string(text), "```sh\n"), "each block of commands is for a terminal, and followed by what it prints")
+	require.NotEmpty(t, dialogues)
+	toolsOf(t, string(text))
+	d := &desk{t: t, bin: bin, database: enginetest.Migrated(t).DSN, temporary: t.TempDir(), terminals: map[string]*shell{}}
+	d.dev(dialogues[0])
+	for _, d1 := range dialogues[1:] {
+		d.enter(d1[1], d1[2]).says(printed(d1[3]))
+	}
+}
+
+// toolsOf skips a page whose tools are not installed; CI has to have them all.
+func toolsOf(t *testing.T, page string) {
+	t.Helper()
+	for _, tool := range []string{"curl", "psql", "python3", "node", "../../.tools/typescript/lib/tsc.js"} {
+		if !strings.Contains(page, strings.TrimPrefix(tool, "../../")) {
+			continue
+		}
+		_, err := exec.LookPath(tool)
+		if strings.HasSuffix(tool, ".js") {
+			_, err = os.Stat(tool) // node runs it
+		}
+		if err != nil && os.Getenv("CI") != "true" {
+			t.Skip(err)
+		}
+		require.NoError(t, err)
+	}
+}
+
+// printed is the pattern of what a block shows.
+func printed(text string) string {
+	return "(?s)" + strings.NewReplacer("…", ".*?", "\n", ".*?").Replace(regexp.QuoteMeta(strings.TrimSpace(text)))
+}
+
+// desk is what the reader of a page works at.
+type desk struct {
+	t         *testing.T
+	bin       string // has tasker-ctl
+	database  string
+	temporary string   // TMPDIR
+	addresses []string // those of the page, each followed by the one here
+	terminals map[string]*shell
+}
+
+// dev starts `make dev` with the test's database and any free ports.
+func (d *desk) dev(block []string) {
+	d.t.Helper()
+	require.Regexp(d.t, `(?m)^([A-Z_]+='?[\w*]+'? )?make dev\n$`, block[2], "a page begins with it")
+	line := "export DATABASE_URL='…'\n" + strings.Replace(block[2], "make dev",
+		"bin/tasker-ctl dev --orchestrator-address 127.0.0.1:0 --worker-address 127.0.0.1:0", 1)
+	dev := d.enter(block[1], line)
+	d.addresses = []string{
+		"localhost:8080", dev.says(`(?m)^orchestrator +http://(\S+)$`),
+		"localhost:8082", dev.says(`(?m)^worker +http://(\S+)$`),
+	}
+	dev.says(printed(block[3]))
+}
+
+// enter types lines in a terminal. What runs there is ended before.
+func (d *desk) enter(terminal, lines string) *shell {
+	d.t.Helper()
+	if before := d.terminals[terminal]; before != nil {
+		before.interrupt()
+	}
+	lines = strings.ReplaceAll(lines, "export DATABASE_URL='…'", "export DATABASE_URL='"+d.database+"'")
+	lines = strings.ReplaceAll(lines, "bin/tasker-ctl", filepath.Join(d.bin, "tasker-ctl"))
+	lines = strings.NewReplacer(d.addresses...).Replace(lines)
+	s := &shell{t: d.t, dir: "../..", out: &screen{}}
+	cmd := s.command(context.WithoutCancel(d.t.Context()), lines)                                  // ended below
+	cmd.Env = append(cmd.Env, "CGO_ENABLED=0", "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+d.temporary, // as goBuild, and nothing beside the sources
+		"TASKER_WEB_BIND_ADDRESS=127.0.0.1:0", "TASKER_WORKER_GRPC_BIND_ADDRESS=127.0.0.1:0")
+	if len(d.addresses) > 0 {
+		cmd.Env = append(cmd.Env, "TASKER_ORCHESTRATION_URL=http://"+d.addresses[1])
+	}
+	cmd.Stdout, cmd.Stderr = s.out, s.out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // go run starts the program that Ctrl-C ends
+	var err error
+	s.child, err = child.Start(cmd, syscall.SIGKILL)
+	require.NoError(d.t, err)
+	d.terminals[terminal] = s
+	d.t.Cleanup(func() {
+		s.interrupt()
+		if d.t.Failed() {
+			d.t.Logf("terminal %s: %s\n%s", terminal, lines, s.output())
+		}
+	})
+	return s
+}
+
+// interrupt is Ctrl-C: everything in the terminal gets SIGINT.
+func (s *shell) interrupt() {
+	s.t.Helper()
+	const patience = time.Minute
+	_ = syscall.Kill(-s.child.PID(), syscall.SIGINT) // it may have ended
+	select {
+	case <-s.child.Done():
+	case <-time.After(patience):
+		_ = syscall.Kill(-s.child.PID(), syscall.SIGKILL)
+		<-s.child.Done()
+		s.t.Errorf("Ctrl-C did not end it within %v:\n%s", patience, s.output())
+	}
+}
