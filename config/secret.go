@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"log/slog"
 	"regexp"
 	"strings"
 )
@@ -62,23 +61,20 @@ type DSN string
 // Reveal returns the whole connection string, for the one place that connects.
 func (d DSN) Reveal() string { return string(d) }
 
-// String returns the connection string without its password, and masked for
-// what does not look like a connection string.
-func (d DSN) String() string {
+// masked returns the connection string without its password, and only asterisks for what
+// does not look like a connection string.
+func (d DSN) masked() string {
 	if d == "" || isConnection(string(d)) {
 		return Redact(string(d))
 	}
 	return masked
 }
 
-// GoString implements fmt.GoStringer with the masked form.
-func (d DSN) GoString() string { return fmt.Sprintf("config.DSN(%q)", d.String()) }
+// Format implements fmt.Formatter with the masked form, for every verb.
+func (d DSN) Format(f fmt.State, verb rune) { format(f, verb, "config.DSN", d.masked()) }
 
 // MarshalText implements encoding.TextMarshaler with the masked form.
-func (d DSN) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// LogValue implements slog.LogValuer with the masked form.
-func (d DSN) LogValue() slog.Value { return slog.StringValue(d.String()) }
+func (d DSN) MarshalText() ([]byte, error) { return []byte(d.masked()), nil }
 
 // Secret is a text that is never shown. Formatting, logging and marshalling mask it; only
 // Reveal gives it.
@@ -87,19 +83,25 @@ type Secret string
 // Reveal returns the secret, for the one place that uses it.
 func (s Secret) Reveal() string { return string(s) }
 
-// String returns asterisks, and nothing for an empty secret.
-func (s Secret) String() string {
+// masked returns asterisks, and nothing for an empty secret.
+func (s Secret) masked() string {
 	if s == "" {
 		return ""
 	}
 	return masked
 }
 
-// GoString implements fmt.GoStringer with the masked form.
-func (s Secret) GoString() string { return fmt.Sprintf("config.Secret(%q)", s.String()) }
+// Format implements fmt.Formatter with the masked form, for every verb.
+func (s Secret) Format(f fmt.State, verb rune) { format(f, verb, "config.Secret", s.masked()) }
 
 // MarshalText implements encoding.TextMarshaler with the masked form.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.masked()), nil }
 
-// LogValue implements slog.LogValuer with the masked form.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+// format writes what is shown instead of a value of a type, as verb and flags ask for.
+func format(f fmt.State, verb rune, typeName, shown string) {
+	if verb == 'v' && f.Flag('#') {
+		_, _ = fmt.Fprintf(f, "%s(%q)", typeName, shown)
+		return
+	}
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), shown)
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,11 +41,14 @@ func TestSecretIsMaskedByEveryWayOfPrinting(t *testing.T) {
 	h := holder{"postgres://u:hunter2@h/db", "host=h password='hunter2'", "hunter2"}
 	asJSON, err := json.Marshal(h)
 	require.NoError(t, err)
-	for _, s := range []string{fmt.Sprint(h), fmt.Sprintf("%+v", h), fmt.Sprintf("%#v", h), fmt.Sprintf("%q", h), string(asJSON), h.URL.LogValue().String()} {
+	var logged strings.Builder
+	slog.New(slog.NewTextHandler(&logged, nil)).Info("connect", "url", h.URL)
+	slog.New(slog.NewJSONHandler(&logged, nil)).Info("connect", "url", h.Odd)
+	for _, s := range []string{fmt.Sprint(h), fmt.Sprintf("%+v", h), fmt.Sprintf("%#v", h), fmt.Sprintf("%q", h), fmt.Sprintf("%d", h), fmt.Sprintf("%x%s", h.Odd, h.Odd), string(asJSON), logged.String()} {
 		assert.NotContains(t, s, "hunter2")
 		assert.Contains(t, s, masked)
 	}
-	assert.Empty(t, DSN("").String())
+	assert.Empty(t, fmt.Sprint(DSN("")))
 	assert.Equal(t, "postgres://u:hunter2@h/db", h.URL.Reveal())
 }
 

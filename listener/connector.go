@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -106,7 +107,7 @@ func (c *connector) connectAndServe(ctx context.Context) error {
 	return c.serve(ctx, conn, topics, version)
 }
 
-func sorted(topics signal.TopicSet) []signal.Topic { return slices.Sorted(maps.Keys(topics)) }
+func sorted(topics topicset.Set) []signal.Topic { return slices.Sorted(maps.Keys(topics)) }
 
 // change records that the topics of the subscriptions have changed and returns their
 // version; it requires the lock.
@@ -139,11 +140,11 @@ func (c *connector) timeout() time.Duration {
 }
 
 // union returns the topics of all subscriptions with the probe topic, and their version.
-func (c *connector) union() (topics signal.TopicSet, version uint64) {
+func (c *connector) union() (topics topicset.Set, version uint64) {
 	l := c.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	topics = signal.NewTopicSet([]signal.Topic{l.probe})
+	topics = topicset.Of([]signal.Topic{l.probe})
 	for _, s := range c.started {
 		maps.Copy(topics, s.topics)
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -22,7 +23,7 @@ var errDeaf = errors.New("a probe did not come back in time")
 type session struct {
 	*connector
 	conn   signal.Connection
-	topics signal.TopicSet // of conn; owned by control
+	topics topicset.Set // of conn; owned by control
 
 	probe       chan struct{} // of capacity 1: a probe has to be sent
 	resubscribe chan struct{} // of capacity 1
@@ -36,7 +37,7 @@ type probeReturn struct {
 }
 
 // serve returns why the connection ended; it is closed by then.
-func (c *connector) serve(ctx context.Context, conn signal.Connection, topics signal.TopicSet, version uint64) error {
+func (c *connector) serve(ctx context.Context, conn signal.Connection, topics topicset.Set, version uint64) error {
 	s := &session{
 		connector:   c,
 		conn:        conn,

@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/signal/pending"
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -89,7 +90,7 @@ type Subscription struct {
 
 	connector *connector // nil while the mode has no listener
 	machine   deploymode.Machine
-	topics    signal.TopicSet
+	topics    topicset.Set
 	version   uint64 // the connector's first with these topics
 	probe     int64  // the number of the probe that it waits for
 	probeAt   time.Time
@@ -111,7 +112,7 @@ func (l *Listener) Subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription 
 		hooks:    hooks,
 		arrived:  pending.NewBuffer(l.cfg.BufferLimit),
 		machine:  deploymode.NewMachine(cfg.Config),
-		topics:   signal.NewTopicSet(cfg.Topics),
+		topics:   topicset.Of(cfg.Topics),
 	}
 	s.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
 		Name:       cfg.SystemID + "-listener",
@@ -170,7 +171,7 @@ func (s *Subscription) SetMode(ctx context.Context, mode deploymode.Mode) error 
 // OnConnected follows in both cases. An error means that ctx ended first; the topics
 // are kept.
 func (s *Subscription) SetTopics(ctx context.Context, topics []signal.Topic) error {
-	want, l := signal.NewTopicSet(topics), s.listener
+	want, l := topicset.Of(topics), s.listener
 	l.mu.Lock()
 	if !maps.Equal(want, s.topics) {
 		s.topics = want

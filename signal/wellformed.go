@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrMalformed is wrapped by the errors of Validate and ValidateTopics.
+// ErrMalformed is wrapped by the errors of Validate.
 var ErrMalformed = errors.New("malformed signal")
 
 // Validate reports whether t can be the name of a PostgreSQL channel.
@@ -19,16 +19,6 @@ func (t Topic) Validate() error {
 		return fmt.Errorf("%w: topic of %d bytes (at most %d)", ErrMalformed, len(t), MaxTopicBytes)
 	case !isText(string(t)):
 		return fmt.Errorf("%w: topic %q is not text that PostgreSQL accepts", ErrMalformed, string(t))
-	}
-	return nil
-}
-
-// ValidateTopics returns the error of the first malformed topic.
-func ValidateTopics(topics []Topic) error {
-	for _, t := range topics {
-		if err := t.Validate(); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
@@ -204,7 +205,7 @@ func (w *Worker) Hear(signals ...signal.Signal) {
 	if p == nil || !p.system.Mode().Listens() {
 		return
 	}
-	topics := signal.NewTopicSet(p.engine.Topics())
+	topics := topicset.Of(p.engine.Topics())
 	for _, s := range signals {
 		if topics.Has(s.Topic) {
 			p.engine.Receive(s)

@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/workflow"
@@ -47,7 +48,7 @@ func (r Recorder) change(c *store.Change) {
 	if c.Effects.Finished {
 		r.Metrics.TasksCompleted.WithLabelValues(namespace, c.Effects.State.String()).Inc()
 	}
-	if c.Task.Plan != nil && c.Task.Plan.Template.OfQueue() {
+	if c.Task.Plan != nil && plainqueue.Has(c.Task.Plan.Template) {
 		r.queue(c, namespace)
 	}
 	for i := range c.Effects.Decided {

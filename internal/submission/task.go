@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/internal/dedup"
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -111,7 +112,7 @@ func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
 	if r.CorrelationID != nil {
 		t.CorrelationID = *r.CorrelationID
 	}
-	if plan.Template.OfQueue() {
+	if plainqueue.Has(plan.Template) {
 		if t.StepTags, err = queueTags(r.Context); err != nil {
 			return store.NewTask{}, err
 		}

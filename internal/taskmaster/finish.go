@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -185,7 +186,7 @@ func (s *Service) ended(f *Finish, step store.QueueStep, state workflow.TaskStat
 func (s *Service) explain(ctx context.Context, f *Finish, workers map[string]store.QueueWorker, permitted func(queue string) error) Finished {
 	task, err := s.cfg.Store.Task(ctx, f.Task)
 	switch {
-	case errors.Is(err, store.ErrNotFound), err == nil && !task.Plan.Template.OfQueue():
+	case errors.Is(err, store.ErrNotFound), err == nil && !plainqueue.Has(task.Plan.Template):
 		return Finished{Err: ErrUnknownTask}
 	case err != nil:
 		return Finished{Err: err}

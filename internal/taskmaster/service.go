@@ -13,6 +13,7 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -130,10 +131,10 @@ func (s *Service) template(queue string) *workflow.Template {
 		}
 	}
 	return &workflow.Template{
-		Name: workflow.QueueTemplate, Namespace: queue, Version: s.version(), Description: "A plain task queue",
+		Name: plainqueue.Template, Namespace: queue, Version: s.version(), Description: "A plain task queue",
 		Identity:    &workflow.IdentityPolicy{Strategy: workflow.IdentityAlwaysUnique},
 		InputSchema: json.RawMessage(`{"type":"object","properties":{"payload":{},"tags":{"type":"array","items":{"type":"string"}}},"required":["payload"]}`),
-		Steps: []workflow.StepTemplate{{Name: "run", Kind: workflow.KindStandard, Handler: workflow.HandlerReference{Callable: workflow.QueueTemplate},
+		Steps: []workflow.StepTemplate{{Name: "run", Kind: workflow.KindStandard, Handler: workflow.HandlerReference{Callable: plainqueue.Template},
 			Retry: workflow.RetryPolicy{Retryable: true, MaxAttempts: MaxAttempts, Backoff: workflow.BackoffList, DelaysMS: delays, MaxMS: maxBackoff.Milliseconds()}}},
 	}
 }
@@ -142,7 +143,7 @@ func (s *Service) version() string { return fmt.Sprintf("1.%d.0", s.cfg.BaseDela
 
 // plan returns that of a queue, which it registers if it is new.
 func (s *Service) plan(ctx context.Context, queue string) (*store.Plan, error) {
-	plan, err := s.cfg.Store.PlanNamed(ctx, queue, workflow.QueueTemplate, s.version())
+	plan, err := s.cfg.Store.PlanNamed(ctx, queue, plainqueue.Template, s.version())
 	if !errors.Is(err, store.ErrNotFound) {
 		return plan, err
 	}
@@ -151,7 +152,7 @@ func (s *Service) plan(ctx context.Context, queue string) (*store.Plan, error) {
 		return nil, fmt.Errorf("register the queue %s: %w", queue, err)
 	}
 	s.cfg.Publisher.Publish(signal.Signal{Topic: signal.TopicControl})
-	return s.cfg.Store.PlanNamed(ctx, queue, workflow.QueueTemplate, s.version())
+	return s.cfg.Store.PlanNamed(ctx, queue, plainqueue.Template, s.version())
 }
 
 // Submission is a task to create.
@@ -187,7 +188,7 @@ func (s *Service) Submit(ctx context.Context, list []Submission) ([]orchestratio
 		if err != nil {
 			return nil, &submission.InvalidError{Problems: []string{"payload must be JSON"}}
 		}
-		requests[i] = orchestration.Request{Namespace: in.Queue, Name: workflow.QueueTemplate, Version: s.version(), Context: document, Tags: in.Labels,
+		requests[i] = orchestration.Request{Namespace: in.Queue, Name: plainqueue.Template, Version: s.version(), Context: document, Tags: in.Labels,
 			Priority: &in.Priority, MaxAttempts: in.MaxAttempts, DeadlineIn: in.DeadlineIn, StartIn: in.StartIn, IdempotencyKey: in.IdempotencyKey,
 			CorrelationID: in.CorrelationID, Initiator: in.Initiator}
 		if in.IdempotencyKey != "" {

@@ -104,7 +104,7 @@ func TestJoinsOfBranches(t *testing.T) {
 		_, problems, err := Parse("t.yaml", []byte(templateHead+"steps:\n"+steps))
 		require.NoError(t, err)
 		for _, p := range problems {
-			if p.Severity == SeverityWarning {
+			if p.Severity == severityWarning {
 				list = append(list, p.Code)
 			}
 		}

@@ -129,7 +129,7 @@ func (l *loader) glob(pattern string) {
 	}
 	if len(l.seen) == before {
 		l.problems = append(l.problems, Problem{
-			File: pattern, Severity: SeverityWarning, Code: CodeIO, Message: "no file matches the pattern",
+			File: pattern, Severity: severityWarning, Code: CodeIO, Message: "no file matches the pattern",
 		})
 	}
 }
@@ -224,7 +224,7 @@ func (l *loader) dropDuplicates(loaded []Loaded) []Loaded {
 			first[k] = t
 			return false
 		}
-		p := Problem{File: t.File, Severity: SeverityInfo, Code: codeDuplicateTemplate,
+		p := Problem{File: t.File, Severity: severityInfo, Code: codeDuplicateTemplate,
 			Message: fmt.Sprintf("%s/%s:%s is declared with the same content in %s", k.namespace, k.name, k.version, other.File)}
 		if t.Template.ContentHash() != other.Template.ContentHash() {
 			p.Severity = SeverityError

@@ -6,14 +6,11 @@ import (
 	"strings"
 )
 
-// Severity says how much a Problem matters.
-type Severity string
-
-// The severities. Only an error keeps a template from being used.
+// The severities of a Problem. Only an error keeps a template from being used.
 const (
-	SeverityError   Severity = "error"
-	SeverityWarning Severity = "warning"
-	SeverityInfo    Severity = "info"
+	SeverityError   = "error"
+	severityWarning = "warning"
+	severityInfo    = "info"
 )
 
 // The codes of problems, grouped by subject. They are part of the interface of the command
@@ -68,13 +65,13 @@ const maxProblems = 1000
 
 // Problem is one finding about a template file.
 type Problem struct {
-	File     string   `json:"file"`
-	Line     int      `json:"line"`   // from 1; 0 when the problem has no place in the file
-	Column   int      `json:"column"` // in characters, from 1; 0 like Line
-	Severity Severity `json:"severity"`
-	Code     string   `json:"code"`
-	Path     string   `json:"path,omitempty"` // such as steps[2].retry.max_attempts
-	Message  string   `json:"message"`
+	File     string `json:"file"`
+	Line     int    `json:"line"`     // from 1; 0 when the problem has no place in the file
+	Column   int    `json:"column"`   // in characters, from 1; 0 like Line
+	Severity string `json:"severity"` // error, warning or info
+	Code     string `json:"code"`
+	Path     string `json:"path,omitempty"` // such as steps[2].retry.max_attempts
+	Message  string `json:"message"`
 }
 
 // String is the one-line form "file:line:column: severity: message [CODE]",
@@ -95,9 +92,9 @@ func (ps Problems) Errors() Problems { return ps.withSeverity(SeverityError) }
 
 // Warnings returns the problems that do not keep a template from being used
 // but are probably mistakes.
-func (ps Problems) Warnings() Problems { return ps.withSeverity(SeverityWarning) }
+func (ps Problems) Warnings() Problems { return ps.withSeverity(severityWarning) }
 
-func (ps Problems) withSeverity(s Severity) Problems {
+func (ps Problems) withSeverity(s string) Problems {
 	var found Problems
 	for _, p := range ps {
 		if p.Severity == s {

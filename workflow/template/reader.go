@@ -32,7 +32,7 @@ type problemKey struct {
 	key  string // the last key of the path
 }
 
-func (r *reader) report(s Severity, at position, code, path, message string) {
+func (r *reader) report(s string, at position, code, path, message string) {
 	key := problemKey{at, code, path[strings.LastIndexByte(path, '.')+1:]}
 	if r.seen[key] {
 		return
@@ -56,7 +56,7 @@ func (r *reader) errorf(at position, code, path, format string, args ...any) {
 }
 
 func (r *reader) warnf(at position, code, path, format string, args ...any) {
-	r.report(SeverityWarning, at, code, path, fmt.Sprintf(format, args...))
+	r.report(severityWarning, at, code, path, fmt.Sprintf(format, args...))
 }
 
 // finish returns the problems in reading order, and instead of those beyond the limit one
@@ -222,7 +222,7 @@ func (v value) wrong(code, format string, args ...any) {
 }
 
 func (v value) odd(code, format string, args ...any) {
-	v.r.report(SeverityWarning, v.pos, code, v.path(), v.subject()+" "+fmt.Sprintf(format, args...))
+	v.r.report(severityWarning, v.pos, code, v.path(), v.subject()+" "+fmt.Sprintf(format, args...))
 }
 
 func (v value) subject() string {

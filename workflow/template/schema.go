@@ -10,7 +10,7 @@ import (
 
 // schema reads a JSON Schema as a JSON text; nil when absent. One that cannot be compiled is
 // reported, with a warning if it rejects nothing.
-func (v value) schema(severity Severity) json.RawMessage {
+func (v value) schema(severity string) json.RawMessage {
 	raw := v.raw()
 	if v.node != nil {
 		v.checkSchema(severity)
@@ -18,7 +18,7 @@ func (v value) schema(severity Severity) json.RawMessage {
 	return raw
 }
 
-func (v value) checkSchema(severity Severity) {
+func (v value) checkSchema(severity string) {
 	if v.kind != yamlMap && v.kind != yamlBool {
 		v.r.report(severity, v.pos, codeType, v.path(), v.path()+" has to be a JSON Schema, not "+v.kind.String())
 		return

@@ -57,7 +57,7 @@ func (m *mapping) step() (workflow.StepTemplate, stepSource) {
 		Retry:            defaultRetry(),
 		TimeoutSeconds:   m.timeout(),
 		PublishesEvents:  m.publications(),
-		ResultSchema:     m.get("result_schema").schema(SeverityWarning),
+		ResultSchema:     m.get("result_schema").schema(severityWarning),
 		Composition:      m.get("composition").raw(),
 		Tags:             m.get("tags").words(),
 		Compensation:     undo.text(),
@@ -322,7 +322,7 @@ func (m *mapping) domainEvents() []workflow.DomainEventDeclaration {
 			events = append(events, workflow.DomainEventDeclaration{Name: item.text()})
 		} else if b := item.mapping(); b != nil {
 			events = append(events, workflow.DomainEventDeclaration{Name: b.name("name", domainevent.MaxName),
-				Description: b.get("description").text(), Schema: b.get("schema").schema(SeverityWarning)})
+				Description: b.get("description").text(), Schema: b.get("schema").schema(severityWarning)})
 			b.done()
 		}
 	}
@@ -351,7 +351,7 @@ func (m *mapping) publication() workflow.EventPublication {
 		DeliveryMode: word(m.get("delivery_mode"), codeUnknownDelivery, "durable", "fast", "broadcast"),
 		Publisher:    m.get("publisher").text(),
 		Key:          key.text(),
-		Schema:       m.get("schema").schema(SeverityWarning),
+		Schema:       m.get("schema").schema(severityWarning),
 	}
 	if e.Key != "" && e.DeliveryMode == "fast" {
 		key.atKey().odd(codeIgnoredKey, "has no effect: fast events are not kept for steps that wait")

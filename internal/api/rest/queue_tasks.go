@@ -14,6 +14,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/taskmaster"
@@ -298,7 +299,7 @@ func (r *queueRoutes) get(ctx context.Context, in *struct {
 
 func (r *queueRoutes) show(ctx context.Context, id uuid.UUID) (*queueTask, error) {
 	task, err := r.store.Task(ctx, id)
-	if err != nil || !task.Plan.Template.OfQueue() {
+	if err != nil || !plainqueue.Has(task.Plan.Template) {
 		return nil, missing(errors.Join(err, store.ErrNotFound), "Task not found: %s", id)
 	}
 	t := queueTaskOf(task)
@@ -349,7 +350,7 @@ func (r *queueRoutes) list(ctx context.Context, in *queueListInput) (*queueTaskL
 	if err := within(ctx, in.Queue); err != nil {
 		return nil, err
 	}
-	f := store.TaskFilter{Namespace: in.Queue, Name: workflow.QueueTemplate, Limit: int(in.Limit), Continued: true}
+	f := store.TaskFilter{Namespace: in.Queue, Name: plainqueue.Template, Limit: int(in.Limit), Continued: true}
 	status := taskmaster.Status(in.Status)
 	switch status {
 	case "":
@@ -376,7 +377,7 @@ func (r *queueRoutes) list(ctx context.Context, in *queueListInput) (*queueTaskL
 		}
 		for _, task := range page.Tasks {
 			t := queueTaskOf(task)
-			if status != "" && t.Status != status || !task.Plan.Template.OfQueue() {
+			if status != "" && t.Status != status || !plainqueue.Has(task.Plan.Template) {
 				continue
 			}
 			if answer.Tasks = append(answer.Tasks, *t); len(answer.Tasks) == int(in.Limit) {

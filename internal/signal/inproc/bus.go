@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/tasker-go/tasker/internal/signal/pending"
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -34,10 +35,10 @@ func (b *Bus) Connect(ctx context.Context, topics []signal.Topic) (signal.Connec
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := signal.ValidateTopics(topics); err != nil {
+	if err := topicset.Validate(topics); err != nil {
 		return nil, err
 	}
-	c := &connection{bus: b, arrived: pending.NewBuffer(0), topics: signal.NewTopicSet(topics)}
+	c := &connection{bus: b, arrived: pending.NewBuffer(0), topics: topicset.Of(topics)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conns[c] = struct{}{}
@@ -85,7 +86,7 @@ func (b *Bus) fanOut(batch []signal.Signal) {
 type connection struct {
 	bus     *Bus
 	arrived *pending.Buffer
-	topics  signal.TopicSet
+	topics  topicset.Set
 }
 
 func (c *connection) Receive(ctx context.Context) (signal.Signal, error) { return c.arrived.Take(ctx) }
@@ -94,7 +95,7 @@ func (c *connection) Subscribe(ctx context.Context, topics []signal.Topic) error
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := signal.ValidateTopics(topics); err != nil {
+	if err := topicset.Validate(topics); err != nil {
 		return err
 	}
 	c.bus.mu.Lock()
@@ -102,7 +103,7 @@ func (c *connection) Subscribe(ctx context.Context, topics []signal.Topic) error
 	if _, open := c.bus.conns[c]; !open {
 		return signal.ErrClosed
 	}
-	c.topics = signal.NewTopicSet(topics)
+	c.topics = topicset.Of(topics)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/internal/signal/pgdial"
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -29,7 +30,7 @@ type connection struct {
 	wait      context.Context    // the owner's current wait, nil while it runs a command
 	interrupt context.CancelFunc // ends wait
 
-	topics signal.TopicSet // owned by the owner: the topics listened to
+	topics topicset.Set // owned by the owner: the topics listened to
 }
 
 var _ signal.Connection = (*connection)(nil)
@@ -68,7 +69,7 @@ func (c *connection) start() {
 // are dropped, in one round trip. When ctx ends first, the topics may or may not be
 // replaced.
 func (c *connection) Subscribe(ctx context.Context, topics []signal.Topic) error {
-	if err := signal.ValidateTopics(topics); err != nil {
+	if err := topicset.Validate(topics); err != nil {
 		return err
 	}
 	cmd := &command{topics: topics, result: make(chan error, 1)}
@@ -160,7 +161,7 @@ func (c *connection) replace(cmd *command) error {
 
 // listen changes the topics of the session in one implicit transaction: all or nothing.
 func (c *connection) listen(ctx context.Context, topics []signal.Topic) error {
-	wanted := signal.NewTopicSet(topics)
+	wanted := topicset.Of(topics)
 	var sql strings.Builder
 	for t := range wanted {
 		if !c.topics.Has(t) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/signal/pgdial"
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -72,7 +73,7 @@ func (s *source) Name() string { return Name }
 
 // Connect implements signal.Source.
 func (s *source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
-	if err := signal.ValidateTopics(topics); err != nil {
+	if err := topicset.Validate(topics); err != nil {
 		return nil, err
 	}
 	conn, err := s.dial.Connect(ctx)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/tasker-go/tasker/internal/signal/pgdial"
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -33,7 +34,7 @@ type connection struct {
 	interval  time.Duration // between two status messages
 	silence   time.Duration // after which the server is considered gone
 
-	topics atomic.Pointer[signal.TopicSet]
+	topics atomic.Pointer[topicset.Set]
 	pos    *position
 	seen   visibility
 	xid    uint32 // of the transaction being received; owned by the owner
@@ -57,7 +58,7 @@ func (c *connection) Subscribe(ctx context.Context, topics []signal.Topic) error
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := signal.ValidateTopics(topics); err != nil {
+	if err := topicset.Validate(topics); err != nil {
 		return err
 	}
 	if c.Life.Err() != nil {
@@ -68,7 +69,7 @@ func (c *connection) Subscribe(ctx context.Context, topics []signal.Topic) error
 }
 
 func (c *connection) setTopics(topics []signal.Topic) {
-	set := signal.NewTopicSet(topics)
+	set := topicset.Of(topics)
 	c.topics.Store(&set)
 }
 

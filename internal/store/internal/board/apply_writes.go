@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/internal/execution"
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -185,13 +186,13 @@ func (w *writes) message() {
 func (w *writes) moveInline(c *Change) error {
 	t, e := c.Task, c.Effects
 	m := movedTask{TaskUUID: t.UUID, State: e.State, Progress: c.Progress.Encode()}
-	if len(e.Put) > 0 && t.Plan.Template.OfQueue() {
+	if len(e.Put) > 0 && plainqueue.Has(t.Plan.Template) {
 		w.retagged = append(w.retagged, t.UUID)
 	}
 	switch {
 	case len(e.Retry) == 1 && len(e.Put)+len(e.End)+len(e.Remove) == 0:
 		r := e.Retry[0]
-		m.Outcome, m.Again, m.Deadline = r.Outcome, true, t.Plan.Template.OfQueue()
+		m.Outcome, m.Again, m.Deadline = r.Outcome, true, plainqueue.Has(t.Plan.Template)
 		m.step(c, workflow.PutStep{Step: r.Step, DueIn: r.DueIn})
 	case len(e.End) == 1 && len(e.Retry)+len(e.Remove) == 0:
 		m.Outcome, m.Reason = e.End[0].Outcome, e.End[0].Reason
@@ -222,7 +223,7 @@ func (w *writes) moveSpread(c *Change) {
 	for _, r := range e.Retry {
 		w.retried = append(w.retried, retriedStep{t.UUID, r.Step + 1, r.Outcome, r.DueIn, Lane(t.Priority, true), t.Plan.LastAttempt(c.Progress, r.Step)})
 	}
-	if len(e.Put) > 0 && t.Plan.Template.OfQueue() {
+	if len(e.Put) > 0 && plainqueue.Has(t.Plan.Template) {
 		w.retagged = append(w.retagged, t.UUID)
 	}
 	m := movedTask{TaskUUID: t.UUID, State: e.State, Progress: c.Progress.Encode()}

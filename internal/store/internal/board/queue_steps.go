@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // QueueStep is the step of a live task of a queue.
@@ -88,5 +88,5 @@ const maxCounted = 1_000_000
 // worker is active up to an age of its heartbeat. It reads the whole board.
 func (s *Board) CountQueues(ctx context.Context, queue string, active time.Duration) ([]QueueCounts, error) {
 	return pg.ReadAll[QueueCounts](ctx, s.db, "count_queues", "count the tasks of queues", countQueues.With(pg.Args{
-		"template": workflow.QueueTemplate, "queue": queue, "limit": maxCounted, "stale_ms": active.Milliseconds()}))
+		"template": plainqueue.Template, "queue": queue, "limit": maxCounted, "stale_ms": active.Milliseconds()}))
 }

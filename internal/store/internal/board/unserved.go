@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/internal/wording"
@@ -55,7 +56,7 @@ const (
     select c.callable_id from tasker.queue_workers w
     cross join lateral (select namespace_id from tasker.namespaces where name = any (array[w.queue]) limit 1) q
     cross join lateral (select callable_id from tasker.callables c where c.namespace_id = any (array[q.namespace_id])
-                        and md5(c.callable || {separator} || c.method || {separator} || c.resolver) = md5('` + workflow.QueueTemplate + `' || {separator} || {separator}) limit 1) c
+                        and md5(c.callable || {separator} || c.method || {separator} || c.resolver) = md5('` + plainqueue.Template + `' || {separator} || {separator}) limit 1) c
     where w.lives_until > clock_timestamp()
 )`
 	// unservedColumns are of a callable c in a namespace n.

@@ -6,10 +6,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // QueueWorker is a worker that claims the tasks of a queue over /tasks/v1.
@@ -169,7 +169,7 @@ from (select l.task_uuid from tasker.plans p cross join lateral (
           select task_uuid from tasker.tasks
           where plan_id = p.plan_id and plan_id > 0 and task_uuid > @after and task_uuid < tasker.uuid_floor(now() - @ttl_ms::bigint * interval '1 ms')
           order by task_uuid limit @limit) l
-      where p.name = '` + workflow.QueueTemplate + `' order by l.task_uuid limit @limit) t
+      where p.name = '` + plainqueue.Template + `' order by l.task_uuid limit @limit) t
 order by t.task_uuid`)
 
 // Index: queue_workers_lives.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
@@ -278,7 +279,7 @@ func (x *StalledStep) entry(threshold time.Duration) StalenessEntry {
 var pastDeadline = pg.Compile(`
 select t.task_uuid from tasker.board t
 where t.deadline is not null and t.deadline <= (select clock_timestamp()) and t.token is null
-  and (t.task_state = {task_pending} or t.plan_id = any (array(select plan_id from tasker.plans where name = '` + workflow.QueueTemplate + `')))
+  and (t.task_state = {task_pending} or t.plan_id = any (array(select plan_id from tasker.plans where name = '` + plainqueue.Template + `')))
   and not exists (select from tasker.board where task_uuid = t.task_uuid and slot > 0 and token is not null)
 order by t.deadline limit @limit`)
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/internal/dedup"
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/schema"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -75,7 +76,7 @@ func newPlanStart(p *workflow.Plan) planStart {
 	}
 	s.identify(p.Template.Identity)
 	s.read(p.Template.InputSchema)
-	if p.Template.OfQueue() {
+	if plainqueue.Has(p.Template) {
 		s.Refuses = new("it is the template of a queue: submit its tasks over /tasks/v1")
 	}
 	return s

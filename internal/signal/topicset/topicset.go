@@ -1,0 +1,35 @@
+// Package topicset has what sources and listeners do with several topics: check them, and ask
+// whether a signal is of one of them.
+//
+// What may not enter: the topics, which are signal's.
+package topicset
+
+import "github.com/tasker-go/tasker/signal"
+
+// Set is a set of topics, for sources that filter on this side.
+type Set map[signal.Topic]struct{}
+
+// Of returns the set of topics.
+func Of(topics []signal.Topic) Set {
+	set := make(Set, len(topics))
+	for _, t := range topics {
+		set[t] = struct{}{}
+	}
+	return set
+}
+
+// Has reports whether t is in the set.
+func (s Set) Has(t signal.Topic) bool {
+	_, ok := s[t]
+	return ok
+}
+
+// Validate returns the error of the first malformed topic.
+func Validate(topics []signal.Topic) error {
+	for _, t := range topics {
+		if err := t.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
