@@ -23,8 +23,3 @@ type Replica struct {
 	Live                bool    `json:"live"`
 	Stopped             bool    `json:"stopped" doc:"It has signed off"`
 }
-
-// DeploymentMode is the body of /v1/admin/deployment-mode.
-type DeploymentMode struct {
-	Mode string `json:"mode" doc:"PollingOnly, EventDrivenOnly, Hybrid or Disabled" enum:"PollingOnly,EventDrivenOnly,Hybrid,Disabled"`
-}

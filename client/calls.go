@@ -78,6 +78,11 @@ func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
 	return result(&t, err)
 }
 
+// batchBody is the body of POST /v1/tasks/batch.
+type batchBody struct {
+	Tasks []TaskRequest `json:"tasks"`
+}
+
 // CreateTasks creates up to MaxBatchTasks tasks, each separately: an error means that
 // none was created or that it is not known which; the answer has the errors of single
 // tasks. If every task has an idempotency key the call is retried like any other, and
@@ -88,7 +93,7 @@ func (c *Client) CreateTasks(ctx context.Context, tasks []TaskRequest) (*TaskBat
 	if slices.ContainsFunc(tasks, func(r TaskRequest) bool { return r.IdempotencyKey == "" }) {
 		rule = retryUnsent
 	}
-	return c.createTasks(ctx, TaskBatchRequest{Tasks: tasks}, rule, &repeated)
+	return c.createTasks(ctx, batchBody{Tasks: tasks}, rule, &repeated)
 }
 
 // createTasks sends the body of a batch. repeated says whether it was sent before, and is
@@ -246,9 +251,14 @@ func (c *Client) Fleet(ctx context.Context) (*Fleet, error) {
 	return get[Fleet](ctx, c, nil, "v1", "admin", "fleet")
 }
 
+// modeBody is the body of /v1/admin/deployment-mode.
+type modeBody struct {
+	Mode string `json:"mode"`
+}
+
 // Mode returns the deployment mode of the daemon.
 func (c *Client) Mode(ctx context.Context) (string, error) {
-	m, err := get[DeploymentMode](ctx, c, nil, "v1", "admin", "deployment-mode")
+	m, err := get[modeBody](ctx, c, nil, "v1", "admin", "deployment-mode")
 	if err != nil {
 		return "", err
 	}
@@ -258,9 +268,9 @@ func (c *Client) Mode(ctx context.Context) (string, error) {
 // SetMode changes the deployment mode of the daemon and returns the one now
 // in force.
 func (c *Client) SetMode(ctx context.Context, mode string) (string, error) {
-	var m DeploymentMode
+	var m modeBody
 	err := c.do(ctx, call{
-		method: http.MethodPut, path: []string{"v1", "admin", "deployment-mode"}, body: DeploymentMode{Mode: mode},
+		method: http.MethodPut, path: []string{"v1", "admin", "deployment-mode"}, body: modeBody{Mode: mode},
 	}, &m)
 	return m.Mode, err
 }

@@ -74,5 +74,5 @@ func (c *Client) Breakers(ctx context.Context) (*BreakerList, error) {
 // ForceBreaker holds a circuit breaker of the daemon open or closed, or makes it
 // automatic, and returns its new state. It lasts until the daemon restarts.
 func (c *Client) ForceBreaker(ctx context.Context, name, state string) (*Breaker, error) {
-	return send[Breaker](ctx, c, http.MethodPut, retryAlways, BreakerForce{State: state}, "v1", "admin", "breakers", name)
+	return send[Breaker](ctx, c, http.MethodPut, retryAlways, map[string]string{"state": state}, "v1", "admin", "breakers", name)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 const id = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10"
@@ -229,7 +230,7 @@ func TestCreateTasks(t *testing.T) {
 	batch, err := c.CreateTasks(t.Context(), keyed)
 	require.NoError(t, err)
 	require.Equal(t, "/prefix/v1/tasks/batch", last.URL.Path)
-	var sent client.TaskBatchRequest
+	var sent wire.TaskBatchRequest
 	require.NoError(t, json.NewDecoder(last.Body).Decode(&sent))
 	require.Len(t, sent.Tasks, 4)
 	require.Equal(t, 3, batch.Failed)

@@ -68,12 +68,7 @@ func (e *Error) turnedAway() bool {
 	return e.Status == http.StatusTooManyRequests || e.Code == codeBackpressure || e.Code == codeBreakerOpen
 }
 
-// ErrorBody is the body of a failure on the routes of Tasker's own API.
-type ErrorBody struct {
-	Error ErrorDetail `json:"error"`
-}
-
-// ErrorDetail is the inner part of an [ErrorBody].
+// ErrorDetail is the inner part of the body of a failure on the routes of Tasker's own API.
 type ErrorDetail struct {
 	Code              string `json:"code" doc:"Such as NOT_FOUND"`
 	Message           string `json:"message"`

@@ -9,12 +9,13 @@ import (
 	"sync/atomic"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // Tasks are added one by one and go to the server in batches, several at once.
 func ExampleProducer() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var batch client.TaskBatchRequest
+		var batch wire.TaskBatchRequest
 		_ = json.NewDecoder(r.Body).Decode(&batch)
 		_ = json.NewEncoder(w).Encode(client.TaskBatch{Results: make([]client.TaskBatchResult, len(batch.Tasks))})
 	}))

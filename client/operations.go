@@ -135,8 +135,3 @@ type Breaker struct {
 	Opened            uint64  `json:"opened" doc:"How often it has opened"`
 	LastFailureAt     *Time   `json:"last_failure_at" format:"date-time"`
 }
-
-// BreakerForce is the body of PUT /v1/admin/breakers/{name}.
-type BreakerForce struct {
-	State string `json:"state" doc:"Hold it open or closed, or let it decide again" enum:"forced_open,forced_closed,automatic"`
-}

@@ -21,13 +21,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // roundTrips is a server without a network, for tests with a fake clock.
 type roundTrips func(tasks []client.TaskRequest) (*http.Response, error)
 
 func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) {
-	var batch client.TaskBatchRequest
+	var batch wire.TaskBatchRequest
 	if err := json.NewDecoder(r.Body).Decode(&batch); err != nil {
 		return nil, err
 	}
@@ -55,8 +56,8 @@ func created(tasks []client.TaskRequest) client.TaskBatch {
 	return b
 }
 
-func refusal(code string) client.ErrorBody {
-	return client.ErrorBody{Error: client.ErrorDetail{Code: code, Message: "m"}}
+func refusal(code string) wire.ErrorBody {
+	return wire.ErrorBody{Error: client.ErrorDetail{Code: code, Message: "m"}}
 }
 
 // outcomes are the reported outcomes of each task.
@@ -434,7 +435,7 @@ func TestManyProduceAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	made := map[string]bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var batch client.TaskBatchRequest
+		var batch wire.TaskBatchRequest
 		_ = json.NewDecoder(r.Body).Decode(&batch)
 		mu.Lock()
 		defer mu.Unlock()

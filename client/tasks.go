@@ -51,13 +51,8 @@ const (
 	ConflictUseExisting = "use_existing"
 )
 
-// MaxBatchTasks is how many tasks a [TaskBatchRequest] may have.
+// MaxBatchTasks is how many tasks a request may create.
 const MaxBatchTasks = 10_000
-
-// TaskBatchRequest is the body of POST /v1/tasks/batch.
-type TaskBatchRequest struct {
-	Tasks []TaskRequest `json:"tasks" minItems:"1" maxItems:"10000" doc:"Created each separately: an invalid one does not affect the others"`
-}
 
 // TaskBatch are the outcomes of the tasks of a batch.
 type TaskBatch struct {

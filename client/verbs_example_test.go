@@ -13,6 +13,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/client/clienttest"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 const taskID, stepID = "0199f0a0-0000-7000-8000-000000000001", "0199f0a0-0000-7000-8000-000000000002"
@@ -410,7 +411,7 @@ func ExampleClient_PauseNamespace() {
 
 func ExampleClient_Fleet() {
 	c, closed := serving(client.Fleet{Replicas: []client.Replica{{Kind: "orchestrator", Live: true}}}, client.WorkerList{},
-		client.DeploymentMode{Mode: "Hybrid"}, client.DeploymentMode{Mode: "PollingOnly"}, client.SweepList{}, client.SweepRun{},
+		wire.DeploymentMode{Mode: "Hybrid"}, wire.DeploymentMode{Mode: "PollingOnly"}, client.SweepList{}, client.SweepRun{},
 		client.BreakerList{}, client.Breaker{})
 	defer closed()
 	fleet, err := c.Fleet(ctx)

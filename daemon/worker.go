@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/worker"
 )
@@ -147,12 +148,12 @@ func (d *Worker) workerConfig(c *config.Loaded, shared *listener.Listener) worke
 }
 
 // eventMetrics returns the counts of the worker's domain events for the API.
-func (d *Worker) eventMetrics() client.EventMetrics {
+func (d *Worker) eventMetrics() wire.EventMetrics {
 	s := d.worker.EventStats()
-	return client.EventMetrics{
-		Router: client.EventRouterStats{TotalRouted: s.Durable + s.Fast + s.Broadcast, DurableRouted: s.Durable, FastRouted: s.Fast,
+	return wire.EventMetrics{
+		Router: wire.EventRouterStats{TotalRouted: s.Durable + s.Fast + s.Broadcast, DurableRouted: s.Durable, FastRouted: s.Fast,
 			BroadcastRouted: s.Broadcast, FastDeliveryErrors: s.FastFailed, RoutingErrors: s.DurableFailed},
-		Bus: client.EventBusStats{TotalEventsDispatched: s.Bus.Dispatched, RustHandlerDispatches: s.Bus.Delivered, RustHandlerErrors: s.Bus.Failed,
+		Bus: wire.EventBusStats{TotalEventsDispatched: s.Bus.Dispatched, RustHandlerDispatches: s.Bus.Delivered, RustHandlerErrors: s.Bus.Failed,
 			FFIChannelDrops: s.Bus.Dropped, RustSubscriberPatterns: s.Bus.Patterns, RustHandlerCount: s.Bus.Subscribers},
 		CapturedAt: client.Time{Time: time.Now()}, WorkerID: d.worker.Health().WorkerID,
 	}

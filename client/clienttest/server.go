@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // Answer decides how a task ends: complete with a result, or in error.
@@ -99,7 +100,7 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 }
 
 func refuse(w http.ResponseWriter, why *refusal) {
-	reply(w, why.status, client.ErrorBody{Error: why.ErrorDetail})
+	reply(w, why.status, wire.ErrorBody{Error: why.ErrorDetail})
 }
 
 func reply(w http.ResponseWriter, status int, body any) {
@@ -122,7 +123,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) createBatch(w http.ResponseWriter, r *http.Request) {
-	var request client.TaskBatchRequest
+	var request wire.TaskBatchRequest
 	if !read(w, r, &request) {
 		return
 	}

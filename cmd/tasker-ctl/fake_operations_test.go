@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 const (
@@ -85,7 +86,7 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 	case path == "v1/admin/breakers":
 		answer(w, fakeBreakers())
 	case path == "v1/admin/breakers/messaging":
-		var b client.BreakerForce
+		var b wire.BreakerForce
 		_ = json.Unmarshal(body, &b)
 		answer(w, client.Breaker{Name: "messaging", State: "open", Control: b.State})
 	default:

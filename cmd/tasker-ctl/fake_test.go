@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
@@ -120,11 +121,11 @@ func (f *fakeAPI) route(w http.ResponseWriter, r *http.Request, body []byte) {
 		answer(w, fleet)
 	case "GET v1/admin/deployment-mode", "PUT v1/admin/deployment-mode":
 		if r.Method == http.MethodPut {
-			var m client.DeploymentMode
+			var m wire.DeploymentMode
 			_ = json.Unmarshal(body, &m)
 			f.mode = m.Mode
 		}
-		answer(w, client.DeploymentMode{Mode: f.mode})
+		answer(w, wire.DeploymentMode{Mode: f.mode})
 	case "GET health/detailed":
 		answer(w, fakeHealth())
 	default:
@@ -144,7 +145,7 @@ func (f *fakeAPI) create(w http.ResponseWriter, body []byte) {
 	case "twice":
 		fail(w, http.StatusConflict, "CONFLICT", "a task with this identity already exists")
 	case "keyed":
-		write(w, http.StatusConflict, client.ErrorBody{Error: client.ErrorDetail{Code: "CONFLICT",
+		write(w, http.StatusConflict, wire.ErrorBody{Error: client.ErrorDetail{Code: "CONFLICT",
 			Message: "a task with this idempotency key already exists", TaskUUID: runningTask}})
 	case "invalid":
 		fail(w, http.StatusBadRequest, "BAD_REQUEST", "context: order is required")
@@ -162,7 +163,7 @@ func (f *fakeAPI) create(w http.ResponseWriter, body []byte) {
 
 // createBatch tells apart by name what becomes of a task.
 func createBatch(w http.ResponseWriter, body []byte) {
-	var r client.TaskBatchRequest
+	var r wire.TaskBatchRequest
 	if err := json.Unmarshal(body, &r); err != nil {
 		fail(w, http.StatusUnprocessableEntity, "JSON_ERROR", err.Error())
 		return
@@ -241,7 +242,7 @@ func (f *fakeAPI) task(w http.ResponseWriter, r *http.Request, id, sub string) {
 func answer(w http.ResponseWriter, v any) { write(w, http.StatusOK, v) }
 
 func fail(w http.ResponseWriter, status int, code, message string) {
-	write(w, status, client.ErrorBody{Error: client.ErrorDetail{Code: code, Message: message}})
+	write(w, status, wire.ErrorBody{Error: client.ErrorDetail{Code: code, Message: message}})
 }
 
 func write(w http.ResponseWriter, status int, v any) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/internal/wording"
 )
 
@@ -66,14 +67,14 @@ and until it restarts.`,
 		example: "  tasker-ctl system mode PollingOnly --daemon worker",
 		flags:   daemonFlag(&d),
 		daemon:  &d,
-		run: ask(a, func(ctx context.Context, c *api, args []string) (m client.DeploymentMode, err error) {
+		run: ask(a, func(ctx context.Context, c *api, args []string) (m wire.DeploymentMode, err error) {
 			if len(args) == 0 {
 				m.Mode, err = c.Mode(ctx)
 			} else {
 				m.Mode, err = c.SetMode(ctx, args[0])
 			}
 			return m, err
-		}, func(m client.DeploymentMode) { a.printf("%s: %s\n", d, m.Mode) }),
+		}, func(m wire.DeploymentMode) { a.printf("%s: %s\n", d, m.Mode) }),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 const (
@@ -44,11 +45,11 @@ func (r *adminRoutes) addFleet() {
 		summary: "List the daemons with a recent heartbeat"}, r.fleet)
 }
 
-func (r *adminRoutes) mode(context.Context, *struct{}) (*client.DeploymentMode, error) {
-	return &client.DeploymentMode{Mode: string(r.status.Mode())}, nil
+func (r *adminRoutes) mode(context.Context, *struct{}) (*wire.DeploymentMode, error) {
+	return &wire.DeploymentMode{Mode: string(r.status.Mode())}, nil
 }
 
-func (r *adminRoutes) setMode(ctx context.Context, _ *struct{}, body *request[client.DeploymentMode]) (*client.DeploymentMode, error) {
+func (r *adminRoutes) setMode(ctx context.Context, _ *struct{}, body *request[wire.DeploymentMode]) (*wire.DeploymentMode, error) {
 	body.need("mode")
 	if err := body.err(); err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (r *adminRoutes) setMode(ctx context.Context, _ *struct{}, body *request[cl
 		r.log.Info("the deployment mode was changed over the API", zap.String("request_id", exchangeOf(ctx).id),
 			zap.String("from", string(before)), zap.String("to", string(now)))
 	}
-	return &client.DeploymentMode{Mode: string(r.status.Mode())}, nil
+	return &wire.DeploymentMode{Mode: string(r.status.Mode())}, nil
 }
 
 // refused explains why the mode is unchanged.

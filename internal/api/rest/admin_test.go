@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 const modePath = "/v1/admin/deployment-mode"
@@ -20,7 +21,7 @@ const modePath = "/v1/admin/deployment-mode"
 func TestDeploymentMode(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	var mode client.DeploymentMode
+	var mode wire.DeploymentMode
 	h.get(modePath).into(t, &mode)
 	require.Equal(t, "Hybrid", mode.Mode)
 	h.do(http.MethodPut, modePath, `{"mode":"polling_only"}`).into(t, &mode)

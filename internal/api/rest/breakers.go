@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // Breakers are the circuit breakers of a daemon; *breaker.Set is one.
@@ -59,7 +60,7 @@ func breakerOf(h *breaker.Health) client.Breaker {
 
 func (r *breakerRoutes) force(ctx context.Context, in *struct {
 	Name string `path:"name"`
-}, body *request[client.BreakerForce]) (*client.Breaker, error) {
+}, body *request[wire.BreakerForce]) (*client.Breaker, error) {
 	body.need("state")
 	if err := body.err(); err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/taskmaster"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // The codes of failures.
@@ -128,7 +129,7 @@ func (f *failure) MarshalJSON() ([]byte, error) {
 		return json.Marshal(flatError{Error: flatCode(f.code), Message: f.message,
 			Timestamp: client.Time{Time: f.at}, RequestID: f.requestID})
 	}
-	return json.Marshal(client.ErrorBody{Error: f.detail()})
+	return json.Marshal(wire.ErrorBody{Error: f.detail()})
 }
 
 // detail is a failure as in an envelope.

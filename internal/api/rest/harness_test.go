@@ -26,6 +26,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/settings"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -131,7 +132,7 @@ func (r reply) refused(t testing.TB, status int, code string) client.ErrorDetail
 	t.Helper()
 	require.Equal(t, status, r.StatusCode, "%s", r.body)
 	require.Equal(t, "application/json", r.Header.Get("Content-Type"))
-	var e client.ErrorBody
+	var e wire.ErrorBody
 	require.NoError(t, json.Unmarshal(r.body, &e), "%s", r.body)
 	require.Equal(t, code, e.Error.Code)
 	require.NotEmpty(t, e.Error.Message)

@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // frozen replaces values that differ from run to run.
@@ -211,9 +212,9 @@ func newWorkerHouse(t testing.TB, status *fakeStatus, db *fakeStore, change ...f
 	cfg := bounded(t, rest.Config{Version: "1.2.3", Environment: "test"})
 	h := &house{t: t, store: db}
 	w := rest.Worker{ID: "worker-1", Type: "go", Status: status,
-		Namespaces: func() []string { return []string{"shapes"} }, Events: func() client.EventMetrics {
-			return client.EventMetrics{Router: client.EventRouterStats{TotalRouted: 7, DurableRouted: 2, FastRouted: 4, BroadcastRouted: 1, FastDeliveryErrors: 3, RoutingErrors: 5},
-				Bus: client.EventBusStats{TotalEventsDispatched: 5, RustHandlerDispatches: 9, RustHandlerErrors: 1, FFIChannelDrops: 2, RustSubscriberPatterns: 3,
+		Namespaces: func() []string { return []string{"shapes"} }, Events: func() wire.EventMetrics {
+			return wire.EventMetrics{Router: wire.EventRouterStats{TotalRouted: 7, DurableRouted: 2, FastRouted: 4, BroadcastRouted: 1, FastDeliveryErrors: 3, RoutingErrors: 5},
+				Bus: wire.EventBusStats{TotalEventsDispatched: 5, RustHandlerDispatches: 9, RustHandlerErrors: 1, FFIChannelDrops: 2, RustSubscriberPatterns: 3,
 					RustHandlerCount: 2}, WorkerID: "worker-1"}
 		}}
 	if db != nil {
@@ -249,7 +250,7 @@ func TestHealthOfAWorker(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
 	goldenJSON(t, "worker_not_ready", frozen(t, r))
 
-	var mode client.DeploymentMode
+	var mode wire.DeploymentMode
 	h.do(http.MethodPut, modePath, `{"mode":"PollingOnly"}`).into(t, &mode)
 	require.Equal(t, deploymode.PollingOnly, status.Mode())
 	h.get("/v1/admin/fleet").problem(t, 404)

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // document is the OpenAPI 3.1 document of a server under construction: the routes describe
@@ -134,7 +134,7 @@ func ignoresKeys(op string) bool {
 }
 
 func (d *document) failure(s shape) object {
-	media, t := "application/json", reflect.TypeFor[client.ErrorBody]()
+	media, t := "application/json", reflect.TypeFor[wire.ErrorBody]()
 	switch s {
 	case shapeProblem:
 		media, t = problemMediaType, reflect.TypeFor[problem]()

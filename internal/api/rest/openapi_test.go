@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/sweep"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // documented is the OpenAPI document with a line for each route and schema.
@@ -94,7 +95,7 @@ func TestOpenAPI(t *testing.T) {
 		o.RunSweep = func(context.Context, string, bool) (sweep.Run, error) { return sweep.Run{}, nil }
 	})
 	worker, err := rest.NewWorker(bounded(t, rest.Config{}), rest.Worker{ID: "w", Type: "general", Status: newFakeStatus(), Breakers: breakers,
-		Events: func() client.EventMetrics { return client.EventMetrics{} }, Templates: newFakeStore(),
+		Events: func() wire.EventMetrics { return wire.EventMetrics{} }, Templates: newFakeStore(),
 		Config: func() *client.WorkerConfig { return &client.WorkerConfig{} }})
 	require.NoError(t, err)
 	for name, document := range map[string][]byte{"orchestrator": h.server.OpenAPI(), "worker": worker.OpenAPI()} {

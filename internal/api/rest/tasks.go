@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -29,7 +30,7 @@ type taskRoutes struct {
 func (t *taskRoutes) add() {
 	addOwn[createInput, client.TaskRequest, client.Task](t.api, operation{method: http.MethodPost, path: "/v1/tasks", id: "create-task", tag: tasksTag,
 		summary: "Create a task"}, t.create)
-	addOwn[struct{}, client.TaskBatchRequest, client.TaskBatch](t.api, operation{method: http.MethodPost, path: "/v1/tasks/batch", id: "create-tasks", tag: tasksTag,
+	addOwn[struct{}, wire.TaskBatchRequest, client.TaskBatch](t.api, operation{method: http.MethodPost, path: "/v1/tasks/batch", id: "create-tasks", tag: tasksTag,
 		summary: "Create many tasks, each separately"}, t.createMany)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks", id: "list-tasks", tag: tasksTag,
 		summary: "List tasks, newest first"}, t.list)

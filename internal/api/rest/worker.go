@@ -9,6 +9,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -41,7 +42,7 @@ type Worker struct {
 	// such as step_processing.
 	Checks func(ctx context.Context) map[string]telemetry.Check
 	// Events count the domain events; nil: the route does not exist.
-	Events func() client.EventMetrics
+	Events func() wire.EventMetrics
 	// Breakers are the circuit breakers of this daemon; nil: the routes do not
 	// exist.
 	Breakers Breakers
@@ -72,7 +73,7 @@ func NewWorker(cfg Config, w Worker) (*Server, error) {
 	if w.Events != nil {
 		add(a, operation{method: http.MethodGet, path: "/metrics/events", id: "event-metrics", tag: metricsTag, failure: shapeFlat,
 			summary: "Counts of the domain events of this worker's steps"},
-			func(context.Context, *struct{}) (*client.EventMetrics, error) { m := w.Events(); return &m, nil })
+			func(context.Context, *struct{}) (*wire.EventMetrics, error) { m := w.Events(); return &m, nil })
 	}
 	(&workerMetrics{&w, time.Now()}).add(a)
 	if w.Templates != nil {

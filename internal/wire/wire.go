@@ -1,0 +1,59 @@
+// Package wire holds the bodies of requests and answers of the REST API that calls of client
+// neither take nor return: what servers, and fakes of them in tests, read and write.
+//
+// What may not enter: types that programs see, which are client's.
+package wire
+
+import "github.com/tasker-go/tasker/client"
+
+// ErrorBody is the body of a failure on the routes of Tasker's own API.
+type ErrorBody struct {
+	Error client.ErrorDetail `json:"error"`
+}
+
+// DeploymentMode is the body of /v1/admin/deployment-mode.
+type DeploymentMode struct {
+	Mode string `json:"mode" doc:"PollingOnly, EventDrivenOnly, Hybrid or Disabled" enum:"PollingOnly,EventDrivenOnly,Hybrid,Disabled"`
+}
+
+// BreakerForce is the body of PUT /v1/admin/breakers/{name}.
+type BreakerForce struct {
+	State string `json:"state" doc:"Hold it open or closed, or let it decide again" enum:"forced_open,forced_closed,automatic"`
+}
+
+// TaskBatchRequest is the body of POST /v1/tasks/batch.
+type TaskBatchRequest struct {
+	Tasks []client.TaskRequest `json:"tasks" minItems:"1" maxItems:"10000" doc:"Created each separately: an invalid one does not affect the others"`
+}
+
+// EventMetrics count the domain events of a worker since its start, in the form of GET
+// /metrics/events. The names rust and ffi come from the protocol: the worker's own
+// subscribers, and events from other replicas.
+type EventMetrics struct {
+	Router     EventRouterStats `json:"router"`
+	Bus        EventBusStats    `json:"in_process_bus"`
+	CapturedAt client.Time      `json:"captured_at" format:"date-time"`
+	WorkerID   string           `json:"worker_id"`
+}
+
+// EventRouterStats count events once the ends of their steps were accepted.
+type EventRouterStats struct {
+	TotalRouted        uint64 `json:"total_routed"`
+	DurableRouted      uint64 `json:"durable_routed"`
+	FastRouted         uint64 `json:"fast_routed"`
+	BroadcastRouted    uint64 `json:"broadcast_routed"`
+	FastDeliveryErrors uint64 `json:"fast_delivery_errors" doc:"Fast events that were lost before they reached the bus"`
+	RoutingErrors      uint64 `json:"routing_errors" doc:"Durable events that were not published for a failure"`
+}
+
+// EventBusStats count the events for subscribers in the process.
+type EventBusStats struct {
+	TotalEventsDispatched  uint64 `json:"total_events_dispatched"`
+	RustHandlerDispatches  uint64 `json:"rust_handler_dispatches" doc:"Handled by subscribers of this process"`
+	FFIChannelDispatches   uint64 `json:"ffi_channel_dispatches" doc:"0: no other language runs in this process"`
+	RustHandlerErrors      uint64 `json:"rust_handler_errors"`
+	FFIChannelDrops        uint64 `json:"ffi_channel_drops" doc:"Lost because the buffer of a subscriber was full"`
+	RustSubscriberPatterns int    `json:"rust_subscriber_patterns"`
+	RustHandlerCount       int    `json:"rust_handler_count"`
+	FFISubscriberCount     int    `json:"ffi_subscriber_count"`
+}
