@@ -161,13 +161,8 @@ func (c *Client) Tasks(ctx context.Context, o TaskListOptions) (*TaskList, error
 	return get[TaskList](ctx, c, o.query(), "v1", "tasks")
 }
 
-// CancelTask ends a task that has not ended.
-func (c *Client) CancelTask(ctx context.Context, id string) (*Task, error) {
-	return c.CancelTaskWhy(ctx, id, Why{})
-}
-
-// CancelTaskWhy is [Client.CancelTask] with actor and reason.
-func (c *Client) CancelTaskWhy(ctx context.Context, id string, why Why) (*Task, error) {
+// CancelTask ends a task that has not ended. why may be empty.
+func (c *Client) CancelTask(ctx context.Context, id string, why Why) (*Task, error) {
 	repeated := false
 	var t Task
 	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}, query: why.query(), repeated: func() { repeated = true }}, &t)

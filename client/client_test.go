@@ -130,7 +130,7 @@ func TestEveryCall(t *testing.T) {
 	}{
 		"create": {file("task"), "POST", "/v1/tasks", func(c *client.Client) (any, error) { return c.CreateTask(ctx, client.TaskRequest{}) }},
 		"list":   {file("list"), "GET", "/v1/tasks", func(c *client.Client) (any, error) { return c.Tasks(ctx, client.TaskListOptions{Page: 1, PerPage: 2}) }},
-		"cancel": {file("task"), "DELETE", "/v1/tasks/" + id, func(c *client.Client) (any, error) { return c.CancelTask(ctx, id) }},
+		"cancel": {file("task"), "DELETE", "/v1/tasks/" + id, func(c *client.Client) (any, error) { return c.CancelTask(ctx, id, client.Why{}) }},
 		"steps":  {file("steps"), "GET", "/v1/tasks/x/workflow_steps", func(c *client.Client) (any, error) { return c.Steps(ctx, "x") }},
 		"step":   {file("step"), "GET", "/v1/tasks/x/workflow_steps/y", func(c *client.Client) (any, error) { return c.Step(ctx, "x", "y") }},
 		"audit":  {file("audit"), "GET", "/v1/tasks/x/workflow_steps/y/audit", func(c *client.Client) (any, error) { return c.StepAudit(ctx, "x", "y") }},
@@ -262,7 +262,7 @@ func TestRetries(t *testing.T) {
 	create := func(r client.TaskRequest) func(*client.Client) error {
 		return func(c *client.Client) error { _, err := c.CreateTask(context.Background(), r); return err }
 	}
-	cancel := func(c *client.Client) error { _, err := c.CancelTask(context.Background(), id); return err }
+	cancel := func(c *client.Client) error { _, err := c.CancelTask(context.Background(), id, client.Why{}); return err }
 	for name, c := range map[string]struct {
 		steps []step
 		call  func(*client.Client) error

@@ -47,7 +47,7 @@ func TestEveryCallOfOperators(t *testing.T) {
 				return c.ActOnTasks(ctx, client.BulkAction{Filter: client.BulkFilter{Tag: "t"}, Action: client.ActionCancel, Reason: "r", Actor: "a", DryRun: &no})
 			}},
 		"cancel": {golden(t, "task"), "DELETE /v1/tasks/x?actor=a&reason=r+s", "", func(c *client.Client) (any, error) {
-			return c.CancelTaskWhy(ctx, "x", client.Why{Actor: "a", Reason: "r s"})
+			return c.CancelTask(ctx, "x", client.Why{Actor: "a", Reason: "r s"})
 		}},
 		"dlq": {golden(t, "dlq"), "GET /v1/dlq?dlq_reason=ManualDlq&limit=5&namespace=n&offset=10&resolution_status=Pending&task_name=t", "",
 			func(c *client.Client) (any, error) {

@@ -95,9 +95,9 @@ func ExampleClient_CreateTasks() {
 func ExampleClient_CancelTask() {
 	c, closed := serving(client.Task{Status: "cancelled"}, client.Task{Status: "cancelled"})
 	defer closed()
-	task, err := c.CancelTask(ctx, taskID)
+	task, err := c.CancelTask(ctx, taskID, client.Why{})
 	fmt.Println(task.Status, err)
-	task, err = c.CancelTaskWhy(ctx, taskID, client.Why{Actor: "ana", Reason: "ordered twice"})
+	task, err = c.CancelTask(ctx, taskID, client.Why{Actor: "ana", Reason: "ordered twice"})
 	fmt.Println(task.Status, err)
 	// Output:
 	// cancelled <nil>

@@ -161,7 +161,7 @@ func readTask(id, step string) []both {
 		both{"ActOnStep", func(ctx context.Context, c *client.Client) (any, error) { // refused: it is complete
 			return c.ActOnStep(ctx, id, step, client.StepAction{ActionType: client.StepResetForRetry, ResetBy: "ana", Reason: "again"})
 		}, ""},
-		both{"CancelTask", func(ctx context.Context, c *client.Client) (any, error) { return c.CancelTask(ctx, id) }, ""},
+		both{"CancelTask", func(ctx context.Context, c *client.Client) (any, error) { return c.CancelTask(ctx, id, client.Why{}) }, ""},
 	)
 }
 
@@ -188,11 +188,11 @@ func (p *pair) changes() []both {
 		{"CreateTask", func(ctx context.Context, c *client.Client) (any, error) {
 			return c.CreateTask(ctx, client.TaskRequest{Name: "absent", Namespace: "none", Version: "1.0.0", Context: json.RawMessage(`{}`)})
 		}, ""},
-		{"CancelTaskWhy", func(ctx context.Context, c *client.Client) (any, error) {
+		{"CancelTask", func(ctx context.Context, c *client.Client) (any, error) {
 			n++
 			task := p.create("slow", n).GetTaskUuid()
 			p.running(task)
-			return c.CancelTaskWhy(ctx, task, client.Why{Actor: "ana", Reason: "no longer"})
+			return c.CancelTask(ctx, task, client.Why{Actor: "ana", Reason: "no longer"})
 		}, ofCreation + " context"},
 		{"ActOnStep", func(ctx context.Context, c *client.Client) (any, error) {
 			task, step := failed()

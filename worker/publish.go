@@ -182,7 +182,7 @@ func (c *StepContext) about(d *workflow.Event, outcome workflow.AttemptOutcome, 
 		return e
 	}
 	e.Failure = &workflow.EventFailure{Message: f.Message, Type: f.Type, Code: f.Code, Retryable: f.Retryable, Context: f.Context}
-	e.Payload = e.Failure.Payload()
+	e.Payload = failurePayload(*e.Failure)
 	return e
 }
 
@@ -486,4 +486,24 @@ func (w *Worker) EventStats() EventStats {
 		s.FastFailed, s.DurableFailed = c.undelivered.Load(), c.failed.Load()
 	}
 	return s
+}
+
+// failurePayload is the default payload for a failure: the failure under "error", and its code and
+// message at the top too, where the schemas of templates expect them. Without a code the
+// type of the error is used.
+func failurePayload(f workflow.EventFailure) json.RawMessage {
+	code := f.Code
+	if code == "" {
+		code = f.Type
+	}
+	doc, err := json.Marshal(struct {
+		Error   workflow.EventFailure `json:"error"`
+		Code    string                `json:"error_code"`
+		Message string                `json:"error_message"`
+	}{f, code, f.Message})
+	if err != nil { // the context is not JSON
+		f.Context = nil
+		return failurePayload(f)
+	}
+	return doc
 }

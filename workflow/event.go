@@ -65,26 +65,6 @@ type EventFailure struct {
 	Context   json.RawMessage `json:"context,omitempty"`
 }
 
-// Payload is the default payload for a failure: the failure under "error", and its code and
-// message at the top too, where the schemas of templates expect them. Without a code the
-// type of the error is used.
-func (f EventFailure) Payload() json.RawMessage {
-	code := f.Code
-	if code == "" {
-		code = f.Type
-	}
-	doc, err := json.Marshal(struct {
-		Error   EventFailure `json:"error"`
-		Code    string       `json:"error_code"`
-		Message string       `json:"error_message"`
-	}{f, code, f.Message})
-	if err != nil { // the context is not JSON
-		f.Context = nil
-		return f.Payload()
-	}
-	return doc
-}
-
 // compileEvents prepares the events of a step. Reading the template has warned of unusable
 // schemas; their payloads are not checked.
 func compileEvents(s *StepTemplate) []Event {

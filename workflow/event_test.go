@@ -72,14 +72,6 @@ func TestAnEventFollowsOnlyWhatWasDecided(t *testing.T) {
 	require.False(t, event("always", "durable").Follows(o))
 }
 
-func TestThePayloadOfAFailure(t *testing.T) {
-	require.JSONEq(t, `{"error": {"message": "no", "error_type": "PermanentError", "error_code": "CARD", "retryable": false, "context": {"n": 1}},
-		"error_code": "CARD", "error_message": "no"}`,
-		string(EventFailure{Message: "no", Type: "PermanentError", Code: "CARD", Context: json.RawMessage(`{"n": 1}`)}.Payload()))
-	require.JSONEq(t, `{"error": {"message": "no", "error_type": "T", "retryable": true}, "error_code": "T", "error_message": "no"}`,
-		string(EventFailure{Message: "no", Type: "T", Retryable: true, Context: json.RawMessage(`{`)}.Payload()), "an invalid JSON context is left out")
-}
-
 func TestPayloadsAreCheckedAgainstTheirSchema(t *testing.T) {
 	tmpl := &Template{}
 	require.NoError(t, json.Unmarshal([]byte(`{"name": "t", "namespace_name": "n", "version": "1.0.0", "steps": [{"name": "s", "type": "standard", "handler": {"callable": "h"},

@@ -280,9 +280,6 @@ func (k StepKind) ByEngine() bool {
 	return k == KindSleep || k == KindWaitForEvent || k == KindApproval || k == KindTask
 }
 
-// StepKindNames lists the names of all kinds, without aliases.
-func StepKindNames() []string { return slices.Clone(stepKindNames[KindStandard:]) }
-
 // parseStepKind reads the name of a step kind, the aliases "decision_point"
 // and "deferred" included.
 func parseStepKind(name string) (StepKind, bool) {

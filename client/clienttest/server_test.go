@@ -74,7 +74,7 @@ func TestTasks(t *testing.T) {
 		listed = append(listed, task.TaskUUID)
 	}
 	require.Equal(t, []string{batch.Results[1].TaskUUID, first.TaskUUID}, listed)
-	_, err = c.CancelTask(ctx, first.TaskUUID)
+	_, err = c.CancelTask(ctx, first.TaskUUID, client.Why{})
 	require.ErrorContains(t, err, "Cannot cancel")
 	require.Len(t, s.Requests(), 6)
 	for _, call := range []func() error{
@@ -84,7 +84,7 @@ func TestTasks(t *testing.T) {
 		},
 		func() error { _, err := c.Task(ctx, "absent", 0); return err },
 		func() error { _, err := c.TaskByKey(ctx, "n", "a", "other", 0); return err },
-		func() error { _, err := c.CancelTask(ctx, "absent"); return err },
+		func() error { _, err := c.CancelTask(ctx, "absent", client.Why{}); return err },
 		func() error { _, err := c.Fleet(ctx); return err },
 	} {
 		require.True(t, client.IsNotFound(call()))

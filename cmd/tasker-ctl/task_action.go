@@ -24,7 +24,7 @@ func notAllowed(err error) error {
 }
 
 func (a *app) taskCancel() command {
-	return change(a, command{use: "cancel TASK", short: "Cancel a task that has not ended", explain: notAllowed}, (*api).CancelTaskWhy, a.showStatus)
+	return change(a, command{use: "cancel TASK", short: "Cancel a task that has not ended", explain: notAllowed}, (*api).CancelTask, a.showStatus)
 }
 
 func (a *app) showStatus(task *client.Task) { a.printf("task %s: %s\n", task.TaskUUID, task.Status) }

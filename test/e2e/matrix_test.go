@@ -105,7 +105,7 @@ var scenarios = []struct {
 		req.DelaySeconds = &delay
 		task, err := r.clients[0].CreateTask(t.Context(), req)
 		require.NoError(t, err)
-		cancelled, err := r.clients[0].CancelTask(t.Context(), task.TaskUUID)
+		cancelled, err := r.clients[0].CancelTask(t.Context(), task.TaskUUID, client.Why{})
 		require.NoError(t, err)
 		require.Equal(t, "cancelled", cancelled.Status)
 	}},

@@ -87,7 +87,11 @@ func (v value) stepKind() workflow.StepKind {
 	if err := kind.UnmarshalText([]byte(v.text())); err == nil || !v.scalar() {
 		return cmp.Or(kind, workflow.KindStandard)
 	}
-	word(v, codeEnum, workflow.StepKindNames()...)
+	var names []string
+	for kind := workflow.KindStandard; kind <= workflow.KindTask; kind++ {
+		names = append(names, kind.String())
+	}
+	word(v, codeEnum, names...)
 	return workflow.KindStandard
 }
 

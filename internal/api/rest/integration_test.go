@@ -149,9 +149,9 @@ func TestWholeLifeOfATask(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, none.Tasks)
 
-	_, err = c.CancelTask(ctx, task.TaskUUID)
+	_, err = c.CancelTask(ctx, task.TaskUUID, client.Why{})
 	require.ErrorContains(t, err, "Cannot cancel a completed task")
-	_, err = c.CancelTask(ctx, uuid.NewString())
+	_, err = c.CancelTask(ctx, uuid.NewString(), client.Why{})
 	require.True(t, client.IsNotFound(err))
 }
 
@@ -183,7 +183,7 @@ func TestFailureDuplicateAndCancel(t *testing.T) {
 	now, err := c.Task(ctx, running.TaskUUID, 50*time.Millisecond)
 	require.NoError(t, err)
 	require.False(t, now.Terminal())
-	cancelled, err := c.CancelTask(ctx, running.TaskUUID)
+	cancelled, err := c.CancelTask(ctx, running.TaskUUID, client.Why{})
 	require.NoError(t, err)
 	require.Equal(t, "cancelled", cancelled.Status)
 

@@ -28,7 +28,7 @@ func TestTransitionsOfATask(t *testing.T) {
 		require.NoError(t, err)
 		if tr.Event == client.TransitionSnapshot {
 			require.Equal(t, slow.TaskUUID, tr.Task.TaskUUID)
-			_, err := c.CancelTask(t.Context(), slow.TaskUUID)
+			_, err := c.CancelTask(t.Context(), slow.TaskUUID, client.Why{})
 			require.NoError(t, err)
 		}
 		if tr.Event != client.TransitionStep {
