@@ -86,6 +86,8 @@ func (a *annotations) key(path string, field reflect.Type, index []int) {
 	if why, ok := a.inherited("ignored"); ok {
 		k.Status, k.Reason, k.Impact = statusIgnored, why, ""
 	}
+	k.Root, _, _ = strings.Cut(path, ".")
+	k.Member, k.Rule = strings.Contains(path, "[]"), k.inWords()
 	a.keys = append(a.keys, k)
 	if k.Type == typeTables {
 		a.table(path+"[]", field.Elem(), nil)

@@ -26,13 +26,13 @@ func TestAnnotationsOfATable(t *testing.T) {
 	for i := range a.keys {
 		a.keys[i].rule = nil
 	}
-	wait := Key{Path: "cat.wait_minutes", Type: typeInt, Default: int64(2), Min: 1, Max: 9, Bounded: true, Description: "Wait of cats.", Impact: "How soon.",
+	wait := Key{Path: "cat.wait_minutes", Root: "cat", Rule: "1–9", Type: typeInt, Default: int64(2), Min: 1, Max: 9, Bounded: true, Description: "Wait of cats.", Impact: "How soon.",
 		Reloadable: true, Status: StatusActive, unit: time.Minute, index: []int{0, 0}}
-	words := Key{Path: "cat.deep.words", Type: typeStringList, Default: []string{"a", "b"}, Enum: []string{"a", "b", "c"}, Aliases: map[string]string{"x": "a"},
+	words := Key{Path: "cat.deep.words", Root: "cat", Rule: "one of a, b, c", Type: typeStringList, Default: []string{"a", "b"}, Enum: []string{"a", "b", "c"}, Aliases: map[string]string{"x": "a"},
 		Env: []string{"A", "B"}, Sets: []string{"cat.other.words"}, Description: "Words.", Status: StatusActive}
 	bark, dogWords := wait, words
-	bark.Path, bark.Default, bark.Description, bark.Impact, bark.index = "dog.wait_minutes", int64(3), "Wait of dogs.", "", nil
-	dogWords.Path, dogWords.Sets = "dog.deep.words", []string{"dog.other.words"}
+	bark.Path, bark.Root, bark.Default, bark.Description, bark.Impact, bark.index = "dog.wait_minutes", "dog", int64(3), "Wait of dogs.", "", nil
+	dogWords.Path, dogWords.Root, dogWords.Sets = "dog.deep.words", "dog", []string{"dog.other.words"}
 	bark.Status, bark.Reason, dogWords.Status, dogWords.Reason = statusIgnored, "dogs bark", statusIgnored, "dogs bark"
 	require.Equal(t, []Key{wait, words, bark, dogWords}, a.keys)
 }

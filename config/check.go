@@ -29,7 +29,7 @@ func (v *values) check(e *entry) {
 	if fits(e.key, value) {
 		return
 	}
-	message := fmt.Sprintf("%s = %s must be %s", e.key.Path, shown(e.key, value), e.key.Rule())
+	message := fmt.Sprintf("%s = %s must be %s", e.key.Path, shown(e.key, value), e.key.Rule)
 	if e.key.Status == StatusActive {
 		v.reject(e, message)
 	} else { // it may be right elsewhere, and does no harm here

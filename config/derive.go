@@ -5,9 +5,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
+
+	"github.com/tasker-go/tasker/internal/loopback"
 )
 
 const (
@@ -136,7 +137,7 @@ func unguardedAddress(v *values, server, auth string) {
 	}
 	address, _ := e.value.(string)
 	_, port, err := net.SplitHostPort(address)
-	if err != nil || OnLoopback(address) {
+	if err != nil || loopback.Only(address) {
 		return
 	}
 	if e.chosen() {
@@ -145,17 +146,4 @@ func unguardedAddress(v *values, server, auth string) {
 		return
 	}
 	v.compute(e, net.JoinHostPort("127.0.0.1", port), v.get(auth+"enabled"))
-}
-
-// OnLoopback reports whether an address to listen on is reached from this machine only.
-func OnLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
 }

@@ -67,7 +67,7 @@ func (v *values) deploymentMode() (mode, from string) {
 		if ok {
 			return string(m), envTaskerMode
 		}
-		rule := Key{Type: typeMode}.Rule()
+		rule := Key{Type: typeMode}.inWords()
 		v.findings.fail(Problem{
 			Position: Position{File: "$" + envTaskerMode}, Key: envTaskerMode, Value: Redact(quote(name)), Rule: rule,
 			Message: fmt.Sprintf("%s = %s must be %s", envTaskerMode, Redact(quote(name)), rule),
@@ -93,7 +93,7 @@ func (v *values) databaseURL(k *Key) (value, from string) {
 		return direct, envDatabaseURL
 	}
 	fail := func(message string) (string, string) {
-		v.findings.fail(Problem{Position: Position{File: "$" + envDatabaseURLFile}, Key: k.Path, Rule: k.Rule(), Message: message})
+		v.findings.fail(Problem{Position: Position{File: "$" + envDatabaseURLFile}, Key: k.Path, Rule: k.Rule, Message: message})
 		return "", ""
 	}
 	content, err := readBounded(path, maxSecretBytes)

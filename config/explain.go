@@ -44,7 +44,7 @@ func (k Key) explain() string {
 		}
 	}
 	row("type", k.Type)
-	row("rule", k.Rule())
+	row("rule", k.Rule)
 	row("default", literal(k.Default))
 	row("impact", k.Impact)
 	if len(k.Env) > 0 {

@@ -36,8 +36,12 @@ const (
 // Key is one configuration key, as the field that holds it is annotated.
 // Validation, Explain, Show, Generate and the reference page are all drawn from it.
 type Key struct {
-	// Path is the full dotted name, for example "common.database.url".
-	Path string
+	// Path is the full dotted name, for example "common.database.url"; Root is its first
+	// element: common, orchestration or worker.
+	Path, Root string
+	// Member says that the key belongs to the elements of an array of tables rather than
+	// to the tree itself.
+	Member bool
 	// Type is the kind of its values, in words: string, integer, list of strings, ….
 	Type string
 	// Default is the value of the embedded base file: string, int64, float64,
@@ -47,6 +51,9 @@ type Key struct {
 	// Min and Max bound numbers, both inclusive, when Bounded is true.
 	Min, Max float64
 	Bounded  bool
+	// Rule describes the values that are allowed, in words that finish the sentence
+	// "must be …". It is empty when the type says it all.
+	Rule string
 	// Enum lists the allowed values, empty when any is allowed.
 	Enum []string
 	// Aliases maps other accepted spellings to a member of Enum.
@@ -79,9 +86,8 @@ type Key struct {
 	index      []int         // of its field in a Loaded; nil where none holds it
 }
 
-// Rule describes the values that are allowed, in words that finish the
-// sentence "must be …". It is empty when the type says it all.
-func (k Key) Rule() string {
+// inWords is the Rule of a key.
+func (k Key) inWords() string {
 	switch {
 	case k.Type == typeMode:
 		return "one of Hybrid, EventDrivenOnly, PollingOnly, Disabled"
@@ -109,12 +115,6 @@ func (k Key) statusText() string {
 	return k.Status
 }
 
-// Root is the first element of the path: common, orchestration or worker.
-func (k Key) Root() string {
-	root, _, _ := strings.Cut(k.Path, ".")
-	return root
-}
-
 // table is the path without its last element.
 func (k Key) table() string {
 	return k.Path[:strings.LastIndexByte(k.Path, '.')]
@@ -124,10 +124,6 @@ func (k Key) table() string {
 func (k Key) name() string {
 	return k.Path[strings.LastIndexByte(k.Path, '.')+1:]
 }
-
-// Member reports whether the key belongs to the elements of an array of
-// tables rather than to the tree itself.
-func (k Key) Member() bool { return strings.Contains(k.Path, "[]") }
 
 // outdate marks the older spelling of the keys in Sets; without any it is only
 // tolerated.

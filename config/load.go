@@ -142,7 +142,7 @@ func newValues(context Context) (*values, error) {
 	return &values{roots: roots, entries: map[string]*entry{}}, nil
 }
 
-func (v *values) inContext(k *Key) bool { return slices.Contains(v.roots, k.Root()) }
+func (v *values) inContext(k *Key) bool { return slices.Contains(v.roots, k.Root) }
 
 // resolve fills what was left out from the environment.
 func (o Options) resolve() Options {

@@ -26,7 +26,7 @@ func ReferenceMarkdown() []byte {
 		for _, k := range table.keys {
 			referenceRow(&b, k, k.name())
 			for i := range keys {
-				if keys[i].Member() && strings.HasPrefix(keys[i].Path, k.Path+"[].") {
+				if keys[i].Member && strings.HasPrefix(keys[i].Path, k.Path+"[].") {
 					referenceRow(&b, &keys[i], strings.TrimPrefix(keys[i].Path, k.table()+"."))
 				}
 			}
@@ -65,5 +65,5 @@ func referenceRow(b *strings.Builder, k *Key, name string) {
 	}
 	about := strings.Join(append([]string{k.Description, k.Impact}, marks...), " ")
 	cell := strings.NewReplacer("|", `\|`, "\n", " ")
-	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", name, k.Type, cell.Replace(def), cell.Replace(k.Rule()), cell.Replace(about))
+	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", name, k.Type, cell.Replace(def), cell.Replace(k.Rule), cell.Replace(about))
 }

@@ -26,7 +26,7 @@ func (v *values) refuse(e *entry, message string) {
 func refuseRules(v *values) {
 	const database, backend = "common.database.url", "common.queues.backend"
 	if e := v.get(database); e != nil && e.layer < layerFile && len(e.env) == 0 {
-		v.findings.refusals = append(v.findings.refusals, Problem{Key: database, Rule: e.key.Rule(),
+		v.findings.refusals = append(v.findings.refusals, Problem{Key: database, Rule: e.key.Rule,
 			Message: "no database is configured: set DATABASE_URL, for example to postgresql://tasker@localhost:5432/tasker, or " + database + " in a file"})
 	}
 	if v.str(backend) == "rabbitmq" {

@@ -32,7 +32,7 @@ func render(keys []Key, header string, of func(*Key) line) []byte {
 
 func renderKey(b *strings.Builder, k *Key, l line) {
 	fmt.Fprintf(b, "# %s", k.Description)
-	if rule := k.Rule(); rule != "" {
+	if rule := k.Rule; rule != "" {
 		fmt.Fprintf(b, " (%s)", rule)
 	}
 	if k.Status != StatusActive {
@@ -64,7 +64,7 @@ func byTable(keys []Key) []*tableOfKeys {
 	index := map[string]*tableOfKeys{}
 	for i := range keys {
 		k := &keys[i]
-		if k.Older || k.Member() {
+		if k.Older || k.Member {
 			continue
 		}
 		t, ok := index[k.table()]
@@ -83,7 +83,7 @@ func byTable(keys []Key) []*tableOfKeys {
 func baseFile(role string) []byte {
 	var keys []Key
 	for _, k := range Keys() {
-		if k.Root() == role {
+		if k.Root == role {
 			keys = append(keys, k)
 		}
 	}

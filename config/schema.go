@@ -104,10 +104,10 @@ func (s *schema) sameName(path string) string {
 	found := ""
 	for i := range s.keys {
 		k := &s.keys[i]
-		if k.name() != name || k.Member() {
+		if k.name() != name || k.Member {
 			continue
 		}
-		if k.Root() == root {
+		if k.Root == root {
 			return k.Path
 		}
 		if found == "" {

@@ -21,13 +21,13 @@ func TestEveryKeyIsAnnotated(t *testing.T) {
 		seen[k.Path] = true
 		assert.NotEmpty(t, k.Description, k.Path)
 		assert.NotRegexp(t, "<[a-z_]+>", fmt.Sprint(k.Description, k.Impact, literal(k.Default), k.Reason, k.Env), "%s: a placeholder that no table fills", k.Path)
-		assert.Equal(t, k.Older || k.Member(), k.Default == nil, "%s: its default", k.Path)
+		assert.Equal(t, k.Older || k.Member, k.Default == nil, "%s: its default", k.Path)
 		assert.Equal(t, k.Status != statusIgnored, k.Impact != "", "%s: what a key does, if it does or will do anything", k.Path)
 		assert.Equal(t, k.Status != StatusActive, k.Reason != "", "%s: the reason is that of keys without effect", k.Path)
 		assert.True(t, strings.HasSuffix(k.Description, "."), "%s: the description is a sentence", k.Path)
 		if k.Type == typeInt || k.Type == typeFloat || k.Type == typeIntList {
 			assert.True(t, k.Bounded, "%s has no range", k.Path)
-			assert.NotEmpty(t, k.Rule(), k.Path)
+			assert.NotEmpty(t, k.Rule, k.Path)
 		}
 		for alias, value := range k.Aliases {
 			assert.Contains(t, k.Enum, value, "%s: alias %s", k.Path, alias)
@@ -64,7 +64,7 @@ func TestReferenceDefaultsHold(t *testing.T) {
 
 func TestFieldsHoldTheKeysThatHaveAnEffect(t *testing.T) {
 	for _, k := range Keys() {
-		assert.Equal(t, k.Status == StatusActive && len(k.Sets) == 0 && !k.Member(), k.index != nil, "%s: a key has a field where it acts by itself, and is blank elsewhere", k.Path)
+		assert.Equal(t, k.Status == StatusActive && len(k.Sets) == 0 && !k.Member, k.index != nil, "%s: a key has a field where it acts by itself, and is blank elsewhere", k.Path)
 		if k.Secret && k.index != nil {
 			assert.Contains(t, []reflect.Type{reflect.TypeFor[DSN](), reflect.TypeFor[Secret]()}, reflect.TypeFor[Loaded]().FieldByIndex(k.index).Type, "%s would show its secret where it is printed", k.Path)
 		}
@@ -168,7 +168,7 @@ func TestRulesAreReadable(t *testing.T) {
 	} {
 		k, ok := Lookup(path)
 		require.True(t, ok, path)
-		assert.Equal(t, want, k.Rule(), path)
+		assert.Equal(t, want, k.Rule, path)
 	}
 	assert.Equal(t, "0.25", formatNumber(0.25))
 	assert.Equal(t, "1073741824", fmt.Sprint(formatNumber(1<<30)))

@@ -42,7 +42,7 @@ type entry struct {
 
 // problem starts a Problem at the entry's place.
 func (e *entry) problem(message string) Problem {
-	p := Problem{Position: e.pos, Key: e.key.Path, Rule: e.key.Rule(), Message: message}
+	p := Problem{Position: e.pos, Key: e.key.Path, Rule: e.key.Rule, Message: message}
 	if e.value != nil {
 		p.Value = shown(e.key, e.value)
 	}

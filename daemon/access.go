@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/loopback"
 	"github.com/tasker-go/tasker/internal/servercert"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -28,7 +29,7 @@ var errUnguarded = errors.New("clients need no credentials, and the address is r
 // other machines.
 func unguarded(enabled bool, address string, c config.Auth) error {
 	guarded := c.Enabled && c.Enforcement == "enforce"
-	if !enabled || guarded || c.AllowAnonymous || config.OnLoopback(address) {
+	if !enabled || guarded || c.AllowAnonymous || loopback.Only(address) {
 		return nil
 	}
 	return fmt.Errorf("listen on %s: %w", address, errUnguarded)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/loopback"
 )
 
 // publicDelay is the default time for load balancers to notice that a daemon stops.
@@ -16,7 +17,7 @@ const publicDelay = 3 * time.Second
 // shutdownDelay is how long a daemon is unready and serves everything before it stops.
 // The default is publicDelay if one of its servers is reachable from other hosts.
 func shutdownDelay(c config.Shutdown, web config.Web, grpc config.GRPC) time.Duration {
-	public := web.Enabled && !config.OnLoopback(web.BindAddress) || grpc.Enabled && !config.OnLoopback(grpc.BindAddress)
+	public := web.Enabled && !loopback.Only(web.BindAddress) || grpc.Enabled && !loopback.Only(grpc.BindAddress)
 	switch {
 	case !web.Enabled && !grpc.Enabled:
 		return 0

@@ -171,10 +171,10 @@ func loadWith(t *testing.T, dir, text string, part config.Context) (loaded *conf
 
 // partOf returns what must be loaded to see the effect of a key.
 func partOf(k config.Key) config.Context {
-	if k.Root() == "common" {
+	if k.Root == "common" {
 		return config.ContextComplete
 	}
-	return config.Context(k.Root())
+	return config.Context(k.Root)
 }
 
 // TestEveryActiveKeyChangesADaemon sets each active key to another value: the options of
@@ -189,7 +189,7 @@ func TestEveryActiveKeyChangesADaemon(t *testing.T) {
 	}
 	known := testsHere(t)
 	for _, k := range config.Keys() {
-		if k.Status != config.StatusActive || k.Older || k.Member() {
+		if k.Status != config.StatusActive || k.Older || k.Member {
 			continue
 		}
 		if _, ok := accessKeys[strings.TrimPrefix(strings.TrimPrefix(k.Path, "orchestration.web.auth."), "worker.web.auth.")]; ok {
@@ -216,7 +216,7 @@ func TestKeysWithoutEffectChangeNothing(t *testing.T) {
 	var text strings.Builder
 	set := 0
 	for _, k := range config.Keys() {
-		if k.Status != config.StatusActive && !k.Older && !k.Member() {
+		if k.Status != config.StatusActive && !k.Older && !k.Member {
 			fmt.Fprintf(&text, "%s = %s\n", k.Path, others(k)[0])
 			set++
 		}

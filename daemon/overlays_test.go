@@ -13,6 +13,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/loopback"
 	"github.com/tasker-go/tasker/worker"
 )
 
@@ -62,7 +63,7 @@ func startsWith(t *testing.T, options config.Options) {
 	require.NoError(t, loaded.Refused())
 	for _, address := range []*string{&loaded.Orchestration.Web.BindAddress, &loaded.Worker.Web.BindAddress,
 		&loaded.Orchestration.GRPC.BindAddress, &loaded.Worker.GRPC.BindAddress} {
-		require.True(t, config.OnLoopback(*address), *address)
+		require.True(t, loopback.Only(*address), *address)
 		*address = "127.0.0.1:0" // tests run beside each other
 	}
 	loaded.Common.Database.Pool.MinConnections, loaded.Common.Database.Pool.MaxConnections = 0, 8

@@ -124,9 +124,6 @@ func (l *Listener) Subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription 
 	return s
 }
 
-// Name implements lifecycle.Service.
-func (s *Subscription) Name() string { return s.loop.Name() }
-
 // Start implements lifecycle.Service. In the modes with a listener it joins the connection
 // and does not wait for it; see WaitHeard.
 func (s *Subscription) Start(ctx context.Context) error {
@@ -185,7 +182,7 @@ func (s *Subscription) SetTopics(ctx context.Context, topics []signal.Topic) err
 		return s.machine.Snapshot().State != deploymode.Listening || s.connector.applied >= version
 	})
 	if err != nil {
-		return fmt.Errorf("subscribing %s to %d topics: %w", s.Name(), len(topics), err)
+		return fmt.Errorf("subscribing %s to %d topics: %w", s.loop.Name(), len(topics), err)
 	}
 	return nil
 }
@@ -205,7 +202,7 @@ func (s *Subscription) WaitHeard(ctx context.Context) error {
 	if last := s.Health().LastError; last != "" {
 		cause = " (" + last + ")"
 	}
-	return fmt.Errorf("waiting for %s to receive: %w%s", s.Name(), err, cause)
+	return fmt.Errorf("waiting for %s to receive: %w%s", s.loop.Name(), err, cause)
 }
 
 // await waits until done, which is called with the lock held.

@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"encoding/json"
-	"slices"
 
 	"github.com/tasker-go/tasker/internal/schema"
 )
@@ -38,12 +37,6 @@ func (e *Event) Follows(o AttemptOutcome) bool {
 // Check returns how a payload breaks the declared schema; nil: it is valid, or there is no
 // usable schema.
 func (e *Event) Check(payload json.RawMessage) []schema.Violation { return e.schema.Validate(payload) }
-
-// PublishesDurably reports whether the step declares durable events. A nil step declares
-// none.
-func (s *PlanStep) PublishesDurably() bool {
-	return s != nil && slices.ContainsFunc(s.Events, func(e Event) bool { return e.Durable() })
-}
 
 // FiredBy names the source of the event: its publisher, else the step's handler.
 func (e *Event) FiredBy(s *StepTemplate) string {

@@ -37,10 +37,6 @@ func TestDeliveryModes(t *testing.T) {
 		e := event("success", mode)
 		require.Equal(t, want, [2]bool{e.Durable(), e.Fast()}, mode)
 	}
-	var none *PlanStep
-	require.False(t, none.PublishesDurably())
-	require.False(t, (&PlanStep{Events: []Event{*event("success", "fast")}}).PublishesDurably())
-	require.True(t, (&PlanStep{Events: []Event{*event("success", "fast"), *event("success", "broadcast")}}).PublishesDurably())
 }
 
 // TestTheOutcomeOfAReportIsKnownBefore: a worker makes an event for the outcome that the

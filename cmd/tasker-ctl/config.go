@@ -162,7 +162,7 @@ func explanationOf(k config.Key) keyExplanation {
 		env = []string{}
 	}
 	return keyExplanation{
-		Key: k.Path, Type: string(k.Type), Rule: k.Rule(), Default: k.Default, Aliases: k.Aliases,
+		Key: k.Path, Type: string(k.Type), Rule: k.Rule, Default: k.Default, Aliases: k.Aliases,
 		Description: k.Description, Impact: k.Impact, Env: env, Secret: k.Secret, Reloadable: k.Reloadable,
 		Status: string(k.Status), Reason: k.Reason, Sets: k.Sets, Older: k.Older,
 	}
@@ -171,7 +171,7 @@ func explanationOf(k config.Key) keyExplanation {
 func keysBelow(table string, role config.Context) []keyExplanation {
 	list := []keyExplanation{}
 	for _, k := range config.Keys() {
-		if below(k.Path, table) && slices.Contains(role.Roots(), k.Root()) {
+		if below(k.Path, table) && slices.Contains(role.Roots(), k.Root) {
 			list = append(list, explanationOf(k))
 		}
 	}

@@ -141,7 +141,7 @@ func readUsage(dir string, roots []string) (r usageReport, err error) {
 		r.Keys = append(r.Keys, usedKey{key, status, set[key]})
 	}
 	for _, k := range config.Keys() {
-		if k.Status == config.StatusActive && !k.Older && !k.Member() && slices.Contains(roots, k.Root()) && set[k.Path] == nil {
+		if k.Status == config.StatusActive && !k.Older && !k.Member && slices.Contains(roots, k.Root) && set[k.Path] == nil {
 			r.Unused = append(r.Unused, k.Path)
 		}
 	}

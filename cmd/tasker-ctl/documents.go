@@ -165,7 +165,7 @@ func (a *app) docsCoverage() command {
 // keysOf counts the keys of a part, older spellings aside.
 func keysOf(root string, counts func(config.Key) bool) (n int) {
 	for _, k := range config.Keys() {
-		if k.Root() == root && !k.Older && counts(k) {
+		if k.Root == root && !k.Older && counts(k) {
 			n++
 		}
 	}

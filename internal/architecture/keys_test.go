@@ -289,7 +289,7 @@ func claims(keys []config.Key, fields map[string][]member, read uses) (wrong []s
 		}
 	}
 	for _, k := range keys {
-		if k.Member() {
+		if k.Member {
 			continue // checked with its array
 		}
 		isRead := slices.ContainsFunc(fields[k.Path], func(m member) bool { return read[m] })

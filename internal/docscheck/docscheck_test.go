@@ -89,7 +89,7 @@ func TestCountsOfKeysAreUpToDate(t *testing.T) {
 func countsTable() string {
 	counts, all := map[string]int{}, 0
 	for _, k := range config.Keys() {
-		if !k.Older && !k.Member() {
+		if !k.Older && !k.Member {
 			counts[k.Status]++
 			all++
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -79,7 +80,7 @@ func (t *Taken) readRest(ctx context.Context) error {
 	var steps []*TakenStep
 	var of []*TakenTask
 	for task, r := range t.reports() {
-		if r.Outcome != workflow.OutcomeLeaseLost && (r.publishes() || task.Plan.Step(task.Progress, r.Step).PublishesDurably()) {
+		if r.Outcome != workflow.OutcomeLeaseLost && (r.publishes() || publishesDurably(task.Plan.Step(task.Progress, r.Step))) {
 			keys, steps, of = append(keys, StepKey{task.UUID, r.Step}), append(steps, r), append(of, task)
 		}
 	}
@@ -245,4 +246,10 @@ func (p *publishing) queue(b *pgx.Batch, done *[]PublishedEvent) {
 		*done = append(*done, e)
 		return nil
 	}))
+}
+
+// publishesDurably reports whether a step declares durable events. A nil step declares
+// none.
+func publishesDurably(s *workflow.PlanStep) bool {
+	return s != nil && slices.ContainsFunc(s.Events, func(e workflow.Event) bool { return e.Durable() })
 }

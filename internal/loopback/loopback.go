@@ -1,0 +1,23 @@
+// Package loopback tells the addresses that only this machine reaches: servers on others ask for
+// credentials, or say that they do not.
+//
+// What may not enter: what follows from it.
+package loopback
+
+import (
+	"net"
+	"net/netip"
+)
+
+// Only reports whether an address to listen on is reached from this machine only.
+func Only(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
