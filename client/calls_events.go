@@ -32,8 +32,14 @@ func (c *Client) CreateEventConsumer(ctx context.Context, r EventConsumerRequest
 }
 
 // EventConsumers lists the consumers by name.
-func (c *Client) EventConsumers(ctx context.Context) (*EventConsumerList, error) {
-	return get[EventConsumerList](ctx, c, nil, "v1", "event-consumers")
+func (c *Client) EventConsumers(ctx context.Context) ([]EventConsumer, error) {
+	body, err := get[struct {
+		Consumers []EventConsumer `json:"consumers"`
+	}](ctx, c, nil, "v1", "event-consumers")
+	if err != nil {
+		return nil, err
+	}
+	return body.Consumers, nil
 }
 
 // EventConsumer returns a consumer.

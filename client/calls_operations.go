@@ -7,8 +7,14 @@ import (
 )
 
 // Namespaces lists the namespaces and which are paused.
-func (c *Client) Namespaces(ctx context.Context) (*NamespaceList, error) {
-	return get[NamespaceList](ctx, c, nil, "v1", "namespaces")
+func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
+	body, err := get[struct {
+		Namespaces []Namespace `json:"namespaces"`
+	}](ctx, c, nil, "v1", "namespaces")
+	if err != nil {
+		return nil, err
+	}
+	return body.Namespaces, nil
 }
 
 // PauseNamespace stops claims of a namespace. Pausing again changes actor and reason.
@@ -44,7 +50,7 @@ func ofCallable(callable string, q url.Values) url.Values {
 }
 
 // Workers lists the registered workers.
-func (c *Client) Workers(ctx context.Context, o WorkerListOptions) (*WorkerList, error) {
+func (c *Client) Workers(ctx context.Context, o WorkerListOptions) ([]WorkerState, error) {
 	q := url.Values{}
 	if o.Status != "" {
 		q.Set("status", o.Status)
@@ -53,12 +59,24 @@ func (c *Client) Workers(ctx context.Context, o WorkerListOptions) (*WorkerList,
 		q.Set("namespace", o.Namespace)
 	}
 	setNumber(q, "limit", o.Limit)
-	return get[WorkerList](ctx, c, q, "v1", "workers")
+	body, err := get[struct {
+		Workers []WorkerState `json:"workers"`
+	}](ctx, c, q, "v1", "workers")
+	if err != nil {
+		return nil, err
+	}
+	return body.Workers, nil
 }
 
 // Sweeps lists the sweeps and their last runs.
-func (c *Client) Sweeps(ctx context.Context) (*SweepList, error) {
-	return get[SweepList](ctx, c, nil, "v1", "sweeps")
+func (c *Client) Sweeps(ctx context.Context) ([]Sweep, error) {
+	body, err := get[struct {
+		Sweeps []Sweep `json:"sweeps"`
+	}](ctx, c, nil, "v1", "sweeps")
+	if err != nil {
+		return nil, err
+	}
+	return body.Sweeps, nil
 }
 
 // RunSweep runs a sweep now. It is a conflict (see [IsConflict]) if the sweep is running.
@@ -67,8 +85,14 @@ func (c *Client) RunSweep(ctx context.Context, name string, r SweepRequest) (*Sw
 }
 
 // Breakers lists the circuit breakers of the daemon.
-func (c *Client) Breakers(ctx context.Context) (*BreakerList, error) {
-	return get[BreakerList](ctx, c, nil, "v1", "admin", "breakers")
+func (c *Client) Breakers(ctx context.Context) ([]Breaker, error) {
+	body, err := get[struct {
+		Breakers []Breaker `json:"breakers"`
+	}](ctx, c, nil, "v1", "admin", "breakers")
+	if err != nil {
+		return nil, err
+	}
+	return body.Breakers, nil
 }
 
 // ForceBreaker holds a circuit breaker of the daemon open or closed, or makes it

@@ -262,7 +262,10 @@ func TestRetries(t *testing.T) {
 	create := func(r client.TaskRequest) func(*client.Client) error {
 		return func(c *client.Client) error { _, err := c.CreateTask(context.Background(), r); return err }
 	}
-	cancel := func(c *client.Client) error { _, err := c.CancelTask(context.Background(), id, client.Why{}); return err }
+	cancel := func(c *client.Client) error {
+		_, err := c.CancelTask(context.Background(), id, client.Why{})
+		return err
+	}
 	for name, c := range map[string]struct {
 		steps []step
 		call  func(*client.Client) error

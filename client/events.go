@@ -79,11 +79,6 @@ type EventConsumer struct {
 	LastAckedAt    *Time    `json:"last_acked_at" format:"date-time"`
 }
 
-// EventConsumerList is all consumers by name.
-type EventConsumerList struct {
-	Consumers []EventConsumer `json:"consumers"`
-}
-
 // EventClaim requests the next events of a consumer.
 type EventClaim struct {
 	Worker       string `json:"worker" doc:"Worker that claims them"`

@@ -2,11 +2,6 @@ package client
 
 import "encoding/json"
 
-// NamespaceList is all namespaces by name.
-type NamespaceList struct {
-	Namespaces []Namespace `json:"namespaces"`
-}
-
 // Namespace is a queue. While it is paused workers claim none of its steps; tasks are
 // still created, and running steps finish.
 type Namespace struct {
@@ -34,11 +29,6 @@ type WorkerListOptions struct {
 	Limit     int // 1 to 1000; 0 means 100
 }
 
-// WorkerList are workers, latest heartbeat first.
-type WorkerList struct {
-	Workers []WorkerState `json:"workers"`
-}
-
 // WorkerState is a registered worker.
 type WorkerState struct {
 	WorkerUUID  string   `json:"worker_uuid" doc:"New for every start of the process"`
@@ -59,11 +49,6 @@ type WorkerState struct {
 	// RefusedTemplates are its rejected templates, whose versions have other content, the
 	// first 100.
 	RefusedTemplates []RefusedTemplate `json:"refused_templates,omitempty"`
-}
-
-// SweepList is the sweeps that some orchestrator has run, by name.
-type SweepList struct {
-	Sweeps []Sweep `json:"sweeps"`
 }
 
 // Sweep is a job that the orchestrators do by turns.
@@ -113,11 +98,6 @@ const (
 	BreakerForcedClosed = "forced_closed"
 	BreakerAutomatic    = "automatic"
 )
-
-// BreakerList is the circuit breakers of one daemon, by name.
-type BreakerList struct {
-	Breakers []Breaker `json:"breakers"`
-}
 
 // Breaker is a circuit breaker: while it is open calls to its dependency are rejected.
 // Counts are since the daemon started.

@@ -88,15 +88,15 @@ func TestEveryCallOfOperators(t *testing.T) {
 			func(c *client.Client) (any, error) { return c.Performance(ctx, 2) }},
 		"bottlenecks": {golden(t, "bottlenecks"), "GET /v1/analytics/bottlenecks?limit=3&min_executions=4", "",
 			func(c *client.Client) (any, error) { return c.Bottlenecks(ctx, 3, 4) }},
-		"namespaces": {golden(t, "namespaces"), "GET /v1/namespaces", "", func(c *client.Client) (any, error) { return c.Namespaces(ctx) }},
+		"namespaces": {golden(t, "namespaces"), "GET /v1/namespaces", "", func(c *client.Client) (any, error) { return under("namespaces")(c.Namespaces(ctx)) }},
 		"pause": {namespace, "PUT /v1/namespaces/a%2Fb/pause", `{"reason":"r","actor":"a"}`, func(c *client.Client) (any, error) {
 			return c.PauseNamespace(ctx, "a/b", client.Why{Reason: "r", Actor: "a"})
 		}},
 		"resume": {namespace, "DELETE /v1/namespaces/a%2Fb/pause", "", func(c *client.Client) (any, error) { return c.ResumeNamespace(ctx, "a/b", client.Why{}) }},
 		"workers": {golden(t, "workers"), "GET /v1/workers?limit=5&namespace=n&status=dead", "", func(c *client.Client) (any, error) {
-			return c.Workers(ctx, client.WorkerListOptions{Status: "dead", Namespace: "n", Limit: 5})
+			return under("workers")(c.Workers(ctx, client.WorkerListOptions{Status: "dead", Namespace: "n", Limit: 5}))
 		}},
-		"sweeps":    {golden(t, "sweeps"), "GET /v1/sweeps", "", func(c *client.Client) (any, error) { return c.Sweeps(ctx) }},
+		"sweeps":    {golden(t, "sweeps"), "GET /v1/sweeps", "", func(c *client.Client) (any, error) { return under("sweeps")(c.Sweeps(ctx)) }},
 		"run sweep": {golden(t, "sweep_run"), "POST /v1/sweeps/x/run", `{}`, func(c *client.Client) (any, error) { return c.RunSweep(ctx, "x", client.SweepRequest{}) }},
 		"create schedule": {golden(t, "schedule_created"), "POST /v1/schedules", `{"name":"a","namespace":"n","template":"t","version":"1","cron":"@daily"}`, func(c *client.Client) (any, error) {
 			return c.CreateSchedule(ctx, client.ScheduleRequest{Name: "a", Namespace: "n", Template: "t", Version: "1", Cron: "@daily"})
@@ -128,7 +128,7 @@ func TestEveryCallOfOperators(t *testing.T) {
 			return c.PutTaskType(ctx, "a/b", client.TaskTypeRequest{Namespace: "n", Handler: "h"})
 		}},
 		"task types": {golden(t, "task_types"), "GET /v1/task-types?limit=5&namespace=n&offset=7", "", func(c *client.Client) (any, error) {
-			return c.TaskTypes(ctx, client.TaskTypeListOptions{Namespace: "n", Limit: 5, Offset: 7})
+			return under("task_types")(c.TaskTypes(ctx, client.TaskTypeListOptions{Namespace: "n", Limit: 5, Offset: 7}))
 		}},
 		"task type": {golden(t, "task_type_read"), "GET /v1/task-types/x?namespace=n", "", func(c *client.Client) (any, error) { return c.TaskType(ctx, "n", "x") }},
 		"delete task type": {golden(t, "task_type_read"), "DELETE /v1/task-types/x?actor=a&namespace=n", "", func(c *client.Client) (any, error) {
@@ -142,7 +142,7 @@ func TestEveryCallOfOperators(t *testing.T) {
 		"find": {golden(t, "task"), "GET /v1/tasks/by-key?idempotency_key=a%2Fb+c&name=t&namespace=n&wait=1s", "", func(c *client.Client) (any, error) {
 			return c.TaskByKey(ctx, "n", "t", "a/b c", time.Second)
 		}},
-		"breakers": {golden(t, "breakers"), "GET /v1/admin/breakers", "", func(c *client.Client) (any, error) { return c.Breakers(ctx) }},
+		"breakers": {golden(t, "breakers"), "GET /v1/admin/breakers", "", func(c *client.Client) (any, error) { return under("breakers")(c.Breakers(ctx)) }},
 		"force": {string(breakers.Breakers[0]), "PUT /v1/admin/breakers/web", `{"state":"forced_open"}`, func(c *client.Client) (any, error) {
 			return c.ForceBreaker(ctx, "web", client.BreakerForcedOpen)
 		}},
@@ -167,6 +167,11 @@ func TestEveryCallOfOperators(t *testing.T) {
 			require.True(t, client.IsNotFound(err), "%v", err)
 		})
 	}
+}
+
+// under puts a list where the API sends it.
+func under(field string) func(list any, err error) (any, error) {
+	return func(list any, err error) (any, error) { return map[string]any{field: list}, err }
 }
 
 // A call that may have changed something is not retried; others are.

@@ -68,11 +68,6 @@ type TaskType struct {
 	UpdatedBy      string          `json:"updated_by"`
 }
 
-// TaskTypeList is one page of task types, by namespace and name.
-type TaskTypeList struct {
-	TaskTypes []TaskType `json:"task_types"`
-}
-
 // TaskTypeListOptions select task types; zero values select the first 1,000.
 type TaskTypeListOptions struct {
 	Namespace string
@@ -136,14 +131,20 @@ func (c *Client) PutTaskType(ctx context.Context, name string, r TaskTypeRequest
 }
 
 // TaskTypes lists task types by namespace and name.
-func (c *Client) TaskTypes(ctx context.Context, o TaskTypeListOptions) (*TaskTypeList, error) {
+func (c *Client) TaskTypes(ctx context.Context, o TaskTypeListOptions) ([]TaskType, error) {
 	q := url.Values{}
 	if o.Namespace != "" {
 		q.Set("namespace", o.Namespace)
 	}
 	setNumber(q, "limit", o.Limit)
 	setNumber(q, "offset", o.Offset)
-	return get[TaskTypeList](ctx, c, q, "v1", "task-types")
+	body, err := get[struct {
+		TaskTypes []TaskType `json:"task_types"`
+	}](ctx, c, q, "v1", "task-types")
+	if err != nil {
+		return nil, err
+	}
+	return body.TaskTypes, nil
 }
 
 // TaskType returns one task type; an empty namespace is "default".

@@ -187,7 +187,7 @@ func ExampleClient_RegisterTemplate() {
 // A task type is a template of one step; its tasks are queued with a payload.
 func ExampleClient_Enqueue() {
 	c, closed := serving(client.TaskType{Name: "mail"}, client.Enqueued{ID: taskID}, client.EnqueuedTask{Status: "complete"},
-		client.TaskTypeList{TaskTypes: []client.TaskType{{Name: "mail"}}}, client.TaskType{Handler: "send_mail"}, client.TaskType{})
+		wire.TaskTypeList{TaskTypes: []client.TaskType{{Name: "mail"}}}, client.TaskType{Handler: "send_mail"}, client.TaskType{})
 	defer closed()
 	_, err := c.PutTaskType(ctx, "mail", client.TaskTypeRequest{Handler: "send_mail"})
 	fmt.Println(err)
@@ -196,7 +196,7 @@ func ExampleClient_Enqueue() {
 	task, err := c.EnqueuedTask(ctx, queued.ID, 30*time.Second)
 	fmt.Println(task.Status, err)
 	types, err := c.TaskTypes(ctx, client.TaskTypeListOptions{})
-	fmt.Println(types.TaskTypes[0].Name, err)
+	fmt.Println(types[0].Name, err)
 	one, err := c.TaskType(ctx, "", "mail")
 	fmt.Println(one.Handler, err)
 	_, err = c.DeleteTaskType(ctx, "", "mail", client.Why{Reason: "no longer sent"})
@@ -250,10 +250,10 @@ func ExampleClient_CreateSchedule() {
 // A step of type approval waits for a decision.
 func ExampleClient_Decide() {
 	waiting := client.Approval{Token: "t-1", Prompt: "Pay 5,000?"}
-	c, closed := serving(client.Approvals{Approvals: []client.Approval{waiting}}, waiting, waiting)
+	c, closed := serving(wire.Approvals{Approvals: []client.Approval{waiting}}, waiting, waiting)
 	defer closed()
 	list, err := c.Approvals(ctx, client.ApprovalListOptions{Namespace: "shop"})
-	fmt.Println(list.Approvals[0].Prompt, err)
+	fmt.Println(list[0].Prompt, err)
 	one, err := c.Approval(ctx, "t-1")
 	fmt.Println(one.Prompt, err)
 	_, err = c.Decide(ctx, "t-1", client.Verdict{Approved: true, Actor: "ana"})
@@ -304,7 +304,7 @@ func ExampleClient_StreamEvents() {
 func ExampleClient_ClaimEvents() {
 	mailer := client.EventConsumer{Name: "mailer", Position: 7}
 	c, closed := serving(mailer, client.ClaimedEvents{Token: 3, Events: []client.Event{{Position: 7, Name: "payment.received"}}}, mailer,
-		client.EventConsumerList{Consumers: []client.EventConsumer{mailer}}, mailer, mailer, mailer)
+		wire.EventConsumerList{Consumers: []client.EventConsumer{mailer}}, mailer, mailer, mailer)
 	defer closed()
 	_, err := c.CreateEventConsumer(ctx, client.EventConsumerRequest{Name: "mailer", Namespace: "shop", Patterns: []string{"payment.*"}})
 	fmt.Println(err)
@@ -313,7 +313,7 @@ func ExampleClient_ClaimEvents() {
 	_, err = c.AckEvents(ctx, "mailer", client.EventAck{Token: claimed.Token, Position: claimed.Events[0].Position})
 	fmt.Println(err)
 	all, err := c.EventConsumers(ctx)
-	fmt.Println(len(all.Consumers), err)
+	fmt.Println(len(all), err)
 	one, err := c.EventConsumer(ctx, "mailer")
 	fmt.Println(one.Position, err)
 	_, err = c.ResetEventConsumer(ctx, "mailer", client.EventReset{To: client.EventsFromBeginning, Reason: "mails were lost"})
@@ -389,12 +389,12 @@ func ExampleClient_ReplayIsolated() {
 // Steps of a namespace, or of one callable in it, are not claimed for a while.
 func ExampleClient_PauseNamespace() {
 	paused, running := client.Namespace{Name: "shop", Paused: true}, client.Namespace{Name: "shop"}
-	c, closed := serving(paused, client.NamespaceList{Namespaces: []client.Namespace{paused}}, running, running, running)
+	c, closed := serving(paused, wire.NamespaceList{Namespaces: []client.Namespace{paused}}, running, running, running)
 	defer closed()
 	n, err := c.PauseNamespace(ctx, "shop", client.Why{Actor: "ana", Reason: "the bank is down"})
 	fmt.Println(n.Paused, err)
 	list, err := c.Namespaces(ctx)
-	fmt.Println(list.Namespaces[0].Name, err)
+	fmt.Println(list[0].Name, err)
 	n, err = c.ResumeNamespace(ctx, "shop", client.Why{})
 	fmt.Println(n.Paused, err)
 	_, err = c.PauseCallable(ctx, "shop", "charge", client.Why{})
@@ -410,9 +410,9 @@ func ExampleClient_PauseNamespace() {
 }
 
 func ExampleClient_Fleet() {
-	c, closed := serving(client.Fleet{Replicas: []client.Replica{{Kind: "orchestrator", Live: true}}}, client.WorkerList{},
-		wire.DeploymentMode{Mode: "Hybrid"}, wire.DeploymentMode{Mode: "PollingOnly"}, client.SweepList{}, client.SweepRun{},
-		client.BreakerList{}, client.Breaker{})
+	c, closed := serving(client.Fleet{Replicas: []client.Replica{{Kind: "orchestrator", Live: true}}}, wire.WorkerList{},
+		wire.DeploymentMode{Mode: "Hybrid"}, wire.DeploymentMode{Mode: "PollingOnly"}, wire.SweepList{}, client.SweepRun{},
+		wire.BreakerList{}, client.Breaker{})
 	defer closed()
 	fleet, err := c.Fleet(ctx)
 	fmt.Println(fleet.Replicas[0].Kind, fleet.Replicas[0].Live, err)

@@ -40,11 +40,6 @@ type Approval struct {
 	Until     *Time  `json:"until" format:"date-time" doc:"When its time is over; null: never"`
 }
 
-// Approvals is the answer to GET /v1/approvals.
-type Approvals struct {
-	Approvals []Approval `json:"approvals"`
-}
-
 // Verdict is the body of POST /v1/approvals/{token}.
 type Verdict struct {
 	Approved bool            `json:"approved"`
@@ -84,7 +79,7 @@ func (c *Client) SendEvent(ctx context.Context, e ExternalEvent) (*EventReceipt,
 }
 
 // Approvals lists steps that wait for a decision, the oldest first.
-func (c *Client) Approvals(ctx context.Context, o ApprovalListOptions) (*Approvals, error) {
+func (c *Client) Approvals(ctx context.Context, o ApprovalListOptions) ([]Approval, error) {
 	q := url.Values{}
 	for name, value := range map[string]string{"task_uuid": o.TaskUUID, "namespace": o.Namespace} {
 		if value != "" {
@@ -92,7 +87,13 @@ func (c *Client) Approvals(ctx context.Context, o ApprovalListOptions) (*Approva
 		}
 	}
 	setNumber(q, "limit", o.Limit)
-	return get[Approvals](ctx, c, q, "v1", "approvals")
+	body, err := get[struct {
+		Approvals []Approval `json:"approvals"`
+	}](ctx, c, q, "v1", "approvals")
+	if err != nil {
+		return nil, err
+	}
+	return body.Approvals, nil
 }
 
 // Approval returns the approval with a token; it decides nothing.

@@ -70,6 +70,6 @@ func TestTheFleetShowsWhereDaemonsListen(t *testing.T) {
 	})
 	workers, err := api.Workers(ctx, client.WorkerListOptions{})
 	require.NoError(t, err)
-	require.Len(t, workers.Workers, 1)
-	require.Equal(t, want["worker"], workers.Workers[0].Address)
+	require.Len(t, workers, 1)
+	require.Equal(t, want["worker"], workers[0].Address)
 }

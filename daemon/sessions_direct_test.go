@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/remote"
+	"github.com/tasker-go/tasker/internal/wire"
 	sessionv1 "github.com/tasker-go/tasker/proto/tasker/session/v1"
 )
 
@@ -53,7 +53,7 @@ func TestSessionsWithTheOrchestrator(t *testing.T) {
 
 	require.Contains(t, string(p.get("/health/detailed")), "step_processing")
 	require.Contains(t, string(p.get("/metrics")), "tasker_worker_sessions ")
-	var workers client.WorkerList
+	var workers wire.WorkerList
 	require.NoError(t, json.Unmarshal(p.get("/v1/workers"), &workers))
 	require.Len(t, workers.Workers, 1, "it is a worker of the fleet")
 

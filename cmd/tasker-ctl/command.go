@@ -60,6 +60,17 @@ func plainly[T any](f func(*api, context.Context) (T, error)) query[T] {
 	return func(ctx context.Context, c *api, _ []string) (T, error) { return f(c, ctx) }
 }
 
+// sent is a query for a list whose answer scripts see as the API sends it.
+func sent[T, L any](q query[[]T], as func([]T) L) query[L] {
+	return func(ctx context.Context, c *api, args []string) (answer L, err error) {
+		list, err := q(ctx, c, args)
+		if err == nil {
+			answer = as(list)
+		}
+		return answer, err
+	}
+}
+
 // with is a query by options, which the flags have filled in; the arguments are those
 // of them that are named.
 func with[T, O any](f func(*api, context.Context, O) (T, error), o *O, named ...*string) query[T] {

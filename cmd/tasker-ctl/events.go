@@ -9,6 +9,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/limits"
+	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/internal/wording"
 )
 
@@ -122,7 +123,10 @@ names. Its reader claims events over the API or in SQL and acknowledges them.`,
 		commands: []command{
 			a.consumerCreate(), a.consumerReset(),
 			{use: "list", short: "List consumers and how far behind they are",
-				run: ask(a, plainly((*api).EventConsumers), func(l *client.EventConsumerList) { r.list(l.Consumers) })},
+				run: ask(a, sent(plainly((*api).EventConsumers), func(list []client.EventConsumer) wire.EventConsumerList {
+					return wire.EventConsumerList{Consumers: list}
+				}),
+					func(l wire.EventConsumerList) { r.list(l.Consumers) })},
 			{use: "show CONSUMER", aliases: []string{"get"}, short: "Show a consumer", run: ask(a, of((*api).EventConsumer), r.show)},
 			change(a, command{use: "delete CONSUMER", short: "Delete a consumer and its position; events stay"},
 				(*api).DeleteEventConsumer, r.said("deleted")).
@@ -135,7 +139,7 @@ func consumerName(e *client.EventConsumer) string { return e.Name }
 
 // consumerArgument is a consumer by its name.
 var consumerArgument = argument{offer: offers(plainly((*api).EventConsumers),
-	func(l *client.EventConsumerList) []client.EventConsumer { return l.Consumers }, consumerName)}
+	func(l []client.EventConsumer) []client.EventConsumer { return l }, consumerName)}
 
 func patternsOf(e *client.EventConsumer) string {
 	if len(e.Patterns) == 0 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 func fakeEvent(position int64, name, payload string) client.Event {
@@ -40,7 +41,7 @@ func (f *fakeAPI) events(w http.ResponseWriter, r *http.Request, path string) {
 	case len(parts) == 2 && r.Method == http.MethodPost:
 		answer(w, fakeConsumer("new"))
 	case len(parts) == 2:
-		answer(w, client.EventConsumerList{Consumers: []client.EventConsumer{fakeConsumer("ledger"), fakeConsumer("mailer")}})
+		answer(w, wire.EventConsumerList{Consumers: []client.EventConsumer{fakeConsumer("ledger"), fakeConsumer("mailer")}})
 	case parts[2] != "mailer" && parts[2] != "ledger":
 		fail(w, http.StatusNotFound, "NOT_FOUND", "Event consumer not found: "+parts[2])
 	default:

@@ -56,7 +56,7 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		_ = json.Unmarshal(body, &b)
 		answer(w, fakeReplayed(strings.Split(path, "/")[2], b))
 	case path == "v1/namespaces":
-		answer(w, client.NamespaceList{Namespaces: []client.Namespace{{Name: "lines"}, pausedNamespace("shapes")}})
+		answer(w, wire.NamespaceList{Namespaces: []client.Namespace{{Name: "lines"}, pausedNamespace("shapes")}})
 	case path == "v1/namespaces/shapes/pause" && r.Method == http.MethodPut:
 		answer(w, pausedNamespace("shapes"))
 	case path == "v1/namespaces/shapes/pause":
@@ -237,7 +237,7 @@ func fakeEntries() []client.DLQEntry {
 	}
 }
 
-func fakeWorkers() client.WorkerList {
+func fakeWorkers() wire.WorkerList {
 	worker := func(id, status string, age float64) client.WorkerState {
 		return client.WorkerState{WorkerUUID: "u-" + id, WorkerID: id, Hostname: "pod", Address: "pod:8081", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes"},
 			Tags: []string{}, Status: status, StatusSince: at(0), StartedAt: at(0), HeartbeatAgeSeconds: age}
@@ -245,7 +245,7 @@ func fakeWorkers() client.WorkerList {
 	gone := worker("worker-4", "active", 700)
 	stopped := at(3)
 	gone.StoppedAt, gone.Tags = &stopped, []string{"gpu", "eu"}
-	return client.WorkerList{Workers: []client.WorkerState{worker("worker-1", "active", 1.5), worker("worker-2", "stale", 45), worker("worker-3", "dead", 200), gone}}
+	return wire.WorkerList{Workers: []client.WorkerState{worker("worker-1", "active", 1.5), worker("worker-2", "stale", 45), worker("worker-3", "dead", 200), gone}}
 }
 
 // fakeMetrics are those of both daemons, of which two numbers grow.
@@ -263,17 +263,17 @@ tasker_worker_handlers_limit 10
 tasker_step_duration_seconds_bucket{namespace="shapes",le="+Inf"} 4
 `
 
-func fakeSweeps() client.SweepList {
+func fakeSweeps() wire.SweepList {
 	ended := at(0.25)
-	return client.SweepList{Sweeps: []client.Sweep{
+	return wire.SweepList{Sweeps: []client.Sweep{
 		{Name: "liveness", NextAt: at(15), StartedAt: at(0), FinishedAt: &ended, Runs: 12, Holder: "o1", Result: json.RawMessage(`{"items":{"released":4}}`)},
 		{Name: "retention", Running: true, Holder: "o2", NextAt: at(600), StartedAt: at(1), Runs: 1, Result: json.RawMessage("null")},
 	}}
 }
 
-func fakeBreakers() client.BreakerList {
+func fakeBreakers() wire.BreakerList {
 	since := at(2)
-	return client.BreakerList{Breakers: []client.Breaker{
+	return wire.BreakerList{Breakers: []client.Breaker{
 		{Name: "messaging", State: "open", Control: "automatic", Since: &since, RetryAfterSeconds: 12, FailuresInARow: 5, Calls: 90, Failures: 6, Rejected: 31, Opened: 1},
 		{Name: "web", State: "closed", Control: "forced_closed", Calls: 1200},
 	}}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 func fakeType(namespace, name string) client.TaskType {
@@ -20,7 +21,7 @@ func fakeTypes(w http.ResponseWriter, r *http.Request, path string, body []byte)
 	namespace := r.URL.Query().Get("namespace")
 	switch r.Method + " " + path {
 	case "GET v1/task-types":
-		answer(w, client.TaskTypeList{TaskTypes: []client.TaskType{fakeType("mail", "email.send")}})
+		answer(w, wire.TaskTypeList{TaskTypes: []client.TaskType{fakeType("mail", "email.send")}})
 	case "PUT v1/task-types/email.send":
 		var q client.TaskTypeRequest
 		_ = json.Unmarshal(body, &q)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 const (
@@ -38,7 +39,7 @@ func (f *fakeAPI) waits(w http.ResponseWriter, path string, body []byte) bool {
 		}
 		answer(w, receipt)
 	case path == "v1/approvals":
-		answer(w, client.Approvals{Approvals: []client.Approval{fakeApproval()}})
+		answer(w, wire.Approvals{Approvals: []client.Approval{fakeApproval()}})
 	case one && token == openApproval:
 		answer(w, fakeApproval())
 	case one:

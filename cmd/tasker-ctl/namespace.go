@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 func (a *app) namespaces() command {
@@ -13,16 +14,17 @@ one handler. Running steps finish, and tasks are still created; they wait.`}
 	return command{
 		use: "namespace", aliases: []string{"namespaces"}, short: "List, pause and resume namespaces",
 		commands: []command{
-			{use: "list", short: "List the namespaces and which are paused", run: ask(a, plainly((*api).Namespaces), a.showNamespaces)},
+			{use: "list", short: "List the namespaces and which are paused", run: ask(a, sent(plainly((*api).Namespaces), func(list []client.Namespace) wire.NamespaceList { return wire.NamespaceList{Namespaces: list} }),
+				func(l wire.NamespaceList) { a.showNamespaces(l.Namespaces) })},
 			a.namespaceChange(pause, (*api).PauseCallable, needed),
 			a.namespaceChange(command{use: "resume NAMESPACE", short: "Let workers claim again"}, (*api).ResumeCallable),
 		},
 	}
 }
 
-func (a *app) showNamespaces(all *client.NamespaceList) {
+func (a *app) showNamespaces(all []client.Namespace) {
 	t := a.newTable("NAMESPACE", "STATE", "SINCE", "BY", "REASON")
-	for _, n := range all.Namespaces {
+	for _, n := range all {
 		t.row(n.Name, pausedCell(n.Paused), n.PausedAt, n.PausedBy, n.PauseReason)
 		for _, c := range n.PausedCallables {
 			t.row("  "+c.Callable, pausedCell(true), c.PausedAt, c.PausedBy, c.PauseReason)

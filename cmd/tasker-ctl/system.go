@@ -122,7 +122,8 @@ func (a *app) systemBreakers() command {
 	return command{
 		use: "breakers [COMMAND]", short: "List the circuit breakers of a daemon, or force one",
 		flags: daemonFlag(&d), daemon: &d,
-		run: ask(a, plainly((*api).Breakers), func(list *client.BreakerList) { listing(a, breakerFacts)(list.Breakers) }),
+		run: ask(a, sent(plainly((*api).Breakers), func(list []client.Breaker) wire.BreakerList { return wire.BreakerList{Breakers: list} }),
+			func(l wire.BreakerList) { listing(a, breakerFacts)(l.Breakers) }),
 		commands: []command{{
 			use: "force BREAKER STATE", short: "Hold a circuit breaker open or closed, or let it decide again",
 			long: `Holds a circuit breaker in a state: forced_open (every call is rejected),
@@ -153,7 +154,8 @@ func (a *app) systemSweeps() command {
 		use: "sweeps [COMMAND]", short: "List the sweeps and their last runs, or run one",
 		long: `Lists the jobs that the orchestrators take turns in, such as looking for dead
 workers, and what each did the last time.`,
-		run: ask(a, plainly((*api).Sweeps), func(list *client.SweepList) { listing(a, sweepFacts)(list.Sweeps) }),
+		run: ask(a, sent(plainly((*api).Sweeps), func(list []client.Sweep) wire.SweepList { return wire.SweepList{Sweeps: list} }),
+			func(l wire.SweepList) { listing(a, sweepFacts)(l.Sweeps) }),
 		commands: []command{{
 			use: "run SWEEP", short: "Run a sweep now, whenever it is due",
 			flags: opt(&r.DryRun, "dry-run", "only show what it would do"),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/limits"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 func (a *app) taskType() command {
@@ -26,7 +27,8 @@ are created with tasker-ctl enqueue.`,
 					limit(&o.Limit, 1000, "how many"),
 					opt(&o.Offset, "offset", "starting at offset N", notNegative),
 				),
-				run: ask(a, with((*api).TaskTypes, &o), func(list *client.TaskTypeList) { r.list(list.TaskTypes) })},
+				run: ask(a, sent(with((*api).TaskTypes, &o), func(list []client.TaskType) wire.TaskTypeList { return wire.TaskTypeList{TaskTypes: list} }),
+					func(l wire.TaskTypeList) { r.list(l.TaskTypes) })},
 			{use: "show NAME", aliases: []string{"get"}, short: "Show a task type",
 				flags: a.namespace(&shown, "namespace of the type"),
 				run: ask(a, func(ctx context.Context, c *api, args []string) (*client.TaskType, error) {

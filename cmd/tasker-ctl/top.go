@@ -193,13 +193,13 @@ func (w *fleetWatch) look(ctx context.Context) (*fleetView, error) {
 	rate := w.rates(now, at.Sub(w.lookedAt))
 	view := &fleetView{At: client.Time{Time: at}, TasksCreated: rate("", metricCreated, ""), TasksEnded: rate("", metricEnded, ""),
 		TasksFailed: rate("", metricEnded, `state="error"`), StepsClaimed: rate("", metricClaimed, ""), StepsApplied: rate("", metricApplied, ""),
-		Queues: queueViews(namespaces.Namespaces, own), Workers: []workerView{}, Orchestrators: []orchestratorView{}, Warning: fleet.Warning}
+		Queues: queueViews(namespaces, own), Workers: []workerView{}, Orchestrators: []orchestratorView{}, Warning: fleet.Warning}
 	for _, r := range fleet.Replicas {
 		if r.Kind == string(orchestrator) {
 			view.Orchestrators = append(view.Orchestrators, orchestratorView{r, rate(r.UUID, metricCreated, "")})
 		}
 	}
-	for _, s := range workers.Workers {
+	for _, s := range workers {
 		v := workerView{WorkerState: s, Claims: rate(s.WorkerUUID, metricClaimed, "")}
 		if n := now[s.WorkerUUID]; n != nil {
 			v.Running, v.Permits = new(int(n.total(metricActive, ""))), new(int(n.total(metricPermits, "")))

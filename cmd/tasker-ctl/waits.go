@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/internal/wording"
 )
 
@@ -19,7 +20,8 @@ decision.`,
 					opt(&o.TaskUUID, "task", "only of this task, by its `UUID`", aUUID),
 					limit(&o.Limit, 1000, "how many"),
 				),
-				run: ask(a, with((*api).Approvals, &o), func(list *client.Approvals) { r.list(list.Approvals) })},
+				run: ask(a, sent(with((*api).Approvals, &o), func(list []client.Approval) wire.Approvals { return wire.Approvals{Approvals: list} }),
+					func(l wire.Approvals) { r.list(l.Approvals) })},
 			{use: "show TOKEN", aliases: []string{"get"}, short: "Show what is to be decided", run: ask(a, of((*api).Approval), r.show)},
 			a.decide(true, "approved", command{use: "approve TOKEN", short: "Let the step complete"}),
 			a.decide(false, "rejected", command{use: "reject TOKEN", short: "Reject the step; the template says whether it fails"}),

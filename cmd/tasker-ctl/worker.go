@@ -6,6 +6,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/limits"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 func (a *app) workers() command {
@@ -34,10 +35,10 @@ other content than the one that tasks have used: the worker runs without these.`
 			opt(&o.Namespace, "namespace,n", "only workers that serve this namespace", a.offering(byNamespace)),
 			limit(&o.Limit, limits.MaxWorkerLimit, "how many"),
 		),
-		run: ask(a, with((*api).Workers, &o), func(list *client.WorkerList) {
-			a.workerResource().list(list.Workers)
-			for i := range list.Workers {
-				a.showRefused(&list.Workers[i])
+		run: ask(a, sent(with((*api).Workers, &o), func(list []client.WorkerState) wire.WorkerList { return wire.WorkerList{Workers: list} }), func(l wire.WorkerList) {
+			a.workerResource().list(l.Workers)
+			for i := range l.Workers {
+				a.showRefused(&l.Workers[i])
 			}
 		}),
 	}
@@ -76,9 +77,9 @@ func (a *app) showRefused(w *client.WorkerState) {
 }
 
 var workerArgument = argument{offer: offers(allWorkers,
-	func(l *client.WorkerList) []client.WorkerState { return l.Workers }, func(w *client.WorkerState) string { return w.WorkerID })}
+	func(l []client.WorkerState) []client.WorkerState { return l }, func(w *client.WorkerState) string { return w.WorkerID })}
 
-func allWorkers(ctx context.Context, c *api, _ []string) (*client.WorkerList, error) {
+func allWorkers(ctx context.Context, c *api, _ []string) ([]client.WorkerState, error) {
 	return c.Workers(ctx, client.WorkerListOptions{Limit: limits.MaxWorkerLimit})
 }
 
@@ -92,12 +93,12 @@ func registered(ctx context.Context, c *api, args []string) (*client.WorkerState
 	return workerNamed(list, args[0])
 }
 
-func workerNamed(list *client.WorkerList, name string) (*client.WorkerState, error) {
-	i := slices.IndexFunc(list.Workers, func(w client.WorkerState) bool { return w.WorkerID == name || w.WorkerUUID == name })
+func workerNamed(list []client.WorkerState, name string) (*client.WorkerState, error) {
+	i := slices.IndexFunc(list, func(w client.WorkerState) bool { return w.WorkerID == name || w.WorkerUUID == name })
 	if i < 0 {
 		return nil, hinted{coded{usagef("there is no worker %s", name), exitNotFound}, "tasker-ctl worker list shows what there is"}
 	}
-	return &list.Workers[i], nil
+	return &list[i], nil
 }
 
 func (a *app) workerHealth() command {
@@ -141,7 +142,7 @@ func (a *app) workersToCheck(ctx context.Context, args []string) ([]checkup, err
 		}
 		workers = append(workers, *w)
 	} else {
-		workers = slices.DeleteFunc(all.Workers, func(w client.WorkerState) bool { return w.Status == "dead" || w.StoppedAt != nil })
+		workers = slices.DeleteFunc(all, func(w client.WorkerState) bool { return w.Status == "dead" || w.StoppedAt != nil })
 	}
 	at, err := a.peers(worker)
 	if err != nil {

@@ -151,10 +151,10 @@ func (p *operator) bulk(ctx context.Context, c *client.Client) error {
 
 func (p *operator) decide(ctx context.Context, c *client.Client) error {
 	list, err := c.Approvals(ctx, client.ApprovalListOptions{Namespace: namespace, Limit: 20})
-	if err != nil || len(list.Approvals) == 0 {
+	if err != nil || len(list) == 0 {
 		return errors.Join(err, errNothing)
 	}
-	_, err = c.Decide(ctx, list.Approvals[p.rng.IntN(len(list.Approvals))].Token, client.Verdict{Approved: p.chance(2), Actor: actor})
+	_, err = c.Decide(ctx, list[p.rng.IntN(len(list))].Token, client.Verdict{Approved: p.chance(2), Actor: actor})
 	return err
 }
 

@@ -57,3 +57,38 @@ type EventBusStats struct {
 	RustHandlerCount       int    `json:"rust_handler_count"`
 	FFISubscriberCount     int    `json:"ffi_subscriber_count"`
 }
+
+// Approvals is the answer to GET /v1/approvals.
+type Approvals struct {
+	Approvals []client.Approval `json:"approvals"`
+}
+
+// BreakerList is the circuit breakers of one daemon, by name.
+type BreakerList struct {
+	Breakers []client.Breaker `json:"breakers"`
+}
+
+// SweepList is the sweeps that some orchestrator has run, by name.
+type SweepList struct {
+	Sweeps []client.Sweep `json:"sweeps"`
+}
+
+// WorkerList are workers, latest heartbeat first.
+type WorkerList struct {
+	Workers []client.WorkerState `json:"workers"`
+}
+
+// NamespaceList is all namespaces by name.
+type NamespaceList struct {
+	Namespaces []client.Namespace `json:"namespaces"`
+}
+
+// TaskTypeList is one page of task types, by namespace and name.
+type TaskTypeList struct {
+	TaskTypes []client.TaskType `json:"task_types"`
+}
+
+// EventConsumerList is all consumers by name.
+type EventConsumerList struct {
+	Consumers []client.EventConsumer `json:"consumers"`
+}

@@ -192,8 +192,8 @@ func (r *timed) decide(ctx context.Context, task string) error {
 	if err != nil {
 		return err
 	}
-	for i := range open.Approvals {
-		if err := r.give(ctx, &open.Approvals[i]); err != nil {
+	for i := range open {
+		if err := r.give(ctx, &open[i]); err != nil {
 			return err
 		}
 	}

@@ -41,8 +41,8 @@ func (a *api) addBreakers(breakers Breakers) {
 		summary: "Hold a circuit breaker open or closed, or make it automatic"}, r.force)
 }
 
-func (r *breakerRoutes) list(context.Context, *struct{}) (*client.BreakerList, error) {
-	list := &client.BreakerList{Breakers: []client.Breaker{}}
+func (r *breakerRoutes) list(context.Context, *struct{}) (*wire.BreakerList, error) {
+	list := &wire.BreakerList{Breakers: []client.Breaker{}}
 	for _, h := range r.breakers.Health() {
 		list.Breakers = append(list.Breakers, breakerOf(&h))
 	}

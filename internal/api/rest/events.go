@@ -9,6 +9,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // eventRoutes show domain events and let consumers read them.
@@ -98,12 +99,12 @@ func (r *eventRoutes) create(ctx context.Context, _ *struct{}, body *request[cli
 	return consumerOf(&c, missing(err, "Namespace not found: %s", def.Namespace))
 }
 
-func (r *eventRoutes) consumers(ctx context.Context, _ *struct{}) (*client.EventConsumerList, error) {
+func (r *eventRoutes) consumers(ctx context.Context, _ *struct{}) (*wire.EventConsumerList, error) {
 	found, err := r.store.EventConsumers(ctx, r.most)
 	if err != nil {
 		return nil, err
 	}
-	list := &client.EventConsumerList{Consumers: make([]client.EventConsumer, len(found))}
+	list := &wire.EventConsumerList{Consumers: make([]client.EventConsumer, len(found))}
 	for i := range found {
 		list.Consumers[i] = *shownConsumer(&found[i])
 	}

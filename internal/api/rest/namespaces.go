@@ -8,6 +8,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // namespaceRoutes show namespaces, and pause them.
@@ -23,12 +24,12 @@ func (r *namespaceRoutes) add() {
 		summary: "Resume claims"}, r.resume)
 }
 
-func (r *namespaceRoutes) list(ctx context.Context, _ *struct{}) (*client.NamespaceList, error) {
+func (r *namespaceRoutes) list(ctx context.Context, _ *struct{}) (*wire.NamespaceList, error) {
 	states, err := r.store.Namespaces(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list := &client.NamespaceList{Namespaces: make([]client.Namespace, len(states))}
+	list := &wire.NamespaceList{Namespaces: make([]client.Namespace, len(states))}
 	for i := range states {
 		list.Namespaces[i] = namespaceOf(&states[i])
 	}

@@ -251,7 +251,7 @@ func TestPauseByHand(t *testing.T) {
 	endOf(t, c, task.TaskUUID, "complete")
 	require.Eventually(t, func() bool {
 		list, err := c.Workers(ctx, client.WorkerListOptions{Status: "active", Namespace: "shapes"})
-		return err == nil && len(list.Workers) == 1
+		return err == nil && len(list) == 1
 	}, 30*time.Second, 50*time.Millisecond)
 	_, err = c.Sweeps(ctx)
 	require.NoError(t, err)

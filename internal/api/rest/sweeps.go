@@ -11,6 +11,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/sweep"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // sweepRoutes show the sweeps of the fleet, and run them.
@@ -29,12 +30,12 @@ func (r *sweepRoutes) add() {
 	}
 }
 
-func (r *sweepRoutes) list(ctx context.Context, _ *struct{}) (*client.SweepList, error) {
+func (r *sweepRoutes) list(ctx context.Context, _ *struct{}) (*wire.SweepList, error) {
 	states, err := r.store.Sweeps(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list := &client.SweepList{Sweeps: make([]client.Sweep, len(states))}
+	list := &wire.SweepList{Sweeps: make([]client.Sweep, len(states))}
 	for i := range states {
 		list.Sweeps[i] = sweepOf(&states[i])
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
@@ -64,7 +65,7 @@ func (r *typeRoutes) list(ctx context.Context, in *struct {
 	Namespace string `query:"namespace" doc:"Only of this namespace"`
 	Limit     number `query:"limit" within:"1,1000,1000" doc:"1 to 1000; default 1000"`
 	Offset    number `query:"offset" within:"0,100000,0" doc:"From the how-many-th on; default 0"`
-}) (*client.TaskTypeList, error) {
+}) (*wire.TaskTypeList, error) {
 	if err := filterText("namespace", in.Namespace); err != nil {
 		return nil, err
 	}
@@ -72,7 +73,7 @@ func (r *typeRoutes) list(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	list := &client.TaskTypeList{TaskTypes: make([]client.TaskType, len(types))}
+	list := &wire.TaskTypeList{TaskTypes: make([]client.TaskType, len(types))}
 	for i := range types {
 		list.TaskTypes[i] = *typeOf(&types[i])
 	}

@@ -208,7 +208,7 @@ func TestTaskTypesFromEndToEnd(t *testing.T) {
 	require.True(t, client.IsConflict(err), "the name of a workflow: %v", err)
 	list, err := c.TaskTypes(ctx, client.TaskTypeListOptions{Namespace: "shapes"})
 	require.NoError(t, err)
-	require.Equal(t, []client.TaskType{*made}, list.TaskTypes)
+	require.Equal(t, []client.TaskType{*made}, list)
 	_, err = c.DeleteTaskType(ctx, "shapes", "mood", client.Why{Actor: "ana", Reason: "over"})
 	require.NoError(t, err)
 	_, err = c.TaskType(ctx, "shapes", "mood")

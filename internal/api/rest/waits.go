@@ -11,6 +11,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // waitRoutes deliver events and decisions.
@@ -71,7 +72,7 @@ type approvalsInput struct {
 	Limit     number `query:"limit" format:"int64" default:"100" within:"0,1000,100" doc:"1 to 1000"`
 }
 
-func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*client.Approvals, error) {
+func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*wire.Approvals, error) {
 	f := store.ApprovalFilter{Namespace: in.Namespace, Limit: cmp.Or(int(in.Limit), 100)}
 	if in.TaskUUID != "" {
 		id, err := uuid.Parse(in.TaskUUID)
@@ -89,7 +90,7 @@ func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*client.Appr
 	if err != nil {
 		return nil, err
 	}
-	shown := &client.Approvals{Approvals: make([]client.Approval, len(list))}
+	shown := &wire.Approvals{Approvals: make([]client.Approval, len(list))}
 	for i := range list {
 		shown.Approvals[i] = *approvalOf(&list[i])
 	}

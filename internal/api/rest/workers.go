@@ -7,6 +7,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 // workerRoutes show the registered workers.
@@ -40,7 +41,7 @@ func (q *workerQuery) filter() (f store.WorkerFilter, err error) {
 	return f, c.err()
 }
 
-func (r *workerRoutes) list(ctx context.Context, in *workerQuery) (*client.WorkerList, error) {
+func (r *workerRoutes) list(ctx context.Context, in *workerQuery) (*wire.WorkerList, error) {
 	f, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (r *workerRoutes) list(ctx context.Context, in *workerQuery) (*client.Worke
 	if err != nil {
 		return nil, err
 	}
-	list := &client.WorkerList{Workers: make([]client.WorkerState, len(states))}
+	list := &wire.WorkerList{Workers: make([]client.WorkerState, len(states))}
 	for i := range states {
 		list.Workers[i] = workerStateOf(&states[i])
 	}
