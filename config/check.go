@@ -22,7 +22,7 @@ func (v *values) check(e *entry) {
 	}
 	value, ok := convert(e.key, e.value, e.verbatim)
 	if !ok {
-		v.reject(e, fmt.Sprintf("%s must be %s, not %s %s", e.key.Path, withArticle(string(e.key.Type)), withArticle(typeName(e.value)), shownIfScalar(e)))
+		v.reject(e, fmt.Sprintf("%s must be %s, not %s %s", e.key.Path, withArticle(e.key.Type), withArticle(typeName(e.value)), shownIfScalar(e)))
 		return
 	}
 	e.value = value

@@ -31,6 +31,6 @@
 // to its tags, a condition between keys to rules.go.
 //
 // The package decides nothing about how the values are used, opens no
-// connection, and imports nothing of this module but deploymode and
-// internal/loopback. Client profiles of the command line are not read here.
+// connection, and imports nothing of this module but deploymode and internal
+// packages without configuration. Client profiles of the command line are not read here.
 package config

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/deploymode"
+
+	"github.com/tasker-go/tasker/internal/redact"
 )
 
 const (
@@ -69,8 +71,8 @@ func (v *values) deploymentMode() (mode, from string) {
 		}
 		rule := Key{Type: typeMode}.inWords()
 		v.findings.fail(Problem{
-			Position: Position{File: "$" + envTaskerMode}, Key: envTaskerMode, Value: Redact(quote(name)), Rule: rule,
-			Message: fmt.Sprintf("%s = %s must be %s", envTaskerMode, Redact(quote(name)), rule),
+			Position: Position{File: "$" + envTaskerMode}, Key: envTaskerMode, Value: redact.Text(quote(name)), Rule: rule,
+			Message: fmt.Sprintf("%s = %s must be %s", envTaskerMode, redact.Text(quote(name)), rule),
 		})
 		return "", ""
 	}

@@ -4,28 +4,18 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/tasker-go/tasker/internal/redact"
 )
 
 // masked stands in for a secret wherever a value is shown.
-const masked = "****"
+const masked = redact.Mask
 
-// The patterns of what hides secrets and of what may be shown in part.
+// The patterns of what may be shown in part.
 var (
-	// Greedy up to the last @: a password may itself contain one, or a space,
-	// and masking too much is the safe mistake.
-	urlPassword     = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://[^\s:/@?#]*):.*@`)
-	keywordPassword = regexp.MustCompile(`(?i)((?:ssl)?password|passwd|pwd|token|secret|api_?key)(\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)`)
 	connectionURL   = regexp.MustCompile(`^(postgres(ql)?|rediss?|amqps?|tcp|memcached?|unix|https?)://`)
 	connectionWords = regexp.MustCompile(`^\s*(host|hostaddr|port|dbname|user)\s*=`)
 )
-
-// Redact masks the password of connection strings inside s: the password of
-// a URL's user part, password-like query parameters, and password=… of the
-// key=value form. Text without any is returned as it is.
-func Redact(s string) string {
-	s = urlPassword.ReplaceAllString(s, "${1}:"+masked+"@")
-	return keywordPassword.ReplaceAllString(s, "${1}${2}"+masked)
-}
 
 // shown renders the value of a key for people, masked as the key demands.
 func shown(k *Key, value any) string {
@@ -35,15 +25,15 @@ func shown(k *Key, value any) string {
 		tables, _ := value.([]map[string]any)
 		return fmt.Sprintf("[%d tables]", len(tables))
 	case !k.Secret && isString:
-		return quote(Redact(s))
+		return quote(redact.Text(s))
 	case !k.Secret:
-		return Redact(literal(value))
+		return redact.Text(literal(value))
 	case !isString:
 		return masked
 	case s == "":
 		return `""`
 	case k.connection && (isConnection(s) || strings.Contains(s, "${")):
-		return quote(Redact(s))
+		return quote(redact.Text(s))
 	}
 	return quote(masked)
 }
@@ -65,7 +55,7 @@ func (d DSN) Reveal() string { return string(d) }
 // does not look like a connection string.
 func (d DSN) masked() string {
 	if d == "" || isConnection(string(d)) {
-		return Redact(string(d))
+		return redact.Text(string(d))
 	}
 	return masked
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/BurntSushi/toml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/redact"
 )
 
 func TestRedact(t *testing.T) {
@@ -29,8 +31,8 @@ func TestRedact(t *testing.T) {
 		"nothing secret":                          "nothing secret",
 		"http://localhost:8080":                   "http://localhost:8080",
 	} {
-		assert.Equal(t, want, Redact(in))
-		assert.Equal(t, want, Redact(Redact(in)), "twice changes nothing more")
+		assert.Equal(t, want, redact.Text(in))
+		assert.Equal(t, want, redact.Text(redact.Text(in)), "twice changes nothing more")
 	}
 }
 

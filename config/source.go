@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/tasker-go/tasker/internal/redact"
 )
 
 // layer ranks where a value came from; a higher layer overrides a lower one.
@@ -68,11 +70,11 @@ func (s source) merge(v *values) {
 }
 
 func (s source) syntaxProblem(err error) Problem {
-	p := Problem{Position: Position{File: s.name}, Message: "malformed TOML: " + Redact(err.Error())}
+	p := Problem{Position: Position{File: s.name}, Message: "malformed TOML: " + redact.Text(err.Error())}
 	var parse toml.ParseError
 	if errors.As(err, &parse) {
 		p.Line, p.Column = parse.Position.Line, parse.Position.Col
-		p.Message = "malformed TOML: " + Redact(parse.Message)
+		p.Message = "malformed TOML: " + redact.Text(parse.Message)
 		if parse.LastKey != "" {
 			p.Message += fmt.Sprintf(" (near %s)", parse.LastKey)
 		}

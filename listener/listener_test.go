@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/listener/listenertest"
@@ -81,7 +82,7 @@ func topicsOf(source *listenertest.Source) []signal.Topic {
 	return slices.Delete(all, probeOf(all), probeOf(all)+1)
 }
 
-func probeOf(topics []signal.Topic) int { return slices.IndexFunc(topics, signal.Topic.IsProbe) }
+func probeOf(topics []signal.Topic) int { return slices.IndexFunc(topics, topicset.IsProbe) }
 
 func config() listener.SubscriptionConfig {
 	return listener.SubscriptionConfig{

@@ -3,7 +3,6 @@ package signal
 import (
 	"context"
 	"errors"
-	"strings"
 )
 
 // Topic says where to look when a signal arrives. A topic is also the name of
@@ -45,21 +44,8 @@ func WorkerTopic(namespace string) Topic { return Topic(workerPrefix + namespace
 // the events themselves, not hints; a signal without payload says that some were lost.
 func FastTopic(namespace string) Topic { return Topic(fastPrefix + namespace) }
 
-// FastNamespace returns the namespace of a topic of fast events.
-func (t Topic) FastNamespace() (namespace string, ok bool) {
-	return strings.CutPrefix(string(t), fastPrefix)
-}
-
 // ProbeTopic is the topic on which one listener measures its own round trip.
 func ProbeTopic(listenerID string) Topic { return Topic(probePrefix + listenerID) }
-
-// WorkerNamespace returns the namespace of a worker topic.
-func (t Topic) WorkerNamespace() (namespace string, ok bool) {
-	return strings.CutPrefix(string(t), workerPrefix)
-}
-
-// IsProbe reports whether t is the probe topic of some listener.
-func (t Topic) IsProbe() bool { return strings.HasPrefix(string(t), probePrefix) }
 
 // Signal is a hint to look at the rows now. Losing, doubling or reordering
 // signals costs time, never work.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker/events"
@@ -83,7 +84,7 @@ func (r *replicas) hand(e events.Event) (outcome string) {
 
 // take handles signals with fast events and reports whether s is one. It never blocks.
 func (r *replicas) take(s signal.Signal) (taken bool) {
-	namespace, ok := s.Topic.FastNamespace()
+	namespace, ok := topicset.FastNamespace(s.Topic)
 	if !ok {
 		return false
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	daemons "github.com/tasker-go/tasker/daemon"
+	"github.com/tasker-go/tasker/internal/redact"
 	"github.com/tasker-go/tasker/internal/wording"
 )
 
@@ -162,9 +163,9 @@ func explanationOf(k config.Key) keyExplanation {
 		env = []string{}
 	}
 	return keyExplanation{
-		Key: k.Path, Type: string(k.Type), Rule: k.Rule, Default: k.Default, Aliases: k.Aliases,
+		Key: k.Path, Type: k.Type, Rule: k.Rule, Default: k.Default, Aliases: k.Aliases,
 		Description: k.Description, Impact: k.Impact, Env: env, Secret: k.Secret, Reloadable: k.Reloadable,
-		Status: string(k.Status), Reason: k.Reason, Sets: k.Sets, Older: k.Older,
+		Status: k.Status, Reason: k.Reason, Sets: k.Sets, Older: k.Older,
 	}
 }
 
@@ -288,7 +289,7 @@ func (r *configReport) judge(loaded *config.Loaded, strict bool) {
 	}
 	if strict {
 		for _, err := range daemons.Check(loaded) {
-			refused = append(refused, config.Problem{Message: "a daemon does not start: " + config.Redact(err.Error())})
+			refused = append(refused, config.Problem{Message: "a daemon does not start: " + redact.Text(err.Error())})
 		}
 		r.Problems = append(r.Problems, refused...)
 		refused = nil

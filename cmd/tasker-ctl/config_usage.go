@@ -136,7 +136,7 @@ func readUsage(dir string, roots []string) (r usageReport, err error) {
 		if k, ok := config.Lookup(key); ok && k.Older {
 			status = "older spelling"
 		} else if ok {
-			status = string(k.Status)
+			status = k.Status
 		}
 		r.Keys = append(r.Keys, usedKey{key, status, set[key]})
 	}

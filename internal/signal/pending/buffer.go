@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -189,7 +190,7 @@ func (b *Buffer) merge(s signal.Signal) bool {
 // pushTopic adds w to a buffer that holds only topics: w may add its topic, without
 // the payload.
 func (b *Buffer) pushTopic(w waiting) {
-	if !w.signal.Topic.IsProbe() {
+	if !topicset.IsProbe(w.signal.Topic) {
 		w.signal.Payload = ""
 	}
 	if _, there := b.index[w.signal]; there {
@@ -202,7 +203,7 @@ func (b *Buffer) pushTopic(w waiting) {
 		return
 	}
 	b.push(w)
-	if !w.signal.Topic.IsProbe() {
+	if !topicset.IsProbe(w.signal.Topic) {
 		b.covered[w.signal.Topic] = struct{}{}
 	}
 }
@@ -254,7 +255,7 @@ func (b *Buffer) collapse() {
 		seen[w.signal.Topic] = struct{}{}
 		w.signal.Payload = last[w.signal.Topic] // empty for all but probes
 		b.push(w)
-		if !w.signal.Topic.IsProbe() {
+		if !topicset.IsProbe(w.signal.Topic) {
 			b.covered[w.signal.Topic] = struct{}{}
 		}
 	}
@@ -265,7 +266,7 @@ func (b *Buffer) collapse() {
 func lastProbes(queue []waiting) map[signal.Topic]string {
 	last := make(map[signal.Topic]string)
 	for _, w := range queue {
-		if w.signal.Topic.IsProbe() {
+		if topicset.IsProbe(w.signal.Topic) {
 			last[w.signal.Topic] = w.signal.Payload
 		}
 	}

@@ -1,10 +1,14 @@
-// Package topicset has what sources and listeners do with several topics: check them, and ask
-// whether a signal is of one of them.
+// Package topicset has what sources and listeners do with topics: check several, ask whether a
+// signal is of one of them, and tell kinds of topics apart.
 //
 // What may not enter: the topics, which are signal's.
 package topicset
 
-import "github.com/tasker-go/tasker/signal"
+import (
+	"strings"
+
+	"github.com/tasker-go/tasker/signal"
+)
 
 // Set is a set of topics, for sources that filter on this side.
 type Set map[signal.Topic]struct{}
@@ -33,3 +37,16 @@ func Validate(topics []signal.Topic) error {
 	}
 	return nil
 }
+
+// WorkerNamespace returns the namespace of a worker topic.
+func WorkerNamespace(t signal.Topic) (namespace string, ok bool) {
+	return strings.CutPrefix(string(t), string(signal.WorkerTopic("")))
+}
+
+// FastNamespace returns the namespace of a topic of fast events.
+func FastNamespace(t signal.Topic) (namespace string, ok bool) {
+	return strings.CutPrefix(string(t), string(signal.FastTopic("")))
+}
+
+// IsProbe reports whether t is the probe topic of some listener.
+func IsProbe(t signal.Topic) bool { return strings.HasPrefix(string(t), string(signal.ProbeTopic(""))) }

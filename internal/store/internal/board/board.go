@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/internal/priorities"
+	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/signal"
@@ -169,7 +170,7 @@ func encodeLanes(lanes map[laneKey]bool) string {
 // reads it, see Callables, looks everywhere. Other signals are ignored. It is safe for
 // concurrent use.
 func (s *Board) HearLanes(received signal.Signal) (unknown bool) {
-	if _, forWorkers := received.Topic.WorkerNamespace(); !forWorkers || received.Payload == "" {
+	if _, forWorkers := topicset.WorkerNamespace(received.Topic); !forWorkers || received.Payload == "" {
 		return false
 	}
 	for lane := range strings.SplitSeq(received.Payload, ",") {
