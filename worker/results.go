@@ -44,7 +44,7 @@ func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
 	if slices.Contains(c.step.Parents, no) {
 		return present(name, c.x.Claim.ParentResults[no])
 	}
-	if !slices.Contains(c.plan.Ancestors(c.step.No), no) {
+	if !slices.Contains(ancestors(c.plan, c.step.No), no) {
 		return nil, fmt.Errorf("step %q of %s: %w", name, c.plan.Template.Name, ErrUnknownStep)
 	}
 	raw, err := c.ancestor(no)
@@ -283,7 +283,28 @@ func (c *StepContext) BatchResults(workerStep string) ([]BatchResult, error) {
 
 // dependsOnBatches reports whether a step is a batch worker that this step depends on.
 func (c *StepContext) dependsOnBatches(no int) bool {
-	return c.plan.Steps[no].Kind == workflow.KindBatchWorker && slices.Contains(c.plan.Ancestors(c.step.No), no)
+	return c.plan.Steps[no].Kind == workflow.KindBatchWorker && slices.Contains(ancestors(c.plan, c.step.No), no)
+}
+
+// ancestors returns the numbers of all steps that step no depends on,
+// directly or not, in ascending order.
+func ancestors(p *workflow.Plan, no int) []int {
+	seen := make([]bool, len(p.Steps))
+	seen[no] = true
+	var all []int
+	for at := no; at >= 0; at-- { // parents always have smaller numbers
+		if !seen[at] {
+			continue
+		}
+		if at != no {
+			all = append(all, at)
+		}
+		for _, parent := range p.Steps[at].Parents {
+			seen[parent] = true
+		}
+	}
+	slices.Reverse(all)
+	return all
 }
 
 // batchResults reads the results once.
@@ -302,7 +323,7 @@ func (c *StepContext) batchResults(template int) ([]store.BatchResult, error) {
 // batchNamed returns the result of a batch by the name of its step; ok is false if no
 // worker step that this one depends on has such a batch.
 func (c *StepContext) batchNamed(name string) (result json.RawMessage, ok bool, err error) {
-	for _, no := range c.plan.Ancestors(c.step.No) {
+	for _, no := range ancestors(c.plan, c.step.No) {
 		if !c.dependsOnBatches(no) || !strings.HasPrefix(name, c.plan.Steps[no].Name+"_") {
 			continue
 		}

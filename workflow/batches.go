@@ -232,28 +232,6 @@ func (p *Plan) ParentsOf(progress *Progress, no int) []int {
 	return parents
 }
 
-// ParentCounts counts the parents of a step that exist, batches each by itself,
-// and those of them that are satisfied.
-func (p *Plan) ParentCounts(progress *Progress, no int) (parents, satisfied int) {
-	count := func(s Status) {
-		if s != StatusNotCreated {
-			parents++
-		}
-		if s.satisfies() {
-			satisfied++
-		}
-	}
-	for _, parent := range p.Step(progress, no).Parents {
-		count(progress.Steps[parent].Status)
-		if g := progress.groupOf(parent); g != nil {
-			for _, s := range progress.Steps[g.First : g.First+g.Count] {
-				count(s.Status)
-			}
-		}
-	}
-	return parents, satisfied
-}
-
 // Step returns the plan step of a step of a task: itself, or for a step created at run time
 // the one that it is an instance of; nil for an unknown or forgotten number.
 func (p *Plan) Step(progress *Progress, no int) *PlanStep {

@@ -158,24 +158,3 @@ func (p *Plan) StepNumber(name string) (int, bool) {
 	no, ok := p.byName[name]
 	return no, ok
 }
-
-// Ancestors returns the numbers of all steps that step no depends on,
-// directly or not, in ascending order.
-func (p *Plan) Ancestors(no int) []int {
-	seen := make([]bool, len(p.Steps))
-	seen[no] = true
-	var all []int
-	for at := no; at >= 0; at-- { // parents always have smaller numbers
-		if !seen[at] {
-			continue
-		}
-		if at != no {
-			all = append(all, at)
-		}
-		for _, parent := range p.Steps[at].Parents {
-			seen[parent] = true
-		}
-	}
-	slices.Reverse(all)
-	return all
-}

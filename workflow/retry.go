@@ -114,18 +114,6 @@ type RetryOverride struct {
 	DelaysMS []int64
 }
 
-// NewRetryOverride builds the override of a request with a number of attempts (0: one more
-// than the delays) and a list of delays; nil without both.
-func NewRetryOverride(maxAttempts int, delaysMS []int64) *RetryOverride {
-	switch {
-	case maxAttempts > 0:
-		return &RetryOverride{MaxAttempts: maxAttempts, DelaysMS: delaysMS}
-	case len(delaysMS) > 0:
-		return &RetryOverride{MaxAttempts: len(delaysMS) + 1, DelaysMS: delaysMS}
-	}
-	return nil
-}
-
 // Attempts is MaxAttempts, or 0 without an override.
 func (o *RetryOverride) Attempts() int {
 	if o == nil {

@@ -26,19 +26,19 @@ func TestRetriesOfATaskTakeThePlaceOfTheTemplates(t *testing.T) {
 	}
 	plain := Reported{Retryable: true, RetryAfter: -1}
 	p := graph(t, []string{"only"})
-	o := NewRetryOverride(0, []int64{10_000, 20_000, 30_000})
+	o := override(0, []int64{10_000, 20_000, 30_000})
 	for attempt, want := range []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second} {
 		e := fails(p, o, attempt+1, plain)
 		require.Equal(t, []RetryStep{{Outcome: OutcomeFailed, DueIn: want}}, e.Retry, "exactly: no jitter, no cap")
 	}
 	require.Equal(t, ReasonExhausted, fails(p, o, 4, plain).End[0].Reason, "as many retries as there are delays")
 
-	more := NewRetryOverride(6, o.DelaysMS)
+	more := override(6, o.DelaysMS)
 	require.Equal(t, 30*time.Second, fails(p, more, 5, plain).Retry[0].DueIn, "the last one is reused")
 	require.Equal(t, ReasonExhausted, fails(p, more, 6, plain).End[0].Reason)
-	require.Equal(t, ReasonExhausted, fails(p, NewRetryOverride(2, o.DelaysMS), 2, plain).End[0].Reason, "max_attempts has precedence over the delays")
-	require.Equal(t, ReasonExhausted, fails(p, NewRetryOverride(1, nil), 1, plain).End[0].Reason)
-	require.Less(t, fails(p, NewRetryOverride(9, nil), 8, plain).Retry[0].DueIn, 3*time.Second, "without delays the template's backoff applies")
+	require.Equal(t, ReasonExhausted, fails(p, override(2, o.DelaysMS), 2, plain).End[0].Reason, "max_attempts has precedence over the delays")
+	require.Equal(t, ReasonExhausted, fails(p, override(1, nil), 1, plain).End[0].Reason)
+	require.Less(t, fails(p, override(9, nil), 8, plain).Retry[0].DueIn, 3*time.Second, "without delays the template's backoff applies")
 
 	asked := plain
 	asked.RetryAfter = 7 * time.Second
@@ -50,13 +50,12 @@ func TestRetriesOfATaskTakeThePlaceOfTheTemplates(t *testing.T) {
 	p.Steps[0].Kind = KindCompensation
 	require.Equal(t, p.Steps[0].Retry, (&Progress{Retry: o}).PolicyOf(p.Steps[0].StepTemplate), "a compensation has its own retries")
 	require.Equal(t, p.Steps[0].Retry.MaxAttempts, AttemptsOf(p.Steps[0].StepTemplate, 9))
-	require.Nil(t, NewRetryOverride(0, nil))
 }
 
 func TestALostLeaseUsesUpTheAttemptsOfItsTask(t *testing.T) {
 	p := graph(t, []string{"only"})
 	progress := NewProgress(p)
-	progress.Retry = NewRetryOverride(0, []int64{10_000})
+	progress.Retry = override(0, []int64{10_000})
 	rules := testRules
 	rules.MaxCrashes = 9
 	progress, _, err := Advance(p, TaskPending, progress, rules, Created{})
@@ -75,7 +74,7 @@ func genOverride() *rapid.Generator[*RetryOverride] {
 		if len(delays) == 0 {
 			delays = nil // as they are decoded
 		}
-		return NewRetryOverride(rapid.IntRange(0, limits.MaxAttempts).Draw(t, "attempts"), delays)
+		return override(rapid.IntRange(0, limits.MaxAttempts).Draw(t, "attempts"), delays)
 	})
 }
 
@@ -116,4 +115,15 @@ func TestBrokenRetriesAreRefused(t *testing.T) {
 		_, err := DecodeProgress(b)
 		require.Error(t, err, "%v", b)
 	}
+}
+
+// override has one attempt more than delays where attempts is 0; nil without both.
+func override(attempts int, delaysMS []int64) *RetryOverride {
+	if attempts == 0 && len(delaysMS) == 0 {
+		return nil
+	}
+	if attempts == 0 {
+		attempts = len(delaysMS) + 1
+	}
+	return &RetryOverride{MaxAttempts: attempts, DelaysMS: delaysMS}
 }

@@ -119,7 +119,7 @@ func TestASchedulesTasksHaveItsRetries(t *testing.T) {
 	require.Equal(t, []time.Duration{time.Second, 2 * time.Second}, made.RetryDelays)
 	created, err := s.Orchestrator.RunSchedule(t.Context(), made.UUID, ana)
 	require.NoError(t, err)
-	require.Equal(t, workflow.NewRetryOverride(3, []int64{1000, 2000}), s.Await(created.UUID).Progress.Retry)
+	require.Equal(t, &workflow.RetryOverride{MaxAttempts: 3, DelaysMS: []int64{1000, 2000}}, s.Await(created.UUID).Progress.Retry)
 
 	changed, err := s.Orchestrator.UpdateSchedule(t.Context(), made.UUID, ana, func(d *store.Schedule) { d.RetryDelays, d.MaxAttempts = nil, 7 })
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ func TestATaskAsCreatedIsTheOneThatIsRead(t *testing.T) {
 	full.ParentCorrelationID, full.SourceSystem, full.Reason, full.Tags, full.Priority = &parent, "test", "why not", []string{"a", "b"}, -7
 	later.StartIn, later.Initiator, later.Context = time.Hour, "", json.RawMessage(`{}`)
 	retried, instant, past := newTask(p), newTask(p), newTask(p)
-	retried.Retry = workflow.NewRetryOverride(0, []int64{1000, 2000})
+	retried.Retry = &workflow.RetryOverride{MaxAttempts: 3, DelaysMS: []int64{1000, 2000}}
 	instant.StartAt = time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	past.StartAt = time.Now().Add(-time.Hour).Truncate(time.Microsecond)
 	tasks := []store.NewTask{full, later, retried, instant, past}

@@ -139,3 +139,10 @@ func TestStartsAndConflicts(t *testing.T) {
 		require.ErrorContains(t, err, tt.wrong, name)
 	}
 }
+
+func TestARequestWithoutRetriesOverridesNone(t *testing.T) {
+	t.Parallel()
+	require.Nil(t, retryOverride(0, nil))
+	require.Equal(t, 3, retryOverride(0, []int64{1, 2}).MaxAttempts, "one more than the delays")
+	require.Equal(t, 2, retryOverride(2, []int64{1, 2}).MaxAttempts)
+}

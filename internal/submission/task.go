@@ -126,7 +126,7 @@ func (r *Request) Override() *workflow.RetryOverride {
 	if r.MaxAttempts == 0 && r.RetryDelays == nil {
 		return nil
 	}
-	return workflow.NewRetryOverride(r.MaxAttempts, millis(r.RetryDelays))
+	return retryOverride(r.MaxAttempts, millis(r.RetryDelays))
 }
 
 // ownIdentityKept is how long a task without duplicates keeps its identity: longer than any
@@ -214,4 +214,16 @@ func CheckQueueTags(tags []string) error {
 		c.Text(fmt.Sprintf("tags[%d]", i), tag, MaxTagLength, true)
 	}
 	return c.Err()
+}
+
+// retryOverride builds the override of a request with a number of attempts (0: one more
+// than the delays) and a list of delays; nil without both.
+func retryOverride(maxAttempts int, delaysMS []int64) *workflow.RetryOverride {
+	switch {
+	case maxAttempts > 0:
+		return &workflow.RetryOverride{MaxAttempts: maxAttempts, DelaysMS: delaysMS}
+	case len(delaysMS) > 0:
+		return &workflow.RetryOverride{MaxAttempts: len(delaysMS) + 1, DelaysMS: delaysMS}
+	}
+	return nil
 }

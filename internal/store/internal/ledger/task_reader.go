@@ -166,7 +166,7 @@ func (r *taskReader) build() {
 		}
 		s := Step{No: no, UUID: board.BatchUUID(t.UUID, no, t.Batches[no].Run), Name: t.StepName(no), State: EndedState(p.Status),
 			Attempts: int(p.Attempts), Crashes: int(p.Crashes), CreatedAt: t.RequestedAt}
-		s.Parents, s.ParentsDone = t.Plan.ParentCounts(t.Progress, no)
+		s.Parents, s.ParentsDone = parentCounts(t.Plan.Plan, t.Progress, no)
 		for _, a := range r.attempts[no] {
 			s.addAttempt(a, r.manual[no])
 		}
@@ -177,6 +177,31 @@ func (r *taskReader) build() {
 		}
 		t.Steps = append(t.Steps, s)
 	}
+}
+
+// parentCounts counts the parents of a step that exist, batches each by itself,
+// and those of them that are satisfied.
+func parentCounts(p *workflow.Plan, progress *workflow.Progress, no int) (parents, satisfied int) {
+	count := func(s workflow.Status) {
+		if s != workflow.StatusNotCreated {
+			parents++
+		}
+		if s == workflow.StatusComplete || s == workflow.StatusResolved {
+			satisfied++
+		}
+	}
+	for _, parent := range p.Step(progress, no).Parents {
+		count(progress.Steps[parent].Status)
+		for _, g := range progress.Groups {
+			if g.Template == parent {
+				for _, s := range progress.Steps[g.First : g.First+g.Count] {
+					count(s.Status)
+				}
+				break
+			}
+		}
+	}
+	return parents, satisfied
 }
 
 // addAttempt adds the next attempt in the order of claims. manual is the latest result
