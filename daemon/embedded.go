@@ -41,7 +41,7 @@ func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, 
 		return nil, nil, fmt.Errorf("prepare the worker: %w", err)
 	}
 	near.worker.Store(w.worker)
-	o.engine.ServeFirst(w.worker)
+	o.engine.ServeFirst(w.worker.Host())
 	return o, w, nil
 }
 
@@ -116,7 +116,7 @@ type besides struct {
 // Publish implements signal.Publisher.
 func (b besides) Publish(signals ...signal.Signal) {
 	if w := b.near.worker.Load(); w != nil {
-		w.Hear(signals...)
+		w.Host().Hear(signals...)
 	}
 	if o := b.near.orchestrator.Load(); o != nil {
 		o.Hear(signals...)

@@ -91,7 +91,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 		if d.lending, err = d.newLending(c, self.ID, engine); err != nil {
 			return err
 		}
-		d.engine.ServeFirst(d.lending.worker)
+		d.engine.ServeFirst(d.lending.worker.Host())
 		d.services = append(d.services, workerService{d.lending.worker, d.log})
 	}
 	if !o.Web.Enabled && !o.GRPC.Enabled {
@@ -279,7 +279,7 @@ func (d *Orchestrator) Start(ctx context.Context) error {
 	}
 	d.show(d.engine.SetAddress)
 	if d.lending != nil {
-		d.show(d.lending.worker.SetAddress)
+		d.show(d.lending.worker.Host().SetAddress)
 	}
 	d.signals.sender.Publish(signal.Signal{Topic: signal.TopicControl}) // templates may be new
 	d.log.Info("orchestrator started", zap.String("mode", string(d.engine.Mode())), zap.Any("address", d.Addr()))
@@ -307,7 +307,7 @@ func (d *Orchestrator) reload(ctx context.Context, next *config.Loaded) error {
 	err := errors.Join(d.engine.Reload(ctx, systemSettings(systems.Orchestration), systemSettings(systems.TaskReadiness)),
 		d.queues.Reload(ctx, systemSettings(systems.Orchestration)))
 	if d.lending != nil {
-		err = errors.Join(err, d.lending.worker.Reload(ctx, systemSettings(systems.Orchestration)))
+		err = errors.Join(err, d.lending.worker.Host().Reload(ctx, systemSettings(systems.Orchestration)))
 	}
 	return err
 }

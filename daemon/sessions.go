@@ -12,9 +12,9 @@ import (
 func (s *shared) lend(w *worker.Worker, id string, c config.Sessions, permits func(total int)) (*remote.Hub, error) {
 	cfg := sessionConfig(id, c)
 	cfg.Offer, cfg.Permits, cfg.Logger, cfg.Metrics = w.Reoffer, permits, s.log, s.metrics
-	cfg.Adopt, cfg.ConfirmWithin = w.Adopt, cfg.MaxWait
+	cfg.Adopt, cfg.ConfirmWithin = w.Host().Adopt, cfg.MaxWait
 	hub := remote.New(cfg)
-	observeConnections(s.registry, "tasker_transaction_pool", "of the pool for handlers that work in a transaction", w.TransactionPool)
+	observeConnections(s.registry, "tasker_transaction_pool", "of the pool for handlers that work in a transaction", w.Host().TransactionPool)
 	return hub, w.AddResolver(hub)
 }
 

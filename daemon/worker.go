@@ -97,7 +97,7 @@ func (d *Worker) serve(c *config.Loaded) error {
 		Namespaces: func() []string { return d.worker.Health().Namespaces },
 		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },
 		Events:     d.eventMetrics, Breakers: d.breakers, Sessions: d.sessions,
-		Templates: d.store, CheckHandler: d.worker.CheckHandler, Tags: own.Tags, Queues: queues.measure, Config: d.shownConfig(c),
+		Templates: d.store, CheckHandler: d.worker.Host().CheckHandler, Tags: own.Tags, Queues: queues.measure, Config: d.shownConfig(c),
 		Checks: func(context.Context) map[string]telemetry.Check {
 			return map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health()), "circuit_breakers": d.breakers.Check()}
 		},
@@ -217,7 +217,7 @@ func (d *Worker) Start(ctx context.Context) error {
 	if err := d.start(ctx); err != nil {
 		return err
 	}
-	d.show(d.worker.SetAddress)
+	d.show(d.worker.Host().SetAddress)
 	d.log.Info("worker daemon started", zap.String("mode", string(d.worker.Mode())), zap.Any("address", d.Addr()))
 	return nil
 }
@@ -233,5 +233,5 @@ func (d *Worker) Stop(ctx context.Context) error {
 // new start.
 func (d *Worker) reload(ctx context.Context, next *config.Loaded) error {
 	d.follow(next)
-	return d.worker.Reload(ctx, systemSettings(next.Worker.EventSystems.Worker.EventSystem))
+	return d.worker.Host().Reload(ctx, systemSettings(next.Worker.EventSystems.Worker.EventSystem))
 }

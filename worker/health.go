@@ -11,10 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/internal/signal/topicset"
-	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
@@ -145,16 +142,6 @@ func (w *Worker) SetMode(ctx context.Context, mode deploymode.Mode) error {
 	return p.system.SetMode(ctx, mode)
 }
 
-// Reload applies changed settings to a running worker; see
-// coordinator.EventSystem.Reload.
-func (w *Worker) Reload(ctx context.Context, next coordinator.Settings) error {
-	p, s := w.current()
-	if p == nil || s != stateRunning {
-		return errors.New("apply the settings: the worker is not running")
-	}
-	return p.system.Reload(ctx, next)
-}
-
 // countSignals returns a function that updates the metrics from the counts of the
 // worker's own sender.
 func (p *parts) countSignals(m *telemetry.Metrics) func() {
@@ -169,57 +156,4 @@ func (p *parts) countSignals(m *telemetry.Metrics) func() {
 		m.SignalsDropped.Add(float64(now.Dropped - last.Dropped))
 		last = now
 	}
-}
-
-// For daemons that run in the process of the worker.
-
-// Offer returns what the worker would claim now of tasks about to be created in its
-// process, for up to want steps; it implements orchestration.Taker. It is safe for
-// concurrent use.
-func (w *Worker) Offer(want int) (store.ClaimRequest, func(claimed []store.Claimed, lost bool)) {
-	p, _ := w.current()
-	if p == nil {
-		return store.ClaimRequest{}, func([]store.Claimed, bool) {}
-	}
-	return p.engine.Offer(want)
-}
-
-// Adopt takes over claims of other workers, in some namespaces or all (nil), whose handlers go
-// on in processes that are connected to this worker now. learn gets their tokens, the new ones by the former, before
-// any of them begins here. What it does not get is lost, unless locked says that some were
-// being changed and should be asked for again. The errors wrap store.ErrUnavailable; then none is adopted, or those that are handed back. It is safe for
-// concurrent use.
-func (w *Worker) Adopt(ctx context.Context, held []store.HeldClaim, namespaces []string, learn func(tokens map[int64]int64)) (locked bool, err error) {
-	p, _ := w.current()
-	if p == nil {
-		return false, fmt.Errorf("adopt claims: %w", store.ErrUnavailable)
-	}
-	return p.engine.Adopt(ctx, held, namespaces, learn)
-}
-
-// Hear receives signals that a daemon of the same process sends, ahead of their way
-// through the database. It never blocks, and does nothing while the worker does not run
-// or only polls.
-func (w *Worker) Hear(signals ...signal.Signal) {
-	p, _ := w.current()
-	if p == nil || !p.system.Mode().Listens() {
-		return
-	}
-	topics := topicset.Of(p.engine.Topics())
-	for _, s := range signals {
-		if topics.Has(s.Topic) {
-			p.engine.Receive(s)
-			p.system.Wake(coordinator.ReasonSignal, s.Topic)
-		}
-	}
-}
-
-// TransactionPool returns the statistics of the connections of handlers that work in a
-// transaction; it is cheap.
-func (w *Worker) TransactionPool() store.PoolStat {
-	p, _ := w.current()
-	if p == nil {
-		return store.PoolStat{Max: w.cfg.Transactions.MaxConnections}
-	}
-	return p.engine.TxPool()
 }

@@ -105,7 +105,7 @@ func TestAHandlersWritesAndItsStepAreOne(t *testing.T) {
 			c.all(func(h Health) bool { return h.Succeeded == 30 && h.Running == 0 && h.Reporting == 0 })
 			require.Zero(t, c.Health().Stale+c.Health().Failed)
 			require.InDelta(t, 30, c.outcomes("committed"), 0)
-			pool := c.TransactionPool()
+			pool := c.Host().TransactionPool()
 			require.EqualValues(t, 10, pool.Max)
 			require.Zero(t, pool.Acquired)
 			require.Positive(t, pool.Total)
@@ -119,7 +119,7 @@ func TestWorkersWithoutTransactionsOpenNoPool(t *testing.T) {
 	t.Parallel()
 	c := newCounter(t, Config{}, "notify", says("done"))
 	c.finish(t, c.create(t, c.tmpl, 3), workflow.TaskComplete)
-	require.Equal(t, store.PoolStat{Max: 10}, c.TransactionPool())
+	require.Equal(t, store.PoolStat{Max: 10}, c.Host().TransactionPool())
 }
 
 // Each failure leaves neither the row nor the completion, and is recorded as itself.
@@ -164,7 +164,7 @@ func TestWhatFailsIsRolledBack(t *testing.T) {
 			require.Zero(t, c.books())
 			c.all(func(h Health) bool { return h.Running == 0 && h.Reporting == 0 })
 			pgtest.Eventually(t, patient, func() (bool, string) { // the pool closes broken connections in the background
-				n := c.TransactionPool().Acquired
+				n := c.Host().TransactionPool().Acquired
 				return n == 0, fmt.Sprint(n, " connections are still in use")
 			})
 			require.Zero(t, c.outcomes("committed"))
@@ -379,7 +379,7 @@ func TestStoppingWithTransactionsOpen(t *testing.T) {
 	ids := c.create(t, c.tmpl, 2)
 	<-recorded
 	<-recorded
-	require.EqualValues(t, 2, c.TransactionPool().Acquired)
+	require.EqualValues(t, 2, c.Host().TransactionPool().Acquired)
 	stopAtOnce(t, c.Worker)
 	require.Equal(t, 1, c.books())
 	require.Equal(t, ids[0].String(), c.db.QueryString(t, `select task_uuid::text from tasker.board where state = 4 and outcome = 1`))

@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/worker/internal/bus"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
@@ -87,19 +86,6 @@ func New(cfg Config) (*Worker, error) {
 // dead and it registers again.
 func (w *Worker) ID() uuid.UUID { return *w.id.Load() }
 
-// SetAddress sets where the API of the program listens, as host:port, for operators to
-// find. A running worker reports it with a heartbeat at once; "" means no API. It may be
-// called at any time.
-func (w *Worker) SetAddress(address string) {
-	w.mu.Lock()
-	w.address = address
-	p := w.parts
-	w.mu.Unlock()
-	if p != nil {
-		p.engine.BeatSoon()
-	}
-}
-
 // Register registers a handler by name, for handler.callable of templates. It may be
 // called while the worker runs. Start returns the error (no name, no handler, a duplicate
 // name) again.
@@ -141,15 +127,6 @@ func (w *Worker) Limit(handlers int) {
 	if p, _ := w.current(); p != nil {
 		p.engine.Limit(handlers)
 	}
-}
-
-// CheckHandler says why this worker cannot run a step with a handler reference; nil: it
-// can.
-func (w *Worker) CheckHandler(def workflow.HandlerReference) error {
-	return lifecycle.Guard(func() error {
-		_, err := w.chain.resolve("", def)
-		return err
-	})
 }
 
 // remember keeps an error for Start, so that none is overlooked. Without one a running

@@ -134,7 +134,7 @@ func TestATaskContinuesAnother(t *testing.T) {
 			require.Contains(t, history.Events, store.TaskEvent{Seconds: history.Events[1].Seconds, From: "steps_in_process", To: "steps_in_process",
 				Actor: "test", Reason: "continued by " + next.UUID.String()})
 			require.Eventually(t, func() bool { return testutil.ToFloat64(metrics.TasksCreated.WithLabelValues("leaves")) == 1 }, patience, 5*time.Millisecond)
-			require.Eventually(t, func() bool { return e.Worker.TransactionPool().Acquired == 0 }, patience, 5*time.Millisecond)
+			require.Eventually(t, func() bool { return e.Worker.Host().TransactionPool().Acquired == 0 }, patience, 5*time.Millisecond)
 		})
 	}
 }
@@ -148,7 +148,7 @@ func TestAChainGrowsNothing(t *testing.T) {
 			t.Parallel()
 			e := chains(t, worker.Typed(hops))
 			if near {
-				e.Orchestrator.ServeFirst(e.Worker)
+				e.Orchestrator.ServeFirst(e.Worker.Host())
 			}
 			growsNothing(t, e)
 		})

@@ -129,7 +129,7 @@ func startNearby(t *testing.T, options ...enginetest.Option) (*enginetest.Engine
 	t.Helper()
 	n := &nearby{metrics: telemetry.Discard(), release: make(chan struct{})}
 	e := enginetest.Start(t, n.register, append(options, func(_ *orchestration.Config, c *worker.Config) { c.Metrics = n.metrics })...)
-	e.Orchestrator.ServeFirst(e.Worker)
+	e.Orchestrator.ServeFirst(e.Worker.Host())
 	return e, n
 }
 

@@ -56,7 +56,7 @@ func TestTransactionsBesideSettlements(t *testing.T) {
 		require.NoError(t, err)
 		wc.Metrics = n.metrics
 	})
-	e.Orchestrator.ServeFirst(e.Worker)
+	e.Orchestrator.ServeFirst(e.Worker.Host())
 	const tasks = 40
 	ids := make([]uuid.UUID, tasks)
 	for i := range ids {

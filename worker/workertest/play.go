@@ -106,7 +106,7 @@ func newPlayer(register func(*worker.Worker) error, task *Task) (*player, error)
 		p.begin = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
 	p.now, p.board.now = p.begin, func() time.Time { return p.now }
-	p.rehearsal = w.Rehearse(p.board)
+	p.rehearsal = w.Host().Rehearse(p.board)
 	if err := p.compile(); err != nil {
 		return nil, errors.Join(err, closeWithin(p.rehearsal))
 	}

@@ -108,7 +108,7 @@ func run(h worker.Handler, s *Step, configure []func(*worker.Worker) error) (r R
 	if err != nil {
 		return r, err
 	}
-	rehearsal := w.Rehearse(b)
+	rehearsal := w.Host().Rehearse(b)
 	defer func() { err = errors.Join(err, closeWithin(rehearsal)) }()
 	played, err := rehearsal.Run(&store.Plan{Plan: plan, ID: 1}, claim)
 	if err != nil {
