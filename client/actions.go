@@ -2,13 +2,6 @@ package client
 
 import "encoding/json"
 
-// The actions on a step, as [StepAction] names them.
-const (
-	StepResetForRetry    = "reset_for_retry"   // of a step in error: pending again, with all its attempts
-	StepResolveManually  = "resolve_manually"  // satisfied, without a result
-	StepCompleteManually = "complete_manually" // complete, with a result set by hand
-)
-
 // StepAction is the body of PATCH /v1/tasks/{uuid}/workflow_steps/{step_uuid}. Each
 // action has its own field for the actor.
 type StepAction struct {
@@ -32,19 +25,24 @@ type CompletionData struct {
 	Metadata json.RawMessage `json:"metadata,omitempty" doc:"Kept beside the result"`
 }
 
-// The actions on a task, as [TaskAction] and [BulkAction] name them.
+// The actions on a task, as [TaskAction] and [BulkAction] name them. ActionReset and
+// ActionComplete are actions of [StepAction] too.
 const (
 	ActionCancel       = "cancel"
 	ActionFail         = "fail"
 	ActionResolve      = "resolve"
-	ActionReset        = "reset_for_retry"
-	ActionComplete     = "complete_manually"
+	ActionReset        = "reset_for_retry"   // of a step in error: pending again, with all its attempts
+	ActionComplete     = "complete_manually" // of a step: complete, with a result set by hand
 	ActionRunAgain     = "run_again"
 	ActionReplay       = "replay"
 	ActionReprioritise = "reprioritise"
 	ActionReleaseLease = "release_lease"
 	ActionDeadLetter   = "dead_letter"
 )
+
+// StepResolveManually is the action of [StepAction] that satisfies a step without a
+// result; on a task it is ActionResolve.
+const StepResolveManually = "resolve_manually"
 
 // TaskAction is the body of POST /v1/tasks/{uuid}/actions.
 type TaskAction struct {

@@ -37,7 +37,7 @@ func TestEveryCallOfOperators(t *testing.T) {
 	}{
 		"step": {golden(t, "left_step"), "PATCH /v1/tasks/x/workflow_steps/y", `{"action_type":"reset_for_retry","reason":"r","reset_by":"a"}`,
 			func(c *client.Client) (any, error) {
-				return c.ActOnStep(ctx, "x", "y", client.StepAction{ActionType: client.StepResetForRetry, Reason: "r", ResetBy: "a"})
+				return c.ActOnStep(ctx, "x", "y", client.StepAction{ActionType: client.ActionReset, Reason: "r", ResetBy: "a"})
 			}},
 		"task": {golden(t, "task"), "POST /v1/tasks/x/actions", `{"action":"cancel","reason":"r","actor":"a"}`, func(c *client.Client) (any, error) {
 			return c.ActOnTask(ctx, "x", client.TaskAction{Action: client.ActionCancel, Reason: "r", Actor: "a"})

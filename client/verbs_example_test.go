@@ -148,7 +148,7 @@ func ExampleClient_ActOnTask() {
 	fmt.Println(preview.Steps[0].Name, preview.Steps[0].To, err)
 	task, err := c.ActOnTask(ctx, taskID, again)
 	fmt.Println(task.Status, err)
-	step, err := c.ActOnStep(ctx, taskID, stepID, client.StepAction{ActionType: client.StepCompleteManually, CompletedBy: "ana", Reason: "paid in cash",
+	step, err := c.ActOnStep(ctx, taskID, stepID, client.StepAction{ActionType: client.ActionComplete, CompletedBy: "ana", Reason: "paid in cash",
 		CompletionData: &client.CompletionData{Result: json.RawMessage(`{"paid":true}`)}})
 	fmt.Println(step.CurrentState, err)
 	many, err := c.ActOnTasks(ctx, client.BulkAction{Filter: client.BulkFilter{Namespace: "shop", States: []string{"error"}},

@@ -159,7 +159,7 @@ func readTask(id, step string) []both {
 		both{"Step", func(ctx context.Context, c *client.Client) (any, error) { return c.Step(ctx, id, step) }, ""},
 		both{"StepAudit", func(ctx context.Context, c *client.Client) (any, error) { return c.StepAudit(ctx, id, step) }, ""},
 		both{"ActOnStep", func(ctx context.Context, c *client.Client) (any, error) { // refused: it is complete
-			return c.ActOnStep(ctx, id, step, client.StepAction{ActionType: client.StepResetForRetry, ResetBy: "ana", Reason: "again"})
+			return c.ActOnStep(ctx, id, step, client.StepAction{ActionType: client.ActionReset, ResetBy: "ana", Reason: "again"})
 		}, ""},
 		both{"CancelTask", func(ctx context.Context, c *client.Client) (any, error) { return c.CancelTask(ctx, id, client.Why{}) }, ""},
 	)
@@ -196,7 +196,7 @@ func (p *pair) changes() []both {
 		}, ofCreation + " context"},
 		{"ActOnStep", func(ctx context.Context, c *client.Client) (any, error) {
 			task, step := failed()
-			return c.ActOnStep(ctx, task, step, client.StepAction{ActionType: client.StepCompleteManually, CompletedBy: "ana", Reason: "by hand",
+			return c.ActOnStep(ctx, task, step, client.StepAction{ActionType: client.ActionComplete, CompletedBy: "ana", Reason: "by hand",
 				CompletionData: &client.CompletionData{Result: json.RawMessage(`{"total":12}`)}})
 		}, "task_uuid step_uuid created_at updated_at completed_at last_failure_at last_attempted_at execution_time_ms started_at worker_id"},
 		{"Run", func(ctx context.Context, c *client.Client) (any, error) {

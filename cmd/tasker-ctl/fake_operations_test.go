@@ -121,12 +121,12 @@ func patchStep(w http.ResponseWriter, path string, body []byte) {
 		if s.StepUUID != parts[4] {
 			continue
 		}
-		if a.ActionType == client.StepResetForRetry && s.CurrentState != "error" {
+		if a.ActionType == client.ActionReset && s.CurrentState != "error" {
 			fail(w, http.StatusBadRequest, "BAD_REQUEST", "Cannot manually resolve step: invalid transition from "+s.CurrentState+" to ResetForRetry")
 			return
 		}
-		s.CurrentState = map[string]string{client.StepResetForRetry: "pending", client.StepResolveManually: "resolved_manually",
-			client.StepCompleteManually: "complete"}[a.ActionType]
+		s.CurrentState = map[string]string{client.ActionReset: "pending", client.StepResolveManually: "resolved_manually",
+			client.ActionComplete: "complete"}[a.ActionType]
 		answer(w, s)
 		return
 	}

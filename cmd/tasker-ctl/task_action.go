@@ -124,7 +124,7 @@ func (a *app) stepResolution(d command, s *client.StepAction, actorFlag string, 
 
 // resetStep may change the input of the task, and is an action on the task then.
 func (a *app) resetStep() command {
-	s := client.StepAction{ActionType: client.StepResetForRetry}
+	s := client.StepAction{ActionType: client.ActionReset}
 	t := client.TaskAction{Action: client.ActionReset}
 	var dry bool
 	d := command{use: "reset-step TASK STEP", short: "Run a step in error again, with all its attempts"}
@@ -150,7 +150,7 @@ func (a *app) resolveStep() command {
 
 func (a *app) completeStep() command {
 	data := client.CompletionData{}
-	s := client.StepAction{ActionType: client.StepCompleteManually, CompletionData: &data}
+	s := client.StepAction{ActionType: client.ActionComplete, CompletionData: &data}
 	return a.stepResolution(command{
 		use: "complete-step TASK STEP", short: "Complete a step with a result given by hand",
 		example: "  tasker-ctl task complete-step 019d… charge --result '{\"paid\": true}' -r 'paid by hand, ticket 7'",

@@ -21,13 +21,13 @@ func stepAction(r *request[client.StepAction]) (a orchestration.Action, err erro
 	a.Reason = r.required("reason", b.Reason, orchestration.MaxReasonLength)
 	who := func(name, value string) { a.Actor = r.acting(name, value) }
 	switch b.ActionType {
-	case client.StepResetForRetry:
+	case client.ActionReset:
 		a.Kind = orchestration.ActionResetForRetry
 		who("reset_by", b.ResetBy)
 	case client.StepResolveManually:
 		a.Kind = orchestration.ActionResolveManually
 		who("resolved_by", b.ResolvedBy)
-	case client.StepCompleteManually:
+	case client.ActionComplete:
 		a.Kind = orchestration.ActionCompleteManually
 		who("completed_by", b.CompletedBy)
 		r.completion(b.CompletionData, &a)

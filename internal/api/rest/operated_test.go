@@ -94,7 +94,7 @@ func TestRepairByHand(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, stats[0].Pending)
 
-	why := client.StepAction{ActionType: client.StepResetForRetry, Reason: "again", ResetBy: "ana"}
+	why := client.StepAction{ActionType: client.ActionReset, Reason: "again", ResetBy: "ana"}
 	_, err = c.ActOnStep(ctx, task.TaskUUID, secondOf(task), why)
 	require.NoError(t, err)
 	endOf(t, c, task.TaskUUID, "error") // it still fails
@@ -102,7 +102,7 @@ func TestRepairByHand(t *testing.T) {
 	first := task.Steps[0].WorkflowStepUUID
 	_, err = c.ActOnStep(ctx, task.TaskUUID, first, why)
 	require.ErrorContains(t, err, "to ResetForRetry")
-	step, err := c.ActOnStep(ctx, task.TaskUUID, secondOf(task), client.StepAction{ActionType: client.StepCompleteManually, Reason: "by hand", CompletedBy: "ana",
+	step, err := c.ActOnStep(ctx, task.TaskUUID, secondOf(task), client.StepAction{ActionType: client.ActionComplete, Reason: "by hand", CompletedBy: "ana",
 		CompletionData: &client.CompletionData{Result: json.RawMessage(`{"n":3}`), Metadata: json.RawMessage(`{"ticket":"X-1","number":12345678901234567890}`)}})
 	require.NoError(t, err)
 	require.Equal(t, "complete", step.CurrentState)
