@@ -34,6 +34,8 @@ type vectors struct {
 			Answer json.RawMessage `json:"answer"`
 		} `json:"requests"`
 	} `json:"steps"`
+	Bytes   json.RawMessage `json:"bytes"` // of package worker
+	NoBytes json.RawMessage `json:"no_bytes"`
 }
 
 // strictly decodes a message whose fields must all be known, and which must be the same when it
