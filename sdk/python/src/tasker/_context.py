@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, TypeVar
 
+from ._bytes import dumps
 from ._errors import Permanent, fault, point
 from ._session import NotHeld, Session, SessionLost, Unavailable
 
@@ -144,7 +144,7 @@ class StepContext:
         """Publishes a durable domain event, which the template does not declare, with the success of the step.
         An attempt that fails publishes none, and a step that has published cannot yield."""
         try:
-            json.dumps(payload, allow_nan=False)
+            dumps(payload)
         except (TypeError, ValueError) as e:
             raise Permanent(f"the payload of the event {name} has no JSON form: {e}", error_type="EventNotPublished") from e
         self._events.append({"name": name, "payload": payload})
