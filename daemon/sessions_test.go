@@ -348,6 +348,12 @@ func TestALostProcess(t *testing.T) {
 	var saved struct {
 		SavedAt time.Time `json:"saved_at"`
 	}
+	dead.call(http.MethodPost, dead.base+"/progress", remote.Progress{Fence: step.Fence, Fraction: 0.5, Message: "half"}, http.StatusOK, nil)
+	running := p.worker.worker.Health().Steps
+	require.Len(t, running, 1)
+	require.InDelta(t, 0.5, running[0].Fraction, 0)
+	require.Equal(t, "half", running[0].Message)
+	dead.call(http.MethodPost, dead.base+"/progress", remote.Progress{Fence: "99.99"}, http.StatusConflict, nil)
 	dead.call(http.MethodPost, dead.base+"/checkpoint", remote.Save{Fence: step.Fence, Checkpoint: remote.Checkpoint{Cursor: json.RawMessage(`7`), Items: 7}}, http.StatusOK, &saved)
 	require.False(t, saved.SavedAt.IsZero())
 	alive := p.session(t, 1, "frail")

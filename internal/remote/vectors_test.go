@@ -76,8 +76,11 @@ func TestVectorsAreTheProtocol(t *testing.T) {
 		require.NoError(t, err)
 		message := strictly[remote.Step](t, doc, one.Meaning)
 		for _, r := range one.Requests {
-			if r.Path == "/checkpoint" {
+			switch r.Path {
+			case "/checkpoint":
 				strictly[remote.Save](t, r.Body, one.Meaning)
+			case "/progress":
+				strictly[remote.Progress](t, r.Body, one.Meaning)
 			}
 		}
 		sent := strictly[remote.Report](t, one.Report, one.Meaning)

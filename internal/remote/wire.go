@@ -123,6 +123,16 @@ type Checkpoint struct {
 	Timestamp   *time.Time      `json:"timestamp,omitempty"` // when it was saved; not of requests
 }
 
+// Progress shows how far a step is that goes on.
+type Progress struct {
+	Fence    string  `json:"fence"`
+	Fraction float64 `json:"fraction" doc:"From 0 to 1"`
+	Message  string  `json:"message,omitempty" doc:"At most 500 bytes are kept"`
+}
+
+// Noted answers progress.
+type Noted struct{}
+
 // Save saves a checkpoint of a step that goes on.
 type Save struct {
 	Fence string `json:"fence"`

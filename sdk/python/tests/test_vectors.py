@@ -69,6 +69,11 @@ def register(worker: Worker) -> None:
         ctx.checkpoint(5, 5)
         return True
 
+    @worker.handler("vector.progress")
+    def progress(ctx: StepContext) -> object:
+        ctx.progress(0.5, "half")
+        return True
+
     @worker.handler("vector.publishes")
     def publishes(ctx: StepContext) -> object:
         ctx.publish("stock.low", {"left": 1})

@@ -203,6 +203,10 @@ export class Session {
     await this.of(held, (fence) => this.call("POST", `${this.path}/checkpoint`, { fence, ...point }));
   }
 
+  async progress(held: Held, fraction: number, message: string): Promise<void> {
+    await this.call("POST", `${this.path}/progress`, { fence: held.fence, fraction, message });
+  }
+
   async result(held: Held, step: string): Promise<Json> {
     return (await this.get("results", held, step))["result"];
   }

@@ -54,6 +54,10 @@ class Daemon extends Session {
     return Promise.resolve();
   }
 
+  override progress(): Promise<void> {
+    return Promise.resolve();
+  }
+
   override result(_: unknown, step: string): Promise<Json> {
     const known = this.options.ancestors ?? {};
     return step in known ? Promise.resolve(sent(known[step])) : Promise.reject(new NotFound(`no result of the step ${step}`));

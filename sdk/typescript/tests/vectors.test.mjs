@@ -38,6 +38,10 @@ function register(worker) {
     await ctx.checkpoint(5, 5);
     return true;
   });
+  worker.handler("vector.progress", async (ctx) => {
+    await ctx.progress(0.5, "half");
+    return true;
+  });
   worker.handler("vector.publishes", (ctx) => {
     ctx.publish("stock.low", { left: 1 });
     ctx.publish("stock.counted", null);

@@ -93,6 +93,7 @@ type RunRequest struct {
 	//	*RunRequest_Result
 	//	*RunRequest_BatchResults
 	//	*RunRequest_Stop
+	//	*RunRequest_Progress
 	Request       isRunRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -196,6 +197,15 @@ func (x *RunRequest) GetStop() *Stop {
 	return nil
 }
 
+func (x *RunRequest) GetProgress() *Progress {
+	if x != nil {
+		if x, ok := x.Request.(*RunRequest_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
 type isRunRequest_Request interface {
 	isRunRequest_Request()
 }
@@ -225,6 +235,10 @@ type RunRequest_Stop struct {
 	Stop *Stop `protobuf:"bytes,7,opt,name=stop,proto3,oneof"`
 }
 
+type RunRequest_Progress struct {
+	Progress *Progress `protobuf:"bytes,8,opt,name=progress,proto3,oneof"`
+}
+
 func (*RunRequest_Open) isRunRequest_Request() {}
 
 func (*RunRequest_Reports) isRunRequest_Request() {}
@@ -236,6 +250,8 @@ func (*RunRequest_Result) isRunRequest_Request() {}
 func (*RunRequest_BatchResults) isRunRequest_Request() {}
 
 func (*RunRequest_Stop) isRunRequest_Request() {}
+
+func (*RunRequest_Progress) isRunRequest_Request() {}
 
 // RunResponse answers a request, or tells of steps and notices.
 type RunResponse struct {
@@ -251,6 +267,7 @@ type RunResponse struct {
 	//	*RunResponse_Result
 	//	*RunResponse_BatchResults
 	//	*RunResponse_Failure
+	//	*RunResponse_Noted
 	Response      isRunResponse_Response `protobuf_oneof:"response"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -363,6 +380,15 @@ func (x *RunResponse) GetFailure() *Failure {
 	return nil
 }
 
+func (x *RunResponse) GetNoted() *Noted {
+	if x != nil {
+		if x, ok := x.Response.(*RunResponse_Noted); ok {
+			return x.Noted
+		}
+	}
+	return nil
+}
+
 type isRunResponse_Response interface {
 	isRunResponse_Response()
 }
@@ -395,6 +421,10 @@ type RunResponse_Failure struct {
 	Failure *Failure `protobuf:"bytes,8,opt,name=failure,proto3,oneof"`
 }
 
+type RunResponse_Noted struct {
+	Noted *Noted `protobuf:"bytes,9,opt,name=noted,proto3,oneof"`
+}
+
 func (*RunResponse_Opened) isRunResponse_Response() {}
 
 func (*RunResponse_Told) isRunResponse_Response() {}
@@ -408,6 +438,8 @@ func (*RunResponse_Result) isRunResponse_Response() {}
 func (*RunResponse_BatchResults) isRunResponse_Response() {}
 
 func (*RunResponse_Failure) isRunResponse_Response() {}
+
+func (*RunResponse_Noted) isRunResponse_Response() {}
 
 // Open opens the session.
 type Open struct {
@@ -1386,6 +1418,106 @@ func (x *Saved) GetSavedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// Progress shows how far a step is, for people who look at the worker. It is kept in memory only.
+type Progress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Fence string                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`
+	// From 0 to 1.
+	Fraction float64 `protobuf:"fixed64,2,opt,name=fraction,proto3" json:"fraction,omitempty"`
+	// At most 500 bytes are kept.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Progress) Reset() {
+	*x = Progress{}
+	mi := &file_tasker_session_v1_session_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Progress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Progress) ProtoMessage() {}
+
+func (x *Progress) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_session_v1_session_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Progress.ProtoReflect.Descriptor instead.
+func (*Progress) Descriptor() ([]byte, []int) {
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Progress) GetFence() string {
+	if x != nil {
+		return x.Fence
+	}
+	return ""
+}
+
+func (x *Progress) GetFraction() float64 {
+	if x != nil {
+		return x.Fraction
+	}
+	return 0
+}
+
+func (x *Progress) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// Noted answers progress.
+type Noted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Noted) Reset() {
+	*x = Noted{}
+	mi := &file_tasker_session_v1_session_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Noted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Noted) ProtoMessage() {}
+
+func (x *Noted) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_session_v1_session_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Noted.ProtoReflect.Descriptor instead.
+func (*Noted) Descriptor() ([]byte, []int) {
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{16}
+}
+
 type Reports struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reports       []*Report              `protobuf:"bytes,1,rep,name=reports,proto3" json:"reports,omitempty"`
@@ -1395,7 +1527,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[15]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1539,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[15]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1552,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Reports) GetReports() []*Report {
@@ -1450,7 +1582,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[16]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1594,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[16]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1607,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Report) GetFence() string {
@@ -1558,7 +1690,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1702,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1715,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Event) GetName() string {
@@ -1617,7 +1749,7 @@ type Next struct {
 
 func (x *Next) Reset() {
 	*x = Next{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1761,7 @@ func (x *Next) String() string {
 func (*Next) ProtoMessage() {}
 
 func (x *Next) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +1774,7 @@ func (x *Next) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Next.ProtoReflect.Descriptor instead.
 func (*Next) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Next) GetNamespace() string {
@@ -1718,7 +1850,7 @@ type Isolated struct {
 
 func (x *Isolated) Reset() {
 	*x = Isolated{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1862,7 @@ func (x *Isolated) String() string {
 func (*Isolated) ProtoMessage() {}
 
 func (x *Isolated) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1875,7 @@ func (x *Isolated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Isolated.ProtoReflect.Descriptor instead.
 func (*Isolated) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Isolated) GetItem() []byte {
@@ -1775,7 +1907,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1919,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1932,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Fault) GetMessage() string {
@@ -1855,7 +1987,7 @@ type Reported struct {
 
 func (x *Reported) Reset() {
 	*x = Reported{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +1999,7 @@ func (x *Reported) String() string {
 func (*Reported) ProtoMessage() {}
 
 func (x *Reported) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +2012,7 @@ func (x *Reported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reported.ProtoReflect.Descriptor instead.
 func (*Reported) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Reported) GetRejected() []*Rejection {
@@ -1908,7 +2040,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2052,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2065,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Rejection) GetFence() string {
@@ -1968,7 +2100,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2112,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2125,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Query) GetFence() string {
@@ -2019,7 +2151,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2163,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2176,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Result) GetResult() []byte {
@@ -2063,7 +2195,7 @@ type BatchResults struct {
 
 func (x *BatchResults) Reset() {
 	*x = BatchResults{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2207,7 @@ func (x *BatchResults) String() string {
 func (*BatchResults) ProtoMessage() {}
 
 func (x *BatchResults) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2220,7 @@ func (x *BatchResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchResults.ProtoReflect.Descriptor instead.
 func (*BatchResults) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BatchResults) GetBatches() []*BatchResult {
@@ -2108,7 +2240,7 @@ type BatchResult struct {
 
 func (x *BatchResult) Reset() {
 	*x = BatchResult{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2252,7 @@ func (x *BatchResult) String() string {
 func (*BatchResult) ProtoMessage() {}
 
 func (x *BatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2265,7 @@ func (x *BatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchResult.ProtoReflect.Descriptor instead.
 func (*BatchResult) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BatchResult) GetStepName() string {
@@ -2161,7 +2293,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2305,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2318,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Failure) GetCode() int32 {
@@ -2207,7 +2339,7 @@ var File_tasker_session_v1_session_proto protoreflect.FileDescriptor
 
 const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1ftasker/session/v1/session.proto\x12\x11tasker.session.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xed\x02\n" +
+	"\x1ftasker/session/v1/session.proto\x12\x11tasker.session.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa8\x03\n" +
 	"\n" +
 	"RunRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
@@ -2218,8 +2350,9 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"checkpoint\x122\n" +
 	"\x06result\x18\x05 \x01(\v2\x18.tasker.session.v1.QueryH\x00R\x06result\x12?\n" +
 	"\rbatch_results\x18\x06 \x01(\v2\x18.tasker.session.v1.QueryH\x00R\fbatchResults\x12-\n" +
-	"\x04stop\x18\a \x01(\v2\x17.tasker.session.v1.StopH\x00R\x04stopB\t\n" +
-	"\arequest\"\xaf\x03\n" +
+	"\x04stop\x18\a \x01(\v2\x17.tasker.session.v1.StopH\x00R\x04stop\x129\n" +
+	"\bprogress\x18\b \x01(\v2\x1b.tasker.session.v1.ProgressH\x00R\bprogressB\t\n" +
+	"\arequest\"\xe1\x03\n" +
 	"\vRunResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x123\n" +
 	"\x06opened\x18\x02 \x01(\v2\x19.tasker.session.v1.OpenedH\x00R\x06opened\x12-\n" +
@@ -2228,7 +2361,8 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x05saved\x18\x05 \x01(\v2\x18.tasker.session.v1.SavedH\x00R\x05saved\x123\n" +
 	"\x06result\x18\x06 \x01(\v2\x19.tasker.session.v1.ResultH\x00R\x06result\x12F\n" +
 	"\rbatch_results\x18\a \x01(\v2\x1f.tasker.session.v1.BatchResultsH\x00R\fbatchResults\x126\n" +
-	"\afailure\x18\b \x01(\v2\x1a.tasker.session.v1.FailureH\x00R\afailureB\n" +
+	"\afailure\x18\b \x01(\v2\x1a.tasker.session.v1.FailureH\x00R\afailure\x120\n" +
+	"\x05noted\x18\t \x01(\v2\x18.tasker.session.v1.NotedH\x00R\x05notedB\n" +
 	"\n" +
 	"\bresponse\"\xf0\x01\n" +
 	"\x04Open\x12\x1a\n" +
@@ -2331,7 +2465,12 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\a_cursorB\x16\n" +
 	"\x14_accumulated_results\">\n" +
 	"\x05Saved\x125\n" +
-	"\bsaved_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\asavedAt\">\n" +
+	"\bsaved_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\asavedAt\"V\n" +
+	"\bProgress\x12\x14\n" +
+	"\x05fence\x18\x01 \x01(\tR\x05fence\x12\x1a\n" +
+	"\bfraction\x18\x02 \x01(\x01R\bfraction\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\a\n" +
+	"\x05Noted\">\n" +
 	"\aReports\x123\n" +
 	"\areports\x18\x01 \x03(\v2\x19.tasker.session.v1.ReportR\areports\"\xdf\x03\n" +
 	"\x06Report\x12\x14\n" +
@@ -2432,7 +2571,7 @@ func file_tasker_session_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_tasker_session_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tasker_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_tasker_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_tasker_session_v1_session_proto_goTypes = []any{
 	(Outcome)(0),                  // 0: tasker.session.v1.Outcome
 	(*RunRequest)(nil),            // 1: tasker.session.v1.RunRequest
@@ -2450,62 +2589,66 @@ var file_tasker_session_v1_session_proto_goTypes = []any{
 	(*Checkpoint)(nil),            // 13: tasker.session.v1.Checkpoint
 	(*Save)(nil),                  // 14: tasker.session.v1.Save
 	(*Saved)(nil),                 // 15: tasker.session.v1.Saved
-	(*Reports)(nil),               // 16: tasker.session.v1.Reports
-	(*Report)(nil),                // 17: tasker.session.v1.Report
-	(*Event)(nil),                 // 18: tasker.session.v1.Event
-	(*Next)(nil),                  // 19: tasker.session.v1.Next
-	(*Isolated)(nil),              // 20: tasker.session.v1.Isolated
-	(*Fault)(nil),                 // 21: tasker.session.v1.Fault
-	(*Reported)(nil),              // 22: tasker.session.v1.Reported
-	(*Rejection)(nil),             // 23: tasker.session.v1.Rejection
-	(*Query)(nil),                 // 24: tasker.session.v1.Query
-	(*Result)(nil),                // 25: tasker.session.v1.Result
-	(*BatchResults)(nil),          // 26: tasker.session.v1.BatchResults
-	(*BatchResult)(nil),           // 27: tasker.session.v1.BatchResult
-	(*Failure)(nil),               // 28: tasker.session.v1.Failure
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*Progress)(nil),              // 16: tasker.session.v1.Progress
+	(*Noted)(nil),                 // 17: tasker.session.v1.Noted
+	(*Reports)(nil),               // 18: tasker.session.v1.Reports
+	(*Report)(nil),                // 19: tasker.session.v1.Report
+	(*Event)(nil),                 // 20: tasker.session.v1.Event
+	(*Next)(nil),                  // 21: tasker.session.v1.Next
+	(*Isolated)(nil),              // 22: tasker.session.v1.Isolated
+	(*Fault)(nil),                 // 23: tasker.session.v1.Fault
+	(*Reported)(nil),              // 24: tasker.session.v1.Reported
+	(*Rejection)(nil),             // 25: tasker.session.v1.Rejection
+	(*Query)(nil),                 // 26: tasker.session.v1.Query
+	(*Result)(nil),                // 27: tasker.session.v1.Result
+	(*BatchResults)(nil),          // 28: tasker.session.v1.BatchResults
+	(*BatchResult)(nil),           // 29: tasker.session.v1.BatchResult
+	(*Failure)(nil),               // 30: tasker.session.v1.Failure
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
 }
 var file_tasker_session_v1_session_proto_depIdxs = []int32{
 	3,  // 0: tasker.session.v1.RunRequest.open:type_name -> tasker.session.v1.Open
-	16, // 1: tasker.session.v1.RunRequest.reports:type_name -> tasker.session.v1.Reports
+	18, // 1: tasker.session.v1.RunRequest.reports:type_name -> tasker.session.v1.Reports
 	14, // 2: tasker.session.v1.RunRequest.checkpoint:type_name -> tasker.session.v1.Save
-	24, // 3: tasker.session.v1.RunRequest.result:type_name -> tasker.session.v1.Query
-	24, // 4: tasker.session.v1.RunRequest.batch_results:type_name -> tasker.session.v1.Query
+	26, // 3: tasker.session.v1.RunRequest.result:type_name -> tasker.session.v1.Query
+	26, // 4: tasker.session.v1.RunRequest.batch_results:type_name -> tasker.session.v1.Query
 	8,  // 5: tasker.session.v1.RunRequest.stop:type_name -> tasker.session.v1.Stop
-	7,  // 6: tasker.session.v1.RunResponse.opened:type_name -> tasker.session.v1.Opened
-	9,  // 7: tasker.session.v1.RunResponse.told:type_name -> tasker.session.v1.Told
-	22, // 8: tasker.session.v1.RunResponse.reported:type_name -> tasker.session.v1.Reported
-	15, // 9: tasker.session.v1.RunResponse.saved:type_name -> tasker.session.v1.Saved
-	25, // 10: tasker.session.v1.RunResponse.result:type_name -> tasker.session.v1.Result
-	26, // 11: tasker.session.v1.RunResponse.batch_results:type_name -> tasker.session.v1.BatchResults
-	28, // 12: tasker.session.v1.RunResponse.failure:type_name -> tasker.session.v1.Failure
-	4,  // 13: tasker.session.v1.Open.callables:type_name -> tasker.session.v1.Callable
-	5,  // 14: tasker.session.v1.Open.held:type_name -> tasker.session.v1.Held
-	6,  // 15: tasker.session.v1.Opened.kept:type_name -> tasker.session.v1.Kept
-	10, // 16: tasker.session.v1.Told.steps:type_name -> tasker.session.v1.Step
-	12, // 17: tasker.session.v1.Told.cancelled:type_name -> tasker.session.v1.Cancelled
-	29, // 18: tasker.session.v1.Step.requested_at:type_name -> google.protobuf.Timestamp
-	11, // 19: tasker.session.v1.Step.batch:type_name -> tasker.session.v1.Batch
-	13, // 20: tasker.session.v1.Step.checkpoint:type_name -> tasker.session.v1.Checkpoint
-	29, // 21: tasker.session.v1.Checkpoint.timestamp:type_name -> google.protobuf.Timestamp
-	29, // 22: tasker.session.v1.Saved.saved_at:type_name -> google.protobuf.Timestamp
-	17, // 23: tasker.session.v1.Reports.reports:type_name -> tasker.session.v1.Report
-	0,  // 24: tasker.session.v1.Report.outcome:type_name -> tasker.session.v1.Outcome
-	19, // 25: tasker.session.v1.Report.next:type_name -> tasker.session.v1.Next
-	21, // 26: tasker.session.v1.Report.error:type_name -> tasker.session.v1.Fault
-	13, // 27: tasker.session.v1.Report.checkpoint:type_name -> tasker.session.v1.Checkpoint
-	20, // 28: tasker.session.v1.Report.isolated:type_name -> tasker.session.v1.Isolated
-	18, // 29: tasker.session.v1.Report.events:type_name -> tasker.session.v1.Event
-	21, // 30: tasker.session.v1.Isolated.error:type_name -> tasker.session.v1.Fault
-	23, // 31: tasker.session.v1.Reported.rejected:type_name -> tasker.session.v1.Rejection
-	27, // 32: tasker.session.v1.BatchResults.batches:type_name -> tasker.session.v1.BatchResult
-	1,  // 33: tasker.session.v1.SessionService.Run:input_type -> tasker.session.v1.RunRequest
-	2,  // 34: tasker.session.v1.SessionService.Run:output_type -> tasker.session.v1.RunResponse
-	34, // [34:35] is the sub-list for method output_type
-	33, // [33:34] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	16, // 6: tasker.session.v1.RunRequest.progress:type_name -> tasker.session.v1.Progress
+	7,  // 7: tasker.session.v1.RunResponse.opened:type_name -> tasker.session.v1.Opened
+	9,  // 8: tasker.session.v1.RunResponse.told:type_name -> tasker.session.v1.Told
+	24, // 9: tasker.session.v1.RunResponse.reported:type_name -> tasker.session.v1.Reported
+	15, // 10: tasker.session.v1.RunResponse.saved:type_name -> tasker.session.v1.Saved
+	27, // 11: tasker.session.v1.RunResponse.result:type_name -> tasker.session.v1.Result
+	28, // 12: tasker.session.v1.RunResponse.batch_results:type_name -> tasker.session.v1.BatchResults
+	30, // 13: tasker.session.v1.RunResponse.failure:type_name -> tasker.session.v1.Failure
+	17, // 14: tasker.session.v1.RunResponse.noted:type_name -> tasker.session.v1.Noted
+	4,  // 15: tasker.session.v1.Open.callables:type_name -> tasker.session.v1.Callable
+	5,  // 16: tasker.session.v1.Open.held:type_name -> tasker.session.v1.Held
+	6,  // 17: tasker.session.v1.Opened.kept:type_name -> tasker.session.v1.Kept
+	10, // 18: tasker.session.v1.Told.steps:type_name -> tasker.session.v1.Step
+	12, // 19: tasker.session.v1.Told.cancelled:type_name -> tasker.session.v1.Cancelled
+	31, // 20: tasker.session.v1.Step.requested_at:type_name -> google.protobuf.Timestamp
+	11, // 21: tasker.session.v1.Step.batch:type_name -> tasker.session.v1.Batch
+	13, // 22: tasker.session.v1.Step.checkpoint:type_name -> tasker.session.v1.Checkpoint
+	31, // 23: tasker.session.v1.Checkpoint.timestamp:type_name -> google.protobuf.Timestamp
+	31, // 24: tasker.session.v1.Saved.saved_at:type_name -> google.protobuf.Timestamp
+	19, // 25: tasker.session.v1.Reports.reports:type_name -> tasker.session.v1.Report
+	0,  // 26: tasker.session.v1.Report.outcome:type_name -> tasker.session.v1.Outcome
+	21, // 27: tasker.session.v1.Report.next:type_name -> tasker.session.v1.Next
+	23, // 28: tasker.session.v1.Report.error:type_name -> tasker.session.v1.Fault
+	13, // 29: tasker.session.v1.Report.checkpoint:type_name -> tasker.session.v1.Checkpoint
+	22, // 30: tasker.session.v1.Report.isolated:type_name -> tasker.session.v1.Isolated
+	20, // 31: tasker.session.v1.Report.events:type_name -> tasker.session.v1.Event
+	23, // 32: tasker.session.v1.Isolated.error:type_name -> tasker.session.v1.Fault
+	25, // 33: tasker.session.v1.Reported.rejected:type_name -> tasker.session.v1.Rejection
+	29, // 34: tasker.session.v1.BatchResults.batches:type_name -> tasker.session.v1.BatchResult
+	1,  // 35: tasker.session.v1.SessionService.Run:input_type -> tasker.session.v1.RunRequest
+	2,  // 36: tasker.session.v1.SessionService.Run:output_type -> tasker.session.v1.RunResponse
+	36, // [36:37] is the sub-list for method output_type
+	35, // [35:36] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_tasker_session_v1_session_proto_init() }
@@ -2520,6 +2663,7 @@ func file_tasker_session_v1_session_proto_init() {
 		(*RunRequest_Result)(nil),
 		(*RunRequest_BatchResults)(nil),
 		(*RunRequest_Stop)(nil),
+		(*RunRequest_Progress)(nil),
 	}
 	file_tasker_session_v1_session_proto_msgTypes[1].OneofWrappers = []any{
 		(*RunResponse_Opened)(nil),
@@ -2529,25 +2673,26 @@ func file_tasker_session_v1_session_proto_init() {
 		(*RunResponse_Result)(nil),
 		(*RunResponse_BatchResults)(nil),
 		(*RunResponse_Failure)(nil),
+		(*RunResponse_Noted)(nil),
 	}
 	file_tasker_session_v1_session_proto_msgTypes[9].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[10].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[12].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[13].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[16].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[17].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[18].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[19].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[20].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[24].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[21].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[22].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[26].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tasker_session_v1_session_proto_rawDesc), len(file_tasker_session_v1_session_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

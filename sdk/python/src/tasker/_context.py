@@ -127,6 +127,14 @@ class StepContext:
             raise Cancelled("lease_lost") from e
         self._message = {**self._message, "checkpoint": p}
 
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Shows how far the step is, from 0 to 1, to those who look at the worker. Nothing is recorded, and a
+        daemon that is away misses it."""
+        try:
+            self._session.progress(self, fraction, message)
+        except (NotHeld, SessionLost, Unavailable):
+            pass  # the next checkpoint or notice says so
+
     def result(self, step: str) -> JSON:
         """The result of a step that this one depends on, directly or not."""
         return self.results[step] if step in self.results else self._ask(lambda: self._session.result(self, step))

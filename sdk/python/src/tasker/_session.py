@@ -217,6 +217,11 @@ class Session:
                 raise Unavailable("the session has changed") from e
             raise
 
+    def progress(self, held: Held, fraction: float, message: str) -> None:
+        with self._lock:
+            transport, path, fence = self._transports[0], self._path, held.fence
+        transport.call("POST", path + "/progress", {"fence": fence, "fraction": fraction, "message": message})
+
     def result(self, held: Held, step: str) -> JSON:
         return self._get("/results", held, step)["result"]
 

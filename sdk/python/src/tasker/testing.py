@@ -47,6 +47,9 @@ class _Daemon(Session):
         self.saved.append(point)
         return "2026-01-01T00:00:00Z"
 
+    def progress(self, held: Any, fraction: float, message: str) -> None:
+        pass
+
     def result(self, held: Any, step: str) -> JSON:
         if step not in self._results:
             raise LookupError(f"no result of the step {step}")
