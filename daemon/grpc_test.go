@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -54,6 +55,11 @@ func registerPair(w *worker.Worker, over <-chan struct{}) error {
 		w.Register("bad", worker.HandlerFunc(func(*worker.StepContext) (any, error) {
 			return nil,
 				worker.Permanent(errors.New("no more stock"))
+		})),
+		w.Register("go_bytes", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
+			b, err := worker.ResultOf[worker.Bytes](ctx, "py_bytes_step")
+			slices.Reverse(b.Data)
+			return worker.Bytes{ContentType: "application/x-go", Data: b.Data}, err
 		})),
 		w.Register("slow", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
 			select {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/worker"
 )
 
 // language starts workers of the same handlers, whose callables begin with its prefix.
@@ -215,6 +217,52 @@ func resultSchemaOf(t *testing.T, l language) {
 	for _, want := range []string{"ResultMismatch", "RESULT_SCHEMA", `"/value"`, "must be a string"} {
 		require.Contains(t, string(step.Results), want)
 	}
+}
+
+// TestBytesOfEveryLanguage: bytes go through handlers in Python, Go and TypeScript, from a
+// context to a result.
+func TestBytesOfEveryLanguage(t *testing.T) {
+	t.Parallel()
+	inPython, inTypeScript := inPython(t), inTypeScript(t)
+	p := remotePair(t, longGrace)
+	p.template("bytes", "py_bytes", "go_bytes", "ts_bytes")
+	picture := worker.Bytes{ContentType: "image/png", Data: make([]byte, 512)}
+	for i := range picture.Data {
+		picture.Data[i] = byte(i) // #nosec G115 -- each byte twice
+	}
+	doc, err := json.Marshal(map[string]any{"picture": picture})
+	require.NoError(t, err)
+	task, err := client.New(client.Config{BaseURL: p.rest}).CreateTask(p.ctx, client.TaskRequest{Name: "bytes", Namespace: "none", Version: "1.0.0", Context: doc,
+		Initiator: "test", SourceSystem: "test", Reason: "test"})
+	require.NoError(t, err)
+	p.workerOf(t, inPython)
+	p.workerOf(t, inTypeScript)
+	results := p.results(t, task.TaskUUID)
+
+	want := worker.Bytes{ContentType: "image/png", Data: append([]byte("\x89PY"), picture.Data...)}
+	require.Equal(t, want, bytesOf(t, results["py_bytes_step"]))
+	slices.Reverse(want.Data)
+	want.ContentType = "application/x-go"
+	require.Equal(t, want, bytesOf(t, results["go_bytes_step"]))
+	var last struct {
+		Size     int
+		Of       string
+		Inverted worker.Bytes
+	}
+	require.NoError(t, json.Unmarshal([]byte(results["ts_bytes_step"]), &last))
+	require.Equal(t, len(want.Data), last.Size)
+	require.Equal(t, "image/png", last.Of)
+	for i := range want.Data {
+		want.Data[i] ^= 0xff
+	}
+	want.ContentType = "application/x-go; inverted=yes"
+	require.Equal(t, want, last.Inverted)
+}
+
+func bytesOf(t *testing.T, result string) (b worker.Bytes) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(result), &b))
+	return b
 }
 
 const (

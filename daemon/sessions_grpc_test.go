@@ -122,6 +122,21 @@ func TestSessionsOverGRPC(t *testing.T) {
 		require.EqualValues(t, codes.InvalidArgument, bad.GetFailure().GetCode(), "a result that is no JSON")
 	})
 
+	t.Run("bytes", func(t *testing.T) {
+		t.Parallel()
+		task := p.workflow("draws", "draws", "reads")
+		s := p.overGRPC(p.ctx, t, offers(1, "draws", "reads"))
+		fence, data := s.step().GetFence(), []byte("\x89PNG\x00\xff")
+		bad := s.report(&sessionv1.Report{Fence: fence, Outcome: sessionv1.Outcome_OUTCOME_SUCCESS, ResultBytes: data, ContentType: "png"})
+		require.Len(t, bad, 1)
+		require.EqualValues(t, 400, bad[0].GetStatus())
+		require.Empty(t, s.report(&sessionv1.Report{Fence: fence, Outcome: sessionv1.Outcome_OUTCOME_SUCCESS, ResultBytes: data, ContentType: "image/png"}))
+		second := s.step()
+		require.JSONEq(t, `{"draws_step":{"$bytes":"iVBORwD/","content_type":"image/png"}}`, string(second.GetDependencyResults()))
+		require.Empty(t, s.report(&sessionv1.Report{Fence: second.GetFence(), Outcome: sessionv1.Outcome_OUTCOME_SUCCESS, ResultBytes: []byte{}}))
+		require.JSONEq(t, `{"$bytes":"","content_type":"application/octet-stream"}`, p.results(t, task)["reads_step"], "none are bytes, too")
+	})
+
 	t.Run("a stop and a clean end", func(t *testing.T) {
 		t.Parallel()
 		s := p.overGRPC(p.ctx, t, offers(1, "moved"))

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +37,13 @@ func shortSessions(l *config.Loaded) {
 // creates a task of it.
 func (p *pair) workflow(name string, callables ...string) string {
 	p.t.Helper()
+	p.template(name, callables...)
+	return p.create(name, 1).GetTaskUuid()
+}
+
+// template registers a template with one step per callable, each after the other.
+func (p *pair) template(name string, callables ...string) {
+	p.t.Helper()
 	type step map[string]any
 	steps, before := []step{}, []string{}
 	for _, callable := range callables {
@@ -46,7 +55,6 @@ func (p *pair) workflow(name string, callables ...string) string {
 	require.NoError(p.t, err)
 	_, err = client.New(client.Config{BaseURL: p.rest}).RegisterTemplate(p.ctx, client.TemplateSource{Source: string(body), Reason: "test", Actor: "test"})
 	require.NoError(p.t, err)
-	return p.create(name, 1).GetTaskUuid()
 }
 
 // executor is a process in another language.
@@ -178,6 +186,40 @@ func TestSessions(t *testing.T) {
 		require.Equal(t, 409, s.report(remote.Report{Fence: "999999.1", Outcome: remote.Success})[0].Status, "of no step")
 	})
 
+	t.Run("bytes", func(t *testing.T) {
+		t.Parallel()
+		task := p.workflow("draws", "draws", "reads")
+		s, text := p.session(t, 1, "draws", "reads"), func(s string) *string { return &s }
+		fence := s.step().Fence
+		for want, r := range map[string]remote.Report{
+			"not both":           {ResultBytes: text(""), Result: json.RawMessage(`1`)},
+			"want base64":        {ResultBytes: text("a?")},
+			"invalid content_ty": {ResultBytes: text(""), ContentType: "png"},
+			"at most 255 bytes":  {ResultBytes: text(""), ContentType: "image/" + strings.Repeat("p", 250)},
+			"which are absent":   {Result: json.RawMessage(`1`), ContentType: "image/png"},
+		} {
+			r.Fence, r.Outcome = fence, remote.Success
+			rejected := s.report(r)
+			require.Len(t, rejected, 1, want)
+			require.Equal(t, 400, rejected[0].Status, "it may be corrected")
+			require.Contains(t, rejected[0].Error, want)
+		}
+		require.Empty(t, s.report(remote.Report{Fence: fence, Outcome: remote.Success, ResultBytes: text("AP8=")}))
+		second := s.step()
+		require.JSONEq(t, `{"$bytes":"AP8=","content_type":"application/octet-stream"}`, string(second.DependencyResults["draws_step"]))
+		large := base64.StdEncoding.EncodeToString(make([]byte, 800<<10)) // less than 1 MiB, but for base64
+		require.Empty(t, s.report(remote.Report{Fence: second.Fence, Outcome: remote.Success, ResultBytes: &large}))
+		p.ended(t, task, "error")
+		c := client.New(client.Config{BaseURL: p.rest})
+		steps, err := c.Steps(p.ctx, task)
+		require.NoError(t, err)
+		failed := slices.IndexFunc(steps, func(step client.Step) bool { return step.Name == "reads_step" })
+		shown, err := c.Step(p.ctx, task, steps[failed].StepUUID)
+		require.NoError(t, err)
+		require.Contains(t, string(shown.Results), "ResultNotStorable")
+		require.Contains(t, string(shown.Results), "more than 1048576")
+	})
+
 	t.Run("a clean end", func(t *testing.T) {
 		t.Parallel()
 		task := p.workflow("returned", "moved")
@@ -306,6 +348,12 @@ func TestALostProcess(t *testing.T) {
 	var saved struct {
 		SavedAt time.Time `json:"saved_at"`
 	}
+	dead.call(http.MethodPost, dead.base+"/progress", remote.Progress{Fence: step.Fence, Fraction: 0.5, Message: "half"}, http.StatusOK, nil)
+	running := p.worker.worker.Health().Steps
+	require.Len(t, running, 1)
+	require.InDelta(t, 0.5, running[0].Fraction, 0)
+	require.Equal(t, "half", running[0].Message)
+	dead.call(http.MethodPost, dead.base+"/progress", remote.Progress{Fence: "99.99"}, http.StatusConflict, nil)
 	dead.call(http.MethodPost, dead.base+"/checkpoint", remote.Save{Fence: step.Fence, Checkpoint: remote.Checkpoint{Cursor: json.RawMessage(`7`), Items: 7}}, http.StatusOK, &saved)
 	require.False(t, saved.SavedAt.IsZero())
 	alive := p.session(t, 1, "frail")

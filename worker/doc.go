@@ -7,11 +7,12 @@
 //	err = w.Run(ctx)
 //
 // What handlers see: handler.go (their forms), context.go (their task and step),
-// results.go (earlier results, batches), checkpoint.go (progress), isolate.go (items that
-// failed), tasks.go (tasks they create), errors.go (marks of failures). resolver.go finds
-// the handler of a template, and run.go turns what it returns into one ending for the
-// engine. Publishers of domain events: publisher.go, publish.go, replicas.go. The worker
-// itself: worker.go, config.go, start.go, stop.go, health.go.
+// results.go (earlier results, batches), bytes.go (what is no JSON), checkpoint.go
+// (progress), isolate.go (items that failed), tasks.go (tasks they create), errors.go
+// (marks of failures). resolver.go finds the handler of a template, and run.go turns what
+// it returns into one ending for the engine. Publishers of domain events: publisher.go,
+// publish.go, replicas.go. The worker itself: worker.go, config.go, start.go, stop.go,
+// health.go.
 //
 // Package internal/engine claims steps and records how they ended. It owns an execution;
 // a StepContext holds one.

@@ -7,7 +7,7 @@ import process from "node:process";
 import { pathToFileURL } from "node:url";
 
 const testing = pathToFileURL(join(dirname(process.argv[2]), "testing.js")).href;
-const { BatchConfig, Decision, Handlers, Permanent } = await import(pathToFileURL(process.argv[2]).href);
+const { BatchConfig, Bytes, Decision, Handlers, Permanent } = await import(pathToFileURL(process.argv[2]).href);
 const { EngineError, startEngine } = await import(testing);
 
 const handlers = new Handlers();
@@ -17,9 +17,9 @@ handlers.step("orders.validate", { inputs: ["amount"] }, (_ctx, { amount }) => {
 });
 handlers.decision("orders.route", { dependsOn: { valid: "validate" } }, (_ctx, { valid }) => (valid.amount > 100 ? Decision.route("approve") : Decision.skip()));
 handlers.step("orders.approve", {}, (ctx) => ({ approved: true, limit: ctx.config.limit }));
-handlers.batchAnalyzer("files.analyze", "process", {}, () => new BatchConfig(250, 100));
-handlers.batchWorker("files.process", (_ctx, batch) => batch.end - batch.start);
-handlers.step("files.total", {}, async (ctx) => (await ctx.batchResults("process")).reduce((sum, b) => sum + b.result, 0));
+handlers.batchAnalyzer("files.analyze", "process", { inputs: ["file"] }, (_ctx, { file }) => new BatchConfig(file.data.length, 100));
+handlers.batchWorker("files.process", (ctx, batch) => new Bytes(ctx.context.file.data.subarray(batch.start, batch.end), "application/x-part"));
+handlers.step("files.total", {}, async (ctx) => new Bytes(Buffer.concat((await ctx.batchResults("process")).map((b) => b.result.data))));
 
 const order = `
 name: order
@@ -81,9 +81,10 @@ try {
   assert.equal(wrong.steps.validate.error.error_code, "NEGATIVE");
   assert.equal(wrong.steps.validate.result, undefined);
   assert.ok(!("validate" in wrong.results));
-  const batches = await engine.run("files");
-  assert.equal(batches.results.total, 250);
-  assert.equal(batches.results.process_003, 50);
+  const file = new Bytes(new Uint8Array(250).map((_, i) => i));
+  const batches = await engine.run("files", { file });
+  assert.deepEqual(batches.results.total, file);
+  assert.deepEqual(batches.results.process_003, new Bytes(file.data.subarray(200), "application/x-part"));
 
   await engine.client.sendEvent({ name: "paid", namespace: "shop", key: "o-1" });
   await assert.rejects(engine.run("waits", { order: "o-1" }, { timeout: 1 }), /payment is .*none is/);

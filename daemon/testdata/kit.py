@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tasker import ApiError, Batch, BatchConfig, Decision, Handlers, Permanent, StepContext
+from tasker import ApiError, Batch, BatchConfig, Bytes, Decision, Handlers, Permanent, StepContext
 from tasker.testing import Engine, EngineError, TaskEnd
 
 handlers = Handlers()
@@ -30,19 +30,19 @@ async def approve(ctx: StepContext) -> object:
     return {"approved": True, "limit": ctx.config["limit"]}
 
 
-@handlers.batch_analyzer("files.analyze", worker_template="process")
-def analyze(ctx: StepContext) -> BatchConfig:
-    return BatchConfig(250, 100)
+@handlers.batch_analyzer("files.analyze", worker_template="process", inputs=["file"])
+def analyze(ctx: StepContext, file: Bytes) -> BatchConfig:
+    return BatchConfig(len(file.data), 100)
 
 
 @handlers.batch_worker("files.process")
 def process(ctx: StepContext, batch: Batch) -> object:
-    return batch.end - batch.start
+    return Bytes(ctx.context["file"].data[batch.start:batch.end], "application/x-part")
 
 
 @handlers.step("files.total")
 def total(ctx: StepContext) -> object:
-    return sum(b["result"] for b in ctx.batch_results("process"))
+    return Bytes(b"".join(b["result"].data for b in ctx.batch_results("process")))
 
 
 ORDER = """
@@ -101,8 +101,9 @@ def workflows() -> None:
         assert (wrong.status, failed.state, failed.result) == ("error", "error", None), wrong
         assert failed.error is not None and failed.error["error_code"] == "NEGATIVE", failed
         assert "validate" not in wrong.results
-        batches = engine.run("files")
-        assert batches.results["total"] == 250 and batches.results["process_003"] == 50, batches
+        file = Bytes(bytes(range(250)))
+        batches = engine.run("files", {"file": file})
+        assert batches.results["total"] == file and batches.results["process_003"] == Bytes(file.data[200:], "application/x-part"), batches
 
         engine.client.send_event("paid", namespace="shop", key="o-1")
         try:

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
 
-const { BatchConfig, Continue, Decision, Handlers, Permanent, Worker, Yield, currentStep } = await import(pathToFileURL(process.argv[2]).href);
+const { BatchConfig, Bytes, Continue, Decision, Handlers, Permanent, Worker, Yield, currentStep } = await import(pathToFileURL(process.argv[2]).href);
 const worker = new Worker({ url: process.argv[3], permits: 4, name: "typescript-test" });
 
 worker.handler("ts_square", (ctx) => ({ value: ctx.context.n + 6 }));
@@ -61,6 +61,10 @@ handlers.step("ts_aggregate", {}, async (ctx) => {
 worker.handler("ts_continues", (ctx) => {
   const hop = ctx.context.hop ?? 0;
   return hop === 2 ? hop : new Continue({ hop }, { context: { hop: hop + 1 }, tags: ["hop"], delay: 0.01 });
+});
+handlers.step("ts_bytes", { dependsOn: { turned: "go_bytes_step" } }, async (ctx, { turned }) => {
+  const first = await ctx.result("py_bytes_step");
+  return { size: turned.data.length, of: first.contentType, inverted: new Bytes(turned.data.map((b) => b ^ 0xff), `${turned.contentType}; inverted=yes`) };
 });
 worker.include(handlers);
 

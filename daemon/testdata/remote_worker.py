@@ -7,7 +7,7 @@ import sys
 
 from dataclasses import dataclass
 
-from tasker import Continue, Batch, BatchConfig, Decision, Handlers, Permanent, StepContext, Worker, Yield, current_step
+from tasker import Bytes, Continue, Batch, BatchConfig, Decision, Handlers, Permanent, StepContext, Worker, Yield, current_step
 
 worker = Worker(sys.argv[1], permits=4, name="python-test")
 
@@ -112,6 +112,11 @@ def process(ctx: StepContext, batch: Batch) -> object:
 def aggregate(ctx: StepContext) -> object:
     results = [b["result"] for b in ctx.batch_results("process_batch")]
     return {"total": sum(r.get("processed", 0) for r in results), "batches": len(results)}
+
+
+@handlers.step("py_bytes", inputs=["picture"])
+def with_header(ctx: StepContext, picture: Bytes) -> object:
+    return Bytes(b"\x89PY" + picture.data, picture.content_type)
 
 
 @worker.handler("py_continues")

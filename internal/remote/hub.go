@@ -353,6 +353,14 @@ func (h *Hub) Save(id uuid.UUID, c Save) (at time.Time, err error) {
 	return at, err
 }
 
+// Progress shows how far a step is, as worker.StepContext.Progress does. The error is ErrNotHeld.
+func (h *Hub) Progress(id uuid.UUID, p Progress) error {
+	return h.use(id, p.Fence, func(ctx *worker.StepContext) error {
+		ctx.Progress(p.Fraction, p.Message)
+		return nil
+	})
+}
+
 // Result returns the result of a step that a held step depends on, directly or not.
 func (h *Hub) Result(id uuid.UUID, fence, name string) (doc json.RawMessage, err error) {
 	err = h.use(id, fence, func(ctx *worker.StepContext) (err error) {

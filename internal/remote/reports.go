@@ -24,7 +24,7 @@ func (h *Hub) Report(ctx context.Context, id uuid.UUID, list []Report) (Reported
 	var awaited []*step
 	for i := range list {
 		r := &list[i]
-		if err := cmp.Or(r.check(), s.checkNext(r)); err != nil {
+		if err := cmp.Or(r.check(), s.checkNext(r), r.wrap()); err != nil {
 			out.Rejected = append(out.Rejected, Rejection{r.Fence, 400, err.Error()})
 			continue
 		}

@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"maps"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/remote"
+	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/worker/workertest"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -34,6 +36,8 @@ type vectors struct {
 			Answer json.RawMessage `json:"answer"`
 		} `json:"requests"`
 	} `json:"steps"`
+	Bytes   json.RawMessage `json:"bytes"` // of package worker
+	NoBytes json.RawMessage `json:"no_bytes"`
 }
 
 // strictly decodes a message whose fields must all be known, and which must be the same when it
@@ -72,8 +76,11 @@ func TestVectorsAreTheProtocol(t *testing.T) {
 		require.NoError(t, err)
 		message := strictly[remote.Step](t, doc, one.Meaning)
 		for _, r := range one.Requests {
-			if r.Path == "/checkpoint" {
+			switch r.Path {
+			case "/checkpoint":
 				strictly[remote.Save](t, r.Body, one.Meaning)
+			case "/progress":
+				strictly[remote.Progress](t, r.Body, one.Meaning)
 			}
 		}
 		sent := strictly[remote.Report](t, one.Report, one.Meaning)
@@ -97,7 +104,14 @@ func TestVectorsAreTheProtocol(t *testing.T) {
 		switch sent.Outcome {
 		case remote.Success:
 			require.Nil(t, got.Failure, one.Meaning)
-			require.JSONEq(t, string(sent.Result), string(got.JSON), one.Meaning)
+			if sent.ResultBytes != nil {
+				var b worker.Bytes
+				require.NoError(t, json.Unmarshal(got.JSON, &b), one.Meaning)
+				require.Equal(t, sent.ContentType, b.ContentType, one.Meaning)
+				require.Equal(t, *sent.ResultBytes, base64.StdEncoding.EncodeToString(b.Data), one.Meaning)
+			} else {
+				require.JSONEq(t, string(sent.Result), string(got.JSON), one.Meaning)
+			}
 			require.Len(t, got.Isolated, len(sent.Isolated), one.Meaning)
 			require.Len(t, got.Events, len(sent.Events), one.Meaning)
 			for i, e := range got.Events {

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,6 +123,16 @@ type Checkpoint struct {
 	Timestamp   *time.Time      `json:"timestamp,omitempty"` // when it was saved; not of requests
 }
 
+// Progress shows how far a step is that goes on.
+type Progress struct {
+	Fence    string  `json:"fence"`
+	Fraction float64 `json:"fraction" doc:"From 0 to 1"`
+	Message  string  `json:"message,omitempty" doc:"At most 500 bytes are kept"`
+}
+
+// Noted answers progress.
+type Noted struct{}
+
 // Save saves a checkpoint of a step that goes on.
 type Save struct {
 	Fence string `json:"fence"`
@@ -143,14 +154,18 @@ const (
 
 // Report ends one step.
 type Report struct {
-	Fence      string          `json:"fence"`
-	Outcome    string          `json:"outcome"`
-	Result     json.RawMessage `json:"result,omitempty"`     // of a success
-	Next       *Next           `json:"next,omitempty"`       // of a success: the task that continues this one
-	Error      *Fault          `json:"error,omitempty"`      // of a failure
-	Checkpoint *Checkpoint     `json:"checkpoint,omitempty"` // of a yield
-	Isolated   []Isolated      `json:"isolated,omitempty"`   // since the last checkpoint
-	Events     []Event         `json:"events,omitempty"`     // of a success: published with it
+	Fence   string          `json:"fence"`
+	Outcome string          `json:"outcome"`
+	Result  json.RawMessage `json:"result,omitempty"` // of a success
+	// ResultBytes, in base64, are a result that is no JSON, of the media type ContentType
+	// (default application/octet-stream): worker.Bytes, instead of Result.
+	ResultBytes *string     `json:"result_bytes,omitempty" format:"byte"`
+	ContentType string      `json:"content_type,omitempty" maxLength:"255"`
+	Next        *Next       `json:"next,omitempty"`       // of a success: the task that continues this one
+	Error       *Fault      `json:"error,omitempty"`      // of a failure
+	Checkpoint  *Checkpoint `json:"checkpoint,omitempty"` // of a yield
+	Isolated    []Isolated  `json:"isolated,omitempty"`   // since the last checkpoint
+	Events      []Event     `json:"events,omitempty"`     // of a success: published with it
 }
 
 // Event is a domain event that the template does not declare, as of
@@ -246,6 +261,24 @@ func (f *Fault) details() (details map[string]any, err error) {
 		return nil, nil
 	}
 	return details, json.Unmarshal(f.Context, &details)
+}
+
+// wrap makes the bytes of a report its result.
+func (r *Report) wrap() error {
+	switch {
+	case r.ResultBytes == nil && r.ContentType != "":
+		return errors.New("content_type is that of result_bytes, which are absent")
+	case r.ResultBytes == nil:
+		return nil
+	case r.Result != nil:
+		return errors.New("want result or result_bytes, not both")
+	}
+	data, err := base64.StdEncoding.DecodeString(*r.ResultBytes)
+	if err != nil {
+		return fmt.Errorf("invalid result_bytes: want base64: %w", err)
+	}
+	r.Result, err = worker.Bytes{ContentType: r.ContentType, Data: data}.MarshalJSON()
+	return err
 }
 
 // maxFence bounds a fence: two numbers with a point between them.

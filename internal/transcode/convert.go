@@ -24,6 +24,9 @@ var spellings = map[protoreflect.FullName]string{
 	"tasker.v1.WorkerHandlerMetadata.handler_name": "name",
 }
 
+// opaque are the fields of bytes that are no JSON documents, and texts of base64 in JSON.
+var opaque = map[protoreflect.FullName]bool{"tasker.session.v1.Report.result_bytes": true}
+
 // Key is the name of a field in JSON.
 func Key(field protoreflect.FieldDescriptor) string {
 	if key, differs := spellings[field.FullName()]; differs {
@@ -107,8 +110,13 @@ func valueOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor, raw j
 		var text string
 		err := json.Unmarshal(raw, &text)
 		return protoreflect.ValueOfString(text), err
-	case protoreflect.BytesKind: // a document
-		return protoreflect.ValueOfBytes(raw), nil
+	case protoreflect.BytesKind:
+		if !opaque[field.FullName()] {
+			return protoreflect.ValueOfBytes(raw), nil // a document
+		}
+		var data []byte
+		err := json.Unmarshal(raw, &data)
+		return protoreflect.ValueOfBytes(data), err
 	case protoreflect.BoolKind:
 		var yes bool
 		err := json.Unmarshal(raw, &yes)

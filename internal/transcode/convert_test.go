@@ -1,12 +1,14 @@
 package transcode
 
 import (
+	"encoding/json"
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	sessionv1 "github.com/tasker-go/tasker/proto/tasker/session/v1"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
 
@@ -39,6 +41,26 @@ func TestConversions(t *testing.T) {
 	require.Equal(t, "PermanentlyFailed", EnumName(entry.GetResolutionStatus()))
 	require.Empty(t, EnumName(taskerv1.DlqReason(99)))
 	require.Empty(t, EnumName(taskerv1.DlqReason(0)))
+}
+
+// Bytes are JSON documents, but for those that the worker protocol calls opaque.
+func TestOpaqueBytes(t *testing.T) {
+	t.Parallel()
+	report := &sessionv1.Report{}
+	require.NoError(t, Decode([]byte(`{"fence":"1.1","result_bytes":"AP8=","content_type":"image/png"}`), report))
+	require.Equal(t, []byte{0, 0xff}, report.GetResultBytes())
+	require.Nil(t, report.Result)
+	report.Result = []byte(`{"a": 1}`)
+	again, err := Encode(report)
+	require.NoError(t, err)
+	var back map[string]any
+	require.NoError(t, json.Unmarshal(again, &back))
+	require.Equal(t, "AP8=", back["result_bytes"])
+	require.Equal(t, map[string]any{"a": 1.0}, back["result"])
+	again, err = Encode(&sessionv1.Report{})
+	require.NoError(t, err)
+	require.NotContains(t, string(again), "result_bytes", "absent ones have no key")
+	require.Error(t, Decode([]byte(`{"result_bytes":"a?"}`), report))
 }
 
 func TestObjects(t *testing.T) {

@@ -74,7 +74,7 @@ func jsonOf(value protoreflect.Value, field protoreflect.FieldDescriptor) (json.
 	case protoreflect.EnumKind:
 		return json.Marshal(enumName(field.Enum(), value.Enum()))
 	}
-	if field.Kind() == protoreflect.BytesKind {
+	if field.Kind() == protoreflect.BytesKind && !opaque[field.FullName()] {
 		return json.Marshal(json.RawMessage(value.Bytes())) // a document, which it checks
 	}
 	return json.Marshal(value.Interface())

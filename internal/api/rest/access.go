@@ -161,6 +161,7 @@ var accesses = map[string]access{
 	"stream-session":    {auth.WorkersExecute, scopeSession},
 	"report-steps":      {auth.WorkersExecute, scopeSession},
 	"save-checkpoint":   {auth.WorkersExecute, scopeSession},
+	"show-progress":     {auth.WorkersExecute, scopeSession},
 	"get-parent-result": {auth.WorkersExecute, scopeSession},
 	"get-batch-results": {auth.WorkersExecute, scopeSession},
 	"close-session":     {auth.WorkersExecute, scopeSession},

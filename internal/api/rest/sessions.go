@@ -45,6 +45,8 @@ func (r *sessionRoutes) add() {
 		summary: "End steps that the session holds"}, r.report)
 	addBody(r.api, operation{method: http.MethodPost, path: sessionPath + "/checkpoint", id: "save-checkpoint", tag: tag, failure: shapeProblem,
 		summary: "Save the progress of a step that goes on"}, r.save)
+	addBody(r.api, operation{method: http.MethodPost, path: sessionPath + "/progress", id: "show-progress", tag: tag, failure: shapeProblem,
+		summary: "Show how far a step is"}, r.progress)
 	add(r.api, operation{method: http.MethodGet, path: sessionPath + "/results", id: "get-parent-result", tag: tag, failure: shapeProblem,
 		summary: "Read the result of a step that a held step depends on"}, r.result)
 	add(r.api, operation{method: http.MethodGet, path: sessionPath + "/batch-results", id: "get-batch-results", tag: tag, failure: shapeProblem,
@@ -132,6 +134,10 @@ func (r *sessionRoutes) report(ctx context.Context, in *sessionInput, body *requ
 // savedCheckpoint answers a saved checkpoint.
 type savedCheckpoint struct {
 	SavedAt client.Time `json:"saved_at"`
+}
+
+func (r *sessionRoutes) progress(_ context.Context, in *sessionInput, body *request[remote.Progress]) (*remote.Noted, error) {
+	return &remote.Noted{}, sessionFailure(r.hub.Progress(in.id(), body.body))
 }
 
 func (r *sessionRoutes) save(_ context.Context, in *sessionInput, body *request[remote.Save]) (*savedCheckpoint, error) {

@@ -1,11 +1,13 @@
 """The test kit against the vectors: a handler's outcome is that of its report."""
 
+import base64
 import json
 import unittest
 
 from test_vectors import VECTORS, Recorded, register
 
-from tasker import Cancelled, StepContext, Worker, Yield, current_step
+from tasker import Bytes, Cancelled, StepContext, Worker, Yield, current_step
+from tasker._bytes import loads
 from tasker.testing import run_step
 
 
@@ -19,18 +21,32 @@ class Kit(unittest.TestCase):
             step = {**vectors["base"], **v["step"]}
             handler = worker._handlers[(step["callable"], step.get("method", "call"))]
             known = {"context", "dependency_results", "initialization", "attempt", "max_attempts", "checkpoint", "batch", "items"}
+            answers = {r["path"].split("?")[0]: r["answer"] for r in v.get("requests", [])}
+            read = {"root": answers.get("/results", {}).get("result")}
+            batches = [b["result"] for b in answers.get("/batch-results", {}).get("batches", [])]
             end = run_step(handler, step["context"], results=step["dependency_results"], config=step.get("initialization"), checkpoint=step.get("checkpoint"),
                            batch=step.get("batch"), items=step.get("items"), attempt=step["attempt"], max_attempts=step["max_attempts"],
-                           ancestors={"root": {"deep": True}}, batch_results={"rows": [2]}, **{k: x for k, x in step.items() if k not in known})
+                           ancestors=read, batch_results={"rows": batches}, **{k: x for k, x in step.items() if k not in known})
             report = v["report"]
             self.assertEqual(end.outcome, report["outcome"], v["meaning"])
-            self.assertEqual(end.result, report.get("result"), v["meaning"])
+            if "result_bytes" in report:
+                self.assertEqual(end.result, Bytes(base64.b64decode(report["result_bytes"]), report["content_type"]), v["meaning"])
+            else:
+                self.assertEqual(end.result, loads(json.dumps(report.get("result"))), v["meaning"])
             self.assertEqual(end.error, report.get("error"), v["meaning"])
             self.assertEqual(end.checkpoint, report.get("checkpoint"), v["meaning"])
             self.assertEqual(end.next, report.get("next"), v["meaning"])
             self.assertEqual(list(end.isolated), report.get("isolated", []), v["meaning"])
             self.assertEqual(list(end.events), report.get("events", []), v["meaning"])
             self.assertEqual(len(end.saved), len([r for r in v.get("requests", []) if r["path"] == "/checkpoint"]), v["meaning"])
+
+    def test_bytes_arrive_as_such(self) -> None:
+        picture = Bytes(b"\x00\xff", "image/png")
+        envelope = {"$bytes": picture.base64, "content_type": "image/png"}
+        for given in (picture, envelope):
+            end = run_step(lambda ctx: [ctx.context["of"], ctx.results["a"], ctx.result("b"), ctx.batch_results("rows")[0]["result"]],
+                           {"of": given}, results={"a": given}, ancestors={"b": given}, batch_results={"rows": [given]})
+            self.assertEqual(end.result, [picture] * 4)
 
     def test_coroutines_and_lost_leases(self) -> None:
         async def waits(ctx: StepContext) -> object:

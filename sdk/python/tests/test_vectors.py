@@ -7,7 +7,8 @@ import threading
 import unittest
 from typing import Any
 
-from tasker import Continue, Hooks, Permanent, Retryable, Returned, StepContext, Worker, Yield
+from tasker import Bytes, Continue, Hooks, Permanent, Retryable, Returned, StepContext, Worker, Yield
+from tasker._bytes import dumps, loads
 
 VECTORS = os.environ.get("TASKER_VECTORS", os.path.join(os.path.dirname(__file__), "../../vectors/protocol.json"))
 
@@ -68,11 +69,25 @@ def register(worker: Worker) -> None:
         ctx.checkpoint(5, 5)
         return True
 
+    @worker.handler("vector.progress")
+    def progress(ctx: StepContext) -> object:
+        ctx.progress(0.5, "half")
+        return True
+
     @worker.handler("vector.publishes")
     def publishes(ctx: StepContext) -> object:
         ctx.publish("stock.low", {"left": 1})
         ctx.publish("stock.counted", None)
         return True
+
+    @worker.handler("vector.draws")
+    def draws(ctx: StepContext) -> object:
+        return Bytes(bytes.fromhex("89504e470d0a1a0a00ff22c3"), "image/png")
+
+    @worker.handler("vector.collects")
+    def collects(ctx: StepContext) -> object:
+        pictures = [ctx.context["picture"], ctx.result("before"), ctx.result("root"), *(b["result"] for b in ctx.batch_results("rows"))]
+        return {"sizes": [len(p.data) for p in pictures], "pictures": pictures}
 
     @worker.handler("vector.reads")
     def reads(ctx: StepContext) -> object:
@@ -201,6 +216,23 @@ class Vectors(unittest.TestCase):
                 told.append(f"failed {r['fence']} {r['error']['message']}")
             told.append(f"after {r['fence']} {r['outcome']}")
         self.assertEqual(hooks.calls, [*told, "draining", "stopped"])
+
+    def test_the_form_of_bytes(self) -> None:
+        with open(VECTORS, encoding="utf-8") as file:
+            vectors = json.load(file)
+        for v in vectors["bytes"]:
+            value = Bytes(bytes.fromhex(v["hex"]), v["content_type"])
+            self.assertEqual(json.loads(dumps({"in": [value]})), {"in": [v["json"]]}, v["meaning"])
+            self.assertEqual(loads(json.dumps({"in": [v["json"]]})), {"in": [value]}, v["meaning"])
+        for v in vectors["no_bytes"]:
+            self.assertEqual(loads(json.dumps([v["json"]])), [v["json"]], v["meaning"])
+        for content_type in ("", "png", "image/png\n", "a/" + "b" * 254):
+            with self.assertRaisesRegex(ValueError, "want a media type"):
+                Bytes(b"", content_type)
+        with self.assertRaisesRegex(TypeError, "invalid data of type str: want bytes"):
+            Bytes("text")  # type: ignore[arg-type]
+        with self.assertRaises(TypeError):
+            dumps(b"not said what it is")
 
 
 if __name__ == "__main__":

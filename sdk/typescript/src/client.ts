@@ -1,5 +1,6 @@
 /** The client of the orchestrator's API: creates tasks, waits for them and sends events. */
 
+import { parsed } from "./bytes.js";
 import type { Json } from "./errors.js";
 
 declare const process: { env: Record<string, string | undefined> };
@@ -188,7 +189,7 @@ export class Client {
     } catch (e) {
       throw new NotReached(`${c.method} ${url}: ${e instanceof Error ? `${e.message} ${String(e.cause ?? "")}`.trim() : String(e)}`);
     }
-    if (answer.ok) return JSON.parse(text) as Json;
+    if (answer.ok) return parsed(text);
     throw refusal(answer, text);
   }
 }
@@ -196,8 +197,8 @@ export class Client {
 function refusal(answer: Response, text: string): ApiError {
   let problem: Record<string, Json> = { message: text.slice(0, 200) };
   try {
-    const parsed = JSON.parse(text) as Record<string, Json>;
-    problem = typeof parsed["error"] === "object" && parsed["error"] !== null ? (parsed["error"] as Record<string, Json>) : parsed;
+    const document = JSON.parse(text) as Record<string, Json>;
+    problem = typeof document["error"] === "object" && document["error"] !== null ? (document["error"] as Record<string, Json>) : document;
   } catch {
     // not JSON: something between us and the orchestrator has answered
   }

@@ -1,7 +1,7 @@
 /** What a handler sees of its step. */
 
 import { Cancelled, Permanent, encodable, fault, pointOf, type Json, type Point } from "./errors.js";
-import { NotHeld, Unavailable, type Session, type StepMessage } from "./session.js";
+import { NotFound, NotHeld, Unavailable, type Session, type StepMessage } from "./session.js";
 
 /** The part of the work that a step does; end is exclusive. */
 export interface Batch {
@@ -113,6 +113,16 @@ export class StepContext {
       throw new Cancelled("lease_lost");
     }
     this.point = point;
+  }
+
+  /** Shows how far the step is, from 0 to 1, to those who look at the worker. Nothing is recorded, and a daemon that
+   *  is away misses it. */
+  async progress(fraction: number, message = ""): Promise<void> {
+    try {
+      await this.session.progress(this, fraction, message);
+    } catch (e) {
+      if (!(e instanceof NotHeld || e instanceof NotFound || e instanceof Unavailable)) throw e; // the next checkpoint or notice says so
+    }
   }
 
   /** The result of a step that this one depends on, directly or not. */

@@ -5,6 +5,15 @@ declare module "node:async_hooks" {
     getStore(): T | undefined;
   }
 }
+declare module "node:buffer" {
+  interface Bytes extends Uint8Array {
+    toString(encoding?: "base64"): string;
+  }
+  export const Buffer: {
+    from(text: string, encoding: "base64"): Bytes;
+    from(memory: ArrayBufferLike, offset: number, length: number): Bytes;
+  };
+}
 declare module "node:child_process" {
   export interface Output {
     setEncoding(encoding: string): void;

@@ -1,5 +1,6 @@
 /** The protocol: one session with a worker daemon over HTTP. */
 
+import { Bytes, parsed } from "./bytes.js";
 import type { Json, Point } from "./errors.js";
 
 /** The daemon does not know the session (any more), or what was asked for. */
@@ -76,7 +77,7 @@ export class Transport {
   /** Sends one request and resolves to the answer's object. */
   async call(method: string, path: string, body?: Json): Promise<Record<string, Json>> {
     const answer = await this.begin(method, path, body);
-    return JSON.parse(await reached(answer.text())) as Record<string, Json>;
+    return parsed(await reached(answer.text())) as Record<string, Json>;
   }
 
   /** Sends one request that is answered with events, and yields their data until they end, which is within timeoutMs
@@ -91,7 +92,7 @@ export class Transport {
         if (done) return;
         const lines = (text + value).split("\n");
         text = lines.pop() ?? "";
-        for (const line of lines) if (line.startsWith("data: ")) yield JSON.parse(line.slice(6)) as Record<string, Json>;
+        for (const line of lines) if (line.startsWith("data: ")) yield parsed(line.slice(6)) as Record<string, Json>;
       }
     } finally {
       void reader.cancel().catch(() => undefined); // if it goes on
@@ -132,6 +133,12 @@ function failure(status: number, text: string): Error {
   if (status === 409) return new NotHeld(message);
   if (status === 408 || status === 429 || status >= 500) return new Unavailable(message);
   return new Refused(message);
+}
+
+/** A report as it is sent: a result of bytes has fields of its own. */
+function wire(report: Report): Report {
+  const { result, ...rest } = report;
+  return result instanceof Bytes ? { ...rest, result_bytes: result.base64, content_type: result.contentType } as Report : report;
 }
 
 /** A step whose handler runs; the session renames its fence. */
@@ -189,11 +196,15 @@ export class Session {
 
   /** Sends reports; they are recorded unless the answer says otherwise. */
   async report(reports: Report[]): Promise<{ rejected: Json[]; unrecorded?: string[] }> {
-    return (await this.call("POST", `${this.path}/reports`, { reports })) as { rejected: Json[]; unrecorded?: string[] };
+    return (await this.call("POST", `${this.path}/reports`, { reports: reports.map(wire) })) as { rejected: Json[]; unrecorded?: string[] };
   }
 
   async checkpoint(held: Held, point: Point): Promise<void> {
     await this.of(held, (fence) => this.call("POST", `${this.path}/checkpoint`, { fence, ...point }));
+  }
+
+  async progress(held: Held, fraction: number, message: string): Promise<void> {
+    await this.call("POST", `${this.path}/progress`, { fence: held.fence, fraction, message });
   }
 
   async result(held: Held, step: string): Promise<Json> {

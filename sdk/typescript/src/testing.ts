@@ -1,5 +1,6 @@
 /** For tests: runs handlers without a daemon (runStep), and workflows on an engine of the test's own (startEngine). */
 
+import { parsed } from "./bytes.js";
 import { StepContext } from "./context.js";
 import type { Json, Point } from "./errors.js";
 import type { Handler } from "./handlers.js";
@@ -8,7 +9,7 @@ import { NotFound, NotHeld, Session, type StepMessage } from "./session.js";
 
 export { Engine, EngineError, startEngine, type EngineOptions, type StepEnd, type TaskEnd } from "./engine.js";
 
-/** What a handler sees. */
+/** What a handler sees. All of it arrives as from a daemon: as JSON, with Bytes in it. */
 export interface StepOptions {
   context?: Json;
   /** Of the direct parents. */
@@ -53,28 +54,38 @@ class Daemon extends Session {
     return Promise.resolve();
   }
 
+  override progress(): Promise<void> {
+    return Promise.resolve();
+  }
+
   override result(_: unknown, step: string): Promise<Json> {
     const known = this.options.ancestors ?? {};
-    return step in known ? Promise.resolve(known[step]) : Promise.reject(new NotFound(`no result of the step ${step}`));
+    return step in known ? Promise.resolve(sent(known[step])) : Promise.reject(new NotFound(`no result of the step ${step}`));
   }
 
   override batchResults(_: unknown, step: string): Promise<{ step_name: string; result: Json }[]> {
     const list = this.options.batchResults?.[step] ?? [];
-    return Promise.resolve(list.map((result, n) => ({ step_name: `${step}_${String(n + 1).padStart(3, "0")}`, result })));
+    return Promise.resolve(list.map((result, n) => ({ step_name: `${step}_${String(n + 1).padStart(3, "0")}`, result: sent(result) })));
   }
+}
+
+/** What arrives of a value that a daemon sends. */
+function sent(value: Json): Json {
+  return value === undefined ? undefined : parsed(JSON.stringify(value));
 }
 
 /** Calls a handler as a worker does. */
 export async function runStep(handler: Handler, options: StepOptions = {}): Promise<Outcome> {
   const daemon = new Daemon(options), { checkpoint, items } = options;
-  const ctx = new StepContext(daemon, {
+  const message: StepMessage = {
     fence: "1.1", task_uuid: crypto.randomUUID(), step_uuid: crypto.randomUUID(), correlation_id: crypto.randomUUID(),
     namespace: "test", task_name: "test", task_version: "1.0.0", step_name: "test", callable: "test", attempt: 1, max_attempts: 3, priority: 0,
     context: options.context ?? {}, initialization: options.config ?? {}, dependency_results: options.results ?? {},
     ...(checkpoint ? { checkpoint } : {}),
     ...(items ? { items, batch: { batch_id: "batch-1", batch_size: items.length, is_no_op: false } } : {}),
     ...options.message,
-  });
+  };
+  const ctx = new StepContext(daemon, sent(message) as StepMessage);
   const { fence: _, ...report } = await reportOf(ctx, handler, () => {});
   return { ...report, saved: daemon.saved } as unknown as Outcome;
 }

@@ -5,7 +5,7 @@ import test from "node:test";
 import { pathToFileURL } from "node:url";
 
 const load = (file) => import(pathToFileURL(`${process.env.TASKER_DIST}/${file}.js`).href);
-const { Cancelled, Continue, Permanent, Yield, currentStep } = await load("index");
+const { Bytes, Cancelled, Continue, Permanent, Yield, currentStep } = await load("index");
 const { runStep } = await load("testing");
 
 test("outcomes are those of reports", async () => {
@@ -28,6 +28,16 @@ test("outcomes are those of reports", async () => {
     throw new Yield(1, 1);
   })).error.error_type, "EventNotPublished");
   assert.equal((await runStep(() => 1n)).error.error_type, "ResultNotEncodable");
+});
+
+test("bytes arrive as such", async () => {
+  const picture = new Bytes(new Uint8Array([0, 255]), "image/png");
+  for (const given of [picture, { $bytes: "AP8=", content_type: "image/png" }]) {
+    const end = await runStep(async (ctx) => [ctx.context.of, ctx.results.a, await ctx.result("b"), (await ctx.batchResults("rows"))[0].result],
+      { context: { of: given }, results: { a: given }, ancestors: { b: given }, batchResults: { rows: [given] } });
+    assert.deepEqual(end.result, [picture, picture, picture, picture]);
+  }
+  assert.equal((await runStep(() => picture)).result, picture);
 });
 
 test("what a handler asks of its session", async () => {

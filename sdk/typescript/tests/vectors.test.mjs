@@ -6,7 +6,8 @@ import process from "node:process";
 import test from "node:test";
 import { pathToFileURL } from "node:url";
 
-const { Continue, Permanent, Retryable, Returned, Worker, Yield } = await import(pathToFileURL(`${process.env.TASKER_DIST}/index.js`).href);
+const { Bytes, Continue, Permanent, Retryable, Returned, Worker, Yield } = await import(pathToFileURL(`${process.env.TASKER_DIST}/index.js`).href);
+const { parsed } = await import(pathToFileURL(`${process.env.TASKER_DIST}/bytes.js`).href);
 const vectors = JSON.parse(readFileSync(process.env.TASKER_VECTORS ?? new URL("../../vectors/protocol.json", import.meta.url), "utf8"));
 
 function register(worker) {
@@ -37,13 +38,34 @@ function register(worker) {
     await ctx.checkpoint(5, 5);
     return true;
   });
+  worker.handler("vector.progress", async (ctx) => {
+    await ctx.progress(0.5, "half");
+    return true;
+  });
   worker.handler("vector.publishes", (ctx) => {
     ctx.publish("stock.low", { left: 1 });
     ctx.publish("stock.counted", null);
     return true;
   });
+  worker.handler("vector.draws", () => new Bytes(Buffer.from("89504e470d0a1a0a00ff22c3", "hex"), "image/png"));
+  worker.handler("vector.collects", async (ctx) => {
+    const pictures = [ctx.context.picture, await ctx.result("before"), await ctx.result("root"), ...(await ctx.batchResults("rows")).map((b) => b.result)];
+    return { sizes: pictures.map((p) => p.data.length), pictures };
+  });
   worker.handler("vector.reads", async (ctx) => [await ctx.result("root"), await ctx.batchResults("rows")]);
 }
+
+test("the form of bytes", () => {
+  for (const v of vectors.bytes) {
+    const bytes = new Bytes(new Uint8Array(Buffer.from(v.hex, "hex")), v.content_type);
+    assert.deepEqual(JSON.parse(JSON.stringify({ in: [bytes] })), { in: [v.json] }, v.meaning);
+    assert.deepEqual(parsed(JSON.stringify({ in: [v.json] })), { in: [bytes] }, v.meaning);
+    assert.deepEqual(parsed(JSON.stringify([v.json]).replace("$", "\\u0024")), [bytes], v.meaning);
+  }
+  for (const v of vectors.no_bytes) assert.deepEqual(parsed(JSON.stringify([v.json])), [v.json], v.meaning);
+  for (const contentType of ["", "png", "image/png\n", `a/${"b".repeat(254)}`]) assert.throws(() => new Bytes(new Uint8Array(), contentType), /want a media type/);
+  assert.throws(() => new Bytes("text"), /invalid data of type string: want a Uint8Array/);
+});
 
 test("the package speaks the protocol", { timeout: 60_000 }, async () => {
   const todo = [...vectors.steps], got = [], requests = new Map();

@@ -5,6 +5,7 @@ reports how they ended. The protocol is docs/protocol.md of the project.
 """
 
 from ._api import ApiResponse, api_call
+from ._bytes import Bytes
 from ._client import ApiError, AsyncClient, Client, NotReached, Task
 from ._context import Batch, Cancelled, Checkpoint, StepContext, current_step
 from ._errors import Continue, Permanent, Retryable, Returned, TaskerError, Yield
@@ -19,6 +20,7 @@ __all__ = [
     "AsyncClient",
     "Batch",
     "BatchConfig",
+    "Bytes",
     "Cancelled",
     "Checkpoint",
     "Client",

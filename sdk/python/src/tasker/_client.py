@@ -13,6 +13,8 @@ import urllib.parse
 from dataclasses import dataclass
 from typing import Any, Iterator, Mapping, Sequence
 
+from ._bytes import dumps, loads
+
 JSON = Any
 
 _ENDED = ("complete", "error", "cancelled", "resolved_manually")
@@ -155,7 +157,7 @@ class Client:
         if wait > 0:
             query = {**(query or {}), "wait": f"{max(int(wait * 1000), 1)}ms"}
         target = self._url.path.rstrip("/") + path + ("?" + urllib.parse.urlencode(query) if query else "")
-        text = None if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+        text = None if body is None else dumps(body).encode()
         repeat = method in ("GET", "DELETE") if again is None else again
         for attempt in range(1, _ATTEMPTS + 1):
             count()
@@ -184,7 +186,7 @@ class Client:
         finally:
             c.close()
         if answer.status < 300:
-            return json.loads(content)
+            return loads(content)
         raise _refusal(answer, content)
 
 

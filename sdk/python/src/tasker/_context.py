@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, TypeVar
 
+from ._bytes import dumps
 from ._errors import Permanent, fault, point
 from ._session import NotHeld, Session, SessionLost, Unavailable
 
@@ -127,6 +127,14 @@ class StepContext:
             raise Cancelled("lease_lost") from e
         self._message = {**self._message, "checkpoint": p}
 
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Shows how far the step is, from 0 to 1, to those who look at the worker. Nothing is recorded, and a
+        daemon that is away misses it."""
+        try:
+            self._session.progress(self, fraction, message)
+        except (NotHeld, SessionLost, Unavailable):
+            pass  # the next checkpoint or notice says so
+
     def result(self, step: str) -> JSON:
         """The result of a step that this one depends on, directly or not."""
         return self.results[step] if step in self.results else self._ask(lambda: self._session.result(self, step))
@@ -144,7 +152,7 @@ class StepContext:
         """Publishes a durable domain event, which the template does not declare, with the success of the step.
         An attempt that fails publishes none, and a step that has published cannot yield."""
         try:
-            json.dumps(payload, allow_nan=False)
+            dumps(payload)
         except (TypeError, ValueError) as e:
             raise Permanent(f"the payload of the event {name} has no JSON form: {e}", error_type="EventNotPublished") from e
         self._events.append({"name": name, "payload": payload})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any, Callable
 
+from ._bytes import dumps
 from ._context import Cancelled, StepContext, _current
 from ._errors import Continue, Permanent, Returned, Yield, fault
 
@@ -47,7 +47,7 @@ def report_of(ctx: StepContext, call: Callable[[], JSON], failed: Callable[[Base
 
 def _encodable(result: JSON) -> JSON:
     try:
-        json.dumps(result, allow_nan=False)
+        dumps(result)
     except (TypeError, ValueError) as e:
         raise Permanent(f"the handler's result has no JSON form: {e}", error_type="ResultNotEncodable") from e
     return result

@@ -9,6 +9,8 @@ import threading
 import urllib.parse
 from typing import Any, Iterator, Mapping, Protocol, Sequence, TypeVar
 
+from ._bytes import Bytes, dumps, loads
+
 JSON = Any
 
 
@@ -45,8 +47,8 @@ class Transport:
 
     def call(self, method: str, path: str, body: JSON = None) -> Mapping[str, JSON]:
         """Sends one request and returns the answer's object."""
-        text = None if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
-        value = json.loads(self._content(self._begin(method, path, text)))
+        text = None if body is None else dumps(body).encode()
+        value = loads(self._content(self._begin(method, path, text)))
         return value if isinstance(value, dict) else {}
 
     def follow(self, path: str, timeout: float) -> Iterator[Mapping[str, JSON]]:
@@ -57,7 +59,7 @@ class Transport:
         try:
             for line in answer:
                 if line.startswith(b"data: "):
-                    yield json.loads(line[6:])
+                    yield loads(line[6:])
             complete = True
         except (OSError, http.client.HTTPException) as e:
             raise Unavailable(str(e)) from e
@@ -130,6 +132,16 @@ def _failure(status: int, content: bytes) -> Exception:
     return Refused(message)
 
 
+def _wire(report: dict[str, JSON]) -> dict[str, JSON]:
+    """A report as it is sent: a result of bytes has fields of its own."""
+    result = report.get("result")
+    if not isinstance(result, Bytes):
+        return report
+    sent = {**report, "result_bytes": result.base64, "content_type": result.content_type}
+    del sent["result"]
+    return sent
+
+
 class Held(Protocol):
     """A step whose handler runs; the session renames its fence."""
 
@@ -193,7 +205,7 @@ class Session:
             transport, path = self._transports[0], self._path
             for held, report in reports:
                 report["fence"] = held.fence
-        return transport.call("POST", path + "/reports", {"reports": [r for _, r in reports]})
+        return transport.call("POST", path + "/reports", {"reports": [_wire(r) for _, r in reports]})
 
     def checkpoint(self, held: Held, point: Mapping[str, JSON]) -> str:
         with self._lock:
@@ -204,6 +216,11 @@ class Session:
             if held.fence != fence:
                 raise Unavailable("the session has changed") from e
             raise
+
+    def progress(self, held: Held, fraction: float, message: str) -> None:
+        with self._lock:
+            transport, path, fence = self._transports[0], self._path, held.fence
+        transport.call("POST", path + "/progress", {"fence": fence, "fraction": fraction, "message": message})
 
     def result(self, held: Held, step: str) -> JSON:
         return self._get("/results", held, step)["result"]

@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
 
+from ._bytes import dumps, loads
 from ._context import StepContext
 from ._engine import Engine, EngineError, StepEnd, TaskEnd
 from ._report import report_of
@@ -37,7 +38,7 @@ class _Daemon(Session):
 
     def __init__(self, results: Mapping[str, JSON], batches: Mapping[str, Sequence[JSON]], lost: bool) -> None:
         super().__init__([])
-        self._results, self._batches, self._lose = results, batches, lost
+        self._results, self._batches, self._lose = _sent(dict(results)), _sent(dict(batches)), lost
         self.saved: list[Mapping[str, JSON]] = []
 
     def checkpoint(self, held: Any, point: Mapping[str, JSON]) -> str:
@@ -45,6 +46,9 @@ class _Daemon(Session):
             raise NotHeld("the session does not hold this step")
         self.saved.append(point)
         return "2026-01-01T00:00:00Z"
+
+    def progress(self, held: Any, fraction: float, message: str) -> None:
+        pass
 
     def result(self, held: Any, step: str) -> JSON:
         if step not in self._results:
@@ -75,7 +79,7 @@ def run_step(
 
     results are those of the direct parents, ancestors those of steps further back, batch_results those of
     the batches of a worker step. checkpoint and batch are messages as in docs/protocol.md; fields are others
-    of a step, such as step_name. With lease_lost the first checkpoint finds that the step is not held.
+    of a step, such as step_name. All of them arrive as from a daemon: as JSON, with Bytes in it. With lease_lost the first checkpoint finds that the step is not held.
     """
     message: dict[str, JSON] = {
         "fence": "1.1", "task_uuid": str(uuid.uuid4()), "step_uuid": str(uuid.uuid4()), "correlation_id": str(uuid.uuid4()),
@@ -89,13 +93,18 @@ def run_step(
     if batch is not None or items is not None:
         message["batch"] = {"batch_id": "batch-1", "batch_size": len(items or ()), "is_no_op": False, **(batch or {})}
     daemon = _Daemon(ancestors or {}, batch_results or {}, lease_lost)
-    ctx = StepContext(daemon, message)
+    ctx = StepContext(daemon, _sent(message))
 
     def call() -> JSON:
         value = handler(ctx)
         return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
 
     return Outcome(**report_of(ctx, call, lambda _: None), saved=daemon.saved)
+
+
+def _sent(value: JSON) -> JSON:
+    """What arrives of a value that a daemon sends."""
+    return loads(dumps(value))
 
 
 async def _awaited(value: Any) -> JSON:
