@@ -149,7 +149,7 @@ func (d *Worker) workerConfig(c *config.Loaded, shared *listener.Listener) worke
 
 // eventMetrics returns the counts of the worker's domain events for the API.
 func (d *Worker) eventMetrics() wire.EventMetrics {
-	s := d.worker.EventStats()
+	s := d.worker.Host().EventStats()
 	return wire.EventMetrics{
 		Router: wire.EventRouterStats{TotalRouted: s.Durable + s.Fast + s.Broadcast, DurableRouted: s.Durable, FastRouted: s.Fast,
 			BroadcastRouted: s.Broadcast, FastDeliveryErrors: s.FastFailed, RoutingErrors: s.DurableFailed},

@@ -70,7 +70,7 @@ func (w *Worker) current() (*parts, state) {
 // Health returns the present state without I/O.
 func (w *Worker) Health() Health {
 	p, s := w.current()
-	h := Health{WorkerID: w.cfg.WorkerID, WorkerUUID: w.ID(), State: string(s), Limit: w.cfg.MaxConcurrent, Handlers: w.registry.names()}
+	h := Health{WorkerID: w.cfg.WorkerID, WorkerUUID: w.ownUUID(), State: string(s), Limit: w.cfg.MaxConcurrent, Handlers: w.registry.names()}
 	if p == nil {
 		h.Reason = "the worker is " + h.State
 		return h

@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/worker/internal/bus"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -90,6 +91,17 @@ func (h host) TransactionPool() store.PoolStat {
 		return store.PoolStat{Max: h.cfg.Transactions.MaxConnections}
 	}
 	return p.engine.TxPool()
+}
+
+// EventStats implements engine.Host.
+func (h host) EventStats() bus.EventStats {
+	s := bus.EventStats{Bus: h.bus.Stats()}
+	if p, _ := h.current(); p != nil {
+		c := &p.publishing.count
+		s.Durable, s.Fast, s.Broadcast = c.durable.Load(), c.fast.Load(), c.broadcast.Load()
+		s.FastFailed, s.DurableFailed = c.undelivered.Load(), c.failed.Load()
+	}
+	return s
 }
 
 // Rehearse implements engine.Host.

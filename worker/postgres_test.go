@@ -225,7 +225,7 @@ func TestWorkflowInEveryMode(t *testing.T) {
 					require.NoError(t, err)
 					require.Len(t, task.Steps, 4)
 					require.JSONEq(t, fmt.Sprintf(`{"total":%d,"first":%d}`, 4*(i+1), i+1), string(task.Steps[3].Result))
-					require.Equal(t, w.ID(), *task.Steps[3].WorkerUUID)
+					require.Equal(t, w.Health().WorkerUUID, *task.Steps[3].WorkerUUID)
 				}
 				pgtest.Eventually(t, patient, func() (bool, string) {
 					h := w.Health()

@@ -469,25 +469,6 @@ func (p *publishing) stop(ctx context.Context) error {
 	return p.bus.Stop(ctx)
 }
 
-// EventStats counts the domain events of a worker since it was created.
-type EventStats struct {
-	Durable, Fast, Broadcast uint64 // routed after the reports of their steps were accepted
-	FastFailed               uint64 // lost before they reached the bus
-	DurableFailed            uint64 // not published because of a failure
-	Bus                      bus.Stats
-}
-
-// EventStats returns the counts of events of this worker's steps.
-func (w *Worker) EventStats() EventStats {
-	s := EventStats{Bus: w.bus.Stats()}
-	if p, _ := w.current(); p != nil {
-		c := &p.publishing.count
-		s.Durable, s.Fast, s.Broadcast = c.durable.Load(), c.fast.Load(), c.broadcast.Load()
-		s.FastFailed, s.DurableFailed = c.undelivered.Load(), c.failed.Load()
-	}
-	return s
-}
-
 // failurePayload is the default payload for a failure: the failure under "error", and its code and
 // message at the top too, where the schemas of templates expect them. Without a code the
 // type of the error is used.

@@ -109,7 +109,7 @@ func TestWhatPublishersMakeTravelsWithTheReport(t *testing.T) {
 			"3": {"payload": {"ok": true, "shaped": 1}, "metadata": {"of": "only"}}}`, made, "a plain payload is in the result already")
 		require.Equal(t, []string{`local.done {"n":1}`, `both.done {"ok":true,"shaped":1}`}, h.received())
 		require.Equal(t, []string{"shaped.done", "both.done"}, after)
-		s := r.EventStats()
+		s := r.Host().EventStats()
 		require.Equal(t, [5]uint64{2, 1, 1, 0, 0}, [5]uint64{s.Durable, s.Fast, s.Broadcast, s.FastFailed, s.DurableFailed})
 		require.Equal(t, bus.Stats{Dispatched: 2, Delivered: 2, Subscribers: 1, Patterns: 1}, s.Bus)
 		require.InEpsilon(t, 1, testutil.ToFloat64(r.cfg.Metrics.DomainEventsPublished.WithLabelValues("local.done", "tests")), 0)
@@ -185,7 +185,7 @@ func TestPublishersThatFail(t *testing.T) {
 				failed := testutil.ToFloat64(r.cfg.Metrics.DomainEventsFailed.WithLabelValues("shaped.done", "tests", c.reason))
 				if c.reason == eventVetoed {
 					require.Zero(t, failed)
-					require.Zero(t, r.EventStats().DurableFailed)
+					require.Zero(t, r.Host().EventStats().DurableFailed)
 					return
 				}
 				require.InEpsilon(t, 1, failed, 0)
@@ -236,7 +236,7 @@ func TestAResultThatDoesNotFitIsNotPublished(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(r.runOne(t)), &made))
 		require.Equal(t, eventSchema, made["0"].Skip)
 		require.Equal(t, []string{"local.done 7", `both.done {"ok":true,"shaped":1}`}, h.received())
-		require.Equal(t, uint64(1), r.EventStats().DurableFailed)
+		require.Equal(t, uint64(1), r.Host().EventStats().DurableFailed)
 	})
 }
 
@@ -255,7 +255,7 @@ func TestAStaleReportReachesNoSubscriber(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, h.received())
 		require.NoError(t, r.Stop(t.Context()))
-		require.Zero(t, r.EventStats().Fast)
+		require.Zero(t, r.Host().EventStats().Fast)
 	})
 }
 

@@ -50,7 +50,7 @@ type fastSignal struct {
 }
 
 func newReplicas(w *Worker, p signal.Publisher) *replicas {
-	return &replicas{origin: w.ID().String(), bus: w.bus, recent: recentIDs{limit: w.cfg.DomainEvents.RememberedIDs}, publisher: p,
+	return &replicas{origin: w.ownUUID().String(), bus: w.bus, recent: recentIDs{limit: w.cfg.DomainEvents.RememberedIDs}, publisher: p,
 		listens: func() bool { return false }, log: w.cfg.Logger, metrics: w.cfg.Metrics}
 }
 

@@ -133,7 +133,7 @@ func TestEventsOfOtherWorkers(t *testing.T) {
 		require.InEpsilon(t, 1, received(r.cfg.Metrics, fastDelivered), 0)
 		require.InEpsilon(t, 1, received(r.cfg.Metrics, fastDuplicate), 0)
 		require.Zero(t, r.fastSignals(), "received events are not sent again")
-		require.Zero(t, r.EventStats().Fast, "not an event of this worker's steps")
+		require.Zero(t, r.Host().EventStats().Fast, "not an event of this worker's steps")
 	})
 }
 

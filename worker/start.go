@@ -63,7 +63,7 @@ func (w *Worker) Start(ctx context.Context) error {
 			p.engine.Kick()
 		}
 		wanted, missing := p.engine.Namespaces()
-		w.cfg.Logger.Info("worker started", zap.String("worker_id", w.cfg.WorkerID), zap.Stringer("worker_uuid", w.ID()),
+		w.cfg.Logger.Info("worker started", zap.String("worker_id", w.cfg.WorkerID), zap.Stringer("worker_uuid", w.ownUUID()),
 			zap.Strings("namespaces", wanted), zap.Strings("missing", missing),
 			zap.Int("permits", w.cfg.MaxConcurrent), zap.Int("handlers", len(w.registry.names())))
 		return nil

@@ -82,9 +82,9 @@ func New(cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// ID identifies this worker in the fleet. It changes when the fleet considered the worker
+// ownUUID identifies this worker in the fleet. It changes when the fleet considered the worker
 // dead and it registers again.
-func (w *Worker) ID() uuid.UUID { return *w.id.Load() }
+func (w *Worker) ownUUID() uuid.UUID { return *w.id.Load() }
 
 // Register registers a handler by name, for handler.callable of templates. It may be
 // called while the worker runs. Start returns the error (no name, no handler, a duplicate

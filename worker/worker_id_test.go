@@ -38,7 +38,7 @@ func TestTheWorkerIDOfADeadWorkerIsTaken(t *testing.T) {
 				r.start(t)
 				require.InDelta(t, want.after, time.Since(begin), float64(400*time.Millisecond))
 				if want.age >= 0 {
-					require.Equal(t, []uuid.UUID{r.ID()}, r.board.succeeded)
+					require.Equal(t, []uuid.UUID{r.Health().WorkerUUID}, r.board.succeeded)
 				}
 				r.stop(t)
 			})
@@ -91,7 +91,7 @@ func TestAWorkerWhoseIDWasTakenEnds(t *testing.T) {
 		cfg.Events.OnFatal = func(err error) { fatal <- err }
 		r := newRig(t, cfg, func(*StepContext) (any, error) { return nil, nil })
 		r.start(t)
-		first := r.ID()
+		first := r.Health().WorkerUUID
 		r.board.set(func(b *fakeBoard) {
 			b.dead, b.daemons = first, nil
 			b.namesake = func() store.Namesake { return store.Namesake{UUID: uuid.UUID{1}, HeartbeatAt: time.Now()} }

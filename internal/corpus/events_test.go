@@ -125,7 +125,7 @@ func TestEventsOfAPayment(t *testing.T) {
 	want := []string{"order.validated", "inventory.updated", "notification.sent"}
 	require.Eventually(t, func() bool { return slices.Equal(want, received.names(task.UUID)) }, 30*time.Second, 5*time.Millisecond)
 	require.Eventually(t, func() bool {
-		s := e.Worker.EventStats()
+		s := e.Worker.Host().EventStats()
 		return s.Durable == 1 && s.Fast == 3 && s.Broadcast == 0 && s.Bus.Dispatched == 3 && s.Bus.Delivered == 3 && s.DurableFailed == 0
 	}, 30*time.Second, 5*time.Millisecond)
 }
@@ -174,5 +174,5 @@ func TestEventsWithoutTheirPublisher(t *testing.T) {
 	task := run(e, tmpl, paymentInput, 1, 1, 100, false)
 	requireComplete(t, task)
 	require.Empty(t, durable(t, e, task.UUID))
-	require.Eventually(t, func() bool { s := e.Worker.EventStats(); return s.Fast == 3 && s.DurableFailed == 1 }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { s := e.Worker.Host().EventStats(); return s.Fast == 3 && s.DurableFailed == 1 }, 30*time.Second, 5*time.Millisecond)
 }

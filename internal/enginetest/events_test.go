@@ -59,7 +59,7 @@ func TestEventsOfStepsInATransaction(t *testing.T) {
 	})
 	e.Run("test", "publishing", `{}`)
 	require.Equal(t, "pay.done 7", e.DB.QueryString(t, `select string_agg(name || ' ' || payload, ',') from tasker.domain_events`))
-	require.Eventually(t, func() bool { return e.Worker.EventStats().Durable == 1 }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return e.Worker.Host().EventStats().Durable == 1 }, 30*time.Second, 5*time.Millisecond)
 }
 
 // TestEventsOfHandlersOwn: what a handler publishes is there exactly if its success is, after

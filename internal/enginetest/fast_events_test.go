@@ -118,7 +118,7 @@ func TestFastEventsReachEveryReplica(t *testing.T) {
 				for id, times := range r.events() {
 					require.Equal(t, 1, times, id)
 				}
-				own := r.EventStats()
+				own := r.Host().EventStats()
 				require.Equal(t, uint64(2*tasks), own.Fast+own.Broadcast+uint64(r.outcome("delivered")))
 				require.Zero(t, r.outcome("duplicate"))
 			}

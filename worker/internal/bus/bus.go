@@ -289,3 +289,11 @@ func handle(ctx context.Context, s *events.Subscriber, e events.Event) error {
 	}
 	return nil
 }
+
+// EventStats counts the domain events of a worker since it was created.
+type EventStats struct {
+	Durable, Fast, Broadcast uint64 // routed after the reports of their steps were accepted
+	FastFailed               uint64 // lost before they reached the bus
+	DurableFailed            uint64 // not published because of a failure
+	Bus                      Stats
+}

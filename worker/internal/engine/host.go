@@ -6,6 +6,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/worker/internal/bus"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -40,6 +41,8 @@ type Host interface {
 	// TransactionPool returns the statistics of the connections of handlers that work in a
 	// transaction; it is cheap.
 	TransactionPool() store.PoolStat
+	// EventStats returns the counts of events of this worker's steps.
+	EventStats() bus.EventStats
 	// Rehearse is for package workertest, through which programs use it: it runs single
 	// handlers of a worker that was not started. board keeps what handlers save and answers
 	// what they read; it is a part of the worker's inside.
