@@ -15,6 +15,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/workflow"
@@ -67,6 +68,7 @@ func optionsOf(loaded *config.Loaded) string {
 	whole := sweeps.Settings // of which the sweeps read only these parts
 	sweeps.Settings = config.Orchestration{Sweeps: whole.Sweeps, DLQ: whole.DLQ, Retention: whole.Retention}
 	sweeps.Settings.BatchProcessing.CheckpointStall = whole.BatchProcessing.CheckpointStall
+	sweeps.Settings.Taskmaster.Reaper, sweeps.Settings.Taskmaster.Retention = whole.Taskmaster.Reaper, whole.Taskmaster.Retention
 	var b strings.Builder
 	ofWeb, _ := od.webConfig(o.Orchestration.Web, o.Orchestration.GRPC, loaded.Environment)
 	wfWeb, _ := wd.webConfig(web, w.Worker.GRPC, loaded.Environment)
@@ -74,7 +76,7 @@ func optionsOf(loaded *config.Loaded) string {
 	wfGRPC, _ := wd.grpcConfig(w.Worker.GRPC, web)
 	lent, _ := lendingConfig(o)
 	for _, options := range []any{
-		lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
+		od.queueConfig(o, orchestration.Config{}, self), lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
 		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
 		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,

@@ -62,8 +62,8 @@ select ` + queueWorkerColumns + ` from tasker.queue_workers w where (@queue = ''
 	// heldByWorker are those of some claims that a worker holds.
 	heldByWorker = pg.Compile(`
 select h.task_uuid, h.token from ` + stmt.HiddenList[board.HeldClaim]("h") + `
-join tasker.board b on b.task_uuid = any (array[h.task_uuid]) and b.slot in (0, 1) and b.token = h.token
-where b.state = {in_progress} and b.worker = @claims`)
+cross join lateral (select from tasker.board b where b.task_uuid = any (array[h.task_uuid]) and b.slot in (0, 1) and b.token = h.token
+                    and b.state = {in_progress} and b.worker = @claims limit 1) b`)
 )
 
 // QueueRegistration registers a worker.
