@@ -49,6 +49,16 @@ var bodies = map[string]string{
 	"replay-isolated-items": `{"reason":"r","actor":"a"}`,
 	"put-task-type":         `{"namespace":"b","handler":"h","reason":"r","actor":"a"}`,
 	"enqueue":               `{"type":"a","queue":"b","payload":{}}`,
+
+	"submit-queue-tasks":    `{"tasks":[{"payload":1}]}`,
+	"submit-queue-task":     `{"payload":1}`,
+	"claim-queue-tasks":     `{"workerId":"w"}`,
+	"complete-queue-task":   `{"workerId":"w"}`,
+	"complete-queue-tasks":  `{"tasks":[{"id":"` + someUUID + `","workerId":"w"}]}`,
+	"fail-queue-task":       `{"workerId":"w"}`,
+	"register-queue-worker": `{"workerId":"w"}`,
+	"pause-queue":           `{"reason":"r","actor":"a"}`,
+	"resume-queue":          `{"reason":"r","actor":"a"}`,
 }
 
 const someUUID = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10"

@@ -68,7 +68,7 @@ create table tasker.board (
     state                 smallint not null,
     attempt               smallint not null default 0,
     outcome               smallint,                  -- as in step_attempts
-    retryable             boolean,                   -- of a failure; of a success: its handler has published events of its own
+    retryable             boolean,
     last_attempt          boolean,                   -- the next execution is the last that the step may have; it is not claimed ahead
     ahead                 boolean,                   -- the claim was made ahead of a free permit, see begun_claims
     -- Of the task, null elsewhere than in slot 0:
