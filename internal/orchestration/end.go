@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/store"
@@ -62,12 +63,13 @@ func (o *Orchestrator) commitEnds(ctx context.Context, taken *store.Taken, repor
 	}
 	o.publish(done.Signals)
 	o.applied(changes, done)
+	states := make(map[uuid.UUID]workflow.TaskState, len(changes))
+	for i := range changes {
+		states[changes[i].Task.UUID] = changes[i].Effects.State
+	}
 	for i := range reports {
-		endings[i].Accepted = accepted[i]
-		for j := range changes {
-			if accepted[i] && changes[j].Task.UUID == reports[i].TaskUUID {
-				endings[i].State = changes[j].Effects.State
-			}
+		if accepted[i] {
+			endings[i] = Ending{true, states[reports[i].TaskUUID]}
 		}
 	}
 	return nil

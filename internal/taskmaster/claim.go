@@ -110,11 +110,7 @@ func (s *Service) take(ctx context.Context, c *claim) ([]store.Claimed, error) {
 	defer cancel()
 	claimed, _, err := s.cfg.Store.Claim(ctx, c.request(), false)
 	if err == nil && len(claimed) == 0 {
-		if err = s.scans.turn(ctx); err == nil {
-			begin := time.Now()
-			claimed, _, err = s.cfg.Store.Claim(ctx, c.request(), true)
-			s.scans.made(time.Since(begin))
-		}
+		claimed, err = s.scan(ctx, c)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("claim tasks of the queue %s: %w", c.queue, err)
@@ -131,26 +127,21 @@ func (s *Service) take(ctx context.Context, c *claim) ([]store.Claimed, error) {
 // claimTimeout bounds one claim of the board.
 const claimTimeout = 10 * time.Second
 
-// scans bounds the full scans that run at once: they are slow while old row versions lie in
-// front of the queues, and then the database must not do nothing else.
-type scans struct {
-	once   sync.Once
-	places chan struct{}
-}
-
+// scansAtOnce bounds the full scans that run at once: they are slow while old row versions lie
+// in front of the queues, and then the database must have time for others.
 const scansAtOnce = 4
 
-func (s *scans) turn(ctx context.Context) error {
-	s.once.Do(func() { s.places = make(chan struct{}, scansAtOnce) })
+// scan claims from anywhere, when it is its turn.
+func (s *Service) scan(ctx context.Context, c *claim) ([]store.Claimed, error) {
 	select {
-	case s.places <- struct{}{}:
-		return nil
+	case s.scans <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("wait for a look at the queue: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("wait for a look at the queue: %w", context.Cause(ctx))
 	}
+	defer func() { <-s.scans }()
+	claimed, _, err := s.cfg.Store.Claim(ctx, c.request(), true)
+	return claimed, err
 }
-
-func (s *scans) made(time.Duration) { <-s.places }
 
 func (s *Service) handBack(ctx context.Context, claimed []store.Claimed) {
 	if len(claimed) == 0 {

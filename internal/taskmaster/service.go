@@ -76,7 +76,7 @@ type Service struct {
 	log     *zap.Logger
 	metrics *telemetry.Metrics
 	waiting waiting
-	scans   scans
+	scans   chan struct{} // as many as may run at once
 }
 
 // SystemID names the event system of waiting claims in logs, metrics and health.
@@ -98,7 +98,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil || cfg.Engine == nil || cfg.Publisher == nil || cfg.MaxWaiting < 1 || cfg.BaseDelay < time.Millisecond || cfg.Liveness.Stale <= 0 {
 		return nil, errors.New("queues: store, engine, publisher, liveness, base delay and the bound of waiting claims are required")
 	}
-	s := &Service{cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics}
+	s := &Service{cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics, scans: make(chan struct{}, scansAtOnce)}
 	s.waiting.queues = map[string]*line{}
 	c := cfg.System
 	c.SystemID, c.Topics, c.Processor, c.Logger, c.Metrics = SystemID, []signal.Topic{signal.TopicControl}, nil, cfg.Logger, cfg.Metrics

@@ -14,7 +14,6 @@ import (
 type QueueStep struct {
 	TaskUUID uuid.UUID
 	Queue    string
-	PlanID   int32
 	Slot     int
 	Held     bool      // claimed, and neither reported nor lost
 	Worker   uuid.UUID `sql:",omitzero"` // of the claim
@@ -31,11 +30,11 @@ func (s *QueueStep) Key() ClaimKey {
 // queueSteps reads the only steps of tasks, which may have rows of their own.
 // Index: the primary keys.
 var queueSteps = pg.Compile(`
-select b.task_uuid, n.name as queue, t.plan_id, b.slot, b.state = {in_progress} as held, b.worker, b.token,
+select b.task_uuid, n.name as queue, b.slot, b.state = {in_progress} as held, b.worker, b.token,
        (extract(epoch from clock_timestamp() - t.requested_at) * 1000)::bigint as age,
        coalesce((extract(epoch from clock_timestamp() - b.claimed_at) * 1000)::bigint, 0) as running
 from unnest((select @tasks::uuid[])) h(task_uuid)
-cross join lateral (select plan_id, requested_at from tasker.board where task_uuid = h.task_uuid and slot = 0 limit 1) t
+cross join lateral (select requested_at from tasker.board where task_uuid = h.task_uuid and slot = 0 limit 1) t
 cross join lateral (select * from tasker.board where task_uuid = h.task_uuid and slot in (0, 1) and step_no = 0 limit 1) b
 cross join lateral (select name from tasker.namespaces where namespace_id = any (array[b.queue]) limit 1) n`)
 

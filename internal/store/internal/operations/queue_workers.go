@@ -31,16 +31,12 @@ const queueWorkerColumns = `w.worker_id, w.queue, w.tags, w.claims, w.registered
 	(case when w.lives_until <= clock_timestamp() then {worker_dead}
 	      when w.heartbeat_at <= clock_timestamp() - @stale_ms::bigint * interval '1 ms' then {worker_stale} else {worker_active} end)::smallint as status`
 
-// queueWorkerLives is a sign of life.
-const queueWorkerLives = `heartbeat_at = clock_timestamp(), lives_until = clock_timestamp() + @dead_ms::bigint * interval '1 ms', death_noted = false,
-	claims = case when `
-
-// A worker that was dead gets other claims, and so does another process under its name: what
-// the former one held ends when it would have died.
-const (
-	wasDead   = `w.lives_until <= clock_timestamp()`
-	newClaims = ` then gen_random_uuid() else w.claims end`
-)
+// queueWorkerLives are the changes of a sign of life. A worker that was dead gets other claims,
+// and so does one for which the condition holds: what it held ends when it would have died.
+func queueWorkerLives(orIf string) string {
+	return `heartbeat_at = clock_timestamp(), lives_until = clock_timestamp() + @dead_ms::bigint * interval '1 ms', death_noted = false,
+    claims = case when w.lives_until <= clock_timestamp() or ` + orIf + ` then gen_random_uuid() else w.claims end`
+}
 
 // Index: the primary key.
 var (
@@ -48,11 +44,11 @@ var (
 insert into tasker.queue_workers as w (worker_id, queue, tags, instance, lives_until)
 values (@id, @queue, @tags, @instance, clock_timestamp() + @dead_ms::bigint * interval '1 ms')
 on conflict (worker_id) do update set queue = excluded.queue, tags = excluded.tags, instance = excluded.instance,
-    ` + queueWorkerLives + wasDead + ` or w.instance <> excluded.instance` + newClaims + `
+    ` + queueWorkerLives(`w.instance <> excluded.instance`) + `
 returning ` + queueWorkerColumns)
 
 	queueWorkerHeartbeat = pg.Compile(`
-update tasker.queue_workers w set ` + queueWorkerLives + wasDead + newClaims + ` where w.worker_id = @id returning ` + queueWorkerColumns)
+update tasker.queue_workers w set ` + queueWorkerLives(`false`) + ` where w.worker_id = @id returning ` + queueWorkerColumns)
 
 	readQueueWorkers = pg.Compile(`select ` + queueWorkerColumns + ` from tasker.queue_workers w where w.worker_id = any (@ids)`)
 
