@@ -28,7 +28,7 @@ const frontiers = `last_value|pg_locks|\(queue, lane, floor\)|\(queue, above, be
 	`select seq from tasker\.board|select due_at from tasker\.board`
 
 // sweeps are those that run more often than every few minutes.
-const sweeps = `tasker\.sweeps|deadline is not null|dlq_entries|with first as|task_dependencies|^begin|^commit|set_config`
+const sweeps = `tasker\.sweeps|tasker\.queue_workers|deadline is not null|dlq_entries|with first as|task_dependencies|^begin|^commit|set_config`
 
 // TestIdleCostsHeartbeatsOnly counts every statement of an idle fleet in EventDrivenOnly
 // in pg_stat_statements: heartbeats, and the probes of listeners.
@@ -49,7 +49,7 @@ func TestIdleCostsHeartbeatsOnly(t *testing.T) {
 	// The rare sweeps run once at the start, and then not for minutes.
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		n := db.QueryInt(t, `select count(*) from tasker.sweeps where finished_at is not null`)
-		return n == 6, fmt.Sprintf("%d sweeps have been made", n)
+		return n == 7, fmt.Sprintf("%d sweeps have been made", n)
 	})
 	// The start is over when a whole second has only heartbeats.
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {

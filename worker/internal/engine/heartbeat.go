@@ -81,14 +81,17 @@ func (h *heartbeat) beatSoon() {
 // beat sends one heartbeat.
 func (h *heartbeat) beat(ctx context.Context) error {
 	// A longer heartbeat would let leases end while it hangs.
-	ctx, cancel := context.WithTimeout(ctx, min(max(h.e.cfg.HeartbeatInterval, time.Second), h.e.cfg.Lease/3))
+	within, cancel := context.WithTimeout(ctx, min(max(h.e.cfg.HeartbeatInterval, time.Second), h.e.cfg.Lease/3))
 	defer cancel()
-	if err := h.takeID(ctx); err != nil {
+	if err := h.takeID(within); err != nil {
 		return err
 	}
 	held := h.e.slots.held()
 	sent := time.Now()
-	lost, err := h.e.board.WorkerHeartbeat(ctx, h.e.describe(), held, h.e.cfg.Lease)
+	lost, err := h.e.board.WorkerHeartbeat(within, h.e.describe(), held, h.e.cfg.Lease)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err() // the worker stops: no failure of a heartbeat
+	}
 	h.note(sent, err)
 	if errors.Is(err, store.ErrWorkerDead) {
 		return h.reborn(held)
