@@ -76,9 +76,14 @@ func openOnce(ctx context.Context, d config.Database, opts store.Options, log *z
 			return nil, err
 		}
 	}
-	if err := s.CheckSchema(ctx); err != nil {
+	version, err := s.SchemaVersion(ctx)
+	if err != nil {
 		s.Close()
 		return nil, err
+	}
+	if version > store.SchemaVersion {
+		log.Info("the schema of the database is newer than this program, which lacks what was added", zap.Int64("schema", version),
+			zap.Int("known", store.SchemaVersion))
 	}
 	return s, nil
 }

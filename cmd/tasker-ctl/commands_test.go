@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -333,8 +334,7 @@ func TestMigrate(t *testing.T) {
 	db := pgtest.New(t)
 	s := newSession(t)
 	s.env["DATABASE_URL"] = db.DSN
-	newest, err := store.SchemaVersion()
-	require.NoError(t, err)
+	newest := int64(store.SchemaVersion)
 
 	status := func() (rows []migrationRow) {
 		o := s.run(t.Context(), "", "-o", "json", "migrate", "status")
@@ -347,7 +347,12 @@ func TestMigrate(t *testing.T) {
 		require.False(t, row.Applied)
 		require.Nil(t, row.AppliedAt)
 	}
-	o := s.run(t.Context(), "", "migrate", "up")
+	o := s.run(t.Context(), "", "migrate", "plan")
+	require.Zero(t, o.code, o.stderr)
+	require.Contains(t, o.stdout, "106 00106_failed_plans.sql (expand)\n    The plan of tasks that failed")
+	require.Contains(t, o.stdout, "then, without a lock for long: fill rows in batches; create index step_attempts_failed_by_plan concurrently")
+	require.NotZero(t, s.run(t.Context(), "", "migrate", "verify").code)
+	o = s.run(t.Context(), "", "migrate", "up", "--wait", "1s")
 	require.Zero(t, o.code, o.stderr)
 	require.Equal(t, len(known), strings.Count(o.stdout, "applied migration"))
 	require.Equal(t, "the schema is up to date\n", s.run(t.Context(), "", "migrate", "up").stdout)
@@ -355,6 +360,14 @@ func TestMigrate(t *testing.T) {
 		require.True(t, row.Applied)
 		require.NotNil(t, row.AppliedAt)
 	}
+	require.Equal(t, "the schema is up to date\n", s.run(t.Context(), "", "migrate", "plan").stdout)
+	o = s.run(t.Context(), "", "migrate", "verify")
+	require.Zero(t, o.code, o.stderr)
+	require.Equal(t, fmt.Sprintf("the schema is that of version %d\n", newest), o.stdout)
+	db.Exec(t, `drop index tasker.board_due`)
+	o = s.run(t.Context(), "", "migrate", "verify")
+	require.Equal(t, exitFailed, o.code)
+	require.Contains(t, o.stdout, "missing: CREATE INDEX board_due")
 	require.Equal(t, exitUsage, s.run(t.Context(), "", "migrate", "down").code)
 	o = s.run(t.Context(), "", "migrate", "down", "--yes")
 	require.Zero(t, o.code, o.stderr)
@@ -369,6 +382,53 @@ func TestMigrate(t *testing.T) {
 	o = s.run(t.Context(), "", "migrate", "up", "--config-file", file)
 	require.Zero(t, o.code, o.stderr)
 	require.Contains(t, s.run(t.Context(), "", "migrate", "status", "--database-url", db.DSN).stdout, "VERSION")
+}
+
+// TestMigrateWaits: the database of a new deployment comes later than the job that migrates it.
+func TestMigrateWaits(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	target, err := url.Parse(db.TCPDSN)
+	require.NoError(t, err)
+	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := free.Addr().String()
+	require.NoError(t, free.Close())
+	server := target.Host
+	target.Host = address
+	s := newSession(t)
+	s.env["DATABASE_URL"] = target.String()
+	o := s.run(t.Context(), "", "migrate", "up")
+	require.Equal(t, exitUnavailable, o.code, o.stderr)
+	done := make(chan outcome, 1)
+	go func() { done <- s.run(t.Context(), "", "migrate", "up", "--wait", "1m") }()
+	forward(t, address, server)
+	o = <-done
+	require.Zero(t, o.code, o.stderr)
+	require.Contains(t, o.stdout, "applied migration 100")
+}
+
+// forward passes connections to an address on to a server.
+func forward(t *testing.T, address, server string) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(out, in); _ = out.Close() }()
+			go func() { _, _ = io.Copy(in, out); _ = in.Close() }()
+		}
+	}()
 }
 
 func TestDropSlot(t *testing.T) {

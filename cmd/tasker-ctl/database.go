@@ -11,7 +11,6 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/signal/wal"
-	"github.com/tasker-go/tasker/internal/store"
 )
 
 // databaseOptions say which database a command works on itself, without asking
@@ -68,99 +67,6 @@ func (o *databaseOptions) on(ctx context.Context, limit time.Duration, direct bo
 	ctx, cancel := o.app.within(ctx, limit)
 	defer cancel()
 	return work(ctx, url)
-}
-
-// migrateTimeout bounds a migration unless --timeout says otherwise: one that
-// rewrites a large table takes its time.
-const migrateTimeout = 10 * time.Minute
-
-func (a *app) migrate() command {
-	return command{
-		use: "migrate", short: "Apply or roll back migrations",
-		long: `Changes the database schema. The database is that of --database-url, else of
-DATABASE_URL, else common.database.url of the configuration (TASKER_CONFIG_PATH,
-TASKER_CONFIG_ROOT or --config-file). Connect directly, not through a pooler in
-transaction mode: migrations hold an advisory lock for the session.`,
-		commands: []command{
-			a.migration(command{use: "up", short: "Apply the pending migrations"}, a.migrateUp),
-			a.migration(command{use: "down", short: "Roll back the newest migration, with the data it holds", long: `Rolls back the newest migration, with the data it holds. Rolling back the first
-one (100) drops the schema tasker, with all tasks.`}, a.migrateDown).
-				confirmed("yes, the data may go", "migrate down rolls back the newest migration and destroys the data in what it drops",
-					"confirm with --yes"),
-			a.migration(command{use: "status", short: "List the migrations and whether they have been applied"}, a.migrateStatus),
-		},
-	}
-}
-
-// migration completes the description of a command that works on the schema of
-// a database, under a deadline.
-func (a *app) migration(d command, run func(context.Context, *store.Migrator) error) command {
-	o := &databaseOptions{app: a}
-	d.flags = o.flags()
-	d.local = func(ctx context.Context, _ []string) error {
-		return o.on(ctx, migrateTimeout, false, func(ctx context.Context, url string) error {
-			m, err := store.NewMigrator(url)
-			if err != nil {
-				return usageError{err}
-			}
-			return run(ctx, m)
-		})
-	}
-	return d
-}
-
-func (a *app) migrateUp(ctx context.Context, m *store.Migrator) error {
-	applied, err := m.Up(ctx)
-	if err != nil {
-		return err
-	}
-	if applied == nil {
-		applied = []int64{}
-	}
-	return a.emit(map[string]any{"applied": applied}, func() {
-		for _, v := range applied {
-			a.printf("applied migration %d\n", v)
-		}
-		if len(applied) == 0 {
-			a.printf("the schema is up to date\n")
-		}
-	})
-}
-
-func (a *app) migrateDown(ctx context.Context, m *store.Migrator) error {
-	version, err := m.Down(ctx)
-	if err != nil {
-		return err
-	}
-	return a.emit(map[string]any{"taken_back": version}, func() { a.printf("rolled back migration %d\n", version) })
-}
-
-// migrationRow is one line of `migrate status`.
-type migrationRow struct {
-	Version   int64      `json:"version"`
-	Name      string     `json:"name"`
-	Applied   bool       `json:"applied"`
-	AppliedAt *time.Time `json:"applied_at"`
-}
-
-func (a *app) migrateStatus(ctx context.Context, m *store.Migrator) error {
-	list, err := m.Status(ctx)
-	if err != nil {
-		return err
-	}
-	rows := make([]migrationRow, len(list))
-	t := a.newTable("VERSION", "NAME", "APPLIED")
-	for i, s := range list {
-		rows[i] = migrationRow{Version: s.Version, Name: s.Name, Applied: s.Applied}
-		applied := cell{"pending", yellow}
-		if s.Applied {
-			at := s.AppliedAt.UTC()
-			rows[i].AppliedAt = &at
-			applied = cell{at.Format(time.RFC3339), plain}
-		}
-		t.row(s.Version, s.Name, applied)
-	}
-	return a.emit(rows, func() { t.write(a.stdout) })
 }
 
 // dropSlotTimeout bounds dropping a slot unless --timeout says otherwise.

@@ -348,11 +348,7 @@ func (a *app) version() command {
 		use: "version", short: "Show the version of this program and its schema",
 		local: func(context.Context, []string) error {
 			v := readVersion()
-			schema, err := store.SchemaVersion()
-			if err != nil {
-				return fmt.Errorf("read the migrations of this program: %w", err)
-			}
-			v.SchemaVersion = schema
+			v.SchemaVersion = store.SchemaVersion
 			return a.emit(v, func() {
 				a.show(facts{
 					{"version", v.Version},

@@ -36,7 +36,7 @@ func problemCodes(t *testing.T) []string {
 	return codes
 }
 
-var schemaObject = regexp.MustCompile(`(?m)^create (?:unique )?(?:table|index|view|sequence|function) (?:tasker\.)?([a-z0-9_]+)`)
+var schemaObject = regexp.MustCompile(`(?m)^create (?:or replace )?(?:unique |unlogged )*(?:table|index|view|sequence|function|trigger) (?:if not exists )?(?:tasker\.)?([a-z0-9_]+)`)
 
 // schemaObjects reads the names of tables, indexes, views, sequences and
 // functions from the baseline and the migrations after it.

@@ -246,7 +246,7 @@ func contracting(text string) (found []string) {
 }
 
 var (
-	contractLine  = regexp.MustCompile(`(?m)^-- contract: \S`)
+	contractLine  = regexp.MustCompile(`(?m)^-- contract(?: \d+)?: \S`)
 	notStatements = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/|\$\$.*?\$\$|'[^']*'`) // comments, bodies of functions, texts
 	destructive   = regexp.MustCompile(`(?i)\b(?:drop\s+\w+|truncate|rename|set\s+not\s+null|alter\s+(?:column\s+)?\S+\s+(?:set\s+data\s+)?type|alter\s+type)\b`)
 )
@@ -257,7 +257,7 @@ func TestMigrationsExpandFirst(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join("migrations", m.name))
 		require.NoError(t, err)
 		require.Empty(t, contracting(string(text)), "%s takes away what daemons of the version before may use: "+
-			"do it in a later migration, with a line `-- contract: <reason>`", m.name)
+			"do it in a later migration, with a line `-- contract N: <reason>`, N being the oldest version whose programs go on working", m.name)
 	}
 }
 
@@ -282,6 +282,7 @@ func TestContractingMigrationsAreFound(t *testing.T) {
 		"-- +goose Up\ndrop table tasker.a;\n-- +goose Down\n-- contract: down": "drop table",
 
 		"-- contract: no daemon has read it since 1.2\ndrop table tasker.a;":                       "",
+		"-- contract 106: no daemon has read it since 1.2\ndrop table tasker.a;":                   "",
 		"create table tasker.a (b int not null default 0, type text);":                             "",
 		"alter table tasker.a add column type text;":                                               "",
 		"alter table tasker.a alter column b drop not null, drop constraint c;":                    "",

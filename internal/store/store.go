@@ -250,7 +250,7 @@ type (
 )
 
 // The schema. A program works only with the schema that it knows. Operations:
-// CheckSchema.
+// CheckSchema, SchemaVersion.
 type (
 	Migrator = migration.Migrator // changes the schema
 )
@@ -385,7 +385,12 @@ var baseline string
 //go:embed migrations
 var migrations embed.FS
 
-var files = migration.Files{Baseline: baseline, Migrations: migrations}
+// What the baseline and the migrations make.
+//
+//go:embed schema_objects.txt
+var objects string
+
+var files = migration.Files{Baseline: baseline, Migrations: migrations, Objects: objects}
 
 // NewMigrator reads the direct (not pooled) database URL. Settings of a pool in it are
 // checked and have no effect.
@@ -396,7 +401,7 @@ func NewMigrator(url string) (*Migrator, error) { return files.Migrator(url, nil
 func MigratorLike(like *PoolConfig) (*Migrator, error) { return files.Migrator("", like) }
 
 // SchemaVersion is the newest migration this program carries.
-func SchemaVersion() (int64, error) { return files.Version() }
+const SchemaVersion = pg.SchemaVersion
 
 // SchemaHash identifies the text of the baseline and of all migrations.
 func SchemaHash() (string, error) { return files.Hash() }

@@ -373,16 +373,16 @@ with gone as (
     returning s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
               s.checkpoint, o.outcome as final, o.reason, o.end_state, o.end_reason, o.end_progress, s.token is null and s.checkpoint is null as bare,
               s.queue, case when s.token is null then s.task_state else greatest(s.task_state, {task_in_process}) end as from_state,
-              ` + calledOff + ` as sub_task
+              case when o.end_state > {task_complete} then s.plan_id end as failed_plan_id, ` + calledOff + ` as sub_task
 ), stopped as (
     insert into tasker.task_messages (task_uuid, kind) select sub_task, {stop} from gone where sub_task is not null
 )
 insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
-                                  outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress)
+                                  outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress, failed_plan_id)
 select task_uuid, case when bare then -1 else step_no end, case when bare then 0 else attempt end,
        case when bare then 0 when token is null then nextval('tasker.claim_token') else token end,
        worker, case when token is not null then enqueued_at end, claimed_at, reported_at, clock_timestamp(),
-       final, reason, result, error, checkpoint, end_state, end_reason, end_progress
+       final, reason, result, error, checkpoint, end_state, end_reason, end_progress, failed_plan_id
 from gone where (not bare or end_state is not null)
       and ` + recording(`task_uuid, queue, step_no, attempt, case when not bare then final end, from_state, end_state`))
 

@@ -361,8 +361,8 @@ type Daemon struct {
 
 // signOfProcessor reports that the orchestrator is alive.
 const signOfProcessor = `
-insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode, address, rules, rules_until)
-values (@processor, @id, @hostname, @version, @mode, @address, @rules, clock_timestamp() + @rules_ms::bigint * interval '1 ms')
+insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode, address, rules, rules_until, schema_version)
+values (@processor, @id, @hostname, @version, @mode, @address, @rules, clock_timestamp() + @rules_ms::bigint * interval '1 ms', {schema_version})
 on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, address = excluded.address,
     rules = excluded.rules, rules_until = excluded.rules_until
 returning {followed} as followed`

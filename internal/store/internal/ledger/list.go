@@ -107,7 +107,7 @@ const (
 // The sources. A pending task that has been claimed is shown as steps_in_process but stored
 // as pending; filters use the stored state.
 // Indexes: the primary keys backwards, tasks_by_plan, tasks_by_correlation, tasks_by_tags,
-// step_attempts_failed.
+// step_attempts_failed, step_attempts_failed_by_plan.
 var (
 	allTasks      = source{rows: ofTasks + newest}
 	byPlan        = source{rows: `select l.* from unnest(@plans::int[]) p(id) cross join lateral (` + ofTasks + ` and plan_id = p.id and plan_id > 0` + newest + `) l`}
@@ -122,6 +122,9 @@ var (
 	failed = source{rows: `select task_uuid, task_state, token` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state > {task_complete}` + newest,
 		fits: `t.task_state = any (@states)` + latestEnd, twice: true,
 		all: `select 1 from tasker.step_attempts where task_state = any (@states)`}
+	failedOfPlans = source{rows: `select l.* from unnest(@plans::int[]) p(id) cross join lateral (select task_uuid, task_state, token` + numbered +
+		` from tasker.step_attempts where ` + inRange + ` and failed_plan_id = p.id` + newest + `) l`, fits: failed.fits, twice: true,
+		all: `select 1 from tasker.step_attempts where failed_plan_id = any (@plans::int[]) and task_state = any (@states)`}
 )
 
 // search is how the tasks of a filter are found.
@@ -188,6 +191,9 @@ func searchOf(f *TaskFilter, plans []int32) *search {
 
 // compile makes the statements of a search by its sources and the conditions for tasks.
 func (s *search) compile(f *TaskFilter, sources []source, ofState bool, conditions []string) {
+	if sources[0] == failedOfPlans {
+		conditions = conditions[1:] // the first is about plans
+	}
 	s.byShare = len(f.States) > 0 && (!ofState || len(conditions) > 0)
 	all := []string{`select 1 from tasker.tasks where true` + and(conditions)}
 	if ofState {
@@ -217,6 +223,10 @@ func (s *search) choose(f *TaskFilter, plans []int32) (sources []source, ofState
 	case len(f.Tags) > 0:
 		return []source{byTags}, false
 	case len(f.States) > 0 && slices.Min(f.States) > workflow.TaskComplete:
+		if plans != nil && len(plans) <= maxMergedPlans {
+			s.sources = len(plans)
+			return []source{failedOfPlans}, true
+		}
 		return []source{failed}, true
 	case plans != nil && len(plans) <= maxMergedPlans:
 		s.sources = len(plans)

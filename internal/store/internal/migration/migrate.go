@@ -1,13 +1,15 @@
 package migration
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,6 +19,8 @@ import (
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
 
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 )
 
@@ -27,6 +31,7 @@ const BaselineVersion = 100
 type Files struct {
 	Baseline   string // schema.sql
 	Migrations fs.FS  // the folder migrations, with those after the baseline
+	Objects    string // what they make, see Migrator.Objects; a line each
 }
 
 // Schema is the schema of a database.
@@ -44,6 +49,12 @@ type Status struct {
 	Name      string
 	Applied   bool
 	AppliedAt time.Time
+	// Summary says what it is for. Online lists what it does outside its transaction.
+	Summary string
+	Online  []string
+	// Oldest is the oldest version whose programs go on working after a change that takes
+	// something away; 0: it only adds.
+	Oldest int64
 }
 
 // Migrator changes the schema. It uses one connection of its own, opened for
@@ -67,21 +78,49 @@ func (f Files) Migrator(url string, like *pg.PoolConfig) (*Migrator, error) {
 		return nil, err
 	}
 	cfg.ConnConfig.RuntimeParams["application_name"] = "tasker-migrate"
+	cfg.ConnConfig.RuntimeParams["statement_timeout"] = "0" // building an index takes its time
 	// A migration that stops between two statements must not keep its locks.
 	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(migrationHold.Milliseconds(), 10)
 	return &Migrator{config: cfg, files: f}, nil
 }
 
+// tries bounds how often a migration gives way to others, about five minutes in all.
+const tries = 100
+
 // Up applies what is missing and returns the versions applied. Several
-// daemons may call it at once; one works, the others wait and find it done.
-func (m *Migrator) Up(ctx context.Context) ([]int64, error) {
-	var done []int64
-	err := m.with(ctx, func(p *goose.Provider) error {
-		results, err := p.Up(ctx)
-		for _, r := range results {
-			done = append(done, r.Source.Version)
+// daemons may call it at once; one works, the others wait and find it done. It never waits
+// longer than half a second for a lock that statements of daemons wait behind; then it
+// lets them pass and tries again. The error wraps ErrSchema where a live daemon does not know
+// what takes the place of something that would be removed, unless forced.
+func (m *Migrator) Up(ctx context.Context) ([]int64, error) { return m.up(ctx, false) }
+
+// UpForced is Up that removes what live daemons may need.
+func (m *Migrator) UpForced(ctx context.Context) ([]int64, error) { return m.up(ctx, true) }
+
+func (m *Migrator) up(ctx context.Context, forced bool) (done []int64, err error) {
+	err = m.with(ctx, func(db *sql.DB, p *goose.Provider, list []change) error {
+		if !forced {
+			if err := m.refuseFor(ctx, db, p, list); err != nil {
+				return err
+			}
 		}
-		return err
+		backoff := deploymode.Backoff{Base: 50 * time.Millisecond, Max: 4 * time.Second, Multiplier: 1.5, Jitter: 0.5}
+		for try := 1; ; try++ {
+			results, err := p.Up(ctx)
+			var partial *goose.PartialError
+			if errors.As(err, &partial) {
+				results = partial.Applied
+			}
+			for _, r := range results {
+				done = append(done, r.Source.Version)
+			}
+			if err == nil || !pg.LockTimeout(err) || try == tries {
+				return err
+			}
+			if err := lifecycle.Pause(ctx, backoff.Delay(try, rand.Float64())); err != nil {
+				return err
+			}
+		}
 	})
 	return done, err
 }
@@ -90,7 +129,7 @@ func (m *Migrator) Up(ctx context.Context) ([]int64, error) {
 // the baseline drops everything.
 func (m *Migrator) Down(ctx context.Context) (int64, error) {
 	var version int64
-	err := m.with(ctx, func(p *goose.Provider) error {
+	err := m.with(ctx, func(_ *sql.DB, p *goose.Provider, _ []change) error {
 		r, err := p.Down(ctx)
 		if r != nil {
 			version = r.Source.Version
@@ -101,22 +140,40 @@ func (m *Migrator) Down(ctx context.Context) (int64, error) {
 }
 
 // Status lists all migrations in order.
-func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
-	var list []Status
-	err := m.with(ctx, func(p *goose.Provider) error {
+func (m *Migrator) Status(ctx context.Context) (list []Status, err error) {
+	err = m.with(ctx, func(_ *sql.DB, p *goose.Provider, changes []change) error {
 		states, err := p.Status(ctx)
-		for _, s := range states {
-			list = append(list, Status{
-				Version: s.Source.Version, Name: cmp.Or(s.Source.Path, "schema.sql"),
-				Applied: s.State == goose.StateApplied, AppliedAt: s.AppliedAt,
-			})
+		for i, s := range states {
+			c := changes[i]
+			row := Status{Version: c.version, Name: c.name, Summary: c.summary, Oldest: c.oldest,
+				Applied: s.State == goose.StateApplied, AppliedAt: s.AppliedAt}
+			for _, o := range c.online {
+				row.Online = append(row.Online, o.String())
+			}
+			list = append(list, row)
 		}
 		return err
 	})
 	return list, err
 }
 
-func (m *Migrator) with(ctx context.Context, fn func(*goose.Provider) error) error {
+// Plan lists the migrations that Up would apply, and returns the error with which it would
+// refuse them.
+func (m *Migrator) Plan(ctx context.Context) (pending []Status, refusal, err error) {
+	if pending, err = m.Status(ctx); err != nil {
+		return nil, nil, err
+	}
+	pending = slices.DeleteFunc(pending, func(s Status) bool { return s.Applied })
+	err = m.with(ctx, func(db *sql.DB, p *goose.Provider, changes []change) error {
+		if refusal = m.refuseFor(ctx, db, p, changes); errors.Is(refusal, pg.ErrSchema) {
+			return nil
+		}
+		return refusal
+	})
+	return pending, refusal, err
+}
+
+func (m *Migrator) with(ctx context.Context, fn func(*sql.DB, *goose.Provider, []change) error) error {
 	var hooks []stdlib.OptionOpenDB
 	if before := m.config.BeforeConnect; before != nil {
 		hooks = append(hooks, stdlib.OptionBeforeConnect(before))
@@ -134,21 +191,21 @@ func (m *Migrator) with(ctx context.Context, fn func(*goose.Provider) error) err
 	if err := have.refusal(); err != nil {
 		return fmt.Errorf("migrate the schema: %w", err)
 	}
-	p, err := m.files.provider(db)
+	changes, err := m.files.changes()
+	if err != nil {
+		return fmt.Errorf("read the migrations: %w", err)
+	}
+	p, err := provider(db, changes)
 	if err != nil {
 		return fmt.Errorf("prepare the migrations: %w", err)
 	}
-	if err := fn(p); err != nil {
+	if err := fn(db, p, changes); err != nil {
 		return pg.Classify("migrate the schema", err)
 	}
 	return nil
 }
 
-func (f Files) provider(db *sql.DB) (*goose.Provider, error) {
-	files, err := fs.Sub(f.Migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
+func provider(db *sql.DB, changes []change) (*goose.Provider, error) {
 	// Those who come second look every second, for five minutes.
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300))
 	if err != nil {
@@ -158,35 +215,13 @@ func (f Files) provider(db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := goose.NewGoMigration(BaselineVersion, executing(f.Baseline), executing(`drop schema `+schemaName+` cascade`))
+	migrations, oldest := make([]*goose.Migration, len(changes)), map[int64]change{}
+	for i, c := range changes {
+		migrations[i], oldest[c.version] = c.migration(), c
+	}
 	// The program that this engine is part of may have registered migrations of its own.
-	return goose.NewProvider("", db, files, goose.WithSessionLocker(locker), goose.WithStore(versionStore{applied}),
-		goose.WithGoMigrations(base), goose.WithDisableGlobalRegistry(true))
-}
-
-// executing is one way of a migration.
-func executing(statements string) *goose.GoFunc {
-	return &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, statements)
-		return err
-	}}
-}
-
-// Version is the newest migration of the files.
-func (f Files) Version() (int64, error) {
-	names, err := fs.Glob(f.Migrations, "migrations/*.sql")
-	if err != nil {
-		return 0, err
-	}
-	newest := int64(BaselineVersion)
-	for _, name := range names {
-		v, err := goose.NumericComponent(name)
-		if err != nil {
-			return 0, err
-		}
-		newest = max(newest, v)
-	}
-	return newest, nil
+	return goose.NewProvider("", db, nil, goose.WithSessionLocker(locker), goose.WithStore(versionStore{applied, oldest}),
+		goose.WithGoMigrations(migrations...), goose.WithDisableGlobalRegistry(true))
 }
 
 // Hash identifies the text of the baseline and of all migrations.
@@ -202,107 +237,4 @@ func (f Files) Hash() (string, error) {
 		return err
 	})
 	return hex.EncodeToString(h.Sum(nil))[:16], err
-}
-
-// CheckSchema returns an error that wraps ErrSchema unless the database has
-// exactly the schema this program knows.
-func (s *Schema) CheckSchema(ctx context.Context) error {
-	want, err := s.files.Version()
-	if err != nil {
-		return fmt.Errorf("list the migrations: %w", err)
-	}
-	var have schemaState
-	err = s.db.Call(ctx, "schema", "read the schema version", func(ctx context.Context, db *pg.Conn) (err error) {
-		have, err = readState(func(query string) scanner { return db.QueryRow(ctx, query) })
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	switch refusal := have.refusal(); {
-	case refusal != nil:
-		return refusal
-	case have.version < want:
-		return fmt.Errorf("%w: the database has %d, this program needs %d: run `tasker-ctl migrate up`", pg.ErrSchema, have.version, want)
-	case have.version > want:
-		return fmt.Errorf("%w: the database has %d, this program knows only %d: use a newer program", pg.ErrSchema, have.version, want)
-	}
-	return nil
-}
-
-const (
-	schemaName = "tasker"
-	// versionTable records which migrations have been applied. It is always named
-	// with its schema: what an unqualified name means depends on the role.
-	versionTable = schemaName + ".tasker_schema_version"
-)
-
-// schemaState is what a database has of the schema.
-type schemaState struct {
-	version      int64 // the newest migration that has been applied; 0: none
-	tasks, plans bool  // there is a table of tasks, and these have plans
-}
-
-type scanner interface{ Scan(into ...any) error }
-
-// readState reads the state with statements that bring one row each.
-func readState(queryRow func(query string) scanner) (s schemaState, err error) {
-	var recorded bool
-	err = queryRow(`select to_regclass('`+versionTable+`') is not null, to_regclass('tasker.tasks') is not null,
-		exists (select from pg_attribute where attrelid = to_regclass('tasker.tasks') and attname = 'plan_id')`).Scan(&recorded, &s.tasks, &s.plans)
-	if err == nil && recorded {
-		err = queryRow(`select coalesce(max(version_id), 0) from ` + versionTable + ` where is_applied`).Scan(&s.version)
-	}
-	return s, err
-}
-
-// refusal is an error that wraps ErrSchema where the baseline did not make the
-// schema tasker: that of a build from before it, or of the Tasker in Rust, whose
-// tasks have no plan.
-func (s schemaState) refusal() error {
-	switch {
-	case s.version >= BaselineVersion || s.version == 0 && !s.tasks:
-		return nil
-	case s.version > 0 || s.plans:
-		return fmt.Errorf("%w: the schema tasker of this database was made by a development build and cannot be upgraded: "+
-			"drop schema tasker (its tasks are lost) or use a new database, then migrate again", pg.ErrSchema)
-	default:
-		return fmt.Errorf("%w: the schema tasker of this database belongs to another Tasker (it has tables that this program did not make); "+
-			"give this program a database of its own and let both run side by side until the old one is empty: see docs/migrating.md", pg.ErrSchema)
-	}
-}
-
-// versionStore is what goose writes the versions with.
-type versionStore struct {
-	database.Store
-}
-
-// TableExists implements database.StoreExtender.
-func (s versionStore) TableExists(ctx context.Context, db database.DBTxConn) (exists bool, err error) {
-	err = db.QueryRowContext(ctx, `select to_regclass($1) is not null`, s.Tablename()).Scan(&exists)
-	return exists, err
-}
-
-// CreateVersionTable makes the schema as well, where the baseline puts its
-// objects. A role that may not create schemas gets by if the schema exists.
-func (s versionStore) CreateVersionTable(ctx context.Context, db database.DBTxConn) error {
-	var exists bool
-	if err := db.QueryRowContext(ctx, `select to_regnamespace($1) is not null`, schemaName).Scan(&exists); err != nil {
-		return err
-	}
-	if !exists {
-		if _, err := db.ExecContext(ctx, `create schema `+schemaName); err != nil {
-			return err
-		}
-	}
-	return s.Store.CreateVersionTable(ctx, db)
-}
-
-// Delete does nothing where the table has gone with the schema: that is what
-// the way back of the baseline drops.
-func (s versionStore) Delete(ctx context.Context, db database.DBTxConn, version int64) error {
-	if exists, err := s.TableExists(ctx, db); err != nil || !exists {
-		return err
-	}
-	return s.Store.Delete(ctx, db, version)
 }

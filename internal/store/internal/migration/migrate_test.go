@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"io/fs"
 	"os"
 	"testing"
 	"testing/fstest"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/store/internal/pg"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -41,7 +43,9 @@ alter table tasker.schedules drop column owner;
 		return test.QueryInt(t, `select count(*)::int from pg_attribute where attrelid = to_regclass('tasker.schedules') and attname = 'owner'`)
 	}
 	for range 2 {
-		p, err := Files{Baseline: baseline(t), Migrations: files}.provider(db)
+		changes, err := Files{Baseline: baseline(t), Migrations: files}.changes()
+		require.NoError(t, err)
+		p, err := provider(db, changes)
 		require.NoError(t, err)
 		applied, err := p.Up(t.Context())
 		require.NoError(t, err)
@@ -68,9 +72,72 @@ func TestMigrationsOfTheHostProgram(t *testing.T) {
 	require.NoError(t, err)
 	db := stdlib.OpenDB(*cfg) // never connects
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	p, err := Files{baseline(t), os.DirFS("../..")}.provider(db)
+	changes, err := Files{Baseline: baseline(t), Migrations: os.DirFS("../..")}.changes()
+	require.NoError(t, err)
+	require.Equal(t, int64(pg.SchemaVersion), changes[len(changes)-1].version)
+	p, err := provider(db, changes)
 	require.NoError(t, err)
 	for _, source := range p.ListSources() {
 		require.GreaterOrEqual(t, source.Version, int64(BaselineVersion))
 	}
+}
+
+// TestContractWaitsForOldPrograms: a change that takes something away is refused while programs
+// run that need it, names them, and is then recorded where the oldest programs read it.
+func TestContractWaitsForOldPrograms(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	files := fstest.MapFS{"migrations/00900_contract.sql": {Data: []byte("-- Takes away what fills the column.\n" +
+		"-- contract 106: programs fill the column themselves\n-- +goose Up\ndrop trigger fill_failed_plan on tasker.step_attempts;\n-- +goose Down\nselect 1;\n")}}
+	names, err := fs.Glob(os.DirFS("../.."), "migrations/*.sql")
+	require.NoError(t, err)
+	for _, name := range names {
+		text, err := os.ReadFile("../../" + name)
+		require.NoError(t, err)
+		files[name] = &fstest.MapFile{Data: text}
+	}
+	now, err := Files{Baseline: baseline(t), Migrations: os.DirFS("../..")}.Migrator(db.DSN, nil)
+	require.NoError(t, err)
+	_, err = now.Up(t.Context())
+	require.NoError(t, err)
+	later, err := Files{Baseline: baseline(t), Migrations: files}.Migrator(db.DSN, nil)
+	require.NoError(t, err)
+
+	db.Exec(t, `insert into tasker.workers (worker_uuid, worker_id, hostname, version, mode, namespaces, schema_version) values
+		(gen_random_uuid(), 'old', 'h', '1', 'Hybrid', '{}', null), (gen_random_uuid(), 'new', 'h', '2', 'Hybrid', '{}', 106)`)
+	pending, refusal, err := later.Plan(t.Context())
+	require.NoError(t, err)
+	require.Len(t, pending, 1)
+	require.Equal(t, int64(106), pending[0].Oldest)
+	require.Equal(t, "Takes away what fills the column.", pending[0].Summary)
+	require.ErrorContains(t, refusal, "00900_contract.sql removes what programs before version 106 need, and these run: worker old (105)")
+	_, err = later.Up(t.Context())
+	require.ErrorIs(t, err, pg.ErrSchema)
+
+	db.Exec(t, `update tasker.workers set heartbeat_at = now() - interval '2 minutes' where worker_id = 'old'`)
+	applied, err := later.Up(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int64{900}, applied)
+	require.Equal(t, 900, db.QueryInt(t, `select max(version_id) from tasker.tasker_schema_version`), "programs of version 105 refuse it")
+	version, err := later.Down(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(900), version)
+	require.Equal(t, 105, db.QueryInt(t, `select max(version_id) from tasker.tasker_schema_version`))
+}
+
+func TestReadChange(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"create table tasker.a ();":                                 "want a line `-- +goose Up`",
+		"-- contract: gone\n-- +goose Up\ndrop table tasker.a;":     "invalid line `-- contract",
+		"-- contract 900: gone\n-- +goose Up\ndrop table tasker.a;": "invalid line `-- contract",
+	} {
+		_, err := readChange("00900_x.sql", text)
+		require.ErrorContains(t, err, want, text)
+	}
+	c, err := readChange("00900_x.sql", "-- One\n-- two.\n-- +goose Up\na;\n-- +online backfill\nb;\n-- why\n-- +online index i\n-- c\nt (x)\n-- +goose Down\nd;")
+	require.NoError(t, err)
+	require.Equal(t, "One two.", c.summary)
+	require.Equal(t, []string{"\na;\n", "\nd;"}, []string{c.up, c.down})
+	require.Equal(t, []section{{text: "\nb;\n-- why\n"}, {index: "i", text: "t (x)"}}, c.online)
 }

@@ -33,8 +33,8 @@ const maxRefusedShown = 100
 // Index: the primary keys; a hidden list as in reportSteps.
 var workerHeartbeat = pg.Compile(`
 with alive as (
-    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags, refused_templates, address, callables, handlers)
-    values (@worker, @id, @hostname, @version, @mode, @namespaces, @tags, @refused, @address, @callables, @handlers)
+    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags, refused_templates, address, callables, handlers, schema_version)
+    values (@worker, @id, @hostname, @version, @mode, @namespaces, @tags, @refused, @address, @callables, @handlers, {schema_version})
     on conflict (worker_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode,
         namespaces = excluded.namespaces, tags = excluded.tags, refused_templates = excluded.refused_templates,
         address = excluded.address,
@@ -207,8 +207,8 @@ with dead as (
     update tasker.workers set status = {worker_dead}, status_since = clock_timestamp() + @grace_ms::bigint * interval '1 ms'
     where worker_uuid = any ((select @dead::uuid[])::uuid[])
 )
-insert into tasker.workers (worker_uuid, worker_id, hostname, version, mode, namespaces)
-values (@worker, @id, @hostname, @version, @mode, @namespaces) on conflict (worker_uuid) do nothing`)
+insert into tasker.workers (worker_uuid, worker_id, hostname, version, mode, namespaces, schema_version)
+values (@worker, @id, @hostname, @version, @mode, @namespaces, {schema_version}) on conflict (worker_uuid) do nothing`)
 
 // inheritClaims ends the leases of dead workers, and gives those of handlers in other
 // processes the grace in which they may be adopted. The row has the end, so it comes

@@ -54,8 +54,13 @@ var constants = stmt.Constants{
 	"progress_grouped": strconv.Itoa(layout.Grouped), "progress_ending": strconv.Itoa(layout.Ending),
 	"progress_retry": strconv.Itoa(layout.Retry), "progress_max_attempts": strconv.Itoa(layout.MaxAttempts),
 
+	"schema_version": strconv.Itoa(SchemaVersion),
+
 	"separator": `E'\x1f'`, // stmt.Separator
 }
+
+// SchemaVersion is the newest migration that this program carries.
+const SchemaVersion = 106
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
