@@ -6,11 +6,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
@@ -177,6 +179,40 @@ func TestMigrationGivesWay(t *testing.T) {
 	}
 	require.NoError(t, holder.Commit(t.Context()))
 	require.NoError(t, <-ended)
+}
+
+// TestMigratorsRace: of three that migrate at once one works, whose death in the middle leaves
+// it to the next.
+func TestMigratorsRace(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	m, err := store.NewMigrator(db.DSN)
+	require.NoError(t, err)
+	attemptsOfBefore(t, db, m, 5000)
+	db.Exec(t, `select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tasker-migrate' and datname = current_database()`)
+	var wg conc.WaitGroup
+	var killed atomic.Bool
+	for range 3 {
+		wg.Go(func() {
+			_, err := m.Up(t.Context())
+			for err != nil { // as a daemon does that finds the database unavailable
+				killed.Store(true)
+				require.ErrorIs(t, err, store.ErrUnavailable)
+				_, err = m.Up(t.Context())
+			}
+		})
+	}
+	pgtest.Eventually(t, time.Minute, func() (bool, string) {
+		n := db.QueryInt(t, `select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'tasker-migrate'
+			and datname = current_database() and (query like '%failed_plan_id = t.plan_id%' or query ilike 'create index concurrently%')`)
+		return n > 0, "a migrator is at its online sections"
+	})
+	wg.Wait()
+	require.True(t, killed.Load())
+	found, err := m.Verify(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, found)
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.step_attempts where task_state > 9 and failed_plan_id is null`))
 }
 
 // TestOldestProgram: a change that takes something away refuses the programs that it ends, those
