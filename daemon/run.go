@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"go.uber.org/zap"
@@ -92,6 +93,7 @@ func Main(p Program, args []string, stderr io.Writer) int {
 	defer func() { _ = log.Sync() }() // a terminal cannot be synced
 	warnOf(log, loaded)
 	warnOfIdle(log, loaded.WithoutEffect)
+	log.Info("starting", zap.String("version", version()), zap.Int("termination_grace_seconds", grace(p, loaded)))
 	opts.WorkerID = loaded.Worker.WorkerID
 	r := &runner{program: p, opts: opts, loaded: loaded, log: log, level: level, status: all, since: time.Now(), overdue: overdueAfter, ignore: secondSignal}
 	return r.run()
@@ -131,7 +133,9 @@ func parseFlags(p Program, args []string, stderr io.Writer) (opts config.Options
 	flags.StringVar(&opts.Environment, "environment", "", "`name` of the environment (or $TASKER_ENV; default development)")
 	show := flags.Bool("version", false, "print the version and exit")
 	flags.Usage = func() {
-		fmt.Fprintf(stderr, "%s\n\nUsage: %s [flags]\n\n", p.About, p.Name)
+		fmt.Fprintf(stderr, "%s\n\nUsage: %s [flags]\n"+
+			"       %[2]s [flags] healthcheck [ready|live]   asks the daemon that runs here with the same configuration; exit code 0 or 1\n"+
+			"       %[2]s [flags] grace                      prints how many seconds a supervisor should wait before it kills\n\n", p.About, p.Name)
 		flags.PrintDefaults()
 		fmt.Fprintf(stderr, "\nThe database is $DATABASE_URL.\nSignals: SIGTERM stops, another one 2 s later at once; SIGHUP reads the configuration again; SIGUSR1 logs a status.\n"+
 			"Exit codes: 0 stopped on request, 1 failure, 2 wrong configuration or command line.\n")
@@ -141,13 +145,11 @@ func parseFlags(p Program, args []string, stderr io.Writer) (opts config.Options
 		return opts, exitOK, true
 	case err != nil:
 		return opts, exitConfig, true
-	case flags.NArg() > 0:
-		fmt.Fprintf(stderr, "%s: unexpected argument %q\n", p.Name, flags.Arg(0))
-		return opts, exitConfig, true
 	}
 	if *show {
 		fmt.Fprintf(stderr, "%s %s\n", p.Name, version())
 		return opts, exitOK, true
 	}
-	return opts, 0, false
+	code, done = command(p, opts, flags.Args(), os.Stdout, stderr)
+	return opts, code, done
 }
