@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,8 +26,6 @@ import (
 )
 
 var image = flag.String("image", "", "the image to run")
-
-func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func podman(t *testing.T, args ...string) (string, error) {
 	t.Helper()
@@ -107,17 +104,7 @@ func TestTheImageHoldsWhatItSays(t *testing.T) {
 // TestTheImageRunsWithoutRights migrates, runs both daemons, and ends them under load.
 func TestTheImageRunsWithoutRights(t *testing.T) {
 	db := pgtest.New(t)
-	dsn, err := url.Parse(db.DSN)
-	require.NoError(t, err)
-	// The socket of the server is for this user alone; others have a password and TCP.
-	role := fmt.Sprintf("image_%d", os.Getpid())
-	db.Exec(t, fmt.Sprintf(`create role %s login superuser password 'image'`, role))
-	t.Cleanup(func() {
-		db.Exec(t, fmt.Sprintf(`reassign owned by %s to current_user`, role))
-		db.Exec(t, `drop role `+role)
-	})
-	dsn.User, dsn.Host = url.UserPassword(role, "image"), "127.0.0.1:"+dsn.Query().Get("port")
-	dsn.RawQuery = "sslmode=disable"
+	dsn := reachable(t, db)
 	database := "DATABASE_URL=" + dsn.String()
 	t.Log(must(t, append(append([]string{"run", "--rm", "--env", database}, without...), *image, "tasker-ctl", "migrate", "up", "--wait", "1m")...))
 	address, workers := free(t), free(t)
@@ -138,7 +125,7 @@ func TestTheImageRunsWithoutRights(t *testing.T) {
 	}
 	create := func(n int64) error {
 		body := fmt.Sprintf(`{"namespace": "examples", "name": "diamond", "version": "1.0.0", "context": {"even_number": %d}, "initiator": "load", "source_system": "test", "reason": "load"}`, 2*n)
-		res, err := http.Post("http://"+address+"/v1/tasks", "application/json", strings.NewReader(body)) //nolint:noctx // the load ends with the test
+		res, err := http.Post("http://"+address+"/v1/tasks", "application/json", strings.NewReader(body))
 		if err != nil {
 			return err
 		}

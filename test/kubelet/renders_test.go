@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/config"
@@ -190,5 +191,76 @@ func TestWhatProgramsDoNotKnowIsSeen(t *testing.T) {
 			require.NotEqual(t, string(manifests), planted, "nothing was planted")
 			require.Contains(t, strings.Join(unknown(t, planted), "\n"), c.says)
 		})
+	}
+}
+
+// unknownOfCompose lists the variables, commands and arguments of a compose file that the
+// programs do not know.
+func unknownOfCompose(t *testing.T, file []byte) (found []string) {
+	t.Helper()
+	var compose struct {
+		Services map[string]struct {
+			Image       string            `yaml:"image"`
+			Command     []string          `yaml:"command"`
+			Environment map[string]string `yaml:"environment"`
+		} `yaml:"services"`
+	}
+	require.NoError(t, yaml.UnmarshalWithOptions(file, &compose, yaml.AllowDuplicateMapKey())) // over those that are merged
+	for name, s := range compose.Services {
+		if !strings.Contains(s.Image, "TASKER_IMAGE") {
+			continue
+		}
+		for variable := range s.Environment {
+			if variable != "TASKER_ENV" && !slices.ContainsFunc(config.Keys(), func(k config.Key) bool { return slices.Contains(k.Env, variable) }) {
+				found = append(found, name+": variable "+variable)
+			}
+		}
+		context, daemon := contexts[s.Command[0]]
+		if !daemon {
+			found = append(found, unknownCommand(t, s.Command)...)
+			continue
+		}
+		root := "" // the defaults
+		switch {
+		case len(s.Command) == 3 && s.Command[1] == "-config-root":
+			root = "../../deploy/compose/config"
+		case len(s.Command) != 1:
+			found = append(found, fmt.Sprintf("%s: arguments %q", name, s.Command))
+		}
+		loaded, err := config.Load(config.Options{Context: context, Root: root, Environment: s.Environment["TASKER_ENV"], LookupEnv: func(variable string) (string, bool) {
+			value, ok := s.Environment[variable]
+			if _, fallback, placeholder := strings.Cut(value, ":-"); placeholder {
+				value = strings.TrimSuffix(fallback, "}")
+			}
+			if variable == "DATABASE_URL_FILE" {
+				return "", false // a file of the machine
+			}
+			return value, ok
+		}})
+		if err != nil {
+			found = append(found, name+": "+err.Error())
+			continue
+		}
+		for _, r := range slices.Concat(loaded.Refusals, loaded.Warnings, loaded.WithoutEffect) {
+			if r.Key != "common.database.url" { // its file is not here
+				found = append(found, fmt.Sprintf("%s: %v", name, r))
+			}
+		}
+	}
+	return found
+}
+
+// TestComposeNamesWhatTheProgramsKnow holds the compose files to the same, and plants mistakes.
+func TestComposeNamesWhatTheProgramsKnow(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"compose.yaml", "production.yaml"} {
+		file, err := os.ReadFile("../../deploy/compose/" + name)
+		require.NoError(t, err)
+		require.Empty(t, unknownOfCompose(t, file), name)
+		for old, by := range map[string]string{"TASKER_WEB_BIND_ADDRESS": "TASKER_BIND", "[worker": "[worker, -quick", "TASKER_WEB_ALLOW_ANONYMOUS:": "TASKER_ANONYMOUS:"} {
+			planted := strings.ReplaceAll(string(file), old, by)
+			require.NotEqual(t, string(file), planted, "nothing was planted")
+			require.NotEmpty(t, unknownOfCompose(t, []byte(planted)), "%s of %s", by, name)
+		}
 	}
 }
