@@ -123,6 +123,20 @@ python-stubs: require-postgresql ## Make Python stubs of the protos, and call ev
 model: require-spin require-gcc ## Check the protocol: every order of events on a small model
 	test/model/check
 
+.PHONY: chart
+chart: require-helm require-kubeconform ## Lint and render the Helm chart, and refuse wrong values (CHART_UPDATE=1 writes the renders)
+	$(GO) test -count=1 -tags chart -run 'Chart|Renders|Values|Conform' ./test/kubelet
+
+.PHONY: kube-run
+kube-run: require-postgresql ## Run the rendered fleet with a small kubelet: a rolling restart under load, and planted faults
+	$(GO) test -count=1 -tags kubelet -v -run 'Rolling|Planted|Grace' ./test/kubelet
+
+.PHONY: image
+image: export CONTAINERS_CONF ?= $(CURDIR)/deploy/container/containers.conf
+image: require-postgresql require-podman ## Build the image for all architectures, and run it without rights (ARCHS=amd64 for one)
+	@name=$$(deploy/container/build) && first=$${name%%$$'\n'*} && echo "$$name" && \
+		$(GO) test -count=1 -tags image -v -run Image ./test/kubelet -args -image "$$first"
+
 .PHONY: bench
 bench: require-postgresql ## Measure against the goals and other queues (about 20 minutes)
 	cd test/bench && $(GO) run . -out ../../docs/benchmarks/latest $(BENCHFLAGS)
@@ -186,7 +200,7 @@ help: ## Show this list
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*##/ {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript
+.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-podman
 require-postgresql:
 	@scripts/require-postgresql
 require-pgbouncer: # tests go through a real one
@@ -197,6 +211,12 @@ require-clients: # tests play clients in other languages
 	@scripts/require-clients
 require-spin:
 	@scripts/require-spin
+require-helm:
+	@scripts/require-helm
+require-kubeconform:
+	@scripts/require-kubeconform
+require-podman:
+	@scripts/require-podman
 require-typescript: # tests compile generated code
 	@scripts/require-typescript
 

@@ -1,0 +1,89 @@
+{{- define "tasker.labels" -}}
+app.kubernetes.io/name: tasker
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .kind }}
+{{- with .name }}
+tasker.dev/group: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "tasker.meta" -}}
+{{ include "tasker.labels" . }}
+app.kubernetes.io/version: {{ .root.Values.image.tag | default .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{- define "tasker.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* All Deployments: a dict of lists, because templates return text: tasker.groups is JSON. */}}
+{{- define "tasker.groups" -}}
+{{- $groups := list }}
+{{- range $name, $group := .Values.orchestrators }}
+{{- $groups = append $groups (dict "kind" "orchestrator" "name" $name "group" $group) }}
+{{- end }}
+{{- range $name, $group := .Values.workers }}
+{{- $groups = append $groups (dict "kind" "worker" "name" $name "group" $group) }}
+{{- end }}
+{{- toJson (dict "all" $groups) }}
+{{- end }}
+
+{{/* The keys of a group as a dict, the group's own over those of all. */}}
+{{- define "tasker.config" -}}
+{{- toJson (merge (dict "common.database.migrate_on_start" (eq .root.Values.migration.by "start")) (.group.config | default dict) .root.Values.config) }}
+{{- end }}
+
+{{/* Keys as TOML of dotted keys, of one root (common, orchestration, worker). JSON writes values as TOML does. */}}
+{{- define "tasker.toml" -}}
+{{- $prefix := printf "%s." .table }}
+{{- range $key, $value := .config }}
+{{- if hasPrefix $prefix $key }}
+{{ $key }} = {{ toJson $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Seconds that a pod may take to end: it is unready for the delay, then what it has begun ends. */}}
+{{- define "tasker.grace" -}}
+{{- $config := include "tasker.config" . | fromJson }}
+{{- $work := index $config "orchestration.shutdown_timeout_ms" }}
+{{- if eq .kind "worker" }}
+{{- $work = add (index $config "worker.mpsc_channels.handler_dispatch.handler_timeout_ms") 5000 }}
+{{- end }}
+{{- div (add (index $config "common.shutdown.delay_ms") $work 6999) 1000 }}
+{{- end }}
+
+{{/* Connections that one pod may open: its pool, those of handlers' transactions, listening and probes. */}}
+{{- define "tasker.connections" -}}
+{{- $config := include "tasker.config" . | fromJson }}
+{{- $n := add (index $config "common.database.pool.max_connections") 2 }}
+{{- if eq .kind "worker" }}
+{{- $n = add $n (index $config "worker.transactions.max_connections") }}
+{{- else if eq (index $config "common.signals.event_source" | default "notify") "relay" }}
+{{- $n = add $n 1 }}
+{{- end }}
+{{- $n }}
+{{- end }}
+
+{{/* The pods of a group at their most: maxReplicas, and one more during a roll-out. */}}
+{{- define "tasker.most" -}}
+{{- add 1 (ternary .group.replicas (.group.maxReplicas | default .group.replicas) (eq .root.Values.autoscaling.by "none")) }}
+{{- end }}
+
+{{- define "tasker.container.security" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- define "tasker.pod.security" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
