@@ -23,9 +23,9 @@ var plainPackages = []string{
 
 // plainPages are the pages that it reads; docs/cli.md and docs/reference are generated.
 var plainPages = []string{
-	"README.md", "CHANGELOG.md", "docs/api-stability.md", "CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md", "docs/configuration.md", "docs/contributing.md", "docs/data-model.md",
-	"docs/development.md", "docs/embedding.md", "docs/engine.md", "docs/events.md", "docs/glossary.md", "docs/migrating.md", "docs/modes.md",
-	"docs/operations.md", "docs/schedules.md", "docs/task-types.md", "docs/templates.md", "docs/wire-compatibility.md", "docs/workers.md",
+	"README.md", "CHANGELOG.md", "docs/api-stability.md", "CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md", "docs/configuration.md", "docs/contributing.md", "docs/concepts.md", "docs/data-model.md", "docs/new-versions.md",
+	"docs/development.md", "docs/embedding.md", "docs/engine.md", "docs/events.md", "docs/getting-started.md", "docs/glossary.md", "docs/migrating.md", "docs/modes.md",
+	"docs/operations.md", "docs/runbooks.md", "docs/schedules.md", "docs/task-types.md", "docs/templates.md", "docs/wire-compatibility.md", "docs/workers.md",
 	"examples/fulfillment/README.md", "examples/jobs/README.md", "examples/lanes/README.md", "examples/mail/README.md", "examples/restqueue/README.md",
 }
 

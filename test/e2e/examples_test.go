@@ -17,21 +17,35 @@ import (
 	"github.com/tasker-go/tasker/internal/enginetest"
 )
 
-// TestQuickStarts types what the READMEs of examples say, and sees what they say it prints.
+// TestQuickStarts types what the READMEs of examples and docs/getting-started.md say, and
+// sees what they say it prints.
 func TestQuickStarts(t *testing.T) {
 	bin := t.TempDir()
 	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
 	pages, err := filepath.Glob("../../examples/*/README.md")
 	require.NoError(t, err)
 	require.Len(t, pages, 5)
-	for _, page := range pages {
+	for _, page := range append(pages, "../../docs/getting-started.md") {
 		t.Run(filepath.Base(filepath.Dir(page)), func(t *testing.T) { follow(t, page, bin) })
 	}
 }
 
+// filed is a block with the name of the file that readers keep it in.
+var filed = regexp.MustCompile("(?s)\n`~/([\\w./-]+)`:\n\n```\\w+\n(.*?)```")
+
 // dialogue is a block of commands for a terminal with the block of what they print, in this order; …
 // stands for any text.
 var dialogue = regexp.MustCompile("(?s)```sh\n# terminal (\\d)\n(.*?)```\n\n```text\n(.*?)```")
+
+// keepFiles writes such blocks of a page into the home of its reader.
+func keepFiles(t *testing.T, page, home string) {
+	t.Helper()
+	for _, file := range filed.FindAllStringSubmatch(page, -1) {
+		name := filepath.Join(home, file[1])
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		require.NoError(t, os.WriteFile(name, []byte(file[2]), 0o600))
+	}
+}
 
 // follow runs the dialogues of a page from the root of the repository, one after the other.
 func follow(t *testing.T, page, bin string) {
@@ -43,11 +57,19 @@ func follow(t *testing.T, page, bin string) {
 	require.NotEmpty(t, dialogues)
 	toolsOf(t, string(text))
 	d := &desk{t: t, bin: bin, database: enginetest.Migrated(t).DSN, temporary: t.TempDir(), terminals: map[string]*shell{}}
+	keepFiles(t, string(text), d.temporary)
 	d.dev(dialogues[0])
 	for _, d1 := range dialogues[1:] {
-		d.enter(d1[1], d1[2]).says(printed(d1[3]))
+		s := d.enter(d1[1], d1[2])
+		s.says(printed(d1[3]))
+		if m := taskUUID.FindStringSubmatch(s.output()); m != nil {
+			d.task = m[1]
+		}
 	}
 }
+
+// taskUUID is what tasker-ctl says of a task that it has created.
+var taskUUID = regexp.MustCompile(`created task ([0-9a-f-]+)`)
 
 // toolsOf skips a page whose tools are not installed; CI has to have them all.
 func toolsOf(t *testing.T, page string) {
@@ -77,7 +99,8 @@ type desk struct {
 	t         *testing.T
 	bin       string // has tasker-ctl
 	database  string
-	temporary string   // TMPDIR
+	temporary string   // TMPDIR, and the reader's home
+	task      string   // the one created last
 	addresses []string // those of the page, each followed by the one here
 	terminals map[string]*shell
 }
@@ -104,7 +127,7 @@ func (d *desk) enter(terminal, lines string) *shell {
 	}
 	lines = strings.ReplaceAll(lines, "export DATABASE_URL='…'", "export DATABASE_URL='"+d.database+"'")
 	lines = strings.ReplaceAll(lines, "bin/tasker-ctl", filepath.Join(d.bin, "tasker-ctl"))
-	lines = strings.NewReplacer(d.addresses...).Replace(lines)
+	lines = strings.NewReplacer(append(d.addresses, "~/", d.temporary+"/", " TASK ", " "+d.task+" ")...).Replace(lines)
 	s := &shell{t: d.t, dir: "../..", out: &screen{}}
 	cmd := s.command(context.WithoutCancel(d.t.Context()), lines)                                  // ended below
 	cmd.Env = append(cmd.Env, "CGO_ENABLED=0", "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+d.temporary, // as goBuild, and nothing beside the sources
