@@ -123,6 +123,10 @@ python-stubs: require-postgresql ## Make Python stubs of the protos, and call ev
 model: require-spin require-gcc ## Check the protocol: every order of events on a small model
 	test/model/check
 
+.PHONY: metrics-test
+metrics-test: require-postgresql require-prometheus ## Run the alerts and the queries of the dashboards with a real Prometheus over a fleet
+	$(GO) test -count=1 -tags metricstest -v ./test/metrics
+
 .PHONY: bench
 bench: require-postgresql ## Measure against the goals and other queues (about 20 minutes)
 	cd test/bench && $(GO) run . -out ../../docs/benchmarks/latest $(BENCHFLAGS)
@@ -186,7 +190,7 @@ help: ## Show this list
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*##/ {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript
+.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-prometheus require-spin require-typescript
 require-postgresql:
 	@scripts/require-postgresql
 require-pgbouncer: # tests go through a real one
@@ -195,6 +199,8 @@ require-gcc: # the race detector needs a C compiler
 	@scripts/require-gcc
 require-clients: # tests play clients in other languages
 	@scripts/require-clients
+require-prometheus: # rules and dashboards are tried with a real one
+	@scripts/require-prometheus
 require-spin:
 	@scripts/require-spin
 require-typescript: # tests compile generated code
