@@ -137,6 +137,10 @@ image: require-postgresql require-podman ## Build the image for all architecture
 	@name=$$(deploy/container/build) && first=$${name%%$$'\n'*} && echo "$$name" && \
 		$(GO) test -count=1 -tags image -v -run Image ./test/kubelet -args -image "$$first"
 
+.PHONY: metrics-test
+metrics-test: require-postgresql require-prometheus ## Run the alerts and the queries of the dashboards with a real Prometheus over a fleet
+	$(GO) test -count=1 -tags metricstest -v ./test/metrics
+
 .PHONY: bench
 bench: require-postgresql ## Measure against the goals and other queues (about 20 minutes)
 	cd test/bench && $(GO) run . -out ../../docs/benchmarks/latest $(BENCHFLAGS)
@@ -200,7 +204,7 @@ help: ## Show this list
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*##/ {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-podman
+.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-podman require-prometheus
 require-postgresql:
 	@scripts/require-postgresql
 require-pgbouncer: # tests go through a real one
@@ -209,6 +213,8 @@ require-gcc: # the race detector needs a C compiler
 	@scripts/require-gcc
 require-clients: # tests play clients in other languages
 	@scripts/require-clients
+require-prometheus: # rules and dashboards are tried with a real one
+	@scripts/require-prometheus
 require-spin:
 	@scripts/require-spin
 require-helm:

@@ -76,6 +76,7 @@ func (c Config) withDefaults() Config {
 	c.ModeChangeTimeout = cmp.Or(max(c.ModeChangeTimeout, 0), 30*time.Second)
 	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	c.Metrics = c.Metrics.OrDiscard()
+	c.Metrics.Known("system", c.SystemID)
 	return c
 }
 

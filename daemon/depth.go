@@ -66,8 +66,7 @@ func (s *sampled[T]) forget() {
 type queueDepth struct {
 	count    func(ctx context.Context, limit int) (map[string]int, error)
 	unserved func(ctx context.Context, limit int) ([]store.Unserved, error)
-	gauge    *prometheus.Desc
-	without  *prometheus.Desc
+	metrics  *telemetry.Metrics
 	sampled[depths]
 
 	limits     sync.Mutex
@@ -81,12 +80,9 @@ type depths struct {
 }
 
 func newQueueDepth(count func(context.Context, int) (map[string]int, error), unserved func(context.Context, int) ([]store.Unserved, error),
-	thresholds config.QueueDepthThresholds,
+	thresholds config.QueueDepthThresholds, m *telemetry.Metrics,
 ) *queueDepth {
-	return &queueDepth{count: count, unserved: unserved, thresholds: thresholds, sampled: sampled[depths]{now: time.Now},
-		without: prometheus.NewDesc("tasker_steps_without_worker",
-			"Claimable steps that no live worker can run, counted up to one more than overflow_threshold for each callable.", []string{"namespace"}, nil),
-		gauge: prometheus.NewDesc("tasker_queue_depth", "Claimable steps, counted up to one more than overflow_threshold.", []string{"namespace"}, nil)}
+	return &queueDepth{count: count, unserved: unserved, thresholds: thresholds, metrics: m, sampled: sampled[depths]{now: time.Now}}
 }
 
 // judgeBy sets the thresholds for the next check.
@@ -194,7 +190,10 @@ func (q *queueDepth) check(ctx context.Context) telemetry.Check {
 }
 
 // Describe implements prometheus.Collector.
-func (q *queueDepth) Describe(ch chan<- *prometheus.Desc) { ch <- q.gauge; ch <- q.without }
+func (q *queueDepth) Describe(ch chan<- *prometheus.Desc) {
+	ch <- q.metrics.QueueDepth
+	ch <- q.metrics.StepsWithoutWorker
+}
 
 // Collect implements prometheus.Collector. Without an answer it reports nothing, so that
 // a scrape gets the other metrics while the database is unavailable.
@@ -205,7 +204,7 @@ func (q *queueDepth) Collect(ch chan<- prometheus.Metric) {
 		without[unservedSteps[i].Namespace] += unservedSteps[i].Steps
 	}
 	for namespace, steps := range depth {
-		ch <- prometheus.MustNewConstMetric(q.gauge, prometheus.GaugeValue, float64(steps), namespace)
-		ch <- prometheus.MustNewConstMetric(q.without, prometheus.GaugeValue, float64(without[namespace]), namespace)
+		ch <- prometheus.MustNewConstMetric(q.metrics.QueueDepth, prometheus.GaugeValue, float64(steps), namespace)
+		ch <- prometheus.MustNewConstMetric(q.metrics.StepsWithoutWorker, prometheus.GaugeValue, float64(without[namespace]), namespace)
 	}
 }

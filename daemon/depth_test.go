@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -45,7 +46,7 @@ func (c *counter) unserved(ctx context.Context, _ int) ([]store.Unserved, error)
 
 func newCounted(depth map[string]int) (*counter, *queueDepth) {
 	c := &counter{depth: depth, now: time.Unix(1000, 0)}
-	q := newQueueDepth(c.count, c.unserved, config.QueueDepthThresholds{CriticalThreshold: 10, OverflowThreshold: 20})
+	q := newQueueDepth(c.count, c.unserved, config.QueueDepthThresholds{CriticalThreshold: 10, OverflowThreshold: 20}, telemetry.Discard())
 	q.now = func() time.Time { return c.now }
 	return c, q
 }

@@ -80,7 +80,8 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	if near != nil {
 		s.publisher = near.beside(s.signals.sender)
 	}
-	observeConnections(s.registry, "tasker_pool", "of the pool", s.store.PoolStat)
+	m := s.metrics
+	s.registry.MustRegister(connections{s.store.PoolStat, m.PoolMax, m.PoolActive, m.PoolIdle, m.PoolAcquires})
 	s.counting = observeSender(s.signals.sender, s.metrics, log)
 	if err = wire(s); err != nil {
 		s.store.Close()
@@ -239,17 +240,27 @@ func warnOfIdle(log *zap.Logger, idle []config.Problem) {
 	log.Warn("settings without effect; tasker-ctl config validate tells why", zap.Int("count", len(keys)), zap.Strings("keys", keys))
 }
 
-// observeConnections registers metrics of a pool.
-func observeConnections(reg prometheus.Registerer, name, which string, stat func() store.PoolStat) {
-	gauge := func(suffix, help string, value func(store.PoolStat) float64) {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name + suffix, Help: help},
-			func() float64 { return value(stat()) }))
-	}
-	gauge("_connections_max", "Connections "+which+" that may be open.", func(p store.PoolStat) float64 { return float64(p.Max) })
-	gauge("_connections_active", "Connections "+which+" in use.", func(p store.PoolStat) float64 { return float64(p.Acquired) })
-	gauge("_connections_idle", "Connections "+which+" open and unused.", func(p store.PoolStat) float64 { return float64(p.Idle) })
-	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name + "_acquires_total", Help: "Connections " + which + " that were acquired."},
-		func() float64 { return float64(stat().Acquires) }))
+// connections reads the numbers of a pool when it is scraped.
+type connections struct {
+	stat                        func() store.PoolStat
+	most, active, idle, acquire *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c connections) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.most
+	ch <- c.active
+	ch <- c.idle
+	ch <- c.acquire
+}
+
+// Collect implements prometheus.Collector.
+func (c connections) Collect(ch chan<- prometheus.Metric) {
+	s := c.stat()
+	ch <- prometheus.MustNewConstMetric(c.most, prometheus.GaugeValue, float64(s.Max))
+	ch <- prometheus.MustNewConstMetric(c.active, prometheus.GaugeValue, float64(s.Acquired))
+	ch <- prometheus.MustNewConstMetric(c.idle, prometheus.GaugeValue, float64(s.Idle))
+	ch <- prometheus.MustNewConstMetric(c.acquire, prometheus.CounterValue, float64(s.Acquires))
 }
 
 // joined drops the errors that only say that the caller stopped.

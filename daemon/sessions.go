@@ -14,7 +14,8 @@ func (s *shared) lend(w *worker.Worker, id string, c config.Sessions, permits fu
 	cfg.Offer, cfg.Permits, cfg.Logger, cfg.Metrics = w.Reoffer, permits, s.log, s.metrics
 	cfg.Adopt, cfg.ConfirmWithin = w.Host().Adopt, cfg.MaxWait
 	hub := remote.New(cfg)
-	observeConnections(s.registry, "tasker_transaction_pool", "of the pool for handlers that work in a transaction", w.Host().TransactionPool)
+	m := s.metrics
+	s.registry.MustRegister(connections{w.Host().TransactionPool, m.TransactionPoolMax, m.TransactionPoolActive, m.TransactionPoolIdle, m.TransactionPoolAcquires})
 	return hub, w.AddResolver(hub)
 }
 

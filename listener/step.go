@@ -147,7 +147,7 @@ func (s *Subscription) measure(before, after deploymode.Snapshot) {
 		active = 1
 	}
 	m.ListenerActive.WithLabelValues(system, after.Mode.Label()).Set(active)
-	m.ListenerLag.WithLabelValues(system, after.Mode.Label()).Set(milliseconds(after.RoundTrip))
+	m.ListenerLag.WithLabelValues(system, after.Mode.Label()).Set(after.RoundTrip.Seconds())
 	m.Reconnections.WithLabelValues(system).Add(float64(after.Reconnects - before.Reconnects))
 }
 

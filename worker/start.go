@@ -258,6 +258,9 @@ func (w *Worker) build(ctx context.Context, p *parts, templates []*workflow.Temp
 	if err != nil {
 		return err
 	}
+	for _, namespace := range namespaces {
+		w.cfg.Metrics.Known("namespace", namespace)
+	}
 	c, run := &w.cfg, &runner{cfg: &w.cfg, chain: w.chain, board: p.board}
 	fatal := w.onFatal(c.Events.OnFatal)
 	p.engine = engine.New(engine.Config{

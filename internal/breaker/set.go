@@ -61,6 +61,7 @@ func NewSet(cfg Config, settings map[string]Settings) (*Set, error) {
 				rejected:    cfg.Metrics.BreakerRejected.WithLabelValues(name),
 			}}
 		b.metrics.state.Set(float64(Closed))
+		cfg.Metrics.Known("component", name)
 		s.byName[name], s.list = b, append(s.list, b)
 	}
 	return s, nil

@@ -153,6 +153,7 @@ func NewAsyncBatcher[T, R any](
 	b.entries.New = func() any { return &entry[R]{done: make(chan struct{}, 1)} }
 	b.hard, b.cancel = context.WithCancel(context.Background()) //nolint:gosec // Stop calls it
 	cfg.Metrics.ChannelCapacity.WithLabelValues(cfg.Name).Set(float64(cfg.MaxPending))
+	cfg.Metrics.Known("command", cfg.Name)
 	return b
 }
 

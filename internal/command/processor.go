@@ -85,6 +85,7 @@ func NewProcessor(cfg Config) *Processor {
 	p.hard, p.cancel = context.WithCancel(context.Background())
 	capacity := 0
 	for _, k := range cfg.Kinds {
+		cfg.Metrics.Known("command", k.Name)
 		workers := max(k.Workers, 0)
 		p.kinds[k.Name] = &line{Kind: k, places: make(chan struct{}, workers+max(k.Buffer, 0)), running: make(chan struct{}, workers)}
 		capacity += k.Buffer

@@ -9,11 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/config"
-	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -112,80 +110,6 @@ func compareBetween(t *testing.T, name, begin, end, want string) {
 	compare(t, name, before+begin+want+end+after)
 }
 
-const (
-	metricsPage  = "docs/operations.md"
-	metricsBegin = "<!-- metrics: written by go test ./internal/docscheck -update -->\n"
-	metricsEnd   = "<!-- end of metrics -->\n"
-)
-
-func TestMetricsCatalogueIsUpToDate(t *testing.T) {
-	t.Parallel()
-	compareBetween(t, metricsPage, metricsBegin, metricsEnd, metricsTable(t))
-}
-
-// registrar records the collectors that the catalogue registers.
-type registrar struct {
-	prometheus.Registerer
-	collectors []prometheus.Collector
-}
-
-// Register implements prometheus.Registerer.
-func (r *registrar) Register(c prometheus.Collector) error {
-	r.collectors = append(r.collectors, c)
-	return r.Registerer.Register(c)
-}
-
-func metricsTable(t *testing.T) string {
-	t.Helper()
-	r := &registrar{Registerer: prometheus.NewRegistry()}
-	telemetry.NewMetrics(r)
-	require.NotEmpty(t, r.collectors)
-	var b strings.Builder
-	b.WriteString("| metric | kind | labels | meaning |\n|---|---|---|---|\n")
-	for _, c := range r.collectors {
-		descs := make(chan *prometheus.Desc, 1)
-		c.Describe(descs)
-		name, help, labels := describe(t, (<-descs).String())
-		b.WriteString("| `" + name + "` | " + kind(t, c) + " | " + labels + " | " + help + " |\n")
-	}
-	return b.String()
-}
-
-func kind(t *testing.T, c prometheus.Collector) string {
-	t.Helper()
-	switch c.(type) {
-	case *prometheus.HistogramVec, prometheus.Histogram:
-		return "histogram"
-	case *prometheus.GaugeVec:
-		return "gauge"
-	case *prometheus.CounterVec:
-		return "counter"
-	case prometheus.Gauge: // before Counter: a gauge has its methods too
-		return "gauge"
-	case prometheus.Counter:
-		return "counter"
-	}
-	require.Fail(t, "a metric of an unknown kind", "%T", c)
-	return ""
-}
-
-// describe parses the text of a description; the library offers nothing else.
-func describe(t *testing.T, text string) (name, help, labels string) {
-	t.Helper()
-	between := func(from, to string) string {
-		_, rest, found := strings.Cut(text, from)
-		require.True(t, found, text)
-		inner, _, found := strings.Cut(rest, to)
-		require.True(t, found, text)
-		return inner
-	}
-	name, help = between(`fqName: "`, `"`), between(`help: "`, `"`)
-	if list := between("variableLabels: {", "}"); list != "" {
-		labels = "`" + strings.ReplaceAll(list, ",", "`, `") + "`"
-	}
-	return name, help, labels
-}
-
 func TestEveryRoomHasItsPlaceInTheArchitecture(t *testing.T) {
 	t.Parallel()
 	text := page(t, "docs/architecture.md")
@@ -234,7 +158,7 @@ func TestNamesAreMentioned(t *testing.T) {
 	}{
 		{"docs/templates.md", "problem code", problemCodes(t)},
 		{"docs/data-model.md", "object of the schema", schemaObjects(t)},
-		{metricsPage, "metric", metricNames(t)},
+		{"docs/reference/metrics.md", "metric", metricNames()},
 		{"docs/engine.md", "state of a task or step", stateNames()},
 	} {
 		text := page(t, tt.page)

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // problemCodes reads the values of the code… constants of package template.
@@ -66,34 +68,10 @@ func schemaObjects(t *testing.T) []string {
 // schemaDrop lists tables and views that a migration drops.
 var schemaDrop = regexp.MustCompile(`(?m)^drop (?:table|view) ([^;]+);`)
 
-var metricName = regexp.MustCompile(`"((?:tasker|mpsc)_[a-z_]+)", "|(?:Name: |metric:)"((?:tasker|mpsc)_[a-z_]+)"`)
-
-// metricNames reads the names of metrics from the sources: the catalogue in telemetry,
-// and the metrics that the daemons register besides it.
-func metricNames(t *testing.T) []string {
-	t.Helper()
-	var names []string
-	for _, dir := range []string{"internal/telemetry", "daemon"} {
-		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
-		require.NoError(t, err)
-		for _, file := range files {
-			if strings.HasSuffix(file, "_test.go") {
-				continue
-			}
-			for _, m := range metricName.FindAllStringSubmatch(page(t, dir+"/"+filepath.Base(file)), -1) {
-				names = append(names, m[1]+m[2])
-			}
-		}
+// metricNames are those of the catalogue.
+func metricNames() (names []string) {
+	for _, e := range telemetry.Catalogue() {
+		names = append(names, e.Name)
 	}
-	pools := 0
-	names = slices.DeleteFunc(names, func(name string) bool {
-		if strings.HasSuffix(name, "_pool") { // observeConnections adds the names of each
-			pools++
-			return true
-		}
-		return false
-	})
-	require.Equal(t, 2, pools)
-	return append(names, "tasker_pool_connections_max", "tasker_pool_connections_active", "tasker_pool_connections_idle", "tasker_pool_acquires_total",
-		"tasker_transaction_pool_connections_active")
+	return names
 }

@@ -38,6 +38,7 @@ type sweeper struct {
 }
 
 func newSweeper(cfg RunnerConfig, job Job) *sweeper {
+	cfg.Metrics.Known("sweep", job.Name)
 	s := &sweeper{cfg: cfg, job: job, turn: make(chan struct{}, 1)}
 	s.cfg.Logger = cfg.Logger.With(zap.String("sweep", job.Name))
 	s.loop = lifecycle.NewLoop(lifecycle.LoopConfig{

@@ -129,7 +129,7 @@ func stale(cfg *Config) Job {
 		Run: func(ctx context.Context, dry bool) (Result, error) {
 			begun := time.Now()
 			s.Metrics.StalenessRuns.Inc()
-			defer func() { s.Metrics.StalenessDuration.Observe(float64(time.Since(begun)) / float64(time.Millisecond)) }()
+			defer func() { s.Metrics.StalenessDuration.Observe(time.Since(begun).Seconds()) }()
 			res, err := run(ctx, dry)
 			return res, errors.Join(err, s.showStalled(ctx, &res))
 		}}

@@ -73,7 +73,10 @@ func touch(t *testing.T, m *telemetry.Metrics) (collectors int) {
 	fields := reflect.ValueOf(m).Elem()
 	for i := range fields.NumField() {
 		c, ok := fields.Field(i).Interface().(prometheus.Collector)
-		require.True(t, ok)
+		if !ok {
+			require.IsType(t, &prometheus.Desc{}, fields.Field(i).Interface())
+			continue
+		}
 		collectors++
 		descs := make(chan *prometheus.Desc, 1)
 		c.Describe(descs)
@@ -113,7 +116,7 @@ func TestCatalogue(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"tasker_event_listener_active", "tasker_event_listener_lag_ms", "tasker_polling_fallback_active",
+		"tasker_event_listener_active", "tasker_event_listener_lag_seconds", "tasker_polling_fallback_active",
 		"tasker_mode_switches_total", "tasker_event_notifications_received_total", "tasker_listener_reconnections_total",
 		"tasker_polling_cycles_total", "tasker_polling_messages_found_total", "tasker_polling_errors_total",
 		"tasker_polling_duration_seconds", "tasker_event_processing_duration_seconds", "tasker_found_total",
@@ -130,9 +133,7 @@ func TestCatalogue(t *testing.T) {
 	}
 	problems, err := testutil.GatherAndLint(reg)
 	require.NoError(t, err)
-	for _, p := range problems {
-		require.Equal(t, "tasker_event_listener_lag_ms", p.Metric, p.Text) // existing alerts use this name
-	}
+	require.Empty(t, problems)
 }
 
 func TestMetricsAreSharedOnOneRegistry(t *testing.T) {

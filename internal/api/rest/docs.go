@@ -9,8 +9,11 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // The page shows the OpenAPI document and loads nothing from elsewhere.
@@ -62,19 +65,20 @@ func sourceHash(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// addMetrics serves /metrics in the text format of Prometheus, under a second name for those
-// who come from Spring.
+// addMetrics serves /metrics in the text format of Prometheus. Under a second name, which those
+// who come from Spring scrape, the metrics have their names in other products as well: some of
+// those break the conventions of Prometheus, and who does not need them shall not pay for them.
 func (a *api) addMetrics() {
 	if a.cfg.Metrics == nil {
 		return
 	}
-	h := promhttp.HandlerFor(a.cfg.Metrics, promhttp.HandlerOpts{
-		ErrorHandling:       promhttp.ContinueOnError,
-		ErrorLog:            metricsLog{a.log},
-		MaxRequestsInFlight: 8,
-		Timeout:             a.cfg.RequestTimeout,
-	})
-	for _, path := range []string{metricsPath, actuatorPath} {
+	for path, metrics := range map[string]prometheus.Gatherer{metricsPath: a.cfg.Metrics, actuatorPath: telemetry.Aliased(a.cfg.Metrics)} {
+		h := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
+			ErrorHandling:       promhttp.ContinueOnError,
+			ErrorLog:            metricsLog{a.log},
+			MaxRequestsInFlight: 8,
+			Timeout:             a.cfg.RequestTimeout,
+		})
 		a.mux.HandleFunc("GET "+path, a.guarded(h.ServeHTTP))
 	}
 }
