@@ -270,6 +270,24 @@ func (c *Client) SetMode(ctx context.Context, mode string) (string, error) {
 	return m.Mode, err
 }
 
+// levelsBody is the body of /v1/log-levels.
+type levelsBody struct {
+	Levels map[string]string `json:"levels"`
+}
+
+// LogLevels returns the levels of logging of the daemon, after changing those in change (nil:
+// none): debug, info, warn or error by room, and that of the other rooms as "all". An empty
+// level returns a room to that of all.
+func (c *Client) LogLevels(ctx context.Context, change map[string]string) (map[string]string, error) {
+	how := call{method: http.MethodGet, path: []string{"v1", "log-levels"}}
+	if change != nil {
+		how.method, how.body = http.MethodPut, levelsBody{change}
+	}
+	var now levelsBody
+	err := c.do(ctx, how, &now)
+	return now.Levels, err
+}
+
 // Health checks whether the daemon answers. Like the other health calls it is not
 // retried.
 func (c *Client) Health(ctx context.Context) (*Health, error) {

@@ -145,14 +145,16 @@ func TestEveryCall(t *testing.T) {
 		"template": {file("template"), "GET", "/v1/templates/a%2Fb/%2E%2E/1.0", func(c *client.Client) (any, error) {
 			return c.Template(ctx, "a/b", "..", "1.0")
 		}},
-		"fleet":    {file("fleet"), "GET", "/v1/admin/fleet", func(c *client.Client) (any, error) { return c.Fleet(ctx) }},
-		"mode":     {`{"mode":"Hybrid"}`, "GET", "/v1/admin/deployment-mode", func(c *client.Client) (any, error) { return c.Mode(ctx) }},
-		"set mode": {`{"mode":"Hybrid"}`, "PUT", "/v1/admin/deployment-mode", func(c *client.Client) (any, error) { return c.SetMode(ctx, "Hybrid") }},
-		"health":   {file("health"), "GET", "/health", func(c *client.Client) (any, error) { return c.Health(ctx) }},
-		"live":     {file("worker_live"), "GET", "/health/live", func(c *client.Client) (any, error) { return c.Live(ctx) }},
-		"ready":    {file("worker_ready"), "GET", "/health/ready", func(c *client.Client) (any, error) { return c.Ready(ctx) }},
-		"detailed": {file("health_detailed"), "GET", "/health/detailed", func(c *client.Client) (any, error) { return c.DetailedHealth(ctx) }},
-		"metrics":  {"# HELP x", "GET", "/metrics", func(c *client.Client) (any, error) { return c.Metrics(ctx) }},
+		"fleet":          {file("fleet"), "GET", "/v1/admin/fleet", func(c *client.Client) (any, error) { return c.Fleet(ctx) }},
+		"mode":           {`{"mode":"Hybrid"}`, "GET", "/v1/admin/deployment-mode", func(c *client.Client) (any, error) { return c.Mode(ctx) }},
+		"log levels":     {`{"levels":{"all":"info"}}`, "GET", "/v1/log-levels", func(c *client.Client) (any, error) { return c.LogLevels(ctx, nil) }},
+		"set log levels": {`{"levels":{"all":"debug"}}`, "PUT", "/v1/log-levels", func(c *client.Client) (any, error) { return c.LogLevels(ctx, map[string]string{"all": "debug"}) }},
+		"set mode":       {`{"mode":"Hybrid"}`, "PUT", "/v1/admin/deployment-mode", func(c *client.Client) (any, error) { return c.SetMode(ctx, "Hybrid") }},
+		"health":         {file("health"), "GET", "/health", func(c *client.Client) (any, error) { return c.Health(ctx) }},
+		"live":           {file("worker_live"), "GET", "/health/live", func(c *client.Client) (any, error) { return c.Live(ctx) }},
+		"ready":          {file("worker_ready"), "GET", "/health/ready", func(c *client.Client) (any, error) { return c.Ready(ctx) }},
+		"detailed":       {file("health_detailed"), "GET", "/health/detailed", func(c *client.Client) (any, error) { return c.DetailedHealth(ctx) }},
+		"metrics":        {"# HELP x", "GET", "/metrics", func(c *client.Client) (any, error) { return c.Metrics(ctx) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

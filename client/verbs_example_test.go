@@ -412,7 +412,7 @@ func ExampleClient_PauseNamespace() {
 func ExampleClient_Fleet() {
 	c, closed := serving(client.Fleet{Replicas: []client.Replica{{Kind: "orchestrator", Live: true}}}, wire.WorkerList{},
 		wire.DeploymentMode{Mode: "Hybrid"}, wire.DeploymentMode{Mode: "PollingOnly"}, wire.SweepList{}, client.SweepRun{},
-		wire.BreakerList{}, client.Breaker{})
+		wire.BreakerList{}, client.Breaker{}, wire.LogLevels{Levels: map[string]string{"all": "info", "worker": "debug"}})
 	defer closed()
 	fleet, err := c.Fleet(ctx)
 	fmt.Println(fleet.Replicas[0].Kind, fleet.Replicas[0].Live, err)
@@ -430,6 +430,8 @@ func ExampleClient_Fleet() {
 	fmt.Println(err)
 	_, err = c.ForceBreaker(ctx, "web", "open")
 	fmt.Println(err)
+	levels, err := c.LogLevels(ctx, map[string]string{"worker": "debug"})
+	fmt.Println(levels["worker"], err)
 	// Output:
 	// orchestrator true <nil>
 	// <nil>
@@ -439,6 +441,7 @@ func ExampleClient_Fleet() {
 	// <nil>
 	// <nil>
 	// <nil>
+	// debug <nil>
 }
 
 func ExampleClient_Ready() {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/tasker-go/tasker/internal/logroom"
 )
 
 // textRule is a named condition on a string, or on each string of a list.
@@ -46,6 +48,11 @@ func ruleNamed(name string) *textRule {
 		r = &textRule{text: "an address host:port", ok: isAddress}
 	case "postgres":
 		r = &textRule{text: "a PostgreSQL connection URI (postgresql://…) or key=value string", ok: isPostgres}
+	case "room=level":
+		r = &textRule{text: "a room and its level such as worker=debug; rooms are " + strings.Join(logroom.Names, ", "), ok: func(s string) bool {
+			_, _, err := logroom.Setting(s)
+			return err == nil
+		}}
 	case "url":
 		list := strings.Fields(schemes)
 		r = &textRule{text: "a URL with scheme " + strings.Join(list, ", "), ok: func(s string) bool { return isURL(s, list) }}

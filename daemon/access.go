@@ -48,7 +48,7 @@ func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error)
 		}
 		return a, nil
 	}
-	options, err := authOptions(w.Auth, keys, s.metrics, s.log)
+	options, err := authOptions(w.Auth, keys, s.metrics, s.log.Named("auth"))
 	if err != nil {
 		return a, err
 	}
@@ -165,7 +165,7 @@ func (s *shared) tlsOf(c config.ServerTLS, protocols []string) (*tls.Config, err
 		return nil, nil
 	}
 	files := servercert.Files{Cert: c.TLSCertPath, Key: c.TLSKeyPath, ClientCA: c.TLSClientCA}
-	encryption, err := servercert.Config(files, protocols, s.log)
+	encryption, err := servercert.Config(files, protocols, s.log.Named("api"))
 	if err != nil {
 		return nil, fmt.Errorf("encrypt the API: %w", err)
 	}

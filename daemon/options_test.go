@@ -27,6 +27,7 @@ var shownElsewhere = map[string]string{
 	"common.database.migrate_on_start":          "TestMigrateOnStart",
 	"common.task_templates.search_paths":        "TestDaemonsFollowTheirSettings",
 	"common.telemetry.log_level":                "TestReloadChangesTheLevelOfTheLog",
+	"common.telemetry.log_levels":               "TestReloadChangesTheLevelOfTheLog",
 	"common.telemetry.log_format":               "TestLogFormat",
 	"orchestration.web.tls_enabled":             "TestTheAPIIsEncrypted",
 	"orchestration.web.tls_cert_path":           "TestTheAPIIsEncrypted",

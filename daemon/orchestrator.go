@@ -60,7 +60,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 	if err != nil {
 		return err
 	}
-	if _, err := patiently(ctx, d.log, func(ctx context.Context) (struct{}, error) {
+	if _, err := patiently(ctx, d.log.Named("store"), func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, d.registerTemplates(ctx, c.Common, self.ID)
 	}); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 	d.registered = true
 	d.depth = newQueueDepth(d.store.QueueDepth, d.unserved, c.Common.Queues.PGMQ.QueueDepthThresholds, d.metrics)
 	d.registry.MustRegister(d.depth)
-	if d.relay, err = d.signals.newRelay(d.log, d.metrics); err != nil {
+	if d.relay, err = d.signals.newRelay(d.log.Named("signals"), d.metrics); err != nil {
 		return err
 	}
 	engine := d.engineConfig(c, self, d.signals.listener)
@@ -108,7 +108,7 @@ func (d *Orchestrator) engineConfig(c *config.Loaded, self store.Daemon, shared 
 	for _, system := range []*coordinator.Config{&cfg.Orchestration, &cfg.Readiness} {
 		system.Listener, system.OnFatal = shared, d.fail
 	}
-	cfg.Logger, cfg.Metrics = d.log, d.metrics
+	cfg.Logger, cfg.Metrics = d.log.Named("engine"), d.metrics
 	return cfg
 }
 
@@ -118,7 +118,7 @@ func (d *Orchestrator) queueConfig(c *config.Loaded, engine orchestration.Config
 	t := c.Orchestration.Taskmaster
 	return taskmaster.Config{Store: d.store, Engine: d.engine, Publisher: d.publisher, System: engine.Orchestration,
 		Liveness:  store.LivenessLimits{Stale: t.Heartbeat.StaleThreshold, Dead: t.Heartbeat.DeadThreshold},
-		BaseDelay: t.Retry.BaseDelay, MaxWaiting: t.MaxWaitingClaims, Actor: self.ID, Logger: d.log, Metrics: d.metrics}
+		BaseDelay: t.Retry.BaseDelay, MaxWaiting: t.MaxWaitingClaims, Actor: self.ID, Logger: d.log.Named("queues"), Metrics: d.metrics}
 }
 
 func orchestratorBuffers(o config.Orchestration) signalBuffers {
@@ -133,7 +133,7 @@ func (d *Orchestrator) admissionConfig(c *config.Loaded) backpressure.Config {
 		ShowOnly: !c.Orchestration.Backpressure.RefuseTasks, Drained: d.drained,
 		Channels:       []backpressure.Channel{{Name: "orchestrator", Saturation: d.engine.Saturation}},
 		ChannelWarning: c.Common.MPSCChannels.OverflowPolicy.LogWarningThreshold,
-		Blocked:        d.breakers.Breaker(breaker.Web).Wait, Logger: d.log, Metrics: d.metrics,
+		Blocked:        d.breakers.Breaker(breaker.Web).Wait, Logger: d.log.Named("admission"), Metrics: d.metrics,
 	}
 }
 
@@ -282,7 +282,7 @@ func (d *Orchestrator) Start(ctx context.Context) error {
 		d.show(d.lending.worker.Host().SetAddress)
 	}
 	d.signals.sender.Publish(signal.Signal{Topic: signal.TopicControl}) // templates may be new
-	d.log.Info("orchestrator started", zap.String("mode", string(d.engine.Mode())), zap.Any("address", d.Addr()))
+	d.log.Info("orchestrator started", zap.String("mode", string(d.engine.Mode())), addressField(d.Addr()))
 	return nil
 }
 

@@ -66,13 +66,13 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = telemetry.NewMetrics(s.registry)
 	var err error
-	if s.breakers, err = newBreakers(c, w, log, s.metrics); err != nil {
+	if s.breakers, err = newBreakers(c, w, log.Named("breakers"), s.metrics); err != nil {
 		return err
 	}
-	if s.store, err = openStore(ctx, c, name, near, s.breakers, log, s.metrics); err != nil {
+	if s.store, err = openStore(ctx, c, name, near, s.breakers, log.Named("store"), s.metrics); err != nil {
 		return err
 	}
-	if s.signals, err = newSignals(c, name, near, buffers, s.store, s.breakers, log, s.metrics); err != nil {
+	if s.signals, err = newSignals(c, name, near, buffers, s.store, s.breakers, log.Named("signals"), s.metrics); err != nil {
 		s.store.Close()
 		return err
 	}
@@ -82,7 +82,7 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	}
 	m := s.metrics
 	s.registry.MustRegister(connections{s.store.PoolStat, m.PoolMax, m.PoolActive, m.PoolIdle, m.PoolAcquires})
-	s.counting = observeSender(s.signals.sender, s.metrics, log)
+	s.counting = observeSender(s.signals.sender, s.metrics, log.Named("signals"))
 	if err = wire(s); err != nil {
 		s.store.Close()
 	}
@@ -102,7 +102,7 @@ func (s *shared) webConfig(w config.OrchestrationWeb, g config.GRPC, environment
 	s.delay = shutdownDelay(s.shutdown, w.Web, g)
 	cfg = rest.Configure(w)
 	cfg.Version, cfg.Environment = version(), environment
-	cfg.Telemetry, cfg.Metrics, cfg.Logger = s.metrics, s.registry, s.log
+	cfg.Telemetry, cfg.Metrics, cfg.Logger, cfg.LogLevels = s.metrics, s.registry, s.log.Named("api"), telemetry.LevelsOf(s.log)
 	if cfg.Access, err = s.accessOf(w.Web, storedKeys{s.store}); err != nil {
 		return cfg, err
 	}
@@ -118,7 +118,7 @@ func (s *shared) grpcConfig(g config.GRPC, w config.OrchestrationWeb) (cfg grpc.
 		return cfg, err
 	}
 	cfg = grpc.Configure(g, w)
-	cfg.OnFatal, cfg.Telemetry, cfg.Logger = s.fail, s.metrics, s.log
+	cfg.OnFatal, cfg.Telemetry, cfg.Logger = s.fail, s.metrics, s.log.Named("api")
 	cfg.TLS, err = s.tlsOf(g.ServerTLS, overGRPC)
 	return cfg, err
 }

@@ -80,7 +80,7 @@ func Main(p Program, args []string, stderr io.Writer) int {
 	if done {
 		return code
 	}
-	loaded, level, err := load(opts)
+	loaded, levels, err := load(opts)
 	var all *zap.Logger // a status is logged at any level
 	if err == nil {
 		all, err = telemetry.NewLogger("debug", loaded.Common.Telemetry.LogFormat, stderr)
@@ -89,18 +89,18 @@ func Main(p Program, args []string, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
 		return exitConfig
 	}
-	log := all.WithOptions(zap.IncreaseLevel(level))
+	log := levels.Over(all)
 	defer func() { _ = log.Sync() }() // a terminal cannot be synced
 	warnOf(log, loaded)
 	warnOfIdle(log, loaded.WithoutEffect)
 	log.Info("starting", zap.String("version", version()), zap.Int("termination_grace_seconds", grace(p, loaded)))
 	opts.WorkerID = loaded.Worker.WorkerID
-	r := &runner{program: p, opts: opts, loaded: loaded, log: log, level: level, status: all, since: time.Now(), overdue: overdueAfter, ignore: secondSignal}
+	r := &runner{program: p, opts: opts, loaded: loaded, log: log, levels: levels, status: all, since: time.Now(), overdue: overdueAfter, ignore: secondSignal}
 	return r.run()
 }
 
-// load reads a configuration with which a daemon may start, and its level of logging.
-func load(opts config.Options) (*config.Loaded, zap.AtomicLevel, error) {
+// load reads a configuration with which a daemon may start, and its levels of logging.
+func load(opts config.Options) (*config.Loaded, *telemetry.Levels, error) {
 	loaded, err := config.Load(opts)
 	if err == nil {
 		err = loaded.Refused()
@@ -109,13 +109,10 @@ func load(opts config.Options) (*config.Loaded, zap.AtomicLevel, error) {
 		err = checkServers(loaded)
 	}
 	if err != nil {
-		return nil, zap.AtomicLevel{}, err
+		return nil, nil, err
 	}
-	level, err := zap.ParseAtomicLevel(loaded.Common.Telemetry.LogLevel)
-	if err != nil {
-		err = fmt.Errorf("common.telemetry.log_level: %w", err)
-	}
-	return loaded, level, err
+	levels, err := telemetry.NewLevels(loaded.Common.Telemetry.LogLevel, loaded.Common.Telemetry.LogLevels)
+	return loaded, levels, err
 }
 
 func warnOf(log *zap.Logger, loaded *config.Loaded) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // overdueAfter is the extra time for a daemon that exceeds its stop time. Then the
@@ -29,8 +30,8 @@ type runner struct {
 	opts    config.Options
 	loaded  *config.Loaded // at the start
 	log     *zap.Logger
-	level   zap.AtomicLevel // of log
-	status  *zap.Logger     // for logs at any level
+	levels  *telemetry.Levels // of log
+	status  *zap.Logger       // for logs at any level
 	since   time.Time
 	overdue time.Duration // overdueAfter
 	ignore  time.Duration // secondSignal
@@ -168,12 +169,14 @@ func (r *runner) serve(ctx context.Context, memory *memory) (code int) {
 // reload applies the settings that may change at run time. If the configuration is
 // invalid, the old one stays.
 func (r *runner) reload(ctx context.Context) error {
-	next, level, err := load(r.opts)
+	next, _, err := load(r.opts)
 	if err != nil {
 		return err
 	}
 	warnOf(r.log, next)
-	r.level.SetLevel(level.Level())
+	if err := r.levels.Configure(next.Common.Telemetry.LogLevel, next.Common.Telemetry.LogLevels); err != nil {
+		return err
+	}
 	if err := r.process.reload(ctx, next); err != nil {
 		return err
 	}

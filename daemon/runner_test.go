@@ -19,6 +19,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // fakeProcess runs the functions of a test; nil ones succeed at once.
@@ -85,11 +86,19 @@ func launchProgram(t *testing.T, p Program) *running {
 	require.NoError(t, err)
 	var core zapcore.Core
 	core, r.logs = observer.New(zapcore.DebugLevel)
-	level := zap.NewAtomicLevelAt(zapcore.InfoLevel)
+	levels := info(t)
 	all := zap.New(core)
-	r.runner = &runner{program: p, opts: opts, loaded: loaded, log: all.WithOptions(zap.IncreaseLevel(level)), level: level,
+	r.runner = &runner{program: p, opts: opts, loaded: loaded, log: levels.Over(all), levels: levels,
 		status: all, since: time.Now(), overdue: time.Minute, ignore: 0}
 	return r
+}
+
+// info are levels from info on.
+func info(t *testing.T) *telemetry.Levels {
+	t.Helper()
+	levels, err := telemetry.NewLevels("info", nil)
+	require.NoError(t, err)
+	return levels
 }
 
 // onlyDatabase is an environment with only the database set.
@@ -107,7 +116,7 @@ func (r *running) run() *running {
 
 func (r *running) write(level string) {
 	r.t.Helper()
-	require.NoError(r.t, os.WriteFile(r.file, []byte("[common.telemetry]\nlog_level = \""+level+"\"\n"), 0o600))
+	require.NoError(r.t, os.WriteFile(r.file, []byte("[common.telemetry]\nlog_level = \""+level+"\"\nlog_levels = [\"store=error\"]\n"), 0o600))
 }
 
 // patience bounds every wait of these tests.
@@ -343,6 +352,8 @@ func TestReloadChangesTheLevelOfTheLog(t *testing.T) {
 	require.Equal(t, "debug", await(t, levels))
 	r.logged("reloaded the configuration")
 	require.True(t, r.log.Core().Enabled(zapcore.DebugLevel))
+	require.Nil(t, r.log.Named("store").Check(zapcore.WarnLevel, "a room with its own level"))
+	require.NotNil(t, r.log.Named("worker").Check(zapcore.DebugLevel, "a room without"))
 
 	r.write("nonsense")
 	r.kill(syscall.SIGHUP)
@@ -380,7 +391,7 @@ func TestAReloadDoesNotHoldUpTheEnd(t *testing.T) {
 func TestStatusIsLoggedAtAnyLevel(t *testing.T) {
 	started, start := up()
 	r := launch(t, &fakeProcess{start: start})
-	r.level.SetLevel(zapcore.ErrorLevel)
+	require.NoError(t, r.levels.Change("error", nil))
 	r.run()
 	<-started
 	r.logs.TakeAll()

@@ -11,7 +11,7 @@ import (
 // permits follows how many steps they can hold.
 func (s *shared) lend(w *worker.Worker, id string, c config.Sessions, permits func(total int)) (*remote.Hub, error) {
 	cfg := sessionConfig(id, c)
-	cfg.Offer, cfg.Permits, cfg.Logger, cfg.Metrics = w.Reoffer, permits, s.log, s.metrics
+	cfg.Offer, cfg.Permits, cfg.Logger, cfg.Metrics = w.Reoffer, permits, s.log.Named("sessions"), s.metrics
 	cfg.Adopt, cfg.ConfirmWithin = w.Host().Adopt, cfg.MaxWait
 	hub := remote.New(cfg)
 	m := s.metrics

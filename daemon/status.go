@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -65,7 +66,7 @@ func systemPart(name string, h coordinator.Health) part {
 		zap.String("mode", string(h.Mode)), zap.String("pace", string(h.Pace)), zap.Bool("ready", h.Ready), zap.String("reason", h.Reason),
 		zap.Uint64("looks", h.Looks), zap.Time("last_look", h.LastLook), zap.Duration("last_look_took", h.LastLookTook),
 		zap.Uint64("errors", h.Errors), zap.Int("consecutive_errors", h.ConsecutiveErrors), zap.String("last_error", h.LastError),
-		zap.Any("found", h.Found), zap.Strings("dead_loops", h.DeadLoops),
+		zap.Any("found_by", h.Found), zap.Strings("dead_loops", h.DeadLoops),
 	}
 	if l := h.Listener; l != nil {
 		fields = append(fields, zap.String("listener", string(l.State)), zap.String("source", l.Source), zap.Bool("proven", l.Proven),
@@ -115,7 +116,7 @@ func workerPart(h worker.Health) part {
 // status implements process.
 func (d *Orchestrator) status() []part {
 	parts := []part{{"orchestrator", []zap.Field{
-		zap.String("mode", string(d.engine.Mode())), zap.Float64("command_saturation", d.engine.Saturation()), zap.Any("address", d.Addr()),
+		zap.String("mode", string(d.engine.Mode())), zap.Float64("command_saturation", d.engine.Saturation()), addressField(d.Addr()),
 	}}}
 	if d.relay != nil {
 		parts = append(parts, relayPart(d.relay.Health()))
@@ -127,4 +128,12 @@ func (d *Orchestrator) status() []part {
 // status implements process.
 func (d *Worker) status() []part {
 	return append([]part{workerPart(d.worker.Health())}, d.statusOf(d.systems(), d.shared.loops())...)
+}
+
+// addressField is the address of a server; none is skipped.
+func addressField(a net.Addr) zap.Field {
+	if a == nil {
+		return zap.Skip()
+	}
+	return zap.Stringer("address", a)
 }

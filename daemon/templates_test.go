@@ -46,7 +46,7 @@ func TestErrorsOfTemplatesComeBeforeTheirHints(t *testing.T) {
 			loaded.Worker.TemplatePath = dir
 			core, logs := observer.New(zapcore.InfoLevel)
 			log := zap.New(core)
-			r := &runner{program: tt.program, loaded: loaded, log: log, level: zap.NewAtomicLevel(), status: log, since: time.Now(), overdue: time.Minute}
+			r := &runner{program: tt.program, loaded: loaded, log: log, levels: info(t), status: log, since: time.Now(), overdue: time.Minute}
 			require.Equal(t, exitFailure, r.run())
 			var logged []observer.LoggedEntry // of templates
 			for _, e := range logs.All() {

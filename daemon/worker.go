@@ -140,7 +140,7 @@ func (d *Worker) workerConfig(c *config.Loaded, shared *listener.Listener) worke
 	cfg.Environment, cfg.Version = d.loaded.Environment, version()
 	cfg.Events.Listener, cfg.Events.OnFatal = shared, d.fail
 	cfg.Report.Breaker = d.breakers.Breaker(breaker.Report)
-	cfg.Logger, cfg.Metrics = d.log, d.metrics
+	cfg.Logger, cfg.Metrics = d.log.Named("worker"), d.metrics
 	if s := c.Worker.Sessions; s.MaxSessions > 0 && (c.Worker.Web.Enabled || c.Worker.GRPC.Enabled) {
 		cfg.ReclaimGrace = s.ReclaimGrace
 	}
@@ -218,7 +218,7 @@ func (d *Worker) Start(ctx context.Context) error {
 		return err
 	}
 	d.show(d.worker.Host().SetAddress)
-	d.log.Info("worker daemon started", zap.String("mode", string(d.worker.Mode())), zap.Any("address", d.Addr()))
+	d.log.Info("worker daemon started", zap.String("mode", string(d.worker.Mode())), addressField(d.Addr()))
 	return nil
 }
 

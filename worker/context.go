@@ -162,9 +162,9 @@ func ConfigAs[T any](c *StepContext) (T, error) {
 func (c *StepContext) Logger() *zap.Logger {
 	c.name.Do(func() {
 		c.named = c.run.cfg.Logger.With(
-			zap.Stringer("task_uuid", c.TaskUUID()), zap.Stringer("step_uuid", c.StepUUID()),
-			zap.String("namespace", c.Namespace()), zap.String("task", c.TaskName()), zap.String("step", c.StepName()),
-			zap.Int("attempt", c.Attempt()), zap.Stringer("correlation_id", c.CorrelationID()))
+			zap.Stringer("correlation_id", c.CorrelationID()), zap.Stringer("task_uuid", c.TaskUUID()), zap.Stringer("step_uuid", c.StepUUID()),
+			zap.String("namespace", c.Namespace()), zap.String("template", c.TaskName()), zap.String("step_name", c.StepName()),
+			zap.Int("attempt", c.Attempt()))
 	})
 	return c.named
 }

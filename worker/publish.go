@@ -188,8 +188,8 @@ func (c *StepContext) about(d *workflow.Event, outcome workflow.AttemptOutcome, 
 
 // fields identify an event in the log, before others.
 func (e *StepEvent) fields(others ...zap.Field) []zap.Field {
-	return append([]zap.Field{zap.String("event_name", e.Name), zap.String("namespace", e.Namespace), zap.String("template", e.TaskName),
-		zap.String("step", e.StepName), zap.Stringer("task_uuid", e.TaskUUID), zap.Stringer("correlation_id", e.CorrelationID)}, others...)
+	return append([]zap.Field{zap.Stringer("correlation_id", e.CorrelationID), zap.Stringer("task_uuid", e.TaskUUID), zap.String("namespace", e.Namespace),
+		zap.String("template", e.TaskName), zap.String("step_name", e.StepName), zap.String("event_name", e.Name)}, others...)
 }
 
 // eventOf makes the event that subscribers receive.
@@ -430,9 +430,9 @@ func (p *publishing) dispatch(e *publishable) {
 		if !e.declared.Durable() { // durable ones are counted on commit
 			p.metrics.DomainEventsPublished.WithLabelValues(e.declared.Name, e.about.Namespace).Inc()
 		}
-		p.log.Debug("Domain event published", zap.String("event_id", e.event.ID), zap.String("event_name", e.event.Name),
-			zap.String("delivery_mode", e.declared.DeliveryMode), zap.String("namespace", e.about.Namespace),
-			zap.Stringer("task_uuid", e.about.TaskUUID), zap.Stringer("correlation_id", e.about.CorrelationID))
+		p.log.Debug("Domain event published", zap.Stringer("correlation_id", e.about.CorrelationID), zap.Stringer("task_uuid", e.about.TaskUUID),
+			zap.String("namespace", e.about.Namespace), zap.String("event_id", e.event.ID), zap.String("event_name", e.event.Name),
+			zap.String("delivery_mode", e.declared.DeliveryMode))
 	}
 	if e.publisher == nil || e.publisher.After == nil {
 		return

@@ -87,7 +87,7 @@ func TestResultSchemas(t *testing.T) {
 			require.Len(t, warned, tt.lines)
 			for _, line := range warned {
 				require.Equal(t, "/total", line.ContextMap()["path"])
-				require.Equal(t, "bill", line.ContextMap()["step"])
+				require.Equal(t, "bill", line.ContextMap()["step_name"])
 			}
 		})
 	}

@@ -190,7 +190,7 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 			}
 			if _, err := w.chain.resolve(resolved[i].Namespace, step.Handler); err != nil {
 				w.cfg.Logger.Warn("a step of a registered template has no handler in this worker",
-					zap.String("template", t.Name), zap.String("step", resolved[i].Steps[s].Name), zap.Error(err))
+					zap.String("template", t.Name), zap.String("step_name", resolved[i].Steps[s].Name), zap.Error(err))
 			}
 		}
 	}

@@ -190,7 +190,7 @@ func (w *Worker) LoadTemplates(paths ...string) error {
 		return w.remember(err)
 	}
 	for _, p := range problems.Warnings() {
-		w.cfg.Logger.Warn("template", zap.String("file", p.File), zap.Any("problem", p))
+		w.cfg.Logger.Warn("template", zap.String("file", p.File), zap.Stringer("problem", p))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/client/profile"
+	"github.com/tasker-go/tasker/internal/logroom"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -70,6 +71,8 @@ func argumentNamed(name string) argument {
 		return argument{parse: parseBreakerState, words: breakerWords}
 	case "MODE":
 		return argument{parse: parseMode, words: modeWords()}
+	case "LEVEL":
+		return argument{parse: parseLogLevel, words: logroom.Levels}
 	case "FILE", "PATH":
 		return argument{file: true}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -126,6 +127,12 @@ func (f *fakeAPI) route(w http.ResponseWriter, r *http.Request, body []byte) {
 			f.mode = m.Mode
 		}
 		answer(w, wire.DeploymentMode{Mode: f.mode})
+	case "GET v1/log-levels", "PUT v1/log-levels":
+		l := wire.LogLevels{}
+		if r.Method == http.MethodPut {
+			_ = json.Unmarshal(body, &l)
+		}
+		answer(w, wire.LogLevels{Levels: map[string]string{"all": "info", "worker": cmp.Or(l.Levels["worker"], "error")}})
 	case "GET health/detailed":
 		answer(w, fakeHealth())
 	default:

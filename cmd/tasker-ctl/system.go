@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/logroom"
 	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/internal/wording"
 )
@@ -17,7 +18,7 @@ import (
 func (a *app) system() command {
 	return command{
 		use: "system", short: "Health, fleet, workers, deployment modes, sweeps, breakers and replication slots",
-		commands: []command{a.systemHealth(), a.systemInfo(), a.systemFleet(), a.workerList("workers"), a.systemMode(),
+		commands: []command{a.systemHealth(), a.systemInfo(), a.systemFleet(), a.workerList("workers"), a.systemMode(), a.systemLogLevel(),
 			a.systemSweeps(), a.systemBreakers(), a.systemDropSlot()},
 	}
 }
@@ -76,6 +77,55 @@ and until it restarts.`,
 			return m, err
 		}, func(m wire.DeploymentMode) { a.printf("%s: %s\n", d, m.Mode) }),
 	}
+}
+
+func (a *app) systemLogLevel() command {
+	var d daemon
+	return command{
+		use: "log-level [LEVEL…]", short: "Show or change the levels of logging of a daemon",
+		long: `Shows the levels of logging of a daemon, or changes them at run time: debug,
+info, warn or error for all, or room=level for one of ` + strings.Join(logroom.Names[:6], ", ") + `,
+` + strings.Join(logroom.Names[6:], ", ") + `; room= returns it to the level of all. It holds for the replica that
+answers, until it restarts or reads its configuration again.`,
+		example: "  tasker-ctl system log-level worker=debug --daemon worker",
+		flags:   daemonFlag(&d),
+		daemon:  &d,
+		run: ask(a, func(ctx context.Context, c *api, args []string) (l wire.LogLevels, err error) {
+			var change map[string]string
+			for _, text := range args {
+				if change == nil {
+					change = map[string]string{}
+				}
+				room, level, _ := strings.Cut(text, "=")
+				change[room] = level
+			}
+			l.Levels, err = c.LogLevels(ctx, change)
+			return l, err
+		}, func(l wire.LogLevels) {
+			for _, room := range slices.Sorted(maps.Keys(l.Levels)) {
+				a.printf("%s %s: %s\n", d, oneLine(room), oneLine(l.Levels[room]))
+			}
+		}),
+	}
+}
+
+// parseLogLevel completes a level of all rooms to a setting.
+func parseLogLevel(text string) (string, error) {
+	room, level, ofRoom := strings.Cut(text, "=")
+	var err error
+	switch {
+	case !ofRoom || room == "all":
+		room, level = "all", text[strings.IndexByte(text, '=')+1:]
+		err = logroom.CheckLevel(level)
+	case level == "":
+		err = logroom.Check(room, logroom.Levels[0])
+	default:
+		err = logroom.Check(room, level)
+	}
+	if err != nil {
+		return "", usageError{err}
+	}
+	return room + "=" + level, nil
 }
 
 func modeWords() []string {

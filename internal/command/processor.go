@@ -259,7 +259,7 @@ func record(m *telemetry.Metrics, log *zap.Logger, name string, took time.Durati
 		log.Error("command panicked", zap.String("command", name), zap.Error(err), lifecycle.StackField(err))
 	case err != nil:
 		outcome = telemetry.OutcomeError
-		log.Warn("command failed", zap.String("command", name), zap.Duration("took", took), zap.Error(err))
+		log.Warn("command failed", zap.String("command", name), zap.Int64("duration_ms", took.Milliseconds()), zap.Error(err))
 	}
 	m.CommandDuration.WithLabelValues(name).Observe(took.Seconds())
 	m.Commands.WithLabelValues(name, outcome).Inc()

@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -88,12 +89,15 @@ func TestAFailedStepIsLogged(t *testing.T) {
 	require.Len(t, logged, 2)
 	for i, line := range logged {
 		require.Equal(t, zap.WarnLevel, line.Level)
-		require.Equal(t, map[string]any{"namespace": "test", "template": "flaky", "step": "a", "step_no": int64(0), "attempt": int64(i + 1),
+		for at, key := range telemetry.LeadingLogKeys {
+			require.Equal(t, key.Name, line.Context[at].Key, "the leading fields come first, in their order")
+		}
+		require.Equal(t, map[string]any{"namespace": "test", "template": "flaky", "step_name": "a", "step_uuid": task.Steps[0].UUID.String(), "step_no": int64(0), "attempt": int64(i + 1),
 			"task_uuid": task.UUID.String(), "correlation_id": task.CorrelationID.String(),
 			"error": "not yet", "error_type": "UnexpectedError", "error_code": "", "retryable": true}, line.ContextMap())
 	}
 	for _, line := range lines.All() {
-		if step, has := line.ContextMap()["step"]; has {
+		if step, has := line.ContextMap()["step_name"]; has {
 			require.IsType(t, "", step, line.Message)
 		}
 	}

@@ -58,11 +58,11 @@ func StopAll(ctx context.Context, log *zap.Logger, each time.Duration, services 
 		if err := stopOne(ctx, each, s); err != nil {
 			err = fmt.Errorf("stopping %s: %w", s.Name(), err)
 			log.Warn("did not stop in time or cleanly",
-				zap.String("service", s.Name()), zap.Duration("took", time.Since(begin)), zap.Error(err), StackField(err))
+				zap.String("service", s.Name()), zap.Int64("duration_ms", time.Since(begin).Milliseconds()), zap.Error(err), StackField(err))
 			failed = append(failed, err)
 			continue
 		}
-		log.Debug("stopped", zap.String("service", s.Name()), zap.Duration("took", time.Since(begin)))
+		log.Debug("stopped", zap.String("service", s.Name()), zap.Int64("duration_ms", time.Since(begin).Milliseconds()))
 	}
 	return errors.Join(failed...)
 }

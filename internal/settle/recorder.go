@@ -31,9 +31,8 @@ func (r Recorder) Record(changes []store.Change, done store.Committed) {
 			name = "" // handlers may make up any number of names
 		}
 		r.Metrics.DomainEventsPublished.WithLabelValues(name, e.Namespace).Inc()
-		r.Log.Info("Domain event published", zap.Stringer("event_id", e.UUID), zap.String("event_name", e.Name),
-			zap.String("queue_name", e.Namespace+"_domain_events"), zap.Int64("message_id", e.Position), zap.String("namespace", e.Namespace),
-			zap.Stringer("task_uuid", e.Task), zap.Stringer("correlation_id", e.CorrelationID))
+		r.Log.Info("Domain event published", zap.Stringer("correlation_id", e.CorrelationID), zap.Stringer("task_uuid", e.Task), zap.String("namespace", e.Namespace),
+			zap.Stringer("event_id", e.UUID), zap.String("event_name", e.Name), zap.String("queue_name", e.Namespace+"_domain_events"), zap.Int64("message_id", e.Position))
 	}
 }
 
@@ -93,7 +92,7 @@ func (r Recorder) queue(c *store.Change, queue string) {
 func (r Recorder) decided(c *store.Change, d *workflow.Decided, namespace string) {
 	if d.Odd != "" {
 		r.Log.Warn("an outcome is read as nothing to do", zap.Stringer("task_uuid", c.Task.UUID), zap.String("namespace", namespace),
-			zap.String("step", c.Task.Plan.Steps[d.Step].Name), zap.String("outcome", d.Odd))
+			zap.String("step_name", c.Task.Plan.Steps[d.Step].Name), zap.String("outcome", d.Odd))
 	}
 	say := r.Decisions
 	if !say.Uncounted {
@@ -114,7 +113,7 @@ func (r Recorder) decided(c *store.Change, d *workflow.Decided, namespace string
 		tell = r.Log.Warn
 	}
 	tell("steps created", zap.Stringer("task_uuid", c.Task.UUID), zap.String("namespace", namespace),
-		zap.String("step", c.Task.Plan.Steps[d.Step].Name), zap.Strings("created", names), zap.Int("batches", d.Batches), zap.Int("depth", d.Depth))
+		zap.String("step_name", c.Task.Plan.Steps[d.Step].Name), zap.Strings("created", names), zap.Int("batches", d.Batches), zap.Int("depth", d.Depth))
 }
 
 // Namespace returns the namespace of a changed task; "" where its records could not be read.

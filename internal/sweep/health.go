@@ -93,7 +93,7 @@ func (s *sweeper) log(run Run) {
 		return
 	}
 	s.cfg.Logger.Info("swept", zap.Bool("dry_run", run.DryRun), zap.Any("items", run.Items),
-		zap.Any("findings", run.Findings[:min(len(run.Findings), 10)]), zap.Bool("more", run.More), zap.Int64("took_ms", run.TookMS))
+		zap.Any("findings", run.Findings[:min(len(run.Findings), 10)]), zap.Bool("more", run.More), zap.Int64("duration_ms", run.TookMS))
 }
 
 // reached: the sweep works, or another replica has its lease.

@@ -27,12 +27,12 @@ func TestLoggerFormats(t *testing.T) {
 		log, err := telemetry.NewLogger("warn", format, &out)
 		require.NoError(t, err)
 		log.Info("too quiet")
-		log.Warn("hello", zap.Duration("took", time.Second))
+		log.Warn("hello", zap.Duration("after", time.Second))
 		var line map[string]any
 		require.NoError(t, json.Unmarshal(out.Bytes(), &line), "%s: %s", format, out.String())
 		require.Equal(t, "hello", line["message"])
 		require.Equal(t, "warn", line["level"])
-		require.Equal(t, "1s", line["took"])
+		require.Equal(t, "1s", line["after"])
 		require.Contains(t, line, "timestamp")
 	}
 	var out bytes.Buffer

@@ -4,7 +4,11 @@
 // What may not enter: types that programs see, which are client's.
 package wire
 
-import "github.com/tasker-go/tasker/client"
+import (
+	"encoding/json"
+
+	"github.com/tasker-go/tasker/client"
+)
 
 // ErrorBody is the body of a failure on the routes of Tasker's own API.
 type ErrorBody struct {
@@ -14,6 +18,16 @@ type ErrorBody struct {
 // DeploymentMode is the body of /v1/admin/deployment-mode.
 type DeploymentMode struct {
 	Mode string `json:"mode" doc:"PollingOnly, EventDrivenOnly, Hybrid or Disabled" enum:"PollingOnly,EventDrivenOnly,Hybrid,Disabled"`
+}
+
+// LogLevelsRequest is the body of PUT /v1/log-levels.
+type LogLevelsRequest struct {
+	Levels json.RawMessage `json:"levels" doc:"A JSON object of levels by room, as GET answers it. What it does not name stays; an empty level returns a room to that of all"`
+}
+
+// LogLevels is the answer of /v1/log-levels.
+type LogLevels struct {
+	Levels map[string]string `json:"levels" doc:"Levels (debug, info, warn, error) of the rooms that have their own, and of all others as \"all\""`
 }
 
 // BreakerForce is the body of PUT /v1/admin/breakers/{name}.

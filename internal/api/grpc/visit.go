@@ -102,7 +102,7 @@ func (s *Server) end(ctx context.Context, v *visit, err error) error {
 		s.log.Error("an rpc failed", zap.String("request_id", v.id), zap.String("rpc", v.rpc), zap.Error(cause), lifecycle.StackField(cause))
 	} else if line := s.log.Check(zap.DebugLevel, "rpc"); line != nil {
 		line.Write(zap.String("request_id", v.id), zap.String("rpc", v.rpc), zap.Stringer("code", result.Code()),
-			zap.Duration("took", time.Since(v.begin)))
+			zap.Int64("duration_ms", time.Since(v.begin).Milliseconds()))
 	}
 	s.cfg.Telemetry.GRPCRequests.WithLabelValues(v.rpc, result.Code().String()).Inc()
 	return err

@@ -168,6 +168,8 @@ var accesses = map[string]access{
 
 	"get-fleet":           {auth.SystemRead, scopeFleet},
 	"get-deployment-mode": {auth.SystemRead, scopeFleet},
+	"get-log-levels":      {auth.SystemRead, scopeFleet},
+	"set-log-levels":      {auth.SystemManage, scopeFleet},
 	"list-breakers":       {auth.SystemRead, scopeFleet},
 	"list-sweeps":         {auth.SystemRead, scopeFleet},
 	"set-deployment-mode": {auth.SystemManage, scopeFleet},
@@ -372,7 +374,7 @@ func (s *Server) judged(x *exchange, err error) error {
 	if !errors.As(err, &refused) {
 		return fmt.Errorf("authorise: %w", err)
 	}
-	fields := append(x.auditFields(), zap.String("reason", string(refused.Reason)), zap.String("message", refused.Message), zap.NamedError("cause", refused.Cause))
+	fields := append(x.auditFields(), zap.String("reason", string(refused.Reason)), zap.String("detail", refused.Message), zap.NamedError("cause", refused.Cause))
 	s.cfg.Telemetry.AuthRefusals.WithLabelValues(string(refused.Reason)).Inc()
 	if s.cfg.Access.LogOnly {
 		s.audit.Warn("would be refused", fields...)

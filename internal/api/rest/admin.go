@@ -38,6 +38,9 @@ func (r *adminRoutes) add() {
 		summary: "Show the deployment mode"}, r.mode)
 	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-deployment-mode", tag: tag, failure: shapeProblem, unguarded: true,
 		summary: "Change the deployment mode of this daemon"}, r.setMode)
+	if r.cfg.LogLevels != nil {
+		(&levelRoutes{r.api, r.cfg.LogLevels}).add()
+	}
 }
 
 func (r *adminRoutes) addFleet() {

@@ -47,6 +47,35 @@ func TestDeploymentMode(t *testing.T) {
 	h.get("/v1/admin/nothing").problem(t, 404)
 }
 
+func TestLogLevels(t *testing.T) {
+	t.Parallel()
+	const path = "/v1/log-levels"
+	h := newHouse(t)
+	now := func(r reply) map[string]string {
+		var body wire.LogLevels
+		r.into(t, &body)
+		return body.Levels
+	}
+	require.Equal(t, map[string]string{"all": "info", "store": "warn"}, now(h.get(path)))
+	require.Equal(t, map[string]string{"all": "info", "worker": "debug"}, now(h.do(http.MethodPut, path, `{"levels":{"worker":"debug","store":""}}`)))
+	require.Equal(t, map[string]string{"all": "error", "worker": "debug"}, now(h.do(http.MethodPut, path, `{"levels":{"all":"error"}}`)))
+	logged := h.logs.FilterMessage("the levels of logging were changed over the API").All()
+	require.Len(t, logged, 2)
+	require.Equal(t, "store=, worker=debug", logged[0].ContextMap()["changed"])
+
+	for body, want := range map[string]string{
+		`{}`:                                "missing field: levels",
+		`{"levels":{"kitchen":"debug"}}`:    `invalid room \"kitchen\": want one of admission, `,
+		`{"levels":{"all":"loud"}}`:         `invalid log level \"loud\": want debug, info, warn, error`,
+		`{"levels":{"all":"info","api":1}}`: "levels",
+	} {
+		r := h.do(http.MethodPut, path, body)
+		require.Equal(t, 422, r.StatusCode, body)
+		require.Contains(t, string(r.body), want, body)
+	}
+	require.Equal(t, map[string]string{"all": "error", "worker": "debug"}, now(h.get(path)), "what is refused changes nothing")
+}
+
 // sorted sorts the methods of an Allow header.
 func sorted(allow string) string {
 	out := []string{}

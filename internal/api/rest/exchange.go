@@ -216,14 +216,16 @@ const correlationHeader = "X-Correlation-Id"
 // maxEcho bounds the headers that are sent back.
 const maxEcho = 256
 
-// followed are the headers by which senders follow a request, with their fields in the log.
-var followed = []struct{ header, field string }{{correlationHeader, "correlation_id"}, {"Traceparent", "traceparent"}}
+const traceHeader = "Traceparent"
+
+// followed are the headers by which senders follow a request.
+var followed = []string{correlationHeader, traceHeader}
 
 // echo sends these headers back.
 func echo(to, from http.Header) {
-	for _, follow := range followed {
-		if value := from.Get(follow.header); value != "" && len(value) <= maxEcho {
-			to.Set(follow.header, value)
+	for _, header := range followed {
+		if value := from.Get(header); value != "" && len(value) <= maxEcho {
+			to.Set(header, value)
 		}
 	}
 }
@@ -245,17 +247,19 @@ func (x *exchange) end(begin time.Time, err error) {
 	// The fields are collected only if needed.
 	if line := x.server.log.Check(level, "request"); line != nil {
 		line.Write(append(x.fields(), zap.String("route", x.request.Pattern), zap.Int("status", x.status),
-			zap.Int64("bytes", x.bytes), zap.Duration("took", time.Since(begin)), zap.NamedError("left", x.left))...)
+			zap.Int64("bytes", x.bytes), zap.Int64("duration_ms", time.Since(begin).Milliseconds()), zap.NamedError("left", x.left))...)
 	}
 }
 
 // fields name the request in the log.
 func (x *exchange) fields() []zap.Field {
-	fields := []zap.Field{zap.String("request_id", x.id), zap.String("method", x.request.Method), zap.String("path", clip(x.request.URL.Path, 200))}
-	for _, follow := range followed {
-		if value := x.Header().Get(follow.header); value != "" {
-			fields = append(fields, zap.String(follow.field, value))
-		}
+	fields := make([]zap.Field, 0, 12) // callers append
+	if id := x.Header().Get(correlationHeader); id != "" {
+		fields = append(fields, zap.String("correlation_id", id))
+	}
+	fields = append(fields, zap.String("request_id", x.id), zap.String("method", x.request.Method), zap.String("path", clip(x.request.URL.Path, 200)))
+	if trace := x.Header().Get(traceHeader); trace != "" {
+		fields = append(fields, zap.String("traceparent", trace))
 	}
 	return fields
 }

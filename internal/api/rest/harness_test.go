@@ -26,6 +26,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/settings"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/internal/wire"
 )
 
@@ -41,6 +42,14 @@ type house struct {
 	store     *fakeStore
 	logs      *observer.ObservedLogs
 	schema    *contract
+}
+
+// levels are those of a daemon that logs from info on.
+func levels(t testing.TB) *telemetry.Levels {
+	t.Helper()
+	l, err := telemetry.NewLevels("info", []string{"store=warn"})
+	require.NoError(t, err)
+	return l
 }
 
 // bounded sets the bounds missing in cfg to the defaults of the configuration.
@@ -70,7 +79,7 @@ func newHouse(t testing.TB, change ...func(*rest.Config, *rest.Orchestrator)) *h
 	h := &house{t: t, engine: newFakeEngine(), store: newFakeStore()}
 	core, logs := observer.New(zap.DebugLevel)
 	h.logs = logs
-	cfg := bounded(t, rest.Config{Address: "127.0.0.1:0", Version: "1.2.3", Environment: "test", MaxWait: time.Minute, Logger: zap.New(core)})
+	cfg := bounded(t, rest.Config{Address: "127.0.0.1:0", Version: "1.2.3", Environment: "test", MaxWait: time.Minute, Logger: zap.New(core), LogLevels: levels(t)})
 	o := rest.Orchestrator{Engine: h.engine, Store: h.store, ID: "orchestrator-1",
 		Verify: func(context.Context, uuid.UUID) ([]string, error) { return nil, nil }}
 	for _, c := range change {

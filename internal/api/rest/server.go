@@ -58,6 +58,8 @@ type Config struct {
 	// TLS encrypts; nil: plain text.
 	TLS    *tls.Config
 	Logger *zap.Logger // default: no logging
+	// LogLevels are those of the daemon; nil: they cannot be changed, and the routes do not exist.
+	LogLevels *telemetry.Levels
 }
 
 func (c Config) withDefaults() Config {

@@ -177,8 +177,8 @@ func (b *Bus) serve(q *queue) {
 		b.failed.Add(1)
 		b.cfg.Metrics.DomainEventSubscriberErrors.WithLabelValues(q.Name).Inc()
 		if !b.cfg.QuietErrors {
-			b.cfg.Logger.Warn("a subscriber failed over a domain event", zap.String("subscriber", q.Name), zap.String("event_name", e.Name),
-				zap.String("event_id", e.ID), zap.String("correlation_id", e.Metadata.CorrelationID), zap.Error(err), lifecycle.StackField(err))
+			b.cfg.Logger.Warn("a subscriber failed over a domain event", zap.String("correlation_id", e.Metadata.CorrelationID),
+				zap.String("subscriber", q.Name), zap.String("event_id", e.ID), zap.String("event_name", e.Name), zap.Error(err), lifecycle.StackField(err))
 		}
 	}
 }

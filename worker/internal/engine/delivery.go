@@ -56,9 +56,7 @@ func (d *delivery[T, R]) open(name string, pending int, answered func([]command.
 func (d *delivery[T, R]) submit(item T) {
 	if err := d.batch.Add(d.e.base, item); err != nil {
 		// Only after Stop; the lease of the claim is released.
-		key := item.of().Key
-		d.e.log.Error("what a step leaves behind was not saved", zap.String("what", d.what), zap.Stringer("task_uuid", key.TaskUUID),
-			zap.Int("step_no", key.Step), zap.Error(err))
+		d.e.log.Error("what a step leaves behind was not saved", zap.Inline(item.of()), zap.String("what", d.what), zap.Error(err))
 	}
 }
 
@@ -144,7 +142,7 @@ func (d *delivery[T, R]) retry(ctx context.Context, items []T) (answers []R, err
 			return answers, err
 		}
 		if try == 0 {
-			d.e.log.Warn("the database did not answer; what steps leave behind is sent again", zap.Int(d.what, len(items)), zap.Error(err))
+			d.e.log.Warn("the database did not answer; what steps leave behind is sent again", zap.String("what", d.what), zap.Int("count", len(items)), zap.Error(err))
 		}
 		if cause := pause(ctx, try, guard.Wait()); cause != nil {
 			return nil, fmt.Errorf("%w (gave up for now: %w)", err, cause)

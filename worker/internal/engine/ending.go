@@ -160,13 +160,13 @@ func (e *Engine) succeeded(x *Execution, end Ending) {
 
 // fields identify an execution in the log. The caller has the right to report.
 func (x *Execution) fields() []zap.Field {
-	list := []zap.Field{zap.Inline(x),
-		zap.Stringer("correlation_id", x.Claim.CorrelationID)}
 	if x.job == nil {
-		return list // the template could not be read
+		return []zap.Field{zap.Inline(x)} // the template could not be read
 	}
 	t := x.job.plan.Template
-	return append(list, zap.String("namespace", t.Namespace), zap.String("template", t.Name), zap.String("step", x.StepName()))
+	return []zap.Field{zap.Stringer("correlation_id", x.Claim.CorrelationID), zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Stringer("step_uuid", x.Claim.StepUUID()),
+		zap.String("namespace", t.Namespace), zap.String("template", t.Name), zap.String("step_name", x.StepName()),
+		zap.Int("step_no", x.Key.Step), zap.Int("attempt", x.Claim.Attempt)}
 }
 
 func (x *Execution) success(end Ending) store.Report {

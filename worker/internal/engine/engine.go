@@ -281,7 +281,7 @@ func (e *Engine) work(x *Execution) {
 		// The handler has called runtime.Goexit, or this package has a bug; the permit
 		// must not be lost.
 		if r := recover(); r != nil {
-			e.log.Error("the engine panicked", zap.Any("panic", r), zap.Stack("stack"))
+			e.log.Error("the engine panicked", zap.String("panic", fmt.Sprint(r)), zap.Stack("stack"))
 		}
 		e.abandon(x)
 		if next := e.finish(x, Failing(Errorf(TypePanic, "the handler ended its goroutine"))); next != nil {

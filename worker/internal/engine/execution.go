@@ -81,9 +81,11 @@ func (e *Engine) execution(c *store.Claimed, leaseEnd time.Time) *Execution {
 }
 
 // MarshalLogObject implements zapcore.ObjectMarshaler: the fields that identify an
-// execution in the log.
+// execution in the log and are known in every goroutine; fields has all.
 func (x *Execution) MarshalLogObject(to zapcore.ObjectEncoder) error {
+	to.AddString("correlation_id", x.Claim.CorrelationID.String())
 	to.AddString("task_uuid", x.Key.TaskUUID.String())
+	to.AddString("step_uuid", x.Claim.StepUUID().String())
 	to.AddInt64("step_no", int64(x.Key.Step))
 	to.AddInt64("attempt", int64(x.Claim.Attempt))
 	return nil

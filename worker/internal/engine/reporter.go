@@ -82,7 +82,7 @@ func (r *reporter) report(ctx context.Context, items []*Execution) ([]bool, erro
 	begin := time.Now()
 	accepted, err := r.e.board.Report(ctx, reports)
 	if took := time.Since(begin); took >= r.e.cfg.Report.SlowAfter {
-		r.e.log.Warn("reporting outcomes was slow", zap.Duration("took", took), zap.Int("outcomes", len(reports)), zap.Error(err))
+		r.e.log.Warn("reporting outcomes was slow", zap.Int64("duration_ms", took.Milliseconds()), zap.Int("outcomes", len(reports)), zap.Error(err))
 	}
 	if slices.Contains(accepted, true) {
 		r.e.signal(signal.Signal{Topic: signal.TopicOrchestration})

@@ -88,7 +88,7 @@ func (e *Engine) cancelHandlers(ctx context.Context, moment time.Duration) error
 	}
 	for _, s := range e.Steps(20) {
 		e.log.Error("stopping: a handler ignores the end of its context", zap.Stringer("task_uuid", s.TaskUUID),
-			zap.String("step", s.Name), zap.Duration("for", s.Running))
+			zap.String("step_name", s.Name), zap.Duration("for", s.Running))
 	}
 	return fmt.Errorf("%d handlers still run", e.Usage().Running)
 }

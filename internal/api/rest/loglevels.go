@@ -1,0 +1,63 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/wire"
+)
+
+// allRooms stands for the rooms without their own level.
+const allRooms = "all"
+
+// levelRoutes show and change what the daemon logs.
+type levelRoutes struct {
+	*api
+	levels *telemetry.Levels
+}
+
+func (r *levelRoutes) add() {
+	const tag, path = "administration", "/v1/log-levels"
+	add(r.api, operation{method: http.MethodGet, path: path, id: "get-log-levels", tag: tag, unguarded: true,
+		summary: "Show the levels of logging"}, r.show)
+	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-log-levels", tag: tag, unguarded: true,
+		summary: "Change the levels of logging of this daemon, until it restarts or reads its configuration again"}, r.change)
+}
+
+func (r *levelRoutes) show(context.Context, *struct{}) (*wire.LogLevels, error) {
+	all, rooms := r.levels.Now()
+	rooms[allRooms] = all
+	return &wire.LogLevels{Levels: rooms}, nil
+}
+
+func (r *levelRoutes) change(ctx context.Context, _ *struct{}, body *request[wire.LogLevelsRequest]) (*wire.LogLevels, error) {
+	body.need("levels")
+	if err := body.err(); err != nil {
+		return nil, err
+	}
+	var levels map[string]string
+	if err := json.Unmarshal(body.body.Levels, &levels); err != nil {
+		return nil, unprocessable("levels must be a JSON object of texts")
+	}
+	rooms, changed := map[string]string{}, []string{}
+	for room, level := range levels {
+		changed = append(changed, room+"="+level)
+		if room != allRooms {
+			rooms[room] = level
+		}
+	}
+	if err := r.levels.Change(levels[allRooms], rooms); err != nil {
+		return nil, unprocessable(clip(err.Error(), 300))
+	}
+	slices.Sort(changed)
+	x := exchangeOf(ctx)
+	r.log.Warn("the levels of logging were changed over the API", zap.String("request_id", x.id), zap.String("principal", x.who.Subject),
+		zap.String("changed", strings.Join(changed, ", ")))
+	return r.show(ctx, nil)
+}
