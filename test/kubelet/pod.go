@@ -135,6 +135,7 @@ func (p *pod) command(ctx context.Context, c *Container, args []string) *exec.Cm
 		cmd.Env = append(cmd.Env, e.Name+"="+p.local(c, e.Value))
 	}
 	cmd.Stdout, cmd.Stderr = p, p
+	cmd.WaitDelay = time.Second // a child of a container that was killed may hold its output
 	return cmd
 }
 
