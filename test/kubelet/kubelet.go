@@ -220,7 +220,7 @@ func (k *Kubelet) Dial(ctx context.Context, network, address string) (net.Conn, 
 		d.mu.Lock()
 		for _, p := range d.pods {
 			lagging := time.Since(time.Unix(0, p.changed.Load())) < k.Lag
-			if usable := p.ready.Load() && !p.stopping.Load(); usable != lagging { // what it was before
+			if p.usable() != lagging { // what it was before
 				endpoints = append(endpoints, net.JoinHostPort(p.ip, strconv.Itoa(k.target(&p.container, port))))
 			}
 		}

@@ -36,7 +36,7 @@ type pod struct {
 
 	started, ready atomic.Bool
 	stopping       atomic.Bool
-	changed        atomic.Int64 // when ready or stopping last changed, in ns
+	changed        atomic.Int64 // when usable last changed, in ns
 	restarts       atomic.Int64
 
 	cancel context.CancelFunc // of restarts and probes
@@ -135,6 +135,7 @@ func (p *pod) command(ctx context.Context, c *Container, args []string) *exec.Cm
 		cmd.Env = append(cmd.Env, e.Name+"="+p.local(c, e.Value))
 	}
 	cmd.Stdout, cmd.Stderr = p, p
+	cmd.WaitDelay = time.Second // a child of a container that was killed may hold its output
 	return cmd
 }
 
@@ -195,9 +196,16 @@ func (p *pod) keep(ctx context.Context) {
 	}
 }
 
-// turn sets a state that the Service sees after its lag.
+// usable says that the pod is an endpoint of its Service.
+func (p *pod) usable() bool { return p.ready.Load() && !p.stopping.Load() }
+
+// turn sets a state that may change whether the pod is usable, which the Service sees after
+// its lag.
 func (p *pod) turn(state *atomic.Bool, to bool) {
-	if state.Swap(to) != to {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.usable()
+	if state.Store(to); before != p.usable() {
 		p.changed.Store(time.Now().UnixNano())
 	}
 }

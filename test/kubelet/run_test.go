@@ -156,6 +156,9 @@ func restart(t *testing.T, plant func(manifests string) string, keep bool) (o ou
 	return o
 }
 
+// noDelay replaces what makes a preStop hook unnecessary.
+var noDelay = [2]string{"common.shutdown.delay_ms = 3000", "common.shutdown.delay_ms = 0"}
+
 // TestARollingRestartIsNotNoticed: every pod of the mixed fleet is replaced under load.
 func TestARollingRestartIsNotNoticed(t *testing.T) {
 	for name, keep := range map[string]bool{"a connection for each request": false, "connections that are kept": true} {
@@ -165,6 +168,13 @@ func TestARollingRestartIsNotNoticed(t *testing.T) {
 			require.True(t, o.green(), "%s\n%v", o, first(o.failures))
 		})
 	}
+	t.Run("a preStop hook in place of the delay", func(t *testing.T) {
+		o := restart(t, func(manifests string) string {
+			return strings.NewReplacer(noDelay[0], noDelay[1], "          readinessProbe:", "          lifecycle: {preStop: {sleep: {seconds: 3}}}\n          readinessProbe:").Replace(manifests)
+		}, false)
+		t.Log(o)
+		require.True(t, o.green(), "%s\n%v", o, first(o.failures))
+	})
 }
 
 // TestPlantedFaultsAreSeen: what breaks roll-outs in a cluster turns this red as well.
@@ -178,7 +188,7 @@ func TestPlantedFaultsAreSeen(t *testing.T) {
 		require.ErrorContains(t, o.err, "0 of 1 pods are ready")
 	})
 	t.Run("no delay before the end, and no preStop", func(t *testing.T) {
-		o := restart(t, replace("common.shutdown.delay_ms = 3000", "common.shutdown.delay_ms = 0"), false)
+		o := restart(t, replace(noDelay[0], noDelay[1]), false)
 		t.Log(o)
 		require.NotEmpty(t, o.failures)
 	})
