@@ -29,6 +29,7 @@ GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .tools/bin/golangci-lint-$(GOLANGCI_VERSION)
 BUF_VERSION := v1.75.0
 PROTOC_GEN_GO_GRPC_VERSION := v1.6.0
+GORELEASER_VERSION := v2.15.4
 BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
 BENCHSTAT := .tools/bin/benchstat
 
@@ -194,9 +195,14 @@ install: ## Install the daemons and the CLI where `go install` puts programs
 	@dir=$$($(GO) env GOBIN); dir=$${dir:-$$($(GO) env GOPATH)/bin}; echo "Installed orchestrator, worker and tasker-ctl in $$dir"; \
 		case ":$$PATH:" in *":$$dir:"*) ;; *) echo "It is not in PATH: export PATH=\"$$dir:\$$PATH\"" ;; esac
 
+.PHONY: release-dry-run
+release-dry-run: ## Check .goreleaser.yaml, and make a release in ./dist that is published nowhere
+	CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check
+	CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) release --snapshot --clean
+
 .PHONY: clean
 clean: ## Remove what was built, and the tools
-	rm -rf bin .tools coverage.out
+	rm -rf bin dist .tools coverage.out
 
 .PHONY: help
 help: ## Show this list
