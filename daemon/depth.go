@@ -66,6 +66,7 @@ func (s *sampled[T]) forget() {
 type queueDepth struct {
 	count    func(ctx context.Context, limit int) (map[string]int, error)
 	unserved func(ctx context.Context, limit int) ([]store.Unserved, error)
+	oldest   func(ctx context.Context) (map[string]time.Duration, error)
 	metrics  *telemetry.Metrics
 	sampled[depths]
 
@@ -77,12 +78,13 @@ type queueDepth struct {
 type depths struct {
 	steps    map[string]int // by namespace; nil: the count failed
 	unserved []store.Unserved
+	oldest   map[string]time.Duration
 }
 
 func newQueueDepth(count func(context.Context, int) (map[string]int, error), unserved func(context.Context, int) ([]store.Unserved, error),
-	thresholds config.QueueDepthThresholds, m *telemetry.Metrics,
+	oldest func(context.Context) (map[string]time.Duration, error), thresholds config.QueueDepthThresholds, m *telemetry.Metrics,
 ) *queueDepth {
-	return &queueDepth{count: count, unserved: unserved, thresholds: thresholds, metrics: m, sampled: sampled[depths]{now: time.Now}}
+	return &queueDepth{count: count, unserved: unserved, oldest: oldest, thresholds: thresholds, metrics: m, sampled: sampled[depths]{now: time.Now}}
 }
 
 // judgeBy sets the thresholds for the next check.
@@ -124,6 +126,9 @@ func (q *queueDepth) read(ctx context.Context) (d depths) {
 	}
 	d.steps = steps
 	if d.unserved, err = q.unserved(ctx, limit); err != nil {
+		return depths{}
+	}
+	if d.oldest, err = q.oldest(ctx); err != nil {
 		return depths{}
 	}
 	return d
@@ -192,18 +197,20 @@ func (q *queueDepth) check(ctx context.Context) telemetry.Check {
 // Describe implements prometheus.Collector.
 func (q *queueDepth) Describe(ch chan<- *prometheus.Desc) {
 	ch <- q.metrics.QueueDepth
+	ch <- q.metrics.QueueOldest
 	ch <- q.metrics.StepsWithoutWorker
 }
 
 // Collect implements prometheus.Collector. Without an answer it reports nothing, so that
 // a scrape gets the other metrics while the database is unavailable.
 func (q *queueDepth) Collect(ch chan<- prometheus.Metric) {
-	depth, unservedSteps := q.counted(context.Background())
+	d := q.get(context.Background(), q.read)
 	without := map[string]int{}
-	for i := range unservedSteps {
-		without[unservedSteps[i].Namespace] += unservedSteps[i].Steps
+	for i := range d.unserved {
+		without[d.unserved[i].Namespace] += d.unserved[i].Steps
 	}
-	for namespace, steps := range depth {
+	for namespace, steps := range d.steps {
+		ch <- prometheus.MustNewConstMetric(q.metrics.QueueOldest, prometheus.GaugeValue, d.oldest[namespace].Seconds(), namespace)
 		ch <- prometheus.MustNewConstMetric(q.metrics.QueueDepth, prometheus.GaugeValue, float64(steps), namespace)
 		ch <- prometheus.MustNewConstMetric(q.metrics.StepsWithoutWorker, prometheus.GaugeValue, float64(without[namespace]), namespace)
 	}

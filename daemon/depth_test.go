@@ -44,9 +44,18 @@ func (c *counter) unserved(ctx context.Context, _ int) ([]store.Unserved, error)
 	return c.unservedSteps, c.err
 }
 
+// oldest says that the oldest step of each namespace has waited for a minute.
+func (c *counter) oldest(context.Context) (map[string]time.Duration, error) {
+	oldest := map[string]time.Duration{}
+	for namespace := range c.depth {
+		oldest[namespace] = time.Minute
+	}
+	return oldest, c.err
+}
+
 func newCounted(depth map[string]int) (*counter, *queueDepth) {
 	c := &counter{depth: depth, now: time.Unix(1000, 0)}
-	q := newQueueDepth(c.count, c.unserved, config.QueueDepthThresholds{CriticalThreshold: 10, OverflowThreshold: 20}, telemetry.Discard())
+	q := newQueueDepth(c.count, c.unserved, c.oldest, config.QueueDepthThresholds{CriticalThreshold: 10, OverflowThreshold: 20}, telemetry.Discard())
 	q.now = func() time.Time { return c.now }
 	return c, q
 }
@@ -91,6 +100,9 @@ func TestQueueDepthIsCountedOnceASecond(t *testing.T) {
 # HELP tasker_queue_depth Claimable steps, counted up to one more than overflow_threshold.
 # TYPE tasker_queue_depth gauge
 tasker_queue_depth{namespace="a"} 1
+# HELP tasker_queue_oldest_seconds For how long the oldest claimable step has been claimable.
+# TYPE tasker_queue_oldest_seconds gauge
+tasker_queue_oldest_seconds{namespace="a"} 60
 # HELP tasker_steps_without_worker Claimable steps that no live worker can run, counted up to one more than overflow_threshold for each callable.
 # TYPE tasker_steps_without_worker gauge
 tasker_steps_without_worker{namespace="a"} 0
@@ -113,7 +125,7 @@ func TestQueueDepthOfADatabaseThatIsAway(t *testing.T) {
 	require.NotContains(t, check.Message, "db-7")
 	require.Equal(t, 2, c.calls, "a failure is remembered as well")
 	c.err, c.now = nil, c.now.Add(depthAge)
-	require.Equal(t, 2, testutil.CollectAndCount(q))
+	require.Equal(t, 3, testutil.CollectAndCount(q))
 }
 
 func TestStepsWithoutAWorkerAreReported(t *testing.T) {

@@ -60,7 +60,7 @@ func optionsOf(loaded *config.Loaded) string {
 	o, w := loaded, loaded
 	s := &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}
 	s.breakers, _ = newBreakers(o.Common, nil, s.log, s.metrics)
-	od := &Orchestrator{shared: s, depth: newQueueDepth(nil, nil, o.Common.Queues.PGMQ.QueueDepthThresholds, telemetry.Discard())}
+	od := &Orchestrator{shared: s, depth: newQueueDepth(nil, nil, nil, o.Common.Queues.PGMQ.QueueDepthThresholds, telemetry.Discard())}
 	wd := &Worker{shared: s}
 	of, wf := &signals{config: o.Common, buffers: orchestratorBuffers(o.Orchestration)}, &signals{config: w.Common, buffers: workerBuffers(w.Worker)}
 	web, _ := workerWeb(w.Worker.Web)

@@ -66,7 +66,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 		return err
 	}
 	d.registered = true
-	d.depth = newQueueDepth(d.store.QueueDepth, d.unserved, c.Common.Queues.PGMQ.QueueDepthThresholds, d.metrics)
+	d.depth = newQueueDepth(d.store.QueueDepth, d.unserved, d.store.OldestClaimable, c.Common.Queues.PGMQ.QueueDepthThresholds, d.metrics)
 	d.registry.MustRegister(d.depth)
 	if d.relay, err = d.signals.newRelay(d.log.Named("signals"), d.metrics); err != nil {
 		return err

@@ -60,7 +60,6 @@ var documents = []document{
 		inFlows, `tasker_sql_queries_total tasker_db_transactions_total tasker_db_transaction_duration`,
 		noFFI, `ffi_completion_slow_sends_total`,
 		"a count of the ledger at every scrape; the analytics have it over REST", `tasker_tasks_active`,
-		"/metrics/worker has it as queue_oldest_message_age_NAMESPACE", `tasker_queue_age_seconds`,
 		notMade, `tasker_db_pool_wait_duration tasker_domain_events_publish_duration_milliseconds`)},
 	{"Tasker, deployment modes, dead letters, credentials", `tasker_event_listener_active tasker_event_listener_lag_ms tasker_polling_fallback_active tasker_mode_switches_total
 		tasker_event_notifications_received_total tasker_event_processing_duration_seconds tasker_listener_reconnections_total tasker_polling_cycles_total

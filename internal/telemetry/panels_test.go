@@ -45,6 +45,7 @@ var dashboards = []dashboard{
 		one("Results of steps", "ops", rate("namespace, outcome", "tasker_step_results_total"), "{{outcome}} {{namespace}}"),
 		one("Permanent errors", "percentunit", "tasker:step_errors:ratio5m", "{{namespace}}"),
 		one("Claimable steps", "short", "max by (namespace) (tasker_queue_depth)", "{{namespace}}"),
+		one("Oldest claimable step", "s", "max by (namespace) (tasker_queue_oldest_seconds)", "{{namespace}}"),
 		one("Steps without a worker", "short", "max by (namespace) (tasker_steps_without_worker)", "{{namespace}}"),
 		one("Open dead letters", "short", "max(tasker_dlq_pending_investigations)", "open"),
 		one("Dead letters made", "ops", rate("reason", "tasker_dlq_entries_created_total"), "{{reason}}"),
