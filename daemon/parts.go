@@ -115,7 +115,7 @@ func (s *shared) newSpans(name string) (*otlp.Sender, error) {
 }
 
 func (s *shared) tracingConfig(name string) (otlp.Config, error) {
-	cfg, err := otlp.Configure(s.loaded.Common.Telemetry.Tracing)
+	cfg, err := otlp.Configure(s.loaded.Common)
 	cfg.Service, cfg.Version, cfg.Environment = name, version(), s.loaded.Environment
 	cfg.Dropped, cfg.OnRestart, cfg.Logger = s.metrics.SpansDropped, s.metrics.Restarted, s.log
 	return cfg, err

@@ -41,7 +41,8 @@ type Config struct {
 }
 
 // Configure translates the settings; what identifies the daemon is left to the caller.
-func Configure(c config.Tracing) (Config, error) {
+func Configure(common config.Common) (Config, error) {
+	c := common.Telemetry.Tracing
 	headers, err := parseHeaders(c.Headers.Reveal())
 	return Config{Endpoint: c.Endpoint, Headers: headers, Ratio: c.SampleRatio, Timeout: c.Timeout, Batch: c.BatchSize, Queue: c.QueueSize, Interval: c.Interval}, err
 }

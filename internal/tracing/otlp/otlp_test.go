@@ -87,10 +87,13 @@ func TestTheSampleRatio(t *testing.T) {
 
 func TestConfigure(t *testing.T) {
 	t.Parallel()
-	c, err := Configure(config.Tracing{Headers: "a=b%20c, d=e"})
+	var common config.Common
+	common.Telemetry.Tracing.Headers = "a=b%20c, d=e"
+	c, err := Configure(common)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"a": "b c", "d": "e"}, c.Headers)
-	_, err = Configure(config.Tracing{Headers: "hidden"})
+	common.Telemetry.Tracing.Headers = "hidden"
+	_, err = Configure(common)
 	require.ErrorContains(t, err, "want name=value pairs")
 	require.NotContains(t, err.Error(), "hidden")
 	_, err = New(Config{Endpoint: "collector:4318"})
