@@ -115,7 +115,9 @@ func (s *shared) newSpans(name string) (*otlp.Sender, error) {
 }
 
 func (s *shared) tracingConfig(name string) (otlp.Config, error) {
-	cfg, err := otlp.Configure(s.loaded.Common)
+	c := s.loaded.Common.Telemetry.Tracing
+	headers, err := otlp.ParseHeaders(c.Headers.Reveal())
+	cfg := otlp.Config{Endpoint: c.Endpoint, Headers: headers, Ratio: c.SampleRatio, Timeout: c.Timeout, Batch: c.BatchSize, Queue: c.QueueSize, Interval: c.Interval}
 	cfg.Service, cfg.Version, cfg.Environment = name, version(), s.loaded.Environment
 	cfg.Dropped, cfg.OnRestart, cfg.Logger = s.metrics.SpansDropped, s.metrics.Restarted, s.log
 	return cfg, err

@@ -18,12 +18,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/tracing"
 )
 
-// Config describes a [Sender], see Configure.
+// Config describes a [Sender].
 type Config struct {
 	Endpoint string // with the path, if it is not /v1/traces
 	Headers  map[string]string
@@ -40,16 +39,9 @@ type Config struct {
 	Logger    *zap.Logger
 }
 
-// Configure translates the settings; what identifies the daemon is left to the caller.
-func Configure(common config.Common) (Config, error) {
-	c := common.Telemetry.Tracing
-	headers, err := parseHeaders(c.Headers.Reveal())
-	return Config{Endpoint: c.Endpoint, Headers: headers, Ratio: c.SampleRatio, Timeout: c.Timeout, Batch: c.BatchSize, Queue: c.QueueSize, Interval: c.Interval}, err
-}
-
-// parseHeaders reads name=value pairs between commas; values are percent-encoded, as in the
+// ParseHeaders reads name=value pairs between commas; values are percent-encoded, as in the
 // variables of OpenTelemetry.
-func parseHeaders(text string) (map[string]string, error) {
+func ParseHeaders(text string) (map[string]string, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}

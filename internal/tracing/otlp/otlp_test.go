@@ -14,8 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
-
-	"github.com/tasker-go/tasker/config"
 )
 
 func sender(t *testing.T, endpoint string) *Sender {
@@ -85,15 +83,12 @@ func TestTheSampleRatio(t *testing.T) {
 	require.Equal(t, trace.TraceID{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, span.SpanContext().TraceID())
 }
 
-func TestConfigure(t *testing.T) {
+func TestHeadersAndEndpoints(t *testing.T) {
 	t.Parallel()
-	var common config.Common
-	common.Telemetry.Tracing.Headers = "a=b%20c, d=e"
-	c, err := Configure(common)
+	headers, err := ParseHeaders("a=b%20c, d=e")
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"a": "b c", "d": "e"}, c.Headers)
-	common.Telemetry.Tracing.Headers = "hidden"
-	_, err = Configure(common)
+	require.Equal(t, map[string]string{"a": "b c", "d": "e"}, headers)
+	_, err = ParseHeaders("hidden")
 	require.ErrorContains(t, err, "want name=value pairs")
 	require.NotContains(t, err.Error(), "hidden")
 	_, err = New(Config{Endpoint: "collector:4318"})
