@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/tasker-go/tasker/internal/tracing"
 )
 
 // Transport carries calls of the API to a daemon. It is safe for concurrent use.
@@ -53,7 +55,7 @@ func (t *rest) Call(ctx context.Context, method string, path []string, query url
 	return answer, nil
 }
 
-// send sends a request with the configured credentials.
+// send sends a request with the configured credentials and the trace of ctx.
 func (t *rest) send(ctx context.Context, method string, path []string, query url.Values, body []byte, header http.Header) (*http.Response, error) {
 	if t.err != nil {
 		return nil, t.err
@@ -72,6 +74,7 @@ func (t *rest) send(ctx context.Context, method string, path []string, query url
 	if t.cfg.APIKey != "" {
 		req.Header.Set(t.cfg.APIKeyHeader, t.cfg.APIKey)
 	}
+	tracing.Inject(ctx, req.Header)
 	return t.cfg.HTTP.Do(req)
 }
 

@@ -94,7 +94,20 @@ type Common struct {
 		LogLevel  string   `toml:"log_level" default:"info" oneof:"debug,info,warn,error" alias:"trace=debug,warning=warn" env:"TASKER_LOG_LEVEL" reload:"yes" doc:"Least severe level that is logged." effect:"debug shows each wake-up and claim; expect much output."`
 		LogLevels []string `toml:"log_levels" default:"" rule:"room=level" reload:"yes" doc:"Levels of single rooms of a daemon, as room=level; the others have log_level." effect:"worker=debug shows what the worker does, and nothing more of the others."`
 		LogFormat string   `toml:"log_format" default:"auto" oneof:"auto,json,console" env:"TASKER_LOG_FORMAT" doc:"Shape of log lines: auto is console on a terminal and JSON elsewhere." effect:"json is for collectors, console for people."`
+		Tracing   Tracing  `toml:"tracing"`
 	} `toml:"telemetry"`
+}
+
+// Tracing is [common.telemetry.tracing]: spans of OpenTelemetry.
+type Tracing struct {
+	Enabled     bool          `toml:"enabled" default:"false" doc:"Make spans of sampled tasks and send them to a collector." effect:"Off, a daemon makes and stores nothing of its own, and hands on the traces of tasks."`
+	Endpoint    string        `toml:"endpoint" default:"http://127.0.0.1:4318" rule:"url http https" doc:"Collector that takes OTLP over HTTP (protobuf)." effect:"A URL without a path gets /v1/traces."`
+	Headers     Secret        `toml:"headers" secret:"yes" default:"" doc:"Headers for the collector: name=value pairs between commas, values percent-encoded." effect:"Where a collector wants a key."`
+	SampleRatio float64       `toml:"sample_ratio" default:"0.01" min:"0" max:"1" doc:"Share of sampled traces, of those that begin with a request here." effect:"A request with a traceparent follows the decision of its sender. Set it in the file of an environment."`
+	Timeout     time.Duration `toml:"timeout_ms" default:"5000" min:"100" max:"60000" doc:"Longest time for sending one batch of spans, repetitions included." effect:"Beyond it the batch is dropped."`
+	BatchSize   int           `toml:"batch_size" default:"512" min:"1" max:"10000" doc:"Most spans of one request to the collector." effect:"Larger sends less often under load."`
+	QueueSize   int           `toml:"queue_size" default:"4096" min:"1" max:"1000000" doc:"Most spans that wait for being sent." effect:"Beyond it spans are dropped (tasker_spans_dropped_total); work never waits."`
+	Interval    time.Duration `toml:"interval_ms" default:"1000" min:"10" max:"60000" doc:"Longest time a span waits for its batch to fill up." effect:"Shorter shows spans sooner."`
 }
 
 // Database is [common.database]: the primary database.

@@ -76,8 +76,9 @@ func optionsOf(loaded *config.Loaded) string {
 	ofGRPC, _ := od.grpcConfig(o.Orchestration.GRPC, o.Orchestration.Web)
 	wfGRPC, _ := wd.grpcConfig(w.Worker.GRPC, web)
 	lent, _ := lendingConfig(o)
+	spans, _ := od.tracingConfig("")
 	for _, options := range []any{
-		od.queueConfig(o, orchestration.Config{}, self), lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
+		spans, od.queueConfig(o, orchestration.Config{}, self), lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
 		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
 		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,
@@ -160,7 +161,7 @@ func others(k config.Key) []string {
 			return []string{strconv.Quote(value)}
 		}
 	}
-	return []string{`"other"`, `"127.0.0.1:7"`, `"postgresql://other/tasker"`, `"{namespace}.{name}"`}
+	return []string{`"other"`, `"127.0.0.1:7"`, `"postgresql://other/tasker"`, `"{namespace}.{name}"`, `"https://other/?a=b"`}
 }
 
 // loadWith loads a file that sets keys; ok is false where that is not valid.

@@ -108,7 +108,7 @@ func (d *Orchestrator) engineConfig(c *config.Loaded, self store.Daemon, shared 
 	for _, system := range []*coordinator.Config{&cfg.Orchestration, &cfg.Readiness} {
 		system.Listener, system.OnFatal = shared, d.fail
 	}
-	cfg.Logger, cfg.Metrics = d.log.Named("engine"), d.metrics
+	cfg.Logger, cfg.Metrics, cfg.Tracer = d.log.Named("engine"), d.metrics, d.tracer
 	return cfg
 }
 

@@ -22,6 +22,8 @@ import (
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/tracing"
+	"github.com/tasker-go/tasker/internal/tracing/otlp"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -50,6 +52,7 @@ type shared struct {
 	services  []lifecycle.Service // those below the API, in the order of their start
 	fatal     chan error          // fatal errors
 	breakers  *breaker.Set
+	tracer    *tracing.Tracer // nil unless there are spans
 	shutdown  config.Shutdown
 	delay     time.Duration // between turning unready and stopping
 }
@@ -69,6 +72,10 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	if s.breakers, err = newBreakers(c, w, log.Named("breakers"), s.metrics); err != nil {
 		return err
 	}
+	spans, err := s.newSpans(name)
+	if err != nil {
+		return err
+	}
 	if s.store, err = openStore(ctx, c, name, near, s.breakers, log.Named("store"), s.metrics); err != nil {
 		return err
 	}
@@ -86,7 +93,35 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	if err = wire(s); err != nil {
 		s.store.Close()
 	}
+	if spans != nil { // the last to stop
+		s.services = slices.Insert(s.services, 0, lifecycle.Service(spans))
+	}
 	return err
+}
+
+// newSpans makes the sender of spans; nil where there are none.
+func (s *shared) newSpans(name string) (*otlp.Sender, error) {
+	if !s.loaded.Common.Telemetry.Tracing.Enabled {
+		return nil, nil
+	}
+	cfg, err := s.tracingConfig(name)
+	if err != nil {
+		return nil, err
+	}
+	spans, err := otlp.New(cfg)
+	if err == nil {
+		s.tracer = spans.Tracer()
+	}
+	return spans, err
+}
+
+func (s *shared) tracingConfig(name string) (otlp.Config, error) {
+	c := s.loaded.Common.Telemetry.Tracing
+	headers, err := otlp.ParseHeaders(c.Headers.Reveal())
+	cfg := otlp.Config{Endpoint: c.Endpoint, Headers: headers, Ratio: c.SampleRatio, Timeout: c.Timeout, Batch: c.BatchSize, Queue: c.QueueSize, Interval: c.Interval}
+	cfg.Service, cfg.Version, cfg.Environment = name, version(), s.loaded.Environment
+	cfg.Dropped, cfg.OnRestart, cfg.Logger = s.metrics.SpansDropped, s.metrics.Restarted, s.log
+	return cfg, err
 }
 
 // fail ends the daemon; the first reason counts.
@@ -103,6 +138,7 @@ func (s *shared) webConfig(w config.OrchestrationWeb, g config.GRPC, environment
 	cfg = rest.Configure(w)
 	cfg.Version, cfg.Environment = version(), environment
 	cfg.Telemetry, cfg.Metrics, cfg.Logger, cfg.LogLevels = s.metrics, s.registry, s.log.Named("api"), telemetry.LevelsOf(s.log)
+	cfg.Tracer = s.tracer
 	if cfg.Access, err = s.accessOf(w.Web, storedKeys{s.store}); err != nil {
 		return cfg, err
 	}

@@ -41,7 +41,7 @@ func (d *Orchestrator) newLending(c *config.Loaded, id string, cfg orchestration
 	settings.Store, settings.Publisher = d.store, d.publisher
 	settings.Environment, settings.Version = d.loaded.Environment, version()
 	settings.Events.Listener, settings.Events.OnFatal = cfg.Orchestration.Listener, d.fail
-	settings.Logger, settings.Metrics = d.log.Named("sessions"), d.metrics
+	settings.Logger, settings.Metrics, settings.Tracer = d.log.Named("sessions"), d.metrics, d.tracer
 	w, err := worker.New(settings)
 	if err != nil {
 		return nil, err

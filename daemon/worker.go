@@ -140,7 +140,7 @@ func (d *Worker) workerConfig(c *config.Loaded, shared *listener.Listener) worke
 	cfg.Environment, cfg.Version = d.loaded.Environment, version()
 	cfg.Events.Listener, cfg.Events.OnFatal = shared, d.fail
 	cfg.Report.Breaker = d.breakers.Breaker(breaker.Report)
-	cfg.Logger, cfg.Metrics = d.log.Named("worker"), d.metrics
+	cfg.Logger, cfg.Metrics, cfg.Tracer = d.log.Named("worker"), d.metrics, d.tracer
 	if s := c.Worker.Sessions; s.MaxSessions > 0 && (c.Worker.Web.Enabled || c.Worker.GRPC.Enabled) {
 		cfg.ReclaimGrace = s.ReclaimGrace
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/tracing"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -121,6 +122,8 @@ type Config struct {
 
 	Logger  *zap.Logger // default: no logging
 	Metrics *Metrics    // default: no metrics
+	// Tracer is the daemon's; default: no spans, and traces of tasks are handed on.
+	Tracer *tracing.Tracer
 }
 
 // Metrics is the catalogue of the product's metrics, see NewMetrics.

@@ -272,7 +272,7 @@ func (w *Worker) build(ctx context.Context, p *parts, templates []*workflow.Temp
 		Lease: c.Lease, LeaseGrace: c.LeaseGrace, HeartbeatInterval: c.HeartbeatInterval,
 		Report: engine.Report(c.Report), SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory,
 		WorkerID: c.WorkerID, Exclusive: c.Exclusive, ReclaimGrace: c.ReclaimGrace, Fatal: fatal, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics),
-		Logger: c.Logger, Metrics: c.Metrics,
+		Logger: c.Logger, Metrics: c.Metrics, Tracer: c.Tracer,
 	})
 	topics, err := p.engine.Open(ctx)
 	if err != nil {
@@ -303,7 +303,7 @@ func (w *Worker) settler(p *parts) engine.Settler {
 	if rows == nil || w.cfg.Report.Only {
 		return nil
 	}
-	s := engine.Settler(settle.New(settle.Config{Store: rows, Actor: w.cfg.WorkerID, Publisher: p.publisher, Logger: w.cfg.Logger, Metrics: w.cfg.Metrics}))
+	s := engine.Settler(settle.New(settle.Config{Store: rows, Actor: w.cfg.WorkerID, Publisher: p.publisher, Logger: w.cfg.Logger, Metrics: w.cfg.Metrics, Tracer: w.cfg.Tracer}))
 	if w.around != nil {
 		s = w.around(s)
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/tracing"
 )
 
 // statuses are those of HTTP for servers that do not tell theirs, and the codes of REST.
@@ -100,7 +101,11 @@ type sentKey struct{}
 // arrived.
 func (t *Transport) prepared(ctx context.Context) (_ context.Context, sent *atomic.Bool) {
 	sent = &atomic.Bool{}
-	return context.WithValue(metadata.AppendToOutgoingContext(ctx, t.metadata...), sentKey{}, sent), sent
+	ctx = metadata.AppendToOutgoingContext(ctx, t.metadata...)
+	if traceparent := tracing.Traceparent(ctx); traceparent != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", traceparent)
+	}
+	return context.WithValue(ctx, sentKey{}, sent), sent
 }
 
 // TagRPC implements stats.Handler.

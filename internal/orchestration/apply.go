@@ -103,7 +103,12 @@ func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcom
 	if len(changes) == 0 {
 		return out, nil
 	}
+	batch := w.o.cfg.Tracer.Batch()
+	for i := range changes {
+		batch.Add(changes[i].Task.Trace, changes[i].Task.UUID)
+	}
 	done, err := taken.Commit(ctx, w.o.cfg.Daemon.UUID, changes)
+	w.o.cfg.Tracer.Done(&batch, "apply", err)
 	if ofOneTask(ctx, err) {
 		out.Found, err = w.apart(ctx, changes, err)
 		w.tryAgain(&out)

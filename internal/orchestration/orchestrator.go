@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/tracing"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -57,6 +58,7 @@ type Config struct {
 
 	Logger  *zap.Logger
 	Metrics *telemetry.Metrics
+	Tracer  *tracing.Tracer // nil: no spans
 }
 
 // Orchestrator runs the orchestrator's side of the engine. It is safe for
@@ -104,7 +106,7 @@ func New(cfg Config) (*Orchestrator, error) {
 	cfg.Daemon.Rules = rules
 	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: schemaPolicy(cfg.InputSchema, cfg.Logger), metrics: cfg.Metrics,
 		beatSoon: make(chan struct{}, 1)}
-	o.recorder = settle.Recorder{Metrics: o.metrics, Log: o.log, Decisions: cfg.Decisions}
+	o.recorder = settle.Recorder{Metrics: o.metrics, Log: o.log, Decisions: cfg.Decisions, Tracer: cfg.Tracer}
 	o.waiters, o.followers = newWaiters(o), newFollowers(o)
 	o.processor = newProcessor(&cfg)
 	o.creates = command.NewBatcher(command.BatcherConfig{

@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/internal/tracing"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -126,7 +127,7 @@ func (w *waits) subTask(e *store.EngineStep, sub *enginestep.SubTask, plan *stor
 		return store.NewTask{}, err
 	}
 	task, err := submission.Task(&r, plan)
-	task.Identity = nil
+	task.Identity, task.Trace = nil, tracing.Within(e.Trace, e.TaskUUID)
 	return task, err
 }
 

@@ -95,6 +95,7 @@ type Step struct {
 	Batch               *Batch                     `json:"batch,omitempty"`
 	Items               []json.RawMessage          `json:"items,omitempty"` // of a batch without cursors
 	Checkpoint          *Checkpoint                `json:"checkpoint,omitempty"`
+	Traceparent         string                     `json:"traceparent,omitempty"` // of W3C trace context; absent: the task has no trace
 }
 
 // Batch is the part of the work that a step does.

@@ -8,6 +8,7 @@ import (
 	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/tracing"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -17,6 +18,7 @@ type Recorder struct {
 	Metrics   *telemetry.Metrics
 	Log       *zap.Logger
 	Decisions Decisions // how step creation is logged and counted
+	Tracer    *tracing.Tracer
 }
 
 // Record must be called once per commit.
@@ -46,6 +48,9 @@ func (r Recorder) change(c *store.Change) {
 	}
 	if c.Effects.Finished {
 		r.Metrics.TasksCompleted.WithLabelValues(namespace, c.Effects.State.String()).Inc()
+		if c.Task.Trace != nil {
+			r.ended(c)
+		}
 	}
 	if c.Task.Plan != nil && plainqueue.Has(c.Task.Plan.Template) {
 		r.queue(c, namespace)
@@ -59,6 +64,15 @@ func (r Recorder) change(c *store.Change) {
 				zap.Stringer("to", change.To), zap.String("reason", change.Reason))
 		}
 	}
+}
+
+// ended makes the span of a task.
+func (r Recorder) ended(c *store.Change) {
+	name, state := "task", c.Effects.State
+	if c.Task.Plan != nil {
+		name = c.Task.Plan.Template.Namespace + "/" + c.Task.Plan.Template.Name
+	}
+	r.Tracer.Ended(c.Task.Trace, c.Task.UUID, name, state.String(), state != workflow.TaskComplete && state != workflow.TaskResolvedManually)
 }
 
 // queue counts what became of a task of a queue.

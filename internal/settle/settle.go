@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/tracing"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -26,6 +27,7 @@ type Config struct {
 	Publisher signal.Publisher
 	Logger    *zap.Logger
 	Metrics   *telemetry.Metrics
+	Tracer    *tracing.Tracer // nil: no spans
 }
 
 // Values of the label way of tasker_steps_settled_total: successes of tasks with one
@@ -105,7 +107,7 @@ type settling struct {
 }
 
 func (settler *Settler) by(rules *Rules) *settling {
-	s := &settling{cfg: &settler.cfg, rules: rules, recorder: Recorder{Metrics: settler.cfg.Metrics, Log: settler.cfg.Logger}}
+	s := &settling{cfg: &settler.cfg, rules: rules, recorder: Recorder{Metrics: settler.cfg.Metrics, Log: settler.cfg.Logger, Tracer: settler.cfg.Tracer}}
 	if rules != nil {
 		s.recorder.Decisions = rules.Decisions
 	}
@@ -227,7 +229,7 @@ func (s *settling) lone(ctx context.Context, taker store.ClaimRequest, list []lo
 		}
 		r.Accepted[list[i].at] = true
 		x := &settlements[i]
-		changes = append(changes, store.Change{Task: &store.TakenTask{UUID: x.Claim.TaskUUID, Plan: x.Plan}, Progress: x.Progress, Effects: x.Effects})
+		changes = append(changes, store.Change{Task: &store.TakenTask{UUID: x.Claim.TaskUUID, Plan: x.Plan, Trace: x.Claim.Trace}, Progress: x.Progress, Effects: x.Effects})
 		if a.Watched {
 			ends = append(ends, signal.Signal{Topic: signal.TopicTasks, Payload: x.Claim.TaskUUID.String()})
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/tracing"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -62,9 +63,10 @@ func TaskOf(ctx context.Context, plans Plans, r *Request, plan *store.Plan) (sto
 	case err != nil:
 		return store.NewTask{}, err
 	case used.ID != plan.ID:
-		return Task(r, used)
+		task, err = Task(r, used)
 	}
-	return task, nil
+	task.Trace = tracing.Row(ctx)
+	return task, err
 }
 
 // Template returns the plan that a request names.

@@ -50,6 +50,7 @@ type Metrics struct {
 	CommandDuration   *prometheus.HistogramVec `metric:"tasker_command_duration_seconds" labels:"command" help:"Duration of a command."`
 	Commands          *prometheus.CounterVec   `metric:"tasker_commands_total" labels:"command,outcome" values:"*,ok|error|panic" help:"Commands run."`
 	BatchSize         *prometheus.HistogramVec `metric:"tasker_batch_size" labels:"batch" buckets:"1 2 4 8 16 32 64 128 256 512 1024 2048" help:"Items per batch."`
+	SpansDropped      prometheus.Counter       `metric:"tasker_spans_dropped_total" help:"Spans that were not sent: the queue was full, or the collector did not take them in time."`
 	LoopRestarts      *prometheus.CounterVec   `metric:"tasker_loop_restarts_total" labels:"loop" help:"Loops that died and were restarted."`
 
 	// Tasks, steps, leases and statements.

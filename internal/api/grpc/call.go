@@ -107,10 +107,10 @@ func (s *Server) requestOf(ctx context.Context, c call) (r *http.Request, invali
 // inProcess is the host of requests that no connection carries.
 const inProcess = "in-process"
 
-// addCredentials copies the credentials of an rpc's metadata.
+// addCredentials copies the credentials and the trace of an rpc's metadata.
 func (s *Server) addCredentials(ctx context.Context, h http.Header) {
 	md, _ := metadata.FromIncomingContext(ctx)
-	for _, name := range []string{"Authorization", s.cfg.KeyHeader} {
+	for _, name := range []string{"Authorization", s.cfg.KeyHeader, "Traceparent", "Tracestate"} {
 		if name == "" {
 			continue
 		}

@@ -12,10 +12,12 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/tracing"
 )
 
 // exchange is one request with its answer. It is between the handlers and the connection.
@@ -188,6 +190,11 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 		echo(w.Header(), r.Header)
 		ctx, cancel := context.WithTimeout(r.Context(), s.cfg.RequestTimeout+s.waitOf(r))
 		defer cancel()
+		if s.cfg.Tracer != nil && traced(r) {
+			var span trace.Span
+			ctx, span = s.cfg.Tracer.Serve(ctx, r.Header, r.Method)
+			defer func() { tracing.Served(span, x.request.Pattern, x.status) }()
+		}
 		r = r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
 		x.request = r
 		if r.ContentLength != 0 {
@@ -209,6 +216,9 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 		x.end(begin, err)
 	})
 }
+
+// traced reports whether a request may create tasks.
+func traced(r *http.Request) bool { return r.Method == http.MethodPost && !isSession(r) }
 
 // correlationHeader names what a request belongs to, for its sender.
 const correlationHeader = "X-Correlation-Id"

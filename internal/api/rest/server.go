@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/tracing"
 )
 
 // Config is common to both daemons' servers, see Configure. Zero fields have the defaults
@@ -56,7 +57,9 @@ type Config struct {
 	// Access says who may use the server.
 	Access Access
 	// TLS encrypts; nil: plain text.
-	TLS    *tls.Config
+	TLS *tls.Config
+	// Tracer makes the spans of requests that may create tasks; nil: there are none.
+	Tracer *tracing.Tracer
 	Logger *zap.Logger // default: no logging
 	// LogLevels are those of the daemon; nil: they cannot be changed, and the routes do not exist.
 	LogLevels *telemetry.Levels

@@ -1,6 +1,7 @@
 /** The client of the orchestrator's API: creates tasks, waits for them and sends events. */
 
 import { parsed } from "./bytes.js";
+import { currentStep } from "./current.js";
 import type { Json } from "./errors.js";
 
 declare const process: { env: Record<string, string | undefined> };
@@ -184,7 +185,7 @@ export class Client {
     let answer: Response, text: string;
     try {
       const body = c.body === undefined ? null : JSON.stringify(c.body);
-      answer = await fetch(url, { method: c.method, headers: this.headers, body, redirect: "manual", signal: AbortSignal.timeout((this.timeout + (c.wait ?? 0)) * 1000) });
+      answer = await fetch(url, { method: c.method, headers: { ...this.headers, ...trace() }, body, redirect: "manual", signal: AbortSignal.timeout((this.timeout + (c.wait ?? 0)) * 1000) });
       text = await answer.text();
     } catch (e) {
       throw new NotReached(`${c.method} ${url}: ${e instanceof Error ? `${e.message} ${String(e.cause ?? "")}`.trim() : String(e)}`);
@@ -192,6 +193,12 @@ export class Client {
     if (answer.ok) return parsed(text);
     throw refusal(answer, text);
   }
+}
+
+/** The trace of the step whose handler calls this: what it creates belongs to it. */
+function trace(): Record<string, string> {
+  const traceparent = currentStep()?.traceparent;
+  return traceparent ? { traceparent } : {};
 }
 
 function refusal(answer: Response, text: string): ApiError {

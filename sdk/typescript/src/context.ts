@@ -41,6 +41,8 @@ export class StepContext {
   readonly attempt: number;
   readonly maxAttempts: number;
   readonly priority: number;
+  /** The span of this attempt as W3C trace context, for a tracing library; empty without a trace. */
+  readonly traceparent: string;
   readonly context: Json;
   readonly config: Record<string, Json>;
   readonly results: Record<string, Json>;
@@ -66,6 +68,7 @@ export class StepContext {
     this.attempt = m.attempt;
     this.maxAttempts = m.max_attempts;
     this.priority = m.priority;
+    this.traceparent = m.traceparent ?? "";
     this.context = m.context;
     this.config = m.initialization ?? {};
     this.results = m.dependency_results ?? {};

@@ -35,6 +35,7 @@ export interface StepMessage {
   attempt: number;
   max_attempts: number;
   priority: number;
+  traceparent?: string;
   time_left_ms?: number;
   context: Json;
   initialization?: Record<string, Json>;

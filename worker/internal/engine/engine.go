@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/tracing"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -67,6 +68,7 @@ type Config struct {
 	OnBeat       func()              // called after each heartbeat that succeeded
 	Logger       *zap.Logger
 	Metrics      *telemetry.Metrics
+	Tracer       *tracing.Tracer // nil: no spans
 }
 
 // Report bounds the reporting of outcomes.
@@ -253,7 +255,7 @@ func (e *Engine) execute(x *Execution) Ending {
 	if why := x.Why(); why != nil {
 		return x.Judge(why)
 	}
-	end := x.Step.Run()
+	end := e.run(x)
 	if end.Kind == Success && end.Next != nil && x.tx == nil {
 		if err := e.beginToContinue(x); err != nil {
 			return x.Judge(err)
@@ -261,6 +263,28 @@ func (e *Engine) execute(x *Execution) Ending {
 	}
 	if x.tx != nil {
 		return e.conclude(x, end)
+	}
+	return end
+}
+
+// run runs the handler, within the span of the attempt if its task has a trace.
+func (e *Engine) run(x *Execution) (end Ending) {
+	c := &x.Claim
+	if c.Trace == nil {
+		return x.Step.Run()
+	}
+	ctx, span := e.cfg.Tracer.Run(tracing.Attempt{Row: c.Trace, Task: c.TaskUUID, Step: c.Step, Attempt: c.Attempt, Name: x.job.name,
+		Waited: c.ClaimedAt.Sub(c.EnqueuedAt)})
+	x.Ctx.trace(ctx)
+	failure := TypePanic // the handler may end its goroutine
+	defer func() { tracing.Ran(span, failure) }()
+	end = x.Step.Run()
+	failure = ""
+	switch {
+	case end.Failure != nil:
+		failure = end.Failure.Type
+	case end.Kind == GivenUp:
+		failure = "given up"
 	}
 	return end
 }

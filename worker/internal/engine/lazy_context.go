@@ -21,6 +21,7 @@ type lazyContext struct {
 	cancel   context.CancelCauseFunc // ends parent
 	asked    context.Context         // parent with the deadline; nil until first used
 	release  context.CancelFunc      // of the timer of asked
+	traced   context.Context         // has the span; nil: there is none
 }
 
 var _ context.Context = (*lazyContext)(nil)
@@ -35,9 +36,26 @@ func (l *lazyContext) Deadline() (time.Time, bool) {
 // Done implements context.Context.
 func (l *lazyContext) Done() <-chan struct{} { return l.context().Done() }
 
-// Value implements context.Context. There are no values; package context looks up its
-// own.
-func (l *lazyContext) Value(key any) any { return l.context().Value(key) }
+// Value implements context.Context. The span is the only value; package context looks up
+// its own.
+func (l *lazyContext) Value(key any) any {
+	l.mu.Lock()
+	traced := l.traced
+	l.mu.Unlock()
+	if traced != nil {
+		if value := traced.Value(key); value != nil {
+			return value
+		}
+	}
+	return l.context().Value(key)
+}
+
+// trace adds the span of ctx, which has nothing else.
+func (l *lazyContext) trace(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.traced = ctx
+}
 
 // Err implements context.Context.
 func (l *lazyContext) Err() error {

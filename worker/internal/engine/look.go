@@ -180,6 +180,7 @@ func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err 
 	leaseEnd := begin.Add(e.cfg.Lease)
 	request := e.claimRequest(want)
 	request.Ahead = e.slots.beyond(want)
+	batch := e.cfg.Tracer.Batch()
 	claimed, rest, err := e.board.Claim(ctx, request, full)
 	if err != nil {
 		e.unknown.lose(request.Worker, before)
@@ -188,7 +189,9 @@ func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err 
 	got.found, got.rest = len(claimed), rest
 	for i := range claimed {
 		got.waited = max(got.waited, claimed[i].ClaimedAt.Sub(claimed[i].EnqueuedAt))
+		batch.Add(claimed[i].Trace, claimed[i].TaskUUID)
 	}
+	e.cfg.Tracer.Done(&batch, "claim", nil)
 	e.slots.claimed(&request, claimed, rest, time.Since(begin))
 	if len(claimed) > 0 {
 		e.take(ctx, request.Worker, claimed, leaseEnd)

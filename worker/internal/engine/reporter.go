@@ -75,12 +75,14 @@ func (r *reporter) replace(ctx context.Context, p *parcel[*Execution, bool]) {
 
 // report sends one statement, and signals that there is something to apply.
 func (r *reporter) report(ctx context.Context, items []*Execution) ([]bool, error) {
-	reports := make([]store.Report, len(items))
+	reports, batch := make([]store.Report, len(items)), r.e.cfg.Tracer.Batch()
 	for i, x := range items {
 		reports[i] = x.Report
+		batch.Add(x.Claim.Trace, x.Key.TaskUUID)
 	}
 	begin := time.Now()
 	accepted, err := r.e.board.Report(ctx, reports)
+	r.e.cfg.Tracer.Done(&batch, "report", err)
 	if took := time.Since(begin); took >= r.e.cfg.Report.SlowAfter {
 		r.e.log.Warn("reporting outcomes was slow", zap.Int64("duration_ms", took.Milliseconds()), zap.Int("outcomes", len(reports)), zap.Error(err))
 	}
@@ -124,8 +126,12 @@ func (e *Engine) settleNow(ctx context.Context, list []settle.Success, follow in
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.Lease/2)
 	defer cancel()
 	o := e.offer(follow)
-	begin := time.Now()
+	begin, batch := time.Now(), e.cfg.Tracer.Batch()
+	for i := range list {
+		batch.Add(list[i].Claim.Trace, list[i].Claim.TaskUUID)
+	}
 	result, err := e.cfg.Settler.Settle(ctx, o.request, list)
+	e.cfg.Tracer.Done(&batch, "settle", err)
 	if err != nil {
 		say := e.log.Warn
 		if store.LockTimeout(err) { // a frozen session may hold a task; orchestrators log its end

@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/internal/tracing"
 )
 
 // transaction is the transaction of an execution. It belongs to the handler's goroutine.
@@ -404,6 +405,7 @@ func (e *Engine) createNext(ctx context.Context, x *Execution, r submission.Requ
 	if err != nil {
 		return notContinued(err)
 	}
+	task.Trace = tracing.Row(&x.Ctx)
 	if alike {
 		task.Identity = nil // or a task could not continue with its own context
 	}

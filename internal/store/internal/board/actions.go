@@ -33,7 +33,7 @@ type Performed struct {
 var takeTasks = pg.Compile(`
 select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false) as watched, coalesce(t.dead_letter, false) as dead_letter,
        coalesce(t.awaited, false) as awaited, t.progress, t.state <> {no_step} as inline, null::smallint as step_no, null::bigint as seq,
-       null::smallint as attempt, null::smallint as outcome, null::bool as retryable, null::bigint as retry_after_ms, 0 as skipped
+       null::smallint as attempt, null::smallint as outcome, null::bool as retryable, null::bigint as retry_after_ms, 0 as skipped, t.trace
 from tasker.board t where t.task_uuid = any ((select @tasks::uuid[])::uuid[]) and t.slot = 0
 order by t.task_uuid for update`)
 
@@ -346,7 +346,7 @@ var (
 		"wait", "awaits", "events", "last_attempt", "ahead"}
 	// columnsOfTasks belong to the task and stay in slot 0.
 	columnsOfTasks = []string{"requested_at", "state_since", "updated_at", "processor", "correlation_id", "parent_correlation_id", "plan_id",
-		"task_state", "priority", "watched", "progress", "context", "deadline", "dead_letter", "awaited"}
+		"task_state", "priority", "watched", "progress", "context", "deadline", "dead_letter", "awaited", "trace"}
 	// columnsWithZero are step columns that are 0 without a step; the others are null.
 	columnsWithZero = []string{"seq", "callable", "lane", "state", "attempt"}
 )

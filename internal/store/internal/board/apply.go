@@ -43,6 +43,7 @@ type TakenTask struct {
 	DeadLetter bool
 	Inline     bool // its only step stands in the task's own row
 	Progress   *workflow.Progress
+	Trace      []byte // see NewTask.Trace; nil unless Options.Traces
 	Reported   []TakenStep
 	Context    json.RawMessage // if requested, see Taking
 	Batch      int             // the number of the requested step created at run time; 0: none
@@ -88,7 +89,17 @@ type Taken struct {
 	conn *pg.Conn
 }
 
-var takeReported = pg.Compile(`select * from tasker.take_reported(@lone, @apart, @limit)`)
+// take_reported gives no traces, and older daemons call it too: where this daemon makes
+// spans they are read beside it.
+var (
+	takeReported = pg.Compile(`select *, null::bytea as trace from tasker.take_reported(@lone, @apart, @limit)`)
+	takeTraced   = pg.Compile(`
+select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, t.watched, t.dead_letter, t.awaited, t.inline, t.progress, t.step_no, t.seq,
+       t.attempt, t.outcome, t.retryable, t.retry_after_ms, t.skipped, b.trace
+from tasker.take_reported(@lone, @apart, @limit) with ordinality as t
+left join lateral (select trace from tasker.board where task_uuid = any (array[t.task_uuid]) and slot = 0 limit 1) b on true
+order by t.ordinality`)
+)
 
 // TakeReported takes the tasks of up to limit reported steps, and of as many again of
 // tasks with several steps in hand. full ignores the marks and scans from the beginning.
@@ -105,8 +116,12 @@ func (s *Board) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 	} else {
 		taken.from = from
 	}
+	take := takeReported
+	if s.db.Opts.Traces {
+		take = takeTraced
+	}
 	err := s.db.Timed(ctx, "take", "take reported steps", func(ctx context.Context) error {
-		return taken.begin(ctx, nothing, takeReported.With(pg.Args{"lone": from.lone, "apart": from.apart, "limit": limit}), nothing)
+		return taken.begin(ctx, nothing, take.With(pg.Args{"lone": from.lone, "apart": from.apart, "limit": limit}), nothing)
 	})
 	if full {
 		s.marks.applied(taken.from, taken.cutOff(limit), true)
@@ -247,6 +262,7 @@ type takenRow struct {
 	Seq          int64 `sql:",omitzero"`
 	reportedStep       // none: nothing was reported
 	Skipped      int
+	Trace        []byte
 }
 
 // reportedStep is a report that is not applied yet.
@@ -261,7 +277,7 @@ type reportedStep struct {
 func (r *takenRow) task() TakenTask {
 	progress, err := workflow.DecodeProgress(r.Progress)
 	return TakenTask{Broken: err, UUID: r.TaskUUID, State: r.TaskState, Priority: r.Priority,
-		Watched: r.Watched, Awaited: r.Awaited, DeadLetter: r.DeadLetter, Inline: r.Inline, Progress: progress}
+		Watched: r.Watched, Awaited: r.Awaited, DeadLetter: r.DeadLetter, Inline: r.Inline, Progress: progress, Trace: r.Trace}
 }
 
 func (r *reportedStep) taken() TakenStep {

@@ -68,6 +68,8 @@ type Claimed struct {
 	// Checkpoint is the progress saved by earlier executions, without its history; nil
 	// without any.
 	Checkpoint json.RawMessage
+	// Trace is the task's, see NewTask.Trace.
+	Trace []byte
 	// Task is the state of the task, if this is its only step in hand; else nil.
 	Task *Standing `sql:"-"`
 }
@@ -196,7 +198,7 @@ const (
 	toClaim = `state = {in_progress}, attempt = s.attempt + 1, token = n.token, worker = @worker::uuid,
         claimed_at = clock_timestamp(), lease_until = clock_timestamp() + @lease_ms::bigint * interval '1 ms'`
 	ofBoard = `s.task_uuid, s.slot, s.step_no, s.queue, s.callable, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
-              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.task_state, s.progress, s.ahead`
+              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.task_state, s.progress, s.ahead, s.trace`
 	restLocked = `case when (select count(*) from picked) < @limit::int and (select count(*) from picked) < (select count(*) from ready) then 1 else 0 end`
 )
 
@@ -216,7 +218,7 @@ const claimedRows = `
 select r.rest, c.task_uuid, c.slot, c.step_no, c.queue, c.callable, c.lane, c.seq, c.attempt, c.token, coalesce(c.ahead, false) as ahead, c.enqueued_at, c.claimed_at,
        coalesce(c.plan_id, b.plan_id) as plan_id, coalesce(c.correlation_id, b.correlation_id, c.task_uuid) as correlation_id,
        coalesce(c.parent_correlation_id, b.parent_correlation_id) as parent_correlation_id, coalesce(c.priority, b.priority) as priority,
-       coalesce(c.requested_at, b.requested_at) as requested_at, c.batch,
+       coalesce(c.requested_at, b.requested_at) as requested_at, c.batch, coalesce(c.trace, b.trace) as trace,
        case get_byte(coalesce(c.progress, b.progress), 0)
            when {progress_retry} then (get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - {progress_max_attempts}) << 8)
                                    | get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - 1)
@@ -243,7 +245,7 @@ const (
 	ofTask = `
 from rest r left join claimed c on true
 left join lateral (
-    select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at, progress from tasker.board
+    select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at, progress, trace from tasker.board
     where c.slot > 0 and task_uuid = c.task_uuid and slot = 0 limit 1) b on true
 where r.rest > 0 or c.task_uuid is not null
 order by c.lane, c.seq`

@@ -50,6 +50,8 @@ type NewTask struct {
 	Lenient bool
 	// Watched: a client already waits for its end, see Store.Watch.
 	Watched bool
+	// Trace is its place in a trace, see tracing.Row; nil: none.
+	Trace []byte
 
 	start *workflow.Start // see Begin; nil: not called
 }
@@ -126,14 +128,14 @@ with patience as materialized (
     from accepted where ` + recording(`task_uuid, queue, null, null, null, null, {task_pending}`) + `
 ), living as (
     insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
-                              parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt, watched)
+                              parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt, watched, trace)
     select task_uuid, 0, plan_id, queue, {task_pending}, priority, progress, statement_timestamp(), correlation_id,
            parent_correlation_id, case when octet_length(context) <= ` + inlineContext + ` then context_json end, step_no, callable, lane,
            case when step_no is null then {no_step} when due_ms > 0 or start_at is not null then {scheduled} else {claimable} end,
            case when step_no is null then 0 else nextval('tasker.step_seq') end,
            case when step_no is null then null when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' else start_at end,
            case when step_no is null or due_ms > 0 or start_at is not null then null else clock_timestamp() end, string_to_array(step_tags, {separator}),
-           case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end, nullif(last_attempt, false), watched
+           case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end, nullif(last_attempt, false), watched, trace
     from accepted
 ), placed as (
     insert into tasker.board (task_uuid, slot, step_no, queue, callable, lane, state, seq, due_at, enqueued_at, tags, last_attempt)
@@ -317,6 +319,7 @@ type newTaskRow struct {
 	LastAttempt         bool
 	Callable            int32
 	Watched             bool `sql:",omitzero"`
+	Trace               []byte
 }
 
 // newStep is a step with a row of its own.
@@ -355,7 +358,7 @@ func (c *newRows) add(t *NewTask) {
 	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
 		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
 		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: Lane(t.Priority, false),
-		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched}
+		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace}
 	if t.CorrelationID != t.UUID {
 		row.CorrelationID = &t.CorrelationID
 	}

@@ -174,7 +174,7 @@ func (c *newRows) copyBoard(ctx context.Context, tx pgx.Tx, now time.Time) error
 		return err
 	}
 	rows := newCopyRows(`board (task_uuid, slot, step_no, queue, callable, lane, tags, last_attempt, state, seq, due_at, enqueued_at,
-		task_state, plan_id, priority, progress, requested_at, correlation_id, parent_correlation_id, context, deadline, watched)`, len(c.tasks)*400)
+		task_state, plan_id, priority, progress, requested_at, correlation_id, parent_correlation_id, context, deadline, watched, trace)`, len(c.tasks)*400)
 	// line writes the queue columns of a step: its state, its number, and since or from
 	// when.
 	line := func(due time.Duration) {
@@ -223,6 +223,11 @@ func (c *newRows) copyBoard(ctx context.Context, tx pgx.Tx, now time.Time) error
 		}
 		rows.later(now, t.DeadlineIn)
 		rows.ifTrue(t.Watched)
+		if t.Trace == nil {
+			rows.null()
+		} else {
+			rows.bytes(t.Trace)
+		}
 	}
 	for i := range c.steps {
 		p := &c.steps[i]
@@ -236,7 +241,7 @@ func (c *newRows) copyBoard(ctx context.Context, tx pgx.Tx, now time.Time) error
 		rows.list(p.Tags)
 		rows.ifTrue(p.LastAttempt)
 		line(p.DueIn)
-		rows.nulls(10)
+		rows.nulls(11)
 	}
 	return rows.send(ctx, tx)
 }

@@ -406,7 +406,7 @@ func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UU
 		}
 		first[t.UUID] = Claimed{
 			Task: &Standing{State: workflow.TaskPending, Progress: t.Start().Progress}, TaskUUID: t.UUID, Step: no, Attempt: 1, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Context: t.Context,
-			CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID, Priority: t.Priority, MaxAttempts: t.Retry.Attempts(),
+			CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID, Priority: t.Priority, MaxAttempts: t.Retry.Attempts(), Trace: t.Trace,
 		}
 	}
 	return first

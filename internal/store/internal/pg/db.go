@@ -50,6 +50,8 @@ type Options struct {
 	// HoldTimeout is how long the server waits for this process in the middle of a
 	// transaction before ending it. It works through a pooler.
 	HoldTimeout time.Duration
+	// Traces has the traces of tasks read where only spans need them.
+	Traces bool
 	// SignalsInTransaction writes signals with pg_logical_emit_message inside
 	// the working transaction (event sources "wal" and "relay").
 	SignalsInTransaction bool

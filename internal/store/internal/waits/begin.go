@@ -28,6 +28,7 @@ type EngineStep struct {
 	Attempt       int // 1 for the first
 	Priority      int
 	CorrelationID uuid.UUID
+	Trace         []byte // of its task, see board.NewTask
 	// Depth is the number of the task's ancestors; of KindTask only.
 	Depth int
 	// Scope resolves the step's references. Context and results are set if it has any
@@ -65,9 +66,9 @@ var engineSteps = pg.Compile(`
 with picked as materialized (
     select ctid as at from tasker.board where state = {claimable} and callable = {by_engine} order by lane, seq limit @limit for update skip locked
 )
-select s.task_uuid, s.slot, s.step_no, s.attempt, b.plan_id, b.priority, coalesce(b.correlation_id, s.task_uuid) as correlation_id
+select s.task_uuid, s.slot, s.step_no, s.attempt, b.plan_id, b.priority, coalesce(b.correlation_id, s.task_uuid) as correlation_id, b.trace
 from tasker.board s
-cross join lateral (select plan_id, priority, correlation_id from tasker.board where task_uuid = s.task_uuid and slot = 0 limit 1) b
+cross join lateral (select plan_id, priority, correlation_id, trace from tasker.board where task_uuid = s.task_uuid and slot = 0 limit 1) b
 where s.ctid = any (array(select at from picked))
 order by s.task_uuid, s.slot`)
 
@@ -134,6 +135,7 @@ func (b *beginning) pick(ctx context.Context, limit int) error {
 		PlanID          int32
 		Priority        int
 		CorrelationID   uuid.UUID
+		Trace           []byte
 	}
 	picked, err := stmt.All[row](ctx, b.tx, engineSteps.With(pg.Args{"limit": limit}))
 	if err != nil {
@@ -149,7 +151,7 @@ func (b *beginning) pick(ctx context.Context, limit int) error {
 			return err
 		}
 		b.steps = append(b.steps, EngineStep{TaskUUID: r.TaskUUID, Step: &plan.Steps[r.StepNo], Plan: plan, Attempt: r.Attempt + 1,
-			Priority: r.Priority, CorrelationID: r.CorrelationID, slot: r.Slot})
+			Priority: r.Priority, CorrelationID: r.CorrelationID, Trace: r.Trace, slot: r.Slot})
 	}
 	return nil
 }

@@ -906,8 +906,10 @@ type Step struct {
 	Batch             *Batch      `protobuf:"bytes,20,opt,name=batch,proto3" json:"batch,omitempty"`
 	Items             [][]byte    `protobuf:"bytes,21,rep,name=items,proto3" json:"items,omitempty"`
 	Checkpoint        *Checkpoint `protobuf:"bytes,22,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The span of the attempt as W3C trace context.
+	Traceparent   *string `protobuf:"bytes,23,opt,name=traceparent,proto3,oneof" json:"traceparent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Step) Reset() {
@@ -1092,6 +1094,13 @@ func (x *Step) GetCheckpoint() *Checkpoint {
 		return x.Checkpoint
 	}
 	return nil
+}
+
+func (x *Step) GetTraceparent() string {
+	if x != nil && x.Traceparent != nil {
+		return *x.Traceparent
+	}
+	return ""
 }
 
 type Batch struct {
@@ -2397,7 +2406,7 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x06answer\x18\x01 \x01(\x03R\x06answer\x12-\n" +
 	"\x05steps\x18\x02 \x03(\v2\x17.tasker.session.v1.StepR\x05steps\x12:\n" +
 	"\tcancelled\x18\x03 \x03(\v2\x1c.tasker.session.v1.CancelledR\tcancelled\x12\x1a\n" +
-	"\bdraining\x18\x04 \x01(\bR\bdraining\"\x9a\a\n" +
+	"\bdraining\x18\x04 \x01(\bR\bdraining\"\xd1\a\n" +
 	"\x04Step\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\tR\x05fence\x12\x1b\n" +
 	"\ttask_uuid\x18\x02 \x01(\tR\btaskUuid\x12\x1b\n" +
@@ -2424,14 +2433,16 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x05items\x18\x15 \x03(\fR\x05items\x12=\n" +
 	"\n" +
 	"checkpoint\x18\x16 \x01(\v2\x1d.tasker.session.v1.CheckpointR\n" +
-	"checkpointB\x18\n" +
+	"checkpoint\x12%\n" +
+	"\vtraceparent\x18\x17 \x01(\tH\x06R\vtraceparent\x88\x01\x01B\x18\n" +
 	"\x16_parent_correlation_idB\t\n" +
 	"\a_methodB\x0f\n" +
 	"\r_time_left_msB\n" +
 	"\n" +
 	"\b_contextB\x11\n" +
 	"\x0f_initializationB\x15\n" +
-	"\x13_dependency_results\"\xc5\x02\n" +
+	"\x13_dependency_resultsB\x0e\n" +
+	"\f_traceparent\"\xc5\x02\n" +
 	"\x05Batch\x12\x19\n" +
 	"\bbatch_id\x18\x01 \x01(\tR\abatchId\x12&\n" +
 	"\fstart_cursor\x18\x02 \x01(\fH\x00R\vstartCursor\x88\x01\x01\x12\"\n" +

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Iterator, Mapping, Sequence
 
 from ._bytes import dumps, loads
+from ._context import current_step
 
 JSON = Any
 
@@ -178,7 +179,7 @@ class Client:
         host, port = self._url.hostname or "", self._url.port
         c = http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls) if self._tls else http.client.HTTPConnection(host, port, timeout=timeout)
         try:
-            c.request(method, target, text, self._headers)
+            c.request(method, target, text, {**self._headers, **_trace()})
             answer = c.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException) as e:
@@ -188,6 +189,15 @@ class Client:
         if answer.status < 300:
             return loads(content)
         raise _refusal(answer, content)
+
+
+def _trace() -> dict[str, str]:
+    """The trace of the step whose handler calls this: what it creates belongs to it."""
+    try:
+        traceparent = current_step().traceparent
+    except LookupError:
+        return {}
+    return {"traceparent": traceparent} if traceparent else {}
 
 
 def _refusal(answer: http.client.HTTPResponse, content: bytes) -> ApiError:

@@ -74,6 +74,8 @@ class StepContext:
         self.max_attempts = int(message["max_attempts"])
         self.priority = int(message["priority"])
         self.context: Any = message["context"]
+        self.traceparent = str(message.get("traceparent") or "")
+        """The span of this attempt as W3C trace context, for a tracing library; empty without a trace."""
         self.config: Mapping[str, JSON] = message.get("initialization") or {}
         self.results: Mapping[str, JSON] = message.get("dependency_results") or {}
 

@@ -1,0 +1,96 @@
+package otlp
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+)
+
+func sender(t *testing.T, endpoint string) *Sender {
+	t.Helper()
+	s, err := New(Config{Endpoint: endpoint, Ratio: 1, Timeout: time.Second, Batch: 2, Queue: 4, Interval: time.Hour,
+		Dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "dropped"}), Logger: zap.NewNop()})
+	require.NoError(t, err)
+	return s
+}
+
+func (s *Sender) spans(n int) {
+	for i := range n {
+		_, span := s.provider.Tracer("test").Start(context.Background(), strconv.Itoa(i))
+		span.End()
+	}
+}
+
+// TestAFullQueueDropsSpans: no span waits for room.
+func TestAFullQueueDropsSpans(t *testing.T) {
+	t.Parallel()
+	s := sender(t, "http://127.0.0.1:1")
+	s.spans(10) // it is not started
+	require.InDelta(t, 6, testutil.ToFloat64(s.cfg.Dropped), 0)
+}
+
+// TestTheEndSendsWhatWaits sends in batches within the stop.
+func TestTheEndSendsWhatWaits(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int32
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/traces" {
+			requests.Add(1)
+		}
+	}))
+	defer collector.Close()
+	s := sender(t, collector.URL)
+	require.NoError(t, s.Start(t.Context()))
+	s.spans(3)
+	require.NoError(t, s.Stop(t.Context()))
+	require.EqualValues(t, 2, requests.Load(), "of two spans and of one")
+	require.Zero(t, testutil.ToFloat64(s.cfg.Dropped))
+}
+
+// TestSpansThatAreRefusedAreCounted: a collector that does not take them is no reason to wait.
+func TestSpansThatAreRefusedAreCounted(t *testing.T) {
+	t.Parallel()
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	defer collector.Close()
+	s := sender(t, collector.URL)
+	require.NoError(t, s.Start(t.Context()))
+	s.spans(1)
+	require.NoError(t, s.Stop(t.Context()))
+	require.InDelta(t, 1, testutil.ToFloat64(s.cfg.Dropped), 0)
+}
+
+// TestTheSampleRatio: 0 samples no trace that begins here, and the traces of senders that
+// do.
+func TestTheSampleRatio(t *testing.T) {
+	t.Parallel()
+	s, err := New(Config{Endpoint: "https://collector/otlp", Ratio: 0, Queue: 1})
+	require.NoError(t, err)
+	_, span := s.Tracer().Serve(context.Background(), http.Header{}, http.MethodPost)
+	require.False(t, span.SpanContext().IsSampled())
+	parent := "00-0102030405060708090a0b0c0d0e0f10-0102030405060708-01"
+	_, span = s.Tracer().Serve(context.Background(), http.Header{"Traceparent": {parent}}, http.MethodPost)
+	require.True(t, span.SpanContext().IsSampled())
+	require.Equal(t, trace.TraceID{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, span.SpanContext().TraceID())
+}
+
+func TestHeadersAndEndpoints(t *testing.T) {
+	t.Parallel()
+	headers, err := ParseHeaders("a=b%20c, d=e")
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a": "b c", "d": "e"}, headers)
+	_, err = ParseHeaders("hidden")
+	require.ErrorContains(t, err, "want name=value pairs")
+	require.NotContains(t, err.Error(), "hidden")
+	_, err = New(Config{Endpoint: "collector:4318"})
+	require.ErrorContains(t, err, "want a URL")
+}
