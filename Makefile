@@ -195,6 +195,8 @@ install: ## Install the daemons and the CLI where `go install` puts programs
 	@dir=$$($(GO) env GOBIN); dir=$${dir:-$$($(GO) env GOPATH)/bin}; echo "Installed orchestrator, worker and tasker-ctl in $$dir"; \
 		case ":$$PATH:" in *":$$dir:"*) ;; *) echo "It is not in PATH: export PATH=\"$$dir:\$$PATH\"" ;; esac
 
+.PHONY: ci-full
+ci-full: chart kube-run image metrics-test python-sdk typescript-sdk python-stubs ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts
 .PHONY: release-dry-run
 release-dry-run: ## Check .goreleaser.yaml, and make a release in ./dist that is published nowhere
 	CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check

@@ -94,12 +94,12 @@ type Common struct {
 		LogLevel  string   `toml:"log_level" default:"info" oneof:"debug,info,warn,error" alias:"trace=debug,warning=warn" env:"TASKER_LOG_LEVEL" reload:"yes" doc:"Least severe level that is logged." effect:"debug shows each wake-up and claim; expect much output."`
 		LogLevels []string `toml:"log_levels" default:"" rule:"room=level" reload:"yes" doc:"Levels of single rooms of a daemon, as room=level; the others have log_level." effect:"worker=debug shows what the worker does, and nothing more of the others."`
 		LogFormat string   `toml:"log_format" default:"auto" oneof:"auto,json,console" env:"TASKER_LOG_FORMAT" doc:"Shape of log lines: auto is console on a terminal and JSON elsewhere." effect:"json is for collectors, console for people."`
-		Tracing   Tracing  `toml:"tracing"`
+		Tracing   tracing  `toml:"tracing"`
 	} `toml:"telemetry"`
 }
 
-// Tracing is [common.telemetry.tracing]: spans of OpenTelemetry.
-type Tracing struct {
+// tracing is [common.telemetry.tracing]: spans of OpenTelemetry.
+type tracing struct {
 	Enabled     bool          `toml:"enabled" default:"false" doc:"Make spans of sampled tasks and send them to a collector." effect:"Off, a daemon makes and stores nothing of its own, and hands on the traces of tasks."`
 	Endpoint    string        `toml:"endpoint" default:"http://127.0.0.1:4318" rule:"url http https" doc:"Collector that takes OTLP over HTTP (protobuf)." effect:"A URL without a path gets /v1/traces."`
 	Headers     Secret        `toml:"headers" secret:"yes" default:"" doc:"Headers for the collector: name=value pairs between commas, values percent-encoded." effect:"Where a collector wants a key."`

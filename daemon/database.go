@@ -82,8 +82,8 @@ func openOnce(ctx context.Context, d config.Database, opts store.Options, log *z
 		return nil, err
 	}
 	if version > store.SchemaVersion {
-		log.Info("the schema of the database is newer than this program, which lacks what was added", zap.Int64("schema", version),
-			zap.Int("known", store.SchemaVersion))
+		log.Info("the schema of the database is newer than this program, which lacks what was added", zap.Int64("schema_version", version),
+			zap.Int("known_schema", store.SchemaVersion))
 	}
 	return s, nil
 }

@@ -154,7 +154,7 @@ func (s *Sender) send(ctx context.Context, batch []sdk.ReadOnlySpan) {
 	defer cancel()
 	if err := s.exporter.ExportSpans(ctx, batch); err != nil {
 		s.cfg.Dropped.Add(float64(len(batch)))
-		s.cfg.Logger.Warn("spans were not sent", zap.Int("spans", len(batch)), zap.Error(err))
+		s.cfg.Logger.Warn("spans were not sent", zap.Int("count", len(batch)), zap.Error(err))
 	}
 }
 
