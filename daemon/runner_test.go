@@ -391,7 +391,7 @@ func TestAReloadDoesNotHoldUpTheEnd(t *testing.T) {
 func TestStatusIsLoggedAtAnyLevel(t *testing.T) {
 	started, start := up()
 	r := launch(t, &fakeProcess{start: start})
-	require.NoError(t, r.levels.Change("error", nil))
+	require.NoError(t, r.levels.Change("error", nil, func() {}))
 	r.run()
 	<-started
 	r.logs.TakeAll()

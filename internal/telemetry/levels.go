@@ -4,6 +4,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -14,10 +15,15 @@ import (
 // Levels are the least severe levels that are logged: one for all, and others for rooms. They
 // may change while loggers use them.
 type Levels struct {
-	mu    sync.RWMutex
+	changing sync.Mutex // one change at a time
+	now      atomic.Pointer[levels]
+}
+
+// levels are those of one moment; they do not change.
+type levels struct {
 	all   string
 	rooms map[string]string
-	least zapcore.Level
+	least zapcore.Level // of all rooms
 	by    map[string]zapcore.Level
 	base  zapcore.Level
 }
@@ -38,12 +44,17 @@ func (l *Levels) Configure(all string, rooms []string) error {
 		}
 		own[room] = level
 	}
-	return l.set(all, own)
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	return l.set(all, own, func() {})
 }
 
 // Change changes the level of all (if it is not empty) and those of rooms; an empty one returns a
-// room to that of all. After an error the old ones stay.
-func (l *Levels) Change(all string, rooms map[string]string) error {
+// room to that of all. After an error the old ones stay; announce is called before they go, so that
+// what it logs is not hidden by the new ones.
+func (l *Levels) Change(all string, rooms map[string]string, announce func()) error {
+	l.changing.Lock()
+	defer l.changing.Unlock()
 	before, own := l.Now()
 	if all == "" {
 		all = before
@@ -58,17 +69,16 @@ func (l *Levels) Change(all string, rooms map[string]string) error {
 		}
 		own[room] = level
 	}
-	return l.set(all, own)
+	return l.set(all, own, announce)
 }
 
 // Now returns the level of all, and those of the rooms that have their own.
 func (l *Levels) Now() (all string, rooms map[string]string) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.all, maps.Clone(l.rooms)
+	now := l.now.Load()
+	return now.all, maps.Clone(now.rooms)
 }
 
-func (l *Levels) set(all string, rooms map[string]string) error {
+func (l *Levels) set(all string, rooms map[string]string, announce func()) error {
 	if err := logroom.CheckLevel(all); err != nil {
 		return err
 	}
@@ -76,27 +86,27 @@ func (l *Levels) set(all string, rooms map[string]string) error {
 	if err != nil {
 		return err
 	}
-	least, by := base, make(map[string]zapcore.Level, len(rooms))
+	next := &levels{all: all, rooms: rooms, least: base, by: make(map[string]zapcore.Level, len(rooms)), base: base}
 	for room, level := range rooms {
 		if err := logroom.Check(room, level); err != nil {
 			return err
 		}
-		if by[room], err = zapcore.ParseLevel(level); err != nil {
+		if next.by[room], err = zapcore.ParseLevel(level); err != nil {
 			return err
 		}
-		least = min(least, by[room])
+		next.least = min(next.least, next.by[room])
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all, l.rooms, l.base, l.by, l.least = all, rooms, base, by, least
+	announce()
+	l.now.Store(next)
 	return nil
 }
 
+// AuditLogger is the name of the logger of decisions about requests. No room hides its lines.
+const AuditLogger = "audit"
+
 // of returns the level of a logger: that of the last room in its name which has its own.
-func (l *Levels) of(logger string) zapcore.Level {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if len(l.by) == 0 {
+func (l *levels) of(logger string) zapcore.Level {
+	if len(l.by) == 0 || strings.HasSuffix(logger, AuditLogger) {
 		return l.base
 	}
 	for logger != "" {
@@ -130,9 +140,7 @@ type levelled struct {
 
 // Enabled implements zapcore.LevelEnabler, for the rooms together.
 func (c levelled) Enabled(level zapcore.Level) bool {
-	c.levels.mu.RLock()
-	defer c.levels.mu.RUnlock()
-	return level >= c.levels.least && c.Core.Enabled(level)
+	return level >= c.levels.now.Load().least && c.Core.Enabled(level)
 }
 
 // With implements zapcore.Core.
@@ -142,7 +150,7 @@ func (c levelled) With(fields []zapcore.Field) zapcore.Core {
 
 // Check implements zapcore.Core.
 func (c levelled) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if e.Level < c.levels.of(e.LoggerName) {
+	if e.Level < c.levels.now.Load().of(e.LoggerName) {
 		return to
 	}
 	return c.Core.Check(e, to)

@@ -3,11 +3,13 @@ package telemetry_test
 import (
 	"testing"
 
+	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/tasker-go/tasker/internal/logroom"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
@@ -40,11 +42,15 @@ func TestEachRoomHasItsLevel(t *testing.T) {
 	}
 
 	require.Same(t, levels, telemetry.LevelsOf(log.Named("x").With(zap.Int("attempt", 1))))
-	require.NoError(t, levels.Change("warn", map[string]string{"store": "", "api": "debug"}))
+	require.NoError(t, levels.Change("warn", map[string]string{"store": "", "api": "debug"}, func() {}))
 	require.Equal(t, all[2:], said("store"))
 	require.Equal(t, all, said("api"))
 	require.Equal(t, all[3:], said("worker"), "what is not named stays")
-	require.NoError(t, levels.Change("", map[string]string{"worker": "info"}))
+	require.Equal(t, all[2:], said("worker.audit"), "no room hides the audit log")
+	require.NoError(t, levels.Change("error", nil, func() { log.Named("api.audit").Warn("announced") }))
+	require.Equal(t, []zapcore.Level{zapcore.WarnLevel}, []zapcore.Level{logs.TakeAll()[0].Level}, "by the levels before")
+	require.NoError(t, levels.Change("warn", nil, func() {}))
+	require.NoError(t, levels.Change("", map[string]string{"worker": "info"}, func() {}))
 	level, rooms := levels.Now()
 	require.Equal(t, "warn", level)
 	require.Equal(t, map[string]string{"api": "debug", "worker": "info"}, rooms)
@@ -57,13 +63,33 @@ func TestWrongLevelsChangeNothing(t *testing.T) {
 	t.Parallel()
 	levels, err := telemetry.NewLevels("info", nil)
 	require.NoError(t, err)
-	require.ErrorContains(t, levels.Change("", map[string]string{"kitchen": "debug"}), `invalid room "kitchen": want one of admission, api`)
-	require.ErrorContains(t, levels.Change("", map[string]string{"kitchen": ""}), `invalid room "kitchen"`)
-	require.ErrorContains(t, levels.Change("", map[string]string{"api": "loud"}), `invalid log level "loud": want debug, info, warn, error`)
-	require.ErrorContains(t, levels.Change("loud", map[string]string{"api": "debug"}), `"loud"`)
+	require.ErrorContains(t, levels.Change("", map[string]string{"kitchen": "debug"}, func() {}), `invalid room "kitchen": want one of admission, api`)
+	require.ErrorContains(t, levels.Change("", map[string]string{"kitchen": ""}, func() {}), `invalid room "kitchen"`)
+	require.ErrorContains(t, levels.Change("", map[string]string{"api": "loud"}, func() {}), `invalid log level "loud": want debug, info, warn, error`)
+	require.ErrorContains(t, levels.Change("loud", map[string]string{"api": "debug"}, func() {}), `"loud"`)
 	require.ErrorContains(t, levels.Configure("info", []string{"api"}), `invalid log level ""`)
 	level, rooms := levels.Now()
 	require.Equal(t, "info", level)
 	require.Empty(t, rooms)
 	require.Nil(t, telemetry.LevelsOf(zap.NewNop()))
+}
+
+// TestLevelsChangeWhileTheyAreUsed: no change is lost.
+func TestLevelsChangeWhileTheyAreUsed(t *testing.T) {
+	t.Parallel()
+	levels, err := telemetry.NewLevels("info", nil)
+	require.NoError(t, err)
+	log := levels.Over(zap.NewNop())
+	var wg conc.WaitGroup
+	for _, room := range logroom.Names {
+		wg.Go(func() {
+			log.Named(room).Info("used")
+			if err := levels.Change("", map[string]string{room: "debug"}, func() {}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	_, rooms := levels.Now()
+	require.Len(t, rooms, len(logroom.Names))
 }

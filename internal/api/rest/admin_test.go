@@ -59,7 +59,7 @@ func TestLogLevels(t *testing.T) {
 	require.Equal(t, map[string]string{"all": "info", "store": "warn"}, now(h.get(path)))
 	require.Equal(t, map[string]string{"all": "info", "worker": "debug"}, now(h.do(http.MethodPut, path, `{"levels":{"worker":"debug","store":""}}`)))
 	require.Equal(t, map[string]string{"all": "error", "worker": "debug"}, now(h.do(http.MethodPut, path, `{"levels":{"all":"error"}}`)))
-	logged := h.logs.FilterMessage("the levels of logging were changed over the API").All()
+	logged := h.logs.FilterMessage("the levels of logging are changed over the API").All()
 	require.Len(t, logged, 2)
 	require.Equal(t, "store=, worker=debug", logged[0].ContextMap()["changed"])
 

@@ -52,12 +52,14 @@ func (r *levelRoutes) change(ctx context.Context, _ *struct{}, body *request[wir
 			rooms[room] = level
 		}
 	}
-	if err := r.levels.Change(levels[allRooms], rooms); err != nil {
-		return nil, unprocessable(clip(err.Error(), 300))
-	}
 	slices.Sort(changed)
 	x := exchangeOf(ctx)
-	r.log.Warn("the levels of logging were changed over the API", zap.String("request_id", x.id), zap.String("principal", x.who.Subject),
-		zap.String("changed", strings.Join(changed, ", ")))
+	err := r.levels.Change(levels[allRooms], rooms, func() {
+		r.audit.Warn("the levels of logging are changed over the API", zap.String("request_id", x.id), zap.String("principal", x.who.Subject),
+			zap.String("changed", strings.Join(changed, ", ")))
+	})
+	if err != nil {
+		return nil, unprocessable(clip(err.Error(), 300))
+	}
 	return r.show(ctx, nil)
 }

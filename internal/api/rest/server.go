@@ -121,7 +121,7 @@ func newServer(name string, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{name: name, cfg: cfg, log: cfg.Logger, audit: cfg.Logger.Named("audit"), permissions: map[string]auth.Permission{},
+	s := &Server{name: name, cfg: cfg, log: cfg.Logger, audit: cfg.Logger.Named(telemetry.AuditLogger), permissions: map[string]auth.Permission{},
 		bodies: newBudget("bodies", cfg.BodyBudget, cfg.Telemetry), answers: newBudget("answers", cfg.AnswerBudget, cfg.Telemetry)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	return s, nil
