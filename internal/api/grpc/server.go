@@ -155,12 +155,48 @@ func (s *Server) finish() {
 		for name := range s.grpc.GetServiceInfo() {
 			s.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
 		}
-		grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+		grpc_health_v1.RegisterHealthServer(s.grpc, &readiness{s.health, s.operations})
 	}
 	if s.cfg.Reflection {
 		reflection.RegisterV1(s.grpc)
 	}
 }
+
+// readiness is the health of gRPC, which serves where /health/ready says that the daemon can.
+// Those who watch hear of drains.
+type readiness struct {
+	*health.Server
+	operations http.Handler
+}
+
+// Check implements grpc_health_v1.HealthServer.
+func (r *readiness) Check(ctx context.Context, in *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	answer, err := r.Server.Check(ctx, in)
+	if err != nil || answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+		return answer, err
+	}
+	ready, err := http.NewRequestWithContext(ctx, http.MethodGet, "/health/ready", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	code := statusOnly(http.StatusOK)
+	if r.operations.ServeHTTP(&code, ready); int(code) != http.StatusOK {
+		return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_NOT_SERVING}, nil
+	}
+	return answer, nil
+}
+
+// statusOnly keeps the status of an answer.
+type statusOnly int
+
+// Header implements http.ResponseWriter.
+func (*statusOnly) Header() http.Header { return http.Header{} }
+
+// Write implements http.ResponseWriter.
+func (*statusOnly) Write(p []byte) (int, error) { return len(p), nil }
+
+// WriteHeader implements http.ResponseWriter.
+func (s *statusOnly) WriteHeader(code int) { *s = statusOnly(code) }
 
 // Name implements lifecycle.Service.
 func (s *Server) Name() string { return s.name }

@@ -232,6 +232,41 @@ func TestEndsOfStreams(t *testing.T) {
 	}
 }
 
+// TestHealthIsReadiness: what a supervisor asks over gRPC never contradicts /health/ready.
+func TestHealthIsReadiness(t *testing.T) {
+	t.Parallel()
+	f := newFake("{}")
+	s, over := served(t, f)
+	check := func(service string) (grpc_health_v1.HealthCheckResponse_ServingStatus, error) {
+		answer, err := grpc_health_v1.NewHealthClient(over).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		return answer.GetStatus(), err
+	}
+	for _, want := range []struct {
+		status int
+		health grpc_health_v1.HealthCheckResponse_ServingStatus
+	}{
+		{http.StatusOK, grpc_health_v1.HealthCheckResponse_SERVING},
+		{http.StatusServiceUnavailable, grpc_health_v1.HealthCheckResponse_NOT_SERVING},
+		{http.StatusOK, grpc_health_v1.HealthCheckResponse_SERVING},
+	} {
+		f.mu.Lock()
+		f.status = want.status
+		f.mu.Unlock()
+		for _, service := range []string{"", "tasker.v1.TaskService"} {
+			found, err := check(service)
+			require.NoError(t, err)
+			require.Equal(t, want.health, found)
+		}
+	}
+	require.Equal(t, "/health/ready", f.seen[0].URL.Path)
+	_, err := check("tasker.v1.Other")
+	require.Equal(t, codes.NotFound, status.Code(err))
+	s.Drain()
+	found, err := check("")
+	require.NoError(t, err)
+	require.Equal(t, grpc_health_v1.HealthCheckResponse_NOT_SERVING, found)
+}
+
 // Stop waits for rpcs as long as its context allows, and not for those who watch.
 func TestStop(t *testing.T) {
 	t.Parallel()
