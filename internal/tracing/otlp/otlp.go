@@ -129,7 +129,7 @@ func (s *Sender) run(ctx context.Context) error {
 			batch = s.take(batch)
 		}
 		if len(batch) > 0 {
-			s.send(ctx, batch)
+			s.send(context.WithoutCancel(ctx), batch) // one under way when the daemon stops ends by its own bound
 			batch = nil
 		}
 	}
@@ -149,8 +149,7 @@ func (s *Sender) take(batch []sdk.ReadOnlySpan) []sdk.ReadOnlySpan {
 }
 
 func (s *Sender) send(ctx context.Context, batch []sdk.ReadOnlySpan) {
-	// A request under way when the daemon stops ends by its own bound.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	if err := s.exporter.ExportSpans(ctx, batch); err != nil {
 		s.cfg.Dropped.Add(float64(len(batch)))
