@@ -21,14 +21,35 @@ import (
 
 const objectsFile = "schema_objects.txt"
 
+// migratorOf returns a migrator of a database, not migrated yet.
+func migratorOf(t *testing.T, db *pgtest.DB) *store.Migrator {
+	t.Helper()
+	m, err := store.NewMigrator(db.DSN)
+	require.NoError(t, err)
+	return m
+}
+
+// up applies what is missing.
+func up(t *testing.T, m *store.Migrator) {
+	t.Helper()
+	_, err := m.Up(t.Context())
+	require.NoError(t, err)
+}
+
+// differences are those that Verify finds.
+func differences(t *testing.T, m *store.Migrator) []string {
+	t.Helper()
+	found, err := m.Verify(t.Context())
+	require.NoError(t, err)
+	return found
+}
+
 // TestSchemaObjects: Verify compares databases with this record. -migrations.record writes it anew.
 func TestSchemaObjects(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	m, err := store.NewMigrator(db.DSN)
-	require.NoError(t, err)
-	_, err = m.Up(t.Context())
-	require.NoError(t, err)
+	m := migratorOf(t, db)
+	up(t, m)
 	list, err := m.Objects(t.Context())
 	require.NoError(t, err)
 	text := strings.Join(list, "\n") + "\n"
@@ -45,19 +66,12 @@ func TestSchemaObjects(t *testing.T) {
 func TestVerifyFindsDrift(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	m, err := store.NewMigrator(db.DSN)
-	require.NoError(t, err)
-	_, err = m.Verify(t.Context())
+	m := migratorOf(t, db)
+	_, err := m.Verify(t.Context())
 	require.ErrorIs(t, err, store.ErrSchema)
 	require.ErrorContains(t, err, "apply the migrations")
-	_, err = m.Up(t.Context())
-	require.NoError(t, err)
-	verify := func() []string {
-		found, err := m.Verify(t.Context())
-		require.NoError(t, err)
-		return found
-	}
-	require.Empty(t, verify())
+	up(t, m)
+	require.Empty(t, differences(t, m))
 	for breach, found := range map[string]string{
 		`drop index tasker.board_due`:                                                                              "missing: CREATE INDEX board_due ON tasker.board",
 		`create index by_hand on tasker.workers (hostname)`:                                                        "unknown: CREATE INDEX by_hand",
@@ -68,7 +82,7 @@ func TestVerifyFindsDrift(t *testing.T) {
 		`create index spare on only tasker.tasks (initiator)`:                                                      "index tasker.spare is not valid",
 	} {
 		db.Exec(t, breach)
-		require.Contains(t, strings.Join(verify(), "\n"), found, breach)
+		require.Contains(t, strings.Join(differences(t, m), "\n"), found, breach)
 	}
 }
 
@@ -76,8 +90,7 @@ func TestVerifyFindsDrift(t *testing.T) {
 // default partition and in one of a day; one of them twice.
 func attemptsOfBefore(t *testing.T, db *pgtest.DB, m *store.Migrator, tasks int) {
 	t.Helper()
-	_, err := m.Up(t.Context())
-	require.NoError(t, err)
+	up(t, m)
 	for { // back to what the version before has made
 		v, err := m.Down(t.Context())
 		require.NoError(t, err)
@@ -96,19 +109,15 @@ func attemptsOfBefore(t *testing.T, db *pgtest.DB, m *store.Migrator, tasks int)
 func TestOnlineMigrationFillsRows(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	m, err := store.NewMigrator(db.DSN)
-	require.NoError(t, err)
+	m := migratorOf(t, db)
 	attemptsOfBefore(t, db, m, 9000)
-	_, err = m.Up(t.Context())
-	require.NoError(t, err)
+	up(t, m)
 	wrong := func() int {
 		return db.QueryInt(t, `select count(*) from tasker.step_attempts a join tasker.tasks t using (task_uuid)
 			where a.failed_plan_id is distinct from case when a.task_state > 9 then t.plan_id end`)
 	}
 	require.Zero(t, wrong())
-	found, err := m.Verify(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, found)
+	require.Empty(t, differences(t, m))
 	// A program of the version before goes on inserting without the column.
 	db.Exec(t, `insert into tasker.step_attempts (task_uuid, token, step_no, attempt, outcome, task_state, task_progress)
 		select task_uuid, 100000 + token, 0, 2, 3, 11, '' from tasker.step_attempts where task_state = 9 limit 100`)
@@ -119,11 +128,10 @@ func TestOnlineMigrationFillsRows(t *testing.T) {
 func TestOnlineMigrationIsContinued(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	m, err := store.NewMigrator(db.DSN)
-	require.NoError(t, err)
+	m := migratorOf(t, db)
 	attemptsOfBefore(t, db, m, 100)
 	holder := begin(t, db)
-	_, err = holder.Exec(t.Context(), `set transaction isolation level repeatable read`)
+	_, err := holder.Exec(t.Context(), `set transaction isolation level repeatable read`)
 	require.NoError(t, err)
 	_, err = holder.Exec(t.Context(), `select count(*) from pg_class`) // a snapshot for which a concurrent build waits
 	require.NoError(t, err)
@@ -137,11 +145,8 @@ func TestOnlineMigrationIsContinued(t *testing.T) {
 	cancel()
 	require.Error(t, <-ended)
 	require.NoError(t, holder.Rollback(t.Context()))
-	_, err = m.Up(t.Context())
-	require.NoError(t, err)
-	found, err := m.Verify(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, found)
+	up(t, m)
+	require.Empty(t, differences(t, m))
 }
 
 func begin(t *testing.T, db *pgtest.DB) pgx.Tx {
@@ -159,11 +164,10 @@ func begin(t *testing.T, db *pgtest.DB) pgx.Tx {
 func TestMigrationGivesWay(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	m, err := store.NewMigrator(db.DSN)
-	require.NoError(t, err)
+	m := migratorOf(t, db)
 	attemptsOfBefore(t, db, m, 100)
 	holder := begin(t, db)
-	_, err = holder.Exec(t.Context(), `insert into tasker.step_attempts (task_uuid, token, step_no, attempt, outcome) values ($1, 1, 0, 1, 1)`, uuid.New())
+	_, err := holder.Exec(t.Context(), `insert into tasker.step_attempts (task_uuid, token, step_no, attempt, outcome) values ($1, 1, 0, 1, 1)`, uuid.New())
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() { _, err := m.Up(t.Context()); ended <- err }()
@@ -186,8 +190,7 @@ func TestMigrationGivesWay(t *testing.T) {
 func TestMigratorsRace(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	m, err := store.NewMigrator(db.DSN)
-	require.NoError(t, err)
+	m := migratorOf(t, db)
 	attemptsOfBefore(t, db, m, 5000)
 	db.Exec(t, `select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tasker-migrate' and datname = current_database()`)
 	var wg conc.WaitGroup
@@ -209,9 +212,7 @@ func TestMigratorsRace(t *testing.T) {
 	})
 	wg.Wait()
 	require.True(t, killed.Load())
-	found, err := m.Verify(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, found)
+	require.Empty(t, differences(t, m))
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.step_attempts where task_state > 9 and failed_plan_id is null`))
 }
 
@@ -220,10 +221,8 @@ func TestMigratorsRace(t *testing.T) {
 func TestOldestProgram(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	m, err := store.NewMigrator(db.DSN)
-	require.NoError(t, err)
-	_, err = m.Up(t.Context())
-	require.NoError(t, err)
+	m := migratorOf(t, db)
+	up(t, m)
 	s, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 2})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)

@@ -155,7 +155,7 @@ func (s *Server) finish() {
 		for name := range s.grpc.GetServiceInfo() {
 			s.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
 		}
-		grpc_health_v1.RegisterHealthServer(s.grpc, &readiness{s.health, s.operations})
+		grpc_health_v1.RegisterHealthServer(s.grpc, &readiness{s.health, s})
 	}
 	if s.cfg.Reflection {
 		reflection.RegisterV1(s.grpc)
@@ -166,7 +166,7 @@ func (s *Server) finish() {
 // Those who watch hear of drains.
 type readiness struct {
 	*health.Server
-	operations http.Handler
+	server *Server
 }
 
 // Check implements grpc_health_v1.HealthServer.
@@ -175,28 +175,11 @@ func (r *readiness) Check(ctx context.Context, in *grpc_health_v1.HealthCheckReq
 	if err != nil || answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 		return answer, err
 	}
-	ready, err := http.NewRequestWithContext(ctx, http.MethodGet, "/health/ready", http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	code := statusOnly(http.StatusOK)
-	if r.operations.ServeHTTP(&code, ready); int(code) != http.StatusOK {
-		return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_NOT_SERVING}, nil
+	if _, err := r.server.ask(ctx, call{operation: "GET /health/ready"}); err != nil {
+		answer = &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_NOT_SERVING}
 	}
 	return answer, nil
 }
-
-// statusOnly keeps the status of an answer.
-type statusOnly int
-
-// Header implements http.ResponseWriter.
-func (*statusOnly) Header() http.Header { return http.Header{} }
-
-// Write implements http.ResponseWriter.
-func (*statusOnly) Write(p []byte) (int, error) { return len(p), nil }
-
-// WriteHeader implements http.ResponseWriter.
-func (s *statusOnly) WriteHeader(code int) { *s = statusOnly(code) }
 
 // Name implements lifecycle.Service.
 func (s *Server) Name() string { return s.name }

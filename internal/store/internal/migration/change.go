@@ -204,25 +204,23 @@ func (s section) createIndex(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	for {
-		var part, left sql.NullString
-		err := conn.QueryRowContext(ctx, partWithoutIndex, table, schemaName+"."+s.index).Scan(&part, &left)
+		var part string // without its schema
+		err := conn.QueryRowContext(ctx, partWithoutIndex, table, schemaName+"."+s.index).Scan(&part)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if left.Valid {
-			if err := execute(`drop index ` + left.String); err != nil {
-				return err
-			}
+		name := indexOfPart(part, s.index)
+		if err := execute(`drop index if exists ` + schemaName + `.` + name); err != nil {
+			return err
 		}
-		name := indexOfPart(part.String, s.index)
 		// A concurrent build waits for older transactions, and no statement waits behind it.
 		if err := execute(`set lock_timeout = 0`); err != nil {
 			return err
 		}
-		if err := execute(`create index concurrently ` + name + ` on ` + part.String + ` ` + definition); err != nil {
+		if err := execute(`create index concurrently ` + name + ` on ` + schemaName + `.` + part + ` ` + definition); err != nil {
 			return err
 		}
 		if err := execute(`set lock_timeout = '` + lockWait + `'`); err != nil {
@@ -236,18 +234,13 @@ func (s section) createIndex(ctx context.Context, conn *sql.Conn) error {
 
 // indexOfPart is the name of the index of a partition, of at most 63 bytes.
 func indexOfPart(part, index string) string {
-	_, name, _ := strings.Cut(part, ".")
-	name = strings.Trim(name, `"`)
-	return name[:min(len(name), 62-min(len(index), 40))] + "_" + index[:min(len(index), 40)]
+	index = index[:min(len(index), 40)]
+	return part[:min(len(part), 62-len(index))] + "_" + index
 }
 
-// partWithoutIndex finds a partition that has no index attached to that of its parent, with
-// an invalid or unattached one of the same name that an earlier try has left.
+// partWithoutIndex finds a partition that has no index attached to that of its parent.
 const partWithoutIndex = `
-select format('%I.%I', n.nspname, t.relname), (
-    select format('%I.%I', n.nspname, c.relname) from pg_index l join pg_class c on c.oid = l.indexrelid
-    where l.indrelid = t.oid and not c.relispartition and c.relname like '%' || left(split_part($2, '.', 2), 40) limit 1)
-from pg_partition_tree($1::regclass) p join pg_class t on t.oid = p.relid join pg_namespace n on n.oid = t.relnamespace
+select t.relname from pg_partition_tree($1::regclass) p join pg_class t on t.oid = p.relid
 where p.isleaf and p.parentrelid is not null
       and not exists (select from pg_inherits h join pg_index i on i.indexrelid = h.inhrelid
                       where h.inhparent = $2::regclass and i.indrelid = p.relid)

@@ -35,12 +35,8 @@ func (s *Schema) CheckSchema(ctx context.Context) error {
 
 // SchemaVersion is CheckSchema that returns the version of the database's schema.
 func (s *Schema) SchemaVersion(ctx context.Context) (int64, error) {
-	changes, err := s.files.changes()
-	if err != nil {
-		return 0, fmt.Errorf("read the migrations: %w", err)
-	}
 	var have schemaState
-	err = s.db.Call(ctx, "schema", "read the schema version", func(ctx context.Context, db *pg.Conn) (err error) {
+	err := s.db.Call(ctx, "schema", "read the schema version", func(ctx context.Context, db *pg.Conn) (err error) {
 		have, err = readState(func(query string) scanner { return db.QueryRow(ctx, query) })
 		return err
 	})
@@ -52,6 +48,10 @@ func (s *Schema) SchemaVersion(ctx context.Context) (int64, error) {
 	}
 	switch {
 	case have.version < pg.SchemaVersion:
+		changes, err := s.files.changes()
+		if err != nil {
+			return 0, fmt.Errorf("read the migrations: %w", err)
+		}
 		var lacks []string
 		for _, c := range changes {
 			if c.version > have.version {
@@ -86,8 +86,10 @@ func readState(queryRow func(query string) scanner) (s schemaState, err error) {
 		err = queryRow(`select coalesce(max(version_id), 0) from ` + versionTable + ` where is_applied`).Scan(&s.version)
 	}
 	if err == nil && changed {
-		err = queryRow(`select greatest(max(version), `+fmt.Sprint(s.version)+`), coalesce(max(oldest), 0),
-			coalesce((select name from `+changeTable+` order by oldest desc, version limit 1), '') from `+changeTable).Scan(&s.version, &s.oldest, &s.by)
+		var newest int64
+		err = queryRow(`select coalesce(max(version), 0), coalesce(max(oldest), 0),
+			coalesce((select name from `+changeTable+` order by oldest desc, version limit 1), '') from `+changeTable).Scan(&newest, &s.oldest, &s.by)
+		s.version = max(s.version, newest)
 	}
 	return s, err
 }
@@ -121,11 +123,11 @@ func (m *Migrator) refuseFor(ctx context.Context, db *sql.DB, p *goose.Provider,
 		}
 		var old sql.NullString
 		err := db.QueryRowContext(ctx, `
-			select string_agg(kind || ' ' || id || ' (' || coalesce(schema_version, `+fmt.Sprint(lastOfFirstRecord)+`) || ')', ', ')
+			select string_agg(kind || ' ' || id || ' (' || coalesce(schema_version, $2::int) || ')', ', ')
 			from (select 'worker' as kind, worker_id as id, schema_version, heartbeat_at, stopped_at from tasker.workers
 			      union all select 'orchestrator', processor_id, schema_version, heartbeat_at, stopped_at from tasker.processors) d
 			where stopped_at is null and heartbeat_at > clock_timestamp() - interval '1 minute'
-			      and coalesce(schema_version, `+fmt.Sprint(lastOfFirstRecord)+`) < $1`, c.oldest).Scan(&old)
+			      and coalesce(schema_version, $2::int) < $1`, c.oldest, lastOfFirstRecord).Scan(&old)
 		if err != nil {
 			return err
 		}
