@@ -123,6 +123,10 @@ type Orchestration struct {
 		DistributedTaskQueue bool `toml:"distributed_task_queue" default:"false" doc:"Serve POST /enqueue, GET /tasks/{id} and GET /healthz of distributed-task-queue." effect:"Its producers create tasks of task types unchanged."`
 		TaskQueueEngine      bool `toml:"task_queue_engine" default:"false" doc:"Serve POST /api/v1/jobs and GET /api/v1/jobs/{id} of Distributed-Task-Queue-Engine." effect:"Its producers create tasks of task types, in three priorities, unchanged."`
 	} `toml:"compat"`
+	Autoscaling struct {
+		TargetWait     time.Duration `toml:"target_wait_seconds" default:"10" min:"1" max:"86400" doc:"Time within which waiting steps should begin." effect:"A shorter one asks for more workers (GET /v1/autoscaling/{namespace}, tasker_workers_desired)."`
+		ScaleDownAfter time.Duration `toml:"scale_down_after_seconds" default:"300" min:"0" max:"86400" doc:"Time for which the number of desired workers stays at its greatest value." effect:"Loads that come in shorter waves leave it steady."`
+	} `toml:"autoscaling"`
 	Backpressure struct {
 		RefuseTasks bool `toml:"refuse_tasks" default:"false" doc:"Refuse new tasks (503) when a queue nears overflow_threshold." effect:"Off, the tiers are only shown: a backlog of millions drains as fast as a short one. On, senders feel it when workers do not keep up."`
 	} `toml:"backpressure"`

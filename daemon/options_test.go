@@ -61,6 +61,7 @@ func optionsOf(loaded *config.Loaded) string {
 	s := &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}
 	s.breakers, _ = newBreakers(o.Common, nil, s.log, s.metrics)
 	od := &Orchestrator{shared: s, depth: newQueueDepth(nil, nil, nil, o.Common.Queues.PGMQ.QueueDepthThresholds, telemetry.Discard())}
+	od.autoscaling = newAutoscaling(nil, o.Orchestration, 0, nil)
 	wd := &Worker{shared: s}
 	of, wf := &signals{config: o.Common, buffers: orchestratorBuffers(o.Orchestration)}, &signals{config: w.Common, buffers: workerBuffers(w.Worker)}
 	web, _ := workerWeb(w.Worker.Web)
@@ -82,7 +83,7 @@ func optionsOf(loaded *config.Loaded) string {
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
 		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
 		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,
-		od.depth.thresholds,
+		od.depth.thresholds, od.autoscaling.target, od.autoscaling.window,
 		wd.workerConfig(w, nil), wfWeb, sessionConfig(w.Worker.WorkerID, w.Worker.Sessions),
 		OrchestratorProgram().ShutdownTimeout(loaded), WorkerProgram("", nil).ShutdownTimeout(loaded),
 	} {

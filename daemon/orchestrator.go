@@ -32,12 +32,13 @@ type Orchestrator struct {
 	*shared
 	engine *orchestration.Orchestrator
 	// registered: the templates of the search paths are in the database.
-	registered bool
-	depth      *queueDepth
-	sweeps     *sweep.Runner
-	admission  *backpressure.Admission
-	queues     *taskmaster.Service
-	lending    *lending // nil: there are no sessions
+	registered  bool
+	depth       *queueDepth
+	autoscaling *autoscaling
+	sweeps      *sweep.Runner
+	admission   *backpressure.Admission
+	queues      *taskmaster.Service
+	lending     *lending // nil: there are no sessions
 }
 
 // newOrchestrator connects to the database, loads the configured templates, and wires the
@@ -68,6 +69,8 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 	d.registered = true
 	d.depth = newQueueDepth(d.store.QueueDepth, d.unserved, d.store.OldestClaimable, c.Common.Queues.PGMQ.QueueDepthThresholds, d.metrics)
 	d.registry.MustRegister(d.depth)
+	d.autoscaling = newAutoscaling(d.store.Loads, o, c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold+1, d.metrics.WorkersDesired)
+	d.registry.MustRegister(d.autoscaling)
 	if d.relay, err = d.signals.newRelay(d.log.Named("signals"), d.metrics); err != nil {
 		return err
 	}
@@ -176,7 +179,7 @@ func (d *Orchestrator) api(c *config.Loaded, self store.Daemon, rules workflow.R
 		RegisterTemplate: d.registerTemplate, Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
 		Thresholds: sweep.Thresholds(o), MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
 		NewEvents: d.engine.NewEvents, Metrics: d.metrics, Breakers: d.breakers, Admission: d.admission,
-		Config: d.shownConfig(c), AnalyticsAge: c.Common.Cache.AnalyticsTTL,
+		Autoscaling: d.autoscaling.advise, Config: d.shownConfig(c), AnalyticsAge: c.Common.Cache.AnalyticsTTL,
 	}
 }
 

@@ -23,7 +23,7 @@ const module = "github.com/tasker-go/tasker"
 // own entry. Other internal packages have no floor.
 var floors = map[string]int{
 	"workflow": 0, "deploymode": 0, "internal/schedule": 0, "proto": 0,
-	"config": 1, "internal/telemetry": 1, "signal": 1, "internal/breaker": 1, "internal/backpressure": 1, "worker/events": 1,
+	"config": 1, "internal/telemetry": 1, "signal": 1, "internal/breaker": 1, "internal/backpressure": 1, "internal/autoscale": 1, "worker/events": 1,
 	"internal/store": 2, "internal/signal": 2,
 	"listener": 3, "poller": 3, "internal/submission": 3,
 	"coordinator": 4, "internal/command": 4, "internal/settle": 4,

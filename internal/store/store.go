@@ -94,7 +94,7 @@ type (
 // ClaimsAfter, ReleaseLeases, Adopt, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
-// OldestClaimable, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
+// OldestClaimable, Loads, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
 // ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues, Repeat.
 type (
 	Performed         = board.Performed         // an action of an operator or a sweep on a task, as recorded
@@ -130,6 +130,9 @@ type (
 	Report            = board.Report            // the end of one execution
 	Settlement        = board.Settlement        // the success of a claimed step in the row of its task, with its effects
 	Unserved          = board.Unserved          // waiting steps that no live worker can run
+	CallableLoad      = board.CallableLoad      // the work of a callable
+	NamespaceWorkers  = board.NamespaceWorkers  // those that serve a namespace
+	WorkerLoad        = board.WorkerLoad        // what a worker tells of itself
 	Work              = board.Work              // a transaction of a handler
 	Continuation      = board.Continuation      // the next task that a handler names when it ends its step
 	WorkPool          = board.WorkPool          // provides transactions of handlers

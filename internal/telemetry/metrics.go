@@ -204,6 +204,7 @@ type Metrics struct {
 
 	QueueDepth         *prometheus.Desc `metric:"tasker_queue_depth" kind:"gauge" labels:"namespace" alias:"tasker_steps_ready pgmq_queue_depth" help:"Claimable steps, counted up to one more than overflow_threshold."`
 	QueueOldest        *prometheus.Desc `metric:"tasker_queue_oldest_seconds" kind:"gauge" labels:"namespace" alias:"tasker_queue_age_seconds" help:"For how long the oldest claimable step has been claimable."`
+	WorkersDesired     *prometheus.Desc `metric:"tasker_workers_desired" kind:"gauge" labels:"namespace" help:"Workers that the namespace should have, as GET /v1/autoscaling/{namespace} advises."`
 	StepsWithoutWorker *prometheus.Desc `metric:"tasker_steps_without_worker" kind:"gauge" labels:"namespace" help:"Claimable steps that no live worker can run, counted up to one more than overflow_threshold for each callable."`
 
 	PoolMax      *prometheus.Desc `metric:"tasker_pool_connections_max" kind:"gauge" help:"Connections of the pool that may be open."`

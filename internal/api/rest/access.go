@@ -94,6 +94,7 @@ var accesses = map[string]access{
 	"get-worker-config": {auth.WorkerConfigRead, scopeFleet},
 	"get-performance":   {auth.SystemAnalyticsRead, scopeFleet},
 	"get-bottlenecks":   {auth.SystemAnalyticsRead, scopeFleet},
+	"get-autoscaling":   {auth.WorkersRead, scopePath},
 
 	"list-dlq-entries":            {auth.DLQRead, scopeQuery},
 	"get-dlq-entry-of-task":       {auth.DLQRead, scopeTask},

@@ -19,6 +19,13 @@ const (
 	bottlenecksPath = "/v1/analytics/bottlenecks"
 )
 
+func TestAutoscaling(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.get("/v1/autoscaling/orders").golden(t, "autoscaling")
+	require.Equal(t, 404, h.get("/v1/autoscaling/other").StatusCode)
+}
+
 func TestAnalytics(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

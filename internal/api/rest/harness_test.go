@@ -25,7 +25,9 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/autoscale"
 	"github.com/tasker-go/tasker/internal/settings"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/internal/wire"
 )
@@ -82,6 +84,13 @@ func newHouse(t testing.TB, change ...func(*rest.Config, *rest.Orchestrator)) *h
 	cfg := bounded(t, rest.Config{Address: "127.0.0.1:0", Version: "1.2.3", Environment: "test", MaxWait: time.Minute, Logger: zap.New(core), LogLevels: levels(t)})
 	o := rest.Orchestrator{Engine: h.engine, Store: h.store, ID: "orchestrator-1",
 		Verify: func(context.Context, uuid.UUID) ([]string, error) { return nil, nil }}
+	o.Autoscaling = func(_ context.Context, namespace string) (autoscale.Advice, error) {
+		if namespace != "orders" {
+			return autoscale.Advice{}, store.ErrNotFound
+		}
+		return autoscale.Advice{Namespace: namespace, DesiredWorkers: 4, NeededWorkers: 3, Workers: 2, Permits: 10, NeededPermits: 24, TargetWait: 10,
+			Callables: []autoscale.CallableAdvice{{Callable: "charge", Waiting: 500, Running: 14, OldestSeconds: 5, Service: 0.1, NeededPermits: 24}}}, nil
+	}
 	for _, c := range change {
 		c(&cfg, &o)
 	}

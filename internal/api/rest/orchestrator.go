@@ -11,6 +11,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/autoscale"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/lifecycle"
@@ -168,6 +169,9 @@ type Orchestrator struct {
 	// Config returns what the API shows of the configuration, without its metadata; nil:
 	// the route does not exist.
 	Config func() *client.OrchestratorConfig
+	// Autoscaling advises how many workers a namespace should have; its error wraps
+	// store.ErrNotFound if there is no such namespace. Without it the route does not exist.
+	Autoscaling func(ctx context.Context, namespace string) (autoscale.Advice, error)
 	// AnalyticsAge is how long the answers of the analytics are cached; 0: not at all.
 	AnalyticsAge time.Duration
 	// ID is the default actor of actions over the API.
@@ -229,6 +233,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
 	newAnalytics(a, o.AnalyticsAge).add()
+	a.addAutoscaling(o.Autoscaling)
 	(&isolatedRoutes{a}).add()
 	(&scheduleRoutes{a}).add()
 	(&waitRoutes{a}).add()

@@ -46,6 +46,30 @@ func (p *pace) claimed(took time.Duration) { p.claim = average(p.claim, took) }
 // slowed raises the service time: steps claimed ahead have waited this long.
 func (p *pace) slowed(took time.Duration) { p.service = max(p.service, took) }
 
+// maxServices bounds the callables whose handlers are measured one by one.
+const maxServices = 1000
+
+func (s *slots) servedLocked(j *job, took time.Duration) {
+	if j == nil {
+		return // its plan was never read
+	}
+	past, known := s.services[j.calls]
+	if known || len(s.services) < maxServices {
+		s.services[j.calls] = average(past, max(took, time.Microsecond))
+	}
+}
+
+// load returns the permits and the mean times of the handlers.
+func (s *slots) load() store.WorkerLoad {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := store.WorkerLoad{Permits: s.limit, ServiceMS: make(map[int32]float64, len(s.services))}
+	for callable, took := range s.services {
+		l.ServiceMS[callable] = float64(took) / float64(time.Millisecond)
+	}
+	return l
+}
+
 func average(past, now time.Duration) time.Duration {
 	if past == 0 {
 		return now

@@ -115,6 +115,7 @@ func (x *Execution) Why() error { return x.Ctx.why() }
 type job struct {
 	plan  *workflow.Plan
 	step  *workflow.PlanStep
+	calls int32         // the callable
 	name  string        // namespace/task/step, for people
 	limit time.Duration // of the handler
 	took  prometheus.Observer
@@ -139,6 +140,9 @@ func (e *Engine) job(plan *store.Plan, key jobKey) (*job, error) {
 		limit: e.cfg.HandlerTimeout, took: e.metrics.StepDuration.WithLabelValues(t.Namespace),
 	}
 	j.publishers = slices.ContainsFunc(step.Events, func(e workflow.Event) bool { return e.Publisher != "" })
+	if len(plan.Callables) > 0 { // else it is rehearsed without a database
+		j.calls = plan.CallableOf(step)
+	}
 	if step.TimeoutSeconds > 0 {
 		j.limit = time.Duration(step.TimeoutSeconds) * time.Second
 	}

@@ -125,6 +125,7 @@ func (h *heartbeat) takeID(ctx context.Context) error {
 func (e *Engine) describe() store.Daemon {
 	d := e.cfg.Describe()
 	d.UUID, d.ID, d.Namespaces, d.Tags, d.Callables = e.id(), e.cfg.WorkerID, e.queues.wanted(), e.cfg.Tags, e.queues.callables()
+	d.Load = e.slots.load()
 	return d
 }
 

@@ -65,6 +65,7 @@ type slots struct {
 	waiting   []*Execution
 	yielded   []*Execution // saved, wait for a look before they wait for a permit
 	pace      pace
+	services  map[int32]time.Duration // mean time of handlers by callable
 	announced announced
 	promised  int         // permits for steps that are being claimed with a settlement
 	in        [phases]int // claims by phase
@@ -80,7 +81,7 @@ type slots struct {
 
 func newSlots(limit, prefetch, maxPending int) *slots {
 	return &slots{limit: limit, prefetch: prefetch, maxPending: maxPending,
-		claims: map[int64]*Execution{}, running: make([]*Execution, 0, limit), onZombies: func(int) {},
+		claims: map[int64]*Execution{}, running: make([]*Execution, 0, limit), services: map[int32]time.Duration{}, onZombies: func(int) {},
 		deadlines: deadlines{passed: func() {}}}
 }
 
@@ -243,6 +244,7 @@ func (s *slots) end(x *Execution, how Kind) (f follows) {
 	s.releaseLocked(x)
 	f.took = now.Sub(x.began)
 	s.pace.served(f.took)
+	s.servedLocked(x.job, f.took)
 	f.next, f.look = s.nextLocked(now), s.payLocked()
 	f.announce = s.mustAnnounceLocked()
 	return f

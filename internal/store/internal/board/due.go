@@ -349,8 +349,9 @@ type Daemon struct {
 	Tags       []string // of a worker
 	// Callables are those that a worker claims, see Callable, and Handlers the names of
 	// its handlers; the registry shows the first thousand.
-	Callables []int32  `sql:"-"`
-	Handlers  []string `sql:"-"`
+	Callables []int32    `sql:"-"`
+	Handlers  []string   `sql:"-"`
+	Load      WorkerLoad `sql:"-"` // of a worker
 	// Refused are the rejected templates of a worker, whose versions have other content;
 	// the registry shows the first hundred.
 	Refused []registry.VersionConflict

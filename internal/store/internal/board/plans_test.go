@@ -33,7 +33,7 @@ func TestPlansMadeOnSmallTablesHold(t *testing.T) { plantest.SmallTables(t, hotS
 // TestPlansMadeAmongTheDeadHold leaves out statements that begin at the beginning of an
 // index, or between lanes: reading the dead rows there is the purpose of the frontier.
 func TestPlansMadeAmongTheDeadHold(t *testing.T) {
-	plantest.AmongTheDead(t, hotStatements, []string{"claimAll", "firstTimes", "horizon", "attention", "queueDepth", "oldestClaimable", "unservedLanes", "promoteDue", "expireLeases"})
+	plantest.AmongTheDead(t, hotStatements, []string{"claimAll", "firstTimes", "horizon", "attention", "queueDepth", "oldestClaimable", "unservedLanes", "callableLoads", "promoteDue", "expireLeases"})
 }
 
 func TestOtherStatementsStayOnTheirIndexes(t *testing.T) {
@@ -151,6 +151,7 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 		plantest.Of("processorAlive", processorAlive.With(processor), 1, 1),
 		plantest.Of("attention", attention.With(processor.And(everywhere).And(overdueArgs(10_000))), 2, 0),
 		plantest.Of("unservedLanes", unservedLanes.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": perStatement})), perStatement, 1),
+		plantest.Of("callableLoads", callableLoads.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": perStatement, "lease_from": longAgo})), 2*perStatement, 1),
 		plantest.Of("unservedSteps", unservedSteps.With(pg.Args{"alive_ms": int64(30_000), "task": tasks[0]}), 2, 0),
 		plantest.Of("createTasks", created, perStatement, perStatement),
 		plantest.Of("oldestClaimable", oldestClaimable.With(everywhere), perStatement, 1),

@@ -33,11 +33,11 @@ const maxRefusedShown = 100
 // Index: the primary keys; a hidden list as in reportSteps.
 var workerHeartbeat = pg.Compile(`
 with alive as (
-    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags, refused_templates, address, callables, handlers, schema_version)
-    values (@worker, @id, @hostname, @version, @mode, @namespaces, @tags, @refused, @address, @callables, @handlers, {schema_version})
+    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags, refused_templates, address, callables, handlers, load, schema_version)
+    values (@worker, @id, @hostname, @version, @mode, @namespaces, @tags, @refused, @address, @callables, @handlers, @load, {schema_version})
     on conflict (worker_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode,
         namespaces = excluded.namespaces, tags = excluded.tags, refused_templates = excluded.refused_templates,
-        address = excluded.address,
+        address = excluded.address, load = excluded.load,
         callables = case when w.callables = excluded.callables then w.callables else excluded.callables end,
         handlers = case when w.handlers = excluded.handlers then w.handlers else excluded.handlers end,
         status = {worker_active}, status_since = case when w.status = {worker_active} then w.status_since else clock_timestamp() end
@@ -74,7 +74,11 @@ func (s *Operations) WorkerHeartbeat(ctx context.Context, d board.Daemon, claims
 	if err != nil {
 		return nil, fmt.Errorf("encode the refused templates: %w", err)
 	}
-	heartbeat := workerHeartbeat.With(pg.Args{"worker": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version, "mode": d.Mode,
+	load, err := json.Marshal(d.Load)
+	if err != nil {
+		return nil, fmt.Errorf("encode the load of the worker: %w", err)
+	}
+	heartbeat := workerHeartbeat.With(pg.Args{"load": load, "worker": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version, "mode": d.Mode,
 		"namespaces": pg.NonNil(d.Namespaces), "tags": pg.NonNil(d.Tags), "refused": refused, "address": d.Address, "callables": pg.NonNil(d.Callables),
 		"handlers": pg.NonNil(d.Handlers[:min(len(d.Handlers), maxHandlersShown)]), "h": board.InLockOrder(claims), "lease_ms": lease.Milliseconds()})
 	err = s.db.Repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *pg.Conn) error {

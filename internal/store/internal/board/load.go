@@ -1,0 +1,91 @@
+package board
+
+import (
+	"context"
+	"time"
+
+	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// CallableLoad is the work of a callable, and how fast live workers do it.
+type CallableLoad struct {
+	Namespace string
+	Handler   workflow.HandlerReference `sql:",inline"`
+	Waiting   int                       // counted up to a limit; none while the callable is paused
+	Running   int
+	Oldest    time.Duration `sql:",seconds"` // how long the oldest waiting step has waited
+	Service   time.Duration `sql:",seconds"` // mean time of the handler; 0: no live worker has measured it
+}
+
+// WorkerLoad is what a worker tells of itself with each heartbeat.
+type WorkerLoad struct {
+	Permits   int               `json:"permits"`    // handlers that run at once
+	ServiceMS map[int32]float64 `json:"service_ms"` // mean time of handlers by callable, of late; 1,000 at most
+}
+
+// NamespaceWorkers are those that serve a namespace.
+type NamespaceWorkers struct {
+	Namespace string
+	Workers   int // alive and not draining
+	// Permits is how many handlers one of them runs at once, on average; without one as the
+	// worker that was there last; 0: there has been none that told.
+	Permits int
+}
+
+// callableLoads counts lane by lane, like queueDepth.
+// Index: board_claimable, board_lease, then the primary keys.
+var callableLoads = pg.Compile(`
+with recursive ` + everyLane + `, paused as materialized (select ` + pausedCallables + ` as those), waiting as materialized (
+    select l.callable, sum(s.steps) as steps, max(s.waited) as waited
+    from (select found.* from found cross join paused where callable <> all (paused.those)) l cross join lateral (
+        select count(*) as steps, extract(epoch from clock_timestamp() - min(since)) as waited from (
+            select coalesce(enqueued_at, requested_at) as since from tasker.board
+            where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
+            order by seq limit @limit::int) first) s
+    where s.steps > 0 group by l.callable
+), running as materialized (
+    select callable, count(*) as steps
+    from (select callable from tasker.board where state = {in_progress} and lease_until >= @lease_from order by lease_until limit @limit::int) r
+    where callable <> {by_engine} group by callable
+), measured as materialized (
+    select m.key::int as callable, avg(m.value::float8) / 1000 as seconds
+    from tasker.workers w cross join lateral jsonb_each_text(w.load -> 'service_ms') m
+    where w.stopped_at is null and w.heartbeat_at > clock_timestamp() - @alive_ms::bigint * interval '1 ms' group by m.key
+)
+select n.name as namespace, c.callable, c.method, c.resolver, coalesce(least(w.steps, @limit::int), 0)::int as waiting,
+       coalesce(r.steps, 0)::int as running, coalesce(greatest(w.waited, 0), 0)::float8 as oldest, coalesce(m.seconds, 0)::float8 as service
+from (select callable from waiting union select callable from running) k
+left join waiting w on w.callable = k.callable
+left join running r on r.callable = k.callable
+left join measured m on m.callable = k.callable
+cross join lateral (select * from tasker.callables where callable_id = any (array[k.callable]) limit 1) c
+cross join lateral (select name from tasker.namespaces where namespace_id = any (array[c.namespace_id]) limit 1) n
+order by n.name, c.callable_id`)
+
+// namespaceWorkers lists every namespace.
+var namespaceWorkers = pg.Compile(`
+with live as materialized (
+    select namespaces, (load ->> 'permits')::int as permits from tasker.workers
+    where stopped_at is null and heartbeat_at > clock_timestamp() - @alive_ms::bigint * interval '1 ms' and mode <> '` + ModeDraining + `'
+)
+select n.name as namespace, count(l.*)::int as workers,
+       coalesce(round(avg(l.permits))::int, (select (load ->> 'permits')::int from tasker.workers w
+            where n.name = any (w.namespaces) and load is not null order by heartbeat_at desc limit 1), 0) as permits
+from tasker.namespaces n left join live l on n.name = any (l.namespaces)
+group by n.name`)
+
+// Loads returns what the callables with work have to do, and the workers of every
+// namespace. Each lane is counted up to limit. alive is the age up to which a heartbeat
+// counts.
+func (s *Board) Loads(ctx context.Context, alive time.Duration, limit int) ([]CallableLoad, []NamespaceWorkers, error) {
+	limits := pg.Args{"alive_ms": alive.Milliseconds()}
+	workers, err := pg.ReadAll[NamespaceWorkers](ctx, s.db, "namespace_workers", "count the workers of namespaces", namespaceWorkers.With(limits))
+	if err != nil {
+		return nil, nil, err
+	}
+	_, limits["lease_from"] = s.timesFrom()
+	limits["limit"] = limit
+	loads, err := pg.ReadAll[CallableLoad](ctx, s.db, "callable_loads", "read the load of callables", callableLoads.With(s.everywhere().And(limits)))
+	return loads, workers, err
+}
