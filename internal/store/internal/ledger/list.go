@@ -81,13 +81,13 @@ where (@namespace = '' or n.name = @namespace) and (@name = '' or p.name = @name
 order by p.plan_id limit @limit`)
 
 // source is an ordered list of tasks that a search looks at, with the condition that one of
-// its rows fits, and whether a task may be in it twice. Those of one state have its rows
-// as all, for estimates.
+// its rows fits. A task is in it once, and in one of several: it is on the board, or has one
+// end, which is removed when it is reopened. Those of one state have its rows as all, for
+// estimates.
 type source struct {
-	rows  string
-	fits  string
-	all   string
-	twice bool
+	rows string
+	fits string
+	all  string
 }
 
 // The range of a search, and the columns of tasks that conditions are about.
@@ -98,10 +98,7 @@ const (
 	numbered  = `, row_number() over (order by task_uuid desc) as n`
 	ofTasks   = `select ` + listed + numbered + ` from tasker.tasks where ` + inRange
 	storedEnd = `coalesce((select task_state from tasker.board b where b.task_uuid = t.task_uuid and b.slot = 0),
-		(select task_state from tasker.step_attempts a where a.task_uuid = t.task_uuid and a.task_state is not null order by a.token desc limit 1))`
-	// latestEnd excludes tasks that were reopened.
-	latestEnd = ` and not exists (select from tasker.board b where b.task_uuid = t.task_uuid and b.slot = 0)
-		and not exists (select from tasker.step_attempts l where l.task_uuid = t.task_uuid and l.token > t.token and l.task_state is not null)`
+		(select task_state from tasker.step_attempts a where a.task_uuid = t.task_uuid and a.task_state is not null limit 1))`
 )
 
 // The sources. A pending task that has been claimed is shown as steps_in_process but stored
@@ -116,14 +113,13 @@ var (
 		union all select ` + listed + `, 0 from tasker.tasks where ` + inRange + ` and task_uuid = @correlation and correlation_id is null`}
 	alive = source{rows: `select task_uuid, task_state` + numbered + ` from tasker.board where ` + inRange + ` and slot = 0` + newest,
 		fits: `t.task_state = any (@states)`, all: `select 1 from tasker.board where slot = 0 and task_state = any (@states)`}
-	// Complete tasks are not reopened.
-	completed = source{rows: `select task_uuid` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state = {task_complete}` + newest, twice: true,
+	completed = source{rows: `select task_uuid` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state = {task_complete}` + newest,
 		all: `select 1 from tasker.step_attempts where task_state = {task_complete}`}
-	failed = source{rows: `select task_uuid, task_state, token` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state > {task_complete}` + newest,
-		fits: `t.task_state = any (@states)` + latestEnd, twice: true,
-		all: `select 1 from tasker.step_attempts where task_state = any (@states)`}
-	failedOfPlans = source{rows: `select l.* from unnest(@plans::int[]) p(id) cross join lateral (select task_uuid, task_state, token` + numbered +
-		` from tasker.step_attempts where ` + inRange + ` and failed_plan_id = p.id` + newest + `) l`, fits: failed.fits, twice: true,
+	failed = source{rows: `select task_uuid, task_state` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state > {task_complete}` + newest,
+		fits: `t.task_state = any (@states)`,
+		all:  `select 1 from tasker.step_attempts where task_state = any (@states)`}
+	failedOfPlans = source{rows: `select l.* from unnest(@plans::int[]) p(id) cross join lateral (select task_uuid, task_state` + numbered +
+		` from tasker.step_attempts where ` + inRange + ` and failed_plan_id = p.id` + newest + `) l`, fits: failed.fits,
 		all: `select 1 from tasker.step_attempts where failed_plan_id = any (@plans::int[]) and task_state = any (@states)`}
 )
 
@@ -274,23 +270,17 @@ func numbersOf(states []workflow.TaskState) []int16 {
 // was cut off the result would have gaps.
 func statementOf(sources []source, conditions []string) string {
 	var parts []string
-	twice := len(sources) > 1
 	for _, x := range sources {
 		own := conditions
 		if x.fits != "" {
 			own = append([]string{x.fits}, conditions...)
 		}
-		twice = twice || x.twice
 		parts = append(parts, `select t.task_uuid, t.n, true`+and(own)+` as fits from (`+x.rows+`) t`)
-	}
-	distinct := ""
-	if twice {
-		distinct = "distinct "
 	}
 	return `
 with seen as materialized (` + strings.Join(parts, " union all ") + `),
 cut as materialized (select task_uuid from seen where n = @each::int order by task_uuid desc limit 1),
-fitting as materialized (select ` + distinct + `task_uuid from seen where fits and not exists (select from cut where cut.task_uuid >= seen.task_uuid))
+fitting as materialized (select task_uuid from seen where fits and not exists (select from cut where cut.task_uuid >= seen.task_uuid))
 select (select count(*) from fitting)::int as matched, (select count(*) from seen)::int as seen, (select task_uuid from cut) as reached,
        array(select task_uuid from fitting order by task_uuid desc offset @skip::int limit @take::int) as tasks`
 }

@@ -125,7 +125,7 @@ func randomFilter(r *rand.Rand, all []listedTask) (f TaskFilter) {
 	return f
 }
 
-// fillLists makes tasks, the newest first: alive, ended, reopened and ended again.
+// fillLists makes tasks, the newest first: alive, ended, and with an end that was removed.
 func fillLists(t *testing.T, db *pgtest.DB, count int) (all []listedTask) {
 	db.Exec(t, `insert into tasker.namespaces (name) values ('alpha'), ('beta')`)
 	plans := []struct {
@@ -164,6 +164,7 @@ func fillLists(t *testing.T, db *pgtest.DB, count int) (all []listedTask) {
 			values ($1, $2, $3, $4, 0, '{}', $5, $6, $7, nullif($8, ''))`, x.id, x.requested, p+1, plans[p].namespace, x.tags, correlation, x.initiator, x.source)
 		if i%4 == 1 && x.state != workflow.TaskComplete { // it had failed before
 			end(x.id, workflow.TaskError)
+			db.Exec(t, `update tasker.step_attempts set task_state = null, task_progress = null where task_uuid = $1`, x.id) // as reopenTasks does
 		}
 		if x.state.Terminal() {
 			end(x.id, x.state)

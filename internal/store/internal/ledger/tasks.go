@@ -250,13 +250,8 @@ func (s *Ledger) readTasks(ctx context.Context, ids []uuid.UUID, of parts) ([]*T
 	return tasks, err
 }
 
-// Index: the primary keys. A reopened task has earlier ends; only tasks that the board
-// does not hold have ended.
-var taskEnds = pg.Compile(`
-select distinct on (a.task_uuid) a.task_uuid, a.task_state from tasker.step_attempts a
-where a.task_uuid = any (@tasks) and a.task_state is not null
-  and not exists (select from tasker.board b where b.task_uuid = a.task_uuid and b.slot = 0)
-order by a.task_uuid, a.token desc`)
+// Index: the primary keys. A reopened task has no end.
+var taskEnds = pg.Compile(`select task_uuid, task_state from tasker.step_attempts where task_uuid = any (@tasks) and task_state is not null`)
 
 // TaskEnds returns the state of those of the tasks that have ended.
 func (s *Ledger) TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]workflow.TaskState, error) {
