@@ -1,0 +1,200 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/sourcegraph/conc"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/store"
+)
+
+const limitedYAML = `
+name: limited
+namespace_name: limited
+version: 1.0.0
+steps:
+  - {name: call, handler: {callable: call}}
+`
+
+// limited creates tasks with keys.
+func limited(t testing.TB, s *store.Store, p *store.Plan, keys ...string) {
+	tasks := make([]store.NewTask, len(keys))
+	for i, key := range keys {
+		tasks[i] = newTask(p)
+		tasks[i].Context = json.RawMessage(fmt.Sprintf(`{"tenant":{"id":%q}}`, key))
+	}
+	_, err := s.CreateTasks(t.Context(), tasks)
+	require.NoError(t, err)
+}
+
+func claimLimited(t testing.TB, s *store.Store, p *store.Plan, limit int) ([]store.Claimed, time.Duration) {
+	claimed, again, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: p.Callables, Limit: limit, Lease: time.Minute})
+	require.NoError(t, err)
+	return claimed, again
+}
+
+func keysOf(t testing.TB, claimed []store.Claimed) (keys []string) {
+	for i := range claimed {
+		var c struct{ Tenant struct{ ID string } }
+		require.NoError(t, json.Unmarshal(claimed[i].Context, &c))
+		keys = append(keys, c.Tenant.ID)
+	}
+	return keys
+}
+
+func setLimit(t testing.TB, s *store.Store, p *store.Plan, l store.Limit) {
+	l.Namespace, l.Handler = "limited", p.Steps[0].Handler
+	_, err := s.SetLimit(t.Context(), l, "ana")
+	require.NoError(t, err)
+}
+
+var tenant = []string{"tenant", "id"}
+
+// At most two steps of a key run, keys take turns, and the end of one makes room.
+func TestALimitOfWhatRuns(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	limited(t, s, p, "a", "a", "a", "a", "b", "a", "b", "c")
+	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(2)})
+	require.Empty(t, claim(t, s, p, 10), "other claims leave limited steps")
+	claimed, _ := claimLimited(t, s, p, 3)
+	require.Equal(t, []string{"a", "b", "c"}, keysOf(t, claimed))
+	more, again := claimLimited(t, s, p, 10)
+	require.Equal(t, []string{"a", "b"}, keysOf(t, more))
+	require.Positive(t, again)
+	report(t, s, succeed(claimed[0], `{}`))
+	more, _ = claimLimited(t, s, p, 10)
+	require.Equal(t, []string{"a"}, keysOf(t, more))
+	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
+	_, err := s.ExpireLeases(t.Context(), 100)
+	require.NoError(t, err)
+	more, _ = claimLimited(t, s, p, 10)
+	require.Equal(t, []string{"a", "a"}, keysOf(t, more), "lost leases make room")
+}
+
+// Three workers claim at the same time: never more than the limit of a key runs.
+func TestLimitsWhileWorkersRace(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	var keys []string
+	for i := range 600 {
+		keys = append(keys, fmt.Sprintf("k%d", i%7))
+	}
+	limited(t, s, p, keys...)
+	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(3)})
+	var running [7]atomic.Int32
+	var done atomic.Int32
+	var group conc.WaitGroup
+	for range 3 {
+		group.Go(func() {
+			for done.Load() < 600 && t.Context().Err() == nil {
+				claimed, _ := claimLimited(t, s, p, 5)
+				for i, key := range keysOf(t, claimed) {
+					if n := running[key[1]-'0'].Add(1); n > 3 {
+						t.Errorf("%d steps of %s run", n, key)
+					}
+					if claimed[i].Attempt != 1 {
+						t.Errorf("attempt %d", claimed[i].Attempt)
+					}
+				}
+				for i, key := range keysOf(t, claimed) {
+					running[key[1]-'0'].Add(-1) // before the report, which makes room
+					report(t, s, succeed(claimed[i], `{}`))
+					done.Add(1)
+				}
+			}
+		})
+	}
+	group.Wait()
+	applyAll(t, s)
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.board`))
+	noViolations(t, s)
+}
+
+// In any window there are at most rate times its length and burst beginnings, by the recorded times.
+func TestARateOfBeginnings(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	keys := make([]string, 200)
+	limited(t, s, p, keys...)
+	setLimit(t, s, p, store.Limit{PerSecond: new(100.0), Burst: 10})
+	for begun := 0; begun < 150; {
+		claimed, again := claimLimited(t, s, p, 40)
+		begun += len(claimed)
+		require.LessOrEqual(t, len(claimed), 10)
+		require.GreaterOrEqual(t, again, time.Duration(0))
+		for i := range claimed {
+			report(t, s, succeed(claimed[i], `{}`))
+		}
+	}
+	applyAll(t, s)
+	require.Zero(t, db.QueryInt(t, `select count(*) from (
+		select count(*) over w as begun, extract(epoch from claimed_at - first_value(claimed_at) over w) as seconds
+		from tasker.step_attempts window w as (order by claimed_at range between interval '200 ms' preceding and current row)) w
+		where begun > 100 * 0.2 + 10`))
+	require.GreaterOrEqual(t, db.QueryInt(t, `select (extract(epoch from max(claimed_at) - min(claimed_at)) * 1000)::int from tasker.step_attempts`), 1350)
+}
+
+// One step of a key at a time, in the order of creation; a retry holds the key unless others may overtake.
+func TestOrderedKeys(t *testing.T) {
+	t.Parallel()
+	for _, overtake := range []bool{false, true} {
+		s, db := open(t)
+		p := plan(t, s, limitedYAML)
+		setLimit(t, s, p, store.Limit{KeyPath: tenant, Ordered: true, Overtake: overtake})
+		limited(t, s, p, "a", "a", "a", "b")
+		first, _ := claimLimited(t, s, p, 10)
+		require.Equal(t, []string{"a", "b"}, keysOf(t, first))
+		failed := store.Report{ClaimKey: key(first[0]), Retryable: true, RetryAfter: -1, Error: json.RawMessage(`{"message":"x"}`)}
+		require.Equal(t, []bool{true}, report(t, s, failed))
+		applyAll(t, s)
+		require.EqualValues(t, 1, db.QueryInt(t, `select count(*) from tasker.board where state = 1`))
+		next, _ := claimLimited(t, s, p, 10)
+		if overtake {
+			require.Equal(t, []string{"a"}, keysOf(t, next))
+			require.NotEqual(t, first[0].TaskUUID, next[0].TaskUUID)
+			continue
+		}
+		require.Empty(t, next)
+		db.Exec(t, `update tasker.board set due_at = now() where state = 1`)
+		_, err := s.PromoteDue(t.Context(), 10)
+		require.NoError(t, err)
+		next, _ = claimLimited(t, s, p, 10)
+		require.Len(t, next, 1)
+		require.Equal(t, first[0].TaskUUID, next[0].TaskUUID)
+		report(t, s, succeed(next[0], `{}`))
+		applyAll(t, s)
+		next, _ = claimLimited(t, s, p, 10)
+		require.Equal(t, []string{"a"}, keysOf(t, next))
+	}
+}
+
+// Keys with steps share the claims by their weights.
+func TestWeightsOfKeys(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	p := plan(t, s, limitedYAML)
+	var keys []string
+	for range 200 {
+		keys = append(keys, "a", "b")
+	}
+	limited(t, s, p, keys...)
+	setLimit(t, s, p, store.Limit{KeyPath: tenant, Weights: map[string]float64{"a": 3}})
+	counts := map[string]int{}
+	for range 20 {
+		claimed, _ := claimLimited(t, s, p, 10)
+		for _, key := range keysOf(t, claimed) {
+			counts[key]++
+		}
+	}
+	require.Equal(t, map[string]int{"a": 150, "b": 50}, counts)
+}
