@@ -23,6 +23,7 @@ func (oneQueue) Queues(context.Context, []string) (map[string]int32, error) {
 }
 
 func (oneQueue) Callables(context.Context) ([]store.Callable, error) { return nil, nil }
+func (oneQueue) LimitedCallables(context.Context) ([]int32, error)   { return nil, nil }
 func (oneQueue) KnownCallables() []store.Callable                    { return nil }
 func (oneQueue) CallablesVersion() uint64                            { return 1 }
 

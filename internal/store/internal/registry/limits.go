@@ -115,3 +115,11 @@ func (l *Limit) turn(ctx context.Context, tx pgx.Tx) (callable int32, err error)
 	}
 	return callable, err
 }
+
+var limitedCallables = pg.Compile(`select callable_id from tasker.limits order by callable_id`)
+
+// LimitedCallables returns the callables with a limit, also those whose limit is being
+// removed.
+func (s *Registry) LimitedCallables(ctx context.Context) ([]int32, error) {
+	return pg.ReadAll[int32](ctx, s.db, "limited_callables", "read which callables are limited", limitedCallables.With(nil))
+}
