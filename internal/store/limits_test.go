@@ -198,3 +198,33 @@ func TestWeightsOfKeys(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"a": 150, "b": 50}, counts)
 }
+
+// Without its limit a callable's steps are claimed like all others, in their order, also those that waited in
+// lines; a pause by an operator outlasts both.
+func TestLimitsEnd(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	limited(t, s, p, "a", "a", "b", "a")
+	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(1)})
+	claimed, _ := claimLimited(t, s, p, 10)
+	require.Len(t, claimed, 2)
+	limits, err := s.Limits(t.Context(), "", 100)
+	require.NoError(t, err)
+	require.Len(t, limits, 1)
+	require.Equal(t, []int{2, 2, 1}, []int{limits[0].Running, limits[0].Waiting, limits[0].Keys})
+	require.Equal(t, tenant, limits[0].KeyPath)
+	pause := store.Pause{Namespace: "limited", Callable: "call", Actor: "ana", Reason: "x"}
+	require.NoError(t, s.Pause(t.Context(), pause))
+	claimed, _ = claimLimited(t, s, p, 10)
+	require.Empty(t, claimed)
+	_, err = s.Resume(t.Context(), pause)
+	require.NoError(t, err)
+	require.Empty(t, claim(t, s, p, 10), "the limit outlasts the pause")
+	_, err = s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana")
+	require.NoError(t, err)
+	require.Len(t, claim(t, s, p, 10), 2)
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.limits`)+db.QueryInt(t, `select count(*) from tasker.limit_keys`))
+	_, err = s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana")
+	require.ErrorIs(t, err, store.ErrNotFound)
+}

@@ -130,6 +130,7 @@ type (
 	Report            = board.Report            // the end of one execution
 	Settlement        = board.Settlement        // the success of a claimed step in the row of its task, with its effects
 	Unserved          = board.Unserved          // waiting steps that no live worker can run
+	LimitState        = registry.LimitState     // a limit with what it holds up
 	Limit             = registry.Limit          // bounds what runs of a callable
 	CallableLoad      = board.CallableLoad      // the work of a callable
 	NamespaceWorkers  = board.NamespaceWorkers  // those that serve a namespace

@@ -30,7 +30,7 @@ with taken as materialized (
     from tasker.limits l cross join lateral (
         select ctid as at, task_uuid from tasker.board
         where state = {claimable} and callable = l.callable_id order by lane, seq limit @limit::int for update skip locked) s
-    where l.callable_id = any (@callables::int[])
+    where l.callable_id = any (@callables::int[]) and not l.removing
 ), keyed as materialized (
     select t.*, left(coalesce(case
         when t.key_path is not null then coalesce(
@@ -82,7 +82,9 @@ with now as materialized (select clock_timestamp() as now), open as materialized
         from tasker.limit_keys k cross join lateral (select ` + limitedRoom + ` as room offset 0) x
         where k.callable_id = l.callable_id and k.waiting and x.room > 0
         order by k.turn, k.line limit @limit::int) k
-    where l.callable_id = any (@callables::int[])
+    where l.callable_id = any (@callables::int[]) and not exists (
+        select from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id
+        where c.callable_id = l.callable_id and (c.paused_by is not null or n.paused_at is not null))
 ), candidates as materialized (
     select o.line, o.callable_id, o.ordered, s.at, s.task_uuid, s.step_no,
            o.turn + row_number() over (partition by o.line order by s.lane, s.seq) / o.weight as turn

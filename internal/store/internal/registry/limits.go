@@ -37,12 +37,16 @@ type Limit struct {
 	Weights map[string]float64
 }
 
-// ChangedLimit is a limit with its last change.
-type ChangedLimit struct {
+// LimitState is a limit with its last change and what it holds up.
+type LimitState struct {
 	Limit
 	ChangedAt time.Time
 	ChangedBy string
 	Removing  bool // it bounds nothing more
+	Running   int
+	// Waiting counts the steps that wait in the lines of keys, up to a bound, and Keys the
+	// keys that have some. Steps that have just become claimable are in no line yet.
+	Waiting, Keys int
 }
 
 // Index: callables_named.
@@ -104,6 +108,98 @@ func (l *Limit) weights() map[string]float64 {
 		return map[string]float64{}
 	}
 	return l.Weights
+}
+
+// A limit ends in several transactions, since many steps may wait in the lines of its keys.
+// With the first one it bounds nothing more: new steps are claimed from the line of the
+// callable, and those of the keys without a bound. Others return to that line step by step;
+// the last transaction removes what is left. Until then the removal may be repeated by
+// anybody, and nothing waits for it.
+var (
+	endLimit = pg.Compile(`
+with ended as (
+    update tasker.limits set removing = true, max_running = null, per_second = null, ordered = false, changed_at = clock_timestamp(), changed_by = @actor
+    where callable_id = @callable returning callable_id
+)
+update tasker.callables c set paused_at = case when c.paused_by is not null then c.paused_at end
+from ended e where c.callable_id = e.callable_id`)
+	returnLimited = pg.Compile(`
+with returning_steps as materialized (
+    select s.at from tasker.limit_keys k cross join lateral (
+        select ctid as at from tasker.board where state = {claimable} and callable = -k.line limit @limit::int for update skip locked) s
+    where k.callable_id = @callable limit @limit::int
+)
+update tasker.board set callable = @callable, seq = nextval('tasker.step_seq') where ctid = any (array(select at from returning_steps))`)
+	dropLimit = pg.Compile(`
+with free as materialized (
+    select from tasker.limits where callable_id = @callable and removing and not exists (
+        select from tasker.limit_keys k where k.callable_id = @callable and exists (
+            select from tasker.board b where b.state = {claimable} and b.callable = -k.line))
+), keys as (
+    delete from tasker.limit_keys where callable_id = @callable and exists (select from free)
+)
+delete from tasker.limits where callable_id = @callable and exists (select from free)`)
+)
+
+// returnedAtOnce is how many steps one transaction returns to the line of the callable.
+const returnedAtOnce = 5000
+
+// DeleteLimit removes a limit: claims that begin after it follow none. After an error it may be
+// repeated. The error wraps ErrNotFound if there is no limit.
+func (s *Registry) DeleteLimit(ctx context.Context, namespace string, handler workflow.HandlerReference, actor string) ([]signal.Signal, error) {
+	l := Limit{Namespace: namespace, Handler: handler}
+	signals := []signal.Signal{{Topic: signal.TopicControl}, {Topic: signal.WorkerTopic(namespace)}}
+	var callable int32
+	step := func(doing string, do func(ctx context.Context, tx pgx.Tx) error) error {
+		return s.db.Transaction(ctx, "delete_limit", doing, func(ctx context.Context, tx pgx.Tx) (_ []signal.Signal, err error) {
+			if callable, err = l.turn(ctx, tx); err != nil {
+				return nil, err
+			}
+			return signals, do(ctx, tx)
+		})
+	}
+	changed := 0
+	run := func(statement *stmt.Statement, args pg.Args) func(ctx context.Context, tx pgx.Tx) error {
+		return func(ctx context.Context, tx pgx.Tx) (err error) {
+			args["callable"] = callable
+			changed, err = pg.Run(ctx, tx, statement.With(args))
+			return err
+		}
+	}
+	if err := step("end a limit", run(endLimit, pg.Args{"actor": actor})); err != nil {
+		return nil, err
+	} else if changed == 0 {
+		return nil, pg.ErrNotFound
+	}
+	for {
+		if err := step("return limited steps", run(returnLimited, pg.Args{"limit": returnedAtOnce})); err != nil {
+			return signals, err
+		}
+		if changed > 0 {
+			continue
+		}
+		if err := step("remove a limit", run(dropLimit, pg.Args{})); err != nil || changed > 0 {
+			return signals, err
+		}
+	}
+}
+
+// Index: the primary keys, limit_keys_waiting, board_limited, board_claimable.
+var listLimits = pg.Compile(`
+select n.name as namespace, c.callable, c.method, c.resolver, coalesce(l.key_path, '{}') as key_path, coalesce(l.key_tag, '') as key_tag, l.max_running, l.per_second,
+       l.burst, l.ordered, l.overtake, l.weights, l.changed_at, l.changed_by, l.removing,
+       (select count(*) from tasker.limit_keys k join tasker.board r on r.state = {in_progress} and r.limit_line = k.line where k.callable_id = l.callable_id)::int as running,
+       (select count(*) from (select from tasker.limit_keys k cross join lateral (
+            select from tasker.board where state = {claimable} and callable = -k.line limit @limit::int) s
+        where k.callable_id = l.callable_id and k.waiting limit @limit::int) w)::int as waiting,
+       (select count(*) from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting)::int as keys
+from tasker.limits l join tasker.callables c on c.callable_id = l.callable_id join tasker.namespaces n on n.namespace_id = c.namespace_id
+where (@namespace = '' or n.name = @namespace) order by n.name, c.callable, c.method, c.resolver limit 10000`)
+
+// Limits lists the limits, of a namespace or all, by names; waiting steps are counted up to
+// limit.
+func (s *Registry) Limits(ctx context.Context, namespace string, limit int) ([]LimitState, error) {
+	return pg.ReadAll[LimitState](ctx, s.db, "limits", "list the limits", listLimits.With(pg.Args{"namespace": namespace, "limit": limit}))
 }
 
 // turn returns the callable after its turn has come.
