@@ -102,7 +102,7 @@ func (a *app) scheduleList() command {
 
 func scheduleFacts(s *client.Schedule) facts {
 	catchUp, attempts, next := s.CatchUp, "", ""
-	if catchUp == client.CatchUpAll {
+	if catchUp == "all" {
 		catchUp = "all, up to " + counted(s.MaxCatchUp, "run")
 	}
 	if s.MaxAttempts > 0 {
@@ -170,10 +170,10 @@ func (s *scheduleFields) flags(a *app, rules ...rule) flags {
 		opt(&s.Priority, "priority,p", "priority of the tasks, -100 to 100; higher goes first; 0 for the template's", aPriority),
 		opt(&s.Tags, "tag", "tag of the tasks; may be repeated"),
 		opt(&s.CatchUp, "catch-up", "missed runs: skip them, make one for all, or all",
-			among(client.CatchUpSkip, client.CatchUpOne, client.CatchUpAll)),
+			among("skip", "one", "all")),
 		opt(&s.MaxCatchUp, "max-catch-up", "how many missed runs --catch-up all makes, up to 1000", between(1, schedule.MaxCatchUp)),
 		opt(&s.Overlap, "overlap", "while the previous task is unfinished: allow a run, or skip it",
-			among(client.OverlapAllow, client.OverlapSkip)),
+			among("allow", "skip")),
 		opt(&s.jitter, "jitter", "delay the start of tasks by up to this time, at most 1h",
 			checked("whole seconds, at most 1h", s.readJitter)),
 		opt(&s.MaxAttempts, "max-attempts", "executions of each retryable step of the tasks; 0 for the template's"),
@@ -201,7 +201,7 @@ func (s *scheduleFields) request(namespace, name string) client.ScheduleRequest 
 
 func (a *app) scheduleCreate() command {
 	s := scheduleFields{ScheduleUpdate: client.ScheduleUpdate{Version: new("1.0.0"), TimeZone: new("UTC"), Context: json.RawMessage("{}"),
-		CatchUp: new(client.CatchUpSkip), MaxCatchUp: new(limits.DefaultMaxCatchUp), Overlap: new(client.OverlapAllow)}}
+		CatchUp: new("skip"), MaxCatchUp: new(limits.DefaultMaxCatchUp), Overlap: new("allow")}}
 	var r client.ScheduleRequest
 	namespace := "default"
 	return command{

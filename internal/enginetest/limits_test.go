@@ -79,7 +79,7 @@ func TestLimitsInEachMode(t *testing.T) {
 				o.Orchestration.Mode, o.Readiness.Mode, w.Events.Mode = mode, mode, mode
 			})
 			signals, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "limits", Handler: workflow.HandlerReference{Callable: "call"},
-				KeyPath: []string{"tenant"}, MaxRunning: new(2)}, "test")
+				KeyPath: []string{"tenant"}, MaxRunning: new(2)}, "test", "why")
 			require.NoError(t, err)
 			for _, s := range signals {
 				e.Bus.Publish(s)

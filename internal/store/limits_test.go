@@ -50,7 +50,7 @@ func keysOf(t testing.TB, claimed []store.Claimed) (keys []string) {
 
 func setLimit(t testing.TB, s *store.Store, p *store.Plan, l store.Limit) {
 	l.Namespace, l.Handler = "limited", p.Steps[0].Handler
-	_, err := s.SetLimit(t.Context(), l, "ana")
+	_, err := s.SetLimit(t.Context(), l, "ana", "why")
 	require.NoError(t, err)
 }
 
@@ -221,10 +221,10 @@ func TestLimitsEnd(t *testing.T) {
 	_, err = s.Resume(t.Context(), pause)
 	require.NoError(t, err)
 	require.Empty(t, claim(t, s, p, 10), "the limit outlasts the pause")
-	_, err = s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana")
+	_, err = s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
 	require.NoError(t, err)
 	require.Len(t, claim(t, s, p, 10), 2)
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.limits`)+db.QueryInt(t, `select count(*) from tasker.limit_keys`))
-	_, err = s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana")
+	_, err = s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
 	require.ErrorIs(t, err, store.ErrNotFound)
 }

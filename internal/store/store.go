@@ -262,11 +262,12 @@ type (
 
 // Errors that callers branch on.
 var (
-	ErrNotFound    = pg.ErrNotFound    // the task, step, plan or namespace does not exist
-	ErrTaskEnded   = pg.ErrTaskEnded   // the task is terminal, so it cannot be changed this way
-	ErrWorkerDead  = pg.ErrWorkerDead  // all its claims are lost, and it must register under a new UUID
-	ErrUnavailable = pg.ErrUnavailable // trying again later may succeed
-	ErrSchema      = pg.ErrSchema      // the database has another schema than this program
+	ErrOtherKey    = registry.ErrOtherKey // the limit has another key
+	ErrNotFound    = pg.ErrNotFound       // the task, step, plan or namespace does not exist
+	ErrTaskEnded   = pg.ErrTaskEnded      // the task is terminal, so it cannot be changed this way
+	ErrWorkerDead  = pg.ErrWorkerDead     // all its claims are lost, and it must register under a new UUID
+	ErrUnavailable = pg.ErrUnavailable    // trying again later may succeed
+	ErrSchema      = pg.ErrSchema         // the database has another schema than this program
 
 	ErrNoTaskType        = registry.ErrNoTaskType
 	ErrVersionUsed       = registry.ErrVersionUsed

@@ -92,6 +92,11 @@ type WorkerList struct {
 	Workers []client.WorkerState `json:"workers"`
 }
 
+// LimitList is the answer of GET /v1/limits.
+type LimitList struct {
+	Limits []client.Limit `json:"limits" nullable:"false"`
+}
+
 // NamespaceList is all namespaces by name.
 type NamespaceList struct {
 	Namespaces []client.Namespace `json:"namespaces"`

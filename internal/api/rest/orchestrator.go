@@ -58,6 +58,8 @@ type Engine interface {
 	ReplayDeadLetters(ctx context.Context, r orchestration.ReplayMany) (orchestration.BulkResult, error)
 	Pause(ctx context.Context, p store.Pause) error
 	Resume(ctx context.Context, p store.Pause) error
+	SetLimit(ctx context.Context, l store.Limit, why orchestration.Why) error
+	DeleteLimit(ctx context.Context, namespace string, handler workflow.HandlerReference, why orchestration.Why) error
 	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
 
 	CreateSchedule(ctx context.Context, s store.Schedule, why orchestration.Why) (store.Schedule, error)
@@ -126,6 +128,7 @@ type Store interface {
 	RecordAction(ctx context.Context, a store.OperatorAction) error
 
 	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
+	Limits(ctx context.Context, namespace string, limit int) ([]store.LimitState, error)
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
 	Sweeps(ctx context.Context) ([]store.SweepState, error)
 	Performance(ctx context.Context, window time.Duration) (store.Performance, error)
@@ -230,6 +233,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&actionRoutes{taskRoutes: tasks}).add()
 	(&dlqRoutes{a, o.Thresholds}).add()
 	(&namespaceRoutes{a}).add()
+	(&limitRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
 	newAnalytics(a, o.AnalyticsAge).add()

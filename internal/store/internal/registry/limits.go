@@ -68,6 +68,10 @@ where l.key_path is not distinct from excluded.key_path and l.key_tag is not dis
 	weighKeys = pg.Compile(`
 update tasker.limit_keys k set weight = coalesce((l.weights ->> k.key)::float8, 1), tokens = least(k.tokens, l.burst)
 from tasker.limits l where l.callable_id = @callable and k.callable_id = @callable`)
+	recordLimit = pg.Compile(`
+insert into tasker.operator_actions (actor, reason, action, target, matched, changed, dry_run)
+select @actor::text, @reason::text, @action::text, jsonb_build_object('namespace', n.name, 'callable', c.callable, 'method', c.method, 'resolver', c.resolver), 1, 1, false
+from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id where c.callable_id = @callable`)
 	pauseLimited = pg.Compile(`update tasker.callables set paused_at = coalesce(paused_at, clock_timestamp()) where callable_id = @callable`)
 )
 
@@ -77,7 +81,7 @@ var ErrOtherKey = errors.New("the limit has another key; remove it first")
 // SetLimit sets the limit of a callable; claims that begin after it follow it. What runs goes
 // on. The error wraps ErrNotFound if no template or worker has named the callable, and is
 // ErrOtherKey if a limit with another key exists.
-func (s *Registry) SetLimit(ctx context.Context, l Limit, actor string) ([]signal.Signal, error) {
+func (s *Registry) SetLimit(ctx context.Context, l Limit, actor, reason string) ([]signal.Signal, error) {
 	signals := []signal.Signal{{Topic: signal.TopicControl}, {Topic: signal.WorkerTopic(l.Namespace)}}
 	err := s.db.Transaction(ctx, "set_limit", "limit a callable", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		weights, err := json.Marshal(l.weights())
@@ -93,9 +97,10 @@ func (s *Registry) SetLimit(ctx context.Context, l Limit, actor string) ([]signa
 		if err == nil && changed == 0 {
 			err = ErrOtherKey
 		}
-		for _, statement := range []*stmt.Statement{weighKeys, pauseLimited} {
+		for _, statement := range []stmt.Call{weighKeys.With(pg.Args{"callable": callable}), pauseLimited.With(pg.Args{"callable": callable}),
+			recordLimit.With(pg.Args{"callable": callable, "actor": actor, "reason": reason, "action": "set_limit"})} {
 			if err == nil {
-				_, err = pg.Run(ctx, tx, statement.With(pg.Args{"callable": callable}))
+				_, err = pg.Run(ctx, tx, statement)
 			}
 		}
 		return signals, err
@@ -146,7 +151,7 @@ const returnedAtOnce = 5000
 
 // DeleteLimit removes a limit: claims that begin after it follow none. After an error it may be
 // repeated. The error wraps ErrNotFound if there is no limit.
-func (s *Registry) DeleteLimit(ctx context.Context, namespace string, handler workflow.HandlerReference, actor string) ([]signal.Signal, error) {
+func (s *Registry) DeleteLimit(ctx context.Context, namespace string, handler workflow.HandlerReference, actor, reason string) ([]signal.Signal, error) {
 	l := Limit{Namespace: namespace, Handler: handler}
 	signals := []signal.Signal{{Topic: signal.TopicControl}, {Topic: signal.WorkerTopic(namespace)}}
 	var callable int32
@@ -166,10 +171,17 @@ func (s *Registry) DeleteLimit(ctx context.Context, namespace string, handler wo
 			return err
 		}
 	}
-	if err := step("end a limit", run(endLimit, pg.Args{"actor": actor})); err != nil {
+	end, record := run(endLimit, pg.Args{"actor": actor}), run(recordLimit, pg.Args{"actor": actor, "reason": reason, "action": "delete_limit"})
+	if err := step("end a limit", func(ctx context.Context, tx pgx.Tx) error {
+		if err := end(ctx, tx); err != nil {
+			return err
+		}
+		if changed == 0 {
+			return pg.ErrNotFound
+		}
+		return record(ctx, tx)
+	}); err != nil {
 		return nil, err
-	} else if changed == 0 {
-		return nil, pg.ErrNotFound
 	}
 	for {
 		if err := step("return limited steps", run(returnLimited, pg.Args{"limit": returnedAtOnce})); err != nil {
