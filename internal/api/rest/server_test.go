@@ -213,7 +213,7 @@ func TestFinishClosesConnectionsWithoutARequest(t *testing.T) {
 	answer, err := http.ReadResponse(from, nil)
 	require.NoError(t, err)
 	_, err = io.Copy(io.Discard, answer.Body)
-	require.NoError(t, err)
+	require.NoError(t, errors.Join(err, answer.Body.Close()))
 	require.False(t, answer.Close, "the connection is kept")
 	require.NoError(t, h.server.Finish(t.Context()))
 	_, err = from.ReadByte()
