@@ -129,8 +129,8 @@ chart: require-helm require-kubeconform ## Lint and render the Helm chart, and r
 	$(GO) test -count=1 -tags chart -run 'Chart|Renders|Values|Conform' ./test/kubelet
 
 .PHONY: kube-run
-kube-run: require-postgresql ## Run the rendered fleet with a small kubelet: a rolling restart under load, and planted faults
-	$(GO) test -count=1 -tags kubelet -v -run 'Rolling|Planted|Grace' ./test/kubelet
+kube-run: require-postgresql ## Run the rendered fleet with a small kubelet under load: roll-outs, an upgrade and back, outages, planted faults
+	$(GO) test -count=1 -tags kubelet -v -timeout 40m -run 'Rolling|Planted|Grace|Draining|Losing|Database' ./test/kubelet
 
 .PHONY: image
 image: export CONTAINERS_CONF ?= $(CURDIR)/deploy/container/containers.conf

@@ -35,18 +35,10 @@ const deploy = "../../deploy/"
 var binDir string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "tasker-metrics-*")
-	if err == nil {
+	os.Exit(fleet.Main("../..", func(dir string) int {
 		binDir = dir
-		err = fleet.Build(context.Background(), "../..", dir, false)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := pgtest.With(m).Run()
-	_ = os.RemoveAll(dir) // a temporary directory
-	os.Exit(code)
+		return pgtest.With(m).Run()
+	}, "orchestrator", "worker"))
 }
 
 // TestRules: each alert has a case that fires it and one that does not.

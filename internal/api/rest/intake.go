@@ -64,10 +64,16 @@ func isProbe(r *http.Request) bool {
 
 // Finish admits only requests for health and metrics, answers those that wait for a task
 // with its present state, and returns when the others have ended. If ctx ends first they
-// continue, and Stop closes them.
+// continue, and Stop closes them. Connections without a request are closed at once.
 func (s *Server) Finish(ctx context.Context) error {
 	s.Drain()
 	s.stop()
+	s.mu.Lock()
+	server := s.http
+	s.mu.Unlock()
+	if server != nil {
+		server.SetKeepAlivesEnabled(false) // closes connections without a request, which would be refused there
+	}
 	ended := s.intake.close()
 	select {
 	case <-ended:

@@ -199,6 +199,28 @@ func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
 	close(release)
 }
 
+// TestFinishClosesConnectionsWithoutARequest: the next one on them would be refused.
+func TestFinishClosesConnectionsWithoutARequest(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	base := h.started()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }() // it is closed
+	_, err = fmt.Fprint(conn, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.NoError(t, err)
+	from := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(from, nil)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, answer.Body)
+	require.NoError(t, errors.Join(err, answer.Body.Close()))
+	require.False(t, answer.Close, "the connection is kept")
+	require.NoError(t, h.server.Finish(t.Context()))
+	_, err = from.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+	require.Equal(t, http.StatusOK, h.get("/health").StatusCode, "probes are answered")
+}
+
 // A waiting request must outlive the time that its body had.
 func TestBodyDeadlineDoesNotEndTheWait(t *testing.T) {
 	t.Parallel()
