@@ -72,6 +72,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- add 1 (ternary .group.replicas (.group.maxReplicas | default .group.replicas) (eq .root.Values.autoscaling.by "none")) }}
 {{- end }}
 
+{{/* Connections that all pods open at their most, and the migration. */}}
+{{- define "tasker.connections.all" -}}
+{{- $root := . }}
+{{- $need := 2 }}
+{{- range (include "tasker.groups" . | fromJson).all }}
+{{- $of := merge (dict "root" $root) . }}
+{{- $need = add $need (mul (include "tasker.most" $of) (include "tasker.connections" $of)) }}
+{{- end }}
+{{- $need }}
+{{- end }}
+
 {{- define "tasker.container.security" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
