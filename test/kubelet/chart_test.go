@@ -93,7 +93,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"no Secret":               {"database.secret=", "/database/secret"},
 		"an interval":             {"serviceMonitor.interval=often", "/serviceMonitor/interval"},
 		"too many connections":    {"database.maxConnections=50", "all pods at their most open up to"},
-		"too many at the most":    {"autoscaling.by=hpa,workers.default.maxReplicas=40", "open up to 771 connections, and database.maxConnections is 400"},
+		"too many at the most":    {"autoscaling.by=hpa,workers.default.maxReplicas=40", "open up to 1434 connections, and database.maxConnections is 400"},
 		"a most below the least":  {"autoscaling.by=hpa,workers.default.maxReplicas=1", "maxReplicas 1 is below replicas 2"},
 	} {
 		t.Run(name, func(t *testing.T) {

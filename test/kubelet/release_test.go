@@ -14,7 +14,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -182,12 +184,13 @@ func parse(t *testing.T, manifests string) (objects []object) {
 	}
 }
 
-// stored are all objects of a namespace by kind and name, besides those of the namespace itself.
+// stored are all objects of a namespace by kind and name, besides those of the namespace itself
+// and the server's own records.
 func (s *server) stored(t *testing.T, namespace string) map[string]object {
 	t.Helper()
 	all := map[string]object{}
 	for _, k := range s.kinds {
-		if !k.Namespaced || !slices.Contains(k.Verbs, "list") {
+		if !k.Namespaced || k.Kind == "Event" || !slices.Contains(k.Verbs, "list") {
 			continue
 		}
 		var list struct{ Items []object }
@@ -319,18 +322,24 @@ func valueSets(t *testing.T) (names []string) {
 }
 
 // deploy installs or upgrades the release with a set of values, and requires that the Job
-// has run where the set has one.
-func (c *cluster) deploy(t *testing.T, j *jobs, namespace, command, set string, args ...string) {
+// has run where the set has one. It returns the connections that the release says it opens at most.
+func (c *cluster) deploy(t *testing.T, j *jobs, namespace, command, set string, args ...string) (connections int) {
 	t.Helper()
 	notes, err := c.helm(t, namespace, append([]string{command, "tasker", chart, "--values", renders + "/values/" + set + ".yaml", "--timeout", "1m"}, args...)...)
 	require.NoError(t, err)
-	require.Regexp(t, `open up to \d+ connections, of \d+ that the database has`, notes)
+	said := stated.FindStringSubmatch(notes)
+	require.NotNil(t, said, notes)
+	connections, err = strconv.Atoi(said[1])
+	require.NoError(t, err)
 	want := []bool{true}
 	if set == "anonymous" || set == "tuned" { // the daemons migrate, or nothing does
 		want = nil
 	}
 	require.Equal(t, want, j.since(), "Jobs of %s", set)
+	return connections
 }
+
+var stated = regexp.MustCompile(`open up to (\d+) connections, of \d+ that the database has`)
 
 // build compiles the programs.
 func build(t *testing.T) string {
@@ -457,11 +466,15 @@ func (c *cluster) failing(t *testing.T) {
 	require.Empty(t, c.stored(t, namespace))
 }
 
-// fleet runs what the server has stored, with all its defaults, by the small kubelet.
+// fleet runs what the server has stored, with all its defaults, by the small kubelet, and
+// rolls it out anew. With pools that are full from the start it opens as many connections as
+// the release says, less those of handlers' transactions, of which there are none.
 func (c *cluster) fleet(t *testing.T) {
 	const namespace = "fleet"
-	c.namespace(t, namespace, pgtest.New(t).DSN)
-	c.deploy(t, c.runJobs(t, namespace), namespace, "install", "kubelet")
+	db := pgtest.New(t)
+	c.namespace(t, namespace, db.DSN)
+	most := c.deploy(t, c.runJobs(t, namespace), namespace, "install", "kubelet", "--set",
+		`config.common\.database\.pool\.min_connections=10,config.common\.shutdown\.delay_ms=10000,workers.default.replicas=4`)
 	var manifests bytes.Buffer
 	for _, o := range c.stored(t, namespace) {
 		encoded, err := json.Marshal(o)
@@ -472,8 +485,22 @@ func (c *cluster) fleet(t *testing.T) {
 	require.NoError(t, err)
 	secrets, err := c.secrets(t.Context(), namespace)
 	require.NoError(t, err)
-	k := &kubelet.Kubelet{BinDir: c.binDir, Dir: t.TempDir(), Secrets: secrets, Deadline: time.Minute}
+	k := &kubelet.Kubelet{BinDir: c.binDir, Dir: t.TempDir(), Secrets: secrets, Deadline: 2 * time.Minute}
 	k.Load(objects)
-	require.NoError(t, k.Roll(t.Context()))
+	open := 0
+	for range 2 {
+		rolled := make(chan error, 1)
+		var wg conc.WaitGroup
+		wg.Go(func() { rolled <- k.Roll(t.Context()) })
+		pgtest.Eventually(t, 3*time.Minute, func() (bool, string) {
+			open = max(open, db.QueryInt(t, `select count(*) from pg_stat_activity where datname = current_database() and application_name like 'tasker-%'`))
+			return len(rolled) > 0, "the roll-out goes on"
+		})
+		wg.Wait()
+		require.NoError(t, <-rolled)
+	}
 	require.NoError(t, k.Stop())
+	t.Logf("%d connections of at most %d", open, most)
+	require.LessOrEqual(t, open, most)
+	require.Greater(t, open, 7*10, "the pools of seven pods are full")
 }
