@@ -132,6 +132,10 @@ chart: require-helm require-kubeconform ## Lint and render the Helm chart, and r
 kube-run: require-postgresql ## Run the rendered fleet with a small kubelet under load: roll-outs, an upgrade and back, outages, planted faults
 	$(GO) test -count=1 -tags kubelet -v -timeout 40m -run 'Rolling|Planted|Grace|Draining|Losing|Database' ./test/kubelet
 
+.PHONY: kube-test
+kube-test: require-postgresql require-helm require-kube-apiserver ## Install, upgrade and roll back the chart on an API server of Kubernetes, which refuses planted mistakes
+	$(GO) test -count=1 -tags apiserver -v -timeout 30m -run APIServer ./test/kubelet
+
 .PHONY: image
 image: export CONTAINERS_CONF ?= $(CURDIR)/deploy/container/containers.conf
 image: require-postgresql require-podman ## Build the image for all architectures, and run it without rights (ARCHS=amd64 for one)
@@ -196,7 +200,7 @@ install: ## Install the daemons and the CLI where `go install` puts programs
 		case ":$$PATH:" in *":$$dir:"*) ;; *) echo "It is not in PATH: export PATH=\"$$dir:\$$PATH\"" ;; esac
 
 .PHONY: ci-full
-ci-full: chart kube-run image metrics-test python-sdk typescript-sdk python-stubs ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts
+ci-full: chart kube-test kube-run image metrics-test python-sdk typescript-sdk python-stubs ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts
 .PHONY: release-dry-run
 release-dry-run: ## Check .goreleaser.yaml, and make a release in ./dist that is published nowhere
 	CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check
@@ -212,7 +216,7 @@ help: ## Show this list
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*##/ {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-podman require-prometheus
+.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-kube-apiserver require-podman require-prometheus
 require-postgresql:
 	@scripts/require-postgresql
 require-pgbouncer: # tests go through a real one
@@ -229,6 +233,8 @@ require-helm:
 	@scripts/require-helm
 require-kubeconform:
 	@scripts/require-kubeconform
+require-kube-apiserver:
+	@scripts/require-kube-apiserver
 require-podman:
 	@scripts/require-podman
 require-typescript: # tests compile generated code
