@@ -24,7 +24,7 @@ type Recorder struct {
 // Record must be called once per commit.
 func (r Recorder) Record(changes []store.Change, done store.Committed) {
 	for i := range changes {
-		r.change(&changes[i])
+		r.change(&changes[i], done.Cancelled[changes[i].Task.UUID])
 	}
 	for i := range done.Published {
 		e := &done.Published[i]
@@ -38,8 +38,11 @@ func (r Recorder) Record(changes []store.Change, done store.Committed) {
 	}
 }
 
-func (r Recorder) change(c *store.Change) {
+func (r Recorder) change(c *store.Change, cancelled int) {
 	namespace := Namespace(c)
+	if cancelled > 0 {
+		r.Metrics.StepResults.WithLabelValues(namespace, workflow.OutcomeCancelled.String()).Add(float64(cancelled))
+	}
 	for _, e := range c.Effects.End {
 		r.Metrics.StepResults.WithLabelValues(namespace, e.Outcome.String()).Inc()
 	}
