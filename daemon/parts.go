@@ -88,7 +88,7 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 		s.publisher = near.beside(s.signals.sender)
 	}
 	m := s.metrics
-	s.registry.MustRegister(connections{s.store.PoolStat, m.PoolMax, m.PoolActive, m.PoolIdle, m.PoolAcquires})
+	s.registry.MustRegister(connections{s.store.PoolStat, m.PoolMax, m.PoolActive, m.PoolIdle, m.PoolAcquires, m.PoolWait})
 	s.counting = observeSender(s.signals.sender, s.metrics, log.Named("signals"))
 	if err = wire(s); err != nil {
 		s.store.Close()
@@ -278,8 +278,8 @@ func warnOfIdle(log *zap.Logger, idle []config.Problem) {
 
 // connections reads the numbers of a pool when it is scraped.
 type connections struct {
-	stat                        func() store.PoolStat
-	most, active, idle, acquire *prometheus.Desc
+	stat                              func() store.PoolStat
+	most, active, idle, acquire, wait *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
@@ -288,6 +288,7 @@ func (c connections) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.active
 	ch <- c.idle
 	ch <- c.acquire
+	ch <- c.wait
 }
 
 // Collect implements prometheus.Collector.
@@ -297,6 +298,7 @@ func (c connections) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.active, prometheus.GaugeValue, float64(s.Acquired))
 	ch <- prometheus.MustNewConstMetric(c.idle, prometheus.GaugeValue, float64(s.Idle))
 	ch <- prometheus.MustNewConstMetric(c.acquire, prometheus.CounterValue, float64(s.Acquires))
+	ch <- prometheus.MustNewConstMetric(c.wait, prometheus.CounterValue, s.AcquireDuration.Seconds())
 }
 
 // joined drops the errors that only say that the caller stopped.

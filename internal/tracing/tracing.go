@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"net/http"
 	"time"
 
@@ -37,6 +38,9 @@ func requester(row []byte) trace.SpanContext {
 		TraceID: trace.TraceID(row[:16]), SpanID: trace.SpanID(row[16:24]), TraceFlags: trace.TraceFlags(row[24]), Remote: true,
 	})
 }
+
+// TraceID is the id of the trace of a row; "" without one.
+func TraceID(row []byte) string { return hex.EncodeToString(row[:min(len(row), 16)]) }
 
 // Within is the row of a task that another task with this row makes: its parent is the span
 // of that task. nil makes nil.

@@ -10,6 +10,8 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/tracing"
 )
 
 // Ending is how an execution ended. It is made once, at the edge of the handler (Step.Run)
@@ -98,7 +100,7 @@ func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
 	}
 	e.follow(after)
 	if x.Called {
-		x.job.took.Observe(after.took.Seconds())
+		telemetry.Observe(x.job.took, after.took.Seconds(), tracing.TraceID(x.Claim.Trace))
 	}
 	if x.mine {
 		e.record(x, end)
