@@ -51,6 +51,7 @@ type Metrics struct {
 	Commands          *prometheus.CounterVec   `metric:"tasker_commands_total" labels:"command,outcome" values:"*,ok|error|panic" help:"Commands run."`
 	BatchSize         *prometheus.HistogramVec `metric:"tasker_batch_size" labels:"batch" buckets:"1 2 4 8 16 32 64 128 256 512 1024 2048" help:"Items per batch."`
 	SpansDropped      prometheus.Counter       `metric:"tasker_spans_dropped_total" help:"Spans that were not sent: the queue was full, or the collector did not take them in time."`
+	PushesFailed      prometheus.Counter       `metric:"tasker_metrics_pushes_failed_total" help:"Times that the metrics could not be sent to their collector."`
 	LoopRestarts      *prometheus.CounterVec   `metric:"tasker_loop_restarts_total" labels:"loop" help:"Loops that died and were restarted."`
 
 	// Tasks, steps, leases and statements.
