@@ -12,9 +12,6 @@ import (
 	"github.com/tasker-go/tasker/test/bench/internal/stats"
 )
 
-// comparedRounds is how many pairs there are of each.
-const comparedRounds = 12
-
 // orders are those of the fleets in a round: each comes once in each place and once after
 // each other, so that neither a drift nor what a round leaves behind favours one.
 var orders = [][]int{{0, 1, 3, 2}, {1, 2, 0, 3}, {3, 0, 2, 1}, {2, 3, 1, 0}}
@@ -37,18 +34,19 @@ type way struct {
 type comparison struct {
 	*Bench
 	section    string
+	rounds     int // how many pairs there are of each
 	variants   []variant
 	rates, cpu *report.Table
 }
 
-func (b *Bench) newComparison(section, title string, variants []variant) *comparison {
+func (b *Bench) newComparison(section, title string, rounds int, variants []variant) *comparison {
 	columns := func(unit string) []string {
 		return []string{"what", "with", unit, variants[0].label, "ratio", "95 % from", "to", "lost %"}
 	}
-	c := &comparison{Bench: b, section: section, variants: variants, rates: b.Report.Table(title, columns("per second")...),
+	c := &comparison{Bench: b, section: section, rounds: rounds, variants: variants, rates: b.Report.Table(title, columns("per second")...),
 		cpu: b.Report.Table("CPU time of the daemons", columns("us each")[:7]...)}
 	c.rates.Notes = []string{fmt.Sprintf("%d rounds; each has all four fleets one after the other, in orders that put each in each place and after each other equally often. "+
-		"The ratio is the geometric mean of the rounds', with the interval of its paired logarithms; rates are medians.", comparedRounds)}
+		"The ratio is the geometric mean of the rounds', with the interval of its paired logarithms; rates are medians.", rounds)}
 	c.cpu.Notes = []string{"Of the same rounds, all daemons of a fleet. It has none of the noise of disks and of the database, which does the same work for all."}
 	return c
 }
@@ -66,7 +64,7 @@ func (c *comparison) measure(ctx context.Context, ways []way, workers int) error
 	}
 	for _, way := range ways {
 		rates, costs := make([][]float64, len(fleets)), make([][]float64, len(fleets))
-		for round := range comparedRounds + 1 {
+		for round := range c.rounds + 1 {
 			for _, k := range orders[round%len(orders)] {
 				rate, cost, err := c.round(ctx, way, fleets[k], c.variants[k].beside)
 				if err != nil {

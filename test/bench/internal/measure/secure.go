@@ -13,6 +13,7 @@ import (
 )
 
 const (
+	secureRounds = 12
 	// secureClients send requests at once; secureBulk is how many tasks one of them has.
 	secureClients, secureBulk = 16, 1000
 	// secureTasks are what a fleet works off in a round.
@@ -29,7 +30,7 @@ var protections = []variant{
 
 // secure compares fleets whose APIs want credentials, and TLS, with one that does not.
 func (b *Bench) secure(ctx context.Context) error {
-	c := b.newComparison("secure", "What credentials and TLS cost", protections)
+	c := b.newComparison("secure", "What credentials and TLS cost", secureRounds, protections)
 	c.rates.Notes = append(c.rates.Notes, fmt.Sprintf("%d keep-alive connections; a request in bulk has %d tasks. No worker runs but for the last rows, where %d tasks are created in bulk and worked off.",
 		secureClients, secureBulk, secureTasks))
 	ways := []way{
