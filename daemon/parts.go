@@ -129,7 +129,7 @@ func (s *shared) pushConfig(name string) otlp.Push {
 
 func (s *shared) collector(name, table, endpoint string, headers config.Secret, timeout, interval time.Duration) otlp.Collector {
 	return otlp.Collector{Key: "common.telemetry." + table, Endpoint: endpoint, Headers: headers.Reveal(), Timeout: timeout, Interval: interval,
-		Service: name, Version: version(), Environment: s.loaded.Environment, OnRestart: s.metrics.Restarted, Logger: s.log}
+		Service: name, Version: version(), Environment: s.loaded.Environment, OnRestart: s.metrics.Restarted, Logger: s.log.Named("telemetry")}
 }
 
 // fail ends the daemon; the first reason counts.

@@ -9,11 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/tracing"
 )
 
 func sender(t *testing.T, endpoint string) *Sender {
@@ -67,6 +70,21 @@ func TestSpansThatAreRefusedAreCounted(t *testing.T) {
 	s.spans(1)
 	require.NoError(t, s.Stop(t.Context()))
 	require.InDelta(t, 1, testutil.ToFloat64(s.cfg.Dropped), 0)
+}
+
+// TestARetryLinksToTheLostAttempt, which another daemon has made known.
+func TestARetryLinksToTheLostAttempt(t *testing.T) {
+	t.Parallel()
+	of := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	a := tracing.Attempt{Row: tracing.Row(trace.ContextWithSpanContext(t.Context(), of)), Task: uuid.New(), Attempt: 1, Name: "n"}
+	orchestrator, worker := sender(t, "http://127.0.0.1:1"), sender(t, "http://127.0.0.1:1")
+	orchestrator.Tracer().Lost(a)
+	a.Attempt = 2
+	_, span := worker.Tracer().Run(a)
+	tracing.Ran(span, "")
+	lost, retry := <-orchestrator.queue, <-worker.queue
+	require.Equal(t, lost.SpanContext().SpanID(), retry.Links()[0].SpanContext.SpanID())
+	require.Equal(t, lost.Parent().SpanID(), retry.Parent().SpanID())
 }
 
 // TestTheSampleRatio: 0 samples no trace that begins here, and the traces of senders that
