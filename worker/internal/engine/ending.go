@@ -131,8 +131,8 @@ func (e *Engine) record(x *Execution, end Ending) {
 func (e *Engine) compose(x *Execution, end Ending) {
 	if f := end.Failure; f != nil {
 		e.count.failed.Add(1)
-		e.log.Warn("step failed", append(x.fields(), zap.String("error_type", f.Type), zap.String("error_code", f.Code),
-			zap.Bool("retryable", f.Retryable), zap.String("error", f.Message))...)
+		e.log.Warn("step failed", zap.Inline(x), zap.String("error_type", f.Type), zap.String("error_code", f.Code),
+			zap.Bool("retryable", f.Retryable), zap.String("error", f.Message))
 		x.Report = x.failed(f)
 	} else {
 		e.succeeded(x, end)
@@ -158,17 +158,6 @@ func (e *Engine) succeeded(x *Execution, end Ending) {
 	if end.Items > 0 {
 		e.metrics.ItemsIsolated.WithLabelValues(x.job.plan.Template.Namespace).Add(float64(end.Items))
 	}
-}
-
-// fields identify an execution in the log. The caller has the right to report.
-func (x *Execution) fields() []zap.Field {
-	if x.job == nil {
-		return []zap.Field{zap.Inline(x)} // the template could not be read
-	}
-	t := x.job.plan.Template
-	return []zap.Field{zap.Stringer("correlation_id", x.Claim.CorrelationID), zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Stringer("step_uuid", x.Claim.StepUUID()),
-		zap.String("namespace", t.Namespace), zap.String("template", t.Name), zap.String("step_name", x.StepName()),
-		zap.Int("step_no", x.Key.Step), zap.Int("attempt", x.Claim.Attempt)}
 }
 
 func (x *Execution) success(end Ending) store.Report {
