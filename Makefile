@@ -175,6 +175,10 @@ bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and R
 bench-secure: require-postgresql ## Measure what credentials and TLS cost (about 8 minutes)
 	cd test/bench && $(GO) run . -only secure -out ../../docs/benchmarks/secure $(BENCHFLAGS)
 
+.PHONY: bench-telemetry
+bench-telemetry: require-postgresql ## Measure what traces and the scraping of metrics cost (about 10 minutes)
+	cd test/bench && $(GO) run . -only telemetry -out ../../docs/benchmarks/telemetry $(BENCHFLAGS)
+
 .PHONY: bench-streams
 bench-streams: require-postgresql ## Measure 1,000 clients that follow transitions (about 2 minutes)
 	cd test/bench && $(GO) run . -only streams -out ../../docs/benchmarks/streams $(BENCHFLAGS)

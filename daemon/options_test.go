@@ -29,6 +29,7 @@ var shownElsewhere = map[string]string{
 	"common.telemetry.log_level":                "TestReloadChangesTheLevelOfTheLog",
 	"common.telemetry.log_levels":               "TestReloadChangesTheLevelOfTheLog",
 	"common.telemetry.log_format":               "TestLogFormat",
+	"common.telemetry.metrics.enabled":          "TestMetricsArePushed",
 	"orchestration.web.tls_enabled":             "TestTheAPIIsEncrypted",
 	"orchestration.web.tls_cert_path":           "TestTheAPIIsEncrypted",
 	"orchestration.web.tls_key_path":            "TestTheAPIIsEncrypted",
@@ -77,9 +78,8 @@ func optionsOf(loaded *config.Loaded) string {
 	ofGRPC, _ := od.grpcConfig(o.Orchestration.GRPC, o.Orchestration.Web)
 	wfGRPC, _ := wd.grpcConfig(w.Worker.GRPC, web)
 	lent, _ := lendingConfig(o)
-	spans, _ := od.tracingConfig("")
 	for _, options := range []any{
-		spans, od.queueConfig(o, orchestration.Config{}, self), lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
+		od.tracingConfig(""), od.pushConfig(""), od.queueConfig(o, orchestration.Config{}, self), lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
 		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
 		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
@@ -164,4 +165,27 @@ func TestRunCheck(t *testing.T) {
 	text, err := json.Marshal(bad)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"status":"unhealthy","message":"no pool","duration_ms":1500}`, string(text))
+}
+
+// TestExemplarsAreOfTraces: a measurement without a trace has none, and keeps that of an
+// earlier one.
+func TestExemplarsAreOfTraces(t *testing.T) {
+	t.Parallel()
+	m := telemetry.Discard()
+	took := m.StepDuration.WithLabelValues("shop")
+	read := func() (ids []string) {
+		var series dto.Metric
+		require.NoError(t, took.(prometheus.Metric).Write(&series))
+		for _, b := range series.GetHistogram().GetBucket() {
+			for _, l := range b.GetExemplar().GetLabel() {
+				ids = append(ids, l.GetName()+"="+l.GetValue())
+			}
+		}
+		return ids
+	}
+	telemetry.Observe(took, .001, "")
+	require.Empty(t, read())
+	telemetry.Observe(took, .001, "0af7651916cd43dd8448eb211c80319c")
+	telemetry.Observe(took, .001, "")
+	require.Equal(t, []string{"trace_id=0af7651916cd43dd8448eb211c80319c"}, read())
 }
