@@ -81,7 +81,7 @@ func TestLosingANode(t *testing.T) {
 	}
 	var lost []string
 	begun := map[int64]bool{} // of the claims when the node was lost, by token
-	all, err := under(t.Context(), k, clients, func(l *load) error {
+	all, err := under(t.Context(), k, clients, func(*load) error {
 		pgtest.Eventually(t, time.Minute, func() (bool, string) { return len(noted()) >= 50, "long handlers run" })
 		lost = k.Lose(0)
 		begun = claims(t, db.DSN)
