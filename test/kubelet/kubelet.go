@@ -20,6 +20,9 @@ import (
 // tick is how often a roll-out looks at its pods.
 const tick = 50 * time.Millisecond
 
+// network keeps the pods of two programs on one machine apart.
+var network = 64 + os.Getpid()%128
+
 // Kubelet runs the objects that it is given. Its fields are set before it is used; BinDir may
 // change between two roll-outs, and is that of the pods which start after it.
 type Kubelet struct {
@@ -75,7 +78,7 @@ func (k *Kubelet) pod(o *Object) *pod {
 	n := k.last.Add(1)
 	name := fmt.Sprintf("%s-%d", o.Metadata.Name, n)
 	spec := o.Spec.Template.Spec
-	return &pod{kubelet: k, name: name, ip: fmt.Sprintf("127.77.%d.%d", n/250, n%250+1), dir: filepath.Join(k.Dir, name), bin: k.BinDir,
+	return &pod{kubelet: k, name: name, ip: fmt.Sprintf("127.%d.%d.%d", network, n/250, n%250+1), dir: filepath.Join(k.Dir, name), bin: k.BinDir,
 		spec: spec, container: spec.Containers[0]}
 }
 

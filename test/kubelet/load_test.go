@@ -189,15 +189,26 @@ func firsts(failed []request) (list []string) {
 	return list
 }
 
-// count asks over a connection of its own, which no outage before has broken.
-func count(t *testing.T, dsn, sql string, args ...any) (n int) {
+// rows asks over a connection of its own, which no outage before has broken.
+func rows(t *testing.T, dsn, sql string, each func(scan func(...any) error) error, args ...any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(ctx) }()
-	require.NoError(t, conn.QueryRow(ctx, sql, args...).Scan(&n))
+	found, err := conn.Query(ctx, sql, args...)
+	require.NoError(t, err)
+	defer found.Close()
+	for found.Next() {
+		require.NoError(t, each(found.Scan))
+	}
+	require.NoError(t, found.Err())
+}
+
+func count(t *testing.T, dsn, sql string, args ...any) (n int) {
+	t.Helper()
+	rows(t, dsn, sql, func(scan func(...any) error) error { return scan(&n) }, args...)
 	return n
 }
 

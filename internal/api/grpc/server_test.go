@@ -394,7 +394,7 @@ func TestADrainSendsConnectionsAway(t *testing.T) {
 	}
 	require.EqualValues(t, 1, connections.Load())
 	s.Drain()
-	for connections.Load() < 4 { // one for each age
-		ask()
+	for begin := time.Now(); connections.Load() < 4; ask() { // one for each age
+		require.Less(t, time.Since(begin), 30*time.Second, "the client keeps its connection")
 	}
 }

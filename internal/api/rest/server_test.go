@@ -199,8 +199,8 @@ func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
 	close(release)
 }
 
-// TestFinishClosesConnectionsWithoutARequest: the next one on them would be refused.
-func TestFinishClosesConnectionsWithoutARequest(t *testing.T) {
+// TestConnectionsWithoutARequestAreClosed: the next one on them would be refused.
+func TestConnectionsWithoutARequestAreClosed(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	base := h.started()
@@ -215,7 +215,7 @@ func TestFinishClosesConnectionsWithoutARequest(t *testing.T) {
 	_, err = io.Copy(io.Discard, answer.Body)
 	require.NoError(t, errors.Join(err, answer.Body.Close()))
 	require.False(t, answer.Close, "the connection is kept")
-	require.NoError(t, h.server.Finish(t.Context()))
+	h.server.CloseIdle()
 	_, err = from.ReadByte()
 	require.ErrorIs(t, err, io.EOF)
 	require.Equal(t, http.StatusOK, h.get("/health").StatusCode, "probes are answered")
