@@ -1,4 +1,5 @@
-# Everything here works on a fresh Debian or Ubuntu with Go, make and apt.
+# Everything here works on a fresh Debian or Ubuntu with Go, make and apt; `make demo`
+# wherever Go and make are.
 # `make` alone lists the targets.
 
 SHELL := /bin/bash
@@ -35,11 +36,11 @@ BENCHSTAT := .tools/bin/benchstat
 
 ##@ Try it
 .PHONY: demo
-demo: require-postgresql ## Start everything with sample workflows running (Ctrl-C ends it)
+demo: ## Start everything with sample workflows running (Ctrl-C ends it)
 	$(call run-dev,--demo)
 
 .PHONY: dev
-dev: require-postgresql ## Start everything in one process on an embedded database
+dev: ## Start everything in one process on an embedded database
 	$(call run-dev)
 
 # The program gets a process group of its own (set -m; exit keeps the shell from

@@ -70,13 +70,14 @@ func openOnce(ctx context.Context, d config.Database, opts store.Options, log *z
 	if err != nil {
 		return nil, err
 	}
-	if d.MigrateOnStart {
-		if err := migrate(ctx, d, opts.Like, log); err != nil {
-			s.Close()
-			return nil, err
-		}
+	err = s.CheckGrants(ctx)
+	if err == nil && d.MigrateOnStart {
+		err = migrate(ctx, d, opts.Like, log)
 	}
-	version, err := s.SchemaVersion(ctx)
+	var version int64
+	if err == nil {
+		version, err = s.SchemaVersion(ctx)
+	}
 	if err != nil {
 		s.Close()
 		return nil, err

@@ -128,13 +128,18 @@ func sweepEphemeral(base string) {
 
 // chooseBinaries returns the wanted binaries, checked against the version of
 // an existing data directory.
-func chooseBinaries(wanted Binaries, pgdata string) (Binaries, error) {
+func (c *Cluster) chooseBinaries(ctx context.Context) (Binaries, error) {
+	wanted, pgdata := c.opts.Binaries, c.pgdata()
+	tell := c.opts.Tell
+	if tell == nil {
+		tell = func(string) {}
+	}
 	b, err := os.ReadFile(filepath.Join(pgdata, "PG_VERSION"))
 	if errors.Is(err, os.ErrNotExist) {
 		if wanted.Dir != "" {
 			return wanted, nil
 		}
-		return find(0)
+		return Find(ctx, 0, tell)
 	}
 	if err != nil {
 		return Binaries{}, fmt.Errorf("read the version of the data directory: %w", err)
@@ -144,7 +149,7 @@ func chooseBinaries(wanted Binaries, pgdata string) (Binaries, error) {
 		return Binaries{}, fmt.Errorf("read the version of the data directory %s: %w", pgdata, err)
 	}
 	if wanted.Dir == "" {
-		return find(major)
+		return Find(ctx, major, tell)
 	}
 	if wanted.Major != major {
 		return Binaries{}, fmt.Errorf("the data in %s belongs to PostgreSQL %d, the programs in %s are version %s", pgdata, major, wanted.Dir, wanted.Version)
@@ -223,7 +228,7 @@ func (c *Cluster) run(ctx context.Context, program string, args []string) error 
 	if c.opts.WALDir != "" {
 		args = append(args, "--waldir="+c.opts.WALDir)
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin.Dir, program), args...)
+	cmd := exec.CommandContext(ctx, c.bin.Program(program), args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dataDir, cleanEnv(), sysProcAttr(c.runAs, false)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
 	cmd.WaitDelay = 5 * time.Second

@@ -52,9 +52,11 @@ type Options struct {
 	// StartTimeout bounds creating and starting together; 0 means
 	// DefaultStartTimeout. An earlier deadline of the context wins.
 	StartTimeout time.Duration
-	// Binaries to use; the zero value means those that fit the data directory, else the
-	// newest installed ones.
+	// Binaries to use; the zero value means those of [Find], for the version of the data
+	// directory.
 	Binaries Binaries
+	// Tell is told in a sentence what takes long, such as fetching PostgreSQL; it may be nil.
+	Tell func(string)
 }
 
 // Run runs a program that stands beside the server's until it ends. The error carries what
