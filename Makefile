@@ -66,6 +66,26 @@ test-long: require-postgresql require-pgbouncer require-gcc require-clients requ
 test-short: require-postgresql require-pgbouncer require-gcc require-clients require-typescript ## Run the tests without the long ones
 	$(call test-race,-short)
 
+# The version of PostgreSQL is fetched where it is not installed. Go's cache of results knows
+# nothing of it.
+.PHONY: test-postgres
+test-postgres: export TASKER_POSTGRES_VERSION = $(VERSION)
+test-postgres: require-pgbouncer require-gcc require-clients require-typescript ## Run all tests on one version of PostgreSQL, from 14 on (VERSION=18)
+	@test -n "$(VERSION)" || { echo "want a version: make test-postgres VERSION=18" >&2; exit 2; }
+	$(call test-race,-count=1)
+
+# What differs between versions: migrations, partitions, grants, plans, retention, standbys and
+# replication slots, and workflows from end to end.
+SMOKE := Diamond|Retry|Retire|Retention|Migrat|Partition|Grant|SchemaObjects|PlansMadeOn|StatementsStay|Standby|Slot|Stream|Lost|TestWorkflow
+.PHONY: test-postgres-smoke
+test-postgres-smoke: require-gcc ## Run a minute of tests on the oldest and the newest version of PostgreSQL (CI)
+	for version in $(SMOKE_VERSIONS); do \
+		echo "PostgreSQL $$version"; \
+		TASKER_POSTGRES_VERSION=$$version $(GO) test -race -vet=off -count=1 -p $(JOBS) -timeout 10m -run '$(SMOKE)' \
+			./internal/store/... ./internal/signal/wal ./internal/pgtest ./internal/enginetest || exit 1; \
+	done
+SMOKE_VERSIONS := 14 18
+
 # go test says nothing while it compiles, which takes minutes where nothing is
 # cached; programs are left out of what is compiled first, because go build would
 # link them. What go vet finds is found by `make lint`.

@@ -220,7 +220,7 @@ func (c *Cluster) initdb(_ context.Context, dir string, run Run) error {
 	return err
 }
 
-// run runs initdb or pg_basebackup.
+// run runs initdb, or what a Fill of Options names.
 func (c *Cluster) run(ctx context.Context, program string, args []string) error {
 	if c.opts.Ephemeral || c.opts.NoSync {
 		args = append(args, "--no-sync")
