@@ -174,8 +174,7 @@ func (c *Cluster) makeData(ctx context.Context) error {
 	if fill == nil {
 		fill = c.initdb
 	}
-	err := fill(ctx, making, func(program string, args ...string) error { return c.run(ctx, program, args) })
-	if err != nil {
+	if err := fill(ctx, making); err != nil {
 		_ = os.RemoveAll(making)
 		return fmt.Errorf("create the database cluster in %s: %w", c.dataDir, err)
 	}
@@ -195,7 +194,7 @@ func (c *Cluster) emptyDir(dir string) error {
 }
 
 // initdb fills a data directory for a new cluster.
-func (c *Cluster) initdb(_ context.Context, dir string, run Run) error {
+func (c *Cluster) initdb(ctx context.Context, dir string) error {
 	pwfile := filepath.Join(c.dataDir, passwordFile+".new")
 	defer func() { _ = os.Remove(pwfile) }()
 	if err := os.WriteFile(pwfile, []byte(c.password), 0o600); err != nil {
@@ -205,7 +204,7 @@ func (c *Cluster) initdb(_ context.Context, dir string, run Run) error {
 		return err
 	}
 	initdb := func(locale string) error {
-		return run("initdb", "-D", dir, "-U", Superuser, "--pwfile", pwfile, "--encoding", "UTF8", "--locale", locale,
+		return c.runInitdb(ctx, "-D", dir, "-U", Superuser, "--pwfile", pwfile, "--encoding", "UTF8", "--locale", locale,
 			"--auth-local", "trust", "--auth-host", "scram-sha-256")
 	}
 	// Both sort by bytes; C.UTF-8 also knows letters beyond ASCII, but not every system has
@@ -220,20 +219,20 @@ func (c *Cluster) initdb(_ context.Context, dir string, run Run) error {
 	return err
 }
 
-// run runs initdb, or what a Fill of Options names.
-func (c *Cluster) run(ctx context.Context, program string, args []string) error {
+// runInitdb runs initdb until it ends. The error carries what it printed.
+func (c *Cluster) runInitdb(ctx context.Context, args ...string) error {
 	if c.opts.Ephemeral || c.opts.NoSync {
 		args = append(args, "--no-sync")
 	}
 	if c.opts.WALDir != "" {
 		args = append(args, "--waldir="+c.opts.WALDir)
 	}
-	cmd := exec.CommandContext(ctx, c.bin.Program(program), args...)
+	cmd := exec.CommandContext(ctx, c.bin.Program("initdb"), args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dataDir, cleanEnv(), sysProcAttr(c.runAs, false)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
 	cmd.WaitDelay = 5 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", program, err, out)
+		return fmt.Errorf("initdb: %w\n%s", err, out)
 	}
 	return nil
 }

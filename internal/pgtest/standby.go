@@ -67,7 +67,7 @@ func StartStandby(ctx context.Context, primary *pgcluster.Cluster, opts pgcluste
 	follow := from.Query()
 	follow.Set("application_name", s.name)
 	from.RawQuery = follow.Encode()
-	opts.Fill = func(ctx context.Context, dir string, _ pgcluster.Run) error {
+	opts.Fill = func(ctx context.Context, dir string) error {
 		return s.copy(ctx, primary, dir, opts.WALDir, from.String())
 	}
 	if s.Cluster, err = pgcluster.Start(ctx, opts); err != nil {
