@@ -57,7 +57,7 @@ select format('%s on %s', rights, object) from (
     where p.prorettype <> 'trigger'::regtype and not has_function_privilege(p.oid, 'execute')
     union all
     select 5, 'the rights of the owner (security definer)', 'function tasker.' || p.proname from pg_proc p join room on p.pronamespace = room.oid
-    where p.proname in ('ensure_partitions', 'drop_ledger_day', 'drop_event_day') and not p.prosecdef and not pg_has_role(p.proowner, 'usage')
+    where p.proname = any (array(select split_part(f, '(', 1) from unnest($1::text[]) f)) and not p.prosecdef and not pg_has_role(p.proowner, 'usage')
 ) l(no, rights, object) order by no, object`
 
 // CheckGrants returns an error that names everything that the role of the pool lacks to be that
@@ -69,7 +69,7 @@ func (s *Schema) CheckGrants(ctx context.Context) error {
 		if err := db.QueryRow(ctx, `select current_user`).Scan(&role); err != nil {
 			return err
 		}
-		rows, err := db.Query(ctx, lacking)
+		rows, err := db.Query(ctx, lacking, owned)
 		if err != nil {
 			return err
 		}
