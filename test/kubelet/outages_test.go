@@ -17,7 +17,6 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
-	"github.com/tasker-go/tasker/test/kubelet"
 )
 
 // firstOnline is the migration that the upgrade goes across; the daemons of the commit before
@@ -34,14 +33,8 @@ func TestRollingUpgradeAndBack(t *testing.T) {
 	require.NotEqual(t, manifests(t), install)
 	nodes(t, install, former, db.DSN)
 	require.Equal(t, 105, db.QueryInt(t, `select max(version_id) from tasker.tasker_schema_version`))
-	objects, err := kubelet.Parse([]byte(manifests(t)))
-	require.NoError(t, err)
-	k := &kubelet.Kubelet{BinDir: former, Dir: t.TempDir(), Secrets: map[string]map[string]string{"tasker-database": {"url": db.DSN}},
-		Deadline: 40 * time.Second, Lag: 500 * time.Millisecond, Nodes: 2}
-	k.Load(objects)
-	t.Cleanup(func() { _ = k.Stop() }) // what went wrong has been reported
-	require.NoError(t, k.Roll(t.Context()))
-	_ = lifecycle.Pause(t.Context(), k.Lag) // the Service knows the pods
+	k := loaded(t, manifests(t), former, db.DSN)
+	require.NoError(t, rollOut(t, k))
 
 	all, err := under(t.Context(), k, slices.Concat(always[:2], kept[:2]), func(*load) error {
 		k.BinDir = binDir
@@ -73,8 +66,7 @@ func TestLosingANode(t *testing.T) {
 	bin, planted, noted := slowWorker(t, manifests(t))
 	db := pgtest.New(t)
 	k := nodes(t, planted, bin, db.DSN)
-	require.NoError(t, k.Roll(t.Context()))
-	_ = lifecycle.Pause(t.Context(), k.Lag) // the Service knows the pods
+	require.NoError(t, rollOut(t, k))
 	clients := slices.Concat(always[:3], kept[:2])
 	for i := range clients {
 		clients[i].pause, clients[i].tasks = 50*time.Millisecond, []string{"diamond", "diamond", "long"}
@@ -167,8 +159,7 @@ func TestTheDatabaseIsAway(t *testing.T) {
 	server := pgtest.Private(t, nil)
 	db := server.New(t)
 	k := nodes(t, manifests(t), binDir, db.DSN)
-	require.NoError(t, k.Roll(t.Context()))
-	_ = lifecycle.Pause(t.Context(), k.Lag) // the Service knows the pods
+	require.NoError(t, rollOut(t, k))
 	slow := slices.Concat(always[:2], kept[:4])
 	for i := range slow {
 		slow[i].pause = 100 * time.Millisecond
@@ -222,8 +213,7 @@ func TestDrainingWorkersHandOver(t *testing.T) {
 	bin, planted, noted := slowWorker(t, manifests(t))
 	db := pgtest.New(t)
 	k := nodes(t, planted, bin, db.DSN)
-	require.NoError(t, k.Roll(t.Context()))
-	_ = lifecycle.Pause(t.Context(), k.Lag) // the Service knows the pods
+	require.NoError(t, rollOut(t, k))
 	clients := several(2, client{name: "mixed", pause: 200 * time.Millisecond, tasks: []string{"sliced", "long"}})
 	all, err := under(t.Context(), k, clients, func(*load) error {
 		pgtest.Eventually(t, time.Minute, func() (bool, string) { return len(noted()) >= 50, "handlers run" })

@@ -45,14 +45,30 @@ func manifests(t *testing.T) string {
 // nodes makes the fleet of manifests on two nodes, and runs the Jobs; it is stopped with the test.
 func nodes(t *testing.T, manifests, bin, dsn string) *kubelet.Kubelet {
 	t.Helper()
+	k := loaded(t, manifests, bin, dsn)
+	require.NoError(t, k.RunJobs(t.Context()))
+	return k
+}
+
+// loaded returns a kubelet of two nodes that has not run anything yet.
+func loaded(t *testing.T, manifests, bin, dsn string) *kubelet.Kubelet {
+	t.Helper()
 	objects, err := kubelet.Parse([]byte(manifests))
 	require.NoError(t, err)
 	k := &kubelet.Kubelet{BinDir: bin, Dir: t.TempDir(), Secrets: map[string]map[string]string{"tasker-database": {"url": dsn}},
 		Deadline: 40 * time.Second, Lag: 500 * time.Millisecond, Nodes: 2}
 	k.Load(objects)
 	t.Cleanup(func() { _ = k.Stop() }) // what went wrong has been reported
-	require.NoError(t, k.RunJobs(t.Context()))
 	return k
+}
+
+// rollOut starts the pods, and returns once the Service knows them.
+func rollOut(t *testing.T, k *kubelet.Kubelet) error {
+	t.Helper()
+	if err := k.Roll(t.Context()); err != nil {
+		return err
+	}
+	return lifecycle.Pause(t.Context(), k.Lag)
 }
 
 // outcome is what a rolling restart under load has shown.
@@ -76,10 +92,9 @@ func restart(t *testing.T, plant func(manifests string) string, clients ...clien
 	}
 	db := pgtest.New(t)
 	k := nodes(t, planted, binDir, db.DSN)
-	if o.err = k.Roll(t.Context()); o.err != nil {
+	if o.err = rollOut(t, k); o.err != nil {
 		return o
 	}
-	_ = lifecycle.Pause(t.Context(), k.Lag) // the Service knows the pods
 	all, err := under(t.Context(), k, clients, func(*load) error { return k.Roll(t.Context()) })
 	if err == nil && k.Restarts() != 0 {
 		err = fmt.Errorf("%d containers were restarted", k.Restarts())
