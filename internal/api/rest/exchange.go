@@ -253,7 +253,7 @@ func (x *exchange) end(begin time.Time, err error) {
 		x.refuse(internal(codeInternal))
 	}
 	took := time.Since(begin)
-	x.server.cfg.Telemetry.APIRequests.WithLabelValues(string('0'+rune(max(x.status, http.StatusOK)/100)) + "xx").Inc()
+	x.server.cfg.Telemetry.APIRequests.WithLabelValues(strconv.Itoa(max(x.status, http.StatusOK)/100) + "xx").Inc()
 	telemetry.Observe(x.server.cfg.Telemetry.APIDuration.WithLabelValues(x.request.Pattern), took.Seconds(), tracing.TraceID(tracing.Row(x.request.Context())))
 	level := zap.DebugLevel
 	if x.status >= http.StatusInternalServerError {
