@@ -159,6 +159,7 @@ type signals struct {
 	EventSource string `toml:"event_source" default:"notify" oneof:"notify,wal,relay" doc:"Where a listener hears of work: LISTEN/NOTIFY, logical decoding messages (WAL), or NOTIFY by one orchestrator that reads the WAL (relay)." effect:"The same in the whole fleet. wal and relay need wal_level=logical and replication connections; with wal each listener decodes the WAL, with relay one replica does."`
 	WAL         struct {
 		Slot        string `toml:"slot" default:"" must:"a slot name of a–z, 0–9 and _ (at most 63), or empty" match:"^[a-z0-9_]{0,63}$" doc:"Name of a persistent replication slot; empty uses a temporary one." effect:"A persistent slot loses no signal over a disconnect and keeps WAL on the server meanwhile. With relay it is the one that the relaying orchestrator reads."`
+		Failover    bool   `toml:"failover" default:"false" doc:"Whether standbys copy the persistent slot, so that it is there after a failover of the server." effect:"Needs slot, PostgreSQL 17 or later and sync_replication_slots on the standby; true also changes a slot that exists, false leaves it as it is."`
 		Publication string `toml:"publication" default:"tasker_signals" must:"a publication name of a–z, 0–9 and _ (1–63)" match:"^[a-z_][a-z0-9_]{0,62}$" doc:"Name of the publication that carries the messages." effect:"Must be the same in every daemon of a fleet."`
 	} `toml:"wal"`
 }

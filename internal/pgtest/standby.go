@@ -54,7 +54,7 @@ func StartStandby(ctx context.Context, primary *pgcluster.Cluster, opts pgcluste
 	if opts.Binaries == (pgcluster.Binaries{}) {
 		opts.Binaries = primary.Binaries()
 	}
-	from, err := url.Parse(primary.SocketDSN(""))
+	from, err := url.Parse(primary.SocketDSN(pgcluster.Superuser)) // copying slots needs a database
 	if err != nil {
 		return nil, fmt.Errorf("read the primary's address: %w", err)
 	}

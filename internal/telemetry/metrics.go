@@ -116,7 +116,7 @@ type Metrics struct {
 	SignalsFailed    prometheus.Counter `metric:"tasker_signals_failed_total" help:"Signals that could not be sent."`
 	SignalsDropped   prometheus.Counter `metric:"tasker_signals_dropped_total" help:"Signals given up because too many were waiting."`
 	RelayLeader      prometheus.Gauge   `metric:"tasker_relay_leader" help:"1 while this replica relays the signals of the fleet."`
-	WALSlotsLost     prometheus.Counter `metric:"tasker_wal_slots_lost_total" help:"Persistent replication slots whose WAL the server had given up, and which were made anew."`
+	WALSlotsLost     prometheus.Counter `metric:"tasker_wal_slots_lost_total" help:"Persistent replication slots that the server had invalidated, and which were made anew."`
 	RelayForwarded   prometheus.Counter `metric:"tasker_relay_forwarded_total" help:"Signals read from the WAL and announced again."`
 
 	// Circuit breakers.
