@@ -46,6 +46,32 @@ func TestLoggerFormats(t *testing.T) {
 	require.NotContains(t, out.String(), "quiet")
 }
 
+// TestAllowedRequestsAreWrittenTogether: not with a system call each; refusals are written at
+// once.
+func TestAllowedRequestsAreWrittenTogether(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log, err := telemetry.NewLogger("info", "json", &out)
+	require.NoError(t, err)
+	audit := log.Named("rest").Named(telemetry.AuditLogger).With(zap.Int("of", 2))
+	audit.Info("allowed")
+	audit.Debug("too quiet")
+	require.Empty(t, out.String())
+	audit.Warn("refused")
+	log.Info("other")
+	require.Equal(t, 2, strings.Count(out.String(), "\n"))
+	audit.Info("allowed again")
+	require.NoError(t, log.Sync())
+	var words []string
+	for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &fields))
+		words = append(words, fields["message"].(string))
+		require.Equal(t, fields["message"] != "other", fields["of"] != nil, line)
+	}
+	require.Equal(t, []string{"refused", "other", "allowed", "allowed again"}, words)
+}
+
 func TestLoggerRefusesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	_, err := telemetry.NewLogger("loud", "", &bytes.Buffer{})
