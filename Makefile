@@ -1,4 +1,5 @@
-# Everything here works on a fresh Debian or Ubuntu with Go, make and apt.
+# Everything here works on a fresh Debian or Ubuntu with Go, make and apt; `make demo`
+# wherever Go and make are.
 # `make` alone lists the targets.
 
 SHELL := /bin/bash
@@ -35,11 +36,11 @@ BENCHSTAT := .tools/bin/benchstat
 
 ##@ Try it
 .PHONY: demo
-demo: require-postgresql ## Start everything with sample workflows running (Ctrl-C ends it)
+demo: ## Start everything with sample workflows running (Ctrl-C ends it)
 	$(call run-dev,--demo)
 
 .PHONY: dev
-dev: require-postgresql ## Start everything in one process on an embedded database
+dev: ## Start everything in one process on an embedded database
 	$(call run-dev)
 
 # The program gets a process group of its own (set -m; exit keeps the shell from
@@ -64,6 +65,26 @@ test-long: require-postgresql require-pgbouncer require-gcc require-clients requ
 .PHONY: test-short
 test-short: require-postgresql require-pgbouncer require-gcc require-clients require-typescript ## Run the tests without the long ones
 	$(call test-race,-short)
+
+# The version of PostgreSQL is fetched where it is not installed. Go's cache of results knows
+# nothing of it.
+.PHONY: test-postgres
+test-postgres: export TASKER_POSTGRES_VERSION = $(VERSION)
+test-postgres: require-pgbouncer require-gcc require-clients require-typescript ## Run all tests on one version of PostgreSQL, from 14 on (VERSION=18)
+	@test -n "$(VERSION)" || { echo "want a version: make test-postgres VERSION=18" >&2; exit 2; }
+	$(call test-race,-count=1)
+
+# What differs between versions: migrations, partitions, grants, plans, retention, standbys and
+# replication slots, and workflows from end to end.
+SMOKE := Diamond|Retry|Retire|Retention|Migrat|Partition|Grant|SchemaObjects|PlansMadeOn|StatementsStay|Standby|Slot|Stream|Lost|TestWorkflow
+.PHONY: test-postgres-smoke
+test-postgres-smoke: require-gcc ## Run a minute of tests on the oldest and the newest version of PostgreSQL (CI)
+	for version in $(SMOKE_VERSIONS); do \
+		echo "PostgreSQL $$version"; \
+		TASKER_POSTGRES_VERSION=$$version $(GO) test -race -vet=off -count=1 -p $(JOBS) -timeout 10m -run '$(SMOKE)' \
+			./internal/store/... ./internal/signal/wal ./internal/pgtest ./internal/enginetest || exit 1; \
+	done
+SMOKE_VERSIONS := 14 18
 
 # go test says nothing while it compiles, which takes minutes where nothing is
 # cached; programs are left out of what is compiled first, because go build would
@@ -129,8 +150,12 @@ chart: require-helm require-kubeconform ## Lint and render the Helm chart, and r
 	$(GO) test -count=1 -tags chart -run 'Chart|Renders|Values|Conform' ./test/kubelet
 
 .PHONY: kube-run
-kube-run: require-postgresql ## Run the rendered fleet with a small kubelet: a rolling restart under load, and planted faults
-	$(GO) test -count=1 -tags kubelet -v -run 'Rolling|Planted|Grace' ./test/kubelet
+kube-run: require-postgresql ## Run the rendered fleet with a small kubelet under load: roll-outs, an upgrade and back, outages, planted faults
+	$(GO) test -count=1 -tags kubelet -v -timeout 40m -run 'Rolling|Planted|Grace|Draining|Losing|Database' ./test/kubelet
+
+.PHONY: kube-test
+kube-test: require-postgresql require-helm require-kube-apiserver ## Install, upgrade and roll back the chart on an API server of Kubernetes, which refuses planted mistakes
+	$(GO) test -count=1 -tags apiserver -v -timeout 30m -run APIServer ./test/kubelet
 
 .PHONY: image
 image: export CONTAINERS_CONF ?= $(CURDIR)/deploy/container/containers.conf
@@ -171,6 +196,10 @@ bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and R
 bench-secure: require-postgresql ## Measure what credentials and TLS cost (about 8 minutes)
 	cd test/bench && $(GO) run . -only secure -out ../../docs/benchmarks/secure $(BENCHFLAGS)
 
+.PHONY: bench-telemetry
+bench-telemetry: require-postgresql ## Measure what traces and the scraping of metrics cost (about 10 minutes)
+	cd test/bench && $(GO) run . -only telemetry -out ../../docs/benchmarks/telemetry $(BENCHFLAGS)
+
 .PHONY: bench-streams
 bench-streams: require-postgresql ## Measure 1,000 clients that follow transitions (about 2 minutes)
 	cd test/bench && $(GO) run . -only streams -out ../../docs/benchmarks/streams $(BENCHFLAGS)
@@ -196,7 +225,7 @@ install: ## Install the daemons and the CLI where `go install` puts programs
 		case ":$$PATH:" in *":$$dir:"*) ;; *) echo "It is not in PATH: export PATH=\"$$dir:\$$PATH\"" ;; esac
 
 .PHONY: ci-full
-ci-full: chart kube-run image metrics-test python-sdk typescript-sdk python-stubs ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts
+ci-full: chart kube-test kube-run image metrics-test python-sdk typescript-sdk python-stubs ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts
 .PHONY: release-dry-run
 release-dry-run: ## Check .goreleaser.yaml, and make a release in ./dist that is published nowhere
 	CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check
@@ -212,7 +241,7 @@ help: ## Show this list
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*##/ {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-podman require-prometheus
+.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-kube-apiserver require-podman require-prometheus
 require-postgresql:
 	@scripts/require-postgresql
 require-pgbouncer: # tests go through a real one
@@ -229,6 +258,8 @@ require-helm:
 	@scripts/require-helm
 require-kubeconform:
 	@scripts/require-kubeconform
+require-kube-apiserver:
+	@scripts/require-kube-apiserver
 require-podman:
 	@scripts/require-podman
 require-typescript: # tests compile generated code

@@ -409,6 +409,23 @@ func ExampleClient_PauseNamespace() {
 	// <nil>
 }
 
+// Three steps of each customer call the handler at once.
+func ExampleClient_SetLimit() {
+	l := client.Limit{Namespace: "shop", Callable: "charge", LimitRequest: client.LimitRequest{KeyPath: []string{"customer"}, MaxRunning: new(3)}}
+	c, closed := serving(l, wire.LimitList{Limits: []client.Limit{l}}, l)
+	defer closed()
+	_, err := c.SetLimit(ctx, "shop", "charge", l.LimitRequest)
+	fmt.Println(err)
+	list, err := c.Limits(ctx, "shop")
+	fmt.Println(list[0].KeyPath, *list[0].MaxRunning, err)
+	_, err = c.DeleteLimit(ctx, list[0], client.Why{Reason: "no longer needed"})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// [customer] 3 <nil>
+	// <nil>
+}
+
 func ExampleClient_Fleet() {
 	c, closed := serving(client.Fleet{Replicas: []client.Replica{{Kind: "orchestrator", Live: true}}}, wire.WorkerList{},
 		wire.DeploymentMode{Mode: "Hybrid"}, wire.DeploymentMode{Mode: "PollingOnly"}, wire.SweepList{}, client.SweepRun{},

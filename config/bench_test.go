@@ -35,9 +35,9 @@ func cases() []perfguard.Case {
 		}}
 	}
 	return []perfguard.Case{
-		load("worker", 16_400, ContextWorker),
-		load("orchestration", 19_000, ContextOrchestration),
-		load("complete", 29_200, ContextComplete),
+		load("worker", 17_000, ContextWorker),
+		load("orchestration", 20_000, ContextOrchestration),
+		load("complete", 30_400, ContextComplete),
 		explain("key", 50, "worker.heartbeat_interval_ms"),
 		explain("table", 600, "worker"),
 	}

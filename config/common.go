@@ -95,6 +95,7 @@ type Common struct {
 		LogLevels []string `toml:"log_levels" default:"" rule:"room=level" reload:"yes" doc:"Levels of single rooms of a daemon, as room=level; the others have log_level." effect:"worker=debug shows what the worker does, and nothing more of the others."`
 		LogFormat string   `toml:"log_format" default:"auto" oneof:"auto,json,console" env:"TASKER_LOG_FORMAT" doc:"Shape of log lines: auto is console on a terminal and JSON elsewhere." effect:"json is for collectors, console for people."`
 		Tracing   tracing  `toml:"tracing"`
+		Metrics   metrics  `toml:"metrics"`
 	} `toml:"telemetry"`
 }
 
@@ -108,6 +109,15 @@ type tracing struct {
 	BatchSize   int           `toml:"batch_size" default:"512" min:"1" max:"10000" doc:"Most spans of one request to the collector." effect:"Larger sends less often under load."`
 	QueueSize   int           `toml:"queue_size" default:"4096" min:"1" max:"1000000" doc:"Most spans that wait for being sent." effect:"Beyond it spans are dropped (tasker_spans_dropped_total); work never waits."`
 	Interval    time.Duration `toml:"interval_ms" default:"1000" min:"10" max:"60000" doc:"Longest time a span waits for its batch to fill up." effect:"Shorter shows spans sooner."`
+}
+
+// metrics is [common.telemetry.metrics]: pushing the metrics, which can be scraped as well.
+type metrics struct {
+	Enabled  bool          `toml:"enabled" default:"false" doc:"Send the metrics to a collector, beside their exposition at /metrics." effect:"For where no Prometheus can reach the daemons."`
+	Endpoint string        `toml:"endpoint" default:"http://127.0.0.1:4318" rule:"url http https" doc:"Collector that takes OTLP over HTTP (protobuf)." effect:"A URL without a path gets /v1/metrics."`
+	Headers  Secret        `toml:"headers" secret:"yes" default:"" doc:"Headers for the collector: name=value pairs between commas, values percent-encoded." effect:"Where a collector wants a key."`
+	Timeout  time.Duration `toml:"timeout_ms" default:"5000" min:"100" max:"60000" doc:"Longest time for sending the metrics once." effect:"Beyond it the push has failed (tasker_metrics_pushes_failed_total); the next one has its values."`
+	Interval time.Duration `toml:"interval_ms" default:"60000" min:"100" max:"3600000" doc:"Time between two pushes." effect:"Shorter shows changes sooner, and sends more."`
 }
 
 // Database is [common.database]: the primary database.
@@ -149,6 +159,7 @@ type signals struct {
 	EventSource string `toml:"event_source" default:"notify" oneof:"notify,wal,relay" doc:"Where a listener hears of work: LISTEN/NOTIFY, logical decoding messages (WAL), or NOTIFY by one orchestrator that reads the WAL (relay)." effect:"The same in the whole fleet. wal and relay need wal_level=logical and replication connections; with wal each listener decodes the WAL, with relay one replica does."`
 	WAL         struct {
 		Slot        string `toml:"slot" default:"" must:"a slot name of a–z, 0–9 and _ (at most 63), or empty" match:"^[a-z0-9_]{0,63}$" doc:"Name of a persistent replication slot; empty uses a temporary one." effect:"A persistent slot loses no signal over a disconnect and keeps WAL on the server meanwhile. With relay it is the one that the relaying orchestrator reads."`
+		Failover    bool   `toml:"failover" default:"false" doc:"Whether standbys copy the persistent slot, so that it is there after a failover of the server." effect:"Needs slot, PostgreSQL 17 or later and sync_replication_slots on the standby; true also changes a slot that exists, false leaves it as it is."`
 		Publication string `toml:"publication" default:"tasker_signals" must:"a publication name of a–z, 0–9 and _ (1–63)" match:"^[a-z_][a-z0-9_]{0,62}$" doc:"Name of the publication that carries the messages." effect:"Must be the same in every daemon of a fleet."`
 	} `toml:"wal"`
 }

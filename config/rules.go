@@ -229,6 +229,9 @@ func sourceRules(v *values) {
 	} else if len(listening) == 0 && v.str(source) == "wal" {
 		v.warn(fmt.Sprintf("%s has no use: no event system listens (%s)", v.said(source), strings.Join(modes, " and ")), append(modes, source)...)
 	}
+	if v.is("common.signals.wal.failover", true) && v.str("common.signals.wal.slot") == "" {
+		v.fail(v.said("common.signals.wal.failover")+" needs common.signals.wal.slot: a temporary slot ends with its connection", "common.signals.wal.failover", "common.signals.wal.slot")
+	}
 	if v.str(source) == "notify" && v.str("common.signals.wal.slot") != "" {
 		v.warn(fmt.Sprintf("%s has no use with %s", v.said("common.signals.wal.slot"), v.said(source)), "common.signals.wal.slot", source)
 	}

@@ -32,6 +32,7 @@ func TestValuesThatBreakTheirOwnRule(t *testing.T) {
 		"address":            {"[worker.web]\nbind_address = \"8081\"", "worker.web.bind_address", "host:port"},
 		"DSN":                {"[common.database]\nurl = \"mysql://h/d\"", "common.database.url", "PostgreSQL"},
 		"slot":               {"[common.signals.wal]\nslot = \"Bad-Slot\"", "common.signals.wal.slot", "slot name"},
+		"failover":           {"[common.signals.wal]\nfailover = true", "common.signals.wal.failover", "needs common.signals.wal.slot"},
 		"API keys shape":     {"[worker.web.auth]\napi_keys = \"k\"", "worker.web.auth.api_keys", "array of tables"},
 		"API keys element":   {"[worker.web.auth]\napi_keys = [1]", "worker.web.auth.api_keys", "must be a table"},
 		"API key member":     {"[[worker.web.auth.api_keys]]\nkey = \"k\"\npermissions = [\"*\"]\nkeyy = \"s\"", "worker.web.auth.api_keys[0].keyy", "did you mean worker.web.auth.api_keys[].key"},

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,9 +23,7 @@ type autoscaling struct {
 	target time.Duration
 	window time.Duration
 	sampled[advices]
-
-	mu      sync.Mutex
-	dampers map[string]*autoscale.Damper
+	dampers map[string]*autoscale.Damper // of read, which runs one at a time
 }
 
 // loads reads what callables have to do, and the workers of namespaces.
@@ -73,7 +70,7 @@ func (a *autoscaling) read(ctx context.Context) advices {
 		if !ok {
 			continue // registered since
 		}
-		permits := autoscale.Permits([]autoscale.Load{{Waiting: l.Waiting, Running: l.Running, Oldest: l.Oldest, Service: l.Service}}, a.target)
+		permits := autoscale.Load{Waiting: l.Waiting, Running: l.Running, Oldest: l.Oldest, Service: l.Service}.Permits(a.target)
 		advice.NeededPermits += permits
 		advice.Callables = append(advice.Callables, autoscale.CallableAdvice{Callable: l.Handler.Callable, Method: l.Handler.Method,
 			Resolver: l.Handler.Resolver, Waiting: l.Waiting, Running: l.Running, OldestSeconds: l.Oldest.Seconds(),
@@ -86,8 +83,6 @@ func (a *autoscaling) read(ctx context.Context) advices {
 
 // damp completes the advices by those of the last time; namespaces are never deleted.
 func (a *autoscaling) damp(of map[string]autoscale.Advice) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	for name, advice := range of {
 		d := a.dampers[name]
 		if d == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -70,13 +71,14 @@ func openOnce(ctx context.Context, d config.Database, opts store.Options, log *z
 	if err != nil {
 		return nil, err
 	}
-	if d.MigrateOnStart {
-		if err := migrate(ctx, d, opts.Like, log); err != nil {
-			s.Close()
-			return nil, err
-		}
+	err = s.CheckGrants(ctx)
+	if err == nil && d.MigrateOnStart {
+		err = migrate(ctx, d, opts.Like, log)
 	}
-	version, err := s.SchemaVersion(ctx)
+	var version int64
+	if err == nil {
+		version, err = s.SchemaVersion(ctx)
+	}
 	if err != nil {
 		s.Close()
 		return nil, err
@@ -135,7 +137,27 @@ type signals struct {
 	transport signal.Transport
 	sender    *pending.Sender
 	listener  *listener.Listener // of the event systems of this process
-	slotLost  func(slot string)
+	slots     slotHooks
+}
+
+// slotHooks report on a persistent replication slot.
+type slotHooks struct {
+	lost      func(slot, reason string)
+	unbounded func(slot string)
+}
+
+// newSlotHooks returns hooks that log and count; that a slot is unbounded, once.
+func newSlotHooks(log *zap.Logger, m *telemetry.Metrics) slotHooks {
+	var once sync.Once
+	return slotHooks{
+		lost: func(slot, reason string) {
+			m.WALSlotsLost.Inc()
+			log.Warn(wal.SlotLostMessage, zap.String("slot", slot), zap.String("reason", reason))
+		},
+		unbounded: func(slot string) {
+			once.Do(func() { log.Warn(wal.SlotUnboundedMessage, zap.String("slot", slot)) })
+		},
+	}
 }
 
 // signalBuffers are how many different signals wait on the listening
@@ -144,10 +166,7 @@ type signalBuffers struct{ connection, system int }
 
 // newSignals makes both ends. In embedded mode the worker has the orchestrator's listener.
 func newSignals(c config.Common, name string, near *neighbours, buffers signalBuffers, s *store.Store, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*signals, error) {
-	out := &signals{config: c, name: name, like: near.like(), buffers: buffers, store: s, slotLost: func(slot string) {
-		m.WALSlotsLost.Inc()
-		log.Warn(wal.SlotLostMessage, zap.String("slot", slot))
-	}}
+	out := &signals{config: c, name: name, like: near.like(), buffers: buffers, store: s, slots: newSlotHooks(log, m)}
 	switch c.Signals.EventSource {
 	case sourceNotify:
 		out.transport = notify.NewTransport(s.Execer())
@@ -215,6 +234,6 @@ func (s *signals) notifyConfig() notify.Config {
 
 func (s *signals) walConfig() wal.Config {
 	d, w := s.config.Database, s.config.Signals.WAL
-	return wal.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-listener", Slot: w.Slot, Publication: w.Publication,
-		ConnectTimeout: d.ConnectTimeout, BufferLimit: s.buffers.connection, OnSlotLost: s.slotLost}
+	return wal.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-listener", Slot: w.Slot, Failover: w.Failover, Publication: w.Publication,
+		ConnectTimeout: d.ConnectTimeout, BufferLimit: s.buffers.connection, OnSlotLost: s.slots.lost, OnSlotUnbounded: s.slots.unbounded}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
@@ -81,4 +83,19 @@ func commonFor(t *testing.T, dsn string) config.Common {
 	require.True(t, l.Common.Database.MigrateOnStart)
 	l.Common.Database.Pool.MinConnections = 0 // the first connection opens, the second migrates
 	return l.Common
+}
+
+// TestSlotsAreReported: that a slot is unbounded once, and each that was lost.
+func TestSlotsAreReported(t *testing.T) {
+	core, logs := observer.New(zap.WarnLevel)
+	m := telemetry.Discard()
+	hooks := newSlotHooks(zap.New(core), m)
+	for range 2 {
+		hooks.unbounded("mine")
+		hooks.lost("mine", "idle_timeout")
+	}
+	require.Equal(t, 1, logs.FilterMessage(wal.SlotUnboundedMessage).Len())
+	lost := logs.FilterMessage(wal.SlotLostMessage).FilterField(zap.String("slot", "mine")).FilterField(zap.String("reason", "idle_timeout"))
+	require.Equal(t, 2, lost.Len())
+	require.InDelta(t, 2, testutil.ToFloat64(m.WALSlotsLost), 0)
 }

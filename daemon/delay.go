@@ -36,4 +36,5 @@ func (s *shared) linger(ctx context.Context) {
 	}
 	s.log.Info("stopping: unready, still serving until load balancers have noticed", zap.Duration("for", s.delay))
 	_ = lifecycle.Pause(ctx, s.delay) // what follows is bounded by ctx
+	s.server.CloseIdle()
 }

@@ -69,6 +69,7 @@ type queueDepth struct {
 	oldest   func(ctx context.Context) (map[string]time.Duration, error)
 	metrics  *telemetry.Metrics
 	sampled[depths]
+	ages sampled[map[string]time.Duration] // of the oldest, for scrapes alone; nil: they could not be read
 
 	limits     sync.Mutex
 	thresholds config.QueueDepthThresholds
@@ -78,13 +79,13 @@ type queueDepth struct {
 type depths struct {
 	steps    map[string]int // by namespace; nil: the count failed
 	unserved []store.Unserved
-	oldest   map[string]time.Duration
 }
 
 func newQueueDepth(count func(context.Context, int) (map[string]int, error), unserved func(context.Context, int) ([]store.Unserved, error),
 	oldest func(context.Context) (map[string]time.Duration, error), thresholds config.QueueDepthThresholds, m *telemetry.Metrics,
 ) *queueDepth {
-	return &queueDepth{count: count, unserved: unserved, oldest: oldest, thresholds: thresholds, metrics: m, sampled: sampled[depths]{now: time.Now}}
+	return &queueDepth{count: count, unserved: unserved, oldest: oldest, thresholds: thresholds, metrics: m, sampled: sampled[depths]{now: time.Now},
+		ages: sampled[map[string]time.Duration]{now: time.Now}}
 }
 
 // judgeBy sets the thresholds for the next check.
@@ -128,10 +129,15 @@ func (q *queueDepth) read(ctx context.Context) (d depths) {
 	if d.unserved, err = q.unserved(ctx, limit); err != nil {
 		return depths{}
 	}
-	if d.oldest, err = q.oldest(ctx); err != nil {
-		return depths{}
-	}
 	return d
+}
+
+func (q *queueDepth) readAges(ctx context.Context) map[string]time.Duration {
+	ages, err := q.oldest(ctx)
+	if err != nil {
+		return nil
+	}
+	return ages
 }
 
 // shownCallables bounds the callables named in the check of steps without a worker.
@@ -205,12 +211,19 @@ func (q *queueDepth) Describe(ch chan<- *prometheus.Desc) {
 // a scrape gets the other metrics while the database is unavailable.
 func (q *queueDepth) Collect(ch chan<- prometheus.Metric) {
 	d := q.get(context.Background(), q.read)
+	if d.steps == nil {
+		return
+	}
+	ages := q.ages.get(context.Background(), q.readAges)
+	if ages == nil {
+		return
+	}
 	without := map[string]int{}
 	for i := range d.unserved {
 		without[d.unserved[i].Namespace] += d.unserved[i].Steps
 	}
 	for namespace, steps := range d.steps {
-		ch <- prometheus.MustNewConstMetric(q.metrics.QueueOldest, prometheus.GaugeValue, d.oldest[namespace].Seconds(), namespace)
+		ch <- prometheus.MustNewConstMetric(q.metrics.QueueOldest, prometheus.GaugeValue, ages[namespace].Seconds(), namespace)
 		ch <- prometheus.MustNewConstMetric(q.metrics.QueueDepth, prometheus.GaugeValue, float64(steps), namespace)
 		ch <- prometheus.MustNewConstMetric(q.metrics.StepsWithoutWorker, prometheus.GaugeValue, float64(without[namespace]), namespace)
 	}

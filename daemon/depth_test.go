@@ -23,7 +23,7 @@ type counter struct {
 	depth         map[string]int
 	unservedSteps []store.Unserved
 	err           error
-	calls         int
+	calls, ages   int
 	limits        []int
 	now           time.Time
 }
@@ -46,6 +46,7 @@ func (c *counter) unserved(ctx context.Context, _ int) ([]store.Unserved, error)
 
 // oldest says that the oldest step of each namespace has waited for a minute.
 func (c *counter) oldest(context.Context) (map[string]time.Duration, error) {
+	c.ages++
 	oldest := map[string]time.Duration{}
 	for namespace := range c.depth {
 		oldest[namespace] = time.Minute
@@ -57,6 +58,7 @@ func newCounted(depth map[string]int) (*counter, *queueDepth) {
 	c := &counter{depth: depth, now: time.Unix(1000, 0)}
 	q := newQueueDepth(c.count, c.unserved, c.oldest, config.QueueDepthThresholds{CriticalThreshold: 10, OverflowThreshold: 20}, telemetry.Discard())
 	q.now = func() time.Time { return c.now }
+	q.ages.now = q.now
 	return c, q
 }
 
@@ -95,6 +97,7 @@ func TestQueueDepthIsCountedOnceASecond(t *testing.T) {
 	}
 	group.Wait()
 	require.Equal(t, 1, c.calls)
+	require.Zero(t, c.ages, "only a scrape asks for ages")
 	c.now = c.now.Add(depthAge)
 	require.NoError(t, testutil.CollectAndCompare(q, strings.NewReader(`
 # HELP tasker_queue_depth Claimable steps, counted up to one more than overflow_threshold.
@@ -108,6 +111,7 @@ tasker_queue_oldest_seconds{namespace="a"} 60
 tasker_steps_without_worker{namespace="a"} 0
 `)))
 	require.Equal(t, 2, c.calls)
+	require.Equal(t, 1, c.ages)
 	left, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.now = c.now.Add(depthAge)

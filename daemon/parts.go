@@ -72,7 +72,7 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	if s.breakers, err = newBreakers(c, w, log.Named("breakers"), s.metrics); err != nil {
 		return err
 	}
-	spans, err := s.newSpans(name)
+	senders, err := s.newSenders(name)
 	if err != nil {
 		return err
 	}
@@ -88,40 +88,48 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 		s.publisher = near.beside(s.signals.sender)
 	}
 	m := s.metrics
-	s.registry.MustRegister(connections{s.store.PoolStat, m.PoolMax, m.PoolActive, m.PoolIdle, m.PoolAcquires})
+	s.registry.MustRegister(connections{s.store.PoolStat, m.PoolMax, m.PoolActive, m.PoolIdle, m.PoolAcquires, m.PoolWait})
 	s.counting = observeSender(s.signals.sender, s.metrics, log.Named("signals"))
 	if err = wire(s); err != nil {
 		s.store.Close()
 	}
-	if spans != nil { // the last to stop
-		s.services = slices.Insert(s.services, 0, lifecycle.Service(spans))
-	}
+	s.services = slices.Concat(senders, s.services) // the last to stop
 	return err
 }
 
-// newSpans makes the sender of spans; nil where there are none.
-func (s *shared) newSpans(name string) (*otlp.Sender, error) {
-	if !s.loaded.Common.Telemetry.Tracing.Enabled {
-		return nil, nil
+// newSenders makes those of spans and of metrics, of which there may be none.
+func (s *shared) newSenders(name string) (senders []lifecycle.Service, err error) {
+	if c := s.tracingConfig(name); s.loaded.Common.Telemetry.Tracing.Enabled {
+		spans, err := otlp.New(c)
+		if err != nil {
+			return nil, err
+		}
+		s.tracer, senders = spans.Tracer(), append(senders, spans)
 	}
-	cfg, err := s.tracingConfig(name)
-	if err != nil {
-		return nil, err
+	if c := s.pushConfig(name); s.loaded.Common.Telemetry.Metrics.Enabled {
+		pusher, err := otlp.NewPusher(c)
+		if err != nil {
+			return nil, err
+		}
+		senders = append(senders, pusher)
 	}
-	spans, err := otlp.New(cfg)
-	if err == nil {
-		s.tracer = spans.Tracer()
-	}
-	return spans, err
+	return senders, nil
 }
 
-func (s *shared) tracingConfig(name string) (otlp.Config, error) {
+func (s *shared) tracingConfig(name string) otlp.Config {
 	c := s.loaded.Common.Telemetry.Tracing
-	headers, err := otlp.ParseHeaders(c.Headers.Reveal())
-	cfg := otlp.Config{Endpoint: c.Endpoint, Headers: headers, Ratio: c.SampleRatio, Timeout: c.Timeout, Batch: c.BatchSize, Queue: c.QueueSize, Interval: c.Interval}
-	cfg.Service, cfg.Version, cfg.Environment = name, version(), s.loaded.Environment
-	cfg.Dropped, cfg.OnRestart, cfg.Logger = s.metrics.SpansDropped, s.metrics.Restarted, s.log
-	return cfg, err
+	return otlp.Config{Collector: s.collector(name, "tracing", c.Endpoint, c.Headers, c.Timeout, c.Interval), Ratio: c.SampleRatio, Batch: c.BatchSize, Queue: c.QueueSize,
+		Dropped: s.metrics.SpansDropped}
+}
+
+func (s *shared) pushConfig(name string) otlp.Push {
+	c := s.loaded.Common.Telemetry.Metrics
+	return otlp.Push{Collector: s.collector(name, "metrics", c.Endpoint, c.Headers, c.Timeout, c.Interval), Metrics: s.registry, Failed: s.metrics.PushesFailed}
+}
+
+func (s *shared) collector(name, table, endpoint string, headers config.Secret, timeout, interval time.Duration) otlp.Collector {
+	return otlp.Collector{Key: "common.telemetry." + table, Endpoint: endpoint, Headers: headers.Reveal(), Timeout: timeout, Interval: interval,
+		Service: name, Version: version(), Environment: s.loaded.Environment, OnRestart: s.metrics.Restarted, Logger: s.log.Named("telemetry")}
 }
 
 // fail ends the daemon; the first reason counts.
@@ -278,8 +286,8 @@ func warnOfIdle(log *zap.Logger, idle []config.Problem) {
 
 // connections reads the numbers of a pool when it is scraped.
 type connections struct {
-	stat                        func() store.PoolStat
-	most, active, idle, acquire *prometheus.Desc
+	stat                              func() store.PoolStat
+	most, active, idle, acquire, wait *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
@@ -288,6 +296,7 @@ func (c connections) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.active
 	ch <- c.idle
 	ch <- c.acquire
+	ch <- c.wait
 }
 
 // Collect implements prometheus.Collector.
@@ -297,6 +306,7 @@ func (c connections) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.active, prometheus.GaugeValue, float64(s.Acquired))
 	ch <- prometheus.MustNewConstMetric(c.idle, prometheus.GaugeValue, float64(s.Idle))
 	ch <- prometheus.MustNewConstMetric(c.acquire, prometheus.CounterValue, float64(s.Acquires))
+	ch <- prometheus.MustNewConstMetric(c.wait, prometheus.CounterValue, s.AcquireDuration.Seconds())
 }
 
 // joined drops the errors that only say that the caller stopped.

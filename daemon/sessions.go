@@ -15,7 +15,7 @@ func (s *shared) lend(w *worker.Worker, id string, c config.Sessions, permits fu
 	cfg.Adopt, cfg.ConfirmWithin = w.Host().Adopt, cfg.MaxWait
 	hub := remote.New(cfg)
 	m := s.metrics
-	s.registry.MustRegister(connections{w.Host().TransactionPool, m.TransactionPoolMax, m.TransactionPoolActive, m.TransactionPoolIdle, m.TransactionPoolAcquires})
+	s.registry.MustRegister(connections{w.Host().TransactionPool, m.TransactionPoolMax, m.TransactionPoolActive, m.TransactionPoolIdle, m.TransactionPoolAcquires, m.TransactionPoolWait})
 	return hub, w.AddResolver(hub)
 }
 

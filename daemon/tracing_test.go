@@ -9,13 +9,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
+	collectormetrics "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	metrics "go.opentelemetry.io/proto/otlp/metrics/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -173,5 +176,62 @@ func TestTraceOfADiamond(t *testing.T) {
 	})
 	for _, batch := range s.of(id, true) {
 		require.NotEmpty(t, batch.GetLinks(), batch.GetName())
+	}
+}
+
+// TestMetricsArePushed beside /metrics: the same names, and the values of the work done.
+func TestMetricsArePushed(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	latest := map[string]map[string]*metrics.Metric{} // by service
+	sink := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var request collectormetrics.ExportMetricsServiceRequest
+		if err != nil || r.URL.Path != "/v1/metrics" || proto.Unmarshal(body, &request) != nil {
+			return
+		}
+		of := request.GetResourceMetrics()[0]
+		byName := map[string]*metrics.Metric{}
+		for _, m := range of.GetScopeMetrics()[0].GetMetrics() {
+			byName[m.GetName()] = m
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		latest[of.GetResource().GetAttributes()[0].GetValue().GetStringValue()] = byName
+	}))
+	t.Cleanup(sink.Close)
+	p := newPair(t, "", func(l *config.Loaded) {
+		c := &l.Common.Telemetry.Metrics
+		c.Enabled, c.Endpoint, c.Interval = true, sink.URL, 100*time.Millisecond
+	})
+	p.template("pushed", "ok")
+	created, err := client.New(client.Config{BaseURL: p.rest}).CreateTask(p.ctx, client.TaskRequest{Namespace: "none", Name: "pushed", Context: json.RawMessage(`{"n": 1}`),
+		Initiator: "test", SourceSystem: "test", Reason: "test"})
+	require.NoError(t, err)
+	p.ended(t, created.TaskUUID, "complete")
+	value := func(service, name string) (sum float64) {
+		for _, point := range latest[service][name].GetSum().GetDataPoints() {
+			sum += point.GetAsDouble()
+		}
+		return sum
+	}
+	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		made, claimed := value("tasker-orchestrator", "tasker_tasks_created_total"), value("tasker-worker", "tasker_steps_claimed_total")
+		return made == 1 && claimed == 1, fmt.Sprintf("%v created, %v claimed", made, claimed)
+	})
+	res, err := http.Get(p.rest + "/metrics")
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }() // read to its end
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `tasker_tasks_created_total{namespace="none"} 1`)
+	mu.Lock()
+	defer mu.Unlock()
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			require.Contains(t, latest["tasker-orchestrator"], strings.Fields(name)[0])
+		}
 	}
 }

@@ -42,6 +42,37 @@ func TestStopWaitsAndHandsBack(t *testing.T) {
 	})
 }
 
+// TestADrainingWorkerClaimsNothing: not for a signal, not by its poller, and not for the permits
+// that its own handlers leave.
+func TestADrainingWorkerClaimsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		r := newRig(t, Config{MaxConcurrent: 2, HandlerTimeout: time.Hour, ShutdownTimeout: time.Hour, Mode: deploymode.Hybrid},
+			func(*StepContext) (any, error) { <-release; return 1, nil })
+		r.start(t)
+		r.offer(2, stepOnly)
+		stopped := make(chan error, 1)
+		go func() { stopped <- r.Stop(t.Context()) }()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, "draining", r.Health().State)
+		claims := func(b *fakeBoard) int { return len(b.claims) }
+		before := r.board.number(claims)
+		r.offer(3, stepOnly)
+		time.Sleep(5 * time.Minute) // several polls
+		release <- struct{}{}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Len(t, r.board.reported(), 1)
+		close(release)
+		require.NoError(t, <-stopped)
+		require.Len(t, r.board.reported(), 2)
+		require.Equal(t, before, r.board.number(claims))
+		require.Len(t, r.board.claimable, 3)
+	})
+}
+
 func TestStopEndsHandlersAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -102,8 +102,8 @@ type sentKey struct{}
 func (t *Transport) prepared(ctx context.Context) (_ context.Context, sent *atomic.Bool) {
 	sent = &atomic.Bool{}
 	ctx = metadata.AppendToOutgoingContext(ctx, t.metadata...)
-	if traceparent := tracing.Traceparent(ctx); traceparent != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", traceparent)
+	if traceparent, tracestate := tracing.Traceparent(ctx); traceparent != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", traceparent, "tracestate", tracestate) // an empty one is as good as none
 	}
 	return context.WithValue(ctx, sentKey{}, sent), sent
 }

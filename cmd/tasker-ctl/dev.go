@@ -31,9 +31,12 @@ import (
 const devHelp = `Runs an orchestrator and a worker with the example handlers in one process.
 
 Without DATABASE_URL it runs a PostgreSQL of its own: it looks for the server's
-programs on this machine, keeps the data in --data-dir between runs, listens on
-a Unix socket and on loopback only, and stops it when it ends. It installs
-nothing: when PostgreSQL is missing it says what to install.
+programs on this machine, else fetches them once from Maven Central (15 to 70
+MB, with a pinned checksum) into the cache of the user. It keeps the data in
+--data-dir between runs, listens on a Unix socket and on loopback only, and
+stops the server when it ends. TASKER_POSTGRES_VERSION is the major version to
+use for new data, TASKER_POSTGRES_MIRROR another Maven repository to fetch from,
+TASKER_PG_BIN a folder with initdb and postgres, besides which it looks nowhere.
 
 With DATABASE_URL set it uses that database and migrates its schema.
 
@@ -129,7 +132,7 @@ func (o *devOptions) run(ctx context.Context) (err error) {
 }
 
 func (o *devOptions) startCluster(ctx context.Context) (*pgcluster.Cluster, error) {
-	opts := pgcluster.Options{DataDir: o.dataDir, Ephemeral: o.ephemeral}
+	opts := pgcluster.Options{DataDir: o.dataDir, Ephemeral: o.ephemeral, Tell: func(what string) { o.tell("%s\n", what) }}
 	if !o.ephemeral {
 		if opts.DataDir == "" {
 			home, err := os.UserHomeDir()

@@ -61,6 +61,10 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		answer(w, pausedNamespace("shapes"))
 	case path == "v1/namespaces/shapes/pause":
 		answer(w, client.Namespace{Name: "shapes"})
+	case path == "v1/limits":
+		answer(w, wire.LimitList{Limits: []client.Limit{fakeLimit(), {Namespace: "shapes", Callable: "mail", LimitRequest: client.LimitRequest{PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true}}}})
+	case path == "v1/namespaces/shapes/limits/charge":
+		answer(w, fakeLimit())
 	case path == "v1/workers":
 		list := fakeWorkers()
 		for i := range list.Workers {
@@ -277,4 +281,9 @@ func fakeBreakers() wire.BreakerList {
 		{Name: "messaging", State: "open", Control: "automatic", Since: &since, RetryAfterSeconds: 12, FailuresInARow: 5, Calls: 90, Failures: 6, Rejected: 31, Opened: 1},
 		{Name: "web", State: "closed", Control: "forced_closed", Calls: 1200},
 	}}
+}
+
+func fakeLimit() client.Limit {
+	return client.Limit{Namespace: "shapes", Callable: "charge", LimitRequest: client.LimitRequest{KeyPath: []string{"customer", "id"}, MaxRunning: new(2), Burst: 1,
+		Weights: map[string]float64{"big": 3, "a=b": 0.5}}, ChangedAt: client.Time{Time: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)}, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}
 }

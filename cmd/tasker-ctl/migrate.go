@@ -42,8 +42,30 @@ newer schema, so going back to them needs no down.`}, a.migrateDown).
 				long: `Lists what the schema of the database lacks or has besides what the migrations
 make, invalid indexes, and partitions without an index of their table. Ends with
 exit code 1 if there is any.`}, a.migrateVerify),
+			a.migrateGrants(),
 		},
 	}
+}
+
+// migrateGrants prints what the owner of the schema executes for another role.
+func (a *app) migrateGrants() command {
+	return command{use: "grants ROLE", short: "Print the statements that let another role run daemons",
+		long: `Prints the statements after which daemons work as a role that owns nothing. The
+role that migrates executes them once in the database, after migrate up; later
+migrations by the same role extend them by themselves. It asks no database. See
+docs/operations.md.`,
+		example: `  tasker-ctl migrate grants app | psql "$DATABASE_URL"`,
+		local: func(_ context.Context, args []string) error {
+			statements, err := store.Grants(args[0])
+			if err != nil {
+				return usageError{err}
+			}
+			return a.emit(map[string]any{"statements": statements}, func() {
+				for _, s := range statements {
+					a.printf("%s;\n", s)
+				}
+			})
+		}}
 }
 
 // migration completes the description of a command that works on the schema of

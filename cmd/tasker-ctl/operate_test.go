@@ -58,6 +58,9 @@ func TestOperatorsAreUnderstood(t *testing.T) {
 			body: `{"older_than_seconds":5400,"limit":5,"reason":"why","actor":"cli-operator","dry_run":false}`},
 		"pause":  {args: []string{"namespace", "pause", "shapes", "-r", "why"}, seen: "PUT /v1/namespaces/shapes/pause", body: `{"reason":"why","actor":"cli-operator"}`},
 		"resume": {args: []string{"namespace", "resume", "shapes"}, seen: "DELETE /v1/namespaces/shapes/pause?actor=cli-operator"},
+		"limit": {args: []string{"limit", "set", "shapes", "charge", "--key", "customer.id", "--max-running", "0", "--weight", "a=b=0.5", "-r", "why"},
+			seen: "PUT /v1/namespaces/shapes/limits/charge", body: `{"key_path":["customer","id"],"max_running":0,"weights":{"a=b":0.5},"reason":"why","actor":"cli-operator"}`},
+		"limit removed": {args: []string{"limit", "delete", "shapes", "charge", "--method", "m"}, seen: "DELETE /v1/namespaces/shapes/limits/charge?actor=cli-operator&method=m"},
 		"workers": {args: []string{"system", "workers", "-s", "dead", "-n", "shapes"}, seen: "GET /v1/workers?" +
 			url.Values{"status": {"dead"}, "namespace": {"shapes"}, "limit": {"100"}}.Encode()},
 		"sweep": {args: []string{"system", "sweeps", "run", "liveness"}, seen: "POST /v1/sweeps/liveness/run", body: `{}`},

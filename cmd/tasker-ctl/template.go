@@ -70,8 +70,8 @@ func (a *app) templateInfo() command {
 	return a.templateCommand(command{
 		use: "info NAME", short: "Show a template and its steps",
 		long: `Shows a template and its steps. NAME is the name of the template, or
-NAMESPACE/NAME or NAMESPACE/NAME:VERSION. Without a namespace the server is
-asked which one has the name, without a version which is current.`,
+NAMESPACE/NAME or NAMESPACE/NAME:VERSION. What is left out is found by the name;
+where several have it, they are listed, and one must be named.`,
 		example: "  tasker-ctl template info payments/process_refund:1.2.0",
 	}, a.showTemplate, func(ctx context.Context, c *api, r templateRef) (*client.TemplateDetail, error) {
 		return c.Template(ctx, r.namespace, r.name, r.version)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,7 +55,7 @@ var typesOfFields = map[string][]string{
 	telemetry.KeyDuration: {"Duration"},
 	telemetry.KeyTime:     {"Time"},
 	telemetry.KeyList:     {"Strings", "Stringers", "Ints", "Int32s", "Int64s", "Uint64s", "Float64s", "Durations", "Times", "Errors", "Array"},
-	telemetry.KeyObject:   {"Object", "Dict", "Namespace", "Any", "Reflect"},
+	telemetry.KeyObject:   {"Object", "Dict", "Namespace", "Any", "Reflect", "Reflected"},
 }
 
 // logLines holds the lines of the log to the catalogue.
@@ -97,6 +98,8 @@ func (l *logLines) read(t *testing.T, pkgs []pkg) {
 					l.field(at, n)
 				case *ast.CompositeLit:
 					l.order(at, n.Elts)
+				case *ast.FuncDecl:
+					l.object(at, n)
 				}
 				return true
 			})
@@ -122,6 +125,25 @@ func (l *logLines) field(at string, n *ast.CallExpr) {
 	default:
 		l.used[key] = true
 	}
+}
+
+// object holds the fields of a value that writes itself, which stand in a line like others.
+func (l *logLines) object(at string, n *ast.FuncDecl) {
+	if n.Name.Name != "MarshalLogObject" {
+		return
+	}
+	var fields []ast.Expr
+	ast.Inspect(n.Body, func(n ast.Node) bool {
+		of, name := calls(n)
+		maker, adds := strings.CutPrefix(name, "Add")
+		if call, ok := n.(*ast.CallExpr); ok && adds && of != "zap" {
+			field := &ast.CallExpr{Fun: &ast.SelectorExpr{X: ast.NewIdent("zap"), Sel: ast.NewIdent(maker)}, Args: call.Args}
+			fields = append(fields, field)
+			l.field(at, field)
+		}
+		return true
+	})
+	l.order(at, fields)
 }
 
 // order holds the fields that stand beside each other to the order of the leading ones.
@@ -167,6 +189,25 @@ func fieldOf(n *ast.CallExpr) (key, kind string) {
 		return key, kind
 	}
 	return "", ""
+}
+
+func TestPlantedFieldsOfObjectsAreFound(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`to.AddString("elapsed", "a")`: `the key "elapsed" is not in`,
+		`to.AddInt64("step_name", 1)`:  `the key "step_name" is a text by`,
+		`if x { to.AddString("task_uuid", "a") }; to.AddString("correlation_id", "a")`:     `the key "correlation_id" stands behind "task_uuid"`,
+		`to.AddString("correlation_id", "a"); to.AddInt("attempt", 1); other(to.Added(1))`: "",
+	} {
+		l := newLogLines()
+		l.read(t, []pkg{plant(t, "worker", "x.go", "package x\n\nfunc (x *y) MarshalLogObject(to z) { "+body+" }\n")})
+		if want == "" {
+			require.Empty(t, l.wrong, body)
+			continue
+		}
+		require.Len(t, l.wrong, 1, body)
+		require.Contains(t, l.wrong[0], want)
+	}
 }
 
 func TestPlantedLogFieldsAreFound(t *testing.T) {

@@ -16,25 +16,21 @@ type Load struct {
 // within this share of the target at least.
 const leastShare = 0.25
 
-// Permits is how many handlers are to run at the same time so that what waits has begun
-// within target: those that run now, which by Little's law are the load that keeps coming,
-// and service / time left for each step that waits. The time left is target less the age of
-// the oldest step, and a quarter of target at least. Until a callable has been measured one
-// step of it counts as a permit, and the others wait for the measurement.
-func Permits(loads []Load, target time.Duration) float64 {
-	permits := 0.0
-	for _, l := range loads {
-		permits += float64(l.Running)
-		switch {
-		case l.Waiting <= 0:
-		case l.Service <= 0:
-			permits++
-		default:
-			left := max(target-l.Oldest, time.Duration(leastShare*float64(target)), 1)
-			permits += float64(l.Waiting) * float64(l.Service) / float64(left)
-		}
+// Permits is how many handlers of a callable are to run at the same time so that what waits
+// has begun within target: those that run now, which by Little's law are the load that keeps
+// coming, and service / time left for each step that waits. The time left is target less the
+// age of the oldest step, and a quarter of target at least. Until the callable has been
+// measured one step of it counts as a permit, and the others wait for the measurement.
+func (l Load) Permits(target time.Duration) float64 {
+	running := float64(l.Running)
+	switch {
+	case l.Waiting <= 0:
+		return running
+	case l.Service <= 0:
+		return running + 1
 	}
-	return permits
+	left := max(target-l.Oldest, time.Duration(leastShare*float64(target)), 1)
+	return running + float64(l.Waiting)*float64(l.Service)/float64(left)
 }
 
 // Workers is how many workers have the permits; perWorker 0, where no worker has ever told,

@@ -262,12 +262,12 @@ func (s *slow) register(w *worker.Worker) error {
 }
 
 // another runs a second worker, of the same handlers, until the test ends.
-func another(t *testing.T, e *enginetest.Engine, s *slow) *worker.Worker {
+func another(t *testing.T, e *enginetest.Engine, register func(*worker.Worker) error) *worker.Worker {
 	t.Helper()
 	w, err := worker.New(worker.Config{Store: e.Store, EventSource: e.Bus, Publisher: e.Bus, WorkerID: "another", Environment: "test",
 		Lease: 10 * time.Second, HeartbeatInterval: time.Second})
 	require.NoError(t, err)
-	require.NoError(t, s.register(w))
+	require.NoError(t, register(w))
 	require.NoError(t, w.Start(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -315,11 +315,45 @@ func TestADrainedWorkerHandsProgressOver(t *testing.T) {
 	e.Until(task, func(got *store.Task) bool {
 		return got.Steps[0].State == workflow.StepEnqueued && got.Steps[0].Attempts == 0
 	})
-	another(t, e, s)
+	another(t, e, s.register)
 	require.Equal(t, 2, begun(t, s))
 	turn(t, s)
 	ended := e.Await(task)
 	require.JSONEq(t, `{"attempt": 1}`, string(ended.Steps[0].Result))
+}
+
+// TestWhatFollowsAStepOfADrainingWorkerRunsElsewhere: a worker claims what follows its own steps
+// with their reports, but not while it drains.
+func TestWhatFollowsAStepOfADrainingWorkerRunsElsewhere(t *testing.T) {
+	t.Parallel()
+	begun, release := make(chan struct{}), make(chan struct{})
+	of := func(name string) func(*worker.Worker) error {
+		return func(w *worker.Worker) error {
+			tmpl, _, err := template.Parse("two.yaml", []byte(`{name: two, namespace_name: test, version: 1.0.0, steps: [
+				{name: first, handler: {callable: two.first}}, {name: second, handler: {callable: two.second}, dependencies: [first]}]}`))
+			if err != nil {
+				return err
+			}
+			return errors.Join(w.RegisterTemplate(tmpl), w.Register("two.first", worker.HandlerFunc(func(*worker.StepContext) (any, error) {
+				close(begun)
+				<-release
+				return name, nil
+			})), w.Register("two.second", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return name, nil })))
+		}
+	}
+	e := enginetest.Start(t, of("draining"))
+	task := e.Submit("test", "two", `{}`)
+	<-begun
+	stopped := make(chan error, 1)
+	go func() { stopped <- e.Worker.Stop(context.Background()) }()
+	require.Eventually(t, func() bool { return e.Worker.Health().State == "draining" }, patience, time.Millisecond)
+	another(t, e, of("another"))
+	close(release)
+	require.NoError(t, <-stopped)
+	steps := e.Await(task).Steps
+	require.JSONEq(t, `"draining"`, string(steps[0].Result))
+	require.JSONEq(t, `"another"`, string(steps[1].Result))
+	require.Equal(t, 1, steps[1].Attempts)
 }
 
 // TestAReleasedLeaseGoesOnFromTheCheckpoint, in the next attempt; the context of the old
@@ -359,7 +393,7 @@ func TestAKilledWorkerLeavesItsProgress(t *testing.T) {
 	saved, err := e.Store.SaveCheckpoints(t.Context(), []store.Checkpoint{point}, 20, 200*time.Millisecond)
 	require.NoError(t, err)
 	require.True(t, saved[0].Saved)
-	another(t, e, s)
+	another(t, e, s.register)
 	require.Equal(t, 2, begun(t, s))
 	saved, err = e.Store.SaveCheckpoints(t.Context(), []store.Checkpoint{point}, 20, time.Minute)
 	require.NoError(t, err)

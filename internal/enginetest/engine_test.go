@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/deploymode"
@@ -89,9 +91,15 @@ func TestAFailedStepIsLogged(t *testing.T) {
 	require.Len(t, logged, 2)
 	for i, line := range logged {
 		require.Equal(t, zap.WarnLevel, line.Level)
-		for at, key := range telemetry.LeadingLogKeys {
-			require.Equal(t, key.Name, line.Context[at].Key, "the leading fields come first, in their order")
+		text, err := zapcore.NewJSONEncoder(zapcore.EncoderConfig{}).EncodeEntry(line.Entry, line.Context)
+		require.NoError(t, err)
+		last := -1
+		for _, key := range telemetry.LeadingLogKeys {
+			at := strings.Index(text.String(), `"`+key.Name+`"`)
+			require.Greater(t, at, last, "the leading fields come first, in their order")
+			last = at
 		}
+		require.Less(t, last, strings.Index(text.String(), `"error_type"`))
 		require.Equal(t, map[string]any{"namespace": "test", "template": "flaky", "step_name": "a", "step_uuid": task.Steps[0].UUID.String(), "step_no": int64(0), "attempt": int64(i + 1),
 			"task_uuid": task.UUID.String(), "correlation_id": task.CorrelationID.String(),
 			"error": "not yet", "error_type": "UnexpectedError", "error_code": "", "retryable": true}, line.ContextMap())

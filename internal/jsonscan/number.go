@@ -143,7 +143,13 @@ func (d decimal) carriedBy(f float64) bool {
 	if f == 0 || n > longestDouble {
 		return n == 0
 	}
-	again := decimalOf(strconv.AppendFloat(nil, f, 'e', n-1, 64))
+	// Half-way between two numbers of n digits, rounding picks the even one and the shortest
+	// form may be the other: 2⁻²⁴ ends in …0625, and is 5.960464477539063e-08.
+	return d.equal(strconv.AppendFloat(nil, f, 'e', n-1, 64)) || d.equal(strconv.AppendFloat(nil, f, 'e', -1, 64))
+}
+
+func (d decimal) equal(text []byte) bool {
+	again := decimalOf(text)
 	return again.exponent == d.exponent && bytes.Equal(again.digits, d.digits)
 }
 

@@ -36,11 +36,16 @@ type Binaries struct {
 	Major int
 }
 
-// Initdb is the path of the program that creates a data directory.
-func (b Binaries) Initdb() string { return filepath.Join(b.Dir, "initdb") }
+// Program is the path of one of the programs.
+func (b Binaries) Program(name string) string {
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	return filepath.Join(b.Dir, name)
+}
 
 // Postgres is the path of the server program.
-func (b Binaries) Postgres() string { return filepath.Join(b.Dir, "postgres") }
+func (b Binaries) Postgres() string { return b.Program("postgres") }
 
 // NotFoundError says that no usable PostgreSQL is installed, which places were searched and
 // what to install.
@@ -51,13 +56,15 @@ type NotFoundError struct {
 	Looked []string
 	// Found lists installations that could not be used, with the reason.
 	Found []string
+	// Fetch is why none was fetched; nil where none may be.
+	Fetch error
 }
 
 // Error implements error; the text is for users.
 func (e *NotFoundError) Error() string {
 	var b strings.Builder
 	if e.Major != 0 {
-		fmt.Fprintf(&b, "no PostgreSQL %d server programs (initdb, postgres) found; the data directory belongs to that version\n", e.Major)
+		fmt.Fprintf(&b, "no PostgreSQL %d server programs (initdb, postgres) found; the data directory or %s asks for that version\n", e.Major, VersionEnv)
 	} else {
 		fmt.Fprintf(&b, "no PostgreSQL server programs (initdb, postgres) of version %d or later found\n", MinMajor)
 	}
@@ -65,6 +72,9 @@ func (e *NotFoundError) Error() string {
 		fmt.Fprintf(&b, "  passed over: %s\n", f)
 	}
 	fmt.Fprintf(&b, "  looked in: %s\n", strings.Join(e.Looked, ", "))
+	if e.Fetch != nil {
+		fmt.Fprintf(&b, "  not fetched: %v\n", e.Fetch)
+	}
 	suffix, dashed := "", ""
 	if e.Major != 0 {
 		suffix, dashed = strconv.Itoa(e.Major), "-"+strconv.Itoa(e.Major)
@@ -77,19 +87,30 @@ func (e *NotFoundError) Error() string {
 	b.WriteString("  Arch:                  sudo pacman -S postgresql\n")
 	fmt.Fprintf(&b, "  Alpine:                sudo apk add postgresql%s\n", suffix)
 	fmt.Fprintf(&b, "  macOS:                 brew install postgresql%s\n", map[bool]string{true: "@" + suffix, false: "@17"}[e.Major != 0])
-	fmt.Fprintf(&b, "or set %s to the directory that holds initdb and postgres.", BinEnv)
+	fmt.Fprintf(&b, "or set %s to the directory that holds initdb and postgres, or %s to a Maven repository to fetch from.", BinEnv, MirrorEnv)
 	return b.String()
 }
 
-// find returns an installed PostgreSQL of this major version, or with 0 the newest from
-// MinMajor on. The error is a *NotFoundError when there is none. It starts
-// `postgres --version` of each candidate and takes some milliseconds.
-func find(major int) (Binaries, error) {
+// Unwrap returns why none was fetched.
+func (e *NotFoundError) Unwrap() error { return e.Fetch }
+
+// Find returns an installed PostgreSQL of this major version, or with 0 that of VersionEnv, else
+// the newest from MinMajor on. It starts `postgres --version` of each candidate and takes some
+// milliseconds; where there is none it fetches one, which tell is told. The error is a
+// *NotFoundError when there is none.
+func Find(ctx context.Context, major int, tell func(string)) (Binaries, error) {
+	if text := os.Getenv(VersionEnv); text != "" && major == 0 {
+		var err error
+		if major, err = strconv.Atoi(text); err != nil || major < MinMajor {
+			return Binaries{}, fmt.Errorf("invalid %s %q: want a major version from %d on", VersionEnv, text, MinMajor)
+		}
+	}
+
 	dirs := candidateDirs()
 	missing := &NotFoundError{Major: major, Looked: dirs}
 	var usable []Binaries
 	for _, dir := range dirs {
-		b, err := inspect(dir)
+		b, err := inspect(ctx, dir)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
@@ -102,8 +123,16 @@ func find(major int) (Binaries, error) {
 			usable = append(usable, b)
 		}
 	}
-	if len(usable) == 0 {
+	if len(usable) == 0 && os.Getenv(BinEnv) != "" {
 		return Binaries{}, missing
+	}
+	if len(usable) == 0 {
+		b, err := fetch(ctx, major, tell)
+		if err != nil {
+			missing.Fetch = err
+			return Binaries{}, missing
+		}
+		return b, nil
 	}
 	// Stable: among equals the earlier place wins.
 	slices.SortStableFunc(usable, func(a, b Binaries) int { return b.Major - a.Major })
@@ -155,17 +184,14 @@ var versionPattern = regexp.MustCompile(`PostgreSQL\)\s+(\d+)(\S*)`)
 
 // inspect runs the server program in dir for its version. The error is os.ErrNotExist when
 // the directory holds no server programs.
-func inspect(dir string) (Binaries, error) {
+func inspect(ctx context.Context, dir string) (Binaries, error) {
 	b := Binaries{Dir: dir}
-	for _, p := range []string{b.Postgres(), b.Initdb()} {
+	for _, p := range []string{b.Postgres(), b.Program("initdb")} {
 		if _, err := os.Stat(p); err != nil {
 			return b, err
 		}
 	}
-	if runtime.GOOS == "windows" {
-		return b, errUnsupported
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, b.Postgres(), "--version").Output()
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func silent(string) {}
+
 // fakeInstallation makes server programs that report a version.
 func fakeInstallation(t *testing.T, version string) string {
 	t.Helper()
@@ -39,7 +41,8 @@ func TestFindReadsTheVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := fakeInstallation(t, tt.says)
 			t.Setenv(BinEnv, dir)
-			b, err := find(0)
+			t.Setenv(VersionEnv, "")
+			b, err := Find(t.Context(), 0, silent)
 			if !tt.ok {
 				var missing *NotFoundError
 				require.ErrorAs(t, err, &missing)
@@ -49,14 +52,15 @@ func TestFindReadsTheVersion(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tt.major, b.Major)
 			require.Equal(t, dir, b.Dir)
-			require.Equal(t, filepath.Join(dir, "initdb"), b.Initdb())
+			require.Equal(t, filepath.Join(dir, "initdb"), b.Program("initdb"))
 		})
 	}
 }
 
 func TestFindSaysWhatToInstall(t *testing.T) {
 	t.Setenv(BinEnv, t.TempDir())
-	_, err := find(0)
+	t.Setenv(VersionEnv, "")
+	_, err := Find(t.Context(), 0, silent)
 	var missing *NotFoundError
 	require.ErrorAs(t, err, &missing)
 	require.ErrorContains(t, err, "sudo apt-get install -y postgresql\n")
@@ -65,18 +69,18 @@ func TestFindSaysWhatToInstall(t *testing.T) {
 	require.ErrorContains(t, err, BinEnv)
 
 	t.Setenv(BinEnv, fakeInstallation(t, "16.4"))
-	_, err = find(17)
+	_, err = Find(t.Context(), 17, silent)
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, 17, missing.Major)
 	require.ErrorContains(t, err, "postgresql-17")
-	b, err := find(16)
+	b, err := Find(t.Context(), 16, silent)
 	require.NoError(t, err)
 	require.Equal(t, "16.4", b.Version)
 }
 
 func TestFindTakesWhatIsInstalled(t *testing.T) {
 	t.Parallel()
-	b, err := find(0)
+	b, err := Find(t.Context(), 0, silent)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, b.Major, MinMajor)
 	require.FileExists(t, b.Postgres())

@@ -3,7 +3,6 @@ package pgcluster
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -13,9 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 )
-
-// errUnsupported is returned on systems without support.
-var errUnsupported = errors.New("running PostgreSQL is supported on Linux, macOS and the BSDs only")
 
 // AlreadyRunningError says that a server already runs on the data directory.
 type AlreadyRunningError struct {
@@ -47,23 +43,25 @@ type Cluster struct {
 	socketDir string
 	port      int
 	proc      *process
-	removed   bool
+	gone      bool // stopped for good
 }
 
 // Start creates the cluster when its directory is empty, starts the server and
-// returns when it accepts connections. It is bounded by ctx and by
+// returns when it accepts connections. It is bounded by ctx and, once the programs are there, by
 // Options.StartTimeout. Errors: *NotFoundError, *AlreadyRunningError,
 // *UnreachableError, or one that carries the end of the server's log.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	c := &Cluster{opts: opts}
+	err := c.prepare(ctx)
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(opts.StartTimeout, DefaultStartTimeout))
 	defer cancel()
-
-	c := &Cluster{opts: opts}
-	if err := c.prepare(ctx); err != nil {
-		c.abandon()
-		return nil, err
+	if err == nil {
+		err = c.makeData(ctx)
 	}
-	if err := c.launch(ctx); err != nil {
+	if err == nil {
+		err = c.launch(ctx)
+	}
+	if err != nil {
 		c.abandon()
 		return nil, err
 	}
@@ -73,7 +71,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	return c, nil
 }
 
-// prepare does everything that precedes the start of the server program.
+// prepare does everything that precedes the making of the data.
 func (c *Cluster) prepare(ctx context.Context) (err error) {
 	if c.runAs, err = serverAccount(); err != nil {
 		return err
@@ -81,7 +79,7 @@ func (c *Cluster) prepare(ctx context.Context) (err error) {
 	if err := c.prepareDir(); err != nil {
 		return err
 	}
-	if c.bin, err = chooseBinaries(c.opts.Binaries, c.pgdata()); err != nil {
+	if c.bin, err = c.chooseBinaries(ctx); err != nil {
 		return err
 	}
 	if err := c.runAs.canReach(c.bin.Dir); err != nil {
@@ -90,10 +88,7 @@ func (c *Cluster) prepare(ctx context.Context) (err error) {
 	if c.password, err = loadOrCreatePassword(filepath.Join(c.dataDir, passwordFile), c.opts.Password); err != nil {
 		return err
 	}
-	if err := c.recoverPidFile(); err != nil {
-		return err
-	}
-	return c.makeData(ctx)
+	return c.recoverPidFile()
 }
 
 // abandon releases the resources of a failed start.
@@ -149,6 +144,10 @@ func Attach(ctx context.Context, dataDir string) (*Cluster, error) {
 func (c *Cluster) DSN(database string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.loopbackDSN(database)
+}
+
+func (c *Cluster) loopbackDSN(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
 		User:     url.UserPassword(Superuser, c.password),
@@ -160,10 +159,17 @@ func (c *Cluster) DSN(database string) string {
 }
 
 // SocketDSN is the connection string of a database over the private Unix
-// socket; only this user and root can use it.
+// socket; only this user and root can use it. On Windows it is that of DSN.
 func (c *Cluster) SocketDSN(database string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.socketDSN(database)
+}
+
+func (c *Cluster) socketDSN(database string) string {
+	if !sockets {
+		return c.loopbackDSN(database)
+	}
 	q := url.Values{"host": {c.socketDir}, "port": {strconv.Itoa(c.port)}, "sslmode": {"disable"}}
 	u := url.URL{Scheme: "postgres", User: url.User(Superuser), Path: "/" + database, RawQuery: q.Encode()}
 	return u.String()

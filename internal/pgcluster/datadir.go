@@ -128,13 +128,18 @@ func sweepEphemeral(base string) {
 
 // chooseBinaries returns the wanted binaries, checked against the version of
 // an existing data directory.
-func chooseBinaries(wanted Binaries, pgdata string) (Binaries, error) {
+func (c *Cluster) chooseBinaries(ctx context.Context) (Binaries, error) {
+	wanted, pgdata := c.opts.Binaries, c.pgdata()
+	tell := c.opts.Tell
+	if tell == nil {
+		tell = func(string) {}
+	}
 	b, err := os.ReadFile(filepath.Join(pgdata, "PG_VERSION"))
 	if errors.Is(err, os.ErrNotExist) {
 		if wanted.Dir != "" {
 			return wanted, nil
 		}
-		return find(0)
+		return Find(ctx, 0, tell)
 	}
 	if err != nil {
 		return Binaries{}, fmt.Errorf("read the version of the data directory: %w", err)
@@ -144,7 +149,7 @@ func chooseBinaries(wanted Binaries, pgdata string) (Binaries, error) {
 		return Binaries{}, fmt.Errorf("read the version of the data directory %s: %w", pgdata, err)
 	}
 	if wanted.Dir == "" {
-		return find(major)
+		return Find(ctx, major, tell)
 	}
 	if wanted.Major != major {
 		return Binaries{}, fmt.Errorf("the data in %s belongs to PostgreSQL %d, the programs in %s are version %s", pgdata, major, wanted.Dir, wanted.Version)
@@ -169,8 +174,7 @@ func (c *Cluster) makeData(ctx context.Context) error {
 	if fill == nil {
 		fill = c.initdb
 	}
-	err := fill(ctx, making, func(program string, args ...string) error { return c.run(ctx, program, args) })
-	if err != nil {
+	if err := fill(ctx, making); err != nil {
 		_ = os.RemoveAll(making)
 		return fmt.Errorf("create the database cluster in %s: %w", c.dataDir, err)
 	}
@@ -190,7 +194,7 @@ func (c *Cluster) emptyDir(dir string) error {
 }
 
 // initdb fills a data directory for a new cluster.
-func (c *Cluster) initdb(_ context.Context, dir string, run Run) error {
+func (c *Cluster) initdb(ctx context.Context, dir string) error {
 	pwfile := filepath.Join(c.dataDir, passwordFile+".new")
 	defer func() { _ = os.Remove(pwfile) }()
 	if err := os.WriteFile(pwfile, []byte(c.password), 0o600); err != nil {
@@ -200,7 +204,7 @@ func (c *Cluster) initdb(_ context.Context, dir string, run Run) error {
 		return err
 	}
 	initdb := func(locale string) error {
-		return run("initdb", "-D", dir, "-U", Superuser, "--pwfile", pwfile, "--encoding", "UTF8", "--locale", locale,
+		return c.runInitdb(ctx, "-D", dir, "-U", Superuser, "--pwfile", pwfile, "--encoding", "UTF8", "--locale", locale,
 			"--auth-local", "trust", "--auth-host", "scram-sha-256")
 	}
 	// Both sort by bytes; C.UTF-8 also knows letters beyond ASCII, but not every system has
@@ -215,20 +219,20 @@ func (c *Cluster) initdb(_ context.Context, dir string, run Run) error {
 	return err
 }
 
-// run runs initdb or pg_basebackup.
-func (c *Cluster) run(ctx context.Context, program string, args []string) error {
+// runInitdb runs initdb until it ends. The error carries what it printed.
+func (c *Cluster) runInitdb(ctx context.Context, args ...string) error {
 	if c.opts.Ephemeral || c.opts.NoSync {
 		args = append(args, "--no-sync")
 	}
 	if c.opts.WALDir != "" {
 		args = append(args, "--waldir="+c.opts.WALDir)
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin.Dir, program), args...)
+	cmd := exec.CommandContext(ctx, c.bin.Program("initdb"), args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dataDir, cleanEnv(), sysProcAttr(c.runAs, false)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
 	cmd.WaitDelay = 5 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", program, err, out)
+		return fmt.Errorf("initdb: %w\n%s", err, out)
 	}
 	return nil
 }

@@ -26,22 +26,26 @@ func TestForeignDataDirectoryIsLeftAlone(t *testing.T) {
 
 func TestVersionOfTheDataDecides(t *testing.T) {
 	t.Parallel()
-	pgdata := t.TempDir()
-	b, err := chooseBinaries(Binaries{}, pgdata)
+	c := &Cluster{dataDir: t.TempDir()}
+	pgdata := c.pgdata()
+	require.NoError(t, os.Mkdir(pgdata, 0o700))
+	b, err := c.chooseBinaries(t.Context())
 	require.NoError(t, err, "no data yet: the newest")
 	require.NotZero(t, b.Major)
 
 	require.NoError(t, os.WriteFile(filepath.Join(pgdata, "PG_VERSION"), []byte("9\n"), 0o600))
-	_, err = chooseBinaries(Binaries{}, pgdata)
+	_, err = c.chooseBinaries(t.Context())
 	var missing *NotFoundError
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, 9, missing.Major)
 
-	_, err = chooseBinaries(b, pgdata)
+	c.opts.Binaries = b
+	_, err = c.chooseBinaries(t.Context())
+	c.opts.Binaries = Binaries{}
 	require.ErrorContains(t, err, "belongs to PostgreSQL 9")
 
 	require.NoError(t, os.WriteFile(filepath.Join(pgdata, "PG_VERSION"), []byte("what?\n"), 0o600))
-	_, err = chooseBinaries(Binaries{}, pgdata)
+	_, err = c.chooseBinaries(t.Context())
 	require.ErrorContains(t, err, "read the version")
 }
 

@@ -1,11 +1,19 @@
 // Package pgcluster runs a PostgreSQL cluster of its own: it finds the
-// binaries that are installed, creates a data directory, starts the server as
-// a child of this process on a loopback port and a private socket, and stops
-// it again.
+// binaries that are installed, else fetches some, creates a data directory,
+// starts the server as a child of this process on a loopback port and a
+// private socket, and stops it again.
 //
 // It is for development and for tests (`tasker-ctl dev`, internal/pgtest), not for
-// production: nothing here upgrades or backs up. It never installs anything and never touches a cluster it did not
+// production: nothing here upgrades or backs up. It never touches a cluster it did not
 // create itself, such as Debian's "main".
+//
+// # What is fetched
+//
+// Where no PostgreSQL is installed, or not the version that is wanted (VersionEnv, or that of the data directory),
+// the relocatable binaries that are published on Maven Central as
+// io.zonky.test.postgres:embedded-postgres-binaries-* are downloaded once, checked against the
+// checksum in this package, and unpacked in the cache of the user, for root in /var/cache/tasker. MirrorEnv
+// names another repository. They are the server, initdb and pg_ctl: no psql, no pg_basebackup.
 //
 // # Layout of a data directory
 //
@@ -23,5 +31,6 @@
 // the two.
 //
 // PostgreSQL refuses to run as root. Started by root, the cluster runs as the
-// user "postgres" when there is one, else as "nobody".
+// user "postgres" when there is one, else as "nobody". On Windows it runs as the user of this
+// process, who must have no administrative rights, and is reached over loopback only.
 package pgcluster

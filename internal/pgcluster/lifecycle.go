@@ -9,11 +9,9 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
@@ -33,14 +31,14 @@ var (
 // launch starts the server and waits until it answers. It requires the lock, or that no
 // other goroutine knows c.
 func (c *Cluster) launch(ctx context.Context) error {
-	if c.socketDir == "" {
+	if c.socketDir == "" && sockets {
 		if err := c.useSocketDir(); err != nil {
 			return err
 		}
 	}
 	if c.bin.Dir == "" { // attached
 		var err error
-		if c.bin, err = chooseBinaries(Binaries{}, c.pgdata()); err != nil {
+		if c.bin, err = c.chooseBinaries(ctx); err != nil {
 			return err
 		}
 	}
@@ -79,7 +77,7 @@ func (c *Cluster) launchOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find the end of the log: %w", err)
 	}
-	cmd := command{path: c.bin.Postgres(), args: c.serverArgs(), dir: c.pgdata(), runAs: c.runAs, output: log, orphaned: c.orphaned()}
+	cmd := command{bin: c.bin, args: c.serverArgs(), dir: c.pgdata(), runAs: c.runAs, output: log, orphaned: c.orphaned()}
 	if c.opts.Detached {
 		c.proc, err = startDetached(ctx, cmd)
 	} else {
@@ -137,19 +135,14 @@ func (c *Cluster) startFailure(from int64) error {
 	}
 }
 
-// ping connects over the socket once. The server that answers is certainly ours: no
-// other user can put a socket into the directory.
+// ping connects over the socket once, or where there is none with the password. The server that
+// answers is certainly ours: no other user can put a socket into the directory.
 func (c *Cluster) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	cfg, err := pgx.ParseConfig("host=" + c.socketDir + " port=" + strconv.Itoa(c.port) +
-		" user=" + Superuser + " dbname=" + Superuser + " sslmode=disable")
+	conn, err := pgconn.Connect(ctx, c.socketDSN(Superuser))
 	if err != nil {
-		return fmt.Errorf("build connection settings: %w", err)
-	}
-	conn, err := pgconn.ConnectConfig(ctx, &cfg.Config)
-	if err != nil {
-		return fmt.Errorf("connect to %s: %w", c.socketDir, err)
+		return err // names the address
 	}
 	return conn.Close(ctx)
 }
@@ -166,12 +159,12 @@ func (c *Cluster) Stop(ctx context.Context) error {
 		_ = os.RemoveAll(c.socketDir)
 		c.socketDir = ""
 	}
-	if c.opts.Ephemeral && !c.removed {
+	if c.opts.Ephemeral && !c.gone {
 		if rmErr := os.RemoveAll(c.dataDir); rmErr != nil {
 			err = errors.Join(err, fmt.Errorf("remove %s: %w", c.dataDir, rmErr))
 		}
-		c.removed = true
 	}
+	c.gone = true
 	c.unlock()
 	return err
 }
@@ -232,7 +225,7 @@ func (c *Cluster) Restart(ctx context.Context) error {
 	defer cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.removed || c.socketDir == "" {
+	if c.gone {
 		return errors.New("restart PostgreSQL: the cluster has been stopped for good")
 	}
 	if c.proc != nil && c.proc.alive() {
@@ -265,7 +258,7 @@ func (c *Cluster) reviveOnce(ctx context.Context) (answered bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.removed || c.socketDir == "":
+	case c.gone:
 		return false, errors.New("revive PostgreSQL: the cluster has been stopped for good")
 	case c.proc == nil || !c.proc.alive():
 		err := c.launch(ctx)

@@ -44,22 +44,19 @@ type Options struct {
 	// NoSync skips flushing a newly created data directory to disk, which saves time where
 	// a crash of the machine may destroy it. Implied by Ephemeral.
 	NoSync bool
-	// Fill makes the content of a new data directory, dir, instead of initdb: with run, which
-	// runs a program of PostgreSQL as the server's account. The superuser's password there
-	// is Password. There must be no data yet.
-	Fill     func(ctx context.Context, dir string, run Run) error
+	// Fill makes the content of a new data directory, dir, instead of initdb, and puts the WAL
+	// into WALDir. The superuser's password there is Password. There must be no data yet.
+	Fill     func(ctx context.Context, dir string) error
 	Password string
 	// StartTimeout bounds creating and starting together; 0 means
 	// DefaultStartTimeout. An earlier deadline of the context wins.
 	StartTimeout time.Duration
-	// Binaries to use; the zero value means those that fit the data directory, else the
-	// newest installed ones.
+	// Binaries to use; the zero value means those of [Find], for the version of the data
+	// directory.
 	Binaries Binaries
+	// Tell is told in a sentence what takes long, such as fetching PostgreSQL; it may be nil.
+	Tell func(string)
 }
-
-// Run runs a program that stands beside the server's until it ends. The error carries what
-// it printed.
-type Run func(program string, args ...string) error
 
 // defaultSettings suit Tasker: logical decoding for the WAL signal, and room
 // for many replicas on one database.

@@ -29,7 +29,7 @@ var ErrNoPooler = errors.New("PgBouncer is not installed (scripts/require-pgboun
 // that was free a moment earlier.
 const poolerTries = 5
 
-// Pooler is a running PgBouncer in transaction mode.
+// Pooler is a running PgBouncer.
 type Pooler struct {
 	dir      string
 	port     int
@@ -47,16 +47,25 @@ listen_port = %d
 unix_socket_dir =
 auth_type = scram-sha-256
 auth_file = %s
-pool_mode = transaction
+pool_mode = %s
 max_client_conn = 500
 default_pool_size = %d
 logfile = %s
 `
 
-// StartPooler starts PgBouncer in transaction mode in front of the server of dsn, with size
+// PoolMode is what a client of PgBouncer has a connection to the server for.
+type PoolMode string
+
+// The modes that daemons work through.
+const (
+	PoolTransactions PoolMode = "transaction"
+	PoolSessions     PoolMode = "session"
+)
+
+// StartPooler starts PgBouncer in front of the server of dsn, with size
 // connections to each database. It returns when a connection through it to the database of
 // dsn works. The error is ErrNoPooler when it is not installed. ctx bounds the starting.
-func StartPooler(ctx context.Context, dsn string, size int) (*Pooler, error) {
+func StartPooler(ctx context.Context, dsn string, mode PoolMode, size int) (*Pooler, error) {
 	path, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		path = "/usr/sbin/pgbouncer" // not on every PATH
@@ -69,7 +78,7 @@ func StartPooler(ctx context.Context, dsn string, size int) (*Pooler, error) {
 		return nil, fmt.Errorf("read the server's address: %w", err)
 	}
 	for try := 1; ; try++ {
-		p, err := startPooler(ctx, path, upstream, size)
+		p, err := startPooler(ctx, path, upstream, mode, size)
 		if err == nil || ctx.Err() != nil || try == poolerTries {
 			return p, err
 		}
@@ -78,11 +87,11 @@ func StartPooler(ctx context.Context, dsn string, size int) (*Pooler, error) {
 
 // NewPooler is StartPooler for a test, at whose end the pooler stops. Without PgBouncer the
 // test is skipped.
-func NewPooler(t testing.TB, dsn string, size int) *Pooler {
+func NewPooler(t testing.TB, dsn string, mode PoolMode, size int) *Pooler {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	p, err := StartPooler(ctx, dsn, size)
+	p, err := StartPooler(ctx, dsn, mode, size)
 	if errors.Is(err, ErrNoPooler) {
 		t.Skip(err)
 	}
@@ -99,7 +108,7 @@ func NewPooler(t testing.TB, dsn string, size int) *Pooler {
 	return p
 }
 
-func startPooler(ctx context.Context, path string, upstream *pgx.ConnConfig, size int) (*Pooler, error) {
+func startPooler(ctx context.Context, path string, upstream *pgx.ConnConfig, mode PoolMode, size int) (*Pooler, error) {
 	base, err := pgcluster.TempDir()
 	if err != nil {
 		return nil, err
@@ -108,7 +117,7 @@ func startPooler(ctx context.Context, path string, upstream *pgx.ConnConfig, siz
 	if p.dir, err = os.MkdirTemp(base, "tasker-pooler-"); err != nil {
 		return nil, fmt.Errorf("make the pooler's directory: %w", err)
 	}
-	if err := errors.Join(p.configure(ctx, upstream, size), p.launch(ctx, path, upstream.Database)); err != nil {
+	if err := errors.Join(p.configure(ctx, upstream, mode, size), p.launch(ctx, path, upstream.Database)); err != nil {
 		log, _ := os.ReadFile(p.file("log"))
 		return nil, errors.Join(fmt.Errorf("start PgBouncer: %w\n%s", err, log), p.Stop(ctx))
 	}
@@ -117,11 +126,11 @@ func startPooler(ctx context.Context, path string, upstream *pgx.ConnConfig, siz
 
 func (p *Pooler) file(name string) string { return filepath.Join(p.dir, name) }
 
-func (p *Pooler) configure(ctx context.Context, upstream *pgx.ConnConfig, size int) (err error) {
+func (p *Pooler) configure(ctx context.Context, upstream *pgx.ConnConfig, mode PoolMode, size int) (err error) {
 	if p.port, err = pgcluster.FreePort(ctx); err != nil {
 		return err
 	}
-	config := fmt.Sprintf(poolerConfig, upstream.Host, upstream.Port, p.port, p.file("users"), size, p.file("log"))
+	config := fmt.Sprintf(poolerConfig, upstream.Host, upstream.Port, p.port, p.file("users"), mode, size, p.file("log"))
 	users := fmt.Sprintf("%q %q\n", upstream.User, upstream.Password)
 	err = errors.Join(os.WriteFile(p.file("config"), []byte(config), 0o600), os.WriteFile(p.file("users"), []byte(users), 0o600))
 	return errors.Join(err, pgcluster.GiveToServer(p.dir, p.file("config"), p.file("users")))

@@ -28,7 +28,7 @@ const format = "1"
 // idleLimit is how long the shared server stays without a test process.
 const idleLimit = 30 * time.Second
 
-// The shared directory, one per user, host and settings:
+// The shared directory, one per user, host, settings and version of PostgreSQL:
 //
 //	start.lock        held while finding, starting or replacing the server
 //	current           name of the instance directory in use
@@ -74,7 +74,7 @@ func sharedDir() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("ask for the host's name: %w", err)
 	}
-	sum := sha256.Sum256(append(settings, format+host+os.Getenv(pgcluster.BinEnv)...))
+	sum := sha256.Sum256(append(settings, format+host+os.Getenv(pgcluster.BinEnv)+os.Getenv(pgcluster.VersionEnv)...))
 	name := fmt.Sprintf("tasker-pgtest-%d-%s", os.Geteuid(), hex.EncodeToString(sum[:4]))
 	dir, reason, err := pgcluster.SuggestDataDir(filepath.Join(root(name), name))
 	if err != nil {

@@ -7,10 +7,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,7 +54,7 @@ func StartStandby(ctx context.Context, primary *pgcluster.Cluster, opts pgcluste
 	if opts.Binaries == (pgcluster.Binaries{}) {
 		opts.Binaries = primary.Binaries()
 	}
-	from, err := url.Parse(primary.SocketDSN(""))
+	from, err := url.Parse(primary.SocketDSN(pgcluster.Superuser)) // copying slots needs a database
 	if err != nil {
 		return nil, fmt.Errorf("read the primary's address: %w", err)
 	}
@@ -62,9 +67,8 @@ func StartStandby(ctx context.Context, primary *pgcluster.Cluster, opts pgcluste
 	follow := from.Query()
 	follow.Set("application_name", s.name)
 	from.RawQuery = follow.Encode()
-	opts.Fill = func(_ context.Context, dir string, run pgcluster.Run) error {
-		return run("pg_basebackup", "-D", dir, "-d", from.String(), "--write-recovery-conf", "--wal-method=stream",
-			"--checkpoint=fast", "--create-slot", "--slot="+s.name)
+	opts.Fill = func(ctx context.Context, dir string) error {
+		return s.copy(ctx, primary, dir, opts.WALDir, from.String())
 	}
 	if s.Cluster, err = pgcluster.Start(ctx, opts); err != nil {
 		return nil, err
@@ -75,6 +79,102 @@ func StartStandby(ctx context.Context, primary *pgcluster.Cluster, opts pgcluste
 		return nil, errors.Join(err, s.Stop(ctx))
 	}
 	return s, nil
+}
+
+// copy does what pg_basebackup does, which fetched builds of PostgreSQL lack. The slot is there
+// before the backup begins, so the primary keeps the WAL that the standby needs.
+func (s *Standby) copy(ctx context.Context, primary *pgcluster.Cluster, dir, walDir, from string) error {
+	return connected(ctx, primary, func(conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, `SELECT pg_create_physical_replication_slot($1, true)`, s.name); err != nil {
+			return fmt.Errorf("create a slot: %w", err)
+		}
+		var source, label string
+		var version int
+		if err := conn.QueryRow(ctx, `SELECT current_setting('data_directory'), current_setting('server_version_num')::int`).Scan(&source, &version); err != nil {
+			return fmt.Errorf("find the data of the primary: %w", err)
+		}
+		begin, end := `SELECT pg_backup_start($1, true)`, `SELECT labelfile FROM pg_backup_stop(false)`
+		if version < 150000 {
+			begin, end = `SELECT pg_start_backup($1, true, false)`, `SELECT labelfile FROM pg_stop_backup(false, false)`
+		}
+		if _, err := conn.Exec(ctx, begin, s.name); err != nil {
+			return fmt.Errorf("begin the backup: %w", err)
+		}
+		wal := filepath.Join(dir, "pg_wal")
+		if walDir != "" {
+			if err := os.Symlink(walDir, wal); err != nil {
+				return err
+			}
+			wal = walDir
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Join(wal, "archive_status"), 0o700), copyData(source, dir)); err != nil {
+			return fmt.Errorf("copy the data of the primary: %w", err)
+		}
+		if err := conn.QueryRow(ctx, end).Scan(&label); err != nil {
+			return fmt.Errorf("end the backup: %w", err)
+		}
+		settings, err := os.ReadFile(filepath.Join(dir, autoConf)) // #nosec G304 -- of the copy
+		if err != nil {
+			return err
+		}
+		quoted := strings.ReplaceAll(from, "'", "''")
+		for name, content := range map[string]string{"backup_label": label, "standby.signal": "",
+			autoConf: string(settings) + fmt.Sprintf("primary_conninfo = '%s'\nprimary_slot_name = '%s'\n", quoted, s.name)} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+				return err
+			}
+		}
+		return errors.Join(sameOwner(dir, dir), sameOwner(wal, dir))
+	})
+}
+
+const autoConf = "postgresql.auto.conf"
+
+// notCopied are files of a running server, and directories whose content is of no use to a
+// copy.
+var notCopied = []string{"postmaster.pid", "postmaster.opts", "pg_replslot", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots",
+	"pg_stat_tmp", "pg_subtrans"}
+
+// copyData copies a data directory; files may change and vanish meanwhile.
+func copyData(from, to string) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		name, _ := filepath.Rel(from, path) // it is below
+		target, top := filepath.Join(to, name), strings.Split(name, string(filepath.Separator))
+		switch skip := slices.Contains(notCopied, top[0]); {
+		case err != nil || name == ".":
+			return err
+		case top[0] == "pg_wal" || skip && len(top) > 1 || skip && !entry.IsDir():
+			return nil
+		case entry.IsDir():
+			return os.Mkdir(target, 0o700)
+		}
+		content, err := os.ReadFile(path) // #nosec G122 G304 -- of a server of a test
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			err = os.WriteFile(target, content, 0o600)
+		}
+		return err
+	})
+}
+
+// sameOwner gives what is in a directory to the owner of another, who runs the server.
+func sameOwner(dir, as string) error {
+	info, err := os.Stat(as)
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || os.Getuid() != 0 {
+		return nil
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, int(owner.Uid), int(owner.Gid))) // #nosec G122 -- of a test
+	})
 }
 
 // Standby starts a standby of this server for a test, at whose end it stops.

@@ -151,5 +151,5 @@ func TestStandbyWantsAnEmptyDirectory(t *testing.T) {
 
 	require.NoError(t, primary.Stop(bounded(t)))
 	_, err = pgtest.StartStandby(t.Context(), primary, pgcluster.Options{Ephemeral: true})
-	require.ErrorContains(t, err, "pg_basebackup")
+	require.ErrorContains(t, err, "connect to PostgreSQL")
 }

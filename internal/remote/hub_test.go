@@ -218,6 +218,31 @@ func TestPermitsOfAllSessions(t *testing.T) {
 	require.Equal(t, []int{2, 7, 2, 2, 0}, totals)
 }
 
+// TestADrainingWorkerGivesSessionsNothing: what was claimed too late is handed back, and what
+// they hold counts.
+func TestADrainingWorkerGivesSessionsNothing(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	session := open(t, h, 2, remote.Callable{Callable: "charge"})
+	handed := start(t, h, workertest.Step{})
+	step, at := next(t, h, session, 0)
+	handler, err := h.Resolve(workflow.HandlerReference{Callable: "charge"})
+	require.NoError(t, err)
+	h.Drain()
+	require.False(t, h.CanResolve(workflow.HandlerReference{Callable: "charge"}))
+	late := make(chan workertest.Result, 1)
+	go func() { late <- workertest.Run(t, handler, workertest.Step{}) }()
+	returned := result(t, late)
+	require.ErrorContains(t, returned.Err, "no session took the step")
+	require.Nil(t, returned.Failure, "no attempt is used")
+	told, err := h.Poll(t.Context(), session, at, 0, false)
+	require.NoError(t, err)
+	require.True(t, told.Draining)
+	require.Empty(t, told.Steps)
+	report(t, h, session, remote.Report{Fence: step.Fence, Outcome: remote.Success})
+	require.Nil(t, result(t, handed).Failure)
+}
+
 func TestTheNumberOfSessionsIsBounded(t *testing.T) {
 	t.Parallel()
 	h := newHub(patience)

@@ -123,8 +123,9 @@ func (s *step) describe() Step {
 		TaskUUID: c.TaskUUID(), StepUUID: c.StepUUID(), CorrelationID: c.CorrelationID(), Namespace: c.Namespace(), TaskName: c.TaskName(),
 		TaskVersion: c.Version(), StepName: c.StepName(), Callable: s.def.Callable, Method: s.def.Method, Attempt: c.Attempt(),
 		MaxAttempts: c.MaxAttempts(), Priority: c.Priority(), RequestedAt: c.RequestedAt(), Context: c.Input(),
-		Initialization: c.Config(), DependencyResults: c.DependencyResults(), Traceparent: tracing.Traceparent(c),
+		Initialization: c.Config(), DependencyResults: c.DependencyResults(),
 	}
+	m.Traceparent, _ = tracing.Traceparent(c)
 	if id, ok := c.ParentCorrelationID(); ok {
 		m.ParentCorrelationID = &id
 	}

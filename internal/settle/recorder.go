@@ -24,7 +24,7 @@ type Recorder struct {
 // Record must be called once per commit.
 func (r Recorder) Record(changes []store.Change, done store.Committed) {
 	for i := range changes {
-		r.change(&changes[i])
+		r.change(&changes[i], done.Cancelled[changes[i].Task.UUID])
 	}
 	for i := range done.Published {
 		e := &done.Published[i]
@@ -38,8 +38,11 @@ func (r Recorder) Record(changes []store.Change, done store.Committed) {
 	}
 }
 
-func (r Recorder) change(c *store.Change) {
+func (r Recorder) change(c *store.Change, cancelled int) {
 	namespace := Namespace(c)
+	if cancelled > 0 {
+		r.Metrics.StepResults.WithLabelValues(namespace, workflow.OutcomeCancelled.String()).Add(float64(cancelled))
+	}
 	for _, e := range c.Effects.End {
 		r.Metrics.StepResults.WithLabelValues(namespace, e.Outcome.String()).Inc()
 	}
@@ -48,9 +51,9 @@ func (r Recorder) change(c *store.Change) {
 	}
 	if c.Effects.Finished {
 		r.Metrics.TasksCompleted.WithLabelValues(namespace, c.Effects.State.String()).Inc()
-		if c.Task.Trace != nil {
-			r.ended(c)
-		}
+	}
+	if c.Task.Trace != nil {
+		r.trace(c)
 	}
 	if c.Task.Plan != nil && plainqueue.Has(c.Task.Plan.Template) {
 		r.queue(c, namespace)
@@ -66,13 +69,34 @@ func (r Recorder) change(c *store.Change) {
 	}
 }
 
-// ended makes the span of a task.
-func (r Recorder) ended(c *store.Change) {
-	name, state := "task", c.Effects.State
+// trace makes the spans of a decision: of attempts whose leases ran out, of outcomes that were
+// followed, and of the task, if it has ended.
+func (r Recorder) trace(c *store.Change) {
+	name := "task"
 	if c.Task.Plan != nil {
 		name = c.Task.Plan.Template.Namespace + "/" + c.Task.Plan.Template.Name
 	}
-	r.Tracer.Ended(c.Task.Trace, c.Task.UUID, name, state.String(), state != workflow.TaskComplete && state != workflow.TaskResolvedManually)
+	of := func(step, attempt int) tracing.Attempt {
+		a := tracing.Attempt{Row: c.Task.Trace, Task: c.Task.UUID, Step: step, Attempt: attempt, Name: name}
+		if c.Progress != nil {
+			if s := c.Task.Plan.Step(c.Progress, step); s != nil {
+				a.Name += "/" + s.Name
+			}
+		}
+		return a
+	}
+	for i := range c.Task.Reported {
+		if s := &c.Task.Reported[i]; s.Outcome == workflow.OutcomeLeaseLost {
+			r.Tracer.Lost(of(s.Step, s.Attempt))
+		}
+	}
+	for i := range c.Effects.Decided {
+		d := &c.Effects.Decided[i]
+		r.Tracer.Decided(of(d.Step, 0), len(d.Created), d.Batches)
+	}
+	if state := c.Effects.State; c.Effects.Finished {
+		r.Tracer.Ended(c.Task.Trace, c.Task.UUID, name, state.String(), state != workflow.TaskComplete && state != workflow.TaskResolvedManually)
+	}
 }
 
 // queue counts what became of a task of a queue.

@@ -3,13 +3,18 @@ package settle
 import (
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/tracing"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -21,6 +26,29 @@ func TestDecisionsThatAreNotCounted(t *testing.T) {
 		r.decided(&store.Change{}, &workflow.Decided{Created: []int{1, 2}, Batches: 2}, "n")
 		require.Equal(t, !uncounted, testutil.CollectAndCount(m.StepsCreated)+testutil.CollectAndCount(m.BatchesCreated) == 2)
 	}
+}
+
+// TestSpansOfADecision: lost attempts, outcomes that were followed, and the end; nothing of a
+// task without a trace.
+func TestSpansOfADecision(t *testing.T) {
+	t.Parallel()
+	recorder := tracetest.NewSpanRecorder()
+	r := Recorder{Metrics: telemetry.Discard(), Log: zap.NewNop(), Tracer: tracing.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder)).Tracer("test"))}
+	plan := &workflow.Plan{Template: &workflow.Template{Namespace: "shop", Name: "order"}, Steps: []workflow.PlanStep{
+		{StepTemplate: &workflow.StepTemplate{Name: "pay"}}, {StepTemplate: &workflow.StepTemplate{Name: "split"}}}}
+	row := tracing.Row(trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})))
+	change := func(row []byte) store.Change {
+		return store.Change{Progress: &workflow.Progress{}, Effects: &workflow.Effects{State: workflow.TaskComplete, Finished: true, Decided: []workflow.Decided{{Step: 1, Created: []int{0}, Batches: 500}}},
+			Task: &store.TakenTask{UUID: uuid.New(), Plan: &store.Plan{Plan: plan}, Trace: row, Reported: []store.TakenStep{
+				{Step: 0, Attempt: 1, Outcome: workflow.OutcomeLeaseLost}, {Step: 1, Attempt: 1, Outcome: workflow.OutcomeSuccess}}}}
+	}
+	r.Record([]store.Change{change(row), change(nil)}, store.Committed{})
+	var names []string
+	for _, span := range recorder.Ended() {
+		names = append(names, span.Name())
+		require.Equal(t, trace.TraceID{1}, span.SpanContext().TraceID())
+	}
+	require.Equal(t, []string{"shop/order/pay", "shop/order/split decided", "shop/order"}, names)
 }
 
 // TestRulesOfOthersAreNotGuessedAt: a worker does not decide by a document that it

@@ -45,7 +45,7 @@ func bothWays(t *testing.T, run func(t *testing.T, db *pgtest.DB, open func(hold
 	t.Run("pooled", func(t *testing.T) {
 		t.Parallel()
 		_, db := open(t)
-		pooler := pgtest.NewPooler(t, db.TCPDSN, 10)
+		pooler := pgtest.NewPooler(t, db.TCPDSN, pgtest.PoolTransactions, 10)
 		run(t, db, opener(t, store.Options{URL: pooler.DSN(db.Name), MaxConns: 4, NoPreparedStatements: true}))
 	})
 }

@@ -255,7 +255,7 @@ type (
 )
 
 // The schema. A program works only with the schema that it knows. Operations:
-// CheckSchema, SchemaVersion.
+// CheckSchema, SchemaVersion, CheckGrants.
 type (
 	Migrator = migration.Migrator // changes the schema
 )
@@ -405,6 +405,10 @@ func NewMigrator(url string) (*Migrator, error) { return files.Migrator(url, nil
 // MigratorLike is NewMigrator for connections as a pool makes them, see Like. The pool
 // must reach the server directly.
 func MigratorLike(like *PoolConfig) (*Migrator, error) { return files.Migrator("", like) }
+
+// Grants returns the statements that let a role that may connect be that of daemons: the owner of
+// the schema executes them, once. Later migrations of the same owner extend them by themselves.
+func Grants(role string) ([]string, error) { return migration.Grants(role) }
 
 // SchemaVersion is the newest migration this program carries.
 const SchemaVersion = pg.SchemaVersion

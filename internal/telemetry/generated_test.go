@@ -189,7 +189,7 @@ var bounded = map[string]string{
 	"batch": "the batches of the program", "loop": "the loops of the program", "flow": "the database flows of the program",
 	"namespace": "the namespaces of templates", "queue": "the queues", "component": "the circuit breakers", "sweep": "the sweeps",
 	"action": "the actions of sweeps", "event_name": "the events that templates declare", "subscriber": "the subscribers of a worker",
-	"operation": "the operations of the API", "rpc": "the rpcs of the API", "code": "the codes of gRPC", "answer": "the kinds of analytics",
+	"operation": "the operations of the API", "route": "the routes of the API", "rpc": "the rpcs of the API", "code": "the codes of gRPC", "answer": "the kinds of analytics",
 }
 
 // offered says of every name of a metric, and of every alias, what it is here.

@@ -1,10 +1,12 @@
 package telemetry
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -18,7 +20,7 @@ const (
 )
 
 // NewLogger returns a logger that writes to w, one line per entry and safe for
-// concurrent use. level is debug, info, warn or error (empty: info); format is
+// concurrent use; lines of [AuditLogger] below warn are written within a second, and by Sync. level is debug, info, warn or error (empty: info); format is
 // one of the formats above (empty: auto).
 func NewLogger(level, format string, w io.Writer) (*zap.Logger, error) {
 	if level == "" {
@@ -45,8 +47,40 @@ func NewLogger(level, format string, w io.Writer) (*zap.Logger, error) {
 		return nil, fmt.Errorf("log format %q is none of auto, console, json", format)
 	}
 	sink := zapcore.Lock(zapcore.AddSync(w))
-	return zap.New(zapcore.NewCore(encoder, sink, lvl), zap.ErrorOutput(sink)), nil
+	buffer := &zapcore.BufferedWriteSyncer{WS: sink, Size: auditBuffer, FlushInterval: auditWait}
+	core := auditing{zapcore.NewCore(encoder, sink, lvl), zapcore.NewCore(encoder.Clone(), buffer, lvl), buffer}
+	return zap.New(core, zap.ErrorOutput(sink)), nil
 }
+
+// What the audit log allowed is written together: there is a line for each request that
+// changes something, and a system call for each would cost more than the check.
+const (
+	auditWait   = time.Second
+	auditBuffer = 64 << 10
+)
+
+// auditing is a core whose audit lines below warn go through a buffer.
+type auditing struct {
+	zapcore.Core
+	allowed zapcore.Core
+	buffer  *zapcore.BufferedWriteSyncer
+}
+
+// With implements zapcore.Core.
+func (c auditing) With(fields []zapcore.Field) zapcore.Core {
+	return auditing{c.Core.With(fields), c.allowed.With(fields), c.buffer}
+}
+
+// Check implements zapcore.Core.
+func (c auditing) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if e.Level < zapcore.WarnLevel && strings.HasSuffix(e.LoggerName, AuditLogger) {
+		return c.allowed.Check(e, to)
+	}
+	return c.Core.Check(e, to)
+}
+
+// Sync implements zapcore.Core; it is called once, at the end.
+func (c auditing) Sync() error { return errors.Join(c.buffer.Stop(), c.Core.Sync()) }
 
 func jsonEncoder() zapcore.Encoder {
 	return zapcore.NewJSONEncoder(encoderConfig(zapcore.LowercaseLevelEncoder))

@@ -51,6 +51,7 @@ type Metrics struct {
 	Commands          *prometheus.CounterVec   `metric:"tasker_commands_total" labels:"command,outcome" values:"*,ok|error|panic" help:"Commands run."`
 	BatchSize         *prometheus.HistogramVec `metric:"tasker_batch_size" labels:"batch" buckets:"1 2 4 8 16 32 64 128 256 512 1024 2048" help:"Items per batch."`
 	SpansDropped      prometheus.Counter       `metric:"tasker_spans_dropped_total" help:"Spans that were not sent: the queue was full, or the collector did not take them in time."`
+	PushesFailed      prometheus.Counter       `metric:"tasker_metrics_pushes_failed_total" help:"Times that the metrics could not be sent to their collector."`
 	LoopRestarts      *prometheus.CounterVec   `metric:"tasker_loop_restarts_total" labels:"loop" help:"Loops that died and were restarted."`
 
 	// Tasks, steps, leases and statements.
@@ -115,7 +116,7 @@ type Metrics struct {
 	SignalsFailed    prometheus.Counter `metric:"tasker_signals_failed_total" help:"Signals that could not be sent."`
 	SignalsDropped   prometheus.Counter `metric:"tasker_signals_dropped_total" help:"Signals given up because too many were waiting."`
 	RelayLeader      prometheus.Gauge   `metric:"tasker_relay_leader" help:"1 while this replica relays the signals of the fleet."`
-	WALSlotsLost     prometheus.Counter `metric:"tasker_wal_slots_lost_total" help:"Persistent replication slots whose WAL the server had given up, and which were made anew."`
+	WALSlotsLost     prometheus.Counter `metric:"tasker_wal_slots_lost_total" help:"Persistent replication slots that the server had invalidated, and which were made anew."`
 	RelayForwarded   prometheus.Counter `metric:"tasker_relay_forwarded_total" help:"Signals read from the WAL and announced again."`
 
 	// Circuit breakers.
@@ -129,6 +130,11 @@ type Metrics struct {
 	AuthRefusals  *prometheus.CounterVec `metric:"tasker_auth_refusals_total" labels:"reason" values:"missing|expired|invalid|malformed|forbidden" alias:"tasker_auth_failures_total tasker_permission_denials_total{reason=forbidden}" help:"Requests that were refused, or would be, by reason: missing, expired, invalid, malformed, forbidden."`
 	UnknownKeys   *prometheus.CounterVec `metric:"tasker_unknown_body_keys_total" labels:"operation" help:"Unknown keys of request bodies, and query parameters, that were ignored, as Tasker ignores them."`
 	KeySetFetches *prometheus.CounterVec `metric:"tasker_auth_key_set_fetches_total" labels:"outcome" values:"success|error" help:"Fetches of the JWKS."`
+
+	// Requests over REST, when they have been answered; status is the class of it, route is empty where there is none.
+
+	APIRequests *prometheus.CounterVec   `metric:"tasker_api_requests_total" labels:"status" values:"2xx|3xx|4xx|5xx" alias:"api_requests_total" help:"Requests over REST that were answered, by the class of their status."`
+	APIDuration *prometheus.HistogramVec `metric:"tasker_api_request_duration_seconds" labels:"route" alias:"api_request_latency_ms*1000" help:"Duration of requests over REST, streams and waiting requests too."`
 
 	// gRPC; operations that rpcs call are requests of the API too.
 
@@ -211,11 +217,13 @@ type Metrics struct {
 	PoolActive   *prometheus.Desc `metric:"tasker_pool_connections_active" kind:"gauge" alias:"tasker_db_pool_connections_active" help:"Connections of the pool in use."`
 	PoolIdle     *prometheus.Desc `metric:"tasker_pool_connections_idle" kind:"gauge" alias:"tasker_db_pool_connections_idle" help:"Connections of the pool open and unused."`
 	PoolAcquires *prometheus.Desc `metric:"tasker_pool_acquires_total" kind:"counter" help:"Connections of the pool that were acquired."`
+	PoolWait     *prometheus.Desc `metric:"tasker_pool_acquire_seconds_total" kind:"counter" help:"Time for which connections of the pool were waited for or opened."`
 
 	TransactionPoolMax      *prometheus.Desc `metric:"tasker_transaction_pool_connections_max" kind:"gauge" help:"Connections of the pool for handlers that work in a transaction that may be open."`
 	TransactionPoolActive   *prometheus.Desc `metric:"tasker_transaction_pool_connections_active" kind:"gauge" help:"Connections of the pool for handlers that work in a transaction in use."`
 	TransactionPoolIdle     *prometheus.Desc `metric:"tasker_transaction_pool_connections_idle" kind:"gauge" help:"Connections of the pool for handlers that work in a transaction open and unused."`
 	TransactionPoolAcquires *prometheus.Desc `metric:"tasker_transaction_pool_acquires_total" kind:"counter" help:"Connections of the pool for handlers that work in a transaction that were acquired."`
+	TransactionPoolWait     *prometheus.Desc `metric:"tasker_transaction_pool_acquire_seconds_total" kind:"counter" help:"Time for which connections of the pool for handlers that work in a transaction were waited for or opened."`
 }
 
 // The values of the label by of Found and EmptyWakes.
@@ -251,6 +259,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.begin(i, &e, "", "")
 	}
 	return m
+}
+
+// Observe adds a measurement, with the id of its trace as exemplar; "": without one.
+func Observe(o prometheus.Observer, v float64, traceID string) {
+	if e, ok := o.(prometheus.ExemplarObserver); ok && traceID != "" {
+		e.ObserveWithExemplar(v, prometheus.Labels{"trace_id": traceID})
+		return
+	}
+	o.Observe(v)
 }
 
 // Restarted counts a restart of a loop.

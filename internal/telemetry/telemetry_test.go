@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
@@ -43,6 +44,32 @@ func TestLoggerFormats(t *testing.T) {
 	require.Contains(t, out.String(), "INFO\thello")
 	require.NotContains(t, out.String(), "\x1b", "no colour without a terminal")
 	require.NotContains(t, out.String(), "quiet")
+}
+
+// TestAllowedRequestsAreWrittenTogether: not with a system call each; refusals are written at
+// once.
+func TestAllowedRequestsAreWrittenTogether(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log, err := telemetry.NewLogger("info", "json", &out)
+	require.NoError(t, err)
+	audit := log.Named("rest").Named(telemetry.AuditLogger).With(zap.Int("of", 2))
+	audit.Info("allowed")
+	audit.Debug("too quiet")
+	require.Empty(t, out.String())
+	audit.Warn("refused")
+	log.Info("other")
+	require.Equal(t, 2, strings.Count(out.String(), "\n"))
+	audit.Info("allowed again")
+	require.NoError(t, log.Sync())
+	var words []string
+	for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &fields))
+		words = append(words, fields["message"].(string))
+		require.Equal(t, fields["message"] != "other", fields["of"] != nil, line)
+	}
+	require.Equal(t, []string{"refused", "other", "allowed", "allowed again"}, words)
 }
 
 func TestLoggerRefusesWhatItDoesNotKnow(t *testing.T) {
@@ -164,4 +191,27 @@ func TestRunCheck(t *testing.T) {
 	text, err := json.Marshal(bad)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"status":"unhealthy","message":"no pool","duration_ms":1500}`, string(text))
+}
+
+// TestExemplarsAreOfTraces: a measurement without a trace has none, and keeps that of an
+// earlier one.
+func TestExemplarsAreOfTraces(t *testing.T) {
+	t.Parallel()
+	m := telemetry.Discard()
+	took := m.StepDuration.WithLabelValues("shop")
+	read := func() (ids []string) {
+		var series dto.Metric
+		require.NoError(t, took.(prometheus.Metric).Write(&series))
+		for _, b := range series.GetHistogram().GetBucket() {
+			for _, l := range b.GetExemplar().GetLabel() {
+				ids = append(ids, l.GetName()+"="+l.GetValue())
+			}
+		}
+		return ids
+	}
+	telemetry.Observe(took, .001, "")
+	require.Empty(t, read())
+	telemetry.Observe(took, .001, "0af7651916cd43dd8448eb211c80319c")
+	telemetry.Observe(took, .001, "")
+	require.Equal(t, []string{"trace_id=0af7651916cd43dd8448eb211c80319c"}, read())
 }

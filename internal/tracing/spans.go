@@ -80,10 +80,38 @@ func Ran(span trace.Span, failure string) {
 	span.End()
 }
 
+// Lost emits the span of an attempt whose lease ran out. Its worker emits none, and only
+// this end of it is known.
+func (t *Tracer) Lost(a Attempt) {
+	if t == nil {
+		return
+	}
+	span := t.at(a.Row, a.Task, attemptSpan(a.Row, a.Task, a.Step, a.Attempt).SpanID(), a.Name, attribute.Int("tasker.attempt", a.Attempt))
+	span.SetStatus(codes.Error, "lease lost")
+	span.End()
+}
+
+// Decided emits the span of an outcome that was followed: one, however many steps it has
+// created.
+func (t *Tracer) Decided(a Attempt, steps, batches int) {
+	if t == nil {
+		return
+	}
+	t.at(a.Row, a.Task, spanID(a.Task, a.Step, -1), a.Name+" decided", attribute.Int("tasker.steps_created", steps),
+		attribute.Int("tasker.batches_created", batches)).End()
+}
+
+// at begins the span of a moment of a task.
+func (t *Tracer) at(row []byte, task uuid.UUID, id trace.SpanID, name string, more ...attribute.KeyValue) trace.Span {
+	ctx := trace.ContextWithRemoteSpanContext(context.Background(), taskSpan(row, task))
+	_, span := t.spans.Start(withSpanID(ctx, id), name, trace.WithAttributes(append(more, attribute.String("tasker.task_uuid", task.String()))...))
+	return span
+}
+
 // Ended emits the span of a task that has ended: from its request to now, within the span
 // that requested it. Its caller has ended it, so there is one.
 func (t *Tracer) Ended(row []byte, task uuid.UUID, name, state string, failed bool) {
-	if t == nil || len(row) != rowBytes {
+	if t == nil || len(row) < rowBytes {
 		return
 	}
 	ctx := trace.ContextWithRemoteSpanContext(context.Background(), requester(row))
@@ -119,7 +147,7 @@ func (b *Batch) Add(row []byte, task uuid.UUID) {
 	if b.begin.IsZero() {
 		return
 	}
-	if b.items++; len(row) == rowBytes && len(b.links) < maxLinks {
+	if b.items++; len(row) >= rowBytes && len(b.links) < maxLinks {
 		b.links = append(b.links, trace.Link{SpanContext: taskSpan(row, task)})
 	}
 }

@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"net/http"
 	"time"
 
@@ -12,8 +13,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// rowBytes is the length of what a row carries: trace, span, flags.
-const rowBytes = 16 + 8 + 1
+// A row carries trace, span and flags, and behind them the tracestate of the sender, if it has
+// one that is no longer than receivers of W3C trace context must pass on.
+const (
+	rowBytes = 16 + 8 + 1
+	maxState = 512
+)
 
 // Row is what the row of a task carries that is requested within ctx; nil unless the trace
 // of ctx is sampled.
@@ -24,24 +29,32 @@ func encode(c trace.SpanContext) []byte {
 		return nil
 	}
 	id, span := c.TraceID(), c.SpanID()
-	return append(append(append(make([]byte, 0, rowBytes), id[:]...), span[:]...), byte(c.TraceFlags()))
+	state := c.TraceState().String()
+	if len(state) > maxState {
+		state = ""
+	}
+	row := append(append(append(make([]byte, 0, rowBytes+len(state)), id[:]...), span[:]...), byte(c.TraceFlags()))
+	return append(row, state...)
 }
 
-// requester is the span that requested the task of a row; not valid without one. Rows of
-// another length are those of a later version.
+// requester is the span that requested the task of a row; not valid without one.
 func requester(row []byte) trace.SpanContext {
-	if len(row) != rowBytes {
+	if len(row) < rowBytes {
 		return trace.SpanContext{}
 	}
+	state, _ := trace.ParseTraceState(string(row[rowBytes:])) // what cannot be read is not passed on
 	return trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: trace.TraceID(row[:16]), SpanID: trace.SpanID(row[16:24]), TraceFlags: trace.TraceFlags(row[24]), Remote: true,
+		TraceID: trace.TraceID(row[:16]), SpanID: trace.SpanID(row[16:24]), TraceFlags: trace.TraceFlags(row[24]), TraceState: state, Remote: true,
 	})
 }
+
+// TraceID is the id of the trace of a row; "" without one.
+func TraceID(row []byte) string { return hex.EncodeToString(row[:min(len(row), 16)]) }
 
 // Within is the row of a task that another task with this row makes: its parent is the span
 // of that task. nil makes nil.
 func Within(row []byte, task uuid.UUID) []byte {
-	if len(row) != rowBytes {
+	if len(row) < rowBytes {
 		return nil
 	}
 	return encode(taskSpan(row, task))
@@ -93,14 +106,14 @@ var w3c propagation.TraceContext
 // Inject adds the trace of ctx to the headers of a request.
 func Inject(ctx context.Context, h http.Header) { w3c.Inject(ctx, propagation.HeaderCarrier(h)) }
 
-// Traceparent is the trace of ctx as a header has it; empty without one.
-func Traceparent(ctx context.Context) string {
+// Traceparent is the trace of ctx as its two headers have it; empty without one.
+func Traceparent(ctx context.Context) (parent, state string) {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
-		return ""
+		return "", ""
 	}
 	carrier := propagation.MapCarrier{}
 	w3c.Inject(ctx, carrier)
-	return carrier["traceparent"]
+	return carrier["traceparent"], carrier["tracestate"]
 }
 
 // requestedAt is when a task was requested: its UUID has that.

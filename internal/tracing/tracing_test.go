@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,50 @@ func TestRowsOfSampledTracesOnly(t *testing.T) {
 	require.NotEqual(t, row[16:24], child[16:24])
 	require.Equal(t, child, tracing.Within(row, task), "the same everywhere")
 	require.Nil(t, tracing.Within(nil, task))
-	require.Nil(t, tracing.Within(append(row, 0), task), "the form of a later version")
+	require.Nil(t, tracing.Within(row[:24], task), "none of ours")
+	require.Equal(t, "01000000000000000000000000000000", tracing.TraceID(row))
+	require.Empty(t, tracing.TraceID(nil))
+}
+
+// TestTracestate goes with the trace, to handlers and to the tasks of tasks.
+func TestTracestate(t *testing.T) {
+	t.Parallel()
+	state, err := trace.ParseTraceState("vendor=a:1,other=b")
+	require.NoError(t, err)
+	row := tracing.Row(within(sampled.WithTraceState(state)))
+	ctx, _ := (*tracing.Tracer)(nil).Run(tracing.Attempt{Row: tracing.Within(row, uuid.New()), Task: uuid.New(), Attempt: 1})
+	headers := http.Header{}
+	tracing.Inject(ctx, headers)
+	require.Equal(t, state.String(), headers.Get("Tracestate"))
+	_, carried := tracing.Traceparent(ctx)
+	require.Equal(t, state.String(), carried)
+	require.Equal(t, row[:16], tracing.Row(ctx)[:16])
+
+	long, err := trace.ParseTraceState("a=" + strings.Repeat("b", 250) + ",c=" + strings.Repeat("d", 250) + ",e=" + strings.Repeat("f", 250))
+	require.NoError(t, err)
+	require.Len(t, tracing.Row(within(sampled.WithTraceState(long))), 25, "beyond what must be passed on")
+	ctx, _ = (*tracing.Tracer)(nil).Run(tracing.Attempt{Row: append(tracing.Row(within(sampled)), '!'), Task: uuid.New(), Attempt: 1})
+	require.Equal(t, sampled.TraceID(), trace.SpanContextFromContext(ctx).TraceID(), "what cannot be read is left out")
+}
+
+// TestMomentsOfATask: a lost attempt has the id that a retry links to; a decision one span.
+func TestMomentsOfATask(t *testing.T) {
+	t.Parallel()
+	tracer, recorder := recording()
+	a := tracing.Attempt{Row: tracing.Row(within(sampled)), Task: uuid.New(), Step: 2, Attempt: 1, Name: "shop/order/pay"}
+	tracer.Lost(a)
+	tracer.Decided(a, 2, 1000)
+	a.Attempt = 2
+	_, retry := tracer.Run(a)
+	tracing.Ran(retry, "")
+	spans := recorder.Ended()
+	require.Len(t, spans, 3)
+	require.Equal(t, codes.Error, spans[0].Status().Code)
+	require.Equal(t, "shop/order/pay decided", spans[1].Name())
+	require.Equal(t, spans[0].Parent().SpanID(), spans[1].Parent().SpanID(), "the task")
+	require.Equal(t, spans[0].Parent().SpanID(), spans[2].Parent().SpanID())
+	require.EqualValues(t, 1000, spans[1].Attributes()[1].Value.AsInt64())
+	require.Len(t, spans[2].Links(), 1)
 }
 
 // TestOffCostsNothing: the calls on the way of a task whose trace is not sampled, of a
@@ -50,7 +94,7 @@ func TestOffCostsNothing(t *testing.T) {
 		}
 		off.Done(&batch, "settle", nil)
 		off.Ended(nil, task, "task", "complete", false)
-		if tracing.Traceparent(ctx) != "" || tracing.Within(nil, task) != nil {
+		if parent, _ := tracing.Traceparent(ctx); parent != "" || tracing.Within(nil, task) != nil {
 			t.Error("there is no trace")
 		}
 	}))
@@ -66,7 +110,8 @@ func TestTracesGoOnWhereTracingIsOff(t *testing.T) {
 	require.Equal(t, tracing.Row(within(sampled)), tracing.Row(ctx))
 	headers := http.Header{}
 	tracing.Inject(ctx, headers)
-	require.Equal(t, tracing.Traceparent(ctx), headers.Get("Traceparent"))
+	parent, _ := tracing.Traceparent(ctx)
+	require.Equal(t, parent, headers.Get("Traceparent"))
 	require.NotEmpty(t, headers.Get("Traceparent"))
 }
 

@@ -24,20 +24,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asWorker) != "" {
 		os.Exit(runWorker())
 	}
-	dir, err := os.MkdirTemp("", "tasker-e2e-*")
-	if err == nil {
+	os.Exit(fleet.Main("../..", func(dir string) int {
 		binDir = dir
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // on a busy machine with an empty build cache
-		err = fleet.Build(ctx, "../..", dir, false)
-		cancel()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := pgtest.With(m).Run()
-	_ = os.RemoveAll(dir) // a temporary directory
-	os.Exit(code)
+		return pgtest.With(m).Run()
+	}, "orchestrator", "worker"))
 }
 
 // quick shortens waits.

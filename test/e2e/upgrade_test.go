@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,27 +26,12 @@ const firstOnline = "internal/store/migrations/00106_failed_plans.sql"
 // binariesBefore builds the daemons of the commit before the migration firstOnline.
 func binariesBefore(t *testing.T) string {
 	t.Helper()
-	git := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), "git", args...)
-		cmd.Dir = "../.."
-		out, err := cmd.Output()
-		return strings.TrimSpace(string(out)), err
-	}
-	if shallow, err := git("rev-parse", "--is-shallow-repository"); err != nil || shallow != "false" {
+	bin := t.TempDir()
+	err := fleet.BuildBefore(t.Context(), "../..", firstOnline, t.TempDir(), bin, "orchestrator", "worker")
+	if errors.Is(err, fleet.ErrNoHistory) {
 		t.Skip("the daemons of the version before come from git, and its history is not here")
 	}
-	before, err := git("log", "--diff-filter=A", "--format=%H^", "--", firstOnline)
 	require.NoError(t, err)
-	if before == "" {
-		before = "HEAD" // the migration is not committed yet
-	}
-	root, bin := t.TempDir(), t.TempDir()
-	archive := filepath.Join(root, "source.tar")
-	_, err = git("archive", "-o", archive, before)
-	require.NoError(t, err)
-	out, err := exec.CommandContext(t.Context(), "tar", "-C", root, "-xf", archive).CombinedOutput()
-	require.NoError(t, err, string(out))
-	require.NoError(t, fleet.Build(t.Context(), root, bin, false))
 	return bin
 }
 

@@ -28,27 +28,11 @@ import (
 // Kind names the daemon of a process.
 type Kind string
 
-// The daemons.
+// The daemons, by the names of their programs.
 const (
 	Orchestrator Kind = "orchestrator"
 	Worker       Kind = "worker"
 )
-
-// Build compiles both daemons into dir, as they are released; root is the folder
-// of go.mod. race adds the race detector.
-func Build(ctx context.Context, root, dir string, race bool) error {
-	args, cgo := []string{"build"}, "CGO_ENABLED=0"
-	if race {
-		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
-	}
-	args = append(args, "-o", dir+string(filepath.Separator), "./cmd/orchestrator", "./cmd/worker")
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir, cmd.Env = root, append(os.Environ(), cgo)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the daemons: %w\n%s", err, out)
-	}
-	return nil
-}
 
 // Options describe one process.
 type Options struct {

@@ -20,7 +20,11 @@ import (
 // tick is how often a roll-out looks at its pods.
 const tick = 50 * time.Millisecond
 
-// Kubelet runs the objects that it is given. Its fields are set before it is used.
+// network keeps the pods of two programs on one machine apart.
+var network = 64 + os.Getpid()%128
+
+// Kubelet runs the objects that it is given. Its fields are set before it is used; BinDir may
+// change between two roll-outs, and is that of the pods which start after it.
 type Kubelet struct {
 	BinDir  string                       // of the programs that containers name
 	Dir     string                       // for the files of pods
@@ -29,6 +33,8 @@ type Kubelet struct {
 	Deadline time.Duration
 	// Lag is how much later than a pod's state the Service knows it.
 	Lag time.Duration
+	// Nodes is how many nodes there are, at least one. Deployments spread their pods over them.
+	Nodes int
 
 	configs     map[string]map[string]string
 	jobs        []Object
@@ -36,6 +42,10 @@ type Kubelet struct {
 	service     Object
 	last        atomic.Int64 // number of the newest pod
 	next        atomic.Int64 // turn of the Service
+
+	mu     sync.Mutex
+	placed map[int]int  // pods by node, also those that have ended
+	lost   map[int]bool // nodes
 }
 
 // deployment is a Deployment with its pods, in the order of their starts.
@@ -68,7 +78,29 @@ func (k *Kubelet) pod(o *Object) *pod {
 	n := k.last.Add(1)
 	name := fmt.Sprintf("%s-%d", o.Metadata.Name, n)
 	spec := o.Spec.Template.Spec
-	return &pod{kubelet: k, name: name, ip: fmt.Sprintf("127.77.%d.%d", n/250, n%250+1), dir: filepath.Join(k.Dir, name), spec: spec, container: spec.Containers[0]}
+	return &pod{kubelet: k, name: name, ip: fmt.Sprintf("127.%d.%d.%d", network, n/250, n%250+1), dir: filepath.Join(k.Dir, name), bin: k.BinDir,
+		spec: spec, container: spec.Containers[0]}
+}
+
+// place chooses the node that has the fewest pods of a Deployment, and of all.
+func (k *Kubelet) place(d *deployment) (node int) {
+	own := map[int]int{}
+	for _, p := range d.present() {
+		own[p.node]++
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	node = -1
+	for n := range max(k.Nodes, 1) {
+		if !k.lost[n] && (node < 0 || own[n] < own[node] || own[n] == own[node] && k.placed[n] < k.placed[node]) {
+			node = n
+		}
+	}
+	if k.placed == nil {
+		k.placed = map[int]int{}
+	}
+	k.placed[node]++
+	return node
 }
 
 // RunJobs runs all Jobs to their ends, each as often as its backoffLimit allows.
@@ -95,24 +127,57 @@ func (k *Kubelet) RunJobs(ctx context.Context) error {
 // new version. It returns once all are ready and the old ones have ended, and reports the
 // pods that were killed or failed.
 func (k *Kubelet) Roll(ctx context.Context) error {
+	return k.each(func(d *deployment) error { return k.roll(ctx, d, d.present(), nil) })
+}
+
+// Restore starts the pods that Deployments lack, and returns once all are ready.
+func (k *Kubelet) Restore(ctx context.Context) error {
+	return k.each(func(d *deployment) error { return k.roll(ctx, d, nil, d.present()) })
+}
+
+func (k *Kubelet) each(do func(d *deployment) error) error {
 	errs := make([]error, len(k.deployments))
 	var wg conc.WaitGroup
 	for i, d := range k.deployments {
-		wg.Go(func() { errs[i] = k.roll(ctx, d) })
+		wg.Go(func() { errs[i] = do(d) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-func (k *Kubelet) roll(ctx context.Context, d *deployment) error {
+// Lose ends all pods of a node at once, as when its power fails, and returns their addresses.
+// None starts there any more.
+func (k *Kubelet) Lose(node int) (addresses []string) {
+	k.mu.Lock()
+	if k.lost == nil {
+		k.lost = map[int]bool{}
+	}
+	k.lost[node] = true
+	k.mu.Unlock()
+	var lost []*pod
+	for _, d := range k.deployments {
+		for _, p := range d.present() {
+			if p.node == node {
+				p.turn(&p.stopping, true)
+				p.kill()
+				lost, addresses = append(lost, p), append(addresses, p.ip)
+			}
+		}
+	}
+	for _, p := range lost {
+		p.end()
+	}
+	return addresses
+}
+
+// roll replaces the old pods of a Deployment by fresh ones, of which some may be there.
+func (k *Kubelet) roll(ctx context.Context, d *deployment, old, fresh []*pod) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, k.Deadline, errors.New("the deadline of the roll-out is over"))
 	defer cancel()
 	replicas, strategy := 1, d.Spec.Strategy.RollingUpdate
 	if d.Spec.Replicas != nil {
 		replicas = *d.Spec.Replicas
 	}
-	var fresh []*pod
-	old := d.present()
 	for {
 		ready := 0
 		for _, p := range append(append([]*pod{}, old...), fresh...) {
@@ -129,6 +194,7 @@ func (k *Kubelet) roll(ctx context.Context, d *deployment) error {
 			return d.ended()
 		case len(fresh) < replicas && len(fresh)+len(old) < replicas+strategy.MaxSurge:
 			p := k.pod(&d.Object)
+			p.node = k.place(d)
 			if err := p.start(ctx); err != nil {
 				return err
 			}

@@ -30,7 +30,8 @@ const defaultGrace = 30
 type pod struct {
 	kubelet   *Kubelet
 	name, ip  string
-	dir       string
+	dir, bin  string // its files, and the programs
+	node      int
 	container Container
 	spec      PodSpec
 
@@ -129,7 +130,7 @@ func (p *pod) command(ctx context.Context, c *Container, args []string) *exec.Cm
 	for _, a := range args[1:] {
 		local = append(local, p.local(c, a))
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(p.kubelet.BinDir, args[0]), local...) // #nosec G204 -- the manifest's program
+	cmd := exec.CommandContext(ctx, filepath.Join(p.bin, args[0]), local...) // #nosec G204 -- the manifest's program
 	cmd.Env = []string{"HOSTNAME=" + p.name}
 	for _, e := range c.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+p.local(c, e.Value))
@@ -351,7 +352,21 @@ func (p *pod) stop() error {
 			err = fmt.Errorf("%s was killed: it had not ended after its grace of %s", p.name, p.grace())
 		}
 	}
+	p.end()
+	return err
+}
+
+// kill ends the container at once.
+func (p *pod) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process != nil {
+		_ = p.process.Signal(syscall.SIGKILL) // it may have ended
+	}
+}
+
+// end waits for the container, which has ended or is about to.
+func (p *pod) end() {
 	p.cancel()
 	p.wg.Wait()
-	return err
 }

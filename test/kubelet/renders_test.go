@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,9 +24,18 @@ var contexts = map[string]config.Context{"orchestrator": config.ContextOrchestra
 // routes are the probes that daemons have; TestARollingRestartIsNotNoticed asks them.
 var routes = []string{"/health", "/health/live", "/health/ready"}
 
+var metric = regexp.MustCompile(`\btasker_[a-z_]+\b`)
+
 // unknown lists what the manifests name and the programs do not know.
 func unknown(t *testing.T, manifests string) (found []string) {
 	t.Helper()
+	reference, err := os.ReadFile("../../docs/reference/metrics.md")
+	require.NoError(t, err)
+	for _, name := range metric.FindAllString(manifests, -1) {
+		if !strings.Contains(string(reference), "\n| `"+name+"` | gauge |  | `namespace` |") {
+			found = append(found, "metric "+name)
+		}
+	}
 	objects, err := kubelet.Parse([]byte(manifests))
 	require.NoError(t, err)
 	configs := map[string]map[string]string{}
@@ -168,22 +178,24 @@ func TestRendersNameWhatTheProgramsKnow(t *testing.T) {
 // TestWhatProgramsDoNotKnowIsSeen plants one mistake after the other.
 func TestWhatProgramsDoNotKnowIsSeen(t *testing.T) {
 	t.Parallel()
-	manifests, err := os.ReadFile(renders + "/default.golden.yaml")
+	manifests, err := os.ReadFile(renders + "/keda.golden.yaml")
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ old, by, says string }{
-		"a variable":            {"TASKER_DEPLOYMENT_MODE", "TASKER_MODE", "variable TASKER_MODE"},
-		"a mode":                {"value: PollingOnly", "value: Poll", "TASKER_DEPLOYMENT_MODE"},
-		"an argument":           {"-config-root", "-config-folder", "arguments"},
-		"a flag":                {"--wait", "--patience", "argument --patience"},
-		"a command":             {"[migrate, up,", "[migrate, upward,", "command tasker-ctl migrate upward"},
-		"a path":                {"path: /health/ready", "path: /ready", "path /ready"},
-		"a port of a probe":     {"path: /health/live, port: http", "path: /health/live, port: grpc", "port grpc"},
-		"a port":                {"containerPort: 8080", "containerPort: 80", "port http"},
-		"a port of the Service": {"targetPort: grpc", "targetPort: rpc", `port "rpc"`},
-		"a key":                 {"common.shutdown.delay_ms", "common.shutdown.delay", "delay"},
-		"a value":               {"pool.max_connections = 10", "pool.max_connections = 0", "1–1000"},
-		"a contradiction":       {"pool.min_connections = 2", "pool.min_connections = 20", "min_connections"},
-		"an open port":          {"TASKER_WEB_AUTH_ENABLED", "TASKER_WEB_ALLOW_ANONYMOUSLY", "configuration"},
+		"a metric":                   {"tasker_queue_depth", "tasker_queue_length", "metric tasker_queue_length"},
+		"a metric of all namespaces": {"tasker_queue_depth", "tasker_build_info", "metric tasker_build_info"},
+		"a variable":                 {"TASKER_DEPLOYMENT_MODE", "TASKER_MODE", "variable TASKER_MODE"},
+		"a mode":                     {"value: PollingOnly", "value: Poll", "TASKER_DEPLOYMENT_MODE"},
+		"an argument":                {"-config-root", "-config-folder", "arguments"},
+		"a flag":                     {"--wait", "--patience", "argument --patience"},
+		"a command":                  {"[migrate, up,", "[migrate, upward,", "command tasker-ctl migrate upward"},
+		"a path":                     {"path: /health/ready", "path: /ready", "path /ready"},
+		"a port of a probe":          {"path: /health/live, port: http", "path: /health/live, port: grpc", "port grpc"},
+		"a port":                     {"containerPort: 8080", "containerPort: 80", "port http"},
+		"a port of the Service":      {"targetPort: grpc", "targetPort: rpc", `port "rpc"`},
+		"a key":                      {"common.shutdown.delay_ms", "common.shutdown.delay", "delay"},
+		"a value":                    {"pool.max_connections = 10", "pool.max_connections = 0", "1–1000"},
+		"a contradiction":            {"pool.min_connections = 2", "pool.min_connections = 20", "min_connections"},
+		"an open port":               {"TASKER_WEB_AUTH_ENABLED", "TASKER_WEB_ALLOW_ANONYMOUSLY", "configuration"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,15 +3,12 @@
 package kubelet_test
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +17,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/test/fleet"
 	"github.com/tasker-go/tasker/test/kubelet"
 )
 
@@ -27,153 +25,124 @@ import (
 var binDir string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "tasker-kubelet-*")
-	if err == nil {
+	if os.Getenv(executions) != "" {
+		os.Exit(runWorker())
+	}
+	os.Exit(fleet.Main("../..", func(dir string) int {
 		binDir = dir
-		cmd := exec.CommandContext(context.Background(), "go", "build", "-o", dir+"/", "./cmd/...")
-		cmd.Dir, cmd.Env, cmd.Stderr = "../..", append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
-		err = cmd.Run()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := pgtest.With(m).Run()
-	_ = os.RemoveAll(dir) // a temporary directory
-	os.Exit(code)
+		return pgtest.With(m).Run()
+	}))
 }
 
-// load is what clients see, and the tasks that were created.
-type load struct {
-	mu       sync.Mutex
-	requests int
-	failures []string
+// manifests is the render that is run.
+func manifests(t *testing.T) string {
+	t.Helper()
+	file, err := os.ReadFile("../../deploy/helm/testdata/kubelet.golden.yaml")
+	require.NoError(t, err)
+	return string(file)
 }
 
-// drive creates tasks and reads their lists through the Service until ctx ends. Every
-// request has a connection of its own unless keep says otherwise.
-func (l *load) drive(ctx context.Context, k *kubelet.Kubelet, client int, keep bool) {
-	transport := &http.Transport{DialContext: k.Dial, DisableKeepAlives: !keep}
-	defer transport.CloseIdleConnections()
-	c := &http.Client{Transport: transport, Timeout: 10 * time.Second}
-	for n := 0; ctx.Err() == nil; n++ {
-		body := fmt.Sprintf(`{"namespace": "examples", "name": "diamond", "version": "1.0.0", "context": {"even_number": %d},
-			"initiator": "load", "source_system": "test", "reason": "load", "idempotency_key": "%d-%d"}`, 2*n, client, n)
-		req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, "http://tasker:80/v1/tasks", strings.NewReader(body))
-		if err == nil {
-			req.Header.Set("Content-Type", "application/json")
-			var res *http.Response
-			if res, err = c.Do(req); err == nil {
-				answer, _ := io.ReadAll(res.Body) // the status says it all
-				_ = res.Body.Close()
-				if res.StatusCode/100 != 2 {
-					err = fmt.Errorf("%s: %s", res.Status, answer)
-				}
-			}
-		}
-		l.mu.Lock()
-		l.requests++
-		if err != nil {
-			l.failures = append(l.failures, err.Error())
-		}
-		l.mu.Unlock()
-		_ = lifecycle.Pause(ctx, 10*time.Millisecond) // the loop notices the end of ctx
+// nodes makes the fleet of manifests on two nodes, and runs the Jobs; it is stopped with the test.
+func nodes(t *testing.T, manifests, bin, dsn string) *kubelet.Kubelet {
+	t.Helper()
+	k := loaded(t, manifests, bin, dsn)
+	require.NoError(t, k.RunJobs(t.Context()))
+	return k
+}
+
+// loaded returns a kubelet of two nodes that has not run anything yet.
+func loaded(t *testing.T, manifests, bin, dsn string) *kubelet.Kubelet {
+	t.Helper()
+	objects, err := kubelet.Parse([]byte(manifests))
+	require.NoError(t, err)
+	k := &kubelet.Kubelet{BinDir: bin, Dir: t.TempDir(), Secrets: map[string]map[string]string{"tasker-database": {"url": dsn}},
+		Deadline: 40 * time.Second, Lag: 500 * time.Millisecond, Nodes: 2}
+	k.Load(objects)
+	t.Cleanup(func() { _ = k.Stop() }) // what went wrong has been reported
+	return k
+}
+
+// rollOut starts the pods, and returns once the Service knows them.
+func rollOut(t *testing.T, k *kubelet.Kubelet) error {
+	t.Helper()
+	if err := k.Roll(t.Context()); err != nil {
+		return err
 	}
+	return lifecycle.Pause(t.Context(), k.Lag)
 }
 
 // outcome is what a rolling restart under load has shown.
 type outcome struct {
+	books
 	err      error // of roll-outs and ends of pods
-	requests int
-	failures []string
-	lost     int // tasks whose creation was answered
-	unended  int // tasks
-	failed   int // tasks
-	wasted   int // executions beyond one for each step
+	failures []request
 }
 
-func (o outcome) String() string {
-	return fmt.Sprintf("%d requests, %d failed, %d tasks lost, %d have not ended, %d failed, %d attempts wasted; roll-out: %v", o.requests, len(o.failures), o.lost, o.unended, o.failed, o.wasted, o.err)
-}
+func (o outcome) String() string { return fmt.Sprintf("%v; roll-out: %v", o.books, o.err) }
 
-func (o outcome) green() bool {
-	return o.err == nil && len(o.failures) == 0 && o.lost == 0 && o.unended == 0 && o.failed == 0 && o.wasted == 0 && o.requests > 0
-}
+func (o outcome) green() bool { return o.err == nil && o.failed == 0 && o.wasted == 0 && o.whole() }
 
 // restart runs the rendered fleet and restarts all of it under load.
-func restart(t *testing.T, plant func(manifests string) string, keep bool) (o outcome) {
+func restart(t *testing.T, plant func(manifests string) string, clients ...client) (o outcome) {
 	t.Helper()
-	file, err := os.ReadFile("../../deploy/helm/testdata/kubelet.golden.yaml")
-	require.NoError(t, err)
-	manifests := string(file)
+	planted := manifests(t)
 	if plant != nil {
-		manifests = plant(manifests)
-		require.NotEqual(t, string(file), manifests, "nothing was planted")
+		planted = plant(planted)
+		require.NotEqual(t, manifests(t), planted, "nothing was planted")
 	}
-	objects, err := kubelet.Parse([]byte(manifests))
-	require.NoError(t, err)
 	db := pgtest.New(t)
-	k := &kubelet.Kubelet{BinDir: binDir, Dir: t.TempDir(), Secrets: map[string]map[string]string{"tasker-database": {"url": db.DSN}},
-		Deadline: 40 * time.Second, Lag: 500 * time.Millisecond}
-	k.Load(objects)
-	stopped := false
-	defer func() {
-		if !stopped {
-			_ = k.Stop() // what went wrong has been reported
-		}
-	}()
-	require.NoError(t, k.RunJobs(t.Context()))
-	if o.err = k.Roll(t.Context()); o.err != nil {
+	k := nodes(t, planted, binDir, db.DSN)
+	if o.err = rollOut(t, k); o.err != nil {
 		return o
 	}
-	_ = lifecycle.Pause(t.Context(), k.Lag) // the Service knows the pods
-	var l load
-	ctx, cancel := context.WithCancel(t.Context())
-	var clients sync.WaitGroup
-	for i := range 4 {
-		clients.Go(func() { l.drive(ctx, k, i, keep) })
+	all, err := under(t.Context(), k, clients, func(*load) error { return k.Roll(t.Context()) })
+	if err == nil && k.Restarts() != 0 {
+		err = fmt.Errorf("%d containers were restarted", k.Restarts())
 	}
-	o.err = k.Roll(t.Context())
-	cancel()
-	clients.Wait()
-	o.requests, o.failures = l.requests, l.failures
-	if o.err == nil && k.Restarts() != 0 {
-		o.err = fmt.Errorf("%d containers were restarted", k.Restarts())
-	}
-	if o.err == nil {
-		pgtest.Eventually(t, time.Minute, func() (bool, string) {
-			o.unended = db.QueryInt(t, `select count(*) from tasker.board where slot = 0`)
-			return o.unended == 0, fmt.Sprintf("%d tasks have not ended", o.unended)
-		})
-	}
-	o.lost = o.requests - len(o.failures) - db.QueryInt(t, `select count(*) from tasker.tasks`)
-	o.failed = db.QueryInt(t, `select count(*) from tasker.v_tasks where state <> 'complete'`)
-	o.wasted = db.QueryInt(t, `select count(*) - count(distinct (task_uuid, step_no)) from tasker.step_attempts where claimed_at is not null`)
-	stopped = true
-	if err := k.Stop(); o.err == nil {
-		o.err = err
-	}
+	o.books, o.failures = settle(t, db.DSN, all), failed(all)
+	o.err = errors.Join(err, k.Stop())
 	return o
 }
+
+// several are like clients.
+func several(n int, c client) (list []client) {
+	for i := range n {
+		c := c
+		c.name = fmt.Sprintf("%s%d", c.name, i)
+		list = append(list, c)
+	}
+	return list
+}
+
+// always has a connection for each request, kept keeps it, and calls does so with gRPC. Idle
+// keeps a connection for longer than the delay of a shutdown without a request.
+var (
+	always = several(4, client{name: "always", pause: 10 * time.Millisecond})
+	kept   = several(4, client{name: "kept", keep: true, pause: 10 * time.Millisecond})
+	calls  = append(several(3, client{name: "calls", grpc: true, keep: true, pause: 10 * time.Millisecond}), client{name: "dials", grpc: true, pause: 20 * time.Millisecond})
+	idle   = []client{{name: "idle5", keep: true, pause: 5 * time.Second}, {name: "idle4", keep: true, pause: 4 * time.Second}, {name: "idle4g", grpc: true, keep: true, pause: 4 * time.Second}}
+)
 
 // noDelay replaces what makes a preStop hook unnecessary.
 var noDelay = [2]string{"common.shutdown.delay_ms = 3000", "common.shutdown.delay_ms = 0"}
 
 // TestARollingRestartIsNotNoticed: every pod of the mixed fleet is replaced under load.
 func TestARollingRestartIsNotNoticed(t *testing.T) {
-	for name, keep := range map[string]bool{"a connection for each request": false, "connections that are kept": true} {
+	for name, clients := range map[string][]client{
+		"a connection for each request": always, "connections that are kept": append(slices.Clone(kept), idle...), "gRPC": calls,
+	} {
 		t.Run(name, func(t *testing.T) {
-			o := restart(t, nil, keep)
+			o := restart(t, nil, clients...)
 			t.Log(o)
-			require.True(t, o.green(), "%s\n%v", o, first(o.failures))
+			require.True(t, o.green(), "%s\n%v", o, firsts(o.failures))
 		})
 	}
 	t.Run("a preStop hook in place of the delay", func(t *testing.T) {
 		o := restart(t, func(manifests string) string {
 			return strings.NewReplacer(noDelay[0], noDelay[1], "          readinessProbe:", "          lifecycle: {preStop: {sleep: {seconds: 3}}}\n          readinessProbe:").Replace(manifests)
-		}, false)
+		}, always...)
 		t.Log(o)
-		require.True(t, o.green(), "%s\n%v", o, first(o.failures))
+		require.True(t, o.green(), "%s\n%v", o, firsts(o.failures))
 	})
 }
 
@@ -183,19 +152,19 @@ func TestPlantedFaultsAreSeen(t *testing.T) {
 		return func(manifests string) string { return strings.ReplaceAll(manifests, old, by) }
 	}
 	t.Run("a probe of a path that is not there", func(t *testing.T) {
-		o := restart(t, replace("path: /health/ready", "path: /health/reddy"), false)
+		o := restart(t, replace("path: /health/ready", "path: /health/reddy"), always...)
 		t.Log(o)
 		require.ErrorContains(t, o.err, "0 of 1 pods are ready")
 	})
 	t.Run("no delay before the end, and no preStop", func(t *testing.T) {
-		o := restart(t, replace(noDelay[0], noDelay[1]), false)
+		o := restart(t, replace(noDelay[0], noDelay[1]), always...)
 		t.Log(o)
 		require.NotEmpty(t, o.failures)
 	})
 	t.Run("too short a grace", func(t *testing.T) {
 		o := restart(t, func(manifests string) string {
 			return strings.NewReplacer("terminationGracePeriodSeconds: 19", "terminationGracePeriodSeconds: 1").Replace(manifests)
-		}, false)
+		}, always...)
 		t.Log(o)
 		require.ErrorContains(t, o.err, "was killed")
 	})
@@ -228,5 +197,3 @@ func TestThePodsGraceIsThatOfTheDaemons(t *testing.T) {
 		}
 	}
 }
-
-func first(s []string) []string { return s[:min(len(s), 5)] }

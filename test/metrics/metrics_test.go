@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -35,18 +36,10 @@ const deploy = "../../deploy/"
 var binDir string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "tasker-metrics-*")
-	if err == nil {
+	os.Exit(fleet.Main("../..", func(dir string) int {
 		binDir = dir
-		err = fleet.Build(context.Background(), "../..", dir, false)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := pgtest.With(m).Run()
-	_ = os.RemoveAll(dir) // a temporary directory
-	os.Exit(code)
+		return pgtest.With(m).Run()
+	}, "orchestrator", "worker"))
 }
 
 // TestRules: each alert has a case that fires it and one that does not.
@@ -70,8 +63,11 @@ func promtool(t *testing.T, in []byte, args ...string) string {
 // is the catalogue, and keeps the conventions of Prometheus.
 func TestFleet(t *testing.T) {
 	db := enginetest.Migrated(t)
-	orchestrator := start(t, db, fleet.Orchestrator, "")
-	worker := start(t, db, fleet.Worker, "")
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })) // the spans are tested elsewhere
+	t.Cleanup(collector.Close)
+	traced := fmt.Sprintf("[common.telemetry.tracing]\nenabled = true\nendpoint = %q\nsample_ratio = 0.5\n", collector.URL)
+	orchestrator := start(t, db, fleet.Orchestrator, traced)
+	worker := start(t, db, fleet.Worker, traced)
 	prometheus := scrape(t, orchestrator, worker)
 	w := &workload{t: t, url: orchestrator.URL, client: client.New(client.Config{BaseURL: orchestrator.URL, Timeout: 30 * time.Second})}
 	w.begin()
@@ -91,6 +87,10 @@ func TestFleet(t *testing.T) {
 	})
 	t.Logf("%d queries of panels have data after %d rounds; with a constant where nothing happened: %v", all, w.rounds, constant)
 	require.False(t, hasData(t, prometheus, `ALERTS{alertstate="firing",severity="critical"}`), "a critical alert fires over a healthy fleet")
+
+	for _, name := range []string{"tasker_step_duration_seconds", "tasker_api_request_duration_seconds"} {
+		exemplars(t, prometheus, name+"_bucket")
+	}
 
 	shown := map[string]bool{}
 	for _, p := range []*fleet.Process{orchestrator, worker} {
@@ -146,7 +146,7 @@ func scrape(t *testing.T, orchestrator, worker *fleet.Process) (address string) 
 	listen := l.Addr().String()
 	require.NoError(t, l.Close())
 	var log bytes.Buffer
-	cmd := exec.Command("prometheus", "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+listen)
+	cmd := exec.Command("prometheus", "--enable-feature=exemplar-storage", "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+listen)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
@@ -212,6 +212,25 @@ func hasData(t *testing.T, prometheus, expr string) bool {
 		}
 	}
 	return false
+}
+
+// exemplars requires that a histogram has some, each with the id of a trace and no more.
+func exemplars(t *testing.T, prometheus, name string) {
+	t.Helper()
+	var a struct {
+		Data []struct {
+			Exemplars []struct{ Labels map[string]string }
+		}
+	}
+	now := time.Now()
+	require.NoError(t, json.Unmarshal(get(t, fmt.Sprintf("%s/api/v1/query_exemplars?query=%s&start=%d&end=%d", prometheus, name, now.Add(-time.Hour).Unix(), now.Unix()+1)), &a))
+	require.NotEmpty(t, a.Data, name)
+	for _, series := range a.Data {
+		for _, e := range series.Exemplars {
+			require.Len(t, e.Labels, 1)
+			require.Regexp(t, "^[0-9a-f]{32}$", e.Labels["trace_id"])
+		}
+	}
 }
 
 func get(t *testing.T, address string) []byte {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -25,6 +26,7 @@ type board struct {
 
 	mu     sync.Mutex
 	points []store.Checkpoint
+	back   bool // the handler has handed the step back
 }
 
 func newBoard() *board {
@@ -34,6 +36,20 @@ func newBoard() *board {
 // PlanByID is called for handlers that are not found, which no other worker has.
 func (b *board) PlanByID(context.Context, int32) (*store.Plan, error) {
 	return nil, errors.New("no other workers")
+}
+
+// HandBack is called for handlers that return worker.HandBack.
+func (b *board) HandBack(context.Context, []store.ClaimKey) ([]signal.Signal, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.back = true
+	return nil, nil
+}
+
+func (b *board) handedBack() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.back
 }
 
 func (b *board) SaveCheckpoints(_ context.Context, list []store.Checkpoint, _ int, _ time.Duration) ([]store.SavedCheckpoint, error) {

@@ -22,7 +22,7 @@ type Result struct {
 	// Err is the error that the engine judged; nil after a success. It wraps the error of
 	// the handler, unless the engine failed the step by itself.
 	Err     error
-	Failure *Failure // what would be stored of Err; nil after a success or a yield
+	Failure *Failure // what would be stored of Err; nil after a success, a yield or worker.HandBack
 	// Yielded: the handler returned worker.Yield. Checkpoint, as the Checkpoint of another
 	// Step, continues from there.
 	Yielded bool
@@ -146,6 +146,11 @@ func resultOf(p *engine.Played, b *board, step *workflow.PlanStep, attempt int) 
 	case engine.Yielded:
 		r.Yielded = true
 		r.Checkpoints = append(r.Checkpoints, checkpointOf(p.Point))
+	case engine.GivenUp:
+		if b.handedBack() {
+			break
+		}
+		fallthrough
 	default:
 		return r, fmt.Errorf("the execution was given up: %w", p.Err)
 	}

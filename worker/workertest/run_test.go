@@ -250,3 +250,13 @@ func TestEventsOfAHandlersOwn(t *testing.T) {
 		require.Empty(t, got.Events, name)
 	}
 }
+
+// TestAHandlerHandsItsStepBack: that is no failure, as nothing has begun.
+func TestAHandlerHandsItsStepBack(t *testing.T) {
+	t.Parallel()
+	busy := errors.New("the printer is busy")
+	r := workertest.Run(t, worker.HandlerFunc(func(*worker.StepContext) (any, error) { return nil, worker.HandBack(busy) }), workertest.Step{})
+	require.ErrorIs(t, r.Err, busy)
+	require.Nil(t, r.Failure)
+	require.False(t, r.Yielded)
+}

@@ -92,13 +92,15 @@ type Server struct {
 	log        *zap.Logger
 	operations http.Handler
 	serves     map[string]bool // the operations that exist
-	grpc       *grpc.Server
+	grpc       *entrance
 	health     *health.Server // nil: not served
 	calls      calls
 	places     chan struct{} // one per stream of a task
 
 	draining, stopping context.Context
 	drain, stop        context.CancelFunc
+	leaving            sync.Once
+	left               chan struct{} // closed once the connections from before the drain have ended
 
 	mu      sync.Mutex
 	address net.Addr
@@ -116,13 +118,13 @@ func newServer(name string, cfg Config, operations Operations) (*Server, error) 
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{name: name, cfg: cfg, log: cfg.Logger, operations: operations.Handler(), serves: map[string]bool{},
-		places: make(chan struct{}, cfg.MaxTaskStreams)}
+		places: make(chan struct{}, cfg.MaxTaskStreams), left: make(chan struct{})}
 	for operation := range operations.Permissions() {
 		s.serves[operation] = true
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	s.grpc = grpc.NewServer(s.options()...)
+	s.grpc = &entrance{before: grpc.NewServer(s.options(0)...), draining: grpc.NewServer(s.options(drainAge)...), turned: s.draining}
 	return s, nil
 }
 
@@ -134,12 +136,13 @@ const (
 	leastPing      = 5 * time.Second
 )
 
-func (s *Server) options() []grpc.ServerOption {
+// options are those of a server whose connections get an age; 0: any.
+func (s *Server) options(age time.Duration) []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(s.unary), grpc.ChainStreamInterceptor(s.streaming),
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes), grpc.MaxConcurrentStreams(uint32(s.cfg.MaxConcurrentStreams)),
 		grpc.MaxHeaderListSize(maxHeaderBytes), grpc.ConnectionTimeout(connectTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: s.cfg.KeepaliveInterval, Timeout: s.cfg.KeepaliveTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: s.cfg.KeepaliveInterval, Timeout: s.cfg.KeepaliveTimeout, MaxConnectionAge: age}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}),
 	}
 	if s.cfg.TLS != nil {
@@ -160,25 +163,6 @@ func (s *Server) finish() {
 	if s.cfg.Reflection {
 		reflection.RegisterV1(s.grpc)
 	}
-}
-
-// readiness is the health of gRPC, which serves where /health/ready says that the daemon can.
-// Those who watch hear of drains.
-type readiness struct {
-	*health.Server
-	server *Server
-}
-
-// Check implements grpc_health_v1.HealthServer.
-func (r *readiness) Check(ctx context.Context, in *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
-	answer, err := r.Server.Check(ctx, in)
-	if err != nil || answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-		return answer, err
-	}
-	if _, err := r.server.ask(ctx, call{operation: "GET /health/ready"}); err != nil {
-		answer = &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_NOT_SERVING}
-	}
-	return answer, nil
 }
 
 // Name implements lifecycle.Service.
@@ -213,7 +197,7 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) serve(listener net.Listener) {
-	err := lifecycle.Guard(func() error { return s.grpc.Serve(listener) })
+	err := lifecycle.Guard(func() error { return s.grpc.serve(listener) })
 	if err == nil || errors.Is(err, grpc.ErrServerStopped) {
 		return
 	}
@@ -221,13 +205,20 @@ func (s *Server) serve(listener net.Listener) {
 	s.cfg.OnFatal(fmt.Errorf("serve gRPC: %w", err))
 }
 
-// Drain ends the streams of task statuses, whose clients find another daemon, and makes
-// grpc.health.v1 answer NOT_SERVING; everything else continues. Stop does the same first.
+// Drain ends the streams of task statuses, whose clients find another daemon, tells all
+// connections to go, and makes grpc.health.v1 answer NOT_SERVING; rpcs are answered as before,
+// on new connections too. Stop does the same first.
 func (s *Server) Drain() {
-	s.drain()
-	if s.health != nil {
-		s.health.Shutdown()
-	}
+	s.leaving.Do(func() {
+		if s.health != nil {
+			s.health.Shutdown()
+		}
+		s.drain()
+		s.group.Go(func() {
+			defer close(s.left)
+			s.grpc.drain(s.stopping)
+		})
+	})
 }
 
 // closeMoment is how long connections without an rpc of ours may stay when stopping.
@@ -244,10 +235,11 @@ func (s *Server) Stop(ctx context.Context) error {
 	ended := make(chan struct{})
 	s.group.Go(func() {
 		defer close(ended)
-		s.grpc.GracefulStop()
+		s.grpc.draining.GracefulStop()
+		<-s.left
 	})
 	err := s.await(ctx, ended)
-	s.grpc.Stop()
+	s.grpc.stop()
 	s.group.Wait()
 	return err
 }

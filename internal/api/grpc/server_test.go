@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -273,6 +274,9 @@ func TestStop(t *testing.T) {
 	f := newFake()
 	entered := make(chan struct{})
 	f.handler = func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/health/ready" {
+			return
+		}
 		close(entered)
 		<-r.Context().Done()
 	}
@@ -335,3 +339,62 @@ type broken struct{ net.Listener }
 func (broken) Accept() (net.Conn, error) { return nil, errBroken }
 func (broken) Close() error              { return nil }
 func (broken) Addr() net.Addr            { return &net.TCPAddr{} }
+
+// TestWatchersHearOfReadiness: not of drains alone.
+func TestWatchersHearOfReadiness(t *testing.T) {
+	t.Parallel()
+	f := newFake("{}")
+	s, over := served(t, f, func(c *Config) { c.StreamInterval = 5 * time.Millisecond })
+	watch := func(service string) func() grpc_health_v1.HealthCheckResponse_ServingStatus {
+		stream, err := grpc_health_v1.NewHealthClient(over).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		require.NoError(t, err)
+		return func() grpc_health_v1.HealthCheckResponse_ServingStatus {
+			answer, err := stream.Recv()
+			require.NoError(t, err)
+			return answer.GetStatus()
+		}
+	}
+	next := watch("tasker.v1.TaskService")
+	turn := func(status int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.status = status
+	}
+	turn(http.StatusOK)
+	require.Equal(t, grpc_health_v1.HealthCheckResponse_SERVING, next())
+	turn(http.StatusServiceUnavailable)
+	require.Equal(t, grpc_health_v1.HealthCheckResponse_NOT_SERVING, next())
+	turn(http.StatusOK)
+	require.Equal(t, grpc_health_v1.HealthCheckResponse_SERVING, next())
+	require.Equal(t, grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN, watch("tasker.v1.Other")())
+	s.Drain()
+	require.Equal(t, grpc_health_v1.HealthCheckResponse_NOT_SERVING, next())
+}
+
+// TestADrainSendsConnectionsAway: those that are there, and those that come later, without an rpc
+// that fails.
+func TestADrainSendsConnectionsAway(t *testing.T) {
+	t.Parallel()
+	f := newFake(`{"task_uuid":"` + id + `"}`)
+	var connections atomic.Int64
+	s, _ := served(t, f)
+	over, err := grpc.NewClient(s.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			connections.Add(1)
+			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		}))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, over.Close()) }()
+	ask := func() {
+		_, err := taskerv1.NewTaskServiceClient(over).GetTask(t.Context(), &taskerv1.GetTaskRequest{TaskUuid: id})
+		require.NoError(t, err)
+	}
+	for range 100 {
+		ask()
+	}
+	require.EqualValues(t, 1, connections.Load())
+	s.Drain()
+	for begin := time.Now(); connections.Load() < 4; ask() { // one for each age
+		require.Less(t, time.Since(begin), 30*time.Second, "the client keeps its connection")
+	}
+}

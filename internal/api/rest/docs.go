@@ -78,6 +78,7 @@ func (a *api) addMetrics() {
 			ErrorLog:            metricsLog{a.log},
 			MaxRequestsInFlight: 8,
 			Timeout:             a.cfg.RequestTimeout,
+			EnableOpenMetrics:   path == metricsPath, // has exemplars; other names would get its suffixes
 		})
 		a.mux.HandleFunc("GET "+path, a.guarded(h.ServeHTTP))
 	}

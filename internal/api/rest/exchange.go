@@ -17,6 +17,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/internal/tracing"
 )
 
@@ -208,6 +209,7 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 		if !isProbe(r) && !isSession(r) { // sessions report while the worker waits for its steps
 			if !s.intake.enter() {
 				x.refuse(unavailable("The daemon is shutting down", shutdownRetry))
+				x.end(begin, nil)
 				return
 			}
 			defer s.intake.leave()
@@ -250,6 +252,9 @@ func (x *exchange) end(begin time.Time, err error) {
 		}
 		x.refuse(internal(codeInternal))
 	}
+	took := time.Since(begin)
+	x.server.cfg.Telemetry.APIRequests.WithLabelValues(strconv.Itoa(max(x.status, http.StatusOK)/100) + "xx").Inc()
+	telemetry.Observe(x.server.cfg.Telemetry.APIDuration.WithLabelValues(x.request.Pattern), took.Seconds(), tracing.TraceID(tracing.Row(x.request.Context())))
 	level := zap.DebugLevel
 	if x.status >= http.StatusInternalServerError {
 		level = zap.WarnLevel
@@ -257,7 +262,7 @@ func (x *exchange) end(begin time.Time, err error) {
 	// The fields are collected only if needed.
 	if line := x.server.log.Check(level, "request"); line != nil {
 		line.Write(append(x.fields(), zap.String("route", x.request.Pattern), zap.Int("status", x.status),
-			zap.Int64("bytes", x.bytes), zap.Int64("duration_ms", time.Since(begin).Milliseconds()), zap.NamedError("left", x.left))...)
+			zap.Int64("bytes", x.bytes), zap.Int64("duration_ms", took.Milliseconds()), zap.NamedError("left", x.left))...)
 	}
 }
 

@@ -94,7 +94,7 @@ func TestOpenAPI(t *testing.T) {
 		o.Config = func() *client.OrchestratorConfig { return &client.OrchestratorConfig{} }
 		o.RunSweep = func(context.Context, string, bool) (sweep.Run, error) { return sweep.Run{}, nil }
 	})
-	worker, err := rest.NewWorker(bounded(t, rest.Config{}), rest.Worker{ID: "w", Type: "general", Status: newFakeStatus(), Breakers: breakers,
+	worker, err := rest.NewWorker(bounded(t, rest.Config{LogLevels: levels(t)}), rest.Worker{ID: "w", Type: "general", Status: newFakeStatus(), Breakers: breakers,
 		Events: func() wire.EventMetrics { return wire.EventMetrics{} }, Templates: newFakeStore(),
 		Config: func() *client.WorkerConfig { return &client.WorkerConfig{} }})
 	require.NoError(t, err)

@@ -94,7 +94,7 @@ func TestDocs(t *testing.T) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 68)
+	require.Len(t, doc.Paths, 70)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)
@@ -197,6 +197,28 @@ func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
 	require.ErrorContains(t, h.server.Stop(ctx), "aborted")
 	require.Error(t, await(t, done))
 	close(release)
+}
+
+// TestConnectionsWithoutARequestAreClosed: the next one on them would be refused.
+func TestConnectionsWithoutARequestAreClosed(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	base := h.started()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }() // it is closed
+	_, err = fmt.Fprint(conn, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.NoError(t, err)
+	from := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(from, nil)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, answer.Body)
+	require.NoError(t, errors.Join(err, answer.Body.Close()))
+	require.False(t, answer.Close, "the connection is kept")
+	h.server.CloseIdle()
+	_, err = from.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+	require.Equal(t, http.StatusOK, h.get("/health").StatusCode, "probes are answered")
 }
 
 // A waiting request must outlive the time that its body had.

@@ -10,9 +10,9 @@
 //
 // The slot is temporary by default and ends with the connection. A persistent slot keeps
 // the signals of a disconnect, and their WAL: guard it with max_slot_wal_keep_size and
-// drop it by name (DropSlot) when the listener is retired. A slot whose WAL the server
-// removed is made anew; the signals since are lost, and a listener that connects looks
-// at everything anyway.
+// drop it by name (DropSlot) when the listener is retired. A slot that the server has
+// invalidated is made anew; the signals since are lost, and a listener that connects
+// looks at everything anyway.
 //
 // Read position.go first (what may be confirmed, pure), then slot.go (what the server
 // must have), connection.go (the goroutine that owns the stream).

@@ -28,18 +28,24 @@ var (
 	ErrNoSlot = errors.New("no such replication slot")
 )
 
-// SlotLostMessage is the log message for Config.OnSlotLost.
-const SlotLostMessage = "the replication slot had lost the WAL that it needs (max_slot_wal_keep_size) and was made anew; signals since then are lost, a full scan replaces them"
+// Log messages for Config.OnSlotLost and Config.OnSlotUnbounded.
+const (
+	SlotLostMessage      = "the server had invalidated the replication slot, and it was made anew; signals since then are lost, a full scan replaces them"
+	SlotUnboundedMessage = "max_slot_wal_keep_size is -1: without its reader the replication slot keeps WAL until the disk of the server is full"
+)
 
 // SQLSTATE codes handled here.
 const (
 	codeObjectInUse     = "55006"
 	codeDuplicateObject = "42710"
 	codeUniqueViolation = "23505" // CREATE PUBLICATION lost a race
+	codeDenied          = "42501"
 )
 
-// minServerVersion is the first version whose pgoutput sends messages.
-const minServerVersion = 140000
+const (
+	messagesVersion = 140000 // the first whose pgoutput sends messages
+	failoverVersion = 170000 // the first that copies slots to standbys
+)
 
 const outputPlugin = "pgoutput"
 
@@ -55,69 +61,122 @@ func temporarySlotName() string {
 	return "tasker_tmp_" + hex.EncodeToString(b[:])
 }
 
-// ensurePublication creates the publication without tables unless it exists. It uses an
-// ordinary connection: creating needs another right than replicating.
-func ensurePublication(ctx context.Context, conn *pgx.Conn, name string) error {
-	var version int
-	var exists bool
-	err := conn.QueryRow(ctx, `select current_setting('server_version_num')::int,
-		exists (select from pg_publication where pubname = $1)`, name).Scan(&version, &exists)
+// server is what the server says of itself.
+type server struct {
+	version     int
+	walLevel    string
+	unbounded   bool // a slot may keep WAL without limit
+	publication bool // exists
+}
+
+const serverSQL = `
+select current_setting('server_version_num')::int, current_setting('wal_level'),
+       current_setting('max_slot_wal_keep_size') = '-1', exists (select from pg_publication where pubname = $1)`
+
+// ensurePublication creates the publication without tables unless it exists, on a server
+// that can do what cfg wants. It uses an ordinary connection: creating needs another
+// right than replicating.
+func ensurePublication(ctx context.Context, conn *pgx.Conn, cfg Config) error {
+	var s server
+	err := conn.QueryRow(ctx, serverSQL, cfg.Publication).Scan(&s.version, &s.walLevel, &s.unbounded, &s.publication)
 	switch {
 	case err != nil:
-		return fmt.Errorf("looking for the publication %q: %w", name, err)
-	case version < minServerVersion:
-		return fmt.Errorf("server version %d: the WAL source needs PostgreSQL 14 or later", version)
-	case exists:
+		return fmt.Errorf("looking for the publication %q: %w", cfg.Publication, err)
+	case s.version < messagesVersion:
+		return fmt.Errorf("server version %d: reading signals from the WAL needs PostgreSQL 14 or later", s.version)
+	case s.walLevel != "logical":
+		return fmt.Errorf("invalid wal_level %q of the server: reading signals from the WAL needs logical, and a restart of the server; the event source notify works with any", s.walLevel)
+	case cfg.Failover && s.version < failoverVersion:
+		return fmt.Errorf("server version %d: a slot with failover needs PostgreSQL 17 or later", s.version)
+	}
+	if cfg.Slot != "" && s.unbounded {
+		cfg.OnSlotUnbounded(cfg.Slot)
+	}
+	if s.publication {
 		return nil
 	}
-	_, err = conn.Exec(ctx, "create publication "+pgx.Identifier{name}.Sanitize())
+	_, err = conn.Exec(ctx, "create publication "+pgx.Identifier{cfg.Publication}.Sanitize())
 	if err != nil && !hasCode(err, codeDuplicateObject) && !hasCode(err, codeUniqueViolation) {
-		return fmt.Errorf("creating the publication %q: %w", name, err)
+		return fmt.Errorf("creating the publication %q: %w", cfg.Publication, denied(err, "create on the database, or its owner makes the publication"))
 	}
 	return nil
 }
 
-const findSlotSQL = `
-select coalesce(plugin, ''), coalesce(database = current_database(), false), active,
-       coalesce(wal_status = 'lost', false), coalesce(confirmed_flush_lsn, '0/0')::text
-from pg_replication_slots where slot_name = $1`
+// denied says what the role needs where err is that it lacks a right.
+func denied(err error, needs string) error {
+	if hasCode(err, codeDenied) {
+		return fmt.Errorf("the role needs %s: %w", needs, err)
+	}
+	return err
+}
 
-// findSlot returns where a persistent slot continues; found is false when it must be
-// created. A slot whose WAL the server has removed (max_slot_wal_keep_size) can never be
-// read again: it is dropped, and onLost is called.
-func findSlot(ctx context.Context, conn *pgx.Conn, name string, onLost func(slot string)) (start pglogrepl.LSN, found bool, err error) {
-	var plugin, confirmed string
+// replicating is the right to make and read slots.
+const replicating = "the attribute REPLICATION (on Amazon RDS: membership of rds_replication)"
+
+// place is where the stream of a slot begins.
+type place struct {
+	start    pglogrepl.LSN
+	found    bool // the slot exists
+	failover bool // the slot is one that standbys copy
+}
+
+// The versions differ in their columns, hence JSON.
+const findSlotSQL = `
+select coalesce(plugin, ''), coalesce(database = current_database(), false), active, coalesce(wal_status = 'lost', false),
+       coalesce(confirmed_flush_lsn, '0/0')::text, coalesce((to_jsonb(s) ->> 'failover')::boolean, false),
+       coalesce(to_jsonb(s) ->> 'invalidation_reason', 'wal_removed')
+from pg_replication_slots s where slot_name = $1`
+
+// findSlot returns where a persistent slot continues, the zero value when it must be
+// created. A slot that the server has invalidated (max_slot_wal_keep_size,
+// idle_replication_slot_timeout) can never be read again: it is dropped, and onLost is
+// called.
+func findSlot(ctx context.Context, conn *pgx.Conn, name string, onLost func(slot, reason string)) (at place, err error) {
+	var plugin, confirmed, reason string
 	var here, active, lost bool
-	err = conn.QueryRow(ctx, findSlotSQL, name).Scan(&plugin, &here, &active, &lost, &confirmed)
+	err = conn.QueryRow(ctx, findSlotSQL, name).Scan(&plugin, &here, &active, &lost, &confirmed, &at.failover, &reason)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return 0, false, nil
+		return place{}, nil
 	case err != nil:
-		return 0, false, fmt.Errorf("looking for the slot %q: %w", name, err)
+		return place{}, fmt.Errorf("looking for the slot %q: %w", name, err)
 	case plugin != outputPlugin || !here:
-		return 0, false, fmt.Errorf("slot %q: %w", name, errSlotForeign)
+		return place{}, fmt.Errorf("slot %q: %w", name, errSlotForeign)
 	case active:
-		return 0, false, fmt.Errorf("slot %q: %w", name, ErrSlotInUse)
+		return place{}, fmt.Errorf("slot %q: %w", name, ErrSlotInUse)
 	case lost:
 		if _, err := conn.Exec(ctx, `select pg_drop_replication_slot($1)`, name); err != nil {
-			return 0, false, fmt.Errorf("dropping the slot %q, which has lost the WAL it needs: %w", name, err)
+			return place{}, fmt.Errorf("dropping the slot %q, invalidated by the server (%s): %w", name, reason, err)
 		}
-		onLost(name)
-		return 0, false, nil
+		onLost(name, reason)
+		return place{}, nil
 	}
-	start, err = pglogrepl.ParseLSN(confirmed)
-	return start, true, err
+	at.found = true
+	at.start, err = pglogrepl.ParseLSN(confirmed)
+	return at, err
 }
 
 // createSlot creates a slot and returns where it starts.
-func createSlot(ctx context.Context, conn *pgconn.PgConn, name string, temporary bool) (pglogrepl.LSN, error) {
-	made, err := pglogrepl.CreateReplicationSlot(ctx, conn, name, outputPlugin, pglogrepl.CreateReplicationSlotOptions{
+func createSlot(ctx context.Context, conn *pgconn.PgConn, name string, temporary, failover bool) (pglogrepl.LSN, error) {
+	options := pglogrepl.CreateReplicationSlotOptions{
 		Temporary: temporary, SnapshotAction: "NOEXPORT_SNAPSHOT", Mode: pglogrepl.LogicalReplication,
-	})
+	}
+	if failover { // the options of PostgreSQL 15 and later stand where the snapshot does
+		options.SnapshotAction = "(SNAPSHOT 'nothing', FAILOVER)"
+	}
+	made, err := pglogrepl.CreateReplicationSlot(ctx, conn, name, outputPlugin, options)
 	if err != nil {
-		return 0, fmt.Errorf("creating the slot %q: %w", name, err)
+		return 0, fmt.Errorf("creating the slot %q: %w", name, denied(err, replicating))
 	}
 	return pglogrepl.ParseLSN(made.ConsistentPoint)
+}
+
+// setFailover makes an existing slot one that standbys copy.
+func setFailover(ctx context.Context, conn *pgconn.PgConn, name string) error {
+	if _, err := conn.Exec(ctx, "ALTER_REPLICATION_SLOT "+name+" (FAILOVER true)").ReadAll(); err != nil {
+		return fmt.Errorf("setting failover of the slot %q: %w", name, err)
+	}
+	return nil
 }
 
 // startReplication turns conn into a stream of the messages in the WAL.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -192,40 +191,6 @@ func TestSlotErrors(t *testing.T) {
 			t.Errorf("New with slot %q was accepted", bad)
 		}
 	}
-}
-
-// TestALostSlotIsMadeAnew: the server removed the WAL that a slot needs, while its reader
-// was away. The signals since are lost, and a listener that connects looks at everything
-// anyway; but new signals must arrive.
-func TestALostSlotIsMadeAnew(t *testing.T) {
-	t.Parallel()
-	db := pgtest.Private(t, map[string]string{"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "48MB"}).New(t)
-	pool := db.Pool(t)
-	slot := slotOf(db)
-	var lost []string
-	s := source(t, wal.Config{DSN: db.DSN, Slot: slot, OnSlotLost: func(name string) { lost = append(lost, name) }}, pool)
-	closeNow(t, connect(t, s, signal.TopicControl))
-	send(t, pool, "lost with the slot")
-	db.Exec(t, `create table noise (id int)`)
-	pgtest.Eventually(t, patience, func() (bool, string) {
-		db.Exec(t, `insert into noise values (1)`)
-		db.Exec(t, `select pg_switch_wal()`)
-		db.Exec(t, `checkpoint`)
-		status := db.QueryString(t, `select wal_status from pg_replication_slots where slot_name = $1`, slot)
-		return status == "lost", "the slot is " + status
-	})
-	for range 2 { // the second time it is an ordinary slot
-		c := connect(t, s, signal.TopicControl)
-		send(t, pool, "received")
-		if got := receive(t, c).Payload; got != "received" {
-			t.Fatalf("received %q", got)
-		}
-		closeNow(t, c)
-	}
-	if !slices.Equal(lost, []string{slot}) {
-		t.Errorf("lost %q, want %q once", lost, slot)
-	}
-	dropAtEnd(t, db, slot)
 }
 
 func TestTemporarySlotGoesWithTheConnection(t *testing.T) {

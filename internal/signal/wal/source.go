@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -42,10 +41,17 @@ type Config struct {
 	// Slot names a persistent slot, created if it does not exist; it continues after the
 	// confirmed position. Empty means a temporary slot.
 	Slot string
-	// OnSlotLost is called when the server had removed the WAL that the persistent slot
-	// needs (max_slot_wal_keep_size), so that Connect made it anew: the signals since
-	// are lost.
-	OnSlotLost func(slot string)
+	// Failover makes the persistent slot one that standbys copy (sync_replication_slots),
+	// so that it is there after a failover. PostgreSQL 17 or later; requires Slot
+	// (common.signals.wal.failover).
+	Failover bool
+	// OnSlotLost is called when the server had invalidated the persistent slot
+	// (max_slot_wal_keep_size, idle_replication_slot_timeout), so that Connect made it
+	// anew: the signals since are lost. The reason is that of pg_replication_slots.
+	OnSlotLost func(slot, reason string)
+	// OnSlotUnbounded is called by each Connect with a persistent slot on a server that
+	// lets slots keep WAL without limit (max_slot_wal_keep_size = -1).
+	OnSlotUnbounded func(slot string)
 	// ApplicationName shows in pg_stat_replication. Default "tasker-listener".
 	ApplicationName string
 	// ConnectTimeout bounds connecting to one host when the DSN has no
@@ -83,7 +89,10 @@ func (c Config) withDefaults() (Config, error) {
 	c.StatusInterval = cmp.Or(max(c.StatusInterval, 0), 10*time.Second)
 	c.SilenceTimeout = cmp.Or(max(c.SilenceTimeout, 0), 2*time.Minute)
 	if c.OnSlotLost == nil {
-		c.OnSlotLost = func(string) {}
+		c.OnSlotLost = func(string, string) {}
+	}
+	if c.OnSlotUnbounded == nil {
+		c.OnSlotUnbounded = func(string) {}
 	}
 	return c, nil
 }
@@ -110,6 +119,9 @@ func New(cfg Config, t signal.Transport) (signal.Source, error) {
 	if cfg.Slot != "" && !slotName.MatchString(cfg.Slot) {
 		return nil, fmt.Errorf("invalid slot name %q: want 1–63 of a-z, 0-9, _", cfg.Slot)
 	}
+	if cfg.Failover && cfg.Slot == "" {
+		return nil, errors.New("invalid failover without a slot name: want the name of a persistent slot")
+	}
 	if err := signal.Topic(cfg.Publication).Validate(); err != nil { // same limits for all identifiers
 		return nil, fmt.Errorf("invalid publication name %q: %w", cfg.Publication, err)
 	}
@@ -131,15 +143,15 @@ func (s *source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 	if err := topicset.Validate(topics); err != nil {
 		return nil, err
 	}
-	start, found, err := s.prepare(ctx)
+	at, err := s.prepare(ctx)
 	if err != nil {
 		return nil, err
 	}
 	conn, err := s.dial.Replicate(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("connecting for replication: %w", err)
+		return nil, fmt.Errorf("connecting for replication: %w", denied(err, replicating))
 	}
-	c, err := s.stream(ctx, conn, start, found)
+	c, err := s.stream(ctx, conn, at)
 	if err != nil {
 		pgdial.Close(conn)
 		return nil, err
@@ -150,23 +162,20 @@ func (s *source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 }
 
 // prepare does the work that needs an ordinary connection.
-func (s *source) prepare(ctx context.Context) (start pglogrepl.LSN, found bool, err error) {
+func (s *source) prepare(ctx context.Context) (at place, err error) {
 	conn, err := s.dial.Connect(ctx)
 	if err != nil {
-		return 0, false, fmt.Errorf("connecting to prepare replication: %w", err)
+		return at, fmt.Errorf("connecting to prepare replication: %w", err)
 	}
 	defer pgdial.Close(conn.PgConn())
-	if err := ensurePublication(ctx, conn, s.cfg.Publication); err != nil {
-		return 0, false, err
-	}
-	if s.cfg.Slot == "" {
-		return 0, false, nil
+	if err := ensurePublication(ctx, conn, s.cfg); err != nil || s.cfg.Slot == "" {
+		return at, err
 	}
 	return findSlot(ctx, conn, s.cfg.Slot, s.cfg.OnSlotLost)
 }
 
 // stream starts the replication from the slot.
-func (s *source) stream(ctx context.Context, conn *pgconn.PgConn, start pglogrepl.LSN, found bool) (*connection, error) {
+func (s *source) stream(ctx context.Context, conn *pgconn.PgConn, at place) (*connection, error) {
 	timeout, err := senderTimeout(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -175,12 +184,15 @@ func (s *source) stream(ctx context.Context, conn *pgconn.PgConn, start pglogrep
 	if temporary {
 		slot = temporarySlotName()
 	}
-	if !found {
-		if start, err = createSlot(ctx, conn, slot, temporary); err != nil {
-			return nil, err
-		}
+	if !at.found {
+		at.start, err = createSlot(ctx, conn, slot, temporary, s.cfg.Failover)
+	} else if s.cfg.Failover && !at.failover {
+		err = setFailover(ctx, conn, slot)
 	}
-	if err := startReplication(ctx, conn, slot, s.cfg.Publication, start); err != nil {
+	if err != nil {
+		return nil, err
+	}
+	if err := startReplication(ctx, conn, slot, s.cfg.Publication, at.start); err != nil {
 		return nil, err
 	}
 	interval := s.cfg.StatusInterval
@@ -189,6 +201,6 @@ func (s *source) stream(ctx context.Context, conn *pgconn.PgConn, start pglogrep
 	}
 	return &connection{
 		Owner: pgdial.NewOwner(s.cfg.BufferLimit, s.transport), conn: conn, server: s.cfg.Server, temporary: temporary, all: s.cfg.AllTopics,
-		interval: interval, silence: s.cfg.SilenceTimeout, pos: newPosition(start), seen: visibility{server: s.cfg.Server},
+		interval: interval, silence: s.cfg.SilenceTimeout, pos: newPosition(at.start), seen: visibility{server: s.cfg.Server},
 	}, nil
 }

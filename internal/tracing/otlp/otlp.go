@@ -3,7 +3,6 @@ package otlp
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
@@ -22,26 +21,49 @@ import (
 	"github.com/tasker-go/tasker/internal/tracing"
 )
 
-// Config describes a [Sender].
-type Config struct {
-	Endpoint string // with the path, if it is not /v1/traces
-	Headers  map[string]string
-	Ratio    float64 // of traces that begin here
+// Collector is what spans or metrics are sent to.
+type Collector struct {
+	Key      string // the table of its keys, for errors
+	Endpoint string // with the path, if it is not that of OTLP
+	Headers  string // name=value pairs between commas; values are percent-encoded, as in the variables of OpenTelemetry
 	Timeout  time.Duration
-	Batch    int // spans of one request
-	Queue    int // spans that wait
 	Interval time.Duration
 
 	Service, Version, Environment string
 
-	Dropped   prometheus.Counter
 	OnRestart func(loop string)
 	Logger    *zap.Logger
 }
 
-// ParseHeaders reads name=value pairs between commas; values are percent-encoded, as in the
-// variables of OpenTelemetry.
-func ParseHeaders(text string) (map[string]string, error) {
+// Config describes a [Sender].
+type Config struct {
+	Collector
+	Ratio   float64 // of traces that begin here
+	Batch   int     // spans of one request
+	Queue   int     // spans that wait
+	Dropped prometheus.Counter
+}
+
+// address is the endpoint with a path.
+func (c *Collector) address(path string) (string, error) {
+	endpoint, err := url.Parse(c.Endpoint)
+	if err != nil || endpoint.Host == "" || endpoint.Scheme != "http" && endpoint.Scheme != "https" {
+		return "", fmt.Errorf("invalid %s.endpoint: want a URL with http or https", c.Key)
+	}
+	if strings.Trim(endpoint.Path, "/") == "" {
+		endpoint.Path = path
+	}
+	return endpoint.String(), nil
+}
+
+// attributes name the daemon.
+func (c *Collector) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{attribute.String("service.name", c.Service), attribute.String("service.version", c.Version),
+		attribute.String("deployment.environment.name", c.Environment)}
+}
+
+func (c *Collector) headers() (map[string]string, error) {
+	text := c.Headers
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
@@ -50,7 +72,7 @@ func ParseHeaders(text string) (map[string]string, error) {
 		name, value, ok := strings.Cut(pair, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if name = strings.TrimSpace(name); !ok || name == "" || err != nil {
-			return nil, errors.New("invalid common.telemetry.tracing.headers: want name=value pairs between commas, with percent-encoded values")
+			return nil, fmt.Errorf("invalid %s.headers: want name=value pairs between commas, with percent-encoded values", c.Key)
 		}
 		headers[name] = value
 	}
@@ -68,19 +90,19 @@ type Sender struct {
 
 // New returns a Sender that does nothing before its start.
 func New(cfg Config) (*Sender, error) {
-	endpoint, err := url.Parse(cfg.Endpoint)
-	if err != nil || endpoint.Host == "" || endpoint.Scheme != "http" && endpoint.Scheme != "https" {
-		return nil, errors.New("invalid common.telemetry.tracing.endpoint: want a URL with http or https")
+	address, err := cfg.address("/v1/traces")
+	if err != nil {
+		return nil, err
 	}
-	if strings.Trim(endpoint.Path, "/") == "" {
-		endpoint.Path = "/v1/traces"
+	headers, err := cfg.headers()
+	if err != nil {
+		return nil, err
 	}
 	s := &Sender{cfg: cfg, queue: make(chan sdk.ReadOnlySpan, cfg.Queue), exporter: otlptracehttp.NewUnstarted(
-		otlptracehttp.WithEndpointURL(endpoint.String()), otlptracehttp.WithHeaders(cfg.Headers), otlptracehttp.WithTimeout(cfg.Timeout))}
+		otlptracehttp.WithEndpointURL(address), otlptracehttp.WithHeaders(headers), otlptracehttp.WithTimeout(cfg.Timeout))}
 	s.provider = sdk.NewTracerProvider(sdk.WithSpanProcessor(s.processor()), sdk.WithIDGenerator(ids{}),
 		sdk.WithSampler(sdk.ParentBased(sampler{sdk.TraceIDRatioBased(cfg.Ratio)})),
-		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", cfg.Service), attribute.String("service.version", cfg.Version),
-			attribute.String("deployment.environment.name", cfg.Environment))))
+		sdk.WithResource(resource.NewSchemaless(cfg.attributes()...)))
 	s.loop = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "spans", Run: s.run, Logger: cfg.Logger, OnRestart: cfg.OnRestart})
 	return s, nil
 }

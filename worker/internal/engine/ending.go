@@ -10,6 +10,8 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/tracing"
 )
 
 // Ending is how an execution ended. It is made once, at the edge of the handler (Step.Run)
@@ -98,7 +100,7 @@ func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
 	}
 	e.follow(after)
 	if x.Called {
-		x.job.took.Observe(after.took.Seconds())
+		telemetry.Observe(x.job.took, after.took.Seconds(), tracing.TraceID(x.Claim.Trace))
 	}
 	if x.mine {
 		e.record(x, end)
@@ -129,8 +131,8 @@ func (e *Engine) record(x *Execution, end Ending) {
 func (e *Engine) compose(x *Execution, end Ending) {
 	if f := end.Failure; f != nil {
 		e.count.failed.Add(1)
-		e.log.Warn("step failed", append(x.fields(), zap.String("error_type", f.Type), zap.String("error_code", f.Code),
-			zap.Bool("retryable", f.Retryable), zap.String("error", f.Message))...)
+		e.log.Warn("step failed", zap.Inline(x), zap.String("error_type", f.Type), zap.String("error_code", f.Code),
+			zap.Bool("retryable", f.Retryable), zap.String("error", f.Message))
 		x.Report = x.failed(f)
 	} else {
 		e.succeeded(x, end)
@@ -156,17 +158,6 @@ func (e *Engine) succeeded(x *Execution, end Ending) {
 	if end.Items > 0 {
 		e.metrics.ItemsIsolated.WithLabelValues(x.job.plan.Template.Namespace).Add(float64(end.Items))
 	}
-}
-
-// fields identify an execution in the log. The caller has the right to report.
-func (x *Execution) fields() []zap.Field {
-	if x.job == nil {
-		return []zap.Field{zap.Inline(x)} // the template could not be read
-	}
-	t := x.job.plan.Template
-	return []zap.Field{zap.Stringer("correlation_id", x.Claim.CorrelationID), zap.Stringer("task_uuid", x.Key.TaskUUID), zap.Stringer("step_uuid", x.Claim.StepUUID()),
-		zap.String("namespace", t.Namespace), zap.String("template", t.Name), zap.String("step_name", x.StepName()),
-		zap.Int("step_no", x.Key.Step), zap.Int("attempt", x.Claim.Attempt)}
 }
 
 func (x *Execution) success(end Ending) store.Report {

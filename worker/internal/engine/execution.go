@@ -60,6 +60,8 @@ type Execution struct {
 	noDatabase atomic.Bool
 	// mine: the handler's goroutine has the right to report, or to save the checkpoint.
 	mine bool
+	// known is job, for the log, which any goroutine writes.
+	known atomic.Pointer[job]
 
 	// The fields below are guarded by the slots' lock. The goroutine that has the permit
 	// may read job, which does not change once set.
@@ -81,11 +83,16 @@ func (e *Engine) execution(c *store.Claimed, leaseEnd time.Time) *Execution {
 }
 
 // MarshalLogObject implements zapcore.ObjectMarshaler: the fields that identify an
-// execution in the log and are known in every goroutine; fields has all.
+// execution in the log. Those of the plan are missing until that is known.
 func (x *Execution) MarshalLogObject(to zapcore.ObjectEncoder) error {
 	to.AddString("correlation_id", x.Claim.CorrelationID.String())
 	to.AddString("task_uuid", x.Key.TaskUUID.String())
 	to.AddString("step_uuid", x.Claim.StepUUID().String())
+	if j := x.known.Load(); j != nil {
+		to.AddString("namespace", j.plan.Template.Namespace)
+		to.AddString("template", j.plan.Template.Name)
+		to.AddString("step_name", x.nameIn(j))
+	}
 	to.AddInt64("step_no", int64(x.Key.Step))
 	to.AddInt64("attempt", int64(x.Claim.Attempt))
 	return nil
@@ -95,16 +102,24 @@ func (x *Execution) of() *Execution { return x }
 
 func (x *Execution) jobKey() jobKey { return jobKey{x.Claim.PlanID, x.Claim.PlanStep()} }
 
+// describe sets what an execution does.
+func (x *Execution) describe(j *job) {
+	x.job = j
+	x.known.Store(j)
+}
+
 // Plan returns the plan of the task and the step of it that runs. It must not be called
 // before Step.Run.
 func (x *Execution) Plan() (*workflow.Plan, *workflow.PlanStep) { return x.job.plan, x.job.step }
 
 // StepName returns the name of the step; a batch has its own.
-func (x *Execution) StepName() string {
+func (x *Execution) StepName() string { return x.nameIn(x.job) }
+
+func (x *Execution) nameIn(j *job) string {
 	if x.Claim.Batch != nil {
 		return x.Claim.Batch.Name
 	}
-	return x.job.step.Name
+	return j.step.Name
 }
 
 // Why returns why the context of the execution has ended; nil before its end.
@@ -169,7 +184,8 @@ func (e *Engine) prepare(ctx context.Context, worker uuid.UUID, claimed []store.
 			j = e.readAhead(ctx, key)
 			jobs[key] = j
 		}
-		x.worker, x.job, executions[i] = worker, j, x
+		x.worker, executions[i] = worker, x
+		x.describe(j)
 	}
 	return executions
 }

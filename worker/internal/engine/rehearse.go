@@ -43,7 +43,7 @@ func (e *Engine) Rehearse(plan *store.Plan, c *store.Claimed) (*Execution, Playe
 	if err != nil {
 		return nil, Played{}, err
 	}
-	x.job = j
+	x.describe(j)
 	x.Ctx.limit(time.Now().Add(j.limit))
 	defer x.Ctx.end(context.Canceled)
 	end := e.rehearse(x)

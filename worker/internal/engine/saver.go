@@ -136,7 +136,7 @@ func (s *saver) goOn(v *saving, answer kept) {
 	}
 	claim.Checkpoint, claim.Ahead = progress, false // its beginning was announced
 	next := s.e.execution(&claim, answer.leaseEnd)
-	next.job = v.x.job
+	next.describe(v.x.job)
 	after := s.e.slots.goOn(v.x, next)
 	s.e.follow(after)
 	if len(after.begin) == 0 {
@@ -148,8 +148,8 @@ func (s *saver) goOn(v *saving, answer kept) {
 // saved counts and logs a checkpoint.
 func (s *saver) saved(v *saving) {
 	s.e.metrics.CheckpointsSaved.WithLabelValues(v.x.job.plan.Template.Namespace).Inc()
-	s.e.log.Debug("checkpoint saved", append(v.x.fields(), zap.String("cursor", Clip(string(v.checkpoint.Cursor), MaxProgress)),
-		zap.Int64("items_processed", v.checkpoint.Items), zap.Bool("yielded", !v.yielded.IsZero()))...)
+	s.e.log.Debug("checkpoint saved", zap.Inline(v.x), zap.String("cursor", Clip(string(v.checkpoint.Cursor), MaxProgress)),
+		zap.Int64("items_processed", v.checkpoint.Items), zap.Bool("yielded", !v.yielded.IsZero()))
 }
 
 // lost gives up claims whose checkpoints were rejected.

@@ -187,7 +187,7 @@ func (s *slots) describe(x *Execution, j *job) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x.job = j
+	x.describe(j)
 	s.limitLocked(x, now)
 }
 

@@ -142,7 +142,8 @@ func (m *slotsModel) saved(t *rapid.T) {
 		m.reporting[x] = true
 	default:
 		next := newExecution(x.Claim, x.leaseEnd)
-		next.job, m.tokens = x.job, append(m.tokens, next)
+		next.describe(x.job)
+		m.tokens = append(m.tokens, next)
 		m.follow(m.slots.goOn(x, next))
 		if len(m.slots.goOn(x, next).begin) > 0 {
 			t.Fatal("it continued twice")

@@ -48,7 +48,9 @@ func (e *Engine) handBack(ctx context.Context, list []*Execution) error {
 	if err != nil {
 		return fmt.Errorf("hand back %d steps: %w", len(keys), err)
 	}
-	e.publisher.Publish(signals...)
+	if len(signals) > 0 { // a rehearsal has none, and no publisher
+		e.publisher.Publish(signals...)
+	}
 	return nil
 }
 

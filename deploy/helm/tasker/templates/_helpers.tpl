@@ -67,9 +67,20 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- $n }}
 {{- end }}
 
-{{/* The pods of a group at their most: maxReplicas, and one more during a roll-out. */}}
+{{/* The pods of a group at their most: twice as many, since pods that end do not count in a roll-out and keep their connections, so that all old ones may end while all new ones run. */}}
 {{- define "tasker.most" -}}
-{{- add 1 (ternary .group.replicas (.group.maxReplicas | default .group.replicas) (eq .root.Values.autoscaling.by "none")) }}
+{{- mul 2 (ternary .group.replicas (.group.maxReplicas | default .group.replicas) (eq .root.Values.autoscaling.by "none")) }}
+{{- end }}
+
+{{/* Connections that all pods open at their most, and the migration. */}}
+{{- define "tasker.connections.all" -}}
+{{- $root := . }}
+{{- $need := 2 }}
+{{- range (include "tasker.groups" . | fromJson).all }}
+{{- $of := merge (dict "root" $root) . }}
+{{- $need = add $need (mul (include "tasker.most" $of) (include "tasker.connections" $of)) }}
+{{- end }}
+{{- $need }}
 {{- end }}
 
 {{- define "tasker.container.security" -}}

@@ -308,6 +308,8 @@ type Committed struct {
 	NextDue time.Duration
 	// Published are the durable domain events, in the order of their positions.
 	Published []PublishedEvent
+	// Cancelled counts the attempts of each task that were cancelled.
+	Cancelled map[uuid.UUID]int
 	// Claimed are the steps that the transaction put on the board and claimed for its
 	// taker. Unread says that the inputs of some others could not be read.
 	Claimed []Claimed
@@ -347,6 +349,10 @@ func (t *Taken) CommitFor(ctx context.Context, processor uuid.UUID, changes []Ch
 		w.claims.queue(b, &found)
 		w.publish.queue(b, &done.Published)        // last: see eventTurn
 		queueList(b, forgetBatches, "g", w.former) // after the events, which name their batches
+		if len(w.calledOff) > 0 {
+			done.Cancelled = map[uuid.UUID]int{}
+			cancelledAttempts.With(pg.Args{"tasks": w.calledOff}).Queue(b).Query(stmt.Rows(func(r *cancelledSteps) { done.Cancelled[r.TaskUUID] = r.Steps }))
+		}
 		return t.store.db.Commit(ctx, t.conn, b, done.Signals)
 	})
 	if err != nil {

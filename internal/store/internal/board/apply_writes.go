@@ -33,6 +33,7 @@ type writes struct {
 	retagged    pg.UUIDs // tasks of queues whose step is put on the board again
 	edited      []editedTask
 	broken      []brokenTask
+	calledOff   pg.UUIDs // tasks whose steps leave the board without a report, maybe while they run
 	letters     letters
 	publish     publishing
 	claims      putClaims
@@ -96,6 +97,9 @@ type taskEvent struct {
 
 func (w *writes) add(c *Change) error {
 	t, e := c.Task, c.Effects
+	if c.Quarantine || len(e.Remove) > 0 {
+		w.calledOff = append(w.calledOff, t.UUID)
+	}
 	if c.Quarantine {
 		return w.quarantine(c)
 	}
@@ -385,6 +389,19 @@ select task_uuid, case when bare then -1 else step_no end, case when bare then 0
        final, reason, result, error, checkpoint, end_state, end_reason, end_progress, failed_plan_id
 from gone where (not bare or end_state is not null)
       and ` + recording(`task_uuid, queue, step_no, attempt, case when not bare then final end, from_state, end_state`))
+
+// cancelledAttempts counts the attempts that this transaction has recorded as cancelled:
+// whether a step that is called off was claimed is known to its row alone.
+// Index: the primary key.
+var cancelledAttempts = pg.Compile(`
+select task_uuid, count(*)::int as steps from tasker.step_attempts
+where task_uuid = any (@tasks) and outcome = {cancelled} and step_no >= 0 and decision = pg_current_xact_id() group by task_uuid`)
+
+// cancelledSteps is a row of cancelledAttempts.
+type cancelledSteps struct {
+	TaskUUID uuid.UUID
+	Steps    int
+}
 
 // moveTasks stores the progress of tasks that continue. If a task's row carried a step,
 // its attempt is recorded and the next step, if it is the only one, takes its place; the

@@ -18,7 +18,7 @@ import (
 // snapshots of the others are younger than all claims before; it sorts the oldest steps of
 // the line into the lines of their keys; and it claims from those keys that have room, by
 // turns. What runs is counted on the board, so a slot comes back with the report, the lease
-// or the end of a task, whoever brings that about, and no counter can be wrong.
+// or the end of a task, by whatever component, and no counter can be wrong.
 
 // sortLimited moves the oldest steps of limited callables to the lines of their keys. A key
 // that had no steps begins at the turn that claims have reached, so that it makes up for

@@ -142,6 +142,8 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 		plantest.Of("handBack", handBack.With(pg.Args{"r": held}), perStatement, perStatement),
 		plantest.Of("releaseLeases", releaseLeases.With(pg.Args{"r": held}), perStatement, perStatement),
 		plantest.Of("take_reported", takeReported.With(pg.Args{"lone": mark, "apart": mark, "limit": perStatement}), 2*perStatement, 0),
+		plantest.Of("take_reported with traces", takeTraced.With(pg.Args{"lone": mark, "apart": mark, "limit": perStatement}), 2*perStatement, 0),
+		plantest.Of("cancelledAttempts", cancelledAttempts.With(pg.Args{"tasks": tasks}), perStatement, 0),
 		plantest.Of("firstReported", firstReported.With(pg.Args{"lone": mark, "apart": mark}), 1, 1),
 		plantest.Of("firstTimes", firstTimes.With(pg.Args{"due_from": longAgo, "lease_from": longAgo}), 1, 1),
 		plantest.Of("takeTasks", takeTasks.With(pg.Args{"tasks": tasks}), perStatement, perStatement),

@@ -38,10 +38,7 @@ newest as materialized (
 ), recent as materialized (
     select n.* from newest n cross join edge where edge.task_uuid is null or n.task_uuid > edge.task_uuid
 ), ended as materialized (
-    select distinct on (a.task_uuid) a.task_uuid, a.task_state, a.applied_at from attempted a
-    where a.task_state is not null
-      and not exists (select from tasker.board b where b.task_uuid = a.task_uuid and b.slot = 0)
-    order by a.task_uuid, a.token desc
+    select task_uuid, task_state, applied_at from attempted where task_state is not null
 ), outcomes as materialized (
     select r.task_uuid, r.plan_id, r.requested_at, e.task_state, e.applied_at,
            extract(epoch from e.applied_at - r.requested_at)::float8 as seconds
@@ -120,8 +117,7 @@ with ` + analysed + `, living as materialized (
     union all
     select o.task_uuid, o.plan_id, o.task_state, a.task_progress
     from outcomes o cross join lateral (
-        select task_progress from tasker.step_attempts where task_uuid = o.task_uuid and task_state is not null
-        order by token desc limit 1) a
+        select task_progress from tasker.step_attempts where task_uuid = o.task_uuid and task_state is not null limit 1) a
     where o.task_state is not null and a.task_progress is not null
 ), sizes as materialized (
     select d.plan_id, p.steps from (select distinct plan_id from shown) d

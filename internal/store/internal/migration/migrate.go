@@ -186,7 +186,7 @@ func (m *Migrator) with(ctx context.Context, fn func(*sql.DB, *goose.Provider, [
 	db.SetMaxOpenConns(2) // one holds the lock, one works
 	have, err := readState(func(query string) scanner { return db.QueryRowContext(ctx, query) })
 	if err != nil {
-		return pg.Classify("reach the database to migrate it", err)
+		return m.denied(pg.Classify("reach the database to migrate it", err))
 	}
 	if err := have.refusal(); err != nil {
 		return fmt.Errorf("migrate the schema: %w", err)
@@ -200,9 +200,18 @@ func (m *Migrator) with(ctx context.Context, fn func(*sql.DB, *goose.Provider, [
 		return fmt.Errorf("prepare the migrations: %w", err)
 	}
 	if err := fn(db, p, changes); err != nil {
-		return pg.Classify("migrate the schema", err)
+		return m.denied(pg.Classify("migrate the schema", err))
 	}
 	return nil
+}
+
+// denied adds to an error for want of a right which role it needs.
+func (m *Migrator) denied(err error) error {
+	if pg.ServerCode(err) != "42501" {
+		return err
+	}
+	return fmt.Errorf("%w (role %s, database %s): the first migration needs `grant create on database`, all others the role that owns the schema tasker; "+
+		"see docs/operations.md", err, m.config.ConnConfig.User, m.config.ConnConfig.Database)
 }
 
 func provider(db *sql.DB, changes []change) (*goose.Provider, error) {

@@ -309,7 +309,7 @@ func (s *Waits) ReceiveEvent(ctx context.Context, e ReceivedEvent) (Delivered, e
 // Index: the primary keys.
 var addressOfTask = pg.Compile(`
 select n.namespace_id, n.name, exists (select from tasker.board where task_uuid = @task and slot = 0) as alive
-from tasker.tasks t join tasker.namespaces n on n.namespace_id = t.queue where t.task_uuid = @task`)
+from tasker.namespaces n where n.namespace_id = (select queue from tasker.tasks where task_uuid = @task)`)
 
 // Index: the unique name of namespaces.
 var addressOfNamespace = pg.Compile(`select namespace_id, name, true as alive from tasker.namespaces where name = @name`)

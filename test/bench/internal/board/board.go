@@ -54,6 +54,15 @@ func (b *Board) Live(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
+// Drained reports whether all tasks have ended. It asks less of the database than Live.
+func (b *Board) Drained(ctx context.Context) (drained bool, err error) {
+	var live bool
+	if err := b.db.QueryRow(ctx, anyLive).Scan(&live); err != nil {
+		return false, fmt.Errorf("look for live tasks: %w", err)
+	}
+	return !live, nil
+}
+
 // Alive reports whether a task has not ended yet.
 func (b *Board) Alive(ctx context.Context, task string) (alive bool, err error) {
 	if err := b.db.QueryRow(ctx, liveTask, task).Scan(&alive); err != nil {

@@ -3,8 +3,9 @@ package board
 // Every statement of the benchmark on Tasker's tables is in this file.
 
 // liveTasks counts the tasks that have not ended; liveTask returns whether one is among
-// them.
+// them, anyLive whether there are any.
 const (
+	anyLive   = `select exists (select from tasker.board where slot = 0)`
 	liveTasks = `select count(*) from tasker.board where slot = 0`
 	liveTask  = `select exists (select from tasker.board where task_uuid = $1 and slot = 0)`
 )

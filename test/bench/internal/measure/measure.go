@@ -127,6 +127,7 @@ func Sections() []Section {
 		{Name: "statements", About: "where the database spends its time under a steady load", Extra: true, run: (*Bench).statements},
 		{Name: "streams", About: "a thousand clients that follow transitions, and one that never reads", Extra: true, run: (*Bench).streams},
 		{Name: "secure", About: "what credentials and TLS cost, fleets compared in turn", Extra: true, run: (*Bench).secure},
+		{Name: "telemetry", About: "what traces and the scraping of metrics cost, fleets compared in turn", Extra: true, run: (*Bench).telemetry},
 		{Name: "snapshot", About: "a snapshot held for ten minutes, ours and River's, as a picture", Extra: true, run: (*Bench).snapshot},
 	}
 }

@@ -126,6 +126,7 @@ func TestOrdersAreBalanced(t *testing.T) {
 	t.Parallel()
 	require.Len(t, orders, len(protections))
 	require.Zero(t, secureRounds%len(orders))
+	require.Zero(t, telemetryRounds%len(orders))
 	places, after := map[[2]int]int{}, map[[2]int]int{}
 	for _, order := range orders {
 		for place, k := range order {

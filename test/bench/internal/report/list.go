@@ -34,7 +34,7 @@ const (
 // Goals are the goals of the project, row by row.
 func Goals() []Goal {
 	var goals []Goal
-	for _, list := range [][]Goal{throughputGoals(), latencyGoals(), creationGoals(), costGoals(), growthGoals(), callableGoals(), neutralGoals(), disturbanceGoals(), secureGoals(), restGoals()} {
+	for _, list := range [][]Goal{throughputGoals(), latencyGoals(), creationGoals(), costGoals(), growthGoals(), callableGoals(), neutralGoals(), disturbanceGoals(), secureGoals(), telemetryGoals(), restGoals()} {
 		goals = append(goals, list...)
 	}
 	return goals
@@ -163,6 +163,11 @@ func secureGoals() []Goal {
 		figures = append(figures, "secure.token."+way+".lost_percent", "secure.key."+way+".lost_percent")
 	}
 	return []Goal{{Area: "credentials", What: "throughput lost to tokens or API keys; worst of requests and fleet", Figures: figures, Unit: "%", Limit: 3, AtMost: true}}
+}
+
+func telemetryGoals() []Goal {
+	return []Goal{{Area: "telemetry", What: "throughput lost to traces of 1 % and the scraping of metrics; worse of tasks created one by one and in bulk",
+		Figures: []string{"telemetry.production.single.lost_percent", "telemetry.production.fleet.lost_percent"}, Unit: "%", Limit: 3, AtMost: true}}
 }
 
 func restGoals() []Goal {

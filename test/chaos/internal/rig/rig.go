@@ -149,7 +149,7 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 		}
 	}
 	if o.Pooled {
-		if r.pooler, err = pgtest.StartPooler(ctx, r.DSN(), poolerSize); err != nil {
+		if r.pooler, err = pgtest.StartPooler(ctx, r.DSN(), pgtest.PoolTransactions, poolerSize); err != nil {
 			return r, err
 		}
 	}

@@ -1,0 +1,158 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tasker-go/tasker/test/bench/internal/load"
+	"github.com/tasker-go/tasker/test/bench/internal/report"
+	"github.com/tasker-go/tasker/test/bench/internal/rig"
+	"github.com/tasker-go/tasker/test/bench/internal/stats"
+)
+
+// orders are those of the fleets in a round: each comes once in each place and once after
+// each other, so that neither a drift nor what a round leaves behind favours one.
+var orders = [][]int{{0, 1, 3, 2}, {1, 2, 0, 3}, {3, 0, 2, 1}, {2, 3, 1, 0}}
+
+// variant is a setting of a fleet of its own.
+type variant struct {
+	key, label string
+	fleet      rig.FleetOptions
+	// beside runs while the fleet is measured; nil: nothing does.
+	beside func(ctx context.Context, s *ours)
+}
+
+// way is a way of using a fleet; it returns a rate.
+type way struct {
+	key, label string
+	rate       func(b *Bench, ctx context.Context, s *ours) (float64, error)
+}
+
+// comparison holds four variants against the first of them.
+type comparison struct {
+	*Bench
+	section    string
+	rounds     int // how many pairs there are of each
+	variants   []variant
+	rates, cpu *report.Table
+}
+
+func (b *Bench) newComparison(section, title string, rounds int, variants []variant) *comparison {
+	columns := func(unit string) []string {
+		return []string{"what", "with", unit, variants[0].label, "ratio", "95 % from", "to", "lost %"}
+	}
+	c := &comparison{Bench: b, section: section, rounds: rounds, variants: variants, rates: b.Report.Table(title, columns("per second")...),
+		cpu: b.Report.Table("CPU time of the daemons", columns("us each")[:7]...)}
+	c.rates.Notes = []string{fmt.Sprintf("%d rounds; each has all four fleets one after the other, in orders that put each in each place and after each other equally often. "+
+		"The ratio is the geometric mean of the rounds', with the interval of its paired logarithms; rates are medians.", rounds)}
+	c.cpu.Notes = []string{"Of the same rounds, all daemons of a fleet. It has none of the noise of disks and of the database, which does the same work for all."}
+	return c
+}
+
+func (c *comparison) measure(ctx context.Context, ways []way, workers int) error {
+	fleets := make([]*ours, len(c.variants))
+	for i := range c.variants {
+		v := &c.variants[i]
+		s, err := c.fleet(ctx, c.Rig.Stock(), v.fleet, load.Plain, 1, workers)
+		if err != nil {
+			return fmt.Errorf("fleet with %s: %w", v.label, err)
+		}
+		defer s.Close()
+		fleets[i] = s
+	}
+	for _, way := range ways {
+		rates, costs := make([][]float64, len(fleets)), make([][]float64, len(fleets))
+		for round := range c.rounds + 1 {
+			for _, k := range orders[round%len(orders)] {
+				rate, cost, err := c.round(ctx, way, fleets[k], c.variants[k].beside)
+				if err != nil {
+					return fmt.Errorf("%s with %s: %w", way.label, c.variants[k].label, err)
+				}
+				if round > 0 { // the first warms up
+					rates[k], costs[k] = append(rates[k], rate), append(costs[k], cost)
+				}
+			}
+		}
+		for k := range c.variants[1:] {
+			c.add(way, &c.variants[k+1], rates[k+1], rates[0], costs[k+1], costs[0])
+		}
+	}
+	return nil
+}
+
+// round returns the rate of a way, and the microseconds of CPU time that the daemons spent on
+// one.
+func (c *comparison) round(ctx context.Context, way way, s *ours, beside func(context.Context, *ours)) (rate, cost float64, err error) {
+	if beside != nil {
+		during, stop := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() { defer close(done); beside(during, s) }()
+		defer func() { stop(); <-done }()
+	}
+	before, err := spent(s)
+	if err != nil {
+		return 0, 0, err
+	}
+	begin := time.Now()
+	if rate, err = way.rate(c.Bench, ctx, s); err != nil {
+		return 0, 0, err
+	}
+	took := time.Since(begin)
+	after, err := spent(s)
+	return rate, float64((after - before).Microseconds()) / (rate * took.Seconds()), err
+}
+
+// spent is the CPU time of the daemons of a fleet so far.
+func spent(s *ours) (sum time.Duration, err error) {
+	for _, p := range slices.Concat(s.Orchestrators, s.Workers) {
+		own, err := rig.CPU(p.PID())
+		if err != nil {
+			return 0, err
+		}
+		sum += own
+	}
+	return sum, nil
+}
+
+func (c *comparison) add(way way, v *variant, with, without, cost, costWithout []float64) {
+	r, of := stats.Paired(with, without), stats.Paired(cost, costWithout)
+	cells := func(with, without []float64, r stats.Ratio) []any {
+		return []any{way.label, v.label, num(median(with)), num(median(without)), fmt.Sprintf("%.3f", r.Value), fmt.Sprintf("%.3f", r.Low), fmt.Sprintf("%.3f", r.High)}
+	}
+	c.Report.Set(c.section+"."+v.key+"."+way.key+".lost_percent", 100*(1-r.Value))
+	c.rates.Add(append(cells(with, without, r), fmt.Sprintf("%.1f", 100*(1-r.Value)))...)
+	c.cpu.Add(cells(cost, costWithout, of)...)
+	c.logf("%s: %s with %s: rate %.3f (%.3f to %.3f), CPU %.3f (%.3f to %.3f)", c.section, way.label, v.label, r.Value, r.Low, r.High, of.Value, of.Low, of.High)
+}
+
+func median(list []float64) float64 {
+	sorted := slices.Sorted(slices.Values(list))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// fleetRate is that of creating tasks in bulk and working them off.
+func fleetRate(tasks int) func(*Bench, context.Context, *ours) (float64, error) {
+	return func(_ *Bench, ctx context.Context, s *ours) (float64, error) {
+		begin := time.Now()
+		if err := s.Submit(ctx, tasks); err != nil {
+			return 0, err
+		}
+		err := s.drained(ctx)
+		return float64(tasks) / time.Since(begin).Seconds(), err
+	}
+}
+
+// drained waits for the end of all tasks. It looks in the database, so that metrics are
+// scraped only by variants that have that.
+func (s *ours) drained(ctx context.Context) error {
+	for {
+		if drained, err := s.board.Drained(ctx); err != nil || drained {
+			return err
+		}
+		if err := wait(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
