@@ -349,7 +349,7 @@ func (b *fakeBoard) err() error {
 }
 
 // LimitedCallables returns none, so nothing asks for ClaimLimited.
-func (b *fakeBoard) LimitedCallables(context.Context) ([]int32, error) { return nil, b.err() }
+func (b *fakeBoard) LimitedCallables(context.Context) (map[int32]bool, error) { return nil, b.err() }
 
 func (b *fakeBoard) ClaimLimited(context.Context, store.ClaimRequest) ([]store.Claimed, time.Duration, error) {
 	return nil, -1, b.err()

@@ -228,3 +228,30 @@ func TestLimitsEnd(t *testing.T) {
 	_, err = s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
+
+// A removal that fails after its first transaction leaves no step without a claim, and the next removal finishes it.
+func TestAnInterruptedRemovalOfALimit(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	limited(t, s, p, "a", "a", "a")
+	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(0)})
+	claimed, _ := claimLimited(t, s, p, 10)
+	require.Empty(t, claimed, "all are sorted, none may run")
+	db.Exec(t, `create function tasker.fails() returns trigger language plpgsql as $$ begin raise exception 'interrupted'; end $$`)
+	db.Exec(t, `create trigger fails before update on tasker.board for each row when (old.callable < 0 and new.callable > 0 and new.state = old.state) execute function tasker.fails()`)
+	_, err := s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
+	require.ErrorContains(t, err, "interrupted")
+	callables, err := s.LimitedCallables(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[int32]bool{p.Callables[0]: true}, callables)
+	limited(t, s, p, "b")
+	require.Len(t, claim(t, s, p, 10), 1, "new steps are claimed without a limit")
+	claimed, _ = claimLimited(t, s, p, 1)
+	require.Len(t, claimed, 1, "those of keys without a bound")
+	db.Exec(t, `drop trigger fails on tasker.board`)
+	_, err = s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
+	require.NoError(t, err)
+	require.Len(t, claim(t, s, p, 10), 2)
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.limits`)+db.QueryInt(t, `select count(*) from tasker.limit_keys`))
+}

@@ -29,8 +29,9 @@ type queues struct {
 	offer  []int32
 	offers uint64              // version of the callables behind offer
 	left   map[int32]time.Time // callables that are not offered before then
-	// limited are the callables with a limit: claims of their own take their steps.
-	limited []int32
+	// limited are the callables with a limit: claims of their own take their steps. Of those
+	// whose limit is being removed (true) other claims take steps, too.
+	limited map[int32]bool
 }
 
 // namespaces are those that exist of the namespaces to serve. It does not change.
@@ -61,9 +62,11 @@ func (q *queues) claimable() (free, limited []int32) {
 		return q.offer, nil
 	}
 	for _, c := range q.offer {
-		if slices.Contains(q.limited, c) {
+		removing, is := q.limited[c]
+		if is {
 			limited = append(limited, c)
-		} else {
+		}
+		if !is || removing {
 			free = append(free, c)
 		}
 	}

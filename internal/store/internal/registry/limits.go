@@ -118,8 +118,8 @@ func (l *Limit) weights() map[string]float64 {
 // A limit ends in several transactions, since many steps may wait in the lines of its keys.
 // With the first one it bounds nothing more: new steps are claimed from the line of the
 // callable, and those of the keys without a bound. Others return to that line step by step;
-// the last transaction removes what is left. Until then the removal may be repeated by
-// anybody, and nothing waits for it.
+// the last transaction removes what is left. Until then the removal may be repeated, and
+// workers claim from both kinds of lines.
 var (
 	endLimit = pg.Compile(`
 with ended as (
@@ -224,10 +224,15 @@ func (l *Limit) turn(ctx context.Context, tx pgx.Tx) (callable int32, err error)
 	return callable, err
 }
 
-var limitedCallables = pg.Compile(`select callable_id from tasker.limits order by callable_id`)
+var limitedCallables = pg.Compile(`select callable_id, removing from tasker.limits`)
 
-// LimitedCallables returns the callables with a limit, also those whose limit is being
-// removed.
-func (s *Registry) LimitedCallables(ctx context.Context) ([]int32, error) {
-	return pg.ReadAll[int32](ctx, s.db, "limited_callables", "read which callables are limited", limitedCallables.With(nil))
+// LimitedCallables returns the callables with a limit, and whether it is being removed:
+// then other claims take the steps in the line of the callable.
+func (s *Registry) LimitedCallables(ctx context.Context) (map[int32]bool, error) {
+	type row struct {
+		CallableID int32
+		Removing   bool
+	}
+	return pg.ReadMap(ctx, s.db, "limited_callables", "read which callables are limited", limitedCallables.With(nil),
+		func(r *row) (int32, bool) { return r.CallableID, r.Removing })
 }
