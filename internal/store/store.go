@@ -358,9 +358,6 @@ func ReportSignals() []signal.Signal { return board.ReportSignals() }
 // CheckWorkTx rejects options with which no step can be reported.
 func CheckWorkTx(o TxOptions) error { return board.CheckWorkTx(o) }
 
-// Lane is the order of claims in a queue, smallest first.
-func Lane(priority int, started bool) int16 { return board.Lane(priority, started) }
-
 // StepUUID derives the UUID of a step from its task and number.
 func StepUUID(task uuid.UUID, step int) uuid.UUID { return board.StepUUID(task, step) }
 

@@ -39,8 +39,8 @@ from held h join tasker.namespaces n on n.namespace_id = h.queue left join moved
 // unless the store sends them itself. The error wraps ErrTaskEnded or ErrNotFound.
 func (s *Board) Reprioritise(ctx context.Context, task uuid.UUID, priority int, actor, reason string) ([]signal.Signal, error) {
 	signals, err := s.adjust(ctx, "reprioritise", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		lanes, err := stmt.All[NamedLane](ctx, tx, reprioritise.With(pg.Args{"task": task, "priority": priority, "lane": Lane(priority, false),
-			"started_lane": Lane(priority, true), "actor": actor, "reason": reason}))
+		lanes, err := stmt.All[NamedLane](ctx, tx, reprioritise.With(pg.Args{"task": task, "priority": priority, "lane": newLane(priority),
+			"started_lane": begunLane(priority), "actor": actor, "reason": reason}))
 		if err == nil && len(lanes) == 0 {
 			err = pgx.ErrNoRows
 		}
