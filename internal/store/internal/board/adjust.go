@@ -15,7 +15,7 @@ import (
 )
 
 // reprioritise moves a task's waiting steps to the end of the lane of another priority:
-// claims read lanes from a mark on.
+// claims read lanes from a mark on. Aged steps keep their place.
 // Index: the primary key.
 var reprioritise = pg.Compile(`
 with held as materialized (
@@ -23,8 +23,8 @@ with held as materialized (
 ), moved as (
     update tasker.board s
     set priority = case when s.slot = 0 then @priority::smallint else s.priority end,
-        lane = case when s.state = {no_step} then s.lane when h.task_state = {task_pending} then @lane::smallint else @started_lane::smallint end,
-        seq = case when s.state = {claimable} then nextval('tasker.step_seq') else s.seq end
+        lane = case when s.state = {no_step} or s.state = {claimable} and s.lane = {aged_lane} then s.lane when h.task_state = {task_pending} then @lane::smallint else @started_lane::smallint end,
+        seq = case when s.state = {claimable} and s.lane <> {aged_lane} then nextval('tasker.step_seq') else s.seq end
     from held h where s.task_uuid = h.task_uuid
     returning s.state, s.callable, s.lane
 ), recorded as (
