@@ -92,7 +92,7 @@ type (
 // report; an end and its effects are committed together or not at all. Operations:
 // CreateTasks, CreateAndClaim, TaskOfIdentity; Claim, BeginClaims, HandBack,
 // ClaimsAfter, ReleaseLeases, Adopt, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
-// TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Horizon,
+// TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
 // OldestClaimable, Loads, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
 // ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues, Repeat.
@@ -127,6 +127,7 @@ type (
 	MadeEvent         = board.MadeEvent         // a worker's version of one declared event of a report, or the handler's own
 	MadeEvents        = board.MadeEvents        // those of a report by the number of the declaration in the step
 	ClaimKey          = board.ClaimKey          // identifies one claim
+	Aged              = board.Aged              // steps that have waited for too long
 	Report            = board.Report            // the end of one execution
 	Settlement        = board.Settlement        // the success of a claimed step in the row of its task, with its effects
 	Unserved          = board.Unserved          // waiting steps that no live worker can run
@@ -357,9 +358,6 @@ func ReportSignals() []signal.Signal { return board.ReportSignals() }
 
 // CheckWorkTx rejects options with which no step can be reported.
 func CheckWorkTx(o TxOptions) error { return board.CheckWorkTx(o) }
-
-// Lane is the order of claims in a queue, smallest first.
-func Lane(priority int, started bool) int16 { return board.Lane(priority, started) }
 
 // StepUUID derives the UUID of a step from its task and number.
 func StepUUID(task uuid.UUID, step int) uuid.UUID { return board.StepUUID(task, step) }

@@ -12,6 +12,7 @@ import (
 const (
 	livenessLease  = 30 * time.Second
 	signalsLease   = 30 * time.Second
+	ageingLease    = time.Minute
 	retentionLease = 5 * time.Minute
 )
 
@@ -22,6 +23,7 @@ var (
 	markDead    = action{"marked_dead", "would_mark_dead"}
 	releaseStep = action{"released_steps", "would_release_steps"}
 	signalAgain = action{"signalled", "would_signal"}
+	ageStep     = action{"aged_steps", "would_age_steps"}
 )
 
 // liveness finds workers without heartbeats. The claims of a dead one are released at once,
@@ -78,6 +80,29 @@ func signals(cfg *Config) Job {
 		}
 	}
 	return Job{Name: "signals", Interval: s.Interval, Lease: signalsLease, Run: inBatches(signalsLease, false, begin)}
+}
+
+// ageing brings forward steps that have waited for longer than the bound behind others. Its
+// interval is a tenth of the bound, from a second to a minute.
+func ageing(cfg *Config) Job {
+	a := cfg.Settings.Sweeps.Ageing
+	begin := func(dry bool) look {
+		return func(ctx context.Context, res *Result) (more bool, err error) {
+			found, err := cfg.Store.Age(ctx, a.Bound, a.BatchSize, dry)
+			if err != nil {
+				return false, err
+			}
+			cfg.publish(found.Signals)
+			for namespace, steps := range found.Steps {
+				res.count(ageStep.name(dry), steps)
+				if !dry {
+					cfg.Metrics.StepsAged.WithLabelValues(namespace).Add(float64(steps))
+				}
+			}
+			return found.More, nil
+		}
+	}
+	return Job{Name: "ageing", Interval: min(max(a.Bound/10, time.Second), time.Minute), Lease: ageingLease, Run: inBatches(ageingLease, false, begin)}
 }
 
 // The actions on expired partitions.

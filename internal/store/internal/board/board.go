@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tasker-go/tasker/internal/priorities"
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
@@ -72,17 +72,6 @@ func StepOf(task, id uuid.UUID) (step, run int, ok bool) {
 	return step, run, step >= 0 && [10]byte(id[:10]) == [10]byte{}
 }
 
-// Lane is the order of claims in a queue, smallest first: by priority (higher first), and
-// within a priority the steps of tasks that have begun before the first steps of new
-// ones, so that begun tasks finish.
-func Lane(priority int, started bool) int16 {
-	lane := 2 * (priorities.Max - min(max(priority, priorities.Min), priorities.Max))
-	if !started {
-		lane++
-	}
-	return int16(lane) // #nosec G115 -- at most 401
-}
-
 // What a waiting step awaits is one text, so that one index finds it: an event by
 // namespace, name and key, a decision by its token, the end of a task by its UUID.
 const (
@@ -139,6 +128,14 @@ type NamedLane struct {
 	laneKey
 }
 
+// newLane and begunLane are the lanes of the steps of a priority, before its task has begun
+// and after.
+func newLane(priority int) int16 { return order.Priority.Lane(order.Step{Priority: priority}) }
+
+func begunLane(priority int) int16 {
+	return order.Priority.Lane(order.Step{Priority: priority, Begun: true})
+}
+
 // AddNamed is addLane for a row.
 func (t SignalSet) AddNamed(l *NamedLane) { t.addLane(l.Namespace, l.laneKey) }
 
@@ -193,7 +190,7 @@ func decodeLane(text string) (k laneKey, ok bool) {
 		return k, false
 	}
 	l, err := strconv.ParseInt(lane, 10, 16)
-	return laneKey{int32(c), int16(l)}, err == nil && l >= 0 && l <= int64(Lane(priorities.Min, false)) // #nosec G115 -- parsed so
+	return laneKey{int32(c), int16(l)}, err == nil && l >= int64(order.AgedLane) && l <= order.MaxLane // #nosec G115 -- parsed so
 }
 
 // CreateSignals are the signals of newly created tasks.
@@ -213,7 +210,7 @@ func (t SignalSet) addCreated(task *NewTask) {
 	}
 	if task.StartIn <= 0 && len(task.DependsOn) == 0 {
 		for _, callable := range task.Plan.First {
-			t.addLane(task.Plan.Template.Namespace, laneKey{callable, Lane(task.Priority, false)})
+			t.addLane(task.Plan.Template.Namespace, laneKey{callable, newLane(task.Priority)})
 		}
 	}
 }

@@ -57,6 +57,21 @@ func TestPlansHoldWhileTasksAreFollowed(t *testing.T) {
 	})
 }
 
+// TestAgeingReadsTheBeginningsOfLanes: among waiting steps all of which are due.
+func TestAgeingReadsTheBeginningsOfLanes(t *testing.T) {
+	waited := func(_ plantest.Fixture, t *testing.T, db *pgtest.DB) {
+		db.Exec(t, `update tasker.board set enqueued_at = now() - interval '1 h', lane = case when seq % 500 = 0 then 100 else lane end where state = 2`)
+	}
+	plantest.Grown(t, waited, func(_ plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
+		everywhere := lanesFrom{}.arguments()
+		return []plantest.Statement{
+			plantest.Of("age", age.With(everywhere.And(pg.Args{"bound_ms": int64(60_000), "limit": items})), items, 1),
+			plantest.Of("agePreview", agePreview.With(everywhere.And(pg.Args{"bound_ms": int64(60_000), "limit": items})), items, 1),
+			plantest.Of("age what is young", age.With(everywhere.And(pg.Args{"bound_ms": int64(7_200_000), "limit": items})), items, 0),
+		}
+	})
+}
+
 func TestPlansMadeWithFewTemplatesHold(t *testing.T) {
 	t.Run("hot", func(t *testing.T) { plantest.FewTemplates(t, plantest.Nothing, hotStatements) })
 	t.Run("other", func(t *testing.T) { plantest.FewTemplates(t, plantest.Fixture.FillOperations, otherStatements) })
@@ -157,7 +172,8 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 		plantest.Of("unservedSteps", unservedSteps.With(pg.Args{"alive_ms": int64(30_000), "task": tasks[0]}), 2, 0),
 		plantest.Of("createTasks", created, perStatement, perStatement),
 		plantest.Of("oldestClaimable", oldestClaimable.With(everywhere), perStatement, 1),
-		plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": perStatement})), perStatement, 2), // the other queue is empty
+		plantest.Of("age", age.With(everywhere.And(pg.Args{"bound_ms": int64(1), "limit": perStatement})), perStatement, 0), // nothing has waited
+		plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": perStatement})), perStatement, 2),         // the other queue is empty
 	}
 	list = append(list, plantest.Of("claimPut", claimPut.With(pg.Args{"worker": worker, "lease_ms": int64(60_000), "k": rows}), 2*perStatement, 0))
 	var p publishing

@@ -204,7 +204,7 @@ func (w *settling) add(at int) {
 		w.ended = append(w.ended, claim)
 		return
 	}
-	put, lane := x.Effects.Put[0].Step, Lane(x.Claim.Priority, true)
+	put, lane := x.Effects.Put[0].Step, begunLane(x.Claim.Priority)
 	step, parents := &x.Plan.Steps[put], x.Plan.ParentsOf(x.Progress, put)
 	w.moved = append(w.moved, settledMove{settledClaim: claim, TaskState: x.Effects.State, NextNo: put, Wanted: w.next[at] != nil,
 		Heir: follows(parents, x.Effects.End[0]), Lane: lane, Parents: parents, Tags: step.Tags, Attempt: x.Claim.Attempt,

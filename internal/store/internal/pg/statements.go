@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/internal/enum"
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/signal"
@@ -31,6 +32,7 @@ var constants = stmt.Constants{
 	// Whether clients follow transitions, see tasker.record_transition.
 	"followed":  `(select coalesce(pg_sequence_last_value('tasker.following'::regclass) > 1, false))`,
 	"by_engine": number(EngineQueue), // the callable of steps that the engine runs
+	"aged_lane": number(order.AgedLane),
 
 	// Outcomes of attempts.
 	"success": number(workflow.OutcomeSuccess), "failed": number(workflow.OutcomeFailed), "failed_for_good": number(workflow.OutcomeError),

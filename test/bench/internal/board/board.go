@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/examples"
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/test/bench/internal/load"
 	"github.com/tasker-go/tasker/workflow"
@@ -228,7 +229,7 @@ func (b *Board) generate(ctx context.Context, statement string, namespaces []str
 		b.calls++
 		args := []any{min(chunk, n-made), strconv.Itoa(b.calls) + b.dsn, plans, queues, progress}
 		if !ended {
-			args = append(args, store.Lane(0, false))
+			args = append(args, order.Priority.Lane(order.Step{}))
 		}
 		if _, err := b.db.Exec(ctx, statement, args...); err != nil {
 			return fmt.Errorf("generate tasks: %w", err)
