@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 func golden(t testing.TB, name string) string {
@@ -93,6 +94,11 @@ func TestEveryCallOfOperators(t *testing.T) {
 			return c.PauseNamespace(ctx, "a/b", client.Why{Reason: "r", Actor: "a"})
 		}},
 		"resume": {namespace, "DELETE /v1/namespaces/a%2Fb/pause", "", func(c *client.Client) (any, error) { return c.ResumeNamespace(ctx, "a/b", client.Why{}) }},
+		"a policy": {golden(t, "policies"), "PUT /v1/namespaces/a%2Fb/policies/c%2Fd", `{"policy":"fifo"}`, func(c *client.Client) (any, error) {
+			var list wire.PolicyList
+			err := c.Call(ctx, "PUT", []string{"v1", "namespaces", "a/b", "policies", "c/d"}, map[string]string{"policy": "fifo"}, &list)
+			return list, err
+		}},
 		"workers": {golden(t, "workers"), "GET /v1/workers?limit=5&namespace=n&status=dead", "", func(c *client.Client) (any, error) {
 			return under("workers")(c.Workers(ctx, client.WorkerListOptions{Status: "dead", Namespace: "n", Limit: 5}))
 		}},

@@ -386,6 +386,20 @@ func ExampleClient_ReplayIsolated() {
 	// 2 <nil>
 }
 
+// A route without a method of its own.
+func ExampleClient_Call() {
+	c, closed := serving(wire.PolicyList{Policies: []wire.Policy{{Namespace: "shop", Callable: "charge", Policy: "fifo"}}})
+	defer closed()
+	var list struct {
+		Policies []struct{ Callable, Policy string }
+	}
+	err := c.Call(ctx, "PUT", []string{"v1", "namespaces", "shop", "policies", "charge"},
+		map[string]string{"policy": "fifo", "reason": "the first comes first", "actor": "ana"}, &list)
+	fmt.Println(list.Policies, err)
+	// Output:
+	// [{charge fifo}] <nil>
+}
+
 // Steps of a namespace, or of one callable in it, are not claimed for a while.
 func ExampleClient_PauseNamespace() {
 	paused, running := client.Namespace{Name: "shop", Paused: true}, client.Namespace{Name: "shop"}

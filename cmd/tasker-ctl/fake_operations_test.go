@@ -61,6 +61,10 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		answer(w, pausedNamespace("shapes"))
 	case path == "v1/namespaces/shapes/pause":
 		answer(w, client.Namespace{Name: "shapes"})
+	case path == "v1/policies", path == "v1/namespaces/shapes/policies/draw" && r.Method == http.MethodPut:
+		answer(w, wire.PolicyList{Policies: []wire.Policy{{Namespace: "shapes", Callable: "draw", Policy: "fifo", ChangedAt: *pausedNamespace("shapes").PausedAt, ChangedBy: "ana"}}})
+	case path == "v1/namespaces/shapes/policies/draw":
+		answer(w, wire.PolicyList{Policies: []wire.Policy{}})
 	case path == "v1/workers":
 		list := fakeWorkers()
 		for i := range list.Workers {

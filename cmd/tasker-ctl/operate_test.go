@@ -56,8 +56,11 @@ func TestOperatorsAreUnderstood(t *testing.T) {
 			body: `{"filter":{"since":"2026-03-21T08:11:20.000000Z","until":"2026-03-21T09:11:20.000000Z"},"reason":"why","actor":"cli-operator","per_second":10,"limit":1000,"dry_run":true}`},
 		"purge": {args: []string{"dlq", "purge", "--older-than", "90m", "-l", "5", "-r", "why", "--yes"}, seen: "POST /v1/dlq/purge",
 			body: `{"older_than_seconds":5400,"limit":5,"reason":"why","actor":"cli-operator","dry_run":false}`},
-		"pause":  {args: []string{"namespace", "pause", "shapes", "-r", "why"}, seen: "PUT /v1/namespaces/shapes/pause", body: `{"reason":"why","actor":"cli-operator"}`},
-		"resume": {args: []string{"namespace", "resume", "shapes"}, seen: "DELETE /v1/namespaces/shapes/pause?actor=cli-operator"},
+		"pause": {args: []string{"namespace", "pause", "shapes", "-r", "why"}, seen: "PUT /v1/namespaces/shapes/pause", body: `{"reason":"why","actor":"cli-operator"}`},
+		"policy": {args: []string{"policy", "set", "shapes", "draw", "--policy", "fifo", "-r", "why"}, seen: "PUT /v1/namespaces/shapes/policies/draw",
+			body: `{"policy":"fifo","reason":"why","actor":"cli-operator"}`},
+		"no policy": {args: []string{"policy", "delete", "shapes", "draw"}, seen: "DELETE /v1/namespaces/shapes/policies/draw", body: `{"actor":"cli-operator"}`},
+		"resume":    {args: []string{"namespace", "resume", "shapes"}, seen: "DELETE /v1/namespaces/shapes/pause?actor=cli-operator"},
 		"workers": {args: []string{"system", "workers", "-s", "dead", "-n", "shapes"}, seen: "GET /v1/workers?" +
 			url.Values{"status": {"dead"}, "namespace": {"shapes"}, "limit": {"100"}}.Encode()},
 		"sweep": {args: []string{"system", "sweeps", "run", "liveness"}, seen: "POST /v1/sweeps/liveness/run", body: `{}`},

@@ -132,6 +132,19 @@ func (o *Orchestrator) Resume(ctx context.Context, p store.Pause) error {
 	return nil
 }
 
+// SetPolicy sets how the steps of a callable are put in order, or with no policy removes it,
+// and tells the fleet.
+func (o *Orchestrator) SetPolicy(ctx context.Context, p store.CallablePolicy, reason string) error {
+	if err := checkActor(p.ChangedBy, reason); err != nil {
+		return err
+	}
+	signals, err := o.store.SetPolicy(ctx, p, reason)
+	if err == nil {
+		o.publish(signals)
+	}
+	return err
+}
+
 // DeprecateTemplate excludes a template version from requests that name no version,
 // or includes it again.
 func (o *Orchestrator) DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why Why) error {

@@ -70,13 +70,14 @@ type (
 // RegisterTemplates, PlanNamed, PlanByID, PlanOfType, ReadPlans, Plans, UsePlan,
 // ForgetPlanNames, TemplateVersion, DeprecateVersion; PutTaskType, DeleteTaskType,
 // TaskType, TaskTypes; Callables, KnownCallables, CallablesVersion; Queues, Namespaces,
-// Pause, Resume.
+// Pause, Resume; Policies, SetPolicy.
 type (
 	Callable        = registry.Callable        // the code that steps of a namespace name
 	NamespaceState  = registry.NamespaceState  // a namespace for operators
 	Pause           = registry.Pause           // pauses or resumes claims
 	Plan            = registry.Plan            // a registered plan
 	ListedPlan      = registry.ListedPlan      // a current plan in a list
+	CallablePolicy  = registry.CallablePolicy  // how the steps of a callable are put in order
 	TxPlans         = registry.TxPlans         // reads plans over transactions of the caller and caches them as a store does
 	PlansOnTx       = registry.PlansOnTx       // looks for plans within one transaction
 	Immutability    = registry.Immutability    // the policy for new content under a version that tasks have used

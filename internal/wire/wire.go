@@ -92,6 +92,26 @@ type WorkerList struct {
 	Workers []client.WorkerState `json:"workers"`
 }
 
+// Policy is how the steps of a callable are put in order.
+type Policy struct {
+	Namespace string      `json:"namespace"`
+	Callable  string      `json:"callable" doc:"What steps name as handler.callable, with any method and resolver"`
+	Policy    string      `json:"policy" enum:"priority,fifo,shortest_expected,deadline_aware"`
+	ChangedAt client.Time `json:"changed_at" format:"date-time"`
+	ChangedBy string      `json:"changed_by"`
+}
+
+// PolicyList is the answer of GET /v1/policies.
+type PolicyList struct {
+	Policies []Policy `json:"policies"`
+}
+
+// PolicyRequest is the body of PUT /v1/namespaces/{namespace}/policies/{callable}.
+type PolicyRequest struct {
+	Policy string `json:"policy" enum:"priority,fifo,shortest_expected,deadline_aware" doc:"Of steps that are put in line from now on"`
+	client.Why
+}
+
 // NamespaceList is all namespaces by name.
 type NamespaceList struct {
 	Namespaces []client.Namespace `json:"namespaces"`

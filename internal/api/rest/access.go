@@ -131,6 +131,9 @@ var accesses = map[string]access{
 	"get-approval":    {auth.ApprovalsRead, scopeApproval},
 	"decide-approval": {auth.ApprovalsDecide, scopeApproval},
 
+	"list-policies":    {auth.NamespacesRead, scopeQuery},
+	"set-policy":       {auth.NamespacesManage, scopePath},
+	"delete-policy":    {auth.NamespacesManage, scopePath},
 	"list-namespaces":  {auth.NamespacesRead, scopeFleet},
 	"pause-namespace":  {auth.NamespacesManage, scopePath},
 	"resume-namespace": {auth.NamespacesManage, scopePath},

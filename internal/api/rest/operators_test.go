@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/workflow"
@@ -117,6 +118,10 @@ func (f *fakeOperator) Resume(_ context.Context, p store.Pause) error {
 
 func (f *fakeOperator) DeprecateTemplate(_ context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error {
 	return f.note("deprecate", []string{namespace, name, version, fmt.Sprint(deprecated), why.Actor, why.Reason})
+}
+
+func (f *fakeOperator) SetPolicy(_ context.Context, p store.CallablePolicy, reason string) error {
+	return f.namespace("policy "+string(p.Policy), store.Pause{Namespace: p.Namespace, Callable: p.Callable, Actor: p.ChangedBy, Reason: reason})
 }
 
 func (f *fakeOperator) namespace(what string, p store.Pause) error {
@@ -229,6 +234,10 @@ func (f *fakeLetters) RecordAction(_ context.Context, a store.OperatorAction) er
 func (f *fakeLetters) Namespaces(context.Context) ([]store.NamespaceState, error) {
 	by, why := "ana", "the gateway is down"
 	return []store.NamespaceState{{ID: 1, Name: "lines"}, {ID: 2, Name: "shapes", PausedAt: at(1), PausedBy: &by, PauseReason: &why}}, f.note("namespaces", nil)
+}
+
+func (f *fakeLetters) Policies(_ context.Context, namespace string) ([]store.CallablePolicy, error) {
+	return []store.CallablePolicy{{Namespace: "shapes", Callable: "draw", Policy: order.FIFO, ChangedAt: *at(1), ChangedBy: "ana"}}, f.note("policies", namespace)
 }
 
 func (f *fakeLetters) Workers(_ context.Context, filter store.WorkerFilter) ([]store.WorkerState, error) {

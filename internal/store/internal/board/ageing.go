@@ -25,7 +25,7 @@ var waitedTooLong = `with recursive ` + everyLane + `, heads as materialized (
     select l.*, s.enqueued_at from (select * from found where callable <> all (` + pausedCallables + `)) l cross join lateral (
         select enqueued_at from tasker.board where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark order by seq limit 1) s
 ), due as materialized (
-    select *, lane - lane % 2 as rank from heads where lane > {aged_lane} and enqueued_at < ` + waitedSince + `
+    select *, case when callable = any (@ordered::int[]) then lane else lane - lane % 2 end as rank from heads where lane > {aged_lane} and enqueued_at < ` + waitedSince + `
 ), ahead as materialized (
     select w.callables, min(h.lane) as lane
     from (select distinct array[callable] as callables from due
@@ -88,7 +88,7 @@ func (s *Board) Age(ctx context.Context, bound time.Duration, limit int, dry boo
 			Steps int
 		}
 		found, topics, moved := Aged{Steps: map[string]int{}}, SignalSet{}, 0
-		err := stmt.Each(ctx, tx, statement.With(s.everywhere().And(pg.Args{"bound_ms": bound.Milliseconds(), "limit": limit})), func(r *row) {
+		err := stmt.Each(ctx, tx, statement.With(s.everywhere().And(pg.Args{"bound_ms": bound.Milliseconds(), "limit": limit, "ordered": s.registry.Ordered()})), func(r *row) {
 			found.Steps[r.Namespace] += r.Steps
 			moved += r.Steps
 			topics.AddNamed(&r.NamedLane)

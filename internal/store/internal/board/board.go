@@ -128,13 +128,8 @@ type NamedLane struct {
 	laneKey
 }
 
-// newLane and begunLane are the lanes of the steps of a priority, before its task has begun
-// and after.
-func newLane(priority int) int16 { return order.Priority.Lane(order.Step{Priority: priority}) }
-
-func begunLane(priority int) int16 {
-	return order.Priority.Lane(order.Step{Priority: priority, Begun: true})
-}
+// begun is a step of a task that has begun.
+func begun(priority int) order.Step { return order.Step{Priority: priority, Begun: true} }
 
 // AddNamed is addLane for a row.
 func (t SignalSet) AddNamed(l *NamedLane) { t.addLane(l.Namespace, l.laneKey) }
@@ -209,8 +204,8 @@ func (t SignalSet) addCreated(task *NewTask) {
 		t.Add(signal.TopicDue)
 	}
 	if task.StartIn <= 0 && len(task.DependsOn) == 0 {
-		for _, callable := range task.Plan.First {
-			t.addLane(task.Plan.Template.Namespace, laneKey{callable, newLane(task.Priority)})
+		for _, no := range task.Plan.First {
+			t.addLane(task.Plan.Template.Namespace, laneKey{task.Plan.Callables[no], task.lane(no)})
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/internal/dedup"
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -54,6 +55,7 @@ type NewTask struct {
 	Trace []byte
 
 	start *workflow.Start // see Begin; nil: not called
+	lanes map[int]int16   // of first steps, where it is not by priority alone
 }
 
 // ParentStep names the step that a task is.
@@ -357,7 +359,7 @@ func creatingOf(tasks []NewTask, chosen []bool) *newRows {
 func (c *newRows) add(t *NewTask) {
 	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
 		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
-		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: newLane(t.Priority),
+		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: order.Priority.Lane(order.Step{Priority: t.Priority}),
 		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace}
 	if t.CorrelationID != t.UUID {
 		row.CorrelationID = &t.CorrelationID
@@ -379,14 +381,31 @@ func (c *newRows) addSteps(t *NewTask, row *newTaskRow) {
 		dueIn = 0
 	}
 	if no, only := t.onlyStep(); only {
+		row.Lane = t.lane(no)
 		row.StepNo, row.DueIn, row.StepTags = &start.Put[0].Step, dueIn, slices.Concat(t.Plan.Steps[no].Tags, t.StepTags)
 		row.LastAttempt, row.Callable = t.Plan.LastAttempt(start.Progress, no), t.Plan.Callables[no]
 		return
 	}
 	for _, p := range start.Put {
 		p.DueIn = dueIn
-		c.steps = append(c.steps, newStepOf(t.UUID, t.Plan, start.Progress, p, row.Lane))
+		c.steps = append(c.steps, newStepOf(t.UUID, t.Plan, start.Progress, p, t.lane(p.Step)))
 	}
+}
+
+// lane is that of a first step. What is expected of a step may change at any time, but rows
+// and signals name the same lane.
+func (t *NewTask) lane(no int) int16 {
+	if lane, known := t.lanes[no]; known {
+		return lane
+	}
+	lane := t.Plan.LaneOf(&t.Plan.Steps[no], order.Step{Priority: t.Priority, Deadline: t.DeadlineIn > 0, Left: t.DeadlineIn}, t.Context)
+	if t.Plan.Ordered() {
+		if t.lanes == nil {
+			t.lanes = map[int]int16{}
+		}
+		t.lanes[no] = lane
+	}
+	return lane
 }
 
 // onlyStep returns the first step that the task's row carries, if it is the only one.

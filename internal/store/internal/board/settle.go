@@ -204,8 +204,9 @@ func (w *settling) add(at int) {
 		w.ended = append(w.ended, claim)
 		return
 	}
-	put, lane := x.Effects.Put[0].Step, begunLane(x.Claim.Priority)
+	put := x.Effects.Put[0].Step
 	step, parents := &x.Plan.Steps[put], x.Plan.ParentsOf(x.Progress, put)
+	lane := x.Plan.LaneOf(step, begun(x.Claim.Priority), x.Claim.Context)
 	w.moved = append(w.moved, settledMove{settledClaim: claim, TaskState: x.Effects.State, NextNo: put, Wanted: w.next[at] != nil,
 		Heir: follows(parents, x.Effects.End[0]), Lane: lane, Parents: parents, Tags: step.Tags, Attempt: x.Claim.Attempt,
 		EnqueuedAt: x.Claim.EnqueuedAt, ClaimedAt: x.Claim.ClaimedAt, Callable: x.Plan.CallableOf(step),

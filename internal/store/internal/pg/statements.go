@@ -62,7 +62,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 109
+const SchemaVersion = 110
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
