@@ -65,6 +65,12 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		answer(w, wire.PolicyList{Policies: []wire.Policy{{Namespace: "shapes", Callable: "draw", Policy: "fifo", ChangedAt: *pausedNamespace("shapes").PausedAt, ChangedBy: "ana"}}})
 	case path == "v1/namespaces/shapes/policies/draw":
 		answer(w, wire.PolicyList{Policies: []wire.Policy{}})
+	case strings.HasPrefix(path, "v1/tasks/") && strings.HasSuffix(path, "/predictions"):
+		answer(w, wire.PredictionList{TaskUUID: strings.Split(path, "/")[2], Predictions: []wire.Prediction{
+			{Step: "start", Policy: "shortest_expected", Basis: "regression", Expected: 0.25, P50: 0.3, P90: 1, P99: 2, Learned: 40, Trusted: true, Order: 0.93, Class: "acme",
+				Features: []string{"rows"}, Values: []float64{12}, Weights: []float64{-7, 0.98}},
+			{Step: "left", Policy: "shortest_expected", Basis: "unknown"},
+		}})
 	case path == "v1/workers":
 		list := fakeWorkers()
 		for i := range list.Workers {

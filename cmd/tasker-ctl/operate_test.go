@@ -59,6 +59,9 @@ func TestOperatorsAreUnderstood(t *testing.T) {
 		"pause": {args: []string{"namespace", "pause", "shapes", "-r", "why"}, seen: "PUT /v1/namespaces/shapes/pause", body: `{"reason":"why","actor":"cli-operator"}`},
 		"policy": {args: []string{"policy", "set", "shapes", "draw", "--policy", "fifo", "-r", "why"}, seen: "PUT /v1/namespaces/shapes/policies/draw",
 			body: `{"policy":"fifo","reason":"why","actor":"cli-operator"}`},
+		"predictions": {args: []string{"predict", "explain", "0195b1b2-7d00-7000-8000-000000000001"}, seen: "GET /v1/tasks/0195b1b2-7d00-7000-8000-000000000001/predictions"},
+		"features": {args: []string{"policy", "set", "shapes", "draw", "--policy", "deadline_aware", "--features", "rows,count:items", "--class", "tenant", "-r", "why"},
+			seen: "PUT /v1/namespaces/shapes/policies/draw", body: `{"policy":"deadline_aware","features":["rows","count:items"],"class":"tenant","reason":"why","actor":"cli-operator"}`},
 		"no policy": {args: []string{"policy", "delete", "shapes", "draw"}, seen: "DELETE /v1/namespaces/shapes/policies/draw", body: `{"actor":"cli-operator"}`},
 		"resume":    {args: []string{"namespace", "resume", "shapes"}, seen: "DELETE /v1/namespaces/shapes/pause?actor=cli-operator"},
 		"workers": {args: []string{"system", "workers", "-s", "dead", "-n", "shapes"}, seen: "GET /v1/workers?" +

@@ -70,13 +70,15 @@ type (
 // RegisterTemplates, PlanNamed, PlanByID, PlanOfType, ReadPlans, Plans, UsePlan,
 // ForgetPlanNames, TemplateVersion, DeprecateVersion; PutTaskType, DeleteTaskType,
 // TaskType, TaskTypes; Callables, KnownCallables, CallablesVersion; Queues, Namespaces,
-// Pause, Resume; Policies, SetPolicy.
+// Pause, Resume; Policies, SetPolicy, SampleOf, Predicts, Foretell.
 type (
 	Callable        = registry.Callable        // the code that steps of a namespace name
 	NamespaceState  = registry.NamespaceState  // a namespace for operators
 	Pause           = registry.Pause           // pauses or resumes claims
 	Plan            = registry.Plan            // a registered plan
 	ListedPlan      = registry.ListedPlan      // a current plan in a list
+	Foretold        = registry.Foretold        // what is known of the time of a step of a task
+	Sample          = registry.Sample          // an execution to learn the times of a handler from
 	CallablePolicy  = registry.CallablePolicy  // how the steps of a callable are put in order
 	TxPlans         = registry.TxPlans         // reads plans over transactions of the caller and caches them as a store does
 	PlansOnTx       = registry.PlansOnTx       // looks for plans within one transaction
@@ -95,7 +97,7 @@ type (
 // ClaimsAfter, ReleaseLeases, Adopt, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
-// OldestClaimable, Loads, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
+// OldestClaimable, Loads, Learn, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
 // ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues, Repeat.
 type (
 	Performed         = board.Performed         // an action of an operator or a sweep on a task, as recorded
@@ -128,6 +130,7 @@ type (
 	MadeEvent         = board.MadeEvent         // a worker's version of one declared event of a report, or the handler's own
 	MadeEvents        = board.MadeEvents        // those of a report by the number of the declaration in the step
 	ClaimKey          = board.ClaimKey          // identifies one claim
+	Learned           = board.Learned           // what a look at the samples of workers has come to
 	Aged              = board.Aged              // steps that have waited for too long
 	Report            = board.Report            // the end of one execution
 	Settlement        = board.Settlement        // the success of a claimed step in the row of its task, with its effects

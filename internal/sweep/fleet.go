@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tasker-go/tasker/internal/store"
 )
 
@@ -13,6 +15,7 @@ const (
 	livenessLease  = 30 * time.Second
 	signalsLease   = 30 * time.Second
 	ageingLease    = time.Minute
+	learningLease  = 30 * time.Second
 	retentionLease = 5 * time.Minute
 )
 
@@ -103,6 +106,25 @@ func ageing(cfg *Config) Job {
 		}
 	}
 	return Job{Name: "ageing", Interval: min(max(a.Bound/10, time.Second), time.Minute), Lease: ageingLease, Run: inBatches(ageingLease, false, begin)}
+}
+
+// predictions learns the times of handlers from what workers tell, while a policy orders by
+// them. A replica that takes over learns from the last samples once more.
+func predictions(cfg *Config) Job {
+	seen := map[uuid.UUID]int64{}
+	run := func(ctx context.Context, dry bool) (res Result, err error) {
+		if dry {
+			return res, nil
+		}
+		found, err := cfg.Store.Learn(ctx, cfg.Settings.Sweeps.Liveness.StaleAfter, seen)
+		if err == nil {
+			res.count("learned_samples", found.Samples)
+			cfg.Metrics.PredictionSamples.Add(float64(found.Samples))
+			cfg.Metrics.PredictionsDistrusted.Set(float64(found.Distrusted))
+		}
+		return res, err
+	}
+	return Job{Name: "predictions", Interval: cfg.Settings.Sweeps.Predictions.Interval, Lease: learningLease, Run: run, Wanted: cfg.Store.Predicts}
 }
 
 // The actions on expired partitions.

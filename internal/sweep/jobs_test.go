@@ -48,7 +48,15 @@ type fake struct {
 	after      []uuid.UUID // of the looks of the retention of queues
 	waiting    int         // steps that have waited for too long
 	bound      time.Duration
+	predicts   bool
 }
+
+func (f *fake) Learn(_ context.Context, _ time.Duration, seen map[uuid.UUID]int64) (store.Learned, error) {
+	seen[uuid.Max]++
+	return store.Learned{Samples: int(seen[uuid.Max]), Models: 2, Distrusted: 1}, nil
+}
+
+func (f *fake) Predicts() bool { return f.predicts }
 
 func (f *fake) Age(_ context.Context, bound time.Duration, limit int, dry bool) (store.Aged, error) {
 	n := min(limit, f.waiting)
@@ -208,11 +216,11 @@ func without(list, gone []uuid.UUID) []uuid.UUID {
 func TestSweepsThatAreOffAreNotThere(t *testing.T) {
 	t.Parallel()
 	r, _ := (&fake{}).runner(t)
-	require.Equal(t, []string{"liveness", "signals", "deadlines", "dependencies", "staleness", "retention", "queue_workers", "queue_retention"}, r.Sweeps())
+	require.Equal(t, []string{"liveness", "signals", "predictions", "deadlines", "dependencies", "staleness", "retention", "queue_workers", "queue_retention"}, r.Sweeps())
 	r, _ = (&fake{}).runner(t, func(c *sweep.Config) {
 		c.Settings.Sweeps.Deadlines.Enabled, c.Settings.DLQ.Enabled, c.Settings.Taskmaster.Retention.TTL = false, false, 0
 	})
-	require.Equal(t, []string{"liveness", "signals", "dependencies", "retention", "queue_workers"}, r.Sweeps())
+	require.Equal(t, []string{"liveness", "signals", "predictions", "dependencies", "retention", "queue_workers"}, r.Sweeps())
 	_, err := sweep.New(sweep.Config{Store: &fake{}, Tasks: &fake{}, Holder: uuid.New()})
 	require.ErrorContains(t, err, "publisher")
 }
@@ -225,7 +233,7 @@ func TestNoBoundOfASweepIsInvented(t *testing.T) {
 	for _, field := range []string{"Liveness.Interval", "Liveness.StaleAfter", "Liveness.DeadAfter", "Liveness.BatchSize", "Deadlines.Interval",
 		"Deadlines.BatchSize", "Dependencies.Interval", "Dependencies.BatchSize", "StalenessDetection.DetectionInterval",
 		"StalenessDetection.BatchSize", "Retention.Interval", "Retention.BatchSize", "Taskmaster.Reaper.Interval",
-		"Taskmaster.Retention.Interval", "Taskmaster.Retention.BatchSize", "Signals.Interval", "Signals.Overdue", "Ageing.BatchSize"} {
+		"Taskmaster.Retention.Interval", "Taskmaster.Retention.BatchSize", "Signals.Interval", "Signals.Overdue", "Ageing.BatchSize", "Predictions.Interval"} {
 		require.ErrorContains(t, err, "invalid "+field+" 0")
 	}
 }
@@ -544,6 +552,19 @@ func TestAgeing(t *testing.T) {
 	require.Len(t, f.published, 3)
 	require.Equal(t, time.Minute, f.bound)
 	require.InDelta(t, 25, testutil.ToFloat64(m.StepsAged.WithLabelValues("shop")), 0)
+}
+
+// It goes on where it was, and is counted; without a policy that wants it the sweep is not
+// even taken.
+func TestPredictionsAreLearned(t *testing.T) {
+	t.Parallel()
+	f := &fake{predicts: true}
+	r, m := f.runner(t, func(*sweep.Config) {})
+	require.Empty(t, run(t, r, "predictions", true).Items)
+	require.Equal(t, map[string]int{"learned_samples": 1}, run(t, r, "predictions", false).Items)
+	require.Equal(t, map[string]int{"learned_samples": 2}, run(t, r, "predictions", false).Items)
+	require.InDelta(t, 3, testutil.ToFloat64(m.PredictionSamples), 0)
+	require.InDelta(t, 1, testutil.ToFloat64(m.PredictionsDistrusted), 0)
 }
 
 func TestDependencies(t *testing.T) {

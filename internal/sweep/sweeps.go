@@ -28,6 +28,8 @@ type Store interface {
 	SweepDependencies(ctx context.Context, from store.DependencyPlace, limit int, dry bool) (store.Stranded, error)
 	OverdueSignals(ctx context.Context, overdue time.Duration) ([]signal.Signal, error)
 	Age(ctx context.Context, bound time.Duration, limit int, dry bool) (store.Aged, error)
+	Learn(ctx context.Context, alive time.Duration, seen map[uuid.UUID]int64) (store.Learned, error)
+	Predicts() bool
 	SendsSignals() bool
 	NoteQueueDeaths(ctx context.Context, limit int, dry bool) (store.QueueDeaths, error)
 	RetainQueues(ctx context.Context, ttl time.Duration, after uuid.UUID, batch int, dry bool) (store.QueueRetained, error)
@@ -79,7 +81,7 @@ func (c *Config) check() error {
 		settings.Positive("Taskmaster.Retention.Interval", c.Settings.Taskmaster.Retention.Interval),
 		settings.Positive("Taskmaster.Retention.BatchSize", c.Settings.Taskmaster.Retention.BatchSize),
 		settings.Positive("Signals.Interval", s.Signals.Interval), settings.Positive("Signals.Overdue", s.Signals.Overdue),
-		settings.Positive("Ageing.BatchSize", s.Ageing.BatchSize))
+		settings.Positive("Ageing.BatchSize", s.Ageing.BatchSize), settings.Positive("Predictions.Interval", s.Predictions.Interval))
 	if err != nil {
 		return fmt.Errorf("configure the sweeps: %w", err)
 	}
@@ -96,7 +98,7 @@ func New(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	cfg.Metrics = cfg.Metrics.OrDiscard()
-	jobs := []Job{liveness(&cfg), signals(&cfg)}
+	jobs := []Job{liveness(&cfg), signals(&cfg), predictions(&cfg)}
 	if cfg.Settings.Sweeps.Deadlines.Enabled {
 		jobs = append(jobs, deadlines(&cfg))
 	}

@@ -60,7 +60,10 @@ type Metrics struct {
 	TasksCompleted   *prometheus.CounterVec `metric:"tasker_tasks_completed_total" labels:"namespace,state" values:"*,complete|error|cancelled|resolved_manually" alias:"tasker_tasks_completions_total{state=complete} tasker_tasks_failures_total{state=error}" help:"Tasks that reached a terminal state, at the daemon that decided so: add those of workers and orchestrators."`
 	StepsAged        *prometheus.CounterVec `metric:"tasker_steps_aged_total" labels:"namespace" help:"Steps brought forward by ageing: they had waited for longer than the bound behind others."`
 	StepsUnpredicted prometheus.Counter     `metric:"tasker_steps_unpredicted_total" help:"Steps put in line without the expected time of their handler, by which the policy of their callable orders."`
-	StepsClaimed     *prometheus.CounterVec `metric:"tasker_steps_claimed_total" labels:"namespace" alias:"tasker_steps_executions_total" help:"Steps claimed by workers."`
+
+	PredictionSamples     prometheus.Counter     `metric:"tasker_prediction_samples_total" help:"Executions from which the times of handlers were learned."`
+	PredictionsDistrusted prometheus.Gauge       `metric:"tasker_predictions_distrusted" help:"Steps whose expected times were of no use by the last executions: they are put in line first in, first out. Of those that the last run of this orchestrator learned."`
+	StepsClaimed          *prometheus.CounterVec `metric:"tasker_steps_claimed_total" labels:"namespace" alias:"tasker_steps_executions_total" help:"Steps claimed by workers."`
 	// Tasks of plain queues, under the names of their API.
 
 	QueueSubmitted    *prometheus.CounterVec   `metric:"tasks_submitted_total" labels:"queue" alias:"taskqueue_jobs_submitted_total dq_enqueue_total" help:"Tasks submitted to a queue."`

@@ -97,6 +97,8 @@ type Policy struct {
 	Namespace string      `json:"namespace"`
 	Callable  string      `json:"callable" doc:"What steps name as handler.callable, with any method and resolver"`
 	Policy    string      `json:"policy" enum:"priority,fifo,shortest_expected,deadline_aware"`
+	Features  []string    `json:"features,omitempty" doc:"Paths of the context, by whose numbers and sizes the times of the handler are learned"`
+	Class     string      `json:"class,omitempty" doc:"Path of the context with the class of a task, such as its tenant, whose times are learned apart"`
 	ChangedAt client.Time `json:"changed_at" format:"date-time"`
 	ChangedBy string      `json:"changed_by"`
 }
@@ -108,8 +110,34 @@ type PolicyList struct {
 
 // PolicyRequest is the body of PUT /v1/namespaces/{namespace}/policies/{callable}.
 type PolicyRequest struct {
-	Policy string `json:"policy" enum:"priority,fifo,shortest_expected,deadline_aware" doc:"Of steps that are put in line from now on"`
+	Policy   string   `json:"policy" enum:"priority,fifo,shortest_expected,deadline_aware" doc:"Of steps that are put in line from now on"`
+	Features []string `json:"features,omitempty" doc:"Paths of the context, by whose numbers the times of the handler are learned: a number (order.total), count: of a list or object, size: of a value in bytes; at most 8"`
+	Class    string   `json:"class,omitempty" doc:"Path of the context with the class of a task, such as its tenant, whose times are learned apart"`
 	client.Why
+}
+
+// Prediction is what is known of how long a step of a task takes.
+type Prediction struct {
+	Step     string    `json:"step_name"`
+	Policy   string    `json:"policy"`
+	Basis    string    `json:"basis" enum:"regression,class_median,step_median,unknown"`
+	Expected float64   `json:"expected_seconds"`
+	P50      float64   `json:"p50_seconds"`
+	P90      float64   `json:"p90_seconds"`
+	P99      float64   `json:"p99_seconds"`
+	Learned  int       `json:"learned_from" doc:"Executions that the basis has seen"`
+	Trusted  bool      `json:"trusted" doc:"False: of late it was no better than chance, and the step is put in line first in, first out"`
+	Order    float64   `json:"order" doc:"How well it ordered the last executions: 1 perfectly, 0 by chance, -1 the wrong way round"`
+	Class    string    `json:"class,omitempty"`
+	Features []string  `json:"features,omitempty"`
+	Values   []float64 `json:"values,omitempty" doc:"Of the features in the context of the task"`
+	Weights  []float64 `json:"weights,omitempty" doc:"Of a regression of the logarithm of the time: of the constant, then of the logarithm of each value and 1"`
+}
+
+// PredictionList is the answer of GET /v1/tasks/{uuid}/predictions.
+type PredictionList struct {
+	TaskUUID    string       `json:"task_uuid"`
+	Predictions []Prediction `json:"predictions"`
 }
 
 // NamespaceList is all namespaces by name.

@@ -56,6 +56,7 @@ var accesses = map[string]access{
 	"get-enqueued": {auth.TasksRead, scopeTask},
 	"get-timeline": {auth.TasksRead, scopeTask},
 	"get-batches":  {auth.TasksRead, scopeTask},
+	"predict-task": {auth.TasksContextRead, scopeTask},
 	"get-chain":    {auth.TasksRead, scopeTask},
 	"verify-task":  {auth.TasksRead, scopeTask},
 	"cancel-task":  {auth.TasksCancel, scopeTask},

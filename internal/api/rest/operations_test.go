@@ -72,6 +72,16 @@ func TestPolicies(t *testing.T) {
 	require.Contains(t, h.do(http.MethodPut, "/v1/namespaces/nowhere/policies/draw", `{"policy":"fifo","reason":"r","actor":"a"}`).refused(t, 404, "NOT_FOUND").Message, "Callable not found")
 }
 
+func TestPredictions(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, operated(&fakeOperator{}))
+	h.get("/v1/tasks/"+taskID.String()+"/predictions").golden(t, "predictions")
+	h.get("/v1/tasks/"+correlationID.String()+"/predictions").refused(t, 404, "NOT_FOUND")
+	for _, body := range []string{`"features":["a","b","c","d","e","f","g","h","i"]`, `"features":[""]`, `"class":"` + strings.Repeat("x", 201) + `"`} {
+		h.do(http.MethodPut, "/v1/namespaces/shapes/policies/draw", `{"policy":"shortest_expected",`+body+`,"reason":"r","actor":"a"}`).refused(t, 400, "BAD_REQUEST")
+	}
+}
+
 func TestWorkers(t *testing.T) {
 	t.Parallel()
 	o := &fakeOperator{}

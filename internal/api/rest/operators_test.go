@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/order"
+	"github.com/tasker-go/tasker/internal/predict"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/workflow"
@@ -238,6 +239,16 @@ func (f *fakeLetters) Namespaces(context.Context) ([]store.NamespaceState, error
 
 func (f *fakeLetters) Policies(_ context.Context, namespace string) ([]store.CallablePolicy, error) {
 	return []store.CallablePolicy{{Namespace: "shapes", Callable: "draw", Policy: order.FIFO, ChangedAt: *at(1), ChangedBy: "ana"}}, f.note("policies", namespace)
+}
+
+func (f *fakeLetters) Foretell(*store.Plan, []byte) map[string]store.Foretold {
+	times := &predict.Sketch{}
+	for _, took := range []time.Duration{300 * time.Millisecond, 300 * time.Millisecond, time.Second, 2 * time.Second} {
+		times.Add(took)
+	}
+	return map[string]store.Foretold{"start": {Policy: order.ShortestExpected, Features: []string{"rows"}, Values: []float64{12}, Class: "acme",
+		Expectation: predict.Expectation{Time: 250 * time.Millisecond, Basis: predict.ByRegression, N: 40, Times: times, Weight: []float64{-7, 0.98}},
+		Verdict:     predict.Verdict{Trusted: true, N: 40, Order: 0.93}}}
 }
 
 func (f *fakeLetters) Workers(_ context.Context, filter store.WorkerFilter) ([]store.WorkerState, error) {

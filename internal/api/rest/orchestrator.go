@@ -128,6 +128,7 @@ type Store interface {
 
 	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
 	Policies(ctx context.Context, namespace string) ([]store.CallablePolicy, error)
+	Foretell(p *store.Plan, context []byte) map[string]store.Foretold
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
 	Sweeps(ctx context.Context) ([]store.SweepState, error)
 	Performance(ctx context.Context, window time.Duration) (store.Performance, error)

@@ -62,7 +62,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 110
+const SchemaVersion = 111
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
@@ -178,9 +178,10 @@ type Execer interface {
 const CountLimit = 100_000
 
 // PlanForValues is for statements whose index depends on the filters that are set; the
-// batch is one transaction.
+// batch is one transaction. The costs of the pools make the planner think of parallel workers
+// for a few thousand rows, and starting those takes longer than reading them.
 const PlanForValues = `select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true),
-	set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true)`
+	set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true), set_config('max_parallel_workers_per_gather', '0', true)`
 
 // The states of the board's rows.
 const (
