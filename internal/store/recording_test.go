@@ -47,7 +47,7 @@ func TestRecordingHasTheExecutionsOfATime(t *testing.T) {
 	hour := store.RecordingFilter{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}
 	records, pages := read(hour)
 	require.Equal(t, 2, pages)
-	require.EqualValues(t, db.QueryInt(t, `select count(*) from tasker.step_attempts where claimed_at is not null`), len(records))
+	require.Len(t, records, db.QueryInt(t, `select count(*) from tasker.step_attempts where claimed_at is not null`))
 	byTenant := map[string]int{}
 	for _, r := range records {
 		byTenant[r.Tenant]++

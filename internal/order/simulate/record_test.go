@@ -42,8 +42,8 @@ func TestClaimsAheadAreNoWork(t *testing.T) {
 	records[3].Token = 8
 	jobs, err := simulate.Jobs(records, 3, simulate.Means{}) // two at each worker
 	require.NoError(t, err)
-	for i, seconds := range []time.Duration{2, 3, 3, 4} {
-		require.Equal(t, seconds*time.Second, jobs[i].Service)
+	for i, want := range []time.Duration{2e9, 3e9, 3e9, 4e9} {
+		require.Equal(t, want, jobs[i].Service)
 	}
 	require.Equal(t, order.Step{Deadline: true, Left: 5 * time.Second}, jobs[2].Step)
 	require.Zero(t, replay(t, simulate.Line{Policy: order.DeadlineAware, Permits: 1}, jobs).Late)
