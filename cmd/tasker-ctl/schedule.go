@@ -26,7 +26,7 @@ func (a *app) schedule() command {
 The fleet makes each run once, whatever the number of orchestrators.
 
 A schedule is named by its UUID or as NAMESPACE/NAME.`,
-		commands: slices.Concat([]command{a.scheduleCreate(), a.scheduleUpdate(), a.scheduleList()}, a.scheduleChanges(), []command{
+		commands: slices.Concat([]command{a.scheduleCreate(), a.scheduleUpdate(), a.scheduleList(), a.scheduleSimulate()}, a.scheduleChanges(), []command{
 			{use: "show SCHEDULE", aliases: []string{"get"}, short: "Show a schedule and its next runs",
 				run: ask(a, of((*api).Schedule), func(s *client.Schedule) {
 					r.show(s)

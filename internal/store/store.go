@@ -192,7 +192,7 @@ type (
 // The ledger: what happened. Reads of one task are one snapshot. Transitions are recorded
 // beside it while clients follow them. Operations: Task,
 // TaskWithoutResults, Tasks, TaskEnds, Contexts, ContextBytes, StepResults,
-// BatchResults, BatchableResult, Chain, Timeline, Attempts; Performance, Bottlenecks;
+// BatchResults, BatchableResult, Chain, Timeline, Attempts, Recording; Performance, Bottlenecks;
 // CheckIntegrity, CheckTask; Follow, Unaware, Transitions, SeenNow, ForgetTransitions.
 type (
 	Performance = ledger.Performance // a summary of the newest tasks
@@ -210,6 +210,8 @@ type (
 	TaskEvent   = ledger.TaskEvent   // a transition of a task
 	StepAttempt = ledger.StepAttempt // one execution with all its times
 	Timeline    = ledger.Timeline    // the history of one task by the database's clock
+
+	RecordingFilter = ledger.RecordingFilter // selects executions to replay
 
 	Scope           = ledger.Scope           // what a client follows
 	Transition      = ledger.Transition      // the end of an attempt, or a change of a task
