@@ -58,6 +58,8 @@ type Engine interface {
 	ReplayDeadLetters(ctx context.Context, r orchestration.ReplayMany) (orchestration.BulkResult, error)
 	Pause(ctx context.Context, p store.Pause) error
 	Resume(ctx context.Context, p store.Pause) error
+	SetQuota(ctx context.Context, namespace string, maxTasks int, why orchestration.Why) (store.Quota, error)
+	DeleteQuota(ctx context.Context, namespace string, why orchestration.Why) (store.Quota, error)
 	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
 
 	CreateSchedule(ctx context.Context, s store.Schedule, why orchestration.Why) (store.Schedule, error)
@@ -126,6 +128,7 @@ type Store interface {
 	RecordAction(ctx context.Context, a store.OperatorAction) error
 
 	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
+	Quotas(ctx context.Context) ([]store.Quota, error)
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
 	Sweeps(ctx context.Context) ([]store.SweepState, error)
 	Performance(ctx context.Context, window time.Duration) (store.Performance, error)
@@ -230,6 +233,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&actionRoutes{taskRoutes: tasks}).add()
 	(&dlqRoutes{a, o.Thresholds}).add()
 	(&namespaceRoutes{a}).add()
+	(&quotaRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
 	newAnalytics(a, o.AnalyticsAge).add()

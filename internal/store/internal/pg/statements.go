@@ -60,7 +60,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 108
+const SchemaVersion = 109
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
