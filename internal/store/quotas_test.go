@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/sourcegraph/conc"
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
@@ -121,4 +124,34 @@ func TestPlacesOfEndedTasksAreGivenAgain(t *testing.T) {
 	_, err = s.SetQuota(t.Context(), "nowhere", 1, store.OperatorAction{Actor: "ana", Action: "set_quota"})
 	require.ErrorIs(t, err, store.ErrNotFound)
 	require.Equal(t, workflow.TaskPending, read(t, s, tasks[1].UUID).State)
+}
+
+// A count of a large board takes longer than identities are waited for: creations wait on.
+func TestACreationWaitsForTheQuota(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, diamondYAML)
+	setQuota(t, s, 3)
+	for name, create := range map[string]func(tasks []store.NewTask) ([]store.CreatedTask, error){
+		"create": func(tasks []store.NewTask) ([]store.CreatedTask, error) { return s.CreateTasks(t.Context(), tasks) },
+		"create and claim": func(tasks []store.NewTask) ([]store.CreatedTask, error) {
+			answers, _, err := s.CreateAndClaim(t.Context(), tasks, store.ClaimRequest{Worker: uuid.New(), Limit: 1, Lease: time.Minute})
+			return answers, err
+		},
+	} {
+		counting := beginOn(t, db, pgx.TxOptions{})
+		_, err := counting.Exec(t.Context(), `select from tasker.quotas for update`)
+		require.NoError(t, err)
+		var answers []store.CreatedTask
+		var work conc.WaitGroup
+		work.Go(func() { answers, err = create(limitedTasks(p, name, 1)) })
+		pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+			return db.QueryBool(t, `select exists (select from pg_stat_activity
+				where datname = current_database() and wait_event_type = 'Lock' and now() - query_start > '400 ms')`), "nothing waits"
+		})
+		require.NoError(t, counting.Rollback(t.Context()))
+		work.Wait()
+		require.NoError(t, err, name)
+		require.False(t, answers[0].Busy || answers[0].RefusedFor > 0 || answers[0].Duplicate, name)
+	}
 }
