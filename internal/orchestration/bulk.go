@@ -145,6 +145,22 @@ func (o *Orchestrator) SetPolicy(ctx context.Context, p store.CallablePolicy, re
 	return err
 }
 
+// SetQuota gives a namespace a quota, see submission.QuotaError.
+func (o *Orchestrator) SetQuota(ctx context.Context, namespace string, maxTasks int, why Why) (store.Quota, error) {
+	if err := checkActor(why.Actor, why.Reason); err != nil {
+		return store.Quota{}, err
+	}
+	return o.store.SetQuota(ctx, namespace, maxTasks, why.action("set_quota"))
+}
+
+// DeleteQuota takes the quota of a namespace away.
+func (o *Orchestrator) DeleteQuota(ctx context.Context, namespace string, why Why) (store.Quota, error) {
+	if err := checkActor(why.Actor, why.Reason); err != nil {
+		return store.Quota{}, err
+	}
+	return o.store.DeleteQuota(ctx, namespace, why.action("delete_quota"))
+}
+
 // DeprecateTemplate excludes a template version from requests that name no version,
 // or includes it again.
 func (o *Orchestrator) DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why Why) error {

@@ -145,6 +145,31 @@ type NamespaceList struct {
 	Namespaces []client.Namespace `json:"namespaces"`
 }
 
+// MaxQuota bounds quotas.
+const MaxQuota = 1_000_000_000
+
+// QuotaList is all quotas by namespace.
+type QuotaList struct {
+	Quotas []Quota `json:"quotas"`
+}
+
+// Quota is how many tasks of a namespace may be alive before new ones are refused.
+type Quota struct {
+	Namespace string       `json:"namespace"`
+	MaxTasks  int          `json:"max_tasks"`
+	Tasks     *int64       `json:"tasks,omitempty" doc:"At most so many subject to the quota are alive; absent before the first creation"`
+	CountedAt *client.Time `json:"counted_at,omitempty" doc:"When the tasks were last counted; since then only new ones are added"`
+	ChangedAt client.Time  `json:"changed_at"`
+	ChangedBy string       `json:"changed_by"`
+}
+
+// QuotaChange sets a quota.
+type QuotaChange struct {
+	MaxTasks int    `json:"max_tasks" doc:"0 to 1000000000 tasks that have not ended"`
+	Reason   string `json:"reason,omitempty" maxLength:"500" doc:"Kept in the history"`
+	Actor    string `json:"actor,omitempty" maxLength:"255" doc:"Who acts"`
+}
+
 // TaskTypeList is one page of task types, by namespace and name.
 type TaskTypeList struct {
 	TaskTypes []client.TaskType `json:"task_types"`

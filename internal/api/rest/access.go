@@ -138,6 +138,9 @@ var accesses = map[string]access{
 	"list-namespaces":  {auth.NamespacesRead, scopeFleet},
 	"pause-namespace":  {auth.NamespacesManage, scopePath},
 	"resume-namespace": {auth.NamespacesManage, scopePath},
+	"list-quotas":      {auth.NamespacesRead, scopeFleet},
+	"set-quota":        {auth.NamespacesManage, scopePath},
+	"delete-quota":     {auth.NamespacesManage, scopePath},
 	"list-workers":     {auth.WorkersRead, scopeQuery},
 
 	"submit-queue-task":     {auth.TasksCreate, scopeBody},

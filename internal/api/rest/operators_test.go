@@ -111,6 +111,14 @@ func (f *fakeOperator) ReplayDeadLetters(_ context.Context, r orchestration.Repl
 	return f.bulk, f.note("replay many", r)
 }
 
+func (f *fakeOperator) SetQuota(_ context.Context, namespace string, maxTasks int, why orchestration.Why) (store.Quota, error) {
+	return store.Quota{Namespace: namespace, MaxTasks: maxTasks, ChangedAt: *at(1), ChangedBy: why.Actor}, f.namespace("set-quota", store.Pause{Namespace: namespace, Actor: why.Actor, Reason: why.Reason})
+}
+
+func (f *fakeOperator) DeleteQuota(_ context.Context, namespace string, why orchestration.Why) (store.Quota, error) {
+	return store.Quota{Namespace: namespace, MaxTasks: 7, ChangedAt: *at(1), ChangedBy: "bob"}, f.namespace("delete-quota", store.Pause{Namespace: namespace, Actor: why.Actor, Reason: why.Reason})
+}
+
 func (f *fakeOperator) Pause(_ context.Context, p store.Pause) error { return f.namespace("pause", p) }
 
 func (f *fakeOperator) Resume(_ context.Context, p store.Pause) error {
@@ -230,6 +238,12 @@ func (f *fakeLetters) PurgeDeadLetters(_ context.Context, olderThan time.Duratio
 
 func (f *fakeLetters) RecordAction(_ context.Context, a store.OperatorAction) error {
 	return f.note("record", a)
+}
+
+func (f *fakeLetters) Quotas(context.Context) ([]store.Quota, error) {
+	tasks := int64(12)
+	return []store.Quota{{Namespace: "lines", MaxTasks: 5, ChangedAt: *at(1), ChangedBy: "ana"},
+		{Namespace: "shapes", MaxTasks: 20, Tasks: &tasks, CountedAt: at(2), ChangedAt: *at(1), ChangedBy: "ana"}}, f.note("quotas", nil)
 }
 
 func (f *fakeLetters) Namespaces(context.Context) ([]store.NamespaceState, error) {

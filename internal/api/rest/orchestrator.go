@@ -59,6 +59,8 @@ type Engine interface {
 	Pause(ctx context.Context, p store.Pause) error
 	Resume(ctx context.Context, p store.Pause) error
 	SetPolicy(ctx context.Context, p store.CallablePolicy, reason string) error
+	SetQuota(ctx context.Context, namespace string, maxTasks int, why orchestration.Why) (store.Quota, error)
+	DeleteQuota(ctx context.Context, namespace string, why orchestration.Why) (store.Quota, error)
 	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
 
 	CreateSchedule(ctx context.Context, s store.Schedule, why orchestration.Why) (store.Schedule, error)
@@ -129,6 +131,7 @@ type Store interface {
 	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
 	Policies(ctx context.Context, namespace string) ([]store.CallablePolicy, error)
 	Foretell(p *store.Plan, context []byte) map[string]store.Foretold
+	Quotas(ctx context.Context) ([]store.Quota, error)
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
 	Sweeps(ctx context.Context) ([]store.SweepState, error)
 	Performance(ctx context.Context, window time.Duration) (store.Performance, error)
@@ -234,6 +237,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&dlqRoutes{a, o.Thresholds}).add()
 	(&namespaceRoutes{a}).add()
 	(&policyRoutes{a}).add()
+	(&quotaRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
 	newAnalytics(a, o.AnalyticsAge).add()

@@ -376,8 +376,8 @@ func (s *Board) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 			}))
 		})
 		if err != nil {
-			claimed = nil // the answers were not committed
-			if !identityHeld(err) {
+			claimed = nil             // the answers were not committed
+			if !pg.LockTimeout(err) { // of an identity, or of a quota during a count
 				return err
 			}
 			if accepted, err = s.insertAround(ctx, db, tasks, chosen, identityGlance); err != nil {
