@@ -90,6 +90,24 @@ func (b *Board) Times(ctx context.Context, tasks []string) (claimed, ended []tim
 	return claimed, ended, complete(len(ended), len(tasks))
 }
 
+// TimesFor are the times of the tasks with a reason, from the request to the end. Their order
+// is any.
+func (b *Board) TimesFor(ctx context.Context, reason string) ([]time.Duration, error) {
+	rows, err := b.db.Query(ctx, timesFor, reason)
+	if err != nil {
+		return nil, fmt.Errorf("read the times of tasks: %w", err)
+	}
+	took, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (time.Duration, error) {
+		var s float64
+		err := row.Scan(&s)
+		return seconds(s), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the times of tasks: %w", err)
+	}
+	return took, nil
+}
+
 // Starts are the times of load.Stamp tasks from the request to the beginning
 // of the handler. Their order is any.
 func (b *Board) Starts(ctx context.Context, tasks []string) ([]time.Duration, error) {
