@@ -283,8 +283,8 @@ func numbersOf(states []workflow.TaskState) []int16 {
 }
 
 // statementsOf returns the statement that looks at up to @each tasks of each source, and the
-// one that only counts those that fit. Below the greatest of those where a source was cut off
-// a list would have gaps, and a count is not known.
+// one that only counts those that fit among up to @each of all. Below the greatest of those
+// where a source was cut off a list would have gaps.
 func statementsOf(sources []source, conditions []string) (list, count string) {
 	var parts, counts []string
 	for _, x := range sources {
@@ -293,7 +293,7 @@ func statementsOf(sources []source, conditions []string) (list, count string) {
 			own = append([]string{x.fits}, conditions...)
 		}
 		parts = append(parts, `select t.task_uuid, t.n, true`+and(own)+` as fits from (`+x.rows+`) t`)
-		counts = append(counts, `select count(*) filter (where true`+and(own)+`) as matched, count(*) as seen, bool_or(t.n = @each::int) as cut from (`+x.rows+`) t`)
+		counts = append(counts, `select true`+and(own)+` as fits from (`+x.rows+`) t`)
 	}
 	return `
 with seen as materialized (` + strings.Join(parts, " union all ") + `),
@@ -301,8 +301,8 @@ cut as materialized (select task_uuid from seen where n = @each::int order by ta
 fitting as materialized (select task_uuid from seen where fits and not exists (select from cut where cut.task_uuid >= seen.task_uuid))
 select (select count(*) from fitting)::int as matched, (select count(*) from seen)::int as seen, (select task_uuid from cut) as reached,
        array(select task_uuid from fitting order by task_uuid desc offset @skip::int limit @take::int) as tasks`, `
-select sum(matched)::int as matched, sum(seen)::int as seen, case when bool_or(cut) then @oldest::uuid end as reached, '{}'::uuid[] as tasks
-from (` + strings.Join(counts, " union all ") + `) c`
+select count(*) filter (where fits)::int as matched, count(*)::int as seen, case when count(*) >= @each::int then @oldest::uuid end as reached, '{}'::uuid[] as tasks
+from (` + strings.Join(counts, " union all ") + ` limit @each::int) c`
 }
 
 // Tasks lists tasks, newest first, with their steps but without contexts and
@@ -340,12 +340,13 @@ func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []
 	}
 	q := searchOf(&f, plans)
 	before, oldest := f.bounds()
-	run := func(q *search, statement string, scan, skip, take int) (found, error) {
-		each := max(scan/q.sources, s.scans.source)
+	run := func(q *search, statement string, each, skip, take int) (found, error) {
 		return planned[found](ctx, s.db, "list_tasks", "list tasks",
 			q.call(statement, pg.Args{"before": before, "oldest": oldest, "each": each, "skip": max(skip, 0), "take": take}))
 	}
-	look := func(q *search, scan, skip, take int) (found, error) { return run(q, q.statement, scan, skip, take) }
+	look := func(q *search, scan, skip, take int) (found, error) {
+		return run(q, q.statement, max(scan/q.sources, s.scans.source), skip, take)
+	}
 	count := func(q *search, share float64) error {
 		before, _ = f.bounds()
 		return s.count(ctx, q, page, share, func() (found, error) { return run(q, q.counting, s.scans.counted, 0, 0) })
