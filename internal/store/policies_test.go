@@ -117,6 +117,28 @@ func TestAPolicyHoldsForLaterSteps(t *testing.T) {
 	require.Equal(t, fifo, lane(), "the next step")
 }
 
+// TestAStepIsAskedForOnce: its row and its signal have the answer to one question, of a new
+// task and of one that goes on.
+func TestAStepIsAskedForOnce(t *testing.T) {
+	t.Parallel()
+	s, _, unknown := openPredicting(t)
+	p := plan(t, s, retriedYAML)
+	for _, step := range p.Steps {
+		setPolicy(t, s, p, step.Handler.Callable, order.ShortestExpected)
+	}
+	task := newTask(p)
+	task.Context = []byte(`{}`)
+	_, err := s.CreateTasks(t.Context(), []store.NewTask{task})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, unknown.Load())
+	report(t, s, succeed(claim(t, s, p, 1)[0], `1`))
+	taken, err := s.TakeReported(t.Context(), 10, true)
+	require.NoError(t, err)
+	_, err = taken.Commit(t.Context(), uuid.Nil, decide(t, taken.Tasks))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, unknown.Load())
+}
+
 // TestPoliciesAreReadAndRecorded: by name, with any method; a heartbeat of an orchestrator
 // reads them, and so does each full scan of a worker.
 func TestPoliciesAreReadAndRecorded(t *testing.T) {

@@ -270,7 +270,7 @@ func (w *writes) putRows(c *Change) {
 
 // lane is that of a step of a task that has begun.
 func (t *TakenTask) lane(step *workflow.PlanStep) int16 {
-	return t.Plan.LaneOf(step, begun(t.Priority), t.Context)
+	return t.lanes.of(t.Plan, step, begun(t.Priority), t.Context)
 }
 
 func (w *writes) due(in time.Duration, t *TakenTask, step *workflow.PlanStep) {

@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // Board is the room of live tasks. It is safe for concurrent use.
@@ -130,6 +131,26 @@ type NamedLane struct {
 
 // begun is a step of a task that has begun.
 func begun(priority int) order.Step { return order.Step{Priority: priority, Begun: true} }
+
+// lanes are those that steps of a task were given, by their numbers in the plan, where they are
+// not by priority alone. What is expected of a step may change at any time, but its rows
+// and signals name the same lane, and it is asked for once.
+type lanes map[int]int16
+
+// of returns the lane of a step, see LaneOf.
+func (l *lanes) of(plan *registry.Plan, step *workflow.PlanStep, s order.Step, context []byte) int16 {
+	if lane, known := (*l)[step.No]; known {
+		return lane
+	}
+	lane := plan.LaneOf(step, s, context)
+	if plan.Ordered() {
+		if *l == nil {
+			*l = lanes{}
+		}
+		(*l)[step.No] = lane
+	}
+	return lane
+}
 
 // AddNamed is addLane for a row.
 func (t SignalSet) AddNamed(l *NamedLane) { t.addLane(l.Namespace, l.laneKey) }

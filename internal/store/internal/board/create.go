@@ -58,7 +58,7 @@ type NewTask struct {
 	Limited bool
 
 	start *workflow.Start // see Begin; nil: not called
-	lanes map[int]int16   // of first steps, where it is not by priority alone
+	lanes lanes           // of first steps
 }
 
 // ParentStep names the step that a task is.
@@ -408,20 +408,9 @@ func (c *newRows) addSteps(t *NewTask, row *newTaskRow) {
 	}
 }
 
-// lane is that of a first step. What is expected of a step may change at any time, but rows
-// and signals name the same lane.
+// lane is that of a first step.
 func (t *NewTask) lane(no int) int16 {
-	if lane, known := t.lanes[no]; known {
-		return lane
-	}
-	lane := t.Plan.LaneOf(&t.Plan.Steps[no], order.Step{Priority: t.Priority, Deadline: t.DeadlineIn > 0, Left: t.DeadlineIn}, t.Context)
-	if t.Plan.Ordered() {
-		if t.lanes == nil {
-			t.lanes = map[int]int16{}
-		}
-		t.lanes[no] = lane
-	}
-	return lane
+	return t.lanes.of(t.Plan, &t.Plan.Steps[no], order.Step{Priority: t.Priority, Deadline: t.DeadlineIn > 0, Left: t.DeadlineIn}, t.Context)
 }
 
 // onlyStep returns the first step that the task's row carries, if it is the only one.

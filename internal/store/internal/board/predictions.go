@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,7 +32,7 @@ select worker_uuid, load -> 'samples' as samples, clock_timestamp() as now from 
 where stopped_at is null and heartbeat_at > clock_timestamp() - @alive_ms::bigint * interval '1 ms' and load ? 'samples'
 order by worker_uuid limit @limit`)
 	modelsOf = pg.Compile(`
-select k.namespace, k.template, k.step, p.model from ` + stmt.List[modelKey]("k") + `
+select k.namespace, k.template, k.step, p.model from ` + stmt.List[predict.Key]("k") + `
 join tasker.namespaces n on n.name = k.namespace join tasker.predictions p on p.namespace_id = n.namespace_id and p.template = k.template and p.step = k.step`)
 	saveModels = pg.Compile(`
 insert into tasker.predictions as p (namespace_id, template, step, model, changed_at)
@@ -38,13 +40,14 @@ select n.namespace_id, m.template, m.step, m.model::jsonb, clock_timestamp() fro
 on conflict (namespace_id, template, step) do update set model = excluded.model, changed_at = excluded.changed_at`)
 )
 
-type modelKey struct{ Namespace, Template, Step string }
-
-type newModel struct{ Namespace, Template, Step, Model string }
+type newModel struct {
+	predict.Key
+	Model string
+}
 
 const (
-	// sampledWorkers and learnedModels bound what one look reads and writes; what has no
-	// room is sampled again.
+	// sampledWorkers and learnedModels bound what one look reads and writes; samples that
+	// have no room are not learned from.
 	sampledWorkers = 1000
 	learnedModels  = 500
 )
@@ -77,9 +80,7 @@ func (s *Board) Learn(ctx context.Context, alive time.Duration, seen map[uuid.UU
 		}
 		if err == nil { // a failed commit costs these samples
 			clear(seen) // of workers that are gone
-			for worker, no := range last {
-				seen[worker] = no
-			}
+			maps.Copy(seen, last)
 		}
 		return done, nil, err
 	})
@@ -102,7 +103,7 @@ func (l *learning) add(body []byte, after int64) (last int64) {
 	}
 	last = after
 	for i := range list {
-		key := predict.Key{Namespace: list[i].Namespace, Template: list[i].Template, Step: list[i].Step}
+		key := list[i].Key()
 		if _, known := l.models[key]; list[i].No <= after || !known && len(l.models) == learnedModels {
 			continue
 		}
@@ -115,17 +116,13 @@ func (l *learning) add(body []byte, after int64) (last int64) {
 // read reads the models of the samples; one that is unknown, of another version or of other
 // features begins anew.
 func (l *learning) read(ctx context.Context, tx pgx.Tx) error {
-	var keys []modelKey
-	for k := range l.models {
-		keys = append(keys, modelKey(k))
-	}
 	type row struct {
-		modelKey
+		predict.Key
 		Model []byte
 	}
-	return stmt.Each(ctx, tx, modelsOf.With(pg.Args{"k": keys}), func(r *row) {
+	return stmt.Each(ctx, tx, modelsOf.With(pg.Args{"k": slices.Collect(maps.Keys(l.models))}), func(r *row) {
 		if m, err := predict.Decode(r.Model); err == nil {
-			l.models[predict.Key(r.modelKey)] = m
+			l.models[r.Key] = m
 		}
 	})
 }
@@ -133,7 +130,7 @@ func (l *learning) read(ctx context.Context, tx pgx.Tx) error {
 func (l *learning) learn() (done Learned, err error) {
 	for i := range l.samples {
 		x := &l.samples[i]
-		key := predict.Key{Namespace: x.Namespace, Template: x.Template, Step: x.Step}
+		key := x.Key()
 		m := l.models[key]
 		if m == nil || !m.Of(x.Features) {
 			m = predict.New(x.Features)
@@ -147,7 +144,7 @@ func (l *learning) learn() (done Learned, err error) {
 		if err != nil {
 			return done, fmt.Errorf("encode the model of step %s of template %s: %w", key.Step, key.Template, err)
 		}
-		l.changed = append(l.changed, newModel{key.Namespace, key.Template, key.Step, string(body)})
+		l.changed = append(l.changed, newModel{key, string(body)})
 		if done.Models++; m.Judge.Distrust {
 			done.Distrusted++
 		}

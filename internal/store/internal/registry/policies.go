@@ -134,6 +134,11 @@ type Sample struct {
 	MS        float64   `json:"ms"`
 }
 
+// Key is that of the model which learns from it.
+func (s *Sample) Key() predict.Key {
+	return predict.Key{Namespace: s.Namespace, Template: s.Template, Step: s.Step}
+}
+
 var (
 	readPolicies = pg.Compile(`select callable_id, policy, coalesce(features, '{}') as features, coalesce(class, '') as class from tasker.policies where policy <> @priority`)
 	readModels   = pg.Compile(`select n.name as namespace, p.template, p.step, p.model, p.changed_at
@@ -231,13 +236,9 @@ func (o *ordering) predicted() bool {
 }
 
 type storedModel struct {
-	Namespace, Template, Step string
-	Model                     []byte
-	ChangedAt                 time.Time
-}
-
-func (m *storedModel) key() predict.Key {
-	return predict.Key{Namespace: m.Namespace, Template: m.Template, Step: m.Step}
+	predict.Key
+	Model     []byte
+	ChangedAt time.Time
 }
 
 // learn takes over models. One that cannot be read, of another version, is not known.
@@ -250,10 +251,10 @@ func (o *ordering) learn(changed []storedModel) {
 	for i := range changed {
 		m, err := predict.Decode(changed[i].Model)
 		if err != nil {
-			delete(next.of, changed[i].key())
+			delete(next.of, changed[i].Key)
 			continue
 		}
-		next.of[changed[i].key()] = model{m, changed[i].ChangedAt}
+		next.of[changed[i].Key] = model{m, changed[i].ChangedAt}
 		if changed[i].ChangedAt.After(next.newest) {
 			next.newest = changed[i].ChangedAt
 		}
