@@ -66,7 +66,7 @@ var bodies = map[string]string{
 const someUUID = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10"
 
 // pastTheBreaker need no answer of the database, or show its recovery.
-var pastTheBreaker = []string{"health", "health-live", "health-ready", "health-detailed", "list-breakers", "force-breaker",
+var pastTheBreaker = []string{"health", "health-live", "health-ready", "health-accepting", "health-detailed", "list-breakers", "force-breaker",
 	"get-deployment-mode", "set-deployment-mode", "get-log-levels", "set-log-levels", "get-fleet"}
 
 // operations lists the routes of an API: "GET /v1/…" by their names.
