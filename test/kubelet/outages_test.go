@@ -29,11 +29,12 @@ func TestRollingUpgradeAndBack(t *testing.T) {
 	former := t.TempDir()
 	require.NoError(t, fleet.BuildBefore(t.Context(), "../..", firstOnline, t.TempDir(), former))
 	db := pgtest.New(t)
-	install := strings.Replace(manifests(t), `args: [migrate, up, --wait, "5m"]`, "args: [migrate, up]", 1) // the former has no --wait
-	require.NotEqual(t, manifests(t), install)
+	upgraded := strings.ReplaceAll(manifests(t), "/health/accepting", "/health/ready")                  // the former does not have it,
+	install := strings.Replace(upgraded, `args: [migrate, up, --wait, "5m"]`, "args: [migrate, up]", 1) // nor --wait
+	require.NotEqual(t, upgraded, install)
 	nodes(t, install, former, db.DSN)
 	require.Equal(t, 105, db.QueryInt(t, `select max(version_id) from tasker.tasker_schema_version`))
-	k := loaded(t, manifests(t), former, db.DSN)
+	k := loaded(t, upgraded, former, db.DSN)
 	require.NoError(t, rollOut(t, k))
 
 	all, err := under(t.Context(), k, slices.Concat(always[:2], kept[:2]), func(*load) error {
