@@ -200,6 +200,10 @@ bench-secure: require-postgresql ## Measure what credentials and TLS cost (about
 bench-telemetry: require-postgresql ## Measure what traces and the scraping of metrics cost (about 10 minutes)
 	cd test/bench && $(GO) run . -only telemetry -out ../../docs/benchmarks/telemetry $(BENCHFLAGS)
 
+.PHONY: bench-order
+bench-order: require-postgresql ## Measure what shortest expected first does to waits (about 7 minutes)
+	cd test/bench && $(GO) run . -only order -out ../../docs/benchmarks/order $(BENCHFLAGS)
+
 .PHONY: bench-streams
 bench-streams: require-postgresql ## Measure 1,000 clients that follow transitions (about 2 minutes)
 	cd test/bench && $(GO) run . -only streams -out ../../docs/benchmarks/streams $(BENCHFLAGS)

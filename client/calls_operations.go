@@ -49,42 +49,6 @@ func ofCallable(callable string, q url.Values) url.Values {
 	return q
 }
 
-// Limits lists the limits of a namespace, or all for "".
-func (c *Client) Limits(ctx context.Context, namespace string) ([]Limit, error) {
-	q := url.Values{}
-	if namespace != "" {
-		q.Set("namespace", namespace)
-	}
-	body, err := get[struct {
-		Limits []Limit `json:"limits"`
-	}](ctx, c, q, "v1", "limits")
-	if err != nil {
-		return nil, err
-	}
-	return body.Limits, nil
-}
-
-// SetLimit sets the limit of a callable; claims that begin after it follow it.
-func (c *Client) SetLimit(ctx context.Context, namespace, callable string, r LimitRequest) (*Limit, error) {
-	var l Limit
-	err := c.do(ctx, call{method: http.MethodPut, path: []string{"v1", "namespaces", namespace, "limits", callable}, body: r}, &l)
-	return result(&l, err)
-}
-
-// DeleteLimit removes a limit, which is named by its namespace, callable, method and resolver,
-// and returns what it was.
-func (c *Client) DeleteLimit(ctx context.Context, l Limit, why Why) (*Limit, error) {
-	q := why.query()
-	for name, value := range map[string]string{"method": l.Method, "resolver": l.Resolver} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	var was Limit
-	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "namespaces", l.Namespace, "limits", l.Callable}, query: q}, &was)
-	return result(&was, err)
-}
-
 // Workers lists the registered workers.
 func (c *Client) Workers(ctx context.Context, o WorkerListOptions) ([]WorkerState, error) {
 	q := url.Values{}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 func golden(t testing.TB, name string) string {
@@ -27,9 +28,6 @@ func TestEveryCallOfOperators(t *testing.T) {
 	t.Parallel()
 	ctx, yes, no := t.Context(), true, false
 	namespace := `{"name":"a/b","paused":false,"paused_at":null,"paused_by":null,"pause_reason":null}`
-	var limits struct{ Limits []json.RawMessage }
-	require.NoError(t, json.Unmarshal([]byte(golden(t, "limits")), &limits))
-	limit := string(limits.Limits[0])
 	var breakers struct{ Breakers []json.RawMessage }
 	require.NoError(t, json.Unmarshal([]byte(golden(t, "breakers")), &breakers))
 	var entries []json.RawMessage
@@ -96,12 +94,10 @@ func TestEveryCallOfOperators(t *testing.T) {
 			return c.PauseNamespace(ctx, "a/b", client.Why{Reason: "r", Actor: "a"})
 		}},
 		"resume": {namespace, "DELETE /v1/namespaces/a%2Fb/pause", "", func(c *client.Client) (any, error) { return c.ResumeNamespace(ctx, "a/b", client.Why{}) }},
-		"limits": {golden(t, "limits"), "GET /v1/limits?namespace=n", "", func(c *client.Client) (any, error) { return under("limits")(c.Limits(ctx, "n")) }},
-		"set limit": {limit, "PUT /v1/namespaces/a%2Fb/limits/c", `{"key_path":["a"],"max_running":0,"reason":"r","actor":"a"}`, func(c *client.Client) (any, error) {
-			return c.SetLimit(ctx, "a/b", "c", client.LimitRequest{KeyPath: []string{"a"}, MaxRunning: new(0), Reason: "r", Actor: "a"})
-		}},
-		"delete limit": {limit, "DELETE /v1/namespaces/a%2Fb/limits/c?actor=a&method=m&reason=r", "", func(c *client.Client) (any, error) {
-			return c.DeleteLimit(ctx, client.Limit{Namespace: "a/b", Callable: "c", LimitRequest: client.LimitRequest{Method: "m"}}, client.Why{Reason: "r", Actor: "a"})
+		"a policy": {golden(t, "policies"), "PUT /v1/namespaces/a%2Fb/policies/c%2Fd", `{"policy":"fifo"}`, func(c *client.Client) (any, error) {
+			var list wire.PolicyList
+			err := c.Call(ctx, "PUT", []string{"v1", "namespaces", "a/b", "policies", "c/d"}, map[string]string{"policy": "fifo"}, &list)
+			return list, err
 		}},
 		"workers": {golden(t, "workers"), "GET /v1/workers?limit=5&namespace=n&status=dead", "", func(c *client.Client) (any, error) {
 			return under("workers")(c.Workers(ctx, client.WorkerListOptions{Status: "dead", Namespace: "n", Limit: 5}))

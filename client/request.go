@@ -47,6 +47,12 @@ type call struct {
 	repeated func()
 }
 
+// Call calls a route of the API that no other method is for. The elements of path are
+// escaped; body and answer are JSON, and a nil body is none.
+func (c *Client) Call(ctx context.Context, method string, path []string, body, answer any) error {
+	return c.do(ctx, call{method: method, path: path, body: body}, answer)
+}
+
 // do makes the call and decodes the answer into v.
 func (c *Client) do(ctx context.Context, r call, v any) error {
 	raw, err := c.raw(ctx, r)

@@ -2,6 +2,19 @@ package client
 
 import "encoding/json"
 
+// A schedule's policies for missed runs.
+const (
+	CatchUpSkip = "skip" // they are skipped
+	CatchUpOne  = "one"  // only the last one is made
+	CatchUpAll  = "all"  // all are made, up to MaxCatchUp
+)
+
+// A schedule's policies while the task of its last run is alive.
+const (
+	OverlapAllow = "allow" // run concurrently
+	OverlapSkip  = "skip"  // skip the run
+)
+
 // ScheduleRequest is the body of POST /v1/schedules.
 type ScheduleRequest struct {
 	Name      string `json:"name" doc:"Unique in its namespace: letters, digits, dots, hyphens and underscores" maxLength:"64"`

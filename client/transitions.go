@@ -13,10 +13,8 @@ import (
 	"time"
 )
 
-// Kinds of transitions and of what a stream of them tells beside.
+// What a stream of transitions tells beside.
 const (
-	TransitionStep = "step" // an attempt has ended
-	TransitionTask = "task" // a task was created, or its state has changed
 	// TransitionOpen: the stream is open; all transitions from now on are part of it.
 	TransitionOpen = "open"
 	// TransitionSnapshot: the task of the stream as it was after the stream was opened.
@@ -28,7 +26,7 @@ const (
 
 // Transition is the end of an attempt, or a change of a task.
 type Transition struct {
-	Event     string    `json:"-"` // its kind
+	Event     string    `json:"-"` // step: an attempt has ended; task: a task was created, or its state has changed; or a constant above
 	ID        string    `json:"-"` // the place to continue from after it; "": the one before
 	Task      *Task     `json:"-"` // of a snapshot
 	TaskUUID  string    `json:"task_uuid"`

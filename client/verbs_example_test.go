@@ -386,6 +386,20 @@ func ExampleClient_ReplayIsolated() {
 	// 2 <nil>
 }
 
+// A route without a method of its own.
+func ExampleClient_Call() {
+	c, closed := serving(wire.PolicyList{Policies: []wire.Policy{{Namespace: "shop", Callable: "charge", Policy: "fifo"}}})
+	defer closed()
+	var list struct {
+		Policies []struct{ Callable, Policy string }
+	}
+	err := c.Call(ctx, "PUT", []string{"v1", "namespaces", "shop", "policies", "charge"},
+		map[string]string{"policy": "fifo", "reason": "the first comes first", "actor": "ana"}, &list)
+	fmt.Println(list.Policies, err)
+	// Output:
+	// [{charge fifo}] <nil>
+}
+
 // Steps of a namespace, or of one callable in it, are not claimed for a while.
 func ExampleClient_PauseNamespace() {
 	paused, running := client.Namespace{Name: "shop", Paused: true}, client.Namespace{Name: "shop"}
@@ -406,23 +420,6 @@ func ExampleClient_PauseNamespace() {
 	// shop <nil>
 	// false <nil>
 	// <nil>
-	// <nil>
-}
-
-// Three steps of each customer call the handler at once.
-func ExampleClient_SetLimit() {
-	l := client.Limit{Namespace: "shop", Callable: "charge", LimitRequest: client.LimitRequest{KeyPath: []string{"customer"}, MaxRunning: new(3)}}
-	c, closed := serving(l, wire.LimitList{Limits: []client.Limit{l}}, l)
-	defer closed()
-	_, err := c.SetLimit(ctx, "shop", "charge", l.LimitRequest)
-	fmt.Println(err)
-	list, err := c.Limits(ctx, "shop")
-	fmt.Println(list[0].KeyPath, *list[0].MaxRunning, err)
-	_, err = c.DeleteLimit(ctx, list[0], client.Why{Reason: "no longer needed"})
-	fmt.Println(err)
-	// Output:
-	// <nil>
-	// [customer] 3 <nil>
 	// <nil>
 }
 

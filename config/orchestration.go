@@ -92,6 +92,13 @@ type Orchestration struct {
 			Interval time.Duration `toml:"interval_seconds" default:"30" min:"1" max:"3600" doc:"How often to look for waiting work without a signal." effect:"How soon a lost signal is made up for where no system polls."`
 			Overdue  time.Duration `toml:"overdue_seconds" default:"30" min:"1" max:"3600" doc:"Time in line after which work is signalled again." effect:"Shorter signals busy queues for nothing."`
 		} `toml:"signals"`
+		Ageing struct {
+			Bound     time.Duration `toml:"bound_seconds" default:"0" min:"0" max:"31536000" doc:"Time in line from which a step is claimed before others of any priority; 0 turns it off (docs/order.md)." effect:"Nothing waits much longer behind higher priorities: once work waits for longer, priorities count less."`
+			BatchSize int           `toml:"batch_size" default:"500" min:"1" max:"10000" doc:"Steps brought forward by one transaction." effect:"Length of one transaction."`
+		} `toml:"ageing"`
+		Predictions struct {
+			Interval time.Duration `toml:"interval_seconds" default:"5" min:"1" max:"3600" doc:"How often the times of handlers are learned from what workers tell, while a policy orders by them (docs/prediction.md)." effect:"How soon a change of the times has an effect; each run reads the rows of all workers."`
+		} `toml:"predictions"`
 	} `toml:"sweeps"`
 	Retention struct {
 		TTL           time.Duration `toml:"ttl_seconds" default:"604800" min:"0" max:"315360000" doc:"Time from the end of a task until it is deleted; 0 keeps it for ever." effect:"Size of the ledger. A task under investigation is kept."`

@@ -44,6 +44,7 @@ func openStore(ctx context.Context, c config.Common, name string, near *neighbou
 	opts.OnSlowAcquire = func(waited time.Duration) {
 		log.Warn("waited long for a connection; the pool may be too small", zap.Duration("waited", waited))
 	}
+	opts.Unpredicted = m.StepsUnpredicted.Inc
 	opts.Observe = func(flow string, took time.Duration, err error) {
 		m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
 		if err == nil {

@@ -369,6 +369,10 @@ func (b *fakeBoard) ReadPlans(context.Context, []int32) error { return b.err() }
 func (b *fakeBoard) CallablesVersion() uint64 { return 1 }
 
 // KnownCallables returns one callable for each step of the plan.
+func (b *fakeBoard) SampleOf(int32, *workflow.Plan, *workflow.PlanStep, []byte, time.Duration) (x store.Sample, ok bool) {
+	return x, false
+}
+
 func (b *fakeBoard) KnownCallables() []store.Callable {
 	b.mu.Lock()
 	defer b.mu.Unlock()

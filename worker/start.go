@@ -114,6 +114,7 @@ func (w *Worker) openStore(ctx context.Context, p *parts) error {
 			URL: w.cfg.DatabaseURL, ApplicationName: "tasker-worker", MaxConns: w.cfg.MaxConnections,
 			SignalsInTransaction: w.inWAL(),
 			NotifyAfterCommit:    w.cfg.EventSource == nil && w.cfg.Publisher == nil && w.cfg.EventSourceName == notify.Name,
+			Unpredicted:          w.cfg.Metrics.StepsUnpredicted.Inc,
 			Observe: func(flow string, took time.Duration, _ error) {
 				w.cfg.Metrics.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
 			},

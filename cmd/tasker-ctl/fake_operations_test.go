@@ -61,8 +61,18 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		answer(w, pausedNamespace("shapes"))
 	case path == "v1/namespaces/shapes/pause":
 		answer(w, client.Namespace{Name: "shapes"})
+	case path == "v1/policies", path == "v1/namespaces/shapes/policies/draw" && r.Method == http.MethodPut:
+		answer(w, wire.PolicyList{Policies: []wire.Policy{{Namespace: "shapes", Callable: "draw", Policy: "fifo", ChangedAt: *pausedNamespace("shapes").PausedAt, ChangedBy: "ana"}}})
+	case path == "v1/namespaces/shapes/policies/draw":
+		answer(w, wire.PolicyList{Policies: []wire.Policy{}})
+	case strings.HasPrefix(path, "v1/tasks/") && strings.HasSuffix(path, "/predictions"):
+		answer(w, wire.PredictionList{TaskUUID: strings.Split(path, "/")[2], Predictions: []wire.Prediction{
+			{Step: "start", Policy: "shortest_expected", Basis: "regression", Expected: 0.25, P50: 0.3, P90: 1, P99: 2, Learned: 40, Trusted: true, Order: 0.93, Class: "acme",
+				Features: []string{"rows"}, Values: []float64{12}, Weights: []float64{-7, 0.98}},
+			{Step: "left", Policy: "shortest_expected", Basis: "unknown"},
+		}})
 	case path == "v1/limits":
-		answer(w, wire.LimitList{Limits: []client.Limit{fakeLimit(), {Namespace: "shapes", Callable: "mail", LimitRequest: client.LimitRequest{PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true}}}})
+		answer(w, wire.LimitList{Limits: []wire.Limit{fakeLimit(), {Namespace: "shapes", Callable: "mail", LimitRequest: wire.LimitRequest{PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true}}}})
 	case path == "v1/namespaces/shapes/limits/charge":
 		answer(w, fakeLimit())
 	case path == "v1/workers":
@@ -283,7 +293,7 @@ func fakeBreakers() wire.BreakerList {
 	}}
 }
 
-func fakeLimit() client.Limit {
-	return client.Limit{Namespace: "shapes", Callable: "charge", LimitRequest: client.LimitRequest{KeyPath: []string{"customer", "id"}, MaxRunning: new(2), Burst: 1,
+func fakeLimit() wire.Limit {
+	return wire.Limit{Namespace: "shapes", Callable: "charge", LimitRequest: wire.LimitRequest{KeyPath: []string{"customer", "id"}, MaxRunning: new(2), Burst: 1,
 		Weights: map[string]float64{"big": 3, "a=b": 0.5}}, ChangedAt: client.Time{Time: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)}, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}
 }

@@ -4,34 +4,34 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/wire"
 )
 
 func (a *app) limit() command {
-	r := resource[client.Limit]{app: a, noun: "limit", name: limitName, facts: limitFacts}
-	namespace := ""
+	r := resource[wire.Limit]{app: a, noun: "limit", name: limitName, facts: limitFacts}
 	return command{
 		use: "limit", aliases: []string{"limits"}, short: "Bound what runs of a callable: at once, per second, in order, by shares",
 		long: `A limit bounds the steps that call one handler, in the whole fleet and key by key.
 A change counts for all claims that begin after it; what runs goes on.`,
 		commands: []command{
 			{use: "list", short: "List the limits, with what they hold up",
-				flags: a.namespace(&namespace, "only limits of this namespace"),
-				run: ask(a, sent(func(ctx context.Context, c *api, _ []string) ([]client.Limit, error) { return c.Limits(ctx, namespace) },
-					func(list []client.Limit) wire.LimitList { return wire.LimitList{Limits: list} }), func(l wire.LimitList) { r.list(l.Limits) })},
+				run: ask(a, func(ctx context.Context, c *api, _ []string) (l wire.LimitList, err error) {
+					err = c.Call(ctx, http.MethodGet, []string{"v1", "limits"}, nil, &l)
+					return l, err
+				}, func(l wire.LimitList) { r.list(l.Limits) })},
 			a.limitSet(r),
 			a.limitDelete(r),
 		},
 	}
 }
 
-func (a *app) limitSet(r resource[client.Limit]) command {
-	var l client.LimitRequest
+func (a *app) limitSet(r resource[wire.Limit]) command {
+	var l wire.LimitRequest
 	path := ""
 	var weights []string
 	return command{
@@ -48,11 +48,9 @@ for itself, and keys with steps take turns, by their weights.`,
 			opt(&l.Ordered, "ordered", "one step of a key at a time, in the order in which they became claimable"),
 			opt(&l.Overtake, "overtake", "with --ordered: others run while the first one waits for its retry"),
 			opt(&weights, "weight", "share of a key as KEY=NUMBER; 1 for others; may be repeated"),
-			opt(&l.Method, "method", "method of the handler, where steps name one"),
-			opt(&l.Resolver, "resolver", "resolver of the handler, where steps name one"),
-			why(&l.Reason, &l.Actor, needed),
+			limitedHandler(&l.LimitedHandler, needed),
 		),
-		run: ask(a, func(ctx context.Context, c *api, args []string) (*client.Limit, error) {
+		run: ask(a, func(ctx context.Context, c *api, args []string) (*wire.Limit, error) {
 			var err error
 			if path != "" {
 				l.KeyPath = strings.Split(path, ".")
@@ -60,27 +58,32 @@ for itself, and keys with steps take turns, by their weights.`,
 			if l.Weights, err = readWeights(weights); err != nil {
 				return nil, err
 			}
-			return c.SetLimit(ctx, args[0], args[1], l)
+			return changeLimit(ctx, c, http.MethodPut, args, l)
 		}, r.show),
 	}
 }
 
-func (a *app) limitDelete(r resource[client.Limit]) command {
-	var l client.Limit
-	var w client.Why
+func (a *app) limitDelete(r resource[wire.Limit]) command {
+	var h wire.LimitedHandler
 	return command{
 		use: "delete NAMESPACE CALLABLE", aliases: []string{"remove"}, short: "Remove the limit of a callable",
-		long: `Removes a limit: claims that begin after it follow none.`,
-		flags: all(
-			opt(&l.Method, "method", "method of the handler"),
-			opt(&l.Resolver, "resolver", "resolver of the handler"),
-			why(&w.Reason, &w.Actor),
-		),
-		run: ask(a, func(ctx context.Context, c *api, args []string) (*client.Limit, error) {
-			l.Namespace, l.Callable = args[0], args[1]
-			return c.DeleteLimit(ctx, l, w)
+		long:  `Removes a limit: claims that begin after it follow none.`,
+		flags: limitedHandler(&h),
+		run: ask(a, func(ctx context.Context, c *api, args []string) (*wire.Limit, error) {
+			return changeLimit(ctx, c, http.MethodDelete, args, h)
 		}, r.said("removed")),
 	}
+}
+
+// limitedHandler are the flags that name a handler beside its callable, with a reason.
+func limitedHandler(h *wire.LimitedHandler, rules ...rule) flags {
+	return all(opt(&h.Method, "method", "method of the handler, where steps name one"),
+		opt(&h.Resolver, "resolver", "resolver of the handler, where steps name one"), why(&h.Reason, &h.Actor, rules...))
+}
+
+func changeLimit(ctx context.Context, c *api, method string, args []string, body any) (*wire.Limit, error) {
+	var l wire.Limit
+	return &l, c.Call(ctx, method, []string{"v1", "namespaces", args[0], "limits", args[1]}, body, &l)
 }
 
 // readWeights reads KEY=NUMBER; keys may have equal signs.
@@ -97,9 +100,9 @@ func readWeights(texts []string) (map[string]float64, error) {
 	return weights, nil
 }
 
-func limitName(l *client.Limit) string { return oneLine(l.Namespace + "/" + l.Callable) }
+func limitName(l *wire.Limit) string { return oneLine(l.Namespace + "/" + l.Callable) }
 
-func limitFacts(l *client.Limit) facts {
+func limitFacts(l *wire.Limit) facts {
 	key, most, rate, order := "", "", "", ""
 	switch {
 	case len(l.KeyPath) > 0:

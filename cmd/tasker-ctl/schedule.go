@@ -26,7 +26,7 @@ func (a *app) schedule() command {
 The fleet makes each run once, whatever the number of orchestrators.
 
 A schedule is named by its UUID or as NAMESPACE/NAME.`,
-		commands: slices.Concat([]command{a.scheduleCreate(), a.scheduleUpdate(), a.scheduleList()}, a.scheduleChanges(), []command{
+		commands: slices.Concat([]command{a.scheduleCreate(), a.scheduleUpdate(), a.scheduleList(), a.scheduleSimulate()}, a.scheduleChanges(), []command{
 			{use: "show SCHEDULE", aliases: []string{"get"}, short: "Show a schedule and its next runs",
 				run: ask(a, of((*api).Schedule), func(s *client.Schedule) {
 					r.show(s)
@@ -102,7 +102,7 @@ func (a *app) scheduleList() command {
 
 func scheduleFacts(s *client.Schedule) facts {
 	catchUp, attempts, next := s.CatchUp, "", ""
-	if catchUp == "all" {
+	if catchUp == client.CatchUpAll {
 		catchUp = "all, up to " + counted(s.MaxCatchUp, "run")
 	}
 	if s.MaxAttempts > 0 {
@@ -170,10 +170,10 @@ func (s *scheduleFields) flags(a *app, rules ...rule) flags {
 		opt(&s.Priority, "priority,p", "priority of the tasks, -100 to 100; higher goes first; 0 for the template's", aPriority),
 		opt(&s.Tags, "tag", "tag of the tasks; may be repeated"),
 		opt(&s.CatchUp, "catch-up", "missed runs: skip them, make one for all, or all",
-			among("skip", "one", "all")),
+			among(client.CatchUpSkip, client.CatchUpOne, client.CatchUpAll)),
 		opt(&s.MaxCatchUp, "max-catch-up", "how many missed runs --catch-up all makes, up to 1000", between(1, schedule.MaxCatchUp)),
 		opt(&s.Overlap, "overlap", "while the previous task is unfinished: allow a run, or skip it",
-			among("allow", "skip")),
+			among(client.OverlapAllow, client.OverlapSkip)),
 		opt(&s.jitter, "jitter", "delay the start of tasks by up to this time, at most 1h",
 			checked("whole seconds, at most 1h", s.readJitter)),
 		opt(&s.MaxAttempts, "max-attempts", "executions of each retryable step of the tasks; 0 for the template's"),
@@ -201,7 +201,7 @@ func (s *scheduleFields) request(namespace, name string) client.ScheduleRequest 
 
 func (a *app) scheduleCreate() command {
 	s := scheduleFields{ScheduleUpdate: client.ScheduleUpdate{Version: new("1.0.0"), TimeZone: new("UTC"), Context: json.RawMessage("{}"),
-		CatchUp: new("skip"), MaxCatchUp: new(limits.DefaultMaxCatchUp), Overlap: new("allow")}}
+		CatchUp: new(client.CatchUpSkip), MaxCatchUp: new(limits.DefaultMaxCatchUp), Overlap: new(client.OverlapAllow)}}
 	var r client.ScheduleRequest
 	namespace := "default"
 	return command{

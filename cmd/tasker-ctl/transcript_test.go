@@ -49,13 +49,16 @@ func newSession(t testing.TB) *session {
 	}
 }
 
-// closedPort is an address without a listener.
+// closedPort is an address without a listener, and to stay so until the test ends: that of
+// the client of an open connection.
 func closedPort(t testing.TB) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer func() { require.NoError(t, l.Close()) }()
-	return l.Addr().String()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = c.Close(), l.Close() })
+	return c.LocalAddr().String()
 }
 
 type outcome struct {

@@ -60,6 +60,7 @@ func (w *applyWork) Look(ctx context.Context, wake coordinator.Wake) (coordinato
 func (o *Orchestrator) onWake(wake coordinator.Wake) {
 	if wake.Has(signal.TopicControl) {
 		o.store.ForgetPlanNames()
+		o.beatNow() // it reads the policies
 	}
 	if wake.Has(signal.TopicEvents) {
 		o.eventsPublished.notify()

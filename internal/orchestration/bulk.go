@@ -134,6 +134,35 @@ func (o *Orchestrator) Resume(ctx context.Context, p store.Pause) error {
 	return nil
 }
 
+// SetPolicy sets how the steps of a callable are put in order, or with no policy removes it,
+// and tells the fleet.
+func (o *Orchestrator) SetPolicy(ctx context.Context, p store.CallablePolicy, reason string) error {
+	if err := checkActor(p.ChangedBy, reason); err != nil {
+		return err
+	}
+	signals, err := o.store.SetPolicy(ctx, p, reason)
+	if err == nil {
+		o.publish(signals)
+	}
+	return err
+}
+
+// SetQuota gives a namespace a quota, see submission.QuotaError.
+func (o *Orchestrator) SetQuota(ctx context.Context, namespace string, maxTasks int, why Why) (store.Quota, error) {
+	if err := checkActor(why.Actor, why.Reason); err != nil {
+		return store.Quota{}, err
+	}
+	return o.store.SetQuota(ctx, namespace, maxTasks, why.action("set_quota"))
+}
+
+// DeleteQuota takes the quota of a namespace away.
+func (o *Orchestrator) DeleteQuota(ctx context.Context, namespace string, why Why) (store.Quota, error) {
+	if err := checkActor(why.Actor, why.Reason); err != nil {
+		return store.Quota{}, err
+	}
+	return o.store.DeleteQuota(ctx, namespace, why.action("delete_quota"))
+}
+
 // SetLimit sets the limit of a callable and notifies the workers; see store.SetLimit.
 func (o *Orchestrator) SetLimit(ctx context.Context, l store.Limit, why Why) error {
 	return o.limit(why, func() ([]signal.Signal, error) { return o.store.SetLimit(ctx, l, why.Actor, why.Reason) })

@@ -47,8 +47,8 @@ func CheckContext(context json.RawMessage) error { return submission.CheckContex
 
 // Create validates a request and creates its task. Requests that arrive while
 // a transaction is under way share the next one. The error is an *InvalidError,
-// *UnknownTemplateError or *DuplicateError for a fault of the client, a *BusyError
-// when another transaction with the same identity must end first; it wraps
+// *UnknownTemplateError or *DuplicateError for a fault of the client, a
+// *submission.QuotaError when the namespace may have no more tasks, a *BusyError when another transaction with the same identity must end first; it wraps
 // store.ErrUnavailable when the database is away.
 func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 	r.Schema = o.schema
@@ -56,6 +56,7 @@ func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 	if err != nil {
 		return Created{}, err
 	}
+	task.Limited = true
 	return o.insert(ctx, &task, &r)
 }
 
@@ -66,10 +67,18 @@ func (o *Orchestrator) insert(ctx context.Context, task *store.NewTask, r *Reque
 		return Created{}, creationError(err)
 	}
 	created, err := submission.Answer(task, row, r.Conflict)
+	o.refused(err)
 	if err == nil && !created.Existing {
 		o.metrics.TasksCreated.WithLabelValues(r.Namespace).Inc()
 	}
 	return created, err
+}
+
+// refused counts a refusal for a quota.
+func (o *Orchestrator) refused(err error) {
+	if full := (*submission.QuotaError)(nil); errors.As(err, &full) {
+		o.metrics.BackpressureRefusals.WithLabelValues("quota").Inc()
+	}
 }
 
 // creationError wraps the reason why a task could not be created.

@@ -110,6 +110,7 @@ func (m *many) task(r *Request) (store.NewTask, error) {
 	r.Schema = m.o.schema
 	task, err := submission.Prepare(m.ctx, m.plans, r)
 	m.giveUp(err)
+	task.Limited = true
 	return task, err
 }
 
@@ -153,6 +154,7 @@ func (m *many) write(ctx context.Context, p part) {
 			continue
 		}
 		result.Created, result.Err = submission.Answer(&p.tasks[i], rows[i], m.requests[index].Conflict)
+		m.o.refused(result.Err)
 		if result.Err == nil && !result.Existing {
 			created[m.requests[index].Namespace]++
 		}

@@ -183,6 +183,11 @@ func (o *Orchestrator) publish(signals []signal.Signal) {
 // for no API. It may be called at any time.
 func (o *Orchestrator) SetAddress(address string) {
 	o.address.Store(&address)
+	o.beatNow()
+}
+
+// beatNow requests a heartbeat before its time; it never blocks.
+func (o *Orchestrator) beatNow() {
 	select {
 	case o.beatSoon <- struct{}{}:
 	default:

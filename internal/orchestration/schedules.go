@@ -152,7 +152,7 @@ func (o *Orchestrator) RunSchedule(ctx context.Context, id uuid.UUID, why Why) (
 	o.scheduleLook()
 	o.metrics.ScheduleRuns.WithLabelValues(runByHand).Inc()
 	o.metrics.TasksCreated.WithLabelValues(task.Plan.Template.Namespace).Inc()
-	return submission.Answer(&task, store.CreatedTask{UUID: task.UUID, RequestedAt: fired.Accepted[task.UUID]}, submission.ConflictFail)
+	return submission.Answer(&task, store.CreatedTask{UUID: task.UUID, RequestedAt: fired.Accepted[task.UUID].RequestedAt}, submission.ConflictFail)
 }
 
 // Schedule reads a schedule; the error wraps store.ErrNotFound.

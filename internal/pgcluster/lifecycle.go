@@ -17,12 +17,13 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// maxLaunches bounds how often a start is retried: another program may take the free port
-// between looking and binding, and after a crash the old server's children may hold its
-// shared memory for a moment.
-const maxLaunches = 50
+// maxPorts bounds how often a start is retried because another program has taken the free
+// port between looking and binding.
+const maxPorts = 50
 
-// errPortTaken and errStillAttached are the two retryable failures.
+// errPortTaken and errStillAttached are the two retryable failures: after a crash the old
+// server's children may hold its shared memory for a while, on a busy machine for many
+// seconds. The context bounds that.
 var (
 	errPortTaken     = errors.New("the port is in use")
 	errStillAttached = errors.New("processes of the previous server have not ended yet")
@@ -56,8 +57,8 @@ func (c *Cluster) launch(ctx context.Context) error {
 			c.port = port
 		}
 		err := c.launchOnce(ctx)
-		again := errors.Is(err, errStillAttached) || (pick && errors.Is(err, errPortTaken))
-		if err == nil || !again || try == maxLaunches {
+		again := errors.Is(err, errStillAttached) || pick && try < maxPorts && errors.Is(err, errPortTaken)
+		if err == nil || !again {
 			return err
 		}
 		if sleepErr := lifecycle.Pause(ctx, wait); sleepErr != nil {

@@ -84,7 +84,7 @@ func TestNothingComesBehindTheFrontier(t *testing.T) {
 				w := r.begin(t, ctx)
 				w.rows = rapid.IntRange(1, 3).Draw(t, "rows")
 				for range w.rows {
-					_, err := w.tx.Exec(ctx, copyStep, rapid.SampledFrom([]int{150, 200, 201, 260}).Draw(t, "lane"))
+					_, err := w.tx.Exec(ctx, copyStep, rapid.SampledFrom([]int{-1, 150, 200, 201, 260}).Draw(t, "lane"))
 					require.NoError(t, err)
 				}
 			case what == 3 && len(r.writers) < 4: // a claim that may be rolled back

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
@@ -39,7 +40,7 @@ func TestASignalTellsOfALaneThatIsNew(t *testing.T) {
 	claim(t, s, p, 1) // and learns the callable
 	first, sent := createUrgent(t, s, p)
 	require.NotEqual(t, first, next(), "a scan from the marks cannot see the lane")
-	for _, odd := range []string{"", "1", ".", "x.100", "1.x", "1.-1", "1.99999", "99999999999.100", "1.100.2"} {
+	for _, odd := range []string{"", "1", ".", "x.100", "1.x", "1.-2", "1.402", "1.99999", "99999999999.100", "1.100.2"} {
 		s.HearLanes(signal.Signal{Topic: sent[0].Topic, Payload: odd})
 	}
 	s.HearLanes(signal.Signal{Topic: signal.TopicDue, Payload: sent[0].Payload})
@@ -49,6 +50,11 @@ func TestASignalTellsOfALaneThatIsNew(t *testing.T) {
 	second, _ := createUrgent(t, s, p)
 	require.Equal(t, second, next(), "the lane is known now")
 	next()
+}
+
+// laneBy is the lane of a step by its priority alone.
+func laneBy(priority int, begun bool) int16 {
+	return order.Priority.Lane(order.Step{Priority: priority, Begun: begun})
 }
 
 // TestALaneIsLookedIntoUntilItIsEmpty, and again after a signal.
@@ -150,10 +156,10 @@ func TestWhateverPutsAStepInLineTellsItsLane(t *testing.T) {
 	sent, err = s.Reprioritise(t.Context(), task, 50, "op", "why")
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{lane(1, 50, true)}, sent)
-	require.Equal(t, int(store.Lane(50, true)), db.QueryInt(t, `select lane from tasker.board where task_uuid = $1`, task))
+	require.Equal(t, int(laneBy(50, true)), db.QueryInt(t, `select lane from tasker.board where task_uuid = $1`, task))
 	require.Equal(t, workflow.TaskStepsInProcess, read(t, s, task).State)
 }
 
 func laneOf(p *store.Plan, step, priority int, started bool) string {
-	return fmt.Sprintf("%d.%d", p.Callables[step], store.Lane(priority, started))
+	return fmt.Sprintf("%d.%d", p.Callables[step], laneBy(priority, started))
 }

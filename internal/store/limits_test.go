@@ -157,7 +157,7 @@ func TestOrderedKeys(t *testing.T) {
 		failed := store.Report{ClaimKey: key(first[0]), Retryable: true, RetryAfter: -1, Error: json.RawMessage(`{"message":"x"}`)}
 		require.Equal(t, []bool{true}, report(t, s, failed))
 		applyAll(t, s)
-		require.EqualValues(t, 1, db.QueryInt(t, `select count(*) from tasker.board where state = 1`))
+		require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.board where state = 1`))
 		next, _ := claimLimited(t, s, p, 10)
 		if overtake {
 			require.Equal(t, []string{"a"}, keysOf(t, next))

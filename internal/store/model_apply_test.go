@@ -143,7 +143,7 @@ func (m *model) commit(t *rapid.T, taken *store.Taken) {
 func (m *model) decide(t *rapid.T, got *store.TakenTask, in ...workflow.Input) store.Change {
 	progress, effects, err := workflow.Advance(got.Plan.Plan, got.State, got.Progress, modelRules, in...)
 	require.NoError(t, err)
-	task, lane := m.tasks[got.UUID], store.Lane(got.Priority, true)
+	task, lane := m.tasks[got.UUID], laneBy(got.Priority, true)
 	record := func(no int, outcome workflow.AttemptOutcome) {
 		// A step that was handed back has no token; its checkpoint is not lost.
 		if s := task.steps[no]; s.token != 0 || s.saved != 0 {

@@ -196,7 +196,7 @@ func (m *model) begin(t *rapid.T, n *store.NewTask) {
 	require.NoError(t, err)
 	task := &modelTask{plan: n.Plan, priority: n.Priority, state: workflow.TaskPending, progress: progress, steps: map[int]*modelStep{}}
 	for _, p := range effects.Put {
-		task.steps[p.Step] = &modelStep{state: placed(p.DueIn), lane: store.Lane(n.Priority, false)}
+		task.steps[p.Step] = &modelStep{state: placed(p.DueIn), lane: laneBy(n.Priority, false)}
 	}
 	m.tasks[n.UUID] = task
 	m.order = append(m.order, n.UUID)

@@ -87,7 +87,7 @@ func (m *model) settled(t *rapid.T, req *store.ClaimRequest, s *store.Settlement
 		return
 	}
 	no := e.Put[0].Step
-	next := &modelStep{state: 2, lane: store.Lane(task.priority, true)}
+	next := &modelStep{state: 2, lane: laneBy(task.priority, true)}
 	task.steps[no] = next
 	if a.Next == nil {
 		return

@@ -70,13 +70,18 @@ type (
 // RegisterTemplates, PlanNamed, PlanByID, PlanOfType, ReadPlans, Plans, UsePlan,
 // ForgetPlanNames, TemplateVersion, DeprecateVersion; PutTaskType, DeleteTaskType,
 // TaskType, TaskTypes; Callables, KnownCallables, CallablesVersion; Queues, Namespaces,
-// Pause, Resume.
+// Pause, Resume; Policies, SetPolicy, SampleOf, Predicts, Foretell; Quotas, SetQuota,
+// DeleteQuota.
 type (
 	Callable        = registry.Callable        // the code that steps of a namespace name
 	NamespaceState  = registry.NamespaceState  // a namespace for operators
+	Quota           = registry.Quota           // how many live tasks a namespace may have
 	Pause           = registry.Pause           // pauses or resumes claims
 	Plan            = registry.Plan            // a registered plan
 	ListedPlan      = registry.ListedPlan      // a current plan in a list
+	Foretold        = registry.Foretold        // what is known of the time of a step of a task
+	Sample          = registry.Sample          // an execution to learn the times of a handler from
+	CallablePolicy  = registry.CallablePolicy  // how the steps of a callable are put in order
 	TxPlans         = registry.TxPlans         // reads plans over transactions of the caller and caches them as a store does
 	PlansOnTx       = registry.PlansOnTx       // looks for plans within one transaction
 	Immutability    = registry.Immutability    // the policy for new content under a version that tasks have used
@@ -92,9 +97,9 @@ type (
 // report; an end and its effects are committed together or not at all. Operations:
 // CreateTasks, CreateAndClaim, TaskOfIdentity; Claim, BeginClaims, HandBack,
 // ClaimsAfter, ReleaseLeases, Adopt, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
-// TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Horizon,
+// TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
-// OldestClaimable, Loads, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
+// OldestClaimable, Loads, Learn, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
 // ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues, Repeat.
 type (
 	Performed         = board.Performed         // an action of an operator or a sweep on a task, as recorded
@@ -127,6 +132,8 @@ type (
 	MadeEvent         = board.MadeEvent         // a worker's version of one declared event of a report, or the handler's own
 	MadeEvents        = board.MadeEvents        // those of a report by the number of the declaration in the step
 	ClaimKey          = board.ClaimKey          // identifies one claim
+	Learned           = board.Learned           // what a look at the samples of workers has come to
+	Aged              = board.Aged              // steps that have waited for too long
 	Report            = board.Report            // the end of one execution
 	Settlement        = board.Settlement        // the success of a claimed step in the row of its task, with its effects
 	Unserved          = board.Unserved          // waiting steps that no live worker can run
@@ -189,7 +196,7 @@ type (
 // The ledger: what happened. Reads of one task are one snapshot. Transitions are recorded
 // beside it while clients follow them. Operations: Task,
 // TaskWithoutResults, Tasks, TaskEnds, Contexts, ContextBytes, StepResults,
-// BatchResults, BatchableResult, Chain, Timeline, Attempts; Performance, Bottlenecks;
+// BatchResults, BatchableResult, Chain, Timeline, Attempts, Recording; Performance, Bottlenecks;
 // CheckIntegrity, CheckTask; Follow, Unaware, Transitions, SeenNow, ForgetTransitions.
 type (
 	Performance = ledger.Performance // a summary of the newest tasks
@@ -207,6 +214,8 @@ type (
 	TaskEvent   = ledger.TaskEvent   // a transition of a task
 	StepAttempt = ledger.StepAttempt // one execution with all its times
 	Timeline    = ledger.Timeline    // the history of one task by the database's clock
+
+	RecordingFilter = ledger.RecordingFilter // selects executions to replay
 
 	Scope           = ledger.Scope           // what a client follows
 	Transition      = ledger.Transition      // the end of an attempt, or a change of a task
@@ -360,9 +369,6 @@ func ReportSignals() []signal.Signal { return board.ReportSignals() }
 
 // CheckWorkTx rejects options with which no step can be reported.
 func CheckWorkTx(o TxOptions) error { return board.CheckWorkTx(o) }
-
-// Lane is the order of claims in a queue, smallest first.
-func Lane(priority int, started bool) int16 { return board.Lane(priority, started) }
 
 // StepUUID derives the UUID of a step from its task and number.
 func StepUUID(task uuid.UUID, step int) uuid.UUID { return board.StepUUID(task, step) }

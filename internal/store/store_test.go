@@ -366,7 +366,7 @@ func TestHandBackDoesNotCountAnAttempt(t *testing.T) {
 	c := claim(t, s, p, 1)[0]
 	signals, err := s.HandBack(t.Context(), []store.ClaimKey{key(c)})
 	require.NoError(t, err)
-	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("shapes"), Payload: fmt.Sprintf("%d.%d", p.Callables[0], store.Lane(0, false))}}, signals)
+	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("shapes"), Payload: fmt.Sprintf("%d.%d", p.Callables[0], laneBy(0, false))}}, signals)
 	again := claim(t, s, p, 1)[0]
 	require.Equal(t, 1, again.Attempt)
 	require.NotEqual(t, c.Token, again.Token)

@@ -116,6 +116,17 @@ func (e *BusyError) Error() string {
 	return "a transaction that has not ended yet is creating a task with this identity; try again later"
 }
 
+// QuotaError says that a namespace has as many live tasks as its quota allows.
+type QuotaError struct {
+	Namespace  string
+	RetryAfter time.Duration // when places may be free
+}
+
+// Error implements error.
+func (e *QuotaError) Error() string {
+	return fmt.Sprintf("the namespace %s has as many tasks that have not ended as its quota allows", e.Namespace)
+}
+
 // UnknownTemplateError says that no such template version is registered.
 type UnknownTemplateError struct{ Namespace, Name, Version string }
 

@@ -164,11 +164,14 @@ func millis(delays []time.Duration) []int64 {
 	return ms
 }
 
-// Answer converts the result of an insert. The error is a *DuplicateError, or *BusyError.
+// Answer converts the result of an insert. The error is a *DuplicateError, *BusyError or
+// *QuotaError.
 func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy) (Created, error) {
 	switch {
 	case row.Busy:
 		return Created{}, &BusyError{}
+	case row.RefusedFor > 0:
+		return Created{}, &QuotaError{Namespace: task.Plan.Template.Namespace, RetryAfter: row.RefusedFor}
 	case row.Duplicate && conflict == ConflictUseExisting:
 		return Created{UUID: row.UUID, Plan: task.Plan, Existing: true}, nil
 	case row.Duplicate:

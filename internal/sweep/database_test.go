@@ -268,6 +268,9 @@ func TestEverySweepDoesItsWork(t *testing.T) {
 	r, asked := n.runner(t)
 	start(t, r)
 	for _, name := range r.Sweeps() {
+		if name == "predictions" {
+			continue // no policy wants it, see TestPredictionsAreLearned
+		}
 		pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 			return n.db.QueryInt(t, `select count(*) from tasker.sweeps where name = $1 and finished_at is not null`, name) == 1, name
 		})
@@ -306,6 +309,10 @@ func TestEverySweepDoesItsWork(t *testing.T) {
 	}
 	for _, h := range r.Health() {
 		require.Zero(t, h.Errors, h.LastError)
+		if h.Sweep == "predictions" {
+			require.Zero(t, n.db.QueryInt(t, `select count(*) from tasker.sweeps where name = $1`, h.Sweep))
+			continue
+		}
 		require.Equal(t, h.Sweep, h.LastRun.Sweep)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tasker-go/tasker/internal/store"
 )
 
@@ -12,6 +14,8 @@ import (
 const (
 	livenessLease  = 30 * time.Second
 	signalsLease   = 30 * time.Second
+	ageingLease    = time.Minute
+	learningLease  = 30 * time.Second
 	retentionLease = 5 * time.Minute
 )
 
@@ -22,6 +26,7 @@ var (
 	markDead    = action{"marked_dead", "would_mark_dead"}
 	releaseStep = action{"released_steps", "would_release_steps"}
 	signalAgain = action{"signalled", "would_signal"}
+	ageStep     = action{"aged_steps", "would_age_steps"}
 )
 
 // liveness finds workers without heartbeats. The claims of a dead one are released at once,
@@ -78,6 +83,48 @@ func signals(cfg *Config) Job {
 		}
 	}
 	return Job{Name: "signals", Interval: s.Interval, Lease: signalsLease, Run: inBatches(signalsLease, false, begin)}
+}
+
+// ageing brings forward steps that have waited for longer than the bound behind others. Its
+// interval is a tenth of the bound, from a second to a minute.
+func ageing(cfg *Config) Job {
+	a := cfg.Settings.Sweeps.Ageing
+	begin := func(dry bool) look {
+		return func(ctx context.Context, res *Result) (more bool, err error) {
+			found, err := cfg.Store.Age(ctx, a.Bound, a.BatchSize, dry)
+			if err != nil {
+				return false, err
+			}
+			cfg.publish(found.Signals)
+			for namespace, steps := range found.Steps {
+				res.count(ageStep.name(dry), steps)
+				if !dry {
+					cfg.Metrics.StepsAged.WithLabelValues(namespace).Add(float64(steps))
+				}
+			}
+			return found.More, nil
+		}
+	}
+	return Job{Name: "ageing", Interval: min(max(a.Bound/10, time.Second), time.Minute), Lease: ageingLease, Run: inBatches(ageingLease, false, begin)}
+}
+
+// predictions learns the times of handlers from what workers tell, while a policy orders by
+// them. A replica that takes over learns from the last samples once more.
+func predictions(cfg *Config) Job {
+	seen := map[uuid.UUID]int64{}
+	run := func(ctx context.Context, dry bool) (res Result, err error) {
+		if dry {
+			return res, nil
+		}
+		found, err := cfg.Store.Learn(ctx, cfg.Settings.Sweeps.Liveness.StaleAfter, seen)
+		if err == nil {
+			res.count("learned_samples", found.Samples)
+			cfg.Metrics.PredictionSamples.Add(float64(found.Samples))
+			cfg.Metrics.PredictionsDistrusted.Set(float64(found.Distrusted))
+		}
+		return res, err
+	}
+	return Job{Name: "predictions", Interval: cfg.Settings.Sweeps.Predictions.Interval, Lease: learningLease, Run: run, Wanted: cfg.Store.Predicts}
 }
 
 // The actions on expired partitions.

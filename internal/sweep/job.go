@@ -8,7 +8,7 @@ import (
 	"github.com/tasker-go/tasker/internal/store"
 )
 
-// Job is one sweep. All fields but DryRun and Watch are required.
+// Job is one sweep. All fields but DryRun, Watch and Wanted are required.
 type Job struct {
 	// Name is the sweep's name in the database, in metrics and for operators; snake_case.
 	Name string
@@ -26,6 +26,9 @@ type Job struct {
 	// Watch sets gauges. Every replica calls it in each round, even if another replica
 	// runs the sweep. A failed read is repeated in the next round.
 	Watch func(ctx context.Context) error
+	// Wanted says whether there may be something to do; while it returns false the sweep
+	// costs the database nothing. nil: always.
+	Wanted func() bool
 }
 
 // maxFindings bounds the findings of a result, which is kept in the database.

@@ -46,6 +46,27 @@ type fake struct {
 	died       []string         // workers of queues, until they are noted
 	queues     []store.QueueRetained
 	after      []uuid.UUID // of the looks of the retention of queues
+	waiting    int         // steps that have waited for too long
+	bound      time.Duration
+	predicts   bool
+}
+
+func (f *fake) Learn(_ context.Context, _ time.Duration, seen map[uuid.UUID]int64) (store.Learned, error) {
+	seen[uuid.Max]++
+	return store.Learned{Samples: int(seen[uuid.Max]), Models: 2, Distrusted: 1}, nil
+}
+
+func (f *fake) Predicts() bool { return f.predicts }
+
+func (f *fake) Age(_ context.Context, bound time.Duration, limit int, dry bool) (store.Aged, error) {
+	n := min(limit, f.waiting)
+	f.bound = bound
+	found := store.Aged{Steps: map[string]int{"shop": n}, More: n == limit}
+	if !dry {
+		f.waiting -= n
+		found.Signals = []signal.Signal{{Topic: signal.WorkerTopic("shop"), Payload: "1.-1"}}
+	}
+	return found, nil
 }
 
 func (f *fake) NoteQueueDeaths(_ context.Context, limit int, dry bool) (store.QueueDeaths, error) {
@@ -195,11 +216,11 @@ func without(list, gone []uuid.UUID) []uuid.UUID {
 func TestSweepsThatAreOffAreNotThere(t *testing.T) {
 	t.Parallel()
 	r, _ := (&fake{}).runner(t)
-	require.Equal(t, []string{"liveness", "signals", "deadlines", "dependencies", "staleness", "retention", "queue_workers", "queue_retention"}, r.Sweeps())
+	require.Equal(t, []string{"liveness", "signals", "predictions", "deadlines", "dependencies", "staleness", "retention", "queue_workers", "queue_retention"}, r.Sweeps())
 	r, _ = (&fake{}).runner(t, func(c *sweep.Config) {
 		c.Settings.Sweeps.Deadlines.Enabled, c.Settings.DLQ.Enabled, c.Settings.Taskmaster.Retention.TTL = false, false, 0
 	})
-	require.Equal(t, []string{"liveness", "signals", "dependencies", "retention", "queue_workers"}, r.Sweeps())
+	require.Equal(t, []string{"liveness", "signals", "predictions", "dependencies", "retention", "queue_workers"}, r.Sweeps())
 	_, err := sweep.New(sweep.Config{Store: &fake{}, Tasks: &fake{}, Holder: uuid.New()})
 	require.ErrorContains(t, err, "publisher")
 }
@@ -212,7 +233,7 @@ func TestNoBoundOfASweepIsInvented(t *testing.T) {
 	for _, field := range []string{"Liveness.Interval", "Liveness.StaleAfter", "Liveness.DeadAfter", "Liveness.BatchSize", "Deadlines.Interval",
 		"Deadlines.BatchSize", "Dependencies.Interval", "Dependencies.BatchSize", "StalenessDetection.DetectionInterval",
 		"StalenessDetection.BatchSize", "Retention.Interval", "Retention.BatchSize", "Taskmaster.Reaper.Interval",
-		"Taskmaster.Retention.Interval", "Taskmaster.Retention.BatchSize", "Signals.Interval", "Signals.Overdue"} {
+		"Taskmaster.Retention.Interval", "Taskmaster.Retention.BatchSize", "Signals.Interval", "Signals.Overdue", "Ageing.BatchSize", "Predictions.Interval"} {
 		require.ErrorContains(t, err, "invalid "+field+" 0")
 	}
 }
@@ -515,6 +536,35 @@ func TestSignals(t *testing.T) {
 	require.Empty(t, f.published)
 	require.Equal(t, map[string]int{"signalled": 2}, run(t, r, "signals", false).Items)
 	require.Equal(t, f.signals, f.published)
+}
+
+// It goes on while batches are full, and sends the signals of each.
+func TestAgeing(t *testing.T) {
+	t.Parallel()
+	f := &fake{waiting: 25}
+	r, m := f.runner(t, func(c *sweep.Config) {
+		c.Settings.Sweeps.Ageing.Bound, c.Settings.Sweeps.Ageing.BatchSize = time.Minute, 10
+	})
+	require.Contains(t, r.Sweeps(), "ageing")
+	require.Equal(t, map[string]int{"would_age_steps": 10}, run(t, r, "ageing", true).Items)
+	require.Empty(t, f.published)
+	require.Equal(t, map[string]int{"aged_steps": 25}, run(t, r, "ageing", false).Items)
+	require.Len(t, f.published, 3)
+	require.Equal(t, time.Minute, f.bound)
+	require.InDelta(t, 25, testutil.ToFloat64(m.StepsAged.WithLabelValues("shop")), 0)
+}
+
+// It goes on where it was, and is counted; without a policy that wants it the sweep is not
+// even taken.
+func TestPredictionsAreLearned(t *testing.T) {
+	t.Parallel()
+	f := &fake{predicts: true}
+	r, m := f.runner(t, func(*sweep.Config) {})
+	require.Empty(t, run(t, r, "predictions", true).Items)
+	require.Equal(t, map[string]int{"learned_samples": 1}, run(t, r, "predictions", false).Items)
+	require.Equal(t, map[string]int{"learned_samples": 2}, run(t, r, "predictions", false).Items)
+	require.InDelta(t, 3, testutil.ToFloat64(m.PredictionSamples), 0)
+	require.InDelta(t, 1, testutil.ToFloat64(m.PredictionsDistrusted), 0)
 }
 
 func TestDependencies(t *testing.T) {

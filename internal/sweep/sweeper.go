@@ -70,6 +70,10 @@ func (s *sweeper) rounds(ctx context.Context) error {
 
 // round tries to run the sweep and returns the wait until the next try.
 func (s *sweeper) round(ctx context.Context) time.Duration {
+	if s.job.Wanted != nil && !s.job.Wanted() {
+		s.reached()
+		return s.later(s.job.Interval)
+	}
 	begin := time.Now()
 	taken, err := s.tryOnce(ctx)
 	s.watch(ctx)

@@ -27,6 +27,9 @@ type Store interface {
 	Retain(ctx context.Context, limits store.RetentionLimits, dry bool) (store.Retained, error)
 	SweepDependencies(ctx context.Context, from store.DependencyPlace, limit int, dry bool) (store.Stranded, error)
 	OverdueSignals(ctx context.Context, overdue time.Duration) ([]signal.Signal, error)
+	Age(ctx context.Context, bound time.Duration, limit int, dry bool) (store.Aged, error)
+	Learn(ctx context.Context, alive time.Duration, seen map[uuid.UUID]int64) (store.Learned, error)
+	Predicts() bool
 	SendsSignals() bool
 	NoteQueueDeaths(ctx context.Context, limit int, dry bool) (store.QueueDeaths, error)
 	RetainQueues(ctx context.Context, ttl time.Duration, after uuid.UUID, batch int, dry bool) (store.QueueRetained, error)
@@ -77,7 +80,8 @@ func (c *Config) check() error {
 		settings.Positive("Taskmaster.Reaper.Interval", c.Settings.Taskmaster.Reaper.Interval),
 		settings.Positive("Taskmaster.Retention.Interval", c.Settings.Taskmaster.Retention.Interval),
 		settings.Positive("Taskmaster.Retention.BatchSize", c.Settings.Taskmaster.Retention.BatchSize),
-		settings.Positive("Signals.Interval", s.Signals.Interval), settings.Positive("Signals.Overdue", s.Signals.Overdue))
+		settings.Positive("Signals.Interval", s.Signals.Interval), settings.Positive("Signals.Overdue", s.Signals.Overdue),
+		settings.Positive("Ageing.BatchSize", s.Ageing.BatchSize), settings.Positive("Predictions.Interval", s.Predictions.Interval))
 	if err != nil {
 		return fmt.Errorf("configure the sweeps: %w", err)
 	}
@@ -94,13 +98,16 @@ func New(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	cfg.Metrics = cfg.Metrics.OrDiscard()
-	jobs := []Job{liveness(&cfg), signals(&cfg)}
+	jobs := []Job{liveness(&cfg), signals(&cfg), predictions(&cfg)}
 	if cfg.Settings.Sweeps.Deadlines.Enabled {
 		jobs = append(jobs, deadlines(&cfg))
 	}
 	jobs = append(jobs, dependencies(&cfg))
 	if d := cfg.Settings.DLQ; d.Enabled && d.StalenessDetection.Enabled {
 		jobs = append(jobs, stale(&cfg))
+	}
+	if cfg.Settings.Sweeps.Ageing.Bound > 0 {
+		jobs = append(jobs, ageing(&cfg))
 	}
 	jobs = append(jobs, retention(&cfg), queueDeaths(&cfg))
 	if cfg.Settings.Taskmaster.Retention.TTL > 0 {

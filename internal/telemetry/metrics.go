@@ -56,9 +56,14 @@ type Metrics struct {
 
 	// Tasks, steps, leases and statements.
 
-	TasksCreated   *prometheus.CounterVec `metric:"tasker_tasks_created_total" labels:"namespace" alias:"tasker_tasks_requests_total" help:"Tasks created."`
-	TasksCompleted *prometheus.CounterVec `metric:"tasker_tasks_completed_total" labels:"namespace,state" values:"*,complete|error|cancelled|resolved_manually" alias:"tasker_tasks_completions_total{state=complete} tasker_tasks_failures_total{state=error}" help:"Tasks that reached a terminal state, at the daemon that decided so: add those of workers and orchestrators."`
-	StepsClaimed   *prometheus.CounterVec `metric:"tasker_steps_claimed_total" labels:"namespace" alias:"tasker_steps_executions_total" help:"Steps claimed by workers."`
+	TasksCreated     *prometheus.CounterVec `metric:"tasker_tasks_created_total" labels:"namespace" alias:"tasker_tasks_requests_total" help:"Tasks created."`
+	TasksCompleted   *prometheus.CounterVec `metric:"tasker_tasks_completed_total" labels:"namespace,state" values:"*,complete|error|cancelled|resolved_manually" alias:"tasker_tasks_completions_total{state=complete} tasker_tasks_failures_total{state=error}" help:"Tasks that reached a terminal state, at the daemon that decided so: add those of workers and orchestrators."`
+	StepsAged        *prometheus.CounterVec `metric:"tasker_steps_aged_total" labels:"namespace" help:"Steps brought forward by ageing: they had waited for longer than the bound behind others."`
+	StepsUnpredicted prometheus.Counter     `metric:"tasker_steps_unpredicted_total" help:"Steps put in line without the expected time of their handler, by which the policy of their callable orders."`
+
+	PredictionSamples     prometheus.Counter     `metric:"tasker_prediction_samples_total" help:"Executions from which the times of handlers were learned."`
+	PredictionsDistrusted prometheus.Gauge       `metric:"tasker_predictions_distrusted" help:"Steps whose expected times were of no use by the last executions: they are put in line first in, first out. Of those that the last run of this orchestrator learned."`
+	StepsClaimed          *prometheus.CounterVec `metric:"tasker_steps_claimed_total" labels:"namespace" alias:"tasker_steps_executions_total" help:"Steps claimed by workers."`
 	// Tasks of plain queues, under the names of their API.
 
 	QueueSubmitted    *prometheus.CounterVec   `metric:"tasks_submitted_total" labels:"queue" alias:"taskqueue_jobs_submitted_total dq_enqueue_total" help:"Tasks submitted to a queue."`
@@ -150,7 +155,7 @@ type Metrics struct {
 	// Rejected new work.
 
 	BackpressureTier     *prometheus.GaugeVec   `metric:"tasker_backpressure_tier" labels:"namespace" help:"How full the queue of a namespace is: 0 normal, 1 warning, 2 critical, 3 overflow; measured while tasks are being created."`
-	BackpressureRefusals *prometheus.CounterVec `metric:"tasker_backpressure_refusals_total" labels:"reason" values:"circuit_breaker|channel_saturation|queue_depth" alias:"api_requests_rejected_total" help:"Requests for new work that were turned away."`
+	BackpressureRefusals *prometheus.CounterVec `metric:"tasker_backpressure_refusals_total" labels:"reason" values:"circuit_breaker|channel_saturation|queue_depth|quota" alias:"api_requests_rejected_total" help:"Requests for new work that were turned away."`
 	DrainRate            prometheus.Gauge       `metric:"tasker_drain_rate" help:"Claims of steps per second of late, in the whole fleet; measured while tasks are being created."`
 	WebBudget            *prometheus.GaugeVec   `metric:"tasker_web_budget_bytes" labels:"budget" values:"bodies|answers" help:"Bytes that requests may take up together: bodies, or answers."`
 	WebBudgetHeld        *prometheus.GaugeVec   `metric:"tasker_web_budget_held_bytes" labels:"budget" values:"bodies|answers" help:"Bytes of the budget that requests under way take up."`

@@ -92,14 +92,123 @@ type WorkerList struct {
 	Workers []client.WorkerState `json:"workers"`
 }
 
+// Limit bounds what runs of a callable, key by key.
+type Limit struct {
+	Namespace string `json:"namespace" doc:"Of the callable"`
+	Callable  string `json:"callable" doc:"What steps name as handler.callable"`
+	LimitRequest
+	ChangedAt client.Time `json:"changed_at" format:"date-time"`
+	ChangedBy string      `json:"changed_by"`
+	Removing  bool        `json:"removing" doc:"It bounds nothing more, and its steps return to the others"`
+	Running   int         `json:"running" doc:"Steps that run under it"`
+	Waiting   int         `json:"waiting" doc:"Steps that wait for their keys, counted up to 10000"`
+	Keys      int         `json:"keys" doc:"Keys with such steps"`
+}
+
+// LimitRequest is the body of PUT /v1/namespaces/{namespace}/limits/{callable}. The key of a
+// step is the text at KeyPath in the context of its task, or what follows KeyTag in a tag of
+// the task; of a step without one, and of all with neither, it is empty.
+type LimitRequest struct {
+	LimitedHandler
+	KeyPath    []string           `json:"key_path,omitempty" doc:"Where the key stands in the context of the task, member by member" maxItems:"16"`
+	KeyTag     string             `json:"key_tag,omitempty" doc:"The key is what follows this in a tag of the task, such as tenant:" maxLength:"64"`
+	MaxRunning *int               `json:"max_running,omitempty" doc:"Steps of a key that run at once; no bound when absent"`
+	PerSecond  *float64           `json:"per_second,omitempty" doc:"Steps of a key that begin in a second, on average; no bound when absent"`
+	Burst      int                `json:"burst,omitempty" doc:"With per_second: steps of a key that begin at once after a pause; 1 when absent"`
+	Ordered    bool               `json:"ordered,omitempty" doc:"One step of a key at a time, in the order in which they became claimable"`
+	Overtake   bool               `json:"overtake,omitempty" doc:"With ordered: others run while the first one waits for its retry"`
+	Weights    map[string]float64 `json:"weights,omitempty" doc:"Shares of keys in what is claimed; 1 for others"`
+}
+
+// LimitedHandler is what names a handler beside its callable, with a reason: the body of
+// DELETE /v1/namespaces/{namespace}/limits/{callable}.
+type LimitedHandler struct {
+	Method   string `json:"method,omitempty" doc:"Of the handler, where steps name one" maxLength:"255"`
+	Resolver string `json:"resolver,omitempty" doc:"Of the handler, where steps name one" maxLength:"255"`
+	client.Why
+}
+
 // LimitList is the answer of GET /v1/limits.
 type LimitList struct {
-	Limits []client.Limit `json:"limits" nullable:"false"`
+	Limits []Limit `json:"limits" nullable:"false"`
+}
+
+// Policy is how the steps of a callable are put in order.
+type Policy struct {
+	Namespace string      `json:"namespace"`
+	Callable  string      `json:"callable" doc:"What steps name as handler.callable, with any method and resolver"`
+	Policy    string      `json:"policy" enum:"priority,fifo,shortest_expected,deadline_aware"`
+	Features  []string    `json:"features,omitempty" doc:"Paths of the context, by whose numbers and sizes the times of the handler are learned"`
+	Class     string      `json:"class,omitempty" doc:"Path of the context with the class of a task, such as its tenant, whose times are learned apart"`
+	ChangedAt client.Time `json:"changed_at" format:"date-time"`
+	ChangedBy string      `json:"changed_by"`
+}
+
+// PolicyList is the answer of GET /v1/policies.
+type PolicyList struct {
+	Policies []Policy `json:"policies"`
+}
+
+// PolicyRequest is the body of PUT /v1/namespaces/{namespace}/policies/{callable}.
+type PolicyRequest struct {
+	Policy   string   `json:"policy" enum:"priority,fifo,shortest_expected,deadline_aware" doc:"Of steps that are put in line from now on"`
+	Features []string `json:"features,omitempty" doc:"Paths of the context, by whose numbers the times of the handler are learned: a number (order.total), count: of a list or object, size: of a value in bytes; at most 8"`
+	Class    string   `json:"class,omitempty" doc:"Path of the context with the class of a task, such as its tenant, whose times are learned apart"`
+	client.Why
+}
+
+// Prediction is what is known of how long a step of a task takes.
+type Prediction struct {
+	Step     string    `json:"step_name"`
+	Policy   string    `json:"policy"`
+	Basis    string    `json:"basis" enum:"regression,class_median,step_median,unknown"`
+	Expected float64   `json:"expected_seconds"`
+	P50      float64   `json:"p50_seconds"`
+	P90      float64   `json:"p90_seconds"`
+	P99      float64   `json:"p99_seconds"`
+	Learned  int       `json:"learned_from" doc:"Executions that the basis has seen"`
+	Trusted  bool      `json:"trusted" doc:"False: of late it was no better than chance, and the step is put in line first in, first out"`
+	Order    float64   `json:"order" doc:"How well it ordered the last executions: 1 perfectly, 0 by chance, -1 the wrong way round"`
+	Class    string    `json:"class,omitempty"`
+	Features []string  `json:"features,omitempty"`
+	Values   []float64 `json:"values,omitempty" doc:"Of the features in the context of the task"`
+	Weights  []float64 `json:"weights,omitempty" doc:"Of a regression of the logarithm of the time: of the constant, then of the logarithm of each value and 1"`
+}
+
+// PredictionList is the answer of GET /v1/tasks/{uuid}/predictions.
+type PredictionList struct {
+	TaskUUID    string       `json:"task_uuid"`
+	Predictions []Prediction `json:"predictions"`
 }
 
 // NamespaceList is all namespaces by name.
 type NamespaceList struct {
 	Namespaces []client.Namespace `json:"namespaces"`
+}
+
+// MaxQuota bounds quotas.
+const MaxQuota = 1_000_000_000
+
+// QuotaList is all quotas by namespace.
+type QuotaList struct {
+	Quotas []Quota `json:"quotas"`
+}
+
+// Quota is how many tasks of a namespace may be alive before new ones are refused.
+type Quota struct {
+	Namespace string       `json:"namespace"`
+	MaxTasks  int          `json:"max_tasks"`
+	Tasks     *int64       `json:"tasks,omitempty" doc:"At most so many subject to the quota are alive; absent before the first creation"`
+	CountedAt *client.Time `json:"counted_at,omitempty" doc:"When the tasks were last counted; since then only new ones are added"`
+	ChangedAt client.Time  `json:"changed_at"`
+	ChangedBy string       `json:"changed_by"`
+}
+
+// QuotaChange sets a quota.
+type QuotaChange struct {
+	MaxTasks int    `json:"max_tasks" doc:"0 to 1000000000 tasks that have not ended"`
+	Reason   string `json:"reason,omitempty" maxLength:"500" doc:"Kept in the history"`
+	Actor    string `json:"actor,omitempty" maxLength:"255" doc:"Who acts"`
 }
 
 // TaskTypeList is one page of task types, by namespace and name.

@@ -45,6 +45,7 @@ steps:
 // Workers die while handlers end their steps with a next task: every chain continues from
 // its state, without a second branch, to its end.
 func TestWorkersKilledWhileTheyContinue(t *testing.T) {
+	t.Parallel()
 	kills, chains, links := 5, 40, 12
 	if testing.Short() {
 		kills, chains, links = 2, 20, 6

@@ -20,6 +20,7 @@ import (
 // TestQuickStarts types what the READMEs of examples and docs/getting-started.md say, and
 // sees what they say it prints.
 func TestQuickStarts(t *testing.T) {
+	t.Parallel()
 	bin := t.TempDir()
 	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
 	pages, err := filepath.Glob("../../examples/*/README.md")

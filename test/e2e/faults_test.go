@@ -17,6 +17,7 @@ import (
 )
 
 func TestWorkerKilledInTheMiddle(t *testing.T) {
+	t.Parallel()
 	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
 	victim := r.start(fleet.Worker, "EventDrivenOnly", "notify")
@@ -39,6 +40,7 @@ func TestWorkerKilledInTheMiddle(t *testing.T) {
 // TestAWorkerStartedAgainHasTheClaimsOfItsPredecessor: their leases would last for a
 // minute. While it is alive no second one starts under its worker_id.
 func TestAWorkerStartedAgainHasTheClaimsOfItsPredecessor(t *testing.T) {
+	t.Parallel()
 	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "Hybrid", "notify")
 	launch := func() *fleet.Process {
@@ -77,6 +79,7 @@ func TestAWorkerStartedAgainHasTheClaimsOfItsPredecessor(t *testing.T) {
 }
 
 func TestOrchestratorKilledInTheMiddle(t *testing.T) {
+	t.Parallel()
 	r := newFleet(t, enginetest.Migrated(t))
 	victim := r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
 	r.start(fleet.Worker, "EventDrivenOnly", "notify")
@@ -154,6 +157,7 @@ func TestDatabaseDownAtStart(t *testing.T) {
 }
 
 func TestModeChangesWhileWorkGoesOn(t *testing.T) {
+	t.Parallel()
 	r := pair(t, "Hybrid", "notify")
 	done := submitting(t, r, 300, "mode")
 	for _, mode := range []string{"PollingOnly", "EventDrivenOnly", "Hybrid"} {

@@ -20,8 +20,8 @@ import (
 const idleTime = 12 * time.Second
 
 // heartbeats are the statements by which daemons and listeners show that they
-// live, and the pool that its connections do.
-const heartbeats = `pg_notify|tasker\.workers|tasker\.processors|^-- ping|^;?$|` + sweeps + `|` + frontiers
+// live, and the pool that its connections do; with one comes what policies lines have.
+const heartbeats = `pg_notify|tasker\.workers|tasker\.processors|tasker\.policies|^-- ping|^;?$|` + sweeps + `|` + frontiers
 
 // frontiers are moved on machines so busy that an empty look takes long.
 const frontiers = `last_value|pg_locks|\(queue, lane, floor\)|\(queue, above, below\)|array_agg\(namespace_id\)|` +

@@ -248,6 +248,7 @@ func TestListenerKilledDuringARun(t *testing.T) {
 // TestRelayKilledDuringARun: no daemon polls, and the relay is killed repeatedly. The
 // next relay's first announcement covers lost signals.
 func TestRelayKilledDuringARun(t *testing.T) {
+	t.Parallel()
 	r := newFleet(t, enginetest.Migrated(t))
 	for range 2 {
 		r.start(fleet.Orchestrator, "EventDrivenOnly", "relay")

@@ -47,6 +47,7 @@ func (s *session) poll(ctx context.Context, web *http.Client) (p polled, err err
 	if err != nil {
 		return p, err
 	}
+	req.Header["Idempotency-Key"] = nil // not sent: net/http repeats it where a kept connection was closed meanwhile
 	res, err := web.Do(req)
 	if err != nil {
 		return p, err

@@ -23,6 +23,7 @@ import (
 // `tasker-ctl dev` with the line that dev prints, and the request, whose task ends with
 // the greeting in capitals.
 func TestReadmesWorkerJoinsDev(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	dir := t.TempDir()

@@ -53,6 +53,7 @@ type pageFleet struct {
 // TestRunbooks runs the commands of docs/new-versions.md and of each section of the runbooks
 // against real daemons, and sees what the pages say they print.
 func TestRunbooks(t *testing.T) {
+	t.Parallel()
 	f := startPageFleet(t)
 	sections := map[string]func(*pageFleet) []string{
 		"Tasks do not start": func(f *pageFleet) []string { return []string{"TASK", f.task("lost", `{}`, "charge", "enqueued")} },

@@ -34,6 +34,7 @@ max_concurrent_handlers = 32
 // their sixteen steps at another daemon. No handler is called twice, and each step has one
 // attempt.
 func TestTheDaemonOfSessionsIsKilled(t *testing.T) {
+	t.Parallel()
 	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "Hybrid", "notify")
 	r.ready()
@@ -113,6 +114,7 @@ func TestAFrozenProcess(t *testing.T) {
 // steps, some there and some at another daemon. What a process held that died, too, runs
 // again after the grace: long before its lease ends.
 func TestTheDaemonOfSessionsIsStartedAgain(t *testing.T) {
+	t.Parallel()
 	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "Hybrid", "notify")
 	r.ready()

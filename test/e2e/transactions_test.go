@@ -57,6 +57,7 @@ func (r *running) startTransactions(bin string) *fleet.Process {
 // committed: at every moment rows and completions are both there or both absent, and in
 // the end every step has completed once.
 func TestWorkersKilledWithTransactionsOpen(t *testing.T) {
+	t.Parallel()
 	kills, tasks := 6, 300
 	if testing.Short() {
 		kills, tasks = 2, 60

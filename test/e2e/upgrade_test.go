@@ -114,6 +114,7 @@ func (r *rollout) load(ctx context.Context, i int) {
 // the migration, and by the former ones again, which work with the newer schema. In the end
 // a change that takes something away refuses them by its version.
 func TestUpgradeAndBack(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds the daemons of the version before")
 	}

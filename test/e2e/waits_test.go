@@ -45,6 +45,7 @@ steps:
 // Orchestrators die while they begin waiting steps and notify dependents: no step begins
 // twice, and no notification is lost or repeated.
 func TestOrchestratorsKilledWhileTasksWait(t *testing.T) {
+	t.Parallel()
 	kills, tasks := 6, 120
 	if testing.Short() {
 		kills, tasks = 2, 40

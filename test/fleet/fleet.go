@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -138,10 +139,18 @@ func cleanEnv() []string {
 // check whether it is free and the daemon's bind.
 const firstPort, ports = 20_000, 12_000
 
+// nextPort counts from a random number, which differs between processes: one that drew each
+// port would draw one twice for daemons that start at the same time.
+var nextPort = func() *atomic.Uint32 {
+	var n atomic.Uint32
+	n.Store(rand.Uint32N(ports))
+	return &n
+}()
+
 func freePort() (int, error) {
 	var err error
 	for range 100 {
-		port := firstPort + rand.IntN(ports)
+		port := firstPort + int(nextPort.Add(1)%ports)
 		var l net.Listener
 		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil { //nolint:noctx // a local bind returns at once
 			return port, l.Close()

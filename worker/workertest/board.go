@@ -38,6 +38,11 @@ func (b *board) PlanByID(context.Context, int32) (*store.Plan, error) {
 	return nil, errors.New("no other workers")
 }
 
+// SampleOf is called for handlers that succeed: no times are learned here.
+func (b *board) SampleOf(int32, *workflow.Plan, *workflow.PlanStep, []byte, time.Duration) (x store.Sample, ok bool) {
+	return x, false
+}
+
 // HandBack is called for handlers that return worker.HandBack.
 func (b *board) HandBack(context.Context, []store.ClaimKey) ([]signal.Signal, error) {
 	b.mu.Lock()

@@ -45,7 +45,7 @@ const (
 // accesses has every operation that is described by its id; a server with another one is
 // not made. OpenAPI, the gRPC services and the tests read it too.
 var accesses = map[string]access{
-	"health": {}, "health-live": {}, "health-ready": {}, "health-detailed": documentation, "event-metrics": documentation, "worker-metrics": documentation,
+	"health": {}, "health-live": {}, "health-ready": {}, "health-accepting": {}, "health-detailed": documentation, "event-metrics": documentation, "worker-metrics": documentation,
 
 	"create-task":  {auth.TasksCreate, scopeBody},
 	"create-tasks": {auth.TasksCreate, scopeBody},
@@ -56,6 +56,7 @@ var accesses = map[string]access{
 	"get-enqueued": {auth.TasksRead, scopeTask},
 	"get-timeline": {auth.TasksRead, scopeTask},
 	"get-batches":  {auth.TasksRead, scopeTask},
+	"predict-task": {auth.TasksContextRead, scopeTask},
 	"get-chain":    {auth.TasksRead, scopeTask},
 	"verify-task":  {auth.TasksRead, scopeTask},
 	"cancel-task":  {auth.TasksCancel, scopeTask},
@@ -131,12 +132,18 @@ var accesses = map[string]access{
 	"get-approval":    {auth.ApprovalsRead, scopeApproval},
 	"decide-approval": {auth.ApprovalsDecide, scopeApproval},
 
+	"list-policies":    {auth.NamespacesRead, scopeQuery},
+	"set-policy":       {auth.NamespacesManage, scopePath},
+	"delete-policy":    {auth.NamespacesManage, scopePath},
 	"list-limits":      {auth.NamespacesRead, scopeQuery},
 	"set-limit":        {auth.NamespacesManage, scopePath},
 	"delete-limit":     {auth.NamespacesManage, scopePath},
 	"list-namespaces":  {auth.NamespacesRead, scopeFleet},
 	"pause-namespace":  {auth.NamespacesManage, scopePath},
 	"resume-namespace": {auth.NamespacesManage, scopePath},
+	"list-quotas":      {auth.NamespacesRead, scopeFleet},
+	"set-quota":        {auth.NamespacesManage, scopePath},
+	"delete-quota":     {auth.NamespacesManage, scopePath},
 	"list-workers":     {auth.WorkersRead, scopeQuery},
 
 	"submit-queue-task":     {auth.TasksCreate, scopeBody},

@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/taskmaster"
 	"github.com/tasker-go/tasker/internal/wire"
 )
@@ -41,6 +42,7 @@ const (
 	codeInternal     = "INTERNAL_ERROR"
 	codeUnavailable  = "SERVICE_UNAVAILABLE"
 	codeBackpressure = "BACKPRESSURE"
+	codeQuota        = "QUOTA_EXCEEDED"
 	codeBreakerOpen  = "CIRCUIT_BREAKER_OPEN"
 	databaseRetry    = 5 * time.Second // Retry-After while the database is unavailable
 	shutdownRetry    = 2 * time.Second // and while the daemon stops
@@ -275,6 +277,7 @@ func blameSender(err error) *failure {
 		refused   *orchestration.TransitionError
 		running   *orchestration.ScheduleBusyError
 		untyped   *orchestration.UnknownTypeError
+		full      *submission.QuotaError
 	)
 	switch {
 	case errors.Is(err, taskmaster.ErrUnknownWorker):
@@ -306,6 +309,8 @@ func blameSender(err error) *failure {
 		return f
 	case errors.As(err, &busy):
 		return unavailable(busy.Error(), busyRetry)
+	case errors.As(err, &full):
+		return &failure{status: http.StatusTooManyRequests, code: codeQuota, message: full.Error(), retryAfter: max(full.RetryAfter, time.Second)}
 	case errors.As(err, &refused):
 		return badRequest(refused.Error())
 	case errors.As(err, &running):

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,21 +44,21 @@ func (r *limitRoutes) list(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	list := &wire.LimitList{Limits: make([]client.Limit, len(states))}
+	list := &wire.LimitList{Limits: make([]wire.Limit, len(states))}
 	for i := range states {
 		list.Limits[i] = limitOf(&states[i])
 	}
 	return list, nil
 }
 
-func limitOf(s *store.LimitState) client.Limit {
-	return client.Limit{Namespace: s.Namespace, Callable: s.Handler.Callable, LimitRequest: client.LimitRequest{Method: s.Handler.Method, Resolver: s.Handler.Resolver,
+func limitOf(s *store.LimitState) wire.Limit {
+	return wire.Limit{Namespace: s.Namespace, Callable: s.Handler.Callable, LimitRequest: wire.LimitRequest{LimitedHandler: wire.LimitedHandler{Method: s.Handler.Method, Resolver: s.Handler.Resolver},
 		KeyPath: s.KeyPath, KeyTag: s.KeyTag, MaxRunning: s.MaxRunning, PerSecond: s.PerSecond, Burst: s.Burst, Ordered: s.Ordered, Overtake: s.Overtake, Weights: s.Weights},
 		ChangedAt: client.Time{Time: s.ChangedAt}, ChangedBy: s.ChangedBy, Removing: s.Removing, Running: s.Running, Waiting: s.Waiting, Keys: s.Keys}
 }
 
 // one answers with the limit of a handler.
-func (r *limitRoutes) one(ctx context.Context, namespace string, handler workflow.HandlerReference) (*client.Limit, error) {
+func (r *limitRoutes) one(ctx context.Context, namespace string, handler workflow.HandlerReference) (*wire.Limit, error) {
 	states, err := r.store.Limits(ctx, namespace, countedWaiting)
 	if err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func (r *limitRoutes) one(ctx context.Context, namespace string, handler workflo
 func (r *limitRoutes) set(ctx context.Context, in *struct {
 	Namespace string `path:"namespace"`
 	Callable  string `path:"callable"`
-}, body *request[client.LimitRequest]) (*client.Limit, error) {
+}, body *request[wire.LimitRequest]) (*wire.Limit, error) {
 	b := &body.body
 	l := store.Limit{Namespace: in.Namespace, Handler: workflow.HandlerReference{Callable: in.Callable, Method: body.text("method", b.Method, 255),
 		Resolver: body.text("resolver", b.Resolver, 255)}, KeyPath: b.KeyPath, KeyTag: body.text("key_tag", b.KeyTag, 64), MaxRunning: b.MaxRunning,
@@ -133,15 +134,19 @@ func (r *limitRoutes) remove(ctx context.Context, in *struct {
 	Resolver  string `query:"resolver" doc:"Of the handler"`
 	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
 	Actor     string `query:"actor" doc:"Who acts"`
-}) (*client.Limit, error) {
+}) (*wire.Limit, error) {
 	if err := errors.Join(checkNamespace(in.Namespace), filterText("callable", in.Callable), filterText("method", in.Method), filterText("resolver", in.Resolver)); err != nil {
 		return nil, err
 	}
-	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "removed over the API")
+	body, err := optionalBody[wire.LimitedHandler](ctx)
 	if err != nil {
 		return nil, err
 	}
-	handler := workflow.HandlerReference{Callable: in.Callable, Method: in.Method, Resolver: in.Resolver}
+	why, err := r.whyOr(ctx, body.Why, client.Why{Reason: in.Reason, Actor: in.Actor}, "removed over the API")
+	if err != nil {
+		return nil, err
+	}
+	handler := workflow.HandlerReference{Callable: in.Callable, Method: cmp.Or(body.Method, in.Method), Resolver: cmp.Or(body.Resolver, in.Resolver)}
 	was, err := r.one(ctx, in.Namespace, handler)
 	if err != nil {
 		return nil, err

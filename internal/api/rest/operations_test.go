@@ -12,7 +12,9 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/backpressure"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wire"
 )
 
 const (
@@ -47,6 +49,38 @@ func TestNamespaces(t *testing.T) {
 	}
 	require.Empty(t, o.taken())
 	require.Contains(t, h.do(http.MethodDelete, "/v1/namespaces/nowhere/pause", "").refused(t, 404, "NOT_FOUND").Message, "Namespace not found")
+}
+
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	const path = "/v1/namespaces/shapes/policies/draw"
+	o := &fakeOperator{}
+	h := newHouse(t, operated(o))
+	h.get("/v1/policies").golden(t, "policies")
+	h.do(http.MethodPut, path, `{"policy":"fifo","reason":"fair","actor":"ana"}`).golden(t, "policies")
+	h.do(http.MethodDelete, path+"?actor=ana", "").golden(t, "policies")
+	require.Equal(t, []acted{{"policies", ""}, {"policy fifo", []string{"shapes", "ana", "fair", "draw"}}, {"policies", "shapes"},
+		{"policy ", []string{"shapes", "ana", "removed over the API", "draw"}}, {"policies", "shapes"}}, o.taken())
+	for _, body := range []string{`{"policy":"lifo","reason":"r","actor":"a"}`, `{"reason":"r","actor":"a"}`} {
+		h.do(http.MethodPut, path, body).refused(t, 400, "BAD_REQUEST")
+	}
+	h.do(http.MethodPut, path, `{"policy":"fifo","actor":"a"}`).refused(t, 422, "UNPROCESSABLE_ENTITY")
+	h.get("/v1/policies?namespace=%00").refused(t, 400, "BAD_REQUEST")
+	h.do(http.MethodPut, "/v1/namespaces/shapes/policies/%00", `{"policy":"fifo","reason":"r","actor":"a"}`).refused(t, 400, "BAD_REQUEST")
+	h.do(http.MethodDelete, "/v1/namespaces/%ff/policies/draw", "").refused(t, 404, "NOT_FOUND")
+	require.Empty(t, o.taken())
+	require.Contains(t, h.do(http.MethodDelete, "/v1/namespaces/nowhere/policies/draw", "").refused(t, 404, "NOT_FOUND").Message, "Policy not found")
+	require.Contains(t, h.do(http.MethodPut, "/v1/namespaces/nowhere/policies/draw", `{"policy":"fifo","reason":"r","actor":"a"}`).refused(t, 404, "NOT_FOUND").Message, "Callable not found")
+}
+
+func TestPredictions(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, operated(&fakeOperator{}))
+	h.get("/v1/tasks/"+taskID.String()+"/predictions").golden(t, "predictions")
+	h.get("/v1/tasks/"+correlationID.String()+"/predictions").refused(t, 404, "NOT_FOUND")
+	for _, body := range []string{`"features":["a","b","c","d","e","f","g","h","i"]`, `"features":[""]`, `"class":"` + strings.Repeat("x", 201) + `"`} {
+		h.do(http.MethodPut, "/v1/namespaces/shapes/policies/draw", `{"policy":"shortest_expected",`+body+`,"reason":"r","actor":"a"}`).refused(t, 400, "BAD_REQUEST")
+	}
 }
 
 func TestWorkers(t *testing.T) {
@@ -133,4 +167,27 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 	require.Len(t, h.engine.created, 1)
+}
+
+// TestPoliciesOfARealEngine: a change is recorded, and orders the tasks that follow.
+func TestPoliciesOfARealEngine(t *testing.T) {
+	t.Parallel()
+	c, e := operatedHouse(t)
+	path := []string{"v1", "namespaces", "shapes", "policies", ""}
+	plan, err := e.Store.PlanNamed(t.Context(), "shapes", "chain", "1.0.0")
+	require.NoError(t, err)
+	path[4] = plan.Steps[0].Handler.Callable
+	change := func(method string, body any) (list wire.PolicyList) {
+		require.NoError(t, c.Call(t.Context(), method, path, body, &list))
+		return list
+	}
+	list := change(http.MethodPut, wire.PolicyRequest{Policy: "fifo", Why: client.Why{Reason: "r", Actor: "ana"}})
+	require.Len(t, list.Policies, 1)
+	require.Equal(t, []string{"shapes", path[4], "fifo", "ana"}, []string{list.Policies[0].Namespace, list.Policies[0].Callable, list.Policies[0].Policy, list.Policies[0].ChangedBy})
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return plan.Ordered(), "the daemon has not read the policy" })
+	require.Empty(t, change(http.MethodDelete, client.Why{Actor: "ana"}).Policies)
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return !plan.Ordered(), "the daemon has not read the policies again" })
+	var list404 wire.PolicyList
+	require.ErrorContains(t, c.Call(t.Context(), http.MethodDelete, path, client.Why{Actor: "ana"}, &list404), "Policy not found")
+	require.Equal(t, 2, e.DB.QueryInt(t, `select count(*) from tasker.operator_actions where action in ('set_policy_fifo', 'delete_policy') and actor = 'ana'`))
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/order"
+	"github.com/tasker-go/tasker/internal/predict"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/workflow"
@@ -109,6 +111,14 @@ func (f *fakeOperator) ReplayDeadLetters(_ context.Context, r orchestration.Repl
 	return f.bulk, f.note("replay many", r)
 }
 
+func (f *fakeOperator) SetQuota(_ context.Context, namespace string, maxTasks int, why orchestration.Why) (store.Quota, error) {
+	return store.Quota{Namespace: namespace, MaxTasks: maxTasks, ChangedAt: *at(1), ChangedBy: why.Actor}, f.namespace("set-quota", store.Pause{Namespace: namespace, Actor: why.Actor, Reason: why.Reason})
+}
+
+func (f *fakeOperator) DeleteQuota(_ context.Context, namespace string, why orchestration.Why) (store.Quota, error) {
+	return store.Quota{Namespace: namespace, MaxTasks: 7, ChangedAt: *at(1), ChangedBy: "bob"}, f.namespace("delete-quota", store.Pause{Namespace: namespace, Actor: why.Actor, Reason: why.Reason})
+}
+
 func (f *fakeOperator) Pause(_ context.Context, p store.Pause) error { return f.namespace("pause", p) }
 
 func (f *fakeOperator) Resume(_ context.Context, p store.Pause) error {
@@ -125,6 +135,10 @@ func (f *fakeOperator) DeleteLimit(_ context.Context, namespace string, handler 
 
 func (f *fakeOperator) DeprecateTemplate(_ context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error {
 	return f.note("deprecate", []string{namespace, name, version, fmt.Sprint(deprecated), why.Actor, why.Reason})
+}
+
+func (f *fakeOperator) SetPolicy(_ context.Context, p store.CallablePolicy, reason string) error {
+	return f.namespace("policy "+string(p.Policy), store.Pause{Namespace: p.Namespace, Callable: p.Callable, Actor: p.ChangedBy, Reason: reason})
 }
 
 func (f *fakeOperator) namespace(what string, p store.Pause) error {
@@ -234,9 +248,29 @@ func (f *fakeLetters) RecordAction(_ context.Context, a store.OperatorAction) er
 	return f.note("record", a)
 }
 
+func (f *fakeLetters) Quotas(context.Context) ([]store.Quota, error) {
+	tasks := int64(12)
+	return []store.Quota{{Namespace: "lines", MaxTasks: 5, ChangedAt: *at(1), ChangedBy: "ana"},
+		{Namespace: "shapes", MaxTasks: 20, Tasks: &tasks, CountedAt: at(2), ChangedAt: *at(1), ChangedBy: "ana"}}, f.note("quotas", nil)
+}
+
 func (f *fakeLetters) Namespaces(context.Context) ([]store.NamespaceState, error) {
 	by, why := "ana", "the gateway is down"
 	return []store.NamespaceState{{ID: 1, Name: "lines"}, {ID: 2, Name: "shapes", PausedAt: at(1), PausedBy: &by, PauseReason: &why}}, f.note("namespaces", nil)
+}
+
+func (f *fakeLetters) Policies(_ context.Context, namespace string) ([]store.CallablePolicy, error) {
+	return []store.CallablePolicy{{Namespace: "shapes", Callable: "draw", Policy: order.FIFO, ChangedAt: *at(1), ChangedBy: "ana"}}, f.note("policies", namespace)
+}
+
+func (f *fakeLetters) Foretell(*store.Plan, []byte) map[string]store.Foretold {
+	times := &predict.Sketch{}
+	for _, took := range []time.Duration{300 * time.Millisecond, 300 * time.Millisecond, time.Second, 2 * time.Second} {
+		times.Add(took)
+	}
+	return map[string]store.Foretold{"start": {Policy: order.ShortestExpected, Features: []string{"rows"}, Values: []float64{12}, Class: "acme",
+		Expectation: predict.Expectation{Time: 250 * time.Millisecond, Basis: predict.ByRegression, N: 40, Times: times, Weight: []float64{-7, 0.98}},
+		Verdict:     predict.Verdict{Trusted: true, N: 40, Order: 0.93}}}
 }
 
 func (f *fakeLetters) Limits(_ context.Context, namespace string, limit int) ([]store.LimitState, error) {

@@ -58,6 +58,9 @@ type Engine interface {
 	ReplayDeadLetters(ctx context.Context, r orchestration.ReplayMany) (orchestration.BulkResult, error)
 	Pause(ctx context.Context, p store.Pause) error
 	Resume(ctx context.Context, p store.Pause) error
+	SetPolicy(ctx context.Context, p store.CallablePolicy, reason string) error
+	SetQuota(ctx context.Context, namespace string, maxTasks int, why orchestration.Why) (store.Quota, error)
+	DeleteQuota(ctx context.Context, namespace string, why orchestration.Why) (store.Quota, error)
 	SetLimit(ctx context.Context, l store.Limit, why orchestration.Why) error
 	DeleteLimit(ctx context.Context, namespace string, handler workflow.HandlerReference, why orchestration.Why) error
 	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
@@ -128,6 +131,9 @@ type Store interface {
 	RecordAction(ctx context.Context, a store.OperatorAction) error
 
 	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
+	Policies(ctx context.Context, namespace string) ([]store.CallablePolicy, error)
+	Foretell(p *store.Plan, context []byte) map[string]store.Foretold
+	Quotas(ctx context.Context) ([]store.Quota, error)
 	Limits(ctx context.Context, namespace string, limit int) ([]store.LimitState, error)
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
 	Sweeps(ctx context.Context) ([]store.SweepState, error)
@@ -233,6 +239,8 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&actionRoutes{taskRoutes: tasks}).add()
 	(&dlqRoutes{a, o.Thresholds}).add()
 	(&namespaceRoutes{a}).add()
+	(&policyRoutes{a}).add()
+	(&quotaRoutes{a}).add()
 	(&limitRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()

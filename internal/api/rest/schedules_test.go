@@ -214,7 +214,7 @@ func TestSchedulesOfARealEngine(t *testing.T) {
 	t.Parallel()
 	c, e := operatedHouse(t)
 	ctx := t.Context()
-	good := client.ScheduleRequest{Name: "nightly", Namespace: "shapes", Template: "chain", Version: "1.0.0", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", CatchUp: "one"}
+	good := client.ScheduleRequest{Name: "nightly", Namespace: "shapes", Template: "chain", Version: "1.0.0", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", CatchUp: client.CatchUpOne}
 	for why, change := range map[string]func(r *client.ScheduleRequest){
 		"cron":      func(r *client.ScheduleRequest) { r.Cron = "30 25 * * *" },
 		"never":     func(r *client.ScheduleRequest) { r.Cron = "0 0 30 2 *" },

@@ -81,20 +81,20 @@ func TestDocs(t *testing.T) {
 		"/v1/tasks/actions": "post", "/v1/tasks/{uuid}/actions": "post",
 		"/v1/dlq": "get", "/v1/dlq/task/{task_uuid}": "get", "/v1/dlq/entry/{dlq_entry_uuid}": "patch", "/v1/dlq/stats": "get",
 		"/v1/dlq/investigation-queue": "get", "/v1/dlq/staleness": "get", "/v1/dlq/entries": "post", "/v1/dlq/replay": "post", "/v1/dlq/purge": "post",
-		"/v1/namespaces": "get", "/v1/namespaces/{name}/pause": "put delete", "/v1/workers": "get", "/v1/sweeps": "get", "/v1/sweeps/{name}/run": "post",
+		"/v1/namespaces": "get", "/v1/namespaces/{name}/pause": "put delete", "/v1/policies": "get", "/v1/namespaces/{namespace}/policies/{callable}": "put delete", "/v1/workers": "get", "/v1/sweeps": "get", "/v1/sweeps/{name}/run": "post",
 		"/v1/task-types": "get", "/v1/task-types/{name}": "get put delete", "/v1/enqueue": "post", "/v1/enqueue/{uuid}": "get",
 		"/v1/events": "get", "/v1/events/stream": "get", "/v1/transitions/stream": "get", "/v1/event-consumers": "get post", "/v1/event-consumers/{name}": "get delete",
 		"/v1/event-consumers/{name}/claim": "post", "/v1/event-consumers/{name}/ack": "post", "/v1/event-consumers/{name}/reset": "post",
 		"/v1/admin/breakers": "get", "/v1/admin/breakers/{name}": "put",
 		"/v1/tasks/{uuid}/workflow_steps/{step_uuid}/audit": "get", "/v1/templates": "get",
 		"/v1/templates/{namespace}/{name}/{version}": "get", "/v1/templates/{namespace}/{name}/{version}/deprecation": "put delete", "/v1/admin/fleet": "get", "/v1/admin/deployment-mode": "get put",
-		"/health": "get", "/health/live": "get", "/health/ready": "get", "/health/detailed": "get",
+		"/health": "get", "/health/live": "get", "/health/ready": "get", "/health/accepting": "get", "/health/detailed": "get",
 	} {
 		for _, method := range strings.Fields(methods) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 70)
+	require.Len(t, doc.Paths, 76)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)

@@ -287,7 +287,7 @@ var allWays = map[string]way{
 		"Name": "the type's", "Version": "the type's",
 	}},
 	"schedule": {create: func(w *ways, r client.TaskRequest) uuid.UUID {
-		s := client.ScheduleRequest{Template: r.Name, Cron: "@yearly", CatchUp: "skip", Overlap: "allow", MaxCatchUp: 1,
+		s := client.ScheduleRequest{Template: r.Name, Cron: "@yearly", CatchUp: client.CatchUpSkip, Overlap: client.OverlapAllow, MaxCatchUp: 1,
 			TimeZone: "UTC", JitterSeconds: 1, Actor: "ana", Priority: 40, MaxAttempts: *r.MaxAttempts}
 		alike(w.t, r, &s)
 		s.Name = "s-" + uuid.NewString()

@@ -30,6 +30,9 @@ func register(w *worker.Worker) error {
 	if err != nil {
 		return err
 	}
+	if err := w.Register(load.SleepHandler, worker.HandlerFunc(sleep)); err != nil {
+		return err
+	}
 	if err := registerRows(w); err != nil {
 		return err
 	}
@@ -43,6 +46,14 @@ func register(w *worker.Worker) error {
 		}
 	}
 	return nil
+}
+
+func sleep(ctx *worker.StepContext) (any, error) {
+	ms, err := worker.Field[int64](ctx, "ms")
+	if err != nil {
+		return nil, worker.Permanent(err)
+	}
+	return nil, load.Pause(time.Duration(ms) * time.Millisecond)
 }
 
 // registerStamps registers the handlers that return when they began: one, and as many

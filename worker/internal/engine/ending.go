@@ -94,6 +94,7 @@ func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
 		e.compose(x, end)
 		end.Kind = composed
 	}
+	succeeded := end.Kind == Success || end.Kind == composed && end.Failure == nil
 	after := e.slots.end(x, end.Kind)
 	if after.look && end.Kind == Yielded && e.cfg.Looks() {
 		e.slots.letOthersFirst()
@@ -101,6 +102,9 @@ func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
 	e.follow(after)
 	if x.Called {
 		telemetry.Observe(x.job.took, after.took.Seconds(), tracing.TraceID(x.Claim.Trace))
+		if succeeded {
+			e.sample(x, after.took)
+		}
 	}
 	if x.mine {
 		e.record(x, end)

@@ -87,6 +87,7 @@ type Report struct {
 type Engine struct {
 	cfg       Config
 	board     Board
+	samples   samples
 	queues    *queues
 	slots     *slots
 	reporter  *reporter
@@ -338,6 +339,7 @@ type Board interface {
 	Callables(ctx context.Context) ([]store.Callable, error)
 	KnownCallables() []store.Callable
 	CallablesVersion() uint64
+	SampleOf(callable int32, plan *workflow.Plan, step *workflow.PlanStep, context []byte, took time.Duration) (sample store.Sample, ok bool)
 	ReadPlans(ctx context.Context, ids []int32) error
 	PlanByID(ctx context.Context, id int32) (*store.Plan, error)
 	StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)

@@ -126,6 +126,7 @@ func (e *Engine) describe() store.Daemon {
 	d := e.cfg.Describe()
 	d.UUID, d.ID, d.Namespaces, d.Tags, d.Callables = e.id(), e.cfg.WorkerID, e.queues.wanted(), e.cfg.Tags, e.queues.callables()
 	d.Load = e.slots.load()
+	d.Load.Samples = e.samples.take()
 	return d
 }
 

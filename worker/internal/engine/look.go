@@ -199,7 +199,9 @@ func (e *Engine) lookLimited(ctx context.Context, want int) (got haul, again tim
 func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err error) {
 	request := e.claimRequest(want)
 	request.Ahead = e.slots.beyond(want)
-	return e.claimBy(ctx, request, func(ctx context.Context) ([]store.Claimed, store.Rest, error) { return e.board.Claim(ctx, request, full) })
+	return e.claimBy(ctx, request, func(ctx context.Context) ([]store.Claimed, store.Rest, error) {
+		return e.board.Claim(ctx, request, full)
+	})
 }
 
 func (e *Engine) claimBy(ctx context.Context, request store.ClaimRequest, claim func(ctx context.Context) ([]store.Claimed, store.Rest, error)) (got haul, err error) {

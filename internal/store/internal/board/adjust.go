@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/signal"
@@ -15,7 +16,8 @@ import (
 )
 
 // reprioritise moves a task's waiting steps to the end of the lane of another priority:
-// claims read lanes from a mark on.
+// claims read lanes from a mark on. Aged steps keep their place, and those of callables that
+// are not in order of priority.
 // Index: the primary key.
 var reprioritise = pg.Compile(`
 with held as materialized (
@@ -23,8 +25,8 @@ with held as materialized (
 ), moved as (
     update tasker.board s
     set priority = case when s.slot = 0 then @priority::smallint else s.priority end,
-        lane = case when s.state = {no_step} then s.lane when h.task_state = {task_pending} then @lane::smallint else @started_lane::smallint end,
-        seq = case when s.state = {claimable} then nextval('tasker.step_seq') else s.seq end
+        lane = case when s.state = {no_step} or s.callable = any (@ordered::int[]) or s.state = {claimable} and s.lane = {aged_lane} then s.lane when h.task_state = {task_pending} then @lane::smallint else @started_lane::smallint end,
+        seq = case when s.state = {claimable} and s.callable <> all (@ordered::int[]) and s.lane <> {aged_lane} then nextval('tasker.step_seq') else s.seq end
     from held h where s.task_uuid = h.task_uuid
     returning s.state, s.callable, s.lane
 ), recorded as (
@@ -39,8 +41,8 @@ from held h join tasker.namespaces n on n.namespace_id = h.queue left join moved
 // unless the store sends them itself. The error wraps ErrTaskEnded or ErrNotFound.
 func (s *Board) Reprioritise(ctx context.Context, task uuid.UUID, priority int, actor, reason string) ([]signal.Signal, error) {
 	signals, err := s.adjust(ctx, "reprioritise", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		lanes, err := stmt.All[NamedLane](ctx, tx, reprioritise.With(pg.Args{"task": task, "priority": priority, "lane": Lane(priority, false),
-			"started_lane": Lane(priority, true), "actor": actor, "reason": reason}))
+		lanes, err := stmt.All[NamedLane](ctx, tx, reprioritise.With(pg.Args{"task": task, "priority": priority, "ordered": s.registry.Ordered(),
+			"lane": order.Priority.Lane(order.Step{Priority: priority}), "started_lane": order.Priority.Lane(begun(priority)), "actor": actor, "reason": reason}))
 		if err == nil && len(lanes) == 0 {
 			err = pgx.ErrNoRows
 		}

@@ -54,6 +54,8 @@ type TakenTask struct {
 	// Unreadable says why this program cannot read the task's plan, while another version
 	// may: the task is left unchanged.
 	Unreadable error
+
+	lanes lanes // of the steps that are put in line
 }
 
 // Change is the decision about a taken task.

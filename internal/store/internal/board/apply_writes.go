@@ -225,7 +225,7 @@ func (w *writes) moveSpread(c *Change) {
 	t, e := c.Task, c.Effects
 	w.endSpread(t, e)
 	for _, r := range e.Retry {
-		w.retried = append(w.retried, retriedStep{t.UUID, r.Step + 1, r.Outcome, r.DueIn, Lane(t.Priority, true), t.Plan.LastAttempt(c.Progress, r.Step)})
+		w.retried = append(w.retried, retriedStep{t.UUID, r.Step + 1, r.Outcome, r.DueIn, t.lane(t.Plan.Step(c.Progress, r.Step)), t.Plan.LastAttempt(c.Progress, r.Step)})
 	}
 	if len(e.Put) > 0 && plainqueue.Has(t.Plan.Template) {
 		w.retagged = append(w.retagged, t.UUID)
@@ -264,13 +264,18 @@ func inHand(p *workflow.Progress) (steps int) {
 func (w *writes) putRows(c *Change) {
 	t := c.Task
 	for _, p := range c.Effects.Put {
-		w.put = append(w.put, newStepOf(t.UUID, t.Plan, c.Progress, p, Lane(t.Priority, true)))
+		w.put = append(w.put, newStepOf(t.UUID, t.Plan, c.Progress, p, t.lane(t.Plan.Step(c.Progress, p.Step))))
 	}
+}
+
+// lane is that of a step of a task that has begun.
+func (t *TakenTask) lane(step *workflow.PlanStep) int16 {
+	return t.lanes.of(t.Plan, step, begun(t.Priority), t.Context)
 }
 
 func (w *writes) due(in time.Duration, t *TakenTask, step *workflow.PlanStep) {
 	if in <= 0 && (step == nil || !step.Kind.ByEngine()) {
-		w.topics.addLane(t.Plan.Template.Namespace, laneKey{t.Plan.CallableOf(step), Lane(t.Priority, true)})
+		w.topics.addLane(t.Plan.Template.Namespace, laneKey{t.Plan.CallableOf(step), t.lane(step)})
 		return
 	}
 	w.dues = append(w.dues, max(int64(in), 1)) // the engine begins its own steps at once
@@ -303,7 +308,7 @@ func (c *Change) parents(no int) []int { return c.Task.Plan.ParentsOf(c.Progress
 // step moves a step into the row.
 func (m *movedTask) step(c *Change, put workflow.PutStep) {
 	step := &c.Task.Plan.Steps[put.Step]
-	m.StepNo, m.Lane, m.DueIn = &put.Step, Lane(c.Task.Priority, true), put.DueIn
+	m.StepNo, m.Lane, m.DueIn = &put.Step, c.Task.lane(step), put.DueIn
 	m.Parents, m.Tags = c.parents(put.Step), step.Tags
 	m.LastAttempt, m.Callable = c.Task.Plan.LastAttempt(c.Progress, put.Step), c.Task.Plan.CallableOf(step)
 }

@@ -407,7 +407,8 @@ func (t *BegunTask) createIn(ctx context.Context, tx pgx.Tx, r *IsolatedReplay, 
 	if err := accepted.create(ctx, tx, create); err != nil {
 		return time.Time{}, nil, err
 	}
-	requestedAt, ok := accepted[t.UUID]
+	answer, ok := accepted[t.UUID]
+	requestedAt := answer.RequestedAt
 	if !ok {
 		return time.Time{}, nil, fmt.Errorf("the task %s was not accepted", t.UUID)
 	}

@@ -12,11 +12,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tasker-go/tasker/internal/priorities"
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // Board is the room of live tasks. It is safe for concurrent use.
@@ -70,17 +71,6 @@ func StepOf(task, id uuid.UUID) (step, run int, ok bool) {
 	step = int(binary.BigEndian.Uint16(id[14:])) - 1
 	run = int(binary.BigEndian.Uint32(id[10:]))
 	return step, run, step >= 0 && [10]byte(id[:10]) == [10]byte{}
-}
-
-// Lane is the order of claims in a queue, smallest first: by priority (higher first), and
-// within a priority the steps of tasks that have begun before the first steps of new
-// ones, so that begun tasks finish.
-func Lane(priority int, started bool) int16 {
-	lane := 2 * (priorities.Max - min(max(priority, priorities.Min), priorities.Max))
-	if !started {
-		lane++
-	}
-	return int16(lane) // #nosec G115 -- at most 401
 }
 
 // What a waiting step awaits is one text, so that one index finds it: an event by
@@ -139,6 +129,29 @@ type NamedLane struct {
 	laneKey
 }
 
+// begun is a step of a task that has begun.
+func begun(priority int) order.Step { return order.Step{Priority: priority, Begun: true} }
+
+// lanes are those that steps of a task were given, by their numbers in the plan, where they are
+// not by priority alone. What is expected of a step may change at any time, but its rows
+// and signals name the same lane, and it is asked for once.
+type lanes map[int]int16
+
+// of returns the lane of a step, see LaneOf.
+func (l *lanes) of(plan *registry.Plan, step *workflow.PlanStep, s order.Step, context []byte) int16 {
+	if lane, known := (*l)[step.No]; known {
+		return lane
+	}
+	lane := plan.LaneOf(step, s, context)
+	if plan.Ordered() {
+		if *l == nil {
+			*l = lanes{}
+		}
+		(*l)[step.No] = lane
+	}
+	return lane
+}
+
 // AddNamed is addLane for a row.
 func (t SignalSet) AddNamed(l *NamedLane) { t.addLane(l.Namespace, l.laneKey) }
 
@@ -193,7 +206,7 @@ func decodeLane(text string) (k laneKey, ok bool) {
 		return k, false
 	}
 	l, err := strconv.ParseInt(lane, 10, 16)
-	return laneKey{int32(c), int16(l)}, err == nil && l >= 0 && l <= int64(Lane(priorities.Min, false)) // #nosec G115 -- parsed so
+	return laneKey{int32(c), int16(l)}, err == nil && l >= int64(order.AgedLane) && l <= order.MaxLane // #nosec G115 -- parsed so
 }
 
 // CreateSignals are the signals of newly created tasks.
@@ -212,8 +225,8 @@ func (t SignalSet) addCreated(task *NewTask) {
 		t.Add(signal.TopicDue)
 	}
 	if task.StartIn <= 0 && len(task.DependsOn) == 0 {
-		for _, callable := range task.Plan.First {
-			t.addLane(task.Plan.Template.Namespace, laneKey{callable, Lane(task.Priority, false)})
+		for _, no := range task.Plan.First {
+			t.addLane(task.Plan.Template.Namespace, laneKey{task.Plan.Callables[no], task.lane(no)})
 		}
 	}
 }

@@ -399,6 +399,7 @@ func (s *Board) claimOnce(ctx context.Context, db *pg.Conn, req ClaimRequest, fu
 	if full {
 		q = s.db.Ask(b)
 		s.registry.Callables.Ask(b, &callables)
+		s.registry.AskPolicies(b)
 	} else {
 		queueTurns(b, req.Limit, lanes)
 	}

@@ -1,6 +1,7 @@
 package board
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/internal/dedup"
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -52,8 +54,11 @@ type NewTask struct {
 	Watched bool
 	// Trace is its place in a trace, see tracing.Row; nil: none.
 	Trace []byte
+	// Limited: it is refused where the quota of its namespace is used up.
+	Limited bool
 
 	start *workflow.Start // see Begin; nil: not called
+	lanes lanes           // of first steps
 }
 
 // ParentStep names the step that a task is.
@@ -72,6 +77,9 @@ type CreatedTask struct {
 	// Busy: an open transaction is creating a task with the same identity. Nothing was
 	// created; the caller must retry.
 	Busy bool
+	// RefusedFor: the quota of the namespace is used up. Nothing was created; places may be
+	// free after this time. 0: not refused.
+	RefusedFor time.Duration
 }
 
 // Bounds of what the board's row of a task carries along; see docs/data-model.md.
@@ -96,14 +104,19 @@ const (
 var createTasks = pg.Compile(creating)
 
 // createTasksIn is createTasks for transactions of others, whose roles may lack the right
-// to see whether clients follow transitions.
-var createTasksIn = pg.Compile(strings.ReplaceAll(creating, "{followed}", "(select tasker.is_followed())"))
+// to see whether clients follow transitions, or the quotas, which do not concern them.
+var createTasksIn = pg.Compile(strings.NewReplacer("{followed}", "(select tasker.is_followed())", refusal, "null::bigint").Replace(creating))
+
+// refusal is for how many milliseconds the new task i is refused; null: not. Without quotas
+// it is one look into an empty table for the whole statement. All quotas are
+// locked before the first identity, in the order of the namespaces.
+const refusal = `case when i.limited and i.queue = any (array(select namespace_id from tasker.quotas)) then tasker.take_place(i.queue, i.identity) end`
 
 var creating = `
 with patience as materialized (
     select set_config('lock_timeout', coalesce(@patience::text, current_setting('lock_timeout')), true)
 ), input as (
-    select i.* from patience, ` + stmt.List[newTaskRow]("i") + `
+    select i.*, ` + refusal + ` as refused_ms from patience, ` + stmt.List[newTaskRow]("i") + `
 ), identified as (
     insert into tasker.task_identities as t (identity, task_uuid, expires_at)
     select identity, task_uuid, case
@@ -111,13 +124,13 @@ with patience as materialized (
         when calendar is not null
         then ` + untilBorder + `statement_timestamp()` + ofCalendar + `
         else 'infinity' end
-    from input where identity is not null order by identity
+    from input where identity is not null and refused_ms is null order by identity
     on conflict (identity) do update set task_uuid = excluded.task_uuid, expires_at = excluded.expires_at
     where t.expires_at <= statement_timestamp() and t.task_uuid <> excluded.task_uuid -- as left by a first try whose answer was lost
     returning task_uuid
 ), accepted as (
     select *, context::jsonb as context_json, case when not_before > statement_timestamp() then not_before end as start_at
-    from input i where identity is null or exists (select from identified d where d.task_uuid = i.task_uuid)
+    from input i where refused_ms is null and (identity is null or exists (select from identified d where d.task_uuid = i.task_uuid))
 ), recorded as (
     insert into tasker.tasks (task_uuid, requested_at, start_at, correlation_id, parent_correlation_id, plan_id, queue, priority,
                               initiator, source_system, reason, tags, idempotency_key, context, deadline)
@@ -147,7 +160,8 @@ with patience as materialized (
     from ` + stmt.List[newStep]("s") + `
     join accepted a using (task_uuid)
 )
-select task_uuid, statement_timestamp() as requested_at from accepted`
+select task_uuid, statement_timestamp() as requested_at, null::bigint as refused_ms from accepted
+union all select task_uuid, null, refused_ms from input where refused_ms is not null`
 
 // The end of the hour, day or week around an instant, by the clocks of a zone.
 const (
@@ -217,8 +231,9 @@ from tasker.task_identities i left join tasker.tasks t using (task_uuid) where i
 func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accepted AcceptedTasks, answers []CreatedTask) error {
 	var taken [][]byte
 	for i := range tasks {
-		requestedAt, ok := accepted[tasks[i].UUID]
-		answers[i] = CreatedTask{UUID: tasks[i].UUID, RequestedAt: requestedAt, Duplicate: !ok, Busy: ok && requestedAt.IsZero()}
+		a, ok := accepted[tasks[i].UUID]
+		answers[i] = CreatedTask{UUID: tasks[i].UUID, RequestedAt: a.RequestedAt, Duplicate: !ok,
+			Busy: ok && a.RequestedAt.IsZero() && a.RefusedFor == 0, RefusedFor: a.RefusedFor}
 		if answers[i].Duplicate {
 			taken = append(taken, tasks[i].Identity[:])
 		}
@@ -320,6 +335,7 @@ type newTaskRow struct {
 	Callable            int32
 	Watched             bool `sql:",omitzero"`
 	Trace               []byte
+	Limited             bool `sql:",omitzero"`
 }
 
 // newStep is a step with a row of its own.
@@ -351,14 +367,16 @@ func creatingOf(tasks []NewTask, chosen []bool) *newRows {
 			c.add(&tasks[i])
 		}
 	}
+	// In one order, so that two creations never wait for each other's quotas.
+	slices.SortStableFunc(c.tasks, func(a, b newTaskRow) int { return cmp.Compare(a.Queue, b.Queue) })
 	return c
 }
 
 func (c *newRows) add(t *NewTask) {
 	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
 		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
-		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: Lane(t.Priority, false),
-		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace}
+		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: order.Priority.Lane(order.Step{Priority: t.Priority}),
+		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace, Limited: t.Limited}
 	if t.CorrelationID != t.UUID {
 		row.CorrelationID = &t.CorrelationID
 	}
@@ -379,14 +397,20 @@ func (c *newRows) addSteps(t *NewTask, row *newTaskRow) {
 		dueIn = 0
 	}
 	if no, only := t.onlyStep(); only {
+		row.Lane = t.lane(no)
 		row.StepNo, row.DueIn, row.StepTags = &start.Put[0].Step, dueIn, slices.Concat(t.Plan.Steps[no].Tags, t.StepTags)
 		row.LastAttempt, row.Callable = t.Plan.LastAttempt(start.Progress, no), t.Plan.Callables[no]
 		return
 	}
 	for _, p := range start.Put {
 		p.DueIn = dueIn
-		c.steps = append(c.steps, newStepOf(t.UUID, t.Plan, start.Progress, p, row.Lane))
+		c.steps = append(c.steps, newStepOf(t.UUID, t.Plan, start.Progress, p, t.lane(p.Step)))
 	}
+}
+
+// lane is that of a first step.
+func (t *NewTask) lane(no int) int16 {
+	return t.lanes.of(t.Plan, &t.Plan.Steps[no], order.Step{Priority: t.Priority, Deadline: t.DeadlineIn > 0, Left: t.DeadlineIn}, t.Context)
 }
 
 // onlyStep returns the first step that the task's row carries, if it is the only one.

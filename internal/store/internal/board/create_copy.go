@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -53,6 +54,9 @@ func (s *Board) insertMany(ctx context.Context, db *pg.Conn, tasks []NewTask, ch
 		s.copyPause.Add(-1)
 	default:
 		accepted, err := s.copyTasks(ctx, db, tasks, chosen)
+		if errors.Is(err, errLimited) {
+			break
+		}
 		if err == nil || !pg.LockTimeout(err) && pg.ServerCode(err) != pg.UniqueViolation {
 			return accepted, err
 		}
@@ -61,7 +65,11 @@ func (s *Board) insertMany(ctx context.Context, db *pg.Conn, tasks []NewTask, ch
 	return s.insertAround(ctx, db, tasks, chosen, identityPatience)
 }
 
-var beginCopy = pg.Compile(`select set_config('lock_timeout', @patience, true) as patience, clock_timestamp() as now, {followed} as followed`)
+var beginCopy = pg.Compile(`select set_config('lock_timeout', @patience, true) as patience, clock_timestamp() as now, {followed} as followed,
+       exists (select from tasker.quotas where namespace_id = any (@limited::int[])) as limited`)
+
+// errLimited: the tasks are in a namespace with a quota, so each needs a place.
+var errLimited = errors.New("the namespace has a quota")
 
 // recordCreated records the transitions of copied tasks.
 var recordCreated = pg.Compile(`
@@ -91,10 +99,14 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 			Patience string
 			Now      time.Time
 			Followed bool
+			Limited  bool
 		}
-		begun, err := stmt.One[row](ctx, tx, beginCopy.With(pg.Args{"patience": strconv.FormatInt(identityPatience.Milliseconds(), 10)}))
-		if err != nil {
+		begun, err := stmt.One[row](ctx, tx, beginCopy.With(pg.Args{"patience": strconv.FormatInt(identityPatience.Milliseconds(), 10), "limited": c.limited()}))
+		switch {
+		case err != nil:
 			return nil, err
+		case begun.Limited:
+			return nil, errLimited
 		}
 		// Identities first, in order: a concurrent creation of one of them waits here, or
 		// makes this wait.
@@ -104,7 +116,7 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 			}
 		}
 		for i := range c.tasks {
-			accepted[c.tasks[i].TaskUUID] = begun.Now
+			accepted[c.tasks[i].TaskUUID] = Acceptance{RequestedAt: begun.Now}
 		}
 		if begun.Followed {
 			if err := c.recordCreated(ctx, tx); err != nil {
@@ -114,6 +126,17 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 		return s.db.WithTransitions(c.topics.Signals()), nil
 	})
 	return accepted, err
+}
+
+// limited are the namespaces whose quotas concern the tasks.
+func (c *newRows) limited() []int32 {
+	namespaces := []int32{}
+	for i := range c.tasks {
+		if t := &c.tasks[i]; t.Limited && !slices.Contains(namespaces, t.Queue) {
+			namespaces = append(namespaces, t.Queue)
+		}
+	}
+	return namespaces
 }
 
 func (c *newRows) copyIdentities(ctx context.Context, tx pgx.Tx, now time.Time) error {

@@ -57,7 +57,7 @@ func (s *Board) insertAround(ctx context.Context, db *pg.Conn, tasks []NewTask, 
 		}
 	}
 	if len(places) == 1 {
-		return AcceptedTasks{tasks[places[0]].UUID: time.Time{}}, nil
+		return AcceptedTasks{tasks[places[0]].UUID: {}}, nil
 	}
 	return s.insertHalves(ctx, db, tasks, places)
 }
@@ -78,18 +78,29 @@ func (s *Board) insertHalves(ctx context.Context, db *pg.Conn, tasks []NewTask, 
 	return all, nil
 }
 
-// AcceptedTasks are the tasks of a statement that exist now, with their request times;
-// busy ones, with the zero time, must be retried later.
-type AcceptedTasks map[uuid.UUID]time.Time
+// AcceptedTasks are the tasks of a statement that exist now; the zero value is a busy one,
+// which must be retried later. Refused ones do not exist.
+type AcceptedTasks map[uuid.UUID]Acceptance
+
+// Acceptance is the answer to one task of a creation.
+type Acceptance struct {
+	RequestedAt time.Time
+	RefusedFor  time.Duration // see CreatedTask
+}
 
 // Collect reads the rows of a creation.
 func (a AcceptedTasks) Collect(rows pgx.Rows) error {
 	type row struct {
 		TaskUUID    uuid.UUID
-		RequestedAt time.Time
+		RequestedAt *time.Time
+		Refused     *int64 `sql:"refused_ms"`
 	}
 	return stmt.Rows(func(r *row) {
-		a[r.TaskUUID] = r.RequestedAt
+		if r.Refused != nil {
+			a[r.TaskUUID] = Acceptance{RefusedFor: time.Duration(*r.Refused) * time.Millisecond}
+			return
+		}
+		a[r.TaskUUID] = Acceptance{RequestedAt: *r.RequestedAt}
 	})(rows)
 }
 
@@ -102,7 +113,7 @@ func (a AcceptedTasks) create(ctx context.Context, db stmt.Querier, c stmt.Call)
 	return a.Collect(rows)
 }
 
-func (a AcceptedTasks) add(more map[uuid.UUID]time.Time) {
+func (a AcceptedTasks) add(more AcceptedTasks) {
 	for id, at := range more {
 		a[id] = at
 	}

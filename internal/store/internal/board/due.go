@@ -428,6 +428,7 @@ func (s *Board) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 		begin := time.Now()
 		err := s.db.ScanAll(ctx, db, func(b *pgx.Batch) {
 			attention.With(alive.And(s.lookEverywhere(overdue))).Queue(b).Query(stmt.Rows(a.learn))
+			s.registry.AskPolicies(b)
 		})
 		if err == nil {
 			note(a.followed)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 )
@@ -203,7 +204,7 @@ func (l lanesFrom) arguments() pg.Args {
 				within = append(within, laneGap{last.callable, last.lane, math.MaxInt16})
 			}
 			between = append(between, callableGap{last.callable, k.callable})
-			within = append(within, laneGap{k.callable, -1, k.lane})
+			within = append(within, laneGap{k.callable, order.AgedLane - 1, k.lane})
 		}
 		last = k.laneKey
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -22,6 +23,8 @@ type CallableLoad struct {
 type WorkerLoad struct {
 	Permits   int               `json:"permits"`    // handlers that run at once
 	ServiceMS map[int32]float64 `json:"service_ms"` // mean time of handlers by callable, of late; 1,000 at most
+	// Samples are the last executions to learn from; see Registry.SampleOf.
+	Samples []registry.Sample `json:"samples,omitempty"`
 }
 
 // NamespaceWorkers are those that serve a namespace.

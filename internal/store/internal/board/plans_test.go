@@ -57,6 +57,21 @@ func TestPlansHoldWhileTasksAreFollowed(t *testing.T) {
 	})
 }
 
+// TestAgeingReadsTheBeginningsOfLanes: among waiting steps all of which are due.
+func TestAgeingReadsTheBeginningsOfLanes(t *testing.T) {
+	waited := func(_ plantest.Fixture, t *testing.T, db *pgtest.DB) {
+		db.Exec(t, `update tasker.board set enqueued_at = now() - interval '1 h', lane = case when seq % 500 = 0 then 100 else lane end where state = 2`)
+	}
+	plantest.Grown(t, waited, func(_ plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
+		everywhere := lanesFrom{}.arguments()
+		return []plantest.Statement{
+			plantest.Of("age", age.With(everywhere.And(pg.Args{"bound_ms": int64(60_000), "ordered": []int32{}, "limit": items})), items, 1),
+			plantest.Of("agePreview", agePreview.With(everywhere.And(pg.Args{"bound_ms": int64(60_000), "ordered": []int32{}, "limit": items})), items, 1),
+			plantest.Of("age what is young", age.With(everywhere.And(pg.Args{"bound_ms": int64(7_200_000), "ordered": []int32{}, "limit": items})), items, 0),
+		}
+	})
+}
+
 func TestPlansMadeWithFewTemplatesHold(t *testing.T) {
 	t.Run("hot", func(t *testing.T) { plantest.FewTemplates(t, plantest.Nothing, hotStatements) })
 	t.Run("other", func(t *testing.T) { plantest.FewTemplates(t, plantest.Fixture.FillOperations, otherStatements) })
@@ -157,7 +172,8 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 		plantest.Of("unservedSteps", unservedSteps.With(pg.Args{"alive_ms": int64(30_000), "task": tasks[0]}), 2, 0),
 		plantest.Of("createTasks", created, perStatement, perStatement),
 		plantest.Of("oldestClaimable", oldestClaimable.With(everywhere), perStatement, 1),
-		plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": perStatement})), perStatement, 2), // the other queue is empty
+		plantest.Of("age", age.With(everywhere.And(pg.Args{"bound_ms": int64(1), "ordered": []int32{}, "limit": perStatement})), perStatement, 0), // nothing has waited
+		plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": perStatement})), perStatement, 2),                               // the other queue is empty
 	}
 	list = append(list, plantest.Of("claimPut", claimPut.With(pg.Args{"worker": worker, "lease_ms": int64(60_000), "k": rows}), 2*perStatement, 0))
 	var p publishing
@@ -291,7 +307,7 @@ func otherStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int)
 		plantest.Of("recordBatches", recordBatches.With(pg.Args{"d": made}), items, items),
 		plantest.Of("runsOfNumbers", runsOfNumbers.With(pg.Args{"task": split[0]}), 6, 3),
 		plantest.Of("missingTasks", missingTasks.With(pg.Args{"tasks": quiet}), items, 0),
-		plantest.Of("reprioritise", reprioritise.With(pg.Args{"task": quiet[0], "priority": 1, "lane": 200, "started_lane": 200, "actor": "a", "reason": "r"}), 1, 1),
+		plantest.Of("reprioritise", reprioritise.With(pg.Args{"ordered": []int32{}, "task": quiet[0], "priority": 1, "lane": 200, "started_lane": 200, "actor": "a", "reason": "r"}), 1, 1),
 		plantest.Of("watchTask", watchTask.With(pg.Args{"task": quiet[0]}), 1, 1),
 	}
 }

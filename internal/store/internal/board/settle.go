@@ -204,8 +204,9 @@ func (w *settling) add(at int) {
 		w.ended = append(w.ended, claim)
 		return
 	}
-	put, lane := x.Effects.Put[0].Step, Lane(x.Claim.Priority, true)
+	put := x.Effects.Put[0].Step
 	step, parents := &x.Plan.Steps[put], x.Plan.ParentsOf(x.Progress, put)
+	lane := x.Plan.LaneOf(step, begun(x.Claim.Priority), x.Claim.Context)
 	w.moved = append(w.moved, settledMove{settledClaim: claim, TaskState: x.Effects.State, NextNo: put, Wanted: w.next[at] != nil,
 		Heir: follows(parents, x.Effects.End[0]), Lane: lane, Parents: parents, Tags: step.Tags, Attempt: x.Claim.Attempt,
 		EnqueuedAt: x.Claim.EnqueuedAt, ClaimedAt: x.Claim.ClaimedAt, Callable: x.Plan.CallableOf(step),
@@ -375,8 +376,8 @@ func (s *Board) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 			}))
 		})
 		if err != nil {
-			claimed = nil // the answers were not committed
-			if !identityHeld(err) {
+			claimed = nil             // the answers were not committed
+			if !pg.LockTimeout(err) { // of an identity, or of a quota during a count
 				return err
 			}
 			if accepted, err = s.insertAround(ctx, db, tasks, chosen, identityGlance); err != nil {

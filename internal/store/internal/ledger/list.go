@@ -92,43 +92,47 @@ type source struct {
 
 // The range of a search, and the columns of tasks that conditions are about.
 const (
-	inRange   = `task_uuid < @before and task_uuid >= @oldest`
-	newest    = ` order by task_uuid desc limit @each::int`
-	listed    = `task_uuid, plan_id, correlation_id, tags, requested_at, initiator, source_system`
-	numbered  = `, row_number() over (order by task_uuid desc) as n`
-	ofTasks   = `select ` + listed + numbered + ` from tasker.tasks where ` + inRange
-	storedEnd = `coalesce((select task_state from tasker.board b where b.task_uuid = t.task_uuid and b.slot = 0),
+	inRange       = `task_uuid < @before and task_uuid >= @oldest`
+	newest        = ` order by task_uuid desc limit @each::int`
+	listed        = `task_uuid, plan_id, correlation_id, tags, requested_at, initiator, source_system`
+	numbered      = `, row_number() over (order by task_uuid desc) as n`
+	ofCorrelation = `coalesce(correlation_id, task_uuid) = @correlation`
+	heldState     = `task_state > {task_in_process} and task_state < {task_complete}`
+	eachState     = `select l.* from unnest(@states::smallint[]) s(state) cross join lateral (`
+	ofTasks       = `select ` + listed + numbered + ` from tasker.tasks where ` + inRange
+	storedEnd     = `coalesce((select task_state from tasker.board b where b.task_uuid = t.task_uuid and b.slot = 0),
 		(select task_state from tasker.step_attempts a where a.task_uuid = t.task_uuid and a.task_state is not null limit 1))`
 )
 
 // The sources. A pending task that has been claimed is shown as steps_in_process but stored
-// as pending; filters use the stored state.
+// as pending; filters use the stored state. Those held are live ones in states that few are in.
 // Indexes: the primary keys backwards, tasks_by_plan, tasks_by_correlation, tasks_by_tags,
-// step_attempts_failed, step_attempts_failed_by_plan.
+// board_held, step_attempts_failed_by_state, step_attempts_failed_by_plan.
 var (
 	allTasks      = source{rows: ofTasks + newest}
 	byPlan        = source{rows: `select l.* from unnest(@plans::int[]) p(id) cross join lateral (` + ofTasks + ` and plan_id = p.id and plan_id > 0` + newest + `) l`}
 	byTags        = source{rows: ofTasks + ` and tags @> @tags` + newest}
-	byCorrelation = source{rows: `select l.* from (` + ofTasks + ` and correlation_id = @correlation` + newest + `) l
-		union all select ` + listed + `, 0 from tasker.tasks where ` + inRange + ` and task_uuid = @correlation and correlation_id is null`}
-	alive = source{rows: `select task_uuid, task_state` + numbered + ` from tasker.board where ` + inRange + ` and slot = 0` + newest,
+	byCorrelation = source{rows: ofTasks + ` and correlation_id = @correlation` + newest}
+	ofItself      = source{rows: ofTasks + ` and task_uuid = @correlation and correlation_id is null` + newest}
+	alive         = source{rows: `select task_uuid, task_state` + numbered + ` from tasker.board where ` + inRange + ` and slot = 0` + newest,
 		fits: `t.task_state = any (@states)`, all: `select 1 from tasker.board where slot = 0 and task_state = any (@states)`}
+	held = source{rows: eachState + `select task_uuid` + numbered + ` from tasker.board where ` + inRange + ` and slot = 0 and task_state = s.state and ` + heldState + newest + `) l`,
+		all: alive.all + ` and ` + heldState}
 	completed = source{rows: `select task_uuid` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state = {task_complete}` + newest,
 		all: `select 1 from tasker.step_attempts where task_state = {task_complete}`}
-	failed = source{rows: `select task_uuid, task_state` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state > {task_complete}` + newest,
-		fits: `t.task_state = any (@states)`,
-		all:  `select 1 from tasker.step_attempts where task_state = any (@states)`}
+	failed = source{rows: eachState + `select task_uuid` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state = s.state and task_state > {task_complete}` + newest + `) l`,
+		all: `select 1 from tasker.step_attempts where task_state > {task_complete} and task_state = any (@states)`}
 	failedOfPlans = source{rows: `select l.* from unnest(@plans::int[]) p(id) cross join lateral (select task_uuid, task_state` + numbered +
-		` from tasker.step_attempts where ` + inRange + ` and failed_plan_id = p.id` + newest + `) l`, fits: failed.fits,
+		` from tasker.step_attempts where ` + inRange + ` and failed_plan_id = p.id` + newest + `) l`, fits: alive.fits,
 		all: `select 1 from tasker.step_attempts where failed_plan_id = any (@plans::int[]) and task_state = any (@states)`}
 )
 
 // search is how the tasks of a filter are found.
 type search struct {
-	statement, estimate string
-	args                pg.Args
-	sources             int  // among which a scan is divided
-	byShare             bool // the estimate is of more than what fits
+	statement, counting, estimate string
+	args                          pg.Args
+	sources                       int  // among which a scan is divided
+	byShare                       bool // the estimate is of more than what fits
 	// newestEnds finds the tasks sooner if many of the newest that have ended fit; nil: there
 	// is no such way.
 	newestEnds *search
@@ -170,12 +174,12 @@ func searchOf(f *TaskFilter, plans []int32) *search {
 		}
 	}
 	add(plans != nil, `plan_id = any (@plans::int[])`, "plans", plans)
-	add(f.CorrelationID != uuid.Nil, `coalesce(correlation_id, task_uuid) = @correlation`, "correlation", f.CorrelationID)
 	add(len(f.Tags) > 0, `tags @> @tags`, "tags", f.Tags)
 	add(!f.CreatedAfter.IsZero(), `requested_at >= @created_after`, "created_after", f.CreatedAfter)
 	add(!f.CreatedBefore.IsZero(), `requested_at < @created_before`, "created_before", f.CreatedBefore)
 	add(f.Initiator != "", `initiator = @initiator`, "initiator", f.Initiator)
 	add(f.SourceSystem != "", `source_system = @source_system`, "source_system", f.SourceSystem)
+	add(f.CorrelationID != uuid.Nil, ofCorrelation, "correlation", f.CorrelationID)
 	sources, ofState := s.choose(f, plans)
 	if !ofState && len(f.States) > 0 && !slices.ContainsFunc(f.States, func(state workflow.TaskState) bool { return !state.Terminal() }) {
 		s.newestEnds = &search{sources: 1, args: s.args}
@@ -187,11 +191,14 @@ func searchOf(f *TaskFilter, plans []int32) *search {
 
 // compile makes the statements of a search by its sources and the conditions for tasks.
 func (s *search) compile(f *TaskFilter, sources []source, ofState bool, conditions []string) {
-	if sources[0] == failedOfPlans {
+	all := []string{`select 1 from tasker.tasks where true` + and(conditions)}
+	switch sources[0] { // these see to a condition themselves
+	case failedOfPlans:
 		conditions = conditions[1:] // the first is about plans
+	case byCorrelation:
+		conditions = slices.DeleteFunc(slices.Clone(conditions), func(c string) bool { return c == ofCorrelation })
 	}
 	s.byShare = len(f.States) > 0 && (!ofState || len(conditions) > 0)
-	all := []string{`select 1 from tasker.tasks where true` + and(conditions)}
 	if ofState {
 		all = nil
 		for _, x := range sources {
@@ -206,7 +213,7 @@ func (s *search) compile(f *TaskFilter, sources []source, ofState bool, conditio
 	if len(f.States) > 0 {
 		s.args["states"] = numbersOf(f.States)
 	}
-	s.statement = statementOf(sources, conditions)
+	s.statement, s.counting = statementsOf(sources, conditions)
 	s.estimate = `explain (format json) ` + strings.Join(all, " union all ")
 }
 
@@ -215,7 +222,7 @@ func (s *search) compile(f *TaskFilter, sources []source, ofState bool, conditio
 func (s *search) choose(f *TaskFilter, plans []int32) (sources []source, ofState bool) {
 	switch {
 	case f.CorrelationID != uuid.Nil:
-		return []source{byCorrelation}, false
+		return []source{byCorrelation, ofItself}, false
 	case len(f.Tags) > 0:
 		return []source{byTags}, false
 	case len(f.States) > 0 && slices.Min(f.States) > workflow.TaskComplete:
@@ -235,7 +242,12 @@ func (s *search) choose(f *TaskFilter, plans []int32) (sources []source, ofState
 
 // ofStates are the sources that have the tasks in some states.
 func ofStates(states []workflow.TaskState) (sources []source) {
-	if slices.Min(states) < workflow.TaskComplete {
+	living := slices.DeleteFunc(slices.Clone(states), workflow.TaskState.Terminal)
+	switch {
+	case len(living) == 0:
+	case slices.Min(living) > workflow.TaskStepsInProcess:
+		sources = append(sources, held)
+	default:
 		sources = append(sources, alive)
 	}
 	if slices.Contains(states, workflow.TaskComplete) {
@@ -247,8 +259,10 @@ func ofStates(states []workflow.TaskState) (sources []source) {
 	return sources
 }
 
-// call is the statement with its range.
-func (s *search) call(args pg.Args) stmt.Call { return callOf(s.statement, s.args.And(args)) }
+// call is one of the statements with its range.
+func (s *search) call(statement string, args pg.Args) stmt.Call {
+	return callOf(statement, s.args.And(args))
+}
 
 func and(conditions []string) string {
 	text := ""
@@ -258,31 +272,37 @@ func and(conditions []string) string {
 	return text
 }
 
+// numbersOf are the numbers of states, each once.
 func numbersOf(states []workflow.TaskState) []int16 {
 	numbers := make([]int16, len(states))
 	for i, s := range states {
 		numbers[i] = int16(s)
 	}
-	return numbers
+	slices.Sort(numbers)
+	return slices.Compact(numbers)
 }
 
-// statementOf looks at up to @each tasks of each source. Below the greatest of those where one
-// was cut off the result would have gaps.
-func statementOf(sources []source, conditions []string) string {
-	var parts []string
+// statementsOf returns the statement that looks at up to @each tasks of each source, and the
+// one that only counts those that fit among up to @each of all. Below the greatest of those
+// where a source was cut off a list would have gaps.
+func statementsOf(sources []source, conditions []string) (list, count string) {
+	var parts, counts []string
 	for _, x := range sources {
 		own := conditions
 		if x.fits != "" {
 			own = append([]string{x.fits}, conditions...)
 		}
 		parts = append(parts, `select t.task_uuid, t.n, true`+and(own)+` as fits from (`+x.rows+`) t`)
+		counts = append(counts, `select true`+and(own)+` as fits from (`+x.rows+`) t`)
 	}
 	return `
 with seen as materialized (` + strings.Join(parts, " union all ") + `),
 cut as materialized (select task_uuid from seen where n = @each::int order by task_uuid desc limit 1),
 fitting as materialized (select task_uuid from seen where fits and not exists (select from cut where cut.task_uuid >= seen.task_uuid))
 select (select count(*) from fitting)::int as matched, (select count(*) from seen)::int as seen, (select task_uuid from cut) as reached,
-       array(select task_uuid from fitting order by task_uuid desc offset @skip::int limit @take::int) as tasks`
+       array(select task_uuid from fitting order by task_uuid desc offset @skip::int limit @take::int) as tasks`, `
+select count(*) filter (where fits)::int as matched, count(*)::int as seen, case when count(*) >= @each::int then @oldest::uuid end as reached, '{}'::uuid[] as tasks
+from (` + strings.Join(counts, " union all ") + ` limit @each::int) c`
 }
 
 // Tasks lists tasks, newest first, with their steps but without contexts and
@@ -320,14 +340,16 @@ func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []
 	}
 	q := searchOf(&f, plans)
 	before, oldest := f.bounds()
-	look := func(q *search, scan, skip, take int) (found, error) {
-		each := max(scan/q.sources, s.scans.source)
+	run := func(q *search, statement string, each, skip, take int) (found, error) {
 		return planned[found](ctx, s.db, "list_tasks", "list tasks",
-			q.call(pg.Args{"before": before, "oldest": oldest, "each": each, "skip": max(skip, 0), "take": take}))
+			q.call(statement, pg.Args{"before": before, "oldest": oldest, "each": each, "skip": max(skip, 0), "take": take}))
+	}
+	look := func(q *search, scan, skip, take int) (found, error) {
+		return run(q, q.statement, max(scan/q.sources, s.scans.source), skip, take)
 	}
 	count := func(q *search, share float64) error {
 		before, _ = f.bounds()
-		return s.count(ctx, q, page, share, func() (found, error) { return look(q, s.scans.counted, 0, 0) })
+		return s.count(ctx, q, page, share, func() (found, error) { return run(q, q.counting, s.scans.counted, 0, 0) })
 	}
 	if q.newestEnds != nil {
 		part, err := look(q.newestEnds, s.scans.first, f.Offset, f.Limit+1)

@@ -52,8 +52,8 @@ func TestListsAgreeWithAModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range 300 {
-		l := &Ledger{db: store, scans: scans{first: 1 + r.IntN(20), last: 1 + r.IntN(100), counted: 1 + r.IntN(600), most: 10 + r.IntN(50), source: 3}}
+	for range 600 {
+		l := &Ledger{db: store, scans: scans{first: 1 + r.IntN(1+r.IntN(200)), last: 1 + r.IntN(100), counted: 1 + r.IntN(600), most: 10 + r.IntN(50), source: 3}}
 		f := randomFilter(r, all)
 		want := []uuid.UUID{}
 		for i := range all {
@@ -63,7 +63,7 @@ func TestListsAgreeWithAModel(t *testing.T) {
 		}
 		name := fmt.Sprintf("%+v by %+v", f, l.scans)
 
-		f.Limit, f.Offset = 1+r.IntN(50), r.IntN(30)
+		f.Limit, f.Offset = 1+r.IntN(1+r.IntN(50)), r.IntN(1+r.IntN(30))
 		var page TaskPage
 		ids, err := l.find(t.Context(), f, &page)
 		require.NoError(t, err, name)
@@ -92,7 +92,7 @@ func TestListsAgreeWithAModel(t *testing.T) {
 
 func randomFilter(r *rand.Rand, all []listedTask) (f TaskFilter) {
 	some := all[r.IntN(len(all))]
-	for range r.IntN(3) {
+	for range r.IntN(5) {
 		switch r.IntN(10) {
 		case 0:
 			f.Namespace = some.namespace

@@ -188,19 +188,36 @@ func (s section) backfill(ctx context.Context, conn *sql.Conn) error {
 	}
 }
 
-// createIndex creates an index on every partition of a table without keeping writers
-// waiting, and then makes them one. It does again what an earlier try has left invalid.
-// New partitions get the index with those of their parent.
+// createIndex creates an index without keeping writers waiting: on a plain table, or on every
+// partition of one, and then makes those one. It does again what an earlier try has left
+// invalid. New partitions get the index with those of their parent.
 func (s section) createIndex(ctx context.Context, conn *sql.Conn) error {
 	table, definition, found := strings.Cut(s.text, " ")
 	if !found {
 		return fmt.Errorf("invalid index %q: want TABLE (COLUMNS)", s.text)
 	}
-	execute := func(statement string) error { _, err := conn.ExecContext(ctx, statement); return err }
-	if err := execute(`set lock_timeout = '` + lockWait + `'`); err != nil {
+	execute := func(statements ...string) error {
+		for _, statement := range statements {
+			if _, err := conn.ExecContext(ctx, statement); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	const bounded = `set lock_timeout = '` + lockWait + `'`
+	build := func(name, table string) error {
+		// A concurrent build waits for older transactions, and no statement waits behind it.
+		return execute(bounded, `drop index if exists `+schemaName+`.`+name, `set lock_timeout = 0`,
+			`create index concurrently `+name+` on `+table+` `+definition, bounded)
+	}
+	var plain bool
+	if err := conn.QueryRowContext(ctx, `select relkind = 'r' from pg_class where oid = $1::regclass`, table).Scan(&plain); err != nil {
 		return err
 	}
-	if err := execute(`create index if not exists ` + s.index + ` on only ` + table + ` ` + definition); err != nil {
+	if plain {
+		return build(s.index, table)
+	}
+	if err := execute(bounded, `create index if not exists `+s.index+` on only `+table+` `+definition); err != nil {
 		return err
 	}
 	for {
@@ -213,17 +230,7 @@ func (s section) createIndex(ctx context.Context, conn *sql.Conn) error {
 			return err
 		}
 		name := indexOfPart(part, s.index)
-		if err := execute(`drop index if exists ` + schemaName + `.` + name); err != nil {
-			return err
-		}
-		// A concurrent build waits for older transactions, and no statement waits behind it.
-		if err := execute(`set lock_timeout = 0`); err != nil {
-			return err
-		}
-		if err := execute(`create index concurrently ` + name + ` on ` + schemaName + `.` + part + ` ` + definition); err != nil {
-			return err
-		}
-		if err := execute(`set lock_timeout = '` + lockWait + `'`); err != nil {
+		if err := build(name, schemaName+`.`+part); err != nil {
 			return err
 		}
 		if err := execute(`alter index ` + schemaName + `.` + s.index + ` attach partition ` + schemaName + `.` + name); err != nil {

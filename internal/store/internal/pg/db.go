@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -63,6 +64,10 @@ type Options struct {
 	// never.
 	SlowAcquire   time.Duration
 	OnSlowAcquire func(waited time.Duration)
+	// Predictor is what policies of lines order by, nil: nothing is known. Unpredicted is
+	// called for each step that it knows nothing of.
+	Predictor   order.Predictor
+	Unpredicted func()
 	// Observe is called after every flow with its name, duration and error.
 	Observe func(flow string, took time.Duration, err error)
 	// OnForget is called when the database turns out to be another server, or an older

@@ -40,6 +40,9 @@ func (o Options) complete() (Options, error) {
 	if o.OnForget == nil {
 		o.OnForget = func() {}
 	}
+	if o.Unpredicted == nil {
+		o.Unpredicted = func() {}
+	}
 	if o.Observe == nil {
 		o.Observe = func(string, time.Duration, error) {}
 	}

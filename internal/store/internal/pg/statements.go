@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/internal/enum"
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/signal"
@@ -31,6 +32,7 @@ var constants = stmt.Constants{
 	// Whether clients follow transitions, see tasker.record_transition.
 	"followed":  `(select coalesce(pg_sequence_last_value('tasker.following'::regclass) > 1, false))`,
 	"by_engine": number(EngineQueue), // the callable of steps that the engine runs
+	"aged_lane": number(order.AgedLane),
 
 	// Outcomes of attempts.
 	"success": number(workflow.OutcomeSuccess), "failed": number(workflow.OutcomeFailed), "failed_for_good": number(workflow.OutcomeError),
@@ -60,7 +62,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 109
+const SchemaVersion = 113
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
@@ -176,9 +178,10 @@ type Execer interface {
 const CountLimit = 100_000
 
 // PlanForValues is for statements whose index depends on the filters that are set; the
-// batch is one transaction.
+// batch is one transaction. The costs of the pools make the planner think of parallel workers
+// for a few thousand rows, and starting those takes longer than reading them.
 const PlanForValues = `select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true),
-	set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true)`
+	set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true), set_config('max_parallel_workers_per_gather', '0', true)`
 
 // The states of the board's rows.
 const (

@@ -80,7 +80,10 @@ func (c *callables) forget() {
 func (s *Registry) Callables(ctx context.Context) ([]Callable, error) {
 	err := s.db.Repeatable(ctx, "callables", "read the callables", func(ctx context.Context, db *pg.Conn) error {
 		var list []Callable
-		err := s.db.ScanAll(ctx, db, func(b *pgx.Batch) { s.known.Callables.Ask(b, &list) })
+		err := s.db.ScanAll(ctx, db, func(b *pgx.Batch) {
+			s.known.Callables.Ask(b, &list)
+			s.known.AskPolicies(b)
+		})
 		if err == nil {
 			s.known.Callables.Learn(list)
 		}

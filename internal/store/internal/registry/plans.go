@@ -32,6 +32,7 @@ type Memory struct {
 // New returns the room and its memory.
 func New(db *pg.DB) (*Registry, *Memory) {
 	m := &Memory{plans: newPlanCache(), Callables: newCallables()}
+	m.plans.order = &ordering{predict: db.Opts.Predictor, unknown: db.Opts.Unpredicted}
 	db.Remember(func() {
 		m.plans.forget()
 		m.Callables.forget()
@@ -53,8 +54,10 @@ type Plan struct {
 	// EngineFirst says that tasks may begin with a step that the engine runs.
 	EngineFirst bool
 
-	// first are the callables that tasks begin with.
-	First []int32
+	// First are the steps that tasks begin with and workers run.
+	First []int
+
+	order *ordering // nil: of a program without a store, by priority
 
 	// used says that tasks have used it, regardless of open transactions.
 	used atomic.Bool
@@ -79,6 +82,7 @@ type planCache struct {
 	mu     sync.RWMutex
 	byID   map[int32]*Plan
 	byName map[planKey]planEntry
+	order  *ordering
 }
 
 func newPlanCache() planCache {
@@ -279,7 +283,7 @@ func (c *planCache) compile(r planRow) (*Plan, error) {
 		c.put(p, r.Current, time.Now())
 		return p, nil
 	}
-	p := &Plan{ID: r.PlanID, Queue: r.NamespaceID, Callables: r.Callables}
+	p := &Plan{ID: r.PlanID, Queue: r.NamespaceID, Callables: r.Callables, order: c.order}
 	t := &workflow.Template{}
 	if err := json.Unmarshal(r.Template, t); err != nil {
 		return nil, fmt.Errorf("decode plan %d: %w", p.ID, err)
@@ -301,8 +305,8 @@ func (c *planCache) compile(r planRow) (*Plan, error) {
 		}
 		if s.Kind.ByEngine() {
 			p.EngineFirst = true
-		} else if c := p.CallableOf(s); !slices.Contains(p.First, c) {
-			p.First = append(p.First, c)
+		} else {
+			p.First = append(p.First, no)
 		}
 	}
 	c.put(p, r.Current, time.Now())

@@ -326,7 +326,7 @@ type Firing struct {
 type Fired struct {
 	Schedules int
 	// Accepted are the created tasks; the others exist already from the same run.
-	Accepted map[uuid.UUID]time.Time
+	Accepted board.AcceptedTasks
 	Signals  []signal.Signal // to publish, unless the store sends them itself
 }
 
@@ -454,7 +454,7 @@ func (s *Calendar) fire(ctx context.Context, tx pgx.Tx, due []DueSchedule, firin
 	if len(firings) != len(due) {
 		return Fired{}, fmt.Errorf("decided about %d of %d schedules", len(firings), len(due))
 	}
-	fired := Fired{Schedules: len(due), Accepted: map[uuid.UUID]time.Time{}}
+	fired := Fired{Schedules: len(due), Accepted: board.AcceptedTasks{}}
 	var tasks []board.NewTask
 	moved := make([]advance, len(due))
 	for i := range firings {
@@ -466,7 +466,7 @@ func (s *Calendar) fire(ctx context.Context, tx pgx.Tx, due []DueSchedule, firin
 		var create stmt.Call
 		create, fired.Signals = board.Creation(tasks, board.DistinctIdentities(tasks), nil)
 		fired.Signals = s.db.WithTransitions(fired.Signals)
-		create.Queue(b).Query(board.AcceptedTasks(fired.Accepted).Collect)
+		create.Queue(b).Query(fired.Accepted.Collect)
 		board.Relate(b, tasks, nil)
 	}
 	advanceSchedules.With(pg.Args{"f": moved}).Queue(b)

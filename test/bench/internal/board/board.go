@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/examples"
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/test/bench/internal/load"
 	"github.com/tasker-go/tasker/workflow"
@@ -87,6 +88,24 @@ func (b *Board) Times(ctx context.Context, tasks []string) (claimed, ended []tim
 		return nil, nil, fmt.Errorf("read the times of tasks: %w", err)
 	}
 	return claimed, ended, complete(len(ended), len(tasks))
+}
+
+// TimesFor are the times of the tasks with a reason, from the request to the end. Their order
+// is any.
+func (b *Board) TimesFor(ctx context.Context, reason string) ([]time.Duration, error) {
+	rows, err := b.db.Query(ctx, timesFor, reason)
+	if err != nil {
+		return nil, fmt.Errorf("read the times of tasks: %w", err)
+	}
+	took, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (time.Duration, error) {
+		var s float64
+		err := row.Scan(&s)
+		return seconds(s), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the times of tasks: %w", err)
+	}
+	return took, nil
 }
 
 // Starts are the times of load.Stamp tasks from the request to the beginning
@@ -228,7 +247,7 @@ func (b *Board) generate(ctx context.Context, statement string, namespaces []str
 		b.calls++
 		args := []any{min(chunk, n-made), strconv.Itoa(b.calls) + b.dsn, plans, queues, progress}
 		if !ended {
-			args = append(args, store.Lane(0, false))
+			args = append(args, order.Priority.Lane(order.Step{}))
 		}
 		if _, err := b.db.Exec(ctx, statement, args...); err != nil {
 			return fmt.Errorf("generate tasks: %w", err)

@@ -109,7 +109,7 @@ func oneStep(namespace, name, handler string) (*workflow.Template, error) {
 // Templates are the benchmark's own workflows in a namespace.
 func Templates(namespace string) ([]*workflow.Template, error) {
 	var templates []*workflow.Template
-	for name, handler := range map[string]string{OneStep.Name: "sequence.square_input", Stamp.Name: StampHandler, Pausing.Name: PauseHandler} {
+	for name, handler := range map[string]string{OneStep.Name: "sequence.square_input", Stamp.Name: StampHandler, Pausing.Name: PauseHandler, Sleeping.Name: SleepHandler} {
 		t, err := oneStep(namespace, name, handler)
 		if err != nil {
 			return nil, err

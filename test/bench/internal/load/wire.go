@@ -81,6 +81,11 @@ func (w *Wire) Post(path string, body []byte) (int, []byte, error) {
 	return w.call("POST ", path, body)
 }
 
+// Put is Post with that method.
+func (w *Wire) Put(path string, body []byte) (int, []byte, error) {
+	return w.call("PUT ", path, body)
+}
+
 // Get returns the status and the body of an answer, as Post does.
 func (w *Wire) Get(path string) (int, []byte, error) { return w.call("GET ", path, nil) }
 

@@ -53,5 +53,5 @@ func TestMixes(t *testing.T) {
 	require.InDelta(t, 2.5, StepsPerTask(Mixed), 1e-9)
 	templates, err := Templates("a")
 	require.NoError(t, err)
-	require.Len(t, templates, 4)
+	require.Len(t, templates, 5)
 }

@@ -128,6 +128,7 @@ func Sections() []Section {
 		{Name: "streams", About: "a thousand clients that follow transitions, and one that never reads", Extra: true, run: (*Bench).streams},
 		{Name: "secure", About: "what credentials and TLS cost, fleets compared in turn", Extra: true, run: (*Bench).secure},
 		{Name: "telemetry", About: "what traces and the scraping of metrics cost, fleets compared in turn", Extra: true, run: (*Bench).telemetry},
+		{Name: "order", About: "shortest expected first against first come, first served, in a burst and under a steady load", Extra: true, run: (*Bench).order},
 		{Name: "snapshot", About: "a snapshot held for ten minutes, ours and River's, as a picture", Extra: true, run: (*Bench).snapshot},
 	}
 }

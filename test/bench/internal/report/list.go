@@ -34,7 +34,7 @@ const (
 // Goals are the goals of the project, row by row.
 func Goals() []Goal {
 	var goals []Goal
-	for _, list := range [][]Goal{throughputGoals(), latencyGoals(), creationGoals(), costGoals(), growthGoals(), callableGoals(), neutralGoals(), disturbanceGoals(), secureGoals(), telemetryGoals(), restGoals()} {
+	for _, list := range [][]Goal{throughputGoals(), latencyGoals(), creationGoals(), costGoals(), growthGoals(), callableGoals(), neutralGoals(), disturbanceGoals(), secureGoals(), telemetryGoals(), orderGoals(), restGoals()} {
 		goals = append(goals, list...)
 	}
 	return goals
@@ -168,6 +168,19 @@ func secureGoals() []Goal {
 func telemetryGoals() []Goal {
 	return []Goal{{Area: "telemetry", What: "throughput lost to traces of 1 % and the scraping of metrics; worse of tasks created one by one and in bulk",
 		Figures: []string{"telemetry.production.single.lost_percent", "telemetry.production.fleet.lost_percent"}, Unit: "%", Limit: 3, AtMost: true}}
+}
+
+func orderGoals() (goals []Goal) {
+	for _, g := range []struct {
+		what, key string
+		limit     float64
+	}{
+		{"mean time, burst", "burst.mean", 0.5}, {"p99, burst", "burst.p99", 1.1}, {"mean time, steady load", "steady.mean", 0.75}, {"p99, steady load", "steady.p99", 1.35},
+	} {
+		goals = append(goals, Goal{Area: "order", What: g.what + ": shortest_expected, worse of two mixes", Figures: []string{"order.three." + g.key, "order.tailed." + g.key},
+			Unit: "of fifo's", Limit: g.limit, AtMost: true})
+	}
+	return goals
 }
 
 func restGoals() []Goal {

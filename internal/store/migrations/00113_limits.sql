@@ -1,7 +1,7 @@
 -- Limits of callables: how many steps run at once, how many begin per second and in which order, by key.
 -- +goose Up
 -- A limited callable has paused_at without paused_by unless an operator has paused it too: claims leave it out, also
--- those of programs up to version 108, and its steps are claimed by key alone. All changes below happen under the
+-- those of programs up to version 112, and its steps are claimed by key alone. All changes below happen under the
 -- advisory lock of the callable, so keys are counted exactly.
 create table tasker.limits (
     callable_id int primary key references tasker.callables,

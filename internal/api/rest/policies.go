@@ -1,0 +1,118 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/order"
+	"github.com/tasker-go/tasker/internal/predict"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wire"
+)
+
+// policyRoutes show and change the order in which the steps of callables are claimed.
+type policyRoutes struct{ *orchestratorAPI }
+
+func (r *policyRoutes) add() {
+	const tag, path = "policies", "/v1/namespaces/{namespace}/policies/{callable}"
+	add(r.api, operation{method: http.MethodGet, path: "/v1/policies", id: "list-policies", tag: tag,
+		summary: "List the callables whose steps are not simply in order of priority"}, r.list)
+	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-policy", tag: tag,
+		summary: "Set the order in which the steps of a callable are claimed"}, r.set)
+	add(r.api, operation{method: http.MethodDelete, path: path, id: "delete-policy", tag: tag,
+		summary: "Return the steps of a callable to the order of priority"}, r.remove)
+	add(r.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/predictions", id: "predict-task", tag: tag,
+		summary: "Explain how long the steps of a task are expected to take, where a policy orders by it"}, r.predict)
+}
+
+func (r *policyRoutes) list(ctx context.Context, in *struct {
+	Namespace string `query:"namespace" doc:"Only those of the namespace"`
+}) (*wire.PolicyList, error) {
+	if err := filterText("namespace", in.Namespace); err != nil {
+		return nil, err
+	}
+	policies, err := r.store.Policies(ctx, in.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	list := &wire.PolicyList{Policies: make([]wire.Policy, len(policies))}
+	for i, p := range policies {
+		list.Policies[i] = wire.Policy{Namespace: p.Namespace, Callable: p.Callable, Policy: string(p.Policy), Features: p.Features, Class: p.Class, ChangedAt: client.Time{Time: p.ChangedAt}, ChangedBy: p.ChangedBy}
+	}
+	return list, nil
+}
+
+func (r *policyRoutes) set(ctx context.Context, in *struct {
+	Namespace string `path:"namespace"`
+	Callable  string `path:"callable"`
+}, body *request[wire.PolicyRequest]) (*wire.PolicyList, error) {
+	p := store.CallablePolicy{Namespace: in.Namespace, Callable: in.Callable}
+	var err error
+	if p.Policy, err = order.ParsePolicy(body.body.Policy); err != nil {
+		body.add("%s", err)
+	}
+	p.Features, p.Class = body.body.Features, body.text("class", body.body.Class, maxFeaturePath)
+	if len(p.Features) > predict.MaxFeatures {
+		body.add("features must be at most %d", predict.MaxFeatures)
+	}
+	for _, path := range p.Features {
+		body.filled("features", path, maxFeaturePath)
+	}
+	var reason string
+	reason, p.ChangedBy = body.why(body.body.Reason, body.body.Actor)
+	if err := body.err(); err != nil {
+		return nil, err
+	}
+	return r.change(ctx, p, reason, "Callable not found: no step of namespace %q has the callable %q")
+}
+
+func (r *policyRoutes) remove(ctx context.Context, in *struct {
+	Namespace string `path:"namespace"`
+	Callable  string `path:"callable"`
+	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
+	Actor     string `query:"actor" doc:"Who acts"`
+}) (*wire.PolicyList, error) {
+	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "removed over the API")
+	if err != nil {
+		return nil, err
+	}
+	return r.change(ctx, store.CallablePolicy{Namespace: in.Namespace, Callable: in.Callable, ChangedBy: why.Actor}, why.Reason,
+		"Policy not found: in namespace %q the callable %q has none")
+}
+
+// maxFeaturePath bounds a path of the context.
+const maxFeaturePath = 200
+
+func (r *policyRoutes) predict(ctx context.Context, in *taskInput) (*wire.PredictionList, error) {
+	task, err := r.store.Task(ctx, in.UUID)
+	if err != nil {
+		return nil, ofTask(in.UUID, err)
+	}
+	list := &wire.PredictionList{TaskUUID: in.UUID.String(), Predictions: []wire.Prediction{}}
+	known := r.store.Foretell(task.Plan, task.Context)
+	for i := range task.Plan.Steps {
+		f, ok := known[task.Plan.Steps[i].Name]
+		if !ok {
+			continue
+		}
+		list.Predictions = append(list.Predictions, wire.Prediction{Step: task.Plan.Steps[i].Name, Policy: string(f.Policy), Basis: string(f.Basis),
+			Expected: f.Time.Seconds(), P50: f.Times.Quantile(0.5).Seconds(), P90: f.Times.Quantile(0.9).Seconds(), P99: f.Times.Quantile(0.99).Seconds(), Learned: f.Expectation.N, Trusted: f.Trusted,
+			Order: f.Order, Class: f.Class, Features: f.Features, Values: f.Values, Weights: f.Weight})
+	}
+	return list, nil
+}
+
+// change answers with the policies of the namespace after it.
+func (r *policyRoutes) change(ctx context.Context, p store.CallablePolicy, reason, unknown string) (*wire.PolicyList, error) {
+	if err := errors.Join(checkNamespace(p.Namespace), filterText("callable", p.Callable)); err != nil {
+		return nil, err
+	}
+	if err := r.engine.SetPolicy(ctx, p, reason); err != nil {
+		return nil, missing(err, unknown, clip(p.Namespace, 64), clip(p.Callable, 64))
+	}
+	return r.list(ctx, &struct {
+		Namespace string `query:"namespace" doc:"Only those of the namespace"`
+	}{p.Namespace})
+}

@@ -1,0 +1,76 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wire"
+)
+
+// quotaRoutes show and change how many live tasks namespaces may have.
+type quotaRoutes struct{ *orchestratorAPI }
+
+func (r *quotaRoutes) add() {
+	const tag, path = "namespaces", "/v1/namespaces/{namespace}/quota"
+	add(r.api, operation{method: http.MethodGet, path: "/v1/quotas", id: "list-quotas", tag: tag, summary: "List the quotas by namespace"}, r.list)
+	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-quota", tag: tag,
+		summary: "Bound the tasks of a namespace that have not ended"}, r.set)
+	add(r.api, operation{method: http.MethodDelete, path: path, id: "delete-quota", tag: tag, summary: "Delete the quota of a namespace"}, r.remove)
+}
+
+func (r *quotaRoutes) list(ctx context.Context, _ *struct{}) (*wire.QuotaList, error) {
+	quotas, err := r.store.Quotas(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := &wire.QuotaList{Quotas: make([]wire.Quota, len(quotas))}
+	for i := range quotas {
+		list.Quotas[i] = *quotaOf(&quotas[i])
+	}
+	return list, nil
+}
+
+func quotaOf(q *store.Quota) *wire.Quota {
+	return &wire.Quota{Namespace: q.Namespace, MaxTasks: q.MaxTasks, Tasks: q.Tasks, CountedAt: instant(q.CountedAt),
+		ChangedAt: client.Time{Time: q.ChangedAt}, ChangedBy: q.ChangedBy}
+}
+
+func (r *quotaRoutes) set(ctx context.Context, in *struct {
+	Namespace string `path:"namespace"`
+}, body *request[wire.QuotaChange]) (*wire.Quota, error) {
+	if err := checkNamespace(in.Namespace); err != nil {
+		return nil, err
+	}
+	body.need("max_tasks")
+	most := body.within("max_tasks", body.body.MaxTasks, 0, wire.MaxQuota, 0)
+	why := body.whyOr(body.body.Reason, body.body.Actor, r.actor, "set over the API")
+	if err := body.err(); err != nil {
+		return nil, err
+	}
+	q, err := r.engine.SetQuota(ctx, in.Namespace, most, why)
+	if err != nil {
+		return nil, missing(err, unknownNamespace, clip(in.Namespace, 64))
+	}
+	return quotaOf(&q), nil
+}
+
+func (r *quotaRoutes) remove(ctx context.Context, in *struct {
+	Namespace string `path:"namespace"`
+	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
+	Actor     string `query:"actor" doc:"Who acts"`
+}) (*wire.Quota, error) {
+	if err := checkNamespace(in.Namespace); err != nil {
+		return nil, err
+	}
+	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "deleted over the API")
+	if err != nil {
+		return nil, err
+	}
+	q, err := r.engine.DeleteQuota(ctx, in.Namespace, why)
+	if err != nil {
+		return nil, missing(err, "Quota not found: the namespace %q has none", clip(in.Namespace, 64))
+	}
+	return quotaOf(&q), nil
+}

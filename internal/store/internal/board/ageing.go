@@ -1,0 +1,101 @@
+package board
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/internal/store/internal/stmt"
+	"github.com/tasker-go/tasker/signal"
+)
+
+// waitedTooLong picks the steps that have waited for longer than the bound behind others
+// that are claimed first: smaller lanes in which something waits, of their callable or of
+// one that a live worker offers beside it, since claims take the lanes of all their
+// callables in one order. New tasks wait for the begun ones of their priority, whose steps
+// come to an end: these are two lanes, and one rank. Aged steps have waited longer still.
+//
+// It reads the first step of each lane, and of the lanes where that one is due up to limit:
+// a lane is in the order in which its steps became claimable. So one that was given another
+// priority waits for up to the bound from then on. Locked rows are left to their claims.
+// Index: board_claimable, workers_alive, and those of pausedCallables.
+var waitedTooLong = `with recursive ` + everyLane + `, heads as materialized (
+    select l.*, s.enqueued_at from (select * from found where callable <> all (` + pausedCallables + `)) l cross join lateral (
+        select enqueued_at from tasker.board where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark order by seq limit 1) s
+), due as materialized (
+    select *, case when callable = any (@ordered::int[]) then lane else lane - lane % 2 end as rank from heads where lane > {aged_lane} and enqueued_at < ` + waitedSince + `
+), ahead as materialized (
+    select w.callables, min(h.lane) as lane
+    from (select distinct array[callable] as callables from due
+          union all
+          select distinct callables from tasker.workers where status < {worker_dead} and stopped_at is null and exists (select from due)) w
+    join heads h on h.lane > {aged_lane} and h.callable = any (w.callables)
+    group by w.callables
+), behind as materialized (
+    select d.callable, d.lane, d.mark, (select count(*) from (
+        select enqueued_at from tasker.board where state = {claimable} and callable = d.callable and lane = d.lane and seq >= d.mark
+        order by seq limit @limit::int) s where enqueued_at < ` + waitedSince + `) as steps
+    from due d where exists (select from ahead a where d.callable = any (a.callables) and a.lane < d.rank)
+    order by d.enqueued_at
+), picked as materialized (
+    select s.* from behind l cross join lateral (
+        select ctid as at, queue, enqueued_at, seq from tasker.board
+        where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
+        order by seq limit l.steps for update skip locked) s
+    limit @limit::int
+)`
+
+// waitedSince is read once for each use: compared with the clock function, rows could not
+// be told from those of the next moment.
+const waitedSince = `(select clock_timestamp() - @bound_ms::bigint * interval '1 ms')`
+
+// age moves such steps to the end of the lane of aged ones, in the order of their waiting.
+// The rows are locked, so they are still there.
+var age = pg.Compile(waitedTooLong + `, numbered as materialized (
+    select at, nextval('tasker.step_seq') as seq from (select at from picked where enqueued_at < ` + waitedSince + ` order by enqueued_at, seq) o
+), moved as (
+    update tasker.board s set lane = {aged_lane}, seq = n.seq from numbered n where s.ctid = n.at
+    returning s.queue, s.callable, s.lane
+)` + agedRows + `moved` + agedRowsEnd)
+
+// agePreview counts what age would move.
+var agePreview = pg.Compile(waitedTooLong + agedRows + `(select queue, 0 as callable, {aged_lane}::smallint as lane from picked)` + agedRowsEnd)
+
+const (
+	agedRows    = ` select n.name as namespace, m.callable, m.lane, count(*) as steps from `
+	agedRowsEnd = ` m cross join lateral (select name from tasker.namespaces where namespace_id = any (array[m.queue]) limit 1) n group by n.name, m.callable, m.lane`
+)
+
+// Aged are steps that have waited for too long.
+type Aged struct {
+	Steps   map[string]int // by namespace
+	More    bool           // there may be others
+	Signals []signal.Signal
+}
+
+// Age moves up to limit steps that have waited for longer than bound behind others to the
+// end of the lane that is claimed first. With dry it counts them.
+func (s *Board) Age(ctx context.Context, bound time.Duration, limit int, dry bool) (Aged, error) {
+	return pg.Change(ctx, s.db, "age", "bring forward steps that have waited for too long", func(ctx context.Context, tx pgx.Tx) (Aged, []signal.Signal, error) {
+		statement := age
+		if dry {
+			statement = agePreview
+		}
+		type row struct {
+			NamedLane
+			Steps int
+		}
+		found, topics, moved := Aged{Steps: map[string]int{}}, SignalSet{}, 0
+		err := stmt.Each(ctx, tx, statement.With(s.everywhere().And(pg.Args{"bound_ms": bound.Milliseconds(), "limit": limit, "ordered": s.registry.Ordered()})), func(r *row) {
+			found.Steps[r.Namespace] += r.Steps
+			moved += r.Steps
+			topics.AddNamed(&r.NamedLane)
+		})
+		if found.More = moved >= limit; err == nil && !dry {
+			found.Signals = topics.Signals()
+		}
+		return found, found.Signals, err
+	})
+}
