@@ -255,3 +255,70 @@ func TestAnInterruptedRemovalOfALimit(t *testing.T) {
 	require.Len(t, claim(t, s, p, 10), 2)
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.limits`)+db.QueryInt(t, `select count(*) from tasker.limit_keys`))
 }
+
+// Steps that wait in the lines of keys are counted for their callable, wherever waiting ones are; a heartbeat
+// signals those that no claim has sorted, and an operator's pause and priorities hold for them, too.
+func TestStepsInTheLinesOfKeysAreSeen(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(1)})
+	limited(t, s, p, "a", "a", "a", "b")
+	seen := func(depth, load, running int) {
+		t.Helper()
+		depths, err := s.QueueDepth(t.Context(), 100)
+		require.NoError(t, err)
+		require.Equal(t, map[string]int{"limited": depth}, depths)
+		loads, _, err := s.Loads(t.Context(), time.Minute, 100)
+		require.NoError(t, err)
+		require.Len(t, loads, 1)
+		require.Equal(t, []int{load, running}, []int{loads[0].Waiting, loads[0].Running})
+		require.Positive(t, loads[0].Oldest)
+		oldest, err := s.OldestClaimable(t.Context())
+		require.NoError(t, err)
+		require.Positive(t, oldest["limited"])
+		unserved, err := s.Unserved(t.Context(), time.Minute, 100)
+		require.NoError(t, err)
+		require.Len(t, unserved, 1)
+		require.Equal(t, depth, unserved[0].Steps)
+	}
+	seen(4, 4, 0)
+	db.Exec(t, `update tasker.board set enqueued_at = now() - interval '1 hour'`)
+	attention, err := s.ProcessorHeartbeat(t.Context(), store.Daemon{UUID: uuid.New(), ID: "o"}, time.Minute, true)
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(attention.Signals), "limited")
+	claimed, _ := claimLimited(t, s, p, 1)
+	require.Len(t, claimed, 1)
+	seen(3, 2, 1)
+	waiting := uuid.MustParse(db.QueryString(t, `select task_uuid::text from tasker.board where callable < 0 order by seq limit 1`))
+	steps, err := s.UnservedSteps(t.Context(), waiting, time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, "call", steps[0].Handler.Callable)
+	_, err = s.Reprioritise(t.Context(), uuid.MustParse(db.QueryString(t, `select task_uuid::text from tasker.board where callable < 0 and state = 2 order by seq desc limit 1`)), 50, "ana", "why")
+	require.NoError(t, err)
+	require.Equal(t, 2, db.QueryInt(t, `select count(distinct lane) from tasker.board where callable < 0`))
+	pause := store.Pause{Namespace: "limited", Callable: "call", Actor: "ana", Reason: "x"}
+	require.NoError(t, s.Pause(t.Context(), pause))
+	loads, _, err := s.Loads(t.Context(), time.Minute, 100)
+	require.NoError(t, err)
+	require.Zero(t, loads[0].Waiting)
+}
+
+// An operator's priority leaves the order of a key.
+func TestOrderedKeysKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, store.Limit{KeyPath: tenant, Ordered: true})
+	limited(t, s, p, "a", "a", "a")
+	first, _ := claimLimited(t, s, p, 10)
+	last := uuid.MustParse(db.QueryString(t, `select task_uuid::text from tasker.board where callable < 0 order by seq desc limit 1`))
+	_, err := s.Reprioritise(t.Context(), last, 100, "ana", "why")
+	require.NoError(t, err)
+	report(t, s, succeed(first[0], `{}`))
+	applyAll(t, s)
+	next, _ := claimLimited(t, s, p, 10)
+	require.Len(t, next, 1)
+	require.NotEqual(t, last, next[0].TaskUUID)
+	noViolations(t, s)
+}

@@ -120,6 +120,38 @@ with now as materialized (select clock_timestamp() as now), open as materialized
     returning ` + ofBoard + `
 ), rest as (select 0 as rest)` + claimedRows + fromBoard)
 
+// limitedCallableOf is the callable of a row s of the board: that of the key in whose line
+// the step waits, if it waits in one.
+const limitedCallableOf = `case when s.callable < 0 then (select callable_id from tasker.limit_keys where line = -s.callable) else s.callable end`
+
+// keyLines is a part of a with that finds the steps that wait in the lines of keys, as steps
+// of their callables: how many, counted up to limit and of each key up to most, and since
+// when the first of a key has waited that has waited longest, of the 10,000 keys that are
+// next. Without limits it reads two empty indexes.
+// Index: limit_keys_waiting, board_claimable.
+func keyLines(most string) string {
+	return `key_lines as materialized (
+    select l.callable_id as callable, c.steps, f.since
+    from tasker.limits l
+    cross join lateral (
+        select count(*) as steps from (
+            select from tasker.limit_keys k cross join lateral (
+                select from tasker.board where state = {claimable} and callable = -k.line limit ` + most + `) s
+            where k.callable_id = l.callable_id and k.waiting limit @limit::int) s) c
+    cross join lateral (
+        select min(s.since) as since
+        from (select line from tasker.limit_keys where callable_id = l.callable_id and waiting order by turn, line limit 10000) k cross join lateral (
+            select coalesce(enqueued_at, requested_at) as since from tasker.board where state = {claimable} and callable = -k.line order by lane, seq limit 1) s) f
+    where c.steps > 0
+)`
+}
+
+const (
+	allOfKey = `@limit::int`
+	// runnableOfKey are as many as may run at once.
+	runnableOfKey = `least(@limit::int, case when l.ordered then 1 else l.max_running end)`
+)
+
 // limitsWait says whether steps of limited callables wait, of the keys that are next, and
 // in how many seconds the first of those without tokens has one.
 // Index: limit_keys_waiting.
