@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 const limitedYAML = `
@@ -229,7 +230,7 @@ func TestLimitsEnd(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
-// A removal that fails after its first transaction leaves no step without a claim, and the next removal finishes it.
+// A removal that is interrupted after its first transaction leaves no step without a claim, and the sweep finishes it.
 func TestAnInterruptedRemovalOfALimit(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -250,10 +251,78 @@ func TestAnInterruptedRemovalOfALimit(t *testing.T) {
 	claimed, _ = claimLimited(t, s, p, 1)
 	require.Len(t, claimed, 1, "those of keys without a bound")
 	db.Exec(t, `drop trigger fails on tasker.board`)
-	_, err = s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
+	finished, signals, more, err := s.FinishLimits(t.Context())
 	require.NoError(t, err)
+	require.Zero(t, finished)
+	require.True(t, more, "its steps have returned")
+	require.NotEmpty(t, signals)
+	finished, _, more, err = s.FinishLimits(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, finished)
+	require.False(t, more)
 	require.Len(t, claim(t, s, p, 10), 2)
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.limits`)+db.QueryInt(t, `select count(*) from tasker.limit_keys`))
+}
+
+// Limits come and go while three workers claim in both ways and steps become due: each step runs once for each
+// attempt, and none stays in a line that is gone.
+func TestLimitsComeAndGoWhileWorkersClaim(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	var keys []string
+	for i := range 400 {
+		keys = append(keys, fmt.Sprintf("k%d", i%9))
+	}
+	limited(t, s, p, keys...)
+	db.Exec(t, `update tasker.board set state = 1, due_at = clock_timestamp() + seq * interval '1 ms' where seq % 2 = 0`)
+	var done atomic.Int32
+	var group conc.WaitGroup
+	for range 3 {
+		group.Go(func() {
+			for done.Load() < 400 && t.Context().Err() == nil {
+				_, err := s.PromoteDue(t.Context(), 20)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				claimed, _ := claimLimited(t, s, p, 3)
+				for _, c := range append(claimed, claim(t, s, p, 3)...) {
+					if c.Attempt != 1 {
+						t.Errorf("attempt %d", c.Attempt)
+					}
+					report(t, s, succeed(c, `{}`))
+					done.Add(1)
+				}
+			}
+		})
+	}
+	for done.Load() < 400 && t.Context().Err() == nil && !t.Failed() {
+		setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(2)})
+		_, err := s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
+		require.NoError(t, err)
+	}
+	group.Wait()
+	applyAll(t, s)
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.board`))
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.limits`)+db.QueryInt(t, `select count(*) from tasker.limit_keys`))
+	noViolations(t, s)
+}
+
+// The integrity check finds a step in a line that is not there.
+func TestAStepInALineThatIsGone(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(0)})
+	limited(t, s, p, "a")
+	claimLimited(t, s, p, 1)
+	noViolations(t, s)
+	db.Exec(t, `delete from tasker.limit_keys`)
+	found, err := s.CheckIntegrity(t.Context(), workflow.Rules{})
+	require.NoError(t, err)
+	require.Len(t, found.Violations, 1)
+	require.Contains(t, found.Violations[0].Problem, "in the line of a key")
 }
 
 // Steps that wait in the lines of keys are counted for their callable, wherever waiting ones are; a heartbeat

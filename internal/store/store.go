@@ -71,7 +71,7 @@ type (
 // ForgetPlanNames, TemplateVersion, DeprecateVersion; PutTaskType, DeleteTaskType,
 // TaskType, TaskTypes; Callables, KnownCallables, CallablesVersion; Queues, Namespaces,
 // Pause, Resume; Policies, SetPolicy, SampleOf, Predicts, Foretell; Quotas, SetQuota,
-// DeleteQuota.
+// DeleteQuota; Limits, SetLimit, DeleteLimit, FinishLimits, LimitedCallables.
 type (
 	Callable        = registry.Callable        // the code that steps of a namespace name
 	NamespaceState  = registry.NamespaceState  // a namespace for operators
@@ -95,7 +95,7 @@ type (
 // The board: the life of a task. A task exists when its creation is committed, once for
 // each identity. A claim holds until its lease ends, and its token is the fence of every
 // report; an end and its effects are committed together or not at all. Operations:
-// CreateTasks, CreateAndClaim, TaskOfIdentity; Claim, BeginClaims, HandBack,
+// CreateTasks, CreateAndClaim, TaskOfIdentity; Claim, ClaimLimited, BeginClaims, HandBack,
 // ClaimsAfter, ReleaseLeases, Adopt, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,

@@ -82,7 +82,7 @@ var ErrOtherKey = errors.New("the limit has another key; remove it first")
 // on. The error wraps ErrNotFound if no template or worker has named the callable, and is
 // ErrOtherKey if a limit with another key exists.
 func (s *Registry) SetLimit(ctx context.Context, l Limit, actor, reason string) ([]signal.Signal, error) {
-	signals := []signal.Signal{{Topic: signal.TopicControl}, {Topic: signal.WorkerTopic(l.Namespace)}}
+	signals := limitSignals(l.Namespace)
 	err := s.db.Transaction(ctx, "set_limit", "limit a callable", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		weights, err := json.Marshal(l.weights())
 		if err != nil {
@@ -118,8 +118,9 @@ func (l *Limit) weights() map[string]float64 {
 // A limit ends in several transactions, since many steps may wait in the lines of its keys.
 // With the first one it bounds nothing more: new steps are claimed from the line of the
 // callable, and those of the keys without a bound. Others return to that line step by step;
-// the last transaction removes what is left. Until then the removal may be repeated, and
-// workers claim from both kinds of lines.
+// the last transaction removes what is left: all hold the turn of the callable, without which
+// no step enters the line of a key, and one that waits in such a line is always claimable.
+// Until then the removal may be repeated, and workers claim from both kinds of lines.
 var (
 	endLimit = pg.Compile(`
 with ended as (
@@ -130,9 +131,9 @@ update tasker.callables c set paused_at = case when c.paused_by is not null then
 from ended e where c.callable_id = e.callable_id`)
 	returnLimited = pg.Compile(`
 with returning_steps as materialized (
-    select s.at from tasker.limit_keys k cross join lateral (
+    select s.at from tasker.limits l join tasker.limit_keys k on k.callable_id = l.callable_id cross join lateral (
         select ctid as at from tasker.board where state = {claimable} and callable = -k.line limit @limit::int for update skip locked) s
-    where k.callable_id = @callable limit @limit::int
+    where l.callable_id = @callable and l.removing limit @limit::int
 )
 update tasker.board set callable = @callable, seq = nextval('tasker.step_seq') where ctid = any (array(select at from returning_steps))`)
 	dropLimit = pg.Compile(`
@@ -149,51 +150,85 @@ delete from tasker.limits where callable_id = @callable and exists (select from 
 // returnedAtOnce is how many steps one transaction returns to the line of the callable.
 const returnedAtOnce = 5000
 
-// DeleteLimit removes a limit: claims that begin after it follow none. After an error it may be
-// repeated. The error wraps ErrNotFound if there is no limit.
+// DeleteLimit removes a limit: claims that begin after it follow none. After an error, it may
+// be repeated, and FinishLimits does what is left. The error wraps ErrNotFound if there is no
+// limit.
 func (s *Registry) DeleteLimit(ctx context.Context, namespace string, handler workflow.HandlerReference, actor, reason string) ([]signal.Signal, error) {
 	l := Limit{Namespace: namespace, Handler: handler}
-	signals := []signal.Signal{{Topic: signal.TopicControl}, {Topic: signal.WorkerTopic(namespace)}}
 	var callable int32
-	step := func(doing string, do func(ctx context.Context, tx pgx.Tx) error) error {
-		return s.db.Transaction(ctx, "delete_limit", doing, func(ctx context.Context, tx pgx.Tx) (_ []signal.Signal, err error) {
-			if callable, err = l.turn(ctx, tx); err != nil {
-				return nil, err
-			}
-			return signals, do(ctx, tx)
-		})
-	}
-	changed := 0
-	run := func(statement *stmt.Statement, args pg.Args) func(ctx context.Context, tx pgx.Tx) error {
-		return func(ctx context.Context, tx pgx.Tx) (err error) {
-			args["callable"] = callable
-			changed, err = pg.Run(ctx, tx, statement.With(args))
-			return err
+	signals := limitSignals(namespace)
+	err := s.db.Transaction(ctx, "delete_limit", "end a limit", func(ctx context.Context, tx pgx.Tx) (_ []signal.Signal, err error) {
+		if callable, err = l.turn(ctx, tx); err != nil {
+			return nil, err
 		}
-	}
-	end, record := run(endLimit, pg.Args{"actor": actor}), run(recordLimit, pg.Args{"actor": actor, "reason": reason, "action": "delete_limit"})
-	if err := step("end a limit", func(ctx context.Context, tx pgx.Tx) error {
-		if err := end(ctx, tx); err != nil {
-			return err
+		changed, err := pg.Run(ctx, tx, endLimit.With(pg.Args{"callable": callable, "actor": actor}))
+		if err == nil && changed == 0 {
+			err = pg.ErrNotFound
 		}
-		if changed == 0 {
-			return pg.ErrNotFound
+		if err == nil {
+			_, err = pg.Run(ctx, tx, recordLimit.With(pg.Args{"callable": callable, "actor": actor, "reason": reason, "action": "delete_limit"}))
 		}
-		return record(ctx, tx)
-	}); err != nil {
+		return signals, err
+	})
+	if err != nil {
 		return nil, err
 	}
-	for {
-		if err := step("return limited steps", run(returnLimited, pg.Args{"limit": returnedAtOnce})); err != nil {
-			return signals, err
-		}
-		if changed > 0 {
-			continue
-		}
-		if err := step("remove a limit", run(dropLimit, pg.Args{})); err != nil || changed > 0 {
-			return signals, err
+	for more := true; more && err == nil; {
+		more, err = s.finishLimit(ctx, callable, namespace)
+	}
+	return signals, err
+}
+
+// FinishLimits goes on with removals that were interrupted, by one transaction each; more says
+// that some are still under way.
+func (s *Registry) FinishLimits(ctx context.Context) (finished int, signals []signal.Signal, more bool, err error) {
+	type removal struct {
+		CallableID int32
+		Namespace  string
+	}
+	left, err := pg.ReadAll[removal](ctx, s.db, "limits_left", "look for interrupted removals of limits", limitsLeft.With(nil))
+	for i := 0; i < len(left) && err == nil; i++ {
+		var goesOn bool
+		if goesOn, err = s.finishLimit(ctx, left[i].CallableID, left[i].Namespace); err == nil {
+			signals = append(signals, limitSignals(left[i].Namespace)...)
+			if more = more || goesOn; !goesOn {
+				finished++
+			}
 		}
 	}
+	return finished, signals, more, err
+}
+
+var limitsLeft = pg.Compile(`
+select l.callable_id, n.name as namespace
+from tasker.limits l join tasker.callables c on c.callable_id = l.callable_id join tasker.namespaces n on n.namespace_id = c.namespace_id
+where l.removing order by l.callable_id`)
+
+// finishLimit returns steps of a limit that is being removed, or else removes it; more says
+// that it is still there.
+func (s *Registry) finishLimit(ctx context.Context, callable int32, namespace string) (more bool, err error) {
+	err = s.db.Transaction(ctx, "delete_limit", "remove a limit", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		one := pg.Args{"callable": callable}
+		if _, err := pg.Run(ctx, tx, takeTurn.With(pg.Args{"class": int32(pg.TurnLock), "callable": callable})); err != nil {
+			return nil, err
+		}
+		changed, err := pg.Run(ctx, tx, returnLimited.With(one.And(pg.Args{"limit": returnedAtOnce})))
+		if more = true; err == nil && changed == 0 {
+			_, err = pg.Run(ctx, tx, dropLimit.With(one))
+			if err == nil {
+				more, err = pg.OneOf[bool](ctx, tx, limitLeft.With(one))
+			}
+		}
+		return limitSignals(namespace), err
+	})
+	return more, err
+}
+
+var limitLeft = pg.Compile(`select exists (select from tasker.limits where callable_id = @callable and removing)`)
+
+// limitSignals make the workers of a namespace follow a changed limit.
+func limitSignals(namespace string) []signal.Signal {
+	return []signal.Signal{{Topic: signal.TopicControl}, {Topic: signal.WorkerTopic(namespace)}}
 }
 
 // Index: the primary keys, limit_keys_waiting, board_limited, board_claimable.
