@@ -30,6 +30,7 @@ var bodies = map[string]string{
 	"purge-dlq":             `{"older_than_seconds":1,"reason":"r","actor":"a"}`,
 	"replay-dlq":            `{"filter":{"namespace":"b"},"reason":"r","actor":"a"}`,
 	"set-policy":            `{"policy":"fifo","reason":"r","actor":"a"}`,
+	"set-limit":             `{"max_running":1,"reason":"r","actor":"a"}`,
 	"pause-namespace":       `{"reason":"r","actor":"a"}`,
 	"create-schedule":       `{"name":"n","namespace":"b","template":"a","version":"1","cron":"0 0 * * *","reason":"r","actor":"a"}`,
 	"update-schedule":       `{"cron":"0 0 * * *","reason":"r","actor":"a"}`,

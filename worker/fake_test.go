@@ -348,6 +348,13 @@ func (b *fakeBoard) err() error {
 	return b.down
 }
 
+// LimitedCallables returns none, so nothing asks for ClaimLimited.
+func (b *fakeBoard) LimitedCallables(context.Context) (map[int32]bool, error) { return nil, b.err() }
+
+func (b *fakeBoard) ClaimLimited(context.Context, store.ClaimRequest) ([]store.Claimed, time.Duration, error) {
+	return nil, -1, b.err()
+}
+
 // OthersOffer returns the configured answer.
 func (b *fakeBoard) OthersOffer(context.Context, uuid.UUID, int32, time.Duration) (bool, error) {
 	b.mu.Lock()

@@ -28,6 +28,7 @@ func TestNamespaces(t *testing.T) {
 	o := &fakeOperator{}
 	h := newHouse(t, operated(o))
 	h.get("/v1/namespaces").golden(t, "namespaces")
+	h.get("/v1/limits").golden(t, "limits")
 	o.taken()
 	var n client.Namespace
 	h.do(http.MethodPut, pausePath, `{"reason":"down","actor":"ana"}`).into(t, &n)

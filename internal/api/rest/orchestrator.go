@@ -61,6 +61,8 @@ type Engine interface {
 	SetPolicy(ctx context.Context, p store.CallablePolicy, reason string) error
 	SetQuota(ctx context.Context, namespace string, maxTasks int, why orchestration.Why) (store.Quota, error)
 	DeleteQuota(ctx context.Context, namespace string, why orchestration.Why) (store.Quota, error)
+	SetLimit(ctx context.Context, l store.Limit, why orchestration.Why) error
+	DeleteLimit(ctx context.Context, namespace string, handler workflow.HandlerReference, why orchestration.Why) error
 	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
 
 	CreateSchedule(ctx context.Context, s store.Schedule, why orchestration.Why) (store.Schedule, error)
@@ -132,6 +134,7 @@ type Store interface {
 	Policies(ctx context.Context, namespace string) ([]store.CallablePolicy, error)
 	Foretell(p *store.Plan, context []byte) map[string]store.Foretold
 	Quotas(ctx context.Context) ([]store.Quota, error)
+	Limits(ctx context.Context, namespace string, limit int) ([]store.LimitState, error)
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
 	Sweeps(ctx context.Context) ([]store.SweepState, error)
 	Performance(ctx context.Context, window time.Duration) (store.Performance, error)
@@ -238,6 +241,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&namespaceRoutes{a}).add()
 	(&policyRoutes{a}).add()
 	(&quotaRoutes{a}).add()
+	(&limitRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
 	newAnalytics(a, o.AnalyticsAge).add()

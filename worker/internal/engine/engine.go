@@ -322,6 +322,8 @@ func (e *Engine) work(x *Execution) {
 // Board is the part of *store.Store that a worker uses; tests have a fake.
 type Board interface {
 	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, rest store.Rest, err error)
+	ClaimLimited(ctx context.Context, req store.ClaimRequest) (claimed []store.Claimed, again time.Duration, err error)
+	LimitedCallables(ctx context.Context) (map[int32]bool, error)
 	BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)

@@ -53,6 +53,13 @@ func (s *slots) owe() bool {
 	return s.payLocked()
 }
 
+// oweAtEnd records that a look is due when something ends: it may make room under a limit.
+func (s *slots) oweAtEnd() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owed = !s.draining
+}
+
 // payLocked reports whether the owed look should happen now.
 func (s *slots) payLocked() bool {
 	// Half of the steps claimed ahead run before the next claim: claims of one step each

@@ -36,17 +36,21 @@ type NamespaceWorkers struct {
 	Permits int
 }
 
-// callableLoads counts lane by lane, like queueDepth.
-// Index: board_claimable, board_lease, then the primary keys.
+// callableLoads counts lane by lane, like queueDepth; of the steps in the line of a key it
+// counts those that may run at once, since more workers would not run more of them.
+// Index: board_claimable, board_lease, those of keyLines, then the primary keys.
 var callableLoads = pg.Compile(`
-with recursive ` + everyLane + `, paused as materialized (select ` + pausedCallables + ` as those), waiting as materialized (
-    select l.callable, sum(s.steps) as steps, max(s.waited) as waited
-    from (select found.* from found cross join paused where callable <> all (paused.those)) l cross join lateral (
-        select count(*) as steps, extract(epoch from clock_timestamp() - min(since)) as waited from (
-            select coalesce(enqueued_at, requested_at) as since from tasker.board
-            where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
-            order by seq limit @limit::int) first) s
-    where s.steps > 0 group by l.callable
+with recursive ` + everyLane + `, ` + keyLines(runnableOfKey) + `, paused as materialized (select ` + pausedByOperators + ` as those), waiting as materialized (
+    select s.callable, sum(s.steps) as steps, max(s.waited) as waited
+    from (
+        select l.callable, s.* from found l cross join lateral (
+            select count(*) as steps, extract(epoch from clock_timestamp() - min(since)) as waited from (
+                select coalesce(enqueued_at, requested_at) as since from tasker.board
+                where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
+                order by seq limit @limit::int) first) s
+        union all
+        select callable, steps, extract(epoch from clock_timestamp() - since) from key_lines) s cross join paused
+    where s.steps > 0 and s.callable <> all (paused.those) group by s.callable
 ), running as materialized (
     select callable, count(*) as steps
     from (select callable from tasker.board where state = {in_progress} and lease_until >= @lease_from order by lease_until limit @limit::int) r
@@ -56,7 +60,7 @@ with recursive ` + everyLane + `, paused as materialized (select ` + pausedCalla
     from tasker.workers w cross join lateral jsonb_each_text(w.load -> 'service_ms') m
     where w.stopped_at is null and w.heartbeat_at > clock_timestamp() - @alive_ms::bigint * interval '1 ms' group by m.key
 )
-select n.name as namespace, c.callable, c.method, c.resolver, coalesce(least(w.steps, @limit::int), 0)::int as waiting,
+select n.name as namespace, c.callable, c.method, c.resolver, least(coalesce(w.steps, 0), @limit::int)::int as waiting,
        coalesce(r.steps, 0)::int as running, coalesce(greatest(w.waited, 0), 0)::float8 as oldest, coalesce(m.seconds, 0)::float8 as service
 from (select callable from waiting union select callable from running) k
 left join waiting w on w.callable = k.callable
