@@ -351,9 +351,11 @@ func (b *fakeBoard) err() error {
 // LimitedCallables returns none, so nothing asks for ClaimLimited.
 func (b *fakeBoard) LimitedCallables(context.Context) (map[int32]bool, error) { return nil, b.err() }
 
-func (b *fakeBoard) ClaimLimited(context.Context, store.ClaimRequest) ([]store.Claimed, time.Duration, error) {
-	return nil, -1, b.err()
+func (b *fakeBoard) ClaimLimited(context.Context, store.ClaimRequest) ([]store.Claimed, bool, time.Duration, error) {
+	return nil, false, -1, b.err()
 }
+
+func (b *fakeBoard) SortLimited(context.Context, int32) (bool, error) { return false, b.err() }
 
 // OthersOffer returns the configured answer.
 func (b *fakeBoard) OthersOffer(context.Context, uuid.UUID, int32, time.Duration) (bool, error) {

@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func limited(t testing.TB, s *store.Store, p *store.Plan, keys ...string) {
 }
 
 func claimLimited(t testing.TB, s *store.Store, p *store.Plan, limit int) ([]store.Claimed, time.Duration) {
-	claimed, again, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: p.Callables, Limit: limit, Lease: time.Minute})
+	claimed, _, again, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: p.Callables, Limit: limit, Lease: time.Minute})
 	require.NoError(t, err)
 	return claimed, again
 }
@@ -177,6 +178,67 @@ func TestOrderedKeys(t *testing.T) {
 		next, _ = claimLimited(t, s, p, 10)
 		require.Equal(t, []string{"a"}, keysOf(t, next))
 	}
+}
+
+// Three orchestrators create steps of ordered keys while three workers claim and sort them: one step of a key runs
+// at a time, in the order of creation, and none is left behind in a line of which no claim knows.
+func TestSortingBesideClaims(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, store.Limit{KeyPath: tenant, Ordered: true})
+	const batches, size, all = 6, 200, 3 * 6 * 200
+	var done atomic.Int32
+	var mu sync.Mutex
+	running, last := map[string]bool{}, map[string]int{}
+	var group conc.WaitGroup
+	for creator := range 3 {
+		group.Go(func() {
+			for batch := range batches {
+				tasks := make([]store.NewTask, size)
+				for i := range tasks {
+					tasks[i] = newTask(p)
+					tasks[i].Context = json.RawMessage(fmt.Sprintf(`{"tenant":{"id":"k%d-%d"},"n":%d}`, creator, i%40, 1+batch*size+i))
+				}
+				if _, err := s.CreateTasks(t.Context(), tasks); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		group.Go(func() {
+			for done.Load() < all && t.Context().Err() == nil && !t.Failed() {
+				if _, err := s.SortLimited(t.Context(), p.Callables[0]); err != nil {
+					t.Error(err)
+				}
+				claimed, _ := claimLimited(t, s, p, 40)
+				keys := keysOf(t, claimed)
+				mu.Lock()
+				for i, key := range keys {
+					var c struct{ N int }
+					if err := json.Unmarshal(claimed[i].Context, &c); err != nil || running[key] || c.N <= last[key] {
+						t.Errorf("step %d of %s after %d, running %t, %v", c.N, key, last[key], running[key], err)
+					}
+					running[key], last[key] = true, c.N
+				}
+				mu.Unlock()
+				reports := make([]store.Report, len(claimed))
+				for i := range claimed {
+					reports[i] = succeed(claimed[i], `{}`)
+				}
+				mu.Lock()
+				for _, key := range keys {
+					running[key] = false // before the report, which makes room
+				}
+				mu.Unlock()
+				report(t, s, reports...)
+				applyAll(t, s)
+				done.Add(int32(len(claimed)))
+			}
+		})
+	}
+	group.Wait()
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.board`))
+	noViolations(t, s)
 }
 
 // Keys with steps share the claims by their weights.

@@ -186,13 +186,41 @@ func (e *Engine) lookLimited(ctx context.Context, want int) (got haul, again tim
 	request := e.claimRequest(permits)
 	request.Callables = limited
 	got, err = e.claimBy(ctx, request, func(ctx context.Context) (claimed []store.Claimed, rest store.Rest, err error) {
-		if claimed, again, err = e.board.ClaimLimited(ctx, request); again >= 0 {
+		var unsorted bool
+		if claimed, unsorted, again, err = e.board.ClaimLimited(ctx, request); again >= 0 {
 			again = max(again, lockedRetry)
 			e.slots.oweAtEnd()
+		}
+		if unsorted {
+			select {
+			case e.unsorted <- struct{}{}:
+			default: // the loop has yet to begin
+			}
 		}
 		return claimed, rest, err
 	})
 	return got, max(again, 0), err
+}
+
+// sortLimited sorts limited steps beside the claims while there are more than they sort:
+// the steps of all other keys would wait behind a flood of one.
+func (e *Engine) sortLimited(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.unsorted:
+		}
+		_, limited := e.queues.claimable()
+		for _, callable := range limited {
+			for more := true; more && ctx.Err() == nil; {
+				var err error // without more
+				if more, err = e.board.SortLimited(ctx, callable); err != nil && ctx.Err() == nil {
+					e.log.Warn("sorting limited steps failed; the next claim sorts some", zap.Error(err))
+				}
+			}
+		}
+	}
 }
 
 // claim claims steps and starts those for which there is a permit.

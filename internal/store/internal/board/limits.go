@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
+	"github.com/tasker-go/tasker/signal"
 )
 
 // Limits of callables. Steps of a limited callable wait, like all, in its line, where no
@@ -19,18 +20,34 @@ import (
 // the line into the lines of their keys; and it claims from those keys that have room, by
 // turns. What runs is counted on the board, so a slot comes back with the report, the lease
 // or the end of a task, by whatever component, and no counter can be wrong.
+//
+// Where more wait than a claim sorts, a worker sorts beside the claims (SortLimited). One
+// transaction sorts a callable at a time, so that the steps of a key come into its line in
+// their order; one that removes the limit waits for it.
 
 // sortLimited moves the oldest steps of limited callables to the lines of their keys. A key
 // that had no steps begins at the turn that claims have reached, so that it makes up for
 // nothing.
 // Index: board_claimable, then the primary keys.
 var sortLimited = pg.Compile(`
-with taken as materialized (
+with free as materialized (
+    select c as callable_id from unnest(@callables::int[]) c where pg_try_advisory_xact_lock(@class, c)
+), ` + keyedSteps + `, known as (
+    insert into tasker.limit_keys as k (callable_id, key, turn, weight, tokens, tokens_at, waiting)
+    ` + newKeys + `
+    on conflict (callable_id, key) do update
+    set turn = case when k.waiting then k.turn else greatest(k.turn, excluded.turn) end, waiting = true
+    returning line, callable_id, key
+)` + intoLines)
+
+const (
+	// keyedSteps are the oldest steps of free callables with their keys.
+	keyedSteps = `taken as materialized (
     select s.*, l.key_path, l.key_tag, l.ordered, l.burst, l.turn, l.weights, l.callable_id
-    from tasker.limits l cross join lateral (
+    from free f join tasker.limits l on l.callable_id = f.callable_id cross join lateral (
         select ctid as at, task_uuid from tasker.board
         where state = {claimable} and callable = l.callable_id order by lane, seq limit @limit::int for update skip locked) s
-    where l.callable_id = any (@callables::int[]) and not l.removing
+    where not l.removing
 ), keyed as materialized (
     select t.*, left(coalesce(case
         when t.key_path is not null then coalesce(
@@ -41,17 +58,75 @@ with taken as materialized (
             where k.task_uuid = t.task_uuid and starts_with(tag, t.key_tag) limit 1)
         end, ''), 512) as key
     from taken t
-), known as (
-    insert into tasker.limit_keys as k (callable_id, key, turn, weight, tokens, tokens_at, waiting)
-    select distinct on (callable_id, key) callable_id, key, turn, coalesce((weights ->> key)::float8, 1), burst, clock_timestamp(), true
-    from keyed order by callable_id, key
-    on conflict (callable_id, key) do update
-    set turn = case when k.waiting then k.turn else greatest(k.turn, excluded.turn) end, waiting = true
-    returning line, callable_id, key
-)
+)`
+	newKeys = `select distinct on (callable_id, key) callable_id, key, turn, coalesce((weights ->> key)::float8, 1), burst, clock_timestamp(), true
+    from keyed order by callable_id, key`
+	intoLines = `
 update tasker.board s set callable = -n.line, lane = case when d.ordered then 0 else s.lane end
 from keyed d join known n on n.callable_id = d.callable_id and n.key = d.key
-where s.ctid = d.at`)
+where s.ctid = d.at`
+)
+
+// Sorting beside claims has the turn of the callable at its end alone, when it says in
+// which lines steps wait: a claim that had the turn before has not seen them, and may have
+// said that nothing waits there.
+var (
+	trySort = pg.Compile(`select pg_try_advisory_xact_lock(@class, @callable::int)`)
+	// Index: board_claimable, then the primary keys.
+	sortBeside = pg.Compile(`
+with free as materialized (
+    select @callable::int as callable_id
+), ` + keyedSteps + `, made as (
+    insert into tasker.limit_keys as k (callable_id, key, turn, weight, tokens, tokens_at, waiting)
+    ` + newKeys + `
+    on conflict (callable_id, key) do nothing
+    returning line, callable_id, key
+), known as materialized (
+    select line, callable_id, key from made
+    union all
+    select k.line, k.callable_id, k.key from (select distinct callable_id, key from keyed) d
+    cross join lateral (
+        select * from tasker.limit_keys where (callable_id, key) >= (d.callable_id, d.key) order by callable_id, key limit 1) k
+    where k.callable_id = d.callable_id and k.key = d.key
+), moved as (` + intoLines + ` returning n.line
+)
+select line, count(*)::int as steps from moved group by line`)
+	markWaiting = pg.Compile(`
+update tasker.limit_keys k set turn = case when k.waiting then k.turn else greatest(k.turn, l.turn) end, waiting = true
+from tasker.limits l where l.callable_id = @callable and k.line = any ((select @lines::int[])::int[])`)
+)
+
+// sortedBeside is how many steps one transaction sorts: a claim whose turn it is waits for
+// the marks of their lines alone, but steps behind them wait for all.
+const sortedBeside = 2000
+
+// SortLimited sorts the oldest steps of a limited callable; more says that there may be
+// others. Nothing happens while another one sorts them.
+func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err error) {
+	err = s.db.Transaction(ctx, "sort_limited", "sort limited steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		type sorted struct {
+			Line  int32
+			Steps int
+		}
+		steps, lines := 0, []int32{}
+		if free, err := pg.OneOf[bool](ctx, tx, trySort.With(pg.Args{"class": int32(pg.SortLock), "callable": callable})); err != nil || !free {
+			return nil, err
+		}
+		err := stmt.Each(ctx, tx, sortBeside.With(pg.Args{"callable": callable, "limit": sortedBeside}), func(r *sorted) {
+			steps, lines = steps+r.Steps, append(lines, r.Line)
+		})
+		more = steps >= sortedBeside
+		if err != nil || steps == 0 {
+			return nil, err
+		}
+		if _, err := pg.Run(ctx, tx, takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": []int32{callable}})); err != nil {
+			return nil, err
+		}
+		_, err = pg.Run(ctx, tx, markWaiting.With(pg.Args{"callable": callable, "lines": lines}))
+		return nil, err
+	})
+	return more, err
+}
 
 const (
 	// limitedTokens are the beginnings that a key k of a limit l has saved by now; null
@@ -168,8 +243,9 @@ where l.callable_id = any (@callables::int[])`)
 const limitedPatience = 250 * time.Millisecond
 
 // ClaimLimited claims up to Limit steps of limited callables. again is after how long it is
-// worth repeating; negative: nothing waits. Nothing is claimed ahead.
-func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest) (claimed []Claimed, again time.Duration, err error) {
+// worth repeating; negative: nothing waits. unsorted says that more may wait than it has
+// sorted. Nothing is claimed ahead.
+func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest) (claimed []Claimed, unsorted bool, again time.Duration, err error) {
 	var found claims
 	err = s.db.Call(ctx, "claim_limited", "claim limited steps", func(ctx context.Context, db *pg.Conn) error {
 		found = newClaims()
@@ -182,7 +258,7 @@ func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest) (claimed []C
 		callables := slices.Sorted(slices.Values(req.Callables)) // locked in one order
 		b := &pgx.Batch{}
 		takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": callables}).Queue(b)
-		sortLimited.With(pg.Args{"callables": callables, "limit": max(sortedAtOnce, 2*req.Limit)}).Queue(b).Exec(func(t pgconn.CommandTag) error {
+		sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": callables, "limit": max(sortedAtOnce, 2*req.Limit)}).Queue(b).Exec(func(t pgconn.CommandTag) error {
 			sorted = t.RowsAffected()
 			return nil
 		})
@@ -192,8 +268,9 @@ func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest) (claimed []C
 		if err := db.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
+		unsorted = sorted >= sortedAtOnce
 		switch {
-		case sorted >= sortedAtOnce || rest.Waiting && len(found.list) == req.Limit:
+		case unsorted || rest.Waiting && len(found.list) == req.Limit:
 			again = 0
 		case !rest.Waiting:
 			again = -1
@@ -208,7 +285,7 @@ func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest) (claimed []C
 		}
 		return nil
 	})
-	return found.list, again, err
+	return found.list, unsorted, again, err
 }
 
 // sortedAtOnce is how many steps a claim sorts at least.

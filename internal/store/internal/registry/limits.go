@@ -54,9 +54,14 @@ var limitedCallable = pg.Compile(`
 select c.callable_id from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id
 where n.name = @namespace and md5(c.callable || {separator} || c.method || {separator} || c.resolver) = md5(@callable::text || {separator} || @method::text || {separator} || @resolver::text)`)
 
-// takeTurn waits until no claim of the callable is under way that began before; those
-// that begin after it see what the transaction has changed.
-var takeTurn = pg.Compile(`select pg_advisory_xact_lock(@class, @callable::int)`)
+// takeTurn waits until no claim of the callable is under way that began before, and nothing
+// sorts its steps; those that begin after it see what the transaction has changed.
+var takeTurn = pg.Compile(`select pg_advisory_xact_lock(class, @callable::int) from unnest(@classes::int[]) class`)
+
+// turnOf returns takeTurn for a callable. Who sorts takes the locks in the same order.
+func turnOf(callable int32) stmt.Call {
+	return takeTurn.With(pg.Args{"classes": []int32{pg.SortLock, pg.TurnLock}, "callable": callable})
+}
 
 var (
 	setLimit = pg.Compile(`
@@ -209,7 +214,7 @@ where l.removing order by l.callable_id`)
 func (s *Registry) finishLimit(ctx context.Context, callable int32, namespace string) (more bool, err error) {
 	err = s.db.Transaction(ctx, "delete_limit", "remove a limit", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		one := pg.Args{"callable": callable}
-		if _, err := pg.Run(ctx, tx, takeTurn.With(pg.Args{"class": int32(pg.TurnLock), "callable": callable})); err != nil {
+		if _, err := pg.Run(ctx, tx, turnOf(callable)); err != nil {
 			return nil, err
 		}
 		changed, err := pg.Run(ctx, tx, returnLimited.With(one.And(pg.Args{"limit": returnedAtOnce})))
@@ -254,7 +259,7 @@ func (l *Limit) turn(ctx context.Context, tx pgx.Tx) (callable int32, err error)
 	callable, err = pg.OneOf[int32](ctx, tx, limitedCallable.With(pg.Args{"namespace": l.Namespace, "callable": l.Handler.Callable,
 		"method": l.Handler.Method, "resolver": l.Handler.Resolver}))
 	if err == nil {
-		_, err = pg.Run(ctx, tx, takeTurn.With(pg.Args{"class": int32(pg.TurnLock), "callable": callable}))
+		_, err = pg.Run(ctx, tx, turnOf(callable))
 	}
 	return callable, err
 }
