@@ -111,6 +111,10 @@ chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults,
 	cd test/chaos && $(GO) run . -standby $(CHAOSFLAGS)
 	cd test/chaos && $(GO) run . -executors 4 $(CHAOSFLAGS)
 
+.PHONY: chaos-limits
+chaos-limits: require-postgresql ## Ten minutes of limits while workers are killed
+	cd test/chaos && CHAOS_LIMITS=10m $(GO) test -count=1 -v -timeout 20m -run Limits ./scenarios
+
 .PHONY: chaos-short
 chaos-short: require-postgresql ## The scenarios and three short random runs, 9 minutes at most (CI)
 	cd test/chaos && timeout --kill-after=10s 300s $(GO) test -count=1 ./...
@@ -207,6 +211,10 @@ bench-telemetry: require-postgresql ## Measure what traces and the scraping of m
 .PHONY: bench-order
 bench-order: require-postgresql ## Measure what shortest expected first does to waits (about 7 minutes)
 	cd test/bench && $(GO) run . -only order -out ../../docs/benchmarks/order $(BENCHFLAGS)
+
+.PHONY: bench-limits
+bench-limits: require-postgresql ## Measure what limits do: shares, a flood, a rate, ordered keys (about 7 minutes; BENCHFLAGS=-full: a million tasks)
+	cd test/bench && $(GO) run . -only limits -out ../../docs/benchmarks/limits $(BENCHFLAGS)
 
 .PHONY: bench-streams
 bench-streams: require-postgresql ## Measure 1,000 clients that follow transitions (about 2 minutes)

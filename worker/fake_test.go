@@ -348,11 +348,11 @@ func (b *fakeBoard) err() error {
 	return b.down
 }
 
-// LimitedCallables returns none, so nothing asks for ClaimLimited.
+// LimitedCallables returns none, so a worker must not ask for limited steps.
 func (b *fakeBoard) LimitedCallables(context.Context) (map[int32]bool, error) { return nil, b.err() }
 
 func (b *fakeBoard) ClaimLimited(context.Context, store.ClaimRequest) ([]store.Claimed, bool, time.Duration, error) {
-	return nil, false, -1, b.err()
+	return nil, false, -1, errors.New("a claim of limited steps without a limit")
 }
 
 func (b *fakeBoard) SortLimited(context.Context, int32) (bool, error) { return false, b.err() }

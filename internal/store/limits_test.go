@@ -146,7 +146,7 @@ func TestARateOfBeginnings(t *testing.T) {
 	require.GreaterOrEqual(t, db.QueryInt(t, `select (extract(epoch from max(claimed_at) - min(claimed_at)) * 1000)::int from tasker.step_attempts`), 1350)
 }
 
-// One step of a key at a time, in the order of creation; a retry holds the key unless others may overtake.
+// One step of a key at a time, in the order in which they became claimable; a retry holds the key unless others may overtake.
 func TestOrderedKeys(t *testing.T) {
 	t.Parallel()
 	for _, overtake := range []bool{false, true} {
@@ -181,7 +181,7 @@ func TestOrderedKeys(t *testing.T) {
 }
 
 // Three orchestrators create steps of ordered keys while three workers claim and sort them: one step of a key runs
-// at a time, in the order of creation, and none is left behind in a line of which no claim knows.
+// at a time, in the order in which they became claimable, and none is left behind in a line of which no claim knows.
 func TestSortingBesideClaims(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

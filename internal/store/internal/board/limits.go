@@ -45,11 +45,12 @@ const (
 	keyedSteps = `taken as materialized (
     select s.*, l.key_path, l.key_tag, l.ordered, l.burst, l.turn, l.weights, l.callable_id
     from free f join tasker.limits l on l.callable_id = f.callable_id cross join lateral (
-        select ctid as at, task_uuid from tasker.board
+        select ctid as at, task_uuid, slot = 0 and context is not null as here, context #>> l.key_path as own from tasker.board
         where state = {claimable} and callable = l.callable_id order by lane, seq limit @limit::int for update skip locked) s
     where not l.removing
 ), keyed as materialized (
     select t.*, left(coalesce(case
+        when t.key_path is not null and t.here then t.own
         when t.key_path is not null then coalesce(
             (select context from tasker.board where task_uuid = t.task_uuid and slot = 0),
             (select context from tasker.tasks where task_uuid = t.task_uuid)) #>> t.key_path

@@ -30,7 +30,8 @@ type Limit struct {
 	// once after a pause; nil: no bound.
 	PerSecond *float64
 	Burst     int
-	// Ordered: one step of a key at a time, in the order of creation. Overtake lets others
+	// Ordered: one step of a key at a time, in the order in which they became claimable: that
+	// of their numbers (seq), which transactions draw before they commit. Overtake lets others
 	// run while the first one waits for its retry.
 	Ordered, Overtake bool
 	// Weights are the shares of keys; others have 1.
