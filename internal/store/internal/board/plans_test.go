@@ -95,7 +95,7 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 			plantest.Of("limitsWait", limitsWait.With(pg.Args{"callables": one}), 100, 1),
 			plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": 100})), 10_000, 2),
 			plantest.Of("oldestClaimable", oldestClaimable.With(everywhere.And(pg.Args{"limit": 1})), 10_000, 1),
-			plantest.Of("callableLoads", callableLoads.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": 100, "lease_from": longAgo})), 10_000, 1),
+			plantest.Of("callableLoads", callableLoads.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": 100, "lease_from": longAgo, "by_time": "shortest_expected", "unknown_lane": 100})), 10_000, 1),
 			plantest.Of("unservedLanes", unservedLanes.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": 100})), 10_000, 1),
 		}
 	})
@@ -197,7 +197,7 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 		plantest.Of("processorAlive", processorAlive.With(processor), 1, 1),
 		plantest.Of("attention", attention.With(processor.And(everywhere).And(overdueArgs(10_000))), 2, 0),
 		plantest.Of("unservedLanes", unservedLanes.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": perStatement})), perStatement, 1),
-		plantest.Of("callableLoads", callableLoads.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": perStatement, "lease_from": longAgo})), 2*perStatement, 1),
+		plantest.Of("callableLoads", callableLoads.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": perStatement, "lease_from": longAgo, "by_time": "shortest_expected", "unknown_lane": 100})), 2*perStatement, 1),
 		plantest.Of("unservedSteps", unservedSteps.With(pg.Args{"alive_ms": int64(30_000), "task": tasks[0]}), 2, 0),
 		plantest.Of("createTasks", created, perStatement, perStatement),
 		plantest.Of("oldestClaimable", oldestClaimable.With(everywhere.And(pg.Args{"limit": 1})), perStatement, 1),
