@@ -176,8 +176,11 @@ func (e *Engine) claimAll(ctx context.Context, want int) (haul, error) {
 // when the next ones may begin; 0: nothing waits.
 func (e *Engine) lookLimited(ctx context.Context, want int) (got haul, again time.Duration, err error) {
 	free, limited := e.queues.claimable()
-	permits := want - e.slots.beyond(want) // nothing is claimed ahead: it would count as running
-	if len(limited) == 0 || permits == 0 {
+	if len(limited) == 0 {
+		return got, 0, nil
+	}
+	permits := e.slots.atOnce(want) // nothing is claimed ahead: it would count as running
+	if permits == 0 {
 		return got, 0, nil
 	}
 	if len(free) > 0 {
