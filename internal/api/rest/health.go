@@ -121,8 +121,10 @@ func (h *healthRoutes) closed() string {
 // accepting is for load balancers: all daemons share the database, so without it they are
 // all unready, and clients should hear 503 with Retry-After from any of them.
 func (h *healthRoutes) accepting(ctx context.Context, _ *struct{}) (*client.Health, error) {
-	reason := h.closed()
-	if !h.served.Load() {
+	var reason string
+	if h.served.Load() {
+		reason = h.closed()
+	} else {
 		reason = h.notReady(h.ping.check(ctx, h.database))
 	}
 	if reason != "" {

@@ -186,8 +186,7 @@ func (e *Engine) lookLimited(ctx context.Context, want int) (got haul, again tim
 	if len(free) > 0 {
 		permits = (permits + 1) / 2
 	}
-	request := e.claimRequest(permits)
-	request.Callables = limited
+	request := e.claimRequest(permits, limited)
 	got, err = e.claimBy(ctx, request, func(ctx context.Context) (claimed []store.Claimed, rest store.Rest, err error) {
 		var unsorted bool
 		if claimed, unsorted, again, err = e.board.ClaimLimited(ctx, request); again >= 0 {
@@ -228,7 +227,8 @@ func (e *Engine) sortLimited(ctx context.Context) error {
 
 // claim claims steps and starts those for which there is a permit.
 func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err error) {
-	request := e.claimRequest(want)
+	free, _ := e.queues.claimable()
+	request := e.claimRequest(want, free)
 	request.Ahead = e.slots.beyond(want)
 	return e.claimBy(ctx, request, func(ctx context.Context) ([]store.Claimed, store.Rest, error) {
 		return e.board.Claim(ctx, request, full)
@@ -291,9 +291,8 @@ func (e *Engine) Adopt(ctx context.Context, held []store.HeldClaim, namespaces [
 	return locked, nil
 }
 
-func (e *Engine) claimRequest(limit int) store.ClaimRequest {
-	free, _ := e.queues.claimable()
-	return store.ClaimRequest{Worker: e.id(), Callables: inTurn(free), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
+func (e *Engine) claimRequest(limit int, callables []int32) store.ClaimRequest {
+	return store.ClaimRequest{Worker: e.id(), Callables: inTurn(callables), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
 }
 
 // take starts claims for which there is a permit; the others wait.
