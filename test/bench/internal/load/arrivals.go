@@ -20,6 +20,7 @@ var Sleeping = Workflow{Name: "sleep", Namespace: Namespace, Steps: 1}
 // sleeps.
 type Arrival struct {
 	At, Takes time.Duration
+	Priority  int
 }
 
 // Mix draws the times of handlers; Mean is their mean.
@@ -61,15 +62,16 @@ func (m Mix) Arrivals(seed uint64, utilisation float64, permits int, lasting tim
 		if at >= lasting.Seconds() {
 			return list
 		}
-		list = append(list, Arrival{time.Duration(at * float64(time.Second)), m.draw(r)})
+		list = append(list, Arrival{At: time.Duration(at * float64(time.Second)), Takes: m.draw(r)})
 	}
 }
 
 // arriveEvery is how far apart requests are that create the tasks which have become due.
 const arriveEvery = 20 * time.Millisecond
 
-// Arrive creates Sleeping tasks at their times, with a reason to find them by.
-func Arrive(ctx context.Context, server Server, list []Arrival, reason string) error {
+// Arrive creates Sleeping tasks at their times, with a reason to find them by. Their numbers
+// begin with first: tasks of one reason and number are the same.
+func Arrive(ctx context.Context, server Server, list []Arrival, reason string, first int) error {
 	wire, err := Dial(ctx, server)
 	if err != nil {
 		return err
@@ -85,18 +87,20 @@ func Arrive(ctx context.Context, server Server, list []Arrival, reason string) e
 		case <-ticker.C:
 		}
 		body := []byte(`{"tasks":[`)
-		first := made
+		begun := made
 		for now := time.Since(begin); made < len(list) && list[made].At <= now; made++ {
-			if made > first {
+			if made > begun {
 				body = append(body, ',')
 			}
 			body = append(body, `{"name":"sleep","namespace":"`+Namespace+`","version":"1.0.0","context":{"no":`...)
-			body = strconv.AppendInt(body, int64(made), 10)
+			body = strconv.AppendInt(body, int64(first+made), 10)
 			body = append(body, `,"for":"`+reason+`","ms":`...)
 			body = strconv.AppendInt(body, list[made].Takes.Milliseconds(), 10)
-			body = append(body, `},"initiator":"bench","source_system":"bench","reason":"`+reason+`"}`...)
+			body = append(body, `},"priority":`...)
+			body = strconv.AppendInt(body, int64(list[made].Priority), 10)
+			body = append(body, `,"initiator":"bench","source_system":"bench","reason":"`+reason+`"}`...)
 		}
-		if made == first {
+		if made == begun {
 			continue
 		}
 		status, answer, err := wire.Post("/v1/tasks/batch", append(body, "]}"...))
@@ -104,7 +108,7 @@ func Arrive(ctx context.Context, server Server, list []Arrival, reason string) e
 			err = fmt.Errorf("status %d: %.300s", status, answer)
 		}
 		if err != nil {
-			return fmt.Errorf("create %d tasks: %w", made-first, err)
+			return fmt.Errorf("create %d tasks: %w", made-begun, err)
 		}
 	}
 	return nil
