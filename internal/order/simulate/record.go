@@ -100,7 +100,12 @@ func inOrder(records []Record, compare func(a, b *Record) int) []int {
 	return numbers
 }
 
-// times are for how long the handlers ran.
+// longestClaim is for how long a claim may hold a permit. A step that stood longer beside a
+// free permit waited for something else, such as a limit or the end of a pause.
+const longestClaim = 100 * time.Millisecond
+
+// times are for how long permits were held: from when a step was in line and a permit free,
+// so that the claim belongs to it.
 func times(records []Record, all int) []time.Duration {
 	workers := map[string]permits{}
 	for i := range records {
@@ -118,7 +123,10 @@ func times(records []Record, all int) []time.Duration {
 			workers[r.Worker] = free
 		}
 		ended := r.Ended.Sub(records[0].Enqueued)
-		begun := min(max(r.Claimed.Sub(records[0].Enqueued), free[0]), ended)
+		begun, could := r.Claimed.Sub(records[0].Enqueued), max(r.Enqueued.Sub(records[0].Enqueued), free[0])
+		if begun-could <= longestClaim {
+			begun = min(could, ended)
+		}
 		took[i] = ended - begun
 		free.hold(ended)
 	}

@@ -67,6 +67,16 @@ func TestClaimsAheadAreNoWork(t *testing.T) {
 	require.Equal(t, 1, replay(t, simulate.Line{Policy: order.FIFO, Permits: 1}, jobs).Late)
 }
 
+// TestAClaimHoldsItsPermit: but what stands long beside a free permit waits for something else.
+func TestAClaimHoldsItsPermit(t *testing.T) {
+	t.Parallel()
+	jobs, err := simulate.Jobs([]simulate.Record{executed("w", 0, 0.05, 1), executed("w", 0, 1.02, 2), executed("w", 3, 3.2, 4)}, 1)
+	require.NoError(t, err)
+	for i, want := range []time.Duration{1e9, 1e9, 8e8} {
+		require.Equal(t, want, jobs[i].Service)
+	}
+}
+
 // TestAReplayOfFIFOIsItsRecording: the records of a replay of FIFO, replayed, wait as they
 // did.
 func TestAReplayOfFIFOIsItsRecording(t *testing.T) {

@@ -95,6 +95,8 @@ type Bench struct {
 	Self string
 	// Charts is the folder for pictures.
 	Charts string
+	// Recordings is the folder for what the section order has recorded; "": it is not kept.
+	Recordings string
 
 	begin     time.Time
 	sustained float64 // plain tasks per second with creation going on

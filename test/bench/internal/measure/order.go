@@ -1,12 +1,15 @@
 package measure
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -130,6 +133,9 @@ func (b *Bench) orderRound(ctx context.Context, round uint64) ([]orderCase, erro
 		return nil, err
 	}
 	for i, records := range recorded {
+		if err := b.keep(fmt.Sprintf("%s.%s.%d.jsonl", cases[i/2].key, orderPolicies[i%2], round+1), records); err != nil {
+			return nil, err
+		}
 		p := &cases[i/2].policies[i%2]
 		var took []time.Duration
 		for k := range records {
@@ -156,6 +162,24 @@ func (b *Bench) orderRound(ctx context.Context, round uint64) ([]orderCase, erro
 		}
 	}
 	return cases, nil
+}
+
+// keep writes a recording as `tasker-ctl schedule simulate` reads it.
+func (b *Bench) keep(name string, records []simulate.Record) error {
+	if b.Recordings == "" {
+		return nil
+	}
+	var lines bytes.Buffer
+	out := json.NewEncoder(&lines)
+	for i := range records {
+		if err := out.Encode(&records[i]); err != nil {
+			return fmt.Errorf("write a recording: %w", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(b.Recordings, name), lines.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("write a recording: %w", err)
+	}
+	return nil
 }
 
 // orderFleet is a fleet whose line of sleeping handlers has a policy.
