@@ -68,8 +68,9 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 	case strings.HasPrefix(path, "v1/tasks/") && strings.HasSuffix(path, "/predictions"):
 		answer(w, wire.PredictionList{TaskUUID: strings.Split(path, "/")[2], Predictions: []wire.Prediction{
 			{Step: "start", Policy: "shortest_expected", Basis: "regression", Expected: 0.25, P50: 0.3, P90: 1, P99: 2, Learned: 40, Trusted: true, Order: 0.93, Class: "acme",
+				Outside:  &wire.Outside{Expected: new(0.2), Judged: 48, Order: -0.2},
 				Features: []string{"rows"}, Values: []float64{12}, Weights: []float64{-7, 0.98}},
-			{Step: "left", Policy: "shortest_expected", Basis: "unknown"},
+			{Step: "left", Policy: "shortest_expected", Basis: "unknown", Outside: &wire.Outside{Missing: "late", Trusted: true, Order: 1}},
 		}})
 	case path == "v1/limits":
 		answer(w, wire.LimitList{Limits: []wire.Limit{fakeLimit(), {Namespace: "shapes", Callable: "mail", LimitRequest: wire.LimitRequest{PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true}}}})

@@ -80,6 +80,7 @@ type (
 	Plan            = registry.Plan            // a registered plan
 	ListedPlan      = registry.ListedPlan      // a current plan in a list
 	Foretold        = registry.Foretold        // what is known of the time of a step of a task
+	Outside         = registry.Outside         // what a predictor outside says of one
 	Sample          = registry.Sample          // an execution to learn the times of a handler from
 	CallablePolicy  = registry.CallablePolicy  // how the steps of a callable are put in order
 	TxPlans         = registry.TxPlans         // reads plans over transactions of the caller and caches them as a store does

@@ -63,6 +63,8 @@ type Metrics struct {
 
 	PredictionSamples     prometheus.Counter     `metric:"tasker_prediction_samples_total" help:"Executions from which the times of handlers were learned."`
 	PredictionsDistrusted prometheus.Gauge       `metric:"tasker_predictions_distrusted" help:"Steps whose expected times were of no use by the last executions: they are put in line first in, first out. Of those that the last run of this orchestrator learned."`
+	PredictorDistrusted   prometheus.Gauge       `metric:"tasker_predictor_distrusted" help:"Steps for which the predictor outside was of no use by the last executions: they are put in line first in, first out. Of those that the last run of this orchestrator learned."`
+	PredictorNotFollowed  *prometheus.CounterVec `metric:"tasker_predictor_not_followed_total" labels:"reason" values:"asked|full|unknown|invalid|late|failed|refused|distrusted" help:"Steps put in line without an answer of the predictor outside, by reason: learned times take its place, or first in, first out where it is distrusted."`
 	StepsClaimed          *prometheus.CounterVec `metric:"tasker_steps_claimed_total" labels:"namespace" alias:"tasker_steps_executions_total" help:"Steps claimed by workers."`
 	// Tasks of plain queues, under the names of their API.
 

@@ -173,6 +173,16 @@ type Prediction struct {
 	Features []string  `json:"features,omitempty"`
 	Values   []float64 `json:"values,omitempty" doc:"Of the features in the context of the task"`
 	Weights  []float64 `json:"weights,omitempty" doc:"Of a regression of the logarithm of the time: of the constant, then of the logarithm of each value and 1"`
+	Outside  *Outside  `json:"predictor,omitempty" doc:"What the predictor outside says; absent: none is asked"`
+}
+
+// Outside is what a predictor outside says of a step.
+type Outside struct {
+	Expected *float64 `json:"expected_seconds,omitempty" doc:"Its answer; absent: there is none"`
+	Missing  string   `json:"missing,omitempty" enum:"asked,full,unknown,invalid,late,failed,refused" doc:"Why there is none: learned times count"`
+	Judged   int      `json:"judged" doc:"Executions that its answers were compared with"`
+	Trusted  bool     `json:"trusted" doc:"False: of late it was no better than chance, and the step is put in line first in, first out"`
+	Order    float64  `json:"order" doc:"How well it ordered them: 1 perfectly, 0 by chance, -1 the wrong way round"`
 }
 
 // PredictionList is the answer of GET /v1/tasks/{uuid}/predictions.

@@ -270,7 +270,8 @@ func (f *fakeLetters) Foretell(*store.Plan, []byte) map[string]store.Foretold {
 	}
 	return map[string]store.Foretold{"start": {Policy: order.ShortestExpected, Features: []string{"rows"}, Values: []float64{12}, Class: "acme",
 		Expectation: predict.Expectation{Time: 250 * time.Millisecond, Basis: predict.ByRegression, N: 40, Times: times, Weight: []float64{-7, 0.98}},
-		Verdict:     predict.Verdict{Trusted: true, N: 40, Order: 0.93}}}
+		Verdict:     predict.Verdict{Trusted: true, N: 40, Order: 0.93},
+		Outside:     &store.Outside{Time: 200 * time.Millisecond, Verdict: predict.Verdict{N: 40, Order: -0.2}}}}
 }
 
 func (f *fakeLetters) Limits(_ context.Context, namespace string, limit int) ([]store.LimitState, error) {
