@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/wire"
 )
 
@@ -73,7 +74,7 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 			{Step: "left", Policy: "shortest_expected", Basis: "unknown", Outside: &wire.Outside{Missing: "late", Trusted: true, Order: 1}},
 		}})
 	case path == "v1/limits":
-		answer(w, wire.LimitList{Limits: []wire.Limit{fakeLimit(), {Namespace: "shapes", Callable: "mail", LimitRequest: wire.LimitRequest{PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true}}}})
+		answer(w, wire.LimitList{Limits: []wire.Limit{fakeLimit(), {Namespace: "shapes", Callable: "mail", LimitRequest: wire.LimitRequest{Rule: limitrule.Rule{PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true}}}}})
 	case path == "v1/namespaces/shapes/limits/charge":
 		answer(w, fakeLimit())
 	case path == "v1/workers":
@@ -295,6 +296,6 @@ func fakeBreakers() wire.BreakerList {
 }
 
 func fakeLimit() wire.Limit {
-	return wire.Limit{Namespace: "shapes", Callable: "charge", LimitRequest: wire.LimitRequest{KeyPath: []string{"customer", "id"}, MaxRunning: new(2), Burst: 1,
-		Weights: map[string]float64{"big": 3, "a=b": 0.5}}, ChangedAt: client.Time{Time: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)}, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}
+	return wire.Limit{Namespace: "shapes", Callable: "charge", LimitRequest: wire.LimitRequest{Rule: limitrule.Rule{KeyPath: []string{"customer", "id"}, MaxRunning: new(2), Burst: 1,
+		Weights: map[string]float64{"big": 3, "a=b": 0.5}, Beyond: limitrule.CancelNewest}}, ChangedAt: client.Time{Time: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)}, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/predict"
@@ -275,8 +276,8 @@ func (f *fakeLetters) Foretell(*store.Plan, []byte) map[string]store.Foretold {
 }
 
 func (f *fakeLetters) Limits(_ context.Context, namespace string, limit int) ([]store.LimitState, error) {
-	return []store.LimitState{{Limit: store.Limit{Namespace: "shapes", Handler: workflow.HandlerReference{Callable: "charge"}, KeyTag: "tenant:", MaxRunning: new(2), Burst: 1,
-		Weights: map[string]float64{"big": 3}}, ChangedAt: began, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}}, f.note("limits", []any{namespace, limit})
+	return []store.LimitState{{Limit: store.Limit{Namespace: "shapes", Handler: workflow.HandlerReference{Callable: "charge"}, Rule: limitrule.Rule{KeyTag: "tenant:", MaxRunning: new(2), Burst: 1,
+		Weights: map[string]float64{"big": 3}, Beyond: limitrule.Drop}}, ChangedAt: began, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}}, f.note("limits", []any{namespace, limit})
 }
 
 func (f *fakeLetters) Workers(_ context.Context, filter store.WorkerFilter) ([]store.WorkerState, error) {
