@@ -206,7 +206,7 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 		w.cfg.Logger.Warn(store.ReplacedTemplate, zap.Stringer("template", c))
 	}
 	for _, l := range registered.Limits {
-		w.cfg.Logger.Warn(store.KeptLimit, zap.String("limit", l))
+		w.cfg.Logger.Warn(store.KeptLimit, zap.String("reason", l))
 	}
 	p.refused = registered.Refused
 	p.publisher.Publish(signal.Signal{Topic: signal.TopicControl})

@@ -123,7 +123,7 @@ func (r *registration) declare(ctx context.Context, tx pgx.Tx, row *registeredTe
 // change runs statements with the turn of a callable, and records them.
 func (r *registration) change(ctx context.Context, tx pgx.Tx, c *declaredCallable, action string, statements ...stmt.Call) error {
 	for _, s := range append(append([]stmt.Call{turnOf(c.CallableID)}, statements...),
-		recordLimit.With(pg.Args{"callable": c.CallableID, "actor": cmp.Or(r.who.ID, "unknown"), "reason": "declared by a template", "action": action})) {
+		recordLimit.With(pg.Args{"callable": c.CallableID, "actor": r.who.ID, "reason": "declared by a template", "action": action})) {
 		if _, err := pg.Run(ctx, tx, s); err != nil {
 			return err
 		}
