@@ -128,7 +128,8 @@ func (n *node) file(name string) string { return filepath.Join(n.dir, name) }
 const config = `[{rabbit, [{tcp_listeners, [{"127.0.0.1", %d}]}, {ssl_listeners, [{"127.0.0.1", %d}]},
 	{ssl_options, [{cacertfile, "%s"}, {certfile, "%s"}, {keyfile, "%s"}]},
 	{collect_statistics_interval, 200}, {disk_free_limit, 1000000}]},
- {rabbitmq_management, [{tcp_config, [{ip, "127.0.0.1"}, {port, %d}]}]}].
+ {rabbitmq_management, [{tcp_config, [{ip, "127.0.0.1"}, {port, %d}]},
+	{sample_retention_policies, [{global, [{60, 1}]}, {basic, [{60, 1}]}, {detailed, [{10, 1}]}]}]}].
 `
 
 func (n *node) open(ctx context.Context) (err error) {
