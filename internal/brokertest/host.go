@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,6 +120,18 @@ func (h *Host) CloseConnections(t testing.TB, want int) {
 
 // Kill ends the node at once, as a power failure does. Start starts it again.
 func (h *Host) Kill() { h.node.kill() }
+
+// Freeze stops the node from doing anything, until the function it returns is called, or the
+// test ends.
+func (h *Host) Freeze(t testing.TB) (thaw func()) {
+	t.Helper()
+	if err := h.node.server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatalf("freeze the node: %v", err)
+	}
+	thaw = func() { _ = h.node.server.Signal(syscall.SIGCONT) }
+	t.Cleanup(thaw)
+	return thaw
+}
 
 // Start starts the node after Kill, with its durable objects.
 func (h *Host) Start(t testing.TB) {

@@ -74,6 +74,38 @@ func TestAKilledBroker(t *testing.T) {
 	require.Equal(t, "delayed", receive(t, again).Payload)
 }
 
+// TestAFrozenBroker answers nothing: all waits end with their contexts, and the connection that
+// sends works again when the broker does.
+func TestAFrozenBroker(t *testing.T) {
+	host := brokertest.New(t)
+	cfg := amqp.Config{URL: host.URL}
+	tr := transport(t, cfg)
+	c := connect(t, cfg, tr, signal.TopicControl)
+	require.NoError(t, tr.Send(bounded(t), []signal.Signal{control}))
+	require.Equal(t, control, receive(t, c))
+	thaw := host.Freeze(t)
+	soon := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	begin := time.Now()
+	require.ErrorIs(t, tr.Send(soon(), []signal.Signal{control}), context.DeadlineExceeded)
+	require.ErrorIs(t, c.Subscribe(soon(), []signal.Topic{signal.TopicControl, signal.TopicDue}), context.DeadlineExceeded)
+	_, err := c.Receive(bounded(t))
+	require.ErrorContains(t, err, "waiting for a signal", "its state is unknown")
+	s, err := amqp.New(cfg, tr)
+	require.NoError(t, err)
+	_, err = s.Connect(soon(), nil)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, c.Close(bounded(t)))
+	require.Less(t, time.Since(begin), 20*time.Second)
+	thaw()
+	c = connect(t, cfg, tr, signal.TopicControl)
+	require.NoError(t, tr.Send(bounded(t), []signal.Signal{control}))
+	require.Equal(t, control, receive(t, c))
+}
+
 // TestDelays: a signal comes when it is due, though one with a long delay was sent before.
 func TestDelays(t *testing.T) {
 	t.Parallel()
