@@ -40,8 +40,9 @@ func (t *Transport) delaying(ctx context.Context, s *session, bucket time.Durati
 	if t.ready[name] {
 		return nil
 	}
-	args := amqp091.Table{"x-message-ttl": bucket.Milliseconds(), "x-dead-letter-exchange": topology.direct(), "x-max-length": t.broker.cfg.MaxWaiting}
-	if err := s.queue(ctx, name, args, topology.delays(), "", amqp091.Table{"x-match": "all", delayHeader: bucket.String()}); err != nil {
+	err := s.declare(ctx, Object{Kind: KindQueue, Name: name, Bound: topology.delays(), match: amqp091.Table{"x-match": "all", delayHeader: bucket.String()},
+		args: amqp091.Table{"x-message-ttl": bucket.Milliseconds(), "x-dead-letter-exchange": topology.direct(), "x-max-length": t.broker.cfg.MaxWaiting}})
+	if err != nil {
 		return fmt.Errorf("prepare a delay: %w: %w", ErrUnavailable, err)
 	}
 	t.ready[name] = true

@@ -36,18 +36,27 @@ type session struct {
 }
 
 // dial connects and declares the topology. ctx bounds only that.
-func (b *broker) dial(ctx context.Context) (_ *session, err error) {
+func (b *broker) dial(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.ConnectTimeout)
 	defer cancel()
+	s, err := b.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.declare(ctx, b.cfg.Topology.Objects()...); err != nil {
+		s.close()
+		return nil, fmt.Errorf("prepare the broker: %w: %w", ErrUnavailable, err)
+	}
+	return s, nil
+}
+
+// open connects.
+func (b *broker) open(ctx context.Context) (_ *session, err error) {
 	s := &session{flow: flow{stopped: make(chan struct{})}}
 	if s.raw, err = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", b.address); err != nil {
 		return nil, fmt.Errorf("connect to the broker: %w: %w", ErrUnavailable, err)
 	}
-	err = s.bounded(ctx, func() error { return s.handshake(b) })
-	if err == nil {
-		err = s.declare(ctx, b.cfg.Topology)
-	}
-	if err != nil {
+	if err := s.bounded(ctx, func() error { return s.handshake(b) }); err != nil {
 		s.close()
 		return nil, fmt.Errorf("connect to the broker: %w: %w", ErrUnavailable, err)
 	}

@@ -70,57 +70,121 @@ func (t Topology) check() error {
 	return errors.Join(wrong...)
 }
 
-func (t Topology) direct() string      { return t.Namespace + ".direct" }
-func (t Topology) deadLetters() string { return t.Namespace + ".dlx" }
-func (t Topology) delays() string      { return t.Namespace + ".delay" }
+func (t Topology) direct() string { return t.Namespace + ".direct" }
+func (t Topology) delays() string { return t.Namespace + ".delay" }
 
 func routingKey(topic signal.Topic) string { return signalKey + string(topic) }
 
-// declare makes what is missing. An object that is there with other properties stays as it is,
-// and the broker's error says which one it is, and how it differs.
-func (s *session) declare(ctx context.Context, t Topology) error {
-	for _, x := range []struct{ name, kind string }{{t.direct(), amqp091.ExchangeDirect}, {t.deadLetters(), amqp091.ExchangeFanout}, {t.delays(), amqp091.ExchangeHeaders}} {
-		err := s.bounded(ctx, func() error { return s.ch.ExchangeDeclare(x.name, x.kind, true, false, false, false, nil) })
-		if err != nil {
-			return fmt.Errorf("declare the exchange %q: %w", x.name, err)
-		}
-	}
-	if err := s.queue(ctx, t.Namespace+".dlq", t.durable(nil), t.deadLetters(), "", nil); err != nil {
-		return err
+// Object is a durable exchange or queue.
+type Object struct {
+	Kind  string `json:"kind"` // of an exchange (direct, fanout, headers), or queue
+	Name  string `json:"name"`
+	Bound string `json:"bound,omitempty"` // the exchange that a queue is bound to
+	Key   string `json:"key,omitempty"`   // with this routing key
+
+	Found *Found `json:"found,omitempty"` // by Inspect; nil where the broker has none
+
+	args, match amqp091.Table // of the queue, and of its binding
+}
+
+// Found is what a broker has of an object; an exchange holds nothing.
+type Found struct {
+	Messages  int `json:"messages"`
+	Consumers int `json:"consumers"`
+}
+
+// KindQueue is the kind of queues.
+const KindQueue = "queue"
+
+// Objects are those of a topology, exchanges first. Queues of delays come with their use, and
+// those of listeners go with them.
+func (t Topology) Objects() []Object {
+	dead := t.Namespace + ".dlx"
+	list := []Object{
+		{Kind: amqp091.ExchangeDirect, Name: t.direct()}, {Kind: amqp091.ExchangeFanout, Name: dead}, {Kind: amqp091.ExchangeHeaders, Name: t.delays()},
+		{Kind: KindQueue, Name: t.Namespace + ".dlq", Bound: dead, args: amqp091.Table{"x-queue-type": t.QueueType}},
 	}
 	for _, q := range t.Queues {
-		if err := errors.Join(
-			s.queue(ctx, q.Name, t.durable(amqp091.Table{"x-dead-letter-exchange": t.deadLetters()}), t.direct(), q.Key, nil),
-			s.queue(ctx, q.Retry, t.durable(amqp091.Table{"x-dead-letter-exchange": t.direct(), "x-dead-letter-routing-key": q.Key}), "", "", nil),
-		); err != nil {
-			return err
+		list = append(list,
+			Object{Kind: KindQueue, Name: q.Name, Bound: t.direct(), Key: q.Key, args: amqp091.Table{"x-queue-type": t.QueueType, "x-dead-letter-exchange": dead}},
+			Object{Kind: KindQueue, Name: q.Retry,
+				args: amqp091.Table{"x-queue-type": t.QueueType, "x-dead-letter-exchange": t.direct(), "x-dead-letter-routing-key": q.Key}})
+	}
+	return list
+}
+
+// declare makes what is missing. An object that is there with other properties stays as it is,
+// and the broker's error says which one it is, and how it differs.
+func (s *session) declare(ctx context.Context, objects ...Object) error {
+	for _, o := range objects {
+		err := s.bounded(ctx, func() error {
+			if o.Kind != KindQueue {
+				return s.ch.ExchangeDeclare(o.Name, o.Kind, true, false, false, false, nil)
+			}
+			if _, err := s.ch.QueueDeclare(o.Name, true, false, false, false, o.args); err != nil || o.Bound == "" {
+				return err
+			}
+			return s.ch.QueueBind(o.Name, o.Key, o.Bound, false, o.match)
+		})
+		if err != nil {
+			return fmt.Errorf("declare %q: %w", o.Name, err)
 		}
 	}
 	return nil
 }
 
-func (t Topology) durable(args amqp091.Table) amqp091.Table {
-	if args == nil {
-		args = amqp091.Table{}
+// Declare makes the objects that the broker lacks.
+func Declare(ctx context.Context, cfg Config) error {
+	b, err := newBroker(cfg)
+	if err != nil {
+		return err
 	}
-	args["x-queue-type"] = t.QueueType
-	return args
+	s, err := b.dial(ctx)
+	if err == nil {
+		s.close()
+	}
+	return err
 }
 
-// queue declares a durable queue and binds it, if it is to be bound.
-func (s *session) queue(ctx context.Context, name string, args amqp091.Table, exchange, key string, match amqp091.Table) error {
-	err := s.bounded(ctx, func() error {
-		_, err := s.ch.QueueDeclare(name, true, false, false, false, args)
-		return err
-	})
+// Inspect returns the objects, and what the broker has of them.
+func Inspect(ctx context.Context, cfg Config) ([]Object, error) {
+	b, err := newBroker(cfg)
 	if err != nil {
-		return fmt.Errorf("declare the queue %q: %w", name, err)
+		return nil, err
 	}
-	if exchange == "" {
+	objects := b.cfg.Topology.Objects()
+	s, err := b.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	for i := range objects {
+		if err := s.bounded(ctx, func() error { return s.inspect(&objects[i]) }); err != nil {
+			return nil, fmt.Errorf("look at %q: %w: %w", objects[i].Name, ErrUnavailable, err)
+		}
+	}
+	return objects, nil
+}
+
+// inspect uses a channel of its own: the broker ends one that looks at what is missing.
+func (s *session) inspect(o *Object) error {
+	ch, err := s.conn.Channel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ch.Close() }()
+	var q amqp091.Queue
+	if o.Kind == KindQueue {
+		q, err = ch.QueueDeclarePassive(o.Name, true, false, false, false, nil)
+	} else {
+		err = ch.ExchangeDeclarePassive(o.Name, o.Kind, true, false, false, false, nil)
+	}
+	var missing *amqp091.Error
+	if errors.As(err, &missing) && missing.Code == amqp091.NotFound {
 		return nil
 	}
-	if err := s.bounded(ctx, func() error { return s.ch.QueueBind(name, key, exchange, false, match) }); err != nil {
-		return fmt.Errorf("bind the queue %q to %q: %w", name, exchange, err)
+	if err == nil {
+		o.Found = &Found{q.Messages, q.Consumers}
 	}
-	return nil
+	return err
 }
