@@ -179,7 +179,7 @@ func (m *many) answerRepeats() {
 			m.results[r.index].Err = first.Err
 			continue
 		}
-		if m.requests[r.index].Conflict == submission.ConflictUseExisting {
+		if m.requests[r.index].Conflict == submission.ConflictUseExisting || first.Debounced && m.requests[r.index].IdempotencyKey == "" {
 			m.results[r.index].Created = Created{UUID: first.UUID, Plan: first.Plan, Existing: true}
 			continue
 		}

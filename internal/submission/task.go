@@ -23,9 +23,11 @@ type Created struct {
 	CorrelationID uuid.UUID // the request's, or else the task's own id
 	Plan          *store.Plan
 	Priority      int // the request's, or else the template's, or else 0
-	// Existing says that the task existed before (ConflictUseExisting). Then only its
-	// UUID is known.
+	// Existing says that the task existed before (ConflictUseExisting, or it is debounced).
+	// Then only its UUID is known.
 	Existing bool
+	// Debounced says that it waits for more submissions.
+	Debounced bool
 }
 
 // Plans looks up the current plan of a template version, or of the highest that is not
@@ -164,16 +166,18 @@ func millis(delays []time.Duration) []int64 {
 	return ms
 }
 
-// Answer converts the result of an insert. The error is a *DuplicateError, *BusyError or
-// *QuotaError.
+// Answer converts the result of an insert. The error is a *DuplicateError, *BusyError,
+// *QuotaError or *ThrottleError.
 func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy) (Created, error) {
 	switch {
 	case row.Busy:
 		return Created{}, &BusyError{}
+	case row.Throttled:
+		return Created{}, &ThrottleError{Template: task.Plan.Template.Namespace + "/" + task.Plan.Template.Name, RetryAfter: row.RefusedFor}
 	case row.RefusedFor > 0:
 		return Created{}, &QuotaError{Namespace: task.Plan.Template.Namespace, RetryAfter: row.RefusedFor}
-	case row.Duplicate && conflict == ConflictUseExisting:
-		return Created{UUID: row.UUID, Plan: task.Plan, Existing: true}, nil
+	case row.Debounced && row.RequestedAt.IsZero(), row.Duplicate && conflict == ConflictUseExisting:
+		return Created{UUID: row.UUID, Plan: task.Plan, Existing: true, Debounced: row.Debounced}, nil
 	case row.Duplicate:
 		duplicate := &DuplicateError{}
 		if task.IdempotencyKey != "" {
@@ -181,7 +185,8 @@ func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy)
 		}
 		return Created{}, duplicate
 	}
-	return Created{UUID: row.UUID, RequestedAt: row.RequestedAt, CorrelationID: task.CorrelationID, Plan: task.Plan, Priority: task.Priority}, nil
+	return Created{UUID: row.UUID, RequestedAt: row.RequestedAt, CorrelationID: task.CorrelationID, Plan: task.Plan, Priority: task.Priority,
+		Debounced: row.Debounced}, nil
 }
 
 // Refusal converts the error of an insert: an *InvalidError where the request depends on

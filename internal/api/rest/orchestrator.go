@@ -11,6 +11,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/autoscale"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/dedup"
@@ -61,6 +62,7 @@ type Engine interface {
 	SetPolicy(ctx context.Context, p store.CallablePolicy, reason string) error
 	SetQuota(ctx context.Context, namespace string, maxTasks int, why orchestration.Why) (store.Quota, error)
 	DeleteQuota(ctx context.Context, namespace string, why orchestration.Why) (store.Quota, error)
+	SetSubmissionLimit(ctx context.Context, namespace, template string, rules admission.Rules, why orchestration.Why) error
 	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
 
 	CreateSchedule(ctx context.Context, s store.Schedule, why orchestration.Why) (store.Schedule, error)
@@ -132,6 +134,7 @@ type Store interface {
 	Policies(ctx context.Context, namespace string) ([]store.CallablePolicy, error)
 	Foretell(p *store.Plan, context []byte) map[string]store.Foretold
 	Quotas(ctx context.Context) ([]store.Quota, error)
+	SubmissionLimits(ctx context.Context, namespace string) ([]store.SubmissionLimit, error)
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
 	Sweeps(ctx context.Context) ([]store.SweepState, error)
 	Performance(ctx context.Context, window time.Duration) (store.Performance, error)
@@ -238,6 +241,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&namespaceRoutes{a}).add()
 	(&policyRoutes{a}).add()
 	(&quotaRoutes{a}).add()
+	(&limitRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
 	newAnalytics(a, o.AnalyticsAge).add()

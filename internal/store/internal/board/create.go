@@ -54,7 +54,7 @@ type NewTask struct {
 	Watched bool
 	// Trace is its place in a trace, see tracing.Row; nil: none.
 	Trace []byte
-	// Limited: it is refused where the quota of its namespace is used up.
+	// Limited: it is subject to the quota of its namespace and the limits of its template.
 	Limited bool
 
 	start *workflow.Start // see Begin; nil: not called
@@ -77,9 +77,13 @@ type CreatedTask struct {
 	// Busy: an open transaction is creating a task with the same identity. Nothing was
 	// created; the caller must retry.
 	Busy bool
-	// RefusedFor: the quota of the namespace is used up. Nothing was created; places may be
-	// free after this time. 0: not refused.
+	// RefusedFor: the quota of the namespace is used up, or the throttle of the template
+	// (Throttled). Nothing was created; places may be free after this time. 0: not refused.
 	RefusedFor time.Duration
+	Throttled  bool
+	// Debounced: the task waits for more submissions. Without RequestedAt it was waiting
+	// already, and this one has become a part of it.
+	Debounced bool
 }
 
 // Bounds of what the board's row of a task carries along; see docs/data-model.md.
@@ -104,37 +108,46 @@ const (
 var createTasks = pg.Compile(creating)
 
 // createTasksIn is createTasks for transactions of others, whose roles may lack the right
-// to see whether clients follow transitions, or the quotas, which do not concern them.
-var createTasksIn = pg.Compile(strings.NewReplacer("{followed}", "(select tasker.is_followed())", refusal, "null::bigint").Replace(creating))
+// to see whether clients follow transitions, or quotas and limits, which do not concern them.
+var createTasksIn = pg.Compile(strings.NewReplacer("{followed}", "(select tasker.is_followed())", admission, "null::jsonb").Replace(creating))
 
-// refusal is for how many milliseconds the new task i is refused; null: not. Without quotas
-// it is one look into an empty table for the whole statement. All quotas are
-// locked before the first identity, in the order of the namespaces.
-const refusal = `case when i.limited and i.queue = any (array(select namespace_id from tasker.quotas)) then tasker.take_place(i.queue, i.identity) end`
+// admission is what is decided about the new task i by the quota of its namespace and the
+// limits of its template, see tasker.admit; null: it is created as it is. Without quotas and
+// limits it is one look into two empty tables for the whole statement. All of them are locked
+// before the first identity, in the order of the namespaces and templates.
+const admission = `case when i.limited and i.queue = any (array(select namespace_id from tasker.quotas union all select namespace_id from tasker.submission_limits))
+    then tasker.admit(i.queue, i.plan_id, i.task_uuid, i.identity, i.idempotency_key is not null, i.waits, i.context,
+                      coalesce(i.not_before, statement_timestamp() + nullif(i.start_ms, 0) * interval '1 ms')) end`
 
 var creating = `
 with patience as materialized (
     select set_config('lock_timeout', coalesce(@patience::text, current_setting('lock_timeout')), true)
 ), input as (
-    select i.*, ` + refusal + ` as refused_ms from patience, ` + stmt.List[newTaskRow]("i") + `
+    select i.*, ` + admission + ` as admission from patience, ` + stmt.List[newTaskRow]("i") + `
 ), identified as (
     insert into tasker.task_identities as t (identity, task_uuid, expires_at)
-    select identity, task_uuid, case
+    select identity, coalesce((admission ->> 'instead')::uuid, task_uuid), case
         when window_ms > 0 then statement_timestamp() + window_ms * interval '1 ms'
         when calendar is not null
         then ` + untilBorder + `statement_timestamp()` + ofCalendar + `
         else 'infinity' end
-    from input where identity is not null and refused_ms is null order by identity
+    from input where identity is not null and (admission ->> 'refused_ms') is null order by identity
     on conflict (identity) do update set task_uuid = excluded.task_uuid, expires_at = excluded.expires_at
     where t.expires_at <= statement_timestamp() and t.task_uuid <> excluded.task_uuid -- as left by a first try whose answer was lost
     returning task_uuid
 ), accepted as (
-    select *, context::jsonb as context_json, case when not_before > statement_timestamp() then not_before end as start_at
-    from input i where refused_ms is null and (identity is null or exists (select from identified d where d.task_uuid = i.task_uuid))
+    select i.*, c.latest, c.latest::jsonb as context_json,
+           coalesce((admission ->> 'start_at')::timestamptz, case when not_before > statement_timestamp() then not_before end) as start_at
+    from input i cross join lateral (
+        select coalesce(case when i.admission ? 'opened' then (
+            select f.context from input f where f.admission ->> 'instead' = i.task_uuid::text and f.admission ->> 'fresh' = 'true'
+            order by f.task_uuid desc limit 1) end, i.context) as latest
+    ) c
+    where (admission is null or admission ? 'start_at') and (identity is null or exists (select from identified d where d.task_uuid = i.task_uuid))
 ), recorded as (
     insert into tasker.tasks (task_uuid, requested_at, start_at, correlation_id, parent_correlation_id, plan_id, queue, priority,
                               initiator, source_system, reason, tags, idempotency_key, context, deadline)
-    select task_uuid, statement_timestamp(), case when start_ms > 0 then statement_timestamp() + start_ms * interval '1 ms' else start_at end,
+    select task_uuid, statement_timestamp(), coalesce(start_at, case when start_ms > 0 then statement_timestamp() + start_ms * interval '1 ms' end),
            correlation_id, parent_correlation_id,
            plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, {separator}), idempotency_key, context_json,
            case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end
@@ -143,10 +156,10 @@ with patience as materialized (
     insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
                               parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt, watched, trace)
     select task_uuid, 0, plan_id, queue, {task_pending}, priority, progress, statement_timestamp(), correlation_id,
-           parent_correlation_id, case when octet_length(context) <= ` + inlineContext + ` then context_json end, step_no, callable, lane,
+           parent_correlation_id, case when octet_length(latest) <= ` + inlineContext + ` then context_json end, step_no, callable, lane,
            case when step_no is null then {no_step} when due_ms > 0 or start_at is not null then {scheduled} else {claimable} end,
            case when step_no is null then 0 else nextval('tasker.step_seq') end,
-           case when step_no is null then null when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' else start_at end,
+           case when step_no is null then null when start_at is null and due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' else start_at end,
            case when step_no is null or due_ms > 0 or start_at is not null then null else clock_timestamp() end, string_to_array(step_tags, {separator}),
            case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end, nullif(last_attempt, false), watched, trace
     from accepted
@@ -154,14 +167,14 @@ with patience as materialized (
     insert into tasker.board (task_uuid, slot, step_no, queue, callable, lane, state, seq, due_at, enqueued_at, tags, last_attempt)
     select a.task_uuid, s.step_no + 1, s.step_no, s.queue, s.callable, s.lane, case when s.due_ms > 0 or a.start_at is not null then {scheduled} else {claimable} end,
            nextval('tasker.step_seq'),
-           case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' else a.start_at end,
+           case when a.start_at is null and s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' else a.start_at end,
            case when s.due_ms > 0 or a.start_at is not null then null else clock_timestamp() end, string_to_array(s.tags, {separator}),
            nullif(s.last_attempt, false)
     from ` + stmt.List[newStep]("s") + `
     join accepted a using (task_uuid)
 )
-select task_uuid, statement_timestamp() as requested_at, null::bigint as refused_ms from accepted
-union all select task_uuid, null, refused_ms from input where refused_ms is not null`
+select task_uuid, statement_timestamp() as requested_at, null::bigint as refused_ms, admission from accepted
+union all select task_uuid, null, (admission ->> 'refused_ms')::bigint, admission from input where not admission ? 'start_at'`
 
 // The end of the hour, day or week around an instant, by the clocks of a zone.
 const (
@@ -230,10 +243,15 @@ from tasker.task_identities i left join tasker.tasks t using (task_uuid) where i
 // one statement, only if there is a duplicate.
 func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accepted AcceptedTasks, answers []CreatedTask) error {
 	var taken [][]byte
+	waiting := map[uuid.UUID]bool{} // for more submissions
 	for i := range tasks {
 		a, ok := accepted[tasks[i].UUID]
 		answers[i] = CreatedTask{UUID: tasks[i].UUID, RequestedAt: a.RequestedAt, Duplicate: !ok,
-			Busy: ok && a.RequestedAt.IsZero() && a.RefusedFor == 0, RefusedFor: a.RefusedFor}
+			Busy: ok && a == Acceptance{}, RefusedFor: a.RefusedFor, Throttled: a.Throttled}
+		if a.Debounced != uuid.Nil {
+			answers[i].UUID, answers[i].Debounced = a.Debounced, true
+			waiting[a.Debounced] = true
+		}
 		if answers[i].Duplicate {
 			taken = append(taken, tasks[i].Identity[:])
 		}
@@ -255,7 +273,8 @@ func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accept
 			held := holders[*tasks[i].Identity]
 			// The holder may be this very task, created by a first try whose
 			// answer was lost.
-			answers[i] = CreatedTask{UUID: held.TaskUUID, Duplicate: true}
+			again := waiting[held.TaskUUID] && tasks[i].IdempotencyKey == ""
+			answers[i] = CreatedTask{UUID: held.TaskUUID, Duplicate: !again, Debounced: again}
 			if held.TaskUUID == tasks[i].UUID {
 				answers[i] = CreatedTask{UUID: held.TaskUUID, RequestedAt: held.RequestedAt}
 			}
@@ -336,6 +355,8 @@ type newTaskRow struct {
 	Watched             bool `sql:",omitzero"`
 	Trace               []byte
 	Limited             bool `sql:",omitzero"`
+	Waits               bool `sql:",omitzero"` // it may wait for more submissions
+	template            string
 }
 
 // newStep is a step with a row of its own.
@@ -367,8 +388,10 @@ func creatingOf(tasks []NewTask, chosen []bool) *newRows {
 			c.add(&tasks[i])
 		}
 	}
-	// In one order, so that two creations never wait for each other's quotas.
-	slices.SortStableFunc(c.tasks, func(a, b newTaskRow) int { return cmp.Compare(a.Queue, b.Queue) })
+	// In one order, so that two creations never wait for each other's quotas and limits.
+	slices.SortStableFunc(c.tasks, func(a, b newTaskRow) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.template, b.template))
+	})
 	return c
 }
 
@@ -376,7 +399,8 @@ func (c *newRows) add(t *NewTask) {
 	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
 		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
 		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: order.Priority.Lane(order.Step{Priority: t.Priority}),
-		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace, Limited: t.Limited}
+		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace, Limited: t.Limited,
+		Waits: t.Limited && len(t.DependsOn) == 0 && t.StepTags == nil, template: t.Plan.Template.Name}
 	if t.CorrelationID != t.UUID {
 		row.CorrelationID = &t.CorrelationID
 	}

@@ -66,10 +66,11 @@ func (s *Board) insertMany(ctx context.Context, db *pg.Conn, tasks []NewTask, ch
 }
 
 var beginCopy = pg.Compile(`select set_config('lock_timeout', @patience, true) as patience, clock_timestamp() as now, {followed} as followed,
-       exists (select from tasker.quotas where namespace_id = any (@limited::int[])) as limited`)
+       exists (select from tasker.quotas where namespace_id = any (@limited::int[]))
+       or exists (select from tasker.submission_limits where namespace_id = any (@limited::int[])) as limited`)
 
-// errLimited: the tasks are in a namespace with a quota, so each needs a place.
-var errLimited = errors.New("the namespace has a quota")
+// errLimited: the tasks are in a namespace with a quota or limits, so each is judged.
+var errLimited = errors.New("the namespace has a quota or limits")
 
 // recordCreated records the transitions of copied tasks.
 var recordCreated = pg.Compile(`
@@ -128,7 +129,7 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 	return accepted, err
 }
 
-// limited are the namespaces whose quotas concern the tasks.
+// limited are the namespaces whose quotas and limits concern the tasks.
 func (c *newRows) limited() []int32 {
 	namespaces := []int32{}
 	for i := range c.tasks {

@@ -2,6 +2,8 @@ package board
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -86,6 +88,9 @@ type AcceptedTasks map[uuid.UUID]Acceptance
 type Acceptance struct {
 	RequestedAt time.Time
 	RefusedFor  time.Duration // see CreatedTask
+	Throttled   bool
+	// Debounced is the task that it is a part of; Nil: it is not debounced.
+	Debounced uuid.UUID
 }
 
 // Collect reads the rows of a creation.
@@ -94,15 +99,42 @@ func (a AcceptedTasks) Collect(rows pgx.Rows) error {
 		TaskUUID    uuid.UUID
 		RequestedAt *time.Time
 		Refused     *int64 `sql:"refused_ms"`
+		Admission   json.RawMessage
 	}
-	return stmt.Rows(func(r *row) {
-		if r.Refused != nil {
-			a[r.TaskUUID] = Acceptance{RefusedFor: time.Duration(*r.Refused) * time.Millisecond}
-			return
+	var first []uuid.UUID // tasks of this statement that others have become parts of
+	err := stmt.Rows(func(r *row) {
+		var told struct {
+			Throttled, Opened bool
+			Instead           uuid.UUID
+			Fresh             *bool
 		}
-		a[r.TaskUUID] = Acceptance{RequestedAt: *r.RequestedAt}
+		if r.Admission != nil {
+			_ = json.Unmarshal(r.Admission, &told) // as tasker.admit builds it
+		}
+		accepted := Acceptance{Throttled: told.Throttled, Debounced: told.Instead}
+		switch {
+		case r.RequestedAt == nil && r.Refused != nil:
+			accepted.RefusedFor = time.Duration(*r.Refused) * time.Millisecond
+		case r.RequestedAt != nil:
+			if accepted.RequestedAt = *r.RequestedAt; told.Opened {
+				accepted.Debounced = r.TaskUUID
+			}
+		case told.Fresh != nil:
+			first = append(first, told.Instead)
+		}
+		a[r.TaskUUID] = accepted
 	})(rows)
+	for _, id := range first {
+		if a[id].RequestedAt.IsZero() && err == nil {
+			err = errLost
+		}
+	}
+	return err
 }
+
+// errLost: a task was not created, as its identity was taken meanwhile, that others of the
+// statement have become parts of. They are tried again one by one.
+var errLost = errors.New("create a debounced task: its identity is taken")
 
 // create executes a creation.
 func (a AcceptedTasks) create(ctx context.Context, db stmt.Querier, c stmt.Call) error {

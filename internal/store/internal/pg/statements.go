@@ -62,7 +62,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 112
+const SchemaVersion = 113
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
