@@ -111,6 +111,10 @@ chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults,
 	cd test/chaos && $(GO) run . -standby $(CHAOSFLAGS)
 	cd test/chaos && $(GO) run . -executors 4 $(CHAOSFLAGS)
 
+.PHONY: chaos-limits
+chaos-limits: require-postgresql ## Ten minutes of limits while workers are killed
+	cd test/chaos && CHAOS_LIMITS=10m $(GO) test -count=1 -v -timeout 20m -run Limits ./scenarios
+
 .PHONY: chaos-short
 chaos-short: require-postgresql ## The scenarios and three short random runs, 9 minutes at most (CI)
 	cd test/chaos && timeout --kill-after=10s 300s $(GO) test -count=1 ./...
@@ -135,6 +139,10 @@ python-sdk: require-postgresql ## Check the types of the Python SDK, and run its
 .PHONY: typescript-sdk
 typescript-sdk: require-postgresql require-typescript ## Compile the TypeScript SDK, and run its handlers from an npm tarball in an empty directory
 	@scripts/typescript-sdk
+
+.PHONY: fuzz-api
+fuzz-api: require-postgresql require-schemathesis ## Send what schemathesis makes of the API's description, with and without credentials (about 5 minutes)
+	$(GO) test -count=1 -tags fuzzapi -v -timeout 60m -run TestFuzzedAPI ./daemon
 
 .PHONY: python-stubs
 python-stubs: require-postgresql ## Make Python stubs of the protos, and call every rpc with them
@@ -204,6 +212,10 @@ bench-telemetry: require-postgresql ## Measure what traces and the scraping of m
 bench-order: require-postgresql ## Measure what shortest expected first does to waits (about 7 minutes)
 	cd test/bench && $(GO) run . -only order -out ../../docs/benchmarks/order $(BENCHFLAGS)
 
+.PHONY: bench-limits
+bench-limits: require-postgresql ## Measure what limits do: shares, a flood, a rate, ordered keys (about 7 minutes; BENCHFLAGS=-full: a million tasks)
+	cd test/bench && $(GO) run . -only limits -out ../../docs/benchmarks/limits $(BENCHFLAGS)
+
 .PHONY: bench-streams
 bench-streams: require-postgresql ## Measure 1,000 clients that follow transitions (about 2 minutes)
 	cd test/bench && $(GO) run . -only streams -out ../../docs/benchmarks/streams $(BENCHFLAGS)
@@ -229,7 +241,7 @@ install: ## Install the daemons and the CLI where `go install` puts programs
 		case ":$$PATH:" in *":$$dir:"*) ;; *) echo "It is not in PATH: export PATH=\"$$dir:\$$PATH\"" ;; esac
 
 .PHONY: ci-full
-ci-full: chart kube-test kube-run image metrics-test python-sdk typescript-sdk python-stubs ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts
+ci-full: chart kube-test kube-run image metrics-test python-sdk typescript-sdk python-stubs fuzz-api ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts
 .PHONY: release-dry-run
 release-dry-run: ## Check .goreleaser.yaml, and make a release in ./dist that is published nowhere
 	CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check
@@ -245,7 +257,7 @@ help: ## Show this list
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*##/ {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-kube-apiserver require-podman require-prometheus
+.PHONY: require-postgresql require-pgbouncer require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-kube-apiserver require-podman require-prometheus require-schemathesis
 require-postgresql:
 	@scripts/require-postgresql
 require-pgbouncer: # tests go through a real one
@@ -264,6 +276,8 @@ require-kubeconform:
 	@scripts/require-kubeconform
 require-kube-apiserver:
 	@scripts/require-kube-apiserver
+require-schemathesis:
+	@scripts/require-schemathesis
 require-podman:
 	@scripts/require-podman
 require-typescript: # tests compile generated code

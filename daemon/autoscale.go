@@ -70,11 +70,11 @@ func (a *autoscaling) read(ctx context.Context) advices {
 		if !ok {
 			continue // registered since
 		}
-		permits := autoscale.Load{Waiting: l.Waiting, Running: l.Running, Oldest: l.Oldest, Service: l.Service}.Permits(a.target)
+		permits := autoscale.Load{Waiting: l.Waiting, Running: l.Running, Oldest: l.Oldest, Service: l.Service, Expected: l.Expected}.Permits(a.target)
 		advice.NeededPermits += permits
 		advice.Callables = append(advice.Callables, autoscale.CallableAdvice{Callable: l.Handler.Callable, Method: l.Handler.Method,
 			Resolver: l.Handler.Resolver, Waiting: l.Waiting, Running: l.Running, OldestSeconds: l.Oldest.Seconds(),
-			Service: l.Service.Seconds(), NeededPermits: permits})
+			Service: l.Service.Seconds(), Expected: l.Expected.Seconds(), NeededPermits: permits})
 		of[l.Namespace] = advice
 	}
 	a.damp(of)

@@ -30,6 +30,7 @@ var bodies = map[string]string{
 	"purge-dlq":             `{"older_than_seconds":1,"reason":"r","actor":"a"}`,
 	"replay-dlq":            `{"filter":{"namespace":"b"},"reason":"r","actor":"a"}`,
 	"set-policy":            `{"policy":"fifo","reason":"r","actor":"a"}`,
+	"set-limit":             `{"max_running":1,"reason":"r","actor":"a"}`,
 	"pause-namespace":       `{"reason":"r","actor":"a"}`,
 	"create-schedule":       `{"name":"n","namespace":"b","template":"a","version":"1","cron":"0 0 * * *","reason":"r","actor":"a"}`,
 	"update-schedule":       `{"cron":"0 0 * * *","reason":"r","actor":"a"}`,
@@ -67,7 +68,7 @@ var bodies = map[string]string{
 const someUUID = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10"
 
 // pastTheBreaker need no answer of the database, or show its recovery.
-var pastTheBreaker = []string{"health", "health-live", "health-ready", "health-detailed", "list-breakers", "force-breaker",
+var pastTheBreaker = []string{"health", "health-live", "health-ready", "health-accepting", "health-detailed", "list-breakers", "force-breaker",
 	"get-deployment-mode", "set-deployment-mode", "get-log-levels", "set-log-levels", "get-fleet"}
 
 // operations lists the routes of an API: "GET /v1/…" by their names.

@@ -17,7 +17,7 @@ import (
 )
 
 // probes are what healthcheck may ask, and their routes.
-var probes = map[string]string{"ready": "/health/ready", "live": "/health/live"}
+var probes = map[string]string{"ready": "/health/ready", "live": "/health/live", "accepting": "/health/accepting"}
 
 // healthcheck asks the daemon that runs with the same configuration on this machine, and
 // returns the exit code: an image without a shell has no other program to do it.
@@ -137,7 +137,7 @@ func command(p Program, opts config.Options, args []string, stdout, w io.Writer)
 			probe = rest[0]
 		}
 		if probes[probe] == "" || len(rest) > 1 {
-			return usage("invalid arguments %q: want healthcheck [ready|live]", strings.Join(args, " "))
+			return usage("invalid arguments %q: want healthcheck [ready|live|accepting]", strings.Join(args, " "))
 		}
 		return healthcheck(p, opts, probe, timeout, w), true
 	case "grace":

@@ -62,7 +62,7 @@ func TestHealthcheck(t *testing.T) {
 
 	code, _, said = sub(t, OrchestratorProgram(), text, "healthcheck", "well")
 	require.Equal(t, exitConfig, code)
-	require.Contains(t, said, "want healthcheck [ready|live]")
+	require.Contains(t, said, "want healthcheck [ready|live|accepting]")
 	code, _, said = sub(t, OrchestratorProgram(), "[orchestration.web]\nbind_address = \"127.0.0.1:0\"\n", "healthcheck")
 	require.Equal(t, exitFailure, code)
 	require.Contains(t, said, "want a port that is known beforehand")

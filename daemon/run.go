@@ -131,7 +131,7 @@ func parseFlags(p Program, args []string, stderr io.Writer) (opts config.Options
 	show := flags.Bool("version", false, "print the version and exit")
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, "%s\n\nUsage: %s [flags]\n"+
-			"       %[2]s [flags] healthcheck [ready|live]   asks the daemon that runs here with the same configuration; exit code 0 or 1\n"+
+			"       %[2]s [flags] healthcheck [ready|live|accepting]   asks the daemon that runs here with the same configuration; exit code 0 or 1\n"+
 			"       %[2]s [flags] grace                      prints how many seconds a supervisor should wait before it kills\n\n", p.About, p.Name)
 		flags.PrintDefaults()
 		fmt.Fprintf(stderr, "\nThe database is $DATABASE_URL.\nSignals: SIGTERM stops, another one 2 s later at once; SIGHUP reads the configuration again; SIGUSR1 logs a status.\n"+

@@ -115,14 +115,16 @@ func TestTraceOfADiamond(t *testing.T) {
 	_, err := c.RegisterTemplate(p.ctx, client.TemplateSource{Source: tracedDiamond, Reason: "test", Actor: "test"})
 	require.NoError(t, err)
 
-	sent := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1, 2, 3}, SpanID: trace.SpanID{4, 5}, TraceFlags: trace.FlagsSampled})
+	state, err := trace.ParseTraceState("vendor=a:1")
+	require.NoError(t, err)
+	sent := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1, 2, 3}, SpanID: trace.SpanID{4, 5}, TraceFlags: trace.FlagsSampled, TraceState: state})
 	request := client.TaskRequest{Namespace: "none", Name: "traced_diamond", Context: json.RawMessage(`{"n": 1}`), Initiator: "test", SourceSystem: "test", Reason: "test"}
 	task, err := c.CreateTask(trace.ContextWithSpanContext(p.ctx, sent), request)
 	require.NoError(t, err)
 	request.Context = json.RawMessage(`{"n": 2}`)
 	unsampled, err := c.CreateTask(p.ctx, request)
 	require.NoError(t, err)
-	var left struct{ Traceparent, Child string }
+	var left struct{ Traceparent, Tracestate, Child string }
 	require.NoError(t, json.Unmarshal([]byte(p.results(t, task.TaskUUID)["left"]), &left), "%s", &out)
 	p.ended(t, left.Child, "complete")
 	var other struct{ Traceparent string }
@@ -155,7 +157,9 @@ func TestTraceOfADiamond(t *testing.T) {
 		require.Empty(t, one("none/traced_diamond/"+step, whole.GetSpanId()).GetLinks())
 	}
 	require.Equal(t, "00-"+id.String()+"-"+hex.EncodeToString(frail[1].GetSpanId())+"-01", left.Traceparent)
+	require.Equal(t, state.String(), left.Tracestate)
 	childServed := one("POST /v1/tasks", frail[1].GetSpanId())
+	require.Equal(t, state.String(), childServed.GetTraceState(), "from the client, through rows and the handler in Python")
 	child := one("none/traced_child", childServed.GetSpanId())
 	one("none/traced_child/ok_step", child.GetSpanId())
 	require.Len(t, spans, requests+attempts+tasks, "nothing else")
@@ -227,11 +231,15 @@ func TestMetricsArePushed(t *testing.T) {
 	text, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
 	require.Contains(t, string(text), `tasker_tasks_created_total{namespace="none"} 1`)
-	mu.Lock()
-	defer mu.Unlock()
-	for line := range strings.Lines(string(text)) {
-		if name, ok := strings.CutPrefix(line, "# TYPE "); ok {
-			require.Contains(t, latest["tasker-orchestrator"], strings.Fields(name)[0])
+	pgtest.Eventually(t, 20*time.Second, func() (pushed bool, missing string) { // some may be younger than the last push
+		mu.Lock()
+		defer mu.Unlock()
+		pushed = true
+		for line := range strings.Lines(string(text)) {
+			if name, ok := strings.CutPrefix(line, "# TYPE "); ok && latest["tasker-orchestrator"][strings.Fields(name)[0]] == nil {
+				pushed, missing = false, line
+			}
 		}
-	}
+		return pushed, missing
+	})
 }

@@ -348,6 +348,15 @@ func (b *fakeBoard) err() error {
 	return b.down
 }
 
+// LimitedCallables returns none, so a worker must not ask for limited steps.
+func (b *fakeBoard) LimitedCallables(context.Context) (map[int32]bool, error) { return nil, b.err() }
+
+func (b *fakeBoard) ClaimLimited(context.Context, store.ClaimRequest) ([]store.Claimed, bool, time.Duration, error) {
+	return nil, false, -1, errors.New("a claim of limited steps without a limit")
+}
+
+func (b *fakeBoard) SortLimited(context.Context, int32) (bool, error) { return false, b.err() }
+
 // OthersOffer returns the configured answer.
 func (b *fakeBoard) OthersOffer(context.Context, uuid.UUID, int32, time.Duration) (bool, error) {
 	b.mu.Lock()

@@ -71,6 +71,10 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 				Features: []string{"rows"}, Values: []float64{12}, Weights: []float64{-7, 0.98}},
 			{Step: "left", Policy: "shortest_expected", Basis: "unknown"},
 		}})
+	case path == "v1/limits":
+		answer(w, wire.LimitList{Limits: []wire.Limit{fakeLimit(), {Namespace: "shapes", Callable: "mail", LimitRequest: wire.LimitRequest{PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true}}}})
+	case path == "v1/namespaces/shapes/limits/charge":
+		answer(w, fakeLimit())
 	case path == "v1/workers":
 		list := fakeWorkers()
 		for i := range list.Workers {
@@ -287,4 +291,9 @@ func fakeBreakers() wire.BreakerList {
 		{Name: "messaging", State: "open", Control: "automatic", Since: &since, RetryAfterSeconds: 12, FailuresInARow: 5, Calls: 90, Failures: 6, Rejected: 31, Opened: 1},
 		{Name: "web", State: "closed", Control: "forced_closed", Calls: 1200},
 	}}
+}
+
+func fakeLimit() wire.Limit {
+	return wire.Limit{Namespace: "shapes", Callable: "charge", LimitRequest: wire.LimitRequest{KeyPath: []string{"customer", "id"}, MaxRunning: new(2), Burst: 1,
+		Weights: map[string]float64{"big": 3, "a=b": 0.5}}, ChangedAt: client.Time{Time: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)}, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}
 }

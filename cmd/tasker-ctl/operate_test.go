@@ -64,6 +64,9 @@ func TestOperatorsAreUnderstood(t *testing.T) {
 			seen: "PUT /v1/namespaces/shapes/policies/draw", body: `{"policy":"deadline_aware","features":["rows","count:items"],"class":"tenant","reason":"why","actor":"cli-operator"}`},
 		"no policy": {args: []string{"policy", "delete", "shapes", "draw"}, seen: "DELETE /v1/namespaces/shapes/policies/draw", body: `{"actor":"cli-operator"}`},
 		"resume":    {args: []string{"namespace", "resume", "shapes"}, seen: "DELETE /v1/namespaces/shapes/pause?actor=cli-operator"},
+		"limit": {args: []string{"limit", "set", "shapes", "charge", "--key", "customer.id", "--max-running", "0", "--weight", "a=b=0.5", "-r", "why"},
+			seen: "PUT /v1/namespaces/shapes/limits/charge", body: `{"reason":"why","actor":"cli-operator","key_path":["customer","id"],"max_running":0,"weights":{"a=b":0.5}}`},
+		"limit removed": {args: []string{"limit", "delete", "shapes", "charge", "--method", "m"}, seen: "DELETE /v1/namespaces/shapes/limits/charge", body: `{"method":"m","actor":"cli-operator"}`},
 		"workers": {args: []string{"system", "workers", "-s", "dead", "-n", "shapes"}, seen: "GET /v1/workers?" +
 			url.Values{"status": {"dead"}, "namespace": {"shapes"}, "limit": {"100"}}.Encode()},
 		"sweep": {args: []string{"system", "sweeps", "run", "liveness"}, seen: "POST /v1/sweeps/liveness/run", body: `{}`},

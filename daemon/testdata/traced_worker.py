@@ -13,7 +13,7 @@ def frail(ctx: StepContext) -> object:
         raise Retryable("not yet")
     client = Client(sys.argv[1].split(",")[1], initiator="test", source_system="test")
     child = client.create_task("none", "traced_child", {"n": 1}, reason="test", idempotency_key=ctx.idempotency_key)
-    return {"traceparent": ctx.traceparent, "child": child.uuid}
+    return {"traceparent": ctx.traceparent, "tracestate": ctx.tracestate, "child": child.uuid}
 
 
 worker.run()

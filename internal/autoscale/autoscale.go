@@ -10,6 +10,7 @@ type Load struct {
 	Waiting, Running int
 	Oldest           time.Duration // how long the oldest waiting step has waited
 	Service          time.Duration // mean time of its handler; 0: never measured
+	Expected         time.Duration // mean time that those waiting are expected to take; 0: unknown
 }
 
 // leastShare bounds how much a step that is late already asks for: what waits is to be done
@@ -19,18 +20,22 @@ const leastShare = 0.25
 // Permits is how many handlers of a callable are to run at the same time so that what waits
 // has begun within target: those that run now, which by Little's law are the load that keeps
 // coming, and service / time left for each step that waits. The time left is target less the
-// age of the oldest step, and a quarter of target at least. Until the callable has been
-// measured one step of it counts as a permit, and the others wait for the measurement.
+// age of the oldest step, and a quarter of target at least. The time that they are expected
+// to take precedes the one that the handler took of late. Until either is known one step
+// counts as a permit, and the others wait for the measurement.
 func (l Load) Permits(target time.Duration) float64 {
-	running := float64(l.Running)
+	running, service := float64(l.Running), l.Service
+	if l.Expected > 0 {
+		service = l.Expected
+	}
 	switch {
 	case l.Waiting <= 0:
 		return running
-	case l.Service <= 0:
+	case service <= 0:
 		return running + 1
 	}
 	left := max(target-l.Oldest, time.Duration(leastShare*float64(target)), 1)
-	return running + float64(l.Waiting)*float64(l.Service)/float64(left)
+	return running + float64(l.Waiting)*float64(service)/float64(left)
 }
 
 // Workers is how many workers have the permits; perWorker 0, where no worker has ever told,
@@ -91,5 +96,6 @@ type CallableAdvice struct {
 	Running       int     `json:"running" doc:"Steps that workers have in hand"`
 	OldestSeconds float64 `json:"oldest_seconds" doc:"Time that the oldest claimable step has waited"`
 	Service       float64 `json:"service_seconds" doc:"Mean time of the handler of late; 0: no live worker has run it"`
+	Expected      float64 `json:"expected_seconds,omitempty" doc:"Mean time that the waiting steps are expected to take, under the policy shortest_expected; it counts in place of service_seconds"`
 	NeededPermits float64 `json:"needed_permits"`
 }

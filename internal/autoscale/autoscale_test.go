@@ -19,6 +19,7 @@ func TestPermits(t *testing.T) {
 		"a backlog":           {[]Load{{Waiting: 1000, Running: 8, Service: 100 * time.Millisecond}}, 8 + 10},
 		"an old one":          {[]Load{{Waiting: 1000, Service: 100 * time.Millisecond, Oldest: 5 * time.Second}}, 20},
 		"one that is late":    {[]Load{{Waiting: 1000, Service: 100 * time.Millisecond, Oldest: time.Hour}}, 40},
+		"expected times":      {[]Load{{Waiting: 10, Service: time.Minute, Expected: time.Second}, {Waiting: 10, Expected: time.Second}}, 2},
 		"never measured":      {[]Load{{Waiting: 1000}}, 1},
 		"the sum of several":  {[]Load{{Waiting: 10, Service: time.Second}, {Running: 2}}, 3},
 		"less than one means": {[]Load{{Waiting: 1, Service: time.Second}}, 0.1},

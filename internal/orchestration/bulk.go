@@ -11,6 +11,8 @@ import (
 	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 const (
@@ -173,6 +175,27 @@ func (o *Orchestrator) SetSubmissionLimit(ctx context.Context, namespace, templa
 		action = "delete_submission_limit"
 	}
 	return o.store.SetSubmissionLimit(ctx, namespace, template, rules, why.action(action))
+}
+
+// SetLimit sets the limit of a callable and notifies the workers; see store.SetLimit.
+func (o *Orchestrator) SetLimit(ctx context.Context, l store.Limit, why Why) error {
+	return o.limit(why, func() ([]signal.Signal, error) { return o.store.SetLimit(ctx, l, why.Actor, why.Reason) })
+}
+
+// DeleteLimit removes the limit of a callable and notifies the workers.
+func (o *Orchestrator) DeleteLimit(ctx context.Context, namespace string, handler workflow.HandlerReference, why Why) error {
+	return o.limit(why, func() ([]signal.Signal, error) {
+		return o.store.DeleteLimit(ctx, namespace, handler, why.Actor, why.Reason)
+	})
+}
+
+func (o *Orchestrator) limit(why Why, change func() ([]signal.Signal, error)) error {
+	if err := checkActor(why.Actor, why.Reason); err != nil {
+		return err
+	}
+	signals, err := change()
+	o.publish(signals) // of what was changed before an error, too
+	return err
 }
 
 // DeprecateTemplate excludes a template version from requests that name no version,

@@ -125,7 +125,7 @@ func (s *step) describe() Step {
 		MaxAttempts: c.MaxAttempts(), Priority: c.Priority(), RequestedAt: c.RequestedAt(), Context: c.Input(),
 		Initialization: c.Config(), DependencyResults: c.DependencyResults(),
 	}
-	m.Traceparent, _ = tracing.Traceparent(c)
+	m.Traceparent, m.Tracestate = tracing.Traceparent(c)
 	if id, ok := c.ParentCorrelationID(); ok {
 		m.ParentCorrelationID = &id
 	}

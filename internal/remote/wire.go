@@ -96,6 +96,7 @@ type Step struct {
 	Items               []json.RawMessage          `json:"items,omitempty"` // of a batch without cursors
 	Checkpoint          *Checkpoint                `json:"checkpoint,omitempty"`
 	Traceparent         string                     `json:"traceparent,omitempty"` // of W3C trace context; absent: the task has no trace
+	Tracestate          string                     `json:"tracestate,omitempty"`  // what the sender of the trace added
 }
 
 // Batch is the part of the work that a step does.

@@ -163,7 +163,7 @@ func TestADeadOrchestratorPublishesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, taken.Tasks, 5)
 	changes := decide(t, taken.Tasks)
-	db.Exec(t, `select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'dying'`)
+	db.Exec(t, `select pg_terminate_backend(pid, 60000) from pg_stat_activity where application_name = 'dying'`)
 	_, err = taken.Commit(t.Context(), uuid.Nil, changes)
 	require.Error(t, err)
 	require.Empty(t, messages(t, db))

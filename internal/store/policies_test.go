@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -183,6 +184,40 @@ func TestPoliciesAreReadAndRecorded(t *testing.T) {
 	claim(t, worker, ordered, 1)
 	require.False(t, ordered.Ordered())
 	require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.operator_actions where action in ('delete_policy', 'set_policy_priority')`))
+}
+
+// TestLoadsHaveWhatIsExpected: by the lanes of those of which it is known.
+func TestLoadsHaveWhatIsExpected(t *testing.T) {
+	t.Parallel()
+	s, _, _ := openPredicting(t)
+	p := plan(t, s, oneStepYAML)
+	expected := func() time.Duration {
+		t.Helper()
+		loads, _, err := s.Loads(t.Context(), time.Minute, 100)
+		require.NoError(t, err)
+		require.Len(t, loads, 1)
+		return loads[0].Expected
+	}
+	creating := func(size int) { // 2: nothing is known of it
+		t.Helper()
+		task := newTask(p)
+		if task.Context = []byte("{}"); size > 2 {
+			task.Context = fmt.Appendf(nil, `{"n":"%0*d"}`, size-8, 0)
+		}
+		_, err := s.CreateTasks(t.Context(), []store.NewTask{task})
+		require.NoError(t, err)
+	}
+	creating(125)
+	require.Zero(t, expected(), "its order does not say")
+	setPolicy(t, s, p, "only", order.ShortestExpected)
+	creating(250)
+	setPolicy(t, s, p, "only", order.FIFO)
+	require.Zero(t, expected())
+	setPolicy(t, s, p, "only", order.ShortestExpected)
+	creating(500)
+	creating(500)
+	creating(2)
+	require.InDelta(t, (250+500+500)/3, expected().Milliseconds(), 100, "lanes are a factor of 1.41 apart")
 }
 
 // TestAgeingUnderAPolicy: each lane of such a line has a rank of its own.

@@ -71,7 +71,8 @@ type (
 // ForgetPlanNames, TemplateVersion, DeprecateVersion; PutTaskType, DeleteTaskType,
 // TaskType, TaskTypes; Callables, KnownCallables, CallablesVersion; Queues, Namespaces,
 // Pause, Resume; Policies, SetPolicy, SampleOf, Predicts, Foretell; Quotas, SetQuota,
-// DeleteQuota, SubmissionLimits, SetSubmissionLimit.
+// DeleteQuota; Limits, SetLimit, DeleteLimit, FinishLimits, LimitedCallables;
+// SubmissionLimits, SetSubmissionLimit.
 type (
 	Callable        = registry.Callable        // the code that steps of a namespace name
 	NamespaceState  = registry.NamespaceState  // a namespace for operators
@@ -96,7 +97,7 @@ type (
 // The board: the life of a task. A task exists when its creation is committed, once for
 // each identity. A claim holds until its lease ends, and its token is the fence of every
 // report; an end and its effects are committed together or not at all. Operations:
-// CreateTasks, CreateAndClaim, TaskOfIdentity; Claim, BeginClaims, HandBack,
+// CreateTasks, CreateAndClaim, TaskOfIdentity; Claim, ClaimLimited, SortLimited, BeginClaims, HandBack,
 // ClaimsAfter, ReleaseLeases, Adopt, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
@@ -138,6 +139,8 @@ type (
 	Report            = board.Report            // the end of one execution
 	Settlement        = board.Settlement        // the success of a claimed step in the row of its task, with its effects
 	Unserved          = board.Unserved          // waiting steps that no live worker can run
+	LimitState        = registry.LimitState     // a limit with what it holds up
+	Limit             = registry.Limit          // bounds what runs of a callable
 	CallableLoad      = board.CallableLoad      // the work of a callable
 	NamespaceWorkers  = board.NamespaceWorkers  // those that serve a namespace
 	WorkerLoad        = board.WorkerLoad        // what a worker tells of itself
@@ -270,11 +273,12 @@ type (
 
 // Errors that callers branch on.
 var (
-	ErrNotFound    = pg.ErrNotFound    // the task, step, plan or namespace does not exist
-	ErrTaskEnded   = pg.ErrTaskEnded   // the task is terminal, so it cannot be changed this way
-	ErrWorkerDead  = pg.ErrWorkerDead  // all its claims are lost, and it must register under a new UUID
-	ErrUnavailable = pg.ErrUnavailable // trying again later may succeed
-	ErrSchema      = pg.ErrSchema      // the database has another schema than this program
+	ErrOtherKey    = registry.ErrOtherKey // the limit has another key
+	ErrNotFound    = pg.ErrNotFound       // the task, step, plan or namespace does not exist
+	ErrTaskEnded   = pg.ErrTaskEnded      // the task is terminal, so it cannot be changed this way
+	ErrWorkerDead  = pg.ErrWorkerDead     // all its claims are lost, and it must register under a new UUID
+	ErrUnavailable = pg.ErrUnavailable    // trying again later may succeed
+	ErrSchema      = pg.ErrSchema         // the database has another schema than this program
 
 	ErrNoTaskType        = registry.ErrNoTaskType
 	ErrVersionUsed       = registry.ErrVersionUsed

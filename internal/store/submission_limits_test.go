@@ -20,7 +20,7 @@ import (
 	"github.com/tasker-go/tasker/internal/store"
 )
 
-func setLimit(t *testing.T, s *store.Store, p *store.Plan, rules admission.Rules) {
+func setRules(t *testing.T, s *store.Store, p *store.Plan, rules admission.Rules) {
 	t.Helper()
 	require.NoError(t, s.SetSubmissionLimit(t.Context(), p.Template.Namespace, p.Template.Name, rules,
 		store.OperatorAction{Actor: "ana", Action: "set_submission_limit", Reason: "too fast"}))
@@ -61,7 +61,7 @@ func TestAThrottleHoldsAcrossOrchestrators(t *testing.T) {
 	stores, db := orchestrators(t)
 	p := plan(t, stores[0], diamondYAML)
 	const most = 50
-	setLimit(t, stores[0], p, admission.Rules{Throttle: &admission.Throttle{Max: most, PeriodMS: 24 * 3600_000, Key: "customer.id"}})
+	setRules(t, stores[0], p, admission.Rules{Throttle: &admission.Throttle{Max: most, PeriodMS: 24 * 3600_000, Key: "customer.id"}})
 	var created, refused atomic.Int64
 	work := pool.New()
 	for o, s := range stores {
@@ -93,7 +93,7 @@ func TestAThrottle(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	p := plan(t, s, diamondYAML)
-	setLimit(t, s, p, admission.Rules{Throttle: &admission.Throttle{Max: 3, PeriodMS: 3_600_000}})
+	setRules(t, s, p, admission.Rules{Throttle: &admission.Throttle{Max: 3, PeriodMS: 3_600_000}})
 	tasks := []store.NewTask{submitted(p, "a", `{}`), submitted(p, "b", `{"n":1}`), submitted(p, "c", `{}`), submitted(p, "d", `{}`)}
 	answers := submit(t, s, tasks...)
 	require.False(t, answers[2].Throttled)
@@ -116,7 +116,7 @@ func TestAThrottle(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, gone.SubmissionKeys, "the row of a key that is idle")
 
-	setLimit(t, s, p, admission.Rules{Throttle: &admission.Throttle{Max: 3, PeriodMS: 3_600_000, Burst: 1, Beyond: "delay"}})
+	setRules(t, s, p, admission.Rules{Throttle: &admission.Throttle{Max: 3, PeriodMS: 3_600_000, Burst: 1, Beyond: "delay"}})
 	tasks = []store.NewTask{submitted(p, "g", `{}`), submitted(p, "h", `{}`), submitted(p, "i", `{}`)}
 	submit(t, s, tasks...)
 	for i, task := range tasks {
@@ -128,7 +128,7 @@ func TestAThrottle(t *testing.T) {
 	limits, err := s.SubmissionLimits(t.Context(), "shapes")
 	require.NoError(t, err)
 	require.Equal(t, 1, limits[0].Throttle.Burst)
-	setLimit(t, s, p, admission.Rules{})
+	setRules(t, s, p, admission.Rules{})
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.submission_keys`))
 	require.False(t, submit(t, s, submitted(p, "j", `{}`))[0].Throttled)
 	by := store.OperatorAction{Actor: "ana", Action: "set_submission_limit"}
@@ -138,7 +138,7 @@ func TestAThrottle(t *testing.T) {
 
 func debounce(t *testing.T, s *store.Store, p *store.Plan, d admission.Debounce) {
 	t.Helper()
-	setLimit(t, s, p, admission.Rules{Debounce: &d})
+	setRules(t, s, p, admission.Rules{Debounce: &d})
 }
 
 func contextOf(t *testing.T, db *pgtest.DB, id uuid.UUID) string {

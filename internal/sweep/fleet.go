@@ -63,7 +63,7 @@ func liveness(cfg *Config) Job {
 
 // signals sends the signals of work that waits although nothing blocks it: the process that
 // enqueued it may have died before it sent them. It is one statement, with at most one signal
-// per topic.
+// per topic. It also goes on with removals of limits whose process has died.
 func signals(cfg *Config) Job {
 	s := cfg.Settings.Sweeps.Signals
 	begin := func(dry bool) look {
@@ -79,7 +79,13 @@ func signals(cfg *Config) Job {
 			if !dry && len(overdue) > 0 {
 				cfg.Publisher.Publish(overdue...) // with every event source: no transaction carries them
 			}
-			return false, nil
+			if dry {
+				return false, nil
+			}
+			finished, changed, more, err := cfg.Store.FinishLimits(ctx)
+			res.count(removedLimits, finished)
+			cfg.publish(changed)
+			return more, err
 		}
 	}
 	return Job{Name: "signals", Interval: s.Interval, Lease: signalsLease, Run: inBatches(signalsLease, false, begin)}
@@ -132,6 +138,9 @@ var (
 	dropDay      = action{"dropped_days", "would_drop_days"}
 	dropEventDay = action{"dropped_event_days", "would_drop_event_days"}
 )
+
+// removedLimits counts limits whose interrupted removal the sweep has ended.
+const removedLimits = "removed_limits"
 
 // busyDays counts days that could not be dropped because they were in use.
 const busyDays = "busy_days"

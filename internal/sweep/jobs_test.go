@@ -40,6 +40,7 @@ type fake struct {
 	stalled    []store.StalledStep
 	retain     func(limits store.RetentionLimits, dry bool) (store.Retained, error)
 	signals    []signal.Signal
+	limits     int // whose removal was interrupted
 	published  []signal.Signal
 	sends      bool
 	stranded   []store.Stranded // of future looks
@@ -146,6 +147,15 @@ func (f *fake) Retain(_ context.Context, limits store.RetentionLimits, dry bool)
 
 func (f *fake) OverdueSignals(context.Context, time.Duration) ([]signal.Signal, error) {
 	return f.signals, nil
+}
+
+// FinishLimits removes the configured limits, one after the other.
+func (f *fake) FinishLimits(context.Context) (finished int, signals []signal.Signal, more bool, err error) {
+	if f.limits == 0 {
+		return 0, nil, false, nil
+	}
+	f.limits--
+	return 1, []signal.Signal{{Topic: signal.TopicControl}}, f.limits > 0, nil
 }
 
 func (f *fake) SendsSignals() bool { return f.sends }
@@ -536,6 +546,9 @@ func TestSignals(t *testing.T) {
 	require.Empty(t, f.published)
 	require.Equal(t, map[string]int{"signalled": 2}, run(t, r, "signals", false).Items)
 	require.Equal(t, f.signals, f.published)
+	f.signals, f.limits = nil, 2
+	require.Empty(t, run(t, r, "signals", true).Items)
+	require.Equal(t, map[string]int{"removed_limits": 2}, run(t, r, "signals", false).Items)
 }
 
 // It goes on while batches are full, and sends the signals of each.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tasker-go/tasker/daemon"
 	"github.com/tasker-go/tasker/examples"
+	"github.com/tasker-go/tasker/examples/arithmetic"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow/template"
@@ -65,6 +66,28 @@ func runWorker() int {
 				return at + 1, nil
 			},
 		}
+		templates, err := examples.Templates()
+		if err != nil {
+			return err
+		}
+		for _, t := range templates {
+			if t.Name != "diamond" {
+				continue
+			}
+			if err := w.RegisterTemplate(t); err != nil {
+				return err
+			}
+		}
+		for name, handler := range map[string]worker.HandlerFunc{"square_input": worker.Typed(arithmetic.SquareInput), "square_product": arithmetic.SquareProduct} {
+			if err := w.Register("arithmetic."+name, worker.HandlerFunc(func(c *worker.StepContext) (any, error) {
+				if err := note(c, 0); err != nil {
+					return nil, err
+				}
+				return handler(c)
+			})); err != nil {
+				return err
+			}
+		}
 		for name, handler := range handlers {
 			parsed, _, err := template.Parse(name+".yaml", []byte(fmt.Sprintf(slowTemplates, name)))
 			if err == nil {
@@ -77,7 +100,7 @@ func runWorker() int {
 				return err
 			}
 		}
-		return examples.Register(w)
+		return nil
 	}), os.Args[1:], os.Stderr)
 }
 
@@ -87,7 +110,7 @@ func note(c *worker.StepContext, slice int) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f, "%s %s %d %d %s\n", c.TaskName(), c.TaskUUID(), c.Attempt(), slice, os.Getenv("HOSTNAME"))
+	_, err = fmt.Fprintf(f, "%s %s %d %d %d %s\n", c.TaskName(), c.TaskUUID(), c.Token(), c.Attempt(), slice, os.Getenv("HOSTNAME"))
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
@@ -97,6 +120,7 @@ func note(c *worker.StepContext, slice int) error {
 // begun is a line of the file.
 type begun struct {
 	name, task     string
+	token          int64 // of the claim
 	attempt, slice int
 	pod            string
 }
@@ -122,7 +146,7 @@ func slowWorker(t *testing.T, manifests string) (bin, planted string, noted func
 		}
 		for line := range strings.Lines(string(lines)) {
 			var b begun
-			_, err := fmt.Sscan(line, &b.name, &b.task, &b.attempt, &b.slice, &b.pod)
+			_, err := fmt.Sscan(line, &b.name, &b.task, &b.token, &b.attempt, &b.slice, &b.pod)
 			require.NoError(t, err, line)
 			list = append(list, b)
 		}

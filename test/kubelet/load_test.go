@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,8 +20,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
@@ -137,7 +140,16 @@ func (c client) overGRPC(k *kubelet.Kubelet) (ask func(ctx context.Context, name
 		by := "load"
 		res, err := taskerv1.NewTaskServiceClient(to).CreateTask(ctx, &taskerv1.CreateTaskRequest{Name: name, Namespace: "examples", Version: "1.0.0",
 			Context: input, Initiator: &by, SourceSystem: &by, Reason: &by})
-		return request{err: err, task: res.GetTask().GetTaskUuid()}
+		r = request{err: err, task: res.GetTask().GetTaskUuid()}
+		for _, detail := range status.Convert(err).Details() {
+			switch d := detail.(type) {
+			case *errdetails.ErrorInfo:
+				r.status, _ = strconv.Atoi(d.GetMetadata()["http_status"]) // 0 is none
+			case *errdetails.RetryInfo:
+				r.retry = strconv.Itoa(int(d.GetRetryDelay().AsDuration().Seconds()))
+			}
+		}
+		return r
 	}, func() { _ = kept.Close() }
 }
 

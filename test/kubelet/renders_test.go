@@ -22,7 +22,7 @@ const renders = "../../deploy/helm/testdata"
 var contexts = map[string]config.Context{"orchestrator": config.ContextOrchestration, "worker": config.ContextWorker}
 
 // routes are the probes that daemons have; TestARollingRestartIsNotNoticed asks them.
-var routes = []string{"/health", "/health/live", "/health/ready"}
+var routes = []string{"/health", "/health/live", "/health/ready", "/health/accepting"}
 
 var metric = regexp.MustCompile(`\btasker_[a-z_]+\b`)
 
@@ -188,7 +188,7 @@ func TestWhatProgramsDoNotKnowIsSeen(t *testing.T) {
 		"an argument":                {"-config-root", "-config-folder", "arguments"},
 		"a flag":                     {"--wait", "--patience", "argument --patience"},
 		"a command":                  {"[migrate, up,", "[migrate, upward,", "command tasker-ctl migrate upward"},
-		"a path":                     {"path: /health/ready", "path: /ready", "path /ready"},
+		"a path":                     {"path: /health/accepting", "path: /accepting", "path /accepting"},
 		"a port of a probe":          {"path: /health/live, port: http", "path: /health/live, port: grpc", "port grpc"},
 		"a port":                     {"containerPort: 8080", "containerPort: 80", "port http"},
 		"a port of the Service":      {"targetPort: grpc", "targetPort: rpc", `port "rpc"`},

@@ -152,7 +152,7 @@ func TestPlantedFaultsAreSeen(t *testing.T) {
 		return func(manifests string) string { return strings.ReplaceAll(manifests, old, by) }
 	}
 	t.Run("a probe of a path that is not there", func(t *testing.T) {
-		o := restart(t, replace("path: /health/ready", "path: /health/reddy"), always...)
+		o := restart(t, replace("path: /health/accepting", "path: /health/accept"), always...)
 		t.Log(o)
 		require.ErrorContains(t, o.err, "0 of 1 pods are ready")
 	})

@@ -45,7 +45,7 @@ const (
 // accesses has every operation that is described by its id; a server with another one is
 // not made. OpenAPI, the gRPC services and the tests read it too.
 var accesses = map[string]access{
-	"health": {}, "health-live": {}, "health-ready": {}, "health-detailed": documentation, "event-metrics": documentation, "worker-metrics": documentation,
+	"health": {}, "health-live": {}, "health-ready": {}, "health-accepting": {}, "health-detailed": documentation, "event-metrics": documentation, "worker-metrics": documentation,
 
 	"create-task":  {auth.TasksCreate, scopeBody},
 	"create-tasks": {auth.TasksCreate, scopeBody},
@@ -135,6 +135,9 @@ var accesses = map[string]access{
 	"list-policies":           {auth.NamespacesRead, scopeQuery},
 	"set-policy":              {auth.NamespacesManage, scopePath},
 	"delete-policy":           {auth.NamespacesManage, scopePath},
+	"list-limits":             {auth.NamespacesRead, scopeQuery},
+	"set-limit":               {auth.NamespacesManage, scopePath},
+	"delete-limit":            {auth.NamespacesManage, scopePath},
 	"list-namespaces":         {auth.NamespacesRead, scopeFleet},
 	"pause-namespace":         {auth.NamespacesManage, scopePath},
 	"resume-namespace":        {auth.NamespacesManage, scopePath},

@@ -202,7 +202,7 @@ func TestEveryRouteIsLocked(t *testing.T) {
 		w.Config = func() *client.WorkerConfig { return &client.WorkerConfig{} }
 		w.Sessions = remote.New(remote.Config{MaxSessions: 100, MaxPermits: 1, ReclaimGrace: time.Minute, Offer: func() {}, Metrics: telemetry.Discard()})
 	})
-	for h, open := range map[*house]int{orchestrator: 4, worker: 3} {
+	for h, open := range map[*house]int{orchestrator: 5, worker: 4} {
 		public, routes := 0, h.server.Permissions()
 		for _, route := range slices.Sorted(maps.Keys(routes)) {
 			if routes[route] == "" {

@@ -265,6 +265,8 @@ func readerOfValue(t reflect.Type, tag reflect.StructTag) reader {
 			}
 			d.object(structOf(v.Type()), v)
 		}
+	case t.Kind() == reflect.Map:
+		return readMap
 	case t.Kind() == reflect.String:
 		return readString
 	case t.Kind() == reflect.Bool:
@@ -279,6 +281,21 @@ func readUnmarshaler(d *decoder, t jsonscan.Token, v reflect.Value) {
 		return
 	}
 	if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(raw); err != nil { //nolint:errcheck,forcetypeassert // readerOfValue has checked it
+		d.wrong("is wrong: " + clip(err.Error(), 300))
+	}
+}
+
+// readMap reads a map of any names, such as weights by key.
+func readMap(d *decoder, t jsonscan.Token, v reflect.Value) {
+	if t.Kind != jsonscan.Object {
+		d.refuse(t)
+		return
+	}
+	raw := d.skip(t)
+	if raw == nil {
+		return
+	}
+	if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil {
 		d.wrong("is wrong: " + clip(err.Error(), 300))
 	}
 }

@@ -45,14 +45,16 @@ func (h *healthRoutes) add(failure shape) {
 		}
 		return operation{method: http.MethodGet, path: path, id: strings.TrimSuffix("health-"+name, "-"), tag: healthTag, failure: failure, unguarded: true}
 	}
-	basic, live, ready, detailed := route(""), route("live"), route("ready"), route("detailed")
+	basic, live, ready, accepting, detailed := route(""), route("live"), route("ready"), route("accepting"), route("detailed")
 	basic.summary = "Does the daemon answer?"
 	live.summary = "Do the process and its loops run? 503 when not"
 	ready.summary = "Can it serve? 503 with the reason when not"
+	accepting.summary = "Should it be sent requests? 503 until it has been ready, and while it drains; not while the database is unavailable"
 	detailed.summary = "All checks; always 200"
 	add(h.api, basic, h.basic)
 	add(h.api, live, h.live)
 	add(h.api, ready, h.ready)
+	add(h.api, accepting, h.accepting)
 	add(h.api, detailed, h.detailed)
 }
 
@@ -102,8 +104,9 @@ func (h *healthRoutes) stuck() (names []string) {
 	return names
 }
 
-// notReady returns why requests should go elsewhere; "" if ready.
-func (h *healthRoutes) notReady(database telemetry.Check) string {
+// closed returns why the daemon takes no requests, whatever the database does; "" if it
+// does.
+func (h *healthRoutes) closed() string {
 	if h.draining.Load() {
 		return "the daemon is draining"
 	}
@@ -111,6 +114,29 @@ func (h *healthRoutes) notReady(database telemetry.Check) string {
 		if ok, reason := h.loaded(); !ok {
 			return "the templates are not loaded: " + reason
 		}
+	}
+	return ""
+}
+
+// accepting is for load balancers: all daemons share the database, so without it they are
+// all unready, and clients should hear 503 with Retry-After from any of them.
+func (h *healthRoutes) accepting(ctx context.Context, _ *struct{}) (*client.Health, error) {
+	var reason string
+	if h.served.Load() {
+		reason = h.closed()
+	} else {
+		reason = h.notReady(h.ping.check(ctx, h.database))
+	}
+	if reason != "" {
+		return nil, unavailable("Not accepting requests: "+reason, databaseRetry)
+	}
+	return h.short("accepting"), nil
+}
+
+// notReady returns why the daemon does not work; "" if ready.
+func (h *healthRoutes) notReady(database telemetry.Check) string {
+	if reason := h.closed(); reason != "" {
+		return reason
 	}
 	if database.Message != "" {
 		return database.Message

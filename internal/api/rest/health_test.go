@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,7 +52,7 @@ func TestHealthOfAnOrchestrator(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	for path, file := range map[string]string{
-		"/health": "health", "/health/live": "health_live", "/health/ready": "health_ready", "/health/detailed": "health_detailed",
+		"/health": "health", "/health/live": "health_live", "/health/ready": "health_ready", "/health/accepting": "health_accepting", "/health/detailed": "health_detailed",
 	} {
 		r := h.get(path)
 		require.Equal(t, http.StatusOK, r.StatusCode, path)
@@ -97,6 +98,31 @@ func TestNotReady(t *testing.T) {
 			require.Equal(t, "Startup", detailed.Info.OperationalState)
 		})
 	}
+}
+
+func TestAccepting(t *testing.T) {
+	t.Parallel()
+	var loaded atomic.Bool
+	h := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) {
+		o.Loaded = func() (bool, string) { return loaded.Load(), "shapes.yaml has errors" }
+	})
+	refused := func(says string) {
+		t.Helper()
+		r := h.get("/health/accepting")
+		require.Contains(t, r.refused(t, 503, "SERVICE_UNAVAILABLE").Message, says)
+		require.NotEmpty(t, r.Header.Get("Retry-After"))
+	}
+	refused("templates are not loaded: shapes.yaml has errors")
+	loaded.Store(true)
+	h.engine.change(func(s *fakeStatus) { s.notReady = "the listener is connecting" })
+	refused("the listener is connecting")
+	h.engine.change(func(s *fakeStatus) { s.notReady = "" })
+	require.Equal(t, http.StatusOK, h.get("/health/accepting").StatusCode, "it is ready")
+	h.engine.change(func(s *fakeStatus) { s.notReady = "the listener is connecting" })
+	require.Equal(t, http.StatusServiceUnavailable, h.get("/health/ready").StatusCode)
+	require.Equal(t, http.StatusOK, h.get("/health/accepting").StatusCode, "it was ready, and answers")
+	h.server.Drain()
+	refused("draining")
 }
 
 func TestDraining(t *testing.T) {
@@ -239,7 +265,7 @@ func TestHealthOfAWorker(t *testing.T) {
 	status := newFakeStatus()
 	h := newWorkerHouse(t, status, newFakeStore())
 	for path, file := range map[string]string{
-		"/health": "worker_health", "/health/live": "worker_live", "/health/ready": "worker_ready", "/health/detailed": "worker_detailed",
+		"/health": "worker_health", "/health/live": "worker_live", "/health/ready": "worker_ready", "/health/accepting": "worker_accepting", "/health/detailed": "worker_detailed",
 	} {
 		r := h.get(path)
 		require.Equal(t, http.StatusOK, r.StatusCode, path)

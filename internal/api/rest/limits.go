@@ -1,82 +1,158 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"net/http"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/wire"
+	"github.com/tasker-go/tasker/workflow"
 )
 
-// limitRoutes show and change how often tasks of templates are submitted.
+// limitRoutes show and change limits of callables.
 type limitRoutes struct{ *orchestratorAPI }
 
+const (
+	// countedWaiting is up to where steps that wait under a limit are counted.
+	countedWaiting = 10_000
+	maxLimit       = 1_000_000
+	maxWeights     = 1000
+	unknownLimit   = "Limit not found: callable %q of namespace %q has none"
+	unknownHandler = "Callable not found: no step of namespace %q has the callable %q with this method and resolver"
+)
+
 func (r *limitRoutes) add() {
-	const tag, path = "namespaces", "/v1/namespaces/{namespace}/submissions/{template}"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/submission-limits", id: "list-submission-limits", tag: tag,
-		summary: "List the throttles and debounces of templates"}, r.list)
-	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-submission-limit", tag: tag,
-		summary: "Set how often tasks of a template are submitted: its throttle, its debounce, or both"}, r.set)
-	add(r.api, operation{method: http.MethodDelete, path: path, id: "delete-submission-limit", tag: tag,
-		summary: "Delete the throttle and the debounce of a template"}, r.remove)
+	const tag, path = "limits", "/v1/namespaces/{namespace}/limits/{callable}"
+	add(r.api, operation{method: http.MethodGet, path: "/v1/limits", id: "list-limits", tag: tag, summary: "List the limits of callables, with what they hold up"}, r.list)
+	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-limit", tag: tag, summary: "Limit what runs of a callable, key by key"}, r.set)
+	add(r.api, operation{method: http.MethodDelete, path: path, id: "delete-limit", tag: tag, summary: "Remove a limit"}, r.remove)
 }
 
 func (r *limitRoutes) list(ctx context.Context, in *struct {
 	Namespace string `query:"namespace" doc:"Only those of the namespace"`
-}) (*wire.SubmissionLimitList, error) {
+}) (*wire.LimitList, error) {
 	if err := filterText("namespace", in.Namespace); err != nil {
 		return nil, err
 	}
-	limits, err := r.store.SubmissionLimits(ctx, in.Namespace)
+	states, err := r.store.Limits(ctx, in.Namespace, countedWaiting)
 	if err != nil {
 		return nil, err
 	}
-	list := &wire.SubmissionLimitList{Limits: make([]wire.SubmissionLimit, len(limits))}
-	for i, l := range limits {
-		list.Limits[i] = wire.SubmissionLimit{Namespace: l.Namespace, Template: l.Template, Rules: l.Rules, ChangedAt: client.Time{Time: l.ChangedAt}, ChangedBy: l.ChangedBy}
+	list := &wire.LimitList{Limits: make([]wire.Limit, len(states))}
+	for i := range states {
+		list.Limits[i] = limitOf(&states[i])
 	}
 	return list, nil
 }
 
-func (r *limitRoutes) set(ctx context.Context, in *struct {
-	Namespace string `path:"namespace"`
-	Template  string `path:"template"`
-}, body *request[wire.SubmissionLimitRequest]) (*wire.SubmissionLimitList, error) {
-	for _, problem := range body.body.Check() {
-		body.add("%s", problem)
-	}
-	why := body.whyOr(body.body.Reason, body.body.Actor, r.actor, "set over the API")
-	if err := body.err(); err != nil {
+func limitOf(s *store.LimitState) wire.Limit {
+	return wire.Limit{Namespace: s.Namespace, Callable: s.Handler.Callable, LimitRequest: wire.LimitRequest{LimitedHandler: wire.LimitedHandler{Method: s.Handler.Method, Resolver: s.Handler.Resolver},
+		KeyPath: s.KeyPath, KeyTag: s.KeyTag, MaxRunning: s.MaxRunning, PerSecond: s.PerSecond, Burst: s.Burst, Ordered: s.Ordered, Overtake: s.Overtake, Weights: s.Weights},
+		ChangedAt: client.Time{Time: s.ChangedAt}, ChangedBy: s.ChangedBy, Removing: s.Removing, Running: s.Running, Waiting: s.Waiting, Keys: s.Keys}
+}
+
+// one answers with the limit of a handler.
+func (r *limitRoutes) one(ctx context.Context, namespace string, handler workflow.HandlerReference) (*wire.Limit, error) {
+	states, err := r.store.Limits(ctx, namespace, countedWaiting)
+	if err != nil {
 		return nil, err
 	}
-	return r.change(ctx, in.Namespace, in.Template, body.body.Rules, why, "Template not found: namespace %q has no template %q")
+	for i := range states {
+		if h := states[i].Handler; h.Callable == handler.Callable && h.Method == handler.Method && h.Resolver == handler.Resolver {
+			l := limitOf(&states[i])
+			return &l, nil
+		}
+	}
+	return nil, notFound(fmt.Sprintf(unknownLimit, clip(handler.Callable, 64), clip(namespace, 64)))
+}
+
+func (r *limitRoutes) set(ctx context.Context, in *struct {
+	Namespace string `path:"namespace"`
+	Callable  string `path:"callable"`
+}, body *request[wire.LimitRequest]) (*wire.Limit, error) {
+	b := &body.body
+	l := store.Limit{Namespace: in.Namespace, Handler: workflow.HandlerReference{Callable: in.Callable, Method: body.text("method", b.Method, 255),
+		Resolver: body.text("resolver", b.Resolver, 255)}, KeyPath: b.KeyPath, KeyTag: body.text("key_tag", b.KeyTag, 64), MaxRunning: b.MaxRunning,
+		PerSecond: b.PerSecond, Burst: body.within("burst", b.Burst, 1, maxLimit, 1), Ordered: b.Ordered, Overtake: b.Overtake, Weights: b.Weights}
+	body.checkLimit(&l)
+	why := orchestration.Why{}
+	why.Reason, why.Actor = body.why(b.Reason, b.Actor)
+	if err := errors.Join(checkNamespace(in.Namespace), filterText("callable", in.Callable), body.err()); err != nil {
+		return nil, err
+	}
+	switch err := r.engine.SetLimit(ctx, l, why); {
+	case errors.Is(err, store.ErrOtherKey):
+		return nil, conflict("The limit has another key: remove it before you set one with this key")
+	case err != nil:
+		return nil, missing(err, unknownHandler, clip(in.Namespace, 64), clip(in.Callable, 64))
+	}
+	return r.one(ctx, in.Namespace, l.Handler)
+}
+
+func (c *checked) checkLimit(l *store.Limit) {
+	if l.KeyPath != nil && l.KeyTag != "" {
+		c.add("want key_path or key_tag, not both")
+	}
+	if len(l.KeyPath) > 16 {
+		c.add("key_path may have at most 16 members")
+	}
+	for _, member := range l.KeyPath {
+		c.filled("key_path", member, 255)
+	}
+	if l.MaxRunning != nil {
+		c.bounded("max_running", *l.MaxRunning, 0, maxLimit)
+	}
+	if p := l.PerSecond; p != nil && !(*p > 0 && *p <= maxLimit) { // not a number is neither
+		c.add("per_second must be above 0 and at most %d", maxLimit)
+	}
+	if l.Overtake && !l.Ordered {
+		c.add("overtake needs ordered")
+	}
+	if len(l.Weights) > maxWeights {
+		c.add("weights may name at most %d keys", maxWeights)
+	}
+	for key, weight := range l.Weights {
+		if c.text("weights", key, 512); !(weight >= 0.001 && weight <= 1000) || math.IsInf(weight, 0) {
+			c.add("weights must be between 0.001 and 1000")
+		}
+	}
+	if l.MaxRunning == nil && l.PerSecond == nil && !l.Ordered && l.KeyPath == nil && l.KeyTag == "" {
+		c.add("want max_running, per_second, ordered, or a key by which the callable is shared")
+	}
 }
 
 func (r *limitRoutes) remove(ctx context.Context, in *struct {
 	Namespace string `path:"namespace"`
-	Template  string `path:"template"`
+	Callable  string `path:"callable"`
+	Method    string `query:"method" doc:"Of the handler"`
+	Resolver  string `query:"resolver" doc:"Of the handler"`
 	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
 	Actor     string `query:"actor" doc:"Who acts"`
-}) (*wire.SubmissionLimitList, error) {
-	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "deleted over the API")
+}) (*wire.Limit, error) {
+	if err := errors.Join(checkNamespace(in.Namespace), filterText("callable", in.Callable), filterText("method", in.Method), filterText("resolver", in.Resolver)); err != nil {
+		return nil, err
+	}
+	body, err := optionalBody[wire.LimitedHandler](ctx)
 	if err != nil {
 		return nil, err
 	}
-	return r.change(ctx, in.Namespace, in.Template, admission.Rules{}, why, "Submission limit not found: in namespace %q the template %q has none")
-}
-
-// change answers with the limits of the namespace after it.
-func (r *limitRoutes) change(ctx context.Context, namespace, template string, rules admission.Rules, why orchestration.Why, unknown string) (*wire.SubmissionLimitList, error) {
-	if err := errors.Join(checkNamespace(namespace), filterText("template", template)); err != nil {
+	why, err := r.whyOr(ctx, body.Why, client.Why{Reason: in.Reason, Actor: in.Actor}, "removed over the API")
+	if err != nil {
 		return nil, err
 	}
-	if err := r.engine.SetSubmissionLimit(ctx, namespace, template, rules, why); err != nil {
-		return nil, missing(err, unknown, clip(namespace, 64), clip(template, 64))
+	handler := workflow.HandlerReference{Callable: in.Callable, Method: cmp.Or(body.Method, in.Method), Resolver: cmp.Or(body.Resolver, in.Resolver)}
+	was, err := r.one(ctx, in.Namespace, handler)
+	if err != nil {
+		return nil, err
 	}
-	return r.list(ctx, &struct {
-		Namespace string `query:"namespace" doc:"Only those of the namespace"`
-	}{namespace})
+	if err := r.engine.DeleteLimit(ctx, in.Namespace, handler, orchestration.Why{Actor: why.Actor, Reason: why.Reason}); err != nil {
+		return nil, missing(err, unknownLimit, clip(in.Callable, 64), clip(in.Namespace, 64))
+	}
+	return was, nil
 }

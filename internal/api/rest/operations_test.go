@@ -28,6 +28,7 @@ func TestNamespaces(t *testing.T) {
 	o := &fakeOperator{}
 	h := newHouse(t, operated(o))
 	h.get("/v1/namespaces").golden(t, "namespaces")
+	h.get("/v1/limits").golden(t, "limits")
 	o.taken()
 	var n client.Namespace
 	h.do(http.MethodPut, pausePath, `{"reason":"down","actor":"ana"}`).into(t, &n)
@@ -166,6 +167,33 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 	require.Len(t, h.engine.created, 1)
+}
+
+// TestLimitsOfARealEngine: all that a limit says is stored, and its removal names the handler in its body.
+func TestLimitsOfARealEngine(t *testing.T) {
+	t.Parallel()
+	c, e := operatedHouse(t)
+	callable := e.DB.QueryString(t, `select callable from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id where n.name = 'shapes' order by 1 limit 1`)
+	path := []string{"v1", "namespaces", "shapes", "limits", callable}
+	want := wire.LimitRequest{KeyPath: []string{"tenant", "id"}, MaxRunning: new(7), PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true, Weights: map[string]float64{"big": 3, "a.b": 0.5}}
+	request := want
+	request.Why = client.Why{Reason: "r", Actor: "ana"}
+	var l wire.Limit
+	require.NoError(t, c.Call(t.Context(), http.MethodPut, path, request, &l))
+	require.Equal(t, want, l.LimitRequest)
+	require.Equal(t, []string{"shapes", callable, "ana"}, []string{l.Namespace, l.Callable, l.ChangedBy})
+	want.KeyPath = []string{"other"}
+	require.ErrorContains(t, c.Call(t.Context(), http.MethodPut, path, want, &l), "reason")
+	want.Why = request.Why
+	require.ErrorContains(t, c.Call(t.Context(), http.MethodPut, path, want, &l), "another key")
+	want.Weights = map[string]float64{"big": 0}
+	require.ErrorContains(t, c.Call(t.Context(), http.MethodPut, path, want, &l), "weights must be between")
+	require.ErrorContains(t, c.Call(t.Context(), http.MethodPut, path, map[string]any{"weights": map[string]any{"big": "three"}, "max_running": 1, "reason": "r", "actor": "a"}, &l), "weights is wrong")
+	require.ErrorContains(t, c.Call(t.Context(), http.MethodDelete, path, wire.LimitedHandler{Method: "none"}, &l), "Limit not found")
+	require.NoError(t, c.Call(t.Context(), http.MethodDelete, path, wire.LimitedHandler{Why: client.Why{Actor: "ana"}}, &l))
+	var list wire.LimitList
+	require.NoError(t, c.Call(t.Context(), http.MethodGet, []string{"v1", "limits"}, nil, &list))
+	require.Empty(t, list.Limits)
 }
 
 // TestPoliciesOfARealEngine: a change is recorded, and orders the tasks that follow.

@@ -131,6 +131,14 @@ func (f *fakeOperator) Resume(_ context.Context, p store.Pause) error {
 	return f.namespace("resume", p)
 }
 
+func (f *fakeOperator) SetLimit(_ context.Context, l store.Limit, why orchestration.Why) error {
+	return f.note("set limit", []any{l, why.Actor, why.Reason})
+}
+
+func (f *fakeOperator) DeleteLimit(_ context.Context, namespace string, handler workflow.HandlerReference, why orchestration.Why) error {
+	return f.note("delete limit", []any{namespace, handler, why.Actor, why.Reason})
+}
+
 func (f *fakeOperator) DeprecateTemplate(_ context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error {
 	return f.note("deprecate", []string{namespace, name, version, fmt.Sprint(deprecated), why.Actor, why.Reason})
 }
@@ -274,6 +282,11 @@ func (f *fakeLetters) Foretell(*store.Plan, []byte) map[string]store.Foretold {
 	return map[string]store.Foretold{"start": {Policy: order.ShortestExpected, Features: []string{"rows"}, Values: []float64{12}, Class: "acme",
 		Expectation: predict.Expectation{Time: 250 * time.Millisecond, Basis: predict.ByRegression, N: 40, Times: times, Weight: []float64{-7, 0.98}},
 		Verdict:     predict.Verdict{Trusted: true, N: 40, Order: 0.93}}}
+}
+
+func (f *fakeLetters) Limits(_ context.Context, namespace string, limit int) ([]store.LimitState, error) {
+	return []store.LimitState{{Limit: store.Limit{Namespace: "shapes", Handler: workflow.HandlerReference{Callable: "charge"}, KeyTag: "tenant:", MaxRunning: new(2), Burst: 1,
+		Weights: map[string]float64{"big": 3}}, ChangedAt: began, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}}, f.note("limits", []any{namespace, limit})
 }
 
 func (f *fakeLetters) Workers(_ context.Context, filter store.WorkerFilter) ([]store.WorkerState, error) {

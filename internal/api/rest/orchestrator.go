@@ -63,6 +63,8 @@ type Engine interface {
 	SetQuota(ctx context.Context, namespace string, maxTasks int, why orchestration.Why) (store.Quota, error)
 	DeleteQuota(ctx context.Context, namespace string, why orchestration.Why) (store.Quota, error)
 	SetSubmissionLimit(ctx context.Context, namespace, template string, rules admission.Rules, why orchestration.Why) error
+	SetLimit(ctx context.Context, l store.Limit, why orchestration.Why) error
+	DeleteLimit(ctx context.Context, namespace string, handler workflow.HandlerReference, why orchestration.Why) error
 	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
 
 	CreateSchedule(ctx context.Context, s store.Schedule, why orchestration.Why) (store.Schedule, error)
@@ -135,6 +137,7 @@ type Store interface {
 	Foretell(p *store.Plan, context []byte) map[string]store.Foretold
 	Quotas(ctx context.Context) ([]store.Quota, error)
 	SubmissionLimits(ctx context.Context, namespace string) ([]store.SubmissionLimit, error)
+	Limits(ctx context.Context, namespace string, limit int) ([]store.LimitState, error)
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
 	Sweeps(ctx context.Context) ([]store.SweepState, error)
 	Performance(ctx context.Context, window time.Duration) (store.Performance, error)
@@ -242,6 +245,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&policyRoutes{a}).add()
 	(&quotaRoutes{a}).add()
 	(&limitRoutes{a}).add()
+	(&submissionRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
 	newAnalytics(a, o.AnalyticsAge).add()

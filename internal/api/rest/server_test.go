@@ -88,13 +88,13 @@ func TestDocs(t *testing.T) {
 		"/v1/admin/breakers": "get", "/v1/admin/breakers/{name}": "put",
 		"/v1/tasks/{uuid}/workflow_steps/{step_uuid}/audit": "get", "/v1/templates": "get",
 		"/v1/templates/{namespace}/{name}/{version}": "get", "/v1/templates/{namespace}/{name}/{version}/deprecation": "put delete", "/v1/admin/fleet": "get", "/v1/admin/deployment-mode": "get put",
-		"/health": "get", "/health/live": "get", "/health/ready": "get", "/health/detailed": "get",
+		"/health": "get", "/health/live": "get", "/health/ready": "get", "/health/accepting": "get", "/health/detailed": "get",
 	} {
 		for _, method := range strings.Fields(methods) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 75)
+	require.Len(t, doc.Paths, 78)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)

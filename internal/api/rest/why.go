@@ -23,23 +23,33 @@ func (c *checked) whyOr(reason, actor, defaultActor, defaultReason string) orche
 // optionalWhy reads the optional actor and reason of a request: from the JSON body, if any,
 // else from the query's why, else the defaults.
 func (o *orchestratorAPI) optionalWhy(ctx context.Context, why client.Why, reason string) (orchestration.Why, error) {
-	x := exchangeOf(ctx)
-	if x.request.ContentLength != 0 && isJSON(x.request.Header.Get("Content-Type")) {
-		raw, err := readRaw(x, x.server.cfg.MaxBodyBytes)
-		if err != nil {
-			return orchestration.Why{}, err
-		}
-		if len(raw) > 0 {
-			var body request[client.Why]
-			if err := body.decode(raw); err != nil {
-				return orchestration.Why{}, err
-			}
-			why = client.Why{Reason: cmp.Or(body.body.Reason, why.Reason), Actor: cmp.Or(body.body.Actor, why.Actor)}
-		}
+	body, err := optionalBody[client.Why](ctx)
+	if err != nil {
+		return orchestration.Why{}, err
 	}
-	c := checked{who: x.who}
-	w := c.whyOr(why.Reason, why.Actor, o.actor, reason)
+	return o.whyOr(ctx, body, why, reason)
+}
+
+// whyOr returns the reason and actor of a body, else those of the query, else the defaults.
+func (o *orchestratorAPI) whyOr(ctx context.Context, body, query client.Why, reason string) (orchestration.Why, error) {
+	c := checked{who: exchangeOf(ctx).who}
+	w := c.whyOr(cmp.Or(body.Reason, query.Reason), cmp.Or(body.Actor, query.Actor), o.actor, reason)
 	return w, c.err()
+}
+
+// optionalBody reads the JSON body of a request that may have none.
+func optionalBody[B any](ctx context.Context) (b B, err error) {
+	x := exchangeOf(ctx)
+	if x.request.ContentLength == 0 || !isJSON(x.request.Header.Get("Content-Type")) {
+		return b, nil
+	}
+	raw, err := readRaw(x, x.server.cfg.MaxBodyBytes)
+	if err != nil || len(raw) == 0 {
+		return b, err
+	}
+	var body request[B]
+	err = body.decode(raw)
+	return body.body, err
 }
 
 // recorded is the record of an operator's action.

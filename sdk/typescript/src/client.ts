@@ -197,8 +197,8 @@ export class Client {
 
 /** The trace of the step whose handler calls this: what it creates belongs to it. */
 function trace(): Record<string, string> {
-  const traceparent = currentStep()?.traceparent;
-  return traceparent ? { traceparent } : {};
+  const { traceparent, tracestate } = currentStep() ?? {};
+  return { ...(traceparent && { traceparent }), ...(tracestate && { tracestate }) };
 }
 
 function refusal(answer: Response, text: string): ApiError {

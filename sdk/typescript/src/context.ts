@@ -43,6 +43,8 @@ export class StepContext {
   readonly priority: number;
   /** The span of this attempt as W3C trace context, for a tracing library; empty without a trace. */
   readonly traceparent: string;
+  /** What the sender of the trace added to it. */
+  readonly tracestate: string;
   readonly context: Json;
   readonly config: Record<string, Json>;
   readonly results: Record<string, Json>;
@@ -69,6 +71,7 @@ export class StepContext {
     this.maxAttempts = m.max_attempts;
     this.priority = m.priority;
     this.traceparent = m.traceparent ?? "";
+    this.tracestate = m.tracestate ?? "";
     this.context = m.context;
     this.config = m.initialization ?? {};
     this.results = m.dependency_results ?? {};

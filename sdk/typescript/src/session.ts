@@ -36,6 +36,7 @@ export interface StepMessage {
   max_attempts: number;
   priority: number;
   traceparent?: string;
+  tracestate?: string;
   time_left_ms?: number;
   context: Json;
   initialization?: Record<string, Json>;

@@ -103,6 +103,8 @@ type Engine struct {
 	txPool    txPool
 	beats     *lifecycle.Loop
 	watch     *lifecycle.Loop
+	sorts     *lifecycle.Loop
+	unsorted  chan struct{} // a claim has left limited steps unsorted
 
 	base        context.Context // for sending reports; ends when the worker is closed
 	cancel      context.CancelCauseFunc
@@ -131,6 +133,7 @@ func New(cfg Config) *Engine {
 	e.heartbeat = &heartbeat{e: e, soon: make(chan struct{}, 1)}
 	e.metrics.HandlersLimit.Set(float64(cfg.MaxConcurrent))
 	e.beats, e.watch = e.loop("worker-heartbeat", e.heartbeat.run), e.loop("worker-namespaces", e.watchQueues)
+	e.unsorted, e.sorts = make(chan struct{}, 1), e.loop("worker-limits", e.sortLimited)
 	return e
 }
 
@@ -162,12 +165,12 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.txPool.check(ctx, e.id()); err != nil {
 		return err
 	}
-	return errors.Join(e.beats.Start(ctx), e.watch.Start(ctx))
+	return errors.Join(e.beats.Start(ctx), e.watch.Start(ctx), e.sorts.Start(ctx))
 }
 
 // Loops returns the health of the engine's loops.
 func (e *Engine) Loops() []lifecycle.LoopHealth {
-	return []lifecycle.LoopHealth{e.beats.Health(), e.watch.Health()}
+	return []lifecycle.LoopHealth{e.beats.Health(), e.watch.Health(), e.sorts.Health()}
 }
 
 // signal sends signals about what a statement has changed, unless the store does.
@@ -233,7 +236,7 @@ func (e *Engine) Close(ctx context.Context) error {
 }
 
 func (e *Engine) stopLoops(ctx context.Context) error {
-	return errors.Join(e.beats.Stop(ctx), e.watch.Stop(ctx))
+	return errors.Join(e.beats.Stop(ctx), e.watch.Stop(ctx), e.sorts.Stop(ctx))
 }
 
 // Counts are counts since the engine was created.
@@ -322,6 +325,9 @@ func (e *Engine) work(x *Execution) {
 // Board is the part of *store.Store that a worker uses; tests have a fake.
 type Board interface {
 	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, rest store.Rest, err error)
+	ClaimLimited(ctx context.Context, req store.ClaimRequest) (claimed []store.Claimed, unsorted bool, again time.Duration, err error)
+	SortLimited(ctx context.Context, callable int32) (more bool, err error)
+	LimitedCallables(ctx context.Context) (map[int32]bool, error)
 	BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)

@@ -54,14 +54,20 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	}
 	want := min(room, maxClaim)
 	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
+	limited, again, err := e.lookLimited(ctx, want)
 	var got haul
-	var err error
-	if now := time.Now(); e.scans.overdue(now) || eager && e.scans.suffices(now) {
-		got, err = e.claimAll(ctx, want)
-	} else {
-		got, err = e.claimFromMarks(ctx, want, eager, &out)
+	switch now := time.Now(); {
+	case err != nil || limited.found == want:
+	case e.scans.overdue(now) || eager && e.scans.suffices(now):
+		got, err = e.claimAll(ctx, want-limited.found)
+	default:
+		got, err = e.claimFromMarks(ctx, want-limited.found, eager, &out)
 	}
+	got.add(limited)
 	out.Found = got.found
+	if again > 0 && (out.RetryIn == 0 || again < out.RetryIn) {
+		out.RetryIn = again
+	}
 	if got.rest&store.RestLocked != 0 {
 		out.SoonerRetry(lockedRetry, coordinator.MissingLocked)
 	}
@@ -165,8 +171,71 @@ func (e *Engine) claimAll(ctx context.Context, want int) (haul, error) {
 	return got, err
 }
 
+// lookLimited claims steps of limited callables for half of the free permits at most, or
+// all if the worker has no others: neither kind waits for the other to run dry. again is
+// when the next ones may begin; 0: nothing waits.
+func (e *Engine) lookLimited(ctx context.Context, want int) (got haul, again time.Duration, err error) {
+	free, limited := e.queues.claimable()
+	if len(limited) == 0 {
+		return got, 0, nil
+	}
+	permits := e.slots.atOnce(want) // nothing is claimed ahead: it would count as running
+	if permits == 0 {
+		return got, 0, nil
+	}
+	if len(free) > 0 {
+		permits = (permits + 1) / 2
+	}
+	request := e.claimRequest(permits, limited)
+	got, err = e.claimBy(ctx, request, func(ctx context.Context) (claimed []store.Claimed, rest store.Rest, err error) {
+		var unsorted bool
+		if claimed, unsorted, again, err = e.board.ClaimLimited(ctx, request); again >= 0 {
+			again = max(again, lockedRetry)
+			e.slots.oweAtEnd()
+		}
+		if unsorted {
+			select {
+			case e.unsorted <- struct{}{}:
+			default: // the loop has yet to begin
+			}
+		}
+		return claimed, rest, err
+	})
+	return got, max(again, 0), err
+}
+
+// sortLimited sorts limited steps beside the claims while there are more than they sort:
+// the steps of all other keys would wait behind a flood of one.
+func (e *Engine) sortLimited(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.unsorted:
+		}
+		_, limited := e.queues.claimable()
+		for _, callable := range limited {
+			for more := true; more && ctx.Err() == nil; {
+				var err error // without more
+				if more, err = e.board.SortLimited(ctx, callable); err != nil && ctx.Err() == nil {
+					e.log.Warn("sorting limited steps failed; the next claim sorts some", zap.Error(err))
+				}
+			}
+		}
+	}
+}
+
 // claim claims steps and starts those for which there is a permit.
 func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err error) {
+	free, _ := e.queues.claimable()
+	request := e.claimRequest(want, free)
+	request.Ahead = e.slots.beyond(want)
+	return e.claimBy(ctx, request, func(ctx context.Context) ([]store.Claimed, store.Rest, error) {
+		return e.board.Claim(ctx, request, full)
+	})
+}
+
+func (e *Engine) claimBy(ctx context.Context, request store.ClaimRequest, claim func(ctx context.Context) ([]store.Claimed, store.Rest, error)) (got haul, err error) {
 	// The end of a look must not abort a claim whose answer is under way: the steps would
 	// be claimed until the lease ends without the worker knowing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
@@ -178,13 +247,11 @@ func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err 
 	defer e.unknown.end()
 	begin := time.Now()
 	leaseEnd := begin.Add(e.cfg.Lease)
-	request := e.claimRequest(want)
-	request.Ahead = e.slots.beyond(want)
 	batch := e.cfg.Tracer.Batch()
-	claimed, rest, err := e.board.Claim(ctx, request, full)
+	claimed, rest, err := claim(ctx)
 	if err != nil {
 		e.unknown.lose(request.Worker, before)
-		return got, fmt.Errorf("claim up to %d steps: %w", want, err)
+		return got, fmt.Errorf("claim up to %d steps: %w", request.Limit, err)
 	}
 	got.found, got.rest = len(claimed), rest
 	for i := range claimed {
@@ -224,8 +291,8 @@ func (e *Engine) Adopt(ctx context.Context, held []store.HeldClaim, namespaces [
 	return locked, nil
 }
 
-func (e *Engine) claimRequest(limit int) store.ClaimRequest {
-	return store.ClaimRequest{Worker: e.id(), Callables: inTurn(e.queues.callables()), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
+func (e *Engine) claimRequest(limit int, callables []int32) store.ClaimRequest {
+	return store.ClaimRequest{Worker: e.id(), Callables: inTurn(callables), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
 }
 
 // take starts claims for which there is a permit; the others wait.

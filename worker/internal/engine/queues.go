@@ -29,6 +29,9 @@ type queues struct {
 	offer  []int32
 	offers uint64              // version of the callables behind offer
 	left   map[int32]time.Time // callables that are not offered before then
+	// limited are the callables with a limit: claims of their own take their steps. Of those
+	// whose limit is being removed (true) other claims take steps, too.
+	limited map[int32]bool
 }
 
 // namespaces are those that exist of the namespaces to serve. It does not change.
@@ -48,6 +51,26 @@ func (q *queues) callables() []int32 {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	return q.offer
+}
+
+// claimable returns those of callables that claims take, and those for claims of limited
+// steps.
+func (q *queues) claimable() (free, limited []int32) {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	if len(q.limited) == 0 {
+		return q.offer, nil
+	}
+	for _, c := range q.offer {
+		removing, is := q.limited[c]
+		if is {
+			limited = append(limited, c)
+		}
+		if !is || removing {
+			free = append(free, c)
+		}
+	}
+	return free, limited
 }
 
 // none reports whether no namespace can be served yet.
@@ -156,6 +179,13 @@ func (q *queues) refresh(ctx context.Context) (changed bool, err error) {
 	if _, err := q.board.Callables(ctx); err != nil {
 		return false, fmt.Errorf("read the callables of the worker's namespaces: %w", err)
 	}
+	limited, err := q.board.LimitedCallables(ctx)
+	if err != nil {
+		return false, fmt.Errorf("read which callables are limited: %w", err)
+	}
+	q.mu.Lock()
+	q.limited = limited
+	q.mu.Unlock()
 	byID := make(map[int32]string, len(byName))
 	for name, id := range byName {
 		byID[id] = name

@@ -157,7 +157,8 @@ func (e *Engine) offer(want int) offer {
 		want = 0
 	}
 	before := e.unknown.begin()
-	return offer{e.claimRequest(e.slots.promise(want)), before}
+	free, _ := e.queues.claimable()
+	return offer{e.claimRequest(e.slots.promise(want), free), before}
 }
 
 // taken ends an offer: claimed are the steps that were claimed for it, lost says that the

@@ -14,7 +14,7 @@ func (s *slots) room() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	room := s.roomLocked()
-	s.owed = room == 0 && !s.draining
+	s.owed, s.owedPermit = room == 0 && !s.draining, false
 	return room
 }
 
@@ -22,7 +22,22 @@ func (s *slots) room() int {
 func (s *slots) beyond(claims int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return max(claims-max(s.limit-len(s.running)-len(s.waiting)-s.promised, 0), 0)
+	return max(claims-s.freeLocked(), 0)
+}
+
+// freeLocked returns how many claims would begin at once.
+func (s *slots) freeLocked() int {
+	return max(s.limit-len(s.running)-len(s.waiting)-s.promised, 0)
+}
+
+// atOnce returns how many of so many claims would begin at once. If none would, a look is
+// owed as soon as a permit is free.
+func (s *slots) atOnce(claims int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free := s.freeLocked()
+	s.owedPermit = free == 0 && !s.draining
+	return min(claims, free)
 }
 
 func (s *slots) roomLocked() int {
@@ -53,14 +68,22 @@ func (s *slots) owe() bool {
 	return s.payLocked()
 }
 
+// oweAtEnd records that a look is due when something ends: it may make room under a limit.
+func (s *slots) oweAtEnd() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owedPermit = !s.draining
+}
+
 // payLocked reports whether the owed look should happen now.
 func (s *slots) payLocked() bool {
 	// Half of the steps claimed ahead run before the next claim: claims of one step each
 	// would cost as much as claims of many.
-	if room := s.roomLocked(); !s.owed || room == 0 || len(s.waiting) > s.aheadLocked()/2 {
+	due := s.owed && len(s.waiting) <= s.aheadLocked()/2 || s.owedPermit && s.freeLocked() > 0
+	if !due || s.roomLocked() == 0 {
 		return false
 	}
-	s.owed = false
+	s.owed, s.owedPermit = false, false
 	return true
 }
 
@@ -70,7 +93,7 @@ func (s *slots) payLocked() bool {
 func (s *slots) promise(want int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.dry || s.owed || len(s.waiting)+s.in[phaseYielding]+len(s.yielded) > 0 || s.draining || s.in[phaseReporting] >= s.maxPending {
+	if !s.dry || s.owed || s.owedPermit || len(s.waiting)+s.in[phaseYielding]+len(s.yielded) > 0 || s.draining || s.in[phaseReporting] >= s.maxPending {
 		return 0
 	}
 	room := min(want, max(s.limit-len(s.running)-s.promised, 0))

@@ -89,3 +89,20 @@ func TestALostAnswerWaitsForClaimsOnTheirWay(t *testing.T) {
 	u.giveUp()
 	require.Nil(t, u.answer())
 }
+
+// TestALimitedStepWaitsForAPermit: with room to claim ahead and without a free permit the look
+// is owed, and the end of a handler pays it.
+func TestALimitedStepWaitsForAPermit(t *testing.T) {
+	t.Parallel()
+	s := newSlots(2, 4, 10)
+	one, two := newExecution(store.Claimed{Token: 1}, time.Now().Add(time.Hour)), newExecution(store.Claimed{Token: 2}, time.Now().Add(time.Hour))
+	require.False(t, s.add([]*Execution{one, two}).look)
+	require.Positive(t, s.room())
+	require.Zero(t, s.atOnce(5))
+	require.False(t, s.followsLocked(time.Now()).look, "no permit is free")
+	require.True(t, s.end(one, Success).look)
+	require.False(t, s.end(two, Success).look, "it was paid")
+	require.Positive(t, s.room())
+	require.Equal(t, 2, s.atOnce(5))
+	require.False(t, s.followsLocked(time.Now()).look)
+}

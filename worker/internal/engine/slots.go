@@ -72,11 +72,13 @@ type slots struct {
 	zombies   int
 	onZombies func(count int) // called under the lock when zombies changes
 	owed      bool            // a look is due as soon as there is room
-	dry       bool            // the latest look has found less than it asked for
-	lookFirst bool            // a look is due before yielded steps continue
-	draining  bool
-	changed   chan struct{} // closed when something ends; created by a waiter
-	deadlines deadlines
+	// owedPermit: a look is due as soon as a permit is free. Limited steps are not claimed ahead.
+	owedPermit bool
+	dry        bool // the latest look has found less than it asked for
+	lookFirst  bool // a look is due before yielded steps continue
+	draining   bool
+	changed    chan struct{} // closed when something ends; created by a waiter
+	deadlines  deadlines
 }
 
 func newSlots(limit, prefetch, maxPending int) *slots {
@@ -276,7 +278,7 @@ func (s *slots) done(list ...*Execution) follows {
 func (s *slots) drain() (unstarted []*Execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.draining, s.owed = true, false
+	s.draining, s.owed, s.owedPermit = true, false, false
 	unstarted = slices.Concat(s.waiting, s.yielded)
 	s.waiting, s.yielded = nil, nil
 	return unstarted

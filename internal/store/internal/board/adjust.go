@@ -15,9 +15,14 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
+// keepsOrder: the callable of the step is not in order of priority, or its key is ordered.
+const keepsOrder = `coalesce(` + limitedCallableOf + ` = any (@ordered::int[]) or s.callable < 0 and exists (
+            select from tasker.limit_keys k join tasker.limits l on l.callable_id = k.callable_id where k.line = -s.callable and l.ordered), false)`
+
 // reprioritise moves a task's waiting steps to the end of the lane of another priority:
 // claims read lanes from a mark on. Aged steps keep their place, and those of callables that
-// are not in order of priority.
+// are not in order of priority. In the line of a key it is the same, without a signal:
+// workers look at limited steps that wait by themselves.
 // Index: the primary key.
 var reprioritise = pg.Compile(`
 with held as materialized (
@@ -25,8 +30,8 @@ with held as materialized (
 ), moved as (
     update tasker.board s
     set priority = case when s.slot = 0 then @priority::smallint else s.priority end,
-        lane = case when s.state = {no_step} or s.callable = any (@ordered::int[]) or s.state = {claimable} and s.lane = {aged_lane} then s.lane when h.task_state = {task_pending} then @lane::smallint else @started_lane::smallint end,
-        seq = case when s.state = {claimable} and s.callable <> all (@ordered::int[]) and s.lane <> {aged_lane} then nextval('tasker.step_seq') else s.seq end
+        lane = case when s.state = {no_step} or ` + keepsOrder + ` or s.state = {claimable} and s.lane = {aged_lane} then s.lane when h.task_state = {task_pending} then @lane::smallint else @started_lane::smallint end,
+        seq = case when s.state = {claimable} and not (` + keepsOrder + `) and s.lane <> {aged_lane} then nextval('tasker.step_seq') else s.seq end
     from held h where s.task_uuid = h.task_uuid
     returning s.state, s.callable, s.lane
 ), recorded as (

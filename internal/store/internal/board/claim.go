@@ -144,13 +144,20 @@ with recursive ` + everyLane + `, lanes as materialized (
     order by lane, array_position(@callables::int[], callable)
 ), ` + pickSteps
 
-// pausedCallables are those paused by an operator, themselves or with their namespaces.
+// pausedCallables are those paused by an operator, themselves or with their namespaces, and
+// those with a limit, whose steps only claims of their own take.
 // The offsets keep the order of reading, whatever the statistics say: a join made while
 // callables had some and namespaces none read every callable.
 // Index: namespaces_paused, callables_named, callables_paused.
-const pausedCallables = `array(select c.callable_id from (select namespace_id from tasker.namespaces where paused_at is not null offset 0) n,
+const (
+	pausedInNamespaces = `array(select c.callable_id from (select namespace_id from tasker.namespaces where paused_at is not null offset 0) n,
         lateral (select callable_id from tasker.callables c where c.namespace_id = n.namespace_id offset 0) c
-    union all select callable_id from tasker.callables where paused_at is not null)`
+    union all select callable_id from tasker.callables where paused_at is not null`
+	pausedCallables = pausedInNamespaces + `)`
+)
+
+// pausedByOperators are those of pausedCallables that are not merely limited.
+const pausedByOperators = pausedInNamespaces + ` and paused_by is not null)`
 
 // takePicked turns picked rows into claims. The rows are locked, so they cannot move and
 // need not be looked up or checked again: the planner would take a state for a reason to

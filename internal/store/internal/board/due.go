@@ -263,29 +263,35 @@ func (s *Board) EnsurePartitions(ctx context.Context, daysAhead int) (int, error
 
 // queueDepth counts lane by lane, so that a long one hides no other and an empty
 // namespace is included.
-// Index: board_claimable.
+// Index: board_claimable, those of keyLines.
 var queueDepth = pg.Compile(`
-with recursive ` + everyLane + `, counted as materialized (
+with recursive ` + everyLane + `, ` + keyLines(allOfKey) + `, counted as materialized (
     select c.namespace_id, sum(s.depth)::bigint as depth
-    from found l cross join lateral (
-        select count(*) as depth from (
-            select from tasker.board where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
-            order by seq limit @limit::int) first) s
-    cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[l.callable]) limit 1) c
+    from (
+        select l.callable, s.depth from found l cross join lateral (
+            select count(*) as depth from (
+                select from tasker.board where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
+                order by seq limit @limit::int) first) s
+        union all
+        select callable, steps from key_lines) s
+    cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[s.callable]) limit 1) c
     group by c.namespace_id
 )
 select n.name, coalesce((select least(depth, @limit::int) from counted c where c.namespace_id = n.namespace_id), 0)::int as depth from tasker.namespaces n`)
 
 // oldestClaimable reads the first step of each lane: a lane is in the order in which its
 // steps became claimable.
-// Index: board_claimable.
+// Index: board_claimable, those of keyLines.
 var oldestClaimable = pg.Compile(`
-with recursive ` + everyLane + `, oldest as materialized (
+with recursive ` + everyLane + `, ` + keyLines(allOfKey) + `, oldest as materialized (
     select c.namespace_id, min(s.since) as since
-    from found l cross join lateral (
-        select coalesce(enqueued_at, requested_at) as since from tasker.board
-        where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark order by seq limit 1) s
-    cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[l.callable]) limit 1) c
+    from (
+        select l.callable, s.since from found l cross join lateral (
+            select coalesce(enqueued_at, requested_at) as since from tasker.board
+            where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark order by seq limit 1) s
+        union all
+        select callable, since from key_lines) s
+    cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[s.callable]) limit 1) c
     group by c.namespace_id
 )
 select n.name, extract(epoch from clock_timestamp() - o.since)::float8 as seconds
@@ -298,7 +304,7 @@ func (s *Board) OldestClaimable(ctx context.Context) (map[string]time.Duration, 
 		Name    string
 		Seconds float64
 	}
-	return pg.ReadMap(ctx, s.db, "oldest_claimable", "look for the oldest claimable steps", oldestClaimable.With(s.everywhere()),
+	return pg.ReadMap(ctx, s.db, "oldest_claimable", "look for the oldest claimable steps", oldestClaimable.With(s.everywhere().And(pg.Args{"limit": 1})),
 		func(r *row) (string, time.Duration) {
 			return r.Name, time.Duration(max(r.Seconds, 0) * float64(time.Second))
 		})
@@ -387,7 +393,7 @@ var overdue = everyLane + `, first as materialized (
        or coalesce((select reported_at < clock_timestamp() - @patience_ms::bigint * interval '1 ms' from tasker.board
                     where state = {reported} and slot > 0 and seq >= @apart order by seq limit 1), false) as reported,
        array(select distinct n.name from first f
-             cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[f.callable]) and paused_at is null limit 1) c
+             cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[f.callable]) and (paused_at is null or paused_by is null) limit 1) c
              cross join lateral (select name, paused_at from tasker.namespaces where namespace_id = any (array[c.namespace_id]) limit 1) n
              where n.paused_at is null and f.enqueued_at < clock_timestamp() - @patience_ms::bigint * interval '1 ms') as namespaces,
        {followed} as followed`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/workflow"
@@ -17,6 +18,9 @@ type CallableLoad struct {
 	Running   int
 	Oldest    time.Duration `sql:",seconds"` // how long the oldest waiting step has waited
 	Service   time.Duration `sql:",seconds"` // mean time of the handler; 0: no live worker has measured it
+	// Expected is the mean time that the waiting steps are expected to take, of those of which
+	// it is known; 0 without the policy that puts them in line by it.
+	Expected time.Duration `sql:",seconds"`
 }
 
 // WorkerLoad is what a worker tells of itself with each heartbeat.
@@ -36,17 +40,25 @@ type NamespaceWorkers struct {
 	Permits int
 }
 
-// callableLoads counts lane by lane, like queueDepth.
-// Index: board_claimable, board_lease, then the primary keys.
+// callableLoads counts lane by lane, like queueDepth; of the steps in the line of a key it
+// counts those that may run at once, since more workers would not run more of them. Under
+// shortest_expected a lane says what its steps are expected to take, by a factor of 1.2; see
+// package order.
+// Index: board_claimable, board_lease, those of keyLines, then the primary keys.
 var callableLoads = pg.Compile(`
-with recursive ` + everyLane + `, paused as materialized (select ` + pausedCallables + ` as those), waiting as materialized (
-    select l.callable, sum(s.steps) as steps, max(s.waited) as waited
-    from (select found.* from found cross join paused where callable <> all (paused.those)) l cross join lateral (
-        select count(*) as steps, extract(epoch from clock_timestamp() - min(since)) as waited from (
-            select coalesce(enqueued_at, requested_at) as since from tasker.board
-            where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
-            order by seq limit @limit::int) first) s
-    where s.steps > 0 group by l.callable
+with recursive ` + everyLane + `, ` + keyLines(runnableOfKey) + `, paused as materialized (select ` + pausedByOperators + ` as those), waiting as materialized (
+    select s.callable, sum(s.steps) as steps, max(s.waited) as waited,
+           sum(s.steps * 2 ^ ((s.lane - @unknown_lane::int) / 2.0)) filter (where s.lane not in ({aged_lane}, @unknown_lane::int))
+           / sum(s.steps) filter (where s.lane not in ({aged_lane}, @unknown_lane::int)) as expected
+    from (
+        select l.callable, l.lane, s.* from found l cross join lateral (
+            select count(*) as steps, extract(epoch from clock_timestamp() - min(since)) as waited from (
+                select coalesce(enqueued_at, requested_at) as since from tasker.board
+                where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
+                order by seq limit @limit::int) first) s
+        union all
+        select callable, null, steps, extract(epoch from clock_timestamp() - since) from key_lines) s cross join paused
+    where s.steps > 0 and s.callable <> all (paused.those) group by s.callable
 ), running as materialized (
     select callable, count(*) as steps
     from (select callable from tasker.board where state = {in_progress} and lease_until >= @lease_from order by lease_until limit @limit::int) r
@@ -56,8 +68,9 @@ with recursive ` + everyLane + `, paused as materialized (select ` + pausedCalla
     from tasker.workers w cross join lateral jsonb_each_text(w.load -> 'service_ms') m
     where w.stopped_at is null and w.heartbeat_at > clock_timestamp() - @alive_ms::bigint * interval '1 ms' group by m.key
 )
-select n.name as namespace, c.callable, c.method, c.resolver, coalesce(least(w.steps, @limit::int), 0)::int as waiting,
-       coalesce(r.steps, 0)::int as running, coalesce(greatest(w.waited, 0), 0)::float8 as oldest, coalesce(m.seconds, 0)::float8 as service
+select n.name as namespace, c.callable, c.method, c.resolver, least(coalesce(w.steps, 0), @limit::int)::int as waiting,
+       coalesce(r.steps, 0)::int as running, coalesce(greatest(w.waited, 0), 0)::float8 as oldest, coalesce(m.seconds, 0)::float8 as service,
+       case when exists (select from tasker.policies where callable_id = k.callable and policy = @by_time) then coalesce(w.expected, 0) else 0 end::float8 as expected
 from (select callable from waiting union select callable from running) k
 left join waiting w on w.callable = k.callable
 left join running r on r.callable = k.callable
@@ -88,7 +101,7 @@ func (s *Board) Loads(ctx context.Context, alive time.Duration, limit int) ([]Ca
 		return nil, nil, err
 	}
 	_, limits["lease_from"] = s.timesFrom()
-	limits["limit"] = limit
+	limits["limit"], limits["by_time"], limits["unknown_lane"] = limit, order.ShortestExpected, order.ShortestExpected.Lane(order.Step{})
 	loads, err := pg.ReadAll[CallableLoad](ctx, s.db, "callable_loads", "read the load of callables", callableLoads.With(s.everywhere().And(limits)))
 	return loads, workers, err
 }

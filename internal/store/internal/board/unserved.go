@@ -65,15 +65,19 @@ const (
 )
 
 // unservedLanes counts the steps of the callables that no live worker offers, each
-// up to a limit, the most first. Index: board_claimable, then the primary keys.
+// up to a limit, the most first. Index: board_claimable, those of keyLines, then the primary keys.
 var unservedLanes = pg.Compile(`
-with recursive ` + liveWorkers + `, ` + everyLane + `, waiting as materialized (
-    select l.callable as id, sum(s.steps) as steps, max(s.waited) as waited
-    from (select * from found where callable <> all (array(select callable from offered))) l cross join lateral (
-        select count(*) as steps, extract(epoch from clock_timestamp() - min(enqueued_at)) as waited from (
-            select enqueued_at from tasker.board where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
-            order by seq limit @limit::int) first) s
-    where s.steps > 0 group by l.callable
+with recursive ` + liveWorkers + `, ` + everyLane + `, ` + keyLines(allOfKey) + `, waiting as materialized (
+    select s.callable as id, sum(s.steps) as steps, max(s.waited) as waited
+    from (
+        select l.callable, s.* from (select * from found where callable <> all (array(select callable from offered))) l cross join lateral (
+            select count(*) as steps, extract(epoch from clock_timestamp() - min(enqueued_at)) as waited from (
+                select enqueued_at from tasker.board where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
+                order by seq limit @limit::int) first) s
+        union all
+        select callable, steps, extract(epoch from clock_timestamp() - since) from key_lines
+        where callable <> all (array(select callable from offered))) s
+    where s.steps > 0 group by s.callable
 )
 select least(w.steps, @limit::int)::int as steps, coalesce(w.waited, 0)::float8 as waited, ` + unservedColumns + `
 from waiting w
@@ -98,7 +102,7 @@ func (s *Board) Unserved(ctx context.Context, alive time.Duration, limit int) (l
 var unservedSteps = pg.Compile(`
 with ` + liveWorkers + `
 select b.step_no, 1 as steps, 0::float8 as waited, ` + unservedColumns + `
-from (select step_no, callable, state from tasker.board where task_uuid = @task offset 0) b
+from (select step_no, ` + limitedCallableOf + ` as callable, state from tasker.board s where task_uuid = @task offset 0) b
 cross join lateral (select * from tasker.callables where callable_id = any (array[b.callable]) limit 1) c
 cross join lateral (select name from tasker.namespaces where namespace_id = any (array[c.namespace_id]) limit 1) n
 where b.state = {claimable} and b.callable <> all (array(select callable from offered))`)

@@ -89,7 +89,10 @@ type audited struct {
 	groups   []auditedGroup      `sql:"-"` // in the order of creation
 }
 
-type auditedStep struct{ attempt int }
+type auditedStep struct {
+	attempt int
+	unlined bool // it is in the line of a key without waiting there, or the key is not there
+}
 
 type auditedAttempt struct {
 	step     int `sql:"step_no"`
@@ -178,7 +181,7 @@ var (
 	auditPage  = audit(`task_uuid > @after order by task_uuid limit @limit`)
 	auditTask  = audit(`task_uuid = @task`)
 	auditSteps = pg.Compile(`
-select task_uuid, step_no, attempt
+select task_uuid, step_no, attempt, callable < 0 and (state <> {claimable} or not exists (select from tasker.limit_keys where line = -callable)) as unlined
 from tasker.board where task_uuid = any (@tasks) and step_no is not null`)
 	auditActions = pg.Compile(`
 select task_uuid, metadata->>'action' as action, (metadata->>'step')::int as step, coalesce((metadata->>'reports')::int, 0) as reports, reason, at
@@ -252,6 +255,11 @@ func (a *audited) check(rules workflow.Rules) (problems []string) {
 	}
 	if a.inline && len(a.board) > 1 {
 		add("the task's row carries a step beside %d others", len(a.board)-1)
+	}
+	for no, step := range a.board {
+		if step.unlined {
+			add("step %d is in the line of a key, where it cannot be claimed", no)
+		}
 	}
 	if a.astray {
 		add("the board has another context than the ledger")

@@ -62,7 +62,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 113
+const SchemaVersion = 114
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
@@ -203,9 +203,11 @@ const (
 	MessageFailed                        // cancel it, a dependency has failed
 )
 
-// The advisory locks of the product have one class; their objects are callables, or this.
+// The classes of the product's advisory locks: of turns, whose objects are callables, or the
+// one below, and of sorting the steps of limited callables by keys.
 const (
 	TurnLock        = 0x7461736b
+	SortLock        = TurnLock + 1
 	EventTurnObject = -3
 )
 

@@ -138,7 +138,7 @@ select namespace_id as id, name, created_at, paused_at, paused_by, pause_reason 
 // Index: callables_paused.
 var listPausedCallables = pg.Compile(`
 select distinct on (namespace_id, callable) namespace_id, callable, paused_at, paused_by, pause_reason
-from tasker.callables where paused_at is not null order by namespace_id, callable, paused_at limit 10000`)
+from tasker.callables where paused_at is not null and paused_by is not null order by namespace_id, callable, paused_at limit 10000`)
 
 // Namespaces lists the namespaces by name, 10,000 at most.
 func (s *Registry) Namespaces(ctx context.Context) (list []NamespaceState, err error) {
@@ -186,7 +186,7 @@ with changed as (
 		recordPause + `'pause_callable'` + recordCallable)
 	resumeCallable = pg.Compile(`
 with changed as (
-    update tasker.callables c set paused_at = null, paused_by = null, pause_reason = null` + ofNamespace +
+    update tasker.callables c set paused_at = (select l.changed_at from tasker.limits l where l.callable_id = c.callable_id and not l.removing), paused_by = null, pause_reason = null` + ofNamespace +
 		recordPause + `'resume_callable'` + recordCallable)
 )
 

@@ -3,95 +3,277 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/internal/store/internal/stmt"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
 )
 
-// SubmissionLimit has the rules for how often tasks of a template are submitted.
-type SubmissionLimit struct {
-	Namespace, Template string
-	admission.Rules     `sql:"-"`
-	ChangedAt           time.Time
-	ChangedBy           string
+// Limit bounds what runs of a callable, key by key.
+type Limit struct {
+	Namespace string
+	Handler   workflow.HandlerReference `sql:",inline"`
+	// The key of a step is the text at KeyPath in the context of its task, or what follows
+	// KeyTag in a tag of the task; of a step without one, or of all with neither, it is
+	// empty.
+	KeyPath []string
+	KeyTag  string
+	// MaxRunning is how many steps of a key run at once; nil: no bound.
+	MaxRunning *int
+	// PerSecond is how many of a key begin in a second, on average, and Burst how many at
+	// once after a pause; nil: no bound.
+	PerSecond *float64
+	Burst     int
+	// Ordered: one step of a key at a time, in the order in which they became claimable: that
+	// of their numbers (seq), which transactions draw before they commit. Overtake lets others
+	// run while the first one waits for its retry.
+	Ordered, Overtake bool
+	// Weights are the shares of keys; others have 1.
+	Weights map[string]float64
 }
 
-// storedLimit is a SubmissionLimit as it is read.
-type storedLimit struct {
-	Namespace, Template string
-	Rules               json.RawMessage
-	ChangedAt           time.Time
-	ChangedBy           string
+// LimitState is a limit with its last change and what it holds up.
+type LimitState struct {
+	Limit
+	ChangedAt time.Time
+	ChangedBy string
+	Removing  bool // it bounds nothing more
+	Running   int
+	// Waiting counts the steps that wait in the lines of keys, up to a bound, and Keys the
+	// keys that have some. Steps that have just become claimable are in no line yet.
+	Waiting, Keys int
 }
 
-func (l *storedLimit) limit() (SubmissionLimit, error) {
-	limit := SubmissionLimit{Namespace: l.Namespace, Template: l.Template, ChangedAt: l.ChangedAt, ChangedBy: l.ChangedBy}
-	if err := json.Unmarshal(l.Rules, &limit.Rules); err != nil {
-		return limit, fmt.Errorf("read the limits of %s/%s: %w", l.Namespace, l.Template, err)
-	}
-	return limit, nil
+// Index: callables_named.
+var limitedCallable = pg.Compile(`
+select c.callable_id from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id
+where n.name = @namespace and md5(c.callable || {separator} || c.method || {separator} || c.resolver) = md5(@callable::text || {separator} || @method::text || {separator} || @resolver::text)`)
+
+// takeTurn waits until no claim of the callable is under way that began before, and nothing
+// sorts its steps; those that begin after it see what the transaction has changed.
+var takeTurn = pg.Compile(`select pg_advisory_xact_lock(class, @callable::int) from unnest(@classes::int[]) class`)
+
+// turnOf returns takeTurn for a callable. Who sorts takes the locks in the same order.
+func turnOf(callable int32) stmt.Call {
+	return takeTurn.With(pg.Args{"classes": []int32{pg.SortLock, pg.TurnLock}, "callable": callable})
 }
 
-const limitColumns = `n.name as namespace, l.template, l.rules, l.changed_at, l.changed_by`
-
-// Index: the primary keys; the unique names.
 var (
-	listLimits = pg.Compile(`
-select ` + limitColumns + ` from tasker.submission_limits l join tasker.namespaces n using (namespace_id)
-where @namespace::text = '' or n.name = @namespace order by n.name, l.template limit 10000`)
-
 	setLimit = pg.Compile(`
-with n as (
-    select namespace_id, name from tasker.namespaces n
-    where name = @namespace and exists (select from tasker.plans p where p.namespace_id = n.namespace_id and p.name = @template)
-), l as (
-    insert into tasker.submission_limits as l (namespace_id, template, rules, changed_by)
-    select namespace_id, @template, @rules::jsonb, @actor::text from n
-    on conflict (namespace_id, template) do update
-    set rules = excluded.rules, changed_at = clock_timestamp(), changed_by = excluded.changed_by
-    returning l.*
-)
-select ` + limitColumns + ` from l join n using (namespace_id)`)
-
-	deleteLimit = pg.Compile(`
-delete from tasker.submission_limits l using tasker.namespaces n
-where n.namespace_id = l.namespace_id and n.name = @namespace and l.template = @template
-returning ` + limitColumns)
+insert into tasker.limits as l (callable_id, changed_by, key_path, key_tag, max_running, per_second, burst, ordered, overtake, weights)
+values (@callable, @actor, @key_path, nullif(@key_tag::text, ''), @max_running, @per_second, @burst, @ordered, @overtake, @weights)
+on conflict (callable_id) do update set changed_at = clock_timestamp(), changed_by = excluded.changed_by, max_running = excluded.max_running,
+    per_second = excluded.per_second, burst = excluded.burst, ordered = excluded.ordered, overtake = excluded.overtake, weights = excluded.weights, removing = false
+where l.key_path is not distinct from excluded.key_path and l.key_tag is not distinct from excluded.key_tag`)
+	weighKeys = pg.Compile(`
+update tasker.limit_keys k set weight = coalesce((l.weights ->> k.key)::float8, 1), tokens = least(k.tokens, l.burst)
+from tasker.limits l where l.callable_id = @callable and k.callable_id = @callable`)
+	recordLimit = pg.Compile(`
+insert into tasker.operator_actions (actor, reason, action, target, matched, changed, dry_run)
+select @actor::text, @reason::text, @action::text, jsonb_build_object('namespace', n.name, 'callable', c.callable, 'method', c.method, 'resolver', c.resolver), 1, 1, false
+from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id where c.callable_id = @callable`)
+	pauseLimited = pg.Compile(`update tasker.callables set paused_at = coalesce(paused_at, clock_timestamp()) where callable_id = @callable`)
 )
 
-// SubmissionLimits lists the limits by namespace and template, 10,000 at most; an empty
-// namespace is all.
-func (s *Registry) SubmissionLimits(ctx context.Context, namespace string) ([]SubmissionLimit, error) {
-	stored, err := pg.ReadAll[storedLimit](ctx, s.db, "submission_limits", "list the submission limits", listLimits.With(pg.Args{"namespace": namespace}))
-	limits := make([]SubmissionLimit, len(stored))
-	for i := range stored {
-		if limits[i], err = stored[i].limit(); err != nil {
-			break
+// ErrOtherKey says that a limit has another key: it must be removed first.
+var ErrOtherKey = errors.New("the limit has another key; remove it first")
+
+// SetLimit sets the limit of a callable; claims that begin after it follow it. What runs goes
+// on. The error wraps ErrNotFound if no template or worker has named the callable, and is
+// ErrOtherKey if a limit with another key exists.
+func (s *Registry) SetLimit(ctx context.Context, l Limit, actor, reason string) ([]signal.Signal, error) {
+	signals := limitSignals(l.Namespace)
+	err := s.db.Transaction(ctx, "set_limit", "limit a callable", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		weights, err := json.Marshal(l.weights())
+		if err != nil {
+			return nil, fmt.Errorf("encode the weights: %w", err)
+		}
+		callable, err := l.turn(ctx, tx)
+		if err != nil {
+			return nil, err
+		}
+		changed, err := pg.Run(ctx, tx, setLimit.With(pg.Args{"callable": callable, "actor": actor, "key_path": l.KeyPath, "key_tag": l.KeyTag,
+			"max_running": l.MaxRunning, "per_second": l.PerSecond, "burst": max(l.Burst, 1), "ordered": l.Ordered, "overtake": l.Overtake, "weights": weights}))
+		if err == nil && changed == 0 {
+			err = ErrOtherKey
+		}
+		for _, statement := range []stmt.Call{weighKeys.With(pg.Args{"callable": callable}), pauseLimited.With(pg.Args{"callable": callable}),
+			recordLimit.With(pg.Args{"callable": callable, "actor": actor, "reason": reason, "action": "set_limit"})} {
+			if err == nil {
+				_, err = pg.Run(ctx, tx, statement)
+			}
+		}
+		return signals, err
+	})
+	return signals, err
+}
+
+func (l *Limit) weights() map[string]float64 {
+	if l.Weights == nil {
+		return map[string]float64{}
+	}
+	return l.Weights
+}
+
+// A limit ends in several transactions, since many steps may wait in the lines of its keys.
+// With the first one it bounds nothing more: new steps are claimed from the line of the
+// callable, and those of the keys without a bound. Others return to that line step by step;
+// the last transaction removes what is left: all hold the turn of the callable, without which
+// no step enters the line of a key, and one that waits in such a line is always claimable.
+// Until then the removal may be repeated, and workers claim from both kinds of lines.
+var (
+	endLimit = pg.Compile(`
+with ended as (
+    update tasker.limits set removing = true, max_running = null, per_second = null, ordered = false, changed_at = clock_timestamp(), changed_by = @actor
+    where callable_id = @callable returning callable_id
+)
+update tasker.callables c set paused_at = case when c.paused_by is not null then c.paused_at end
+from ended e where c.callable_id = e.callable_id`)
+	returnLimited = pg.Compile(`
+with returning_steps as materialized (
+    select s.at from tasker.limits l join tasker.limit_keys k on k.callable_id = l.callable_id cross join lateral (
+        select ctid as at from tasker.board where state = {claimable} and callable = -k.line limit @limit::int for update skip locked) s
+    where l.callable_id = @callable and l.removing limit @limit::int
+)
+update tasker.board set callable = @callable, seq = nextval('tasker.step_seq') where ctid = any (array(select at from returning_steps))`)
+	dropLimit = pg.Compile(`
+with free as materialized (
+    select from tasker.limits where callable_id = @callable and removing and not exists (
+        select from tasker.limit_keys k where k.callable_id = @callable and exists (
+            select from tasker.board b where b.state = {claimable} and b.callable = -k.line))
+), keys as (
+    delete from tasker.limit_keys where callable_id = @callable and exists (select from free)
+)
+delete from tasker.limits where callable_id = @callable and exists (select from free)`)
+)
+
+// returnedAtOnce is how many steps one transaction returns to the line of the callable.
+const returnedAtOnce = 5000
+
+// DeleteLimit removes a limit: claims that begin after it follow none. After an error, it may
+// be repeated, and FinishLimits does what is left. The error wraps ErrNotFound if there is no
+// limit.
+func (s *Registry) DeleteLimit(ctx context.Context, namespace string, handler workflow.HandlerReference, actor, reason string) ([]signal.Signal, error) {
+	l := Limit{Namespace: namespace, Handler: handler}
+	var callable int32
+	signals := limitSignals(namespace)
+	err := s.db.Transaction(ctx, "delete_limit", "end a limit", func(ctx context.Context, tx pgx.Tx) (_ []signal.Signal, err error) {
+		if callable, err = l.turn(ctx, tx); err != nil {
+			return nil, err
+		}
+		changed, err := pg.Run(ctx, tx, endLimit.With(pg.Args{"callable": callable, "actor": actor}))
+		if err == nil && changed == 0 {
+			err = pg.ErrNotFound
+		}
+		if err == nil {
+			_, err = pg.Run(ctx, tx, recordLimit.With(pg.Args{"callable": callable, "actor": actor, "reason": reason, "action": "delete_limit"}))
+		}
+		return signals, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for more := true; more && err == nil; {
+		more, err = s.finishLimit(ctx, callable, namespace)
+	}
+	return signals, err
+}
+
+// FinishLimits goes on with removals that were interrupted, by one transaction each; more says
+// that some are still under way.
+func (s *Registry) FinishLimits(ctx context.Context) (finished int, signals []signal.Signal, more bool, err error) {
+	type removal struct {
+		CallableID int32
+		Namespace  string
+	}
+	left, err := pg.ReadAll[removal](ctx, s.db, "limits_left", "look for interrupted removals of limits", limitsLeft.With(nil))
+	for i := 0; i < len(left) && err == nil; i++ {
+		var goesOn bool
+		if goesOn, err = s.finishLimit(ctx, left[i].CallableID, left[i].Namespace); err == nil {
+			signals = append(signals, limitSignals(left[i].Namespace)...)
+			if more = more || goesOn; !goesOn {
+				finished++
+			}
 		}
 	}
-	return limits, err
+	return finished, signals, more, err
 }
 
-// SetSubmissionLimit sets the rules of a template, or without any deletes them, and records
-// it: every creation that begins after it is subject to them. The error wraps ErrNotFound
-// where there is no such template, or no limit to delete.
-func (s *Registry) SetSubmissionLimit(ctx context.Context, namespace, template string, rules admission.Rules, by pg.OperatorAction) error {
-	_, _, err := pg.Recorded(ctx, s.db, "set_submission_limit", "set the submission limit", by, "",
-		func(ctx context.Context, tx pgx.Tx) (storedLimit, map[string]any, error) {
-			change, args := deleteLimit, pg.Args{"namespace": namespace, "template": template}
-			if rules != (admission.Rules{}) {
-				text, err := json.Marshal(rules)
-				if err != nil {
-					return storedLimit{}, nil, fmt.Errorf("write the rules: %w", err)
-				}
-				change, args["rules"], args["actor"] = setLimit, string(text), by.Actor
+var limitsLeft = pg.Compile(`
+select l.callable_id, n.name as namespace
+from tasker.limits l join tasker.callables c on c.callable_id = l.callable_id join tasker.namespaces n on n.namespace_id = c.namespace_id
+where l.removing order by l.callable_id`)
+
+// finishLimit returns steps of a limit that is being removed, or else removes it; more says
+// that it is still there.
+func (s *Registry) finishLimit(ctx context.Context, callable int32, namespace string) (more bool, err error) {
+	err = s.db.Transaction(ctx, "delete_limit", "remove a limit", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		one := pg.Args{"callable": callable}
+		if _, err := pg.Run(ctx, tx, turnOf(callable)); err != nil {
+			return nil, err
+		}
+		changed, err := pg.Run(ctx, tx, returnLimited.With(one.And(pg.Args{"limit": returnedAtOnce})))
+		if more = true; err == nil && changed == 0 {
+			_, err = pg.Run(ctx, tx, dropLimit.With(one))
+			if err == nil {
+				more, err = pg.OneOf[bool](ctx, tx, limitLeft.With(one))
 			}
-			l, err := pg.OneOf[storedLimit](ctx, tx, change.With(args))
-			return l, map[string]any{"namespace": namespace, "template": template, "rules": l.Rules}, err
-		})
-	return err
+		}
+		return limitSignals(namespace), err
+	})
+	return more, err
+}
+
+var limitLeft = pg.Compile(`select exists (select from tasker.limits where callable_id = @callable and removing)`)
+
+// limitSignals make the workers of a namespace follow a changed limit.
+func limitSignals(namespace string) []signal.Signal {
+	return []signal.Signal{{Topic: signal.TopicControl}, {Topic: signal.WorkerTopic(namespace)}}
+}
+
+// Index: the primary keys, limit_keys_waiting, board_limited, board_claimable.
+var listLimits = pg.Compile(`
+select n.name as namespace, c.callable, c.method, c.resolver, coalesce(l.key_path, '{}') as key_path, coalesce(l.key_tag, '') as key_tag, l.max_running, l.per_second,
+       l.burst, l.ordered, l.overtake, l.weights, l.changed_at, l.changed_by, l.removing,
+       (select count(*) from tasker.limit_keys k join tasker.board r on r.state = {in_progress} and r.limit_line = k.line where k.callable_id = l.callable_id)::int as running,
+       (select count(*) from (select from tasker.limit_keys k cross join lateral (
+            select from tasker.board where state = {claimable} and callable = -k.line limit @limit::int) s
+        where k.callable_id = l.callable_id and k.waiting limit @limit::int) w)::int as waiting,
+       (select count(*) from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting)::int as keys
+from tasker.limits l join tasker.callables c on c.callable_id = l.callable_id join tasker.namespaces n on n.namespace_id = c.namespace_id
+where (@namespace = '' or n.name = @namespace) order by n.name, c.callable, c.method, c.resolver limit 10000`)
+
+// Limits lists the limits, of a namespace or all, by names; waiting steps are counted up to
+// limit.
+func (s *Registry) Limits(ctx context.Context, namespace string, limit int) ([]LimitState, error) {
+	return pg.ReadAll[LimitState](ctx, s.db, "limits", "list the limits", listLimits.With(pg.Args{"namespace": namespace, "limit": limit}))
+}
+
+// turn returns the callable after its turn has come.
+func (l *Limit) turn(ctx context.Context, tx pgx.Tx) (callable int32, err error) {
+	callable, err = pg.OneOf[int32](ctx, tx, limitedCallable.With(pg.Args{"namespace": l.Namespace, "callable": l.Handler.Callable,
+		"method": l.Handler.Method, "resolver": l.Handler.Resolver}))
+	if err == nil {
+		_, err = pg.Run(ctx, tx, turnOf(callable))
+	}
+	return callable, err
+}
+
+var limitedCallables = pg.Compile(`select callable_id, removing from tasker.limits`)
+
+// LimitedCallables returns the callables with a limit, and whether it is being removed:
+// then other claims take the steps in the line of the callable.
+func (s *Registry) LimitedCallables(ctx context.Context) (map[int32]bool, error) {
+	type row struct {
+		CallableID int32
+		Removing   bool
+	}
+	return pg.ReadMap(ctx, s.db, "limited_callables", "read which callables are limited", limitedCallables.With(nil),
+		func(r *row) (int32, bool) { return r.CallableID, r.Removing })
 }

@@ -908,6 +908,7 @@ type Step struct {
 	Checkpoint        *Checkpoint `protobuf:"bytes,22,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// The span of the attempt as W3C trace context.
 	Traceparent   *string `protobuf:"bytes,23,opt,name=traceparent,proto3,oneof" json:"traceparent,omitempty"`
+	Tracestate    *string `protobuf:"bytes,24,opt,name=tracestate,proto3,oneof" json:"tracestate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1099,6 +1100,13 @@ func (x *Step) GetCheckpoint() *Checkpoint {
 func (x *Step) GetTraceparent() string {
 	if x != nil && x.Traceparent != nil {
 		return *x.Traceparent
+	}
+	return ""
+}
+
+func (x *Step) GetTracestate() string {
+	if x != nil && x.Tracestate != nil {
+		return *x.Tracestate
 	}
 	return ""
 }
@@ -2406,7 +2414,7 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x06answer\x18\x01 \x01(\x03R\x06answer\x12-\n" +
 	"\x05steps\x18\x02 \x03(\v2\x17.tasker.session.v1.StepR\x05steps\x12:\n" +
 	"\tcancelled\x18\x03 \x03(\v2\x1c.tasker.session.v1.CancelledR\tcancelled\x12\x1a\n" +
-	"\bdraining\x18\x04 \x01(\bR\bdraining\"\xd1\a\n" +
+	"\bdraining\x18\x04 \x01(\bR\bdraining\"\x85\b\n" +
 	"\x04Step\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\tR\x05fence\x12\x1b\n" +
 	"\ttask_uuid\x18\x02 \x01(\tR\btaskUuid\x12\x1b\n" +
@@ -2434,7 +2442,10 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x16 \x01(\v2\x1d.tasker.session.v1.CheckpointR\n" +
 	"checkpoint\x12%\n" +
-	"\vtraceparent\x18\x17 \x01(\tH\x06R\vtraceparent\x88\x01\x01B\x18\n" +
+	"\vtraceparent\x18\x17 \x01(\tH\x06R\vtraceparent\x88\x01\x01\x12#\n" +
+	"\n" +
+	"tracestate\x18\x18 \x01(\tH\aR\n" +
+	"tracestate\x88\x01\x01B\x18\n" +
 	"\x16_parent_correlation_idB\t\n" +
 	"\a_methodB\x0f\n" +
 	"\r_time_left_msB\n" +
@@ -2442,7 +2453,8 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\b_contextB\x11\n" +
 	"\x0f_initializationB\x15\n" +
 	"\x13_dependency_resultsB\x0e\n" +
-	"\f_traceparent\"\xc5\x02\n" +
+	"\f_traceparentB\r\n" +
+	"\v_tracestate\"\xc5\x02\n" +
 	"\x05Batch\x12\x19\n" +
 	"\bbatch_id\x18\x01 \x01(\tR\abatchId\x12&\n" +
 	"\fstart_cursor\x18\x02 \x01(\fH\x00R\vstartCursor\x88\x01\x01\x12\"\n" +

@@ -194,10 +194,11 @@ class Client:
 def _trace() -> dict[str, str]:
     """The trace of the step whose handler calls this: what it creates belongs to it."""
     try:
-        traceparent = current_step().traceparent
+        step = current_step()
     except LookupError:
         return {}
-    return {"traceparent": traceparent} if traceparent else {}
+    headers = {"traceparent": step.traceparent, "tracestate": step.tracestate}
+    return {name: value for name, value in headers.items() if value}
 
 
 def _refusal(answer: http.client.HTTPResponse, content: bytes) -> ApiError:

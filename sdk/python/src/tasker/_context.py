@@ -76,6 +76,8 @@ class StepContext:
         self.context: Any = message["context"]
         self.traceparent = str(message.get("traceparent") or "")
         """The span of this attempt as W3C trace context, for a tracing library; empty without a trace."""
+        self.tracestate = str(message.get("tracestate") or "")
+        """What the sender of the trace added to it."""
         self.config: Mapping[str, JSON] = message.get("initialization") or {}
         self.results: Mapping[str, JSON] = message.get("dependency_results") or {}
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -108,6 +109,48 @@ func (b *Board) TimesFor(ctx context.Context, reason string) ([]time.Duration, e
 	return took, nil
 }
 
+// Claims counts the claims of each value of a field of the context, in a time from the
+// database's clock now on.
+func (b *Board) Claims(ctx context.Context, field string, from, until time.Time) (map[string]int, error) {
+	rows, err := b.db.Query(ctx, claimsOf, field, from, until)
+	if err != nil {
+		return nil, fmt.Errorf("count the claims: %w", err)
+	}
+	counts := map[string]int{}
+	var value string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&value, &n}, func() error { counts[value] = n; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("count the claims: %w", err)
+	}
+	return counts, nil
+}
+
+// Now is the database's clock.
+func (b *Board) Now(ctx context.Context) (now time.Time, err error) {
+	if err := b.db.QueryRow(ctx, clock).Scan(&now); err != nil {
+		return now, fmt.Errorf("read the clock: %w", err)
+	}
+	return now, nil
+}
+
+// MostClaims is how many claims were made in any time of a length.
+func (b *Board) MostClaims(ctx context.Context, window time.Duration) (n int, err error) {
+	if err := b.db.QueryRow(ctx, mostClaims, window).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count the claims of %v: %w", window, err)
+	}
+	return n, nil
+}
+
+// Disorder counts the claims of tasks that were made before the task before, of the same
+// value of a field and by the number n in the context, had been reported.
+func (b *Board) Disorder(ctx context.Context, field string) (tasks, wrong int, err error) {
+	if err := b.db.QueryRow(ctx, disorder, field).Scan(&tasks, &wrong); err != nil {
+		return 0, 0, fmt.Errorf("compare the times of tasks: %w", err)
+	}
+	return tasks, wrong, nil
+}
+
 // Starts are the times of load.Stamp tasks from the request to the beginning
 // of the handler. Their order is any.
 func (b *Board) Starts(ctx context.Context, tasks []string) ([]time.Duration, error) {
@@ -205,14 +248,42 @@ func (b *Board) Create(ctx context.Context, w load.Workflow, n int) error {
 	if err != nil {
 		return fmt.Errorf("find the plan of %s: %w", w.Name, err)
 	}
-	batch := make([]store.NewTask, n)
-	for i := range batch {
+	contexts := make([]json.RawMessage, n)
+	for i := range contexts {
+		contexts[i] = json.RawMessage(`{"even_number":2}`)
+	}
+	return create(ctx, s, plan, "bench", contexts)
+}
+
+// CreateFor makes tasks of a workflow with contexts and a reason, in their order.
+func (b *Board) CreateFor(ctx context.Context, w load.Workflow, reason string, contexts []json.RawMessage) error {
+	s, err := b.Store(ctx)
+	if err != nil {
+		return err
+	}
+	plan, err := s.PlanNamed(ctx, w.Namespace, w.Name, "1.0.0")
+	if err != nil {
+		return fmt.Errorf("find the plan of %s: %w", w.Name, err)
+	}
+	for part := range slices.Chunk(contexts, createdAtOnce) {
+		if err := create(ctx, s, plan, reason, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createdAtOnce is how many tasks one transaction creates at most, as a request may.
+const createdAtOnce = 1000
+
+func create(ctx context.Context, s *store.Store, plan *store.Plan, reason string, contexts []json.RawMessage) error {
+	batch := make([]store.NewTask, len(contexts))
+	for i, context := range contexts {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return fmt.Errorf("make an id: %w", err)
 		}
-		batch[i] = store.NewTask{UUID: id, Plan: plan, Context: json.RawMessage(`{"even_number":2}`), CorrelationID: id,
-			Initiator: "bench", SourceSystem: "bench", Reason: "bench"}
+		batch[i] = store.NewTask{UUID: id, Plan: plan, Context: context, CorrelationID: id, Initiator: "bench", SourceSystem: "bench", Reason: reason}
 	}
 	if _, err := s.CreateTasks(ctx, batch); err != nil {
 		return fmt.Errorf("create tasks: %w", err)

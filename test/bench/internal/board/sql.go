@@ -23,6 +23,24 @@ const timesFor = `
 select extract(epoch from max(a.applied_at) - t.requested_at)::float8
 from tasker.tasks t join tasker.step_attempts a using (task_uuid) where t.reason = $1 group by t.task_uuid, t.requested_at`
 
+// claimsOf counts the claims between $2 and $3 by the field $1 of the context.
+const claimsOf = `
+select t.context ->> $1, count(*)::int from tasker.tasks t join tasker.step_attempts a using (task_uuid)
+where a.claimed_at >= $2 and a.claimed_at < $3 group by 1`
+
+const clock = `select clock_timestamp()`
+
+// mostClaims counts the claims of the busiest time of the length $1.
+const mostClaims = `
+select coalesce(max(n), 0)::int from (
+    select count(*) over (order by claimed_at range between $1::interval preceding and current row) as n from tasker.step_attempts) w`
+
+// disorder counts tasks, and those claimed before the one before them was reported.
+const disorder = `
+select count(*)::int, (count(*) filter (where claimed_at < before))::int from (
+    select a.claimed_at, lag(a.reported_at) over (partition by t.context ->> $1 order by (t.context ->> 'n')::bigint) as before
+    from tasker.tasks t join tasker.step_attempts a using (task_uuid)) o`
+
 // stampTimes returns for each task of $1 the time from its request to the beginning of
 // its handler, which the handler returned (microseconds since 1970).
 const stampTimes = `

@@ -16,10 +16,11 @@ const SleepHandler = "bench.sleep"
 // Sleeping is the workflow of one step that does; the times of its handlers are learned by ms.
 var Sleeping = Workflow{Name: "sleep", Namespace: Namespace, Steps: 1}
 
-// Arrival is a task to create: when, counted from the beginning, and how long its handler
-// sleeps.
+// Arrival is a task to create: when, counted from the beginning, how long its handler sleeps,
+// and whose it is.
 type Arrival struct {
 	At, Takes time.Duration
+	Tenant    string
 }
 
 // Mix draws the times of handlers; Mean is their mean.
@@ -61,7 +62,7 @@ func (m Mix) Arrivals(seed uint64, utilisation float64, permits int, lasting tim
 		if at >= lasting.Seconds() {
 			return list
 		}
-		list = append(list, Arrival{time.Duration(at * float64(time.Second)), m.draw(r)})
+		list = append(list, Arrival{At: time.Duration(at * float64(time.Second)), Takes: m.draw(r)})
 	}
 }
 

@@ -49,6 +49,8 @@ type Sizes struct {
 	Cost int
 	// Idle is how long idle daemons are watched.
 	Idle time.Duration
+	// Flood is how many tasks one tenant of a hundred creates at once.
+	Flood int
 	// PeerLatency is how many jobs a peer's latency is measured with.
 	PeerLatency int
 }
@@ -59,7 +61,7 @@ func Short() Sizes {
 		Latency: 25, Loaded: 10, Polling: 1, Waited: 100, OneByOne: 100, Drain: 30_000, DrainDefaults: 2000, DrainSlow: 100, Steady: 2 * time.Second, Create: time.Second, Secure: 500 * time.Millisecond,
 		Waiting: []int{1000, 100_000}, Finished: []int{100_000},
 		Before: 2 * time.Second, Hold: 4 * time.Second, After: 2 * time.Second, Disturbances: []string{"snapshot"},
-		Cost: 10_000, Idle: 6 * time.Second, PeerLatency: 20,
+		Cost: 10_000, Idle: 6 * time.Second, Flood: 50_000, PeerLatency: 20,
 	}
 }
 
@@ -70,7 +72,7 @@ func Normal() Sizes {
 		Steady: 8 * time.Second, Create: 4 * time.Second, Secure: 2 * time.Second,
 		Waiting: []int{1000, 100_000, 1_000_000}, Finished: []int{1_000_000}, Queues: []int{1, 100, 1000},
 		Before: 5 * time.Second, Hold: 10 * time.Second, After: 11 * time.Second, Disturbances: allDisturbances(),
-		Cost: 20_000, Idle: 20 * time.Second, PeerLatency: 200,
+		Cost: 20_000, Idle: 20 * time.Second, Flood: 200_000, PeerLatency: 200,
 	}
 }
 
@@ -80,7 +82,7 @@ func Full() Sizes {
 	s.Steady, s.Create = 20*time.Second, 10*time.Second
 	s.Waiting, s.Finished = []int{1000, 100_000, 1_000_000, 5_000_000}, []int{1_000_000, 10_000_000}
 	s.Before, s.Hold, s.After = 20*time.Second, 2*time.Minute, 20*time.Second
-	s.Idle = time.Minute
+	s.Idle, s.Flood = time.Minute, 1_000_000
 	return s
 }
 
@@ -129,6 +131,7 @@ func Sections() []Section {
 		{Name: "secure", About: "what credentials and TLS cost, fleets compared in turn", Extra: true, run: (*Bench).secure},
 		{Name: "telemetry", About: "what traces and the scraping of metrics cost, fleets compared in turn", Extra: true, run: (*Bench).telemetry},
 		{Name: "order", About: "shortest expected first against first come, first served, in a burst and under a steady load", Extra: true, run: (*Bench).order},
+		{Name: "limits", About: "shares of a hundred tenants, a flood of one, a rate, and 10,000 ordered keys", Extra: true, run: (*Bench).limits},
 		{Name: "snapshot", About: "a snapshot held for ten minutes, ours and River's, as a picture", Extra: true, run: (*Bench).snapshot},
 	}
 }

@@ -34,7 +34,7 @@ const (
 // Goals are the goals of the project, row by row.
 func Goals() []Goal {
 	var goals []Goal
-	for _, list := range [][]Goal{throughputGoals(), latencyGoals(), creationGoals(), costGoals(), growthGoals(), callableGoals(), neutralGoals(), disturbanceGoals(), secureGoals(), telemetryGoals(), orderGoals(), restGoals()} {
+	for _, list := range [][]Goal{throughputGoals(), latencyGoals(), creationGoals(), costGoals(), growthGoals(), callableGoals(), neutralGoals(), disturbanceGoals(), secureGoals(), telemetryGoals(), orderGoals(), limitGoals(), restGoals()} {
 		goals = append(goals, list...)
 	}
 	return goals
@@ -181,6 +181,17 @@ func orderGoals() (goals []Goal) {
 			Unit: "of fifo's", Limit: g.limit, AtMost: true})
 	}
 	return goals
+}
+
+func limitGoals() []Goal {
+	return []Goal{
+		{Area: "limits", What: "share of a tenant of a hundred, off by its weight, worst of two times of 30 s", Figures: []string{"limits.share_off"}, Unit: "%", Limit: 5, AtMost: true},
+		{Area: "limits", What: "p50 of 99 tenants at half their share while one floods", Figures: []string{"limits.flood.p50"}, Unit: "of that without", Limit: 1.5, AtMost: true},
+		{Area: "limits", What: "p99 of them, over that without, in times of service (20 ms)", Figures: []string{"limits.flood.p99_services"}, Unit: "times", Limit: 2, AtMost: true},
+		{Area: "limits", What: "claims of the busiest time under 50/s with a burst of 10, by what is allowed; worst of four lengths", Figures: []string{"limits.rate.most"}, Unit: "of it", Limit: 1, AtMost: true},
+		{Area: "limits", What: "the rate of 50/s that is used", Figures: []string{"limits.rate.used"}, Unit: "of it", Limit: 0.95},
+		{Area: "limits", What: "10,000 ordered keys, claims before the end of the step before", Figures: []string{"limits.disorder"}, Unit: "claims", Limit: 0, AtMost: true},
+	}
 }
 
 func restGoals() []Goal {

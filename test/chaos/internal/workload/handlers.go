@@ -44,7 +44,7 @@ func Register(w *worker.Worker) error {
 	}
 	h := &handlers{ledger: book, gates: os.Getenv(EnvGates)}
 	if os.Getenv(EnvElsewhere) == "" {
-		err = w.Register(workHandler, worker.HandlerFunc(h.work))
+		err = w.Register(WorkHandler, worker.HandlerFunc(h.work))
 	}
 	err = errors.Join(err,
 		w.Register(gateHandler, worker.HandlerFunc(h.gate)),

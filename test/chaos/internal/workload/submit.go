@@ -116,7 +116,7 @@ func (s *Submitter) Run(ctx context.Context, start time.Time, orders []Order) ([
 
 func (s *Submitter) submit(ctx context.Context, web *http.Client, o Order) (Accepted, error) {
 	request := client.TaskRequest{Name: o.Flow.Name, Namespace: Namespace, Version: Version, IdempotencyKey: o.Key,
-		Context: json.RawMessage(`{"key":"` + o.Key + `"}`), Initiator: "chaos", SourceSystem: "chaos", Reason: "chaos test"}
+		Context: json.RawMessage(`{"key":"` + o.Key + `","shard":"` + o.Key[len(o.Key)-1:] + `"}`), Initiator: "chaos", SourceSystem: "chaos", Reason: "chaos test"}
 	for tries := 1; ; tries++ {
 		s.tries.Add(1)
 		id, err := attempt(ctx, web, s.URLs(), request)

@@ -19,7 +19,7 @@ const (
 
 // The handlers.
 const (
-	workHandler = "chaos.work"
+	WorkHandler = "chaos.work"
 	gateHandler = "chaos.gate"
 	bookHandler = "chaos.book"
 	// Of two services that share the namespace; see EnvServes.
@@ -42,7 +42,7 @@ type Workflow struct {
 type step struct {
 	name    string
 	parents []string
-	handler string // default workHandler
+	handler string // default WorkHandler
 	work    Work
 	// attempts is the least number of executions; default 1, and -1 for none: the task
 	// ends before.
@@ -229,7 +229,7 @@ func (w Workflow) Template() (*workflow.Template, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: %s\nnamespace_name: %s\nversion: %s\nsteps:\n", w.Name, Namespace, Version)
 	for _, s := range w.steps {
-		handler := cmp.Or(s.handler, workHandler)
+		handler := cmp.Or(s.handler, WorkHandler)
 		fmt.Fprintf(&b, "  - name: %s\n    dependencies: [%s]\n    timeout_seconds: 180\n    retry: %s\n", s.name, strings.Join(s.parents, ", "), cmp.Or(w.retry, often))
 		fmt.Fprintf(&b, "    handler: {callable: %s, initialization: {ms: %d, spread_ms: %d, failures: %d, hopeless: %t, deaf: %t}}\n",
 			handler, s.work.Millis, s.work.SpreadMillis, s.work.Failures, s.work.Hopeless, s.work.Deaf)
