@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/wire"
 )
 
@@ -294,6 +295,6 @@ func fakeBreakers() wire.BreakerList {
 }
 
 func fakeLimit() wire.Limit {
-	return wire.Limit{Namespace: "shapes", Callable: "charge", LimitRequest: wire.LimitRequest{KeyPath: []string{"customer", "id"}, MaxRunning: new(2), Burst: 1,
+	return wire.Limit{Namespace: "shapes", Callable: "charge", LimitRequest: wire.LimitRequest{Key: admission.Key{KeyPath: []string{"customer", "id"}}, MaxRunning: new(2), Burst: 1,
 		Weights: map[string]float64{"big": 3, "a=b": 0.5}}, ChangedAt: client.Time{Time: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)}, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}
 }

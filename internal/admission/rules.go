@@ -1,15 +1,17 @@
 package admission
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
 // Bounds of rules.
 const (
-	maxTasks   = 1_000_000
-	maxKeyPath = 200
-	maxPeriod  = 31 * 24 * time.Hour
+	maxTasks  = 1_000_000
+	maxPeriod = 31 * 24 * time.Hour
 )
 
 // Rules are those of one template; at least one of them is set. They are kept as JSON, which
@@ -19,21 +21,37 @@ type Rules struct {
 	Debounce *Debounce `json:"debounce,omitempty" doc:"Makes one task of submissions that follow one another quickly"`
 }
 
-// Throttle says how many tasks may be created in a period.
+// Throttle says how many tasks of a key may be created in a period.
 type Throttle struct {
-	Max      int    `json:"max" doc:"Tasks in a period, 1 to 1000000; a place comes free every period/max"`
-	PeriodMS int64  `json:"period_ms" doc:"1 to 2678400000 (31 days)"`
-	Burst    int    `json:"burst,omitempty" doc:"How many may come at once after a quiet time, 1 to max; absent: max"`
-	Key      string `json:"key,omitempty" doc:"Path of the context, such as customer.id: each value there is counted apart; absent: all together"`
-	Beyond   string `json:"beyond,omitempty" enum:"refuse,delay" doc:"What happens to a task beyond it; absent: refuse"`
+	Max      int   `json:"max" doc:"Tasks in a period, 1 to 1000000; a place comes free every period/max"`
+	PeriodMS int64 `json:"period_ms" doc:"1 to 2678400000 (31 days)"`
+	Burst    int   `json:"burst,omitempty" doc:"How many may come at once after a quiet time, 1 to max; absent: max"`
+	Key
+	Beyond string `json:"beyond,omitempty" enum:"refuse,delay" doc:"What happens to a task beyond it; absent: refuse"`
 }
 
-// Debounce says of which submissions one task is made.
+// Debounce says of which submissions of a key one task is made.
 type Debounce struct {
-	QuietMS   int64  `json:"quiet_ms" doc:"The task starts when so long none has followed; 1 to 2678400000 (31 days)"`
-	MaxWaitMS int64  `json:"max_wait_ms,omitempty" doc:"It starts at the latest so long after the first, quiet_ms to 2678400000; absent: no bound"`
-	Key       string `json:"key,omitempty" doc:"Path of the context, such as document.id: each value there has a task of its own; absent: all have one"`
-	Keep      string `json:"keep,omitempty" enum:"latest,first" doc:"Whose context the task has; absent: latest"`
+	QuietMS   int64 `json:"quiet_ms" doc:"The task starts when so long none has followed; 1 to 2678400000 (31 days)"`
+	MaxWaitMS int64 `json:"max_wait_ms,omitempty" doc:"It starts at the latest so long after the first, quiet_ms to 2678400000; absent: no bound"`
+	Key
+	Keep string `json:"keep,omitempty" enum:"latest,first" doc:"Whose context the task has; absent: latest"`
+}
+
+// Parse reads the rules of a template; nil when it has none.
+func Parse(raw json.RawMessage) (*Rules, error) {
+	if raw == nil {
+		return nil, nil //nolint:nilnil // no rules are no error
+	}
+	r := &Rules{}
+	err := json.Unmarshal(raw, r)
+	if problems := r.Check(); err == nil && problems != nil {
+		err = errors.New(strings.Join(problems, "; "))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the block submission: %w", err)
+	}
+	return r, nil
 }
 
 // Check returns what is wrong with the rules.
@@ -41,11 +59,6 @@ func (r *Rules) Check() (problems []string) {
 	bounded := func(name string, value, least, most int64) {
 		if value < least || value > most {
 			problems = append(problems, fmt.Sprintf("%s must be between %d and %d", name, least, most))
-		}
-	}
-	path := func(name, value string) {
-		if len(value) > maxKeyPath {
-			problems = append(problems, fmt.Sprintf("%s must have at most %d bytes", name, maxKeyPath))
 		}
 	}
 	among := func(name, value string, words ...string) {
@@ -60,7 +73,7 @@ func (r *Rules) Check() (problems []string) {
 		bounded("throttle.max", int64(t.Max), 1, maxTasks)
 		bounded("throttle.period_ms", t.PeriodMS, 1, maxPeriod.Milliseconds())
 		bounded("throttle.burst", int64(t.Burst), 0, int64(max(t.Max, 1)))
-		path("throttle.key", t.Key)
+		problems = append(problems, t.Key.Check("throttle.")...)
 		among("throttle.beyond", t.Beyond, "refuse", "delay")
 	}
 	if d := r.Debounce; d != nil {
@@ -68,7 +81,7 @@ func (r *Rules) Check() (problems []string) {
 		if d.MaxWaitMS != 0 {
 			bounded("debounce.max_wait_ms", d.MaxWaitMS, d.QuietMS, maxPeriod.Milliseconds())
 		}
-		path("debounce.key", d.Key)
+		problems = append(problems, d.Key.Check("debounce.")...)
 		among("debounce.keep", d.Keep, "latest", "first")
 	}
 	return problems

@@ -26,8 +26,6 @@ type Created struct {
 	// Existing says that the task existed before (ConflictUseExisting, or it is debounced).
 	// Then only its UUID is known.
 	Existing bool
-	// Debounced says that it waits for more submissions.
-	Debounced bool
 }
 
 // Plans looks up the current plan of a template version, or of the highest that is not
@@ -177,7 +175,7 @@ func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy)
 	case row.RefusedFor > 0:
 		return Created{}, &QuotaError{Namespace: task.Plan.Template.Namespace, RetryAfter: row.RefusedFor}
 	case row.Debounced && row.RequestedAt.IsZero(), row.Duplicate && conflict == ConflictUseExisting:
-		return Created{UUID: row.UUID, Plan: task.Plan, Existing: true, Debounced: row.Debounced}, nil
+		return Created{UUID: row.UUID, Plan: task.Plan, Existing: true}, nil
 	case row.Duplicate:
 		duplicate := &DuplicateError{}
 		if task.IdempotencyKey != "" {
@@ -185,8 +183,7 @@ func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy)
 		}
 		return Created{}, duplicate
 	}
-	return Created{UUID: row.UUID, RequestedAt: row.RequestedAt, CorrelationID: task.CorrelationID, Plan: task.Plan, Priority: task.Priority,
-		Debounced: row.Debounced}, nil
+	return Created{UUID: row.UUID, RequestedAt: row.RequestedAt, CorrelationID: task.CorrelationID, Plan: task.Plan, Priority: task.Priority}, nil
 }
 
 // Refusal converts the error of an insert: an *InvalidError where the request depends on

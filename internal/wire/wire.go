@@ -106,13 +106,10 @@ type Limit struct {
 	Keys      int         `json:"keys" doc:"Keys with such steps"`
 }
 
-// LimitRequest is the body of PUT /v1/namespaces/{namespace}/limits/{callable}. The key of a
-// step is the text at KeyPath in the context of its task, or what follows KeyTag in a tag of
-// the task; of a step without one, and of all with neither, it is empty.
+// LimitRequest is the body of PUT /v1/namespaces/{namespace}/limits/{callable}.
 type LimitRequest struct {
 	LimitedHandler
-	KeyPath    []string           `json:"key_path,omitempty" doc:"Where the key stands in the context of the task, member by member" maxItems:"16"`
-	KeyTag     string             `json:"key_tag,omitempty" doc:"The key is what follows this in a tag of the task, such as tenant:" maxLength:"64"`
+	admission.Key
 	MaxRunning *int               `json:"max_running,omitempty" doc:"Steps of a key that run at once; no bound when absent"`
 	PerSecond  *float64           `json:"per_second,omitempty" doc:"Steps of a key that begin in a second, on average; no bound when absent"`
 	Burst      int                `json:"burst,omitempty" doc:"With per_second: steps of a key that begin at once after a pause; 1 when absent"`
@@ -215,7 +212,8 @@ type QuotaChange struct {
 // SubmissionLimit has the rules for how often tasks of a template are submitted.
 type SubmissionLimit struct {
 	Namespace string `json:"namespace"`
-	Template  string `json:"template" doc:"Its name: the rules are for all versions"`
+	Template  string `json:"template" doc:"Its name"`
+	Version   string `json:"version,omitempty" doc:"The highest version that declares the rules; absent: an operator has set them, for all"`
 	admission.Rules
 	ChangedAt client.Time `json:"changed_at"`
 	ChangedBy string      `json:"changed_by"`

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/wire"
@@ -53,7 +54,7 @@ func (r *limitRoutes) list(ctx context.Context, in *struct {
 
 func limitOf(s *store.LimitState) wire.Limit {
 	return wire.Limit{Namespace: s.Namespace, Callable: s.Handler.Callable, LimitRequest: wire.LimitRequest{LimitedHandler: wire.LimitedHandler{Method: s.Handler.Method, Resolver: s.Handler.Resolver},
-		KeyPath: s.KeyPath, KeyTag: s.KeyTag, MaxRunning: s.MaxRunning, PerSecond: s.PerSecond, Burst: s.Burst, Ordered: s.Ordered, Overtake: s.Overtake, Weights: s.Weights},
+		Key: admission.Key{KeyPath: s.KeyPath, KeyTag: s.KeyTag}, MaxRunning: s.MaxRunning, PerSecond: s.PerSecond, Burst: s.Burst, Ordered: s.Ordered, Overtake: s.Overtake, Weights: s.Weights},
 		ChangedAt: client.Time{Time: s.ChangedAt}, ChangedBy: s.ChangedBy, Removing: s.Removing, Running: s.Running, Waiting: s.Waiting, Keys: s.Keys}
 }
 
@@ -78,8 +79,11 @@ func (r *limitRoutes) set(ctx context.Context, in *struct {
 }, body *request[wire.LimitRequest]) (*wire.Limit, error) {
 	b := &body.body
 	l := store.Limit{Namespace: in.Namespace, Handler: workflow.HandlerReference{Callable: in.Callable, Method: body.text("method", b.Method, 255),
-		Resolver: body.text("resolver", b.Resolver, 255)}, KeyPath: b.KeyPath, KeyTag: body.text("key_tag", b.KeyTag, 64), MaxRunning: b.MaxRunning,
+		Resolver: body.text("resolver", b.Resolver, 255)}, KeyPath: b.KeyPath, KeyTag: b.KeyTag, MaxRunning: b.MaxRunning,
 		PerSecond: b.PerSecond, Burst: body.within("burst", b.Burst, 1, maxLimit, 1), Ordered: b.Ordered, Overtake: b.Overtake, Weights: b.Weights}
+	for _, problem := range b.Key.Check("") {
+		body.add("%s", problem)
+	}
 	body.checkLimit(&l)
 	why := orchestration.Why{}
 	why.Reason, why.Actor = body.why(b.Reason, b.Actor)
@@ -96,15 +100,6 @@ func (r *limitRoutes) set(ctx context.Context, in *struct {
 }
 
 func (c *checked) checkLimit(l *store.Limit) {
-	if l.KeyPath != nil && l.KeyTag != "" {
-		c.add("want key_path or key_tag, not both")
-	}
-	if len(l.KeyPath) > 16 {
-		c.add("key_path may have at most 16 members")
-	}
-	for _, member := range l.KeyPath {
-		c.filled("key_path", member, 255)
-	}
 	if l.MaxRunning != nil {
 		c.bounded("max_running", *l.MaxRunning, 0, maxLimit)
 	}

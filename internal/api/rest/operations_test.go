@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/pgtest"
@@ -175,7 +176,7 @@ func TestLimitsOfARealEngine(t *testing.T) {
 	c, e := operatedHouse(t)
 	callable := e.DB.QueryString(t, `select callable from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id where n.name = 'shapes' order by 1 limit 1`)
 	path := []string{"v1", "namespaces", "shapes", "limits", callable}
-	want := wire.LimitRequest{KeyPath: []string{"tenant", "id"}, MaxRunning: new(7), PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true, Weights: map[string]float64{"big": 3, "a.b": 0.5}}
+	want := wire.LimitRequest{Key: admission.Key{KeyPath: []string{"tenant", "id"}}, MaxRunning: new(7), PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true, Weights: map[string]float64{"big": 3, "a.b": 0.5}}
 	request := want
 	request.Why = client.Why{Reason: "r", Actor: "ana"}
 	var l wire.Limit

@@ -262,7 +262,7 @@ func (f *fakeLetters) Quotas(context.Context) ([]store.Quota, error) {
 
 func (f *fakeLetters) SubmissionLimits(_ context.Context, namespace string) ([]store.SubmissionLimit, error) {
 	return []store.SubmissionLimit{{Namespace: "shapes", Template: "diamond", ChangedAt: *at(1), ChangedBy: "ana",
-		Rules: admission.Rules{Throttle: &admission.Throttle{Max: 5, PeriodMS: 60_000, Key: "customer.id"}}}}, f.note("limits", namespace)
+		Rules: admission.Rules{Throttle: &admission.Throttle{Max: 5, PeriodMS: 60_000, Key: admission.Key{KeyPath: []string{"customer", "id"}}}}}}, f.note("limits", namespace)
 }
 
 func (f *fakeLetters) Namespaces(context.Context) ([]store.NamespaceState, error) {

@@ -36,7 +36,7 @@ func (r *submissionRoutes) list(ctx context.Context, in *struct {
 	}
 	list := &wire.SubmissionLimitList{Limits: make([]wire.SubmissionLimit, len(limits))}
 	for i, l := range limits {
-		list.Limits[i] = wire.SubmissionLimit{Namespace: l.Namespace, Template: l.Template, Rules: l.Rules, ChangedAt: client.Time{Time: l.ChangedAt}, ChangedBy: l.ChangedBy}
+		list.Limits[i] = wire.SubmissionLimit{Namespace: l.Namespace, Template: l.Template, Version: l.Version, Rules: l.Rules, ChangedAt: client.Time{Time: l.ChangedAt}, ChangedBy: l.ChangedBy}
 	}
 	return list, nil
 }

@@ -109,45 +109,37 @@ var createTasks = pg.Compile(creating)
 
 // createTasksIn is createTasks for transactions of others, whose roles may lack the right
 // to see whether clients follow transitions, or quotas and limits, which do not concern them.
-var createTasksIn = pg.Compile(strings.NewReplacer("{followed}", "(select tasker.is_followed())", admission, "null::jsonb").Replace(creating))
+var createTasksIn = pg.Compile(strings.NewReplacer("{followed}", "(select tasker.is_followed())", refusal, "null::bigint").Replace(creating))
 
-// admission is what is decided about the new task i by the quota of its namespace and the
-// limits of its template, see tasker.admit; null: it is created as it is. Without quotas and
-// limits it is one look into two empty tables for the whole statement. All of them are locked
-// before the first identity, in the order of the namespaces and templates.
-const admission = `case when i.limited and i.queue = any (array(select namespace_id from tasker.quotas union all select namespace_id from tasker.submission_limits))
-    then tasker.admit(i.queue, i.plan_id, i.task_uuid, i.identity, i.idempotency_key is not null, i.waits, i.context,
-                      coalesce(i.not_before, statement_timestamp() + nullif(i.start_ms, 0) * interval '1 ms')) end`
+// refusal is for how many milliseconds the new task i is refused; null: not; -1: its
+// template has limits (see createLimited). Without quotas and limits
+// it is one look into an empty table for the whole statement. All quotas are
+// locked before the first identity, in the order of the namespaces.
+const refusal = `case when i.limited and i.queue = any (array(select namespace_id from tasker.governed)) then tasker.refuse(i.queue, i.plan_id, i.identity) end`
 
 var creating = `
 with patience as materialized (
     select set_config('lock_timeout', coalesce(@patience::text, current_setting('lock_timeout')), true)
 ), input as (
-    select i.*, ` + admission + ` as admission from patience, ` + stmt.List[newTaskRow]("i") + `
+    select i.*, ` + refusal + ` as refused_ms from patience, ` + stmt.List[newTaskRow]("i") + `
 ), identified as (
     insert into tasker.task_identities as t (identity, task_uuid, expires_at)
-    select identity, coalesce((admission ->> 'instead')::uuid, task_uuid), case
+    select identity, task_uuid, case
         when window_ms > 0 then statement_timestamp() + window_ms * interval '1 ms'
         when calendar is not null
         then ` + untilBorder + `statement_timestamp()` + ofCalendar + `
         else 'infinity' end
-    from input where identity is not null and (admission ->> 'refused_ms') is null order by identity
+    from input where identity is not null and refused_ms is null order by identity
     on conflict (identity) do update set task_uuid = excluded.task_uuid, expires_at = excluded.expires_at
     where t.expires_at <= statement_timestamp() and t.task_uuid <> excluded.task_uuid -- as left by a first try whose answer was lost
     returning task_uuid
 ), accepted as (
-    select i.*, c.latest, c.latest::jsonb as context_json,
-           coalesce((admission ->> 'start_at')::timestamptz, case when not_before > statement_timestamp() then not_before end) as start_at
-    from input i cross join lateral (
-        select coalesce(case when i.admission ? 'opened' then (
-            select f.context from input f where f.admission ->> 'instead' = i.task_uuid::text and f.admission ->> 'fresh' = 'true'
-            order by f.task_uuid desc limit 1) end, i.context) as latest
-    ) c
-    where (admission is null or admission ? 'start_at') and (identity is null or exists (select from identified d where d.task_uuid = i.task_uuid))
+    select *, context::jsonb as context_json, case when not_before > statement_timestamp() then not_before end as start_at
+    from input i where refused_ms is null and (identity is null or exists (select from identified d where d.task_uuid = i.task_uuid))
 ), recorded as (
     insert into tasker.tasks (task_uuid, requested_at, start_at, correlation_id, parent_correlation_id, plan_id, queue, priority,
                               initiator, source_system, reason, tags, idempotency_key, context, deadline)
-    select task_uuid, statement_timestamp(), coalesce(start_at, case when start_ms > 0 then statement_timestamp() + start_ms * interval '1 ms' end),
+    select task_uuid, statement_timestamp(), case when start_ms > 0 then statement_timestamp() + start_ms * interval '1 ms' else start_at end,
            correlation_id, parent_correlation_id,
            plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, {separator}), idempotency_key, context_json,
            case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end
@@ -156,10 +148,10 @@ with patience as materialized (
     insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
                               parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt, watched, trace)
     select task_uuid, 0, plan_id, queue, {task_pending}, priority, progress, statement_timestamp(), correlation_id,
-           parent_correlation_id, case when octet_length(latest) <= ` + inlineContext + ` then context_json end, step_no, callable, lane,
+           parent_correlation_id, case when octet_length(context) <= ` + inlineContext + ` then context_json end, step_no, callable, lane,
            case when step_no is null then {no_step} when due_ms > 0 or start_at is not null then {scheduled} else {claimable} end,
            case when step_no is null then 0 else nextval('tasker.step_seq') end,
-           case when step_no is null then null when start_at is null and due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' else start_at end,
+           case when step_no is null then null when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' else start_at end,
            case when step_no is null or due_ms > 0 or start_at is not null then null else clock_timestamp() end, string_to_array(step_tags, {separator}),
            case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end, nullif(last_attempt, false), watched, trace
     from accepted
@@ -167,14 +159,14 @@ with patience as materialized (
     insert into tasker.board (task_uuid, slot, step_no, queue, callable, lane, state, seq, due_at, enqueued_at, tags, last_attempt)
     select a.task_uuid, s.step_no + 1, s.step_no, s.queue, s.callable, s.lane, case when s.due_ms > 0 or a.start_at is not null then {scheduled} else {claimable} end,
            nextval('tasker.step_seq'),
-           case when a.start_at is null and s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' else a.start_at end,
+           case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' else a.start_at end,
            case when s.due_ms > 0 or a.start_at is not null then null else clock_timestamp() end, string_to_array(s.tags, {separator}),
            nullif(s.last_attempt, false)
     from ` + stmt.List[newStep]("s") + `
     join accepted a using (task_uuid)
 )
-select task_uuid, statement_timestamp() as requested_at, null::bigint as refused_ms, admission from accepted
-union all select task_uuid, null, (admission ->> 'refused_ms')::bigint, admission from input where not admission ? 'start_at'`
+select task_uuid, statement_timestamp() as requested_at, null::bigint as refused_ms from accepted
+union all select task_uuid, null, refused_ms from input where refused_ms is not null`
 
 // The end of the hour, day or week around an instant, by the clocks of a zone.
 const (
@@ -186,29 +178,37 @@ const (
 // per task, in order. Duplicates change nothing.
 func (s *Board) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask, error) {
 	answers := make([]CreatedTask, len(tasks))
-	chosen := DistinctIdentities(tasks)
+	tries := 0
 	err := s.db.Repeatable(ctx, "create", "create tasks", func(ctx context.Context, db *pg.Conn) error {
-		accepted, err := s.insertMany(ctx, db, tasks, chosen)
-		if err != nil {
-			return err
+		tries++
+		accepted, err := s.insertSubmissions(ctx, db, tasks, tries > 1)
+		if err == nil {
+			err = answerCreated(ctx, db, tasks, accepted, answers)
 		}
-		return answerCreated(ctx, db, tasks, accepted, answers)
+		if err == nil && tries > 1 {
+			err = answerLost(ctx, db, tasks, answers)
+		}
+		return err
 	})
 	return answers, err
 }
 
-// insertTasks creates the chosen tasks in one transaction, together with the statements
-// of also. It waits for locked identities up to patience; 0: up to the limit of any
-// statement.
-func (s *Board) insertTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, chosen []bool, wait time.Duration, also func(b *pgx.Batch)) (AcceptedTasks, error) {
+// insertTasks creates the chosen tasks in one transaction by a statement, together with the
+// statements of also. It waits for locked identities up to patience; 0: up to the limit of
+// any statement.
+func (s *Board) insertTasks(ctx context.Context, db *pg.Conn, by *stmt.Statement, tasks []NewTask, chosen []bool, wait time.Duration, also func(b *pgx.Batch)) (AcceptedTasks, error) {
 	if err := checkDependencies(ctx, db, tasks, chosen); err != nil {
 		return nil, err
 	}
 	patience := strconv.FormatInt(wait.Milliseconds(), 10)
-	create, queues := Creation(tasks, chosen, &patience)
+	create, queues := creation(by, tasks, chosen, &patience)
 	accepted := make(AcceptedTasks, len(tasks))
 	err := s.db.Transact(ctx, db, s.db.WithTransitions(queues), func(b *pgx.Batch) {
-		create.Queue(b).Query(accepted.Collect)
+		collect := accepted.Collect
+		if by == createLimited {
+			collect = accepted.collectJudged
+		}
+		create.Queue(b).Query(collect)
 		Relate(b, tasks, chosen)
 		also(b)
 	})
@@ -243,14 +243,12 @@ from tasker.task_identities i left join tasker.tasks t using (task_uuid) where i
 // one statement, only if there is a duplicate.
 func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accepted AcceptedTasks, answers []CreatedTask) error {
 	var taken [][]byte
-	waiting := map[uuid.UUID]bool{} // for more submissions
 	for i := range tasks {
 		a, ok := accepted[tasks[i].UUID]
 		answers[i] = CreatedTask{UUID: tasks[i].UUID, RequestedAt: a.RequestedAt, Duplicate: !ok,
 			Busy: ok && a == Acceptance{}, RefusedFor: a.RefusedFor, Throttled: a.Throttled}
 		if a.Debounced != uuid.Nil {
 			answers[i].UUID, answers[i].Debounced = a.Debounced, true
-			waiting[a.Debounced] = true
 		}
 		if answers[i].Duplicate {
 			taken = append(taken, tasks[i].Identity[:])
@@ -268,13 +266,21 @@ func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accept
 	err := stmt.Each(ctx, db, identityHolders.With(pg.Args{"identities": taken}), func(h *holder) {
 		holders[dedup.Identity(h.Identity)] = *h
 	})
+	refused := map[dedup.Identity]CreatedTask{} // or busy: no task has the identity
 	for i := range answers {
-		if answers[i].Duplicate {
-			held := holders[*tasks[i].Identity]
+		switch id := tasks[i].Identity; {
+		case id == nil:
+		case answers[i].Busy || answers[i].RefusedFor > 0:
+			refused[*id] = answers[i]
+		case answers[i].Duplicate:
+			if first, again := refused[*id]; again {
+				answers[i] = first
+				continue
+			}
+			held := holders[*id]
 			// The holder may be this very task, created by a first try whose
 			// answer was lost.
-			again := waiting[held.TaskUUID] && tasks[i].IdempotencyKey == ""
-			answers[i] = CreatedTask{UUID: held.TaskUUID, Duplicate: !again, Debounced: again}
+			answers[i] = CreatedTask{UUID: held.TaskUUID, Duplicate: true}
 			if held.TaskUUID == tasks[i].UUID {
 				answers[i] = CreatedTask{UUID: held.TaskUUID, RequestedAt: held.RequestedAt}
 			}
@@ -320,7 +326,11 @@ func Creation(tasks []NewTask, chosen []bool, patience *string) (stmt.Call, []si
 
 func creation(create *stmt.Statement, tasks []NewTask, chosen []bool, patience *string) (stmt.Call, []signal.Signal) {
 	c := creatingOf(tasks, chosen)
-	return create.With(pg.Args{"i": c.tasks, "s": c.steps, "patience": patience}), c.topics.Signals()
+	args := pg.Args{"i": c.tasks, "s": c.steps, "patience": patience}
+	if create == createLimited {
+		args["i"] = c.judged()
+	}
+	return create.With(args), c.topics.Signals()
 }
 
 // newTaskRow is a new task to insert; the board's row carries its first step if it is the
@@ -354,9 +364,8 @@ type newTaskRow struct {
 	Callable            int32
 	Watched             bool `sql:",omitzero"`
 	Trace               []byte
-	Limited             bool `sql:",omitzero"`
-	Waits               bool `sql:",omitzero"` // it may wait for more submissions
-	template            string
+	Limited             bool     `sql:",omitzero"`
+	task                *NewTask `sql:"-"`
 }
 
 // newStep is a step with a row of its own.
@@ -390,7 +399,7 @@ func creatingOf(tasks []NewTask, chosen []bool) *newRows {
 	}
 	// In one order, so that two creations never wait for each other's quotas and limits.
 	slices.SortStableFunc(c.tasks, func(a, b newTaskRow) int {
-		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.template, b.template))
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.task.Plan.Template.Name, b.task.Plan.Template.Name))
 	})
 	return c
 }
@@ -399,8 +408,7 @@ func (c *newRows) add(t *NewTask) {
 	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
 		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
 		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: order.Priority.Lane(order.Step{Priority: t.Priority}),
-		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace, Limited: t.Limited,
-		Waits: t.Limited && len(t.DependsOn) == 0 && t.StepTags == nil, template: t.Plan.Template.Name}
+		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace, Limited: t.Limited, task: t}
 	if t.CorrelationID != t.UUID {
 		row.CorrelationID = &t.CorrelationID
 	}

@@ -62,12 +62,13 @@ func (s *Board) insertMany(ctx context.Context, db *pg.Conn, tasks []NewTask, ch
 		}
 		s.copyPause.Store(copyPause)
 	}
-	return s.insertAround(ctx, db, tasks, chosen, identityPatience)
+	return s.insertAround(ctx, db, createTasks, tasks, chosen, identityPatience)
 }
 
 var beginCopy = pg.Compile(`select set_config('lock_timeout', @patience, true) as patience, clock_timestamp() as now, {followed} as followed,
        exists (select from tasker.quotas where namespace_id = any (@limited::int[]))
-       or exists (select from tasker.submission_limits where namespace_id = any (@limited::int[])) as limited`)
+       or exists (select from tasker.submission_limits l join tasker.plans p on p.namespace_id = l.namespace_id and p.name = l.template
+                  where p.plan_id = any (@plans::int[])) as limited`)
 
 // errLimited: the tasks are in a namespace with a quota or limits, so each is judged.
 var errLimited = errors.New("the namespace has a quota or limits")
@@ -102,7 +103,9 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 			Followed bool
 			Limited  bool
 		}
-		begun, err := stmt.One[row](ctx, tx, beginCopy.With(pg.Args{"patience": strconv.FormatInt(identityPatience.Milliseconds(), 10), "limited": c.limited()}))
+		begun, err := stmt.One[row](ctx, tx, beginCopy.With(pg.Args{"patience": strconv.FormatInt(identityPatience.Milliseconds(), 10),
+			"limited": c.limited(func(t *newTaskRow) int32 { return t.Queue }),
+			"plans":   c.limited(func(t *newTaskRow) int32 { return t.PlanID })}))
 		switch {
 		case err != nil:
 			return nil, err
@@ -129,15 +132,15 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 	return accepted, err
 }
 
-// limited are the namespaces whose quotas and limits concern the tasks.
-func (c *newRows) limited() []int32 {
-	namespaces := []int32{}
+// limited are the namespaces, or plans, whose quotas and limits concern the tasks.
+func (c *newRows) limited(of func(*newTaskRow) int32) []int32 {
+	ids := []int32{}
 	for i := range c.tasks {
-		if t := &c.tasks[i]; t.Limited && !slices.Contains(namespaces, t.Queue) {
-			namespaces = append(namespaces, t.Queue)
+		if t := &c.tasks[i]; t.Limited && !slices.Contains(ids, of(t)) {
+			ids = append(ids, of(t))
 		}
 	}
-	return namespaces
+	return ids
 }
 
 func (c *newRows) copyIdentities(ctx context.Context, tx pgx.Tx, now time.Time) error {

@@ -2,8 +2,6 @@ package board
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -44,13 +42,13 @@ const identities = "task_identities"
 // insertAround is insertTasks that skips locked identities: it halves the batch until
 // each of their tasks is alone, and that is busy. It waits for other locks (a partition
 // being created or dropped) without this bound.
-func (s *Board) insertAround(ctx context.Context, db *pg.Conn, tasks []NewTask, chosen []bool, wait time.Duration) (AcceptedTasks, error) {
-	accepted, err := s.insertTasks(ctx, db, tasks, chosen, wait, nothing)
+func (s *Board) insertAround(ctx context.Context, db *pg.Conn, by *stmt.Statement, tasks []NewTask, chosen []bool, wait time.Duration) (AcceptedTasks, error) {
+	accepted, err := s.insertTasks(ctx, db, by, tasks, chosen, wait, nothing)
 	switch {
 	case !pg.LockTimeout(err):
 		return accepted, err
 	case !identityHeld(err):
-		return s.insertTasks(ctx, db, tasks, chosen, 0, nothing)
+		return s.insertTasks(ctx, db, by, tasks, chosen, 0, nothing)
 	}
 	places := make([]int, 0, len(tasks))
 	for i := range chosen {
@@ -61,17 +59,17 @@ func (s *Board) insertAround(ctx context.Context, db *pg.Conn, tasks []NewTask, 
 	if len(places) == 1 {
 		return AcceptedTasks{tasks[places[0]].UUID: {}}, nil
 	}
-	return s.insertHalves(ctx, db, tasks, places)
+	return s.insertHalves(ctx, db, by, tasks, places)
 }
 
-func (s *Board) insertHalves(ctx context.Context, db *pg.Conn, tasks []NewTask, places []int) (AcceptedTasks, error) {
+func (s *Board) insertHalves(ctx context.Context, db *pg.Conn, by *stmt.Statement, tasks []NewTask, places []int) (AcceptedTasks, error) {
 	all := make(AcceptedTasks, len(places))
 	for _, half := range [][]int{places[:len(places)/2], places[len(places)/2:]} {
 		chosen := make([]bool, len(tasks))
 		for _, i := range half {
 			chosen[i] = true
 		}
-		accepted, err := s.insertAround(ctx, db, tasks, chosen, identityGlance)
+		accepted, err := s.insertAround(ctx, db, by, tasks, chosen, identityGlance)
 		if err != nil {
 			return nil, err
 		}
@@ -89,6 +87,7 @@ type Acceptance struct {
 	RequestedAt time.Time
 	RefusedFor  time.Duration // see CreatedTask
 	Throttled   bool
+	Limited     bool // its template has limits; without RequestedAt they have not judged it, unless it is refused or debounced
 	// Debounced is the task that it is a part of; Nil: it is not debounced.
 	Debounced uuid.UUID
 }
@@ -99,42 +98,15 @@ func (a AcceptedTasks) Collect(rows pgx.Rows) error {
 		TaskUUID    uuid.UUID
 		RequestedAt *time.Time
 		Refused     *int64 `sql:"refused_ms"`
-		Admission   json.RawMessage
 	}
-	var first []uuid.UUID // tasks of this statement that others have become parts of
-	err := stmt.Rows(func(r *row) {
-		var told struct {
-			Throttled, Opened bool
-			Instead           uuid.UUID
-			Fresh             *bool
+	return stmt.Rows(func(r *row) {
+		if r.Refused != nil {
+			a[r.TaskUUID] = Acceptance{RefusedFor: time.Duration(max(*r.Refused, 0)) * time.Millisecond, Limited: *r.Refused < 0}
+			return
 		}
-		if r.Admission != nil {
-			_ = json.Unmarshal(r.Admission, &told) // as tasker.admit builds it
-		}
-		accepted := Acceptance{Throttled: told.Throttled, Debounced: told.Instead}
-		switch {
-		case r.RequestedAt == nil && r.Refused != nil:
-			accepted.RefusedFor = time.Duration(*r.Refused) * time.Millisecond
-		case r.RequestedAt != nil:
-			if accepted.RequestedAt = *r.RequestedAt; told.Opened {
-				accepted.Debounced = r.TaskUUID
-			}
-		case told.Fresh != nil:
-			first = append(first, told.Instead)
-		}
-		a[r.TaskUUID] = accepted
+		a[r.TaskUUID] = Acceptance{RequestedAt: *r.RequestedAt}
 	})(rows)
-	for _, id := range first {
-		if a[id].RequestedAt.IsZero() && err == nil {
-			err = errLost
-		}
-	}
-	return err
 }
-
-// errLost: a task was not created, as its identity was taken meanwhile, that others of the
-// statement have become parts of. They are tried again one by one.
-var errLost = errors.New("create a debounced task: its identity is taken")
 
 // create executes a creation.
 func (a AcceptedTasks) create(ctx context.Context, db stmt.Querier, c stmt.Call) error {
@@ -218,7 +190,7 @@ func createAsGuest(ctx context.Context, g pg.Guest, how pg.Announce, tasks []New
 }
 
 // passOver removes the tasks whose identities are taken.
-func passOver(ctx context.Context, g pg.Guest, tasks []NewTask, chosen []bool) error {
+func passOver(ctx context.Context, g stmt.Querier, tasks []NewTask, chosen []bool) error {
 	wanted := make([][]byte, 0, len(tasks))
 	for i := range tasks {
 		if chosen[i] && tasks[i].Identity != nil {
