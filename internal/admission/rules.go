@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/tasker-go/tasker/internal/limitrule"
 )
 
 // Bounds of rules.
@@ -26,7 +28,7 @@ type Throttle struct {
 	Max      int   `json:"max" doc:"Tasks in a period, 1 to 1000000; a place comes free every period/max"`
 	PeriodMS int64 `json:"period_ms" doc:"1 to 2678400000 (31 days)"`
 	Burst    int   `json:"burst,omitempty" doc:"How many may come at once after a quiet time, 1 to max; absent: max"`
-	Key
+	limitrule.Key
 	Beyond string `json:"beyond,omitempty" enum:"refuse,delay" doc:"What happens to a task beyond it; absent: refuse"`
 }
 
@@ -34,7 +36,7 @@ type Throttle struct {
 type Debounce struct {
 	QuietMS   int64 `json:"quiet_ms" doc:"The task starts when so long none has followed; 1 to 2678400000 (31 days)"`
 	MaxWaitMS int64 `json:"max_wait_ms,omitempty" doc:"It starts at the latest so long after the first, quiet_ms to 2678400000; absent: no bound"`
-	Key
+	limitrule.Key
 	Keep string `json:"keep,omitempty" enum:"latest,first" doc:"Whose context the task has; absent: latest"`
 }
 
@@ -56,6 +58,9 @@ func Parse(raw json.RawMessage) (*Rules, error) {
 
 // Check returns what is wrong with the rules.
 func (r *Rules) Check() (problems []string) {
+	key := func(rule string, k *limitrule.Key) {
+		k.Check(func(format string, args ...any) { problems = append(problems, rule+": "+fmt.Sprintf(format, args...)) })
+	}
 	bounded := func(name string, value, least, most int64) {
 		if value < least || value > most {
 			problems = append(problems, fmt.Sprintf("%s must be between %d and %d", name, least, most))
@@ -73,7 +78,7 @@ func (r *Rules) Check() (problems []string) {
 		bounded("throttle.max", int64(t.Max), 1, maxTasks)
 		bounded("throttle.period_ms", t.PeriodMS, 1, maxPeriod.Milliseconds())
 		bounded("throttle.burst", int64(t.Burst), 0, int64(max(t.Max, 1)))
-		problems = append(problems, t.Key.Check("throttle.")...)
+		key("throttle", &t.Key)
 		among("throttle.beyond", t.Beyond, "refuse", "delay")
 	}
 	if d := r.Debounce; d != nil {
@@ -81,7 +86,7 @@ func (r *Rules) Check() (problems []string) {
 		if d.MaxWaitMS != 0 {
 			bounded("debounce.max_wait_ms", d.MaxWaitMS, d.QuietMS, maxPeriod.Milliseconds())
 		}
-		problems = append(problems, d.Key.Check("debounce.")...)
+		key("debounce", &d.Key)
 		among("debounce.keep", d.Keep, "latest", "first")
 	}
 	return problems

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/admission"
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -307,7 +308,7 @@ func TestASubmissionWaitsForTheStart(t *testing.T) {
 	noViolations(t, s)
 }
 
-func keyAt(path ...string) admission.Key { return admission.Key{KeyPath: path} }
+func keyAt(path ...string) limitrule.Key { return limitrule.Key{KeyPath: path} }
 
 // keyless is a submission that is known by its context.
 func keyless(p *store.Plan, context string) store.NewTask {
@@ -394,7 +395,7 @@ func TestLimitsConcernTheirTemplateAlone(t *testing.T) {
 	s, db := open(t)
 	p := plan(t, s, diamondYAML)
 	other := plan(t, s, strings.Replace(diamondYAML, "name: diamond", "name: other", 1))
-	setRules(t, s, p, admission.Rules{Throttle: &admission.Throttle{Max: 1, PeriodMS: 3_600_000, Key: admission.Key{KeyTag: "tenant:"}}})
+	setRules(t, s, p, admission.Rules{Throttle: &admission.Throttle{Max: 1, PeriodMS: 3_600_000, Key: limitrule.Key{KeyTag: "tenant:"}}})
 	tagged := func(key string, tags ...string) store.NewTask {
 		task := submitted(p, key, `{}`)
 		task.Tags = tags

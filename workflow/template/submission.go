@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/internal/admission"
+	"github.com/tasker-go/tasker/internal/limitrule"
 )
 
 // submission reads the throttle and the debounce of submissions; nil: neither.
@@ -39,6 +40,6 @@ func (m *mapping) number(key string) int {
 	return m.get(key).integer(within(math.MinInt64, math.MaxInt64))
 }
 
-func (m *mapping) limitKey() admission.Key {
-	return admission.Key{KeyPath: m.get("key_path").words(), KeyTag: m.get("key_tag").text()}
+func (m *mapping) limitKey() limitrule.Key {
+	return limitrule.Key{KeyPath: m.get("key_path").words(), KeyTag: m.get("key_tag").text()}
 }

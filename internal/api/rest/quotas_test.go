@@ -62,9 +62,9 @@ func TestSubmissionLimits(t *testing.T) {
 		`{"throttle":{"max":1,"period_ms":1,"beyond":"drop"}}`:                        `invalid throttle.beyond "drop": want refuse or delay`,
 		`{"debounce":{"quiet_ms":9,"max_wait_ms":8}}`:                                 "debounce.max_wait_ms must be between 9",
 		`{"debounce":{"quiet_ms":9,"keep":"all"}}`:                                    `invalid debounce.keep "all": want latest or first`,
-		`{"debounce":{"quiet_ms":9,"key_path":["` + strings.Repeat("k", 256) + `"]}}`: "debounce.key_path must have at most 255 characters",
-		`{"throttle":{"max":1,"period_ms":1,"key_path":["a",""]}}`:                    "throttle.key_path must not be empty",
-		`{"throttle":{"max":1,"period_ms":1,"key_path":["a"],"key_tag":"t:"}}`:        "want throttle.key_path or throttle.key_tag, not both",
+		`{"debounce":{"quiet_ms":9,"key_path":["` + strings.Repeat("k", 256) + `"]}}`: "debounce: a member of key_path must have 1 to 255 characters",
+		`{"throttle":{"max":1,"period_ms":1,"key_path":["a",""]}}`:                    "throttle: a member of key_path must have 1 to 255",
+		`{"throttle":{"max":1,"period_ms":1,"key_path":["a"],"key_tag":"t:"}}`:        "throttle: want key_path or key_tag, not both",
 	} {
 		require.Contains(t, h.do(http.MethodPut, limitPath, body).refused(t, 400, "BAD_REQUEST").Message, want, body)
 	}
