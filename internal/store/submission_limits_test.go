@@ -1,12 +1,9 @@
 package store_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -310,84 +307,6 @@ func TestASubmissionWaitsForTheStart(t *testing.T) {
 
 func keyAt(path ...string) limitrule.Key { return limitrule.Key{KeyPath: path} }
 
-// keyless is a submission that is known by its context.
-func keyless(p *store.Plan, context string) store.NewTask {
-	task := submitted(p, context, context)
-	task.IdempotencyKey = ""
-	return task
-}
-
-// A batch is judged like its submissions one by one: whose context the task has, which of
-// them it answers, and what repeats an identity.
-func TestABatchIsDebouncedLikeItsSubmissionsOneByOne(t *testing.T) {
-	t.Parallel()
-	for name, contexts := range map[string][]string{
-		"another in between": {`{"v":1}`, `{"v":2}`, `{"v":1}`},
-		"the last is new":    {`{"v":1}`, `{"v":2}`, `{"v":1}`, `{"v":3}`},
-		"keys":               {`{"v":1,"k":1}`, `{"v":1,"k":2}`, `{"v":2,"k":1}`, `{"v":1,"k":1}`, `{"v":3,"k":2}`, `{"v":1,"k":2}`},
-		"with keys":          {`a {"v":1}`, `b {"v":2}`, `a {"v":3}`, `{"v":2}`, `b {"v":4}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var outcomes [2][]string
-			for way := range outcomes {
-				s, db := open(t)
-				p := plan(t, s, diamondYAML)
-				debounce(t, s, p, admission.Debounce{QuietMS: 3_600_000, Key: keyAt("k")})
-				for _, waiting := range []bool{false, true} { // a task that the statement creates, and one that exists
-					tasks, place := []store.NewTask{}, map[uuid.UUID]int{}
-					for i, context := range contexts {
-						key, document, keyed := strings.Cut(context, " ")
-						task := keyless(p, context)
-						if keyed {
-							task = submitted(p, fmt.Sprint(waiting, key), document)
-						}
-						tasks, place[task.UUID] = append(tasks, task), i+1
-					}
-					var answers []store.CreatedTask
-					if way == 0 {
-						answers = submit(t, s, tasks...)
-					} else {
-						for _, task := range tasks {
-							answers = append(answers, submit(t, s, task)...)
-						}
-					}
-					for _, a := range answers {
-						outcomes[way] = append(outcomes[way], fmt.Sprint(place[a.UUID], !a.RequestedAt.IsZero(), a.Duplicate, a.Debounced, contextOf(t, db, a.UUID)))
-					}
-				}
-				noViolations(t, s)
-			}
-			n := len(contexts) // between submissions one by one the context changes
-			for i := range outcomes[0] {
-				if last := i%n == n-1; last {
-					require.Equal(t, outcomes[1][i], outcomes[0][i])
-				}
-				one, many := strings.SplitN(outcomes[1][i], " {", 2), strings.SplitN(outcomes[0][i], " {", 2)
-				require.Equal(t, one[0], many[0], i)
-			}
-		})
-	}
-}
-
-// A repetition within a batch whose first one is refused is refused, too.
-func TestARepetitionOfARefusedSubmissionIsRefused(t *testing.T) {
-	t.Parallel()
-	s, _ := open(t)
-	p := plan(t, s, diamondYAML)
-	setRules(t, s, p, admission.Rules{Throttle: &admission.Throttle{Max: 1, PeriodMS: 3_600_000}})
-	answers := submit(t, s, submitted(p, "a", `{}`), submitted(p, "b", `{}`), submitted(p, "b", `{}`), keyless(p, `{"c":1}`), keyless(p, `{"c":1}`))
-	for _, a := range answers[1:] {
-		require.True(t, a.Throttled && !a.Duplicate, "%+v", a)
-		require.Positive(t, a.RefusedFor)
-	}
-	setQuota(t, s, 1)
-	setRules(t, s, p, admission.Rules{})
-	answers = submit(t, s, submitted(p, "b", `{}`), submitted(p, "b", `{}`))
-	require.Positive(t, answers[1].RefusedFor)
-	require.False(t, answers[1].Throttled || answers[1].Duplicate)
-}
-
 // Templates without limits go on as before beside one that has some, and the key of a rule
 // is found like that of a limit of a callable.
 func TestLimitsConcernTheirTemplateAlone(t *testing.T) {
@@ -456,89 +375,4 @@ func TestLimitsOfATemplate(t *testing.T) {
 	_, err := s.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{&tmpl})
 	require.ErrorContains(t, err, "throttle.max must be between 1 and 1000000")
 	noViolations(t, s)
-}
-
-// cutting is a way to a database whose next answer can get lost with the connection.
-func cutting(t *testing.T, db *pgtest.DB) (dsn string, cut *atomic.Bool) {
-	t.Helper()
-	cfg, err := pgx.ParseConfig(db.TCPDSN)
-	require.NoError(t, err)
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	cut = &atomic.Bool{}
-	var work conc.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); work.Wait() })
-	work.Go(func() {
-		for {
-			near, err := l.Accept()
-			if err != nil {
-				return
-			}
-			far, err := (&net.Dialer{}).DialContext(context.WithoutCancel(t.Context()), "tcp", fmt.Sprintf("%s:%d", cfg.Host, cfg.Port))
-			if err != nil {
-				_ = near.Close()
-				t.Error(err)
-				return
-			}
-			work.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
-			work.Go(func() {
-				defer func() { _ = near.Close() }()
-				for b := make([]byte, 64<<10); ; {
-					n, err := far.Read(b)
-					if err != nil || bytes.HasSuffix(b[:n], []byte("Z\x00\x00\x00\x05I")) && cut.CompareAndSwap(true, false) {
-						return
-					}
-					if _, err := near.Write(b[:n]); err != nil {
-						return
-					}
-				}
-			})
-		}
-	})
-	return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", cfg.User, cfg.Password, l.Addr(), cfg.Database), cut
-}
-
-// The answer of a creation is lost, and the store tries it again: it is answered as the
-// first time, and takes no second place.
-func TestALostAnswer(t *testing.T) {
-	t.Parallel()
-	near, db := open(t)
-	p := plan(t, near, diamondYAML)
-	dsn, cut := cutting(t, db)
-	s, err := store.Open(t.Context(), store.Options{URL: dsn, MaxConns: 1})
-	require.NoError(t, err)
-	defer s.Close()
-	again := func(tasks ...store.NewTask) []store.CreatedTask {
-		t.Helper()
-		cut.Store(true)
-		answers := submit(t, s, tasks...)
-		require.False(t, cut.Load(), "an answer was lost")
-		return answers
-	}
-	setRules(t, near, p, admission.Rules{Throttle: &admission.Throttle{Max: 3, PeriodMS: 86_400_000}, Debounce: &admission.Debounce{QuietMS: 3_600_000, Key: keyAt("k")}})
-	submit(t, s, submitted(p, "prepares the statement", `{"k":0}`))
-	opened := []store.NewTask{submitted(p, "a", `{"k":1,"v":1}`), keyless(p, `{"k":1,"v":2}`), submitted(p, "b", `{"k":1,"v":3}`)}
-	answers := again(opened...)
-	require.False(t, answers[0].RequestedAt.IsZero(), "it is created")
-	for _, a := range answers {
-		require.Equal(t, opened[0].UUID, a.UUID)
-		require.False(t, a.Duplicate, "%+v", a)
-	}
-	require.JSONEq(t, `{"k":1,"v":3}`, contextOf(t, db, opened[0].UUID))
-	for _, task := range []store.NewTask{submitted(p, "c", `{"k":1,"v":4}`), keyless(p, `{"k":1,"v":5}`)} {
-		a := again(task)[0]
-		require.Equal(t, opened[0].UUID, a.UUID)
-		require.True(t, a.Debounced && !a.Duplicate, "%+v", a)
-		require.JSONEq(t, string(task.Context), contextOf(t, db, opened[0].UUID))
-	}
-	last := again(keyless(p, `{"k":2}`))[0]
-	require.False(t, last.RequestedAt.IsZero() || last.Duplicate, "%+v", last)
-	require.True(t, submit(t, s, submitted(p, "d", `{"k":3}`))[0].Throttled, "three have places")
-	require.Equal(t, 3, db.QueryInt(t, `select count(*) from tasker.tasks`))
-
-	// A client that repeats a request with its key is told of the task.
-	repeated := submit(t, s, submitted(p, "c", `{"k":1,"v":4}`))[0]
-	require.True(t, repeated.Duplicate)
-	require.Equal(t, opened[0].UUID, repeated.UUID)
-	noViolations(t, near)
 }
