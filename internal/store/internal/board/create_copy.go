@@ -66,12 +66,18 @@ func (s *Board) insertMany(ctx context.Context, db *pg.Conn, tasks []NewTask, ch
 }
 
 var beginCopy = pg.Compile(`select set_config('lock_timeout', @patience, true) as patience, clock_timestamp() as now, {followed} as followed,
-       exists (select from tasker.quotas where namespace_id = any (@limited::int[]))
-       or exists (select from tasker.submission_limits l join tasker.plans p on p.namespace_id = l.namespace_id and p.name = l.template
-                  where p.plan_id = any (@plans::int[])) as limited`)
+       exists (select from tasker.governed where namespace_id = any (@limited::int[])) as limited`)
 
-// errLimited: the tasks are in a namespace with a quota or limits, so each is judged.
-var errLimited = errors.New("the namespace has a quota or limits")
+// judgesPlans reports whether a quota or limits concern tasks of plans.
+// Index: the primary keys.
+var judgesPlans = pg.Compile(`
+select exists (select from tasker.plans p where p.plan_id = any (@plans::int[]) and (
+    exists (select from tasker.quotas q where q.namespace_id = p.namespace_id)
+    or exists (select from tasker.submission_limits l where l.namespace_id = p.namespace_id and l.template = p.name)))`)
+
+// errLimited: the tasks are in a namespace with a quota, or of a template with limits, so
+// each is judged.
+var errLimited = errors.New("tasks are judged")
 
 // recordCreated records the transitions of copied tasks.
 var recordCreated = pg.Compile(`
@@ -104,8 +110,11 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 			Limited  bool
 		}
 		begun, err := stmt.One[row](ctx, tx, beginCopy.With(pg.Args{"patience": strconv.FormatInt(identityPatience.Milliseconds(), 10),
-			"limited": c.limited(func(t *newTaskRow) int32 { return t.Queue }),
-			"plans":   c.limited(func(t *newTaskRow) int32 { return t.PlanID })}))
+			"limited": c.limited(func(t *newTaskRow) int32 { return t.Queue })}))
+		if err == nil && begun.Limited {
+			plans := c.limited(func(t *newTaskRow) int32 { return t.PlanID })
+			begun.Limited, err = pg.OneOf[bool](ctx, tx, judgesPlans.With(pg.Args{"plans": plans}))
+		}
 		switch {
 		case err != nil:
 			return nil, err
