@@ -145,5 +145,6 @@ func limitFacts(l *wire.Limit) facts {
 		{"Keys", l.Keys},
 		{"changed", l.ChangedAt},
 		{"by", l.ChangedBy},
+		{"declared by?", l.DeclaredBy},
 	}
 }
