@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/tasker-go/tasker/internal/limitrule"
@@ -47,8 +47,8 @@ func Parse(raw json.RawMessage) (*Rules, error) {
 	}
 	r := &Rules{}
 	err := json.Unmarshal(raw, r)
-	if problems := r.Check(); err == nil && problems != nil {
-		err = errors.New(strings.Join(problems, "; "))
+	if err == nil {
+		r.Check(func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) })
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the block submission: %w", err)
@@ -56,23 +56,23 @@ func Parse(raw json.RawMessage) (*Rules, error) {
 	return r, nil
 }
 
-// Check returns what is wrong with the rules.
-func (r *Rules) Check() (problems []string) {
-	key := func(rule string, k *limitrule.Key) {
-		k.Check(func(format string, args ...any) { problems = append(problems, rule+": "+fmt.Sprintf(format, args...)) })
-	}
+// Check calls problem for everything that is wrong with the rules.
+func (r *Rules) Check(problem func(format string, args ...any)) {
 	bounded := func(name string, value, least, most int64) {
 		if value < least || value > most {
-			problems = append(problems, fmt.Sprintf("%s must be between %d and %d", name, least, most))
+			problem("%s must be between %d and %d", name, least, most)
 		}
 	}
 	among := func(name, value string, words ...string) {
-		if value != "" && value != words[0] && value != words[1] {
-			problems = append(problems, fmt.Sprintf("invalid %s %.40q: want %s or %s", name, value, words[0], words[1]))
+		if value != "" && !slices.Contains(words, value) {
+			problem("invalid %s %.40q: want %s or %s", name, value, words[0], words[1])
 		}
 	}
+	key := func(rule string, k *limitrule.Key) {
+		k.Check(func(format string, args ...any) { problem(rule+": "+format, args...) })
+	}
 	if r.Throttle == nil && r.Debounce == nil {
-		problems = append(problems, "give a throttle or a debounce")
+		problem("give a throttle or a debounce")
 	}
 	if t := r.Throttle; t != nil {
 		bounded("throttle.max", int64(t.Max), 1, maxTasks)
@@ -89,5 +89,4 @@ func (r *Rules) Check() (problems []string) {
 		key("debounce", &d.Key)
 		among("debounce.keep", d.Keep, "latest", "first")
 	}
-	return problems
 }

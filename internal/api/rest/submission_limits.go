@@ -45,9 +45,7 @@ func (r *submissionRoutes) set(ctx context.Context, in *struct {
 	Namespace string `path:"namespace"`
 	Template  string `path:"template"`
 }, body *request[wire.SubmissionLimitRequest]) (*wire.SubmissionLimitList, error) {
-	for _, problem := range body.body.Check() {
-		body.add("%s", problem)
-	}
+	body.body.Check(body.add)
 	why := body.whyOr(body.body.Reason, body.body.Actor, r.actor, "set over the API")
 	if err := body.err(); err != nil {
 		return nil, err

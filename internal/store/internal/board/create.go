@@ -399,6 +399,9 @@ func creatingOf(tasks []NewTask, chosen []bool) *newRows {
 	}
 	// In one order, so that two creations never wait for each other's quotas and limits.
 	slices.SortStableFunc(c.tasks, func(a, b newTaskRow) int {
+		if a.PlanID == b.PlanID {
+			return 0
+		}
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.task.Plan.Template.Name, b.task.Plan.Template.Name))
 	})
 	return c
