@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -335,6 +336,71 @@ func TestLimitsConcernTheirTemplateAlone(t *testing.T) {
 	setRules(t, s, p, admission.Rules{})
 	require.False(t, submit(t, s, tagged("f", "tenant:a"))[0].Throttled)
 	require.False(t, p.Limited.Load(), "and what is remembered ends with the limits")
+	noViolations(t, s)
+}
+
+// Creations look at governed alone: it knows of quotas that programs of the version before
+// set, and forgets what has ended, whatever comes at once.
+func TestGovernedNamespaces(t *testing.T) {
+	t.Parallel()
+	stores, db := orchestrators(t)
+	p := plan(t, stores[0], diamondYAML)
+	rules := func() int { return db.QueryInt(t, `select coalesce((select sum(rules) from tasker.governed), 0)`) }
+	db.Exec(t, `insert into tasker.quotas (namespace_id, max_tasks, changed_by) values ($1, 1, 'before')`, p.Queue)
+	setRules(t, stores[0], p, admission.Rules{Throttle: &admission.Throttle{Max: 1, PeriodMS: 1}})
+	require.Equal(t, 2, rules())
+	answers := submit(t, stores[0], submitted(p, "a", `{}`), submitted(p, "b", `{}`))
+	require.Positive(t, answers[1].RefusedFor)
+	work := pool.New()
+	for _, s := range stores {
+		for range 2 {
+			work.Go(func() {
+				for range 10 {
+					_, err := s.SetQuota(t.Context(), "shapes", 9, store.OperatorAction{Actor: "ana", Action: "set_quota"})
+					if err == nil {
+						_, err = s.DeleteQuota(t.Context(), "shapes", store.OperatorAction{Actor: "ana", Action: "delete_quota"})
+					}
+					if err != nil && !errors.Is(err, store.ErrNotFound) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	work.Wait()
+	require.Equal(t, 1, rules(), "the limits")
+	setRules(t, stores[0], p, admission.Rules{})
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.governed`))
+
+	setQuota(t, stores[0], 7)
+	m, err := store.NewMigrator(db.DSN)
+	require.NoError(t, err)
+	for version := int64(0); version != 114; {
+		version, err = m.Down(t.Context())
+		require.NoError(t, err)
+	}
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, rules(), "of before the migration")
+}
+
+// Tasks of a template with limits are not claimed with their creation, those beside them are.
+func TestCreateAndClaimWithLimits(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	p := plan(t, s, strings.Replace(diamondYAML, "name: diamond", "name: free", 1))
+	limited := plan(t, s, diamondYAML)
+	setRules(t, s, limited, admission.Rules{Throttle: &admission.Throttle{Max: 2, PeriodMS: 86_400_000, Burst: 1, Beyond: "delay"}})
+	tasks := []store.NewTask{submitted(limited, "a", `{}`), submitted(p, "b", `{}`), submitted(limited, "c", `{}`), submitted(limited, "a", `{}`)}
+	answers, claimed, err := s.CreateAndClaim(t.Context(), tasks, taker(p, 9))
+	require.NoError(t, err)
+	for i, a := range answers {
+		require.Equal(t, i == 3, a.Duplicate, i)
+		require.Equal(t, i == 3, a.RequestedAt.IsZero(), i)
+	}
+	require.Len(t, claimed, 1)
+	require.Equal(t, tasks[1].UUID, claimed[0].TaskUUID)
+	require.Equal(t, answers[0].UUID, answers[3].UUID)
 	noViolations(t, s)
 }
 
