@@ -160,7 +160,7 @@ type Metrics struct {
 	// Rejected new work.
 
 	BackpressureTier     *prometheus.GaugeVec   `metric:"tasker_backpressure_tier" labels:"namespace" help:"How full the queue of a namespace is: 0 normal, 1 warning, 2 critical, 3 overflow; measured while tasks are being created."`
-	BackpressureRefusals *prometheus.CounterVec `metric:"tasker_backpressure_refusals_total" labels:"reason" values:"circuit_breaker|channel_saturation|queue_depth|quota" alias:"api_requests_rejected_total" help:"Requests for new work that were turned away."`
+	BackpressureRefusals *prometheus.CounterVec `metric:"tasker_backpressure_refusals_total" labels:"reason" values:"circuit_breaker|channel_saturation|queue_depth|quota|throttle" alias:"api_requests_rejected_total" help:"Requests for new work that were turned away."`
 	DrainRate            prometheus.Gauge       `metric:"tasker_drain_rate" help:"Claims of steps per second of late, in the whole fleet; measured while tasks are being created."`
 	WebBudget            *prometheus.GaugeVec   `metric:"tasker_web_budget_bytes" labels:"budget" values:"bodies|answers" help:"Bytes that requests may take up together: bodies, or answers."`
 	WebBudgetHeld        *prometheus.GaugeVec   `metric:"tasker_web_budget_held_bytes" labels:"budget" values:"bodies|answers" help:"Bytes of the budget that requests under way take up."`
