@@ -115,6 +115,7 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	options, err := redisdial.Options(s.URL, "test", patience)
 	require.NoError(t, err)
+	options.OnConnect = nil // whatever its role
 	client := redis.NewClient(options)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client
