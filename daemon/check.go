@@ -9,6 +9,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
@@ -79,6 +80,9 @@ func checkConnections(c config.Common, buffers signalBuffers) error {
 		_, err = wal.New(s.walConfig(), wal.NewTransport(nil))
 	case sourceRelay:
 		_, err = relay.NewSource(s.notifyConfig(), wal.NewTransport(nil))
+	case sourceRedis:
+		s.broker, err = redis.New(s.redisConfig())
+		s.close()
 	default:
 		_, err = notify.New(s.notifyConfig(), notify.NewTransport(nil))
 	}

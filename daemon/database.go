@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/pending"
+	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
@@ -27,6 +28,7 @@ const (
 	sourceNotify = notify.Name
 	sourceWAL    = wal.Name
 	sourceRelay  = relay.Name
+	sourceRedis  = redis.Name
 )
 
 // startPatience is how long a daemon waits at start for a database that does not answer.
@@ -136,6 +138,7 @@ type signals struct {
 	buffers   signalBuffers
 	store     *store.Store
 	transport signal.Transport
+	broker    *redis.Broker // the transport, if that is one
 	sender    *pending.Sender
 	listener  *listener.Listener // of the event systems of this process
 	slots     slotHooks
@@ -175,8 +178,14 @@ func newSignals(c config.Common, name string, near *neighbours, buffers signalBu
 		// Signals published outside of transactions go the same way: only a relay
 		// announces them.
 		out.transport = wal.NewTransport(s.Execer())
+	case sourceRedis:
+		var err error
+		if out.broker, err = redis.New(out.redisConfig()); err != nil {
+			return nil, fmt.Errorf("prepare the event source %s: %w", sourceRedis, err)
+		}
+		out.transport = out.broker
 	default:
-		return nil, fmt.Errorf("invalid common.signals.event_source %q: want %s, %s or %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay)
+		return nil, fmt.Errorf("invalid common.signals.event_source %q: want %s, %s, %s or %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay, sourceRedis)
 	}
 	// Listeners probe past the breaker: that shows a recovery.
 	out.sender = pending.NewSender(guardedTransport{out.transport, breakers.Breaker(breaker.Messaging)}, pending.SenderConfig{
@@ -208,6 +217,8 @@ func (s *signals) newSource() (signal.Source, error) {
 		return notify.New(s.notifyConfig(), s.transport)
 	case sourceRelay:
 		return relay.NewSource(s.notifyConfig(), s.transport)
+	case sourceRedis:
+		return s.broker, nil
 	default:
 		cfg := s.walConfig()
 		cfg.Server = s.store.Execer()
@@ -237,4 +248,16 @@ func (s *signals) walConfig() wal.Config {
 	d, w := s.config.Database, s.config.Signals.WAL
 	return wal.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-listener", Slot: w.Slot, Failover: w.Failover, Publication: w.Publication,
 		ConnectTimeout: d.ConnectTimeout, BufferLimit: s.buffers.connection, OnSlotLost: s.slots.lost, OnSlotUnbounded: s.slots.unbounded}
+}
+
+func (s *signals) redisConfig() redis.Config {
+	r := s.config.Signals.Redis
+	return redis.Config{URL: r.URL.Reveal(), Prefix: r.Prefix, Timeout: r.Timeout, ClientName: s.name, BufferLimit: s.buffers.connection}
+}
+
+// close ends the connections that send.
+func (s *signals) close() {
+	if s.broker != nil {
+		_ = s.broker.Close() // there is nothing to do about it
+	}
 }

@@ -81,7 +81,7 @@ func optionsOf(loaded *config.Loaded) string {
 	for _, options := range []any{
 		od.tracingConfig(""), od.pushConfig(""), od.queueConfig(o, orchestration.Config{}, self), lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
-		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
+		of.listenerConfig(), of.notifyConfig(), of.walConfig(), of.redisConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(), wf.redisConfig(),
 		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,
 		od.depth.thresholds, od.autoscaling.target, od.autoscaling.window,
 		wd.workerConfig(w, nil), wfWeb, sessionConfig(w.Worker.WorkerID, w.Worker.Sessions),
@@ -162,7 +162,7 @@ func others(k config.Key) []string {
 			return []string{strconv.Quote(value)}
 		}
 	}
-	return []string{`"other"`, `"127.0.0.1:7"`, `"postgresql://other/tasker"`, `"{namespace}.{name}"`, `"https://other/?a=b"`}
+	return []string{`"other"`, `"127.0.0.1:7"`, `"postgresql://other/tasker"`, `"{namespace}.{name}"`, `"https://other/?a=b"`, `"redis://other"`}
 }
 
 // loadWith loads a file that sets keys; ok is false where that is not valid.

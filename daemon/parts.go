@@ -91,6 +91,7 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	s.registry.MustRegister(connections{s.store.PoolStat, m.PoolMax, m.PoolActive, m.PoolIdle, m.PoolAcquires, m.PoolWait})
 	s.counting = observeSender(s.signals.sender, s.metrics, log.Named("signals"))
 	if err = wire(s); err != nil {
+		s.signals.close()
 		s.store.Close()
 	}
 	s.services = slices.Concat(senders, s.services) // the last to stop
@@ -225,6 +226,7 @@ func shownAddress(bound net.Addr, host string) string {
 func (s *shared) start(ctx context.Context) error {
 	services := append(slices.Clip(s.services), s.doors()...)
 	if err := lifecycle.StartAll(ctx, s.log, stopEach, services...); err != nil {
+		s.signals.close()
 		s.store.Close()
 		return fmt.Errorf("start: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
@@ -40,12 +41,14 @@ type Config struct {
 	MaxConnections int32
 
 	// EventSource receives signals, unless Events.Listener does. Without both,
-	// EventSourceName ("notify", "wal", "relay" or "none"; common.signals.event_source)
-	// makes one that connects to ListenerURL, which must reach the server directly and not
-	// through a pooler; default DatabaseURL. With neither URL the worker polls.
+	// EventSourceName ("notify", "wal", "relay", "redis" or "none";
+	// common.signals.event_source) makes one that connects to ListenerURL, which must reach
+	// the server directly and not through a pooler; default DatabaseURL. With neither URL
+	// the worker polls. "redis" connects as the settings say that Configure was given.
 	EventSource     signal.Source
 	EventSourceName string
 	ListenerURL     string
+	redis           redis.Config // of Configure
 	// Publisher sends the worker's signals; default one over the store's connections.
 	Publisher signal.Publisher
 
@@ -198,6 +201,7 @@ func (c Config) withDefaults() (Config, error) {
 	d.MaxResultBytes, d.ShutdownTimeout = 1<<20, 30*time.Second
 	d.HeartbeatInterval = min(d.HeartbeatInterval, cmp.Or(c.Lease, d.Lease)/3)
 	c = settings.Or(c, d)
+	c.redis = cmp.Or(c.redis, d.redis)
 	c.Checkpoint.MaxHistory, c.LeaseGrace = max(c.Checkpoint.MaxHistory, 0), max(c.LeaseGrace, 0)
 	c.Metrics = c.Metrics.OrDiscard()
 	if slices.Contains(c.Namespaces, everywhere) {
@@ -221,7 +225,7 @@ func (c Config) check() error {
 	refuse(c.Store == nil && c.DatabaseURL == "", "want Store or DatabaseURL")
 	_, known := deploymode.Parse(string(c.Mode))
 	refuse(!known, "invalid Mode %q", c.Mode)
-	sources := []string{notify.Name, wal.Name, relay.Name, "none"}
+	sources := []string{notify.Name, wal.Name, relay.Name, redis.Name, "none"}
 	refuse(c.EventSource == nil && !slices.Contains(sources, c.EventSourceName), "invalid EventSourceName %q: want one of %v", c.EventSourceName, sources)
 	refuse(!slices.Contains([]string{publishPlain, publishNothing, publishError}, c.DomainEvents.UnknownPublisher),
 		"invalid DomainEvents.UnknownPublisher %q: want default, nothing or error", c.DomainEvents.UnknownPublisher)
@@ -244,6 +248,11 @@ func (c Config) check() error {
 	return nil
 }
 
+// ownBroker reports whether the worker connects to Redis itself.
+func (c *Config) ownBroker() bool {
+	return c.EventSourceName == redis.Name && c.EventSource == nil && (c.Events.Listener == nil || c.Publisher == nil)
+}
+
 func hostname() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -254,9 +263,11 @@ func hostname() string {
 
 // Configure translates the settings of a worker, except its connections and parts.
 func Configure(c *config.Loaded) Config {
-	w, dispatch := c.Worker, c.Worker.MPSCChannels.HandlerDispatch
+	w, dispatch, r := c.Worker, c.Worker.MPSCChannels.HandlerDispatch, c.Common.Signals.Redis
 	return Config{
 		MaxConnections: int32(c.Common.Database.Pool.MaxConnections), EventSourceName: c.Common.Signals.EventSource, // #nosec G115 -- ranges are checked
+		redis: redis.Config{URL: r.URL.Reveal(), Prefix: r.Prefix, Timeout: r.Timeout, ClientName: "tasker-worker",
+			BufferLimit: w.MPSCChannels.EventListeners.PGMQEventBufferSize},
 		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),
 		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout, ResultSchema: w.StepResults.Schema,

@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/pending"
+	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
@@ -28,6 +29,7 @@ import (
 type parts struct {
 	store      *store.Store // its own; nil if configured
 	board      engine.Board
+	broker     *redis.Broker   // its own; nil unless signals travel over Redis
 	sender     *pending.Sender // its own publisher; nil if configured
 	publisher  signal.Publisher
 	engine     *engine.Engine
@@ -88,6 +90,12 @@ func (w *Worker) Start(ctx context.Context) error {
 func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.Template) error {
 	for _, step := range []func() error{
 		func() error { return w.openStore(ctx, p) },
+		func() (err error) {
+			if w.cfg.ownBroker() {
+				p.broker, err = redis.New(w.cfg.redis)
+			}
+			return err
+		},
 		func() error { return w.openPublisher(ctx, p) },
 		func() error { return w.registerTemplates(ctx, p, templates) },
 		func() error { return w.build(ctx, p, templates) },
@@ -151,6 +159,9 @@ func (w *Worker) rows(p *parts) *store.Store {
 
 // transport returns the way of sending that matches the event source.
 func (w *Worker) transport(p *parts) signal.Transport {
+	if p.broker != nil {
+		return p.broker
+	}
 	s := w.rows(p)
 	if w.inWAL() {
 		return wal.NewTransport(s.Execer())
@@ -243,6 +254,8 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 	switch {
 	case w.cfg.EventSource != nil:
 		return w.cfg.EventSource, nil
+	case p.broker != nil:
+		return p.broker, nil
 	case w.cfg.EventSourceName == "none" || url == "":
 		return nil, nil //nolint:nilnil // no source is a choice: the worker polls
 	case w.cfg.EventSourceName == wal.Name:

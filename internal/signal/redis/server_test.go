@@ -109,7 +109,8 @@ func TestServersThatWouldSplitTheFleet(t *testing.T) {
 func TestRightsOnChannels(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	require.NoError(t, s.Client(t).ACLSetUser(t.Context(), "fleet", "on", ">right", "resetchannels", "&"+t.Name()+":*", "+@all").Err())
+	require.NoError(t, s.Client(t).ACLSetUser(t.Context(), "fleet", "on", ">right", "resetchannels", "&"+t.Name()+":*",
+		"-@all", "+hello", "+client", "+publish", "+subscribe", "+unsubscribe").Err())
 	as := func(login string) string { return strings.Replace(s.URL, "unix://", "unix://"+login+"@", 1) }
 	b := broker(t, as("fleet:right"))
 	requireWorks(t, b, listening(t, b))

@@ -88,11 +88,21 @@ func (b *Broker) Send(ctx context.Context, batch []signal.Signal) error {
 		}
 		return nil
 	})
-	if err != nil {
+	var answer redis.Error
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("publish to Redis: %w: %w", ctx.Err(), err)
+	case errors.As(err, &answer):
 		return fmt.Errorf("publish to Redis: %w", err)
 	}
-	return nil
+	return fmt.Errorf("publish to Redis: %w: %w", ErrUnavailable, err)
 }
+
+// ErrUnavailable is wrapped by errors of Send if Redis could not be reached or did not
+// answer within the timeout.
+var ErrUnavailable = errors.New("not reached")
 
 var errReconnect = errors.New("the connection to Redis is lost")
 

@@ -20,7 +20,7 @@ func Configure(c config.Common) Options {
 		MaxConns: int32(d.Pool.MaxConnections), MinConns: int32(d.Pool.MinConnections), // #nosec G115 -- ranges are checked
 		AcquireTimeout: d.Pool.AcquireTimeout, ConnectTimeout: d.ConnectTimeout, IdleTimeout: d.Pool.IdleTimeout, MaxLifetime: d.Pool.MaxLifetime,
 		StatementTimeout: d.StatementTimeout, HoldTimeout: d.HoldTimeout, NoPreparedStatements: !d.PreparedStatements,
-		Traces: c.Telemetry.Tracing.Enabled, SignalsInTransaction: wal, NotifyAfterCommit: !wal, SlowAcquire: d.Pool.SlowAcquireThreshold,
+		Traces: c.Telemetry.Tracing.Enabled, SignalsInTransaction: wal, NotifyAfterCommit: c.Signals.EventSource == "notify", SlowAcquire: d.Pool.SlowAcquireThreshold,
 	}
 }
 
