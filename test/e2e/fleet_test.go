@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/test/fleet"
 )
 
@@ -52,6 +53,7 @@ type running struct {
 	t       *testing.T
 	db      *pgtest.DB
 	dir     string
+	env     []string // of all processes
 	all     []*fleet.Process
 	clients []*client.Client
 }
@@ -87,7 +89,7 @@ func (r *running) start(kind fleet.Kind, mode, source string) *fleet.Process {
 		cfg += often[kind]
 	}
 	p, err := fleet.Start(fleet.Options{Kind: kind, BinDir: binDir, WorkDir: r.dir, Name: fmt.Sprintf("%s-%d", kind, len(r.all)),
-		DatabaseURL: r.db.DSN, Mode: mode, EventSource: source, Config: cfg})
+		DatabaseURL: r.db.DSN, Mode: mode, EventSource: source, Config: cfg, Env: r.env})
 	require.NoError(r.t, err)
 	r.all = append(r.all, p)
 	if kind == fleet.Orchestrator {
@@ -109,6 +111,9 @@ func (r *running) ready() *running {
 // pair is the smallest fleet.
 func pair(t *testing.T, mode, source string) *running {
 	r := newFleet(t, enginetest.Migrated(t))
+	if source == "redis" {
+		r.env = append(r.env, "REDIS_URL="+redistest.Start(t).URL)
+	}
 	r.start(fleet.Orchestrator, mode, source)
 	r.start(fleet.Worker, mode, source)
 	return r.ready()
