@@ -88,8 +88,9 @@ type Common struct {
 		SearchPaths []string `toml:"search_paths" default:"config/tasks/**/*.{yml,yaml}" rule:"nonempty" doc:"Glob patterns of task template files." effect:"Templates that match are read at start, beside those of worker.template_path."`
 		Immutable   string   `toml:"immutable" default:"refuse" oneof:"refuse,warn,off" doc:"What becomes of other content under a template version that tasks have used." effect:"refuse keeps the version as it is, warn lets the content take its place and logs both hashes, off does so in silence. Running tasks keep what they began with."`
 	} `toml:"task_templates"`
-	Signals   signals  `toml:"signals"`
-	Shutdown  Shutdown `toml:"shutdown"`
+	Signals   signals   `toml:"signals"`
+	Predictor predictor `toml:"predictor"`
+	Shutdown  Shutdown  `toml:"shutdown"`
 	Telemetry struct {
 		LogLevel  string   `toml:"log_level" default:"info" oneof:"debug,info,warn,error" alias:"trace=debug,warning=warn" env:"TASKER_LOG_LEVEL" reload:"yes" doc:"Least severe level that is logged." effect:"debug shows each wake-up and claim; expect much output."`
 		LogLevels []string `toml:"log_levels" default:"" rule:"room=level" reload:"yes" doc:"Levels of single rooms of a daemon, as room=level; the others have log_level." effect:"worker=debug shows what the worker does, and nothing more of the others."`
@@ -167,6 +168,15 @@ type signals struct {
 		Prefix  string        `toml:"prefix" default:"tasker" must:"1–40 of a–z, A–Z, 0–9, _, ., : and -" match:"^[a-zA-Z0-9_.:-]{1,40}$" doc:"What the names of channels begin with." effect:"One for each fleet on a server, whose numbered databases do not separate channels."`
 		Timeout time.Duration `toml:"timeout_ms" default:"2000" min:"50" max:"60000" doc:"Limit for connecting, and for each exchange with the server." effect:"Beyond it signals are sent once more, then dropped: pollers find the work."`
 	} `toml:"redis"`
+}
+
+// predictor is [common.predictor]: a program outside that knows how long handlers take.
+type predictor struct {
+	URL       string        `toml:"url" default:"" rule:"url http https or empty" doc:"Program that is asked how long handlers will take, with its path (POST, JSON); empty asks none." effect:"Steps whose policy orders by expected times go by its answers, while they are any good. The same in the whole fleet."`
+	Token     Secret        `toml:"token" secret:"yes" default:"" doc:"Bearer token for the predictor." effect:"Where it wants one."`
+	Timeout   time.Duration `toml:"timeout_ms" default:"500" min:"1" max:"10000" doc:"Longest time for one request to the predictor." effect:"Beyond it learned times count; no step waits for an answer."`
+	BatchSize int           `toml:"batch_size" default:"256" min:"1" max:"10000" doc:"Most questions of one request, and most that wait for the next one." effect:"What has no room is asked when it comes again."`
+	Answers   int           `toml:"max_answers" default:"10000" min:"1" max:"1000000" doc:"Most answers of the predictor that a daemon remembers, for five minutes each." effect:"Too few make steps be put in line by learned times, and ask more."`
 }
 
 // Shutdown is [common.shutdown].

@@ -12,6 +12,8 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/order"
+	"github.com/tasker-go/tasker/internal/predict/outside"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/signal/redis"
@@ -38,7 +40,7 @@ const startPatience = 30 * time.Second
 // openStore connects to the database, migrates it if configured, and checks that its
 // schema matches this program. In embedded mode the other daemon receives signals
 // directly, so they need not travel with the commit.
-func openStore(ctx context.Context, c config.Common, name string, near *neighbours, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
+func openStore(ctx context.Context, c config.Common, name string, near *neighbours, breakers *breaker.Set, asked *outside.Client, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
 	opts := storeOptions(c, name, near)
 	opts.OnForget = func() {
 		log.Warn("the database is another server than before, was restarted, or went back to an older state; the caches are dropped")
@@ -47,6 +49,9 @@ func openStore(ctx context.Context, c config.Common, name string, near *neighbou
 		log.Warn("waited long for a connection; the pool may be too small", zap.Duration("waited", waited))
 	}
 	opts.Unpredicted = m.StepsUnpredicted.Inc
+	if asked != nil {
+		opts.Predictor, opts.NotFollowed = asked, func(why order.Missing) { m.PredictorNotFollowed.WithLabelValues(string(why)).Inc() }
+	}
 	opts.Observe = func(flow string, took time.Duration, err error) {
 		m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
 		if err == nil {
