@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/redisdial"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
@@ -36,8 +37,12 @@ func checkOrchestrator(loaded *config.Loaded) []error {
 	d := &Orchestrator{shared: &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}}
 	engine := d.engineConfig(loaded, store.Daemon{}, nil)
 	_, _, templates := loadTemplates(loaded.Common)
+	var bridge error
+	if q := loaded.Orchestration.Bridge.RedisQueue; q.Enabled {
+		_, bridge = redisdial.Options(q.URL.Reveal(), "", q.Timeout)
+	}
 	return []error{checkConnections(loaded.Common, orchestratorBuffers(loaded.Orchestration)),
-		engine.Check(), templates}
+		engine.Check(), templates, bridge}
 }
 
 func checkWorker(loaded *config.Loaded) []error {

@@ -40,6 +40,7 @@ func TestAValidationRefusesWhatADaemonRefuses(t *testing.T) {
 		"a listener unread":    {"[common.database]\nlistener_url = \"postgresql://h:many/d\"\n", true},
 		"a Redis unread":       {"[common.signals]\nevent_source = \"redis\"\nredis.url = \"redis://h/many\"\n", true},
 		"a Redis out of reach": {"[common.signals]\nevent_source = \"redis\"\nredis.url = \"redis://127.0.0.1:1\"\n", false},
+		"a bridge unread":      {"[orchestration.bridge.redis_queue]\nenabled = true\nurl = \"redis://h/many\"\n", true},
 		"broken templates":     {"[common.task_templates]\nsearch_paths = [\"" + broken + "\"]\n", true},
 		"of the worker's":      {"[worker]\ntemplate_path = \"" + broken + "\"\n", true},
 		"no templates at all":  {"[worker]\ntemplate_path = \"" + filepath.Join(dir, "nowhere") + "\"\n", true},

@@ -23,6 +23,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
 
@@ -154,6 +155,27 @@ func TestBreakersJudgeRedis(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
 	require.Equal(t, breaker.Failure, judge(b.Send(t.Context(), []signal.Signal{{Topic: signal.TopicDue}})))
+}
+
+// TestTheBridgeFromRedis: jobs that another program has pushed become tasks where the bridge
+// is enabled.
+func TestTheBridgeFromRedis(t *testing.T) {
+	t.Parallel()
+	s, db := redistest.Start(t), enginetest.Migrated(t)
+	require.NoError(t, s.Client(t).RPush(t.Context(), "their:queue:normal", `{"id":"a","type":"FAX","payload":{"to":"b"}}`).Err())
+	o, err := newOrchestrator(t.Context(), loadToo(t, db, fmt.Sprintf("[orchestration.bridge.redis_queue]\nenabled = true\nurl = %q\nprefix = \"their\"\n", s.URL)),
+		nil, zap.NewNop())
+	require.NoError(t, err)
+	_, err = o.engine.RegisterTaskType(t.Context(), &workflow.Template{Namespace: "office", Name: "FAX", Version: "1.0.0",
+		Steps: []workflow.StepTemplate{{Name: "run", Kind: workflow.KindStandard, Handler: workflow.HandlerReference{Callable: "FAX"}}}},
+		orchestration.Why{Actor: "test", Reason: "test"})
+	require.NoError(t, err)
+	require.NoError(t, o.Start(t.Context()))
+	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+		n := db.QueryInt(t, `select count(*) from tasker.v_tasks where namespace = 'office' and context = '{"to":"b"}'`)
+		return n == 1, fmt.Sprintf("%d tasks", n)
+	})
 }
 
 // TestRedisFailsInTheMiddle: whatever becomes of Redis, all work completes; once it is back,
