@@ -147,5 +147,6 @@ func limitFacts(l *wire.Limit) facts {
 		{"Keys", l.Keys},
 		{"changed", l.ChangedAt},
 		{"by", l.ChangedBy},
+		{"declared by?", l.DeclaredBy},
 	}
 }

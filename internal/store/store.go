@@ -319,6 +319,7 @@ const (
 	VersionsOff    = registry.VersionsOff
 
 	RefusedTemplate  = registry.RefusedTemplate
+	KeptLimit        = registry.KeptLimit
 	ReplacedTemplate = registry.ReplacedTemplate
 
 	RestLocked = board.RestLocked

@@ -100,10 +100,12 @@ type Limit struct {
 	LimitRequest
 	ChangedAt client.Time `json:"changed_at" format:"date-time"`
 	ChangedBy string      `json:"changed_by"`
-	Removing  bool        `json:"removing" doc:"It bounds nothing more, and its steps return to the others"`
-	Running   int         `json:"running" doc:"Steps that run under it"`
-	Waiting   int         `json:"waiting" doc:"Steps that wait for their keys, counted up to 10000"`
-	Keys      int         `json:"keys" doc:"Keys with such steps"`
+	// DeclaredBy is a template with its version.
+	DeclaredBy string `json:"declared_by,omitempty" doc:"The template or task type, with its version, that declares the limit; absent where an operator has set it"`
+	Removing   bool   `json:"removing" doc:"It bounds nothing more, and its steps return to the others"`
+	Running    int    `json:"running" doc:"Steps that run under it"`
+	Waiting    int    `json:"waiting" doc:"Steps that wait for their keys, counted up to 10000"`
+	Keys       int    `json:"keys" doc:"Keys with such steps"`
 }
 
 // LimitRequest is the body of PUT /v1/namespaces/{namespace}/limits/{callable}.

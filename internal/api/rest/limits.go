@@ -50,7 +50,7 @@ func (r *limitRoutes) list(ctx context.Context, in *struct {
 
 func limitOf(s *store.LimitState) wire.Limit {
 	return wire.Limit{Namespace: s.Namespace, Callable: s.Handler.Callable, LimitRequest: wire.LimitRequest{LimitedHandler: wire.LimitedHandler{Method: s.Handler.Method, Resolver: s.Handler.Resolver}, Rule: s.Rule},
-		ChangedAt: client.Time{Time: s.ChangedAt}, ChangedBy: s.ChangedBy, Removing: s.Removing, Running: s.Running, Waiting: s.Waiting, Keys: s.Keys}
+		ChangedAt: client.Time{Time: s.ChangedAt}, ChangedBy: s.ChangedBy, DeclaredBy: s.DeclaredBy, Removing: s.Removing, Running: s.Running, Waiting: s.Waiting, Keys: s.Keys}
 }
 
 // one answers with the limit of a handler.

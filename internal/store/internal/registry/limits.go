@@ -30,8 +30,11 @@ type LimitState struct {
 	Limit
 	ChangedAt time.Time
 	ChangedBy string
-	Removing  bool // it bounds nothing more
-	Running   int
+	// DeclaredBy is the template, with its version, that declares the limit; "": an operator
+	// has set it.
+	DeclaredBy string
+	Removing   bool // it bounds nothing more
+	Running    int
 	// Waiting counts the steps that wait in the lines of keys, up to a bound, and Keys the
 	// keys that have some. Steps that have just become claimable are in no line yet.
 	Waiting, Keys int
@@ -53,10 +56,11 @@ func turnOf(callable int32) stmt.Call {
 
 var (
 	setLimit = pg.Compile(`
-insert into tasker.limits as l (callable_id, changed_by, key_path, key_tag, max_running, per_second, burst, ordered, overtake, weights, beyond)
-values (@callable, @actor, @key_path, nullif(@key_tag::text, ''), @max_running, @per_second, @burst, @ordered, @overtake, @weights, @beyond)
+insert into tasker.limits as l (callable_id, changed_by, key_path, key_tag, max_running, per_second, burst, ordered, overtake, weights, beyond, declared_by, declared_version)
+values (@callable, @actor, @key_path, nullif(@key_tag::text, ''), @max_running, @per_second, @burst, @ordered, @overtake, @weights, @beyond, nullif(@declared_by::text, ''), nullif(@declared_version::text, ''))
 on conflict (callable_id) do update set changed_at = clock_timestamp(), changed_by = excluded.changed_by, max_running = excluded.max_running,
-    per_second = excluded.per_second, burst = excluded.burst, ordered = excluded.ordered, overtake = excluded.overtake, weights = excluded.weights, beyond = excluded.beyond, removing = false
+    per_second = excluded.per_second, burst = excluded.burst, ordered = excluded.ordered, overtake = excluded.overtake, weights = excluded.weights, beyond = excluded.beyond, declared_by = excluded.declared_by,
+    declared_version = excluded.declared_version, removing = false
 where l.key_path is not distinct from excluded.key_path and l.key_tag is not distinct from excluded.key_tag`)
 	weighKeys = pg.Compile(`
 update tasker.limit_keys k set weight = coalesce((l.weights ->> k.key)::float8, 1), tokens = least(k.tokens, l.burst)
@@ -77,16 +81,15 @@ var ErrOtherKey = errors.New("the limit has another key; remove it first")
 func (s *Registry) SetLimit(ctx context.Context, l Limit, actor, reason string) ([]signal.Signal, error) {
 	signals := limitSignals(l.Namespace)
 	err := s.db.Transaction(ctx, "set_limit", "limit a callable", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		weights, err := json.Marshal(l.weights())
-		if err != nil {
-			return nil, fmt.Errorf("encode the weights: %w", err)
-		}
 		callable, err := l.turn(ctx, tx)
 		if err != nil {
 			return nil, err
 		}
-		changed, err := pg.Run(ctx, tx, setLimit.With(pg.Args{"callable": callable, "actor": actor, "key_path": l.KeyPath, "key_tag": l.KeyTag,
-			"max_running": l.MaxRunning, "per_second": l.PerSecond, "burst": max(l.Burst, 1), "ordered": l.Ordered, "overtake": l.Overtake, "weights": weights, "beyond": string(cmp.Or(l.Beyond, limitrule.Wait))}))
+		put, err := l.put(callable, actor, "", "")
+		if err != nil {
+			return nil, err
+		}
+		changed, err := pg.Run(ctx, tx, put)
 		if err == nil && changed == 0 {
 			err = ErrOtherKey
 		}
@@ -101,11 +104,19 @@ func (s *Registry) SetLimit(ctx context.Context, l Limit, actor, reason string) 
 	return signals, err
 }
 
-func (l *Limit) weights() map[string]float64 {
+// put is the statement that sets the limit of a callable; declaredBy is the template that
+// declares it, "" for an operator.
+func (l *Limit) put(callable int32, actor, declaredBy, version string) (stmt.Call, error) {
+	weights, err := json.Marshal(l.Weights)
 	if l.Weights == nil {
-		return map[string]float64{}
+		weights = []byte("{}")
 	}
-	return l.Weights
+	if err != nil {
+		return stmt.Call{}, fmt.Errorf("encode the weights: %w", err)
+	}
+	return setLimit.With(pg.Args{"callable": callable, "actor": actor, "key_path": l.KeyPath, "key_tag": l.KeyTag, "max_running": l.MaxRunning, "per_second": l.PerSecond,
+		"burst": max(l.Burst, 1), "ordered": l.Ordered, "overtake": l.Overtake, "weights": weights, "beyond": string(cmp.Or(l.Beyond, limitrule.Wait)),
+		"declared_by": declaredBy, "declared_version": version}), nil
 }
 
 // A limit ends in several transactions, since many steps may wait in the lines of its keys.
@@ -228,6 +239,7 @@ func limitSignals(namespace string) []signal.Signal {
 var listLimits = pg.Compile(`
 select n.name as namespace, c.callable, c.method, c.resolver, coalesce(l.key_path, '{}') as key_path, coalesce(l.key_tag, '') as key_tag, l.max_running, l.per_second,
        l.burst, l.ordered, l.overtake, l.weights, l.beyond, l.changed_at, l.changed_by, l.removing,
+       coalesce(l.declared_by || ':' || l.declared_version, '') as declared_by,
        (select count(*) from tasker.limit_keys k join tasker.board r on r.state = {in_progress} and r.limit_line = k.line where k.callable_id = l.callable_id)::int as running,
        (select count(*) from (select from tasker.limit_keys k cross join lateral (
             select from tasker.board where state = {claimable} and callable = -k.line limit @limit::int) s
@@ -253,7 +265,7 @@ func (l *Limit) turn(ctx context.Context, tx pgx.Tx) (callable int32, err error)
 }
 
 var limitedCallables = pg.Compile(`
-select callable_id, removing, beyond in ('cancel_newest', 'cancel_running', 'drop') as acts from tasker.limits`)
+select callable_id, removing, not removing and beyond in ('cancel_newest', 'cancel_running', 'drop') as acts from tasker.limits`)
 
 // LimitedCallable says how claims follow the limit of a callable.
 type LimitedCallable struct {
