@@ -236,6 +236,21 @@ func TestBridgesShareTheLanes(t *testing.T) {
 	l.done(jobs + 1)
 }
 
+// TestAFullRedisLosesNoJob: where the script could write one half only, a job would be gone.
+func TestAFullRedisLosesNoJob(t *testing.T) {
+	t.Parallel()
+	l := newLanes(t)
+	for i := range 20 {
+		l.push("high", job(i))
+	}
+	l.push("high", "no json")
+	require.NoError(t, l.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.ErrorContains(t, l.redis.RPush(t.Context(), "tq:queue:high", job(20)).Err(), "OOM")
+	l.run(l.engine.Orchestrator, time.Hour)
+	require.Len(t, l.emptied(), 1)
+	l.done(20)
+}
+
 // TestRefusedTasksLeaveJobsInTheirLane: back-pressure reaches Redis.
 func TestRefusedTasksLeaveJobsInTheirLane(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,8 @@ import "github.com/redis/go-redis/v9"
 // take moves up to ARGV[1] jobs: first those that a bridge took more than ARGV[2] seconds ago
 // and has not settled, then by lane, in it from the sorted set, then from the left of the
 // list. It returns the number of those without an id, which are dead letters now, and then
-// lane, id and text of each job.
+// lane, id and text of each job. Its first write needs no memory, and a server that is full
+// refuses none of the others then: nothing is popped and lost.
 var take = redis.NewScript(`
 local processing, taken, dlq = KEYS[1], KEYS[2], KEYS[3]
 local now, limit, refused, jobs = tonumber(redis.call('TIME')[1]), tonumber(ARGV[1]), 0, {}
