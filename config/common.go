@@ -163,12 +163,17 @@ type BreakerThresholds struct {
 
 // signals is [common.signals]: the source of signals.
 type signals struct {
-	EventSource string `toml:"event_source" default:"notify" oneof:"notify,wal,relay,amqp" alias:"pgmq=notify,rabbitmq=amqp" doc:"Where a listener hears of work: LISTEN/NOTIFY, logical decoding messages (WAL), NOTIFY by one orchestrator that reads the WAL (relay), or RabbitMQ (amqp)." effect:"The same in the whole fleet. amqp needs common.queues.rabbitmq.url. wal and relay need wal_level=logical and replication connections; with wal each listener decodes the WAL, with relay one replica does."`
+	EventSource string `toml:"event_source" default:"notify" oneof:"notify,wal,relay,amqp,redis" alias:"pgmq=notify,rabbitmq=amqp" doc:"Where a listener hears of work: LISTEN/NOTIFY, logical decoding messages (WAL), NOTIFY by one orchestrator that reads the WAL (relay), RabbitMQ (amqp), or channels of Redis." effect:"The same in the whole fleet. amqp needs common.queues.rabbitmq.url, redis common.signals.redis.url; both take signals off PostgreSQL, which then needs no direct connections. wal and relay need wal_level=logical and replication connections; with wal each listener decodes the WAL, with relay one replica does."`
 	WAL         struct {
 		Slot        string `toml:"slot" default:"" must:"a slot name of a–z, 0–9 and _ (at most 63), or empty" match:"^[a-z0-9_]{0,63}$" doc:"Name of a persistent replication slot; empty uses a temporary one." effect:"A persistent slot loses no signal over a disconnect and keeps WAL on the server meanwhile. With relay it is the one that the relaying orchestrator reads."`
 		Failover    bool   `toml:"failover" default:"false" doc:"Whether standbys copy the persistent slot, so that it is there after a failover of the server." effect:"Needs slot, PostgreSQL 17 or later and sync_replication_slots on the standby; true also changes a slot that exists, false leaves it as it is."`
 		Publication string `toml:"publication" default:"tasker_signals" must:"a publication name of a–z, 0–9 and _ (1–63)" match:"^[a-z_][a-z0-9_]{0,62}$" doc:"Name of the publication that carries the messages." effect:"Must be the same in every daemon of a fleet."`
 	} `toml:"wal"`
+	Redis struct {
+		URL     DSN           `toml:"url" default:"${REDIS_URL:-redis://localhost:6379}" rule:"url redis rediss unix" env:"REDIS_URL" doc:"Server that carries signals with event_source redis; rediss is TLS, cacert=FILE has the certificates to trust instead of the system's." effect:"The primary of one server (6.2 or later) that the whole fleet reaches: nodes of a cluster and replicas are refused."`
+		Prefix  string        `toml:"prefix" default:"tasker" must:"1–40 of a–z, A–Z, 0–9, _, ., : and -" match:"^[a-zA-Z0-9_.:-]{1,40}$" doc:"What the names of channels begin with." effect:"One for each fleet on a server, whose numbered databases do not separate channels."`
+		Timeout time.Duration `toml:"timeout_ms" default:"2000" min:"50" max:"60000" doc:"Limit for connecting, and for each exchange with the server." effect:"Beyond it signals are sent once more, then dropped: pollers find the work."`
+	} `toml:"redis"`
 }
 
 // predictor is [common.predictor]: a program outside that knows how long handlers take.

@@ -130,6 +130,18 @@ type Orchestration struct {
 		DistributedTaskQueue bool `toml:"distributed_task_queue" default:"false" doc:"Serve POST /enqueue, GET /tasks/{id} and GET /healthz of distributed-task-queue." effect:"Its producers create tasks of task types unchanged."`
 		TaskQueueEngine      bool `toml:"task_queue_engine" default:"false" doc:"Serve POST /api/v1/jobs and GET /api/v1/jobs/{id} of Distributed-Task-Queue-Engine." effect:"Its producers create tasks of task types, in three priorities, unchanged."`
 	} `toml:"compat"`
+	Bridge struct {
+		RedisQueue struct {
+			Enabled      bool          `toml:"enabled" default:"false" doc:"Make tasks of the jobs that producers of Distributed-Task-Queue-Engine push into Redis." effect:"Every orchestrator with it takes jobs from the lanes; each job becomes one task of the type that it names."`
+			URL          DSN           `toml:"url" default:"${REDIS_URL:-redis://localhost:6379}" rule:"url redis rediss unix" env:"REDIS_URL" doc:"Server with the lanes; rediss is TLS, cacert=FILE has the certificates to trust instead of the system's." effect:"Used where the bridge is enabled."`
+			Prefix       string        `toml:"prefix" default:"tq" must:"1–40 of a–z, A–Z, 0–9, _, ., : and -" match:"^[a-zA-Z0-9_.:-]{1,40}$" doc:"What its keys begin with: PREFIX:queue:high and so on." effect:"Another one stands for other producers."`
+			Namespace    string        `toml:"namespace" default:"" rule:"namespace or empty" doc:"Namespace of the task types that jobs name; empty: the only one that has the type." effect:"A job of a type that is not there goes to PREFIX:dlq."`
+			BatchSize    int           `toml:"batch_size" default:"100" min:"1" max:"1000" doc:"Jobs that are moved at once." effect:"Larger moves more under load, with longer transactions."`
+			Interval     time.Duration `toml:"poll_interval_ms" default:"200" min:"10" max:"60000" doc:"Time between two looks at the lanes, where the first found less than a batch." effect:"How long a job waits at least half of the times."`
+			ReclaimAfter time.Duration `toml:"reclaim_after_seconds" default:"60" min:"1" max:"86400" doc:"Time after which a job that was moved, and is neither a task nor a dead letter, is taken up again." effect:"How long the jobs of a bridge that died wait. Taking one up too early makes no second task."`
+			Timeout      time.Duration `toml:"timeout_ms" default:"2000" min:"50" max:"60000" doc:"Limit for connecting, and for each exchange with the server." effect:"Beyond it the bridge pauses, 5 s at most, and tries again."`
+		} `toml:"redis_queue"`
+	} `toml:"bridge"`
 	Autoscaling struct {
 		TargetWait     time.Duration `toml:"target_wait_seconds" default:"10" min:"1" max:"86400" doc:"Time within which waiting steps should begin." effect:"A shorter one asks for more workers (GET /v1/autoscaling/{namespace}, tasker_workers_desired)."`
 		ScaleDownAfter time.Duration `toml:"scale_down_after_seconds" default:"300" min:"0" max:"86400" doc:"Time for which the number of desired workers stays at its greatest value." effect:"Loads that come in shorter waves leave it steady."`

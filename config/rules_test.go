@@ -32,6 +32,8 @@ func TestValuesThatBreakTheirOwnRule(t *testing.T) {
 		"address":            {"[worker.web]\nbind_address = \"8081\"", "worker.web.bind_address", "host:port"},
 		"DSN":                {"[common.database]\nurl = \"mysql://h/d\"", "common.database.url", "PostgreSQL"},
 		"slot":               {"[common.signals.wal]\nslot = \"Bad-Slot\"", "common.signals.wal.slot", "slot name"},
+		"Redis":              {"[common.signals.redis]\nurl = \"\"", "common.signals.redis.url", "redis, rediss, unix"},
+		"prefix of channels": {"[common.signals.redis]\nprefix = \"a?b\"", "common.signals.redis.prefix", "1–40"},
 		"failover":           {"[common.signals.wal]\nfailover = true", "common.signals.wal.failover", "needs common.signals.wal.slot"},
 		"API keys shape":     {"[worker.web.auth]\napi_keys = \"k\"", "worker.web.auth.api_keys", "array of tables"},
 		"API keys element":   {"[worker.web.auth]\napi_keys = [1]", "worker.web.auth.api_keys", "must be a table"},
@@ -99,6 +101,7 @@ func TestWarnings(t *testing.T) {
 	}{
 		"WAL without listener":  {mode("PollingOnly") + "[common.signals]\nevent_source = \"wal\"", "has no use"},
 		"all disabled":          {mode("Disabled"), "no work"},
+		"slot with Redis":       {"[common.signals]\nevent_source = \"redis\"\nwal.slot = \"tasker\"", "has no use"},
 		"slot without WAL":      {"[common.signals.wal]\nslot = \"tasker\"", "has no use"},
 		"shared worker id":      {"[worker]\nworker_id = \"worker-default-001\"", "same in every replica"},
 		"overruled fallback":    {"[" + w + "]\ntiming.fallback_polling_interval_seconds = 9\npoller.relaxed_interval_ms = 4000", "overruled"},
@@ -138,6 +141,9 @@ func TestWarnings(t *testing.T) {
 		loaded, err := loadText(t, "[common.database]\nprepared_statements = false")
 		require.NoError(t, err)
 		assert.Len(t, loaded.Warnings, 3, "one for each system that listens")
+		loaded, err = loadText(t, "[common.signals]\nevent_source = \"redis\"\n[common.database]\nprepared_statements = false")
+		require.NoError(t, err)
+		require.Empty(t, loaded.Warnings, "no listener goes through the pooler")
 		loaded, err = loadText(t, "[common.database]\nprepared_statements = false\nlistener_url = \"postgres://direct/tasker\"")
 		require.NoError(t, err)
 		assert.Empty(t, loaded.Warnings)

@@ -10,6 +10,7 @@ import (
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
+	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
@@ -53,7 +54,7 @@ func judge(err error) breaker.Verdict {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), isSQL && sql.SQLState() == canceledStatement: // before ErrUnavailable
 		return breaker.Late
-	case errors.Is(err, store.ErrUnavailable), errors.Is(err, amqp.ErrUnavailable): // before its SQLSTATE
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, amqp.ErrUnavailable), errors.Is(err, redis.ErrUnavailable): // before its SQLSTATE
 		return breaker.Failure
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrTaskEnded), errors.As(err, &duplicate), isSQL:
 		return breaker.Success

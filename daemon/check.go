@@ -8,8 +8,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/redisdial"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
@@ -36,8 +38,12 @@ func checkOrchestrator(loaded *config.Loaded) []error {
 	d := &Orchestrator{shared: &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}}
 	engine := d.engineConfig(loaded, store.Daemon{}, nil)
 	_, _, templates := loadTemplates(loaded.Common)
+	var bridge error
+	if q := loaded.Orchestration.Bridge.RedisQueue; q.Enabled {
+		_, bridge = redisdial.Options(q.URL.Reveal(), "", q.Timeout)
+	}
 	return []error{checkConnections(loaded.Common, orchestratorBuffers(loaded.Orchestration)),
-		engine.Check(), templates}
+		engine.Check(), templates, bridge}
 }
 
 func checkWorker(loaded *config.Loaded) []error {
@@ -82,6 +88,8 @@ func checkConnections(c config.Common, buffers signalBuffers) error {
 		_, err = amqp.NewTransport(s.amqpConfig(""))
 	case sourceRelay:
 		_, err = relay.NewSource(s.notifyConfig(), wal.NewTransport(nil))
+	case sourceRedis:
+		_, err = redis.New(s.redisConfig())
 	default:
 		_, err = notify.New(s.notifyConfig(), notify.NewTransport(nil))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/pending"
+	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
@@ -31,6 +33,7 @@ const (
 	sourceWAL    = wal.Name
 	sourceRelay  = relay.Name
 	sourceAMQP   = amqp.Name
+	sourceRedis  = redis.Name
 )
 
 // startPatience is how long a daemon waits at start for a database that does not answer.
@@ -42,7 +45,7 @@ const startPatience = 30 * time.Second
 // directly, so they need not travel with the commit. Those that a broker carries are passed to
 // publish after it.
 func openStore(ctx context.Context, c config.Common, name string, near *neighbours, breakers *breaker.Set, publish func(...signal.Signal), asked *outside.Client, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
-	opts, overBroker := storeOptions(c, name, near), c.Signals.EventSource == sourceAMQP
+	opts, overBroker := storeOptions(c, name, near), slices.Contains([]string{sourceAMQP, sourceRedis}, c.Signals.EventSource)
 	if overBroker {
 		opts.Publish = publish
 	}
@@ -195,8 +198,14 @@ func newSignals(c config.Common, name string, near *neighbours, buffers signalBu
 			return nil, fmt.Errorf("prepare the event source %s: %w", sourceAMQP, err)
 		}
 		out.transport, out.broker = seenTransport{sender, messaging}, sender
+	case sourceRedis:
+		broker, err := redis.New(out.redisConfig())
+		if err != nil {
+			return nil, fmt.Errorf("prepare the event source %s: %w", sourceRedis, err)
+		}
+		out.transport, out.broker = seenTransport{broker, messaging}, broker
 	default:
-		return nil, fmt.Errorf("invalid common.signals.event_source %q: want %s, %s, %s or %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay, sourceAMQP)
+		return nil, fmt.Errorf("invalid common.signals.event_source %q: want %s, %s, %s, %s or %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay, sourceAMQP, sourceRedis)
 	}
 	// Listeners probe past the breaker: that shows a recovery.
 	out.sender = pending.NewSender(guardedTransport{out.transport, messaging}, pending.SenderConfig{
@@ -230,6 +239,9 @@ func (s *signals) newSource() (signal.Source, error) {
 		return relay.NewSource(s.notifyConfig(), s.transport)
 	case sourceAMQP:
 		return amqp.New(s.amqpConfig("-listener"), s.transport)
+	case sourceRedis:
+		source, _ := s.broker.(signal.Source) // it is both
+		return source, nil
 	default:
 		cfg := s.walConfig()
 		cfg.Server = s.store.Execer()
@@ -265,4 +277,9 @@ func (s *signals) walConfig() wal.Config {
 	d, w := s.config.Database, s.config.Signals.WAL
 	return wal.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-listener", Slot: w.Slot, Failover: w.Failover, Publication: w.Publication,
 		ConnectTimeout: d.ConnectTimeout, BufferLimit: s.buffers.connection, OnSlotLost: s.slots.lost, OnSlotUnbounded: s.slots.unbounded}
+}
+
+func (s *signals) redisConfig() redis.Config {
+	r := s.config.Signals.Redis
+	return redis.Config{URL: r.URL.Reveal(), Prefix: r.Prefix, Timeout: r.Timeout, ClientName: s.name, BufferLimit: s.buffers.connection}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow/template"
@@ -95,7 +96,7 @@ func (p *program) create(name, wait string) string {
 // address. Handlers' transactions are on the pool.
 func TestEmbeddedOnAPool(t *testing.T) {
 	t.Parallel()
-	for _, source := range []string{sourceNotify, sourceWAL, sourceRelay} {
+	for _, source := range []string{sourceNotify, sourceWAL, sourceRelay, sourceRedis} {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
 			db := pgtest.New(t)
@@ -127,7 +128,11 @@ func TestEmbeddedOnAPool(t *testing.T) {
 			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
-			p := embed(t, t.Context(), loadBare(t, "[common.signals]\nevent_source = \""+source+"\"\n"), pool)
+			settings := "[common.signals]\nevent_source = \"" + source + "\"\n"
+			if source == sourceRedis {
+				settings += "redis.url = \"" + redistest.Start(t).URL + "\"\n"
+			}
+			p := embed(t, t.Context(), loadBare(t, settings), pool)
 			require.Contains(t, p.create("session", "25s"), `"shop"`)
 			pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 				names := db.QueryString(t, `select string_agg(distinct application_name, ' ' order by application_name) from pg_stat_activity where datname = current_database()`)

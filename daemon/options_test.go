@@ -34,6 +34,7 @@ var shownElsewhere = map[string]string{
 	"orchestration.web.tls_cert_path":           "TestTheAPIIsEncrypted",
 	"orchestration.web.tls_key_path":            "TestTheAPIIsEncrypted",
 	"orchestration.web.tls_client_ca_path":      "TestTheAPIIsEncrypted",
+	"orchestration.bridge.redis_queue.enabled":  "TestTheBridgeFromRedis",
 	"orchestration.grpc.enabled":                "TestDaemonsOverGRPC",
 	"orchestration.grpc.tls_enabled":            "TestGRPCIsEncrypted",
 	"orchestration.grpc.tls_cert_path":          "TestGRPCIsEncrypted",
@@ -81,8 +82,8 @@ func optionsOf(loaded *config.Loaded) string {
 	for _, options := range []any{
 		od.tracingConfig(""), od.pushConfig(""), od.predictorConfig(), od.queueConfig(o, orchestration.Config{}, self), lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
-		of.listenerConfig(), of.notifyConfig(), of.walConfig(), of.amqpConfig(""), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
-		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,
+		of.listenerConfig(), of.notifyConfig(), of.walConfig(), of.amqpConfig(""), of.redisConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(), wf.redisConfig(),
+		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), od.bridgeConfig(o.Orchestration), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,
 		od.depth.thresholds, od.autoscaling.target, od.autoscaling.window,
 		wd.workerConfig(w, nil), wfWeb, sessionConfig(w.Worker.WorkerID, w.Worker.Sessions),
 		OrchestratorProgram().ShutdownTimeout(loaded), WorkerProgram("", nil).ShutdownTimeout(loaded),
@@ -162,7 +163,7 @@ func others(k config.Key) []string {
 			return []string{strconv.Quote(value)}
 		}
 	}
-	return []string{`"other"`, `"127.0.0.1:7"`, `"postgresql://other/tasker"`, `"{namespace}.{name}"`, `"https://other/?a=b"`, `"amqp://other"`}
+	return []string{`"other"`, `"127.0.0.1:7"`, `"postgresql://other/tasker"`, `"{namespace}.{name}"`, `"https://other/?a=b"`, `"amqp://other"`, `"redis://other"`}
 }
 
 // loadWith loads a file that sets keys; ok is false where that is not valid.

@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/api/grpc"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/bridge/redisqueue"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/predict/outside"
 	"github.com/tasker-go/tasker/internal/signal/relay"
@@ -47,6 +48,7 @@ type shared struct {
 	publisher signal.Publisher
 	counting  *lifecycle.Loop
 	relay     *relay.Relay        // nil unless an orchestrator's event source is "relay"
+	bridge    *redisqueue.Bridge  // nil unless an orchestrator takes jobs from Redis
 	server    *rest.Server        // nil when neither REST nor gRPC is served
 	listens   bool                // server is started: web.enabled
 	grpc      *grpc.Server        // nil when grpc.enabled = false

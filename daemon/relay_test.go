@@ -42,13 +42,13 @@ func TestRelayCheck(t *testing.T) {
 // signals for others.
 func TestOnlyTheRelaySourceHasARelay(t *testing.T) {
 	t.Parallel()
-	for source, wants := range map[string]bool{sourceNotify: false, sourceWAL: false, sourceRelay: true} {
+	for source, wants := range map[string]bool{sourceNotify: false, sourceWAL: false, sourceRelay: true, sourceRedis: false} {
 		var c config.Common
 		c.Signals.EventSource = source
 		c.Database.URL = "postgresql://localhost/tasker"
 		r, err := (&signals{config: c, name: "test"}).newRelay(zap.NewNop(), telemetry.Discard())
 		require.NoError(t, err)
 		require.Equal(t, wants, r != nil, source)
-		require.Equal(t, source != sourceNotify, c.Signals.InTransaction())
+		require.Equal(t, source == sourceWAL || source == sourceRelay, c.Signals.InTransaction())
 	}
 }

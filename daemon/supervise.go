@@ -25,6 +25,9 @@ func (s *shared) loops() []lifecycle.LoopHealth {
 	if s.relay != nil {
 		list = append(list, s.relay.Health().Loop)
 	}
+	if s.bridge != nil {
+		list = append(list, s.bridge.Health())
+	}
 	return list
 }
 

@@ -58,7 +58,7 @@ func New(cfg Config) *Listener {
 	}
 }
 
-// Source returns the name of the source: notify, wal, relay or inproc.
+// Source returns the name of the source: notify, wal, relay, redis or inproc.
 func (l *Listener) Source() string { return l.cfg.Source.Name() }
 
 // join adds s to the connector; the first subscription starts one.

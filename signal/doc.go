@@ -11,7 +11,8 @@
 //
 // What waits to be sent or received is kept in internal/signal/pending. The sources are its
 // neighbours: notify (LISTEN/NOTIFY), wal (logical decoding messages), relay (one replica
-// reads the WAL and notifies the others), inproc (one process, no network).
+// reads the WAL and notifies the others), redis (channels of Redis), inproc (one process, no
+// network).
 //
 // What may not enter: pgx or any other driver, SQL, reconnecting (listener),
 // reactions to a signal (coordinator), metrics and logging.

@@ -73,7 +73,7 @@ type Transport interface {
 
 // Source opens connections that receive signals.
 type Source interface {
-	// Name is the name in configuration, logs and metrics: notify, wal, relay, inproc.
+	// Name is the name in configuration, logs and metrics: notify, wal, relay, redis, inproc.
 	Name() string
 	// Connect subscribes to topics and returns once signals published from now on will
 	// be received. ctx bounds only the connecting.

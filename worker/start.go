@@ -12,10 +12,12 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/pending"
+	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
@@ -30,7 +32,7 @@ type parts struct {
 	store      *store.Store // its own; nil if configured
 	board      engine.Board
 	sender     *pending.Sender // its own publisher; nil if configured
-	broker     *amqp.Transport // its own connection to the broker, if signals go there
+	broker     broker          // its own connection to the broker, if signals go there
 	publisher  signal.Publisher
 	engine     *engine.Engine
 	publishing *publishing
@@ -146,7 +148,7 @@ func (w *Worker) inWAL() bool {
 
 // afterCommits publishes the signals of the store's commits where it cannot send them itself.
 func (w *Worker) afterCommits(p *parts) func(signals ...signal.Signal) {
-	if w.sourceName() != amqp.Name {
+	if !w.overBroker() {
 		return nil
 	}
 	return func(signals ...signal.Signal) { p.publisher.Publish(signals...) }
@@ -165,13 +167,33 @@ func (w *Worker) transport(p *parts) (_ signal.Transport, err error) {
 	switch {
 	case w.inWAL():
 		return wal.NewTransport(w.rows(p).Execer()), nil
-	case w.sourceName() != amqp.Name:
+	case !w.overBroker():
 		return notify.NewTransport(w.rows(p).Execer()), nil
+	case p.broker != nil:
+		return p.broker, nil
 	}
-	if p.broker == nil {
-		p.broker, err = amqp.NewTransport(w.cfg.broker)
+	var to broker
+	if w.sourceName() == redis.Name {
+		to, err = redis.New(w.cfg.redis)
+	} else {
+		to, err = amqp.NewTransport(w.cfg.broker)
 	}
-	return p.broker, err
+	if err == nil {
+		p.broker = to
+	}
+	return to, err
+}
+
+// broker carries signals beside the database.
+type broker interface {
+	signal.Transport
+	lifecycle.Service
+}
+
+// overBroker reports whether signals are sent through one.
+func (w *Worker) overBroker() bool {
+	name := w.sourceName()
+	return name == amqp.Name || name == redis.Name
 }
 
 func (w *Worker) openPublisher(ctx context.Context, p *parts) error {
@@ -266,7 +288,7 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 	switch {
 	case w.cfg.EventSource != nil:
 		return w.cfg.EventSource, nil
-	case w.cfg.EventSourceName == "none" || url == "" && w.cfg.EventSourceName != amqp.Name:
+	case w.cfg.EventSourceName == "none" || url == "" && !w.overBroker():
 		return nil, nil //nolint:nilnil // no source is a choice: the worker polls
 	}
 	transport, err := w.transport(p)
@@ -276,6 +298,9 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 	switch w.cfg.EventSourceName {
 	case amqp.Name:
 		return amqp.New(w.cfg.broker, transport)
+	case redis.Name:
+		source, _ := transport.(signal.Source) // it is both
+		return source, nil
 	case wal.Name:
 		return wal.New(wal.Config{DSN: url, ApplicationName: "tasker-worker-listener", Server: w.rows(p).Execer()}, transport)
 	case relay.Name:

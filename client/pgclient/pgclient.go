@@ -19,7 +19,7 @@ type Announce = store.Announce
 
 const (
 	// AnnounceNothing leaves the task to polls and sweeps, half a minute at most. It
-	// costs nothing, and always works.
+	// costs nothing, and always works; with the event source redis it is the only way.
 	AnnounceNothing = store.AnnounceNothing
 	// AnnounceNotify is for the event source notify. PostgreSQL serializes commits with a
 	// NOTIFY in the whole server, so this is not for hundreds of transactions per second.

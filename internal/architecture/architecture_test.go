@@ -91,7 +91,7 @@ func (p pkg) testKit() bool {
 }
 
 func knowsDriver(importPath string) bool {
-	return strings.HasPrefix(importPath, "github.com/jackc/") || importPath == "database/sql"
+	return strings.HasPrefix(importPath, "github.com/jackc/") || strings.HasPrefix(importPath, "github.com/redis/") || importPath == "database/sql"
 }
 
 // load lists the packages of the module.

@@ -34,6 +34,7 @@ func TestRulesCatchWhatTheyForbid(t *testing.T) {
 		"store knows pgx":         {strayDrivers, pkg{ImportPath: at("internal/store"), Imports: []string{"github.com/jackc/pgx/v5"}}, false},
 		"wal knows replication":   {strayDrivers, pkg{ImportPath: at("internal/signal/wal"), Imports: []string{"github.com/jackc/pglogrepl"}}, false},
 		"signal knows no pgx":     {strayDrivers, pkg{ImportPath: at("signal"), Imports: []string{"github.com/jackc/pgx/v5"}}, true},
+		"worker knows no Redis":   {strayDrivers, pkg{ImportPath: at("worker"), Imports: []string{"github.com/redis/go-redis/v9"}}, true},
 		"workflow through others": {strayDrivers, pkg{ImportPath: at("workflow"), Deps: []string{"github.com/jackc/pgx/v5"}}, true},
 		"poller through store":    {strayDrivers, pkg{ImportPath: at("poller"), Imports: []string{at("internal/store")}, Deps: []string{"github.com/jackc/pgx/v5"}}, false},
 		"poller itself":           {strayDrivers, pkg{ImportPath: at("poller"), Imports: []string{"database/sql"}}, true},

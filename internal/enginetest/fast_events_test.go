@@ -13,10 +13,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -47,13 +50,17 @@ type replica struct {
 	received map[string]int // by event id
 }
 
-func newReplica(t *testing.T, e *enginetest.Engine, id, source string) *replica {
+func newReplica(t *testing.T, e *enginetest.Engine, id, source, redisURL string) *replica {
 	t.Helper()
 	r := &replica{metrics: telemetry.Discard(), received: map[string]int{}}
-	var err error
-	r.Worker, err = worker.New(worker.Config{Store: e.Store, EventSourceName: source, ListenerURL: e.DB.DSN, WorkerID: id, Environment: "test",
-		Namespaces: []string{"test"}, MaxConcurrent: 1, Metrics: r.metrics,
-		Events: coordinator.Config{Poller: poller.Config{Interval: 50 * time.Millisecond, RelaxedInterval: 50 * time.Millisecond}}})
+	settings, err := config.Defaults()
+	require.NoError(t, err)
+	settings.Common.Signals.Redis.URL = config.DSN(redisURL)
+	cfg := worker.Configure(settings)
+	cfg.Store, cfg.EventSourceName, cfg.ListenerURL, cfg.WorkerID, cfg.Environment = e.Store, source, e.DB.DSN, id, "test"
+	cfg.Namespaces, cfg.MaxConcurrent, cfg.Metrics = []string{"test"}, 1, r.metrics
+	cfg.Events = coordinator.Config{Poller: poller.Config{Interval: 50 * time.Millisecond, RelaxedInterval: 50 * time.Millisecond}}
+	r.Worker, err = worker.New(cfg)
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(
 		r.Register("pay", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })),
@@ -65,7 +72,7 @@ func newReplica(t *testing.T, e *enginetest.Engine, id, source string) *replica 
 		}})))
 	require.NoError(t, r.Start(t.Context()))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 		defer cancel()
 		require.NoError(t, r.Stop(ctx))
 	})
@@ -90,7 +97,7 @@ func (r *replica) outcome(name string) int {
 // of signals.
 func TestFastEventsReachEveryReplica(t *testing.T) {
 	t.Parallel()
-	for _, source := range []string{notify.Name, wal.Name, relay.Name} {
+	for _, source := range []string{notify.Name, wal.Name, relay.Name, redis.Name} {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
 			e := enginetest.Start(t, func(w *worker.Worker) error {
@@ -98,13 +105,21 @@ func TestFastEventsReachEveryReplica(t *testing.T) {
 				return errors.Join(err, w.RegisterTemplate(tmpl))
 			}, func(_ *orchestration.Config, w *worker.Config) { w.Namespaces = []string{"other"} })
 			transport := wal.NewTransport(e.Store.Execer())
-			if source == notify.Name {
+			url := ""
+			switch source {
+			case notify.Name:
 				transport = notify.NewTransport(e.Store.Execer())
+			case redis.Name:
+				url = redistest.Start(t).URL
+				broker, err := redis.New(redis.Config{URL: url, Prefix: "tasker", Timeout: patience})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, broker.Stop(context.WithoutCancel(t.Context()))) })
+				transport = broker
 			}
 			if source == relay.Name {
 				startRelay(t, e)
 			}
-			replicas := []*replica{newReplica(t, e, "one", source), newReplica(t, e, "two", source)}
+			replicas := []*replica{newReplica(t, e, "one", source, url), newReplica(t, e, "two", source, url)}
 			const tasks = 20
 			for i := range tasks {
 				e.Submit("test", "quick", fmt.Sprintf(`{"n":%d}`, i))
@@ -136,7 +151,7 @@ func startRelay(t *testing.T, e *enginetest.Engine) {
 	require.NoError(t, err)
 	require.NoError(t, r.Start(t.Context()))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 		defer cancel()
 		require.NoError(t, r.Stop(ctx))
 	})

@@ -1,6 +1,7 @@
 package enginetest_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -30,7 +31,9 @@ func followed(t *testing.T) *enginetest.Engine {
 	return enginetest.Start(t, func(w *worker.Worker) error {
 		return errors.Join(enginetest.RegisterTemplates(w, followedYAML),
 			w.Register("do", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })))
-	}, func(o *orchestration.Config, _ *worker.Config) { o.FollowPoll = time.Hour })
+	}, func(o *orchestration.Config, _ *worker.Config) {
+		o.FollowPoll, o.Orchestration.Poller.RelaxedInterval = time.Hour, time.Hour
+	})
 }
 
 func follow(t *testing.T, o *orchestration.Orchestrator, scope store.Scope, id string) *orchestration.Following {
@@ -94,6 +97,22 @@ func TestEveryReplicaTellsTransitions(t *testing.T) {
 		require.Equal(t, []string{"pending", "a success", "b success", "complete"}, list)
 		require.NotEmpty(t, id)
 	}
+}
+
+// TestNewTasksAreTold by a signal of their own: these do nothing for an hour.
+func TestNewTasksAreTold(t *testing.T) {
+	t.Parallel()
+	e := followed(t)
+	f := follow(t, e.Orchestrator, store.Scope{}, "")
+	receive(t, f)
+	began := time.Now()
+	created, err := e.Orchestrator.Create(t.Context(), orchestration.Request{Namespace: "test", Name: "followed", Version: "1.0.0", Initiator: "test",
+		Context: json.RawMessage(`{}`), StartIn: time.Hour})
+	require.NoError(t, err)
+	for b := receive(t, f); len(b.List) == 0 || b.List[0].Task != created.UUID; {
+		b = receive(t, f)
+	}
+	require.Less(t, time.Since(began), 10*time.Second, "a scan has found it")
 }
 
 // TestAClientContinuesWhereItWas, at another replica too; elsewhere it is told that it

@@ -74,6 +74,7 @@ type Metrics struct {
 	QueueFailed       *prometheus.CounterVec   `metric:"tasks_failed_total" labels:"queue" alias:"taskqueue_jobs_failed_total" help:"Failures reported by the workers of a queue, before it is decided whether the task is tried again."`
 	QueueDeadLettered *prometheus.CounterVec   `metric:"tasks_dead_lettered_total" labels:"queue,reason" values:"*,exhausted|worker_dead|deadline|operator" alias:"taskqueue_jobs_dead_total" help:"Tasks of a queue that became DEAD, by exhausted, worker_dead, deadline or operator."`
 	QueueRequeued     *prometheus.CounterVec   `metric:"tasks_requeued_total" labels:"reason" values:"failed|worker_dead" alias:"taskqueue_jobs_retried_total" help:"Tasks of queues that became PENDING again, by failed or worker_dead."`
+	BridgeJobs        *prometheus.CounterVec   `metric:"tasker_bridge_jobs_total" labels:"outcome" values:"created|duplicate|refused" help:"Jobs of other programs that the bridge took from Redis: created as a task, duplicate of one, or refused (a dead letter there)."`
 	QueueCleaned      prometheus.Counter       `metric:"tasks_cleaned_total" help:"Ended tasks of queues deleted by their retention."`
 	QueueWorkersKnown *prometheus.CounterVec   `metric:"workers_registered_total" labels:"queue" help:"Registrations of workers of a queue."`
 	QueueWorkersDied  prometheus.Counter       `metric:"workers_died_total" help:"Workers of queues that became DEAD."`

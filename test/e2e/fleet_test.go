@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/test/fleet"
 )
 
@@ -117,6 +118,9 @@ func pair(t *testing.T, mode, source string) *running {
 func pairWith(t *testing.T, mode, source string, env ...string) *running {
 	r := newFleet(t, enginetest.Migrated(t))
 	r.env = env
+	if source == "redis" {
+		r.env = append(r.env, "REDIS_URL="+redistest.Start(t).URL)
+	}
 	r.start(fleet.Orchestrator, mode, source)
 	r.start(fleet.Worker, mode, source)
 	return r.ready()

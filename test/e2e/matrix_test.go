@@ -169,10 +169,10 @@ func (r *running) awaitAll(s submitted) {
 }
 
 func TestEveryModeWithEverySource(t *testing.T) {
-	for _, source := range []string{"notify", "wal", "relay"} {
+	for _, source := range []string{"notify", "wal", "relay", "redis"} {
 		for _, mode := range []string{"PollingOnly", "EventDrivenOnly", "Hybrid"} {
-			if source == "relay" && mode == "PollingOnly" {
-				continue // sends like wal, without a listener
+			if (source == "relay" || source == "redis") && mode == "PollingOnly" {
+				continue // relay sends like wal, and redis has no listener
 			}
 			t.Run(mode+"/"+source, func(t *testing.T) {
 				t.Parallel()

@@ -1,6 +1,7 @@
 // Package pgdial has what notify, wal and relay share: direct connections that listen
-// (named, kept alive, with bounded connecting), the life of one that a goroutine owns, and
-// sending by one statement. Pools and business statements may not enter.
+// (named, kept alive, with bounded connecting), the life of one that a goroutine owns, which
+// is that of redis, too, and sending by one statement. Pools and business statements may not
+// enter.
 package pgdial
 
 import (

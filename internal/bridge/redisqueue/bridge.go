@@ -1,0 +1,240 @@
+package redisqueue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/priorities"
+	"github.com/tasker-go/tasker/internal/redisdial"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/internal/telemetry"
+)
+
+// Engine creates tasks; *orchestration.Orchestrator is one.
+type Engine interface {
+	PlanOfType(ctx context.Context, queue, name string) (*store.Plan, error)
+	CreateMany(ctx context.Context, requests []orchestration.Request) []orchestration.CreateResult
+}
+
+// Config describes a Bridge. Its settings are those of orchestration.bridge.redis_queue.
+type Config struct {
+	URL          string
+	Prefix       string        // of the keys
+	Namespace    string        // of the task types; empty: the only one that has the type
+	BatchSize    int           // jobs that are moved at once
+	Interval     time.Duration // between two looks that found less than that
+	ReclaimAfter time.Duration // when a job that was moved is taken up again; in whole seconds
+	Timeout      time.Duration // of connecting and of each exchange
+
+	Engine Engine
+	// Admitted reports whether new tasks of a namespace are welcome now.
+	Admitted func(namespace string) bool
+	Logger   *zap.Logger
+	Metrics  *telemetry.Metrics
+}
+
+// Bridge is a lifecycle.Service that moves jobs while it runs. Several may share a Redis.
+type Bridge struct {
+	*lifecycle.Loop
+	cfg    Config
+	client *redis.Client
+	held   []job // moved, and neither a task nor a dead letter yet; owned by the loop
+}
+
+// job is one that was moved.
+type job struct{ lane, id, text string }
+
+// New opens no connection.
+func New(cfg Config) (*Bridge, error) {
+	options, err := redisdial.Options(cfg.URL, "tasker-bridge", cfg.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bridge{cfg: cfg, client: redis.NewClient(options)}
+	b.Loop = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "redis-queue-bridge", Run: b.run, MaxSilence: time.Minute + 4*cfg.Timeout,
+		OnRestart: cfg.Metrics.Restarted, Logger: cfg.Logger})
+	return b, nil
+}
+
+// Stop implements lifecycle.Service. What was moved and is no task yet is taken up by
+// another bridge, or by the next start.
+func (b *Bridge) Stop(ctx context.Context) error {
+	return errors.Join(b.Loop.Stop(ctx), b.client.Close())
+}
+
+// The lanes, the first one first, and the priorities of their tasks.
+var lanes = []struct {
+	name     string
+	priority int
+}{{"high", priorities.Max / 2}, {"normal", 0}, {"low", priorities.Min / 2}}
+
+// maxPause is the longest pause between two tries.
+const maxPause = 5 * time.Second
+
+func (b *Bridge) run(ctx context.Context) error {
+	for failures := 0; ctx.Err() == nil; {
+		b.Beat()
+		full, err := b.move(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil && full:
+			failures = 0
+			continue
+		case err == nil:
+			failures = 0
+		default:
+			if failures++; failures == 1 { // the first error of a series
+				b.cfg.Logger.Warn("jobs in Redis wait", zap.Error(err))
+			}
+		}
+		b.Rest()
+		if err := lifecycle.Pause(ctx, min(b.cfg.Interval<<min(failures, 16), max(maxPause, b.cfg.Interval))); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// move takes jobs, unless some are held, and makes tasks of them; full says that there may
+// be more.
+func (b *Bridge) move(ctx context.Context) (full bool, err error) {
+	if len(b.held) == 0 {
+		if !b.cfg.Admitted("") {
+			return false, errRefused
+		}
+		if b.held, err = b.take(ctx); err != nil {
+			return false, fmt.Errorf("take jobs from Redis: %w", err)
+		}
+	}
+	full = len(b.held) >= b.cfg.BatchSize
+	return full, b.create(ctx)
+}
+
+var errRefused = errors.New("new tasks are refused for now: back-pressure")
+
+func (b *Bridge) key(name string) string { return b.cfg.Prefix + ":" + name }
+
+func (b *Bridge) take(ctx context.Context) ([]job, error) {
+	keys := []string{b.key("processing"), b.key("bridge:taken"), b.key("dlq")}
+	args := []any{b.cfg.BatchSize, int(b.cfg.ReclaimAfter / time.Second)}
+	for _, lane := range lanes {
+		keys, args = append(keys, b.key("sorted:"+lane.name), b.key("queue:"+lane.name)), append(args, lane.name)
+	}
+	answer, err := take.Run(ctx, b.client, keys, args...).Slice()
+	if err != nil {
+		return nil, err
+	}
+	refused, _ := answer[0].(int64)
+	b.count("refused", int(refused))
+	jobs := make([]job, 0, len(answer)/3)
+	for i := 1; i+2 < len(answer); i += 3 {
+		var j job
+		j.lane, _ = answer[i].(string)
+		j.id, _ = answer[i+1].(string)
+		j.text, _ = answer[i+2].(string)
+		jobs = append(jobs, j)
+	}
+	return jobs, nil
+}
+
+func (b *Bridge) count(outcome string, n int) {
+	b.cfg.Metrics.BridgeJobs.WithLabelValues(outcome).Add(float64(n))
+}
+
+// create makes tasks of the held jobs. Those that cannot become one yet stay held; the
+// first reason is the error.
+func (b *Bridge) create(ctx context.Context) (wait error) {
+	var requests []orchestration.Request
+	var asked, kept []job
+	var settled []any
+	later := func(j job, err error) {
+		if kept = append(kept, j); wait == nil {
+			wait = fmt.Errorf("make tasks of jobs: %w", err)
+		}
+	}
+	end := func(j job, created orchestration.CreateResult) {
+		switch {
+		case final(created.Err):
+			letter, _ := json.Marshal(map[string]string{"reason": created.Err.Error(), "job": j.text}) // of texts
+			settled = append(settled, j.lane, j.id, letter)
+			b.count("refused", 1)
+		case created.Err != nil:
+			later(j, created.Err)
+		default:
+			settled = append(settled, j.lane, j.id, "")
+			outcome := "created"
+			if created.Existing {
+				outcome = "duplicate"
+			}
+			b.count(outcome, 1)
+		}
+	}
+	for _, j := range b.held {
+		if r, err := b.request(ctx, j); err != nil {
+			end(j, orchestration.CreateResult{Err: err})
+		} else {
+			requests, asked = append(requests, r), append(asked, j)
+		}
+	}
+	for i, created := range b.cfg.Engine.CreateMany(ctx, requests) {
+		end(asked[i], created)
+	}
+	if len(settled) > 0 {
+		keys := []string{b.key("processing"), b.key("bridge:taken"), b.key("dlq")}
+		if err := settle.Run(ctx, b.client, keys, settled...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			// Held again they would be counted twice; taken up again they are duplicates.
+			wait = errors.Join(wait, fmt.Errorf("settle jobs in Redis: %w", err))
+		}
+	}
+	b.held = kept
+	return wait
+}
+
+// final reports whether a job can never become a task.
+func final(err error) bool {
+	var invalid *submission.InvalidError
+	var unknownType *orchestration.UnknownTypeError
+	var unknown *submission.UnknownTemplateError
+	return errors.As(err, &invalid) || errors.As(err, &unknownType) || errors.As(err, &unknown)
+}
+
+// request is the task of a job.
+func (b *Bridge) request(ctx context.Context, j job) (orchestration.Request, error) {
+	var said struct {
+		Type    string
+		Payload json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(j.text), &said); err != nil {
+		return orchestration.Request{}, &submission.InvalidError{Problems: []string{"want a JSON object with type and payload"}}
+	}
+	var text string
+	if json.Unmarshal(said.Payload, &text) == nil && json.Valid([]byte(text)) {
+		said.Payload = json.RawMessage(text)
+	}
+	plan, err := b.cfg.Engine.PlanOfType(ctx, b.cfg.Namespace, said.Type)
+	if err != nil {
+		return orchestration.Request{}, err
+	}
+	t := plan.Template
+	if !b.cfg.Admitted(t.Namespace) {
+		return orchestration.Request{}, errRefused
+	}
+	r := orchestration.Request{Namespace: t.Namespace, Name: t.Name, Version: t.Version, Context: said.Payload, Initiator: "redis-queue-bridge",
+		SourceSystem: b.cfg.Prefix, Reason: "a job of the lane " + j.lane, IdempotencyKey: j.id, Conflict: submission.ConflictUseExisting}
+	for _, lane := range lanes {
+		if lane.name == j.lane {
+			r.Priority = &lane.priority
+		}
+	}
+	return r, nil
+}
