@@ -209,12 +209,16 @@ bench-telemetry: require-postgresql ## Measure what traces and the scraping of m
 	cd test/bench && $(GO) run . -only telemetry -out ../../docs/benchmarks/telemetry $(BENCHFLAGS)
 
 .PHONY: bench-order
-bench-order: require-postgresql ## Measure what shortest expected first does to waits (about 7 minutes)
+bench-order: require-postgresql ## Measure what shortest expected first does to waits, and how good its forecasts are (about 20 minutes)
 	cd test/bench && $(GO) run . -only order -out ../../docs/benchmarks/order $(BENCHFLAGS)
 
 .PHONY: bench-limits
 bench-limits: require-postgresql ## Measure what limits do: shares, a flood, a rate, ordered keys (about 7 minutes; BENCHFLAGS=-full: a million tasks)
 	cd test/bench && $(GO) run . -only limits -out ../../docs/benchmarks/limits $(BENCHFLAGS)
+
+.PHONY: bench-ageing
+bench-ageing: require-postgresql ## Measure how long tasks wait behind a flood of urgent ones, with ageing (about 10 minutes)
+	cd test/bench && $(GO) run . -only ageing $(BENCHFLAGS)
 
 .PHONY: bench-streams
 bench-streams: require-postgresql ## Measure 1,000 clients that follow transitions (about 2 minutes)

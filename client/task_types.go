@@ -24,8 +24,10 @@ type TaskTypeRequest struct {
 	TimeoutSeconds int           `json:"timeout_seconds,omitempty" doc:"Limit of one execution"`
 	Tags           []string      `json:"tags,omitempty" doc:"A worker must carry all of them"`
 	Identity       *TypeIdentity `json:"identity,omitempty"`
-	Actor          string        `json:"actor,omitempty" maxLength:"255" doc:"Who registers it"`
-	Reason         string        `json:"reason,omitempty" maxLength:"500" doc:"Kept in the history"`
+	// Limit bounds what runs of the handler, as in PUT /v1/namespaces/{namespace}/limits/{callable}.
+	Limit  json.RawMessage `json:"limit,omitempty" doc:"What bounds the handler, as in the body of a limit: key_path, key_tag, max_running, per_second, burst, ordered, overtake, weights, beyond"`
+	Actor  string          `json:"actor,omitempty" maxLength:"255" doc:"Who registers it"`
+	Reason string          `json:"reason,omitempty" maxLength:"500" doc:"Kept in the history"`
 }
 
 // TypeRetry is how the tasks of a type are tried again, as in a template.
@@ -62,6 +64,7 @@ type TaskType struct {
 	TimeoutSeconds int             `json:"timeout_seconds,omitempty"`
 	Tags           []string        `json:"tags,omitempty"`
 	Identity       TypeIdentity    `json:"identity"`
+	Limit          json.RawMessage `json:"limit,omitempty" doc:"As declared; GET /v1/limits says which one is in force"`
 	CreatedAt      Time            `json:"created_at" format:"date-time"`
 	CreatedBy      string          `json:"created_by"`
 	UpdatedAt      Time            `json:"updated_at" format:"date-time"`

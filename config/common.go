@@ -94,8 +94,9 @@ type Common struct {
 		SearchPaths []string `toml:"search_paths" default:"config/tasks/**/*.{yml,yaml}" rule:"nonempty" doc:"Glob patterns of task template files." effect:"Templates that match are read at start, beside those of worker.template_path."`
 		Immutable   string   `toml:"immutable" default:"refuse" oneof:"refuse,warn,off" doc:"What becomes of other content under a template version that tasks have used." effect:"refuse keeps the version as it is, warn lets the content take its place and logs both hashes, off does so in silence. Running tasks keep what they began with."`
 	} `toml:"task_templates"`
-	Signals   signals  `toml:"signals"`
-	Shutdown  Shutdown `toml:"shutdown"`
+	Signals   signals   `toml:"signals"`
+	Predictor predictor `toml:"predictor"`
+	Shutdown  Shutdown  `toml:"shutdown"`
 	Telemetry struct {
 		LogLevel  string   `toml:"log_level" default:"info" oneof:"debug,info,warn,error" alias:"trace=debug,warning=warn" env:"TASKER_LOG_LEVEL" reload:"yes" doc:"Least severe level that is logged." effect:"debug shows each wake-up and claim; expect much output."`
 		LogLevels []string `toml:"log_levels" default:"" rule:"room=level" reload:"yes" doc:"Levels of single rooms of a daemon, as room=level; the others have log_level." effect:"worker=debug shows what the worker does, and nothing more of the others."`
@@ -168,6 +169,15 @@ type signals struct {
 		Failover    bool   `toml:"failover" default:"false" doc:"Whether standbys copy the persistent slot, so that it is there after a failover of the server." effect:"Needs slot, PostgreSQL 17 or later and sync_replication_slots on the standby; true also changes a slot that exists, false leaves it as it is."`
 		Publication string `toml:"publication" default:"tasker_signals" must:"a publication name of a–z, 0–9 and _ (1–63)" match:"^[a-z_][a-z0-9_]{0,62}$" doc:"Name of the publication that carries the messages." effect:"Must be the same in every daemon of a fleet."`
 	} `toml:"wal"`
+}
+
+// predictor is [common.predictor]: a program outside that knows how long handlers take.
+type predictor struct {
+	URL       string        `toml:"url" default:"" rule:"url http https or empty" doc:"Program that is asked how long handlers will take, with its path (POST, JSON); empty asks none." effect:"Steps whose policy orders by expected times go by its answers, while they are any good. The same in the whole fleet."`
+	Token     Secret        `toml:"token" secret:"yes" default:"" doc:"Bearer token for the predictor." effect:"Where it wants one."`
+	Timeout   time.Duration `toml:"timeout_ms" default:"500" min:"1" max:"10000" doc:"Longest time for one request to the predictor." effect:"Beyond it learned times count; no step waits for an answer."`
+	BatchSize int           `toml:"batch_size" default:"256" min:"1" max:"10000" doc:"Most questions of one request, and most that wait for the next one." effect:"What has no room is asked when it comes again."`
+	Answers   int           `toml:"max_answers" default:"10000" min:"1" max:"1000000" doc:"Most answers of the predictor that a daemon remembers, for five minutes each." effect:"Too few make steps be put in line by learned times, and ask more."`
 }
 
 // Shutdown is [common.shutdown].

@@ -12,6 +12,8 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/order"
+	"github.com/tasker-go/tasker/internal/predict/outside"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/pending"
@@ -39,7 +41,7 @@ const startPatience = 30 * time.Second
 // schema matches this program. In embedded mode the other daemon receives signals
 // directly, so they need not travel with the commit. Those that a broker carries are passed to
 // publish after it.
-func openStore(ctx context.Context, c config.Common, name string, near *neighbours, breakers *breaker.Set, publish func(...signal.Signal), log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
+func openStore(ctx context.Context, c config.Common, name string, near *neighbours, breakers *breaker.Set, publish func(...signal.Signal), asked *outside.Client, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
 	opts, overBroker := storeOptions(c, name, near), c.Signals.EventSource == sourceAMQP
 	if overBroker {
 		opts.Publish = publish
@@ -51,6 +53,9 @@ func openStore(ctx context.Context, c config.Common, name string, near *neighbou
 		log.Warn("waited long for a connection; the pool may be too small", zap.Duration("waited", waited))
 	}
 	opts.Unpredicted = m.StepsUnpredicted.Inc
+	if asked != nil {
+		opts.Predictor, opts.NotFollowed = asked, func(why order.Missing) { m.PredictorNotFollowed.WithLabelValues(string(why)).Inc() }
+	}
 	opts.Observe = func(flow string, took time.Duration, err error) {
 		m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
 		if err == nil {

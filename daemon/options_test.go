@@ -79,7 +79,7 @@ func optionsOf(loaded *config.Loaded) string {
 	wfGRPC, _ := wd.grpcConfig(w.Worker.GRPC, web)
 	lent, _ := lendingConfig(o)
 	for _, options := range []any{
-		od.tracingConfig(""), od.pushConfig(""), od.queueConfig(o, orchestration.Config{}, self), lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
+		od.tracingConfig(""), od.pushConfig(""), od.predictorConfig(), od.queueConfig(o, orchestration.Config{}, self), lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
 		of.listenerConfig(), of.notifyConfig(), of.walConfig(), of.amqpConfig(""), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
 		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,

@@ -227,6 +227,9 @@ func (d *Orchestrator) verify(rules workflow.Rules) func(context.Context, uuid.U
 func (d *Orchestrator) registerTemplate(ctx context.Context, t *workflow.Template, actor string) (store.Registered, error) {
 	by := store.Registrant{ID: actor, Environment: d.loaded.Environment, Immutable: store.Immutability(d.loaded.Common.TaskTemplates.Immutable)}
 	registered, err := d.store.RegisterTemplates(ctx, by, []*workflow.Template{t.Resolve(d.loaded.Environment)})
+	for _, l := range registered.Limits {
+		d.log.Warn(store.KeptLimit, zap.String("reason", l))
+	}
 	if err == nil {
 		d.signals.sender.Publish(signal.Signal{Topic: signal.TopicControl}) // workers of all namespaces may not know this one
 	}
@@ -260,6 +263,9 @@ func (d *Orchestrator) registerTemplates(ctx context.Context, c config.Common, b
 	}
 	for _, c := range registered.Replaced {
 		d.log.Warn(store.ReplacedTemplate, zap.Stringer("template", c))
+	}
+	for _, l := range registered.Limits {
+		d.log.Warn(store.KeptLimit, zap.String("reason", l))
 	}
 	if n := len(resolved) - len(registered.Refused); n > 0 {
 		d.log.Info("registered templates", zap.Int("templates", n))

@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/predict/outside"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -76,7 +77,11 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	if err != nil {
 		return err
 	}
-	if s.store, err = openStore(ctx, c, name, near, s.breakers, s.publish, log.Named("store"), s.metrics); err != nil {
+	asked, err := s.newPredictor()
+	if err != nil {
+		return err
+	}
+	if s.store, err = openStore(ctx, c, name, near, s.breakers, s.publish, asked, log.Named("store"), s.metrics); err != nil {
 		return err
 	}
 	if s.signals, err = newSignals(c, name, near, buffers, s.store, s.breakers, log.Named("signals"), s.metrics); err != nil {
@@ -92,6 +97,9 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	s.counting = observeSender(s.signals.sender, s.metrics, log.Named("signals"))
 	if err = wire(s); err != nil {
 		s.store.Close()
+	}
+	if asked != nil {
+		senders = append(senders, asked)
 	}
 	if s.signals.broker != nil {
 		senders = append(senders, s.signals.broker)
@@ -120,6 +128,28 @@ func (s *shared) newSenders(name string) (senders []lifecycle.Service, err error
 		senders = append(senders, pusher)
 	}
 	return senders, nil
+}
+
+// newPredictor makes what asks the predictor outside; nil where there is none. Its breaker is
+// no part of the daemon's health, which does not need it.
+func (s *shared) newPredictor() (*outside.Client, error) {
+	cfg := s.predictorConfig()
+	if cfg.URL == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	own := breakerSettings(s.loaded.Common, nil)[breaker.Messaging]
+	own.Judge = nil
+	set, err := breaker.NewSet(breaker.Config{Logger: s.log.Named("breakers"), Metrics: s.metrics}, map[string]breaker.Settings{breaker.Predictor: own})
+	if err != nil {
+		return nil, err
+	}
+	cfg.Breaker = set.Breaker(breaker.Predictor)
+	return outside.New(cfg), nil
+}
+
+func (s *shared) predictorConfig() outside.Config {
+	p := s.loaded.Common.Predictor
+	return outside.Config{URL: p.URL, Token: p.Token.Reveal(), Timeout: p.Timeout, Batch: p.BatchSize, Answers: p.Answers, OnRestart: s.metrics.Restarted, Logger: s.log.Named("store")}
 }
 
 func (s *shared) tracingConfig(name string) otlp.Config {

@@ -348,8 +348,14 @@ func (b *fakeBoard) err() error {
 	return b.down
 }
 
+func (b *fakeBoard) ActBeyond(context.Context, []int32) (store.Beyond, error) {
+	return store.Beyond{}, b.err()
+}
+
 // LimitedCallables returns none, so a worker must not ask for limited steps.
-func (b *fakeBoard) LimitedCallables(context.Context) (map[int32]bool, error) { return nil, b.err() }
+func (b *fakeBoard) LimitedCallables(context.Context) (map[int32]store.LimitedCallable, error) {
+	return nil, b.err()
+}
 
 func (b *fakeBoard) ClaimLimited(context.Context, store.ClaimRequest) ([]store.Claimed, bool, time.Duration, error) {
 	return nil, false, -1, errors.New("a claim of limited steps without a limit")

@@ -225,6 +225,9 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 	for _, c := range registered.Replaced {
 		w.cfg.Logger.Warn(store.ReplacedTemplate, zap.Stringer("template", c))
 	}
+	for _, l := range registered.Limits {
+		w.cfg.Logger.Warn(store.KeptLimit, zap.String("reason", l))
+	}
 	p.refused = registered.Refused
 	p.publisher.Publish(signal.Signal{Topic: signal.TopicControl})
 	return nil

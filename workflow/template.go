@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/enum"
 	"github.com/tasker-go/tasker/internal/jsonscan"
+	"github.com/tasker-go/tasker/internal/limitrule"
 )
 
 // StepKind says how a step of a template is created and what its result may create. The zero
@@ -106,10 +107,16 @@ type StepTemplate struct {
 	// Compensation is the step of KindCompensation that undoes this one, should
 	// the task fail or be cancelled after it has completed.
 	Compensation string `json:"compensation,omitempty"`
+	// Limit is a limit of the step's callable, in force unless an operator or another
+	// template has set one.
+	Limit *Limit `json:"limit,omitempty"`
 	// Wait is of KindSleep, KindWaitForEvent and KindApproval, Task of KindTask.
 	Wait *WaitSettings `json:"wait,omitempty"`
 	Task *TaskSettings `json:"task,omitempty"`
 }
+
+// Limit bounds what runs of a callable in the whole fleet, key by key.
+type Limit = limitrule.Rule
 
 // Join is how a step waits for its parents.
 type Join string

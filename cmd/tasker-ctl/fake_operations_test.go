@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/wire"
 )
 
@@ -68,11 +69,12 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 	case strings.HasPrefix(path, "v1/tasks/") && strings.HasSuffix(path, "/predictions"):
 		answer(w, wire.PredictionList{TaskUUID: strings.Split(path, "/")[2], Predictions: []wire.Prediction{
 			{Step: "start", Policy: "shortest_expected", Basis: "regression", Expected: 0.25, P50: 0.3, P90: 1, P99: 2, Learned: 40, Trusted: true, Order: 0.93, Class: "acme",
+				Outside:  &wire.Outside{Expected: new(0.2), Judged: 48, Order: -0.2},
 				Features: []string{"rows"}, Values: []float64{12}, Weights: []float64{-7, 0.98}},
-			{Step: "left", Policy: "shortest_expected", Basis: "unknown"},
+			{Step: "left", Policy: "shortest_expected", Basis: "unknown", Outside: &wire.Outside{Missing: "late", Trusted: true, Order: 1}},
 		}})
 	case path == "v1/limits":
-		answer(w, wire.LimitList{Limits: []wire.Limit{fakeLimit(), {Namespace: "shapes", Callable: "mail", LimitRequest: wire.LimitRequest{PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true}}}})
+		answer(w, wire.LimitList{Limits: []wire.Limit{fakeLimit(), {Namespace: "shapes", Callable: "mail", LimitRequest: wire.LimitRequest{Rule: limitrule.Rule{PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true}}}}})
 	case path == "v1/namespaces/shapes/limits/charge":
 		answer(w, fakeLimit())
 	case path == "v1/workers":
@@ -294,6 +296,6 @@ func fakeBreakers() wire.BreakerList {
 }
 
 func fakeLimit() wire.Limit {
-	return wire.Limit{Namespace: "shapes", Callable: "charge", LimitRequest: wire.LimitRequest{KeyPath: []string{"customer", "id"}, MaxRunning: new(2), Burst: 1,
-		Weights: map[string]float64{"big": 3, "a=b": 0.5}}, ChangedAt: client.Time{Time: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)}, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}
+	return wire.Limit{Namespace: "shapes", Callable: "charge", LimitRequest: wire.LimitRequest{Rule: limitrule.Rule{KeyPath: []string{"customer", "id"}, MaxRunning: new(2), Burst: 1,
+		Weights: map[string]float64{"big": 3, "a=b": 0.5}, Beyond: limitrule.CancelNewest}}, ChangedAt: client.Time{Time: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)}, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}
 }

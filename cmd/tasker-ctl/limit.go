@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/wire"
 )
 
@@ -32,7 +33,7 @@ A change counts for all claims that begin after it; what runs goes on.`,
 
 func (a *app) limitSet(r resource[wire.Limit]) command {
 	var l wire.LimitRequest
-	path := ""
+	path, beyond := "", ""
 	var weights []string
 	return command{
 		use: "set NAMESPACE CALLABLE", short: "Limit a callable",
@@ -47,6 +48,7 @@ for itself, and keys with steps take turns, by their weights.`,
 			opt(&l.Burst, "burst", "with --per-second: steps of a key that begin at once after a pause"),
 			opt(&l.Ordered, "ordered", "one step of a key at a time, in the order in which they became claimable"),
 			opt(&l.Overtake, "overtake", "with --ordered: others run while the first one waits for its retry"),
+			opt(&beyond, "beyond", "what happens to steps of a key that has no room", among("wait", "cancel_newest", "cancel_running", "drop")),
 			opt(&weights, "weight", "share of a key as KEY=NUMBER; 1 for others; may be repeated"),
 			limitedHandler(&l.LimitedHandler, needed),
 		),
@@ -58,6 +60,7 @@ for itself, and keys with steps take turns, by their weights.`,
 			if l.Weights, err = readWeights(weights); err != nil {
 				return nil, err
 			}
+			l.Beyond = limitrule.Beyond(beyond)
 			return changeLimit(ctx, c, http.MethodPut, args, l)
 		}, r.show),
 	}
@@ -121,6 +124,10 @@ func limitFacts(l *wire.Limit) facts {
 			order = "yes, retries are overtaken"
 		}
 	}
+	beyond := string(l.Beyond)
+	if l.Beyond == limitrule.Wait {
+		beyond = ""
+	}
 	var weights []string
 	for _, k := range slices.Sorted(maps.Keys(l.Weights)) {
 		weights = append(weights, fmt.Sprintf("%s=%g", k, l.Weights[k]))
@@ -133,11 +140,13 @@ func limitFacts(l *wire.Limit) facts {
 		{"Most", most},
 		{"Rate", rate},
 		{"Ordered", order},
+		{"beyond?", beyond},
 		{"weights?", weights},
 		{"Running", l.Running},
 		{"Waiting", l.Waiting},
 		{"Keys", l.Keys},
 		{"changed", l.ChangedAt},
 		{"by", l.ChangedBy},
+		{"declared by?", l.DeclaredBy},
 	}
 }

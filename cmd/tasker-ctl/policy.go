@@ -72,8 +72,18 @@ func predictionFacts(p *wire.Prediction) facts {
 	if !p.Trusted {
 		trust = "no"
 	}
+	outside := ""
+	if o := p.Outside; o != nil {
+		if outside = o.Missing; o.Expected != nil {
+			outside = seconds(*o.Expected)
+		}
+		if !o.Trusted {
+			outside += " (not trusted)"
+		}
+		outside += fmt.Sprintf(", order %.2f of %d", o.Order, o.Judged)
+	}
 	return facts{{"Step", p.Step}, {"Policy", p.Policy}, {"Expected", seconds(p.Expected)}, {"Basis", p.Basis}, {"Learned", p.Learned}, {"P90", seconds(p.P90)},
-		{"P99", seconds(p.P99)}, {"Trusted", trust}, {"Order", fmt.Sprintf("%.2f", p.Order)}, {"Class", p.Class}}
+		{"P99", seconds(p.P99)}, {"Trusted", trust}, {"Order", fmt.Sprintf("%.2f", p.Order)}, {"Class", p.Class}, {"Predictor", outside}}
 }
 
 func policyFacts(p *wire.Policy) facts {

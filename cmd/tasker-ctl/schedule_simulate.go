@@ -36,6 +36,8 @@ type simulation struct {
 	namespace, handler    string
 	from, to              *client.Time
 	tenantTag, tenantPath string
+	features              []string
+	class                 string
 	permits, recorded     int
 	policies              []string
 	ageing, claim         time.Duration
@@ -63,7 +65,7 @@ func (a *app) scheduleSimulate() command {
 shows how long its steps would have waited. It changes nothing and is about the
 order of waiting steps, not about calendars. It reads the database itself: the
 executions of the tasks of --namespace that were created between --from and
---to, up to a million. Expected times are the means of what had ended before.
+--to, up to a million. Expected times are learned from what had ended before.
 See docs/simulate.md.`,
 		example: "  tasker-ctl schedule simulate -n payments --handler charge --permits 8 --from 2h --svg forecast.svg\n" +
 			"  tasker-ctl schedule simulate -n payments --permits 8 --from 24h --save day.jsonl\n" +
@@ -80,6 +82,8 @@ See docs/simulate.md.`,
 			opt(&s.to, "to", "and before then, likewise (default now)"),
 			opt(&s.tenantTag, "tenant-tag", "the tenant is what follows this `prefix` in a tag of the task"),
 			opt(&s.tenantPath, "tenant-path", "else the text at this `path` in its context, such as shop.id"),
+			opt(&s.features, "features", "learn times by these numbers of the context, as policy set declares them", withCommas),
+			opt(&s.class, "class", "and apart for each text at this `path` in it"),
 			opt(&s.file, "file", "replay this recording, JSON lines, - for stdin, in place of the database's"),
 			opt(&s.save, "save", "write the recording to a `file`"),
 			opt(&s.svg, "svg", "write the picture to a `file`"),
@@ -125,7 +129,7 @@ func (s *simulation) run(ctx context.Context) error {
 			return err
 		}
 	}
-	jobs, err := simulate.Jobs(s.records, cmp.Or(s.recorded, s.permits), simulate.Means{})
+	jobs, err := simulate.Jobs(s.records, cmp.Or(s.recorded, s.permits))
 	if err != nil {
 		return usageError{err}
 	}
@@ -153,7 +157,7 @@ func (s *simulation) readLedger(ctx context.Context, url string) error {
 	}
 	defer db.Close()
 	now := s.app.now()
-	filter := store.RecordingFilter{Namespace: s.namespace, Handler: s.handler, From: now.Add(-time.Hour), To: now, TenantTag: s.tenantTag}
+	filter := store.RecordingFilter{Namespace: s.namespace, Handler: s.handler, From: now.Add(-time.Hour), To: now, TenantTag: s.tenantTag, Features: s.features, Class: s.class}
 	if s.from != nil {
 		filter.From = s.from.Time
 	}

@@ -22,6 +22,7 @@ const (
 	TaskReadiness = "task_readiness" // the search for due steps and expired leases
 	Messaging     = "messaging"      // sending signals
 	Report        = "report"         // a worker's reports of results
+	Predictor     = "predictor"      // the program that is asked how long handlers take
 )
 
 // ErrUnknown says that a set has no breaker of a name.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
@@ -79,7 +80,7 @@ func TestLimitsInEachMode(t *testing.T) {
 				o.Orchestration.Mode, o.Readiness.Mode, w.Events.Mode = mode, mode, mode
 			})
 			signals, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "limits", Handler: workflow.HandlerReference{Callable: "call"},
-				KeyPath: []string{"tenant"}, MaxRunning: new(2)}, "test", "why")
+				Rule: limitrule.Rule{KeyPath: []string{"tenant"}, MaxRunning: new(2)}}, "test", "why")
 			require.NoError(t, err)
 			for _, s := range signals {
 				e.Bus.Publish(s)

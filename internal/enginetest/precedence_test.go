@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
@@ -76,7 +77,7 @@ func (r *ruled) submit() uuid.UUID {
 // limit lets one step run at a time, or keeps order as well.
 func (r *ruled) limit(ordered bool) {
 	_, err := r.Store.SetLimit(r.t.Context(), store.Limit{Namespace: "rules", Handler: workflow.HandlerReference{Callable: "call"},
-		KeyPath: []string{"tenant"}, MaxRunning: new(1), Ordered: ordered}, "ana", "why")
+		Rule: limitrule.Rule{KeyPath: []string{"tenant"}, MaxRunning: new(1), Ordered: ordered}}, "ana", "why")
 	require.NoError(r.t, err)
 	r.Bus.Publish(signal.Signal{Topic: signal.TopicControl})
 }

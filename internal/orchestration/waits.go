@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -168,8 +170,8 @@ func (w *waits) messages(ctx context.Context) (int, error) {
 	return found + stopped, err
 }
 
-// stop cancels tasks whose step was cancelled, and tasks whose dependencies failed. A
-// task that cannot be cancelled any more is left unchanged. A task that the database
+// stop cancels tasks whose step was cancelled or is beyond a limit, and tasks whose
+// dependencies failed. A task that cannot be cancelled any more is left unchanged. A task that the database
 // rejects does not affect the others.
 func (w *waits) stop(ctx context.Context) (int, error) {
 	messages, err := w.o.store.StopMessages(ctx, waitBatch)
@@ -196,37 +198,24 @@ func (w *waits) stop(ctx context.Context) (int, error) {
 
 // stopAll returns the messages whose tasks have been cancelled or are left unchanged.
 func (w *waits) stopAll(ctx context.Context, messages []store.StopMessage) (done []store.StopMessage, err error) {
-	for _, s := range []struct {
-		failed bool
-		reason string
-	}{{false, reasonStepCalledOff}, {true, reasonDependencyFailed}} {
-		var tasks []uuid.UUID
-		var of []store.StopMessage
-		for _, m := range messages {
-			if m.Failed == s.failed {
-				tasks, of = append(tasks, m.Task), append(of, m)
-			}
+	by := map[string][]store.StopMessage{}
+	for _, m := range messages {
+		by[m.Reason()] = append(by[m.Reason()], m)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(by)) {
+		of := by[reason]
+		tasks := make([]uuid.UUID, len(of))
+		for i := range of {
+			tasks[i] = of[i].Task
 		}
-		if len(tasks) == 0 {
-			continue
-		}
-		acted, err := w.o.act(ctx, tasks, Action{Kind: ActionCancel, Actor: w.o.cfg.Daemon.ID, Reason: s.reason})
+		acted, err := w.o.act(ctx, tasks, Action{Kind: ActionCancel, Actor: w.o.cfg.Daemon.ID, Reason: reason})
 		if err != nil {
 			return done, fmt.Errorf("cancel tasks: %w", err)
 		}
 		for task, refusal := range acted.refused {
-			w.o.log.Info("a task could not be cancelled", zap.Stringer("task_uuid", task), zap.String("reason", s.reason), zap.Error(refusal))
+			w.o.log.Info("a task could not be cancelled", zap.Stringer("task_uuid", task), zap.String("reason", reason), zap.Error(refusal))
 		}
 		done = append(done, of...)
 	}
 	return done, nil
 }
-
-// Reasons for which the engine cancels tasks.
-const (
-	// reasonStepCalledOff: the step that runs the task was cancelled, or its time
-	// limit passed.
-	reasonStepCalledOff = "step_called_off"
-	// reasonDependencyFailed: a task that this one depends on has failed.
-	reasonDependencyFailed = "dependency_failed"
-)

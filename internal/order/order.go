@@ -103,7 +103,29 @@ func laneOfTime(d time.Duration) int16 {
 
 // Predictor knows how long handlers take. It is safe for concurrent use and does not wait.
 type Predictor interface {
-	// Expect returns the expected time of a handler; ok is false where it is not known well
-	// enough to order by it. The context of the task is nil where it is not at hand.
-	Expect(namespace, template, step string, tags []string, context []byte) (d time.Duration, ok bool)
+	// Expect returns the expected time of a handler, or why there is none.
+	Expect(q Question) (time.Duration, Missing)
 }
+
+// Question is what may be known of a step before it is executed. The values are those of the
+// features, nil where they are not at hand.
+type Question struct {
+	Namespace, Template, Step, Class string
+	Features                         []string
+	Values                           []float64
+}
+
+// Missing is why a Predictor is not followed, "" where it is.
+type Missing string
+
+// The reasons.
+const (
+	MissingAsked      Missing = "asked"      // for the first time, or anew: the answer is for later steps
+	MissingFull       Missing = "full"       // there is no room to ask
+	MissingUnknown    Missing = "unknown"    // it does not know
+	MissingInvalid    Missing = "invalid"    // the answer makes no sense
+	MissingLate       Missing = "late"       // the deadline is over
+	MissingFailed     Missing = "failed"     // there was no answer
+	MissingRefused    Missing = "refused"    // its circuit breaker is open
+	MissingDistrusted Missing = "distrusted" // of late its answers were of no use
+)

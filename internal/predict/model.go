@@ -44,6 +44,7 @@ type Model struct {
 	All      Estimate             `json:"all"`
 	Classes  map[string]*Estimate `json:"classes,omitempty"`
 	Judge    Judge                `json:"judge"`
+	Outside  Judge                `json:"outside,omitzero"` // of a predictor outside
 }
 
 // Estimate is what is known of the times of some tasks.
@@ -157,7 +158,7 @@ func Decode(body []byte) (*Model, error) {
 	if err := json.Unmarshal(body, &m); err != nil {
 		return nil, fmt.Errorf("decode a model: %w", err)
 	}
-	err := m.Judge.check()
+	err := errors.Join(m.Judge.check(), m.Outside.check())
 	for _, e := range append(slices.Collect(maps.Values(m.Classes)), &m.All) {
 		switch {
 		case e == nil:

@@ -12,6 +12,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -50,9 +51,8 @@ func keysOf(t testing.TB, claimed []store.Claimed) (keys []string) {
 	return keys
 }
 
-func setLimit(t testing.TB, s *store.Store, p *store.Plan, l store.Limit) {
-	l.Namespace, l.Handler = "limited", p.Steps[0].Handler
-	_, err := s.SetLimit(t.Context(), l, "ana", "why")
+func setLimit(t testing.TB, s *store.Store, p *store.Plan, r limitrule.Rule) {
+	_, err := s.SetLimit(t.Context(), store.Limit{Namespace: "limited", Handler: p.Steps[0].Handler, Rule: r}, "ana", "why")
 	require.NoError(t, err)
 }
 
@@ -64,7 +64,7 @@ func TestALimitOfWhatRuns(t *testing.T) {
 	s, db := open(t)
 	p := plan(t, s, limitedYAML)
 	limited(t, s, p, "a", "a", "a", "a", "b", "a", "b", "c")
-	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(2)})
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(2)})
 	require.Empty(t, claim(t, s, p, 10), "other claims leave limited steps")
 	claimed, _ := claimLimited(t, s, p, 3)
 	require.Equal(t, []string{"a", "b", "c"}, keysOf(t, claimed))
@@ -91,7 +91,7 @@ func TestLimitsWhileWorkersRace(t *testing.T) {
 		keys = append(keys, fmt.Sprintf("k%d", i%7))
 	}
 	limited(t, s, p, keys...)
-	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(3)})
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(3)})
 	var running [7]atomic.Int32
 	var done atomic.Int32
 	var group conc.WaitGroup
@@ -128,7 +128,7 @@ func TestARateOfBeginnings(t *testing.T) {
 	p := plan(t, s, limitedYAML)
 	keys := make([]string, 200)
 	limited(t, s, p, keys...)
-	setLimit(t, s, p, store.Limit{PerSecond: new(100.0), Burst: 10})
+	setLimit(t, s, p, limitrule.Rule{PerSecond: new(100.0), Burst: 10})
 	for begun := 0; begun < 150; {
 		claimed, again := claimLimited(t, s, p, 40)
 		begun += len(claimed)
@@ -152,7 +152,7 @@ func TestOrderedKeys(t *testing.T) {
 	for _, overtake := range []bool{false, true} {
 		s, db := open(t)
 		p := plan(t, s, limitedYAML)
-		setLimit(t, s, p, store.Limit{KeyPath: tenant, Ordered: true, Overtake: overtake})
+		setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, Ordered: true, Overtake: overtake})
 		limited(t, s, p, "a", "a", "a", "b")
 		first, _ := claimLimited(t, s, p, 10)
 		require.Equal(t, []string{"a", "b"}, keysOf(t, first))
@@ -186,7 +186,7 @@ func TestSortingBesideClaims(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	p := plan(t, s, limitedYAML)
-	setLimit(t, s, p, store.Limit{KeyPath: tenant, Ordered: true})
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, Ordered: true})
 	const batches, size, all = 6, 200, 3 * 6 * 200
 	var done atomic.Int32
 	var mu sync.Mutex
@@ -251,7 +251,7 @@ func TestWeightsOfKeys(t *testing.T) {
 		keys = append(keys, "a", "b")
 	}
 	limited(t, s, p, keys...)
-	setLimit(t, s, p, store.Limit{KeyPath: tenant, Weights: map[string]float64{"a": 3}})
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, Weights: map[string]float64{"a": 3}})
 	counts := map[string]int{}
 	for range 20 {
 		claimed, _ := claimLimited(t, s, p, 10)
@@ -269,7 +269,7 @@ func TestLimitsEnd(t *testing.T) {
 	s, db := open(t)
 	p := plan(t, s, limitedYAML)
 	limited(t, s, p, "a", "a", "b", "a")
-	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(1)})
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1)})
 	claimed, _ := claimLimited(t, s, p, 10)
 	require.Len(t, claimed, 2)
 	limits, err := s.Limits(t.Context(), "", 100)
@@ -298,7 +298,7 @@ func TestAnInterruptedRemovalOfALimit(t *testing.T) {
 	s, db := open(t)
 	p := plan(t, s, limitedYAML)
 	limited(t, s, p, "a", "a", "a")
-	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(0)})
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(0)})
 	claimed, _ := claimLimited(t, s, p, 10)
 	require.Empty(t, claimed, "all are sorted, none may run")
 	db.Exec(t, `create function tasker.fails() returns trigger language plpgsql as $$ begin raise exception 'interrupted'; end $$`)
@@ -307,7 +307,7 @@ func TestAnInterruptedRemovalOfALimit(t *testing.T) {
 	require.ErrorContains(t, err, "interrupted")
 	callables, err := s.LimitedCallables(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, map[int32]bool{p.Callables[0]: true}, callables)
+	require.Equal(t, map[int32]store.LimitedCallable{p.Callables[0]: {Removing: true}}, callables)
 	limited(t, s, p, "b")
 	require.Len(t, claim(t, s, p, 10), 1, "new steps are claimed without a limit")
 	claimed, _ = claimLimited(t, s, p, 1)
@@ -360,7 +360,7 @@ func TestLimitsComeAndGoWhileWorkersClaim(t *testing.T) {
 		})
 	}
 	for done.Load() < 400 && t.Context().Err() == nil && !t.Failed() {
-		setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(2)})
+		setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(2)})
 		_, err := s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
 		require.NoError(t, err)
 	}
@@ -376,7 +376,7 @@ func TestAStepInALineThatIsGone(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	p := plan(t, s, limitedYAML)
-	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(0)})
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(0)})
 	limited(t, s, p, "a")
 	claimLimited(t, s, p, 1)
 	noViolations(t, s)
@@ -393,7 +393,7 @@ func TestStepsInTheLinesOfKeysAreSeen(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	p := plan(t, s, limitedYAML)
-	setLimit(t, s, p, store.Limit{KeyPath: tenant, MaxRunning: new(1)})
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1)})
 	limited(t, s, p, "a", "a", "a", "b")
 	seen := func(depth, load, running int) {
 		t.Helper()
@@ -440,7 +440,7 @@ func TestOrderedKeysKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	p := plan(t, s, limitedYAML)
-	setLimit(t, s, p, store.Limit{KeyPath: tenant, Ordered: true})
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, Ordered: true})
 	limited(t, s, p, "a", "a", "a")
 	first, _ := claimLimited(t, s, p, 10)
 	last := uuid.MustParse(db.QueryString(t, `select task_uuid::text from tasker.board where callable < 0 order by seq desc limit 1`))

@@ -15,12 +15,14 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// bySize expects a millisecond for each byte of a context, of which an empty one tells
-// nothing.
+// bySize expects a millisecond for each byte of n, of which nothing tells nothing.
 type bySize struct{}
 
-func (bySize) Expect(_, _, _ string, _ []string, context []byte) (time.Duration, bool) {
-	return time.Duration(len(context)) * time.Millisecond, len(context) > 2
+func (bySize) Expect(q order.Question) (time.Duration, order.Missing) {
+	if len(q.Values) == 0 || q.Values[0] == 0 {
+		return 0, order.MissingUnknown
+	}
+	return time.Duration(q.Values[0]) * time.Millisecond, ""
 }
 
 // openPredicting is open with a predictor; it returns how often that knew nothing.
@@ -36,7 +38,8 @@ func openPredicting(t *testing.T) (*store.Store, *pgtest.DB, *atomic.Int32) {
 
 func setPolicy(t *testing.T, s *store.Store, p *store.Plan, callable string, policy order.Policy) {
 	t.Helper()
-	signals, err := s.SetPolicy(t.Context(), store.CallablePolicy{Namespace: p.Template.Namespace, Callable: callable, Policy: policy, ChangedBy: "ana"}, "why")
+	signals, err := s.SetPolicy(t.Context(), store.CallablePolicy{Namespace: p.Template.Namespace, Callable: callable, Policy: policy,
+		Features: []string{"size:n"}, ChangedBy: "ana"}, "why")
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{{Topic: signal.TopicControl}}, signals)
 	_, err = s.Callables(t.Context()) // as a daemon does after the signal

@@ -20,7 +20,7 @@ func TestRecordingHasTheExecutionsOfATime(t *testing.T) {
 	p := plan(t, s, pairYAML)
 	tagged, told := newTask(p), newTask(p)
 	tagged.Tags, tagged.Priority = []string{"x", "tenant:a"}, 3
-	told.Context = json.RawMessage(`{"shop":{"id":"b"}}`)
+	told.Context = json.RawMessage(`{"shop":{"id":"b"},"rows":7}`)
 	_, err := s.CreateTasks(t.Context(), []store.NewTask{tagged, told})
 	require.NoError(t, err)
 	create(t, s, p, 600) // more than a page, and never claimed
@@ -45,6 +45,9 @@ func TestRecordingHasTheExecutionsOfATime(t *testing.T) {
 		}
 	}
 	hour := store.RecordingFilter{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}
+	records, _ := read(hour)
+	require.Empty(t, records[0].Values)
+	hour.Features, hour.Class = []string{"rows"}, "shop.id"
 	records, pages := read(hour)
 	require.Equal(t, 2, pages)
 	require.Len(t, records, db.QueryInt(t, `select count(*) from tasker.step_attempts where claimed_at is not null`))
@@ -52,6 +55,9 @@ func TestRecordingHasTheExecutionsOfATime(t *testing.T) {
 	for _, r := range records {
 		byTenant[r.Tenant]++
 		require.Equal(t, "pair", r.Template)
+		require.Len(t, r.Values, 1)
+		require.Equal(t, r.Class == "b", r.Values[0] == 7)
+		require.Equal(t, r.Class == "b", r.Tenant == "b")
 		require.Equal(t, r.Step, r.Handler)
 		require.NotEmpty(t, r.Worker)
 		require.NotZero(t, r.Token)
@@ -61,7 +67,7 @@ func TestRecordingHasTheExecutionsOfATime(t *testing.T) {
 	}
 	require.Positive(t, byTenant["a"])
 	require.Positive(t, byTenant["b"])
-	jobs, err := simulate.Jobs(records, 2, simulate.Means{})
+	jobs, err := simulate.Jobs(records, 2)
 	require.NoError(t, err)
 	require.Len(t, jobs, len(records))
 

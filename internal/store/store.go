@@ -80,6 +80,7 @@ type (
 	Plan            = registry.Plan            // a registered plan
 	ListedPlan      = registry.ListedPlan      // a current plan in a list
 	Foretold        = registry.Foretold        // what is known of the time of a step of a task
+	Outside         = registry.Outside         // what a predictor outside says of one
 	Sample          = registry.Sample          // an execution to learn the times of a handler from
 	CallablePolicy  = registry.CallablePolicy  // how the steps of a callable are put in order
 	TxPlans         = registry.TxPlans         // reads plans over transactions of the caller and caches them as a store does
@@ -95,60 +96,62 @@ type (
 // The board: the life of a task. A task exists when its creation is committed, once for
 // each identity. A claim holds until its lease ends, and its token is the fence of every
 // report; an end and its effects are committed together or not at all. Operations:
-// CreateTasks, CreateAndClaim, TaskOfIdentity; Claim, ClaimLimited, SortLimited, BeginClaims, HandBack,
+// CreateTasks, CreateAndClaim, TaskOfIdentity; Claim, ClaimLimited, SortLimited, ActBeyond, BeginClaims, HandBack,
 // ClaimsAfter, ReleaseLeases, Adopt, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
 // OldestClaimable, Loads, Learn, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
 // ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues, Repeat.
 type (
-	Performed         = board.Performed         // an action of an operator or a sweep on a task, as recorded
-	Taking            = board.Taking            // says how tasks are taken for an action
-	TaskSelection     = board.TaskSelection     // selects tasks by their properties
-	TakenStep         = board.TakenStep         // a reported step of a taken task
-	TakenTask         = board.TakenTask         // a live task, locked until the transaction ends
-	Change            = board.Change            // the decision about a taken task
-	Taken             = board.Taken             // an open transaction that holds tasks
-	Committed         = board.Committed         // the result of a commit
-	Isolated          = board.Isolated          // an item of a batch that its handler could not process
-	IsolatedFilter    = board.IsolatedFilter    // selects items of a task
-	IsolatedReplay    = board.IsolatedReplay    // a task that processes isolated items again
-	BegunTask         = board.BegunTask         // a new task of which some steps count as done
-	Checkpoint        = board.Checkpoint        // the progress of a running step, saved under its claim
-	Batch             = board.Batch             // the work of a claimed batch
-	SavedCheckpoint   = board.SavedCheckpoint   // answers one Checkpoint
-	ClaimRequest      = board.ClaimRequest      // requests steps to run
-	Adopted           = board.Adopted           // a claim that has changed its worker
-	HeldClaim         = board.HeldClaim         // a claim of a worker whose handler runs in another process
-	Claimed           = board.Claimed           // a step that now belongs to the caller until its lease ends
-	Rest              = board.Rest              // says which steps a claim left although it had room
-	NewTask           = board.NewTask           // a task to create
-	ParentStep        = board.ParentStep        // names the step that a task is
-	CreatedTask       = board.CreatedTask       // answers one NewTask
-	UnknownTasksError = board.UnknownTasksError // says that new tasks depend on tasks that do not exist
-	Horizon           = board.Horizon           // when the board next needs attention without a signal
-	Daemon            = board.Daemon            // describes a running daemon to the fleet
-	Attention         = board.Attention         // the result of an orchestrator's heartbeat
-	MadeEvent         = board.MadeEvent         // a worker's version of one declared event of a report, or the handler's own
-	MadeEvents        = board.MadeEvents        // those of a report by the number of the declaration in the step
-	ClaimKey          = board.ClaimKey          // identifies one claim
-	Learned           = board.Learned           // what a look at the samples of workers has come to
-	Aged              = board.Aged              // steps that have waited for too long
-	Report            = board.Report            // the end of one execution
-	Settlement        = board.Settlement        // the success of a claimed step in the row of its task, with its effects
-	Unserved          = board.Unserved          // waiting steps that no live worker can run
-	LimitState        = registry.LimitState     // a limit with what it holds up
-	Limit             = registry.Limit          // bounds what runs of a callable
-	CallableLoad      = board.CallableLoad      // the work of a callable
-	NamespaceWorkers  = board.NamespaceWorkers  // those that serve a namespace
-	WorkerLoad        = board.WorkerLoad        // what a worker tells of itself
-	Work              = board.Work              // a transaction of a handler
-	Continuation      = board.Continuation      // the next task that a handler names when it ends its step
-	WorkPool          = board.WorkPool          // provides transactions of handlers
-	WorkPoolOptions   = board.WorkPoolOptions   // describe a WorkPool
-	WorkOptions       = board.WorkOptions       // say for which execution a transaction is
-	QueueStep         = board.QueueStep         // the step of a live task of a queue
-	QueueCounts       = board.QueueCounts       // the tasks of a queue by their states
+	Performed         = board.Performed          // an action of an operator or a sweep on a task, as recorded
+	Taking            = board.Taking             // says how tasks are taken for an action
+	TaskSelection     = board.TaskSelection      // selects tasks by their properties
+	TakenStep         = board.TakenStep          // a reported step of a taken task
+	TakenTask         = board.TakenTask          // a live task, locked until the transaction ends
+	Change            = board.Change             // the decision about a taken task
+	Taken             = board.Taken              // an open transaction that holds tasks
+	Committed         = board.Committed          // the result of a commit
+	Isolated          = board.Isolated           // an item of a batch that its handler could not process
+	IsolatedFilter    = board.IsolatedFilter     // selects items of a task
+	IsolatedReplay    = board.IsolatedReplay     // a task that processes isolated items again
+	BegunTask         = board.BegunTask          // a new task of which some steps count as done
+	Checkpoint        = board.Checkpoint         // the progress of a running step, saved under its claim
+	Batch             = board.Batch              // the work of a claimed batch
+	SavedCheckpoint   = board.SavedCheckpoint    // answers one Checkpoint
+	ClaimRequest      = board.ClaimRequest       // requests steps to run
+	Adopted           = board.Adopted            // a claim that has changed its worker
+	HeldClaim         = board.HeldClaim          // a claim of a worker whose handler runs in another process
+	Claimed           = board.Claimed            // a step that now belongs to the caller until its lease ends
+	Rest              = board.Rest               // says which steps a claim left although it had room
+	NewTask           = board.NewTask            // a task to create
+	ParentStep        = board.ParentStep         // names the step that a task is
+	CreatedTask       = board.CreatedTask        // answers one NewTask
+	UnknownTasksError = board.UnknownTasksError  // says that new tasks depend on tasks that do not exist
+	Horizon           = board.Horizon            // when the board next needs attention without a signal
+	Daemon            = board.Daemon             // describes a running daemon to the fleet
+	Attention         = board.Attention          // the result of an orchestrator's heartbeat
+	MadeEvent         = board.MadeEvent          // a worker's version of one declared event of a report, or the handler's own
+	MadeEvents        = board.MadeEvents         // those of a report by the number of the declaration in the step
+	ClaimKey          = board.ClaimKey           // identifies one claim
+	Learned           = board.Learned            // what a look at the samples of workers has come to
+	Aged              = board.Aged               // steps that have waited for too long
+	Report            = board.Report             // the end of one execution
+	Settlement        = board.Settlement         // the success of a claimed step in the row of its task, with its effects
+	Unserved          = board.Unserved           // waiting steps that no live worker can run
+	LimitState        = registry.LimitState      // a limit with what it holds up
+	Limit             = registry.Limit           // bounds what runs of a callable
+	LimitedCallable   = registry.LimitedCallable // how claims follow the limit of a callable
+	Beyond            = board.Beyond             // what was done with steps beyond limits
+	CallableLoad      = board.CallableLoad       // the work of a callable
+	NamespaceWorkers  = board.NamespaceWorkers   // those that serve a namespace
+	WorkerLoad        = board.WorkerLoad         // what a worker tells of itself
+	Work              = board.Work               // a transaction of a handler
+	Continuation      = board.Continuation       // the next task that a handler names when it ends its step
+	WorkPool          = board.WorkPool           // provides transactions of handlers
+	WorkPoolOptions   = board.WorkPoolOptions    // describe a WorkPool
+	WorkOptions       = board.WorkOptions        // say for which execution a transaction is
+	QueueStep         = board.QueueStep          // the step of a live task of a queue
+	QueueCounts       = board.QueueCounts        // the tasks of a queue by their states
 )
 
 // Waits: steps that the engine runs, and tasks that wait for others. An event or a
@@ -316,6 +319,7 @@ const (
 	VersionsOff    = registry.VersionsOff
 
 	RefusedTemplate  = registry.RefusedTemplate
+	KeptLimit        = registry.KeptLimit
 	ReplacedTemplate = registry.ReplacedTemplate
 
 	RestLocked = board.RestLocked

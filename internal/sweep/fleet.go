@@ -127,6 +127,7 @@ func predictions(cfg *Config) Job {
 			res.count("learned_samples", found.Samples)
 			cfg.Metrics.PredictionSamples.Add(float64(found.Samples))
 			cfg.Metrics.PredictionsDistrusted.Set(float64(found.Distrusted))
+			cfg.Metrics.PredictorDistrusted.Set(float64(found.Outside))
 		}
 		return res, err
 	}

@@ -63,6 +63,8 @@ type Metrics struct {
 
 	PredictionSamples     prometheus.Counter     `metric:"tasker_prediction_samples_total" help:"Executions from which the times of handlers were learned."`
 	PredictionsDistrusted prometheus.Gauge       `metric:"tasker_predictions_distrusted" help:"Steps whose expected times were of no use by the last executions: they are put in line first in, first out. Of those that the last run of this orchestrator learned."`
+	PredictorDistrusted   prometheus.Gauge       `metric:"tasker_predictor_distrusted" help:"Steps for which the predictor outside was of no use by the last executions: they are put in line first in, first out. Of those that the last run of this orchestrator learned."`
+	PredictorNotFollowed  *prometheus.CounterVec `metric:"tasker_predictor_not_followed_total" labels:"reason" values:"asked|full|unknown|invalid|late|failed|refused|distrusted" help:"Steps put in line without an answer of the predictor outside, by reason: learned times take its place, or first in, first out where it is distrusted."`
 	StepsClaimed          *prometheus.CounterVec `metric:"tasker_steps_claimed_total" labels:"namespace" alias:"tasker_steps_executions_total" help:"Steps claimed by workers."`
 	// Tasks of plain queues, under the names of their API.
 
@@ -92,6 +94,7 @@ type Metrics struct {
 	SessionReportsRejected prometheus.Counter       `metric:"tasker_worker_session_reports_rejected_total" help:"Reports of sessions about steps, and steps presented by them, that they did not hold any more."`
 	StaleResults           prometheus.Counter       `metric:"tasker_stale_results_total" help:"Results refused because their claim was no longer valid."`
 	StepsSettled           *prometheus.CounterVec   `metric:"tasker_steps_settled_total" labels:"way" values:"lone|taken" help:"Successes whose consequences the worker made true where they happened; way is lone for the only step in hand, else taken."`
+	BeyondLimits           *prometheus.CounterVec   `metric:"tasker_steps_beyond_limits_total" labels:"beyond" values:"cancel_newest|cancel_running|drop" help:"Steps of keys without room that did not wait: their tasks were cancelled (the newest, or those that ran), or they completed without having run."`
 	LeasesExpired          prometheus.Counter       `metric:"tasker_leases_expired_total" help:"Leases that ran out and were taken back."`
 	ClaimsUnbegun          prometheus.Counter       `metric:"tasker_claims_unbegun_total" help:"Claims whose leases ran out before a handler had begun; they use up no attempt."`
 	StuckSessionsEnded     prometheus.Counter       `metric:"tasker_stuck_sessions_ended_total" help:"Database sessions that were ended because their process froze while it held locks which others need."`

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/limitrule"
 )
 
 // ErrorBody is the body of a failure on the routes of Tasker's own API.
@@ -99,25 +100,18 @@ type Limit struct {
 	LimitRequest
 	ChangedAt client.Time `json:"changed_at" format:"date-time"`
 	ChangedBy string      `json:"changed_by"`
-	Removing  bool        `json:"removing" doc:"It bounds nothing more, and its steps return to the others"`
-	Running   int         `json:"running" doc:"Steps that run under it"`
-	Waiting   int         `json:"waiting" doc:"Steps that wait for their keys, counted up to 10000"`
-	Keys      int         `json:"keys" doc:"Keys with such steps"`
+	// DeclaredBy is a template with its version.
+	DeclaredBy string `json:"declared_by,omitempty" doc:"The template or task type, with its version, that declares the limit; absent where an operator has set it"`
+	Removing   bool   `json:"removing" doc:"It bounds nothing more, and its steps return to the others"`
+	Running    int    `json:"running" doc:"Steps that run under it"`
+	Waiting    int    `json:"waiting" doc:"Steps that wait for their keys, counted up to 10000"`
+	Keys       int    `json:"keys" doc:"Keys with such steps"`
 }
 
-// LimitRequest is the body of PUT /v1/namespaces/{namespace}/limits/{callable}. The key of a
-// step is the text at KeyPath in the context of its task, or what follows KeyTag in a tag of
-// the task; of a step without one, and of all with neither, it is empty.
+// LimitRequest is the body of PUT /v1/namespaces/{namespace}/limits/{callable}.
 type LimitRequest struct {
 	LimitedHandler
-	KeyPath    []string           `json:"key_path,omitempty" doc:"Where the key stands in the context of the task, member by member" maxItems:"16"`
-	KeyTag     string             `json:"key_tag,omitempty" doc:"The key is what follows this in a tag of the task, such as tenant:" maxLength:"64"`
-	MaxRunning *int               `json:"max_running,omitempty" doc:"Steps of a key that run at once; no bound when absent"`
-	PerSecond  *float64           `json:"per_second,omitempty" doc:"Steps of a key that begin in a second, on average; no bound when absent"`
-	Burst      int                `json:"burst,omitempty" doc:"With per_second: steps of a key that begin at once after a pause; 1 when absent"`
-	Ordered    bool               `json:"ordered,omitempty" doc:"One step of a key at a time, in the order in which they became claimable"`
-	Overtake   bool               `json:"overtake,omitempty" doc:"With ordered: others run while the first one waits for its retry"`
-	Weights    map[string]float64 `json:"weights,omitempty" doc:"Shares of keys in what is claimed; 1 for others"`
+	limitrule.Rule
 }
 
 // LimitedHandler is what names a handler beside its callable, with a reason: the body of
@@ -173,6 +167,16 @@ type Prediction struct {
 	Features []string  `json:"features,omitempty"`
 	Values   []float64 `json:"values,omitempty" doc:"Of the features in the context of the task"`
 	Weights  []float64 `json:"weights,omitempty" doc:"Of a regression of the logarithm of the time: of the constant, then of the logarithm of each value and 1"`
+	Outside  *Outside  `json:"predictor,omitempty" doc:"What the predictor outside says; absent: none is asked"`
+}
+
+// Outside is what a predictor outside says of a step.
+type Outside struct {
+	Expected *float64 `json:"expected_seconds,omitempty" doc:"Its answer; absent: there is none"`
+	Missing  string   `json:"missing,omitempty" enum:"asked,full,unknown,invalid,late,failed,refused" doc:"Why there is none: learned times count"`
+	Judged   int      `json:"judged" doc:"Executions that its answers were compared with"`
+	Trusted  bool     `json:"trusted" doc:"False: of late it was no better than chance, and the step is put in line first in, first out"`
+	Order    float64  `json:"order" doc:"How well it ordered them: 1 perfectly, 0 by chance, -1 the wrong way round"`
 }
 
 // PredictionList is the answer of GET /v1/tasks/{uuid}/predictions.

@@ -1,7 +1,10 @@
 package template
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"errors"
 	"math"
 	"regexp"
 	"strconv"
@@ -76,6 +79,7 @@ func (m *mapping) step() (workflow.StepTemplate, stepSource) {
 		m.byEngine(&s)
 	} else {
 		s.Handler = m.handler()
+		s.Limit = m.get("limit").limit()
 	}
 	m.note(codeLegacyKey, "age limits belong to the template, not to a step", "lifecycle")
 	m.done()
@@ -246,6 +250,29 @@ func (m *mapping) retry() *workflow.RetryPolicy {
 	b.note(codeLegacyKey, "use max_backoff_ms", "max_delay")
 	b.done()
 	return p
+}
+
+// limit reads a limit of the step's callable, in the form of the API.
+func (v value) limit() *workflow.Limit {
+	if v.node == nil {
+		return nil
+	}
+	var l workflow.Limit
+	d := json.NewDecoder(bytes.NewReader(v.raw()))
+	if d.DisallowUnknownFields(); v.mapping() == nil {
+		return nil
+	}
+	var wrong *json.UnmarshalTypeError
+	switch err := d.Decode(&l); {
+	case errors.As(err, &wrong):
+		v.wrong(codeType, "is no limit: %s cannot be a %s", wrong.Field, wrong.Value)
+		return nil
+	case err != nil:
+		v.wrong(codeType, "is no limit: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return nil
+	}
+	l.Check(func(format string, args ...any) { v.wrong(codeRange, "is no limit: "+format, args...) })
+	return &l
 }
 
 // attempts turns 0 into 1: the first attempt of a step always runs.

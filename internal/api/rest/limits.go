@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 
 	"github.com/tasker-go/tasker/client"
@@ -21,8 +20,6 @@ type limitRoutes struct{ *orchestratorAPI }
 const (
 	// countedWaiting is up to where steps that wait under a limit are counted.
 	countedWaiting = 10_000
-	maxLimit       = 1_000_000
-	maxWeights     = 1000
 	unknownLimit   = "Limit not found: callable %q of namespace %q has none"
 	unknownHandler = "Callable not found: no step of namespace %q has the callable %q with this method and resolver"
 )
@@ -52,9 +49,8 @@ func (r *limitRoutes) list(ctx context.Context, in *struct {
 }
 
 func limitOf(s *store.LimitState) wire.Limit {
-	return wire.Limit{Namespace: s.Namespace, Callable: s.Handler.Callable, LimitRequest: wire.LimitRequest{LimitedHandler: wire.LimitedHandler{Method: s.Handler.Method, Resolver: s.Handler.Resolver},
-		KeyPath: s.KeyPath, KeyTag: s.KeyTag, MaxRunning: s.MaxRunning, PerSecond: s.PerSecond, Burst: s.Burst, Ordered: s.Ordered, Overtake: s.Overtake, Weights: s.Weights},
-		ChangedAt: client.Time{Time: s.ChangedAt}, ChangedBy: s.ChangedBy, Removing: s.Removing, Running: s.Running, Waiting: s.Waiting, Keys: s.Keys}
+	return wire.Limit{Namespace: s.Namespace, Callable: s.Handler.Callable, LimitRequest: wire.LimitRequest{LimitedHandler: wire.LimitedHandler{Method: s.Handler.Method, Resolver: s.Handler.Resolver}, Rule: s.Rule},
+		ChangedAt: client.Time{Time: s.ChangedAt}, ChangedBy: s.ChangedBy, DeclaredBy: s.DeclaredBy, Removing: s.Removing, Running: s.Running, Waiting: s.Waiting, Keys: s.Keys}
 }
 
 // one answers with the limit of a handler.
@@ -78,9 +74,8 @@ func (r *limitRoutes) set(ctx context.Context, in *struct {
 }, body *request[wire.LimitRequest]) (*wire.Limit, error) {
 	b := &body.body
 	l := store.Limit{Namespace: in.Namespace, Handler: workflow.HandlerReference{Callable: in.Callable, Method: body.text("method", b.Method, 255),
-		Resolver: body.text("resolver", b.Resolver, 255)}, KeyPath: b.KeyPath, KeyTag: body.text("key_tag", b.KeyTag, 64), MaxRunning: b.MaxRunning,
-		PerSecond: b.PerSecond, Burst: body.within("burst", b.Burst, 1, maxLimit, 1), Ordered: b.Ordered, Overtake: b.Overtake, Weights: b.Weights}
-	body.checkLimit(&l)
+		Resolver: body.text("resolver", b.Resolver, 255)}, Rule: b.Rule}
+	l.Check(body.add)
 	why := orchestration.Why{}
 	why.Reason, why.Actor = body.why(b.Reason, b.Actor)
 	if err := errors.Join(checkNamespace(in.Namespace), filterText("callable", in.Callable), body.err()); err != nil {
@@ -93,38 +88,6 @@ func (r *limitRoutes) set(ctx context.Context, in *struct {
 		return nil, missing(err, unknownHandler, clip(in.Namespace, 64), clip(in.Callable, 64))
 	}
 	return r.one(ctx, in.Namespace, l.Handler)
-}
-
-func (c *checked) checkLimit(l *store.Limit) {
-	if l.KeyPath != nil && l.KeyTag != "" {
-		c.add("want key_path or key_tag, not both")
-	}
-	if len(l.KeyPath) > 16 {
-		c.add("key_path may have at most 16 members")
-	}
-	for _, member := range l.KeyPath {
-		c.filled("key_path", member, 255)
-	}
-	if l.MaxRunning != nil {
-		c.bounded("max_running", *l.MaxRunning, 0, maxLimit)
-	}
-	if p := l.PerSecond; p != nil && !(*p > 0 && *p <= maxLimit) { // not a number is neither
-		c.add("per_second must be above 0 and at most %d", maxLimit)
-	}
-	if l.Overtake && !l.Ordered {
-		c.add("overtake needs ordered")
-	}
-	if len(l.Weights) > maxWeights {
-		c.add("weights may name at most %d keys", maxWeights)
-	}
-	for key, weight := range l.Weights {
-		if c.text("weights", key, 512); !(weight >= 0.001 && weight <= 1000) || math.IsInf(weight, 0) {
-			c.add("weights must be between 0.001 and 1000")
-		}
-	}
-	if l.MaxRunning == nil && l.PerSecond == nil && !l.Ordered && l.KeyPath == nil && l.KeyTag == "" {
-		c.add("want max_running, per_second, ordered, or a key by which the callable is shared")
-	}
 }
 
 func (r *limitRoutes) remove(ctx context.Context, in *struct {

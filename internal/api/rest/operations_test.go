@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/backpressure"
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/wire"
@@ -175,7 +176,8 @@ func TestLimitsOfARealEngine(t *testing.T) {
 	c, e := operatedHouse(t)
 	callable := e.DB.QueryString(t, `select callable from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id where n.name = 'shapes' order by 1 limit 1`)
 	path := []string{"v1", "namespaces", "shapes", "limits", callable}
-	want := wire.LimitRequest{KeyPath: []string{"tenant", "id"}, MaxRunning: new(7), PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true, Weights: map[string]float64{"big": 3, "a.b": 0.5}}
+	want := wire.LimitRequest{Rule: limitrule.Rule{KeyPath: []string{"tenant", "id"}, MaxRunning: new(7), PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true, Weights: map[string]float64{"big": 3, "a.b": 0.5},
+		Beyond: limitrule.CancelRunning}}
 	request := want
 	request.Why = client.Why{Reason: "r", Actor: "ana"}
 	var l wire.Limit

@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/predict"
@@ -270,12 +271,13 @@ func (f *fakeLetters) Foretell(*store.Plan, []byte) map[string]store.Foretold {
 	}
 	return map[string]store.Foretold{"start": {Policy: order.ShortestExpected, Features: []string{"rows"}, Values: []float64{12}, Class: "acme",
 		Expectation: predict.Expectation{Time: 250 * time.Millisecond, Basis: predict.ByRegression, N: 40, Times: times, Weight: []float64{-7, 0.98}},
-		Verdict:     predict.Verdict{Trusted: true, N: 40, Order: 0.93}}}
+		Verdict:     predict.Verdict{Trusted: true, N: 40, Order: 0.93},
+		Outside:     &store.Outside{Time: 200 * time.Millisecond, Verdict: predict.Verdict{N: 40, Order: -0.2}}}}
 }
 
 func (f *fakeLetters) Limits(_ context.Context, namespace string, limit int) ([]store.LimitState, error) {
-	return []store.LimitState{{Limit: store.Limit{Namespace: "shapes", Handler: workflow.HandlerReference{Callable: "charge"}, KeyTag: "tenant:", MaxRunning: new(2), Burst: 1,
-		Weights: map[string]float64{"big": 3}}, ChangedAt: began, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}}, f.note("limits", []any{namespace, limit})
+	return []store.LimitState{{Limit: store.Limit{Namespace: "shapes", Handler: workflow.HandlerReference{Callable: "charge"}, Rule: limitrule.Rule{KeyTag: "tenant:", MaxRunning: new(2), Burst: 1,
+		Weights: map[string]float64{"big": 3}, Beyond: limitrule.Drop}}, ChangedAt: began, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}}, f.note("limits", []any{namespace, limit})
 }
 
 func (f *fakeLetters) Workers(_ context.Context, filter store.WorkerFilter) ([]store.WorkerState, error) {

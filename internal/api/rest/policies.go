@@ -97,7 +97,15 @@ func (r *policyRoutes) predict(ctx context.Context, in *taskInput) (*wire.Predic
 		if !ok {
 			continue
 		}
-		list.Predictions = append(list.Predictions, wire.Prediction{Step: task.Plan.Steps[i].Name, Policy: string(f.Policy), Basis: string(f.Basis),
+		outside := (*wire.Outside)(nil)
+		if o := f.Outside; o != nil {
+			outside = &wire.Outside{Missing: string(o.Missing), Judged: o.N, Trusted: o.Trusted, Order: o.Order}
+			if o.Missing == "" {
+				expected := o.Time.Seconds()
+				outside.Expected = &expected
+			}
+		}
+		list.Predictions = append(list.Predictions, wire.Prediction{Outside: outside, Step: task.Plan.Steps[i].Name, Policy: string(f.Policy), Basis: string(f.Basis),
 			Expected: f.Time.Seconds(), P50: f.Times.Quantile(0.5).Seconds(), P90: f.Times.Quantile(0.9).Seconds(), P99: f.Times.Quantile(0.99).Seconds(), Learned: f.Expectation.N, Trusted: f.Trusted,
 			Order: f.Order, Class: f.Class, Features: f.Features, Values: f.Values, Weights: f.Weight})
 	}

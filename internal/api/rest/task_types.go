@@ -183,6 +183,9 @@ func typeOf(t *store.TaskType) *client.TaskType {
 		TimeoutSeconds: step.TimeoutSeconds, Tags: step.Tags,
 		CreatedAt: client.Time{Time: t.CreatedAt}, CreatedBy: t.CreatedBy, UpdatedAt: client.Time{Time: t.UpdatedAt}, UpdatedBy: t.UpdatedBy,
 	}
+	if step.Limit != nil {
+		w.Limit, _ = json.Marshal(step.Limit) // it was read from JSON
+	}
 	if w.Retry.Backoff == "" {
 		w.Retry.Backoff = string(workflow.BackoffExponential)
 	}
@@ -219,6 +222,9 @@ func templateOf(name string, r *client.TaskTypeRequest) (*workflow.Template, err
 	}
 	if len(r.Tags) > 0 {
 		step["tags"] = r.Tags
+	}
+	if !absent(r.Limit) {
+		step["limit"] = r.Limit
 	}
 	document := map[string]any{
 		"name": name, "namespace_name": orText(r.Namespace, limits.DefaultTypeNamespace), "version": orText(r.Version, limits.DefaultTypeVersion),

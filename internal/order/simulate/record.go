@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/internal/order"
+	"github.com/tasker-go/tasker/internal/predict"
 )
 
 // Record is one execution of a step as the ledger has it, by the database's clock.
@@ -22,7 +23,9 @@ type Record struct {
 	Priority int        `json:"priority,omitempty"`
 	Begun    bool       `json:"begun,omitempty"` // a step of the task had been claimed before
 	Deadline *time.Time `json:"deadline,omitempty"`
-	Enqueued time.Time  `json:"enqueued_at"` // when it became claimable
+	Class    string     `json:"class,omitempty" sql:"-"`  // by which times are learned, see package predict
+	Values   []float64  `json:"values,omitempty" sql:"-"` // of the features
+	Enqueued time.Time  `json:"enqueued_at"`              // when it became claimable
 	Claimed  time.Time  `json:"claimed_at"`
 	Ended    time.Time  `json:"ended_at"` // reported, or the lease lost
 }
@@ -34,38 +37,32 @@ func (r *Record) check() error {
 	return nil
 }
 
-// Predictor foretells the times of handlers from what had ended before.
-type Predictor interface {
-	Observe(r *Record, took time.Duration)
-	// Expect returns 0 where nothing is known.
-	Expect(r *Record) time.Duration
+// learned foretells the times of handlers as the product does, from what had ended before.
+type learned map[[2]string]*predict.Model
+
+func (l learned) of(r *Record) *predict.Model {
+	m := l[[2]string{r.Template, r.Step}]
+	if m == nil {
+		m = predict.New(make([]string, len(r.Values)))
+		l[[2]string{r.Template, r.Step}] = m
+	}
+	return m
 }
 
-// Means is a Predictor by the mean of all executions of the same step of a template.
-type Means map[[2]string]struct {
-	n     int
-	total time.Duration
+// expect returns 0 where nothing is known, or what is known is no good.
+func (l learned) expect(r *Record) time.Duration {
+	m := l.of(r)
+	if m.Judge.Distrust {
+		return 0
+	}
+	return m.Expect(r.Class, r.Values).Time
 }
 
-// Observe implements Predictor.
-func (m Means) Observe(r *Record, took time.Duration) {
-	key := [2]string{r.Template, r.Step}
-	seen := m[key]
-	seen.n, seen.total = seen.n+1, seen.total+took
-	m[key] = seen
-}
-
-// Expect implements Predictor.
-func (m Means) Expect(r *Record) time.Duration {
-	seen := m[[2]string{r.Template, r.Step}]
-	return seen.total / time.Duration(max(seen.n, 1))
-}
-
-// Jobs makes jobs of records, which it sorts: what the predictor knows of one is from those
+// Jobs makes jobs of records, which it sorts: what is expected of one is learned from those
 // that had ended when it was put in line. The permits are those of all the workers that made
 // the recording, in equal parts. A worker may claim ahead of a free permit, so a handler
 // began once it was claimed and a permit of its worker was free.
-func Jobs(records []Record, permits int, p Predictor) ([]Job, error) {
+func Jobs(records []Record, permits int) ([]Job, error) {
 	if permits < 1 {
 		return nil, fmt.Errorf("invalid permits %q: want 1 or more", fmt.Sprint(permits))
 	}
@@ -77,14 +74,15 @@ func Jobs(records []Record, permits int, p Predictor) ([]Job, error) {
 	slices.SortStableFunc(records, func(a, b Record) int { return a.Enqueued.Compare(b.Enqueued) })
 	took := times(records, permits)
 	ends := inOrder(records, func(a, b *Record) int { return a.Ended.Compare(b.Ended) })
-	jobs := make([]Job, len(records))
+	jobs, known := make([]Job, len(records)), learned{}
 	for i := range records {
 		r := &records[i]
 		for ; len(ends) > 0 && !records[ends[0]].Ended.After(r.Enqueued); ends = ends[1:] {
-			p.Observe(&records[ends[0]], took[ends[0]])
+			ended := &records[ends[0]]
+			known.of(ended).Learn(ended.Ended, ended.Class, ended.Values, took[ends[0]])
 		}
 		jobs[i] = Job{Arrival: r.Enqueued.Sub(records[0].Enqueued), Service: took[i], Tenant: r.Tenant,
-			Step: order.Step{Priority: r.Priority, Begun: r.Begun, Expected: p.Expect(r)}}
+			Step: order.Step{Priority: r.Priority, Begun: r.Begun, Expected: known.expect(r)}}
 		if r.Deadline != nil {
 			jobs[i].Deadline, jobs[i].Left = true, r.Deadline.Sub(r.Enqueued)
 		}
@@ -102,7 +100,12 @@ func inOrder(records []Record, compare func(a, b *Record) int) []int {
 	return numbers
 }
 
-// times are for how long the handlers ran.
+// longestClaim is for how long a claim may hold a permit. A step that stood longer beside a
+// free permit waited for something else, such as a limit or the end of a pause.
+const longestClaim = 100 * time.Millisecond
+
+// times are for how long permits were held: from when a step was in line and a permit free,
+// so that the claim belongs to it.
 func times(records []Record, all int) []time.Duration {
 	workers := map[string]permits{}
 	for i := range records {
@@ -120,7 +123,10 @@ func times(records []Record, all int) []time.Duration {
 			workers[r.Worker] = free
 		}
 		ended := r.Ended.Sub(records[0].Enqueued)
-		begun := min(max(r.Claimed.Sub(records[0].Enqueued), free[0]), ended)
+		begun, could := r.Claimed.Sub(records[0].Enqueued), max(r.Enqueued.Sub(records[0].Enqueued), free[0])
+		if begun-could <= longestClaim {
+			begun = min(could, ended)
+		}
 		took[i] = ended - begun
 		free.hold(ended)
 	}

@@ -104,7 +104,7 @@ type Engine struct {
 	beats     *lifecycle.Loop
 	watch     *lifecycle.Loop
 	sorts     *lifecycle.Loop
-	unsorted  chan struct{} // a claim has left limited steps unsorted
+	unsorted  chan struct{} // a claim has left limited steps unsorted, or without room
 
 	base        context.Context // for sending reports; ends when the worker is closed
 	cancel      context.CancelCauseFunc
@@ -133,7 +133,7 @@ func New(cfg Config) *Engine {
 	e.heartbeat = &heartbeat{e: e, soon: make(chan struct{}, 1)}
 	e.metrics.HandlersLimit.Set(float64(cfg.MaxConcurrent))
 	e.beats, e.watch = e.loop("worker-heartbeat", e.heartbeat.run), e.loop("worker-namespaces", e.watchQueues)
-	e.unsorted, e.sorts = make(chan struct{}, 1), e.loop("worker-limits", e.sortLimited)
+	e.unsorted, e.sorts = make(chan struct{}, 1), e.loop("worker-limits", e.tendLimits)
 	return e
 }
 
@@ -327,7 +327,8 @@ type Board interface {
 	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, rest store.Rest, err error)
 	ClaimLimited(ctx context.Context, req store.ClaimRequest) (claimed []store.Claimed, unsorted bool, again time.Duration, err error)
 	SortLimited(ctx context.Context, callable int32) (more bool, err error)
-	LimitedCallables(ctx context.Context) (map[int32]bool, error)
+	ActBeyond(ctx context.Context, callables []int32) (store.Beyond, error)
+	LimitedCallables(ctx context.Context) (map[int32]store.LimitedCallable, error)
 	BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)

@@ -193,7 +193,7 @@ func (e *Engine) lookLimited(ctx context.Context, want int) (got haul, again tim
 			again = max(again, lockedRetry)
 			e.slots.oweAtEnd()
 		}
-		if unsorted {
+		if unsorted || again >= 0 && len(e.queues.acting()) > 0 {
 			select {
 			case e.unsorted <- struct{}{}:
 			default: // the loop has yet to begin
@@ -204,22 +204,46 @@ func (e *Engine) lookLimited(ctx context.Context, want int) (got haul, again tim
 	return got, max(again, 0), err
 }
 
-// sortLimited sorts limited steps beside the claims while there are more than they sort:
-// the steps of all other keys would wait behind a flood of one.
-func (e *Engine) sortLimited(ctx context.Context) error {
+// beyondPatience is after how long a worker looks for steps beyond limits that let none wait,
+// although it has not claimed: it may have no free permit.
+const beyondPatience = time.Second
+
+// tendLimits does beside the claims what limits need.
+func (e *Engine) tendLimits(ctx context.Context) error {
+	ticker := time.NewTicker(beyondPatience)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-e.unsorted:
+			_, limited := e.queues.claimable()
+			e.sortLimited(ctx, limited)
+		case <-ticker.C:
+			e.sortLimited(ctx, e.queues.acting()) // as a claim does
 		}
-		_, limited := e.queues.claimable()
-		for _, callable := range limited {
-			for more := true; more && ctx.Err() == nil; {
-				var err error // without more
-				if more, err = e.board.SortLimited(ctx, callable); err != nil && ctx.Err() == nil {
-					e.log.Warn("sorting limited steps failed; the next claim sorts some", zap.Error(err))
-				}
+		acting := e.queues.acting()
+		if len(acting) == 0 {
+			continue
+		}
+		done, err := e.board.ActBeyond(ctx, acting)
+		if err != nil && ctx.Err() == nil {
+			e.log.Warn("acting on steps beyond limits failed; it is tried again", zap.Error(err))
+		}
+		for what, steps := range done.Count() {
+			e.metrics.BeyondLimits.WithLabelValues(string(what)).Add(float64(steps))
+		}
+	}
+}
+
+// sortLimited sorts limited steps while there are more than claims sort: the steps of all
+// other keys would wait behind a flood of one.
+func (e *Engine) sortLimited(ctx context.Context, limited []int32) {
+	for _, callable := range limited {
+		for more := true; more && ctx.Err() == nil; {
+			var err error // without more
+			if more, err = e.board.SortLimited(ctx, callable); err != nil && ctx.Err() == nil {
+				e.log.Warn("sorting limited steps failed; the next claim sorts some", zap.Error(err))
 			}
 		}
 	}

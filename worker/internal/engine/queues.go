@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -29,9 +30,8 @@ type queues struct {
 	offer  []int32
 	offers uint64              // version of the callables behind offer
 	left   map[int32]time.Time // callables that are not offered before then
-	// limited are the callables with a limit: claims of their own take their steps. Of those
-	// whose limit is being removed (true) other claims take steps, too.
-	limited map[int32]bool
+	// limited are the callables with a limit: claims of their own take their steps.
+	limited map[int32]store.LimitedCallable
 }
 
 // namespaces are those that exist of the namespaces to serve. It does not change.
@@ -62,15 +62,27 @@ func (q *queues) claimable() (free, limited []int32) {
 		return q.offer, nil
 	}
 	for _, c := range q.offer {
-		removing, is := q.limited[c]
+		l, is := q.limited[c]
 		if is {
 			limited = append(limited, c)
 		}
-		if !is || removing {
+		if !is || l.Removing {
 			free = append(free, c)
 		}
 	}
 	return free, limited
+}
+
+// acting returns the callables whose steps do not wait when they are beyond a limit.
+func (q *queues) acting() (list []int32) {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	for _, c := range q.offer {
+		if q.limited[c].Acts {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // none reports whether no namespace can be served yet.

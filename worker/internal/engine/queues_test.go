@@ -22,10 +22,12 @@ func (oneQueue) Queues(context.Context, []string) (map[string]int32, error) {
 	return map[string]int32{"tests": 1}, nil
 }
 
-func (oneQueue) Callables(context.Context) ([]store.Callable, error)      { return nil, nil }
-func (oneQueue) LimitedCallables(context.Context) (map[int32]bool, error) { return nil, nil }
-func (oneQueue) KnownCallables() []store.Callable                         { return nil }
-func (oneQueue) CallablesVersion() uint64                                 { return 1 }
+func (oneQueue) Callables(context.Context) ([]store.Callable, error) { return nil, nil }
+func (oneQueue) LimitedCallables(context.Context) (map[int32]store.LimitedCallable, error) {
+	return nil, nil
+}
+func (oneQueue) KnownCallables() []store.Callable { return nil }
+func (oneQueue) CallablesVersion() uint64         { return 1 }
 
 // TestASubscriberOfTheStart: a subscriber counts whenever it is added, also between the
 // choice of the topics and the end of Start.

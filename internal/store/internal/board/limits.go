@@ -17,21 +17,34 @@ import (
 // other claim takes them: it counts as paused. A claim of limited steps has three
 // statements in one transaction: it waits for its turn with each callable, so that the
 // snapshots of the others are younger than all claims before; it sorts the oldest steps of
-// the line into the lines of their keys; and it claims from those keys that have room, by
-// turns. What runs is counted on the board, so a slot comes back with the report, the lease
+// the line into the lines of their keys, and the newest ones if there are many, so that
+// steps behind a flood of one key need not wait until all of it is sorted; and it claims from
+// those keys that have room, by turns. What runs is counted on the board, so a slot comes back with the report, the lease
 // or the end of a task, by whatever component, and no counter can be wrong.
 //
 // Where more wait than a claim sorts, a worker sorts beside the claims (SortLimited). One
-// transaction sorts a callable at a time, so that the steps of a key come into its line in
-// their order; one that removes the limit waits for it.
+// transaction at a time sorts the oldest steps of a callable, so that the steps of an ordered
+// key come into its line in their order. One that removes the limit waits for both.
 
-// sortLimited moves the oldest steps of limited callables to the lines of their keys. A key
+// sortLimited moves steps of limited callables to the lines of their keys: the oldest, and,
+// unless keys are ordered, as many of the newest if there are more than it takes. A key
 // that had no steps begins at the turn that claims have reached, so that it makes up for
 // nothing.
 // Index: board_claimable, then the primary keys.
 var sortLimited = pg.Compile(`
-with free as materialized (
-    select c as callable_id from unnest(@callables::int[]) c where pg_try_advisory_xact_lock(@class, c)
+with asked as materialized (
+    select c as callable_id from unnest(@callables::int[]) c
+), free as materialized (
+    select callable_id from asked where pg_try_advisory_xact_lock(@class, callable_id)
+), oldest as materialized (
+    ` + oldestTaken + `
+), newest as materialized (
+    ` + takenSteps + ` order by lane desc, seq desc limit case when (select count(*) from oldest) < @limit::int and exists (select from free) then 0 else @limit::int end for update skip locked) s
+    where not l.removing and not l.ordered
+), taken as materialized (
+    select * from oldest
+    union all
+    select * from newest n where not exists (select from oldest o where o.at = n.at)
 ), ` + keyedSteps + `, known as (
     insert into tasker.limit_keys as k (callable_id, key, turn, weight, tokens, tokens_at, waiting)
     ` + newKeys + `
@@ -41,14 +54,16 @@ with free as materialized (
 )` + intoLines)
 
 const (
-	// keyedSteps are the oldest steps of free callables with their keys.
-	keyedSteps = `taken as materialized (
-    select s.*, l.key_path, l.key_tag, l.ordered, l.burst, l.turn, l.weights, l.callable_id
-    from free f join tasker.limits l on l.callable_id = f.callable_id cross join lateral (
+	// takenSteps are steps in the lines of callables.
+	takenSteps = `select s.*, l.key_path, l.key_tag, l.ordered, l.burst, l.turn, l.weights, l.callable_id
+    from asked f join tasker.limits l on l.callable_id = f.callable_id cross join lateral (
         select ctid as at, task_uuid, slot = 0 and context is not null as here, context #>> l.key_path as own from tasker.board
-        where state = {claimable} and callable = l.callable_id order by lane, seq limit @limit::int for update skip locked) s
-    where not l.removing
-), keyed as materialized (
+        where state = {claimable} and callable = l.callable_id`
+	// oldestTaken are the oldest steps of callables that are free, since nothing sorts them.
+	oldestTaken = takenSteps + ` order by lane, seq limit @limit::int for update skip locked) s
+    where not l.removing and exists (select from free where callable_id = f.callable_id)`
+	// keyedSteps are taken steps with their keys.
+	keyedSteps = `keyed as materialized (
     select t.*, left(coalesce(case
         when t.key_path is not null and t.here then t.own
         when t.key_path is not null then coalesce(
@@ -75,8 +90,12 @@ var (
 	trySort = pg.Compile(`select pg_try_advisory_xact_lock(@class, @callable::int)`)
 	// Index: board_claimable, then the primary keys.
 	sortBeside = pg.Compile(`
-with free as materialized (
+with asked as materialized (
     select @callable::int as callable_id
+), free as (
+    select callable_id from asked
+), taken as materialized (
+    ` + oldestTaken + `
 ), ` + keyedSteps + `, made as (
     insert into tasker.limit_keys as k (callable_id, key, turn, weight, tokens, tokens_at, waiting)
     ` + newKeys + `
@@ -140,6 +159,10 @@ const (
 	// limitedHeld: the step that has an ordered key has not ended.
 	limitedHeld = `l.ordered and not l.overtake and exists (
             select from tasker.board h where h.task_uuid = k.head_task and h.slot in (0, k.head_step + 1) and h.step_no = k.head_step)`
+	// limitedPaused: an operator has paused the callable, or its namespace.
+	limitedPaused = `exists (
+        select from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id
+        where c.callable_id = l.callable_id and (c.paused_by is not null or n.paused_at is not null))`
 	// limitedStep are the columns of a waiting step that the worker can run.
 	limitedStep = `select ctid as at, task_uuid, step_no, lane, seq from tasker.board
          where state = {claimable} and callable = -o.line and (tags is null or tags <@ @tags::text[])`
@@ -158,9 +181,7 @@ with now as materialized (select clock_timestamp() as now), open as materialized
         from tasker.limit_keys k cross join lateral (select ` + limitedRoom + ` as room offset 0) x
         where k.callable_id = l.callable_id and k.waiting and x.room > 0
         order by k.turn, k.line limit @limit::int) k
-    where l.callable_id = any (@callables::int[]) and not exists (
-        select from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id
-        where c.callable_id = l.callable_id and (c.paused_by is not null or n.paused_at is not null))
+    where l.callable_id = any (@callables::int[]) and not ` + limitedPaused + `
 ), candidates as materialized (
     select o.line, o.callable_id, o.ordered, s.at, s.task_uuid, s.step_no,
            o.turn + row_number() over (partition by o.line order by s.lane, s.seq) / o.weight as turn
@@ -259,7 +280,7 @@ func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest) (claimed []C
 		callables := slices.Sorted(slices.Values(req.Callables)) // locked in one order
 		b := &pgx.Batch{}
 		takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": callables}).Queue(b)
-		sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": callables, "limit": max(sortedAtOnce, 2*req.Limit)}).Queue(b).Exec(func(t pgconn.CommandTag) error {
+		sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": callables, "limit": max(sortedAtOnce/2, req.Limit)}).Queue(b).Exec(func(t pgconn.CommandTag) error {
 			sorted = t.RowsAffected()
 			return nil
 		})
@@ -269,7 +290,7 @@ func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest) (claimed []C
 		if err := db.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
-		unsorted = sorted >= sortedAtOnce
+		unsorted = sorted >= sortedAtOnce/2
 		switch {
 		case unsorted || rest.Waiting && len(found.list) == req.Limit:
 			again = 0
@@ -289,5 +310,6 @@ func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest) (claimed []C
 	return found.list, unsorted, again, err
 }
 
-// sortedAtOnce is how many steps a claim sorts at least.
+// sortedAtOnce is how many steps a claim sorts at least, if they wait: half of them from each
+// end of the line.
 const sortedAtOnce = 500

@@ -72,31 +72,49 @@ func TestAgeingReadsTheBeginningsOfLanes(t *testing.T) {
 	})
 }
 
-// TestLimitsReadTheBeginningsOfLines: a callable with thousands of keys, in whose lines three of four steps wait.
+// linesOfKeys gives a callable a limit with thousands of keys, in whose lines three of four steps wait.
+func linesOfKeys(f plantest.Fixture, t *testing.T, db *pgtest.DB) {
+	keys := min(f.Waiting/6, 10_000)
+	db.Exec(t, `insert into tasker.limits (callable_id, changed_by, key_path, max_running, per_second, burst, ordered, overtake, weights)
+		values (1, 'ana', '{n}', 7, 1000, 100, false, false, '{}') on conflict do nothing`)
+	db.Exec(t, `update tasker.callables set paused_at = now() where callable_id = 1`)
+	db.Exec(t, `insert into tasker.limit_keys (callable_id, key, turn, weight, tokens, tokens_at, waiting)
+		select 1, 'k' || i, i % 10, 1, 100, now(), true from generate_series(1, $1::int) i on conflict do nothing`, keys)
+	db.Exec(t, `update tasker.board set callable = -(select min(line) + seq % $1 from tasker.limit_keys) where state = 2 and callable = 1 and seq % 4 > 0 and tags is null`, keys)
+	db.Exec(t, `update tasker.board set limit_line = (select min(line) + seq % $1 from tasker.limit_keys) where state = 3`, keys)
+}
+
+// TestLimitsReadTheBeginningsOfLines, whatever waits behind them.
 func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 	const sorted = 50
-	inLines := func(f plantest.Fixture, t *testing.T, db *pgtest.DB) {
-		keys := min(f.Waiting/6, 10_000)
-		db.Exec(t, `insert into tasker.limits (callable_id, changed_by, key_path, max_running, per_second, burst, ordered, overtake, weights)
-			values (1, 'ana', '{n}', 7, 1000, 100, false, false, '{}') on conflict do nothing`)
-		db.Exec(t, `update tasker.callables set paused_at = now() where callable_id = 1`)
-		db.Exec(t, `insert into tasker.limit_keys (callable_id, key, turn, weight, tokens, tokens_at, waiting)
-			select 1, 'k' || i, i % 10, 1, 100, now(), true from generate_series(1, $1::int) i on conflict do nothing`, keys)
-		db.Exec(t, `update tasker.board set callable = -(select min(line) + seq % $1 from tasker.limit_keys) where state = 2 and callable = 1 and seq % 4 > 0 and tags is null`, keys)
-		db.Exec(t, `update tasker.board set limit_line = (select min(line) + seq % $1 from tasker.limit_keys) where state = 3`, keys)
-	}
-	plantest.Grown(t, inLines, func(_ plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
+	plantest.Grown(t, linesOfKeys, func(_ plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
 		everywhere := lanesFrom{}.arguments()
 		one := []int32{1}
 		return []plantest.Statement{
 			plantest.Of("sortLimited", sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": one, "limit": sorted}), sorted, 0),
 			plantest.Of("sortBeside", sortBeside.With(pg.Args{"callable": int32(1), "limit": sorted}), sorted, 0),
 			plantest.Of("claimLimited", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "callables": one}), items, 0),
+			plantest.Of("ageInKeys", ageInKeys.With(pg.Args{"bound_ms": int64(7_200_000), "limit": 1000}), 10_000, 0),
 			plantest.Of("limitsWait", limitsWait.With(pg.Args{"callables": one}), 100, 1),
 			plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": 100})), 10_000, 2),
 			plantest.Of("oldestClaimable", oldestClaimable.With(everywhere.And(pg.Args{"limit": 1})), 10_000, 1),
 			plantest.Of("callableLoads", callableLoads.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": 100, "lease_from": longAgo, "by_time": "shortest_expected", "unknown_lane": 100})), 10_000, 1),
 			plantest.Of("unservedLanes", unservedLanes.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": 100})), 10_000, 1),
+		}
+	})
+}
+
+// TestBeyondReadsTheBeginningsOfLines: of keys all of which are full.
+func TestBeyondReadsTheBeginningsOfLines(t *testing.T) {
+	full := func(f plantest.Fixture, t *testing.T, db *pgtest.DB) {
+		linesOfKeys(f, t, db)
+		db.Exec(t, `update tasker.limits set max_running = 0, per_second = null, beyond = 'drop'`)
+	}
+	plantest.Grown(t, full, func(_ plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
+		keys := pg.Args{"callables": []int32{1}, "keys": items, "limit": 2}
+		return []plantest.Statement{
+			plantest.Of("overLimit", overLimit.With(keys), items, 1),
+			plantest.Of("actBeyond", actBeyond.With(keys), 2*items, 1),
 		}
 	})
 }

@@ -20,9 +20,11 @@ import (
 
 // Learned is what a look at the samples of workers has come to.
 type Learned struct {
-	Samples    int
-	Models     int // that have changed
-	Distrusted int // of these
+	Samples int
+	Models  int // that have changed
+	// Distrusted are those of them that are no good, Outside those for which the predictor
+	// outside is no good.
+	Distrusted, Outside int
 }
 
 // Index: workers_alive; the workers and the models are few.
@@ -136,7 +138,11 @@ func (l *learning) learn() (done Learned, err error) {
 			m = predict.New(x.Features)
 			l.models[key] = m
 		}
-		m.Learn(l.now, x.Class, x.Values, time.Duration(x.MS*float64(time.Millisecond)))
+		took := time.Duration(x.MS * float64(time.Millisecond))
+		m.Learn(l.now, x.Class, x.Values, took)
+		if x.Outside > 0 {
+			m.Outside.Add(l.now, time.Duration(x.Outside*float64(time.Millisecond)), took)
+		}
 		done.Samples++
 	}
 	for key, m := range l.models {
@@ -147,6 +153,9 @@ func (l *learning) learn() (done Learned, err error) {
 		l.changed = append(l.changed, newModel{key, string(body)})
 		if done.Models++; m.Judge.Distrust {
 			done.Distrusted++
+		}
+		if m.Outside.Distrust {
+			done.Outside++
 		}
 	}
 	return done, nil

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/internal/order/simulate"
+	"github.com/tasker-go/tasker/internal/predict"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 )
@@ -26,7 +27,10 @@ type RecordingFilter struct {
 	// TenantPath in its context.
 	TenantTag  string
 	TenantPath []string
-	After      uuid.UUID // a cursor
+	// What times are learned by, as a policy declares it; see [predict.Values].
+	Features []string
+	Class    string
+	After    uuid.UUID // a cursor
 }
 
 // recordedEdge is the last task of a page, no row after the last one.
@@ -46,14 +50,16 @@ var recorded = pg.Compile(`
 with page as materialized (
     select task_uuid, plan_id, priority, deadline, coalesce(
         case when @tag <> '' then (select substr(tag, length(@tag) + 1) from unnest(tags) tag where starts_with(tag, @tag) order by tag limit 1) end,
-        case when cardinality(@path::text[]) > 0 then context #>> @path::text[] end, '') as tenant
+        case when cardinality(@path::text[]) > 0 then context #>> @path::text[] end, '') as tenant,
+        case when @learning then context end as context
     from tasker.tasks
     where queue = (select namespace_id from tasker.namespaces where name = @namespace)
       and task_uuid > @after and task_uuid >= tasker.uuid_floor(@from) and task_uuid <= @edge
 )
 select t.task_uuid::text as task, p.name as template, coalesce(p.steps[n.step + 1], '') as step, c.callable as handler, t.tenant,
        coalesce(a.worker::text, '') as worker, a.token, a.attempt, t.priority, a.begun, t.deadline,
-       a.enqueued_at as enqueued, a.claimed_at as claimed, coalesce(a.reported_at, a.applied_at) as ended
+       a.enqueued_at as enqueued, a.claimed_at as claimed, coalesce(a.reported_at, a.applied_at) as ended,
+       t.context
 from page t
 cross join lateral (select name, steps, callables from tasker.plans where plan_id = any (array[t.plan_id]) limit 1) p
 cross join lateral (
@@ -84,9 +90,16 @@ func (s *Ledger) Recording(ctx context.Context, f RecordingFilter) (records []si
 			return err
 		}
 		next = edges[0]
-		records, err = stmt.All[simulate.Record](ctx, db, recorded.With(args.And(pg.Args{"edge": next, "handler": f.Handler, "tag": f.TenantTag,
-			"path": f.TenantPath, "attempts": recordedAttempts})))
-		return err
+		type row struct {
+			simulate.Record
+			Context []byte
+		}
+		records = nil
+		return stmt.Each(ctx, db, recorded.With(args.And(pg.Args{"edge": next, "handler": f.Handler, "tag": f.TenantTag, "path": f.TenantPath,
+			"attempts": recordedAttempts, "learning": f.Class != "" || len(f.Features) > 0})), func(r *row) {
+			r.Class, r.Values = predict.Class(f.Class, r.Context), predict.Values(f.Features, r.Context)
+			records = append(records, r.Record)
+		})
 	})
 	return records, next, err
 }

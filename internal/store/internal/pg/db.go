@@ -67,9 +67,11 @@ type Options struct {
 	// never.
 	SlowAcquire   time.Duration
 	OnSlowAcquire func(waited time.Duration)
-	// Predictor is what policies of lines order by, nil: nothing is known. Unpredicted is
-	// called for each step that it knows nothing of.
+	// Predictor comes before what was learned from executions, where policies of lines order
+	// by expected times; nil: there is none. NotFollowed is called for each step for which it
+	// has no answer, Unpredicted for each of which nothing is known.
 	Predictor   order.Predictor
+	NotFollowed func(why order.Missing)
 	Unpredicted func()
 	// Observe is called after every flow with its name, duration and error.
 	Observe func(flow string, took time.Duration, err error)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 )
@@ -40,6 +41,9 @@ func (o Options) complete() (Options, error) {
 	o.ApplicationName = cmp.Or(o.ApplicationName, "tasker")
 	if o.OnForget == nil {
 		o.OnForget = func() {}
+	}
+	if o.NotFollowed == nil {
+		o.NotFollowed = func(order.Missing) {}
 	}
 	if o.Unpredicted == nil {
 		o.Unpredicted = func() {}

@@ -45,6 +45,7 @@ var constants = stmt.Constants{
 
 	// Kinds of messages about tasks.
 	"ended": number(MessageEnded), "stop": number(messageStop), "dependencies": number(MessageDependencies), "dependency_failed": number(MessageFailed),
+	"beyond_limit": number(MessageBeyond),
 
 	"overlap_skip":  number(schedule.OverlapSkip),
 	"worker_active": number(WorkerActive), "worker_stale": number(WorkerStale), "worker_dead": number(WorkerDead),
@@ -62,7 +63,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 113
+const SchemaVersion = 115
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
@@ -201,6 +202,7 @@ const (
 	messageStop                          // cancel it, its step was called off
 	MessageDependencies                  // check its dependencies
 	MessageFailed                        // cancel it, a dependency has failed
+	MessageBeyond                        // cancel it, a step of it is beyond a limit
 )
 
 // The classes of the product's advisory locks: of turns, whose objects are callables, or the

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,33 +10,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Limit bounds what runs of a callable, key by key.
+// Limit bounds what runs of a callable, key by key. Ordered follows the numbers (seq) of
+// steps, which transactions draw before they commit.
 type Limit struct {
 	Namespace string
 	Handler   workflow.HandlerReference `sql:",inline"`
-	// The key of a step is the text at KeyPath in the context of its task, or what follows
-	// KeyTag in a tag of the task; of a step without one, or of all with neither, it is
-	// empty.
-	KeyPath []string
-	KeyTag  string
-	// MaxRunning is how many steps of a key run at once; nil: no bound.
-	MaxRunning *int
-	// PerSecond is how many of a key begin in a second, on average, and Burst how many at
-	// once after a pause; nil: no bound.
-	PerSecond *float64
-	Burst     int
-	// Ordered: one step of a key at a time, in the order in which they became claimable: that
-	// of their numbers (seq), which transactions draw before they commit. Overtake lets others
-	// run while the first one waits for its retry.
-	Ordered, Overtake bool
-	// Weights are the shares of keys; others have 1.
-	Weights map[string]float64
+	limitrule.Rule
 }
 
 // LimitState is a limit with its last change and what it holds up.
@@ -43,8 +30,11 @@ type LimitState struct {
 	Limit
 	ChangedAt time.Time
 	ChangedBy string
-	Removing  bool // it bounds nothing more
-	Running   int
+	// DeclaredBy is the template, with its version, that declares the limit; "": an operator
+	// has set it.
+	DeclaredBy string
+	Removing   bool // it bounds nothing more
+	Running    int
 	// Waiting counts the steps that wait in the lines of keys, up to a bound, and Keys the
 	// keys that have some. Steps that have just become claimable are in no line yet.
 	Waiting, Keys int
@@ -66,10 +56,11 @@ func turnOf(callable int32) stmt.Call {
 
 var (
 	setLimit = pg.Compile(`
-insert into tasker.limits as l (callable_id, changed_by, key_path, key_tag, max_running, per_second, burst, ordered, overtake, weights)
-values (@callable, @actor, @key_path, nullif(@key_tag::text, ''), @max_running, @per_second, @burst, @ordered, @overtake, @weights)
+insert into tasker.limits as l (callable_id, changed_by, key_path, key_tag, max_running, per_second, burst, ordered, overtake, weights, beyond, declared_by, declared_version)
+values (@callable, @actor, @key_path, nullif(@key_tag::text, ''), @max_running, @per_second, @burst, @ordered, @overtake, @weights, @beyond, nullif(@declared_by::text, ''), nullif(@declared_version::text, ''))
 on conflict (callable_id) do update set changed_at = clock_timestamp(), changed_by = excluded.changed_by, max_running = excluded.max_running,
-    per_second = excluded.per_second, burst = excluded.burst, ordered = excluded.ordered, overtake = excluded.overtake, weights = excluded.weights, removing = false
+    per_second = excluded.per_second, burst = excluded.burst, ordered = excluded.ordered, overtake = excluded.overtake, weights = excluded.weights, beyond = excluded.beyond, declared_by = excluded.declared_by,
+    declared_version = excluded.declared_version, removing = false
 where l.key_path is not distinct from excluded.key_path and l.key_tag is not distinct from excluded.key_tag`)
 	weighKeys = pg.Compile(`
 update tasker.limit_keys k set weight = coalesce((l.weights ->> k.key)::float8, 1), tokens = least(k.tokens, l.burst)
@@ -90,16 +81,15 @@ var ErrOtherKey = errors.New("the limit has another key; remove it first")
 func (s *Registry) SetLimit(ctx context.Context, l Limit, actor, reason string) ([]signal.Signal, error) {
 	signals := limitSignals(l.Namespace)
 	err := s.db.Transaction(ctx, "set_limit", "limit a callable", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		weights, err := json.Marshal(l.weights())
-		if err != nil {
-			return nil, fmt.Errorf("encode the weights: %w", err)
-		}
 		callable, err := l.turn(ctx, tx)
 		if err != nil {
 			return nil, err
 		}
-		changed, err := pg.Run(ctx, tx, setLimit.With(pg.Args{"callable": callable, "actor": actor, "key_path": l.KeyPath, "key_tag": l.KeyTag,
-			"max_running": l.MaxRunning, "per_second": l.PerSecond, "burst": max(l.Burst, 1), "ordered": l.Ordered, "overtake": l.Overtake, "weights": weights}))
+		put, err := l.put(callable, actor, "", "")
+		if err != nil {
+			return nil, err
+		}
+		changed, err := pg.Run(ctx, tx, put)
 		if err == nil && changed == 0 {
 			err = ErrOtherKey
 		}
@@ -114,11 +104,19 @@ func (s *Registry) SetLimit(ctx context.Context, l Limit, actor, reason string) 
 	return signals, err
 }
 
-func (l *Limit) weights() map[string]float64 {
+// put is the statement that sets the limit of a callable; declaredBy is the template that
+// declares it, "" for an operator.
+func (l *Limit) put(callable int32, actor, declaredBy, version string) (stmt.Call, error) {
+	weights, err := json.Marshal(l.Weights)
 	if l.Weights == nil {
-		return map[string]float64{}
+		weights = []byte("{}")
 	}
-	return l.Weights
+	if err != nil {
+		return stmt.Call{}, fmt.Errorf("encode the weights: %w", err)
+	}
+	return setLimit.With(pg.Args{"callable": callable, "actor": actor, "key_path": l.KeyPath, "key_tag": l.KeyTag, "max_running": l.MaxRunning, "per_second": l.PerSecond,
+		"burst": max(l.Burst, 1), "ordered": l.Ordered, "overtake": l.Overtake, "weights": weights, "beyond": string(cmp.Or(l.Beyond, limitrule.Wait)),
+		"declared_by": declaredBy, "declared_version": version}), nil
 }
 
 // A limit ends in several transactions, since many steps may wait in the lines of its keys.
@@ -240,7 +238,8 @@ func limitSignals(namespace string) []signal.Signal {
 // Index: the primary keys, limit_keys_waiting, board_limited, board_claimable.
 var listLimits = pg.Compile(`
 select n.name as namespace, c.callable, c.method, c.resolver, coalesce(l.key_path, '{}') as key_path, coalesce(l.key_tag, '') as key_tag, l.max_running, l.per_second,
-       l.burst, l.ordered, l.overtake, l.weights, l.changed_at, l.changed_by, l.removing,
+       l.burst, l.ordered, l.overtake, l.weights, l.beyond, l.changed_at, l.changed_by, l.removing,
+       coalesce(l.declared_by || ':' || l.declared_version, '') as declared_by,
        (select count(*) from tasker.limit_keys k join tasker.board r on r.state = {in_progress} and r.limit_line = k.line where k.callable_id = l.callable_id)::int as running,
        (select count(*) from (select from tasker.limit_keys k cross join lateral (
             select from tasker.board where state = {claimable} and callable = -k.line limit @limit::int) s
@@ -265,15 +264,21 @@ func (l *Limit) turn(ctx context.Context, tx pgx.Tx) (callable int32, err error)
 	return callable, err
 }
 
-var limitedCallables = pg.Compile(`select callable_id, removing from tasker.limits`)
+var limitedCallables = pg.Compile(`
+select callable_id, removing, not removing and beyond in ('cancel_newest', 'cancel_running', 'drop') as acts from tasker.limits`)
 
-// LimitedCallables returns the callables with a limit, and whether it is being removed:
-// then other claims take the steps in the line of the callable.
-func (s *Registry) LimitedCallables(ctx context.Context) (map[int32]bool, error) {
+// LimitedCallable says how claims follow the limit of a callable.
+type LimitedCallable struct {
+	Removing bool // other claims take the steps in the line of the callable, too
+	Acts     bool // steps beyond the limit do not wait, see ActBeyond of package board
+}
+
+// LimitedCallables returns the callables with a limit.
+func (s *Registry) LimitedCallables(ctx context.Context) (map[int32]LimitedCallable, error) {
 	type row struct {
 		CallableID int32
-		Removing   bool
+		LimitedCallable
 	}
 	return pg.ReadMap(ctx, s.db, "limited_callables", "read which callables are limited", limitedCallables.With(nil),
-		func(r *row) (int32, bool) { return r.CallableID, r.Removing })
+		func(r *row) (int32, LimitedCallable) { return r.CallableID, r.LimitedCallable })
 }

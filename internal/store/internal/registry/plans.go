@@ -32,7 +32,7 @@ type Memory struct {
 // New returns the room and its memory.
 func New(db *pg.DB) (*Registry, *Memory) {
 	m := &Memory{plans: newPlanCache(), Callables: newCallables()}
-	m.plans.order = &ordering{predict: db.Opts.Predictor, unknown: db.Opts.Unpredicted}
+	m.plans.order = &ordering{predict: db.Opts.Predictor, missing: db.Opts.NotFollowed, unknown: db.Opts.Unpredicted}
 	db.Remember(func() {
 		m.plans.forget()
 		m.Callables.forget()

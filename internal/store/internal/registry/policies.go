@@ -21,7 +21,8 @@ import (
 type ordering struct {
 	policies atomic.Pointer[map[int32]ordered] // by callable; nil: all are in order of priority
 	models   atomic.Pointer[models]            // of the steps whose policies want them; nil: there are none
-	predict  order.Predictor                   // takes the place of the models; nil: they count
+	predict  order.Predictor                   // comes before the models; nil: there is none
+	missing  func(why order.Missing)           // called for each step for which predict has no answer
 	unknown  func()                            // called for each step without a prediction that its policy wants
 }
 
@@ -72,7 +73,7 @@ func (p *Plan) LaneOf(step *workflow.PlanStep, s order.Step, context []byte) int
 	}
 	if by.predicts() && (by.Policy != order.DeadlineAware || !s.Begun) {
 		var known bool
-		if s.Expected, known = p.order.expect(by, p.keyOf(step), step.Tags, context); !known {
+		if s.Expected, known = p.order.expect(by, p.keyOf(step), context); !known {
 			s.Expected = 0
 			p.order.unknown()
 		}
@@ -89,21 +90,36 @@ func (p *Plan) keyOf(step *workflow.PlanStep) predict.Key {
 	return predict.Key{Namespace: p.Template.Namespace, Template: p.Template.Name, Step: step.Name}
 }
 
+// question is what is asked about a step.
+func (o *ordered) question(key predict.Key, context []byte) order.Question {
+	return order.Question{Namespace: key.Namespace, Template: key.Template, Step: key.Step,
+		Class: predict.Class(o.class, context), Features: o.features, Values: predict.Values(o.features, context)}
+}
+
 // expect returns the expected time; ok is false if nothing is known, or what is known has
 // lately been no good.
-func (o *ordering) expect(by ordered, key predict.Key, tags []string, context []byte) (d time.Duration, ok bool) {
+func (o *ordering) expect(by ordered, key predict.Key, context []byte) (d time.Duration, ok bool) {
+	var m model
+	known := false
+	if all := o.models.Load(); all != nil {
+		m, known = all.of[key]
+	}
+	q := by.question(key, context)
 	if o.predict != nil {
-		return o.predict.Expect(key.Namespace, key.Template, key.Step, tags, context)
+		if known && m.Outside.Distrust {
+			o.missing(order.MissingDistrusted)
+			return 0, false
+		}
+		d, why := o.predict.Expect(q)
+		if why == "" {
+			return d, true
+		}
+		o.missing(why)
 	}
-	all := o.models.Load()
-	if all == nil {
-		return 0, false
-	}
-	m, known := all.of[key]
 	if !known || m.Judge.Distrust || time.Since(m.changed) > staleAfter {
 		return 0, false
 	}
-	x := m.Expect(predict.Class(by.class, context), predict.Values(by.features, context))
+	x := m.Expect(q.Class, q.Values)
 	return x.Time, x.Basis != predict.Unknown
 }
 
@@ -118,9 +134,16 @@ func (s *Registry) SampleOf(callable int32, plan *workflow.Plan, step *workflow.
 	if !by.predicts() {
 		return sample, false
 	}
-	return Sample{Namespace: plan.Template.Namespace, Template: plan.Template.Name, Step: step.Name, Features: by.features,
-		Class: predict.Class(by.class, context), Values: predict.Values(by.features, context), MS: float64(took) / float64(time.Millisecond)}, true
+	q := by.question(predict.Key{Namespace: plan.Template.Namespace, Template: plan.Template.Name, Step: step.Name}, context)
+	sample = Sample{Namespace: q.Namespace, Template: q.Template, Step: q.Step, Features: q.Features, Class: q.Class, Values: q.Values, MS: inMS(took)}
+	if predict := s.known.plans.order.predict; predict != nil {
+		d, _ := predict.Expect(q)
+		sample.Outside = inMS(d)
+	}
+	return sample, true
 }
+
+func inMS(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // Sample is an execution to learn from.
 type Sample struct {
@@ -132,6 +155,7 @@ type Sample struct {
 	Features  []string  `json:"f,omitempty"`
 	Values    []float64 `json:"v,omitempty"` // of the features; none: the context was not at hand
 	MS        float64   `json:"ms"`
+	Outside   float64   `json:"o,omitempty"` // what the predictor outside says; 0: it has no answer
 }
 
 // Key is that of the model which learns from it.
@@ -195,6 +219,14 @@ type Foretold struct {
 	Class    string
 	predict.Expectation
 	predict.Verdict
+	Outside *Outside // nil: no predictor outside is asked
+}
+
+// Outside is what a predictor outside answers, and what its last answers were worth.
+type Outside struct {
+	Time    time.Duration
+	Missing order.Missing // why there is none
+	predict.Verdict
 }
 
 // Foretell returns what this process expects of the steps of a plan for the context of a
@@ -211,11 +243,19 @@ func (s *Registry) Foretell(p *Plan, context []byte) map[string]Foretold {
 		if !by.predicts() {
 			continue
 		}
-		f := Foretold{Policy: by.Policy, Features: by.features, Values: predict.Values(by.features, context), Class: predict.Class(by.class, context),
+		q := by.question(p.keyOf(step), context)
+		f := Foretold{Policy: by.Policy, Features: q.Features, Values: q.Values, Class: q.Class,
 			Expectation: predict.Expectation{Basis: predict.Unknown, Times: &predict.Sketch{}}}
+		if p.order.predict != nil {
+			f.Outside = &Outside{Verdict: (&predict.Judge{}).Verdict()}
+			f.Outside.Time, f.Outside.Missing = p.order.predict.Expect(q)
+		}
 		if all != nil {
 			if m, known := all.of[p.keyOf(step)]; known {
 				f.Expectation, f.Verdict = m.Expect(f.Class, f.Values), m.Judge.Verdict()
+				if f.Outside != nil {
+					f.Outside.Verdict = m.Outside.Verdict()
+				}
 			}
 		}
 		found[step.Name] = f

@@ -50,6 +50,7 @@ type VersionConflict struct {
 // Log messages of daemons about conflicts.
 const (
 	RefusedTemplate  = "a template is refused, because tasks have used its version with other content; give the changed one another version"
+	KeptLimit        = "a limit that a template declares is not in force"
 	ReplacedTemplate = "a template version that tasks have used has other content from now on"
 )
 
@@ -68,6 +69,7 @@ func (c VersionConflict) String() string {
 type Registered struct {
 	Refused  []VersionConflict // the used content stays
 	Replaced []VersionConflict // the used content was replaced
+	Limits   []string          // declared ones that are not in force, and why
 }
 
 // registration is templates to register.
@@ -192,7 +194,10 @@ func (r *registration) write(ctx context.Context, tx pgx.Tx) (done Registered, e
 		}
 		fresh = append(fresh, r.rows[i])
 	}
-	return done, r.insert(ctx, tx, fresh, give)
+	if err = r.insert(ctx, tx, fresh, give); err == nil {
+		done.Limits, err = r.declareLimits(ctx, tx, done.Refused)
+	}
+	return done, err
 }
 
 func (r *registration) refuses() bool {

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -130,7 +131,10 @@ func (s *Registry) DeleteTaskType(ctx context.Context, namespace, name string, b
 		if err != nil {
 			return was, err
 		}
-		_, err = pg.Run(ctx, tx, deleteTaskType.With(pg.Args{"namespace": namespace, "name": name}))
+		if _, err = pg.Run(ctx, tx, deleteTaskType.With(pg.Args{"namespace": namespace, "name": name})); err == nil {
+			r := registration{who: Registrant{ID: by.Actor}}
+			_, err = r.declare(ctx, tx, &registeredTemplate{Namespace: namespace, Name: name, Steps: json.RawMessage("[]")}, &workflow.Template{})
+		}
 		return was, err
 	})
 }

@@ -249,28 +249,44 @@ func resultsOf(ctx context.Context, tx pgx.Tx, ended []endedTask) (map[uuid.UUID
 	return results, err
 }
 
+// Reasons for which the engine cancels tasks.
+const (
+	// reasonStepCalledOff: the step that runs the task was cancelled, or its time limit
+	// passed.
+	reasonStepCalledOff = "step_called_off"
+	// reasonDependencyFailed: a task that this one depends on has failed.
+	reasonDependencyFailed = "dependency_failed"
+	// reasonBeyondLimit: a step of the task found no room under a limit, or made room.
+	reasonBeyondLimit = "beyond_limit"
+)
+
+// Reason is why the task is cancelled, as recorded.
+func (m *StopMessage) Reason() string {
+	switch m.Kind {
+	case pg.MessageFailed:
+		return reasonDependencyFailed
+	case pg.MessageBeyond:
+		return reasonBeyondLimit
+	}
+	return reasonStepCalledOff
+}
+
 // StopMessage is the request to cancel a task.
 type StopMessage struct {
-	ID     int64     `sql:"message_id"`
-	Task   uuid.UUID `sql:"task_uuid"`
-	Failed bool      `sql:"-"` // because a task that it depends on has failed; else because its step was called off
-
-	kind int16
+	ID   int64     `sql:"message_id"`
+	Task uuid.UUID `sql:"task_uuid"`
+	Kind int16
 }
 
 // Index: the primary key.
 var stopMessages = pg.Compile(`
 select message_id, task_uuid, kind from tasker.task_messages
-where kind = any (array[{stop}, {dependency_failed}]) order by kind, task_uuid, message_id limit @limit`)
+where kind = any (array[{stop}, {dependency_failed}, {beyond_limit}]) order by kind, task_uuid, message_id limit @limit`)
 
 // StopMessages returns up to limit tasks to cancel. They stay until DropStopMessages:
 // other orchestrators may find them too.
 func (s *Waits) StopMessages(ctx context.Context, limit int) ([]StopMessage, error) {
-	messages, err := pg.ReadAll[StopMessage](ctx, s.db, "stop_messages", "look for tasks to cancel", stopMessages.With(pg.Args{"limit": limit}))
-	for i := range messages {
-		messages[i].Failed = messages[i].kind == pg.MessageFailed
-	}
-	return messages, err
+	return pg.ReadAll[StopMessage](ctx, s.db, "stop_messages", "look for tasks to cancel", stopMessages.With(pg.Args{"limit": limit}))
 }
 
 // dropStopMessages deletes messages one by one: there may be a newer one about the same

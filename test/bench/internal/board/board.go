@@ -15,6 +15,7 @@ import (
 
 	"github.com/tasker-go/tasker/examples"
 	"github.com/tasker-go/tasker/internal/order"
+	"github.com/tasker-go/tasker/internal/order/simulate"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/test/bench/internal/load"
 	"github.com/tasker-go/tasker/workflow"
@@ -89,6 +90,31 @@ func (b *Board) Times(ctx context.Context, tasks []string) (claimed, ended []tim
 		return nil, nil, fmt.Errorf("read the times of tasks: %w", err)
 	}
 	return claimed, ended, complete(len(ended), len(tasks))
+}
+
+// Recorded are the executions of the benchmark's tasks, as `tasker-ctl schedule simulate`
+// reads them; the tenant of a task is what it is for.
+func (b *Board) Recorded(ctx context.Context) (records []simulate.Record, err error) {
+	s, err := b.Store(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := store.RecordingFilter{Namespace: load.Namespace, From: time.Now().Add(-time.Hour), To: time.Now(), TenantPath: []string{"for"}, Features: []string{"ms"}}
+	for {
+		page, next, err := s.Recording(ctx, f)
+		if err != nil || next == uuid.Nil {
+			return records, err
+		}
+		records, f.After = append(records, page...), next
+	}
+}
+
+// LiveOf is the number of tasks of a priority that have not ended.
+func (b *Board) LiveOf(ctx context.Context, priority int) (n int, err error) {
+	if err = b.db.QueryRow(ctx, liveOf, priority).Scan(&n); err != nil {
+		err = fmt.Errorf("count the live tasks: %w", err)
+	}
+	return n, err
 }
 
 // TimesFor are the times of the tasks with a reason, from the request to the end. Their order

@@ -18,6 +18,9 @@ from tasker.tasks t join tasker.step_attempts a using (task_uuid)
 where t.task_uuid = any ($1::uuid[])
 group by t.task_uuid, t.requested_at`
 
+// liveOf counts the tasks of the priority $1 that have not ended.
+const liveOf = `select count(*) from tasker.board where slot = 0 and priority = $1`
+
 // timesFor returns the time from its request to its end for each task with the reason $1.
 const timesFor = `
 select extract(epoch from max(a.applied_at) - t.requested_at)::float8

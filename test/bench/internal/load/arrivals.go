@@ -21,6 +21,7 @@ var Sleeping = Workflow{Name: "sleep", Namespace: Namespace, Steps: 1}
 type Arrival struct {
 	At, Takes time.Duration
 	Tenant    string
+	Priority  int
 }
 
 // Mix draws the times of handlers; Mean is their mean.
@@ -69,8 +70,9 @@ func (m Mix) Arrivals(seed uint64, utilisation float64, permits int, lasting tim
 // arriveEvery is how far apart requests are that create the tasks which have become due.
 const arriveEvery = 20 * time.Millisecond
 
-// Arrive creates Sleeping tasks at their times, with a reason to find them by.
-func Arrive(ctx context.Context, server Server, list []Arrival, reason string) error {
+// Arrive creates Sleeping tasks at their times, with a reason to find them by. Their numbers
+// begin with first: tasks of one reason and number are the same.
+func Arrive(ctx context.Context, server Server, list []Arrival, reason string, first int) error {
 	wire, err := Dial(ctx, server)
 	if err != nil {
 		return err
@@ -86,18 +88,23 @@ func Arrive(ctx context.Context, server Server, list []Arrival, reason string) e
 		case <-ticker.C:
 		}
 		body := []byte(`{"tasks":[`)
-		first := made
+		begun := made
 		for now := time.Since(begin); made < len(list) && list[made].At <= now; made++ {
-			if made > first {
+			if made > begun {
 				body = append(body, ',')
 			}
 			body = append(body, `{"name":"sleep","namespace":"`+Namespace+`","version":"1.0.0","context":{"no":`...)
-			body = strconv.AppendInt(body, int64(made), 10)
+			body = strconv.AppendInt(body, int64(first+made), 10)
 			body = append(body, `,"for":"`+reason+`","ms":`...)
 			body = strconv.AppendInt(body, list[made].Takes.Milliseconds(), 10)
-			body = append(body, `},"initiator":"bench","source_system":"bench","reason":"`+reason+`"}`...)
+			if tenant := list[made].Tenant; tenant != "" {
+				body = append(body, `,"tenant":"`+tenant+`"`...)
+			}
+			body = append(body, `},"priority":`...)
+			body = strconv.AppendInt(body, int64(list[made].Priority), 10)
+			body = append(body, `,"initiator":"bench","source_system":"bench","reason":"`+reason+`"}`...)
 		}
-		if made == first {
+		if made == begun {
 			continue
 		}
 		status, answer, err := wire.Post("/v1/tasks/batch", append(body, "]}"...))
@@ -105,7 +112,7 @@ func Arrive(ctx context.Context, server Server, list []Arrival, reason string) e
 			err = fmt.Errorf("status %d: %.300s", status, answer)
 		}
 		if err != nil {
-			return fmt.Errorf("create %d tasks: %w", made-first, err)
+			return fmt.Errorf("create %d tasks: %w", made-begun, err)
 		}
 	}
 	return nil

@@ -158,7 +158,7 @@ func (b *Bench) limitFlood(ctx context.Context, rate float64) error {
 			})
 		}
 		list := others(time.Minute)
-		err := load.Arrive(ctx, s.server(), list, reason)
+		err := load.Arrive(ctx, s.server(), list, reason, 0)
 		wg.Wait()
 		if err == nil {
 			err = flooding

@@ -97,6 +97,8 @@ type Bench struct {
 	Self string
 	// Charts is the folder for pictures.
 	Charts string
+	// Recordings is the folder for what the section order has recorded; "": it is not kept.
+	Recordings string
 
 	begin     time.Time
 	sustained float64 // plain tasks per second with creation going on
@@ -132,6 +134,7 @@ func Sections() []Section {
 		{Name: "telemetry", About: "what traces and the scraping of metrics cost, fleets compared in turn", Extra: true, run: (*Bench).telemetry},
 		{Name: "order", About: "shortest expected first against first come, first served, in a burst and under a steady load", Extra: true, run: (*Bench).order},
 		{Name: "limits", About: "shares of a hundred tenants, a flood of one, a rate, and 10,000 ordered keys", Extra: true, run: (*Bench).limits},
+		{Name: "ageing", About: "how long tasks wait behind a flood of urgent ones for ten minutes, with ageing", Extra: true, run: (*Bench).ageing},
 		{Name: "snapshot", About: "a snapshot held for ten minutes, ours and River's, as a picture", Extra: true, run: (*Bench).snapshot},
 	}
 }

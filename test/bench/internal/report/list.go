@@ -177,10 +177,22 @@ func orderGoals() (goals []Goal) {
 	}{
 		{"mean time, burst", "burst.mean", 0.5}, {"p99, burst", "burst.p99", 1.1}, {"mean time, steady load", "steady.mean", 0.75}, {"p99, steady load", "steady.p99", 1.35},
 	} {
-		goals = append(goals, Goal{Area: "order", What: g.what + ": shortest_expected, worse of two mixes", Figures: []string{"order.three." + g.key, "order.tailed." + g.key},
+		goals = append(goals, Goal{Area: "order", What: g.what + ": shortest_expected, worse of two mixes, median of three rounds", Figures: []string{"order.three." + g.key, "order.tailed." + g.key},
 			Unit: "of fifo's", Limit: g.limit, AtMost: true})
 	}
-	return goals
+	for _, g := range []struct {
+		key   string
+		limit float64
+	}{{"mean", 10}, {"p95", 10}, {"p99", 25}} {
+		var figures []string
+		for _, of := range []string{"three.burst.fifo", "three.burst.shortest_expected", "three.steady.fifo", "three.steady.shortest_expected",
+			"tailed.burst.fifo", "tailed.burst.shortest_expected", "tailed.steady.fifo", "tailed.steady.shortest_expected"} {
+			figures = append(figures, "order.forecast."+of+"."+g.key)
+		}
+		goals = append(goals, Goal{Area: "order", What: "forecast of the " + g.key + ": off by, worst of two policies, mixes and ways of arriving", Figures: figures, Unit: "%", Limit: g.limit, AtMost: true})
+	}
+	return append(goals, Goal{Area: "order", What: "longest wait behind a flood of urgent tasks, ageing with a bound of 60 s swept every 6 s", Figures: []string{"ageing.longest_seconds"},
+		Unit: "s", Limit: 67, AtMost: true})
 }
 
 func limitGoals() []Goal {

@@ -1,0 +1,175 @@
+package enginetest_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/limitrule"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+const beyondFlow = `
+name: beyond
+namespace_name: limits
+version: 1.0.0
+steps:
+  - name: call
+    handler: {callable: call}
+  - name: after
+    handler: {callable: after}
+    dependencies: [call]
+`
+
+const droppedSteps = `select count(*) from tasker.step_attempts where outcome = 1 and result = '{"dropped": true}' and claimed_at is null and worker is null`
+
+// TestBeyondALimit: one worker with one permit, whose step holds the only place of a key. Of the
+// steps that come then, or of those that run, the tasks are cancelled, or the steps are dropped
+// and the workflow goes on.
+func TestBeyondALimit(t *testing.T) {
+	t.Parallel()
+	type outcome struct{ first, second, third workflow.TaskState }
+	for beyond, want := range map[limitrule.Beyond]outcome{
+		limitrule.CancelNewest:  {workflow.TaskComplete, workflow.TaskCancelled, workflow.TaskCancelled},
+		limitrule.CancelRunning: {workflow.TaskCancelled, workflow.TaskCancelled, workflow.TaskComplete},
+		limitrule.Drop:          {workflow.TaskComplete, workflow.TaskComplete, workflow.TaskComplete},
+	} {
+		t.Run(string(beyond), func(t *testing.T) {
+			t.Parallel()
+			begun, release := make(chan uuid.UUID, 10), make(chan struct{})
+			e := enginetest.Start(t, func(w *worker.Worker) error {
+				if err := enginetest.RegisterTemplates(w, beyondFlow); err != nil {
+					return err
+				}
+				if err := w.Register("after", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })); err != nil {
+					return err
+				}
+				return w.Register("call", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
+					begun <- ctx.TaskUUID()
+					select {
+					case <-release:
+					case <-ctx.Done():
+					}
+					return "ran", ctx.Err()
+				}))
+			}, func(_ *orchestration.Config, w *worker.Config) { w.MaxConcurrent = 1 })
+			signals, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "limits", Handler: workflow.HandlerReference{Callable: "call"},
+				Rule: limitrule.Rule{MaxRunning: new(1), Beyond: beyond}}, "test", "why")
+			require.NoError(t, err)
+			for _, s := range append(signals, signal.Signal{Topic: signal.TopicControl}) {
+				e.Bus.Publish(s)
+			}
+			submit := func(n int) uuid.UUID { return e.Submit("limits", "beyond", fmt.Sprintf(`{"n":%d}`, n)) }
+			first := submit(1)
+			require.Equal(t, first, <-begun)
+			second, third := submit(2), submit(3)
+			switch beyond {
+			case limitrule.CancelRunning:
+				require.Equal(t, third, <-begun, "the newest")
+			case limitrule.Drop:
+				pgtest.Eventually(t, time.Minute, func() (bool, string) { return e.DB.QueryInt(t, droppedSteps) == 2, "not dropped" })
+			default:
+				require.Equal(t, want.second, e.Await(second).State)
+				require.Equal(t, want.third, e.Await(third).State)
+			}
+			close(release)
+			for _, x := range []struct {
+				id   uuid.UUID
+				want workflow.TaskState
+			}{{first, want.first}, {second, want.second}, {third, want.third}} {
+				require.Equal(t, x.want, e.Await(x.id).State)
+			}
+			dropped := e.DB.QueryInt(t, droppedSteps)
+			cancelled := e.DB.QueryInt(t, `select count(*) from tasker.step_attempts where task_reason = 'beyond_limit'`)
+			if beyond == limitrule.Drop {
+				require.Equal(t, []int{2, 0}, []int{dropped, cancelled})
+			} else {
+				require.Equal(t, []int{0, 2}, []int{dropped, cancelled})
+			}
+			require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.task_messages`))
+		})
+	}
+}
+
+const undoneFlow = `
+name: undone
+namespace_name: limits
+version: 1.0.0
+steps:
+  - name: book
+    handler: {callable: book}
+    compensation: unbook
+  - name: unbook
+    type: compensation
+    handler: {callable: call}
+  - name: pay
+    handler: {callable: pay}
+    dependencies: [book]
+`
+
+// TestACompensationIsNotBeyondALimit: it waits for its place, whatever the limit says.
+func TestACompensationIsNotBeyondALimit(t *testing.T) {
+	t.Parallel()
+	for _, beyond := range []limitrule.Beyond{limitrule.CancelNewest, limitrule.CancelRunning, limitrule.Drop} {
+		t.Run(string(beyond), func(t *testing.T) {
+			t.Parallel()
+			begun, release, undone := make(chan struct{}, 10), make(chan struct{}), make(chan uuid.UUID, 10)
+			e := enginetest.Start(t, func(w *worker.Worker) error {
+				if err := enginetest.RegisterTemplates(w, undoneFlow); err != nil {
+					return err
+				}
+				for name, handle := range map[string]worker.HandlerFunc{
+					"book": func(*worker.StepContext) (any, error) { return "booked", nil },
+					"pay":  func(*worker.StepContext) (any, error) { return nil, worker.Permanent(errors.New("refused")) },
+					"call": func(ctx *worker.StepContext) (any, error) {
+						begun <- struct{}{}
+						select {
+						case <-release:
+							undone <- ctx.TaskUUID()
+						case <-ctx.Done():
+						}
+						return "ran", ctx.Err()
+					},
+				} {
+					if err := w.Register(name, handle); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			signals, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "limits", Handler: workflow.HandlerReference{Callable: "call"},
+				Rule: limitrule.Rule{MaxRunning: new(1), Beyond: beyond}}, "test", "why")
+			require.NoError(t, err)
+			for _, s := range append(signals, signal.Signal{Topic: signal.TopicControl}) {
+				e.Bus.Publish(s)
+			}
+			first := e.Submit("limits", "undone", `{"n":1}`)
+			<-begun
+			second := e.Submit("limits", "undone", `{"n":2}`)
+			pgtest.Eventually(t, time.Minute, func() (bool, string) {
+				return e.DB.QueryInt(t, `select count(*) from tasker.board where task_uuid = $1 and state = 2 and callable < 0`, second) == 1, "no compensation waits for its key"
+			})
+			callable := int32(e.DB.QueryInt(t, `select callable_id from tasker.limits`)) // #nosec G115 -- it is one
+			for range 3 {                                                                // every look leaves both alone
+				done, err := e.Store.ActBeyond(t.Context(), []int32{callable})
+				require.NoError(t, err)
+				require.Equal(t, store.Beyond{}, done)
+			}
+			close(release)
+			require.ElementsMatch(t, []uuid.UUID{first, second}, []uuid.UUID{<-undone, <-undone})
+			require.Equal(t, workflow.TaskError, e.Await(first).State)
+			require.Equal(t, workflow.TaskError, e.Await(second).State)
+			require.Zero(t, e.DB.QueryInt(t, droppedSteps))
+		})
+	}
+}

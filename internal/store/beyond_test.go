@@ -1,0 +1,171 @@
+package store_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/limitrule"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/store"
+)
+
+func actBeyond(t testing.TB, s *store.Store, p *store.Plan) store.Beyond {
+	done, err := s.ActBeyond(t.Context(), p.Callables)
+	require.NoError(t, err)
+	return done
+}
+
+// stopped are the tasks that orchestrators are to cancel.
+func stopped(t testing.TB, s *store.Store) (tasks []uuid.UUID) {
+	messages, err := s.StopMessages(t.Context(), 1000)
+	require.NoError(t, err)
+	for i := range messages {
+		require.Equal(t, "beyond_limit", messages[i].Reason())
+		tasks = append(tasks, messages[i].Task)
+	}
+	return tasks
+}
+
+func tasksOf(claimed []store.Claimed) (tasks []uuid.UUID) {
+	for i := range claimed {
+		tasks = append(tasks, claimed[i].TaskUUID)
+	}
+	return tasks
+}
+
+// waitingOf are the tasks of which a step can be claimed, the oldest first.
+func waitingOf(t testing.TB, db *pgtest.DB) (tasks []uuid.UUID) {
+	rows, err := db.Pool(t).Query(t.Context(), `select task_uuid from tasker.board where state = 2 order by seq`)
+	require.NoError(t, err)
+	for rows.Next() {
+		var id uuid.UUID
+		require.NoError(t, rows.Scan(&id))
+		tasks = append(tasks, id)
+	}
+	require.NoError(t, rows.Err())
+	return tasks
+}
+
+// Steps that find no room leave their line at once, and their tasks are to be cancelled; keys
+// with room are left alone.
+func TestBeyondALimitTheNewestAreCancelled(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1), Beyond: limitrule.CancelNewest})
+	limited(t, s, p, "a", "a", "a", "b")
+	require.Equal(t, store.Beyond{}, actBeyond(t, s, p), "nothing is sorted")
+	running, _ := claimLimited(t, s, p, 1)
+	require.Equal(t, []string{"a"}, keysOf(t, running))
+	newest := waitingOf(t, db)[:2]
+	require.Equal(t, store.Beyond{Newest: 2}, actBeyond(t, s, p))
+	require.Equal(t, store.Beyond{}, actBeyond(t, s, p), "once")
+	require.ElementsMatch(t, newest, stopped(t, s))
+	limited(t, s, p, "a")
+	others, _ := claimLimited(t, s, p, 10)
+	require.Equal(t, []string{"b"}, keysOf(t, others))
+	require.Equal(t, store.Beyond{Newest: 1}, actBeyond(t, s, p), "one more, after the others")
+	require.Len(t, stopped(t, s), 3)
+	require.Empty(t, waitingOf(t, db))
+
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1)})
+	limited(t, s, p, "a")
+	claimed, _ := claimLimited(t, s, p, 10)
+	require.Empty(t, claimed)
+	require.Equal(t, store.Beyond{}, actBeyond(t, s, p), "it waits")
+}
+
+// Those that run make room for as many of the newest as may run at once; those in between are
+// cancelled. One message for each task is enough.
+func TestBeyondALimitTheRunningAreCancelled(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(2), Beyond: limitrule.CancelRunning})
+	limited(t, s, p, "a", "a")
+	first, _ := claimLimited(t, s, p, 10)
+	require.Len(t, first, 2)
+	limited(t, s, p, "a")
+	_, _ = claimLimited(t, s, p, 10)
+	require.Equal(t, store.Beyond{Running: 1}, actBeyond(t, s, p))
+	require.Equal(t, tasksOf(first)[:1], stopped(t, s), "the oldest")
+	limited(t, s, p, "a", "a", "a")
+	_, _ = claimLimited(t, s, p, 10)
+	waiting := waitingOf(t, db)
+	require.Len(t, waiting, 4)
+	require.Equal(t, store.Beyond{Newest: 2, Running: 1}, actBeyond(t, s, p))
+	require.ElementsMatch(t, append(tasksOf(first), waiting[:2]...), stopped(t, s))
+	require.Equal(t, waiting[2:], waitingOf(t, db))
+	require.Equal(t, store.Beyond{}, actBeyond(t, s, p))
+}
+
+// A dropped step is complete without a claim, whatever bound leaves no room.
+func TestBeyondALimitStepsAreDropped(t *testing.T) {
+	t.Parallel()
+	for name, r := range map[string]limitrule.Rule{
+		"at once": {KeyPath: tenant, MaxRunning: new(1), Beyond: limitrule.Drop},
+		"rate":    {KeyPath: tenant, PerSecond: new(0.001), Burst: 1, Beyond: limitrule.Drop},
+		"ordered": {KeyPath: tenant, Ordered: true, Beyond: limitrule.Drop},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, db := open(t)
+			p := plan(t, s, limitedYAML)
+			setLimit(t, s, p, r)
+			limited(t, s, p, "a", "a", "a")
+			claimed, _ := claimLimited(t, s, p, 10)
+			require.Len(t, claimed, 1)
+			require.Equal(t, store.Beyond{Dropped: 2}, actBeyond(t, s, p))
+			require.Empty(t, stopped(t, s))
+			require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.board where state = 4 and outcome = 1 and result = '{"dropped": true}' and claimed_at is null and attempt = 1`))
+		})
+	}
+}
+
+// TestBeyondALimitWhileWorkersRace: three workers claim and act beside creators; every task
+// runs, or is to be cancelled, never both before its claim and after.
+func TestBeyondALimitWhileWorkersRace(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(3), Beyond: limitrule.CancelNewest})
+	var mu sync.Mutex
+	var claimed []uuid.UUID
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for range 20 {
+				limited(t, s, p, "a", "b", "a")
+				got, _, _, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: p.Callables, Limit: 2, Lease: time.Hour})
+				if err != nil {
+					t.Error(err)
+				}
+				if _, err := s.ActBeyond(t.Context(), p.Callables); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				claimed = append(claimed, tasksOf(got)...)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for len(waitingOf(t, db)) > 0 {
+		got, _ := claimLimited(t, s, p, 10)
+		claimed = append(claimed, tasksOf(got)...)
+		actBeyond(t, s, p)
+	}
+	require.Len(t, claimed, 6, "three of each key")
+	all := slices.Concat(claimed, stopped(t, s))
+	require.Len(t, all, 180)
+	unique := map[uuid.UUID]bool{}
+	for _, id := range all {
+		unique[id] = true
+	}
+	require.Len(t, unique, 180)
+}

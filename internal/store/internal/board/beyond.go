@@ -1,0 +1,133 @@
+package board
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/internal/limitrule"
+	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/signal"
+)
+
+// What happens to steps whose key has no room, where a limit does not let them wait. A worker
+// acts beside the claims, with the turn of the callable: a claim sees all of it or nothing.
+//
+// A task to cancel is named in a message, which orchestrators follow until it is cancelled. In
+// the same transaction its waiting step leaves its line, so that nothing claims it meanwhile;
+// should it be there an hour later, which no flow leaves behind, it waits in line again. A
+// dropped step is reported as complete. Steps of tasks that undo their steps wait: a
+// compensation must run, and such a task cannot be cancelled.
+
+const (
+	// overKeys is how many keys with waiting steps one look reads, those that are next first.
+	overKeys = 1000
+	// overLimits are keys without room, or whose step that holds them waits for its retry.
+	overLimits = `over as materialized (
+    select k.*, l.callable_id, l.beyond, case when l.ordered then 1 else l.max_running end as most
+    from now cross join tasker.limits l cross join lateral (
+        select k.line, k.head_task, k.head_step, x.held
+        from (select * from tasker.limit_keys where callable_id = l.callable_id and waiting order by turn, line limit @keys::int) k
+        cross join lateral (select ` + limitedRoom + ` as room, ` + limitedHeld + ` as held offset 0) x
+        where x.room <= 0 or x.held) k
+    where l.callable_id = any (@callables::int[]) and l.beyond in ('cancel_newest', 'cancel_running', 'drop') and not ` + limitedPaused + `
+)`
+	// overStep are the waiting steps of a key o that may be cancelled or dropped.
+	overStep = `from tasker.board w where w.state = {claimable} and w.callable = -o.line
+          and not (o.held and w.task_uuid = o.head_task and w.step_no = o.head_step)
+          and not exists (select from tasker.board t where t.task_uuid = w.task_uuid and t.slot = 0 and ` + undoing + `)`
+	// undoing: the task of the row t in slot 0 undoes its steps.
+	undoing = `get_byte(t.progress, 0) in ({progress_ending}, {progress_retry}) and get_byte(t.progress, length(t.progress) - 1) <> 0`
+)
+
+var (
+	// Index: limit_keys_waiting, board_limited, board_claimable, the primary keys.
+	overLimit = pg.Compile(`
+with now as materialized (select clock_timestamp() as now), ` + overLimits + `
+select distinct callable_id from over o where exists (select ` + overStep + `)`)
+	// Of cancel_running as many of the newest steps stay as may run at once, and so many that
+	// run are cancelled, the oldest first, that those have room; the one that holds an ordered
+	// key while it waits for its retry makes room, too.
+	// Index: limit_keys_waiting, board_limited, board_claimable, the primary keys.
+	actBeyond = pg.Compile(`
+with now as materialized (select clock_timestamp() as now), ` + overLimits + `, waiting as materialized (
+    select o.*, s.at, row_number() over (partition by o.line order by s.seq desc) as newest
+    from over o cross join lateral (select w.ctid as at, w.seq ` + overStep + ` order by w.lane, w.seq limit @limit::int for update skip locked) s
+), excess as materialized (
+    select * from waiting where beyond <> 'cancel_running' or newest > most
+), withdrawn as (
+    update tasker.board s set state = {scheduled}, callable = e.callable_id, due_at = now.now + interval '1 hour'
+    from excess e, now where s.ctid = e.at and e.beyond <> 'drop' returning s.task_uuid
+), dropped as (
+    update tasker.board s
+    set state = {reported}, callable = e.callable_id, seq = nextval('tasker.step_seq'), attempt = s.attempt + 1, token = nextval('tasker.claim_token'),
+        reported_at = now.now, outcome = {success}, result = '{"dropped": true}'
+    from excess e, now where s.ctid = e.at and e.beyond = 'drop' returning 1
+), ending as materialized (
+    select s.task_uuid, count(*) over (partition by o.line) as places
+    from (select line, head_task, held, most, count(*) filter (where newest <= most) as kept from waiting where beyond = 'cancel_running' group by line, head_task, held, most) o
+    cross join lateral (select count(*) as running from tasker.board where state = {in_progress} and limit_line = o.line) r
+    cross join lateral (
+        (select task_uuid from tasker.board where state = {in_progress} and limit_line = o.line order by claimed_at, task_uuid
+         limit case when r.running >= o.most then o.kept + r.running - o.most else 0 end)
+        union all
+        (select o.head_task where o.held and r.running = 0)) s
+    where not exists (select from tasker.board t where t.task_uuid = s.task_uuid and t.slot = 0 and ` + undoing + `)
+), told as (
+    insert into tasker.task_messages (task_uuid, kind)
+    select distinct task_uuid, {beyond_limit}::smallint from (select task_uuid from withdrawn union all select task_uuid from ending) e
+    where not exists (select from tasker.task_messages m where m.kind = {beyond_limit} and m.task_uuid = e.task_uuid)
+    returning task_uuid
+), emptied as (
+    update tasker.limit_keys k set waiting = false
+    where k.line = any (array(select line from over)) and not exists (
+        select from tasker.board b where b.state = {claimable} and b.callable = -k.line and b.ctid <> all (array(select at from excess where line = k.line)))
+)
+select (select count(*) from withdrawn)::int as newest, (select count(*) from ending where task_uuid in (select task_uuid from told))::int as running,
+       (select count(*) from dropped)::int as dropped`)
+)
+
+// Beyond is what was done with the steps of keys without room: how many.
+type Beyond struct {
+	Newest  int // left the line, their tasks are being cancelled
+	Running int // ran, or waited for their retry; their tasks are being cancelled
+	Dropped int // completed without having run
+}
+
+// Count returns how many steps each action has met.
+func (b *Beyond) Count() map[limitrule.Beyond]int {
+	return map[limitrule.Beyond]int{limitrule.CancelNewest: b.Newest, limitrule.CancelRunning: b.Running, limitrule.Drop: b.Dropped}
+}
+
+// ActBeyond looks for steps of limited callables whose keys have no room, and does what the
+// limits say. Nothing happens with a callable whose steps are sorted meanwhile.
+func (s *Board) ActBeyond(ctx context.Context, callables []int32) (done Beyond, err error) {
+	type over struct{ CallableID int32 }
+	keys := pg.Args{"keys": overKeys, "limit": sortedBeside}
+	found, err := pg.ReadAll[over](ctx, s.db, "over_limits", "look for steps beyond limits", overLimit.With(keys.And(pg.Args{"callables": callables})))
+	for i := 0; i < len(found) && err == nil; i++ {
+		err = s.db.Transaction(ctx, "act_beyond", "act on steps beyond a limit", func(ctx context.Context, tx pgx.Tx) (signals []signal.Signal, err error) {
+			one := pg.Args{"class": int32(pg.SortLock), "callable": found[i].CallableID}
+			if free, err := pg.OneOf[bool](ctx, tx, trySort.With(one)); err != nil || !free {
+				return nil, err
+			}
+			only := pg.Args{"class": int32(pg.TurnLock), "callables": []int32{found[i].CallableID}}
+			if _, err := pg.Run(ctx, tx, takeTurns.With(only)); err != nil {
+				return nil, err
+			}
+			var now Beyond
+			if now, err = pg.OneOf[Beyond](ctx, tx, actBeyond.With(keys.And(pg.Args{"callables": []int32{found[i].CallableID}}))); err != nil {
+				return nil, err
+			}
+			if now.Newest+now.Running > 0 {
+				signals = append(signals, signal.Signal{Topic: signal.TopicDue})
+			}
+			if now.Dropped > 0 {
+				signals = append(signals, ReportSignals()...)
+			}
+			done.Newest, done.Running, done.Dropped = done.Newest+now.Newest, done.Running+now.Running, done.Dropped+now.Dropped
+			return signals, nil
+		})
+	}
+	return done, err
+}
