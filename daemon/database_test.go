@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"sync/atomic"
 	"testing"
 
@@ -14,12 +15,13 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { os.Exit(brokertest.With(pgtest.With(m)).Run()) }
 
 // gap forwards connections to a server, except some in the middle, which it closes at
 // once.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/internal/store"
@@ -152,6 +154,30 @@ func TestEmbeddedOnAPool(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEmbeddedOverABroker: both daemons send over a connection of their own and share the one
+// that receives; none is left when they have stopped.
+func TestEmbeddedOverABroker(t *testing.T) {
+	t.Parallel()
+	host := brokertest.New(t)
+	connections := func(want int) {
+		pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+			n := len(host.Connections(t))
+			return n == want, fmt.Sprintf("%d connections, want %d", n, want)
+		})
+	}
+	t.Cleanup(func() { connections(0) })
+	cfg, err := pgxpool.ParseConfig(pgtest.New(t).DSN)
+	require.NoError(t, err)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	p := embed(t, t.Context(), loadBare(t, "[common.queues]\nbackend = \"rabbitmq\"\nrabbitmq.url = \""+host.URL+"\"\n"), pool)
+	for _, name := range []string{"plain", "session"} {
+		require.Contains(t, p.create(name, "25s"), `"status":"complete"`)
+	}
+	connections(3)
 }
 
 // TestEmbeddedGoesOnWhileAHandlerHoldsTheOnlyConnection of the program's pool.

@@ -205,6 +205,9 @@ func (c Config) withDefaults() (Config, error) {
 	d.HeartbeatInterval = min(d.HeartbeatInterval, cmp.Or(c.Lease, d.Lease)/3)
 	c = settings.Or(c, d)
 	c.redis = cmp.Or(c.redis, d.redis)
+	if c.broker.URL == "" { // not from Configure
+		c.broker = d.broker
+	}
 	c.Checkpoint.MaxHistory, c.LeaseGrace = max(c.Checkpoint.MaxHistory, 0), max(c.LeaseGrace, 0)
 	c.Metrics = c.Metrics.OrDiscard()
 	if slices.Contains(c.Namespaces, everywhere) {

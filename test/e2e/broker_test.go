@@ -55,7 +55,7 @@ func TestBrokerKilledDuringARun(t *testing.T) {
 		}
 		return n
 	}
-	done := submitting(t, r, 300, "before")
+	done := submitting(t, r, 100, "before")
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		n := r.db.QueryInt(t, `select count(*) from tasker.step_attempts`)
 		return n > 20, fmt.Sprintf("%d attempts", n)
