@@ -227,6 +227,10 @@ bench-limits: require-postgresql ## Measure what limits do: shares, a flood, a r
 bench-ageing: require-postgresql ## Measure how long tasks wait behind a flood of urgent ones, with ageing (about 10 minutes)
 	cd test/bench && $(GO) run . -only ageing $(BENCHFLAGS)
 
+.PHONY: bench-sources
+bench-sources: require-postgresql require-rabbitmq require-redis ## Compare the event sources: latency, signals, cost, a killed source (about 6 minutes with BENCHFLAGS=-short, else 16)
+	cd test/bench && $(GO) run . -only sources -out ../../docs/benchmarks/sources $(BENCHFLAGS)
+
 .PHONY: bench-streams
 bench-streams: require-postgresql ## Measure 1,000 clients that follow transitions (about 2 minutes)
 	cd test/bench && $(GO) run . -only streams -out ../../docs/benchmarks/streams $(BENCHFLAGS)

@@ -17,7 +17,10 @@
 // Killing the node, and its alarms, touch every virtual host: tests that do so do not call
 // t.Parallel.
 //
+// [Open] starts a node for the benchmark, which is no test.
+//
 // Without RabbitMQ the tests fail and say what to install; they are never skipped.
 //
-// What may not enter: knowledge of the product's topology. Only tests may import this package.
+// What may not enter: knowledge of the product's topology. Only tests and the
+// benchmark may import this package.
 package brokertest

@@ -28,6 +28,23 @@ type Host struct {
 	node *node
 }
 
+// Open starts a node for a program that is not a test, such as the benchmark, and returns its
+// first virtual host. [Host.Close] ends the node.
+func Open(ctx context.Context) (*Host, error) {
+	n, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Host{node: n, CA: n.file("certificate.pem"), URL: fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", n.amqp),
+		TLSURL: fmt.Sprintf("amqps://guest:guest@localhost:%d/", n.tls), name: "%2F"}, nil
+}
+
+// Close ends the node of Open and removes its files.
+func (h *Host) Close() error { return h.node.close() }
+
+// PID is the id of the node's process, which changes with a restart.
+func (h *Host) PID() int { return h.node.server.PID() }
+
 // New returns a virtual host for this test, and starts the node if it is the first.
 func New(t testing.TB) *Host {
 	t.Helper()
@@ -136,11 +153,19 @@ func (h *Host) Freeze(t testing.TB) (thaw func()) {
 // Start starts the node after Kill, with its durable objects.
 func (h *Host) Start(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	if err := h.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Restart is Start for a program that is not a test.
+func (h *Host) Restart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := h.node.start(ctx); err != nil {
-		t.Fatalf("start the node again: %v", err)
+		return fmt.Errorf("start the node again: %w", err)
 	}
+	return nil
 }
 
 // Block raises the alarm of a node that is short of memory, so that it blocks all publishers,

@@ -6,6 +6,6 @@
 // test where the kernel can see to that.
 //
 // Without redis-server the tests fail and say what to install; they are never skipped. Only
-// tests may import this package. What may not enter: knowledge of what the product keeps in
+// tests, and the benchmark through [Open], may import this package. What may not enter: knowledge of what the product keeps in
 // Redis.
 package redistest

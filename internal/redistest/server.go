@@ -4,6 +4,7 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,14 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/child"
-	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/redisdial"
 )
 
 // patience bounds every wait for the server.
 const patience = 20 * time.Second
 
-// Server is a redis-server of one test. Its methods fail that test.
+// Server is a redis-server. Its methods that take a test fail that test.
 type Server struct {
 	// URL is where it listens, after a restart too.
 	URL string
@@ -39,52 +40,95 @@ type Server struct {
 // such as "--maxmemory", "1mb".
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	_, err := exec.LookPath("redis-server")
-	require.NoError(t, err, "scripts/require-redis installs it")
-	dir, err := os.MkdirTemp("", "redis-") //nolint:usetesting // that of a test may be too long for a socket
+	s, err := Open(t.Context(), settings...)
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// Open runs a server for a program that is not a test, such as the benchmark, until Close.
+func Open(ctx context.Context, settings ...string) (*Server, error) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return nil, fmt.Errorf("find Redis (scripts/require-redis installs it): %w", err)
+	}
+	dir, err := os.MkdirTemp("", "redis-") // that of a test may be too long for a socket
+	if err != nil {
+		return nil, fmt.Errorf("make the directory of Redis: %w", err)
+	}
 	socket := filepath.Join(dir, "socket")
 	s := &Server{URL: "unix://" + socket, dir: dir, args: slices.Concat([]string{"--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "",
 		"--appendonly", "no", "--loglevel", "warning", "--logfile", filepath.Join(dir, "log")}, settings)}
-	t.Cleanup(func() {
-		s.Kill(t)
-		require.NoError(t, os.RemoveAll(dir))
-	})
-	s.Restart(t)
-	return s
+	if err := s.Run(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
+
+// Close ends the server and removes its files.
+func (s *Server) Close() error {
+	return errors.Join(s.End(), os.RemoveAll(s.dir))
+}
+
+// PID is the id of its process, which changes with a restart.
+func (s *Server) PID() int { return s.proc.PID() }
 
 // Restart ends a server that runs, without a chance to save anything, and runs it again with
 // nothing in it.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
-	s.Kill(t)
-	cmd := exec.Command("redis-server", s.args...) //nolint:noctx // Kill ends it
+	require.NoError(t, s.Run(t.Context()))
+}
+
+// Run is Restart for a program that is not a test.
+func (s *Server) Run(ctx context.Context) error {
+	if err := s.End(); err != nil {
+		return err
+	}
+	cmd := exec.Command("redis-server", s.args...) //nolint:noctx // End ends it
 	var err error
-	s.proc, err = child.Start(cmd, syscall.SIGKILL)
-	require.NoError(t, err)
-	client := s.Client(t)
-	pgtest.Eventually(t, patience, func() (bool, string) {
+	if s.proc, err = child.Start(cmd, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("start redis-server: %w", err)
+	}
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }() // it has answered, or its error is returned
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		if err = client.Ping(ctx).Err(); err == nil {
+			return nil
+		}
 		select {
 		case <-s.proc.Done():
 			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-			t.Fatalf("redis-server ended: %v\n%s", s.proc.Err(), log)
+			return fmt.Errorf("redis-server ended: %w\n%s", s.proc.Err(), log)
 		default:
 		}
-		err := client.Ping(t.Context()).Err()
-		return err == nil, fmt.Sprint("redis-server does not answer: ", err)
-	})
+		if late := lifecycle.Pause(ctx, 5*time.Millisecond); late != nil {
+			return fmt.Errorf("redis-server does not answer: %w", err)
+		}
+	}
 }
 
 // Kill ends the server with all connections. It does nothing where none runs.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
+	require.NoError(t, s.End())
+}
+
+// End is Kill for a program that is not a test.
+func (s *Server) End() error {
 	if s.proc == nil {
-		return
+		return nil
 	}
-	s.signal(t, syscall.SIGKILL)
+	if err := s.proc.Signal(syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill redis-server: %w", err)
+	}
 	<-s.proc.Done()
 	s.proc = nil
+	return nil
 }
 
 // Freeze stops the process of the server, whose connections stay open, until Thaw.
@@ -113,12 +157,19 @@ func (s *Server) Wipe(t testing.TB) {
 // Client returns a client without retries, which is closed when the test ends.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
-	options, err := redisdial.Options(s.URL, "test", patience)
+	client, err := s.client()
 	require.NoError(t, err)
-	options.OnConnect = nil // whatever its role
-	client := redis.NewClient(options)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client
+}
+
+func (s *Server) client() (*redis.Client, error) {
+	options, err := redisdial.Options(s.URL, "test", patience)
+	if err != nil {
+		return nil, err
+	}
+	options.OnConnect = nil // whatever its role
+	return redis.NewClient(options), nil
 }
 
 // KillClients ends the connections that have a name, from the side of the server.

@@ -49,6 +49,8 @@ type Sizes struct {
 	Cost int
 	// Idle is how long idle daemons are watched.
 	Idle time.Duration
+	// SourceRounds is how often each event source has its turn.
+	SourceRounds int
 	// Flood is how many tasks one tenant of a hundred creates at once.
 	Flood int
 	// PeerLatency is how many jobs a peer's latency is measured with.
@@ -61,7 +63,7 @@ func Short() Sizes {
 		Latency: 25, Loaded: 10, Polling: 1, Waited: 100, OneByOne: 100, Drain: 30_000, DrainDefaults: 2000, DrainSlow: 100, Steady: 2 * time.Second, Create: time.Second, Secure: 500 * time.Millisecond,
 		Waiting: []int{1000, 100_000}, Finished: []int{100_000},
 		Before: 2 * time.Second, Hold: 4 * time.Second, After: 2 * time.Second, Disturbances: []string{"snapshot"},
-		Cost: 10_000, Idle: 6 * time.Second, Flood: 50_000, PeerLatency: 20,
+		Cost: 10_000, Idle: 6 * time.Second, SourceRounds: 2, Flood: 50_000, PeerLatency: 20,
 	}
 }
 
@@ -72,7 +74,7 @@ func Normal() Sizes {
 		Steady: 8 * time.Second, Create: 4 * time.Second, Secure: 2 * time.Second,
 		Waiting: []int{1000, 100_000, 1_000_000}, Finished: []int{1_000_000}, Queues: []int{1, 100, 1000},
 		Before: 5 * time.Second, Hold: 10 * time.Second, After: 11 * time.Second, Disturbances: allDisturbances(),
-		Cost: 20_000, Idle: 20 * time.Second, Flood: 200_000, PeerLatency: 200,
+		Cost: 20_000, Idle: 20 * time.Second, SourceRounds: 3, Flood: 200_000, PeerLatency: 200,
 	}
 }
 
@@ -134,6 +136,7 @@ func Sections() []Section {
 		{Name: "telemetry", About: "what traces and the scraping of metrics cost, fleets compared in turn", Extra: true, run: (*Bench).telemetry},
 		{Name: "order", About: "shortest expected first against first come, first served, in a burst and under a steady load", Extra: true, run: (*Bench).order},
 		{Name: "limits", About: "shares of a hundred tenants, a flood of one, a rate, and 10,000 ordered keys", Extra: true, run: (*Bench).limits},
+		{Name: "sources", About: "every event source: latency, signals per second, cost, and what a killed one costs", Extra: true, run: (*Bench).sources},
 		{Name: "ageing", About: "how long tasks wait behind a flood of urgent ones for ten minutes, with ageing", Extra: true, run: (*Bench).ageing},
 		{Name: "snapshot", About: "a snapshot held for ten minutes, ours and River's, as a picture", Extra: true, run: (*Bench).snapshot},
 	}

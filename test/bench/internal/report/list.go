@@ -34,7 +34,7 @@ const (
 // Goals are the goals of the project, row by row.
 func Goals() []Goal {
 	var goals []Goal
-	for _, list := range [][]Goal{throughputGoals(), latencyGoals(), creationGoals(), costGoals(), growthGoals(), callableGoals(), neutralGoals(), disturbanceGoals(), secureGoals(), telemetryGoals(), orderGoals(), limitGoals(), restGoals()} {
+	for _, list := range [][]Goal{throughputGoals(), latencyGoals(), creationGoals(), costGoals(), growthGoals(), callableGoals(), neutralGoals(), disturbanceGoals(), secureGoals(), telemetryGoals(), orderGoals(), limitGoals(), sourceGoals(), restGoals()} {
 		goals = append(goals, list...)
 	}
 	return goals
@@ -203,6 +203,17 @@ func limitGoals() []Goal {
 		{Area: "limits", What: "claims of the busiest time under 50/s with a burst of 10, by what is allowed; worst of four lengths", Figures: []string{"limits.rate.most"}, Unit: "of it", Limit: 1, AtMost: true},
 		{Area: "limits", What: "the rate of 50/s that is used", Figures: []string{"limits.rate.used"}, Unit: "of it", Limit: 0.95},
 		{Area: "limits", What: "10,000 ordered keys, claims before the end of the step before", Figures: []string{"limits.disorder"}, Unit: "claims", Limit: 0, AtMost: true},
+	}
+}
+
+func sourceGoals() []Goal {
+	var found []string
+	for _, source := range []string{"notify", "wal", "relay", "amqp", "redis"} {
+		found = append(found, "sources."+source+".found_percent")
+	}
+	return []Goal{
+		{Area: "sources", What: "work found by signals, not by polls; worst of five event sources in Hybrid", Figures: found, Unit: "%", Limit: 99},
+		{Area: "sources", What: "different signals through RabbitMQ, from one sender to one receiver", Figures: []string{"sources.amqp.signals_rate"}, Unit: "signals/s", Limit: 10_000},
 	}
 }
 
