@@ -228,7 +228,7 @@ bench-ageing: require-postgresql ## Measure how long tasks wait behind a flood o
 	cd test/bench && $(GO) run . -only ageing $(BENCHFLAGS)
 
 .PHONY: bench-sources
-bench-sources: require-postgresql require-rabbitmq require-redis ## Compare the event sources: latency, signals, cost, a killed source (about 6 minutes with BENCHFLAGS=-short, else 16)
+bench-sources: require-postgresql require-rabbitmq require-redis ## Compare the event sources: latency, signals, cost, a killed source (about 7 minutes with BENCHFLAGS=-short, else 16)
 	cd test/bench && $(GO) run . -only sources -out ../../docs/benchmarks/sources $(BENCHFLAGS)
 
 .PHONY: bench-streams
