@@ -54,11 +54,17 @@ endef
 
 ##@ Check it
 .PHONY: test
+test: require-postgresql require-pgbouncer require-rabbitmq require-gcc require-clients require-typescript ## Run all tests with the race detector
 test: require-postgresql require-pgbouncer require-redis require-gcc require-clients require-typescript ## Run all tests with the race detector
 	$(call test-race,)
 
 .PHONY: test-long
 test-long: export TASKER_TEST_FULL = 1
+test-long: require-postgresql require-pgbouncer require-rabbitmq require-gcc require-clients require-typescript ## The same with the sizes that `make test` leaves out
+	$(call test-race,)
+
+.PHONY: test-short
+test-short: require-postgresql require-pgbouncer require-rabbitmq require-gcc require-clients require-typescript ## Run the tests without the long ones
 test-long: require-postgresql require-pgbouncer require-redis require-gcc require-clients require-typescript ## The same with the sizes that `make test` leaves out
 	$(call test-race,)
 
@@ -70,6 +76,7 @@ test-short: require-postgresql require-pgbouncer require-redis require-gcc requi
 # nothing of it.
 .PHONY: test-postgres
 test-postgres: export TASKER_POSTGRES_VERSION = $(VERSION)
+test-postgres: require-pgbouncer require-rabbitmq require-gcc require-clients require-typescript ## Run all tests on one version of PostgreSQL, from 14 on (VERSION=18)
 test-postgres: require-pgbouncer require-redis require-gcc require-clients require-typescript ## Run all tests on one version of PostgreSQL, from 14 on (VERSION=18)
 	@test -n "$(VERSION)" || { echo "want a version: make test-postgres VERSION=18" >&2; exit 2; }
 	$(call test-race,-count=1)
@@ -261,11 +268,13 @@ help: ## Show this list
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*##/ {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: require-postgresql require-pgbouncer require-redis require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-kube-apiserver require-podman require-prometheus require-schemathesis
+.PHONY: require-postgresql require-pgbouncer require-rabbitmq require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-kube-apiserver require-podman require-prometheus require-schemathesis require-redis
 require-postgresql:
 	@scripts/require-postgresql
 require-pgbouncer: # tests go through a real one
 	@scripts/require-pgbouncer
+require-rabbitmq: # tests send signals through a real one
+	@scripts/require-rabbitmq
 require-redis: # signals travel over a real one
 	@scripts/require-redis
 require-gcc: # the race detector needs a C compiler

@@ -219,7 +219,7 @@ func sourceRules(v *values) {
 		case mode.Listens():
 			listening = append(listening, path)
 		}
-		if v.str(source) != "redis" {
+		if v.str(source) != "amqp" && v.str(source) != "redis" { // whose connections are the broker's
 			pooledListener(v, path, mode, listenerURL, prepared)
 		}
 	}
@@ -234,7 +234,7 @@ func sourceRules(v *values) {
 	if v.is("common.signals.wal.failover", true) && v.str("common.signals.wal.slot") == "" {
 		v.fail(v.said("common.signals.wal.failover")+" needs common.signals.wal.slot: a temporary slot ends with its connection", "common.signals.wal.failover", "common.signals.wal.slot")
 	}
-	if (v.str(source) == "notify" || v.str(source) == "redis") && v.str("common.signals.wal.slot") != "" {
+	if slices.Contains([]string{"notify", "amqp", "redis"}, v.str(source)) && v.str("common.signals.wal.slot") != "" {
 		v.warn(fmt.Sprintf("%s has no use with %s", v.said("common.signals.wal.slot"), v.said(source)), "common.signals.wal.slot", source)
 	}
 }

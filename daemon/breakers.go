@@ -9,6 +9,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -53,7 +54,7 @@ func judge(err error) breaker.Verdict {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), isSQL && sql.SQLState() == canceledStatement: // before ErrUnavailable
 		return breaker.Late
-	case errors.Is(err, store.ErrUnavailable), errors.Is(err, redis.ErrUnavailable): // before its SQLSTATE
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, amqp.ErrUnavailable), errors.Is(err, redis.ErrUnavailable): // before its SQLSTATE
 		return breaker.Failure
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrTaskEnded), errors.As(err, &duplicate), isSQL:
 		return breaker.Success
@@ -62,11 +63,29 @@ func judge(err error) breaker.Verdict {
 }
 
 // answered notifies the breakers that the database answers: their trials then begin
-// without waiting for their time-outs.
-func answered(set *breaker.Set) {
-	for _, name := range []string{breaker.Web, breaker.TaskReadiness, breaker.Messaging, breaker.Report} {
+// without waiting for their time-outs. Signals may go over it, or not.
+func answered(set *breaker.Set, signals bool) {
+	for _, name := range []string{breaker.Web, breaker.TaskReadiness, breaker.Report} {
 		set.Breaker(name).Seen()
 	}
+	if signals {
+		set.Breaker(breaker.Messaging).Seen()
+	}
+}
+
+// seenTransport does the same for the broker: probes show its recovery.
+type seenTransport struct {
+	signal.Transport
+	breaker *breaker.Breaker
+}
+
+// Send implements signal.Transport.
+func (t seenTransport) Send(ctx context.Context, signals []signal.Signal) error {
+	err := t.Transport.Send(ctx, signals)
+	if err == nil {
+		t.breaker.Seen()
+	}
+	return err
 }
 
 // guardedTransport sends signals through a breaker. A poll or a scan finds the work of a

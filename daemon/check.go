@@ -9,6 +9,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/redisdial"
+	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
@@ -83,11 +84,12 @@ func checkConnections(c config.Common, buffers signalBuffers) error {
 	switch c.Signals.EventSource {
 	case sourceWAL:
 		_, err = wal.New(s.walConfig(), wal.NewTransport(nil))
+	case sourceAMQP:
+		_, err = amqp.NewTransport(s.amqpConfig(""))
 	case sourceRelay:
 		_, err = relay.NewSource(s.notifyConfig(), wal.NewTransport(nil))
 	case sourceRedis:
-		s.broker, err = redis.New(s.redisConfig())
-		s.close()
+		_, err = redis.New(s.redisConfig())
 	default:
 		_, err = notify.New(s.notifyConfig(), notify.NewTransport(nil))
 	}

@@ -35,15 +35,18 @@ func TestAValidationRefusesWhatADaemonRefuses(t *testing.T) {
 		"a contradiction":      {"[worker]\nlease_seconds = 5\n", true},
 		"nothing to verify":    {"[orchestration.web.auth]\nenabled = true\n", true},
 		"of the worker":        {"[worker.web.auth]\nenabled = true\n", true},
-		"RabbitMQ":             {"[common.queues]\nbackend = \"rabbitmq\"\n", true},
+		"RabbitMQ":             {"[common.queues]\nbackend = \"rabbitmq\"\n", false}, // which need not run yet
+		"of two minds":         {"[common.queues]\nbackend = \"rabbitmq\"\n[common.signals]\nevent_source = \"wal\"\n", true},
+		"no broker":            {"[common.queues]\nbackend = \"rabbitmq\"\nrabbitmq.url = \"\"\n", true},
+		"a broker unread":      {"[common.queues]\nbackend = \"rabbitmq\"\nrabbitmq.tls_ca_path = \"" + broken + "\"\n", true},
 		"a database unread":    {"[common.database]\nurl = \"host=h port=many\"\n", true},
 		"a listener unread":    {"[common.database]\nlistener_url = \"postgresql://h:many/d\"\n", true},
-		"a Redis unread":       {"[common.signals]\nevent_source = \"redis\"\nredis.url = \"redis://h/many\"\n", true},
-		"a Redis out of reach": {"[common.signals]\nevent_source = \"redis\"\nredis.url = \"redis://127.0.0.1:1\"\n", false},
-		"a bridge unread":      {"[orchestration.bridge.redis_queue]\nenabled = true\nurl = \"redis://h/many\"\n", true},
 		"broken templates":     {"[common.task_templates]\nsearch_paths = [\"" + broken + "\"]\n", true},
 		"of the worker's":      {"[worker]\ntemplate_path = \"" + broken + "\"\n", true},
 		"no templates at all":  {"[worker]\ntemplate_path = \"" + filepath.Join(dir, "nowhere") + "\"\n", true},
+		"a Redis unread":       {"[common.signals]\nevent_source = \"redis\"\nredis.url = \"redis://h/many\"\n", true},
+		"a Redis out of reach": {"[common.signals]\nevent_source = \"redis\"\nredis.url = \"redis://127.0.0.1:1\"\n", false},
+		"a bridge unread":      {"[orchestration.bridge.redis_queue]\nenabled = true\nurl = \"redis://h/many\"\n", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"sync/atomic"
 	"testing"
 
@@ -14,12 +15,13 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { os.Exit(brokertest.With(pgtest.With(m)).Run()) }
 
 // gap forwards connections to a server, except some in the middle, which it closes at
 // once.
@@ -66,7 +68,7 @@ func TestADatabaseThatGoesAwayWhileADaemonStarts(t *testing.T) {
 	t.Parallel()
 	dsn, refused := gap(t, pgtest.New(t).TCPDSN, 2, 2)
 	core, logs := observer.New(zap.WarnLevel)
-	s, err := openStore(t.Context(), commonFor(t, dsn), "test", nil, nil, nil, zap.New(core), (*telemetry.Metrics)(nil).OrDiscard())
+	s, err := openStore(t.Context(), commonFor(t, dsn), "test", nil, nil, nil, nil, zap.New(core), (*telemetry.Metrics)(nil).OrDiscard())
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.CheckSchema(t.Context()))

@@ -37,7 +37,6 @@ func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, 
 	near.listener = o.signals.listener
 	w, err := newWorker(ctx, loaded, register, near, log.Named("worker"))
 	if err != nil {
-		o.signals.close()
 		o.store.Close()
 		return nil, nil, fmt.Errorf("prepare the worker: %w", err)
 	}

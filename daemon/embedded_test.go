@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/internal/store"
@@ -154,6 +156,30 @@ func TestEmbeddedOnAPool(t *testing.T) {
 	}
 }
 
+// TestEmbeddedOverABroker: both daemons send over a connection of their own and share the one
+// that receives; none is left when they have stopped.
+func TestEmbeddedOverABroker(t *testing.T) {
+	t.Parallel()
+	host := brokertest.New(t)
+	connections := func(want int) {
+		pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+			n := len(host.Connections(t))
+			return n == want, fmt.Sprintf("%d connections, want %d", n, want)
+		})
+	}
+	t.Cleanup(func() { connections(0) })
+	cfg, err := pgxpool.ParseConfig(pgtest.New(t).DSN)
+	require.NoError(t, err)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	p := embed(t, t.Context(), loadBare(t, "[common.queues]\nbackend = \"rabbitmq\"\nrabbitmq.url = \""+host.URL+"\"\n"), pool)
+	for _, name := range []string{"plain", "session"} {
+		require.Contains(t, p.create(name, "25s"), `"status":"complete"`)
+	}
+	connections(3)
+}
+
 // TestEmbeddedGoesOnWhileAHandlerHoldsTheOnlyConnection of the program's pool.
 func TestEmbeddedGoesOnWhileAHandlerHoldsTheOnlyConnection(t *testing.T) {
 	t.Parallel()
@@ -186,7 +212,7 @@ func TestWhatAPoolIsRefusedFor(t *testing.T) {
 	}
 	require.ErrorContains(t, refused(loadBare(t, ""), nil), "invalid pool nil")
 	require.ErrorContains(t, refused(loadBare(t, "[common.database]\nlistener_url = \"postgresql://localhost/tasker\"\n"), bare), "invalid common.database.listener_url")
-	require.ErrorContains(t, refused(loadBare(t, "[common.queues]\nbackend = \"rabbitmq\"\n"), bare), "rabbitmq", "other rejections still apply")
+	require.ErrorContains(t, refused(loadBare(t, "[common.queues]\nbackend = \"rabbitmq\"\n[common.signals]\nevent_source = \"wal\"\n"), bare), "rabbitmq", "other rejections still apply")
 
 	db := pgtest.New(t)
 	for _, source := range []string{sourceWAL, sourceRelay} {

@@ -564,3 +564,21 @@ func TestATaskIsFollowedOverGRPC(t *testing.T) {
 	}
 	require.Equal(t, "The daemon is shutting down", refused(t, codes.Unavailable, err))
 }
+
+// TestAThrottleOverGRPC: the refusal says when a place is free, as that over REST does.
+func TestAThrottleOverGRPC(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "", nil)
+	set := request(t, http.MethodPut, p.rest+"/v1/namespaces/none/submissions/good", `{"throttle":{"max":1,"period_ms":60000},"reason":"r","actor":"a"}`)
+	require.Equal(t, http.StatusOK, set.status, set.body)
+	p.create("good", 1)
+	_, err := taskerv1.NewTaskServiceClient(p.over).CreateTask(p.ctx, newTask("good", 2))
+	require.Equal(t, "as many tasks of none/good were created of late as its throttle allows", refused(t, codes.ResourceExhausted, err))
+	info, retry := infoOf(t, err)
+	require.Equal(t, "THROTTLED", info.GetReason())
+	require.InDelta(t, 60, retry.GetRetryDelay().AsDuration().Seconds(), 30)
+	over := request(t, http.MethodPost, p.rest+"/v1/tasks", `{"namespace":"none","name":"good","version":"1.0.0","context":{"n":3},"initiator":"i","source_system":"s","reason":"r"}`)
+	require.Equal(t, http.StatusTooManyRequests, over.status, over.body)
+	require.NotEmpty(t, over.retryAfter)
+	require.Contains(t, request(t, http.MethodGet, p.rest+"/metrics", "").body, `tasker_backpressure_refusals_total{reason="throttle"} 2`)
+}

@@ -49,6 +49,7 @@ var bodies = map[string]string{
 	"deprecate-template":    `{"reason":"r","actor":"a"}`,
 	"ack-events":            `{"token":1,"position":1}`,
 	"replay-isolated-items": `{"reason":"r","actor":"a"}`,
+	"set-submission-limit":  `{"throttle":{"max":1,"period_ms":1000},"reason":"r","actor":"a"}`,
 	"set-quota":             `{"max_tasks":1,"reason":"r","actor":"a"}`,
 	"put-task-type":         `{"namespace":"b","handler":"h","reason":"r","actor":"a"}`,
 	"enqueue":               `{"type":"a","queue":"b","payload":{}}`,

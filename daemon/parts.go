@@ -83,7 +83,7 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	if err != nil {
 		return err
 	}
-	if s.store, err = openStore(ctx, c, name, near, s.breakers, asked, log.Named("store"), s.metrics); err != nil {
+	if s.store, err = openStore(ctx, c, name, near, s.breakers, s.publish, asked, log.Named("store"), s.metrics); err != nil {
 		return err
 	}
 	if s.signals, err = newSignals(c, name, near, buffers, s.store, s.breakers, log.Named("signals"), s.metrics); err != nil {
@@ -98,15 +98,20 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	s.registry.MustRegister(connections{s.store.PoolStat, m.PoolMax, m.PoolActive, m.PoolIdle, m.PoolAcquires, m.PoolWait})
 	s.counting = observeSender(s.signals.sender, s.metrics, log.Named("signals"))
 	if err = wire(s); err != nil {
-		s.signals.close()
 		s.store.Close()
 	}
 	if asked != nil {
 		senders = append(senders, asked)
 	}
+	if s.signals.broker != nil {
+		senders = append(senders, s.signals.broker)
+	}
 	s.services = slices.Concat(senders, s.services) // the last to stop
 	return err
 }
+
+// publish sends the signals of commits that the store does not send.
+func (s *shared) publish(signals ...signal.Signal) { s.publisher.Publish(signals...) }
 
 // newSenders makes those of spans and of metrics, of which there may be none.
 func (s *shared) newSenders(name string) (senders []lifecycle.Service, err error) {
@@ -258,7 +263,6 @@ func shownAddress(bound net.Addr, host string) string {
 func (s *shared) start(ctx context.Context) error {
 	services := append(slices.Clip(s.services), s.doors()...)
 	if err := lifecycle.StartAll(ctx, s.log, stopEach, services...); err != nil {
-		s.signals.close()
 		s.store.Close()
 		return fmt.Errorf("start: %w", err)
 	}

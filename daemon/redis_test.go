@@ -66,7 +66,7 @@ func startOverRedis(t *testing.T, mode deploymode.Mode, timeout time.Duration) *
 	}{r.orchestrator, r.worker} {
 		require.NoError(t, d.Start(t.Context()))
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 			defer cancel()
 			require.NoError(t, d.Stop(ctx))
 		})
@@ -154,7 +154,7 @@ func TestBreakersJudgeRedis(t *testing.T) {
 	t.Parallel()
 	b, err := redis.New(redis.Config{URL: "unix:///nowhere", Timeout: time.Second})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, b.Close()) }()
+	defer func() { require.NoError(t, b.Stop(context.WithoutCancel(t.Context()))) }()
 	require.Equal(t, breaker.Failure, judge(b.Send(t.Context(), []signal.Signal{{Topic: signal.TopicDue}})))
 }
 
@@ -172,7 +172,7 @@ func TestTheBridgeFromRedis(t *testing.T) {
 		orchestration.Why{Actor: "test", Reason: "test"})
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
-	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	defer func() { require.NoError(t, o.Stop(context.WithoutCancel(t.Context()))) }()
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		n := db.QueryInt(t, `select count(*) from tasker.v_tasks where namespace = 'office' and context = '{"to":"b"}'`)
 		return n == 1, fmt.Sprintf("%d tasks", n)

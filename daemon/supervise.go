@@ -131,7 +131,6 @@ func (s *shared) closeStore(ctx context.Context) error {
 	var group conc.WaitGroup // not awaited beyond ctx
 	group.Go(func() {
 		defer close(closed)
-		s.signals.close()
 		s.store.Close()
 	})
 	moment := time.NewTimer(closeMoment)

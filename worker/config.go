@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/settings"
+	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
@@ -41,14 +42,16 @@ type Config struct {
 	MaxConnections int32
 
 	// EventSource receives signals, unless Events.Listener does. Without both,
-	// EventSourceName ("notify", "wal", "relay", "redis" or "none";
-	// common.signals.event_source) makes one that connects to ListenerURL, which must reach
-	// the server directly and not through a pooler; default DatabaseURL. With neither URL
-	// the worker polls. "redis" connects as the settings say that Configure was given.
+	// EventSourceName ("notify", "wal", "relay", "amqp", "redis" or "none"; common.signals.event_source)
+	// makes one that connects to ListenerURL, which must reach the server directly and not
+	// through a pooler; default DatabaseURL. With neither URL the worker polls. "amqp" and
+	// "redis" connect to the broker of Configure's settings (common.queues.rabbitmq,
+	// common.signals.redis), or of their defaults.
 	EventSource     signal.Source
 	EventSourceName string
 	ListenerURL     string
-	redis           redis.Config // of Configure
+	broker          amqp.Config
+	redis           redis.Config
 	// Publisher sends the worker's signals; default one over the store's connections.
 	Publisher signal.Publisher
 
@@ -202,6 +205,9 @@ func (c Config) withDefaults() (Config, error) {
 	d.HeartbeatInterval = min(d.HeartbeatInterval, cmp.Or(c.Lease, d.Lease)/3)
 	c = settings.Or(c, d)
 	c.redis = cmp.Or(c.redis, d.redis)
+	if c.broker.URL == "" { // not from Configure
+		c.broker = d.broker
+	}
 	c.Checkpoint.MaxHistory, c.LeaseGrace = max(c.Checkpoint.MaxHistory, 0), max(c.LeaseGrace, 0)
 	c.Metrics = c.Metrics.OrDiscard()
 	if slices.Contains(c.Namespaces, everywhere) {
@@ -225,7 +231,7 @@ func (c Config) check() error {
 	refuse(c.Store == nil && c.DatabaseURL == "", "want Store or DatabaseURL")
 	_, known := deploymode.Parse(string(c.Mode))
 	refuse(!known, "invalid Mode %q", c.Mode)
-	sources := []string{notify.Name, wal.Name, relay.Name, redis.Name, "none"}
+	sources := []string{notify.Name, wal.Name, relay.Name, amqp.Name, redis.Name, "none"}
 	refuse(c.EventSource == nil && !slices.Contains(sources, c.EventSourceName), "invalid EventSourceName %q: want one of %v", c.EventSourceName, sources)
 	refuse(!slices.Contains([]string{publishPlain, publishNothing, publishError}, c.DomainEvents.UnknownPublisher),
 		"invalid DomainEvents.UnknownPublisher %q: want default, nothing or error", c.DomainEvents.UnknownPublisher)
@@ -248,11 +254,6 @@ func (c Config) check() error {
 	return nil
 }
 
-// ownBroker reports whether the worker connects to Redis itself.
-func (c *Config) ownBroker() bool {
-	return c.EventSourceName == redis.Name && c.EventSource == nil && (c.Events.Listener == nil || c.Publisher == nil)
-}
-
 func hostname() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -266,7 +267,7 @@ func Configure(c *config.Loaded) Config {
 	w, dispatch, r := c.Worker, c.Worker.MPSCChannels.HandlerDispatch, c.Common.Signals.Redis
 	return Config{
 		MaxConnections: int32(c.Common.Database.Pool.MaxConnections), EventSourceName: c.Common.Signals.EventSource, // #nosec G115 -- ranges are checked
-		redis: redis.Config{URL: r.URL.Reveal(), Prefix: r.Prefix, Timeout: r.Timeout, ClientName: "tasker-worker",
+		broker: amqp.Configure(c.Common), redis: redis.Config{URL: r.URL.Reveal(), Prefix: r.Prefix, Timeout: r.Timeout, ClientName: "tasker-worker",
 			BufferLimit: w.MPSCChannels.EventListeners.PGMQEventBufferSize},
 		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),

@@ -123,7 +123,7 @@ func (p *parts) close(ctx context.Context, log *zap.Logger) {
 		note("signals", p.sender.Stop(ctx))
 	}
 	if p.broker != nil {
-		note("Redis", p.broker.Close())
+		note("broker", p.broker.Stop(ctx))
 	}
 	if p.store != nil {
 		p.store.Close()

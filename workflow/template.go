@@ -61,6 +61,8 @@ type Template struct {
 	// Priority is the default for requests without one, -100 to 100;
 	// nil: 0.
 	Priority *int `json:"priority,omitempty"`
+	// Submission bounds how often tasks are submitted, by a throttle and a debounce.
+	Submission json.RawMessage `json:"submission,omitempty"`
 }
 
 // OnFailure is the policy of a task that can no longer move by itself.

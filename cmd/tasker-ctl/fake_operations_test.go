@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/wire"
 )
@@ -77,6 +78,10 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		answer(w, wire.LimitList{Limits: []wire.Limit{fakeLimit(), {Namespace: "shapes", Callable: "mail", LimitRequest: wire.LimitRequest{Rule: limitrule.Rule{PerSecond: new(2.5), Burst: 10, Ordered: true, Overtake: true}}}}})
 	case path == "v1/namespaces/shapes/limits/charge":
 		answer(w, fakeLimit())
+	case path == "v1/submission-limits", path == "v1/namespaces/shapes/submissions/diamond" && r.Method == http.MethodPut:
+		answer(w, fakeSubmissionLimits())
+	case path == "v1/namespaces/shapes/submissions/diamond":
+		answer(w, wire.SubmissionLimitList{Limits: []wire.SubmissionLimit{}})
 	case path == "v1/workers":
 		list := fakeWorkers()
 		for i := range list.Workers {
@@ -292,6 +297,16 @@ func fakeBreakers() wire.BreakerList {
 	return wire.BreakerList{Breakers: []client.Breaker{
 		{Name: "messaging", State: "open", Control: "automatic", Since: &since, RetryAfterSeconds: 12, FailuresInARow: 5, Calls: 90, Failures: 6, Rejected: 31, Opened: 1},
 		{Name: "web", State: "closed", Control: "forced_closed", Calls: 1200},
+	}}
+}
+
+func fakeSubmissionLimits() wire.SubmissionLimitList {
+	changed := client.Time{Time: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)}
+	return wire.SubmissionLimitList{Limits: []wire.SubmissionLimit{
+		{Namespace: "shapes", Template: "diamond", Rules: admission.Rules{
+			Throttle: &admission.Throttle{Max: 100, PeriodMS: 60_000, Burst: 10, Key: limitrule.Key{KeyPath: []string{"customer", "id"}}, Beyond: "delay"},
+			Debounce: &admission.Debounce{QuietMS: 5000, MaxWaitMS: 60_000, Key: limitrule.Key{KeyTag: "document:"}, Keep: "first"}}, ChangedAt: changed, ChangedBy: "ana"},
+		{Namespace: "shapes", Template: "square", Version: "1.2.0", Rules: admission.Rules{Throttle: &admission.Throttle{Max: 1, PeriodMS: 1500}}, ChangedAt: changed, ChangedBy: "worker-1"},
 	}}
 }
 

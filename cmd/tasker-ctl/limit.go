@@ -54,9 +54,7 @@ for itself, and keys with steps take turns, by their weights.`,
 		),
 		run: ask(a, func(ctx context.Context, c *api, args []string) (*wire.Limit, error) {
 			var err error
-			if path != "" {
-				l.KeyPath = strings.Split(path, ".")
-			}
+			l.KeyPath = keyPath(path)
 			if l.Weights, err = readWeights(weights); err != nil {
 				return nil, err
 			}

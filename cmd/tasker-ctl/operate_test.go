@@ -67,6 +67,11 @@ func TestOperatorsAreUnderstood(t *testing.T) {
 		"limit": {args: []string{"limit", "set", "shapes", "charge", "--key", "customer.id", "--max-running", "0", "--weight", "a=b=0.5", "-r", "why"},
 			seen: "PUT /v1/namespaces/shapes/limits/charge", body: `{"reason":"why","actor":"cli-operator","key_path":["customer","id"],"max_running":0,"weights":{"a=b":0.5}}`},
 		"limit removed": {args: []string{"limit", "delete", "shapes", "charge", "--method", "m"}, seen: "DELETE /v1/namespaces/shapes/limits/charge", body: `{"method":"m","actor":"cli-operator"}`},
+		"submission limit": {args: []string{"submission", "set", "shapes", "diamond", "--throttle", "100/1m", "--throttle-key", "customer.id", "--beyond", "delay", "--debounce", "5s",
+			"--max-wait", "1m", "--debounce-key-tag", "document:", "-r", "why"}, seen: "PUT /v1/namespaces/shapes/submissions/diamond",
+			body: `{"throttle":{"max":100,"period_ms":60000,"key_path":["customer","id"],"beyond":"delay"},"debounce":{"quiet_ms":5000,"max_wait_ms":60000,"key_tag":"document:"},` +
+				`"reason":"why","actor":"cli-operator"}`},
+		"no submission limit": {args: []string{"submission", "delete", "shapes", "diamond"}, seen: "DELETE /v1/namespaces/shapes/submissions/diamond", body: `{"actor":"cli-operator"}`},
 		"workers": {args: []string{"system", "workers", "-s", "dead", "-n", "shapes"}, seen: "GET /v1/workers?" +
 			url.Values{"status": {"dead"}, "namespace": {"shapes"}, "limit": {"100"}}.Encode()},
 		"sweep": {args: []string{"system", "sweeps", "run", "liveness"}, seen: "POST /v1/sweeps/liveness/run", body: `{}`},

@@ -72,7 +72,7 @@ func newReplica(t *testing.T, e *enginetest.Engine, id, source, redisURL string)
 		}})))
 	require.NoError(t, r.Start(t.Context()))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 		defer cancel()
 		require.NoError(t, r.Stop(ctx))
 	})
@@ -113,7 +113,7 @@ func TestFastEventsReachEveryReplica(t *testing.T) {
 				url = redistest.Start(t).URL
 				broker, err := redis.New(redis.Config{URL: url, Prefix: "tasker", Timeout: patience})
 				require.NoError(t, err)
-				t.Cleanup(func() { require.NoError(t, broker.Close()) })
+				t.Cleanup(func() { require.NoError(t, broker.Stop(context.WithoutCancel(t.Context()))) })
 				transport = broker
 			}
 			if source == relay.Name {
@@ -151,7 +151,7 @@ func startRelay(t *testing.T, e *enginetest.Engine) {
 	require.NoError(t, err)
 	require.NoError(t, r.Start(t.Context()))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 		defer cancel()
 		require.NoError(t, r.Stop(ctx))
 	})

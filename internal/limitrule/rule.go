@@ -42,20 +42,7 @@ const (
 
 // Check calls problem for everything that is wrong with a rule.
 func (r *Rule) Check(problem func(format string, args ...any)) {
-	if r.KeyPath != nil && r.KeyTag != "" {
-		problem("want key_path or key_tag, not both")
-	}
-	if len(r.KeyPath) > maxPath {
-		problem("key_path may have at most %d members", maxPath)
-	}
-	for _, member := range r.KeyPath {
-		if member == "" || !isText(member, 255) {
-			problem("a member of key_path must have 1 to 255 characters, and no zero byte")
-		}
-	}
-	if !isText(r.KeyTag, 64) {
-		problem("key_tag may have at most 64 characters, and no zero byte")
-	}
+	(&Key{r.KeyPath, r.KeyTag}).Check(problem)
 	if m := r.MaxRunning; m != nil && (*m < 0 || *m > Max) {
 		problem("max_running must be between 0 and %d", Max)
 	}

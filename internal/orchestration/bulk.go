@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/signal"
@@ -161,6 +162,19 @@ func (o *Orchestrator) DeleteQuota(ctx context.Context, namespace string, why Wh
 		return store.Quota{}, err
 	}
 	return o.store.DeleteQuota(ctx, namespace, why.action("delete_quota"))
+}
+
+// SetSubmissionLimit sets how often tasks of a template are submitted, or without rules
+// deletes that.
+func (o *Orchestrator) SetSubmissionLimit(ctx context.Context, namespace, template string, rules admission.Rules, why Why) error {
+	if err := checkActor(why.Actor, why.Reason); err != nil {
+		return err
+	}
+	action := "set_submission_limit"
+	if rules == (admission.Rules{}) {
+		action = "delete_submission_limit"
+	}
+	return o.store.SetSubmissionLimit(ctx, namespace, template, rules, why.action(action))
 }
 
 // SetLimit sets the limit of a callable and notifies the workers; see store.SetLimit.

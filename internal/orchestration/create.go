@@ -48,7 +48,8 @@ func CheckContext(context json.RawMessage) error { return submission.CheckContex
 // Create validates a request and creates its task. Requests that arrive while
 // a transaction is under way share the next one. The error is an *InvalidError,
 // *UnknownTemplateError or *DuplicateError for a fault of the client, a
-// *submission.QuotaError when the namespace may have no more tasks, a *BusyError when another transaction with the same identity must end first; it wraps
+// *submission.QuotaError or *submission.ThrottleError when it may have no more tasks now, a
+// *BusyError when another transaction with the same identity must end first; it wraps
 // store.ErrUnavailable when the database is away.
 func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 	r.Schema = o.schema
@@ -74,8 +75,11 @@ func (o *Orchestrator) insert(ctx context.Context, task *store.NewTask, r *Reque
 	return created, err
 }
 
-// refused counts a refusal for a quota.
+// refused counts a refusal for a quota or a throttle.
 func (o *Orchestrator) refused(err error) {
+	if fast := (*submission.ThrottleError)(nil); errors.As(err, &fast) {
+		o.metrics.BackpressureRefusals.WithLabelValues("throttle").Inc()
+	}
 	if full := (*submission.QuotaError)(nil); errors.As(err, &full) {
 		o.metrics.BackpressureRefusals.WithLabelValues("quota").Inc()
 	}

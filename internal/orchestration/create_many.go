@@ -28,7 +28,8 @@ type CreateResult struct {
 // CreateMany validates requests and creates their tasks, CreateBatch in one
 // transaction. The answer has one entry per request, in order; a fault of one request
 // does not affect the others. Of requests with the same identity the first creates
-// the task, and the others are duplicates of it.
+// the task, and the others are duplicates of it, unless submissions are debounced: then all
+// count in their order, as if they came one by one.
 //
 // When ctx ends or the database goes away, transactions under way are finished and
 // the rest is not tried.
@@ -37,7 +38,14 @@ func (o *Orchestrator) CreateMany(ctx context.Context, requests []Request) []Cre
 		plans: submission.Once(o.store), first: make(map[dedup.Identity]int, len(requests))}
 	var group conc.WaitGroup
 	defer group.Wait() // also when preparing the next ones panics
+	if len(requests) > o.cfg.CreateBatch {
+		limits, err := o.store.SubmissionLimits(ctx, "")
+		m.inOrder = err != nil || len(limits) > 0
+	}
 	for next := 0; next < len(requests); {
+		if m.inOrder {
+			group.Wait()
+		}
 		var p part
 		p, next = m.prepare(next)
 		if len(p.tasks) == 0 {
@@ -70,6 +78,7 @@ type many struct {
 	plans    submission.Plans       // each template is read once: many requests for an unknown one must not become as many queries
 	first    map[dedup.Identity]int // index of the first request with an identity
 	repeats  []repeat
+	inOrder  bool                  // one transaction after the other, as limits of submissions want it
 	lost     atomic.Pointer[error] // why no more transactions are begun
 }
 
@@ -85,7 +94,7 @@ type part struct {
 // prepare makes tasks of the requests from next on, until a transaction is full. It
 // returns the index to continue from.
 func (m *many) prepare(next int) (part, int) {
-	room := min(m.o.cfg.CreateBatch, len(m.requests)-next)
+	room, begin := min(m.o.cfg.CreateBatch, len(m.requests)-next), next
 	p := part{tasks: make([]store.NewTask, 0, room), indexes: make([]int, 0, room)}
 	for ; next < len(m.requests) && len(p.tasks) < room; next++ {
 		task, err := m.task(&m.requests[next])
@@ -93,11 +102,13 @@ func (m *many) prepare(next int) (part, int) {
 			m.results[next].Err = err
 			continue
 		}
-		if first, again := m.first[*task.Identity]; again {
+		switch first, again := m.first[*task.Identity]; {
+		case !again:
+			m.first[*task.Identity] = next
+		case task.IdempotencyKey != "" || first < begin && !m.inOrder:
 			m.repeats = append(m.repeats, repeat{index: next, first: first})
 			continue
 		}
-		m.first[*task.Identity] = next
 		p.tasks, p.indexes = append(p.tasks, task), append(p.indexes, next)
 	}
 	return p, next

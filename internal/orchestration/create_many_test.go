@@ -10,16 +10,21 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/signal/inproc"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
@@ -37,8 +42,9 @@ steps:
 // manyHouse is an orchestrator over a database of its own, without workers.
 type manyHouse struct {
 	*orchestration.Orchestrator
-	store *store.Store
-	db    *pgtest.DB
+	store   *store.Store
+	db      *pgtest.DB
+	metrics *telemetry.Metrics
 }
 
 // startMany runs an orchestrator that creates ten tasks per transaction. The
@@ -57,6 +63,7 @@ func startMany(t *testing.T) *manyHouse {
 	}
 	c := enginetest.Configured(t)
 	c.Store, c.Publisher, c.Rules, c.CreateBatch = s, bus, rules, 10
+	c.Metrics = telemetry.NewMetrics(prometheus.NewRegistry())
 	c.Orchestration, c.Readiness = system("orchestration"), system("task_readiness")
 	o, err := orchestration.New(c)
 	require.NoError(t, err)
@@ -69,7 +76,7 @@ func startMany(t *testing.T) *manyHouse {
 		require.NoError(t, err)
 		require.Empty(t, report.Violations)
 	})
-	return &manyHouse{Orchestrator: o, store: s, db: db}
+	return &manyHouse{Orchestrator: o, store: s, db: db, metrics: c.Metrics}
 }
 
 func numbered(n int) orchestration.Request {
@@ -171,4 +178,50 @@ func TestCreateManyStops(t *testing.T) {
 	for _, r := range o.CreateMany(t.Context(), []orchestration.Request{numbered(1), numbered(2)}) {
 		require.ErrorIs(t, r.Err, command.ErrStopped)
 	}
+}
+
+// Debounced requests of one call become one task with the context of the last, over all of
+// its transactions and with repetitions in between; throttled ones are refused and counted.
+func TestCreateManyKeepsTheOrderOfLimitedRequests(t *testing.T) {
+	t.Parallel()
+	o := startMany(t)
+	limit := func(rules admission.Rules) {
+		require.NoError(t, o.SetSubmissionLimit(t.Context(), "many", "one", rules, orchestration.Why{Actor: "ana", Reason: "why"}))
+	}
+	limit(admission.Rules{Debounce: &admission.Debounce{QuietMS: 3_600_000}})
+	requests := []orchestration.Request{}
+	for i := range 47 {
+		requests = append(requests, numbered(i%13))
+	}
+	var first uuid.UUID
+	for i, r := range o.CreateMany(t.Context(), requests) {
+		require.NoError(t, r.Err, i)
+		if i == 0 {
+			first = r.UUID
+		}
+		require.Equal(t, first, r.UUID)
+		require.Equal(t, i > 0, r.Existing, i)
+	}
+	require.JSONEq(t, string(requests[46].Context), o.db.QueryString(t, `select context::text from tasker.tasks`))
+
+	limit(admission.Rules{Throttle: &admission.Throttle{Max: 3, PeriodMS: 3_600_000}})
+	var fast *submission.ThrottleError
+	for i := range requests {
+		requests[i] = numbered(100 + i)
+	}
+	for i, r := range o.CreateMany(t.Context(), requests) {
+		if i < 3 {
+			require.NoError(t, r.Err, i)
+			continue
+		}
+		require.ErrorAs(t, r.Err, &fast)
+		require.Equal(t, "many/one", fast.Template)
+		require.Positive(t, fast.RetryAfter)
+	}
+	_, err := o.Create(t.Context(), numbered(200))
+	require.ErrorAs(t, err, &fast)
+	require.InDelta(t, 45, testutil.ToFloat64(o.metrics.BackpressureRefusals.WithLabelValues("throttle")), 0)
+	limit(admission.Rules{})
+	_, err = o.Create(t.Context(), numbered(200))
+	require.NoError(t, err)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
@@ -189,4 +190,39 @@ func TestAgeingBesideClaims(t *testing.T) {
 		require.Equal(t, 1, n, k)
 	}
 	require.Len(t, seen, len(low)+20-3, "but for those that stay")
+}
+
+// TestAgeingInTheLinesOfKeys: steps that have waited too long behind others of their key are
+// claimed first of it; what waits for the turn of its key alone stays.
+func TestAgeingInTheLinesOfKeys(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1)})
+	with := func(key string, priority int, waited time.Duration) uuid.UUID {
+		task := newTask(p)
+		task.Context, task.Priority = fmt.Appendf(nil, `{"tenant":{"id":%q}}`, key), priority
+		_, err := s.CreateTasks(t.Context(), []store.NewTask{task})
+		require.NoError(t, err)
+		db.Exec(t, `update tasker.board set enqueued_at = clock_timestamp() - $2 * interval '1 ms' where task_uuid = $1`, task.UUID, waited.Milliseconds())
+		return task.UUID
+	}
+	first := with("a", 10, 0)
+	claimed, _ := claimLimited(t, s, p, 10)
+	require.Equal(t, []uuid.UUID{first}, tasksOf(claimed))
+	with("a", 10, 2*time.Minute)
+	young := with("a", -20, 0)
+	older, old := with("a", -20, 3*time.Minute), with("a", -10, 2*time.Minute)
+	with("b", -20, 3*time.Minute)
+	with("b", -20, 2*time.Minute)
+	claimed, _ = claimLimited(t, s, p, 10) // sorts them
+	require.Equal(t, []string{"b"}, keysOf(t, claimed))
+	require.Equal(t, 2, ageSteps(t, s, 100).Steps["limited"])
+	require.Empty(t, ageSteps(t, s, 100).Steps, "once")
+	for _, want := range []uuid.UUID{older, old} {
+		db.Exec(t, `update tasker.board set state = 1, due_at = 'infinity' where state = 3`) // the key has room
+		claimed, _ = claimLimited(t, s, p, 1)
+		require.Equal(t, []uuid.UUID{want}, tasksOf(claimed))
+	}
+	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.board where task_uuid = $1 and lane > 0`, young))
 }

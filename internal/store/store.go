@@ -71,11 +71,13 @@ type (
 // ForgetPlanNames, TemplateVersion, DeprecateVersion; PutTaskType, DeleteTaskType,
 // TaskType, TaskTypes; Callables, KnownCallables, CallablesVersion; Queues, Namespaces,
 // Pause, Resume; Policies, SetPolicy, SampleOf, Predicts, Foretell; Quotas, SetQuota,
-// DeleteQuota; Limits, SetLimit, DeleteLimit, FinishLimits, LimitedCallables.
+// DeleteQuota; Limits, SetLimit, DeleteLimit, FinishLimits, LimitedCallables;
+// SubmissionLimits, SetSubmissionLimit.
 type (
 	Callable        = registry.Callable        // the code that steps of a namespace name
 	NamespaceState  = registry.NamespaceState  // a namespace for operators
 	Quota           = registry.Quota           // how many live tasks a namespace may have
+	SubmissionLimit = registry.SubmissionLimit // how often tasks of a template are submitted
 	Pause           = registry.Pause           // pauses or resumes claims
 	Plan            = registry.Plan            // a registered plan
 	ListedPlan      = registry.ListedPlan      // a current plan in a list

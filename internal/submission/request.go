@@ -127,6 +127,17 @@ func (e *QuotaError) Error() string {
 	return fmt.Sprintf("the namespace %s has as many tasks that have not ended as its quota allows", e.Namespace)
 }
 
+// ThrottleError says that as many tasks of a template were created as its throttle allows.
+type ThrottleError struct {
+	Template   string // with its namespace
+	RetryAfter time.Duration
+}
+
+// Error implements error.
+func (e *ThrottleError) Error() string {
+	return fmt.Sprintf("as many tasks of %s were created of late as its throttle allows", e.Template)
+}
+
 // UnknownTemplateError says that no such template version is registered.
 type UnknownTemplateError struct{ Namespace, Name, Version string }
 

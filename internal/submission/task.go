@@ -23,8 +23,8 @@ type Created struct {
 	CorrelationID uuid.UUID // the request's, or else the task's own id
 	Plan          *store.Plan
 	Priority      int // the request's, or else the template's, or else 0
-	// Existing says that the task existed before (ConflictUseExisting). Then only its
-	// UUID is known.
+	// Existing says that the task existed before (ConflictUseExisting, or it is debounced).
+	// Then only its UUID is known.
 	Existing bool
 }
 
@@ -164,15 +164,17 @@ func millis(delays []time.Duration) []int64 {
 	return ms
 }
 
-// Answer converts the result of an insert. The error is a *DuplicateError, *BusyError or
-// *QuotaError.
+// Answer converts the result of an insert. The error is a *DuplicateError, *BusyError,
+// *QuotaError or *ThrottleError.
 func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy) (Created, error) {
 	switch {
 	case row.Busy:
 		return Created{}, &BusyError{}
+	case row.Throttled:
+		return Created{}, &ThrottleError{Template: task.Plan.Template.Namespace + "/" + task.Plan.Template.Name, RetryAfter: row.RefusedFor}
 	case row.RefusedFor > 0:
 		return Created{}, &QuotaError{Namespace: task.Plan.Template.Namespace, RetryAfter: row.RefusedFor}
-	case row.Duplicate && conflict == ConflictUseExisting:
+	case row.Debounced && row.RequestedAt.IsZero(), row.Duplicate && conflict == ConflictUseExisting:
 		return Created{UUID: row.UUID, Plan: task.Plan, Existing: true}, nil
 	case row.Duplicate:
 		duplicate := &DuplicateError{}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/limitrule"
 )
 
@@ -213,6 +214,27 @@ type QuotaChange struct {
 	MaxTasks int    `json:"max_tasks" doc:"0 to 1000000000 tasks that have not ended"`
 	Reason   string `json:"reason,omitempty" maxLength:"500" doc:"Kept in the history"`
 	Actor    string `json:"actor,omitempty" maxLength:"255" doc:"Who acts"`
+}
+
+// SubmissionLimit has the rules for how often tasks of a template are submitted.
+type SubmissionLimit struct {
+	Namespace string `json:"namespace"`
+	Template  string `json:"template" doc:"Its name"`
+	Version   string `json:"version,omitempty" doc:"The highest version that declares the rules; absent: an operator has set them, for all"`
+	admission.Rules
+	ChangedAt client.Time `json:"changed_at"`
+	ChangedBy string      `json:"changed_by"`
+}
+
+// SubmissionLimitList is all limits by namespace and template.
+type SubmissionLimitList struct {
+	Limits []SubmissionLimit `json:"submission_limits"`
+}
+
+// SubmissionLimitRequest is the body of PUT /v1/namespaces/{namespace}/submissions/{template}.
+type SubmissionLimitRequest struct {
+	admission.Rules
+	client.Why
 }
 
 // TaskTypeList is one page of task types, by namespace and name.

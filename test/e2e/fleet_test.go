@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/redistest"
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(fleet.Main("../..", func(dir string) int {
 		binDir = dir
-		return pgtest.With(m).Run()
+		return brokertest.With(pgtest.With(m)).Run()
 	}, "orchestrator", "worker"))
 }
 
@@ -53,9 +54,9 @@ type running struct {
 	t       *testing.T
 	db      *pgtest.DB
 	dir     string
-	env     []string // of all processes
 	all     []*fleet.Process
 	clients []*client.Client
+	env     []string // of the daemons
 }
 
 func newFleet(t *testing.T, db *pgtest.DB) *running {
@@ -110,7 +111,13 @@ func (r *running) ready() *running {
 
 // pair is the smallest fleet.
 func pair(t *testing.T, mode, source string) *running {
+	return pairWith(t, mode, source)
+}
+
+// pairWith is pair with variables for both daemons.
+func pairWith(t *testing.T, mode, source string, env ...string) *running {
 	r := newFleet(t, enginetest.Migrated(t))
+	r.env = env
 	if source == "redis" {
 		r.env = append(r.env, "REDIS_URL="+redistest.Start(t).URL)
 	}

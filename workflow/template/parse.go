@@ -68,6 +68,7 @@ func (m *mapping) template() *workflow.Template {
 		OnFailure:          word(m.get("on_failure"), codeEnum, workflow.OnFailureFail, workflow.OnFailureBlock),
 		Identity:           m.identity(),
 		Priority:           m.priority(),
+		Submission:         m.get("submission").submission(),
 	}
 	m.get("input_schema").requireObject()
 	var sources []stepSource

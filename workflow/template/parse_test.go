@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/schema"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -243,6 +244,24 @@ func TestPriorityOfTemplates(t *testing.T) {
 	require.Nil(t, policyOf(t, "").Priority)
 	require.Equal(t, 7, *policyOf(t, "priority: 7").Priority)
 	require.Equal(t, 80, *policyOf(t, "priority_level: 1").Priority)
+}
+
+func TestSubmissionsOfTemplates(t *testing.T) {
+	t.Parallel()
+	src, err := os.ReadFile("testdata/good/submission.yaml")
+	require.NoError(t, err)
+	template, _, err := Parse("f.yaml", src)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"throttle":{"max":100,"period_ms":60000,"burst":10,"key_path":["customer","id"],"beyond":"delay"},
+		"debounce":{"quiet_ms":5000,"max_wait_ms":60000,"key_tag":"document:","keep":"first"}}`, string(template.Submission))
+	requireRoundTrip(t, template)
+	rules, err := admission.Parse(template.Submission)
+	require.NoError(t, err)
+	require.Equal(t, 10, rules.Throttle.Burst)
+	for raw, want := range map[string]string{`{}`: "give a throttle or a debounce", `{"throttle": 1}`: "cannot unmarshal", `{"debounce": {"quiet_ms": 0}}`: "quiet_ms must be"} {
+		_, err := admission.Parse(json.RawMessage(raw))
+		require.ErrorContains(t, err, want)
+	}
 }
 
 func FuzzParse(f *testing.F) {

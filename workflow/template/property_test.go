@@ -32,6 +32,8 @@ func genTemplate() *rapid.Generator[*workflow.Template] {
 			nil, {Strategy: workflow.IdentityAlwaysUnique}, {Strategy: workflow.IdentityCallerProvided, KeyLifetime: "7d"}, {Window: "90m"},
 			{Strategy: workflow.IdentityStrict, Calendar: workflow.CalendarDay, TimeZone: "Europe/Berlin"}, {Calendar: workflow.CalendarWeek, KeyLifetime: "1h30m"},
 		}).Draw(t, "identity")
+		template.Submission = rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"throttle":{"max":2,"period_ms":60000,"key_path":["a","b.c"]}}`),
+			json.RawMessage(`{"debounce":{"quiet_ms":5,"key_tag":"t:"}}`)}).Draw(t, "submission")
 		if rapid.Bool().Draw(t, "urgent") {
 			priority := rapid.IntRange(priorities.Min, priorities.Max).Draw(t, "priority")
 			template.Priority = &priority

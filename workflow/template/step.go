@@ -252,12 +252,18 @@ func (m *mapping) retry() *workflow.RetryPolicy {
 	return p
 }
 
-// limit reads a limit of the step's callable, in the form of the API.
-func (v value) limit() *workflow.Limit {
+// limit reads a limit of the step's callable.
+func (v value) limit() *workflow.Limit { return rule[workflow.Limit](v) }
+
+// rule reads a block in the form of the API; nil when it is absent or unusable.
+func rule[T any, R interface {
+	*T
+	Check(problem func(format string, args ...any))
+}](v value) R {
 	if v.node == nil {
 		return nil
 	}
-	var l workflow.Limit
+	var l T
 	d := json.NewDecoder(bytes.NewReader(v.raw()))
 	if d.DisallowUnknownFields(); v.mapping() == nil {
 		return nil
@@ -271,7 +277,7 @@ func (v value) limit() *workflow.Limit {
 		v.wrong(codeType, "is no limit: %s", strings.TrimPrefix(err.Error(), "json: "))
 		return nil
 	}
-	l.Check(func(format string, args ...any) { v.wrong(codeRange, "is no limit: "+format, args...) })
+	R(&l).Check(func(format string, args ...any) { v.wrong(codeRange, "is no limit: "+format, args...) })
 	return &l
 }
 

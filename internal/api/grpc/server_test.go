@@ -80,6 +80,8 @@ func TestFailures(t *testing.T) {
 		"duplicate":          {create, 409, "CONFLICT", codes.AlreadyExists, "text"},
 		"too long":           {get, 504, "TIMEOUT", codes.DeadlineExceeded, "text"},
 		"too large":          {create, 413, "PAYLOAD_TOO_LARGE", codes.ResourceExhausted, "text"},
+		"quota":              {create, 429, "QUOTA_EXCEEDED", codes.ResourceExhausted, "text"},
+		"throttle":           {create, 429, "THROTTLED", codes.ResourceExhausted, "text"},
 		"backpressure":       {create, 503, "BACKPRESSURE", codes.Unavailable, "Backpressure active: text"},
 		"breaker":            {get, 503, "CIRCUIT_BREAKER_OPEN", codes.Unavailable, "Backpressure active: text"},
 		"unavailable":        {get, 503, "SERVICE_UNAVAILABLE", codes.Unavailable, "text"},

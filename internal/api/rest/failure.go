@@ -43,6 +43,7 @@ const (
 	codeUnavailable  = "SERVICE_UNAVAILABLE"
 	codeBackpressure = "BACKPRESSURE"
 	codeQuota        = "QUOTA_EXCEEDED"
+	codeThrottled    = "THROTTLED"
 	codeBreakerOpen  = "CIRCUIT_BREAKER_OPEN"
 	databaseRetry    = 5 * time.Second // Retry-After while the database is unavailable
 	shutdownRetry    = 2 * time.Second // and while the daemon stops
@@ -278,6 +279,7 @@ func blameSender(err error) *failure {
 		running   *orchestration.ScheduleBusyError
 		untyped   *orchestration.UnknownTypeError
 		full      *submission.QuotaError
+		fast      *submission.ThrottleError
 	)
 	switch {
 	case errors.Is(err, taskmaster.ErrUnknownWorker):
@@ -311,6 +313,8 @@ func blameSender(err error) *failure {
 		return unavailable(busy.Error(), busyRetry)
 	case errors.As(err, &full):
 		return &failure{status: http.StatusTooManyRequests, code: codeQuota, message: full.Error(), retryAfter: max(full.RetryAfter, time.Second)}
+	case errors.As(err, &fast):
+		return &failure{status: http.StatusTooManyRequests, code: codeThrottled, message: fast.Error(), retryAfter: max(fast.RetryAfter, time.Second)}
 	case errors.As(err, &refused):
 		return badRequest(refused.Error())
 	case errors.As(err, &running):

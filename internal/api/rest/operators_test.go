@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/breaker"
@@ -118,6 +119,11 @@ func (f *fakeOperator) SetQuota(_ context.Context, namespace string, maxTasks in
 
 func (f *fakeOperator) DeleteQuota(_ context.Context, namespace string, why orchestration.Why) (store.Quota, error) {
 	return store.Quota{Namespace: namespace, MaxTasks: 7, ChangedAt: *at(1), ChangedBy: "bob"}, f.namespace("delete-quota", store.Pause{Namespace: namespace, Actor: why.Actor, Reason: why.Reason})
+}
+
+func (f *fakeOperator) SetSubmissionLimit(_ context.Context, namespace, template string, rules admission.Rules, why orchestration.Why) error {
+	text, _ := json.Marshal(rules)
+	return f.namespace("limit "+string(text), store.Pause{Namespace: namespace, Callable: template, Actor: why.Actor, Reason: why.Reason})
 }
 
 func (f *fakeOperator) Pause(_ context.Context, p store.Pause) error { return f.namespace("pause", p) }
@@ -253,6 +259,11 @@ func (f *fakeLetters) Quotas(context.Context) ([]store.Quota, error) {
 	tasks := int64(12)
 	return []store.Quota{{Namespace: "lines", MaxTasks: 5, ChangedAt: *at(1), ChangedBy: "ana"},
 		{Namespace: "shapes", MaxTasks: 20, Tasks: &tasks, CountedAt: at(2), ChangedAt: *at(1), ChangedBy: "ana"}}, f.note("quotas", nil)
+}
+
+func (f *fakeLetters) SubmissionLimits(_ context.Context, namespace string) ([]store.SubmissionLimit, error) {
+	return []store.SubmissionLimit{{Namespace: "shapes", Template: "diamond", ChangedAt: *at(1), ChangedBy: "ana",
+		Rules: admission.Rules{Throttle: &admission.Throttle{Max: 5, PeriodMS: 60_000, Key: limitrule.Key{KeyPath: []string{"customer", "id"}}}}}}, f.note("limits", namespace)
 }
 
 func (f *fakeLetters) Namespaces(context.Context) ([]store.NamespaceState, error) {

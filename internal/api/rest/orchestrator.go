@@ -11,6 +11,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/autoscale"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/dedup"
@@ -61,6 +62,7 @@ type Engine interface {
 	SetPolicy(ctx context.Context, p store.CallablePolicy, reason string) error
 	SetQuota(ctx context.Context, namespace string, maxTasks int, why orchestration.Why) (store.Quota, error)
 	DeleteQuota(ctx context.Context, namespace string, why orchestration.Why) (store.Quota, error)
+	SetSubmissionLimit(ctx context.Context, namespace, template string, rules admission.Rules, why orchestration.Why) error
 	SetLimit(ctx context.Context, l store.Limit, why orchestration.Why) error
 	DeleteLimit(ctx context.Context, namespace string, handler workflow.HandlerReference, why orchestration.Why) error
 	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
@@ -134,6 +136,7 @@ type Store interface {
 	Policies(ctx context.Context, namespace string) ([]store.CallablePolicy, error)
 	Foretell(p *store.Plan, context []byte) map[string]store.Foretold
 	Quotas(ctx context.Context) ([]store.Quota, error)
+	SubmissionLimits(ctx context.Context, namespace string) ([]store.SubmissionLimit, error)
 	Limits(ctx context.Context, namespace string, limit int) ([]store.LimitState, error)
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
 	Sweeps(ctx context.Context) ([]store.SweepState, error)
@@ -242,6 +245,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&policyRoutes{a}).add()
 	(&quotaRoutes{a}).add()
 	(&limitRoutes{a}).add()
+	(&submissionRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
 	newAnalytics(a, o.AnalyticsAge).add()

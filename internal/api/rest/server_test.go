@@ -81,7 +81,7 @@ func TestDocs(t *testing.T) {
 		"/v1/tasks/actions": "post", "/v1/tasks/{uuid}/actions": "post",
 		"/v1/dlq": "get", "/v1/dlq/task/{task_uuid}": "get", "/v1/dlq/entry/{dlq_entry_uuid}": "patch", "/v1/dlq/stats": "get",
 		"/v1/dlq/investigation-queue": "get", "/v1/dlq/staleness": "get", "/v1/dlq/entries": "post", "/v1/dlq/replay": "post", "/v1/dlq/purge": "post",
-		"/v1/namespaces": "get", "/v1/namespaces/{name}/pause": "put delete", "/v1/policies": "get", "/v1/namespaces/{namespace}/policies/{callable}": "put delete", "/v1/workers": "get", "/v1/sweeps": "get", "/v1/sweeps/{name}/run": "post",
+		"/v1/namespaces": "get", "/v1/namespaces/{name}/pause": "put delete", "/v1/policies": "get", "/v1/submission-limits": "get", "/v1/namespaces/{namespace}/submissions/{template}": "put delete", "/v1/namespaces/{namespace}/policies/{callable}": "put delete", "/v1/workers": "get", "/v1/sweeps": "get", "/v1/sweeps/{name}/run": "post",
 		"/v1/task-types": "get", "/v1/task-types/{name}": "get put delete", "/v1/enqueue": "post", "/v1/enqueue/{uuid}": "get",
 		"/v1/events": "get", "/v1/events/stream": "get", "/v1/transitions/stream": "get", "/v1/event-consumers": "get post", "/v1/event-consumers/{name}": "get delete",
 		"/v1/event-consumers/{name}/claim": "post", "/v1/event-consumers/{name}/ack": "post", "/v1/event-consumers/{name}/reset": "post",
@@ -94,7 +94,7 @@ func TestDocs(t *testing.T) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 76)
+	require.Len(t, doc.Paths, 78)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)

@@ -3,6 +3,7 @@
 package redis_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func broker(t *testing.T, url string) *redis.Broker {
 	name := strings.NewReplacer("/", "-").Replace(t.Name())
 	b, err := redis.New(redis.Config{URL: url, Prefix: name, ClientName: name, Timeout: 5 * time.Second})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	t.Cleanup(func() { require.NoError(t, b.Stop(context.WithoutCancel(t.Context()))) })
 	return b
 }
 

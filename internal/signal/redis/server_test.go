@@ -127,7 +127,7 @@ func TestRightsOnChannels(t *testing.T) {
 			require.ErrorContains(t, err, want)
 			require.NotContains(t, err.Error(), "secret")
 		}
-		require.NoError(t, b.Close())
+		require.NoError(t, b.Stop(t.Context()))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/redisdial"
 	"github.com/tasker-go/tasker/internal/signal/pgdial"
 	"github.com/tasker-go/tasker/internal/signal/topicset"
@@ -41,8 +42,9 @@ type Broker struct {
 }
 
 var (
-	_ signal.Source    = (*Broker)(nil)
-	_ signal.Transport = (*Broker)(nil)
+	_ signal.Source     = (*Broker)(nil)
+	_ signal.Transport  = (*Broker)(nil)
+	_ lifecycle.Service = (*Broker)(nil)
 )
 
 // New opens no connection.
@@ -60,8 +62,11 @@ func New(cfg Config) (*Broker, error) {
 // Name implements signal.Source.
 func (b *Broker) Name() string { return Name }
 
-// Close ends the connections that send.
-func (b *Broker) Close() error { return b.client.Close() }
+// Start implements lifecycle.Service: the first Send connects.
+func (b *Broker) Start(context.Context) error { return nil }
+
+// Stop ends the connections that send.
+func (b *Broker) Stop(context.Context) error { return b.client.Close() }
 
 // channel is the name of a topic in Redis.
 func (b *Broker) channel(t signal.Topic) string { return b.cfg.Prefix + ":" + string(t) }

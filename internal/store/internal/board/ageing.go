@@ -63,6 +63,33 @@ var age = pg.Compile(waitedTooLong + `, numbered as materialized (
 // agePreview counts what age would move.
 var agePreview = pg.Compile(waitedTooLong + agedRows + `(select queue, 0 as callable, {aged_lane}::smallint as lane from picked)` + agedRowsEnd)
 
+// waitedInKeys picks such steps in the lines of keys, of the 10,000 keys that are next: there
+// others of the same key alone are claimed first. Of each key it reads the first ten steps
+// behind those of its first priority.
+// Index: limit_keys_waiting, board_claimable.
+var waitedInKeys = `with picked as materialized (
+    select s.*, l.callable_id as callable from tasker.limits l cross join lateral (
+        select line from tasker.limit_keys where callable_id = l.callable_id and waiting order by turn, line limit 10000) k
+    cross join lateral (
+        select lane from tasker.board where state = {claimable} and callable = -k.line and lane > {aged_lane} order by lane, seq limit 1) f
+    cross join lateral (
+        select ctid as at, queue, enqueued_at, seq from tasker.board
+        where state = {claimable} and callable = -k.line and lane > f.lane and lane - lane % 2 > f.lane
+        order by lane, seq limit 10 for update skip locked) s
+    where s.enqueued_at < ` + waitedSince + `
+    limit @limit::int
+)`
+
+var (
+	ageInKeys = pg.Compile(waitedInKeys + `, numbered as materialized (
+    select at, callable, nextval('tasker.step_seq') as seq from (select * from picked order by enqueued_at, seq) o
+), moved as (
+    update tasker.board s set lane = {aged_lane}, seq = n.seq from numbered n where s.ctid = n.at
+    returning s.queue, n.callable, s.lane
+)` + agedRows + `moved` + agedRowsEnd)
+	ageInKeysPreview = pg.Compile(waitedInKeys + agedRows + `(select queue, 0 as callable, {aged_lane}::smallint as lane from picked)` + agedRowsEnd)
+)
+
 const (
 	agedRows    = ` select n.name as namespace, m.callable, m.lane, count(*) as steps from `
 	agedRowsEnd = ` m cross join lateral (select name from tasker.namespaces where namespace_id = any (array[m.queue]) limit 1) n group by n.name, m.callable, m.lane`
@@ -78,21 +105,25 @@ type Aged struct {
 // Age moves up to limit steps that have waited for longer than bound behind others to the
 // end of the lane that is claimed first. With dry it counts them.
 func (s *Board) Age(ctx context.Context, bound time.Duration, limit int, dry bool) (Aged, error) {
-	return pg.Change(ctx, s.db, "age", "bring forward steps that have waited for too long", func(ctx context.Context, tx pgx.Tx) (Aged, []signal.Signal, error) {
-		statement := age
+	return pg.Change(ctx, s.db, "age", "bring forward steps that have waited for too long", func(ctx context.Context, tx pgx.Tx) (_ Aged, _ []signal.Signal, err error) {
+		statements := []*stmt.Statement{age, ageInKeys}
 		if dry {
-			statement = agePreview
+			statements = []*stmt.Statement{agePreview, ageInKeysPreview}
 		}
 		type row struct {
 			NamedLane
 			Steps int
 		}
 		found, topics, moved := Aged{Steps: map[string]int{}}, SignalSet{}, 0
-		err := stmt.Each(ctx, tx, statement.With(s.everywhere().And(pg.Args{"bound_ms": bound.Milliseconds(), "limit": limit, "ordered": s.registry.Ordered()})), func(r *row) {
-			found.Steps[r.Namespace] += r.Steps
-			moved += r.Steps
-			topics.AddNamed(&r.NamedLane)
-		})
+		inKeys := pg.Args{"bound_ms": bound.Milliseconds()}
+		args := []pg.Args{s.everywhere().And(pg.Args{"ordered": s.registry.Ordered()}).And(inKeys), inKeys}
+		for i := 0; i < len(statements) && moved < limit && err == nil; i++ {
+			err = stmt.Each(ctx, tx, statements[i].With(args[i].And(pg.Args{"limit": limit - moved})), func(r *row) {
+				found.Steps[r.Namespace] += r.Steps
+				moved += r.Steps
+				topics.AddNamed(&r.NamedLane)
+			})
+		}
 		if found.More = moved >= limit; err == nil && !dry {
 			found.Signals = topics.Signals()
 		}

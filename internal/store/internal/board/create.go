@@ -54,7 +54,7 @@ type NewTask struct {
 	Watched bool
 	// Trace is its place in a trace, see tracing.Row; nil: none.
 	Trace []byte
-	// Limited: it is refused where the quota of its namespace is used up.
+	// Limited: it is subject to the quota of its namespace and the limits of its template.
 	Limited bool
 
 	start *workflow.Start // see Begin; nil: not called
@@ -77,9 +77,13 @@ type CreatedTask struct {
 	// Busy: an open transaction is creating a task with the same identity. Nothing was
 	// created; the caller must retry.
 	Busy bool
-	// RefusedFor: the quota of the namespace is used up. Nothing was created; places may be
-	// free after this time. 0: not refused.
+	// RefusedFor: the quota of the namespace is used up, or the throttle of the template
+	// (Throttled). Nothing was created; places may be free after this time. 0: not refused.
 	RefusedFor time.Duration
+	Throttled  bool
+	// Debounced: the task waits for more submissions. Without RequestedAt it was waiting
+	// already, and this one has become a part of it.
+	Debounced bool
 }
 
 // Bounds of what the board's row of a task carries along; see docs/data-model.md.
@@ -104,13 +108,14 @@ const (
 var createTasks = pg.Compile(creating)
 
 // createTasksIn is createTasks for transactions of others, whose roles may lack the right
-// to see whether clients follow transitions, or the quotas, which do not concern them.
+// to see whether clients follow transitions, or quotas and limits, which do not concern them.
 var createTasksIn = pg.Compile(strings.NewReplacer("{followed}", "(select tasker.is_followed())", refusal, "null::bigint").Replace(creating))
 
-// refusal is for how many milliseconds the new task i is refused; null: not. Without quotas
+// refusal is for how many milliseconds the new task i is refused; null: not; -1: its
+// template has limits (see createLimited). Without quotas and limits
 // it is one look into an empty table for the whole statement. All quotas are
 // locked before the first identity, in the order of the namespaces.
-const refusal = `case when i.limited and i.queue = any (array(select namespace_id from tasker.quotas)) then tasker.take_place(i.queue, i.identity) end`
+const refusal = `case when i.limited and i.queue = any (array(select namespace_id from tasker.governed)) then tasker.refuse(i.queue, i.plan_id, i.identity) end`
 
 var creating = `
 with patience as materialized (
@@ -173,29 +178,37 @@ const (
 // per task, in order. Duplicates change nothing.
 func (s *Board) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask, error) {
 	answers := make([]CreatedTask, len(tasks))
-	chosen := DistinctIdentities(tasks)
+	tries := 0
 	err := s.db.Repeatable(ctx, "create", "create tasks", func(ctx context.Context, db *pg.Conn) error {
-		accepted, err := s.insertMany(ctx, db, tasks, chosen)
-		if err != nil {
-			return err
+		tries++
+		accepted, err := s.insertSubmissions(ctx, db, tasks, tries > 1)
+		if err == nil {
+			err = answerCreated(ctx, db, tasks, accepted, answers)
 		}
-		return answerCreated(ctx, db, tasks, accepted, answers)
+		if err == nil && tries > 1 {
+			err = answerLost(ctx, db, tasks, answers)
+		}
+		return err
 	})
 	return answers, err
 }
 
-// insertTasks creates the chosen tasks in one transaction, together with the statements
-// of also. It waits for locked identities up to patience; 0: up to the limit of any
-// statement.
-func (s *Board) insertTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, chosen []bool, wait time.Duration, also func(b *pgx.Batch)) (AcceptedTasks, error) {
+// insertTasks creates the chosen tasks in one transaction by a statement, together with the
+// statements of also. It waits for locked identities up to patience; 0: up to the limit of
+// any statement.
+func (s *Board) insertTasks(ctx context.Context, db *pg.Conn, by *stmt.Statement, tasks []NewTask, chosen []bool, wait time.Duration, also func(b *pgx.Batch)) (AcceptedTasks, error) {
 	if err := checkDependencies(ctx, db, tasks, chosen); err != nil {
 		return nil, err
 	}
 	patience := strconv.FormatInt(wait.Milliseconds(), 10)
-	create, queues := Creation(tasks, chosen, &patience)
+	create, queues := creation(by, tasks, chosen, &patience)
 	accepted := make(AcceptedTasks, len(tasks))
 	err := s.db.Transact(ctx, db, s.db.WithTransitions(queues), func(b *pgx.Batch) {
-		create.Queue(b).Query(accepted.Collect)
+		collect := accepted.Collect
+		if by == createLimited {
+			collect = accepted.collectJudged
+		}
+		create.Queue(b).Query(collect)
 		Relate(b, tasks, chosen)
 		also(b)
 	})
@@ -233,7 +246,10 @@ func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accept
 	for i := range tasks {
 		a, ok := accepted[tasks[i].UUID]
 		answers[i] = CreatedTask{UUID: tasks[i].UUID, RequestedAt: a.RequestedAt, Duplicate: !ok,
-			Busy: ok && a.RequestedAt.IsZero() && a.RefusedFor == 0, RefusedFor: a.RefusedFor}
+			Busy: ok && a == Acceptance{}, RefusedFor: a.RefusedFor, Throttled: a.Throttled}
+		if a.Debounced != uuid.Nil {
+			answers[i].UUID, answers[i].Debounced = a.Debounced, true
+		}
 		if answers[i].Duplicate {
 			taken = append(taken, tasks[i].Identity[:])
 		}
@@ -250,9 +266,18 @@ func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accept
 	err := stmt.Each(ctx, db, identityHolders.With(pg.Args{"identities": taken}), func(h *holder) {
 		holders[dedup.Identity(h.Identity)] = *h
 	})
+	refused := map[dedup.Identity]CreatedTask{} // or busy: no task has the identity
 	for i := range answers {
-		if answers[i].Duplicate {
-			held := holders[*tasks[i].Identity]
+		switch id := tasks[i].Identity; {
+		case id == nil:
+		case answers[i].Busy || answers[i].RefusedFor > 0:
+			refused[*id] = answers[i]
+		case answers[i].Duplicate:
+			if first, again := refused[*id]; again {
+				answers[i] = first
+				continue
+			}
+			held := holders[*id]
 			// The holder may be this very task, created by a first try whose
 			// answer was lost.
 			answers[i] = CreatedTask{UUID: held.TaskUUID, Duplicate: true}
@@ -301,7 +326,11 @@ func Creation(tasks []NewTask, chosen []bool, patience *string) (stmt.Call, []si
 
 func creation(create *stmt.Statement, tasks []NewTask, chosen []bool, patience *string) (stmt.Call, []signal.Signal) {
 	c := creatingOf(tasks, chosen)
-	return create.With(pg.Args{"i": c.tasks, "s": c.steps, "patience": patience}), c.topics.Signals()
+	args := pg.Args{"i": c.tasks, "s": c.steps, "patience": patience}
+	if create == createLimited {
+		args["i"] = c.judged()
+	}
+	return create.With(args), c.topics.Signals()
 }
 
 // newTaskRow is a new task to insert; the board's row carries its first step if it is the
@@ -335,7 +364,8 @@ type newTaskRow struct {
 	Callable            int32
 	Watched             bool `sql:",omitzero"`
 	Trace               []byte
-	Limited             bool `sql:",omitzero"`
+	Limited             bool     `sql:",omitzero"`
+	task                *NewTask `sql:"-"`
 }
 
 // newStep is a step with a row of its own.
@@ -367,8 +397,13 @@ func creatingOf(tasks []NewTask, chosen []bool) *newRows {
 			c.add(&tasks[i])
 		}
 	}
-	// In one order, so that two creations never wait for each other's quotas.
-	slices.SortStableFunc(c.tasks, func(a, b newTaskRow) int { return cmp.Compare(a.Queue, b.Queue) })
+	// In one order, so that two creations never wait for each other's quotas and limits.
+	slices.SortStableFunc(c.tasks, func(a, b newTaskRow) int {
+		if a.PlanID == b.PlanID {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.task.Plan.Template.Name, b.task.Plan.Template.Name))
+	})
 	return c
 }
 
@@ -376,7 +411,7 @@ func (c *newRows) add(t *NewTask) {
 	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
 		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
 		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: order.Priority.Lane(order.Step{Priority: t.Priority}),
-		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace, Limited: t.Limited}
+		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace, Limited: t.Limited, task: t}
 	if t.CorrelationID != t.UUID {
 		row.CorrelationID = &t.CorrelationID
 	}

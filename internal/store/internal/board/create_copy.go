@@ -62,14 +62,22 @@ func (s *Board) insertMany(ctx context.Context, db *pg.Conn, tasks []NewTask, ch
 		}
 		s.copyPause.Store(copyPause)
 	}
-	return s.insertAround(ctx, db, tasks, chosen, identityPatience)
+	return s.insertAround(ctx, db, createTasks, tasks, chosen, identityPatience)
 }
 
 var beginCopy = pg.Compile(`select set_config('lock_timeout', @patience, true) as patience, clock_timestamp() as now, {followed} as followed,
-       exists (select from tasker.quotas where namespace_id = any (@limited::int[])) as limited`)
+       exists (select from tasker.governed where namespace_id = any (@limited::int[])) as limited`)
 
-// errLimited: the tasks are in a namespace with a quota, so each needs a place.
-var errLimited = errors.New("the namespace has a quota")
+// judgesPlans reports whether a quota or limits concern tasks of plans.
+// Index: the primary keys.
+var judgesPlans = pg.Compile(`
+select exists (select from tasker.plans p where p.plan_id = any (@plans::int[]) and (
+    exists (select from tasker.quotas q where q.namespace_id = p.namespace_id)
+    or exists (select from tasker.submission_limits l where l.namespace_id = p.namespace_id and l.template = p.name)))`)
+
+// errLimited: the tasks are in a namespace with a quota, or of a template with limits, so
+// each is judged.
+var errLimited = errors.New("tasks are judged")
 
 // recordCreated records the transitions of copied tasks.
 var recordCreated = pg.Compile(`
@@ -101,7 +109,12 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 			Followed bool
 			Limited  bool
 		}
-		begun, err := stmt.One[row](ctx, tx, beginCopy.With(pg.Args{"patience": strconv.FormatInt(identityPatience.Milliseconds(), 10), "limited": c.limited()}))
+		begun, err := stmt.One[row](ctx, tx, beginCopy.With(pg.Args{"patience": strconv.FormatInt(identityPatience.Milliseconds(), 10),
+			"limited": c.limited(func(t *newTaskRow) int32 { return t.Queue })}))
+		if err == nil && begun.Limited {
+			plans := c.limited(func(t *newTaskRow) int32 { return t.PlanID })
+			begun.Limited, err = pg.OneOf[bool](ctx, tx, judgesPlans.With(pg.Args{"plans": plans}))
+		}
 		switch {
 		case err != nil:
 			return nil, err
@@ -128,15 +141,15 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 	return accepted, err
 }
 
-// limited are the namespaces whose quotas concern the tasks.
-func (c *newRows) limited() []int32 {
-	namespaces := []int32{}
+// limited are the namespaces, or plans, whose quotas and limits concern the tasks.
+func (c *newRows) limited(of func(*newTaskRow) int32) []int32 {
+	ids := []int32{}
 	for i := range c.tasks {
-		if t := &c.tasks[i]; t.Limited && !slices.Contains(namespaces, t.Queue) {
-			namespaces = append(namespaces, t.Queue)
+		if t := &c.tasks[i]; t.Limited && !slices.Contains(ids, of(t)) {
+			ids = append(ids, of(t))
 		}
 	}
-	return namespaces
+	return ids
 }
 
 func (c *newRows) copyIdentities(ctx context.Context, tx pgx.Tx, now time.Time) error {

@@ -42,13 +42,13 @@ const identities = "task_identities"
 // insertAround is insertTasks that skips locked identities: it halves the batch until
 // each of their tasks is alone, and that is busy. It waits for other locks (a partition
 // being created or dropped) without this bound.
-func (s *Board) insertAround(ctx context.Context, db *pg.Conn, tasks []NewTask, chosen []bool, wait time.Duration) (AcceptedTasks, error) {
-	accepted, err := s.insertTasks(ctx, db, tasks, chosen, wait, nothing)
+func (s *Board) insertAround(ctx context.Context, db *pg.Conn, by *stmt.Statement, tasks []NewTask, chosen []bool, wait time.Duration) (AcceptedTasks, error) {
+	accepted, err := s.insertTasks(ctx, db, by, tasks, chosen, wait, nothing)
 	switch {
 	case !pg.LockTimeout(err):
 		return accepted, err
 	case !identityHeld(err):
-		return s.insertTasks(ctx, db, tasks, chosen, 0, nothing)
+		return s.insertTasks(ctx, db, by, tasks, chosen, 0, nothing)
 	}
 	places := make([]int, 0, len(tasks))
 	for i := range chosen {
@@ -59,17 +59,17 @@ func (s *Board) insertAround(ctx context.Context, db *pg.Conn, tasks []NewTask, 
 	if len(places) == 1 {
 		return AcceptedTasks{tasks[places[0]].UUID: {}}, nil
 	}
-	return s.insertHalves(ctx, db, tasks, places)
+	return s.insertHalves(ctx, db, by, tasks, places)
 }
 
-func (s *Board) insertHalves(ctx context.Context, db *pg.Conn, tasks []NewTask, places []int) (AcceptedTasks, error) {
+func (s *Board) insertHalves(ctx context.Context, db *pg.Conn, by *stmt.Statement, tasks []NewTask, places []int) (AcceptedTasks, error) {
 	all := make(AcceptedTasks, len(places))
 	for _, half := range [][]int{places[:len(places)/2], places[len(places)/2:]} {
 		chosen := make([]bool, len(tasks))
 		for _, i := range half {
 			chosen[i] = true
 		}
-		accepted, err := s.insertAround(ctx, db, tasks, chosen, identityGlance)
+		accepted, err := s.insertAround(ctx, db, by, tasks, chosen, identityGlance)
 		if err != nil {
 			return nil, err
 		}
@@ -86,6 +86,10 @@ type AcceptedTasks map[uuid.UUID]Acceptance
 type Acceptance struct {
 	RequestedAt time.Time
 	RefusedFor  time.Duration // see CreatedTask
+	Throttled   bool
+	Limited     bool // its template has limits; without RequestedAt they have not judged it, unless it is refused or debounced
+	// Debounced is the task that it is a part of; Nil: it is not debounced.
+	Debounced uuid.UUID
 }
 
 // Collect reads the rows of a creation.
@@ -97,7 +101,7 @@ func (a AcceptedTasks) Collect(rows pgx.Rows) error {
 	}
 	return stmt.Rows(func(r *row) {
 		if r.Refused != nil {
-			a[r.TaskUUID] = Acceptance{RefusedFor: time.Duration(*r.Refused) * time.Millisecond}
+			a[r.TaskUUID] = Acceptance{RefusedFor: time.Duration(max(*r.Refused, 0)) * time.Millisecond, Limited: *r.Refused < 0}
 			return
 		}
 		a[r.TaskUUID] = Acceptance{RequestedAt: *r.RequestedAt}
@@ -186,7 +190,7 @@ func createAsGuest(ctx context.Context, g pg.Guest, how pg.Announce, tasks []New
 }
 
 // passOver removes the tasks whose identities are taken.
-func passOver(ctx context.Context, g pg.Guest, tasks []NewTask, chosen []bool) error {
+func passOver(ctx context.Context, g stmt.Querier, tasks []NewTask, chosen []bool) error {
 	wanted := make([][]byte, 0, len(tasks))
 	for i := range tasks {
 		if chosen[i] && tasks[i].Identity != nil {

@@ -94,6 +94,7 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 			plantest.Of("sortLimited", sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": one, "limit": sorted}), sorted, 0),
 			plantest.Of("sortBeside", sortBeside.With(pg.Args{"callable": int32(1), "limit": sorted}), sorted, 0),
 			plantest.Of("claimLimited", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "callables": one}), items, 0),
+			plantest.Of("ageInKeys", ageInKeys.With(pg.Args{"bound_ms": int64(7_200_000), "limit": 1000}), 10_000, 0),
 			plantest.Of("limitsWait", limitsWait.With(pg.Args{"callables": one}), 100, 1),
 			plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": 100})), 10_000, 2),
 			plantest.Of("oldestClaimable", oldestClaimable.With(everywhere.And(pg.Args{"limit": 1})), 10_000, 1),

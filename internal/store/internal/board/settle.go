@@ -359,7 +359,7 @@ func (s *Board) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 	slices.SortFunc(ids, func(a, b [16]byte) int { return slices.Compare(a[:], b[:]) })
 	err = s.db.Call(ctx, "create", "create tasks", func(ctx context.Context, db *pg.Conn) error {
 		claimed = nil // of a rolled-back try
-		accepted, err := s.insertTasks(ctx, db, tasks, chosen, identityPatience, func(b *pgx.Batch) {
+		accepted, err := s.insertTasks(ctx, db, createTasks, tasks, chosen, identityPatience, func(b *pgx.Batch) {
 			if len(ids) == 0 {
 				return
 			}
@@ -380,9 +380,12 @@ func (s *Board) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 			if !pg.LockTimeout(err) { // of an identity, or of a quota during a count
 				return err
 			}
-			if accepted, err = s.insertAround(ctx, db, tasks, chosen, identityGlance); err != nil {
+			if accepted, err = s.insertAround(ctx, db, createTasks, tasks, chosen, identityGlance); err != nil {
 				return err
 			}
+		}
+		if err := s.insertLeft(ctx, db, tasks, chosen, accepted); err != nil {
+			return err
 		}
 		return answerCreated(ctx, db, tasks, accepted, answers)
 	})

@@ -42,17 +42,18 @@ func (l RetentionLimits) actionsTTL() time.Duration {
 
 // Retained counts what was deleted.
 type Retained struct {
-	Days        []string // dropped whole, as YYYYMMDD
-	EventDays   []string // of domain events, dropped whole
-	Tasks       int      // deleted one by one
-	Events      int      // domain events that had no day, deleted one by one
-	Workers     int      // daemons, orchestrators too
-	Identities  int
-	Received    int // events from outside, expired or delivered
-	DeadLetters int
-	Actions     int
-	Busy        int  // days in use; they are tried again
-	More        bool // more to do at once
+	Days           []string // dropped whole, as YYYYMMDD
+	EventDays      []string // of domain events, dropped whole
+	Tasks          int      // deleted one by one
+	Events         int      // domain events that had no day, deleted one by one
+	Workers        int      // daemons, orchestrators too
+	Identities     int
+	SubmissionKeys int // of throttles and debounces, idle
+	Received       int // events from outside, expired or delivered
+	DeadLetters    int
+	Actions        int
+	Busy           int  // days in use; they are tried again
+	More           bool // more to do at once
 }
 
 // Retain deletes expired data, a bounded amount per call. Whole days of the ledger are
@@ -64,7 +65,7 @@ func (s *Operations) Retain(ctx context.Context, l RetentionLimits, dry bool) (R
 	if dry {
 		r.memory, r.steps = &aging{}, retainPreview
 	}
-	for _, part := range []func(context.Context) error{r.identities, r.received, r.daemons, r.deadLetters, r.actions, r.events, r.ledger} {
+	for _, part := range []func(context.Context) error{r.identities, r.submissionKeys, r.received, r.daemons, r.deadLetters, r.actions, r.events, r.ledger} {
 		if err := part(ctx); err != nil {
 			return r.done, err
 		}
@@ -100,6 +101,11 @@ func (r *retaining) identities(ctx context.Context) (err error) {
 
 func (r *retaining) received(ctx context.Context) (err error) {
 	r.done.Received, err = r.rows(ctx, "received_events", expiredReceived, pg.Args{})
+	return err
+}
+
+func (r *retaining) submissionKeys(ctx context.Context) (err error) {
+	r.done.SubmissionKeys, err = r.rows(ctx, "submission_keys", expiredKeys, pg.Args{})
 	return err
 }
 
@@ -305,7 +311,7 @@ const deletable = `(select true from tasker.board b where b.task_uuid = o.task_u
 var dropDay = pg.Compile(`select tasker.drop_ledger_day(@day, @lo, @hi, @began, @patience)`)
 
 // Registry and operators' records that have had their time.
-// Index: task_identities_expiry, received_events_expiry, operator_actions_at (a plain at
+// Index: task_identities_expiry, received_events_expiry, submission_keys_expiry, operator_actions_at (a plain at
 // would order by the result column). Daemons are few.
 var (
 	expiredIdentities = expiredRows("task_identities", `
@@ -313,6 +319,8 @@ select ctid as at from tasker.task_identities
 where expires_at < 'infinity' and expires_at <= (select clock_timestamp()) order by expires_at limit @limit`)
 	expiredReceived = expiredRows("received_events", `
 select ctid as at from tasker.received_events where expires_at <= (select clock_timestamp()) order by expires_at limit @limit`)
+	expiredKeys = expiredRows("submission_keys", `
+select ctid as at from tasker.submission_keys where expires_at <= (select clock_timestamp()) order by expires_at limit @limit`)
 	oldActions = expiredRows("operator_actions", `
 select ctid as at from tasker.operator_actions where at < (select clock_timestamp() - @ttl_ms::bigint * interval '1 ms')
 order by operator_actions.at limit @limit`)

@@ -59,6 +59,10 @@ type Plan struct {
 
 	order *ordering // nil: of a program without a store, by priority
 
+	// Limited says that its template had a throttle or a debounce when a task was last
+	// created: a hint for the next ones.
+	Limited atomic.Bool
+
 	// used says that tasks have used it, regardless of open transactions.
 	used atomic.Bool
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -98,6 +99,9 @@ func newRegistration(who Registrant, templates []*workflow.Template) (*registrat
 	r := &registration{who: who, templates: templates}
 	for _, t := range templates {
 		plan, err := workflow.Compile(t)
+		if err == nil {
+			_, err = admission.Parse(t.Submission)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("compile template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
 		}
@@ -165,6 +169,7 @@ func (r *registration) write(ctx context.Context, tx pgx.Tx) (done Registered, e
 	b := &pgx.Batch{}
 	queueZones(b, r.templates)
 	addNamespaces.With(pg.Args{"n": r.rows}).Queue(b)
+	declareLimits.With(pg.Args{"n": r.rows, "registered_by": r.who.ID}).Queue(b)
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return done, err
 	}

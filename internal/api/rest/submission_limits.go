@@ -1,0 +1,80 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/admission"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/wire"
+)
+
+// submissionRoutes show and change how often tasks of templates are submitted.
+type submissionRoutes struct{ *orchestratorAPI }
+
+func (r *submissionRoutes) add() {
+	const tag, path = "namespaces", "/v1/namespaces/{namespace}/submissions/{template}"
+	add(r.api, operation{method: http.MethodGet, path: "/v1/submission-limits", id: "list-submission-limits", tag: tag,
+		summary: "List the throttles and debounces of templates"}, r.list)
+	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-submission-limit", tag: tag,
+		summary: "Set how often tasks of a template are submitted: its throttle, its debounce, or both"}, r.set)
+	add(r.api, operation{method: http.MethodDelete, path: path, id: "delete-submission-limit", tag: tag,
+		summary: "Delete the throttle and the debounce of a template"}, r.remove)
+}
+
+func (r *submissionRoutes) list(ctx context.Context, in *struct {
+	Namespace string `query:"namespace" doc:"Only those of the namespace"`
+}) (*wire.SubmissionLimitList, error) {
+	if err := filterText("namespace", in.Namespace); err != nil {
+		return nil, err
+	}
+	limits, err := r.store.SubmissionLimits(ctx, in.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	list := &wire.SubmissionLimitList{Limits: make([]wire.SubmissionLimit, len(limits))}
+	for i, l := range limits {
+		list.Limits[i] = wire.SubmissionLimit{Namespace: l.Namespace, Template: l.Template, Version: l.Version, Rules: l.Rules, ChangedAt: client.Time{Time: l.ChangedAt}, ChangedBy: l.ChangedBy}
+	}
+	return list, nil
+}
+
+func (r *submissionRoutes) set(ctx context.Context, in *struct {
+	Namespace string `path:"namespace"`
+	Template  string `path:"template"`
+}, body *request[wire.SubmissionLimitRequest]) (*wire.SubmissionLimitList, error) {
+	body.body.Check(body.add)
+	why := body.whyOr(body.body.Reason, body.body.Actor, r.actor, "set over the API")
+	if err := body.err(); err != nil {
+		return nil, err
+	}
+	return r.change(ctx, in.Namespace, in.Template, body.body.Rules, why, "Template not found: namespace %q has no template %q")
+}
+
+func (r *submissionRoutes) remove(ctx context.Context, in *struct {
+	Namespace string `path:"namespace"`
+	Template  string `path:"template"`
+	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
+	Actor     string `query:"actor" doc:"Who acts"`
+}) (*wire.SubmissionLimitList, error) {
+	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "deleted over the API")
+	if err != nil {
+		return nil, err
+	}
+	return r.change(ctx, in.Namespace, in.Template, admission.Rules{}, why, "Submission limit not found: in namespace %q the template %q has none")
+}
+
+// change answers with the limits of the namespace after it.
+func (r *submissionRoutes) change(ctx context.Context, namespace, template string, rules admission.Rules, why orchestration.Why, unknown string) (*wire.SubmissionLimitList, error) {
+	if err := errors.Join(checkNamespace(namespace), filterText("template", template)); err != nil {
+		return nil, err
+	}
+	if err := r.engine.SetSubmissionLimit(ctx, namespace, template, rules, why); err != nil {
+		return nil, missing(err, unknown, clip(namespace, 64), clip(template, 64))
+	}
+	return r.list(ctx, &struct {
+		Namespace string `query:"namespace" doc:"Only those of the namespace"`
+	}{namespace})
+}
