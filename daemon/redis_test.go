@@ -43,7 +43,7 @@ func startOverRedis(t *testing.T, mode deploymode.Mode, timeout time.Duration) *
 	t.Helper()
 	r := &overRedis{t: t, server: redistest.Start(t), db: enginetest.Migrated(t)}
 	settings := fmt.Sprintf("[common.signals]\nevent_source = \"redis\"\n[common.signals.redis]\nurl = %q\nprefix = \"a.fleet\"\ntimeout_ms = %d\n", r.server.URL, timeout.Milliseconds()) +
-		"[common.circuit_breakers]\ndefault_config.timeout_seconds = 1\nglobal_settings.min_state_transition_interval_seconds = 0.1\n"
+		"[common.circuit_breakers]\ndefault_config.timeout_seconds = 300\nglobal_settings.min_state_transition_interval_seconds = 0.1\n"
 	for _, system := range []string{"orchestration.event_systems.orchestration", "orchestration.event_systems.task_readiness", "worker.event_systems.worker"} {
 		settings += fmt.Sprintf("[%s]\ndeployment_mode = %q\nlistener = {health_check_interval_ms = 100, fallback_activation_threshold_ms = %d, reconnect_max_ms = 200}\n"+
 			"poller = {interval_ms = 100, relaxed_interval_ms = 60000}\n", system, mode, timeout.Milliseconds())
@@ -152,7 +152,7 @@ func TestSignalsOverRedis(t *testing.T) {
 // TestBreakersJudgeRedis: the breaker of messages opens for a Redis that is not there.
 func TestBreakersJudgeRedis(t *testing.T) {
 	t.Parallel()
-	b, err := redis.New(redis.Config{URL: "unix:///nowhere", Timeout: time.Second})
+	b, err := redis.NewTransport(redis.Config{URL: "unix:///nowhere", Timeout: time.Second})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Stop(context.WithoutCancel(t.Context()))) }()
 	require.Equal(t, breaker.Failure, judge(b.Send(t.Context(), []signal.Signal{{Topic: signal.TopicDue}})))
@@ -179,8 +179,8 @@ func TestTheBridgeFromRedis(t *testing.T) {
 	})
 }
 
-// TestRedisFailsInTheMiddle: whatever becomes of Redis, all work completes; once it is back,
-// signals find the work again.
+// TestRedisFailsInTheMiddle: whatever becomes of Redis, all work completes; once probes come
+// back, signals find the work again, however long the breaker would have stayed open.
 func TestRedisFailsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	r := startOverRedis(t, deploymode.Hybrid, 500*time.Millisecond)
@@ -188,7 +188,14 @@ func TestRedisFailsInTheMiddle(t *testing.T) {
 		func() { r.server.Wipe(t) },
 		func() { r.server.Freeze(t) },
 		func() { r.server.Thaw(t) },
-		func() { r.server.Kill(t) },
+		func() {
+			r.server.Kill(t)
+			pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+				r.create(1)
+				state := r.orchestrator.breakers.Breaker(breaker.Messaging).State()
+				return state == breaker.Open, fmt.Sprint("the breaker is ", state)
+			})
+		},
 		func() { r.server.Restart(t) },
 	} {
 		r.create(20)
@@ -197,7 +204,7 @@ func TestRedisFailsInTheMiddle(t *testing.T) {
 		r.completes()
 	}
 	r.hears()
-	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // a breaker may still be open
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		before, allBefore := r.found()
 		r.create(10)
 		r.completes()
