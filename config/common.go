@@ -14,25 +14,31 @@ type Common struct {
 		_ pool `toml:"pool" ceiling:"500" most:"15" least:"3" acquire:"5"`
 	} `toml:"pgmq_database" ignored:"steps and results are rows of common.database, not messages"`
 	Queues struct {
-		_ string        `toml:"backend" default:"${TASKER_MESSAGING_BACKEND:-pgmq}" oneof:"pgmq,rabbitmq" env:"TASKER_MESSAGING_BACKEND" planned:"RabbitMQ as transport" doc:"Transport of messages: PostgreSQL or RabbitMQ." effect:"PostgreSQL needs nothing else; RabbitMQ pushes through a broker."`
-		_ string        `toml:"orchestration_namespace" default:"orchestration" rule:"namespace" planned:"RabbitMQ as transport" doc:"Prefix of the orchestrator's queues." effect:"Separates them from the queues of workers."`
-		_ string        `toml:"worker_namespace" default:"worker" rule:"namespace" planned:"RabbitMQ as transport" doc:"Prefix of the workers' queues." effect:"Separates them from the queues of the orchestrator."`
-		_ time.Duration `toml:"default_visibility_timeout_seconds" default:"30" min:"1" max:"3600" ignored:"worker.lease_seconds decides how long a claim lasts" doc:"Time a received message stays hidden from others."`
-		_ string        `toml:"naming_pattern" default:"{namespace}_{name}_queue" must:"a string containing {namespace} and {name}" match:"(?s)[{]namespace}.*[{]name}|[{]name}.*[{]namespace}" planned:"RabbitMQ as transport" doc:"How queue names are formed." effect:"Changing it after deployment leaves the old queues behind."`
-		_ struct {
-			_ string `toml:"task_requests" default:"orchestration_task_requests" rule:"queue" doc:"Queue of task requests." effect:"Read by the orchestrator."`
-			_ string `toml:"task_finalizations" default:"orchestration_task_finalizations" rule:"queue" doc:"Queue of tasks to be finalised." effect:"Read by the orchestrator."`
-			_ string `toml:"step_results" default:"orchestration_step_results" rule:"queue" doc:"Queue of step results." effect:"Written by workers, read by the orchestrator."`
-		} `toml:"orchestration_queues" planned:"RabbitMQ as transport"`
+		_                   string        `toml:"backend" default:"${TASKER_MESSAGING_BACKEND:-pgmq}" oneof:"pgmq,rabbitmq" env:"TASKER_MESSAGING_BACKEND" sets:"common.signals.event_source" doc:"What carries signals: PostgreSQL (pgmq) or RabbitMQ." effect:"rabbitmq sets common.signals.event_source to amqp. Work is rows of the database with either."`
+		_                   string        `toml:"orchestration_namespace" default:"orchestration" rule:"namespace" planned:"RabbitMQ as transport" doc:"Prefix of the orchestrator's queues." effect:"Separates them from the queues of workers."`
+		WorkerNamespace     string        `toml:"worker_namespace" default:"worker" rule:"namespace" doc:"Prefix of the workers' queues." effect:"The {namespace} of naming_pattern, with rabbitmq.naming = tasker."`
+		_                   time.Duration `toml:"default_visibility_timeout_seconds" default:"30" min:"1" max:"3600" ignored:"worker.lease_seconds decides how long a claim lasts" doc:"Time a received message stays hidden from others."`
+		NamingPattern       string        `toml:"naming_pattern" default:"{namespace}_{name}_queue" must:"a string containing {namespace} and {name}" match:"(?s)[{]namespace}.*[{]name}|[{]name}.*[{]namespace}" doc:"How names of the workers' queues are formed." effect:"Used with rabbitmq.naming = tasker. Changing it after deployment leaves the old queues behind."`
+		OrchestrationQueues struct {
+			TaskRequests      string `toml:"task_requests" default:"orchestration_task_requests" rule:"queue" doc:"Queue of task requests." effect:"Declared in the broker with rabbitmq.naming = tasker; nothing is sent to it yet."`
+			TaskFinalizations string `toml:"task_finalizations" default:"orchestration_task_finalizations" rule:"queue" doc:"Queue of tasks to be finalised." effect:"Declared in the broker with rabbitmq.naming = tasker; nothing is sent to it yet."`
+			StepResults       string `toml:"step_results" default:"orchestration_step_results" rule:"queue" doc:"Queue of step results." effect:"Declared in the broker with rabbitmq.naming = tasker; nothing is sent to it yet."`
+		} `toml:"orchestration_queues"`
 		PGMQ struct {
 			_                    time.Duration        `toml:"poll_interval_ms" default:"500" min:"10" max:"10000" ignored:"each event system has its poller.interval_ms" doc:"Poll interval of message queues without events."`
 			QueueDepthThresholds QueueDepthThresholds `toml:"queue_depth_thresholds"`
 		} `toml:"pgmq"`
-		_ struct {
-			_ DSN           `toml:"url" default:"${RABBITMQ_URL:-amqp://guest:guest@localhost:5672/%2F}" rule:"url amqp amqps or empty" env:"RABBITMQ_URL" doc:"Connection of the broker." effect:"Used with backend rabbitmq only."`
-			_ int           `toml:"prefetch_count" default:"100" min:"1" max:"65535" doc:"Messages delivered before an acknowledgement is due." effect:"More throughput against more held in memory."`
-			_ time.Duration `toml:"heartbeat_seconds" default:"30" min:"0" max:"3600" doc:"AMQP heartbeat; 0 switches it off." effect:"How soon a dead connection is noticed."`
-		} `toml:"rabbitmq" planned:"RabbitMQ as transport"`
+		RabbitMQ struct {
+			URL               DSN           `toml:"url" default:"${RABBITMQ_URL:-amqp://guest:guest@localhost:5672/%2F}" rule:"url amqp amqps or empty" env:"RABBITMQ_URL" doc:"Connection of the broker, with credentials and virtual host." effect:"Used with the event source amqp only; amqps encrypts."`
+			PrefetchCount     int           `toml:"prefetch_count" default:"100" min:"1" max:"65535" doc:"Messages delivered before an acknowledgement is due." effect:"More throughput against more held in memory."`
+			Heartbeat         time.Duration `toml:"heartbeat_seconds" default:"30" min:"0" max:"3600" doc:"AMQP heartbeat; 0 leaves it to the broker." effect:"How soon a dead connection is noticed."`
+			Namespace         string        `toml:"namespace" default:"tasker" rule:"queue" doc:"Prefix of exchanges and queues." effect:"The same in the whole fleet; fleets with different ones share a virtual host."`
+			Naming            string        `toml:"naming" default:"namespace" oneof:"namespace,tasker" doc:"Names of the durable queues: namespace.key, or those of Tasker (orchestration_queues, naming_pattern)." effect:"For programs that know the queues by these names."`
+			Queues            []string      `toml:"queues" default:"" rule:"queue" doc:"Keys of the durable queues that are declared, each with a retry queue." effect:"Signals do not need them; nothing is sent to them yet."`
+			QueueType         string        `toml:"queue_type" default:"classic" oneof:"classic,quorum" doc:"Type of the durable queues." effect:"quorum replicates them in a cluster. Changing it needs other queues: the broker refuses to change those that exist."`
+			MaxWaitingSignals int           `toml:"max_waiting_signals" default:"10000" min:"1" max:"10000000" doc:"Most signals that wait in the broker for one listener, and most delayed ones of each delay." effect:"Beyond it the oldest are dropped and the listener looks at everything (tasker_signal_queue_overflows_total). The same in the whole fleet."`
+			TLSCAPath         string        `toml:"tls_ca_path" default:"" doc:"File of certificates that amqps trusts; empty means those of the system." effect:"Needed where the broker's certificate is signed by an authority of your own."`
+		} `toml:"rabbitmq"`
 	} `toml:"queues"`
 	CircuitBreakers struct {
 		GlobalSettings struct {
@@ -157,7 +163,7 @@ type BreakerThresholds struct {
 
 // signals is [common.signals]: the source of signals.
 type signals struct {
-	EventSource string `toml:"event_source" default:"notify" oneof:"notify,wal,relay" doc:"Where a listener hears of work: LISTEN/NOTIFY, logical decoding messages (WAL), or NOTIFY by one orchestrator that reads the WAL (relay)." effect:"The same in the whole fleet. wal and relay need wal_level=logical and replication connections; with wal each listener decodes the WAL, with relay one replica does."`
+	EventSource string `toml:"event_source" default:"notify" oneof:"notify,wal,relay,amqp" alias:"pgmq=notify,rabbitmq=amqp" doc:"Where a listener hears of work: LISTEN/NOTIFY, logical decoding messages (WAL), NOTIFY by one orchestrator that reads the WAL (relay), or RabbitMQ (amqp)." effect:"The same in the whole fleet. amqp needs common.queues.rabbitmq.url. wal and relay need wal_level=logical and replication connections; with wal each listener decodes the WAL, with relay one replica does."`
 	WAL         struct {
 		Slot        string `toml:"slot" default:"" must:"a slot name of a–z, 0–9 and _ (at most 63), or empty" match:"^[a-z0-9_]{0,63}$" doc:"Name of a persistent replication slot; empty uses a temporary one." effect:"A persistent slot loses no signal over a disconnect and keeps WAL on the server meanwhile. With relay it is the one that the relaying orchestrator reads."`
 		Failover    bool   `toml:"failover" default:"false" doc:"Whether standbys copy the persistent slot, so that it is there after a failover of the server." effect:"Needs slot, PostgreSQL 17 or later and sync_replication_slots on the standby; true also changes a slot that exists, false leaves it as it is."`
@@ -190,4 +196,4 @@ func (d Database) ListenerDSN() DSN {
 
 // InTransaction reports whether the source carries signals in the WAL, so that
 // they are part of the transactions that do the work.
-func (s signals) InTransaction() bool { return s.EventSource != "notify" }
+func (s signals) InTransaction() bool { return s.EventSource == "wal" || s.EventSource == "relay" }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -82,8 +83,11 @@ func derive(v *values, workerID string) {
 	}
 }
 
-// inUnitOf is the value of an entry in the unit of another key.
+// inUnitOf is the value of an entry in the unit, or in the word, of another key.
 func (e *entry) inUnitOf(other *Key) any {
+	if word, ok := e.value.(string); ok {
+		return cmp.Or(other.Aliases[word], word)
+	}
 	if n, ok := e.value.(int64); ok && other.unit != 0 {
 		return n * int64(e.key.unit/other.unit)
 	}

@@ -203,7 +203,7 @@ worker_type = "${UNSET_VARIABLE}"
 		{2, 1, "common.database.urll", "a known key", []string{"unknown key", "did you mean common.database.url?"}},
 		{4, 1, "common.database.pool.max_connections", "1–1000", []string{"= 0 must be 1–1000"}},
 		{5, 1, "common.database.pool.min_connections", "0–100", []string{"must be an integer", `"five"`}},
-		{7, 1, "common.signals.event_source", "one of notify, wal, relay", []string{`"kafka"`}},
+		{7, 1, "common.signals.event_source", "one of notify, wal, relay, amqp", []string{`"kafka"`}},
 		{9, 1, "worker.worker_type", "a non-empty string", []string{"UNSET_VARIABLE is not set"}},
 	} {
 		p := problems[i]

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 )
 
@@ -24,13 +25,16 @@ func (v *values) refuse(e *entry, message string) {
 // refuseRules find what is configured and this version cannot honour, and
 // a missing database.
 func refuseRules(v *values) {
-	const database, backend = "common.database.url", "common.queues.backend"
+	const database, backend, source = "common.database.url", "common.queues.backend", "common.signals.event_source"
 	if e := v.get(database); e != nil && e.layer < layerFile && len(e.env) == 0 {
 		v.findings.refusals = append(v.findings.refusals, Problem{Key: database, Rule: e.key.Rule,
 			Message: "no database is configured: set DATABASE_URL, for example to postgresql://tasker@localhost:5432/tasker, or " + database + " in a file"})
 	}
-	if v.str(backend) == "rabbitmq" {
-		v.refuse(v.get(backend), backend+" = \"rabbitmq\": this version delivers through PostgreSQL only")
+	if v.str(backend) == "rabbitmq" && v.get(source) != nil && v.str(source) != "amqp" {
+		v.refuse(v.get(source), fmt.Sprintf("%s contradicts %s, which means amqp: leave one of them out", v.said(source), v.said(backend)))
+	}
+	if v.str(source) == "amqp" && v.get("common.queues.rabbitmq.url") != nil && v.str("common.queues.rabbitmq.url") == "" {
+		v.refuse(v.get(source), v.said(source)+" needs common.queues.rabbitmq.url: set RABBITMQ_URL")
 	}
 	for _, server := range []string{"orchestration.web.", "orchestration.grpc.", "worker.web.", "worker.grpc."} {
 		if v.is(server+"tls_enabled", true) && (v.str(server+"tls_cert_path") == "" || v.str(server+"tls_key_path") == "") {

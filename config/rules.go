@@ -219,7 +219,9 @@ func sourceRules(v *values) {
 		case mode.Listens():
 			listening = append(listening, path)
 		}
-		pooledListener(v, path, mode, listenerURL, prepared)
+		if v.str(source) != "amqp" { // whose connections are the broker's
+			pooledListener(v, path, mode, listenerURL, prepared)
+		}
 	}
 	if len(modes) == 0 {
 		return
@@ -232,7 +234,7 @@ func sourceRules(v *values) {
 	if v.is("common.signals.wal.failover", true) && v.str("common.signals.wal.slot") == "" {
 		v.fail(v.said("common.signals.wal.failover")+" needs common.signals.wal.slot: a temporary slot ends with its connection", "common.signals.wal.failover", "common.signals.wal.slot")
 	}
-	if v.str(source) == "notify" && v.str("common.signals.wal.slot") != "" {
+	if (v.str(source) == "notify" || v.str(source) == "amqp") && v.str("common.signals.wal.slot") != "" {
 		v.warn(fmt.Sprintf("%s has no use with %s", v.said("common.signals.wal.slot"), v.said(source)), "common.signals.wal.slot", source)
 	}
 }

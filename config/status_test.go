@@ -44,11 +44,14 @@ func TestKeysThatSetOthers(t *testing.T) {
 			if k.Older {
 				continue // see TestLegacyKeysFillTheirReplacements
 			}
-			value := map[string]string{typeInt: "7", typeStringList: `["seven"]`}[k.Type]
+			value := map[string]string{typeInt: "7", typeStringList: `["seven"]`, typeString: `"rabbitmq"`}[k.Type]
 			loaded, err := loadText(t, "["+k.table()+"]\n"+k.name()+" = "+value+"\n")
 			require.NoError(t, err)
 			s, _ := loaded.Setting(path)
 			want := value
+			if k.Type == typeString {
+				want = `"amqp"`
+			}
 			if strings.HasSuffix(k.Path, "_seconds") && strings.HasSuffix(path, "_ms") {
 				want += "000"
 			}
@@ -115,7 +118,8 @@ func TestRefusals(t *testing.T) {
 		"no certificate": {"[worker.web]\ntls_enabled = true\n", "needs worker.web.tls_cert_path"},
 		"gRPC to others": {"[worker.grpc]\nbind_address = \":9191\"\n", "tasker.toml:2:1: worker.grpc.bind_address (\":9191\", "},
 		"none for gRPC":  {"[worker.grpc]\ntls_enabled = true\n", "needs worker.grpc.tls_cert_path"},
-		"RabbitMQ":       {"[common.queues]\nbackend = \"rabbitmq\"\n", "this version delivers through PostgreSQL only"},
+		"two sources":    {"[common.queues]\nbackend = \"rabbitmq\"\n[common.signals]\nevent_source = \"wal\"\n", "which means amqp: leave one of them out"},
+		"no broker":      {"[common.signals]\nevent_source = \"amqp\"\n[common.queues.rabbitmq]\nurl = \"\"\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
 	} {
 		loaded, err := loadText(t, tt.text)
 		require.NoError(t, err, name)
@@ -124,6 +128,30 @@ func TestRefusals(t *testing.T) {
 	loaded, err := loadText(t, "[orchestration.web]\nenabled = false\nbind_address = \":1\"\n", "DATABASE_URL", "postgresql://h/d")
 	require.NoError(t, err)
 	require.NoError(t, loaded.Refused(), "nothing is served that would have to be protected")
+}
+
+// The backend says what carries signals, unless the source is named.
+func TestBackendIsTheSourceOfSignals(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		text, variable, want string
+	}{
+		"neither":     {"", "", "notify"},
+		"RabbitMQ":    {"[common.queues]\nbackend = \"rabbitmq\"\n", "", "amqp"},
+		"by variable": {"", "rabbitmq", "amqp"},
+		"PostgreSQL":  {"[common.queues]\nbackend = \"pgmq\"\n", "", "notify"},
+		"both":        {"[common.queues]\nbackend = \"rabbitmq\"\n[common.signals]\nevent_source = \"amqp\"\n", "", "amqp"},
+		"the source":  {"[common.queues]\nbackend = \"pgmq\"\n[common.signals]\nevent_source = \"wal\"\n", "", "wal"},
+	} {
+		environment := []string{"DATABASE_URL", "postgresql://h/d"}
+		if tt.variable != "" {
+			environment = append(environment, "TASKER_MESSAGING_BACKEND", tt.variable)
+		}
+		loaded, err := loadText(t, tt.text, environment...)
+		require.NoError(t, err, name)
+		require.NoError(t, loaded.Refused(), name)
+		assert.Equal(t, tt.want, loaded.Common.Signals.EventSource, name)
+	}
 }
 
 // A gRPC server that is not configured follows REST: without it there is none, and beside a

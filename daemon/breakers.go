@@ -9,6 +9,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
@@ -42,7 +43,7 @@ func breakerSettings(c config.Common, w *config.Worker) map[string]breaker.Setti
 // canceledStatement is the SQLSTATE of a statement that ran into its time limit.
 const canceledStatement = "57014"
 
-// judge distinguishes an unavailable database from one that answers, with any error. A
+// judge distinguishes an unavailable database or broker from one that answers, with any error. A
 // time-out decides nothing by itself: the database may hang, or the statement had too
 // much to do.
 func judge(err error) breaker.Verdict {
@@ -52,7 +53,7 @@ func judge(err error) breaker.Verdict {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), isSQL && sql.SQLState() == canceledStatement: // before ErrUnavailable
 		return breaker.Late
-	case errors.Is(err, store.ErrUnavailable): // before its SQLSTATE
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, amqp.ErrUnavailable): // before its SQLSTATE
 		return breaker.Failure
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrTaskEnded), errors.As(err, &duplicate), isSQL:
 		return breaker.Success
@@ -61,11 +62,29 @@ func judge(err error) breaker.Verdict {
 }
 
 // answered notifies the breakers that the database answers: their trials then begin
-// without waiting for their time-outs.
-func answered(set *breaker.Set) {
-	for _, name := range []string{breaker.Web, breaker.TaskReadiness, breaker.Messaging, breaker.Report} {
+// without waiting for their time-outs. Signals may go over it, or not.
+func answered(set *breaker.Set, signals bool) {
+	for _, name := range []string{breaker.Web, breaker.TaskReadiness, breaker.Report} {
 		set.Breaker(name).Seen()
 	}
+	if signals {
+		set.Breaker(breaker.Messaging).Seen()
+	}
+}
+
+// seenTransport does the same for the broker: probes show its recovery.
+type seenTransport struct {
+	signal.Transport
+	breaker *breaker.Breaker
+}
+
+// Send implements signal.Transport.
+func (t seenTransport) Send(ctx context.Context, signals []signal.Signal) error {
+	err := t.Transport.Send(ctx, signals)
+	if err == nil {
+		t.breaker.Seen()
+	}
+	return err
 }
 
 // guardedTransport sends signals through a breaker. A poll or a scan finds the work of a

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
@@ -77,6 +78,8 @@ func checkConnections(c config.Common, buffers signalBuffers) error {
 	switch c.Signals.EventSource {
 	case sourceWAL:
 		_, err = wal.New(s.walConfig(), wal.NewTransport(nil))
+	case sourceAMQP:
+		_, err = amqp.NewTransport(s.amqpConfig(""))
 	case sourceRelay:
 		_, err = relay.NewSource(s.notifyConfig(), wal.NewTransport(nil))
 	default:

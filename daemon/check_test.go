@@ -35,7 +35,10 @@ func TestAValidationRefusesWhatADaemonRefuses(t *testing.T) {
 		"a contradiction":     {"[worker]\nlease_seconds = 5\n", true},
 		"nothing to verify":   {"[orchestration.web.auth]\nenabled = true\n", true},
 		"of the worker":       {"[worker.web.auth]\nenabled = true\n", true},
-		"RabbitMQ":            {"[common.queues]\nbackend = \"rabbitmq\"\n", true},
+		"RabbitMQ":            {"[common.queues]\nbackend = \"rabbitmq\"\n", false}, // which need not run yet
+		"of two minds":        {"[common.queues]\nbackend = \"rabbitmq\"\n[common.signals]\nevent_source = \"wal\"\n", true},
+		"no broker":           {"[common.queues]\nbackend = \"rabbitmq\"\nrabbitmq.url = \"\"\n", true},
+		"a broker unread":     {"[common.queues]\nbackend = \"rabbitmq\"\nrabbitmq.tls_ca_path = \"" + broken + "\"\n", true},
 		"a database unread":   {"[common.database]\nurl = \"host=h port=many\"\n", true},
 		"a listener unread":   {"[common.database]\nlistener_url = \"postgresql://h:many/d\"\n", true},
 		"broken templates":    {"[common.task_templates]\nsearch_paths = [\"" + broken + "\"]\n", true},

@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/predict/outside"
+	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/signal/relay"
@@ -29,6 +30,7 @@ const (
 	sourceNotify = notify.Name
 	sourceWAL    = wal.Name
 	sourceRelay  = relay.Name
+	sourceAMQP   = amqp.Name
 )
 
 // startPatience is how long a daemon waits at start for a database that does not answer.
@@ -37,9 +39,13 @@ const startPatience = 30 * time.Second
 
 // openStore connects to the database, migrates it if configured, and checks that its
 // schema matches this program. In embedded mode the other daemon receives signals
-// directly, so they need not travel with the commit.
-func openStore(ctx context.Context, c config.Common, name string, near *neighbours, breakers *breaker.Set, asked *outside.Client, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
-	opts := storeOptions(c, name, near)
+// directly, so they need not travel with the commit. Those that a broker carries are passed to
+// publish after it.
+func openStore(ctx context.Context, c config.Common, name string, near *neighbours, breakers *breaker.Set, publish func(...signal.Signal), asked *outside.Client, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
+	opts, overBroker := storeOptions(c, name, near), c.Signals.EventSource == sourceAMQP
+	if overBroker {
+		opts.Publish = publish
+	}
 	opts.OnForget = func() {
 		log.Warn("the database is another server than before, was restarted, or went back to an older state; the caches are dropped")
 	}
@@ -53,7 +59,7 @@ func openStore(ctx context.Context, c config.Common, name string, near *neighbou
 	opts.Observe = func(flow string, took time.Duration, err error) {
 		m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
 		if err == nil {
-			answered(breakers)
+			answered(breakers, !overBroker)
 		}
 	}
 	// As a whole, since the database may become unavailable between one and the next.
@@ -141,9 +147,11 @@ type signals struct {
 	buffers   signalBuffers
 	store     *store.Store
 	transport signal.Transport
+	broker    lifecycle.Service // that holds the connection of transport; nil: the store does
 	sender    *pending.Sender
 	listener  *listener.Listener // of the event systems of this process
 	slots     slotHooks
+	metrics   *telemetry.Metrics
 }
 
 // slotHooks report on a persistent replication slot.
@@ -172,7 +180,8 @@ type signalBuffers struct{ connection, system int }
 
 // newSignals makes both ends. In embedded mode the worker has the orchestrator's listener.
 func newSignals(c config.Common, name string, near *neighbours, buffers signalBuffers, s *store.Store, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*signals, error) {
-	out := &signals{config: c, name: name, like: near.like(), buffers: buffers, store: s, slots: newSlotHooks(log, m)}
+	out := &signals{config: c, name: name, like: near.like(), buffers: buffers, store: s, slots: newSlotHooks(log, m), metrics: m}
+	messaging := breakers.Breaker(breaker.Messaging)
 	switch c.Signals.EventSource {
 	case sourceNotify:
 		out.transport = notify.NewTransport(s.Execer())
@@ -180,11 +189,17 @@ func newSignals(c config.Common, name string, near *neighbours, buffers signalBu
 		// Signals published outside of transactions go the same way: only a relay
 		// announces them.
 		out.transport = wal.NewTransport(s.Execer())
+	case sourceAMQP:
+		sender, err := amqp.NewTransport(out.amqpConfig(""))
+		if err != nil {
+			return nil, fmt.Errorf("prepare the event source %s: %w", sourceAMQP, err)
+		}
+		out.transport, out.broker = seenTransport{sender, messaging}, sender
 	default:
-		return nil, fmt.Errorf("invalid common.signals.event_source %q: want %s, %s or %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay)
+		return nil, fmt.Errorf("invalid common.signals.event_source %q: want %s, %s, %s or %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay, sourceAMQP)
 	}
 	// Listeners probe past the breaker: that shows a recovery.
-	out.sender = pending.NewSender(guardedTransport{out.transport, breakers.Breaker(breaker.Messaging)}, pending.SenderConfig{
+	out.sender = pending.NewSender(guardedTransport{out.transport, messaging}, pending.SenderConfig{
 		Logger: log, OnRestart: m.Restarted,
 		OnError: func(err error) {
 			if errors.Is(err, breaker.ErrOpen) {
@@ -213,6 +228,8 @@ func (s *signals) newSource() (signal.Source, error) {
 		return notify.New(s.notifyConfig(), s.transport)
 	case sourceRelay:
 		return relay.NewSource(s.notifyConfig(), s.transport)
+	case sourceAMQP:
+		return amqp.New(s.amqpConfig("-listener"), s.transport)
 	default:
 		cfg := s.walConfig()
 		cfg.Server = s.store.Execer()
@@ -236,6 +253,12 @@ func (s *signals) notifyConfig() notify.Config {
 	d := s.config.Database
 	return notify.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-listener", ConnectTimeout: d.ConnectTimeout,
 		BufferLimit: s.buffers.connection}
+}
+
+func (s *signals) amqpConfig(suffix string) amqp.Config {
+	cfg := amqp.Configure(s.config)
+	cfg.ConnectionName, cfg.BufferLimit, cfg.Metrics = s.name+suffix, s.buffers.connection, s.metrics
+	return cfg
 }
 
 func (s *signals) walConfig() wal.Config {

@@ -66,7 +66,7 @@ func TestADatabaseThatGoesAwayWhileADaemonStarts(t *testing.T) {
 	t.Parallel()
 	dsn, refused := gap(t, pgtest.New(t).TCPDSN, 2, 2)
 	core, logs := observer.New(zap.WarnLevel)
-	s, err := openStore(t.Context(), commonFor(t, dsn), "test", nil, nil, nil, zap.New(core), (*telemetry.Metrics)(nil).OrDiscard())
+	s, err := openStore(t.Context(), commonFor(t, dsn), "test", nil, nil, nil, nil, zap.New(core), (*telemetry.Metrics)(nil).OrDiscard())
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.CheckSchema(t.Context()))

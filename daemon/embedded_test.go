@@ -181,7 +181,7 @@ func TestWhatAPoolIsRefusedFor(t *testing.T) {
 	}
 	require.ErrorContains(t, refused(loadBare(t, ""), nil), "invalid pool nil")
 	require.ErrorContains(t, refused(loadBare(t, "[common.database]\nlistener_url = \"postgresql://localhost/tasker\"\n"), bare), "invalid common.database.listener_url")
-	require.ErrorContains(t, refused(loadBare(t, "[common.queues]\nbackend = \"rabbitmq\"\n"), bare), "rabbitmq", "other rejections still apply")
+	require.ErrorContains(t, refused(loadBare(t, "[common.queues]\nbackend = \"rabbitmq\"\n[common.signals]\nevent_source = \"wal\"\n"), bare), "rabbitmq", "other rejections still apply")
 
 	db := pgtest.New(t)
 	for _, source := range []string{sourceWAL, sourceRelay} {

@@ -81,7 +81,7 @@ func optionsOf(loaded *config.Loaded) string {
 	for _, options := range []any{
 		od.tracingConfig(""), od.pushConfig(""), od.predictorConfig(), od.queueConfig(o, orchestration.Config{}, self), lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
-		of.listenerConfig(), of.notifyConfig(), of.walConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
+		of.listenerConfig(), of.notifyConfig(), of.walConfig(), of.amqpConfig(""), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(),
 		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,
 		od.depth.thresholds, od.autoscaling.target, od.autoscaling.window,
 		wd.workerConfig(w, nil), wfWeb, sessionConfig(w.Worker.WorkerID, w.Worker.Sessions),
@@ -158,11 +158,11 @@ func others(k config.Key) []string {
 		return []string{`[{ key = "k", permissions = ["*"] }]`}
 	}
 	for _, value := range k.Enum {
-		if value != k.Default && value != "rabbitmq" {
+		if value != k.Default && value != "pgmq" {
 			return []string{strconv.Quote(value)}
 		}
 	}
-	return []string{`"other"`, `"127.0.0.1:7"`, `"postgresql://other/tasker"`, `"{namespace}.{name}"`, `"https://other/?a=b"`}
+	return []string{`"other"`, `"127.0.0.1:7"`, `"postgresql://other/tasker"`, `"{namespace}.{name}"`, `"https://other/?a=b"`, `"amqp://other"`}
 }
 
 // loadWith loads a file that sets keys; ok is false where that is not valid.
@@ -205,8 +205,13 @@ func TestEveryActiveKeyChangesADaemon(t *testing.T) {
 			continue
 		}
 		with, was := "", before[partOf(k)]
-		if k.Path == "common.signals.wal.failover" { // of a persistent slot only
+		switch {
+		case k.Path == "common.signals.wal.failover": // of a persistent slot only
 			with = "common.signals.wal.slot = \"kept\"\n"
+		case strings.HasPrefix(k.Path, "common.queues.orchestration_queues."), k.Path == "common.queues.worker_namespace", k.Path == "common.queues.naming_pattern":
+			with = "common.queues.rabbitmq.naming = \"tasker\"\ncommon.queues.rabbitmq.queues = [\"orders\"]\n"
+		}
+		if with != "" {
 			base, ok := loadWith(t, dir, with, partOf(k))
 			require.True(t, ok)
 			was = optionsOf(base)

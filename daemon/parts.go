@@ -81,7 +81,7 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	if err != nil {
 		return err
 	}
-	if s.store, err = openStore(ctx, c, name, near, s.breakers, asked, log.Named("store"), s.metrics); err != nil {
+	if s.store, err = openStore(ctx, c, name, near, s.breakers, s.publish, asked, log.Named("store"), s.metrics); err != nil {
 		return err
 	}
 	if s.signals, err = newSignals(c, name, near, buffers, s.store, s.breakers, log.Named("signals"), s.metrics); err != nil {
@@ -101,9 +101,15 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	if asked != nil {
 		senders = append(senders, asked)
 	}
+	if s.signals.broker != nil {
+		senders = append(senders, s.signals.broker)
+	}
 	s.services = slices.Concat(senders, s.services) // the last to stop
 	return err
 }
+
+// publish sends the signals of commits that the store does not send.
+func (s *shared) publish(signals ...signal.Signal) { s.publisher.Publish(signals...) }
 
 // newSenders makes those of spans and of metrics, of which there may be none.
 func (s *shared) newSenders(name string) (senders []lifecycle.Service, err error) {

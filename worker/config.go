@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/settings"
+	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
@@ -40,12 +41,14 @@ type Config struct {
 	MaxConnections int32
 
 	// EventSource receives signals, unless Events.Listener does. Without both,
-	// EventSourceName ("notify", "wal", "relay" or "none"; common.signals.event_source)
+	// EventSourceName ("notify", "wal", "relay", "amqp" or "none"; common.signals.event_source)
 	// makes one that connects to ListenerURL, which must reach the server directly and not
-	// through a pooler; default DatabaseURL. With neither URL the worker polls.
+	// through a pooler; default DatabaseURL. With neither URL the worker polls. "amqp" connects
+	// to the broker of Configure's settings (common.queues.rabbitmq), or of their defaults.
 	EventSource     signal.Source
 	EventSourceName string
 	ListenerURL     string
+	broker          amqp.Config
 	// Publisher sends the worker's signals; default one over the store's connections.
 	Publisher signal.Publisher
 
@@ -221,7 +224,7 @@ func (c Config) check() error {
 	refuse(c.Store == nil && c.DatabaseURL == "", "want Store or DatabaseURL")
 	_, known := deploymode.Parse(string(c.Mode))
 	refuse(!known, "invalid Mode %q", c.Mode)
-	sources := []string{notify.Name, wal.Name, relay.Name, "none"}
+	sources := []string{notify.Name, wal.Name, relay.Name, amqp.Name, "none"}
 	refuse(c.EventSource == nil && !slices.Contains(sources, c.EventSourceName), "invalid EventSourceName %q: want one of %v", c.EventSourceName, sources)
 	refuse(!slices.Contains([]string{publishPlain, publishNothing, publishError}, c.DomainEvents.UnknownPublisher),
 		"invalid DomainEvents.UnknownPublisher %q: want default, nothing or error", c.DomainEvents.UnknownPublisher)
@@ -257,7 +260,7 @@ func Configure(c *config.Loaded) Config {
 	w, dispatch := c.Worker, c.Worker.MPSCChannels.HandlerDispatch
 	return Config{
 		MaxConnections: int32(c.Common.Database.Pool.MaxConnections), EventSourceName: c.Common.Signals.EventSource, // #nosec G115 -- ranges are checked
-		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
+		broker: amqp.Configure(c.Common), Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),
 		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout, ResultSchema: w.StepResults.Schema,
 		Report: ReportConfig{Only: !w.Report.Settle, MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,

@@ -5,7 +5,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.With(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(brokertest.With(pgtest.With(m))) }

@@ -15,7 +15,9 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/listener"
@@ -239,6 +241,28 @@ func TestWorkflowInEveryMode(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestWorkflowOverABroker: a worker that is not told where signals go has its own connections
+// to the broker.
+func TestWorkflowOverABroker(t *testing.T) {
+	t.Parallel()
+	broker := amqp.Config{URL: brokertest.New(t).URL}
+	sender, err := amqp.NewTransport(broker)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sender.Stop(context.Background())) })
+	b, tmpl := newBench(t, "amqp"), templateOf(t, diamondYAML)
+	b.send = sender
+	w := b.worker(t, Config{Mode: deploymode.EventDrivenOnly, Events: quick(), MaxConcurrent: 4, broker: broker}, tmpl)
+	registerDiamond(t, w)
+	start(t, w)
+	require.True(t, w.parts.store.SendsSignals(), "after the commits")
+	b.finish(t, b.create(t, tmpl, 20), workflow.TaskComplete)
+	pgtest.Eventually(t, patient, func() (bool, string) {
+		h := w.Health()
+		return h.Succeeded == 80, fmt.Sprintf("%+v", h)
+	})
+	require.Positive(t, w.Health().Events.Found["listener"])
 }
 
 func TestRetriesAndFailuresInTheDatabase(t *testing.T) {

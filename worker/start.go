@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/settle"
+	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/signal/relay"
@@ -29,6 +30,7 @@ type parts struct {
 	store      *store.Store // its own; nil if configured
 	board      engine.Board
 	sender     *pending.Sender // its own publisher; nil if configured
+	broker     *amqp.Transport // its own connection to the broker, if signals go there
 	publisher  signal.Publisher
 	engine     *engine.Engine
 	publishing *publishing
@@ -114,6 +116,7 @@ func (w *Worker) openStore(ctx context.Context, p *parts) error {
 			URL: w.cfg.DatabaseURL, ApplicationName: "tasker-worker", MaxConns: w.cfg.MaxConnections,
 			SignalsInTransaction: w.inWAL(),
 			NotifyAfterCommit:    w.cfg.EventSource == nil && w.cfg.Publisher == nil && w.cfg.EventSourceName == notify.Name,
+			Publish:              w.afterCommits(p),
 			Unpredicted:          w.cfg.Metrics.StepsUnpredicted.Inc,
 			Observe: func(flow string, took time.Duration, _ error) {
 				w.cfg.Metrics.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
@@ -141,6 +144,14 @@ func (w *Worker) inWAL() bool {
 	return name == wal.Name || name == relay.Name
 }
 
+// afterCommits publishes the signals of the store's commits where it cannot send them itself.
+func (w *Worker) afterCommits(p *parts) func(signals ...signal.Signal) {
+	if w.sourceName() != amqp.Name {
+		return nil
+	}
+	return func(signals ...signal.Signal) { p.publisher.Publish(signals...) }
+}
+
 // rows returns the store of the worker, its own or the configured one.
 func (w *Worker) rows(p *parts) *store.Store {
 	if p.store != nil {
@@ -150,19 +161,28 @@ func (w *Worker) rows(p *parts) *store.Store {
 }
 
 // transport returns the way of sending that matches the event source.
-func (w *Worker) transport(p *parts) signal.Transport {
-	s := w.rows(p)
-	if w.inWAL() {
-		return wal.NewTransport(s.Execer())
+func (w *Worker) transport(p *parts) (_ signal.Transport, err error) {
+	switch {
+	case w.inWAL():
+		return wal.NewTransport(w.rows(p).Execer()), nil
+	case w.sourceName() != amqp.Name:
+		return notify.NewTransport(w.rows(p).Execer()), nil
 	}
-	return notify.NewTransport(s.Execer())
+	if p.broker == nil {
+		p.broker, err = amqp.NewTransport(w.cfg.broker)
+	}
+	return p.broker, err
 }
 
 func (w *Worker) openPublisher(ctx context.Context, p *parts) error {
 	if p.publisher = w.cfg.Publisher; p.publisher != nil {
 		return nil
 	}
-	p.sender = pending.NewSender(w.transport(p), pending.SenderConfig{Logger: w.cfg.Logger, OnRestart: w.cfg.Metrics.Restarted, OnError: func(err error) {
+	transport, err := w.transport(p)
+	if err != nil {
+		return err
+	}
+	p.sender = pending.NewSender(transport, pending.SenderConfig{Logger: w.cfg.Logger, OnRestart: w.cfg.Metrics.Restarted, OnError: func(err error) {
 		w.cfg.Metrics.SignalsFailed.Inc()
 		w.cfg.Logger.Debug("signals not sent", zap.Error(err))
 	}})
@@ -246,14 +266,22 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 	switch {
 	case w.cfg.EventSource != nil:
 		return w.cfg.EventSource, nil
-	case w.cfg.EventSourceName == "none" || url == "":
+	case w.cfg.EventSourceName == "none" || url == "" && w.cfg.EventSourceName != amqp.Name:
 		return nil, nil //nolint:nilnil // no source is a choice: the worker polls
-	case w.cfg.EventSourceName == wal.Name:
-		return wal.New(wal.Config{DSN: url, ApplicationName: "tasker-worker-listener", Server: w.rows(p).Execer()}, w.transport(p))
-	case w.cfg.EventSourceName == relay.Name:
-		return relay.NewSource(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, w.transport(p))
 	}
-	return notify.New(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, w.transport(p))
+	transport, err := w.transport(p)
+	if err != nil {
+		return nil, err
+	}
+	switch w.cfg.EventSourceName {
+	case amqp.Name:
+		return amqp.New(w.cfg.broker, transport)
+	case wal.Name:
+		return wal.New(wal.Config{DSN: url, ApplicationName: "tasker-worker-listener", Server: w.rows(p).Execer()}, transport)
+	case relay.Name:
+		return relay.NewSource(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, transport)
+	}
+	return notify.New(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, transport)
 }
 
 // build makes the parts that find work and run it.

@@ -122,6 +122,9 @@ func (p *parts) close(ctx context.Context, log *zap.Logger) {
 	if p.sender != nil {
 		note("signals", p.sender.Stop(ctx))
 	}
+	if p.broker != nil {
+		note("broker", p.broker.Stop(ctx))
+	}
 	if p.store != nil {
 		p.store.Close()
 	}

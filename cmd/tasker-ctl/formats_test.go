@@ -27,6 +27,8 @@ var withoutGoldens = map[string]string{
 	"quota set":           "in the database; TestQuotas",
 	"quota delete":        "in the database; TestQuotas",
 	"auth validate-token": "of a random key; TestTokens",
+	"broker init":         "of a broker; TestBroker",
+	"broker status":       "of a broker; TestBroker",
 	"config dump":         "its own --format; TestDumps",
 	"config generate":     "a document of TOML",
 	"config reference":    "a document of Markdown; TestReferenceOfKeys",

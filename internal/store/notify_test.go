@@ -15,6 +15,35 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
+// hearing is how a test learns of signals.
+type hearing interface {
+	receives(topic signal.Topic) (payload string)
+	receivesNothing()
+}
+
+// published hears what a store passes on.
+type published struct {
+	t    *testing.T
+	list chan signal.Signal
+}
+
+func (p published) receives(topic signal.Topic) string {
+	p.t.Helper()
+	select {
+	case s := <-p.list:
+		require.Equal(p.t, topic, s.Topic)
+		return s.Payload
+	default:
+		require.Fail(p.t, "no signal", topic)
+		return ""
+	}
+}
+
+func (p published) receivesNothing() {
+	p.t.Helper()
+	require.Empty(p.t, p.list)
+}
+
 // ear listens on all topics of the test's namespace.
 type ear struct {
 	t    *testing.T
@@ -53,15 +82,34 @@ func (e ear) receivesNothing() {
 
 func TestSignalsFollowTheCommit(t *testing.T) {
 	t.Parallel()
+	t.Run("notified", func(t *testing.T) {
+		t.Parallel()
+		signalsFollowTheCommit(t, store.Options{NotifyAfterCommit: true}, func(dsn string) hearing { return listen(t, dsn) })
+	})
+	t.Run("published", func(t *testing.T) {
+		t.Parallel()
+		p := published{t, make(chan signal.Signal, 100)}
+		publish := func(signals ...signal.Signal) {
+			for _, s := range signals {
+				p.list <- s
+			}
+		}
+		signalsFollowTheCommit(t, store.Options{Publish: publish}, func(string) hearing { return p })
+	})
+}
+
+func signalsFollowTheCommit(t *testing.T, opts store.Options, listen func(dsn string) hearing) {
+	t.Helper()
 	hash, err := store.SchemaHash()
 	require.NoError(t, err)
 	db := pgtest.NewMigrated(t, hash, migrate)
-	s, err := store.Open(t.Context(), store.Options{URL: db.DSN, NotifyAfterCommit: true})
+	opts.URL = db.DSN
+	s, err := store.Open(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	require.True(t, s.SendsSignals())
 	p := plan(t, s, diamondYAML)
-	e := listen(t, db.DSN)
+	e := listen(db.DSN)
 
 	id := create(t, s, p, 1)[0]
 	e.receives(signal.WorkerTopic("shapes"))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(fleet.Main("../..", func(dir string) int {
 		binDir = dir
-		return pgtest.With(m).Run()
+		return brokertest.With(pgtest.With(m)).Run()
 	}, "orchestrator", "worker"))
 }
 
@@ -54,6 +55,7 @@ type running struct {
 	dir     string
 	all     []*fleet.Process
 	clients []*client.Client
+	env     []string // of the daemons
 }
 
 func newFleet(t *testing.T, db *pgtest.DB) *running {
@@ -87,7 +89,7 @@ func (r *running) start(kind fleet.Kind, mode, source string) *fleet.Process {
 		cfg += often[kind]
 	}
 	p, err := fleet.Start(fleet.Options{Kind: kind, BinDir: binDir, WorkDir: r.dir, Name: fmt.Sprintf("%s-%d", kind, len(r.all)),
-		DatabaseURL: r.db.DSN, Mode: mode, EventSource: source, Config: cfg})
+		DatabaseURL: r.db.DSN, Mode: mode, EventSource: source, Config: cfg, Env: r.env})
 	require.NoError(r.t, err)
 	r.all = append(r.all, p)
 	if kind == fleet.Orchestrator {
@@ -108,7 +110,13 @@ func (r *running) ready() *running {
 
 // pair is the smallest fleet.
 func pair(t *testing.T, mode, source string) *running {
+	return pairWith(t, mode, source)
+}
+
+// pairWith is pair with variables for both daemons.
+func pairWith(t *testing.T, mode, source string, env ...string) *running {
 	r := newFleet(t, enginetest.Migrated(t))
+	r.env = env
 	r.start(fleet.Orchestrator, mode, source)
 	r.start(fleet.Worker, mode, source)
 	return r.ready()

@@ -60,6 +60,9 @@ type Options struct {
 	// but not in the transaction, which would take a lock for all databases (event source
 	// "notify").
 	NotifyAfterCommit bool
+	// Publish, when set, is called with the signals of each commit, after it, at each place
+	// where NotifyAfterCommit would send them; it must not block (event source "amqp").
+	Publish func(signals ...signal.Signal)
 	// SlowAcquire is the wait for a connection from which OnSlowAcquire is called; 0:
 	// never.
 	SlowAcquire   time.Duration

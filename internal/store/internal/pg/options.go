@@ -11,17 +11,18 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/settings"
+	"github.com/tasker-go/tasker/internal/signal/notify"
 )
 
 // Configure translates the settings of the database.
 func Configure(c config.Common) Options {
-	d, wal := c.Database, c.Signals.InTransaction()
+	d := c.Database
 	return Options{
 		URL:      d.URL.Reveal(),
 		MaxConns: int32(d.Pool.MaxConnections), MinConns: int32(d.Pool.MinConnections), // #nosec G115 -- ranges are checked
 		AcquireTimeout: d.Pool.AcquireTimeout, ConnectTimeout: d.ConnectTimeout, IdleTimeout: d.Pool.IdleTimeout, MaxLifetime: d.Pool.MaxLifetime,
 		StatementTimeout: d.StatementTimeout, HoldTimeout: d.HoldTimeout, NoPreparedStatements: !d.PreparedStatements,
-		Traces: c.Telemetry.Tracing.Enabled, SignalsInTransaction: wal, NotifyAfterCommit: !wal, SlowAcquire: d.Pool.SlowAcquireThreshold,
+		Traces: c.Telemetry.Tracing.Enabled, SignalsInTransaction: c.Signals.InTransaction(), NotifyAfterCommit: c.Signals.EventSource == notify.Name, SlowAcquire: d.Pool.SlowAcquireThreshold,
 	}
 }
 

@@ -149,6 +149,13 @@ func (s *DB) queueNotify(b *pgx.Batch, signals []signal.Signal) {
 	}
 }
 
+// publish passes the signals of a commit on; see Options.Publish.
+func (s *DB) publish(signals []signal.Signal) {
+	if s.Opts.Publish != nil && len(signals) > 0 {
+		s.Opts.Publish(signals...)
+	}
+}
+
 // queueStatement skips signals that cannot be sent: the engine's topics are never too
 // long, and a hint must not fail its flow.
 func queueStatement(b *pgx.Batch, signals []signal.Signal, statement func([]signal.Signal) (string, []any, error)) {
@@ -168,7 +175,11 @@ func (s *DB) Transact(ctx context.Context, db *Conn, signals []signal.Signal, fi
 	if !s.Opts.NotifyAfterCommit || len(signals) == 0 {
 		fill(b)
 		s.queueSignals(b, signals)
-		return db.SendBatch(ctx, b).Close()
+		if err := db.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		s.publish(signals)
+		return nil
 	}
 	b.Queue("begin")
 	fill(b)
@@ -187,6 +198,7 @@ func (s *DB) Commit(ctx context.Context, db *Conn, b *pgx.Batch, signals []signa
 	s.queueNotify(b, signals)
 	err := db.SendBatch(ctx, b).Close()
 	if err == nil || committed {
+		s.publish(signals)
 		return nil
 	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -197,6 +209,7 @@ func (s *DB) Commit(ctx context.Context, db *Conn, b *pgx.Batch, signals []signa
 
 // Notify sends the signals of a transaction that has been committed already.
 func (s *DB) Notify(ctx context.Context, db *Conn, signals []signal.Signal) error {
+	s.publish(signals)
 	b := &pgx.Batch{}
 	s.queueNotify(b, signals)
 	if b.Len() == 0 {
@@ -208,5 +221,5 @@ func (s *DB) Notify(ctx context.Context, db *Conn, signals []signal.Signal) erro
 // SendsSignals reports whether the store itself sends the signals of its commits; if not,
 // the caller publishes them afterwards.
 func (s Server) SendsSignals() bool {
-	return s.db.Opts.SignalsInTransaction || s.db.Opts.NotifyAfterCommit
+	return s.db.Opts.SignalsInTransaction || s.db.Opts.NotifyAfterCommit || s.db.Opts.Publish != nil
 }

@@ -1,0 +1,162 @@
+package brokertest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tasker-go/tasker/internal/pgtest"
+)
+
+// Host is a virtual host of the node.
+type Host struct {
+	// URL and TLSURL connect to it; CA is the file with the certificate of the authority
+	// that TLSURL needs.
+	URL, TLSURL, CA string
+
+	name string
+	node *node
+}
+
+// New returns a virtual host for this test, and starts the node if it is the first.
+func New(t testing.TB) *Host {
+	t.Helper()
+	n := acquire(t)
+	h := &Host{name: "test-" + strings.ToLower(rand.Text()[:12]), node: n, CA: n.file("certificate.pem")}
+	h.URL = fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/%s", n.amqp, h.name)
+	h.TLSURL = fmt.Sprintf("amqps://guest:guest@localhost:%d/%s", n.tls, h.name)
+	h.do(t, http.MethodPut, "/vhosts/"+h.name, nil, nil)
+	h.do(t, http.MethodPut, "/permissions/"+h.name+"/guest", map[string]string{"configure": ".*", "write": ".*", "read": ".*"}, nil)
+	t.Cleanup(func() { h.do(t, http.MethodDelete, "/vhosts/"+h.name, nil, nil) })
+	return h
+}
+
+// Call makes a request to the management API and decodes its answer, if out is not nil. In
+// path %s is the name of the host.
+func (h *Host) Call(t testing.TB, method, path string, body, out any) {
+	t.Helper()
+	h.do(t, method, strings.ReplaceAll(path, "%s", h.name), body, out)
+}
+
+func (h *Host) do(t testing.TB, method, path string, body, out any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), opTimeout)
+	defer cancel()
+	if err := h.node.call(ctx, method, path, body, out); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (n *node) call(ctx context.Context, method, path string, body, out any) error {
+	content, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encode a request to RabbitMQ: %w", err)
+	}
+	if body == nil {
+		content = nil
+	}
+	req, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://127.0.0.1:%d/api%s", n.web, path), bytes.NewReader(content))
+	if err != nil {
+		return err
+	}
+	req.SetBasicAuth("guest", "guest")
+	req.Header.Set("Content-Type", "application/json")
+	answer, err := n.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return fmt.Errorf("read the answer of RabbitMQ: %w", err)
+	}
+	if answer.StatusCode >= http.StatusMultipleChoices {
+		return fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, text)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return fmt.Errorf("read the answer of RabbitMQ %q: %w", text, err)
+	}
+	return nil
+}
+
+// Connections are the names of the connections to the host.
+func (h *Host) Connections(t testing.TB) (names []string) {
+	t.Helper()
+	var list []struct {
+		Name string `json:"name"`
+	}
+	h.Call(t, http.MethodGet, "/vhosts/%s/connections", nil, &list)
+	for _, c := range list {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// CloseConnections makes the node end the connections to the host, of which there are want.
+func (h *Host) CloseConnections(t testing.TB, want int) {
+	t.Helper()
+	var names []string
+	pgtest.Eventually(t, opTimeout, func() (bool, string) {
+		names = h.Connections(t)
+		return len(names) == want, fmt.Sprintf("connections %q, want %d", names, want)
+	})
+	for _, name := range names {
+		h.Call(t, http.MethodDelete, "/connections/"+url.PathEscape(name), nil, nil)
+	}
+}
+
+// Kill ends the node at once, as a power failure does. Start starts it again.
+func (h *Host) Kill() { h.node.kill() }
+
+// Freeze stops the node from doing anything, until the function it returns is called, or the
+// test ends.
+func (h *Host) Freeze(t testing.TB) (thaw func()) {
+	t.Helper()
+	if err := h.node.server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatalf("freeze the node: %v", err)
+	}
+	thaw = func() { _ = h.node.server.Signal(syscall.SIGCONT) }
+	t.Cleanup(thaw)
+	return thaw
+}
+
+// Start starts the node after Kill, with its durable objects.
+func (h *Host) Start(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	if err := h.node.start(ctx); err != nil {
+		t.Fatalf("start the node again: %v", err)
+	}
+}
+
+// Block raises the alarm of a node that is short of memory, so that it blocks all publishers,
+// until the function it returns is called, or the test ends.
+func (h *Host) Block(t testing.TB) (unblock func()) {
+	t.Helper()
+	limit := func(share string) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), opTimeout)
+		defer cancel()
+		cmd := h.node.command(ctx, filepath.Join(h.node.sbin, "rabbitmqctl"), "eval", "vm_memory_monitor:set_vm_memory_high_watermark("+share+").")
+		cmd.WaitDelay = time.Second
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("set the limit of memory: %v\n%s", err, out)
+		}
+	}
+	limit("0.000001")
+	t.Cleanup(func() { limit("0.9") })
+	return func() { limit("0.9") }
+}
