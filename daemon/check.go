@@ -89,7 +89,7 @@ func checkConnections(c config.Common, buffers signalBuffers) error {
 	case sourceRelay:
 		_, err = relay.NewSource(s.notifyConfig(), wal.NewTransport(nil))
 	case sourceRedis:
-		_, err = redis.New(s.redisConfig())
+		_, err = redis.NewTransport(s.redisConfig())
 	default:
 		_, err = notify.New(s.notifyConfig(), notify.NewTransport(nil))
 	}

@@ -199,11 +199,11 @@ func newSignals(c config.Common, name string, near *neighbours, buffers signalBu
 		}
 		out.transport, out.broker = seenTransport{sender, messaging}, sender
 	case sourceRedis:
-		broker, err := redis.New(out.redisConfig())
+		sender, err := redis.NewTransport(out.redisConfig())
 		if err != nil {
 			return nil, fmt.Errorf("prepare the event source %s: %w", sourceRedis, err)
 		}
-		out.transport, out.broker = seenTransport{broker, messaging}, broker
+		out.transport, out.broker = seenTransport{sender, messaging}, sender
 	default:
 		return nil, fmt.Errorf("invalid common.signals.event_source %q: want %s, %s, %s, %s or %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay, sourceAMQP, sourceRedis)
 	}
@@ -240,8 +240,7 @@ func (s *signals) newSource() (signal.Source, error) {
 	case sourceAMQP:
 		return amqp.New(s.amqpConfig("-listener"), s.transport)
 	case sourceRedis:
-		source, _ := s.broker.(signal.Source) // it is both
-		return source, nil
+		return redis.New(s.redisConfig(), s.transport)
 	default:
 		cfg := s.walConfig()
 		cfg.Server = s.store.Execer()

@@ -174,7 +174,7 @@ func (w *Worker) transport(p *parts) (_ signal.Transport, err error) {
 	}
 	var to broker
 	if w.sourceName() == redis.Name {
-		to, err = redis.New(w.cfg.redis)
+		to, err = redis.NewTransport(w.cfg.redis)
 	} else {
 		to, err = amqp.NewTransport(w.cfg.broker)
 	}
@@ -299,8 +299,7 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 	case amqp.Name:
 		return amqp.New(w.cfg.broker, transport)
 	case redis.Name:
-		source, _ := transport.(signal.Source) // it is both
-		return source, nil
+		return redis.New(w.cfg.redis, transport)
 	case wal.Name:
 		return wal.New(wal.Config{DSN: url, ApplicationName: "tasker-worker-listener", Server: w.rows(p).Execer()}, transport)
 	case relay.Name:

@@ -111,7 +111,7 @@ func TestFastEventsReachEveryReplica(t *testing.T) {
 				transport = notify.NewTransport(e.Store.Execer())
 			case redis.Name:
 				url = redistest.Start(t).URL
-				broker, err := redis.New(redis.Config{URL: url, Prefix: "tasker", Timeout: patience})
+				broker, err := redis.NewTransport(redis.Config{URL: url, Prefix: "tasker", Timeout: patience})
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, broker.Stop(context.WithoutCancel(t.Context()))) })
 				transport = broker

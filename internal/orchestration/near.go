@@ -36,8 +36,12 @@ func (o *Orchestrator) create(ctx context.Context, tasks []store.NewTask) (creat
 	} else {
 		created, err = o.store.CreateTasks(ctx, tasks)
 	}
-	if err == nil && len(claimed) < len(tasks) {
-		o.publish(store.CreateSignals(tasks))
+	if err == nil {
+		var signals []signal.Signal
+		if len(claimed) < len(tasks) {
+			signals = store.CreateSignals(tasks)
+		}
+		o.publish(o.store.WithTransitions(signals))
 	}
 	return created, err
 }

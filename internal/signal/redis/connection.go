@@ -18,7 +18,7 @@ import (
 // all others. (PING is refused by a server that cannot save.)
 type connection struct {
 	*pgdial.Owner
-	broker *Broker
+	cfg    *Config
 	pubsub *redis.PubSub
 
 	ended context.Context // with the owner's loop; its cause is why
@@ -72,13 +72,13 @@ func (c *connection) replace(ctx context.Context, topics []signal.Topic) error {
 }
 
 // mark is the name of the latest marker, which is that of no topic.
-func (c *connection) mark() string { return c.broker.cfg.Prefix + "?" + strconv.Itoa(c.marker) }
+func (c *connection) mark() string { return c.cfg.Prefix + "?" + strconv.Itoa(c.marker) }
 
 // without returns the channels of the topics that are not among others.
 func (c *connection) without(topics, others topicset.Set) (channels []string) {
 	for t := range topics {
 		if !others.Has(t) {
-			channels = append(channels, c.broker.channel(t))
+			channels = append(channels, c.cfg.channel(t))
 		}
 	}
 	return channels
@@ -113,7 +113,7 @@ func (c *connection) run() (err error) {
 		}
 		switch m := received.(type) {
 		case *redis.Message:
-			s := signal.Signal{Topic: c.broker.topic(m.Channel), Payload: m.Payload}
+			s := signal.Signal{Topic: c.cfg.topic(m.Channel), Payload: m.Payload}
 			if s.Validate() == nil { // any client may publish anything
 				c.Arrived.Put(s)
 			}

@@ -44,7 +44,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 var control = signal.Signal{Topic: signal.TopicControl}
 
 // listening returns a connection that has control, closed at the end of the test.
-func listening(t *testing.T, b *redis.Broker) signal.Connection {
+func listening(t *testing.T, b broker) signal.Connection {
 	t.Helper()
 	c, err := b.Connect(within(t, patience), []signal.Topic{control.Topic})
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func listening(t *testing.T, b *redis.Broker) signal.Connection {
 }
 
 // requireWorks sends a signal and receives it.
-func requireWorks(t *testing.T, b *redis.Broker, c signal.Connection) {
+func requireWorks(t *testing.T, b broker, c signal.Connection) {
 	t.Helper()
 	require.NoError(t, b.Send(within(t, patience), []signal.Signal{control}))
 	got, err := c.Receive(within(t, patience))
@@ -80,7 +80,7 @@ func TestSignalsNeedNoMemoryAndNoDisk(t *testing.T) {
 			err := client.Set(t.Context(), "key", "value", 0).Err()
 			return err != nil && strings.HasPrefix(err.Error(), refusal), fmt.Sprint("it refuses with ", err)
 		})
-		b := broker(t, s.URL)
+		b := brokerAt(t, s.URL)
 		requireWorks(t, b, listening(t, b))
 	}
 }
@@ -97,7 +97,7 @@ func TestServersThatWouldSplitTheFleet(t *testing.T) {
 		"role replica: want the primary": {"--replicaof", "127.0.0.1", "1"},
 		"mode cluster: want standalone":  {"--port", strconv.Itoa(port), "--cluster-port", strconv.Itoa(bus), "--bind", "127.0.0.1", "--cluster-enabled", "yes"},
 	} {
-		b := broker(t, redistest.Start(t, settings...).URL)
+		b := brokerAt(t, redistest.Start(t, settings...).URL)
 		require.ErrorContains(t, b.Send(within(t, patience), []signal.Signal{control}), want)
 		_, err := b.Connect(within(t, patience), []signal.Topic{control.Topic})
 		require.ErrorContains(t, err, want)
@@ -112,22 +112,20 @@ func TestRightsOnChannels(t *testing.T) {
 	require.NoError(t, s.Client(t).ACLSetUser(t.Context(), "fleet", "on", ">right", "resetchannels", "&"+t.Name()+":*",
 		"-@all", "+hello", "+client", "+publish", "+subscribe", "+unsubscribe").Err())
 	as := func(login string) string { return strings.Replace(s.URL, "unix://", "unix://"+login+"@", 1) }
-	b := broker(t, as("fleet:right"))
+	b := brokerAt(t, as("fleet:right"))
 	requireWorks(t, b, listening(t, b))
 	for want, cfg := range map[string]redis.Config{
 		"NOPERM":    {URL: as("fleet:right"), Prefix: "other"},
 		"WRONGPASS": {URL: as("fleet:secret"), Prefix: t.Name()},
 	} {
 		cfg.Timeout = patience
-		b, err := redis.New(cfg)
-		require.NoError(t, err)
+		b := with(t, cfg)
 		_, listen := b.Connect(within(t, patience), []signal.Topic{control.Topic})
 		send := b.Send(within(t, patience), []signal.Signal{control})
 		for _, err := range []error{listen, send} {
 			require.ErrorContains(t, err, want)
 			require.NotContains(t, err.Error(), "secret")
 		}
-		require.NoError(t, b.Stop(t.Context()))
 	}
 }
 
@@ -136,7 +134,7 @@ func TestInvalidURLs(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"http://u:secret@h", "redis://u:secret@h:port", "redis://u:secret@h/one", "redis://u:secret@h?colour=red",
 		"redis://u:secret@h?cacert=/nowhere", "rediss://u:secret@h?cacert=/nowhere", "rediss://u:secret@h?cacert=/dev/null"} {
-		_, err := redis.New(redis.Config{URL: url})
+		_, err := redis.NewTransport(redis.Config{URL: url})
 		require.Error(t, err, url)
 		require.NotContains(t, err.Error(), "secret", url)
 	}
@@ -147,7 +145,7 @@ func TestInvalidURLs(t *testing.T) {
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	b := broker(t, s.URL)
+	b := brokerAt(t, s.URL)
 	c := listening(t, b)
 	requireWorks(t, b, c)
 	s.Freeze(t)
@@ -181,7 +179,7 @@ func TestFrozenServer(t *testing.T) {
 func TestRestartedServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	b := broker(t, s.URL)
+	b := brokerAt(t, s.URL)
 	old := listening(t, b)
 	requireWorks(t, b, old)
 	s.Kill(t)
@@ -207,7 +205,7 @@ func TestASlowListenerLearnsThatItLost(t *testing.T) {
 	close(open)
 	var gate atomic.Pointer[chan struct{}]
 	gate.Store(&open)
-	slow, direct := broker(t, lineTo(t, s, nil, func() { <-*gate.Load() })), broker(t, s.URL)
+	slow, direct := brokerAt(t, lineTo(t, s, nil, func() { <-*gate.Load() })), brokerAt(t, s.URL)
 	c := listening(t, slow)
 	requireWorks(t, direct, c)
 	batch := make([]signal.Signal, 2000)
@@ -229,7 +227,7 @@ func TestASlowListenerLearnsThatItLost(t *testing.T) {
 func TestOneRoundTripPerBatch(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	b := broker(t, lineTo(t, s, nil, func() { <-time.After(30 * time.Millisecond) })) // takes time: the line's latency
+	b := brokerAt(t, lineTo(t, s, nil, func() { <-time.After(30 * time.Millisecond) })) // takes time: the line's latency
 	batch := make([]signal.Signal, 2000)
 	for i := range batch {
 		batch[i] = signal.Signal{Topic: control.Topic, Payload: fmt.Sprint(i)}
@@ -243,11 +241,11 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	certificate, file := selfSigned(t)
 	url := lineTo(t, redistest.Start(t), &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}}, nil)
-	stranger := broker(t, url)
+	stranger := brokerAt(t, url)
 	require.ErrorContains(t, stranger.Send(within(t, patience), []signal.Signal{control}), "certificate")
 	_, err := stranger.Connect(within(t, patience), []signal.Topic{control.Topic})
 	require.ErrorContains(t, err, "certificate")
-	b := broker(t, url+"?cacert="+file)
+	b := brokerAt(t, url+"?cacert="+file)
 	requireWorks(t, b, listening(t, b))
 }
 

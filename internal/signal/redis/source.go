@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/redisdial"
 	"github.com/tasker-go/tasker/internal/signal/pgdial"
 	"github.com/tasker-go/tasker/internal/signal/topicset"
@@ -21,7 +20,7 @@ import (
 // Name is the name of this source in configuration, logs and metrics.
 const Name = "redis"
 
-// Config configures a source and its transport.
+// Config configures a source or a transport.
 type Config struct {
 	URL     string        // common.signals.redis.url
 	Prefix  string        // of the channels (common.signals.redis.prefix)
@@ -33,92 +32,44 @@ type Config struct {
 	BufferLimit int
 }
 
-// Broker is a source with its transport. It is safe for concurrent use; each Connect opens
-// a connection of its own.
-type Broker struct {
-	cfg     Config
-	options *redis.Options
-	client  *redis.Client // sends
+// channel is the name of a topic in Redis.
+func (c *Config) channel(t signal.Topic) string { return c.Prefix + ":" + string(t) }
+
+func (c *Config) topic(channel string) signal.Topic {
+	return signal.Topic(strings.TrimPrefix(channel, c.Prefix+":"))
 }
 
-var (
-	_ signal.Source     = (*Broker)(nil)
-	_ signal.Transport  = (*Broker)(nil)
-	_ lifecycle.Service = (*Broker)(nil)
-)
+// source subscribes to channels. It is safe for concurrent use; each Connect opens a
+// connection of its own.
+type source struct {
+	cfg       Config
+	options   *redis.Options
+	transport signal.Transport
+}
 
-// New opens no connection.
-func New(cfg Config) (*Broker, error) {
-	sending, err := redisdial.Options(cfg.URL, cfg.ClientName, cfg.Timeout)
-	if err != nil {
-		return nil, err
+// New returns a source that subscribes to channels. Its probes are sent over t, which must be
+// the transport of all signals.
+func New(cfg Config, t signal.Transport) (signal.Source, error) {
+	if t == nil {
+		return nil, errors.New("redis: missing transport for probes")
 	}
-	listening := *sending
-	listening.ClientName += "-listener"
-	sending.PoolSize = 2 // a sender and a probe
-	return &Broker{cfg: cfg, options: &listening, client: redis.NewClient(sending)}, nil
+	options, err := redisdial.Options(cfg.URL, cfg.ClientName+"-listener", cfg.Timeout)
+	return &source{cfg: cfg, options: options, transport: t}, err
 }
 
 // Name implements signal.Source.
-func (b *Broker) Name() string { return Name }
-
-// Start implements lifecycle.Service: the first Send connects.
-func (b *Broker) Start(context.Context) error { return nil }
-
-// Stop ends the connections that send.
-func (b *Broker) Stop(context.Context) error { return b.client.Close() }
-
-// channel is the name of a topic in Redis.
-func (b *Broker) channel(t signal.Topic) string { return b.cfg.Prefix + ":" + string(t) }
-
-func (b *Broker) topic(channel string) signal.Topic {
-	return signal.Topic(strings.TrimPrefix(channel, b.cfg.Prefix+":"))
-}
-
-// Send implements signal.Transport: one round trip, whatever the size of the batch. If one
-// signal is malformed, none is sent and the error wraps signal.ErrMalformed. The deadline of
-// ctx bounds it, and the timeout of the configuration where ctx is cancelled.
-func (b *Broker) Send(ctx context.Context, batch []signal.Signal) error {
-	for _, s := range batch {
-		if err := s.Validate(); err != nil {
-			return err
-		}
-	}
-	if len(batch) == 0 {
-		return nil
-	}
-	_, err := b.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, s := range batch {
-			p.Publish(ctx, b.channel(s.Topic), s.Payload)
-		}
-		return nil
-	})
-	var answer redis.Error
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("publish to Redis: %w: %w", ctx.Err(), err)
-	case errors.As(err, &answer):
-		return fmt.Errorf("publish to Redis: %w", err)
-	}
-	return fmt.Errorf("publish to Redis: %w: %w", ErrUnavailable, err)
-}
-
-// ErrUnavailable is wrapped by errors of Send if Redis could not be reached or did not
-// answer within the timeout.
-var ErrUnavailable = errors.New("not reached")
+func (*source) Name() string { return Name }
 
 var errReconnect = errors.New("the connection to Redis is lost")
 
 // Connect implements signal.Source.
-func (b *Broker) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
+func (s *source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
 	if err := topicset.Validate(topics); err != nil {
 		return nil, err
 	}
 	// The library would connect again by itself, and the listener would not learn that
 	// signals were missed.
-	options, dial := *b.options, redis.NewDialer(b.options)
+	options, dial := *s.options, redis.NewDialer(s.options)
 	var dialled atomic.Bool
 	options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if dialled.Swap(true) {
@@ -127,7 +78,7 @@ func (b *Broker) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 		return dial(ctx, network, address)
 	}
 	client := redis.NewClient(&options)
-	c := &connection{Owner: pgdial.NewOwner(b.cfg.BufferLimit, b), broker: b, pubsub: client.Subscribe(ctx),
+	c := &connection{Owner: pgdial.NewOwner(s.cfg.BufferLimit, s.transport), cfg: &s.cfg, pubsub: client.Subscribe(ctx),
 		turn: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 	c.ended, c.end = context.WithCancelCause(context.Background())
 	context.AfterFunc(c.Life, func() { _ = client.Close() }) // Receive of the library knows no context

@@ -230,6 +230,9 @@ func (e *Engine) tendLimits(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			e.log.Warn("acting on steps beyond limits failed; it is tried again", zap.Error(err))
 		}
+		if len(done.Signals) > 0 {
+			e.signal(done.Signals...)
+		}
 		for what, steps := range done.Count() {
 			e.metrics.BeyondLimits.WithLabelValues(string(what)).Add(float64(steps))
 		}

@@ -92,6 +92,8 @@ type Beyond struct {
 	Newest  int // left the line, their tasks are being cancelled
 	Running int // ran, or waited for their retry; their tasks are being cancelled
 	Dropped int // completed without having run
+	// Signals to publish, unless the store sends them itself.
+	Signals []signal.Signal `sql:"-"`
 }
 
 // Count returns how many steps each action has met.
@@ -125,6 +127,7 @@ func (s *Board) ActBeyond(ctx context.Context, callables []int32) (done Beyond, 
 			if now.Dropped > 0 {
 				signals = append(signals, ReportSignals()...)
 			}
+			done.Signals = append(done.Signals, signals...)
 			done.Newest, done.Running, done.Dropped = done.Newest+now.Newest, done.Running+now.Running, done.Dropped+now.Dropped
 			return signals, nil
 		})

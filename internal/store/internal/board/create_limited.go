@@ -32,14 +32,15 @@ var limited = strings.NewReplacer(
         i.waits, i.context, string_to_array(i.tags, {separator}), coalesce(i.not_before, statement_timestamp() + nullif(i.start_ms, 0) * interval '1 ms')) end as admission`,
 	`select identity, task_uuid, case`, `select identity, coalesce((admission ->> 'instead')::uuid, task_uuid), case`,
 	`identity is not null and refused_ms is null`, `identity is not null and not again and (admission -> 'refused_ms') is null`,
-	`select *, context::jsonb as context_json, case when not_before > statement_timestamp() then not_before end as start_at
-    from input i where refused_ms is null and`, `select i.*, c.latest, c.latest::jsonb as context_json,
+	`accepted as (
+    select *, context::jsonb as context_json, case when not_before > statement_timestamp() then not_before end as start_at
+    from input i where refused_ms is null and`, `latest as materialized (
+    select distinct on (of_task) (admission ->> 'instead')::uuid as of_task, context as latest
+    from input where admission ->> 'fresh' = 'true' order by of_task, task_uuid desc
+), accepted as (
+    select i.*, coalesce(f.latest, i.context) as latest, coalesce(f.latest, i.context)::jsonb as context_json,
            coalesce((admission ->> 'start_at')::timestamptz, case when not_before > statement_timestamp() then not_before end) as start_at
-    from input i cross join lateral (
-        select coalesce(case when i.admission ? 'opened' then (
-            select f.context from input f where f.admission ->> 'instead' = i.task_uuid::text and f.admission ->> 'fresh' = 'true'
-            order by f.task_uuid desc limit 1) end, i.context) as latest
-    ) c
+    from input i left join latest f on f.of_task = i.task_uuid
     where not again and (admission -> 'refused_ms') is null and (admission -> 'instead') is null and`,
 	`case when start_ms > 0`, `case when start_at is null and start_ms > 0`,
 	`octet_length(context)`, `octet_length(latest)`,

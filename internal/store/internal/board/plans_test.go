@@ -172,6 +172,7 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 			CorrelationID: worker, Identity: &identity}
 	}
 	created, _ := Creation(fresh, DistinctIdentities(fresh), nil)
+	judged, _ := creation(createLimited, fresh, DistinctIdentities(fresh), nil)
 
 	lanes := twoLanes(mark)
 	everywhere, beyond := lanes.arguments(), twoLanes(1<<60)
@@ -218,6 +219,8 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 		plantest.Of("callableLoads", callableLoads.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": perStatement, "lease_from": longAgo, "by_time": "shortest_expected", "unknown_lane": 100})), 2*perStatement, 1),
 		plantest.Of("unservedSteps", unservedSteps.With(pg.Args{"alive_ms": int64(30_000), "task": tasks[0]}), 2, 0),
 		plantest.Of("createTasks", created, perStatement, perStatement),
+		plantest.Of("createLimited", judged, perStatement, perStatement),
+		plantest.Of("judgesPlans", judgesPlans.With(pg.Args{"plans": []int32{plan.ID}}), 1, 0),
 		plantest.Of("oldestClaimable", oldestClaimable.With(everywhere.And(pg.Args{"limit": 1})), perStatement, 1),
 		plantest.Of("age", age.With(everywhere.And(pg.Args{"bound_ms": int64(1), "ordered": []int32{}, "limit": perStatement})), perStatement, 0), // nothing has waited
 		plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": perStatement})), perStatement, 2),                               // the other queue is empty

@@ -41,7 +41,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 	slowest := window.And(pg.Args{"limit": 10, "min": 1})
 	recording := pg.Args{"namespace": db.QueryString(t, `select name from tasker.namespaces where namespace_id = (select queue from tasker.tasks limit 1)`),
 		"from": time.Unix(0, 0), "after": ended[0]}
-	page := recording.And(pg.Args{"edge": ended[len(ended)-1], "handler": "", "tag": "tenant:", "path": []string{"tenant"}, "attempts": 200})
+	page := recording.And(pg.Args{"edge": ended[len(ended)-1], "handler": "", "tag": "tenant:", "path": []string{"tenant"}, "attempts": 200, "learning": true})
 	return []plantest.Statement{
 		plantest.Of("recordedEdge", recordedEdge.With(recording.And(pg.Args{"to": time.Now().AddDate(1, 0, 0), "tasks": items})), items, 1),
 		plantest.Of("recorded", recorded.With(page), 3*items, 0),

@@ -218,6 +218,11 @@ func (s *DB) Notify(ctx context.Context, db *Conn, signals []signal.Signal) erro
 	return db.SendBatch(ctx, b).Close()
 }
 
+// WithTransitions adds the signal of transitions to those of a transaction that records some.
+func (s Server) WithTransitions(signals []signal.Signal) []signal.Signal {
+	return s.db.WithTransitions(signals)
+}
+
 // SendsSignals reports whether the store itself sends the signals of its commits; if not,
 // the caller publishes them afterwards.
 func (s Server) SendsSignals() bool {

@@ -77,10 +77,13 @@ func transportOf(ctx context.Context, source, dsn string, carrier *rig.Carrier) 
 		t.Transport, t.closers = sender, append(t.closers, sender.Stop)
 		t.Source, err = amqp.New(cfg, sender)
 	case redis.Name:
-		var broker *redis.Broker
-		if broker, err = redis.New(redis.Config{URL: carrier.URL, Prefix: "bench", Timeout: 5 * time.Second, ClientName: "bench", BufferLimit: 2 * signalCount}); err == nil {
-			t.Transport, t.Source, t.closers = broker, broker, append(t.closers, broker.Stop)
+		cfg := redis.Config{URL: carrier.URL, Prefix: "bench", Timeout: 5 * time.Second, ClientName: "bench", BufferLimit: 2 * signalCount}
+		var sender *redis.Transport
+		if sender, err = redis.NewTransport(cfg); err != nil {
+			break
 		}
+		t.Transport, t.closers = sender, append(t.closers, sender.Stop)
+		t.Source, err = redis.New(cfg, sender)
 	default:
 		err = fmt.Errorf("no event source is called %q", source)
 	}
