@@ -29,12 +29,12 @@ type Common struct {
 			QueueDepthThresholds QueueDepthThresholds `toml:"queue_depth_thresholds"`
 		} `toml:"pgmq"`
 		RabbitMQ struct {
-			URL               DSN           `toml:"url" default:"${RABBITMQ_URL:-amqp://guest:guest@localhost:5672/%2F}" rule:"url amqp amqps or empty" env:"RABBITMQ_URL" doc:"Connection of the broker, with credentials and virtual host." effect:"Used with the event source amqp only; amqps encrypts."`
+			URL               DSN           `toml:"url" default:"${RABBITMQ_URL:-amqp://guest:guest@localhost:5672/%2F}" rule:"url amqp amqps or empty" env:"RABBITMQ_URL" doc:"Connection of the broker, with credentials and virtual host." effect:"Used with the event source amqp and with orchestration.bridge.rabbitmq_queue; amqps encrypts."`
 			PrefetchCount     int           `toml:"prefetch_count" default:"100" min:"1" max:"65535" doc:"Messages delivered before an acknowledgement is due." effect:"More throughput against more held in memory."`
 			Heartbeat         time.Duration `toml:"heartbeat_seconds" default:"30" min:"0" max:"3600" doc:"AMQP heartbeat; 0 leaves it to the broker." effect:"How soon a dead connection is noticed."`
 			Namespace         string        `toml:"namespace" default:"tasker" rule:"queue" doc:"Prefix of exchanges and queues." effect:"The same in the whole fleet; fleets with different ones share a virtual host."`
 			Naming            string        `toml:"naming" default:"namespace" oneof:"namespace,tasker" doc:"Names of the durable queues: namespace.key, or those of Tasker (orchestration_queues, naming_pattern)." effect:"For programs that know the queues by these names."`
-			Queues            []string      `toml:"queues" default:"" rule:"queue" doc:"Keys of the durable queues that are declared, each with a retry queue." effect:"Signals do not need them; nothing is sent to them yet."`
+			Queues            []string      `toml:"queues" default:"" rule:"queue" doc:"Keys of the durable queues that are declared, each with a retry queue." effect:"They are for messages of other programs (orchestration.bridge.rabbitmq_queue); signals do not need them."`
 			QueueType         string        `toml:"queue_type" default:"classic" oneof:"classic,quorum" doc:"Type of the durable queues." effect:"quorum replicates them in a cluster. Changing it needs other queues: the broker refuses to change those that exist."`
 			MaxWaitingSignals int           `toml:"max_waiting_signals" default:"10000" min:"1" max:"10000000" doc:"Most signals that wait in the broker for one listener, and most delayed ones of each delay." effect:"Beyond it the oldest are dropped and the listener looks at everything (tasker_signal_queue_overflows_total). The same in the whole fleet."`
 			TLSCAPath         string        `toml:"tls_ca_path" default:"" doc:"File of certificates that amqps trusts; empty means those of the system." effect:"Needed where the broker's certificate is signed by an authority of your own."`

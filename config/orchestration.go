@@ -141,6 +141,12 @@ type Orchestration struct {
 			ReclaimAfter time.Duration `toml:"reclaim_after_seconds" default:"60" min:"1" max:"86400" doc:"Time after which a job that was moved, and is neither a task nor a dead letter, is taken up again." effect:"How long the jobs of a bridge that died wait. Taking one up too early makes no second task."`
 			Timeout      time.Duration `toml:"timeout_ms" default:"2000" min:"50" max:"60000" doc:"Limit for connecting, and for each exchange with the server." effect:"Beyond it the bridge pauses, 5 s at most, and tries again."`
 		} `toml:"redis_queue"`
+		RabbitMQQueue struct {
+			Enabled   bool     `toml:"enabled" default:"false" doc:"Make tasks of the messages that other programs publish to the durable queues of RabbitMQ (common.queues.rabbitmq)." effect:"Every orchestrator with it consumes the queues; a message is a signal for the task that it names, or becomes one task of the type that it names."`
+			Keys      []string `toml:"keys" default:"" rule:"queue" doc:"Keys of the queues, of those in common.queues.rabbitmq.queues; empty means all durable queues." effect:"The others are left to other programs."`
+			Namespace string   `toml:"namespace" default:"" rule:"namespace or empty" doc:"Namespace of the task types that messages name; empty: the only one that has the type." effect:"A message of a type that is not there goes to the dead-letter queue."`
+			BatchSize int      `toml:"batch_size" default:"100" min:"1" max:"1000" doc:"Messages that are made tasks at once." effect:"Larger moves more under load, with longer transactions; of each queue common.queues.rabbitmq.prefetch_count arrive at most."`
+		} `toml:"rabbitmq_queue"`
 	} `toml:"bridge"`
 	Autoscaling struct {
 		TargetWait     time.Duration `toml:"target_wait_seconds" default:"10" min:"1" max:"86400" doc:"Time within which waiting steps should begin." effect:"A shorter one asks for more workers (GET /v1/autoscaling/{namespace}, tasker_workers_desired)."`

@@ -33,8 +33,11 @@ func refuseRules(v *values) {
 	if v.str(backend) == "rabbitmq" && v.get(source) != nil && v.str(source) != "amqp" {
 		v.refuse(v.get(source), fmt.Sprintf("%s contradicts %s, which means amqp: leave one of them out", v.said(source), v.said(backend)))
 	}
-	if v.str(source) == "amqp" && v.get("common.queues.rabbitmq.url") != nil && v.str("common.queues.rabbitmq.url") == "" {
-		v.refuse(v.get(source), v.said(source)+" needs common.queues.rabbitmq.url: set RABBITMQ_URL")
+	const bridge = "orchestration.bridge.rabbitmq_queue.enabled"
+	for key, needs := range map[string]bool{source: v.str(source) == "amqp", bridge: v.is(bridge, true)} {
+		if needs && v.get("common.queues.rabbitmq.url") != nil && v.str("common.queues.rabbitmq.url") == "" {
+			v.refuse(v.get(key), v.said(key)+" needs common.queues.rabbitmq.url: set RABBITMQ_URL")
+		}
 	}
 	for _, server := range []string{"orchestration.web.", "orchestration.grpc.", "worker.web.", "worker.grpc."} {
 		if v.is(server+"tls_enabled", true) && (v.str(server+"tls_cert_path") == "" || v.str(server+"tls_key_path") == "") {

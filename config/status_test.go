@@ -119,6 +119,7 @@ func TestRefusals(t *testing.T) {
 		"gRPC to others": {"[worker.grpc]\nbind_address = \":9191\"\n", "tasker.toml:2:1: worker.grpc.bind_address (\":9191\", "},
 		"none for gRPC":  {"[worker.grpc]\ntls_enabled = true\n", "needs worker.grpc.tls_cert_path"},
 		"two sources":    {"[common.queues]\nbackend = \"rabbitmq\"\n[common.signals]\nevent_source = \"wal\"\n", "which means amqp: leave one of them out"},
+		"a bare bridge":  {"[common.queues.rabbitmq]\nurl = \"\"\n[orchestration.bridge.rabbitmq_queue]\nenabled = true\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
 		"no broker":      {"[common.signals]\nevent_source = \"amqp\"\n[common.queues.rabbitmq]\nurl = \"\"\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
 	} {
 		loaded, err := loadText(t, tt.text)

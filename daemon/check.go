@@ -38,12 +38,15 @@ func checkOrchestrator(loaded *config.Loaded) []error {
 	d := &Orchestrator{shared: &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}}
 	engine := d.engineConfig(loaded, store.Daemon{}, nil)
 	_, _, templates := loadTemplates(loaded.Common)
-	var bridge error
+	var redis, rabbitMQ error
 	if q := loaded.Orchestration.Bridge.RedisQueue; q.Enabled {
-		_, bridge = redisdial.Options(q.URL.Reveal(), "", q.Timeout)
+		_, redis = redisdial.Options(q.URL.Reveal(), "", q.Timeout)
+	}
+	if q := loaded.Orchestration.Bridge.RabbitMQQueue; q.Enabled {
+		_, rabbitMQ = amqp.NewReceiver(amqp.Configure(loaded.Common), q.Keys)
 	}
 	return []error{checkConnections(loaded.Common, orchestratorBuffers(loaded.Orchestration)),
-		engine.Check(), templates, bridge}
+		engine.Check(), templates, redis, rabbitMQ}
 }
 
 func checkWorker(loaded *config.Loaded) []error {

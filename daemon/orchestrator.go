@@ -15,7 +15,6 @@ import (
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/breaker"
-	"github.com/tasker-go/tasker/internal/bridge/redisqueue"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
@@ -98,11 +97,8 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 		d.engine.ServeFirst(d.lending.worker.Host())
 		d.services = append(d.services, workerService{d.lending.worker, d.log})
 	}
-	if o.Bridge.RedisQueue.Enabled {
-		if d.bridge, err = redisqueue.New(d.bridgeConfig(o)); err != nil {
-			return fmt.Errorf("prepare orchestration.bridge.redis_queue: %w", err)
-		}
-		d.services = append(d.services, d.bridge)
+	if err := d.wireBridges(c); err != nil {
+		return err
 	}
 	if !o.Web.Enabled && !o.GRPC.Enabled {
 		return nil
@@ -134,21 +130,6 @@ func (d *Orchestrator) queueConfig(c *config.Loaded, engine orchestration.Config
 func orchestratorBuffers(o config.Orchestration) signalBuffers {
 	c := o.MPSCChannels
 	return signalBuffers{connection: c.EventListeners.PGMQEventBufferSize, system: c.EventSystems.EventChannelBufferSize}
-}
-
-// bridgeConfig completes the settings of the bridge from Redis.
-func (d *Orchestrator) bridgeConfig(o config.Orchestration) redisqueue.Config {
-	q := o.Bridge.RedisQueue
-	return redisqueue.Config{URL: q.URL.Reveal(), Prefix: q.Prefix, Namespace: q.Namespace, BatchSize: q.BatchSize, Interval: q.Interval,
-		ReclaimAfter: q.ReclaimAfter, Timeout: q.Timeout, Engine: d.engine, Logger: d.log.Named("bridge"), Metrics: d.metrics,
-		Admitted: func(namespace string) (ok bool) {
-			if namespace == "" {
-				_, ok = d.admission.AdmitRequest()
-			} else {
-				_, ok = d.admission.AdmitTask(namespace)
-			}
-			return ok
-		}}
 }
 
 // admissionConfig says which new tasks are rejected.

@@ -18,7 +18,6 @@ import (
 	"github.com/tasker-go/tasker/internal/api/grpc"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/breaker"
-	"github.com/tasker-go/tasker/internal/bridge/redisqueue"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/predict/outside"
 	"github.com/tasker-go/tasker/internal/signal/relay"
@@ -48,7 +47,7 @@ type shared struct {
 	publisher signal.Publisher
 	counting  *lifecycle.Loop
 	relay     *relay.Relay        // nil unless an orchestrator's event source is "relay"
-	bridge    *redisqueue.Bridge  // nil unless an orchestrator takes jobs from Redis
+	bridges   []*lifecycle.Loop   // of an orchestrator that takes jobs from queues of other programs
 	server    *rest.Server        // nil when neither REST nor gRPC is served
 	listens   bool                // server is started: web.enabled
 	grpc      *grpc.Server        // nil when grpc.enabled = false

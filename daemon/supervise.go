@@ -25,8 +25,8 @@ func (s *shared) loops() []lifecycle.LoopHealth {
 	if s.relay != nil {
 		list = append(list, s.relay.Health().Loop)
 	}
-	if s.bridge != nil {
-		list = append(list, s.bridge.Health())
+	for _, b := range s.bridges {
+		list = append(list, b.Health())
 	}
 	return list
 }

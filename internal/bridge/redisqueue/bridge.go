@@ -10,36 +10,25 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/bridge"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/redisdial"
-	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/internal/telemetry"
 )
-
-// Engine creates tasks; *orchestration.Orchestrator is one.
-type Engine interface {
-	PlanOfType(ctx context.Context, queue, name string) (*store.Plan, error)
-	CreateMany(ctx context.Context, requests []orchestration.Request) []orchestration.CreateResult
-}
 
 // Config describes a Bridge. Its settings are those of orchestration.bridge.redis_queue.
 type Config struct {
 	URL          string
 	Prefix       string        // of the keys
-	Namespace    string        // of the task types; empty: the only one that has the type
 	BatchSize    int           // jobs that are moved at once
 	Interval     time.Duration // between two looks that found less than that
 	ReclaimAfter time.Duration // when a job that was moved is taken up again; in whole seconds
 	Timeout      time.Duration // of connecting and of each exchange
 
-	Engine Engine
-	// Admitted reports whether new tasks of a namespace are welcome now.
-	Admitted func(namespace string) bool
-	Logger   *zap.Logger
-	Metrics  *telemetry.Metrics
+	bridge.Door
+	Logger *zap.Logger
 }
 
 // Bridge is a lifecycle.Service that moves jobs while it runs. Several may share a Redis.
@@ -110,7 +99,7 @@ func (b *Bridge) run(ctx context.Context) error {
 func (b *Bridge) move(ctx context.Context) (full bool, err error) {
 	if len(b.held) == 0 {
 		if !b.cfg.Admitted("") {
-			return false, errRefused
+			return false, bridge.ErrRefused
 		}
 		if b.held, err = b.take(ctx); err != nil {
 			return false, fmt.Errorf("take jobs from Redis: %w", err)
@@ -119,8 +108,6 @@ func (b *Bridge) move(ctx context.Context) (full bool, err error) {
 	full = len(b.held) >= b.cfg.BatchSize
 	return full, b.create(ctx)
 }
-
-var errRefused = errors.New("new tasks are refused for now: back-pressure")
 
 func (b *Bridge) key(name string) string { return b.cfg.Prefix + ":" + name }
 
@@ -148,7 +135,7 @@ func (b *Bridge) take(ctx context.Context) ([]job, error) {
 }
 
 func (b *Bridge) count(outcome string, n int) {
-	b.cfg.Metrics.BridgeJobs.WithLabelValues(outcome).Add(float64(n))
+	b.cfg.Count("redis", outcome, n)
 }
 
 // create makes tasks of the held jobs. Those that cannot become one yet stay held; the
@@ -164,7 +151,7 @@ func (b *Bridge) create(ctx context.Context) (wait error) {
 	}
 	end := func(j job, created orchestration.CreateResult) {
 		switch {
-		case final(created.Err):
+		case bridge.Final(created.Err):
 			letter, _ := json.Marshal(map[string]string{"reason": created.Err.Error(), "job": j.text}) // of texts
 			settled = append(settled, j.lane, j.id, letter)
 			b.count("refused", 1)
@@ -172,11 +159,7 @@ func (b *Bridge) create(ctx context.Context) (wait error) {
 			later(j, created.Err)
 		default:
 			settled = append(settled, j.lane, j.id, "")
-			outcome := "created"
-			if created.Existing {
-				outcome = "duplicate"
-			}
-			b.count(outcome, 1)
+			b.count(bridge.Outcome(created), 1)
 		}
 	}
 	for _, j := range b.held {
@@ -186,7 +169,7 @@ func (b *Bridge) create(ctx context.Context) (wait error) {
 			requests, asked = append(requests, r), append(asked, j)
 		}
 	}
-	for i, created := range b.cfg.Engine.CreateMany(ctx, requests) {
+	for i, created := range b.cfg.CreateMany(ctx, requests) {
 		end(asked[i], created)
 	}
 	if len(settled) > 0 {
@@ -200,14 +183,6 @@ func (b *Bridge) create(ctx context.Context) (wait error) {
 	return wait
 }
 
-// final reports whether a job can never become a task.
-func final(err error) bool {
-	var invalid *submission.InvalidError
-	var unknownType *orchestration.UnknownTypeError
-	var unknown *submission.UnknownTemplateError
-	return errors.As(err, &invalid) || errors.As(err, &unknownType) || errors.As(err, &unknown)
-}
-
 // request is the task of a job.
 func (b *Bridge) request(ctx context.Context, j job) (orchestration.Request, error) {
 	var said struct {
@@ -217,20 +192,11 @@ func (b *Bridge) request(ctx context.Context, j job) (orchestration.Request, err
 	if err := json.Unmarshal([]byte(j.text), &said); err != nil {
 		return orchestration.Request{}, &submission.InvalidError{Problems: []string{"want a JSON object with type and payload"}}
 	}
-	var text string
-	if json.Unmarshal(said.Payload, &text) == nil && json.Valid([]byte(text)) {
-		said.Payload = json.RawMessage(text)
-	}
-	plan, err := b.cfg.Engine.PlanOfType(ctx, b.cfg.Namespace, said.Type)
+	r, err := b.cfg.Request(ctx, j.id, said.Type, said.Payload)
 	if err != nil {
-		return orchestration.Request{}, err
+		return r, err
 	}
-	t := plan.Template
-	if !b.cfg.Admitted(t.Namespace) {
-		return orchestration.Request{}, errRefused
-	}
-	r := orchestration.Request{Namespace: t.Namespace, Name: t.Name, Version: t.Version, Context: said.Payload, Initiator: "redis-queue-bridge",
-		SourceSystem: b.cfg.Prefix, Reason: "a job of the lane " + j.lane, IdempotencyKey: j.id, Conflict: submission.ConflictUseExisting}
+	r.Initiator, r.SourceSystem, r.Reason = "redis-queue-bridge", b.cfg.Prefix, "a job of the lane "+j.lane
 	for _, lane := range lanes {
 		if lane.name == j.lane {
 			r.Priority = &lane.priority

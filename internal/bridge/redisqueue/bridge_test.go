@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/bridge"
 	"github.com/tasker-go/tasker/internal/bridge/redisqueue"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
@@ -53,16 +54,16 @@ func newLanes(t *testing.T) *lanes {
 }
 
 // bridge makes one that is not started.
-func (l *lanes) bridge(engine redisqueue.Engine, reclaim time.Duration) *redisqueue.Bridge {
+func (l *lanes) bridge(engine bridge.Engine, reclaim time.Duration) *redisqueue.Bridge {
 	l.t.Helper()
 	b, err := redisqueue.New(redisqueue.Config{URL: l.server.URL, Prefix: "tq", BatchSize: 50, Interval: 5 * time.Millisecond, ReclaimAfter: reclaim,
-		Timeout: time.Second, Engine: engine, Admitted: func(string) bool { return true }, Logger: zap.NewNop(), Metrics: telemetry.Discard()})
+		Timeout: time.Second, Logger: zap.NewNop(), Door: bridge.Door{Engine: engine, Admitted: func(string) bool { return true }, Metrics: telemetry.Discard()}})
 	require.NoError(l.t, err)
 	return b
 }
 
 // run starts a bridge until the test ends.
-func (l *lanes) run(engine redisqueue.Engine, reclaim time.Duration) {
+func (l *lanes) run(engine bridge.Engine, reclaim time.Duration) {
 	l.t.Helper()
 	b := l.bridge(engine, reclaim)
 	require.NoError(l.t, b.Start(l.t.Context()))
@@ -161,7 +162,7 @@ func TestWhatIsNoJobBecomesADeadLetter(t *testing.T) {
 
 // failing is an engine that fails before or after it has created tasks.
 type failing struct {
-	redisqueue.Engine
+	bridge.Engine
 	calls  atomic.Int64
 	create bool
 }
@@ -259,13 +260,13 @@ func TestRefusedTasksLeaveJobsInTheirLane(t *testing.T) {
 	var welcome atomic.Bool
 	asked := make(chan struct{}, 1)
 	b, err := redisqueue.New(redisqueue.Config{URL: l.server.URL, Prefix: "tq", BatchSize: 50, Interval: time.Millisecond, ReclaimAfter: time.Hour,
-		Timeout: time.Second, Engine: l.engine.Orchestrator, Logger: zap.NewNop(), Metrics: telemetry.Discard(), Admitted: func(string) bool {
+		Timeout: time.Second, Logger: zap.NewNop(), Door: bridge.Door{Engine: l.engine.Orchestrator, Metrics: telemetry.Discard(), Admitted: func(string) bool {
 			select {
 			case asked <- struct{}{}:
 			default:
 			}
 			return welcome.Load()
-		}})
+		}}})
 	require.NoError(t, err)
 	require.NoError(t, b.Start(t.Context()))
 	t.Cleanup(func() { l.stop(b) })

@@ -11,9 +11,9 @@
 // (delay.go): one queue per power of two of seconds, because a queue expires from its head
 // only, so that a long delay would hold back a short one behind it.
 //
-// The rest of the topology is for messages, which are not sent yet: for each queue key a
-// durable queue, and a retry queue whose messages return to it; a dead-letter exchange with
-// its queue. Signals never enter them: their routing keys begin with "signal.", which no
+// The rest of the topology is for messages of other programs: for each queue key a durable
+// queue, and a retry queue whose messages return to it; a dead-letter exchange with its queue.
+// A Receiver (receiver.go) takes them, for internal/bridge/amqpqueue. Signals never enter them: their routing keys begin with "signal.", which no
 // queue key may. topology.go has all the names.
 //
 // Publishing waits for the broker's confirmation. A broker that is short of memory or disk
@@ -23,6 +23,6 @@
 // Read session.go first (one connection to the broker, and how every wait on it is bounded),
 // then transport.go, and connection.go.
 //
-// What may not enter: reconnecting of listeners (listener), the meaning of signals, work that
-// only a message holds.
+// What may not enter: reconnecting of listeners (listener) and of receivers, the meaning of
+// signals and messages, work that only a message holds.
 package amqp

@@ -72,6 +72,7 @@ func (t Topology) check() error {
 
 func (t Topology) direct() string { return t.Namespace + ".direct" }
 func (t Topology) delays() string { return t.Namespace + ".delay" }
+func (t Topology) dead() string   { return t.Namespace + ".dlx" }
 
 func routingKey(topic signal.Topic) string { return signalKey + string(topic) }
 
@@ -99,7 +100,7 @@ const KindQueue = "queue"
 // Objects are those of a topology, exchanges first. Queues of delays come with their use, and
 // those of listeners go with them.
 func (t Topology) Objects() []Object {
-	dead := t.Namespace + ".dlx"
+	dead := t.dead()
 	list := []Object{
 		{Kind: amqp091.ExchangeDirect, Name: t.direct()}, {Kind: amqp091.ExchangeFanout, Name: dead}, {Kind: amqp091.ExchangeHeaders, Name: t.delays()},
 		{Kind: KindQueue, Name: t.Namespace + ".dlq", Bound: dead, args: amqp091.Table{"x-queue-type": t.QueueType}},

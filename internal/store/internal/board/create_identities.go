@@ -135,6 +135,29 @@ func (s *Board) TaskOfIdentity(ctx context.Context, identity dedup.Identity) (uu
 	return pg.ReadOne[uuid.UUID](ctx, s.db, "task_of_identity", "look for the task", taskOfIdentity.With(pg.Args{"identity": identity[:]}))
 }
 
+// namedTasks finds tasks by their ids and their identities.
+// Index: the primary keys.
+var namedTasks = pg.Compile(`
+select uuid_send(t.task_uuid) as named, n.name as namespace from tasker.tasks t join tasker.namespaces n on n.namespace_id = t.queue
+where t.task_uuid = any (@tasks)
+union all
+select identity, '' from tasker.task_identities where identity = any (@identities::bytea[]) and expires_at > statement_timestamp()`)
+
+// NamedTasks returns the namespaces of those of the tasks that exist, and an empty one for each
+// of the identities that a task has, even one that has been deleted.
+func (s *Board) NamedTasks(ctx context.Context, tasks []uuid.UUID, identities []dedup.Identity) (map[[16]byte]string, error) {
+	hashes := make([][]byte, len(identities))
+	for i := range identities {
+		hashes[i] = identities[i][:]
+	}
+	type row struct {
+		Named     []byte
+		Namespace string
+	}
+	return pg.ReadMap(ctx, s.db, "named_tasks", "look for tasks", namedTasks.With(pg.Args{"tasks": tasks, "identities": hashes}),
+		func(r *row) ([16]byte, string) { return [16]byte(r.Named), r.Namespace })
+}
+
 // takenIdentities returns those that tasks have.
 // Index: the primary key.
 var takenIdentities = pg.Compile(`

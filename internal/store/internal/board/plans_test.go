@@ -352,6 +352,7 @@ func otherStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int)
 		plantest.Of("editContexts", editContexts.With(pg.Args{"n": edited}), 2*items, items),
 		plantest.Of("continueTask", continueTask.With(pg.Args{"task": quiet[0], "next": quiet[min(1, items-1)], "step": 0, "step_name": "s", "token": int64(1), "actor": "w", "duplicate": false}), 1, 1),
 		plantest.Of("taskOfIdentity", taskOfIdentity.With(pg.Args{"identity": endless[:16]}), 1, 1),
+		plantest.Of("namedTasks", namedTasks.With(pg.Args{"tasks": quiet, "identities": [][]byte{endless[:16]}}), items+1, items+1),
 		plantest.Of("clearNumbers", clearNumbers.With(pg.Args{"g": groups}), 3*items, 3*items),
 		plantest.Of("forgetBatches", forgetBatches.With(pg.Args{"g": groups}), 3*items, 3*items),
 		plantest.Of("recordBatches", recordBatches.With(pg.Args{"d": made}), items, items),

@@ -1,0 +1,51 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/brokertest"
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// TestTheBridgeFromRabbitMQ: messages of another program become tasks where the bridge is
+// enabled, though signals take another way.
+func TestTheBridgeFromRabbitMQ(t *testing.T) {
+	t.Parallel()
+	host, db := brokertest.New(t), enginetest.Migrated(t)
+	o, err := newOrchestrator(t.Context(), loadToo(t, db, fmt.Sprintf("[common.queues.rabbitmq]\nurl = %q\nnamespace = \"their\"\nqueues = [\"faxes\"]\n"+
+		"[orchestration.bridge.rabbitmq_queue]\nenabled = true\n", host.URL)), nil, zap.NewNop())
+	require.NoError(t, err)
+	_, err = o.engine.RegisterTaskType(t.Context(), &workflow.Template{Namespace: "office", Name: "FAX", Version: "1.0.0",
+		Steps: []workflow.StepTemplate{{Name: "run", Kind: workflow.KindStandard, Handler: workflow.HandlerReference{Callable: "FAX"}}}},
+		orchestration.Why{Actor: "test", Reason: "test"})
+	require.NoError(t, err)
+	require.NoError(t, o.Start(t.Context()))
+	defer func() { require.NoError(t, o.Stop(context.WithoutCancel(t.Context()))) }()
+	require.Len(t, o.loops(), 3)
+	conn, err := amqp091.Dial(host.URL)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // the bridge declares the queue
+		ch, err := conn.Channel()
+		require.NoError(t, err)
+		_, err = ch.QueueDeclarePassive("their.faxes", true, false, false, false, nil)
+		return err == nil, fmt.Sprint(err)
+	})
+	ch, err := conn.Channel()
+	require.NoError(t, err)
+	require.NoError(t, ch.PublishWithContext(t.Context(), "their.direct", "faxes", true, false, amqp091.Publishing{Body: []byte(`{"id":"a","type":"FAX","payload":{"to":"b"}}`)}))
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+		n := db.QueryInt(t, `select count(*) from tasker.v_tasks where namespace = 'office' and context = '{"to":"b"}'`)
+		return n == 1, fmt.Sprintf("%d tasks", n)
+	})
+}

@@ -1,0 +1,70 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/internal/telemetry"
+)
+
+// Engine creates tasks; *orchestration.Orchestrator is one.
+type Engine interface {
+	PlanOfType(ctx context.Context, queue, name string) (*store.Plan, error)
+	CreateMany(ctx context.Context, requests []orchestration.Request) []orchestration.CreateResult
+}
+
+// Door is where a bridge creates tasks.
+type Door struct {
+	Engine
+	Namespace string // of the task types; empty: the only one that has the type
+	// Admitted reports whether new tasks of a namespace are welcome now.
+	Admitted func(namespace string) bool
+	Metrics  *telemetry.Metrics
+}
+
+// ErrRefused says that no new tasks are welcome.
+var ErrRefused = errors.New("new tasks are refused for now: back-pressure")
+
+// Request is the task of a job: the highest version of a task type, with the job's id as
+// idempotency key. The payload is an object, or the text of one.
+func (d *Door) Request(ctx context.Context, id, kind string, payload json.RawMessage) (r orchestration.Request, err error) {
+	plan, err := d.PlanOfType(ctx, d.Namespace, kind)
+	if err != nil {
+		return r, err
+	}
+	t := plan.Template
+	if !d.Admitted(t.Namespace) {
+		return r, ErrRefused
+	}
+	var text string
+	if json.Unmarshal(payload, &text) == nil && json.Valid([]byte(text)) {
+		payload = json.RawMessage(text)
+	}
+	return orchestration.Request{Namespace: t.Namespace, Name: t.Name, Version: t.Version, Context: payload, IdempotencyKey: id,
+		Conflict: submission.ConflictUseExisting}, nil
+}
+
+// Count counts jobs of a bridge.
+func (d *Door) Count(bridge, outcome string, n int) {
+	d.Metrics.BridgeJobs.WithLabelValues(bridge, outcome).Add(float64(n))
+}
+
+// Outcome is the outcome of a job that is a task.
+func Outcome(created orchestration.CreateResult) string {
+	if created.Existing {
+		return "duplicate"
+	}
+	return "created"
+}
+
+// Final reports whether a job can never become a task.
+func Final(err error) bool {
+	var invalid *submission.InvalidError
+	var unknownType *orchestration.UnknownTypeError
+	var unknown *submission.UnknownTemplateError
+	return errors.As(err, &invalid) || errors.As(err, &unknownType) || errors.As(err, &unknown)
+}
