@@ -54,30 +54,23 @@ endef
 
 ##@ Check it
 .PHONY: test
-test: require-postgresql require-pgbouncer require-rabbitmq require-gcc require-clients require-typescript ## Run all tests with the race detector
-test: require-postgresql require-pgbouncer require-redis require-gcc require-clients require-typescript ## Run all tests with the race detector
+test: require-postgresql require-pgbouncer require-rabbitmq require-redis require-gcc require-clients require-typescript ## Run all tests with the race detector
 	$(call test-race,)
 
 .PHONY: test-long
 test-long: export TASKER_TEST_FULL = 1
-test-long: require-postgresql require-pgbouncer require-rabbitmq require-gcc require-clients require-typescript ## The same with the sizes that `make test` leaves out
+test-long: require-postgresql require-pgbouncer require-rabbitmq require-redis require-gcc require-clients require-typescript ## The same with the sizes that `make test` leaves out
 	$(call test-race,)
 
 .PHONY: test-short
-test-short: require-postgresql require-pgbouncer require-rabbitmq require-gcc require-clients require-typescript ## Run the tests without the long ones
-test-long: require-postgresql require-pgbouncer require-redis require-gcc require-clients require-typescript ## The same with the sizes that `make test` leaves out
-	$(call test-race,)
-
-.PHONY: test-short
-test-short: require-postgresql require-pgbouncer require-redis require-gcc require-clients require-typescript ## Run the tests without the long ones
+test-short: require-postgresql require-pgbouncer require-rabbitmq require-redis require-gcc require-clients require-typescript ## Run the tests without the long ones
 	$(call test-race,-short)
 
 # The version of PostgreSQL is fetched where it is not installed. Go's cache of results knows
 # nothing of it.
 .PHONY: test-postgres
 test-postgres: export TASKER_POSTGRES_VERSION = $(VERSION)
-test-postgres: require-pgbouncer require-rabbitmq require-gcc require-clients require-typescript ## Run all tests on one version of PostgreSQL, from 14 on (VERSION=18)
-test-postgres: require-pgbouncer require-redis require-gcc require-clients require-typescript ## Run all tests on one version of PostgreSQL, from 14 on (VERSION=18)
+test-postgres: require-pgbouncer require-rabbitmq require-redis require-gcc require-clients require-typescript ## Run all tests on one version of PostgreSQL, from 14 on (VERSION=18)
 	@test -n "$(VERSION)" || { echo "want a version: make test-postgres VERSION=18" >&2; exit 2; }
 	$(call test-race,-count=1)
 

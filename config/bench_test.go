@@ -35,9 +35,9 @@ func cases() []perfguard.Case {
 		}}
 	}
 	return []perfguard.Case{
-		load("worker", 17_200, ContextWorker),
-		load("orchestration", 20_300, ContextOrchestration),
-		load("complete", 30_900, ContextComplete),
+		load("worker", 18_000, ContextWorker),
+		load("orchestration", 22_500, ContextOrchestration),
+		load("complete", 32_800, ContextComplete),
 		explain("key", 50, "worker.heartbeat_interval_ms"),
 		explain("table", 600, "worker"),
 	}

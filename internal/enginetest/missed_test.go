@@ -78,7 +78,7 @@ func TestWhatOnlyAPollFindsToBeDueIsMissed(t *testing.T) {
 			if try == 1 {
 				require.NoError(t, e.Worker.Stop(t.Context()))
 			}
-			e.DB.Exec(t, `delete from tasker.board`)
+			e.DB.Exec(t, `with gone as (delete from tasker.board returning task_uuid) delete from tasker.tasks where task_uuid in (select task_uuid from gone)`)
 			e.Submit("test", "later", fmt.Sprintf(`{"try":%d}`, try))
 			plan, err := e.Store.PlanNamed(t.Context(), "test", "later", "1.0.0")
 			require.NoError(t, err)

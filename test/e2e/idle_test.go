@@ -49,7 +49,7 @@ func TestIdleCostsHeartbeatsOnly(t *testing.T) {
 	// The rare sweeps run once at the start, and then not for minutes.
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		n := db.QueryInt(t, `select count(*) from tasker.sweeps where finished_at is not null`)
-		return n == 7, fmt.Sprintf("%d sweeps have been made", n)
+		return n >= 7, fmt.Sprintf("%d sweeps have been made", n)
 	})
 	// The start is over when a whole second has only heartbeats.
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
