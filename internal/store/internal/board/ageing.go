@@ -40,7 +40,7 @@ var waitedTooLong = `with recursive ` + everyLane + `, heads as materialized (
     from due d where exists (select from ahead a where d.callable = any (a.callables) and a.lane < d.rank)
     order by d.enqueued_at
 ), picked as materialized (
-    select s.* from behind l cross join lateral (
+    select s.*, l.callable from behind l cross join lateral (
         select ctid as at, queue, enqueued_at, seq from tasker.board
         where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
         order by seq limit l.steps for update skip locked) s
@@ -51,17 +51,14 @@ var waitedTooLong = `with recursive ` + everyLane + `, heads as materialized (
 // be told from those of the next moment.
 const waitedSince = `(select clock_timestamp() - @bound_ms::bigint * interval '1 ms')`
 
-// age moves such steps to the end of the lane of aged ones, in the order of their waiting.
-// The rows are locked, so they are still there.
-var age = pg.Compile(waitedTooLong + `, numbered as materialized (
-    select at, nextval('tasker.step_seq') as seq from (select at from picked where enqueued_at < ` + waitedSince + ` order by enqueued_at, seq) o
-), moved as (
-    update tasker.board s set lane = {aged_lane}, seq = n.seq from numbered n where s.ctid = n.at
-    returning s.queue, s.callable, s.lane
-)` + agedRows + `moved` + agedRowsEnd)
-
-// agePreview counts what age would move.
-var agePreview = pg.Compile(waitedTooLong + agedRows + `(select queue, 0 as callable, {aged_lane}::smallint as lane from picked)` + agedRowsEnd)
+// age moves such steps to the end of the lane of aged ones, and agePreview counts what it
+// would move; ageInKeys and its preview do the same in the lines of keys.
+var (
+	age              = pg.Compile(waitedTooLong + moveAged)
+	agePreview       = pg.Compile(waitedTooLong + countAged)
+	ageInKeys        = pg.Compile(waitedInKeys + moveAged)
+	ageInKeysPreview = pg.Compile(waitedInKeys + countAged)
+)
 
 // waitedInKeys picks such steps in the lines of keys, of the 10,000 keys that are next: there
 // others of the same key alone are claimed first. Of each key it reads the first ten steps
@@ -80,17 +77,16 @@ var waitedInKeys = `with picked as materialized (
     limit @limit::int
 )`
 
-var (
-	ageInKeys = pg.Compile(waitedInKeys + `, numbered as materialized (
-    select at, callable, nextval('tasker.step_seq') as seq from (select * from picked order by enqueued_at, seq) o
+const (
+	// moveAged moves what was picked, in the order of the waiting. The rows are locked, so they
+	// are still there.
+	moveAged = `, numbered as materialized (
+    select at, callable, nextval('tasker.step_seq') as seq from (select * from picked where enqueued_at < ` + waitedSince + ` order by enqueued_at, seq) o
 ), moved as (
     update tasker.board s set lane = {aged_lane}, seq = n.seq from numbered n where s.ctid = n.at
     returning s.queue, n.callable, s.lane
-)` + agedRows + `moved` + agedRowsEnd)
-	ageInKeysPreview = pg.Compile(waitedInKeys + agedRows + `(select queue, 0 as callable, {aged_lane}::smallint as lane from picked)` + agedRowsEnd)
-)
-
-const (
+)` + agedRows + `moved` + agedRowsEnd
+	countAged   = agedRows + `(select queue, 0 as callable, {aged_lane}::smallint as lane from picked)` + agedRowsEnd
 	agedRows    = ` select n.name as namespace, m.callable, m.lane, count(*) as steps from `
 	agedRowsEnd = ` m cross join lateral (select name from tasker.namespaces where namespace_id = any (array[m.queue]) limit 1) n group by n.name, m.callable, m.lane`
 )

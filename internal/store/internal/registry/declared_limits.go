@@ -3,8 +3,11 @@ package registry
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -27,10 +30,10 @@ type declaring struct {
 func (t *registeredTemplate) declaredBy() string { return t.Namespace + "/" + t.Name }
 
 // newestDeclaring are the templates of a registration that are the highest versions of theirs,
-// with respect to the versions whose limits are in force.
+// with respect to the versions whose limits are in force (some).
 // Index: none; limits are few.
 var newestDeclaring = pg.Compile(`
-select d.at from (
+select d.at, exists (select from tasker.limits l where l.declared_by = d.declared_by) as some from (
     select distinct on (d.declared_by) d.* from ` + stmt.OrderedList[declaring]("d") + `
     order by d.declared_by, tasker.version_key(d.version) desc, d.version collate "C" desc) d
 where not exists (select from tasker.limits l where l.declared_by = d.declared_by and tasker.version_key(l.declared_version) > tasker.version_key(d.version))
@@ -68,17 +71,25 @@ func (r *registration) declareLimits(ctx context.Context, tx pgx.Tx, refused []V
 	for i := range r.rows {
 		list[i] = declaring{r.rows[i].declaredBy(), r.rows[i].Version}
 	}
-	newest, err := stmt.All[int](ctx, tx, newestDeclaring.With(pg.Args{"d": list}))
+	type candidate struct {
+		At   int // in the registration, from 1 on
+		Some bool
+	}
+	newest, err := stmt.All[candidate](ctx, tx, newestDeclaring.With(pg.Args{"d": list}))
 	for i := 0; i < len(newest) && err == nil; i++ {
-		t := &r.rows[newest[i]-1]
-		if out[VersionConflict{Namespace: t.Namespace, Name: t.Name, Version: t.Version}] {
+		t, from := &r.rows[newest[i].At-1], r.templates[newest[i].At-1]
+		if out[VersionConflict{Namespace: t.Namespace, Name: t.Name, Version: t.Version}] || !newest[i].Some && !declares(from) {
 			continue
 		}
 		var of []string
-		of, err = r.declare(ctx, tx, t, r.templates[newest[i]-1])
+		of, err = r.declare(ctx, tx, t, from)
 		kept = append(kept, of...)
 	}
 	return kept, err
+}
+
+func declares(t *workflow.Template) bool {
+	return slices.ContainsFunc(t.Steps, func(s workflow.StepTemplate) bool { return s.Limit != nil })
 }
 
 // declare makes the limits of one template true.
@@ -89,6 +100,7 @@ func (r *registration) declare(ctx context.Context, tx pgx.Tx, row *registeredTe
 			wanted[[3]string{h.Callable, h.Method, h.Resolver}] = &t.Steps[i]
 		}
 	}
+	change := limitChange{actor: r.who.ID, reason: "declared by a template", declaredBy: row.declaredBy(), version: row.Version}
 	callables, err := stmt.All[declaredCallable](ctx, tx, declaredCallables.With(pg.Args{"namespace": row.Namespace, "declared_by": row.declaredBy(), "steps": row.Steps}))
 	for i := 0; i < len(callables) && err == nil; i++ {
 		c := &callables[i]
@@ -97,20 +109,22 @@ func (r *registration) declare(ctx context.Context, tx pgx.Tx, row *registeredTe
 		var why string
 		switch {
 		case step == nil && mine && !c.Removing:
-			err = r.change(ctx, tx, c, "delete_limit", endLimit.With(pg.Args{"callable": c.CallableID, "actor": r.who.ID}))
+			if _, err = pg.Run(ctx, tx, turnOf(c.CallableID)); err == nil {
+				err = change.end(ctx, tx, c.CallableID)
+			}
 		case step == nil:
 		case c.Limited && !mine && !c.Removing:
 			why = cmp.Or(c.DeclaredBy, "an operator") + " has set another one"
 			if c.same(step.Limit) {
 				why = ""
 			}
-		case c.Limited && !sameKey(&c.Rule, step.Limit):
-			why = "the limit in force has another key: remove it, and register the template again"
 		case !mine || c.Removing || c.Version != row.Version || !c.same(step.Limit):
 			l := Limit{Namespace: row.Namespace, Handler: c.Handler, Rule: *step.Limit}
-			var put stmt.Call
-			if put, err = l.put(c.CallableID, r.who.ID, row.declaredBy(), row.Version); err == nil {
-				err = r.change(ctx, tx, c, "set_limit", put, weighKeys.With(pg.Args{"callable": c.CallableID}), pauseLimited.With(pg.Args{"callable": c.CallableID}))
+			if _, err = pg.Run(ctx, tx, turnOf(c.CallableID)); err == nil {
+				err = l.set(ctx, tx, c.CallableID, change)
+			}
+			if errors.Is(err, ErrOtherKey) {
+				why, err = "the limit in force has another key: remove it, and register the template again", nil
 			}
 		}
 		if why != "" {
@@ -120,27 +134,12 @@ func (r *registration) declare(ctx context.Context, tx pgx.Tx, row *registeredTe
 	return kept, err
 }
 
-// change runs statements with the turn of a callable, and records them.
-func (r *registration) change(ctx context.Context, tx pgx.Tx, c *declaredCallable, action string, statements ...stmt.Call) error {
-	for _, s := range append(append([]stmt.Call{turnOf(c.CallableID)}, statements...),
-		recordLimit.With(pg.Args{"callable": c.CallableID, "actor": r.who.ID, "reason": "declared by a template", "action": action})) {
-		if _, err := pg.Run(ctx, tx, s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func sameKey(a, b *limitrule.Rule) bool {
-	return a.KeyTag == b.KeyTag && len(a.KeyPath) == len(b.KeyPath) && (len(a.KeyPath) == 0 || reflect.DeepEqual(a.KeyPath, b.KeyPath))
-}
-
 // same says whether a rule in force is the one that is declared.
 func (c *declaredCallable) same(declared *limitrule.Rule) bool {
 	a, b := c.Rule, *declared
 	a.Burst, b.Burst = max(a.Burst, 1), max(b.Burst, 1)
 	a.Beyond, b.Beyond = cmp.Or(a.Beyond, limitrule.Wait), cmp.Or(b.Beyond, limitrule.Wait)
-	if !sameKey(&a, &b) || len(a.Weights) != len(b.Weights) || len(a.Weights) > 0 && !reflect.DeepEqual(a.Weights, b.Weights) {
+	if !slices.Equal(a.KeyPath, b.KeyPath) || !maps.Equal(a.Weights, b.Weights) {
 		return false
 	}
 	a.KeyPath, b.KeyPath, a.Weights, b.Weights = nil, nil, nil, nil

@@ -85,38 +85,58 @@ func (s *Registry) SetLimit(ctx context.Context, l Limit, actor, reason string) 
 		if err != nil {
 			return nil, err
 		}
-		put, err := l.put(callable, actor, "", "")
-		if err != nil {
-			return nil, err
-		}
-		changed, err := pg.Run(ctx, tx, put)
-		if err == nil && changed == 0 {
-			err = ErrOtherKey
-		}
-		for _, statement := range []stmt.Call{weighKeys.With(pg.Args{"callable": callable}), pauseLimited.With(pg.Args{"callable": callable}),
-			recordLimit.With(pg.Args{"callable": callable, "actor": actor, "reason": reason, "action": "set_limit"})} {
-			if err == nil {
-				_, err = pg.Run(ctx, tx, statement)
-			}
-		}
+		err = l.set(ctx, tx, callable, limitChange{actor: actor, reason: reason})
 		return signals, err
 	})
 	return signals, err
 }
 
-// put is the statement that sets the limit of a callable; declaredBy is the template that
-// declares it, "" for an operator.
-func (l *Limit) put(callable int32, actor, declaredBy, version string) (stmt.Call, error) {
+// limitChange is a change of a limit as it is recorded; declaredBy is the template that
+// declares the limit, "" for an operator.
+type limitChange struct{ actor, reason, declaredBy, version string }
+
+func (c *limitChange) record(ctx context.Context, tx pgx.Tx, callable int32, action string) error {
+	_, err := pg.Run(ctx, tx, recordLimit.With(pg.Args{"callable": callable, "actor": c.actor, "reason": c.reason, "action": action}))
+	return err
+}
+
+// set sets the limit of a callable whose turn has come, or returns ErrOtherKey.
+func (l *Limit) set(ctx context.Context, tx pgx.Tx, callable int32, c limitChange) error {
 	weights, err := json.Marshal(l.Weights)
 	if l.Weights == nil {
 		weights = []byte("{}")
 	}
 	if err != nil {
-		return stmt.Call{}, fmt.Errorf("encode the weights: %w", err)
+		return fmt.Errorf("encode the weights: %w", err)
 	}
-	return setLimit.With(pg.Args{"callable": callable, "actor": actor, "key_path": l.KeyPath, "key_tag": l.KeyTag, "max_running": l.MaxRunning, "per_second": l.PerSecond,
-		"burst": max(l.Burst, 1), "ordered": l.Ordered, "overtake": l.Overtake, "weights": weights, "beyond": string(cmp.Or(l.Beyond, limitrule.Wait)),
-		"declared_by": declaredBy, "declared_version": version}), nil
+	changed, err := pg.Run(ctx, tx, setLimit.With(pg.Args{"callable": callable, "actor": c.actor, "key_path": l.KeyPath, "key_tag": l.KeyTag, "max_running": l.MaxRunning,
+		"per_second": l.PerSecond, "burst": max(l.Burst, 1), "ordered": l.Ordered, "overtake": l.Overtake, "weights": weights,
+		"beyond": string(cmp.Or(l.Beyond, limitrule.Wait)), "declared_by": c.declaredBy, "declared_version": c.version}))
+	if err == nil && changed == 0 {
+		err = ErrOtherKey
+	}
+	for _, statement := range []*stmt.Statement{weighKeys, pauseLimited} {
+		if err == nil {
+			_, err = pg.Run(ctx, tx, statement.With(pg.Args{"callable": callable}))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return c.record(ctx, tx, callable, "set_limit")
+}
+
+// end begins the removal of the limit of a callable whose turn has come; the error wraps
+// ErrNotFound if there is none.
+func (c *limitChange) end(ctx context.Context, tx pgx.Tx, callable int32) error {
+	changed, err := pg.Run(ctx, tx, endLimit.With(pg.Args{"callable": callable, "actor": c.actor}))
+	if err == nil && changed == 0 {
+		err = pg.ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	return c.record(ctx, tx, callable, "delete_limit")
 }
 
 // A limit ends in several transactions, since many steps may wait in the lines of its keys.
@@ -165,14 +185,7 @@ func (s *Registry) DeleteLimit(ctx context.Context, namespace string, handler wo
 		if callable, err = l.turn(ctx, tx); err != nil {
 			return nil, err
 		}
-		changed, err := pg.Run(ctx, tx, endLimit.With(pg.Args{"callable": callable, "actor": actor}))
-		if err == nil && changed == 0 {
-			err = pg.ErrNotFound
-		}
-		if err == nil {
-			_, err = pg.Run(ctx, tx, recordLimit.With(pg.Args{"callable": callable, "actor": actor, "reason": reason, "action": "delete_limit"}))
-		}
-		return signals, err
+		return signals, (&limitChange{actor: actor, reason: reason}).end(ctx, tx, callable)
 	})
 	if err != nil {
 		return nil, err
