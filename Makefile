@@ -172,7 +172,7 @@ image: require-postgresql require-podman ## Build the image for all architecture
 		$(GO) test -count=1 -tags image -v -run Image ./test/kubelet -args -image "$$first"
 
 .PHONY: metrics-test
-metrics-test: require-postgresql require-prometheus ## Run the alerts and the queries of the dashboards with a real Prometheus over a fleet
+metrics-test: require-postgresql require-prometheus require-rabbitmq require-redis ## Run the alerts and the queries of the dashboards with a real Prometheus over a fleet
 	$(GO) test -count=1 -tags metricstest -v ./test/metrics
 
 .PHONY: bench
