@@ -41,6 +41,24 @@ func Open(ctx context.Context) (*Host, error) {
 		TLSURL: fmt.Sprintf("amqps://guest:guest@localhost:%d/", n.tls), name: "%2F"}, nil
 }
 
+// Configured starts a node of its own with a file of the configuration and variables, and returns
+// its address. It ends with the test.
+func Configured(t testing.TB, config string, env ...string) (address string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	n, err := newNode(ctx, config, env...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return fmt.Sprintf("127.0.0.1:%d", n.amqp)
+}
+
 // Close ends the node of Open and removes its files.
 func (h *Host) Close() error { return h.node.close() }
 
