@@ -414,9 +414,14 @@ func TestAKilledBroker(t *testing.T) {
 		}
 		if i == jobs/2 {
 			q.host.Kill()
+			pgtest.Eventually(t, patience, func() (bool, string) {
+				up := testutil.ToFloat64(q.metrics.BrokerUp.WithLabelValues("rabbitmq_queue"))
+				return up == 0 && testutil.ToFloat64(q.metrics.BrokerErrors.WithLabelValues("rabbitmq_queue", telemetry.BrokerUnreachable)) > 0, fmt.Sprint("up is ", up)
+			})
 			q.host.Start(t)
 		}
 	}
 	q.emptied()
 	q.done(jobs)
+	require.InDelta(t, 1, testutil.ToFloat64(q.metrics.BrokerUp.WithLabelValues("rabbitmq_queue")), 0)
 }
