@@ -96,6 +96,7 @@ type Engine struct {
 	scans     fullScans // used by Look alone, as the next
 	// limitedScans are those for steps of limited callables.
 	limitedScans fullScans
+	limitedAlone bool // the latest look for steps of other callables found none
 	unknown      unknown
 	own          []int32 // callables whose handlers run in this process
 	publisher    signal.Publisher

@@ -64,6 +64,9 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	default:
 		got, err = e.claimFromMarks(ctx, want-limited.found, eager, &out)
 	}
+	if got.found < want-limited.found || got.found > 0 {
+		e.limitedAlone = got.found == 0
+	}
 	got.add(limited)
 	out.Found = got.found
 	if retry > 0 && (out.RetryIn == 0 || retry < out.RetryIn) {
@@ -167,7 +170,8 @@ func (e *Engine) claimAll(ctx context.Context, want int) (haul, error) {
 }
 
 // lookLimited claims steps of limited callables for half of the permits and of what may be
-// claimed ahead, or all if the worker has no others: neither kind waits for the other to run dry.
+// claimed ahead, for seven eighths while the worker finds none of others, or all if it has no
+// others: neither kind waits for the other to run dry.
 // A step claimed ahead counts as running, so there must be callables with room for some.
 func (e *Engine) lookLimited(ctx context.Context, want int, eager bool, out *coordinator.Outcome) (got haul, err error) {
 	free, limited, ahead := e.queues.claimable()
@@ -178,7 +182,14 @@ func (e *Engine) lookLimited(ctx context.Context, want int, eager bool, out *coo
 	if ahead {
 		beyond = want - permits
 	}
-	if len(free) > 0 {
+	switch {
+	case len(free) == 0:
+	case permits == 1 && !e.limitedAlone && rand.IntN(2) == 0: // the others' turn
+		out.RetryIn = lockedRetry
+		return got, nil
+	case e.limitedAlone:
+		permits, beyond = permits-permits/8, beyond-(beyond+7)/8
+	default:
 		permits, beyond = (permits+1)/2, beyond/2
 	}
 	if permits+beyond == 0 {

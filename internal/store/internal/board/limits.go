@@ -184,9 +184,9 @@ const (
 // Steps of a limit without keys, from the marks, or for a full scan wherever they are.
 const (
 	directFromMarks = `select s.* from lanes m cross join lateral (
-             ` + unlined + ` and callable = m.callable and lane = m.lane and seq >= m.mark order by seq limit o.room) s
+             ` + unlined + ` and callable = m.callable and lane = m.lane and seq >= m.mark order by seq limit o.room for update skip locked) s
          where o.direct and m.callable = o.callable_id limit o.room`
-	directFull = unlined + ` and o.direct and callable = o.callable_id order by lane, seq limit o.room`
+	directFull = `select s.* from (` + unlined + ` and o.direct and callable = o.callable_id order by lane, seq limit o.room for update skip locked) s`
 )
 
 // claimLimitedBy claims from the keys with room, those with the smallest turns first, by how far
@@ -227,7 +227,9 @@ with now as materialized (select clock_timestamp() as now), lanes as materialize
 ), wanted as materialized (
     select *, row_number() over (order by turn - reached, line) as place from candidates where nth <= room order by turn - reached, line limit @limit::int
 ), picked as materialized (
-    select w.* from wanted w cross join lateral (select from tasker.board where ctid = w.at and state = {claimable} for update skip locked) s
+    select * from wanted where not lined
+    union all
+    select w.* from wanted w cross join lateral (select from tasker.board where ctid = w.at and state = {claimable} for update skip locked) s where w.lined
 ), numbered as materialized (
     select p.*, nextval('tasker.claim_token') as token
     from (select *, row_number() over (order by ahead, place) as begins

@@ -66,7 +66,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 116
+const SchemaVersion = 118
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
