@@ -136,6 +136,14 @@ proto: ## Check the .proto files and generate their Go code (installs buf, which
 	GOBIN=$(CURDIR)/.tools/proto $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go
 	cd proto && PATH=$(CURDIR)/.tools/proto:$$PATH && buf format -w && buf lint && buf generate
 
+.PHONY: test-sources
+test-sources: require-postgresql require-pgbouncer require-rabbitmq require-redis require-clients require-typescript ## Run the end-to-end tests with each event source in turn (SOURCES="amqp redis" for some)
+	for source in $(SOURCES); do \
+		echo "event source $$source"; \
+		TASKER_TEST_EVENT_SOURCE=$$source $(GO) test -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/e2e || exit 1; \
+	done
+SOURCES ?= notify wal relay amqp redis
+
 .PHONY: python-sdk
 python-sdk: require-postgresql ## Check the types of the Python SDK, and run its handlers from a wheel in a clean environment
 	@scripts/python-sdk
@@ -253,7 +261,7 @@ install: ## Install the daemons and the CLI where `go install` puts programs
 		case ":$$PATH:" in *":$$dir:"*) ;; *) echo "It is not in PATH: export PATH=\"$$dir:\$$PATH\"" ;; esac
 
 .PHONY: ci-full
-ci-full: chart kube-test kube-run image metrics-test python-sdk typescript-sdk python-stubs fuzz-api chaos-brokers ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts, brokers
+ci-full: chart kube-test kube-run image metrics-test python-sdk typescript-sdk python-stubs fuzz-api test-sources chaos-brokers ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts, all event sources
 .PHONY: release-dry-run
 release-dry-run: ## Check .goreleaser.yaml, and make a release in ./dist that is published nowhere
 	CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check
