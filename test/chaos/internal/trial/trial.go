@@ -120,6 +120,9 @@ func Run(ctx context.Context, o Options, out io.Writer) (*Report, error) {
 func (t *trial) run(ctx context.Context) (*Report, error) {
 	t.start = time.Now()
 	plan := schedule.Draw(schedule.Options{Seed: t.o.Seed, Length: t.o.Length, Kinds: t.o.Kinds, Daemons: t.rig.Names(), Calm: t.o.Calm, Longest: t.o.Longest})
+	if t.rig.Broker != nil {
+		keepPollers(plan)
+	}
 	if err := t.writeDown("schedule.json", plan); err != nil {
 		return nil, err
 	}
@@ -154,6 +157,20 @@ func (t *trial) run(ctx context.Context) (*Report, error) {
 	return report, t.writeDown("report.json", report)
 }
 
+// brokerClients are enough that orders over REST go on while those that wait for the broker are
+// tried again and again.
+const brokerClients = 256
+
+// keepPollers has the first daemon of each kind be in Hybrid, as it begins: where nothing polls, work
+// may wait for the broker to come back.
+func keepPollers(plan []schedule.Fault) {
+	for i, f := range plan {
+		if f.Kind == schedule.Roll && (slices.Contains(f.Targets, "orchestrator-a") || slices.Contains(f.Targets, "worker-a")) {
+			plan[i].Mode = "Hybrid"
+		}
+	}
+}
+
 // disturb submits the orders while the faults strike. It returns when both are over: an
 // order that is not accepted within the drain limit is an error.
 func (t *trial) disturb(ctx context.Context, plan []schedule.Fault) error {
@@ -161,7 +178,7 @@ func (t *trial) disturb(ctx context.Context, plan []schedule.Fault) error {
 	defer cancel()
 	t.submitter = &workload.Submitter{URLs: t.rig.Orchestrators}
 	if t.rig.Broker != nil {
-		t.submitter.Post = t.rig.Broker.Post
+		t.submitter.Post, t.submitter.Clients = t.rig.Broker.Post, brokerClients
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
