@@ -122,10 +122,10 @@ const patience = 3 * time.Second
 func (l *Link) Heal(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	cleared := make(chan struct{})
+	cleared, toxics := make(chan struct{}), l.proxy.Toxics
 	go func() {
 		defer close(cleared)
-		l.proxy.Toxics.ResetToxics(ctx)
+		toxics.ResetToxics(ctx)
 	}()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

@@ -51,7 +51,7 @@ func ends(t *testing.T, source, address string) (signal.Transport, signal.Source
 		require.NoError(t, err)
 		src, err = amqp.New(cfg, tr)
 	} else {
-		cfg := redis.Config{URL: "redis://" + address, Prefix: "lines", Timeout: 2 * time.Second, BufferLimit: 1000}
+		cfg := redis.Config{URL: "redis://" + address, Prefix: "lines", Timeout: 10 * time.Second, BufferLimit: 1000}
 		tr, err = redis.NewTransport(cfg)
 		require.NoError(t, err)
 		src, err = redis.New(cfg, tr)
@@ -171,14 +171,14 @@ var faults = []struct {
 		other, _ := ends(t, l.source, l.address())
 		require.NoError(t, sendWithin(t, other, limit, "connected"))
 		l.hear(t, "connected")
-		require.NoError(t, l.sends.Slow(1500*time.Millisecond))
+		require.NoError(t, l.sends.Slow(3*time.Second))
 		sent := make(chan error, 1)
 		go func() { sent <- l.sender.Send(t.Context(), []signal.Signal{{Topic: topic, Payload: "first"}}) }()
 		require.NoError(t, sendWithin(t, other, limit, "second"))
 		l.hear(t, "second")
 		l.hear(t, "first")
 		require.NoError(t, l.sends.Heal(t.Context()))
-		<-sent // too late for the timeout of a source, or confirmed
+		require.NoError(t, <-sent)
 	}},
 	{"late", func(t *testing.T, l *line) { // and the listener stays with its connection
 		scans := l.scans.Load()
