@@ -3,7 +3,7 @@
 //
 //	make chaos                     10,000 workflows in 10 minutes, with a standby; and with executors
 //	make chaos-brokers             as many with RabbitMQ, and with Redis, whose faults strike too
-//	make chaos-short               the scenarios and three short runs
+//	make chaos-short               the scenarios and four short runs
 //	CHAOS_SEED=7 make chaos-short  the orders and faults of seed 7 again
 //	go run . -operators            operators act at random, without faults
 //

@@ -152,9 +152,11 @@ func (r *Report) Print(out io.Writer) {
 	}
 	r.printSlowest(out)
 	printWaits(out, r.Waits)
-	say("found        %v", r.FoundWell)
+	if len(r.FoundWell) > 0 {
+		say("found        %v", r.FoundWell)
+	}
 	if len(r.FoundIll) > 0 {
-		say("             while the broker failed: %v", r.FoundIll)
+		say("found        while the broker failed: %v", r.FoundIll)
 	}
 	r.printVitals(out)
 	say("the end      %.1f s after the last order; %.1f s later all daemons heard signals", r.Drained.Seconds(), r.Heard.Seconds())
