@@ -75,6 +75,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 		return err
 	}
 	engine := d.engineConfig(c, self, d.signals.listener)
+	engine.PublishAfter = d.signals.sender.PublishAfter
 	if d.engine, err = orchestration.New(engine); err != nil {
 		return err
 	}

@@ -357,7 +357,7 @@ func (b *fakeBoard) LimitedCallables(context.Context) (map[int32]store.LimitedCa
 	return nil, b.err()
 }
 
-func (b *fakeBoard) ClaimLimited(context.Context, store.ClaimRequest) ([]store.Claimed, bool, time.Duration, error) {
+func (b *fakeBoard) ClaimLimited(context.Context, store.ClaimRequest, bool) ([]store.Claimed, bool, time.Duration, error) {
 	return nil, false, -1, errors.New("a claim of limited steps without a limit")
 }
 

@@ -120,7 +120,7 @@ func (r *ruled) rests() {
 	claimed, _, err := r.Store.Claim(r.t.Context(), request, true)
 	require.NoError(r.t, err)
 	require.Empty(r.t, claimed)
-	claimed, _, _, err = r.Store.ClaimLimited(r.t.Context(), request)
+	claimed, _, _, err = r.Store.ClaimLimited(r.t.Context(), request, true)
 	require.NoError(r.t, err)
 	require.Empty(r.t, claimed)
 }

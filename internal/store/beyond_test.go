@@ -143,7 +143,7 @@ func TestBeyondALimitWhileWorkersRace(t *testing.T) {
 		wg.Go(func() {
 			for range 20 {
 				limited(t, s, p, "a", "b", "a")
-				got, _, _, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: p.Callables, Limit: 2, Lease: time.Hour})
+				got, _, _, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: p.Callables, Limit: 2, Lease: time.Hour}, true)
 				if err != nil {
 					t.Error(err)
 				}

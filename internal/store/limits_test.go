@@ -37,7 +37,7 @@ func limited(t testing.TB, s *store.Store, p *store.Plan, keys ...string) {
 }
 
 func claimLimited(t testing.TB, s *store.Store, p *store.Plan, limit int) ([]store.Claimed, time.Duration) {
-	claimed, _, again, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: p.Callables, Limit: limit, Lease: time.Minute})
+	claimed, _, again, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: p.Callables, Limit: limit, Lease: time.Minute}, true)
 	require.NoError(t, err)
 	return claimed, again
 }

@@ -93,18 +93,20 @@ type Engine struct {
 	reporter  *reporter
 	saver     *saver
 	heartbeat *heartbeat
-	scans     fullScans // used by Look alone
-	unknown   unknown
-	own       []int32 // callables whose handlers run in this process
-	publisher signal.Publisher
-	log       *zap.Logger
-	metrics   *telemetry.Metrics
-	count     counters
-	txPool    txPool
-	beats     *lifecycle.Loop
-	watch     *lifecycle.Loop
-	sorts     *lifecycle.Loop
-	unsorted  chan struct{} // a claim has left limited steps unsorted, or without room
+	scans     fullScans // used by Look alone, as the next
+	// limitedScans are those for steps of limited callables.
+	limitedScans fullScans
+	unknown      unknown
+	own          []int32 // callables whose handlers run in this process
+	publisher    signal.Publisher
+	log          *zap.Logger
+	metrics      *telemetry.Metrics
+	count        counters
+	txPool       txPool
+	beats        *lifecycle.Loop
+	watch        *lifecycle.Loop
+	sorts        *lifecycle.Loop
+	unsorted     chan struct{} // a claim has left limited steps unsorted, or without room
 
 	base        context.Context // for sending reports; ends when the worker is closed
 	cancel      context.CancelCauseFunc
@@ -325,7 +327,7 @@ func (e *Engine) work(x *Execution) {
 // Board is the part of *store.Store that a worker uses; tests have a fake.
 type Board interface {
 	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, rest store.Rest, err error)
-	ClaimLimited(ctx context.Context, req store.ClaimRequest) (claimed []store.Claimed, unsorted bool, again time.Duration, err error)
+	ClaimLimited(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, unsorted bool, again time.Duration, err error)
 	SortLimited(ctx context.Context, callable int32) (more bool, err error)
 	ActBeyond(ctx context.Context, callables []int32) (store.Beyond, error)
 	LimitedCallables(ctx context.Context) (map[int32]store.LimitedCallable, error)

@@ -54,7 +54,8 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	}
 	want := min(room, maxClaim)
 	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
-	limited, again, err := e.lookLimited(ctx, want)
+	limited, err := e.lookLimited(ctx, want, eager, &out)
+	retry := out.RetryIn
 	var got haul
 	switch now := time.Now(); {
 	case err != nil || limited.found == want:
@@ -65,8 +66,8 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	}
 	got.add(limited)
 	out.Found = got.found
-	if again > 0 && (out.RetryIn == 0 || again < out.RetryIn) {
-		out.RetryIn = again
+	if retry > 0 && (out.RetryIn == 0 || retry < out.RetryIn) {
+		out.RetryIn = retry
 	}
 	if got.rest&store.RestLocked != 0 {
 		out.SoonerRetry(lockedRetry, coordinator.MissingLocked)
@@ -76,7 +77,7 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	}
 	e.scans.quiet = out.Found == 0
 	if got.all(want) {
-		out.More = e.slots.owe() // or when a permit is free
+		out.More = e.slots.owe() || out.More // or when a permit is free
 	}
 	return out, err
 }
@@ -140,13 +141,7 @@ func (e *Engine) claimFromMarks(ctx context.Context, want int, eager bool, out *
 	if err != nil || got.all(want) {
 		return got, err
 	}
-	pause := partPause
-	if eager {
-		pause = 0
-	} else if got.found == 0 {
-		pause = emptyPause
-	}
-	if wait := e.scans.wait(time.Now(), pause); wait > 0 {
+	if wait := e.scans.wait(time.Now(), scanPause(eager, got.found)); wait > 0 {
 		if out.RetryIn = wait; got.found == 0 {
 			out.Missing = coordinator.MissingUnseen
 		}
@@ -171,37 +166,84 @@ func (e *Engine) claimAll(ctx context.Context, want int) (haul, error) {
 	return got, err
 }
 
-// lookLimited claims steps of limited callables for half of the free permits at most, or
-// all if the worker has no others: neither kind waits for the other to run dry. again is
-// when the next ones may begin; 0: nothing waits.
-func (e *Engine) lookLimited(ctx context.Context, want int) (got haul, again time.Duration, err error) {
-	free, limited := e.queues.claimable()
+// lookLimited claims steps of limited callables for half of the permits and of what may be
+// claimed ahead, or all if the worker has no others: neither kind waits for the other to run dry.
+// A step claimed ahead counts as running, so there must be callables with room for some.
+func (e *Engine) lookLimited(ctx context.Context, want int, eager bool, out *coordinator.Outcome) (got haul, err error) {
+	free, limited, ahead := e.queues.claimable()
 	if len(limited) == 0 {
-		return got, 0, nil
+		return got, nil
 	}
-	permits := e.slots.atOnce(want) // nothing is claimed ahead: it would count as running
-	if permits == 0 {
-		return got, 0, nil
+	permits, beyond := e.slots.atOnce(want), 0
+	if ahead {
+		beyond = want - permits
 	}
 	if len(free) > 0 {
-		permits = (permits + 1) / 2
+		permits, beyond = (permits+1)/2, beyond/2
 	}
-	request := e.claimRequest(permits, limited)
+	if permits+beyond == 0 {
+		return got, nil
+	}
+	request := e.claimRequest(permits+beyond, limited)
+	request.Ahead = beyond
+	now := time.Now()
+	full := e.limitedScans.overdue(now) || eager && e.limitedScans.suffices(now)
+	got, known, err := e.claimLimited(ctx, request, full, out)
+	e.limitedScans.quiet = got.found == 0
+	if err != nil || full || known || got.found >= permits {
+		return got, err
+	}
+	if wait := e.limitedScans.wait(now, scanPause(eager, got.found)); wait > 0 {
+		out.RetryIn = wait
+		return got, nil
+	}
+	request.Limit -= got.found
+	more, _, err := e.claimLimited(ctx, request, true, out)
+	got.add(more)
+	return got, err
+}
+
+// claimLimited claims limited steps; known says that others wait.
+func (e *Engine) claimLimited(ctx context.Context, request store.ClaimRequest, full bool, out *coordinator.Outcome) (got haul, known bool, err error) {
+	begin, again, unsorted := time.Now(), time.Duration(-1), false
 	got, err = e.claimBy(ctx, request, func(ctx context.Context) (claimed []store.Claimed, rest store.Rest, err error) {
-		var unsorted bool
-		if claimed, unsorted, again, err = e.board.ClaimLimited(ctx, request); again >= 0 {
-			again = max(again, lockedRetry)
-			e.slots.oweAtEnd()
-		}
-		if unsorted || again >= 0 && len(e.queues.acting()) > 0 {
-			select {
-			case e.unsorted <- struct{}{}:
-			default: // the loop has yet to begin
-			}
-		}
+		claimed, unsorted, again, err = e.board.ClaimLimited(ctx, request, full)
 		return claimed, rest, err
 	})
-	return got, max(again, 0), err
+	if full {
+		e.limitedScans.made(begin, time.Now(), got.found >= request.Limit)
+	}
+	if err != nil || again < 0 {
+		return got, false, err
+	}
+	e.slots.oweAtEnd()
+	switch {
+	case again > 0:
+		out.RetryIn = again
+	case got.found == request.Limit:
+		out.More = e.slots.owe()
+	case got.found < request.Limit-request.Ahead:
+		out.RetryIn = lockedRetry
+	}
+	if unsorted || len(e.queues.acting()) > 0 {
+		select {
+		case e.unsorted <- struct{}{}:
+		default: // the loop has yet to begin
+		}
+	}
+	return got, true, nil
+}
+
+// scanPause is the least time between two full scans of a look that has found so much.
+func scanPause(eager bool, found int) time.Duration {
+	switch {
+	case eager:
+		return 0
+	case found == 0:
+		return emptyPause
+	default:
+		return partPause
+	}
 }
 
 // beyondPatience is after how long a worker looks for steps beyond limits that let none wait,
@@ -217,7 +259,7 @@ func (e *Engine) tendLimits(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-e.unsorted:
-			_, limited := e.queues.claimable()
+			_, limited, _ := e.queues.claimable()
 			e.sortLimited(ctx, limited)
 		case <-ticker.C:
 			e.sortLimited(ctx, e.queues.acting()) // as a claim does
@@ -254,7 +296,7 @@ func (e *Engine) sortLimited(ctx context.Context, limited []int32) {
 
 // claim claims steps and starts those for which there is a permit.
 func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err error) {
-	free, _ := e.queues.claimable()
+	free, _, _ := e.queues.claimable()
 	request := e.claimRequest(want, free)
 	request.Ahead = e.slots.beyond(want)
 	return e.claimBy(ctx, request, func(ctx context.Context) ([]store.Claimed, store.Rest, error) {

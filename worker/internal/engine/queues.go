@@ -54,23 +54,23 @@ func (q *queues) callables() []int32 {
 }
 
 // claimable returns those of callables that claims take, and those for claims of limited
-// steps.
-func (q *queues) claimable() (free, limited []int32) {
+// steps; ahead says that some of these have room for steps that begin later.
+func (q *queues) claimable() (free, limited []int32, ahead bool) {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	if len(q.limited) == 0 {
-		return q.offer, nil
+		return q.offer, nil, false
 	}
 	for _, c := range q.offer {
 		l, is := q.limited[c]
 		if is {
-			limited = append(limited, c)
+			limited, ahead = append(limited, c), ahead || l.Ahead
 		}
 		if !is || l.Removing {
 			free = append(free, c)
 		}
 	}
-	return free, limited
+	return free, limited, ahead
 }
 
 // acting returns the callables whose steps do not wait when they are beyond a limit.

@@ -157,7 +157,7 @@ func (e *Engine) offer(want int) offer {
 		want = 0
 	}
 	before := e.unknown.begin()
-	free, _ := e.queues.claimable()
+	free, _, _ := e.queues.claimable()
 	return offer{e.claimRequest(e.slots.promise(want), free), before}
 }
 

@@ -194,17 +194,21 @@ const takeAhead = `, numbered as materialized (
     set ` + toClaim + `, ahead = case when s.last_attempt is null then true end
     from numbered n where s.ctid = n.at
     returning ` + ofBoard + `
-), announced as (
-    insert into tasker.begun_claims (worker, token)
-    select @worker::uuid, max(token) from (select token from claimed where ahead order by token limit @limit::int - @ahead::int) f having max(token) is not null
-), rest as (
+)` + announced + `, rest as (
     select ` + restLocked + ` + case when (select count(*) from numbered) < (select count(*) from picked) then 2 else 0 end as rest
 )` + claimedRows
+
+// announced says that the first of the steps claimed ahead begin.
+const announced = `, announced as (
+    insert into tasker.begun_claims (worker, token)
+    select @worker::uuid, max(token) from (select token from claimed where ahead order by token limit @limit::int - @ahead::int) f having max(token) is not null
+)`
 
 const (
 	toClaim = `state = {in_progress}, attempt = s.attempt + 1, token = n.token, worker = @worker::uuid,
         claimed_at = clock_timestamp(), lease_until = clock_timestamp() + @lease_ms::bigint * interval '1 ms'`
-	ofBoard = `s.task_uuid, s.slot, s.step_no, s.queue, s.callable, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
+	ofBoard       = `s.seq, ` + ofBoardButSeq
+	ofBoardButSeq = `s.task_uuid, s.slot, s.step_no, s.queue, s.callable, s.lane, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
               s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.task_state, s.progress, s.ahead, s.trace`
 	restLocked = `case when (select count(*) from picked) < @limit::int and (select count(*) from picked) < (select count(*) from ready) then 1 else 0 end`
 )
@@ -496,7 +500,9 @@ func (f *claims) add(r *claimedRow) {
 			c.Task = &Standing{State: r.TaskState, Progress: progress}
 		}
 	}
-	f.newest[r.laneKey] = max(f.newest[r.laneKey], r.Seq)
+	if r.Seq > 0 { // else it was not in the line of its callable
+		f.newest[r.laneKey] = max(f.newest[r.laneKey], r.Seq)
+	}
 	if r.Incomplete {
 		f.incomplete = append(f.incomplete, len(f.list))
 	}

@@ -3,6 +3,7 @@ package board
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,7 +41,7 @@ with asked as materialized (
     ` + oldestTaken + `
 ), newest as materialized (
     ` + takenSteps + ` order by lane desc, seq desc limit case when (select count(*) from oldest) < @limit::int and exists (select from free) then 0 else @limit::int end for update skip locked) s
-    where not l.removing and not l.ordered
+    where not l.removing and not l.ordered and not ` + limitedDirectly + `
 ), taken as materialized (
     select * from oldest
     union all
@@ -61,7 +62,7 @@ const (
         where state = {claimable} and callable = l.callable_id`
 	// oldestTaken are the oldest steps of callables that are free, since nothing sorts them.
 	oldestTaken = takenSteps + ` order by lane, seq limit @limit::int for update skip locked) s
-    where not l.removing and exists (select from free where callable_id = f.callable_id)`
+    where not l.removing and not ` + limitedDirectly + ` and exists (select from free where callable_id = f.callable_id)`
 	// keyedSteps are taken steps with their keys.
 	keyedSteps = `keyed as materialized (
     select t.*, left(coalesce(case
@@ -149,13 +150,19 @@ func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err
 }
 
 const (
+	// limitedDirectly: the steps of a limit l without keys are claimed from the line of their
+	// callable, whose marks are known: nothing has to be sorted for them.
+	limitedDirectly = `(l.key_path is null and l.key_tag is null and not l.ordered and l.beyond = 'wait')`
 	// limitedTokens are the beginnings that a key k of a limit l has saved by now; null
 	// without a rate, which least leaves out.
 	limitedTokens = `case when l.per_second is not null then least(l.burst, k.tokens + l.per_second * extract(epoch from now.now - k.tokens_at)) end`
-	// limitedRoom is how many steps of the key may begin now.
-	limitedRoom = `least(@limit::int, case when l.ordered then 1 else l.max_running end - (
-            select count(*) from tasker.board r where r.state = {in_progress} and r.limit_line = k.line),
-        floor(` + limitedTokens + `))::int`
+	// limitedRoom is how many steps of a key k may begin now (room), and how many more may run
+	// (spare; null: any number). What runs is counted from the oldest token on that ran at the
+	// claim before: tokens rise from claim to claim, and row versions of steps that have ended
+	// lie before it.
+	limitedRoom = `(select r.*, least(@limit::int, r.spare, floor(` + limitedTokens + `))::int as room
+        from (select case when l.ordered then 1 else l.max_running end - count(*) as spare, min(token) as oldest
+            from tasker.board where (l.ordered or l.max_running is not null) and state = {in_progress} and limit_line = k.line and token >= k.running_from) r offset 0) x`
 	// limitedHeld: the step that has an ordered key has not ended.
 	limitedHeld = `l.ordered and not l.overtake and exists (
             select from tasker.board h where h.task_uuid = k.head_task and h.slot in (0, k.head_step + 1) and h.step_no = k.head_step)`
@@ -163,59 +170,99 @@ const (
 	limitedPaused = `exists (
         select from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id
         where c.callable_id = l.callable_id and (c.paused_by is not null or n.paused_at is not null))`
+	// openKey are the columns of a key with room.
+	openKey = `select k.line, k.callable_id, k.turn, k.weight, k.head_task, k.head_step, l.turn as reached, l.ordered, l.per_second, ` + limitedDirectly + ` as direct,
+            x.room, x.spare, x.oldest, ` + limitedHeld + ` as held
+        from tasker.limit_keys k cross join lateral ` + limitedRoom + ` where k.callable_id = l.callable_id and x.room > 0`
 	// limitedStep are the columns of a waiting step that the worker can run.
-	limitedStep = `select ctid as at, task_uuid, step_no, lane, seq from tasker.board
-         where state = {claimable} and callable = -o.line and (tags is null or tags <@ @tags::text[])`
+	limitedStep = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt, `
+	runnable    = ` from tasker.board where state = {claimable} and (tags is null or tags <@ @tags::text[])`
+	lined       = limitedStep + `true as lined` + runnable + ` and callable = -o.line`
+	unlined     = limitedStep + `false as lined` + runnable
 )
 
-// claimLimited claims from the keys with room, those with the smallest turns first; a
-// step takes its key as many turns further as its weight says. The time of claiming is the
-// one by which tokens were counted, so the rate holds for the recorded times. A key of
-// which nothing waits any more leaves the list of those with waiting steps.
-// Index: limit_keys_waiting, board_limited, board_claimable, the primary keys.
-var claimLimited = pg.Compile(`
-with now as materialized (select clock_timestamp() as now), open as materialized (
+// Steps of a limit without keys, from the marks, or for a full scan wherever they are.
+const (
+	directFromMarks = `select s.* from lanes m cross join lateral (
+             ` + unlined + ` and callable = m.callable and lane = m.lane and seq >= m.mark order by seq limit o.room) s
+         where o.direct and m.callable = o.callable_id limit o.room`
+	directFull = unlined + ` and o.direct and callable = o.callable_id order by lane, seq limit o.room`
+)
+
+// claimLimitedBy claims from the keys with room, those with the smallest turns first, by how far
+// they are behind those of their callable; a step takes its key as many turns further as its
+// weight says. The time of claiming is the one by which tokens were counted, so the rate holds
+// for the recorded times. A key of which nothing waits any more leaves the list of those with
+// waiting steps.
+//
+// Of each key so many steps are read as may begin at once, and twice the share of all keys.
+// Steps are claimed ahead only from keys that keep as much room for other workers, and of a
+// rate those of a hundredth of a second: they may begin that much later than was counted.
+// Index: limit_keys_waiting, board_running, board_claimable, the primary keys.
+func claimLimitedBy(direct string) *stmt.Statement {
+	return pg.Compile(`
+with now as materialized (select clock_timestamp() as now), lanes as materialized (
+    select * from ` + stmt.List[laneFrom]("m") + `
+), open as materialized (
     select k.*
     from now cross join tasker.limits l cross join lateral (
-        select k.line, k.callable_id, k.turn, k.weight, k.head_task, k.head_step, l.ordered, x.room, ` + limitedHeld + ` as held
-        from tasker.limit_keys k cross join lateral (select ` + limitedRoom + ` as room offset 0) x
-        where k.callable_id = l.callable_id and k.waiting and x.room > 0
-        order by k.turn, k.line limit @limit::int) k
-    where l.callable_id = any (@callables::int[]) and not ` + limitedPaused + `
-), candidates as materialized (
-    select o.line, o.callable_id, o.ordered, s.at, s.task_uuid, s.step_no,
-           o.turn + row_number() over (partition by o.line order by s.lane, s.seq) / o.weight as turn
-    from open o cross join lateral (
-        (` + limitedStep + ` and not o.held order by lane, seq limit o.room)
+        (` + openKey + ` and k.waiting order by k.turn, k.line limit @limit::int)
         union all
-        (` + limitedStep + ` and o.held and task_uuid = o.head_task and slot in (0, o.head_step + 1) and step_no = o.head_step)) s
+        (` + openKey + ` and k.key = '' and not k.waiting and ` + limitedDirectly + `)) k
+    where l.callable_id = any (@callables::int[]) and not ` + limitedPaused + `
+), few as materialized (
+    select @limit::int - @ahead::int + 2 * @limit::int / greatest(count(*), 1) as few from open
+), candidates as materialized (
+    select o.line, o.callable_id, o.direct, o.room, s.at, s.task_uuid, s.step_no, s.lined, o.reached,
+           case when o.direct then o.reached else o.turn end + row_number() over w / o.weight as turn, row_number() over w as nth,
+           s.last_attempt is null and not o.ordered and (o.spare is null or row_number() over w * 2 <= o.spare)
+               and (o.per_second is null or row_number() over w <= o.per_second / 100) as repeatable
+    from open o cross join lateral (
+        (` + lined + ` and not o.held order by lane, seq limit least(o.room, (select few from few)))
+        union all
+        (` + lined + ` and o.held and task_uuid = o.head_task and slot in (0, o.head_step + 1) and step_no = o.head_step)
+        union all
+        (` + direct + `)) s
+    window w as (partition by o.line order by s.lane, s.seq)
+), wanted as materialized (
+    select *, row_number() over (order by turn - reached, line) as place from candidates where nth <= room order by turn - reached, line limit @limit::int
 ), picked as materialized (
-    select c.*
-    from (select * from candidates order by turn, line limit @limit::int) c
-    cross join lateral (select from tasker.board where ctid = c.at and state = {claimable} for update skip locked) s
-    order by c.turn, c.line
+    select w.* from wanted w cross join lateral (select from tasker.board where ctid = w.at and state = {claimable} for update skip locked) s
+), numbered as materialized (
+    select p.*, nextval('tasker.claim_token') as token
+    from (select *, row_number() over (order by ahead, place) as begins
+          from (select *, @ahead::int > 0 and repeatable as ahead from picked) p order by ahead, place) p
+    where begins <= @limit::int - @ahead::int or ahead
 ), charged as (
     update tasker.limit_keys k
     set turn = coalesce(p.turn, k.turn), head_task = coalesce(p.task_uuid, k.head_task), head_step = coalesce(p.step_no, k.head_step),
-        tokens = coalesce(` + limitedTokens + ` - p.steps, k.tokens), tokens_at = now.now,
-        waiting = exists (select from tasker.board b where b.state = {claimable} and b.callable = -k.line
-                          and b.ctid <> all (array(select at from picked where line = k.line)))
+        tokens = coalesce(` + limitedTokens + ` - p.steps, k.tokens), tokens_at = now.now, running_from = greatest(k.running_from, o.oldest, p.first),
+        waiting = k.waiting and (select count(*) from (select from tasker.board b where b.state = {claimable} and b.callable = -k.line limit p.lined + 1) b) > p.lined
     from now cross join open o
-    cross join lateral (select max(turn) as turn, count(*) as steps, (array_agg(task_uuid))[1] as task_uuid, (array_agg(step_no))[1] as step_no
-                        from picked where line = o.line) p, tasker.limits l
+    cross join lateral (select max(turn) filter (where not direct) as turn, count(*) as steps, count(*) filter (where lined) as lined,
+                               case when o.oldest is null then min(token) end as first, (array_agg(task_uuid))[1] as task_uuid, (array_agg(step_no))[1] as step_no
+                        from numbered where line = o.line) p, tasker.limits l
     where k.line = o.line and l.callable_id = k.callable_id
+        and (not o.direct or k.waiting or l.per_second is not null or greatest(o.oldest, p.first) > k.running_from + ` + strconv.Itoa(runningSlack) + `)
 ), reached as (
     update tasker.limits l set turn = greatest(l.turn, p.turn)
-    from (select callable_id, min(turn) as turn from picked group by callable_id) p where l.callable_id = p.callable_id
-), numbered as materialized (
-    select at, line, callable_id, nextval('tasker.claim_token') as token from picked
+    from (select callable_id, min(turn) as turn from numbered where not direct group by callable_id) p where l.callable_id = p.callable_id
 ), claimed as (
     update tasker.board s
     set state = {in_progress}, attempt = s.attempt + 1, token = n.token, worker = @worker::uuid, claimed_at = now.now,
-        lease_until = now.now + @lease_ms::bigint * interval '1 ms', callable = n.callable_id, limit_line = n.line
+        lease_until = now.now + @lease_ms::bigint * interval '1 ms', callable = n.callable_id, limit_line = n.line, ahead = case when n.ahead then true end
     from numbered n, now where s.ctid = n.at
-    returning ` + ofBoard + `
-), rest as (select 0 as rest)` + claimedRows + fromBoard)
+    returning s.seq - case when n.lined then {not_of_callable} else 0 end as seq, ` + ofBoardButSeq + `
+)` + announced + `, rest as (
+    select case when (select count(*) from picked) < (select count(*) from wanted) then 1 else 0 end as rest
+)` + claimedRows + fromBoard)
+}
+
+var claimLimited, claimLimitedFully = claimLimitedBy(directFromMarks), claimLimitedBy(directFull)
+
+// runningSlack is how many tokens a key of a limit without keys may be behind with what runs,
+// so that few of its claims write its row.
+const runningSlack = 1000
 
 // limitedCallableOf is the callable of a row s of the board: that of the key in whose line
 // the step waits, if it waits in one.
@@ -250,51 +297,92 @@ const (
 )
 
 // limitsWait says whether steps of limited callables wait, of the keys that are next, and
-// in how many seconds the first of those without tokens has one.
-// Index: limit_keys_waiting.
+// in how many seconds the first of those without tokens has one. Of those in callables' lines
+// with signs of steps (hot) it says which have no room.
+// Index: limit_keys_waiting, board_running, the primary keys.
 var limitsWait = pg.Compile(`
-select count(*) > 0 as waiting, min(k.seconds)::float8 as seconds
+select count(*) > 0 as waiting, min(k.seconds)::float8 as seconds, coalesce(array_agg(distinct k.full) filter (where k.full is not null), '{}') as full
 from (select clock_timestamp() as now) now cross join tasker.limits l cross join lateral (
-    select case when ` + limitedTokens + ` < 1 then (1 - ` + limitedTokens + `) / l.per_second end as seconds
-    from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting order by k.turn, k.line limit 100) k
+    (select ` + limitedSeconds + ` as seconds, null::int as full
+     from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting order by k.turn, k.line limit 100)
+    union all
+    (select ` + limitedSeconds + `, l.callable_id
+     from tasker.limit_keys k cross join lateral ` + limitedRoom + `
+     where k.callable_id = l.callable_id and k.key = '' and ` + limitedDirectly + ` and l.callable_id = any (@hot::int[]) and x.room < 1)) k
 where l.callable_id = any (@callables::int[])`)
+
+// limitedSeconds is when a key has its next token, if it has none.
+const limitedSeconds = `case when ` + limitedTokens + ` < 1 then (1 - ` + limitedTokens + `) / l.per_second end`
+
+var (
+	// firstKeys adds the keys of limits without keys.
+	firstKeys = pg.Compile(`
+insert into tasker.limit_keys (callable_id, key, turn, weight, tokens, tokens_at, waiting)
+select l.callable_id, '', l.turn, coalesce((l.weights ->> '')::float8, 1), l.burst, clock_timestamp(), false
+from tasker.limits l where l.callable_id = any (@callables::int[]) and ` + limitedDirectly + `
+    and not exists (select from tasker.limit_keys where callable_id = l.callable_id and key = '')
+on conflict (callable_id, key) do nothing`)
+	// firstDirect is where the steps of callables begin that are claimed from their lines.
+	// Index: board_claimable.
+	firstDirect = pg.Compile(`
+select l.callable_id as callable, s.lane, s.seq as mark
+from tasker.limits l cross join lateral (
+    select lane, seq` + runnable + ` and callable = l.callable_id order by lane, seq limit 1) s
+where l.callable_id = any (@callables::int[]) and ` + limitedDirectly)
+)
 
 // limitedPatience is after how long a worker looks again for steps of keys that are full:
 // most often the worker whose step ends looks at once, and this is for those that end
 // without one.
 const limitedPatience = 250 * time.Millisecond
 
-// ClaimLimited claims up to Limit steps of limited callables. again is after how long it is
-// worth repeating; negative: nothing waits. unsorted says that more may wait than it has
-// sorted. Nothing is claimed ahead.
-func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest) (claimed []Claimed, unsorted bool, again time.Duration, err error) {
+// ClaimLimited claims up to Limit steps of limited callables, of which Ahead begin later. full
+// makes it look for steps of limits without keys wherever they are, instead of from the marks.
+// again is after how long it is worth repeating; 0: when there is room; negative: nothing waits.
+// unsorted says that more may wait than it has sorted.
+func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, unsorted bool, again time.Duration, err error) {
 	var found claims
 	err = s.db.Call(ctx, "claim_limited", "claim limited steps", func(ctx context.Context, db *pg.Conn) error {
 		found = newClaims()
 		type left struct {
 			Waiting bool
 			Seconds *float64
+			Full    []int32
 		}
 		var rest left
-		sorted := int64(0)
+		var first lanesFrom
+		sorted, begin := int64(0), time.Now()
 		callables := slices.Sorted(slices.Values(req.Callables)) // locked in one order
+		claim, lanes := claimLimited, s.marks.of(req.Callables)
 		b := &pgx.Batch{}
 		takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": callables}).Queue(b)
+		firstKeys.With(pg.Args{"callables": callables}).Queue(b)
 		sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": callables, "limit": max(sortedAtOnce/2, req.Limit)}).Queue(b).Exec(func(t pgconn.CommandTag) error {
 			sorted = t.RowsAffected()
 			return nil
 		})
-		claimLimited.With(pg.Args{"worker": req.Worker, "lease_ms": req.Lease.Milliseconds(), "tags": pg.NonNil(req.Tags), "limit": req.Limit,
-			"callables": callables}).Queue(b).Query(stmt.Rows(found.add))
-		limitsWait.With(pg.Args{"callables": callables}).Queue(b).Query(stmt.Row(&rest))
+		if full {
+			claim, lanes = claimLimitedFully, nil
+		}
+		claim.With(pg.Args{"worker": req.Worker, "lease_ms": req.Lease.Milliseconds(), "tags": pg.NonNil(req.Tags), "limit": req.Limit,
+			"ahead": req.Ahead, "callables": callables, "m": lanes}).Queue(b).Query(stmt.Rows(found.add))
+		if full {
+			firstDirect.With(pg.Args{"callables": callables, "tags": pg.NonNil(req.Tags)}).Queue(b).Query(stmt.Rows(func(l *laneFrom) { first = append(first, *l) }))
+		}
+		limitsWait.With(pg.Args{"limit": 1, "callables": callables, "hot": lanes.callables()}).Queue(b).Query(stmt.Row(&rest))
 		if err := db.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
+		s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
+		s.marks.begin(first)
+		if len(found.list) < req.Limit && found.rest == 0 {
+			s.marks.emptied(req.Callables, found.newest, lanes.without(rest.Full), false, begin)
+		}
 		unsorted = sorted >= sortedAtOnce/2
 		switch {
-		case unsorted || rest.Waiting && len(found.list) == req.Limit:
+		case unsorted || len(found.list) == req.Limit || (rest.Waiting || len(first) > 0) && len(found.list) >= max(req.Limit-req.Ahead, 1):
 			again = 0
-		case !rest.Waiting:
+		case !rest.Waiting && len(first) == 0:
 			again = -1
 		default:
 			again = limitedPatience

@@ -55,6 +55,20 @@ type laneFrom struct {
 	mark int64
 }
 
+// callables are those of lanes.
+func (l lanesFrom) callables() []int32 {
+	list := make([]int32, len(l))
+	for i := range l {
+		list[i] = l[i].callable
+	}
+	return list
+}
+
+// without leaves out the lanes of some callables.
+func (l lanesFrom) without(callables []int32) lanesFrom {
+	return slices.DeleteFunc(slices.Clone(l), func(f laneFrom) bool { return slices.Contains(callables, f.callable) })
+}
+
 func newMarks() marks {
 	return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, hot: map[laneKey]time.Time{}, cools: new(laneCools), taken: new(reportMarks)}
 }
@@ -93,6 +107,18 @@ func (m marks) heat(k laneKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hot[k] = time.Now()
+}
+
+// begin makes lanes hot in which steps begin at their marks.
+func (m marks) begin(lanes lanesFrom) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range lanes {
+		if mark, known := m.m[l.laneKey]; !known || l.mark < mark {
+			m.m[l.laneKey] = max(l.mark, 1)
+		}
+		m.hot[l.laneKey] = time.Now()
+	}
 }
 
 // emptied records that a scan with room for more, which began at some time, took all

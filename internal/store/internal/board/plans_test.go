@@ -93,13 +93,37 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 		return []plantest.Statement{
 			plantest.Of("sortLimited", sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": one, "limit": sorted}), sorted, 0),
 			plantest.Of("sortBeside", sortBeside.With(pg.Args{"callable": int32(1), "limit": sorted}), sorted, 0),
-			plantest.Of("claimLimited", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "callables": one}), items, 0),
+			plantest.Of("claimLimited", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": 0, "callables": one, "m": lanesFrom{}}), items, 0),
+			plantest.Of("claimLimited ahead", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": items - 10, "callables": one, "m": lanesFrom{}}), items, 0),
 			plantest.Of("ageInKeys", ageInKeys.With(pg.Args{"bound_ms": int64(7_200_000), "limit": 1000}), 10_000, 0),
-			plantest.Of("limitsWait", limitsWait.With(pg.Args{"callables": one}), 100, 1),
+			plantest.Of("limitsWait", limitsWait.With(pg.Args{"limit": 1, "hot": one, "callables": one}), 100, 1),
 			plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": 100})), 10_000, 2),
 			plantest.Of("oldestClaimable", oldestClaimable.With(everywhere.And(pg.Args{"limit": 1})), 10_000, 1),
 			plantest.Of("callableLoads", callableLoads.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": 100, "lease_from": longAgo, "by_time": "shortest_expected", "unknown_lane": 100})), 10_000, 1),
 			plantest.Of("unservedLanes", unservedLanes.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": 100})), 10_000, 1),
+		}
+	})
+}
+
+// TestLimitsWithoutKeysReadTheLineOfTheirCallable from its marks, or its beginning.
+func TestLimitsWithoutKeysReadTheLineOfTheirCallable(t *testing.T) {
+	prepare := func(_ plantest.Fixture, t *testing.T, db *pgtest.DB) {
+		db.Exec(t, `insert into tasker.limits (callable_id, changed_by, max_running, per_second, burst, ordered, overtake, weights)
+			values (1, 'ana', 1000000, 1000000, 1000000, false, false, '{}') on conflict do nothing`)
+		db.Exec(t, `update tasker.callables set paused_at = now() where callable_id = 1`)
+		db.Exec(t, `insert into tasker.limit_keys (callable_id, key, turn, weight, tokens, tokens_at, waiting) values (1, '', 0, 1, 1000000, now(), false) on conflict do nothing`)
+		db.Exec(t, `update tasker.board set limit_line = (select line from tasker.limit_keys) where state = 3`)
+		db.Exec(t, `update tasker.limit_keys set running_from = (select max(token) - 100 from tasker.board where state = 3)`)
+	}
+	plantest.Grown(t, prepare, func(f plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
+		one := []int32{1}
+		claim := pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": items - 10, "callables": one, "m": twoLanes(int64(f.Youngest()))}
+		return []plantest.Statement{
+			plantest.Of("claimLimited", claimLimited.With(claim), 2*items, 0),
+			plantest.Of("claimLimitedFully", claimLimitedFully.With(claim), 2*items, 0),
+			plantest.Of("firstKeys", firstKeys.With(pg.Args{"callables": one}), 1, 0),
+			plantest.Of("firstDirect", firstDirect.With(pg.Args{"callables": one, "tags": []string{}}), 1, 1),
+			plantest.Of("limitsWait", limitsWait.With(pg.Args{"limit": 1, "hot": one, "callables": one}), 100, 1),
 		}
 	})
 }

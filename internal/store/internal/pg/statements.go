@@ -57,13 +57,16 @@ var constants = stmt.Constants{
 	"progress_grouped": strconv.Itoa(layout.Grouped), "progress_ending": strconv.Itoa(layout.Ending),
 	"progress_retry": strconv.Itoa(layout.Retry), "progress_max_attempts": strconv.Itoa(layout.MaxAttempts),
 
+	// What numbers are shifted by that are not from the line of the callable.
+	"not_of_callable": strconv.Itoa(1 << 62),
+
 	"schema_version": strconv.Itoa(SchemaVersion),
 
 	"separator": `E'\x1f'`, // stmt.Separator
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 115
+const SchemaVersion = 116
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 

@@ -248,15 +248,18 @@ func limitSignals(namespace string) []signal.Signal {
 	return []signal.Signal{{Topic: signal.TopicControl}, {Topic: signal.WorkerTopic(namespace)}}
 }
 
-// Index: the primary keys, limit_keys_waiting, board_limited, board_claimable.
+// Index: the primary keys, limit_keys_waiting, board_running, board_claimable.
 var listLimits = pg.Compile(`
 select n.name as namespace, c.callable, c.method, c.resolver, coalesce(l.key_path, '{}') as key_path, coalesce(l.key_tag, '') as key_tag, l.max_running, l.per_second,
        l.burst, l.ordered, l.overtake, l.weights, l.beyond, l.changed_at, l.changed_by, l.removing,
        coalesce(l.declared_by || ':' || l.declared_version, '') as declared_by,
        (select count(*) from tasker.limit_keys k join tasker.board r on r.state = {in_progress} and r.limit_line = k.line where k.callable_id = l.callable_id)::int as running,
-       (select count(*) from (select from tasker.limit_keys k cross join lateral (
-            select from tasker.board where state = {claimable} and callable = -k.line limit @limit::int) s
-        where k.callable_id = l.callable_id and k.waiting limit @limit::int) w)::int as waiting,
+       (select count(*) from (
+            (select from tasker.limit_keys k cross join lateral (
+                select from tasker.board where state = {claimable} and callable = -k.line limit @limit::int) s
+             where k.callable_id = l.callable_id and k.waiting limit @limit::int)
+            union all
+            (select from tasker.board where state = {claimable} and callable = l.callable_id limit @limit::int) limit @limit::int) w)::int as waiting,
        (select count(*) from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting)::int as keys
 from tasker.limits l join tasker.callables c on c.callable_id = l.callable_id join tasker.namespaces n on n.namespace_id = c.namespace_id
 where (@namespace = '' or n.name = @namespace) order by n.name, c.callable, c.method, c.resolver limit 10000`)
@@ -278,12 +281,14 @@ func (l *Limit) turn(ctx context.Context, tx pgx.Tx) (callable int32, err error)
 }
 
 var limitedCallables = pg.Compile(`
-select callable_id, removing, not removing and beyond in ('cancel_newest', 'cancel_running', 'drop') as acts from tasker.limits`)
+select callable_id, removing, not removing and beyond in ('cancel_newest', 'cancel_running', 'drop') as acts,
+       not removing and not ordered and coalesce(max_running >= 32, true) and coalesce(per_second >= 1000, true) as ahead from tasker.limits`)
 
 // LimitedCallable says how claims follow the limit of a callable.
 type LimitedCallable struct {
 	Removing bool // other claims take the steps in the line of the callable, too
 	Acts     bool // steps beyond the limit do not wait, see ActBeyond of package board
+	Ahead    bool // it has room for steps that begin later
 }
 
 // LimitedCallables returns the callables with a limit.
