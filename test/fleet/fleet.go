@@ -103,7 +103,7 @@ func (o Options) toml(address string) string {
 		return o.Raw
 	}
 	var b strings.Builder
-	if source := os.Getenv(EnvSource); (o.EventSource == "" || o.EventSource == source) && !o.names("TASKER_MESSAGING_BACKEND") {
+	if source := os.Getenv(EnvSource); (o.EventSource == "" || o.EventSource == source) && !o.ownBroker() {
 		o.EventSource = source
 		b.WriteString(apart(source, o.WorkDir))
 	}
@@ -126,9 +126,11 @@ func (o Options) toml(address string) string {
 	return b.String()
 }
 
-// names reports whether the environment of the daemon has a variable of its own.
-func (o Options) names(variable string) bool {
-	return slices.ContainsFunc(o.Env, func(e string) bool { return strings.HasPrefix(e, variable+"=") })
+// ownBroker reports whether the environment of the daemon names a broker of its own.
+func (o Options) ownBroker() bool {
+	return slices.ContainsFunc(o.Env, func(e string) bool {
+		return strings.HasPrefix(e, "RABBITMQ_URL=") || strings.HasPrefix(e, "REDIS_URL=")
+	})
 }
 
 // cleanEnv is the environment without variables that would configure a daemon.
