@@ -97,7 +97,7 @@ define test-race
 endef
 
 # Without cgo, as the daemons that tests build: what is compiled is shared.
-lint chaos chaos-short: export CGO_ENABLED = 0
+lint chaos chaos-brokers chaos-short: export CGO_ENABLED = 0
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check style, common mistakes, the floors and go.mod
@@ -111,15 +111,20 @@ chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults,
 	cd test/chaos && $(GO) run . -standby $(CHAOSFLAGS)
 	cd test/chaos && $(GO) run . -executors 4 $(CHAOSFLAGS)
 
+.PHONY: chaos-brokers
+chaos-brokers: require-postgresql require-rabbitmq require-redis ## 10,000 workflows under 10 minutes of random faults with RabbitMQ, and with Redis: killed, wiped, parted, full
+	cd test/chaos && $(GO) run . -source amqp,redis $(CHAOSFLAGS)
+
 .PHONY: chaos-limits
 chaos-limits: require-postgresql ## Ten minutes of limits while workers are killed
 	cd test/chaos && CHAOS_LIMITS=10m $(GO) test -count=1 -v -timeout 20m -run Limits ./scenarios
 
 .PHONY: chaos-short
-chaos-short: require-postgresql ## The scenarios and three short random runs, 9 minutes at most (CI)
+chaos-short: require-postgresql require-rabbitmq require-redis ## The scenarios and four short random runs, 10 minutes at most (CI)
 	cd test/chaos && timeout --kill-after=10s 300s $(GO) test -count=1 ./...
 	cd test/chaos && timeout --kill-after=10s 180s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
 	cd test/chaos && timeout --kill-after=10s 60s $(GO) run . -tasks 100 -length 6s -calm 300ms -longest 1s -executors 3 -faults kill,freeze,cut,half-open $(CHAOSFLAGS)
+	cd test/chaos && timeout --kill-after=10s 60s $(GO) run . -tasks 200 -length 10s -calm 300ms -longest 1s -source redis -faults kill-broker,wipe-broker,freeze-broker,starve-broker,fill-broker,part-broker,kill $(CHAOSFLAGS)
 
 .PHONY: count
 count: ## Lines, functions and exported names of the product, package by package
@@ -131,6 +136,14 @@ proto: ## Check the .proto files and generate their Go code (installs buf, which
 	GOBIN=$(CURDIR)/.tools/proto $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC_VERSION)
 	GOBIN=$(CURDIR)/.tools/proto $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go
 	cd proto && PATH=$(CURDIR)/.tools/proto:$$PATH && buf format -w && buf lint && buf generate
+
+.PHONY: test-sources
+test-sources: require-postgresql require-pgbouncer require-rabbitmq require-redis require-clients require-typescript ## Run the end-to-end tests with each event source in turn (SOURCES="amqp redis" for some)
+	for source in $(SOURCES); do \
+		echo "event source $$source"; \
+		TASKER_TEST_EVENT_SOURCE=$$source $(GO) test -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/e2e || exit 1; \
+	done
+SOURCES ?= notify wal relay amqp redis
 
 .PHONY: python-sdk
 python-sdk: require-postgresql ## Check the types of the Python SDK, and run its handlers from a wheel in a clean environment
@@ -249,7 +262,7 @@ install: ## Install the daemons and the CLI where `go install` puts programs
 		case ":$$PATH:" in *":$$dir:"*) ;; *) echo "It is not in PATH: export PATH=\"$$dir:\$$PATH\"" ;; esac
 
 .PHONY: ci-full
-ci-full: chart kube-test kube-run image metrics-test python-sdk typescript-sdk python-stubs fuzz-api ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts
+ci-full: chart kube-test kube-run image metrics-test python-sdk typescript-sdk python-stubs fuzz-api test-sources chaos-brokers ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts, all event sources
 .PHONY: release-dry-run
 release-dry-run: ## Check .goreleaser.yaml, and make a release in ./dist that is published nowhere
 	CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check

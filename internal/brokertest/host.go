@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -163,13 +164,16 @@ func (h *Host) Kill() { h.node.kill() }
 // test ends.
 func (h *Host) Freeze(t testing.TB) (thaw func()) {
 	t.Helper()
-	if err := h.node.server.Signal(syscall.SIGSTOP); err != nil {
+	if err := h.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatalf("freeze the node: %v", err)
 	}
-	thaw = func() { _ = h.node.server.Signal(syscall.SIGCONT) }
+	thaw = func() { _ = h.Signal(syscall.SIGCONT) }
 	t.Cleanup(thaw)
 	return thaw
 }
+
+// Signal sends a signal to the node's process.
+func (h *Host) Signal(s syscall.Signal) error { return h.node.server.Signal(s) }
 
 // Start starts the node after Kill, with its durable objects.
 func (h *Host) Start(t testing.TB) {
@@ -189,20 +193,77 @@ func (h *Host) Restart(ctx context.Context) error {
 	return nil
 }
 
+// Wipe ends the node at once and starts it again with nothing in it: no virtual host of a test
+// is there any more, so it is for a program that is not a test.
+func (h *Host) Wipe(ctx context.Context) error {
+	h.Kill()
+	if err := os.RemoveAll(h.node.file("mnesia")); err != nil {
+		return fmt.Errorf("empty the node: %w", err)
+	}
+	return h.Restart(ctx)
+}
+
+// Delete deletes an object of the host with a request to the management API, such as
+// exchanges/NAME, while connections stay. One that is not there is no error.
+func (h *Host) Delete(ctx context.Context, kind, name string) error {
+	err := h.node.call(ctx, http.MethodDelete, "/"+kind+"/"+h.name+"/"+url.PathEscape(name), nil, nil)
+	if err != nil && strings.Contains(err.Error(), "404") {
+		return nil
+	}
+	return err
+}
+
+// Starve raises the alarm of a node that is short of memory, or ends it.
+func (h *Host) Starve(ctx context.Context, short bool) error {
+	share := "0.9"
+	if short {
+		share = "0.000001"
+	}
+	return h.node.eval(ctx, "vm_memory_monitor:set_vm_memory_high_watermark("+share+").")
+}
+
+// FillDisk raises the alarm of a node whose disk is full, or ends it.
+func (h *Host) FillDisk(ctx context.Context, full bool) error {
+	limit := "1000000" // as configured
+	if full {
+		limit = "1000000000000000"
+	}
+	return h.node.eval(ctx, "rabbit_disk_monitor:set_disk_free_limit("+limit+").")
+}
+
+// eval has the node evaluate an expression.
+func (n *node) eval(ctx context.Context, expression string) error {
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	cmd := n.command(ctx, filepath.Join(n.sbin, "rabbitmqctl"), "eval", expression)
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("evaluate %s: %w\n%s", expression, err, out)
+	}
+	return nil
+}
+
 // Block raises the alarm of a node that is short of memory, so that it blocks all publishers,
 // until the function it returns is called, or the test ends.
 func (h *Host) Block(t testing.TB) (unblock func()) {
 	t.Helper()
-	limit := func(share string) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), opTimeout)
-		defer cancel()
-		cmd := h.node.command(ctx, filepath.Join(h.node.sbin, "rabbitmqctl"), "eval", "vm_memory_monitor:set_vm_memory_high_watermark("+share+").")
-		cmd.WaitDelay = time.Second
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("set the limit of memory: %v\n%s", err, out)
+	return h.alarm(t, h.Starve)
+}
+
+// Fill is Block of a node whose disk is full.
+func (h *Host) Fill(t testing.TB) (unblock func()) {
+	t.Helper()
+	return h.alarm(t, h.FillDisk)
+}
+
+func (h *Host) alarm(t testing.TB, set func(ctx context.Context, on bool) error) (end func()) {
+	t.Helper()
+	change := func(on bool) {
+		if err := set(context.WithoutCancel(t.Context()), on); err != nil {
+			t.Fatal(err)
 		}
 	}
-	limit("0.000001")
-	t.Cleanup(func() { limit("0.9") })
-	return func() { limit("0.9") }
+	change(true)
+	t.Cleanup(func() { change(false) })
+	return func() { change(false) }
 }

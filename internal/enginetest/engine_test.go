@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
@@ -26,7 +28,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { os.Exit(brokertest.With(pgtest.With(m)).Run()) }
 
 const oneStep = `
 name: %s

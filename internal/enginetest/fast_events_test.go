@@ -15,9 +15,11 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/redistest"
+	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/signal/relay"
@@ -50,12 +52,12 @@ type replica struct {
 	received map[string]int // by event id
 }
 
-func newReplica(t *testing.T, e *enginetest.Engine, id, source, redisURL string) *replica {
+func newReplica(t *testing.T, e *enginetest.Engine, id, source, brokerURL string) *replica {
 	t.Helper()
 	r := &replica{metrics: telemetry.Discard(), received: map[string]int{}}
 	settings, err := config.Defaults()
 	require.NoError(t, err)
-	settings.Common.Signals.Redis.URL = config.DSN(redisURL)
+	settings.Common.Signals.Redis.URL, settings.Common.Queues.RabbitMQ.URL = config.DSN(brokerURL), config.DSN(brokerURL)
 	cfg := worker.Configure(settings)
 	cfg.Store, cfg.EventSourceName, cfg.ListenerURL, cfg.WorkerID, cfg.Environment = e.Store, source, e.DB.DSN, id, "test"
 	cfg.Namespaces, cfg.MaxConcurrent, cfg.Metrics = []string{"test"}, 1, r.metrics
@@ -97,7 +99,7 @@ func (r *replica) outcome(name string) int {
 // of signals.
 func TestFastEventsReachEveryReplica(t *testing.T) {
 	t.Parallel()
-	for _, source := range []string{notify.Name, wal.Name, relay.Name, redis.Name} {
+	for _, source := range []string{notify.Name, wal.Name, relay.Name, redis.Name, amqp.Name} {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
 			e := enginetest.Start(t, func(w *worker.Worker) error {
@@ -112,6 +114,12 @@ func TestFastEventsReachEveryReplica(t *testing.T) {
 			case redis.Name:
 				url = redistest.Start(t).URL
 				broker, err := redis.NewTransport(redis.Config{URL: url, Prefix: "tasker", Timeout: patience})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, broker.Stop(context.WithoutCancel(t.Context()))) })
+				transport = broker
+			case amqp.Name:
+				url = brokertest.New(t).URL
+				broker, err := amqp.NewTransport(amqp.Config{URL: url})
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, broker.Stop(context.WithoutCancel(t.Context()))) })
 				transport = broker

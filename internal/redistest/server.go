@@ -145,7 +145,71 @@ func (s *Server) Thaw(t testing.TB) {
 
 func (s *Server) signal(t testing.TB, sig syscall.Signal) {
 	t.Helper()
-	require.NoError(t, s.proc.Signal(sig))
+	require.NoError(t, s.Signal(sig))
+}
+
+// Signal sends a signal to the process of the server.
+func (s *Server) Signal(sig syscall.Signal) error { return s.proc.Signal(sig) }
+
+// Clear is Run for a server with persistence: it has nothing in it afterwards.
+func (s *Server) Clear(ctx context.Context) error {
+	if err := errors.Join(s.End(), os.RemoveAll(filepath.Join(s.dir, "appendonlydir"))); err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+// Starve leaves the server no memory for new data, or all of it again.
+func (s *Server) Starve(ctx context.Context, short bool) error {
+	limit := "0"
+	if short {
+		limit = "1"
+	}
+	return s.do(ctx, func(ctx context.Context, client *redis.Client) error {
+		return client.ConfigSet(ctx, "maxmemory", limit).Err()
+	})
+}
+
+// FillDisk makes saving fail until it is called to end that. A server that was started with
+// times to save at (--save) refuses writes meanwhile, as on a disk that is full (MISCONF).
+func (s *Server) FillDisk(ctx context.Context, full bool) error {
+	snapshot := filepath.Join(s.dir, "dump.rdb") // a directory in its place cannot be replaced by it
+	if err := os.RemoveAll(snapshot); err != nil {
+		return err
+	}
+	want := "ok"
+	if full {
+		want = "err"
+		if err := os.Mkdir(snapshot, 0o700); err != nil {
+			return err
+		}
+	}
+	return s.do(ctx, func(ctx context.Context, client *redis.Client) error {
+		for {
+			if err := client.BgSave(ctx).Err(); err != nil && !strings.Contains(err.Error(), "in progress") {
+				return err
+			}
+			info, err := client.Info(ctx, "persistence").Result()
+			if err == nil && strings.Contains(info, "rdb_last_bgsave_status:"+want) {
+				return nil
+			}
+			if err = errors.Join(err, lifecycle.Pause(ctx, 20*time.Millisecond)); err != nil {
+				return fmt.Errorf("save until the end is %s: %w", want, err)
+			}
+		}
+	})
+}
+
+// do calls the server within patience.
+func (s *Server) do(ctx context.Context, call func(context.Context, *redis.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }() // the call tells what fails
+	return call(ctx, client)
 }
 
 // Wipe removes all keys.

@@ -2,7 +2,8 @@
 // lost, nothing counted twice and nothing is stuck.
 //
 //	make chaos                     10,000 workflows in 10 minutes, with a standby; and with executors
-//	make chaos-short               the scenarios and three short runs
+//	make chaos-brokers             as many with RabbitMQ, and with Redis, whose faults strike too
+//	make chaos-short               the scenarios and four short runs
 //	CHAOS_SEED=7 make chaos-short  the orders and faults of seed 7 again
 //	go run . -operators            operators act at random, without faults
 //
@@ -76,6 +77,7 @@ func code(args []string, unmountable error) int {
 type program struct {
 	trial.Options
 	sources   []string
+	chosen    bool // the kinds of faults are
 	race      bool
 	operators bool
 }
@@ -88,8 +90,8 @@ func parse(args []string, unmountable error) (*program, error) {
 	flags.Uint64Var(&p.Seed, "seed", 0, "seed of orders and faults; 0 takes CHAOS_SEED, or draws one")
 	flags.IntVar(&p.Tasks, "tasks", 10_000, "how many tasks are submitted")
 	flags.DurationVar(&p.Length, "length", 10*time.Minute, "how long orders come and faults strike")
-	flags.StringVar(&sources, "source", "notify", "event source: notify, wal or relay; with commas for one run after the other")
-	flags.StringVar(&kinds, "faults", "", "kinds of faults, with commas; all but promote when empty, fill-wal where a volume can be mounted")
+	flags.StringVar(&sources, "source", "notify", "event source: notify, wal, relay, amqp or redis; with commas for one run after the other")
+	flags.StringVar(&kinds, "faults", "", "kinds of faults, with commas; all but promote when empty, fill-wal where a volume can be mounted, and those of the broker twice as often where there is one")
 	flags.BoolVar(&standby, "standby", false, "give the server a standby, and add promote to the faults")
 	flags.DurationVar(&p.Calm, "calm", 3*time.Second, "least time between faults that do not strike together")
 	flags.DurationVar(&p.Longest, "longest", 8*time.Second, "longest duration of a fault")
@@ -116,8 +118,8 @@ func parse(args []string, unmountable error) (*program, error) {
 		p.Seed = uint64(rand.Uint32()) // short enough to be typed
 	}
 	for source := range strings.SplitSeq(sources, ",") {
-		if !slices.Contains([]string{"notify", "wal", "relay"}, source) {
-			return nil, fmt.Errorf("there is no event source %q", source)
+		if !slices.Contains([]string{"notify", "wal", "relay", "amqp", "redis"}, source) {
+			return nil, fmt.Errorf("invalid event source %q: want notify, wal, relay, amqp or redis", source)
 		}
 		p.sources = append(p.sources, source)
 	}
@@ -127,7 +129,8 @@ func parse(args []string, unmountable error) (*program, error) {
 // choose selects the kinds of faults: the named ones, or all. Kinds that are impossible
 // here are left out and reported.
 func (p *program) choose(names string, standby bool, unmountable error) (err error) {
-	if p.Kinds = append(schedule.Kinds(), schedule.FillWAL); names != "" {
+	p.chosen = names != ""
+	if p.Kinds = append(schedule.Kinds(), schedule.FillWAL); p.chosen {
 		if p.Kinds, err = faults.ParseKinds(names); err != nil {
 			return err
 		}
@@ -181,6 +184,9 @@ func run(ctx context.Context, args []string, unmountable error) (ok bool, err er
 		o := p.Options
 		o.Source, o.Dir = source, filepath.Join(p.Dir, source)
 		o.Seed += uint64(i) // each run has its own faults
+		if !p.chosen && (source == "amqp" || source == "redis") {
+			o.Kinds = slices.Concat(o.Kinds, schedule.Brokers(), schedule.Brokers())
+		}
 		if ok, err = p.try(ctx, o); !ok || err != nil {
 			return ok, err
 		}

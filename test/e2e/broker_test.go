@@ -22,6 +22,12 @@ func TestModesOverABroker(t *testing.T) {
 			t.Parallel()
 			host := brokertest.New(t)
 			r := pairWith(t, mode, "", "TASKER_MESSAGING_BACKEND=rabbitmq", "RABBITMQ_URL="+host.URL)
+			for _, p := range r.all { // until the listener is proven, a tight poll may be first
+				pgtest.Eventually(t, time.Minute, func() (bool, string) {
+					metrics := get(t, p.URL+"/metrics")
+					return counted(metrics, "tasker_event_listener_active{") && sum(t, metrics, "tasker_polling_fallback_active{", "") == 0, metrics
+				})
+			}
 			for _, s := range scenarios {
 				t.Run(s.name, func(t *testing.T) {
 					r.t = t

@@ -55,7 +55,7 @@ func TestWorkersKilledWhileTheyContinue(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(self, filepath.Join(bin, string(fleet.Worker))))
 	r := newFleet(t, enginetest.Migrated(t))
-	r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.start(fleet.Orchestrator, "Hybrid", "")
 	victim := r.startTransactions(bin)
 	r.startTransactions(bin)
 	r.ready()

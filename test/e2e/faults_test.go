@@ -19,9 +19,9 @@ import (
 func TestWorkerKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	r := newFleet(t, enginetest.Migrated(t))
-	r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
-	victim := r.start(fleet.Worker, "EventDrivenOnly", "notify")
-	r.start(fleet.Worker, "EventDrivenOnly", "notify")
+	r.start(fleet.Orchestrator, "EventDrivenOnly", "")
+	victim := r.start(fleet.Worker, "EventDrivenOnly", "")
+	r.start(fleet.Worker, "EventDrivenOnly", "")
 	r.ready()
 	done := submitting(t, r, 300, "victim")
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
@@ -42,7 +42,7 @@ func TestWorkerKilledInTheMiddle(t *testing.T) {
 func TestAWorkerStartedAgainHasTheClaimsOfItsPredecessor(t *testing.T) {
 	t.Parallel()
 	r := newFleet(t, enginetest.Migrated(t))
-	r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.start(fleet.Orchestrator, "Hybrid", "")
 	launch := func() *fleet.Process {
 		p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: binDir, WorkDir: r.dir, Name: fmt.Sprintf("worker-%d", len(r.all)),
 			DatabaseURL: r.db.DSN, Env: []string{"TASKER_WORKER_ID=payments-0"},
@@ -81,13 +81,13 @@ func TestAWorkerStartedAgainHasTheClaimsOfItsPredecessor(t *testing.T) {
 func TestOrchestratorKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	r := newFleet(t, enginetest.Migrated(t))
-	victim := r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
-	r.start(fleet.Worker, "EventDrivenOnly", "notify")
+	victim := r.start(fleet.Orchestrator, "EventDrivenOnly", "")
+	r.start(fleet.Worker, "EventDrivenOnly", "")
 	r.ready()
 	ids := submit(t, r, 200, "orchestrator")
 	victim.Kill()
 	r.clients = nil
-	r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
+	r.start(fleet.Orchestrator, "EventDrivenOnly", "")
 	r.ready2(r.all[2])
 	for _, id := range ids {
 		require.Equal(t, "complete", r.wait(id, time.Minute).Status)
@@ -104,7 +104,7 @@ func (r *running) ready2(p *fleet.Process) {
 }
 
 func TestDatabaseRestartsInTheMiddle(t *testing.T) {
-	for _, source := range []string{"notify", "wal"} {
+	for _, source := range sources("notify", "wal") {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
 			server := pgtest.Private(t, nil)
@@ -130,7 +130,7 @@ func TestDatabaseRestartsInTheMiddle(t *testing.T) {
 }
 
 func TestShutdownIsOrderly(t *testing.T) {
-	r := pair(t, "Hybrid", "notify")
+	r := pair(t, "Hybrid", "")
 	r.run("diamond", `{"even_number":6}`)
 	for _, p := range []*fleet.Process{r.all[1], r.all[0]} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -158,7 +158,7 @@ func TestDatabaseDownAtStart(t *testing.T) {
 
 func TestModeChangesWhileWorkGoesOn(t *testing.T) {
 	t.Parallel()
-	r := pair(t, "Hybrid", "notify")
+	r := pair(t, "Hybrid", "")
 	done := submitting(t, r, 300, "mode")
 	for _, mode := range []string{"PollingOnly", "EventDrivenOnly", "Hybrid"} {
 		for _, p := range r.all {
@@ -171,7 +171,7 @@ func TestModeChangesWhileWorkGoesOn(t *testing.T) {
 }
 
 func TestReloadChangesTheMode(t *testing.T) {
-	r := pair(t, "Hybrid", "notify")
+	r := pair(t, "Hybrid", "")
 	r.rewrite(r.all[0], "Hybrid", "PollingOnly")
 	require.NoError(t, r.all[0].Signal(syscall.SIGHUP))
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {

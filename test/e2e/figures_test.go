@@ -25,7 +25,7 @@ func newCounting(t *testing.T, mode string) counting {
 	db := pgtest.Private(t, map[string]string{"shared_preload_libraries": "pg_stat_statements"}).New(t)
 	db.Exec(t, `create extension pg_stat_statements`)
 	r := newFleet(t, db)
-	r.start(fleet.Orchestrator, mode, "notify")
+	r.start(fleet.Orchestrator, mode, "")
 	return counting{r.ready()}
 }
 
@@ -43,7 +43,7 @@ func (c counting) worker(namespace, mode string) *fleet.Process {
 	c.t.Helper()
 	c.db.Exec(c.t, fmt.Sprintf(`create role %[1]s superuser login password '%[1]s'`, namespace))
 	p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: binDir, WorkDir: c.dir, Name: namespace, DatabaseURL: as(c.t, c.db, namespace), Mode: mode,
-		EventSource: "notify", Config: "[worker]\nnamespaces = [\"" + namespace + "\"]\n[worker.mpsc_channels.handler_dispatch]\nmax_concurrent_handlers = 200\n[worker.sessions]\nreclaim_grace_ms = 60000\n"})
+		Config: "[worker]\nnamespaces = [\"" + namespace + "\"]\n[worker.mpsc_channels.handler_dispatch]\nmax_concurrent_handlers = 200\n[worker.sessions]\nreclaim_grace_ms = 60000\n"})
 	require.NoError(c.t, err)
 	c.all = append(c.all, p)
 	return p

@@ -47,7 +47,7 @@ func (r *running) rewrite(p *fleet.Process, old, replacement string) {
 }
 
 func TestBadRequestsCostNothing(t *testing.T) {
-	r := pair(t, "Hybrid", "notify")
+	r := pair(t, "Hybrid", "")
 	url := r.all[0].URL
 	body := func(context string) string {
 		return `{"name":"diamond","namespace":"examples","version":"1.0.0","context":` + context + `,"initiator":"e2e","source_system":"test","reason":"bad"}`
@@ -105,7 +105,7 @@ func TestBadRequestsCostNothing(t *testing.T) {
 func TestDatabaseAwayAnswers503(t *testing.T) {
 	server := pgtest.Private(t, nil)
 	r := newFleet(t, server.New(t))
-	r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.start(fleet.Orchestrator, "Hybrid", "")
 	r.ready()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

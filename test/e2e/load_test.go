@@ -28,7 +28,7 @@ var remoteTasks = flag.Int("remote.tasks", 500, "one-step tasks for processes in
 // and the latency; what it asserts is that each step has one attempt.
 func TestProcessesUnderLoad(t *testing.T) {
 	r := newFleet(t, enginetest.Migrated(t))
-	orchestrator := r.start(fleet.Orchestrator, "Hybrid", "notify")
+	orchestrator := r.start(fleet.Orchestrator, "Hybrid", "")
 	r.ready()
 	register := func(namespace, name string, steps int) {
 		list, before := []string{}, ""

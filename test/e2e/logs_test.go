@@ -39,7 +39,7 @@ func soon(t *testing.T, p *fleet.Process, message string) (found []map[string]an
 // to it.
 func TestLevelsOfRoomsChangeOverTheAPI(t *testing.T) {
 	t.Parallel()
-	r := pair(t, "Hybrid", "notify")
+	r := pair(t, "Hybrid", "")
 	worker := r.all[1]
 	for _, p := range r.all {
 		c := client.New(client.Config{BaseURL: p.URL})

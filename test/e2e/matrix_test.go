@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -169,9 +170,9 @@ func (r *running) awaitAll(s submitted) {
 }
 
 func TestEveryModeWithEverySource(t *testing.T) {
-	for _, source := range []string{"notify", "wal", "relay", "redis"} {
+	for _, source := range sources("notify", "wal", "relay", "redis") { // TestModesOverABroker has amqp
 		for _, mode := range []string{"PollingOnly", "EventDrivenOnly", "Hybrid"} {
-			if (source == "relay" || source == "redis") && mode == "PollingOnly" {
+			if (source == "relay" || source == "redis") && mode == "PollingOnly" && os.Getenv(fleet.EnvSource) == "" {
 				continue // relay sends like wal, and redis has no listener
 			}
 			t.Run(mode+"/"+source, func(t *testing.T) {
@@ -192,10 +193,10 @@ func TestEveryModeWithEverySource(t *testing.T) {
 
 func TestMixedFleet(t *testing.T) {
 	r := newFleet(t, pgtest.New(t)) // empty: all five migrate it at once
-	r.start(fleet.Orchestrator, "Hybrid", "notify")
-	r.start(fleet.Orchestrator, "PollingOnly", "notify")
+	r.start(fleet.Orchestrator, "Hybrid", "")
+	r.start(fleet.Orchestrator, "PollingOnly", "")
 	for _, mode := range []string{"EventDrivenOnly", "PollingOnly", "Hybrid"} {
-		r.start(fleet.Worker, mode, "notify")
+		r.start(fleet.Worker, mode, "")
 	}
 	r.ready()
 	for _, s := range scenarios {
@@ -212,7 +213,7 @@ func TestMixedFleet(t *testing.T) {
 }
 
 func TestThousandDiamonds(t *testing.T) {
-	r := pair(t, "Hybrid", "notify")
+	r := pair(t, "Hybrid", "")
 	begin := time.Now()
 	ids := submit(t, r, 1000, "thousand")
 	for _, id := range ids {

@@ -128,7 +128,7 @@ func TestMemoryOfRequestsIsBounded(t *testing.T) {
 	}
 	db := enginetest.Migrated(t)
 	r := newFleet(t, db)
-	p := r.start(fleet.Orchestrator, "Hybrid", "notify")
+	p := r.start(fleet.Orchestrator, "Hybrid", "")
 	r.ready()
 	template, _, err := template.Parse("large.yaml", []byte("name: large\nnamespace_name: memory\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: s}}\n"))
 	require.NoError(t, err)

@@ -97,7 +97,7 @@ func TestALateResultIsRejected(t *testing.T) {
 func processes(t *testing.T, config, template string) (*running, *fleet.Process) {
 	t.Helper()
 	r := newFleet(t, enginetest.Migrated(t))
-	r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.start(fleet.Orchestrator, "Hybrid", "")
 	r.ready()
 	_, err := r.clients[0].RegisterTemplate(t.Context(), client.TemplateSource{Actor: "test", Reason: "test", Source: template})
 	require.NoError(t, err)

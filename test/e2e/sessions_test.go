@@ -36,7 +36,7 @@ max_concurrent_handlers = 32
 func TestTheDaemonOfSessionsIsKilled(t *testing.T) {
 	t.Parallel()
 	r := newFleet(t, enginetest.Migrated(t))
-	r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.start(fleet.Orchestrator, "Hybrid", "")
 	r.ready()
 	languages := []string{"python", "node"}
 	for _, language := range languages {
@@ -116,7 +116,7 @@ func TestAFrozenProcess(t *testing.T) {
 func TestTheDaemonOfSessionsIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	r := newFleet(t, enginetest.Migrated(t))
-	r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.start(fleet.Orchestrator, "Hybrid", "")
 	r.ready()
 	for _, language := range []string{"python", "node"} {
 		_, err := r.clients[0].RegisterTemplate(t.Context(), client.TemplateSource{Actor: "test", Reason: "test", Source: fmt.Sprintf(

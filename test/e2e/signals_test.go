@@ -40,7 +40,7 @@ func statusOf(t *testing.T, p *fleet.Process, parts ...string) map[string]map[st
 }
 
 func TestStatusOnRequest(t *testing.T) {
-	r := pair(t, "Hybrid", "notify")
+	r := pair(t, "Hybrid", "")
 	r.run("diamond", `{"even_number":6}`)
 	o := statusOf(t, r.all[0], "process", "orchestrator", "pool", "signal sender", "event system orchestration",
 		"event system task_readiness", "loop orchestrator-heartbeat", "loop partitions", "loop task-waiters")
@@ -61,7 +61,7 @@ func TestStatusOnRequest(t *testing.T) {
 }
 
 func TestReloadChangesTheLevelOfTheLog(t *testing.T) {
-	r := pair(t, "Hybrid", "notify")
+	r := pair(t, "Hybrid", "")
 	reload := func(p *fleet.Process, old, replacement, says string) {
 		r.rewrite(p, old, replacement)
 		require.NoError(t, p.Signal(syscall.SIGHUP))

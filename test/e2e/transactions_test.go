@@ -47,7 +47,7 @@ steps:
 func (r *running) startTransactions(bin string) *fleet.Process {
 	r.t.Helper()
 	p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: bin, WorkDir: r.dir, Name: fmt.Sprintf("transactions-%d", len(r.all)),
-		DatabaseURL: r.db.DSN, Mode: "Hybrid", EventSource: "notify", Config: quick, Env: []string{asWorker + "=1"}})
+		DatabaseURL: r.db.DSN, Mode: "Hybrid", Config: quick, Env: []string{asWorker + "=1"}})
 	require.NoError(r.t, err)
 	r.all = append(r.all, p)
 	return p
@@ -68,7 +68,7 @@ func TestWorkersKilledWithTransactionsOpen(t *testing.T) {
 	require.NoError(t, os.Symlink(self, filepath.Join(bin, string(fleet.Worker))))
 	r := newFleet(t, enginetest.Migrated(t))
 	r.db.Exec(t, `create table kept (task_uuid uuid primary key, token bigint not null)`)
-	r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.start(fleet.Orchestrator, "Hybrid", "")
 	victim := r.startTransactions(bin)
 	r.startTransactions(bin)
 	r.ready()

@@ -55,8 +55,8 @@ func TestOrchestratorsKilledWhileTasksWait(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(self, filepath.Join(bin, string(fleet.Worker))))
 	r := newFleet(t, enginetest.Migrated(t))
-	r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
-	victim := r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.start(fleet.Orchestrator, "EventDrivenOnly", "")
+	victim := r.start(fleet.Orchestrator, "Hybrid", "")
 	r.startTransactions(bin)
 	r.ready()
 	c := r.clients[0]
@@ -84,7 +84,7 @@ func TestOrchestratorsKilledWhileTasksWait(t *testing.T) {
 		dependents = append(dependents, dependent.TaskUUID)
 		if i%(tasks/kills) == tasks/kills-1 {
 			victim.Kill()
-			victim = r.start(fleet.Orchestrator, []string{"Hybrid", "PollingOnly", "EventDrivenOnly"}[i%3], "notify")
+			victim = r.start(fleet.Orchestrator, []string{"Hybrid", "PollingOnly", "EventDrivenOnly"}[i%3], "")
 			require.NoError(t, victim.WaitReady(t.Context()))
 		}
 		if i%2 == 1 {

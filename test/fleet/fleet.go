@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,11 +40,11 @@ const (
 type Options struct {
 	Kind        Kind
 	BinDir      string // where Build put the binaries
-	WorkDir     string // for configuration and logs; made when missing
+	WorkDir     string // of one fleet, for configuration and logs; made when missing
 	Name        string // unique in WorkDir
 	DatabaseURL string
 	Mode        string // deployment mode; "" leaves the default
-	EventSource string // notify or wal; "" leaves the default
+	EventSource string // "" is that of EnvSource, or the default
 	Config      string // further TOML, whole tables with dotted names
 	Raw         string // the whole TOML, instead of all of the above
 	Env         []string
@@ -102,6 +103,10 @@ func (o Options) toml(address string) string {
 		return o.Raw
 	}
 	var b strings.Builder
+	if source := os.Getenv(EnvSource); (o.EventSource == "" || o.EventSource == source) && !o.ownBroker() {
+		o.EventSource = source
+		b.WriteString(apart(source, o.WorkDir))
+	}
 	section := "orchestration"
 	systems := []string{"orchestration.event_systems.orchestration", "orchestration.event_systems.task_readiness"}
 	if o.Kind == Worker {
@@ -119,6 +124,13 @@ func (o Options) toml(address string) string {
 	}
 	b.WriteString(o.Config)
 	return b.String()
+}
+
+// ownBroker reports whether the environment of the daemon names a broker of its own.
+func (o Options) ownBroker() bool {
+	return slices.ContainsFunc(o.Env, func(e string) bool {
+		return strings.HasPrefix(e, "RABBITMQ_URL=") || strings.HasPrefix(e, "REDIS_URL=")
+	})
 }
 
 // cleanEnv is the environment without variables that would configure a daemon.

@@ -36,31 +36,33 @@ func TestABlockedBroker(t *testing.T) {
 	c := connect(t, cfg, tr, signal.TopicControl)
 	require.NoError(t, tr.Send(bounded(t), []signal.Signal{control}))
 	require.Equal(t, control, receive(t, c))
-	unblock := host.Block(t)
-	var err error
-	pgtest.Eventually(t, patience, func() (bool, string) { // the alarm reaches the connection a moment later
-		err = tr.Send(bounded(t), []signal.Signal{control})
-		return err != nil, "not blocked"
-	})
-	// Known before Send, or while it waits for the confirmation: RabbitMQ says so with the first message.
-	for range 2 {
-		begin := time.Now()
-		require.ErrorIs(t, err, amqp.ErrUnavailable)
-		require.ErrorContains(t, err, "it blocks publishers: low on memory")
-		require.Equal(t, telemetry.BrokerBlocked, amqp.Reason(err))
-		require.InDelta(t, 1, testutil.ToFloat64(metrics.BrokerBlocked), 0, "the connection that sends")
-		err = tr.Send(bounded(t), []signal.Signal{control})
-		require.Less(t, time.Since(begin), 20*time.Second)
+	for short, block := range map[string]func(t testing.TB) func(){"memory": host.Block, "disk": host.Fill} {
+		unblock := block(t)
+		var err error
+		pgtest.Eventually(t, patience, func() (bool, string) { // the alarm reaches the connection a moment later
+			err = tr.Send(bounded(t), []signal.Signal{control})
+			return err != nil, "not blocked"
+		})
+		// Known before Send, or while it waits for the confirmation: RabbitMQ says so with the first message.
+		for range 2 {
+			begin := time.Now()
+			require.ErrorIs(t, err, amqp.ErrUnavailable)
+			require.ErrorContains(t, err, "it blocks publishers: low on "+short)
+			require.Equal(t, telemetry.BrokerBlocked, amqp.Reason(err))
+			require.InDelta(t, 1, testutil.ToFloat64(metrics.BrokerBlocked), 0, "the connection that sends")
+			err = tr.Send(bounded(t), []signal.Signal{control})
+			require.Less(t, time.Since(begin), 20*time.Second)
+		}
+		unblock()
+		after := signal.Signal{Topic: signal.TopicControl, Payload: "after " + short}
+		pgtest.Eventually(t, patience, func() (bool, string) {
+			err := tr.Send(bounded(t), []signal.Signal{after})
+			return err == nil, fmt.Sprint(err)
+		})
+		for receive(t, c) != after { // the ones before
+		}
+		require.Zero(t, testutil.ToFloat64(metrics.BrokerBlocked))
 	}
-	unblock()
-	after := signal.Signal{Topic: signal.TopicControl, Payload: "after"}
-	pgtest.Eventually(t, patience, func() (bool, string) {
-		err := tr.Send(bounded(t), []signal.Signal{after})
-		return err == nil, fmt.Sprint(err)
-	})
-	for receive(t, c) != after { // the ones before
-	}
-	require.Zero(t, testutil.ToFloat64(metrics.BrokerBlocked))
 }
 
 // TestAKilledBroker: while it is away Send fails within its context, and once it is back the

@@ -28,6 +28,8 @@ const (
 	Integrity       Rule = "the records obey the rules of the product"
 	Together        Rule = "a handler's writes in its transaction exist exactly if its claim succeeded"
 	RunsToTheEnd    Rule = "daemons end when they are stopped, and not before"
+	FoundByPolls    Rule = "what is ready while the broker fails is found within the poll bound"
+	HeardAgain      Rule = "daemons hear signals again after the last fault"
 )
 
 // Violation is a rule that did not hold.
@@ -122,7 +124,7 @@ func (c *checker) orders() {
 			c.fail(NothingLost, "order %s was accepted as task %s, which does not exist", o.Key, o.Task)
 		case len(made) > 1:
 			c.fail(NothingLost, "order %s became %d tasks", o.Key, len(made))
-		case made[0].ID != o.Task:
+		case made[0].ID != o.Task && o.Task != uuid.Nil:
 			c.fail(NothingLost, "order %s was accepted as task %s and is task %s", o.Key, o.Task, made[0].ID)
 		case made[0].Flow != o.Flow.Name:
 			c.fail(NothingLost, "order %s for %s became a %s", o.Key, o.Flow.Name, made[0].Flow)

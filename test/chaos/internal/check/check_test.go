@@ -57,6 +57,11 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			twin.ID = uuid.New()
 			f.Tasks = append(f.Tasks, twin)
 		}},
+		{"the task of a job is gone", check.NothingLost, func(f *check.Facts) { f.Ordered[0].Task = uuid.Nil; f.Tasks = nil; f.Checked = 0 }},
+		{"two tasks for one job", check.NothingLost, func(f *check.Facts) {
+			f.Ordered[0].Task = uuid.Nil
+			f.Tasks = append(f.Tasks, check.Task{ID: uuid.New(), Key: "k", Flow: "linear", State: "complete"})
+		}},
 		{"a row without its success", check.Together, func(f *check.Facts) { f.Booked = []int64{10} }},
 		{"another task than was said", check.NothingLost, func(f *check.Facts) { f.Ordered[0].Task = uuid.New() }},
 		{"the task did not end", check.EverythingEnds, func(f *check.Facts) { f.Tasks[0].State = "steps_in_process" }},

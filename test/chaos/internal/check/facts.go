@@ -41,6 +41,7 @@ type Task struct {
 	Key   string // idempotency key
 	Flow  string
 	State string
+	Began time.Time // when it was accepted
 	Ended time.Time // zero: not ended
 }
 

@@ -37,14 +37,14 @@ func (f *Facts) Load(ctx context.Context, dsn string, maxCrashes int) error {
 }
 
 func loadTasks(ctx context.Context, conn *pgx.Conn) ([]Task, error) {
-	rows, err := conn.Query(ctx, `select t.task_uuid, coalesce(t.idempotency_key, ''), v.name, v.state, v.completed_at
+	rows, err := conn.Query(ctx, `select t.task_uuid, coalesce(t.idempotency_key, ''), v.name, v.state, v.requested_at, v.completed_at
 		from tasker.tasks t join tasker.v_tasks v using (task_uuid) order by 1`)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
 		var ended *time.Time
-		err = row.Scan(&t.ID, &t.Key, &t.Flow, &t.State, &ended)
+		err = row.Scan(&t.ID, &t.Key, &t.Flow, &t.State, &t.Began, &ended)
 		if ended != nil {
 			t.Ended = *ended
 		}

@@ -35,8 +35,18 @@ const bound = 3 * time.Minute
 func Run(ctx context.Context, r *rig.Rig, f schedule.Fault) (Strike, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.For+bound)
 	defer cancel()
+	if slices.Contains(schedule.Brokers(), f.Kind) && r.Broker == nil {
+		return Strike{Fault: f}, fmt.Errorf("%v: the event source has no broker", f)
+	}
 	if f.Kind.OfServer() {
 		release, err := r.TakeServer(ctx)
+		if err != nil {
+			return Strike{Fault: f}, fmt.Errorf("%v: %w", f, err)
+		}
+		defer release()
+	}
+	if f.Kind.OfBroker() {
+		release, err := r.Broker.Take(ctx)
 		if err != nil {
 			return Strike{Fault: f}, fmt.Errorf("%v: %w", f, err)
 		}
@@ -95,8 +105,38 @@ func strike(ctx context.Context, r *rig.Rig, f schedule.Fault, daemons []*rig.Da
 		return r.Promote(ctx)
 	case schedule.FillWAL:
 		return r.FillWAL(ctx, f.For)
+	case schedule.KillBroker:
+		return r.Broker.Kill(ctx, f.For)
+	case schedule.WipeBroker:
+		return r.Broker.Wipe(ctx, f.Seed%2 == 0)
+	case schedule.FreezeBroker:
+		return r.Broker.Freeze(ctx, f.For)
+	case schedule.StarveBroker:
+		return r.Broker.Starve(ctx, f.For)
+	case schedule.FillBroker:
+		return r.Broker.Fill(ctx, f.For)
+	case schedule.PartBroker:
+		return during(ctx, f.For, daemons, func(d *rig.Daemon) error { return part(d.Ears, f.Seed) }, healed(ctx))
+	case schedule.SlowBroker:
+		return during(ctx, f.For, daemons, func(d *rig.Daemon) error { return d.Ears.Slow(f.Delay) }, healed(ctx))
 	}
 	return fmt.Errorf("invalid fault %q", f.Kind)
+}
+
+// part parts the two ends of a link: so that they learn of it, or without a word, in both
+// directions or in one.
+func part(l *rig.Link, seed uint64) error {
+	switch seed % 4 {
+	case 0:
+		l.Cut()
+		return nil
+	case 1:
+		return l.HalfOpen()
+	case 2:
+		return l.Mute()
+	default:
+		return l.Deafen()
+	}
 }
 
 // during changes daemons for a while, and always undoes the change.

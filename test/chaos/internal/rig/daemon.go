@@ -22,8 +22,9 @@ import (
 type Daemon struct {
 	Name string
 	Kind fleet.Kind
-	// Pool is the link of its ordinary connections, Ears that of its listeners. Those of an
-	// executor are Doors, one to each worker; Ears is the first of them.
+	// Pool is the link of its ordinary connections, Ears that of its listeners, or of all that
+	// it has to do with the broker. Those of an executor are Doors, one to each worker; Ears is
+	// the first of them.
 	Pool, Ears *Link
 	Doors      []*Link
 
@@ -82,11 +83,10 @@ func (d *Daemon) asDaemon(o *fleet.Options) (err error) {
 	if o.DatabaseURL, err = d.Pool.DSN(d.rig.DSN()); err != nil {
 		return err
 	}
-	ears, err := d.Ears.DSN(d.rig.DSN())
-	if err != nil {
+	if o.Config, err = d.rig.config(d); err != nil {
 		return err
 	}
-	o.Mode, o.EventSource, o.Config = d.mode, d.rig.o.Source, d.rig.config(d.Kind, ears)
+	o.Mode, o.EventSource = d.mode, d.rig.o.Source
 	o.Env = append(o.Env, "TASKER_ENV=development", workload.EnvGates+"="+d.rig.Gates(), workload.EnvServes+"="+d.rig.o.Serves[d.Name])
 	if d.rig.o.Executors > 0 {
 		o.Env = append(o.Env, workload.EnvElsewhere+"=yes")

@@ -18,7 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// Link is the network between one daemon and PostgreSQL, for one purpose. It is safe for
+// Link is the network between one daemon and PostgreSQL or a broker, for one purpose. It is safe for
 // concurrent use; changes of it are serialized.
 type Link struct {
 	address string // where it listens; never changes
@@ -81,16 +81,32 @@ func (l *Link) Cut() {
 // Slow delays data in both directions.
 func (l *Link) Slow(delay time.Duration) error {
 	ms := delay.Milliseconds()
-	return l.both(fmt.Sprintf(`"type": "latency", "attributes": {"latency": %d, "jitter": %d}`, ms, ms/4))
+	return l.disturb(fmt.Sprintf(`"type": "latency", "attributes": {"latency": %d, "jitter": %d}`, ms, ms/4), toServer, toDaemon)
 }
 
-// HalfOpen leaves all connections open, accepts new ones, and forwards nothing.
-func (l *Link) HalfOpen() error { return l.both(`"type": "timeout", "attributes": {"timeout": 0}`) }
+// The directions of a link.
+const (
+	toServer = "upstream"
+	toDaemon = "downstream"
+)
 
-func (l *Link) both(toxic string) error {
+// HalfOpen leaves all connections open, accepts new ones, and forwards nothing.
+func (l *Link) HalfOpen() error { return l.silence(toServer, toDaemon) }
+
+// Mute is HalfOpen in one direction: the server hears nothing.
+func (l *Link) Mute() error { return l.silence(toServer) }
+
+// Deafen is HalfOpen in the other direction: the daemon hears nothing.
+func (l *Link) Deafen() error { return l.silence(toDaemon) }
+
+func (l *Link) silence(streams ...string) error {
+	return l.disturb(`"type": "timeout", "attributes": {"timeout": 0}`, streams...)
+}
+
+func (l *Link) disturb(toxic string, streams ...string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, stream := range []string{"upstream", "downstream"} {
+	for _, stream := range streams {
 		if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(`{"stream": %q, %s}`, stream, toxic))); err != nil {
 			return fmt.Errorf("disturb %s: %w", l.proxy.Name, err)
 		}
@@ -106,10 +122,10 @@ const patience = 3 * time.Second
 func (l *Link) Heal(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	cleared := make(chan struct{})
+	cleared, toxics := make(chan struct{}), l.proxy.Toxics
 	go func() {
 		defer close(cleared)
-		l.proxy.Toxics.ResetToxics(ctx)
+		toxics.ResetToxics(ctx)
 	}()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

@@ -1,5 +1,6 @@
-// Package rig is the system under test: a PostgreSQL server, the daemons as processes,
-// and a proxy in front of the server for each daemon and purpose.
+// Package rig is the system under test: a PostgreSQL server, a broker where the event source
+// has one, the daemons as processes, and a proxy in front of the servers for each daemon and
+// purpose.
 //
 // What may not enter: when faults strike (schedule), and which ones for how long
 // (faults).
@@ -104,6 +105,7 @@ func Build(ctx context.Context, suite, dir string, race bool) error {
 // Rig is the ground of one run. Its methods are safe for concurrent use.
 type Rig struct {
 	Daemons []*Daemon
+	Broker  *Broker // nil where PostgreSQL carries signals
 
 	o        Options
 	busy     chan struct{}   // holds one token while a fault has the server
@@ -153,6 +155,13 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 			return r, err
 		}
 	}
+	c, err := newCarrier(ctx, o.Source)
+	if err != nil {
+		return r, err
+	}
+	if c != nil {
+		r.Broker = &Broker{carrier: c, rig: r, busy: make(chan struct{}, 1)}
+	}
 	if err := r.man(ctx); err != nil {
 		return r, err
 	}
@@ -190,6 +199,9 @@ func (r *Rig) man(ctx context.Context) error {
 				return err
 			}
 			r.Daemons = append(r.Daemons, d)
+			if r.Broker != nil {
+				upstream = r.Broker.address()
+			}
 			if d.Ears, err = newLink(ctx, d.Name+" ears", upstream); err != nil {
 				return err
 			}
@@ -264,10 +276,20 @@ func (r *Rig) poolAddress(upstream string) (string, error) {
 }
 
 // config is a daemon's configuration beyond its defaults.
-func (r *Rig) config(kind fleet.Kind, ears string) string {
-	c := fmt.Sprintf("[common.database]\nlistener_url = %q\nprepared_statements = %v\n[common.task_templates]\nsearch_paths = []\n", ears, r.pooler == nil)
+func (r *Rig) config(d *Daemon) (string, error) {
+	kind, c := d.Kind, fmt.Sprintf("[common.database]\nprepared_statements = %v\n", r.pooler == nil)
+	if r.Broker == nil {
+		ears, err := d.Ears.DSN(r.DSN())
+		if err != nil {
+			return "", err
+		}
+		c += fmt.Sprintf("listener_url = %q\n", ears)
+	} else {
+		c += r.Broker.config(kind, d.Ears.address)
+	}
+	c += "[common.task_templates]\nsearch_paths = []\n"
 	if kind == fleet.Orchestrator {
-		return c + fmt.Sprintf("[orchestration.leases]\nmax_crashes = %d\n", MaxCrashes)
+		return c + fmt.Sprintf("[orchestration.leases]\nmax_crashes = %d\n", MaxCrashes), nil
 	}
 	limit := 3 * time.Minute
 	if !r.o.DefaultLeases {
@@ -281,7 +303,7 @@ func (r *Rig) config(kind fleet.Kind, ears string) string {
 		c += sessions
 	}
 	return c + fmt.Sprintf("[worker.mpsc_channels.handler_dispatch]\nhandler_timeout_ms = %d\nmax_concurrent_handlers = %d\n"+
-		"[worker.transactions]\nmax_connections = 5\n", limit.Milliseconds(), cmp.Or(r.o.Permits, permits)+r.o.Executors*executorPermits)
+		"[worker.transactions]\nmax_connections = 5\n", limit.Milliseconds(), cmp.Or(r.o.Permits, permits)+r.o.Executors*executorPermits), nil
 }
 
 // guard looks after daemons that end by themselves.
@@ -486,6 +508,9 @@ func (r *Rig) closeServers() error {
 	}
 	if r.pooler != nil {
 		errs = append(errs, r.pooler.Stop(ctx))
+	}
+	if r.Broker != nil {
+		errs = append(errs, r.Broker.close())
 	}
 	// The standby stops first: the server would wait for it.
 	if r.standby != nil {

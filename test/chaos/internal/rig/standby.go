@@ -54,8 +54,12 @@ func (r *Rig) Promote(ctx context.Context) error {
 	upstream := "127.0.0.1:" + strconv.Itoa(standby.Port())
 	errs := []error{dead.Stop(ctx), r.dropVolume(dead)}
 	for _, d := range r.Daemons {
-		if d.Kind != Executor {
-			errs = append(errs, d.Pool.Lead(upstream), d.Ears.Lead(upstream))
+		if d.Kind == Executor {
+			continue
+		}
+		errs = append(errs, d.Pool.Lead(upstream))
+		if r.Broker == nil {
+			errs = append(errs, d.Ears.Lead(upstream))
 		}
 	}
 	r.guarding.Go(func() { r.followAgain(r.guarded) })

@@ -30,6 +30,13 @@ const (
 	Roll              Kind = "roll"               // daemons are restarted one by one in another mode
 	Promote           Kind = "promote"            // the standby takes the place of the primary
 	FillWAL           Kind = "fill-wal"           // the volume of the server's log is full, and has room again at the end
+	KillBroker        Kind = "kill-broker"        // kill -9 of the broker, which is started again at the end
+	WipeBroker        Kind = "wipe-broker"        // the broker has forgotten everything, with its connections or without
+	FreezeBroker      Kind = "freeze-broker"      // SIGSTOP of the broker, and SIGCONT at the end
+	StarveBroker      Kind = "starve-broker"      // the broker has no memory for what is new
+	FillBroker        Kind = "fill-broker"        // the broker's disk is full
+	PartBroker        Kind = "part-broker"        // connections to the broker are cut, or carry nothing, in one direction or in both
+	SlowBroker        Kind = "slow-broker"        // every byte to and from the broker comes late
 )
 
 // Kinds lists the kinds without requirements.
@@ -38,8 +45,13 @@ func Kinds() []Kind {
 }
 
 // Particular lists the others: Promote needs a standby, FillWAL a volume that can be
-// filled.
-func Particular() []Kind { return []Kind{Promote, FillWAL} }
+// filled, and those of Brokers an event source that has one.
+func Particular() []Kind { return append([]Kind{Promote, FillWAL}, Brokers()...) }
+
+// Brokers lists the kinds that concern a broker alone.
+func Brokers() []Kind {
+	return []Kind{KillBroker, WipeBroker, FreezeBroker, StarveBroker, FillBroker, PartBroker, SlowBroker}
+}
 
 // Fault is one fault for a while.
 type Fault struct {
@@ -103,7 +115,7 @@ const together = 0.25
 
 // Draw makes a schedule, in the order of At. Kinds are dealt like cards, so that each is
 // played before one of them repeats. Faults that strike together hit different daemons,
-// and the server in one way only.
+// and the server and the broker in one way only.
 func Draw(o Options) []Fault {
 	d := drawer{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x63686173))}
 	var faults []Fault
@@ -132,7 +144,7 @@ func alone(faults []Fault) bool {
 
 // apart reports whether two faults can be at work at the same time.
 func apart(a, b Fault) bool {
-	if a.Kind.OfServer() && b.Kind.OfServer() {
+	if a.Kind.OfServer() && b.Kind.OfServer() || a.Kind.OfBroker() && b.Kind.OfBroker() {
 		return false
 	}
 	return !slices.ContainsFunc(a.Targets, func(t string) bool { return slices.Contains(b.Targets, t) })
@@ -141,6 +153,11 @@ func apart(a, b Fault) bool {
 // OfServer reports whether it hits the server, and so strikes beside no other such.
 func (k Kind) OfServer() bool {
 	return k == RestartServer || k == StopServer || k == Promote || k == TerminateBackends || k == FillWAL
+}
+
+// OfBroker reports whether it hits the broker itself, and so strikes beside no other such.
+func (k Kind) OfBroker() bool {
+	return slices.Contains(Brokers(), k) && k != PartBroker && k != SlowBroker
 }
 
 type drawer struct {
@@ -164,12 +181,12 @@ func (d *drawer) fault(n int) Fault {
 	switch f.Kind {
 	case Kill:
 		f.Targets, f.For = d.some(), d.lasting(3*time.Second)
-	case Freeze, FreezeHolding, Cut, HalfOpen, Deafen:
+	case Freeze, FreezeHolding, Cut, HalfOpen, Deafen, PartBroker:
 		f.Targets, f.For = d.some(), d.lasting(d.o.Longest)
-	case Slow:
+	case Slow, SlowBroker:
 		f.Targets, f.For = d.some(), d.lasting(d.o.Longest)
 		f.Delay = 50*time.Millisecond + d.upTo(250*time.Millisecond)
-	case StopServer, FillWAL:
+	case StopServer, FillWAL, KillBroker, FreezeBroker, StarveBroker, FillBroker:
 		f.For = d.lasting(d.o.Longest)
 	case TerminateBackends:
 		f.Share = 0.1 + 0.9*d.rng.Float64()

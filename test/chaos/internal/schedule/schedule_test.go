@@ -41,10 +41,10 @@ func TestFaultsAreWithinBounds(t *testing.T) {
 			case schedule.TerminateBackends:
 				require.Positive(t, f.Share)
 				require.LessOrEqual(t, f.Share, 1.0)
-			case schedule.StopServer, schedule.FillWAL:
+			case schedule.StopServer, schedule.FillWAL, schedule.KillBroker, schedule.FreezeBroker, schedule.StarveBroker, schedule.FillBroker:
 				require.Positive(t, f.For)
 				require.Empty(t, f.Targets)
-			case schedule.RestartServer, schedule.Promote:
+			case schedule.RestartServer, schedule.Promote, schedule.WipeBroker:
 				require.Empty(t, f.Targets)
 			default:
 				require.Subset(t, o.Daemons, f.Targets)
@@ -71,6 +71,7 @@ func TestFaultsThatStrikeTogetherDoNotMeet(t *testing.T) {
 					require.NotContains(t, other.Targets, target, "%v, %v", f, other)
 				}
 				require.False(t, f.Kind.OfServer() && other.Kind.OfServer(), "%v, %v", f, other)
+				require.False(t, f.Kind.OfBroker() && other.Kind.OfBroker(), "%v, %v", f, other)
 			}
 		}
 	}

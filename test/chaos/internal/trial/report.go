@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tasker-go/tasker/test/chaos/internal/check"
 	"github.com/tasker-go/tasker/test/chaos/internal/faults"
 	"github.com/tasker-go/tasker/test/chaos/internal/ledger"
@@ -25,7 +27,9 @@ type Report struct {
 
 	Tasks, Requests int
 	Ended           map[string]int // tasks by state
+	Posted          int            // orders that came through the broker
 	Drained         time.Duration  // from the last order to the end of the last task
+	Heard           time.Duration  // from then until all listeners are proven
 
 	Executions, Ideal int
 	CutOff            int // executions that never ended
@@ -39,7 +43,10 @@ type Report struct {
 	Strikes    []faults.Strike
 	Restarts   int
 	Recoveries []Recovery
-	Vitals     []Vitals
+	Waits      []Wait // beside faults of the broker alone
+	// FoundWell is what found the work while the broker was well, FoundIll while it failed.
+	FoundWell, FoundIll found
+	Vitals              []Vitals
 }
 
 // OK reports whether all rules held.
@@ -67,6 +74,18 @@ func (t *trial) report(f check.Facts, drained time.Duration) *Report {
 	for _, s := range t.strikes {
 		r.Faults[s.Kind]++
 	}
+	for _, o := range f.Ordered {
+		if o.Task == uuid.Nil {
+			r.Posted++
+		}
+	}
+	flows := map[string]workload.Workflow{}
+	for _, w := range workload.Workflows() {
+		flows[w.Name] = w
+	}
+	r.Waits = beside(waits(f, flows), t.strikes)
+	r.Violations = append(r.Violations, foundByPolls(r.Waits)...)
+	r.FoundWell, r.FoundIll = split(t.health, t.start, slices.DeleteFunc(slices.Clone(t.strikes), func(s faults.Strike) bool { return !concernsBroker(s) }))
 	r.Recoveries = recoveries(paceOf(f.Attempts), t.strikes, t.start, t.start.Add(t.o.Length))
 	return r
 }
@@ -115,6 +134,9 @@ func (r *Report) Print(out io.Writer) {
 	say := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
 	say("\nseed %d, event source %s", r.Options.Seed, r.Options.Source)
 	say("tasks        %d accepted in %d requests; %s", r.Tasks, r.Requests, counts(r.Ended))
+	if r.Posted > 0 {
+		say("             %d of them through the broker", r.Posted)
+	}
 	say("executions   %d; %d would do, %d above (%.1f %%)", r.Executions, r.Ideal, r.Executions-r.Ideal, 100*float64(r.Executions-r.Ideal)/float64(max(r.Ideal, 1)))
 	say("             %d cut off, %d leases lost, %d given back, %d succeeded too late and were refused", r.CutOff, r.LeasesLost, r.GivenBack, r.Late)
 	if r.Options.Executors > 0 {
@@ -129,8 +151,15 @@ func (r *Report) Print(out io.Writer) {
 		say("recovery     median %.2f s, 90 %% within %.2f s, longest %.2f s, of %d; %d not known", took[n/2].Seconds(), took[n*9/10].Seconds(), took[n-1].Seconds(), n, len(r.Recoveries)-n)
 	}
 	r.printSlowest(out)
+	printWaits(out, r.Waits)
+	if len(r.FoundWell) > 0 {
+		say("found        %v", r.FoundWell)
+	}
+	if len(r.FoundIll) > 0 {
+		say("found        while the broker failed: %v", r.FoundIll)
+	}
 	r.printVitals(out)
-	say("the end      %.1f s after the last order", r.Drained.Seconds())
+	say("the end      %.1f s after the last order; %.1f s later all daemons heard signals", r.Drained.Seconds(), r.Heard.Seconds())
 	for _, b := range r.Broken {
 		say("BROKEN       the suite could not do what it meant to: %s", b)
 	}

@@ -1,8 +1,8 @@
 // Package trial is one run of the suite: a fleet under load, a schedule of faults, and
 // the check of everything afterwards.
 //
-// Reading order: trial.go (the run), recovery.go (the time to recover), vitals.go (what
-// must not grow), report.go (the report).
+// Reading order: trial.go (the run), recovery.go (the time to recover), signals.go (what found
+// the work while a broker failed), vitals.go (what must not grow), report.go (the report).
 package trial
 
 import (
@@ -59,6 +59,9 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.Orchestrators == nil {
 		o.Orchestrators = []string{"Hybrid", "EventDrivenOnly"}
+	}
+	if o.Workers == nil && (o.Source == "amqp" || o.Source == "redis") {
+		o.Workers = []string{"Hybrid", "Hybrid", "EventDrivenOnly"} // one that only polls would find all work while the broker fails
 	}
 	if o.Workers == nil {
 		o.Workers = []string{"Hybrid", "PollingOnly", "EventDrivenOnly"}
@@ -117,6 +120,9 @@ func Run(ctx context.Context, o Options, out io.Writer) (*Report, error) {
 func (t *trial) run(ctx context.Context) (*Report, error) {
 	t.start = time.Now()
 	plan := schedule.Draw(schedule.Options{Seed: t.o.Seed, Length: t.o.Length, Kinds: t.o.Kinds, Daemons: t.rig.Names(), Calm: t.o.Calm, Longest: t.o.Longest})
+	if t.rig.Broker != nil {
+		keepPollers(plan)
+	}
 	if err := t.writeDown("schedule.json", plan); err != nil {
 		return nil, err
 	}
@@ -134,6 +140,7 @@ func (t *trial) run(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	heard, unheard := t.hear(ctx)
 	stopErr := t.rig.Stop(ctx)
 	facts, err := t.facts(ctx)
 	if err != nil {
@@ -143,10 +150,25 @@ func (t *trial) run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	report := t.report(facts, drained)
+	report.Heard, report.Violations = heard, append(report.Violations, unheard...)
 	if stopErr != nil {
 		report.Violations = append(report.Violations, check.Violation{Rule: check.RunsToTheEnd, What: stopErr.Error()})
 	}
 	return report, t.writeDown("report.json", report)
+}
+
+// brokerClients are enough that orders over REST go on while those that wait for the broker are
+// tried again and again.
+const brokerClients = 256
+
+// keepPollers has the first daemon of each kind be in Hybrid, as it begins: where nothing polls, work
+// may wait for the broker to come back.
+func keepPollers(plan []schedule.Fault) {
+	for i, f := range plan {
+		if f.Kind == schedule.Roll && (slices.Contains(f.Targets, "orchestrator-a") || slices.Contains(f.Targets, "worker-a")) {
+			plan[i].Mode = "Hybrid"
+		}
+	}
 }
 
 // disturb submits the orders while the faults strike. It returns when both are over: an
@@ -155,6 +177,9 @@ func (t *trial) disturb(ctx context.Context, plan []schedule.Fault) error {
 	ctx, cancel := context.WithTimeout(ctx, t.o.Length+2*drainLimit)
 	defer cancel()
 	t.submitter = &workload.Submitter{URLs: t.rig.Orchestrators}
+	if t.rig.Broker != nil {
+		t.submitter.Post, t.submitter.Clients = t.rig.Broker.Post, brokerClients
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		t.accepted, err = t.submitter.Run(ctx, t.start, workload.Orders(t.o.Seed, t.o.Tasks, t.o.Length, workload.Workflows()))
@@ -186,17 +211,17 @@ func (t *trial) disturb(ctx context.Context, plan []schedule.Fault) error {
 	return nil
 }
 
-// drain waits until the board is empty, and returns how long that took.
+// drain waits until all orders are tasks and the board is empty, and returns how long that took.
 func (t *trial) drain(ctx context.Context) (time.Duration, error) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, drainLimit)
 	defer cancel()
 	for {
-		var live int
+		var live, tasks int
 		err := t.rig.Do(ctx, func(db *pgx.Conn) error {
-			return db.QueryRow(ctx, `select count(*) from tasker.board where slot = 0`).Scan(&live)
+			return db.QueryRow(ctx, `select (select count(*) from tasker.tasks), (select count(*) from tasker.board where slot = 0)`).Scan(&tasks, &live)
 		})
-		if err == nil && live == 0 {
+		if err == nil && live == 0 && tasks >= len(t.accepted) {
 			t.say("the last task has ended")
 			return time.Since(begin), nil
 		}
@@ -204,7 +229,7 @@ func (t *trial) drain(ctx context.Context) (time.Duration, error) {
 			if err != nil {
 				return 0, fmt.Errorf("look at the board: %w", err)
 			}
-			t.say("%d tasks have not ended after %v", live, drainLimit)
+			t.say("%d tasks of %d orders, %d of them not at an end after %v", tasks, len(t.accepted), live, drainLimit)
 			return time.Since(begin), nil // the checker reports which
 		}
 	}

@@ -24,6 +24,7 @@ type Vitals struct {
 	Goroutines  float64       // of a daemon, on average
 	MemoryMB    float64       // resident, of a daemon, on average
 	Connections int           // of the fleet to the server; -1: it did not answer
+	Found       found         `json:",omitempty"` // since the sample before
 }
 
 const (
@@ -34,19 +35,23 @@ const (
 // watch samples the vitals until ctx ends.
 func (t *trial) watch(ctx context.Context) []Vitals {
 	var list []Vitals
+	last := map[string]map[string]float64{} // by URL, which changes with each start
 	for lifecycle.Pause(ctx, vitalsEvery) == nil {
-		list = append(list, t.vitals(ctx))
+		list = append(list, t.vitals(ctx, last))
 	}
 	return list
 }
 
-func (t *trial) vitals(ctx context.Context) Vitals {
-	v := Vitals{At: time.Since(t.start), Connections: -1}
+func (t *trial) vitals(ctx context.Context, last map[string]map[string]float64) Vitals {
+	v := Vitals{At: time.Since(t.start), Connections: -1, Found: found{}}
 	for _, d := range t.rig.Daemons {
-		values, err := gauges(ctx, d.URL()+"/metrics", "go_goroutines", "process_resident_memory_bytes")
+		url := d.URL()
+		values, err := scrape(ctx, url+"/metrics")
 		if err != nil || values["go_goroutines"] == 0 {
 			continue
 		}
+		v.Found.since(values, last[url])
+		last[url] = values
 		v.Daemons++
 		v.Goroutines += values["go_goroutines"]
 		v.MemoryMB += values["process_resident_memory_bytes"] / (1 << 20)
@@ -65,8 +70,8 @@ func (t *trial) vitals(ctx context.Context) Vitals {
 	return v
 }
 
-// gauges reads metrics without labels.
-func gauges(ctx context.Context, url string, names ...string) (map[string]float64, error) {
+// scrape reads all metrics, by their series.
+func scrape(ctx context.Context, url string) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, vitalsTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -81,12 +86,11 @@ func gauges(ctx context.Context, url string, names ...string) (map[string]float6
 	values := map[string]float64{}
 	lines := bufio.NewScanner(io.LimitReader(res.Body, 4<<20))
 	for lines.Scan() {
-		name, text, _ := strings.Cut(lines.Text(), " ")
-		if !slices.Contains(names, name) {
-			continue
-		}
-		if values[name], err = strconv.ParseFloat(text, 64); err != nil {
-			return nil, fmt.Errorf("read %s: %w", name, err)
+		line := lines.Text()
+		if end := strings.LastIndexByte(line, ' '); end > 0 && line[0] != '#' {
+			if values[line[:end]], err = strconv.ParseFloat(line[end+1:], 64); err != nil {
+				return nil, fmt.Errorf("read %q: %w", line, err)
+			}
 		}
 	}
 	return values, lines.Err()

@@ -12,9 +12,17 @@ import (
 )
 
 // Prepare creates the table of bookings: a row for each claim whose handler worked in a
-// committed transaction.
+// committed transaction. It makes task types of the workflows, which jobs name.
 func Prepare(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, `create table if not exists public.chaos_booked (token bigint primary key, task_uuid uuid not null, step text not null)`)
+	made, err := conn.Exec(ctx, `insert into tasker.task_types (namespace_id, name, version, created_by, updated_by)
+		select namespace_id, p.name, p.version, 'chaos', 'chaos' from tasker.plans p join tasker.namespaces n using (namespace_id) where p.current and n.name = $1`, Namespace)
+	if err == nil && made.RowsAffected() != int64(len(Workflows())) {
+		err = fmt.Errorf("%d of %d workflows are registered", made.RowsAffected(), len(Workflows()))
+	}
+	if err != nil {
+		return fmt.Errorf("make the task types: %w", err)
+	}
+	_, err = conn.Exec(ctx, `create table if not exists public.chaos_booked (token bigint primary key, task_uuid uuid not null, step text not null)`)
 	if err != nil {
 		return fmt.Errorf("make the table of bookings: %w", err)
 	}

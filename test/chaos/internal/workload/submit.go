@@ -59,16 +59,30 @@ func Steadily(label string, perSecond int, over time.Duration, flow Workflow) []
 // Accepted is an accepted order.
 type Accepted struct {
 	Order
-	Task  uuid.UUID
-	Tries int // requests it took
+	Task  uuid.UUID // Nil: a broker has accepted it as a job
+	Tries int       // requests it took
 }
 
-// Submitter orders tasks over REST as a careful client does: with an idempotency key,
-// repeatedly until an orchestrator has accepted.
+// Job is an order that another program leaves in a broker.
+type Job struct{ ID, Type, payload string }
+
+// Text is the job as bridges read it.
+func (j Job) Text() []byte {
+	return fmt.Appendf(nil, `{"id": %q, "type": %q, "payload": %s}`, j.ID, j.Type, j.payload)
+}
+
+// postedEvery is how many orders there are for one that goes through the broker.
+const postedEvery = 5
+
+// Submitter orders tasks as a careful client does: over REST with an idempotency key, repeatedly
+// until an orchestrator has accepted; and through a broker as jobs, repeatedly until it has
+// confirmed.
 type Submitter struct {
 	// URLs of the orchestrators as of now.
 	URLs    func() []string
 	Clients int // default 32
+	// Post leaves a job in the broker; nil: all orders go over REST.
+	Post func(ctx context.Context, job Job) error
 
 	accepted atomic.Int64
 	tries    atomic.Int64
@@ -104,7 +118,11 @@ func (s *Submitter) Run(ctx context.Context, start time.Time, orders []Order) ([
 					return err
 				}
 				var err error
-				if accepted[i], err = s.submit(ctx, web, orders[i]); err != nil {
+				order := func(ctx context.Context, o Order) (uuid.UUID, error) { return s.request(ctx, web, o) }
+				if s.Post != nil && i%postedEvery == 0 {
+					order = s.post
+				}
+				if accepted[i], err = s.submit(ctx, orders[i], order); err != nil {
 					return err
 				}
 				s.accepted.Add(1)
@@ -114,12 +132,11 @@ func (s *Submitter) Run(ctx context.Context, start time.Time, orders []Order) ([
 	return accepted, group.Wait()
 }
 
-func (s *Submitter) submit(ctx context.Context, web *http.Client, o Order) (Accepted, error) {
-	request := client.TaskRequest{Name: o.Flow.Name, Namespace: Namespace, Version: Version, IdempotencyKey: o.Key,
-		Context: json.RawMessage(`{"key":"` + o.Key + `","shard":"` + o.Key[len(o.Key)-1:] + `"}`), Initiator: "chaos", SourceSystem: "chaos", Reason: "chaos test"}
+// submit orders until that is accepted.
+func (s *Submitter) submit(ctx context.Context, o Order, order func(ctx context.Context, o Order) (uuid.UUID, error)) (Accepted, error) {
 	for tries := 1; ; tries++ {
 		s.tries.Add(1)
-		id, err := attempt(ctx, web, s.URLs(), request)
+		id, err := order(ctx, o)
 		if err == nil {
 			return Accepted{Order: o, Task: id, Tries: tries}, nil
 		}
@@ -130,6 +147,21 @@ func (s *Submitter) submit(ctx context.Context, web *http.Client, o Order) (Acce
 			return Accepted{}, fmt.Errorf("submit %s: %w (last answer: %w)", o.Key, ctxErr, err)
 		}
 	}
+}
+
+// payload is the context of an order's task.
+func (o Order) payload() string {
+	return `{"key":"` + o.Key + `","shard":"` + o.Key[len(o.Key)-1:] + `"}`
+}
+
+// post leaves the order in the broker. The id of its task is not known.
+func (s *Submitter) post(ctx context.Context, o Order) (uuid.UUID, error) {
+	return uuid.Nil, s.Post(ctx, Job{o.Key, o.Flow.Name, o.payload()})
+}
+
+func (s *Submitter) request(ctx context.Context, web *http.Client, o Order) (uuid.UUID, error) {
+	return attempt(ctx, web, s.URLs(), client.TaskRequest{Name: o.Flow.Name, Namespace: Namespace, Version: Version, IdempotencyKey: o.Key,
+		Context: json.RawMessage(o.payload()), Initiator: "chaos", SourceSystem: "chaos", Reason: "chaos test"})
 }
 
 // attempt sends the order to one of the orchestrators. Conflict means that an earlier
