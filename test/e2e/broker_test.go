@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -107,7 +108,8 @@ func TestABackingOffStepComesBackThroughARetryQueue(t *testing.T) {
 
 	task := r.run("order_fulfillment", fmt.Sprintf(order, "tok_flaky", "retry-queue"))
 	require.Equal(t, "complete", task.Status)
-	late := time.After(30 * time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
 	for {
 		select {
 		case d := <-heard:
@@ -119,7 +121,7 @@ func TestABackingOffStepComesBackThroughARetryQueue(t *testing.T) {
 			require.Equal(t, "expired", from["reason"])
 			require.Regexp(t, `^tasker\.retry\.signals\.[0-9]+s$`, from["queue"])
 			return
-		case <-late:
+		case <-ctx.Done():
 			require.Fail(t, "no signal came back from a retry queue")
 		}
 	}
