@@ -31,6 +31,9 @@ func breakerSettings(c config.Common, w *config.Worker) map[string]breaker.Setti
 			Timeout: b.DefaultConfig.Timeout, MinInterval: least, Judge: judge}
 	}
 	list := map[string]breaker.Settings{breaker.Messaging: of(each.Messaging)}
+	if c.Signals.MovingFrom != "" {
+		list[breaker.MovedFrom] = of(each.Messaging)
+	}
 	if w != nil {
 		r := w.CircuitBreakers.FFICompletionSend
 		list[breaker.Report] = breaker.Settings{FailureThreshold: r.FailureThreshold, SuccessThreshold: r.SuccessThreshold,
@@ -64,12 +67,15 @@ func judge(err error) breaker.Verdict {
 
 // answered notifies the breakers that the database answers: their trials then begin
 // without waiting for their time-outs. Signals may go over it, or not.
-func answered(set *breaker.Set, signals bool) {
+func answered(set *breaker.Set, c config.Common) {
 	for _, name := range []string{breaker.Web, breaker.TaskReadiness, breaker.Report} {
 		set.Breaker(name).Seen()
 	}
-	if signals {
+	if !overBroker(c.Signals.EventSource) {
 		set.Breaker(breaker.Messaging).Seen()
+	}
+	if !overBroker(c.Signals.MovingFrom) {
+		set.Breaker(breaker.MovedFrom).Seen()
 	}
 }
 

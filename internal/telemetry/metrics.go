@@ -120,15 +120,16 @@ type Metrics struct {
 
 	// Signals sent and relayed.
 
-	SignalsSent          prometheus.Counter `metric:"tasker_signals_sent_total" help:"Signals sent."`
-	SignalsCoalesced     prometheus.Counter `metric:"tasker_signals_coalesced_total" help:"Signals that joined an equal one waiting to be sent."`
-	SignalsFailed        prometheus.Counter `metric:"tasker_signals_failed_total" help:"Signals that could not be sent."`
-	SignalsDropped       prometheus.Counter `metric:"tasker_signals_dropped_total" help:"Signals given up because too many were waiting."`
-	SignalsReturned      prometheus.Counter `metric:"tasker_signals_returned_total" help:"Signals that no listener wanted when they were sent; only where a broker carries signals."`
-	SignalQueueOverflows prometheus.Counter `metric:"tasker_signal_queue_overflows_total" help:"Times that a broker dropped signals waiting for a listener, which then looks at everything."`
-	RelayLeader          prometheus.Gauge   `metric:"tasker_relay_leader" help:"1 while this replica relays the signals of the fleet."`
-	WALSlotsLost         prometheus.Counter `metric:"tasker_wal_slots_lost_total" help:"Persistent replication slots that the server had invalidated, and which were made anew."`
-	RelayForwarded       prometheus.Counter `metric:"tasker_relay_forwarded_total" help:"Signals read from the WAL and announced again."`
+	EventSource          *prometheus.GaugeVec `metric:"tasker_event_source" labels:"source,role" values:"notify|wal|relay|amqp|redis,used|moved_from" help:"1 for the event source that the daemon uses, and for the one that its fleet moves away from."`
+	SignalsSent          prometheus.Counter   `metric:"tasker_signals_sent_total" help:"Signals sent."`
+	SignalsCoalesced     prometheus.Counter   `metric:"tasker_signals_coalesced_total" help:"Signals that joined an equal one waiting to be sent."`
+	SignalsFailed        prometheus.Counter   `metric:"tasker_signals_failed_total" help:"Signals that could not be sent."`
+	SignalsDropped       prometheus.Counter   `metric:"tasker_signals_dropped_total" help:"Signals given up because too many were waiting."`
+	SignalsReturned      prometheus.Counter   `metric:"tasker_signals_returned_total" help:"Signals that no listener wanted when they were sent; only where a broker carries signals."`
+	SignalQueueOverflows prometheus.Counter   `metric:"tasker_signal_queue_overflows_total" help:"Times that a broker dropped signals waiting for a listener, which then looks at everything."`
+	RelayLeader          prometheus.Gauge     `metric:"tasker_relay_leader" help:"1 while this replica relays the signals of the fleet."`
+	WALSlotsLost         prometheus.Counter   `metric:"tasker_wal_slots_lost_total" help:"Persistent replication slots that the server had invalidated, and which were made anew."`
+	RelayForwarded       prometheus.Counter   `metric:"tasker_relay_forwarded_total" help:"Signals read from the WAL and announced again."`
 
 	// Circuit breakers.
 
