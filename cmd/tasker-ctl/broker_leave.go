@@ -103,7 +103,8 @@ sources are settings of the daemons, which are restarted twice, first with both
 With --until it waits, for 30 s or for --timeout, until all daemons that live have
 come to a stage: both, where each uses the source, beside the old one or alone, or
 only, where each uses it alone; and signals over it are known to arrive. It ends
-with exit code 1 if they do not come to it, and names those that are behind.`,
+with exit code 1 if they do not come to it, and names those that are behind. An
+orchestrator that does not answer meanwhile is asked again.`,
 		example: "  tasker-ctl broker migrate --to amqp\n  tasker-ctl broker migrate --to amqp --until both --timeout 10m",
 		flags: all(
 			opt(&to, "to", "event source that the fleet moves to", needed, among("notify", "wal", "relay", "amqp", "redis")),
@@ -114,6 +115,10 @@ with exit code 1 if they do not come to it, and names those that are behind.`,
 			defer cancel()
 			for said := ""; ; {
 				fleet, err := c.Fleet(ctx)
+				if err != nil && until != "" && exitCode(err) == exitUnavailable && a.pause(waiting, lookPause) == nil {
+					a.logf(1, "%s", oneLine(err.Error())) // the orchestrator may be the one that restarts
+					continue
+				}
 				if err != nil {
 					return err
 				}
