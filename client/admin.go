@@ -22,4 +22,8 @@ type Replica struct {
 	HeartbeatAgeSeconds float64 `json:"heartbeat_age_seconds"`
 	Live                bool    `json:"live"`
 	Stopped             bool    `json:"stopped" doc:"It has signed off"`
+	// The event sources. Programs of earlier versions do not tell them.
+	EventSource string   `json:"event_source,omitempty" doc:"What carries its signals; absent where it does not tell"`
+	MovingFrom  string   `json:"moving_from,omitempty" doc:"The event source that it moves away from, beside event_source"`
+	Unheard     []string `json:"unheard,omitempty" doc:"Those of its event sources over which signals are not known to arrive"`
 }

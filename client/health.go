@@ -111,6 +111,8 @@ type Listener struct {
 	LagMS       float64 `json:"lag_ms"`
 	LagAt       *Time   `json:"lag_at,omitempty" format:"date-time"`
 	ConnectedAt *Time   `json:"connected_at,omitempty" format:"date-time"`
+	// MovingFrom is that of the source which the fleet moves away from; absent unless it moves.
+	MovingFrom *Listener `json:"moving_from,omitempty"`
 }
 
 // Poller is the state of a fallback poller.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"time"
 )
 
@@ -163,7 +164,8 @@ type BreakerThresholds struct {
 
 // signals is [common.signals]: the source of signals.
 type signals struct {
-	EventSource string `toml:"event_source" default:"notify" oneof:"notify,wal,relay,amqp,redis" alias:"pgmq=notify,rabbitmq=amqp" doc:"Where a listener hears of work: LISTEN/NOTIFY, logical decoding messages (WAL), NOTIFY by one orchestrator that reads the WAL (relay), RabbitMQ (amqp), or channels of Redis." effect:"The same in the whole fleet. amqp needs common.queues.rabbitmq.url, redis common.signals.redis.url; both take signals off PostgreSQL, which then needs no direct connections. wal and relay need wal_level=logical and replication connections; with wal each listener decodes the WAL, with relay one replica does."`
+	EventSource string `toml:"event_source" default:"notify" oneof:"notify,wal,relay,amqp,redis" alias:"pgmq=notify,rabbitmq=amqp" doc:"Where a listener hears of work: LISTEN/NOTIFY, logical decoding messages (WAL), NOTIFY by one orchestrator that reads the WAL (relay), RabbitMQ (amqp), or channels of Redis." effect:"The same in the whole fleet, which moves to another one with moving_from. amqp needs common.queues.rabbitmq.url, redis common.signals.redis.url; both take signals off PostgreSQL, which then needs no direct connections. wal and relay need wal_level=logical and replication connections; with wal each listener decodes the WAL, with relay one replica does."`
+	MovingFrom  string `toml:"moving_from" default:"" oneof:",notify,wal,relay,amqp,redis" alias:"pgmq=notify,rabbitmq=amqp" doc:"Event source that the fleet moves away from; empty: it does not move." effect:"Signals are sent over and received from both. All daemons are restarted with it, and then without it: docs/operations.md has the steps."`
 	WAL         struct {
 		Slot        string `toml:"slot" default:"" must:"a slot name of a–z, 0–9 and _ (at most 63), or empty" match:"^[a-z0-9_]{0,63}$" doc:"Name of a persistent replication slot; empty uses a temporary one." effect:"A persistent slot loses no signal over a disconnect and keeps WAL on the server meanwhile. With relay it is the one that the relaying orchestrator reads."`
 		Failover    bool   `toml:"failover" default:"false" doc:"Whether standbys copy the persistent slot, so that it is there after a failover of the server." effect:"Needs slot, PostgreSQL 17 or later and sync_replication_slots on the standby; true also changes a slot that exists, false leaves it as it is."`
@@ -199,6 +201,8 @@ func (d Database) ListenerDSN() DSN {
 	return d.URL
 }
 
-// InTransaction reports whether the source carries signals in the WAL, so that
-// they are part of the transactions that do the work.
-func (s signals) InTransaction() bool { return s.EventSource == "wal" || s.EventSource == "relay" }
+// Uses reports whether one of the sources carries signals, as the fleet's or as the one that it moves
+// away from.
+func (s signals) Uses(sources ...string) bool {
+	return slices.Contains(sources, s.EventSource) || slices.Contains(sources, s.MovingFrom)
+}

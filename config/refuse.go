@@ -25,7 +25,7 @@ func (v *values) refuse(e *entry, message string) {
 // refuseRules find what is configured and this version cannot honour, and
 // a missing database.
 func refuseRules(v *values) {
-	const database, backend, source = "common.database.url", "common.queues.backend", "common.signals.event_source"
+	const database, backend, source, from = "common.database.url", "common.queues.backend", "common.signals.event_source", "common.signals.moving_from"
 	if e := v.get(database); e != nil && e.layer < layerFile && len(e.env) == 0 {
 		v.findings.refusals = append(v.findings.refusals, Problem{Key: database, Rule: e.key.Rule,
 			Message: "no database is configured: set DATABASE_URL, for example to postgresql://tasker@localhost:5432/tasker, or " + database + " in a file"})
@@ -33,8 +33,15 @@ func refuseRules(v *values) {
 	if v.str(backend) == "rabbitmq" && v.get(source) != nil && v.str(source) != "amqp" {
 		v.refuse(v.get(source), fmt.Sprintf("%s contradicts %s, which means amqp: leave one of them out", v.said(source), v.said(backend)))
 	}
+	switch to := v.str(source); {
+	case v.str(from) == "" || v.get(source) == nil:
+	case v.str(from) == to:
+		v.refuse(v.get(from), fmt.Sprintf("%s is %s: want the source that the fleet used before, or none", v.said(from), source))
+	case slices.Contains([]string{"wal", "relay"}, v.str(from)) && slices.Contains([]string{"wal", "relay"}, to) && v.str("common.signals.wal.slot") != "":
+		v.refuse(v.get(from), fmt.Sprintf("%s and %s would both read common.signals.wal.slot: leave it out while the fleet moves", v.said(from), v.said(source)))
+	}
 	const bridge = "orchestration.bridge.rabbitmq_queue.enabled"
-	for key, needs := range map[string]bool{source: v.str(source) == "amqp", bridge: v.is(bridge, true)} {
+	for key, needs := range map[string]bool{source: v.str(source) == "amqp", from: v.str(from) == "amqp", bridge: v.is(bridge, true)} {
 		if needs && v.get("common.queues.rabbitmq.url") != nil && v.str("common.queues.rabbitmq.url") == "" {
 			v.refuse(v.get(key), v.said(key)+" needs common.queues.rabbitmq.url: set RABBITMQ_URL")
 		}

@@ -203,7 +203,10 @@ func workerIDRule(v *values) {
 
 // sourceRules fit the modes of the event systems to the source of signals.
 func sourceRules(v *values) {
-	const source, listenerURL, prepared = "common.signals.event_source", "common.database.listener_url", "common.database.prepared_statements"
+	const source, from, listenerURL, prepared = "common.signals.event_source", "common.signals.moving_from", "common.database.listener_url", "common.database.prepared_statements"
+	uses := func(sources ...string) bool {
+		return slices.Contains(sources, v.str(source)) || slices.Contains(sources, v.str(from))
+	}
 	var modes, listening []string
 	disabled := 0
 	for _, system := range eventSystems() {
@@ -219,7 +222,7 @@ func sourceRules(v *values) {
 		case mode.Listens():
 			listening = append(listening, path)
 		}
-		if v.str(source) != "amqp" && v.str(source) != "redis" { // whose connections are the broker's
+		if uses("notify", "wal", "relay") { // connections of the others are the broker's
 			pooledListener(v, path, mode, listenerURL, prepared)
 		}
 	}
@@ -228,13 +231,13 @@ func sourceRules(v *values) {
 	}
 	if disabled == len(modes) {
 		v.warn(fmt.Sprintf("every event system is Disabled (%s): this daemon will do no work", strings.Join(modes, " and ")), modes...)
-	} else if len(listening) == 0 && v.str(source) == "wal" {
+	} else if len(listening) == 0 && v.str(source) == "wal" && v.str(from) == "" {
 		v.warn(fmt.Sprintf("%s has no use: no event system listens (%s)", v.said(source), strings.Join(modes, " and ")), append(modes, source)...)
 	}
 	if v.is("common.signals.wal.failover", true) && v.str("common.signals.wal.slot") == "" {
 		v.fail(v.said("common.signals.wal.failover")+" needs common.signals.wal.slot: a temporary slot ends with its connection", "common.signals.wal.failover", "common.signals.wal.slot")
 	}
-	if slices.Contains([]string{"notify", "amqp", "redis"}, v.str(source)) && v.str("common.signals.wal.slot") != "" {
+	if v.get(source) != nil && !uses("wal", "relay") && v.str("common.signals.wal.slot") != "" {
 		v.warn(fmt.Sprintf("%s has no use with %s", v.said("common.signals.wal.slot"), v.said(source)), "common.signals.wal.slot", source)
 	}
 }

@@ -120,6 +120,9 @@ func TestRefusals(t *testing.T) {
 		"none for gRPC":  {"[worker.grpc]\ntls_enabled = true\n", "needs worker.grpc.tls_cert_path"},
 		"two sources":    {"[common.queues]\nbackend = \"rabbitmq\"\n[common.signals]\nevent_source = \"wal\"\n", "which means amqp: leave one of them out"},
 		"a bare bridge":  {"[common.queues.rabbitmq]\nurl = \"\"\n[orchestration.bridge.rabbitmq_queue]\nenabled = true\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
+		"nowhere to go":  {"[common.signals]\nmoving_from = \"notify\"\n", "is common.signals.event_source: want the source that the fleet used before"},
+		"one slot":       {"[common.signals]\nevent_source = \"relay\"\nmoving_from = \"wal\"\nwal.slot = \"s\"\n", "would both read common.signals.wal.slot"},
+		"no old broker":  {"[common.signals]\nmoving_from = \"amqp\"\n[common.queues.rabbitmq]\nurl = \"\"\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
 		"no broker":      {"[common.signals]\nevent_source = \"amqp\"\n[common.queues.rabbitmq]\nurl = \"\"\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
 	} {
 		loaded, err := loadText(t, tt.text)

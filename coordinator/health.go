@@ -25,7 +25,9 @@ type Health struct {
 	Reason         string           `json:"reason,omitempty"`
 	// Listener is nil in the modes without one.
 	Listener *listener.Health `json:"listener,omitempty"`
-	Poller   poller.Health    `json:"poller"`
+	// Unheard are the sources over which signals are not known to arrive.
+	Unheard []string      `json:"unheard,omitempty"`
+	Poller  poller.Health `json:"poller"`
 	// Loop is the loop that looks.
 	Loop lifecycle.LoopHealth `json:"loop"`
 	// Found counts work by what found it: listener, poller, timer, catch_up,
@@ -58,6 +60,11 @@ func (s *EventSystem) Health() Health {
 		h.Listener = &l
 		if l.Loop.Dead() {
 			h.DeadLoops = append(h.DeadLoops, l.Loop.Name)
+		}
+		for at := &l; at != nil; at = at.From {
+			if !at.Proven {
+				h.Unheard = append(h.Unheard, at.Source)
+			}
 		}
 	}
 	h.Loop = s.loop.Health()

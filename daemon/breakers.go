@@ -9,6 +9,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/redisdial"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/redis"
 	"github.com/tasker-go/tasker/internal/store"
@@ -31,6 +32,9 @@ func breakerSettings(c config.Common, w *config.Worker) map[string]breaker.Setti
 			Timeout: b.DefaultConfig.Timeout, MinInterval: least, Judge: judge}
 	}
 	list := map[string]breaker.Settings{breaker.Messaging: of(each.Messaging)}
+	if c.Signals.MovingFrom != "" {
+		list[breaker.MovedFrom] = of(each.Messaging)
+	}
 	if w != nil {
 		r := w.CircuitBreakers.FFICompletionSend
 		list[breaker.Report] = breaker.Settings{FailureThreshold: r.FailureThreshold, SuccessThreshold: r.SuccessThreshold,
@@ -64,12 +68,15 @@ func judge(err error) breaker.Verdict {
 
 // answered notifies the breakers that the database answers: their trials then begin
 // without waiting for their time-outs. Signals may go over it, or not.
-func answered(set *breaker.Set, signals bool) {
+func answered(set *breaker.Set, c config.Common) {
 	for _, name := range []string{breaker.Web, breaker.TaskReadiness, breaker.Report} {
 		set.Breaker(name).Seen()
 	}
-	if signals {
+	if !overBroker(c.Signals.EventSource) {
 		set.Breaker(breaker.Messaging).Seen()
+	}
+	if !overBroker(c.Signals.MovingFrom) {
+		set.Breaker(breaker.MovedFrom).Seen()
 	}
 }
 
@@ -103,9 +110,14 @@ func (s seenSource) Connect(ctx context.Context, topics []signal.Topic) (signal.
 	return c, err
 }
 
-// noteBroker notes in the metrics what becomes of the signals' exchanges with a broker.
-func noteBroker(m *telemetry.Metrics, reason func(error) string) func(error) {
-	return func(err error) { m.Broker("signals", err, reason) }
+// noteBroker returns a function that notes in the metrics what became of an exchange of signals
+// with the broker of a source.
+func (s *signals) noteBroker(source string) func(error) {
+	reason := redisdial.Reason
+	if source == sourceAMQP {
+		reason = amqp.Reason
+	}
+	return func(err error) { s.metrics.Broker("signals", err, reason) }
 }
 
 // guardedTransport sends signals through a breaker. A poll or a scan finds the work of a

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"go.uber.org/zap"
@@ -10,10 +9,6 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/redisdial"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
-	"github.com/tasker-go/tasker/internal/signal/notify"
-	"github.com/tasker-go/tasker/internal/signal/redis"
-	"github.com/tasker-go/tasker/internal/signal/relay"
-	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker"
@@ -82,22 +77,17 @@ func checkServers(loaded *config.Loaded) error {
 
 // checkConnections parses the connection strings as their users do.
 func checkConnections(c config.Common, buffers signalBuffers) error {
-	s := &signals{config: c, buffers: buffers}
-	var err error
-	switch c.Signals.EventSource {
-	case sourceWAL:
-		_, err = wal.New(s.walConfig(), wal.NewTransport(nil))
-	case sourceAMQP:
-		_, err = amqp.NewTransport(s.amqpConfig(""))
-	case sourceRelay:
-		_, err = relay.NewSource(s.notifyConfig(), wal.NewTransport(nil))
-	case sourceRedis:
-		_, err = redis.NewTransport(s.redisConfig())
-	default:
-		_, err = notify.New(s.notifyConfig(), notify.NewTransport(nil))
+	makes := (&signals{config: c, buffers: buffers}).ends()
+	errs := []error{storeOptions(c, "", nil).Check()}
+	for _, source := range []string{c.Signals.EventSource, c.Signals.MovingFrom} {
+		if source == "" {
+			continue
+		}
+		transport, err := makes.Transport(source)
+		if err == nil {
+			_, err = makes.Source(source, transport)
+		}
+		errs = append(errs, err)
 	}
-	if err != nil {
-		err = fmt.Errorf("prepare the event source %s: %w", c.Signals.EventSource, err)
-	}
-	return errors.Join(storeOptions(c, "", nil).Check(), err)
+	return errors.Join(errs...)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/predict/outside"
-	"github.com/tasker-go/tasker/internal/redisdial"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
+	"github.com/tasker-go/tasker/internal/signal/ends"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/signal/redis"
@@ -43,11 +43,11 @@ const startPatience = 30 * time.Second
 
 // openStore connects to the database, migrates it if configured, and checks that its
 // schema matches this program. In embedded mode the other daemon receives signals
-// directly, so they need not travel with the commit. Those that a broker carries are passed to
-// publish after it.
+// directly, so they need not travel with the commit. Those that the store does not send are
+// passed to publish after it, where it sends others, or a broker carries them.
 func openStore(ctx context.Context, c config.Common, name string, near *neighbours, breakers *breaker.Set, publish func(...signal.Signal), asked *outside.Client, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
-	opts, overBroker := storeOptions(c, name, near), slices.Contains([]string{sourceAMQP, sourceRedis}, c.Signals.EventSource)
-	if overBroker {
+	opts := storeOptions(c, name, near)
+	if c.Signals.Uses(sourceAMQP, sourceRedis) || near != nil && c.Signals.MovingFrom != "" {
 		opts.Publish = publish
 	}
 	opts.OnForget = func() {
@@ -63,7 +63,7 @@ func openStore(ctx context.Context, c config.Common, name string, near *neighbou
 	opts.Observe = func(flow string, took time.Duration, err error) {
 		m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
 		if err == nil {
-			answered(breakers, !overBroker)
+			answered(breakers, c)
 		}
 	}
 	// As a whole, since the database may become unavailable between one and the next.
@@ -143,20 +143,56 @@ func patiently[T any](ctx context.Context, log *zap.Logger, open func(context.Co
 	}
 }
 
-// signals are the two ends of the configured event source.
+// signals are the two ends of the configured event source, and of the one that the fleet moves
+// away from.
 type signals struct {
-	config    config.Common
-	name      string
-	like      *store.PoolConfig // how to connect; nil: as config says
-	buffers   signalBuffers
-	store     *store.Store
-	transport signal.Transport
-	broker    lifecycle.Service // that holds the connection of transport; nil: the store does
-	note      func(error)       // what became of an exchange with the broker
-	sender    *pending.Sender
-	listener  *listener.Listener // of the event systems of this process
-	slots     slotHooks
-	metrics   *telemetry.Metrics
+	config   config.Common
+	name     string
+	like     *store.PoolConfig // how to connect; nil: as config says
+	buffers  signalBuffers
+	store    *store.Store
+	senders  []*sourceSender    // of the event source first
+	listener *listener.Listener // of the event systems of this process
+	slots    slotHooks
+	metrics  *telemetry.Metrics
+}
+
+// sourceSender sends signals over one source.
+type sourceSender struct {
+	*pending.Sender
+	source string
+	broker lifecycle.Service // that has the connection; nil: the store has it
+}
+
+// Health is that of the loop, which has the name of the source.
+func (s *sourceSender) Health() lifecycle.LoopHealth {
+	h := s.Sender.Health()
+	h.Name += "-" + s.source
+	return h
+}
+
+// overBroker reports whether a source carries signals beside the database.
+func overBroker(source string) bool { return source == sourceAMQP || source == sourceRedis }
+
+// over returns what sends over all sources but those.
+func (s *signals) over(but ...string) signal.Publisher {
+	var all ends.Publishers
+	for _, one := range s.senders {
+		if !slices.Contains(but, one.source) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// services are the senders, and what must be stopped after them.
+func (s *signals) services() (senders, brokers []lifecycle.Service) {
+	for _, one := range s.senders {
+		if senders = append(senders, one); one.broker != nil {
+			brokers = append(brokers, one.broker)
+		}
+	}
+	return senders, brokers
 }
 
 // slotHooks report on a persistent replication slot.
@@ -186,81 +222,91 @@ type signalBuffers struct{ connection, system int }
 // newSignals makes both ends. In embedded mode the worker has the orchestrator's listener.
 func newSignals(c config.Common, name string, near *neighbours, buffers signalBuffers, s *store.Store, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*signals, error) {
 	out := &signals{config: c, name: name, like: near.like(), buffers: buffers, store: s, slots: newSlotHooks(log, m), metrics: m}
-	messaging := breakers.Breaker(breaker.Messaging)
+	listening := out.listenerConfig()
+	listening.Logger, listening.Metrics = log, m
+	var err error
+	if listening.Source, err = out.add(c.Signals.EventSource, usedSource, breakers.Breaker(breaker.Messaging), log); err != nil {
+		return nil, err
+	}
+	if from := c.Signals.MovingFrom; from != "" {
+		if listening.From, err = out.add(from, movedFromSource, breakers.Breaker(breaker.MovedFrom), log); err != nil {
+			return nil, err
+		}
+	}
+	if out.listener = listener.New(listening); near != nil && near.listener != nil {
+		out.listener = near.listener
+	}
+	return out, nil
+}
+
+// add makes the sender of a source, and returns what receives over it.
+func (s *signals) add(source, role string, guard *breaker.Breaker, log *zap.Logger) (signal.Source, error) {
+	makes := s.ends()
+	transport, err := makes.Transport(source)
+	if err != nil {
+		return nil, err
+	}
+	own, note := &sourceSender{source: source}, func(error) {}
 	var after func(context.Context, time.Duration, []signal.Signal) error
-	switch c.Signals.EventSource {
-	case sourceNotify:
-		out.transport = notify.NewTransport(s.Execer())
-	case sourceWAL, sourceRelay:
-		// Signals published outside of transactions go the same way: only a relay
-		// announces them.
-		out.transport = wal.NewTransport(s.Execer())
-	case sourceAMQP:
-		sender, err := amqp.NewTransport(out.amqpConfig(""))
-		if err != nil {
-			return nil, fmt.Errorf("prepare the event source %s: %w", sourceAMQP, err)
+	if broker, ok := transport.(ends.Broker); ok {
+		if role == usedSource {
+			note = s.noteBroker(source)
 		}
-		out.note = noteBroker(m, amqp.Reason)
-		out.transport, out.broker = seenTransport{sender, messaging, out.note}, sender
-		after = func(ctx context.Context, delay time.Duration, batch []signal.Signal) error {
-			return messaging.Do(ctx, func(ctx context.Context) error {
-				err := sender.SendAfter(ctx, delay, batch)
-				out.note(err)
-				return err
-			})
+		if d, ok := transport.(delaying); ok {
+			after = func(ctx context.Context, delay time.Duration, batch []signal.Signal) error {
+				return guard.Do(ctx, func(ctx context.Context) error {
+					err := d.SendAfter(ctx, delay, batch)
+					note(err)
+					return err
+				})
+			}
 		}
-	case sourceRedis:
-		sender, err := redis.NewTransport(out.redisConfig())
-		if err != nil {
-			return nil, fmt.Errorf("prepare the event source %s: %w", sourceRedis, err)
-		}
-		out.note = noteBroker(m, redisdial.Reason)
-		out.transport, out.broker = seenTransport{sender, messaging, out.note}, sender
-	default:
-		return nil, fmt.Errorf("invalid common.signals.event_source %q: want %s, %s, %s, %s or %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay, sourceAMQP, sourceRedis)
+		own.broker, transport = broker, seenTransport{transport, guard, note}
 	}
 	// Listeners probe past the breaker: that shows a recovery.
-	out.sender = pending.NewSender(guardedTransport{out.transport, messaging}, pending.SenderConfig{
-		Logger: log, OnRestart: m.Restarted, SendAfter: after,
+	own.Sender = pending.NewSender(guardedTransport{transport, guard}, pending.SenderConfig{
+		Logger: log, OnRestart: s.metrics.Restarted, SendAfter: after,
 		OnError: func(err error) {
 			if errors.Is(err, breaker.ErrOpen) {
 				return // it was logged when it opened
 			}
-			log.Warn("signals could not be sent; pollers and catch-up scans find the work", zap.Error(err))
+			log.Warn("signals could not be sent; pollers and catch-up scans find the work", zap.String("source", source), zap.Error(err))
 		},
 	})
-	if near != nil && near.listener != nil {
-		out.listener = near.listener
-		return out, nil
+	s.senders = append(s.senders, own)
+	s.metrics.EventSource.WithLabelValues(source, role).Set(1)
+	receives, err := makes.Source(source, transport)
+	if own.broker != nil && err == nil {
+		receives = seenSource{receives, note}
 	}
-	listening := out.listenerConfig()
-	listening.Logger, listening.Metrics = log, m
-	var err error
-	if listening.Source, err = out.newSource(); err != nil {
-		return nil, fmt.Errorf("prepare the event source %s: %w", c.Signals.EventSource, err)
-	}
-	if out.note != nil {
-		listening.Source = seenSource{listening.Source, out.note}
-	}
-	out.listener = listener.New(listening)
-	return out, nil
+	return receives, err
 }
 
-func (s *signals) newSource() (signal.Source, error) {
-	switch s.config.Signals.EventSource {
-	case sourceNotify:
-		return notify.New(s.notifyConfig(), s.transport)
-	case sourceRelay:
-		return relay.NewSource(s.notifyConfig(), s.transport)
-	case sourceAMQP:
-		return amqp.New(s.amqpConfig("-listener"), s.transport)
-	case sourceRedis:
-		return redis.New(s.redisConfig(), s.transport)
-	default:
-		cfg := s.walConfig()
-		cfg.Server = s.store.Execer()
-		return wal.New(cfg, s.transport)
+// The roles of a source.
+const (
+	usedSource      = "used"
+	movedFromSource = "moved_from"
+)
+
+// delaying is a transport that keeps delays.
+type delaying interface {
+	SendAfter(ctx context.Context, delay time.Duration, batch []signal.Signal) error
+}
+
+// publishAfter sends a signal with a delay over the sources that keep delays.
+func (s *signals) publishAfter(delay time.Duration, sig signal.Signal) {
+	for _, one := range s.senders {
+		one.PublishAfter(delay, sig)
 	}
+}
+
+// ends makes the two ends of sources.
+func (s *signals) ends() *ends.Config {
+	cfg := &ends.Config{Notify: s.notifyConfig(), WAL: s.walConfig(), AMQP: s.amqpConfig(), Redis: s.redisConfig()}
+	if s.store != nil {
+		cfg.Exec, cfg.WAL.Server = s.store.Execer(), s.store.Execer()
+	}
+	return cfg
 }
 
 func (s *signals) listenerConfig() listener.Config {
@@ -281,9 +327,9 @@ func (s *signals) notifyConfig() notify.Config {
 		BufferLimit: s.buffers.connection}
 }
 
-func (s *signals) amqpConfig(suffix string) amqp.Config {
+func (s *signals) amqpConfig() amqp.Config {
 	cfg := amqp.Configure(s.config)
-	cfg.ConnectionName, cfg.BufferLimit, cfg.Metrics = s.name+suffix, s.buffers.connection, s.metrics
+	cfg.ConnectionName, cfg.BufferLimit, cfg.Metrics = s.name, s.buffers.connection, s.metrics
 	return cfg
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -26,10 +27,11 @@ const (
 	depthTimeout = 2 * time.Second
 )
 
-// sampled keeps what is open to all from becoming load: it reads at most once per depthAge,
-// one at a time. It is safe for concurrent use.
+// sampled keeps what is open to all from becoming load: it reads at most once per age, or
+// depthAge, one at a time. It is safe for concurrent use.
 type sampled[T any] struct {
 	now func() time.Time
+	age time.Duration
 
 	mu   sync.Mutex
 	at   time.Time
@@ -41,7 +43,7 @@ type sampled[T any] struct {
 func (s *sampled[T]) get(ctx context.Context, read func(ctx context.Context) T) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.at.IsZero() && s.now().Sub(s.at) < max(depthAge, depthShare*s.took) {
+	if !s.at.IsZero() && s.now().Sub(s.at) < max(cmp.Or(s.age, depthAge), depthShare*s.took) {
 		return s.last
 	}
 	// A caller that leaves must not abort the read of the others.

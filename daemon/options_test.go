@@ -83,7 +83,7 @@ func optionsOf(loaded *config.Loaded) string {
 	for _, options := range []any{
 		od.tracingConfig(""), od.pushConfig(""), od.predictorConfig(), od.queueConfig(o, orchestration.Config{}, self), lent, sessionConfig("", o.Orchestration.Sessions.Sessions),
 		storeOptions(o.Common, "", nil), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
-		of.listenerConfig(), of.notifyConfig(), of.walConfig(), of.amqpConfig(""), of.redisConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(), wf.redisConfig(),
+		of.listenerConfig(), of.notifyConfig(), of.walConfig(), of.amqpConfig(), of.redisConfig(), wf.listenerConfig(), wf.notifyConfig(), wf.walConfig(), wf.redisConfig(),
 		od.engineConfig(o, self, nil), sweeps, od.admissionConfig(o), od.redisBridge(o.Orchestration), od.rabbitMQBridge(o), ofWeb, od.api(o, self, workflow.Rules{}), ofGRPC, wfGRPC,
 		od.depth.thresholds, od.autoscaling.target, od.autoscaling.window,
 		wd.workerConfig(w, nil), wfWeb, sessionConfig(w.Worker.WorkerID, w.Worker.Sessions),

@@ -61,6 +61,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 	if err != nil {
 		return err
 	}
+	self.Signals = store.SignalSources{Source: c.Common.Signals.EventSource, MovingFrom: c.Common.Signals.MovingFrom}
 	if _, err := patiently(ctx, d.log.Named("store"), func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, d.registerTemplates(ctx, c.Common, self.ID)
 	}); err != nil {
@@ -75,7 +76,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 		return err
 	}
 	engine := d.engineConfig(c, self, d.signals.listener)
-	engine.PublishAfter = d.signals.sender.PublishAfter
+	engine.PublishAfter = d.signals.publishAfter
 	if d.engine, err = orchestration.New(engine); err != nil {
 		return err
 	}
@@ -90,7 +91,8 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 	if d.relay != nil {
 		d.services = append(d.services, d.relay) // it ends after all senders
 	}
-	d.services = append(d.services, d.signals.sender, d.engine, d.queues, d.sweeps, d.admission)
+	senders, _ := d.signals.services()
+	d.services = append(append(d.services, senders...), d.engine, d.queues, d.sweeps, d.admission)
 	if o.Sessions.Enabled {
 		if d.lending, err = d.newLending(c, self.ID, engine); err != nil {
 			return err
@@ -204,7 +206,7 @@ func (d *Orchestrator) checks(ctx context.Context) map[string]telemetry.Check {
 	if d.lending != nil {
 		checks["step_processing"] = stepProcessing(d.lending.worker.Health())
 	}
-	return checks
+	return d.topology.addTo(ctx, checks)
 }
 
 // unserved looks for steps that no live worker can run.
@@ -235,7 +237,7 @@ func (d *Orchestrator) registerTemplate(ctx context.Context, t *workflow.Templat
 		d.log.Warn(store.KeptLimit, zap.String("reason", l))
 	}
 	if err == nil {
-		d.signals.sender.Publish(signal.Signal{Topic: signal.TopicControl}) // workers of all namespaces may not know this one
+		d.signals.over().Publish(signal.Signal{Topic: signal.TopicControl}) // workers of all namespaces may not know this one
 	}
 	return registered, err
 }
@@ -294,7 +296,7 @@ func (d *Orchestrator) Start(ctx context.Context) error {
 	if d.lending != nil {
 		d.show(d.lending.worker.Host().SetAddress)
 	}
-	d.signals.sender.Publish(signal.Signal{Topic: signal.TopicControl}) // templates may be new
+	d.signals.over().Publish(signal.Signal{Topic: signal.TopicControl}) // templates may be new
 	d.log.Info("orchestrator started", zap.String("mode", string(d.engine.Mode())), addressField(d.Addr()))
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/predict/outside"
+	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -42,9 +43,10 @@ type shared struct {
 	metrics  *telemetry.Metrics
 	store    *store.Store
 	signals  *signals
-	// publisher is the sender of signals; in embedded mode it also passes them to the
+	// publisher sends signals over all sources; in embedded mode it also passes them to the
 	// other daemon of the process.
 	publisher signal.Publisher
+	commits   signal.Publisher // the same for the signals of commits that the store does not send
 	counting  *lifecycle.Loop
 	relay     *relay.Relay        // nil unless an orchestrator's event source is "relay"
 	bridges   []*lifecycle.Loop   // of an orchestrator that takes jobs from queues of other programs
@@ -54,6 +56,7 @@ type shared struct {
 	services  []lifecycle.Service // those below the API, in the order of their start
 	fatal     chan error          // fatal errors
 	breakers  *breaker.Set
+	topology  *brokerTopology // nil: the daemon uses no RabbitMQ
 	tracer    *tracing.Tracer // nil unless there are spans
 	shutdown  config.Shutdown
 	delay     time.Duration // between turning unready and stopping
@@ -74,6 +77,9 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	if s.breakers, err = newBreakers(c, w, log.Named("breakers"), s.metrics); err != nil {
 		return err
 	}
+	if c.Signals.Uses(sourceAMQP) || w == nil && loaded.Orchestration.Bridge.RabbitMQQueue.Enabled {
+		s.topology = newBrokerTopology(amqp.Configure(c))
+	}
 	senders, err := s.newSenders(name)
 	if err != nil {
 		return err
@@ -89,28 +95,26 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 		s.store.Close()
 		return err
 	}
-	s.publisher = s.signals.sender
-	if near != nil {
-		s.publisher = near.beside(s.signals.sender)
+	s.publisher, s.commits = s.signals.over(), s.signals.over(sourceNotify, sourceWAL, sourceRelay)
+	if near != nil { // whose store sends no NOTIFY
+		s.publisher, s.commits = near.beside(s.publisher), near.beside(s.signals.over(sourceWAL, sourceRelay))
 	}
 	m := s.metrics
 	s.registry.MustRegister(connections{s.store.PoolStat, m.PoolMax, m.PoolActive, m.PoolIdle, m.PoolAcquires, m.PoolWait})
-	s.counting = observeSender(s.signals.sender, s.metrics, log.Named("signals"))
+	s.counting = observeSenders(s.signals.senders, s.metrics, log.Named("signals"))
 	if err = wire(s); err != nil {
 		s.store.Close()
 	}
 	if asked != nil {
 		senders = append(senders, asked)
 	}
-	if s.signals.broker != nil {
-		senders = append(senders, s.signals.broker)
-	}
-	s.services = slices.Concat(senders, s.services) // the last to stop
+	_, brokers := s.signals.services()
+	s.services = slices.Concat(senders, brokers, s.services) // the last to stop
 	return err
 }
 
 // publish sends the signals of commits that the store does not send.
-func (s *shared) publish(signals ...signal.Signal) { s.publisher.Publish(signals...) }
+func (s *shared) publish(signals ...signal.Signal) { s.commits.Publish(signals...) }
 
 // newSenders makes those of spans and of metrics, of which there may be none.
 func (s *shared) newSenders(name string) (senders []lifecycle.Service, err error) {

@@ -16,7 +16,7 @@ import (
 // newRelay makes the orchestrator's relay; nil unless the event source needs one. It runs
 // in every deployment mode: other daemons may listen.
 func (s *signals) newRelay(log *zap.Logger, m *telemetry.Metrics) (*relay.Relay, error) {
-	if s.config.Signals.EventSource != sourceRelay {
+	if !s.config.Signals.Uses(sourceRelay) {
 		return nil, nil //nolint:nilnil // no relay is the usual case
 	}
 	cfg := relay.Config{WAL: s.walConfig(), Logger: log, Metrics: m, Namespaces: func(ctx context.Context) ([]string, error) {

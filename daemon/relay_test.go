@@ -49,6 +49,6 @@ func TestOnlyTheRelaySourceHasARelay(t *testing.T) {
 		r, err := (&signals{config: c, name: "test"}).newRelay(zap.NewNop(), telemetry.Discard())
 		require.NoError(t, err)
 		require.Equal(t, wants, r != nil, source)
-		require.Equal(t, source == sourceWAL || source == sourceRelay, c.Signals.InTransaction())
+		require.Equal(t, source == sourceWAL || source == sourceRelay, c.Signals.Uses(sourceWAL, sourceRelay))
 	}
 }

@@ -58,7 +58,10 @@ func (s *shared) statusOf(systems map[string]coordinator.Health, loops []lifecyc
 		parts = append(parts, loopPart(l))
 	}
 	slices.SortFunc(parts, func(a, b part) int { return strings.Compare(a.Name, b.Name) }) // maps have no order
-	return append([]part{poolPart(s.store.PoolStat()), senderPart(s.signals.sender.Stats())}, parts...)
+	for _, one := range s.signals.senders {
+		parts = append([]part{senderPart(one.source, one.Stats())}, parts...)
+	}
+	return append([]part{poolPart(s.store.PoolStat())}, parts...)
 }
 
 func systemPart(name string, h coordinator.Health) part {
@@ -88,9 +91,9 @@ func poolPart(p store.PoolStat) part {
 	}}
 }
 
-func senderPart(s pending.SenderStats) part {
+func senderPart(source string, s pending.SenderStats) part {
 	return part{"signal sender", []zap.Field{
-		zap.Int("waiting", s.Waiting), zap.Uint64("sent", s.Sent), zap.Uint64("failed", s.Failed), zap.Uint64("dropped", s.Dropped),
+		zap.String("source", source), zap.Int("waiting", s.Waiting), zap.Uint64("sent", s.Sent), zap.Uint64("failed", s.Failed), zap.Uint64("dropped", s.Dropped),
 	}}
 }
 

@@ -21,7 +21,10 @@ const closeMoment = 500 * time.Millisecond
 
 // loops are those of the daemon besides its engine.
 func (s *shared) loops() []lifecycle.LoopHealth {
-	list := []lifecycle.LoopHealth{s.counting.Health(), s.signals.sender.Health()}
+	list := []lifecycle.LoopHealth{s.counting.Health()}
+	for _, one := range s.signals.senders {
+		list = append(list, one.Health())
+	}
 	if s.relay != nil {
 		list = append(list, s.relay.Health().Loop)
 	}

@@ -58,7 +58,8 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 	if d.sessions, err = d.lend(d.worker, c.Worker.WorkerID, c.Worker.Sessions, d.permits); err != nil {
 		return err
 	}
-	d.services = []lifecycle.Service{d.counting, d.signals.sender, workerService{d.worker, d.log}}
+	senders, _ := d.signals.services()
+	d.services = append(append([]lifecycle.Service{d.counting}, senders...), workerService{d.worker, d.log})
 	if err := register(d.worker); err != nil {
 		return fmt.Errorf("register handlers: %w", err)
 	}
@@ -98,8 +99,8 @@ func (d *Worker) serve(c *config.Loaded) error {
 		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },
 		Events:     d.eventMetrics, Breakers: d.breakers, Sessions: d.sessions,
 		Templates: d.store, CheckHandler: d.worker.Host().CheckHandler, Tags: own.Tags, Queues: queues.measure, Config: d.shownConfig(c),
-		Checks: func(context.Context) map[string]telemetry.Check {
-			return map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health()), "circuit_breakers": d.breakers.Check()}
+		Checks: func(ctx context.Context) map[string]telemetry.Check {
+			return d.topology.addTo(ctx, map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health()), "circuit_breakers": d.breakers.Check()})
 		},
 	})
 	if err != nil || !own.GRPC.Enabled {

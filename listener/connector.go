@@ -189,7 +189,7 @@ func (c *connector) lost(err error) (retry time.Duration) {
 // expected reports whether a subscription waits for its first attempt to connect.
 func (c *connector) expected() bool {
 	return slices.ContainsFunc(c.subscriptions(), func(s *Subscription) bool {
-		at := s.Snapshot()
+		at := s.own()
 		return at.State == deploymode.Connecting && at.Attempts == 0
 	})
 }

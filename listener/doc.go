@@ -14,7 +14,8 @@
 // deploymode.Machine; this package executes them.
 //
 // Read it in this order: listener.go (joining and leaving), connector.go (from the first
-// subscription to the last), session.go (one connection), subscription.go, step.go.
+// subscription to the last), session.go (one connection), subscription.go, step.go, move.go (two
+// sources, while a fleet moves from one to the other).
 //
 // What may not enter: polling, and knowledge of what a signal leads to.
 package listener

@@ -22,10 +22,25 @@ type Health struct {
 	// Loop is the one that delivers to the subscription, or the connection's if that is
 	// dead.
 	Loop lifecycle.LoopHealth `json:"loop"`
+	// From is that of the source which the fleet moves away from; nil unless it moves.
+	From *Health `json:"moving_from,omitempty"`
 }
 
-// Health returns the present state.
+// Health returns the present state. While the fleet moves, it is that of the subscription to
+// the source that it moves to; a loop of the other one takes the place of its own if that one
+// does not run.
 func (s *Subscription) Health() Health {
+	h := s.health()
+	if s.from != nil {
+		from := s.from.health()
+		if h.From = &from; from.Loop.Dead() {
+			h.Loop = from.Loop
+		}
+	}
+	return h
+}
+
+func (s *Subscription) health() Health {
 	l, loop := s.listener, s.loop.Health()
 	l.mu.Lock()
 	defer l.mu.Unlock()

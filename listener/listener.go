@@ -20,6 +20,9 @@ import (
 type Config struct {
 	// Source makes the connections. Required.
 	Source signal.Source
+	// From is the source that the fleet moves away from, which is listened to beside Source;
+	// nil unless it moves.
+	From signal.Source
 	// BufferLimit is how many different signals wait for each subscription before their
 	// payloads are dropped; default pending.DefaultLimit.
 	BufferLimit int
@@ -29,11 +32,12 @@ type Config struct {
 	Metrics *telemetry.Metrics // default none
 }
 
-// Listener keeps one connection of a source for all event systems of a process. It
-// connects when the first subscription starts, and closes the connection when the last
+// Listener keeps one connection of a source for all event systems of a process, and while the
+// fleet moves one of either source (move.go). It connects when the first subscription starts, and closes the connection when the last
 // one stops; the next one to start connects again. It is safe for concurrent use.
 type Listener struct {
 	cfg    Config
+	from   *Listener    // of Config.From; nil unless the fleet moves
 	probe  signal.Topic // of this listener alone
 	probes atomic.Int64 // the number of the latest probe
 	begin  time.Time
@@ -50,12 +54,17 @@ type Listener struct {
 func New(cfg Config) *Listener {
 	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	cfg.Metrics = cfg.Metrics.OrDiscard()
-	return &Listener{
+	l := &Listener{
 		cfg:     cfg,
 		probe:   signal.ProbeTopic(rand.Text()),
 		begin:   time.Now(),
 		changed: make(chan struct{}),
 	}
+	if cfg.From != nil {
+		cfg.Source, cfg.From = cfg.From, nil
+		l.from = New(cfg)
+	}
+	return l
 }
 
 // Source returns the name of the source: notify, wal, relay, redis or inproc.

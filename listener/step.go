@@ -17,14 +17,14 @@ import (
 func (s *Subscription) catchUp() {
 	s.stepping.Lock()
 	defer s.stepping.Unlock()
-	if s.Snapshot().State != deploymode.Off {
+	if s.own().State != deploymode.Off {
 		s.hooks.OnConnected()
 	}
 }
 
 // subscribed reports that the connection is subscribed to the topics.
 func (s *Subscription) subscribed() {
-	if s.Snapshot().State == deploymode.Listening {
+	if s.own().State == deploymode.Listening {
 		s.catchUp()
 		return
 	}
@@ -35,7 +35,7 @@ func (s *Subscription) subscribed() {
 // the next attempt; ok is false for a subscription that has left.
 func (s *Subscription) lost(err error) (delay time.Duration, ok bool) {
 	event := deploymode.Event{Kind: deploymode.ConnectFailed, Jitter: rand.Float64()}
-	switch s.Snapshot().State {
+	switch s.own().State {
 	case deploymode.Off:
 		return 0, false
 	case deploymode.Listening, deploymode.Deaf:

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -78,6 +79,7 @@ type Hooks struct {
 // thresholds. It implements lifecycle.Service and is safe for concurrent use.
 type Subscription struct {
 	listener *Listener
+	from     *Subscription // to Config.From; nil unless the fleet moves
 	cfg      SubscriptionConfig
 	hooks    Hooks
 	arrived  *pending.Buffer
@@ -101,6 +103,13 @@ type Subscription struct {
 
 // Subscribe returns a subscription that is not started.
 func (l *Listener) Subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription {
+	if l.from == nil {
+		return l.subscribe(cfg, hooks)
+	}
+	return l.subscribeBoth(cfg, hooks)
+}
+
+func (l *Listener) subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription {
 	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	cfg.Metrics = cfg.Metrics.OrDiscard()
 	l.mu.Lock()
@@ -127,6 +136,10 @@ func (l *Listener) Subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription 
 // Start implements lifecycle.Service. In the modes with a listener it joins the connection
 // and does not wait for it; see WaitHeard.
 func (s *Subscription) Start(ctx context.Context) error {
+	return s.each(func(s *Subscription) error { return s.start(ctx) })
+}
+
+func (s *Subscription) start(ctx context.Context) error {
 	if err := s.cfg.Check(); err != nil {
 		return err
 	}
@@ -138,7 +151,7 @@ func (s *Subscription) Start(ctx context.Context) error {
 
 // follow joins the connection or leaves it, as the mode says.
 func (s *Subscription) follow(ctx context.Context) error {
-	if s.Snapshot().Mode.Listens() {
+	if s.own().Mode.Listens() {
 		return s.listener.join(ctx, s)
 	}
 	return s.listener.leave(ctx, s)
@@ -146,7 +159,11 @@ func (s *Subscription) follow(ctx context.Context) error {
 
 // Stop implements lifecycle.Service: it changes the mode to Disabled for good.
 func (s *Subscription) Stop(ctx context.Context) error {
-	err := errors.Join(s.SetMode(ctx, deploymode.Disabled), s.loop.Stop(ctx))
+	return s.each(func(s *Subscription) error { return s.end(ctx) })
+}
+
+func (s *Subscription) end(ctx context.Context) error {
+	err := errors.Join(s.setMode(ctx, deploymode.Disabled), s.loop.Stop(ctx))
 	l := s.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,6 +176,10 @@ func (s *Subscription) Stop(ctx context.Context) error {
 // subscription joins the connection or leaves it. The last one to leave closes the
 // connection and waits for that; the topics of others stay subscribed without a gap.
 func (s *Subscription) SetMode(ctx context.Context, mode deploymode.Mode) error {
+	return s.each(func(s *Subscription) error { return s.setMode(ctx, mode) })
+}
+
+func (s *Subscription) setMode(ctx context.Context, mode deploymode.Mode) error {
 	s.step(deploymode.Event{Kind: deploymode.ModeChanged, Mode: mode})
 	return s.follow(ctx)
 }
@@ -168,6 +189,10 @@ func (s *Subscription) SetMode(ctx context.Context, mode deploymode.Mode) error 
 // OnConnected follows in both cases. An error means that ctx ended first; the topics
 // are kept.
 func (s *Subscription) SetTopics(ctx context.Context, topics []signal.Topic) error {
+	return s.each(func(s *Subscription) error { return s.setTopics(ctx, topics) })
+}
+
+func (s *Subscription) setTopics(ctx context.Context, topics []signal.Topic) error {
 	want, l := topicset.Of(topics), s.listener
 	l.mu.Lock()
 	if !maps.Equal(want, s.topics) {
@@ -187,10 +212,28 @@ func (s *Subscription) SetTopics(ctx context.Context, topics []signal.Topic) err
 	return nil
 }
 
-// WaitHeard waits until the connection is subscribed to the topics and a probe has come
-// back, ctx ends, or the subscription is stopped. With a source that accepts subscriptions
-// and delivers nothing it never succeeds.
+// WaitHeard waits until the connection, one of them while the fleet moves, is subscribed to
+// the topics and a probe has come back, ctx ends, or the subscription is stopped. With a
+// source that accepts subscriptions and delivers nothing it never succeeds.
 func (s *Subscription) WaitHeard(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var heard atomic.Bool
+	err := s.each(func(s *Subscription) error {
+		err := s.waitHeard(ctx)
+		if err == nil {
+			heard.Store(true)
+			cancel()
+		}
+		return err
+	})
+	if heard.Load() {
+		return nil
+	}
+	return err
+}
+
+func (s *Subscription) waitHeard(ctx context.Context) error {
 	err := s.await(ctx, func() bool {
 		at := s.machine.Snapshot()
 		return at.State == deploymode.Listening && at.GoodProbes > 0
@@ -199,7 +242,7 @@ func (s *Subscription) WaitHeard(ctx context.Context) error {
 		return nil
 	}
 	cause := ""
-	if last := s.Health().LastError; last != "" {
+	if last := s.health().LastError; last != "" {
 		cause = " (" + last + ")"
 	}
 	return fmt.Errorf("waiting for %s to receive: %w%s", s.loop.Name(), err, cause)
@@ -226,8 +269,8 @@ func (s *Subscription) await(ctx context.Context, done func() bool) error {
 	}
 }
 
-// Snapshot returns the state of the machine.
-func (s *Subscription) Snapshot() deploymode.Snapshot {
+// own returns the state of the machine of its own source.
+func (s *Subscription) own() deploymode.Snapshot {
 	s.listener.mu.Lock()
 	defer s.listener.mu.Unlock()
 	return s.machine.Snapshot()

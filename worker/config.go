@@ -50,6 +50,7 @@ type Config struct {
 	EventSource     signal.Source
 	EventSourceName string
 	ListenerURL     string
+	movingFrom      string // common.signals.moving_from
 	broker          amqp.Config
 	redis           redis.Config
 	// Publisher sends the worker's signals; default one over the store's connections.
@@ -267,7 +268,7 @@ func Configure(c *config.Loaded) Config {
 	w, dispatch, r := c.Worker, c.Worker.MPSCChannels.HandlerDispatch, c.Common.Signals.Redis
 	return Config{
 		MaxConnections: int32(c.Common.Database.Pool.MaxConnections), EventSourceName: c.Common.Signals.EventSource, // #nosec G115 -- ranges are checked
-		broker: amqp.Configure(c.Common), redis: redis.Config{URL: r.URL.Reveal(), Prefix: r.Prefix, Timeout: r.Timeout, ClientName: "tasker-worker",
+		movingFrom: c.Common.Signals.MovingFrom, broker: amqp.Configure(c.Common), redis: redis.Config{URL: r.URL.Reveal(), Prefix: r.Prefix, Timeout: r.Timeout, ClientName: "tasker-worker",
 			BufferLimit: w.MPSCChannels.EventListeners.PGMQEventBufferSize},
 		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 )
@@ -89,8 +90,8 @@ func (w *Worker) Health() Health {
 	events := p.system.Health()
 	h.Events, h.DeadLoops = &events, events.DeadLoops
 	loops := p.engine.Loops()
-	if p.sender != nil {
-		loops = append(loops, p.sender.Health())
+	for _, s := range p.senders {
+		loops = append(loops, s.Health())
 	}
 	for _, l := range loops {
 		if l.Dead() {
@@ -143,17 +144,16 @@ func (w *Worker) SetMode(ctx context.Context, mode deploymode.Mode) error {
 }
 
 // countSignals returns a function that updates the metrics from the counts of the
-// worker's own sender.
+// worker's own senders.
 func (p *parts) countSignals(m *telemetry.Metrics) func() {
-	if p.sender == nil {
-		return nil
-	}
-	last := p.sender.Stats()
+	last := make([]pending.SenderStats, len(p.senders))
 	return func() { // called only by the heartbeat
-		now := p.sender.Stats()
-		m.SignalsSent.Add(float64(now.Sent - last.Sent))
-		m.SignalsCoalesced.Add(float64(now.Coalesced - last.Coalesced))
-		m.SignalsDropped.Add(float64(now.Dropped - last.Dropped))
-		last = now
+		for i, s := range p.senders {
+			now := s.Stats()
+			m.SignalsSent.Add(float64(now.Sent - last[i].Sent))
+			m.SignalsCoalesced.Add(float64(now.Coalesced - last[i].Coalesced))
+			m.SignalsDropped.Add(float64(now.Dropped - last[i].Dropped))
+			last[i] = now
+		}
 	}
 }

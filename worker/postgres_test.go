@@ -265,6 +265,39 @@ func TestWorkflowOverABroker(t *testing.T) {
 	require.Positive(t, w.Health().Events.Found["listener"])
 }
 
+// TestWorkflowWhileItsFleetMoves: a worker of its own hears what is sent over either source, and sends
+// over both.
+func TestWorkflowWhileItsFleetMoves(t *testing.T) {
+	t.Parallel()
+	broker := amqp.Config{URL: brokertest.New(t).URL}
+	b, tmpl := newBench(t, "amqp"), templateOf(t, diamondYAML)
+	w := b.worker(t, Config{Mode: deploymode.EventDrivenOnly, Events: quick(), MaxConcurrent: 4, broker: broker, movingFrom: "notify"}, tmpl)
+	registerDiamond(t, w)
+	start(t, w)
+	overBroker, err := amqp.NewTransport(broker)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, overBroker.Stop(context.Background())) })
+	overDatabase := notify.NewTransport(b.Execer())
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	for other, send := range map[string]signal.Transport{"notify": overBroker, "amqp": overDatabase} {
+		b.send = send
+		source, err := w.ends(w.parts).Source(other, send)
+		require.NoError(t, err)
+		receiver, err := source.Connect(ctx, []signal.Topic{signal.WorkerTopic(tmpl.Namespace)})
+		require.NoError(t, err)
+		b.finish(t, b.create(t, tmpl, 10), workflow.TaskComplete)
+		_, err = receiver.Receive(ctx) // of the worker, for the second steps
+		require.NoError(t, err, other)
+		require.NoError(t, receiver.Close(ctx))
+	}
+	require.Positive(t, w.Health().Events.Found["listener"])
+	require.Equal(t, "notify", w.Health().Events.Listener.From.Source)
+	require.Equal(t, store.AnnounceNotify, w.announcement())
+	w.cfg.EventSourceName = "wal"
+	require.Equal(t, store.AnnounceBoth, w.announcement())
+}
+
 func TestRetriesAndFailuresInTheDatabase(t *testing.T) {
 	t.Parallel()
 	b, tmpl := newBench(t, "notify"), templateOf(t, diamondYAML)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
+	"github.com/tasker-go/tasker/internal/signal/ends"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/pending"
 	"github.com/tasker-go/tasker/internal/signal/redis"
@@ -31,13 +31,19 @@ import (
 type parts struct {
 	store      *store.Store // its own; nil if configured
 	board      engine.Board
-	sender     *pending.Sender // its own publisher; nil if configured
-	broker     broker          // its own connection to the broker, if signals go there
+	transports map[string]signal.Transport // its own, by source
+	senders    []sender                    // its own publisher over each; none if one is configured
 	publisher  signal.Publisher
 	engine     *engine.Engine
 	publishing *publishing
 	refused    []store.VersionConflict // templates; set before the loops run
 	system     *coordinator.EventSystem
+}
+
+// sender sends signals over a source.
+type sender struct {
+	*pending.Sender
+	source string
 }
 
 // Start connects, registers the templates and begins to work; ctx bounds only the start.
@@ -57,7 +63,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	templates := slices.Collect(maps.Values(w.templates))
 	w.mu.Unlock()
 
-	p := &parts{}
+	p := &parts{transports: map[string]signal.Transport{}}
 	err := w.assemble(ctx, p, templates)
 	w.mu.Lock()
 	if err == nil {
@@ -116,8 +122,8 @@ func (w *Worker) openStore(ctx context.Context, p *parts) error {
 		var err error
 		s, err = store.Open(ctx, store.Options{
 			URL: w.cfg.DatabaseURL, ApplicationName: "tasker-worker", MaxConns: w.cfg.MaxConnections,
-			SignalsInTransaction: w.inWAL(),
-			NotifyAfterCommit:    w.cfg.EventSource == nil && w.cfg.Publisher == nil && w.cfg.EventSourceName == notify.Name,
+			SignalsInTransaction: w.over(wal.Name, relay.Name),
+			NotifyAfterCommit:    w.cfg.EventSource == nil && w.cfg.Publisher == nil && w.over(notify.Name),
 			Publish:              w.afterCommits(p),
 			Unpredicted:          w.cfg.Metrics.StepsUnpredicted.Inc,
 			Observe: func(flow string, took time.Duration, _ error) {
@@ -133,25 +139,38 @@ func (w *Worker) openStore(ctx context.Context, p *parts) error {
 	return s.CheckSchema(ctx)
 }
 
-func (w *Worker) sourceName() string {
-	if w.cfg.EventSource != nil {
-		return w.cfg.EventSource.Name()
+// sources are those that signals are sent over: the event source, and the one that the fleet
+// moves away from.
+func (w *Worker) sources() []string {
+	switch {
+	case w.cfg.EventSource != nil:
+		return []string{w.cfg.EventSource.Name()}
+	case w.cfg.movingFrom != "":
+		return []string{w.cfg.EventSourceName, w.cfg.movingFrom}
 	}
-	return w.cfg.EventSourceName
+	return []string{w.cfg.EventSourceName}
 }
 
-// inWAL reports whether signals are sent through the WAL.
-func (w *Worker) inWAL() bool {
-	name := w.sourceName()
-	return name == wal.Name || name == relay.Name
+// over reports whether signals are sent over one of the sources.
+func (w *Worker) over(sources ...string) bool {
+	return slices.ContainsFunc(w.sources(), func(s string) bool { return slices.Contains(sources, s) })
 }
 
 // afterCommits publishes the signals of the store's commits where it cannot send them itself.
 func (w *Worker) afterCommits(p *parts) func(signals ...signal.Signal) {
-	if !w.overBroker() {
+	if !w.over(amqp.Name, redis.Name) {
 		return nil
 	}
-	return func(signals ...signal.Signal) { p.publisher.Publish(signals...) }
+	return func(signals ...signal.Signal) {
+		if w.cfg.Publisher != nil {
+			w.cfg.Publisher.Publish(signals...)
+		}
+		for _, s := range p.senders {
+			if s.source == amqp.Name || s.source == redis.Name {
+				s.Publish(signals...)
+			}
+		}
+	}
 }
 
 // rows returns the store of the worker, its own or the configured one.
@@ -162,54 +181,51 @@ func (w *Worker) rows(p *parts) *store.Store {
 	return w.cfg.Store
 }
 
-// transport returns the way of sending that matches the event source.
-func (w *Worker) transport(p *parts) (_ signal.Transport, err error) {
-	switch {
-	case w.inWAL():
-		return wal.NewTransport(w.rows(p).Execer()), nil
-	case !w.overBroker():
-		return notify.NewTransport(w.rows(p).Execer()), nil
-	case p.broker != nil:
-		return p.broker, nil
+// ends makes the ends of the sources.
+func (w *Worker) ends(p *parts) *ends.Config {
+	const name = "tasker-worker-listener"
+	exec := w.rows(p).Execer()
+	cfg := &ends.Config{Exec: exec, AMQP: w.cfg.broker, Redis: w.cfg.redis,
+		Notify: notify.Config{DSN: w.cfg.ListenerURL, ApplicationName: name},
+		WAL:    wal.Config{DSN: w.cfg.ListenerURL, ApplicationName: name, Server: exec}}
+	cfg.AMQP.ConnectionName = "tasker-worker"
+	return cfg
+}
+
+// transport returns what sends over a source.
+func (w *Worker) transport(p *parts, source string) (signal.Transport, error) {
+	if t := p.transports[source]; t != nil {
+		return t, nil
 	}
-	var to broker
-	if w.sourceName() == redis.Name {
-		to, err = redis.NewTransport(w.cfg.redis)
-	} else {
-		to, err = amqp.NewTransport(w.cfg.broker)
-	}
+	t, err := w.ends(p).Transport(source)
 	if err == nil {
-		p.broker = to
+		p.transports[source] = t
 	}
-	return to, err
-}
-
-// broker carries signals beside the database.
-type broker interface {
-	signal.Transport
-	lifecycle.Service
-}
-
-// overBroker reports whether signals are sent through one.
-func (w *Worker) overBroker() bool {
-	name := w.sourceName()
-	return name == amqp.Name || name == redis.Name
+	return t, err
 }
 
 func (w *Worker) openPublisher(ctx context.Context, p *parts) error {
 	if p.publisher = w.cfg.Publisher; p.publisher != nil {
 		return nil
 	}
-	transport, err := w.transport(p)
-	if err != nil {
-		return err
+	var all ends.Publishers
+	for _, source := range w.sources() {
+		transport, err := w.transport(p, source)
+		if err != nil {
+			return err
+		}
+		own := sender{source: source}
+		own.Sender = pending.NewSender(transport, pending.SenderConfig{Logger: w.cfg.Logger, OnRestart: w.cfg.Metrics.Restarted, OnError: func(err error) {
+			w.cfg.Metrics.SignalsFailed.Inc()
+			w.cfg.Logger.Debug("signals not sent", zap.Error(err))
+		}})
+		if err := own.Start(ctx); err != nil {
+			return err
+		}
+		p.senders, all = append(p.senders, own), append(all, own)
 	}
-	p.sender = pending.NewSender(transport, pending.SenderConfig{Logger: w.cfg.Logger, OnRestart: w.cfg.Metrics.Restarted, OnError: func(err error) {
-		w.cfg.Metrics.SignalsFailed.Inc()
-		w.cfg.Logger.Debug("signals not sent", zap.Error(err))
-	}})
-	p.publisher = p.sender
-	return p.sender.Start(ctx)
+	p.publisher = all
+	return nil
 }
 
 func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*workflow.Template) error {
@@ -276,36 +292,37 @@ func (w *Worker) listener(p *parts) (*listener.Listener, error) {
 	if w.cfg.Events.Listener != nil {
 		return w.cfg.Events.Listener, nil
 	}
-	source, err := w.source(p)
-	if source == nil || err != nil {
-		return nil, err
+	cfg := listener.Config{Source: w.cfg.EventSource, Logger: w.cfg.Logger, Metrics: w.cfg.Metrics}
+	if cfg.Source == nil {
+		var found []signal.Source
+		for _, source := range w.sources() {
+			one, err := w.source(p, source)
+			if err != nil {
+				return nil, err
+			}
+			if one != nil {
+				found = append(found, one)
+			}
+		}
+		if len(found) == 0 {
+			return nil, nil //nolint:nilnil // no source is a choice: the worker polls
+		}
+		if cfg.Source = found[0]; len(found) > 1 {
+			cfg.From = found[1]
+		}
 	}
-	return listener.New(listener.Config{Source: source, Logger: w.cfg.Logger, Metrics: w.cfg.Metrics}), nil
+	return listener.New(cfg), nil
 }
 
-func (w *Worker) source(p *parts) (signal.Source, error) {
-	url := w.cfg.ListenerURL
-	switch {
-	case w.cfg.EventSource != nil:
-		return w.cfg.EventSource, nil
-	case w.cfg.EventSourceName == "none" || url == "" && !w.overBroker():
-		return nil, nil //nolint:nilnil // no source is a choice: the worker polls
+func (w *Worker) source(p *parts, source string) (signal.Source, error) {
+	if source == "none" || w.cfg.ListenerURL == "" && source != amqp.Name && source != redis.Name {
+		return nil, nil //nolint:nilnil // there is none
 	}
-	transport, err := w.transport(p)
+	transport, err := w.transport(p, source)
 	if err != nil {
 		return nil, err
 	}
-	switch w.cfg.EventSourceName {
-	case amqp.Name:
-		return amqp.New(w.cfg.broker, transport)
-	case redis.Name:
-		return redis.New(w.cfg.redis, transport)
-	case wal.Name:
-		return wal.New(wal.Config{DSN: url, ApplicationName: "tasker-worker-listener", Server: w.rows(p).Execer()}, transport)
-	case relay.Name:
-		return relay.NewSource(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, transport)
-	}
-	return notify.New(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, transport)
+	return w.ends(p).Source(source, transport)
 }
 
 // build makes the parts that find work and run it.
@@ -368,7 +385,8 @@ func (w *Worker) settler(p *parts) engine.Settler {
 
 // describe returns what the fleet is to know of the worker and the engine does not.
 func (w *Worker) describe(p *parts) store.Daemon {
-	d := store.Daemon{Hostname: hostname(), Version: w.cfg.Version, Mode: string(p.system.Mode()), Refused: p.refused, Handlers: w.registry.names()}
+	d := store.Daemon{Hostname: hostname(), Version: w.cfg.Version, Mode: string(p.system.Mode()), Refused: p.refused, Handlers: w.registry.names(),
+		Signals: store.SignalSources{Source: w.sources()[0], MovingFrom: w.cfg.movingFrom, Unheard: p.system.Health().Unheard}}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.state == stateDraining {

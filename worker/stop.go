@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/signal/ends"
 )
 
 // Stop stops the worker in order: it claims no more; hands back what has not begun; waits
@@ -119,11 +121,13 @@ func (p *parts) close(ctx context.Context, log *zap.Logger) {
 	if p.engine != nil {
 		note("engine", p.engine.Close(ctx))
 	}
-	if p.sender != nil {
-		note("signals", p.sender.Stop(ctx))
+	for _, s := range p.senders {
+		note("signals", s.Stop(ctx))
 	}
-	if p.broker != nil {
-		note("broker", p.broker.Stop(ctx))
+	for _, t := range p.transports {
+		if broker, ok := t.(ends.Broker); ok {
+			note("broker", broker.Stop(ctx))
+		}
 	}
 	if p.store != nil {
 		p.store.Close()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/relay"
+	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/worker/internal/engine"
@@ -127,10 +129,12 @@ func (c *StepContext) CreateTask(tx Tx, r TaskRequest) (CreatedTask, error) {
 // announcement is how transactions that the engine does not commit signal the tasks
 // created in them.
 func (w *Worker) announcement() store.Announce {
-	switch {
-	case w.inWAL():
+	switch inWAL, notifies := w.over(wal.Name, relay.Name), w.over(notify.Name); {
+	case inWAL && notifies:
+		return store.AnnounceBoth
+	case inWAL:
 		return store.AnnounceWAL
-	case w.sourceName() == notify.Name:
+	case notifies:
 		return store.AnnounceNotify
 	}
 	return store.AnnounceNothing

@@ -18,11 +18,12 @@ const brokerTimeout = 30 * time.Second
 
 func (a *app) broker() command {
 	return command{
-		use: "broker", short: "Prepare and check the broker that carries signals",
+		use: "broker", short: "Prepare, check and leave the broker that carries signals",
 		long: `Works on the RabbitMQ of common.queues.rabbitmq: of the configuration
 (TASKER_CONFIG_PATH, TASKER_CONFIG_ROOT or --config-file), with RABBITMQ_URL.
 Daemons declare what they need by themselves. See docs/modes.md.`,
 		commands: []command{
+			a.brokerMigrate(), a.brokerDrain(),
 			a.onBroker(command{use: "topology", short: "List the exchanges and queues that the configuration wants",
 				long: "Lists the durable exchanges and queues that the configuration wants. It asks no\nbroker."}, a.brokerTopology),
 			a.onBroker(command{use: "init", short: "Declare the exchanges and queues that the broker lacks",
@@ -31,7 +32,8 @@ other properties is not changed: the command ends with exit code 4 and names it
 and the difference.`}, a.brokerInit),
 			a.onBroker(command{use: "status", short: "Show what the broker has of them",
 				long: `Shows which of the exchanges and queues the broker has, and what waits in the
-queues. Ends with exit code 1 if any is missing.`}, a.brokerStatus),
+queues. Ends with exit code 1 if any is missing, or is something else than the
+configuration wants.`}, a.brokerStatus),
 		},
 	}
 }
@@ -39,7 +41,7 @@ queues. Ends with exit code 1 if any is missing.`}, a.brokerStatus),
 // onBroker completes the description of a command that works on a broker, under a deadline.
 func (a *app) onBroker(d command, run func(context.Context, amqp.Config) error) command {
 	var path string
-	d.flags = opt(&path, "config-file", "daemon configuration `file` to take the broker from")
+	d.flags = all(d.flags, opt(&path, "config-file", "daemon configuration `file` to take the broker from"))
 	d.local = func(ctx context.Context, _ []string) error {
 		loaded, err := config.Load(config.Options{Context: config.ContextCommon, Path: path, LookupEnv: a.env})
 		if err != nil {
@@ -88,18 +90,46 @@ func (a *app) brokerStatus(ctx context.Context, cfg amqp.Config) error {
 	if err != nil {
 		return err
 	}
-	missing, t := 0, a.newTable("KIND", "NAME", "BOUND TO", "MESSAGES", "CONSUMERS")
-	for i := range list {
-		o := &list[i]
+	missing, differing := wrongObjects(list)
+	switch table := func() { a.brokerTable(list) }; {
+	case len(missing) > 0:
+		return a.verdict(list, false, failure(fmt.Sprintf("%d of %d are missing: tasker-ctl broker init declares them", len(missing), len(list))), table)
+	case len(differing) > 0:
+		return a.verdict(list, false, failure("not what the configuration wants: "+strings.Join(differing, "; ")), table)
+	default:
+		return a.emit(list, table)
+	}
+}
+
+// wrongObjects are the names of those that are missing, and of those that differ with how.
+func wrongObjects(list []amqp.Object) (missing, differing []string) {
+	for _, o := range list {
 		switch {
 		case o.Found == nil:
-			missing++
-			t.row(o.Kind, o.Name, boundTo(o), cell{"missing", red}, "")
-		case o.Kind == amqp.KindQueue:
-			t.row(o.Kind, o.Name, boundTo(o), o.Found.Messages, o.Found.Consumers)
-		default:
-			t.row(o.Kind, o.Name, "", "", "")
+			missing = append(missing, o.Name)
+		case o.Differs != "":
+			differing = append(differing, o.Name+": "+oneLine(o.Differs))
 		}
 	}
-	return a.verdict(list, missing == 0, failure(fmt.Sprintf("%d of %d are missing: tasker-ctl broker init declares them", missing, len(list))), func() { t.write(a.stdout) })
+	return missing, differing
+}
+
+func (a *app) brokerTable(list []amqp.Object) {
+	t := a.newTable("KIND", "NAME", "BOUND TO", "MESSAGES", "CONSUMERS")
+	for i := range list {
+		o := &list[i]
+		name := cell{text: o.Name}
+		if o.Differs != "" {
+			name.style = red
+		}
+		switch {
+		case o.Found == nil:
+			t.row(o.Kind, o.Name, boundTo(o), cell{"missing", red}, "")
+		case o.Kind == amqp.KindQueue:
+			t.row(o.Kind, name, boundTo(o), o.Found.Messages, o.Found.Consumers)
+		default:
+			t.row(o.Kind, name, "", "", "")
+		}
+	}
+	t.write(a.stdout)
 }

@@ -450,10 +450,10 @@ func fakeTemplate(t testing.TB) client.TemplateDetail {
 func fakeFleet() client.Fleet {
 	return client.Fleet{
 		Replicas: []client.Replica{
-			{UUID: "u1", ID: "orchestrator-1", Kind: "orchestrator", Hostname: "pod-a", Address: "pod-a:8080", Version: "0.1.0", Mode: "EventDrivenOnly", Namespaces: []string{}, StartedAt: at(0), HeartbeatAgeSeconds: 2.4, Live: true},
+			{UUID: "u1", ID: "orchestrator-1", Kind: "orchestrator", Hostname: "pod-a", Address: "pod-a:8080", Version: "0.1.0", Mode: "EventDrivenOnly", Namespaces: []string{}, StartedAt: at(0), HeartbeatAgeSeconds: 2.4, Live: true, EventSource: "amqp", MovingFrom: "notify"},
 			{UUID: "u2", ID: "worker-1", Kind: "worker", Hostname: "pod-b", Address: "10.0.0.7:8081", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes", "lines"}, StartedAt: at(0), HeartbeatAgeSeconds: 95, Live: false},
 			{UUID: "u3", ID: "worker-2", Kind: "worker", Hostname: "pod-c", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes"}, StartedAt: at(0), HeartbeatAgeSeconds: 30, Stopped: true},
-			{UUID: "u4", ID: "worker-3", Kind: "worker", Hostname: "pod-d", Address: "pod-d:41837", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes"}, StartedAt: at(0), HeartbeatAgeSeconds: 1, Live: true},
+			{UUID: "u4", ID: "worker-3", Kind: "worker", Hostname: "pod-d", Address: "pod-d:41837", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes"}, StartedAt: at(0), HeartbeatAgeSeconds: 1, Live: true, EventSource: "notify"},
 		},
 		Warning: "no live orchestrator polls",
 	}

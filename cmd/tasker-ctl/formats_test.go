@@ -27,6 +27,7 @@ var withoutGoldens = map[string]string{
 	"quota set":           "in the database; TestQuotas",
 	"quota delete":        "in the database; TestQuotas",
 	"auth validate-token": "of a random key; TestTokens",
+	"broker drain":        "of a broker; TestBrokerDrain",
 	"broker init":         "of a broker; TestBroker",
 	"broker status":       "of a broker; TestBroker",
 	"config dump":         "its own --format; TestDumps",

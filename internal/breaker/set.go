@@ -21,6 +21,7 @@ const (
 	Web           = "web"            // database queries of API requests
 	TaskReadiness = "task_readiness" // the search for due steps and expired leases
 	Messaging     = "messaging"      // sending signals
+	MovedFrom     = "moved_from"     // the same, over the source that the fleet moves away from
 	Report        = "report"         // a worker's reports of results
 	Predictor     = "predictor"      // the program that is asked how long handlers take
 )

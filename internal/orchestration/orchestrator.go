@@ -205,7 +205,7 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 	var scan scanBudget // limits scans of dead row versions while an old snapshot is held
 	for {
 		d := o.cfg.Daemon
-		d.Mode = string(o.apply.Mode())
+		d.Mode, d.Signals.Unheard = string(o.apply.Mode()), o.apply.Health().Unheard
 		if address := o.address.Load(); address != nil {
 			d.Address = *address
 		}

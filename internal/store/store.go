@@ -146,6 +146,7 @@ type (
 	Beyond            = board.Beyond             // what was done with steps beyond limits
 	CallableLoad      = board.CallableLoad       // the work of a callable
 	NamespaceWorkers  = board.NamespaceWorkers   // those that serve a namespace
+	SignalSources     = board.SignalSources      // what carries the signals of a daemon
 	WorkerLoad        = board.WorkerLoad         // what a worker tells of itself
 	Work              = board.Work               // a transaction of a handler
 	Continuation      = board.Continuation       // the next task that a handler names when it ends its step
@@ -306,6 +307,7 @@ const (
 	AnnounceNothing = pg.AnnounceNothing
 	AnnounceNotify  = pg.AnnounceNotify
 	AnnounceWAL     = pg.AnnounceWAL
+	AnnounceBoth    = pg.AnnounceBoth
 
 	WorkerActive = pg.WorkerActive
 	WorkerStale  = pg.WorkerStale

@@ -129,6 +129,7 @@ type Metrics struct {
 
 	// Signals sent and relayed.
 
+	EventSource          *prometheus.GaugeVec   `metric:"tasker_event_source" labels:"source,role" values:"notify|wal|relay|amqp|redis,used|moved_from" help:"1 for the event source that the daemon uses, and for the one that its fleet moves away from."`
 	SignalsSent          prometheus.Counter     `metric:"tasker_signals_sent_total" help:"Signals sent."`
 	SignalsCoalesced     prometheus.Counter     `metric:"tasker_signals_coalesced_total" help:"Signals that joined an equal one waiting to be sent."`
 	SignalsFailed        prometheus.Counter     `metric:"tasker_signals_failed_total" help:"Signals that could not be sent."`

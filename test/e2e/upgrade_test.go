@@ -39,6 +39,7 @@ func binariesBefore(t *testing.T) string {
 type rollout struct {
 	*running
 	bin      string // of the daemons that start
+	config   string // further settings of theirs
 	name     int
 	mu       sync.Mutex
 	ready    map[*fleet.Process]*client.Client
@@ -50,13 +51,13 @@ type rollout struct {
 // it is ready, and takes the old one away before that stops.
 func (r *rollout) replace(kind fleet.Kind, mode string, old *fleet.Process) *fleet.Process {
 	r.t.Helper()
-	cfg := "[common.shutdown]\ndelay_ms = 1000\n"
+	cfg := r.config + "[common.shutdown]\ndelay_ms = 1000\n"
 	if kind == fleet.Worker {
 		cfg += quick
 	}
 	r.name++
 	p, err := fleet.Start(fleet.Options{Kind: kind, BinDir: r.bin, WorkDir: r.dir, Name: fmt.Sprintf("%s-%d", kind, r.name),
-		DatabaseURL: r.db.DSN, Mode: mode, Config: cfg})
+		DatabaseURL: r.db.DSN, Mode: mode, Config: cfg, Env: r.env})
 	require.NoError(r.t, err)
 	r.all = append(r.all, p)
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)

@@ -107,6 +107,7 @@ func fleetOf(replicas []store.Replica) *client.Fleet {
 			UUID: r.UUID.String(), ID: r.ID, Kind: r.Kind, Hostname: r.Hostname, Address: r.Address, Version: r.Version, Mode: r.Mode,
 			Namespaces: append([]string{}, r.Namespaces...), StartedAt: client.Time{Time: r.StartedAt},
 			HeartbeatAgeSeconds: r.HeartbeatAge.Seconds(), Live: live(r), Stopped: r.Stopped,
+			EventSource: r.Signals.Source, MovingFrom: r.Signals.MovingFrom, Unheard: r.Signals.Unheard,
 		}
 	}
 	fleet.Warning = fleetWarning(replicas)

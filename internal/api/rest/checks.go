@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/listener"
 )
 
 const (
@@ -205,11 +206,16 @@ func eventSystemOf(h coordinator.Health) client.EventSystem {
 	if w.Found == nil {
 		w.Found = map[string]uint64{}
 	}
-	if l := h.Listener; l != nil {
-		w.Listener = &client.Listener{Source: l.Source, State: string(l.State), Proven: l.Proven, Reconnects: l.Reconnects,
-			LagMS: l.LagMS, LagAt: unlessZero(l.LagAt), ConnectedAt: unlessZero(l.ConnectedAt)}
-	}
+	w.Listener = listenerOf(h.Listener)
 	return w
+}
+
+func listenerOf(l *listener.Health) *client.Listener {
+	if l == nil {
+		return nil
+	}
+	return &client.Listener{Source: l.Source, State: string(l.State), Proven: l.Proven, Reconnects: l.Reconnects,
+		LagMS: l.LagMS, LagAt: unlessZero(l.LagAt), ConnectedAt: unlessZero(l.ConnectedAt), MovingFrom: listenerOf(l.From)}
 }
 
 func unlessZero(t time.Time) *client.Time {
@@ -224,8 +230,8 @@ func unlessZero(t time.Time) *client.Time {
 func withoutErrors(reason string, systems ...coordinator.Health) string {
 	for _, h := range systems {
 		texts := []string{h.LastError, h.Poller.LastError}
-		if h.Listener != nil {
-			texts = append(texts, h.Listener.LastError)
+		for l := h.Listener; l != nil; l = l.From {
+			texts = append(texts, l.LastError)
 		}
 		for _, text := range texts {
 			if text != "" {

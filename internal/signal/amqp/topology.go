@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -75,6 +78,11 @@ func (t Topology) delays() string  { return t.Namespace + ".delay" }
 func (t Topology) dead() string    { return t.Namespace + ".dlx" }
 func (t Topology) letters() string { return t.Namespace + ".dlq" }
 
+// delayQueue is the queue of a delay, see delay.go.
+func (t Topology) delayQueue(delay time.Duration) string {
+	return t.Namespace + ".retry.signals." + strconv.Itoa(int(delay.Seconds())) + "s"
+}
+
 func routingKey(topic signal.Topic) string { return signalKey + string(topic) }
 
 // Object is a durable exchange or queue.
@@ -85,6 +93,8 @@ type Object struct {
 	Key   string `json:"key,omitempty"`   // with this routing key
 
 	Found *Found `json:"found,omitempty"` // by Inspect; nil where the broker has none
+	// Differs is how what the broker has differs, in its words, by Inspect; or why Remove left it.
+	Differs string `json:"differs,omitempty"`
 
 	args, match amqp091.Table // of the queue, and of its binding
 }
@@ -120,10 +130,7 @@ func (t Topology) Objects() []Object {
 func (s *session) declare(ctx context.Context, objects ...Object) error {
 	for _, o := range objects {
 		err := s.bounded(ctx, func() error {
-			if o.Kind != KindQueue {
-				return s.ch.ExchangeDeclare(o.Name, o.Kind, true, false, false, false, nil)
-			}
-			if _, err := s.ch.QueueDeclare(o.Name, true, false, false, false, o.args); err != nil || o.Bound == "" {
+			if err := o.declare(s.ch); err != nil || o.Bound == "" {
 				return err
 			}
 			return s.ch.QueueBind(o.Name, o.Key, o.Bound, false, o.match)
@@ -133,6 +140,14 @@ func (s *session) declare(ctx context.Context, objects ...Object) error {
 		}
 	}
 	return nil
+}
+
+func (o *Object) declare(ch *amqp091.Channel) error {
+	if o.Kind != KindQueue {
+		return ch.ExchangeDeclare(o.Name, o.Kind, true, false, false, false, nil)
+	}
+	_, err := ch.QueueDeclare(o.Name, true, false, false, false, o.args)
+	return err
 }
 
 // Declare makes the objects that the broker lacks.
@@ -148,7 +163,8 @@ func Declare(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// Inspect returns the objects, and what the broker has of them.
+// Inspect returns the objects, and what the broker has of them. It changes nothing. What the
+// user may not declare is not compared.
 func Inspect(ctx context.Context, cfg Config) ([]Object, error) {
 	b, err := newBroker(cfg)
 	if err != nil {
@@ -181,12 +197,79 @@ func (s *session) inspect(o *Object) error {
 	} else {
 		err = ch.ExchangeDeclarePassive(o.Name, o.Kind, true, false, false, false, nil)
 	}
-	var missing *amqp091.Error
-	if errors.As(err, &missing) && missing.Code == amqp091.NotFound {
+	var refused *amqp091.Error
+	if errors.As(err, &refused) && refused.Code == amqp091.NotFound {
 		return nil
 	}
-	if err == nil {
-		o.Found = &Found{q.Messages, q.Consumers}
+	if err != nil {
+		return err
 	}
+	o.Found = &Found{q.Messages, q.Consumers}
+	if err = o.declare(ch); errors.As(err, &refused) {
+		if refused.Code != amqp091.AccessRefused {
+			o.Differs = refused.Reason
+		}
+		return nil
+	}
+	return err
+}
+
+// Remove deletes the objects, unless a queue holds messages or has consumers, or something else is
+// bound to an exchange. It returns those that it left, with the reason; a queue that is left keeps
+// the exchanges too. Delayed signals are deleted with their queues.
+func Remove(ctx context.Context, cfg Config) (left []Object, err error) {
+	b, err := newBroker(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	topology := b.cfg.Topology
+	objects := topology.Objects()
+	for delay := time.Second; delay <= maxDelay; delay *= 2 {
+		objects = append(objects, Object{Kind: KindQueue, Name: topology.delayQueue(delay), Bound: topology.delays()})
+	}
+	slices.Reverse(objects) // queues first
+	for _, o := range objects {
+		if o.Kind != KindQueue && len(left) > 0 && left[0].Kind == KindQueue {
+			break
+		}
+		var refused *amqp091.Error
+		err := s.bounded(ctx, func() error { return s.remove(&o, o.Bound == topology.delays()) })
+		switch {
+		case errors.As(err, &refused) && refused.Code != amqp091.NotFound:
+			o.Differs = refused.Reason
+			left = append(left, o)
+		case err != nil && refused == nil:
+			return left, fmt.Errorf("remove %q: %w: %w", o.Name, ErrUnavailable, err)
+		}
+	}
+	return left, nil
+}
+
+// remove deletes an object that is unused and, if it is a queue, empty, or hints alone.
+func (s *session) remove(o *Object, hints bool) error {
+	ch, err := s.conn.Channel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ch.Close() }()
+	if o.Kind != KindQueue {
+		return ch.ExchangeDelete(o.Name, true, false)
+	}
+	quorum := o.args["x-queue-type"] == "quorum" // then the broker does not know the conditions
+	if quorum {
+		q, err := ch.QueueDeclarePassive(o.Name, true, false, false, false, nil)
+		if err != nil {
+			return err
+		}
+		if q.Messages > 0 || q.Consumers > 0 {
+			return &amqp091.Error{Code: amqp091.PreconditionFailed, Reason: fmt.Sprintf("it has %d messages and %d consumers", q.Messages, q.Consumers)}
+		}
+	}
+	_, err = ch.QueueDelete(o.Name, !quorum, !quorum && !hints, false)
 	return err
 }

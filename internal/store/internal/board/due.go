@@ -3,6 +3,7 @@ package board
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -364,14 +365,23 @@ type Daemon struct {
 	// Rules are those that an orchestrator publishes for workers, see AgreedRules; nil:
 	// none.
 	Rules json.RawMessage `sql:"-"`
+	// Signals says what carries its signals.
+	Signals SignalSources
+}
+
+// SignalSources are the event sources of a daemon. Source is empty for programs that do not tell.
+type SignalSources struct {
+	Source     string   `json:"source"`
+	MovingFrom string   `json:"moving_from,omitempty"` // what its fleet moves away from
+	Unheard    []string `json:"unheard,omitempty"`     // those over which signals are not known to arrive
 }
 
 // signOfProcessor reports that the orchestrator is alive.
 const signOfProcessor = `
-insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode, address, rules, rules_until, schema_version)
-values (@processor, @id, @hostname, @version, @mode, @address, @rules, clock_timestamp() + @rules_ms::bigint * interval '1 ms', {schema_version})
+insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode, address, signals, rules, rules_until, schema_version)
+values (@processor, @id, @hostname, @version, @mode, @address, @signals, @rules, clock_timestamp() + @rules_ms::bigint * interval '1 ms', {schema_version})
 on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, address = excluded.address,
-    rules = excluded.rules, rules_until = excluded.rules_until
+    signals = excluded.signals, rules = excluded.rules, rules_until = excluded.rules_until
 returning {followed} as followed`
 
 var processorAlive = pg.Compile(signOfProcessor)
@@ -420,10 +430,14 @@ type Attention struct {
 // is signalled again. Its rules hold for three times as long.
 func (s *Board) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.Duration, attend bool) (Attention, error) {
 	a := Attention{Horizon: new(dueTimes).horizon()}
-	err := s.db.Repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *pg.Conn) error {
+	signals, err := json.Marshal(d.Signals)
+	if err != nil {
+		return a, fmt.Errorf("encode the event sources of the orchestrator: %w", err)
+	}
+	err = s.db.Repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *pg.Conn) error {
 		note := s.db.Following.Ask()
 		alive := pg.Args{"processor": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version, "mode": d.Mode, "address": d.Address,
-			"rules": d.Rules, "rules_ms": (3 * overdue).Milliseconds()}
+			"signals": signals, "rules": d.Rules, "rules_ms": (3 * overdue).Milliseconds()}
 		if !attend {
 			followed, err := stmt.One[bool](ctx, db, processorAlive.With(alive))
 			if err == nil {

@@ -208,7 +208,7 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 	}
 	tagged := claim
 	tagged.Tags = []string{"gpu"}
-	processor := pg.Args{"processor": worker, "id": "p", "hostname": "h", "version": "v", "mode": "m", "address": "h:1", "rules": nil, "rules_ms": 1000}
+	processor := pg.Args{"processor": worker, "id": "p", "hostname": "h", "version": "v", "mode": "m", "address": "h:1", "signals": []byte(`{}`), "rules": nil, "rules_ms": 1000}
 	list := []plantest.Statement{
 		plantest.Of("claimSteps from the board", claimFromBoard.fromMarks.of(&claim, pg.Args{"l": lanes}), perStatement, perStatement),
 		plantest.Of("claimSteps from the ledger", claimFromLedger.fromMarks.of(&claim, pg.Args{"l": lanes}), perStatement, perStatement),

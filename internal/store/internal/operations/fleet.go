@@ -33,11 +33,11 @@ const maxRefusedShown = 100
 // Index: the primary keys; a hidden list as in reportSteps.
 var workerHeartbeat = pg.Compile(`
 with alive as (
-    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags, refused_templates, address, callables, handlers, load, schema_version)
-    values (@worker, @id, @hostname, @version, @mode, @namespaces, @tags, @refused, @address, @callables, @handlers, @load, {schema_version})
+    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags, refused_templates, address, callables, handlers, load, signals, schema_version)
+    values (@worker, @id, @hostname, @version, @mode, @namespaces, @tags, @refused, @address, @callables, @handlers, @load, @signals, {schema_version})
     on conflict (worker_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode,
         namespaces = excluded.namespaces, tags = excluded.tags, refused_templates = excluded.refused_templates,
-        address = excluded.address, load = excluded.load,
+        address = excluded.address, load = excluded.load, signals = excluded.signals,
         callables = case when w.callables = excluded.callables then w.callables else excluded.callables end,
         handlers = case when w.handlers = excluded.handlers then w.handlers else excluded.handlers end,
         status = {worker_active}, status_since = case when w.status = {worker_active} then w.status_since else clock_timestamp() end
@@ -78,7 +78,11 @@ func (s *Operations) WorkerHeartbeat(ctx context.Context, d board.Daemon, claims
 	if err != nil {
 		return nil, fmt.Errorf("encode the load of the worker: %w", err)
 	}
-	heartbeat := workerHeartbeat.With(pg.Args{"load": load, "worker": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version, "mode": d.Mode,
+	signals, err := json.Marshal(d.Signals)
+	if err != nil {
+		return nil, fmt.Errorf("encode the event sources of the worker: %w", err)
+	}
+	heartbeat := workerHeartbeat.With(pg.Args{"load": load, "signals": signals, "worker": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version, "mode": d.Mode,
 		"namespaces": pg.NonNil(d.Namespaces), "tags": pg.NonNil(d.Tags), "refused": refused, "address": d.Address, "callables": pg.NonNil(d.Callables),
 		"handlers": pg.NonNil(d.Handlers[:min(len(d.Handlers), maxHandlersShown)]), "h": board.InLockOrder(claims), "lease_ms": lease.Milliseconds()})
 	err = s.db.Repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *pg.Conn) error {
@@ -139,11 +143,11 @@ type Replica struct {
 
 var listFleet = pg.Compile(`
 (select 'orchestrator' as kind, processor_uuid as uuid, processor_id as id, hostname, address, version, mode, '{}'::text[] as namespaces, '{}'::text[] as tags,
-        null::jsonb as refused, started_at, greatest(extract(epoch from clock_timestamp() - heartbeat_at), 0)::float8 as heartbeat_age,
+        null::jsonb as refused, coalesce(signals, '{}') as signals, started_at, greatest(extract(epoch from clock_timestamp() - heartbeat_at), 0)::float8 as heartbeat_age,
         stopped_at is not null as stopped
  from tasker.processors where heartbeat_at > now() - @age_ms::bigint * interval '1 ms' order by heartbeat_at desc limit 1000)
 union all
-(select 'worker', worker_uuid, worker_id, hostname, address, version, mode, namespaces, tags, null, started_at,
+(select 'worker', worker_uuid, worker_id, hostname, address, version, mode, namespaces, tags, null, coalesce(signals, '{}'), started_at,
         greatest(extract(epoch from clock_timestamp() - heartbeat_at), 0)::float8, stopped_at is not null
  from tasker.workers where heartbeat_at > now() - @age_ms::bigint * interval '1 ms' order by heartbeat_at desc limit 1000)`)
 
@@ -443,7 +447,7 @@ type WorkerState struct {
 }
 
 var listWorkers = pg.Compile(`
-select worker_uuid as uuid, worker_id as id, hostname, address, version, mode, namespaces, tags, refused_templates as refused, status,
+select worker_uuid as uuid, worker_id as id, hostname, address, version, mode, namespaces, tags, refused_templates as refused, coalesce(signals, '{}') as signals, status,
        least(status_since, clock_timestamp()) as status_since,
        started_at, greatest(extract(epoch from clock_timestamp() - heartbeat_at), 0)::float8 as heartbeat_age, stopped_at
 from tasker.workers

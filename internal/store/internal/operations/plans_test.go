@@ -51,7 +51,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 	walked, leases := min(staleWalk, f.Waiting), f.From+f.Waiting/20
 	return []plantest.Statement{
 		plantest.Of("workerHeartbeat", workerHeartbeat.With(pg.Args{"worker": worker, "id": "w", "hostname": "h", "version": "v", "mode": "m", "namespaces": []string{"big"},
-			"h": held, "lease_ms": int64(60_000), "tags": []string{}, "refused": []byte(`[]`), "address": "h:1", "callables": []int32{1}, "handlers": []string{"a"}, "load": []byte(`{}`)}), perStatement, 0),
+			"h": held, "lease_ms": int64(60_000), "tags": []string{}, "refused": []byte(`[]`), "address": "h:1", "callables": []int32{1}, "handlers": []string{"a"}, "load": []byte(`{}`), "signals": []byte(`{}`)}), perStatement, 0),
 		plantest.Of("describeStale", describeStale.With(pg.Args{"o": late}), items, 0),
 		plantest.Of("lockDeadLetterTask", lockDeadLetterTask.With(pg.Args{"entry": entry}), 1, 1),
 		plantest.Of("updateDeadLetter", updateDeadLetter.With(pg.Args{"entry": entry, "resolution": 2, "notes": "n", "resolved_by": "b", "metadata": `{}`, "replayed_as": nil}), 1, 1),

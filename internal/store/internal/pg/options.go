@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/signal/notify"
+	"github.com/tasker-go/tasker/internal/signal/wal"
 )
 
 // Configure translates the settings of the database.
@@ -22,7 +23,7 @@ func Configure(c config.Common) Options {
 		MaxConns: int32(d.Pool.MaxConnections), MinConns: int32(d.Pool.MinConnections), // #nosec G115 -- ranges are checked
 		AcquireTimeout: d.Pool.AcquireTimeout, ConnectTimeout: d.ConnectTimeout, IdleTimeout: d.Pool.IdleTimeout, MaxLifetime: d.Pool.MaxLifetime,
 		StatementTimeout: d.StatementTimeout, HoldTimeout: d.HoldTimeout, NoPreparedStatements: !d.PreparedStatements,
-		Traces: c.Telemetry.Tracing.Enabled, SignalsInTransaction: c.Signals.InTransaction(), NotifyAfterCommit: c.Signals.EventSource == notify.Name, SlowAcquire: d.Pool.SlowAcquireThreshold,
+		Traces: c.Telemetry.Tracing.Enabled, SignalsInTransaction: c.Signals.Uses(wal.Name, "relay"), NotifyAfterCommit: c.Signals.Uses(notify.Name), SlowAcquire: d.Pool.SlowAcquireThreshold,
 	}
 }
 

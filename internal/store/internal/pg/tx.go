@@ -107,20 +107,19 @@ const (
 	// AnnounceWAL writes a logical message into the transaction, for the event sources
 	// wal and relay. Its cost is negligible.
 	AnnounceWAL
+	// AnnounceBoth does both, while a fleet moves from one to the other.
+	AnnounceBoth
 )
 
 // Announce makes signals a part of a transaction.
 func (g Guest) Announce(ctx context.Context, how Announce, signals []signal.Signal) error {
-	statement := wal.Statement
-	switch how {
-	case AnnounceWAL:
-	case AnnounceNotify:
-		statement = notify.StatementWithin
-	default:
-		return nil
-	}
 	b := &pgx.Batch{}
-	queueStatement(b, signals, statement)
+	if how == AnnounceWAL || how == AnnounceBoth {
+		queueStatement(b, signals, wal.Statement)
+	}
+	if how == AnnounceNotify || how == AnnounceBoth {
+		queueStatement(b, signals, notify.StatementWithin)
+	}
 	return g.ExecAll(ctx, b)
 }
 
