@@ -33,10 +33,15 @@ func refuseRules(v *values) {
 	if v.str(backend) == "rabbitmq" && v.get(source) != nil && v.str(source) != "amqp" {
 		v.refuse(v.get(source), fmt.Sprintf("%s contradicts %s, which means amqp: leave one of them out", v.said(source), v.said(backend)))
 	}
-	const bridge = "orchestration.bridge.rabbitmq_queue.enabled"
-	for key, needs := range map[string]bool{source: v.str(source) == "amqp", bridge: v.is(bridge, true)} {
+	const bridge, events, namespaces = "orchestration.bridge.rabbitmq_queue.enabled", "orchestration.bridge.rabbitmq_events.enabled", "orchestration.bridge.rabbitmq_events.namespaces"
+	for key, needs := range map[string]bool{source: v.str(source) == "amqp", bridge: v.is(bridge, true), events: v.is(events, true)} {
 		if needs && v.get("common.queues.rabbitmq.url") != nil && v.str("common.queues.rabbitmq.url") == "" {
 			v.refuse(v.get(key), v.said(key)+" needs common.queues.rabbitmq.url: set RABBITMQ_URL")
+		}
+	}
+	if e := v.get(namespaces); e != nil && v.is(events, true) {
+		if list, _ := e.value.([]string); len(list) == 0 {
+			v.refuse(v.get(events), v.said(events)+" needs "+namespaces+": name those whose events are published")
 		}
 	}
 	for _, server := range []string{"orchestration.web.", "orchestration.grpc.", "worker.web.", "worker.grpc."} {

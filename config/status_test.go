@@ -120,6 +120,8 @@ func TestRefusals(t *testing.T) {
 		"none for gRPC":  {"[worker.grpc]\ntls_enabled = true\n", "needs worker.grpc.tls_cert_path"},
 		"two sources":    {"[common.queues]\nbackend = \"rabbitmq\"\n[common.signals]\nevent_source = \"wal\"\n", "which means amqp: leave one of them out"},
 		"a bare bridge":  {"[common.queues.rabbitmq]\nurl = \"\"\n[orchestration.bridge.rabbitmq_queue]\nenabled = true\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
+		"bare events":    {"[common.queues.rabbitmq]\nurl = \"\"\n[orchestration.bridge.rabbitmq_events]\nenabled = true\nnamespaces = [\"shop\"]\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
+		"no namespace":   {"[orchestration.bridge.rabbitmq_events]\nenabled = true\n", "needs orchestration.bridge.rabbitmq_events.namespaces"},
 		"no broker":      {"[common.signals]\nevent_source = \"amqp\"\n[common.queues.rabbitmq]\nurl = \"\"\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
 	} {
 		loaded, err := loadText(t, tt.text)
