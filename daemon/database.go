@@ -185,6 +185,7 @@ type signalBuffers struct{ connection, system int }
 func newSignals(c config.Common, name string, near *neighbours, buffers signalBuffers, s *store.Store, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*signals, error) {
 	out := &signals{config: c, name: name, like: near.like(), buffers: buffers, store: s, slots: newSlotHooks(log, m), metrics: m}
 	messaging := breakers.Breaker(breaker.Messaging)
+	var after func(context.Context, time.Duration, []signal.Signal) error
 	switch c.Signals.EventSource {
 	case sourceNotify:
 		out.transport = notify.NewTransport(s.Execer())
@@ -198,6 +199,9 @@ func newSignals(c config.Common, name string, near *neighbours, buffers signalBu
 			return nil, fmt.Errorf("prepare the event source %s: %w", sourceAMQP, err)
 		}
 		out.transport, out.broker = seenTransport{sender, messaging}, sender
+		after = func(ctx context.Context, delay time.Duration, batch []signal.Signal) error {
+			return messaging.Do(ctx, func(ctx context.Context) error { return sender.SendAfter(ctx, delay, batch) })
+		}
 	case sourceRedis:
 		sender, err := redis.NewTransport(out.redisConfig())
 		if err != nil {
@@ -209,7 +213,7 @@ func newSignals(c config.Common, name string, near *neighbours, buffers signalBu
 	}
 	// Listeners probe past the breaker: that shows a recovery.
 	out.sender = pending.NewSender(guardedTransport{out.transport, messaging}, pending.SenderConfig{
-		Logger: log, OnRestart: m.Restarted,
+		Logger: log, OnRestart: m.Restarted, SendAfter: after,
 		OnError: func(err error) {
 			if errors.Is(err, breaker.ErrOpen) {
 				return // it was logged when it opened

@@ -109,7 +109,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 // engineConfig completes the settings of the engine.
 func (d *Orchestrator) engineConfig(c *config.Loaded, self store.Daemon, shared *listener.Listener) orchestration.Config {
 	cfg := orchestration.Configure(c)
-	cfg.Store, cfg.Publisher, cfg.Daemon = d.store, d.publisher, self
+	cfg.Store, cfg.Publisher, cfg.PublishAfter, cfg.Daemon = d.store, d.publisher, d.signals.sender.PublishAfter, self
 	cfg.ReadinessBreaker = d.breakers.Breaker(breaker.TaskReadiness)
 	for _, system := range []*coordinator.Config{&cfg.Orchestration, &cfg.Readiness} {
 		system.Listener, system.OnFatal = shared, d.fail

@@ -235,6 +235,7 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 	for i := range changes {
 		c := &changes[i]
 		enqueued = enqueued || len(c.Effects.Put)+len(c.Effects.Retry) > 0
+		o.remind(c.Effects.Retry)
 		if d := c.Effects.DeadLetter; d != nil {
 			o.metrics.DLQEntriesCreated.WithLabelValues(d.Reason.String()).Inc()
 		}
@@ -250,6 +251,19 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 	}
 	if enqueued {
 		o.scheduleLook()
+	}
+}
+
+// remind makes the event source, if it keeps delays, wake all orchestrators when steps that back
+// off are due: each has a timer, unless the signal about the new due time did not arrive.
+func (o *Orchestrator) remind(steps []workflow.RetryStep) {
+	if o.cfg.PublishAfter == nil {
+		return
+	}
+	for _, step := range steps {
+		if step.DueIn > 0 {
+			o.cfg.PublishAfter(step.DueIn, signal.Signal{Topic: signal.TopicDue})
+		}
 	}
 }
 

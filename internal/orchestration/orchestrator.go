@@ -28,6 +28,8 @@ import (
 type Config struct {
 	Store     *store.Store
 	Publisher signal.Publisher
+	// PublishAfter publishes a signal with a delay; nil: timers alone find steps that are due.
+	PublishAfter func(delay time.Duration, s signal.Signal)
 	// Daemon identifies the process in the fleet; Mode is filled in.
 	Daemon    store.Daemon
 	Decisions settle.Decisions // what is counted and logged of steps created at run time

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/signal"
 )
 
 // TestModesOverABroker: PollingOnly does not use the broker.
@@ -78,6 +80,43 @@ func TestBrokerKilledDuringARun(t *testing.T) {
 	})
 	t.Logf("the work was done %v after the end of the broker; signals were there %v after its return", without, time.Since(begin))
 	r.clean()
+}
+
+// TestABackingOffStepComesBackThroughARetryQueue: while the step backs off, a signal waits in a
+// queue of the broker, from which it returns to the listeners when the step is due.
+func TestABackingOffStepComesBackThroughARetryQueue(t *testing.T) {
+	t.Parallel()
+	host := brokertest.New(t)
+	r := pairWith(t, "EventDrivenOnly", "amqp", "RABBITMQ_URL="+host.URL)
+	conn, err := amqp091.Dial(host.URL)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	ch, err := conn.Channel()
+	require.NoError(t, err)
+	q, err := ch.QueueDeclare("", false, true, true, false, nil)
+	require.NoError(t, err)
+	require.NoError(t, ch.QueueBind(q.Name, "signal."+string(signal.TopicDue), "tasker.direct", false, nil))
+	heard, err := ch.Consume(q.Name, "", true, true, false, false, nil)
+	require.NoError(t, err)
+
+	task := r.run("order_fulfillment", fmt.Sprintf(order, "tok_flaky", "retry-queue"))
+	require.Equal(t, "complete", task.Status)
+	late := time.After(30 * time.Second)
+	for {
+		select {
+		case d := <-heard:
+			deaths, _ := d.Headers["x-death"].([]any)
+			if len(deaths) == 0 {
+				continue // says that there is a new due time
+			}
+			from := deaths[0].(amqp091.Table)
+			require.Equal(t, "expired", from["reason"])
+			require.Regexp(t, `^tasker\.retry\.signals\.[0-9]+s$`, from["queue"])
+			return
+		case <-late:
+			require.Fail(t, "no signal came back from a retry queue")
+		}
+	}
 }
 
 // sum adds the series of a metric whose labels contain some text.

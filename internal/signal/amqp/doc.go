@@ -7,7 +7,7 @@
 // bounded: what the broker drops of it leaves one message in a second queue, and the
 // connection then says "anything" on each of its topics.
 //
-// Delayed signals wait in queues of the broker whose messages return to the direct exchange
+// Delayed signals, of steps that back off, wait in queues of the broker whose messages return to the direct exchange
 // (delay.go): one queue per power of two of seconds, because a queue expires from its head
 // only, so that a long delay would hold back a short one behind it.
 //

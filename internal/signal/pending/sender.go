@@ -21,6 +21,8 @@ import (
 type SenderConfig struct {
 	// FlushTimeout bounds one call of the transport. Default 5 s.
 	FlushTimeout time.Duration
+	// SendAfter is the transport's way to send with a delay; nil: it has none.
+	SendAfter func(ctx context.Context, delay time.Duration, batch []signal.Signal) error
 	// OnError, when set, is called by the flushing loop with the error of each
 	// failed flush. It must not block.
 	OnError func(error)
@@ -41,7 +43,7 @@ type SenderStats struct {
 	Sent      uint64 // carried by the transport
 	Coalesced uint64 // merged into another: equal, joined, or covered by a bare topic
 	Collapsed uint64 // dropped payloads: overflow, or not valid for any transport
-	Dropped   uint64 // not sent: malformed topic, two failures, or published after Stop
+	Dropped   uint64 // not sent: malformed, two failures (one if delayed), no room, or published after Stop
 	Failed    uint64 // flushes that failed
 	Flushes   uint64 // flushes that succeeded
 	Waiting   int    // waiting for the next flush now
@@ -59,6 +61,7 @@ type Sender struct {
 	transport signal.Transport
 	cfg       SenderConfig
 	waiting   *Buffer
+	later     *later
 
 	published, sent, joined, stripped, dropped, failed, flushes atomic.Uint64
 
@@ -83,6 +86,7 @@ func NewSender(t signal.Transport, cfg SenderConfig) *Sender {
 		transport: t,
 		cfg:       cfg,
 		waiting:   NewBuffer(cfg.limit),
+		later:     newLater(),
 		stopping:  make(chan struct{}),
 		done:      make(chan struct{}),
 	}
@@ -141,7 +145,7 @@ func (s *Sender) Stats() SenderStats {
 		Dropped:   b.Dropped + s.dropped.Load(),
 		Failed:    s.failed.Load(),
 		Flushes:   s.flushes.Load(),
-		Waiting:   s.waiting.Len(),
+		Waiting:   s.waiting.Len() + s.later.len(),
 	}
 }
 
@@ -200,11 +204,15 @@ func (s *Sender) run(ctx context.Context) error {
 		batch := s.waiting.TakeBatch(s.cfg.maxBatch)
 		if len(batch) > 0 {
 			failures = s.flush(ctx, s.join(batch), failures)
-		} else if !s.await(ctx) {
+		}
+		if !s.flushLater(ctx) && len(batch) == 0 && !s.await(ctx) {
 			break
 		}
 	}
 	s.waiting.Close() // counts what is left as dropped
+	for _, ok := s.later.take(); ok; _, ok = s.later.take() {
+		s.dropped.Add(1)
+	}
 	close(s.done)
 	<-ctx.Done()
 	return nil
@@ -215,8 +223,10 @@ func (s *Sender) await(ctx context.Context) bool {
 	select {
 	case <-s.waiting.Ready():
 		return true
+	case <-s.later.ready:
+		return true
 	case <-s.stopping:
-		return s.waiting.Len() > 0
+		return s.waiting.Len()+s.later.len() > 0
 	case <-ctx.Done():
 		return true // run sees it
 	}
@@ -234,32 +244,32 @@ func (s *Sender) flush(ctx context.Context, batch []signal.Signal, failures int)
 		if attempt > 0 {
 			s.pause(ctx, failures)
 		}
-		err := s.send(ctx, batch)
-		if err == nil {
-			s.flushes.Add(1)
-			s.sent.Add(uint64(len(batch)))
-			sent = true
+		if sent = s.send(ctx, batch, s.transport.Send); sent {
 			return 0
 		}
 		failures++
-		s.failed.Add(1)
-		if s.cfg.OnError != nil {
-			s.cfg.OnError(err)
-		}
 	}
 	return failures
 }
 
-func (s *Sender) send(ctx context.Context, batch []signal.Signal) (err error) {
+// send makes one try, and counts it.
+func (s *Sender) send(ctx context.Context, batch []signal.Signal, over func(context.Context, []signal.Signal) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.FlushTimeout)
 	defer cancel()
-	if r := panics.Try(func() { err = s.transport.Send(ctx, batch) }); r != nil {
+	var err error
+	if r := panics.Try(func() { err = over(ctx, batch) }); r != nil {
 		err = r.AsError()
 	}
-	if err != nil {
-		return fmt.Errorf("sending %d signals: %w", len(batch), err)
+	if err == nil {
+		s.flushes.Add(1)
+		s.sent.Add(uint64(len(batch)))
+		return true
 	}
-	return nil
+	s.failed.Add(1)
+	if s.cfg.OnError != nil {
+		s.cfg.OnError(fmt.Errorf("sending %d signals: %w", len(batch), err))
+	}
+	return false
 }
 
 // pause waits for the backoff; Stop ends it early.

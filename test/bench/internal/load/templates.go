@@ -27,6 +27,9 @@ const CallablesEnv = "BENCH_CALLABLES"
 // callablesNamespace holds only the workflows of Callables.
 const callablesNamespace = "bench_callables"
 
+// OneStepHandler is that of OneStep.
+const OneStepHandler = "sequence.square_input"
+
 // The handlers of the workflow that reads a file in batches.
 const (
 	SplitHandler = "bench.split_rows"
@@ -109,7 +112,7 @@ func oneStep(namespace, name, handler string) (*workflow.Template, error) {
 // Templates are the benchmark's own workflows in a namespace.
 func Templates(namespace string) ([]*workflow.Template, error) {
 	var templates []*workflow.Template
-	for name, handler := range map[string]string{OneStep.Name: "sequence.square_input", Stamp.Name: StampHandler, Pausing.Name: PauseHandler, Sleeping.Name: SleepHandler} {
+	for name, handler := range map[string]string{OneStep.Name: OneStepHandler, Stamp.Name: StampHandler, Pausing.Name: PauseHandler, Sleeping.Name: SleepHandler} {
 		t, err := oneStep(namespace, name, handler)
 		if err != nil {
 			return nil, err

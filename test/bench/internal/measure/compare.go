@@ -20,6 +20,8 @@ var orders = [][]int{{0, 1, 3, 2}, {1, 2, 0, 3}, {3, 0, 2, 1}, {2, 3, 1, 0}}
 type variant struct {
 	key, label string
 	fleet      rig.FleetOptions
+	// prepare sets up a fleet that has started; nil: nothing is to do.
+	prepare func(ctx context.Context, s *ours) error
 	// beside runs while the fleet is measured; nil: nothing does.
 	beside func(ctx context.Context, s *ours)
 }
@@ -35,6 +37,7 @@ type comparison struct {
 	*Bench
 	section    string
 	rounds     int // how many pairs there are of each
+	mix        []load.Workflow
 	variants   []variant
 	rates, cpu *report.Table
 }
@@ -43,7 +46,7 @@ func (b *Bench) newComparison(section, title string, rounds int, variants []vari
 	columns := func(unit string) []string {
 		return []string{"what", "with", unit, variants[0].label, "ratio", "95 % from", "to", "lost %"}
 	}
-	c := &comparison{Bench: b, section: section, rounds: rounds, variants: variants, rates: b.Report.Table(title, columns("per second")...),
+	c := &comparison{Bench: b, section: section, rounds: rounds, mix: load.Plain, variants: variants, rates: b.Report.Table(title, columns("per second")...),
 		cpu: b.Report.Table("CPU time of the daemons", columns("us each")[:7]...)}
 	c.rates.Notes = []string{fmt.Sprintf("%d rounds; each has all four fleets one after the other, in orders that put each in each place and after each other equally often. "+
 		"The ratio is the geometric mean of the rounds', with the interval of its paired logarithms; rates are medians.", rounds)}
@@ -55,11 +58,16 @@ func (c *comparison) measure(ctx context.Context, ways []way, workers int) error
 	fleets := make([]*ours, len(c.variants))
 	for i := range c.variants {
 		v := &c.variants[i]
-		s, err := c.fleet(ctx, c.Rig.Stock(), v.fleet, load.Plain, 1, workers)
+		s, err := c.fleet(ctx, c.Rig.Stock(), v.fleet, c.mix, 1, workers)
 		if err != nil {
 			return fmt.Errorf("fleet with %s: %w", v.label, err)
 		}
 		defer s.Close()
+		if v.prepare != nil {
+			if err := v.prepare(ctx, s); err != nil {
+				return fmt.Errorf("prepare the fleet with %s: %w", v.label, err)
+			}
+		}
 		fleets[i] = s
 	}
 	for _, way := range ways {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -47,12 +48,63 @@ func (b *Bench) limited(ctx context.Context, limit map[string]any) (*ours, error
 	if err != nil {
 		return nil, err
 	}
-	limit["reason"], limit["actor"] = "measure", "bench"
-	if err = s.put(ctx, "/v1/namespaces/"+load.Namespace+"/limits/"+load.SleepHandler, limit); err != nil {
+	if err = s.limit(ctx, load.SleepHandler, limit); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// limit sets the limit of a handler.
+func (s *ours) limit(ctx context.Context, handler string, limit map[string]any) error {
+	limit = maps.Clone(limit)
+	limit["reason"], limit["actor"] = "measure", "bench"
+	return s.put(ctx, "/v1/namespaces/"+load.Namespace+"/limits/"+handler, limit)
+}
+
+const (
+	limitRounds = 12
+	limitTasks  = 30_000 // that a fleet works off in a round
+)
+
+// limitCost compares fleets whose handler has a limit, which never holds a step up, with one
+// that has none, and holds a snapshot while a limit is used.
+func (b *Bench) limitCost(ctx context.Context) error {
+	with := func(limit map[string]any) func(context.Context, *ours) error {
+		return func(ctx context.Context, s *ours) error { return s.limit(ctx, load.OneStepHandler, limit) }
+	}
+	byTenant := with(map[string]any{"key_path": []string{"tenant"}, "max_running": 10_000})
+	c := b.newComparison("limit-cost", "What limits cost that are used", limitRounds, []variant{
+		{label: "no limit"},
+		{key: "running", label: "max_running", prepare: with(map[string]any{"max_running": 10_000})},
+		{key: "rate", label: "per_second", prepare: with(map[string]any{"per_second": 1_000_000, "burst": 1_000_000})},
+		{key: "key", label: "max_running of each of 100 keys", prepare: byTenant},
+	})
+	c.mix = make([]load.Workflow, limitTenants)
+	for i := range c.mix {
+		c.mix[i] = load.OneStep
+		c.mix[i].Fields = fmt.Sprintf(`"tenant":%q,`, tenantName(i))
+	}
+	c.rates.Notes = append(c.rates.Notes, fmt.Sprintf("%d tasks are created in bulk and worked off in a round; no limit holds one up.", limitTasks))
+	if err := c.measure(ctx, []way{{"fleet", "tasks created in bulk and run", fleetRate(limitTasks)}}, 1); err != nil {
+		return err
+	}
+	s, err := b.fleet(ctx, b.Rig.Stock(), rig.FleetOptions{}, c.mix, 1, 1)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := byTenant(ctx, s); err != nil {
+		return err
+	}
+	samples, err := b.disturbed(ctx, s, s.Database, disturbances()[0], feedFor(c.mix), b.Sizes)
+	if err != nil {
+		return fmt.Errorf("held snapshot: %w", err)
+	}
+	t := b.Report.Table(fmt.Sprintf("A snapshot held for %v while a limit of 100 keys is used", b.Sizes.Hold),
+		"what", "system", "tasks/s before", "meanwhile", "last quarter", "last quarter ÷ before", "95 % again after s")
+	b.judge(t, "limit-cost.snapshot", "held snapshot", "ours", samples, b.Sizes)
+	return nil
 }
 
 // sleepers are contexts of tasks of tenants; n numbers them.
