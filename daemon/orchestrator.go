@@ -75,6 +75,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 		return err
 	}
 	engine := d.engineConfig(c, self, d.signals.listener)
+	engine.PublishAfter = d.signals.sender.PublishAfter
 	if d.engine, err = orchestration.New(engine); err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 // engineConfig completes the settings of the engine.
 func (d *Orchestrator) engineConfig(c *config.Loaded, self store.Daemon, shared *listener.Listener) orchestration.Config {
 	cfg := orchestration.Configure(c)
-	cfg.Store, cfg.Publisher, cfg.PublishAfter, cfg.Daemon = d.store, d.publisher, d.signals.sender.PublishAfter, self
+	cfg.Store, cfg.Publisher, cfg.Daemon = d.store, d.publisher, self
 	cfg.ReadinessBreaker = d.breakers.Breaker(breaker.TaskReadiness)
 	for _, system := range []*coordinator.Config{&cfg.Orchestration, &cfg.Readiness} {
 		system.Listener, system.OnFatal = shared, d.fail
