@@ -158,6 +158,7 @@ type Orchestration struct {
 			Lease        time.Duration `toml:"lease_seconds" default:"30" min:"5" max:"3600" doc:"Time within which a batch has to be confirmed by the broker." effect:"How long the events of an orchestrator that died wait for another one."`
 			Interval     time.Duration `toml:"poll_interval_ms" default:"2000" min:"10" max:"60000" doc:"Time between two looks for events without a signal." effect:"How late events are where no signal comes, as in PollingOnly."`
 			Mandatory    bool          `toml:"mandatory" default:"false" doc:"Let an event for which no queue is bound wait, with those behind it, until one is." effect:"Off, it is counted (tasker_bridge_events_total) and gone, as RabbitMQ's users know it."`
+			Results      bool          `toml:"results" default:"false" doc:"Make the end of each task of the namespaces a durable event with its results (tasker.task.complete, error, cancelled, resolved_manually)." effect:"Every consumer of events has them, however a task ends. Off, they end: set it before the bridge is disabled."`
 		} `toml:"rabbitmq_events"`
 	} `toml:"bridge"`
 	Autoscaling struct {

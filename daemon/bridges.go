@@ -58,7 +58,7 @@ func (d *Orchestrator) eventsBridge(c *config.Loaded, self, namespace string) am
 	e := c.Orchestration.Bridge.RabbitMQEvents
 	cfg := amqpevents.Config{Broker: amqp.Configure(c.Common), Exchange: e.Exchange, Type: e.ExchangeType, Namespace: namespace, Patterns: e.Patterns,
 		FromNow: e.From == "now", MaxConsumers: c.Orchestration.Events.MaxConsumers, BatchSize: e.BatchSize, Lease: e.Lease, Interval: e.Interval,
-		Mandatory: e.Mandatory, Holder: self, Log: d.store, NewEvents: d.engine.NewEvents, Metrics: d.metrics, Logger: d.log.Named("bridge")}
+		Mandatory: e.Mandatory, Results: e.Results, Holder: self, Log: d.store, NewEvents: d.engine.NewEvents, Metrics: d.metrics, Logger: d.log.Named("bridge")}
 	if cfg.Type == "existing" {
 		cfg.Type = ""
 	}

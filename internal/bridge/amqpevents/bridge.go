@@ -28,6 +28,7 @@ type Log interface {
 	EventConsumer(ctx context.Context, name string) (store.EventConsumer, error)
 	ClaimEvents(ctx context.Context, consumer, holder string, limit int, lease time.Duration) (store.ClaimedEvents, error)
 	AckEvents(ctx context.Context, consumer string, token, position int64, release bool) error
+	WantResults(ctx context.Context, namespace string, wanted bool) error
 }
 
 // Config describes a Bridge. Its settings are those of orchestration.bridge.rabbitmq_events and
@@ -44,6 +45,7 @@ type Config struct {
 	Lease        time.Duration
 	Interval     time.Duration // between two looks without a signal
 	Mandatory    bool          // an event waits until a queue takes it
+	Results      bool          // the ends of tasks are events, too
 	Holder       string        // this orchestrator
 
 	Log       Log
@@ -60,6 +62,7 @@ type Bridge struct {
 	consumer string
 	out      *amqp.Publisher // owned by the loop, as what follows
 	from     store.EventPlace
+	decided  bool      // about results
 	measured time.Time // the lag
 }
 
@@ -139,6 +142,12 @@ func (b *Bridge) look(ctx context.Context) (more bool, err error) {
 	if err := b.out.Ready(ctx); err != nil {
 		return false, err
 	}
+	if !b.decided {
+		if err := b.cfg.Log.WantResults(ctx, b.cfg.Namespace, b.cfg.Results); err != nil {
+			return false, b.awaits(err)
+		}
+		b.decided = true
+	}
 	begin := time.Now()
 	claimed, err := b.cfg.Log.ClaimEvents(ctx, b.consumer, b.cfg.Holder, b.cfg.BatchSize, b.cfg.Lease)
 	switch {
@@ -177,18 +186,23 @@ func (b *Bridge) measure(ctx context.Context) {
 	b.cfg.Metrics.BridgeEventsLag.WithLabelValues(b.cfg.Namespace).Set(lag.Seconds())
 }
 
-// create makes the consumer, once there is the namespace: then all its events are new.
+// create makes the consumer.
 func (b *Bridge) create(ctx context.Context) (created bool, err error) {
 	_, err = b.cfg.Log.CreateEventConsumer(ctx, store.EventConsumer{Name: b.consumer, Namespace: b.cfg.Namespace}, b.from, b.cfg.MaxConsumers,
 		store.OperatorAction{Actor: b.cfg.Holder, Action: "create_event_consumer", Reason: "orchestration.bridge.rabbitmq_events"})
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		b.from = store.EventPlace{}
-		return false, nil
-	case errors.Is(err, store.ErrConsumerExists): // another orchestrator was faster
-		err = nil
+	if errors.Is(err, store.ErrConsumerExists) { // another orchestrator was faster
+		return true, nil
 	}
 	return err == nil, err
+}
+
+// awaits notes that the namespace is not there: once it is, all its events are new.
+func (b *Bridge) awaits(err error) error {
+	if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	b.from = store.EventPlace{}
+	return nil
 }
 
 // publish publishes events in rounds: of each task a round has the first event that was not

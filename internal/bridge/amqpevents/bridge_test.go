@@ -58,7 +58,7 @@ func newShop(t *testing.T) *shop {
 	var core zapcore.Core
 	core, s.logs = observer.New(zap.WarnLevel)
 	s.cfg = amqpevents.Config{Broker: amqp.Config{URL: s.host.URL, ConnectTimeout: 5 * time.Second}, Exchange: exchange, Type: "topic", Namespace: "shop",
-		MaxConsumers: 10, BatchSize: 20, Lease: time.Minute, Interval: 20 * time.Millisecond, Holder: "one", Log: s.store,
+		MaxConsumers: 10, BatchSize: 20, Lease: 10 * time.Second, Interval: 20 * time.Millisecond, Holder: "one", Log: s.store,
 		NewEvents: func() <-chan struct{} { return nil }, Metrics: s.metrics, Logger: zap.New(core)}
 	return s
 }
@@ -204,7 +204,7 @@ steps:
 	select {
 	case d = <-received:
 	case <-time.After(patience):
-		require.Fail(t, "no message")
+		require.Fail(t, "no message", "%v %v", s.logs.All(), e.DB.QueryString(t, `select string_agg(c::text, $$;$$) from tasker.event_consumers c`))
 	}
 	var event client.Event
 	require.NoError(t, json.Unmarshal(d.Body, &event))
@@ -221,6 +221,39 @@ steps:
 	})
 	require.InDelta(t, 1, testutil.ToFloat64(s.metrics.BridgeEvents.WithLabelValues("test", "published")), 0)
 	require.Empty(t, received, "pay.logged does not fit the patterns")
+}
+
+// TestResultsReachTheExchange, from the start of the bridge on.
+func TestResultsReachTheExchange(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.queue("ends", nil, "test.tasker.task.*")
+	e := enginetest.Start(t, func(w *worker.Worker) error {
+		return errors.Join(enginetest.RegisterTemplates(w, "name: selling\nnamespace_name: test\nversion: 1.0.0\nsteps: [{name: charge, handler: {callable: charge}}]"),
+			w.Register("charge", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return "T-1", nil })))
+	})
+	s.start(func(c *amqpevents.Config) {
+		c.Log, c.NewEvents, c.Namespace, c.Results = e.Store, e.Orchestrator.NewEvents, "test", true
+	})
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		return e.DB.QueryBool(t, `select results from tasker.namespaces where name = 'test'`), "no results are wanted"
+	})
+	task := e.Run("test", "selling", `{}`)
+	ch := s.channel()
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		d, ok, err := ch.Get("ends", true)
+		require.NoError(t, err)
+		if !ok {
+			return false, "no result"
+		}
+		require.Equal(t, "test.tasker.task.complete", d.RoutingKey)
+		require.Equal(t, task.UUID.String(), d.Headers["task_uuid"])
+		require.Equal(t, task.UUID.String(), d.Headers["step_uuid"])
+		var event client.Event
+		require.NoError(t, json.Unmarshal(d.Body, &event))
+		require.JSONEq(t, `{"state": "complete", "task_name": "selling", "task_version": "1.0.0", "results": {"charge": "T-1"}}`, string(event.Payload))
+		return true, ""
+	})
 }
 
 // TestSignalsWakeTheBridge before its interval is over.

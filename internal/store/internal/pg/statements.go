@@ -63,7 +63,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 115
+const SchemaVersion = 116
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
