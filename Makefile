@@ -167,12 +167,12 @@ kube-test: require-postgresql require-helm require-kube-apiserver ## Install, up
 
 .PHONY: image
 image: export CONTAINERS_CONF ?= $(CURDIR)/deploy/container/containers.conf
-image: require-postgresql require-podman ## Build the image for all architectures, and run it without rights (ARCHS=amd64 for one)
+image: require-postgresql require-podman require-rabbitmq ## Build the image for all architectures, and run it without rights (ARCHS=amd64 for one)
 	@name=$$(deploy/container/build) && first=$${name%%$$'\n'*} && echo "$$name" && \
 		$(GO) test -count=1 -tags image -v -run Image ./test/kubelet -args -image "$$first"
 
 .PHONY: metrics-test
-metrics-test: require-postgresql require-prometheus ## Run the alerts and the queries of the dashboards with a real Prometheus over a fleet
+metrics-test: require-postgresql require-prometheus require-rabbitmq require-redis ## Run the alerts and the queries of the dashboards with a real Prometheus over a fleet
 	$(GO) test -count=1 -tags metricstest -v ./test/metrics
 
 .PHONY: bench

@@ -77,15 +77,35 @@ func answered(set *breaker.Set, signals bool) {
 type seenTransport struct {
 	signal.Transport
 	breaker *breaker.Breaker
+	note    func(error)
 }
 
 // Send implements signal.Transport.
 func (t seenTransport) Send(ctx context.Context, signals []signal.Signal) error {
 	err := t.Transport.Send(ctx, signals)
+	t.note(err)
 	if err == nil {
 		t.breaker.Seen()
 	}
 	return err
+}
+
+// seenSource notes whether a broker can be listened to.
+type seenSource struct {
+	signal.Source
+	note func(error)
+}
+
+// Connect implements signal.Source.
+func (s seenSource) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
+	c, err := s.Source.Connect(ctx, topics)
+	s.note(err)
+	return c, err
+}
+
+// noteBroker notes in the metrics what becomes of the signals' exchanges with a broker.
+func noteBroker(m *telemetry.Metrics, reason func(error) string) func(error) {
+	return func(err error) { m.Broker("signals", err, reason) }
 }
 
 // guardedTransport sends signals through a breaker. A poll or a scan finds the work of a

@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/predict/outside"
+	"github.com/tasker-go/tasker/internal/redisdial"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
 	"github.com/tasker-go/tasker/internal/signal/pending"
@@ -151,6 +152,7 @@ type signals struct {
 	store     *store.Store
 	transport signal.Transport
 	broker    lifecycle.Service // that holds the connection of transport; nil: the store does
+	note      func(error)       // what became of an exchange with the broker
 	sender    *pending.Sender
 	listener  *listener.Listener // of the event systems of this process
 	slots     slotHooks
@@ -198,16 +200,22 @@ func newSignals(c config.Common, name string, near *neighbours, buffers signalBu
 		if err != nil {
 			return nil, fmt.Errorf("prepare the event source %s: %w", sourceAMQP, err)
 		}
-		out.transport, out.broker = seenTransport{sender, messaging}, sender
+		out.note = noteBroker(m, amqp.Reason)
+		out.transport, out.broker = seenTransport{sender, messaging, out.note}, sender
 		after = func(ctx context.Context, delay time.Duration, batch []signal.Signal) error {
-			return messaging.Do(ctx, func(ctx context.Context) error { return sender.SendAfter(ctx, delay, batch) })
+			return messaging.Do(ctx, func(ctx context.Context) error {
+				err := sender.SendAfter(ctx, delay, batch)
+				out.note(err)
+				return err
+			})
 		}
 	case sourceRedis:
 		sender, err := redis.NewTransport(out.redisConfig())
 		if err != nil {
 			return nil, fmt.Errorf("prepare the event source %s: %w", sourceRedis, err)
 		}
-		out.transport, out.broker = seenTransport{sender, messaging}, sender
+		out.note = noteBroker(m, redisdial.Reason)
+		out.transport, out.broker = seenTransport{sender, messaging, out.note}, sender
 	default:
 		return nil, fmt.Errorf("invalid common.signals.event_source %q: want %s, %s, %s, %s or %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay, sourceAMQP, sourceRedis)
 	}
@@ -230,6 +238,9 @@ func newSignals(c config.Common, name string, near *neighbours, buffers signalBu
 	var err error
 	if listening.Source, err = out.newSource(); err != nil {
 		return nil, fmt.Errorf("prepare the event source %s: %w", c.Signals.EventSource, err)
+	}
+	if out.note != nil {
+		listening.Source = seenSource{listening.Source, out.note}
 	}
 	out.listener = listener.New(listening)
 	return out, nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
@@ -195,6 +196,8 @@ func TestRedisFailsInTheMiddle(t *testing.T) {
 				state := r.orchestrator.breakers.Breaker(breaker.Messaging).State()
 				return state == breaker.Open, fmt.Sprint("the breaker is ", state)
 			})
+			require.Zero(t, testutil.ToFloat64(r.orchestrator.metrics.BrokerUp.WithLabelValues("signals")))
+			require.Positive(t, testutil.ToFloat64(r.orchestrator.metrics.BrokerErrors.WithLabelValues("signals", telemetry.BrokerUnreachable)))
 		},
 		func() { r.server.Restart(t) },
 	} {
@@ -211,5 +214,6 @@ func TestRedisFailsInTheMiddle(t *testing.T) {
 		bySignals, all := r.found()
 		return bySignals-before >= 10, fmt.Sprintf("signals found %d of %d", bySignals-before, all-allBefore)
 	})
+	require.InDelta(t, 1, testutil.ToFloat64(r.orchestrator.metrics.BrokerUp.WithLabelValues("signals")), 0)
 	r.completes()
 }

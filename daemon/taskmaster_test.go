@@ -297,6 +297,12 @@ func (p *queuePlay) compare(rest string) (wrong string) {
 			}
 			continue
 		}
+		if text, is := strings.CutPrefix(want, "^"); is {
+			if strings.Contains(p.last.Body, text) {
+				return "the answer has " + text
+			}
+			continue
+		}
 		if path, is := strings.CutSuffix(want, "!"); is {
 			if found, there := p.value(path); there {
 				return path + " is " + found
@@ -317,7 +323,7 @@ func (p *queuePlay) compare(rest string) (wrong string) {
 
 // expectations splits at spaces between expectations; values and texts may have some.
 func expectations(rest string) (list []string) {
-	start := regexp.MustCompile(`^(~|[\w.-]+(=|!$|! ))`)
+	start := regexp.MustCompile(`^([~^]|[\w.-]+(=|!$|! ))`)
 	for _, word := range strings.Split(rest, " ") {
 		if start.MatchString(word) || start.MatchString(word+" ") || len(list) == 0 {
 			list = append(list, word)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
@@ -24,6 +25,7 @@ type Door struct {
 	// Admitted reports whether new tasks of a namespace are welcome now.
 	Admitted func(namespace string) bool
 	Metrics  *telemetry.Metrics
+	since    time.Time // when it began to wait; zero while it does not
 }
 
 // ErrRefused says that no new tasks are welcome.
@@ -51,6 +53,23 @@ func (d *Door) Request(ctx context.Context, id, kind string, payload json.RawMes
 // Count counts jobs of a bridge.
 func (d *Door) Count(bridge, outcome string, n int) {
 	d.Metrics.BridgeJobs.WithLabelValues(bridge, outcome).Add(float64(n))
+}
+
+// Waiting notes how many jobs a bridge holds because they cannot become tasks yet, and whether
+// it waits until they can.
+func (d *Door) Waiting(bridge string, held int, waits bool) {
+	since := 0.0
+	switch {
+	case !waits:
+		d.since = time.Time{}
+	case d.since.IsZero():
+		d.since = time.Now()
+		fallthrough
+	default:
+		since = float64(d.since.Unix())
+	}
+	d.Metrics.BridgeHeld.WithLabelValues(bridge).Set(float64(held))
+	d.Metrics.BridgeWaiting.WithLabelValues(bridge).Set(since)
 }
 
 // Outcome is the outcome of a job that is a task.

@@ -23,6 +23,8 @@ type Host struct {
 	// URL and TLSURL connect to it; CA is the file with the certificate of the authority
 	// that TLSURL needs.
 	URL, TLSURL, CA string
+	// Management is where its management API has its queues, without the scheme.
+	Management string
 
 	name string
 	node *node
@@ -39,6 +41,24 @@ func Open(ctx context.Context) (*Host, error) {
 		TLSURL: fmt.Sprintf("amqps://guest:guest@localhost:%d/", n.tls), name: "%2F"}, nil
 }
 
+// Configured starts a node of its own with a file of the configuration and variables, and returns
+// its address. It ends with the test.
+func Configured(t testing.TB, config string, env ...string) (address string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	n, err := newNode(ctx, config, env...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return fmt.Sprintf("127.0.0.1:%d", n.amqp)
+}
+
 // Close ends the node of Open and removes its files.
 func (h *Host) Close() error { return h.node.close() }
 
@@ -52,6 +72,7 @@ func New(t testing.TB) *Host {
 	h := &Host{name: "test-" + strings.ToLower(rand.Text()[:12]), node: n, CA: n.file("certificate.pem")}
 	h.URL = fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/%s", n.amqp, h.name)
 	h.TLSURL = fmt.Sprintf("amqps://guest:guest@localhost:%d/%s", n.tls, h.name)
+	h.Management = fmt.Sprintf("127.0.0.1:%d/api/queues/%s", n.web, h.name)
 	h.do(t, http.MethodPut, "/vhosts/"+h.name, nil, nil)
 	h.do(t, http.MethodPut, "/permissions/"+h.name+"/guest", map[string]string{"configure": ".*", "write": ".*", "read": ".*"}, nil)
 	t.Cleanup(func() { h.do(t, http.MethodDelete, "/vhosts/"+h.name, nil, nil) })

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tasker-go/tasker/internal/redact"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // quiet keeps the library, whose logger is one for the process, from writing lines of its
@@ -56,6 +57,23 @@ func Options(rawURL, name string, timeout time.Duration) (*redis.Options, error)
 	return o, nil
 }
 
+// wrongServer says what a server is. It wraps nothing, because the library returns what the errors
+// of connecting wrap.
+type wrongServer string
+
+// Error implements error.
+func (s wrongServer) Error() string { return "invalid Redis server of " + string(s) }
+
+// Reason classifies an error of Redis, as telemetry.Metrics.Broker does.
+func Reason(err error) string {
+	var answer redis.Error
+	var wrong wrongServer
+	if errors.As(err, &answer) || errors.As(err, &wrong) {
+		return telemetry.BrokerRefused
+	}
+	return telemetry.BrokerUnreachable
+}
+
 // invalid hides the password that the URL in err may have.
 func invalid(err error) error {
 	return fmt.Errorf("invalid URL of Redis: %s", redact.Text(err.Error()))
@@ -84,10 +102,10 @@ func primary(ctx context.Context, conn *redis.Conn) error {
 		return fmt.Errorf("ask Redis for its role: %w", err)
 	}
 	if mode := server["mode"]; mode != "standalone" {
-		return fmt.Errorf("invalid Redis server of mode %v: want standalone", mode)
+		return wrongServer(fmt.Sprintf("mode %v: want standalone", mode))
 	}
 	if role := server["role"]; role != "master" {
-		return fmt.Errorf("invalid Redis server of role %v: want the primary", role)
+		return wrongServer(fmt.Sprintf("role %v: want the primary", role))
 	}
 	return nil
 }

@@ -33,6 +33,11 @@ func grown(by, counter, window string) string {
 		" unless " + counter + " offset " + window + ") > 0"
 }
 
+// brokerErrors is an expression for what a broker did not do, for a reason.
+func brokerErrors(reason string) string {
+	return `sum by (instance, connection) (increase(tasker_broker_errors_total{reason="` + reason + `"}[10m])) > 0`
+}
+
 var alerts = []alert{
 	{name: "TaskerDown", expr: `up{job=~"tasker.*"} == 0`, hold: "1m", severity: critical,
 		summary: "A daemon is not scraped.", do: "Its process has ended, hangs or cannot be reached; see its log and its supervisor.",
@@ -186,6 +191,42 @@ var alerts = []alert{
 		summary: "More than 10 tasks of a queue became DEAD within an hour.", do: "The reasons are a label of the metric.",
 		labels: of("queue", "mail"), wait: "70m",
 		fires: []string{`tasks_dead_lettered_total{queue="mail",reason="exhausted"} 0+1x80`}, silent: []string{`tasks_dead_lettered_total{queue="mail",reason="exhausted"} 1x80`}},
+	{name: "TaskerBrokerUnreachable", expr: `min by (instance, connection) (tasker_broker_up) == 0`, hold: "1m", severity: critical,
+		summary: "RabbitMQ or Redis does not do what a daemon asks of it.", do: "tasker_broker_errors_total has the reason, the log of the daemon the error. Work is found by polls meanwhile; jobs and messages wait where they are.",
+		labels: of("instance", "a", "connection", "signals"), fires: []string{`tasker_broker_up{instance="a",connection="signals"} 0x10`},
+		silent: []string{`tasker_broker_up{instance="a",connection="signals"} 1x10`}},
+	{name: "TaskerBrokerBlocked", expr: `max by (instance) (tasker_broker_blocked) > 0`, hold: "1m", severity: critical,
+		summary: "RabbitMQ takes no messages of a daemon.", do: "It is short of memory or disk: rabbitmq-diagnostics status names the alarm.",
+		labels: of("instance", "a"), fires: []string{`tasker_broker_blocked{instance="a"} 1x10`}, silent: []string{`tasker_broker_blocked{instance="a"} 0x10`}},
+	{name: "TaskerBrokerRefuses", expr: brokerErrors("refused"), hold: "0m", severity: critical,
+		summary: "RabbitMQ or Redis answers a daemon with a refusal.", do: "Its user lacks rights, its memory or disk is full, or it is no primary; the log of the daemon has its words.",
+		labels: of("instance", "a", "connection", "redis_queue"), wait: "8m",
+		fires:  []string{`tasker_broker_errors_total{instance="a",connection="redis_queue",reason="refused"} 0x5 2x10`},
+		silent: []string{`tasker_broker_errors_total{instance="a",connection="redis_queue",reason="refused"} 2x20`, `tasker_broker_errors_total{instance="a",connection="redis_queue",reason="unreachable"} 0+1x20`}},
+	{name: "TaskerBrokerTopology", expr: brokerErrors("topology"), hold: "0m", severity: critical,
+		summary: "RabbitMQ lacks an exchange or a queue, or has one with other properties than the configuration wants.", do: "tasker-ctl broker init names it, and declares what is missing.",
+		labels: of("instance", "a", "connection", "signals"), wait: "8m",
+		fires:  []string{`tasker_broker_errors_total{instance="a",connection="signals",reason="topology"} 0x5 2x10`},
+		silent: []string{`tasker_broker_errors_total{instance="a",connection="signals",reason="topology"} 2x20`}},
+	{name: "TaskerSignalsUnused", hold: "10m", severity: warning,
+		expr: `sum by (instance, system) (rate(tasker_found_total{by="poller"}[5m])) > 0.2 * sum by (instance, system) (rate(tasker_found_total[5m])) and on (instance, system) ` +
+			`max by (instance, system) (tasker_event_listener_active{mode=~"hybrid|event_driven"}) >= 0 and on (instance) tasker_broker_up{connection="signals"} == 1`,
+		summary: "The broker takes signals, and more than a fifth of the work is found by polls.", do: "Some daemons send to another broker, prefix or virtual host, or another event source; compare their configurations.",
+		labels: of("instance", "a", "system", "worker"), wait: "30m",
+		fires: []string{`tasker_found_total{instance="a",system="worker",by="poller"} 0+30x40`, `tasker_found_total{instance="a",system="worker",by="listener"} 0+60x40`,
+			`tasker_event_listener_active{instance="a",system="worker",mode="hybrid"} 1x40`, `tasker_broker_up{instance="a",connection="signals"} 1x40`},
+		silent: []string{`tasker_found_total{instance="a",system="worker",by="poller"} 0+1x40`, `tasker_found_total{instance="a",system="worker",by="listener"} 0+60x40`,
+			`tasker_event_listener_active{instance="a",system="worker",mode="hybrid"} 1x40`, `tasker_broker_up{instance="a",connection="signals"} 1x40`,
+			`tasker_found_total{instance="b",system="worker",by="poller"} 0+60x40`, `tasker_event_listener_active{instance="b",system="worker",mode="polling"} 0x40`, `tasker_broker_up{instance="b",connection="signals"} 1x40`}},
+	{name: "TaskerBridgeWaits", expr: `time() - (max by (instance, bridge) (tasker_bridge_waiting_since_timestamp_seconds) > 0) > 300`, hold: "0m", severity: warning,
+		summary: "A bridge has not been able to make tasks of jobs for 5 minutes.", do: "New tasks are refused (back-pressure, a quota, a throttle), or the database does not answer; the log of the orchestrator has the error.",
+		labels: of("instance", "a", "bridge", "rabbitmq"), fires: []string{`tasker_bridge_waiting_since_timestamp_seconds{instance="a",bridge="rabbitmq"} 60x10`},
+		silent: []string{`tasker_bridge_waiting_since_timestamp_seconds{instance="a",bridge="rabbitmq"} 420x10`, `tasker_bridge_waiting_since_timestamp_seconds{instance="a",bridge="redis"} 0x10`}},
+	{name: "TaskerBridgeDeadLetters", expr: `sum by (bridge) (increase(tasker_bridge_jobs_total{outcome="refused"}[15m])) > 0`, hold: "0m", severity: warning,
+		summary: "Jobs of other programs can be no tasks.", do: "They are in the dead letters of the broker (tasker.dlq, tq:dlq), each with its reason: correct the cause, and send them again.",
+		labels: of("bridge", "redis"), wait: "8m",
+		fires:  []string{`tasker_bridge_jobs_total{instance="a",bridge="redis",outcome="refused"} 0x5 1x10`},
+		silent: []string{`tasker_bridge_jobs_total{instance="a",bridge="redis",outcome="refused"} 3x20`, `tasker_bridge_jobs_total{instance="a",bridge="redis",outcome="created"} 0+9x20`}},
 }
 
 // record is a recording rule.

@@ -103,15 +103,26 @@ func (d *dashboard) json(t *testing.T) string {
 	t.Helper()
 	source := map[string]string{"type": "prometheus", "uid": "${datasource}"}
 	var list []map[string]any
+	x, y := 0, 0
 	for i, p := range d.panels {
+		const width, height = 8, 8
+		if x == 3*width || len(p.queries) == 0 && x > 0 {
+			x, y = 0, y+height
+		}
+		if len(p.queries) == 0 {
+			list = append(list, map[string]any{"id": i + 1, "type": "row", "title": p.title, "collapsed": false, "panels": []any{},
+				"gridPos": map[string]int{"w": 3 * width, "h": 1, "x": 0, "y": y}})
+			y++
+			continue
+		}
 		var targets []map[string]any
 		for j, q := range p.queries {
 			targets = append(targets, map[string]any{"refId": string(rune('A' + j)), "expr": q.expr, "legendFormat": q.legend, "datasource": source})
 		}
-		const width, height = 8, 8
 		list = append(list, map[string]any{"id": i + 1, "type": "timeseries", "title": p.title, "datasource": source, "targets": targets,
-			"gridPos":     map[string]int{"w": width, "h": height, "x": i % 3 * width, "y": i / 3 * height},
+			"gridPos":     map[string]int{"w": width, "h": height, "x": x, "y": y},
 			"fieldConfig": map[string]any{"defaults": map[string]any{"unit": p.unit, "min": 0}, "overrides": []any{}}})
+		x += width
 	}
 	text, err := json.MarshalIndent(map[string]any{
 		"uid": d.file, "title": d.title, "tags": []string{"tasker"}, "schemaVersion": 39, "version": 1, "editable": true, "refresh": "30s",
@@ -187,7 +198,7 @@ func referencePage() string {
 var bounded = map[string]string{
 	"system": "the event systems of a daemon", "channel": "the bounded channels of the program", "command": "the commands of the program",
 	"batch": "the batches of the program", "loop": "the loops of the program", "flow": "the database flows of the program",
-	"namespace": "the namespaces of templates", "queue": "the queues", "component": "the circuit breakers", "sweep": "the sweeps",
+	"namespace": "the namespaces of templates", "queue": "the queues", "type": "the task types", "component": "the circuit breakers", "sweep": "the sweeps",
 	"action": "the actions of sweeps", "event_name": "the events that templates declare", "subscriber": "the subscribers of a worker",
 	"operation": "the operations of the API", "route": "the routes of the API", "rpc": "the rpcs of the API", "code": "the codes of gRPC", "answer": "the kinds of analytics",
 }

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"strconv"
@@ -68,15 +69,12 @@ type Metrics struct {
 	StepsClaimed          *prometheus.CounterVec `metric:"tasker_steps_claimed_total" labels:"namespace" alias:"tasker_steps_executions_total" help:"Steps claimed by workers."`
 	// Tasks of plain queues, under the names of their API.
 
-	QueueSubmitted    *prometheus.CounterVec   `metric:"tasks_submitted_total" labels:"queue" alias:"taskqueue_jobs_submitted_total dq_enqueue_total" help:"Tasks submitted to a queue."`
+	QueueSubmitted    *prometheus.CounterVec   `metric:"tasks_submitted_total" labels:"queue" alias:"taskqueue_jobs_submitted_total" help:"Tasks submitted to a queue."`
 	QueueClaimed      *prometheus.CounterVec   `metric:"tasks_claimed_total" labels:"queue" help:"Tasks of a queue claimed by its workers."`
 	QueueCompleted    *prometheus.CounterVec   `metric:"tasks_completed_total" labels:"queue" alias:"taskqueue_jobs_completed_total" help:"Tasks of a queue completed successfully."`
 	QueueFailed       *prometheus.CounterVec   `metric:"tasks_failed_total" labels:"queue" alias:"taskqueue_jobs_failed_total" help:"Failures reported by the workers of a queue, before it is decided whether the task is tried again."`
 	QueueDeadLettered *prometheus.CounterVec   `metric:"tasks_dead_lettered_total" labels:"queue,reason" values:"*,exhausted|worker_dead|deadline|operator" alias:"taskqueue_jobs_dead_total" help:"Tasks of a queue that became DEAD, by exhausted, worker_dead, deadline or operator."`
 	QueueRequeued     *prometheus.CounterVec   `metric:"tasks_requeued_total" labels:"reason" values:"failed|worker_dead" alias:"taskqueue_jobs_retried_total" help:"Tasks of queues that became PENDING again, by failed or worker_dead."`
-	BridgeJobs        *prometheus.CounterVec   `metric:"tasker_bridge_jobs_total" labels:"bridge,outcome" values:"redis|rabbitmq,created|duplicate|refused|signalled" help:"Jobs of other programs that a bridge took from their queues: created as a task, duplicate of one, refused (a dead letter there), or signalled (about a task that is there; of rabbitmq only)."`
-	BridgeEvents      *prometheus.CounterVec   `metric:"tasker_bridge_events_total" labels:"namespace,outcome" values:"*,published|unroutable" help:"Durable domain events published to an exchange of RabbitMQ, at the orchestrator that did: published (confirmed by the broker, copies included), or unroutable (no queue is bound for them)."`
-	BridgeEventsLag   *prometheus.GaugeVec     `metric:"tasker_bridge_events_lag_seconds" labels:"namespace" help:"For how long the oldest durable domain event waits that is not published to the exchange of RabbitMQ, as each orchestrator with that bridge sees it."`
 	QueueCleaned      prometheus.Counter       `metric:"tasks_cleaned_total" help:"Ended tasks of queues deleted by their retention."`
 	QueueWorkersKnown *prometheus.CounterVec   `metric:"workers_registered_total" labels:"queue" help:"Registrations of workers of a queue."`
 	QueueWorkersDied  prometheus.Counter       `metric:"workers_died_total" help:"Workers of queues that became DEAD."`
@@ -86,6 +84,17 @@ type Metrics struct {
 	QueueEndToEnd     *prometheus.HistogramVec `metric:"tasks_end_to_end_duration_seconds" labels:"queue" help:"From the submission of a task of a queue to its end as reported by a worker, with its retries."`
 	QueueRepeated     prometheus.Counter       `metric:"tasker_queue_claims_repeated_total" help:"Tasks of queues told again to workers that had not received the answer to a claim."`
 	QueueWaiting      prometheus.Gauge         `metric:"tasker_queue_claims_waiting" help:"Claims of queues that wait for a task."`
+
+	// Tasks of task types, and those that bridges make of the jobs of other programs.
+
+	Enqueued          *prometheus.CounterVec   `metric:"tasker_enqueue_total" labels:"type,queue,status" values:"*,*,ok|error" alias:"dq_enqueue_total" help:"Requests over REST for a task of a task type; type and queue are empty where no such type is registered."`
+	EnqueueDuration   *prometheus.HistogramVec `metric:"tasker_enqueue_duration_seconds" labels:"type,queue" alias:"dq_enqueue_latency_seconds" help:"Duration of a request over REST for a task of a task type."`
+	BridgeJobs        *prometheus.CounterVec   `metric:"tasker_bridge_jobs_total" labels:"bridge,outcome" values:"redis|rabbitmq,created|duplicate|refused|signalled" help:"Jobs of other programs that a bridge took from their queues: created as a task, duplicate of one, refused (a dead letter there), or signalled (about a task that is there; of rabbitmq only)."`
+	BridgeHeld        *prometheus.GaugeVec     `metric:"tasker_bridge_held" labels:"bridge" values:"redis|rabbitmq" help:"Jobs that a bridge has taken and cannot make tasks of yet."`
+	BridgeWaiting     *prometheus.GaugeVec     `metric:"tasker_bridge_waiting_since_timestamp_seconds" labels:"bridge" values:"redis|rabbitmq" help:"Since when a bridge has not been able to make tasks of jobs; 0 while it is."`
+	BridgeDeadLetters *prometheus.GaugeVec     `metric:"tasker_bridge_dead_letters" labels:"bridge" values:"redis|rabbitmq" help:"Dead letters in the queue of the other programs, as of the last look of the bridge; the same at every orchestrator."`
+	BridgeEvents      *prometheus.CounterVec   `metric:"tasker_bridge_events_total" labels:"namespace,outcome" values:"*,published|unroutable" help:"Durable domain events published to an exchange of RabbitMQ, at the orchestrator that did: published (confirmed by the broker, copies included), or unroutable (no queue is bound for them)."`
+	BridgeEventsLag   *prometheus.GaugeVec     `metric:"tasker_bridge_events_lag_seconds" labels:"namespace" help:"For how long the oldest durable domain event waits that is not published to the exchange of RabbitMQ, as each orchestrator with that bridge sees it."`
 
 	StepResults            *prometheus.CounterVec   `metric:"tasker_step_results_total" labels:"namespace,outcome" values:"*,success|failed|error|lease_lost|cancelled" alias:"tasker_steps_successes_total{outcome=success} tasker_steps_failures_total{outcome=error} tasker_step_results_processed_total tasker_steps_results_submitted_total" help:"Step results applied, at the daemon that did; see tasker_tasks_completed_total."`
 	StepsCreated           *prometheus.CounterVec   `metric:"tasker_decision_steps_created_total" labels:"namespace" help:"Steps created by the results of decisions and batchable steps."`
@@ -122,15 +131,18 @@ type Metrics struct {
 
 	// Signals sent and relayed.
 
-	SignalsSent          prometheus.Counter `metric:"tasker_signals_sent_total" help:"Signals sent."`
-	SignalsCoalesced     prometheus.Counter `metric:"tasker_signals_coalesced_total" help:"Signals that joined an equal one waiting to be sent."`
-	SignalsFailed        prometheus.Counter `metric:"tasker_signals_failed_total" help:"Signals that could not be sent."`
-	SignalsDropped       prometheus.Counter `metric:"tasker_signals_dropped_total" help:"Signals given up because too many were waiting."`
-	SignalsReturned      prometheus.Counter `metric:"tasker_signals_returned_total" help:"Signals that no listener wanted when they were sent; only where a broker carries signals."`
-	SignalQueueOverflows prometheus.Counter `metric:"tasker_signal_queue_overflows_total" help:"Times that a broker dropped signals waiting for a listener, which then looks at everything."`
-	RelayLeader          prometheus.Gauge   `metric:"tasker_relay_leader" help:"1 while this replica relays the signals of the fleet."`
-	WALSlotsLost         prometheus.Counter `metric:"tasker_wal_slots_lost_total" help:"Persistent replication slots that the server had invalidated, and which were made anew."`
-	RelayForwarded       prometheus.Counter `metric:"tasker_relay_forwarded_total" help:"Signals read from the WAL and announced again."`
+	SignalsSent          prometheus.Counter     `metric:"tasker_signals_sent_total" help:"Signals sent."`
+	SignalsCoalesced     prometheus.Counter     `metric:"tasker_signals_coalesced_total" help:"Signals that joined an equal one waiting to be sent."`
+	SignalsFailed        prometheus.Counter     `metric:"tasker_signals_failed_total" help:"Signals that could not be sent."`
+	SignalsDropped       prometheus.Counter     `metric:"tasker_signals_dropped_total" help:"Signals given up because too many were waiting."`
+	SignalsReturned      prometheus.Counter     `metric:"tasker_signals_returned_total" help:"Signals that no listener wanted when they were sent; only where a broker carries signals."`
+	SignalQueueOverflows prometheus.Counter     `metric:"tasker_signal_queue_overflows_total" help:"Times that a broker dropped signals waiting for a listener, which then looks at everything."`
+	BrokerUp             *prometheus.GaugeVec   `metric:"tasker_broker_up" labels:"connection" values:"signals|rabbitmq_queue|redis_queue" help:"1 while a broker does what a connection asks of it, 0 after it did not: that of signals, or of a bridge. Absent before the first time."`
+	BrokerErrors         *prometheus.CounterVec `metric:"tasker_broker_errors_total" labels:"connection,reason" values:"signals|rabbitmq_queue|redis_queue,unreachable|refused|blocked|topology" help:"Times that a broker did not do what a connection asked: it did not answer (unreachable), answered no (refused: rights, role, memory, disk), takes no messages for now (blocked), or has other exchanges and queues than the configuration wants (topology)."`
+	BrokerBlocked        prometheus.Gauge       `metric:"tasker_broker_blocked" help:"Connections over which RabbitMQ takes no messages now, because it is short of memory or disk."`
+	RelayLeader          prometheus.Gauge       `metric:"tasker_relay_leader" help:"1 while this replica relays the signals of the fleet."`
+	WALSlotsLost         prometheus.Counter     `metric:"tasker_wal_slots_lost_total" help:"Persistent replication slots that the server had invalidated, and which were made anew."`
+	RelayForwarded       prometheus.Counter     `metric:"tasker_relay_forwarded_total" help:"Signals read from the WAL and announced again."`
 
 	// Circuit breakers.
 
@@ -282,6 +294,26 @@ func Observe(o prometheus.Observer, v float64, traceID string) {
 	}
 	o.Observe(v)
 }
+
+// Broker notes whether a broker did what a connection asked of it; reason classifies an error.
+// One that ends because the daemon does says nothing of the broker.
+func (m *Metrics) Broker(connection string, err error, reason func(error) string) {
+	switch {
+	case err == nil:
+		m.BrokerUp.WithLabelValues(connection).Set(1)
+	case !errors.Is(err, context.Canceled):
+		m.BrokerUp.WithLabelValues(connection).Set(0)
+		m.BrokerErrors.WithLabelValues(connection, reason(err)).Inc()
+	}
+}
+
+// The values of the label reason of BrokerErrors.
+const (
+	BrokerUnreachable = "unreachable"
+	BrokerRefused     = "refused"
+	BrokerBlocked     = "blocked"
+	BrokerTopology    = "topology"
+)
 
 // Restarted counts a restart of a loop.
 func (m *Metrics) Restarted(loop string) { m.LoopRestarts.WithLabelValues(loop).Inc() }

@@ -33,7 +33,7 @@ var documents = []document{
 	{"Taskmaster", `tasks_submitted_total tasks_claimed_total tasks_completed_total tasks_failed_total tasks_dead_lettered_total tasks_requeued_total
 		tasks_cleaned_total workers_registered_total workers_died_total workers_cleaned_total tasks_queue_wait_seconds
 		tasks_execution_duration_seconds tasks_end_to_end_duration_seconds`, nil},
-	{"Distributed Queue (Go, RabbitMQ)", `dq_enqueue_total dq_enqueue_latency_seconds`, because("`tasker_api_request_duration_seconds` of the route `POST /tasks/v1`", `dq_enqueue_latency_seconds`)},
+	{"Distributed Queue (Go, RabbitMQ)", `dq_enqueue_total dq_enqueue_latency_seconds`, nil},
 	{"Distributed Task Queue Engine", `taskqueue_jobs_submitted_total taskqueue_jobs_completed_total taskqueue_jobs_failed_total taskqueue_jobs_dead_total
 		taskqueue_jobs_duplicate_total taskqueue_jobs_retried_total taskqueue_queue_depth taskqueue_processing_active
 		taskqueue_job_execution_duration_seconds taskqueue_job_queue_wait_time_seconds`,

@@ -1,6 +1,7 @@
 package telemetry_test
 
-// panel is one of a dashboard. Its unit is one of Grafana's.
+// panel is one of a dashboard, or the title of a row where it has no queries. Its unit is one of
+// Grafana's.
 type panel struct {
 	title, unit string
 	queries     []query
@@ -64,6 +65,21 @@ var dashboards = []dashboard{
 		one("Sweeps", "ops", rate("sweep, outcome", "tasker_sweep_runs_total"), "{{sweep}} {{outcome}}"),
 		one("Schedules", "ops", rate("outcome", "tasker_schedule_runs_total"), "{{outcome}}"),
 		one("New work refused", "ops", rate("reason", "tasker_backpressure_refusals_total"), "{{reason}}"),
+		{"Brokers", "", nil},
+		{"Brokers that answer", "short", []query{
+			{"min by (connection) (tasker_broker_up)", "{{connection}}"},
+			{"sum(tasker_broker_blocked)", "blocked connections"}}},
+		one("Errors of brokers", "ops", rate("connection, reason", "tasker_broker_errors_total"), "{{connection}} {{reason}}"),
+		{"Signals over brokers", "ops", []query{
+			{`sum(rate(tasker_signals_failed_total[$__rate_interval]))`, "not sent"},
+			{`sum(rate(tasker_signals_returned_total[$__rate_interval]))`, "without a listener"},
+			{`sum(rate(tasker_signal_queue_overflows_total[$__rate_interval]))`, "overflows of listeners' queues"}}},
+		one("Jobs of bridges", "ops", rate("bridge, outcome", "tasker_bridge_jobs_total"), "{{bridge}} {{outcome}}"),
+		one("Held by bridges", "short", "sum by (bridge) (tasker_bridge_held)", "{{bridge}}"),
+		one("Bridges have waited for", "s", "max by (bridge) ((time() - tasker_bridge_waiting_since_timestamp_seconds) * (tasker_bridge_waiting_since_timestamp_seconds > bool 0))", "{{bridge}}"),
+		one("Dead letters of brokers", "short", "max by (bridge) (tasker_bridge_dead_letters)", "{{bridge}}"),
+		one("Tasks of types requested", "ops", rate("type, queue, status", "tasker_enqueue_total"), "{{type}} {{queue}} {{status}}"),
+		within("Requests for tasks of types", "tasker_enqueue_duration_seconds", ""),
 	}},
 	{"tasker-workers", "Tasker Workers", []panel{
 		{"Handlers", "short", []query{

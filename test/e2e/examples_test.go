@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,8 +15,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/child"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/pgcluster"
+	"github.com/tasker-go/tasker/internal/redistest"
 )
 
 // TestQuickStarts types what the READMEs of examples and docs/getting-started.md say, and
@@ -27,8 +32,54 @@ func TestQuickStarts(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, pages, 5)
 	for _, page := range append(pages, "../../docs/getting-started.md") {
-		t.Run(filepath.Base(filepath.Dir(page)), func(t *testing.T) { follow(t, page, bin) })
+		t.Run(filepath.Base(filepath.Dir(page)), func(t *testing.T) {
+			text, err := os.ReadFile(page) // #nosec G304 -- our own
+			require.NoError(t, err)
+			(&desk{t: t, bin: bin}).follow(string(text))
+		})
 	}
+}
+
+// TestQuickStartsOverBrokers types what docs/migrating.md says to those who have messages in
+// RabbitMQ, or jobs in Redis: the quick starts of their queues, with messages in their form.
+func TestQuickStartsOverBrokers(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
+	page, err := os.ReadFile("../../docs/migrating.md")
+	require.NoError(t, err)
+	sections := map[string]string{}
+	for _, section := range strings.Split(string(page), "\n## ")[1:] {
+		title, body, _ := strings.Cut(section, "\n")
+		sections[title] = body
+	}
+	t.Run("RabbitMQ", func(t *testing.T) {
+		t.Parallel()
+		host := brokertest.New(t)
+		(&desk{t: t, bin: bin, env: []string{"RABBITMQ_URL=" + host.URL}, addresses: []string{"amqp://guest:guest@localhost:5672/%2F", host.URL,
+			"localhost:15672/api/queues/%2F", host.Management}}).follow(sections["From distributed-task-queue"])
+		var queues []struct {
+			Name      string
+			Durable   bool
+			Arguments map[string]any
+		}
+		host.Call(t, http.MethodGet, "/queues/%s", nil, &queues)
+		retries := map[string]any{}
+		for _, q := range queues {
+			if q.Durable {
+				retries[q.Name] = q.Arguments["x-dead-letter-exchange"]
+			}
+		}
+		require.Equal(t, map[string]any{"tasks.default": "tasks.dlx", "tasks.high": "tasks.dlx", "tasks.dlq": nil, "tasks.retry.default": "tasks.direct", "tasks.retry.high": "tasks.direct"}, retries)
+	})
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		port, err := pgcluster.FreePort(t.Context())
+		require.NoError(t, err)
+		redistest.Start(t, "--port", strconv.Itoa(port), "--bind", "127.0.0.1")
+		url := "redis://127.0.0.1:" + strconv.Itoa(port)
+		(&desk{t: t, bin: bin, env: []string{"REDIS_URL=" + url}, addresses: []string{"redis://localhost:6379", url}}).follow(sections["From Distributed-Task-Queue-Engine"])
+	})
 }
 
 // filed is a block with the name of the file that readers keep it in.
@@ -49,16 +100,14 @@ func keepFiles(t *testing.T, page, home string) {
 }
 
 // follow runs the dialogues of a page from the root of the repository, one after the other.
-func follow(t *testing.T, page, bin string) {
-	t.Helper()
-	text, err := os.ReadFile(page) // #nosec G304 -- our own
-	require.NoError(t, err)
-	dialogues := dialogue.FindAllStringSubmatch(string(text), -1)
-	require.Len(t, dialogues, strings.Count(string(text), "```sh\n"), "each block of commands is for a terminal, and followed by what it prints")
-	require.NotEmpty(t, dialogues)
-	toolsOf(t, string(text))
-	d := &desk{t: t, bin: bin, database: enginetest.Migrated(t).DSN, temporary: t.TempDir(), terminals: map[string]*shell{}}
-	keepFiles(t, string(text), d.temporary)
+func (d *desk) follow(text string) {
+	d.t.Helper()
+	dialogues := dialogue.FindAllStringSubmatch(text, -1)
+	require.Len(d.t, dialogues, strings.Count(text, "```sh\n"), "each block of commands is for a terminal, and followed by what it prints")
+	require.NotEmpty(d.t, dialogues)
+	toolsOf(d.t, text)
+	d.database, d.temporary, d.terminals = enginetest.Migrated(d.t).DSN, d.t.TempDir(), map[string]*shell{}
+	keepFiles(d.t, text, d.temporary)
 	d.dev(dialogues[0])
 	for _, d1 := range dialogues[1:] {
 		s := d.enter(d1[1], d1[2])
@@ -75,7 +124,7 @@ var taskUUID = regexp.MustCompile(`created task ([0-9a-f-]+)`)
 // toolsOf skips a page whose tools are not installed; CI has to have them all.
 func toolsOf(t *testing.T, page string) {
 	t.Helper()
-	for _, tool := range []string{"curl", "psql", "python3", "node", "../../.tools/typescript/lib/tsc.js"} {
+	for _, tool := range []string{"curl", "psql", "python3", "node", "redis-cli", "../../.tools/typescript/lib/tsc.js"} {
 		if !strings.Contains(page, strings.TrimPrefix(tool, "../../")) {
 			continue
 		}
@@ -102,21 +151,21 @@ type desk struct {
 	database  string
 	temporary string   // TMPDIR, and the reader's home
 	task      string   // the one created last
+	env       []string // of all terminals
 	addresses []string // those of the page, each followed by the one here
+	api       string   // the address of the orchestrator; empty until it runs
 	terminals map[string]*shell
 }
 
 // dev starts `make dev` with the test's database and any free ports.
 func (d *desk) dev(block []string) {
 	d.t.Helper()
-	require.Regexp(d.t, `(?m)^([A-Z_]+='?[\w*]+'? )?make dev\n$`, block[2], "a page begins with it")
+	require.Regexp(d.t, `(?m)^([A-Z_]+='?[\w*~/.]+'? )?make dev\n$`, block[2], "a page begins with it")
 	line := "export DATABASE_URL='…'\n" + strings.Replace(block[2], "make dev",
 		"bin/tasker-ctl dev --orchestrator-address 127.0.0.1:0 --worker-address 127.0.0.1:0", 1)
 	dev := d.enter(block[1], line)
-	d.addresses = []string{
-		"localhost:8080", dev.says(`(?m)^orchestrator +http://(\S+)$`),
-		"localhost:8082", dev.says(`(?m)^worker +http://(\S+)$`),
-	}
+	d.api = dev.says(`(?m)^orchestrator +http://(\S+)$`)
+	d.addresses = append(d.addresses, "localhost:8080", d.api, "localhost:8082", dev.says(`(?m)^worker +http://(\S+)$`))
 	dev.says(printed(block[3]))
 }
 
@@ -130,11 +179,11 @@ func (d *desk) enter(terminal, lines string) *shell {
 	lines = strings.ReplaceAll(lines, "bin/tasker-ctl", filepath.Join(d.bin, "tasker-ctl"))
 	lines = strings.NewReplacer(append(d.addresses, "~/", d.temporary+"/", " TASK ", " "+d.task+" ")...).Replace(lines)
 	s := &shell{t: d.t, dir: "../..", out: &screen{}}
-	cmd := s.command(context.WithoutCancel(d.t.Context()), lines)                                  // ended below
-	cmd.Env = append(cmd.Env, "CGO_ENABLED=0", "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+d.temporary, // as goBuild, and nothing beside the sources
+	cmd := s.command(context.WithoutCancel(d.t.Context()), lines)                                                    // ended below
+	cmd.Env = append(append(cmd.Env, d.env...), "CGO_ENABLED=0", "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+d.temporary, // as goBuild, and nothing beside the sources
 		"TASKER_WEB_BIND_ADDRESS=127.0.0.1:0", "TASKER_WORKER_GRPC_BIND_ADDRESS=127.0.0.1:0")
-	if len(d.addresses) > 0 {
-		cmd.Env = append(cmd.Env, "TASKER_ORCHESTRATION_URL=http://"+d.addresses[1])
+	if d.api != "" {
+		cmd.Env = append(cmd.Env, "TASKER_ORCHESTRATION_URL=http://"+d.api)
 	}
 	cmd.Stdout, cmd.Stderr = s.out, s.out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // go run starts the program that Ctrl-C ends

@@ -3,17 +3,24 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/worker"
 )
 
@@ -48,6 +55,8 @@ type pageFleet struct {
 	env    string
 	db     *pgtest.DB
 	client *client.Client
+	host   *brokertest.Host
+	jobs   *redis.Client
 }
 
 // TestRunbooks runs the commands of docs/new-versions.md and of each section of the runbooks
@@ -72,6 +81,25 @@ func TestRunbooks(t *testing.T) {
 		"A task must be repaired by hand": func(f *pageFleet) []string {
 			return []string{"TASK", f.failed("repair"), "OTHER", f.failed("repair another"), "ALIVE", f.task("lost", `{"n": 3}`, "charge", "enqueued")}
 		},
+		"A bridge holds messages": func(f *pageFleet) []string {
+			f.shell("tasker-ctl quota set office --max-tasks 0 -r 'no room'")
+			f.send(`{"id": "held", "type": "FAX", "payload": {}}`)
+			f.metric(`tasker_bridge_held{bridge="rabbitmq"} 1`)
+			return []string{"BRIDGED", "office"}
+		},
+		"Dead letters arrive in a broker": func(f *pageFleet) []string {
+			const job = `{"id": "letter", "type": "TELEX", "payload": {}}`
+			f.send(job)
+			require.NoError(f.t, f.jobs.RPush(f.t.Context(), "tq:queue:high", job).Err())
+			for _, bridge := range []string{"redis", "rabbitmq"} {
+				f.metric(`tasker_bridge_jobs_total{bridge="` + bridge + `",outcome="refused"} 1`)
+			}
+			return []string{"BRIDGED", "office", "KIND", "TELEX"}
+		},
+		"The topology of the broker differs": func(f *pageFleet) []string {
+			f.host.Call(f.t, http.MethodDelete, "/queues/%s/tasker.retry.default", nil, nil)
+			return nil
+		},
 		"The disk fills with WAL": func(f *pageFleet) []string {
 			return []string{"SLOT", f.db.QueryString(t, "select slot_name::text from pg_create_logical_replication_slot('left_over_' || current_database(), 'pgoutput')")}
 		},
@@ -83,11 +111,17 @@ func TestRunbooks(t *testing.T) {
 // startPageFleet runs `tasker-ctl dev`, and a worker for shop.
 func startPageFleet(t *testing.T) *pageFleet {
 	t.Helper()
-	toolsOf(t, "curl psql")
+	toolsOf(t, "curl psql python3 redis-cli")
 	dir := t.TempDir()
 	goBuild(t, "../..", "-o", dir+"/", "./cmd/tasker-ctl")
-	f := &pageFleet{t: t, dir: dir, db: enginetest.Migrated(t)}
-	f.env = "export DATABASE_URL='" + f.db.DSN + "' PATH=\"$PWD:$PATH\"; "
+	f := &pageFleet{t: t, dir: dir, db: enginetest.Migrated(t), host: brokertest.New(t)}
+	port, err := pgcluster.FreePort(t.Context())
+	require.NoError(t, err)
+	f.jobs = redistest.Start(t, "--port", strconv.Itoa(port), "--bind", "127.0.0.1").Client(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "bridges.toml"), []byte("[common.queues.rabbitmq]\nqueues = [\"default\"]\n"+
+		"[orchestration.bridge.rabbitmq_queue]\nenabled = true\n[orchestration.bridge.redis_queue]\nenabled = true\n"), 0o600))
+	f.env = "export DATABASE_URL='" + f.db.DSN + "' RABBITMQ_URL=" + f.host.URL + " REDIS_URL=redis://127.0.0.1:" + strconv.Itoa(port) +
+		" TASKER_CONFIG_PATH=\"$PWD/bridges.toml\" PATH=\"$PWD:$PATH\"; "
 	dev := run(t, dir, f.env+"exec tasker-ctl dev --orchestrator-address 127.0.0.1:0 --worker-address 127.0.0.1:0")
 	base := dev.says(`(?m)^orchestrator +(http://\S+)$`)
 	f.env += "export TASKER_ORCHESTRATION_URL=" + base + " TASKER_WORKER_URL=" + dev.says(`(?m)^worker +(http://\S+)$`) + "; "
@@ -98,7 +132,25 @@ func startPageFleet(t *testing.T) *pageFleet {
 	require.NoError(t, errors.Join(enginetest.RegisterTemplates(w, shopTemplates...), registerShop(w)))
 	require.NoError(t, w.Start(t.Context()))
 	t.Cleanup(func() { _ = w.Stop(t.Context()) }) // handlers end with the test's context
+	_, err = f.client.PutTaskType(t.Context(), "FAX", client.TaskTypeRequest{Namespace: "office"})
+	require.NoError(t, err)
 	return f
+}
+
+// send publishes a message to the queue of the bridge.
+func (f *pageFleet) send(message string) {
+	f.t.Helper()
+	f.host.Call(f.t, http.MethodPost, "/exchanges/%s/tasker.direct/publish", map[string]any{"routing_key": "default", "payload": message,
+		"payload_encoding": "string", "properties": struct{}{}}, nil)
+}
+
+// metric waits until the orchestrator exposes a line.
+func (f *pageFleet) metric(line string) {
+	f.t.Helper()
+	pgtest.Eventually(f.t, time.Minute, func() (bool, string) {
+		text := f.shell("curl -s $TASKER_ORCHESTRATION_URL/metrics | grep '^tasker_b'")
+		return strings.Contains(text, line), text
+	})
 }
 
 // registerShop gives a worker handlers that the context of a task controls.

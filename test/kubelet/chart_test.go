@@ -94,6 +94,12 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"an interval":             {"serviceMonitor.interval=often", "/serviceMonitor/interval"},
 		"too many connections":    {"database.maxConnections=50", "all pods at their most open up to"},
 		"too many at the most":    {"autoscaling.by=hpa,workers.default.maxReplicas=40", "open up to 1434 connections, and database.maxConnections is 400"},
+		"a bridge without a URL":  {"redis.bridge=true", "redis.bridge needs redis.secret"},
+		"a bridge without queues": {"rabbitmq.secret=x,rabbitmq.bridge=true", "rabbitmq.bridge needs rabbitmq.queues"},
+		"signals without a URL":   {"redis.secret=x,config.common\\.signals\\.event_source=amqp", "event_source amqp needs rabbitmq.secret"},
+		"a port of a broker":      {"rabbitmq.port=0", "/rabbitmq/port"},
+		"a prefix of a broker":    {"rabbitmq.namespace=a b", "/rabbitmq/namespace"},
+		"a URL as a value":        {"redis.url=redis://x", "url"},
 		"a most below the least":  {"autoscaling.by=hpa,workers.default.maxReplicas=1", "maxReplicas 1 is below replicas 2"},
 	} {
 		t.Run(name, func(t *testing.T) {

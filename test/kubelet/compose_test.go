@@ -4,6 +4,7 @@ package kubelet_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,11 +20,13 @@ import (
 	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
 // TestTheImageRunsByCompose starts the services of production.yaml one by one, the worker
-// first and the database last, and completes a workflow through the published port.
+// first and the database last, and completes a workflow through the published port. Their
+// signals go over a broker, as brokers.yaml says.
 func TestTheImageRunsByCompose(t *testing.T) {
 	db := pgtest.New(t)
 	dsn := reachable(t, db)
@@ -34,12 +38,21 @@ func TestTheImageRunsByCompose(t *testing.T) {
 	file := t.TempDir() + "/database-url"
 	require.NoError(t, os.WriteFile(file, []byte(dsn.String()), 0o644))      // #nosec G306 -- for user 65532
 	require.NoError(t, os.Chmod(file[:strings.LastIndex(file, "/")], 0o755)) // #nosec G302 -- the same
+	// The image of RabbitMQ is not here; its configuration is.
+	config, err := filepath.Abs("../../deploy/compose/rabbitmq.conf")
+	require.NoError(t, err)
+	nearby, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(own(t), "0"))
+	require.NoError(t, err)
+	broker := nearby.Addr().String()
+	require.NoError(t, nearby.Close())
+	relay(t, broker, brokertest.Configured(t, config, "RABBITMQ_DEFAULT_USER=tasker", "RABBITMQ_DEFAULT_PASS=chosen"))
 	address := free(t)
 	_, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
 	compose := func(args ...string) {
-		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "podman-compose", append([]string{"--file", "../../deploy/compose/production.yaml", "--project-name", "tasker-test"}, args...)...) // #nosec G204 -- of this test
-		cmd.Env = append(os.Environ(), "TASKER_IMAGE="+*image, "DATABASE_URL_FILE="+file, "TASKER_PORT="+port, "TASKER_WEB_ALLOW_ANONYMOUS=true", "TASKER_WEB_AUTH_ENABLED=false")
+		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "podman-compose", append([]string{"--file", "../../deploy/compose/production.yaml", "--file", "../../deploy/compose/brokers.yaml", "--project-name", "tasker-test"}, args...)...) // #nosec G204 -- of this test
+		cmd.Env = append(os.Environ(), "TASKER_IMAGE="+*image, "DATABASE_URL_FILE="+file, "TASKER_PORT="+port, "TASKER_WEB_ALLOW_ANONYMOUS=true", "TASKER_WEB_AUTH_ENABLED=false",
+			"RABBITMQ_PASSWORD=chosen", "REDIS_PASSWORD=chosen", "RABBITMQ_HOST="+broker)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
@@ -59,6 +72,13 @@ func TestTheImageRunsByCompose(t *testing.T) {
 		done := db.QueryInt(t, `select case when to_regclass('tasker.tasks') is null then 0 else 1 end`) == 1 &&
 			db.QueryInt(t, `select count(*) from tasker.v_tasks where state = 'complete'`) == 1
 		return done, fmt.Sprint(res.Status, string(answer), err)
+	})
+	pgtest.Eventually(t, time.Minute, func() (bool, string) {
+		res, err := http.Get("http://127.0.0.1:" + port + "/metrics")
+		require.NoError(t, err)
+		metrics, err := io.ReadAll(res.Body)
+		require.NoError(t, errors.Join(err, res.Body.Close()))
+		return strings.Contains(string(metrics), `tasker_broker_up{connection="signals"} 1`), "no signal went over the broker"
 	})
 }
 

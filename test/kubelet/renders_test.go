@@ -2,6 +2,7 @@ package kubelet_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -68,7 +69,9 @@ func unknownOf(t *testing.T, o *kubelet.Object, c *kubelet.Container, configs ma
 	note := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	env := map[string]string{}
 	for _, e := range c.Env {
-		env[e.Name] = e.Value
+		if e.Value != "" { // else that of a Secret
+			env[e.Name] = e.Value
+		}
 		known := e.Name == "TASKER_ENV"
 		for _, k := range config.Keys() {
 			known = known || slices.Contains(k.Env, e.Name)
@@ -206,19 +209,30 @@ func TestWhatProgramsDoNotKnowIsSeen(t *testing.T) {
 	}
 }
 
-// unknownOfCompose lists the variables, commands and arguments of a compose file that the
-// programs do not know.
-func unknownOfCompose(t *testing.T, file []byte) (found []string) {
+// composed are the services of a compose file.
+type composed struct {
+	Services map[string]struct {
+		Image       string            `yaml:"image"`
+		Command     []string          `yaml:"command"`
+		Environment map[string]string `yaml:"environment"`
+		Memory      string            `yaml:"mem_limit"`
+		Health      map[string]any    `yaml:"healthcheck"`
+	} `yaml:"services"`
+}
+
+func composeFile(t *testing.T, file []byte) (c composed) {
 	t.Helper()
-	var compose struct {
-		Services map[string]struct {
-			Image       string            `yaml:"image"`
-			Command     []string          `yaml:"command"`
-			Environment map[string]string `yaml:"environment"`
-		} `yaml:"services"`
-	}
-	require.NoError(t, yaml.UnmarshalWithOptions(file, &compose, yaml.AllowDuplicateMapKey())) // over those that are merged
+	require.NoError(t, yaml.UnmarshalWithOptions(file, &c, yaml.AllowDuplicateMapKey())) // over those that are merged
+	return c
+}
+
+// unknownOfCompose lists the variables, commands and arguments of a compose file, with the
+// variables that another one adds, that the programs do not know.
+func unknownOfCompose(t *testing.T, file, over []byte) (found []string) {
+	t.Helper()
+	compose, added := composeFile(t, file), composeFile(t, over)
 	for name, s := range compose.Services {
+		maps.Copy(s.Environment, added.Services[name].Environment)
 		if !strings.Contains(s.Image, "TASKER_IMAGE") {
 			continue
 		}
@@ -241,9 +255,7 @@ func unknownOfCompose(t *testing.T, file []byte) (found []string) {
 		}
 		loaded, err := config.Load(config.Options{Context: context, Root: root, Environment: s.Environment["TASKER_ENV"], LookupEnv: func(variable string) (string, bool) {
 			value, ok := s.Environment[variable]
-			if _, fallback, placeholder := strings.Cut(value, ":-"); placeholder {
-				value = strings.TrimSuffix(fallback, "}")
-			}
+			value = placeholder.ReplaceAllString(value, "$1$2")
 			if variable == "DATABASE_URL_FILE" {
 				return "", false // a file of the machine
 			}
@@ -254,7 +266,8 @@ func unknownOfCompose(t *testing.T, file []byte) (found []string) {
 			continue
 		}
 		for _, r := range slices.Concat(loaded.Refusals, loaded.Warnings, loaded.WithoutEffect) {
-			if r.Key != "common.database.url" { // its file is not here
+			// The file of the first is not here; the second has the variable in common with keys that have an effect.
+			if r.Key != "common.database.url" && r.Key != "common.cache.redis.url" {
 				found = append(found, fmt.Sprintf("%s: %v", name, r))
 			}
 		}
@@ -262,17 +275,29 @@ func unknownOfCompose(t *testing.T, file []byte) (found []string) {
 	return found
 }
 
-// TestComposeNamesWhatTheProgramsKnow holds the compose files to the same, and plants mistakes.
+// placeholder is a variable of compose with its fallback, or with what it has to be given.
+var placeholder = regexp.MustCompile(`\$\{\w+(?::-([^}]*)|:\?([a-z]+)[^}]*)\}`)
+
+// TestComposeNamesWhatTheProgramsKnow holds the compose files to the same, with brokers and
+// without, and plants mistakes.
 func TestComposeNamesWhatTheProgramsKnow(t *testing.T) {
 	t.Parallel()
+	brokers, err := os.ReadFile("../../deploy/compose/brokers.yaml")
+	require.NoError(t, err)
 	for _, name := range []string{"compose.yaml", "production.yaml"} {
 		file, err := os.ReadFile("../../deploy/compose/" + name)
 		require.NoError(t, err)
-		require.Empty(t, unknownOfCompose(t, file), name)
+		require.Empty(t, unknownOfCompose(t, file, nil), name)
+		require.Empty(t, unknownOfCompose(t, file, brokers), name)
+		for old, by := range map[string]string{"RABBITMQ_URL": "RABBIT_URL", ":-rabbitmq}\n": ":-rabbit}\n"} {
+			planted := strings.Replace(string(brokers), old, by, 1)
+			require.NotEqual(t, string(brokers), planted, "nothing was planted")
+			require.NotEmpty(t, unknownOfCompose(t, file, []byte(planted)), "%s over %s", by, name)
+		}
 		for old, by := range map[string]string{"TASKER_WEB_BIND_ADDRESS": "TASKER_BIND", "[worker": "[worker, -quick", "TASKER_WEB_ALLOW_ANONYMOUS:": "TASKER_ANONYMOUS:"} {
 			planted := strings.ReplaceAll(string(file), old, by)
 			require.NotEqual(t, string(file), planted, "nothing was planted")
-			require.NotEmpty(t, unknownOfCompose(t, []byte(planted)), "%s of %s", by, name)
+			require.NotEmpty(t, unknownOfCompose(t, []byte(planted), nil), "%s of %s", by, name)
 		}
 	}
 }

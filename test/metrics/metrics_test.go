@@ -22,11 +22,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/test/fleet"
 )
@@ -38,7 +41,7 @@ var binDir string
 func TestMain(m *testing.M) {
 	os.Exit(fleet.Main("../..", func(dir string) int {
 		binDir = dir
-		return pgtest.With(m).Run()
+		return brokertest.With(pgtest.With(m)).Run()
 	}, "orchestrator", "worker"))
 }
 
@@ -66,10 +69,14 @@ func TestFleet(t *testing.T) {
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })) // the spans are tested elsewhere
 	t.Cleanup(collector.Close)
 	traced := fmt.Sprintf("[common.telemetry.tracing]\nenabled = true\nendpoint = %q\nsample_ratio = 0.5\n", collector.URL)
-	orchestrator := start(t, db, fleet.Orchestrator, traced)
+	host, jobs := brokertest.New(t), redistest.Start(t)
+	traced += fmt.Sprintf("[common.signals]\nevent_source = \"amqp\"\n[common.queues.rabbitmq]\nurl = %q\nqueues = [\"default\"]\n", host.URL)
+	orchestrator := start(t, db, fleet.Orchestrator, traced+fmt.Sprintf("[orchestration.bridge.rabbitmq_queue]\nenabled = true\n"+
+		"[orchestration.bridge.redis_queue]\nenabled = true\nurl = %q\n", jobs.URL))
 	worker := start(t, db, fleet.Worker, traced)
 	prometheus := scrape(t, orchestrator, worker)
-	w := &workload{t: t, url: orchestrator.URL, client: client.New(client.Config{BaseURL: orchestrator.URL, Timeout: 30 * time.Second})}
+	w := &workload{t: t, url: orchestrator.URL, client: client.New(client.Config{BaseURL: orchestrator.URL, Timeout: 30 * time.Second}),
+		host: host, jobs: jobs.Client(t)}
 	w.begin()
 
 	missing := panels(t)
@@ -180,6 +187,7 @@ func panels(t *testing.T) (queries []query) {
 		var d struct {
 			Panels []struct {
 				Title   string
+				Type    string
 				Targets []struct{ Expr string }
 			}
 		}
@@ -188,7 +196,7 @@ func panels(t *testing.T) (queries []query) {
 		require.NoError(t, json.Unmarshal(text, &d))
 		require.NotEmpty(t, d.Panels)
 		for _, p := range d.Panels {
-			require.NotEmpty(t, p.Targets)
+			require.Equal(t, p.Type == "row", len(p.Targets) == 0, p.Title)
 			for _, target := range p.Targets {
 				queries = append(queries, query{p.Title, strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")})
 			}
@@ -293,6 +301,8 @@ type workload struct {
 	t      *testing.T
 	url    string
 	client *client.Client
+	host   *brokertest.Host
+	jobs   *redis.Client
 	rounds int
 }
 
@@ -300,6 +310,8 @@ func (w *workload) begin() {
 	w.t.Helper()
 	_, err := w.client.CreateSchedule(w.t.Context(), client.ScheduleRequest{Namespace: "examples", Name: "often", Template: "mathematical_sequence",
 		Version: "1.0.0", Cron: "@every 1s", Context: json.RawMessage(`{"even_number": 2}`)})
+	require.NoError(w.t, err)
+	_, err = w.client.PutTaskType(w.t.Context(), "EMAIL", client.TaskTypeRequest{Namespace: "jobs"})
 	require.NoError(w.t, err)
 	w.post("/workers/v1/register", `{"workerId": "mailer", "queue": "mail"}`)
 	w.post("/tasks/v1", `{"queue": "mail", "delaySeconds": 3600, "payload": {}}`)
@@ -314,6 +326,11 @@ func (w *workload) round() {
 			Context: fmt.Appendf(nil, `{"even_number": %d}`, n), Initiator: "metrics", SourceSystem: "test", Reason: "metrics"})
 		require.NoError(w.t, err)
 	}
+	job := fmt.Sprintf(`{"id": "job-%d", "type": "EMAIL", "payload": {}}`, w.rounds)
+	require.NoError(w.t, w.jobs.RPush(w.t.Context(), "tq:queue:high", job).Err())
+	w.host.Call(w.t, http.MethodPost, "/exchanges/%s/tasker.direct/publish", map[string]any{"routing_key": "default", "payload": job,
+		"payload_encoding": "string", "properties": struct{}{}}, nil)
+	w.post("/v1/enqueue", `{"type": "EMAIL", "payload": {}}`)
 	for range 3 {
 		w.post("/tasks/v1", `{"queue": "mail", "payload": {"round": `+strconv.Itoa(w.rounds)+`}}`)
 	}

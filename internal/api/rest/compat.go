@@ -41,7 +41,7 @@ func (r *compatRoutes) add(c Compat) {
 	if c.DistributedTaskQueue {
 		enqueue := op(http.MethodPost, compatEnqueuePath, "compat-enqueue", "Create a task of a type, or find the one with the idempotency key")
 		enqueue.status = http.StatusCreated
-		addOwn[struct{}, compatTaskRequest, client.Enqueued](r.api, enqueue, r.enqueue)
+		addOwn[struct{}, compatTaskRequest, client.Enqueued](r.api, enqueue, r.counted(r.enqueue))
 		add(r.api, op(http.MethodGet, compatTasksPath, "compat-get-task", "Show a task in the words of distributed-task-queue"), r.task)
 		health := op(http.MethodGet, compatHealthPath, "compat-health", "Readiness, as /health/ready")
 		health.unguarded = true
@@ -50,7 +50,7 @@ func (r *compatRoutes) add(c Compat) {
 	if c.TaskQueueEngine {
 		submit := op(http.MethodPost, compatJobsPath, "compat-submit-job", "Submit a job; a second one with its idempotency key is rejected")
 		submit.status = http.StatusCreated
-		addOwn[struct{}, compatJobRequest, compatJob](r.api, submit, r.submit)
+		addOwn[struct{}, compatJobRequest, compatJob](r.api, submit, r.counted(r.submit))
 		add(r.api, op(http.MethodGet, compatJobsPath+"/{id}", "compat-get-job", "Show a job in the words of Distributed-Task-Queue-Engine"), r.job)
 	}
 }

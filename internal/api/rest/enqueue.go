@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -29,6 +30,25 @@ func (b *enqueueRequest) fill(template *workflow.Template) {
 	b.Name, b.Namespace, b.Version, b.Context = template.Name, template.Namespace, template.Version, b.Payload
 	if b.IdempotencyKey != "" && b.ConflictPolicy == "" {
 		b.ConflictPolicy = client.ConflictUseExisting
+	}
+}
+
+// counted counts and times the requests that serve answers, by the task type that they name. A
+// type that is not registered makes no series.
+func (r *typeRoutes) counted(serve func(*exchange, *struct{}) error) func(*exchange, *struct{}) error {
+	return func(x *exchange, in *struct{}) error {
+		began := time.Now()
+		err := serve(x, in)
+		name, queue, status := "", "", telemetry.OutcomeOK
+		if x.enqueues != nil {
+			name, queue = x.enqueues.Name, x.enqueues.Namespace
+		}
+		if err != nil {
+			status = telemetry.OutcomeError
+		}
+		r.metrics.Enqueued.WithLabelValues(name, queue, status).Inc()
+		r.metrics.EnqueueDuration.WithLabelValues(name, queue).Observe(time.Since(began).Seconds())
+		return err
 	}
 }
 
@@ -66,6 +86,7 @@ func (r *typeRoutes) enqueued(ctx context.Context, x *exchange, b *enqueueReques
 	if err != nil {
 		return nil, err
 	}
+	x.enqueues = plan.Template
 	if err := within(ctx, plan.Template.Namespace); err != nil {
 		return nil, err
 	}

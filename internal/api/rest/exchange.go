@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/internal/tracing"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // exchange is one request with its answer. It is between the handlers and the connection.
@@ -29,10 +30,11 @@ type exchange struct {
 	id         string
 	status     int
 	bytes      int64
-	muted      bool            // the following body is not for the client
-	left       error           // why the client did not get its answer
-	who        *auth.Principal // set by authorise
-	permission auth.Permission // that the route needs
+	muted      bool               // the following body is not for the client
+	left       error              // why the client did not get its answer
+	who        *auth.Principal    // set by authorise
+	permission auth.Permission    // that the route needs
+	enqueues   *workflow.Template // the task type that the request names, once it is found
 
 	body    share // of the budget of bodies
 	answers share

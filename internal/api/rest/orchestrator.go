@@ -195,7 +195,7 @@ type Orchestrator struct {
 	MaxEventConsumers, MaxEventStreams int
 	// NewEvents wakes the streams of events; nil: they only look from time to time.
 	NewEvents func() <-chan struct{}
-	// Metrics count the streams; nil: nothing counts them.
+	// Metrics count streams and the creation of tasks of types; nil: nothing counts them.
 	Metrics *telemetry.Metrics
 	// Breakers are the circuit breakers of this daemon; nil: the routes do not exist.
 	Breakers Breakers
@@ -257,7 +257,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	places := make(chan struct{}, max(o.MaxEventStreams, 0))
 	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, streamPlaces: streamPlaces{"events", places, o.Metrics.OrDiscard()}}).add()
 	(&transitionStreams{a, streamPlaces{"transitions", places, o.Metrics.OrDiscard()}}).add()
-	types := &typeRoutes{taskRoutes: tasks}
+	types := &typeRoutes{tasks, o.Metrics.OrDiscard()}
 	types.add()
 	if o.Queues != nil {
 		newQueueRoutes(tasks, o.Queues, o.AnalyticsAge).add()

@@ -15,13 +15,17 @@ import (
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/priorities"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // typeRoutes register task types and enqueue tasks of them.
-type typeRoutes struct{ *taskRoutes }
+type typeRoutes struct {
+	*taskRoutes
+	metrics *telemetry.Metrics
+}
 
 func (r *typeRoutes) add() {
 	const tag, one, queue = "task types", "/v1/task-types/{name}", "/v1/enqueue"
@@ -30,7 +34,7 @@ func (r *typeRoutes) add() {
 	add(r.api, operation{method: http.MethodGet, path: one, id: "get-task-type", tag: tag, summary: "Show a task type"}, r.get)
 	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-task-type", tag: tag, summary: "Delete a task type; its tasks continue"}, r.remove)
 	addOwn[struct{}, client.EnqueueRequest, client.Enqueued](r.api, operation{method: http.MethodPost, path: queue, id: "enqueue", tag: tag, status: http.StatusCreated,
-		also: "The existing task with the idempotency key", summary: "Create a task of a type"}, r.enqueue)
+		also: "The existing task with the idempotency key", summary: "Create a task of a type"}, r.counted(r.enqueue))
 	add(r.api, operation{method: http.MethodGet, path: queue + "/{uuid}", id: "get-enqueued", tag: tag,
 		summary: "Show the state of a task of one step, or wait for its end"}, r.showEnqueued)
 }

@@ -70,6 +70,7 @@ func (b *Bridge) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
+		b.cfg.Metrics.Broker(connection, err, amqp.Reason)
 		if moved {
 			failures = 0
 		}
@@ -90,12 +91,24 @@ func (b *Bridge) connected(ctx context.Context) (moved bool, err error) {
 		return false, err
 	}
 	defer b.receiver.Close()
-	for {
+	defer b.cfg.Waiting(name, 0, false) // the broker has them again
+	b.cfg.Metrics.Broker(connection, nil, amqp.Reason)
+	for looked := (time.Time{}); ; {
+		if time.Since(looked) > lookInterval {
+			n, err := b.receiver.DeadLetters(ctx)
+			if err != nil {
+				return moved, err
+			}
+			b.cfg.Metrics.BridgeDeadLetters.WithLabelValues(name).Set(float64(n))
+			looked = time.Now()
+		}
 		held, err := b.take(ctx)
 		for failures := 1; err == nil && len(held) > 0; failures++ {
 			var wait error
 			b.Beat()
-			if held, wait, err = b.move(ctx, held); len(held) > 0 && err == nil {
+			held, wait, err = b.move(ctx, held)
+			b.cfg.Waiting(name, len(held), len(held) > 0)
+			if len(held) > 0 && err == nil {
 				if failures == 1 {
 					b.cfg.Logger.Warn("messages of RabbitMQ cannot become tasks yet", zap.Error(wait))
 				}
@@ -124,12 +137,17 @@ func (b *Bridge) hold(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// take waits for a message, and returns it with those that have arrived too.
+// take waits for a message, and returns it with those that have arrived too; with none when the
+// next look at the dead letters is due.
 func (b *Bridge) take(ctx context.Context) (batch []amqp.Message, err error) {
 	b.Rest()
+	look := time.NewTimer(lookInterval)
+	defer look.Stop()
 	select {
 	case m := <-b.receiver.Arrived():
 		batch = append(batch, m)
+	case <-look.C:
+		return nil, nil
 	case <-b.receiver.Lost():
 		return nil, b.receiver.Failure()
 	case <-ctx.Done():
@@ -147,6 +165,9 @@ func (b *Bridge) take(ctx context.Context) (batch []amqp.Message, err error) {
 	}
 	return batch, nil
 }
+
+// lookInterval is the time between two looks at how many dead letters there are.
+const lookInterval = 5 * time.Second
 
 // lateness is how long a batch waits for more messages, which arrive one after the other.
 const lateness = 2 * time.Millisecond
@@ -234,7 +255,13 @@ func (b *Bridge) move(ctx context.Context, messages []amqp.Message) (kept []amqp
 	return r.kept, r.wait, err
 }
 
-func (b *Bridge) count(outcome string, n int) { b.cfg.Count("rabbitmq", outcome, n) }
+func (b *Bridge) count(outcome string, n int) { b.cfg.Count(name, outcome, n) }
+
+// The values of the labels bridge and connection.
+const (
+	name       = "rabbitmq"
+	connection = "rabbitmq_queue"
+)
 
 func (b *Bridge) request(ctx context.Context, n note) (orchestration.Request, error) {
 	if !b.cfg.Admitted("") {

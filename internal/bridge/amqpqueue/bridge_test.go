@@ -303,10 +303,17 @@ func TestNoDeadLetterIsLost(t *testing.T) {
 	require.NoError(t, err)
 	q.publish("high", "no json")
 	m := <-receiver.Arrived()
-	require.ErrorContains(t, receiver.Bury(q.bounded(), amqp.Letter{Message: m, Reason: "planted"}), "no queue takes dead letters: NO_ROUTE")
+	err = receiver.Bury(q.bounded(), amqp.Letter{Message: m, Reason: "planted"})
+	require.ErrorContains(t, err, "no queue takes dead letters: NO_ROUTE")
+	require.Equal(t, telemetry.BrokerTopology, amqp.Reason(err))
 	receiver.Close()
 	q.run() // declares the queue
 	pgtest.Eventually(t, patience, func() (bool, string) { return q.counted("refused") == 1, "it is no dead letter yet" })
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		n := testutil.ToFloat64(q.metrics.BridgeDeadLetters.WithLabelValues("rabbitmq"))
+		return n == 1, fmt.Sprint(n, " dead letters")
+	})
+	require.InDelta(t, 1, testutil.ToFloat64(q.metrics.BrokerUp.WithLabelValues("rabbitmq_queue")), 0)
 	require.Contains(t, q.letters(1), "no json")
 }
 
@@ -379,10 +386,14 @@ func TestRefusedTasksStayInTheBroker(t *testing.T) {
 		return ready == jobs-5 && held == 5, fmt.Sprint(ready, held)
 	})
 	require.Zero(t, q.tasks())
+	require.InDelta(t, 5, testutil.ToFloat64(q.metrics.BridgeHeld.WithLabelValues("rabbitmq")), 0)
+	require.InDelta(t, time.Now().Unix(), testutil.ToFloat64(q.metrics.BridgeWaiting.WithLabelValues("rabbitmq")), 60)
 	q.welcome.Store(true)
 	q.emptied()
 	q.done(jobs)
 	require.Equal(t, jobs, q.counted("created"))
+	require.Zero(t, testutil.ToFloat64(q.metrics.BridgeHeld.WithLabelValues("rabbitmq")))
+	require.Zero(t, testutil.ToFloat64(q.metrics.BridgeWaiting.WithLabelValues("rabbitmq")))
 }
 
 // TestAKilledBroker: each message becomes one task while the broker loses all connections, and
@@ -403,9 +414,14 @@ func TestAKilledBroker(t *testing.T) {
 		}
 		if i == jobs/2 {
 			q.host.Kill()
+			pgtest.Eventually(t, patience, func() (bool, string) {
+				up := testutil.ToFloat64(q.metrics.BrokerUp.WithLabelValues("rabbitmq_queue"))
+				return up == 0 && testutil.ToFloat64(q.metrics.BrokerErrors.WithLabelValues("rabbitmq_queue", telemetry.BrokerUnreachable)) > 0, fmt.Sprint("up is ", up)
+			})
 			q.host.Start(t)
 		}
 	}
 	q.emptied()
 	q.done(jobs)
+	require.InDelta(t, 1, testutil.ToFloat64(q.metrics.BrokerUp.WithLabelValues("rabbitmq_queue")), 0)
 }

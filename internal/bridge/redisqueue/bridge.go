@@ -99,9 +99,12 @@ func (b *Bridge) run(ctx context.Context) error {
 func (b *Bridge) move(ctx context.Context) (full bool, err error) {
 	if len(b.held) == 0 {
 		if !b.cfg.Admitted("") {
+			b.cfg.Waiting(name, 0, true)
 			return false, bridge.ErrRefused
 		}
-		if b.held, err = b.take(ctx); err != nil {
+		b.held, err = b.take(ctx)
+		b.cfg.Metrics.Broker(connection, err, redisdial.Reason)
+		if err != nil {
 			return false, fmt.Errorf("take jobs from Redis: %w", err)
 		}
 	}
@@ -123,8 +126,10 @@ func (b *Bridge) take(ctx context.Context) ([]job, error) {
 	}
 	refused, _ := answer[0].(int64)
 	b.count("refused", int(refused))
+	letters, _ := answer[1].(int64)
+	b.cfg.Metrics.BridgeDeadLetters.WithLabelValues(name).Set(float64(letters))
 	jobs := make([]job, 0, len(answer)/3)
-	for i := 1; i+2 < len(answer); i += 3 {
+	for i := 2; i+2 < len(answer); i += 3 {
 		var j job
 		j.lane, _ = answer[i].(string)
 		j.id, _ = answer[i+1].(string)
@@ -135,8 +140,14 @@ func (b *Bridge) take(ctx context.Context) ([]job, error) {
 }
 
 func (b *Bridge) count(outcome string, n int) {
-	b.cfg.Count("redis", outcome, n)
+	b.cfg.Count(name, outcome, n)
 }
+
+// The values of the labels bridge and connection.
+const (
+	name       = "redis"
+	connection = "redis_queue"
+)
 
 // create makes tasks of the held jobs. Those that cannot become one yet stay held; the
 // first reason is the error.
@@ -175,11 +186,13 @@ func (b *Bridge) create(ctx context.Context) (wait error) {
 	if len(settled) > 0 {
 		keys := []string{b.key("processing"), b.key("bridge:taken"), b.key("dlq")}
 		if err := settle.Run(ctx, b.client, keys, settled...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			b.cfg.Metrics.Broker(connection, err, redisdial.Reason)
 			// Held again they would be counted twice; taken up again they are duplicates.
 			wait = errors.Join(wait, fmt.Errorf("settle jobs in Redis: %w", err))
 		}
 	}
 	b.held = kept
+	b.cfg.Waiting(name, len(kept), len(kept) > 0)
 	return wait
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -258,9 +259,10 @@ func TestRefusedTasksLeaveJobsInTheirLane(t *testing.T) {
 	l := newLanes(t)
 	l.push("high", job(1))
 	var welcome atomic.Bool
+	metrics := telemetry.Discard()
 	asked := make(chan struct{}, 1)
 	b, err := redisqueue.New(redisqueue.Config{URL: l.server.URL, Prefix: "tq", BatchSize: 50, Interval: time.Millisecond, ReclaimAfter: time.Hour,
-		Timeout: time.Second, Logger: zap.NewNop(), Door: bridge.Door{Engine: l.engine.Orchestrator, Metrics: telemetry.Discard(), Admitted: func(string) bool {
+		Timeout: time.Second, Logger: zap.NewNop(), Door: bridge.Door{Engine: l.engine.Orchestrator, Metrics: metrics, Admitted: func(string) bool {
 			select {
 			case asked <- struct{}{}:
 			default:
@@ -275,7 +277,19 @@ func TestRefusedTasksLeaveJobsInTheirLane(t *testing.T) {
 	length, err := l.redis.LLen(t.Context(), "tq:queue:high").Result()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, length)
+	require.InDelta(t, time.Now().Unix(), testutil.ToFloat64(metrics.BridgeWaiting.WithLabelValues("redis")), 60)
 	welcome.Store(true)
 	require.Empty(t, l.emptied())
 	l.done(1)
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		return testutil.ToFloat64(metrics.BridgeWaiting.WithLabelValues("redis")) == 0, "it waits"
+	})
+	require.InDelta(t, 1, testutil.ToFloat64(metrics.BrokerUp.WithLabelValues("redis_queue")), 0)
+	for want := range 2 {
+		pgtest.Eventually(t, patience, func() (bool, string) {
+			n := testutil.ToFloat64(metrics.BridgeDeadLetters.WithLabelValues("redis"))
+			return n == float64(want), fmt.Sprint(n, " dead letters")
+		})
+		l.push("low", "no json")
+	}
 }

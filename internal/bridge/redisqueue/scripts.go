@@ -4,11 +4,12 @@ import "github.com/redis/go-redis/v9"
 
 // take moves up to ARGV[1] jobs: first those that a bridge took more than ARGV[2] seconds ago
 // and has not settled, then by lane, in it from the sorted set, then from the left of the
-// list. It returns the number of those without an id, which are dead letters now, and then
-// lane, id and text of each job. Its first write needs no memory, and a server that is full
+// list. It returns the number of those without an id, which are dead letters now, how many dead
+// letters there are, and then lane, id and text of each job. Its first write needs no memory, and a server that is full
 // refuses none of the others then: nothing is popped and lost.
 var take = redis.NewScript(`
 local processing, taken, dlq = KEYS[1], KEYS[2], KEYS[3]
+local letters = redis.call('LLEN', dlq)
 local now, limit, refused, jobs = tonumber(redis.call('TIME')[1]), tonumber(ARGV[1]), 0, {}
 local function add(lane, id, text)
 	redis.call('ZADD', taken, now, lane .. ':' .. id)
@@ -40,6 +41,7 @@ for l = 1, 3 do
 	end
 end
 table.insert(jobs, 1, refused)
+table.insert(jobs, 2, letters + refused)
 return jobs`)
 
 // settle ends what take began: of each job ARGV has lane, id, and what becomes a dead letter;

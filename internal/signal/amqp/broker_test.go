@@ -29,7 +29,8 @@ var control = signal.Signal{Topic: signal.TopicControl}
 // TestABlockedBroker: Send fails at once, says why, and works again afterwards. It blocks the
 // whole node, so it is not parallel.
 func TestABlockedBroker(t *testing.T) {
-	cfg := amqp.Config{URL: brokertest.New(t).URL}
+	metrics := telemetry.Discard()
+	cfg := amqp.Config{URL: brokertest.New(t).URL, Metrics: metrics}
 	host := brokertest.New(t) // any: the alarm is the node's
 	tr := transport(t, cfg)
 	c := connect(t, cfg, tr, signal.TopicControl)
@@ -46,6 +47,8 @@ func TestABlockedBroker(t *testing.T) {
 		begin := time.Now()
 		require.ErrorIs(t, err, amqp.ErrUnavailable)
 		require.ErrorContains(t, err, "it blocks publishers: low on memory")
+		require.Equal(t, telemetry.BrokerBlocked, amqp.Reason(err))
+		require.InDelta(t, 1, testutil.ToFloat64(metrics.BrokerBlocked), 0, "the connection that sends")
 		err = tr.Send(bounded(t), []signal.Signal{control})
 		require.Less(t, time.Since(begin), 20*time.Second)
 	}
@@ -57,6 +60,7 @@ func TestABlockedBroker(t *testing.T) {
 	})
 	for receive(t, c) != after { // the ones before
 	}
+	require.Zero(t, testutil.ToFloat64(metrics.BrokerBlocked))
 }
 
 // TestAKilledBroker: while it is away Send fails within its context, and once it is back the
@@ -267,6 +271,7 @@ func TestWhatTheBrokerRefuses(t *testing.T) {
 		err := transport(t, cfg).Send(bounded(t), []signal.Signal{control})
 		require.ErrorIs(t, err, amqp.ErrUnavailable)
 		require.ErrorContains(t, err, want)
+		require.Equal(t, telemetry.BrokerTopology, amqp.Reason(err))
 		s, err := amqp.New(cfg, transport(t, cfg))
 		require.NoError(t, err)
 		_, err = s.Connect(bounded(t), nil)
@@ -283,7 +288,9 @@ func TestPermissions(t *testing.T) {
 	host.Call(t, http.MethodPut, "/users/%s", map[string]string{"password": "secret", "tags": ""}, nil)
 	t.Cleanup(func() { host.Call(t, http.MethodDelete, "/users/%s", nil, nil) })
 	cfg := amqp.Config{URL: strings.Replace(host.URL, "guest:guest", name+":secret", 1)}
-	require.ErrorContains(t, transport(t, cfg).Send(bounded(t), []signal.Signal{control}), "NOT_ALLOWED")
+	err := transport(t, cfg).Send(bounded(t), []signal.Signal{control})
+	require.ErrorContains(t, err, "NOT_ALLOWED")
+	require.Equal(t, telemetry.BrokerRefused, amqp.Reason(err))
 	host.Call(t, http.MethodPut, "/permissions/%s/%s", map[string]string{"configure": needed, "write": needed, "read": needed}, nil)
 	tr := transport(t, cfg)
 	c := connect(t, cfg, tr, signal.TopicControl)
@@ -352,6 +359,7 @@ func TestUnreachable(t *testing.T) {
 		defer cancel()
 		err := tr.Send(ctx, []signal.Signal{control})
 		require.ErrorIs(t, err, want)
+		require.Equal(t, telemetry.BrokerUnreachable, amqp.Reason(err))
 		require.NotContains(t, err.Error(), "secret")
 		s, err := amqp.New(amqp.Config{URL: url, ConnectTimeout: 100 * time.Millisecond}, tr)
 		require.NoError(t, err)

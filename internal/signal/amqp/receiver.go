@@ -183,10 +183,25 @@ func (r *Receiver) bury(ctx context.Context, letters []Letter) error {
 	}
 	select {
 	case back := <-r.returned:
-		return fmt.Errorf("%w: no queue takes dead letters: %s", ErrUnavailable, back.ReplyText)
+		return fmt.Errorf("%w: %s", errNoQueue, back.ReplyText)
 	default:
 	}
 	return r.Acknowledge(ctx, originals...)
+}
+
+// DeadLetters counts those in the dead-letter queue, of all connections.
+func (r *Receiver) DeadLetters(ctx context.Context) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.broker.cfg.ConnectTimeout)
+	defer cancel()
+	err = r.s.bounded(ctx, func() error {
+		q, err := r.s.ch.QueueDeclarePassive(r.broker.cfg.Topology.letters(), true, false, false, false, nil)
+		n = q.Messages
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count dead letters: %w: %w", ErrUnavailable, err)
+	}
+	return n, nil
 }
 
 // publishing leaves out what the broker acts on (expiry, user, and headers, of which CC sends

@@ -10,11 +10,36 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/sourcegraph/conc"
+
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // ErrUnavailable is wrapped by the errors of a broker that cannot be reached, refuses, or
 // blocks its publishers.
 var ErrUnavailable = errors.New("broker unavailable")
+
+var (
+	errBlocked = fmt.Errorf("%w: it blocks publishers", ErrUnavailable)
+	errNoQueue = fmt.Errorf("%w: no queue takes dead letters", ErrUnavailable)
+)
+
+// Reason classifies an error of the broker, as telemetry.Metrics.Broker does.
+func Reason(err error) string {
+	var said *amqp091.Error
+	code := 0
+	if errors.As(err, &said) {
+		code = said.Code
+	}
+	switch {
+	case errors.Is(err, errBlocked):
+		return telemetry.BrokerBlocked
+	case code == amqp091.AccessRefused, code == amqp091.NotAllowed:
+		return telemetry.BrokerRefused
+	case code == amqp091.NotFound, code == amqp091.ResourceLocked, code == amqp091.PreconditionFailed, errors.Is(err, errNoQueue):
+		return telemetry.BrokerTopology
+	}
+	return telemetry.BrokerUnreachable
+}
 
 // closeTimeout bounds the end of a session.
 const closeTimeout = 2 * time.Second
@@ -78,8 +103,9 @@ func (s *session) handshake(b *broker) (err error) {
 	blocked := s.conn.NotifyBlocked(make(chan amqp091.Blocking, 1))
 	s.watcher.Go(func() {
 		for change := range blocked {
-			s.flow.set(change)
+			b.cfg.Metrics.BrokerBlocked.Add(s.flow.set(change))
 		}
+		b.cfg.Metrics.BrokerBlocked.Add(s.flow.set(amqp091.Blocking{})) // the connection is gone
 	})
 	if s.ch, err = s.conn.Channel(); err != nil {
 		return err
@@ -133,7 +159,8 @@ type flow struct {
 	stopped chan struct{} // closed while it does not
 }
 
-func (f *flow) set(b amqp091.Blocking) {
+// set returns by how much the number of blocked connections changes.
+func (f *flow) set(b amqp091.Blocking) (change float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -143,9 +170,12 @@ func (f *flow) set(b amqp091.Blocking) {
 			f.reason = b.Reason
 		}
 		close(f.stopped)
+		return 1
 	case !b.Active && f.reason != "":
 		f.reason, f.stopped = "", make(chan struct{})
+		return -1
 	}
+	return 0
 }
 
 // state returns a channel that is closed once the broker blocks, and an error if it does now.
@@ -153,7 +183,7 @@ func (f *flow) state() (<-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.reason != "" {
-		return f.stopped, fmt.Errorf("%w: it blocks publishers: %s", ErrUnavailable, f.reason)
+		return f.stopped, fmt.Errorf("%w: %s", errBlocked, f.reason)
 	}
 	return f.stopped, nil
 }

@@ -70,9 +70,10 @@ func (t Topology) check() error {
 	return errors.Join(wrong...)
 }
 
-func (t Topology) direct() string { return t.Namespace + ".direct" }
-func (t Topology) delays() string { return t.Namespace + ".delay" }
-func (t Topology) dead() string   { return t.Namespace + ".dlx" }
+func (t Topology) direct() string  { return t.Namespace + ".direct" }
+func (t Topology) delays() string  { return t.Namespace + ".delay" }
+func (t Topology) dead() string    { return t.Namespace + ".dlx" }
+func (t Topology) letters() string { return t.Namespace + ".dlq" }
 
 func routingKey(topic signal.Topic) string { return signalKey + string(topic) }
 
@@ -103,7 +104,7 @@ func (t Topology) Objects() []Object {
 	dead := t.dead()
 	list := []Object{
 		{Kind: amqp091.ExchangeDirect, Name: t.direct()}, {Kind: amqp091.ExchangeFanout, Name: dead}, {Kind: amqp091.ExchangeHeaders, Name: t.delays()},
-		{Kind: KindQueue, Name: t.Namespace + ".dlq", Bound: dead, args: amqp091.Table{"x-queue-type": t.QueueType}},
+		{Kind: KindQueue, Name: t.letters(), Bound: dead, args: amqp091.Table{"x-queue-type": t.QueueType}},
 	}
 	for _, q := range t.Queues {
 		list = append(list,

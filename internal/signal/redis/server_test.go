@@ -26,8 +26,10 @@ import (
 
 	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/redisdial"
 	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/internal/signal/redis"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -101,6 +103,7 @@ func TestServersThatWouldSplitTheFleet(t *testing.T) {
 		require.ErrorContains(t, b.Send(within(t, patience), []signal.Signal{control}), want)
 		_, err := b.Connect(within(t, patience), []signal.Topic{control.Topic})
 		require.ErrorContains(t, err, want)
+		require.Equal(t, telemetry.BrokerRefused, redisdial.Reason(err))
 	}
 }
 
@@ -124,6 +127,7 @@ func TestRightsOnChannels(t *testing.T) {
 		send := b.Send(within(t, patience), []signal.Signal{control})
 		for _, err := range []error{listen, send} {
 			require.ErrorContains(t, err, want)
+			require.Equal(t, telemetry.BrokerRefused, redisdial.Reason(err))
 			require.NotContains(t, err.Error(), "secret")
 		}
 	}
@@ -183,7 +187,7 @@ func TestRestartedServer(t *testing.T) {
 	old := listening(t, b)
 	requireWorks(t, b, old)
 	s.Kill(t)
-	require.Error(t, b.Send(within(t, patience), []signal.Signal{control}))
+	require.Equal(t, telemetry.BrokerUnreachable, redisdial.Reason(b.Send(within(t, patience), []signal.Signal{control})))
 	_, err := old.Receive(within(t, patience))
 	require.Error(t, err)
 	s.Restart(t)

@@ -32,7 +32,26 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 
 {{/* The keys of a group as a dict, the group's own over those of all. */}}
 {{- define "tasker.config" -}}
-{{- toJson (merge (dict "common.database.migrate_on_start" (eq .root.Values.migration.by "start")) (.group.config | default dict) .root.Values.config) }}
+{{- toJson (merge (dict "common.database.migrate_on_start" (eq .root.Values.migration.by "start")) (.group.config | default dict) (include "tasker.brokers" .root | fromJson) .root.Values.config) }}
+{{- end }}
+
+{{/* The keys of the brokers that are used. */}}
+{{- define "tasker.brokers" -}}
+{{- $keys := dict }}
+{{- with .Values.rabbitmq }}
+{{- if .secret }}
+{{- $_ := set $keys "common.queues.rabbitmq.namespace" .namespace }}
+{{- $_ := set $keys "common.queues.rabbitmq.queues" .queues }}
+{{- $_ := set $keys "orchestration.bridge.rabbitmq_queue.enabled" .bridge }}
+{{- if .caSecret }}
+{{- $_ := set $keys "common.queues.rabbitmq.tls_ca_path" "/run/secrets/tasker/rabbitmq/ca.crt" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if .Values.redis.secret }}
+{{- $_ := set $keys "orchestration.bridge.redis_queue.enabled" .Values.redis.bridge }}
+{{- end }}
+{{- toJson $keys }}
 {{- end }}
 
 {{/* Keys as TOML of dotted keys, of one root (common, orchestration, worker). JSON writes values as TOML does. */}}
