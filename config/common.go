@@ -30,7 +30,7 @@ type Common struct {
 			QueueDepthThresholds QueueDepthThresholds `toml:"queue_depth_thresholds"`
 		} `toml:"pgmq"`
 		RabbitMQ struct {
-			URL               DSN           `toml:"url" default:"${RABBITMQ_URL:-amqp://guest:guest@localhost:5672/%2F}" rule:"url amqp amqps or empty" env:"RABBITMQ_URL" doc:"Connection of the broker, with credentials and virtual host." effect:"Used with the event source amqp and with orchestration.bridge.rabbitmq_queue; amqps encrypts."`
+			URL               DSN           `toml:"url" default:"${RABBITMQ_URL:-amqp://guest:guest@localhost:5672/%2F}" rule:"url amqp amqps or empty" env:"RABBITMQ_URL" doc:"Connection of the broker, with credentials and virtual host." effect:"Used with the event source amqp, and with orchestration.bridge.rabbitmq_queue and rabbitmq_events; amqps encrypts."`
 			PrefetchCount     int           `toml:"prefetch_count" default:"100" min:"1" max:"65535" doc:"Messages delivered before an acknowledgement is due." effect:"More throughput against more held in memory."`
 			Heartbeat         time.Duration `toml:"heartbeat_seconds" default:"30" min:"0" max:"3600" doc:"AMQP heartbeat; 0 leaves it to the broker." effect:"How soon a dead connection is noticed."`
 			Namespace         string        `toml:"namespace" default:"tasker" rule:"queue" doc:"Prefix of exchanges and queues." effect:"The same in the whole fleet; fleets with different ones share a virtual host."`

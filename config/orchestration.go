@@ -147,6 +147,19 @@ type Orchestration struct {
 			Namespace string   `toml:"namespace" default:"" rule:"namespace or empty" doc:"Namespace of the task types that messages name; empty: the only one that has the type." effect:"A message of a type that is not there goes to the dead-letter queue."`
 			BatchSize int      `toml:"batch_size" default:"100" min:"1" max:"1000" doc:"Messages that are made tasks at once." effect:"Larger moves more under load, with longer transactions; of each queue common.queues.rabbitmq.prefetch_count arrive at most."`
 		} `toml:"rabbitmq_queue"`
+		RabbitMQEvents struct {
+			Enabled      bool          `toml:"enabled" default:"false" doc:"Publish durable domain events to an exchange of RabbitMQ (common.queues.rabbitmq), in the order of commits of each task (docs/events.md)." effect:"Orchestrators with it take turns: the event consumer rabbitmq-events.NAMESPACE has the place. Each namespace has a connection."`
+			Exchange     string        `toml:"exchange" default:"tasker.events" must:"1–255 of a–z, A–Z, 0–9, _, ., : and -" match:"^[a-zA-Z0-9_.:-]{1,255}$" doc:"Exchange that events are published to, with the routing key NAMESPACE.EVENT." effect:"After a change events go on to the new one."`
+			ExchangeType string        `toml:"exchange_type" default:"topic" oneof:"topic,direct,fanout,headers,existing" doc:"Type of the exchange, which is declared as durable; existing declares nothing." effect:"existing needs no right to configure it; any other has to be the type of an exchange that is there."`
+			Namespaces   []string      `toml:"namespaces" default:"" rule:"namespace" doc:"Namespaces whose events are published." effect:"Needed where the bridge is enabled. One that is not there yet is waited for."`
+			Patterns     []string      `toml:"patterns" default:"" doc:"Names of events that are published, in which * stands for any characters; none means all." effect:"The others are passed over."`
+			From         string        `toml:"from" default:"beginning" oneof:"beginning,now" doc:"Where a namespace begins whose event consumer is not there yet: with the oldest event that is kept, or with what comes." effect:"It counts once; tasker-ctl events reset moves a consumer later."`
+			BatchSize    int           `toml:"batch_size" default:"100" min:"1" max:"1000" doc:"Events that are claimed at once." effect:"Larger moves more under load; where an orchestrator dies, so many come again."`
+			Lease        time.Duration `toml:"lease_seconds" default:"30" min:"5" max:"3600" doc:"Time within which a batch has to be confirmed by the broker." effect:"How long the events of an orchestrator that died wait for another one."`
+			Interval     time.Duration `toml:"poll_interval_ms" default:"2000" min:"10" max:"60000" doc:"Time between two looks for events without a signal." effect:"How late events are where no signal comes, as in PollingOnly."`
+			Mandatory    bool          `toml:"mandatory" default:"false" doc:"Let an event for which no queue is bound wait, with those behind it, until one is." effect:"Off, it is counted (tasker_bridge_events_total) and gone, as RabbitMQ's users know it."`
+			Results      bool          `toml:"results" default:"false" doc:"Make the end of each task of the namespaces a durable event with its results (tasker.task.complete, error, cancelled, resolved_manually)." effect:"Every consumer of events has them, however a task ends. Off, they end: set it before the bridge is disabled."`
+		} `toml:"rabbitmq_events"`
 	} `toml:"bridge"`
 	Autoscaling struct {
 		TargetWait     time.Duration `toml:"target_wait_seconds" default:"10" min:"1" max:"86400" doc:"Time within which waiting steps should begin." effect:"A shorter one asks for more workers (GET /v1/autoscaling/{namespace}, tasker_workers_desired)."`

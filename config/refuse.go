@@ -40,10 +40,15 @@ func refuseRules(v *values) {
 	case slices.Contains([]string{"wal", "relay"}, v.str(from)) && slices.Contains([]string{"wal", "relay"}, to) && v.str("common.signals.wal.slot") != "":
 		v.refuse(v.get(from), fmt.Sprintf("%s and %s would both read common.signals.wal.slot: leave it out while the fleet moves", v.said(from), v.said(source)))
 	}
-	const bridge = "orchestration.bridge.rabbitmq_queue.enabled"
-	for key, needs := range map[string]bool{source: v.str(source) == "amqp", from: v.str(from) == "amqp", bridge: v.is(bridge, true)} {
+	const bridge, events, namespaces = "orchestration.bridge.rabbitmq_queue.enabled", "orchestration.bridge.rabbitmq_events.enabled", "orchestration.bridge.rabbitmq_events.namespaces"
+	for key, needs := range map[string]bool{source: v.str(source) == "amqp", from: v.str(from) == "amqp", bridge: v.is(bridge, true), events: v.is(events, true)} {
 		if needs && v.get("common.queues.rabbitmq.url") != nil && v.str("common.queues.rabbitmq.url") == "" {
 			v.refuse(v.get(key), v.said(key)+" needs common.queues.rabbitmq.url: set RABBITMQ_URL")
+		}
+	}
+	if e := v.get(namespaces); e != nil && v.is(events, true) {
+		if list, _ := e.value.([]string); len(list) == 0 {
+			v.refuse(v.get(events), v.said(events)+" needs "+namespaces+": name those whose events are published")
 		}
 	}
 	for _, server := range []string{"orchestration.web.", "orchestration.grpc.", "worker.web.", "worker.grpc."} {

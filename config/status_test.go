@@ -123,6 +123,8 @@ func TestRefusals(t *testing.T) {
 		"nowhere to go":  {"[common.signals]\nmoving_from = \"notify\"\n", "is common.signals.event_source: want the source that the fleet used before"},
 		"one slot":       {"[common.signals]\nevent_source = \"relay\"\nmoving_from = \"wal\"\nwal.slot = \"s\"\n", "would both read common.signals.wal.slot"},
 		"no old broker":  {"[common.signals]\nmoving_from = \"amqp\"\n[common.queues.rabbitmq]\nurl = \"\"\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
+		"bare events":    {"[common.queues.rabbitmq]\nurl = \"\"\n[orchestration.bridge.rabbitmq_events]\nenabled = true\nnamespaces = [\"shop\"]\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
+		"no namespace":   {"[orchestration.bridge.rabbitmq_events]\nenabled = true\n", "needs orchestration.bridge.rabbitmq_events.namespaces"},
 		"no broker":      {"[common.signals]\nevent_source = \"amqp\"\n[common.queues.rabbitmq]\nurl = \"\"\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
 	} {
 		loaded, err := loadText(t, tt.text)

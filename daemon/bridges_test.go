@@ -49,3 +49,43 @@ func TestTheBridgeFromRabbitMQ(t *testing.T) {
 		return n == 1, fmt.Sprintf("%d tasks", n)
 	})
 }
+
+// TestTheBridgeToRabbitMQ: events of the namespaces reach the exchange, which is declared.
+func TestTheBridgeToRabbitMQ(t *testing.T) {
+	t.Parallel()
+	host, db := brokertest.New(t), enginetest.Migrated(t)
+	o, err := newOrchestrator(t.Context(), loadToo(t, db, fmt.Sprintf("[common.queues.rabbitmq]\nurl = %q\n"+
+		"[orchestration.bridge.rabbitmq_events]\nenabled = true\nnamespaces = [\"office\", \"shop\"]\nexchange = \"their.events\"\nmandatory = true\n", host.URL)), nil, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, o.Start(t.Context()))
+	defer func() { require.NoError(t, o.Stop(context.WithoutCancel(t.Context()))) }()
+	require.Len(t, o.loops(), 4)
+	db.Exec(t, `insert into tasker.namespaces (name) values ('office'), ('shop'), ('yard')`)
+	db.Exec(t, `insert into tasker.domain_events (event_uuid, position, task_uuid, correlation_id, fired_at, namespace_id, step_no, attempt, outcome, name, version, fired_by, payload)
+		select tasker.uuid_v7(), nextval('tasker.event_position'), tasker.uuid_v7(), tasker.uuid_v7(), now(), namespace_id, 0, 1, 1, 'door.open', '1.0', 'h', '{}' from tasker.namespaces`)
+	conn, err := amqp091.Dial(host.URL)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	var ch *amqp091.Channel
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+		ch, err = conn.Channel()
+		require.NoError(t, err)
+		err = ch.ExchangeDeclarePassive("their.events", "topic", true, false, false, false, nil)
+		return err == nil, fmt.Sprint(err)
+	})
+	_, err = ch.QueueDeclare("doors", true, false, false, false, nil)
+	require.NoError(t, err)
+	require.NoError(t, ch.QueueBind("doors", "*.door.*", "their.events", false, nil))
+	received, err := ch.Consume("doors", "", true, false, false, false, nil)
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for len(seen) < 2 {
+		select {
+		case d := <-received:
+			seen[d.RoutingKey] = true
+		case <-time.After(30 * time.Second):
+			require.Fail(t, "no event", "%v", seen)
+		}
+	}
+	require.Equal(t, map[string]bool{"office.door.open": true, "shop.door.open": true}, seen)
+}

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/bridge/amqpevents"
 	"github.com/tasker-go/tasker/internal/redisdial"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/store"
@@ -33,15 +34,18 @@ func checkOrchestrator(loaded *config.Loaded) []error {
 	d := &Orchestrator{shared: &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}}
 	engine := d.engineConfig(loaded, store.Daemon{}, nil)
 	_, _, templates := loadTemplates(loaded.Common)
-	var redis, rabbitMQ error
+	var redis, rabbitMQ, events error
 	if q := loaded.Orchestration.Bridge.RedisQueue; q.Enabled {
 		_, redis = redisdial.Options(q.URL.Reveal(), "", q.Timeout)
 	}
 	if q := loaded.Orchestration.Bridge.RabbitMQQueue; q.Enabled {
 		_, rabbitMQ = amqp.NewReceiver(amqp.Configure(loaded.Common), q.Keys)
 	}
+	if loaded.Orchestration.Bridge.RabbitMQEvents.Enabled {
+		_, events = amqpevents.New(d.eventsBridge(loaded, "", ""))
+	}
 	return []error{checkConnections(loaded.Common, orchestratorBuffers(loaded.Orchestration)),
-		engine.Check(), templates, redis, rabbitMQ}
+		engine.Check(), templates, redis, rabbitMQ, events}
 }
 
 func checkWorker(loaded *config.Loaded) []error {

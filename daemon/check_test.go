@@ -48,6 +48,8 @@ func TestAValidationRefusesWhatADaemonRefuses(t *testing.T) {
 		"a Redis out of reach": {"[common.signals]\nevent_source = \"redis\"\nredis.url = \"redis://127.0.0.1:1\"\n", false},
 		"a bridge unread":      {"[orchestration.bridge.redis_queue]\nenabled = true\nurl = \"redis://h/many\"\n", true},
 		"a queue unknown":      {"[common.queues.rabbitmq]\nqueues = [\"a\"]\n[orchestration.bridge.rabbitmq_queue]\nenabled = true\nkeys = [\"b\"]\n", true},
+		"an odd pattern":       {"[orchestration.bridge.rabbitmq_events]\nenabled = true\nnamespaces = [\"a\"]\npatterns = [\"a b\"]\n", true},
+		"events elsewhere":     {"[orchestration.bridge.rabbitmq_events]\nenabled = true\nnamespaces = [\"a\"]\n", false}, // a broker that need not run yet
 		"no queue at all":      {"[orchestration.bridge.rabbitmq_queue]\nenabled = true\n", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -100,7 +100,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 		d.engine.ServeFirst(d.lending.worker.Host())
 		d.services = append(d.services, workerService{d.lending.worker, d.log})
 	}
-	if err := d.wireBridges(c); err != nil {
+	if err := d.wireBridges(c, self.ID); err != nil {
 		return err
 	}
 	if !o.Web.Enabled && !o.GRPC.Enabled {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -243,7 +244,7 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 			o.waiters.ended(c.Task.UUID, false) // waiters here may not be recorded on the board yet
 		}
 	}
-	if len(done.Published) > 0 {
+	if slices.Contains(done.Signals, signal.Signal{Topic: signal.TopicEvents}) {
 		o.eventsPublished.notify()
 	}
 	if done.NextDue >= 0 {

@@ -14,6 +14,8 @@ import (
 	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 var byAna = store.OperatorAction{Actor: "ana", Reason: "test", Action: "test"}
@@ -256,4 +258,47 @@ func TestPatternsMeanTheSameEverywhere(t *testing.T) {
 		name := rapid.StringMatching(`[ab_.]{1,10}`).Draw(rt, "name")
 		require.Equal(rt, domainevent.Matches(pattern, name), db.QueryBool(t, `select tasker.event_matches($1, array[$2])`, name, pattern))
 	})
+}
+
+// TestEndsWithResultsAreSignalled by who has learned with a heartbeat that they are wanted: a
+// worker that settles, and an orchestrator.
+func TestEndsWithResultsAreSignalled(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, "name: lone\nnamespace_name: shop\nversion: 1.0.0\nsteps: [{name: only, handler: {callable: pay}}]")
+	req, processor := taker(p, 1), store.Daemon{UUID: uuid.New(), ID: "o"}
+	ends := func(attend bool) (signalled int) {
+		_, err := s.ProcessorHeartbeat(t.Context(), processor, time.Minute, attend)
+		require.NoError(t, err)
+		create(t, s, p, 1)
+		_, settled, err := s.Settle(t.Context(), req, []store.Settlement{settlement(t, p, claimLone(t, s, req), `1`)})
+		require.NoError(t, err)
+		require.Equal(t, 1, settled.Finished)
+		c := create(t, s, p, 1)
+		taken, err := s.TakeTasks(t.Context(), c, store.Taking{})
+		require.NoError(t, err)
+		cancelled := change(t, &taken.Tasks[0], workflow.Operation{Action: workflow.ActionCancel, Step: -1})
+		cancelled.Action = &store.Performed{Kind: workflow.ActionCancel, Step: -1, Reason: "test"}
+		ended, err := taken.Commit(t.Context(), uuid.New(), []store.Change{cancelled})
+		require.NoError(t, err)
+		for _, topic := range append(settled.Signals, ended.Signals...) {
+			if topic.Topic == signal.TopicEvents {
+				signalled++
+			}
+		}
+		return signalled
+	}
+	require.Zero(t, ends(true))
+	require.NoError(t, s.WantResults(t.Context(), "shop", true))
+	require.Equal(t, 2, ends(true))
+	require.NoError(t, s.WantResults(t.Context(), "shop", false))
+	require.Zero(t, ends(false))
+	require.Equal(t, "tasker.task.complete tasker.task.cancelled", db.QueryString(t, `select string_agg(name, ' ' order by position) from tasker.domain_events`))
+	require.NoError(t, s.WantResults(t.Context(), "shop", true))
+	_, err := s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: uuid.New(), ID: "w"}, nil, time.Minute)
+	require.NoError(t, err)
+	create(t, s, p, 1)
+	_, settled, err := s.Settle(t.Context(), req, []store.Settlement{settlement(t, p, claimLone(t, s, req), `1`)})
+	require.NoError(t, err)
+	require.Contains(t, settled.Signals, signal.Signal{Topic: signal.TopicEvents})
 }

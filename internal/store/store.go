@@ -189,7 +189,7 @@ type (
 // Domain events. Positions only grow, and no smaller one appears later; a consumer gets
 // each event until it acknowledges it. Operations: Events, LastEvent;
 // CreateEventConsumer, ResetEventConsumer, DeleteEventConsumer, EventConsumer,
-// EventConsumers, ClaimEvents, AckEvents.
+// EventConsumers, ClaimEvents, AckEvents; WantResults.
 type (
 	EventConsumer = events.EventConsumer // reads the events of a namespace from its own position
 	EventPlace    = events.EventPlace    // a place among the events of a namespace

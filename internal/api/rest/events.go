@@ -223,11 +223,15 @@ func shownConsumer(c *store.EventConsumer) *client.EventConsumer {
 func eventsOf(list []store.Event) []client.Event {
 	shown := make([]client.Event, len(list))
 	for i := range list {
-		e := &list[i]
-		shown[i] = client.Event{Position: e.Position, ID: e.UUID.String(), Name: e.Name, Version: e.Version, Payload: e.Payload,
-			Metadata: client.EventMetadata{TaskUUID: e.Task.String(), StepUUID: store.BatchUUID(e.Task, e.Step, e.Run).String(), StepName: e.StepName,
-				Namespace: e.Namespace, CorrelationID: e.CorrelationID.String(), FiredAt: client.Time{Time: e.FiredAt}, FiredBy: e.FiredBy,
-				Attempt: e.Attempt, Outcome: e.Outcome.String(), Added: e.Metadata}}
+		shown[i] = ShownEvent(&list[i])
 	}
 	return shown
+}
+
+// ShownEvent is a domain event as others see it.
+func ShownEvent(e *store.Event) client.Event {
+	return client.Event{Position: e.Position, ID: e.UUID.String(), Name: e.Name, Version: e.Version, Payload: e.Payload,
+		Metadata: client.EventMetadata{TaskUUID: e.Task.String(), StepUUID: store.BatchUUID(e.Task, e.Step, e.Run).String(), StepName: e.StepName,
+			Namespace: e.Namespace, CorrelationID: e.CorrelationID.String(), FiredAt: client.Time{Time: e.FiredAt}, FiredBy: e.FiredBy,
+			Attempt: e.Attempt, Outcome: e.Outcome.String(), Added: e.Metadata}}
 }

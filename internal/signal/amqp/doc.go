@@ -14,7 +14,8 @@
 // The rest of the topology is for messages of other programs: for each queue key a durable
 // queue, and a retry queue whose messages return to it; a dead-letter exchange with its queue.
 // A Receiver (receiver.go) takes them, for internal/bridge/amqpqueue. Signals never enter them: their routing keys begin with "signal.", which no
-// queue key may. topology.go has all the names.
+// queue key may. topology.go has all the names. A Publisher (publisher.go) publishes to an exchange of others, for
+// internal/bridge/amqpevents, and touches none of this topology.
 //
 // Publishing waits for the broker's confirmation. A broker that is short of memory or disk
 // blocks its publishers: then a transport fails at once, instead of filling up buffers that

@@ -120,24 +120,41 @@ func (t *Transport) disconnect() {
 
 // publish sends messages and waits until all are confirmed.
 func (s *session) publish(ctx context.Context, messages []message) error {
-	blocked, err := s.flow.state()
+	sent, err := s.send(ctx, messages)
 	if err != nil {
 		return err
 	}
-	confirmations := make([]*amqp091.DeferredConfirmation, len(messages))
-	err = s.bounded(ctx, func() (err error) {
-		for i, m := range messages {
-			if confirmations[i], err = s.ch.PublishWithDeferredConfirm(m.exchange, m.key, true, false, m.Publishing); err != nil {
+	return s.confirmed(ctx, sent)
+}
+
+// send sends messages, unless the broker blocks publishers. After an error, some may be sent.
+func (s *session) send(ctx context.Context, messages []message) (sent []*amqp091.DeferredConfirmation, err error) {
+	if _, err := s.flow.state(); err != nil {
+		return nil, err
+	}
+	sent = make([]*amqp091.DeferredConfirmation, 0, len(messages))
+	err = s.bounded(ctx, func() error {
+		for _, m := range messages {
+			c, err := s.ch.PublishWithDeferredConfirm(m.exchange, m.key, true, false, m.Publishing)
+			if err != nil {
 				return err
 			}
+			sent = append(sent, c)
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("publish: %w: %w", ErrUnavailable, err)
+		return sent, fmt.Errorf("publish: %w: %w", ErrUnavailable, err)
 	}
+	return sent, nil
+}
+
+// confirmed waits until messages are confirmed. It does not wait while the broker blocks
+// publishers.
+func (s *session) confirmed(ctx context.Context, sent []*amqp091.DeferredConfirmation) error {
+	blocked, _ := s.flow.state()
 	refused := 0
-	for _, c := range confirmations {
+	for _, c := range sent {
 		select {
 		case <-c.Done():
 			if !c.Acked() {
@@ -154,7 +171,7 @@ func (s *session) publish(ctx context.Context, messages []message) error {
 	case refused > 0 && !s.alive():
 		return fmt.Errorf("publish: %w: %w", ErrUnavailable, s.failure())
 	case refused > 0:
-		return fmt.Errorf("publish: %w: it refused %d of %d messages", ErrUnavailable, refused, len(messages))
+		return fmt.Errorf("publish: %w: it refused %d of %d messages", ErrUnavailable, refused, len(sent))
 	}
 	return nil
 }

@@ -340,6 +340,9 @@ func (t *Taken) CommitFor(ctx context.Context, processor uuid.UUID, changes []Ch
 	if t.reportedResults != nil && len(changes) < len(t.Tasks) {
 		w.topics.Add(signal.TopicOrchestration) // only the reports of these are committed
 	}
+	if w.finished > 0 && t.store.db.Following.Results() {
+		w.topics.Add(signal.TopicEvents)
+	}
 	done := Committed{Signals: t.store.db.WithTransitions(w.signals()), Finished: w.finished, NextDue: w.nextDue()}
 	found := newClaims()
 	err := t.store.db.Timed(ctx, "apply", "apply changes", func(ctx context.Context) error {

@@ -382,7 +382,7 @@ insert into tasker.processors as p (processor_uuid, processor_id, hostname, vers
 values (@processor, @id, @hostname, @version, @mode, @address, @signals, @rules, clock_timestamp() + @rules_ms::bigint * interval '1 ms', {schema_version})
 on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, address = excluded.address,
     signals = excluded.signals, rules = excluded.rules, rules_until = excluded.rules_until
-returning {followed} as followed`
+returning {watched} as watched`
 
 var processorAlive = pg.Compile(signOfProcessor)
 
@@ -406,7 +406,7 @@ var overdue = everyLane + `, first as materialized (
              cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[f.callable]) and (paused_at is null or paused_by is null) limit 1) c
              cross join lateral (select name, paused_at from tasker.namespaces where namespace_id = any (array[c.namespace_id]) limit 1) n
              where n.paused_at is null and f.enqueued_at < clock_timestamp() - @patience_ms::bigint * interval '1 ms') as namespaces,
-       {followed} as followed`
+       {watched} as watched`
 
 // lookEverywhere returns the arguments of overdue: the frontiers, and how long work may
 // wait.
@@ -422,7 +422,7 @@ type Attention struct {
 	Horizon
 	Signals []signal.Signal // for work that has waited too long
 
-	followed bool
+	watched int // see pg.DB.Following
 }
 
 // ProcessorHeartbeat registers or refreshes an orchestrator, and with attend checks, in
@@ -439,9 +439,9 @@ func (s *Board) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 		alive := pg.Args{"processor": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version, "mode": d.Mode, "address": d.Address,
 			"signals": signals, "rules": d.Rules, "rules_ms": (3 * overdue).Milliseconds()}
 		if !attend {
-			followed, err := stmt.One[bool](ctx, db, processorAlive.With(alive))
+			watched, err := stmt.One[int](ctx, db, processorAlive.With(alive))
 			if err == nil {
-				note(followed)
+				note(watched)
 			}
 			return err
 		}
@@ -451,7 +451,7 @@ func (s *Board) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 			s.registry.AskPolicies(b)
 		})
 		if err == nil {
-			note(a.followed)
+			note(a.watched)
 			s.moveAll(ctx, db, time.Since(begin))
 		}
 		return err
@@ -464,11 +464,11 @@ type overdueWork struct {
 	dueTimes
 	Reported   bool
 	Namespaces []string
-	Followed   bool
+	Watched    int
 }
 
 func (a *Attention) learn(row *overdueWork) {
-	a.Horizon, a.Signals, a.followed = row.horizon(), nil, row.Followed
+	a.Horizon, a.Signals, a.watched = row.horizon(), nil, row.Watched
 	if row.Reported {
 		a.Signals = ReportSignals()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -59,6 +60,9 @@ const maxSettledResult = 64 << 10
 // signal that a watched task has ended is always left to the caller.
 func (s *Board) Settle(ctx context.Context, taker ClaimRequest, list []Settlement) ([]Settled, Committed, error) {
 	w := newSettling(taker, list)
+	if len(w.ended) > 0 && s.db.Following.Results() {
+		w.topics.Add(signal.TopicEvents)
+	}
 	done := Committed{NextDue: -1, Signals: s.db.WithTransitions(w.topics.Signals())}
 	answers := make([]Settled, len(list))
 	if w.empty() {

@@ -290,6 +290,33 @@ func (s *Log) changeConsumer(ctx context.Context, flow, doing string, by pg.Oper
 	return c, err
 }
 
+// Results are published by a trigger, which looks at the namespace only where one wants them.
+var (
+	resultsTurn = pg.Compile(`select pg_advisory_xact_lock(hashtext('tasker.results'))`)
+	wantResults = pg.Compile(`update tasker.namespaces set results = @wanted where name = @namespace and results <> @wanted`)
+	markResults = pg.Compile(`
+select (setval('tasker.results', case when exists (select from tasker.namespaces where results) then 2 else 1 end)) > 0
+       and exists (select from tasker.namespaces where name = @namespace) as known`)
+)
+
+// WantResults has the ends of tasks of a namespace published as durable events, or not any
+// more. It counts for transactions that begin later. The error wraps ErrNotFound if the
+// namespace does not exist.
+func (s *Log) WantResults(ctx context.Context, namespace string, wanted bool) error {
+	return s.db.Call(ctx, "want_results", "decide about results", func(ctx context.Context, db *pg.Conn) error {
+		var known bool
+		err := s.db.Transact(ctx, db, nil, func(b *pgx.Batch) {
+			resultsTurn.With(nil).Queue(b)
+			wantResults.With(pg.Args{"namespace": namespace, "wanted": wanted}).Queue(b)
+			markResults.With(pg.Args{"namespace": namespace}).Queue(b).Query(stmt.Row(&known))
+		})
+		if err == nil && !known {
+			return pg.ErrNotFound
+		}
+		return err
+	})
+}
+
 // ClaimedEvents are events claimed by a holder.
 type ClaimedEvents struct {
 	Token  int64 // for AckEvents

@@ -249,9 +249,9 @@ func (s *Ledger) ForgetTransitions(ctx context.Context, before string) (followed
 			break
 		}
 	}
-	note := s.db.Following.Ask()
+	watched, note := 0, s.db.Following.Ask()
 	err = s.db.Repeatable(ctx, "unfollow", "end what is not followed any more", func(ctx context.Context, db *pg.Conn) error {
-		if followed, err = stmt.One[bool](ctx, db, isFollowed.With(nil)); err != nil || !followed {
+		if watched, err = stmt.One[int](ctx, db, readWatched.With(nil)); err != nil || watched%2 == 0 {
 			return err
 		}
 		b := &pgx.Batch{}
@@ -261,13 +261,13 @@ func (s *Ledger) ForgetTransitions(ctx context.Context, before string) (followed
 		if err := s.db.Commit(ctx, db, b, nil); err != nil {
 			return err
 		}
-		followed, err = stmt.One[bool](ctx, db, isFollowed.With(nil))
+		watched, err = stmt.One[int](ctx, db, readWatched.With(nil))
 		return err
 	})
 	if err == nil {
-		note(followed)
+		note(watched)
 	}
-	return followed, err
+	return watched%2 > 0, err
 }
 
-var isFollowed = pg.Compile(`select {followed}`)
+var readWatched = pg.Compile(`select {watched}`)

@@ -59,12 +59,12 @@ with alive as (
     update tasker.board s set lease_until = clock_timestamp() + @lease_ms::bigint * interval '1 ms'
     where s.ctid = any (array(select at from free))
 )
-select null::bigint as token, null::jsonb as rules, false as followed where not exists (select from alive)
+select null::bigint as token, null::jsonb as rules, 0 as watched where not exists (select from alive)
 union all
-select h.token, null, false from held h where not h.ours
+select h.token, null, 0 from held h where not h.ours
 union all
 select 0, case when count(distinct rules) = 1 and count(rules) = count(*) then (array_agg(rules))[1] end,
-       {followed} from tasker.processors where rules_until > clock_timestamp() and stopped_at is null`)
+       {watched} from tasker.processors where rules_until > clock_timestamp() and stopped_at is null`)
 
 // WorkerHeartbeat extends the leases of claims by lease and returns the tokens of lost
 // ones: their handlers must stop. The error wraps ErrWorkerDead if the fleet considers
@@ -87,9 +87,9 @@ func (s *Operations) WorkerHeartbeat(ctx context.Context, d board.Daemon, claims
 		"handlers": pg.NonNil(d.Handlers[:min(len(d.Handlers), maxHandlersShown)]), "h": board.InLockOrder(claims), "lease_ms": lease.Milliseconds()})
 	err = s.db.Repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *pg.Conn) error {
 		type answer struct {
-			Token    *int64
-			Rules    json.RawMessage
-			Followed bool
+			Token   *int64
+			Rules   json.RawMessage
+			Watched int
 		}
 		dead, note := false, s.db.Following.Ask()
 		lost = make([]int64, 0, len(claims))
@@ -99,7 +99,7 @@ func (s *Operations) WorkerHeartbeat(ctx context.Context, d board.Daemon, claims
 				dead = true
 			case *a.Token == 0: // not a claim
 				s.agreed.Store(new(string(a.Rules)))
-				note(a.Followed)
+				note(a.Watched)
 			default:
 				lost = append(lost, *a.Token)
 			}

@@ -6,12 +6,13 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// following is whether clients follow transitions, as far as this process knows. It is
-// safe for concurrent use.
+// following is whether clients follow transitions and namespaces want results, as far as
+// this process knows. It is safe for concurrent use.
 type following struct {
-	mu    sync.Mutex
-	known bool
-	begun int // how often it began here
+	mu      sync.Mutex
+	known   bool
+	results bool
+	begun   int // how often it began here
 }
 
 // Begun notes that this process has begun to follow.
@@ -21,19 +22,27 @@ func (f *following) Begun() {
 	f.known, f.begun = true, f.begun+1
 }
 
-// Ask comes before a query. It returns what notes the answer, unless that is older than
-// what this process has begun to follow since.
-func (f *following) Ask() (note func(followed bool)) {
+// Ask comes before a query for {watched}. It returns what notes the answer, unless that is
+// older than what this process has begun to follow since.
+func (f *following) Ask() (note func(watched int)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before := f.begun
-	return func(followed bool) {
+	return func(watched int) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if followed || f.begun == before {
+		f.results = watched > 1
+		if followed := watched%2 > 0; followed || f.begun == before {
 			f.known = followed
 		}
 	}
+}
+
+// Results reports whether the ends of tasks may be domain events.
+func (f *following) Results() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.results
 }
 
 // WithTransitions adds the signal of transitions to those of a transaction that records some.

@@ -30,7 +30,10 @@ var layout = workflow.LayoutOfProgress()
 var constants = stmt.Constants{
 	"no_step": "0", "scheduled": number(BoardScheduled), "claimable": number(BoardClaimable), "in_progress": number(BoardInProgress), "reported": number(boardReported),
 	// Whether clients follow transitions, see tasker.record_transition.
-	"followed":  `(select coalesce(pg_sequence_last_value('tasker.following'::regclass) > 1, false))`,
+	"followed": `(select coalesce(pg_sequence_last_value('tasker.following'::regclass) > 1, false))`,
+	// The same, and 2 more if a namespace wants results, see tasker.publish_result.
+	"watched": `(select coalesce(pg_sequence_last_value('tasker.following'::regclass) > 1, false)::int
+		+ 2 * coalesce(pg_sequence_last_value('tasker.results'::regclass) > 1, false)::int)`,
 	"by_engine": number(EngineQueue), // the callable of steps that the engine runs
 	"aged_lane": number(order.AgedLane),
 
