@@ -91,6 +91,9 @@ func consumerOf(namespace string) string {
 	return name
 }
 
+// connection is the value of that label.
+const connection = "rabbitmq_events"
+
 // The pauses after failures double from the first to the last.
 const (
 	minPause = 100 * time.Millisecond
@@ -139,7 +142,9 @@ func (b *Bridge) look(ctx context.Context) (more bool, err error) {
 	if time.Since(b.measured) >= b.cfg.Interval {
 		b.measure(ctx)
 	}
-	if err := b.out.Ready(ctx); err != nil {
+	err = b.out.Ready(ctx)
+	b.cfg.Metrics.Broker(connection, err, amqp.Reason)
+	if err != nil {
 		return false, err
 	}
 	if !b.decided {
@@ -161,6 +166,9 @@ func (b *Bridge) look(ctx context.Context) (more bool, err error) {
 	publishing, cancel := context.WithDeadline(ctx, begin.Add(b.cfg.Lease))
 	defer cancel()
 	done, err := b.publish(publishing, claimed.Events)
+	if errors.Is(err, amqp.ErrUnavailable) {
+		b.cfg.Metrics.Broker(connection, err, amqp.Reason)
+	}
 	upto := claimed.Events[0].Position - 1
 	if done > 0 {
 		upto = claimed.Events[done-1].Position

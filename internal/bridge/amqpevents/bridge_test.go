@@ -560,9 +560,11 @@ func TestABrokerThatFails(t *testing.T) {
 		}
 		return false, "nothing is blocked"
 	})
+	require.Positive(t, testutil.ToFloat64(s.metrics.BrokerErrors.WithLabelValues("rabbitmq_events", telemetry.BrokerBlocked)))
 	emit()
 	unblock()
 	s.done()
+	require.InDelta(t, 1, testutil.ToFloat64(s.metrics.BrokerUp.WithLabelValues("rabbitmq_events")), 0)
 	emit()
 	s.host.Kill()
 	emit()
