@@ -2,11 +2,13 @@ package store_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/limitrule"
@@ -173,6 +175,58 @@ func TestWhatRunsIsCountedFromItsOldestToken(t *testing.T) {
 	require.Len(t, claimed, 3)
 	require.Less(t, behind(), 1010)
 	noViolations(t, s)
+}
+
+// TestLimitsHoldForStepsClaimedAhead: by the ledger never more claims are alive than may run,
+// while workers with marks of their own race, some of whose claims are lost.
+func TestLimitsHoldForStepsClaimedAhead(t *testing.T) {
+	t.Parallel()
+	const most, steps = 40, 1500
+	for name, path := range map[string][]string{"without keys": nil, "of a key": tenant} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, db := open(t)
+			p := plan(t, s, limitedYAML)
+			limited(t, s, p, make([]string, steps)...)
+			setLimit(t, s, p, limitrule.Rule{KeyPath: path, MaxRunning: new(most)})
+			var group conc.WaitGroup
+			var done atomic.Int32
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for worker := range 3 {
+				mine := s
+				if worker > 0 {
+					mine = another(t, db)
+				}
+				group.Go(func() {
+					for n := 0; done.Load() < steps && ctx.Err() == nil; n++ {
+						claimed, _ := look(t, mine, p, 30, 20, n%7 == 0)
+						for i := range claimed {
+							if n%5 == 1 && i == 0 { // the worker of this one dies
+								done.Add(1)
+								db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where task_uuid = $1`, claimed[i].TaskUUID)
+								continue
+							}
+							if report(t, mine, succeed(claimed[i], `{}`))[0] {
+								done.Add(1)
+							}
+						}
+						if _, err := mine.ExpireLeases(t.Context(), 100); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			group.Wait()
+			require.NoError(t, ctx.Err())
+			applyAll(t, s)
+			alive := db.QueryInt(t, `select max(alive)::int from (select sum(d) over (order by at, d rows unbounded preceding) as alive from (
+				select claimed_at as at, 1 as d from tasker.step_attempts union all select reported_at, -1 from tasker.step_attempts) e) s`)
+			require.LessOrEqual(t, alive, most)
+			require.Greater(t, alive, most/2)
+			noViolations(t, s)
+		})
+	}
 }
 
 func first[A, B any](a A, _ B) A { return a }
