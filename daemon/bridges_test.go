@@ -43,6 +43,7 @@ func TestTheBridgeFromRabbitMQ(t *testing.T) {
 	})
 	ch, err := conn.Channel()
 	require.NoError(t, err)
+	require.NoError(t, ch.QueueBind("their.faxes", "faxes", "their.direct", false, nil)) // which the bridge may be about to do
 	require.NoError(t, ch.PublishWithContext(t.Context(), "their.direct", "faxes", true, false, amqp091.Publishing{Body: []byte(`{"id":"a","type":"FAX","payload":{"to":"b"}}`)}))
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		n := db.QueryInt(t, `select count(*) from tasker.v_tasks where namespace = 'office' and context = '{"to":"b"}'`)

@@ -93,8 +93,9 @@ func starve(t *testing.T, mode deploymode.Mode, urgent string) {
 
 	defaults, err := config.Defaults()
 	require.NoError(t, err)
-	defaults.Orchestration.Sweeps.Ageing.Bound = bound
-	r, err := sweep.New(sweep.Config{Store: e.Store, Tasks: e.Orchestrator, Publisher: e.Bus, Holder: uuid.New(), Settings: defaults.Orchestration})
+	settings := defaults.Orchestration // a copy: all tests share the defaults
+	settings.Sweeps.Ageing.Bound = bound
+	r, err := sweep.New(sweep.Config{Store: e.Store, Tasks: e.Orchestrator, Publisher: e.Bus, Holder: uuid.New(), Settings: settings})
 	require.NoError(t, err)
 	begun := time.Now()
 	require.NoError(t, r.Start(t.Context()))

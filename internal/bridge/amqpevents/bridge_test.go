@@ -143,7 +143,7 @@ func (s *shop) read(queue string) (copies int) {
 			d, ok, err := ch.Get(queue, true)
 			require.NoError(s.t, err)
 			if !ok {
-				return len(seen) == len(wanted), fmt.Sprintf("%d of %d events", len(seen), len(wanted))
+				return len(seen) == len(wanted), fmt.Sprintf("%d of %d events; the log has %v", len(seen), len(wanted), s.logs.All())
 			}
 			require.True(s.t, wanted[d.MessageId])
 			if seen[d.MessageId] {

@@ -3,12 +3,10 @@
 -- The oldest token that ran of the key when it was last looked at; tokens rise from claim to claim.
 alter table tasker.limit_keys add column running_from bigint not null default 0;
 
--- It takes the place of board_limited; claims of versions before 118 read it as well.
-drop index tasker.board_limited;
+-- It takes the place of board_limited, which claims of the version before read and a later contract drops.
 -- +online index board_running
 tasker.board (limit_line, token) where state = 3 and limit_line is not null
 
 -- +goose Down
 drop index tasker.board_running;
-create index board_limited on tasker.board (limit_line) where state = 3 and limit_line is not null;
 alter table tasker.limit_keys drop column running_from;
