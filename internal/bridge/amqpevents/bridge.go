@@ -62,6 +62,7 @@ type Bridge struct {
 	consumer string
 	out      *amqp.Publisher // owned by the loop, as what follows
 	from     store.EventPlace
+	busy     bool      // the latest look found the events claimed
 	decided  bool      // about results
 	measured time.Time // the lag
 }
@@ -113,7 +114,9 @@ func (b *Bridge) run(ctx context.Context) error {
 			failures = 0
 			continue
 		case err == nil:
-			failures = 0
+			if failures = 0; b.busy { // by another orchestrator, or by a claim whose answer was lost
+				wait = min(wait, b.cfg.Lease)
+			}
 		default:
 			if failures++; failures == 1 { // the first error of a series
 				b.cfg.Logger.Warn("events for RabbitMQ wait", zap.String("namespace", b.cfg.Namespace), zap.Error(err))
@@ -155,8 +158,9 @@ func (b *Bridge) look(ctx context.Context) (more bool, err error) {
 	}
 	begin := time.Now()
 	claimed, err := b.cfg.Log.ClaimEvents(ctx, b.consumer, b.cfg.Holder, b.cfg.BatchSize, b.cfg.Lease)
+	b.busy = errors.Is(err, store.ErrConsumerBusy)
 	switch {
-	case errors.Is(err, store.ErrConsumerBusy):
+	case b.busy:
 		return false, nil
 	case errors.Is(err, store.ErrNotFound):
 		return b.create(ctx)

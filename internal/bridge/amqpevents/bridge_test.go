@@ -276,6 +276,22 @@ func TestSignalsWakeTheBridge(t *testing.T) {
 	require.Zero(t, s.read("all"))
 }
 
+// TestAClaimWhoseAnswerIsLost: its events come when its lease has ended, however long the interval is.
+func TestAClaimWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.queue("all", nil, "#")
+	_, err := s.store.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "rabbitmq-events.shop", Namespace: "shop"}, store.EventPlace{}, 10,
+		store.OperatorAction{Actor: "test", Action: "create_event_consumer", Reason: "test"})
+	require.NoError(t, err)
+	s.emit(1, 1, 3)
+	lost, err := s.store.ClaimEvents(t.Context(), "rabbitmq-events.shop", "one", 10, time.Second)
+	require.NoError(t, err)
+	require.Len(t, lost.Events, 3)
+	s.start(func(c *amqpevents.Config) { c.Interval, c.Lease = time.Hour, time.Second })
+	require.Zero(t, s.read("all"))
+}
+
 // mortal is the log of a bridge that can die: then it does nothing any more.
 type mortal struct {
 	amqpevents.Log
