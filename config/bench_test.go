@@ -36,7 +36,7 @@ func cases() []perfguard.Case {
 	}
 	return []perfguard.Case{
 		load("worker", 18_000, ContextWorker),
-		load("orchestration", 22_500, ContextOrchestration),
+		load("orchestration", 23_000, ContextOrchestration),
 		load("complete", 32_800, ContextComplete),
 		explain("key", 50, "worker.heartbeat_interval_ms"),
 		explain("table", 600, "worker"),

@@ -55,10 +55,11 @@ type replica struct {
 func newReplica(t *testing.T, e *enginetest.Engine, id, source, brokerURL string) *replica {
 	t.Helper()
 	r := &replica{metrics: telemetry.Discard(), received: map[string]int{}}
-	settings, err := config.Defaults()
+	defaults, err := config.Defaults()
 	require.NoError(t, err)
+	settings := *defaults // a copy: all tests share the defaults
 	settings.Common.Signals.Redis.URL, settings.Common.Queues.RabbitMQ.URL = config.DSN(brokerURL), config.DSN(brokerURL)
-	cfg := worker.Configure(settings)
+	cfg := worker.Configure(&settings)
 	cfg.Store, cfg.EventSourceName, cfg.ListenerURL, cfg.WorkerID, cfg.Environment = e.Store, source, e.DB.DSN, id, "test"
 	cfg.Namespaces, cfg.MaxConcurrent, cfg.Metrics = []string{"test"}, 1, r.metrics
 	cfg.Events = coordinator.Config{Poller: poller.Config{Interval: 50 * time.Millisecond, RelaxedInterval: 50 * time.Millisecond}}
