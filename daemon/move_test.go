@@ -1,14 +1,13 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/brokertest"
@@ -16,8 +15,6 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/worker"
-	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // moving is a fleet of two daemons in EventDrivenOnly that moves between notify and amqp, whose broker
@@ -29,29 +26,8 @@ func moving(t *testing.T, url, source, from string) *overRedis {
 	for _, system := range []string{"orchestration.event_systems.orchestration", "orchestration.event_systems.task_readiness", "worker.event_systems.worker"} {
 		settings += fmt.Sprintf("[%s]\ndeployment_mode = \"EventDrivenOnly\"\nlistener = {health_check_interval_ms = 100, max_reconnect_attempts = 2, reconnect_initial_ms = 10, reconnect_max_ms = 200}\n", system)
 	}
-	loaded := loadToo(t, r.db, settings)
-	var err error
-	r.orchestrator, err = newOrchestrator(t.Context(), loaded, nil, zap.NewNop())
-	require.NoError(t, err)
-	r.worker, err = newWorker(t.Context(), loaded, func(w *worker.Worker) error {
-		two, _, err := template.Parse("two.yaml", []byte("name: two\nnamespace_name: none\nversion: 1.0.0\nsteps:\n"+
-			"  - {name: a, handler: {callable: s}}\n  - {name: b, handler: {callable: s}, dependencies: [a]}\n"))
-		require.NoError(t, err)
-		require.NoError(t, w.RegisterTemplate(two))
-		return worker.Handle(w, "s", func(*worker.StepContext, any) (int, error) { return 1, nil })
-	}, nil, zap.NewNop())
-	require.NoError(t, err)
-	for _, d := range []interface {
-		Start(ctx context.Context) error
-		Stop(ctx context.Context) error
-	}{r.orchestrator, r.worker} {
-		require.NoError(t, d.Start(t.Context()))
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
-			defer cancel()
-			require.NoError(t, d.Stop(ctx))
-		})
-	}
+	r.start(loadToo(t, r.db, settings), "name: two\nnamespace_name: none\nversion: 1.0.0\nsteps:\n"+
+		"  - {name: a, handler: {callable: s}}\n  - {name: b, handler: {callable: s}, dependencies: [a]}\n")
 	return r
 }
 
@@ -74,6 +50,10 @@ func TestMovingWithoutTheBroker(t *testing.T) {
 			r.completes()
 			t.Logf("50 tasks in %v", time.Since(begin))
 			require.Less(t, time.Since(begin), 10*time.Second, "no heartbeat has found them")
+			pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // the first probe of the other source is back
+				unheard := r.worker.worker.Health().Events.Unheard
+				return slices.Equal(unheard, []string{"amqp"}), fmt.Sprint(unheard)
+			})
 			events := r.worker.worker.Health().Events
 			require.Positive(t, events.Found["listener"])
 			require.Equal(t, []string{"amqp"}, events.Unheard)

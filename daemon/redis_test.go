@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/enginetest"
@@ -49,31 +50,36 @@ func startOverRedis(t *testing.T, mode deploymode.Mode, timeout time.Duration) *
 		settings += fmt.Sprintf("[%s]\ndeployment_mode = %q\nlistener = {health_check_interval_ms = 100, fallback_activation_threshold_ms = %d, reconnect_max_ms = 200}\n"+
 			"poller = {interval_ms = 100, relaxed_interval_ms = 60000}\n", system, mode, timeout.Milliseconds())
 	}
-	loaded := loadToo(t, r.db, settings)
+	r.start(loadToo(t, r.db, settings), "name: two\nnamespace_name: none\nversion: 1.0.0\nsteps:\n"+
+		"  - {name: a, handler: {callable: s}}\n  - {name: b, handler: {callable: s}}\n  - {name: c, handler: {callable: s}, dependencies: [a, b]}\n")
+	r.hears()
+	return r
+}
+
+// start starts the daemons, with a template whose steps call s.
+func (r *overRedis) start(loaded *config.Loaded, steps string) {
+	r.t.Helper()
 	var err error
-	r.orchestrator, err = newOrchestrator(t.Context(), loaded, nil, zap.NewNop())
-	require.NoError(t, err)
-	r.worker, err = newWorker(t.Context(), loaded, func(w *worker.Worker) error {
-		two, _, err := template.Parse("two.yaml", []byte("name: two\nnamespace_name: none\nversion: 1.0.0\nsteps:\n"+
-			"  - {name: a, handler: {callable: s}}\n  - {name: b, handler: {callable: s}}\n  - {name: c, handler: {callable: s}, dependencies: [a, b]}\n"))
-		require.NoError(t, err)
-		require.NoError(t, w.RegisterTemplate(two))
+	r.orchestrator, err = newOrchestrator(r.t.Context(), loaded, nil, zap.NewNop())
+	require.NoError(r.t, err)
+	r.worker, err = newWorker(r.t.Context(), loaded, func(w *worker.Worker) error {
+		two, _, err := template.Parse("two.yaml", []byte(steps))
+		require.NoError(r.t, err)
+		require.NoError(r.t, w.RegisterTemplate(two))
 		return worker.Handle(w, "s", func(*worker.StepContext, any) (int, error) { return 1, nil })
 	}, nil, zap.NewNop())
-	require.NoError(t, err)
+	require.NoError(r.t, err)
 	for _, d := range []interface {
 		Start(ctx context.Context) error
 		Stop(ctx context.Context) error
 	}{r.orchestrator, r.worker} {
-		require.NoError(t, d.Start(t.Context()))
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
+		require.NoError(r.t, d.Start(r.t.Context()))
+		r.t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), 30*time.Second)
 			defer cancel()
-			require.NoError(t, d.Stop(ctx))
+			require.NoError(r.t, d.Stop(ctx))
 		})
 	}
-	r.hears()
-	return r
 }
 
 // hears waits until probes have come back to all listeners, and the pollers have relaxed.

@@ -65,11 +65,7 @@ func TestBrokerDrain(t *testing.T) {
 		return len(list) > 0
 	}
 	require.Equal(t, exitOK, s.run(t.Context(), "", "broker", "init", "--config-file", "testdata/broker.toml").code)
-	conn, err := amqp091.Dial(host.URL)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	ch, err := conn.Channel()
-	require.NoError(t, err)
+	ch := host.Channel(t)
 	require.NoError(t, ch.Confirm(false))
 	publish := func(exchange, key string) {
 		t.Helper()

@@ -50,6 +50,12 @@ func (d *Door) Request(ctx context.Context, id, kind string, payload json.RawMes
 		Conflict: submission.ConflictUseExisting}, nil
 }
 
+// Pause is how long a bridge waits after so many failures in a row, of at least one: it doubles
+// with each, from a tenth of a second to five.
+func Pause(failures int) time.Duration {
+	return min(100*time.Millisecond<<min(failures-1, 16), 5*time.Second)
+}
+
 // Count counts jobs of a bridge.
 func (d *Door) Count(bridge, outcome string, n int) {
 	d.Metrics.BridgeJobs.WithLabelValues(bridge, outcome).Add(float64(n))

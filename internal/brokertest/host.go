@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
@@ -78,6 +80,27 @@ func New(t testing.TB) *Host {
 	h.do(t, http.MethodPut, "/permissions/"+h.name+"/guest", map[string]string{"configure": ".*", "write": ".*", "read": ".*"}, nil)
 	t.Cleanup(func() { h.do(t, http.MethodDelete, "/vhosts/"+h.name, nil, nil) })
 	return h
+}
+
+// Connect returns a connection that ends with the test.
+func (h *Host) Connect(t testing.TB) *amqp091.Connection {
+	t.Helper()
+	conn, err := amqp091.Dial(h.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// Channel returns a channel of a connection of its own, which ends with the test.
+func (h *Host) Channel(t testing.TB) *amqp091.Channel {
+	t.Helper()
+	ch, err := h.Connect(t).Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch
 }
 
 // Call makes a request to the management API and decodes its answer, if out is not nil. In

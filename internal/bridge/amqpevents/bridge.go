@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/bridge"
 	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
@@ -95,12 +95,6 @@ func consumerOf(namespace string) string {
 // connection is the value of that label.
 const connection = "rabbitmq_events"
 
-// The pauses after failures double from the first to the last.
-const (
-	minPause = 100 * time.Millisecond
-	maxPause = 5 * time.Second
-)
-
 func (b *Bridge) run(ctx context.Context) error {
 	defer b.out.Close()
 	for failures := 0; ctx.Err() == nil; {
@@ -121,7 +115,7 @@ func (b *Bridge) run(ctx context.Context) error {
 			if failures++; failures == 1 { // the first error of a series
 				b.cfg.Logger.Warn("events for RabbitMQ wait", zap.String("namespace", b.cfg.Namespace), zap.Error(err))
 			}
-			news, wait = nil, min(minPause<<min(failures-1, 16), maxPause)
+			news, wait = nil, bridge.Pause(failures)
 		}
 		b.rest(ctx, news, wait)
 	}
@@ -276,21 +270,12 @@ func (b *Bridge) round(ctx context.Context, events []store.Event, round []int, s
 	return err
 }
 
-// maxKey is the longest routing key of AMQP, in bytes.
-const maxKey = 255
-
 // outgoing is the message of an event. A routing key that is too long is cut: bindings match its
 // beginning, and the type of the message has the whole name.
 func outgoing(e *store.Event) (m amqp.Outgoing, err error) {
 	shown := rest.ShownEvent(e)
-	m = amqp.Outgoing{Key: e.Namespace + "." + e.Name, ID: shown.ID, Type: e.Name, CorrelationID: shown.Metadata.CorrelationID, At: e.FiredAt, Headers: map[string]any{
+	m = amqp.Outgoing{Key: amqp.RoutingKey(e.Namespace + "." + e.Name), ID: shown.ID, Type: e.Name, CorrelationID: shown.Metadata.CorrelationID, At: e.FiredAt, Headers: map[string]any{
 		"namespace": e.Namespace, "task_uuid": shown.Metadata.TaskUUID, "step_uuid": shown.Metadata.StepUUID, "position": e.Position}}
-	if len(m.Key) > maxKey {
-		m.Key = m.Key[:maxKey]
-		for !utf8.ValidString(m.Key) {
-			m.Key = m.Key[:len(m.Key)-1]
-		}
-	}
 	if m.Body, err = json.Marshal(shown); err != nil {
 		err = fmt.Errorf("encode the event %s: %w", m.ID, err)
 	}

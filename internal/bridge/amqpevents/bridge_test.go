@@ -87,12 +87,7 @@ func (s *shop) start(changes ...func(*amqpevents.Config)) (stop func()) {
 // channel is that of a connection of its own.
 func (s *shop) channel() *amqp091.Channel {
 	s.t.Helper()
-	conn, err := amqp091.Dial(s.host.URL)
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { _ = conn.Close() })
-	ch, err := conn.Channel()
-	require.NoError(s.t, err)
-	return ch
+	return s.host.Channel(s.t)
 }
 
 // queue declares the exchange, and a durable queue that is bound to it by keys.

@@ -54,14 +54,6 @@ func New(cfg Config) (*Bridge, error) {
 	return b, nil
 }
 
-// The pauses between two tries double from the first to the last.
-const (
-	minPause = 100 * time.Millisecond
-	maxPause = 5 * time.Second
-)
-
-func pause(failures int) time.Duration { return min(minPause<<min(failures-1, 16), maxPause) }
-
 // run connects again and again.
 func (b *Bridge) run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
@@ -78,7 +70,7 @@ func (b *Bridge) run(ctx context.Context) error {
 			b.cfg.Logger.Warn("messages in RabbitMQ wait", zap.Error(err))
 		}
 		b.Rest()
-		if err := lifecycle.Pause(ctx, pause(failures)); err != nil {
+		if err := lifecycle.Pause(ctx, bridge.Pause(failures)); err != nil {
 			return err
 		}
 	}
@@ -112,7 +104,7 @@ func (b *Bridge) connected(ctx context.Context) (moved bool, err error) {
 				if failures == 1 {
 					b.cfg.Logger.Warn("messages of RabbitMQ cannot become tasks yet", zap.Error(wait))
 				}
-				err = b.hold(ctx, pause(failures))
+				err = b.hold(ctx, bridge.Pause(failures))
 			}
 		}
 		if err != nil {

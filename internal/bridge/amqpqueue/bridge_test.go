@@ -126,12 +126,7 @@ func (q *queues) publishAll(key string, messages ...amqp091.Publishing) {
 
 func (q *queues) channel() *amqp091.Channel {
 	q.t.Helper()
-	conn, err := amqp091.Dial(q.host.URL)
-	require.NoError(q.t, err)
-	q.t.Cleanup(func() { _ = conn.Close() })
-	ch, err := conn.Channel()
-	require.NoError(q.t, err)
-	return ch
+	return q.host.Channel(q.t)
 }
 
 // left is what the broker has of a queue: messages that wait for a bridge, and those that one

@@ -36,7 +36,7 @@ const delayHeader = "tasker-delay"
 // delaying declares the queue of a delay.
 func (t *Transport) delaying(ctx context.Context, s *session, bucket time.Duration) error {
 	topology := t.broker.cfg.Topology
-	name := topology.Namespace + ".retry.signals." + strconv.Itoa(int(bucket.Seconds())) + "s"
+	name := topology.delayQueue(bucket)
 	if t.ready[name] {
 		return nil
 	}

@@ -77,6 +77,9 @@ func (p *Publisher) connect(ctx context.Context) error {
 	return nil
 }
 
+// RoutingKey is a text as a routing key: one that is too long is cut.
+func RoutingKey(text string) string { return cut(text, maxName) }
+
 // Outgoing is a message to publish; Key is its routing key, of at most 255 bytes as all texts.
 type Outgoing struct {
 	Key, ID, Type, CorrelationID string

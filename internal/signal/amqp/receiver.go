@@ -204,18 +204,22 @@ func (r *Receiver) DeadLetters(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
+// cut leaves at most so many bytes of a text.
+func cut(text string, most int) string {
+	if len(text) > most {
+		text = text[:most]
+		for !utf8.ValidString(text) {
+			text = text[:len(text)-1]
+		}
+	}
+	return text
+}
+
 // publishing leaves out what the broker acts on (expiry, user, and headers, of which CC sends
 // elsewhere): none of it may lose the letter.
 func (l Letter) publishing() amqp091.Publishing {
-	reason := l.Reason
-	if len(reason) > maxReason {
-		reason = reason[:maxReason]
-		for !utf8.ValidString(reason) {
-			reason = reason[:len(reason)-1]
-		}
-	}
 	d := l.delivery
-	return amqp091.Publishing{Headers: amqp091.Table{ReasonHeader: reason, QueueHeader: l.Queue}, DeliveryMode: amqp091.Persistent, Body: l.Body,
+	return amqp091.Publishing{Headers: amqp091.Table{ReasonHeader: cut(l.Reason, maxReason), QueueHeader: l.Queue}, DeliveryMode: amqp091.Persistent, Body: l.Body,
 		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo,
 		MessageId: d.MessageId, Timestamp: d.Timestamp, Type: d.Type, AppId: d.AppId}
 }

@@ -25,11 +25,7 @@ func TestRemove(t *testing.T) {
 			cfg.URL = host.URL
 			tr := transport(t, cfg)
 			require.NoError(t, tr.SendAfter(bounded(t), time.Hour, []signal.Signal{control}))
-			conn, err := amqp091.Dial(host.URL)
-			require.NoError(t, err)
-			defer func() { _ = conn.Close() }()
-			ch, err := conn.Channel()
-			require.NoError(t, err)
+			ch := host.Channel(t)
 			require.NoError(t, ch.Confirm(false))
 			confirmed, err := ch.PublishWithDeferredConfirm("tasker.direct", "high", true, false, amqp091.Publishing{Body: []byte("{}")})
 			require.NoError(t, err)

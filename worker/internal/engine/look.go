@@ -64,7 +64,7 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	default:
 		got, err = e.claimFromMarks(ctx, want-limited.found, eager, &out)
 	}
-	if got.found < want-limited.found || got.found > 0 {
+	if err == nil && limited.found < want {
 		e.limitedAlone = got.found == 0
 	}
 	got.add(limited)
