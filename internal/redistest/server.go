@@ -66,7 +66,20 @@ func Open(ctx context.Context, settings ...string) (*Server, error) {
 
 // Close ends the server and removes its files.
 func (s *Server) Close() error {
-	return errors.Join(s.End(), os.RemoveAll(s.dir))
+	return errors.Join(s.End(), remove(s.dir))
+}
+
+// remove deletes a directory, in which a child that saves may write for a moment after the end of
+// the server.
+func remove(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		err := os.RemoveAll(dir)
+		if err == nil || lifecycle.Pause(ctx, 10*time.Millisecond) != nil {
+			return err
+		}
+	}
 }
 
 // PID is the id of its process, which changes with a restart.
@@ -153,7 +166,7 @@ func (s *Server) Signal(sig syscall.Signal) error { return s.proc.Signal(sig) }
 
 // Clear is Run for a server with persistence: it has nothing in it afterwards.
 func (s *Server) Clear(ctx context.Context) error {
-	if err := errors.Join(s.End(), os.RemoveAll(filepath.Join(s.dir, "appendonlydir"))); err != nil {
+	if err := errors.Join(s.End(), remove(filepath.Join(s.dir, "appendonlydir"))); err != nil {
 		return err
 	}
 	return s.Run(ctx)

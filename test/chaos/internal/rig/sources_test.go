@@ -140,6 +140,12 @@ func (l *line) lost(t *testing.T) {
 	})
 }
 
+// refused waits until no signal can be sent.
+func (l *line) refused(t *testing.T, payload string) {
+	t.Helper()
+	pgtest.Eventually(t, limit, func() (bool, string) { return l.say(t, payload) != nil, "signals are taken" })
+}
+
 // tell is a signal that must be sent and heard.
 func (l *line) tell(t *testing.T, payload string) {
 	t.Helper()
@@ -202,8 +208,8 @@ var faults = []struct {
 		l.back(t, -1)
 	}},
 	{"slow", func(t *testing.T, l *line) { // a broker that does nothing for a while
-		require.NoError(t, l.signal(syscall.SIGSTOP))
-		require.Error(t, l.say(t, "frozen"))
+		require.NoError(t, l.signal(syscall.SIGSTOP)) // each thread stops when it next enters the kernel
+		l.refused(t, "frozen")
 		require.NoError(t, l.signal(syscall.SIGCONT))
 		l.back(t, -1)
 	}},
@@ -240,7 +246,7 @@ func (l *line) alarmed(t *testing.T, set func(ctx context.Context, on bool) erro
 	if l.source == "redis" {
 		l.tell(t, "through")
 	} else {
-		pgtest.Eventually(t, limit, func() (bool, string) { return l.say(t, "blocked") != nil, "signals are taken" })
+		l.refused(t, "blocked")
 		require.ErrorContains(t, l.say(t, "blocked"), "it blocks publishers")
 		l.lost(t)
 	}
