@@ -31,7 +31,8 @@ func NewPublisher(cfg Config, exchange, kind string, most int) (*Publisher, erro
 
 // Ready connects, unless there is a connection, and waits until the broker says what has become
 // of messages that an earlier Publish has left: while it blocks its publishers, no more than
-// those of one Publish are on their way to it. It fails at once while it does.
+// those of one Publish are on their way to it. It fails at once while it does. A connection on
+// which confirmations stay away is given up.
 func (p *Publisher) Ready(ctx context.Context) error {
 	if p.s != nil && !p.s.alive() {
 		p.Close()
@@ -49,7 +50,8 @@ func (p *Publisher) Ready(ctx context.Context) error {
 	for _, c := range p.open {
 		select {
 		case <-c.Done():
-		case <-ctx.Done():
+		case <-ctx.Done(): // what has not come by now may never come here
+			p.Close()
 			return errUnconfirmed
 		}
 	}
