@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/perfguard"
 )
 
 // lookups count what an authenticator remembered, and what it did not.
@@ -239,6 +241,14 @@ func TestRememberedAnswersAreBounded(t *testing.T) {
 		require.LessOrEqual(t, len(m.young)+len(m.old), remembered)
 	}
 	require.Greater(t, len(m.young)+len(m.old), remembered/2)
+}
+
+func TestARememberedTokenCostsNoMemory(t *testing.T) {
+	a := authenticator(t, nil)
+	c := Credentials{Authorization: "Bearer " + sign(t, "RS256", rsaKey, "", claims(nil))}
+	perfguard.Allocations(t, []perfguard.Case{{Name: "token", Prepare: func(testing.TB) func() error {
+		return func() error { _, err := a.Authenticate(t.Context(), c); return err }
+	}}})
 }
 
 // Requests look up, verify and fetch at once.
