@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // brokerTimeout bounds the work on a broker unless --timeout says otherwise.
@@ -61,6 +62,8 @@ func brokerError(err error) error {
 	switch {
 	case errors.As(err, &refused) && refused.Code == amqp091.PreconditionFailed:
 		return coded{hinted{err, "delete it, or give it another name"}, exitConflict}
+	case amqp.Reason(err) == telemetry.BrokerRefused:
+		return coded{hinted{err, "see the user, the password, the virtual host and the rights in it (docs/modes.md)"}, exitPermission}
 	case errors.Is(err, amqp.ErrUnavailable):
 		return coded{err, exitUnavailable}
 	}

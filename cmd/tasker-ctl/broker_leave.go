@@ -82,7 +82,7 @@ func moveOf(fleet *client.Fleet, to string) *moveReport {
 	case m.Stage == stageBefore:
 		m.Next = fmt.Sprintf("restart, one after the other, with event_source = %q and moving_from = %q: %s", to, strings.Join(from, " or "), strings.Join(m.behind[stageBoth], ", "))
 	case len(deaf) > 0:
-		m.Next = fmt.Sprintf("wait: signals over %s are not known to arrive at %s; their logs say why", to, strings.Join(deaf, ", "))
+		m.Next = fmt.Sprintf("wait: signals over %s are not known to arrive yet at %s; if that lasts, their logs say why", to, strings.Join(deaf, ", "))
 	case m.Stage == stageBoth:
 		m.Next = fmt.Sprintf("restart, one after the other, with event_source = %q and without moving_from: %s", to, strings.Join(m.behind[stageOnly], ", "))
 	default:

@@ -28,7 +28,7 @@ func TestStagesOfAMove(t *testing.T) {
 		"first restart": {[]client.Replica{both, old}, stageBefore, `moving_from = "notify": b`, 0},
 		"an old one":    {[]client.Replica{both, silent}, stageBefore, `moving_from = "notify": b`, 0},
 		"both":          {[]client.Replica{both, back}, stageBoth, "without moving_from: a, b", 0},
-		"unheard":       {[]client.Replica{both, deaf}, stageBoth, "not known to arrive at b", 0},
+		"unheard":       {[]client.Replica{both, deaf}, stageBoth, "not known to arrive yet at b", 0},
 		"second":        {[]client.Replica{moved, both}, stageBoth, "without moving_from: b", 0},
 		"only":          {[]client.Replica{moved, moved}, stageOnly, "none: all daemons use amqp alone", 0},
 		"apart":         {[]client.Replica{moved, old, both}, stageBefore, `moving_from = "notify": b`, 1},
