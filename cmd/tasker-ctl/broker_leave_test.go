@@ -26,6 +26,7 @@ func TestStagesOfAMove(t *testing.T) {
 		"nothing":       {nil, stageBefore, "no daemon lives", 0},
 		"not begun":     {[]client.Replica{old, old}, stageBefore, `event_source = "amqp" and moving_from = "notify": a, b`, 0},
 		"first restart": {[]client.Replica{both, old}, stageBefore, `moving_from = "notify": b`, 0},
+		"not yet heard": {[]client.Replica{deaf, old}, stageBefore, `moving_from = "notify": b`, 0},
 		"an old one":    {[]client.Replica{both, silent}, stageBefore, `moving_from = "notify": b`, 0},
 		"both":          {[]client.Replica{both, back}, stageBoth, "without moving_from: a, b", 0},
 		"unheard":       {[]client.Replica{both, deaf}, stageBoth, "not known to arrive yet at b", 0},
