@@ -22,7 +22,8 @@ func (a *app) broker() command {
 		use: "broker", short: "Prepare, check and leave the broker that carries signals",
 		long: `Works on the RabbitMQ of common.queues.rabbitmq: of the configuration
 (TASKER_CONFIG_PATH, TASKER_CONFIG_ROOT or --config-file), with RABBITMQ_URL.
-Daemons declare what they need by themselves. See docs/modes.md.`,
+Only migrate asks an orchestrator, and concerns every event source. Daemons
+declare what they need by themselves. See docs/modes.md.`,
 		commands: []command{
 			a.brokerMigrate(), a.brokerDrain(),
 			a.onBroker(command{use: "topology", short: "List the exchanges and queues that the configuration wants",
