@@ -294,6 +294,19 @@ func (e *entry) withoutEffect() Problem {
 	return e.problem(e.key.Path + " has no effect: " + e.key.statusText())
 }
 
+// usedElsewhere reports whether a variable sets a key that has an effect besides: it is not set
+// in vain.
+func (v *values) usedElsewhere(e *entry) bool {
+	return slices.ContainsFunc(e.env, func(name string) bool {
+		for _, other := range v.entries {
+			if other.key.Status == StatusActive && slices.Contains(other.env, name) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // checkAll checks every value in effect, in the order of the documentation,
 // and warns of keys that files set in vain.
 func (v *values) checkAll() {
@@ -303,7 +316,7 @@ func (v *values) checkAll() {
 			continue
 		}
 		v.check(e)
-		if e.key.Status != StatusActive && e.layer >= layerFile {
+		if e.key.Status != StatusActive && e.layer >= layerFile && !v.usedElsewhere(e) {
 			v.findings.idle = append(v.findings.idle, e.withoutEffect())
 		}
 	}

@@ -51,9 +51,31 @@ func refuseRules(v *values) {
 			v.refuse(v.get(events), v.said(events)+" needs "+namespaces+": name those whose events are published")
 		}
 	}
+	refuseQueues(v, bridge)
 	for _, server := range []string{"orchestration.web.", "orchestration.grpc.", "worker.web.", "worker.grpc."} {
 		if v.is(server+"tls_enabled", true) && (v.str(server+"tls_cert_path") == "" || v.str(server+"tls_key_path") == "") {
 			v.refuse(v.get(server+"tls_enabled"), server+"tls_enabled = true needs "+server+"tls_cert_path and "+server+"tls_key_path")
+		}
+	}
+}
+
+// refuseQueues finds queues that the bridge should empty and that are none. Where they have the
+// names of Tasker, its keys are these names.
+func refuseQueues(v *values, bridge string) {
+	const known, wanted = "common.queues.rabbitmq.queues", "orchestration.bridge.rabbitmq_queue.keys"
+	list, keys := v.get(known), v.get(wanted)
+	if !v.is(bridge, true) || list == nil || keys == nil || v.str("common.queues.rabbitmq.naming") == "tasker" {
+		return
+	}
+	queues, _ := list.value.([]string)
+	if len(queues) == 0 {
+		v.refuse(v.get(bridge), v.said(bridge)+" needs "+known+": name the queues that other programs publish to")
+		return
+	}
+	names, _ := keys.value.([]string)
+	for _, key := range names {
+		if !slices.Contains(queues, key) {
+			v.refuse(keys, fmt.Sprintf("%s has %q: want keys of %s", wanted, key, known))
 		}
 	}
 }

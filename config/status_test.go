@@ -79,10 +79,10 @@ func keysOf(problems []Problem) (keys []string) {
 // defaults are not.
 func TestKeysWithoutEffectAreListed(t *testing.T) {
 	t.Parallel()
-	loaded, err := loadText(t, "[worker.grpc]\nmax_frame_size = 32768\n[common.mpsc_channels.ffi]\nruby_event_buffer_size = 1000\n", "REDIS_URL", "redis://r:1")
+	loaded, err := loadText(t, "[worker.grpc]\nmax_frame_size = 32768\n[common.mpsc_channels.ffi]\nruby_event_buffer_size = 1000\n", "MEMCACHED_URL", "tcp://m:1", "REDIS_URL", "redis://r:1")
 	require.NoError(t, err)
-	require.Equal(t, []string{"common.cache.redis.url", "worker.grpc.max_frame_size", "common.mpsc_channels.ffi.ruby_event_buffer_size"}, keysOf(loaded.WithoutEffect))
-	assert.Equal(t, "$REDIS_URL: common.cache.redis.url has no effect: planned, for the cache", loaded.WithoutEffect[0].String())
+	require.Equal(t, []string{"common.cache.memcached.url", "worker.grpc.max_frame_size", "common.mpsc_channels.ffi.ruby_event_buffer_size"}, keysOf(loaded.WithoutEffect))
+	assert.Equal(t, "$MEMCACHED_URL: common.cache.memcached.url has no effect: planned, for the cache", loaded.WithoutEffect[0].String())
 	assert.Contains(t, loaded.WithoutEffect[1].String(), ":2:1: worker.grpc.max_frame_size has no effect: ignored: the gRPC library")
 	assert.Contains(t, loaded.WithoutEffect[2].Message, "ignored: handlers run in the process of the worker")
 	assert.Empty(t, loaded.Warnings)
@@ -120,6 +120,8 @@ func TestRefusals(t *testing.T) {
 		"none for gRPC":  {"[worker.grpc]\ntls_enabled = true\n", "needs worker.grpc.tls_cert_path"},
 		"two sources":    {"[common.queues]\nbackend = \"rabbitmq\"\n[common.signals]\nevent_source = \"wal\"\n", "which means amqp: leave one of them out"},
 		"a bare bridge":  {"[common.queues.rabbitmq]\nurl = \"\"\n[orchestration.bridge.rabbitmq_queue]\nenabled = true\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},
+		"no queue":       {"[orchestration.bridge.rabbitmq_queue]\nenabled = true\n", "needs common.queues.rabbitmq.queues: name the queues"},
+		"a wrong key":    {"[common.queues.rabbitmq]\nqueues = [\"high\"]\n[orchestration.bridge.rabbitmq_queue]\nenabled = true\nkeys = [\"high\", \"low\"]\n", "rabbitmq_queue.keys has \"low\": want keys of common.queues.rabbitmq.queues"},
 		"nowhere to go":  {"[common.signals]\nmoving_from = \"notify\"\n", "is common.signals.event_source: want the source that the fleet used before"},
 		"one slot":       {"[common.signals]\nevent_source = \"relay\"\nmoving_from = \"wal\"\nwal.slot = \"s\"\n", "would both read common.signals.wal.slot"},
 		"no old broker":  {"[common.signals]\nmoving_from = \"amqp\"\n[common.queues.rabbitmq]\nurl = \"\"\n", "needs common.queues.rabbitmq.url: set RABBITMQ_URL"},

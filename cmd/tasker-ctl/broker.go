@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // brokerTimeout bounds the work on a broker unless --timeout says otherwise.
@@ -21,7 +22,8 @@ func (a *app) broker() command {
 		use: "broker", short: "Prepare, check and leave the broker that carries signals",
 		long: `Works on the RabbitMQ of common.queues.rabbitmq: of the configuration
 (TASKER_CONFIG_PATH, TASKER_CONFIG_ROOT or --config-file), with RABBITMQ_URL.
-Daemons declare what they need by themselves. See docs/modes.md.`,
+Only migrate asks an orchestrator, and concerns every event source. Daemons
+declare what they need by themselves. See docs/modes.md.`,
 		commands: []command{
 			a.brokerMigrate(), a.brokerDrain(),
 			a.onBroker(command{use: "topology", short: "List the exchanges and queues that the configuration wants",
@@ -61,6 +63,8 @@ func brokerError(err error) error {
 	switch {
 	case errors.As(err, &refused) && refused.Code == amqp091.PreconditionFailed:
 		return coded{hinted{err, "delete it, or give it another name"}, exitConflict}
+	case amqp.Reason(err) == telemetry.BrokerRefused:
+		return coded{hinted{err, "see the user, the password, the virtual host and the rights in it (docs/modes.md)"}, exitPermission}
 	case errors.Is(err, amqp.ErrUnavailable):
 		return coded{err, exitUnavailable}
 	}

@@ -42,7 +42,7 @@ func sourcesOf(r *client.Replica) []string {
 // moveOf judges a fleet.
 func moveOf(fleet *client.Fleet, to string) *moveReport {
 	m := &moveReport{To: to, Stage: stageOnly, behind: map[string][]string{}, Daemons: []client.Replica{}}
-	var deaf, from []string
+	var lacking, deaf, from []string
 	for _, r := range fleet.Replicas {
 		if !r.Live {
 			continue
@@ -57,7 +57,7 @@ func moveOf(fleet *client.Fleet, to string) *moveReport {
 		}
 		switch {
 		case !slices.Contains(uses, to):
-			m.Stage = stageBefore
+			m.Stage, lacking = stageBefore, append(lacking, name)
 		case slices.Contains(r.Unheard, to):
 			deaf = append(deaf, name)
 		}
@@ -75,14 +75,16 @@ func moveOf(fleet *client.Fleet, to string) *moveReport {
 			}
 		}
 	}
-	slices.Sort(from)
+	for _, names := range [][]string{m.behind[stageBoth], m.behind[stageOnly], lacking, deaf, from} { // the fleet is listed in no order
+		slices.Sort(names)
+	}
 	switch from = slices.Compact(from); {
 	case len(m.Daemons) == 0:
 		m.Stage, m.Next = stageBefore, "no daemon lives: start them with event_source = \""+to+"\""
 	case m.Stage == stageBefore:
-		m.Next = fmt.Sprintf("restart, one after the other, with event_source = %q and moving_from = %q: %s", to, strings.Join(from, " or "), strings.Join(m.behind[stageBoth], ", "))
+		m.Next = fmt.Sprintf("restart, one after the other, with event_source = %q and moving_from = %q: %s", to, strings.Join(from, " or "), strings.Join(lacking, ", "))
 	case len(deaf) > 0:
-		m.Next = fmt.Sprintf("wait: signals over %s are not known to arrive at %s; their logs say why", to, strings.Join(deaf, ", "))
+		m.Next = fmt.Sprintf("wait: signals over %s are not known to arrive yet at %s; if that lasts, their logs say why", to, strings.Join(deaf, ", "))
 	case m.Stage == stageBoth:
 		m.Next = fmt.Sprintf("restart, one after the other, with event_source = %q and without moving_from: %s", to, strings.Join(m.behind[stageOnly], ", "))
 	default:

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"testing"
 
@@ -49,6 +50,16 @@ queue    tasks.retry.high     -                     0         0
 	require.Equal(t, exitConflict, got.code)
 	require.Contains(t, got.stderr, `declare "tasks.high"`)
 	require.Contains(t, got.stderr, "delete it, or give it another name")
+
+	there, err := url.Parse(host.URL)
+	require.NoError(t, err)
+	there.User = url.UserPassword("tasker", "secret")
+	s.env["RABBITMQ_URL"] = there.String()
+	got = run("status")
+	require.Equal(t, exitPermission, got.code)
+	require.Contains(t, got.stderr, "connect to the broker at "+there.Host)
+	require.Contains(t, got.stderr, "see the user, the password")
+	require.NotContains(t, got.stderr, "secret")
 
 	s.env["RABBITMQ_URL"] = fmt.Sprintf("amqp://u:secret@%s/x", closedPort(t))
 	got = run("status")

@@ -2,6 +2,7 @@ package orchestration
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -172,6 +173,7 @@ func (o *Orchestrator) endStuck(ctx context.Context, pause time.Duration) {
 	}
 	ended, err := o.store.EndStuck(ctx)
 	switch {
+	case errors.Is(err, store.ErrUnavailable): // heartbeats say so, once
 	case err != nil && ctx.Err() == nil:
 		o.log.Warn("searching for sessions of frozen processes failed", zap.Error(err))
 	case ended > 0:

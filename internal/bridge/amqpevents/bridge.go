@@ -101,6 +101,9 @@ func (b *Bridge) run(ctx context.Context) error {
 		b.Beat()
 		news, wait := b.cfg.NewEvents(), b.cfg.Interval // before the look
 		more, err := b.look(ctx)
+		if err == nil && failures > 0 {
+			b.cfg.Logger.Info("events for RabbitMQ go on", zap.String("namespace", b.cfg.Namespace), zap.Int("failures", failures))
+		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

@@ -59,7 +59,7 @@ func newShop(t *testing.T) *shop {
 	s.store, s.db = enginetest.OpenStore(t)
 	s.db.Exec(t, `insert into tasker.namespaces (name) values ('shop')`)
 	var core zapcore.Core
-	core, s.logs = observer.New(zap.WarnLevel)
+	core, s.logs = observer.New(zap.InfoLevel)
 	s.cfg = amqpevents.Config{Broker: amqp.Config{URL: s.host.URL, ConnectTimeout: 5 * time.Second}, Exchange: exchange, Type: "topic", Namespace: "shop",
 		MaxConsumers: 10, BatchSize: 20, Lease: 10 * time.Second, Interval: 20 * time.Millisecond, Holder: "one", Log: s.store,
 		NewEvents: func() <-chan struct{} { return nil }, Metrics: s.metrics, Logger: zap.New(core)}
@@ -651,6 +651,9 @@ func TestABrokerThatFails(t *testing.T) {
 	emit()
 	unblock()
 	s.done()
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		return s.logs.FilterMessage("events for RabbitMQ go on").Len() > 0, "the log does not say that it goes on"
+	})
 	require.InDelta(t, 1, testutil.ToFloat64(s.metrics.BrokerUp.WithLabelValues("rabbitmq_events")), 0)
 	emit()
 	s.host.Kill()

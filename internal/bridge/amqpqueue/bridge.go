@@ -58,7 +58,7 @@ func New(cfg Config) (*Bridge, error) {
 func (b *Bridge) run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
 		b.Beat()
-		moved, err := b.connected(ctx)
+		moved, err := b.connected(ctx, failures)
 		if ctx.Err() != nil {
 			break
 		}
@@ -77,8 +77,9 @@ func (b *Bridge) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// connected moves messages over one connection, and returns why it ended.
-func (b *Bridge) connected(ctx context.Context) (moved bool, err error) {
+// connected moves messages over one connection, after failures in a row, and returns why it
+// ended.
+func (b *Bridge) connected(ctx context.Context, failures int) (moved bool, err error) {
 	if err := b.receiver.Connect(ctx); err != nil {
 		return false, err
 	}
@@ -95,20 +96,25 @@ func (b *Bridge) connected(ctx context.Context) (moved bool, err error) {
 			looked = time.Now()
 		}
 		held, err := b.take(ctx)
-		for failures := 1; err == nil && len(held) > 0; failures++ {
+		for tries := 1; err == nil && len(held) > 0; tries++ {
 			var wait error
 			b.Beat()
 			held, wait, err = b.move(ctx, held)
 			b.cfg.Waiting(name, len(held), len(held) > 0)
 			if len(held) > 0 && err == nil {
-				if failures == 1 {
+				if tries == 1 {
 					b.cfg.Logger.Warn("messages of RabbitMQ cannot become tasks yet", zap.Error(wait))
 				}
-				err = b.hold(ctx, bridge.Pause(failures))
+				err = b.hold(ctx, bridge.Pause(tries))
+			} else if tries > 1 && err == nil {
+				b.cfg.Logger.Info("messages of RabbitMQ become tasks again", zap.Int("failures", tries-1))
 			}
 		}
 		if err != nil {
 			return moved, err
+		}
+		if !moved && failures > 0 {
+			b.cfg.Logger.Info("messages in RabbitMQ are taken again", zap.Int("failures", failures))
 		}
 		moved = true
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/internal/bridge"
 	"github.com/tasker-go/tasker/internal/bridge/amqpqueue"
@@ -45,6 +46,7 @@ type queues struct {
 	metrics *telemetry.Metrics
 	welcome atomic.Bool
 	hints   hints
+	log     *zap.Logger
 }
 
 // hints are the signals that bridges publish.
@@ -67,7 +69,7 @@ func (h *hints) all() []signal.Signal {
 
 func newQueues(t *testing.T) *queues {
 	t.Helper()
-	q := &queues{t: t, host: brokertest.New(t), metrics: telemetry.Discard()}
+	q := &queues{t: t, host: brokertest.New(t), metrics: telemetry.Discard(), log: zap.NewNop()}
 	q.welcome.Store(true)
 	q.broker = amqp.Config{URL: q.host.URL, Prefetch: 50, ConnectTimeout: 5 * time.Second, Topology: amqp.Topology{Namespace: "tasks", QueueType: "classic", Queues: []amqp.Queue{
 		{Key: "high", Name: "tasks.high", Retry: "tasks.retry.high"}, {Key: "low", Name: "tasks.low", Retry: "tasks.retry.low"}}}}
@@ -91,7 +93,7 @@ func (q *queues) bounded() context.Context {
 // start starts a bridge, which stop ends.
 func (q *queues) start(engine bridge.Engine, keys ...string) (stop func()) {
 	q.t.Helper()
-	b, err := amqpqueue.New(amqpqueue.Config{Broker: q.broker, Keys: keys, BatchSize: 20, Tasks: q.engine.Store, Publisher: &q.hints, Logger: zap.NewNop(),
+	b, err := amqpqueue.New(amqpqueue.Config{Broker: q.broker, Keys: keys, BatchSize: 20, Tasks: q.engine.Store, Publisher: &q.hints, Logger: q.log,
 		Door: bridge.Door{Engine: engine, Admitted: func(string) bool { return q.welcome.Load() }, Metrics: q.metrics}})
 	require.NoError(q.t, err)
 	require.NoError(q.t, b.Start(q.t.Context()))
@@ -395,6 +397,8 @@ func TestRefusedTasksStayInTheBroker(t *testing.T) {
 // is killed and started again in the middle. It touches the whole node, so it is not parallel.
 func TestAKilledBroker(t *testing.T) {
 	q := newQueues(t)
+	core, logs := observer.New(zap.InfoLevel)
+	q.log = zap.New(core)
 	const jobs = 400
 	for range 2 {
 		q.run()
@@ -418,5 +422,10 @@ func TestAKilledBroker(t *testing.T) {
 	}
 	q.emptied()
 	q.done(jobs)
+	require.Equal(t, 2, logs.FilterMessage("messages in RabbitMQ wait").Len(), "once for each bridge")
+	pgtest.Eventually(t, patience, func() (bool, string) { // where none is left, a look says it
+		n := logs.FilterMessage("messages in RabbitMQ are taken again").Len()
+		return n == 2, fmt.Sprint(n, " bridges go on")
+	})
 	require.InDelta(t, 1, testutil.ToFloat64(q.metrics.BrokerUp.WithLabelValues("rabbitmq_queue")), 0)
 }

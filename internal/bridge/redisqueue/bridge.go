@@ -73,6 +73,9 @@ func (b *Bridge) run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
 		b.Beat()
 		full, err := b.move(ctx)
+		if err == nil && failures > 0 {
+			b.cfg.Logger.Info("jobs in Redis are taken again", zap.Int("failures", failures))
+		}
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

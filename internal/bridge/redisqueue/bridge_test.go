@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/internal/bridge"
 	"github.com/tasker-go/tasker/internal/bridge/redisqueue"
@@ -261,8 +262,9 @@ func TestRefusedTasksLeaveJobsInTheirLane(t *testing.T) {
 	var welcome atomic.Bool
 	metrics := telemetry.Discard()
 	asked := make(chan struct{}, 1)
+	core, logs := observer.New(zap.InfoLevel)
 	b, err := redisqueue.New(redisqueue.Config{URL: l.server.URL, Prefix: "tq", BatchSize: 50, Interval: time.Millisecond, ReclaimAfter: time.Hour,
-		Timeout: time.Second, Logger: zap.NewNop(), Door: bridge.Door{Engine: l.engine.Orchestrator, Metrics: metrics, Admitted: func(string) bool {
+		Timeout: time.Second, Logger: zap.New(core), Door: bridge.Door{Engine: l.engine.Orchestrator, Metrics: metrics, Admitted: func(string) bool {
 			select {
 			case asked <- struct{}{}:
 			default:
@@ -283,6 +285,10 @@ func TestRefusedTasksLeaveJobsInTheirLane(t *testing.T) {
 	l.done(1)
 	pgtest.Eventually(t, patience, func() (bool, string) {
 		return testutil.ToFloat64(metrics.BridgeWaiting.WithLabelValues("redis")) == 0, "it waits"
+	})
+	require.Equal(t, 1, logs.FilterMessage("jobs in Redis wait").Len())
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		return logs.FilterMessage("jobs in Redis are taken again").Len() == 1, "the log does not say that it goes on"
 	})
 	require.InDelta(t, 1, testutil.ToFloat64(metrics.BrokerUp.WithLabelValues("redis_queue")), 0)
 	for want := range 2 {

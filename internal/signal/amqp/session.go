@@ -83,7 +83,7 @@ func (b *broker) open(ctx context.Context) (_ *session, err error) {
 	}
 	if err := s.bounded(ctx, func() error { return s.handshake(b) }); err != nil {
 		s.close()
-		return nil, fmt.Errorf("connect to the broker: %w: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("connect to the broker at %s: %w: %w", b.address, ErrUnavailable, err)
 	}
 	return s, nil
 }
