@@ -196,7 +196,7 @@ func (o *devOptions) tell(format string, args ...any) {
 	}
 }
 
-// attachment is what a program is told that dev is attached to.
+// attachment is the form in which dev reports its addresses to a program that started it.
 type attachment struct {
 	Orchestrator string `json:"orchestrator"`
 	Worker       string `json:"worker"`

@@ -70,11 +70,11 @@ type Claimed struct {
 	Checkpoint json.RawMessage
 	// Trace is the task's, see NewTask.Trace.
 	Trace []byte
-	// Task is the state of the task, if this is its only step in hand; else nil.
+	// Task is the state of the task, if this is its only live step; else nil.
 	Task *Standing `sql:"-"`
 }
 
-// Standing is the state of a task whose only step in hand is claimed. While the claim
+// Standing is the state of a task whose only live step is claimed. While the claim
 // holds, only an operator's action changes it, which ends the claim.
 type Standing struct {
 	State    workflow.TaskState
