@@ -112,8 +112,7 @@ type announced struct {
 // rows that it does not get.
 const refusals = 32
 
-// covers reports whether an execution may begin: it was not claimed ahead, or its beginning
-// is announced.
+// covers reports whether an execution may begin: announced, or not claimed ahead.
 func (a *announced) covers(x *Execution) bool {
 	return !x.Claim.Ahead || x.worker == a.worker && x.Key.Token <= a.token
 }

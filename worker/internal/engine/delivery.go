@@ -22,7 +22,7 @@ const (
 
 // delivery writes the output of handlers to the database: items that arrive during a
 // statement form the next batch. Statements have a bounded size and are retried in order until
-// they are answered or rejected. An item that cannot be stored does not affect the others, and none is
+// they are answered or rejected. An item that cannot be stored affects no other, and none is
 // dropped.
 type delivery[T deliverable, R any] struct {
 	e     *Engine
