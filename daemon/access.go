@@ -58,6 +58,13 @@ func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error)
 
 // authOptions reads the keys of files.
 func authOptions(c config.Auth, stored auth.KeyStore, metrics *telemetry.Metrics, log *zap.Logger) (o auth.Options, err error) {
+	o.OnLookup = func(remembered bool) {
+		if remembered {
+			metrics.AuthHits.Inc()
+		} else {
+			metrics.AuthMisses.Inc()
+		}
+	}
 	source, err := keySource(c, metrics, log)
 	if err != nil {
 		return o, err

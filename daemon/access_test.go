@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -234,6 +235,19 @@ func keySetOf(t *testing.T, g *gate) {
 	require.True(t, ok)
 	require.Equal(t, []any{"https://id.example/keys", time.Minute, time.Hour}, []any{set.URL, set.Refresh, set.MaxStale})
 	require.NotNil(t, g)
+}
+
+func TestLookupsOfCredentialsAreCounted(t *testing.T) {
+	t.Parallel()
+	metrics := telemetry.Discard()
+	options, err := authOptions(config.Auth{APIKeysEnabled: true, APIKeys: []config.APIKey{{Key: "k"}}}, nil, metrics, zap.NewNop())
+	require.NoError(t, err)
+	a, err := auth.New(options)
+	require.NoError(t, err)
+	for _, key := range []string{"k", "k", "other", "k"} {
+		_, _ = a.Authenticate(t.Context(), auth.Credentials{Key: key})
+	}
+	require.Equal(t, []float64{2, 2}, []float64{testutil.ToFloat64(metrics.AuthHits), testutil.ToFloat64(metrics.AuthMisses)})
 }
 
 // claim shows that a token must have the value of a key.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"strings"
 	"time"
 )
@@ -88,25 +89,30 @@ type KeyOptions struct {
 	Stored KeyStore
 }
 
-// verify returns whom a key speaks for.
-func (o *KeyOptions) verify(ctx context.Context, key string) (*Principal, error) {
+// endless is longer than any answer is remembered.
+const endless = time.Duration(math.MaxInt64)
+
+// verify returns whom a key speaks for, and how long until it expires.
+func (o *KeyOptions) verify(ctx context.Context, key string) (*Principal, time.Duration, error) {
 	hash := HashKey(key)
 	if k, ok := o.Configured[hash]; ok {
-		return k.principal(), nil
+		return k.principal(), endless, nil
 	}
 	if o.Stored == nil || !generated(key) {
-		return nil, refuse(Invalid, nil, "invalid API key")
+		return nil, 0, refuse(Invalid, nil, "invalid API key")
 	}
 	k, now, err := o.Stored.APIKey(ctx, hash)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: read API key: %w", ErrUnavailable, err)
+		return nil, 0, fmt.Errorf("%w: read API key: %w", ErrUnavailable, err)
 	case k == nil, k.Revoked:
-		return nil, refuse(Invalid, nil, "invalid API key")
-	case !k.Expires.IsZero() && !now.Before(k.Expires):
-		return nil, refuse(Expired, nil, "the API key has expired")
+		return nil, 0, refuse(Invalid, nil, "invalid API key")
+	case k.Expires.IsZero():
+		return k.principal(), endless, nil
+	case !now.Before(k.Expires):
+		return nil, 0, refuse(Expired, nil, "the API key has expired")
 	}
-	return k.principal(), nil
+	return k.principal(), k.Expires.Sub(now), nil
 }
 
 func (k *APIKey) principal() *Principal {

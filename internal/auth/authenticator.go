@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -13,6 +12,9 @@ import (
 type Options struct {
 	Tokens *TokenOptions
 	Keys   *KeyOptions
+	// OnLookup is called for each credential that is looked at, with whether its answer was
+	// remembered; nil: not called.
+	OnLookup func(remembered bool)
 }
 
 // Credentials are what a request carries.
@@ -22,25 +24,27 @@ type Credentials struct {
 }
 
 const (
-	// maxCredential bounds what is looked at: tokens have a few hundred bytes.
+	// maxCredential bounds what is looked at.
 	maxCredential = 16 << 10
-	// rememberFor is how long an answer is used again: a revoked key, or a token whose key
-	// left the key set, is good for so long.
-	rememberFor = 10 * time.Second
-	// remembered bounds how many answers are kept.
-	remembered = 4096
+	// usualCredential is what tokens rarely exceed.
+	usualCredential = 1 << 10
 )
 
 // Authenticator verifies credentials. It is safe for concurrent use.
 type Authenticator struct {
-	tokens *tokens
-	keys   *KeyOptions
-	memo   memo
+	tokens   *tokens
+	keys     *KeyOptions
+	now      func() time.Time
+	onLookup func(remembered bool)
+	memo     memo
 }
 
 // New returns an error if the options are not good.
 func New(o Options) (*Authenticator, error) {
-	a := &Authenticator{keys: o.Keys, memo: memo{now: time.Now}}
+	a := &Authenticator{keys: o.Keys, now: time.Now, onLookup: o.OnLookup}
+	if a.onLookup == nil {
+		a.onLookup = func(bool) {}
+	}
 	if o.Tokens == nil && o.Keys == nil {
 		return nil, errors.New("authentication needs tokens or API keys")
 	}
@@ -48,88 +52,78 @@ func New(o Options) (*Authenticator, error) {
 		return a, nil
 	}
 	var err error
-	a.tokens, err = newTokens(*o.Tokens)
-	return a, err
+	if a.tokens, err = newTokens(*o.Tokens); err != nil {
+		return nil, err
+	}
+	a.now = a.tokens.Now
+	return a, nil
 }
 
 // Authenticate returns whom a request speaks for, a *Failure, or ErrUnavailable. A token
 // counts before a key; a bad token is not made good by a key.
 func (a *Authenticator) Authenticate(ctx context.Context, c Credentials) (*Principal, error) {
-	kind, text := "key", c.Key
-	if c.Authorization != "" {
-		scheme, token, _ := strings.Cut(c.Authorization, " ")
-		if !strings.EqualFold(scheme, "Bearer") || token == "" {
-			return nil, refuse(Malformed, nil, "malformed header Authorization: want Bearer and a token")
-		}
-		kind, text = "token", token
-	}
-	switch {
-	case text == "":
-		return nil, refuse(Missing, nil, "credentials are missing: want a bearer token or an API key")
-	case len(text) > maxCredential:
-		return nil, refuse(Malformed, nil, "malformed %s: it is longer than %d bytes", kind, maxCredential)
-	}
-	return a.memo.do(sha256.Sum256([]byte(kind+text)), func() (*Principal, error) {
-		if kind == "token" {
-			return a.token(ctx, text)
-		}
-		if a.keys == nil {
-			return nil, refuse(Invalid, nil, "API keys are not accepted")
-		}
-		return a.keys.verify(ctx, text)
-	})
-}
-
-func (a *Authenticator) token(ctx context.Context, text string) (*Principal, error) {
-	if a.tokens == nil {
-		return nil, refuse(Invalid, nil, "tokens are not accepted")
-	}
-	return a.tokens.verify(ctx, text)
-}
-
-// memo keeps good answers for rememberFor: a signature takes longer to verify than many a
-// request takes to answer. A full generation replaces the one before, so that both hold at
-// most remembered answers.
-type memo struct {
-	now func() time.Time
-
-	mu         sync.Mutex
-	young, old map[[sha256.Size]byte]answer
-}
-
-type answer struct {
-	principal *Principal
-	since     time.Time
-}
-
-// do returns the answer for a credential, from compute if it is not remembered. Two at
-// once may compute the same.
-func (m *memo) do(hash [sha256.Size]byte, compute func() (*Principal, error)) (*Principal, error) {
-	if p := m.get(hash); p != nil {
-		return p, nil
-	}
-	p, err := compute()
+	kind, text, err := c.text()
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.young == nil || len(m.young) >= remembered/2 {
-		m.young, m.old = make(map[[sha256.Size]byte]answer), m.young
+	// The generation is read before the keys, so that an answer of keys that change
+	// meanwhile is not used again.
+	now, generation := a.now(), a.generation()
+	var room [usualCredential]byte // the conversion of a longer one allocates
+	f := fingerprint{kind, sha256.Sum256(append(room[:0], text...))}
+	if p := a.memo.get(f, generation, now); p != nil {
+		a.onLookup(true)
+		return p, nil
 	}
-	m.young[hash] = answer{p, m.now()}
+	a.onLookup(false)
+	p, life, err := a.verify(ctx, kind, text)
+	if err != nil {
+		return nil, err
+	}
+	if life > 0 {
+		a.memo.put(f, answer{p, generation, now.Add(min(life, rememberFor))})
+	}
 	return p, nil
 }
 
-func (m *memo) get(hash [sha256.Size]byte) *Principal {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	known, ok := m.young[hash]
-	if !ok {
-		known, ok = m.old[hash]
+// text is the credential that counts.
+func (c Credentials) text() (k kind, text string, err error) {
+	k, text = aKey, c.Key
+	if c.Authorization != "" {
+		scheme, token, _ := strings.Cut(c.Authorization, " ")
+		if !strings.EqualFold(scheme, "Bearer") || token == "" {
+			return k, "", refuse(Malformed, nil, "malformed header Authorization: want Bearer and a token")
+		}
+		k, text = aToken, token
 	}
-	if !ok || m.now().Sub(known.since) >= rememberFor {
-		return nil
+	switch {
+	case text == "":
+		return k, "", refuse(Missing, nil, "credentials are missing: want a bearer token or an API key")
+	case len(text) > maxCredential:
+		return k, "", refuse(Malformed, nil, "malformed %s: it is longer than %d bytes", k, maxCredential)
 	}
-	return known.principal
+	return k, text, nil
+}
+
+// generation is that of the keys that verify tokens. API keys have none: what is known of
+// them ends by time alone.
+func (a *Authenticator) generation() uint64 {
+	if a.tokens == nil {
+		return 0
+	}
+	generation, _ := a.tokens.Keys.Generation()
+	return generation
+}
+
+// verify returns whom a credential speaks for, and for how long at most.
+func (a *Authenticator) verify(ctx context.Context, k kind, text string) (*Principal, time.Duration, error) {
+	switch {
+	case k == aToken && a.tokens == nil:
+		return nil, 0, refuse(Invalid, nil, "tokens are not accepted")
+	case k == aToken:
+		return a.tokens.verify(ctx, text)
+	case a.keys == nil:
+		return nil, 0, refuse(Invalid, nil, "API keys are not accepted")
+	}
+	return a.keys.verify(ctx, text)
 }

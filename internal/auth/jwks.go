@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -45,12 +46,19 @@ type KeySet struct {
 	KeySetOptions
 	web *http.Client
 
-	mu      sync.Mutex
-	keys    map[string][]crypto.PublicKey
-	fetched time.Time // when keys were fetched
-	tried   time.Time // when the last fetch began
-	err     error     // of the last fetch
-	flight  chan struct{}
+	held atomic.Pointer[heldKeys] // written with mu held; never nil
+
+	mu     sync.Mutex
+	tried  time.Time // when the last fetch began
+	err    error     // of the last fetch
+	flight chan struct{}
+}
+
+// heldKeys are those of the last good fetch.
+type heldKeys struct {
+	generation uint64 // how many good fetches there were
+	keys       map[string][]crypto.PublicKey
+	fetched    time.Time
 }
 
 // NewKeySet returns an error if the options are not good. It fetches nothing yet.
@@ -66,7 +74,7 @@ func NewKeySet(o KeySetOptions) (*KeySet, error) {
 		o.Now = time.Now
 	}
 	dialer := &net.Dialer{Timeout: fetchTimeout, Control: refuseLinkLocal}
-	return &KeySet{KeySetOptions: o, web: &http.Client{
+	k := &KeySet{KeySetOptions: o, web: &http.Client{
 		Timeout:   fetchTimeout,
 		Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConns: 1, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
@@ -75,7 +83,9 @@ func NewKeySet(o KeySetOptions) (*KeySet, error) {
 			}
 			return nil
 		},
-	}}, nil
+	}}
+	k.held.Store(&heldKeys{})
+	return k, nil
 }
 
 // refuseLinkLocal keeps a redirect or a name from reaching the metadata service of a
@@ -99,18 +109,30 @@ func (k *KeySet) Keys(ctx context.Context, id string) ([]crypto.PublicKey, error
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if now := k.Now(); k.keys[id] == nil || now.Sub(k.fetched) > k.Refresh {
+	if now, held := k.Now(), k.held.Load(); held.keys[id] == nil || now.Sub(held.fetched) > k.Refresh {
 		if err := k.refresh(ctx, now); err != nil {
 			return nil, err
 		}
 	}
-	if k.Now().Sub(k.fetched) > k.Refresh+k.MaxStale {
+	held := k.held.Load()
+	if k.Now().Sub(held.fetched) > k.Refresh+k.MaxStale {
 		return nil, fmt.Errorf("%w: fetch the key set: %w", ErrUnavailable, k.err)
 	}
-	if keys := k.keys[id]; keys != nil {
+	if keys := held.keys[id]; keys != nil {
 		return keys, nil
 	}
 	return nil, refuse(Invalid, nil, "invalid token: its kid is unknown")
+}
+
+// Generation implements KeySource: each good fetch begins another, whether or not the keys
+// are others. While a set cannot be fetched, the last one counts until it is too old.
+func (k *KeySet) Generation() (number uint64, until time.Time) {
+	held := k.held.Load()
+	until = held.fetched.Add(k.Refresh)
+	if k.Now().After(until) {
+		until = until.Add(k.MaxStale)
+	}
+	return held.generation, until
 }
 
 // refresh fetches if the last fetch is long enough ago, or waits for the one under way.
@@ -145,7 +167,7 @@ func (k *KeySet) fetch(ctx context.Context) {
 	}
 	k.mu.Lock()
 	if k.err = err; err == nil {
-		k.keys, k.fetched = keys, k.Now()
+		k.held.Store(&heldKeys{k.held.Load().generation + 1, keys, k.Now()})
 	}
 	close(k.flight)
 	k.flight = nil

@@ -47,6 +47,9 @@ type KeySource interface {
 	// Keys returns those for a key id, which is empty if the token names none. It returns a
 	// *Failure if the source knows no such key, ErrUnavailable if it cannot know.
 	Keys(ctx context.Context, id string) ([]crypto.PublicKey, error)
+	// Generation is another number once the keys may be others, and until when these are used
+	// without a look for others; zero: always. It does not wait.
+	Generation() (number uint64, until time.Time)
 }
 
 // tokens verifies tokens.
@@ -82,28 +85,40 @@ func newTokens(o TokenOptions) (*tokens, error) {
 	return t, nil
 }
 
-// verify returns whom a token speaks for.
-func (t *tokens) verify(ctx context.Context, text string) (*Principal, error) {
+// verify returns whom a token speaks for, and how long until it expires or its keys have to
+// be looked for again.
+func (t *tokens) verify(ctx context.Context, text string) (*Principal, time.Duration, error) {
 	token, err := jwt.ParseSigned(text, t.algorithms)
 	if unexpected := (*jose.ErrUnexpectedSignatureAlgorithm)(nil); errors.As(err, &unexpected) {
-		return nil, refuse(Invalid, err, "invalid token: its signature algorithm is not accepted")
+		return nil, 0, refuse(Invalid, err, "invalid token: its signature algorithm is not accepted")
 	}
 	if err != nil {
-		return nil, refuse(Malformed, err, "malformed token: want a signed JWT")
+		return nil, 0, refuse(Malformed, err, "malformed token: want a signed JWT")
 	}
 	keys, err := t.Keys.Keys(ctx, token.Headers[0].KeyID)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	var claims jwt.Claims
 	var rest map[string]any
 	if err := claimsOf(token, keys, &claims, &rest); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := t.check(claims); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return t.principal(claims.Subject, rest)
+	p, err := t.principal(claims.Subject, rest)
+	return p, t.life(claims), err
+}
+
+// life is how long a good token stays good while nothing changes.
+func (t *tokens) life(c jwt.Claims) time.Duration {
+	now := t.Now()
+	life := c.Expiry.Time().Add(t.Skew).Sub(now)
+	if _, until := t.Keys.Generation(); !until.IsZero() {
+		life = min(life, until.Sub(now))
+	}
+	return life
 }
 
 // claimsOf reads the claims with the first key that made the signature.
@@ -206,6 +221,9 @@ type Static []crypto.PublicKey
 
 // Keys implements KeySource.
 func (s Static) Keys(context.Context, string) ([]crypto.PublicKey, error) { return s, nil }
+
+// Generation implements KeySource.
+func (s Static) Generation() (number uint64, until time.Time) { return 0, time.Time{} }
 
 // ParseKeys reads public keys (or certificates with them) from PEM, one or several.
 func ParseKeys(text []byte) (Static, error) {

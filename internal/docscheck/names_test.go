@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/logroom"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
@@ -74,4 +75,27 @@ func metricNames() (names []string) {
 		names = append(names, e.Name)
 	}
 	return names
+}
+
+// TestLoggersOfDaemonsAreRooms: the level of each can be set apart.
+func TestLoggersOfDaemonsAreRooms(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(root, "daemon/*.go"))
+	require.NoError(t, err)
+	named := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`\blog\.Named\("(\w+)"\)`).FindAllStringSubmatch(string(text), -1) {
+			named[m[1]] = true
+		}
+	}
+	delete(named, "orchestrator") // parts of a program that is both
+	delete(named, "worker")
+	rooms := map[string]bool{}
+	for _, room := range logroom.Names {
+		rooms[room] = true
+	}
+	delete(rooms, "worker")
+	require.Equal(t, rooms, named)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Names are the rooms, which their loggers are named after.
-var Names = []string{"admission", "api", "auth", "breakers", "engine", "queues", "sessions", "signals", "store", "sweeps", "telemetry", "worker"}
+var Names = []string{"admission", "api", "auth", "breakers", "bridge", "engine", "queues", "sessions", "signals", "store", "sweeps", "telemetry", "worker"}
 
 // Levels are those that can be set, from the least severe.
 var Levels = []string{"debug", "info", "warn", "error"}

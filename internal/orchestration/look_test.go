@@ -188,3 +188,21 @@ func TestNoLeaseEndsBeforeItsWorkerCouldExtendIt(t *testing.T) {
 		})
 	}
 }
+
+// TestHeartbeatsThatFailAreLoggedOnce: an outage of the database is no flood of lines.
+func TestHeartbeatsThatFailAreLoggedOnce(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	h := startSignalled(t, func(*pgtest.DB) {}, func(c *orchestration.Config) {
+		c.HeartbeatInterval, c.Logger = 2*time.Millisecond, zap.New(core)
+	})
+	failed := func() int { return logs.FilterMessage("heartbeat failed and will be repeated").Len() }
+	h.db.Exec(t, `alter table tasker.processors rename to away`)
+	h.eventually(func() bool { return failed() > 0 }, "no heartbeat fails")
+	h.db.QueryBool(t, `select pg_sleep(0.2) is not null`) // for a hundred of them
+	h.db.Exec(t, `alter table tasker.away rename to processors`)
+	again := logs.FilterMessage("heartbeats succeed again")
+	h.eventually(func() bool { again = logs.FilterMessage("heartbeats succeed again"); return again.Len() > 0 }, "the end of the outage is not logged")
+	require.Greater(t, again.All()[0].ContextMap()["failures"], int64(2))
+	require.Equal(t, again.Len(), failed(), "a line when it begins, and one when it ends")
+}

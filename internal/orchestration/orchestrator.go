@@ -203,7 +203,7 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 	ticker := time.NewTicker(o.cfg.HeartbeatInterval)
 	defer ticker.Stop()
 	var scan scanBudget // limits scans of dead row versions while an old snapshot is held
-	for {
+	for failures := 0; ; {
 		d := o.cfg.Daemon
 		d.Mode, d.Signals.Unheard = string(o.apply.Mode()), o.apply.Health().Unheard
 		if address := o.address.Load(); address != nil {
@@ -212,13 +212,11 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 		begin := time.Now()
 		attend := scan.allows(begin)
 		a, err := o.store.ProcessorHeartbeat(ctx, d, o.cfg.HeartbeatInterval, attend)
-		switch {
-		case err == nil && attend:
+		if err == nil && attend {
 			scan.used(begin, time.Since(begin))
 			o.attend(a)
-		case err != nil && ctx.Err() == nil:
-			o.log.Warn("the heartbeat failed", zap.Error(err))
 		}
+		failures = o.countFailures(ctx, failures, err)
 		o.endStuck(ctx, o.cfg.HeartbeatInterval/2)
 		select {
 		case <-ctx.Done():
@@ -227,6 +225,21 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 		case <-o.beatSoon:
 		}
 	}
+}
+
+// countFailures returns how many heartbeats in a row failed. It logs the first one, and the
+// end of the series.
+func (o *Orchestrator) countFailures(ctx context.Context, failures int, err error) int {
+	switch {
+	case err == nil && failures > 0:
+		o.log.Info("heartbeats succeed again", zap.Int("failures", failures))
+		fallthrough
+	case err == nil:
+		return 0
+	case failures == 0 && ctx.Err() == nil:
+		o.log.Warn("heartbeat failed and will be repeated", zap.Error(err))
+	}
+	return failures + 1
 }
 
 // attend acts on the answer of a heartbeat. Its signals are sent with every event

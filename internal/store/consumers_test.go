@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -50,6 +51,34 @@ func named(list []store.Event) string {
 		names = append(names, list[i].Name)
 	}
 	return strings.Join(names, " ")
+}
+
+// TestEventsThatAreCommittedDuringAClaimAreWhole: the function that claims sees more than the
+// statement that calls it.
+func TestEventsThatAreCommittedDuringAClaimAreWhole(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	plan(t, s, publishingYAML)
+	consumer(t, s, "mail")
+	emit(t, db, "shop", "before")
+	held, err := db.Pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = held.Exec(t.Context(), `select from tasker.event_consumers where name = 'mail' for update`)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		c, err := s.ClaimEvents(t.Context(), "mail", "w", 10, time.Minute)
+		if assert.NoError(t, err) && assert.Equal(t, "before during", named(c.Events)) {
+			assert.Equal(t, []int{0, 3}, []int{c.Events[0].Run, c.Events[1].Run})
+		}
+	})
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+		return db.QueryBool(t, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`), "no claim waits"
+	})
+	emit(t, db, "shop", "during")
+	db.Exec(t, `update tasker.domain_events set run = 3 where name = 'during'`)
+	require.NoError(t, held.Commit(t.Context()))
+	wg.Wait()
 }
 
 func TestConsumersReadInOrderAndOnce(t *testing.T) {

@@ -154,6 +154,8 @@ type Metrics struct {
 	// Requests without credentials or permission.
 
 	AuthRefusals  *prometheus.CounterVec `metric:"tasker_auth_refusals_total" labels:"reason" values:"missing|expired|invalid|malformed|forbidden" alias:"tasker_auth_failures_total tasker_permission_denials_total{reason=forbidden}" help:"Requests that were refused, or would be, by reason: missing, expired, invalid, malformed, forbidden."`
+	AuthHits      prometheus.Counter     `metric:"tasker_auth_cache_hits_total" help:"Requests whose token or API key had been verified within ten seconds, and was not verified again."`
+	AuthMisses    prometheus.Counter     `metric:"tasker_auth_cache_misses_total" help:"Requests whose token or API key was verified, or refused."`
 	UnknownKeys   *prometheus.CounterVec `metric:"tasker_unknown_body_keys_total" labels:"operation" help:"Unknown keys of request bodies, and query parameters, that were ignored, as Tasker ignores them."`
 	KeySetFetches *prometheus.CounterVec `metric:"tasker_auth_key_set_fetches_total" labels:"outcome" values:"success|error" help:"Fetches of the JWKS."`
 

@@ -107,14 +107,22 @@ func (s *Server) requestOf(ctx context.Context, c call) (r *http.Request, invali
 // inProcess is the host of requests that no connection carries.
 const inProcess = "in-process"
 
+// carried are the headers of REST that the metadata of an rpc may have, by their names there.
+// The header of API keys is one of them, if it has a name.
+func carried(keyHeader string) map[string]string {
+	headers := map[string]string{}
+	for _, name := range []string{"Authorization", keyHeader, "Traceparent", "Tracestate"} {
+		if name != "" {
+			headers[strings.ToLower(name)] = name
+		}
+	}
+	return headers
+}
+
 // addCredentials copies the credentials and the trace of an rpc's metadata.
 func (s *Server) addCredentials(ctx context.Context, h http.Header) {
-	md, _ := metadata.FromIncomingContext(ctx)
-	for _, name := range []string{"Authorization", s.cfg.KeyHeader, "Traceparent", "Tracestate"} {
-		if name == "" {
-			continue
-		}
-		for _, value := range md.Get(name) {
+	for key, name := range s.carried {
+		for _, value := range metadata.ValueFromIncomingContext(ctx, key) {
 			h.Add(name, value)
 		}
 	}

@@ -91,7 +91,8 @@ type Server struct {
 	cfg        Config
 	log        *zap.Logger
 	operations http.Handler
-	serves     map[string]bool // the operations that exist
+	serves     map[string]bool   // the operations that exist
+	carried    map[string]string // see there
 	grpc       *entrance
 	health     *health.Server // nil: not served
 	calls      calls
@@ -117,7 +118,7 @@ func newServer(name string, cfg Config, operations Operations) (*Server, error) 
 		return nil, errors.New("want the operations of REST for gRPC")
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{name: name, cfg: cfg, log: cfg.Logger, operations: operations.Handler(), serves: map[string]bool{},
+	s := &Server{name: name, cfg: cfg, log: cfg.Logger, operations: operations.Handler(), serves: map[string]bool{}, carried: carried(cfg.KeyHeader),
 		places: make(chan struct{}, cfg.MaxTaskStreams), left: make(chan struct{})}
 	for operation := range operations.Permissions() {
 		s.serves[operation] = true

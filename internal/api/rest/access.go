@@ -230,7 +230,7 @@ func (a *api) authorise(x *exchange, needed access) error {
 	}
 	ctx := x.request.Context()
 	who, err := authenticator.Authenticate(ctx, auth.Credentials{Authorization: x.request.Header.Get("Authorization"),
-		Key: x.request.Header.Get(a.cfg.Access.KeyHeader)})
+		Key: x.request.Header.Get(a.keyHeader)})
 	if err == nil {
 		x.who = who
 		err = a.permit(ctx, x, needed)
@@ -374,7 +374,13 @@ func (a *api) decided(x *exchange, needed auth.Permission, err error) error {
 		level = zap.InfoLevel
 	}
 	if line := a.audit.Check(level, "allowed"); line != nil {
-		line.Write(x.auditFields()...)
+		fields, _ := a.lines.Get().(*[]zap.Field)
+		if fields == nil {
+			fields = &[]zap.Field{}
+		}
+		*fields = x.auditFields((*fields)[:0])
+		line.Write(*fields...) // which keeps none
+		a.lines.Put(fields)
 	}
 	return nil
 }
@@ -388,7 +394,7 @@ func (s *Server) judged(x *exchange, err error) error {
 	if !errors.As(err, &refused) {
 		return fmt.Errorf("authorise: %w", err)
 	}
-	fields := append(x.auditFields(), zap.String("reason", string(refused.Reason)), zap.String("detail", refused.Message), zap.NamedError("cause", refused.Cause))
+	fields := append(x.auditFields(nil), zap.String("reason", string(refused.Reason)), zap.String("detail", refused.Message), zap.NamedError("cause", refused.Cause))
 	s.cfg.Telemetry.AuthRefusals.WithLabelValues(string(refused.Reason)).Inc()
 	if s.cfg.Access.LogOnly {
 		s.audit.Warn("would be refused", fields...)
@@ -398,9 +404,9 @@ func (s *Server) judged(x *exchange, err error) error {
 	return refused
 }
 
-// auditFields say who wants to do what.
-func (x *exchange) auditFields() []zap.Field {
-	return append(x.fields(), zap.String("route", x.request.Pattern), zap.String("permission", string(x.permission)),
+// auditFields adds who wants to do what.
+func (x *exchange) auditFields(to []zap.Field) []zap.Field {
+	return append(x.fields(to), zap.String("route", x.request.Pattern), zap.String("permission", string(x.permission)),
 		zap.String("principal", x.who.Subject), zap.String("by", string(x.who.Method)))
 }
 

@@ -2,16 +2,24 @@ package rest_test
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // promptEngine creates no tasks and answers at once.
@@ -48,12 +56,31 @@ func BenchmarkCreateMany(b *testing.B) {
 	benchmark(b, "/v1/tasks/batch", `{"tasks":[`+strings.Repeat(goodBody+"},", tasks-1)+goodBody+"}]}", tasks)
 }
 
-// The same with credentials, whose answer is remembered after the first request.
+// The same with a token of the usual size, and a log to a file, which gets a line of the audit.
 func BenchmarkCreateWithToken(b *testing.B) {
-	i := newIssuer(b)
-	benchmark(b, "/v1/tasks", goodBody+"}", 1, func(c *rest.Config, header http.Header) {
-		c.Access = i.access()
-		header.Set("Authorization", "Bearer "+i.token(nil, "tasks:create"))
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(b, err)
+	withCredentials(b, auth.TokenOptions{Keys: auth.Static{key.Public()}, Algorithms: []string{"RS256"}}, "Authorization",
+		"Bearer "+newIssuer(b).sign(jose.RS256, key, time.Hour, nil, "tasks:create"))
+}
+
+func BenchmarkCreateWithKey(b *testing.B) {
+	withCredentials(b, auth.TokenOptions{Keys: auth.Static{newIssuer(b).key.Public()}, Algorithms: []string{"EdDSA"}}, "X-API-Key", "secret")
+}
+
+func withCredentials(b *testing.B, tokens auth.TokenOptions, header, value string) {
+	tokens.Issuer, tokens.Audience, tokens.PermissionsClaim, tokens.NamespacesClaim = "tasker-core", "tasker-api", "permissions", "worker_namespaces"
+	file, err := os.Create(filepath.Join(b.TempDir(), "log"))
+	require.NoError(b, err)
+	log, err := telemetry.NewLogger("info", telemetry.FormatJSON, file)
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = log.Sync(); require.NoError(b, file.Close()) })
+	known := auth.APIKey{Name: "bench", Permissions: auth.Everything}
+	authenticator, err := auth.New(auth.Options{Tokens: &tokens, Keys: &auth.KeyOptions{Configured: map[auth.KeyHash]auth.APIKey{auth.HashKey("secret"): known}}})
+	require.NoError(b, err)
+	benchmark(b, "/v1/tasks", goodBody+"}", 1, func(c *rest.Config, h http.Header) {
+		c.Logger, c.Access = log, rest.Access{Authenticator: authenticator, KeyHeader: "X-API-Key"}
+		h.Set(header, value)
 	})
 }
 

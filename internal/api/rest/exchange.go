@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -247,7 +248,7 @@ func echo(to, from http.Header) {
 // end answers for a handler that panicked and logs the request.
 func (x *exchange) end(begin time.Time, err error) {
 	if err != nil {
-		x.server.log.Error("a request's handler panicked", append(x.fields(), zap.Error(err), lifecycle.StackField(err))...)
+		x.server.log.Error("a request's handler panicked", append(x.fields(nil), zap.Error(err), lifecycle.StackField(err))...)
 		if x.status != 0 {
 			// Half of the answer is sent: only a broken connection shows the failure.
 			panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to break a connection off
@@ -263,14 +264,14 @@ func (x *exchange) end(begin time.Time, err error) {
 	}
 	// The fields are collected only if needed.
 	if line := x.server.log.Check(level, "request"); line != nil {
-		line.Write(append(x.fields(), zap.String("route", x.request.Pattern), zap.Int("status", x.status),
+		line.Write(append(x.fields(nil), zap.String("route", x.request.Pattern), zap.Int("status", x.status),
 			zap.Int64("bytes", x.bytes), zap.Int64("duration_ms", took.Milliseconds()), zap.NamedError("left", x.left))...)
 	}
 }
 
-// fields name the request in the log.
-func (x *exchange) fields() []zap.Field {
-	fields := make([]zap.Field, 0, 12) // callers append
+// fields adds what names the request in the log.
+func (x *exchange) fields(to []zap.Field) []zap.Field {
+	fields := slices.Grow(to, 12) // callers append
 	if id := x.Header().Get(correlationHeader); id != "" {
 		fields = append(fields, zap.String("correlation_id", id))
 	}

@@ -95,6 +95,8 @@ type Server struct {
 	audit   *zap.Logger
 	handler http.Handler
 	openAPI []byte
+	// keyHeader carries API keys. It is canonical, or each request would make it so.
+	keyHeader string
 	// permissions are what the routes need.
 	permissions map[string]auth.Permission
 
@@ -107,6 +109,7 @@ type Server struct {
 	bodies   *budget
 	answers  *budget
 	buffers  sync.Pool // of *bytes.Buffer, for answers
+	lines    sync.Pool // of *[]zap.Field, for the audit log
 	noted    noted     // the ignored keys that were logged
 
 	mu      sync.Mutex
@@ -121,7 +124,8 @@ func newServer(name string, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{name: name, cfg: cfg, log: cfg.Logger, audit: cfg.Logger.Named(telemetry.AuditLogger), permissions: map[string]auth.Permission{},
+	s := &Server{name: name, cfg: cfg, log: cfg.Logger, audit: cfg.Logger.Named(telemetry.AuditLogger),
+		keyHeader: http.CanonicalHeaderKey(cfg.Access.KeyHeader), permissions: map[string]auth.Permission{},
 		bodies: newBudget("bodies", cfg.BodyBudget, cfg.Telemetry), answers: newBudget("answers", cfg.AnswerBudget, cfg.Telemetry)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	return s, nil

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -543,6 +546,79 @@ func TestWhereABridgeBegins(t *testing.T) {
 		return n == 1, fmt.Sprint(n)
 	})
 	require.Equal(t, "rabbitmq-events.late.0f950da1 rabbitmq-events.shop", s.db.QueryString(t, `select string_agg(name, ' ' order by name) from tasker.event_consumers`))
+}
+
+// mute passes on what clients send to an address, and nothing that comes back on the connections
+// that were there when it was called. It ends with the test.
+func mute(t *testing.T, address string) (through string, call func()) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var work conc.WaitGroup
+	var calls atomic.Int32
+	var ends sync.Map
+	serve := func(near net.Conn) {
+		far, err := (&net.Dialer{}).DialContext(context.WithoutCancel(t.Context()), "tcp", address)
+		if err != nil {
+			_ = near.Close()
+			return
+		}
+		ends.Store(near, far)
+		began := calls.Load()
+		work.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
+		work.Go(func() {
+			buffer := make([]byte, 4096)
+			for {
+				n, err := far.Read(buffer)
+				if err != nil {
+					_ = near.Close()
+					return
+				}
+				if calls.Load() == began {
+					_, _ = near.Write(buffer[:n])
+				}
+			}
+		})
+	}
+	work.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serve(near)
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		ends.Range(func(near, far any) bool {
+			_, _ = near.(net.Conn).Close(), far.(net.Conn).Close()
+			return true
+		})
+		work.Wait()
+	})
+	return l.Addr().String(), func() { calls.Add(1) }
+}
+
+// TestConfirmationsThatStayAway: the bridge makes another connection, and publishes again.
+func TestConfirmationsThatStayAway(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.queue("all", nil, "#")
+	u, err := url.Parse(s.host.URL)
+	require.NoError(t, err)
+	through, silence := mute(t, u.Host)
+	u.Host = through
+	s.emit(1, 1, 3)
+	s.start(func(c *amqpevents.Config) {
+		c.Broker = amqp.Config{URL: u.String(), ConnectTimeout: time.Second}
+		c.Lease = 500 * time.Millisecond
+	})
+	s.done()
+	silence()
+	s.emit(1, 4, 3)
+	s.done()
+	require.Positive(t, s.read("all"), "copies")
 }
 
 // TestABrokerThatFails: it blocks its publishers, and is killed and started again, while events

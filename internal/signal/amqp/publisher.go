@@ -31,7 +31,8 @@ func NewPublisher(cfg Config, exchange, kind string, most int) (*Publisher, erro
 
 // Ready connects, unless there is a connection, and waits until the broker has answered the
 // messages that an earlier Publish has left: so at most those of one Publish are on their way
-// while the broker blocks its publishers. It fails at once while the broker does.
+// while the broker blocks its publishers. It fails at once while the broker does. It closes a
+// connection on which confirmations do not arrive.
 func (p *Publisher) Ready(ctx context.Context) error {
 	if p.s != nil && !p.s.alive() {
 		p.Close()
@@ -49,7 +50,8 @@ func (p *Publisher) Ready(ctx context.Context) error {
 	for _, c := range p.open {
 		select {
 		case <-c.Done():
-		case <-ctx.Done():
+		case <-ctx.Done(): // what has not come by now may never come here
+			p.Close()
 			return errUnconfirmed
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -323,13 +324,18 @@ type ClaimedEvents struct {
 	Events []Event
 }
 
-// claimEvents hands out events, with the columns that the function does not return.
+// claimEvents hands out events, with the run, which the function does not return. The function
+// sees what was committed after this statement began, such as while it waited for the
+// consumer; the statement does not: the run is -1 then, and runsOfEvents has it.
 // Index: domain_events_by_namespace, then the primary key.
-var claimEvents = pg.Compile(`
+var (
+	claimEvents = pg.Compile(`
 select e.token, ` + eventFields + `
-from (select c.*, (select run from tasker.domain_events d where d.event_uuid = c.event_uuid) as run
+from (select c.*, coalesce((select run from tasker.domain_events d where d.event_uuid = c.event_uuid), -1) as run
       from tasker.claim_events(@consumer, @holder, @limit, @lease_ms::bigint * interval '1 ms') c) e
 order by e.position`)
+	runsOfEvents = pg.Compile(`select event_uuid, run from tasker.domain_events where event_uuid = any(@events::uuid[])`)
+)
 
 // ClaimEvents hands the next events of a consumer to holder for the time of the lease, in
 // the order of their positions; possibly none. The error wraps ErrConsumerBusy while
@@ -341,9 +347,13 @@ func (s *Log) ClaimEvents(ctx context.Context, consumer, holder string, limit in
 			Token int64
 			Event
 		}
+		var late []uuid.UUID // committed after the statement began
 		claim := claimEvents.With(pg.Args{"consumer": consumer, "holder": holder, "limit": limit, "lease_ms": stmt.Millis(lease)})
 		err := stmt.Each(ctx, db, claim, func(r *row) {
 			c.Token, c.Events = r.Token, append(c.Events, r.Event)
+			if r.Run < 0 {
+				late = append(late, r.UUID)
+			}
 		})
 		switch pg.ServerCode(err) {
 		case "55006": // object_in_use
@@ -351,9 +361,25 @@ func (s *Log) ClaimEvents(ctx context.Context, consumer, holder string, limit in
 		case "P0002": // no_data_found
 			return pg.ErrNotFound
 		}
+		if err == nil && len(late) > 0 {
+			err = readRuns(ctx, db, late, c.Events)
+		}
 		return err
 	})
 	return c, err
+}
+
+// readRuns completes those of the claimed events that are late.
+func readRuns(ctx context.Context, db *pg.Conn, late []uuid.UUID, claimed []Event) error {
+	type row struct {
+		UUID uuid.UUID `sql:"event_uuid"`
+		Run  int
+	}
+	return stmt.Each(ctx, db, runsOfEvents.With(pg.Args{"events": late}), func(r *row) {
+		if i := slices.IndexFunc(claimed, func(e Event) bool { return e.UUID == r.UUID }); i >= 0 {
+			claimed[i].Run = r.Run
+		}
+	})
 }
 
 var ackEvents = pg.Compile(`
