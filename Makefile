@@ -12,8 +12,8 @@ TEST_TIMEOUT ?= 30m
 # Narrow with `make test PKG=./internal/store/...`, add flags with TESTFLAGS.
 PKG ?= ./...
 TESTFLAGS ?=
-# Packages are tested in the order they are named in: the longest first, and one
-# more at a time than there are processors, because many of them wait.
+# Packages are tested in the listed order: the longest first, and one more at a
+# time than there are processors, because many of them wait.
 LONGEST := ./test/e2e ./internal/store ./internal/enginetest ./internal/corpus ./worker ./internal/api/rest ./daemon
 PACKAGES = $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
 JOBS = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
@@ -66,15 +66,15 @@ test-long: require-postgresql require-pgbouncer require-rabbitmq require-redis r
 test-short: require-postgresql require-pgbouncer require-rabbitmq require-redis require-gcc require-clients require-typescript ## Run the tests without the long ones
 	$(call test-race,-short)
 
-# The version of PostgreSQL is fetched where it is not installed. Go's cache of results knows
-# nothing of it.
+# The version of PostgreSQL is fetched if it is not installed. Go's cache of test results does
+# not depend on it.
 .PHONY: test-postgres
 test-postgres: export TASKER_POSTGRES_VERSION = $(VERSION)
 test-postgres: require-pgbouncer require-rabbitmq require-redis require-gcc require-clients require-typescript ## Run all tests on one version of PostgreSQL, from 14 on (VERSION=18)
 	@test -n "$(VERSION)" || { echo "want a version: make test-postgres VERSION=18" >&2; exit 2; }
 	$(call test-race,-count=1)
 
-# What differs between versions: migrations, partitions, grants, plans, retention, standbys and
+# The features that differ between versions: migrations, partitions, grants, plans, retention, standbys and
 # replication slots, and workflows from end to end.
 SMOKE := Diamond|Retry|Retire|Retention|Migrat|Partition|Grant|SchemaObjects|PlansMadeOn|StatementsStay|Standby|Slot|Stream|Lost|TestWorkflow
 .PHONY: test-postgres-smoke
@@ -86,9 +86,9 @@ test-postgres-smoke: require-gcc ## Run a minute of tests on the oldest and the 
 	done
 SMOKE_VERSIONS := 14 18
 
-# go test says nothing while it compiles, which takes minutes where nothing is
-# cached; programs are left out of what is compiled first, because go build would
-# link them. What go vet finds is found by `make lint`.
+# go test prints nothing while it compiles, which takes minutes without a cache;
+# programs are not compiled first, because go build would link them. `make lint`
+# runs go vet.
 define test-race
 	@echo "Compiling with the race detector ($$($(GO) list $(PKG) | wc -l) packages and their modules); the first time takes several minutes."
 	@$(GO) list -f '{{if ne .Name "main"}}{{.ImportPath}}{{end}}' $(PKG) | xargs -r $(GO) build -race -v 2>&1 | awk '/^[a-zA-Z0-9._/-]+$$/ {print "  compiled " $$0; fflush(); next} {print; fflush()}'
@@ -96,14 +96,14 @@ define test-race
 	$(GO) test -race -vet=off -p $(JOBS) -timeout $(TEST_TIMEOUT) $(1) $(TESTFLAGS) $(PACKAGES)
 endef
 
-# Without cgo, as the daemons that tests build: what is compiled is shared.
+# Without cgo, like the daemons that tests build, so that compiled packages are shared.
 lint chaos chaos-brokers chaos-short: export CGO_ENABLED = 0
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check style, common mistakes, the floors and go.mod
-	for module in . test/bench test/chaos; do (cd $$module && $(GO) mod tidy -diff); done # what a module imports it requires, and nothing else
+	for module in . test/bench test/chaos; do (cd $$module && $(GO) mod tidy -diff); done # a module requires what it imports, and nothing else
 	$(GOLANGCI) run $(PKG)
-	for module in test/bench test/chaos; do (cd $$module && $(GO) vet ./... && ../../$(GOLANGCI) run ./...); done # modules of their own: what they need never enters ours
+	for module in test/bench test/chaos; do (cd $$module && $(GO) vet ./... && ../../$(GOLANGCI) run ./...); done # modules of their own: their dependencies never enter the main one
 
 .PHONY: chaos
 chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults, twice: with handlers in Go, and in Python (CHAOS_SEED=n repeats a run)
@@ -289,9 +289,9 @@ require-redis: # signals travel over a real one
 	@scripts/require-redis
 require-gcc: # the race detector needs a C compiler
 	@scripts/require-gcc
-require-clients: # tests play clients in other languages
+require-clients: # tests act as clients in other languages
 	@scripts/require-clients
-require-prometheus: # rules and dashboards are tried with a real one
+require-prometheus: # rules and dashboards are tested with a real one
 	@scripts/require-prometheus
 require-spin:
 	@scripts/require-spin
@@ -308,7 +308,7 @@ require-podman:
 require-typescript: # tests compile generated code
 	@scripts/require-typescript
 
-# The version is part of the name, so raising it installs the new one.
+# The version is part of the name, so a new version is installed.
 $(GOLANGCI):
 	mkdir -p $(@D)
 	GOBIN=$(CURDIR)/$(@D)/install $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
@@ -316,7 +316,7 @@ $(GOLANGCI):
 	rmdir $(@D)/install
 
 # What it prints goes to the terminal, since microbench is written to a file.
-# The plain name is for people, who have to type it.
+# The plain name is for typing.
 $(BENCHSTAT)-$(BENCHSTAT_VERSION):
 	@mkdir -p $(@D)
 	@GOBIN=$(CURDIR)/$(@D)/install-benchstat $(GO) install golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION) >&2

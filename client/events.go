@@ -86,7 +86,7 @@ type EventClaim struct {
 	LeaseSeconds int    `json:"lease_seconds,omitempty" doc:"1 to 86,400; default 30"`
 }
 
-// ClaimedEvents are events in the hands of a worker.
+// ClaimedEvents are events that a consumer has claimed and not acknowledged yet.
 type ClaimedEvents struct {
 	Token  int64   `json:"token" doc:"Fences the acknowledgement; 0 without events"`
 	Events []Event `json:"events"`

@@ -28,7 +28,7 @@ const (
 
 // StreamTaskStatus follows a task to its end: its states and, if that is asked for, those of
 // its steps. A stream that breaks, or that the server ends (UNAVAILABLE), is opened again
-// after the server's retry-after; what has come already does not come again. The sequence
+// after the server's retry-after; what was received already is not delivered again. The sequence
 // ends after the end of the task, or with an error: of ctx, or a [client.Error].
 func (t *Transport) StreamTaskStatus(ctx context.Context, task string, steps bool) iter.Seq2[*taskerv1.TaskStatusUpdate, error] {
 	return func(yield func(*taskerv1.TaskStatusUpdate, error) bool) {
@@ -54,8 +54,8 @@ type following struct {
 	t     *Transport
 	in    *taskerv1.StreamTaskStatusRequest
 	yield func(*taskerv1.TaskStatusUpdate, error) bool
-	state *taskerv1.TaskState // that has come last
-	steps map[string]string   // by step: what has come last
+	state *taskerv1.TaskState // the latest
+	steps map[string]string   // by step: the latest
 	tries int                 // since the last update
 }
 

@@ -196,7 +196,7 @@ func (o *devOptions) tell(format string, args ...any) {
 	}
 }
 
-// attachment is what a program is told that dev is attached to.
+// attachment has the addresses that an attached dev prints for the program that started it.
 type attachment struct {
 	Orchestrator string `json:"orchestrator"`
 	Worker       string `json:"worker"`

@@ -29,7 +29,7 @@ const (
 	tenantsShown = 10
 )
 
-// simulation is what `schedule simulate` is told.
+// simulation is the arguments of `schedule simulate`.
 type simulation struct {
 	app                   *app
 	database              *databaseOptions

@@ -30,7 +30,7 @@ type chartNode struct {
 	notes       []string
 }
 
-// chartEdge is dotted where the step at its end may never come into being.
+// chartEdge is dotted where the step at its end may never be created.
 type chartEdge struct {
 	From   string `json:"from"`
 	To     string `json:"to"`

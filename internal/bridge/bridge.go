@@ -18,17 +18,17 @@ type Engine interface {
 	CreateMany(ctx context.Context, requests []orchestration.Request) []orchestration.CreateResult
 }
 
-// Door is where a bridge creates tasks.
+// Door creates the tasks of a bridge, unless back-pressure rejects them.
 type Door struct {
 	Engine
 	Namespace string // of the task types; empty: the only one that has the type
-	// Admitted reports whether new tasks of a namespace are welcome now.
+	// Admitted reports whether new tasks of a namespace are accepted now.
 	Admitted func(namespace string) bool
 	Metrics  *telemetry.Metrics
 	since    time.Time // when it began to wait; zero while it does not
 }
 
-// ErrRefused says that no new tasks are welcome.
+// ErrRefused says that no new tasks are accepted now.
 var ErrRefused = errors.New("new tasks are refused for now: back-pressure")
 
 // Request is the task of a job: the highest version of a task type, with the job's id as
@@ -50,7 +50,7 @@ func (d *Door) Request(ctx context.Context, id, kind string, payload json.RawMes
 		Conflict: submission.ConflictUseExisting}, nil
 }
 
-// Pause is how long a bridge waits after so many failures in a row, of at least one: it doubles
+// Pause is the delay after the given number of consecutive failures, at least one: it doubles
 // with each, from a tenth of a second to five.
 func Pause(failures int) time.Duration {
 	return min(100*time.Millisecond<<min(failures-1, 16), 5*time.Second)

@@ -1,6 +1,6 @@
-// Package bridge is what the bridges from queues of other programs have in common: how a job
-// becomes a request for a task, and which ones never will. redisqueue and amqpqueue are these
-// bridges; amqpevents goes the other way, and has the pauses after failures in common with them.
+// Package bridge has the shared parts of the bridges from queues of other programs: how a job
+// becomes a request for a task, and which jobs never can. redisqueue and amqpqueue are these
+// bridges; amqpevents works in the other direction, and shares the pauses after failures.
 //
-// What may not enter: connections to those queues, and what their jobs look like.
+// What may not enter: connections to those queues, and the formats of their jobs.
 package bridge

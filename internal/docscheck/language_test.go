@@ -5,32 +5,22 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"path/filepath"
+	"os"
+	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 )
 
-// plainPackages are the directories whose comments and string literals TestLanguage
-// reads, with everything below them.
-var plainPackages = []string{
-	"client", "cmd", "config", "coordinator", "daemon", "deploymode", "examples", "internal", "listener", "poller", "signal",
-	"test", "worker", "workflow",
-}
-
-// plainPages are the pages that it reads; docs/cli.md and docs/reference are generated.
-var plainPages = []string{
-	"README.md", "CHANGELOG.md", "docs/api-stability.md", "CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md", "docs/configuration.md", "docs/contributing.md", "docs/concepts.md", "docs/data-model.md", "docs/new-versions.md",
-	"docs/development.md", "docs/embedding.md", "docs/engine.md", "docs/events.md", "docs/getting-started.md", "docs/glossary.md", "docs/migrating.md", "docs/modes.md",
-	"docs/operations.md", "docs/runbooks.md", "docs/schedules.md", "docs/task-types.md", "docs/templates.md", "docs/wire-compatibility.md", "docs/workers.md",
-	"examples/fulfillment/README.md", "examples/jobs/README.md", "examples/lanes/README.md", "examples/mail/README.md", "examples/restqueue/README.md",
-}
-
 // vague matches subjects and verbs that hide which component acts.
-var vague = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{"nobody", "somebody", "whoever", `let go of`, `is asked to`}, "|") + `)\b`)
+var vague = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
+	"nobody", "somebody", "anybody", "everybody", "whoever", `lets? go of`, `in the hands of`, `is asked to`, `brought forth`, `befalls?`, `what is told`, `is over after`,
+}, "|") + `)\b`)
 
 // vagueAllowed lists the files that keep such a word, at most ten, with the reason.
 var vagueAllowed = map[string]string{
@@ -39,36 +29,85 @@ var vagueAllowed = map[string]string{
 	"internal/pgcluster/doc.go":           "the name of a Unix user",
 }
 
+// Texts that are read are those of these extensions, Go files, and files without an
+// extension that begin with #! or have one of these names. SQL is not read: the hashes of
+// released migrations are recorded.
+var (
+	textExtensions = []string{".md", ".yaml", ".yml", ".toml", ".proto", ".py", ".ts", ".mjs", ".sh", ".pml", ".conf", ".tmpl", ".tpl"}
+	textNames      = []string{"Makefile", "Containerfile"}
+)
+
+// Not read are hidden directories but these, what tests and package managers put into
+// the tree, and generated pages, whose words come from Go files.
+var (
+	hiddenRead = []string{".", ".ci", ".github"}
+	dirsUnread = []string{"bin", "build", "dist", "testdata", "node_modules", "__pycache__", "docs/reference"}
+	generated  = []string{"docs/cli.md", "config/reference.md"}
+)
+
 // TestLanguage: comments and texts name the component that acts.
 func TestLanguage(t *testing.T) {
 	t.Parallel()
 	require.LessOrEqual(t, len(vagueAllowed), 10)
-	kept, files := map[string]bool{}, 0
-	for _, dir := range plainPackages {
-		require.NoError(t, filepath.WalkDir(filepath.Join(root, dir), func(file string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || filepath.Ext(file) != ".go" {
-				return err
-			}
-			files++
-			name, err := filepath.Rel(root, file)
-			require.NoError(t, err)
-			name = filepath.ToSlash(name)
-			words := vagueWords(t, page(t, name))
-			if _, allowed := vagueAllowed[name]; allowed {
-				kept[name] = len(words) > 0
-				return nil
-			}
-			require.Empty(t, words, "%s: name the component that acts (worker, orchestrator, listener, client, operator, …)", name)
-			return nil
-		}))
+	found, read := vagueTexts(t, os.DirFS(root))
+	require.Greater(t, read[".go"], 1400)
+	for kind, least := range map[string]int{".md": 80, ".yaml": 20, ".yml": 5, ".toml": 2, ".proto": 5, ".py": 15, ".ts": 10, ".mjs": 2, "": 20} {
+		require.Greater(t, read[kind], least, "files %q", kind)
 	}
-	require.Greater(t, files, 800)
 	for name, why := range vagueAllowed {
-		require.True(t, kept[name], "%s needs no exception any more (%s)", name, why)
+		require.NotEmpty(t, found[name], "%s needs no exception any more (%s)", name, why)
+		delete(found, name)
 	}
-	for _, name := range plainPages {
-		require.Empty(t, vague.FindAllString(page(t, name), -1), name)
-	}
+	require.Empty(t, found, "name the component that acts (worker, orchestrator, listener, client, operator, …)")
+}
+
+// vagueTexts lists such words by file, and the number of files read by extension.
+func vagueTexts(t *testing.T, tree fs.FS) (found map[string][]string, read map[string]int) {
+	t.Helper()
+	found, read = map[string][]string{}, map[string]int{}
+	require.NoError(t, fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && unread(name):
+			return fs.SkipDir
+		case !entry.Type().IsRegular() || slices.Contains(generated, name):
+			return nil
+		}
+		kind := path.Ext(name)
+		if kind != "" && kind != ".go" && !slices.Contains(textExtensions, kind) {
+			return nil
+		}
+		text, err := fs.ReadFile(tree, name)
+		require.NoError(t, err)
+		if kind == "" && !strings.HasPrefix(string(text), "#!") && !slices.Contains(textNames, path.Base(name)) {
+			return nil
+		}
+		read[kind]++
+		words := vagueLines
+		if kind == ".go" {
+			words = func(text string) []string { return vagueWords(t, text) }
+		}
+		if list := words(string(text)); len(list) > 0 {
+			found[name] = list
+		}
+		return nil
+	}))
+	return found, read
+}
+
+func unread(dir string) bool {
+	base := path.Base(dir)
+	hidden := strings.HasPrefix(base, ".") && !slices.Contains(hiddenRead, base)
+	return hidden || slices.Contains(dirsUnread, base) || slices.Contains(dirsUnread, dir)
+}
+
+// lineStart is what stands before the words of a comment's or a list's line.
+var lineStart = regexp.MustCompile(`(?m)^[\s#/*>|-]+`)
+
+// vagueLines lists such words in a text, also those that a line break divides.
+func vagueLines(text string) []string {
+	return vague.FindAllString(strings.Join(strings.Fields(lineStart.ReplaceAllString(text, " ")), " "), -1)
 }
 
 // vagueWords lists such words in the comments and string literals of a Go file.
@@ -102,4 +141,30 @@ func TestLanguageFindsPlantedWords(t *testing.T) {
 func f() string { return "whoever is asked to" }
 `))
 	require.Empty(t, vagueWords(t, "package p\n\n// A worker claims the step of nobodyish.\nvar nobody = `two asked tokens`\n"))
+}
+
+// TestLanguageReadsEveryKind: a planted word is found in a file of each kind that is read.
+func TestLanguageReadsEveryKind(t *testing.T) {
+	t.Parallel()
+	tree, want := fstest.MapFS{}, map[string][]string{}
+	plant := func(name, text string, words ...string) {
+		tree[name] = &fstest.MapFile{Data: []byte(text)}
+		if words != nil {
+			want[name] = words
+		}
+	}
+	for _, kind := range textExtensions {
+		plant("deploy/a"+kind, "# A worker lets go\n# of it, and\tEverybody waits.\n", "lets go of", "Everybody")
+	}
+	plant("docs/a.md", "- in the hands\n  of a worker\n", "in the hands of")
+	plant("client/a.go", "package client\n\n// Anybody may call it.\nvar nobody int\n", "Anybody")
+	plant("Makefile", "all: # whoever asks\n", "whoever")
+	plant("scripts/a", "#!/bin/sh\n# somebody's\n", "somebody")
+	plant(".github/a.yml", "nobody: 1\n", "nobody")
+	for _, name := range []string{"LICENSE", "a.sql", "docs/cli.md", "docs/reference/a.md", "a/testdata/a.md", "a/testdata/a.go", ".tools/a.md", "sdk/node_modules/a.ts"} {
+		plant(name, "nobody\n")
+	}
+	found, read := vagueTexts(t, tree)
+	require.Equal(t, want, found)
+	require.Equal(t, 2, read[""])
 }

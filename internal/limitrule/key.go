@@ -1,8 +1,8 @@
 package limitrule
 
 // Key says where limits find the key of a task, or of its steps: the text at KeyPath in its
-// context, or what follows KeyTag in one of its tags. That of a task without it, and of all
-// with neither, is empty.
+// context, or the text after KeyTag in one of its tags. The key of a task without either text is
+// empty, and so are all keys where neither is set.
 type Key struct {
 	KeyPath []string `json:"key_path,omitempty" doc:"Where the key stands in the context of the task, member by member" maxItems:"16"`
 	KeyTag  string   `json:"key_tag,omitempty" doc:"The key is what follows this in a tag of the task, such as tenant:" maxLength:"64"`

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Rule bounds what runs of a callable, key by key. The key of a step is the text at KeyPath in
-// the context of its task, or what follows KeyTag in a tag of the task; of a step without one,
-// and of all with neither, it is empty.
+// Rule bounds the running steps of a callable, key by key. The key of a step is the text at
+// KeyPath in the context of its task, or the text after KeyTag in a tag of the task. The key of a
+// step without either text is empty, and so are all keys where neither is set.
 type Rule struct {
 	KeyPath    []string           `json:"key_path,omitempty" doc:"Where the key stands in the context of the task, member by member" maxItems:"16"`
 	KeyTag     string             `json:"key_tag,omitempty" doc:"The key is what follows this in a tag of the task, such as tenant:" maxLength:"64"`

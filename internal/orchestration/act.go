@@ -26,7 +26,7 @@ func (o *Orchestrator) Act(ctx context.Context, task uuid.UUID, a Action) error 
 		return err
 	}
 	// The history of the task has it already. This entry is for the record of
-	// operators' actions, and for retention: a reopened task is younger than it looks.
+	// operators' actions, and for retention, which must count from the reopening.
 	target := map[string]any{"task_uuid": task, "step_uuid": a.Step}
 	if a.Edit != nil {
 		target["context_edited"] = true
@@ -88,8 +88,8 @@ func (o *Orchestrator) change(ctx context.Context, tasks []uuid.UUID, a Action) 
 			done.changed = changed
 			break
 		}
-		// Nothing is committed: a task that was reopened in vain must not stay.
-		// Repeat without the tasks that refuse.
+		// Nothing is committed: a task whose action is rejected must not stay reopened.
+		// Repeat without the rejected tasks.
 		tasks = without(tasks, done.refused)
 	}
 	return done, nil
@@ -99,7 +99,7 @@ func (o *Orchestrator) change(ctx context.Context, tasks []uuid.UUID, a Action) 
 // resolve a deadlock.
 const maxActTries = 3
 
-// tryAct commits nothing when a task refuses.
+// tryAct commits nothing when the rules reject the action for a task.
 func (o *Orchestrator) tryAct(ctx context.Context, tasks []uuid.UUID, a Action, done *acted) (changed []uuid.UUID, err error) {
 	taken, err := o.store.TakeTasks(ctx, tasks, a.taking())
 	if err != nil {
@@ -182,8 +182,8 @@ func (o *Orchestrator) advanceThen(t *store.TakenTask, actor string, in workflow
 	return o.advance(t, actor, append(reported, in)...)
 }
 
-// callOff notifies workers at once of steps that were taken from them; otherwise
-// they would learn it from their next heartbeats.
+// callOff notifies workers at once of revoked claims; otherwise they would learn of them
+// from their next heartbeats.
 func (o *Orchestrator) callOff(changes []store.Change) {
 	for i := range changes {
 		if len(changes[i].Effects.Remove) > 0 {

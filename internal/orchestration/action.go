@@ -20,7 +20,7 @@ type ActionKind string
 // The kinds. Those on steps need Action.Step, or Action.StepName in bulk.
 const (
 	ActionCancel           ActionKind = workflow.ActionCancel   // a live task: everything under way is cancelled
-	ActionFail             ActionKind = workflow.ActionFail     // a live task: it ends as error, steps in hand can be reset
+	ActionFail             ActionKind = workflow.ActionFail     // a live task: it ends as error, live steps can be reset
 	ActionResetForRetry    ActionKind = workflow.ActionReset    // a failed step: as if it had never run
 	ActionResolveManually  ActionKind = workflow.ActionResolve  // a step that has not ended well, or a live task: done without a result
 	ActionCompleteManually ActionKind = workflow.ActionComplete // a step that has not ended well: done with the given result

@@ -36,7 +36,7 @@ type applyWork struct {
 //
 // A look from the mark is always followed by a look at everything: a report whose
 // transaction took longer than those of a thousand others lies behind the mark, and
-// its signal may be the one that this look uses up. The second look is made at once
+// its signal may be the one that this look consumes. The second look is made at once
 // if the first found nothing and the budget allows it, otherwise as soon as the
 // budget does.
 func (w *applyWork) Look(ctx context.Context, wake coordinator.Wake) (coordinator.Outcome, error) {
@@ -280,8 +280,8 @@ func (o *Orchestrator) scheduleLook() { o.readiness.WakeIn(leaseWatch) }
 // versions, of which there may be many while an old snapshot is held.
 type scanBudget struct {
 	last time.Time
-	// took is the shorter of the latest two: one slow scan may have had to
-	// prepare its statement or wait for a busy machine.
+	// took is the shorter duration of the latest two scans: one slow scan may have had
+	// to prepare its statement or wait for a busy machine.
 	took, latest time.Duration
 }
 

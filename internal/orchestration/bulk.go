@@ -47,8 +47,8 @@ type BulkResult struct {
 
 // ActOnMany applies an action to all tasks of a selection, oldest first, in
 // transactions of a hundred. After an error the result holds what was done before
-// it; a repeated call continues there, since changed tasks are not selected, or
-// refuse, a second time.
+// it; a repeated call continues there, since changed tasks are not selected a second
+// time, or reject the action.
 func (o *Orchestrator) ActOnMany(ctx context.Context, b Bulk) (BulkResult, error) {
 	result := BulkResult{DryRun: b.DryRun}
 	tasks, err := o.selected(ctx, &b)
@@ -135,8 +135,8 @@ func (o *Orchestrator) Resume(ctx context.Context, p store.Pause) error {
 	return nil
 }
 
-// SetPolicy sets how the steps of a callable are put in order, or with no policy removes it,
-// and tells the fleet.
+// SetPolicy sets the order of the steps of a callable, or with no policy removes it, and
+// notifies the fleet.
 func (o *Orchestrator) SetPolicy(ctx context.Context, p store.CallablePolicy, reason string) error {
 	if err := checkActor(p.ChangedBy, reason); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (o *Orchestrator) SetQuota(ctx context.Context, namespace string, maxTasks 
 	return o.store.SetQuota(ctx, namespace, maxTasks, why.action("set_quota"))
 }
 
-// DeleteQuota takes the quota of a namespace away.
+// DeleteQuota removes the quota of a namespace.
 func (o *Orchestrator) DeleteQuota(ctx context.Context, namespace string, why Why) (store.Quota, error) {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
 		return store.Quota{}, err

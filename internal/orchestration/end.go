@@ -22,7 +22,7 @@ type Ending struct {
 
 // End records the ends of executions and decides at once what follows, in one transaction and
 // two round trips whatever their number. The answer has one entry per report, in order. After
-// an error, all or none of them may be recorded: sent again, those are not accepted any more.
+// an error, all or none of them may be recorded: recorded ones are not accepted when sent again.
 func (o *Orchestrator) End(ctx context.Context, reports []store.Report) ([]Ending, error) {
 	endings := make([]Ending, len(reports))
 	taken, accepted, err := o.store.ReportAndTake(ctx, reports)
@@ -75,8 +75,8 @@ func (o *Orchestrator) commitEnds(ctx context.Context, taken *store.Taken, repor
 	return nil
 }
 
-// reportRest reports what was not accepted: an action may have moved the step, or its row was
-// locked.
+// reportRest reports the ends that were not accepted: an action may have moved the step, or
+// its row was locked.
 func (o *Orchestrator) reportRest(ctx context.Context, reports []store.Report, accepted []bool, endings []Ending) error {
 	var rest []store.Report
 	var places []int

@@ -22,12 +22,12 @@ const (
 	// followPoll is the fallback of the signals: daemons that do not know yet that
 	// something is followed send none.
 	followPoll = 2 * time.Second
-	// followFor is how long a scope is followed without being prolonged, followKeep how
-	// often it is.
+	// followFor is how long a scope is followed without a renewal, followKeep the interval
+	// of renewals.
 	followFor  = time.Minute
 	followKeep = 20 * time.Second
-	// followBack is how old the place may be from which a client continues, and keptFor
-	// how long transitions are kept after all could see them.
+	// followBack is the greatest age of a place from which a client continues, and keptFor
+	// how long transitions are kept after they have become visible.
 	followBack = 100 * time.Second
 	keptFor    = 2 * time.Minute
 	// followPatience bounds the wait for transactions that do not record transitions.
@@ -45,7 +45,7 @@ const (
 // TransitionBatch are transitions for a client. Those of a task are in their order.
 type TransitionBatch struct {
 	List []store.Transition
-	// ID is the place to continue from after this batch; "": further batches belong to it.
+	// ID is the place to continue from after this batch; "": a later batch of the same read has it.
 	ID string
 	// Reset says that transitions before this batch may have been missed, Overflow that
 	// there were too many since the place from which the client continues.
@@ -54,8 +54,8 @@ type TransitionBatch struct {
 	Rendered *Rendered
 }
 
-// Rendered keeps what the first client made of a batch for the others: encoding it for each
-// of many would take more than everything else. It is safe for concurrent use.
+// Rendered caches the encoding of a batch that the first client made for the others: encoding
+// it for each client would dominate the cost. It is safe for concurrent use.
 type Rendered struct {
 	once sync.Once
 	text []byte
@@ -72,7 +72,7 @@ func (r *Rendered) Text(render func() []byte) []byte {
 
 // Following is a client's view of transitions. It must be closed.
 type Following struct {
-	// Batches has what happened since; it is closed when the client does not keep up.
+	// Batches receives the transitions; it is closed when the client is too slow.
 	Batches <-chan TransitionBatch
 
 	hub   *followers
@@ -109,7 +109,7 @@ func newFollowers(o *Orchestrator) *followers {
 }
 
 // Follow follows the transitions of a scope, from the place id on; "": from now on. The
-// first batches have what happened since, and the place.
+// first batches have the transitions since that place.
 func (o *Orchestrator) Follow(ctx context.Context, scope store.Scope, id string) (*Following, error) {
 	f, err := o.followers.join(ctx, scope, id)
 	if err != nil {
@@ -160,7 +160,7 @@ func (h *followers) join(ctx context.Context, scope store.Scope, id string) (*Fo
 	return f, nil
 }
 
-// missed are batches of what has happened since a place, at least one. Each but the last
+// missed returns the transitions since a place in batches, at least one. Each but the last
 // has its own place: a client that is cut off continues after those that it has received.
 func (h *followers) missed(ctx context.Context, scope store.Scope, from followPlace) (list []TransitionBatch, err error) {
 	spans := []followPlace{{era: from.era, at: from.at, snapshot: from.snapshot, upto: h.seen.Snapshot}}
@@ -188,8 +188,8 @@ func (h *followers) missed(ctx context.Context, scope store.Scope, from followPl
 	return list, nil
 }
 
-// awaitUnaware waits for transactions that have looked too early to record transitions.
-// Those of users may stay open for long, and can only create tasks.
+// awaitUnaware waits for transactions that record no transitions because they checked for
+// followers before this client. Those of users may stay open for long, and can only create tasks.
 func (h *followers) awaitUnaware(ctx context.Context) error {
 	patience := time.NewTimer(followPatience)
 	defer patience.Stop()
@@ -209,7 +209,7 @@ func (h *followers) awaitUnaware(ctx context.Context) error {
 	return err
 }
 
-// Close ends the following.
+// Close stops following.
 func (f *Following) Close() {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
@@ -251,7 +251,7 @@ func (h *followers) scopes() []store.Scope {
 	return slices.Collect(maps.Keys(h.eras))
 }
 
-// run reads for the clients, and keeps what they follow alive.
+// run reads for the clients, and renews the scopes that they follow.
 func (h *followers) run(ctx context.Context) error {
 	keep, poll, pause := time.NewTicker(followKeep), time.NewTimer(h.poll), time.NewTimer(followPause)
 	defer keep.Stop()
@@ -320,7 +320,7 @@ func (h *followers) reached(seen store.Seen) {
 	h.place = seen
 }
 
-// hand gives every client its part of a page; the last one has the place.
+// hand sends every client its part of a page; the last batch has the place.
 func (h *followers) hand(page []store.Transition, seen store.Seen, last bool) {
 	if last {
 		h.reached(seen)
@@ -359,7 +359,7 @@ func within(page []store.Transition, scope store.Scope) (list []store.Transition
 	return list
 }
 
-// send never waits: a client that does not keep up is cut off.
+// send never waits: a client that is too slow is cut off.
 func (h *followers) send(f *Following, b TransitionBatch) {
 	if f.cut {
 		return
@@ -373,7 +373,7 @@ func (h *followers) send(f *Following, b TransitionBatch) {
 	}
 }
 
-// keep prolongs what is followed, and deletes what all have seen. A new era means that
+// keep renews the followed scopes, and deletes transitions that all have read. A new era means that
 // transitions were missed: after a crash, or while the database was out of reach.
 func (h *followers) keep(ctx context.Context) {
 	if err := h.prolong(ctx); err != nil && ctx.Err() == nil {
@@ -459,8 +459,8 @@ func (h *followers) forget(ctx context.Context) error {
 	return err
 }
 
-// followPlace is a place among transitions: after all that are visible in a snapshot, and
-// those up to the position past of what is visible in upto, if that is not "".
+// followPlace is a place among transitions: after all that are visible in a snapshot and, if
+// upto is not "", after those up to the position past that are visible in upto.
 type followPlace struct {
 	era            uuid.UUID
 	at             time.Time // of snapshot

@@ -125,8 +125,8 @@ func (o *Orchestrator) redo(old *store.Task, r *ReplayIsolated) (*redoing, error
 	return m, err
 }
 
-// untilBatches returns the operations that bring a new task of the plan to where an old one
-// has made a group of batches: steps completed in the old one, except the step that made the
+// untilBatches returns the operations that bring a new task of the plan to the point at which
+// an old one made a group of batches: steps completed in the old one, except the step that made the
 // batches and its dependents, are done in the new one too, and do not run again. Operations
 // that complete a step need its result; the last one completes the step that makes the
 // batches.

@@ -46,8 +46,8 @@ func (o *Orchestrator) create(ctx context.Context, tasks []store.NewTask) (creat
 	return created, err
 }
 
-// Hear takes signals of a daemon in the same process, without the way through the
-// database. It never blocks. An event system that only polls ignores them.
+// Hear receives signals from a daemon in the same process, without the round trip through
+// the database. It never blocks. An event system that only polls ignores them.
 func (o *Orchestrator) Hear(signals ...signal.Signal) {
 	for _, s := range signals {
 		system := o.apply

@@ -87,8 +87,8 @@ func (d *dueSchedules) run(ctx context.Context) (found int, more bool, err error
 	return found, true, d.giveUp(ctx, culprits, found > 0, err)
 }
 
-// giveUp moves on the schedules whose run the database rejects. Where it rejects all
-// of them for no fault of theirs, they are tried again: the next run would fail too.
+// giveUp advances the schedules whose run the database rejects. Where it rejects all
+// of them and none is at fault, they are retried: the next run would fail too.
 func (d *dueSchedules) giveUp(ctx context.Context, culprits []uuid.UUID, others bool, err error) error {
 	if len(culprits) == 0 {
 		return nil

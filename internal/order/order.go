@@ -108,7 +108,7 @@ type Predictor interface {
 }
 
 // Question is what may be known of a step before it is executed. The values are those of the
-// features, nil where they are not at hand.
+// features, nil where they are not available.
 type Question struct {
 	Namespace, Template, Step, Class string
 	Features                         []string
@@ -127,5 +127,5 @@ const (
 	MissingLate       Missing = "late"       // the deadline is over
 	MissingFailed     Missing = "failed"     // there was no answer
 	MissingRefused    Missing = "refused"    // its circuit breaker is open
-	MissingDistrusted Missing = "distrusted" // of late its answers were of no use
+	MissingDistrusted Missing = "distrusted" // its latest answers were not usable
 )

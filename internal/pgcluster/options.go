@@ -54,7 +54,7 @@ type Options struct {
 	// Binaries to use; the zero value means those of [Find], for the version of the data
 	// directory.
 	Binaries Binaries
-	// Tell is told in a sentence what takes long, such as fetching PostgreSQL; it may be nil.
+	// Tell gets a sentence before each slow action, such as fetching PostgreSQL; it may be nil.
 	Tell func(string)
 }
 

@@ -130,7 +130,7 @@ func (s *Standby) copy(ctx context.Context, primary *pgcluster.Cluster, dir, wal
 
 const autoConf = "postgresql.auto.conf"
 
-// notCopied are files of a running server, and directories whose content is of no use to a
+// notCopied are files of a running server, and directories whose content is useless to a
 // copy.
 var notCopied = []string{"postmaster.pid", "postmaster.opts", "pg_replslot", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots",
 	"pg_stat_tmp", "pg_subtrans"}

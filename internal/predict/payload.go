@@ -14,7 +14,7 @@ const maxClass = 64 // bytes of a class
 // Values reads declared features from the context of a task. "order.total" is the number at
 // that path, "count:order.items" how many elements the list or keys the object there has,
 // and "size:document" how many bytes of JSON. What is not there, or is something else, is 0.
-// It returns nil where the context is not at hand, or is too large to be read.
+// It returns nil where the context is not available, or is too large to be read.
 func Values(features []string, context []byte) []float64 {
 	if len(features) == 0 || len(context) == 0 || len(context) > MaxContext {
 		return nil

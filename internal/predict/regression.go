@@ -38,7 +38,7 @@ func newRegression(features int) *Regression {
 	return r
 }
 
-// terms are the x of features; what is no finite positive number is taken for 0.
+// terms are the x of features; a value that is not a finite positive number counts as 0.
 func terms(features []float64) []float64 {
 	x := make([]float64, 1, len(features)+1)
 	x[0] = 1

@@ -4,7 +4,7 @@
 // docs/protocol.md is the contract.
 //
 // wire.go has the messages. hub.go knows the sessions and which of them gets a step;
-// session.go is one session: what it holds, what it is told and when it is lost; step.go
+// session.go is one session: the steps it holds, the messages it gets and when it is lost; step.go
 // is the handler that waits for the report.
 //
 // A session is present while one of its requests is under way, and for the grace after

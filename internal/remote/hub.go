@@ -284,7 +284,7 @@ func (h *Hub) Poll(ctx context.Context, id uuid.UUID, after int64, wait time.Dur
 // returns false or wait is over; then once more, with nothing if there is nothing. A later
 // Follow of the same session ends it, and so does the drain of the worker. after is the
 // number of the last answer that the session received, 0 for none: what it did not receive
-// is told again. A session that stops gets no more steps, and offers nothing any more.
+// is sent again. A session that stops gets no more steps, and offers nothing any more.
 func (h *Hub) Follow(ctx context.Context, id uuid.UUID, after int64, wait time.Duration, stops bool, tell func(Polled) (more bool)) error {
 	s, err := h.enter(id)
 	if err != nil {

@@ -95,7 +95,7 @@ func (s *session) inOrder() []*step {
 	return list
 }
 
-// confirm begins a poll: what was told up to an answer was received, the rest is told again.
+// confirm begins a poll: messages up to an answer were received, the rest is sent again.
 func (h *Hub) confirm(s *session, after int64) (turn uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

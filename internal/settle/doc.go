@@ -1,5 +1,5 @@
 // Package settle lets a worker decide what follows from a success. A worker that holds
-// the proof, which is the fence of the claim and, for a task with several steps in hand,
+// the proof, which is the fence of the claim and, for a task with several live steps,
 // the lock on its row, may run the rules ([workflow.Advance]), commit the effects and
 // claim the steps that follow, without a report on the board and an orchestrator that
 // applies it. Orchestrators remain the guarantee: they apply every report that was not

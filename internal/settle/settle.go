@@ -31,7 +31,7 @@ type Config struct {
 }
 
 // Values of the label way of tasker_steps_settled_total: successes of tasks with one
-// step in hand, and others.
+// live step, and others.
 const (
 	Lone  = "lone"
 	Taken = "taken"
@@ -71,7 +71,7 @@ type Result struct {
 
 // Settle records successes with their effects and claims for taker, up to its Limit,
 // the new steps that it may run; these bypass the steps that wait on the board.
-// Successes of the only step in hand take one round trip, others two, whatever their
+// Successes of the only live step take one round trip, others two, whatever their
 // number. It leaves to orchestrators what needs rules that none has published or that
 // differ, and what this version does not understand. After an error the result holds
 // for what was done before it.
@@ -125,7 +125,7 @@ func (r *Result) add(more *Result) {
 	r.Next, r.Lease, r.Unknown = append(r.Next, more.Next...), min(r.Lease, more.Lease), r.Unknown || more.Unknown
 }
 
-// loneSuccess is a success of the only step in hand, with its effects.
+// loneSuccess is a success of the only live step, with its effects.
 type loneSuccess struct {
 	at         int
 	settlement store.Settlement

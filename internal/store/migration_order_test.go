@@ -141,7 +141,7 @@ func writeRecord(t *testing.T, recorded []migration) {
 	for _, m := range recorded {
 		fmt.Fprintf(&b, "%s  %s\n", m.hash, m.name)
 	}
-	require.NoError(t, os.WriteFile(migrationRecord, []byte(b.String()), 0o644)) // #nosec G306 -- it is for everybody to read
+	require.NoError(t, os.WriteFile(migrationRecord, []byte(b.String()), 0o644)) // #nosec G306 -- every user may read it
 }
 
 // migrationsOfRelease is empty where there is no git, or no release: a copy of the

@@ -190,7 +190,7 @@ func (r *sessionRun) answer(ctx context.Context, request *sessionv1.RunRequest) 
 		err = r.callWith(ctx, opBatchResults, queryOf(of.BatchResults), nil, out)
 	case *sessionv1.RunRequest_Stop:
 		r.stops.Store(true)
-		// It ends the poll under way, and what it is answered is told again.
+		// It ends the poll under way, whose answer is sent again.
 		return r.callWith(ctx, opPoll, r.pollQuery(0), nil, &sessionv1.Told{})
 	case nil:
 		return nil

@@ -110,7 +110,7 @@ func (r *sessionRoutes) stream(x *exchange, in *pollInput) error {
 		return x.left == nil
 	})
 	if w != nil {
-		return nil // the next request is told of a failure
+		return nil // the next request returns a failure
 	}
 	return err
 }

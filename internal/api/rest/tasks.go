@@ -66,7 +66,7 @@ type showInput struct {
 }
 
 // findInput selects a task by its idempotency key. Keys are free text, so they are in the
-// query; the path cannot be taken for a task, whose identifiers are UUIDs.
+// query; the path cannot be confused with a task, whose identifiers are UUIDs.
 type findInput struct {
 	Namespace string `query:"namespace" required:"true" doc:"Namespace of the template"`
 	Name      string `query:"name" required:"true" doc:"Name of the template; the version does not matter"`

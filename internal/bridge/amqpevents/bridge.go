@@ -125,7 +125,7 @@ func (b *Bridge) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// rest waits for events.
+// rest waits until there may be events, or the interval has passed.
 func (b *Bridge) rest(ctx context.Context, news <-chan struct{}, wait time.Duration) {
 	b.Rest()
 	timer := time.NewTimer(wait)
@@ -174,14 +174,14 @@ func (b *Bridge) look(ctx context.Context) (more bool, err error) {
 	if done > 0 {
 		upto = claimed.Events[done-1].Position
 	}
-	// What was published is published, and others need not wait for the lease.
+	// The events are published: release the claim, so that others need not wait for the lease.
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.out.Beyond())
 	defer cancel()
 	return true, errors.Join(err, b.cfg.Log.AckEvents(settling, b.consumer, claimed.Token, upto, true))
 }
 
-// measure shows how long the oldest event waits that is not published, whichever orchestrator
-// publishes.
+// measure sets the metric for how long the oldest unpublished event has waited, whichever
+// orchestrator publishes.
 func (b *Bridge) measure(ctx context.Context) {
 	c, err := b.cfg.Log.EventConsumer(ctx, b.consumer)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -205,7 +205,7 @@ func (b *Bridge) create(ctx context.Context) (created bool, err error) {
 	return err == nil, err
 }
 
-// awaits notes that the namespace is not there: once it is, all its events are new.
+// awaits records that the namespace does not exist yet: once it does, all its events are new.
 func (b *Bridge) awaits(err error) error {
 	if !errors.Is(err, store.ErrNotFound) {
 		return err
@@ -245,7 +245,7 @@ func (b *Bridge) wants(name string) bool {
 	return len(b.cfg.Patterns) == 0 || slices.ContainsFunc(b.cfg.Patterns, func(p string) bool { return domainevent.Matches(p, name) })
 }
 
-// round publishes some of the events, and notes which are settled.
+// round publishes some of the events, and records which are settled.
 func (b *Bridge) round(ctx context.Context, events []store.Event, round []int, settled []bool) error {
 	messages := make([]amqp.Outgoing, len(round))
 	for k, i := range round {

@@ -274,7 +274,7 @@ func TestSignalsWakeTheBridge(t *testing.T) {
 	require.Zero(t, s.read("all"))
 }
 
-// TestAClaimWhoseAnswerIsLost: its events come when its lease has ended, however long the interval is.
+// TestAClaimWhoseAnswerIsLost: its events are published when its lease has ended, however long the interval is.
 func TestAClaimWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -290,7 +290,7 @@ func TestAClaimWhoseAnswerIsLost(t *testing.T) {
 	require.Zero(t, s.read("all"))
 }
 
-// mortal is the log of a bridge that can die: then it does nothing any more.
+// mortal is the log of a bridge that can crash: from then on it rejects every call.
 type mortal struct {
 	amqpevents.Log
 	dead atomic.Bool
@@ -374,8 +374,8 @@ func (h *held) AckEvents(ctx context.Context, consumer string, token, position i
 	return err
 }
 
-// TestALostLease: a publisher that goes on with what another one has published adds copies, and
-// moves nothing; one that finds its lease over adds none.
+// TestALostLease: a publisher that publishes again what another one has published adds duplicates, and
+// does not move the position; one whose lease has ended adds none.
 func TestALostLease(t *testing.T) {
 	t.Parallel()
 	for name, lease := range map[string]time.Duration{"it knows nothing of it": time.Minute, "it is over": time.Millisecond} {
@@ -406,7 +406,7 @@ func TestALostLease(t *testing.T) {
 	}
 }
 
-// TestACrashBeforeTheAcknowledgement: the events come again, with their ids.
+// TestACrashBeforeTheAcknowledgement: the events are published again, with the same ids.
 func TestACrashBeforeTheAcknowledgement(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -432,7 +432,7 @@ func (c *crashing) AckEvents(context.Context, string, int64, int64, bool) error 
 	return errors.New("planted: crashed")
 }
 
-// TestEventsThatNoQueueWants are counted and gone, or wait with those behind them.
+// TestEventsThatNoQueueWants are counted and dropped, or block the events behind them.
 func TestEventsThatNoQueueWants(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -478,8 +478,8 @@ func TestAQueueThatRefuses(t *testing.T) {
 	s.done()
 }
 
-// TestWhatTheExchangeIs: the error names how one that is there differs; a user who may only
-// publish has one declared by others.
+// TestWhatTheExchangeIs: the error names how an existing exchange differs; a user who may only
+// publish uses one that another user has declared.
 func TestWhatTheExchangeIs(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -524,8 +524,8 @@ func TestLongNames(t *testing.T) {
 	require.Equal(t, []string{name, "shop.long." + strings.Repeat("ä", 122)}, []string{d.Type, d.RoutingKey})
 }
 
-// TestWhereABridgeBegins: with the events that are there, behind them, or with all of a
-// namespace that comes later.
+// TestWhereABridgeBegins: with the existing events, after them, or with all events of a
+// namespace that is created later.
 func TestWhereABridgeBegins(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

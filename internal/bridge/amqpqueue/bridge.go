@@ -120,7 +120,7 @@ func (b *Bridge) connected(ctx context.Context, failures int) (moved bool, err e
 	}
 }
 
-// hold waits while the connection holds.
+// hold waits while the connection is open.
 func (b *Bridge) hold(ctx context.Context, d time.Duration) error {
 	b.Rest()
 	timer := time.NewTimer(d)
@@ -167,17 +167,17 @@ func (b *Bridge) take(ctx context.Context) (batch []amqp.Message, err error) {
 // lookInterval is the time between two looks at how many dead letters there are.
 const lookInterval = 5 * time.Second
 
-// lateness is how long a batch waits for more messages, which arrive one after the other.
+// lateness bounds how long a batch waits for further messages, which arrive one by one.
 const lateness = 2 * time.Millisecond
 
-// note is what a message says.
+// note is the content of a message.
 type note struct {
 	amqp.Message
 	id, kind string
 	payload  json.RawMessage // nil: it is about a task that is there
 }
 
-// said reads a message. The error is a *submission.InvalidError.
+// said parses a message. The error is a *submission.InvalidError.
 func said(m amqp.Message) (note, error) {
 	var s struct {
 		ID, Type string
@@ -192,7 +192,7 @@ func said(m amqp.Message) (note, error) {
 	return note{m, s.ID, s.Type, s.Payload}, nil
 }
 
-// round is what becomes of messages in one try.
+// round is the outcome of one try for a batch of messages.
 type round struct {
 	done []amqp.Message
 	dead []amqp.Letter
@@ -214,8 +214,8 @@ func (r *round) end(m amqp.Message, err error) {
 	}
 }
 
-// move makes tasks and signals of messages, and returns those that must wait, with the first
-// reason. After another error the connection is of no use.
+// move creates tasks and signals from messages, and returns those that must wait, with the first
+// reason. After any other error the connection must be closed.
 func (b *Bridge) move(ctx context.Context, messages []amqp.Message) (kept []amqp.Message, wait, err error) {
 	r := &round{}
 	var requests []orchestration.Request

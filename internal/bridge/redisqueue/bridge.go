@@ -54,8 +54,8 @@ func New(cfg Config) (*Bridge, error) {
 	return b, nil
 }
 
-// Stop implements lifecycle.Service. What was moved and is no task yet is taken up by
-// another bridge, or by the next start.
+// Stop implements lifecycle.Service. Jobs that were moved and are not tasks yet are processed
+// by another bridge, or after the next start.
 func (b *Bridge) Stop(ctx context.Context) error {
 	return errors.Join(b.Loop.Stop(ctx), b.client.Close())
 }
@@ -97,7 +97,7 @@ func (b *Bridge) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// move takes jobs, unless some are held, and makes tasks of them; full says that there may
+// move takes jobs, unless some are held, and creates their tasks; full says that there may
 // be more.
 func (b *Bridge) move(ctx context.Context) (full bool, err error) {
 	if len(b.held) == 0 {
@@ -152,7 +152,7 @@ const (
 	connection = "redis_queue"
 )
 
-// create makes tasks of the held jobs. Those that cannot become one yet stay held; the
+// create creates the tasks of the held jobs. Those that cannot become one yet stay held; the
 // first reason is the error.
 func (b *Bridge) create(ctx context.Context) (wait error) {
 	var requests []orchestration.Request
@@ -190,7 +190,7 @@ func (b *Bridge) create(ctx context.Context) (wait error) {
 		keys := []string{b.key("processing"), b.key("bridge:taken"), b.key("dlq")}
 		if err := settle.Run(ctx, b.client, keys, settled...).Err(); err != nil && !errors.Is(err, redis.Nil) {
 			b.cfg.Metrics.Broker(connection, err, redisdial.Reason)
-			// Held again they would be counted twice; taken up again they are duplicates.
+			// Held again they would be counted twice; taken from Redis again they are duplicates.
 			wait = errors.Join(wait, fmt.Errorf("settle jobs in Redis: %w", err))
 		}
 	}

@@ -44,7 +44,7 @@ table.insert(jobs, 1, refused)
 table.insert(jobs, 2, letters + refused)
 return jobs`)
 
-// settle ends what take began: of each job ARGV has lane, id, and what becomes a dead letter;
+// settle ends what take began: for each job ARGV has lane, id, and the text of its dead letter;
 // empty: it is a task.
 var settle = redis.NewScript(`
 for i = 1, #ARGV, 3 do

@@ -49,7 +49,7 @@ func (l learned) of(r *Record) *predict.Model {
 	return m
 }
 
-// expect returns 0 where nothing is known, or what is known is no good.
+// expect returns 0 where no time is known, or the known times are not usable.
 func (l learned) expect(r *Record) time.Duration {
 	m := l.of(r)
 	if m.Judge.Distrust {

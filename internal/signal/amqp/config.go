@@ -67,7 +67,7 @@ func (c Config) withDefaults() (Config, error) {
 		settings.Positive("MaxWaiting", c.MaxWaiting), c.Topology.check())
 }
 
-// broker is how to connect.
+// broker returns the settings of a connection.
 type broker struct {
 	cfg     Config
 	address string // host and port

@@ -127,7 +127,7 @@ func (c *connection) run() error {
 	}
 }
 
-// take puts a signal into the buffer. Others may publish anything.
+// take puts a signal into the buffer. It ignores malformed messages of other programs.
 func (c *connection) take(d amqp091.Delivery) {
 	topic, ok := strings.CutPrefix(d.RoutingKey, signalKey)
 	s := signal.Signal{Topic: signal.Topic(topic), Payload: string(d.Body)}
@@ -136,7 +136,7 @@ func (c *connection) take(d amqp091.Delivery) {
 	}
 }
 
-// anything stands for the signals that the broker dropped.
+// anything replaces the signals that the broker dropped: one signal without payload per topic.
 func (c *connection) anything() {
 	c.cfg.Metrics.SignalQueueOverflows.Inc()
 	for t := range *c.topics.Load() {

@@ -29,8 +29,8 @@ func (t *Transport) SendAfter(ctx context.Context, delay time.Duration, batch []
 	return t.sendTo(ctx, batch, t.broker.cfg.Topology.delays(), func(ctx context.Context, s *session) error { return t.delaying(ctx, s, bucket) }, like)
 }
 
-// delayHeader leads a message to the queue of its delay; the routing key is that of the signal,
-// by which it leaves the queue.
+// delayHeader routes a message to the queue of its delay; the routing key is that of the signal,
+// which routes it from there to the listeners.
 const delayHeader = "tasker-delay"
 
 // delaying declares the queue of a delay.

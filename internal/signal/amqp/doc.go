@@ -3,8 +3,8 @@
 // A signal is a transient message to the direct exchange of the fleet, with a routing key
 // that says its topic. Each listening connection has a queue of its own, which ends with it,
 // and one binding per topic: so every listener receives every signal that it subscribed to,
-// and what no listener wants the broker returns to the sender, who counts it. The queue is
-// bounded: what the broker drops of it leaves one message in a second queue, and the
+// and the broker returns signals without a listener to the sender, which counts them. The queue is
+// bounded: a signal that the broker drops leaves one message in a second queue, and the
 // connection then says "anything" on each of its topics.
 //
 // Delayed signals, of steps that back off, wait in queues of the broker whose messages return to the direct exchange

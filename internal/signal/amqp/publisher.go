@@ -29,10 +29,10 @@ func NewPublisher(cfg Config, exchange, kind string, most int) (*Publisher, erro
 	return &Publisher{broker: b, exchange: Object{Kind: kind, Name: exchange}, most: most}, nil
 }
 
-// Ready connects, unless there is a connection, and waits until the broker says what has become
-// of messages that an earlier Publish has left: while it blocks its publishers, no more than
-// those of one Publish are on their way to it. It fails at once while it does. A connection on
-// which confirmations stay away is given up.
+// Ready connects, unless there is a connection, and waits until the broker has answered the
+// messages that an earlier Publish has left: so at most those of one Publish are on their way
+// while the broker blocks its publishers. It fails at once while the broker does. It closes a
+// connection on which confirmations do not arrive.
 func (p *Publisher) Ready(ctx context.Context) error {
 	if p.s != nil && !p.s.alive() {
 		p.Close()
@@ -90,10 +90,10 @@ type Outgoing struct {
 	Body                         []byte // JSON
 }
 
-// Fate is what is known of a message.
+// Fate is the known outcome of a message.
 type Fate uint8
 
-// The fates of messages. Of an unconfirmed one nothing is known: it may arrive, even later.
+// The fates of messages. An unconfirmed one may arrive, even later.
 const (
 	Unconfirmed Fate = iota
 	Confirmed        // the queues have it
@@ -126,7 +126,7 @@ func (p *Publisher) Publish(ctx context.Context, list []Outgoing) (fates []Fate,
 	return fates, err
 }
 
-// takeReturned takes what the broker has returned by now.
+// takeReturned takes the messages that the broker has returned so far.
 func (p *Publisher) takeReturned(note func(id string)) {
 	for {
 		select {
@@ -151,5 +151,5 @@ func (p *Publisher) Close() {
 	}
 }
 
-// Beyond is the longest wait for the broker besides Publish.
+// Beyond bounds each wait for the broker other than Publish.
 func (p *Publisher) Beyond() time.Duration { return p.broker.cfg.ConnectTimeout + closeTimeout }

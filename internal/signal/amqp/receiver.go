@@ -23,8 +23,8 @@ type Receiver struct {
 	arrived chan Message
 	lost    chan struct{}
 	end     func() // closes lost
-	// returned has dead letters that no queue takes; read after a chunk of at most its capacity
-	// is confirmed, which the broker says later.
+	// returned has dead letters that no queue takes. It is read after a chunk of at most its
+	// capacity is confirmed: the broker sends the confirmation later.
 	returned chan amqp091.Return
 	movers   conc.WaitGroup
 }
@@ -119,7 +119,7 @@ func (r *Receiver) Arrived() <-chan Message { return r.arrived }
 // Lost is closed once nothing arrives any more: the receiver must be closed and connected again.
 func (r *Receiver) Lost() <-chan struct{} { return r.lost }
 
-// Failure is why it is lost.
+// Failure returns why it was lost.
 func (r *Receiver) Failure() error { return fmt.Errorf("%w: %w", ErrUnavailable, r.s.failure()) }
 
 // Acknowledge removes messages from their queues.
@@ -140,12 +140,12 @@ func (r *Receiver) Acknowledge(ctx context.Context, messages ...Message) error {
 	return nil
 }
 
-// settling lets what has been decided about messages be said when ctx ends.
+// settling returns a context in which decisions about messages can be sent after the end of ctx.
 func (r *Receiver) settling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), r.broker.cfg.ConnectTimeout)
 }
 
-// Letter is a message that is of no use.
+// Letter is a message that becomes a dead letter.
 type Letter struct {
 	Message
 	Reason string
@@ -215,8 +215,8 @@ func cut(text string, most int) string {
 	return text
 }
 
-// publishing leaves out what the broker acts on (expiry, user, and headers, of which CC sends
-// elsewhere): none of it may lose the letter.
+// publishing omits the properties that the broker acts on (expiry, user, and headers, of which
+// CC adds recipients): none of them may lose the letter.
 func (l Letter) publishing() amqp091.Publishing {
 	d := l.delivery
 	return amqp091.Publishing{Headers: amqp091.Table{ReasonHeader: cut(l.Reason, maxReason), QueueHeader: l.Queue}, DeliveryMode: amqp091.Persistent, Body: l.Body,
@@ -235,5 +235,5 @@ func (r *Receiver) Close() {
 	r.s = nil
 }
 
-// Beyond is the longest wait for the broker besides the arrival of messages.
+// Beyond bounds each wait for the broker other than that for messages.
 func (r *Receiver) Beyond() time.Duration { return 3 * r.broker.cfg.ConnectTimeout }

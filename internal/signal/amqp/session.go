@@ -49,7 +49,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interv
 
 // session is one connection with one channel. The client library bounds no wait: so each call
 // is made within bounded, which cuts the connection when its context ends first. A session
-// that was cut, or lost its channel, is of no use any more.
+// that was cut, or lost its channel, cannot be used again.
 type session struct {
 	raw  net.Conn
 	conn *amqp091.Connection
@@ -128,7 +128,7 @@ func (s *session) bounded(ctx context.Context, call func() error) error {
 	return errors.Join(ctx.Err(), err)
 }
 
-// failure is why a session ended.
+// failure returns why a session ended.
 func (s *session) failure() error {
 	select {
 	case cause, ok := <-s.lost:
@@ -152,14 +152,14 @@ func (s *session) close() {
 	s.watcher.Wait()
 }
 
-// flow is whether the broker takes messages.
+// flow records whether the broker accepts messages.
 type flow struct {
 	mu      sync.Mutex
 	reason  string        // of its refusal; empty: it takes them
 	stopped chan struct{} // closed while it does not
 }
 
-// set returns by how much the number of blocked connections changes.
+// set returns the change of the number of blocked connections.
 func (f *flow) set(b amqp091.Blocking) (change float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

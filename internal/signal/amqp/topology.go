@@ -18,7 +18,7 @@ import (
 // signalKey begins the routing keys of signals; the topic follows.
 const signalKey = "signal."
 
-// Topology is what the broker has for a fleet.
+// Topology is the exchanges and queues of a fleet.
 type Topology struct {
 	// Namespace begins the names of exchanges, and of queues unless they have names of Tasker.
 	Namespace string
@@ -35,7 +35,7 @@ type Queue struct {
 	Retry string
 }
 
-// topologyOf names the queues: <namespace>.<key>, or as Tasker does.
+// topologyOf names the queues: <namespace>.<key>, or by the names of Tasker.
 func topologyOf(c config.Common) Topology {
 	q, r := c.Queues, c.Queues.RabbitMQ
 	t := Topology{Namespace: r.Namespace, QueueType: r.QueueType}
@@ -93,13 +93,13 @@ type Object struct {
 	Key   string `json:"key,omitempty"`   // with this routing key
 
 	Found *Found `json:"found,omitempty"` // by Inspect; nil where the broker has none
-	// Differs is how what the broker has differs, in its words, by Inspect; or why Remove left it.
+	// Differs is the difference that Inspect found, in the broker's words; or why Remove left it.
 	Differs string `json:"differs,omitempty"`
 
 	args, match amqp091.Table // of the queue, and of its binding
 }
 
-// Found is what a broker has of an object; an exchange holds nothing.
+// Found is an object as the broker has it; an exchange holds no messages.
 type Found struct {
 	Messages  int `json:"messages"`
 	Consumers int `json:"consumers"`
@@ -108,8 +108,8 @@ type Found struct {
 // KindQueue is the kind of queues.
 const KindQueue = "queue"
 
-// Objects are those of a topology, exchanges first. Queues of delays come with their use, and
-// those of listeners go with them.
+// Objects are those of a topology, exchanges first. Queues of delays are created on their first
+// use, and those of listeners end with their connections.
 func (t Topology) Objects() []Object {
 	dead := t.dead()
 	list := []Object{
@@ -163,8 +163,8 @@ func Declare(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// Inspect returns the objects, and what the broker has of them. It changes nothing. What the
-// user may not declare is not compared.
+// Inspect returns the objects with their state in the broker. It changes nothing. Objects that
+// the user may not declare are not compared.
 func Inspect(ctx context.Context, cfg Config) ([]Object, error) {
 	b, err := newBroker(cfg)
 	if err != nil {
@@ -184,7 +184,7 @@ func Inspect(ctx context.Context, cfg Config) ([]Object, error) {
 	return objects, nil
 }
 
-// inspect uses a channel of its own: the broker ends one that looks at what is missing.
+// inspect uses a channel of its own: the broker closes it after a look at a missing object.
 func (s *session) inspect(o *Object) error {
 	ch, err := s.conn.Channel()
 	if err != nil {

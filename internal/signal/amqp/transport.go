@@ -49,7 +49,7 @@ func (t *Transport) Send(ctx context.Context, batch []signal.Signal) error {
 	return t.sendTo(ctx, batch, t.broker.cfg.Topology.direct(), nil, amqp091.Publishing{})
 }
 
-// sendTo publishes a batch to an exchange, once what it needs is there.
+// sendTo publishes a batch to an exchange, after the declaration of its queues.
 func (t *Transport) sendTo(ctx context.Context, batch []signal.Signal, exchange string, need func(ctx context.Context, s *session) error, like amqp091.Publishing) error {
 	messages := make([]message, len(batch))
 	for i, s := range batch {
@@ -79,7 +79,7 @@ func (t *Transport) sendTo(ctx context.Context, batch []signal.Signal, exchange 
 		if err == nil {
 			err = t.s.publish(ctx, messages)
 		}
-		// That a connection is lost may show only now.
+		// The loss of a connection may be detected only now.
 		if err == nil || !old || t.s.alive() || ctx.Err() != nil {
 			return err
 		}

@@ -2,9 +2,9 @@
 // promises of signal.Source, signal.Connection and signal.Transport from outside. Only
 // tests import it.
 //
-// What may befall a broker and the network (signals that are lost, doubled, reordered or late, a
-// broker that is slow, down, wiped, full, and back) a source may not hide from its listener:
-// test/chaos/internal/rig tries that with real brokers behind a faulty proxy, and
+// A source must not hide failures of a broker or the network from its listener: signals that
+// are lost, duplicated, reordered or late, a broker that is slow, down, wiped, full, and back.
+// test/chaos/internal/rig tests that with real brokers behind a faulty proxy, and
 // docs/development.md lists which test shows what.
 package contract
 

@@ -1,5 +1,5 @@
-// Package ends makes the two ends of an event source by its name: what sends signals, and what
-// receives them.
+// Package ends creates the two ends of an event source by its name: the transport that sends
+// signals, and the source that receives them.
 //
 // What may not enter: knowledge of a daemon, and which source is used.
 package ends
@@ -32,7 +32,7 @@ type Broker interface {
 	lifecycle.Service
 }
 
-// Transport returns what sends over a source; that of notify, where source is none of them.
+// Transport returns the transport of a source; that of notify for an unknown name.
 // Signals outside of transactions go the same way as those inside: only a relay announces them.
 func (c *Config) Transport(source string) (t signal.Transport, err error) {
 	switch source {
@@ -51,7 +51,7 @@ func (c *Config) Transport(source string) (t signal.Transport, err error) {
 	return t, nil
 }
 
-// Source returns what receives over a source; its probes are sent over t.
+// Source returns the source of that name; its probes are sent over t.
 func (c *Config) Source(source string, t signal.Transport) (s signal.Source, err error) {
 	switch source {
 	case wal.Name:

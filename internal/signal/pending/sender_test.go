@@ -179,7 +179,7 @@ func TestSenderSurvivesPanicAndStuckTransport(t *testing.T) {
 	})
 }
 
-// A panic in OnError costs only the batch, and is over after a pause.
+// A panic in OnError costs only the batch; the sender continues after a pause.
 func TestSenderSurvivesPanicOfOnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{before: func(_ context.Context, call int) error {

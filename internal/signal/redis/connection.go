@@ -14,8 +14,8 @@ import (
 )
 
 // connection is one subscribed connection. Its owner reads; a Subscribe writes beside it, and
-// ends with a marker: the name of a channel that is none, whose answer the owner reads after
-// all others. (PING is refused by a server that cannot save.)
+// ends with a marker: the name of a channel that does not exist, whose answer the owner reads after
+// all others. (A server that cannot save rejects PING.)
 type connection struct {
 	*pgdial.Owner
 	cfg    *Config

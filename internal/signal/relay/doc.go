@@ -1,7 +1,7 @@
 // Package relay lets one replica read the write-ahead log for a whole fleet.
 //
 // With the event source "relay" signals are written into the WAL, inside the working
-// transactions, and all listeners use LISTEN. Between them stands one elected Relay: it
+// transactions, and all listeners use LISTEN. One elected Relay connects them: it
 // reads all signals from the WAL (package wal) and sends them again by NOTIFY (package
 // notify), many in one statement. The server decodes its WAL once, however many
 // listeners there are, and no working transaction takes the lock of NOTIFY.

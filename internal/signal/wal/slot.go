@@ -61,7 +61,7 @@ func temporarySlotName() string {
 	return "tasker_tmp_" + hex.EncodeToString(b[:])
 }
 
-// server is what the server says of itself.
+// server is the server's own description.
 type server struct {
 	version     int
 	walLevel    string
@@ -102,7 +102,7 @@ func ensurePublication(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	return nil
 }
 
-// denied says what the role needs where err is that it lacks a right.
+// denied names the right that the role lacks, if that is the cause of err.
 func denied(err error, needs string) error {
 	if hasCode(err, codeDenied) {
 		return fmt.Errorf("the role needs %s: %w", needs, err)

@@ -26,7 +26,7 @@ const (
 // The server writes the commit into the WAL first and takes the transaction
 // off the list of running ones afterwards (with synchronous replication much
 // later). A reader of the WAL can be faster than that: it would look at rows
-// that are not visible yet, find nothing, and have used up the signal.
+// that are not visible yet, find nothing, and have consumed the signal.
 type visibility struct {
 	server querier // nil: nothing is held back
 
@@ -105,7 +105,7 @@ type snapshot struct {
 }
 
 // sees reports whether the writes of a finished transaction are visible. The stream
-// gives 32 bits of the id; ids are compared on the circle, as the server does.
+// gives 32 bits of the id; ids are compared modulo 2^32, as the server does.
 func (s snapshot) sees(xid uint32) bool {
 	behind := int32(uint32(s.xmax) - xid) // wraps around on purpose
 	return behind > 0 && !slices.Contains(s.running, xid)

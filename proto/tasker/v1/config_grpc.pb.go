@@ -30,7 +30,7 @@ const (
 //
 // ConfigService is served by the orchestrator.
 type ConfigServiceClient interface {
-	// GetConfig returns what of the configuration is safe to show.
+	// GetConfig returns the configuration without secrets.
 	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
 }
 
@@ -58,7 +58,7 @@ func (c *configServiceClient) GetConfig(ctx context.Context, in *GetConfigReques
 //
 // ConfigService is served by the orchestrator.
 type ConfigServiceServer interface {
-	// GetConfig returns what of the configuration is safe to show.
+	// GetConfig returns the configuration without secrets.
 	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
 	mustEmbedUnimplementedConfigServiceServer()
 }

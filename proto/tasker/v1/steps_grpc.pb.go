@@ -35,7 +35,7 @@ const (
 type StepServiceClient interface {
 	// GetStep returns one step of a task.
 	GetStep(ctx context.Context, in *GetStepRequest, opts ...grpc.CallOption) (*GetStepResponse, error)
-	// ListSteps returns the steps of a task in the order in which they came into being.
+	// ListSteps returns the steps of a task in the order of their creation.
 	ListSteps(ctx context.Context, in *ListStepsRequest, opts ...grpc.CallOption) (*ListStepsResponse, error)
 	// ResolveStep resets, resolves or completes a step by hand.
 	ResolveStep(ctx context.Context, in *ResolveStepRequest, opts ...grpc.CallOption) (*ResolveStepResponse, error)
@@ -99,7 +99,7 @@ func (c *stepServiceClient) GetStepAudit(ctx context.Context, in *GetStepAuditRe
 type StepServiceServer interface {
 	// GetStep returns one step of a task.
 	GetStep(context.Context, *GetStepRequest) (*GetStepResponse, error)
-	// ListSteps returns the steps of a task in the order in which they came into being.
+	// ListSteps returns the steps of a task in the order of their creation.
 	ListSteps(context.Context, *ListStepsRequest) (*ListStepsResponse, error)
 	// ResolveStep resets, resolves or completes a step by hand.
 	ResolveStep(context.Context, *ResolveStepRequest) (*ResolveStepResponse, error)

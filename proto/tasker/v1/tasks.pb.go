@@ -936,7 +936,7 @@ type Task struct {
 	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Namespace string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Version   string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
-	// state is the state of the task; execution_status what its steps make of it.
+	// state is the state of the task; execution_status is derived from its steps.
 	State                TaskState              `protobuf:"varint,5,opt,name=state,proto3,enum=tasker.v1.TaskState" json:"state,omitempty"`
 	CreatedAt            *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt            *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
@@ -1185,7 +1185,7 @@ type Step struct {
 	CreatedAt   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=completed_at,json=completedAt,proto3,oneof" json:"completed_at,omitempty"`
-	// results is the whole outcome of the last attempt.
+	// results is the complete outcome of the last attempt.
 	Results               *structpb.Struct       `protobuf:"bytes,8,opt,name=results,proto3,oneof" json:"results,omitempty"`
 	DependenciesSatisfied bool                   `protobuf:"varint,9,opt,name=dependencies_satisfied,json=dependenciesSatisfied,proto3" json:"dependencies_satisfied,omitempty"`
 	RetryEligible         bool                   `protobuf:"varint,10,opt,name=retry_eligible,json=retryEligible,proto3" json:"retry_eligible,omitempty"`

@@ -45,7 +45,7 @@ type TaskServiceClient interface {
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
 	// CancelTask ends a task. A task that has ended already is answered OK with success false.
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
-	// GetTaskContext returns what a task was given and what its steps made of it.
+	// GetTaskContext returns the input of a task and the results of its steps.
 	GetTaskContext(ctx context.Context, in *GetTaskContextRequest, opts ...grpc.CallOption) (*GetTaskContextResponse, error)
 	// GetTaskSummary returns a task with its template, steps and dead letter in one answer.
 	GetTaskSummary(ctx context.Context, in *GetTaskSummaryRequest, opts ...grpc.CallOption) (*GetTaskSummaryResponse, error)
@@ -155,7 +155,7 @@ type TaskServiceServer interface {
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
 	// CancelTask ends a task. A task that has ended already is answered OK with success false.
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
-	// GetTaskContext returns what a task was given and what its steps made of it.
+	// GetTaskContext returns the input of a task and the results of its steps.
 	GetTaskContext(context.Context, *GetTaskContextRequest) (*GetTaskContextResponse, error)
 	// GetTaskSummary returns a task with its template, steps and dead letter in one answer.
 	GetTaskSummary(context.Context, *GetTaskSummaryRequest) (*GetTaskSummaryResponse, error)

@@ -1152,7 +1152,7 @@ func (x *WorkerTemplateListResponse) GetWorkerCapabilities() []string {
 	return nil
 }
 
-// CacheStats are those of the templates in memory.
+// CacheStats are the statistics of the template cache.
 type CacheStats struct {
 	state                 protoimpl.MessageState `protogen:"open.v1"`
 	TotalCached           uint64                 `protobuf:"varint,1,opt,name=total_cached,json=totalCached,proto3" json:"total_cached,omitempty"`

@@ -30,7 +30,7 @@ const (
 //
 // WorkerConfigService is served by the worker.
 type WorkerConfigServiceClient interface {
-	// GetConfig returns what of the configuration is safe to show.
+	// GetConfig returns the configuration without secrets.
 	GetConfig(ctx context.Context, in *WorkerGetConfigRequest, opts ...grpc.CallOption) (*WorkerGetConfigResponse, error)
 }
 
@@ -58,7 +58,7 @@ func (c *workerConfigServiceClient) GetConfig(ctx context.Context, in *WorkerGet
 //
 // WorkerConfigService is served by the worker.
 type WorkerConfigServiceServer interface {
-	// GetConfig returns what of the configuration is safe to show.
+	// GetConfig returns the configuration without secrets.
 	GetConfig(context.Context, *WorkerGetConfigRequest) (*WorkerGetConfigResponse, error)
 	mustEmbedUnimplementedWorkerConfigServiceServer()
 }

@@ -62,7 +62,7 @@ function parsed(text: string): Json {
   }
 }
 
-/** fetch says why only in the cause of its error. */
+/** fetch gives the reason only in the cause of its error. */
 function reason(e: unknown): string {
   return e instanceof Error && e.cause instanceof Error ? e.cause.message : String(e);
 }

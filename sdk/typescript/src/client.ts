@@ -109,7 +109,7 @@ export class Client {
     }
   }
 
-  /** Creates a task and waits for its end. Rejects if it has not ended after timeout seconds; it goes on. */
+  /** Creates a task and waits for its end. Rejects if it has not ended after timeout seconds; the task continues. */
   async run(task: NewTask, timeout = 300): Promise<Task> {
     const deadline = Date.now() + timeout * 1000;
     const created = await this.createTask(task, Math.min(timeout, longestWait));
@@ -159,7 +159,7 @@ export class Client {
     return (await this.call({ method: "POST", path: "/v1/external-events", body: event, again: Boolean(event.id) })) as Record<string, Json>;
   }
 
-  /** Makes the text of a template file, YAML or JSON, the content of its version. */
+  /** Registers a template from the text of a file, YAML or JSON, and replaces the content of its version. */
   async registerTemplate(source: string, reason = "", actor = this.sender["initiator"] ?? ""): Promise<Record<string, Json>> {
     return (await this.call({ method: "POST", path: "/v1/templates", body: { source, reason, actor }, again: true })) as Record<string, Json>;
   }
@@ -195,7 +195,7 @@ export class Client {
   }
 }
 
-/** The trace of the step whose handler calls this: what it creates belongs to it. */
+/** The trace of the step whose handler calls this: tasks that it creates join that trace. */
 function trace(): Record<string, string> {
   const { traceparent, tracestate } = currentStep() ?? {};
   return { ...(traceparent && { traceparent }), ...(tracestate && { tracestate }) };
@@ -207,7 +207,7 @@ function refusal(answer: Response, text: string): ApiError {
     const document = JSON.parse(text) as Record<string, Json>;
     problem = typeof document["error"] === "object" && document["error"] !== null ? (document["error"] as Record<string, Json>) : document;
   } catch {
-    // not JSON: something between us and the orchestrator has answered
+    // not JSON: a proxy before the orchestrator has answered
   }
   return new ApiError(answer.status, String(problem["code"] ?? answer.status), String(problem["message"] ?? problem["detail"] ?? answer.statusText),
     answer.headers.get("x-request-id") ?? "", String(problem["task_uuid"] ?? ""), Number(answer.headers.get("retry-after")) || 0);

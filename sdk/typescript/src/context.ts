@@ -1,4 +1,4 @@
-/** What a handler sees of its step. */
+/** The context of a step for its handler. */
 
 import { Cancelled, Permanent, encodable, fault, pointOf, type Json, type Point } from "./errors.js";
 import { NotFound, NotHeld, Unavailable, type Session, type StepMessage } from "./session.js";
@@ -27,7 +27,7 @@ const patienceMs = 60_000;
 
 /** One execution of a step. */
 export class StepContext {
-  /** Names the execution; another one once it goes on in another session. */
+  /** Names the execution; a new one once it continues in another session. */
   fence: string;
   readonly taskUuid: string;
   readonly stepUuid: string;
@@ -98,7 +98,7 @@ export class StepContext {
     return this.attempt >= this.maxAttempts;
   }
 
-  /** Aborts, with a Cancelled as the reason, once the end of the step changes nothing any more. */
+  /** Aborts, with a Cancelled as the reason, once the result of the step is not accepted any more. */
   get signal(): AbortSignal {
     return this.controller.signal;
   }
@@ -121,13 +121,13 @@ export class StepContext {
     this.point = point;
   }
 
-  /** Shows how far the step is, from 0 to 1, to those who look at the worker. Nothing is recorded, and a daemon that
-   *  is away misses it. */
+  /** Shows operators how far the step is, from 0 to 1. Nothing is recorded, and a daemon that cannot be reached does
+   *  not get it. */
   async progress(fraction: number, message = ""): Promise<void> {
     try {
       await this.session.progress(this, fraction, message);
     } catch (e) {
-      if (!(e instanceof NotHeld || e instanceof NotFound || e instanceof Unavailable)) throw e; // the next checkpoint or notice says so
+      if (!(e instanceof NotHeld || e instanceof NotFound || e instanceof Unavailable)) throw e; // the next checkpoint or notice reports it
     }
   }
 

@@ -1,4 +1,4 @@
-/** Runs whole workflows on an engine of the test's own. */
+/** Runs whole workflows on a private engine of the test. */
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { readFile } from "node:fs/promises";
@@ -11,9 +11,9 @@ import { Worker } from "./worker.js";
 declare const process: { env: Record<string, string | undefined> };
 
 export interface EngineOptions {
-  /** Are registered: files (.yaml, .yml, .json) as paths or URLs, or texts of such. */
+  /** Templates to register: files (.yaml, .yml, .json) as paths or URLs, or their texts. */
   templates?: (string | URL)[];
-  /** Run in this process. */
+  /** Handlers that run in this process. */
   handlers?: Handlers;
   /** The program tasker-ctl; default TASKER_CTL, then tasker-ctl on the PATH. */
   binary?: string;
@@ -40,7 +40,7 @@ export interface StepEnd {
   data: Record<string, Json>;
 }
 
-/** How a task ended, with its steps by their names, and what those returned that are complete. */
+/** How a task ended, with its steps by their names, and the results of the completed ones. */
 export interface TaskEnd {
   status: string;
   task: Task;
@@ -52,7 +52,7 @@ export interface TaskEnd {
 export class EngineError extends Error {}
 
 const settled = ["complete", "error", "cancelled", "resolved_manually", "blocked_by_failures"];
-const patience = 30_000; // for the end of what was started, in milliseconds
+const patience = 30_000; // for the engine and the handlers to end, in milliseconds
 const keptLog = 16_384;
 
 /**
@@ -112,7 +112,7 @@ export class Engine {
   /**
    * Creates a task of a template and waits until it has ended, or is blocked until an operator acts. Each call creates
    * another task, unless fields, which are those of NewTask, have an idempotency_key. Rejects if it has not ended after
-   * timeout seconds (default 60), and says how far it has come.
+   * timeout seconds (default 60), with the state of its steps.
    */
   async run(name: string, context: Record<string, Json> = {}, fields: Record<string, Json> & { timeout?: number; namespace?: string } = {}): Promise<TaskEnd> {
     const { timeout = 60, namespace, ...more } = fields;
@@ -141,7 +141,7 @@ export class Engine {
     return `task ${task.task_uuid} has not ended after ${timeout} s, it is ${task.status}: ${states.join(", ")}`;
   }
 
-  /** Ends everything. A handler that does not return is left to itself. */
+  /** Stops the worker and the engine. A handler that does not return keeps running. */
   async stop(): Promise<void> {
     await this.worker?.stop();
     await within(patience / 3, this.working.catch(() => undefined));
@@ -187,7 +187,7 @@ class Program {
     this.child.stderr.on("data", (text) => (this.log = (this.log + text).slice(-keptLog)));
   }
 
-  /** Waits for the line that says where everything is. */
+  /** Waits for the line with the addresses of the engine. */
   async addresses(timeout: number): Promise<Addresses> {
     let line = "";
     const told = new Promise<void>((resolve) => {
@@ -211,7 +211,7 @@ class Program {
   }
 }
 
-/** Waits for something, not for longer than some milliseconds. Resolves to whether it has happened. */
+/** Waits for a promise, at most for some milliseconds. Resolves to whether it has settled. */
 async function within(ms: number, done: Promise<void>): Promise<boolean> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<boolean>((resolve) => (timer = setTimeout(resolve, ms, false)));

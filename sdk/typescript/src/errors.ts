@@ -1,4 +1,4 @@
-/** What handlers throw, and what it becomes on the wire. */
+/** Errors of handlers, and their wire form. */
 
 export type Json = unknown;
 
@@ -67,10 +67,10 @@ export function nextOf({ idempotencyKey, delay, ...same }: NextTask): Record<str
   return { ...same, ...(idempotencyKey ? { idempotency_key: idempotencyKey } : {}), ...(delay ? { delay_seconds: delay } : {}) };
 }
 
-/** The handler did nothing: the step goes back, and no attempt is used. */
+/** The handler did nothing: the step is handed back, and no attempt is used. */
 export class Returned extends Error {}
 
-/** The end of the step changes nothing any more. */
+/** The result of the step is not accepted any more. */
 export class Cancelled extends Error {
   constructor(readonly reason: string) {
     super(`the step was cancelled: ${reason}`);
@@ -89,7 +89,7 @@ export function pointOf(cursor: Json, itemsProcessed: number, accumulated?: Json
   return accumulated === undefined || accumulated === null ? point : { ...point, accumulated_results: accumulated };
 }
 
-/** The wire form of what a handler threw. */
+/** The wire form of an error of a handler. */
 export function fault(error: unknown): Record<string, Json> {
   const message = error instanceof Error ? error.message || error.name : String(error);
   if (!(error instanceof TaskerError)) {
@@ -106,7 +106,7 @@ export function fault(error: unknown): Record<string, Json> {
   };
 }
 
-/** Returns a value that has a JSON form; what says whose it is. */
+/** Returns a value that has a JSON form; what names the value in errors. */
 export function encodable(value: Json, what = "the handler's result", errorType = "ResultNotEncodable"): Json {
   let text: string | undefined;
   try {

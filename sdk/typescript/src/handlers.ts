@@ -1,4 +1,4 @@
-/** Handlers: functions with what they need injected, decisions and batches. */
+/** Handlers: functions with injected arguments, decisions and batches. */
 
 import type { Batch, StepContext } from "./context.js";
 import { Permanent, type Json } from "./errors.js";

@@ -1,4 +1,4 @@
-/** What a program is told about its worker. */
+/** Callbacks of a worker. */
 
 import type { StepContext } from "./context.js";
 

@@ -1,4 +1,4 @@
-// What the package uses of Node beyond what browsers have.
+// Types of the Node features that the package uses and browsers lack.
 declare module "node:async_hooks" {
   export class AsyncLocalStorage<T> {
     run<R>(store: T, callback: () => R): R;

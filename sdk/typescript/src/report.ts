@@ -1,4 +1,4 @@
-/** How the end of a handler is reported. */
+/** Reports of handlers that have ended. */
 
 import type { StepContext } from "./context.js";
 import { runStep } from "./current.js";
@@ -6,7 +6,7 @@ import { Cancelled, Continue, Permanent, Returned, Yield, encodable, fault, next
 import type { Handler } from "./handlers.js";
 import type { Report } from "./session.js";
 
-/** Calls a handler and returns its report; failed is told of a failure. */
+/** Calls a handler and returns its report; failed is called with a failure. */
 export async function reportOf(ctx: StepContext, handler: Handler | undefined, failed: (e: unknown) => void): Promise<Report> {
   const { fence } = ctx;
   try {
@@ -18,7 +18,7 @@ export async function reportOf(ctx: StepContext, handler: Handler | undefined, f
   } catch (thrown) {
     let e = thrown;
     if (e instanceof Yield && ctx.events.length > 0) {
-      // They would be lost, or published again by what follows.
+      // They would be lost, or published again by the next execution.
       e = new Permanent("a step that has published events cannot yield", { errorType: "EventNotPublished" });
     }
     if (e instanceof Yield) return { fence, outcome: "yield", checkpoint: e.point, ...isolatedBy(ctx) };

@@ -3,13 +3,13 @@
 import { Bytes, parsed } from "./bytes.js";
 import type { Json, Point } from "./errors.js";
 
-/** The daemon does not know the session (any more), or what was asked for. */
+/** The daemon does not know the session (any more), or the requested object. */
 export class NotFound extends Error {}
 
 /** The session does not hold the step (any more). */
 export class NotHeld extends Error {}
 
-/** The daemon refuses a request for good. */
+/** The daemon rejects a request permanently. */
 export class Refused extends Error {}
 
 /** The daemon cannot be reached or has no room; the same request may work later. */
@@ -83,7 +83,7 @@ export class Transport {
   }
 
   /** Sends one request that is answered with events, and yields their data until they end, which is within timeoutMs
-   *  unless the daemon is gone. */
+   *  unless the daemon cannot be reached. */
   async *follow(path: string, timeoutMs: number): AsyncGenerator<Record<string, Json>> {
     const answer = await this.begin("GET", path, undefined, timeoutMs);
     const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
@@ -113,7 +113,7 @@ export class Transport {
   }
 }
 
-/** What comes from the daemon, or Unavailable. */
+/** The answer of the daemon, or Unavailable. */
 async function reached<T>(coming: Promise<T>): Promise<T> {
   try {
     return await coming;
@@ -128,7 +128,7 @@ function failure(status: number, text: string): Error {
     const problem = JSON.parse(text) as { detail?: string; message?: string };
     detail = problem.detail ?? problem.message ?? detail;
   } catch {
-    // not JSON: something between us and the daemon has answered
+    // not JSON: a proxy before the daemon has answered
   }
   const message = `${status}: ${detail}`;
   if (status === 404) return new NotFound(message);
@@ -163,12 +163,12 @@ export class Session {
     return this.transports.length > 1;
   }
 
-  /** Turns to the next daemon, which open asks first. */
+  /** Selects the next daemon, which open tries first. */
   next(): void {
     this.transports.push(...this.transports.splice(0, 1));
   }
 
-  /** Opens a session and presents what is held. Returns what was not kept: another worker has it. */
+  /** Opens a session and presents the held steps. Returns those that were not kept: another worker has them. */
   async open<T extends Held>(request: Record<string, Json>, held: T[]): Promise<T[]> {
     const presented = held.map(({ fence, taskUuid }) => ({ fence, task_uuid: taskUuid }));
     const opened = await this.call("POST", "/v1/sessions", { ...request, held: presented });
@@ -182,7 +182,7 @@ export class Session {
     return lost;
   }
 
-  /** Yields what the daemon tells, for the time of waitMs. */
+  /** Yields the steps and notices of the daemon, for the time of waitMs. */
   async *follow(waitMs: number, stops: boolean): AsyncGenerator<Polled> {
     const query = `after=${this.after}&wait=${waitMs}ms${stops ? "&stops=true" : ""}`;
     for await (const answer of this.transport.follow(`${this.path}/stream?${query}`, waitMs + this.graceMs)) {
@@ -191,7 +191,7 @@ export class Session {
     }
   }
 
-  /** Ends follow. What this request is answered is told again. */
+  /** Ends follow. The daemon sends the steps and notices of this answer again. */
   async interrupt(): Promise<void> {
     await this.call("POST", `${this.path}/poll?after=${this.after}&stops=true`);
   }

@@ -1,4 +1,4 @@
-/** For tests: runs handlers without a daemon (runStep), and workflows on an engine of the test's own (startEngine). */
+/** For tests: runs handlers without a daemon (runStep), and workflows on a private engine of the test (startEngine). */
 
 import { parsed } from "./bytes.js";
 import { StepContext } from "./context.js";
@@ -9,14 +9,14 @@ import { NotFound, NotHeld, Session, type StepMessage } from "./session.js";
 
 export { Engine, EngineError, startEngine, type EngineOptions, type StepEnd, type TaskEnd } from "./engine.js";
 
-/** What a handler sees. All of it arrives as from a daemon: as JSON, with Bytes in it. */
+/** The input of a handler. It arrives as from a daemon: as JSON, with Bytes in it. */
 export interface StepOptions {
   context?: Json;
-  /** Of the direct parents. */
+  /** Results of the direct parents. */
   results?: Record<string, Json>;
-  /** Of steps further back. */
+  /** Results of earlier steps. */
   ancestors?: Record<string, Json>;
-  /** Of the batches of a worker step. */
+  /** Results of the batches of a worker step. */
   batchResults?: Record<string, Json[]>;
   config?: Record<string, Json>;
   checkpoint?: Point;
@@ -27,7 +27,7 @@ export interface StepOptions {
   message?: Partial<StepMessage>;
 }
 
-/** How a handler ended: as its report would say. */
+/** The end of a handler, as in its report. */
 export interface Outcome {
   outcome: string;
   result?: Json;
@@ -40,7 +40,7 @@ export interface Outcome {
   saved: Point[];
 }
 
-/** Answers what a handler asks of its session. */
+/** Answers the requests of a handler to its session. */
 class Daemon extends Session {
   readonly saved: Point[] = [];
 
@@ -69,7 +69,7 @@ class Daemon extends Session {
   }
 }
 
-/** What arrives of a value that a daemon sends. */
+/** A value as it arrives from a daemon. */
 function sent(value: Json): Json {
   return value === undefined ? undefined : parsed(JSON.stringify(value));
 }

@@ -16,18 +16,18 @@ declare const process: {
 
 export interface WorkerOptions {
   /**
-   * Of a worker daemon, or of several with commas between them: when one does not answer, the worker goes on with its
+   * Of a worker daemon, or of several with commas between them: when one does not answer, the worker continues with its
    * steps at the next. Default TASKER_WORKER_URL, then http://localhost:8081.
    */
   url?: string;
   /** How many steps run at once; default 1. */
   permits?: number;
-  /** For operators. */
+  /** Shown to operators. */
   name?: string;
   /** Default TASKER_AUTH_TOKEN. */
   token?: string;
   apiKey?: string;
-  /** Are told what happens. */
+  /** Callbacks. */
   hooks?: Hooks;
   /** Gets one line per incident; default console.warn. */
   log?: (message: string) => void;
@@ -56,7 +56,7 @@ export class Worker extends Handlers {
     this.hooks = new Told(options.hooks ?? {}, this.log);
   }
 
-  /** Runs until SIGTERM, SIGINT or stop; the steps that run then end first. With signals: false the program heeds them. */
+  /** Runs until SIGTERM, SIGINT or stop; the steps that run then end first. With signals: false the program handles the signals. */
   async run({ signals = true }: { signals?: boolean } = {}): Promise<void> {
     if (this.known.size === 0) throw new TypeError("run the worker: want at least one handler");
     const heeded = signals ? ["SIGTERM", "SIGINT"] : [], stop = (): void => void this.stop();
@@ -69,7 +69,7 @@ export class Worker extends Handlers {
     this.hooks.tell("stopped");
   }
 
-  /** Takes no more steps; run ends when those that run have ended. */
+  /** Takes no more steps; run ends when the running ones have ended. */
   async stop(): Promise<void> {
     this.stopping = true;
     this.wake?.();
@@ -96,7 +96,7 @@ export class Worker extends Handlers {
   }
 }
 
-/** Works until the worker or the daemon stops; sessions may come and go meanwhile. */
+/** Works until the worker or the daemon stops, with one session after another. */
 class Life {
   private readonly held = new Map<string, StepContext>(); // by their first fences; their ends are not confirmed
   private reports: [StepContext, Report][] = [];
@@ -118,13 +118,13 @@ class Life {
     }
   }
 
-  /** Cancels steps that another worker has; what becomes of them here changes nothing. */
+  /** Cancels steps that another worker has; their results here are not reported. */
   private drop(lost: StepContext[]): void {
     this.forget(lost);
     for (const ctx of lost) ctx.cancel("lease_lost");
   }
 
-  /** Opens a session with what is held. Resolves to whether there is one: not if the worker stops first. */
+  /** Opens a session with the held steps. Resolves to whether it succeeded: not if the worker stops first. */
   private async open(): Promise<boolean> {
     const begun = Date.now();
     for (let failures = 0; ; ) {
@@ -140,7 +140,7 @@ class Life {
         if (!(e instanceof Unavailable || e instanceof NotFound)) throw e;
         if (++failures === 1) this.log(`no session: ${e.message}`);
         this.session.next();
-        // What is held has the grace of a daemon that is started again.
+        // Held steps have the grace of a restarted daemon.
         const longest = held.length > 0 ? Math.min(2000, this.session.graceMs / 4) : 2000;
         const ms = Math.min(50 * 2 ** failures, longest) * (0.5 + Math.random() / 2);
         await (held.length > 0 ? delay(ms) : this.pause(ms));
@@ -177,7 +177,7 @@ class Life {
   }
 
   private take(message: StepMessage): void {
-    if (this.held.has(message.fence)) return; // told again
+    if (this.held.has(message.fence)) return; // delivered again
     const ctx = new StepContext(this.session, message);
     this.held.set(ctx.fence, ctx);
     const begun = Date.now();
@@ -222,7 +222,7 @@ class Life {
       } catch (e) {
         if (e instanceof Refused) return this.refused(batch, e);
         if (!(e instanceof Unavailable || e instanceof NotFound)) throw e;
-        await delay(50); // follow opens another session if that is what it takes
+        await delay(50); // follow opens another session if necessary
       }
     }
   }

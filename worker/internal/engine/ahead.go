@@ -43,7 +43,7 @@ func (p *pace) served(took time.Duration) {
 }
 func (p *pace) claimed(took time.Duration) { p.claim = average(p.claim, took) }
 
-// slowed raises the service time: steps claimed ahead have waited this long.
+// slowed raises the service time to the time that steps claimed ahead have waited.
 func (p *pace) slowed(took time.Duration) { p.service = max(p.service, took) }
 
 // maxServices bounds the callables whose handlers are measured one by one.
@@ -112,7 +112,7 @@ type announced struct {
 // rows that it does not get.
 const refusals = 32
 
-// covers reports whether an execution may begin.
+// covers reports whether an execution may begin: announced, or not claimed ahead.
 func (a *announced) covers(x *Execution) bool {
 	return !x.Claim.Ahead || x.worker == a.worker && x.Key.Token <= a.token
 }

@@ -20,9 +20,9 @@ const (
 	reportPatience = time.Minute
 )
 
-// delivery gets the output of handlers into the database, in batches that form by
-// themselves: in statements of bounded size, retried in order until they are answered or
-// rejected. An item that cannot be stored does not affect the others, and none is
+// delivery writes the output of handlers to the database: items that arrive during a
+// statement form the next batch. Statements have a bounded size and are retried in order until
+// they are answered or rejected. An item that cannot be stored affects no other, and none is
 // dropped.
 type delivery[T deliverable, R any] struct {
 	e     *Engine

@@ -1,9 +1,9 @@
-// Package engine runs the steps that a worker claims. A [Step] is the other side: it
-// knows the handler and what publishers make of its end.
+// Package engine runs the steps that a worker claims. A [Step] is its counterpart: it
+// knows the handler and the events that publishers make of its end.
 //
 // An execution from claim to record: look.go claims as many steps as there are free
-// permits, from the callables that queues.go offers; execution.go computes per claim what
-// its steps have in common; slots.go gives permits and draws the states of an execution;
+// permits, from the callables that queues.go offers; execution.go computes per claim the
+// shared data of its steps; slots.go assigns permits and shows the states of an execution;
 // engine.go runs it; ending.go decides who records its ending, and reporter.go or
 // saver.go records it through delivery.go, which sends batches and retries them until
 // they are answered. transaction.go is for handlers that work in one.
@@ -14,6 +14,6 @@
 // the stop, failure.go the stored form of failures.
 //
 // What may not enter: SQL and drivers (store), rules about what a result causes
-// (workflow), listening and polling (coordinator and below), and handlers with what they
-// see (worker).
+// (workflow), listening and polling (coordinator and below), and handlers with their
+// contexts (worker).
 package engine

@@ -17,8 +17,8 @@ import (
 // Ending is how an execution ended. It is made once, at the edge of the handler (Step.Run)
 // or when the time limit has passed, and everything follows from it: who may report the
 // execution (slots.end) and how its end gets into the database (record). The holder of the
-// right to report owns it; on its way only its kind changes, unless what was to be
-// recorded fails.
+// right to report owns it; until it is recorded only its kind changes, unless recording
+// it fails.
 type Ending struct {
 	Kind     Kind
 	Result   json.RawMessage     // of Success
@@ -31,7 +31,7 @@ type Ending struct {
 	Err      error               // why it is no success; for the log
 }
 
-// Kind tells what is to be recorded.
+// Kind says how an ending is recorded.
 type Kind uint8
 
 const (
@@ -52,7 +52,7 @@ const (
 	committed
 	// outdated: the report was rejected by the fence, and the transaction rolled back.
 	outdated
-	// undecided: the worker ends before the fate of the transaction is known.
+	// undecided: the worker ends before the outcome of the transaction is known.
 	undecided
 )
 
@@ -114,7 +114,7 @@ func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
 	return after.next
 }
 
-// record gets the end of an execution into the database. The caller has the right to
+// record writes the end of an execution to the database. The caller has the right to
 // report it.
 func (e *Engine) record(x *Execution, end Ending) {
 	switch end.Kind {

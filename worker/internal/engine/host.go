@@ -10,18 +10,17 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Host is what the daemons and kits of this module ask of a worker in their process, beyond
-// what programs do.
+// Host has the methods of a worker that only the daemons and test kits of this module use.
 type Host interface {
 	// Offer returns what the worker would claim now of tasks about to be created in its
 	// process, for up to want steps; it implements orchestration.Taker. It is safe for
 	// concurrent use.
 	Offer(want int) (store.ClaimRequest, func(claimed []store.Claimed, lost bool))
 	// Adopt takes over claims of other workers, in some namespaces or all (nil), whose
-	// handlers go on in processes that are connected to this worker now. learn gets their
-	// tokens, the new ones by the former, before any of them begins here. What it does not
-	// get is lost, unless locked says that some were being changed and should be asked for
-	// again. The errors wrap store.ErrUnavailable; then none is adopted, or those that are
+	// handlers continue in processes that are connected to this worker now. learn gets their
+	// tokens, the new ones by the former, before any of them begins here. Claims that it does not
+	// get are lost, unless locked says that some rows were being changed: then call it again.
+	// The errors wrap store.ErrUnavailable; then no claim is adopted, or adopted ones are
 	// handed back. It is safe for concurrent use.
 	Adopt(ctx context.Context, held []store.HeldClaim, namespaces []string, learn func(tokens map[int64]int64)) (locked bool, err error)
 	// Hear receives signals that a daemon of the same process sends, ahead of their way
@@ -44,7 +43,7 @@ type Host interface {
 	// EventStats returns the counts of events of this worker's steps.
 	EventStats() bus.EventStats
 	// Rehearse is for package workertest, through which programs use it: it runs single
-	// handlers of a worker that was not started. board keeps what handlers save and answers
-	// what they read; it is a part of the worker's inside.
+	// handlers of a worker that was not started. board stores what handlers save and answers
+	// their reads; it replaces the store within the worker.
 	Rehearse(board Board) *Rehearsal
 }

@@ -124,7 +124,7 @@ func (s *saver) answered(list []command.Answer[*saving, kept]) {
 	}
 }
 
-// goOn reruns a step that has yielded, behind the others that wait for a permit.
+// goOn runs a step that has yielded again, after the others that wait for a permit.
 func (s *saver) goOn(v *saving, answer kept) {
 	s.saved(v)
 	claim := v.x.Claim

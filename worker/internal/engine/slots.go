@@ -30,7 +30,7 @@ import (
 //	lost      → reporting
 //
 // A saved checkpoint makes a yielding execution gone; another one of the same claim waits
-// in its place. An execution that could not be handed back is again what it was.
+// in its place. An execution that could not be handed back returns to its former phase.
 //
 // A permit belongs to the handler's goroutine until it returns, in whatever phase: a
 // handler whose execution was reported or lost in the meantime is a zombie.
@@ -103,7 +103,7 @@ func (s *slots) move(x *Execution, from, to phase) bool {
 	return true
 }
 
-// follows is what a change of the slots calls for.
+// follows is the work that a change of the slots requires.
 type follows struct {
 	begin    []*Execution  // have got permits and must be started
 	next     *Execution    // continues with the permit of an ended one

@@ -77,7 +77,7 @@ func (u *unknown) forget(lost *lostAnswer) {
 // giveUp drops the lost answer, if any.
 func (u *unknown) giveUp() { u.forget(u.answer()) }
 
-// giveBackUnknown hands back what statements with lost answers may have claimed. While
+// giveBackUnknown hands back the steps that statements with lost answers may have claimed. While
 // another claim is under way it waits for the next look.
 func (e *Engine) giveBackUnknown(ctx context.Context) error {
 	lost := e.unknown.answer()

@@ -47,8 +47,8 @@ with present as materialized (` + claimsOfOthers + `), picked as materialized (`
 )` + claimedRows + ` c.former,` + fromLedger)
 
 // Adopt gives the held claims of other workers in the namespaces, nil in all, to this worker:
-// those whose leases nothing has ended. What is missing in the answer is lost, unless rows were locked: then it should be
-// asked for again.
+// those whose leases have not been ended. Claims missing in the answer are lost, unless rows were
+// locked: then call it again.
 func (s *Board) Adopt(ctx context.Context, worker uuid.UUID, held []HeldClaim, namespaces []string, lease time.Duration) (adopted []Adopted, locked bool, err error) {
 	type row struct {
 		claimedRow
@@ -71,8 +71,8 @@ func (s *Board) Adopt(ctx context.Context, worker uuid.UUID, held []HeldClaim, n
 	return adopted, locked, err
 }
 
-// repeatClaims gives a worker again what it holds without knowing, because the answer to a
-// claim was lost. It is the same attempt; the new token is the fence against an answer that
+// repeatClaims returns to a worker the claims that it holds without knowing, because the answer
+// to a claim was lost. It is the same attempt; the new token is the fence against an answer that
 // arrives after all. Claims that are locked are being reported.
 // Index: board_lease.
 var repeatClaims = pg.Compile(`

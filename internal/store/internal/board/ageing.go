@@ -15,11 +15,11 @@ import (
 // that are claimed first: smaller lanes in which something waits, of their callable or of
 // one that a live worker offers beside it, since claims take the lanes of all their
 // callables in one order. New tasks wait for the begun ones of their priority, whose steps
-// come to an end: these are two lanes, and one rank. Aged steps have waited longer still.
+// are finite: these are two lanes, and one rank. Aged steps have waited longer still.
 //
 // It reads the first step of each lane, and of the lanes where that one is due up to limit:
-// a lane is in the order in which its steps became claimable. So one that was given another
-// priority waits for up to the bound from then on. Locked rows are left to their claims.
+// a lane is in the order in which its steps became claimable. So a step with a changed
+// priority waits for up to the bound from then on. Rows locked by claims are skipped.
 // Index: board_claimable, workers_alive, and those of pausedCallables.
 var waitedTooLong = `with recursive ` + everyLane + `, heads as materialized (
     select l.*, s.enqueued_at from (select * from found where callable <> all (` + pausedCallables + `)) l cross join lateral (
@@ -78,7 +78,7 @@ var waitedInKeys = `with picked as materialized (
 )`
 
 const (
-	// moveAged moves what was picked, in the order of the waiting. The rows are locked, so they
+	// moveAged moves the picked steps, in the order of their waiting times. The rows are locked, so they
 	// are still there.
 	moveAged = `, numbered as materialized (
     select at, callable, nextval('tasker.step_seq') as seq from (select * from picked where enqueued_at < ` + waitedSince + ` order by enqueued_at, seq) o

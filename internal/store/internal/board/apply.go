@@ -104,7 +104,7 @@ order by t.ordinality`)
 )
 
 // TakeReported takes the tasks of up to limit reported steps, and of as many again of
-// tasks with several steps in hand. full ignores the marks and scans from the beginning.
+// tasks with several live steps. full ignores the marks and scans from the beginning.
 // A result without tasks is already closed.
 func (s *Board) TakeReported(ctx context.Context, limit int, full bool) (*Taken, error) {
 	taken := &Taken{store: s}

@@ -15,8 +15,8 @@ import (
 //
 // A task to cancel is named in a message, which orchestrators follow until it is cancelled. In
 // the same transaction its waiting step leaves its line, so that nothing claims it meanwhile;
-// should it be there an hour later, which no flow leaves behind, it waits in line again. A
-// dropped step is reported as complete. Steps of tasks that undo their steps wait: a
+// should it be there an hour later, which no flow causes, it waits in line again. A
+// dropped step is reported as complete. Steps of tasks under compensation wait: a
 // compensation must run, and such a task cannot be cancelled.
 
 const (
@@ -87,7 +87,7 @@ select (select count(*) from withdrawn)::int as newest, (select count(*) from en
        (select count(*) from dropped)::int as dropped`)
 )
 
-// Beyond is what was done with the steps of keys without room: how many.
+// Beyond counts the actions on steps of keys without room.
 type Beyond struct {
 	Newest  int // left the line, their tasks are being cancelled
 	Running int // ran, or waited for their retry; their tasks are being cancelled
@@ -101,8 +101,8 @@ func (b *Beyond) Count() map[limitrule.Beyond]int {
 	return map[limitrule.Beyond]int{limitrule.CancelNewest: b.Newest, limitrule.CancelRunning: b.Running, limitrule.Drop: b.Dropped}
 }
 
-// ActBeyond looks for steps of limited callables whose keys have no room, and does what the
-// limits say. Nothing happens with a callable whose steps are sorted meanwhile.
+// ActBeyond finds steps of limited callables whose keys have no room, and acts as the limits
+// say. It skips a callable whose steps are being sorted.
 func (s *Board) ActBeyond(ctx context.Context, callables []int32) (done Beyond, err error) {
 	type over struct{ CallableID int32 }
 	keys := pg.Args{"keys": overKeys, "limit": sortedBeside}

@@ -70,11 +70,11 @@ type Claimed struct {
 	Checkpoint json.RawMessage
 	// Trace is the task's, see NewTask.Trace.
 	Trace []byte
-	// Task is the state of the task, if this is its only step in hand; else nil.
+	// Task is the state of the task, if this is its only live step; else nil.
 	Task *Standing `sql:"-"`
 }
 
-// Standing is the state of a task whose only step in hand is claimed. While the claim
+// Standing is the state of a task whose only live step is claimed. While the claim
 // holds, only an operator's action changes it, which ends the claim.
 type Standing struct {
 	State    workflow.TaskState
@@ -164,7 +164,7 @@ const pausedByOperators = pausedInNamespaces + ` and paused_by is not null)`
 // read a partial index from end to end. Tokens are drawn in the order of picking: a
 // worker begins steps claimed ahead in the order of tokens. A row that another
 // transaction has locked, or changed between the snapshot and the lock, is skipped,
-// whatever that transaction does; and this claim has used up the signal. So a claim that
+// whatever that transaction does; and this claim has consumed the signal. So a claim that
 // gets fewer than requested reports whether it saw more than it got (ready).
 const takePicked = claimPicked + `, rest as (
     select ` + restLocked + ` as rest
@@ -218,7 +218,7 @@ type Rest uint8
 
 const (
 	// RestLocked says that rows were locked by another transaction, or changed before they could
-	// be locked. This look may have used up their signal, so it must be repeated soon.
+	// be locked. This look may have consumed their signal, so it must be repeated soon.
 	RestLocked Rest = 1 << iota
 	// RestLast says that steps are on their last execution and not claimed ahead: they wait for a
 	// free permit.

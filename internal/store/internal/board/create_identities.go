@@ -263,7 +263,7 @@ func queueOf(p *registry.Plan, step *workflow.PlanStep) int32 {
 }
 
 // SendMessages adds a message about each task, even if there is one already: that one may
-// be being processed without the news.
+// be under way without this fact.
 var SendMessages = pg.Compile(`
 insert into tasker.task_messages (task_uuid, kind) select task_uuid, @kind::smallint from unnest(@tasks::uuid[]) t(task_uuid)`)
 
@@ -298,7 +298,7 @@ with r as materialized (
 insert into tasker.task_messages (task_uuid, kind)
 select r.task_uuid, {dependencies} from r join living l on l.task_uuid = r.task_uuid and l.slot = 0 where r.depends_on is not null`)
 
-// relation is what a new task has to do with others.
+// relation is how a new task relates to others.
 type relation struct {
 	TaskUUID   uuid.UUID
 	Parent     *uuid.UUID

@@ -16,8 +16,8 @@ import (
 )
 
 // Tasks of templates with a throttle or a debounce are created by a statement of their own,
-// so that those without pay nothing for them: createTasks leaves them out, and what follows
-// is created here. A plan remembers it, which saves that round trip for the next ones.
+// so that tasks without either pay nothing: createTasks leaves them out, and this statement
+// creates them. A plan remembers it, which saves that round trip for the next ones.
 
 // createLimited is createTasks in which tasker.admit judges each submission. Each repetition
 // of an identity in it (again) counts as another submission where it is debounced.
@@ -82,7 +82,7 @@ var wasLast = pg.Compile(`select exists (select from tasker.submission_keys wher
 func (s *Board) insertSubmissions(ctx context.Context, db *pg.Conn, tasks []NewTask, again bool) (AcceptedTasks, error) {
 	chosen := DistinctIdentities(tasks)
 	if again {
-		// Where its answer alone was lost, it counts, and not twice.
+		// If only the answer of the first try was lost, its submissions count once.
 		ids := pg.Column(tasks, func(t *NewTask) [16]byte { return t.UUID })
 		lost, err := pg.OneOf[bool](ctx, db, wasLast.With(pg.Args{"tasks": ids}))
 		if err == nil && lost {
@@ -184,8 +184,8 @@ func (a AcceptedTasks) collectJudged(rows pgx.Rows) error {
 	return err
 }
 
-// errLost: a task was not created, as its identity was taken meanwhile, that others of the
-// statement have become parts of. They are tried again one by one.
+// errLost: a task that other submissions of the statement were debounced into was not created,
+// because its identity was taken meanwhile. They are retried one by one.
 var errLost = errors.New("create a debounced task: its identity is taken")
 
 // debouncedTasks are those of the tasks that submissions have become parts of.

@@ -262,8 +262,8 @@ func (s *Board) EnsurePartitions(ctx context.Context, daysAhead int) (int, error
 	return made, err
 }
 
-// queueDepth counts lane by lane, so that a long one hides no other and an empty
-// namespace is included.
+// queueDepth counts lane by lane, so that a long lane does not exhaust the limit of the others
+// and an empty namespace is included.
 // Index: board_claimable, those of keyLines.
 var queueDepth = pg.Compile(`
 with recursive ` + everyLane + `, ` + keyLines(allOfKey) + `, counted as materialized (

@@ -10,7 +10,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// CallableLoad is the work of a callable, and how fast live workers do it.
+// CallableLoad is the waiting and running work of a callable, and the speed of live workers.
 type CallableLoad struct {
 	Namespace string
 	Handler   workflow.HandlerReference `sql:",inline"`
@@ -18,12 +18,12 @@ type CallableLoad struct {
 	Running   int
 	Oldest    time.Duration `sql:",seconds"` // how long the oldest waiting step has waited
 	Service   time.Duration `sql:",seconds"` // mean time of the handler; 0: no live worker has measured it
-	// Expected is the mean time that the waiting steps are expected to take, of those of which
-	// it is known; 0 without the policy that puts them in line by it.
+	// Expected is the mean expected time of the waiting steps that have one; 0 without the policy
+	// that orders by it.
 	Expected time.Duration `sql:",seconds"`
 }
 
-// WorkerLoad is what a worker tells of itself with each heartbeat.
+// WorkerLoad is what a worker reports with each heartbeat.
 type WorkerLoad struct {
 	Permits   int               `json:"permits"`    // handlers that run at once
 	ServiceMS map[int32]float64 `json:"service_ms"` // mean time of handlers by callable, of late; 1,000 at most
@@ -35,8 +35,8 @@ type WorkerLoad struct {
 type NamespaceWorkers struct {
 	Namespace string
 	Workers   int // alive and not draining
-	// Permits is how many handlers one of them runs at once, on average; without one as the
-	// worker that was there last; 0: there has been none that told.
+	// Permits is the mean number of handlers that one of them runs at once; without a live worker,
+	// that of the last one; 0: no worker has reported it.
 	Permits int
 }
 
@@ -91,7 +91,7 @@ select n.name as namespace, count(l.*)::int as workers,
 from tasker.namespaces n left join live l on n.name = any (l.namespaces)
 group by n.name`)
 
-// Loads returns what the callables with work have to do, and the workers of every
+// Loads returns the load of the callables with work, and the workers of every
 // namespace. Each lane is counted up to limit. alive is the age up to which a heartbeat
 // counts.
 func (s *Board) Loads(ctx context.Context, alive time.Duration, limit int) ([]CallableLoad, []NamespaceWorkers, error) {

@@ -18,12 +18,12 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// Learned is what a look at the samples of workers has come to.
+// Learned is the result of a look at the samples of workers.
 type Learned struct {
 	Samples int
 	Models  int // that have changed
-	// Distrusted are those of them that are no good, Outside those for which the predictor
-	// outside is no good.
+	// Distrusted are the models whose expectations are not used, Outside those for which the
+	// predictor outside is not used.
 	Distrusted, Outside int
 }
 
@@ -48,8 +48,8 @@ type newModel struct {
 }
 
 const (
-	// sampledWorkers and learnedModels bound what one look reads and writes; samples that
-	// have no room are not learned from.
+	// sampledWorkers and learnedModels bound what one look reads and writes; further samples
+	// are not learned from.
 	sampledWorkers = 1000
 	learnedModels  = 500
 )
@@ -88,7 +88,7 @@ func (s *Board) Learn(ctx context.Context, alive time.Duration, seen map[uuid.UU
 	})
 }
 
-// learning is one such look.
+// learning is one call of Learn.
 type learning struct {
 	now     time.Time
 	samples []registry.Sample

@@ -21,7 +21,7 @@ import (
 // ClaimKey identifies one claim: the row of the step, the step and the fence.
 type ClaimKey struct {
 	TaskUUID uuid.UUID
-	Slot     int `sql:"slot,smallint"` // of the board's row: 0 for the only step in hand, else step + 1
+	Slot     int `sql:"slot,smallint"` // of the board's row: 0 for the only live step, else step + 1
 	Step     int `sql:"step_no,smallint"`
 	Token    int64
 }
@@ -396,7 +396,7 @@ func (p *putClaims) fill(found *claims) {
 	})
 }
 
-// inOwnRow reports whether the new step is the only one in hand, and moves into the
+// inOwnRow reports whether the new step is the only live one, and moves into the
 // task's row.
 func (c *Change) inOwnRow() bool {
 	put := c.Effects.Put

@@ -49,7 +49,7 @@ const maxSettledResult = 64 << 10
 // same statement claims it, up to its Limit; in a paused namespace it waits. The answer
 // has one entry per settlement, in order.
 //
-// It accepts only simple cases, of claims of taker's worker: one step in hand, one or
+// It accepts only simple cases, of claims of taker's worker: one live step, one or
 // none next, no change of the task that must be recorded. The fence is the claim's token,
 // and the progress must be the one that it came with. A settlement that is not accepted
 // must be sent with Report, which determines whether the claim still holds. After an

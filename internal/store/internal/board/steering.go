@@ -6,8 +6,8 @@ import (
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 )
 
-// Steering of tests, which see the rooms from outside: the memory of a board moves by
-// itself only when scans are slow, and after some time.
+// Controls for tests in other packages: without them the marks and frontiers of a board move
+// only when scans are slow, and after some time.
 
 // frontiersOf are the common parts of a board's frontiers.
 func (s *Board) frontiersOf() []*frontier {

@@ -61,13 +61,13 @@ func (w *Work) Tx() pg.Tx { return w.handed }
 // Within reports whether tx is this transaction, or a savepoint in it.
 func (w *Work) Within(tx pg.Tx) bool { return tx.Conn() == w.tx.Conn() }
 
-// Announce has signals sent with the commit.
+// Announce sends signals with the commit.
 func (w *Work) Announce(signals ...signal.Signal) { w.signals = append(w.signals, signals...) }
 
 // Signals returns those to publish after the commit, unless the store sends them itself.
 func (w *Work) Signals() []signal.Signal { return w.signals }
 
-// workTx keeps the end of the transaction from the handler.
+// workTx prevents the handler from ending the transaction.
 type workTx struct{ pgx.Tx }
 
 var errNotYours = errors.New("the engine ends the transaction of a handler: return an error to have it rolled back")

@@ -205,7 +205,7 @@ func (m *Migrator) with(ctx context.Context, fn func(*sql.DB, *goose.Provider, [
 	return nil
 }
 
-// denied adds to an error for want of a right which role it needs.
+// denied adds to an error about a missing right which role is needed.
 func (m *Migrator) denied(err error) error {
 	if pg.ServerCode(err) != "42501" {
 		return err

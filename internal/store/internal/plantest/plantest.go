@@ -443,8 +443,7 @@ type planNode struct {
 	Plans    []planNode `json:"Plans"`
 }
 
-// rows is how many rows a scan walked over; an empty partition may be scanned
-// as the planner likes.
+// rows is how many rows a scan read; the planner may scan an empty partition in any way.
 func (n *planNode) rows() float64 { return n.Loops * (n.Rows + n.Removed) }
 
 func (n *planNode) walk(visit func(*planNode)) {

@@ -59,7 +59,7 @@ func (s *Memory) Ordered() []int32 {
 func (p *Plan) Ordered() bool { return p.order != nil && p.order.policies.Load() != nil }
 
 // LaneOf returns the lane of a step that is put in line, by the policy of its callable.
-// context is the task's, nil where it is not at hand. A task that has begun has kept its
+// context is the task's, nil where it is not available. A task that has begun has kept its
 // deadline, which is the one for its beginning: its steps go first, so that it ends.
 func (p *Plan) LaneOf(step *workflow.PlanStep, s order.Step, context []byte) int16 {
 	by := ordered{Policy: order.Priority}
@@ -153,7 +153,7 @@ type Sample struct {
 	Step      string    `json:"s"`
 	Class     string    `json:"c,omitempty"`
 	Features  []string  `json:"f,omitempty"`
-	Values    []float64 `json:"v,omitempty"` // of the features; none: the context was not at hand
+	Values    []float64 `json:"v,omitempty"` // of the features; none: the context was not available
 	MS        float64   `json:"ms"`
 	Outside   float64   `json:"o,omitempty"` // what the predictor outside says; 0: it has no answer
 }

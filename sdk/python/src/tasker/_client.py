@@ -103,7 +103,7 @@ class Client:
             raise
 
     def run(self, namespace: str, name: str, context: Mapping[str, JSON], *, timeout: float = 300, **fields: JSON) -> Task:
-        """Creates a task and waits for its end. Raises TimeoutError if it has not ended by then; it goes on."""
+        """Creates a task and waits for its end. Raises TimeoutError if it has not ended by then; the task continues."""
         deadline = time.monotonic() + timeout
         task = self.create_task(namespace, name, context, wait=min(timeout, _STREAM), **fields)
         return task if task.ended else self.wait(task.uuid, max(deadline - time.monotonic(), 0))
@@ -148,7 +148,7 @@ class Client:
         return answer
 
     def register_template(self, source: str, reason: str = "", actor: str = "") -> Mapping[str, JSON]:
-        """Makes the text of a template file, YAML or JSON, the content of its version."""
+        """Registers a template from the text of a file, YAML or JSON, and replaces the content of its version."""
         fields = {"source": source, "reason": reason, "actor": actor or self._sender["initiator"]}
         answer: Mapping[str, JSON] = self._call("POST", "/v1/templates", fields, again=True)
         return answer
@@ -192,7 +192,7 @@ class Client:
 
 
 def _trace() -> dict[str, str]:
-    """The trace of the step whose handler calls this: what it creates belongs to it."""
+    """The trace of the step whose handler calls this: tasks that it creates join that trace."""
     try:
         step = current_step()
     except LookupError:

@@ -1,4 +1,4 @@
-"""What a handler sees of its step."""
+"""The context of a step for its handler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 
 class Cancelled(Exception):
-    """The end of the step changes nothing any more; reason is lease_lost, timeout or shutdown."""
+    """The result of the step is not accepted any more; reason is lease_lost, timeout or shutdown."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the step was cancelled: {reason}")
@@ -113,7 +113,7 @@ class StepContext:
 
     @property
     def cancelled(self) -> bool:
-        """The end of the step changes nothing any more: stop."""
+        """The result of the step is not accepted any more: stop."""
         return self._cancelled.is_set()
 
     def check(self) -> None:
@@ -132,12 +132,12 @@ class StepContext:
         self._message = {**self._message, "checkpoint": p}
 
     def progress(self, fraction: float, message: str = "") -> None:
-        """Shows how far the step is, from 0 to 1, to those who look at the worker. Nothing is recorded, and a
-        daemon that is away misses it."""
+        """Shows operators how far the step is, from 0 to 1. Nothing is recorded, and a
+        daemon that cannot be reached does not get it."""
         try:
             self._session.progress(self, fraction, message)
         except (NotHeld, SessionLost, Unavailable):
-            pass  # the next checkpoint or notice says so
+            pass  # the next checkpoint or notice reports it
 
     def result(self, step: str) -> JSON:
         """The result of a step that this one depends on, directly or not."""

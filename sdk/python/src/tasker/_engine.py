@@ -1,4 +1,4 @@
-"""Runs whole workflows on an engine of the test's own."""
+"""Runs whole workflows on a private engine of the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JSON = Any
 
 _SETTLED = ("complete", "error", "cancelled", "resolved_manually", "blocked_by_failures")
 _FILES = (".yaml", ".yml", ".json")
-_PATIENCE = 30.0  # for the end of what was started, in seconds
+_PATIENCE = 30.0  # for the engine and the handlers to end, in seconds
 
 
 class EngineError(Exception):
@@ -54,7 +54,7 @@ class TaskEnd:
 
     @property
     def results(self) -> dict[str, JSON]:
-        """What the steps returned that are complete, by their names."""
+        """The results of the completed steps, by their names."""
         return {name: step.result for name, step in self.steps.items() if step.state == "complete"}
 
 
@@ -114,7 +114,7 @@ class Engine:
             self._worker.start()
 
     def _addresses(self, process: subprocess.Popen[bytes]) -> Mapping[str, JSON]:
-        """Waits for the line that says where everything is."""
+        """Waits for the line with the addresses of the engine."""
         lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         output = process.stdout
         assert output is not None
@@ -138,7 +138,7 @@ class Engine:
     def run(self, name: str, context: Mapping[str, JSON] | None = None, *, namespace: str = "", timeout: float = 60, **fields: JSON) -> TaskEnd:
         """Creates a task of a template and waits until it has ended, or is blocked until an operator acts. Each call
         creates another task, unless fields, which are those of Client.create_task, have an idempotency_key.
-        Raises TimeoutError, which says how far it has come."""
+        Raises TimeoutError with the state of its steps."""
         found = [t for t in self._registered if t[1] == name and namespace in ("", t[0])]
         if len(found) > 1 or not (found or namespace):
             raise ValueError(f"run {name!r}: {len(found)} templates of the engine have that name: want one, or namespace and version")
@@ -163,7 +163,7 @@ class Engine:
         return f"task {task.uuid} has not ended after {timeout} s, it is {task.status}: {states}"
 
     def stop(self) -> None:
-        """Ends everything; the with block does it. A handler that does not return is left to itself."""
+        """Stops the worker and the engine; the with block calls it. A handler that does not return keeps running."""
         worker, process = self._worker, self._process
         self._worker = self._process = None
         if worker is not None:

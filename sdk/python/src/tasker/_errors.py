@@ -1,4 +1,4 @@
-"""What handlers raise, and what it becomes on the wire."""
+"""Exceptions of handlers, and their wire form."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Continue:
 
 
 class Returned(Exception):
-    """The handler did nothing: the step goes back, and no attempt is used."""
+    """The handler did nothing: the step is handed back, and no attempt is used."""
 
 
 def point(cursor: JSON, items_processed: int, accumulated: JSON) -> dict[str, JSON]:
@@ -90,7 +90,7 @@ def point(cursor: JSON, items_processed: int, accumulated: JSON) -> dict[str, JS
 
 
 def fault(error: BaseException) -> dict[str, JSON]:
-    """The wire form of what a handler raised. An unmarked exception may run again."""
+    """The wire form of an exception of a handler. After an unmarked one the step may run again."""
     message = str(error) or type(error).__name__
     if not isinstance(error, TaskerError):
         return {"message": message, "error_type": type(error).__name__}

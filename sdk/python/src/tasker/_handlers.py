@@ -1,4 +1,4 @@
-"""Handlers: functions with what they need injected, decisions and batches."""
+"""Handlers: functions with injected arguments, decisions and batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program is told about its worker."""
+"""Callbacks of a worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _log = logging.getLogger("tasker")
 
 
 class Hooks:
-    """Override what is of interest. Hooks of steps are called in the threads of the handlers, so they
+    """Override the methods that you need. Hooks of steps are called in the threads of the handlers, so they
     should be short; an exception is logged and changes nothing."""
 
     def opened(self) -> None:

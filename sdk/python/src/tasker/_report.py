@@ -1,4 +1,4 @@
-"""How the end of a handler is reported."""
+"""Reports of handlers that have ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger("tasker")
 
 
 def report_of(ctx: StepContext, call: Callable[[], JSON], failed: Callable[[BaseException], None]) -> dict[str, JSON]:
-    """Calls a handler and returns its report, without a fence; failed is told of a failure."""
+    """Calls a handler and returns its report, without a fence; failed is called with a failure."""
     report: dict[str, JSON] = {}
     token = _current.set(ctx)
     try:
@@ -28,7 +28,7 @@ def report_of(ctx: StepContext, call: Callable[[], JSON], failed: Callable[[Base
             report["events"] = ctx._events
     except Yield as y:
         report.update(outcome="yield", checkpoint=y.point)
-        if ctx._events:  # they would be lost, or published again by what follows
+        if ctx._events:  # they would be lost, or published again by the next execution
             e = Permanent("a step that has published events cannot yield", error_type="EventNotPublished")
             report = {"outcome": "failure", "error": fault(e)}
             failed(e)

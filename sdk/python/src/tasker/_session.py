@@ -19,11 +19,11 @@ class SessionLost(Exception):
 
 
 class NotHeld(Exception):
-    """The session does not hold the step (any more): its end changes nothing."""
+    """The session does not hold the step (any more): its report is not accepted."""
 
 
 class Refused(Exception):
-    """The daemon refuses a request for good."""
+    """The daemon rejects a request permanently."""
 
 
 class Unavailable(Exception):
@@ -54,7 +54,7 @@ class Transport:
     def follow(self, path: str, timeout: float) -> Iterator[Mapping[str, JSON]]:
         """Sends one request that is answered with events, and yields their data until they end.
 
-        A silence longer than timeout seconds means that the daemon is gone."""
+        A silence longer than timeout seconds means that the daemon cannot be reached."""
         answer, complete = self._begin("GET", path, None, timeout), False
         try:
             for line in answer:
@@ -68,7 +68,7 @@ class Transport:
                 self.close()
 
     def _begin(self, method: str, path: str, text: bytes | None, timeout: float | None = None) -> http.client.HTTPResponse:
-        """Sends a request; one on a connection that was kept and is closed is sent again."""
+        """Sends a request; it is repeated when a kept connection turns out to be closed."""
         while True:
             kept = getattr(self._local, "connection", None) is not None
             try:

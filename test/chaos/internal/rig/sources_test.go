@@ -254,8 +254,8 @@ func (l *line) alarmed(t *testing.T, set func(ctx context.Context, on bool) erro
 	l.back(t, -1)
 }
 
-// TestSourcesOverAFaultyLine: whatever befalls the broker or the network, what is lost is known,
-// and signals are heard again.
+// TestSourcesOverAFaultyLine: after each failure of the broker or the network the listener
+// knows that signals were lost, and receives signals again.
 func TestSourcesOverAFaultyLine(t *testing.T) {
 	for _, source := range []string{"amqp", "redis"} {
 		t.Run(source, func(t *testing.T) {

@@ -193,7 +193,7 @@ func (t *trial) disturb(ctx context.Context, plan []schedule.Fault) error {
 			t.say("%v", f)
 			s, err := faults.Run(ctx, t.rig, f)
 			if took := s.Ended.Sub(s.Began); took > f.For+slack {
-				t.say("#%d is over after %v", f.N, took.Round(time.Millisecond))
+				t.say("#%d ended after %v", f.N, took.Round(time.Millisecond))
 			}
 			t.mu.Lock()
 			defer t.mu.Unlock()
