@@ -238,3 +238,20 @@ func another(t testing.TB, db *pgtest.DB) *store.Store {
 	t.Cleanup(s.Close)
 	return s
 }
+
+// TestWhatAClaimAheadLeavesIsFoundFromTheMarks: steps that are not claimed ahead, so that room stays for
+// others, wait for the next claim.
+func TestWhatAClaimAheadLeavesIsFoundFromTheMarks(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	p := plan(t, s, limitedYAML)
+	limited(t, s, p, make([]string, 100)...)
+	setLimit(t, s, p, limitrule.Rule{MaxRunning: new(40)})
+	first, _ := look(t, s, p, 1, 0, true)
+	require.Len(t, first, 1)
+	ahead, again := look(t, s, p, 60, 50, false)
+	require.Len(t, ahead, 29)
+	require.Zero(t, again)
+	more, _ := look(t, s, p, 60, 0, false)
+	require.Len(t, more, 10)
+}

@@ -256,7 +256,12 @@ with now as materialized (select clock_timestamp() as now), lanes as materialize
     from numbered n, now where s.ctid = n.at
     returning s.seq - case when n.lined then {not_of_callable} else 0 end as seq, ` + ofBoardButSeq + `
 )` + announced + `, rest as (
-    select case when (select count(*) from picked) < (select count(*) from wanted) then 1 else 0 end as rest
+    select case when (select count(*) from picked) < (select count(*) from wanted) then 1 else 0 end
+         + case when (select count(*) from numbered) < (select count(*) from picked) or exists (
+               select from (select distinct callable from lanes) m join tasker.limits l on l.callable_id = m.callable
+               where ` + limitedDirectly + ` and not ` + limitedPaused + ` and not exists (
+                   select from open o where o.direct and o.callable_id = l.callable_id and (select count(*) from numbered where line = o.line) < o.room))
+           then ` + strconv.Itoa(int(restLeft)) + ` else 0 end as rest
 )` + claimedRows + fromBoard)
 }
 
@@ -298,19 +303,18 @@ const (
 	runnableOfKey = `least(@limit::int, case when l.ordered then 1 else l.max_running end)`
 )
 
-// limitsWait says whether steps of limited callables wait, of the keys that are next, and
-// in how many seconds the first of those without tokens has one. Of those in callables' lines
-// with signs of steps (hot) it says which have no room.
-// Index: limit_keys_waiting, board_running, the primary keys.
+// limitsWait says whether steps wait in the lines of keys, of the keys that are next, and in how
+// many seconds the first key without tokens has one, also of limits without keys in whose
+// callables' lines there are signs of steps (hot).
+// Index: limit_keys_waiting, the primary keys.
 var limitsWait = pg.Compile(`
-select count(*) > 0 as waiting, min(k.seconds)::float8 as seconds, coalesce(array_agg(distinct k.full) filter (where k.full is not null), '{}') as full
+select count(*) filter (where k.lined) > 0 as waiting, min(k.seconds)::float8 as seconds
 from (select clock_timestamp() as now) now cross join tasker.limits l cross join lateral (
-    (select ` + limitedSeconds + ` as seconds, null::int as full
+    (select ` + limitedSeconds + ` as seconds, true as lined
      from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting order by k.turn, k.line limit 100)
     union all
-    (select ` + limitedSeconds + `, l.callable_id
-     from tasker.limit_keys k cross join lateral ` + limitedRoom + `
-     where k.callable_id = l.callable_id and k.key = '' and ` + limitedDirectly + ` and l.callable_id = any (@hot::int[]) and x.room < 1)) k
+    (select ` + limitedSeconds + `, false
+     from tasker.limit_keys k where k.callable_id = l.callable_id and k.key = '' and ` + limitedDirectly + ` and l.callable_id = any (@hot::int[]))) k
 where l.callable_id = any (@callables::int[])`)
 
 // limitedSeconds is when a key has its next token, if it has none.
@@ -338,66 +342,83 @@ where l.callable_id = any (@callables::int[]) and ` + limitedDirectly)
 // without one.
 const limitedPatience = 250 * time.Millisecond
 
+// restLeft says that steps of limits without keys may be left for want of room.
+const restLeft = RestLast << 1
+
 // ClaimLimited claims up to Limit steps of limited callables, of which Ahead begin later. full
 // makes it look for steps of limits without keys wherever they are, instead of from the marks.
 // again is after how long it is worth repeating; 0: when there is room; negative: nothing waits.
 // unsorted says that more may wait than it has sorted.
 func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, unsorted bool, again time.Duration, err error) {
-	var found claims
-	err = s.db.Call(ctx, "claim_limited", "claim limited steps", func(ctx context.Context, db *pg.Conn) error {
-		found = newClaims()
-		type left struct {
-			Waiting bool
-			Seconds *float64
-			Full    []int32
+	var look limitedLook
+	err = s.db.Call(ctx, "claim_limited", "claim limited steps", func(ctx context.Context, db *pg.Conn) (err error) {
+		if look, err = s.claimLimited(ctx, db, req, full); err == nil && len(look.found.incomplete) > 0 {
+			err = look.found.complete(ctx, db)
 		}
-		var rest left
-		var first lanesFrom
-		sorted, begin := int64(0), time.Now()
-		callables := slices.Sorted(slices.Values(req.Callables)) // locked in one order
-		claim, lanes := claimLimited, s.marks.of(req.Callables)
-		b := &pgx.Batch{}
-		takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": callables}).Queue(b)
-		firstKeys.With(pg.Args{"callables": callables}).Queue(b)
-		sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": callables, "limit": max(sortedAtOnce/2, req.Limit)}).Queue(b).Exec(func(t pgconn.CommandTag) error {
-			sorted = t.RowsAffected()
-			return nil
-		})
-		if full {
-			claim, lanes = claimLimitedFully, nil
-		}
-		claim.With(pg.Args{"worker": req.Worker, "lease_ms": req.Lease.Milliseconds(), "tags": pg.NonNil(req.Tags), "limit": req.Limit,
-			"ahead": req.Ahead, "callables": callables, "m": lanes}).Queue(b).Query(stmt.Rows(found.add))
-		if full {
-			firstDirect.With(pg.Args{"callables": callables, "tags": pg.NonNil(req.Tags)}).Queue(b).Query(stmt.Rows(func(l *laneFrom) { first = append(first, *l) }))
-		}
-		limitsWait.With(pg.Args{"limit": 1, "callables": callables, "hot": lanes.callables()}).Queue(b).Query(stmt.Row(&rest))
-		if err := db.SendBatch(ctx, b).Close(); err != nil {
-			return err
-		}
-		s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
-		s.marks.begin(first)
-		if len(found.list) < req.Limit && found.rest == 0 {
-			s.marks.emptied(req.Callables, found.newest, lanes.without(rest.Full), false, begin)
-		}
-		unsorted = sorted >= sortedAtOnce/2
-		switch {
-		case unsorted || len(found.list) == req.Limit || (rest.Waiting || len(first) > 0) && len(found.list) >= max(req.Limit-req.Ahead, 1):
-			again = 0
-		case !rest.Waiting && len(first) == 0:
-			again = -1
-		default:
-			again = limitedPatience
-			if rest.Seconds != nil {
-				again = min(again, seconds(rest.Seconds))
-			}
-		}
-		if len(found.incomplete) > 0 {
-			return found.complete(ctx, db)
-		}
+		return err
+	})
+	return look.found.list, look.sorted >= sortedAtOnce/2, look.again(&req), err
+}
+
+// limitedLook is one claim of limited steps.
+type limitedLook struct {
+	found  claims
+	first  lanesFrom // of limits without keys, after a full scan
+	sorted int64     // steps
+	rest   limitsLeft
+}
+
+// limitsLeft is a row of limitsWait.
+type limitsLeft struct {
+	Waiting bool
+	Seconds *float64
+}
+
+// again is when to repeat it, see ClaimLimited.
+func (l *limitedLook) again(req *ClaimRequest) time.Duration {
+	found, waiting := len(l.found.list), l.rest.Waiting || l.found.rest&restLeft != 0 || len(l.first) > 0
+	switch {
+	case l.sorted >= sortedAtOnce/2 || found == req.Limit || waiting && found >= max(req.Limit-req.Ahead, 1):
+		return 0
+	case !waiting:
+		return -1
+	case l.rest.Seconds != nil:
+		return min(limitedPatience, seconds(l.rest.Seconds))
+	default:
+		return limitedPatience
+	}
+}
+
+// claimLimited claims, and notes what it has learned of the lines of callables.
+func (s *Board) claimLimited(ctx context.Context, db *pg.Conn, req ClaimRequest, full bool) (limitedLook, error) {
+	look, begin := limitedLook{found: newClaims()}, time.Now()
+	callables := slices.Sorted(slices.Values(req.Callables)) // locked in one order
+	claim, lanes := claimLimited, s.marks.of(req.Callables)
+	if full {
+		claim, lanes = claimLimitedFully, nil
+	}
+	b := &pgx.Batch{}
+	takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": callables}).Queue(b)
+	firstKeys.With(pg.Args{"callables": callables}).Queue(b)
+	sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": callables, "limit": max(sortedAtOnce/2, req.Limit)}).Queue(b).Exec(func(t pgconn.CommandTag) error {
+		look.sorted = t.RowsAffected()
 		return nil
 	})
-	return found.list, unsorted, again, err
+	claim.With(pg.Args{"worker": req.Worker, "lease_ms": req.Lease.Milliseconds(), "tags": pg.NonNil(req.Tags), "limit": req.Limit,
+		"ahead": req.Ahead, "callables": callables, "m": lanes}).Queue(b).Query(stmt.Rows(look.found.add))
+	if full {
+		firstDirect.With(pg.Args{"callables": callables, "tags": pg.NonNil(req.Tags)}).Queue(b).Query(stmt.Rows(func(l *laneFrom) { look.first = append(look.first, *l) }))
+	}
+	limitsWait.With(pg.Args{"callables": callables, "hot": lanes.callables()}).Queue(b).Query(stmt.Row(&look.rest))
+	if err := db.SendBatch(ctx, b).Close(); err != nil {
+		return look, err
+	}
+	s.marks.claimed(look.found.newest, lanes, full && len(look.found.list) >= req.Limit)
+	s.marks.begin(look.first)
+	if len(look.found.list) < req.Limit && look.found.rest == 0 {
+		s.marks.emptied(req.Callables, look.found.newest, lanes, false, begin)
+	}
+	return look, nil
 }
 
 // sortedAtOnce is how many steps a claim sorts at least, if they wait: half of them from each

@@ -64,11 +64,6 @@ func (l lanesFrom) callables() []int32 {
 	return list
 }
 
-// without leaves out the lanes of some callables.
-func (l lanesFrom) without(callables []int32) lanesFrom {
-	return slices.DeleteFunc(slices.Clone(l), func(f laneFrom) bool { return slices.Contains(callables, f.callable) })
-}
-
 func newMarks() marks {
 	return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, hot: map[laneKey]time.Time{}, cools: new(laneCools), taken: new(reportMarks)}
 }

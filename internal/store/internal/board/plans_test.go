@@ -96,7 +96,7 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 			plantest.Of("claimLimited", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": 0, "callables": one, "m": lanesFrom{}}), items, 0),
 			plantest.Of("claimLimited ahead", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": items - 10, "callables": one, "m": lanesFrom{}}), items, 0),
 			plantest.Of("ageInKeys", ageInKeys.With(pg.Args{"bound_ms": int64(7_200_000), "limit": 1000}), 10_000, 0),
-			plantest.Of("limitsWait", limitsWait.With(pg.Args{"limit": 1, "hot": one, "callables": one}), 100, 1),
+			plantest.Of("limitsWait", limitsWait.With(pg.Args{"hot": one, "callables": one}), 100, 1),
 			plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": 100})), 10_000, 2),
 			plantest.Of("oldestClaimable", oldestClaimable.With(everywhere.And(pg.Args{"limit": 1})), 10_000, 1),
 			plantest.Of("callableLoads", callableLoads.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": 100, "lease_from": longAgo, "by_time": "shortest_expected", "unknown_lane": 100})), 10_000, 1),
@@ -123,7 +123,7 @@ func TestLimitsWithoutKeysReadTheLineOfTheirCallable(t *testing.T) {
 			plantest.Of("claimLimitedFully", claimLimitedFully.With(claim), 2*items, 0),
 			plantest.Of("firstKeys", firstKeys.With(pg.Args{"callables": one}), 1, 0),
 			plantest.Of("firstDirect", firstDirect.With(pg.Args{"callables": one, "tags": []string{}}), 1, 1),
-			plantest.Of("limitsWait", limitsWait.With(pg.Args{"limit": 1, "hot": one, "callables": one}), 100, 1),
+			plantest.Of("limitsWait", limitsWait.With(pg.Args{"hot": one, "callables": one}), 100, 1),
 		}
 	})
 }
