@@ -106,6 +106,10 @@ func TestWhatOnlyAPollFindsToBeDueIsMissed(t *testing.T) {
 				c.prepare(e, try)
 				polled := readiness().Poller.Cycles
 				pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return readiness().Poller.Cycles > polled, "no poll comes" })
+				if try%2 == 0 { // a timer that runs soon after each poll finds what a poll is to find
+					looked := readiness().Looks
+					pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return readiness().Looks > looked, "no look comes" })
+				}
 				require.Zero(t, readiness().Missed)
 				require.EqualValues(t, 1, e.DB.Exec(t, c.neglect))
 				pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return e.DB.QueryInt(t, c.left) == 0, fmt.Sprintf("%+v", readiness()) })
