@@ -120,8 +120,8 @@ chaos-limits: require-postgresql ## Ten minutes of limits while workers are kill
 	cd test/chaos && CHAOS_LIMITS=10m $(GO) test -count=1 -v -timeout 20m -run Limits ./scenarios
 
 .PHONY: chaos-short
-chaos-short: require-postgresql require-rabbitmq require-redis ## The scenarios and four short random runs, 10 minutes at most (CI)
-	cd test/chaos && timeout --kill-after=10s 300s $(GO) test -count=1 ./...
+chaos-short: require-postgresql require-rabbitmq require-redis ## The scenarios and four short random runs, 12 minutes at most (CI)
+	cd test/chaos && timeout --kill-after=10s 420s $(GO) test -count=1 ./...
 	cd test/chaos && timeout --kill-after=10s 180s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
 	cd test/chaos && timeout --kill-after=10s 60s $(GO) run . -tasks 100 -length 6s -calm 300ms -longest 1s -executors 3 -faults kill,freeze,cut,half-open $(CHAOSFLAGS)
 	cd test/chaos && timeout --kill-after=10s 60s $(GO) run . -tasks 200 -length 10s -calm 300ms -longest 1s -source redis -faults kill-broker,wipe-broker,freeze-broker,starve-broker,fill-broker,part-broker,kill $(CHAOSFLAGS)
