@@ -548,53 +548,47 @@ func TestWhereABridgeBegins(t *testing.T) {
 	require.Equal(t, "rabbitmq-events.late.0f950da1 rabbitmq-events.shop", s.db.QueryString(t, `select string_agg(name, ' ' order by name) from tasker.event_consumers`))
 }
 
+// answers are those of a server, of which none comes through once there was another call.
+type answers struct {
+	net.Conn
+	calls *atomic.Int32
+	began int32 // calls by then
+}
+
+// Write implements io.Writer.
+func (a answers) Write(b []byte) (int, error) {
+	if a.calls.Load() != a.began {
+		return len(b), nil
+	}
+	return a.Conn.Write(b)
+}
+
 // mute passes on what clients send to an address, and nothing that comes back on the connections
-// that were there when it was called. It ends with the test.
+// that were there when it was called. Clients end their connections before the test ends.
 func mute(t *testing.T, address string) (through string, call func()) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var work conc.WaitGroup
 	var calls atomic.Int32
-	var ends sync.Map
-	serve := func(near net.Conn) {
-		far, err := (&net.Dialer{}).DialContext(context.WithoutCancel(t.Context()), "tcp", address)
-		if err != nil {
-			_ = near.Close()
-			return
-		}
-		ends.Store(near, far)
-		began := calls.Load()
-		work.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
-		work.Go(func() {
-			buffer := make([]byte, 4096)
-			for {
-				n, err := far.Read(buffer)
-				if err != nil {
-					_ = near.Close()
-					return
-				}
-				if calls.Load() == began {
-					_, _ = near.Write(buffer[:n])
-				}
-			}
-		})
-	}
 	work.Go(func() {
 		for {
 			near, err := l.Accept()
 			if err != nil {
 				return
 			}
-			serve(near)
+			far, err := (&net.Dialer{}).DialContext(context.WithoutCancel(t.Context()), "tcp", address)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			back := answers{near, &calls, calls.Load()}
+			work.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
+			work.Go(func() { _, _ = io.Copy(back, far); _ = near.Close() })
 		}
 	})
 	t.Cleanup(func() {
 		_ = l.Close()
-		ends.Range(func(near, far any) bool {
-			_, _ = near.(net.Conn).Close(), far.(net.Conn).Close()
-			return true
-		})
 		work.Wait()
 	})
 	return l.Addr().String(), func() { calls.Add(1) }
