@@ -272,6 +272,7 @@ func (e *Engine) tendLimits(ctx context.Context) error {
 		case <-e.unsorted:
 			_, limited, _ := e.queues.claimable()
 			e.sortLimited(ctx, limited)
+			e.cfg.Wake() // a claim may have seen nothing to wait for while they were sorted
 		case <-ticker.C:
 			e.sortLimited(ctx, e.queues.acting()) // as a claim does
 		}

@@ -27,6 +27,16 @@ import (
 // transaction at a time sorts the oldest steps of a callable, so that the steps of an ordered
 // key come into its line in their order. One that removes the limit waits for both.
 
+// A snapshot that is held keeps all row versions of limits and keys, and a claim makes some of
+// each key that it takes from. So both are looked up backwards, newest version first, and
+// changed where the snapshot has found them: all changes have the turn of the callable.
+
+// limitOf is the limit l of a callable.
+func limitOf(callable string) string {
+	return `(select * from (select *, ctid as limit_at from tasker.limits where callable_id <= ` + callable + ` order by callable_id desc limit 1) l
+        where callable_id = ` + callable + `) l`
+}
+
 // sortLimited moves steps of limited callables to the lines of their keys: the oldest, and,
 // unless keys are ordered, as many of the newest if there are more than it takes. A key
 // that had no steps begins at the turn that claims have reached, so that it makes up for
@@ -40,82 +50,115 @@ with asked as materialized (
 ), oldest as materialized (
     ` + oldestTaken + `
 ), newest as materialized (
-    ` + takenSteps + ` order by lane desc, seq desc limit case when (select count(*) from oldest) < @limit::int and exists (select from free) then 0 else @limit::int end for update skip locked) s
+    ` + takenSteps("asked") + ` order by lane desc, seq desc limit case when (select count(*) from oldest) < @limit::int and exists (select from free) then 0 else @limit::int end for update skip locked) s
     where not l.removing and not l.ordered and not ` + limitedDirectly + `
 ), taken as materialized (
     select * from oldest
     union all
     select * from newest n where not exists (select from oldest o where o.at = n.at)
-), ` + keyedSteps + `, known as (
-    insert into tasker.limit_keys as k (callable_id, key, turn, weight, tokens, tokens_at, waiting)
-    ` + newKeys + `
-    on conflict (callable_id, key) do update
-    set turn = case when k.waiting then k.turn else greatest(k.turn, excluded.turn) end, waiting = true
+), ` + keyedSteps + `, made as (
+    ` + makeKeys("true") + ` do update set turn = greatest(k.turn, excluded.turn), waiting = true
     returning line, callable_id, key
+), marked as (` + markFound + `
+), lines as materialized (
+    select array_agg(coalesce(f.line, m.line) order by f.nth) as lines
+    from found f left join made m on f.line is null and m.callable_id = f.callable_id and m.key = f.key
 )` + intoLines)
 
-const (
-	// takenSteps are steps in the lines of callables.
-	takenSteps = `select s.*, l.key_path, l.key_tag, l.ordered, l.burst, l.turn, l.weights, l.callable_id
-    from asked f join tasker.limits l on l.callable_id = f.callable_id cross join lateral (
-        select ctid as at, task_uuid, slot = 0 and context is not null as here, context #>> l.key_path as own from tasker.board
+// takenSteps are steps in the lines of callables. They are read after the locks of those in free
+// are taken: rows that a claim locked without would not be sorted with those behind them.
+func takenSteps(callables string) string {
+	return `select s.at, s.task_uuid, s.here, s.own, case when l.ordered then 0 else s.lane end as lane, s.seq,
+        l.key_path, l.key_tag, l.burst, l.turn, l.weights, l.callable_id
+    from ` + callables + ` f cross join lateral ` + limitOf("f.callable_id") + ` cross join lateral (
+        select ctid as at, task_uuid, slot = 0 and context is not null as here, context #>> l.key_path as own, lane, seq from tasker.board
         where state = {claimable} and callable = l.callable_id`
-	// oldestTaken are the oldest steps of callables that are free, since nothing sorts them.
-	oldestTaken = takenSteps + ` order by lane, seq limit @limit::int for update skip locked) s
-    where not l.removing and not ` + limitedDirectly + ` and exists (select from free where callable_id = f.callable_id)`
-	// keyedSteps are taken steps with their keys.
+}
+
+// oldestTaken are the oldest steps of callables that are free, since nothing sorts them.
+var oldestTaken = takenSteps("free") + ` order by lane, seq limit @limit::int for update skip locked) s
+    where not l.removing and not ` + limitedDirectly
+
+const (
+	// keyedSteps are taken steps with their keys, which are numbered, and these keys with the
+	// first of their steps; line is null of a new one.
 	keyedSteps = `keyed as materialized (
-    select t.*, left(coalesce(case
-        when t.key_path is not null and t.here then t.own
-        when t.key_path is not null then coalesce(
-            (select context from tasker.board where task_uuid = t.task_uuid and slot = 0),
-            (select context from tasker.tasks where task_uuid = t.task_uuid)) #>> t.key_path
-        when t.key_tag is not null then (
-            select substr(tag, length(t.key_tag) + 1) from tasker.tasks k cross join lateral unnest(k.tags) tag
-            where k.task_uuid = t.task_uuid and starts_with(tag, t.key_tag) limit 1)
-        end, ''), 512) as key
-    from taken t
+    select *, dense_rank() over (order by callable_id, key) as nth from (
+        select t.*, left(coalesce(case
+            when t.key_path is not null and t.here then t.own
+            when t.key_path is not null then coalesce(
+                (select context from tasker.board where task_uuid = t.task_uuid and slot = 0),
+                (select context from tasker.tasks where task_uuid = t.task_uuid)) #>> t.key_path
+            when t.key_tag is not null then (
+                select substr(tag, length(t.key_tag) + 1) from tasker.tasks k cross join lateral unnest(k.tags) tag
+                where k.task_uuid = t.task_uuid and starts_with(tag, t.key_tag) limit 1)
+            end, ''), 512) as key
+        from taken t) t
+), found as materialized (
+    select w.*, k.at, k.line, k.waiting, k.from_lane, k.from_seq
+    from (select distinct on (nth) nth, callable_id, key, lane, seq, burst, turn, weights from keyed order by nth, lane, seq) w
+    left join lateral (
+        select ctid as at, * from tasker.limit_keys where (callable_id, key) <= (w.callable_id, w.key)
+        order by callable_id desc, key desc limit 1) k on k.callable_id = w.callable_id and k.key = w.key
 )`
-	newKeys = `select distinct on (callable_id, key) callable_id, key, turn, coalesce((weights ->> key)::float8, 1), burst, clock_timestamp(), true
-    from keyed order by callable_id, key`
+	// markFound says of keys that steps wait in their lines, from which step on.
+	markFound = `
+    update tasker.limit_keys k
+    set turn = case when k.waiting then k.turn else greatest(k.turn, f.turn) end, waiting = true,
+        from_lane = case when (f.lane, f.seq) < (k.from_lane, k.from_seq) then f.lane else k.from_lane end,
+        from_seq = case when (f.lane, f.seq) < (k.from_lane, k.from_seq) then f.seq else k.from_seq end
+    from found f where k.ctid = f.at and (not f.waiting or (f.lane, f.seq) < (f.from_lane, f.from_seq))`
 	intoLines = `
-update tasker.board s set callable = -n.line, lane = case when d.ordered then 0 else s.lane end
-from keyed d join known n on n.callable_id = d.callable_id and n.key = d.key
-where s.ctid = d.at`
+update tasker.board s set callable = -l.lines[d.nth], lane = d.lane
+from keyed d cross join lines l where s.ctid = d.at and l.lines[d.nth] is not null`
 )
+
+// makeKeys inserts the new ones of the keys found, in their order.
+func makeKeys(waiting string) string {
+	return `insert into tasker.limit_keys as k (callable_id, key, turn, weight, tokens, tokens_at, waiting)
+    select callable_id, key, turn, coalesce((weights ->> key)::float8, 1), burst, clock_timestamp(), ` + waiting + `
+    from found where line is null order by nth
+    on conflict (callable_id, key)`
+}
 
 // Sorting beside claims has the turn of the callable at its end alone, when it says in
 // which lines steps wait: a claim that had the turn before has not seen them, and may have
-// said that nothing waits there.
+// said that nothing waits there. It makes no keys: a claim that has the turn and makes the
+// same one would wait for the end of the transaction, which waits for the turn. Keys are made
+// by a transaction of their own.
 var (
 	trySort = pg.Compile(`select pg_try_advisory_xact_lock(@class, @callable::int)`)
 	// Index: board_claimable, then the primary keys.
-	sortBeside = pg.Compile(`
-with asked as materialized (
+	sortBeside = pg.Compile(takenBeside + `, lines as materialized (
+    select array_agg(line order by nth) as lines from found
+), moved as (` + intoLines + ` returning d.nth
+)
+select coalesce(f.line, 0) as line, f.lane, f.seq, coalesce(m.steps, 0) as steps
+from found f left join (select nth, count(*)::int as steps from moved group by nth) m on m.nth = f.nth`)
+	makeKeysBeside = pg.Compile(takenBeside + `
+` + makeKeys("false") + ` do nothing`)
+	markWaiting = pg.Compile(`
+with found as materialized (
+    select f.*, l.turn, k.at, k.waiting, k.from_lane, k.from_seq
+    from ` + stmt.List[sortedLine]("f") + ` cross join ` + limitOf("@callable::int") + ` cross join lateral (
+        select ctid as at, * from tasker.limit_keys where line <= f.line order by line desc limit 1) k
+    where k.line = f.line
+)` + markFound)
+)
+
+var takenBeside = `
+with free as materialized (
     select @callable::int as callable_id
-), free as (
-    select callable_id from asked
 ), taken as materialized (
     ` + oldestTaken + `
-), ` + keyedSteps + `, made as (
-    insert into tasker.limit_keys as k (callable_id, key, turn, weight, tokens, tokens_at, waiting)
-    ` + newKeys + `
-    on conflict (callable_id, key) do nothing
-    returning line, callable_id, key
-), known as materialized (
-    select line, callable_id, key from made
-    union all
-    select k.line, k.callable_id, k.key from (select distinct callable_id, key from keyed) d
-    cross join lateral (
-        select * from tasker.limit_keys where (callable_id, key) >= (d.callable_id, d.key) order by callable_id, key limit 1) k
-    where k.callable_id = d.callable_id and k.key = d.key
-), moved as (` + intoLines + ` returning n.line
-)
-select line, count(*)::int as steps from moved group by line`)
-	markWaiting = pg.Compile(`
-update tasker.limit_keys k set turn = case when k.waiting then k.turn else greatest(k.turn, l.turn) end, waiting = true
-from tasker.limits l where l.callable_id = @callable and k.line = any ((select @lines::int[])::int[])`)
-)
+), ` + keyedSteps
+
+// sortedLine is the line of a key with the first of the steps that have come into it.
+type sortedLine struct {
+	Line int32 // 0: the key is new
+	Lane int16
+	Seq  int64
+}
 
 // sortedBeside is how many steps one transaction sorts: a claim whose turn it is waits for
 // the marks of their lines alone, but steps behind them wait for all.
@@ -124,29 +167,46 @@ const sortedBeside = 2000
 // SortLimited sorts the oldest steps of a limited callable; more says that there may be
 // others. Nothing happens while another one sorts them.
 func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err error) {
-	err = s.db.Transaction(ctx, "sort_limited", "sort limited steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+	unknown := false
+	err = s.sorting(ctx, callable, func(ctx context.Context, tx pgx.Tx) error {
 		type sorted struct {
-			Line  int32
+			sortedLine
 			Steps int
 		}
-		steps, lines := 0, []int32{}
-		if free, err := pg.OneOf[bool](ctx, tx, trySort.With(pg.Args{"class": int32(pg.SortLock), "callable": callable})); err != nil || !free {
-			return nil, err
-		}
+		steps, lines := 0, []sortedLine{}
 		err := stmt.Each(ctx, tx, sortBeside.With(pg.Args{"callable": callable, "limit": sortedBeside}), func(r *sorted) {
-			steps, lines = steps+r.Steps, append(lines, r.Line)
+			if unknown = unknown || r.Line == 0; r.Steps > 0 {
+				steps, lines = steps+r.Steps, append(lines, r.sortedLine)
+			}
 		})
 		more = steps >= sortedBeside
 		if err != nil || steps == 0 {
-			return nil, err
+			return err
 		}
 		if _, err := pg.Run(ctx, tx, takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": []int32{callable}})); err != nil {
+			return err
+		}
+		_, err = pg.Run(ctx, tx, markWaiting.With(pg.Args{"callable": callable, "f": lines}))
+		return err
+	})
+	if err != nil || !unknown {
+		return more, err
+	}
+	return true, s.sorting(ctx, callable, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := pg.Run(ctx, tx, makeKeysBeside.With(pg.Args{"callable": callable, "limit": sortedBeside}))
+		return err
+	})
+}
+
+// sorting runs a transaction that sorts, unless another one of the callable does.
+func (s *Board) sorting(ctx context.Context, callable int32, sort func(ctx context.Context, tx pgx.Tx) error) error {
+	return s.db.Transaction(ctx, "sort_limited", "sort limited steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		free, err := pg.OneOf[bool](ctx, tx, trySort.With(pg.Args{"class": int32(pg.SortLock), "callable": callable}))
+		if err != nil || !free {
 			return nil, err
 		}
-		_, err = pg.Run(ctx, tx, markWaiting.With(pg.Args{"callable": callable, "lines": lines}))
-		return nil, err
+		return nil, sort(ctx, tx)
 	})
-	return more, err
 }
 
 const (
@@ -170,10 +230,12 @@ const (
 	limitedPaused = `exists (
         select from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id
         where c.callable_id = l.callable_id and (c.paused_by is not null or n.paused_at is not null))`
-	// openKey are the columns of a key with room.
-	openKey = `select k.line, k.callable_id, k.turn, k.weight, k.head_task, k.head_step, l.turn as reached, l.ordered, l.per_second, ` + limitedDirectly + ` as direct,
-            x.room, x.spare, x.oldest, ` + limitedHeld + ` as held
-        from tasker.limit_keys k cross join lateral ` + limitedRoom + ` where k.callable_id = l.callable_id and x.room > 0`
+	// openKey are the columns of a key k with room.
+	openKey = `select k.at, k.line, k.callable_id, k.turn, k.weight, k.waiting, k.running_from, k.from_lane, k.from_seq, k.head_task, k.head_step, l.limit_at, l.turn as reached,
+            l.waiting_from, l.ordered, l.per_second, l.burst, ` + limitedDirectly + ` as direct, x.room, x.spare, x.oldest, ` + limitedHeld + ` as held`
+	openIfRoom = ` cross join lateral ` + limitedRoom + ` where k.callable_id = l.callable_id and x.room > 0`
+	// callableKey is the key of a limit without keys, looked up backwards.
+	callableKey = `(select ctid as at, * from tasker.limit_keys where (callable_id, key) <= (l.callable_id, '') order by callable_id desc, key desc limit 1) k`
 	// limitedStep are the columns of a waiting step that the worker can run.
 	limitedStep = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt, `
 	runnable    = ` from tasker.board where state = {claimable} and (tags is null or tags <@ @tags::text[])`
@@ -181,8 +243,29 @@ const (
 	unlined     = limitedStep + `false as lined` + runnable
 )
 
-// Steps of a limit without keys, from the marks, or for a full scan wherever they are.
+// inTurns is the order of claiming: by turns, of which a large claim counts several as one. It
+// takes more steps from fewer keys, and the next one takes from others; each key whose steps it
+// takes leaves a row version.
 const (
+	inTurns = `case when @limit::int < 50 then turn - reached else floor((turn - reached) / ` + atOnce + `) end, line, nth`
+	atOnce  = `greatest(@limit::int / 25, 1)`
+)
+
+// ofCandidate are the columns of a step s of an open key o.
+const ofCandidate = `o.line, o.callable_id, o.direct, o.room, o.reached, o.turn, o.weight, o.ordered, o.spare, o.per_second,
+        s.at, s.task_uuid, s.step_no, s.lane, s.seq, s.last_attempt, s.lined`
+
+// Where a claim begins to read: at the marks, or for a full scan at the beginning.
+type limitedFrom struct {
+	direct string // steps of a limit without keys
+	keys   string // the turns of keys
+	line   string // the line of a key
+}
+
+const (
+	fromTurn = ` and k.turn >= l.waiting_from`
+	fromStep = ` and (lane, seq) >= (o.from_lane, o.from_seq)`
+
 	directFromMarks = `select s.* from lanes m cross join lateral (
              ` + unlined + ` and callable = m.callable and lane = m.lane and seq >= m.mark order by seq limit o.room for update skip locked) s
          where o.direct and m.callable = o.callable_id limit o.room`
@@ -193,39 +276,46 @@ const (
 // they are behind those of their callable; a step takes its key as many turns further as its
 // weight says. The time of claiming is the one by which tokens were counted, so the rate holds
 // for the recorded times. A key of which nothing waits any more leaves the list of those with
-// waiting steps.
+// waiting steps, with the next claim where this one is full: often others have come by then.
 //
-// Of each key so many steps are read as may begin at once, and twice the share of all keys.
+// Of each key twice its share of the claim is read, and if that is too little, so many more as may
+// begin at once.
 // Steps are claimed ahead only from keys that keep as much room for other workers, and of a
 // rate those of a hundredth of a second: they may begin that much later than was counted.
 // Index: limit_keys_waiting, board_running, board_claimable, the primary keys.
-func claimLimitedBy(direct string) *stmt.Statement {
+func claimLimitedBy(from limitedFrom) *stmt.Statement {
 	return pg.Compile(`
 with now as materialized (select clock_timestamp() as now), lanes as materialized (
     select * from ` + stmt.List[laneFrom]("m") + `
 ), open as materialized (
     select k.*
-    from now cross join tasker.limits l cross join lateral (
-        (` + openKey + ` and k.waiting order by k.turn, k.line limit @limit::int)
+    from now cross join unnest(@callables::int[]) c cross join lateral ` + limitOf("c") + ` cross join lateral (
+        (` + openKey + ` from (select ctid as at, * from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + from.keys + ` order by k.turn, k.line) k` + openIfRoom + ` order by k.turn, k.line limit @limit::int)
         union all
-        (` + openKey + ` and k.key = '' and not k.waiting and ` + limitedDirectly + `)) k
-    where l.callable_id = any (@callables::int[]) and not ` + limitedPaused + `
+        (` + openKey + ` from ` + callableKey + openIfRoom + ` and k.key = '' and not k.waiting and ` + limitedDirectly + `)) k
+    where not ` + limitedPaused + `
 ), few as materialized (
-    select @limit::int - @ahead::int + 2 * @limit::int / greatest(count(*), 1) as few from open
-), candidates as materialized (
-    select o.line, o.callable_id, o.direct, o.room, s.at, s.task_uuid, s.step_no, s.lined, o.reached,
-           case when o.direct then o.reached else o.turn end + row_number() over w / o.weight as turn, row_number() over w as nth,
-           s.last_attempt is null and not o.ordered and (o.spare is null or row_number() over w * 2 <= o.spare)
-               and (o.per_second is null or row_number() over w <= o.per_second / 100) as repeatable
-    from open o cross join lateral (
-        (` + lined + ` and not o.held order by lane, seq limit least(o.room, (select few from few)))
+    select greatest(2 * @limit::int / greatest(count(*), 1), ` + atOnce + `) as few from open
+), first as materialized (
+    select ` + ofCandidate + ` from open o cross join lateral (
+        (` + lined + from.line + ` and not o.held order by lane, seq limit least(o.room, (select few from few)))
         union all
         (` + lined + ` and o.held and task_uuid = o.head_task and slot in (0, o.head_step + 1) and step_no = o.head_step)
         union all
-        (` + direct + `)) s
-    window w as (partition by o.line order by s.lane, s.seq)
+        (` + from.direct + `)) s
+), candidates as materialized (
+    select line, callable_id, direct, room, at, task_uuid, step_no, lined, reached,
+           case when direct then reached else turn end + row_number() over w / weight as turn, row_number() over w as nth,
+           last_attempt is null and not ordered and (spare is null or row_number() over w * 2 <= spare)
+               and (per_second is null or row_number() over w <= per_second / 100) as repeatable
+    from (select * from first
+          union all
+          select ` + ofCandidate + ` from open o cross join lateral (
+              ` + lined + from.line + ` and not o.held order by lane, seq offset (select few from few) limit greatest(least(o.room - (select few from few), @limit::int - @ahead::int), 0)) s
+          where (select count(*) from first) < @limit::int - @ahead::int and o.room > (select few from few)) c
+    window w as (partition by line order by lane, seq)
 ), wanted as materialized (
-    select *, row_number() over (order by turn - reached, line) as place from candidates where nth <= room order by turn - reached, line limit @limit::int
+    select *, row_number() over (order by ` + inTurns + `) as place from candidates where nth <= room order by ` + inTurns + ` limit @limit::int
 ), picked as materialized (
     select * from wanted where not lined
     union all
@@ -238,17 +328,27 @@ with now as materialized (select clock_timestamp() as now), lanes as materialize
 ), charged as (
     update tasker.limit_keys k
     set turn = coalesce(p.turn, k.turn), head_task = coalesce(p.task_uuid, k.head_task), head_step = coalesce(p.step_no, k.head_step),
-        tokens = coalesce(` + limitedTokens + ` - p.steps, k.tokens), tokens_at = now.now, running_from = greatest(k.running_from, o.oldest, p.first),
-        waiting = k.waiting and (select count(*) from (select from tasker.board b where b.state = {claimable} and b.callable = -k.line limit p.lined + 1) b) > p.lined
-    from now cross join open o
+        tokens = coalesce(` + limitedTokens + ` - p.steps, k.tokens), tokens_at = now.now, running_from = greatest(k.running_from, l.oldest, p.first),
+        waiting = k.waiting and e.more, from_lane = case when w.steps > 0 then w.lane when e.more then -32768 else k.from_lane end,
+        from_seq = case when w.steps > 0 then w.seq when e.more then 0 else k.from_seq end
+    from now cross join open l
     cross join lateral (select max(turn) filter (where not direct) as turn, count(*) as steps, count(*) filter (where lined) as lined,
-                               case when o.oldest is null then min(token) end as first, (array_agg(task_uuid))[1] as task_uuid, (array_agg(step_no))[1] as step_no
-                        from numbered where line = o.line) p, tasker.limits l
-    where k.line = o.line and l.callable_id = k.callable_id
-        and (not o.direct or k.waiting or l.per_second is not null or greatest(o.oldest, p.first) > k.running_from + ` + strconv.Itoa(runningSlack) + `)
+                               case when l.oldest is null then min(token) end as first, (array_agg(task_uuid))[1] as task_uuid, (array_agg(step_no))[1] as step_no
+                        from numbered where line = l.line) p
+    cross join lateral (select count(*) as steps, (array_agg(o.lane))[1] as lane, (array_agg(o.seq))[1] as seq
+                        from (select lane, seq from tasker.board, (select l.from_lane, l.from_seq) o
+                              where state = {claimable} and callable = -l.line` + from.line + ` order by lane, seq limit p.lined + 1) o) w
+    cross join lateral (select case when w.steps > p.lined or p.lined > 0 and (select count(*) from numbered) >= @limit::int then true else (
+                            select count(*) > p.lined from (select from tasker.board where state = {claimable} and callable = -l.line limit p.lined + 1) b) end as more) e
+    where k.ctid = l.at and (p.steps > 0 and (not l.direct or l.waiting or l.per_second is not null) or l.waiting and w.steps = 0
+        or greatest(l.oldest, p.first) > l.running_from + ` + strconv.Itoa(runningSlack) + `)
 ), reached as (
-    update tasker.limits l set turn = greatest(l.turn, p.turn)
-    from (select callable_id, min(turn) as turn from numbered where not direct group by callable_id) p where l.callable_id = p.callable_id
+    update tasker.limits l set turn = greatest(l.turn, p.turn), waiting_from = least(f.turn, greatest(l.turn, p.turn))
+    from (select callable_id, min(turn) as turn from numbered where not direct group by callable_id) p
+    cross join lateral (select limit_at, waiting_from from open where callable_id = p.callable_id limit 1) o
+    left join lateral (select k.turn from tasker.limit_keys k, (select o.waiting_from) l
+                       where k.callable_id = p.callable_id and k.waiting` + from.keys + ` order by k.turn, k.line limit 1) f on true
+    where l.ctid = o.limit_at
 ), claimed as (
     update tasker.board s
     set state = {in_progress}, attempt = s.attempt + 1, token = n.token, worker = @worker::uuid, claimed_at = now.now,
@@ -258,14 +358,17 @@ with now as materialized (select clock_timestamp() as now), lanes as materialize
 )` + announced + `, rest as (
     select case when (select count(*) from picked) < (select count(*) from wanted) then 1 else 0 end
          + case when (select count(*) from numbered) < (select count(*) from picked) or exists (
-               select from (select distinct callable from lanes) m join tasker.limits l on l.callable_id = m.callable
+               select from (select distinct callable from lanes) m cross join lateral ` + limitOf("m.callable") + `
                where ` + limitedDirectly + ` and not ` + limitedPaused + ` and not exists (
                    select from open o where o.direct and o.callable_id = l.callable_id and (select count(*) from numbered where line = o.line) < o.room))
            then ` + strconv.Itoa(int(restLeft)) + ` else 0 end as rest
 )` + claimedRows + fromBoard)
 }
 
-var claimLimited, claimLimitedFully = claimLimitedBy(directFromMarks), claimLimitedBy(directFull)
+var (
+	claimLimited      = claimLimitedBy(limitedFrom{direct: directFromMarks, keys: fromTurn, line: fromStep})
+	claimLimitedFully = claimLimitedBy(limitedFrom{direct: directFull})
+)
 
 // runningSlack is how many tokens a key of a limit without keys may be behind with what runs,
 // so that few of its claims write its row.
@@ -309,13 +412,12 @@ const (
 // Index: limit_keys_waiting, the primary keys.
 var limitsWait = pg.Compile(`
 select count(*) filter (where k.lined) > 0 as waiting, min(k.seconds)::float8 as seconds
-from (select clock_timestamp() as now) now cross join tasker.limits l cross join lateral (
+from (select clock_timestamp() as now) now cross join unnest(@callables::int[]) c cross join lateral ` + limitOf("c") + ` cross join lateral (
     (select ` + limitedSeconds + ` as seconds, true as lined
-     from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting order by k.turn, k.line limit 100)
+     from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + fromTurn + ` order by k.turn, k.line limit 100)
     union all
     (select ` + limitedSeconds + `, false
-     from tasker.limit_keys k where k.callable_id = l.callable_id and k.key = '' and ` + limitedDirectly + ` and l.callable_id = any (@hot::int[]))) k
-where l.callable_id = any (@callables::int[])`)
+     from ` + callableKey + ` where k.callable_id = l.callable_id and k.key = '' and ` + limitedDirectly + ` and l.callable_id = any (@hot::int[]))) k`)
 
 // limitedSeconds is when a key has its next token, if it has none.
 const limitedSeconds = `case when ` + limitedTokens + ` < 1 then (1 - ` + limitedTokens + `) / l.per_second end`
