@@ -96,7 +96,7 @@ const (
         from taken t) t
 ), found as materialized (
     select w.*, k.at, k.line, k.waiting, k.from_lane, k.from_seq
-    from (select distinct on (nth) nth, callable_id, key, lane, seq, burst, turn, weights from keyed order by nth, lane, seq) w
+    from (select distinct on (nth) nth, callable_id, key, lane, seq, burst, turn, weights, count(*) over (partition by nth)::int as steps from keyed order by nth, lane, seq) w
     left join lateral (
         select ctid as at, * from tasker.limit_keys where (callable_id, key) <= (w.callable_id, w.key)
         order by callable_id desc, key desc limit 1) k on k.callable_id = w.callable_id and k.key = w.key
@@ -131,10 +131,9 @@ var (
 	// Index: board_claimable, then the primary keys.
 	sortBeside = pg.Compile(takenBeside + `, lines as materialized (
     select array_agg(line order by nth) as lines from found
-), moved as (` + intoLines + ` returning d.nth
+), moved as (` + intoLines + `
 )
-select coalesce(f.line, 0) as line, f.lane, f.seq, coalesce(m.steps, 0) as steps
-from found f left join (select nth, count(*)::int as steps from moved group by nth) m on m.nth = f.nth`)
+select coalesce(line, 0) as line, lane, seq, steps from found`)
 	makeKeysBeside = pg.Compile(takenBeside + `
 ` + makeKeys("false") + ` do nothing`)
 	markWaiting = pg.Compile(`
@@ -175,9 +174,11 @@ func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err
 		}
 		steps, lines := 0, []sortedLine{}
 		err := stmt.Each(ctx, tx, sortBeside.With(pg.Args{"callable": callable, "limit": sortedBeside}), func(r *sorted) {
-			if unknown = unknown || r.Line == 0; r.Steps > 0 {
-				steps, lines = steps+r.Steps, append(lines, r.sortedLine)
+			if r.Line == 0 {
+				unknown = true
+				return
 			}
+			steps, lines = steps+r.Steps, append(lines, r.sortedLine)
 		})
 		more = steps >= sortedBeside
 		if err != nil || steps == 0 {
@@ -276,7 +277,8 @@ const (
 // they are behind those of their callable; a step takes its key as many turns further as its
 // weight says. The time of claiming is the one by which tokens were counted, so the rate holds
 // for the recorded times. A key of which nothing waits any more leaves the list of those with
-// waiting steps, with the next claim where this one is full: often others have come by then.
+// waiting steps; where all keys are read and the claim is full, with the next one: often others have
+// come by then.
 //
 // Of each key twice its share of the claim is read, and if that is too little, so many more as may
 // begin at once.
@@ -338,7 +340,7 @@ with now as materialized (select clock_timestamp() as now), lanes as materialize
     cross join lateral (select count(*) as steps, (array_agg(o.lane))[1] as lane, (array_agg(o.seq))[1] as seq
                         from (select lane, seq from tasker.board, (select l.from_lane, l.from_seq) o
                               where state = {claimable} and callable = -l.line` + from.line + ` order by lane, seq limit p.lined + 1) o) w
-    cross join lateral (select case when w.steps > p.lined or p.lined > 0 and (select count(*) from numbered) >= @limit::int then true else (
+    cross join lateral (select case when w.steps > p.lined or p.lined > 0 and (select count(*) from open) < @limit::int and (select count(*) from numbered) >= @limit::int then true else (
                             select count(*) > p.lined from (select from tasker.board where state = {claimable} and callable = -l.line limit p.lined + 1) b) end as more) e
     where k.ctid = l.at and (p.steps > 0 and (not l.direct or l.waiting or l.per_second is not null) or l.waiting and w.steps = 0
         or greatest(l.oldest, p.first) > l.running_from + ` + strconv.Itoa(runningSlack) + `)
