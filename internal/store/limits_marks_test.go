@@ -50,7 +50,7 @@ func TestStepsSortedBehindAMark(t *testing.T) {
 	oldest := db.QueryInt(t, `select min(seq) from tasker.board where state = 2`)
 	claimed, _ := look(t, s, p, 100, 0, false)
 	require.Len(t, claimed, 100)
-	require.Equal(t, fmt.Sprintf("%d", oldest), db.QueryString(t, `select min(seq)::text from tasker.board where state = 3`), "the oldest step was claimed")
+	require.Equal(t, oldest, db.QueryInt(t, `select min(seq) from tasker.board where state = 3`), "the oldest step was claimed")
 	require.NotEqual(t, newer, at(), "the mark has gone back")
 	for len(claimed) > 0 {
 		endAll(t, s, claimed)

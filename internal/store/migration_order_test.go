@@ -235,13 +235,13 @@ func contracting(text string) (found []string) {
 	if contractLine.MatchString(up) {
 		return nil
 	}
+	for _, m := range needlessIndex.FindAllStringSubmatch(up, -1) { // statements have another one
+		up = strings.ReplaceAll(up, "drop index tasker."+m[1]+";", "")
+	}
 	for _, m := range destructive.FindAllString(notStatements.ReplaceAllString(up, " "), -1) {
 		words := strings.Fields(strings.ToLower(m))
 		if slices.Equal(words, []string{"drop", "constraint"}) || slices.Equal(words, []string{"drop", "not"}) {
 			continue // they allow more than before
-		}
-		if slices.Equal(words, []string{"drop", "index"}) && needlessIndex.MatchString(up) {
-			continue // statements have another one
 		}
 		found = append(found, strings.Join(words, " "))
 	}
@@ -250,7 +250,7 @@ func contracting(text string) (found []string) {
 
 var (
 	contractLine  = regexp.MustCompile(`(?m)^-- contract(?: \d+)?: \S`)
-	needlessIndex = regexp.MustCompile(`(?m)^-- needless index \w+: \S`)
+	needlessIndex = regexp.MustCompile(`(?m)^-- needless index (\w+): \S`)
 	notStatements = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/|\$\$.*?\$\$|'[^']*'`) // comments, bodies of functions, texts
 	destructive   = regexp.MustCompile(`(?i)\b(?:drop\s+\w+|truncate|rename|set\s+not\s+null|alter\s+(?:column\s+)?\S+\s+(?:set\s+data\s+)?type|alter\s+type)\b`)
 )
@@ -288,6 +288,7 @@ func TestContractingMigrationsAreFound(t *testing.T) {
 		"-- contract: no daemon has read it since 1.2\ndrop table tasker.a;":                       "",
 		"-- contract 106: no daemon has read it since 1.2\ndrop table tasker.a;":                   "",
 		"-- needless index a_by: others begin with its columns\ndrop index tasker.a_by;":           "",
+		"-- needless index a_by: others begin with its columns\ndrop index tasker.b_by;":           "drop index",
 		"create table tasker.a (b int not null default 0, type text);":                             "",
 		"alter table tasker.a add column type text;":                                               "",
 		"alter table tasker.a alter column b drop not null, drop constraint c;":                    "",
