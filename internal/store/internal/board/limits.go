@@ -37,6 +37,12 @@ func limitOf(callable string) string {
         where callable_id = ` + callable + `) l`
 }
 
+// keyOf is a key k of a callable.
+func keyOf(callable, key string) string {
+	return `(select * from (select *, ctid as at from tasker.limit_keys where (callable_id, key) <= (` + callable + `, ` + key + `) order by callable_id desc, key desc limit 1) k
+        where callable_id = ` + callable + ` and key = ` + key + `) k`
+}
+
 // sortLimited moves steps of limited callables to the lines of their keys: the oldest, and,
 // unless keys are ordered, as many of the newest if there are more than it takes. A key
 // that had no steps begins at the turn that claims have reached, so that it makes up for
@@ -79,7 +85,7 @@ func takenSteps(callables string) string {
 var oldestTaken = takenSteps("free") + ` order by lane, seq limit @limit::int for update skip locked) s
     where not l.removing and not ` + limitedDirectly
 
-const (
+var (
 	// keyedSteps are taken steps with their keys, which are numbered, and these keys with the
 	// first of their steps; line is null of a new one.
 	keyedSteps = `keyed as materialized (
@@ -97,9 +103,7 @@ const (
 ), found as materialized (
     select w.*, k.at, k.line, k.waiting, k.from_lane, k.from_seq
     from (select distinct on (nth) nth, callable_id, key, lane, seq, burst, turn, weights, count(*) over (partition by nth)::int as steps from keyed order by nth, lane, seq) w
-    left join lateral (
-        select ctid as at, * from tasker.limit_keys where (callable_id, key) <= (w.callable_id, w.key)
-        order by callable_id desc, key desc limit 1) k on k.callable_id = w.callable_id and k.key = w.key
+    left join lateral ` + keyOf("w.callable_id", "w.key") + ` on true
 )`
 	// markFound says of keys that steps wait in their lines, from which step on.
 	markFound = `
@@ -134,9 +138,8 @@ var (
 ), moved as (` + intoLines + `
 )
 select coalesce(line, 0) as line, lane, seq, steps from found`)
-	makeKeysBeside = pg.Compile(takenBeside + `
-` + makeKeys("false") + ` do nothing`)
-	markWaiting = pg.Compile(`
+	makeKeysBeside = pg.Compile(takenBeside + ` ` + makeKeys("false") + ` do nothing`)
+	markWaiting    = pg.Compile(`
 with found as materialized (
     select f.*, l.turn, k.at, k.waiting, k.from_lane, k.from_seq
     from ` + stmt.List[sortedLine]("f") + ` cross join ` + limitOf("@callable::int") + ` cross join lateral (
@@ -234,9 +237,7 @@ const (
 	// openKey are the columns of a key k with room.
 	openKey = `select k.at, k.line, k.callable_id, k.turn, k.weight, k.waiting, k.running_from, k.from_lane, k.from_seq, k.head_task, k.head_step, l.limit_at, l.turn as reached,
             l.waiting_from, l.ordered, l.per_second, l.burst, ` + limitedDirectly + ` as direct, x.room, x.spare, x.oldest, ` + limitedHeld + ` as held`
-	openIfRoom = ` cross join lateral ` + limitedRoom + ` where k.callable_id = l.callable_id and x.room > 0`
-	// callableKey is the key of a limit without keys, looked up backwards.
-	callableKey = `(select ctid as at, * from tasker.limit_keys where (callable_id, key) <= (l.callable_id, '') order by callable_id desc, key desc limit 1) k`
+	openIfRoom = ` cross join lateral ` + limitedRoom + ` where x.room > 0`
 	// limitedStep are the columns of a waiting step that the worker can run.
 	limitedStep = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt, `
 	runnable    = ` from tasker.board where state = {claimable} and (tags is null or tags <@ @tags::text[])`
@@ -281,9 +282,8 @@ const (
 // come by then.
 //
 // Of each key twice its share of the claim is read, and if that is too little, so many more as may
-// begin at once.
-// Steps are claimed ahead only from keys that keep as much room for other workers, and of a
-// rate those of a hundredth of a second: they may begin that much later than was counted.
+// begin at once. Steps are claimed ahead only from keys that keep as much room for other workers,
+// and of a rate those of a hundredth of a second: they may begin that much later than was counted.
 // Index: limit_keys_waiting, board_running, board_claimable, the primary keys.
 func claimLimitedBy(from limitedFrom) *stmt.Statement {
 	return pg.Compile(`
@@ -292,9 +292,9 @@ with now as materialized (select clock_timestamp() as now), lanes as materialize
 ), open as materialized (
     select k.*
     from now cross join unnest(@callables::int[]) c cross join lateral ` + limitOf("c") + ` cross join lateral (
-        (` + openKey + ` from (select ctid as at, * from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + from.keys + ` order by k.turn, k.line) k` + openIfRoom + ` order by k.turn, k.line limit @limit::int)
+        (` + openKey + ` from (select ctid as at, * from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + from.keys + `) k` + openIfRoom + ` order by k.turn, k.line limit @limit::int)
         union all
-        (` + openKey + ` from ` + callableKey + openIfRoom + ` and k.key = '' and not k.waiting and ` + limitedDirectly + `)) k
+        (` + openKey + ` from ` + keyOf("l.callable_id", "''") + openIfRoom + ` and not k.waiting and ` + limitedDirectly + `)) k
     where not ` + limitedPaused + `
 ), few as materialized (
     select greatest(2 * @limit::int / greatest(count(*), 1), ` + atOnce + `) as few from open
@@ -419,7 +419,7 @@ from (select clock_timestamp() as now) now cross join unnest(@callables::int[]) 
      from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + fromTurn + ` order by k.turn, k.line limit 100)
     union all
     (select ` + limitedSeconds + `, false
-     from ` + callableKey + ` where k.callable_id = l.callable_id and k.key = '' and ` + limitedDirectly + ` and l.callable_id = any (@hot::int[]))) k`)
+     from ` + keyOf("l.callable_id", "''") + ` where ` + limitedDirectly + ` and l.callable_id = any (@hot::int[]))) k`)
 
 // limitedSeconds is when a key has its next token, if it has none.
 const limitedSeconds = `case when ` + limitedTokens + ` < 1 then (1 - ` + limitedTokens + `) / l.per_second end`
