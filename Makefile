@@ -214,7 +214,7 @@ bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and R
 	cd test/bench && $(GO) run . -only snapshot -out ../../docs/benchmarks/held-snapshot $(BENCHFLAGS)
 
 .PHONY: bench-secure
-bench-secure: require-postgresql ## Measure what credentials and TLS cost (about 8 minutes)
+bench-secure: require-postgresql ## Measure what credentials and TLS cost (about 13 minutes)
 	cd test/bench && $(GO) run . -only secure -out ../../docs/benchmarks/secure $(BENCHFLAGS)
 
 .PHONY: bench-telemetry

@@ -33,8 +33,8 @@ spec:
       containers:
         - name: shell
           command: [sh]
-          args: [-c, 'trap "echo ended >> LOG; exit 0" TERM; echo "started $(cat $WORDS)" >> LOG; touch LOG.up; while :; do sleep 0.05; done']
-          env: [{name: PATH, value: /usr/bin:/bin}, {name: WORDS, value: /etc/words/word}]
+          args: [-c, 'trap "echo ended >> LOG; exit 0" TERM; echo "started $(cat $WORDS) $SECRET" >> LOG; touch LOG.up; while :; do sleep 0.05; done']
+          env: [{name: PATH, value: /usr/bin:/bin}, {name: WORDS, value: /etc/words/word}, {name: SECRET, valueFrom: {secretKeyRef: {name: secrets, key: word}}}]
           startupProbe: {exec: {command: [test, -f, LOG.up]}, periodSeconds: 1, failureThreshold: 5}
           readinessProbe: {exec: {command: [test, -f, LOG.up]}, periodSeconds: 1}
           lifecycle: {preStop: {exec: {command: [sh, -c, 'echo hook >> LOG']}}}
@@ -48,7 +48,7 @@ func run(t *testing.T, manifests string) (lines map[string]int, err error) {
 	log := t.TempDir() + "/log"
 	objects, err := kubelet.Parse([]byte(strings.ReplaceAll(manifests, "LOG", log)))
 	require.NoError(t, err)
-	k := &kubelet.Kubelet{BinDir: "/bin", Dir: t.TempDir(), Deadline: 4 * time.Second}
+	k := &kubelet.Kubelet{BinDir: "/bin", Dir: t.TempDir(), Deadline: 4 * time.Second, Secrets: map[string]map[string]string{"secrets": {"word": "hidden"}}}
 	k.Load(objects)
 	if err = k.Roll(t.Context()); err == nil {
 		err = k.Roll(t.Context())
@@ -67,12 +67,12 @@ func run(t *testing.T, manifests string) (lines map[string]int, err error) {
 	return lines, err
 }
 
-// TestPodsLiveAsInKubernetes: init containers, files, probes and hooks, in two roll-outs of two pods.
+// TestPodsLiveAsInKubernetes: init containers, files, variables, probes and hooks, in two roll-outs of two pods.
 func TestPodsLiveAsInKubernetes(t *testing.T) {
 	t.Parallel()
 	lines, err := run(t, shells)
 	require.NoError(t, err)
-	require.Equal(t, map[string]int{"init": 4, "started planned": 4, "hook": 4, "ended": 4}, lines)
+	require.Equal(t, map[string]int{"init": 4, "started planned hidden": 4, "hook": 4, "ended": 4}, lines)
 }
 
 // TestWhatKeepsPodsFromRunningIsReported names a fault of each part.
@@ -84,6 +84,7 @@ func TestWhatKeepsPodsFromRunningIsReported(t *testing.T) {
 		"a pod that does not end":       {`exit 0" TERM`, `while :; do sleep 0.05; done" TERM`, "was killed: it had not ended after its grace"},
 		"a pod that ends with a fault":  {`exit 0" TERM`, `exit 7" TERM`, "ended with 7"},
 		"a volume without its contents": {"configMap: {name: words}", "configMap: {name: others}", `no such Secret or ConfigMap "others"`},
+		"a variable without a Secret":   {"key: word}", "key: number}", `no key "number" in a Secret "secrets"`},
 		"a hook that uses up the grace": {"[sh, -c, 'echo hook >> LOG']", "[sleep, '60']", "was killed"},
 	} {
 		t.Run(name, func(t *testing.T) {

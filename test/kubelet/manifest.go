@@ -63,6 +63,12 @@ type Container struct {
 	Env     []struct {
 		Name  string `yaml:"name"`
 		Value string `yaml:"value"`
+		From  struct {
+			Secret struct {
+				Name string `yaml:"name"`
+				Key  string `yaml:"key"`
+			} `yaml:"secretKeyRef"`
+		} `yaml:"valueFrom"`
 	} `yaml:"env"`
 	Ports []struct {
 		Name string `yaml:"name"`

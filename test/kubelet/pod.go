@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,8 +62,25 @@ func (p *pod) printed() string {
 	return p.log.String()
 }
 
-// files writes the volumes of the pod.
+// secretsExist holds the variables of the pod's containers to the Secrets that they name.
+func (p *pod) secretsExist() error {
+	for _, c := range slices.Concat(p.spec.InitContainers, p.spec.Containers) {
+		for _, e := range c.Env {
+			if from := e.From.Secret; from.Name != "" {
+				if _, ok := p.kubelet.Secrets[from.Name][from.Key]; !ok {
+					return fmt.Errorf("variable %s of %s: no key %q in a Secret %q", e.Name, p.name, from.Key, from.Name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// files writes the volumes of the pod, whose Secrets must exist, those of variables too.
 func (p *pod) files() error {
+	if err := p.secretsExist(); err != nil {
+		return err
+	}
 	for _, v := range p.spec.Volumes {
 		type source struct {
 			data map[string]string
@@ -133,7 +151,11 @@ func (p *pod) command(ctx context.Context, c *Container, args []string) *exec.Cm
 	cmd := exec.CommandContext(ctx, filepath.Join(p.bin, args[0]), local...) // #nosec G204 -- the manifest's program
 	cmd.Env = []string{"HOSTNAME=" + p.name}
 	for _, e := range c.Env {
-		cmd.Env = append(cmd.Env, e.Name+"="+p.local(c, e.Value))
+		value := p.local(c, e.Value)
+		if from := e.From.Secret; from.Name != "" {
+			value = p.kubelet.Secrets[from.Name][from.Key] // secretsExist has seen it
+		}
+		cmd.Env = append(cmd.Env, e.Name+"="+value)
 	}
 	cmd.Stdout, cmd.Stderr = p, p
 	cmd.WaitDelay = time.Second // a child of a container that was killed may hold its output

@@ -182,7 +182,10 @@ func TestThePodsGraceIsThatOfTheDaemons(t *testing.T) {
 		require.NoError(t, err)
 		objects, err := kubelet.Parse(file)
 		require.NoError(t, err)
-		secrets := map[string]map[string]string{"tasker-database": {"url": "postgresql://localhost/tasker"}, "tasker-jwt": {"jwt-public-key.pem": ""}}
+		secrets := map[string]map[string]string{
+			"tasker-database": {"url": "postgresql://localhost/tasker"}, "tasker-jwt": {"jwt-public-key.pem": ""}, "broker-ca": {"ca.crt": ""},
+			"tasker-rabbitmq": {"uri": "amqps://tasker:secret@broker:5671/tasker"}, "tasker-redis": {"url": "rediss://:secret@redis:6379"},
+		}
 		k := &kubelet.Kubelet{BinDir: binDir, Dir: t.TempDir(), Secrets: secrets}
 		k.Load(objects)
 		printed, err := k.Exec(t.Context(), "grace")

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	secureRounds = 12
+	secureRounds = 24
 	// secureClients send requests at once; secureBulk is how many tasks one of them has.
 	secureClients, secureBulk = 16, 1000
 	// secureTasks are what a fleet works off in a round.
