@@ -174,4 +174,57 @@ func TestClaimsWhileASnapshotIsHeld(t *testing.T) {
 	first := reads()
 	later := reads()
 	require.Less(t, later, 30*claims*len(keys)/2, "entries of a claim and key; the first hundred claims read %d", first)
+	require.Greater(t, db.QueryInt(t, `select n_tup_upd from pg_stat_user_tables where relname = 'limit_keys'`), claims*len(keys)/2, "each claim changes all keys")
+	require.Less(t, db.QueryInt(t, `select 100 * (n_tup_upd - n_tup_hot_upd) / n_tup_upd from pg_stat_user_tables where relname = 'limit_keys'`), 30,
+		"of a hundred changes of keys those that change an index")
+}
+
+// TestManyKeysWithoutRoom: the keys with the smallest turns have no room, so claims go on to those behind them.
+func TestManyKeysWithoutRoom(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1)})
+	const full, others = 300, 50
+	keys := make([]string, 0, 2*(full+others))
+	for i := range full {
+		keys = append(keys, fmt.Sprintf("a%03d", i), fmt.Sprintf("a%03d", i))
+	}
+	limited(t, s, p, keys...)
+	first, _ := look(t, s, p, full, 0, true)
+	require.Len(t, first, full, "one of each key runs")
+	keys = keys[:0]
+	for i := range others {
+		keys = append(keys, fmt.Sprintf("b%03d", i), fmt.Sprintf("b%03d", i))
+	}
+	limited(t, s, p, keys...)
+	claimed, _ := look(t, s, p, 2*others, 0, false)
+	require.Len(t, claimed, others)
+	for _, key := range keysOf(t, claimed) {
+		require.Equal(t, byte('b'), key[0])
+	}
+	endAll(t, s, first)
+	claimed, _ = look(t, s, p, full, 0, false)
+	require.Len(t, claimed, full, "each key has room again")
+}
+
+// TestKeysOfFormerPrograms: a key that a program of version 119 has added, or has found steps for again, is
+// found by a claim that reads all keys, and from then on by others.
+func TestKeysOfFormerPrograms(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1)})
+	limited(t, s, p, "a", "b", "a", "b", "a", "b")
+	claimed, _ := look(t, s, p, 2, 0, true)
+	endAll(t, s, claimed)
+	claimed, _ = look(t, s, p, 2, 0, false) // sets the mark
+	require.Len(t, claimed, 2)
+	endAll(t, s, claimed)
+	db.Exec(t, `update tasker.limit_keys set from_turn = '-infinity' where key = 'a'`)
+	claimed, _ = look(t, s, p, 2, 0, false)
+	require.Equal(t, []string{"b"}, keysOf(t, claimed))
+	claimed, _ = look(t, s, p, 2, 0, true)
+	require.Equal(t, []string{"a"}, keysOf(t, claimed))
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.limit_keys where from_turn = '-infinity'`))
 }

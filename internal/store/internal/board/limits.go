@@ -63,7 +63,8 @@ with asked as materialized (
     union all
     select * from newest n where not exists (select from oldest o where o.at = n.at)
 ), ` + keyedSteps + `, made as (
-    ` + makeKeys("true") + ` do update set turn = greatest(k.turn, excluded.turn), waiting = true
+    ` + makeKeys("true") + ` do update set turn = greatest(k.turn, excluded.turn), waiting = true,
+        from_turn = case when k.waiting then k.from_turn else greatest(k.turn, excluded.turn) end
     returning line, callable_id, key
 ), marked as (` + markFound + `
 ), lines as materialized (
@@ -109,6 +110,7 @@ var (
 	markFound = `
     update tasker.limit_keys k
     set turn = case when k.waiting then k.turn else greatest(k.turn, f.turn) end, waiting = true,
+        from_turn = case when k.waiting then k.from_turn else greatest(k.turn, f.turn) end,
         from_lane = case when (f.lane, f.seq) < (k.from_lane, k.from_seq) then f.lane else k.from_lane end,
         from_seq = case when (f.lane, f.seq) < (k.from_lane, k.from_seq) then f.seq else k.from_seq end
     from found f where k.ctid = f.at and (not f.waiting or (f.lane, f.seq) < (f.from_lane, f.from_seq))`
@@ -119,8 +121,8 @@ from keyed d cross join lines l where s.ctid = d.at and l.lines[d.nth] is not nu
 
 // makeKeys inserts the new ones of the keys found, in their order.
 func makeKeys(waiting string) string {
-	return `insert into tasker.limit_keys as k (callable_id, key, turn, weight, tokens, tokens_at, waiting)
-    select callable_id, key, turn, coalesce((weights ->> key)::float8, 1), burst, clock_timestamp(), ` + waiting + `
+	return `insert into tasker.limit_keys as k (callable_id, key, turn, from_turn, weight, tokens, tokens_at, waiting)
+    select callable_id, key, turn, turn, coalesce((weights ->> key)::float8, 1), burst, clock_timestamp(), ` + waiting + `
     from found where line is null order by nth
     on conflict (callable_id, key)`
 }
@@ -235,8 +237,8 @@ const (
         select from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id
         where c.callable_id = l.callable_id and (c.paused_by is not null or n.paused_at is not null))`
 	// openKey are the columns of a key k with room.
-	openKey = `select k.at, k.line, k.callable_id, k.turn, k.weight, k.waiting, k.running_from, k.from_lane, k.from_seq, k.head_task, k.head_step, l.limit_at, l.turn as reached,
-            l.waiting_from, l.ordered, l.per_second, l.burst, ` + limitedDirectly + ` as direct, x.room, x.spare, x.oldest, ` + limitedHeld + ` as held`
+	openKey = `select k.at, k.line, k.callable_id, k.turn, k.from_turn, k.near, k.weight, k.waiting, k.running_from, k.from_lane, k.from_seq, k.head_task, k.head_step, l.limit_at, l.turn as reached,
+            l.turns_from, l.ordered, l.per_second, l.burst, ` + limitedDirectly + ` as direct, x.room, x.spare, x.oldest, ` + limitedHeld + ` as held`
 	openIfRoom = ` cross join lateral ` + limitedRoom + ` where x.room > 0`
 	// limitedStep are the columns of a waiting step that the worker can run.
 	limitedStep = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt, `
@@ -253,6 +255,15 @@ const (
 	atOnce  = `greatest(@limit::int / 25, 1)`
 )
 
+// Keys are found by from_turn, which is indexed and lags behind their turn, so that most claims change no
+// index: not of one where it would have to be read past too many others.
+const (
+	// nearKeys are put in the order of their turns once they are read.
+	nearKeys = `128`
+	// turnsBehind is how many such changes from_turn lags behind.
+	turnsBehind = `32`
+)
+
 // ofCandidate are the columns of a step s of an open key o.
 const ofCandidate = `o.line, o.callable_id, o.direct, o.room, o.reached, o.turn, o.weight, o.ordered, o.spare, o.per_second,
         s.at, s.task_uuid, s.step_no, s.lane, s.seq, s.last_attempt, s.lined`
@@ -265,7 +276,7 @@ type limitedFrom struct {
 }
 
 const (
-	fromTurn = ` and k.turn >= l.waiting_from`
+	fromTurn = ` and k.from_turn >= l.turns_from`
 	fromStep = ` and (lane, seq) >= (o.from_lane, o.from_seq)`
 
 	directFromMarks = `select s.* from lanes m cross join lateral (
@@ -284,7 +295,7 @@ const (
 // Of each key twice its share of the claim is read, and if that is too little, so many more as may
 // begin at once. Steps are claimed ahead only from keys that keep as much room for other workers,
 // and of a rate those of a hundredth of a second: they may begin that much later than was counted.
-// Index: limit_keys_waiting, board_running, board_claimable, the primary keys.
+// Index: limit_keys_turns, board_running, board_claimable, the primary keys.
 func claimLimitedBy(from limitedFrom) *stmt.Statement {
 	return pg.Compile(`
 with now as materialized (select clock_timestamp() as now), lanes as materialized (
@@ -292,9 +303,17 @@ with now as materialized (select clock_timestamp() as now), lanes as materialize
 ), open as materialized (
     select k.*
     from now cross join unnest(@callables::int[]) c cross join lateral ` + limitOf("c") + ` cross join lateral (
-        (` + openKey + ` from (select ctid as at, * from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + from.keys + `) k` + openIfRoom + ` order by k.turn, k.line limit @limit::int)
+        (select * from (
+            (` + openKey + ` from (
+                select * from (select *, count(*) over () < ` + nearKeys + ` as near from (
+                    select ctid as at, * from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + from.keys + ` order by k.from_turn, k.line limit ` + nearKeys + `) k) k
+                order by turn, line) k` + openIfRoom + ` order by k.turn, k.line limit @limit::int)
+            union all
+            (` + openKey + ` from (
+                select ctid as at, *, false as near from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + from.keys + ` order by k.from_turn, k.line offset ` + nearKeys + `) k` + openIfRoom + ` order by k.from_turn, k.line limit @limit::int)) k
+         limit @limit::int)
         union all
-        (` + openKey + ` from ` + keyOf("l.callable_id", "''") + openIfRoom + ` and not k.waiting and ` + limitedDirectly + `)) k
+        (` + openKey + ` from (select *, true as near from ` + keyOf("l.callable_id", "''") + `) k` + openIfRoom + ` and not k.waiting and ` + limitedDirectly + `)) k
     where not ` + limitedPaused + `
 ), few as materialized (
     select greatest(2 * @limit::int / greatest(count(*), 1), ` + atOnce + `) as few from open
@@ -329,7 +348,7 @@ with now as materialized (select clock_timestamp() as now), lanes as materialize
     where begins <= @limit::int - @ahead::int or ahead
 ), charged as (
     update tasker.limit_keys k
-    set turn = coalesce(p.turn, k.turn), head_task = coalesce(p.task_uuid, k.head_task), head_step = coalesce(p.step_no, k.head_step),
+    set turn = coalesce(p.turn, k.turn), from_turn = case when l.near and p.turn - k.from_turn < ` + turnsBehind + ` * (p.turn - k.turn) then k.from_turn else coalesce(p.turn, k.from_turn) end, head_task = coalesce(p.task_uuid, k.head_task), head_step = coalesce(p.step_no, k.head_step),
         tokens = coalesce(` + limitedTokens + ` - p.steps, k.tokens), tokens_at = now.now, running_from = greatest(k.running_from, l.oldest, p.first),
         waiting = k.waiting and e.more, from_lane = case when w.steps > 0 then w.lane when e.more then -32768 else k.from_lane end,
         from_seq = case when w.steps > 0 then w.seq when e.more then 0 else k.from_seq end
@@ -345,11 +364,11 @@ with now as materialized (select clock_timestamp() as now), lanes as materialize
     where k.ctid = l.at and (p.steps > 0 and (not l.direct or l.waiting or l.per_second is not null) or l.waiting and w.steps = 0
         or greatest(l.oldest, p.first) > l.running_from + ` + strconv.Itoa(runningSlack) + `)
 ), reached as (
-    update tasker.limits l set turn = greatest(l.turn, p.turn), waiting_from = least(f.turn, greatest(l.turn, p.turn))
+    update tasker.limits l set turn = greatest(l.turn, p.turn), turns_from = least(f.from_turn, greatest(l.turn, p.turn))
     from (select callable_id, min(turn) as turn from numbered where not direct group by callable_id) p
-    cross join lateral (select limit_at, waiting_from from open where callable_id = p.callable_id limit 1) o
-    left join lateral (select k.turn from tasker.limit_keys k, (select o.waiting_from) l
-                       where k.callable_id = p.callable_id and k.waiting` + from.keys + ` order by k.turn, k.line limit 1) f on true
+    cross join lateral (select limit_at, turns_from from open where callable_id = p.callable_id limit 1) o
+    left join lateral (select k.from_turn from tasker.limit_keys k, (select o.turns_from) l
+                       where k.callable_id = p.callable_id and k.waiting` + from.keys + ` order by k.from_turn, k.line limit 1) f on true
     where l.ctid = o.limit_at
 ), claimed as (
     update tasker.board s
@@ -384,7 +403,7 @@ const limitedCallableOf = `case when s.callable < 0 then (select callable_id fro
 // of their callables: how many, counted up to limit and of each key up to most, and since
 // when the first of a key has waited that has waited longest, of the 10,000 keys that are
 // next. Without limits it reads two empty indexes.
-// Index: limit_keys_waiting, board_claimable.
+// Index: limit_keys_turns, board_claimable.
 func keyLines(most string) string {
 	return `key_lines as materialized (
     select l.callable_id as callable, c.steps, f.since
@@ -396,7 +415,7 @@ func keyLines(most string) string {
             where k.callable_id = l.callable_id and k.waiting limit @limit::int) s) c
     cross join lateral (
         select min(s.since) as since
-        from (select line from tasker.limit_keys where callable_id = l.callable_id and waiting order by turn, line limit 10000) k cross join lateral (
+        from (select line from tasker.limit_keys where callable_id = l.callable_id and waiting order by from_turn, line limit 10000) k cross join lateral (
             select coalesce(enqueued_at, requested_at) as since from tasker.board where state = {claimable} and callable = -k.line order by lane, seq limit 1) s) f
     where c.steps > 0
 )`
@@ -411,12 +430,12 @@ const (
 // limitsWait says whether steps wait in the lines of keys, of the keys that are next, and in how
 // many seconds the first key without tokens has one, also of limits without keys in whose
 // callables' lines there are signs of steps (hot).
-// Index: limit_keys_waiting, the primary keys.
+// Index: limit_keys_turns, the primary keys.
 var limitsWait = pg.Compile(`
 select count(*) filter (where k.lined) > 0 as waiting, min(k.seconds)::float8 as seconds
 from (select clock_timestamp() as now) now cross join unnest(@callables::int[]) c cross join lateral ` + limitOf("c") + ` cross join lateral (
     (select ` + limitedSeconds + ` as seconds, true as lined
-     from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + fromTurn + ` order by k.turn, k.line limit 100)
+     from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + fromTurn + ` order by k.from_turn, k.line limit 100)
     union all
     (select ` + limitedSeconds + `, false
      from ` + keyOf("l.callable_id", "''") + ` where ` + limitedDirectly + ` and l.callable_id = any (@hot::int[]))) k`)
@@ -427,8 +446,8 @@ const limitedSeconds = `case when ` + limitedTokens + ` < 1 then (1 - ` + limite
 var (
 	// firstKeys adds the keys of limits without keys.
 	firstKeys = pg.Compile(`
-insert into tasker.limit_keys (callable_id, key, turn, weight, tokens, tokens_at, waiting)
-select l.callable_id, '', l.turn, coalesce((l.weights ->> '')::float8, 1), l.burst, clock_timestamp(), false
+insert into tasker.limit_keys (callable_id, key, turn, from_turn, weight, tokens, tokens_at, waiting)
+select l.callable_id, '', l.turn, l.turn, coalesce((l.weights ->> '')::float8, 1), l.burst, clock_timestamp(), false
 from tasker.limits l where l.callable_id = any (@callables::int[]) and ` + limitedDirectly + `
     and not exists (select from tasker.limit_keys where callable_id = l.callable_id and key = '')
 on conflict (callable_id, key) do nothing`)
