@@ -15,6 +15,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 )
 
@@ -227,4 +228,42 @@ func TestKeysOfFormerPrograms(t *testing.T) {
 	claimed, _ = look(t, s, p, 2, 0, true)
 	require.Equal(t, []string{"a"}, keysOf(t, claimed))
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.limit_keys where from_turn = '-infinity'`))
+}
+
+// TestAnAnalysisWhileNothingRuns: claims count what runs of a key by its index, also where the planner expects
+// that nothing runs, so that all indexes of what runs cost the same but for their heights.
+func TestAnAnalysisWhileNothingRuns(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(10_000)})
+	keys := make([]string, 1000)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("k%d", i%20)
+	}
+	var running []store.Report
+	for range 9 {
+		limited(t, s, p, keys...)
+		claimed, _ := look(t, s, p, len(keys), 0, true)
+		require.Len(t, claimed, len(keys))
+		for i := range claimed {
+			running = append(running, succeed(claimed[i], `{}`))
+		}
+	}
+	db.Exec(t, `alter index tasker.board_running set (fillfactor = 10)`)
+	db.Exec(t, `reindex index tasker.board_running`) // higher than others
+	for ended := range slices.Chunk(running, 1000) {
+		report(t, s, ended...)
+	}
+	limited(t, s, p, keys...)
+	db.Exec(t, `analyze tasker.board`)
+	claiming := another(t, db)
+	claimed, _ := look(t, claiming, p, len(keys), 0, true)
+	require.Len(t, claimed, len(keys))
+	claiming.Close()
+	pgtest.Eventually(t, time.Minute, func() (bool, string) {
+		n := db.QueryInt(t, `select idx_scan from pg_stat_user_indexes where indexrelname = 'board_running'`)
+		return n >= 20, fmt.Sprintf("%d scans counted", n)
+	})
+	require.Zero(t, db.QueryInt(t, `select sum(idx_scan)::int from pg_stat_user_indexes where indexrelname like 'board_lease%'`))
 }
