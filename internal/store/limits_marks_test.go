@@ -15,6 +15,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 )
 
@@ -132,6 +133,9 @@ func TestNewKeysBesideClaims(t *testing.T) {
 	require.Zero(t, db.QueryInt(t, `select deadlocks from pg_stat_database where datname = current_database()`))
 }
 
+// markSlack is how far before their marks claims read.
+const markSlack = 1000
+
 // TestClaimsWhileASnapshotIsHeld: claims read few index entries of limits and keys, although all row
 // versions of a hundred claims before are kept.
 func TestClaimsWhileASnapshotIsHeld(t *testing.T) {
@@ -156,7 +160,8 @@ func TestClaimsWhileASnapshotIsHeld(t *testing.T) {
 	before := entries()
 	reads := func() int {
 		claiming := another(t, db)
-		look(t, claiming, p, 1, 0, true)
+		limited(t, claiming, p, keys...)
+		look(t, claiming, p, 1, 0, true) // knows where to look from then on
 		for range claims {
 			limited(t, claiming, p, keys...)
 			claimed, _ := look(t, claiming, p, len(keys), 0, false)
@@ -171,7 +176,103 @@ func TestClaimsWhileASnapshotIsHeld(t *testing.T) {
 		before += read
 		return read
 	}
+	lines := func() int {
+		return db.QueryInt(t, `select idx_tup_read from pg_stat_user_indexes where indexrelname = 'board_claimable'`)
+	}
 	first := reads()
+	inLines := lines()
 	later := reads()
+	require.Less(t, (lines()-inLines)/claims, 3*markSlack, "entries of lines of a claim, while those of %d steps are kept", 2*claims*len(keys))
 	require.Less(t, later, 30*claims*len(keys)/2, "entries of a claim and key; the first hundred claims read %d", first)
+	require.Greater(t, db.QueryInt(t, `select n_tup_upd from pg_stat_user_tables where relname = 'limit_keys'`), claims*len(keys)/2, "each claim changes all keys")
+	require.Less(t, db.QueryInt(t, `select 100 * (n_tup_upd - n_tup_hot_upd) / n_tup_upd from pg_stat_user_tables where relname = 'limit_keys'`), 30,
+		"of a hundred changes of keys those that change an index")
+}
+
+// TestManyKeysWithoutRoom: the keys with the smallest turns have no room, so claims go on to those behind them.
+func TestManyKeysWithoutRoom(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1)})
+	const full, others = 300, 50
+	keys := make([]string, 0, 2*(full+others))
+	for i := range full {
+		keys = append(keys, fmt.Sprintf("a%03d", i), fmt.Sprintf("a%03d", i))
+	}
+	limited(t, s, p, keys...)
+	first, _ := look(t, s, p, full, 0, true)
+	require.Len(t, first, full, "one of each key runs")
+	keys = keys[:0]
+	for i := range others {
+		keys = append(keys, fmt.Sprintf("b%03d", i), fmt.Sprintf("b%03d", i))
+	}
+	limited(t, s, p, keys...)
+	claimed, _ := look(t, s, p, 2*others, 0, false)
+	require.Len(t, claimed, others)
+	for _, key := range keysOf(t, claimed) {
+		require.Equal(t, byte('b'), key[0])
+	}
+	endAll(t, s, first)
+	claimed, _ = look(t, s, p, full, 0, false)
+	require.Len(t, claimed, full, "each key has room again")
+}
+
+// TestKeysOfFormerPrograms: a key that a program of version 119 has added, or has found steps for again, is
+// found by a claim that reads all keys, and from then on by others.
+func TestKeysOfFormerPrograms(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1)})
+	limited(t, s, p, "a", "b", "a", "b", "a", "b")
+	claimed, _ := look(t, s, p, 2, 0, true)
+	endAll(t, s, claimed)
+	claimed, _ = look(t, s, p, 2, 0, false) // sets the mark
+	require.Len(t, claimed, 2)
+	endAll(t, s, claimed)
+	db.Exec(t, `update tasker.limit_keys set from_turn = '-infinity' where key = 'a'`)
+	claimed, _ = look(t, s, p, 2, 0, false)
+	require.Equal(t, []string{"b"}, keysOf(t, claimed))
+	claimed, _ = look(t, s, p, 2, 0, true)
+	require.Equal(t, []string{"a"}, keysOf(t, claimed))
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.limit_keys where from_turn = '-infinity'`))
+}
+
+// TestAnAnalysisWhileNothingRuns: claims count what runs of a key by its index, also where the planner expects
+// that nothing runs, so that all indexes of what runs cost the same but for their heights.
+func TestAnAnalysisWhileNothingRuns(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(10_000)})
+	keys := make([]string, 1000)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("k%d", i%20)
+	}
+	var running []store.Report
+	for range 9 {
+		limited(t, s, p, keys...)
+		claimed, _ := look(t, s, p, len(keys), 0, true)
+		require.Len(t, claimed, len(keys))
+		for i := range claimed {
+			running = append(running, succeed(claimed[i], `{}`))
+		}
+	}
+	db.Exec(t, `alter index tasker.board_running set (fillfactor = 10)`)
+	db.Exec(t, `reindex index tasker.board_running`) // higher than others
+	for ended := range slices.Chunk(running, 1000) {
+		report(t, s, ended...)
+	}
+	limited(t, s, p, keys...)
+	db.Exec(t, `analyze tasker.board`)
+	claiming := another(t, db)
+	claimed, _ := look(t, claiming, p, len(keys), 0, true)
+	require.Len(t, claimed, len(keys))
+	claiming.Close()
+	pgtest.Eventually(t, time.Minute, func() (bool, string) {
+		n := db.QueryInt(t, `select idx_scan from pg_stat_user_indexes where indexrelname = 'board_running'`)
+		return n >= 20, fmt.Sprintf("%d scans counted", n)
+	})
+	require.Zero(t, db.QueryInt(t, `select sum(idx_scan)::int from pg_stat_user_indexes where indexrelname like 'board_lease%'`))
 }

@@ -74,7 +74,7 @@ func (s *Board) Adopt(ctx context.Context, worker uuid.UUID, held []HeldClaim, n
 // repeatClaims returns to a worker the claims that it holds without knowing, because the answer
 // to a claim was lost. It is the same attempt; the new token is the fence against an answer that
 // arrives after all. Claims that are locked are being reported.
-// Index: board_lease.
+// Index: board_leases.
 var repeatClaims = pg.Compile(`
 with picked as materialized (
     select b.ctid as at from tasker.board b

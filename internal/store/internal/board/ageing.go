@@ -63,10 +63,10 @@ var (
 // waitedInKeys picks such steps in the lines of keys, of the 10,000 keys that are next: there
 // others of the same key alone are claimed first. Of each key it reads the first ten steps
 // behind those of its first priority.
-// Index: limit_keys_waiting, board_claimable.
+// Index: limit_keys_turns, board_claimable.
 var waitedInKeys = `with picked as materialized (
     select s.*, l.callable_id as callable from tasker.limits l cross join lateral (
-        select line from tasker.limit_keys where callable_id = l.callable_id and waiting order by turn, line limit 10000) k
+        select line from tasker.limit_keys where callable_id = l.callable_id and waiting order by from_turn, line limit 10000) k
     cross join lateral (
         select lane from tasker.board where state = {claimable} and callable = -k.line and lane > {aged_lane} order by lane, seq limit 1) f
     cross join lateral (

@@ -27,7 +27,7 @@ const (
     select k.*, l.callable_id, l.beyond, case when l.ordered then 1 else l.max_running end as most
     from now cross join tasker.limits l cross join lateral (
         select k.line, k.head_task, k.head_step, h.held
-        from (select * from tasker.limit_keys where callable_id = l.callable_id and waiting order by turn, line limit @keys::int) k
+        from (select * from tasker.limit_keys where callable_id = l.callable_id and waiting order by from_turn, line limit @keys::int) k
         cross join lateral ` + limitedRoom + ` cross join lateral (select ` + limitedHeld + ` as held offset 0) h
         where x.room <= 0 or h.held) k
     where l.callable_id = any (@callables::int[]) and l.beyond in ('cancel_newest', 'cancel_running', 'drop') and not ` + limitedPaused + `
@@ -41,14 +41,14 @@ const (
 )
 
 var (
-	// Index: limit_keys_waiting, board_running, board_claimable, the primary keys.
+	// Index: limit_keys_turns, board_running, board_claimable, the primary keys.
 	overLimit = pg.Compile(`
 with now as materialized (select clock_timestamp() as now), ` + overLimits + `
 select distinct callable_id from over o where exists (select ` + overStep + `)`)
 	// Of cancel_running as many of the newest steps stay as may run at once, and so many that
 	// run are cancelled, the oldest first, that those have room; the one that holds an ordered
 	// key while it waits for its retry makes room, too.
-	// Index: limit_keys_waiting, board_running, board_claimable, the primary keys.
+	// Index: limit_keys_turns, board_running, board_claimable, the primary keys.
 	actBeyond = pg.Compile(`
 with now as materialized (select clock_timestamp() as now), ` + overLimits + `, waiting as materialized (
     select o.*, s.at, row_number() over (partition by o.line order by s.seq desc) as newest

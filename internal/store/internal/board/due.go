@@ -87,7 +87,7 @@ func (s *Board) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 // if it had not been made: its worker has begun no handler, and does not begin one after
 // its lease. Claims of a worker of a queue last as long as it lives: its heartbeats leave them
 // alone, and their leases are extended here.
-// Index: board_lease, the primary key of begun_claims, queue_workers_claims.
+// Index: board_leases, the primary key of begun_claims, queue_workers_claims.
 var expireLeases = pg.Compile(`
 with lost as materialized (
     select ctid as at, worker, token, ahead from tasker.board
@@ -182,7 +182,7 @@ func (h Horizon) Next() time.Duration {
 // horizon reads the ends of three indexes, of the board from a moment on, and whether two
 // lists are empty: in how many seconds each is due, negative if overdue; null without a
 // row.
-// Index: board_due, board_lease, schedules_due, board_claimable.
+// Index: board_due, board_leases, schedules_due, board_claimable.
 var horizon = pg.Compile(dueTimesOf)
 
 const dueTimesOf = `
@@ -389,7 +389,7 @@ var processorAlive = pg.Compile(signOfProcessor)
 // attention is processorAlive that also returns the horizon of the orchestrator's timer
 // and work that has waited since before the last heartbeats: its sender may have died
 // between its commit and the signal.
-// Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart,
+// Index: board_due, board_leases, schedules_due, board_reported, board_reported_apart,
 // board_claimable.
 var attention = pg.Compile(`with recursive alive as (` + signOfProcessor + `), ` + overdue)
 
@@ -478,7 +478,7 @@ func (a *Attention) learn(row *overdueWork) {
 }
 
 // stuck is what an orchestrator's heartbeat checks too.
-// Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart,
+// Index: board_due, board_leases, schedules_due, board_reported, board_reported_apart,
 // board_claimable.
 var stuck = pg.Compile(`with recursive ` + overdue)
 

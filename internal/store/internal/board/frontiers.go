@@ -258,7 +258,7 @@ func (s *Board) reports() reportMarks {
 }
 
 // firstTimes reads the first due time and the first end of a lease.
-// Index: board_due, board_lease.
+// Index: board_due, board_leases.
 var firstTimes = pg.Compile(`
 select nullif((select due_at from tasker.board where state = {scheduled} and due_at >= @due_from order by due_at limit 1), 'infinity') as due,
        (select lease_until from tasker.board where state = {in_progress} and lease_until >= @lease_from order by lease_until limit 1) as lease`)

@@ -44,7 +44,7 @@ type NamespaceWorkers struct {
 // counts those that may run at once, since more workers would not run more of them. Under
 // shortest_expected a lane says what its steps are expected to take, by a factor of 1.2; see
 // package order.
-// Index: board_claimable, board_lease, those of keyLines, then the primary keys.
+// Index: board_claimable, board_leases, those of keyLines, then the primary keys.
 var callableLoads = pg.Compile(`
 with recursive ` + everyLane + `, ` + keyLines(runnableOfKey) + `, paused as materialized (select ` + pausedByOperators + ` as those), waiting as materialized (
     select s.callable, sum(s.steps) as steps, max(s.waited) as waited,

@@ -203,7 +203,7 @@ func (s *Board) HandBack(ctx context.Context, claims []ClaimKey) ([]signal.Signa
 
 // claimsAfter are the claims of a worker with tokens above a given one. It is for a
 // worker that does not know its claims, and reads all claims of the fleet.
-// Index: board_lease.
+// Index: board_leases.
 var claimsAfter = pg.Compile(`
 select task_uuid, slot, step_no, token from tasker.board
 where state = {in_progress} and lease_until > (select clock_timestamp()) and worker = @worker and token > @after`)

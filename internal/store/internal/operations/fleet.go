@@ -221,7 +221,7 @@ values (@worker, @id, @hostname, @version, @mode, @namespaces, {schema_version})
 // inheritClaims ends the leases of dead workers, and gives those of handlers in other
 // processes the grace in which they may be adopted. The row has the end, so it comes
 // whatever becomes of the successor. A locked claim is being adopted or reported.
-// Index: board_lease.
+// Index: board_leases.
 var inheritClaims = pg.Compile(`
 with found as materialized (
     select s.ctid as at, s.callable = any ((select @own::int[])::int[]) or @grace_ms::bigint = 0 as ends from tasker.board s
@@ -320,7 +320,7 @@ const diedRecently = `status = {worker_dead} and status_since between (select cl
 // claimsOfDead are the claims of workers that died recently. Their leases end by
 // themselves; this is for leases longer than the time after which a worker counts as
 // dead.
-// Index: workers_dead, board_lease.
+// Index: workers_dead, board_leases.
 const claimsOfDead = `
 select s.ctid as at from tasker.board s
 where s.state = {in_progress} and s.lease_until > (select clock_timestamp())

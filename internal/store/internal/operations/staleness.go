@@ -305,7 +305,7 @@ type StalledStep struct {
 
 // stalledSteps lists running steps with old checkpoints, oldest first. An ended lease is left to its sweep; running steps without a checkpoint
 // are not included.
-// Index: board_lease, from now on, then the primary keys.
+// Index: board_leases, from now on, then the primary keys.
 var stalledSteps = pg.Compile(`
 with stalled as materialized (
     select s.task_uuid, s.step_no, s.claimed_at, (s.checkpoint ->> 'items_processed')::bigint as items, (s.checkpoint ->> 'timestamp')::timestamptz as at

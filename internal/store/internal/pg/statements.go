@@ -69,7 +69,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 119
+const SchemaVersion = 121
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 

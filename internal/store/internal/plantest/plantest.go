@@ -237,10 +237,10 @@ type Fixture struct {
 func (f Fixture) Fill(t *testing.T, db *pgtest.DB) {
 	start := time.Now()
 	const secondary = `select coalesce(string_agg(indexdef, ';'), '') from pg_indexes where schemaname = 'tasker'
-		and indexname in ('board_claimable', 'board_reported', 'board_reported_apart', 'board_due', 'board_lease')`
+		and indexname in ('board_claimable', 'board_reported', 'board_reported_apart', 'board_due', 'board_leases')`
 	indexes := db.QueryString(t, secondary)
 	if !f.Grown { // most indexes are built afterwards
-		db.Exec(t, `drop index tasker.board_claimable, tasker.board_reported, tasker.board_reported_apart, tasker.board_due, tasker.board_lease`)
+		db.Exec(t, `drop index tasker.board_claimable, tasker.board_reported, tasker.board_reported_apart, tasker.board_due, tasker.board_leases`)
 		// Version 7 UUIDs rising with i from a minute before midnight: plans are made
 		// while the partition of the day is empty.
 		db.Exec(t, fmt.Sprintf(`create function test_id(i int) returns uuid language sql immutable as $$

@@ -248,7 +248,7 @@ func limitSignals(namespace string) []signal.Signal {
 	return []signal.Signal{{Topic: signal.TopicControl}, {Topic: signal.WorkerTopic(namespace)}}
 }
 
-// Index: the primary keys, limit_keys_waiting, board_running, board_claimable.
+// Index: the primary keys, limit_keys_turns, board_running, board_claimable.
 var listLimits = pg.Compile(`
 select n.name as namespace, c.callable, c.method, c.resolver, coalesce(l.key_path, '{}') as key_path, coalesce(l.key_tag, '') as key_tag, l.max_running, l.per_second,
        l.burst, l.ordered, l.overtake, l.weights, l.beyond, l.changed_at, l.changed_by, l.removing,
