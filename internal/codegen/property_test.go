@@ -110,6 +110,27 @@ func TestAnySchema(t *testing.T) {
 	compileTypeScript(t, filepath.Join(dir, "typescript"))
 }
 
+// TestFieldsThatAllObjectsHave: an object without an optional field of such a name is of its type.
+func TestFieldsThatAllObjectsHave(t *testing.T) {
+	t.Parallel()
+	properties := map[string]any{"a": map[string]any{"type": "string"}}
+	for _, name := range typescriptInherited {
+		properties[name] = map[string]any{"type": "null"}
+	}
+	schema, err := json.Marshal(map[string]any{"type": "object", "properties": properties, "required": []string{"a"}})
+	require.NoError(t, err)
+	steps := []workflow.StepTemplate{{Name: "constructor", Kind: workflow.KindStandard, Handler: workflow.HandlerReference{Callable: "x"}, ResultSchema: schema}}
+	steps = append(steps, steps[0])
+	steps[1].Name, steps[1].Dependencies, steps[1].Handler.Callable = "after", []string{"constructor"}, "y"
+	files, err := Generate(&workflow.Template{Name: "t", Namespace: "n", InputSchema: schema, Steps: steps}, Options{Language: "typescript"})
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for _, f := range []File{files.Types, files.Handlers, files.Tests} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), f.Text, 0o600))
+	}
+	compileTypeScript(t, dir)
+}
+
 // requireTypes checks the Go types of a file, which imports nothing.
 func requireTypes(t require.TestingT, src []byte) {
 	set := token.NewFileSet()

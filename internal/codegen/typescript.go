@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -11,7 +12,7 @@ var typescript = &language{
 	field: camel, function: camel, typeName: pascal,
 	fits:   func(string) bool { return true },
 	typeOf: typescriptType,
-	funcs: template.FuncMap{"key": typescriptKey,
+	funcs: template.FuncMap{"key": typescriptKey, "inherited": func(key string) bool { return slices.Contains(typescriptInherited, key) },
 		"comment": func(text string) string { return strings.ReplaceAll(text, "*/", "* /") }},
 	finish: func(src []byte) ([]byte, error) { return src, nil },
 }
@@ -46,3 +47,7 @@ func typescriptKey(key string) string {
 	}
 	return quote(key)
 }
+
+// typescriptInherited are what all objects have, so that one without an optional field of such a
+// name has a function there, which must be of the type of the field.
+var typescriptInherited = []string{"constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"}
