@@ -60,6 +60,36 @@ func TestStepsSortedBehindAMark(t *testing.T) {
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.board where state = 2`))
 }
 
+// TestAStepHeldWhileYoungerOnesAreSorted is found from the marks as soon as its transaction has ended,
+// as one is whose number was drawn before it committed: a flood draws thousands meanwhile.
+func TestAStepHeldWhileYoungerOnesAreSorted(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	s.Steady()
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(10_000)})
+	for range 5 {
+		limited(t, s, p, make([]string, 1000)...)
+	}
+	look(t, s, p, 1, 0, true)
+	unsorted := func() int {
+		return db.QueryInt(t, `select count(*) from tasker.board where state = 2 and callable > 0`)
+	}
+	var held int
+	require.NoError(t, pgx.BeginFunc(t.Context(), db.Pool(t), func(tx pgx.Tx) error {
+		require.NoError(t, tx.QueryRow(t.Context(), `select seq from tasker.board where state = 2 and callable > 0 order by seq limit 1 for update`).Scan(&held))
+		for range 4 {
+			_, err := s.SortLimited(t.Context(), p.Callables[0])
+			require.NoError(t, err)
+			look(t, s, p, 1, 0, false)
+		}
+		return nil
+	}))
+	require.Equal(t, 1, unsorted(), "all others are sorted")
+	look(t, s, p, 10, 0, false)
+	require.Zero(t, unsorted(), "step %d is sorted", held)
+}
+
 // TestAStepWithAnotherPriorityBehindAMark: in the line of a key it is claimed at the latest when nothing
 // waits behind the mark.
 func TestAStepWithAnotherPriorityBehindAMark(t *testing.T) {
@@ -133,6 +163,9 @@ func TestNewKeysBesideClaims(t *testing.T) {
 	require.Zero(t, db.QueryInt(t, `select deadlocks from pg_stat_database where datname = current_database()`))
 }
 
+// markSlack is how far before their marks claims read.
+const markSlack = 1000
+
 // TestClaimsWhileASnapshotIsHeld: claims read few index entries of limits and keys, although all row
 // versions of a hundred claims before are kept.
 func TestClaimsWhileASnapshotIsHeld(t *testing.T) {
@@ -157,7 +190,8 @@ func TestClaimsWhileASnapshotIsHeld(t *testing.T) {
 	before := entries()
 	reads := func() int {
 		claiming := another(t, db)
-		look(t, claiming, p, 1, 0, true)
+		limited(t, claiming, p, keys...)
+		look(t, claiming, p, 1, 0, true) // knows where to look from then on
 		for range claims {
 			limited(t, claiming, p, keys...)
 			claimed, _ := look(t, claiming, p, len(keys), 0, false)
@@ -172,8 +206,13 @@ func TestClaimsWhileASnapshotIsHeld(t *testing.T) {
 		before += read
 		return read
 	}
+	lines := func() int {
+		return db.QueryInt(t, `select idx_tup_read from pg_stat_user_indexes where indexrelname = 'board_claimable'`)
+	}
 	first := reads()
+	inLines := lines()
 	later := reads()
+	require.Less(t, (lines()-inLines)/claims, 3*markSlack, "entries of lines of a claim, while those of %d steps are kept", 2*claims*len(keys))
 	require.Less(t, later, 30*claims*len(keys)/2, "entries of a claim and key; the first hundred claims read %d", first)
 	require.Greater(t, db.QueryInt(t, `select n_tup_upd from pg_stat_user_tables where relname = 'limit_keys'`), claims*len(keys)/2, "each claim changes all keys")
 	require.Less(t, db.QueryInt(t, `select 100 * (n_tup_upd - n_tup_hot_upd) / n_tup_upd from pg_stat_user_tables where relname = 'limit_keys'`), 30,

@@ -7,11 +7,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
-	"github.com/tasker-go/tasker/signal"
 )
 
 // Limits of callables. Steps of a limited callable wait, like all, in its line, where no
@@ -41,178 +39,6 @@ func limitOf(callable string) string {
 func keyOf(callable, key string) string {
 	return `(select * from (select *, ctid as at from tasker.limit_keys where (callable_id, key) <= (` + callable + `, ` + key + `) order by callable_id desc, key desc limit 1) k
         where callable_id = ` + callable + ` and key = ` + key + `) k`
-}
-
-// sortLimited moves steps of limited callables to the lines of their keys: the oldest, and,
-// unless keys are ordered, as many of the newest if there are more than it takes. A key
-// that had no steps begins at the turn that claims have reached, so that it makes up for
-// nothing.
-// Index: board_claimable, then the primary keys.
-var sortLimited = pg.Compile(`
-with asked as materialized (
-    select c as callable_id from unnest(@callables::int[]) c
-), free as materialized (
-    select callable_id from asked where pg_try_advisory_xact_lock(@class, callable_id)
-), oldest as materialized (
-    ` + oldestTaken + `
-), newest as materialized (
-    ` + takenSteps("asked") + ` order by lane desc, seq desc limit case when (select count(*) from oldest) < @limit::int and exists (select from free) then 0 else @limit::int end for update skip locked) s
-    where not l.removing and not l.ordered and not ` + limitedDirectly + `
-), taken as materialized (
-    select * from oldest
-    union all
-    select * from newest n where not exists (select from oldest o where o.at = n.at)
-), ` + keyedSteps + `, made as (
-    ` + makeKeys("true") + ` do update set turn = greatest(k.turn, excluded.turn), waiting = true,
-        from_turn = case when k.waiting then k.from_turn else greatest(k.turn, excluded.turn) end
-    returning line, callable_id, key
-), marked as (` + markFound + `
-), lines as materialized (
-    select array_agg(coalesce(f.line, m.line) order by f.nth) as lines
-    from found f left join made m on f.line is null and m.callable_id = f.callable_id and m.key = f.key
-)` + intoLines)
-
-// takenSteps are steps in the lines of callables. They are read after the locks of those in free
-// are taken: rows that a claim locked without would not be sorted with those behind them.
-func takenSteps(callables string) string {
-	return `select s.at, s.task_uuid, s.here, s.own, case when l.ordered then 0 else s.lane end as lane, s.seq,
-        l.key_path, l.key_tag, l.burst, l.turn, l.weights, l.callable_id
-    from ` + callables + ` f cross join lateral ` + limitOf("f.callable_id") + ` cross join lateral (
-        select ctid as at, task_uuid, slot = 0 and context is not null as here, context #>> l.key_path as own, lane, seq from tasker.board
-        where state = {claimable} and callable = l.callable_id`
-}
-
-// oldestTaken are the oldest steps of callables that are free, since nothing sorts them.
-var oldestTaken = takenSteps("free") + ` order by lane, seq limit @limit::int for update skip locked) s
-    where not l.removing and not ` + limitedDirectly
-
-var (
-	// keyedSteps are taken steps with their keys, which are numbered, and these keys with the
-	// first of their steps; line is null of a new one.
-	keyedSteps = `keyed as materialized (
-    select *, dense_rank() over (order by callable_id, key) as nth from (
-        select t.*, left(coalesce(case
-            when t.key_path is not null and t.here then t.own
-            when t.key_path is not null then coalesce(
-                (select context from tasker.board where task_uuid = t.task_uuid and slot = 0),
-                (select context from tasker.tasks where task_uuid = t.task_uuid)) #>> t.key_path
-            when t.key_tag is not null then (
-                select substr(tag, length(t.key_tag) + 1) from tasker.tasks k cross join lateral unnest(k.tags) tag
-                where k.task_uuid = t.task_uuid and starts_with(tag, t.key_tag) limit 1)
-            end, ''), 512) as key
-        from taken t) t
-), found as materialized (
-    select w.*, k.at, k.line, k.waiting, k.from_lane, k.from_seq
-    from (select distinct on (nth) nth, callable_id, key, lane, seq, burst, turn, weights, count(*) over (partition by nth)::int as steps from keyed order by nth, lane, seq) w
-    left join lateral ` + keyOf("w.callable_id", "w.key") + ` on true
-)`
-	// markFound says of keys that steps wait in their lines, from which step on.
-	markFound = `
-    update tasker.limit_keys k
-    set turn = case when k.waiting then k.turn else greatest(k.turn, f.turn) end, waiting = true,
-        from_turn = case when k.waiting then k.from_turn else greatest(k.turn, f.turn) end,
-        from_lane = case when (f.lane, f.seq) < (k.from_lane, k.from_seq) then f.lane else k.from_lane end,
-        from_seq = case when (f.lane, f.seq) < (k.from_lane, k.from_seq) then f.seq else k.from_seq end
-    from found f where k.ctid = f.at and (not f.waiting or (f.lane, f.seq) < (f.from_lane, f.from_seq))`
-	intoLines = `
-update tasker.board s set callable = -l.lines[d.nth], lane = d.lane
-from keyed d cross join lines l where s.ctid = d.at and l.lines[d.nth] is not null`
-)
-
-// makeKeys inserts the new ones of the keys found, in their order.
-func makeKeys(waiting string) string {
-	return `insert into tasker.limit_keys as k (callable_id, key, turn, from_turn, weight, tokens, tokens_at, waiting)
-    select callable_id, key, turn, turn, coalesce((weights ->> key)::float8, 1), burst, clock_timestamp(), ` + waiting + `
-    from found where line is null order by nth
-    on conflict (callable_id, key)`
-}
-
-// Sorting beside claims has the turn of the callable at its end alone, when it says in
-// which lines steps wait: a claim that had the turn before has not seen them, and may have
-// said that nothing waits there. It makes no keys: a claim that has the turn and makes the
-// same one would wait for the end of the transaction, which waits for the turn. Keys are made
-// by a transaction of their own.
-var (
-	trySort = pg.Compile(`select pg_try_advisory_xact_lock(@class, @callable::int)`)
-	// Index: board_claimable, then the primary keys.
-	sortBeside = pg.Compile(takenBeside + `, lines as materialized (
-    select array_agg(line order by nth) as lines from found
-), moved as (` + intoLines + `
-)
-select coalesce(line, 0) as line, lane, seq, steps from found`)
-	makeKeysBeside = pg.Compile(takenBeside + ` ` + makeKeys("false") + ` do nothing`)
-	markWaiting    = pg.Compile(`
-with found as materialized (
-    select f.*, l.turn, k.at, k.waiting, k.from_lane, k.from_seq
-    from ` + stmt.List[sortedLine]("f") + ` cross join ` + limitOf("@callable::int") + ` cross join lateral (
-        select ctid as at, * from tasker.limit_keys where line <= f.line order by line desc limit 1) k
-    where k.line = f.line
-)` + markFound)
-)
-
-var takenBeside = `
-with free as materialized (
-    select @callable::int as callable_id
-), taken as materialized (
-    ` + oldestTaken + `
-), ` + keyedSteps
-
-// sortedLine is the line of a key with the first of the steps that have come into it.
-type sortedLine struct {
-	Line int32 // 0: the key is new
-	Lane int16
-	Seq  int64
-}
-
-// sortedBeside is how many steps one transaction sorts: a claim whose turn it is waits for
-// the marks of their lines alone, but steps behind them wait for all.
-const sortedBeside = 2000
-
-// SortLimited sorts the oldest steps of a limited callable; more says that there may be
-// others. Nothing happens while another one sorts them.
-func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err error) {
-	unknown := false
-	err = s.sorting(ctx, callable, func(ctx context.Context, tx pgx.Tx) error {
-		type sorted struct {
-			sortedLine
-			Steps int
-		}
-		steps, lines := 0, []sortedLine{}
-		err := stmt.Each(ctx, tx, sortBeside.With(pg.Args{"callable": callable, "limit": sortedBeside}), func(r *sorted) {
-			if r.Line == 0 {
-				unknown = true
-				return
-			}
-			steps, lines = steps+r.Steps, append(lines, r.sortedLine)
-		})
-		more = steps >= sortedBeside
-		if err != nil || steps == 0 {
-			return err
-		}
-		if _, err := pg.Run(ctx, tx, takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": []int32{callable}})); err != nil {
-			return err
-		}
-		_, err = pg.Run(ctx, tx, markWaiting.With(pg.Args{"callable": callable, "f": lines}))
-		return err
-	})
-	if err != nil || !unknown {
-		return more, err
-	}
-	return true, s.sorting(ctx, callable, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := pg.Run(ctx, tx, makeKeysBeside.With(pg.Args{"callable": callable, "limit": sortedBeside}))
-		return err
-	})
-}
-
-// sorting runs a transaction that sorts, unless another one of the callable does.
-func (s *Board) sorting(ctx context.Context, callable int32, sort func(ctx context.Context, tx pgx.Tx) error) error {
-	return s.db.Transaction(ctx, "sort_limited", "sort limited steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		free, err := pg.OneOf[bool](ctx, tx, trySort.With(pg.Args{"class": int32(pg.SortLock), "callable": callable}))
-		if err != nil || !free {
-			return nil, err
-		}
-		return nil, sort(ctx, tx)
-	})
 }
 
 const (
@@ -516,17 +342,23 @@ func (l *limitedLook) again(req *ClaimRequest) time.Duration {
 func (s *Board) claimLimited(ctx context.Context, db *pg.Conn, req ClaimRequest, full bool) (limitedLook, error) {
 	look, begin := limitedLook{found: newClaims()}, time.Now()
 	callables := slices.Sorted(slices.Values(req.Callables)) // locked in one order
-	claim, lanes := claimLimited, s.marks.of(req.Callables)
+	claim, sort, lanes := claimLimited, sortLimited, s.marks.of(req.Callables)
 	if full {
-		claim, lanes = claimLimitedFully, nil
+		claim, sort, lanes = claimLimitedFully, sortLimitedFully, nil
 	}
+	most := max(sortedAtOnce/2, req.Limit)
+	sorted, by := map[laneKey]int64{}, sorter{}
 	b := &pgx.Batch{}
 	takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": callables}).Queue(b)
 	firstKeys.With(pg.Args{"callables": callables}).Queue(b)
-	sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": callables, "limit": max(sortedAtOnce/2, req.Limit)}).Queue(b).Exec(func(t pgconn.CommandTag) error {
-		look.sorted = t.RowsAffected()
-		return nil
-	})
+	sort.With(pg.Args{"class": int32(pg.SortLock), "callables": callables, "limit": most, "m": lanes}).Queue(b).Query(stmt.Rows(func(l *sortedLane) {
+		look.sorted += l.Steps
+		if l.Seq > 0 {
+			sorted[l.laneKey], by = l.Seq, l.sorter
+		} else {
+			s.marks.heat(l.laneKey) // older ones may be there
+		}
+	}))
 	claim.With(pg.Args{"worker": req.Worker, "lease_ms": req.Lease.Milliseconds(), "tags": pg.NonNil(req.Tags), "limit": req.Limit,
 		"ahead": req.Ahead, "callables": callables, "m": lanes}).Queue(b).Query(stmt.Rows(look.found.add))
 	if full {
@@ -537,8 +369,9 @@ func (s *Board) claimLimited(ctx context.Context, db *pg.Conn, req ClaimRequest,
 		return look, err
 	}
 	s.marks.claimed(look.found.newest, lanes, full && len(look.found.list) >= req.Limit)
+	s.marks.sortedUpTo(sorted, lanes, by, full && look.sorted >= int64(most))
 	s.marks.begin(look.first)
-	if len(look.found.list) < req.Limit && look.found.rest == 0 {
+	if len(look.found.list) < req.Limit && look.found.rest == 0 && look.sorted < int64(most) {
 		s.marks.emptied(req.Callables, look.found.newest, lanes, false, begin)
 	}
 	return look, nil

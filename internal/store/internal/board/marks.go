@@ -18,6 +18,9 @@ const (
 	// laneCools is how long after the latest sign of steps in it a lane is read: so a
 	// busy worker's claims find the next steps before their signal.
 	laneCools = time.Second
+	// commitsWithin is how long most transactions take from drawing a number to their end. Steps of
+	// slower ones may lie behind a mark until the next full scan.
+	commitsWithin = 250 * time.Millisecond
 )
 
 // marks are the moving low-water marks: of the claimable steps per lane, and of the
@@ -30,12 +33,29 @@ const (
 // steps there, or no claim has had room for more since. So callables without waiting
 // steps cost nothing.
 type marks struct {
-	mu    *sync.Mutex
-	m     map[laneKey]int64
-	hot   map[laneKey]time.Time // the latest sign of steps in it, by the local clock
-	cools *time.Duration        // laneCools but in tests
-	taken *reportMarks
+	mu  *sync.Mutex
+	m   map[laneKey]int64
+	hot map[laneKey]time.Time // the latest sign of steps in it, by the local clock
+	// cools and commits are laneCools and commitsWithin but in tests.
+	cools, commits *time.Duration
+	taken          *reportMarks
+	// sorted is how far lanes of limited callables were sorted, for which it is not known yet that
+	// no older step can come.
+	sorted map[laneKey]sortedTo
 }
+
+// sortedTo is the last of the oldest steps that a scan sorted, when it was, and its transaction: those
+// that ran when it read the line have smaller numbers, since it had none before it locked the first step.
+type sortedTo struct {
+	seq, transaction int64
+	at               time.Time
+}
+
+// sorter is the transaction of a scan, and the oldest one that ran when it read the line.
+type sorter struct{ Transaction, Running int64 }
+
+// ofSorter are the columns of sorter.
+const ofSorter = `pg_current_xact_id()::text::bigint as transaction, pg_snapshot_xmin(pg_current_snapshot())::text::bigint as running`
 
 // reportMarks are the marks of the reported steps: of those in their tasks' rows, and of
 // those in rows of their own.
@@ -65,7 +85,7 @@ func (l lanesFrom) callables() []int32 {
 }
 
 func newMarks() marks {
-	return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, hot: map[laneKey]time.Time{}, cools: new(laneCools), taken: new(reportMarks)}
+	return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, hot: map[laneKey]time.Time{}, cools: new(laneCools), commits: new(commitsWithin), taken: new(reportMarks), sorted: map[laneKey]sortedTo{}}
 }
 
 // of returns the hot lanes of callables in claim order: by lane, and the callables of one
@@ -160,6 +180,33 @@ func (m marks) claimed(newest map[laneKey]int64, began lanesFrom, more bool) {
 	}
 }
 
+// sortedUpTo moves the marks of lanes whose oldest steps a scan has sorted, as claimed does; more says
+// that a full one left steps. A flood draws more numbers than the slack has while one transaction
+// that drew earlier ones has yet to commit, so a mark moves to where an earlier scan came, once the
+// transactions that ran then have ended or have had the time to.
+func (m marks) sortedUpTo(reached map[laneKey]int64, began lanesFrom, by sorter, more bool) {
+	m.mu.Lock()
+	sure := make(map[laneKey]int64, len(reached))
+	now := time.Now()
+	for k, seq := range reached {
+		before, known := m.sorted[k]
+		m.hot[k] = now
+		switch {
+		case more && seq < m.m[k]:
+			m.m[k] = max(seq-markSlack, 1)
+			delete(m.sorted, k)
+			continue
+		case known && before.transaction > by.Running && now.Sub(before.at) < *m.commits:
+			continue
+		case known:
+			sure[k] = min(before.seq, seq)
+		}
+		m.sorted[k] = sortedTo{seq, by.Transaction, now}
+	}
+	m.mu.Unlock()
+	m.claimed(sure, began, false)
+}
+
 // moved returns the mark after a scan that began at from and took the oldest steps up to
 // newest.
 func moved(mark, from, newest int64, more bool) int64 {
@@ -193,6 +240,7 @@ func (m marks) reset() {
 	defer m.mu.Unlock()
 	clear(m.m)
 	clear(m.hot)
+	clear(m.sorted)
 	*m.taken = reportMarks{}
 }
 

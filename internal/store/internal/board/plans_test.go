@@ -87,12 +87,16 @@ func linesOfKeys(f plantest.Fixture, t *testing.T, db *pgtest.DB) {
 // TestLimitsReadTheBeginningsOfLines, whatever waits behind them.
 func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 	const sorted = 50
-	plantest.Grown(t, linesOfKeys, func(_ plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
+	plantest.Grown(t, linesOfKeys, func(f plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
 		everywhere := lanesFrom{}.arguments()
 		one := []int32{1}
+		sort := pg.Args{"class": int32(pg.SortLock), "callables": one, "limit": sorted, "m": twoLanes(int64(f.Youngest()))}
+		beside := pg.Args{"callable": one[0], "limit": sorted, "m": sort["m"]}
 		return []plantest.Statement{
-			plantest.Of("sortLimited", sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": one, "limit": sorted}), sorted, 0),
-			plantest.Of("sortBeside", sortBeside.With(pg.Args{"callable": int32(1), "limit": sorted}), sorted, 0),
+			plantest.Of("sortLimited", sortLimited.With(sort), sorted, 0),
+			plantest.Of("sortLimitedFully", sortLimitedFully.With(sort), sorted, 0),
+			plantest.Of("sortBeside", sortBeside.With(beside), sorted, 0),
+			plantest.Of("sortBesideFully", sortBesideFully.With(beside), sorted, 0),
 			plantest.Of("claimLimited", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": 0, "callables": one, "m": lanesFrom{}}), items, 0),
 			plantest.Of("claimLimited ahead", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": items - 10, "callables": one, "m": lanesFrom{}}), items, 0),
 			plantest.Of("ageInKeys", ageInKeys.With(pg.Args{"bound_ms": int64(7_200_000), "limit": 1000}), 10_000, 0),

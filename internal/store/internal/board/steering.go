@@ -2,6 +2,7 @@ package board
 
 import (
 	"context"
+	"time"
 
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 )
@@ -62,6 +63,7 @@ func Steady(s *Board) {
 		f.busy = true // a move that never ends
 		f.mu.Unlock()
 	}
+	*s.marks.commits = time.Hour
 	CoolLanesAtOnce(s)
 }
 
