@@ -60,7 +60,7 @@ type Sizes struct {
 // Short fits in six minutes, roughly.
 func Short() Sizes {
 	return Sizes{
-		Latency: 25, Loaded: 10, Polling: 1, Waited: 100, OneByOne: 100, Drain: 30_000, DrainDefaults: 2000, DrainSlow: 100, Steady: 2 * time.Second, Create: time.Second, Secure: 500 * time.Millisecond,
+		Latency: 25, Loaded: 10, Polling: 1, Waited: 100, OneByOne: 100, Drain: 30_000, DrainDefaults: 2000, DrainSlow: 100, Steady: 2 * time.Second, Create: time.Second, Secure: 125 * time.Millisecond,
 		Waiting: []int{1000, 100_000}, Finished: []int{100_000},
 		Before: 2 * time.Second, Hold: 4 * time.Second, After: 2 * time.Second, Disturbances: []string{"snapshot"},
 		Cost: 10_000, Idle: 6 * time.Second, SourceRounds: 2, Flood: 50_000, PeerLatency: 20,
@@ -71,7 +71,7 @@ func Short() Sizes {
 func Normal() Sizes {
 	return Sizes{
 		Latency: 150, Loaded: 100, Polling: 2, Waited: 500, OneByOne: 1000, AllLoaded: true, Drain: 200_000, DrainDefaults: 10_000, DrainSlow: 500,
-		Steady: 8 * time.Second, Create: 4 * time.Second, Secure: 2 * time.Second,
+		Steady: 8 * time.Second, Create: 4 * time.Second, Secure: 500 * time.Millisecond,
 		Waiting: []int{1000, 100_000, 1_000_000}, Finished: []int{1_000_000}, Queues: []int{1, 100, 1000},
 		Before: 5 * time.Second, Hold: 10 * time.Second, After: 11 * time.Second, Disturbances: allDisturbances(),
 		Cost: 20_000, Idle: 20 * time.Second, SourceRounds: 3, Flood: 200_000, PeerLatency: 200,

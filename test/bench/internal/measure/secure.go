@@ -14,6 +14,9 @@ import (
 
 const (
 	secureRounds = 24
+	// secureSlices are the rounds of requests: many short ones, since what disturbs one often lasts
+	// for seconds and then meets all fleets.
+	secureSlices = 96
 	// secureClients send requests at once; secureBulk is how many tasks one of them has.
 	secureClients, secureBulk = 16, 1000
 	// secureTasks are what a fleet works off in a round.
@@ -31,14 +34,16 @@ var protections = []variant{
 // secure compares fleets whose APIs want credentials, and TLS, with one that does not.
 func (b *Bench) secure(ctx context.Context) error {
 	c := b.newComparison("secure", "What credentials and TLS cost", secureRounds, protections)
-	c.rates.Notes = append(c.rates.Notes, fmt.Sprintf("%d keep-alive connections; a request in bulk has %d tasks. No worker runs but for the last rows, where %d tasks are created in bulk and worked off.",
-		secureClients, secureBulk, secureTasks))
+	c.rates.Notes = append(c.rates.Notes, fmt.Sprintf("%d keep-alive connections, which send requests for %s in each of %d rounds; a request in bulk has %d tasks. No worker runs but for the last rows, where %d tasks are created in bulk and worked off.",
+		secureClients, b.Sizes.Secure, secureSlices, secureBulk, secureTasks))
 	ways := []way{
 		{"single", "POST /v1/tasks", (*Bench).singleRate},
 		{"bulk", "POST /v1/tasks/batch, tasks", (*Bench).bulkRate},
 		{"get", "GET /v1/tasks/{uuid}", (*Bench).getRate},
 	}
-	if err := c.measure(ctx, ways, 0); err != nil {
+	sliced := *c
+	sliced.rounds = secureSlices
+	if err := sliced.measure(ctx, ways, 0); err != nil {
 		return err
 	}
 	return c.measure(ctx, []way{{"fleet", "tasks created in bulk and run", fleetRate(secureTasks)}}, 1)
