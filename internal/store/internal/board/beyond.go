@@ -41,10 +41,12 @@ const (
 )
 
 var (
+	// The limit of 1, like offset 0 elsewhere, keeps the planner from joining the keys with all waiting
+	// steps, which is cheap only while the tables are small.
 	// Index: limit_keys_turns, board_running, board_claimable, the primary keys.
 	overLimit = pg.Compile(`
 with now as materialized (select clock_timestamp() as now), ` + overLimits + `
-select distinct callable_id from over o where exists (select ` + overStep + `)`)
+select distinct callable_id from over o cross join lateral (select ` + overStep + ` limit 1) s`)
 	// Of cancel_running as many of the newest steps stay as may run at once, and so many that
 	// run are cancelled, the oldest first, that those have room; the one that holds an ordered
 	// key while it waits for its retry makes room, too.
@@ -81,7 +83,7 @@ with now as materialized (select clock_timestamp() as now), ` + overLimits + `, 
 ), emptied as (
     update tasker.limit_keys k set waiting = false
     where k.line = any (array(select line from over)) and not exists (
-        select from tasker.board b where b.state = {claimable} and b.callable = -k.line and b.ctid <> all (array(select at from excess where line = k.line)))
+        select from tasker.board b where b.state = {claimable} and b.callable = -k.line and b.ctid <> all (array(select at from excess where line = k.line)) offset 0)
 )
 select (select count(*) from withdrawn)::int as newest, (select count(*) from ending where task_uuid in (select task_uuid from told))::int as running,
        (select count(*) from dropped)::int as dropped`)
