@@ -342,16 +342,16 @@ func (l *limitedLook) again(req *ClaimRequest) time.Duration {
 func (s *Board) claimLimited(ctx context.Context, db *pg.Conn, req ClaimRequest, full bool) (limitedLook, error) {
 	look, begin := limitedLook{found: newClaims()}, time.Now()
 	callables := slices.Sorted(slices.Values(req.Callables)) // locked in one order
-	claim, sort, lanes := claimLimited, sortLimited, s.marks.of(req.Callables)
+	claim, lanes := claimLimited, s.marks.of(req.Callables)
 	if full {
-		claim, sort, lanes = claimLimitedFully, sortLimitedFully, nil
+		claim, lanes = claimLimitedFully, nil
 	}
 	most := max(sortedAtOnce/2, req.Limit)
 	sorted, by := map[laneKey]int64{}, sorter{}
 	b := &pgx.Batch{}
 	takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": callables}).Queue(b)
 	firstKeys.With(pg.Args{"callables": callables}).Queue(b)
-	sort.With(pg.Args{"class": int32(pg.SortLock), "callables": callables, "limit": most, "m": lanes}).Queue(b).Query(stmt.Rows(func(l *sortedLane) {
+	sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": callables, "limit": most, "m": lanes, "fully": full}).Queue(b).Query(stmt.Rows(func(l *sortedLane) {
 		look.sorted += l.Steps
 		if l.Seq > 0 {
 			sorted[l.laneKey], by = l.Seq, l.sorter

@@ -92,11 +92,12 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 		one := []int32{1}
 		sort := pg.Args{"class": int32(pg.SortLock), "callables": one, "limit": sorted, "m": twoLanes(int64(f.Youngest()))}
 		beside := pg.Args{"callable": one[0], "limit": sorted, "m": sort["m"]}
+		fully, marked := pg.Args{"fully": true}, pg.Args{"fully": false}
 		return []plantest.Statement{
-			plantest.Of("sortLimited", sortLimited.With(sort), sorted, 0),
-			plantest.Of("sortLimitedFully", sortLimitedFully.With(sort), sorted, 0),
-			plantest.Of("sortBeside", sortBeside.With(beside), sorted, 0),
-			plantest.Of("sortBesideFully", sortBesideFully.With(beside), sorted, 0),
+			plantest.Of("sortLimited", sortLimited.With(marked.And(sort)), sorted, 0),
+			plantest.Of("sortLimited fully", sortLimited.With(fully.And(sort)), sorted, 0),
+			plantest.Of("sortBeside", sortBeside.With(marked.And(beside)), sorted, 0),
+			plantest.Of("sortBeside fully", sortBeside.With(fully.And(beside)), sorted, 0),
 			plantest.Of("claimLimited", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": 0, "callables": one, "m": lanesFrom{}}), items, 0),
 			plantest.Of("claimLimited ahead", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": items - 10, "callables": one, "m": lanesFrom{}}), items, 0),
 			plantest.Of("ageInKeys", ageInKeys.With(pg.Args{"bound_ms": int64(7_200_000), "limit": 1000}), 10_000, 0),

@@ -10,13 +10,12 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// sortLimitedFrom moves steps of limited callables to the lines of their keys: the oldest, and,
+// sortLimited moves steps of limited callables to the lines of their keys: the oldest, and,
 // unless keys are ordered, as many of the newest if there are more than it takes. A key
 // that had no steps begins at the turn that claims have reached, so that it makes up for
 // nothing. It returns how many steps it has moved of each lane, and up to which of the oldest.
 // Index: board_claimable, then the primary keys.
-func sortLimitedFrom(oldest string) *stmt.Statement {
-	return pg.Compile(`
+var sortLimited = pg.Compile(`
 with asked as materialized (
     select c as callable_id from unnest(@callables::int[]) c
 ), free as materialized (
@@ -24,7 +23,7 @@ with asked as materialized (
 ), lanes as materialized (
     select * from ` + stmt.List[laneFrom]("m") + `
 ), oldest as materialized (
-    ` + oldest + `
+    ` + oldestTaken + `
 ), newest as materialized (
     ` + takenSteps("asked", takenStep+` order by lane desc, seq desc limit case when (select count(*) from oldest) < @limit::int and exists (select from free) then 0 else @limit::int end for update skip locked`) + ` and not l.ordered
 ), taken as materialized (
@@ -42,12 +41,6 @@ with asked as materialized (
 ), moved as (` + intoLines + `
 )
 select callable_id as callable, lane, coalesce(max(reached) filter (where not ordered), 0) as seq, count(*) as steps, ` + ofSorter + ` from keyed group by callable_id, lane`)
-}
-
-var (
-	sortLimited      = sortLimitedFrom(oldestFromMarks)
-	sortLimitedFully = sortLimitedFrom(oldestTaken)
-)
 
 // sortedLane is a lane of a callable from which steps were moved.
 type sortedLane struct {
@@ -69,18 +62,16 @@ func takenSteps(callables, steps string) string {
 const takenStep = `select ctid as at, task_uuid, slot = 0 and context is not null as here, context #>> l.key_path as own, lane, seq from tasker.board
         where state = {claimable} and callable = l.callable_id`
 
-var (
-	// oldestTaken are the oldest steps of callables that are free, since nothing sorts them. They are read
-	// after the locks are taken: rows that a claim locked without would not be sorted with those behind them.
-	oldestTaken = takenSteps("free", takenStep+` order by lane, seq limit @limit::int for update skip locked`)
-	// oldestFromMarks are those from the marks on, where a held snapshot does not have to be read over. Steps of ordered
-	// keys must not be overtaken by younger ones, and an older one may come behind a mark.
-	oldestFromMarks = takenSteps("free", `select s.* from lanes m cross join lateral (
+// oldestTaken are the oldest steps of callables that are free, since nothing sorts them. They are read
+// after the locks are taken: rows that a claim locked without would not be sorted with those behind them.
+// They are read from the marks on, where a held snapshot does not have to be read over, unless all are
+// wanted (@fully), or keys are ordered: their steps must not be overtaken by younger ones, and an older
+// one may come behind a mark.
+var oldestTaken = takenSteps("free", `select s.* from lanes m cross join lateral (
             `+takenStep+` and lane = m.lane and seq >= m.mark order by seq limit @limit::int for update skip locked) s
-        where m.callable = l.callable_id limit @limit::int`) + ` and not l.ordered
+        where m.callable = l.callable_id limit @limit::int`) + ` and not (l.ordered or @fully::bool)
     union all
-    ` + oldestTaken + ` and l.ordered`
-)
+    ` + takenSteps("free", takenStep+` order by lane, seq limit @limit::int for update skip locked`) + ` and (l.ordered or @fully::bool)`
 
 var (
 	// keyedSteps are taken steps with their keys, which are numbered, and these keys with the
@@ -129,12 +120,18 @@ func makeKeys(waiting string) string {
 // same one would wait for the end of the transaction, which waits for the turn. Keys are made
 // by a transaction of their own.
 var (
-	trySort         = pg.Compile(`select pg_try_advisory_xact_lock(@class, @callable::int)`)
-	sortBeside      = sortBesideFrom(oldestFromMarks)
-	sortBesideFully = sortBesideFrom(oldestTaken)
-	makeKeysOf      = makeKeysFrom(oldestFromMarks)
-	makeKeysOfAll   = makeKeysFrom(oldestTaken)
-	markWaiting     = pg.Compile(`
+	trySort = pg.Compile(`select pg_try_advisory_xact_lock(@class, @callable::int)`)
+	// sortBeside moves steps to the lines of their keys, where those are known.
+	// Index: board_claimable, then the primary keys.
+	sortBeside = pg.Compile(takenBeside + `, lines as materialized (
+    select array_agg(line order by nth) as lines from found
+), moved as (` + intoLines + `
+)
+select coalesce(line, 0) as line, lane, seq, steps, 0::bigint as transaction, 0::bigint as running from found
+union all
+select -1, lane, max(reached), 0, ` + ofSorter + ` from keyed where not ordered group by lane`)
+	makeKeysBeside = pg.Compile(takenBeside + ` ` + makeKeys("false") + ` do nothing`)
+	markWaiting    = pg.Compile(`
 with found as materialized (
     select f.*, l.turn, k.at, k.waiting, k.from_lane, k.from_seq
     from ` + stmt.List[sortedLine]("f") + ` cross join ` + limitOf("@callable::int") + ` cross join lateral (
@@ -144,33 +141,14 @@ with found as materialized (
 )
 
 // takenBeside are the oldest steps of a callable with their keys.
-func takenBeside(oldest string) string {
-	return `
+var takenBeside = `
 with free as materialized (
     select @callable::int as callable_id
 ), lanes as materialized (
     select * from ` + stmt.List[laneFrom]("m") + `
 ), taken as materialized (
-    select *, seq as reached from (` + oldest + `) o
+    select *, seq as reached from (` + oldestTaken + `) o
 ), ` + keyedSteps
-}
-
-// sortBesideFrom moves them to the lines of their keys, where those are known.
-// Index: board_claimable, then the primary keys.
-func sortBesideFrom(oldest string) *stmt.Statement {
-	return pg.Compile(takenBeside(oldest) + `, lines as materialized (
-    select array_agg(line order by nth) as lines from found
-), moved as (` + intoLines + `
-)
-select coalesce(line, 0) as line, lane, seq, steps, 0::bigint as transaction, 0::bigint as running from found
-union all
-select -1, lane, max(reached), 0, ` + ofSorter + ` from keyed where not ordered group by lane`)
-}
-
-// makeKeysFrom adds the other keys.
-func makeKeysFrom(oldest string) *stmt.Statement {
-	return pg.Compile(takenBeside(oldest) + ` ` + makeKeys("false") + ` do nothing`)
-}
 
 // sortedLine is the line of a key with the first of the steps that have come into it.
 type sortedLine struct {
@@ -186,11 +164,9 @@ const sortedBeside = 2000
 // SortLimited sorts the oldest steps of a limited callable from the marks, or all where none is known;
 // more says that there may be others. Nothing happens while another one sorts them.
 func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err error) {
-	sort, keys, lanes := sortBeside, makeKeysOf, s.marks.of([]int32{callable})
-	if len(lanes) == 0 {
-		sort, keys = sortBesideFully, makeKeysOfAll
-	}
-	args := pg.Args{"callable": callable, "limit": sortedBeside, "m": lanes}
+	lanes := s.marks.of([]int32{callable})
+	fully := len(lanes) == 0
+	args := pg.Args{"callable": callable, "limit": sortedBeside, "m": lanes, "fully": fully}
 	unknown, reached, by := false, map[laneKey]int64{}, sorter{}
 	err = s.sorting(ctx, callable, func(ctx context.Context, tx pgx.Tx) error {
 		type sorted struct {
@@ -201,7 +177,7 @@ func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err
 		steps, lines := 0, []sortedLine{}
 		unknown = false
 		clear(reached)
-		err := stmt.Each(ctx, tx, sort.With(args), func(r *sorted) {
+		err := stmt.Each(ctx, tx, sortBeside.With(args), func(r *sorted) {
 			switch {
 			case r.Line < 0:
 				reached[laneKey{callable, r.Lane}], by = r.Seq, r.sorter
@@ -225,11 +201,11 @@ func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err
 	case err != nil:
 		return more, err
 	case !unknown:
-		s.marks.sortedUpTo(reached, lanes, by, len(lanes) == 0 && more)
+		s.marks.sortedUpTo(reached, lanes, by, fully && more)
 		return more, nil
 	}
 	return true, s.sorting(ctx, callable, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := pg.Run(ctx, tx, keys.With(args))
+		_, err := pg.Run(ctx, tx, makeKeysBeside.With(args))
 		return err
 	})
 }
