@@ -2,11 +2,13 @@ package ledger
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -70,9 +72,12 @@ type scans struct {
 	counted int // to count
 	most    int // by one statement
 	source  int // of a source, at least: more than a task can have ends
+	// recent is how far back the first statement looks: where all partitions come into
+	// question, planning takes longer than the search.
+	recent time.Duration
 }
 
-var scansOfLists = scans{first: 500, last: 2000, counted: ExactCount + 1, most: 200_000, source: 200}
+var scansOfLists = scans{first: 500, last: 2000, counted: ExactCount + 1, most: 200_000, source: 200, recent: 24 * time.Hour}
 
 var listPlans = pg.Compile(`
 select p.plan_id from tasker.plans p join tasker.namespaces n using (namespace_id)
@@ -80,52 +85,80 @@ where (@namespace = '' or n.name = @namespace) and (@name = '' or p.name = @name
   and (@text = '' or strpos(lower(p.name), lower(@text)) > 0)
 order by p.plan_id limit @limit`)
 
-// source is an ordered list of tasks that a search looks at, with the condition that one of
-// its rows fits. A task is in it once, and in one of several: it is on the board, or has one
-// end, which is removed when it is reopened. Those of one state have its rows as all, for
-// estimates.
+// source is a table of tasks that a search looks at. A task is in it once, and in one of
+// several: it is on the board, or has one end, which is removed when it is reopened.
 type source struct {
-	rows string
-	fits string
-	all  string
+	table   string
+	columns string // beside task_uuid, those that conditions may be about
+	where   string // a condition that all rows meet
+	key     string // a column with one of the values; the newest of each are merged
+	values  string
+	index   string // what the index demands beside, which would make an estimate too small
+	fits    string // a condition that rows are checked for
 }
 
-// The range of a search, and the columns of tasks that conditions are about.
+// The range of a search, its conditions, and the columns that conditions are about.
 const (
 	inRange       = `task_uuid < @before and task_uuid >= @oldest`
 	newest        = ` order by task_uuid desc limit @each::int`
-	listed        = `task_uuid, plan_id, correlation_id, tags, requested_at, initiator, source_system`
-	numbered      = `, row_number() over (order by task_uuid desc) as n`
 	ofCorrelation = `coalesce(correlation_id, task_uuid) = @correlation`
-	heldState     = `task_state > {task_in_process} and task_state < {task_complete}`
-	eachState     = `select l.* from unnest(@states::smallint[]) s(state) cross join lateral (`
-	ofTasks       = `select ` + listed + numbered + ` from tasker.tasks where ` + inRange
+	ofStatesGiven = `task_state = any (@states::smallint[])`
+	ofTasks       = `plan_id correlation_id tags requested_at initiator source_system`
+	ofEnds        = `task_state`
 	storedEnd     = `coalesce((select task_state from tasker.board b where b.task_uuid = t.task_uuid and b.slot = 0),
-		(select task_state from tasker.step_attempts a where a.task_uuid = t.task_uuid and a.task_state is not null limit 1))`
+		(select task_state from tasker.step_attempts a where a.task_uuid = t.task_uuid and ` + inRange + ` and a.task_state is not null limit 1))`
 )
 
 // The sources. A pending task that has been claimed is shown as steps_in_process but stored
 // as pending; filters use the stored state. Those held are live ones in states that few are in.
 // Indexes: the primary keys backwards, tasks_by_plan, tasks_by_correlation, tasks_by_tags,
-// board_held, step_attempts_failed_by_state, step_attempts_failed_by_plan.
+// board_held, step_attempts_failed_by_state, step_attempts_failed_by_plan_state.
 var (
-	allTasks      = source{rows: ofTasks + newest}
-	byPlan        = source{rows: `select l.* from unnest(@plans::int[]) p(id) cross join lateral (` + ofTasks + ` and plan_id = p.id and plan_id > 0` + newest + `) l`}
-	byTags        = source{rows: ofTasks + ` and tags @> @tags` + newest}
-	byCorrelation = source{rows: ofTasks + ` and correlation_id = @correlation` + newest}
-	ofItself      = source{rows: ofTasks + ` and task_uuid = @correlation and correlation_id is null` + newest}
-	alive         = source{rows: `select task_uuid, task_state` + numbered + ` from tasker.board where ` + inRange + ` and slot = 0` + newest,
-		fits: `t.task_state = any (@states)`, all: `select 1 from tasker.board where slot = 0 and task_state = any (@states)`}
-	held = source{rows: eachState + `select task_uuid` + numbered + ` from tasker.board where ` + inRange + ` and slot = 0 and task_state = s.state and ` + heldState + newest + `) l`,
-		all: alive.all + ` and ` + heldState}
-	completed = source{rows: `select task_uuid` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state = {task_complete}` + newest,
-		all: `select 1 from tasker.step_attempts where task_state = {task_complete}`}
-	failed = source{rows: eachState + `select task_uuid` + numbered + ` from tasker.step_attempts where ` + inRange + ` and task_state = s.state and task_state > {task_complete}` + newest + `) l`,
-		all: `select 1 from tasker.step_attempts where task_state > {task_complete} and task_state = any (@states)`}
-	failedOfPlans = source{rows: `select l.* from unnest(@plans::int[]) p(id) cross join lateral (select task_uuid, task_state` + numbered +
-		` from tasker.step_attempts where ` + inRange + ` and failed_plan_id = p.id` + newest + `) l`, fits: alive.fits,
-		all: `select 1 from tasker.step_attempts where failed_plan_id = any (@plans::int[]) and task_state = any (@states)`}
+	allTasks      = source{table: `tasker.tasks`, columns: ofTasks}
+	byPlan        = source{table: `tasker.tasks`, columns: ofTasks, key: `plan_id`, values: `@plans::int[]`, index: `plan_id > 0`}
+	byTags        = source{table: `tasker.tasks`, columns: ofTasks, where: `tags @> @tags`}
+	byCorrelation = source{table: `tasker.tasks`, columns: ofTasks, where: `correlation_id = @correlation`}
+	ofItself      = source{table: `tasker.tasks`, columns: ofTasks, where: `task_uuid = @correlation and correlation_id is null`}
+	alive         = source{table: `tasker.board`, columns: ofEnds, where: `slot = 0`, fits: ofStatesGiven}
+	held          = source{table: `tasker.board`, where: `slot = 0`, key: `task_state`, values: `@states::smallint[]`,
+		index: `task_state > {task_in_process} and task_state < {task_complete}`}
+	completed     = source{table: `tasker.step_attempts`, where: `task_state = {task_complete}`}
+	failed        = source{table: `tasker.step_attempts`, key: `task_state`, values: `@states::smallint[]`, index: `task_state > {task_complete}`}
+	failedOfPlans = source{table: `tasker.step_attempts`, columns: ofEnds, key: `failed_plan_id`, values: `@plans::int[]`, fits: ofStatesGiven}
 )
+
+// selected are the columns that fits is about: others may not be in the index.
+func (x source) selected(fits string) string {
+	columns := `task_uuid`
+	for _, c := range strings.Fields(x.columns) {
+		if strings.Contains(fits, c) {
+			columns += `, ` + c
+		}
+	}
+	return columns
+}
+
+// newest are up to @each rows of the source, the newest, or so many of each value of the key;
+// n numbers them from the newest.
+func (x source) newest(columns string) string {
+	rows := func(key string) string {
+		return `(select ` + columns + `, row_number() over (order by task_uuid desc) as n from ` + x.table + ` where ` +
+			and(inRange, x.where, x.index, key) + newest + `)`
+	}
+	if x.key == "" {
+		return rows("")
+	}
+	return `select l.* from unnest(` + x.values + `) k(v) cross join lateral ` + rows(x.key+` = k.v`) + ` l`
+}
+
+// whole are all rows of the source that meet further conditions, in no order.
+func (x source) whole(columns string, further ...string) string {
+	key := ""
+	if x.key != "" {
+		key = x.key + ` = any (` + x.values + `)`
+	}
+	return `select ` + columns + ` from ` + x.table + ` where ` + and(x.where, key, and(further...))
+}
 
 // search is how the tasks of a filter are found.
 type search struct {
@@ -142,7 +175,7 @@ type search struct {
 type found struct {
 	Matched int
 	Seen    int
-	// Reached is the task down to which the search came; nil: it saw all.
+	// Reached is above the tasks that the search has not looked at; nil: it looked at all.
 	Reached *uuid.UUID
 	Tasks   []uuid.UUID
 }
@@ -191,7 +224,7 @@ func searchOf(f *TaskFilter, plans []int32) *search {
 
 // compile makes the statements of a search by its sources and the conditions for tasks.
 func (s *search) compile(f *TaskFilter, sources []source, ofState bool, conditions []string) {
-	all := []string{`select 1 from tasker.tasks where true` + and(conditions)}
+	all := []string{`select 1 from tasker.tasks where ` + and(conditions...)}
 	switch sources[0] { // these see to a condition themselves
 	case failedOfPlans:
 		conditions = conditions[1:] // the first is about plans
@@ -202,10 +235,10 @@ func (s *search) compile(f *TaskFilter, sources []source, ofState bool, conditio
 	if ofState {
 		all = nil
 		for _, x := range sources {
-			all = append(all, x.all)
+			all = append(all, x.whole(`1`, x.fits))
 		}
 		if len(conditions) > 0 {
-			conditions = []string{`exists (select from tasker.tasks k where k.task_uuid = t.task_uuid` + and(conditions) + `)`}
+			conditions = []string{`exists (select from tasker.tasks k where k.task_uuid = t.task_uuid and ` + and(inRange, and(conditions...)) + `)`}
 		}
 	} else if len(f.States) > 0 {
 		conditions = append(conditions, storedEnd+` = any (@states)`)
@@ -264,12 +297,16 @@ func (s *search) call(statement string, args pg.Args) stmt.Call {
 	return callOf(statement, s.args.And(args))
 }
 
-func and(conditions []string) string {
-	text := ""
+// and joins the conditions that are set.
+func and(conditions ...string) string {
+	set := ""
 	for _, c := range conditions {
-		text += " and " + c
+		if c != "" && set != "" {
+			c = ` and ` + c
+		}
+		set += c
 	}
-	return text
+	return cmp.Or(set, `true`)
 }
 
 // numbersOf are the numbers of states, each once.
@@ -284,25 +321,34 @@ func numbersOf(states []workflow.TaskState) []int16 {
 
 // statementsOf returns the statement that looks at up to @each tasks of each source, and the
 // one that only counts those that fit among up to @each of all. Below the greatest of those
-// where a source was cut off a list would have gaps.
+// where a source was cut off a list would have gaps. The conditions of a list are checked from
+// the newest task on until @enough fit; offset 0 keeps the planner from checking before.
 func statementsOf(sources []source, conditions []string) (list, count string) {
-	var parts, counts []string
-	for _, x := range sources {
-		own := conditions
-		if x.fits != "" {
-			own = append([]string{x.fits}, conditions...)
+	var with, cuts, fitting, counts []string
+	number := `0`
+	for i := 0; i < len(sources); {
+		fits := and(sources[i].fits, and(conditions...))
+		name := `seen` + strconv.Itoa(i)
+		var seen, all []string // of sources with the same conditions, which are planned once
+		for own := sources[i].fits; i < len(sources) && sources[i].fits == own; i++ {
+			columns := sources[i].selected(fits)
+			seen, all = append(seen, sources[i].newest(columns)), append(all, sources[i].whole(columns, inRange, sources[i].index))
 		}
-		parts = append(parts, `select t.task_uuid, t.n, true`+and(own)+` as fits from (`+x.rows+`) t`)
-		counts = append(counts, `select true`+and(own)+` as fits from (`+x.rows+`) t`)
+		with = append(with, name+` as materialized (`+strings.Join(seen, ` union all `)+`)`)
+		cuts = append(cuts, `select task_uuid, n from `+name)
+		fitting = append(fitting, `(select task_uuid from (select t.task_uuid, `+fits+` as fits from (select * from `+name+
+			` where task_uuid > coalesce((select task_uuid from cut), '00000000-0000-0000-0000-000000000000') order by task_uuid desc) t offset 0) c where fits limit @enough::int)`)
+		number += ` + (select count(*) from ` + name + `)`
+		counts = append(counts, `select `+fits+` as fits from (`+strings.Join(all, ` union all `)+`) t`)
 	}
 	return `
-with seen as materialized (` + strings.Join(parts, " union all ") + `),
-cut as materialized (select task_uuid from seen where n = @each::int order by task_uuid desc limit 1),
-fitting as materialized (select task_uuid from seen where fits and not exists (select from cut where cut.task_uuid >= seen.task_uuid))
-select (select count(*) from fitting)::int as matched, (select count(*) from seen)::int as seen, (select task_uuid from cut) as reached,
+with ` + strings.Join(with, `, `) + `,
+cut as materialized (select task_uuid from (` + strings.Join(cuts, ` union all `) + `) s where n = @each::int order by task_uuid desc limit 1),
+fitting as materialized (` + strings.Join(fitting, ` union all `) + `)
+select (select count(*) from fitting)::int as matched, (` + number + `)::int as seen, (select task_uuid from cut) as reached,
        array(select task_uuid from fitting order by task_uuid desc offset @skip::int limit @take::int) as tasks`, `
 select count(*) filter (where fits)::int as matched, count(*)::int as seen, case when count(*) >= @each::int then @oldest::uuid end as reached, '{}'::uuid[] as tasks
-from (` + strings.Join(counts, " union all ") + ` limit @each::int) c`
+from (` + strings.Join(counts, ` union all `) + ` limit @each::int) c`
 }
 
 // Tasks lists tasks, newest first, with their steps but without contexts and
@@ -340,19 +386,31 @@ func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []
 	}
 	q := searchOf(&f, plans)
 	before, oldest := f.bounds()
-	run := func(q *search, statement string, each, skip, take int) (found, error) {
+	run := func(q *search, statement string, oldest uuid.UUID, each, skip, take int) (found, error) {
+		skip = max(skip, 0)
+		var enough *int // all that fit are counted
+		if f.Continued {
+			enough = new(skip + take)
+		}
 		return planned[found](ctx, s.db, "list_tasks", "list tasks",
-			q.call(statement, pg.Args{"before": before, "oldest": oldest, "each": each, "skip": max(skip, 0), "take": take}))
+			q.call(statement, pg.Args{"before": before, "oldest": oldest, "each": each, "skip": skip, "take": take, "enough": enough}))
 	}
-	look := func(q *search, scan, skip, take int) (found, error) {
-		return run(q, q.statement, max(scan/q.sources, s.scans.source), skip, take)
+	look := func(q *search, from uuid.UUID, scan, skip, take int) (found, error) {
+		part, err := run(q, q.statement, from, max(scan/q.sources, s.scans.source), skip, take)
+		switch {
+		case part.Reached != nil:
+			*part.Reached = after(*part.Reached)
+		case from != oldest:
+			part.Reached = &from
+		}
+		return part, err
 	}
 	count := func(q *search, share float64) error {
 		before, _ = f.bounds()
-		return s.count(ctx, q, page, share, func() (found, error) { return run(q, q.counting, s.scans.counted, 0, 0) })
+		return s.count(ctx, q, page, share, func() (found, error) { return run(q, q.counting, oldest, s.scans.counted, 0, 0) })
 	}
 	if q.newestEnds != nil {
-		part, err := look(q.newestEnds, s.scans.first, f.Offset, f.Limit+1)
+		part, err := look(q.newestEnds, s.scans.recently(before, oldest), s.scans.first, f.Offset, f.Limit+1)
 		if err != nil {
 			return nil, err
 		}
@@ -365,11 +423,12 @@ func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []
 		}
 		ids = nil
 	}
-	for scan, seen := s.scans.first, 0; ; scan = min(3*scan, s.scans.most) {
+	from := s.scans.recently(before, oldest)
+	for scan, seen := s.scans.first, 0; ; scan, from = min(3*scan, s.scans.most), oldest {
 		if f.Continued && seen > 0 {
 			scan = min(scan, s.scans.last-seen)
 		}
-		part, err := look(q, scan, f.Offset-page.Total, f.Limit+1-len(ids))
+		part, err := look(q, from, scan, f.Offset-page.Total, f.Limit+1-len(ids))
 		if err != nil {
 			return nil, err
 		}
@@ -381,9 +440,9 @@ func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []
 		case part.Reached == nil:
 			return ids, nil
 		case f.Continued && seen >= s.scans.last:
-			page.Next = after(*part.Reached)
+			page.Next = *part.Reached
 		default:
-			before = after(*part.Reached)
+			before = *part.Reached
 			continue
 		}
 		if part.Reached == nil || f.Continued {
@@ -431,6 +490,15 @@ func (f *TaskFilter) bounds() (before, oldest uuid.UUID) {
 func floorOf(t time.Time) (id uuid.UUID) {
 	binary.BigEndian.PutUint64(id[:], uint64(max(t.UnixMilli(), 0))<<16) // #nosec G115 -- not negative
 	return id
+}
+
+// recently is the least UUID of the last part of a range, which may end in the future.
+func (s *scans) recently(before, oldest uuid.UUID) uuid.UUID {
+	end := min(int64(binary.BigEndian.Uint64(before[:])>>16), time.Now().UnixMilli()) // #nosec G115 -- 48 bits
+	if from := floorOf(time.UnixMilli(end).Add(-s.recent)); bytes.Compare(from[:], oldest[:]) > 0 {
+		return from
+	}
+	return oldest
 }
 
 // after is the least UUID that is greater.

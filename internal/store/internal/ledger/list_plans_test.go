@@ -177,7 +177,11 @@ func (r *listReport) add(t *testing.T, filter, what string, f TaskFilter) {
 	q := searchOf(&f, plans)
 	before, oldest := f.bounds()
 	scan := r.ledger.scans.first
-	text, blocks := r.explain(t, q.call(q.statement, pg.Args{"before": before, "oldest": oldest, "each": max(scan/q.sources, r.ledger.scans.source), "skip": 0, "take": f.Limit + 1}))
+	var enough *int
+	if f.Continued {
+		enough = new(f.Limit + 1)
+	}
+	text, blocks := r.explain(t, q.call(q.statement, pg.Args{"before": before, "oldest": r.ledger.scans.recently(before, oldest), "each": max(scan/q.sources, r.ledger.scans.source), "skip": 0, "take": f.Limit + 1, "enough": enough}))
 	require.LessOrEqual(t, blocks, scan*maxListBlocks+1000, text)
 	require.NotRegexp(t, `Seq Scan on (tasks|step_attempts)_20\S+ .*rows=[1-9]`, text)
 

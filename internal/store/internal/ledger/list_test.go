@@ -53,7 +53,8 @@ func TestListsAgreeWithAModel(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 600 {
-		l := &Ledger{db: store, scans: scans{first: 1 + r.IntN(1+r.IntN(200)), last: 1 + r.IntN(100), counted: 1 + r.IntN(600), most: 10 + r.IntN(50), source: 3}}
+		l := &Ledger{db: store, scans: scans{first: 1 + r.IntN(1+r.IntN(200)), last: 1 + r.IntN(100), counted: 1 + r.IntN(600), most: 10 + r.IntN(50), source: 3,
+			recent: time.Duration(1+r.IntN(60)) * time.Minute}}
 		f := randomFilter(r, all)
 		want := []uuid.UUID{}
 		for i := range all {
