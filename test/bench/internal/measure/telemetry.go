@@ -29,15 +29,19 @@ func (b *Bench) telemetry(ctx context.Context) error {
 		toml := fmt.Sprintf("[common.telemetry.tracing]\nenabled = true\nendpoint = %q\nsample_ratio = %g\n", sink.URL, ratio)
 		return rig.FleetOptions{OrchestratorConfig: toml, WorkerConfig: toml}
 	}
-	c := b.newComparison("telemetry", "What telemetry costs", telemetryRounds, []variant{
+	c := b.newComparison("telemetry", "What telemetry costs", secureSlices, []variant{
 		{label: "none"},
 		{key: "scraped", label: "metrics scraped every 5 s", beside: scraper()},
 		{key: "production", label: "1 % of the traces, and metrics scraped every 5 s", fleet: traced(.01), beside: scraper()},
 		{key: "all", label: "every trace", fleet: traced(1)},
 	})
-	c.rates.Notes = append(c.rates.Notes, fmt.Sprintf("%d keep-alive connections create tasks one by one; in bulk, %d are created and worked off in a round. "+
-		"The collector of the spans reads and drops them, on the same machine.", secureClients, telemetryTasks))
-	return c.measure(ctx, []way{{"single", "tasks created one by one and run", (*Bench).runRate}, {"fleet", "tasks created in bulk and run", fleetRate(telemetryTasks)}}, 1)
+	c.rates.Notes = append(c.rates.Notes, fmt.Sprintf("%d keep-alive connections create tasks one by one for %s in a round; in bulk, %d are created and worked off in each of %d rounds. "+
+		"The collector of the spans reads and drops them, on the same machine.", secureClients, b.Sizes.Secure, telemetryTasks, telemetryRounds))
+	if err := c.measure(ctx, []way{{"single", "tasks created one by one and run", (*Bench).runRate}}, 1); err != nil {
+		return err
+	}
+	c.rounds = telemetryRounds
+	return c.measure(ctx, []way{{"fleet", "tasks created in bulk and run", fleetRate(telemetryTasks)}}, 1)
 }
 
 // scraper has the metrics of a fleet read as a Prometheus reads them, in the time of its rounds.
