@@ -18,7 +18,7 @@ const (
 	// for seconds and then meets all fleets.
 	secureSlices = 96
 	// secureClients send requests at once; secureBulk is how many tasks one of them has.
-	secureClients, secureBulk = 16, 1000
+	secureClients, secureBulk = 16, 250
 	// secureTasks are what a fleet works off in a round.
 	secureTasks = 40_000
 )
