@@ -405,25 +405,25 @@ func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []
 		}
 		return part, err
 	}
-	count := func(q *search, share float64) error {
+	count := func(q *search, share float64, few bool) error {
 		before, _ = f.bounds()
-		return s.count(ctx, q, page, share, func() (found, error) { return run(q, q.counting, oldest, s.scans.counted, 0, 0) })
+		return s.count(ctx, q, page, share, few, func() (found, error) { return run(q, q.counting, oldest, s.scans.counted, 0, 0) })
 	}
+	from := s.scans.recently(before, oldest)
 	if q.newestEnds != nil {
-		part, err := look(q.newestEnds, s.scans.recently(before, oldest), s.scans.first, f.Offset, f.Limit+1)
+		part, err := look(q.newestEnds, from, s.scans.first, f.Offset, f.Limit+1)
 		if err != nil {
 			return nil, err
 		}
 		if ids = part.Tasks; len(ids) > f.Limit {
 			ids, page.Total = ids[:f.Limit], part.Matched
 			if page.Next = ids[f.Limit-1]; !f.Continued && part.Reached != nil {
-				err = count(q.newestEnds, float64(part.Matched)/float64(part.Seen))
+				err = count(q.newestEnds, float64(part.Matched)/float64(part.Seen), *part.Reached == from)
 			}
 			return ids, err
 		}
 		ids = nil
 	}
-	from := s.scans.recently(before, oldest)
 	for scan, seen := s.scans.first, 0; ; scan, from = min(3*scan, s.scans.most), oldest {
 		if f.Continued && seen > 0 {
 			scan = min(scan, s.scans.last-seen)
@@ -448,27 +448,42 @@ func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []
 		if part.Reached == nil || f.Continued {
 			return ids, nil
 		}
-		return ids, count(q, float64(page.Total)/float64(seen))
+		return ids, count(q, float64(page.Total)/float64(seen), *part.Reached == from)
 	}
 }
 
 // count sets the total of a page after which there is more: share is the part that fit of what
-// was seen.
-func (s *Ledger) count(ctx context.Context, q *search, page *TaskPage, share float64, look func() (found, error)) error {
-	rows, err := s.estimate(ctx, q)
-	if err == nil && rows <= ExactCount {
-		var all found
-		if all, err = look(); err == nil && all.Reached == nil {
+// was seen. Where few have to be looked at, for the newest part of the range was seen whole, the
+// count is tried first, unless it is costly for each: it takes less than planning for an estimate.
+func (s *Ledger) count(ctx context.Context, q *search, page *TaskPage, share float64, few bool, look func() (found, error)) error {
+	var rows float64
+	var err error
+	if few = few && !q.byShare; !few {
+		if rows, err = s.estimate(ctx, q); err != nil {
+			return err
+		}
+	}
+	if rows <= ExactCount {
+		all, err := look()
+		if err != nil {
+			return err
+		}
+		if all.Reached == nil {
 			page.Total = all.Matched
 			return nil
 		}
 		page.Total = max(page.Total, all.Matched)
 	}
+	if few {
+		if rows, err = s.estimate(ctx, q); err != nil {
+			return err
+		}
+	}
 	if !q.byShare {
 		share = 1
 	}
 	page.Total, page.Estimated = max(page.Total, int(rows*share)), true
-	return err
+	return nil
 }
 
 // bounds are the UUIDs between which the tasks are.
