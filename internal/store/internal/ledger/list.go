@@ -100,7 +100,6 @@ type source struct {
 // The range of a search, its conditions, and the columns that conditions are about.
 const (
 	inRange       = `task_uuid < @before and task_uuid >= @oldest`
-	newest        = ` order by task_uuid desc limit @each::int`
 	ofCorrelation = `coalesce(correlation_id, task_uuid) = @correlation`
 	ofStatesGiven = `task_state = any (@states::smallint[])`
 	ofTasks       = `plan_id correlation_id tags requested_at initiator source_system`
@@ -143,7 +142,7 @@ func (x source) selected(fits string) string {
 func (x source) newest(columns string) string {
 	rows := func(key string) string {
 		return `(select ` + columns + `, row_number() over (order by task_uuid desc) as n from ` + x.table + ` where ` +
-			and(inRange, x.where, x.index, key) + newest + `)`
+			and(inRange, x.where, x.index, key) + ` order by task_uuid desc limit @each::int)`
 	}
 	if x.key == "" {
 		return rows("")

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -30,6 +31,7 @@ type variant struct {
 type way struct {
 	key, label string
 	rate       func(b *Bench, ctx context.Context, s *ours) (float64, error)
+	rounds     int // 0: those of the comparison
 }
 
 // comparison holds four variants against the first of them.
@@ -72,7 +74,7 @@ func (c *comparison) measure(ctx context.Context, ways []way, workers int) error
 	}
 	for _, way := range ways {
 		rates, costs := make([][]float64, len(fleets)), make([][]float64, len(fleets))
-		for round := range c.rounds + 1 {
+		for round := range cmp.Or(way.rounds, c.rounds) + 1 {
 			for _, k := range orders[round%len(orders)] {
 				rate, cost, err := c.round(ctx, way, fleets[k], c.variants[k].beside)
 				if err != nil {

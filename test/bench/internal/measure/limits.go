@@ -86,7 +86,7 @@ func (b *Bench) limitCost(ctx context.Context) error {
 		c.mix[i].Fields = fmt.Sprintf(`"tenant":%q,`, tenantName(i))
 	}
 	c.rates.Notes = append(c.rates.Notes, fmt.Sprintf("%d tasks are created in bulk and worked off in a round; no limit holds one up.", limitTasks))
-	if err := c.measure(ctx, []way{{"fleet", "tasks created in bulk and run", fleetRate(limitTasks)}}, 1); err != nil {
+	if err := c.measure(ctx, []way{{"fleet", "tasks created in bulk and run", fleetRate(limitTasks), 0}}, 1); err != nil {
 		return err
 	}
 	s, err := b.fleet(ctx, b.Rig.Stock(), rig.FleetOptions{}, c.mix, 1, 1)

@@ -37,15 +37,14 @@ func (b *Bench) secure(ctx context.Context) error {
 	c.rates.Notes = append(c.rates.Notes, fmt.Sprintf("%d keep-alive connections, which send requests for %s in a round; a request in bulk has %d tasks. No worker runs but for the last rows, where %d tasks are created in bulk and worked off in each of %d rounds.",
 		secureClients, b.Sizes.Secure, secureBulk, secureTasks, secureRounds))
 	ways := []way{
-		{"single", "POST /v1/tasks", (*Bench).singleRate},
-		{"bulk", "POST /v1/tasks/batch, tasks", (*Bench).bulkRate},
-		{"get", "GET /v1/tasks/{uuid}", (*Bench).getRate},
+		{"single", "POST /v1/tasks", (*Bench).singleRate, 0},
+		{"bulk", "POST /v1/tasks/batch, tasks", (*Bench).bulkRate, 0},
+		{"get", "GET /v1/tasks/{uuid}", (*Bench).getRate, 0},
 	}
 	if err := c.measure(ctx, ways, 0); err != nil {
 		return err
 	}
-	c.rounds = secureRounds
-	return c.measure(ctx, []way{{"fleet", "tasks created in bulk and run", fleetRate(secureTasks)}}, 1)
+	return c.measure(ctx, []way{{"fleet", "tasks created in bulk and run", fleetRate(secureTasks), secureRounds}}, 1)
 }
 
 func (b *Bench) singleRate(ctx context.Context, s *ours) (float64, error) {

@@ -37,11 +37,10 @@ func (b *Bench) telemetry(ctx context.Context) error {
 	})
 	c.rates.Notes = append(c.rates.Notes, fmt.Sprintf("%d keep-alive connections create tasks one by one for %s in a round; in bulk, %d are created and worked off in each of %d rounds. "+
 		"The collector of the spans reads and drops them, on the same machine.", secureClients, b.Sizes.Secure, telemetryTasks, telemetryRounds))
-	if err := c.measure(ctx, []way{{"single", "tasks created one by one and run", (*Bench).runRate}}, 1); err != nil {
-		return err
-	}
-	c.rounds = telemetryRounds
-	return c.measure(ctx, []way{{"fleet", "tasks created in bulk and run", fleetRate(telemetryTasks)}}, 1)
+	return c.measure(ctx, []way{
+		{"single", "tasks created one by one and run", (*Bench).runRate, 0},
+		{"fleet", "tasks created in bulk and run", fleetRate(telemetryTasks), telemetryRounds},
+	}, 1)
 }
 
 // scraper has the metrics of a fleet read as a Prometheus reads them, in the time of its rounds.
