@@ -92,7 +92,7 @@ func newPair(t *testing.T, more string, change func(*config.Loaded)) *pair {
 	if change != nil {
 		change(loaded)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // subtests wait for others before they begin
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute) // subtests wait for those of other tests before they begin
 	t.Cleanup(cancel)
 	p, over := &pair{t: t, ctx: ctx}, make(chan struct{})
 	var err error

@@ -6,7 +6,7 @@ import "testing"
 type Case struct {
 	Name string
 	// Allocs is how many allocations one run may make, on average; with the race detector
-	// a quarter more.
+	// three tenths more.
 	Allocs float64
 	// Prepare builds the input of the operation and returns the operation. It may skip
 	// the case.

@@ -53,10 +53,10 @@ func TestALimitWithoutKeys(t *testing.T) {
 	require.Equal(t, []string{"f"}, keysOf(t, more))
 	require.Positive(t, again)
 
-	// A change of the limit takes steps to the line of a key, and back.
+	// A change of the limit takes steps to the line of a key, and back. Both workers have known the limit as direct.
 	setLimit(t, s, p, limitrule.Rule{MaxRunning: new(3), Ordered: true})
-	none, _ = look(t, s, p, 10, 0, true)
-	require.Empty(t, none)
+	none, _ = look(t, other, p, 10, 0, true)
+	require.Empty(t, none, "f runs")
 	require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.board where callable < 0`))
 	limited(t, s, p, "i")
 	setLimit(t, s, p, limitrule.Rule{MaxRunning: new(7)})
@@ -105,11 +105,16 @@ func TestLimitedStepsClaimedAhead(t *testing.T) {
 	}
 }
 
-// TestLimitedCallablesShareAWorker: one that has been claimed often waits no longer than a new one.
+// TestLimitedCallablesShareAWorker: one that has been claimed often waits no longer than a new one,
+// whatever their limits are.
 func TestLimitedCallablesShareAWorker(t *testing.T) {
 	t.Parallel()
-	s, _ := open(t)
-	p := plan(t, s, `
+	keyed, direct := limitrule.Rule{KeyPath: tenant}, limitrule.Rule{MaxRunning: new(1000)}
+	for name, rules := range map[string][]limitrule.Rule{"with keys": {keyed, keyed}, "without keys": {direct, direct}, "of both kinds": {keyed, direct}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := open(t)
+			p := plan(t, s, `
 name: two
 namespace_name: limited
 version: 1.0.0
@@ -117,30 +122,32 @@ steps:
   - {name: often, handler: {callable: often}}
   - {name: seldom, handler: {callable: seldom}}
 `)
-	for _, step := range p.Steps {
-		_, err := s.SetLimit(t.Context(), store.Limit{Namespace: "limited", Handler: step.Handler, Rule: limitrule.Rule{KeyPath: tenant}}, "ana", "why")
-		require.NoError(t, err)
-	}
-	limited(t, s, p, make([]string, 200)...)
-	take := func(callables []int32) (often int) {
-		claimed, _, _, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: callables, Limit: 20, Lease: time.Minute}, true)
-		require.NoError(t, err)
-		require.Len(t, claimed, 20)
-		for i := range claimed {
-			if claimed[i].Step == 0 {
-				often++
+			for i, step := range p.Steps {
+				_, err := s.SetLimit(t.Context(), store.Limit{Namespace: "limited", Handler: step.Handler, Rule: rules[i]}, "ana", "why")
+				require.NoError(t, err)
 			}
-		}
-		return often
+			limited(t, s, p, make([]string, 400)...)
+			take := func(full bool, callables ...int32) (often int) {
+				claimed, _, _, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: callables, Limit: 5, Lease: time.Minute}, full)
+				require.NoError(t, err)
+				require.Len(t, claimed, 5)
+				for i := range claimed {
+					if claimed[i].Step == 0 {
+						often++
+					}
+				}
+				return often
+			}
+			for range 4 {
+				require.Equal(t, 5, take(true, p.Callables[0]))
+			}
+			often := 0
+			for i := range 60 {
+				often += take(i%10 == 0, p.Callables[i%2], p.Callables[1-i%2])
+			}
+			require.InDelta(t, 150, often, 90)
+		})
 	}
-	for range 4 {
-		require.Equal(t, 20, take(p.Callables[:1]))
-	}
-	often := 0
-	for range 5 {
-		often += take(p.Callables)
-	}
-	require.InDelta(t, 50, often, 20, "but for one claim")
 }
 
 // TestWhatRunsIsCountedFromItsOldestToken, so that what has ended is not read, while a snapshot

@@ -62,7 +62,7 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	case e.scans.overdue(now) || eager && e.scans.suffices(now):
 		got, err = e.claimAll(ctx, want-limited.found)
 	default:
-		got, err = e.claimFromMarks(ctx, want-limited.found, eager, &out)
+		got, err = e.claimFromMarks(ctx, want-limited.found, limited.found, eager, &out)
 	}
 	if err == nil && limited.found < want {
 		e.limitedAlone = got.found == 0
@@ -138,14 +138,15 @@ func (h *haul) add(other haul) {
 func (h *haul) all(want int) bool { return h.found == want || h.rest&store.RestLast != 0 }
 
 // claimFromMarks looks from the marks, then everywhere if that gave less than wanted and
-// a full scan is allowed; if it is not allowed yet, out says when.
-func (e *Engine) claimFromMarks(ctx context.Context, want int, eager bool, out *coordinator.Outcome) (haul, error) {
+// a full scan is allowed; if it is not allowed yet, out says when. before is how many limited steps
+// the look has claimed.
+func (e *Engine) claimFromMarks(ctx context.Context, want, before int, eager bool, out *coordinator.Outcome) (haul, error) {
 	got, err := e.claim(ctx, want, false)
 	if err != nil || got.all(want) {
 		return got, err
 	}
-	if wait := e.scans.wait(time.Now(), scanPause(eager, got.found)); wait > 0 {
-		if out.RetryIn = wait; got.found == 0 {
+	if wait := e.scans.wait(time.Now(), scanPause(eager, before+got.found)); wait > 0 {
+		if out.RetryIn = wait; before+got.found == 0 {
 			out.Missing = coordinator.MissingUnseen
 		}
 		return got, nil

@@ -25,6 +25,7 @@ type Board struct {
 	db        *pg.DB
 	registry  *registry.Memory
 	marks     marks
+	direct    directLimits
 	frontiers *frontiers
 	copyPause atomic.Int32 // coming creations without COPY
 	// inLedger is the number of coming claims that read the ledger at once.
@@ -33,9 +34,10 @@ type Board struct {
 
 // New returns the room.
 func New(db *pg.DB, r *registry.Memory) *Board {
-	s := &Board{db: db, registry: r, marks: newMarks(), frontiers: newFrontiers()}
+	s := &Board{db: db, registry: r, marks: newMarks(), direct: newDirectLimits(), frontiers: newFrontiers()}
 	db.Remember(func() {
 		s.marks.reset()
+		s.direct.reset()
 		s.frontiers.reset()
 	})
 	return s

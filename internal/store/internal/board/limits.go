@@ -2,8 +2,9 @@ package board
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
-	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,12 +14,14 @@ import (
 )
 
 // Limits of callables. Steps of a limited callable wait, like all, in its line, where no
-// other claim takes them: it counts as paused. A claim of limited steps has three
-// statements in one transaction: it waits for its turn with each callable, so that the
-// snapshots of the others are younger than all claims before; it sorts the oldest steps of
+// other claim takes them: it counts as paused. A claim of limited steps waits for its turn with each
+// callable, so that the snapshots of its statements are younger than all claims before.
+//
+// Where a limit has a key or an order, or lets no step wait, a claim sorts the oldest steps of
 // the line into the lines of their keys, and the newest ones if there are many, so that
 // steps behind a flood of one key need not wait until all of it is sorted; and it claims from
-// those keys that have room, by turns. What runs is counted on the board, so a slot comes back with the report, the lease
+// those keys that have room, by turns. Steps of the other limits (direct) are claimed from the line of
+// their callable. What runs is counted on the board, so a slot comes back with the report, the lease
 // or the end of a task, by whatever component, and no counter can be wrong.
 //
 // Where more wait than a claim sorts, a worker sorts beside the claims (SortLimited). One
@@ -42,8 +45,7 @@ func keyOf(callable, key string) string {
 }
 
 const (
-	// limitedDirectly: the steps of a limit l without keys are claimed from the line of their
-	// callable, whose marks are known: nothing has to be sorted for them.
+	// limitedDirectly: the limit l is direct.
 	limitedDirectly = `(l.key_path is null and l.key_tag is null and not l.ordered and l.beyond = 'wait')`
 	// limitedTokens are the beginnings that a key k of a limit l has saved by now; null
 	// without a rate, which least leaves out.
@@ -55,166 +57,10 @@ const (
 	limitedRoom = `(select r.*, least(@limit::int, r.spare, floor(` + limitedTokens + `))::int as room
         from (select case when l.ordered then 1 else l.max_running end - count(*) as spare, min(token) as oldest
             from tasker.board where (l.ordered or l.max_running is not null) and state = {in_progress} and limit_line = k.line and token >= k.running_from) r offset 0) x`
-	// limitedHeld: the step that has an ordered key has not ended.
-	limitedHeld = `l.ordered and not l.overtake and exists (
-            select from tasker.board h where h.task_uuid = k.head_task and h.slot in (0, k.head_step + 1) and h.step_no = k.head_step)`
 	// limitedPaused: an operator has paused the callable, or its namespace.
 	limitedPaused = `exists (
         select from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id
         where c.callable_id = l.callable_id and (c.paused_by is not null or n.paused_at is not null))`
-	// openKey are the columns of a key k with room.
-	openKey = `select k.at, k.line, k.callable_id, k.turn, k.from_turn, k.near, k.weight, k.waiting, k.running_from, k.from_lane, k.from_seq, k.head_task, k.head_step, l.limit_at, l.turn as reached,
-            l.turns_from, l.ordered, l.per_second, l.burst, ` + limitedDirectly + ` as direct, x.room, x.spare, x.oldest, ` + limitedHeld + ` as held`
-	openIfRoom = ` cross join lateral ` + limitedRoom + ` where x.room > 0`
-	// limitedStep are the columns of a waiting step that the worker can run.
-	limitedStep = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt, `
-	runnable    = ` from tasker.board where state = {claimable} and (tags is null or tags <@ @tags::text[])`
-	lined       = limitedStep + `true as lined` + runnable + ` and callable = -o.line`
-	unlined     = limitedStep + `false as lined` + runnable
-)
-
-// inTurns is the order of claiming: by turns, of which a large claim counts several as one. It
-// takes more steps from fewer keys, and the next one takes from others; each key whose steps it
-// takes leaves a row version.
-const (
-	inTurns = `case when @limit::int < 50 then turn - reached else floor((turn - reached) / ` + atOnce + `) end, line, nth`
-	atOnce  = `greatest(@limit::int / 25, 1)`
-)
-
-// Keys are found by from_turn, which is indexed and lags behind their turn, so that most claims change no
-// index: not of one where it would have to be read past too many others.
-const (
-	// nearKeys are put in the order of their turns once they are read.
-	nearKeys = `128`
-	// turnsBehind is how many such changes from_turn lags behind.
-	turnsBehind = `32`
-)
-
-// ofCandidate are the columns of a step s of an open key o.
-const ofCandidate = `o.line, o.callable_id, o.direct, o.room, o.reached, o.turn, o.weight, o.ordered, o.spare, o.per_second,
-        s.at, s.task_uuid, s.step_no, s.lane, s.seq, s.last_attempt, s.lined`
-
-// Where a claim begins to read: at the marks, or for a full scan at the beginning.
-type limitedFrom struct {
-	direct string // steps of a limit without keys
-	keys   string // the turns of keys
-	line   string // the line of a key
-}
-
-const (
-	fromTurn = ` and k.from_turn >= l.turns_from`
-	fromStep = ` and (lane, seq) >= (o.from_lane, o.from_seq)`
-
-	directFromMarks = `select s.* from lanes m cross join lateral (
-             ` + unlined + ` and callable = m.callable and lane = m.lane and seq >= m.mark order by seq limit o.room for update skip locked) s
-         where o.direct and m.callable = o.callable_id limit o.room`
-	directFull = `select s.* from (` + unlined + ` and o.direct and callable = o.callable_id order by lane, seq limit o.room for update skip locked) s`
-)
-
-// claimLimitedBy claims from the keys with room, those with the smallest turns first, by how far
-// they are behind those of their callable; a step takes its key as many turns further as its
-// weight says. The time of claiming is the one by which tokens were counted, so the rate holds
-// for the recorded times. A key of which nothing waits any more leaves the list of those with
-// waiting steps; where all keys are read and the claim is full, with the next one: often others have
-// come by then.
-//
-// Of each key twice its share of the claim is read, and if that is too little, so many more as may
-// begin at once. Steps are claimed ahead only from keys that keep as much room for other workers,
-// and of a rate those of a hundredth of a second: they may begin that much later than was counted.
-// Index: limit_keys_turns, board_running, board_claimable, the primary keys.
-func claimLimitedBy(from limitedFrom) *stmt.Statement {
-	return pg.Compile(`
-with now as materialized (select clock_timestamp() as now), lanes as materialized (
-    select * from ` + stmt.List[laneFrom]("m") + `
-), open as materialized (
-    select k.*
-    from now cross join unnest(@callables::int[]) c cross join lateral ` + limitOf("c") + ` cross join lateral (
-        (select * from (
-            (` + openKey + ` from (
-                select * from (select *, count(*) over () < ` + nearKeys + ` as near from (
-                    select ctid as at, * from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + from.keys + ` order by k.from_turn, k.line limit ` + nearKeys + `) k) k
-                order by turn, line) k` + openIfRoom + ` order by k.turn, k.line limit @limit::int)
-            union all
-            (` + openKey + ` from (
-                select ctid as at, *, false as near from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + from.keys + ` order by k.from_turn, k.line offset ` + nearKeys + `) k` + openIfRoom + ` order by k.from_turn, k.line limit @limit::int)) k
-         limit @limit::int)
-        union all
-        (` + openKey + ` from (select *, true as near from ` + keyOf("l.callable_id", "''") + `) k` + openIfRoom + ` and not k.waiting and ` + limitedDirectly + `)) k
-    where not ` + limitedPaused + `
-), few as materialized (
-    select greatest(2 * @limit::int / greatest(count(*), 1), ` + atOnce + `) as few from open
-), first as materialized (
-    select ` + ofCandidate + ` from open o cross join lateral (
-        (` + lined + from.line + ` and not o.held order by lane, seq limit least(o.room, (select few from few)))
-        union all
-        (` + lined + ` and o.held and task_uuid = o.head_task and slot in (0, o.head_step + 1) and step_no = o.head_step)
-        union all
-        (` + from.direct + `)) s
-), candidates as materialized (
-    select line, callable_id, direct, room, at, task_uuid, step_no, lined, reached,
-           case when direct then reached else turn end + row_number() over w / weight as turn, row_number() over w as nth,
-           last_attempt is null and not ordered and (spare is null or row_number() over w * 2 <= spare)
-               and (per_second is null or row_number() over w <= per_second / 100) as repeatable
-    from (select * from first
-          union all
-          select ` + ofCandidate + ` from open o cross join lateral (
-              ` + lined + from.line + ` and not o.held order by lane, seq offset (select few from few) limit greatest(least(o.room - (select few from few), @limit::int - @ahead::int), 0)) s
-          where (select count(*) from first) < @limit::int - @ahead::int and o.room > (select few from few)) c
-    window w as (partition by line order by lane, seq)
-), wanted as materialized (
-    select *, row_number() over (order by ` + inTurns + `) as place from candidates where nth <= room order by ` + inTurns + ` limit @limit::int
-), picked as materialized (
-    select * from wanted where not lined
-    union all
-    select w.* from wanted w cross join lateral (select from tasker.board where ctid = w.at and state = {claimable} for update skip locked) s where w.lined
-), numbered as materialized (
-    select p.*, nextval('tasker.claim_token') as token
-    from (select *, row_number() over (order by ahead, place) as begins
-          from (select *, @ahead::int > 0 and repeatable as ahead from picked) p order by ahead, place) p
-    where begins <= @limit::int - @ahead::int or ahead
-), charged as (
-    update tasker.limit_keys k
-    set turn = coalesce(p.turn, k.turn), from_turn = case when l.near and p.turn - k.from_turn < ` + turnsBehind + ` * (p.turn - k.turn) then k.from_turn else coalesce(p.turn, k.from_turn) end, head_task = coalesce(p.task_uuid, k.head_task), head_step = coalesce(p.step_no, k.head_step),
-        tokens = coalesce(` + limitedTokens + ` - p.steps, k.tokens), tokens_at = now.now, running_from = greatest(k.running_from, l.oldest, p.first),
-        waiting = k.waiting and e.more, from_lane = case when w.steps > 0 then w.lane when e.more then -32768 else k.from_lane end,
-        from_seq = case when w.steps > 0 then w.seq when e.more then 0 else k.from_seq end
-    from now cross join open l
-    cross join lateral (select max(turn) filter (where not direct) as turn, count(*) as steps, count(*) filter (where lined) as lined,
-                               case when l.oldest is null then min(token) end as first, (array_agg(task_uuid))[1] as task_uuid, (array_agg(step_no))[1] as step_no
-                        from numbered where line = l.line) p
-    cross join lateral (select count(*) as steps, (array_agg(o.lane))[1] as lane, (array_agg(o.seq))[1] as seq
-                        from (select lane, seq from tasker.board, (select l.from_lane, l.from_seq) o
-                              where state = {claimable} and callable = -l.line` + from.line + ` order by lane, seq limit p.lined + 1) o) w
-    cross join lateral (select case when w.steps > p.lined or p.lined > 0 and (select count(*) from open) < @limit::int and (select count(*) from numbered) >= @limit::int then true else (
-                            select count(*) > p.lined from (select from tasker.board where state = {claimable} and callable = -l.line limit p.lined + 1) b) end as more) e
-    where k.ctid = l.at and (p.steps > 0 and (not l.direct or l.waiting or l.per_second is not null) or l.waiting and w.steps = 0
-        or greatest(l.oldest, p.first) > l.running_from + ` + strconv.Itoa(runningSlack) + `)
-), reached as (
-    update tasker.limits l set turn = greatest(l.turn, p.turn), turns_from = least(f.from_turn, greatest(l.turn, p.turn))
-    from (select callable_id, min(turn) as turn from numbered where not direct group by callable_id) p
-    cross join lateral (select limit_at, turns_from from open where callable_id = p.callable_id limit 1) o
-    left join lateral (select k.from_turn from tasker.limit_keys k, (select o.turns_from) l
-                       where k.callable_id = p.callable_id and k.waiting` + from.keys + ` order by k.from_turn, k.line limit 1) f on true
-    where l.ctid = o.limit_at
-), claimed as (
-    update tasker.board s
-    set state = {in_progress}, attempt = s.attempt + 1, token = n.token, worker = @worker::uuid, claimed_at = now.now,
-        lease_until = now.now + @lease_ms::bigint * interval '1 ms', callable = n.callable_id, limit_line = n.line, ahead = case when n.ahead then true end
-    from numbered n, now where s.ctid = n.at
-    returning s.seq - case when n.lined then {not_of_callable} else 0 end as seq, ` + ofBoardButSeq + `
-)` + announced + `, rest as (
-    select case when (select count(*) from picked) < (select count(*) from wanted) then 1 else 0 end
-         + case when (select count(*) from numbered) < (select count(*) from picked) or exists (
-               select from (select distinct callable from lanes) m cross join lateral ` + limitOf("m.callable") + `
-               where ` + limitedDirectly + ` and not ` + limitedPaused + ` and not exists (
-                   select from open o where o.direct and o.callable_id = l.callable_id and (select count(*) from numbered where line = o.line) < o.room))
-           then ` + strconv.Itoa(int(restLeft)) + ` else 0 end as rest
-)` + claimedRows + fromBoard)
-}
-
-var (
-	claimLimited      = claimLimitedBy(limitedFrom{direct: directFromMarks, keys: fromTurn, line: fromStep})
-	claimLimitedFully = claimLimitedBy(limitedFrom{direct: directFull})
 )
 
 // runningSlack is how many tokens a key of a limit without keys may be behind with what runs,
@@ -253,55 +99,108 @@ const (
 	runnableOfKey = `least(@limit::int, case when l.ordered then 1 else l.max_running end)`
 )
 
-// limitsWait says whether steps wait in the lines of keys, of the keys that are next, and in how
-// many seconds the first key without tokens has one, also of limits without keys in whose
-// callables' lines there are signs of steps (hot).
+// limitsWait says of limited callables which have direct limits, whether steps wait in the lines of their
+// keys, of the keys that are next, and in how many seconds the first key without tokens has one, also of
+// direct limits in whose callables' lines there are signs of steps (hot).
 // Index: limit_keys_turns, the primary keys.
 var limitsWait = pg.Compile(`
-select count(*) filter (where k.lined) > 0 as waiting, min(k.seconds)::float8 as seconds
-from (select clock_timestamp() as now) now cross join unnest(@callables::int[]) c cross join lateral ` + limitOf("c") + ` cross join lateral (
+select l.callable_id as callable, l.direct, count(*) filter (where k.lined) > 0 as waiting, min(k.seconds)::float8 as seconds
+from (select clock_timestamp() as now) now cross join unnest(@callables::int[]) c cross join lateral (
+    select l.*, exists (select from ` + keyOf("l.callable_id", "''") + ` where ` + limitedDirectly + ` and not k.waiting) as direct from ` + limitOf("c") + `) l left join lateral (
     (select ` + limitedSeconds + ` as seconds, true as lined
      from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + fromTurn + ` order by k.from_turn, k.line limit 100)
     union all
     (select ` + limitedSeconds + `, false
-     from ` + keyOf("l.callable_id", "''") + ` where ` + limitedDirectly + ` and l.callable_id = any (@hot::int[]))) k`)
+     from ` + keyOf("l.callable_id", "''") + ` where l.direct and l.callable_id = any (@hot::int[]))) k on true
+group by l.callable_id, l.direct`)
 
 // limitedSeconds is when a key has its next token, if it has none.
 const limitedSeconds = `case when ` + limitedTokens + ` < 1 then (1 - ` + limitedTokens + `) / l.per_second end`
 
-var (
-	// firstKeys adds the keys of limits without keys.
-	firstKeys = pg.Compile(`
-insert into tasker.limit_keys (callable_id, key, turn, from_turn, weight, tokens, tokens_at, waiting)
-select l.callable_id, '', l.turn, l.turn, coalesce((l.weights ->> '')::float8, 1), l.burst, clock_timestamp(), false
-from tasker.limits l where l.callable_id = any (@callables::int[]) and ` + limitedDirectly + `
-    and not exists (select from tasker.limit_keys where callable_id = l.callable_id and key = '')
-on conflict (callable_id, key) do nothing`)
-	// firstDirect is where the steps of callables begin that are claimed from their lines.
-	// Index: board_claimable.
-	firstDirect = pg.Compile(`
-select l.callable_id as callable, s.lane, s.seq as mark
-from tasker.limits l cross join lateral (
-    select lane, seq` + runnable + ` and callable = l.callable_id order by lane, seq limit 1) s
-where l.callable_id = any (@callables::int[]) and ` + limitedDirectly)
-)
+// limitLeft is a row of limitsWait.
+type limitLeft struct {
+	Callable        int32
+	Direct, Waiting bool
+	Seconds         *float64
+}
+
+// directLimits are the callables whose limits were direct at the latest claim.
+type directLimits struct {
+	mu *sync.Mutex
+	m  map[int32]bool
+}
+
+func newDirectLimits() directLimits { return directLimits{mu: &sync.Mutex{}, m: map[int32]bool{}} }
+
+func (d directLimits) reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.m)
+}
+
+// limitedPart are limited callables whose steps one transaction claims.
+type limitedPart struct {
+	direct    bool
+	callables []int32
+}
+
+// parts divides callables into those of direct limits and the others; either come first as often.
+func (d directLimits) parts(callables []int32) []limitedPart {
+	direct, others := limitedPart{direct: true}, limitedPart{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range callables {
+		if d.m[c] {
+			direct.callables = append(direct.callables, c)
+		} else {
+			others.callables = append(others.callables, c)
+		}
+	}
+	parts := slices.DeleteFunc([]limitedPart{direct, others}, func(p limitedPart) bool { return len(p.callables) == 0 })
+	if rand.IntN(2) == 0 {
+		slices.Reverse(parts)
+	}
+	return parts
+}
+
+// learn notes which limits of a part are direct; changed says that some were thought not to be, or to be.
+func (d directLimits) learn(part limitedPart, left []limitLeft) (changed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range part.callables {
+		delete(d.m, c)
+	}
+	for i := range left {
+		if left[i].Direct {
+			d.m[left[i].Callable] = true
+		}
+		changed = changed || left[i].Direct != part.direct
+	}
+	return changed
+}
 
 // limitedPatience is after how long a worker looks again for steps of keys that are full:
 // most often the worker whose step ends looks at once, and this is for those that end
 // without one.
 const limitedPatience = 250 * time.Millisecond
 
-// restLeft says that steps of limits without keys may be left for want of room.
+// restLeft says that steps may be left for want of room.
 const restLeft = RestLast << 1
 
 // ClaimLimited claims up to Limit steps of limited callables, of which Ahead begin later. full
-// makes it look for steps of limits without keys wherever they are, instead of from the marks.
+// makes it look for steps of direct limits wherever they are, instead of from the marks.
 // again is after how long it is worth repeating; 0: when there is room; negative: nothing waits.
-// unsorted says that more may wait than it has sorted.
+// unsorted says that more may wait than it has sorted. After an error steps may be claimed.
 func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, unsorted bool, again time.Duration, err error) {
 	var look limitedLook
-	err = s.db.Call(ctx, "claim_limited", "claim limited steps", func(ctx context.Context, db *pg.Conn) (err error) {
-		if look, err = s.claimLimited(ctx, db, req, full); err == nil && len(look.found.incomplete) > 0 {
+	err = s.db.Call(ctx, "claim_limited", "claim limited steps", func(ctx context.Context, db *pg.Conn) error {
+		err := s.claimLimited(ctx, db, &req, full, &look)
+		for range lookAgain {
+			if err == nil && look.changed {
+				err = s.claimLimited(ctx, db, &req, full, &look)
+			}
+		}
+		if err == nil && len(look.found.incomplete) > 0 {
 			err = look.found.complete(ctx, db)
 		}
 		return err
@@ -309,49 +208,121 @@ func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest, full bool) (
 	return look.found.list, look.sorted >= sortedAtOnce/2, look.again(&req), err
 }
 
-// limitedLook is one claim of limited steps.
+// limitedLook is what claims of limited steps have found.
 type limitedLook struct {
 	found  claims
-	first  lanesFrom // of limits without keys, after a full scan
+	first  lanesFrom // of direct limits, after a full scan
 	sorted int64     // steps
-	rest   limitsLeft
+	left   []limitLeft
+	// changed: limits have turned out to be direct, or not, so that steps of theirs may wait.
+	changed bool
+	unseen  bool // callables were not looked at, since enough was found
 }
 
-// limitsLeft is a row of limitsWait.
-type limitsLeft struct {
-	Waiting bool
-	Seconds *float64
+// lookAgain is how often a claim is repeated whose limits have turned out to be of the other kind: the first
+// time that a process claims from a limit, when it was set, and when the line of its key has become empty.
+const lookAgain = 2
+
+func (l *limitedLook) add(o *limitedLook) {
+	for _, at := range o.found.incomplete {
+		l.found.incomplete = append(l.found.incomplete, len(l.found.list)+at)
+	}
+	l.found.list, l.found.rest = append(l.found.list, o.found.list...), l.found.rest|o.found.rest
+	l.first, l.sorted, l.left = append(l.first, o.first...), l.sorted+o.sorted, append(l.left, o.left...)
 }
 
 // again is when to repeat it, see ClaimLimited.
 func (l *limitedLook) again(req *ClaimRequest) time.Duration {
-	found, waiting := len(l.found.list), l.rest.Waiting || l.found.rest&restLeft != 0 || len(l.first) > 0
+	found, waiting, patience := len(l.found.list), l.unseen || l.found.rest&restLeft != 0 || len(l.first) > 0, limitedPatience
+	for i := range l.left {
+		waiting = waiting || l.left[i].Waiting
+		if of := l.left[i].Seconds; of != nil {
+			patience = min(patience, seconds(of))
+		}
+	}
 	switch {
-	case l.sorted >= sortedAtOnce/2 || found == req.Limit || waiting && found >= max(req.Limit-req.Ahead, 1):
+	case l.changed || l.sorted >= sortedAtOnce/2 || found == req.Limit || l.found.rest&RestLocked != 0 || waiting && found >= max(req.Limit-req.Ahead, 1):
 		return 0
 	case !waiting:
 		return -1
-	case l.rest.Seconds != nil:
-		return min(limitedPatience, seconds(l.rest.Seconds))
 	default:
-		return limitedPatience
+		return patience
 	}
 }
 
-// claimLimited claims, and notes what it has learned of the lines of callables.
-func (s *Board) claimLimited(ctx context.Context, db *pg.Conn, req ClaimRequest, full bool) (limitedLook, error) {
-	look, begin := limitedLook{found: newClaims()}, time.Now()
+// claimLimited claims steps of one part of the callables after the other while more would begin
+// at once.
+func (s *Board) claimLimited(ctx context.Context, db *pg.Conn, req *ClaimRequest, full bool, look *limitedLook) error {
+	look.changed, look.unseen, look.left, look.first, look.found.rest = false, false, nil, nil, 0
+	for _, part := range s.direct.parts(req.Callables) {
+		rest := *req
+		rest.Callables, rest.Limit = part.callables, req.Limit-len(look.found.list)
+		if rest.Limit <= rest.Ahead {
+			look.unseen = true
+			break
+		}
+		one, err := s.claimPart(ctx, db, part, &rest, full)
+		if err != nil {
+			return err
+		}
+		look.changed = s.direct.learn(part, one.left) || look.changed
+		look.add(&one)
+	}
+	return nil
+}
+
+// claimPart claims, and notes what it has learned of the lines of callables.
+func (s *Board) claimPart(ctx context.Context, db *pg.Conn, part limitedPart, req *ClaimRequest, full bool) (limitedLook, error) {
+	look, lanes := limitedLook{found: newClaims()}, s.marks.of(req.Callables)
 	callables := slices.Sorted(slices.Values(req.Callables)) // locked in one order
-	claim, lanes := claimLimited, s.marks.of(req.Callables)
 	if full {
-		claim, lanes = claimLimitedFully, nil
+		lanes = nil
+	}
+	b := &pgx.Batch{}
+	takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": callables}).Queue(b)
+	queue := s.queueKeys
+	if part.direct {
+		queue = s.queueDirect
+	}
+	learn := queue(b, req, lanes, full, &look)
+	limitsWait.With(pg.Args{"callables": callables, "hot": lanes.callables()}).Queue(b).Query(stmt.Into(&look.left))
+	err := db.SendBatch(ctx, b).Close()
+	if err == nil {
+		learn()
+	}
+	return look, err
+}
+
+// queueDirect adds the claim of steps of direct limits to a batch.
+func (s *Board) queueDirect(b *pgx.Batch, req *ClaimRequest, lanes lanesFrom, full bool, look *limitedLook) (learn func()) {
+	begin, claim := time.Now(), claimDirect
+	if full {
+		claim = claimDirectFully
+	}
+	claim.With(req.limited().And(pg.Args{"m": lanes})).Queue(b).Query(stmt.Rows(look.found.add))
+	if full {
+		firstDirect.With(pg.Args{"callables": req.Callables, "tags": pg.NonNil(req.Tags)}).Queue(b).Query(stmt.Rows(func(l *laneFrom) { look.first = append(look.first, *l) }))
+	}
+	return func() {
+		all := len(look.found.list) < req.Limit
+		s.marks.claimed(look.found.newest, lanes, full && !all)
+		s.marks.begin(look.first)
+		if all && look.found.rest == 0 {
+			s.marks.emptied(req.Callables, look.found.newest, lanes, false, begin)
+		}
+	}
+}
+
+// queueKeys adds sorting, and the claim from the lines of keys, to a batch.
+func (s *Board) queueKeys(b *pgx.Batch, req *ClaimRequest, lanes lanesFrom, full bool, look *limitedLook) (learn func()) {
+	begin, claim := time.Now(), claimKeys
+	if full {
+		claim = claimKeysFully
 	}
 	most := max(sortedAtOnce/2, req.Limit)
 	sorted, by := map[laneKey]int64{}, sorter{}
-	b := &pgx.Batch{}
-	takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": callables}).Queue(b)
-	firstKeys.With(pg.Args{"callables": callables}).Queue(b)
-	sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": callables, "limit": most, "m": lanes, "fully": full}).Queue(b).Query(stmt.Rows(func(l *sortedLane) {
+	firstKeys.With(pg.Args{"callables": req.Callables}).Queue(b)
+	sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": req.Callables, "limit": most, "m": lanes, "fully": full}).Queue(b).Query(stmt.Rows(func(l *sortedLane) {
 		look.sorted += l.Steps
 		if l.Seq > 0 {
 			sorted[l.laneKey], by = l.Seq, l.sorter
@@ -359,22 +330,18 @@ func (s *Board) claimLimited(ctx context.Context, db *pg.Conn, req ClaimRequest,
 			s.marks.heat(l.laneKey) // older ones may be there
 		}
 	}))
-	claim.With(pg.Args{"worker": req.Worker, "lease_ms": req.Lease.Milliseconds(), "tags": pg.NonNil(req.Tags), "limit": req.Limit,
-		"ahead": req.Ahead, "callables": callables, "m": lanes}).Queue(b).Query(stmt.Rows(look.found.add))
-	if full {
-		firstDirect.With(pg.Args{"callables": callables, "tags": pg.NonNil(req.Tags)}).Queue(b).Query(stmt.Rows(func(l *laneFrom) { look.first = append(look.first, *l) }))
+	claim.With(req.limited()).Queue(b).Query(stmt.Rows(look.found.add))
+	return func() {
+		s.marks.sortedUpTo(sorted, lanes, by, full && look.sorted >= int64(most))
+		if len(look.found.list) < req.Limit && look.found.rest == 0 && look.sorted < int64(most) {
+			s.marks.emptied(req.Callables, nil, lanes, false, begin)
+		}
 	}
-	limitsWait.With(pg.Args{"callables": callables, "hot": lanes.callables()}).Queue(b).Query(stmt.Row(&look.rest))
-	if err := db.SendBatch(ctx, b).Close(); err != nil {
-		return look, err
-	}
-	s.marks.claimed(look.found.newest, lanes, full && len(look.found.list) >= req.Limit)
-	s.marks.sortedUpTo(sorted, lanes, by, full && look.sorted >= int64(most))
-	s.marks.begin(look.first)
-	if len(look.found.list) < req.Limit && look.found.rest == 0 && look.sorted < int64(most) {
-		s.marks.emptied(req.Callables, look.found.newest, lanes, false, begin)
-	}
-	return look, nil
+}
+
+// limited are the arguments of claims of limited steps but marks.
+func (r *ClaimRequest) limited() pg.Args {
+	return pg.Args{"worker": r.Worker, "lease_ms": r.Lease.Milliseconds(), "tags": pg.NonNil(r.Tags), "limit": r.Limit, "ahead": r.Ahead, "callables": r.Callables}
 }
 
 // sortedAtOnce is how many steps a claim sorts at least, if they wait: half of them from each

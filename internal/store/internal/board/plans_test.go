@@ -98,8 +98,8 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 			plantest.Of("sortLimited fully", sortLimited.With(fully.And(sort)), sorted, 0),
 			plantest.Of("sortBeside", sortBeside.With(marked.And(beside)), sorted, 0),
 			plantest.Of("sortBeside fully", sortBeside.With(fully.And(beside)), sorted, 0),
-			plantest.Of("claimLimited", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": 0, "callables": one, "m": lanesFrom{}}), items, 0),
-			plantest.Of("claimLimited ahead", claimLimited.With(pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": items - 10, "callables": one, "m": lanesFrom{}}), items, 0),
+			plantest.Of("claimKeys", claimKeys.With(limitedClaim(items, 0)), items, 0),
+			plantest.Of("claimKeys ahead", claimKeys.With(limitedClaim(items, items-10)), items, 0),
 			plantest.Of("ageInKeys", ageInKeys.With(pg.Args{"bound_ms": int64(7_200_000), "limit": 1000}), 10_000, 0),
 			plantest.Of("limitsWait", limitsWait.With(pg.Args{"hot": one, "callables": one}), 100, 1),
 			plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": 100})), 10_000, 2),
@@ -108,6 +108,10 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 			plantest.Of("unservedLanes", unservedLanes.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": 100})), 10_000, 1),
 		}
 	})
+}
+
+func limitedClaim(limit, ahead int) pg.Args {
+	return (&ClaimRequest{Worker: uuid.New(), Callables: []int32{1}, Limit: limit, Ahead: ahead, Lease: time.Minute}).limited()
 }
 
 // TestLimitsWithoutKeysReadTheLineOfTheirCallable from its marks, or its beginning.
@@ -122,10 +126,10 @@ func TestLimitsWithoutKeysReadTheLineOfTheirCallable(t *testing.T) {
 	}
 	plantest.Grown(t, prepare, func(f plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
 		one := []int32{1}
-		claim := pg.Args{"worker": uuid.New(), "lease_ms": int64(60_000), "tags": []string{}, "limit": items, "ahead": items - 10, "callables": one, "m": twoLanes(int64(f.Youngest()))}
+		claim := limitedClaim(items, items-10).And(pg.Args{"m": twoLanes(int64(f.Youngest()))})
 		return []plantest.Statement{
-			plantest.Of("claimLimited", claimLimited.With(claim), 2*items, 0),
-			plantest.Of("claimLimitedFully", claimLimitedFully.With(claim), 2*items, 0),
+			plantest.Of("claimDirect", claimDirect.With(claim), 2*items, 0),
+			plantest.Of("claimDirectFully", claimDirectFully.With(claim), 2*items, 0),
 			plantest.Of("firstKeys", firstKeys.With(pg.Args{"callables": one}), 1, 0),
 			plantest.Of("firstDirect", firstDirect.With(pg.Args{"callables": one, "tags": []string{}}), 1, 1),
 			plantest.Of("limitsWait", limitsWait.With(pg.Args{"hot": one, "callables": one}), 100, 1),

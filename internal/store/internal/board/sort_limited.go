@@ -29,7 +29,7 @@ with asked as materialized (
 ), taken as materialized (
     select *, seq as reached from oldest
     union all
-    select *, null from newest n where not exists (select from oldest o where o.at = n.at)
+    select *, null from newest where at not in (select at from oldest)
 ), ` + keyedSteps + `, made as (
     ` + makeKeys("true") + ` do update set turn = greatest(k.turn, excluded.turn), waiting = true,
         from_turn = case when k.waiting then k.from_turn else greatest(k.turn, excluded.turn) end

@@ -1,0 +1,223 @@
+package board
+
+import (
+	"strconv"
+
+	"github.com/tasker-go/tasker/internal/store/internal/pg"
+	"github.com/tasker-go/tasker/internal/store/internal/stmt"
+)
+
+// The statements that claim steps of limited callables: of those with direct limits from the lines of
+// callables, of others from the lines of keys. The time of claiming is the one by which tokens were
+// counted, so the rate holds for the recorded times. Steps are claimed ahead only where as much room
+// stays for other workers, and of a rate those of a hundredth of a second: they may begin that much later
+// than was counted.
+
+const (
+	// limitedStep are the columns of a waiting step that the worker can run.
+	limitedStep = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt from tasker.board where state = {claimable} and (tags is null or tags <@ @tags::text[])`
+	// placedAhead: a step, the nth of its key, may begin later.
+	placedAhead = `last_attempt is null and (spare is null or nth * 2 <= spare) and (per_second is null or nth <= per_second / 100)`
+	// toLimited makes steps numbered claims of limited ones.
+	toLimited = `state = {in_progress}, attempt = s.attempt + 1, token = n.token, worker = @worker::uuid, claimed_at = now.now,
+        lease_until = now.now + @lease_ms::bigint * interval '1 ms', limit_line = n.line, ahead = case when n.ahead then true end`
+)
+
+// numberedInOrder gives tokens to picked steps, those first that begin at once.
+func numberedInOrder(order string) string {
+	return `numbered as materialized (
+    select p.*, nextval('tasker.claim_token') as token
+    from (select *, row_number() over (order by ahead, ` + order + `) as begins
+          from (select *, @ahead::int > 0 and repeatable as ahead from picked) p order by ahead, ` + order + `) p
+    where begins <= @limit::int - @ahead::int or ahead
+)`
+}
+
+var (
+	claimDirect = claimDirectFrom(`from lanes m cross join lateral (select * from open where callable_id = m.callable offset 0) o cross join lateral (`+limitedStep+`
+        and callable = m.callable and lane = m.lane and seq >= m.mark order by seq limit o.room`, `) s limit @limit::int`,
+		` or exists (select from lanes m join open o on o.callable_id = m.callable where o.room <= (select count(*) from numbered where line = o.line))`)
+	claimDirectFully = claimDirectFrom(`from open o cross join lateral (`+limitedStep+`
+        and callable = o.callable_id order by lane, seq limit o.room`, `) s order by s.lane, o.nth, s.seq limit @limit::int`, ``)
+)
+
+// claimDirectFrom claims the oldest steps in the lines of callables, as many of each as there is room
+// for: from the marks, or from the beginning. The turn of callables within a lane is theirs in the
+// request. The row of a key is written for its tokens, and otherwise seldom.
+// Index: board_running, board_claimable, the primary keys.
+func claimDirectFrom(from, inOrder, orLeft string) *stmt.Statement {
+	return pg.Compile(`
+with now as materialized (select clock_timestamp() as now), lanes as materialized (
+    select * from ` + stmt.List[laneFrom]("m") + `
+), open as materialized (
+    select k.at, k.line, l.callable_id, c.nth, k.running_from, l.per_second, l.burst, greatest(x.room, 0) as room, x.spare, x.oldest
+    from now cross join unnest(@callables::int[]) with ordinality c(callable_id, nth) cross join lateral ` + limitOf("c.callable_id") + `
+    cross join lateral ` + keyOf("l.callable_id", "''") + ` cross join lateral ` + limitedRoom + `
+    where ` + limitedDirectly + ` and not k.waiting and not ` + limitedPaused + `
+), read as materialized (
+    select s.*, o.line, o.callable_id, o.room, o.spare, o.per_second ` + from + ` for update skip locked` + inOrder + `
+), ready as (
+    select ` + from + inOrder + `
+), picked as materialized (
+    select *, ` + placedAhead + ` as repeatable
+    from (select *, row_number() over (partition by line order by lane, seq) as nth from read) r where nth <= room
+), ` + numberedInOrder("lane, seq") + `, taken as materialized (
+    select line, count(*) as steps, min(token) as first from numbered group by line
+), charged as (
+    update tasker.limit_keys k
+    set tokens = coalesce(` + limitedTokens + ` - l.steps, k.tokens), tokens_at = now.now, running_from = greatest(k.running_from, l.oldest, l.first)
+    from now cross join (
+        select o.*, coalesce(t.steps, 0) as steps, case when o.oldest is null then t.first end as first from open o left join taken t on t.line = o.line) l
+    where k.ctid = l.at and (l.steps > 0 and l.per_second is not null or greatest(l.oldest, l.first) > l.running_from + ` + strconv.Itoa(runningSlack) + `)
+), claimed as (
+    update tasker.board s set ` + toLimited + `
+    from numbered n, now where s.ctid = n.at
+    returning ` + ofBoard + `
+)` + announced + `, rest as (
+    select case when (select count(*) from read) < @limit::int and (select count(*) from read) < (select count(*) from ready)
+               or (select count(*) from read) = @limit::int and (select count(*) from picked) < @limit::int then ` + strconv.Itoa(int(RestLocked)) + ` else 0 end
+         + case when (select count(*) from numbered) < (select count(*) from picked)` + orLeft + ` then ` + strconv.Itoa(int(restLeft)) + ` else 0 end as rest
+)` + claimedRows + fromBoard)
+}
+
+var (
+	// firstKeys adds the keys of direct limits.
+	firstKeys = pg.Compile(`
+insert into tasker.limit_keys (callable_id, key, turn, from_turn, weight, tokens, tokens_at, waiting)
+select l.callable_id, '', l.turn, l.turn, coalesce((l.weights ->> '')::float8, 1), l.burst, clock_timestamp(), false
+from tasker.limits l where l.callable_id = any (@callables::int[]) and ` + limitedDirectly + `
+    and not exists (select from tasker.limit_keys where callable_id = l.callable_id and key = '')
+on conflict (callable_id, key) do nothing`)
+	// firstDirect is where the steps of direct limits begin.
+	// Index: board_claimable.
+	firstDirect = pg.Compile(`
+select l.callable_id as callable, s.lane, s.seq as mark
+from tasker.limits l cross join lateral (` + limitedStep + ` and callable = l.callable_id order by lane, seq limit 1) s
+where l.callable_id = any (@callables::int[]) and ` + limitedDirectly)
+)
+
+const (
+	// openKey are the columns of a key k with room.
+	openKey = `select k.at as key_at, k.line, k.callable_id, k.turn, k.near, k.weight, k.from_lane, k.from_seq, k.head_task, k.head_step, l.limit_at, l.turn as reached,
+            l.turns_from, l.ordered, l.per_second, l.burst, x.room, x.spare, x.oldest, ` + limitedHeld + ` as held`
+	openIfRoom = ` cross join lateral ` + limitedRoom + ` where x.room > 0`
+	// limitedHeld: the step that has an ordered key has not ended.
+	limitedHeld = `l.ordered and not l.overtake and exists (
+            select from tasker.board h where h.task_uuid = k.head_task and h.slot in (0, k.head_step + 1) and h.step_no = k.head_step)`
+	lined = limitedStep + ` and callable = -o.line`
+)
+
+// inTurns is the order of claiming: by turns, of which a large claim counts several as one. It
+// takes more steps from fewer keys, and the next one takes from others; each key whose steps it
+// takes leaves a row version.
+const (
+	inTurns = `case when @limit::int < 50 then turns - reached else floor((turns - reached) / ` + atOnce + `) end, line, nth`
+	atOnce  = `greatest(@limit::int / 25, 1)`
+)
+
+// Keys are found by from_turn, which is indexed and lags behind their turn, so that most claims change no
+// index: not of one where it would have to be read past too many others.
+const (
+	// nearKeys are put in the order of their turns once they are read.
+	nearKeys = `128`
+	// turnsBehind is how many such changes from_turn lags behind.
+	turnsBehind = `32`
+)
+
+// ofCandidate are the columns of a step s of an open key o.
+const ofCandidate = `o.line, o.callable_id, o.room, o.reached, o.turn, o.weight, o.ordered, o.spare, ` + ofOpen + `,
+        s.at, s.task_uuid, s.step_no, s.lane, s.seq, s.last_attempt`
+
+// ofOpen are the columns of an open key o that its change needs.
+const ofOpen = `o.key_at, o.near, o.per_second, o.burst, o.oldest, o.from_lane, o.from_seq`
+
+// Where a claim from the lines of keys begins to read, unless at the beginning: the turns of keys, and
+// the line of a key.
+const (
+	fromTurn = ` and k.from_turn >= l.turns_from`
+	fromStep = ` and (lane, seq) >= (o.from_lane, o.from_seq)`
+)
+
+var (
+	claimKeys      = claimKeysFrom(fromTurn, fromStep)
+	claimKeysFully = claimKeysFrom("", "")
+)
+
+// claimKeysFrom claims from the keys with room, those with the smallest turns first, by how far
+// they are behind those of their callable; a step takes its key as many turns further as its
+// weight says. A key of which nothing waits any more leaves the list of those with
+// waiting steps; where all keys are read and the claim is full, with the next one: often others have
+// come by then.
+//
+// Of each key twice its share of the claim is read, and if that is too little, so many more as may
+// begin at once.
+// Index: limit_keys_turns, board_running, board_claimable, the primary keys.
+func claimKeysFrom(keys, line string) *stmt.Statement {
+	return pg.Compile(`
+with now as materialized (select clock_timestamp() as now), open as materialized (
+    select k.*
+    from now cross join unnest(@callables::int[]) c cross join lateral ` + limitOf("c") + ` cross join lateral (
+        select * from (
+            (` + openKey + ` from (
+                select * from (select *, count(*) over () < ` + nearKeys + ` as near from (
+                    select ctid as at, * from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + keys + ` order by k.from_turn, k.line limit ` + nearKeys + `) k) k
+                order by turn, line) k` + openIfRoom + ` order by k.turn, k.line limit @limit::int)
+            union all
+            (` + openKey + ` from (
+                select ctid as at, *, false as near from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + keys + ` order by k.from_turn, k.line offset ` + nearKeys + `) k` + openIfRoom + ` order by k.from_turn, k.line limit @limit::int)) k
+         limit @limit::int) k
+    where not ` + limitedPaused + `
+), few as materialized (
+    select greatest(2 * @limit::int / greatest(count(*), 1), ` + atOnce + `) as few from open
+), first as materialized (
+    select ` + ofCandidate + ` from open o cross join lateral (
+        (` + lined + line + ` and not o.held order by lane, seq limit least(o.room, (select few from few)))
+        union all
+        (` + lined + ` and o.held and task_uuid = o.head_task and slot in (0, o.head_step + 1) and step_no = o.head_step)) s
+), candidates as materialized (
+    select *, turn + nth / weight as turns, not ordered and ` + placedAhead + ` as repeatable
+    from (select *, row_number() over (partition by line order by lane, seq) as nth from (
+        select * from first
+        union all
+        select ` + ofCandidate + ` from open o cross join lateral (
+            ` + lined + line + ` and not o.held order by lane, seq offset (select few from few) limit greatest(least(o.room - (select few from few), @limit::int - @ahead::int), 0)) s
+        where (select count(*) from first) < @limit::int - @ahead::int and o.room > (select few from few)) c) c
+), wanted as materialized (
+    select *, row_number() over (order by ` + inTurns + `) as place from candidates where nth <= room order by ` + inTurns + ` limit @limit::int
+), picked as materialized (
+    select w.* from wanted w cross join lateral (select from tasker.board where ctid = w.at and state = {claimable} for update skip locked) s
+), ` + numberedInOrder("place") + `, taken as materialized (
+    select line, ` + ofOpen + `, max(turns) as turn, count(*) as steps, min(token) as first, (array_agg(task_uuid))[1] as task_uuid, (array_agg(step_no))[1] as step_no
+    from numbered o group by line, ` + ofOpen + `
+    union all
+    select line, ` + ofOpen + `, null, 0, null, null, null from open o where line not in (select line from first)
+), charged as (
+    update tasker.limit_keys k
+    set turn = coalesce(l.turn, k.turn), from_turn = case when l.near and l.turn - k.from_turn < ` + turnsBehind + ` * (l.turn - k.turn) then k.from_turn else coalesce(l.turn, k.from_turn) end,
+        head_task = coalesce(l.task_uuid, k.head_task), head_step = coalesce(l.step_no, k.head_step),
+        tokens = coalesce(` + limitedTokens + ` - l.steps, k.tokens), tokens_at = now.now, running_from = greatest(k.running_from, coalesce(l.oldest, l.first)),
+        waiting = k.waiting and e.more, from_lane = case when w.steps > 0 then w.lane when e.more then -32768 else k.from_lane end,
+        from_seq = case when w.steps > 0 then w.seq when e.more then 0 else k.from_seq end
+    from now cross join taken l
+    cross join lateral (select count(*) as steps, (array_agg(o.lane))[1] as lane, (array_agg(o.seq))[1] as seq
+                        from (select lane, seq from tasker.board, (select l.from_lane, l.from_seq) o
+                              where state = {claimable} and callable = -l.line` + line + ` order by lane, seq limit l.steps + 1) o) w
+    cross join lateral (select case when w.steps > l.steps or l.steps > 0 and (select count(*) from open) < @limit::int and (select count(*) from numbered) >= @limit::int then true else (
+                            select count(*) > l.steps from (select from tasker.board where state = {claimable} and callable = -l.line limit l.steps + 1) b) end as more offset 0) e
+    where k.ctid = l.key_at and (l.steps > 0 or w.steps = 0)
+), reached as (
+    update tasker.limits l set turn = greatest(l.turn, p.turn), turns_from = least(f.from_turn, greatest(l.turn, p.turn))
+    from (select callable_id, min(turns) as turn from numbered group by callable_id) p
+    cross join lateral (select limit_at, turns_from from open where callable_id = p.callable_id limit 1) o
+    left join lateral (select k.from_turn from tasker.limit_keys k, (select o.turns_from) l
+                       where k.callable_id = p.callable_id and k.waiting` + keys + ` order by k.from_turn, k.line limit 1) f on true
+    where l.ctid = o.limit_at
+), claimed as (
+    update tasker.board s set callable = n.callable_id, ` + toLimited + `
+    from numbered n, now where s.ctid = n.at
+    returning s.seq - {not_of_callable} as seq, ` + ofBoardButSeq + `
+)` + announced + `, rest as (
+    select case when (select count(*) from picked) < (select count(*) from wanted) then ` + strconv.Itoa(int(RestLocked)) + ` else 0 end
+         + case when (select count(*) from numbered) < (select count(*) from picked) then ` + strconv.Itoa(int(restLeft)) + ` else 0 end as rest
+)` + claimedRows + fromBoard)
+}
