@@ -72,7 +72,7 @@ type slots struct {
 	zombies   int
 	onZombies func(count int) // called under the lock when zombies changes
 	owed      bool            // a look is due as soon as there is room
-	// owedPermit: a look is due as soon as a permit is free. Limited steps are not claimed ahead.
+	// owedPermit: a look is due as soon as a permit is free. Not all limited steps are claimed ahead.
 	owedPermit bool
 	dry        bool // the latest look has found less than it asked for
 	lookFirst  bool // a look is due before yielded steps continue

@@ -41,6 +41,10 @@ var (
         and callable = o.callable_id order by lane, seq limit o.room`, `) s order by s.lane, o.nth, s.seq limit @limit::int`, ``)
 )
 
+// runningSlack is how many tokens the key of a direct limit may be behind with what runs,
+// so that few of its claims write its row.
+const runningSlack = 1000
+
 // claimDirectFrom claims the oldest steps in the lines of callables, as many of each as there is room
 // for: from the marks, or from the beginning. The turn of callables within a lane is theirs in the
 // request. The row of a key is written for its tokens, and otherwise seldom.

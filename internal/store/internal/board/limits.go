@@ -63,10 +63,6 @@ const (
         where c.callable_id = l.callable_id and (c.paused_by is not null or n.paused_at is not null))`
 )
 
-// runningSlack is how many tokens a key of a limit without keys may be behind with what runs,
-// so that few of its claims write its row.
-const runningSlack = 1000
-
 // limitedCallableOf is the callable of a row s of the board: that of the key in whose line
 // the step waits, if it waits in one.
 const limitedCallableOf = `case when s.callable < 0 then (select callable_id from tasker.limit_keys where line = -s.callable) else s.callable end`
@@ -126,13 +122,11 @@ type limitLeft struct {
 
 // directLimits are the callables whose limits were direct at the latest claim.
 type directLimits struct {
-	mu *sync.Mutex
+	mu sync.Mutex
 	m  map[int32]bool
 }
 
-func newDirectLimits() directLimits { return directLimits{mu: &sync.Mutex{}, m: map[int32]bool{}} }
-
-func (d directLimits) reset() {
+func (d *directLimits) reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.m)
@@ -145,7 +139,7 @@ type limitedPart struct {
 }
 
 // parts divides callables into those of direct limits and the others; either come first as often.
-func (d directLimits) parts(callables []int32) []limitedPart {
+func (d *directLimits) parts(callables []int32) []limitedPart {
 	direct, others := limitedPart{direct: true}, limitedPart{}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,7 +158,7 @@ func (d directLimits) parts(callables []int32) []limitedPart {
 }
 
 // learn notes which limits of a part are direct; changed says that some were thought not to be, or to be.
-func (d directLimits) learn(part limitedPart, left []limitLeft) (changed bool) {
+func (d *directLimits) learn(part limitedPart, left []limitLeft) (changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range part.callables {
