@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -34,11 +35,15 @@ type way struct {
 	rounds     int // 0: those of the comparison
 }
 
+// fleetSets is how often the fleets of a comparison are started anew: one may be faster than another of the
+// same setting for as long as they live, by as much as telemetry costs.
+const fleetSets = 6
+
 // comparison holds four variants against the first of them.
 type comparison struct {
 	*Bench
 	section    string
-	rounds     int // how many pairs there are of each
+	rounds     int // how many pairs there are of each: a multiple of fleetSets
 	mix        []load.Workflow
 	variants   []variant
 	rates, cpu *report.Table
@@ -51,12 +56,35 @@ func (b *Bench) newComparison(section, title string, rounds int, variants []vari
 	c := &comparison{Bench: b, section: section, rounds: rounds, mix: load.Plain, variants: variants, rates: b.Report.Table(title, columns("per second")...),
 		cpu: b.Report.Table("CPU time of the daemons", columns("us each")[:7]...)}
 	c.rates.Notes = []string{fmt.Sprintf("%d rounds; each has all four fleets one after the other, in orders that put each in each place and after each other equally often. "+
-		"The ratio is the geometric mean of the rounds', with the interval of its paired logarithms; rates are medians.", rounds)}
+		"The fleets are started anew for every %d of them. The ratio is the geometric mean of the rounds', with the interval of the paired logarithms of the %d sets of fleets; rates are medians.",
+		rounds, rounds/fleetSets, fleetSets)}
 	c.cpu.Notes = []string{"Of the same rounds, all daemons of a fleet. It has none of the noise of disks and of the database, which does the same work for all."}
 	return c
 }
 
 func (c *comparison) measure(ctx context.Context, ways []way, workers int) error {
+	found := make([][]samples, len(ways))
+	for i := range found {
+		found[i] = make([]samples, len(c.variants))
+	}
+	for set := range fleetSets {
+		if err := c.measureSet(ctx, set, ways, workers, found); err != nil {
+			return err
+		}
+	}
+	for i, way := range ways {
+		for k := range c.variants[1:] {
+			c.add(way, &c.variants[k+1], &found[i][k+1], &found[i][0])
+		}
+	}
+	return nil
+}
+
+// samples are what the rounds of one variant in one way have given, set by set.
+type samples struct{ rates, costs [fleetSets][]float64 }
+
+// measureSet starts fleets, and measures a part of the rounds with them.
+func (c *comparison) measureSet(ctx context.Context, set int, ways []way, workers int, found [][]samples) error {
 	fleets := make([]*ours, len(c.variants))
 	for i := range c.variants {
 		v := &c.variants[i]
@@ -72,21 +100,19 @@ func (c *comparison) measure(ctx context.Context, ways []way, workers int) error
 		}
 		fleets[i] = s
 	}
-	for _, way := range ways {
-		rates, costs := make([][]float64, len(fleets)), make([][]float64, len(fleets))
-		for round := range cmp.Or(way.rounds, c.rounds) + 1 {
-			for _, k := range orders[round%len(orders)] {
+	for i, way := range ways {
+		rounds := cmp.Or(way.rounds, c.rounds) / fleetSets
+		for round := range rounds + 1 {
+			for _, k := range orders[(set*rounds+round)%len(orders)] {
 				rate, cost, err := c.round(ctx, way, fleets[k], c.variants[k].beside)
 				if err != nil {
 					return fmt.Errorf("%s with %s: %w", way.label, c.variants[k].label, err)
 				}
 				if round > 0 { // the first warms up
-					rates[k], costs[k] = append(rates[k], rate), append(costs[k], cost)
+					s := &found[i][k]
+					s.rates[set], s.costs[set] = append(s.rates[set], rate), append(s.costs[set], cost)
 				}
 			}
-		}
-		for k := range c.variants[1:] {
-			c.add(way, &c.variants[k+1], rates[k+1], rates[0], costs[k+1], costs[0])
 		}
 	}
 	return nil
@@ -126,15 +152,31 @@ func spent(s *ours) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-func (c *comparison) add(way way, v *variant, with, without, cost, costWithout []float64) {
-	r, of := stats.Paired(with, without), stats.Paired(cost, costWithout)
-	cells := func(with, without []float64, r stats.Ratio) []any {
-		return []any{way.label, v.label, num(median(with)), num(median(without)), fmt.Sprintf("%.3f", r.Value), fmt.Sprintf("%.3f", r.Low), fmt.Sprintf("%.3f", r.High)}
+func (c *comparison) add(way way, v *variant, with, without *samples) {
+	cells := func(with, without *[fleetSets][]float64) (stats.Ratio, []any) {
+		r := stats.Paired(means(with), means(without))
+		rate := func(sets *[fleetSets][]float64) string { return num(median(slices.Concat(sets[:]...))) }
+		return r, []any{way.label, v.label, rate(with), rate(without), fmt.Sprintf("%.3f", r.Value), fmt.Sprintf("%.3f", r.Low), fmt.Sprintf("%.3f", r.High)}
 	}
+	r, rates := cells(&with.rates, &without.rates)
+	of, costs := cells(&with.costs, &without.costs)
 	c.Report.Set(c.section+"."+v.key+"."+way.key+".lost_percent", 100*(1-r.Value))
-	c.rates.Add(append(cells(with, without, r), fmt.Sprintf("%.1f", 100*(1-r.Value)))...)
-	c.cpu.Add(cells(cost, costWithout, of)...)
+	c.rates.Add(append(rates, fmt.Sprintf("%.1f", 100*(1-r.Value)))...)
+	c.cpu.Add(costs...)
 	c.logf("%s: %s with %s: rate %.3f (%.3f to %.3f), CPU %.3f (%.3f to %.3f)", c.section, way.label, v.label, r.Value, r.Low, r.High, of.Value, of.Low, of.High)
+}
+
+// means are the geometric means of sets.
+func means(sets *[fleetSets][]float64) []float64 {
+	list := make([]float64, len(sets))
+	for i, set := range sets {
+		sum := 0.0
+		for _, x := range set {
+			sum += math.Log(x)
+		}
+		list[i] = math.Exp(sum / float64(len(set)))
+	}
+	return list
 }
 
 func median(list []float64) float64 {

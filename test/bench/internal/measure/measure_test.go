@@ -125,8 +125,10 @@ func TestDisturbancesHaveGoals(t *testing.T) {
 func TestOrdersAreBalanced(t *testing.T) {
 	t.Parallel()
 	require.Len(t, orders, len(protections))
-	require.Zero(t, secureRounds%len(orders))
-	require.Zero(t, telemetryRounds%len(orders))
+	for _, rounds := range []int{secureSlices, secureRounds, telemetryRounds, limitRounds} {
+		require.Zero(t, rounds%len(orders))
+		require.Zero(t, rounds%fleetSets, "each set of fleets has as many")
+	}
 	places, after := map[[2]int]int{}, map[[2]int]int{}
 	for _, order := range orders {
 		for place, k := range order {

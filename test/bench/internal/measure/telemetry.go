@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	telemetryRounds = 24
+	telemetryRounds = 48
 	// telemetryTasks are what a fleet works off in a round.
 	telemetryTasks = 40_000
 	// scrapeEvery is three times as often as deploy/prometheus has it.
