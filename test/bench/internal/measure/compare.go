@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -154,7 +153,7 @@ func spent(s *ours) (sum time.Duration, err error) {
 
 func (c *comparison) add(way way, v *variant, with, without *samples) {
 	cells := func(with, without *[fleetSets][]float64) (stats.Ratio, []any) {
-		r := stats.Paired(means(with), means(without))
+		r := stats.PairedSets(with[:], without[:])
 		rate := func(sets *[fleetSets][]float64) string { return num(median(slices.Concat(sets[:]...))) }
 		return r, []any{way.label, v.label, rate(with), rate(without), fmt.Sprintf("%.3f", r.Value), fmt.Sprintf("%.3f", r.Low), fmt.Sprintf("%.3f", r.High)}
 	}
@@ -164,19 +163,6 @@ func (c *comparison) add(way way, v *variant, with, without *samples) {
 	c.rates.Add(append(rates, fmt.Sprintf("%.1f", 100*(1-r.Value)))...)
 	c.cpu.Add(costs...)
 	c.logf("%s: %s with %s: rate %.3f (%.3f to %.3f), CPU %.3f (%.3f to %.3f)", c.section, way.label, v.label, r.Value, r.Low, r.High, of.Value, of.Low, of.High)
-}
-
-// means are the geometric means of sets.
-func means(sets *[fleetSets][]float64) []float64 {
-	list := make([]float64, len(sets))
-	for i, set := range sets {
-		sum := 0.0
-		for _, x := range set {
-			sum += math.Log(x)
-		}
-		list[i] = math.Exp(sum / float64(len(set)))
-	}
-	return list
 }
 
 func median(list []float64) float64 {

@@ -25,3 +25,20 @@ func Paired(ours, theirs []float64) Ratio {
 	half := t975[min(n-1, len(t975))-1] * math.Sqrt(squares/float64(n-1)/float64(n))
 	return Ratio{math.Exp(mean), math.Exp(mean - half), math.Exp(mean + half)}
 }
+
+// PairedSets is Paired of the geometric means of two sets or more: pairs of one set may differ in the same way.
+func PairedSets(ours, theirs [][]float64) Ratio {
+	return Paired(geometricMeans(ours), geometricMeans(theirs))
+}
+
+func geometricMeans(sets [][]float64) []float64 {
+	means := make([]float64, len(sets))
+	for i, set := range sets {
+		sum := 0.0
+		for _, x := range set {
+			sum += math.Log(x)
+		}
+		means[i] = math.Exp(sum / float64(len(set)))
+	}
+	return means
+}

@@ -67,3 +67,10 @@ func TestPaired(t *testing.T) {
 	require.InDelta(t, 2, same.Low, 1e-9, "pairs drift together")
 	require.InDelta(t, 2, same.High, 1e-9)
 }
+
+func TestPairedSets(t *testing.T) {
+	t.Parallel()
+	r := PairedSets([][]float64{{45, 180}, {99}, {110, 110}}, [][]float64{{50, 200}, {100}, {200, 50}})
+	require.InDelta(t, 0.9933, r.Value, 1e-3)
+	require.InDelta(t, 0.774, r.Low, 2e-3, "of three sets, not of five pairs")
+}
