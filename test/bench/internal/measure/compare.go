@@ -34,11 +34,11 @@ type way struct {
 	rounds     int // 0: those of the comparison
 }
 
-// fleetSets is how often the fleets of a comparison are started anew: one may be faster than another of the
-// same setting for as long as they live, by as much as telemetry costs.
-const fleetSets = 6
+// A fleet may be faster than another of the same setting for as long as both live, by as much as telemetry
+// costs: a comparison measures fleetsAtOnce fleets in turn, and starts all of them anew fleetSets times.
+const fleetsAtOnce, fleetSets = 4, 6
 
-// comparison holds four variants against the first of them.
+// comparison holds variants, two or four, against the first of them. Two have two fleets each at once.
 type comparison struct {
 	*Bench
 	section    string
@@ -54,9 +54,9 @@ func (b *Bench) newComparison(section, title string, rounds int, variants []vari
 	}
 	c := &comparison{Bench: b, section: section, rounds: rounds, mix: load.Plain, variants: variants, rates: b.Report.Table(title, columns("per second")...),
 		cpu: b.Report.Table("CPU time of the daemons", columns("us each")[:7]...)}
-	c.rates.Notes = []string{fmt.Sprintf("%d rounds; each has all four fleets one after the other, in orders that put each in each place and after each other equally often. "+
+	c.rates.Notes = []string{fmt.Sprintf("%d rounds; each has four fleets one after the other, %d of each setting, in orders that put each in each place and after each other equally often. "+
 		"The fleets are started anew for every %d of them. The ratio is the geometric mean of the rounds', with the interval of the paired logarithms of the %d sets of fleets; rates are medians.",
-		rounds, rounds/fleetSets, fleetSets)}
+		rounds, fleetsAtOnce/len(variants), rounds/fleetSets, fleetSets)}
 	c.cpu.Notes = []string{"Of the same rounds, all daemons of a fleet. It has none of the noise of disks and of the database, which does the same work for all."}
 	return c
 }
@@ -84,9 +84,9 @@ type samples struct{ rates, costs [fleetSets][]float64 }
 
 // measureSet starts fleets, and measures a part of the rounds with them.
 func (c *comparison) measureSet(ctx context.Context, set int, ways []way, workers int, found [][]samples) error {
-	fleets := make([]*ours, len(c.variants))
-	for i := range c.variants {
-		v := &c.variants[i]
+	fleets := make([]*ours, fleetsAtOnce)
+	for i := range fleets {
+		v := &c.variants[i%len(c.variants)]
 		s, err := c.fleet(ctx, c.Rig.Stock(), v.fleet, c.mix, 1, workers)
 		if err != nil {
 			return fmt.Errorf("fleet with %s: %w", v.label, err)
@@ -102,8 +102,9 @@ func (c *comparison) measureSet(ctx context.Context, set int, ways []way, worker
 	for i, way := range ways {
 		rounds := cmp.Or(way.rounds, c.rounds) / fleetSets
 		for round := range rounds + 1 {
-			for _, k := range orders[(set*rounds+round)%len(orders)] {
-				rate, cost, err := c.round(ctx, way, fleets[k], c.variants[k].beside)
+			for _, fleet := range orders[(set*rounds+round)%len(orders)] {
+				k := fleet % len(c.variants)
+				rate, cost, err := c.round(ctx, way, fleets[fleet], c.variants[k].beside)
 				if err != nil {
 					return fmt.Errorf("%s with %s: %w", way.label, c.variants[k].label, err)
 				}

@@ -124,8 +124,9 @@ func TestDisturbancesHaveGoals(t *testing.T) {
 // TestOrdersAreBalanced: no fleet has a place or a predecessor more often than others.
 func TestOrdersAreBalanced(t *testing.T) {
 	t.Parallel()
-	require.Len(t, orders, len(protections))
-	for _, rounds := range []int{secureSlices, secureRounds, telemetryRounds, limitRounds} {
+	require.Len(t, orders, fleetsAtOnce)
+	require.Len(t, protections, fleetsAtOnce)
+	for _, rounds := range []int{secureSlices, secureRounds, telemetryRounds, secureSlices / allTracesPart, telemetryRounds / allTracesPart, limitRounds} {
 		require.Zero(t, rounds%len(orders))
 		require.Zero(t, rounds%fleetSets, "each set of fleets has as many")
 	}
