@@ -218,7 +218,7 @@ bench-secure: require-postgresql ## Measure what credentials and TLS cost (about
 	cd test/bench && $(GO) run . -only secure -out ../../docs/benchmarks/secure $(BENCHFLAGS)
 
 .PHONY: bench-telemetry
-bench-telemetry: require-postgresql ## Measure what traces and the scraping of metrics cost (about 18 minutes)
+bench-telemetry: require-postgresql ## Measure what traces and the scraping of metrics cost (about 15 minutes)
 	cd test/bench && $(GO) run . -only telemetry -out ../../docs/benchmarks/telemetry $(BENCHFLAGS)
 
 .PHONY: bench-order
