@@ -57,6 +57,9 @@ type fakeBoard struct {
 	hidden       bool  // fast scans see nothing
 	deafBegin    error // announcing the beginning of steps fails with it
 	begun        int64 // up to this token the beginning of steps claimed ahead was announced
+	limited      map[int32]store.LimitedCallable
+	askedLimited []int // limits of claims of limited steps
+	expects      bool  // signs of steps of other callables
 }
 
 var errRefused = sqlError("22P02")
@@ -352,13 +355,27 @@ func (b *fakeBoard) ActBeyond(context.Context, []int32) (store.Beyond, error) {
 	return store.Beyond{}, b.err()
 }
 
-// LimitedCallables returns none, so a worker must not ask for limited steps.
 func (b *fakeBoard) LimitedCallables(context.Context) (map[int32]store.LimitedCallable, error) {
-	return nil, b.err()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limited, b.down
 }
 
-func (b *fakeBoard) ClaimLimited(context.Context, store.ClaimRequest, bool) ([]store.Claimed, bool, time.Duration, error) {
-	return nil, false, -1, errors.New("a claim of limited steps without a limit")
+// ClaimLimited finds nothing. A worker must not ask for limited steps where nothing is limited.
+func (b *fakeBoard) ClaimLimited(_ context.Context, req store.ClaimRequest, _ bool) ([]store.Claimed, bool, time.Duration, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.limited) == 0 {
+		return nil, false, -1, errors.New("a claim of limited steps without a limit")
+	}
+	b.askedLimited = append(b.askedLimited, req.Limit)
+	return nil, false, -1, b.down
+}
+
+func (b *fakeBoard) ExpectsSteps([]int32) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.expects
 }
 
 func (b *fakeBoard) SortLimited(context.Context, int32) (bool, error) { return false, b.err() }

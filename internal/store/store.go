@@ -99,7 +99,7 @@ type (
 // each identity. A claim holds until its lease ends, and its token is the fence of every
 // report; an end and its effects are committed together or not at all. Operations:
 // CreateTasks, CreateAndClaim, TaskOfIdentity, NamedTasks; Claim, ClaimLimited, SortLimited, ActBeyond, BeginClaims, HandBack,
-// ClaimsAfter, ReleaseLeases, Adopt, HearLanes; Report, Settle, SaveCheckpoints, ReportAndTake,
+// ClaimsAfter, ReleaseLeases, Adopt, HearLanes, ExpectsSteps; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
 // OldestClaimable, Loads, Learn, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,

@@ -357,6 +357,7 @@ type Board interface {
 	CheckSchema(ctx context.Context) error
 	ForgetPlanNames()
 	HearLanes(received signal.Signal) (unknown bool)
+	ExpectsSteps(callables []int32) bool
 	SendsSignals() bool
 }
 

@@ -170,10 +170,10 @@ func (e *Engine) claimAll(ctx context.Context, want int) (haul, error) {
 	return got, err
 }
 
-// lookLimited claims steps of limited callables for half of the permits and of what may be
-// claimed ahead, for seven eighths while the worker finds none of others, or all if it has no
-// others: neither kind waits for the other to run dry.
-// A step claimed ahead counts as running, so there must be callables with room for some.
+// lookLimited claims steps of limited callables for half of the permits and of what may be claimed ahead,
+// for seven eighths while the worker finds no others, or for all while it does not look for any: neither
+// kind waits for the other to run dry. A step claimed ahead counts as running, so there must be
+// callables with room for some.
 func (e *Engine) lookLimited(ctx context.Context, want int, eager bool, out *coordinator.Outcome) (got haul, err error) {
 	free, limited, ahead := e.queues.claimable()
 	if len(limited) == 0 {
@@ -183,8 +183,9 @@ func (e *Engine) lookLimited(ctx context.Context, want int, eager bool, out *coo
 	if ahead {
 		beyond = want - permits
 	}
+	now := time.Now()
 	switch {
-	case len(free) == 0:
+	case len(free) == 0 || e.limitedAlone && !eager && !e.scans.overdue(now) && !e.board.ExpectsSteps(free):
 	case permits == 1 && !e.limitedAlone && rand.IntN(2) == 0: // the others' turn
 		out.RetryIn = lockedRetry
 		return got, nil
@@ -198,7 +199,6 @@ func (e *Engine) lookLimited(ctx context.Context, want int, eager bool, out *coo
 	}
 	request := e.claimRequest(permits+beyond, limited)
 	request.Ahead = beyond
-	now := time.Now()
 	full := e.limitedScans.overdue(now) || eager && e.limitedScans.suffices(now)
 	got, known, err := e.claimLimited(ctx, request, full, out)
 	e.limitedScans.quiet = got.found == 0

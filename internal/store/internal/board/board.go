@@ -201,6 +201,9 @@ func (s *Board) HearLanes(received signal.Signal) (unknown bool) {
 	return unknown
 }
 
+// ExpectsSteps reports whether a claim from the marks would look for steps of any of the callables.
+func (s *Board) ExpectsSteps(callables []int32) bool { return len(s.marks.of(callables)) > 0 }
+
 func decodeLane(text string) (k laneKey, ok bool) {
 	callable, lane, _ := strings.Cut(text, ".")
 	c, err := strconv.ParseInt(callable, 10, 32)

@@ -9,35 +9,34 @@ import (
 
 // The statements that claim steps of limited callables: of those with direct limits from the lines of
 // callables, of others from the lines of keys. The time of claiming is the one by which tokens were
-// counted, so the rate holds for the recorded times. Steps are claimed ahead only where as much room
-// stays for other workers, and of a rate those of a hundredth of a second: they may begin that much later
-// than was counted.
+// counted, so the rate holds for the recorded times. Steps are claimed ahead only where as much room stays
+// for other workers, and of a rate those of a hundredth of a second: they may begin so much later.
 
 const (
-	// limitedStep are the columns of a waiting step that the worker can run.
-	limitedStep = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt from tasker.board where state = {claimable} and (tags is null or tags <@ @tags::text[])`
-	// placedAhead: a step, the nth of its key, may begin later.
-	placedAhead = `last_attempt is null and (spare is null or nth * 2 <= spare) and (per_second is null or nth <= per_second / 100)`
+	// directStep are the columns of a waiting step that a claim of direct limits needs: it sorts and stores them several times.
+	directStep    = `select ctid as at, lane, seq, last_attempt is null as repeatable ` + claimableHere
+	claimableHere = `from tasker.board where state = {claimable} and (tags is null or tags <@ @tags::text[])`
 	// toLimited makes steps numbered claims of limited ones.
 	toLimited = `state = {in_progress}, attempt = s.attempt + 1, token = n.token, worker = @worker::uuid, claimed_at = now.now,
         lease_until = now.now + @lease_ms::bigint * interval '1 ms', limit_line = n.line, ahead = case when n.ahead then true end`
+	// limitedAhead is how many steps of a key of a limit l with room x may begin later.
+	limitedAhead = `case when @ahead::int > 0 and not l.ordered then least(@limit::int, x.spare / 2, floor(l.per_second / 100))::int else 0 end`
 )
 
 // numberedInOrder gives tokens to picked steps, those first that begin at once.
-func numberedInOrder(order string) string {
+func numberedInOrder(columns, order string) string {
 	return `numbered as materialized (
-    select p.*, nextval('tasker.claim_token') as token
-    from (select *, row_number() over (order by ahead, ` + order + `) as begins
-          from (select *, @ahead::int > 0 and repeatable as ahead from picked) p order by ahead, ` + order + `) p
+    select ` + columns + `, nextval('tasker.claim_token') as token
+    from (select ` + columns + `, row_number() over (order by ahead, ` + order + `) as begins from picked order by ahead, ` + order + `) p
     where begins <= @limit::int - @ahead::int or ahead
 )`
 }
 
 var (
-	claimDirect = claimDirectFrom(`from lanes m cross join lateral (select * from open where callable_id = m.callable offset 0) o cross join lateral (`+limitedStep+`
+	claimDirect = claimDirectFrom(`from lanes m cross join lateral (select * from open where callable_id = m.callable offset 0) o cross join lateral (`+directStep+`
         and callable = m.callable and lane = m.lane and seq >= m.mark order by seq limit o.room`, `) s limit @limit::int`,
 		` or exists (select from lanes m join open o on o.callable_id = m.callable where o.room <= (select count(*) from numbered where line = o.line))`)
-	claimDirectFully = claimDirectFrom(`from open o cross join lateral (`+limitedStep+`
+	claimDirectFully = claimDirectFrom(`from open o cross join lateral (`+directStep+`
         and callable = o.callable_id order by lane, seq limit o.room`, `) s order by s.lane, o.nth, s.seq limit @limit::int`, ``)
 )
 
@@ -54,18 +53,18 @@ func claimDirectFrom(from, inOrder, orLeft string) *stmt.Statement {
 with now as materialized (select clock_timestamp() as now), lanes as materialized (
     select * from ` + stmt.List[laneFrom]("m") + `
 ), open as materialized (
-    select k.at, k.line, l.callable_id, c.nth, k.running_from, l.per_second, l.burst, greatest(x.room, 0) as room, x.spare, x.oldest
+    select k.at, k.line, l.callable_id, c.nth, k.running_from, l.per_second, l.burst, greatest(x.room, 0) as room, ` + limitedAhead + ` as later, x.oldest
     from now cross join unnest(@callables::int[]) with ordinality c(callable_id, nth) cross join lateral ` + limitOf("c.callable_id") + `
     cross join lateral ` + keyOf("l.callable_id", "''") + ` cross join lateral ` + limitedRoom + `
     where ` + limitedDirectly + ` and not k.waiting and not ` + limitedPaused + `
 ), read as materialized (
-    select s.*, o.line, o.callable_id, o.room, o.spare, o.per_second ` + from + ` for update skip locked` + inOrder + `
+    select s.*, o.line, o.room, o.later ` + from + ` for update skip locked` + inOrder + `
 ), ready as (
     select ` + from + inOrder + `
 ), picked as materialized (
-    select *, ` + placedAhead + ` as repeatable
+    select at, line, lane, seq, repeatable and nth <= later as ahead
     from (select *, row_number() over (partition by line order by lane, seq) as nth from read) r where nth <= room
-), ` + numberedInOrder("lane, seq") + `, taken as materialized (
+), ` + numberedInOrder("at, line, ahead", "lane, seq") + `, taken as materialized (
     select line, count(*) as steps, min(token) as first from numbered group by line
 ), charged as (
     update tasker.limit_keys k
@@ -96,19 +95,19 @@ on conflict (callable_id, key) do nothing`)
 	// Index: board_claimable.
 	firstDirect = pg.Compile(`
 select l.callable_id as callable, s.lane, s.seq as mark
-from tasker.limits l cross join lateral (` + limitedStep + ` and callable = l.callable_id order by lane, seq limit 1) s
+from tasker.limits l cross join lateral (` + directStep + ` and callable = l.callable_id order by lane, seq limit 1) s
 where l.callable_id = any (@callables::int[]) and ` + limitedDirectly)
 )
 
 const (
 	// openKey are the columns of a key k with room.
 	openKey = `select k.at as key_at, k.line, k.callable_id, k.turn, k.near, k.weight, k.from_lane, k.from_seq, k.head_task, k.head_step, l.limit_at, l.turn as reached,
-            l.turns_from, l.ordered, l.per_second, l.burst, x.room, x.spare, x.oldest, ` + limitedHeld + ` as held`
+            l.turns_from, l.per_second, l.burst, x.room, ` + limitedAhead + ` as later, x.oldest, ` + limitedHeld + ` as held`
 	openIfRoom = ` cross join lateral ` + limitedRoom + ` where x.room > 0`
 	// limitedHeld: the step that has an ordered key has not ended.
 	limitedHeld = `l.ordered and not l.overtake and exists (
             select from tasker.board h where h.task_uuid = k.head_task and h.slot in (0, k.head_step + 1) and h.step_no = k.head_step)`
-	lined = limitedStep + ` and callable = -o.line`
+	lined = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt is null as repeatable ` + claimableHere + ` and callable = -o.line`
 )
 
 // inTurns is the order of claiming: by turns, of which a large claim counts several as one. It
@@ -129,8 +128,7 @@ const (
 )
 
 // ofCandidate are the columns of a step s of an open key o.
-const ofCandidate = `o.line, o.callable_id, o.room, o.reached, o.turn, o.weight, o.ordered, o.spare, ` + ofOpen + `,
-        s.at, s.task_uuid, s.step_no, s.lane, s.seq, s.last_attempt`
+const ofCandidate = `o.line, o.callable_id, o.room, o.reached, o.turn, o.weight, o.later, ` + ofOpen + `, s.at, s.task_uuid, s.step_no, s.lane, s.seq, s.repeatable`
 
 // ofOpen are the columns of an open key o that its change needs.
 const ofOpen = `o.key_at, o.near, o.per_second, o.burst, o.oldest, o.from_lane, o.from_seq`
@@ -179,7 +177,7 @@ with now as materialized (select clock_timestamp() as now), open as materialized
         union all
         (` + lined + ` and o.held and task_uuid = o.head_task and slot in (0, o.head_step + 1) and step_no = o.head_step)) s
 ), candidates as materialized (
-    select *, turn + nth / weight as turns, not ordered and ` + placedAhead + ` as repeatable
+    select *, turn + nth / weight as turns, repeatable and nth <= later as ahead
     from (select *, row_number() over (partition by line order by lane, seq) as nth from (
         select * from first
         union all
@@ -190,7 +188,7 @@ with now as materialized (select clock_timestamp() as now), open as materialized
     select *, row_number() over (order by ` + inTurns + `) as place from candidates where nth <= room order by ` + inTurns + ` limit @limit::int
 ), picked as materialized (
     select w.* from wanted w cross join lateral (select from tasker.board where ctid = w.at and state = {claimable} for update skip locked) s
-), ` + numberedInOrder("place") + `, taken as materialized (
+), ` + numberedInOrder("*", "place") + `, taken as materialized (
     select line, ` + ofOpen + `, max(turns) as turn, count(*) as steps, min(token) as first, (array_agg(task_uuid))[1] as task_uuid, (array_agg(step_no))[1] as step_no
     from numbered o group by line, ` + ofOpen + `
     union all

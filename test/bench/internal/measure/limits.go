@@ -73,23 +73,25 @@ func (b *Bench) limitCost(ctx context.Context) error {
 	with := func(limit map[string]any) func(context.Context, *ours) error {
 		return func(ctx context.Context, s *ours) error { return s.limit(ctx, load.OneStepHandler, limit) }
 	}
+	mix := make([]load.Workflow, limitTenants)
+	for i := range mix {
+		mix[i] = load.OneStep
+		mix[i].Fields = fmt.Sprintf(`"tenant":%q,`, tenantName(i))
+	}
 	byTenant := with(map[string]any{"key_path": []string{"tenant"}, "max_running": 10_000})
-	c := b.newComparison("limit-cost", "What limits cost that are used", limitRounds, []variant{
-		{label: "no limit"},
+	for _, limit := range []variant{
 		{key: "running", label: "max_running", prepare: with(map[string]any{"max_running": 10_000})},
 		{key: "rate", label: "per_second", prepare: with(map[string]any{"per_second": 1_000_000, "burst": 1_000_000})},
 		{key: "key", label: "max_running of each of 100 keys", prepare: byTenant},
-	})
-	c.mix = make([]load.Workflow, limitTenants)
-	for i := range c.mix {
-		c.mix[i] = load.OneStep
-		c.mix[i].Fields = fmt.Sprintf(`"tenant":%q,`, tenantName(i))
+	} {
+		c := b.newComparison("limit-cost", "What "+limit.label+" costs", limitRounds, []variant{{label: "no limit"}, limit})
+		c.mix = mix
+		c.rates.Notes = append(c.rates.Notes, fmt.Sprintf("%d tasks are created in bulk and worked off in a round; the limit holds none up.", limitTasks))
+		if err := c.measure(ctx, []way{{"fleet", "tasks created in bulk and run", fleetRate(limitTasks), 0}}, 1); err != nil {
+			return err
+		}
 	}
-	c.rates.Notes = append(c.rates.Notes, fmt.Sprintf("%d tasks are created in bulk and worked off in a round; no limit holds one up.", limitTasks))
-	if err := c.measure(ctx, []way{{"fleet", "tasks created in bulk and run", fleetRate(limitTasks), 0}}, 1); err != nil {
-		return err
-	}
-	s, err := b.fleet(ctx, b.Rig.Stock(), rig.FleetOptions{}, c.mix, 1, 1)
+	s, err := b.fleet(ctx, b.Rig.Stock(), rig.FleetOptions{}, mix, 1, 1)
 	if err != nil {
 		return err
 	}
@@ -97,7 +99,7 @@ func (b *Bench) limitCost(ctx context.Context) error {
 	if err := byTenant(ctx, s); err != nil {
 		return err
 	}
-	samples, err := b.disturbed(ctx, s, s.Database, disturbances()[0], feedFor(c.mix), b.Sizes)
+	samples, err := b.disturbed(ctx, s, s.Database, disturbances()[0], feedFor(mix), b.Sizes)
 	if err != nil {
 		return fmt.Errorf("held snapshot: %w", err)
 	}
