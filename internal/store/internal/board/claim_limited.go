@@ -107,15 +107,22 @@ const (
 	// limitedHeld: the step that has an ordered key has not ended.
 	limitedHeld = `l.ordered and not l.overtake and exists (
             select from tasker.board h where h.task_uuid = k.head_task and h.slot in (0, k.head_step + 1) and h.step_no = k.head_step)`
-	lined = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt is null as repeatable ` + claimableHere + ` and callable = -o.line`
+	// lined are columns of the waiting steps of a key o.
+	lined     = linedStep + inLine
+	linedStep = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt is null as repeatable`
+	inLine    = ` ` + claimableHere + ` and callable = -o.line`
+	// ofOpen are the columns of an open key o that its change needs.
+	ofOpen = `o.line, o.key_at, o.near, o.per_second, o.burst, o.oldest, o.from_lane, o.from_seq`
 )
 
-// inTurns is the order of claiming: by turns, of which a large claim counts several as one. It
+// Steps are claimed in the order of turns, of which a large claim counts several as one. It
 // takes more steps from fewer keys, and the next one takes from others; each key whose steps it
 // takes leaves a row version.
 const (
-	inTurns = `case when @limit::int < 50 then turns - reached else floor((turns - reached) / ` + atOnce + `) end, line, nth`
+	inTurns = `case when @limit::int < 50 then turns - reached else floor((turns - reached) / ` + atOnce + `) end`
 	atOnce  = `greatest(@limit::int / 25, 1)`
+	// keysFirst is how many keys a claim reads first: a few more than fill it with so many turns of each.
+	keysFirst = `(@limit::int / ` + atOnce + ` + 8)`
 )
 
 // Keys are found by from_turn, which is indexed and lags behind their turn, so that most claims change no
@@ -126,12 +133,6 @@ const (
 	// turnsBehind is how many such changes from_turn lags behind.
 	turnsBehind = `32`
 )
-
-// ofCandidate are the columns of a step s of an open key o.
-const ofCandidate = `o.line, o.callable_id, o.room, o.reached, o.turn, o.weight, o.later, ` + ofOpen + `, s.at, s.task_uuid, s.step_no, s.lane, s.seq, s.repeatable`
-
-// ofOpen are the columns of an open key o that its change needs.
-const ofOpen = `o.key_at, o.near, o.per_second, o.burst, o.oldest, o.from_lane, o.from_seq`
 
 // Where a claim from the lines of keys begins to read, unless at the beginning: the turns of keys, and
 // the line of a key.
@@ -145,54 +146,78 @@ var (
 	claimKeysFully = claimKeysFrom("", "")
 )
 
+// openKeys are keys with room, in the order of their next steps; part says how many.
+func openKeys(keys, part string) string {
+	return `select k.*
+    from now cross join unnest(@callables::int[]) c cross join lateral ` + limitOf("c") + ` cross join lateral (
+        select * from (
+            (` + openKey + ` from (
+                select *, ` + inTurns + ` as place from (select *, turn + 1 / weight as turns, l.turn as reached, count(*) over () < ` + nearKeys + ` as near from (
+                    select ctid as at, * from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + keys + ` order by k.from_turn, k.line limit ` + nearKeys + `) k) k
+                order by place, line) k` + openIfRoom + ` order by k.place, k.line limit @limit::int + ` + keysFirst + `)
+            union all
+            (` + openKey + ` from (
+                select ctid as at, *, false as near from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + keys + ` order by k.from_turn, k.line offset ` + nearKeys + `) k` + openIfRoom + ` order by k.from_turn, k.line limit @limit::int + ` + keysFirst + `)) k
+        ` + part + `) k
+    where not ` + limitedPaused
+}
+
+// stepsOf are the first steps of keys, of each as many as few says.
+func stepsOf(keys, few, line string) string {
+	return `select ` + ofCandidate + ` from ` + keys + ` o cross join lateral (
+        (select *, row_number() over (order by lane, seq) as nth from (` + lined + line + ` and not o.held order by lane, seq limit least(o.room, (select few from ` + few + `))) s)
+        union all
+        (` + linedStep + `, 1` + inLine + ` and o.held and task_uuid = o.head_task and slot in (0, o.head_step + 1) and step_no = o.head_step)) s`
+}
+
+// ofCandidate are the columns of the nth step s of an open key o.
+const ofCandidate = `o.line, o.callable_id, o.reached, o.turn + s.nth / o.weight as turns, s.at, s.task_uuid, s.step_no, s.repeatable and s.nth <= o.later as ahead, s.nth`
+
 // claimKeysFrom claims from the keys with room, those with the smallest turns first, by how far
 // they are behind those of their callable; a step takes its key as many turns further as its
 // weight says. A key of which nothing waits any more leaves the list of those with
 // waiting steps; where all keys are read and the claim is full, with the next one: often others have
 // come by then.
 //
-// Of each key twice its share of the claim is read, and if that is too little, so many more as may
-// begin at once.
+// It reads first as many keys as fill it with several steps of each, or, of fewer keys, of each twice its share
+// of the claim. If these steps are too few, it reads so many more of these keys as may begin at once, and other keys.
 // Index: limit_keys_turns, board_running, board_claimable, the primary keys.
 func claimKeysFrom(keys, line string) *stmt.Statement {
+	const tooFew = `(select count(*) from first) < @limit::int - @ahead::int`
 	return pg.Compile(`
 with now as materialized (select clock_timestamp() as now), open as materialized (
-    select k.*
-    from now cross join unnest(@callables::int[]) c cross join lateral ` + limitOf("c") + ` cross join lateral (
-        select * from (
-            (` + openKey + ` from (
-                select * from (select *, count(*) over () < ` + nearKeys + ` as near from (
-                    select ctid as at, * from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + keys + ` order by k.from_turn, k.line limit ` + nearKeys + `) k) k
-                order by turn, line) k` + openIfRoom + ` order by k.turn, k.line limit @limit::int)
-            union all
-            (` + openKey + ` from (
-                select ctid as at, *, false as near from tasker.limit_keys k where k.callable_id = l.callable_id and k.waiting` + keys + ` order by k.from_turn, k.line offset ` + nearKeys + `) k` + openIfRoom + ` order by k.from_turn, k.line limit @limit::int)) k
-         limit @limit::int) k
-    where not ` + limitedPaused + `
+    ` + openKeys(keys, `limit `+keysFirst) + `
 ), few as materialized (
-    select greatest(2 * @limit::int / greatest(count(*), 1), ` + atOnce + `) as few from open
+    select case when count(*) < ` + keysFirst + ` then greatest(2 * @limit::int / greatest(count(*), 1), ` + atOnce + `) else ` + atOnce + ` end as few from open
 ), first as materialized (
-    select ` + ofCandidate + ` from open o cross join lateral (
-        (` + lined + line + ` and not o.held order by lane, seq limit least(o.room, (select few from few)))
-        union all
-        (` + lined + ` and o.held and task_uuid = o.head_task and slot in (0, o.head_step + 1) and step_no = o.head_step)) s
+    ` + stepsOf("open", "few", line) + `
+), more as materialized (
+    ` + openKeys(keys, `offset `+keysFirst+` limit @limit::int`) + ` and ` + tooFew + ` and (select count(*) from open) >= ` + keysFirst + `
+), few_more as materialized (
+    select greatest(2 * @limit::int / greatest(count(*), 1), ` + atOnce + `) as few from more
+), opened as materialized (
+    select * from open
+    union all
+    select * from more
 ), candidates as materialized (
-    select *, turn + nth / weight as turns, repeatable and nth <= later as ahead
-    from (select *, row_number() over (partition by line order by lane, seq) as nth from (
-        select * from first
-        union all
-        select ` + ofCandidate + ` from open o cross join lateral (
-            ` + lined + line + ` and not o.held order by lane, seq offset (select few from few) limit greatest(least(o.room - (select few from few), @limit::int - @ahead::int), 0)) s
-        where (select count(*) from first) < @limit::int - @ahead::int and o.room > (select few from few)) c) c
+    select * from first
+    union all
+    select ` + ofCandidate + ` from open o cross join lateral (
+        select *, (select few from few) + row_number() over (order by lane, seq) as nth from (
+            ` + lined + line + ` and not o.held order by lane, seq offset (select few from few) limit greatest(least(o.room - (select few from few), @limit::int - @ahead::int), 0)) s) s
+    where ` + tooFew + ` and o.room > (select few from few)
+    union all
+    ` + stepsOf("more", "few_more", line) + `
 ), wanted as materialized (
-    select *, row_number() over (order by ` + inTurns + `) as place from candidates where nth <= room order by ` + inTurns + ` limit @limit::int
+    select *, row_number() over (order by ` + inTurns + `, line, nth) as place from candidates order by ` + inTurns + `, line, nth limit @limit::int
 ), picked as materialized (
     select w.* from wanted w cross join lateral (select from tasker.board where ctid = w.at and state = {claimable} for update skip locked) s
-), ` + numberedInOrder("*", "place") + `, taken as materialized (
-    select line, ` + ofOpen + `, max(turns) as turn, count(*) as steps, min(token) as first, (array_agg(task_uuid))[1] as task_uuid, (array_agg(step_no))[1] as step_no
-    from numbered o group by line, ` + ofOpen + `
+), ` + numberedInOrder("at, line, callable_id, turns, task_uuid, step_no, ahead, place", "place") + `, taken as materialized (
+    select ` + ofOpen + `, t.turn, t.steps, t.first, t.task_uuid, t.step_no
+    from (select line, max(turns) as turn, count(*) as steps, min(token) as first, (array_agg(task_uuid))[1] as task_uuid, (array_agg(step_no))[1] as step_no
+          from numbered group by line) t join opened o on o.line = t.line
     union all
-    select line, ` + ofOpen + `, null, 0, null, null, null from open o where line not in (select line from first)
+    select ` + ofOpen + `, null, 0, null, null, null from opened o where line not in (select line from candidates)
 ), charged as (
     update tasker.limit_keys k
     set turn = coalesce(l.turn, k.turn), from_turn = case when l.near and l.turn - k.from_turn < ` + turnsBehind + ` * (l.turn - k.turn) then k.from_turn else coalesce(l.turn, k.from_turn) end,
@@ -204,13 +229,13 @@ with now as materialized (select clock_timestamp() as now), open as materialized
     cross join lateral (select count(*) as steps, (array_agg(o.lane))[1] as lane, (array_agg(o.seq))[1] as seq
                         from (select lane, seq from tasker.board, (select l.from_lane, l.from_seq) o
                               where state = {claimable} and callable = -l.line` + line + ` order by lane, seq limit l.steps + 1) o) w
-    cross join lateral (select case when w.steps > l.steps or l.steps > 0 and (select count(*) from open) < @limit::int and (select count(*) from numbered) >= @limit::int then true else (
+    cross join lateral (select case when w.steps > l.steps or l.steps > 0 and (select count(*) from open) < ` + keysFirst + ` and (select count(*) from numbered) >= @limit::int then true else (
                             select count(*) > l.steps from (select from tasker.board where state = {claimable} and callable = -l.line limit l.steps + 1) b) end as more offset 0) e
     where k.ctid = l.key_at and (l.steps > 0 or w.steps = 0)
 ), reached as (
     update tasker.limits l set turn = greatest(l.turn, p.turn), turns_from = least(f.from_turn, greatest(l.turn, p.turn))
     from (select callable_id, min(turns) as turn from numbered group by callable_id) p
-    cross join lateral (select limit_at, turns_from from open where callable_id = p.callable_id limit 1) o
+    cross join lateral (select limit_at, turns_from from opened where callable_id = p.callable_id limit 1) o
     left join lateral (select k.from_turn from tasker.limit_keys k, (select o.turns_from) l
                        where k.callable_id = p.callable_id and k.waiting` + keys + ` order by k.from_turn, k.line limit 1) f on true
     where l.ctid = o.limit_at
