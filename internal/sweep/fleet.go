@@ -63,10 +63,12 @@ func liveness(cfg *Config) Job {
 
 // signals sends the signals of work that waits although nothing blocks it: the process that
 // enqueued it may have died before it sent them. It is one statement, with at most one signal
-// per topic. It also goes on with removals of limits whose process has died.
+// per topic. It also goes on with removals of limits whose process has died, and marks keys of
+// limits in whose lines steps wait although nothing says so.
 func signals(cfg *Config) Job {
 	s := cfg.Settings.Sweeps.Signals
 	begin := func(dry bool) look {
+		line := int32(0) // the last one that was looked at
 		return func(ctx context.Context, res *Result) (more bool, err error) {
 			overdue, err := cfg.Store.OverdueSignals(ctx, s.Overdue)
 			if err != nil {
@@ -85,7 +87,14 @@ func signals(cfg *Config) Job {
 			finished, changed, more, err := cfg.Store.FinishLimits(ctx)
 			res.count(removedLimits, finished)
 			cfg.publish(changed)
-			return more, err
+			if err != nil {
+				return false, err
+			}
+			marked, next, waiting, err := cfg.Store.MarkWaiting(ctx, line)
+			res.count(markedKeys, marked)
+			cfg.publish(waiting)
+			line = next
+			return more || line != 0, err
 		}
 	}
 	return Job{Name: "signals", Interval: s.Interval, Lease: signalsLease, Run: inBatches(signalsLease, false, begin)}
@@ -140,8 +149,12 @@ var (
 	dropEventDay = action{"dropped_event_days", "would_drop_event_days"}
 )
 
-// removedLimits counts limits whose interrupted removal the sweep has ended.
-const removedLimits = "removed_limits"
+// removedLimits counts limits whose interrupted removal the sweep has ended, and markedKeys keys of
+// limits whose steps it has let be claimed.
+const (
+	removedLimits = "removed_limits"
+	markedKeys    = "marked_keys"
+)
 
 // busyDays counts days that could not be dropped because they were in use.
 const busyDays = "busy_days"

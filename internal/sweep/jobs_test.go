@@ -41,6 +41,7 @@ type fake struct {
 	retain     func(limits store.RetentionLimits, dry bool) (store.Retained, error)
 	signals    []signal.Signal
 	limits     int // whose removal was interrupted
+	unmarked   int // keys, of which one look marks one
 	published  []signal.Signal
 	sends      bool
 	stranded   []store.Stranded // of future looks
@@ -156,6 +157,14 @@ func (f *fake) FinishLimits(context.Context) (finished int, signals []signal.Sig
 	}
 	f.limits--
 	return 1, []signal.Signal{{Topic: signal.TopicControl}}, f.limits > 0, nil
+}
+
+// MarkWaiting marks the configured keys, of which each look finds the next one.
+func (f *fake) MarkWaiting(_ context.Context, after int32) (marked int, next int32, signals []signal.Signal, err error) {
+	if int(after) >= f.unmarked {
+		return 0, 0, nil, nil
+	}
+	return 1, after + 1, []signal.Signal{{Topic: signal.WorkerTopic("limited")}}, nil
 }
 
 func (f *fake) SendsSignals() bool { return f.sends }
@@ -546,9 +555,9 @@ func TestSignals(t *testing.T) {
 	require.Empty(t, f.published)
 	require.Equal(t, map[string]int{"signalled": 2}, run(t, r, "signals", false).Items)
 	require.Equal(t, f.signals, f.published)
-	f.signals, f.limits = nil, 2
+	f.signals, f.limits, f.unmarked = nil, 2, 3
 	require.Empty(t, run(t, r, "signals", true).Items)
-	require.Equal(t, map[string]int{"removed_limits": 2}, run(t, r, "signals", false).Items)
+	require.Equal(t, map[string]int{"removed_limits": 2, "marked_keys": 3}, run(t, r, "signals", false).Items)
 }
 
 // It goes on while batches are full, and sends the signals of each.

@@ -380,6 +380,7 @@ type newStep struct {
 	Batch       bool     // created at run time, with a recorded batch
 	LastAttempt bool     // see workflow.Plan.LastAttempt
 	Callable    int32
+	task        *NewTask `sql:"-"` // nil: of a task that exists
 }
 
 // newRows are new tasks, and their first steps in rows of their own.
@@ -439,7 +440,9 @@ func (c *newRows) addSteps(t *NewTask, row *newTaskRow) {
 	}
 	for _, p := range start.Put {
 		p.DueIn = dueIn
-		c.steps = append(c.steps, newStepOf(t.UUID, t.Plan, start.Progress, p, t.lane(p.Step)))
+		step := newStepOf(t.UUID, t.Plan, start.Progress, p, t.lane(p.Step))
+		step.task = t
+		c.steps = append(c.steps, step)
 	}
 }
 

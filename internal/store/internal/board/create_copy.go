@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -66,7 +67,7 @@ func (s *Board) insertMany(ctx context.Context, db *pg.Conn, tasks []NewTask, ch
 }
 
 var beginCopy = pg.Compile(`select set_config('lock_timeout', @patience, true) as patience, clock_timestamp() as now, {followed} as followed,
-       exists (select from tasker.governed where namespace_id = any (@limited::int[])) as limited`)
+       exists (select from tasker.governed where namespace_id = any (@limited::int[])) as limited, ` + placingLimits + ` as placing`)
 
 // judgesPlans reports whether a quota or limits concern tasks of plans.
 // Index: the primary keys.
@@ -108,9 +109,10 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 			Now      time.Time
 			Followed bool
 			Limited  bool
+			Placing  json.RawMessage
 		}
 		begun, err := stmt.One[row](ctx, tx, beginCopy.With(pg.Args{"patience": strconv.FormatInt(identityPatience.Milliseconds(), 10),
-			"limited": c.limited(func(t *newTaskRow) int32 { return t.Queue })}))
+			"limited": c.limited(func(t *newTaskRow) int32 { return t.Queue }), "callables": c.callables()}))
 		if err == nil && begun.Limited {
 			plans := c.limited(func(t *newTaskRow) int32 { return t.PlanID })
 			begun.Limited, err = pg.OneOf[bool](ctx, tx, judgesPlans.With(pg.Args{"plans": plans}))
@@ -120,6 +122,9 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 			return nil, err
 		case begun.Limited:
 			return nil, errLimited
+		}
+		if err := c.placeByKeys(ctx, tx, begun.Placing); err != nil {
+			return nil, err
 		}
 		// Identities first, in order: a concurrent creation of one of them waits here, or
 		// makes this wait.

@@ -100,6 +100,8 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 			plantest.Of("sortBeside fully", sortBeside.With(fully.And(beside)), sorted, 0),
 			plantest.Of("claimKeys", claimKeys.With(limitedClaim(items, 0)), items, 0),
 			plantest.Of("claimKeys ahead", claimKeys.With(limitedClaim(items, items-10)), items, 0),
+			plantest.Of("linesOf", linesOf.With(pg.Args{"i": someKeys(items), "callable": one[0], "key_path": []string{"n"}, "key_tag": ""}), items, items),
+			plantest.Of("unmarked", unmarked.With(pg.Args{"after": int32(allLines), "limit": items}), items, 1),
 			plantest.Of("ageInKeys", ageInKeys.With(pg.Args{"bound_ms": int64(7_200_000), "limit": 1000}), 10_000, 0),
 			plantest.Of("limitsWait", limitsWait.With(pg.Args{"hot": one, "callables": one}), 100, 1),
 			plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": 100})), 10_000, 2),
@@ -108,6 +110,15 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 			plantest.Of("unservedLanes", unservedLanes.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": 100})), 10_000, 1),
 		}
 	})
+}
+
+// someKeys are keys of linesOfKeys.
+func someKeys(count int) []nthKey {
+	list := make([]nthKey, count)
+	for i := range list {
+		list[i] = nthKey{int32(i), fmt.Sprintf("k%d", 1+i)} // #nosec G115 -- few
+	}
+	return list
 }
 
 func limitedClaim(limit, ahead int) pg.Args {

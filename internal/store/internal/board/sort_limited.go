@@ -191,11 +191,7 @@ func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err
 		if err != nil || steps == 0 {
 			return err
 		}
-		if _, err := pg.Run(ctx, tx, takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": []int32{callable}})); err != nil {
-			return err
-		}
-		_, err = pg.Run(ctx, tx, markWaiting.With(pg.Args{"callable": callable, "f": lines}))
-		return err
+		return s.markWaiting(ctx, tx, callable, lines)
 	})
 	switch {
 	case err != nil:
@@ -208,6 +204,15 @@ func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err
 		_, err := pg.Run(ctx, tx, makeKeysBeside.With(args))
 		return err
 	})
+}
+
+// markWaiting says in which lines steps wait, once the turn of their callable has come.
+func (s *Board) markWaiting(ctx context.Context, tx pgx.Tx, callable int32, lines []sortedLine) error {
+	_, err := pg.Run(ctx, tx, takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": []int32{callable}}))
+	if err == nil {
+		_, err = pg.Run(ctx, tx, markWaiting.With(pg.Args{"callable": callable, "f": lines}))
+	}
+	return err
 }
 
 // sorting runs a transaction that sorts, unless another one of the callable does.

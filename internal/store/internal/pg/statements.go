@@ -69,7 +69,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 123
+const SchemaVersion = 124
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
@@ -211,11 +211,13 @@ const (
 	MessageBeyond                        // cancel it, a step of it is beyond a limit
 )
 
-// The classes of the product's advisory locks: of turns, whose objects are callables, or the
-// one below, and of sorting the steps of limited callables by keys.
+// The classes of the product's advisory locks: of turns, whose objects are callables, or the one
+// below; of sorting the steps of limited callables by keys; and, shared, of creations that place
+// them in the lines of keys.
 const (
 	TurnLock        = 0x7461736b
 	SortLock        = TurnLock + 1
+	PlaceLock       = TurnLock + 2
 	EventTurnObject = -3
 )
 

@@ -45,13 +45,15 @@ var limitedCallable = pg.Compile(`
 select c.callable_id from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace_id
 where n.name = @namespace and md5(c.callable || {separator} || c.method || {separator} || c.resolver) = md5(@callable::text || {separator} || @method::text || {separator} || @resolver::text)`)
 
-// takeTurn waits until no claim of the callable is under way that began before, and nothing
-// sorts its steps; those that begin after it see what the transaction has changed.
+// takeTurn waits until no claim of the callable is under way that began before, nothing
+// sorts its steps, and no creation places some in the lines of keys; those that begin after it see
+// what the transaction has changed.
 var takeTurn = pg.Compile(`select pg_advisory_xact_lock(class, @callable::int) from unnest(@classes::int[]) class`)
 
-// turnOf returns takeTurn for a callable. Who sorts takes the locks in the same order.
+// turnOf returns takeTurn for a callable. Who sorts takes the locks in the same order, and a creation
+// waits for none of them.
 func turnOf(callable int32) stmt.Call {
-	return takeTurn.With(pg.Args{"classes": []int32{pg.SortLock, pg.TurnLock}, "callable": callable})
+	return takeTurn.With(pg.Args{"classes": []int32{pg.SortLock, pg.PlaceLock, pg.TurnLock}, "callable": callable})
 }
 
 var (
