@@ -229,6 +229,13 @@ bench-order: require-postgresql ## Measure what shortest expected first does to 
 bench-limits: require-postgresql ## Measure what limits do: shares, a flood, a rate, ordered keys (about 7 minutes; BENCHFLAGS=-full: a million tasks)
 	cd test/bench && $(GO) run . -only limits -out ../../docs/benchmarks/limits $(BENCHFLAGS)
 
+.PHONY: bench-former
+bench-former: require-postgresql ## Compare with the version of a commit: make bench-former FORMER=<commit> (about 4 minutes)
+	rm -rf bin/former && mkdir -p bin/former && git worktree add --detach bin/former/source $(FORMER)
+	cd bin/former/source && CGO_ENABLED=0 $(GO) build -o .. ./cmd/orchestrator && cd test/bench && CGO_ENABLED=0 $(GO) build -o ../../.. ./worker
+	git worktree remove --force bin/former/source
+	cd test/bench && $(GO) run . -only former -former $(CURDIR)/bin/former $(BENCHFLAGS)
+
 .PHONY: bench-ageing
 bench-ageing: require-postgresql ## Measure how long tasks wait behind a flood of urgent ones, with ageing (about 10 minutes)
 	cd test/bench && $(GO) run . -only ageing $(BENCHFLAGS)

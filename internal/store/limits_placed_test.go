@@ -208,8 +208,8 @@ func TestARemovalOfALimitWaitsForCreations(t *testing.T) {
 	noViolations(t, s)
 }
 
-// TestCreationsRaceClaimsAndLimits: many tasks are created while the limit comes and goes, keys become empty, first
-// steps are cancelled and three workers claim. Each task ends once, and none stays in a line.
+// TestCreationsRaceClaimsAndLimits: three processes create many tasks while the limit comes and goes, keys become empty
+// and three others claim. Each task ends once, and none stays in a line.
 func TestCreationsRaceClaimsAndLimits(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -223,6 +223,7 @@ func TestCreationsRaceClaimsAndLimits(t *testing.T) {
 	ran := map[uuid.UUID]bool{}
 	var group conc.WaitGroup
 	for n := range creators {
+		s := another(t, db)
 		group.Go(func() {
 			defer created.Add(1)
 			for b := range batches {
@@ -236,6 +237,7 @@ func TestCreationsRaceClaimsAndLimits(t *testing.T) {
 	}
 	done := func() bool { return ended.Load() == creators*batches*size || t.Failed() || t.Context().Err() != nil }
 	for worker := range 3 {
+		s := another(t, db)
 		group.Go(func() {
 			for i := 0; !done(); i++ {
 				claimed, _ := look(t, s, p, 40, 20*(i%2), i%5 == 0)

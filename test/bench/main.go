@@ -73,6 +73,7 @@ func peerWork(ctx context.Context, args []string) error {
 type options struct {
 	root, out   string
 	recordings  string
+	former      string
 	short, full bool
 	secure      bool
 	sections    []measure.Section
@@ -86,6 +87,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.root, "root", "../..", "folder of the product's go.mod; the benchmark's is test/bench in it")
 	f.StringVar(&o.out, "out", "", "write the report to <out>.json and <out>.md")
 	f.StringVar(&o.recordings, "recordings", "", "folder for the recordings of the section order, which tasker-ctl schedule simulate --file reads")
+	f.StringVar(&o.former, "former", "", "folder of the programs of a former version, for the section former")
 	f.BoolVar(&o.short, "short", false, "smaller sizes: about six minutes")
 	f.BoolVar(&o.full, "full", false, "the sizes of the goals: 5 M waiting, 10 M finished, disturbances of 2 minutes")
 	only := f.String("only", "", "sections to run, separated by commas; all but the extra ones when empty:\n"+sectionList())
@@ -152,7 +154,7 @@ func (o *options) bench(ctx context.Context, command string) error {
 	if ground.Secure = o.secure; o.secure {
 		r.Method = append(slices.Clone(method), "With -secure: every request has a token, and the daemons serve TLS; everything in one process does not.")
 	}
-	b := &measure.Bench{Rig: ground, Report: r, Sizes: o.sizes, Progress: os.Stderr, Self: self, Charts: filepath.Join(root, "docs", "benchmarks"), Recordings: o.recordings}
+	b := &measure.Bench{Rig: ground, Report: r, Sizes: o.sizes, Progress: os.Stderr, Self: self, Charts: filepath.Join(root, "docs", "benchmarks"), Recordings: o.recordings, Former: o.former}
 	if o.out != "" {
 		b.Charts = filepath.Dir(o.out)
 	}

@@ -110,9 +110,10 @@ func (c *newRows) placeStepsOf(ctx context.Context, tx pgx.Tx, callable int32, k
 		return err
 	}
 	for _, l := range lines {
-		for i, steps := 0, &byKey[l.Nth]; i < len(steps.callables); i++ {
+		steps := &byKey[l.Nth]
+		for i, of := range steps.callables {
 			if i != steps.first {
-				*steps.callables[i] = -l.Line
+				*of = -l.Line
 			}
 		}
 	}
@@ -191,23 +192,24 @@ func (s *Board) MarkWaiting(ctx context.Context, after int32) (marked int, next 
 		after = allLines
 	}
 	rows, err := pg.ReadAll[row](ctx, s.db, "unmarked_keys", "look for keys with waiting steps", unmarked.With(pg.Args{"after": after, "limit": lookedAtOnce}))
-	byCallable, topics := map[int32][]sortedLine{}, SignalSet{}
+	var callables []int32
+	var lines []sortedLine
+	topics := SignalSet{}
 	for _, r := range rows {
 		if r.Looked == lookedAtOnce {
 			next = r.After
 		}
 		if r.Namespace != "" {
-			marked++
-			byCallable[r.Callable] = append(byCallable[r.Callable], sortedLine{r.Line, r.Lane, r.Seq})
+			callables, lines = append(callables, r.Callable), append(lines, sortedLine{r.Line, r.Lane, r.Seq})
 			topics.addLane(r.Namespace, laneKey{r.Callable, r.Lane})
 		}
 	}
-	for callable, lines := range byCallable {
-		if err == nil {
-			err = s.db.Transaction(ctx, "mark_waiting", "say in which lines steps wait", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-				return nil, s.markWaiting(ctx, tx, callable, lines)
-			})
-		}
+	if len(lines) == 0 || err != nil {
+		return 0, next, nil, err
 	}
-	return marked, next, topics.Signals(), err
+	slices.Sort(callables) // locked in one order
+	err = s.db.Transaction(ctx, "mark_waiting", "say in which lines steps wait", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		return topics.Signals(), markInTurn(ctx, tx, slices.Compact(callables), lines)
+	})
+	return len(lines), next, topics.Signals(), err
 }

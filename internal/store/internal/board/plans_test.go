@@ -101,6 +101,7 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 			plantest.Of("claimKeys", claimKeys.With(limitedClaim(items, 0)), items, 0),
 			plantest.Of("claimKeys ahead", claimKeys.With(limitedClaim(items, items-10)), items, 0),
 			plantest.Of("linesOf", linesOf.With(pg.Args{"i": someKeys(items), "callable": one[0], "key_path": []string{"n"}, "key_tag": ""}), items, items),
+			plantest.Of("markWaiting", markWaiting.With(pg.Args{"f": someLines(items)}), items, 0),
 			plantest.Of("unmarked", unmarked.With(pg.Args{"after": int32(allLines), "limit": items}), items, 1),
 			plantest.Of("ageInKeys", ageInKeys.With(pg.Args{"bound_ms": int64(7_200_000), "limit": 1000}), 10_000, 0),
 			plantest.Of("limitsWait", limitsWait.With(pg.Args{"hot": one, "callables": one}), 100, 1),
@@ -117,6 +118,14 @@ func someKeys(count int) []nthKey {
 	list := make([]nthKey, count)
 	for i := range list {
 		list[i] = nthKey{int32(i), fmt.Sprintf("k%d", 1+i)} // #nosec G115 -- few
+	}
+	return list
+}
+
+func someLines(count int) []sortedLine {
+	list := make([]sortedLine, count)
+	for i := range list {
+		list[i].Line = int32(1 + i) // #nosec G115 -- few
 	}
 	return list
 }

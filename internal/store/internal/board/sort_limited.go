@@ -134,8 +134,8 @@ select -1, lane, max(reached), 0, ` + ofSorter + ` from keyed where not ordered 
 	markWaiting    = pg.Compile(`
 with found as materialized (
     select f.*, l.turn, k.at, k.waiting, k.from_lane, k.from_seq
-    from ` + stmt.List[sortedLine]("f") + ` cross join ` + limitOf("@callable::int") + ` cross join lateral (
-        select ctid as at, * from tasker.limit_keys where line <= f.line order by line desc limit 1) k
+    from ` + stmt.List[sortedLine]("f") + ` cross join lateral (
+        select ctid as at, * from tasker.limit_keys where line <= f.line order by line desc limit 1) k cross join lateral ` + limitOf("k.callable_id") + `
     where k.line = f.line
 )` + markFound)
 )
@@ -191,7 +191,7 @@ func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err
 		if err != nil || steps == 0 {
 			return err
 		}
-		return s.markWaiting(ctx, tx, callable, lines)
+		return markInTurn(ctx, tx, []int32{callable}, lines)
 	})
 	switch {
 	case err != nil:
@@ -206,11 +206,11 @@ func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err
 	})
 }
 
-// markWaiting says in which lines steps wait, once the turn of their callable has come.
-func (s *Board) markWaiting(ctx context.Context, tx pgx.Tx, callable int32, lines []sortedLine) error {
-	_, err := pg.Run(ctx, tx, takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": []int32{callable}}))
+// markInTurn says in which lines steps wait, once the turn of their callables has come.
+func markInTurn(ctx context.Context, tx pgx.Tx, callables []int32, lines []sortedLine) error {
+	_, err := pg.Run(ctx, tx, takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": callables}))
 	if err == nil {
-		_, err = pg.Run(ctx, tx, markWaiting.With(pg.Args{"callable": callable, "f": lines}))
+		_, err = pg.Run(ctx, tx, markWaiting.With(pg.Args{"f": lines}))
 	}
 	return err
 }

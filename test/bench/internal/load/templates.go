@@ -101,13 +101,19 @@ func CallableTemplates(n int) ([]*workflow.Template, error) {
 
 // oneStep is a template of a single step.
 func oneStep(namespace, name, handler string) (*workflow.Template, error) {
-	text := fmt.Sprintf("name: %s\nnamespace_name: %s\nversion: 1.0.0\nsteps:\n  - name: only\n    handler: {callable: %s}\n", name, namespace, handler)
-	t, _, err := template.Parse(name+".yaml", []byte(text))
+	t, _, err := template.Parse(name+".yaml", []byte(source(namespace, name, handler)))
 	if err != nil {
 		return nil, fmt.Errorf("parse template %s: %w", name, err)
 	}
 	return t, nil
 }
+
+func source(namespace, name, handler string) string {
+	return fmt.Sprintf("name: %s\nnamespace_name: %s\nversion: 1.0.0\nsteps:\n  - name: only\n    handler: {callable: %s}\n", name, namespace, handler)
+}
+
+// PlainSource is the template of plain tasks, as text.
+func PlainSource() string { return source(Namespace, OneStep.Name, OneStepHandler) }
 
 // Templates are the benchmark's own workflows in a namespace.
 func Templates(namespace string) ([]*workflow.Template, error) {

@@ -3,6 +3,7 @@ package measure
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -195,3 +196,19 @@ func (s *ours) drained(ctx context.Context) error {
 		}
 	}
 }
+
+// formerVersion compares this version with a former one, where no limit, policy or other rule is set.
+func (b *Bench) formerVersion(ctx context.Context) error {
+	if b.Former == "" {
+		return errors.New("want -former, the folder of the programs of a former version")
+	}
+	c := b.newComparison("former", "This version and a former one", formerRounds, []variant{
+		{label: "former version", fleet: rig.FleetOptions{Programs: b.Former}}, {key: "this", label: "this version"}})
+	c.mix = []load.Workflow{load.OneStep}
+	return c.measure(ctx, []way{{"fleet", "tasks created in bulk and run", fleetRate(formerTasks), 0}}, 1)
+}
+
+const (
+	formerRounds = 24
+	formerTasks  = 40_000 // that a fleet works off in a round
+)

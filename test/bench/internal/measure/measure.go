@@ -101,6 +101,8 @@ type Bench struct {
 	Charts string
 	// Recordings is the folder for what the section order has recorded; "": it is not kept.
 	Recordings string
+	// Former is the folder of the programs of a former version, for the section former.
+	Former string
 
 	begin     time.Time
 	sustained float64 // plain tasks per second with creation going on
@@ -137,6 +139,7 @@ func Sections() []Section {
 		{Name: "order", About: "shortest expected first against first come, first served, in a burst and under a steady load", Extra: true, run: (*Bench).order},
 		{Name: "limits", About: "shares of a hundred tenants, a flood of one, a rate, and 10,000 ordered keys", Extra: true, run: (*Bench).limits},
 		{Name: "limit-cost", About: "what limits cost that hold nothing up, fleets compared in turn, and a held snapshot", Extra: true, run: (*Bench).limitCost},
+		{Name: "former", About: "tasks created in bulk and run by a former version (-former) and this one, fleets compared in turn", Extra: true, run: (*Bench).formerVersion},
 		{Name: "sources", About: "every event source: latency, signals per second, cost, and what a killed one costs", Extra: true, run: (*Bench).sources},
 		{Name: "ageing", About: "how long tasks wait behind a flood of urgent ones for ten minutes, with ageing", Extra: true, run: (*Bench).ageing},
 		{Name: "snapshot", About: "a snapshot held for ten minutes, ours and River's, as a picture", Extra: true, run: (*Bench).snapshot},

@@ -198,6 +198,10 @@ func (b *Bench) orderFleet(ctx context.Context, policy order.Policy, orchestrato
 
 // put calls a route of the orchestrator.
 func (s *ours) put(ctx context.Context, path string, body any) error {
+	return s.send(ctx, (*load.Wire).Put, path, body)
+}
+
+func (s *ours) send(ctx context.Context, by func(*load.Wire, string, []byte) (int, []byte, error), path string, body any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -207,12 +211,12 @@ func (s *ours) put(ctx context.Context, path string, body any) error {
 		return err
 	}
 	defer wire.Close()
-	status, answer, err := wire.Put(path, text)
+	status, answer, err := by(wire, path, text)
 	if err == nil && status >= http.StatusMultipleChoices {
 		err = fmt.Errorf("status %d: %.300s", status, answer)
 	}
 	if err != nil {
-		return fmt.Errorf("put %s: %w", path, err)
+		return fmt.Errorf("send %s: %w", path, err)
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ type ours struct {
 	board   *board.Board
 	creator *load.Creator
 	mix     []load.Workflow
+	former  bool // the programs, and so the schema, are those of a former version
 }
 
 // fleet starts orchestrators and workers on a new database. Workers must run once to
@@ -35,7 +36,7 @@ func (b *Bench) fleet(ctx context.Context, c *rig.Cluster, o rig.FleetOptions, m
 	if err != nil {
 		return nil, err
 	}
-	s := &ours{Fleet: b.Rig.Fleet(d, o)}
+	s := &ours{Fleet: b.Rig.Fleet(d, o), former: o.Programs != ""}
 	if err := s.open(ctx, mix, orchestrators, workers); err != nil {
 		s.Close()
 		return nil, err
@@ -51,11 +52,19 @@ func (s *ours) open(ctx context.Context, mix []load.Workflow, orchestrators, wor
 	if s.board, err = board.Open(ctx, s.DSN); err != nil {
 		return err
 	}
-	if err := s.board.Register(ctx, []string{load.Namespace}); err != nil {
+	if err := s.register(ctx); err != nil {
 		return err
 	}
 	s.use(mix)
 	return s.Start(ctx, fleet.Worker, workers)
+}
+
+// register registers the workflows: in a former schema over the API, and the plain one alone.
+func (s *ours) register(ctx context.Context) error {
+	if !s.former {
+		return s.board.Register(ctx, []string{load.Namespace})
+	}
+	return s.send(ctx, (*load.Wire).Post, "/v1/templates", map[string]string{"source": load.PlainSource()})
 }
 
 // use makes the following tasks be of a mix.

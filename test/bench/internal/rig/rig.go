@@ -3,6 +3,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,6 +180,7 @@ func CloseConn(conn *pgx.Conn) {
 // FleetOptions say which daemons to run; everything else is as shipped.
 type FleetOptions struct {
 	Mode, Source string // "" leaves the default
+	Programs     string // folder of those of a former version; "": those of this one
 	WorkerEnv    []string
 	WorkerConfig string // TOML
 	// OrchestratorConfig is TOML too. Protection is that of the daemons' APIs.
@@ -245,7 +247,7 @@ func (f *Fleet) start(ctx context.Context, kind fleet.Kind) (*fleet.Process, err
 		}
 	}
 	p, err := fleet.Start(fleet.Options{
-		Kind: kind, BinDir: f.dir, WorkDir: filepath.Join(f.dir, f.Database.Name), Name: fmt.Sprintf("%s-%d", kind, len(*list)),
+		Kind: kind, BinDir: cmp.Or(f.o.Programs, f.dir), WorkDir: filepath.Join(f.dir, f.Database.Name), Name: fmt.Sprintf("%s-%d", kind, len(*list)),
 		DatabaseURL: dsn, Mode: f.o.Mode, EventSource: f.o.Source, Env: env, Config: config + f.access.toml(kind, f.o.Protection),
 		Web: f.access.web(f.o.Protection), TLS: f.o.Protection == TokenAndTLS})
 	if err != nil {
