@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/signal"
 )
 
 // known creates a task of each key, so that the keys have lines, and ends them.
@@ -126,7 +127,7 @@ steps:
 	noViolations(t, s)
 }
 
-// TestStepsOfAKeyWhoseFirstStepIsCancelled: MarkWaiting finds them.
+// TestStepsOfAKeyWhoseFirstStepIsCancelled: MarkWaiting finds them, and its transaction sends their signals.
 func TestStepsOfAKeyWhoseFirstStepIsCancelled(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -140,10 +141,15 @@ func TestStepsOfAKeyWhoseFirstStepIsCancelled(t *testing.T) {
 	claimed, _ := look(t, s, p, 500, 0, true)
 	require.Len(t, claimed, 100, "of c")
 	limited(t, s, p, "c")
-	marked, next, signals, err := s.MarkWaiting(t.Context(), 0)
+	var sent []signal.Signal
+	sends, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 2, Publish: func(list ...signal.Signal) { sent = append(sent, list...) }})
+	require.NoError(t, err)
+	t.Cleanup(sends.Close)
+	marked, next, signals, err := sends.MarkWaiting(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, []int{2, 0}, []int{marked, int(next)})
 	require.Len(t, signals, 1)
+	require.Equal(t, signals, sent)
 	marked, _, signals, err = s.MarkWaiting(t.Context(), 0)
 	require.NoError(t, err)
 	require.Zero(t, marked)
