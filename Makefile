@@ -231,7 +231,7 @@ bench-limits: require-postgresql ## Measure what limits do: shares, a flood, a r
 
 .PHONY: bench-former
 bench-former: require-postgresql ## Compare with the version of a commit: make bench-former FORMER=<commit> (about 4 minutes)
-	rm -rf bin/former && mkdir -p bin/former && git worktree add --detach bin/former/source $(FORMER)
+	rm -rf bin/former && mkdir -p bin/former && git worktree add --force --detach bin/former/source $(FORMER)
 	cd bin/former/source && CGO_ENABLED=0 $(GO) build -o .. ./cmd/orchestrator && cd test/bench && CGO_ENABLED=0 $(GO) build -o ../../.. ./worker
 	git worktree remove --force bin/former/source
 	cd test/bench && $(GO) run . -only former -former $(CURDIR)/bin/former $(BENCHFLAGS)

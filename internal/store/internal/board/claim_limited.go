@@ -107,7 +107,7 @@ const (
 	// limitedHeld: the step that has an ordered key has not ended.
 	limitedHeld = `l.ordered and not l.overtake and exists (
             select from tasker.board h where h.task_uuid = k.head_task and h.slot in (0, k.head_step + 1) and h.step_no = k.head_step)`
-	// lined are columns of the waiting steps of a key o.
+	// lined are the waiting steps of a key o.
 	lined     = linedStep + inLine
 	linedStep = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt is null as repeatable`
 	inLine    = ` ` + claimableHere + ` and callable = -o.line`
@@ -121,7 +121,7 @@ const (
 const (
 	inTurns = `case when @limit::int < 50 then turns - reached else floor((turns - reached) / ` + atOnce + `) end`
 	atOnce  = `greatest(@limit::int / 25, 1)`
-	// keysFirst is how many keys a claim reads first: a few more than fill it with so many turns of each.
+	// keysFirst is how many keys a claim reads first: as many as fill it with atOnce steps of each, and a few more.
 	keysFirst = `(@limit::int / ` + atOnce + ` + 8)`
 )
 

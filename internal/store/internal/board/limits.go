@@ -24,9 +24,10 @@ import (
 // their callable. What runs is counted on the board, so a slot comes back with the report, the lease
 // or the end of a task, by whatever component, and no counter can be wrong.
 //
+// The creation of many tasks places most of their steps in the lines of keys itself (placeByKeys).
 // Where more wait than a claim sorts, a worker sorts beside the claims (SortLimited). One
 // transaction at a time sorts the oldest steps of a callable, so that the steps of an ordered
-// key come into its line in their order. One that removes the limit waits for both.
+// key come into its line in their order. One that removes the limit waits for them all.
 
 // A snapshot that is held keeps all row versions of limits and keys, and a claim makes some of
 // each key that it takes from. So both are looked up backwards, newest version first, and

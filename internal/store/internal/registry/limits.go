@@ -144,7 +144,7 @@ func (c *limitChange) end(ctx context.Context, tx pgx.Tx, callable int32) error 
 // A limit ends in several transactions, since many steps may wait in the lines of its keys.
 // With the first one it bounds nothing more: new steps are claimed from the line of the
 // callable, and those of the keys without a bound. Others return to that line step by step;
-// the last transaction removes what is left: all hold the turn of the callable, without which
+// the last transaction removes what is left: all hold the locks of turnOf, without one of which
 // no step enters the line of a key, and one that waits in such a line is always claimable.
 // Until then the removal may be repeated, and workers claim from both kinds of lines.
 var (
