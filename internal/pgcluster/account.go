@@ -221,8 +221,14 @@ func ownedByUs(info os.FileInfo) bool {
 // errLocked says that another process holds a lock.
 var errLocked = errors.New("locked by another process")
 
-// tryLock takes the exclusive lock on a file, creating it. It is released when the file is
-// closed or the process ends.
+// unlockFile gives a lock back and closes its file. Closing alone would leave the lock to a process that
+// was forked meanwhile and has yet to close its copy of the file.
+func unlockFile(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	_ = f.Close()
+}
+
+// tryLock takes the exclusive lock on a file, creating it, until unlockFile or the end of the process.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

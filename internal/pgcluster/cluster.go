@@ -104,7 +104,7 @@ func (c *Cluster) abandon() {
 
 func (c *Cluster) unlock() {
 	if c.lock != nil {
-		_ = c.lock.Close() // closing releases the flock
+		unlockFile(c.lock)
 		c.lock = nil
 	}
 }

@@ -122,7 +122,7 @@ func sweepEphemeral(base string) {
 			removeOldSocketDir(dir)
 			_ = os.RemoveAll(dir)
 		}
-		_ = lock.Close()
+		unlockFile(lock)
 	}
 }
 

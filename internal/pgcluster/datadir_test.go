@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,13 +137,30 @@ func TestSweepRemovesOnlyDeadEphemeralClusters(t *testing.T) {
 	used := make1(ephemeralPrefix+"used", old)
 	lock, err := tryLock(filepath.Join(used, lockFile))
 	require.NoError(t, err)
-	defer func() { require.NoError(t, lock.Close()) }()
+	defer unlockFile(lock)
 
 	sweepEphemeral(base)
 	require.NoDirExists(t, dead)
 	require.DirExists(t, young)
 	require.DirExists(t, other)
 	require.DirExists(t, used)
+}
+
+// TestALockIsGivenBackThoughItsFileIsOpen in a process that was forked meanwhile and has not closed its copy yet.
+func TestALockIsGivenBackThoughItsFileIsOpen(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), lockFile)
+	lock, err := tryLock(path)
+	require.NoError(t, err)
+	fork, err := syscall.Dup(int(lock.Fd()))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, syscall.Close(fork)) }()
+	_, err = tryLock(path)
+	require.ErrorIs(t, err, errLocked)
+	unlockFile(lock)
+	lock, err = tryLock(path)
+	require.NoError(t, err)
+	unlockFile(lock)
 }
 
 func TestOptionsThatMakeNoSense(t *testing.T) {

@@ -49,8 +49,10 @@ func SuggestDataDir(wish string) (dir, reason string, err error) {
 	return dir, "", err
 }
 
-// tryLock takes the exclusive lock on a file, creating it. It is released when the file is
-// closed or the process ends.
+// unlockFile gives a lock back and closes its file.
+func unlockFile(f *os.File) { _ = f.Close() }
+
+// tryLock takes the exclusive lock on a file, creating it, until unlockFile or the end of the process.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
