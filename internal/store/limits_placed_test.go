@@ -160,7 +160,7 @@ func TestStepsOfAKeyWhoseFirstStepIsCancelled(t *testing.T) {
 }
 
 // TestARemovalOfALimitWaitsForCreations that have placed steps and are not committed, and so does that
-// of a program that does not know of them.
+// of a program that does not know of them, and the removal of idle keys.
 func TestARemovalOfALimitWaitsForCreations(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -174,43 +174,51 @@ func TestARemovalOfALimitWaitsForCreations(t *testing.T) {
 			return n == sessions, fmt.Sprintf("%d sessions wait", n)
 		})
 	}
-	for _, former := range []bool{false, true} {
+	during := func(remove func() error) error {
 		setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1000)})
 		known(t, s, p, "a")
+		idleFor(t, db, p, 8)
 		removed := make(chan error, 1)
 		var group conc.WaitGroup
 		require.NoError(t, pgx.BeginFunc(t.Context(), db.Pool(t), func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), `select pg_advisory_xact_lock(1)`)
 			group.Go(func() { limited(t, s, p, turns(150, "a")...) })
 			wait(1)
-			group.Go(func() {
-				var err error
-				if former {
-					_, err = db.Pool(t).Exec(t.Context(), `delete from tasker.limit_keys where callable_id = $1`, p.Callables[0])
-				} else {
-					_, err = s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
-				}
-				removed <- err
-			})
+			group.Go(func() { removed <- remove() })
 			wait(2)
 			return err
 		}))
 		group.Wait()
-		err := <-removed
-		if former {
-			require.ErrorContains(t, err, "steps wait in its line")
-			require.Equal(t, 149, inLines(t, db))
-			continue
-		}
-		require.NoError(t, err)
-		require.Zero(t, inLines(t, db))
-		claimed := claim(t, s, p, 500)
+		return <-removed
+	}
+	end := func(claimed []store.Claimed) {
 		require.Len(t, claimed, 150)
 		endAll(t, s, claimed)
 		applyAll(t, s)
 	}
+	require.NoError(t, during(func() error {
+		forgotten, _, err := s.ForgetKeys(t.Context(), 0, false)
+		require.Zero(t, forgotten)
+		return err
+	}))
+	require.Equal(t, 149, inLines(t, db))
 	claimed, _ := look(t, s, p, 500, 0, false)
-	require.Len(t, claimed, 150)
+	end(claimed)
+
+	require.NoError(t, during(func() error {
+		_, err := s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
+		return err
+	}))
+	require.Zero(t, inLines(t, db))
+	end(claim(t, s, p, 500))
+
+	require.ErrorContains(t, during(func() error {
+		_, err := db.Pool(t).Exec(t.Context(), `delete from tasker.limit_keys where callable_id = $1`, p.Callables[0])
+		return err
+	}), "steps wait in its line")
+	require.Equal(t, 149, inLines(t, db))
+	claimed, _ = look(t, s, p, 500, 0, false)
+	end(claimed)
 	noViolations(t, s)
 }
 

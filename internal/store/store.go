@@ -98,7 +98,7 @@ type (
 // The board: the life of a task. A task exists when its creation is committed, once for
 // each identity. A claim holds until its lease ends, and its token is the fence of every
 // report; an end and its effects are committed together or not at all. Operations:
-// CreateTasks, CreateAndClaim, TaskOfIdentity, NamedTasks; Claim, ClaimLimited, SortLimited, MarkWaiting, ActBeyond, BeginClaims, HandBack,
+// CreateTasks, CreateAndClaim, TaskOfIdentity, NamedTasks; Claim, ClaimLimited, SortLimited, MarkWaiting, ForgetKeys, ActBeyond, BeginClaims, HandBack,
 // ClaimsAfter, ReleaseLeases, Adopt, HearLanes, ExpectsSteps; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,

@@ -143,10 +143,11 @@ func predictions(cfg *Config) Job {
 	return Job{Name: "predictions", Interval: cfg.Settings.Sweeps.Predictions.Interval, Lease: learningLease, Run: run, Wanted: cfg.Store.Predicts}
 }
 
-// The actions on expired partitions.
+// The actions on expired partitions, and on keys of limits.
 var (
 	dropDay      = action{"dropped_days", "would_drop_days"}
 	dropEventDay = action{"dropped_event_days", "would_drop_event_days"}
+	forgetKeys   = action{"deleted_limit_keys", "would_delete_limit_keys"}
 )
 
 // removedLimits counts limits whose interrupted removal the sweep has ended, and markedKeys keys of
@@ -159,10 +160,11 @@ const (
 // busyDays counts days that could not be dropped because they were in use.
 const busyDays = "busy_days"
 
-// retention deletes expired rows.
+// retention deletes expired rows, and idle keys of limits.
 func retention(cfg *Config) Job {
 	r := cfg.Settings.Retention
 	limits := store.RetentionLimits{TTL: max(r.TTL, 0), DeadLetterTTL: max(r.DeadLetterTTL, 0), EventTTL: max(r.EventTTL, 0), Batch: r.BatchSize}
+	looked := int32(0) // the line of the last key; the next run goes on behind it
 	begin := func(dry bool) look {
 		return func(ctx context.Context, res *Result) (more bool, err error) {
 			gone, err := cfg.Store.Retain(ctx, limits, dry)
@@ -171,7 +173,15 @@ func retention(cfg *Config) Job {
 				cfg.Metrics.TasksCleaned.Add(float64(gone.Tasks))
 				cfg.Metrics.WorkersCleaned.Add(float64(gone.Workers))
 			}
-			return gone.More && err == nil, err
+			if err != nil {
+				return false, err
+			}
+			keys, next, err := cfg.Store.ForgetKeys(ctx, looked, dry)
+			res.count(forgetKeys.name(dry), keys)
+			if !dry {
+				looked = next
+			}
+			return gone.More || next != 0, err
 		}
 	}
 	return Job{Name: "retention", Interval: r.Interval, Lease: retentionLease, DryRun: r.DryRun, Run: inBatches(retentionLease, false, begin)}

@@ -42,6 +42,7 @@ type fake struct {
 	signals    []signal.Signal
 	limits     int // whose removal was interrupted
 	unmarked   int // keys, of which one look marks one
+	idle       int // keys, likewise
 	published  []signal.Signal
 	sends      bool
 	stranded   []store.Stranded // of future looks
@@ -165,6 +166,14 @@ func (f *fake) MarkWaiting(_ context.Context, after int32) (marked int, next int
 		return 0, 0, nil, nil
 	}
 	return 1, after + 1, []signal.Signal{{Topic: signal.WorkerTopic("limited")}}, nil
+}
+
+// ForgetKeys forgets the configured keys, of which each look finds the next one.
+func (f *fake) ForgetKeys(_ context.Context, after int32, _ bool) (forgotten int, next int32, err error) {
+	if int(after) >= f.idle {
+		return 0, 0, nil
+	}
+	return 1, after + 1, nil
 }
 
 func (f *fake) SendsSignals() bool { return f.sends }
@@ -544,6 +553,11 @@ func TestRetention(t *testing.T) {
 		got = run(t, r, "retention", false)
 		require.True(t, got.More)
 		require.Equal(t, 150, got.Items["deleted_tasks"], "half of the lease")
+
+		f.retain = func(store.RetentionLimits, bool) (store.Retained, error) { return store.Retained{}, nil }
+		f.idle = 3
+		require.Equal(t, map[string]int{"would_delete_limit_keys": 1}, run(t, r, "retention", true).Items)
+		require.Equal(t, map[string]int{"deleted_limit_keys": 3}, run(t, r, "retention", false).Items)
 	})
 }
 

@@ -29,6 +29,7 @@ type Store interface {
 	OverdueSignals(ctx context.Context, overdue time.Duration) ([]signal.Signal, error)
 	FinishLimits(ctx context.Context) (finished int, signals []signal.Signal, more bool, err error)
 	MarkWaiting(ctx context.Context, after int32) (marked int, next int32, signals []signal.Signal, err error)
+	ForgetKeys(ctx context.Context, after int32, dry bool) (forgotten int, next int32, err error)
 	Age(ctx context.Context, bound time.Duration, limit int, dry bool) (store.Aged, error)
 	Learn(ctx context.Context, alive time.Duration, seen map[uuid.UUID]int64) (store.Learned, error)
 	Predicts() bool

@@ -113,6 +113,24 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 	})
 }
 
+// TestForgettingKeysReadsThem, and what is in their lines, whatever waits and runs.
+func TestForgettingKeysReadsThem(t *testing.T) {
+	idle := func(f plantest.Fixture, t *testing.T, db *pgtest.DB) {
+		linesOfKeys(f, t, db)
+		db.Exec(t, `update tasker.limit_keys set waiting = false, tokens_at = now() - interval '8 days'`)
+	}
+	plantest.Grown(t, idle, func(_ plantest.Fixture, _ *testing.T, db *pgtest.DB, items int) []plantest.Statement {
+		first, lines := db.QueryInt(t, `select min(line) from tasker.limit_keys`), make([]int32, items)
+		for i := range lines {
+			lines[i] = int32(first + i) // #nosec G115 -- few
+		}
+		return []plantest.Statement{
+			plantest.Of("keysBehind", keysBehind.With(pg.Args{"after": int32(first + 100), "limit": items}), items, items), // #nosec G115 -- few
+			plantest.Of("forgetKeys", forgetKeys.With(pg.Args{"lines": lines}), items, 0),
+		}
+	})
+}
+
 // someKeys are keys of linesOfKeys.
 func someKeys(count int) []nthKey {
 	list := make([]nthKey, count)

@@ -109,7 +109,7 @@ func (r *registration) declare(ctx context.Context, tx pgx.Tx, row *registeredTe
 		var why string
 		switch {
 		case step == nil && mine && !c.Removing:
-			if _, err = pg.Run(ctx, tx, turnOf(c.CallableID)); err == nil {
+			if _, err = pg.Run(ctx, tx, TurnOf(c.CallableID)); err == nil {
 				err = change.end(ctx, tx, c.CallableID)
 			}
 		case step == nil:
@@ -120,7 +120,7 @@ func (r *registration) declare(ctx context.Context, tx pgx.Tx, row *registeredTe
 			}
 		case !mine || c.Removing || c.Version != row.Version || !c.same(step.Limit):
 			l := Limit{Namespace: row.Namespace, Handler: c.Handler, Rule: *step.Limit}
-			if _, err = pg.Run(ctx, tx, turnOf(c.CallableID)); err == nil {
+			if _, err = pg.Run(ctx, tx, TurnOf(c.CallableID)); err == nil {
 				err = l.set(ctx, tx, c.CallableID, change)
 			}
 			if errors.Is(err, ErrOtherKey) {

@@ -50,9 +50,9 @@ where n.name = @namespace and md5(c.callable || {separator} || c.method || {sepa
 // what the transaction has changed.
 var takeTurn = pg.Compile(`select pg_advisory_xact_lock(class, @callable::int) from unnest(@classes::int[]) class`)
 
-// turnOf returns takeTurn for a callable. Who sorts takes the locks in the same order, and a creation
+// TurnOf returns takeTurn for a callable. Who sorts takes the locks in the same order, and a creation
 // waits for none of them.
-func turnOf(callable int32) stmt.Call {
+func TurnOf(callable int32) stmt.Call {
 	return takeTurn.With(pg.Args{"classes": []int32{pg.SortLock, pg.PlaceLock, pg.TurnLock}, "callable": callable})
 }
 
@@ -144,7 +144,7 @@ func (c *limitChange) end(ctx context.Context, tx pgx.Tx, callable int32) error 
 // A limit ends in several transactions, since many steps may wait in the lines of its keys.
 // With the first one it bounds nothing more: new steps are claimed from the line of the
 // callable, and those of the keys without a bound. Others return to that line step by step;
-// the last transaction removes what is left: all hold the locks of turnOf, without one of which
+// the last transaction removes what is left: all hold the locks of TurnOf, without one of which
 // no step enters the line of a key, and one that waits in such a line is always claimable.
 // Until then the removal may be repeated, and workers claim from both kinds of lines.
 var (
@@ -228,7 +228,7 @@ where l.removing order by l.callable_id`)
 func (s *Registry) finishLimit(ctx context.Context, callable int32, namespace string) (more bool, err error) {
 	err = s.db.Transaction(ctx, "delete_limit", "remove a limit", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		one := pg.Args{"callable": callable}
-		if _, err := pg.Run(ctx, tx, turnOf(callable)); err != nil {
+		if _, err := pg.Run(ctx, tx, TurnOf(callable)); err != nil {
 			return nil, err
 		}
 		changed, err := pg.Run(ctx, tx, returnLimited.With(one.And(pg.Args{"limit": returnedAtOnce})))
@@ -277,7 +277,7 @@ func (l *Limit) turn(ctx context.Context, tx pgx.Tx) (callable int32, err error)
 	callable, err = pg.OneOf[int32](ctx, tx, limitedCallable.With(pg.Args{"namespace": l.Namespace, "callable": l.Handler.Callable,
 		"method": l.Handler.Method, "resolver": l.Handler.Resolver}))
 	if err == nil {
-		_, err = pg.Run(ctx, tx, turnOf(callable))
+		_, err = pg.Run(ctx, tx, TurnOf(callable))
 	}
 	return callable, err
 }
