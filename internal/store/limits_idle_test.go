@@ -101,6 +101,46 @@ steps:
 	noViolations(t, s)
 }
 
+// manyKeys adds keys to the limit.
+func manyKeys(t testing.TB, db *pgtest.DB, p *store.Plan, n int) {
+	db.Exec(t, `insert into tasker.limit_keys (callable_id, key, turn, weight, tokens, tokens_at, waiting)
+		select $1::int, 'c' || i, 0, 1, 1, now(), false from generate_series(1, $2::int) i`, p.Callables[0], n)
+}
+
+// TestALimitOfManyKeysIsRemoved in several transactions, with the steps that wait in their lines.
+func TestALimitOfManyKeysIsRemoved(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1000)})
+	manyKeys(t, db, p, 12_000)
+	known(t, s, p, "last")
+	limited(t, s, p, turns(100, "c1", "last")...)
+	require.Equal(t, 98, inLines(t, db))
+	_, err := s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
+	require.NoError(t, err)
+	require.Zero(t, db.QueryInt(t, `select (select count(*) from tasker.limit_keys) + (select count(*) from tasker.limits)`))
+	require.Len(t, claim(t, s, p, 200), 100)
+	noViolations(t, s)
+}
+
+// TestASetLimitWritesTheKeysThatItChanges, whose weights are others, and not all.
+func TestASetLimitWritesTheKeysThatItChanges(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1000)})
+	manyKeys(t, db, p, 100)
+	const rows = `select string_agg(key || ctid::text, ' ' order by key) from tasker.limit_keys where key <> 'c7'`
+	before, seventh := db.QueryString(t, rows), `select ctid::text || weight from tasker.limit_keys where key = 'c7'`
+	light := db.QueryString(t, seventh)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(900)})
+	require.Equal(t, light, db.QueryString(t, seventh))
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(900), Weights: map[string]float64{"c7": 3}})
+	require.Equal(t, before, db.QueryString(t, rows))
+	require.Equal(t, 3, db.QueryInt(t, `select weight::int from tasker.limit_keys where key = 'c7'`))
+}
+
 // TestKeysAreForgottenWhileTheyAreUsed: three workers claim what two others create, one at a time of each key,
 // while keys are forgotten as soon as they are idle.
 func TestKeysAreForgottenWhileTheyAreUsed(t *testing.T) {

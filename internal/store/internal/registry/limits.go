@@ -65,8 +65,8 @@ on conflict (callable_id) do update set changed_at = clock_timestamp(), changed_
     declared_version = excluded.declared_version, removing = false
 where l.key_path is not distinct from excluded.key_path and l.key_tag is not distinct from excluded.key_tag`)
 	weighKeys = pg.Compile(`
-update tasker.limit_keys k set weight = coalesce((l.weights ->> k.key)::float8, 1), tokens = least(k.tokens, l.burst)
-from tasker.limits l where l.callable_id = @callable and k.callable_id = @callable`)
+update tasker.limit_keys k set weight = coalesce((l.weights ->> k.key)::float8, 1)
+from tasker.limits l where l.callable_id = @callable and k.callable_id = @callable and k.weight <> coalesce((l.weights ->> k.key)::float8, 1)`)
 	recordLimit = pg.Compile(`
 insert into tasker.operator_actions (actor, reason, action, target, matched, changed, dry_run)
 select @actor::text, @reason::text, @action::text, jsonb_build_object('namespace', n.name, 'callable', c.callable, 'method', c.method, 'resolver', c.resolver), 1, 1, false
@@ -141,10 +141,10 @@ func (c *limitChange) end(ctx context.Context, tx pgx.Tx, callable int32) error 
 	return c.record(ctx, tx, callable, "delete_limit")
 }
 
-// A limit ends in several transactions, since many steps may wait in the lines of its keys.
+// A limit ends in several transactions, since it may have many keys, and many steps may wait in their lines.
 // With the first one it bounds nothing more: new steps are claimed from the line of the
-// callable, and those of the keys without a bound. Others return to that line step by step;
-// the last transaction removes what is left: all hold the locks of TurnOf, without one of which
+// callable, and those of the keys without a bound. Others return to that line step by step, and
+// keys without steps are removed: all hold the locks of TurnOf, without one of which
 // no step enters the line of a key, and one that waits in such a line is always claimable.
 // Until then the removal may be repeated, and workers claim from both kinds of lines.
 var (
@@ -155,25 +155,26 @@ with ended as (
 )
 update tasker.callables c set paused_at = case when c.paused_by is not null then c.paused_at end
 from ended e where c.callable_id = e.callable_id`)
+	// Index: the primary key, the unique index of keys, board_claimable.
 	returnLimited = pg.Compile(`
 with returning_steps as materialized (
-    select s.at from tasker.limits l join tasker.limit_keys k on k.callable_id = l.callable_id cross join lateral (
+    select s.at from ` + firstKeys + ` k cross join lateral (
         select ctid as at from tasker.board where state = {claimable} and callable = -k.line limit @limit::int for update skip locked) s
-    where l.callable_id = @callable and l.removing limit @limit::int
+    limit @limit::int
 )
 update tasker.board set callable = @callable, seq = nextval('tasker.step_seq') where ctid = any (array(select at from returning_steps))`)
+	dropKeys = pg.Compile(`
+delete from tasker.limit_keys where ctid = any (array(
+    select at from ` + firstKeys + ` k where (select true from tasker.board where state = {claimable} and callable = -k.line limit 1) is null))`)
 	dropLimit = pg.Compile(`
-with free as materialized (
-    select from tasker.limits where callable_id = @callable and removing and not exists (
-        select from tasker.limit_keys k where k.callable_id = @callable and exists (
-            select from tasker.board b where b.state = {claimable} and b.callable = -k.line))
-), keys as (
-    delete from tasker.limit_keys where callable_id = @callable and exists (select from free)
-)
-delete from tasker.limits where callable_id = @callable and exists (select from free)`)
+delete from tasker.limits where callable_id = @callable and removing and not exists (select from tasker.limit_keys where callable_id = @callable)`)
 )
 
-// returnedAtOnce is how many steps one transaction returns to the line of the callable.
+// firstKeys are the first keys of a limit that is being removed.
+const firstKeys = `(select ctid as at, line from tasker.limit_keys where callable_id = @callable and (select removing from tasker.limits where callable_id = @callable)
+        order by callable_id, key limit @limit::int)`
+
+// returnedAtOnce is how many steps one transaction returns to the line of the callable, and of how many keys.
 const returnedAtOnce = 5000
 
 // DeleteLimit removes a limit: claims that begin after it follow none. After an error, it may
@@ -223,21 +224,25 @@ select l.callable_id, n.name as namespace
 from tasker.limits l join tasker.callables c on c.callable_id = l.callable_id join tasker.namespaces n on n.namespace_id = c.namespace_id
 where l.removing order by l.callable_id`)
 
-// finishLimit returns steps of a limit that is being removed, or else removes it; more says
-// that it is still there.
+// finishLimit returns steps of a limit that is being removed, or else removes keys, and it with the last
+// ones; more says that it is still there.
 func (s *Registry) finishLimit(ctx context.Context, callable int32, namespace string) (more bool, err error) {
 	err = s.db.Transaction(ctx, "delete_limit", "remove a limit", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		one := pg.Args{"callable": callable}
+		some := one.And(pg.Args{"limit": returnedAtOnce})
 		if _, err := pg.Run(ctx, tx, TurnOf(callable)); err != nil {
 			return nil, err
 		}
-		changed, err := pg.Run(ctx, tx, returnLimited.With(one.And(pg.Args{"limit": returnedAtOnce})))
-		if more = true; err == nil && changed == 0 {
-			_, err = pg.Run(ctx, tx, dropLimit.With(one))
-			if err == nil {
-				more, err = pg.OneOf[bool](ctx, tx, limitLeft.With(one))
+		changed, err := pg.Run(ctx, tx, returnLimited.With(some))
+		if more = true; err != nil || changed > 0 {
+			return limitSignals(namespace), err
+		}
+		for _, call := range []stmt.Call{dropKeys.With(some), dropLimit.With(one)} {
+			if _, err := pg.Run(ctx, tx, call); err != nil {
+				return nil, err
 			}
 		}
+		more, err = pg.OneOf[bool](ctx, tx, limitLeft.With(one))
 		return limitSignals(namespace), err
 	})
 	return more, err
