@@ -42,7 +42,7 @@ type fake struct {
 	signals    []signal.Signal
 	limits     int // whose removal was interrupted
 	unmarked   int // keys, of which one look marks one
-	idle       int // keys, likewise
+	idle, busy int // keys, likewise, and the one that cannot be forgotten
 	published  []signal.Signal
 	sends      bool
 	stranded   []store.Stranded // of future looks
@@ -170,10 +170,13 @@ func (f *fake) MarkWaiting(_ context.Context, after int32) (marked int, next int
 
 // ForgetKeys forgets the configured keys, of which each look finds the next one.
 func (f *fake) ForgetKeys(_ context.Context, after int32, _ bool) (forgotten int, next int32, err error) {
-	if int(after) >= f.idle {
+	switch next = after + 1; {
+	case int(after) >= f.idle:
 		return 0, 0, nil
+	case int(next) == f.busy:
+		return 0, next, errors.New("its callable is busy")
 	}
-	return 1, after + 1, nil
+	return 1, next, nil
 }
 
 func (f *fake) SendsSignals() bool { return f.sends }
@@ -558,6 +561,10 @@ func TestRetention(t *testing.T) {
 		f.idle = 3
 		require.Equal(t, map[string]int{"would_delete_limit_keys": 1}, run(t, r, "retention", true).Items)
 		require.Equal(t, map[string]int{"deleted_limit_keys": 3}, run(t, r, "retention", false).Items)
+		f.busy = 2
+		got, err := r.RunNow(t.Context(), "retention", false)
+		require.ErrorContains(t, err, "its callable is busy")
+		require.Equal(t, map[string]int{"deleted_limit_keys": 2}, got.Items, "it goes on behind those that are busy")
 	})
 }
 

@@ -50,7 +50,7 @@ where d.ctid = f.at`)
 )
 
 // ForgetKeys deletes keys that have been idle for a week, or counts those that it would look at. It looks
-// behind a line, 0 for all, and returns the line to go on behind, 0 at the end.
+// behind a line, 0 for all, and returns the one to go on behind, also past an error; 0 at the end.
 func (s *Board) ForgetKeys(ctx context.Context, after int32, dry bool) (forgotten int, next int32, err error) {
 	type row struct {
 		Looked         int
@@ -75,7 +75,7 @@ func (s *Board) ForgetKeys(ctx context.Context, after int32, dry bool) (forgotte
 		for part := range slices.Chunk(lines, forgottenAtOnce) {
 			n, err := s.forgetKeysOf(ctx, callable, part)
 			if forgotten += n; err != nil {
-				return forgotten, 0, err
+				return forgotten, next, err
 			}
 		}
 	}
