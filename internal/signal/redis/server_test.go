@@ -91,19 +91,35 @@ func TestSignalsNeedNoMemoryAndNoDisk(t *testing.T) {
 // is refused for both directions, as is a node of a cluster.
 func TestServersThatWouldSplitTheFleet(t *testing.T) {
 	t.Parallel()
-	port, err := pgcluster.FreePort(t.Context())
-	require.NoError(t, err)
-	bus, err := pgcluster.FreePort(t.Context())
-	require.NoError(t, err)
-	for want, settings := range map[string][]string{
-		"role replica: want the primary": {"--replicaof", "127.0.0.1", "1"},
-		"mode cluster: want standalone":  {"--port", strconv.Itoa(port), "--cluster-port", strconv.Itoa(bus), "--bind", "127.0.0.1", "--cluster-enabled", "yes"},
+	for want, server := range map[string]*redistest.Server{
+		"role replica: want the primary": redistest.Start(t, "--replicaof", "127.0.0.1", "1"),
+		"mode cluster: want standalone":  clusterNode(t),
 	} {
-		b := brokerAt(t, redistest.Start(t, settings...).URL)
+		b := brokerAt(t, server.URL)
 		require.ErrorContains(t, b.Send(within(t, patience), []signal.Signal{control}), want)
 		_, err := b.Connect(within(t, patience), []signal.Topic{control.Topic})
 		require.ErrorContains(t, err, want)
 		require.Equal(t, telemetry.BrokerRefused, redisdial.Reason(err))
+	}
+}
+
+// clusterNode runs a node of a cluster, which must listen on two ports. Where another program takes one
+// before it does, others are chosen.
+func clusterNode(t *testing.T) *redistest.Server {
+	t.Helper()
+	for {
+		settings := []string{"--bind", "127.0.0.1", "--cluster-enabled", "yes"}
+		for _, name := range []string{"--port", "--cluster-port"} {
+			port, err := pgcluster.FreePort(t.Context())
+			require.NoError(t, err)
+			settings = append(settings, name, strconv.Itoa(port))
+		}
+		s, err := redistest.Open(t.Context(), settings...)
+		if err == nil {
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			return s
+		}
+		require.ErrorContains(t, err, "in use")
 	}
 }
 
