@@ -31,8 +31,8 @@ var (
 with looked as materialized (
     select * from tasker.limit_keys where line > @after::int order by line limit @limit::int
 )
-select (select count(*) from looked) as looked, k.line, k.callable_id as callable, coalesce(` + idleKey + `, false) as idle
-from (select clock_timestamp() as now) now cross join looked k left join lateral ` + limitOf("k.callable_id") + ` on true
+select (select count(*) from looked) as looked, k.line, k.callable_id as callable, ` + idleKey + ` as idle
+from (select clock_timestamp() as now) now cross join looked k cross join lateral ` + limitOf("k.callable_id") + `
 where ` + idleKey + ` or k.line = (select max(line) from looked)
 order by k.line`)
 	// forgetKeys deletes those in whose lines nothing waits, of which nothing runs, and whose order no step holds.
