@@ -90,7 +90,7 @@ func TestListsOfALargeLedger(t *testing.T) {
 		return time.UnixMilli(int64(binary.BigEndian.Uint64(at[:]) >> 16))
 	}
 	deep := id(count - count/5)
-	report := listReport{db: db, ledger: l}
+	report := listReport{db: db, ledger: l, newest: of(count).UTC().Format("20060102")}
 	for _, c := range listFilters(shared, id((count-count/20)/100*100), of, count) {
 		t.Run(c.name, func(t *testing.T) {
 			c.filter.Limit = 25
@@ -155,6 +155,7 @@ func fillLargeLedger(t *testing.T, db *pgtest.DB, plans *registry.Registry, shar
 type listReport struct {
 	db     *pgtest.DB
 	ledger *Ledger
+	newest string // the suffix of the youngest task's partition
 	rows   []string
 	plans  []string
 }
@@ -183,7 +184,10 @@ func (r *listReport) add(t *testing.T, filter, what string, f TaskFilter) {
 	}
 	text, blocks := r.explain(t, q.call(q.statement, pg.Args{"before": before, "oldest": r.ledger.scans.recently(before, oldest), "each": max(scan/q.sources, r.ledger.scans.source), "skip": 0, "take": f.Limit + 1, "enough": enough}))
 	require.LessOrEqual(t, blocks, scan*maxListBlocks+1000, text)
-	require.NotRegexp(t, `Seq Scan on (tasks|step_attempts)_20\S+ .*rows=[1-9]`, text)
+	// The newest partition has the tasks of an hour, on two pages. In the evening the last 24 hours
+	// have fewer tasks than a list looks at, so all of it is read.
+	few := "Seq Scan on tasks_" + r.newest
+	require.NotRegexp(t, `Seq Scan on (tasks|step_attempts)_20\S+ .*rows=[1-9]`, strings.ReplaceAll(text, few, "All of the newest"))
 
 	times := make([]time.Duration, 0, 200)
 	rounds := 3
