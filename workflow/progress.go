@@ -156,7 +156,8 @@ func (g *Progress) encodedSize() int {
 	return size
 }
 
-// DecodeProgress reads what Encode wrote.
+// DecodeProgress reads what Encode wrote. An error that is errors.ErrUnsupported says that a
+// newer program has written it.
 func DecodeProgress(b []byte) (*Progress, error) {
 	if len(b) < progressHeader {
 		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
@@ -185,7 +186,7 @@ func DecodeProgress(b []byte) (*Progress, error) {
 			return nil, fmt.Errorf("progress says that the task will end as %s", ending)
 		}
 	default:
-		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], progressRetry)
+		return nil, fmt.Errorf("progress has version %d, this program knows %d: %w", b[0], progressRetry, errors.ErrUnsupported)
 	}
 	size := len(b) - progressHeader - groups*progressPerGroup
 	if size < 0 || size%progressPerStep != 0 {
@@ -196,7 +197,7 @@ func DecodeProgress(b []byte) (*Progress, error) {
 	for i := range g.Steps {
 		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
 		if e[progressStatusAt] >= byte(statusCount) {
-			return nil, fmt.Errorf("progress has unknown status %d for step %d", e[progressStatusAt], i)
+			return nil, fmt.Errorf("progress has unknown status %d for step %d: %w", e[progressStatusAt], i, errors.ErrUnsupported)
 		}
 		s.Status, s.Crashes = Status(e[progressStatusAt]), e[1]
 		s.Attempts, s.Remaining = binary.BigEndian.Uint16(e[progressAttemptsAt:]), binary.BigEndian.Uint16(e[4:])

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"errors"
 	"math"
 	"testing"
 	"time"
@@ -21,6 +22,9 @@ func TestStateNamesGoBothWays(t *testing.T) {
 		back, ok := stepStateNames.Parse(s.String())
 		require.True(t, ok)
 		require.Equal(t, s, back)
+	}
+	for s := range statusCount {
+		require.True(t, statusNames.Has(s), "status %d has no name", s)
 	}
 	legacy, ok := ParseTaskState("in_progress")
 	require.True(t, ok)
@@ -112,6 +116,21 @@ func TestDynamicStepsAreNotInitial(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"validate", "route"}, initial)
+}
+
+// TestProgressOfANewerProgram is told apart from one that is broken.
+func TestProgressOfANewerProgram(t *testing.T) {
+	t.Parallel()
+	for newer, list := range map[bool][][]byte{
+		true:  {{progressRetry + 1, 0, 1, 0, 0, 1, 0, 0}, {progressPlain, 0, byte(statusCount), 0, 0, 1, 0, 0}},
+		false: {{}, {progressPlain}, {progressPlain, 0, 1, 0, 0}, {progressGrouped, 0, 1, 0, 0, 1, 0, 0}},
+	} {
+		for _, b := range list {
+			_, err := DecodeProgress(b)
+			require.Error(t, err, "%v", b)
+			require.Equal(t, newer, errors.Is(err, errors.ErrUnsupported), "%v: %v", b, err)
+		}
+	}
 }
 
 func FuzzDecodeProgress(f *testing.F) {

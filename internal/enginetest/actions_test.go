@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -356,6 +359,27 @@ func TestUnreadableRecordsGoIntoQuarantine(t *testing.T) {
 	letter, err := e.Store.DeadLetterOfTask(t.Context(), bad)
 	require.NoError(t, err)
 	require.Equal(t, "records_contradict", letter.Detail)
+}
+
+// TestTasksOfNewerProgramsAreLeftToThem: an older orchestrator neither decides about a task whose progress it
+// cannot read nor ends it; a program that can read it goes on.
+func TestTasksOfNewerProgramsAreLeftToThem(t *testing.T) {
+	t.Parallel()
+	o, m := newOperators(false), telemetry.Discard()
+	e := start(t, o, func(c *orchestration.Config, _ *worker.Config) { c.Metrics = m })
+	newer, ours := e.Submit("test", "operated", `{"n":1}`), e.Submit("test", "operated", `{"n":2}`)
+	<-o.running
+	<-o.running
+	known := e.DB.QueryInt(t, `select get_byte(progress, 0) from tasker.board where task_uuid = $1 and slot = 0`, newer)
+	version := func(v int) {
+		e.DB.Exec(t, `update tasker.board set progress = set_byte(progress, 0, $2) where task_uuid = $1 and slot = 0`, newer, v)
+	}
+	version(200)
+	close(o.release)
+	require.Equal(t, workflow.TaskComplete, e.Await(ours).State)
+	pgtest.Eventually(t, patience, func() (bool, string) { return testutil.ToFloat64(m.TasksAside) == 1, "the task is not set aside" })
+	version(known)
+	require.Equal(t, workflow.TaskComplete, e.Await(newer).State)
 }
 
 func TestAPausedNamespaceIsNotClaimed(t *testing.T) {

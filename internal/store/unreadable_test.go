@@ -8,18 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
-// TestAPlanThatCannotBeReadHoldsUpItsTasksAlone: a newer program may have written it. Its
-// tasks are left unchanged, and those of other plans are taken.
-func TestAPlanThatCannotBeReadHoldsUpItsTasksAlone(t *testing.T) {
+// TestTasksOfNewerProgramsAreLeftUnchanged: those whose plan or progress this program cannot read. Others are taken.
+func TestTasksOfNewerProgramsAreLeftUnchanged(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	readable, newer := plan(t, s, loneYAML), plan(t, s, diamondYAML)
-	ids := map[uuid.UUID]bool{create(t, s, readable, 1)[0]: true, create(t, s, newer, 1)[0]: false}
-	for _, c := range slices.Concat(claim(t, s, readable, 2), claim(t, s, newer, 2)) {
+	lone := create(t, s, readable, 3)
+	why := map[uuid.UUID]string{lone[0]: "", lone[1]: "progress has version 9", lone[2]: "progress has unknown status 99", create(t, s, newer, 1)[0]: "decode plan"}
+	for _, c := range slices.Concat(claim(t, s, readable, 4), claim(t, s, newer, 2)) {
 		require.Equal(t, []bool{true}, report(t, s, succeed(c, `1`)))
 	}
+	db.Exec(t, `update tasker.board set progress = set_byte(progress, 0, 9) where task_uuid = $1 and slot = 0`, lone[1])
+	db.Exec(t, `update tasker.board set progress = set_byte(progress, $2, 99) where task_uuid = $1 and slot = 0`, lone[2], workflow.LayoutOfProgress().Header+workflow.LayoutOfProgress().StatusAt)
 	db.Exec(t, `update tasker.plans set template = template || '{"rules_version": 2}' where plan_id = $1`, newer.ID)
 	older, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 2})
 	require.NoError(t, err)
@@ -27,15 +30,15 @@ func TestAPlanThatCannotBeReadHoldsUpItsTasksAlone(t *testing.T) {
 	taken, err := older.TakeReported(t.Context(), 10, true)
 	require.NoError(t, err)
 	defer taken.Release()
-	require.Len(t, taken.Tasks, 2)
+	require.Len(t, taken.Tasks, len(why))
 	for i := range taken.Tasks {
 		task := &taken.Tasks[i]
 		require.NoError(t, task.Broken)
-		if ids[task.UUID] {
+		if why[task.UUID] == "" {
 			require.NoError(t, task.Unreadable)
 			require.NotNil(t, task.Plan)
 		} else {
-			require.ErrorContains(t, task.Unreadable, "decode plan")
+			require.ErrorContains(t, task.Unreadable, why[task.UUID])
 		}
 	}
 }

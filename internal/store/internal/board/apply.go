@@ -51,8 +51,8 @@ type TakenTask struct {
 	// Broken says why the records of the task cannot be read; then Plan or Progress is
 	// missing, and the task can only be quarantined.
 	Broken error
-	// Unreadable says why this program cannot read the task's plan, while another version
-	// may: the task is left unchanged.
+	// Unreadable says why this program cannot read the task's plan or progress, while a newer
+	// one may: the task is left unchanged.
 	Unreadable error
 
 	lanes lanes // of the steps that are put in line
@@ -187,7 +187,7 @@ func (t *Taken) begin(ctx context.Context, before func(*pgx.Batch), take stmt.Ca
 		task := &t.Tasks[i]
 		if task.Plan, err = read.Of(id); errors.Is(err, pg.ErrNotFound) {
 			task.Broken = fmt.Errorf("plan %d: %w", id, err)
-		} else {
+		} else if err != nil {
 			task.Unreadable = err
 		}
 	}
@@ -277,9 +277,12 @@ type reportedStep struct {
 }
 
 func (r *takenRow) task() TakenTask {
-	progress, err := workflow.DecodeProgress(r.Progress)
-	return TakenTask{Broken: err, UUID: r.TaskUUID, State: r.TaskState, Priority: r.Priority,
-		Watched: r.Watched, Awaited: r.Awaited, DeadLetter: r.DeadLetter, Inline: r.Inline, Progress: progress, Trace: r.Trace}
+	t := TakenTask{UUID: r.TaskUUID, State: r.TaskState, Priority: r.Priority,
+		Watched: r.Watched, Awaited: r.Awaited, DeadLetter: r.DeadLetter, Inline: r.Inline, Trace: r.Trace}
+	if t.Progress, t.Broken = workflow.DecodeProgress(r.Progress); errors.Is(t.Broken, errors.ErrUnsupported) {
+		t.Broken, t.Unreadable = nil, t.Broken
+	}
+	return t
 }
 
 func (r *reportedStep) taken() TakenStep {
