@@ -26,6 +26,37 @@ func TestLinksLeadSomewhere(t *testing.T) {
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
+// TestTablesHaveTheirColumns: a bar in a text, also in code, would begin a column unless it is escaped.
+func TestTablesHaveTheirColumns(t *testing.T) {
+	t.Parallel()
+	for _, name := range pages(t) {
+		require.Empty(t, oddRows(page(t, name)), name)
+	}
+	require.Equal(t, []string{"| c | d | e |"}, oddRows("| a | b |\n|---|---|\n| c | d | e |\n| `f\\|g` | h |\n\n| i |\n```\n| j | k |\n```\n"))
+}
+
+// oddRows are the rows of tables that have more or fewer columns than the first of theirs.
+func oddRows(text string) (odd []string) {
+	columns, fenced := 0, false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		}
+		if !strings.HasPrefix(line, "|") || fenced {
+			columns = 0
+			continue
+		}
+		bars := strings.Count(line, "|") - strings.Count(line, `\|`)
+		if columns == 0 {
+			columns = bars
+		}
+		if bars != columns {
+			odd = append(odd, strings.TrimSpace(line))
+		}
+	}
+	return odd
+}
+
 // linksOf lists the relative targets of a page, code left out.
 func linksOf(text string) (targets []string) {
 	for _, m := range link.FindAllStringSubmatch(withoutCode(text), -1) {
