@@ -1,6 +1,7 @@
 package docscheck_test
 
 import (
+	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -26,37 +27,6 @@ func TestLinksLeadSomewhere(t *testing.T) {
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestTablesHaveTheirColumns: a bar in a text, also in code, would begin a column unless it is escaped.
-func TestTablesHaveTheirColumns(t *testing.T) {
-	t.Parallel()
-	for _, name := range pages(t) {
-		require.Empty(t, oddRows(page(t, name)), name)
-	}
-	require.Equal(t, []string{"| c | d | e |"}, oddRows("| a | b |\n|---|---|\n| c | d | e |\n| `f\\|g` | h |\n\n| i |\n```\n| j | k |\n```\n"))
-}
-
-// oddRows are the rows of tables that have more or fewer columns than the first of theirs.
-func oddRows(text string) (odd []string) {
-	columns, fenced := 0, false
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "```") {
-			fenced = !fenced
-		}
-		if !strings.HasPrefix(line, "|") || fenced {
-			columns = 0
-			continue
-		}
-		bars := strings.Count(line, "|") - strings.Count(line, `\|`)
-		if columns == 0 {
-			columns = bars
-		}
-		if bars != columns {
-			odd = append(odd, strings.TrimSpace(line))
-		}
-	}
-	return odd
-}
-
 // linksOf lists the relative targets of a page, code left out.
 func linksOf(text string) (targets []string) {
 	for _, m := range link.FindAllStringSubmatch(withoutCode(text), -1) {
@@ -71,17 +41,24 @@ var inlineCode = regexp.MustCompile("`[^`\n]*`")
 
 func withoutCode(text string) string {
 	var b strings.Builder
-	fenced := false
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(strings.TrimSpace(line), "```") {
-			fenced = !fenced
-			continue
-		}
-		if !fenced {
-			b.WriteString(inlineCode.ReplaceAllString(line, "code"))
-		}
+	for line := range unfenced(text) {
+		b.WriteString(inlineCode.ReplaceAllString(line, "code"))
 	}
 	return b.String()
+}
+
+// unfenced are the lines of a page that stand in no block of code.
+func unfenced(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		fenced := false
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				fenced = !fenced
+			} else if !fenced && !yield(line) {
+				return
+			}
+		}
+	}
 }
 
 // whyBroken is empty where the target of a link on a page exists.
@@ -109,13 +86,9 @@ func whyBroken(from, target string) string {
 }
 
 func hasAnchor(text, anchor string) bool {
-	fenced := false
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "```") {
-			fenced = !fenced
-		}
+	for line := range unfenced(text) {
 		heading := strings.TrimLeft(line, "#")
-		if !fenced && heading != line && strings.HasPrefix(heading, " ") && slug(heading) == anchor {
+		if heading != line && strings.HasPrefix(heading, " ") && slug(heading) == anchor {
 			return true
 		}
 	}
@@ -144,4 +117,32 @@ func TestBrokenLinksAreFound(t *testing.T) {
 	require.Equal(t, []string{"a.md", "#b"}, linksOf("[x](a.md) `[y](c.md)` [z](https://example.org)\n```\n[w](d.md)\n```\n[v](#b)\n"))
 	require.True(t, hasAnchor("# What, then?\n", "what-then"))
 	require.False(t, hasAnchor("```\n# What, then?\n```\n", "what-then"))
+}
+
+// TestTablesHaveTheirColumns: a bar in a text, also in code, would begin a column unless it is escaped.
+func TestTablesHaveTheirColumns(t *testing.T) {
+	t.Parallel()
+	for _, name := range pages(t) {
+		require.Empty(t, oddRows(page(t, name)), name)
+	}
+	require.Equal(t, []string{"| c | d | e |"}, oddRows("| a | b |\n|---|---|\n| c | d | e |\n| `f\\|g` | h |\n\n| i |\n```\n| j | k |\n```\n"))
+}
+
+// oddRows are the rows of tables that have more or fewer columns than the first of theirs.
+func oddRows(text string) (odd []string) {
+	columns := 0
+	for line := range unfenced(text) {
+		if !strings.HasPrefix(line, "|") {
+			columns = 0
+			continue
+		}
+		bars := strings.Count(line, "|") - strings.Count(line, `\|`)
+		if columns == 0 {
+			columns = bars
+		}
+		if bars != columns {
+			odd = append(odd, strings.TrimSpace(line))
+		}
+	}
+	return odd
 }

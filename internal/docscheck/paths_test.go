@@ -16,8 +16,8 @@ var (
 	span = regexp.MustCompile("`([A-Za-z0-9_.-][A-Za-z0-9_./-]*)`")
 	// goTest is a command that names packages.
 	goTest = regexp.MustCompile("go test [^`\n|;]*")
-	// ofGo are folders whose files pages name by a part of their path.
-	ofGo = regexp.MustCompile(`\.(go|sql|proto|tla)$`)
+	// source is a file that pages also name by the end of its path.
+	source = regexp.MustCompile(`\.(go|sql|proto|tla)$`)
 	// testName has to be a whole one: a pattern after -run may be a part.
 	testName = regexp.MustCompile(`^(Test|Benchmark|Fuzz|Example)[A-Z]\w+$`)
 )
@@ -84,7 +84,7 @@ func (tr *tree) named(text string) (count int, gone []string) {
 		switch {
 		case testName.MatchString(name):
 			check(name, tr.tests[name])
-		case ofGo.MatchString(name), below && slices.Contains(tr.paths, "/"+first):
+		case source.MatchString(name), below && slices.Contains(tr.paths, "/"+first):
 			check(name, slices.ContainsFunc(tr.paths, func(path string) bool { return strings.HasSuffix(path, "/"+name) }))
 		}
 	}

@@ -21,8 +21,7 @@ func TestStatesHaveOneNameInGoAndSQL(t *testing.T) {
 			continue
 		}
 		ended++
-		require.True(t, db.QueryBool(t, `select tasker.step_state_name($1, null, null, null) is not null`, int(s)), "tasker.step_state_name does not know status %v", s)
-		require.Equal(t, store.EndedState(s).String(), db.QueryString(t, `select tasker.step_state_name($1, null, null, null)`, int(s)), "status %v", s)
+		require.Equal(t, store.EndedState(s).String(), db.QueryString(t, `select coalesce(tasker.step_state_name($1, null, null, null), 'no name')`, int(s)), "status %v", s)
 	}
 	require.Positive(t, ended)
 	for _, s := range workflow.TaskStates() {
