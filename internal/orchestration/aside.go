@@ -3,6 +3,7 @@ package orchestration
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -101,7 +102,7 @@ func ofOneTask(ctx context.Context, err error) bool {
 // apart applies changes that were rejected together, in halves.
 func (w *applyWork) apart(ctx context.Context, changes []store.Change, why error) (found int, err error) {
 	if len(changes) == 1 {
-		return w.alone(ctx, changes[0].Task.UUID, why)
+		return w.alone(ctx, changes[0].Task, why)
 	}
 	w.o.log.Warn("a batch of reports was rejected and is applied in halves", zap.Int("tasks", len(changes)), zap.Error(why))
 	tasks := make([]uuid.UUID, len(changes))
@@ -138,8 +139,11 @@ func (w *applyWork) only(ctx context.Context, tasks []uuid.UUID) (found int, err
 	return 0, err
 }
 
-// alone handles a task that is rejected on its own.
-func (w *applyWork) alone(ctx context.Context, task uuid.UUID, why error) (found int, err error) {
+// alone handles a task that is rejected on its own. The rejected transaction has released
+// the task: if another orchestrator has applied its reports since, or a newer program has
+// written it, the task is no longer at fault.
+func (w *applyWork) alone(ctx context.Context, rejected *store.TakenTask, why error) (found int, err error) {
+	task := rejected.UUID
 	if !w.setAside(task, why) {
 		return 0, nil
 	}
@@ -148,7 +152,8 @@ func (w *applyWork) alone(ctx context.Context, task uuid.UUID, why error) (found
 		return 0, err
 	}
 	defer taken.Release()
-	if len(taken.Tasks) == 0 {
+	if len(taken.Tasks) == 0 || taken.Tasks[0].Unreadable != nil || !reportsAgain(&taken.Tasks[0], rejected) {
+		w.aside.forget(task)
 		return 0, nil
 	}
 	changes := []store.Change{w.o.quarantine(&taken.Tasks[0], "cannot_be_applied", "what was reported cannot be applied; the log of the orchestrators has the details")}
@@ -162,6 +167,17 @@ func (w *applyWork) alone(ctx context.Context, task uuid.UUID, why error) (found
 		return 0, nil
 	}
 	return 0, err
+}
+
+// reportsAgain reports whether all reports of a task that were taken before are still to
+// be applied.
+func reportsAgain(now, before *store.TakenTask) bool {
+	for _, was := range before.Reported {
+		if !slices.ContainsFunc(now.Reported, func(s store.TakenStep) bool { return s.Step == was.Step && s.Attempt == was.Attempt }) {
+			return false
+		}
+	}
+	return true
 }
 
 // setAside leaves a task unchanged for a while, and reports whether it must be ended
