@@ -77,14 +77,14 @@ func TestBrokerDrain(t *testing.T) {
 	wait := func() { <-time.After(300 * time.Millisecond) } // takes time: as the command would wait
 	s.beforePause = wait
 	publish("tasks.direct", "high")
-	got := run("--timeout", "5s")
+	got := run("--timeout", "15s")
 	require.Equal(t, exitFailed, got.code)
 	require.Contains(t, got.stderr, "not drained: tasks.high has 1 messages and 0 consumers")
 
 	deliveries, err := ch.Consume("tasks.high", "bridge", false, false, false, false, nil)
 	require.NoError(t, err)
 	first := <-deliveries
-	got = run("--timeout", "5s", "--remove")
+	got = run("--timeout", "15s", "--remove")
 	require.Equal(t, exitFailed, got.code, got.stderr)
 	require.Contains(t, got.stderr, "not drained: tasks.high has 0 messages and 1 consumers", "the message is not acknowledged")
 	require.True(t, exists())
