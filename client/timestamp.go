@@ -59,7 +59,8 @@ func parseTime(s string) (time.Time, error) {
 }
 
 func quoted(t time.Time, layout string) ([]byte, error) {
-	return t.UTC().AppendFormat(make([]byte, 0, len(layout)), layout), nil
+	const cut = 3 // package time appends nine digits of the second before it cuts those beyond the layout
+	return t.UTC().AppendFormat(make([]byte, 0, len(layout)+cut), layout), nil
 }
 
 func unquoted(raw []byte, text func([]byte) error) error {

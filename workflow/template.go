@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -388,7 +389,7 @@ func (t *Template) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("read template: %w", err)
 	}
 	if in.RulesVersion > rulesVersion {
-		return fmt.Errorf("read template %q: invalid rules_version %d: want at most %d, which this program knows", in.Name, in.RulesVersion, rulesVersion)
+		return fmt.Errorf("read template %q: invalid rules_version %d: want at most %d, which this program knows: %w", in.Name, in.RulesVersion, rulesVersion, errors.ErrUnsupported)
 	}
 	*t = Template(in.plain)
 	objects, texts := t.freeForm()

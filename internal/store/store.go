@@ -282,6 +282,7 @@ var (
 	ErrTaskEnded   = pg.ErrTaskEnded      // the task is terminal, so it cannot be changed this way
 	ErrWorkerDead  = pg.ErrWorkerDead     // all its claims are lost, and it must register under a new UUID
 	ErrUnavailable = pg.ErrUnavailable    // trying again later may succeed
+	ErrNewer       = pg.ErrNewer          // a newer version has written the task or its plan, and this one cannot read it
 	ErrSchema      = pg.ErrSchema         // the database has another schema than this program
 
 	ErrNoTaskType        = registry.ErrNoTaskType

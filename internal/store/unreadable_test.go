@@ -12,6 +12,7 @@ import (
 )
 
 // TestTasksOfNewerProgramsAreLeftUnchanged: those whose plan or progress this program cannot read. Others are taken.
+// Readers learn that a newer program can read them.
 func TestTasksOfNewerProgramsAreLeftUnchanged(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -37,8 +38,12 @@ func TestTasksOfNewerProgramsAreLeftUnchanged(t *testing.T) {
 		if why[task.UUID] == "" {
 			require.NoError(t, task.Unreadable)
 			require.NotNil(t, task.Plan)
-		} else {
-			require.ErrorContains(t, task.Unreadable, why[task.UUID])
+			continue
 		}
+		require.ErrorContains(t, task.Unreadable, why[task.UUID])
+		_, err := older.Task(t.Context(), task.UUID)
+		require.ErrorIs(t, err, store.ErrNewer)
 	}
+	_, err = older.Tasks(t.Context(), store.TaskFilter{Limit: 10})
+	require.ErrorIs(t, err, store.ErrNewer)
 }

@@ -242,6 +242,8 @@ func classify(ctx context.Context, err error) *failure {
 		return &failure{status: http.StatusGatewayTimeout, code: codeTimeout, message: "The request took too long"}
 	case errors.Is(err, store.ErrUnavailable):
 		return unavailable("The database cannot be reached at the moment", databaseRetry)
+	case errors.Is(err, store.ErrNewer):
+		return unavailable("A newer version of the daemon has written this; an orchestrator of that version can read it", databaseRetry)
 	case errors.Is(err, auth.ErrUnavailable):
 		return unavailable("Credentials cannot be verified at the moment", databaseRetry)
 	case errors.Is(err, command.ErrFull):

@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -138,6 +139,8 @@ func TestSteps(t *testing.T) {
 	}
 	h.store.fails(store.ErrUnavailable)
 	h.get(base).refused(t, 503, "SERVICE_UNAVAILABLE")
+	h.store.fails(fmt.Errorf("read the task: %w", store.ErrNewer))
+	require.Contains(t, h.get(base).refused(t, 503, "SERVICE_UNAVAILABLE").Message, "A newer version of the daemon has written this")
 }
 
 func TestStepAudit(t *testing.T) {

@@ -138,7 +138,7 @@ func (r *taskReader) addAttempt(a attemptRow) error {
 // decode reads the task's progress.
 func (t *Task) decode(progress []byte) (err error) {
 	if t.Progress, err = workflow.DecodeProgress(progress); err != nil {
-		return fmt.Errorf("task %s: %w", t.UUID, err)
+		return fmt.Errorf("task %s: %w", t.UUID, pg.OfNewer(err))
 	}
 	return nil
 }

@@ -29,6 +29,9 @@ var (
 	// ErrUnavailable: the database cannot be reached or does not answer in
 	// time; trying again later may succeed.
 	ErrUnavailable = errors.New("database unavailable")
+	// ErrNewer: a newer version of the program has written the task or its plan, and this one
+	// cannot read it.
+	ErrNewer = errors.New("written by a newer version")
 	// ErrSchema: the database has another schema than this program.
 	ErrSchema = errors.New("schema version")
 )
@@ -412,6 +415,15 @@ func (s *DB) Rollback(tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_ = tx.Rollback(ctx) // a connection that cannot roll back is closed by the pool
+}
+
+// OfNewer adds ErrNewer to an error of decoding that says that this version does not know the
+// format (errors.ErrUnsupported).
+func OfNewer(err error) error {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("%w: %w", ErrNewer, err)
+	}
+	return err
 }
 
 // Classify wraps err with the operation and adds ErrUnavailable if the database could not

@@ -290,7 +290,7 @@ func (c *planCache) compile(r planRow) (*Plan, error) {
 	p := &Plan{ID: r.PlanID, Queue: r.NamespaceID, Callables: r.Callables, order: c.order}
 	t := &workflow.Template{}
 	if err := json.Unmarshal(r.Template, t); err != nil {
-		return nil, fmt.Errorf("decode plan %d: %w", p.ID, err)
+		return nil, fmt.Errorf("decode plan %d: %w", p.ID, pg.OfNewer(err))
 	}
 	var err error
 	if p.Plan, err = workflow.Compile(t); err != nil {
