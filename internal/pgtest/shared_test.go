@@ -143,6 +143,16 @@ func TestHalfBuiltTemplateIsReplaced(t *testing.T) {
 	require.False(t, left)
 }
 
+// TestEachDayHasItsTemplates: a template that was made before midnight has no table for the
+// last of the days that tests expect after it.
+func TestEachDayHasItsTemplates(t *testing.T) {
+	t.Parallel()
+	evening := time.Date(2026, 11, 27, 23, 59, 0, 0, time.UTC)
+	require.Equal(t, templateKey("a", evening), templateKey("a", evening.Add(59*time.Second)))
+	require.NotEqual(t, templateKey("a", evening), templateKey("a", evening.Add(time.Minute)))
+	require.NotEqual(t, templateKey("a", evening), templateKey("b", evening))
+}
+
 func TestWithDatabase(t *testing.T) {
 	t.Parallel()
 	for dsn, want := range map[string]string{

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -18,7 +19,7 @@ type Migrate func(ctx context.Context, dsn string) error
 
 // NewMigrated returns a database with the schema that migrate makes, dropped
 // when the test ends. The schema is built once per server and name and copied
-// from then on, across packages and runs; so name must change whenever the
+// from then on, across packages and runs of a day; so name must change whenever the
 // schema does: put a hash of the schema into it.
 func NewMigrated(t testing.TB, name string, migrate Migrate) *DB {
 	t.Helper()
@@ -34,6 +35,12 @@ func (s *server) newMigrated(t testing.TB, name string, migrate Migrate) *DB {
 	return s.newDB(t, template)
 }
 
+// templateKey tells templates apart: by their names, and by the day (UTC), since a schema may
+// have tables for the days around that of its migration.
+func templateKey(name string, at time.Time) [sha256.Size]byte {
+	return sha256.Sum256([]byte(name + "\x00" + at.UTC().Format(time.DateOnly)))
+}
+
 // template returns the template database for a name, building it if necessary. It is
 // complete as soon as it has its final name.
 func (s *server) template(ctx context.Context, name string, migrate Migrate) (string, error) {
@@ -43,7 +50,7 @@ func (s *server) template(ctx context.Context, name string, migrate Migrate) (st
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256([]byte(name))
+	sum := templateKey(name, time.Now())
 	final := "tmpl_" + hex.EncodeToString(sum[:12])
 	if ok, err := databaseExists(ctx, conn, final); ok || err != nil {
 		s.release(conn)
