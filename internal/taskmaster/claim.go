@@ -26,6 +26,8 @@ type ClaimRequest struct {
 	// Held are all claims of the worker that it knows of; nil: it does not say. What it holds
 	// besides comes first, under new tokens: the answer to an earlier claim was lost.
 	Held []store.HeldClaim
+	// Namespaces are those in which the caller may be told what the worker holds; nil: all.
+	Namespaces []string
 	// Permitted refuses queues; nil: none.
 	Permitted func(queue string) error
 }
@@ -54,7 +56,7 @@ func (s *Service) Claim(ctx context.Context, r ClaimRequest) (queue string, clai
 	}
 	c := &claim{queue: queue, callable: plan.Callables[0], worker: &w, limit: r.Limit, asked: time.Now(), answer: make(chan []store.Claimed, 1)}
 	if r.Held != nil {
-		claimed, err = s.repeat(ctx, c, r.Held)
+		claimed, err = s.repeat(ctx, c, r.Held, r.Namespaces)
 	}
 	if err == nil && len(claimed) == 0 {
 		claimed, err = s.take(ctx, c)
@@ -91,11 +93,11 @@ func (c *claim) request() store.ClaimRequest {
 }
 
 // repeat returns what the worker holds without knowing.
-func (s *Service) repeat(ctx context.Context, c *claim, held []store.HeldClaim) ([]store.Claimed, error) {
+func (s *Service) repeat(ctx context.Context, c *claim, held []store.HeldClaim, namespaces []string) ([]store.Claimed, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	r := c.request()
-	again, err := s.cfg.Store.Repeat(ctx, r.Worker, held, r.Limit, r.Lease)
+	again, err := s.cfg.Store.Repeat(ctx, r.Worker, held, namespaces, r.Limit, r.Lease)
 	if err != nil {
 		return nil, fmt.Errorf("repeat the claims of worker %s: %w", c.worker.ID, err)
 	}

@@ -28,7 +28,7 @@ type Store interface {
 	Callables(ctx context.Context) ([]store.Callable, error)
 	HearLanes(received signal.Signal) (unknown bool)
 	Claim(ctx context.Context, r store.ClaimRequest, full bool) ([]store.Claimed, store.Rest, error)
-	Repeat(ctx context.Context, worker uuid.UUID, named []store.HeldClaim, limit int, lease time.Duration) ([]store.Claimed, error)
+	Repeat(ctx context.Context, worker uuid.UUID, named []store.HeldClaim, namespaces []string, limit int, lease time.Duration) ([]store.Claimed, error)
 	HandBack(ctx context.Context, claims []store.ClaimKey) ([]signal.Signal, error)
 	QueueSteps(ctx context.Context, tasks []uuid.UUID) (map[uuid.UUID]store.QueueStep, error)
 	CountQueues(ctx context.Context, queue string, active time.Duration) ([]store.QueueCounts, error)

@@ -316,6 +316,14 @@ func within(ctx context.Context, namespace string) error {
 	return x.server.judged(x, x.who.In(namespace))
 }
 
+// namespaces are those that within lets a request act in; nil: all.
+func (x *exchange) namespaces() []string {
+	if x == nil || x.who == nil || x.who.Everywhere() || x.server.cfg.Access.LogOnly {
+		return nil
+	}
+	return x.who.Namespaces
+}
+
 // withinTask is within for the namespace of a task.
 func (a *api) withinTask(ctx context.Context, task string) error {
 	x := exchangeOf(ctx)

@@ -72,7 +72,7 @@ func (r *queueRoutes) claim(ctx context.Context, in *struct {
 		return nil, err
 	}
 	queue, claimed, err := r.queues.Claim(ctx, taskmaster.ClaimRequest{Worker: b.WorkerID, Queue: b.Queue, Limit: limit, Wait: wait, Held: held,
-		Permitted: func(queue string) error { return within(ctx, queue) }})
+		Namespaces: exchangeOf(ctx).namespaces(), Permitted: func(queue string) error { return within(ctx, queue) }})
 	if err != nil {
 		return nil, err
 	}

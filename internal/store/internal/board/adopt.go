@@ -22,11 +22,14 @@ type Adopted struct {
 	Former int64 // its token before
 }
 
+// inNamespaces holds for the rows of some namespaces; null: of all.
+const inNamespaces = `(@namespaces::text[] is null or b.queue = any (array(select namespace_id from tasker.namespaces where name = any (@namespaces::text[]))))`
+
 var claimsOfOthers = `
     select b.ctid as at, b.token as former from ` + stmt.HiddenList[HeldClaim]("h") + `
     join tasker.board b on b.task_uuid = h.task_uuid and b.token = h.token
     where b.state = {in_progress} and b.worker <> @worker
-      and (@namespaces::text[] is null or b.queue = any (array(select namespace_id from tasker.namespaces where name = any (@namespaces::text[]))))`
+      and ` + inNamespaces
 
 // adoptClaims gives claims of other workers to this one. The execution goes on, so it is
 // the same attempt; the new token is the fence against the former worker. A row that is
@@ -80,6 +83,7 @@ with picked as materialized (
     select b.ctid as at from tasker.board b
     where b.state = {in_progress} and b.lease_until > (select clock_timestamp()) and b.worker = @worker
       and not exists (select from ` + stmt.HiddenList[HeldClaim]("h") + ` where h.task_uuid = b.task_uuid and h.token = b.token)
+      and ` + inNamespaces + `
     order by b.lease_until limit @limit for update skip locked
 ), numbered as materialized (
     select at, nextval('tasker.claim_token') as token from picked
@@ -92,11 +96,13 @@ with picked as materialized (
     select 0 as rest
 )` + claimedRows + fromLedger)
 
-// Repeat claims again what a worker holds beside the claims that it names, up to a limit.
-func (s *Board) Repeat(ctx context.Context, worker uuid.UUID, named []HeldClaim, limit int, lease time.Duration) (again []Claimed, err error) {
+// Repeat claims again what a worker holds in the namespaces, nil in all, beside the claims that
+// it names, up to a limit.
+func (s *Board) Repeat(ctx context.Context, worker uuid.UUID, named []HeldClaim, namespaces []string, limit int, lease time.Duration) (again []Claimed, err error) {
 	err = s.db.Call(ctx, "repeat_claims", "repeat claims", func(ctx context.Context, db *pg.Conn) error {
 		found := newClaims()
-		err := stmt.Each(ctx, db, repeatClaims.With(pg.Args{"h": named, "worker": worker, "limit": limit, "lease_ms": lease.Milliseconds()}), found.add)
+		call := repeatClaims.With(pg.Args{"h": named, "worker": worker, "namespaces": namespaces, "limit": limit, "lease_ms": lease.Milliseconds()})
+		err := stmt.Each(ctx, db, call, found.add)
 		again = found.list
 		return err
 	})

@@ -413,7 +413,7 @@ func otherStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int)
 	endless := sha256.Sum256(strconv.AppendInt(nil, int64(f.From+3-f.From%3), 10))
 	return []plantest.Statement{
 		plantest.Of("queueSteps", queueSteps.With(pg.Args{"tasks": quiet}), items, 0),
-		plantest.Of("repeatClaims", repeatClaims.With(pg.Args{"h": []HeldClaim{{TaskUUID: quiet[0], Token: 1}}, "worker": uuid.Max, "limit": items, "lease_ms": int64(60_000)}), f.From+f.Waiting/20, 0),
+		plantest.Of("repeatClaims", repeatClaims.With(pg.Args{"h": []HeldClaim{{TaskUUID: quiet[0], Token: 1}}, "worker": uuid.Max, "namespaces": nil, "limit": items, "lease_ms": int64(60_000)}), f.From+f.Waiting/20, 0),
 		plantest.Of("retagTasks", retagTasks.With(pg.Args{"tasks": quiet}), items, 0),
 		plantest.Of("recordDeadLetters", RecordDeadLetters.With(pg.Args{"o": letters(quiet)}), items, items),
 		plantest.Of("recordDeadLetters again", RecordDeadLetters.With(pg.Args{"o": letters(pending)}), 2*items, items),
