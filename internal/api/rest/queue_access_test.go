@@ -101,3 +101,21 @@ func TestAWorkerIsToldAgainOfAllItsQueues(t *testing.T) {
 	require.Equal(t, held[0].ID, again[0].ID)
 	require.NotEqual(t, held[0].Token, again[0].Token)
 }
+
+// A principal does not register the worker of another namespace again: that would move the
+// worker, and end what it holds.
+func TestWorkersOfOtherNamespacesAreNotRegistered(t *testing.T) {
+	t.Parallel()
+	h := newQueueHouse(t)
+	h.ok("bank", "/workers/v1/register", `{"workerId":"w","queue":"bank","instance":"1"}`)
+	h.ok("bank", "/tasks/v1", `{"queue":"bank","payload":1}`)
+	held := h.claimed(h.ok("bank", "/tasks/v1/claim", `{"workerId":"w"}`))
+	require.Len(t, held, 1)
+
+	status, answer := h.as("shop", "/workers/v1/register", `{"workerId":"w","queue":"shop","instance":"2"}`)
+	require.Equal(t, http.StatusForbidden, status, answer)
+	beat := h.ok("bank", "/workers/v1/w/heartbeat", `{"claims":[{"id":"`+held[0].ID+`","token":"`+held[0].Token+`"}]}`)
+	require.Contains(t, beat, `"queue":"bank"`)
+	require.Contains(t, beat, `"lost":[]`)
+	h.ok("bank", "/workers/v1/register", `{"workerId":"w","queue":"bank","instance":"2"}`)
+}

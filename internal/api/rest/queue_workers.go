@@ -267,6 +267,9 @@ func (r *queueRoutes) register(ctx context.Context, _ *struct{}, body *request[q
 	if err := within(ctx, b.Queue); err != nil {
 		return nil, err
 	}
+	if err := r.withinWorker(ctx, b.WorkerID); err != nil && !errors.Is(err, taskmaster.ErrUnknownWorker) {
+		return nil, err
+	}
 	w, err := r.queues.Register(ctx, store.QueueRegistration{ID: b.WorkerID, Queue: b.Queue, Tags: b.Tags, Instance: b.Instance})
 	if err != nil {
 		return nil, err
@@ -329,22 +332,28 @@ func (r *queueRoutes) heartbeat(x *exchange, in *queueWorkerInput) error {
 	if err := filterText("id", in.ID); err != nil {
 		return err
 	}
-	answer, err := through(x.request.Context(), r.guard, func(ctx context.Context) (*queueBeat, error) { return r.beat(ctx, x, in.ID, held) })
+	answer, err := through(x.request.Context(), r.guard, func(ctx context.Context) (*queueBeat, error) { return r.beat(ctx, in.ID, held) })
 	if err != nil {
 		return err
 	}
 	return x.answer(answer)
 }
 
-func (r *queueRoutes) beat(ctx context.Context, x *exchange, id string, held []store.HeldClaim) (*queueBeat, error) {
-	if x.who != nil && !x.who.Everywhere() {
-		w, err := r.queues.Worker(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if err := within(ctx, w.Queue); err != nil {
-			return nil, err
-		}
+// withinWorker is within for the queue of a worker.
+func (r *queueRoutes) withinWorker(ctx context.Context, id string) error {
+	if x := exchangeOf(ctx); x == nil || x.who == nil || x.who.Everywhere() {
+		return nil
+	}
+	w, err := r.queues.Worker(ctx, id)
+	if err != nil {
+		return err
+	}
+	return within(ctx, w.Queue)
+}
+
+func (r *queueRoutes) beat(ctx context.Context, id string, held []store.HeldClaim) (*queueBeat, error) {
+	if err := r.withinWorker(ctx, id); err != nil {
+		return nil, err
 	}
 	w, lost, err := r.queues.Heartbeat(ctx, id, held)
 	if err != nil {
