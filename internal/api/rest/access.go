@@ -229,14 +229,38 @@ func (a *api) authorise(x *exchange, needed access) error {
 		return nil
 	}
 	ctx := x.request.Context()
-	who, err := authenticator.Authenticate(ctx, auth.Credentials{Authorization: x.request.Header.Get("Authorization"),
-		Key: x.request.Header.Get(a.keyHeader)})
+	who, err := authenticator.Authenticate(ctx, x.credentials())
 	if err == nil {
 		x.who = who
 		err = a.permit(ctx, x, needed)
 	}
 	return a.decided(x, needed.needs, err)
 }
+
+// credentials are those of a request.
+func (x *exchange) credentials() auth.Credentials {
+	h := x.request.Header
+	return auth.Credentials{Authorization: h.Get("Authorization"), Key: h.Get(x.server.keyHeader)}
+}
+
+// stillGood returns an error if the credentials of a request whose answer lasts are no longer
+// what they were when it was authorised, or that cannot be known.
+func (x *exchange) stillGood() error {
+	authenticator := x.server.cfg.Access.Authenticator
+	if authenticator == nil || x.permission == "" || x.server.cfg.Access.LogOnly {
+		return nil
+	}
+	who, err := authenticator.Authenticate(x.request.Context(), x.credentials())
+	if err == nil {
+		err = who.Authorize(x.permission)
+	}
+	if err == nil && !slices.Equal(who.Namespaces, x.who.Namespaces) {
+		err = errOtherNamespaces
+	}
+	return x.server.judged(x, err)
+}
+
+var errOtherNamespaces = errors.New("the namespaces of the credentials have changed")
 
 // permit compares what the principal of a request may do with what it wants to.
 func (a *api) permit(ctx context.Context, x *exchange, needed access) error {

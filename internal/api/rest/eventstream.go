@@ -138,7 +138,7 @@ func (s *eventStreams) sendNew(ctx context.Context, f *store.EventFilter, w *str
 	switch {
 	case err == nil:
 		w.events(eventsOf(page.Events))
-		if f.After = page.Next; page.More {
+		if f.After = page.Next; page.More || w.x.left != nil {
 			return true
 		}
 	case ctx.Err() == nil && !errors.Is(err, context.Canceled):
@@ -197,8 +197,13 @@ func (w *streamWriter) events(list []client.Event) {
 	w.send(b.Bytes())
 }
 
-// send has its own deadline: the server's is for ordinary answers.
+// send has its own deadline: the server's is for ordinary answers. It sends nothing with
+// credentials that are not good any more, which end the stream.
 func (w *streamWriter) send(text []byte) {
+	if err := w.x.stillGood(); err != nil {
+		w.x.left = err
+		return
+	}
 	_ = w.control.SetWriteDeadline(time.Now().Add(streamWrite)) // a recorder in a test has none
 	_, _ = w.x.Write(text)                                      // never an error, see there
 	if err := w.control.Flush(); err != nil && w.x.left == nil && !errors.Is(err, http.ErrNotSupported) {

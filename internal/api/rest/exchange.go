@@ -32,7 +32,7 @@ type exchange struct {
 	status     int
 	bytes      int64
 	muted      bool               // the following body is not for the client
-	left       error              // why the client did not get its answer
+	left       error              // why the client did not get its answer, or the rest of it
 	who        *auth.Principal    // set by authorise
 	permission auth.Permission    // that the route needs
 	enqueues   *workflow.Template // the task type that the request names, once it is found
