@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -13,8 +14,10 @@ import (
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/limitrule"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/taskmaster"
 	"github.com/tasker-go/tasker/internal/wire"
 )
 
@@ -168,6 +171,42 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 	require.Len(t, h.engine.created, 1)
+}
+
+// submittedQueues note the queues of what was submitted.
+type submittedQueues struct {
+	lockedQueues
+	queues []string
+}
+
+func (q *submittedQueues) Submit(ctx context.Context, list []taskmaster.Submission) ([]orchestration.CreateResult, error) {
+	for i := range list {
+		q.queues = append(q.queues, list[i].Queue)
+	}
+	return q.lockedQueues.Submit(ctx, list)
+}
+
+// TestAdmissionOfQueues: many tasks at once are rejected like single ones.
+func TestAdmissionOfQueues(t *testing.T) {
+	t.Parallel()
+	queues := &submittedQueues{}
+	h := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) {
+		o.Admission, o.Queues = &fakeAdmission{namespace: "shapes"}, queues
+	})
+	require.Contains(t, h.do(http.MethodPost, "/tasks/v1", `{"queue":"shapes","payload":1}`).problem(t, 503), "namespace shapes")
+	r := h.do(http.MethodPost, "/tasks/v1/bulk", `{"tasks":[{"queue":"shapes","payload":1},{"queue":"shapes","payload":2}]}`)
+	require.Contains(t, r.problem(t, 503), "namespace shapes")
+	require.Equal(t, "42", r.Header.Get("Retry-After"))
+	require.Empty(t, queues.queues)
+
+	var got struct {
+		Tasks []struct{ ID, Error string }
+	}
+	h.do(http.MethodPost, "/tasks/v1/bulk", `{"tasks":[{"queue":"shapes","payload":1},{"queue":"lines","payload":2}]}`).into(t, &got)
+	require.Equal(t, []string{"lines"}, queues.queues)
+	require.Contains(t, got.Tasks[0].Error, "namespace shapes")
+	require.Empty(t, got.Tasks[0].ID)
+	require.NotEmpty(t, got.Tasks[1].ID)
 }
 
 // TestLimitsOfARealEngine: all that a limit says is stored, and its removal names the handler in its body.

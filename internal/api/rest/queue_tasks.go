@@ -238,10 +238,17 @@ func (r *queueRoutes) submitMany(ctx context.Context, _ *struct{}, body *request
 	x, answer := exchangeOf(ctx), &queueBulkAnswer{Tasks: make([]queueBulkEntry, n)}
 	var list []taskmaster.Submission
 	var places []int
+	var turnedAway error
 	for i := range body.body.Tasks {
 		one := &request[queueSubmission]{body: body.body.Tasks[i]}
 		one.who = body.who
 		in, err := r.submission(x, one)
+		if err == nil {
+			if err := r.admitTask(in.Queue); err != nil {
+				turnedAway, answer.Tasks[i].Error = err, classify(ctx, err).message
+				continue
+			}
+		}
 		if err != nil {
 			if answer.Tasks[i].Error = tell(ctx, err); answer.Tasks[i].Error == "" {
 				return nil, err
@@ -251,6 +258,9 @@ func (r *queueRoutes) submitMany(ctx context.Context, _ *struct{}, body *request
 		list, places = append(list, in), append(places, i)
 	}
 	if len(list) == 0 {
+		if turnedAway != nil { // for a reason outside of the tasks: all may be sent again
+			return nil, turnedAway
+		}
 		return answer, nil
 	}
 	results, err := r.queues.Submit(ctx, list)
