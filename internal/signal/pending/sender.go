@@ -196,14 +196,16 @@ func (s *Sender) Stop(ctx context.Context) error {
 // run flushes until Stop was called and no signal waits, or ctx ends. It returns only
 // with the end of ctx, since the loop would restart.
 func (s *Sender) run(ctx context.Context) error {
-	failures := 0 // in a row
+	failures, paused := 0, true // in a row; since the last of them
 	for ctx.Err() == nil {
-		if failures > 0 {
+		if !paused {
 			s.pause(ctx, failures) // before taking, so that more coalesces
+			paused = true
 		}
 		batch := s.waiting.TakeBatch(s.cfg.maxBatch)
 		if len(batch) > 0 {
 			failures = s.flush(ctx, s.join(batch), failures)
+			paused = failures == 0
 		}
 		if !s.flushLater(ctx) && len(batch) == 0 && !s.await(ctx) {
 			break

@@ -156,6 +156,27 @@ func TestSenderRetriesOnceThenDrops(t *testing.T) {
 	})
 }
 
+// The pause follows a failure: a signal that comes long after one is sent at once.
+func TestSenderDoesNotPauseLongAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{before: func(_ context.Context, call int) error {
+			if call < 2 {
+				return errors.New("down")
+			}
+			return nil
+		}}
+		s := start(t, r, pending.SenderConfig{})
+		s.Publish(control("lost"))
+		time.Sleep(time.Hour)
+		s.Publish(control("sent"))
+		synctest.Wait()
+		if st := s.Stats(); st.Sent != 1 {
+			t.Errorf("statistics: %+v", st)
+		}
+		stop(t, s)
+	})
+}
+
 func TestSenderSurvivesPanicAndStuckTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{before: func(ctx context.Context, call int) error {
