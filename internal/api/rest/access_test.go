@@ -398,6 +398,37 @@ func TestBrowsersOfOtherOriginsAreNotAnswered(t *testing.T) {
 	require.Equal(t, "https://ops.example", got.Header.Get("Access-Control-Allow-Origin"))
 }
 
+// chainedStore has a chain whose first task is of another namespace.
+type chainedStore struct{ lockedStore }
+
+func (s chainedStore) Chain(ctx context.Context, id uuid.UUID, limit int) (store.Chain, error) {
+	chain, err := s.lockedStore.Chain(ctx, id, limit)
+	first := *chain.Tasks[0]
+	first.Plan = diamond()
+	first.Plan.Template.Namespace, chain.Tasks[0] = "billing", &first
+	return chain, err
+}
+
+// TestChainsShowTheNamespacesOfTheirPrincipal: a handler may name a task of another namespace
+// as the next one.
+func TestChainsShowTheNamespacesOfTheirPrincipal(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	h := newHouse(t, func(c *rest.Config, o *rest.Orchestrator) {
+		c.Access = i.access()
+		o.Engine, o.Store = lockedEngine{newFakeEngine()}, chainedStore{lockedStore{newFakeStore()}}
+	})
+	for _, c := range []struct{ of, shown []string }{{nil, []string{"billing", "shapes"}}, {[]string{"shapes"}, []string{"shapes"}}} {
+		var chain client.Chain
+		h.do(http.MethodGet, "/v1/tasks/"+taskID.String()+"/chain", "", "Authorization", "Bearer "+i.token(c.of, "tasks:read")).into(t, &chain)
+		var namespaces []string
+		for _, task := range chain.Tasks {
+			namespaces = append(namespaces, task.Namespace)
+		}
+		require.Equal(t, c.shown, namespaces)
+	}
+}
+
 // TestTransitionsOfOtherNamespacesAreLocked: a task is of its own namespace, and all
 // tasks are of all namespaces.
 func TestTransitionsOfOtherNamespacesAreLocked(t *testing.T) {

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -19,9 +20,13 @@ func (t *taskRoutes) chain(ctx context.Context, in *chainInput) (*client.Chain, 
 	if err != nil {
 		return nil, ofTask(in.UUID, err)
 	}
-	w := &client.Chain{TaskUUID: in.UUID.String(), Tasks: make([]client.Task, len(chain.Tasks)), MoreBefore: chain.MoreBefore, MoreAfter: chain.MoreAfter}
-	for i, task := range chain.Tasks {
-		w.Tasks[i] = *taskOf(task, false)
+	w := &client.Chain{TaskUUID: in.UUID.String(), Tasks: make([]client.Task, 0, len(chain.Tasks)), MoreBefore: chain.MoreBefore, MoreAfter: chain.MoreAfter}
+	shown := exchangeOf(ctx).namespaces()
+	for _, task := range chain.Tasks {
+		// A handler may name a task of another namespace as the next one.
+		if shown == nil || slices.Contains(shown, task.Plan.Template.Namespace) {
+			w.Tasks = append(w.Tasks, *taskOf(task, false))
+		}
 	}
 	return w, nil
 }
