@@ -361,7 +361,7 @@ func (a *api) withinTask(ctx context.Context, task string) error {
 // namespaces only.
 func (o *orchestratorAPI) owners(ctx context.Context, s scope, id string) (namespace string, err error) {
 	var key uuid.UUID
-	if s != scopeApproval && s != scopeConsumer {
+	if s != scopeConsumer {
 		if key, err = uuid.Parse(id); err != nil {
 			return "", nil //nolint:nilerr // the operation says what is wrong with it
 		}
@@ -382,7 +382,7 @@ func (o *orchestratorAPI) owners(ctx context.Context, s scope, id string) (names
 		namespace = schedule.Namespace
 	case scopeApproval:
 		var approval store.Approval
-		approval, err = o.engine.Approval(ctx, id)
+		approval, err = o.engine.Approval(ctx, key.String()) // as the operation reads the token
 		namespace = approval.Namespace
 	case scopeConsumer:
 		var consumer store.EventConsumer
