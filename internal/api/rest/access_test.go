@@ -398,6 +398,20 @@ func TestBrowsersOfOtherOriginsAreNotAnswered(t *testing.T) {
 	require.Equal(t, "https://ops.example", got.Header.Get("Access-Control-Allow-Origin"))
 }
 
+// TestTemplatesOfOtherNamespacesAreNotListed: neither by their names nor in the counts.
+func TestTemplatesOfOtherNamespacesAreNotListed(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	h := locked(t, i)
+	for namespace, count := range map[string]int{"shapes": 1, "other": 0} {
+		var list client.TemplateList
+		h.do(http.MethodGet, "/v1/templates", "", "Authorization", "Bearer "+i.token([]string{namespace}, "templates:read")).into(t, &list)
+		require.Len(t, list.Templates, count, namespace)
+		require.Len(t, list.Namespaces, count, namespace)
+		require.Equal(t, count, list.TotalCount, namespace)
+	}
+}
+
 // chainedStore has a chain whose first task is of another namespace.
 type chainedStore struct{ lockedStore }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
@@ -42,6 +43,9 @@ func (t *templateRoutes) list(ctx context.Context, in *struct {
 	plans, err := t.store.Plans(ctx, "")
 	if err != nil {
 		return nil, err
+	}
+	if shown := exchangeOf(ctx).namespaces(); shown != nil {
+		plans = slices.DeleteFunc(plans, func(p store.ListedPlan) bool { return !slices.Contains(shown, p.Template.Namespace) })
 	}
 	list := &client.TemplateList{Namespaces: []client.NamespaceSummary{}, Templates: []client.TemplateSummary{}, TotalCount: len(plans)}
 	for _, p := range plans { // ordered by namespace
