@@ -30,6 +30,9 @@ type session struct {
 }
 
 func newSession(h *Hub, o Open) *session {
+	if len(o.Namespaces) == 0 {
+		o.Namespaces = nil // of all, to those who adopt too
+	}
 	s := &session{id: uuid.New(), open: o, offers: make(map[offer]bool, len(o.Callables)), held: map[string]*step{}, reported: map[string]*step{},
 		recent: newRecentFences(2 * o.Permits), expected: len(o.Held), news: make(chan struct{})}
 	for _, c := range o.Callables {
