@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -69,6 +70,9 @@ func (o *Orchestrator) TaskTypes(ctx context.Context, namespace string, limit, o
 // queue must have the type. The error is an *UnknownTypeError or *InvalidError for a
 // fault of the sender.
 func (o *Orchestrator) PlanOfType(ctx context.Context, queue, name string) (*store.Plan, error) {
+	if strings.ContainsRune(name, 0) { // no text of the database has it, and the statement would fail every time
+		return nil, &UnknownTypeError{Namespace: queue, Type: name}
+	}
 	plan, err := o.store.PlanOfType(ctx, queue, name)
 	switch {
 	case errors.Is(err, store.ErrNotFound):

@@ -137,14 +137,15 @@ func TestWhatIsNoJobBecomesADeadLetter(t *testing.T) {
 	t.Parallel()
 	l := newLanes(t)
 	wrong := map[string]string{
-		"no json":                                    "want a JSON object",
-		`{"type":"EMAIL","payload":{}}`:              "want a JSON object",
-		`["job-1"]`:                                  "want a JSON object",
-		`{"id":7,"type":"EMAIL"}`:                    "want a JSON object",
-		`{"id":"a","type":["EMAIL"]}`:                "want a JSON object",
-		`{"id":"b","type":"FAX"}`:                    "Unknown task type: FAX",
-		`{"id":"c","type":"EMAIL"}`:                  "context",
-		`{"id":"d","type":"EMAIL","payload":"text"}`: "context",
+		"no json":                                      "want a JSON object",
+		`{"type":"EMAIL","payload":{}}`:                "want a JSON object",
+		`["job-1"]`:                                    "want a JSON object",
+		`{"id":7,"type":"EMAIL"}`:                      "want a JSON object",
+		`{"id":"a","type":["EMAIL"]}`:                  "want a JSON object",
+		`{"id":"b","type":"FAX"}`:                      "Unknown task type: FAX",
+		`{"id":"c","type":"EMAIL"}`:                    "context",
+		`{"id":"d","type":"EMAIL","payload":"text"}`:   "context",
+		`{"id":"e","type":"EM\u0000AIL","payload":{}}`: "Unknown task type: EM",
 	}
 	for text := range wrong {
 		l.push("normal", text)
