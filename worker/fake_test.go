@@ -32,6 +32,8 @@ type fakeBoard struct {
 	saves        []store.Checkpoint
 	deafSaves    error // saving fails with it
 	saveTakes    time.Duration
+	claimTakes   time.Duration
+	deafReports  error // reporting fails with it
 	handed       []store.ClaimKey
 	released     []store.ClaimKey
 	daemons      []store.Daemon
@@ -141,6 +143,12 @@ func (b *fakeBoard) begunUpTo() int64 {
 
 func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, store.Rest, error) {
 	b.mu.Lock()
+	takes := b.claimTakes
+	b.mu.Unlock()
+	if err := spend(ctx, takes); err != nil {
+		return nil, 0, err
+	}
+	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.claims = append(b.claims, req.Limit)
 	if full {
@@ -179,8 +187,8 @@ func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool
 func (b *fakeBoard) Report(_ context.Context, reports []store.Report) ([]bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.down != nil {
-		return nil, b.down
+	if err := errors.Join(b.down, b.deafReports); err != nil {
+		return nil, err
 	}
 	for i := range reports {
 		if b.refuse != nil {
@@ -199,17 +207,26 @@ func (b *fakeBoard) Report(_ context.Context, reports []store.Report) ([]bool, e
 	return accepted, nil
 }
 
+// spend takes time, of a bubble's clock.
+func spend(ctx context.Context, takes time.Duration) error {
+	if takes == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(takes):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // SaveCheckpoints stores them with the claims, where a later claim finds them.
 func (b *fakeBoard) SaveCheckpoints(ctx context.Context, list []store.Checkpoint, _ int, lease time.Duration) ([]store.SavedCheckpoint, error) {
 	b.mu.Lock()
 	takes := b.saveTakes
 	b.mu.Unlock()
-	if takes > 0 {
-		select {
-		case <-time.After(takes): // takes time: of a bubble's clock
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	if err := spend(ctx, takes); err != nil {
+		return nil, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -86,6 +86,42 @@ func TestReportsAreRepeatedWhileTheDatabaseIsAway(t *testing.T) {
 	})
 }
 
+// TestMoreOutcomesThanMayWait: a worker with fast handlers claims far ahead. While the database
+// takes no outcomes they fill the queue, with handlers that wait for room in it: then a flush that
+// has given up still finds room for what it enqueues again.
+func TestMoreOutcomesThanMayWait(t *testing.T) {
+	t.Parallel()
+	for name, yields := range map[string]bool{"outcomes": false, "checkpoints of yields": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				do := func(*StepContext) (any, error) { return 1, nil }
+				if yields {
+					do = slicing(2, 1)
+				}
+				r := newRig(t, Config{MaxConcurrent: 2, Lease: time.Hour, Report: ReportConfig{MaxPending: 10, MaxBatch: 5}}, do)
+				r.board.claimTakes = time.Millisecond
+				r.start(t)
+				r.offer(10, stepOnly) // it learns how fast its handlers are
+				time.Sleep(time.Second)
+				r.board.set(func(b *fakeBoard) { b.deafReports, b.deafSaves = store.ErrUnavailable, store.ErrUnavailable })
+				r.offer(500, stepOnly)
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				require.Equal(t, 2, r.Health().Running, "handlers wait for room")
+				time.Sleep(5 * time.Minute) // several flushes
+				synctest.Wait()
+				require.Len(t, r.board.reported(), 10)
+				r.board.set(func(b *fakeBoard) { b.deafReports, b.deafSaves = nil, nil })
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Len(t, r.board.reported(), 510)
+				r.stop(t)
+			})
+		})
+	}
+}
+
 func TestClaimingStopsWhenTooMuchIsPending(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

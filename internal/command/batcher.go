@@ -190,6 +190,19 @@ func (b *Batcher[T, R]) Add(ctx context.Context, item T) error {
 	return b.bring(ctx, brought[T, R]{item: item})
 }
 
+// AddAgain is Add for an item of a flush that has failed. It never waits, so that onDone may call
+// it: while it runs no place becomes free. Such items may exceed MaxPending by those of a flush.
+func (b *Batcher[T, R]) AddAgain(item T) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopped {
+		return fmt.Errorf("bringing an item to %s again: %w", b.cfg.Name, ErrStopped)
+	}
+	b.places.taken++
+	b.push(brought[T, R]{item: item})
+	return nil
+}
+
 // Pending returns how many items wait for a flush.
 func (b *Batcher[T, R]) Pending() int {
 	b.mu.Lock()
@@ -230,12 +243,17 @@ func (b *Batcher[T, R]) bring(ctx context.Context, item brought[T, R]) error {
 			return err
 		}
 	}
+	b.push(item)
+	return nil
+}
+
+// push requires the lock, and a place for the item.
+func (b *Batcher[T, R]) push(item brought[T, R]) {
 	b.pending.push(item)
 	if b.inFlight < b.cfg.MaxInFlight {
 		b.inFlight++
 		b.group.Go(b.work)
 	}
-	return nil
 }
 
 // awaitPlace requires the lock, and releases it while it waits.

@@ -44,8 +44,7 @@ type parcel[T deliverable, R any] struct {
 	err    error
 }
 
-// open makes the batcher. The slots bound the number of items, so adding one never waits
-// for room as long as pending suffices for them.
+// open makes the batcher. Beyond pending handlers wait for room; items without an answer do not.
 func (d *delivery[T, R]) open(name string, pending int, answered func([]command.Answer[T, R])) {
 	d.batch = command.NewAsyncBatcher(command.BatcherConfig{
 		Name: name, MaxBatch: d.e.cfg.Report.MaxBatch, MaxPending: pending, FlushTimeout: reportPatience,
@@ -53,8 +52,13 @@ func (d *delivery[T, R]) open(name string, pending int, answered func([]command.
 	}, d.flush, answered)
 }
 
-func (d *delivery[T, R]) submit(item T) {
-	if err := d.batch.Add(d.e.base, item); err != nil {
+func (d *delivery[T, R]) submit(item T) { d.submitted(item, d.batch.Add(d.e.base, item)) }
+
+// again enqueues an item whose flush has ended without an answer. It never waits.
+func (d *delivery[T, R]) again(item T) { d.submitted(item, d.batch.AddAgain(item)) }
+
+func (d *delivery[T, R]) submitted(item T, err error) {
+	if err != nil {
 		// Only after Stop; the lease of the claim is released.
 		d.e.log.Error("what a step leaves behind was not saved", zap.Inline(item.of()), zap.String("what", d.what), zap.Error(err))
 	}

@@ -40,7 +40,7 @@ func (r *reporter) answered(list []command.Answer[*Execution, bool]) {
 	for _, a := range list {
 		switch {
 		case a.Err != nil:
-			r.submit(a.Item)
+			r.again(a.Item)
 			continue
 		case a.Result:
 			a.Item.Step.Ended(true)

@@ -41,8 +41,8 @@ func newSaver(e *Engine) *saver {
 		return len(v.checkpoint.Cursor) + len(v.checkpoint.Accumulated) + len(v.checkpoint.Isolated)
 	}
 	s.send, s.alone = s.save, func(context.Context, *parcel[*saving, kept]) {} // fails with the rejection
-	// Room for every yield, and for checkpoints that handlers stopped waiting for during
-	// one flush: sending a yield again never waits for room.
+	// Room for a yield of each permit, and for checkpoints that handlers stopped waiting for
+	// during one flush.
 	flushes := 4 + int(reportPatience/max(e.cfg.SaveTimeout, time.Second))
 	s.open("worker-checkpoint", flushes*max(e.cfg.MaxConcurrent+e.cfg.Prefetch, 1), s.answered)
 	return s
@@ -119,7 +119,7 @@ func (s *saver) answered(list []command.Answer[*saving, kept]) {
 				s.e.record(x, Failing(Permanent(err)))
 			}
 		default:
-			s.submit(a.Item)
+			s.again(a.Item)
 		}
 	}
 }
