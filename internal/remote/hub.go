@@ -297,13 +297,14 @@ func (h *Hub) Follow(ctx context.Context, id uuid.UUID, after int64, wait time.D
 	wait = min(wait, h.cfg.MaxWait)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	turn := h.confirm(s, after)
+	turn, told := h.confirm(s, after), after
 	for over := wait == 0; ; {
-		answer, news, err := h.answer(s, turn, over)
+		answer, news, err := h.answer(s, turn, told, over)
 		if err != nil {
 			return err
 		}
 		if news == nil {
+			told = answer.Answer
 			if !tell(answer) || answer.last {
 				return nil
 			}

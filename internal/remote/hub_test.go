@@ -330,3 +330,37 @@ func TestAStreamIsContinued(t *testing.T) {
 	report(t, h, session, remote.Report{Fence: two.Steps[0].Fence, Outcome: remote.Success})
 	require.Nil(t, result(t, second).Failure)
 }
+
+// TestAnEndedStreamNamesWhatItHasTold: a later poll has ended it and got an answer that the process
+// does not receive. The last words of the stream do not count it as received.
+func TestAnEndedStreamNamesWhatItHasTold(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	session := open(t, h, 2, remote.Callable{Callable: "charge"})
+	told, goOn := make(chan remote.Polled), make(chan struct{})
+	go func() {
+		defer close(told)
+		_ = h.Follow(context.WithoutCancel(t.Context()), session, 0, patience, false, func(p remote.Polled) bool {
+			told <- p
+			<-goOn // it is being sent
+			return true
+		})
+	}()
+	first := start(t, h, workertest.Step{})
+	one := <-told
+	second := start(t, h, workertest.Step{})
+	next(t, h, session, one.Answer) // its answer is lost
+	close(goOn)
+	last := <-told
+	require.Empty(t, last.Steps)
+	_, more := <-told
+	require.False(t, more)
+
+	two, _ := next(t, h, session, last.Answer)
+	for _, step := range []remote.Step{one.Steps[0], two} {
+		report(t, h, session, remote.Report{Fence: step.Fence, Outcome: remote.Success})
+	}
+	for _, ended := range []<-chan workertest.Result{first, second} {
+		require.Nil(t, result(t, ended).Failure)
+	}
+}

@@ -128,8 +128,9 @@ func (s *session) repeatLocked(after int64) {
 }
 
 // answer answers a poll, or returns what to wait for if there is nothing to tell and the
-// time is not over.
-func (h *Hub) answer(s *session, turn uint64, over bool) (p Polled, news <-chan struct{}, err error) {
+// time is not over. told is the answer before, which one that a later poll has ended repeats:
+// the process may not have received what the later one was answered.
+func (h *Hub) answer(s *session, turn uint64, told int64, over bool) (p Polled, news <-chan struct{}, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ended := turn != s.turn
@@ -138,6 +139,7 @@ func (h *Hub) answer(s *session, turn uint64, over bool) (p Polled, news <-chan 
 	case h.sessions[s.id] != s:
 		return p, nil, ErrNoSession
 	case ended:
+		p.Answer = told
 		return p, nil, nil
 	case len(s.steps)+len(s.cancelled) == 0 && !p.last:
 		return p, s.news, nil
