@@ -570,10 +570,14 @@ func (h *Hub) nameLocked(s *session, w *step) {
 	s.held[w.message.Fence] = w
 }
 
-// withdraw ends a step whose context has ended, and tells its session.
-func (h *Hub) withdraw(s *step, cause error) {
+// withdraw ends a step whose context has ended, and tells its session. It reports whether nothing
+// else has ended it before.
+func (h *Hub) withdraw(s *step, cause error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if s.decided {
+		return false
+	}
 	s.decided = true
 	switch {
 	case s.session == nil:
@@ -586,6 +590,7 @@ func (h *Hub) withdraw(s *step, cause error) {
 		s.session.cancelled = append(s.session.cancelled, s)
 		s.session.wakeLocked()
 	}
+	return true
 }
 
 // decideLocked ends a step. It reports whether nothing else has before.

@@ -364,3 +364,34 @@ func TestAnEndedStreamNamesWhatItHasTold(t *testing.T) {
 		require.Nil(t, result(t, ended).Failure)
 	}
 }
+
+// TestAnAcceptedReportCounts, although the context of its step ends at the same time, as at the
+// stop of the worker.
+func TestAnAcceptedReportCounts(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	session, at := open(t, h, 1, remote.Callable{Callable: "charge"}), int64(0)
+	handler, err := h.Resolve(workflow.HandlerReference{Callable: "charge"})
+	require.NoError(t, err)
+	for range 200 {
+		ctx, end := context.WithCancelCause(t.Context())
+		ended := make(chan workertest.Result, 1)
+		go func() {
+			ended <- workertest.Run(t, worker.HandlerFunc(func(c *worker.StepContext) (any, error) {
+				c.Context = ctx
+				return handler.Call(c)
+			}), workertest.Step{})
+		}()
+		p := remote.Polled{Answer: at}
+		for len(p.Steps) == 0 { // or the notice of the step before
+			p, err = h.Poll(t.Context(), session, p.Answer, patience, false)
+			require.NoError(t, err)
+		}
+		at = p.Answer
+		end(worker.ErrShutdown)
+		answer, err := h.Report(t.Context(), session, []remote.Report{{Fence: p.Steps[0].Fence, Outcome: remote.Success, Result: json.RawMessage(`7`)}})
+		require.NoError(t, err)
+		r := result(t, ended)
+		require.Equal(t, len(answer.Rejected) == 0, r.Failure == nil, "a report was accepted and lost")
+	}
+}

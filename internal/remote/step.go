@@ -68,9 +68,12 @@ func (h *Hub) run(ctx *worker.StepContext, def workflow.HandlerReference) (any, 
 		defer s.uses.Unlock()
 		return s.conclude(end)
 	case <-ctx.Done():
-		h.withdraw(s, context.Cause(ctx))
+		withdrawn := h.withdraw(s, context.Cause(ctx))
 		s.uses.Lock()
 		defer s.uses.Unlock()
+		if !withdrawn { // an accepted report counts
+			return s.conclude(<-s.done)
+		}
 		return nil, context.Cause(ctx)
 	}
 }
