@@ -566,7 +566,7 @@ func (h *Hub) giveLocked(s *session, w *step) {
 // nameLocked has a session hold a step under a new fence.
 func (h *Hub) nameLocked(s *session, w *step) {
 	h.handovers++
-	w.session, w.toldIn, w.message.Fence = s, 0, fence(w.ctx.Token(), h.handovers)
+	w.session, w.handedIn, w.toldIn, w.message.Fence = s, 0, 0, fence(w.ctx.Token(), h.handovers)
 	s.held[w.message.Fence] = w
 }
 

@@ -182,6 +182,42 @@ func TestATimeLimitIsToldTheSession(t *testing.T) {
 	require.ErrorIs(t, err, remote.ErrNotHeld)
 }
 
+// TestAStepThatNeverArrivedKeepsNoPermit: it was cancelled before it was told again, so its process
+// has nothing to return.
+func TestAStepThatNeverArrivedKeepsNoPermit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub(patience)
+		session := open(t, h, 1, remote.Callable{Callable: "charge"})
+		poll := func(after int64) remote.Polled {
+			synctest.Wait()
+			p, err := h.Poll(t.Context(), session, after, 0, false)
+			require.NoError(t, err)
+			return p
+		}
+		begun := func() <-chan workertest.Result { return start(t, h, workertest.Step{Timeout: time.Second}) }
+		first := begun()
+		require.Len(t, poll(0).Steps, 1) // this answer does not arrive
+		require.NotNil(t, result(t, first).Failure)
+		second := begun()
+		told := poll(0)
+		require.Len(t, told.Steps, 1)
+		require.NotNil(t, result(t, second).Failure)
+
+		poll(told.Answer) // a notice that does not arrive
+		third := begun()
+		again := poll(told.Answer)
+		require.Empty(t, again.Steps, "the process still has the one before")
+		require.Equal(t, []remote.Cancelled{{Fence: told.Steps[0].Fence, Reason: "timeout"}}, again.Cancelled)
+		report(t, h, session, remote.Report{Fence: told.Steps[0].Fence, Outcome: remote.Returned})
+		last := poll(again.Answer)
+		require.Len(t, last.Steps, 1)
+		report(t, h, session, remote.Report{Fence: last.Steps[0].Fence, Outcome: remote.Success})
+		require.Nil(t, result(t, third).Failure)
+		require.NoError(t, h.Close(session))
+	})
+}
+
 func TestALaterPollEndsTheOneBefore(t *testing.T) {
 	t.Parallel()
 	h := newHub(patience)

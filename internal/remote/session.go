@@ -104,6 +104,7 @@ func (h *Hub) confirm(s *session, after int64) (turn uint64) {
 	defer h.mu.Unlock()
 	if after < s.answered {
 		s.repeatLocked(after)
+		h.fillLocked(s)
 	}
 	s.turn++
 	s.wakeLocked() // the poll before it
@@ -114,6 +115,9 @@ func (h *Hub) confirm(s *session, after int64) (turn uint64) {
 func (s *session) repeatLocked(after int64) {
 	var steps, cancelled []*step
 	for _, w := range s.inOrder() {
+		if w.notice != "" && w.handedIn > after { // the process has no such step to return
+			delete(s.held, w.message.Fence)
+		}
 		if w.toldIn <= after {
 			continue // or it is to be told anyway
 		}
@@ -150,7 +154,9 @@ func (h *Hub) answer(s *session, turn uint64, told int64, over bool) (p Polled, 
 		if s.held[w.message.Fence] != w || w.decided {
 			continue // reported in the meantime, or told again and cancelled
 		}
-		w.handed, w.toldIn = true, s.answered
+		if w.toldIn = s.answered; !w.handed {
+			w.handed, w.handedIn = true, s.answered
+		}
 		m := w.message
 		if end, ok := w.ctx.Deadline(); ok {
 			m.TimeLeftMS = max(time.Until(end).Milliseconds(), 1)

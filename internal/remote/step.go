@@ -22,11 +22,12 @@ type step struct {
 	uses    sync.RWMutex // held for reading while a request uses ctx
 
 	// Guarded by the hub's lock.
-	decided bool
-	session *session // nil: it waits for one
-	handed  bool     // it was part of an answer
-	notice  string   // why it was cancelled
-	toldIn  int64    // the answer of its session that told of it, or of its notice; 0: none yet
+	decided  bool
+	session  *session // nil: it waits for one
+	handed   bool     // it was part of an answer
+	notice   string   // why it was cancelled
+	handedIn int64    // the first answer that it was part of; 0: its process had it before
+	toldIn   int64    // the answer of its session that told of it, or of its notice; 0: none yet
 
 	recorded chan struct{} // closed when the end is recorded
 	accepted bool          // it was not too late; set before
