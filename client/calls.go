@@ -68,7 +68,7 @@ func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
 	repeated := false
 	call := call{method: http.MethodPost, path: []string{"v1", "tasks"}, body: r, retry: retryUnsent}
 	if r.IdempotencyKey != "" {
-		call.retry, call.repeated = retryAlways, func() { repeated = true }
+		call.retry, call.repeated = retryAlways, func(error) { repeated = true }
 	}
 	var t Task
 	err := c.do(ctx, call, &t)
@@ -96,10 +96,10 @@ func (c *Client) CreateTasks(ctx context.Context, tasks []TaskRequest) (*TaskBat
 	return c.createTasks(ctx, batchBody{Tasks: tasks}, rule, &repeated)
 }
 
-// createTasks sends the body of a batch. repeated says whether it was sent before, and is
-// set when it is sent again.
+// createTasks sends the body of a batch. repeated says whether it may have arrived before, and is
+// set when it is sent again after that.
 func (c *Client) createTasks(ctx context.Context, body any, rule retryRule, repeated *bool) (*TaskBatch, error) {
-	call := call{method: http.MethodPost, path: []string{"v1", "tasks", "batch"}, body: body, retry: rule, repeated: func() { *repeated = true }}
+	call := call{method: http.MethodPost, path: []string{"v1", "tasks", "batch"}, body: body, retry: rule, repeated: func(err error) { *repeated = *repeated || !unsent(err) }}
 	var b TaskBatch
 	if err := c.do(ctx, call, &b); err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (c *Client) Tasks(ctx context.Context, o TaskListOptions) (*TaskList, error
 func (c *Client) CancelTask(ctx context.Context, id string, why Why) (*Task, error) {
 	repeated := false
 	var t Task
-	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}, query: why.query(), repeated: func() { repeated = true }}, &t)
+	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}, query: why.query(), repeated: func(error) { repeated = true }}, &t)
 	if repeated && hasStatus(err, http.StatusBadRequest) {
 		// An earlier attempt may have cancelled it and its answer was lost.
 		if now, readErr := c.Task(ctx, id, 0); readErr == nil && now.Status == "cancelled" {

@@ -23,7 +23,10 @@ func (p *Producer) deliver() {
 func (p *Producer) send(tasks []producedTask, repeated bool) {
 	for attempt := 0; len(tasks) > 0; attempt++ {
 		if err := p.waitToResume(); err != nil {
-			p.fail(tasks, notSent(err))
+			if !repeated {
+				err = notSent(err)
+			}
+			p.fail(tasks, err)
 			return
 		}
 		answer, err := p.client.createTasks(p.ctx, bodyOf(tasks), ruleOf(tasks), &repeated)
@@ -41,7 +44,7 @@ func (p *Producer) send(tasks []producedTask, repeated bool) {
 			half := len(tasks) / 2
 			p.send(tasks[:half], repeated)
 			tasks = tasks[half:]
-		case unsent(err):
+		case unsent(err) && !repeated:
 			p.fail(tasks, notSent(err))
 			return
 		default:

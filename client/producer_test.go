@@ -291,6 +291,40 @@ func TestAProducerAndABrokenConnection(t *testing.T) {
 	}
 }
 
+// A batch that may have arrived is not reported as unsent, although its last request was not sent, or
+// the producer ends before another one.
+func TestAProducerThatDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]func() (*http.Response, error){
+		"the server is gone": func() (*http.Response, error) { return nil, &net.OpError{Op: "dial", Err: errors.New("refused")} },
+		"the producer ends": func() (*http.Response, error) {
+			return responding(http.StatusTooManyRequests, refusal("RATE_LIMITED"), "Retry-After", "50"), nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+				defer cancel()
+				asked := 0
+				p := client.NewProducer(ctx, offline(func([]client.TaskRequest) (*http.Response, error) {
+					if asked++; asked == 1 {
+						return nil, errors.New("broken")
+					}
+					return then()
+				}), client.ProducerConfig{})
+				var got outcomes
+				require.NoError(t, got.add(t.Context(), p, named(1)))
+				_ = p.Close(t.Context())
+				require.Greater(t, asked, 1)
+				err := got.of(t, "1").Err
+				require.Error(t, err)
+				require.NotErrorIs(t, err, client.ErrNotSent)
+			})
+		})
+	}
+}
+
 // A batch that is too large for the server is divided; the invalid task fails.
 func TestAProducerDividesBatches(t *testing.T) {
 	t.Parallel()

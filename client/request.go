@@ -42,9 +42,9 @@ type call struct {
 	body   any
 	extra  time.Duration // added to the timeout, for waiting
 	retry  retryRule
-	// repeated is called after every failed attempt that is followed by
+	// repeated is called with the error of every failed attempt that is followed by
 	// another one.
-	repeated func()
+	repeated func(err error)
 }
 
 // Call calls a route of the API that no other method is for. The elements of path are
@@ -80,7 +80,7 @@ func (c *Client) raw(ctx context.Context, r call) ([]byte, error) {
 			return nil, err
 		}
 		if r.repeated != nil {
-			r.repeated()
+			r.repeated(err)
 		}
 	}
 }
