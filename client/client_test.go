@@ -219,6 +219,22 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestCallRepeatsWhatIsSafe: a POST may create something, so an answer that is lost ends the call.
+func TestCallRepeatsWhatIsSafe(t *testing.T) {
+	t.Parallel()
+	for method, want := range map[string]int32{http.MethodGet: 2, http.MethodPut: 2, http.MethodDelete: 2, http.MethodPost: 1, http.MethodPatch: 1} {
+		var calls atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			calls.Add(1)
+			panic(http.ErrAbortHandler) // the answer is lost
+		}))
+		err := client.New(client.Config{BaseURL: server.URL, MaxRetries: 1}).Call(t.Context(), method, []string{"v1", "things"}, struct{}{}, nil)
+		server.Close()
+		require.Error(t, err)
+		require.Equal(t, want, calls.Load(), method)
+	}
+}
+
 func TestCreateTasks(t *testing.T) {
 	t.Parallel()
 	const other = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f11"

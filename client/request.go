@@ -48,9 +48,14 @@ type call struct {
 }
 
 // Call calls a route of the API that no other method is for. The elements of path are
-// escaped; body and answer are JSON, and a nil body is none.
+// escaped; body and answer are JSON, and a nil body is none. A POST or PATCH is retried only if
+// nothing was sent.
 func (c *Client) Call(ctx context.Context, method string, path []string, body, answer any) error {
-	return c.do(ctx, call{method: method, path: path, body: body}, answer)
+	rule := retryAlways
+	if method == http.MethodPost || method == http.MethodPatch {
+		rule = retryUnsent
+	}
+	return c.do(ctx, call{method: method, path: path, body: body, retry: rule}, answer)
 }
 
 // do makes the call and decodes the answer into v.
