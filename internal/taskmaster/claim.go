@@ -32,28 +32,36 @@ type ClaimRequest struct {
 	Permitted func(queue string) error
 }
 
-// Claim claims tasks for a worker, and waits for the first of them. It returns their queue. The
-// error wraps ErrUnknownWorker, ErrDeadWorker or ErrTooMany, or is that of Permitted.
+// Claimed is a claimed task with its queue, which of a task that is told again may be another
+// one than that of the request.
+type Claimed struct {
+	store.Claimed
+	Queue string
+}
+
+// Claim claims tasks for a worker, and waits for the first of them. The error wraps
+// ErrUnknownWorker, ErrDeadWorker or ErrTooMany, or is that of Permitted.
 //
 // A claim lives as long as its worker. Tasks claimed for a caller that has left are handed back.
-func (s *Service) Claim(ctx context.Context, r ClaimRequest) (queue string, claimed []store.Claimed, err error) {
+func (s *Service) Claim(ctx context.Context, r ClaimRequest) (list []Claimed, err error) {
 	w, err := s.Worker(ctx, r.Worker)
 	switch {
 	case err != nil:
-		return "", nil, err
+		return nil, err
 	case w.Status == store.WorkerDead:
-		return "", nil, ErrDeadWorker
+		return nil, ErrDeadWorker
 	}
-	queue = cmp.Or(r.Queue, w.Queue)
+	queue := cmp.Or(r.Queue, w.Queue)
 	if r.Permitted != nil {
 		if err := r.Permitted(queue); err != nil {
-			return queue, nil, err
+			return nil, err
 		}
 	}
 	plan, err := s.plan(ctx, queue)
 	if err != nil {
-		return queue, nil, err
+		return nil, err
 	}
+	var claimed []store.Claimed
 	c := &claim{queue: queue, callable: plan.Callables[0], worker: &w, limit: r.Limit, asked: time.Now(), answer: make(chan []store.Claimed, 1)}
 	if r.Held != nil {
 		claimed, err = s.repeat(ctx, c, r.Held, r.Namespaces)
@@ -67,11 +75,30 @@ func (s *Service) Claim(ctx context.Context, r ClaimRequest) (queue string, clai
 			return err
 		})
 	}
+	if err == nil {
+		list, err = s.withQueues(ctx, plan, claimed)
+	}
 	if ctx.Err() != nil || err != nil {
 		s.handBack(ctx, claimed)
-		claimed = nil
+		list = nil
 	}
-	return queue, claimed, err
+	return list, err
+}
+
+// withQueues adds the queues of tasks, most of which are of the plan.
+func (s *Service) withQueues(ctx context.Context, plan *store.Plan, claimed []store.Claimed) ([]Claimed, error) {
+	list := make([]Claimed, len(claimed))
+	for i := range claimed {
+		of := plan
+		if claimed[i].Queue != plan.Queue {
+			var err error
+			if of, err = s.cfg.Store.PlanByID(ctx, claimed[i].PlanID); err != nil {
+				return nil, fmt.Errorf("read the queue of task %s: %w", claimed[i].TaskUUID, err)
+			}
+		}
+		list[i] = Claimed{claimed[i], of.Template.Namespace}
+	}
+	return list, nil
 }
 
 // claim is one that may wait.

@@ -25,6 +25,7 @@ import (
 type Store interface {
 	RegisterTemplates(ctx context.Context, who store.Registrant, templates []*workflow.Template) (store.Registered, error)
 	PlanNamed(ctx context.Context, namespace, name, version string) (*store.Plan, error)
+	PlanByID(ctx context.Context, id int32) (*store.Plan, error)
 	Callables(ctx context.Context) ([]store.Callable, error)
 	HearLanes(received signal.Signal) (unknown bool)
 	Claim(ctx context.Context, r store.ClaimRequest, full bool) ([]store.Claimed, store.Rest, error)

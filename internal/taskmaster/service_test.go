@@ -106,7 +106,7 @@ func TestClaimsThatWait(t *testing.T) {
 			answers := make(chan int, 8)
 			for i := range 4 {
 				group.Go(func() {
-					_, claimed, err := f.services[i%2].Claim(t.Context(), taskmaster.ClaimRequest{Worker: "w", Limit: 1, Wait: time.Minute})
+					claimed, err := f.services[i%2].Claim(t.Context(), taskmaster.ClaimRequest{Worker: "w", Limit: 1, Wait: time.Minute})
 					if err != nil {
 						t.Error(err)
 					}
@@ -115,7 +115,7 @@ func TestClaimsThatWait(t *testing.T) {
 			}
 			left, leave := context.WithCancel(t.Context())
 			group.Go(func() {
-				_, claimed, err := f.services[0].Claim(left, taskmaster.ClaimRequest{Worker: "w", Limit: 1, Wait: time.Minute})
+				claimed, err := f.services[0].Claim(left, taskmaster.ClaimRequest{Worker: "w", Limit: 1, Wait: time.Minute})
 				if err != nil || len(claimed) > 0 {
 					t.Error(claimed, err)
 				}
@@ -152,11 +152,11 @@ func TestWaitingClaimsAreBounded(t *testing.T) {
 	var group conc.WaitGroup
 	for range 100 {
 		group.Go(func() {
-			_, _, _ = f.services[0].Claim(ctx, taskmaster.ClaimRequest{Worker: "w", Limit: 1, Wait: time.Minute})
+			_, _ = f.services[0].Claim(ctx, taskmaster.ClaimRequest{Worker: "w", Limit: 1, Wait: time.Minute})
 		})
 	}
 	f.wait(100)
-	_, _, err := f.services[0].Claim(t.Context(), taskmaster.ClaimRequest{Worker: "w", Limit: 1, Wait: time.Minute})
+	_, err := f.services[0].Claim(t.Context(), taskmaster.ClaimRequest{Worker: "w", Limit: 1, Wait: time.Minute})
 	require.ErrorIs(t, err, taskmaster.ErrTooMany)
 	cancel()
 	group.Wait()
@@ -216,7 +216,7 @@ func (m *mortal) service() *taskmaster.Service { return m.services[m.random.IntN
 // work claims a few tasks, and dies or ends them; it returns those whose end was accepted.
 func (m *mortal) work() (ended []uuid.UUID) {
 	ctx := m.t.Context()
-	_, claimed, err := m.service().Claim(ctx, taskmaster.ClaimRequest{Worker: m.name, Limit: 1 + m.random.IntN(5), Wait: 300 * time.Millisecond})
+	claimed, err := m.service().Claim(ctx, taskmaster.ClaimRequest{Worker: m.name, Limit: 1 + m.random.IntN(5), Wait: 300 * time.Millisecond})
 	if errors.Is(err, taskmaster.ErrDeadWorker) {
 		_, err = m.service().Register(ctx, store.QueueRegistration{ID: m.name, Queue: "q"})
 	}
@@ -263,7 +263,7 @@ func TestEndsAreDecidedAtOnce(t *testing.T) {
 	f.register("w", "q")
 	for _, n := range []int{1, 50} {
 		f.submit("q", n)
-		_, claimed, err := f.services[0].Claim(t.Context(), taskmaster.ClaimRequest{Worker: "w", Limit: n})
+		claimed, err := f.services[0].Claim(t.Context(), taskmaster.ClaimRequest{Worker: "w", Limit: n})
 		require.NoError(t, err)
 		require.Len(t, claimed, n)
 		list := make([]taskmaster.Finish, n)

@@ -114,8 +114,8 @@ func (lockedQueues) Submit(_ context.Context, list []taskmaster.Submission) ([]o
 	return make([]orchestration.CreateResult, len(list)), nil
 }
 
-func (lockedQueues) Claim(_ context.Context, r taskmaster.ClaimRequest) (string, []store.Claimed, error) {
-	return "shapes", nil, r.Permitted("shapes")
+func (lockedQueues) Claim(_ context.Context, r taskmaster.ClaimRequest) ([]taskmaster.Claimed, error) {
+	return nil, r.Permitted("shapes")
 }
 
 func (lockedQueues) Finish(_ context.Context, list []taskmaster.Finish, permitted func(string) error) ([]taskmaster.Finished, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,28 +48,28 @@ func newQueueHouse(t *testing.T) *queueHouse {
 	return h
 }
 
-// as posts a request of a principal of one namespace and returns status and body.
-func (h *queueHouse) as(namespace, path, body string) (status int, answer string) {
+// as posts a request of a principal of some namespaces and returns status and body.
+func (h *queueHouse) as(namespaces, path, body string) (status int, answer string) {
 	h.t.Helper()
-	token := h.issuer.token([]string{namespace}, "tasks:create", "workers:execute")
+	token := h.issuer.token(strings.Fields(namespaces), "tasks:create", "workers:execute")
 	r := request(http.MethodPost, path, body, "Authorization", "Bearer "+token).WithContext(h.t.Context())
 	w := httptest.NewRecorder()
 	h.server.Handler().ServeHTTP(w, r)
 	return w.Code, w.Body.String()
 }
 
-func (h *queueHouse) ok(namespace, path, body string) string {
+func (h *queueHouse) ok(namespaces, path, body string) string {
 	h.t.Helper()
-	status, answer := h.as(namespace, path, body)
+	status, answer := h.as(namespaces, path, body)
 	require.Less(h.t, status, 300, "%s: %s", path, answer)
 	return answer
 }
 
 // claimed are the tasks of an answer to a claim.
-func (h *queueHouse) claimed(answer string) (tasks []struct{ ID, Token string }) {
+func (h *queueHouse) claimed(answer string) (tasks []struct{ ID, Token, Queue string }) {
 	h.t.Helper()
 	var w struct {
-		Tasks *[]struct{ ID, Token string }
+		Tasks *[]struct{ ID, Token, Queue string }
 	}
 	w.Tasks = &tasks
 	require.NoError(h.t, json.Unmarshal([]byte(answer), &w))
@@ -93,12 +94,14 @@ func TestWhatWorkersOfOtherNamespacesHoldIsNotTold(t *testing.T) {
 func TestAWorkerIsToldAgainOfAllItsQueues(t *testing.T) {
 	t.Parallel()
 	h := newQueueHouse(t)
-	h.ok("shop", "/workers/v1/register", `{"workerId":"w","queue":"shop"}`)
-	h.ok("shop", "/tasks/v1", `{"queue":"shop","payload":1}`)
-	held := h.claimed(h.ok("shop", "/tasks/v1/claim", `{"workerId":"w"}`))
-	again := h.claimed(h.ok("shop", "/tasks/v1/claim", `{"workerId":"w","held":[]}`))
+	const both = "shop bank"
+	h.ok(both, "/workers/v1/register", `{"workerId":"w","queue":"shop"}`)
+	h.ok(both, "/tasks/v1", `{"queue":"bank","payload":1}`)
+	held := h.claimed(h.ok(both, "/tasks/v1/claim", `{"workerId":"w","queue":"bank"}`))
+	again := h.claimed(h.ok(both, "/tasks/v1/claim", `{"workerId":"w","held":[]}`))
 	require.Len(t, again, 1)
 	require.Equal(t, held[0].ID, again[0].ID)
+	require.Equal(t, "bank", again[0].Queue, "not that of the worker")
 	require.NotEqual(t, held[0].Token, again[0].Token)
 }
 

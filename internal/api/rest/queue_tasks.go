@@ -24,7 +24,7 @@ import (
 // Queues are the plain task queues; *taskmaster.Service is one.
 type Queues interface {
 	Submit(ctx context.Context, list []taskmaster.Submission) ([]orchestration.CreateResult, error)
-	Claim(ctx context.Context, r taskmaster.ClaimRequest) (queue string, claimed []store.Claimed, err error)
+	Claim(ctx context.Context, r taskmaster.ClaimRequest) ([]taskmaster.Claimed, error)
 	Finish(ctx context.Context, list []taskmaster.Finish, permitted func(queue string) error) ([]taskmaster.Finished, error)
 	Register(ctx context.Context, r store.QueueRegistration) (store.QueueWorker, error)
 	Heartbeat(ctx context.Context, id string, held []store.HeldClaim) (store.QueueWorker, []store.HeldClaim, error)

@@ -71,7 +71,7 @@ func (r *queueRoutes) claim(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	queue, claimed, err := r.queues.Claim(ctx, taskmaster.ClaimRequest{Worker: b.WorkerID, Queue: b.Queue, Limit: limit, Wait: wait, Held: held,
+	claimed, err := r.queues.Claim(ctx, taskmaster.ClaimRequest{Worker: b.WorkerID, Queue: b.Queue, Limit: limit, Wait: wait, Held: held,
 		Namespaces: exchangeOf(ctx).namespaces(), Permitted: func(queue string) error { return within(ctx, queue) }})
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (r *queueRoutes) claim(ctx context.Context, in *struct {
 	for i := range claimed {
 		c := &claimed[i]
 		t := &answer.Tasks[i]
-		*t = queueHeld{ID: c.TaskUUID.String(), Token: strconv.FormatInt(c.Token, 10), Queue: queue, Priority: c.Priority, Attempt: c.Attempt,
+		*t = queueHeld{ID: c.TaskUUID.String(), Token: strconv.FormatInt(c.Token, 10), Queue: c.Queue, Priority: c.Priority, Attempt: c.Attempt,
 			MaxAttempts: c.MaxAttempts, CreatedAt: client.Time{Time: c.RequestedAt}, ClaimedAt: client.Time{Time: c.ClaimedAt}, Correlation: c.CorrelationID.String()}
 		t.Payload, t.Tags = taskmaster.Queued(c.Context)
 		if t.MaxAttempts == 0 {
