@@ -247,6 +247,7 @@ func (h *Hub) enter(id uuid.UUID) (*session, error) {
 		return nil, ErrNoSession
 	}
 	s.enterLocked()
+	clear(s.renamed)
 	return s, nil
 }
 

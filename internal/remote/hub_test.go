@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/remote"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/worker/workertest"
@@ -326,6 +327,40 @@ func TestAStepGoesAlongToAnotherSession(t *testing.T) {
 		var invalid *remote.InvalidError
 		require.ErrorAs(t, err, &invalid, wrong)
 	}
+}
+
+// TestAnAnswerToOpenIsLost: the process presents its steps again under the fences that it knows, and
+// goes on with those of this worker and of another one. Once it uses a session it knows the new ones.
+func TestAnAnswerToOpenIsLost(t *testing.T) {
+	t.Parallel()
+	var none *telemetry.Metrics
+	var h *remote.Hub
+	adopted := make(chan (<-chan workertest.Result), 1)
+	h = remote.New(remote.Config{WorkerID: "w1", MaxSessions: 5, MaxPermits: 2, ReclaimGrace: patience, MaxWait: patience, Offer: func() {}, Metrics: none.OrDiscard(),
+		Adopt: func(_ context.Context, held []store.HeldClaim, _ []string, learn func(map[int64]int64)) (bool, error) {
+			if len(held) == 1 && held[0].Token == 99 && len(adopted) == 0 {
+				learn(map[int64]int64{99: 1}) // that of all steps here
+				adopted <- start(t, h, workertest.Step{})
+			}
+			return false, nil
+		}})
+	former := open(t, h, 1, remote.Callable{Callable: "charge"})
+	here := start(t, h, workertest.Step{})
+	step, _ := next(t, h, former, 0)
+	request := remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{{Callable: "charge"}}, Permits: 2,
+		Held: []remote.Held{{Fence: step.Fence, TaskUUID: step.TaskUUID.String()}, {Fence: "99.7", TaskUUID: uuid.NewString()}}}
+	var opened remote.Opened
+	for range 3 {
+		var err error
+		opened, err = h.Open(t.Context(), request)
+		require.NoError(t, err)
+		require.Len(t, opened.Kept, 2)
+	}
+	for _, kept := range opened.Kept {
+		report(t, h, opened.SessionID, remote.Report{Fence: kept.NewFence, Outcome: remote.Success})
+	}
+	require.Nil(t, result(t, here).Failure)
+	require.Nil(t, result(t, <-adopted).Failure)
 }
 
 // What a stream told and its process did not receive is told again: steps that it still holds,

@@ -41,11 +41,11 @@ func (h *Hub) resume(ctx context.Context, s *session, held []Held) (kept []Kept)
 		return nil
 	}
 	arrived := make(chan Kept, len(held))
-	kept, elsewhere := h.moveHere(s, held)
+	kept, elsewhere, coming := h.moveHere(s, held, arrived)
 	ctx, cancel := context.WithTimeout(ctx, resumePatience)
 	defer cancel()
-	adopted := h.adopt(ctx, s, elsewhere, arrived)
-	for range adopted {
+	coming += h.adopt(ctx, s, elsewhere, arrived)
+	for range coming {
 		select {
 		case k := <-arrived:
 			kept = append(kept, k)
@@ -72,29 +72,49 @@ func (h *Hub) resume(ctx context.Context, s *session, held []Held) (kept []Kept)
 }
 
 // moveHere takes the steps out of other sessions of this worker; no session has those
-// elsewhere.
-func (h *Hub) moveHere(s *session, held []Held) (kept []Kept, elsewhere []Held) {
+// elsewhere. coming are adopted already and not called yet.
+func (h *Hub) moveHere(s *session, held []Held, arrived chan<- Kept) (kept []Kept, elsewhere []Held, coming int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, one := range held {
+		if h.redirectLocked(s, one.Fence, arrived) {
+			coming++
+			continue
+		}
 		w, from := h.holderLocked(one.Fence)
 		if w == nil || w.decided || !s.takes(w) {
 			elsewhere = append(elsewhere, one)
 			continue
 		}
 		from.forgetLocked(w)
+		delete(from.renamed, one.Fence)
 		h.nameLocked(s, w)
-		w.handed = true
+		w.handed, s.renamed[one.Fence] = true, w
 		kept = append(kept, Kept{one.Fence, w.message.Fence})
 		h.fillLocked(from)
 	}
-	return kept, elsewhere
+	return kept, elsewhere, coming
 }
 
-// holderLocked finds the session that holds a step under a fence.
+// redirectLocked has an adopted claim arrive at another session: its process has presented it again.
+func (h *Hub) redirectLocked(s *session, fence string, arrived chan<- Kept) bool {
+	for token, a := range h.resuming {
+		if a.former == fence && a.session != s {
+			h.resuming[token] = arrival{s, fence, arrived}
+			return true
+		}
+	}
+	return false
+}
+
+// holderLocked finds the session that holds a step under a fence, or has kept it under that fence
+// with an answer that its process does not know.
 func (h *Hub) holderLocked(fence string) (*step, *session) {
 	for _, s := range h.sessions {
 		if w := s.held[fence]; w != nil {
+			return w, s
+		}
+		if w := s.renamed[fence]; w != nil && w.session == s {
 			return w, s
 		}
 	}
@@ -140,7 +160,7 @@ func (h *Hub) arrivedLocked(w *step) bool {
 		return false
 	}
 	h.nameLocked(a.session, w)
-	w.handed = true
+	w.handed, a.session.renamed[a.former] = true, w
 	a.arrived <- Kept{a.former, w.message.Fence}
 	return true
 }

@@ -15,6 +15,7 @@ type session struct {
 	offers   map[offer]bool
 	held     map[string]*step // by fence, until they are reported
 	reported map[string]*step // by fence, whose ends are not recorded yet
+	renamed  map[string]*step // by the fence that the process has presented, until it uses the session and so knows the new one
 	recent   recentFences
 	expected int           // steps that its process runs, and are not held yet
 	requests int           // under way
@@ -33,7 +34,7 @@ func newSession(h *Hub, o Open) *session {
 	if len(o.Namespaces) == 0 {
 		o.Namespaces = nil // of all, to those who adopt too
 	}
-	s := &session{id: uuid.New(), open: o, offers: make(map[offer]bool, len(o.Callables)), held: map[string]*step{}, reported: map[string]*step{},
+	s := &session{id: uuid.New(), open: o, offers: make(map[offer]bool, len(o.Callables)), held: map[string]*step{}, reported: map[string]*step{}, renamed: map[string]*step{},
 		recent: newRecentFences(2 * o.Permits), expected: len(o.Held), news: make(chan struct{})}
 	for _, c := range o.Callables {
 		s.offers[offer{c.Callable, defaultMethod}] = true
