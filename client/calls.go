@@ -70,12 +70,11 @@ func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
 	if r.IdempotencyKey != "" {
 		call.retry, call.repeated = retryAlways, func(error) { repeated = true }
 	}
-	var t Task
-	err := c.do(ctx, call, &t)
+	task, err := answer[Task](ctx, c, call)
 	if refusal := (*Error)(nil); repeated && errors.As(err, &refusal) && refusal.Status == http.StatusConflict && refusal.TaskUUID != "" {
 		return c.Task(ctx, refusal.TaskUUID, 0) // an earlier attempt created it
 	}
-	return result(&t, err)
+	return task, err
 }
 
 // batchBody is the body of POST /v1/tasks/batch.
@@ -100,14 +99,11 @@ func (c *Client) CreateTasks(ctx context.Context, tasks []TaskRequest) (*TaskBat
 // set when it is sent again after that.
 func (c *Client) createTasks(ctx context.Context, body any, rule retryRule, repeated *bool) (*TaskBatch, error) {
 	call := call{method: http.MethodPost, path: []string{"v1", "tasks", "batch"}, body: body, retry: rule, repeated: func(err error) { *repeated = *repeated || !unsent(err) }}
-	var b TaskBatch
-	if err := c.do(ctx, call, &b); err != nil {
-		return nil, err
+	batch, err := answer[TaskBatch](ctx, c, call)
+	if err == nil && *repeated && rule != retryUnsent {
+		batch.takeExisting()
 	}
-	if *repeated && rule != retryUnsent {
-		b.takeExisting()
-	}
-	return &b, nil
+	return batch, err
 }
 
 // takeExisting counts tasks that exist already as created.
@@ -127,9 +123,7 @@ func (b *TaskBatch) takeExisting() {
 // IncludeResults or IncludeAllResults.
 func (c *Client) Task(ctx context.Context, id string, wait time.Duration, include ...string) (*Task, error) {
 	q := showQuery(wait, include)
-	var t Task
-	err := c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "tasks", id}, query: q, extra: max(wait, 0)}, &t)
-	return result(&t, err)
+	return answer[Task](ctx, c, call{method: http.MethodGet, path: []string{"v1", "tasks", id}, query: q, extra: max(wait, 0)})
 }
 
 // showQuery encodes how to show a task.
@@ -151,9 +145,7 @@ func (c *Client) TaskByKey(ctx context.Context, namespace, name, idempotencyKey 
 	q.Set("namespace", namespace)
 	q.Set("name", name)
 	q.Set("idempotency_key", idempotencyKey)
-	var t Task
-	err := c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "tasks", "by-key"}, query: q, extra: max(wait, 0)}, &t)
-	return result(&t, err)
+	return answer[Task](ctx, c, call{method: http.MethodGet, path: []string{"v1", "tasks", "by-key"}, query: q, extra: max(wait, 0)})
 }
 
 // Tasks lists tasks, newest first.
@@ -164,24 +156,19 @@ func (c *Client) Tasks(ctx context.Context, o TaskListOptions) (*TaskList, error
 // CancelTask ends a task that has not ended. why may be empty.
 func (c *Client) CancelTask(ctx context.Context, id string, why Why) (*Task, error) {
 	repeated := false
-	var t Task
-	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}, query: why.query(), repeated: func(error) { repeated = true }}, &t)
+	task, err := answer[Task](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}, query: why.query(), repeated: func(error) { repeated = true }})
 	if repeated && hasStatus(err, http.StatusBadRequest) {
 		// An earlier attempt may have cancelled it and its answer was lost.
 		if now, readErr := c.Task(ctx, id, 0); readErr == nil && now.Status == "cancelled" {
 			return now, nil
 		}
 	}
-	return result(&t, err)
+	return task, err
 }
 
 // Steps lists the steps of a task in the order of its plan.
 func (c *Client) Steps(ctx context.Context, task string) ([]Step, error) {
-	steps, err := get[[]Step](ctx, c, nil, "v1", "tasks", task, "workflow_steps")
-	if err != nil {
-		return nil, err
-	}
-	return *steps, nil
+	return list[Step](ctx, c, nil, "v1", "tasks", task, "workflow_steps")
 }
 
 // Step returns one step of a task.
@@ -191,11 +178,7 @@ func (c *Client) Step(ctx context.Context, task, step string) (*Step, error) {
 
 // StepAudit lists the reported executions of a step, newest first.
 func (c *Client) StepAudit(ctx context.Context, task, step string) ([]StepAudit, error) {
-	rows, err := get[[]StepAudit](ctx, c, nil, "v1", "tasks", task, "workflow_steps", step, "audit")
-	if err != nil {
-		return nil, err
-	}
-	return *rows, nil
+	return list[StepAudit](ctx, c, nil, "v1", "tasks", task, "workflow_steps", step, "audit")
 }
 
 // Timeline returns the history of a task.
@@ -236,9 +219,7 @@ func (c *Client) DeprecateTemplate(ctx context.Context, namespace, name, version
 
 // UndeprecateTemplate includes a template version again.
 func (c *Client) UndeprecateTemplate(ctx context.Context, namespace, name, version string, why Why) (*TemplateDetail, error) {
-	var d TemplateDetail
-	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "templates", namespace, name, version, "deprecation"}, query: why.query()}, &d)
-	return result(&d, err)
+	return answer[TemplateDetail](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "templates", namespace, name, version, "deprecation"}, query: why.query()})
 }
 
 // Fleet lists the daemons that gave a sign of life recently.
@@ -316,19 +297,18 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 }
 
 func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (*T, error) {
-	var v T
-	return result(&v, c.do(ctx, call{method: http.MethodGet, path: path, query: query}, &v))
+	return answer[T](ctx, c, call{method: http.MethodGet, path: path, query: query})
 }
 
 func health[T any](ctx context.Context, c *Client, path ...string) (*T, error) {
-	var v T
-	return result(&v, c.do(ctx, call{method: http.MethodGet, path: path, retry: retryNever}, &v))
+	return answer[T](ctx, c, call{method: http.MethodGet, path: path, retry: retryNever})
 }
 
-// result drops half-read answers.
-func result[T any](v *T, err error) (*T, error) {
-	if err != nil {
+// answer makes a call; a half-read answer is dropped.
+func answer[T any](ctx context.Context, c *Client, r call) (*T, error) {
+	var v T
+	if err := c.do(ctx, r, &v); err != nil {
 		return nil, err
 	}
-	return v, nil
+	return &v, nil
 }

@@ -54,6 +54,5 @@ func unlessDry(dry *bool, fallback bool) retryRule {
 
 // send makes a call with a body.
 func send[T any](ctx context.Context, c *Client, method string, retry retryRule, body any, path ...string) (*T, error) {
-	var v T
-	return result(&v, c.do(ctx, call{method: method, path: path, body: body, retry: retry}, &v))
+	return answer[T](ctx, c, call{method: method, path: path, body: body, retry: retry})
 }

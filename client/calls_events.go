@@ -49,9 +49,7 @@ func (c *Client) EventConsumer(ctx context.Context, name string) (*EventConsumer
 
 // DeleteEventConsumer deletes a consumer and returns it; events stay.
 func (c *Client) DeleteEventConsumer(ctx context.Context, name string, why Why) (*EventConsumer, error) {
-	var e EventConsumer
-	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "event-consumers", name}, query: why.query(), retry: retryUnsent}, &e)
-	return result(&e, err)
+	return answer[EventConsumer](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "event-consumers", name}, query: why.query(), retry: retryUnsent})
 }
 
 // ResetEventConsumer moves a consumer to another position and revokes its claimed events.

@@ -30,16 +30,12 @@ func (c *Client) ResumeNamespace(ctx context.Context, name string, why Why) (*Na
 // PauseCallable is PauseNamespace for the steps of a namespace with a callable; an empty
 // callable means the whole namespace.
 func (c *Client) PauseCallable(ctx context.Context, namespace, callable string, why Why) (*Namespace, error) {
-	var n Namespace
-	err := c.do(ctx, call{method: http.MethodPut, path: []string{"v1", "namespaces", namespace, "pause"}, query: ofCallable(callable, url.Values{}), body: why}, &n)
-	return result(&n, err)
+	return answer[Namespace](ctx, c, call{method: http.MethodPut, path: []string{"v1", "namespaces", namespace, "pause"}, query: ofCallable(callable, url.Values{}), body: why})
 }
 
 // ResumeCallable resumes claims of such steps.
 func (c *Client) ResumeCallable(ctx context.Context, namespace, callable string, why Why) (*Namespace, error) {
-	var n Namespace
-	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "namespaces", namespace, "pause"}, query: ofCallable(callable, why.query())}, &n)
-	return result(&n, err)
+	return answer[Namespace](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "namespaces", namespace, "pause"}, query: ofCallable(callable, why.query())})
 }
 
 func ofCallable(callable string, q url.Values) url.Values {

@@ -50,9 +50,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, id string, why Why) (*Sched
 
 // DeleteSchedule deletes a schedule and returns it; its tasks stay.
 func (c *Client) DeleteSchedule(ctx context.Context, id string, why Why) (*Schedule, error) {
-	var s Schedule
-	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "schedules", id}, query: why.query(), retry: retryUnsent}, &s)
-	return result(&s, err)
+	return answer[Schedule](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "schedules", id}, query: why.query(), retry: retryUnsent})
 }
 
 // RunSchedule runs a schedule now. With the overlap policy skip it is a conflict (see

@@ -161,9 +161,7 @@ func (c *Client) DeleteTaskType(ctx context.Context, namespace, name string, why
 	if namespace != "" {
 		q.Set("namespace", namespace)
 	}
-	var t TaskType
-	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "task-types", name}, query: q, retry: retryUnsent}, &t)
-	return result(&t, err)
+	return answer[TaskType](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "task-types", name}, query: q, retry: retryUnsent})
 }
 
 func ofNamespace(namespace string) url.Values {
@@ -189,7 +187,5 @@ func (c *Client) EnqueuedTask(ctx context.Context, id string, wait time.Duration
 	if wait > 0 {
 		q.Set("wait", wait.String())
 	}
-	var t EnqueuedTask
-	err := c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "enqueue", id}, query: q, extra: max(wait, 0)}, &t)
-	return result(&t, err)
+	return answer[EnqueuedTask](ctx, c, call{method: http.MethodGet, path: []string{"v1", "enqueue", id}, query: q, extra: max(wait, 0)})
 }

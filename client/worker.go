@@ -109,7 +109,5 @@ func (c *Client) WorkerTemplate(ctx context.Context, namespace, name, version st
 
 // ValidateTemplate asks a worker whether it can run every step of a template.
 func (c *Client) ValidateTemplate(ctx context.Context, namespace, name, version string) (*TemplateValidation, error) {
-	var v TemplateValidation
-	err := c.do(ctx, call{method: http.MethodPost, path: []string{"v1", "templates", namespace, name, version, "validate"}}, &v)
-	return result(&v, err)
+	return answer[TemplateValidation](ctx, c, call{method: http.MethodPost, path: []string{"v1", "templates", namespace, name, version, "validate"}})
 }
