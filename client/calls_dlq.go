@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 )
 
@@ -83,4 +84,15 @@ func list[T any](ctx context.Context, c *Client, query url.Values, path ...strin
 		return nil, err
 	}
 	return *rows, nil
+}
+
+// listed reads the list in an answer that is an object with one under a key.
+func listed[T any](ctx context.Context, c *Client, query url.Values, key string, path ...string) ([]T, error) {
+	field := reflect.StructField{Name: "List", Type: reflect.TypeFor[[]T](), Tag: reflect.StructTag(`json:"` + key + `"`)}
+	body := reflect.New(reflect.StructOf([]reflect.StructField{field}))
+	if err := c.do(ctx, call{method: http.MethodGet, path: path, query: query}, body.Interface()); err != nil {
+		return nil, err
+	}
+	rows, _ := body.Elem().Field(0).Interface().([]T)
+	return rows, nil
 }

@@ -33,13 +33,7 @@ func (c *Client) CreateEventConsumer(ctx context.Context, r EventConsumerRequest
 
 // EventConsumers lists the consumers by name.
 func (c *Client) EventConsumers(ctx context.Context) ([]EventConsumer, error) {
-	body, err := get[struct {
-		Consumers []EventConsumer `json:"consumers"`
-	}](ctx, c, nil, "v1", "event-consumers")
-	if err != nil {
-		return nil, err
-	}
-	return body.Consumers, nil
+	return listed[EventConsumer](ctx, c, nil, "consumers", "v1", "event-consumers")
 }
 
 // EventConsumer returns a consumer.

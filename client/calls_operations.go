@@ -8,13 +8,7 @@ import (
 
 // Namespaces lists the namespaces and which are paused.
 func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
-	body, err := get[struct {
-		Namespaces []Namespace `json:"namespaces"`
-	}](ctx, c, nil, "v1", "namespaces")
-	if err != nil {
-		return nil, err
-	}
-	return body.Namespaces, nil
+	return listed[Namespace](ctx, c, nil, "namespaces", "v1", "namespaces")
 }
 
 // PauseNamespace stops claims of a namespace. Pausing again changes actor and reason.
@@ -55,24 +49,12 @@ func (c *Client) Workers(ctx context.Context, o WorkerListOptions) ([]WorkerStat
 		q.Set("namespace", o.Namespace)
 	}
 	setNumber(q, "limit", o.Limit)
-	body, err := get[struct {
-		Workers []WorkerState `json:"workers"`
-	}](ctx, c, q, "v1", "workers")
-	if err != nil {
-		return nil, err
-	}
-	return body.Workers, nil
+	return listed[WorkerState](ctx, c, q, "workers", "v1", "workers")
 }
 
 // Sweeps lists the sweeps and their last runs.
 func (c *Client) Sweeps(ctx context.Context) ([]Sweep, error) {
-	body, err := get[struct {
-		Sweeps []Sweep `json:"sweeps"`
-	}](ctx, c, nil, "v1", "sweeps")
-	if err != nil {
-		return nil, err
-	}
-	return body.Sweeps, nil
+	return listed[Sweep](ctx, c, nil, "sweeps", "v1", "sweeps")
 }
 
 // RunSweep runs a sweep now. It is a conflict (see [IsConflict]) if the sweep is running.
@@ -82,13 +64,7 @@ func (c *Client) RunSweep(ctx context.Context, name string, r SweepRequest) (*Sw
 
 // Breakers lists the circuit breakers of the daemon.
 func (c *Client) Breakers(ctx context.Context) ([]Breaker, error) {
-	body, err := get[struct {
-		Breakers []Breaker `json:"breakers"`
-	}](ctx, c, nil, "v1", "admin", "breakers")
-	if err != nil {
-		return nil, err
-	}
-	return body.Breakers, nil
+	return listed[Breaker](ctx, c, nil, "breakers", "v1", "admin", "breakers")
 }
 
 // ForceBreaker holds a circuit breaker of the daemon open or closed, or makes it

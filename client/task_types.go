@@ -141,13 +141,7 @@ func (c *Client) TaskTypes(ctx context.Context, o TaskTypeListOptions) ([]TaskTy
 	}
 	setNumber(q, "limit", o.Limit)
 	setNumber(q, "offset", o.Offset)
-	body, err := get[struct {
-		TaskTypes []TaskType `json:"task_types"`
-	}](ctx, c, q, "v1", "task-types")
-	if err != nil {
-		return nil, err
-	}
-	return body.TaskTypes, nil
+	return listed[TaskType](ctx, c, q, "task_types", "v1", "task-types")
 }
 
 // TaskType returns one task type; an empty namespace is "default".

@@ -87,13 +87,7 @@ func (c *Client) Approvals(ctx context.Context, o ApprovalListOptions) ([]Approv
 		}
 	}
 	setNumber(q, "limit", o.Limit)
-	body, err := get[struct {
-		Approvals []Approval `json:"approvals"`
-	}](ctx, c, q, "v1", "approvals")
-	if err != nil {
-		return nil, err
-	}
-	return body.Approvals, nil
+	return listed[Approval](ctx, c, q, "approvals", "v1", "approvals")
 }
 
 // Approval returns the approval with a token; it decides nothing.
