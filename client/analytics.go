@@ -1,9 +1,6 @@
 package client
 
-import (
-	"context"
-	"net/url"
-)
+import "context"
 
 // Performance summarises the tasks of the last hours: the newest 10,000 at most, in which
 // case the period begins with the oldest of them. Servers compute it anew from time to
@@ -102,16 +99,12 @@ type SystemHealthCounts struct {
 
 // Performance summarises the tasks of the last hours; 0 means 24.
 func (c *Client) Performance(ctx context.Context, hours int) (*Performance, error) {
-	q := url.Values{}
-	setNumber(q, "hours", hours)
-	return get[Performance](ctx, c, q, "v1", "analytics", "performance")
+	return get[Performance](ctx, c, parameters{"hours": hours}, "v1", "analytics", "performance")
 }
 
 // Bottlenecks returns the slowest steps and templates that were executed so often, at most
 // limit of each; 0 means 10 of those with 5 executions.
 func (c *Client) Bottlenecks(ctx context.Context, limit, minExecutions int) (*Bottlenecks, error) {
-	q := url.Values{}
-	setNumber(q, "limit", limit)
-	setNumber(q, "min_executions", minExecutions)
+	q := parameters{"limit": limit, "min_executions": minExecutions}
 	return get[Bottlenecks](ctx, c, q, "v1", "analytics", "bottlenecks")
 }

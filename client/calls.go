@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -35,29 +34,17 @@ type TaskListOptions struct {
 // NewestTasks is the cursor of the newest tasks.
 const NewestTasks = "newest"
 
-func (o TaskListOptions) query() url.Values {
-	q := url.Values{}
-	for name, value := range map[string]string{
-		"cursor": o.Cursor, "namespace": o.Namespace, "name": o.Name, "name_contains": o.NameContains, "version": o.Version, "status": o.Status,
-		"correlation_id": o.CorrelationID, "initiator": o.Initiator, "source_system": o.SourceSystem,
-	} {
-		if value != "" {
-			q.Set(name, value)
-		}
+func (o TaskListOptions) query() parameters {
+	q := parameters{
+		"page": o.Page, "per_page": o.PerPage, "cursor": o.Cursor,
+		"namespace": o.Namespace, "name": o.Name, "name_contains": o.NameContains, "version": o.Version,
+		"status": o.Status, "tag": o.Tags, "correlation_id": o.CorrelationID,
+		"created_after": o.CreatedAfter, "created_before": o.CreatedBefore,
+		"initiator": o.Initiator, "source_system": o.SourceSystem,
 	}
-	for name, at := range map[string]*Time{"created_after": o.CreatedAfter, "created_before": o.CreatedBefore} {
-		if at != nil {
-			q.Set(name, at.UTC().Format(time.RFC3339Nano))
-		}
-	}
-	if len(o.Tags) > 0 {
-		q["tag"] = o.Tags
-	}
-	setNumber(q, "page", o.Page)
 	if o.Context {
-		q.Set("include", IncludeContext)
+		q["include"] = IncludeContext
 	}
-	setNumber(q, "per_page", o.PerPage)
 	return q
 }
 
@@ -127,24 +114,15 @@ func (c *Client) Task(ctx context.Context, id string, wait time.Duration, includ
 }
 
 // showQuery encodes how to show a task.
-func showQuery(wait time.Duration, include []string) url.Values {
-	q := url.Values{}
-	if wait > 0 {
-		q.Set("wait", wait.String())
-	}
-	if len(include) > 0 {
-		q.Set("include", strings.Join(include, ","))
-	}
-	return q
+func showQuery(wait time.Duration, include []string) parameters {
+	return parameters{"wait": max(wait, 0), "include": strings.Join(include, ",")}
 }
 
 // TaskByKey returns the task of a template, in any version, with an idempotency key,
 // while the key counts. wait and include are as for [Client.Task].
 func (c *Client) TaskByKey(ctx context.Context, namespace, name, idempotencyKey string, wait time.Duration, include ...string) (*Task, error) {
 	q := showQuery(wait, include)
-	q.Set("namespace", namespace)
-	q.Set("name", name)
-	q.Set("idempotency_key", idempotencyKey)
+	q["namespace"], q["name"], q["idempotency_key"] = namespace, name, idempotencyKey
 	return answer[Task](ctx, c, call{method: http.MethodGet, path: []string{"v1", "tasks", "by-key"}, query: q, extra: max(wait, 0)})
 }
 
@@ -193,11 +171,7 @@ func (c *Client) VerifyTask(ctx context.Context, task string) (*Verification, er
 
 // Templates lists the current templates; an empty namespace means all.
 func (c *Client) Templates(ctx context.Context, namespace string) (*TemplateList, error) {
-	q := url.Values{}
-	if namespace != "" {
-		q.Set("namespace", namespace)
-	}
-	return get[TemplateList](ctx, c, q, "v1", "templates")
+	return get[TemplateList](ctx, c, parameters{"namespace": namespace}, "v1", "templates")
 }
 
 // Template returns one template version.
@@ -296,7 +270,7 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 	return c.raw(ctx, call{method: http.MethodGet, path: []string{"metrics"}})
 }
 
-func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (*T, error) {
+func get[T any](ctx context.Context, c *Client, query parameters, path ...string) (*T, error) {
 	return answer[T](ctx, c, call{method: http.MethodGet, path: path, query: query})
 }
 

@@ -3,19 +3,9 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
 )
 
-func (w Why) query() url.Values {
-	q := url.Values{}
-	if w.Reason != "" {
-		q.Set("reason", w.Reason)
-	}
-	if w.Actor != "" {
-		q.Set("actor", w.Actor)
-	}
-	return q
-}
+func (w Why) query() parameters { return parameters{"reason": w.Reason, "actor": w.Actor} }
 
 // ActOnStep acts on a step by hand and returns the changed step. It is retried only if
 // nothing was sent: the first attempt may have succeeded.

@@ -3,23 +3,15 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"reflect"
-	"strconv"
 )
 
 // DLQEntries lists the dead-letter queue, newest first.
 func (c *Client) DLQEntries(ctx context.Context, o DLQListOptions) ([]DLQEntry, error) {
-	q := url.Values{}
-	for name, value := range map[string]string{
-		"resolution_status": o.ResolutionStatus, "dlq_reason": o.DLQReason, "namespace": o.Namespace, "task_name": o.TaskName,
-	} {
-		if value != "" {
-			q.Set(name, value)
-		}
+	q := parameters{
+		"resolution_status": o.ResolutionStatus, "dlq_reason": o.DLQReason,
+		"namespace": o.Namespace, "task_name": o.TaskName, "limit": o.Limit, "offset": o.Offset,
 	}
-	setNumber(q, "limit", o.Limit)
-	setNumber(q, "offset", o.Offset)
 	return list[DLQEntry](ctx, c, q, "v1", "dlq")
 }
 
@@ -41,17 +33,13 @@ func (c *Client) DLQStats(ctx context.Context) ([]DLQStats, error) {
 // InvestigationQueue lists pending entries, the most urgent first; limit 0
 // means 100.
 func (c *Client) InvestigationQueue(ctx context.Context, limit int) ([]DLQQueueEntry, error) {
-	q := url.Values{}
-	setNumber(q, "limit", limit)
-	return list[DLQQueueEntry](ctx, c, q, "v1", "dlq", "investigation-queue")
+	return list[DLQQueueEntry](ctx, c, parameters{"limit": limit}, "v1", "dlq", "investigation-queue")
 }
 
 // Staleness lists living tasks by their nearest threshold, stale ones first; limit 0
 // means 100.
 func (c *Client) Staleness(ctx context.Context, limit int) ([]StalenessEntry, error) {
-	q := url.Values{}
-	setNumber(q, "limit", limit)
-	return list[StalenessEntry](ctx, c, q, "v1", "dlq", "staleness")
+	return list[StalenessEntry](ctx, c, parameters{"limit": limit}, "v1", "dlq", "staleness")
 }
 
 // AddDLQEntry opens a dead letter by hand and returns the task's pending entry, which may
@@ -71,14 +59,8 @@ func (c *Client) PurgeDLQ(ctx context.Context, p DLQPurge) (*DLQPurged, error) {
 	return send[DLQPurged](ctx, c, http.MethodPost, unlessDry(p.DryRun, true), p, "v1", "dlq", "purge")
 }
 
-func setNumber(q url.Values, name string, n int) {
-	if n != 0 {
-		q.Set(name, strconv.Itoa(n))
-	}
-}
-
 // list reads an answer that is a bare list.
-func list[T any](ctx context.Context, c *Client, query url.Values, path ...string) ([]T, error) {
+func list[T any](ctx context.Context, c *Client, query parameters, path ...string) ([]T, error) {
 	rows, err := get[[]T](ctx, c, query, path...)
 	if err != nil {
 		return nil, err
@@ -87,7 +69,7 @@ func list[T any](ctx context.Context, c *Client, query url.Values, path ...strin
 }
 
 // listed reads the list in an answer that is an object with one under a key.
-func listed[T any](ctx context.Context, c *Client, query url.Values, key string, path ...string) ([]T, error) {
+func listed[T any](ctx context.Context, c *Client, query parameters, key string, path ...string) ([]T, error) {
 	field := reflect.StructField{Name: "List", Type: reflect.TypeFor[[]T](), Tag: reflect.StructTag(`json:"` + key + `"`)}
 	body := reflect.New(reflect.StructOf([]reflect.StructField{field}))
 	if err := c.do(ctx, call{method: http.MethodGet, path: path, query: query}, body.Interface()); err != nil {

@@ -3,25 +3,20 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strconv"
 )
+
+// query says which events are selected, wherever they begin.
+func (o EventListOptions) query() parameters {
+	return parameters{"namespace": o.Namespace, "name": o.Name, "task_uuid": o.TaskUUID}
+}
 
 // Events lists durable domain events by position.
 func (c *Client) Events(ctx context.Context, o EventListOptions) (*EventList, error) {
-	q := url.Values{}
-	for name, value := range map[string]string{"namespace": o.Namespace, "name": o.Name, "task_uuid": o.TaskUUID} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	if o.After > 0 {
-		q.Set("after", strconv.FormatInt(o.After, 10))
-	}
+	q := o.query()
+	q["after"], q["limit"] = max(o.After, 0), o.Limit
 	if o.FromNow {
-		q.Set("after", EventsFromNow)
+		q["after"] = EventsFromNow
 	}
-	setNumber(q, "limit", o.Limit)
 	return get[EventList](ctx, c, q, "v1", "events")
 }
 

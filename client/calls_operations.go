@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
 )
 
 // Namespaces lists the namespaces and which are paused.
@@ -24,31 +23,19 @@ func (c *Client) ResumeNamespace(ctx context.Context, name string, why Why) (*Na
 // PauseCallable is PauseNamespace for the steps of a namespace with a callable; an empty
 // callable means the whole namespace.
 func (c *Client) PauseCallable(ctx context.Context, namespace, callable string, why Why) (*Namespace, error) {
-	return answer[Namespace](ctx, c, call{method: http.MethodPut, path: []string{"v1", "namespaces", namespace, "pause"}, query: ofCallable(callable, url.Values{}), body: why})
+	return answer[Namespace](ctx, c, call{method: http.MethodPut, path: []string{"v1", "namespaces", namespace, "pause"}, query: parameters{"callable": callable}, body: why})
 }
 
 // ResumeCallable resumes claims of such steps.
 func (c *Client) ResumeCallable(ctx context.Context, namespace, callable string, why Why) (*Namespace, error) {
-	return answer[Namespace](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "namespaces", namespace, "pause"}, query: ofCallable(callable, why.query())})
-}
-
-func ofCallable(callable string, q url.Values) url.Values {
-	if callable != "" {
-		q.Set("callable", callable)
-	}
-	return q
+	q := why.query()
+	q["callable"] = callable
+	return answer[Namespace](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "namespaces", namespace, "pause"}, query: q})
 }
 
 // Workers lists the registered workers.
 func (c *Client) Workers(ctx context.Context, o WorkerListOptions) ([]WorkerState, error) {
-	q := url.Values{}
-	if o.Status != "" {
-		q.Set("status", o.Status)
-	}
-	if o.Namespace != "" {
-		q.Set("namespace", o.Namespace)
-	}
-	setNumber(q, "limit", o.Limit)
+	q := parameters{"status": o.Status, "namespace": o.Namespace, "limit": o.Limit}
 	return listed[WorkerState](ctx, c, q, "workers", "v1", "workers")
 }
 

@@ -3,8 +3,6 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strconv"
 )
 
 // CreateSchedule creates a schedule. A duplicate name is a conflict (see [IsConflict]).
@@ -14,17 +12,10 @@ func (c *Client) CreateSchedule(ctx context.Context, r ScheduleRequest) (*Schedu
 
 // Schedules lists schedules by namespace and name.
 func (c *Client) Schedules(ctx context.Context, o ScheduleListOptions) (*ScheduleList, error) {
-	q := url.Values{}
-	for name, value := range map[string]string{"namespace": o.Namespace, "name": o.Name, "template": o.Template} {
-		if value != "" {
-			q.Set(name, value)
-		}
+	q := parameters{
+		"page": o.Page, "per_page": o.PerPage,
+		"namespace": o.Namespace, "name": o.Name, "template": o.Template, "paused": o.Paused,
 	}
-	if o.Paused != nil {
-		q.Set("paused", strconv.FormatBool(*o.Paused))
-	}
-	setNumber(q, "page", o.Page)
-	setNumber(q, "per_page", o.PerPage)
 	return get[ScheduleList](ctx, c, q, "v1", "schedules")
 }
 
@@ -62,7 +53,5 @@ func (c *Client) RunSchedule(ctx context.Context, id string, why Why) (*Schedule
 // NextRuns returns the next runs of a schedule, up to 100; 0 means
 // 10.
 func (c *Client) NextRuns(ctx context.Context, id string, count int) (*NextRuns, error) {
-	q := url.Values{}
-	setNumber(q, "count", count)
-	return get[NextRuns](ctx, c, q, "v1", "schedules", id, "next")
+	return get[NextRuns](ctx, c, parameters{"count": count}, "v1", "schedules", id, "next")
 }

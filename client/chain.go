@@ -1,10 +1,6 @@
 package client
 
-import (
-	"context"
-	"net/url"
-	"strconv"
-)
+import "context"
 
 // Chain is a task with its predecessors and successors. The tasks have no steps;
 // ContinuedBy has only links within the chain.
@@ -19,9 +15,5 @@ type Chain struct {
 // Chain returns the chain of a task, up to limit links in each direction:
 // 1 to 500; 0 means 50.
 func (c *Client) Chain(ctx context.Context, task string, limit int) (*Chain, error) {
-	q := url.Values{}
-	if limit != 0 {
-		q.Set("limit", strconv.Itoa(limit))
-	}
-	return get[Chain](ctx, c, q, "v1", "tasks", task, "chain")
+	return get[Chain](ctx, c, parameters{"limit": limit}, "v1", "tasks", task, "chain")
 }

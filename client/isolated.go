@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
-	"strconv"
 )
 
 // IsolatedItems is a page of items isolated by batches of a task.
@@ -67,18 +65,10 @@ type IsolatedReplayed struct {
 
 // IsolatedItems lists the items isolated by batches of a task, page by page.
 func (c *Client) IsolatedItems(ctx context.Context, task string, o IsolatedOptions) (*IsolatedItems, error) {
-	q := url.Values{}
-	for name, value := range map[string]string{"worker_step": o.Worker, "batch": o.Batch, "after": o.After} {
-		if value != "" {
-			q.Set(name, value)
-		}
+	q := parameters{
+		"worker_step": o.Worker, "batch": o.Batch, "retryable": o.Retryable, "replayed": o.Replayed,
+		"after": o.After, "limit": o.Limit,
 	}
-	for name, value := range map[string]*bool{"retryable": o.Retryable, "replayed": o.Replayed} {
-		if value != nil {
-			q.Set(name, strconv.FormatBool(*value))
-		}
-	}
-	setNumber(q, "limit", o.Limit)
 	return get[IsolatedItems](ctx, c, q, "v1", "tasks", task, "batches", "isolated")
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"time"
 )
 
@@ -38,13 +39,37 @@ const (
 type call struct {
 	method string
 	path   []string
-	query  url.Values
+	query  parameters
 	body   any
 	extra  time.Duration // added to the timeout, for waiting
 	retry  retryRule
 	// repeated is called with the error of every failed attempt that is followed by
 	// another one.
 	repeated func(err error)
+}
+
+// parameters are those of a query; zero values are not sent.
+type parameters map[string]any
+
+func (p parameters) values() url.Values {
+	q := url.Values{}
+	for name, value := range p {
+		given := reflect.ValueOf(value)
+		if given.IsZero() {
+			continue
+		}
+		switch v := value.(type) {
+		case []string:
+			for _, text := range v {
+				q.Add(name, text)
+			}
+		case *Time:
+			q.Set(name, v.UTC().Format(time.RFC3339Nano))
+		default:
+			q.Set(name, fmt.Sprint(reflect.Indirect(given)))
+		}
+	}
+	return q
 }
 
 // Call calls a route of the API that no other method is for. The elements of path are
@@ -94,7 +119,7 @@ func (c *Client) raw(ctx context.Context, r call) ([]byte, error) {
 func (c *Client) attempt(ctx context.Context, r call, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout+r.extra)
 	defer cancel()
-	return c.transport.Call(ctx, r.method, r.path, r.query, body)
+	return c.transport.Call(ctx, r.method, r.path, r.query.values(), body)
 }
 
 // unsent reports whether the request cannot have reached the server.

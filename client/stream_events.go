@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 )
 
@@ -53,12 +52,8 @@ type handledError struct{ error }
 
 // stream follows one connection to its end; nil: the server has ended it.
 func (c *Client) stream(ctx context.Context, o *EventListOptions, handle func(Event) error) error {
-	q := url.Values{"after": {strconv.FormatInt(o.After, 10)}}
-	for name, value := range map[string]string{"namespace": o.Namespace, "name": o.Name, "task_uuid": o.TaskUUID} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
+	q := o.query()
+	q["after"] = strconv.FormatInt(o.After, 10) // 0 as well
 	return c.serverSent(ctx, q, []string{"v1", "events", "stream"}, "", func(sent *serverSent) (bool, error) {
 		if len(sent.data) == 0 {
 			return true, nil

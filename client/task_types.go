@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -135,34 +134,20 @@ func (c *Client) PutTaskType(ctx context.Context, name string, r TaskTypeRequest
 
 // TaskTypes lists task types by namespace and name.
 func (c *Client) TaskTypes(ctx context.Context, o TaskTypeListOptions) ([]TaskType, error) {
-	q := url.Values{}
-	if o.Namespace != "" {
-		q.Set("namespace", o.Namespace)
-	}
-	setNumber(q, "limit", o.Limit)
-	setNumber(q, "offset", o.Offset)
+	q := parameters{"namespace": o.Namespace, "limit": o.Limit, "offset": o.Offset}
 	return listed[TaskType](ctx, c, q, "task_types", "v1", "task-types")
 }
 
 // TaskType returns one task type; an empty namespace is "default".
 func (c *Client) TaskType(ctx context.Context, namespace, name string) (*TaskType, error) {
-	return get[TaskType](ctx, c, ofNamespace(namespace), "v1", "task-types", name)
+	return get[TaskType](ctx, c, parameters{"namespace": namespace}, "v1", "task-types", name)
 }
 
 // DeleteTaskType deletes a task type and returns it. Existing tasks continue.
 func (c *Client) DeleteTaskType(ctx context.Context, namespace, name string, why Why) (*TaskType, error) {
 	q := why.query()
-	if namespace != "" {
-		q.Set("namespace", namespace)
-	}
+	q["namespace"] = namespace
 	return answer[TaskType](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "task-types", name}, query: q, retry: retryUnsent})
-}
-
-func ofNamespace(namespace string) url.Values {
-	if namespace == "" {
-		return nil
-	}
-	return url.Values{"namespace": {namespace}}
 }
 
 // Enqueue creates a task of a type. With an idempotency key the call is retried like any
@@ -177,9 +162,6 @@ func (c *Client) Enqueue(ctx context.Context, r EnqueueRequest) (*Enqueued, erro
 
 // EnqueuedTask returns the state of a task of one step. wait is as for [Client.Task].
 func (c *Client) EnqueuedTask(ctx context.Context, id string, wait time.Duration) (*EnqueuedTask, error) {
-	q := url.Values{}
-	if wait > 0 {
-		q.Set("wait", wait.String())
-	}
+	q := showQuery(wait, nil)
 	return answer[EnqueuedTask](ctx, c, call{method: http.MethodGet, path: []string{"v1", "enqueue", id}, query: q, extra: max(wait, 0)})
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 )
@@ -96,12 +95,7 @@ func (t *Transition) ends() bool {
 
 // transitions follows one connection to its end.
 func (c *Client) transitions(ctx context.Context, o *TransitionOptions, handle func(*Transition) bool) error {
-	q := url.Values{}
-	for name, value := range map[string]string{"namespace": o.Namespace, "task_uuid": o.TaskUUID} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
+	q := parameters{"namespace": o.Namespace, "task_uuid": o.TaskUUID}
 	return c.serverSent(ctx, q, []string{"v1", "transitions", "stream"}, o.LastEventID, func(e *serverSent) (bool, error) {
 		if e.id != "" {
 			o.LastEventID = e.id
@@ -129,7 +123,7 @@ type serverSent struct {
 }
 
 // serverSent reads a stream until it ends, or handle returns false.
-func (c *Client) serverSent(ctx context.Context, q url.Values, path []string, last string, handle func(e *serverSent) (bool, error)) error {
+func (c *Client) serverSent(ctx context.Context, q parameters, path []string, last string, handle func(e *serverSent) (bool, error)) error {
 	over, ok := c.transport.(*rest)
 	if !ok {
 		return fmt.Errorf("%w; REST serves GET /%s", ErrNotServed, strings.Join(path, "/"))
@@ -138,7 +132,7 @@ func (c *Client) serverSent(ctx context.Context, q url.Values, path []string, la
 	if last != "" {
 		header.Set("Last-Event-ID", last)
 	}
-	resp, err := over.send(ctx, http.MethodGet, path, q, nil, header)
+	resp, err := over.send(ctx, http.MethodGet, path, q.values(), nil, header)
 	if err != nil {
 		return err
 	}

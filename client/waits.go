@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 )
 
 // ExternalEvent is the body of POST /v1/external-events: an event from outside that steps
@@ -80,13 +79,7 @@ func (c *Client) SendEvent(ctx context.Context, e ExternalEvent) (*EventReceipt,
 
 // Approvals lists steps that wait for a decision, the oldest first.
 func (c *Client) Approvals(ctx context.Context, o ApprovalListOptions) ([]Approval, error) {
-	q := url.Values{}
-	for name, value := range map[string]string{"task_uuid": o.TaskUUID, "namespace": o.Namespace} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	setNumber(q, "limit", o.Limit)
+	q := parameters{"task_uuid": o.TaskUUID, "namespace": o.Namespace, "limit": o.Limit}
 	return listed[Approval](ctx, c, q, "approvals", "v1", "approvals")
 }
 

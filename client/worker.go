@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 )
 
 // WorkerMetrics are the numbers of a worker by name, for tools that do not read the
@@ -92,13 +91,7 @@ func (c *Client) WorkerMetrics(ctx context.Context) (*WorkerMetrics, error) {
 // WorkerTemplates returns which templates a worker knows, of one namespace or of all that
 // it serves ("").
 func (c *Client) WorkerTemplates(ctx context.Context, namespace string, cacheStats bool) (*WorkerTemplates, error) {
-	q := url.Values{}
-	if namespace != "" {
-		q.Set("namespace", namespace)
-	}
-	if cacheStats {
-		q.Set("include_cache_stats", "true")
-	}
+	q := parameters{"namespace": namespace, "include_cache_stats": cacheStats}
 	return get[WorkerTemplates](ctx, c, q, "v1", "templates")
 }
 
