@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,9 +27,18 @@ func (c *Client) StreamEvents(ctx context.Context, o EventListOptions, handle fu
 		}
 		o.After = now.Next
 	}
+	return resumed(ctx, &o.After, func() error { return c.stream(ctx, &o, handle) })
+}
+
+// handledError is what the caller ends a stream with, which may be no error.
+type handledError struct{ error }
+
+// resumed follows one connection after the other, from the place to which the one before
+// has come, until the caller or ctx ends it, or an error that a retry would not fix.
+func resumed[P comparable](ctx context.Context, place *P, follow func() error) error {
 	for attempt := 0; ; attempt++ {
-		before := o.After
-		err := c.stream(ctx, &o, handle)
+		before := *place
+		err := follow()
 		var stopped *handledError
 		switch {
 		case errors.As(err, &stopped):
@@ -38,34 +48,31 @@ func (c *Client) StreamEvents(ctx context.Context, o EventListOptions, handle fu
 		case err != nil && !mayRetry(err, retryAlways):
 			return err
 		}
-		if o.After > before {
+		if *place != before {
 			attempt = 0
 		}
 		if !pause(ctx, delay(attempt, err)) {
-			return ctx.Err()
+			return cmp.Or(ctx.Err(), context.DeadlineExceeded)
 		}
 	}
 }
-
-// handledError is an error of the caller's handle.
-type handledError struct{ error }
 
 // stream follows one connection to its end; nil: the server has ended it.
 func (c *Client) stream(ctx context.Context, o *EventListOptions, handle func(Event) error) error {
 	q := o.query()
 	q["after"] = strconv.FormatInt(o.After, 10) // 0 as well
-	return c.serverSent(ctx, q, []string{"v1", "events", "stream"}, "", func(sent *serverSent) (bool, error) {
+	return c.serverSent(ctx, q, []string{"v1", "events", "stream"}, "", func(sent *serverSent) error {
 		if len(sent.data) == 0 {
-			return true, nil
+			return nil
 		}
 		var e Event
 		if err := json.Unmarshal(sent.data, &e); err != nil {
-			return false, fmt.Errorf("decode an event: %w", err)
+			return fmt.Errorf("decode an event: %w", err)
 		}
 		if err := handle(e); err != nil {
-			return false, &handledError{err}
+			return &handledError{err}
 		}
 		o.After = e.Position
-		return true, nil
+		return nil
 	})
 }

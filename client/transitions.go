@@ -53,29 +53,16 @@ type TransitionOptions struct {
 // After an error, which a retry would not fix, it ends.
 func (c *Client) Transitions(ctx context.Context, o TransitionOptions) iter.Seq2[*Transition, error] {
 	return func(yield func(*Transition, error) bool) {
-		for attempt := 0; ; attempt++ {
-			before, over := o.LastEventID, false
-			err := c.transitions(ctx, &o, func(t *Transition) bool {
-				over = !yield(t, nil) || o.TaskUUID != "" && t.ends()
-				return !over
+		err := resumed(ctx, &o.LastEventID, func() error {
+			return c.transitions(ctx, &o, func(t *Transition) error {
+				if !yield(t, nil) || o.TaskUUID != "" && t.ends() {
+					return &handledError{}
+				}
+				return nil
 			})
-			switch {
-			case over:
-				return
-			case ctx.Err() != nil:
-				yield(nil, ctx.Err())
-				return
-			case err != nil && !mayRetry(err, retryAlways):
-				yield(nil, err)
-				return
-			}
-			if o.LastEventID != before {
-				attempt = 0
-			}
-			if !pause(ctx, delay(attempt, err)) {
-				yield(nil, ctx.Err())
-				return
-			}
+		})
+		if err != nil {
+			yield(nil, err)
 		}
 	}
 }
@@ -86,22 +73,18 @@ func (t *Transition) ends() bool {
 	if t.Event == TransitionSnapshot && t.Task != nil {
 		state = t.Task.Status
 	}
-	switch state {
-	case "complete", "error", "cancelled", "resolved_manually":
-		return true
-	}
-	return false
+	return (&Task{Status: state}).Terminal()
 }
 
 // transitions follows one connection to its end.
-func (c *Client) transitions(ctx context.Context, o *TransitionOptions, handle func(*Transition) bool) error {
+func (c *Client) transitions(ctx context.Context, o *TransitionOptions, handle func(*Transition) error) error {
 	q := parameters{"namespace": o.Namespace, "task_uuid": o.TaskUUID}
-	return c.serverSent(ctx, q, []string{"v1", "transitions", "stream"}, o.LastEventID, func(e *serverSent) (bool, error) {
+	return c.serverSent(ctx, q, []string{"v1", "transitions", "stream"}, o.LastEventID, func(e *serverSent) error {
 		if e.id != "" {
 			o.LastEventID = e.id
 		}
 		if len(e.data) == 0 {
-			return true, nil
+			return nil
 		}
 		t := Transition{Event: e.name, ID: e.id}
 		into := any(&t)
@@ -110,9 +93,9 @@ func (c *Client) transitions(ctx context.Context, o *TransitionOptions, handle f
 			into = t.Task
 		}
 		if err := json.Unmarshal(e.data, into); err != nil {
-			return false, fmt.Errorf("decode a transition: %w", err)
+			return fmt.Errorf("decode a transition: %w", err)
 		}
-		return handle(&t), nil
+		return handle(&t)
 	})
 }
 
@@ -122,8 +105,8 @@ type serverSent struct {
 	data     []byte // valid until the next one
 }
 
-// serverSent reads a stream until it ends, or handle returns false.
-func (c *Client) serverSent(ctx context.Context, q parameters, path []string, last string, handle func(e *serverSent) (bool, error)) error {
+// serverSent reads a stream until it ends, or with an error of handle.
+func (c *Client) serverSent(ctx context.Context, q parameters, path []string, last string, handle func(e *serverSent) error) error {
 	over, ok := c.transport.(*rest)
 	if !ok {
 		return fmt.Errorf("%w; REST serves GET /%s", ErrNotServed, strings.Join(path, "/"))
@@ -157,7 +140,7 @@ func (c *Client) serverSent(ctx context.Context, q parameters, path []string, la
 			if len(lines.Bytes()) > 0 {
 				continue // a comment
 			}
-			if more, err := handle(&e); !more || err != nil {
+			if err := handle(&e); err != nil {
 				return err
 			}
 			e.id, e.name, e.data = "", "", e.data[:0]
