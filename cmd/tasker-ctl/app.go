@@ -34,8 +34,7 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	root := newRootCommand(a)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	var explained hinted
-	if err != nil && !a.started && !errors.As(err, &explained) { // a flag before the command
+	if err != nil && !a.started && !isA[hinted](err) { // a flag before the command
 		err = seeHelp(cmd, withNearestFlag(cmd, err))
 	}
 	for _, c := range a.closers {
@@ -148,8 +147,7 @@ func (a *app) readJSON(flag, value string, object bool) (json.RawMessage, error)
 	}
 	var document json.RawMessage
 	if err := json.Unmarshal(data, &document); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, is := errors.AsType[*json.SyntaxError](err); is {
 			return nil, usagef("read %s: %w at byte %d", flag, err, syntax.Offset)
 		}
 		return nil, usagef("read %s: %w", flag, err)

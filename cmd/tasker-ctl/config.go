@@ -435,8 +435,7 @@ func mergeSources(dir string, context config.Context, environment string) ([]byt
 // parseFailure keeps the place and drops the quoted line, which may hold a
 // secret.
 func parseFailure(err error) error {
-	var parse toml.ParseError
-	if errors.As(err, &parse) {
+	if parse, is := errors.AsType[toml.ParseError](err); is {
 		return fmt.Errorf("line %d, column %d: malformed TOML", parse.Position.Line, parse.Position.Col)
 	}
 	return err

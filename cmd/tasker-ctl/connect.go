@@ -142,9 +142,7 @@ func redactedURL(text string) string {
 // isUnreachable reports whether an error means that no answer came. It does not
 // ask for a net.Error, which the errors of files are as well.
 func isUnreachable(err error) bool {
-	var op *net.OpError
-	var call *url.Error
-	return errors.As(err, &op) || errors.As(err, &call) || errors.Is(err, context.DeadlineExceeded)
+	return isA[*net.OpError](err) || isA[*url.Error](err) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // unreachable adds what can be done when a daemon does not answer.
@@ -157,8 +155,7 @@ func unreachable(d daemon, err error) error {
 		flag = "--worker-url"
 	}
 	at := ""
-	var call *url.Error
-	if errors.As(err, &call) {
+	if call, is := errors.AsType[*url.Error](err); is {
 		if u, parseErr := url.Parse(call.URL); parseErr == nil {
 			at = " at " + (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 		}

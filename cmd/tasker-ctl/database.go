@@ -104,17 +104,15 @@ func (o *databaseOptions) dropSlot(ctx context.Context, slot string) error {
 // dropSlotError gives the errors of dropping their exit codes and says what to
 // do about them.
 func dropSlotError(err error) error {
-	var connect *pgconn.ConnectError
-	var parse *pgconn.ParseConfigError
 	switch {
 	case errors.Is(err, wal.ErrNoSlot):
 		return coded{err, exitNotFound}
 	case errors.Is(err, wal.ErrSlotInUse):
 		return coded{hinted{err, "stop its reader first"}, exitConflict}
-	case errors.As(err, &parse):
+	case isA[*pgconn.ParseConfigError](err):
 		// Its text may hold a password.
 		return usagef("read the database URL: the connection string cannot be read (its text is withheld: it may hold a password)")
-	case errors.As(err, &connect):
+	case isA[*pgconn.ConnectError](err):
 		return coded{fmt.Errorf("the database cannot be reached: %w", err), exitUnavailable}
 	}
 	return err

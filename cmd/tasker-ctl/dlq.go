@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -50,7 +49,7 @@ var entryArgument = argument{
 	parse: uuidArgument("entry", "tasker-ctl dlq list shows what there is").parse,
 	find: func(ctx context.Context, c *api, _ []string, text string) (string, error) {
 		e, err := c.DLQEntryOfTask(ctx, text)
-		if answer := (*client.Error)(nil); errors.As(err, &answer) {
+		if isA[*client.Error](err) {
 			return text, nil // it is no task, or entries may not be read
 		}
 		if err != nil {
@@ -329,8 +328,7 @@ func (a *app) dlqPurge() command {
 			r.flags(),
 		),
 		check: func([]string) error {
-			closed := int64(age / time.Second)
-			p.OlderThanSeconds = &closed
+			p.OlderThanSeconds = new(int64(age / time.Second))
 			return r.check("dlq purge deletes entries for good")
 		},
 		run: ask(a, with((*api).PurgeDLQ, &p), func(done *client.DLQPurged) {

@@ -98,28 +98,25 @@ func (a *app) finish(ctx context.Context, err error) int {
 
 // isFinal reports whether an error is an answer rather than a consequence of
 // having been interrupted.
-func isFinal(err error) bool {
-	var f failure
-	var usage usageError
-	return errors.As(err, &f) || errors.As(err, &usage)
+func isFinal(err error) bool { return isA[failure](err) || isA[usageError](err) }
+
+// isA reports whether an error is one of a type, or wraps one.
+func isA[T error](err error) bool {
+	_, is := errors.AsType[T](err)
+	return is
 }
 
 func exitCode(err error) int {
-	var (
-		usage    usageError
-		f        failure
-		answer   *client.Error
-		invalid  *config.ValidationError
-		explicit coded
-	)
-	switch {
-	case errors.As(err, &explicit):
+	if explicit, is := errors.AsType[coded](err); is {
 		return explicit.code
-	case errors.As(err, &usage), errors.Is(err, client.ErrNotServed):
+	}
+	answer, answered := errors.AsType[*client.Error](err)
+	switch {
+	case isA[usageError](err), errors.Is(err, client.ErrNotServed):
 		return exitUsage
-	case errors.As(err, &f), errors.As(err, &invalid):
+	case isA[failure](err), isA[*config.ValidationError](err):
 		return exitFailed
-	case errors.As(err, &answer):
+	case answered:
 		return exitCodeOfStatus(answer.Status)
 	case errors.Is(err, store.ErrUnavailable), isUnreachable(err):
 		return exitUnavailable
@@ -150,12 +147,10 @@ func errorLine(err error, code int) string {
 	if text == "" {
 		return ""
 	}
-	var invalid *config.ValidationError
-	if !errors.As(err, &invalid) { // a list of problems stays a list
+	if !isA[*config.ValidationError](err) { // a list of problems stays a list
 		text = flat(text)
 	}
-	var answer *client.Error
-	if errors.As(err, &answer) {
+	if answer, is := errors.AsType[*client.Error](err); is {
 		shown := fmt.Sprintf("%s (%s%s)", flat(answer.Message), flat(answer.Code), suffixed(", request id ", flat(answer.RequestID)))
 		text = strings.Replace(text, flat(answer.Error()), shown, 1)
 	}
@@ -169,12 +164,10 @@ func errorLine(err error, code int) string {
 func flat(s string) string { return oneLine(strings.Join(strings.Fields(s), " ")) }
 
 func hintFor(err error, code int) string {
-	var h hinted
-	if errors.As(err, &h) {
+	if h, is := errors.AsType[hinted](err); is {
 		return h.hint
 	}
-	var answer *client.Error
-	isAnswer := errors.As(err, &answer)
+	answer, isAnswer := errors.AsType[*client.Error](err)
 	switch {
 	case isAnswer && answer.Status == http.StatusUnauthorized:
 		return "set TASKER_AUTH_TOKEN or TASKER_API_KEY, or put the credentials into a profile"

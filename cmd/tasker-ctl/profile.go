@@ -347,7 +347,7 @@ func writePrivate(path string, text []byte, replace bool) error {
 
 func writeWhole(path string, text []byte, mode fs.FileMode, replace bool) (err error) {
 	defer func() {
-		if err != nil && !errors.As(err, new(usageError)) {
+		if err != nil && !isA[usageError](err) {
 			err = fmt.Errorf("write %s: %w", path, err)
 		}
 	}()

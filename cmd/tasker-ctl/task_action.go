@@ -16,8 +16,7 @@ import (
 // notAllowed gives the refusal of a task or step in the wrong state its exit
 // code: what is wrong with the command line was found before it was sent.
 func notAllowed(err error) error {
-	var answer *client.Error
-	if errors.As(err, &answer) && answer.Status == http.StatusBadRequest {
+	if answer, is := errors.AsType[*client.Error](err); is && answer.Status == http.StatusBadRequest {
 		return coded{err, exitConflict}
 	}
 	return err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -285,8 +284,7 @@ func (a *app) checkTemplates(paths []string) (templateReport, error) {
 		return report, nil
 	}
 	loaded, problems, err := template.Load(files...)
-	var invalid *template.Error
-	if err != nil && !errors.As(err, &invalid) {
+	if err != nil && !isA[*template.Error](err) {
 		return report, err
 	}
 	report.Problems = append(report.Problems, problems...)

@@ -290,7 +290,7 @@ func (t *shownToken) verify(ctx context.Context, text string, pemText []byte, no
 		return err
 	}
 	p, err := judge.Authenticate(ctx, auth.Credentials{Authorization: "Bearer " + text})
-	if refused := (*auth.Failure)(nil); errors.As(err, &refused) {
+	if refused, is := errors.AsType[*auth.Failure](err); is {
 		t.Reason, t.Permissions, t.Namespaces = refused.Message, []string{}, []string{}
 		return nil
 	}
