@@ -63,8 +63,7 @@ func (p *operator) create(ctx context.Context, c *client.Client) error {
 		}
 	}
 	if p.chance(10) {
-		delay := p.rng.Float64() / 10
-		r.DelaySeconds = &delay
+		r.DelaySeconds = new(p.rng.Float64() / 10)
 	}
 	task, err := c.CreateTask(ctx, r)
 	if err != nil {
@@ -91,8 +90,7 @@ func onTask(action string) func(p *operator, ctx context.Context, c *client.Clie
 		a := client.TaskAction{Action: action, Actor: actor, Reason: reason}
 		switch action {
 		case client.ActionReprioritise:
-			priority := p.rng.IntN(201) - 100
-			a.Priority = &priority
+			a.Priority = new(p.rng.IntN(201) - 100)
 		case client.ActionReplay:
 			a.ContextPatch = p.edit()
 		}
@@ -135,8 +133,7 @@ func onStep(action string) func(p *operator, ctx context.Context, c *client.Clie
 }
 
 func (p *operator) bulk(ctx context.Context, c *client.Client) error {
-	really := false
-	a := client.BulkAction{Filter: client.BulkFilter{Namespace: namespace, Name: roots[p.rng.IntN(len(roots))]}, Actor: actor, Reason: reason, DryRun: &really, Limit: 1 + p.rng.IntN(150)}
+	a := client.BulkAction{Filter: client.BulkFilter{Namespace: namespace, Name: roots[p.rng.IntN(len(roots))]}, Actor: actor, Reason: reason, DryRun: new(false), Limit: 1 + p.rng.IntN(150)}
 	switch p.rng.IntN(4) {
 	case 0:
 		a.Action = client.ActionFail
@@ -175,8 +172,7 @@ func (p *operator) pause(ctx context.Context, c *client.Client) error {
 }
 
 func (p *operator) replayLetters(ctx context.Context, c *client.Client) error {
-	really := false
-	_, err := c.ReplayDLQ(ctx, client.DLQReplay{Filter: &client.DLQFilter{ResolutionStatus: "Pending"}, Actor: actor, Reason: reason, PerSecond: 1000, Limit: 5, DryRun: &really})
+	_, err := c.ReplayDLQ(ctx, client.DLQReplay{Filter: &client.DLQFilter{ResolutionStatus: "Pending"}, Actor: actor, Reason: reason, PerSecond: 1000, Limit: 5, DryRun: new(false)})
 	return err
 }
 

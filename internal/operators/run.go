@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // Options describe a run. Clients is required.
@@ -157,10 +158,7 @@ func (p *operator) client() *client.Client { return p.o.Clients[p.turn%len(p.o.C
 
 // wait waits for a random time up to most.
 func (p *operator) wait(ctx context.Context, most time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Duration(p.rng.Int64N(int64(most)))):
-	}
+	_ = lifecycle.Pause(ctx, time.Duration(p.rng.Int64N(int64(most)))) // what follows sees its end
 }
 
 // chance is true in one of n cases.

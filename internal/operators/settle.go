@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -59,10 +60,8 @@ func Settle(ctx context.Context, s Settling) (*Left, error) {
 		if len(rows) == 0 || time.Now().After(deadline) {
 			break
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		if err := lifecycle.Pause(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 	report, err := s.Store.CheckIntegrity(ctx, s.Rules)
