@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -49,9 +50,7 @@ func New(cfg Config) *Client {
 	case cfg.MaxRetries < 0:
 		cfg.MaxRetries = 0
 	}
-	if cfg.APIKeyHeader == "" {
-		cfg.APIKeyHeader = "X-API-Key"
-	}
+	cfg.APIKeyHeader = cmp.Or(cfg.APIKeyHeader, "X-API-Key")
 	if cfg.HTTP == nil {
 		cfg.HTTP = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}

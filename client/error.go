@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,34 +99,21 @@ func newError(status int, header http.Header, body []byte) *Error {
 		switch {
 		case json.Unmarshal(shape.Error, &detail) == nil && detail.Code != "":
 			e.Code, e.Message, e.TaskUUID = detail.Code, detail.Message, detail.TaskUUID
-			if e.RetryAfter == 0 {
-				e.RetryAfter = time.Duration(detail.RetryAfterSeconds) * time.Second
-			}
+			e.RetryAfter = cmp.Or(e.RetryAfter, time.Duration(detail.RetryAfterSeconds)*time.Second)
 		case json.Unmarshal(shape.Error, &flat) == nil && flat != "":
 			e.Code, e.Message = strings.ToUpper(flat), shape.Message
 		default:
-			e.Message = shape.Detail
-			if e.Message == "" {
-				e.Message = shape.Title
-			}
+			e.Message = cmp.Or(shape.Detail, shape.Title)
 		}
 	}
-	if e.Code == "" {
-		e.Code = strings.ToUpper(strings.ReplaceAll(http.StatusText(status), " ", "_"))
-	}
-	if e.Message == "" {
-		e.Message = excerpt(body)
-	}
+	e.Code = cmp.Or(e.Code, strings.ToUpper(strings.ReplaceAll(http.StatusText(status), " ", "_")))
+	e.Message = cmp.Or(e.Message, excerpt(body), "no message")
 	return e
 }
 
 // excerpt is the beginning of an answer that is not JSON.
 func excerpt(body []byte) string {
-	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(body[:min(len(body), 200)]), "")), " ")
-	if text == "" {
-		return "no message"
-	}
-	return text
+	return strings.Join(strings.Fields(strings.ToValidUTF8(string(body[:min(len(body), 200)]), "")), " ")
 }
 
 // retryAfter reads both forms of the header.

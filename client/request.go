@@ -144,8 +144,7 @@ func mayRetry(err error, rule retryRule) bool {
 
 // delay before the attempt after number attempt.
 func delay(attempt int, err error) time.Duration {
-	var refusal *Error
-	if errors.As(err, &refusal) && refusal.RetryAfter > 0 {
+	if refusal, is := errors.AsType[*Error](err); is && refusal.RetryAfter > 0 {
 		return min(refusal.RetryAfter, maxRetryAfter)
 	}
 	d := min(firstDelay<<min(attempt, 10), lastDelay)

@@ -1,6 +1,7 @@
 package grpcclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -57,12 +58,7 @@ func failureOf(ctx context.Context, err error, md metadata.MD, sent bool) error 
 	if !ok {
 		known.status, known.code = http.StatusInternalServerError, "INTERNAL_ERROR"
 	}
-	if refusal.Status == 0 {
-		refusal.Status = known.status
-	}
-	if refusal.Code == "" {
-		refusal.Code = known.code
-	}
+	refusal.Status, refusal.Code = cmp.Or(refusal.Status, known.status), cmp.Or(refusal.Code, known.code)
 	return refusal
 }
 

@@ -112,8 +112,7 @@ func read(path string) (file, error) {
 	keys, err := toml.Decode(string(text), &f)
 	if err != nil {
 		// The parser's own words quote the line, which may hold a credential.
-		var parse toml.ParseError
-		if errors.As(err, &parse) {
+		if parse, is := errors.AsType[toml.ParseError](err); is {
 			return f, fmt.Errorf("%s:%d:%d: malformed TOML in the client configuration", path, parse.Position.Line, parse.Position.Col)
 		}
 		return f, fmt.Errorf("%s: the client configuration does not have the form [profile.<name>] needs: a value has the wrong type", path)
