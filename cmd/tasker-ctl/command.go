@@ -60,14 +60,14 @@ func plainly[T any](f func(*api, context.Context) (T, error)) query[T] {
 	return func(ctx context.Context, c *api, _ []string) (T, error) { return f(c, ctx) }
 }
 
-// sent is a query for a list whose answer scripts see as the API sends it.
-func sent[T, L any](q query[[]T], as func([]T) L) query[L] {
-	return func(ctx context.Context, c *api, args []string) (answer L, err error) {
+// askList is ask for a list that the API, and so what scripts see, has under a key.
+func askList[T any](a *app, q query[[]T], key string, show func([]T)) runner {
+	return func(ctx context.Context, c *api, args []string) error {
 		list, err := q(ctx, c, args)
-		if err == nil {
-			answer = as(list)
+		if err != nil {
+			return err
 		}
-		return answer, err
+		return a.emit(map[string][]T{key: list}, func() { show(list) })
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/limits"
-	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/internal/wording"
 )
 
@@ -123,10 +122,7 @@ names. Its reader claims events over the API or in SQL and acknowledges them.`,
 		commands: []command{
 			a.consumerCreate(), a.consumerReset(),
 			{use: "list", short: "List consumers and how far behind they are",
-				run: ask(a, sent(plainly((*api).EventConsumers), func(list []client.EventConsumer) wire.EventConsumerList {
-					return wire.EventConsumerList{Consumers: list}
-				}),
-					func(l wire.EventConsumerList) { r.list(l.Consumers) })},
+				run: askList(a, plainly((*api).EventConsumers), "consumers", r.list)},
 			{use: "show CONSUMER", aliases: []string{"get"}, short: "Show a consumer", run: ask(a, of((*api).EventConsumer), r.show)},
 			change(a, command{use: "delete CONSUMER", short: "Delete a consumer and its position; events stay"},
 				(*api).DeleteEventConsumer, r.said("deleted")).

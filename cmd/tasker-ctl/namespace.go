@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/internal/wire"
 )
 
 func (a *app) namespaces() command {
@@ -14,8 +13,8 @@ one handler. Running steps finish, and tasks are still created; they wait.`}
 	return command{
 		use: "namespace", aliases: []string{"namespaces"}, short: "List, pause and resume namespaces",
 		commands: []command{
-			{use: "list", short: "List the namespaces and which are paused", run: ask(a, sent(plainly((*api).Namespaces), func(list []client.Namespace) wire.NamespaceList { return wire.NamespaceList{Namespaces: list} }),
-				func(l wire.NamespaceList) { a.showNamespaces(l.Namespaces) })},
+			{use: "list", short: "List the namespaces and which are paused",
+				run: askList(a, plainly((*api).Namespaces), "namespaces", a.showNamespaces)},
 			a.namespaceChange(pause, (*api).PauseCallable, needed),
 			a.namespaceChange(command{use: "resume NAMESPACE", short: "Let workers claim again"}, (*api).ResumeCallable),
 		},

@@ -172,8 +172,7 @@ func (a *app) systemBreakers() command {
 	return command{
 		use: "breakers [COMMAND]", short: "List the circuit breakers of a daemon, or force one",
 		flags: daemonFlag(&d), daemon: &d,
-		run: ask(a, sent(plainly((*api).Breakers), func(list []client.Breaker) wire.BreakerList { return wire.BreakerList{Breakers: list} }),
-			func(l wire.BreakerList) { listing(a, breakerFacts)(l.Breakers) }),
+		run: askList(a, plainly((*api).Breakers), "breakers", listing(a, breakerFacts)),
 		commands: []command{{
 			use: "force BREAKER STATE", short: "Hold a circuit breaker open or closed, or let it decide again",
 			long: `Holds a circuit breaker in a state: forced_open (every call is rejected),
@@ -204,8 +203,7 @@ func (a *app) systemSweeps() command {
 		use: "sweeps [COMMAND]", short: "List the sweeps and their last runs, or run one",
 		long: `Lists the jobs that the orchestrators take turns in, such as looking for dead
 workers, and what each did the last time.`,
-		run: ask(a, sent(plainly((*api).Sweeps), func(list []client.Sweep) wire.SweepList { return wire.SweepList{Sweeps: list} }),
-			func(l wire.SweepList) { listing(a, sweepFacts)(l.Sweeps) }),
+		run: askList(a, plainly((*api).Sweeps), "sweeps", listing(a, sweepFacts)),
 		commands: []command{{
 			use: "run SWEEP", short: "Run a sweep now, whenever it is due",
 			flags: opt(&r.DryRun, "dry-run", "only show what it would do"),

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/limits"
-	"github.com/tasker-go/tasker/internal/wire"
 )
 
 func (a *app) taskType() command {
@@ -27,8 +26,7 @@ are created with tasker-ctl enqueue.`,
 					limit(&o.Limit, 1000, "how many"),
 					opt(&o.Offset, "offset", "starting at offset N", notNegative),
 				),
-				run: ask(a, sent(with((*api).TaskTypes, &o), func(list []client.TaskType) wire.TaskTypeList { return wire.TaskTypeList{TaskTypes: list} }),
-					func(l wire.TaskTypeList) { r.list(l.TaskTypes) })},
+				run: askList(a, with((*api).TaskTypes, &o), "task_types", r.list)},
 			{use: "show NAME", aliases: []string{"get"}, short: "Show a task type",
 				flags: a.namespace(&shown, "namespace of the type"),
 				run: ask(a, func(ctx context.Context, c *api, args []string) (*client.TaskType, error) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/internal/wording"
 )
 
@@ -20,8 +19,7 @@ decision.`,
 					opt(&o.TaskUUID, "task", "only of this task, by its `UUID`", aUUID),
 					limit(&o.Limit, 1000, "how many"),
 				),
-				run: ask(a, sent(with((*api).Approvals, &o), func(list []client.Approval) wire.Approvals { return wire.Approvals{Approvals: list} }),
-					func(l wire.Approvals) { r.list(l.Approvals) })},
+				run: askList(a, with((*api).Approvals, &o), "approvals", r.list)},
 			{use: "show TOKEN", aliases: []string{"get"}, short: "Show what is to be decided", run: ask(a, of((*api).Approval), r.show)},
 			a.decide(true, "approved", command{use: "approve TOKEN", short: "Let the step complete"}),
 			a.decide(false, "rejected", command{use: "reject TOKEN", short: "Reject the step; the template says whether it fails"}),

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/limits"
-	"github.com/tasker-go/tasker/internal/wire"
 )
 
 func (a *app) workers() command {
@@ -35,10 +34,10 @@ other content than the one that tasks have used: the worker runs without these.`
 			opt(&o.Namespace, "namespace,n", "only workers that serve this namespace", a.offering(byNamespace)),
 			limit(&o.Limit, limits.MaxWorkerLimit, "how many"),
 		),
-		run: ask(a, sent(with((*api).Workers, &o), func(list []client.WorkerState) wire.WorkerList { return wire.WorkerList{Workers: list} }), func(l wire.WorkerList) {
-			a.workerResource().list(l.Workers)
-			for i := range l.Workers {
-				a.showRefused(&l.Workers[i])
+		run: askList(a, with((*api).Workers, &o), "workers", func(list []client.WorkerState) {
+			a.workerResource().list(list)
+			for i := range list {
+				a.showRefused(&list[i])
 			}
 		}),
 	}
