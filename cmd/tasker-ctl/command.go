@@ -71,6 +71,21 @@ func askList[T any](a *app, q query[[]T], key string, show func([]T)) runner {
 	}
 }
 
+// called is a query of a route that the client has no method for; the arguments take the
+// places of * in its path.
+func called[T any](method, path string, body any) query[T] {
+	return func(ctx context.Context, c *api, args []string) (answer T, err error) {
+		segments := strings.Split(path, "/")
+		for i, segment := range segments {
+			if segment == "*" {
+				segments[i], args = args[0], args[1:]
+			}
+		}
+		err = c.Call(ctx, method, segments, body, &answer)
+		return answer, err
+	}
+}
+
 // with is a query by options, which the flags have filled in; the arguments are those
 // of them that are named.
 func with[T, O any](f func(*api, context.Context, O) (T, error), o *O, named ...*string) query[T] {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,10 +20,7 @@ func (a *app) limit() command {
 A change counts for all claims that begin after it; what runs goes on.`,
 		commands: []command{
 			{use: "list", short: "List the limits, with what they hold up",
-				run: ask(a, func(ctx context.Context, c *api, _ []string) (l wire.LimitList, err error) {
-					err = c.Call(ctx, http.MethodGet, []string{"v1", "limits"}, nil, &l)
-					return l, err
-				}, func(l wire.LimitList) { r.list(l.Limits) })},
+				run: ask(a, called[wire.LimitList](http.MethodGet, "v1/limits", nil), func(l wire.LimitList) { r.list(l.Limits) })},
 			a.limitSet(r),
 			a.limitDelete(r),
 		},
@@ -33,7 +29,7 @@ A change counts for all claims that begin after it; what runs goes on.`,
 
 func (a *app) limitSet(r resource[wire.Limit]) command {
 	var l wire.LimitRequest
-	path, beyond := "", ""
+	path := ""
 	var weights []string
 	return command{
 		use: "set NAMESPACE CALLABLE", short: "Limit a callable",
@@ -48,19 +44,16 @@ for itself, and keys with steps take turns, by their weights.`,
 			opt(&l.Burst, "burst", "with --per-second: steps of a key that begin at once after a pause"),
 			opt(&l.Ordered, "ordered", "one step of a key at a time, in the order in which they became claimable"),
 			opt(&l.Overtake, "overtake", "with --ordered: others run while the first one waits for its retry"),
-			opt(&beyond, "beyond", "what happens to steps of a key that has no room", among("wait", "cancel_newest", "cancel_running", "drop")),
+			opt((*string)(&l.Beyond), "beyond", "what happens to steps of a key that has no room", among("wait", "cancel_newest", "cancel_running", "drop")),
 			opt(&weights, "weight", "share of a key as KEY=NUMBER; 1 for others; may be repeated"),
 			limitedHandler(&l.LimitedHandler, needed),
 		),
-		run: ask(a, func(ctx context.Context, c *api, args []string) (*wire.Limit, error) {
-			var err error
+		check: func([]string) (err error) {
 			l.KeyPath = keyPath(path)
-			if l.Weights, err = readWeights(weights); err != nil {
-				return nil, err
-			}
-			l.Beyond = limitrule.Beyond(beyond)
-			return changeLimit(ctx, c, http.MethodPut, args, l)
-		}, r.show),
+			l.Weights, err = readWeights(weights)
+			return err
+		},
+		run: ask(a, called[*wire.Limit](http.MethodPut, limitPath, &l), r.show),
 	}
 }
 
@@ -70,9 +63,7 @@ func (a *app) limitDelete(r resource[wire.Limit]) command {
 		use: "delete NAMESPACE CALLABLE", aliases: []string{"remove"}, short: "Remove the limit of a callable",
 		long:  `Removes a limit: claims that begin after it follow none.`,
 		flags: limitedHandler(&h),
-		run: ask(a, func(ctx context.Context, c *api, args []string) (*wire.Limit, error) {
-			return changeLimit(ctx, c, http.MethodDelete, args, h)
-		}, r.said("removed")),
+		run:   ask(a, called[*wire.Limit](http.MethodDelete, limitPath, &h), r.said("removed")),
 	}
 }
 
@@ -82,10 +73,7 @@ func limitedHandler(h *wire.LimitedHandler, rules ...rule) flags {
 		opt(&h.Resolver, "resolver", "resolver of the handler, where steps name one"), why(&h.Reason, &h.Actor, rules...))
 }
 
-func changeLimit(ctx context.Context, c *api, method string, args []string, body any) (*wire.Limit, error) {
-	var l wire.Limit
-	return &l, c.Call(ctx, method, []string{"v1", "namespaces", args[0], "limits", args[1]}, body, &l)
-}
+const limitPath = "v1/namespaces/*/limits/*"
 
 // readWeights reads KEY=NUMBER; keys may have equal signs.
 func readWeights(texts []string) (map[string]float64, error) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -17,23 +16,17 @@ func (a *app) policy() command {
 		names = append(names, string(p))
 	}
 	show := func(l wire.PolicyList) { listing(a, policyFacts)(l.Policies) }
-	call := func(method string, body any) runner {
-		return ask(a, func(ctx context.Context, c *api, args []string) (l wire.PolicyList, err error) {
-			path := []string{"v1", "policies"}
-			if len(args) > 0 {
-				path = []string{"v1", "namespaces", args[0], "policies", args[1]}
-			}
-			err = c.Call(ctx, method, path, body, &l)
-			return l, err
-		}, show)
+	call := func(method, path string, body any) runner {
+		return ask(a, called[wire.PolicyList](method, path, body), show)
 	}
+	const ofCallable = "v1/namespaces/*/policies/*"
 	return command{
 		use: "policy", aliases: []string{"policies"}, short: "Choose in which order the steps of a callable are claimed",
 		long: `Steps that call one handler wait in one line, by default in order of priority. A policy
 orders those that are put in line from then on; daemons follow it within a heartbeat.
 Changes answer with the policies of the namespace.`,
 		commands: []command{
-			{use: "list", short: "List the callables that have a policy", run: call(http.MethodGet, nil)},
+			{use: "list", short: "List the callables that have a policy", run: call(http.MethodGet, "v1/policies", nil)},
 			{use: "set NAMESPACE CALLABLE", short: "Set the policy of a callable",
 				long: `Sets in which order steps of a callable are claimed that are put in line from now on.
 shortest_expected and deadline_aware order by how long handlers are expected to take,
@@ -43,9 +36,9 @@ features, and for each class of tasks apart.`,
 				flags: all(opt(&set.Policy, "policy", "the order", needed, among(names...)),
 					opt(&set.Features, "features", "what of the context to learn by: order.total, count:items, size:document", withCommas),
 					opt(&set.Class, "class", "path of the context with the class of a task"), why(&set.Reason, &set.Actor, needed)),
-				run: call(http.MethodPut, &set)},
+				run: call(http.MethodPut, ofCallable, &set)},
 			{use: "delete NAMESPACE CALLABLE", aliases: []string{"remove"}, short: "Return to the order of priority",
-				flags: why(&gone.Reason, &gone.Actor), run: call(http.MethodDelete, &gone.Why)},
+				flags: why(&gone.Reason, &gone.Actor), run: call(http.MethodDelete, ofCallable, &gone.Why)},
 		},
 	}
 }
@@ -57,10 +50,7 @@ func (a *app) predict() command {
 		commands: []command{{use: "explain TASK", short: "Explain how long the steps of a task are expected to take",
 			long: `Explains how long the steps of a task are expected to take, of those whose policy orders
 by it: on what the expectation rests, and whether it has lately been good enough.`,
-			run: ask(a, func(ctx context.Context, c *api, args []string) (l wire.PredictionList, err error) {
-				err = c.Call(ctx, http.MethodGet, []string{"v1", "tasks", args[0], "predictions"}, nil, &l)
-				return l, err
-			}, show)}},
+			run: ask(a, called[wire.PredictionList](http.MethodGet, "v1/tasks/*/predictions", nil), show)}},
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -24,10 +23,7 @@ of submissions that follow one another quickly. Templates declare them, and oper
 versions. A change counts for every creation that begins after it.`,
 		commands: []command{
 			{use: "list", short: "List the throttles and debounces of templates",
-				run: ask(a, func(ctx context.Context, c *api, _ []string) (l wire.SubmissionLimitList, err error) {
-					err = c.Call(ctx, http.MethodGet, []string{"v1", "submission-limits"}, nil, &l)
-					return l, err
-				}, limits)},
+				run: ask(a, called[wire.SubmissionLimitList](http.MethodGet, "v1/submission-limits", nil), limits)},
 			a.submissionSet(limits),
 			a.submissionDelete(limits),
 		},
@@ -37,7 +33,7 @@ versions. A change counts for every creation that begins after it.`,
 func (a *app) submissionSet(show func(wire.SubmissionLimitList)) command {
 	var t admission.Throttle
 	var d admission.Debounce
-	var w client.Why
+	var r wire.SubmissionLimitRequest
 	var quiet, maxWait time.Duration
 	rate, throttlePath, debouncePath := "", "", ""
 	return command{
@@ -56,24 +52,20 @@ limited for itself.`,
 			opt(&d.Keep, "keep", "with --debounce: whose context the task has", among("latest", "first")),
 			opt(&debouncePath, "debounce-key", "where the key of the debounce stands in the context, such as document.id"),
 			opt(&d.KeyTag, "debounce-key-tag", "that key is what follows this in a tag of the task"),
-			why(&w.Reason, &w.Actor, needed),
+			why(&r.Reason, &r.Actor, needed),
 		),
-		run: ask(a, func(ctx context.Context, c *api, args []string) (l wire.SubmissionLimitList, err error) {
-			rules := admission.Rules{}
+		check: func([]string) (err error) {
 			if rate != "" {
-				if t.Max, t.PeriodMS, err = readRate(rate); err != nil {
-					return l, err
-				}
-				t.KeyPath = keyPath(throttlePath)
-				rules.Throttle = &t
+				t.KeyPath, r.Throttle = keyPath(throttlePath), &t
+				t.Max, t.PeriodMS, err = readRate(rate)
 			}
 			if quiet != 0 {
 				d.QuietMS, d.MaxWaitMS, d.KeyPath = quiet.Milliseconds(), maxWait.Milliseconds(), keyPath(debouncePath)
-				rules.Debounce = &d
+				r.Debounce = &d
 			}
-			err = c.Call(ctx, http.MethodPut, submissionPath(args), wire.SubmissionLimitRequest{Rules: rules, Why: w}, &l)
-			return l, err
-		}, show),
+			return err
+		},
+		run: ask(a, called[wire.SubmissionLimitList](http.MethodPut, submissionPath, &r), show),
 	}
 }
 
@@ -83,16 +75,11 @@ func (a *app) submissionDelete(show func(wire.SubmissionLimitList)) command {
 		use: "delete NAMESPACE TEMPLATE", aliases: []string{"remove"}, short: "Delete the throttle and the debounce that operators have set",
 		long:  `Deletes both: then those that the versions of the template declare count again.`,
 		flags: why(&w.Reason, &w.Actor),
-		run: ask(a, func(ctx context.Context, c *api, args []string) (l wire.SubmissionLimitList, err error) {
-			err = c.Call(ctx, http.MethodDelete, submissionPath(args), w, &l)
-			return l, err
-		}, show),
+		run:   ask(a, called[wire.SubmissionLimitList](http.MethodDelete, submissionPath, &w), show),
 	}
 }
 
-func submissionPath(args []string) []string {
-	return []string{"v1", "namespaces", args[0], "submissions", args[1]}
-}
+const submissionPath = "v1/namespaces/*/submissions/*"
 
 // readRate reads TASKS/TIME.
 func readRate(text string) (tasks int, periodMS int64, err error) {
