@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -103,47 +102,37 @@ func valueOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor, raw j
 	case protoreflect.MessageKind:
 		return messageOf(fresh, raw)
 	case protoreflect.EnumKind:
-		var name string
-		err := json.Unmarshal(raw, &name)
-		return protoreflect.ValueOfEnum(EnumNumber(field.Enum(), name)), err
+		return scalar(raw, func(name string) protoreflect.Value {
+			return protoreflect.ValueOfEnum(EnumNumber(field.Enum(), name))
+		})
 	case protoreflect.StringKind:
-		var text string
-		err := json.Unmarshal(raw, &text)
-		return protoreflect.ValueOfString(text), err
+		return scalar(raw, protoreflect.ValueOfString)
 	case protoreflect.BytesKind:
 		if !opaque[field.FullName()] {
 			return protoreflect.ValueOfBytes(raw), nil // a document
 		}
-		var data []byte
-		err := json.Unmarshal(raw, &data)
-		return protoreflect.ValueOfBytes(data), err
+		return scalar(raw, protoreflect.ValueOfBytes)
 	case protoreflect.BoolKind:
-		var yes bool
-		err := json.Unmarshal(raw, &yes)
-		return protoreflect.ValueOfBool(yes), err
-	}
-	return numberOf(field, string(raw))
-}
-
-func numberOf(field protoreflect.FieldDescriptor, text string) (protoreflect.Value, error) {
-	switch field.Kind() {
+		return scalar(raw, protoreflect.ValueOfBool)
 	case protoreflect.Int32Kind:
-		n, err := strconv.ParseInt(text, 10, 32)
-		return protoreflect.ValueOfInt32(int32(n)), err
+		return scalar(raw, protoreflect.ValueOfInt32)
 	case protoreflect.Int64Kind:
-		n, err := strconv.ParseInt(text, 10, 64)
-		return protoreflect.ValueOfInt64(n), err
+		return scalar(raw, protoreflect.ValueOfInt64)
 	case protoreflect.Uint32Kind:
-		n, err := strconv.ParseUint(text, 10, 32)
-		return protoreflect.ValueOfUint32(uint32(n)), err
+		return scalar(raw, protoreflect.ValueOfUint32)
 	case protoreflect.Uint64Kind:
-		n, err := strconv.ParseUint(text, 10, 64)
-		return protoreflect.ValueOfUint64(n), err
+		return scalar(raw, protoreflect.ValueOfUint64)
 	case protoreflect.DoubleKind:
-		n, err := strconv.ParseFloat(text, 64)
-		return protoreflect.ValueOfFloat64(n), err
+		return scalar(raw, protoreflect.ValueOfFloat64)
 	}
 	return protoreflect.Value{}, fmt.Errorf("no conversion to %s", field.Kind())
+}
+
+// scalar reads a value without parts.
+func scalar[T any](raw json.RawMessage, of func(T) protoreflect.Value) (protoreflect.Value, error) {
+	var value T
+	err := json.Unmarshal(raw, &value)
+	return of(value), err
 }
 
 // messageOf reads a timestamp, a Struct or another message.
