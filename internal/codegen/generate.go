@@ -78,7 +78,7 @@ func (l *language) render(name string, m *model) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := template.New(name).Funcs(template.FuncMap{"type": l.typeOf, "line": wording.Line, "quote": quote, "sample": sampleText}).Funcs(l.funcs).Parse(string(text))
+	t, err := template.New(name).Funcs(template.FuncMap{"type": l.typeOf, "line": wording.Line, "quote": encoded, "sample": sampleText}).Funcs(l.funcs).Parse(string(text))
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +89,7 @@ func (l *language) render(name string, m *model) ([]byte, error) {
 	return l.finish(b.Bytes())
 }
 
-// quote writes a text as JSON does, which Python and TypeScript read as well.
-func quote(text string) string { return encoded(text) }
-
+// encoded writes a value as JSON; Python and TypeScript read texts so as well.
 func encoded(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -93,7 +93,7 @@ func pythonLiteral(v any) string {
 	case map[string]any:
 		var items []string
 		for key, item := range v {
-			items = append(items, quote(key)+": "+pythonLiteral(item))
+			items = append(items, encoded(key)+": "+pythonLiteral(item))
 		}
 		slices.Sort(items)
 		return "{" + strings.Join(items, ", ") + "}"

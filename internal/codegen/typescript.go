@@ -45,7 +45,7 @@ func typescriptKey(key string) string {
 	if plainKey.MatchString(key) && key != "__proto__" {
 		return key
 	}
-	return quote(key)
+	return encoded(key)
 }
 
 // typescriptInherited are what all objects have, so that one without an optional field of such a
