@@ -28,11 +28,6 @@ type argument struct {
 	file  bool
 }
 
-// wordArgument is one of a list of words.
-func wordArgument(what string, words []string) argument {
-	return argument{words: words, parse: func(text string) (string, error) { return wordOf(what, text, words) }}
-}
-
 // uuidArgument is the UUID of a thing; the hint says where to find one.
 func uuidArgument(what, hint string) argument {
 	return argument{parse: func(text string) (string, error) {
@@ -44,40 +39,27 @@ func uuidArgument(what, hint string) argument {
 	}}
 }
 
-// argumentNamed knows the arguments by the names that usage lines give them.
-func argumentNamed(name string) argument {
-	switch strings.Trim(name, "[]…") {
-	case "UUID", "TASK":
-		return uuidArgument("task", "")
-	case "STEP":
-		return stepArgument
-	case "APIKEY":
-		return uuidArgument("API key", "tasker-ctl auth key list shows what there is")
-	case "ENTRY":
-		return entryArgument
-	case "TOKEN":
-		return uuidArgument("token", "tasker-ctl approval list shows what there is")
-	case "WORKER":
-		return workerArgument
-	case "SCHEDULE":
-		return scheduleArgument
-	case "CONSUMER":
-		return consumerArgument
-	case "NAMESPACE":
-		return argument{offer: offerNamespaces}
-	case "ACTION":
-		return wordArgument("action", bulkActions)
-	case "STATE":
-		return argument{parse: parseBreakerState, words: breakerWords}
-	case "MODE":
-		return argument{parse: parseMode, words: modeWords()}
-	case "LEVEL":
-		return argument{parse: parseLogLevel, words: logroom.Levels}
-	case "FILE", "PATH":
-		return argument{file: true}
-	}
-	return argument{} // any text
+// namedArguments are those that are not any text, by the names that usage lines give them.
+var namedArguments = map[string]argument{
+	"TASK":      uuidArgument("task", ""),
+	"STEP":      stepArgument,
+	"APIKEY":    uuidArgument("API key", "tasker-ctl auth key list shows what there is"),
+	"ENTRY":     entryArgument,
+	"TOKEN":     uuidArgument("token", "tasker-ctl approval list shows what there is"),
+	"WORKER":    workerArgument,
+	"SCHEDULE":  scheduleArgument,
+	"CONSUMER":  consumerArgument,
+	"NAMESPACE": {offer: offerNamespaces},
+	"ACTION":    {parse: parseAction, words: bulkActions},
+	"STATE":     {parse: parseBreakerState, words: breakerWords},
+	"MODE":      {parse: parseMode, words: modeWords()},
+	"LEVEL":     {parse: parseLogLevel, words: logroom.Levels},
+	"FILE":      {file: true},
+	"PATH":      {file: true},
 }
+
+// argumentNamed knows an argument by its name in a usage line.
+func argumentNamed(name string) argument { return namedArguments[strings.Trim(name, "[]…")] }
 
 // argumentAt knows the argument at a place; the last one may be repeated.
 func argumentAt(names []string, at int) argument { return argumentNamed(names[min(at, len(names)-1)]) }

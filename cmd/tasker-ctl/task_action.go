@@ -192,6 +192,8 @@ func (a *app) showContextChanges(changes []client.ContextChange, more bool) {
 var bulkActions = []string{client.ActionCancel, client.ActionFail, client.ActionResolve, client.ActionReset, client.ActionComplete,
 	client.ActionRunAgain, client.ActionReprioritise, client.ActionReleaseLease}
 
+func parseAction(text string) (string, error) { return wordOf("action", text, bulkActions) }
+
 func (a *app) taskBulk() command {
 	var r really
 	b := client.BulkAction{Limit: limits.DefaultBulkLimit, DryRun: &r.dryRun}
