@@ -93,10 +93,8 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer, env lookupFunc) *app {
 // getenv treats an empty variable as unset: container tools pass variables
 // through that way.
 func (a *app) getenv(name string) string {
-	if value, ok := a.env(name); ok {
-		return value
-	}
-	return ""
+	value, _ := a.env(name)
+	return value
 }
 
 // warnf tells something on stderr that does not stop the command.

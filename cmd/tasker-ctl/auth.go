@@ -57,15 +57,17 @@ type shownKey struct {
 	LastUsedAt  *client.Time `json:"last_used_at"`
 }
 
-func shownKeyOf(k *store.APIKey) shownKey {
-	at := func(t *time.Time) *client.Time {
-		if t == nil {
-			return nil
-		}
-		return &client.Time{Time: *t}
+// shownTime is a time of the database in JSON, nil where there is none.
+func shownTime(t *time.Time) *client.Time {
+	if t == nil {
+		return nil
 	}
+	return &client.Time{Time: *t}
+}
+
+func shownKeyOf(k *store.APIKey) shownKey {
 	return shownKey{KeyUUID: k.UUID.String(), Name: k.Name, Permissions: k.Permissions, Namespaces: k.Namespaces, CreatedAt: client.Time{Time: k.CreatedAt},
-		CreatedBy: k.CreatedBy, ExpiresAt: at(k.ExpiresAt), RevokedAt: at(k.RevokedAt), LastUsedAt: at(k.LastUsedAt)}
+		CreatedBy: k.CreatedBy, ExpiresAt: shownTime(k.ExpiresAt), RevokedAt: shownTime(k.RevokedAt), LastUsedAt: shownTime(k.LastUsedAt)}
 }
 
 // keysTimeout bounds the work on keys unless --timeout says otherwise.

@@ -219,7 +219,8 @@ func (a *app) migrateVerify(ctx context.Context, m *store.Migrator) error {
 	if err != nil {
 		return err
 	}
-	err = a.emit(map[string]any{"differences": append([]string{}, differences...)}, func() {
+	wrong := failure(fmt.Sprintf("verify the schema: %d differences", len(differences)))
+	return a.verdict(map[string]any{"differences": append([]string{}, differences...)}, len(differences) == 0, wrong, func() {
 		for _, d := range differences {
 			a.printf("%s\n", d)
 		}
@@ -227,8 +228,4 @@ func (a *app) migrateVerify(ctx context.Context, m *store.Migrator) error {
 			a.printf("the schema is that of version %d\n", store.SchemaVersion)
 		}
 	})
-	if err == nil && len(differences) > 0 {
-		err = fmt.Errorf("verify the schema: %d differences", len(differences))
-	}
-	return err
 }

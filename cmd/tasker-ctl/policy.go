@@ -11,10 +11,6 @@ import (
 
 func (a *app) policy() command {
 	set, gone := wire.PolicyRequest{}, wire.PolicyRequest{}
-	var names []string
-	for _, p := range order.Policies() {
-		names = append(names, string(p))
-	}
 	show := func(l wire.PolicyList) { listing(a, policyFacts)(l.Policies) }
 	call := func(method, path string, body any) runner {
 		return ask(a, called[wire.PolicyList](method, path, body), show)
@@ -33,7 +29,7 @@ shortest_expected and deadline_aware order by how long handlers are expected to 
 which is learned from the executions of each step: by the numbers and sizes of the
 features, and for each class of tasks apart.`,
 				example: "  tasker-ctl policy set shop charge --policy shortest_expected --features count:items,order.total --class tenant -r 'short ones first'",
-				flags: all(opt(&set.Policy, "policy", "the order", needed, among(names...)),
+				flags: all(opt(&set.Policy, "policy", "the order", needed, among(policyWords()...)),
 					opt(&set.Features, "features", "what of the context to learn by: order.total, count:items, size:document", withCommas),
 					opt(&set.Class, "class", "path of the context with the class of a task"), why(&set.Reason, &set.Actor, needed)),
 				run: call(http.MethodPut, ofCallable, &set)},
@@ -74,6 +70,10 @@ func predictionFacts(p *wire.Prediction) facts {
 	}
 	return facts{{"Step", p.Step}, {"Policy", p.Policy}, {"Expected", seconds(p.Expected)}, {"Basis", p.Basis}, {"Learned", p.Learned}, {"P90", seconds(p.P90)},
 		{"P99", seconds(p.P99)}, {"Trusted", trust}, {"Order", fmt.Sprintf("%.2f", p.Order)}, {"Class", p.Class}, {"Predictor", outside}}
+}
+
+func policyWords() []string {
+	return namesOf(order.Policies(), func(p *order.Policy) string { return string(*p) })
 }
 
 func policyFacts(p *wire.Policy) facts {

@@ -24,11 +24,8 @@ reads: that of --database-url, else of DATABASE_URL, else of the configuration.`
 }
 
 func shownQuota(q *store.Quota) wire.Quota {
-	w := wire.Quota{Namespace: q.Namespace, MaxTasks: q.MaxTasks, Tasks: q.Tasks, ChangedAt: client.Time{Time: q.ChangedAt}, ChangedBy: q.ChangedBy}
-	if q.CountedAt != nil {
-		w.CountedAt = &client.Time{Time: *q.CountedAt}
-	}
-	return w
+	return wire.Quota{Namespace: q.Namespace, MaxTasks: q.MaxTasks, Tasks: q.Tasks, CountedAt: shownTime(q.CountedAt),
+		ChangedAt: client.Time{Time: q.ChangedAt}, ChangedBy: q.ChangedBy}
 }
 
 func (a *app) listQuotas(ctx context.Context, s *store.Store, _ []string) error {

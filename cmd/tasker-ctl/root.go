@@ -52,12 +52,10 @@ func newRootCommand(a *app) *cobra.Command {
 	root.Flags().SortFlags = false
 	a.globals().register(root)
 	root.Flag("format").DefValue = ""
-	for _, d := range []command{a.dev(), a.migrate(), a.task(), a.dlq(), a.template(), a.namespaces(), a.quotas(), a.policy(), a.limit(), a.submission(), a.predict(), a.schedule(),
+	ours := []command{a.dev(), a.migrate(), a.task(), a.dlq(), a.template(), a.namespaces(), a.quotas(), a.policy(), a.limit(), a.submission(), a.predict(), a.schedule(),
 		a.approval(), a.events(), a.taskType(), a.enqueue(), a.generate(), a.auth(), a.profiles(), a.config(), a.documents(), a.system(), a.broker(), a.workers(),
-		a.top(), a.man(), a.version()} {
-		root.AddCommand(a.build(d))
-	}
-	for _, d := range notHere() {
+		a.top(), a.man(), a.version()}
+	for _, d := range slices.Concat(ours, notHere()) {
 		root.AddCommand(a.build(d))
 	}
 	root.AddCommand(newExitCodesTopic())

@@ -55,10 +55,7 @@ type forecast struct {
 }
 
 func (a *app) scheduleSimulate() command {
-	s := &simulation{app: a, database: &databaseOptions{app: a}}
-	for _, p := range order.Policies() {
-		s.policies = append(s.policies, string(p))
-	}
+	s := &simulation{app: a, database: &databaseOptions{app: a}, policies: policyWords()}
 	return command{
 		use: "simulate", short: "Forecast how long steps would wait under each policy of order",
 		long: `Replays what the ledger has recorded of a line under each policy of order, and
