@@ -64,11 +64,6 @@ func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
 	return task, err
 }
 
-// batchBody is the body of POST /v1/tasks/batch.
-type batchBody struct {
-	Tasks []TaskRequest `json:"tasks"`
-}
-
 // CreateTasks creates up to MaxBatchTasks tasks, each separately: an error means that
 // none was created or that it is not known which; the answer has the errors of single
 // tasks. If every task has an idempotency key the call is retried like any other, and
@@ -79,13 +74,14 @@ func (c *Client) CreateTasks(ctx context.Context, tasks []TaskRequest) (*TaskBat
 	if slices.ContainsFunc(tasks, func(r TaskRequest) bool { return r.IdempotencyKey == "" }) {
 		rule = retryUnsent
 	}
-	return c.createTasks(ctx, batchBody{Tasks: tasks}, rule, &repeated)
+	return createTasks(ctx, c, tasks, rule, &repeated)
 }
 
-// createTasks sends the body of a batch. repeated says whether it may have arrived before, and is
-// set when it is sent again after that.
-func (c *Client) createTasks(ctx context.Context, body any, rule retryRule, repeated *bool) (*TaskBatch, error) {
-	call := call{method: http.MethodPost, path: []string{"v1", "tasks", "batch"}, body: body, retry: rule, repeated: func(err error) { *repeated = *repeated || !unsent(err) }}
+// createTasks sends a batch of tasks, or of their JSON. repeated says whether it may have arrived
+// before, and is set when it is sent again after that.
+func createTasks[T any](ctx context.Context, c *Client, tasks []T, rule retryRule, repeated *bool) (*TaskBatch, error) {
+	call := call{method: http.MethodPost, path: []string{"v1", "tasks", "batch"}, body: map[string][]T{"tasks": tasks}}
+	call.retry, call.repeated = rule, func(err error) { *repeated = *repeated || !unsent(err) }
 	batch, err := answer[TaskBatch](ctx, c, call)
 	if err == nil && *repeated && rule != retryUnsent {
 		batch.takeExisting()

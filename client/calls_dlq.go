@@ -75,6 +75,6 @@ func listed[T any](ctx context.Context, c *Client, query parameters, key string,
 	if err := c.do(ctx, call{method: http.MethodGet, path: path, query: query}, body.Interface()); err != nil {
 		return nil, err
 	}
-	rows, _ := body.Elem().Field(0).Interface().([]T)
+	rows, _ := reflect.TypeAssert[[]T](body.Elem().Field(0))
 	return rows, nil
 }

@@ -59,8 +59,7 @@ func missingInStruct(raw json.RawMessage, t reflect.Type, path string) string {
 	if json.Unmarshal(raw, &object) != nil {
 		return ""
 	}
-	for i := range t.NumField() {
-		field := t.Field(i)
+	for field := range t.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name == "" || name == "-" {
 			continue

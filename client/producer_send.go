@@ -29,7 +29,7 @@ func (p *Producer) send(tasks []producedTask, repeated bool) {
 			p.fail(tasks, err)
 			return
 		}
-		answer, err := p.client.createTasks(p.ctx, bodyOf(tasks), ruleOf(tasks), &repeated)
+		answer, err := createTasks(p.ctx, p.client, bodiesOf(tasks), ruleOf(tasks), &repeated)
 		if err == nil && len(answer.Results) != len(tasks) {
 			err = fmt.Errorf("read the answer: %d results for %d tasks", len(answer.Results), len(tasks))
 		}
@@ -59,14 +59,11 @@ func blamesBody(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
 }
 
-func bodyOf(tasks []producedTask) any {
-	var body struct {
-		Tasks []json.RawMessage `json:"tasks"`
-	}
+func bodiesOf(tasks []producedTask) (bodies []json.RawMessage) {
 	for i := range tasks {
-		body.Tasks = append(body.Tasks, tasks[i].body)
+		bodies = append(bodies, tasks[i].body)
 	}
-	return body
+	return bodies
 }
 
 func ruleOf(tasks []producedTask) retryRule {
