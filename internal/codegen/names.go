@@ -33,7 +33,7 @@ var initialisms = set("api csv html http https id ip json sql uri url uuid xml")
 
 func set(list string) map[string]bool {
 	m := map[string]bool{}
-	for _, word := range strings.Fields(list) {
+	for word := range strings.FieldsSeq(list) {
 		m[word] = true
 	}
 	return m
