@@ -130,7 +130,10 @@ func (c *Client) Tasks(ctx context.Context, o TaskListOptions) (*TaskList, error
 // CancelTask ends a task that has not ended. why may be empty.
 func (c *Client) CancelTask(ctx context.Context, id string, why Why) (*Task, error) {
 	repeated := false
-	task, err := answer[Task](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}, query: why.query(), repeated: func(error) { repeated = true }})
+	task, err := answer[Task](ctx, c, call{
+		method: http.MethodDelete, path: []string{"v1", "tasks", id}, query: why.query(),
+		repeated: func(error) { repeated = true },
+	})
 	if repeated && hasStatus(err, http.StatusBadRequest) {
 		// An earlier attempt may have cancelled it and its answer was lost.
 		if now, readErr := c.Task(ctx, id, 0); readErr == nil && now.Status == "cancelled" {
@@ -189,7 +192,7 @@ func (c *Client) DeprecateTemplate(ctx context.Context, namespace, name, version
 
 // UndeprecateTemplate includes a template version again.
 func (c *Client) UndeprecateTemplate(ctx context.Context, namespace, name, version string, why Why) (*TemplateDetail, error) {
-	return answer[TemplateDetail](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "templates", namespace, name, version, "deprecation"}, query: why.query()})
+	return remove[TemplateDetail](ctx, c, retryAlways, why.query(), "v1", "templates", namespace, name, version, "deprecation")
 }
 
 // Fleet lists the daemons that gave a sign of life recently.

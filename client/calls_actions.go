@@ -46,3 +46,8 @@ func unlessDry(dry *bool, fallback bool) retryRule {
 func send[T any](ctx context.Context, c *Client, method string, retry retryRule, body any, path ...string) (*T, error) {
 	return answer[T](ctx, c, call{method: method, path: path, body: body, retry: retry})
 }
+
+// remove makes a DELETE call.
+func remove[T any](ctx context.Context, c *Client, retry retryRule, query parameters, path ...string) (*T, error) {
+	return answer[T](ctx, c, call{method: http.MethodDelete, path: path, query: query, retry: retry})
+}

@@ -38,7 +38,7 @@ func (c *Client) EventConsumer(ctx context.Context, name string) (*EventConsumer
 
 // DeleteEventConsumer deletes a consumer and returns it; events stay.
 func (c *Client) DeleteEventConsumer(ctx context.Context, name string, why Why) (*EventConsumer, error) {
-	return answer[EventConsumer](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "event-consumers", name}, query: why.query(), retry: retryUnsent})
+	return remove[EventConsumer](ctx, c, retryUnsent, why.query(), "v1", "event-consumers", name)
 }
 
 // ResetEventConsumer moves a consumer to another position and revokes its claimed events.

@@ -23,14 +23,17 @@ func (c *Client) ResumeNamespace(ctx context.Context, name string, why Why) (*Na
 // PauseCallable is PauseNamespace for the steps of a namespace with a callable; an empty
 // callable means the whole namespace.
 func (c *Client) PauseCallable(ctx context.Context, namespace, callable string, why Why) (*Namespace, error) {
-	return answer[Namespace](ctx, c, call{method: http.MethodPut, path: []string{"v1", "namespaces", namespace, "pause"}, query: parameters{"callable": callable}, body: why})
+	return answer[Namespace](ctx, c, call{
+		method: http.MethodPut, path: []string{"v1", "namespaces", namespace, "pause"},
+		query: parameters{"callable": callable}, body: why,
+	})
 }
 
 // ResumeCallable resumes claims of such steps.
 func (c *Client) ResumeCallable(ctx context.Context, namespace, callable string, why Why) (*Namespace, error) {
 	q := why.query()
 	q["callable"] = callable
-	return answer[Namespace](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "namespaces", namespace, "pause"}, query: q})
+	return remove[Namespace](ctx, c, retryAlways, q, "v1", "namespaces", namespace, "pause")
 }
 
 // Workers lists the registered workers.

@@ -41,7 +41,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, id string, why Why) (*Sched
 
 // DeleteSchedule deletes a schedule and returns it; its tasks stay.
 func (c *Client) DeleteSchedule(ctx context.Context, id string, why Why) (*Schedule, error) {
-	return answer[Schedule](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "schedules", id}, query: why.query(), retry: retryUnsent})
+	return remove[Schedule](ctx, c, retryUnsent, why.query(), "v1", "schedules", id)
 }
 
 // RunSchedule runs a schedule now. With the overlap policy skip it is a conflict (see

@@ -147,7 +147,7 @@ func (c *Client) TaskType(ctx context.Context, namespace, name string) (*TaskTyp
 func (c *Client) DeleteTaskType(ctx context.Context, namespace, name string, why Why) (*TaskType, error) {
 	q := why.query()
 	q["namespace"] = namespace
-	return answer[TaskType](ctx, c, call{method: http.MethodDelete, path: []string{"v1", "task-types", name}, query: q, retry: retryUnsent})
+	return remove[TaskType](ctx, c, retryUnsent, q, "v1", "task-types", name)
 }
 
 // Enqueue creates a task of a type. With an idempotency key the call is retried like any

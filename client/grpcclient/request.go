@@ -87,9 +87,14 @@ func (a *asked) fill(in proto.Message) error {
 		err = transcode.Decode(object, in)
 	}
 	if err != nil {
-		return &client.Error{Status: http.StatusBadRequest, Code: "BAD_REQUEST", Message: err.Error()}
+		return badRequest("%v", err)
 	}
 	return nil
+}
+
+// badRequest is the refusal of REST for what cannot be asked.
+func badRequest(format string, args ...any) error {
+	return &client.Error{Status: http.StatusBadRequest, Code: "BAD_REQUEST", Message: fmt.Sprintf(format, args...)}
 }
 
 func (a *asked) notServed(lacks string) error {
@@ -104,7 +109,7 @@ func knownNames(field protoreflect.FieldDescriptor, raw json.RawMessage) error {
 	}
 	for _, name := range names {
 		if transcode.EnumNumber(field.Enum(), name) == 0 {
-			return &client.Error{Status: http.StatusBadRequest, Code: "BAD_REQUEST", Message: fmt.Sprintf("invalid %s %q", field.Name(), name)}
+			return badRequest("invalid %s %q", field.Name(), name)
 		}
 	}
 	return nil
@@ -175,7 +180,7 @@ func pageAsked(a *asked) error {
 	a.cursor = a.keys["cursor"] != nil
 	if cursor := a.text("cursor", client.NewestTasks); cursor != client.NewestTasks {
 		if offset, err = strconv.Atoi(cursor); err != nil {
-			return &client.Error{Status: http.StatusBadRequest, Code: "BAD_REQUEST", Message: fmt.Sprintf("invalid cursor %q", cursor)}
+			return badRequest("invalid cursor %q", cursor)
 		}
 	}
 	period := map[string]string{"start": a.text("created_after", ""), "end": a.text("created_before", "")}
@@ -208,7 +213,7 @@ func (a *asked) number(name string, missing int) (n int, err error) {
 	if n = missing; a.keys[name] != nil {
 		n, err = strconv.Atoi(strings.Trim(string(a.keys[name]), `"`))
 		if err != nil || n < 1 {
-			return 0, &client.Error{Status: http.StatusBadRequest, Code: "BAD_REQUEST", Message: fmt.Sprintf("invalid %s %s", name, a.keys[name])}
+			return 0, badRequest("invalid %s %s", name, a.keys[name])
 		}
 	}
 	delete(a.keys, name)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,7 +64,7 @@ func cancelTask(ctx context.Context, t *Transport, a *asked) ([]byte, error) {
 		return nil, err
 	}
 	if !out.GetSuccess() {
-		return nil, &client.Error{Status: http.StatusBadRequest, Code: "BAD_REQUEST", Message: out.GetMessage()}
+		return nil, badRequest("%s", out.GetMessage())
 	}
 	return answer{"task", as[client.Task]}.of(out)
 }
@@ -75,7 +74,7 @@ func cancelTask(ctx context.Context, t *Transport, a *asked) ([]byte, error) {
 func showTask(ctx context.Context, t *Transport, a *asked) ([]byte, error) {
 	wait, err := time.ParseDuration(a.text("wait", "0"))
 	if err != nil {
-		return nil, &client.Error{Status: http.StatusBadRequest, Code: "BAD_REQUEST", Message: "invalid wait"}
+		return nil, badRequest("invalid wait")
 	}
 	include := a.text("include", "")
 	in := &taskerv1.GetTaskRequest{IncludeSteps: true, IncludeContext: include != ""}

@@ -192,7 +192,7 @@ func (o *devOptions) build(ctx context.Context, url string, log *zap.Logger) (*d
 // tell says to people what goes on; a program that dev is attached to reads one line only.
 func (o *devOptions) tell(format string, args ...any) {
 	if !o.attached {
-		fmt.Fprintf(o.app.stdout, format, args...)
+		o.app.printf(format, args...)
 	}
 }
 
@@ -327,7 +327,7 @@ const demoPatience = 30 * time.Second
 func (o *devOptions) demonstrate(ctx context.Context, base string) error {
 	c := client.New(client.Config{BaseURL: base, Timeout: demoPatience})
 	first := samples[0]
-	fmt.Fprintf(o.app.stdout, "\nPOST /v1/tasks   examples/%s 1.0.0 %s\n", first.name, first.input)
+	o.app.printf("\nPOST /v1/tasks   examples/%s 1.0.0 %s\n", first.name, first.input)
 	task, err := o.runSample(ctx, c, first)
 	if err != nil {
 		return err
@@ -336,10 +336,10 @@ func (o *devOptions) demonstrate(ctx context.Context, base string) error {
 	if err != nil {
 		return fmt.Errorf("read the timeline: %w", err)
 	}
-	fmt.Fprintf(o.app.stdout, "task %s is %s\n\n", task.TaskUUID, task.Status)
+	o.app.printf("task %s is %s\n\n", task.TaskUUID, task.Status)
 	o.app.showTimeline(timeline)
 	o.app.showOutcome(ctx, c, task)
-	fmt.Fprintln(o.app.stdout, "\nmore samples")
+	o.app.printf("\nmore samples\n")
 	t := o.app.newTable("WORKFLOW", "SHOWS", "STATUS", "STEPS", "TASK")
 	for _, s := range samples[1:] {
 		task, err := o.runSample(ctx, c, s)
@@ -391,12 +391,12 @@ func (o *devOptions) suggest(base string) {
 	if base != "http://127.0.0.1:8080" {
 		self += " --orchestration-url " + base
 	}
-	fmt.Fprintf(o.app.stdout, "\nTry in another terminal:\n  curl %s/health/detailed\n  curl '%s/v1/tasks?per_page=5'\n"+
+	o.app.printf("\nTry in another terminal:\n  curl %s/health/detailed\n  curl '%s/v1/tasks?per_page=5'\n"+
 		"  %s template list\n  %s task create --name diamond -n examples -i '{\"even_number\": 8}' --wait 10s\n", base, base, self, self)
 	if o.embedded {
-		fmt.Fprintf(o.app.stdout, "\nA worker of yours joins after:\n  export DATABASE_URL='%s'\n", o.url)
+		o.app.printf("\nA worker of yours joins after:\n  export DATABASE_URL='%s'\n", o.url)
 	}
-	fmt.Fprint(o.app.stdout, "\nCtrl-C ends it.\n")
+	o.app.printf("\nCtrl-C ends it.\n")
 }
 
 // commandName is how this program is called in a shell: by its name where that
