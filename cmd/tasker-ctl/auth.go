@@ -43,6 +43,14 @@ func (a *app) listPermissions(context.Context, []string) error {
 	})
 }
 
+func checkPermissions(names []string) error {
+	if _, unknown := auth.ParsePermissions(names); len(unknown) > 0 {
+		hint := "tasker-ctl auth permissions shows what there is"
+		return hinted{invalid("permission", unknown[0], "resource:action or resource:*"), hint}
+	}
+	return nil
+}
+
 // shownKey is an API key in JSON.
 type shownKey struct {
 	KeyUUID     string       `json:"key_uuid"`
@@ -109,10 +117,7 @@ the other keys of NAME end after --grace, so that clients can change over.`,
 		),
 		check: func(args []string) error {
 			k.Name = args[0]
-			if _, unknown := auth.ParsePermissions(k.Permissions); len(unknown) > 0 {
-				return hinted{invalid("permission", unknown[0], "resource:action or resource:*"), permissionHint}
-			}
-			return nil
+			return checkPermissions(k.Permissions)
 		},
 	}, func(ctx context.Context, s *store.Store, _ []string) error {
 		key := auth.NewKey()

@@ -55,8 +55,9 @@ func (s *configSource) load(a *app) (*config.Loaded, error) {
 }
 
 var (
-	aContext = among(string(config.ContextCommon), string(config.ContextOrchestration),
-		string(config.ContextWorker), string(config.ContextComplete))
+	contextWords = []string{string(config.ContextCommon), string(config.ContextOrchestration),
+		string(config.ContextWorker), string(config.ContextComplete)}
+	aContext = among(contextWords...)
 	// anEnvironment may be one of the operator's own.
 	anEnvironment = offering(oneOfWords("development", "test", "production"))
 )

@@ -206,7 +206,7 @@ func (a *app) showUsage(r *usageReport, locations bool) {
 }
 
 // anyContext allows all as well.
-var anyContext = among("all", string(config.ContextCommon), string(config.ContextOrchestration), string(config.ContextWorker), string(config.ContextComplete))
+var anyContext = among(slices.Concat([]string{"all"}, contextWords)...)
 
 func contextOf(word string) config.Context {
 	if word == "all" {

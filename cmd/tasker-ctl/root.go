@@ -52,9 +52,12 @@ func newRootCommand(a *app) *cobra.Command {
 	root.Flags().SortFlags = false
 	a.globals().register(root)
 	root.Flag("format").DefValue = ""
-	ours := []command{a.dev(), a.migrate(), a.task(), a.dlq(), a.template(), a.namespaces(), a.quotas(), a.policy(), a.limit(), a.submission(), a.predict(), a.schedule(),
-		a.approval(), a.events(), a.taskType(), a.enqueue(), a.generate(), a.auth(), a.profiles(), a.config(), a.documents(), a.system(), a.broker(), a.workers(),
-		a.top(), a.man(), a.version()}
+	ours := []command{
+		a.dev(), a.migrate(), a.task(), a.dlq(), a.template(), a.namespaces(), a.quotas(), a.policy(), a.limit(),
+		a.submission(), a.predict(), a.schedule(), a.approval(), a.events(), a.taskType(), a.enqueue(),
+		a.generate(), a.auth(), a.profiles(), a.config(), a.documents(), a.system(), a.broker(), a.workers(),
+		a.top(), a.man(), a.version(),
+	}
 	for _, d := range slices.Concat(ours, notHere()) {
 		root.AddCommand(a.build(d))
 	}

@@ -35,7 +35,6 @@ const (
 	keysFolder     = "./keys"
 	privateKeyName = "jwt-private-key.pem"
 	publicKeyName  = "jwt-public-key.pem"
-	permissionHint = "tasker-ctl auth permissions shows what there is"
 )
 
 // authDefault is the default of a setting of the daemons' access.
@@ -204,12 +203,7 @@ TASKER_AUTH_TOKEN.`,
 			t.issuerFlags(),
 			opt(&t.Namespaces, "namespace,n", "where it is good; may be repeated; none: everywhere", withCommas),
 		),
-		check: func([]string) error {
-			if _, unknown := auth.ParsePermissions(t.Permissions); len(unknown) > 0 {
-				return hinted{invalid("permission", unknown[0], "resource:action or resource:*"), permissionHint}
-			}
-			return nil
-		},
+		check: func([]string) error { return checkPermissions(t.Permissions) },
 		local: func(context.Context, []string) error {
 			t.ExpiresAt = client.Time{Time: a.now().Add(time.Duration(hours) * time.Hour).UTC().Truncate(time.Second)}
 			if err := t.sign(private, a.now()); err != nil {
