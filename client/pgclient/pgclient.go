@@ -1,6 +1,7 @@
 package pgclient
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -126,27 +127,18 @@ func requestOf(r *client.TaskRequest, now time.Time) (*submission.Request, error
 		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason,
 		Tags: r.Tags, IdempotencyKey: r.IdempotencyKey, Conflict: submission.ConflictPolicy(r.ConflictPolicy),
 	}
-	err := request.Urgency(r.Priority, r.PriorityLevel)
-	if err != nil {
-		return request, err
-	}
-	if err = request.Retries(r.MaxAttempts, r.RetryDelays); err != nil {
-		return request, err
-	}
-	if err = request.Dependencies(r.DependsOn, r.OnDependencyFailure); err != nil {
-		return request, err
-	}
-	if request.CorrelationID, err = submission.OptionalUUID("correlation_id", r.CorrelationID); err != nil {
-		return request, err
-	}
-	if request.ParentCorrelationID, err = submission.OptionalUUID("parent_correlation_id", r.ParentCorrelationID); err != nil {
-		return request, err
-	}
-	if err = request.Start(instant(r.StartAt), r.DelaySeconds, now); err != nil {
-		return request, err
-	}
-	request.DeadlineIn, err = submission.DeadlineIn(instant(r.Deadline), now)
-	return request, err
+	var correlation, parent, deadline error
+	request.CorrelationID, correlation = submission.OptionalUUID("correlation_id", r.CorrelationID)
+	request.ParentCorrelationID, parent = submission.OptionalUUID("parent_correlation_id", r.ParentCorrelationID)
+	request.DeadlineIn, deadline = submission.DeadlineIn(instant(r.Deadline), now)
+	return request, cmp.Or(
+		request.Urgency(r.Priority, r.PriorityLevel),
+		request.Retries(r.MaxAttempts, r.RetryDelays),
+		request.Dependencies(r.DependsOn, r.OnDependencyFailure),
+		correlation, parent,
+		request.Start(instant(r.StartAt), r.DelaySeconds, now),
+		deadline,
+	)
 }
 
 func instant(t *client.Time) *time.Time {
