@@ -1,6 +1,7 @@
 package grpcclient
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -125,19 +126,9 @@ func (t *Transport) await(ctx context.Context, task string, wait time.Duration) 
 // read reads a task, and its steps in both forms that REST has for them.
 func read(out *taskerv1.GetTaskResponse) (task *client.Task, steps []client.Step, err error) {
 	task = &client.Task{}
-	raw, err := transcode.Encode(out.GetTask())
-	if err == nil {
-		err = json.Unmarshal(raw, task)
-	}
-	if err == nil {
-		raw, err = transcode.EncodeList(out, "steps")
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, &steps)
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, &task.Steps)
-	}
+	whole, err := transcode.Encode(out.GetTask())
+	list, listErr := transcode.EncodeList(out, "steps")
+	err = cmp.Or(err, listErr, json.Unmarshal(whole, task), json.Unmarshal(list, &steps), json.Unmarshal(list, &task.Steps))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the answer: %w", err)
 	}

@@ -95,14 +95,11 @@ func (a *app) brokerStatus(ctx context.Context, cfg amqp.Config) error {
 		return err
 	}
 	missing, differing := wrongObjects(list)
-	switch table := func() { a.brokerTable(list) }; {
-	case len(missing) > 0:
-		return a.verdict(list, false, failure(fmt.Sprintf("%d of %d are missing: tasker-ctl broker init declares them", len(missing), len(list))), table)
-	case len(differing) > 0:
-		return a.verdict(list, false, failure("not what the configuration wants: "+strings.Join(differing, "; ")), table)
-	default:
-		return a.emit(list, table)
+	wrong := suffixed("not what the configuration wants: ", strings.Join(differing, "; "))
+	if len(missing) > 0 {
+		wrong = fmt.Sprintf("%d of %d are missing: tasker-ctl broker init declares them", len(missing), len(list))
 	}
+	return a.verdict(list, wrong == "", failure(wrong), func() { a.brokerTable(list) })
 }
 
 // wrongObjects are the names of those that are missing, and of those that differ with how.

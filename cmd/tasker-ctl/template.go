@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
@@ -116,12 +117,9 @@ func (r templateRef) find(ctx context.Context, c *api) (templateRef, error) {
 	if err != nil {
 		return r, err
 	}
-	var found []client.TemplateSummary
-	for _, t := range list.Templates {
-		if t.Name == r.name && (r.namespace == "" || t.Namespace == r.namespace) && (r.version == "" || t.Version == r.version) {
-			found = append(found, t)
-		}
-	}
+	found := slices.DeleteFunc(list.Templates, func(t client.TemplateSummary) bool {
+		return t.Name != r.name || r.namespace != "" && t.Namespace != r.namespace || r.version != "" && t.Version != r.version
+	})
 	switch len(found) {
 	case 0:
 		return r, hinted{&client.Error{Status: 404, Code: "NOT_FOUND", Message: "there is no template " + r.name}, "see tasker-ctl template list"}
