@@ -32,26 +32,22 @@ global ones before the command.`,
 	}
 }
 
-// configSource are the flags that say which configuration is meant.
-type configSource struct{ path, root, context, environment string }
-
-func (s *configSource) flags() flags {
-	s.context = string(config.ContextComplete)
+// sourceFlags say which configuration is meant.
+func sourceFlags(o *config.Options) flags {
+	o.Context = config.ContextComplete
 	return all(
-		opt(&s.path, "config,c", "merged configuration `file` (default $TASKER_CONFIG_PATH)"),
-		opt(&s.root, "root", "`folder` with base and environments (default $TASKER_CONFIG_ROOT)"),
-		opt(&s.context, "context,t", "common, orchestration, worker or complete", aContext),
-		opt(&s.environment, "environment,e", "development, test, production or one of your own (default $TASKER_ENV)", anEnvironment),
+		opt(&o.Path, "config,c", "merged configuration `file` (default $TASKER_CONFIG_PATH)"),
+		opt(&o.Root, "root", "`folder` with base and environments (default $TASKER_CONFIG_ROOT)"),
+		opt((*string)(&o.Context), "context,t", "common, orchestration, worker or complete", aContext),
+		opt(&o.Environment, "environment,e", "development, test, production or one of your own (default $TASKER_ENV)", anEnvironment),
 	)
 }
 
-func (s *configSource) load(a *app) (*config.Loaded, error) {
-	if s.path != "" && s.root != "" {
+func loadSource(o config.Options) (*config.Loaded, error) {
+	if o.Path != "" && o.Root != "" {
 		return nil, usagef("--config names one merged file, --root a folder of layers: give one of them")
 	}
-	return config.Load(config.Options{
-		Context: config.Context(s.context), Path: s.path, Root: s.root, Environment: s.environment, LookupEnv: a.env,
-	})
+	return config.Load(o)
 }
 
 var (
@@ -181,13 +177,13 @@ func keysBelow(table string, role config.Context) []keyExplanation {
 }
 
 func (a *app) configShow() command {
-	var source configSource
+	source := config.Options{LookupEnv: a.env}
 	var changed bool
 	return command{
 		use: "show [PREFIX]", short: "Show the effective settings and where each came from; secrets are masked",
-		flags: all(source.flags(), opt(&changed, "changed", "only what a file or a variable has set")),
+		flags: all(sourceFlags(&source), opt(&changed, "changed", "only what a file or a variable has set")),
 		local: func(_ context.Context, args []string) error {
-			loaded, err := source.load(a)
+			loaded, err := loadSource(source)
 			if err != nil {
 				return err
 			}
@@ -218,19 +214,19 @@ type configReport struct {
 }
 
 func (a *app) configValidate() command {
-	var source configSource
+	source := config.Options{LookupEnv: a.env}
 	var strict, explain bool
 	return command{
 		use: "validate", short: "Check a configuration and list everything that is wrong",
 		example: "  tasker-ctl config validate -c tasker.toml -t worker --strict\n" +
 			"  tasker-ctl config validate --root config/tasker -e production",
 		flags: all(
-			source.flags(),
+			sourceFlags(&source),
 			opt(&strict, "strict", "treat warnings, and all that a daemon refuses at its start, as errors"),
 			explainErrors(&explain),
 		),
 		local: func(context.Context, []string) error {
-			loaded, err := source.load(a)
+			loaded, err := loadSource(source)
 			return a.validateConfig(loaded, err, strict, explain)
 		},
 	}
