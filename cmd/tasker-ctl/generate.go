@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,68 +32,68 @@ type generation struct {
 }
 
 func (a *app) generate() command {
+	types, handler, scaffold := &generation{app: a}, &generation{app: a}, &generation{app: a}
 	return command{
 		use: "generate", short: "Generate types and handlers from a template",
 		commands: []command{
-			a.generation(command{
+			types.command(command{
 				use: "types", short: "Write the types of the schemas of a template",
 				long: `Writes a type for each JSON Schema of a template: the context of its tasks
 (input_schema) and the results of its steps (result_schema). What a language has no
 type for is any value, with the reason beside it.`,
 				example: "  tasker-ctl generate types -t order.yaml -l go -o order_types.go",
-			}, "`file` to write (default stdout)", (*generation).writeTypes),
-			a.generation(command{
+				flags:   outputFile(&types.output),
+			}, types.writeTypes),
+			handler.command(command{
 				use: "handler", short: "Write skeletons of the handlers of a template", long: handlerHelp,
 				example: "  tasker-ctl generate handler -t shop/order:1.0.0 -l python -s charge",
-			}, "`file` to write (default stdout)", (*generation).writeHandlers),
-			a.generation(command{
+				flags: all(outputFile(&handler.output),
+					opt(&handler.tests, "with-tests", "write tests beside --output"), overwriting(&handler.force)),
+				check: handler.checkOutput,
+			}, handler.writeHandlers),
+			scaffold.command(command{
 				use: "scaffold", short: "Write types, handlers and tests into a folder",
 				long: `Writes the types, the handlers and their tests into a folder. Where one of the files
 is there already, nothing is written without --force.`,
 				example: "  tasker-ctl generate scaffold -t order.yaml -l typescript -o handlers",
-			}, "`folder` to write to", (*generation).writeAll),
+				flags:   all(opt(&scaffold.output, "output,o", "`folder` to write to", needed), overwriting(&scaffold.force)),
+			}, scaffold.writeAll),
 		},
 	}
 }
 
-// generation completes the description of a command of `generate`.
-func (a *app) generation(d command, output string, write func(*generation, codegen.Files) error) command {
-	g := &generation{app: a}
-	name := strings.Fields(d.use)[0]
+// command completes the description of a command of `generate`.
+func (g *generation) command(d command, write func(codegen.Files) error) command {
 	d.flags = all(
-		opt(&g.template, "template,t", "`file` of the template, - for stdin, or its name on the server", needed, offering(a.completeTemplateOrFile)),
+		opt(&g.template, "template,t", "`file` of the template, - for stdin, or its name on the server", needed, offering(g.app.completeTemplateOrFile)),
 		opt(&g.Language, "language,l", oneOf(codegen.Languages()), needed, among(codegen.Languages()...)),
 		opt(&g.Step, "step,s", "only for this step"),
+		d.flags,
 	)
-	switch name {
-	case "handler":
-		d.flags = all(d.flags, opt(&g.output, "output,o", output), opt(&g.tests, "with-tests", "write tests beside --output"), overwriting(&g.force))
-		d.check = func([]string) error {
-			if g.tests && (g.output == "" || g.output == "-") {
-				return usagef("--with-tests needs --output: the tests are a file of their own")
-			}
-			return nil
-		}
-	case "scaffold":
-		d.flags = all(d.flags, opt(&g.output, "output,o", output, needed), overwriting(&g.force))
-	default:
-		d.flags = all(d.flags, opt(&g.output, "output,o", output))
-	}
 	d.local = func(ctx context.Context, _ []string) error {
-		t, err := a.templateAt(ctx, g.template)
+		t, err := g.app.templateAt(ctx, g.template)
 		if err != nil {
 			return err
-		}
-		if name == "handler" && g.output != "" {
-			g.Handlers = filepath.Base(g.output)
 		}
 		files, err := codegen.Generate(t, g.Options)
 		if err != nil {
 			return usageError{err}
 		}
-		return write(g, files)
+		return write(files)
 	}
 	return d
+}
+
+// checkOutput is the check of a command that writes handlers: tests import them by the
+// name of their file.
+func (g *generation) checkOutput([]string) error {
+	if g.output != "" {
+		g.Handlers = filepath.Base(g.output)
+	}
+	if g.tests && (g.output == "" || g.output == "-") {
+		return usagef("--with-tests needs --output: the tests are a file of their own")
+	}
+	return nil
 }
 
 func overwriting(force *bool) flags { return opt(force, "force", "overwrite files") }
