@@ -28,7 +28,8 @@ daemons are given the public key (web.auth.jwt_public_key_path).`,
 			{use: "key", aliases: []string{"keys"}, short: "API keys of the database",
 				commands: []command{a.keyCreate(), a.keyList(), a.keyRevoke()}},
 			a.generateKeys(), a.generateToken(), a.validateToken(),
-			{use: "permissions", aliases: []string{"show-permissions"}, short: "List the permissions that keys and tokens may hold", local: a.listPermissions},
+			{use: "permissions", aliases: []string{"show-permissions"},
+				short: "List the permissions that keys and tokens may hold", local: a.listPermissions},
 		},
 	}
 }
@@ -74,8 +75,11 @@ func shownTime(t *time.Time) *client.Time {
 }
 
 func shownKeyOf(k *store.APIKey) shownKey {
-	return shownKey{KeyUUID: k.UUID.String(), Name: k.Name, Permissions: k.Permissions, Namespaces: k.Namespaces, CreatedAt: client.Time{Time: k.CreatedAt},
-		CreatedBy: k.CreatedBy, ExpiresAt: shownTime(k.ExpiresAt), RevokedAt: shownTime(k.RevokedAt), LastUsedAt: shownTime(k.LastUsedAt)}
+	return shownKey{
+		KeyUUID: k.UUID.String(), Name: k.Name, Permissions: k.Permissions, Namespaces: k.Namespaces,
+		CreatedAt: client.Time{Time: k.CreatedAt}, CreatedBy: k.CreatedBy,
+		ExpiresAt: shownTime(k.ExpiresAt), RevokedAt: shownTime(k.RevokedAt), LastUsedAt: shownTime(k.LastUsedAt),
+	}
 }
 
 // keysTimeout bounds the work on keys unless --timeout says otherwise.
@@ -137,7 +141,8 @@ the other keys of NAME end after --grace, so that clients can change over.`,
 }
 
 func (a *app) apiKeys() resource[shownKey] {
-	return resource[shownKey]{app: a, noun: "API key", name: func(k *shownKey) string { return k.KeyUUID + " of " + k.Name }, facts: func(k *shownKey) facts {
+	name := func(k *shownKey) string { return k.KeyUUID + " of " + k.Name }
+	return resource[shownKey]{app: a, noun: "API key", name: name, facts: func(k *shownKey) facts {
 		return facts{
 			{"Key", k.KeyUUID},
 			{"Name", k.Name},

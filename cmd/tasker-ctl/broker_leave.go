@@ -70,7 +70,8 @@ func moveOf(fleet *client.Fleet, to string) *moveReport {
 		for j := range i {
 			x, y := &m.Daemons[i], &m.Daemons[j]
 			other := sourcesOf(y)
-			if mine := sourcesOf(x); len(mine) > 0 && len(other) > 0 && !slices.ContainsFunc(mine, func(s string) bool { return slices.Contains(other, s) }) {
+			hears := func(source string) bool { return slices.Contains(other, source) }
+			if mine := sourcesOf(x); len(mine) > 0 && len(other) > 0 && !slices.ContainsFunc(mine, hears) {
 				m.Apart = append(m.Apart, fmt.Sprintf("%s and %s", cmp.Or(y.ID, y.UUID), cmp.Or(x.ID, x.UUID)))
 			}
 		}

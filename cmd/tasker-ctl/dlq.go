@@ -153,8 +153,9 @@ func stalenessFacts(e *client.StalenessEntry) facts {
 }
 
 var (
-	resolutionWords = []string{client.ResolutionPending, client.ResolutionManuallyResolved, client.ResolutionPermanentlyFailed, client.ResolutionCancelled}
-	dlqReasonWords  = []string{client.ReasonStalenessTimeout, client.ReasonMaxRetriesExceeded, client.ReasonDependencyCycleDetected,
+	resolutionWords = []string{client.ResolutionPending, client.ResolutionManuallyResolved,
+		client.ResolutionPermanentlyFailed, client.ResolutionCancelled}
+	dlqReasonWords = []string{client.ReasonStalenessTimeout, client.ReasonMaxRetriesExceeded, client.ReasonDependencyCycleDetected,
 		client.ReasonWorkerUnavailable, client.ReasonManualDLQ}
 )
 

@@ -65,7 +65,8 @@ is there already, nothing is written without --force.`,
 // command completes the description of a command of `generate`.
 func (g *generation) command(d command, write func(codegen.Files) error) command {
 	d.flags = all(
-		opt(&g.template, "template,t", "`file` of the template, - for stdin, or its name on the server", needed, offering(g.app.completeTemplateOrFile)),
+		opt(&g.template, "template,t", "`file` of the template, - for stdin, or its name on the server",
+			needed, offering(g.app.completeTemplateOrFile)),
 		opt(&g.Language, "language,l", oneOf(codegen.Languages()), needed, among(codegen.Languages()...)),
 		opt(&g.Step, "step,s", "only for this step"),
 		d.flags,

@@ -64,7 +64,11 @@ func (a *app) profileInit() command {
 }
 
 func newProfile() shownProfile {
-	return shownProfile{Transport: "rest", Orchestration: shownEndpoint{URL: "http://localhost:8080"}, Worker: shownEndpoint{URL: "http://localhost:8081"}}
+	return shownProfile{
+		Transport:     "rest",
+		Orchestration: shownEndpoint{URL: "http://localhost:8080"},
+		Worker:        shownEndpoint{URL: "http://localhost:8081"},
+	}
 }
 
 // shownProfile is a profile without its credentials.

@@ -154,7 +154,10 @@ func (s *simulation) readLedger(ctx context.Context, url string) error {
 	}
 	defer db.Close()
 	now := s.app.now()
-	filter := store.RecordingFilter{Namespace: s.namespace, Handler: s.handler, From: now.Add(-time.Hour), To: now, TenantTag: s.tenantTag, Features: s.features, Class: s.class}
+	filter := store.RecordingFilter{
+		Namespace: s.namespace, Handler: s.handler, From: now.Add(-time.Hour), To: now,
+		TenantTag: s.tenantTag, Features: s.features, Class: s.class,
+	}
 	if s.from != nil {
 		filter.From = s.from.Time
 	}

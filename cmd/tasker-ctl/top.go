@@ -84,7 +84,8 @@ Numbers of a daemon come from /metrics at the address that it has registered,
 without credentials unless that is the configured one. Where it cannot be read,
 they are missing, and the rates are those of the others.`,
 		flags: all(
-			opt(&interval, "interval", "how often it is drawn, 500ms or more", checked("500ms or more", func(string) bool { return interval >= 500*time.Millisecond })),
+			opt(&interval, "interval", "how often it is drawn, 500ms or more",
+				checked("500ms or more", func(string) bool { return interval >= 500*time.Millisecond })),
 			opt(&once, "once", "write it once, and end"),
 		),
 		run: func(ctx context.Context, c *api, _ []string) error {
@@ -326,8 +327,8 @@ func (a *app) fleetLines(v *fleetView, height int) []string {
 			{"RUNNING", running}, {"CLAIMS", perSecond(w.Claims)}, {"NAMESPACES", w.Namespaces}}
 	}}
 	orchestrators := resource[orchestratorView]{app: a, facts: func(o *orchestratorView) facts {
-		return facts{{"ORCHESTRATOR", cmp.Or(o.ID, o.UUID)}, {"STATE", replicaState(&o.Replica)}, {"MODE", o.Mode}, {"HEARTBEAT", ago(o.HeartbeatAgeSeconds)},
-			{"CREATES", perSecond(o.Creates)}}
+		return facts{{"ORCHESTRATOR", cmp.Or(o.ID, o.UUID)}, {"STATE", replicaState(&o.Replica)}, {"MODE", o.Mode},
+			{"HEARTBEAT", ago(o.HeartbeatAgeSeconds)}, {"CREATES", perSecond(o.Creates)}}
 	}}
 	sections := [][]string{queues.table(v.Queues).lines(), workers.table(v.Workers).lines(), orchestrators.table(v.Orchestrators).lines()}
 	for _, section := range fit(sections, height-len(lines)-len(sections)) {

@@ -133,7 +133,10 @@ func onStep(action string) func(p *operator, ctx context.Context, c *client.Clie
 }
 
 func (p *operator) bulk(ctx context.Context, c *client.Client) error {
-	a := client.BulkAction{Filter: client.BulkFilter{Namespace: namespace, Name: roots[p.rng.IntN(len(roots))]}, Actor: actor, Reason: reason, DryRun: new(false), Limit: 1 + p.rng.IntN(150)}
+	a := client.BulkAction{
+		Filter: client.BulkFilter{Namespace: namespace, Name: roots[p.rng.IntN(len(roots))]},
+		Actor:  actor, Reason: reason, DryRun: new(false), Limit: 1 + p.rng.IntN(150),
+	}
 	switch p.rng.IntN(4) {
 	case 0:
 		a.Action = client.ActionFail
@@ -172,7 +175,10 @@ func (p *operator) pause(ctx context.Context, c *client.Client) error {
 }
 
 func (p *operator) replayLetters(ctx context.Context, c *client.Client) error {
-	_, err := c.ReplayDLQ(ctx, client.DLQReplay{Filter: &client.DLQFilter{ResolutionStatus: "Pending"}, Actor: actor, Reason: reason, PerSecond: 1000, Limit: 5, DryRun: new(false)})
+	_, err := c.ReplayDLQ(ctx, client.DLQReplay{
+		Filter: &client.DLQFilter{ResolutionStatus: "Pending"},
+		Actor:  actor, Reason: reason, PerSecond: 1000, Limit: 5, DryRun: new(false),
+	})
 	return err
 }
 
