@@ -101,17 +101,14 @@ func remembered(replicas []store.Replica) []store.Replica {
 }
 
 func fleetOf(replicas []store.Replica) *client.Fleet {
-	fleet := &client.Fleet{Replicas: make([]client.Replica, len(replicas))}
-	for i, r := range replicas {
-		fleet.Replicas[i] = client.Replica{
+	return &client.Fleet{Warning: fleetWarning(replicas), Replicas: each(replicas, func(r *store.Replica) client.Replica {
+		return client.Replica{
 			UUID: r.UUID.String(), ID: r.ID, Kind: r.Kind, Hostname: r.Hostname, Address: r.Address, Version: r.Version, Mode: r.Mode,
 			Namespaces: append([]string{}, r.Namespaces...), StartedAt: client.Time{Time: r.StartedAt},
-			HeartbeatAgeSeconds: r.HeartbeatAge.Seconds(), Live: live(r), Stopped: r.Stopped,
+			HeartbeatAgeSeconds: r.HeartbeatAge.Seconds(), Live: live(*r), Stopped: r.Stopped,
 			EventSource: r.Signals.Source, MovingFrom: r.Signals.MovingFrom, Unheard: r.Signals.Unheard,
 		}
-	}
-	fleet.Warning = fleetWarning(replicas)
-	return fleet
+	})}
 }
 
 func live(r store.Replica) bool { return !r.Stopped && r.HeartbeatAge <= FleetLive }

@@ -85,21 +85,18 @@ func (r *analyticsRoutes) slowest(ctx context.Context, in *struct {
 }
 
 func bottlenecksOf(b *store.Bottlenecks, pool store.PoolStat) *client.Bottlenecks {
-	w := &client.Bottlenecks{SlowSteps: make([]client.SlowStep, len(b.Steps)), SlowTasks: make([]client.SlowTask, len(b.Tasks)),
-		ResourceUtilization: client.ResourceUtilization{DatabasePoolUtilization: ratio(int64(pool.Acquired), int64(pool.Max)),
-			SystemHealth: healthCountsOf(b)}}
-	for i := range b.Steps {
-		s := &b.Steps[i]
-		w.SlowSteps[i] = client.SlowStep{NamespaceName: s.Namespace, TaskName: s.Task, Version: s.Version, StepName: s.Step,
+	w := &client.Bottlenecks{ResourceUtilization: client.ResourceUtilization{
+		DatabasePoolUtilization: ratio(int64(pool.Acquired), int64(pool.Max)), SystemHealth: healthCountsOf(b)}}
+	w.SlowSteps = each(b.Steps, func(s *store.SlowWork) client.SlowStep {
+		return client.SlowStep{NamespaceName: s.Namespace, TaskName: s.Task, Version: s.Version, StepName: s.Step,
 			AverageDurationSeconds: s.Average, MaxDurationSeconds: s.Longest, ExecutionCount: s.Executions,
 			ErrorCount: s.Errors, ErrorRate: ratio(s.Errors, s.Executions), LastExecutedAt: instant(s.LastAt)}
-	}
-	for i := range b.Tasks {
-		t := &b.Tasks[i]
-		w.SlowTasks[i] = client.SlowTask{NamespaceName: t.Namespace, TaskName: t.Task, Version: t.Version,
+	})
+	w.SlowTasks = each(b.Tasks, func(t *store.SlowWork) client.SlowTask {
+		return client.SlowTask{NamespaceName: t.Namespace, TaskName: t.Task, Version: t.Version,
 			AverageDurationSeconds: t.Average, MaxDurationSeconds: t.Longest, ExecutionCount: t.Executions, AverageStepCount: t.Steps,
 			ErrorCount: t.Errors, ErrorRate: ratio(t.Errors, t.Executions), LastExecutedAt: instant(t.LastAt)}
-	}
+	})
 	w.Recommendations = recommendations(w)
 	return w
 }

@@ -42,11 +42,7 @@ func (a *api) addBreakers(breakers Breakers) {
 }
 
 func (r *breakerRoutes) list(context.Context, *struct{}) (*wire.BreakerList, error) {
-	list := &wire.BreakerList{Breakers: []client.Breaker{}}
-	for _, h := range r.breakers.Health() {
-		list.Breakers = append(list.Breakers, breakerOf(&h))
-	}
-	return list, nil
+	return &wire.BreakerList{Breakers: each(r.breakers.Health(), breakerOf)}, nil
 }
 
 // breakerOf omits the text of the last error: it may name hosts or users.
@@ -78,8 +74,7 @@ func (r *breakerRoutes) force(ctx context.Context, in *struct {
 		zap.String("breaker", in.Name), zap.Stringer("control", control))
 	for _, h := range r.breakers.Health() {
 		if h.Component == in.Name {
-			w := breakerOf(&h)
-			return &w, nil
+			return new(breakerOf(&h)), nil
 		}
 	}
 	return nil, notFound(fmt.Sprintf("Circuit breaker not found: %q", clip(in.Name, 64)))

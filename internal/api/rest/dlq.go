@@ -68,14 +68,7 @@ func (r *dlqRoutes) list(ctx context.Context, in *dlqQuery) ([]client.DLQEntry, 
 		return nil, err
 	}
 	letters, err := r.store.DeadLetters(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	entries := make([]client.DLQEntry, len(letters))
-	for i := range letters {
-		entries[i] = *dlqEntryOf(&letters[i])
-	}
-	return entries, nil
+	return each(letters, dlqEntryOf), err
 }
 
 func (r *dlqRoutes) ofTask(ctx context.Context, in *struct {
@@ -85,7 +78,7 @@ func (r *dlqRoutes) ofTask(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, missing(err, "DLQ entry not found for task: %s", in.TaskUUID)
 	}
-	return dlqEntryOf(&l), nil
+	return new(dlqEntryOf(&l)), nil
 }
 
 func (r *dlqRoutes) update(ctx context.Context, in *struct {
@@ -110,14 +103,7 @@ func ofEntry(id uuid.UUID, err error) error { return missing(err, "DLQ entry not
 
 func (r *dlqRoutes) stats(ctx context.Context, _ *struct{}) ([]client.DLQStats, error) {
 	rows, err := r.store.DeadLetterStats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	stats := make([]client.DLQStats, len(rows))
-	for i := range rows {
-		stats[i] = dlqStatsOf(&rows[i])
-	}
-	return stats, nil
+	return each(rows, dlqStatsOf), err
 }
 
 // limitQuery bounds a list.
@@ -127,26 +113,12 @@ type limitQuery struct {
 
 func (r *dlqRoutes) queue(ctx context.Context, in *limitQuery) ([]client.DLQQueueEntry, error) {
 	rows, err := r.store.InvestigationQueue(ctx, int(in.Limit))
-	if err != nil {
-		return nil, err
-	}
-	entries := make([]client.DLQQueueEntry, len(rows))
-	for i := range rows {
-		entries[i] = queueEntryOf(&rows[i])
-	}
-	return entries, nil
+	return each(rows, queueEntryOf), err
 }
 
 func (r *dlqRoutes) staleness(ctx context.Context, in *limitQuery) ([]client.StalenessEntry, error) {
 	rows, err := r.store.StalenessMonitor(ctx, r.thresholds, int(in.Limit))
-	if err != nil {
-		return nil, err
-	}
-	entries := make([]client.StalenessEntry, len(rows))
-	for i := range rows {
-		entries[i] = stalenessOf(&rows[i])
-	}
-	return entries, nil
+	return each(rows, stalenessOf), err
 }
 
 // open opens an entry for a task. A pending one stays unchanged except for the added
@@ -166,7 +138,7 @@ func (r *dlqRoutes) open(ctx context.Context, _ *struct{}, body *request[client.
 	if err != nil {
 		return nil, ofTask(task, err)
 	}
-	return dlqEntryOf(&l), nil
+	return new(dlqEntryOf(&l)), nil
 }
 
 // maxPurgeSeconds keeps an age inside of time.Duration.

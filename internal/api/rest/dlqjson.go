@@ -79,8 +79,8 @@ func reasonNamed(name string) (*workflow.DeadLetterReason, error) {
 }
 
 // dlqEntryOf is an entry for the API.
-func dlqEntryOf(l *store.DeadLetter) *client.DLQEntry {
-	w := &client.DLQEntry{
+func dlqEntryOf(l *store.DeadLetter) client.DLQEntry {
+	w := client.DLQEntry{
 		DLQEntryUUID: l.UUID.String(), TaskUUID: l.TaskUUID.String(), OriginalState: l.OriginalState.String(),
 		DLQReason: nameOf(letterReasons, l.Reason), DLQTimestamp: client.NaiveTime{Time: l.At},
 		ResolutionStatus: nameOf(resolutions, l.Resolution), ResolutionTimestamp: naive(l.ResolvedAt), ResolutionNotes: l.Notes,

@@ -70,7 +70,7 @@ func (r *eventRoutes) list(ctx context.Context, in *eventQuery) (*client.EventLi
 	if err != nil {
 		return nil, err
 	}
-	return &client.EventList{Events: eventsOf(page.Events), Next: page.Next, More: page.More}, nil
+	return &client.EventList{Events: each(page.Events, ShownEvent), Next: page.Next, More: page.More}, nil
 }
 
 // consumerInput selects a consumer.
@@ -101,14 +101,7 @@ func (r *eventRoutes) create(ctx context.Context, _ *struct{}, body *request[cli
 
 func (r *eventRoutes) consumers(ctx context.Context, _ *struct{}) (*wire.EventConsumerList, error) {
 	found, err := r.store.EventConsumers(ctx, r.most)
-	if err != nil {
-		return nil, err
-	}
-	list := &wire.EventConsumerList{Consumers: make([]client.EventConsumer, len(found))}
-	for i := range found {
-		list.Consumers[i] = *shownConsumer(&found[i])
-	}
-	return list, nil
+	return &wire.EventConsumerList{Consumers: each(found, shownConsumer)}, err
 }
 
 func (r *eventRoutes) get(ctx context.Context, in *consumerInput) (*client.EventConsumer, error) {
@@ -169,7 +162,7 @@ func (r *eventRoutes) claim(ctx context.Context, in *consumerInput, body *reques
 	if err != nil {
 		return nil, ofConsumer(in.Name, err)
 	}
-	return &client.ClaimedEvents{Token: claimed.Token, Events: eventsOf(claimed.Events)}, nil
+	return &client.ClaimedEvents{Token: claimed.Token, Events: each(claimed.Events, ShownEvent)}, nil
 }
 
 func (r *eventRoutes) ack(ctx context.Context, in *consumerInput, body *request[client.EventAck]) (*client.EventConsumer, error) {
@@ -211,21 +204,13 @@ func consumerOf(c *store.EventConsumer, err error) (*client.EventConsumer, error
 	case err != nil:
 		return nil, err
 	}
-	return shownConsumer(c), nil
+	return new(shownConsumer(c)), nil
 }
 
-func shownConsumer(c *store.EventConsumer) *client.EventConsumer {
-	return &client.EventConsumer{Name: c.Name, Namespace: c.Namespace, Patterns: append([]string{}, c.Patterns...), Position: c.Position, Holder: c.Holder,
+func shownConsumer(c *store.EventConsumer) client.EventConsumer {
+	return client.EventConsumer{Name: c.Name, Namespace: c.Namespace, Patterns: append([]string{}, c.Patterns...), Position: c.Position, Holder: c.Holder,
 		LeaseUntil: instant(c.LeaseUntil), Unread: c.Unread, OldestUnreadAt: instant(c.OldestUnread), CreatedAt: client.Time{Time: c.CreatedAt},
 		UpdatedAt: client.Time{Time: c.UpdatedAt}, LastClaimedAt: instant(c.LastClaimedAt), LastAckedAt: instant(c.LastAckedAt)}
-}
-
-func eventsOf(list []store.Event) []client.Event {
-	shown := make([]client.Event, len(list))
-	for i := range list {
-		shown[i] = ShownEvent(&list[i])
-	}
-	return shown
 }
 
 // ShownEvent is a domain event as others see it.

@@ -137,7 +137,7 @@ func (s *eventStreams) sendNew(ctx context.Context, f *store.EventFilter, w *str
 	page, err := through(ctx, s.guard, func(ctx context.Context) (store.EventPage, error) { return s.store.Events(ctx, *f) })
 	switch {
 	case err == nil:
-		w.events(eventsOf(page.Events))
+		w.events(each(page.Events, ShownEvent))
 		if f.After = page.Next; page.More || w.x.left != nil {
 			return true
 		}

@@ -38,14 +38,7 @@ func (r *limitRoutes) list(ctx context.Context, in *struct {
 		return nil, err
 	}
 	states, err := r.store.Limits(ctx, in.Namespace, countedWaiting)
-	if err != nil {
-		return nil, err
-	}
-	list := &wire.LimitList{Limits: make([]wire.Limit, len(states))}
-	for i := range states {
-		list.Limits[i] = limitOf(&states[i])
-	}
-	return list, nil
+	return &wire.LimitList{Limits: each(states, limitOf)}, err
 }
 
 func limitOf(s *store.LimitState) wire.Limit {
@@ -61,8 +54,7 @@ func (r *limitRoutes) one(ctx context.Context, namespace string, handler workflo
 	}
 	for i := range states {
 		if h := states[i].Handler; h.Callable == handler.Callable && h.Method == handler.Method && h.Resolver == handler.Resolver {
-			l := limitOf(&states[i])
-			return &l, nil
+			return new(limitOf(&states[i])), nil
 		}
 	}
 	return nil, notFound(fmt.Sprintf(unknownLimit, clip(handler.Callable, 64), clip(namespace, 64)))

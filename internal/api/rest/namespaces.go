@@ -26,14 +26,7 @@ func (r *namespaceRoutes) add() {
 
 func (r *namespaceRoutes) list(ctx context.Context, _ *struct{}) (*wire.NamespaceList, error) {
 	states, err := r.store.Namespaces(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list := &wire.NamespaceList{Namespaces: make([]client.Namespace, len(states))}
-	for i := range states {
-		list.Namespaces[i] = namespaceOf(&states[i])
-	}
-	return list, nil
+	return &wire.NamespaceList{Namespaces: each(states, namespaceOf)}, err
 }
 
 func namespaceOf(s *store.NamespaceState) client.Namespace {
@@ -114,8 +107,7 @@ func (r *namespaceRoutes) show(ctx context.Context, p *store.Pause, err error) (
 	}
 	for i := range states {
 		if states[i].Name == p.Namespace {
-			w := namespaceOf(&states[i])
-			return &w, nil
+			return new(namespaceOf(&states[i])), nil
 		}
 	}
 	return nil, noNamespace(p.Namespace)

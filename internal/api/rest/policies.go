@@ -34,14 +34,9 @@ func (r *policyRoutes) list(ctx context.Context, in *struct {
 		return nil, err
 	}
 	policies, err := r.store.Policies(ctx, in.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	list := &wire.PolicyList{Policies: make([]wire.Policy, len(policies))}
-	for i, p := range policies {
-		list.Policies[i] = wire.Policy{Namespace: p.Namespace, Callable: p.Callable, Policy: string(p.Policy), Features: p.Features, Class: p.Class, ChangedAt: client.Time{Time: p.ChangedAt}, ChangedBy: p.ChangedBy}
-	}
-	return list, nil
+	return &wire.PolicyList{Policies: each(policies, func(p *store.CallablePolicy) wire.Policy {
+		return wire.Policy{Namespace: p.Namespace, Callable: p.Callable, Policy: string(p.Policy), Features: p.Features, Class: p.Class, ChangedAt: client.Time{Time: p.ChangedAt}, ChangedBy: p.ChangedBy}
+	})}, err
 }
 
 func (r *policyRoutes) set(ctx context.Context, in *struct {

@@ -271,11 +271,7 @@ func (r *queueRoutes) register(ctx context.Context, _ *struct{}, body *request[q
 		return nil, err
 	}
 	w, err := r.queues.Register(ctx, store.QueueRegistration{ID: b.WorkerID, Queue: b.Queue, Tags: b.Tags, Instance: b.Instance})
-	if err != nil {
-		return nil, err
-	}
-	answer := queueWorkerOf(&w)
-	return &answer, nil
+	return new(queueWorkerOf(&w)), err
 }
 
 // queueWorkerInput selects a worker.
@@ -359,11 +355,9 @@ func (r *queueRoutes) beat(ctx context.Context, id string, held []store.HeldClai
 	if err != nil {
 		return nil, err
 	}
-	answer := &queueBeat{queueWorkerOf(&w), make([]queueClaimRef, len(lost))}
-	for i, c := range lost {
-		answer.Lost[i] = queueClaimRef{c.TaskUUID.String(), strconv.FormatInt(c.Token, 10)}
-	}
-	return answer, nil
+	return &queueBeat{queueWorkerOf(&w), each(lost, func(c *store.HeldClaim) queueClaimRef {
+		return queueClaimRef{c.TaskUUID.String(), strconv.FormatInt(c.Token, 10)}
+	})}, nil
 }
 
 // queueWorkerList lists workers.
@@ -382,14 +376,7 @@ func (r *queueRoutes) workers(ctx context.Context, in *struct {
 		return nil, err
 	}
 	list, err := r.queues.Workers(ctx, in.Queue, int(in.Limit))
-	if err != nil {
-		return nil, err
-	}
-	answer := &queueWorkerList{Workers: make([]queueWorker, len(list))}
-	for i := range list {
-		answer.Workers[i] = queueWorkerOf(&list[i])
-	}
-	return answer, nil
+	return &queueWorkerList{Workers: each(list, queueWorkerOf)}, err
 }
 
 // queueList counts queues.
@@ -429,14 +416,9 @@ func (r *queueRoutes) counted(ctx context.Context, queue string, afresh bool) (*
 		get = count
 	}
 	list, err := get()
-	if err != nil {
-		return nil, err
-	}
-	answer := &queueList{Queues: make([]queueCounts, len(list))}
-	for i, q := range list {
-		answer.Queues[i] = queueCounts{q.Queue, q.Waiting, q.Claimed, q.Complete, q.Failed, q.Capped, q.ActiveWorkers, q.PausedAt != nil}
-	}
-	return answer, nil
+	return &queueList{Queues: each(list, func(q *store.QueueCounts) queueCounts {
+		return queueCounts{q.Queue, q.Waiting, q.Claimed, q.Complete, q.Failed, q.Capped, q.ActiveWorkers, q.PausedAt != nil}
+	})}, err
 }
 
 // queueInput selects a queue.

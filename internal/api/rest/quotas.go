@@ -22,18 +22,11 @@ func (r *quotaRoutes) add() {
 
 func (r *quotaRoutes) list(ctx context.Context, _ *struct{}) (*wire.QuotaList, error) {
 	quotas, err := r.store.Quotas(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list := &wire.QuotaList{Quotas: make([]wire.Quota, len(quotas))}
-	for i := range quotas {
-		list.Quotas[i] = *quotaOf(&quotas[i])
-	}
-	return list, nil
+	return &wire.QuotaList{Quotas: each(quotas, quotaOf)}, err
 }
 
-func quotaOf(q *store.Quota) *wire.Quota {
-	return &wire.Quota{Namespace: q.Namespace, MaxTasks: q.MaxTasks, Tasks: q.Tasks, CountedAt: instant(q.CountedAt),
+func quotaOf(q *store.Quota) wire.Quota {
+	return wire.Quota{Namespace: q.Namespace, MaxTasks: q.MaxTasks, Tasks: q.Tasks, CountedAt: instant(q.CountedAt),
 		ChangedAt: client.Time{Time: q.ChangedAt}, ChangedBy: q.ChangedBy}
 }
 
@@ -53,7 +46,7 @@ func (r *quotaRoutes) set(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, missing(err, unknownNamespace, clip(in.Namespace, 64))
 	}
-	return quotaOf(&q), nil
+	return new(quotaOf(&q)), nil
 }
 
 func (r *quotaRoutes) remove(ctx context.Context, in *struct {
@@ -72,5 +65,5 @@ func (r *quotaRoutes) remove(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, missing(err, "Quota not found: the namespace %q has none", clip(in.Namespace, 64))
 	}
-	return quotaOf(&q), nil
+	return new(quotaOf(&q)), nil
 }

@@ -103,8 +103,7 @@ func (r *scheduleRoutes) remove(ctx context.Context, in *whyInput) (*client.Sche
 	if err = ofSchedule(id, err); err != nil {
 		return nil, err
 	}
-	w := scheduleOf(&s)
-	return &w, nil
+	return new(scheduleOf(&s)), nil
 }
 
 func (r *scheduleRoutes) run(ctx context.Context, in *whyInput) (*client.ScheduleRun, error) {
@@ -170,10 +169,7 @@ func (r *scheduleRoutes) list(ctx context.Context, in *scheduleQuery) (*client.S
 	if err != nil {
 		return nil, err
 	}
-	list := &client.ScheduleList{Schedules: make([]client.Schedule, len(found.Schedules))}
-	for i := range found.Schedules {
-		list.Schedules[i] = scheduleOf(&found.Schedules[i])
-	}
+	list := &client.ScheduleList{Schedules: each(found.Schedules, scheduleOf)}
 	pages := (found.Total + f.Limit - 1) / f.Limit
 	list.Pagination = client.Pagination{Page: page, PerPage: f.Limit, TotalCount: found.Total, TotalPages: pages, HasNext: page < pages, HasPrevious: page > 1}
 	return list, nil

@@ -175,14 +175,7 @@ type batchResult struct {
 
 func (r *sessionRoutes) batchResults(_ context.Context, in *resultInput) (*batchResults, error) {
 	list, err := r.hub.BatchResults(in.id(), in.Fence, in.Step)
-	if err != nil {
-		return nil, sessionFailure(err)
-	}
-	answer := &batchResults{Batches: make([]batchResult, len(list))}
-	for i := range list {
-		answer.Batches[i] = batchResult{list[i].StepName, list[i].Result}
-	}
-	return answer, nil
+	return &batchResults{each(list, func(b *worker.BatchResult) batchResult { return batchResult{b.StepName, b.Result} })}, sessionFailure(err)
 }
 
 // closedSession answers the end of a session.

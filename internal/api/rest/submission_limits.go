@@ -8,6 +8,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/admission"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/wire"
 )
 
@@ -31,14 +32,9 @@ func (r *submissionRoutes) list(ctx context.Context, in *struct {
 		return nil, err
 	}
 	limits, err := r.store.SubmissionLimits(ctx, in.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	list := &wire.SubmissionLimitList{Limits: make([]wire.SubmissionLimit, len(limits))}
-	for i, l := range limits {
-		list.Limits[i] = wire.SubmissionLimit{Namespace: l.Namespace, Template: l.Template, Version: l.Version, Rules: l.Rules, ChangedAt: client.Time{Time: l.ChangedAt}, ChangedBy: l.ChangedBy}
-	}
-	return list, nil
+	return &wire.SubmissionLimitList{Limits: each(limits, func(l *store.SubmissionLimit) wire.SubmissionLimit {
+		return wire.SubmissionLimit{Namespace: l.Namespace, Template: l.Template, Version: l.Version, Rules: l.Rules, ChangedAt: client.Time{Time: l.ChangedAt}, ChangedBy: l.ChangedBy}
+	})}, err
 }
 
 func (r *submissionRoutes) set(ctx context.Context, in *struct {

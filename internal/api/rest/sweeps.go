@@ -32,14 +32,7 @@ func (r *sweepRoutes) add() {
 
 func (r *sweepRoutes) list(ctx context.Context, _ *struct{}) (*wire.SweepList, error) {
 	states, err := r.store.Sweeps(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list := &wire.SweepList{Sweeps: make([]client.Sweep, len(states))}
-	for i := range states {
-		list.Sweeps[i] = sweepOf(&states[i])
-	}
-	return list, nil
+	return &wire.SweepList{Sweeps: each(states, sweepOf)}, err
 }
 
 func sweepOf(s *store.SweepState) client.Sweep {

@@ -74,14 +74,7 @@ func (r *typeRoutes) list(ctx context.Context, in *struct {
 		return nil, err
 	}
 	types, err := r.engine.TaskTypes(ctx, in.Namespace, int(in.Limit), int(in.Offset))
-	if err != nil {
-		return nil, err
-	}
-	list := &wire.TaskTypeList{TaskTypes: make([]client.TaskType, len(types))}
-	for i := range types {
-		list.TaskTypes[i] = *typeOf(&types[i])
-	}
-	return list, nil
+	return &wire.TaskTypeList{TaskTypes: each(types, typeOf)}, err
 }
 
 func (r *typeRoutes) put(ctx context.Context, in *struct {
@@ -103,7 +96,7 @@ func (r *typeRoutes) put(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return typeOf(&t), nil
+	return new(typeOf(&t)), nil
 }
 
 func (r *typeRoutes) get(ctx context.Context, in *typeInput) (*client.TaskType, error) {
@@ -115,7 +108,7 @@ func (r *typeRoutes) get(ctx context.Context, in *typeInput) (*client.TaskType, 
 	if err != nil {
 		return nil, ofType(namespace, name, err)
 	}
-	return typeOf(&t), nil
+	return new(typeOf(&t)), nil
 }
 
 func (r *typeRoutes) remove(ctx context.Context, in *deleteTypeInput) (*client.TaskType, error) {
@@ -131,7 +124,7 @@ func (r *typeRoutes) remove(ctx context.Context, in *deleteTypeInput) (*client.T
 	if err != nil {
 		return nil, ofType(namespace, name, err)
 	}
-	return typeOf(&t), nil
+	return new(typeOf(&t)), nil
 }
 
 func ofType(namespace, name string, err error) error {
@@ -172,14 +165,14 @@ func enqueuedOf(t *store.Task) *client.EnqueuedTask {
 }
 
 // typeOf is a task type for the API.
-func typeOf(t *store.TaskType) *client.TaskType {
+func typeOf(t *store.TaskType) client.TaskType {
 	template := t.Plan.Template
 	step, priority := &template.Steps[0], 0
 	if template.Priority != nil {
 		priority = *template.Priority
 	}
 	retry := step.Retry
-	w := &client.TaskType{
+	w := client.TaskType{
 		Name: template.Name, Namespace: template.Namespace, Version: template.Version, Description: template.Description,
 		Handler: step.Handler.Callable, PayloadSchema: template.InputSchema, Priority: priority, PriorityLevel: priorities.LevelOf(priority),
 		Retry: client.TypeRetry{Retryable: &retry.Retryable, MaxAttempts: &retry.MaxAttempts, Backoff: string(retry.Backoff),

@@ -70,6 +70,15 @@ func durationsOf(list []time.Duration) (texts []string) {
 	return texts
 }
 
+// each converts the entries of a list; what it returns is never nil.
+func each[S, T any](list []S, of func(*S) T) []T {
+	shown := make([]T, len(list))
+	for i := range list {
+		shown[i] = of(&list[i])
+	}
+	return shown
+}
+
 func known(text *string) string {
 	if text == nil {
 		return "unknown"

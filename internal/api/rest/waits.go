@@ -87,14 +87,7 @@ func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*wire.Approv
 		return nil, err
 	}
 	list, err := r.engine.Approvals(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	shown := &wire.Approvals{Approvals: make([]client.Approval, len(list))}
-	for i := range list {
-		shown.Approvals[i] = *approvalOf(&list[i])
-	}
-	return shown, nil
+	return &wire.Approvals{Approvals: each(list, approvalOf)}, err
 }
 
 // tokenInput names an approval.
@@ -141,11 +134,11 @@ func ofApproval(a store.Approval, err error) (*client.Approval, error) {
 	if err != nil {
 		return nil, missing(err, unknownApproval)
 	}
-	return approvalOf(&a), nil
+	return new(approvalOf(&a)), nil
 }
 
-func approvalOf(a *store.Approval) *client.Approval {
-	return &client.Approval{Token: a.Token, TaskUUID: a.TaskUUID.String(), StepUUID: a.StepUUID.String(), Namespace: a.Namespace, TaskName: a.Task,
+func approvalOf(a *store.Approval) client.Approval {
+	return client.Approval{Token: a.Token, TaskUUID: a.TaskUUID.String(), StepUUID: a.StepUUID.String(), Namespace: a.Namespace, TaskName: a.Task,
 		StepName: a.Step, Prompt: a.Prompt, Since: client.Time{Time: a.Since}, Until: instant(a.Until)}
 }
 

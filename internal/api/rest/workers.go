@@ -47,14 +47,7 @@ func (r *workerRoutes) list(ctx context.Context, in *workerQuery) (*wire.WorkerL
 		return nil, err
 	}
 	states, err := r.store.Workers(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	list := &wire.WorkerList{Workers: make([]client.WorkerState, len(states))}
-	for i := range states {
-		list.Workers[i] = workerStateOf(&states[i])
-	}
-	return list, nil
+	return &wire.WorkerList{Workers: each(states, workerStateOf)}, err
 }
 
 func workerStateOf(s *store.WorkerState) client.WorkerState {
