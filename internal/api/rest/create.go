@@ -81,11 +81,11 @@ func optionalUUID(field string, text *string) (*uuid.UUID, error) {
 const replayedHeader = "Idempotent-Replayed"
 
 // create answers POST /v1/tasks.
-func (t *taskRoutes) create(x *exchange, in *createInput) error {
+func (t *taskRoutes) create(x *exchange, in *shownQuery) error {
 	if err := t.admitRequest(); err != nil {
 		return err
 	}
-	how, err := t.parseShown(in.Wait, in.Include)
+	how, err := t.parseShown(in)
 	if err != nil {
 		return err
 	}

@@ -78,13 +78,6 @@ type consumerInput struct {
 	Name string `path:"name"`
 }
 
-// consumerWhy adds, for requests without a body, actor and reason.
-type consumerWhy struct {
-	Name   string `path:"name"`
-	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor  string `query:"actor" doc:"Who acts"`
-}
-
 func (r *eventRoutes) create(ctx context.Context, _ *struct{}, body *request[client.EventConsumerRequest]) (*client.EventConsumer, error) {
 	b := &body.body
 	def, from := body.consumer(b)
@@ -112,11 +105,14 @@ func (r *eventRoutes) get(ctx context.Context, in *consumerInput) (*client.Event
 	return consumerOf(&c, ofConsumer(in.Name, err))
 }
 
-func (r *eventRoutes) remove(ctx context.Context, in *consumerWhy) (*client.EventConsumer, error) {
+func (r *eventRoutes) remove(ctx context.Context, in *struct {
+	consumerInput
+	whyQuery
+}) (*client.EventConsumer, error) {
 	if err := filterText("name", in.Name); err != nil {
 		return nil, err
 	}
-	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "deleted over the API")
+	why, err := r.optionalWhy(ctx, in.whyQuery, "deleted over the API")
 	if err != nil {
 		return nil, err
 	}

@@ -45,11 +45,11 @@ type display struct {
 	include included
 }
 
-func (t *taskRoutes) parseShown(wait, include string) (how display, err error) {
-	if how.wait, err = t.parseWait(wait); err != nil {
+func (t *taskRoutes) parseShown(q *shownQuery) (how display, err error) {
+	if how.wait, err = t.parseWait(q.Wait); err != nil {
 		return how, err
 	}
-	how.include, err = parseInclude(include, client.IncludeResults, client.IncludeAllResults)
+	how.include, err = parseInclude(q.Include, client.IncludeResults, client.IncludeAllResults)
 	return how, err
 }
 

@@ -31,10 +31,21 @@ func (r *limitRoutes) add() {
 	add(r.api, operation{method: http.MethodDelete, path: path, id: "delete-limit", tag: tag, summary: "Remove a limit"}, r.remove)
 }
 
-func (r *limitRoutes) list(ctx context.Context, in *struct {
+// namespaceQuery selects what belongs to a namespace.
+type namespaceQuery struct {
 	Namespace string `query:"namespace" doc:"Only those of the namespace"`
-}) (*wire.LimitList, error) {
-	if err := filterText("namespace", in.Namespace); err != nil {
+}
+
+func (q *namespaceQuery) check() error { return filterText("namespace", q.Namespace) }
+
+// callablePath names a callable.
+type callablePath struct {
+	Namespace string `path:"namespace"`
+	Callable  string `path:"callable"`
+}
+
+func (r *limitRoutes) list(ctx context.Context, in *namespaceQuery) (*wire.LimitList, error) {
+	if err := in.check(); err != nil {
 		return nil, err
 	}
 	states, err := r.store.Limits(ctx, in.Namespace, countedWaiting)
@@ -60,10 +71,7 @@ func (r *limitRoutes) one(ctx context.Context, namespace string, handler workflo
 	return nil, notFound(fmt.Sprintf(unknownLimit, clip(handler.Callable, 64), clip(namespace, 64)))
 }
 
-func (r *limitRoutes) set(ctx context.Context, in *struct {
-	Namespace string `path:"namespace"`
-	Callable  string `path:"callable"`
-}, body *request[wire.LimitRequest]) (*wire.Limit, error) {
+func (r *limitRoutes) set(ctx context.Context, in *callablePath, body *request[wire.LimitRequest]) (*wire.Limit, error) {
 	b := &body.body
 	l := store.Limit{Namespace: in.Namespace, Handler: workflow.HandlerReference{Callable: in.Callable, Method: body.text("method", b.Method, 255),
 		Resolver: body.text("resolver", b.Resolver, 255)}, Rule: b.Rule}
@@ -83,12 +91,10 @@ func (r *limitRoutes) set(ctx context.Context, in *struct {
 }
 
 func (r *limitRoutes) remove(ctx context.Context, in *struct {
-	Namespace string `path:"namespace"`
-	Callable  string `path:"callable"`
-	Method    string `query:"method" doc:"Of the handler"`
-	Resolver  string `query:"resolver" doc:"Of the handler"`
-	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor     string `query:"actor" doc:"Who acts"`
+	callablePath
+	Method   string `query:"method" doc:"Of the handler"`
+	Resolver string `query:"resolver" doc:"Of the handler"`
+	whyQuery
 }) (*wire.Limit, error) {
 	if err := errors.Join(checkNamespace(in.Namespace), filterText("callable", in.Callable), filterText("method", in.Method), filterText("resolver", in.Resolver)); err != nil {
 		return nil, err
@@ -97,7 +103,7 @@ func (r *limitRoutes) remove(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	why, err := r.whyOr(ctx, body.Why, client.Why{Reason: in.Reason, Actor: in.Actor}, "removed over the API")
+	why, err := r.whyOr(ctx, body.Why, in.whyQuery, "removed over the API")
 	if err != nil {
 		return nil, err
 	}

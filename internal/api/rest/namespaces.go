@@ -78,14 +78,13 @@ func (r *namespaceRoutes) pause(ctx context.Context, in *struct {
 func (r *namespaceRoutes) resume(ctx context.Context, in *struct {
 	Name     string `path:"name"`
 	Callable string `query:"callable" doc:"Only the steps of the namespace with this callable, which can be paused separately"`
-	Reason   string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor    string `query:"actor" doc:"Who acts"`
+	whyQuery
 }) (*client.Namespace, error) {
 	p, err := pauseOf(in.Name, in.Callable)
 	if err != nil {
 		return nil, err
 	}
-	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "resumed over the API")
+	why, err := r.optionalWhy(ctx, in.whyQuery, "resumed over the API")
 	if err != nil {
 		return nil, err
 	}

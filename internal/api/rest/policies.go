@@ -27,10 +27,8 @@ func (r *policyRoutes) add() {
 		summary: "Explain how long the steps of a task are expected to take, where a policy orders by it"}, r.predict)
 }
 
-func (r *policyRoutes) list(ctx context.Context, in *struct {
-	Namespace string `query:"namespace" doc:"Only those of the namespace"`
-}) (*wire.PolicyList, error) {
-	if err := filterText("namespace", in.Namespace); err != nil {
+func (r *policyRoutes) list(ctx context.Context, in *namespaceQuery) (*wire.PolicyList, error) {
+	if err := in.check(); err != nil {
 		return nil, err
 	}
 	policies, err := r.store.Policies(ctx, in.Namespace)
@@ -39,10 +37,7 @@ func (r *policyRoutes) list(ctx context.Context, in *struct {
 	})}, err
 }
 
-func (r *policyRoutes) set(ctx context.Context, in *struct {
-	Namespace string `path:"namespace"`
-	Callable  string `path:"callable"`
-}, body *request[wire.PolicyRequest]) (*wire.PolicyList, error) {
+func (r *policyRoutes) set(ctx context.Context, in *callablePath, body *request[wire.PolicyRequest]) (*wire.PolicyList, error) {
 	p := store.CallablePolicy{Namespace: in.Namespace, Callable: in.Callable}
 	var err error
 	if p.Policy, err = order.ParsePolicy(body.body.Policy); err != nil {
@@ -64,12 +59,10 @@ func (r *policyRoutes) set(ctx context.Context, in *struct {
 }
 
 func (r *policyRoutes) remove(ctx context.Context, in *struct {
-	Namespace string `path:"namespace"`
-	Callable  string `path:"callable"`
-	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor     string `query:"actor" doc:"Who acts"`
+	callablePath
+	whyQuery
 }) (*wire.PolicyList, error) {
-	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "removed over the API")
+	why, err := r.optionalWhy(ctx, in.whyQuery, "removed over the API")
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +108,5 @@ func (r *policyRoutes) change(ctx context.Context, p store.CallablePolicy, reaso
 	if err := r.engine.SetPolicy(ctx, p, reason); err != nil {
 		return nil, missing(err, unknown, clip(p.Namespace, 64), clip(p.Callable, 64))
 	}
-	return r.list(ctx, &struct {
-		Namespace string `query:"namespace" doc:"Only those of the namespace"`
-	}{p.Namespace})
+	return r.list(ctx, &namespaceQuery{p.Namespace})
 }

@@ -51,13 +51,12 @@ func (r *quotaRoutes) set(ctx context.Context, in *struct {
 
 func (r *quotaRoutes) remove(ctx context.Context, in *struct {
 	Namespace string `path:"namespace"`
-	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor     string `query:"actor" doc:"Who acts"`
+	whyQuery
 }) (*wire.Quota, error) {
 	if err := checkNamespace(in.Namespace); err != nil {
 		return nil, err
 	}
-	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "deleted over the API")
+	why, err := r.optionalWhy(ctx, in.whyQuery, "deleted over the API")
 	if err != nil {
 		return nil, err
 	}

@@ -42,9 +42,8 @@ type scheduleInput struct {
 
 // whyInput adds, for requests without a body, actor and reason.
 type whyInput struct {
-	ID     uuid.UUID `path:"id" format:"uuid"`
-	Reason string    `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor  string    `query:"actor" doc:"Who acts"`
+	scheduleInput
+	whyQuery
 }
 
 func (r *scheduleRoutes) create(ctx context.Context, _ *struct{}, body *request[newSchedule]) (*client.Schedule, error) {
@@ -86,47 +85,41 @@ func (r *scheduleRoutes) pause(ctx context.Context, in *scheduleInput, body *req
 }
 
 func (r *scheduleRoutes) resume(ctx context.Context, in *whyInput) (*client.Schedule, error) {
-	id, why, err := r.answerable(ctx, in, "resumed over the API")
+	why, err := r.optionalWhy(ctx, in.whyQuery, "resumed over the API")
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.engine.ResumeSchedule(ctx, id, why)
-	return shown(s, ofSchedule(id, err))
+	s, err := r.engine.ResumeSchedule(ctx, in.ID, why)
+	return shown(s, ofSchedule(in.ID, err))
 }
 
 func (r *scheduleRoutes) remove(ctx context.Context, in *whyInput) (*client.Schedule, error) {
-	id, why, err := r.answerable(ctx, in, "deleted over the API")
+	why, err := r.optionalWhy(ctx, in.whyQuery, "deleted over the API")
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.engine.DeleteSchedule(ctx, id, why)
-	if err = ofSchedule(id, err); err != nil {
+	s, err := r.engine.DeleteSchedule(ctx, in.ID, why)
+	if err = ofSchedule(in.ID, err); err != nil {
 		return nil, err
 	}
 	return new(scheduleOf(&s)), nil
 }
 
 func (r *scheduleRoutes) run(ctx context.Context, in *whyInput) (*client.ScheduleRun, error) {
-	id, why, err := r.answerable(ctx, in, "run over the API")
+	why, err := r.optionalWhy(ctx, in.whyQuery, "run over the API")
 	if err != nil {
 		return nil, err
 	}
-	created, err := r.engine.RunSchedule(ctx, id, why)
+	created, err := r.engine.RunSchedule(ctx, in.ID, why)
 	if err != nil {
-		return nil, ofSchedule(id, err)
+		return nil, ofSchedule(in.ID, err)
 	}
-	return &client.ScheduleRun{ScheduleID: id.String(), TaskUUID: created.UUID.String()}, nil
-}
-
-// answerable reads the schedule, the actor and the reason.
-func (r *scheduleRoutes) answerable(ctx context.Context, in *whyInput, reason string) (uuid.UUID, orchestration.Why, error) {
-	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, reason)
-	return in.ID, why, err
+	return &client.ScheduleRun{ScheduleID: in.ID.String(), TaskUUID: created.UUID.String()}, nil
 }
 
 func (r *scheduleRoutes) next(ctx context.Context, in *struct {
-	ID    uuid.UUID `path:"id" format:"uuid"`
-	Count number    `query:"count" within:"1,100,10" doc:"1 to 100; default 10"`
+	scheduleInput
+	Count number `query:"count" within:"1,100,10" doc:"1 to 100; default 10"`
 }) (*client.NextRuns, error) {
 	s, err := r.engine.Schedule(ctx, in.ID)
 	if err != nil {

@@ -25,10 +25,8 @@ func (r *submissionRoutes) add() {
 		summary: "Delete the throttle and the debounce of a template"}, r.remove)
 }
 
-func (r *submissionRoutes) list(ctx context.Context, in *struct {
-	Namespace string `query:"namespace" doc:"Only those of the namespace"`
-}) (*wire.SubmissionLimitList, error) {
-	if err := filterText("namespace", in.Namespace); err != nil {
+func (r *submissionRoutes) list(ctx context.Context, in *namespaceQuery) (*wire.SubmissionLimitList, error) {
+	if err := in.check(); err != nil {
 		return nil, err
 	}
 	limits, err := r.store.SubmissionLimits(ctx, in.Namespace)
@@ -37,40 +35,39 @@ func (r *submissionRoutes) list(ctx context.Context, in *struct {
 	})}, err
 }
 
-func (r *submissionRoutes) set(ctx context.Context, in *struct {
+// limitedPath names a template.
+type limitedPath struct {
 	Namespace string `path:"namespace"`
 	Template  string `path:"template"`
-}, body *request[wire.SubmissionLimitRequest]) (*wire.SubmissionLimitList, error) {
+}
+
+func (r *submissionRoutes) set(ctx context.Context, in *limitedPath, body *request[wire.SubmissionLimitRequest]) (*wire.SubmissionLimitList, error) {
 	body.body.Check(body.add)
 	why := body.whyOr(body.body.Reason, body.body.Actor, r.actor, "set over the API")
 	if err := body.err(); err != nil {
 		return nil, err
 	}
-	return r.change(ctx, in.Namespace, in.Template, body.body.Rules, why, "Template not found: namespace %q has no template %q")
+	return r.change(ctx, in, body.body.Rules, why, "Template not found: namespace %q has no template %q")
 }
 
 func (r *submissionRoutes) remove(ctx context.Context, in *struct {
-	Namespace string `path:"namespace"`
-	Template  string `path:"template"`
-	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor     string `query:"actor" doc:"Who acts"`
+	limitedPath
+	whyQuery
 }) (*wire.SubmissionLimitList, error) {
-	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "deleted over the API")
+	why, err := r.optionalWhy(ctx, in.whyQuery, "deleted over the API")
 	if err != nil {
 		return nil, err
 	}
-	return r.change(ctx, in.Namespace, in.Template, admission.Rules{}, why, "Submission limit not found: in namespace %q the template %q has none")
+	return r.change(ctx, &in.limitedPath, admission.Rules{}, why, "Submission limit not found: in namespace %q the template %q has none")
 }
 
 // change answers with the limits of the namespace after it.
-func (r *submissionRoutes) change(ctx context.Context, namespace, template string, rules admission.Rules, why orchestration.Why, unknown string) (*wire.SubmissionLimitList, error) {
-	if err := errors.Join(checkNamespace(namespace), filterText("template", template)); err != nil {
+func (r *submissionRoutes) change(ctx context.Context, of *limitedPath, rules admission.Rules, why orchestration.Why, unknown string) (*wire.SubmissionLimitList, error) {
+	if err := errors.Join(checkNamespace(of.Namespace), filterText("template", of.Template)); err != nil {
 		return nil, err
 	}
-	if err := r.engine.SetSubmissionLimit(ctx, namespace, template, rules, why); err != nil {
-		return nil, missing(err, unknown, clip(namespace, 64), clip(template, 64))
+	if err := r.engine.SetSubmissionLimit(ctx, of.Namespace, of.Template, rules, why); err != nil {
+		return nil, missing(err, unknown, clip(of.Namespace, 64), clip(of.Template, 64))
 	}
-	return r.list(ctx, &struct {
-		Namespace string `query:"namespace" doc:"Only those of the namespace"`
-	}{namespace})
+	return r.list(ctx, &namespaceQuery{of.Namespace})
 }

@@ -45,14 +45,6 @@ type typeInput struct {
 	Namespace string `query:"namespace" doc:"default when absent"`
 }
 
-// deleteTypeInput adds actor and reason.
-type deleteTypeInput struct {
-	Name      string `path:"name"`
-	Namespace string `query:"namespace" doc:"default when absent"`
-	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor     string `query:"actor" doc:"Who acts"`
-}
-
 // key checks the name and the namespace of a type.
 func (in *typeInput) key() (namespace, name string, err error) {
 	var c checked
@@ -111,12 +103,15 @@ func (r *typeRoutes) get(ctx context.Context, in *typeInput) (*client.TaskType, 
 	return new(typeOf(&t)), nil
 }
 
-func (r *typeRoutes) remove(ctx context.Context, in *deleteTypeInput) (*client.TaskType, error) {
-	namespace, name, err := (&typeInput{Name: in.Name, Namespace: in.Namespace}).key()
+func (r *typeRoutes) remove(ctx context.Context, in *struct {
+	typeInput
+	whyQuery
+}) (*client.TaskType, error) {
+	namespace, name, err := in.key()
 	if err != nil {
 		return nil, err
 	}
-	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "deleted over the API")
+	why, err := r.optionalWhy(ctx, in.whyQuery, "deleted over the API")
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ type taskRoutes struct {
 }
 
 func (t *taskRoutes) add() {
-	addOwn[createInput, client.TaskRequest, client.Task](t.api, operation{method: http.MethodPost, path: "/v1/tasks", id: "create-task", tag: tasksTag,
+	addOwn[shownQuery, client.TaskRequest, client.Task](t.api, operation{method: http.MethodPost, path: "/v1/tasks", id: "create-task", tag: tasksTag,
 		summary: "Create a task"}, t.create)
 	addOwn[struct{}, wire.TaskBatchRequest, client.TaskBatch](t.api, operation{method: http.MethodPost, path: "/v1/tasks/batch", id: "create-tasks", tag: tasksTag,
 		summary: "Create many tasks, each separately"}, t.createMany)
@@ -52,17 +52,16 @@ func (t *taskRoutes) add() {
 	}
 }
 
-// createInput are the parameters of a creation besides its body.
-type createInput struct {
+// shownQuery is how a task is shown, perhaps after a wait for its end.
+type shownQuery struct {
 	Wait    string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
 	Include string `query:"include" enum:"results,all_results" doc:"results: results of the last steps and all failures, by step; all_results: of every step"`
 }
 
-// showInput selects a task, and perhaps waits for its end.
+// showInput selects a task to show.
 type showInput struct {
-	UUID    uuid.UUID `path:"uuid" format:"uuid"`
-	Wait    string    `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
-	Include string    `query:"include" enum:"results,all_results" doc:"results: results of the last steps and all failures, by step; all_results: of every step"`
+	taskInput
+	shownQuery
 }
 
 // findInput selects a task by its idempotency key. Keys are free text, so they are in the
@@ -71,19 +70,11 @@ type findInput struct {
 	Namespace string `query:"namespace" required:"true" doc:"Namespace of the template"`
 	Name      string `query:"name" required:"true" doc:"Name of the template; the version does not matter"`
 	Key       string `query:"idempotency_key" required:"true" doc:"As in the creation of the task"`
-	Wait      string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
-	Include   string `query:"include" enum:"results,all_results" doc:"results: results of the last steps and all failures, by step; all_results: of every step"`
-}
-
-// cancelInput selects a task, with actor and reason.
-type cancelInput struct {
-	UUID   uuid.UUID `path:"uuid" format:"uuid"`
-	Reason string    `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor  string    `query:"actor" doc:"Who acts"`
+	shownQuery
 }
 
 func (t *taskRoutes) get(ctx context.Context, in *showInput) (*client.Task, error) {
-	how, err := t.parseShown(in.Wait, in.Include)
+	how, err := t.parseShown(&in.shownQuery)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +85,7 @@ func (t *taskRoutes) find(ctx context.Context, in *findInput) (*client.Task, err
 	if in.Namespace == "" || in.Name == "" || in.Key == "" {
 		return nil, badRequest("namespace, name and idempotency_key are required")
 	}
-	how, err := t.parseShown(in.Wait, in.Include)
+	how, err := t.parseShown(&in.shownQuery)
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +118,11 @@ func (t *taskRoutes) await(ctx context.Context, id uuid.UUID, wait time.Duration
 	})
 }
 
-func (t *taskRoutes) cancel(ctx context.Context, in *cancelInput) (*client.Task, error) {
-	why, err := t.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "cancelled over the API")
+func (t *taskRoutes) cancel(ctx context.Context, in *struct {
+	taskInput
+	whyQuery
+}) (*client.Task, error) {
+	why, err := t.optionalWhy(ctx, in.whyQuery, "cancelled over the API")
 	if err != nil {
 		return nil, err
 	}

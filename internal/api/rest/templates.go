@@ -125,17 +125,14 @@ func (t *templateRoutes) deprecate(ctx context.Context, in *templatePath, body *
 
 // undeprecate answers DELETE …/deprecation.
 func (t *templateRoutes) undeprecate(ctx context.Context, in *struct {
-	Namespace string `path:"namespace"`
-	Name      string `path:"name"`
-	Version   string `path:"version"`
-	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
-	Actor     string `query:"actor" doc:"Who acts"`
+	templatePath
+	whyQuery
 }) (*client.TemplateDetail, error) {
-	why, err := t.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "undeprecated over the API")
+	why, err := t.optionalWhy(ctx, in.whyQuery, "undeprecated over the API")
 	if err != nil {
 		return nil, err
 	}
-	return t.mark(ctx, &templatePath{in.Namespace, in.Name, in.Version}, false, why)
+	return t.mark(ctx, &in.templatePath, false, why)
 }
 
 func (t *templateRoutes) mark(ctx context.Context, in *templatePath, deprecated bool, why orchestration.Why) (*client.TemplateDetail, error) {

@@ -10,6 +10,12 @@ import (
 	"github.com/tasker-go/tasker/internal/store"
 )
 
+// whyQuery are the reason and the actor of a request that may have no body.
+type whyQuery struct {
+	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
+	Actor  string `query:"actor" doc:"Who acts"`
+}
+
 // whyOr returns an optional reason and actor, by default the given ones.
 func (c *checked) whyOr(reason, actor, defaultActor, defaultReason string) orchestration.Why {
 	w := orchestration.Why{Reason: c.text("reason", reason, orchestration.MaxReasonLength), Actor: c.text("actor", actor, orchestration.MaxTextLength)}
@@ -22,7 +28,7 @@ func (c *checked) whyOr(reason, actor, defaultActor, defaultReason string) orche
 
 // optionalWhy reads the optional actor and reason of a request: from the JSON body, if any,
 // else from the query's why, else the defaults.
-func (o *orchestratorAPI) optionalWhy(ctx context.Context, why client.Why, reason string) (orchestration.Why, error) {
+func (o *orchestratorAPI) optionalWhy(ctx context.Context, why whyQuery, reason string) (orchestration.Why, error) {
 	body, err := optionalBody[client.Why](ctx)
 	if err != nil {
 		return orchestration.Why{}, err
@@ -31,7 +37,7 @@ func (o *orchestratorAPI) optionalWhy(ctx context.Context, why client.Why, reaso
 }
 
 // whyOr returns the reason and actor of a body, else those of the query, else the defaults.
-func (o *orchestratorAPI) whyOr(ctx context.Context, body, query client.Why, reason string) (orchestration.Why, error) {
+func (o *orchestratorAPI) whyOr(ctx context.Context, body client.Why, query whyQuery, reason string) (orchestration.Why, error) {
 	c := checked{who: exchangeOf(ctx).who}
 	w := c.whyOr(cmp.Or(body.Reason, query.Reason), cmp.Or(body.Actor, query.Actor), o.actor, reason)
 	return w, c.err()
