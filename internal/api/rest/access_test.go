@@ -123,15 +123,15 @@ func (lockedQueues) Finish(_ context.Context, list []taskmaster.Finish, permitte
 }
 
 func (lockedQueues) Register(context.Context, store.QueueRegistration) (store.QueueWorker, error) {
-	return store.QueueWorker{}, nil
+	return store.QueueWorker{Status: store.WorkerActive}, nil
 }
 
 func (lockedQueues) Heartbeat(context.Context, string, []store.HeldClaim) (store.QueueWorker, []store.HeldClaim, error) {
-	return store.QueueWorker{}, nil, nil
+	return store.QueueWorker{Status: store.WorkerActive}, nil, nil
 }
 
 func (lockedQueues) Worker(context.Context, string) (store.QueueWorker, error) {
-	return store.QueueWorker{Queue: "shapes"}, nil
+	return store.QueueWorker{Queue: "shapes", Status: store.WorkerActive}, nil
 }
 
 func (lockedQueues) Workers(context.Context, string, int) ([]store.QueueWorker, error) {

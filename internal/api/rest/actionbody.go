@@ -175,13 +175,7 @@ func bulkFilterOf(c *checked, f *client.BulkFilter) orchestration.TaskSelection 
 		Name:      c.text("filter.name", f.Name, orchestration.MaxNameLength),
 		Version:   c.text("filter.version", f.Version, orchestration.MaxVersionLength),
 		Tag:       c.text("filter.tag", f.Tag, orchestration.MaxTagLength),
-		States:    statesOf(c, f.States),
-	}
-	if f.CreatedBefore != nil {
-		w.CreatedBefore = &f.CreatedBefore.Time
-	}
-	if f.CreatedAfter != nil {
-		w.CreatedAfter = &f.CreatedAfter.Time
+		States:    statesOf(c, f.States), CreatedBefore: timeOf(f.CreatedBefore), CreatedAfter: timeOf(f.CreatedAfter),
 	}
 	if w.Namespace == "" && w.Name == "" && w.Version == "" && w.Tag == "" && len(f.States) == 0 && w.CreatedBefore == nil && w.CreatedAfter == nil {
 		c.add("filter must have a condition: namespace, name, version, states, tag, created_before or created_after")

@@ -189,8 +189,7 @@ func (b *batch) answer(results []orchestration.CreateResult, fail func(error) *f
 			last, lastFailure = err, fail(err)
 		}
 		answer.Failed++
-		detail := lastFailure.detail()
-		result.Error = &detail
+		result.Error = new(lastFailure.detail())
 		if (lastFailure.status >= http.StatusInternalServerError || lastFailure.status == http.StatusRequestTimeout) && server == nil {
 			server = lastFailure
 		}

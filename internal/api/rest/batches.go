@@ -86,7 +86,6 @@ func setSpeed(w *client.BatchGroup) {
 	speed := float64(w.CompletedItems) / took
 	w.PerSecond = &speed
 	if !w.Settled && w.Failed+w.Cancelled == 0 {
-		left := float64(w.TotalItems-w.CompletedItems) / speed
-		w.SecondsLeft = &left
+		w.SecondsLeft = new(float64(w.TotalItems-w.CompletedItems) / speed)
 	}
 }

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -184,7 +185,7 @@ func (r *compatRoutes) submit(x *exchange, _ *struct{}) error {
 		return err
 	}
 	b := &body.body
-	lane := orText(strings.ToUpper(b.Priority), "NORMAL")
+	lane := cmp.Or(strings.ToUpper(b.Priority), "NORMAL")
 	priority, known := lanes[lane]
 	if !known {
 		body.add("priority must be HIGH, NORMAL or LOW")

@@ -50,10 +50,10 @@ type dlqQuery struct {
 }
 
 func (q *dlqQuery) filter() (f store.DeadLetterFilter, err error) {
-	if f.Resolution, err = resolutionNamed(q.ResolutionStatus); err != nil {
+	if f.Resolution, err = valueOf(resolutions, q.ResolutionStatus); err != nil {
 		return f, badRequest("resolution_status: " + err.Error())
 	}
-	if f.Reason, err = reasonNamed(q.DLQReason); err != nil {
+	if f.Reason, err = valueOf(letterReasons, q.DLQReason); err != nil {
 		return f, badRequest("dlq_reason: " + err.Error())
 	}
 	var c checked

@@ -18,7 +18,7 @@ const maxNotes = 2000
 func investigation(r *request[client.DLQUpdate]) (u store.DeadLetterUpdate, err error) {
 	b := &r.body
 	if b.ResolutionStatus != nil {
-		if u.Resolution, err = resolutionNamed(*b.ResolutionStatus); err != nil {
+		if u.Resolution, err = valueOf(resolutions, *b.ResolutionStatus); err != nil {
 			return u, unprocessable("resolution_status: " + err.Error())
 		}
 		if u.Resolution == nil {
@@ -85,16 +85,11 @@ func (c *checked) letterFilter(w *client.DLQFilter) (f store.DeadLetterFilter, e
 	}
 	pending := store.ResolutionPending
 	f.Resolution = &pending
-	if f.Reason, err = reasonNamed(w.DLQReason); err != nil {
+	if f.Reason, err = valueOf(letterReasons, w.DLQReason); err != nil {
 		return f, unprocessable("filter.dlq_reason: " + err.Error())
 	}
 	f.Namespace = c.text("filter.namespace", w.Namespace, orchestration.MaxNameLength)
 	f.Name = c.text("filter.task_name", w.TaskName, orchestration.MaxNameLength)
-	if w.Since != nil {
-		f.Since = &w.Since.Time
-	}
-	if w.Until != nil {
-		f.Until = &w.Until.Time
-	}
+	f.Since, f.Until = timeOf(w.Since), timeOf(w.Until)
 	return f, nil
 }

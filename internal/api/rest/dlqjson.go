@@ -72,12 +72,6 @@ func nameOf[T comparable](list []named[T], value T) string {
 	return "Unknown"
 }
 
-func resolutionNamed(name string) (*store.Resolution, error) { return valueOf(resolutions, name) }
-
-func reasonNamed(name string) (*workflow.DeadLetterReason, error) {
-	return valueOf(letterReasons, name)
-}
-
 // dlqEntryOf is an entry for the API.
 func dlqEntryOf(l *store.DeadLetter) client.DLQEntry {
 	w := client.DLQEntry{
@@ -85,13 +79,9 @@ func dlqEntryOf(l *store.DeadLetter) client.DLQEntry {
 		DLQReason: nameOf(letterReasons, l.Reason), DLQTimestamp: client.NaiveTime{Time: l.At},
 		ResolutionStatus: nameOf(resolutions, l.Resolution), ResolutionTimestamp: naive(l.ResolvedAt), ResolutionNotes: l.Notes,
 		ResolvedBy: l.ResolvedBy, TaskSnapshot: rawOr(l.Snapshot, "{}"), Metadata: rawOr(l.Metadata, "null"),
-		CreatedAt: client.NaiveTime{Time: l.CreatedAt}, UpdatedAt: client.NaiveTime{Time: l.UpdatedAt}, Detail: l.Detail,
+		CreatedAt: client.NaiveTime{Time: l.CreatedAt}, UpdatedAt: client.NaiveTime{Time: l.UpdatedAt}, Detail: l.Detail, ReplayedAs: textOf(l.ReplayedAs),
 	}
 	w.StepName, w.Error = failureIn(l.Snapshot)
-	if l.ReplayedAs != nil {
-		id := l.ReplayedAs.String()
-		w.ReplayedAs = &id
-	}
 	return w
 }
 
@@ -118,8 +108,7 @@ func dlqStatsOf(s *store.DeadLetterStats) client.DLQStats {
 		OldestEntry: naive(&s.Oldest), NewestEntry: naive(&s.Newest),
 	}
 	if s.AverageResolution != nil {
-		minutes := s.AverageResolution.Minutes()
-		w.AvgResolutionTimeMinutes = &minutes
+		w.AvgResolutionTimeMinutes = new(s.AverageResolution.Minutes())
 	}
 	return w
 }
@@ -134,8 +123,7 @@ func queueEntryOf(e *store.QueueEntry) client.DLQQueueEntry {
 		w.CurrentState = optional(e.CurrentState.String())
 	}
 	if e.MinutesInState != nil {
-		minutes := int32Of(*e.MinutesInState)
-		w.TimeInStateMinutes = &minutes
+		w.TimeInStateMinutes = new(int32Of(*e.MinutesInState))
 	}
 	return w
 }

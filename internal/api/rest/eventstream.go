@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -186,13 +186,9 @@ func (w *streamWriter) events(list []client.Event) {
 	if len(list) == 0 {
 		return
 	}
-	var b, data bytes.Buffer
+	var b bytes.Buffer
 	for i := range list {
-		data.Reset()
-		if encodeTo(&data, &list[i]) != nil {
-			continue // a payload from the database is JSON
-		}
-		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", list[i].Position, oneWord(list[i].Name), bytes.TrimSpace(data.Bytes()))
+		writeEvent(&b, oneWord(list[i].Name), strconv.FormatInt(list[i].Position, 10), &list[i])
 	}
 	w.send(b.Bytes())
 }

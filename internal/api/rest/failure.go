@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -129,7 +130,7 @@ func (f *failure) MarshalJSON() ([]byte, error) {
 		return json.Marshal(problem{Type: "about:blank", Title: http.StatusText(f.status), Status: f.status,
 			Detail: f.message, Instance: "urn:uuid:" + f.requestID, Code: f.code})
 	case shapeFlat:
-		return json.Marshal(flatError{Error: flatCode(f.code), Message: f.message,
+		return json.Marshal(flatError{Error: strings.ToLower(f.code), Message: f.message,
 			Timestamp: client.Time{Time: f.at}, RequestID: f.requestID})
 	}
 	return json.Marshal(wire.ErrorBody{Error: f.detail()})
@@ -142,16 +143,6 @@ func (f *failure) detail() client.ErrorDetail {
 		d.RequestID = f.requestID
 	}
 	return d
-}
-
-func flatCode(code string) string {
-	lower := []byte(code)
-	for i, c := range lower {
-		if c >= 'A' && c <= 'Z' {
-			lower[i] = c + 'a' - 'A'
-		}
-	}
-	return string(lower)
 }
 
 // finish sets the fields that depend on the request.

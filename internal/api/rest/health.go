@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
@@ -84,20 +83,16 @@ func (h *healthRoutes) live(context.Context, *struct{}) (*client.Health, error) 
 }
 
 func (h *healthRoutes) stuck() (names []string) {
-	for _, l := range h.status.Loops() {
-		if l.Stuck {
-			names = append(names, l.Name)
-		}
-	}
+	loops := slices.Clone(h.status.Loops())
 	for _, system := range h.status.Health() {
-		loops := []lifecycle.LoopHealth{system.Loop, system.Poller.Loop}
+		loops = append(loops, system.Loop, system.Poller.Loop)
 		if system.Listener != nil {
 			loops = append(loops, system.Listener.Loop)
 		}
-		for _, l := range loops {
-			if l.Stuck {
-				names = append(names, l.Name)
-			}
+	}
+	for _, l := range loops {
+		if l.Stuck {
+			names = append(names, l.Name)
 		}
 	}
 	slices.Sort(names)
@@ -166,9 +161,7 @@ func (h *healthRoutes) detailed(ctx context.Context, _ *struct{}) (*client.Detai
 	w.NotReady = reason
 	checks := h.detailedChecks(database)
 	if h.extra != nil {
-		for name, c := range h.extra(ctx) {
-			checks[name] = c
-		}
+		maps.Copy(checks, h.extra(ctx))
 	}
 	w.Checks = checksOf(checks, h.worker != nil)
 	w.Status = overall(checks)

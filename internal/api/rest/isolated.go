@@ -58,8 +58,7 @@ func yesOrNo(c *checked, name, value string) *bool {
 	case "":
 		return nil
 	case "true", "false":
-		yes := value == "true"
-		return &yes
+		return new(value == "true")
 	}
 	c.add("%s must be true or false", name)
 	return nil
@@ -98,18 +97,14 @@ func (r *isolatedRoutes) list(ctx context.Context, in *isolatedQuery) (*client.I
 		w.Items = append(w.Items, item)
 	}
 	if len(items) > limit {
-		next := placeOf(&items[limit-1])
-		w.Next = &next
+		w.Next = new(placeOf(&items[limit-1]))
 	}
 	return w, nil
 }
 
 func isolatedOf(t *store.Task, i *store.Isolated) (client.IsolatedItem, error) {
-	w := client.IsolatedItem{Worker: t.StepName(i.Template), Batch: i.Batch, StepUUID: store.BatchUUID(t.UUID, i.Step, i.Run).String(), Item: i.Item}
-	if i.ReplayedAs != nil {
-		id := i.ReplayedAs.String()
-		w.ReplayedAs = &id
-	}
+	w := client.IsolatedItem{Worker: t.StepName(i.Template), Batch: i.Batch, StepUUID: store.BatchUUID(t.UUID, i.Step, i.Run).String(), Item: i.Item,
+		ReplayedAs: textOf(i.ReplayedAs)}
 	if err := json.Unmarshal(i.Error, &w.Error); err != nil {
 		return w, fmt.Errorf("read why item %d of %s was isolated: %w", i.No, i.Batch, err)
 	}
@@ -131,8 +126,7 @@ func (r *isolatedRoutes) replay(ctx context.Context, in *taskInput, body *reques
 	}
 	w := &client.IsolatedReplayed{Items: done.Items, Batches: done.Batches, More: done.More, DryRun: done.DryRun}
 	if done.Task != uuid.Nil {
-		task := done.Task.String()
-		w.TaskUUID = &task
+		w.TaskUUID = new(done.Task.String())
 	}
 	return w, nil
 }

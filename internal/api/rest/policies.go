@@ -89,8 +89,7 @@ func (r *policyRoutes) predict(ctx context.Context, in *taskInput) (*wire.Predic
 		if o := f.Outside; o != nil {
 			outside = &wire.Outside{Missing: string(o.Missing), Judged: o.N, Trusted: o.Trusted, Order: o.Order}
 			if o.Missing == "" {
-				expected := o.Time.Seconds()
-				outside.Expected = &expected
+				outside.Expected = new(o.Time.Seconds())
 			}
 		}
 		list.Predictions = append(list.Predictions, wire.Prediction{Outside: outside, Step: task.Plan.Steps[i].Name, Policy: string(f.Policy), Basis: string(f.Basis),

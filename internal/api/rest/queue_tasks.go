@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -161,9 +162,7 @@ func (r *queueRoutes) submit(x *exchange, _ *struct{}) error {
 // submission checks a task to submit.
 func (r *queueRoutes) submission(x *exchange, body *request[queueSubmission]) (in taskmaster.Submission, err error) {
 	b := &body.body
-	if b.Queue == "" {
-		b.Queue = defaultQueue
-	}
+	b.Queue = cmp.Or(b.Queue, defaultQueue)
 	body.text("queue", b.Queue, orchestration.MaxNameLength)
 	if absent(b.Payload) && !body.has("payload") && len(b.Payload) == 0 {
 		body.missing = append(body.missing, "payload")
@@ -203,12 +202,8 @@ func (r *queueRoutes) submission(x *exchange, body *request[queueSubmission]) (i
 
 // newQueueTask is a task that was just created.
 func newQueueTask(in *taskmaster.Submission, created *orchestration.CreateResult) *queueTask {
-	t := &queueTask{ID: created.UUID.String(), Queue: in.Queue, Status: taskmaster.Pending, Payload: in.Payload, Tags: in.Tags, Labels: in.Labels,
-		Priority: in.Priority, MaxAttempts: in.MaxAttempts, CreatedAt: client.Time{Time: created.RequestedAt}, Correlation: created.CorrelationID.String()}
-	if t.MaxAttempts == 0 {
-		t.MaxAttempts = taskmaster.MaxAttempts
-	}
-	return t
+	return &queueTask{ID: created.UUID.String(), Queue: in.Queue, Status: taskmaster.Pending, Payload: in.Payload, Tags: in.Tags, Labels: in.Labels,
+		Priority: in.Priority, MaxAttempts: cmp.Or(in.MaxAttempts, taskmaster.MaxAttempts), CreatedAt: client.Time{Time: created.RequestedAt}, Correlation: created.CorrelationID.String()}
 }
 
 // queueBulk are many tasks to submit.

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +24,7 @@ import (
 type queueClaim struct {
 	WorkerID string `json:"workerId"`
 	Queue    string `json:"queue,omitempty" doc:"That of the worker when absent"`
-	Limit    *int   `json:"limit,omitempty" doc:"1 to 100; default 1"`
+	Limit    int    `json:"limit,omitempty" doc:"1 to 100; default 1"`
 
 	Held *[]queueClaimRef `json:"held,omitempty" maxItems:"1000" doc:"All claims that the worker knows of, after an answer was lost: what it holds besides is told again, first"`
 }
@@ -54,12 +55,7 @@ func (r *queueRoutes) claim(ctx context.Context, in *struct {
 	b := &body.body
 	body.required("workerId", b.WorkerID, maxQueueWorkerName)
 	body.text("queue", b.Queue, orchestration.MaxNameLength)
-	limit := 1
-	if b.Limit != nil {
-		if limit = *b.Limit; limit < 1 || limit > maxQueueClaim {
-			body.add("limit must be between 1 and %d", maxQueueClaim)
-		}
-	}
+	limit := body.within("limit", b.Limit, 1, maxQueueClaim, 1)
 	var held []store.HeldClaim
 	if b.Held != nil {
 		held = body.claims("held", *b.Held)
@@ -81,11 +77,8 @@ func (r *queueRoutes) claim(ctx context.Context, in *struct {
 		c := &claimed[i]
 		t := &answer.Tasks[i]
 		*t = queueHeld{ID: c.TaskUUID.String(), Token: strconv.FormatInt(c.Token, 10), Queue: c.Queue, Priority: c.Priority, Attempt: c.Attempt,
-			MaxAttempts: c.MaxAttempts, CreatedAt: client.Time{Time: c.RequestedAt}, ClaimedAt: client.Time{Time: c.ClaimedAt}, Correlation: c.CorrelationID.String()}
+			MaxAttempts: cmp.Or(c.MaxAttempts, taskmaster.MaxAttempts), CreatedAt: client.Time{Time: c.RequestedAt}, ClaimedAt: client.Time{Time: c.ClaimedAt}, Correlation: c.CorrelationID.String()}
 		t.Payload, t.Tags = taskmaster.Queued(c.Context)
-		if t.MaxAttempts == 0 {
-			t.MaxAttempts = taskmaster.MaxAttempts
-		}
 	}
 	return answer, nil
 }
@@ -240,22 +233,13 @@ type queueWorker struct {
 }
 
 func queueWorkerOf(w *store.QueueWorker) queueWorker {
-	status := "ACTIVE"
-	switch w.Status {
-	case store.WorkerStale:
-		status = "STALE"
-	case store.WorkerDead:
-		status = "DEAD"
-	}
-	return queueWorker{w.ID, w.Queue, w.Tags, status, client.Time{Time: w.RegisteredAt}, client.Time{Time: w.HeartbeatAt}}
+	return queueWorker{w.ID, w.Queue, w.Tags, strings.ToUpper(w.Status.String()), client.Time{Time: w.RegisteredAt}, client.Time{Time: w.HeartbeatAt}}
 }
 
 func (r *queueRoutes) register(ctx context.Context, _ *struct{}, body *request[queueRegistration]) (*queueWorker, error) {
 	b := &body.body
 	body.required("workerId", b.WorkerID, maxQueueWorkerName)
-	if b.Queue == "" {
-		b.Queue = defaultQueue
-	}
+	b.Queue = cmp.Or(b.Queue, defaultQueue)
 	body.text("queue", b.Queue, orchestration.MaxNameLength)
 	body.text("instance", b.Instance, maxQueueWorkerName)
 	if err := body.err(); err != nil {

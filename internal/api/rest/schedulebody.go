@@ -124,8 +124,7 @@ func scheduleOf(s *store.Schedule) client.Schedule {
 		MaxAttempts: s.MaxAttempts, RetryDelays: durationsOf(s.RetryDelays), LastError: s.LastError, CreatedAt: client.Time{Time: s.CreatedAt}, UpdatedAt: client.Time{Time: s.UpdatedAt},
 	}
 	if s.LastTask != nil && *s.LastTask != uuid.Nil {
-		id := s.LastTask.String()
-		w.LastTaskUUID = &id
+		w.LastTaskUUID = new(s.LastTask.String())
 	}
 	return w
 }

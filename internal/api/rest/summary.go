@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,12 +79,8 @@ func summaryOf(t *store.Task, task *client.Task) *client.TaskSummary {
 }
 
 func templateStepOf(s *workflow.StepTemplate) client.TemplateStepSummary {
-	w := client.TemplateStepSummary{Name: s.Name, StepType: s.Kind.String(), Handler: s.Handler.Callable,
+	return client.TemplateStepSummary{Name: s.Name, StepType: s.Kind.String(), Handler: cmp.Or(s.Handler.Callable, "unknown"), // the engine runs it
 		Dependencies: append([]string{}, s.Dependencies...), Retryable: s.Retry.Retryable, MaxAttempts: s.Retry.MaxAttempts}
-	if w.Handler == "" {
-		w.Handler = "unknown" // the engine runs it
-	}
-	return w
 }
 
 func stepSummaryOf(t *store.Task, s *store.Step) client.StepSummary {

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,10 +49,7 @@ type typeInput struct {
 // key checks the name and the namespace of a type.
 func (in *typeInput) key() (namespace, name string, err error) {
 	var c checked
-	namespace = in.Namespace
-	if namespace == "" {
-		namespace = limits.DefaultTypeNamespace
-	}
+	namespace = cmp.Or(in.Namespace, limits.DefaultTypeNamespace)
 	c.text("namespace", namespace, orchestration.MaxNameLength)
 	name = c.filled("name", in.Name, orchestration.MaxNameLength)
 	return namespace, name, c.err()
@@ -170,16 +168,13 @@ func typeOf(t *store.TaskType) client.TaskType {
 	w := client.TaskType{
 		Name: template.Name, Namespace: template.Namespace, Version: template.Version, Description: template.Description,
 		Handler: step.Handler.Callable, PayloadSchema: template.InputSchema, Priority: priority, PriorityLevel: priorities.LevelOf(priority),
-		Retry: client.TypeRetry{Retryable: &retry.Retryable, MaxAttempts: &retry.MaxAttempts, Backoff: string(retry.Backoff),
+		Retry: client.TypeRetry{Retryable: &retry.Retryable, MaxAttempts: &retry.MaxAttempts, Backoff: string(cmp.Or(retry.Backoff, workflow.BackoffExponential)),
 			BackoffBaseMS: &retry.BaseMS, MaxBackoffMS: &retry.MaxMS, BackoffDelaysMS: retry.DelaysMS},
 		TimeoutSeconds: step.TimeoutSeconds, Tags: step.Tags,
 		CreatedAt: client.Time{Time: t.CreatedAt}, CreatedBy: t.CreatedBy, UpdatedAt: client.Time{Time: t.UpdatedAt}, UpdatedBy: t.UpdatedBy,
 	}
 	if step.Limit != nil {
 		w.Limit, _ = json.Marshal(step.Limit) // it was read from JSON
-	}
-	if w.Retry.Backoff == "" {
-		w.Retry.Backoff = string(workflow.BackoffExponential)
 	}
 	w.Identity.Strategy = string(dedup.StrategyOf(template.Identity))
 	if p := template.Identity; p != nil {
@@ -205,10 +200,8 @@ func templateOf(name string, r *client.TaskTypeRequest) (*workflow.Template, err
 	if r.Identity != nil {
 		identity = *r.Identity
 	}
-	if identity.Strategy == "" {
-		identity.Strategy = string(workflow.IdentityAlwaysUnique)
-	}
-	step := map[string]any{"name": name, "handler": map[string]any{"callable": orText(r.Handler, name)}, "retry": retry}
+	identity.Strategy = cmp.Or(identity.Strategy, string(workflow.IdentityAlwaysUnique))
+	step := map[string]any{"name": name, "handler": map[string]any{"callable": cmp.Or(r.Handler, name)}, "retry": retry}
 	if r.TimeoutSeconds != 0 {
 		step["timeout_seconds"] = r.TimeoutSeconds
 	}
@@ -219,7 +212,7 @@ func templateOf(name string, r *client.TaskTypeRequest) (*workflow.Template, err
 		step["limit"] = r.Limit
 	}
 	document := map[string]any{
-		"name": name, "namespace_name": orText(r.Namespace, limits.DefaultTypeNamespace), "version": orText(r.Version, limits.DefaultTypeVersion),
+		"name": name, "namespace_name": cmp.Or(r.Namespace, limits.DefaultTypeNamespace), "version": cmp.Or(r.Version, limits.DefaultTypeVersion),
 		"description": r.Description, "identity": identity, "steps": []any{step},
 	}
 	if !absent(r.PayloadSchema) {
@@ -258,11 +251,4 @@ func wordsOf(problems template.Problems, word func(template.Problem) string) str
 		}
 	}
 	return strings.Join(words, "; ")
-}
-
-func orText(text, fallback string) string {
-	if text == "" {
-		return fallback
-	}
-	return text
 }

@@ -24,7 +24,8 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 		CreatedAt: client.Time{Time: t.RequestedAt}, UpdatedAt: client.Time{Time: t.UpdatedAt}, CompletedAt: instant(t.CompletedAt),
 		Context: rawOr(t.Context, "null"), Initiator: known(t.Initiator), SourceSystem: known(t.SourceSystem), Reason: known(t.Reason),
 		Priority: &t.Priority, PriorityLevel: priorities.LevelOf(t.Priority), StartAt: instant(t.StartAt), Tags: append([]string{}, t.Tags...), CorrelationID: t.CorrelationID.String(),
-		TotalSteps: int64(counts.Total), PendingSteps: int64(counts.Pending), InProgressSteps: int64(counts.InProgress),
+		ParentCorrelationID: textOf(t.ParentCorrelationID),
+		TotalSteps:          int64(counts.Total), PendingSteps: int64(counts.Pending), InProgressSteps: int64(counts.InProgress),
 		CompletedSteps: int64(counts.Complete), FailedSteps: int64(counts.Failed), ReadySteps: int64(counts.Ready),
 		ExecutionStatus: condition.Status, RecommendedAction: condition.RecommendedAction,
 		CompletionPercentage: condition.Percentage, HealthStatus: condition.Health, Steps: []client.StepReadiness{},
@@ -32,13 +33,8 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 	if t.State.Terminal() && t.State != workflow.TaskError { // a failed task has recommendations
 		w.RecommendedAction = "none"
 	}
-	if t.ParentCorrelationID != nil {
-		parent := t.ParentCorrelationID.String()
-		w.ParentCorrelationID = &parent
-	}
 	if p := t.Parent; p != nil {
-		task, step := p.Task.String(), store.StepUUID(p.Task, p.Step).String()
-		w.ParentTaskUUID, w.ParentStepUUID = &task, &step
+		w.ParentTaskUUID, w.ParentStepUUID = new(p.Task.String()), new(store.StepUUID(p.Task, p.Step).String())
 	}
 	for _, id := range t.DependsOn {
 		w.DependsOn = append(w.DependsOn, id.String())
@@ -84,6 +80,14 @@ func known(text *string) string {
 		return "unknown"
 	}
 	return *text
+}
+
+// textOf is a UUID for the API; nil without one.
+func textOf(id *uuid.UUID) *string {
+	if id == nil {
+		return nil
+	}
+	return new(id.String())
 }
 
 func instant(t *time.Time) *client.Time {

@@ -226,7 +226,7 @@ func (w *streamWriter) name(event, id string, data any) {
 func writeEvent(b *bytes.Buffer, event, id string, data any) {
 	var text bytes.Buffer
 	if encodeTo(&text, data) != nil {
-		return
+		return // never: what is sent has a form in JSON
 	}
 	if id != "" {
 		fmt.Fprintf(b, "id: %s\n", id)

@@ -147,10 +147,6 @@ func waitingOf(s *store.Step) *client.Waiting {
 	if s.Waiting == nil {
 		return nil
 	}
-	w := &client.Waiting{Kind: s.Waiting.Kind, Event: s.Waiting.Event, Key: s.Waiting.Key, Prompt: s.Waiting.Prompt, Until: instant(s.Waiting.Until)}
-	if s.Waiting.TaskUUID != nil {
-		id := s.Waiting.TaskUUID.String()
-		w.TaskUUID = &id
-	}
-	return w
+	return &client.Waiting{Kind: s.Waiting.Kind, Event: s.Waiting.Event, Key: s.Waiting.Key, Prompt: s.Waiting.Prompt, Until: instant(s.Waiting.Until),
+		TaskUUID: textOf(s.Waiting.TaskUUID)}
 }
