@@ -20,14 +20,12 @@ import (
 type actionRoutes struct{ *taskRoutes }
 
 func (r *actionRoutes) add() {
-	addBody(r.api, operation{method: http.MethodPatch, path: "/v1/tasks/{uuid}/workflow_steps/{step_uuid}", id: "act-on-step", tag: "steps",
-		summary: "Reset, resolve or complete a step by hand"}, r.actOnStep)
-	addBody(r.api, operation{method: http.MethodPost, path: "/v1/tasks/{uuid}/actions", id: "act-on-task", tag: tasksTag,
-		summary: "Act on a task by hand; a replay answers with the new task"}, r.actOnTask)
-	addBody(r.api, operation{method: http.MethodPost, path: "/v1/tasks/{uuid}/actions/preview", id: "preview-action", tag: tasksTag,
-		summary: "Preview an action on a task"}, r.preview)
-	addBody(r.api, operation{method: http.MethodPost, path: "/v1/tasks/actions", id: "act-on-tasks", tag: tasksTag,
-		summary: "Act on many tasks, or preview it"}, r.actOnMany)
+	op := operation{tag: tasksTag}
+	addBody(r.api, operation{tag: stepsTag}.at(http.MethodPatch, "/v1/tasks/{uuid}/workflow_steps/{step_uuid}", "act-on-step",
+		"Reset, resolve or complete a step by hand"), r.actOnStep)
+	addBody(r.api, op.at(http.MethodPost, "/v1/tasks/{uuid}/actions", "act-on-task", "Act on a task by hand; a replay answers with the new task"), r.actOnTask)
+	addBody(r.api, op.at(http.MethodPost, "/v1/tasks/{uuid}/actions/preview", "preview-action", "Preview an action on a task"), r.preview)
+	addBody(r.api, op.at(http.MethodPost, "/v1/tasks/actions", "act-on-tasks", "Act on many tasks, or preview it"), r.actOnMany)
 }
 
 // actOnStep answers PATCH of a step.

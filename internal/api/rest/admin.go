@@ -33,19 +33,18 @@ type adminRoutes struct {
 }
 
 func (r *adminRoutes) add() {
-	const tag, path = "administration", "/v1/admin/deployment-mode"
-	add(r.api, operation{method: http.MethodGet, path: path, id: "get-deployment-mode", tag: tag, failure: shapeProblem, unguarded: true,
-		summary: "Show the deployment mode"}, r.mode)
-	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-deployment-mode", tag: tag, failure: shapeProblem, unguarded: true,
-		summary: "Change the deployment mode of this daemon"}, r.setMode)
+	const path = "/v1/admin/deployment-mode"
+	op := operation{tag: "administration", failure: shapeProblem, unguarded: true}
+	add(r.api, op.at(http.MethodGet, path, "get-deployment-mode", "Show the deployment mode"), r.mode)
+	addBody(r.api, op.at(http.MethodPut, path, "set-deployment-mode", "Change the deployment mode of this daemon"), r.setMode)
 	if r.cfg.LogLevels != nil {
 		(&levelRoutes{r.api, r.cfg.LogLevels}).add()
 	}
 }
 
 func (r *adminRoutes) addFleet() {
-	add(r.api, operation{method: http.MethodGet, path: "/v1/admin/fleet", id: "get-fleet", tag: "administration", failure: shapeProblem, unguarded: true,
-		summary: "List the daemons with a recent heartbeat"}, r.fleet)
+	add(r.api, operation{tag: "administration", failure: shapeProblem, unguarded: true}.at(http.MethodGet, "/v1/admin/fleet", "get-fleet",
+		"List the daemons with a recent heartbeat"), r.fleet)
 }
 
 func (r *adminRoutes) mode(context.Context, *struct{}) (*wire.DeploymentMode, error) {

@@ -32,11 +32,9 @@ func newAnalytics(o *orchestratorAPI, age time.Duration) *analyticsRoutes {
 }
 
 func (r *analyticsRoutes) add() {
-	const tag = "analytics"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/analytics/performance", id: "get-performance", tag: tag,
-		summary: "Summarise the tasks of the last hours"}, r.performance)
-	add(r.api, operation{method: http.MethodGet, path: "/v1/analytics/bottlenecks", id: "get-bottlenecks", tag: tag,
-		summary: "Show the slowest steps and templates of the last day"}, r.slowest)
+	op := operation{tag: "analytics"}
+	add(r.api, op.at(http.MethodGet, "/v1/analytics/performance", "get-performance", "Summarise the tasks of the last hours"), r.performance)
+	add(r.api, op.at(http.MethodGet, "/v1/analytics/bottlenecks", "get-bottlenecks", "Show the slowest steps and templates of the last day"), r.slowest)
 }
 
 func (r *analyticsRoutes) performance(ctx context.Context, in *struct {

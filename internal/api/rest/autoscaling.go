@@ -14,8 +14,8 @@ func (o *orchestratorAPI) addAutoscaling(advise func(ctx context.Context, namesp
 	if advise == nil {
 		return
 	}
-	add(o.api, operation{method: http.MethodGet, path: "/v1/autoscaling/{namespace}", id: "get-autoscaling", tag: "workers",
-		summary: "Advise how many workers a namespace should have"}, func(ctx context.Context, in *struct {
+	add(o.api, operation{tag: "workers"}.at(http.MethodGet, "/v1/autoscaling/{namespace}", "get-autoscaling",
+		"Advise how many workers a namespace should have"), func(ctx context.Context, in *struct {
 		Namespace string `path:"namespace"`
 	}) (*autoscale.Advice, error) {
 		advice, err := advise(ctx, in.Namespace)

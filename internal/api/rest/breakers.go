@@ -33,12 +33,11 @@ func (a *api) addBreakers(breakers Breakers) {
 	if breakers == nil {
 		return
 	}
-	const tag, path = "administration", "/v1/admin/breakers"
+	const path = "/v1/admin/breakers"
+	op := operation{tag: "administration", failure: shapeProblem, unguarded: true}
 	r := &breakerRoutes{api: a, breakers: breakers}
-	add(a, operation{method: http.MethodGet, path: path, id: "list-breakers", tag: tag, failure: shapeProblem, unguarded: true,
-		summary: "List the circuit breakers of this daemon"}, r.list)
-	addBody(a, operation{method: http.MethodPut, path: path + "/{name}", id: "force-breaker", tag: tag, failure: shapeProblem, unguarded: true,
-		summary: "Hold a circuit breaker open or closed, or make it automatic"}, r.force)
+	add(a, op.at(http.MethodGet, path, "list-breakers", "List the circuit breakers of this daemon"), r.list)
+	addBody(a, op.at(http.MethodPut, path+"/{name}", "force-breaker", "Hold a circuit breaker open or closed, or make it automatic"), r.force)
 }
 
 func (r *breakerRoutes) list(context.Context, *struct{}) (*wire.BreakerList, error) {

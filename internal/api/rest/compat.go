@@ -36,23 +36,21 @@ const (
 )
 
 func (r *compatRoutes) add(c Compat) {
-	op := func(method, path, id, summary string) operation {
-		return operation{method: method, path: path, id: id, tag: "other queues", failure: shapeProblem, summary: summary}
-	}
+	op := operation{tag: "other queues", failure: shapeProblem}
 	if c.DistributedTaskQueue {
-		enqueue := op(http.MethodPost, compatEnqueuePath, "compat-enqueue", "Create a task of a type, or find the one with the idempotency key")
+		enqueue := op.at(http.MethodPost, compatEnqueuePath, "compat-enqueue", "Create a task of a type, or find the one with the idempotency key")
 		enqueue.status = http.StatusCreated
 		addOwn[struct{}, compatTaskRequest, client.Enqueued](r.api, enqueue, r.counted(r.enqueue))
-		add(r.api, op(http.MethodGet, compatTasksPath, "compat-get-task", "Show a task in the words of distributed-task-queue"), r.task)
-		health := op(http.MethodGet, compatHealthPath, "compat-health", "Readiness, as /health/ready")
+		add(r.api, op.at(http.MethodGet, compatTasksPath, "compat-get-task", "Show a task in the words of distributed-task-queue"), r.task)
+		health := op.at(http.MethodGet, compatHealthPath, "compat-health", "Readiness, as /health/ready")
 		health.unguarded = true
 		add(r.api, health, r.health.ready)
 	}
 	if c.TaskQueueEngine {
-		submit := op(http.MethodPost, compatJobsPath, "compat-submit-job", "Submit a job; a second one with its idempotency key is rejected")
+		submit := op.at(http.MethodPost, compatJobsPath, "compat-submit-job", "Submit a job; a second one with its idempotency key is rejected")
 		submit.status = http.StatusCreated
 		addOwn[struct{}, compatJobRequest, compatJob](r.api, submit, r.counted(r.submit))
-		add(r.api, op(http.MethodGet, compatJobsPath+"/{id}", "compat-get-job", "Show a job in the words of Distributed-Task-Queue-Engine"), r.job)
+		add(r.api, op.at(http.MethodGet, compatJobsPath+"/{id}", "compat-get-job", "Show a job in the words of Distributed-Task-Queue-Engine"), r.job)
 	}
 }
 

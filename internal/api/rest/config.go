@@ -14,8 +14,7 @@ func addConfig[T any](a *api, id string, failed shape, read func() *T, metadata 
 	if read == nil {
 		return
 	}
-	add(a, operation{method: http.MethodGet, path: "/config", id: id, tag: "configuration", failure: failed, unguarded: true,
-		summary: "Show the configuration, without secrets"},
+	add(a, operation{tag: "configuration", failure: failed, unguarded: true}.at(http.MethodGet, "/config", id, "Show the configuration, without secrets"),
 		func(context.Context, *struct{}) (*T, error) {
 			shown := *read()
 			*metadata(&shown) = client.ConfigMetadata{

@@ -16,8 +16,6 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-const dlqTag = "dlq"
-
 // dlqRoutes show and change the dead-letter queue.
 type dlqRoutes struct {
 	*orchestratorAPI
@@ -25,18 +23,17 @@ type dlqRoutes struct {
 }
 
 func (r *dlqRoutes) add() {
-	route := func(method, path, id, summary string) operation {
-		return operation{method: method, path: "/v1/dlq" + path, id: id, tag: dlqTag, summary: summary}
-	}
-	add(r.api, route(http.MethodGet, "", "list-dlq-entries", "List the dead-letter queue, newest first"), r.list)
-	add(r.api, route(http.MethodGet, "/task/{task_uuid}", "get-dlq-entry-of-task", "Show the newest entry of a task"), r.ofTask)
-	add(r.api, route(http.MethodGet, "/stats", "get-dlq-stats", "Count the entries by reason"), r.stats)
-	add(r.api, route(http.MethodGet, "/investigation-queue", "get-dlq-investigation-queue", "List pending entries, the most urgent first"), r.queue)
-	add(r.api, route(http.MethodGet, "/staleness", "get-dlq-staleness", "List living tasks by their nearest threshold, stale ones first"), r.staleness)
-	addBody(r.api, route(http.MethodPatch, "/entry/{dlq_entry_uuid}", "update-dlq-entry", "Change an investigation"), r.update)
-	addBody(r.api, route(http.MethodPost, "/entries", "add-dlq-entry", "Put a task into the dead-letter queue by hand"), r.open)
-	addBody(r.api, route(http.MethodPost, "/purge", "purge-dlq", "Delete closed entries, or count them"), r.purge)
-	addBody(r.api, route(http.MethodPost, "/replay", "replay-dlq", "Replay entries as new tasks, or list them"), r.replay)
+	const path = "/v1/dlq"
+	op := operation{tag: "dlq"}
+	add(r.api, op.at(http.MethodGet, path, "list-dlq-entries", "List the dead-letter queue, newest first"), r.list)
+	add(r.api, op.at(http.MethodGet, path+"/task/{task_uuid}", "get-dlq-entry-of-task", "Show the newest entry of a task"), r.ofTask)
+	add(r.api, op.at(http.MethodGet, path+"/stats", "get-dlq-stats", "Count the entries by reason"), r.stats)
+	add(r.api, op.at(http.MethodGet, path+"/investigation-queue", "get-dlq-investigation-queue", "List pending entries, the most urgent first"), r.queue)
+	add(r.api, op.at(http.MethodGet, path+"/staleness", "get-dlq-staleness", "List living tasks by their nearest threshold, stale ones first"), r.staleness)
+	addBody(r.api, op.at(http.MethodPatch, path+"/entry/{dlq_entry_uuid}", "update-dlq-entry", "Change an investigation"), r.update)
+	addBody(r.api, op.at(http.MethodPost, path+"/entries", "add-dlq-entry", "Put a task into the dead-letter queue by hand"), r.open)
+	addBody(r.api, op.at(http.MethodPost, path+"/purge", "purge-dlq", "Delete closed entries, or count them"), r.purge)
+	addBody(r.api, op.at(http.MethodPost, path+"/replay", "replay-dlq", "Replay entries as new tasks, or list them"), r.replay)
 }
 
 // dlqQuery selects entries.

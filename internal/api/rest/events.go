@@ -19,15 +19,16 @@ type eventRoutes struct {
 }
 
 func (r *eventRoutes) add() {
-	const tag, all, one = "events", "/v1/event-consumers", "/v1/event-consumers/{name}"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/events", id: "list-events", tag: tag, summary: "List durable domain events by position"}, r.list)
-	addBody(r.api, operation{method: http.MethodPost, path: all, id: "create-event-consumer", tag: tag, summary: "Create a consumer for the events of a namespace"}, r.create)
-	add(r.api, operation{method: http.MethodGet, path: all, id: "list-event-consumers", tag: tag, summary: "List consumers by name"}, r.consumers)
-	add(r.api, operation{method: http.MethodGet, path: one, id: "get-event-consumer", tag: tag, summary: "Show a consumer and how far behind it is"}, r.get)
-	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-event-consumer", tag: tag, summary: "Delete a consumer; events stay"}, r.remove)
-	addBody(r.api, operation{method: http.MethodPost, path: one + "/claim", id: "claim-events", tag: tag, summary: "Claim the next events of a consumer"}, r.claim)
-	addBody(r.api, operation{method: http.MethodPost, path: one + "/ack", id: "ack-events", tag: tag, summary: "Acknowledge everything up to a position"}, r.ack)
-	addBody(r.api, operation{method: http.MethodPost, path: one + "/reset", id: "reset-event-consumer", tag: tag, summary: "Move a consumer to another position"}, r.reset)
+	const all, one = "/v1/event-consumers", "/v1/event-consumers/{name}"
+	op := operation{tag: "events"}
+	add(r.api, op.at(http.MethodGet, "/v1/events", "list-events", "List durable domain events by position"), r.list)
+	addBody(r.api, op.at(http.MethodPost, all, "create-event-consumer", "Create a consumer for the events of a namespace"), r.create)
+	add(r.api, op.at(http.MethodGet, all, "list-event-consumers", "List consumers by name"), r.consumers)
+	add(r.api, op.at(http.MethodGet, one, "get-event-consumer", "Show a consumer and how far behind it is"), r.get)
+	add(r.api, op.at(http.MethodDelete, one, "delete-event-consumer", "Delete a consumer; events stay"), r.remove)
+	addBody(r.api, op.at(http.MethodPost, one+"/claim", "claim-events", "Claim the next events of a consumer"), r.claim)
+	addBody(r.api, op.at(http.MethodPost, one+"/ack", "ack-events", "Acknowledge everything up to a position"), r.ack)
+	addBody(r.api, op.at(http.MethodPost, one+"/reset", "reset-event-consumer", "Move a consumer to another position"), r.reset)
 }
 
 // eventQuery selects events.

@@ -81,8 +81,8 @@ func (p *streamPlaces) ended(reason string, left error) {
 }
 
 func (s *eventStreams) add() {
-	addOwn[eventQuery, struct{}, string](s.api, operation{method: http.MethodGet, path: eventStreamPath, id: "stream-events", tag: "events", media: eventStreamMedia,
-		summary: "Follow durable domain events (server-sent events); continues after Last-Event-ID"}, s.serve)
+	addOwn[eventQuery, struct{}, string](s.api, operation{tag: "events", media: eventStreamMedia}.at(http.MethodGet, eventStreamPath, "stream-events",
+		"Follow durable domain events (server-sent events); continues after Last-Event-ID"), s.serve)
 }
 
 // filter reads the start position: after the last event that the client has seen, else

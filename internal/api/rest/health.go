@@ -15,8 +15,6 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-const healthTag = "health"
-
 // healthRoutes answer whether the process is live, ready, and what is wrong. They need no
 // credentials, so they must be cheap.
 type healthRoutes struct {
@@ -37,24 +35,13 @@ func newHealthRoutes(a *api, status Status, database Database) *healthRoutes {
 }
 
 func (h *healthRoutes) add(failure shape) {
-	route := func(name string) operation {
-		path := "/health"
-		if name != "" {
-			path += "/" + name
-		}
-		return operation{method: http.MethodGet, path: path, id: strings.TrimSuffix("health-"+name, "-"), tag: healthTag, failure: failure, unguarded: true}
-	}
-	basic, live, ready, accepting, detailed := route(""), route("live"), route("ready"), route("accepting"), route("detailed")
-	basic.summary = "Does the daemon answer?"
-	live.summary = "Do the process and its loops run? 503 when not"
-	ready.summary = "Can it serve? 503 with the reason when not"
-	accepting.summary = "Should it be sent requests? 503 until it has been ready, and while it drains; not while the database is unavailable"
-	detailed.summary = "All checks; always 200"
-	add(h.api, basic, h.basic)
-	add(h.api, live, h.live)
-	add(h.api, ready, h.ready)
-	add(h.api, accepting, h.accepting)
-	add(h.api, detailed, h.detailed)
+	op := operation{tag: "health", failure: failure, unguarded: true}
+	add(h.api, op.at(http.MethodGet, "/health", "health", "Does the daemon answer?"), h.basic)
+	add(h.api, op.at(http.MethodGet, "/health/live", "health-live", "Do the process and its loops run? 503 when not"), h.live)
+	add(h.api, op.at(http.MethodGet, "/health/ready", "health-ready", "Can it serve? 503 with the reason when not"), h.ready)
+	add(h.api, op.at(http.MethodGet, "/health/accepting", "health-accepting",
+		"Should it be sent requests? 503 until it has been ready, and while it drains; not while the database is unavailable"), h.accepting)
+	add(h.api, op.at(http.MethodGet, "/health/detailed", "health-detailed", "All checks; always 200"), h.detailed)
 }
 
 func (h *healthRoutes) short(status string) *client.Health {

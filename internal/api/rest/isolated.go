@@ -21,10 +21,9 @@ type isolatedRoutes struct{ *orchestratorAPI }
 
 func (r *isolatedRoutes) add() {
 	const path = "/v1/tasks/{uuid}/batches/isolated"
-	add(r.api, operation{method: http.MethodGet, path: path, id: "list-isolated-items", tag: tasksTag,
-		summary: "List the items that batches of a task have isolated"}, r.list)
-	addBody(r.api, operation{method: http.MethodPost, path: path + "/replay", id: "replay-isolated-items", tag: tasksTag,
-		summary: "Create a task that processes isolated items again, or count them"}, r.replay)
+	op := operation{tag: tasksTag}
+	add(r.api, op.at(http.MethodGet, path, "list-isolated-items", "List the items that batches of a task have isolated"), r.list)
+	addBody(r.api, op.at(http.MethodPost, path+"/replay", "replay-isolated-items", "Create a task that processes isolated items again, or count them"), r.replay)
 }
 
 // isolatedQuery selects items of a task.

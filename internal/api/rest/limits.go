@@ -25,10 +25,11 @@ const (
 )
 
 func (r *limitRoutes) add() {
-	const tag, path = "limits", "/v1/namespaces/{namespace}/limits/{callable}"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/limits", id: "list-limits", tag: tag, summary: "List the limits of callables, with what they hold up"}, r.list)
-	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-limit", tag: tag, summary: "Limit what runs of a callable, key by key"}, r.set)
-	add(r.api, operation{method: http.MethodDelete, path: path, id: "delete-limit", tag: tag, summary: "Remove a limit"}, r.remove)
+	const path = "/v1/namespaces/{namespace}/limits/{callable}"
+	op := operation{tag: "limits"}
+	add(r.api, op.at(http.MethodGet, "/v1/limits", "list-limits", "List the limits of callables, with what they hold up"), r.list)
+	addBody(r.api, op.at(http.MethodPut, path, "set-limit", "Limit what runs of a callable, key by key"), r.set)
+	add(r.api, op.at(http.MethodDelete, path, "delete-limit", "Remove a limit"), r.remove)
 }
 
 // namespaceQuery selects what belongs to a namespace.

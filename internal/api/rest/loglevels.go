@@ -23,11 +23,10 @@ type levelRoutes struct {
 }
 
 func (r *levelRoutes) add() {
-	const tag, path = "administration", "/v1/log-levels"
-	add(r.api, operation{method: http.MethodGet, path: path, id: "get-log-levels", tag: tag, unguarded: true,
-		summary: "Show the levels of logging"}, r.show)
-	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-log-levels", tag: tag, unguarded: true,
-		summary: "Change the levels of logging of this daemon, until it restarts or reads its configuration again"}, r.change)
+	const path = "/v1/log-levels"
+	op := operation{tag: "administration", unguarded: true}
+	add(r.api, op.at(http.MethodGet, path, "get-log-levels", "Show the levels of logging"), r.show)
+	addBody(r.api, op.at(http.MethodPut, path, "set-log-levels", "Change the levels of logging of this daemon, until it restarts or reads its configuration again"), r.change)
 }
 
 func (r *levelRoutes) show(context.Context, *struct{}) (*wire.LogLevels, error) {

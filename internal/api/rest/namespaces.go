@@ -15,13 +15,11 @@ import (
 type namespaceRoutes struct{ *orchestratorAPI }
 
 func (r *namespaceRoutes) add() {
-	const tag, path = "namespaces", "/v1/namespaces/{name}/pause"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/namespaces", id: "list-namespaces", tag: tag,
-		summary: "List the namespaces and which are paused"}, r.list)
-	addBody(r.api, operation{method: http.MethodPut, path: path, id: "pause-namespace", tag: tag,
-		summary: "Pause claims of a namespace, or of one of its callables"}, r.pause)
-	add(r.api, operation{method: http.MethodDelete, path: path, id: "resume-namespace", tag: tag,
-		summary: "Resume claims"}, r.resume)
+	const path = "/v1/namespaces/{name}/pause"
+	op := operation{tag: "namespaces"}
+	add(r.api, op.at(http.MethodGet, "/v1/namespaces", "list-namespaces", "List the namespaces and which are paused"), r.list)
+	addBody(r.api, op.at(http.MethodPut, path, "pause-namespace", "Pause claims of a namespace, or of one of its callables"), r.pause)
+	add(r.api, op.at(http.MethodDelete, path, "resume-namespace", "Resume claims"), r.resume)
 }
 
 func (r *namespaceRoutes) list(ctx context.Context, _ *struct{}) (*wire.NamespaceList, error) {

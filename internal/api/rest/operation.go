@@ -75,6 +75,12 @@ type operation struct {
 	unguarded bool
 }
 
+// at is an operation that shares with op what op says.
+func (op operation) at(method, path, id, summary string) operation {
+	op.method, op.path, op.id, op.summary = method, path, id, summary
+	return op
+}
+
 func (op *operation) successStatus() int { return cmp.Or(op.status, http.StatusOK) }
 
 // add registers a route without a body.

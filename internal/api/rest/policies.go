@@ -16,15 +16,12 @@ import (
 type policyRoutes struct{ *orchestratorAPI }
 
 func (r *policyRoutes) add() {
-	const tag, path = "policies", "/v1/namespaces/{namespace}/policies/{callable}"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/policies", id: "list-policies", tag: tag,
-		summary: "List the callables whose steps are not simply in order of priority"}, r.list)
-	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-policy", tag: tag,
-		summary: "Set the order in which the steps of a callable are claimed"}, r.set)
-	add(r.api, operation{method: http.MethodDelete, path: path, id: "delete-policy", tag: tag,
-		summary: "Return the steps of a callable to the order of priority"}, r.remove)
-	add(r.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/predictions", id: "predict-task", tag: tag,
-		summary: "Explain how long the steps of a task are expected to take, where a policy orders by it"}, r.predict)
+	const path = "/v1/namespaces/{namespace}/policies/{callable}"
+	op := operation{tag: "policies"}
+	add(r.api, op.at(http.MethodGet, "/v1/policies", "list-policies", "List the callables whose steps are not simply in order of priority"), r.list)
+	addBody(r.api, op.at(http.MethodPut, path, "set-policy", "Set the order in which the steps of a callable are claimed"), r.set)
+	add(r.api, op.at(http.MethodDelete, path, "delete-policy", "Return the steps of a callable to the order of priority"), r.remove)
+	add(r.api, op.at(http.MethodGet, "/v1/tasks/{uuid}/predictions", "predict-task", "Explain how long the steps of a task are expected to take, where a policy orders by it"), r.predict)
 }
 
 func (r *policyRoutes) list(ctx context.Context, in *namespaceQuery) (*wire.PolicyList, error) {

@@ -65,27 +65,24 @@ func isQueue(r *http.Request) bool {
 }
 
 func (r *queueRoutes) add() {
-	const tag = "task queues"
-	op := func(method, path, id, summary string) operation {
-		return operation{method: method, path: path, id: id, tag: tag, failure: shapeProblem, summary: summary}
-	}
-	submit := op(http.MethodPost, queueTasksPath, "submit-queue-task", "Submit a task to a queue")
+	op := operation{tag: "task queues", failure: shapeProblem}
+	submit := op.at(http.MethodPost, queueTasksPath, "submit-queue-task", "Submit a task to a queue")
 	submit.status, submit.also = http.StatusCreated, "The existing task with the idempotency key"
 	addOwn[struct{}, queueSubmission, queueTask](r.api, submit, r.submit)
-	addBody(r.api, op(http.MethodPost, queueTasksPath+"/bulk", "submit-queue-tasks", "Submit many tasks; each has its own answer"), r.submitMany)
-	add(r.api, op(http.MethodGet, queueTasksPath, "list-queue-tasks", "List tasks, the newest first, without payloads"), r.list)
-	add(r.api, op(http.MethodGet, queueTasksPath+"/{id}", "get-queue-task", "Show a task, or wait for its end"), r.get)
-	addBody(r.api, op(http.MethodPost, queueTasksPath+"/claim", "claim-queue-tasks", "Claim tasks, or wait for one"), r.claim)
-	addBody(r.api, op(http.MethodPost, queueTasksPath+"/complete", "complete-queue-tasks", "Complete many tasks; each has its own answer"), r.completeMany)
-	addBody(r.api, op(http.MethodPost, queueTasksPath+"/{id}/complete", "complete-queue-task", "Complete a task"), r.complete)
-	addBody(r.api, op(http.MethodPost, queueTasksPath+"/{id}/fail", "fail-queue-task", "Report a failure: the task is tried again, or DEAD"), r.fail)
-	addBody(r.api, op(http.MethodPost, queueWorkersPath+"/register", "register-queue-worker", "Register a worker, or change its queue and tags"), r.register)
-	addOwn[queueWorkerInput, queueHeartbeat, queueBeat](r.api, op(http.MethodPost, queueWorkersPath+"/{id}/heartbeat", "beat-queue-worker",
+	addBody(r.api, op.at(http.MethodPost, queueTasksPath+"/bulk", "submit-queue-tasks", "Submit many tasks; each has its own answer"), r.submitMany)
+	add(r.api, op.at(http.MethodGet, queueTasksPath, "list-queue-tasks", "List tasks, the newest first, without payloads"), r.list)
+	add(r.api, op.at(http.MethodGet, queueTasksPath+"/{id}", "get-queue-task", "Show a task, or wait for its end"), r.get)
+	addBody(r.api, op.at(http.MethodPost, queueTasksPath+"/claim", "claim-queue-tasks", "Claim tasks, or wait for one"), r.claim)
+	addBody(r.api, op.at(http.MethodPost, queueTasksPath+"/complete", "complete-queue-tasks", "Complete many tasks; each has its own answer"), r.completeMany)
+	addBody(r.api, op.at(http.MethodPost, queueTasksPath+"/{id}/complete", "complete-queue-task", "Complete a task"), r.complete)
+	addBody(r.api, op.at(http.MethodPost, queueTasksPath+"/{id}/fail", "fail-queue-task", "Report a failure: the task is tried again, or DEAD"), r.fail)
+	addBody(r.api, op.at(http.MethodPost, queueWorkersPath+"/register", "register-queue-worker", "Register a worker, or change its queue and tags"), r.register)
+	addOwn[queueWorkerInput, queueHeartbeat, queueBeat](r.api, op.at(http.MethodPost, queueWorkersPath+"/{id}/heartbeat", "beat-queue-worker",
 		"Record that a worker lives, with all of its claims; the body may be left out"), r.heartbeat)
-	add(r.api, op(http.MethodGet, queueWorkersPath, "list-queue-workers", "List workers by their ids"), r.workers)
-	add(r.api, op(http.MethodGet, queuesPath, "list-queues", "Count the tasks and the active workers of queues"), r.listQueues)
-	addBody(r.api, op(http.MethodPost, queuesPath+"/{name}/pause", "pause-queue", "Pause the claims of a queue"), r.pause)
-	addBody(r.api, op(http.MethodPost, queuesPath+"/{name}/resume", "resume-queue", "Resume the claims of a queue"), r.resume)
+	add(r.api, op.at(http.MethodGet, queueWorkersPath, "list-queue-workers", "List workers by their ids"), r.workers)
+	add(r.api, op.at(http.MethodGet, queuesPath, "list-queues", "Count the tasks and the active workers of queues"), r.listQueues)
+	addBody(r.api, op.at(http.MethodPost, queuesPath+"/{name}/pause", "pause-queue", "Pause the claims of a queue"), r.pause)
+	addBody(r.api, op.at(http.MethodPost, queuesPath+"/{name}/resume", "resume-queue", "Resume the claims of a queue"), r.resume)
 }
 
 // queueSubmission is a task to submit.

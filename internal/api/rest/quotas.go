@@ -13,11 +13,11 @@ import (
 type quotaRoutes struct{ *orchestratorAPI }
 
 func (r *quotaRoutes) add() {
-	const tag, path = "namespaces", "/v1/namespaces/{namespace}/quota"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/quotas", id: "list-quotas", tag: tag, summary: "List the quotas by namespace"}, r.list)
-	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-quota", tag: tag,
-		summary: "Bound the tasks of a namespace that have not ended"}, r.set)
-	add(r.api, operation{method: http.MethodDelete, path: path, id: "delete-quota", tag: tag, summary: "Delete the quota of a namespace"}, r.remove)
+	const path = "/v1/namespaces/{namespace}/quota"
+	op := operation{tag: "namespaces"}
+	add(r.api, op.at(http.MethodGet, "/v1/quotas", "list-quotas", "List the quotas by namespace"), r.list)
+	addBody(r.api, op.at(http.MethodPut, path, "set-quota", "Bound the tasks of a namespace that have not ended"), r.set)
+	add(r.api, op.at(http.MethodDelete, path, "delete-quota", "Delete the quota of a namespace"), r.remove)
 }
 
 func (r *quotaRoutes) list(ctx context.Context, _ *struct{}) (*wire.QuotaList, error) {

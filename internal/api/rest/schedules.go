@@ -21,18 +21,19 @@ const shownRuns = 5
 type scheduleRoutes struct{ *orchestratorAPI }
 
 func (r *scheduleRoutes) add() {
-	const tag, all, one = "schedules", "/v1/schedules", "/v1/schedules/{id}"
-	addBody(r.api, operation{method: http.MethodPost, path: all, id: "create-schedule", tag: tag, summary: "Create a schedule",
-		body: client.ScheduleRequest{}}, r.create)
-	add(r.api, operation{method: http.MethodGet, path: all, id: "list-schedules", tag: tag, summary: "List schedules by namespace and name"}, r.list)
-	add(r.api, operation{method: http.MethodGet, path: one, id: "get-schedule", tag: tag, summary: "Show a schedule and its next runs"}, r.get)
-	addBody(r.api, operation{method: http.MethodPatch, path: one, id: "update-schedule", tag: tag, summary: "Change a schedule",
-		body: client.ScheduleUpdate{}}, r.update)
-	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-schedule", tag: tag, summary: "Delete a schedule; its tasks stay"}, r.remove)
-	addBody(r.api, operation{method: http.MethodPost, path: one + "/pause", id: "pause-schedule", tag: tag, summary: "Pause a schedule"}, r.pause)
-	add(r.api, operation{method: http.MethodPost, path: one + "/resume", id: "resume-schedule", tag: tag, summary: "Resume a schedule"}, r.resume)
-	add(r.api, operation{method: http.MethodPost, path: one + "/run", id: "run-schedule", tag: tag, summary: "Run a schedule now, besides its due runs"}, r.run)
-	add(r.api, operation{method: http.MethodGet, path: one + "/next", id: "get-next-runs", tag: tag, summary: "List the next runs of a schedule"}, r.next)
+	const all, one = "/v1/schedules", "/v1/schedules/{id}"
+	op := operation{tag: "schedules"}
+	create, update := op.at(http.MethodPost, all, "create-schedule", "Create a schedule"), op.at(http.MethodPatch, one, "update-schedule", "Change a schedule")
+	create.body, update.body = client.ScheduleRequest{}, client.ScheduleUpdate{}
+	addBody(r.api, create, r.create)
+	add(r.api, op.at(http.MethodGet, all, "list-schedules", "List schedules by namespace and name"), r.list)
+	add(r.api, op.at(http.MethodGet, one, "get-schedule", "Show a schedule and its next runs"), r.get)
+	addBody(r.api, update, r.update)
+	add(r.api, op.at(http.MethodDelete, one, "delete-schedule", "Delete a schedule; its tasks stay"), r.remove)
+	addBody(r.api, op.at(http.MethodPost, one+"/pause", "pause-schedule", "Pause a schedule"), r.pause)
+	add(r.api, op.at(http.MethodPost, one+"/resume", "resume-schedule", "Resume a schedule"), r.resume)
+	add(r.api, op.at(http.MethodPost, one+"/run", "run-schedule", "Run a schedule now, besides its due runs"), r.run)
+	add(r.api, op.at(http.MethodGet, one+"/next", "get-next-runs", "List the next runs of a schedule"), r.next)
 }
 
 // scheduleInput selects a schedule.

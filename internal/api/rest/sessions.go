@@ -34,25 +34,20 @@ func isSession(r *http.Request) bool {
 
 func (r *sessionRoutes) add() {
 	r.sessions = r.hub
-	const tag = "sessions"
-	addBody(r.api, operation{method: http.MethodPost, path: sessionsPath, id: "open-session", tag: tag, failure: shapeProblem,
-		status: http.StatusCreated, summary: "Open a session that runs steps"}, r.open)
-	add(r.api, operation{method: http.MethodPost, path: sessionPath + "/poll", id: "poll-session", tag: tag, failure: shapeProblem,
-		summary: "Wait for steps and notices"}, r.poll)
-	addOwn[pollInput, struct{}, string](r.api, operation{method: http.MethodGet, path: sessionPath + "/stream", id: "stream-session", tag: tag, failure: shapeProblem,
-		media: eventStreamMedia, summary: "Follow steps and notices (server-sent events), for the time that a poll may wait"}, r.stream)
-	addBody(r.api, operation{method: http.MethodPost, path: sessionPath + "/reports", id: "report-steps", tag: tag, failure: shapeProblem,
-		summary: "End steps that the session holds"}, r.report)
-	addBody(r.api, operation{method: http.MethodPost, path: sessionPath + "/checkpoint", id: "save-checkpoint", tag: tag, failure: shapeProblem,
-		summary: "Save the progress of a step that goes on"}, r.save)
-	addBody(r.api, operation{method: http.MethodPost, path: sessionPath + "/progress", id: "show-progress", tag: tag, failure: shapeProblem,
-		summary: "Show how far a step is"}, r.progress)
-	add(r.api, operation{method: http.MethodGet, path: sessionPath + "/results", id: "get-parent-result", tag: tag, failure: shapeProblem,
-		summary: "Read the result of a step that a held step depends on"}, r.result)
-	add(r.api, operation{method: http.MethodGet, path: sessionPath + "/batch-results", id: "get-batch-results", tag: tag, failure: shapeProblem,
-		summary: "Read the results of the batches that a held step depends on"}, r.batchResults)
-	add(r.api, operation{method: http.MethodDelete, path: sessionPath, id: "close-session", tag: tag, failure: shapeProblem,
-		summary: "Close a session and give its steps back"}, r.close)
+	op := operation{tag: "sessions", failure: shapeProblem}
+	open := op.at(http.MethodPost, sessionsPath, "open-session", "Open a session that runs steps")
+	open.status = http.StatusCreated
+	addBody(r.api, open, r.open)
+	add(r.api, op.at(http.MethodPost, sessionPath+"/poll", "poll-session", "Wait for steps and notices"), r.poll)
+	stream := op.at(http.MethodGet, sessionPath+"/stream", "stream-session", "Follow steps and notices (server-sent events), for the time that a poll may wait")
+	stream.media = eventStreamMedia
+	addOwn[pollInput, struct{}, string](r.api, stream, r.stream)
+	addBody(r.api, op.at(http.MethodPost, sessionPath+"/reports", "report-steps", "End steps that the session holds"), r.report)
+	addBody(r.api, op.at(http.MethodPost, sessionPath+"/checkpoint", "save-checkpoint", "Save the progress of a step that goes on"), r.save)
+	addBody(r.api, op.at(http.MethodPost, sessionPath+"/progress", "show-progress", "Show how far a step is"), r.progress)
+	add(r.api, op.at(http.MethodGet, sessionPath+"/results", "get-parent-result", "Read the result of a step that a held step depends on"), r.result)
+	add(r.api, op.at(http.MethodGet, sessionPath+"/batch-results", "get-batch-results", "Read the results of the batches that a held step depends on"), r.batchResults)
+	add(r.api, op.at(http.MethodDelete, sessionPath, "close-session", "Close a session and give its steps back"), r.close)
 }
 
 // sessionInput names a session.

@@ -19,17 +19,16 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
+const stepsTag = "steps"
+
 // stepRoutes show the steps of a task.
 type stepRoutes struct{ *orchestratorAPI }
 
 func (s *stepRoutes) add() {
-	const tag = "steps"
-	add(s.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/workflow_steps", id: "list-steps", tag: tag,
-		summary: "List the steps of a task"}, s.list)
-	add(s.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/workflow_steps/{step_uuid}", id: "get-step", tag: tag,
-		summary: "Show a step with its result"}, s.get)
-	add(s.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/workflow_steps/{step_uuid}/audit", id: "get-step-audit", tag: tag,
-		summary: "List the reported executions of a step, newest first"}, s.audit)
+	op := operation{tag: stepsTag}
+	add(s.api, op.at(http.MethodGet, "/v1/tasks/{uuid}/workflow_steps", "list-steps", "List the steps of a task"), s.list)
+	add(s.api, op.at(http.MethodGet, "/v1/tasks/{uuid}/workflow_steps/{step_uuid}", "get-step", "Show a step with its result"), s.get)
+	add(s.api, op.at(http.MethodGet, "/v1/tasks/{uuid}/workflow_steps/{step_uuid}/audit", "get-step-audit", "List the reported executions of a step, newest first"), s.audit)
 }
 
 // stepPath holds the path parameters of a step's routes. They have their own error text

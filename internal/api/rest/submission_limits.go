@@ -16,13 +16,11 @@ import (
 type submissionRoutes struct{ *orchestratorAPI }
 
 func (r *submissionRoutes) add() {
-	const tag, path = "namespaces", "/v1/namespaces/{namespace}/submissions/{template}"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/submission-limits", id: "list-submission-limits", tag: tag,
-		summary: "List the throttles and debounces of templates"}, r.list)
-	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-submission-limit", tag: tag,
-		summary: "Set how often tasks of a template are submitted: its throttle, its debounce, or both"}, r.set)
-	add(r.api, operation{method: http.MethodDelete, path: path, id: "delete-submission-limit", tag: tag,
-		summary: "Delete the throttle and the debounce of a template"}, r.remove)
+	const path = "/v1/namespaces/{namespace}/submissions/{template}"
+	op := operation{tag: "namespaces"}
+	add(r.api, op.at(http.MethodGet, "/v1/submission-limits", "list-submission-limits", "List the throttles and debounces of templates"), r.list)
+	addBody(r.api, op.at(http.MethodPut, path, "set-submission-limit", "Set how often tasks of a template are submitted: its throttle, its debounce, or both"), r.set)
+	add(r.api, op.at(http.MethodDelete, path, "delete-submission-limit", "Delete the throttle and the debounce of a template"), r.remove)
 }
 
 func (r *submissionRoutes) list(ctx context.Context, in *namespaceQuery) (*wire.SubmissionLimitList, error) {

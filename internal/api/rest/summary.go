@@ -19,10 +19,9 @@ import (
 type summaryRoutes struct{ *taskRoutes }
 
 func (s *summaryRoutes) add() {
-	add(s.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/summary", id: "get-task-summary", tag: tasksTag,
-		summary: "Show a task, its template and its steps in short"}, s.summary)
-	add(s.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/context", id: "get-task-context", tag: tasksTag,
-		summary: "Show the context of a task and the results of its steps"}, s.context)
+	op := operation{tag: tasksTag}
+	add(s.api, op.at(http.MethodGet, "/v1/tasks/{uuid}/summary", "get-task-summary", "Show a task, its template and its steps in short"), s.summary)
+	add(s.api, op.at(http.MethodGet, "/v1/tasks/{uuid}/context", "get-task-context", "Show the context of a task and the results of its steps"), s.context)
 }
 
 func (s *summaryRoutes) summary(ctx context.Context, in *taskInput) (*client.TaskSummary, error) {

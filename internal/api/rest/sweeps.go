@@ -21,12 +21,10 @@ type sweepRoutes struct {
 }
 
 func (r *sweepRoutes) add() {
-	const tag = "sweeps"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/sweeps", id: "list-sweeps", tag: tag,
-		summary: "List the sweeps and their last runs"}, r.list)
+	op := operation{tag: "sweeps"}
+	add(r.api, op.at(http.MethodGet, "/v1/sweeps", "list-sweeps", "List the sweeps and their last runs"), r.list)
 	if r.runNow != nil {
-		addBody(r.api, operation{method: http.MethodPost, path: "/v1/sweeps/{name}/run", id: "run-sweep", tag: tag,
-			summary: "Run a sweep now, or preview it"}, r.run)
+		addBody(r.api, op.at(http.MethodPost, "/v1/sweeps/{name}/run", "run-sweep", "Run a sweep now, or preview it"), r.run)
 	}
 }
 

@@ -29,15 +29,16 @@ type typeRoutes struct {
 }
 
 func (r *typeRoutes) add() {
-	const tag, one, queue = "task types", "/v1/task-types/{name}", "/v1/enqueue"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/task-types", id: "list-task-types", tag: tag, summary: "List task types by namespace and name"}, r.list)
-	addBody(r.api, operation{method: http.MethodPut, path: one, id: "put-task-type", tag: tag, summary: "Register a task type, or change it"}, r.put)
-	add(r.api, operation{method: http.MethodGet, path: one, id: "get-task-type", tag: tag, summary: "Show a task type"}, r.get)
-	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-task-type", tag: tag, summary: "Delete a task type; its tasks continue"}, r.remove)
-	addOwn[struct{}, client.EnqueueRequest, client.Enqueued](r.api, operation{method: http.MethodPost, path: queue, id: "enqueue", tag: tag, status: http.StatusCreated,
-		also: "The existing task with the idempotency key", summary: "Create a task of a type"}, r.counted(r.enqueue))
-	add(r.api, operation{method: http.MethodGet, path: queue + "/{uuid}", id: "get-enqueued", tag: tag,
-		summary: "Show the state of a task of one step, or wait for its end"}, r.showEnqueued)
+	const one, queue = "/v1/task-types/{name}", "/v1/enqueue"
+	op := operation{tag: "task types"}
+	add(r.api, op.at(http.MethodGet, "/v1/task-types", "list-task-types", "List task types by namespace and name"), r.list)
+	addBody(r.api, op.at(http.MethodPut, one, "put-task-type", "Register a task type, or change it"), r.put)
+	add(r.api, op.at(http.MethodGet, one, "get-task-type", "Show a task type"), r.get)
+	add(r.api, op.at(http.MethodDelete, one, "delete-task-type", "Delete a task type; its tasks continue"), r.remove)
+	enqueue := op.at(http.MethodPost, queue, "enqueue", "Create a task of a type")
+	enqueue.status, enqueue.also = http.StatusCreated, "The existing task with the idempotency key"
+	addOwn[struct{}, client.EnqueueRequest, client.Enqueued](r.api, enqueue, r.counted(r.enqueue))
+	add(r.api, op.at(http.MethodGet, queue+"/{uuid}", "get-enqueued", "Show the state of a task of one step, or wait for its end"), r.showEnqueued)
 }
 
 // typeInput selects a task type.

@@ -28,27 +28,18 @@ type taskRoutes struct {
 }
 
 func (t *taskRoutes) add() {
-	addOwn[shownQuery, client.TaskRequest, client.Task](t.api, operation{method: http.MethodPost, path: "/v1/tasks", id: "create-task", tag: tasksTag,
-		summary: "Create a task"}, t.create)
-	addOwn[struct{}, wire.TaskBatchRequest, client.TaskBatch](t.api, operation{method: http.MethodPost, path: "/v1/tasks/batch", id: "create-tasks", tag: tasksTag,
-		summary: "Create many tasks, each separately"}, t.createMany)
-	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks", id: "list-tasks", tag: tasksTag,
-		summary: "List tasks, newest first"}, t.list)
-	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/by-key", id: "find-task", tag: tasksTag,
-		summary: "Show the task that has an idempotency key"}, t.find)
-	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}", id: "get-task", tag: tasksTag,
-		summary: "Show a task with its steps, or wait for its end"}, t.get)
-	add(t.api, operation{method: http.MethodDelete, path: "/v1/tasks/{uuid}", id: "cancel-task", tag: tasksTag,
-		summary: "Cancel a task"}, t.cancel)
-	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/timeline", id: "get-timeline", tag: tasksTag,
-		summary: "Show the history of a task"}, t.timeline)
-	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/batches", id: "get-batches", tag: tasksTag,
-		summary: "Show the progress of a task's batches"}, t.batches)
-	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/chain", id: "get-chain", tag: tasksTag,
-		summary: "Show the tasks that a task continues, and those that continue it"}, t.chain)
+	op := operation{tag: tasksTag}
+	addOwn[shownQuery, client.TaskRequest, client.Task](t.api, op.at(http.MethodPost, "/v1/tasks", "create-task", "Create a task"), t.create)
+	addOwn[struct{}, wire.TaskBatchRequest, client.TaskBatch](t.api, op.at(http.MethodPost, "/v1/tasks/batch", "create-tasks", "Create many tasks, each separately"), t.createMany)
+	add(t.api, op.at(http.MethodGet, "/v1/tasks", "list-tasks", "List tasks, newest first"), t.list)
+	add(t.api, op.at(http.MethodGet, "/v1/tasks/by-key", "find-task", "Show the task that has an idempotency key"), t.find)
+	add(t.api, op.at(http.MethodGet, "/v1/tasks/{uuid}", "get-task", "Show a task with its steps, or wait for its end"), t.get)
+	add(t.api, op.at(http.MethodDelete, "/v1/tasks/{uuid}", "cancel-task", "Cancel a task"), t.cancel)
+	add(t.api, op.at(http.MethodGet, "/v1/tasks/{uuid}/timeline", "get-timeline", "Show the history of a task"), t.timeline)
+	add(t.api, op.at(http.MethodGet, "/v1/tasks/{uuid}/batches", "get-batches", "Show the progress of a task's batches"), t.batches)
+	add(t.api, op.at(http.MethodGet, "/v1/tasks/{uuid}/chain", "get-chain", "Show the tasks that a task continues, and those that continue it"), t.chain)
 	if t.verify != nil {
-		add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/verify", id: "verify-task", tag: tasksTag,
-			summary: "Check the records of a task for contradictions"}, t.check)
+		add(t.api, op.at(http.MethodGet, "/v1/tasks/{uuid}/verify", "verify-task", "Check the records of a task for contradictions"), t.check)
 	}
 }
 

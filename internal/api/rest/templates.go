@@ -21,19 +21,15 @@ type templateRoutes struct {
 }
 
 func (t *templateRoutes) add() {
-	const tag, one = "templates", "/v1/templates/{namespace}/{name}/{version}"
-	add(t.api, operation{method: http.MethodGet, path: "/v1/templates", id: "list-templates", tag: tag,
-		summary: "List the current templates"}, t.list)
-	add(t.api, operation{method: http.MethodGet, path: one, id: "get-template", tag: tag,
-		summary: "Show a template"}, t.get)
+	const one = "/v1/templates/{namespace}/{name}/{version}"
+	op := operation{tag: "templates"}
+	add(t.api, op.at(http.MethodGet, "/v1/templates", "list-templates", "List the current templates"), t.list)
+	add(t.api, op.at(http.MethodGet, one, "get-template", "Show a template"), t.get)
 	if t.put != nil {
-		addBody(t.api, operation{method: http.MethodPost, path: "/v1/templates", id: "register-template", tag: tag, status: http.StatusOK,
-			summary: "Register the text of a template file"}, t.register)
+		addBody(t.api, op.at(http.MethodPost, "/v1/templates", "register-template", "Register the text of a template file"), t.register)
 	}
-	addBody(t.api, operation{method: http.MethodPut, path: one + "/deprecation", id: "deprecate-template", tag: tag,
-		summary: "Deprecate a version: requests without a version do not choose it"}, t.deprecate)
-	add(t.api, operation{method: http.MethodDelete, path: one + "/deprecation", id: "undeprecate-template", tag: tag,
-		summary: "Undeprecate a version"}, t.undeprecate)
+	addBody(t.api, op.at(http.MethodPut, one+"/deprecation", "deprecate-template", "Deprecate a version: requests without a version do not choose it"), t.deprecate)
+	add(t.api, op.at(http.MethodDelete, one+"/deprecation", "undeprecate-template", "Undeprecate a version"), t.undeprecate)
 }
 
 func (t *templateRoutes) list(ctx context.Context, in *struct {

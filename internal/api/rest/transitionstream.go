@@ -29,8 +29,8 @@ type transitionQuery struct {
 }
 
 func (s *transitionStreams) add() {
-	addOwn[transitionQuery, struct{}, string](s.api, operation{method: http.MethodGet, path: transitionStreamPath, id: "stream-transitions", tag: "tasks", media: eventStreamMedia,
-		summary: "Follow the transitions of a task, a namespace or all tasks (server-sent events); continues after Last-Event-ID"}, s.serve)
+	addOwn[transitionQuery, struct{}, string](s.api, operation{tag: "tasks", media: eventStreamMedia}.at(http.MethodGet, transitionStreamPath, "stream-transitions",
+		"Follow the transitions of a task, a namespace or all tasks (server-sent events); continues after Last-Event-ID"), s.serve)
 }
 
 // scope reads what the client wants to follow, and whether it may.

@@ -18,14 +18,12 @@ import (
 type waitRoutes struct{ *orchestratorAPI }
 
 func (r *waitRoutes) add() {
-	const tag, approvals = "waits", "/v1/approvals"
-	addBody(r.api, operation{method: http.MethodPost, path: "/v1/external-events", id: "send-event", tag: tag,
-		summary: "Deliver an event to the steps that wait for it"}, r.send)
-	add(r.api, operation{method: http.MethodGet, path: approvals, id: "list-approvals", tag: tag, summary: "List steps that wait for a decision"}, r.list)
-	add(r.api, operation{method: http.MethodGet, path: approvals + "/{token}", id: "get-approval", tag: tag,
-		summary: "Show a waiting approval, without deciding"}, r.get)
-	addBody(r.api, operation{method: http.MethodPost, path: approvals + "/{token}", id: "decide-approval", tag: tag,
-		summary: "Approve or reject, once"}, r.decide)
+	const approvals = "/v1/approvals"
+	op := operation{tag: "waits"}
+	addBody(r.api, op.at(http.MethodPost, "/v1/external-events", "send-event", "Deliver an event to the steps that wait for it"), r.send)
+	add(r.api, op.at(http.MethodGet, approvals, "list-approvals", "List steps that wait for a decision"), r.list)
+	add(r.api, op.at(http.MethodGet, approvals+"/{token}", "get-approval", "Show a waiting approval, without deciding"), r.get)
+	addBody(r.api, op.at(http.MethodPost, approvals+"/{token}", "decide-approval", "Approve or reject, once"), r.decide)
 }
 
 func (r *waitRoutes) send(ctx context.Context, _ *struct{}, body *request[client.ExternalEvent]) (*client.EventReceipt, error) {

@@ -71,8 +71,7 @@ func NewWorker(cfg Config, w Worker) (*Server, error) {
 	(&adminRoutes{api: a, status: w.Status, database: w.Database}).add()
 	a.addBreakers(w.Breakers)
 	if w.Events != nil {
-		add(a, operation{method: http.MethodGet, path: "/metrics/events", id: "event-metrics", tag: metricsTag, failure: shapeFlat,
-			summary: "Counts of the domain events of this worker's steps"},
+		add(a, operation{tag: metricsTag, failure: shapeFlat}.at(http.MethodGet, "/metrics/events", "event-metrics", "Counts of the domain events of this worker's steps"),
 			func(context.Context, *struct{}) (*wire.EventMetrics, error) { m := w.Events(); return &m, nil })
 	}
 	(&workerMetrics{&w, time.Now()}).add(a)

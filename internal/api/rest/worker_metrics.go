@@ -23,8 +23,7 @@ type workerMetrics struct {
 }
 
 func (m *workerMetrics) add(a *api) {
-	add(a, operation{method: http.MethodGet, path: "/metrics/worker", id: "worker-metrics", tag: metricsTag, failure: shapeFlat,
-		summary: "Numbers of this worker as JSON"}, m.get)
+	add(a, operation{tag: metricsTag, failure: shapeFlat}.at(http.MethodGet, "/metrics/worker", "worker-metrics", "Numbers of this worker as JSON"), m.get)
 }
 
 func (m *workerMetrics) get(ctx context.Context, _ *struct{}) (*client.WorkerMetrics, error) {

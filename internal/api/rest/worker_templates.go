@@ -35,13 +35,11 @@ type workerTemplateRoutes struct {
 }
 
 func (r *workerTemplateRoutes) add() {
-	const tag, one = "templates", "/v1/templates/{namespace}/{name}/{version}"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/templates", id: "list-worker-templates", tag: tag, failure: shapeFlat,
-		summary: "Count the templates of the worker's namespaces"}, r.list)
-	add(r.api, operation{method: http.MethodGet, path: one, id: "get-worker-template", tag: tag, failure: shapeFlat,
-		summary: "Show a template of the worker's namespaces"}, r.get)
-	add(r.api, operation{method: http.MethodPost, path: one + "/validate", id: "validate-worker-template", tag: tag, failure: shapeFlat,
-		summary: "Say whether the worker can run every step of a template"}, r.validate)
+	const one = "/v1/templates/{namespace}/{name}/{version}"
+	op := operation{tag: "templates", failure: shapeFlat}
+	add(r.api, op.at(http.MethodGet, "/v1/templates", "list-worker-templates", "Count the templates of the worker's namespaces"), r.list)
+	add(r.api, op.at(http.MethodGet, one, "get-worker-template", "Show a template of the worker's namespaces"), r.get)
+	add(r.api, op.at(http.MethodPost, one+"/validate", "validate-worker-template", "Say whether the worker can run every step of a template"), r.validate)
 }
 
 func (r *workerTemplateRoutes) list(ctx context.Context, in *struct {

@@ -14,8 +14,7 @@ import (
 type workerRoutes struct{ *orchestratorAPI }
 
 func (r *workerRoutes) add() {
-	add(r.api, operation{method: http.MethodGet, path: "/v1/workers", id: "list-workers", tag: "workers",
-		summary: "List the workers, latest heartbeat first"}, r.list)
+	add(r.api, operation{tag: "workers"}.at(http.MethodGet, "/v1/workers", "list-workers", "List the workers, latest heartbeat first"), r.list)
 }
 
 var workerStatuses = []named[store.WorkerStatus]{{"active", store.WorkerActive}, {"stale", store.WorkerStale}, {"dead", store.WorkerDead}}
