@@ -16,3 +16,12 @@ func Pause(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// Nudge puts a token into a channel of capacity 1 whose reader looks for something to do; one that
+// is there already is enough. It never blocks.
+func Nudge(tokens chan<- struct{}) {
+	select {
+	case tokens <- struct{}{}:
+	default:
+	}
+}

@@ -134,10 +134,7 @@ func (r *sessionRun) receive() {
 			r.ended = err
 			return
 		}
-		select {
-		case r.alive <- struct{}{}:
-		default:
-		}
+		lifecycle.Nudge(r.alive)
 		select {
 		case r.requests <- request:
 		case <-r.ctx.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -282,8 +283,5 @@ func (b *Buffer) rewake() {
 }
 
 func (b *Buffer) wake() {
-	select {
-	case b.ready <- struct{}{}:
-	default:
-	}
+	lifecycle.Nudge(b.ready)
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -57,10 +58,7 @@ func (l *later) put(now time.Time, delay time.Duration, s signal.Signal, limit i
 	}
 	l.known[d] = struct{}{}
 	l.waiting = append(l.waiting, d)
-	select {
-	case l.ready <- struct{}{}:
-	default:
-	}
+	lifecycle.Nudge(l.ready)
 	return true, true
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/signal/pgdial"
 	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/signal"
@@ -119,10 +120,7 @@ func (c *connection) run() (err error) {
 			}
 		case *redis.Subscription:
 			c.answered.Store(&m.Channel)
-			select {
-			case c.news <- struct{}{}:
-			default:
-			}
+			lifecycle.Nudge(c.news)
 		}
 	}
 }

@@ -138,10 +138,7 @@ func (l *leadership) forward(ctx context.Context) error {
 		if !strings.HasPrefix(s.Payload, l.nonce) {
 			continue
 		}
-		select {
-		case l.proven <- struct{}{}:
-		default:
-		}
+		lifecycle.Nudge(l.proven)
 	}
 }
 

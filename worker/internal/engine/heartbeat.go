@@ -72,10 +72,7 @@ func (h *heartbeat) warnOfPending() {
 // beatSoon requests a heartbeat now: the worker learns from it that an operator called
 // off a step.
 func (h *heartbeat) beatSoon() {
-	select {
-	case h.soon <- struct{}{}:
-	default:
-	}
+	lifecycle.Nudge(h.soon)
 }
 
 // beat sends one heartbeat.

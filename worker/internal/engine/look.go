@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -238,10 +239,7 @@ func (e *Engine) claimLimited(ctx context.Context, request store.ClaimRequest, f
 		out.RetryIn = lockedRetry
 	}
 	if unsorted || len(e.queues.acting()) > 0 {
-		select {
-		case e.unsorted <- struct{}{}:
-		default: // the loop has yet to begin
-		}
+		lifecycle.Nudge(e.unsorted) // the loop has yet to begin
 	}
 	return got, true, nil
 }

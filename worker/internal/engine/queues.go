@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -208,10 +209,7 @@ func (q *queues) refresh(ctx context.Context) (changed bool, err error) {
 
 // kick requests a refresh; it never blocks.
 func (q *queues) kick() {
-	select {
-	case q.kicked <- struct{}{}:
-	default:
-	}
+	lifecycle.Nudge(q.kicked)
 }
 
 // watchQueues refreshes them when kicked, and periodically while a namespace is missing or
