@@ -94,9 +94,9 @@ type Server struct {
 	serves     map[string]bool   // the operations that exist
 	carried    map[string]string // see there
 	grpc       *entrance
-	health     *health.Server // nil: not served
-	calls      calls
-	places     chan struct{} // one per stream of a task
+	health     *health.Server     // nil: not served
+	calls      lifecycle.Underway // rpcs
+	places     chan struct{}      // one per stream of a task
 
 	draining, stopping context.Context
 	drain, stop        context.CancelFunc
@@ -252,8 +252,8 @@ func (s *Server) await(ctx context.Context, ended <-chan struct{}) error {
 	case <-ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%d rpcs were still under way and have been aborted: %w", s.calls.underWay(), ctx.Err())
-	case <-s.calls.close():
+		return fmt.Errorf("%d rpcs were still under way and have been aborted: %w", s.calls.Count(), ctx.Err())
+	case <-s.calls.Close():
 	}
 	moment := time.NewTimer(closeMoment)
 	defer moment.Stop()
@@ -263,53 +263,4 @@ func (s *Server) await(ctx context.Context, ended <-chan struct{}) error {
 	case <-ctx.Done():
 	}
 	return nil
-}
-
-// calls counts the rpcs under way. It is safe for concurrent use.
-type calls struct {
-	mu    sync.Mutex
-	open  int
-	ended chan struct{} // not nil: Stop waits for the end of all
-}
-
-func (c *calls) enter() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open++
-}
-
-func (c *calls) leave() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open--; c.open == 0 {
-		c.release()
-	}
-}
-
-// release closes the channel that close has returned.
-func (c *calls) release() {
-	if c.ended != nil {
-		close(c.ended)
-		c.ended = nil
-	}
-}
-
-// close returns a channel that is closed once no rpc is under way.
-func (c *calls) close() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended == nil {
-		c.ended = make(chan struct{})
-	}
-	ended := c.ended
-	if c.open == 0 {
-		c.release()
-	}
-	return ended
-}
-
-func (c *calls) underWay() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.open
 }

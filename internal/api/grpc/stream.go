@@ -32,8 +32,8 @@ func (s taskService) StreamTaskStatus(r *taskerv1.StreamTaskStatusRequest, to gr
 		s.cfg.Telemetry.GRPCStreamsRefused.Inc()
 		return comeBack("There are as many streams as there may be")
 	}
-	s.calls.enter()
-	defer s.calls.leave()
+	s.calls.Enter()
+	defer s.calls.Leave()
 	s.cfg.Telemetry.GRPCStreams.Inc()
 	defer s.cfg.Telemetry.GRPCStreams.Dec()
 	ctx, cancel := context.WithTimeout(to.Context(), s.cfg.StreamLife)

@@ -55,8 +55,8 @@ func (s *Server) unary(ctx context.Context,
 	defer cancel()
 	v := &visit{rpc: info.FullMethod, route: routes[info.FullMethod], begin: time.Now()}
 	ctx = context.WithValue(ctx, visitKey{}, v)
-	s.calls.enter()
-	defer s.calls.leave()
+	s.calls.Enter()
+	defer s.calls.Leave()
 	err = lifecycle.Guard(func() (err error) {
 		reply, err = handle(ctx, request)
 		return err

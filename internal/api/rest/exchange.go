@@ -210,12 +210,12 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 			return
 		}
 		if !isProbe(r) && !isSession(r) { // sessions report while the worker waits for its steps
-			if !s.intake.enter() {
+			if !s.intake.Admit() {
 				x.refuse(unavailable("The daemon is shutting down", shutdownRetry))
 				x.end(begin, nil)
 				return
 			}
-			defer s.intake.leave()
+			defer s.intake.Leave()
 		}
 		err := lifecycle.Guard(func() error { routes.ServeHTTP(x, r); return nil })
 		x.end(begin, err)

@@ -105,7 +105,7 @@ type Server struct {
 	stopping context.Context
 	stop     context.CancelFunc
 	waiting  atomic.Int64
-	intake   intake
+	intake   lifecycle.Underway // of requests; probes and metrics bypass it
 	bodies   *budget
 	answers  *budget
 	buffers  sync.Pool // of *bytes.Buffer, for answers
