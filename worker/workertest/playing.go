@@ -112,11 +112,7 @@ func (t *playing) log(no int, outcome workflow.AttemptOutcome) {
 func (t *playing) later(no int, in time.Duration) {
 	s := t.steps[no]
 	s.turn++
-	turn := s.turn
-	t.p.at(in, func() error {
-		if s.turn != turn || t.steps[no] != s {
-			return nil
-		}
+	t.while(no, s, in, func() error {
 		s.attempt++
 		if t.plan.Step(t.progress, no).Kind.ByEngine() {
 			return t.wait(no, s)
@@ -288,7 +284,7 @@ func (t *playing) due(no int, s *stepping, b *enginestep.Beginning) {
 	})
 }
 
-// while plans something for a step that then still waits.
+// while plans something for a step, unless it is void by then.
 func (t *playing) while(no int, s *stepping, in time.Duration, do func() error) {
 	turn := s.turn
 	t.p.at(in, func() error {

@@ -135,6 +135,15 @@ func Run(ctx context.Context, db Execer, c stmt.Call) (affected int, err error) 
 	return int(tag.RowsAffected()), err
 }
 
+// Find executes a statement that must affect rows; without any the error is ErrNotFound.
+func Find(ctx context.Context, db Execer, c stmt.Call) error {
+	affected, err := Run(ctx, db, c)
+	if err == nil && affected == 0 {
+		return ErrNotFound
+	}
+	return err
+}
+
 // UUIDs are UUIDs in the form for the database. pgx would format each uuid.UUID as text
 // and parse that again; bytes are sent unchanged.
 type UUIDs = [][16]byte

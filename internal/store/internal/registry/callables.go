@@ -231,9 +231,5 @@ func (p *Pause) change(ctx context.Context, db pg.Execer, ofNamespace, ofCallabl
 	if p.Callable != "" {
 		statement, how["callable"] = ofCallable, p.Callable
 	}
-	changed, err := pg.Run(ctx, db, statement.With(how))
-	if err == nil && changed == 0 {
-		err = pg.ErrNotFound
-	}
-	return err
+	return pg.Find(ctx, db, statement.With(how))
 }

@@ -131,11 +131,7 @@ func (l *Limit) set(ctx context.Context, tx pgx.Tx, callable int32, c limitChang
 // end begins the removal of the limit of a callable whose turn has come; the error wraps
 // ErrNotFound if there is none.
 func (c *limitChange) end(ctx context.Context, tx pgx.Tx, callable int32) error {
-	changed, err := pg.Run(ctx, tx, endLimit.With(pg.Args{"callable": callable, "actor": c.actor}))
-	if err == nil && changed == 0 {
-		err = pg.ErrNotFound
-	}
-	if err != nil {
+	if err := pg.Find(ctx, tx, endLimit.With(pg.Args{"callable": callable, "actor": c.actor})); err != nil {
 		return err
 	}
 	return c.record(ctx, tx, callable, "delete_limit")

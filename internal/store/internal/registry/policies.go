@@ -353,12 +353,8 @@ func (s *Registry) SetPolicy(ctx context.Context, p CallablePolicy, reason strin
 		statement, how["policy"], how["features"], how["class"] = setPolicy, p.Policy, pg.NonNil(p.Features), p.Class
 	}
 	err = s.db.Transaction(ctx, "set_policy", "set the policy of a callable", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		changed, err := pg.Run(ctx, tx, statement.With(how))
-		if err == nil && changed == 0 {
-			err = pg.ErrNotFound
-		}
 		signals = []signal.Signal{{Topic: signal.TopicControl}}
-		return signals, err
+		return signals, pg.Find(ctx, tx, statement.With(how))
 	})
 	return signals, err
 }

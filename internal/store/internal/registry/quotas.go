@@ -54,23 +54,19 @@ func (s *Registry) Quotas(ctx context.Context) ([]Quota, error) {
 // SetQuota gives a namespace a quota and records it: every creation that begins after it
 // is subject to it. The error wraps ErrNotFound where there is no such namespace.
 func (s *Registry) SetQuota(ctx context.Context, namespace string, maxTasks int, by pg.OperatorAction) (Quota, error) {
-	return s.changeQuota(ctx, "set_quota", "set the quota", by, func(ctx context.Context, tx pgx.Tx) (Quota, map[string]any, error) {
+	q, _, err := pg.Recorded(ctx, s.db, "set_quota", "set the quota", by, "", func(ctx context.Context, tx pgx.Tx) (Quota, map[string]any, error) {
 		q, err := pg.OneOf[Quota](ctx, tx, setQuota.With(pg.Args{"namespace": namespace, "max_tasks": maxTasks, "actor": by.Actor}))
 		return q, map[string]any{"namespace": namespace, "max_tasks": maxTasks}, err
 	})
+	return q, err
 }
 
 // DeleteQuota takes the quota of a namespace away, and records it. The error wraps
 // ErrNotFound where there is none.
 func (s *Registry) DeleteQuota(ctx context.Context, namespace string, by pg.OperatorAction) (Quota, error) {
-	return s.changeQuota(ctx, "delete_quota", "delete the quota", by, func(ctx context.Context, tx pgx.Tx) (Quota, map[string]any, error) {
+	q, _, err := pg.Recorded(ctx, s.db, "delete_quota", "delete the quota", by, "", func(ctx context.Context, tx pgx.Tx) (Quota, map[string]any, error) {
 		q, err := pg.OneOf[Quota](ctx, tx, deleteQuota.With(pg.Args{"namespace": namespace}))
 		return q, map[string]any{"namespace": namespace}, err
 	})
-}
-
-func (s *Registry) changeQuota(ctx context.Context, flow, doing string, by pg.OperatorAction,
-	fn func(ctx context.Context, tx pgx.Tx) (Quota, map[string]any, error)) (Quota, error) {
-	q, _, err := pg.Recorded(ctx, s.db, flow, doing, by, "", fn)
 	return q, err
 }
