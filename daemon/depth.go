@@ -109,16 +109,7 @@ func (q *queueDepth) judgedBy() config.QueueDepthThresholds {
 
 // measure counts at most once per depthAge, one at a time; nil means no answer. The map
 // must not be changed.
-func (q *queueDepth) measure(ctx context.Context) map[string]int {
-	depth, _ := q.counted(ctx)
-	return depth
-}
-
-// counted is measure with the steps that no worker can run.
-func (q *queueDepth) counted(ctx context.Context) (map[string]int, []store.Unserved) {
-	d := q.get(ctx, q.read)
-	return d.steps, d.unserved
-}
+func (q *queueDepth) measure(ctx context.Context) map[string]int { return q.get(ctx, q.read).steps }
 
 // read counts; old counts are not reported after a failure.
 func (q *queueDepth) read(ctx context.Context) (d depths) {
@@ -148,23 +139,23 @@ const shownCallables = 3
 // checkWorkers reports steps that no live worker can run.
 func (q *queueDepth) checkWorkers(ctx context.Context) telemetry.Check {
 	begin := q.now()
-	depth, unservedSteps := q.counted(ctx)
+	d := q.get(ctx, q.read)
 	c := telemetry.Check{Status: deploymode.Healthy, Message: "live workers can run all waiting steps", Duration: q.now().Sub(begin)}
-	if depth == nil {
+	if d.steps == nil {
 		c.Status, c.Message = deploymode.Unknown, "the queues could not be counted"
 		return c
 	}
-	if len(unservedSteps) == 0 {
+	if len(d.unserved) == 0 {
 		return c
 	}
 	steps := 0
 	var says []string
-	for i := range unservedSteps {
-		if steps += unservedSteps[i].Steps; i < shownCallables {
-			says = append(says, fmt.Sprintf("%s: %s", unservedSteps[i].Namespace, &unservedSteps[i]))
+	for i := range d.unserved {
+		if steps += d.unserved[i].Steps; i < shownCallables {
+			says = append(says, fmt.Sprintf("%s: %s", d.unserved[i].Namespace, &d.unserved[i]))
 		}
 	}
-	if more := len(unservedSteps) - shownCallables; more > 0 {
+	if more := len(d.unserved) - shownCallables; more > 0 {
 		says = append(says, fmt.Sprintf("and %d more", more))
 	}
 	c.Status, c.Message = deploymode.Degraded, fmt.Sprintf("%d steps wait for a worker that can run them (%s)", steps, strings.Join(says, "; "))

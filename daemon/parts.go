@@ -332,13 +332,7 @@ type connections struct {
 }
 
 // Describe implements prometheus.Collector.
-func (c connections) Describe(ch chan<- *prometheus.Desc) {
-	ch <- c.most
-	ch <- c.active
-	ch <- c.idle
-	ch <- c.acquire
-	ch <- c.wait
-}
+func (c connections) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
 // Collect implements prometheus.Collector.
 func (c connections) Collect(ch chan<- prometheus.Metric) {
