@@ -44,8 +44,9 @@ func Decode(body []byte, into proto.Message) error {
 	return nil
 }
 
-// DecodeList is [Decode] for an answer that is an array, the content of one field.
-func DecodeList(body []byte, into proto.Message, field protoreflect.Name) error {
+// DecodeField is [Decode] for an answer that is the content of one field: an array, or the
+// object of a message.
+func DecodeField(body []byte, into proto.Message, field protoreflect.Name) error {
 	m := into.ProtoReflect()
 	if err := set(m, m.Descriptor().Fields().ByName(field), body); err != nil {
 		return fmt.Errorf("convert an answer to %s: %w", m.Descriptor().Name(), err)

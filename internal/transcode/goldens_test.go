@@ -45,7 +45,7 @@ func TestAnswersOfREST(t *testing.T) {
 	} {
 		body, err := os.ReadFile("../api/rest/testdata/" + file + ".json")
 		require.NoError(t, err)
-		require.NoError(t, DecodeList(body, list.into, list.field), file)
+		require.NoError(t, DecodeField(body, list.into, list.field), file)
 		var elements []json.RawMessage
 		require.NoError(t, json.Unmarshal(body, &elements))
 		got := list.into.ProtoReflect().Get(list.into.ProtoReflect().Descriptor().Fields().ByName(list.field)).List()

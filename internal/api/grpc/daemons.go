@@ -58,11 +58,11 @@ func ask[M proto.Message](ctx context.Context, s *Server, c call, into M) (M, er
 	return into, nil
 }
 
-// askList is ask for an operation whose answer is an array, the content of one field.
-func askList[M proto.Message](ctx context.Context, s *Server, c call, into M, field protoreflect.Name) (M, error) {
+// askField is ask for an operation whose answer is the content of one field.
+func askField[M proto.Message](ctx context.Context, s *Server, c call, into M, field protoreflect.Name) (M, error) {
 	body, err := s.ask(ctx, c)
 	if err == nil {
-		err = transcode.DecodeList(body, into, field)
+		err = transcode.DecodeField(body, into, field)
 	}
 	if err != nil {
 		var none M

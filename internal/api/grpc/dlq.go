@@ -31,7 +31,7 @@ func (s dlqService) ListEntries(ctx context.Context,
 	}
 	addNumber(query, "limit", r.Limit)
 	addNumber(query, "offset", r.Offset)
-	return askList(ctx, s.Server, call{query: query}, &taskerv1.ListDlqEntriesResponse{}, "entries")
+	return askField(ctx, s.Server, call{query: query}, &taskerv1.ListDlqEntriesResponse{}, "entries")
 }
 
 // resolutionOf is the name of a resolution; nil: none is given.
@@ -49,11 +49,7 @@ func resolutionOf(given *taskerv1.DlqResolutionStatus) (*string, error) {
 // GetEntryByTask implements taskerv1.DlqServiceServer.
 func (s dlqService) GetEntryByTask(ctx context.Context,
 	r *taskerv1.GetDlqEntryByTaskRequest) (*taskerv1.GetDlqEntryByTaskResponse, error) {
-	entry, err := ask(ctx, s.Server, call{path: []string{r.GetTaskUuid()}}, &taskerv1.DlqEntry{})
-	if err != nil {
-		return nil, err
-	}
-	return &taskerv1.GetDlqEntryByTaskResponse{Entry: entry}, nil
+	return askField(ctx, s.Server, call{path: []string{r.GetTaskUuid()}}, &taskerv1.GetDlqEntryByTaskResponse{}, "entry")
 }
 
 // UpdateInvestigation implements taskerv1.DlqServiceServer.
@@ -76,7 +72,7 @@ func (s dlqService) UpdateInvestigation(ctx context.Context,
 // GetStats implements taskerv1.DlqServiceServer.
 func (s dlqService) GetStats(ctx context.Context,
 	_ *taskerv1.GetDlqStatsRequest) (*taskerv1.GetDlqStatsResponse, error) {
-	return askList(ctx, s.Server, call{}, &taskerv1.GetDlqStatsResponse{}, "stats")
+	return askField(ctx, s.Server, call{}, &taskerv1.GetDlqStatsResponse{}, "stats")
 }
 
 // GetInvestigationQueue implements taskerv1.DlqServiceServer.
@@ -84,7 +80,7 @@ func (s dlqService) GetInvestigationQueue(ctx context.Context,
 	r *taskerv1.GetDlqInvestigationQueueRequest) (*taskerv1.GetDlqInvestigationQueueResponse, error) {
 	query := url.Values{}
 	addNumber(query, "limit", r.Limit)
-	return askList(ctx, s.Server, call{query: query}, &taskerv1.GetDlqInvestigationQueueResponse{}, "entries")
+	return askField(ctx, s.Server, call{query: query}, &taskerv1.GetDlqInvestigationQueueResponse{}, "entries")
 }
 
 // GetStalenessMonitoring implements taskerv1.DlqServiceServer.
@@ -92,5 +88,5 @@ func (s dlqService) GetStalenessMonitoring(ctx context.Context,
 	r *taskerv1.GetStalenessMonitoringRequest) (*taskerv1.GetStalenessMonitoringResponse, error) {
 	query := url.Values{}
 	addNumber(query, "limit", r.Limit)
-	return askList(ctx, s.Server, call{query: query}, &taskerv1.GetStalenessMonitoringResponse{}, "entries")
+	return askField(ctx, s.Server, call{query: query}, &taskerv1.GetStalenessMonitoringResponse{}, "entries")
 }

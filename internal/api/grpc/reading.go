@@ -28,11 +28,7 @@ func (s templateService) ListTemplates(ctx context.Context,
 func (s templateService) GetTemplate(ctx context.Context,
 	r *taskerv1.GetTemplateRequest) (*taskerv1.GetTemplateResponse, error) {
 	c := call{path: []string{r.GetNamespace(), r.GetName(), r.GetVersion()}}
-	template, err := ask(ctx, s.Server, c, &taskerv1.TemplateDetail{})
-	if err != nil {
-		return nil, err
-	}
-	return &taskerv1.GetTemplateResponse{Template: template}, nil
+	return askField(ctx, s.Server, c, &taskerv1.GetTemplateResponse{}, "template")
 }
 
 // healthService answers probes of an orchestrator.

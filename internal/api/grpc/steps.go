@@ -19,11 +19,7 @@ type stepService struct {
 
 // GetStep implements taskerv1.StepServiceServer.
 func (s stepService) GetStep(ctx context.Context, r *taskerv1.GetStepRequest) (*taskerv1.GetStepResponse, error) {
-	step, err := ask(ctx, s.Server, call{path: []string{r.GetTaskUuid(), r.GetStepUuid()}}, &taskerv1.Step{})
-	if err != nil {
-		return nil, err
-	}
-	return &taskerv1.GetStepResponse{Step: step}, nil
+	return askField(ctx, s.Server, call{path: []string{r.GetTaskUuid(), r.GetStepUuid()}}, &taskerv1.GetStepResponse{}, "step")
 }
 
 // ListSteps implements taskerv1.StepServiceServer.
@@ -45,11 +41,7 @@ func (s stepService) ResolveStep(ctx context.Context,
 		return nil, err
 	}
 	c := call{path: []string{r.GetTaskUuid(), r.GetStepUuid()}, body: action}
-	step, err := ask(ctx, s.Server, c, &taskerv1.Step{})
-	if err != nil {
-		return nil, err
-	}
-	return &taskerv1.ResolveStepResponse{Step: step}, nil
+	return askField(ctx, s.Server, c, &taskerv1.ResolveStepResponse{}, "step")
 }
 
 func stepAction(r *taskerv1.ResolveStepRequest) (a client.StepAction, err error) {
@@ -89,5 +81,5 @@ func completion(r *taskerv1.ResolveStepRequest) (*client.CompletionData, error) 
 func (s stepService) GetStepAudit(ctx context.Context,
 	r *taskerv1.GetStepAuditRequest) (*taskerv1.GetStepAuditResponse, error) {
 	c := call{path: []string{r.GetTaskUuid(), r.GetStepUuid()}}
-	return askList(ctx, s.Server, c, &taskerv1.GetStepAuditResponse{}, "audit_records")
+	return askField(ctx, s.Server, c, &taskerv1.GetStepAuditResponse{}, "audit_records")
 }

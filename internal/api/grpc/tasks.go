@@ -51,14 +51,9 @@ func (s taskService) CreateTask(ctx context.Context,
 		Reason: cmp.Or(r.GetReason(), defaultReason), CorrelationID: r.CorrelationId, ParentCorrelationID: r.ParentCorrelationId,
 	}}
 	if r.Priority != nil {
-		priority := int(r.GetPriority())
-		body.Priority = &priority
+		body.Priority = new(int(r.GetPriority()))
 	}
-	task, err := ask(ctx, s.Server, call{body: body}, &taskerv1.Task{})
-	if err != nil {
-		return nil, err
-	}
-	return &taskerv1.CreateTaskResponse{Task: task}, nil
+	return askField(ctx, s.Server, call{body: body}, &taskerv1.CreateTaskResponse{}, "task")
 }
 
 // GetTask implements taskerv1.TaskServiceServer.
@@ -82,7 +77,7 @@ func (s taskService) GetTask(ctx context.Context, r *taskerv1.GetTaskRequest) (*
 
 // steps lists the steps of a task.
 func (s *Server) steps(ctx context.Context, task string) ([]*taskerv1.Step, error) {
-	list, err := askList(ctx, s, call{operation: opListSteps, path: []string{task}}, &taskerv1.ListStepsResponse{}, "steps")
+	list, err := askField(ctx, s, call{operation: opListSteps, path: []string{task}}, &taskerv1.ListStepsResponse{}, "steps")
 	return list.GetSteps(), err
 }
 
@@ -184,7 +179,7 @@ func (s taskService) addPage(ctx context.Context, query url.Values, to *taskPage
 		return fmt.Errorf("read a page of tasks: %w", err)
 	}
 	list := &taskerv1.ListTasksResponse{}
-	if err := transcode.DecodeList(page.Tasks, list, "tasks"); err != nil {
+	if err := transcode.DecodeField(page.Tasks, list, "tasks"); err != nil {
 		return err
 	}
 	to.tasks = append(to.tasks, list.GetTasks()...)
@@ -219,11 +214,7 @@ func (s taskService) CancelTask(ctx context.Context,
 // GetTaskContext implements taskerv1.TaskServiceServer.
 func (s taskService) GetTaskContext(ctx context.Context,
 	r *taskerv1.GetTaskContextRequest) (*taskerv1.GetTaskContextResponse, error) {
-	found, err := ask(ctx, s.Server, call{path: []string{r.GetTaskUuid()}}, &taskerv1.TaskContext{})
-	if err != nil {
-		return nil, err
-	}
-	return &taskerv1.GetTaskContextResponse{Context: found}, nil
+	return askField(ctx, s.Server, call{path: []string{r.GetTaskUuid()}}, &taskerv1.GetTaskContextResponse{}, "context")
 }
 
 // GetTaskSummary implements taskerv1.TaskServiceServer.
