@@ -23,35 +23,37 @@ import (
 // The error wraps ErrUnknownStep if there is no such ancestor, and ErrAbsent if the
 // ancestor has no result (it was resolved by hand, or never created).
 func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
+	raw, known, err := c.resultNamed(name)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the result of step %q: %w", name, err)
+	case !known:
+		return nil, fmt.Errorf("step %q of %s: %w", name, c.plan.Template.Name, ErrUnknownStep)
+	case raw == nil:
+		return nil, fmt.Errorf("the result of step %q is %w", name, ErrAbsent)
+	}
+	return raw, nil
+}
+
+// resultNamed returns the result of a step or a batch, nil without one; known is false if
+// this step depends on none of the name.
+func (c *StepContext) resultNamed(name string) (raw json.RawMessage, known bool, err error) {
 	no, ok := c.plan.StepNumber(name)
 	if !ok {
-		raw, ok, err := c.batchNamed(name)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("read the result of step %q: %w", name, err)
-		case !ok:
-			return nil, fmt.Errorf("step %q of %s: %w", name, c.plan.Template.Name, ErrUnknownStep)
-		}
-		return present(name, raw)
+		return c.batchNamed(name)
 	}
-	if work := c.x.Claim.Batch; work != nil && c.plan.Steps[no].Kind == workflow.KindBatchable && slices.Contains(c.step.Parents, no) {
-		raw, err := c.run.shared.get(c, sharedKey{c.x.Claim.TaskUUID, no, work.First, work.Since}, c.run.board.BatchableResult)
-		if err != nil {
-			return nil, fmt.Errorf("read the result of step %q: %w", name, err)
-		}
-		return present(name, raw)
+	parent, work := slices.Contains(c.step.Parents, no), c.x.Claim.Batch
+	switch {
+	case parent && work != nil && c.plan.Steps[no].Kind == workflow.KindBatchable:
+		raw, err = c.run.shared.get(c, sharedKey{c.x.Claim.TaskUUID, no, work.First, work.Since}, c.run.board.BatchableResult)
+	case parent:
+		raw = c.x.Claim.ParentResults[no]
+	case slices.Contains(ancestors(c.plan, c.step.No), no):
+		raw, err = c.ancestor(no)
+	default:
+		return nil, false, nil
 	}
-	if slices.Contains(c.step.Parents, no) {
-		return present(name, c.x.Claim.ParentResults[no])
-	}
-	if !slices.Contains(ancestors(c.plan, c.step.No), no) {
-		return nil, fmt.Errorf("step %q of %s: %w", name, c.plan.Template.Name, ErrUnknownStep)
-	}
-	raw, err := c.ancestor(no)
-	if err != nil {
-		return nil, fmt.Errorf("read the result of step %q: %w", name, err)
-	}
-	return present(name, raw)
+	return raw, true, err
 }
 
 // DependencyResults returns the results of the direct parents that have one, by name.
@@ -83,13 +85,6 @@ func ResultOf[T any](c *StepContext, name string) (T, error) {
 		return v, fmt.Errorf("decode the result of step %q: %w", name, err)
 	}
 	return v, nil
-}
-
-func present(name string, raw json.RawMessage) (json.RawMessage, error) {
-	if raw == nil {
-		return nil, fmt.Errorf("the result of step %q is %w", name, ErrAbsent)
-	}
-	return raw, nil
 }
 
 // ancestor reads a result once.
