@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -49,10 +50,7 @@ type bytesForm struct {
 
 // MarshalJSON implements json.Marshaler. A content type that is no media type is an error.
 func (b Bytes) MarshalJSON() ([]byte, error) {
-	form := bytesForm{Data: b.Data, ContentType: b.ContentType}
-	if form.ContentType == "" {
-		form.ContentType = defaultContentType
-	}
+	form := bytesForm{Data: b.Data, ContentType: cmp.Or(b.ContentType, defaultContentType)}
 	if form.Data == nil {
 		form.Data = []byte{} // nil would be null
 	}

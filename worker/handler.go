@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -64,9 +65,7 @@ func (m *methods) Method(name string) (HandlerFunc, bool) {
 
 // entry returns the entry point of a handler.
 func entry(callable, method string, h Handler) (HandlerFunc, error) {
-	if method == "" {
-		method = defaultMethod
-	}
+	method = cmp.Or(method, defaultMethod)
 	if fn, ok := h.(HandlerFunc); ok && method == defaultMethod {
 		return fn, nil
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -473,15 +474,11 @@ func (p *publishing) stop(ctx context.Context) error {
 // message at the top too, where the schemas of templates expect them. Without a code the
 // type of the error is used.
 func failurePayload(f workflow.EventFailure) json.RawMessage {
-	code := f.Code
-	if code == "" {
-		code = f.Type
-	}
 	doc, err := json.Marshal(struct {
 		Error   workflow.EventFailure `json:"error"`
 		Code    string                `json:"error_code"`
 		Message string                `json:"error_message"`
-	}{f, code, f.Message})
+	}{f, cmp.Or(f.Code, f.Type), f.Message})
 	if err != nil { // the context is not JSON
 		f.Context = nil
 		return failurePayload(f)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -77,10 +78,8 @@ func (c *chain) add(r Resolver) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, other := range c.resolvers {
-		if other.Name() == r.Name() {
-			return fmt.Errorf("add a resolver: the name %q is already registered", r.Name())
-		}
+	if slices.ContainsFunc(c.resolvers, func(other Resolver) bool { return other.Name() == r.Name() }) {
+		return fmt.Errorf("add a resolver: the name %q is already registered", r.Name())
 	}
 	// A new slice, because readers may hold the old one.
 	c.resolvers = append(slices.Clone(c.resolvers), r)
@@ -147,10 +146,7 @@ func (c *chain) resolve(namespace string, def workflow.HandlerReference) (Handle
 	if near := wording.Nearest(def.Callable, c.registry.names()); near != "" {
 		return nil, engine.Errorf(engine.TypeHandlerNotFound, "no handler %s; did you mean %s", def.Callable, near)
 	}
-	asked := def.Resolver
-	if asked == "" {
-		asked = strings.Join(resolverNames(c.all()), ", ")
-	}
+	asked := cmp.Or(def.Resolver, strings.Join(resolverNames(tried), ", "))
 	return nil, engine.Errorf(engine.TypeHandlerNotFound, "ResolutionError: No resolver could resolve callable '%s' (asked: %s)", def.Callable, asked)
 }
 

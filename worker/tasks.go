@@ -76,7 +76,6 @@ func Continued(err error) (next NextTask, ok bool) {
 
 // nextRequest fills in the fields that the handler left empty.
 func (c *StepContext) nextRequest(r NextTask) *TaskRequest {
-	priority, id := c.Priority(), c.CorrelationID()
 	r.Namespace, r.Name = cmp.Or(r.Namespace, c.Namespace()), cmp.Or(r.Name, c.TaskName())
 	if r.Name == c.TaskName() && r.Namespace == c.Namespace() {
 		r.Version = cmp.Or(r.Version, c.Version())
@@ -84,7 +83,7 @@ func (c *StepContext) nextRequest(r NextTask) *TaskRequest {
 	if r.Context == nil {
 		r.Context = c.Input()
 	}
-	r.Priority, r.CorrelationID = cmp.Or(r.Priority, &priority), cmp.Or(r.CorrelationID, &id)
+	r.Priority, r.CorrelationID = cmp.Or(r.Priority, new(c.Priority())), cmp.Or(r.CorrelationID, new(c.CorrelationID()))
 	r.ParentCorrelationID = cmp.Or(r.ParentCorrelationID, c.x.Claim.ParentCorrelationID)
 	return &r
 }
@@ -119,10 +118,7 @@ type (
 // In the handler's transaction the engine signals the task after the commit. In another
 // one, whose end the engine does not see, the signal is part of the transaction.
 func (c *StepContext) CreateTask(tx Tx, r TaskRequest) (CreatedTask, error) {
-	if r.ParentCorrelationID == nil {
-		id := c.CorrelationID()
-		r.ParentCorrelationID = &id
-	}
+	r.ParentCorrelationID = cmp.Or(r.ParentCorrelationID, new(c.CorrelationID()))
 	return c.x.CreateTask(c, tx, &r)
 }
 
