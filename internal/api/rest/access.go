@@ -373,21 +373,17 @@ func (o *orchestratorAPI) owners(ctx context.Context, s scope, id string) (names
 			namespace = task.Plan.Template.Namespace
 		}
 	case scopeEntry:
-		var entry store.DeadLetter
-		entry, err = o.store.DeadLetter(ctx, key)
-		namespace = entry.Namespace
+		entry, failed := o.store.DeadLetter(ctx, key)
+		namespace, err = entry.Namespace, failed
 	case scopeSchedule:
-		var schedule store.Schedule
-		schedule, err = o.engine.Schedule(ctx, key)
-		namespace = schedule.Namespace
+		schedule, failed := o.engine.Schedule(ctx, key)
+		namespace, err = schedule.Namespace, failed
 	case scopeApproval:
-		var approval store.Approval
-		approval, err = o.engine.Approval(ctx, key.String()) // as the operation reads the token
-		namespace = approval.Namespace
+		approval, failed := o.engine.Approval(ctx, key.String()) // as the operation reads the token
+		namespace, err = approval.Namespace, failed
 	case scopeConsumer:
-		var consumer store.EventConsumer
-		consumer, err = o.store.EventConsumer(ctx, id)
-		namespace = consumer.Namespace
+		consumer, failed := o.store.EventConsumer(ctx, id)
+		namespace, err = consumer.Namespace, failed
 	}
 	if errors.Is(err, store.ErrNotFound) {
 		return "", nil
@@ -442,20 +438,12 @@ func (x *exchange) auditFields(to []zap.Field) []zap.Field {
 		zap.String("principal", x.who.Subject), zap.String("by", string(x.who.Method)))
 }
 
-// guarded is a handler of the documentation.
-func (a *api) guarded(h http.HandlerFunc) http.HandlerFunc {
-	needed := a.inForce(documentation)
-	return func(w http.ResponseWriter, r *http.Request) {
-		x, ok := w.(*exchange)
-		if !ok {
-			return // never: see serveExchange
-		}
-		if err := a.authorise(x, needed); err != nil {
-			x.fail(a.fail(x.request.Context(), err))
-			return
-		}
-		h(w, r)
-	}
+// documented is a handler of the documentation.
+func (a *api) documented(h http.HandlerFunc) http.HandlerFunc {
+	return a.guarded(a.inForce(documentation), func(x *exchange) error {
+		h(x, x.request)
+		return nil
+	})
 }
 
 // Permissions returns what every route needs, "" for a public one, by "METHOD /path".

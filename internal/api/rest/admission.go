@@ -21,10 +21,7 @@ func (t *taskRoutes) admitRequest() error {
 	if t.admission == nil {
 		return nearlyFull(t.engine.Saturation())
 	}
-	if r, ok := t.admission.AdmitRequest(); !ok {
-		return refusal(r)
-	}
-	return nil
+	return refusal(t.admission.AdmitRequest())
 }
 
 // admitTask returns why a task of the namespace is rejected.
@@ -32,13 +29,13 @@ func (t *taskRoutes) admitTask(namespace string) error {
 	if t.admission == nil {
 		return nil
 	}
-	if r, ok := t.admission.AdmitTask(namespace); !ok {
-		return refusal(r)
-	}
-	return nil
+	return refusal(t.admission.AdmitTask(namespace))
 }
 
-func refusal(r backpressure.Refusal) *failure {
+func refusal(r backpressure.Refusal, ok bool) error {
+	if ok {
+		return nil
+	}
 	f := &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, message: r.Message(),
 		retryAfter: max(r.RetryAfter, time.Second)}
 	if r.Reason == backpressure.BreakerOpen {

@@ -38,13 +38,13 @@ func (a *api) addDocs() error {
 	policy := fmt.Sprintf("default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; "+
 		"frame-ancestors 'none'; script-src %s; style-src %s", sourceHash(docsScript), sourceHash(docsStyle))
 	routes := a.mux
-	routes.HandleFunc("GET /api-docs/openapi.json", a.guarded(func(w http.ResponseWriter, _ *http.Request) {
+	routes.HandleFunc("GET /api-docs/openapi.json", a.documented(func(w http.ResponseWriter, _ *http.Request) {
 		a.write(w, "application/openapi+json", document)
 	}))
 	routes.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/api-docs/ui", http.StatusFound)
 	})
-	routes.HandleFunc("GET /api-docs/ui", a.guarded(func(w http.ResponseWriter, _ *http.Request) {
+	routes.HandleFunc("GET /api-docs/ui", a.documented(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)
 		a.write(w, "text/html; charset=utf-8", []byte(page))
 	}))
@@ -80,7 +80,7 @@ func (a *api) addMetrics() {
 			Timeout:             a.cfg.RequestTimeout,
 			EnableOpenMetrics:   path == metricsPath, // has exemplars; other names would get its suffixes
 		})
-		a.mux.HandleFunc("GET "+path, a.guarded(h.ServeHTTP))
+		a.mux.HandleFunc("GET "+path, a.documented(h.ServeHTTP))
 	}
 }
 

@@ -123,26 +123,34 @@ func addOwn[I, B, T any](a *api, op operation, serve func(x *exchange, in *I) er
 	a.permissions[op.method+" "+op.path] = needed.needs
 	a.document.add(op, needed.needs, params, body, reflect.TypeFor[T]())
 	allowed := queryNames(params)
-	a.mux.HandleFunc(op.method+" "+op.path, func(w http.ResponseWriter, _ *http.Request) {
-		x, ok := w.(*exchange)
-		if !ok {
-			return // never: see serveExchange
-		}
+	a.mux.HandleFunc(op.method+" "+op.path, a.guarded(needed, func(x *exchange) error {
 		in := new(I)
-		err := a.authorise(x, needed)
-		if err == nil {
-			err = x.server.checkQuery(x.request, &op, allowed)
-		}
+		err := x.server.checkQuery(x.request, &op, allowed)
 		if err == nil {
 			err = bind(x.request, params, reflect.ValueOf(in).Elem())
 		}
 		if err == nil {
 			err = serve(x, in)
 		}
+		return err
+	}))
+}
+
+// guarded is a handler of the requests that have the access.
+func (a *api) guarded(needed access, serve func(x *exchange) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		x, ok := w.(*exchange)
+		if !ok {
+			return // never: see serveExchange
+		}
+		err := a.authorise(x, needed)
+		if err == nil {
+			err = serve(x)
+		}
 		if err != nil {
 			x.fail(a.fail(x.request.Context(), err))
 		}
-	})
+	}
 }
 
 // answerThrough answers with what fn returns.
