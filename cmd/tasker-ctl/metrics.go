@@ -17,19 +17,15 @@ type figures []figure
 
 var figureLine = regexp.MustCompile(`^(tasker_[a-z_]+)(?:\{(.*)\})? (\S+)$`)
 
-// parseMetrics keeps the lines with a name that is wanted.
-func parseMetrics(text []byte, wanted ...string) figures {
+func parseMetrics(text []byte) figures {
 	list := figures{} // not nil: the daemon has answered
 	for line := range strings.Lines(string(text)) {
 		m := figureLine.FindStringSubmatch(strings.TrimRight(line, "\n"))
 		if m == nil {
 			continue
 		}
-		value, err := strconv.ParseFloat(m[3], 64)
-		for _, name := range wanted {
-			if err == nil && m[1] == name {
-				list = append(list, figure{m[1], m[2], value})
-			}
+		if value, err := strconv.ParseFloat(m[3], 64); err == nil {
+			list = append(list, figure{m[1], m[2], value})
 		}
 	}
 	return list

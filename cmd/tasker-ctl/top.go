@@ -219,7 +219,7 @@ func (w *fleetWatch) read(ctx context.Context, c *api) figures {
 	if err != nil {
 		return nil
 	}
-	return parseMetrics(text, metricDepth, metricUnserved, metricCreated, metricEnded, metricClaimed, metricApplied, metricActive, metricPermits)
+	return parseMetrics(text)
 }
 
 // maxPeers bounds how many daemons are asked with every look.
