@@ -52,13 +52,13 @@ func (o TaskListOptions) query() parameters {
 // and a retry that finds the task created returns it; without one it is retried only if
 // nothing was sent.
 func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
-	repeated := false
-	call := call{method: http.MethodPost, path: []string{"v1", "tasks"}, body: r, retry: retryUnsent}
-	if r.IdempotencyKey != "" {
-		call.retry, call.repeated = retryAlways, func(error) { repeated = true }
-	}
-	task, err := answer[Task](ctx, c, call)
-	if refusal := (*Error)(nil); repeated && errors.As(err, &refusal) && refusal.Status == http.StatusConflict && refusal.TaskUUID != "" {
+	keyed, repeated := r.IdempotencyKey != "", false
+	task, err := answer[Task](ctx, c, call{
+		method: http.MethodPost, path: []string{"v1", "tasks"}, body: r,
+		retry: retryIf(keyed), repeated: func(error) { repeated = keyed },
+	})
+	refusal, refused := errors.AsType[*Error](err)
+	if repeated && refused && refusal.Status == http.StatusConflict && refusal.TaskUUID != "" {
 		return c.Task(ctx, refusal.TaskUUID, 0) // an earlier attempt created it
 	}
 	return task, err
@@ -70,11 +70,8 @@ func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
 // tasks that a retry finds created count as created; otherwise it is retried only if
 // nothing was sent.
 func (c *Client) CreateTasks(ctx context.Context, tasks []TaskRequest) (*TaskBatch, error) {
-	rule, repeated := retryAlways, false
-	if slices.ContainsFunc(tasks, func(r TaskRequest) bool { return r.IdempotencyKey == "" }) {
-		rule = retryUnsent
-	}
-	return createTasks(ctx, c, tasks, rule, &repeated)
+	unkeyed := slices.ContainsFunc(tasks, func(r TaskRequest) bool { return r.IdempotencyKey == "" })
+	return createTasks(ctx, c, tasks, retryIf(!unkeyed), new(false))
 }
 
 // createTasks sends a batch of tasks, or of their JSON. repeated says whether it may have arrived

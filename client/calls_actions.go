@@ -27,19 +27,23 @@ func (c *Client) PreviewAction(ctx context.Context, task string, a TaskAction) (
 // ActOnTasks acts on many tasks, or previews that. Only a dry run is retried after it was
 // sent.
 func (c *Client) ActOnTasks(ctx context.Context, a BulkAction) (*BulkResult, error) {
-	return send[BulkResult](ctx, c, http.MethodPost, unlessDry(a.DryRun, true), a, "v1", "tasks", "actions")
+	return send[BulkResult](ctx, c, http.MethodPost, retryIf(isDry(a.DryRun, true)), a, "v1", "tasks", "actions")
 }
 
-// unlessDry forbids retries of calls that change something; fallback is the default of
-// dry.
-func unlessDry(dry *bool, fallback bool) retryRule {
-	if dry != nil {
-		fallback = *dry
-	}
-	if fallback {
+// retryIf allows retries of a call that does no harm when it is repeated.
+func retryIf(harmless bool) retryRule {
+	if harmless {
 		return retryAlways
 	}
 	return retryUnsent
+}
+
+// isDry is what dry says, or its default.
+func isDry(dry *bool, fallback bool) bool {
+	if dry != nil {
+		return *dry
+	}
+	return fallback
 }
 
 // send makes a call with a body.

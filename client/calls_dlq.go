@@ -51,12 +51,12 @@ func (c *Client) AddDLQEntry(ctx context.Context, a DLQAdd) (*DLQEntry, error) {
 // ReplayDLQ replays entries as new tasks, or previews that. Only a dry run is retried
 // after it was sent.
 func (c *Client) ReplayDLQ(ctx context.Context, r DLQReplay) (*BulkResult, error) {
-	return send[BulkResult](ctx, c, http.MethodPost, unlessDry(r.DryRun, r.Filter != nil), r, "v1", "dlq", "replay")
+	return send[BulkResult](ctx, c, http.MethodPost, retryIf(isDry(r.DryRun, r.Filter != nil)), r, "v1", "dlq", "replay")
 }
 
 // PurgeDLQ deletes closed entries, or counts them.
 func (c *Client) PurgeDLQ(ctx context.Context, p DLQPurge) (*DLQPurged, error) {
-	return send[DLQPurged](ctx, c, http.MethodPost, unlessDry(p.DryRun, true), p, "v1", "dlq", "purge")
+	return send[DLQPurged](ctx, c, http.MethodPost, retryIf(isDry(p.DryRun, true)), p, "v1", "dlq", "purge")
 }
 
 // list reads an answer that is a bare list.

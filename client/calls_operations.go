@@ -49,7 +49,7 @@ func (c *Client) Sweeps(ctx context.Context) ([]Sweep, error) {
 
 // RunSweep runs a sweep now. It is a conflict (see [IsConflict]) if the sweep is running.
 func (c *Client) RunSweep(ctx context.Context, name string, r SweepRequest) (*SweepRun, error) {
-	return send[SweepRun](ctx, c, http.MethodPost, unlessDry(&r.DryRun, false), r, "v1", "sweeps", name, "run")
+	return send[SweepRun](ctx, c, http.MethodPost, retryIf(r.DryRun), r, "v1", "sweeps", name, "run")
 }
 
 // Breakers lists the circuit breakers of the daemon.

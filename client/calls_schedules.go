@@ -7,7 +7,7 @@ import (
 
 // CreateSchedule creates a schedule. A duplicate name is a conflict (see [IsConflict]).
 func (c *Client) CreateSchedule(ctx context.Context, r ScheduleRequest) (*Schedule, error) {
-	return send[Schedule](ctx, c, http.MethodPost, unlessDry(&r.DryRun, false), r, "v1", "schedules")
+	return send[Schedule](ctx, c, http.MethodPost, retryIf(r.DryRun), r, "v1", "schedules")
 }
 
 // Schedules lists schedules by namespace and name.

@@ -75,5 +75,5 @@ func (c *Client) IsolatedItems(ctx context.Context, task string, o IsolatedOptio
 // ReplayIsolated creates a task that processes isolated items again, or counts them. Only
 // a dry run is retried after it was sent.
 func (c *Client) ReplayIsolated(ctx context.Context, task string, r IsolatedReplay) (*IsolatedReplayed, error) {
-	return send[IsolatedReplayed](ctx, c, http.MethodPost, unlessDry(&r.DryRun, false), r, "v1", "tasks", task, "batches", "isolated", "replay")
+	return send[IsolatedReplayed](ctx, c, http.MethodPost, retryIf(r.DryRun), r, "v1", "tasks", task, "batches", "isolated", "replay")
 }

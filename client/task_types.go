@@ -153,11 +153,7 @@ func (c *Client) DeleteTaskType(ctx context.Context, namespace, name string, why
 // Enqueue creates a task of a type. With an idempotency key the call is retried like any
 // other; without one only if nothing was sent.
 func (c *Client) Enqueue(ctx context.Context, r EnqueueRequest) (*Enqueued, error) {
-	retry := retryUnsent
-	if r.IdempotencyKey != "" {
-		retry = retryAlways
-	}
-	return send[Enqueued](ctx, c, http.MethodPost, retry, r, "v1", "enqueue")
+	return send[Enqueued](ctx, c, http.MethodPost, retryIf(r.IdempotencyKey != ""), r, "v1", "enqueue")
 }
 
 // EnqueuedTask returns the state of a task of one step. wait is as for [Client.Task].

@@ -70,11 +70,7 @@ const WaitingForWorker = "worker"
 // SendEvent delivers an event to the steps that wait for it. It is retried after a lost
 // answer only with an ID.
 func (c *Client) SendEvent(ctx context.Context, e ExternalEvent) (*EventReceipt, error) {
-	retry := retryUnsent
-	if e.ID != "" {
-		retry = retryAlways
-	}
-	return send[EventReceipt](ctx, c, http.MethodPost, retry, e, "v1", "external-events")
+	return send[EventReceipt](ctx, c, http.MethodPost, retryIf(e.ID != ""), e, "v1", "external-events")
 }
 
 // Approvals lists steps that wait for a decision, the oldest first.
