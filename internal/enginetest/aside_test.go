@@ -55,3 +55,32 @@ func TestATaskThatOthersHaveAppliedIsNotEnded(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
 	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.dlq_entries`))
 }
+
+// TestTasksSetAsideDoNotHideOthers: the database rejects the reports of as many tasks as a
+// batch has. Other reports are applied all the same.
+func TestTasksSetAsideDoNotHideOthers(t *testing.T) {
+	t.Parallel()
+	o, rejected := newOperators(false), make(chan struct{}, 100)
+	core, _ := observer.New(zap.ErrorLevel)
+	log := zap.New(core, zap.Hooks(func(entry zapcore.Entry) error {
+		if strings.Contains(entry.Message, "it is set aside") {
+			rejected <- struct{}{}
+		}
+		return nil
+	}))
+	e := start(t, o, func(c *orchestration.Config, w *worker.Config) {
+		c.Logger, c.ApplyBatch, w.Report.Only = log, 1, true
+	})
+	e.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$
+		begin
+			if new.outcome <> 5 and new.task_uuid = (select t.task_uuid from tasker.tasks t order by t.task_uuid limit 1) then
+				raise exception 'refused by the test' using errcode = 'check_violation';
+			end if;
+			return new;
+		end $$`)
+	e.DB.Exec(t, `create trigger refuse before insert on tasker.step_attempts for each row execute function refuse()`)
+	e.Submit("test", "operated", `{}`)
+	<-rejected
+	close(o.release)
+	require.Equal(t, workflow.TaskComplete, e.Run("test", "operated", `{"n":2}`).State)
+}

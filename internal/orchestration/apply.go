@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
@@ -79,7 +78,7 @@ func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcom
 	out.NextDue = coordinator.NoDue
 	start := time.Now()
 	limit := w.size.next(w.o.cfg.ApplyBatch)
-	taken, err := w.o.store.TakeReported(ctx, limit, full)
+	taken, err := w.o.store.TakeReported(ctx, limit+w.aside.reports(), full)
 	if err != nil {
 		return out, err
 	}
@@ -104,6 +103,9 @@ func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcom
 	w.tryAgain(&out)
 	if len(changes) == 0 {
 		return out, nil
+	}
+	if !w.aside.empty() {
+		changes = upTo(limit, changes)
 	}
 	batch := w.o.cfg.Tracer.Batch()
 	for i := range changes {
@@ -140,9 +142,20 @@ func (w *applyWork) committed(changes []store.Change, done store.Committed) (rep
 	return reports
 }
 
+// upTo returns the first changes with so many reports, at least one.
+func upTo(limit int, changes []store.Change) []store.Change {
+	reports := 0
+	for i := range changes {
+		if reports += len(changes[i].Task.Reported); reports >= limit {
+			return changes[:i+1]
+		}
+	}
+	return changes
+}
+
 // undecided is a task that is left unchanged, and why.
 type undecided struct {
-	task uuid.UUID
+	task *store.TakenTask
 	why  error
 }
 
@@ -155,10 +168,10 @@ func (w *applyWork) decide(tasks []store.TakenTask) (changes []store.Change, lef
 	for i := range tasks {
 		t := &tasks[i]
 		switch {
-		case len(t.Reported) == 0 || w.aside.holds(t.UUID, now):
+		case len(t.Reported) == 0 || w.aside.holds(t, now):
 			continue
 		case t.Unreadable != nil:
-			left = append(left, undecided{t.UUID, t.Unreadable})
+			left = append(left, undecided{t, t.Unreadable})
 			continue
 		}
 		err := t.Broken

@@ -37,6 +37,7 @@ const (
 type refusedTask struct {
 	since, until time.Time
 	tries        int
+	reports      int // when it was taken last
 }
 
 // aside remembers tasks that could not be applied. The zero value is empty; it is
@@ -49,16 +50,34 @@ type aside struct {
 func (a *aside) empty() bool { return len(a.tasks) == 0 }
 
 // holds reports whether a task is left out of a batch.
-func (a *aside) holds(task uuid.UUID, now time.Time) bool { return now.Before(a.tasks[task].until) }
+func (a *aside) holds(t *store.TakenTask, now time.Time) bool {
+	r, known := a.tasks[t.UUID]
+	if known {
+		r.reports = len(t.Reported)
+		a.tasks[t.UUID] = r
+	}
+	return now.Before(r.until)
+}
+
+// reports returns how many reports of the tasks a batch finds: beside so many it takes
+// others, which they would hide.
+func (a *aside) reports() (n int) {
+	for _, r := range a.tasks {
+		n += r.reports
+	}
+	return n
+}
 
 func (a *aside) forget(task uuid.UUID) { delete(a.tasks, task) }
 
 // add records a rejection, and reports whether the task itself is at fault.
-func (a *aside) add(task uuid.UUID, now time.Time) (r refusedTask, blamed bool) {
+func (a *aside) add(t *store.TakenTask, now time.Time) (r refusedTask, blamed bool) {
+	task := t.UUID
 	r = a.tasks[task]
 	if r.tries++; r.tries == 1 {
 		r.since = now
 	}
+	r.reports = len(t.Reported)
 	r.until = now.Add(min(asideBase<<min(r.tries-1, 10), asideMost))
 	if a.tasks == nil {
 		a.tasks = map[uuid.UUID]refusedTask{}
@@ -144,7 +163,7 @@ func (w *applyWork) only(ctx context.Context, tasks []uuid.UUID) (found int, err
 // written it, the task is no longer at fault.
 func (w *applyWork) alone(ctx context.Context, rejected *store.TakenTask, why error) (found int, err error) {
 	task := rejected.UUID
-	if !w.setAside(task, why) {
+	if !w.setAside(rejected, why) {
 		return 0, nil
 	}
 	taken, err := w.o.store.TakeTasks(ctx, []uuid.UUID{task}, store.Taking{})
@@ -182,9 +201,9 @@ func reportsAgain(now, before *store.TakenTask) bool {
 
 // setAside leaves a task unchanged for a while, and reports whether it must be ended
 // instead.
-func (w *applyWork) setAside(task uuid.UUID, why error) (blamed bool) {
-	r, blamed := w.aside.add(task, time.Now())
-	w.o.log.Error("the reports of a task cannot be applied; it is set aside", zap.Stringer("task_uuid", task),
+func (w *applyWork) setAside(t *store.TakenTask, why error) (blamed bool) {
+	r, blamed := w.aside.add(t, time.Now())
+	w.o.log.Error("the reports of a task cannot be applied; it is set aside", zap.Stringer("task_uuid", t.UUID),
 		zap.Int("refusals", r.tries), zap.Time("until", r.until), zap.Error(why))
 	return blamed
 }
