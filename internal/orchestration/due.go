@@ -77,16 +77,16 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 		found(promoted.Steps, h.Since.Due)
 		out.More = promoted.Steps >= w.o.cfg.SweepBatch
 	}
-	more, err := w.waits.look(ctx, h, found)
-	if err != nil {
-		return out, err
+	more, failure := w.waits.look(ctx, h, found)
+	if failure != nil && !refused(ctx, failure) {
+		return out, failure
 	}
 	out.More = out.More || more
 	grace := w.graceLeft(h, start)
 	if h.NextLease == 0 && grace == 0 {
 		expired, err := w.expire(ctx)
 		if err != nil {
-			return out, err
+			return out, errors.Join(failure, err)
 		}
 		found(expired, h.Since.Lease)
 		out.More = out.More || expired >= w.o.cfg.SweepBatch
@@ -94,10 +94,13 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 	if h.NextSchedule == 0 { // last, so that it cannot delay the others
 		ran, more, err := w.schedules.look(ctx)
 		if err != nil {
-			return out, err
+			return out, errors.Join(failure, err)
 		}
 		found(ran, h.Since.Schedule)
 		out.More = out.More || more
+	}
+	if failure != nil { // the leases and schedules did not wait for it
+		return out, failure
 	}
 	if out.Found > 0 {
 		if h, err = w.o.store.Horizon(ctx); err != nil {

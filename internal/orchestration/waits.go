@@ -29,25 +29,21 @@ const waitBatch = 100
 type waits struct{ o *Orchestrator }
 
 // look handles what the horizon shows; found receives how much that was, and for how
-// long it has been due.
+// long it has been due. What the database rejects of one kind does not affect the others.
 func (w *waits) look(ctx context.Context, h store.Horizon, found func(n int, since time.Duration)) (more bool, err error) {
 	if h.Engine {
-		n, err := w.begin(ctx)
-		if err != nil {
-			return false, err
-		}
+		n, failure := w.begin(ctx)
 		found(n, h.Since.Engine)
-		more = n >= waitBatch
+		if more, err = n >= waitBatch, failure; err != nil && !refused(ctx, err) {
+			return more, err
+		}
 	}
 	if h.Messages {
-		n, err := w.messages(ctx)
-		if err != nil {
-			return false, err
-		}
+		n, failure := w.messages(ctx)
 		found(n, h.Since.Messages)
-		more = more || n > 0 // one message may lead to another
+		more, err = more || n > 0, errors.Join(err, failure) // one message may lead to another
 	}
-	return more, nil
+	return more, err
 }
 
 // begin makes one transaction. Where the database rejects it, steps begin one by one,
@@ -140,15 +136,32 @@ const (
 )
 
 // messages handles messages of each kind.
-func (w *waits) messages(ctx context.Context) (int, error) {
+func (w *waits) messages(ctx context.Context) (found int, err error) {
+	for _, handle := range []func(context.Context) (int, error){w.watch, w.notify, w.bring, w.stop} {
+		n, failure := handle(ctx)
+		found, err = found+n, errors.Join(err, failure)
+		if failure != nil && !refused(ctx, failure) {
+			break
+		}
+	}
+	return found, err
+}
+
+// watch looks at what new tasks depend on.
+func (w *waits) watch(ctx context.Context) (int, error) {
 	found, signals, err := w.o.store.WatchDependencies(ctx, waitBatch)
 	if err != nil {
 		return 0, err
 	}
 	w.o.publish(signals)
+	return found, nil
+}
+
+// notify notifies the dependents of ended tasks.
+func (w *waits) notify(ctx context.Context) (int, error) {
 	notified, err := w.o.store.NotifyEnds(ctx, waitBatch)
 	if err != nil {
-		return found, err
+		return 0, err
 	}
 	w.o.publish(notified.Signals)
 	if notified.Steps > 0 {
@@ -157,17 +170,19 @@ func (w *waits) messages(ctx context.Context) (int, error) {
 	if notified.Released > 0 {
 		w.o.scheduleLook()
 	}
-	found += notified.Messages
+	return notified.Messages, nil
+}
+
+// bring delivers domain events to the steps that wait for them.
+func (w *waits) bring(ctx context.Context) (int, error) {
 	brought, err := w.o.store.BringEvents(ctx, waitBatch, w.o.cfg.EventTTL)
 	if err != nil {
-		return found, err
+		return 0, err
 	}
 	if brought.Steps > 0 {
 		w.o.reported(brought.Signals)
 	}
-	found += brought.Events
-	stopped, err := w.stop(ctx)
-	return found + stopped, err
+	return brought.Events, nil
 }
 
 // stop cancels tasks whose step was cancelled or is beyond a limit, and tasks whose
