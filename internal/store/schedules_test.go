@@ -344,3 +344,31 @@ func makeSchedules(t testing.TB, db *pgtest.DB, n int) {
 		select namespace_id, 's' || gen_random_uuid(), 'one', '1.0.0', '@every 1h', 'UTC', '{}', 0, '{}', 1, 1, 2, 0, now() - i * interval '1 ms'
 		from tasker.namespaces, generate_series(1, $1::int) i where name = 'flows'`, n)
 }
+
+// TestARunByHandSeesTheTaskOfTheRunThatItWaitedFor: a run that must not overlap is requested
+// while another transaction makes one. It waits for the schedule, and finds the task alive.
+func TestARunByHandSeesTheTaskOfTheRunThatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	plan(t, s, oneStepYAML)
+	made := keep(t, s, "nightly")
+	var alive []bool
+	run := func(began func()) error {
+		_, err := s.RunSchedule(t.Context(), made.UUID, ana, func(now time.Time, due *store.DueSchedule) (store.Firing, error) {
+			alive = append(alive, due.Alive)
+			began()
+			task := newTask(due.Plan)
+			identity := dedup.KeyIdentity("flows", "one", task.UUID.String())
+			task.Identity = &identity
+			return store.Firing{Tasks: []store.NewTask{task}, LastRun: now}, nil
+		})
+		return err
+	}
+	second := make(chan error, 1)
+	require.NoError(t, run(func() {
+		go func() { second <- run(func() {}) }()
+		untilBlocked(t, db, 1)
+	}))
+	require.NoError(t, <-second)
+	require.Equal(t, []bool{false, true}, alive)
+}

@@ -34,6 +34,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int) []pl
 	return []plantest.Statement{
 		plantest.Of("claimDueSchedules", claimDueSchedules.With(pg.Args{"limit": items, "except": []uuid.UUID{}}), items, items),
 		plantest.Of("claimSchedule", claimSchedule.With(pg.Args{"schedule": scheduled[0]}), 1, 1),
+		plantest.Of("describeDue", describeDue.With(pg.Args{"schedules": scheduled}), items, items),
 		plantest.Of("advanceSchedules", advanceSchedules.With(pg.Args{"f": advances}), items, items),
 		plantest.Of("scheduled", lockSchedule.With(pg.Args{"schedule": scheduled[0]}), 1, 1),
 		plantest.Of("pauseSchedule", pauseSchedule.With(pg.Args{"schedule": scheduled[0], "actor": "a", "reason": "r"}), 1, 1),

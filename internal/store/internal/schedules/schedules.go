@@ -334,18 +334,27 @@ type Fired struct {
 const pausedByItself = "tasker"
 
 var (
-	// claimDueSchedules takes due schedules by the transaction's clock. Concurrent calls
+	// claimDueSchedules locks due schedules by the transaction's clock. Concurrent calls
 	// skip them, and find them advanced later.
 	// Index: schedules_due.
 	claimDueSchedules = pg.Compile(`
-with due as materialized (
-    select * from tasker.schedules where paused_at is null and next_run_at <= now() and schedule_uuid <> all (@except::uuid[])
-    order by next_run_at limit @limit for update skip locked
-)` + describeDue)
-	// claimSchedule takes one, due or not, and waits for its lock.
+select schedule_uuid from tasker.schedules where paused_at is null and next_run_at <= now() and schedule_uuid <> all (@except::uuid[])
+order by next_run_at limit @limit for update skip locked`)
+	// claimSchedule locks one, due or not, and waits for its lock.
 	// Index: the primary key.
-	claimSchedule = pg.Compile(`
-with due as materialized (select * from tasker.schedules where schedule_uuid = @schedule for update)` + describeDue)
+	claimSchedule = pg.Compile(`select schedule_uuid from tasker.schedules where schedule_uuid = @schedule for update`)
+	// describeDue reads the inputs of the decision about locked schedules. Its snapshot is younger
+	// than the locks: it sees the task of a run whose transaction they have waited for.
+	// Index: the primary keys, plans_current, plan_uses_plan.
+	describeDue = pg.Compile(`
+select ` + scheduleColumns + `, coalesce(p.plan_id, 0) as plan_id,
+       s.overlap = {overlap_skip} and exists (select from tasker.board b where b.task_uuid = any (array[s.last_task_uuid]) and b.slot = 0) as alive
+from unnest((select @schedules::uuid[])) d(id)
+cross join lateral (select * from tasker.schedules where schedule_uuid = d.id limit 1) s
+cross join lateral (select name from tasker.namespaces where namespace_id = s.namespace_id offset 0) n
+left join lateral (
+    select plan_id from tasker.plan_for_use(s.namespace_id, s.template, s.version)) p on true
+order by s.next_run_at`)
 	// advanceSchedules advances schedules. The task of a run is the one with its
 	// identity: the new one, or that of the first try.
 	// Index: the primary keys.
@@ -358,18 +367,6 @@ set next_run_at = coalesce(f.next_run_at, s.next_run_at), last_run_at = coalesce
 from ` + stmt.List[advance]("f") + `
 where s.schedule_uuid = any (array[f.schedule_uuid])`)
 )
-
-// describeDue adds the inputs of the decision. The rows come from due, not from the
-// table: the locked version may be younger than the snapshot.
-// Index: the primary keys, plans_current, plan_uses_plan.
-const describeDue = `
-select ` + scheduleColumns + `, coalesce(p.plan_id, 0) as plan_id,
-       s.overlap = {overlap_skip} and exists (select from tasker.board b where b.task_uuid = any (array[s.last_task_uuid]) and b.slot = 0) as alive
-from due s
-cross join lateral (select name from tasker.namespaces where namespace_id = s.namespace_id offset 0) n
-left join lateral (
-    select plan_id from tasker.plan_for_use(s.namespace_id, s.template, s.version)) p on true
-order by s.next_run_at`
 
 // advance is what a run changes of its schedule; zero values leave it unchanged, or clear
 // the error.
@@ -428,15 +425,19 @@ func (s *Calendar) runSchedules(ctx context.Context, flow, doing string, claim s
 	})
 }
 
-// takeSchedules locks schedules and reads their plans.
+// takeSchedules locks schedules and reads them with their plans.
 func (s *Calendar) takeSchedules(ctx context.Context, tx pgx.Tx, claim stmt.Call) (due []DueSchedule, err error) {
+	locked, err := stmt.All[[16]byte](ctx, tx, claim)
+	if err != nil || len(locked) == 0 {
+		return nil, err
+	}
 	type row struct {
 		scheduleRow
 		PlanID int32 // 0: the plan does not exist any more
 		Alive  bool
 	}
 	var ids []int32
-	err = stmt.Each(ctx, tx, claim, func(r *row) {
+	err = stmt.Each(ctx, tx, describeDue.With(pg.Args{"schedules": locked}), func(r *row) {
 		due, ids = append(due, DueSchedule{Schedule: r.schedule(), Alive: r.Alive}), append(ids, r.PlanID)
 	})
 	if err != nil {
