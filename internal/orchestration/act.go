@@ -50,7 +50,7 @@ func (o *Orchestrator) actOnOne(ctx context.Context, task uuid.UUID, a Action) e
 }
 
 // acted is the outcome of an action on several tasks. Tasks in neither list are
-// not alive.
+// not alive, or left out by Action.still.
 type acted struct {
 	changed []uuid.UUID
 	refused map[uuid.UUID]error
@@ -106,6 +106,11 @@ func (o *Orchestrator) tryAct(ctx context.Context, tasks []uuid.UUID, a Action, 
 		return nil, err
 	}
 	defer taken.Release()
+	if a.still != nil {
+		if err := a.still(ctx, taken); err != nil {
+			return nil, err
+		}
+	}
 	refusals := len(done.refused)
 	changes := make([]store.Change, 0, len(taken.Tasks))
 	for i := range taken.Tasks {
@@ -264,19 +269,19 @@ func (o *Orchestrator) Cancel(ctx context.Context, task uuid.UUID, actor, reason
 	return o.actOnOne(ctx, task, Action{Kind: ActionCancel, Actor: actor, Reason: reason})
 }
 
-// CancelOverdue ends tasks whose deadline has passed, each with a dead-letter entry.
+// CancelOverdue ends tasks that still wait past their deadline, each with a dead-letter entry.
 func (o *Orchestrator) CancelOverdue(ctx context.Context, tasks []uuid.UUID) (changed int, err error) {
 	done, err := o.act(ctx, tasks, Action{Kind: ActionCancel, Actor: o.cfg.Daemon.ID, Reason: "deadline",
-		deadLetter: workflow.DeadLetterStaleness})
+		deadLetter: workflow.DeadLetterStaleness, still: o.store.StillPastDeadline})
 	return len(done.changed), err
 }
 
 // EndStale ends stale tasks as failed, creates dead-letter entries for them, or both, and
 // returns how many it changed. Each reason has a transaction of its own.
 func (o *Orchestrator) EndStale(ctx context.Context, stale []store.StaleTask, toError, deadLetters bool) (changed int, err error) {
-	byReason := map[string][]uuid.UUID{}
+	byReason := map[string][]store.StaleTask{}
 	for _, s := range stale {
-		byReason[s.Reason] = append(byReason[s.Reason], s.UUID)
+		byReason[s.Reason] = append(byReason[s.Reason], s)
 	}
 	var reason workflow.DeadLetterReason
 	end := o.failStale
@@ -300,8 +305,13 @@ func (o *Orchestrator) EndStale(ctx context.Context, stale []store.StaleTask, to
 }
 
 // failStale ends tasks as failed, with dead-letter entries where letter is a reason.
-func (o *Orchestrator) failStale(ctx context.Context, tasks []uuid.UUID, why string, letter workflow.DeadLetterReason) (int, error) {
-	done, err := o.act(ctx, tasks, Action{Kind: ActionFail, Actor: o.cfg.Daemon.ID, Reason: why, deadLetter: letter})
+func (o *Orchestrator) failStale(ctx context.Context, stale []store.StaleTask, why string, letter workflow.DeadLetterReason) (int, error) {
+	tasks := make([]uuid.UUID, len(stale))
+	for i := range stale {
+		tasks[i] = stale[i].UUID
+	}
+	done, err := o.act(ctx, tasks, Action{Kind: ActionFail, Actor: o.cfg.Daemon.ID, Reason: why, deadLetter: letter,
+		still: func(ctx context.Context, taken *store.Taken) error { return o.store.StillStale(ctx, taken, stale) }})
 	for task, refusal := range done.refused {
 		o.log.Warn("stale task left unchanged", zap.Stringer("task_uuid", task), zap.Error(refusal))
 	}
@@ -309,12 +319,12 @@ func (o *Orchestrator) failStale(ctx context.Context, tasks []uuid.UUID, why str
 }
 
 // openLetters creates dead-letter entries and leaves the tasks as they are.
-func (o *Orchestrator) openLetters(ctx context.Context, tasks []uuid.UUID, why string, letter workflow.DeadLetterReason) (changed int, err error) {
+func (o *Orchestrator) openLetters(ctx context.Context, tasks []store.StaleTask, why string, letter workflow.DeadLetterReason) (changed int, err error) {
 	if letter == 0 {
 		return 0, nil
 	}
-	for _, task := range tasks {
-		_, opened, err := o.store.OpenDeadLetter(ctx, task, letter, why, o.cfg.Daemon.ID, nil)
+	for i := range tasks {
+		_, opened, err := o.store.OpenDeadLetter(ctx, tasks[i].UUID, letter, why, o.cfg.Daemon.ID, nil)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return changed, err
 		}

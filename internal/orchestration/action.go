@@ -1,6 +1,7 @@
 package orchestration
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -50,6 +51,9 @@ type Action struct {
 	Reason string // required; why
 
 	deadLetter workflow.DeadLetterReason // of cancel and fail by a sweep
+	// still leaves out the taken tasks to which the reason of a sweep does not apply any
+	// more; nil: it applies to all.
+	still func(ctx context.Context, taken *store.Taken) error
 }
 
 // ContextEdit is how an operator changes the context of a task that exists.

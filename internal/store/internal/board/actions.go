@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -163,6 +164,18 @@ func (t *Taken) readReports(ctx context.Context) error {
 		return err
 	}
 	return t.readRest(ctx)
+}
+
+// Keep leaves out the tasks that a statement about all of them does not return: a decision
+// from before they were taken does not hold for these any more.
+func (t *Taken) Keep(ctx context.Context, doing string, still func(tasks pg.UUIDs) stmt.Call) error {
+	_, ids := t.places()
+	kept, err := stmt.All[uuid.UUID](ctx, t.conn, still(ids))
+	if err != nil {
+		return pg.Classify(doing, err)
+	}
+	t.Tasks = slices.DeleteFunc(t.Tasks, func(task TakenTask) bool { return !slices.Contains(kept, task.UUID) })
+	return nil
 }
 
 var taskExists = pg.Compile(`select exists (select from tasker.tasks where task_uuid = @task)`)

@@ -36,6 +36,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 	held = board.InLockOrder(held)
 	pending := plantest.IDs(t, db, items, `select task_uuid from tasker.dlq_entries where resolution = 1 and task_uuid > test_id($1) order by 1 limit $2`, youngest)
 	ended := plantest.IDs(t, db, items, `select task_uuid from tasker.step_attempts where task_uuid > test_id($1) order by 1 limit $2`, f.From)
+	waiting := plantest.IDs(t, db, items, `select task_uuid from tasker.board where slot = 0 and task_uuid > test_id($1) order by 1 limit $2`, f.From)
 	entry := db.QueryString(t, `select dlq_entry_uuid::text from tasker.dlq_entries where task_uuid = $1`, pending[0])
 	var late []staleness
 	for i := range items {
@@ -67,6 +68,8 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("staleTasks", staleTasks.With(stale.arguments(uuid.Nil, items, 1)), walked, 0),
 		plantest.Of("stalenessMonitor", stalenessMonitor.With(stale.arguments(uuid.Nil, items, 0)), walked, items),
 		plantest.Of("stalledSteps", stalledSteps.With(pg.Args{"since_ms": int64(60_000), "limit": items}), leases, items),
+		plantest.Of("stillStale", stillStale.With(stale.bounds().And(pg.Args{"tasks": waiting})), items, 0),
+		plantest.Of("stillPastDeadline", stillPastDeadline.With(pg.Args{"tasks": waiting}), items, 0),
 		plantest.Of("pastDeadline", pastDeadline.With(pg.Args{"limit": items}), items, items),
 		plantest.Of("judgeWorkers", pg.Compile(judgeWorkers).With(pg.Args{"stale_ms": int64(30_000), "dead_ms": int64(120_000), "limit": items}), max(items, (f.From+f.Waiting)/100), 0),
 		plantest.Of("endLeasesOfDead", endLeasesOfDead.With(pg.Args{"limit": items, "dead": pg.UUIDs{uuid.Max}}), leases, 0),

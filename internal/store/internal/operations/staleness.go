@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/internal/plainqueue"
+	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
@@ -54,11 +55,7 @@ const staleWalk = 10_000
 // which tasks are read.
 // Index: the primary keys, plans_lifecycle.
 const judgedTasks = `
-with walked as materialized (
-    select task_uuid, plan_id, queue, priority, task_state, state, requested_at, state_since, updated_at, enqueued_at, claimed_at,
-           coalesce(dead_letter, false) as dead_letter
-    from tasker.board
-    where slot = 0 and task_uuid > @after::uuid and task_uuid < (
+with walked as materialized (` + walkedTasks + ` and task_uuid > @after::uuid and task_uuid < (
         select tasker.uuid_floor(now() - interval '1 ms' * @part::float8 * least(@for_dependencies_ms::bigint, @for_retry_ms::bigint, @in_process_ms::bigint, @lifetime_ms::bigint, (
             select 60000 * min(least(nullif((lifecycle ->> 'max_waiting_for_dependencies_minutes')::bigint, 0),
                                      nullif((lifecycle ->> 'max_waiting_for_retry_minutes')::bigint, 0),
@@ -66,7 +63,14 @@ with walked as materialized (
                                      nullif((lifecycle ->> 'max_duration_minutes')::bigint, 0)))
             from tasker.plans where lifecycle is not null))))
     order by task_uuid limit @walk
-), shown as materialized (
+)` + judgement
+
+const (
+	walkedTasks = `
+    select task_uuid, plan_id, queue, priority, task_state, state, requested_at, state_since, updated_at, enqueued_at, claimed_at,
+           coalesce(dead_letter, false) as dead_letter
+    from tasker.board where slot = 0`
+	judgement = `, shown as materialized (
     select *, case when task_state = {task_pending} and state >= {in_progress} or task_state = {task_waiting_for_retry} and state >= {claimable} then {task_in_process} else task_state end as shown
     from walked
 ), timed as materialized (
@@ -96,6 +100,9 @@ with walked as materialized (
                     (select start_at from tasker.tasks where task_uuid = l.task_uuid), l.requested_at)) * 1000)::bigint else l.age end as lived
     from limited l
 )`
+	// exceeds is whether a judged task j is stale.
+	exceeds = `not j.dead_letter and (j.in_state >= j.threshold or j.lived >= j.lifetime)`
+)
 
 // runsStep is whether a task t has a step that runs, or that waits on purpose.
 const runsStep = `(t.state = {in_progress} or t.state = {no_step} and exists (
@@ -115,10 +122,16 @@ var staleTasks = pg.Compile(judgedTasks + `
         n.name as namespace, j.name, 0 as walked
  from judged j
  cross join lateral (select name from tasker.namespaces where namespace_id = any (array[j.queue]) limit 1) n
- where not j.dead_letter and (j.in_state >= j.threshold or j.lived >= j.lifetime)
+ where ` + exceeds + `
  order by j.task_uuid limit @limit)
 union all
 (select task_uuid, 0, '', 0, 0, 0, '', '', (select count(*) from walked)::int from walked order by task_uuid desc limit 1)`)
+
+// stillStale are those of some tasks that exceed a threshold.
+// Index: the primary keys.
+var stillStale = pg.Compile(`
+with walked as materialized (` + walkedTasks + ` and task_uuid = any ((select @tasks::uuid[])::uuid[])
+)` + judgement + ` select j.task_uuid from judged j where ` + exceeds)
 
 // warningPart is the part of a threshold from which the state is a warning.
 const warningPart = `0.8`
@@ -137,14 +150,18 @@ cross join lateral (select name from tasker.namespaces where namespace_id = any 
 order by j.part desc, j.task_uuid`)
 
 func (th StaleThresholds) arguments(after uuid.UUID, limit int, part float64) pg.Args {
+	return th.bounds().And(pg.Args{"after": after, "walk": staleWalk, "limit": limit, "part": part})
+}
+
+func (th StaleThresholds) bounds() pg.Args {
 	ms := func(d time.Duration) *int64 {
 		if d <= 0 {
 			return nil
 		}
 		return new(max(d.Milliseconds(), 1))
 	}
-	return pg.Args{"after": after, "walk": staleWalk, "for_dependencies_ms": ms(th.WaitingForDependencies), "for_retry_ms": ms(th.WaitingForRetry),
-		"in_process_ms": ms(th.StepsInProcess), "lifetime_ms": ms(th.MaxLifetime), "limit": limit, "part": part}
+	return pg.Args{"for_dependencies_ms": ms(th.WaitingForDependencies), "for_retry_ms": ms(th.WaitingForRetry),
+		"in_process_ms": ms(th.StepsInProcess), "lifetime_ms": ms(th.MaxLifetime)}
 }
 
 // StaleTask is a task that is past a threshold.
@@ -156,6 +173,8 @@ type StaleTask struct {
 	MinutesOld       int // since it was requested, or was to start
 	ThresholdMinutes int
 	Namespace, Name  string
+
+	by StaleThresholds `sql:"-"` // it was found by
 }
 
 // StaleTasks lists up to limit tasks that exceed a threshold and have no open dead
@@ -171,6 +190,7 @@ func (s *Operations) StaleTasks(ctx context.Context, th StaleThresholds, after u
 		return stmt.Each(ctx, db, staleTasks.With(th.arguments(after, limit, 1)), func(r *row) {
 			switch {
 			case r.State != 0:
+				r.by = th
 				stale = append(stale, r.StaleTask)
 			case r.Walked >= staleWalk:
 				next = r.UUID
@@ -186,6 +206,14 @@ func (s *Operations) StaleTasks(ctx context.Context, th StaleThresholds, after u
 		}
 	}
 	return stale, next, err
+}
+
+// StillStale leaves out the taken tasks that have moved on since they were found stale, all by
+// the same thresholds.
+func (s *Operations) StillStale(ctx context.Context, taken *board.Taken, found []StaleTask) error {
+	return taken.Keep(ctx, "look at stale tasks again", func(tasks pg.UUIDs) stmt.Call {
+		return stillStale.With(found[0].by.bounds().And(pg.Args{"tasks": tasks}))
+	})
 }
 
 // StalenessHealth is how near a task is to its threshold.
@@ -276,17 +304,29 @@ func (x *StalledStep) entry(threshold time.Duration) StalenessEntry {
 // pastDeadline lists tasks that have not begun and whose deadline has passed, and those of
 // queues that wait again. Other tasks lose their deadline with their first decision.
 // Index: board_deadline.
-var pastDeadline = pg.Compile(`
+var pastDeadline = pg.Compile(waitsTooLong + ` order by t.deadline limit @limit`)
+
+// stillPastDeadline are those of some tasks.
+// Index: the primary key.
+var stillPastDeadline = pg.Compile(waitsTooLong + ` and t.slot = 0 and t.task_uuid = any ((select @tasks::uuid[])::uuid[])`)
+
+const waitsTooLong = `
 select t.task_uuid from tasker.board t
 where t.deadline is not null and t.deadline <= (select clock_timestamp()) and t.token is null
   and (t.task_state = {task_pending} or t.plan_id = any (array(select plan_id from tasker.plans where name = '` + plainqueue.Template + `')))
-  and not exists (select from tasker.board where task_uuid = t.task_uuid and slot > 0 and token is not null)
-order by t.deadline limit @limit`)
+  and not exists (select from tasker.board where task_uuid = t.task_uuid and slot > 0 and token is not null)`
 
 // PastDeadline lists up to limit tasks that still wait although their deadline
 // has passed, the longest past first.
 func (s *Operations) PastDeadline(ctx context.Context, limit int) ([]uuid.UUID, error) {
 	return pg.ReadAll[uuid.UUID](ctx, s.db, "past_deadline", "look for tasks past their deadline", pastDeadline.With(pg.Args{"limit": limit}))
+}
+
+// StillPastDeadline leaves out the taken tasks that have begun since they were found.
+func (s *Operations) StillPastDeadline(ctx context.Context, taken *board.Taken) error {
+	return taken.Keep(ctx, "look at tasks past their deadline again", func(tasks pg.UUIDs) stmt.Call {
+		return stillPastDeadline.With(pg.Args{"tasks": tasks})
+	})
 }
 
 // StalledStep is a running step whose last checkpoint is old.
