@@ -2,6 +2,7 @@ package enginetest_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -94,4 +95,27 @@ func TestATaskThatBeginsIsNotPastItsDeadline(t *testing.T) {
 	close(ends)
 	require.Equal(t, workflow.TaskComplete, e.Await(id).State)
 	require.Zero(t, changed)
+}
+
+// TestATaskThatCannotBeEndedHoldsUpNoOthers: of two tasks that a sweep ends together the
+// database rejects one.
+func TestATaskThatCannotBeEndedHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	e, _, _ := startChained(t)
+	ids := []uuid.UUID{e.Submit("test", "single", `{}`), e.Submit("test", "single", `{"n":2}`), e.Submit("test", "single", `{"n":3}`)}
+	e.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$
+		begin
+			raise exception 'refused by the test' using errcode = 'check_violation';
+		end $$`)
+	e.DB.Exec(t, fmt.Sprintf(`create trigger refuse before insert on tasker.step_attempts for each row when (new.task_uuid = '%s') execute function refuse()`, ids[1]))
+	e.DB.Exec(t, `update tasker.board set deadline = clock_timestamp() - interval '1 min'`)
+	changed, err := e.Orchestrator.CancelOverdue(t.Context(), ids)
+	require.ErrorContains(t, err, "refused by the test")
+	require.Equal(t, 2, changed)
+	require.Equal(t, workflow.TaskCancelled, e.Await(ids[0]).State)
+	require.Equal(t, workflow.TaskCancelled, e.Await(ids[2]).State)
+	e.DB.Exec(t, `drop trigger refuse on tasker.step_attempts`)
+	changed, err = e.Orchestrator.CancelOverdue(t.Context(), ids)
+	require.NoError(t, err)
+	require.Equal(t, 1, changed)
 }

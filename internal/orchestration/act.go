@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -68,6 +69,29 @@ func (o *Orchestrator) act(ctx context.Context, tasks []uuid.UUID, a Action) (do
 		}
 		return err
 	})
+	return done, err
+}
+
+// actApart is act, but a task that the database rejects does not affect the others: then they
+// are changed one by one.
+func (o *Orchestrator) actApart(ctx context.Context, tasks []uuid.UUID, a Action) (done acted, err error) {
+	done, err = o.act(ctx, tasks, a)
+	if !refused(ctx, err) || len(tasks) < 2 {
+		return done, err
+	}
+	o.log.Warn("the database rejected an action on tasks together; it is made on one by one", zap.Int("tasks", len(tasks)), zap.String("reason", a.Reason), zap.Error(err))
+	done, err = acted{refused: map[uuid.UUID]error{}}, nil
+	for i := range tasks {
+		one, failure := o.act(ctx, tasks[i:i+1], a)
+		if failure != nil && !refused(ctx, failure) {
+			return done, failure
+		}
+		done.changed = append(done.changed, one.changed...)
+		maps.Copy(done.refused, one.refused)
+		if err == nil {
+			err = failure
+		}
+	}
 	return done, err
 }
 
@@ -271,7 +295,7 @@ func (o *Orchestrator) Cancel(ctx context.Context, task uuid.UUID, actor, reason
 
 // CancelOverdue ends tasks that still wait past their deadline, each with a dead-letter entry.
 func (o *Orchestrator) CancelOverdue(ctx context.Context, tasks []uuid.UUID) (changed int, err error) {
-	done, err := o.act(ctx, tasks, Action{Kind: ActionCancel, Actor: o.cfg.Daemon.ID, Reason: "deadline",
+	done, err := o.actApart(ctx, tasks, Action{Kind: ActionCancel, Actor: o.cfg.Daemon.ID, Reason: "deadline",
 		deadLetter: workflow.DeadLetterStaleness, still: o.store.StillPastDeadline})
 	return len(done.changed), err
 }
@@ -292,16 +316,16 @@ func (o *Orchestrator) EndStale(ctx context.Context, stale []store.StaleTask, to
 		end = o.openLetters
 	}
 	for why, tasks := range byReason {
-		n, err := end(ctx, tasks, why, reason)
-		changed += n
-		if err != nil {
+		n, failure := end(ctx, tasks, why, reason)
+		changed, err = changed+n, errors.Join(err, failure)
+		if failure != nil && !refused(ctx, failure) {
 			return changed, err
 		}
 	}
 	if deadLetters {
-		return changed, o.store.DescribeStale(ctx, stale)
+		err = errors.Join(err, o.store.DescribeStale(ctx, stale))
 	}
-	return changed, nil
+	return changed, err
 }
 
 // failStale ends tasks as failed, with dead-letter entries where letter is a reason.
@@ -310,7 +334,7 @@ func (o *Orchestrator) failStale(ctx context.Context, stale []store.StaleTask, w
 	for i := range stale {
 		tasks[i] = stale[i].UUID
 	}
-	done, err := o.act(ctx, tasks, Action{Kind: ActionFail, Actor: o.cfg.Daemon.ID, Reason: why, deadLetter: letter,
+	done, err := o.actApart(ctx, tasks, Action{Kind: ActionFail, Actor: o.cfg.Daemon.ID, Reason: why, deadLetter: letter,
 		still: func(ctx context.Context, taken *store.Taken) error { return o.store.StillStale(ctx, taken, stale) }})
 	for task, refusal := range done.refused {
 		o.log.Warn("stale task left unchanged", zap.Stringer("task_uuid", task), zap.Error(refusal))
