@@ -29,6 +29,7 @@ type waiting struct {
 	t      *testing.T
 	fails  atomic.Bool   // the handler "maybe" does
 	blocks chan struct{} // closed: "block" ends
+	end    func()        // closes it
 }
 
 // waitTemplates are the workflows, each with the handlers "echo", which returns the
@@ -202,7 +203,8 @@ steps:
 func startWaiting(t *testing.T, options ...enginetest.Option) *waiting {
 	w := &waiting{t: t, blocks: make(chan struct{})}
 	w.Engine = enginetest.Start(t, w.register, options...)
-	t.Cleanup(sync.OnceFunc(func() { close(w.blocks) }))
+	w.end = sync.OnceFunc(func() { close(w.blocks) })
+	t.Cleanup(w.end)
 	return w
 }
 

@@ -223,7 +223,8 @@ func (w *waits) stopAll(ctx context.Context, messages []store.StopMessage) (done
 		for i := range of {
 			tasks[i] = of[i].Task
 		}
-		acted, err := w.o.act(ctx, tasks, Action{Kind: ActionCancel, Actor: w.o.cfg.Daemon.ID, Reason: reason})
+		acted, err := w.o.act(ctx, tasks, Action{Kind: ActionCancel, Actor: w.o.cfg.Daemon.ID, Reason: reason,
+			still: func(ctx context.Context, taken *store.Taken) error { return w.o.store.TakeStopMessages(ctx, taken, of) }})
 		if err != nil {
 			return done, fmt.Errorf("cancel tasks: %w", err)
 		}

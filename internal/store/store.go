@@ -161,7 +161,7 @@ type (
 // decision ends a wait once, and an event that comes first is kept; a message about the
 // end of a task is processed until its effects are committed. Operations: BeginSteps,
 // ReceiveEvent, BringEvents, Approvals, Approval, Decide, NotifyEnds, StopMessages,
-// DropStopMessages, WatchDependencies, SweepDependencies.
+// TakeStopMessages, DropStopMessages, WatchDependencies, SweepDependencies.
 type (
 	EngineStep      = waits.EngineStep      // a step that the engine is about to begin
 	Beginner        = waits.Beginner        // decides how steps begin
@@ -234,7 +234,7 @@ type (
 // it. Operations: WorkerHeartbeat, AgreedRules, TakeWorkerID, Stopped, Fleet, Workers,
 // OthersOffer, SweepLiveness; OpenDeadLetter, DeadLetter, DeadLetterOfTask,
 // PendingReason, DeadLetters, UpdateDeadLetter, MarkReplayed, PurgeDeadLetters,
-// DeadLetterStats, InvestigationQueue; StaleTasks, StalenessMonitor, DescribeStale, StalledSteps, PastDeadline; Retain,
+// DeadLetterStats, InvestigationQueue; StaleTasks, StalenessMonitor, DescribeStale, StillStale, StalledSteps, PastDeadline, StillPastDeadline; Retain,
 // TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction; UseAPIKey, CreateAPIKey,
 // RevokeAPIKey, APIKeys; RegisterQueueWorker, QueueWorkerHeartbeat, QueueWorker,
 // QueueWorkersNamed, QueueWorkers, NoteQueueDeaths, RetainQueues.

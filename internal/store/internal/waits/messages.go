@@ -283,8 +283,8 @@ var stopMessages = pg.Compile(`
 select message_id, task_uuid, kind from tasker.task_messages
 where kind = any (array[{stop}, {dependency_failed}, {beyond_limit}]) order by kind, task_uuid, message_id limit @limit`)
 
-// StopMessages returns up to limit tasks to cancel. They stay until DropStopMessages:
-// other orchestrators may find them too.
+// StopMessages returns up to limit tasks to cancel. They stay until TakeStopMessages or
+// DropStopMessages: other orchestrators may find them too.
 func (s *Waits) StopMessages(ctx context.Context, limit int) ([]StopMessage, error) {
 	return pg.ReadAll[StopMessage](ctx, s.db, "stop_messages", "look for tasks to cancel", stopMessages.With(pg.Args{"limit": limit}))
 }
@@ -294,9 +294,19 @@ func (s *Waits) StopMessages(ctx context.Context, limit int) ([]StopMessage, err
 // Index: the primary key.
 var dropStopMessages = pg.Compile(`
 delete from tasker.task_messages m using ` + stmt.List[StopMessage]("d") + `
-where m.kind = d.kind and m.task_uuid = any (array[d.task_uuid]) and m.message_id = d.message_id`)
+where m.kind = d.kind and m.task_uuid = any (array[d.task_uuid]) and m.message_id = d.message_id
+returning m.task_uuid`)
 
-// DropStopMessages forgets messages that have been answered.
+// TakeStopMessages deletes messages in the transaction that cancels their tasks, and leaves
+// out the tasks without one: another orchestrator has cancelled these, and an operator may
+// have reopened them since.
+func (s *Waits) TakeStopMessages(ctx context.Context, taken *board.Taken, messages []StopMessage) error {
+	return taken.Keep(ctx, "take the messages about tasks to cancel", func(pg.UUIDs) stmt.Call {
+		return dropStopMessages.With(pg.Args{"d": messages})
+	})
+}
+
+// DropStopMessages forgets messages whose tasks cannot be cancelled any more.
 func (s *Waits) DropStopMessages(ctx context.Context, messages []StopMessage) error {
 	_, err := pg.Execute(ctx, s.db, "drop_messages", "drop the messages about tasks to cancel", dropStopMessages.With(pg.Args{"d": messages}))
 	return err
