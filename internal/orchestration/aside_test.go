@@ -1,6 +1,7 @@
 package orchestration_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -95,4 +97,29 @@ func TestNoTaskEndsBecauseNothingCanBeApplied(t *testing.T) {
 	for _, id := range ids {
 		h.eventually(h.ended(id), "the task is not tried again")
 	}
+}
+
+// TestEndsThatCannotBeDecidedAreRecorded: of executions that end together the database rejects
+// the decision about one. All are accepted, and the others decided.
+func TestEndsThatCannotBeDecidedAreRecorded(t *testing.T) {
+	t.Parallel()
+	h := startSignalled(t, func(*pgtest.DB) {})
+	ids, claimed := h.claimed(3, time.Hour)
+	h.refuse(`new.outcome <> 5 and new.task_uuid = '` + ids[1].String() + `'`)
+	reports := make([]store.Report, len(claimed))
+	for i := range claimed {
+		reports[i] = store.Report{ClaimKey: claimed[i].Key(), Success: true, Result: json.RawMessage(`{}`), RetryAfter: -1}
+	}
+	endings, err := h.End(t.Context(), reports)
+	require.NoError(t, err)
+	for _, ending := range endings {
+		require.True(t, ending.Accepted)
+	}
+	for i, id := range ids {
+		if i != 1 {
+			h.eventually(h.ended(id), "a task that cannot be applied blocks another one")
+		}
+	}
+	h.refuse(`false`)
+	h.eventually(h.ended(ids[1]), "the task is not tried again")
 }
