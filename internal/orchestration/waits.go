@@ -26,7 +26,11 @@ const waitBatch = 100
 
 // waits begins the steps that the engine runs itself, and handles messages between
 // tasks; it belongs to dueWork.
-type waits struct{ o *Orchestrator }
+type waits struct {
+	o *Orchestrator
+	// left is how many steps were left to newer programs: a batch takes others beside them.
+	left int
+}
 
 // look handles what the horizon shows; found receives how much that was, and for how
 // long it has been due. What the database rejects of one kind does not affect the others.
@@ -75,7 +79,7 @@ func (w *waits) begin(ctx context.Context) (int, error) {
 var errRefusedByDatabase = errors.New("the database refuses what the step begins with; the log of the orchestrators has the details")
 
 func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKey]bool, picked func(store.ClaimKey)) (int, error) {
-	begun, err := w.o.store.BeginSteps(ctx, limit, store.Beginner{
+	begun, err := w.o.store.BeginSteps(ctx, limit+w.left, store.Beginner{
 		Begin: func(e *store.EngineStep) (b enginestep.Beginning, err error) {
 			if picked != nil {
 				picked(e.Key())
@@ -94,6 +98,10 @@ func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKe
 	if err != nil {
 		return 0, err
 	}
+	if begun.Left > 0 && w.left == 0 {
+		w.o.log.Error("steps cannot begin here; they are left to newer orchestrators", zap.Int("steps", begun.Left), zap.Error(begun.Why))
+	}
+	w.left = min(begun.Left, maxAside)
 	w.o.publish(begun.Signals)
 	for _, s := range begun.Signals {
 		if s.Topic == signal.TopicOrchestration {

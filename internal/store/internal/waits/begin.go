@@ -56,6 +56,8 @@ type Beginner struct {
 // Begun is the result of BeginSteps.
 type Begun struct {
 	Steps   int             // begun, or ended at once
+	Left    int             // whose plans this program cannot read, while a newer one may
+	Why     error           // of one of these
 	Tasks   []board.NewTask // of sub-workflows
 	Signals []signal.Signal // to publish, unless the store sends them itself
 }
@@ -74,13 +76,14 @@ order by s.task_uuid, s.slot`)
 
 // BeginSteps begins up to limit steps that the engine runs, in one transaction of a
 // bounded number of statements: waits are armed, earlier events are consumed, tasks are
-// created. Steps that cannot begin are reported as failed.
+// created. Steps that cannot begin are reported as failed; those with unreadable plans are left
+// as they are.
 func (s *Waits) BeginSteps(ctx context.Context, limit int, how Beginner) (Begun, error) {
 	var begun Begun
 	err := s.db.Transaction(ctx, "begin_steps", "begin the engine's steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		b := beginning{store: s, tx: tx, how: how, topics: board.SignalSet{}}
 		err := b.run(ctx, limit)
-		begun = Begun{Steps: len(b.steps), Tasks: b.tasks, Signals: b.topics.Signals()}
+		begun = Begun{Steps: len(b.steps), Left: b.left, Why: b.why, Tasks: b.tasks, Signals: b.topics.Signals()}
 		return begun.Signals, err
 	})
 	return begun, err
@@ -91,6 +94,8 @@ type beginning struct {
 	store  *Waits
 	tx     pgx.Tx
 	how    Beginner
+	left   int
+	why    error
 	steps  []EngineStep
 	begun  []enginestep.Beginning // of each step
 	ends   []*enginestep.End      // of steps that end at once
@@ -148,7 +153,8 @@ func (b *beginning) pick(ctx context.Context, limit int) error {
 	for _, r := range picked {
 		plan, err := read.Of(r.PlanID)
 		if err != nil {
-			return err
+			b.left, b.why = b.left+1, err
+			continue
 		}
 		b.steps = append(b.steps, EngineStep{TaskUUID: r.TaskUUID, Step: &plan.Steps[r.StepNo], Plan: plan, Attempt: r.Attempt + 1,
 			Priority: r.Priority, CorrelationID: r.CorrelationID, Trace: r.Trace, slot: r.Slot})
