@@ -157,13 +157,18 @@ func taskOf(due *store.DueSchedule, r *Request) (store.NewTask, error) {
 	}
 	switch {
 	case due.Broken != nil:
-		return store.NewTask{}, fmt.Errorf("the template cannot be read: %w", due.Broken)
+		return store.NewTask{}, unreadable(due)
 	case due.Plan == nil:
 		return store.NewTask{}, &UnknownTemplateError{Namespace: r.Namespace, Name: r.Name, Version: r.Version}
 	}
 	task, err := submission.Task(r, due.Plan)
 	task.IdentityEnd = dedup.IdentityEnd{After: repeatWindow}
 	return task, err
+}
+
+// unreadable says that the plan of a schedule cannot be used here.
+func unreadable(due *store.DueSchedule) error {
+	return fmt.Errorf("the template cannot be read: %w", due.Broken)
 }
 
 // NextRuns lists the next n runs of a schedule after it was read, paused or not.

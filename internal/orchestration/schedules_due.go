@@ -3,6 +3,7 @@ package orchestration
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -35,6 +36,18 @@ type dueSchedules struct {
 	o        *Orchestrator
 	failures int       // in a row
 	hold     time.Time // not before this, after a failure
+	// left are the schedules left to newer programs, each until it is looked at again.
+	left map[uuid.UUID]time.Time
+}
+
+// leftFor is for how long a schedule is left to newer programs, whose plan may change.
+const leftFor = time.Minute
+
+// others returns the schedules that are still left.
+func (d *dueSchedules) others() (list []uuid.UUID) {
+	now := time.Now()
+	maps.DeleteFunc(d.left, func(_ uuid.UUID, until time.Time) bool { return now.After(until) })
+	return slices.Collect(maps.Keys(d.left))
 }
 
 // wait is the remaining delay after a failure.
@@ -121,7 +134,7 @@ func ofContent(err error) bool {
 // batch runs up to limit schedules; those that were given up move on without a task.
 func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID, givenUp func(due *store.DueSchedule) bool) (int, error) {
 	var t tally
-	fired, err := d.o.store.RunDueSchedules(ctx, limit, except, func(now time.Time, due []store.DueSchedule) []store.Firing {
+	fired, err := d.o.store.RunDueSchedules(ctx, limit, append(d.others(), except...), func(now time.Time, due []store.DueSchedule) []store.Firing {
 		t = tally{log: d.o.log, schema: d.o.schema, now: now}
 		firings, room := make([]store.Firing, len(due)), d.o.cfg.CreateBatch
 		for i := range due {
@@ -138,7 +151,13 @@ func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID,
 		d.o.scheduleLook()
 	}
 	t.record(d.o, fired)
-	return fired.Schedules, nil
+	for _, id := range t.left {
+		if d.left == nil {
+			d.left = map[uuid.UUID]time.Time{}
+		}
+		d.left[id] = time.Now().Add(leftFor)
+	}
+	return fired.Schedules - len(t.left), nil
 }
 
 // tally decides about the schedules of one transaction and counts the outcomes.
@@ -150,6 +169,7 @@ type tally struct {
 	missed, overlap, failed int
 	lags                    []time.Duration
 	logLines                []func() // to write after the commit
+	left                    []uuid.UUID
 }
 
 // decide decides about a due schedule. A schedule that cannot be decided is paused: it
@@ -170,6 +190,14 @@ func (t *tally) decide(due *store.DueSchedule, room int, givenUp func(*store.Due
 }
 
 func (t *tally) firing(due *store.DueSchedule, room int, givenUp bool) (store.Firing, error) {
+	if due.Broken != nil { // a newer program has written the plan, and makes the run
+		f := store.Firing{Error: cut(unreadable(due).Error(), MaxReasonLength)}
+		if due.LastError == nil || *due.LastError != f.Error {
+			t.logLater(due, "a schedule is left to newer orchestrators", zap.Error(due.Broken))
+		}
+		t.left = append(t.left, due.UUID)
+		return f, nil
+	}
 	spec, err := schedule.Parse(due.Cron, due.TimeZone)
 	if err != nil {
 		return store.Firing{}, err
