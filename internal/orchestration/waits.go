@@ -28,8 +28,9 @@ const waitBatch = 100
 // tasks; it belongs to dueWork.
 type waits struct {
 	o *Orchestrator
-	// left is how many steps were left to newer programs: a batch takes others beside them.
-	left int
+	// left and unread are how many steps and ends were left to newer programs: a batch takes
+	// others beside them.
+	left, unread int
 }
 
 // look handles what the horizon shows; found receives how much that was, and for how
@@ -167,10 +168,14 @@ func (w *waits) watch(ctx context.Context) (int, error) {
 
 // notify notifies the dependents of ended tasks.
 func (w *waits) notify(ctx context.Context) (int, error) {
-	notified, err := w.o.store.NotifyEnds(ctx, waitBatch)
+	notified, err := w.o.store.NotifyEnds(ctx, waitBatch+w.unread)
 	if err != nil {
 		return 0, err
 	}
+	if notified.Left > 0 && w.unread == 0 {
+		w.o.log.Error("ends of tasks cannot be reported here; they are left to newer orchestrators", zap.Int("tasks", notified.Left), zap.Error(notified.Why))
+	}
+	w.unread = min(notified.Left, maxAside)
 	w.o.publish(notified.Signals)
 	if notified.Steps > 0 {
 		w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -46,4 +47,37 @@ func TestTasksOfNewerProgramsAreLeftUnchanged(t *testing.T) {
 	}
 	_, err = older.Tasks(t.Context(), store.TaskFilter{Limit: 10})
 	require.ErrorIs(t, err, store.ErrNewer)
+}
+
+// TestEndsOfTasksOfNewerProgramsHoldUpNoOthers: two tasks that are steps end, and an older program
+// cannot read the plan of one. It notifies the step of the other, and a newer one that of the first.
+func TestEndsOfTasksOfNewerProgramsHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	plan(t, s, oneStepYAML)
+	newer := plan(t, s, strings.Replace(oneStepYAML, "name: one", "name: newer", 1))
+	create(t, s, plan(t, s, parentYAML), 1)
+	create(t, s, plan(t, s, strings.NewReplacer("name: parent", "name: other", "name: one", "name: newer").Replace(parentYAML)), 1)
+	var children []uuid.UUID
+	_, err := s.BeginSteps(t.Context(), 10, beginner(func(made uuid.UUID) { children = append(children, made) }))
+	require.NoError(t, err)
+	require.Len(t, children, 2)
+	for _, child := range children {
+		require.NoError(t, endWith(t.Context(), s, child, func(task *store.TakenTask) (store.Change, error) {
+			progress, effects, err := workflow.Advance(task.Plan.Plan, task.State, task.Progress, rules, workflow.Operation{Action: workflow.ActionResolve, Step: -1, Reason: "done"})
+			return store.Change{Task: task, Progress: progress, Effects: effects, Actor: "operator"}, err
+		}))
+	}
+	db.Exec(t, `update tasker.plans set template = template || '{"rules_version": 2}' where plan_id = $1`, newer.ID)
+	older, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 2})
+	require.NoError(t, err)
+	defer older.Close()
+	for _, steps := range []int{1, 0} {
+		done := notifyEnds(t, older)
+		require.Equal(t, []int{steps, steps}, []int{done.Messages, done.Steps})
+		require.Equal(t, 1, done.Left)
+		require.ErrorContains(t, done.Why, "decode plan")
+	}
+	done := notifyEnds(t, s)
+	require.Equal(t, []int{1, 1, 0}, []int{done.Messages, done.Steps, done.Left})
 }

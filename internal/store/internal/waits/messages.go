@@ -40,6 +40,8 @@ func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, limit int) (tasks pg
 // EndsNotified is the result of NotifyEnds.
 type EndsNotified struct {
 	Messages int
+	Left     int             // with steps that wait for results of plans that this program cannot read, while a newer one may
+	Why      error           // of one of these
 	Steps    int             // whose tasks have ended
 	Released int             // tasks whose dependencies are met
 	Signals  []signal.Signal // to publish, unless the store sends them itself
@@ -51,6 +53,13 @@ type endedTask struct {
 	state  workflow.TaskState // 0: it does not exist
 	reason string
 	plan   *registry.Plan
+	// unreadable says why this program cannot read the plan, while a newer one may.
+	unreadable error
+}
+
+// left is whether the step that the task is cannot be ended by this program.
+func (e *endedTask) left() bool {
+	return e.unreadable != nil && (e.state == workflow.TaskComplete || e.state == workflow.TaskResolvedManually)
 }
 
 // maxSubResults bounds the results of a sub-workflow passed to its step, in bytes; those
@@ -58,7 +67,8 @@ type endedTask struct {
 const maxSubResults = 1 << 20
 
 // NotifyEnds notifies the dependents of ended tasks: the steps that they are, and the tasks
-// that depend on them. It processes up to limit ends.
+// that depend on them. It processes up to limit ends. The messages of those that it must leave
+// stay.
 func (s *Waits) NotifyEnds(ctx context.Context, limit int) (EndsNotified, error) {
 	return pg.Change(ctx, s.db, "notify_ends", "notify dependents of ended tasks", func(ctx context.Context, tx pgx.Tx) (done EndsNotified, _ []signal.Signal, err error) {
 		ids, found, err := messagesOf(ctx, tx, pg.MessageEnded, limit)
@@ -75,7 +85,7 @@ func (s *Waits) NotifyEnds(ctx context.Context, limit int) (EndsNotified, error)
 		if done.Released, err = resolveDependencies(ctx, tx, ended, topics); err != nil {
 			return done, nil, err
 		}
-		if done.Steps, err = s.endSubTasks(ctx, tx, ended); err != nil {
+		if err = s.endSubTasks(ctx, tx, ended, &done); err != nil {
 			return done, nil, err
 		}
 		if done.Steps > 0 {
@@ -132,8 +142,8 @@ func (s *Waits) endsOf(ctx context.Context, tx pgx.Tx, ids pg.UUIDs, topics boar
 		if plans[i] == 0 {
 			continue
 		}
-		if ended[i].plan, err = read.Of(plans[i]); err != nil && !errors.Is(err, pg.ErrNotFound) {
-			return nil, err
+		if ended[i].plan, err = read.Of(plans[i]); !errors.Is(err, pg.ErrNotFound) {
+			ended[i].unreadable = err
 		}
 	}
 	return ended, awaitAll(ctx, tx, back, topics)
@@ -153,24 +163,38 @@ cross join lateral (
 var lockWaiting = pg.Compile(`select awaits from tasker.board where awaits = any (@awaits::text[]) order by task_uuid, slot for update`)
 
 // endSubTasks ends the steps that the tasks are.
-func (s *Waits) endSubTasks(ctx context.Context, tx pgx.Tx, ended []endedTask) (int, error) {
+func (s *Waits) endSubTasks(ctx context.Context, tx pgx.Tx, ended []endedTask, done *EndsNotified) error {
 	awaits := pg.Column(ended, (*endedTask).awaited)
 	waiting, err := stmt.All[string](ctx, tx, lockWaiting.With(pg.Args{"awaits": awaits}))
 	if err != nil || len(waiting) == 0 {
-		return 0, err
+		return err
 	}
 	some := slices.DeleteFunc(slices.Clone(ended), func(e endedTask) bool { return !slices.Contains(waiting, e.awaited()) })
+	var left pg.UUIDs
+	for i := range some {
+		if some[i].left() {
+			left, done.Why = append(left, some[i].uuid), some[i].unreadable
+		}
+	}
+	if done.Left = len(left); done.Left > 0 {
+		done.Messages -= done.Left
+		some = slices.DeleteFunc(some, func(e endedTask) bool { return e.left() })
+		if _, err := pg.Run(ctx, tx, board.SendMessages.With(pg.Args{"tasks": left, "kind": pg.MessageEnded})); err != nil {
+			return err
+		}
+	}
 	results, err := resultsOf(ctx, tx, some)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	ends := make([]enginestep.End, len(some))
 	for i := range some {
 		if ends[i], err = some[i].asStep(results[some[i].uuid]); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return reportEnds(ctx, tx, pg.Column(some, (*endedTask).awaited), ends)
+	done.Steps, err = reportEnds(ctx, tx, pg.Column(some, (*endedTask).awaited), ends)
+	return err
 }
 
 // awaited is what the step that the task is awaits.
