@@ -190,6 +190,20 @@ func (b *Batcher[T, R]) Add(ctx context.Context, item T) error {
 	return b.bring(ctx, brought[T, R]{item: item})
 }
 
+// TryAdd is Add that does not wait: without a place for the item the error wraps ErrFull.
+func (b *Batcher[T, R]) TryAdd(item T) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.stopped:
+		return fmt.Errorf("bringing an item to %s: %w", b.cfg.Name, ErrStopped)
+	case !b.places.tryTake():
+		return fmt.Errorf("bringing an item to %s: %w", b.cfg.Name, ErrFull)
+	}
+	b.push(brought[T, R]{item: item})
+	return nil
+}
+
 // AddAgain is Add for an item of a flush that has failed. It never waits, so that onDone may call
 // it: while it runs no place becomes free. Such items may exceed MaxPending by those of a flush.
 func (b *Batcher[T, R]) AddAgain(item T) error {

@@ -16,10 +16,18 @@ type inLine struct {
 	where  *list.Element
 }
 
+// tryTake takes a place if one is free and no caller waits for it.
+func (p *places) tryTake() bool {
+	if p.taken >= p.limit || p.waiting.Len() > 0 {
+		return false
+	}
+	p.taken++
+	return true
+}
+
 // take takes a place, or joins the line.
 func (p *places) take() (wait *inLine) {
-	if p.taken < p.limit && p.waiting.Len() == 0 {
-		p.taken++
+	if p.tryTake() {
 		return nil
 	}
 	wait = &inLine{called: make(chan struct{})}

@@ -52,7 +52,16 @@ func (d *delivery[T, R]) open(name string, pending int, answered func([]command.
 	}, d.flush, answered)
 }
 
-func (d *delivery[T, R]) submit(item T) { d.submitted(item, d.batch.Add(d.e.base, item)) }
+// submit waits for room. The time limit of next, which begins afterwards, starts then.
+func (d *delivery[T, R]) submit(item T, next *Execution) {
+	err := d.batch.TryAdd(item)
+	if errors.Is(err, command.ErrFull) {
+		d.e.slots.waits(next, true)
+		err = d.batch.Add(d.e.base, item)
+		d.e.slots.waits(next, false)
+	}
+	d.submitted(item, err)
+}
 
 // again enqueues an item whose flush has ended without an answer. It never waits.
 func (d *delivery[T, R]) again(item T) { d.submitted(item, d.batch.AddAgain(item)) }

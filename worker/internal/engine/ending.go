@@ -107,7 +107,7 @@ func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
 		}
 	}
 	if x.mine {
-		e.record(x, end)
+		e.record(x, end, after.next)
 	} else {
 		e.log.Debug("the end of a step is not reported", zap.Inline(x), zap.Error(end.Err))
 	}
@@ -115,16 +115,16 @@ func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
 }
 
 // record writes the end of an execution to the database. The caller has the right to
-// report it.
-func (e *Engine) record(x *Execution, end Ending) {
+// report it. next, nil without one, has its permit and begins afterwards.
+func (e *Engine) record(x *Execution, end Ending, next *Execution) {
 	switch end.Kind {
 	case Success, Failed:
 		e.compose(x, end)
-		e.reporter.submit(x)
+		e.reporter.submit(x, next)
 	case composed:
-		e.reporter.submit(x)
+		e.reporter.submit(x, next)
 	case Yielded:
-		e.saver.yields(x, end.Point)
+		e.saver.yields(x, end.Point, next)
 	default:
 		e.concluded(x, end)
 	}
@@ -194,7 +194,7 @@ func (e *Engine) endOverdue() {
 // endLate reports that an execution has timed out. A claim whose end cannot be reported
 // is dropped, or its lease would never end.
 func (e *Engine) endLate(x *Execution) {
-	if !e.survived(func() { e.record(x, Failing(timedOut(x))) }) {
+	if !e.survived(func() { e.record(x, Failing(timedOut(x)), nil) }) {
 		e.follow(e.slots.done(x))
 	}
 }

@@ -148,6 +148,25 @@ func (s *slots) limitLocked(x *Execution, now time.Time) {
 	s.deadlines.watch(x.deadline, now)
 }
 
+// waits has the time of an execution that has a permit start anew: when it does not wait any
+// more for the goroutine that runs it; nil: nothing.
+func (s *slots) waits(x *Execution, still bool) {
+	if x == nil {
+		return
+	}
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch x.began = now; {
+	case x.job == nil:
+	case still:
+		x.deadline = time.Time{}
+		x.Ctx.limit(x.deadline)
+	default:
+		s.limitLocked(x, now)
+	}
+}
+
 // close stops the watch and ends the contexts of running executions.
 func (s *slots) close(cause error) {
 	s.mu.Lock()

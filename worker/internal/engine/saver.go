@@ -96,9 +96,9 @@ func (x *Execution) notSaved(err error) error {
 }
 
 // yields accepts an execution whose handler has yielded.
-func (s *saver) yields(x *Execution, point *store.Checkpoint) {
+func (s *saver) yields(x *Execution, point *store.Checkpoint, next *Execution) {
 	s.e.metrics.StepYields.WithLabelValues(x.job.plan.Template.Namespace).Inc()
-	s.submit(&saving{x: x, checkpoint: *point, yielded: time.Now()})
+	s.submit(&saving{x: x, checkpoint: *point, yielded: time.Now()}, next)
 }
 
 // answered handles the answers of yields that shared a flush.
@@ -116,7 +116,7 @@ func (s *saver) answered(list []command.Answer[*saving, kept]) {
 			if s.e.slots.endYield(x, phaseReporting) {
 				s.e.metrics.CheckpointsRefused.WithLabelValues("not_storable").Inc()
 				err := Errorf(TypeCheckpointNotStored, "store the checkpoint's content: %w", a.Err)
-				s.e.record(x, Failing(Permanent(err)))
+				s.e.record(x, Failing(Permanent(err)), nil)
 			}
 		default:
 			s.again(a.Item)
