@@ -38,7 +38,7 @@ type StepContext struct {
 	listed    atomic.Bool // the handler has read the items of its batch
 	saving    sync.Mutex  // held while a checkpoint is on its way
 	published []publishable
-	recorded  func(accepted bool)
+	recorded  atomic.Pointer[func(accepted bool)]
 
 	decode    sync.Once
 	decoded   map[string]json.RawMessage
@@ -116,10 +116,11 @@ func (c *StepContext) Attempt() int { return c.x.Claim.Attempt }
 func (c *StepContext) Token() int64 { return c.x.Claim.Token }
 
 // OnRecorded has fn called, once, when the success or failure of the execution is
-// recorded, or rejected because the claim is lost: for handlers that confirm it to a
-// process. It must be called before the handler returns; fn must not block. It is not
-// called after a yield, a hand-back, or the failure of a claim that is already lost.
-func (c *StepContext) OnRecorded(fn func(accepted bool)) { c.recorded = fn }
+// recorded; with false if it is not, because the claim is lost or its time limit has passed
+// before: for handlers that confirm it to a process. It must be called before the handler
+// returns; fn must not block. It is not called after a yield, a hand-back, or the failure of
+// a claim that is already lost.
+func (c *StepContext) OnRecorded(fn func(accepted bool)) { c.recorded.Store(&fn) }
 
 // MaxAttempts is the number of attempts that the step may have, the first included.
 func (c *StepContext) MaxAttempts() int {

@@ -97,3 +97,27 @@ func (p *panics) Set(v float64) {
 	}
 	p.Gauge.Set(v)
 }
+
+// TestATimeoutIsNotWhatTheHandlerReturned: a handler that confirms its end to a process learns that
+// another end was recorded.
+func TestATimeoutIsNotWhatTheHandlerReturned(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		recorded := make(chan bool, 3)
+		r := newRig(t, Config{MaxConcurrent: 1}, func(ctx *StepContext) (any, error) {
+			ctx.OnRecorded(func(accepted bool) { recorded <- accepted })
+			time.Sleep(10 * time.Second)
+			return 1, nil
+		})
+		r.start(t)
+		r.offer(1, stepLimited)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, engine.TypeTimeout, decodeFailure(t, r.board.reported()[0]).Type)
+		require.False(t, <-recorded)
+		r.offer(1, stepOnly)
+		require.True(t, <-recorded)
+		require.Empty(t, recorded)
+		r.stop(t)
+	})
+}

@@ -125,7 +125,7 @@ func (s *step) Ended(accepted bool) {
 	if accepted {
 		s.run.publishing.accepted((*StepContext)(s))
 	}
-	if s.recorded != nil {
-		s.recorded(accepted)
+	if tell := s.recorded.Load(); tell != nil { // the handler may still run
+		(*tell)(accepted && !s.x.Late)
 	}
 }

@@ -194,6 +194,7 @@ func (e *Engine) endOverdue() {
 // endLate reports that an execution has timed out. A claim whose end cannot be reported
 // is dropped, or its lease would never end.
 func (e *Engine) endLate(x *Execution) {
+	x.Late = true
 	if !e.survived(func() { e.record(x, Failing(timedOut(x)), nil) }) {
 		e.follow(e.slots.done(x))
 	}

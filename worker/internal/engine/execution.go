@@ -50,6 +50,7 @@ type Execution struct {
 	Progress Progress
 	Called   bool         // Step.Run has called the handler
 	Report   store.Report // made by the owner of the right to report
+	Late     bool         // Report is that its time limit has passed; set by the owner, too
 	saved    atomic.Bool  // it has saved a checkpoint
 	engine   *Engine
 	worker   uuid.UUID    // under which it was claimed, if ahead
