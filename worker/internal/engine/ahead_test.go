@@ -58,6 +58,26 @@ func TestStaleStepsAreGivenBack(t *testing.T) {
 	require.Zero(t, s.room())
 }
 
+// TestALostStepIsNotAddedAgain: it was to be handed back, that failed, and a heartbeat gave it up
+// before it was to wait for a permit again.
+func TestALostStepIsNotAddedAgain(t *testing.T) {
+	t.Parallel()
+	s := newSlots(1, 0, 100)
+	var all []*Execution
+	for token := range int64(3) {
+		all = append(all, newExecution(store.Claimed{Token: token + 1}, time.Now().Add(time.Hour)))
+	}
+	s.add(all)
+	stale := s.stale(time.Now().Add(2 * maxAheadAge))
+	require.Len(t, s.hand(stale), 2)
+	s.handed(stale, false)
+	require.Len(t, s.lose([]int64{2}), 1)
+	s.add(stale)
+	require.Equal(t, 1, s.usage().Waiting)
+	require.Equal(t, all[2], s.end(all[0], Failed).next, "the lost one does not begin")
+	require.Len(t, s.held(), 2)
+}
+
 func TestQueuesTakeTurns(t *testing.T) {
 	t.Parallel()
 	first := map[int32]bool{}

@@ -134,11 +134,13 @@ func (e *Engine) follow(f follows) {
 	}
 }
 
-// add adds claims. While draining none begins: they wait to be handed back.
+// add adds claims, also ones that were not handed back, unless something has ended them in the
+// meantime. While draining none begins: they wait to be handed back.
 func (s *slots) add(claimed []*Execution) follows {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	claimed = slices.DeleteFunc(claimed, func(x *Execution) bool { return x.phase != phaseWaiting })
 	for _, x := range claimed {
 		s.holdLocked(x, now)
 	}
