@@ -570,36 +570,3 @@ func (h *Hub) nameLocked(s *session, w *step) {
 	w.session, w.handedIn, w.toldIn, w.message.Fence = s, 0, 0, fence(w.ctx.Token(), h.handovers)
 	s.held[w.message.Fence] = w
 }
-
-// withdraw ends a step whose context has ended, and tells its session. It reports whether nothing
-// else has ended it before.
-func (h *Hub) withdraw(s *step, cause error) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s.decided {
-		return false
-	}
-	s.decided = true
-	switch {
-	case s.session == nil:
-		h.waiting = slices.DeleteFunc(h.waiting, func(w *step) bool { return w == s })
-	case !s.handed:
-		s.session.forgetLocked(s)
-		h.fillLocked(s.session)
-	default:
-		s.notice, s.toldIn = reason(cause), 0
-		s.session.cancelled = append(s.session.cancelled, s)
-		s.session.wakeLocked()
-	}
-	return true
-}
-
-// decideLocked ends a step. It reports whether nothing else has before.
-func (s *step) decideLocked(end ending) bool {
-	if s.decided {
-		return false
-	}
-	s.decided = true
-	s.done <- end
-	return true
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -77,6 +78,39 @@ func (h *Hub) run(ctx *worker.StepContext, def workflow.HandlerReference) (any, 
 		}
 		return nil, context.Cause(ctx)
 	}
+}
+
+// withdraw ends a step whose context has ended, and tells its session. It reports whether nothing
+// else has ended it before.
+func (h *Hub) withdraw(s *step, cause error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.decided {
+		return false
+	}
+	s.decided = true
+	switch {
+	case s.session == nil:
+		h.waiting = slices.DeleteFunc(h.waiting, func(w *step) bool { return w == s })
+	case !s.handed:
+		s.session.forgetLocked(s)
+		h.fillLocked(s.session)
+	default:
+		s.notice, s.toldIn = reason(cause), 0
+		s.session.cancelled = append(s.session.cancelled, s)
+		s.session.wakeLocked()
+	}
+	return true
+}
+
+// decideLocked ends a step. It reports whether nothing else has before.
+func (s *step) decideLocked(end ending) bool {
+	if s.decided {
+		return false
+	}
+	s.decided = true
+	s.done <- end
+	return true
 }
 
 // conclude turns an ending into what a handler returns.
