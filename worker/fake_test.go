@@ -213,7 +213,7 @@ func spend(ctx context.Context, takes time.Duration) error {
 		return nil
 	}
 	select {
-	case <-time.After(takes):
+	case <-time.After(takes): // takes time: of a bubble's clock
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
