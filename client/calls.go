@@ -55,7 +55,7 @@ func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
 	keyed, repeated := r.IdempotencyKey != "", false
 	task, err := answer[Task](ctx, c, call{
 		method: http.MethodPost, path: []string{"v1", "tasks"}, body: r,
-		retry: retryIf(keyed), repeated: func(error) { repeated = keyed },
+		retry: retryIf(keyed), repeated: func(err error) { repeated = repeated || keyed && !unsent(err) },
 	})
 	refusal, refused := errors.AsType[*Error](err)
 	if repeated && refused && refusal.Status == http.StatusConflict && refusal.TaskUUID != "" {

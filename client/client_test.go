@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -353,6 +354,33 @@ func TestCreateIsRepeatedWhenNothingWasSent(t *testing.T) {
 	_, err = c.CreateTask(t.Context(), client.TaskRequest{})
 	require.ErrorContains(t, err, "refused")
 	require.EqualValues(t, 3, dials.Load())
+}
+
+// A conflict is the client's own task only if an earlier attempt may have arrived.
+func TestAConflictAfterAnAttemptThatWasNotSent(t *testing.T) {
+	t.Parallel()
+	theirs := goldenTask(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = w.Write([]byte(theirs))
+			return
+		}
+		w.WriteHeader(http.StatusConflict)
+		_, _ = w.Write([]byte(`{"error":{"code":"CONFLICT","message":"m","task_uuid":"` + id + `"}}`))
+	}))
+	defer server.Close()
+	var dials atomic.Int32
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("refused")}
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}}
+	defer transport.CloseIdleConnections()
+	c := client.New(client.Config{BaseURL: server.URL, MaxRetries: 2, HTTP: &http.Client{Transport: transport}})
+	_, err := c.CreateTask(t.Context(), client.TaskRequest{IdempotencyKey: "k"})
+	require.True(t, client.IsConflict(err), err)
+	require.EqualValues(t, 2, dials.Load())
 }
 
 func TestDeadlines(t *testing.T) {
