@@ -96,8 +96,9 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	gone := h.e.slots.lose(lost) // first: an extended step could begin
 	h.e.slots.extended(held, sent.Add(h.e.cfg.Lease))
-	h.e.lose(h.e.slots.lose(lost), "the step was called off, or its lease had ended")
+	h.e.lose(gone, "the step was called off, or its lease had ended")
 	if h.e.cfg.OnBeat != nil {
 		h.e.cfg.OnBeat()
 	}
