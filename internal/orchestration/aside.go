@@ -28,8 +28,8 @@ const (
 	asideMost = time.Minute
 	// asideTries is the number of rejections from which a task may go into quarantine.
 	asideTries = 3
-	// maxAside bounds the tasks that are remembered; a task beyond it is tried with
-	// each batch.
+	// maxAside bounds the tasks that are remembered, and their reports in a batch; a task
+	// beyond it is tried with each batch.
 	maxAside = 10_000
 )
 
@@ -59,13 +59,13 @@ func (a *aside) holds(t *store.TakenTask, now time.Time) bool {
 	return now.Before(r.until)
 }
 
-// reports returns how many reports of the tasks a batch finds: beside so many it takes
-// others, which they would hide.
+// reports returns how many reports of the tasks a batch finds, at most maxAside: beside so many
+// it takes others, which they would hide.
 func (a *aside) reports() (n int) {
 	for _, r := range a.tasks {
 		n += r.reports
 	}
-	return n
+	return min(n, maxAside)
 }
 
 func (a *aside) forget(task uuid.UUID) { delete(a.tasks, task) }

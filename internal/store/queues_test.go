@@ -119,6 +119,24 @@ func TestAnotherProcessHasOtherClaims(t *testing.T) {
 	require.Equal(t, 1, q.endLeases())
 }
 
+// A registration by a principal of some namespaces changes no worker of another one, however
+// shortly before it was registered.
+func TestAWorkerOfAnotherNamespaceIsNotMoved(t *testing.T) {
+	t.Parallel()
+	q := newMailQueue(t, 1)
+	moved := store.QueueRegistration{ID: "w", Queue: "shop", Instance: "another", Namespaces: []string{"shop"}}
+	_, err := q.RegisterQueueWorker(t.Context(), moved, queueLife)
+	require.ErrorIs(t, err, store.ErrNotFound)
+	w, err := q.QueueWorker(t.Context(), "w", queueLife)
+	require.NoError(t, err)
+	require.Equal(t, "mail", w.Queue)
+	require.Equal(t, q.worker.Claims, w.Claims, "it keeps its claims")
+	moved.Namespaces = []string{"shop", "mail"}
+	w, err = q.RegisterQueueWorker(t.Context(), moved, queueLife)
+	require.NoError(t, err)
+	require.Equal(t, "shop", w.Queue)
+}
+
 func TestWorkersOfQueuesAreSeenByTheirTimes(t *testing.T) {
 	t.Parallel()
 	q := newMailQueue(t, 0)

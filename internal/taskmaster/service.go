@@ -220,7 +220,8 @@ func Queued(context json.RawMessage) (payload json.RawMessage, tags []string) {
 	return q.Payload, q.Tags
 }
 
-// Register adds a worker, or changes its queue and tags.
+// Register adds a worker, or changes its queue and tags. The error wraps ErrUnknownWorker if the
+// worker is of another namespace than those of the registration.
 func (s *Service) Register(ctx context.Context, r store.QueueRegistration) (store.QueueWorker, error) {
 	if _, err := s.plan(ctx, r.Queue); err != nil {
 		return store.QueueWorker{}, err
@@ -229,7 +230,7 @@ func (s *Service) Register(ctx context.Context, r store.QueueRegistration) (stor
 	if err == nil {
 		s.metrics.QueueWorkersKnown.WithLabelValues(r.Queue).Inc()
 	}
-	return w, err
+	return w, unknown(err)
 }
 
 // Heartbeat records that a worker lives, with all of its claims, and returns those of held that

@@ -254,7 +254,11 @@ func (r *queueRoutes) register(ctx context.Context, _ *struct{}, body *request[q
 	if err := r.withinWorker(ctx, b.WorkerID); err != nil && !errors.Is(err, taskmaster.ErrUnknownWorker) {
 		return nil, err
 	}
-	w, err := r.queues.Register(ctx, store.QueueRegistration{ID: b.WorkerID, Queue: b.Queue, Tags: b.Tags, Instance: b.Instance})
+	w, err := r.queues.Register(ctx, store.QueueRegistration{ID: b.WorkerID, Queue: b.Queue, Tags: b.Tags, Instance: b.Instance,
+		Namespaces: exchangeOf(ctx).namespaces()})
+	if errors.Is(err, taskmaster.ErrUnknownWorker) { // it was registered in between
+		err = cmp.Or(r.withinWorker(ctx, b.WorkerID), err)
+	}
 	return new(queueWorkerOf(&w)), err
 }
 

@@ -82,7 +82,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("deleteTasks", deleteTasks.With(pg.Args{"tasks": ended}), items, 1),
 		plantest.Of("dropDay", dropDay.With(pg.Args{"day": "20000101", "lo": day(30), "hi": day(29), "began": time.Unix(0, 0), "patience": dropLockTimeout}), 1, 1),
 		plantest.Of("deleteIdentities", expiredIdentities.remove.With(pg.Args{"limit": items}), items, 0),
-		plantest.Of("registerQueueWorker", registerQueueWorker.With(stale30.ages().And(pg.Args{"id": "w7", "queue": "big", "tags": []string{"a"}, "instance": "i"})), 1, 1),
+		plantest.Of("registerQueueWorker", registerQueueWorker.With(stale30.ages().And(pg.Args{"id": "w7", "queue": "big", "tags": []string{"a"}, "instance": "i", "namespaces": nil})), 1, 1),
 		plantest.Of("queueWorkerHeartbeat", queueWorkerHeartbeat.With(stale30.ages().And(pg.Args{"id": "w7"})), 1, 1),
 		plantest.Of("readQueueWorkers", readQueueWorkers.With(pg.Args{"ids": []string{"w7", "w8"}, "stale_ms": int64(1)}), 2, 2),
 		plantest.Of("listQueueWorkers", listQueueWorkers.With(pg.Args{"queue": "big", "limit": items, "stale_ms": int64(1)}), items, items),

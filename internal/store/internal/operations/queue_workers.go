@@ -45,6 +45,7 @@ insert into tasker.queue_workers as w (worker_id, queue, tags, instance, lives_u
 values (@id, @queue, @tags, @instance, clock_timestamp() + @dead_ms::bigint * interval '1 ms')
 on conflict (worker_id) do update set queue = excluded.queue, tags = excluded.tags, instance = excluded.instance,
     ` + queueWorkerLives(`w.instance <> excluded.instance`) + `
+where @namespaces::text[] is null or w.queue = any (@namespaces::text[])
 returning ` + queueWorkerColumns)
 
 	queueWorkerHeartbeat = pg.Compile(`
@@ -67,13 +68,15 @@ type QueueRegistration struct {
 	ID, Queue string
 	Tags      []string
 	Instance  string // of the process; "": the same as one without
+	// Namespaces are those of which a worker may be that is registered already; nil: of any.
+	Namespaces []string
 }
 
 // RegisterQueueWorker adds a worker, or changes its queue and tags, and is a heartbeat. Of the
-// limits Stale and Dead count.
+// limits Stale and Dead count. The error wraps ErrNotFound if the worker is of another namespace.
 func (s *Operations) RegisterQueueWorker(ctx context.Context, r QueueRegistration, l LivenessLimits) (QueueWorker, error) {
 	return pg.ReadOne[QueueWorker](ctx, s.db, "register_queue_worker", "register the worker of a queue",
-		registerQueueWorker.With(l.ages().And(pg.Args{"id": r.ID, "queue": r.Queue, "tags": pg.NonNil(r.Tags), "instance": r.Instance})))
+		registerQueueWorker.With(l.ages().And(pg.Args{"id": r.ID, "queue": r.Queue, "tags": pg.NonNil(r.Tags), "instance": r.Instance, "namespaces": r.Namespaces})))
 }
 
 func (l LivenessLimits) ages() pg.Args {
