@@ -115,7 +115,7 @@ func showQuery(wait time.Duration, include []string) parameters {
 // while the key counts. wait and include are as for [Client.Task].
 func (c *Client) TaskByKey(ctx context.Context, namespace, name, idempotencyKey string, wait time.Duration, include ...string) (*Task, error) {
 	q := showQuery(wait, include)
-	q["namespace"], q["name"], q["idempotency_key"] = namespace, name, idempotencyKey
+	q["namespace"], q["name"], q["idempotency_key"] = &namespace, &name, &idempotencyKey // sent though empty
 	return answer[Task](ctx, c, call{method: http.MethodGet, path: []string{"v1", "tasks", "by-key"}, query: q, extra: max(wait, 0)})
 }
 

@@ -89,8 +89,8 @@ func TestStatementsDoNotGrowWithTheBatch(t *testing.T) {
 	l := &life{store: s, plan: plan(t, s, oneStepYAML)}
 	_, err = s.Callables(t.Context())
 	require.NoError(t, err)
-	// begin with its bounds (one round trip), take, create, move on, commit
-	all := slices.Concat(flows, []flow{{"run schedules", 6, func(tb testing.TB, l *life) {
+	// begin with its bounds (one round trip), lock, read under the locks, create, move on, commit
+	all := slices.Concat(flows, []flow{{"run schedules", 7, func(tb testing.TB, l *life) {
 		fired, err := l.store.RunDueSchedules(tb.Context(), l.tasks, nil, runEach(tb))
 		require.NoError(tb, err)
 		require.Len(tb, fired.Accepted, l.tasks)
