@@ -412,6 +412,32 @@ func TestTemplatesOfOtherNamespacesAreNotListed(t *testing.T) {
 	}
 }
 
+// servingStore has a worker of two namespaces.
+type servingStore struct{ lockedStore }
+
+func (servingStore) Workers(context.Context, store.WorkerFilter) ([]store.WorkerState, error) {
+	var w store.WorkerState
+	w.Status, w.Namespaces = store.WorkerActive, []string{"shapes", "billing"}
+	w.Refused = []store.VersionConflict{{Namespace: "billing", Name: "invoice"}, {Namespace: "shapes", Name: "diamond"}}
+	return []store.WorkerState{w}, nil
+}
+
+// TestWorkersShowTheNamespacesOfTheirPrincipal: a worker may serve others too.
+func TestWorkersShowTheNamespacesOfTheirPrincipal(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	h := newHouse(t, func(c *rest.Config, o *rest.Orchestrator) {
+		c.Access = i.access()
+		o.Engine, o.Store = lockedEngine{newFakeEngine()}, servingStore{lockedStore{newFakeStore()}}
+	})
+	for _, c := range []struct{ of, shown []string }{{nil, []string{"shapes", "billing"}}, {[]string{"shapes"}, []string{"shapes"}}} {
+		var list struct{ Workers []client.WorkerState }
+		h.do(http.MethodGet, "/v1/workers?namespace=shapes", "", "Authorization", "Bearer "+i.token(c.of, "workers:read")).into(t, &list)
+		require.Equal(t, c.shown, list.Workers[0].Namespaces)
+		require.Len(t, list.Workers[0].RefusedTemplates, len(c.shown))
+	}
+}
+
 // chainedStore has a chain whose first task is of another namespace.
 type chainedStore struct{ lockedStore }
 

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
@@ -46,6 +47,14 @@ func (r *workerRoutes) list(ctx context.Context, in *workerQuery) (*wire.WorkerL
 		return nil, err
 	}
 	states, err := r.store.Workers(ctx, f)
+	if shown := exchangeOf(ctx).namespaces(); shown != nil { // a worker may serve others too
+		foreign := func(namespace string) bool { return !slices.Contains(shown, namespace) }
+		for i := range states {
+			s := &states[i]
+			s.Namespaces = slices.DeleteFunc(s.Namespaces, foreign)
+			s.Refused = slices.DeleteFunc(s.Refused, func(c store.VersionConflict) bool { return foreign(c.Namespace) })
+		}
+	}
 	return &wire.WorkerList{Workers: each(states, workerStateOf)}, err
 }
 
