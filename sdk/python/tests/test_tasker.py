@@ -2,10 +2,11 @@
 
 import socket
 import unittest
+from collections.abc import Mapping
 
 from tasker import ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, StepContext
 from tasker._errors import fault
-from tasker._session import Transport, Unavailable
+from tasker._session import JSON, Session, Transport, Unavailable
 
 
 class Silence(unittest.TestCase):
@@ -14,6 +15,32 @@ class Silence(unittest.TestCase):
             transport = Transport(f"http://127.0.0.1:{server.getsockname()[1]}", timeout=600)
             with self.assertRaises(Unavailable):
                 list(transport.follow("/v1/sessions/s/stream", 0.2))
+
+
+class Moving(unittest.TestCase):
+    def test_a_report_rejected_while_the_session_changes_is_sent_again(self) -> None:
+        """Another daemon has the step by then, and waits for its report."""
+        session, moved = Session([]), False
+
+        class Step:
+            fence, task_uuid = "1.1", "t"
+
+        held = Step()
+
+        class Rejecting(Transport):
+            def call(self, method: str, path: str, body: JSON = None) -> Mapping[str, JSON]:
+                if moved:
+                    session._path = "/v1/sessions/other"
+                return {"rejected": [{"fence": "1.1", "status": 409}]}
+
+        session._transports = [Rejecting("http://127.0.0.1:1")]
+        rejected = {"rejected": [{"fence": "1.1", "status": 409}]}
+        again = {"rejected": [], "unrecorded": ["1.1"]}
+        self.assertEqual(session.report([(held, {"outcome": "success"})]), rejected)
+        session.moving = True
+        self.assertEqual(session.report([(held, {"outcome": "success"})]), again)
+        session.moving, moved = False, True
+        self.assertEqual(session.report([(held, {"outcome": "success"})]), again)
 
 
 class Outcomes(unittest.TestCase):

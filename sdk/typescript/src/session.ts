@@ -153,6 +153,8 @@ export interface Held {
 export class Session {
   graceMs = 3_000;
   maxWaitMs = 10_000;
+  /** Another session is being opened, which what is held is presented to. */
+  moving = false;
   private path = "";
   private after = 0;
 
@@ -196,9 +198,15 @@ export class Session {
     await this.call("POST", `${this.path}/poll?after=${this.after}&stops=true`);
   }
 
-  /** Sends reports; they are recorded unless the answer says otherwise. */
-  async report(reports: Report[]): Promise<{ rejected: Json[]; unrecorded?: string[] }> {
-    return (await this.call("POST", `${this.path}/reports`, { reports: reports.map(wire) })) as { rejected: Json[]; unrecorded?: string[] };
+  /**
+   * Sends reports; they are recorded unless the answer says otherwise. What is rejected while the session changes counts
+   * as not recorded: the next one may hold those steps.
+   */
+  async report(reports: Report[]): Promise<{ rejected: { fence: string }[]; unrecorded?: string[] }> {
+    const { path } = this;
+    const answer = (await this.call("POST", `${path}/reports`, { reports: reports.map(wire) })) as { rejected: { fence: string }[]; unrecorded?: string[] };
+    if (answer.rejected.length === 0 || !(this.moving || this.path !== path)) return answer;
+    return { rejected: [], unrecorded: [...(answer.unrecorded ?? []), ...answer.rejected.map((r) => r.fence)] };
   }
 
   async checkpoint(held: Held, point: Point): Promise<void> {

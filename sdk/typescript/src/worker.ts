@@ -126,6 +126,11 @@ class Life {
 
   /** Opens a session with the held steps. Resolves to whether it succeeded: not if the worker stops first. */
   private async open(): Promise<boolean> {
+    this.session.moving = true;
+    return await this.openAnother().finally(() => (this.session.moving = false));
+  }
+
+  private async openAnother(): Promise<boolean> {
     const begun = Date.now();
     for (let failures = 0; ; ) {
       if (this.stopping() && (this.held.size === 0 || Date.now() - begun > this.session.graceMs)) return false;
@@ -219,6 +224,7 @@ class Life {
         for (const rejection of answer.rejected) this.log(`the end of a step was rejected: ${JSON.stringify(rejection)}`);
         const unrecorded = new Set(answer.unrecorded ?? []);
         this.forget(batch.filter(([, report]) => !unrecorded.has(report.fence)).map(([ctx]) => ctx));
+        if (unrecorded.size > 0) await delay(50);
       } catch (e) {
         if (e instanceof Refused) return this.refused(batch, e);
         if (!(e instanceof Unavailable || e instanceof NotFound)) throw e;

@@ -8,7 +8,7 @@ import { pathToFileURL } from "node:url";
 const { ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, apiCall, currentStep } =
   await import(pathToFileURL(`${process.env.TASKER_DIST}/index.js`).href);
 const { fault } = await import(pathToFileURL(`${process.env.TASKER_DIST}/errors.js`).href);
-const { Transport, Unavailable } = await import(pathToFileURL(`${process.env.TASKER_DIST}/session.js`).href);
+const { Session, Transport, Unavailable } = await import(pathToFileURL(`${process.env.TASKER_DIST}/session.js`).href);
 
 test("a daemon that says nothing is gone", async () => {
   const server = createServer(() => undefined); // takes the request, and never answers
@@ -19,6 +19,23 @@ test("a daemon that says nothing is gone", async () => {
   }, Unavailable);
   server.closeAllConnections();
   server.close();
+});
+
+test("a report that is rejected while the session changes is sent again", async () => {
+  let moved = false;
+  const session = new Session([{
+    call() {
+      if (moved) session.path = "/v1/sessions/other";
+      return Promise.resolve({ rejected: [{ fence: "1.1", status: 409 }] });
+    },
+  }]);
+  const report = () => session.report([{ fence: "1.1", outcome: "success" }]);
+  const again = { rejected: [], unrecorded: ["1.1"] };
+  assert.deepEqual(await report(), { rejected: [{ fence: "1.1", status: 409 }] });
+  session.moving = true;
+  assert.deepEqual(await report(), again);
+  [session.moving, moved] = [false, true];
+  assert.deepEqual(await report(), again);
 });
 
 test("batches tile the items", () => {

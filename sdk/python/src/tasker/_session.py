@@ -161,6 +161,7 @@ class Session:
         self._lock = threading.Lock()  # of the address, the path and the fences, which change together
         self._path = ""
         self._after = 0  # set by follow alone
+        self.moving = False  # another session is being opened, which what is held is presented to
         self.grace = 3.0
         self.max_wait = 10.0
 
@@ -200,12 +201,17 @@ class Session:
         self._call("POST", f"/poll?after={self._after}&stops=true")
 
     def report(self, reports: Sequence[tuple[Held, dict[str, JSON]]]) -> Mapping[str, JSON]:
-        """Sends reports and sets their fences; they are recorded unless the answer says otherwise."""
+        """Sends reports and sets their fences; they are recorded unless the answer says otherwise. What is
+        rejected while the session changes counts as not recorded: the next one may hold those steps."""
         with self._lock:
             transport, path = self._transports[0], self._path
             for held, report in reports:
                 report["fence"] = held.fence
-        return transport.call("POST", path + "/reports", {"reports": [_wire(r) for _, r in reports]})
+        answer = transport.call("POST", path + "/reports", {"reports": [_wire(r) for _, r in reports]})
+        if answer["rejected"] and (self.moving or self._path != path):
+            again = [r["fence"] for r in answer["rejected"]]
+            return {**answer, "rejected": [], "unrecorded": [*(answer.get("unrecorded") or []), *again]}
+        return answer
 
     def checkpoint(self, held: Held, point: Mapping[str, JSON]) -> str:
         with self._lock:

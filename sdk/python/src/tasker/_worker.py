@@ -160,6 +160,13 @@ class _Life:
 
     def _open(self) -> bool:
         """Opens a session with what is held. Reports whether there is one: not if the worker stops first."""
+        self._session.moving = True
+        try:
+            return self._open_another()
+        finally:
+            self._session.moving = False
+
+    def _open_another(self) -> bool:
         begun, failures = time.monotonic(), 0
         while True:
             if self._worker._stopping.is_set() and (not self._holds() or time.monotonic() - begun > self._session.grace):
@@ -280,6 +287,8 @@ class _Life:
                 _log.warning("the end of a step was rejected: %s", rejection)
             unrecorded = set(answer.get("unrecorded") or [])
             self._forget([ctx for ctx, report in batch if report["fence"] not in unrecorded])
+            if unrecorded:
+                time.sleep(0.05)
 
     def _has(self, ctx: StepContext) -> bool:
         with self._lock:
