@@ -274,8 +274,5 @@ func (s *EventSystem) asleep() bool {
 
 // poke wakes the loop after a change; it never blocks.
 func (s *EventSystem) poke() {
-	select {
-	case s.wakeup <- struct{}{}:
-	default:
-	}
+	lifecycle.Nudge(s.wakeup)
 }

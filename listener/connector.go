@@ -113,16 +113,8 @@ func sorted(topics topicset.Set) []signal.Topic { return slices.Sorted(maps.Keys
 // version; it requires the lock.
 func (c *connector) change() uint64 {
 	c.version++
-	offer(c.poke)
+	lifecycle.Nudge(c.poke)
 	return c.version
-}
-
-// offer puts a token into a channel of capacity 1.
-func offer(tokens chan<- struct{}) {
-	select {
-	case tokens <- struct{}{}:
-	default:
-	}
 }
 
 // subscriptions returns the started ones.

@@ -84,7 +84,7 @@ func (s *session) watch(ctx context.Context) error {
 			return err
 		case <-timer.C:
 		case <-s.poke:
-			offer(s.resubscribe)
+			lifecycle.Nudge(s.resubscribe)
 		case r := <-s.returned:
 			if s.answer(r) {
 				return errDeaf
@@ -110,7 +110,7 @@ func (s *session) tick() (deaf bool) {
 	}
 	if asked {
 		l.probes.Store(next)
-		offer(s.probe)
+		lifecycle.Nudge(s.probe)
 	}
 	return deaf
 }
@@ -232,7 +232,7 @@ func (s *session) subscribe(ctx context.Context) error {
 		s.topics = topics
 	}
 	if ctx.Err() == nil && s.subscribed(version) { // else another connection may follow already
-		offer(s.poke) // a new subscription has to be ticked
+		lifecycle.Nudge(s.poke) // a new subscription has to be ticked
 	}
 	return nil
 }

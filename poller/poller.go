@@ -145,10 +145,7 @@ func (p *Poller) SetIntervals(interval, relaxed time.Duration) {
 }
 
 func (p *Poller) rearm() {
-	select {
-	case p.changed <- struct{}{}:
-	default:
-	}
+	lifecycle.Nudge(p.changed)
 }
 
 // Health returns the present state.

@@ -201,8 +201,5 @@ func (a *Admission) want() {
 	if a.asked.Load() || !a.asked.CompareAndSwap(false, true) {
 		return
 	}
-	select {
-	case a.ask <- struct{}{}:
-	default:
-	}
+	lifecycle.Nudge(a.ask)
 }

@@ -153,10 +153,7 @@ func (h *followers) join(ctx context.Context, scope store.Scope, id string) (*Fo
 		h.renew(eras, h.seen)
 	}
 	h.clients[f], h.eras[scope] = true, eras[scope]
-	select {
-	case h.some <- struct{}{}:
-	default:
-	}
+	lifecycle.Nudge(h.some)
 	return f, nil
 }
 

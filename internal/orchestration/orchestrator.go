@@ -190,10 +190,7 @@ func (o *Orchestrator) SetAddress(address string) {
 
 // beatNow requests a heartbeat before its time; it never blocks.
 func (o *Orchestrator) beatNow() {
-	select {
-	case o.beatSoon <- struct{}{}:
-	default:
-	}
+	lifecycle.Nudge(o.beatSoon)
 }
 
 // heartbeats registers the orchestrator and reads, with the same statement, when the

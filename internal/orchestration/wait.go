@@ -75,10 +75,7 @@ func (w *waiters) add(task uuid.UUID) chan bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tasks[task] = append(w.tasks[task], done)
-	select {
-	case w.some <- struct{}{}:
-	default:
-	}
+	lifecycle.Nudge(w.some)
 	return done
 }
 

@@ -348,6 +348,12 @@ func (x *exchange) namespaces() []string {
 	return x.who.Namespaces
 }
 
+// hides reports whether a request is not shown what is of a namespace.
+func (x *exchange) hides(namespace string) bool {
+	shown := x.namespaces()
+	return shown != nil && !slices.Contains(shown, namespace)
+}
+
 // withinTask is within for the namespace of a task.
 func (a *api) withinTask(ctx context.Context, task string) error {
 	x := exchangeOf(ctx)

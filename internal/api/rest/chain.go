@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"slices"
 
 	"github.com/google/uuid"
 
@@ -21,10 +20,10 @@ func (t *taskRoutes) chain(ctx context.Context, in *chainInput) (*client.Chain, 
 		return nil, ofTask(in.UUID, err)
 	}
 	w := &client.Chain{TaskUUID: in.UUID.String(), Tasks: make([]client.Task, 0, len(chain.Tasks)), MoreBefore: chain.MoreBefore, MoreAfter: chain.MoreAfter}
-	shown := exchangeOf(ctx).namespaces()
+	x := exchangeOf(ctx)
 	for _, task := range chain.Tasks {
 		// A handler may name a task of another namespace as the next one.
-		if shown == nil || slices.Contains(shown, task.Plan.Template.Namespace) {
+		if !x.hides(task.Plan.Template.Namespace) {
 			w.Tasks = append(w.Tasks, *taskOf(task, false))
 		}
 	}

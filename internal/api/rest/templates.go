@@ -40,9 +40,8 @@ func (t *templateRoutes) list(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	if shown := exchangeOf(ctx).namespaces(); shown != nil {
-		plans = slices.DeleteFunc(plans, func(p store.ListedPlan) bool { return !slices.Contains(shown, p.Template.Namespace) })
-	}
+	x := exchangeOf(ctx)
+	plans = slices.DeleteFunc(plans, func(p store.ListedPlan) bool { return x.hides(p.Template.Namespace) })
 	list := &client.TemplateList{Namespaces: []client.NamespaceSummary{}, Templates: []client.TemplateSummary{}, TotalCount: len(plans)}
 	for _, p := range plans { // ordered by namespace
 		last := len(list.Namespaces) - 1

@@ -47,13 +47,11 @@ func (r *workerRoutes) list(ctx context.Context, in *workerQuery) (*wire.WorkerL
 		return nil, err
 	}
 	states, err := r.store.Workers(ctx, f)
-	if shown := exchangeOf(ctx).namespaces(); shown != nil { // a worker may serve others too
-		foreign := func(namespace string) bool { return !slices.Contains(shown, namespace) }
-		for i := range states {
-			s := &states[i]
-			s.Namespaces = slices.DeleteFunc(s.Namespaces, foreign)
-			s.Refused = slices.DeleteFunc(s.Refused, func(c store.VersionConflict) bool { return foreign(c.Namespace) })
-		}
+	x := exchangeOf(ctx)
+	for i := range states { // a worker may serve other namespaces too
+		s := &states[i]
+		s.Namespaces = slices.DeleteFunc(s.Namespaces, x.hides)
+		s.Refused = slices.DeleteFunc(s.Refused, func(c store.VersionConflict) bool { return x.hides(c.Namespace) })
 	}
 	return &wire.WorkerList{Workers: each(states, workerStateOf)}, err
 }

@@ -111,10 +111,7 @@ func (c *Client) ask(k key, q order.Question) bool {
 		return false
 	}
 	c.asked = append(c.asked, question{k, q})
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	lifecycle.Nudge(c.wake)
 	return true
 }
 
