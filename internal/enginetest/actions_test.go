@@ -279,6 +279,40 @@ func TestActionsInBulk(t *testing.T) {
 	require.ErrorContains(t, err, "filter")
 }
 
+// TestATaskThatTheDatabaseRejectsDoesNotAffectABulkAction: of more tasks than share a
+// transaction the oldest is rejected. The others are changed, under one record.
+func TestATaskThatTheDatabaseRejectsDoesNotAffectABulkAction(t *testing.T) {
+	t.Parallel()
+	const tasks = 150
+	e, _, _ := startChained(t)
+	ids := make([]uuid.UUID, tasks)
+	for i := range ids {
+		ids[i] = e.Submit("test", "single", fmt.Sprintf(`{"n":%d}`, i))
+	}
+	e.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused by the test' using errcode = 'check_violation'; end $$`)
+	e.DB.Exec(t, fmt.Sprintf(`create trigger refuse before insert on tasker.step_attempts for each row when (new.task_uuid = '%s') execute function refuse()`, ids[0]))
+	done, err := e.Orchestrator.ActOnMany(t.Context(), orchestration.Bulk{Select: orchestration.TaskSelection{Namespace: "test"},
+		Action: orchestration.Action{Kind: orchestration.ActionCancel, Actor: "ana", Reason: "why"}})
+	require.ErrorContains(t, err, "refused by the test")
+	require.Equal(t, []int{tasks, tasks - 1, 1}, []int{done.Matched, done.Changed, done.Skipped})
+	require.Equal(t, "ana cancel 150 149", e.DB.QueryString(t, `select string_agg(concat_ws(' ', actor, action, matched, changed), ', ') from tasker.operator_actions where action = 'cancel'`))
+}
+
+// TestAnActionAndItsRecordAreOne: what cannot be recorded is not done.
+func TestAnActionAndItsRecordAreOne(t *testing.T) {
+	t.Parallel()
+	e, _, _ := startChained(t)
+	task := e.Submit("test", "single", `{}`)
+	e.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused by the test'; end $$`)
+	e.DB.Exec(t, `create trigger refuse before insert on tasker.operator_actions for each row execute function refuse()`)
+	priority := 7
+	for _, a := range []orchestration.Action{{Kind: orchestration.ActionCancel}, {Kind: orchestration.ActionReprioritise, Priority: &priority}} {
+		a.Actor, a.Reason = "ana", "why"
+		require.ErrorContains(t, e.Orchestrator.Act(t.Context(), task, a), "refused by the test")
+	}
+	require.Equal(t, "0 0", e.DB.QueryString(t, `select concat_ws(' ', (select max(priority) from tasker.board), (select count(*) from tasker.task_events where actor = 'ana'))`))
+}
+
 func TestADeadLetterIsReplayed(t *testing.T) {
 	t.Parallel()
 	o := newOperators(true)

@@ -1,6 +1,7 @@
 package orchestration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,17 +24,18 @@ func (o *Orchestrator) Act(ctx context.Context, task uuid.UUID, a Action) error 
 	if err := a.check(); err != nil {
 		return err
 	}
-	if err := o.actOnOne(ctx, task, a); err != nil {
-		return err
-	}
-	// The history of the task has it already. This entry is for the record of
-	// operators' actions, and for retention, which must count from the reopening.
 	target := map[string]any{"task_uuid": task, "step_uuid": a.Step}
 	if a.Edit != nil {
 		target["context_edited"] = true
 	}
-	return o.store.RecordAction(ctx, store.OperatorAction{Actor: a.Actor, Action: string(a.Kind), Reason: a.Reason,
-		Target: target, Matched: 1, Changed: 1})
+	a.recordedAs(target, 1)
+	return o.actOnOne(ctx, task, a)
+}
+
+// recordedAs has the action recorded, beside the histories of the tasks, for the operators
+// and for retention, which must count from the reopening of a task.
+func (a *Action) recordedAs(target any, matched int) {
+	a.record = &store.ActionRecord{OperatorAction: store.OperatorAction{Actor: a.Actor, Action: string(a.Kind), Reason: a.Reason, Target: target, Matched: matched}}
 }
 
 func (o *Orchestrator) actOnOne(ctx context.Context, task uuid.UUID, a Action) error {
@@ -50,11 +52,12 @@ func (o *Orchestrator) actOnOne(ctx context.Context, task uuid.UUID, a Action) e
 	return nil
 }
 
-// acted is the outcome of an action on several tasks. Tasks in neither list are
-// not alive, or left out by Action.still.
+// acted is the outcome of an action on several tasks. Tasks in no list are not alive, or
+// left out by Action.still.
 type acted struct {
-	changed []uuid.UUID
-	refused map[uuid.UUID]error
+	changed  []uuid.UUID
+	refused  map[uuid.UUID]error
+	rejected []uuid.UUID // by the database, see actApart
 }
 
 // act applies a, in one transaction, to the tasks that are alive or can be reopened
@@ -76,7 +79,11 @@ func (o *Orchestrator) act(ctx context.Context, tasks []uuid.UUID, a Action) (do
 // are changed one by one.
 func (o *Orchestrator) actApart(ctx context.Context, tasks []uuid.UUID, a Action) (done acted, err error) {
 	done, err = o.act(ctx, tasks, a)
-	if !refused(ctx, err) || len(tasks) < 2 {
+	if !refused(ctx, err) {
+		return done, err
+	}
+	if len(tasks) == 1 {
+		done.rejected = tasks
 		return done, err
 	}
 	o.log.Warn("the database rejected an action on tasks together; it is made on one by one", zap.Int("tasks", len(tasks)), zap.String("reason", a.Reason), zap.Error(err))
@@ -88,8 +95,8 @@ func (o *Orchestrator) actApart(ctx context.Context, tasks []uuid.UUID, a Action
 		}
 		done.changed = append(done.changed, one.changed...)
 		maps.Copy(done.refused, one.refused)
-		if err == nil {
-			err = failure
+		if failure != nil {
+			done.rejected, err = append(done.rejected, tasks[i]), cmp.Or(err, failure)
 		}
 	}
 	return done, err
@@ -147,6 +154,9 @@ func (o *Orchestrator) tryAct(ctx context.Context, tasks []uuid.UUID, a Action, 
 	}
 	if len(changes) == 0 || len(done.refused) > refusals {
 		return nil, nil
+	}
+	if err := taken.Record(ctx, a.record, len(changes)); err != nil {
+		return nil, err
 	}
 	committed, err := taken.Commit(ctx, o.cfg.Daemon.UUID, changes)
 	if err != nil {
@@ -246,7 +256,7 @@ func (o *Orchestrator) adjust(ctx context.Context, tasks []uuid.UUID, a Action) 
 }
 
 func (o *Orchestrator) reprioritise(ctx context.Context, task uuid.UUID, a Action) error {
-	signals, err := o.store.Reprioritise(ctx, task, *a.Priority, a.Actor, a.Reason)
+	signals, err := o.store.Reprioritise(ctx, task, *a.Priority, a.record)
 	if err != nil {
 		return err
 	}
@@ -264,7 +274,7 @@ func (o *Orchestrator) releaseLease(ctx context.Context, task uuid.UUID, a Actio
 		if a.Step != nil && s.UUID != *a.Step || a.Step == nil && s.Name != a.StepName {
 			continue
 		}
-		signals, err := o.store.ReleaseLease(ctx, task, s.No, a.Actor, a.Reason)
+		signals, err := o.store.ReleaseLease(ctx, task, s.No, a.record)
 		if errors.Is(err, store.ErrNotFound) {
 			return &TransitionError{Action: string(a.Kind), Step: s.Name, From: s.State.String()}
 		}

@@ -50,6 +50,7 @@ type Action struct {
 	Actor  string // required; who did it
 	Reason string // required; why
 
+	record     *store.ActionRecord       // nil: the engine acts, not an operator
 	deadLetter workflow.DeadLetterReason // of cancel and fail by a sweep
 	// still leaves out the taken tasks to which the reason of a sweep does not apply any
 	// more; nil: it applies to all.

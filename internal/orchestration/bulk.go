@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -40,15 +41,15 @@ type Bulk struct {
 type BulkResult struct {
 	Matched int // tasks that the selection found, up to the limit
 	Changed int // in a dry run: would be tried
-	Skipped int // state did not allow it, or ended meanwhile
+	Skipped int // state did not allow it, ended meanwhile, or rejected by the database
 	Tasks   []uuid.UUID
 	DryRun  bool
 }
 
 // ActOnMany applies an action to all tasks of a selection, oldest first, in
-// transactions of a hundred. After an error the result holds what was done before
-// it; a repeated call continues there, since changed tasks are not selected a second
-// time, or reject the action.
+// transactions of a hundred. A task that the database rejects does not affect the others.
+// After an error the result holds what was done nevertheless; a repeated call continues
+// there, since changed tasks are not selected a second time, or reject the action.
 func (o *Orchestrator) ActOnMany(ctx context.Context, b Bulk) (BulkResult, error) {
 	result := BulkResult{DryRun: b.DryRun}
 	tasks, err := o.selected(ctx, &b)
@@ -61,17 +62,22 @@ func (o *Orchestrator) ActOnMany(ctx context.Context, b Bulk) (BulkResult, error
 		result.Changed = len(tasks)
 		return result, nil
 	}
-	for len(tasks) > 0 {
-		batch := tasks[:min(len(tasks), bulkBatch)]
-		tasks = tasks[len(batch):]
-		done, err := o.act(ctx, batch, b.Action)
+	b.Action.recordedAs(b.Select, len(tasks))
+	for batch := range slices.Chunk(tasks, bulkBatch) {
+		done, failure := o.actApart(ctx, batch, b.Action)
 		result.Changed += len(done.changed)
-		if err != nil {
-			return result, errors.Join(fmt.Errorf("%s in bulk: %w", b.Action.Kind, err), o.recordBulk(ctx, &b, result))
-		}
 		result.Skipped += len(batch) - len(done.changed)
+		if failure != nil && err == nil {
+			err = fmt.Errorf("%s in bulk: %w", b.Action.Kind, failure)
+		}
+		if failure != nil && !refused(ctx, failure) {
+			return result, err
+		}
 	}
-	return result, o.recordBulk(ctx, &b, result)
+	if result.Changed == 0 {
+		err = errors.Join(err, o.store.RecordAction(ctx, b.Action.record.OperatorAction))
+	}
+	return result, err
 }
 
 func (o *Orchestrator) selected(ctx context.Context, b *Bulk) ([]uuid.UUID, error) {
@@ -104,13 +110,6 @@ func limited(limit, most int) (int, error) {
 		return 0, invalid("limit must be between 1 and %d", most)
 	}
 	return cmp.Or(limit, most), nil
-}
-
-func (o *Orchestrator) recordBulk(ctx context.Context, b *Bulk, r BulkResult) error {
-	return o.store.RecordAction(ctx, store.OperatorAction{
-		Actor: b.Action.Actor, Action: string(b.Action.Kind), Reason: b.Action.Reason, Target: b.Select,
-		Matched: r.Matched, Changed: r.Changed, DryRun: r.DryRun,
-	})
 }
 
 // Pause stops claims of steps of a namespace, or of a callable. Running steps

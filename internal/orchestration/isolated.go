@@ -24,10 +24,6 @@ const (
 	maxReplayBytes = 4 << 20
 )
 
-// actionReplayIsolated is the name, in the records, of processing isolated items of a task
-// again in a new one.
-const actionReplayIsolated = "replay_isolated"
-
 // ReplayIsolated requests that isolated items of a task's batches be processed again.
 type ReplayIsolated struct {
 	// Worker is the name of the batch_worker step; empty where the task has
@@ -88,7 +84,7 @@ func (o *Orchestrator) ReplayIsolated(ctx context.Context, task uuid.UUID, r Rep
 		return done, nil
 	}
 	created, used, signals, err := o.store.ReplayIsolated(ctx, store.IsolatedReplay{Of: task, Filter: filter, Limit: r.Limit + 1,
-		Processor: o.cfg.Daemon.UUID, Actor: r.Actor, Reason: r.Reason, Make: func(items []store.Isolated) (store.BegunTask, int, error) {
+		Processor: o.cfg.Daemon.UUID, Actor: r.Actor, Reason: r.Reason, Worker: maker.worker, Make: func(items []store.Isolated) (store.BegunTask, int, error) {
 			begun, used, err := maker.task(items[:min(len(items), r.Limit)])
 			done.Batches, done.More = maker.made, used < len(items)
 			return begun, used, err
@@ -103,8 +99,7 @@ func (o *Orchestrator) ReplayIsolated(ctx context.Context, task uuid.UUID, r Rep
 	o.publish(signals)
 	o.metrics.TasksCreated.WithLabelValues(old.Plan.Template.Namespace).Inc()
 	o.scheduleLook()
-	return done, o.store.RecordAction(ctx, store.OperatorAction{Actor: r.Actor, Action: actionReplayIsolated, Reason: r.Reason,
-		Target: map[string]any{"task_uuid": task, "worker": maker.worker, "items": used, "replayed_as": created.UUID}, Matched: used, Changed: used})
+	return done, nil
 }
 
 func invalid(format string, args ...any) error {

@@ -140,15 +140,16 @@ func (o *Orchestrator) ReplayDeadLetters(ctx context.Context, r ReplayMany) (Bul
 		return result, nil
 	}
 	for i := range letters {
-		if err := o.replayOne(ctx, &letters[i], r, &result); err != nil {
-			return result, err
+		if err = o.replayOne(ctx, &letters[i], r, &result); err != nil {
+			break
 		}
-		if err := pace(ctx, r.PerSecond); err != nil {
-			return result, fmt.Errorf("replay: %w", err)
+		if err = pace(ctx, r.PerSecond); err != nil {
+			err = fmt.Errorf("replay: %w", err)
+			break
 		}
 	}
-	return result, o.store.RecordAction(ctx, store.OperatorAction{Actor: r.Actor, Action: "replay", Reason: r.Reason,
-		Target: r.Filter, Matched: result.Matched, Changed: result.Changed})
+	return result, errors.Join(err, o.store.RecordAction(context.WithoutCancel(ctx), store.OperatorAction{Actor: r.Actor, Action: "replay", Reason: r.Reason,
+		Target: r.Filter, Matched: result.Matched, Changed: result.Changed}))
 }
 
 func (o *Orchestrator) replayOne(ctx context.Context, letter *store.DeadLetter, r ReplayMany, result *BulkResult) error {

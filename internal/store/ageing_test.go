@@ -67,7 +67,7 @@ func TestAgedStepsAreClaimedFirst(t *testing.T) {
 	require.Equal(t, map[string]int{"flows": 2}, ageSteps(t, s, 3).Steps)
 	require.Empty(t, ageSteps(t, s, 3).Steps, "what is urgent waits behind nothing, and the young one not for long")
 
-	_, err = s.Reprioritise(t.Context(), low[0], 0, "op", "keeps its place")
+	_, err = s.Reprioritise(t.Context(), low[0], 0, by("op", "keeps its place"))
 	require.NoError(t, err)
 	receiveLanes(s, first.Signals)
 	claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: 5, Lease: time.Minute}, false)

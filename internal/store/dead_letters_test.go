@@ -230,11 +230,12 @@ func TestDeadLettersAreListedCountedAndPurged(t *testing.T) {
 
 	l.db.Exec(t, `update tasker.dlq_entries set resolution_timestamp = now() - interval '1 hour' where resolution > 1`)
 	for _, dry := range []bool{true, false} {
-		n, err := l.PurgeDeadLetters(t.Context(), 30*time.Minute, 10, dry)
+		n, err := l.PurgeDeadLetters(t.Context(), 30*time.Minute, 10, store.OperatorAction{Actor: "ana", Action: "purge_dlq", DryRun: dry})
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 	}
-	n, err := l.PurgeDeadLetters(t.Context(), 30*time.Minute, 10, false)
+	n, err := l.PurgeDeadLetters(t.Context(), 30*time.Minute, 10, store.OperatorAction{Actor: "ana", Action: "purge_dlq"})
 	require.NoError(t, err)
 	require.Zero(t, n, "open entries stay")
+	require.Equal(t, "0 0 f, 1 1 f, 1 0 t", l.db.QueryString(t, `select string_agg(concat_ws(' ', matched, changed, dry_run), ', ' order by action_id desc) from tasker.operator_actions`))
 }

@@ -150,10 +150,10 @@ func TestWhateverPutsAStepInLineTellsItsLane(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{lane(1, 50, true)}, expired.Signals, "it had not begun")
 
-	sent, err = s.Reprioritise(t.Context(), task, 0, "op", "why")
+	sent, err = s.Reprioritise(t.Context(), task, 0, by("op", "why"))
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{lane(1, 0, true)}, sent)
-	sent, err = s.Reprioritise(t.Context(), task, 50, "op", "why")
+	sent, err = s.Reprioritise(t.Context(), task, 50, by("op", "why"))
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{lane(1, 50, true)}, sent)
 	require.Equal(t, int(laneBy(50, true)), db.QueryInt(t, `select lane from tasker.board where task_uuid = $1`, task))

@@ -101,7 +101,7 @@ func TestAStepWithAnotherPriorityBehindAMark(t *testing.T) {
 	look(t, s, p, 1, 0, true)
 	look(t, s, p, 1, 0, false)
 	before := db.QueryInt(t, `select from_lane from tasker.limit_keys`)
-	_, err := s.Reprioritise(t.Context(), uuid.MustParse(db.QueryString(t, `select task_uuid::text from tasker.board where state = 2 order by seq desc limit 1`)), 50, "ana", "why")
+	_, err := s.Reprioritise(t.Context(), uuid.MustParse(db.QueryString(t, `select task_uuid::text from tasker.board where state = 2 order by seq desc limit 1`)), 50, by("ana", "why"))
 	require.NoError(t, err)
 	require.Less(t, db.QueryInt(t, `select min(lane) from tasker.board where state = 2`), before, "it waits before the mark")
 	for range 3 {

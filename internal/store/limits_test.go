@@ -426,7 +426,7 @@ func TestStepsInTheLinesOfKeysAreSeen(t *testing.T) {
 	steps, err := s.UnservedSteps(t.Context(), waiting, time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, "call", steps[0].Handler.Callable)
-	_, err = s.Reprioritise(t.Context(), uuid.MustParse(db.QueryString(t, `select task_uuid::text from tasker.board where callable < 0 and state = 2 order by seq desc limit 1`)), 50, "ana", "why")
+	_, err = s.Reprioritise(t.Context(), uuid.MustParse(db.QueryString(t, `select task_uuid::text from tasker.board where callable < 0 and state = 2 order by seq desc limit 1`)), 50, by("ana", "why"))
 	require.NoError(t, err)
 	require.Equal(t, 2, db.QueryInt(t, `select count(distinct lane) from tasker.board where callable < 0`))
 	pause := store.Pause{Namespace: "limited", Callable: "call", Actor: "ana", Reason: "x"}
@@ -445,7 +445,7 @@ func TestOrderedKeysKeepTheirOrder(t *testing.T) {
 	limited(t, s, p, "a", "a", "a")
 	first, _ := claimLimited(t, s, p, 10)
 	last := uuid.MustParse(db.QueryString(t, `select task_uuid::text from tasker.board where callable < 0 order by seq desc limit 1`))
-	_, err := s.Reprioritise(t.Context(), last, 100, "ana", "why")
+	_, err := s.Reprioritise(t.Context(), last, 100, by("ana", "why"))
 	require.NoError(t, err)
 	report(t, s, succeed(first[0], `{}`))
 	applyAll(t, s)

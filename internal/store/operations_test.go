@@ -257,6 +257,38 @@ func TestActionsAreRecorded(t *testing.T) {
 	require.Zero(t, actions[2].Matched)
 }
 
+// by is the record of an operator's action to make.
+func by(actor, reason string) *store.ActionRecord {
+	return &store.ActionRecord{OperatorAction: store.OperatorAction{Actor: actor, Action: "change", Reason: reason, Matched: 9}}
+}
+
+// TestAnActionOfSeveralTransactionsHasOneRecord: each adds what it changed, and one that is
+// rolled back adds nothing, be it the first.
+func TestAnActionOfSeveralTransactionsHasOneRecord(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	record := by("ana", "why")
+	change := func(release bool) {
+		id := create(t, s, plan(t, s, loneYAML), 1)[0]
+		taken, err := s.TakeTasks(t.Context(), []uuid.UUID{id}, store.Taking{})
+		require.NoError(t, err)
+		require.NoError(t, taken.Record(t.Context(), record, 2))
+		if release {
+			taken.Release()
+			return
+		}
+		_, err = taken.Commit(t.Context(), uuid.New(), nil)
+		require.NoError(t, err)
+	}
+	for _, release := range []bool{true, false, true, false} {
+		change(release)
+	}
+	_, err := s.Reprioritise(t.Context(), create(t, s, plan(t, s, loneYAML), 1)[0], 5, record)
+	require.NoError(t, err)
+	actions := recordedActions(t, db)
+	require.Equal(t, []store.OperatorAction{{Actor: "ana", Action: "change", Reason: "why", Target: "{}", Matched: 9, Changed: 5}}, actions)
+}
+
 // recordedActions are the operators' actions on record, the newest first.
 func recordedActions(t *testing.T, db *pgtest.DB) []store.OperatorAction {
 	rows, err := db.Pool(t).Query(t.Context(), `select actor, action, reason, target::text, matched, changed, dry_run from tasker.operator_actions order by action_id desc`)

@@ -101,7 +101,7 @@ func TestAPolicyHoldsForLaterSteps(t *testing.T) {
 	lane := func() int { return db.QueryInt(t, `select lane from tasker.board where task_uuid = $1`, task) }
 	fifo := int(order.FIFO.Lane(order.Step{}))
 	require.Equal(t, fifo, lane())
-	_, err := s.Reprioritise(t.Context(), task, -50, "op", "why")
+	_, err := s.Reprioritise(t.Context(), task, -50, by("op", "why"))
 	require.NoError(t, err)
 	require.Equal(t, fifo, lane(), "a priority says nothing here")
 	commit := func() {

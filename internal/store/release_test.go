@@ -20,7 +20,7 @@ func TestAReleasedLeaseStaysReleased(t *testing.T) {
 	p := plan(t, s, loneYAML)
 	id := create(t, s, p, 1)[0]
 	c := claim(t, s, p, 1)[0]
-	signals, err := s.ReleaseLease(t.Context(), id, 0, "operator", "stuck")
+	signals, err := s.ReleaseLease(t.Context(), id, 0, by("operator", "stuck"))
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{{Topic: signal.TopicOrchestration}}, signals)
 	lost, err := s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: uuid.New()}, []store.ClaimKey{key(c)}, time.Minute)
@@ -32,6 +32,6 @@ func TestAReleasedLeaseStaysReleased(t *testing.T) {
 	require.Len(t, taken.Tasks, 1)
 	require.Equal(t, workflow.OutcomeLeaseLost, taken.Tasks[0].Reported[0].Outcome)
 	require.Equal(t, []bool{false}, report(t, s, succeed(c, `1`)), "its result is late")
-	_, err = s.ReleaseLease(t.Context(), id, 0, "operator", "again")
+	_, err = s.ReleaseLease(t.Context(), id, 0, by("operator", "again"))
 	require.ErrorIs(t, err, store.ErrNotFound)
 }

@@ -58,6 +58,7 @@ type (
 	WorkerStatus   = pg.WorkerStatus   // the fleet's judgement of a worker
 	Resolution     = pg.Resolution     // the outcome of a dead letter
 	OperatorAction = pg.OperatorAction // an action of an operator, or a dry run of one
+	ActionRecord   = pg.ActionRecord   // the record of an action, kept in the transactions that perform it
 	Announce       = pg.Announce       // how the fleet learns of tasks created in a transaction of the caller
 	Tx             = pg.Tx             // a transaction
 	TxOptions      = pg.TxOptions      // say how a transaction begins

@@ -174,7 +174,7 @@ func partly(ctx context.Context, done orchestration.BulkResult, err error) error
 		return err
 	}
 	f := *classify(ctx, err)
-	f.message = fmt.Sprintf("%s. %d of %d were done before that; repeating the request continues from there", f.message, done.Changed, done.Matched)
+	f.message = fmt.Sprintf("%s. %d of %d were done; repeating the request continues from there", f.message, done.Changed, done.Matched)
 	return fmt.Errorf("%d of %d were done: %w", done.Changed, done.Matched, errors.Join(&f, err))
 }
 

@@ -236,7 +236,7 @@ func TestBulkActions(t *testing.T) {
 
 	o.fails(fmt.Errorf("in the middle: %w", store.ErrUnavailable))
 	e := h.do(http.MethodPost, bulkPath, `{"filter":{"tag":"x"},"action":"cancel","reason":"r","actor":"a","dry_run":false}`).refused(t, 503, "SERVICE_UNAVAILABLE")
-	require.Contains(t, e.Message, "140 of 150 were done before that")
+	require.Contains(t, e.Message, "140 of 150 were done;")
 	o.fails(errors.New("odd"))
 	o.bulk.Changed = 0
 	require.NotContains(t, h.do(http.MethodPost, bulkPath, `{"filter":{"tag":"x"},"action":"cancel","reason":"r","actor":"a"}`).refused(t, 500, "INTERNAL_ERROR").Message, "before that")

@@ -150,23 +150,17 @@ func (r *dlqRoutes) purge(ctx context.Context, _ *struct{}, body *request[client
 		}
 	}
 	limit := body.within("limit", b.Limit, 1, limits.MaxPurgeLimit, limits.DefaultPurgeLimit)
-	done := store.OperatorAction{Action: "purge_dlq", DryRun: b.DryRun == nil || *b.DryRun,
+	by := store.OperatorAction{Action: "purge_dlq", DryRun: b.DryRun == nil || *b.DryRun,
 		Target: json.RawMessage(fmt.Sprintf(`{"older_than_seconds":%d,"limit":%d}`, age, limit))}
-	done.Reason, done.Actor = body.why(b.Reason, b.Actor)
+	by.Reason, by.Actor = body.why(b.Reason, b.Actor)
 	if err := body.err(); err != nil {
 		return nil, err
 	}
-	n, err := r.store.PurgeDeadLetters(ctx, time.Duration(age)*time.Second, limit, done.DryRun)
+	n, err := r.store.PurgeDeadLetters(ctx, time.Duration(age)*time.Second, limit, by)
 	if err != nil {
 		return nil, err
 	}
-	if done.Matched = n; !done.DryRun {
-		done.Changed = n
-	}
-	if err := r.store.RecordAction(ctx, done); err != nil {
-		return nil, err
-	}
-	return &client.DLQPurged{Purged: n, DryRun: done.DryRun}, nil
+	return &client.DLQPurged{Purged: n, DryRun: by.DryRun}, nil
 }
 
 // replayRoom is the part of a request's time that a replay may plan with.

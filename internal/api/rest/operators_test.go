@@ -247,12 +247,8 @@ func (f *fakeLetters) OpenDeadLetter(_ context.Context, task uuid.UUID, reason w
 	return l, true, f.note("open", []string{detail, actor, string(metadata)})
 }
 
-func (f *fakeLetters) PurgeDeadLetters(_ context.Context, olderThan time.Duration, limit int, dry bool) (int, error) {
-	return 12, f.note("purge", []any{olderThan, limit, dry})
-}
-
-func (f *fakeLetters) RecordAction(_ context.Context, a store.OperatorAction) error {
-	return f.note("record", a)
+func (f *fakeLetters) PurgeDeadLetters(_ context.Context, olderThan time.Duration, limit int, by store.OperatorAction) (int, error) {
+	return 12, f.note("purge", []any{olderThan, limit, by})
 }
 
 func (f *fakeLetters) Quotas(context.Context) ([]store.Quota, error) {

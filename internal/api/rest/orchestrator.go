@@ -129,8 +129,7 @@ type Store interface {
 	StalenessMonitor(ctx context.Context, th store.StaleThresholds, limit int) ([]store.StalenessEntry, error)
 	OpenDeadLetter(ctx context.Context, task uuid.UUID, reason workflow.DeadLetterReason, detail, actor string,
 		metadata json.RawMessage) (l store.DeadLetter, created bool, err error)
-	PurgeDeadLetters(ctx context.Context, olderThan time.Duration, limit int, dry bool) (int, error)
-	RecordAction(ctx context.Context, a store.OperatorAction) error
+	PurgeDeadLetters(ctx context.Context, olderThan time.Duration, limit int, by store.OperatorAction) (int, error)
 
 	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
 	Policies(ctx context.Context, namespace string) ([]store.CallablePolicy, error)

@@ -178,6 +178,14 @@ func (t *Taken) Keep(ctx context.Context, doing string, still func(tasks pg.UUID
 	return nil
 }
 
+// Record adds the changed tasks to the record of an operator's action.
+func (t *Taken) Record(ctx context.Context, record *pg.ActionRecord, changed int) error {
+	if err := record.Add(ctx, t.conn, changed); err != nil {
+		return pg.Classify("record the operator's action", err)
+	}
+	return nil
+}
+
 var taskExists = pg.Compile(`select exists (select from tasker.tasks where task_uuid = @task)`)
 
 func whyNotAlive(ctx context.Context, db *pg.Conn, task uuid.UUID) error {

@@ -44,10 +44,10 @@ from held h join tasker.namespaces n on n.namespace_id = h.queue left join moved
 
 // Reprioritise changes the priority of a live task and returns the signals to publish,
 // unless the store sends them itself. The error wraps ErrTaskEnded or ErrNotFound.
-func (s *Board) Reprioritise(ctx context.Context, task uuid.UUID, priority int, actor, reason string) ([]signal.Signal, error) {
-	signals, err := s.adjust(ctx, "reprioritise", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+func (s *Board) Reprioritise(ctx context.Context, task uuid.UUID, priority int, by *pg.ActionRecord) ([]signal.Signal, error) {
+	signals, err := s.adjust(ctx, "reprioritise", by, func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		lanes, err := stmt.All[NamedLane](ctx, tx, reprioritise.With(pg.Args{"task": task, "priority": priority, "ordered": s.registry.Ordered(),
-			"lane": order.Priority.Lane(order.Step{Priority: priority}), "started_lane": order.Priority.Lane(begun(priority)), "actor": actor, "reason": reason}))
+			"lane": order.Priority.Lane(order.Step{Priority: priority}), "started_lane": order.Priority.Lane(begun(priority)), "actor": by.Actor, "reason": by.Reason}))
 		if err == nil && len(lanes) == 0 {
 			err = pgx.ErrNoRows
 		}
@@ -84,19 +84,23 @@ select 'reported' from released`)
 
 // ReleaseLease takes a running step from its worker. The error wraps ErrNotFound if the
 // step is not running.
-func (s *Board) ReleaseLease(ctx context.Context, task uuid.UUID, step int, actor, reason string) ([]signal.Signal, error) {
-	return s.adjust(ctx, "release the lease", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		_, err := stmt.One[string](ctx, tx, releaseLease.With(pg.Args{"task": task, "step": step, "actor": actor, "reason": reason}))
+func (s *Board) ReleaseLease(ctx context.Context, task uuid.UUID, step int, by *pg.ActionRecord) ([]signal.Signal, error) {
+	return s.adjust(ctx, "release the lease", by, func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		_, err := stmt.One[string](ctx, tx, releaseLease.With(pg.Args{"task": task, "step": step, "actor": by.Actor, "reason": by.Reason}))
 		return ReportSignals(), err
 	})
 }
 
-// adjust runs a change that returns a row; without one, the error wraps ErrNotFound.
-func (s *Board) adjust(ctx context.Context, doing string, fn func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error)) ([]signal.Signal, error) {
+// adjust runs and records an operator's change that returns a row; without one, the error
+// wraps ErrNotFound.
+func (s *Board) adjust(ctx context.Context, doing string, by *pg.ActionRecord, fn func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error)) ([]signal.Signal, error) {
 	var signals []signal.Signal
 	err := s.db.Transaction(ctx, "adjust", doing, func(ctx context.Context, tx pgx.Tx) (_ []signal.Signal, err error) {
 		if signals, err = fn(ctx, tx); errors.Is(err, pgx.ErrNoRows) {
 			err = pg.ErrNotFound
+		}
+		if err == nil {
+			err = by.Add(ctx, tx, 1)
 		}
 		return signals, err
 	})

@@ -324,6 +324,7 @@ type IsolatedReplay struct {
 	Processor uuid.UUID // recorded on the new task
 	// Actor and Reason are of the action; both tasks record them.
 	Actor, Reason string
+	Worker        string // the name of the batch_worker step, recorded with the action
 	// Make creates the task of the items, in their order. It is called once, with at
 	// least one item, and may leave out the last ones: used is the number of items taken.
 	Make func(items []Isolated) (task BegunTask, used int, err error)
@@ -389,6 +390,10 @@ func (s *Board) ReplayIsolated(ctx context.Context, r IsolatedReplay) (created C
 		}
 		created.UUID = task.UUID
 		if created.RequestedAt, signals, err = task.createIn(ctx, tx, &r, items[:used]); err != nil {
+			return nil, err
+		}
+		if err = pg.InsertAction(ctx, tx, pg.OperatorAction{Actor: r.Actor, Action: "replay_isolated", Reason: r.Reason, Matched: used, Changed: used,
+			Target: map[string]any{"task_uuid": r.Of, "worker": r.Worker, "items": used, "replayed_as": task.UUID}}); err != nil {
 			return nil, err
 		}
 		signals = s.db.WithTransitions(signals)

@@ -138,11 +138,18 @@ func deadLetterError(err error) error {
 }
 
 // PurgeDeadLetters deletes up to limit entries that were closed longer ago than
-// olderThan and returns how many; a dry run only counts them.
-func (s *Operations) PurgeDeadLetters(ctx context.Context, olderThan time.Duration, limit int, dry bool) (purged int, err error) {
+// olderThan, and returns and records how many; a dry run only counts them.
+func (s *Operations) PurgeDeadLetters(ctx context.Context, olderThan time.Duration, limit int, by pg.OperatorAction) (purged int, err error) {
 	err = s.db.Call(ctx, "purge_dead_letters", "purge dead letters", func(ctx context.Context, db *pg.Conn) error {
-		purged, err = closedDeadLetters.purge(ctx, db, pg.Args{"older_ms": olderThan.Milliseconds(), "limit": limit}, dry)
-		return err
+		return s.db.InTx(ctx, db, func(tx pgx.Tx) (err error) {
+			if purged, err = closedDeadLetters.purge(ctx, tx, pg.Args{"older_ms": olderThan.Milliseconds(), "limit": limit}, by.DryRun); err != nil {
+				return err
+			}
+			if by.Matched = purged; !by.DryRun {
+				by.Changed = purged
+			}
+			return pg.InsertAction(ctx, tx, by)
+		})
 	})
 	return purged, err
 }

@@ -130,8 +130,7 @@ func (r *retaining) deadLetters(ctx context.Context) (err error) {
 	if r.limits.DeadLetterTTL <= 0 {
 		return nil
 	}
-	r.done.DeadLetters, err = r.store.PurgeDeadLetters(ctx, r.limits.DeadLetterTTL, r.limits.Batch, r.dry)
-	r.done.More = r.done.More || r.done.DeadLetters >= r.limits.Batch
+	r.done.DeadLetters, err = r.rows(ctx, "dead_letters", closedDeadLetters, pg.Args{"older_ms": r.limits.DeadLetterTTL.Milliseconds()})
 	return err
 }
 
@@ -337,7 +336,7 @@ delete from tasker.` + table + ` where ctid = any (array(select at from old))`),
 		pg.Compile(`select count(*)::int from (` + old + `) old`)}
 }
 
-func (e expired) purge(ctx context.Context, db *pg.Conn, limits pg.Args, dry bool) (int, error) {
+func (e expired) purge(ctx context.Context, db pg.Runner, limits pg.Args, dry bool) (int, error) {
 	if dry {
 		return stmt.One[int](ctx, db, e.count.With(limits))
 	}

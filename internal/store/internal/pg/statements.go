@@ -277,22 +277,67 @@ type OperatorAction struct {
 	DryRun           bool
 }
 
-var recordAction = Compile(`
-insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run)
-values (@actor, @action, @reason, @target, @matched, @changed, @dry_run)`)
+// Runner runs statements, with and without rows.
+type Runner interface {
+	Execer
+	stmt.Querier
+}
 
-// InsertAction is RecordAction on a connection or in a transaction.
+// ActionRecord is the record of an operator's action, written in the transactions that
+// perform it: the first makes it, each later one adds what it changed, and moves its time.
+// nil records nothing. It is not safe for concurrent use.
+type ActionRecord struct {
+	OperatorAction
+	id int64 // 0, or that of a transaction that was rolled back: it is still to be made
+}
+
+// Add records changed items of the action in a transaction.
+func (r *ActionRecord) Add(ctx context.Context, tx Runner, changed int) error {
+	if r == nil {
+		return nil
+	}
+	if r.id != 0 {
+		n, err := Run(ctx, tx, addToAction.With(Args{"action_id": r.id, "changed": changed}))
+		if err != nil || n > 0 {
+			return err
+		}
+	}
+	a := r.OperatorAction
+	a.Changed = changed
+	record, err := a.record()
+	if err == nil {
+		r.id, err = stmt.One[int64](ctx, tx, record)
+	}
+	return err
+}
+
+// Index: the primary key.
+var (
+	recordAction = Compile(`
+insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run)
+values (@actor, @action, @reason, @target, @matched, @changed, @dry_run) returning action_id`)
+	addToAction = Compile(`update tasker.operator_actions set changed = changed + @changed, at = clock_timestamp() where action_id = @action_id`)
+)
+
+// InsertAction records an action on a connection or in a transaction.
 func InsertAction(ctx context.Context, db Execer, a OperatorAction) error {
+	record, err := a.record()
+	if err == nil {
+		_, err = Run(ctx, db, record)
+	}
+	return err
+}
+
+func (a *OperatorAction) record() (stmt.Call, error) {
 	target := []byte(`{}`)
 	if a.Target != nil {
 		var err error
 		if target, err = json.Marshal(a.Target); err != nil {
-			return fmt.Errorf("encode the target of the action: %w", err)
+			return stmt.Call{}, fmt.Errorf("encode the target of the action: %w", err)
 		}
 	}
-	_, err := Run(ctx, db, recordAction.With(Args{"actor": a.Actor, "action": a.Action, "reason": a.Reason, "target": string(target),
-		"matched": a.Matched, "changed": a.Changed, "dry_run": a.DryRun}))
-	return err
+	return recordAction.With(Args{"actor": a.Actor, "action": a.Action, "reason": a.Reason, "target": string(target),
+		"matched": a.Matched, "changed": a.Changed, "dry_run": a.DryRun}), nil
 }
 
 // errDry rolls back a dry run.
