@@ -1,9 +1,11 @@
 package enginetest_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/store"
@@ -39,4 +41,76 @@ func TestATaskThatCannotBeCancelledHoldsUpNoLeasesAndSchedules(t *testing.T) {
 	}, patience, 5*time.Millisecond, "the schedule does not run")
 	w.DB.Exec(t, `drop trigger refuse on tasker.step_attempts`)
 	require.Equal(t, workflow.TaskCancelled, w.Await(*sub).State)
+}
+
+// TestWhatTheDatabaseRejectsHoldsUpNoOthers: the begin of a step, the end of a task that is a
+// step, and a domain event that a step waits for are rejected for one task. Others of the same
+// kind that come later go on, and the rejected ones once the database takes them.
+func TestWhatTheDatabaseRejectsHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	const ofRefused = `exists (select from tasker.tasks where task_uuid = new.task_uuid and context ->> 'order' = 'refused')`
+	for _, c := range []struct{ name, template, context, table, when, stays string }{
+		{"begin", "paid", `{"order": %q}`, "tasker.board", `new.wait is not null and ` + ofRefused,
+			`select exists (select from tasker.board where state = 2 and callable = 0)`},
+		{"end", "parent", `{"n": 1, "order": %q}`, "tasker.board", `new.outcome is not null and new.step_no = 1 and ` + ofRefused,
+			`select exists (select from tasker.task_messages)`},
+		{"event", "paid", `{"order": %q}`, "tasker.received_events", `new.key = 'refused'`,
+			`select exists (select from tasker.event_deliveries)`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := startWaiting(t)
+			w.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$
+				begin
+					if `+c.when+` then raise exception 'refused by the test'; end if;
+					return new;
+				end $$`)
+			w.DB.Exec(t, `create trigger refuse before insert or update on `+c.table+` for each row execute function refuse()`)
+			submit := func(order string) uuid.UUID {
+				id := w.Submit("waits", c.template, fmt.Sprintf(c.context, order))
+				if c.name == "event" {
+					w.untilWaiting(id, "paid")
+					w.Submit("waits", "pays", fmt.Sprintf(`{"id": %q}`, order))
+				}
+				return id
+			}
+			refused := submit("refused")
+			require.Eventually(t, func() bool {
+				return w.DB.QueryBool(t, c.stays) && w.Orchestrator.Health()["task_readiness"].ConsecutiveErrors > 0
+			}, patience, 2*time.Millisecond)
+			if another := submit("another"); c.name == "begin" {
+				w.untilWaiting(another, "paid")
+			} else {
+				require.Equal(t, workflow.TaskComplete, w.Await(another).State)
+			}
+			require.False(t, w.Read(refused).State.Terminal())
+			w.DB.Exec(t, `drop trigger refuse on `+c.table)
+			if c.name == "begin" {
+				w.untilWaiting(refused, "paid")
+				return
+			}
+			require.Equal(t, workflow.TaskComplete, w.Await(refused).State)
+		})
+	}
+}
+
+// TestTasksThatCannotBeCancelledHideNoOthers: as many as one look takes are rejected.
+func TestTasksThatCannotBeCancelledHideNoOthers(t *testing.T) {
+	t.Parallel()
+	const many = 100
+	w := startWaiting(t)
+	refused := make([]uuid.UUID, many)
+	for i := range refused {
+		refused[i] = w.Submit("waits", "unheard", fmt.Sprintf(`{"n": %d}`, i))
+	}
+	another := w.Submit("waits", "unheard", `{}`)
+	w.untilWaiting(another, "never")
+	w.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused by the test'; end $$`)
+	w.DB.Exec(t, fmt.Sprintf(`create trigger refuse before insert on tasker.step_attempts for each row when (new.task_uuid <> '%s') execute function refuse()`, another))
+	w.DB.Exec(t, `insert into tasker.task_messages (task_uuid, kind) select task_uuid, 2 from tasker.tasks order by task_uuid`)
+	w.Bus.Publish(signal.Signal{Topic: signal.TopicDue})
+	require.Equal(t, workflow.TaskCancelled, w.Await(another).State)
+	require.False(t, w.Read(refused[0]).State.Terminal())
+	w.DB.Exec(t, `drop trigger refuse on tasker.step_attempts`)
+	require.Equal(t, workflow.TaskCancelled, w.Await(refused[0]).State)
 }

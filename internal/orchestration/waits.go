@@ -1,6 +1,7 @@
 package orchestration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +29,9 @@ const waitBatch = 100
 // tasks; it belongs to dueWork.
 type waits struct {
 	o *Orchestrator
-	// left and unread are how many steps and ends were left to newer programs: a batch takes
-	// others beside them.
-	left, unread int
+	// left and unread are how many steps and ends were left to newer programs, rejected how
+	// many tasks could not be cancelled: a batch takes others beside them.
+	left, unread, rejected int
 }
 
 // look handles what the horizon shows; found receives how much that was, and for how
@@ -51,36 +52,40 @@ func (w *waits) look(ctx context.Context, h store.Horizon, found func(n int, sin
 	return more, err
 }
 
-// begin makes one transaction. Where the database rejects it, steps begin one by one,
-// and a step that is rejected on its own fails: it must not delay the others.
+// begin makes one transaction. Where the database rejects it, steps begin one by one, and
+// one that is rejected on its own does not delay the others: it fails if its content is
+// at fault, and is left as it is otherwise.
 func (w *waits) begin(ctx context.Context) (int, error) {
-	found, err := w.batch(ctx, waitBatch, nil, nil)
-	if !refused(ctx, err) {
-		return found, err
+	found, left, why := w.batch(ctx, waitBatch+w.left, 0, nil, nil)
+	if !refused(ctx, why) {
+		w.left = min(left, maxAside)
+		return found, why
 	}
-	w.o.log.Warn("the database rejected steps that are to begin; they begin one by one", zap.Error(err))
-	culprits := map[store.ClaimKey]bool{}
-	for range waitBatch {
+	w.o.log.Warn("the database rejected steps that are to begin; they begin one by one", zap.Error(why))
+	culprits, err := map[store.ClaimKey]bool{}, error(nil)
+	for skip, tries := 0, 0; tries < waitBatch; tries++ {
 		var one store.ClaimKey
-		n, failure := w.batch(ctx, 1, culprits, func(key store.ClaimKey) { one = key })
+		n, left, failure := w.batch(ctx, 1, skip, culprits, func(key store.ClaimKey) { one = key })
 		switch {
-		case refused(ctx, failure) && !culprits[one] && ofContent(failure):
-			culprits[one] = true
+		case refused(ctx, failure):
 			w.o.log.Error("the database rejected the begin of a step", zap.Stringer("task_uuid", one.TaskUUID), zap.Int("step_no", one.Step), zap.Error(failure))
-		case failure != nil:
-			return found, failure
-		case n == 0:
-			return found, nil
+			if ofContent(failure) && !culprits[one] {
+				culprits[one] = true
+				continue
+			}
+			skip, err = skip+1, cmp.Or(err, failure)
+		case failure != nil || n+left == 0:
+			return found, errors.Join(err, failure)
 		}
-		found += n
+		found, skip = found+n, skip+left
 	}
-	return found, nil
+	return found, err
 }
 
 var errRefusedByDatabase = errors.New("the database refuses what the step begins with; the log of the orchestrators has the details")
 
-func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKey]bool, picked func(store.ClaimKey)) (int, error) {
-	begun, err := w.o.store.BeginSteps(ctx, limit+w.left, store.Beginner{
+func (w *waits) batch(ctx context.Context, limit, skip int, culprits map[store.ClaimKey]bool, picked func(store.ClaimKey)) (found, left int, err error) {
+	begun, err := w.o.store.BeginSteps(ctx, limit, skip, store.Beginner{
 		Begin: func(e *store.EngineStep) (b enginestep.Beginning, err error) {
 			if picked != nil {
 				picked(e.Key())
@@ -97,12 +102,11 @@ func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKe
 		Task: w.subTask,
 	})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if begun.Left > 0 && w.left == 0 {
 		w.o.log.Error("steps cannot begin here; they are left to newer orchestrators", zap.Int("steps", begun.Left), zap.Error(begun.Why))
 	}
-	w.left = min(begun.Left, maxAside)
 	w.o.publish(begun.Signals)
 	for _, s := range begun.Signals {
 		if s.Topic == signal.TopicOrchestration {
@@ -115,7 +119,7 @@ func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKe
 	if len(begun.Tasks) > 0 {
 		w.o.scheduleLook()
 	}
-	return begun.Steps, nil
+	return begun.Steps, begun.Left, nil
 }
 
 // subTask makes the task that a step runs. Its key contains the attempt; it has no
@@ -146,12 +150,43 @@ const (
 
 // messages handles messages of each kind.
 func (w *waits) messages(ctx context.Context) (found int, err error) {
-	for _, handle := range []func(context.Context) (int, error){w.watch, w.notify, w.bring, w.stop} {
+	none := 0
+	for _, handle := range []func(context.Context) (int, error){
+		w.watch,
+		func(ctx context.Context) (int, error) { return w.apart(ctx, &w.unread, w.notify) },
+		func(ctx context.Context) (int, error) { return w.apart(ctx, &none, w.bring) },
+		w.stop,
+	} {
 		n, failure := handle(ctx)
 		found, err = found+n, errors.Join(err, failure)
 		if failure != nil && !refused(ctx, failure) {
 			break
 		}
+	}
+	return found, err
+}
+
+// apart handles messages in one transaction. Where the database rejects that, they are
+// handled one by one, and one that is rejected on its own stays. left is how many stay
+// because this program cannot read them.
+func (w *waits) apart(ctx context.Context, left *int, handle func(ctx context.Context, limit, skip int) (found, left int, err error)) (int, error) {
+	found, unread, why := handle(ctx, waitBatch+*left, 0)
+	if !refused(ctx, why) {
+		*left = min(unread, maxAside)
+		return found, why
+	}
+	w.o.log.Warn("the database rejected messages between tasks; they are handled one by one", zap.Error(why))
+	var err error
+	for skip, tries := 0, 0; tries < waitBatch; tries++ {
+		n, unread, failure := handle(ctx, 1, skip)
+		if refused(ctx, failure) {
+			skip, err = skip+1, cmp.Or(err, failure)
+			continue
+		}
+		if failure != nil || n+unread == 0 {
+			return found, errors.Join(err, failure)
+		}
+		found, skip = found+n, skip+unread
 	}
 	return found, err
 }
@@ -167,15 +202,14 @@ func (w *waits) watch(ctx context.Context) (int, error) {
 }
 
 // notify notifies the dependents of ended tasks.
-func (w *waits) notify(ctx context.Context) (int, error) {
-	notified, err := w.o.store.NotifyEnds(ctx, waitBatch+w.unread)
+func (w *waits) notify(ctx context.Context, limit, skip int) (found, left int, err error) {
+	notified, err := w.o.store.NotifyEnds(ctx, limit, skip)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if notified.Left > 0 && w.unread == 0 {
 		w.o.log.Error("ends of tasks cannot be reported here; they are left to newer orchestrators", zap.Int("tasks", notified.Left), zap.Error(notified.Why))
 	}
-	w.unread = min(notified.Left, maxAside)
 	w.o.publish(notified.Signals)
 	if notified.Steps > 0 {
 		w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
@@ -183,68 +217,63 @@ func (w *waits) notify(ctx context.Context) (int, error) {
 	if notified.Released > 0 {
 		w.o.scheduleLook()
 	}
-	return notified.Messages, nil
+	return notified.Messages, notified.Left, nil
 }
 
 // bring delivers domain events to the steps that wait for them.
-func (w *waits) bring(ctx context.Context) (int, error) {
-	brought, err := w.o.store.BringEvents(ctx, waitBatch, w.o.cfg.EventTTL)
+func (w *waits) bring(ctx context.Context, limit, skip int) (found, left int, err error) {
+	brought, err := w.o.store.BringEvents(ctx, limit, skip, w.o.cfg.EventTTL)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if brought.Steps > 0 {
 		w.o.reported(brought.Signals)
 	}
-	return brought.Events, nil
+	return brought.Events, 0, nil
 }
 
 // stop cancels tasks whose step was cancelled or is beyond a limit, and tasks whose
-// dependencies failed. A task that cannot be cancelled any more is left unchanged. A task that the database
-// rejects does not affect the others.
+// dependencies failed. A task that cannot be cancelled any more is left unchanged. A task
+// that the database rejects does not affect the others.
 func (w *waits) stop(ctx context.Context) (int, error) {
-	messages, err := w.o.store.StopMessages(ctx, waitBatch)
+	messages, err := w.o.store.StopMessages(ctx, waitBatch+w.rejected)
 	if err != nil || len(messages) == 0 {
 		return 0, err
 	}
-	done, err := w.stopAll(ctx, messages)
-	if refused(ctx, err) && len(messages) > 1 {
-		w.o.log.Warn("the database rejected the cancelling of tasks; they are cancelled one by one", zap.Error(err))
-		done, err = nil, nil
-		for i := range messages {
-			one, failure := w.stopAll(ctx, messages[i:i+1])
-			if failure != nil && !refused(ctx, failure) {
-				return len(done), failure
-			}
-			done, err = append(done, one...), errors.Join(err, failure)
+	by := map[string][]store.StopMessage{}
+	for _, m := range messages {
+		by[m.Reason()] = append(by[m.Reason()], m)
+	}
+	var done []store.StopMessage
+	for _, reason := range slices.Sorted(maps.Keys(by)) {
+		handled, failure := w.stopFor(ctx, reason, by[reason])
+		done, err = append(done, handled...), errors.Join(err, failure)
+		if failure != nil && !refused(ctx, failure) {
+			return 0, err
 		}
 	}
+	w.rejected = min(len(messages)-len(done), maxAside)
 	if len(done) == 0 {
 		return 0, err
 	}
 	return len(done), errors.Join(err, w.o.store.DropStopMessages(ctx, done))
 }
 
-// stopAll returns the messages whose tasks have been cancelled or are left unchanged.
-func (w *waits) stopAll(ctx context.Context, messages []store.StopMessage) (done []store.StopMessage, err error) {
-	by := map[string][]store.StopMessage{}
-	for _, m := range messages {
-		by[m.Reason()] = append(by[m.Reason()], m)
+// stopFor returns the messages whose tasks have been cancelled or are left unchanged.
+func (w *waits) stopFor(ctx context.Context, reason string, messages []store.StopMessage) ([]store.StopMessage, error) {
+	tasks := make([]uuid.UUID, len(messages))
+	for i := range messages {
+		tasks[i] = messages[i].Task
 	}
-	for _, reason := range slices.Sorted(maps.Keys(by)) {
-		of := by[reason]
-		tasks := make([]uuid.UUID, len(of))
-		for i := range of {
-			tasks[i] = of[i].Task
-		}
-		acted, err := w.o.act(ctx, tasks, Action{Kind: ActionCancel, Actor: w.o.cfg.Daemon.ID, Reason: reason,
-			still: func(ctx context.Context, taken *store.Taken) error { return w.o.store.TakeStopMessages(ctx, taken, of) }})
-		if err != nil {
-			return done, fmt.Errorf("cancel tasks: %w", err)
-		}
-		for task, refusal := range acted.refused {
-			w.o.log.Info("a task could not be cancelled", zap.Stringer("task_uuid", task), zap.String("reason", reason), zap.Error(refusal))
-		}
-		done = append(done, of...)
+	acted, err := w.o.actApart(ctx, tasks, Action{Kind: ActionCancel, Actor: w.o.cfg.Daemon.ID, Reason: reason,
+		still: func(ctx context.Context, taken *store.Taken) error {
+			return w.o.store.TakeStopMessages(ctx, taken, messages)
+		}})
+	if err != nil && !refused(ctx, err) {
+		return nil, fmt.Errorf("cancel tasks: %w", err)
 	}
-	return done, nil
+	for task, refusal := range acted.refused {
+		w.o.log.Info("a task could not be cancelled", zap.Stringer("task_uuid", task), zap.String("reason", reason), zap.Error(refusal))
+	}
+	return slices.DeleteFunc(messages, func(m store.StopMessage) bool { return slices.Contains(acted.rejected, m.Task) }), err
 }

@@ -31,7 +31,7 @@ func watchDependencies(t testing.TB, s *store.Store) {
 
 func notifyEnds(t testing.TB, s *store.Store) store.EndsNotified {
 	t.Helper()
-	done, err := s.NotifyEnds(t.Context(), 100)
+	done, err := s.NotifyEnds(t.Context(), 100, 0)
 	require.NoError(t, err)
 	return done
 }
@@ -71,7 +71,7 @@ func TestAnEndIsNotifiedAgainDuringItsNotification(t *testing.T) {
 	release := hold(t, db, first)
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.NotifyEnds(context.WithoutCancel(t.Context()), 100)
+		_, err := s.NotifyEnds(context.WithoutCancel(t.Context()), 100, 0)
 		done <- err
 	}()
 	untilBlocked(t, db, 1) // the end has been read, and nothing is committed
@@ -106,7 +106,7 @@ func TestAnEndIsNotifiedAfterAnEarlierOne(t *testing.T) {
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.NotifyEnds(context.WithoutCancel(t.Context()), 100)
+		_, err := s.NotifyEnds(context.WithoutCancel(t.Context()), 100, 0)
 		done <- err
 	}()
 	untilBlocked(t, db, 1) // it found the task alive and waits for its row
@@ -224,7 +224,7 @@ func tellUntilIdle(ctx context.Context, s *store.Store, created <-chan struct{})
 		if err != nil {
 			return err
 		}
-		done, err := s.NotifyEnds(ctx, 20)
+		done, err := s.NotifyEnds(ctx, 20, 0)
 		if err != nil || last && found+done.Messages == 0 {
 			return err
 		}

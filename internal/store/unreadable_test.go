@@ -59,7 +59,7 @@ func TestEndsOfTasksOfNewerProgramsHoldUpNoOthers(t *testing.T) {
 	create(t, s, plan(t, s, parentYAML), 1)
 	create(t, s, plan(t, s, strings.NewReplacer("name: parent", "name: other", "name: one", "name: newer").Replace(parentYAML)), 1)
 	var children []uuid.UUID
-	_, err := s.BeginSteps(t.Context(), 10, beginner(func(made uuid.UUID) { children = append(children, made) }))
+	_, err := s.BeginSteps(t.Context(), 10, 0, beginner(func(made uuid.UUID) { children = append(children, made) }))
 	require.NoError(t, err)
 	require.Len(t, children, 2)
 	for _, child := range children {

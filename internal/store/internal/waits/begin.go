@@ -66,7 +66,7 @@ type Begun struct {
 // Index: board_claimable, then the primary key.
 var engineSteps = pg.Compile(`
 with picked as materialized (
-    select ctid as at from tasker.board where state = {claimable} and callable = {by_engine} order by lane, seq limit @limit for update skip locked
+    select ctid as at from tasker.board where state = {claimable} and callable = {by_engine} order by lane, seq limit @limit offset @skip for update skip locked
 )
 select s.task_uuid, s.slot, s.step_no, s.attempt, b.plan_id, b.priority, coalesce(b.correlation_id, s.task_uuid) as correlation_id, b.trace
 from tasker.board s
@@ -74,15 +74,15 @@ cross join lateral (select plan_id, priority, correlation_id, trace from tasker.
 where s.ctid = any (array(select at from picked))
 order by s.task_uuid, s.slot`)
 
-// BeginSteps begins up to limit steps that the engine runs, in one transaction of a
-// bounded number of statements: waits are armed, earlier events are consumed, tasks are
+// BeginSteps begins up to limit steps that the engine runs, after the first skip, in one
+// transaction of a bounded number of statements: waits are armed, earlier events are consumed, tasks are
 // created. Steps that cannot begin are reported as failed; those with unreadable plans are left
 // as they are.
-func (s *Waits) BeginSteps(ctx context.Context, limit int, how Beginner) (Begun, error) {
+func (s *Waits) BeginSteps(ctx context.Context, limit, skip int, how Beginner) (Begun, error) {
 	var begun Begun
 	err := s.db.Transaction(ctx, "begin_steps", "begin the engine's steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		b := beginning{store: s, tx: tx, how: how, topics: board.SignalSet{}}
-		err := b.run(ctx, limit)
+		err := b.run(ctx, limit, skip)
 		begun = Begun{Steps: len(b.steps), Left: b.left, Why: b.why, Tasks: b.tasks, Signals: b.topics.Signals()}
 		return begun.Signals, err
 	})
@@ -105,8 +105,8 @@ type beginning struct {
 	topics board.SignalSet
 }
 
-func (b *beginning) run(ctx context.Context, limit int) error {
-	if err := b.pick(ctx, limit); err != nil || len(b.steps) == 0 {
+func (b *beginning) run(ctx context.Context, limit, skip int) error {
+	if err := b.pick(ctx, limit, skip); err != nil || len(b.steps) == 0 {
 		return err
 	}
 	if err := b.readInputs(ctx); err != nil {
@@ -133,7 +133,7 @@ func (b *beginning) run(ctx context.Context, limit int) error {
 	return b.arm(ctx)
 }
 
-func (b *beginning) pick(ctx context.Context, limit int) error {
+func (b *beginning) pick(ctx context.Context, limit, skip int) error {
 	type row struct {
 		board.RowKey
 		StepNo, Attempt int
@@ -142,7 +142,7 @@ func (b *beginning) pick(ctx context.Context, limit int) error {
 		CorrelationID   uuid.UUID
 		Trace           []byte
 	}
-	picked, err := stmt.All[row](ctx, b.tx, engineSteps.With(pg.Args{"limit": limit}))
+	picked, err := stmt.All[row](ctx, b.tx, engineSteps.With(pg.Args{"limit": limit, "skip": skip}))
 	if err != nil {
 		return err
 	}

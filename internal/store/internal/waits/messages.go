@@ -26,14 +26,14 @@ import (
 // Index: the primary key, of a table that is empty most of the time.
 var takeMessages = pg.Compile(`
 with taken as materialized (
-    select ctid as at from tasker.task_messages where kind = @kind order by task_uuid, message_id limit @limit for update skip locked
+    select ctid as at from tasker.task_messages where kind = @kind order by task_uuid, message_id limit @limit offset @skip for update skip locked
 )
 delete from tasker.task_messages where ctid = any (array(select at from taken)) returning task_uuid`)
 
-// messagesOf takes up to limit messages of one kind; found counts them, and tasks are
-// their tasks, in order, each once.
-func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, limit int) (tasks pg.UUIDs, found int, err error) {
-	tasks, err = stmt.All[[16]byte](ctx, tx, takeMessages.With(pg.Args{"kind": kind, "limit": limit}))
+// messagesOf takes up to limit messages of one kind after the first skip; found counts
+// them, and tasks are their tasks, in order, each once.
+func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, limit, skip int) (tasks pg.UUIDs, found int, err error) {
+	tasks, err = stmt.All[[16]byte](ctx, tx, takeMessages.With(pg.Args{"kind": kind, "limit": limit, "skip": skip}))
 	return pg.Distinct(tasks), len(tasks), err
 }
 
@@ -67,11 +67,11 @@ func (e *endedTask) left() bool {
 const maxSubResults = 1 << 20
 
 // NotifyEnds notifies the dependents of ended tasks: the steps that they are, and the tasks
-// that depend on them. It processes up to limit ends. The messages of those that it must leave
-// stay.
-func (s *Waits) NotifyEnds(ctx context.Context, limit int) (EndsNotified, error) {
+// that depend on them. It processes up to limit ends after the first skip. The messages of those
+// that it must leave stay.
+func (s *Waits) NotifyEnds(ctx context.Context, limit, skip int) (EndsNotified, error) {
 	return pg.Change(ctx, s.db, "notify_ends", "notify dependents of ended tasks", func(ctx context.Context, tx pgx.Tx) (done EndsNotified, _ []signal.Signal, err error) {
-		ids, found, err := messagesOf(ctx, tx, pg.MessageEnded, limit)
+		ids, found, err := messagesOf(ctx, tx, pg.MessageEnded, limit, skip)
 		if err != nil || found == 0 {
 			return done, nil, err
 		}
@@ -321,12 +321,13 @@ delete from tasker.task_messages m using ` + stmt.List[StopMessage]("d") + `
 where m.kind = d.kind and m.task_uuid = any (array[d.task_uuid]) and m.message_id = d.message_id
 returning m.task_uuid`)
 
-// TakeStopMessages deletes messages in the transaction that cancels their tasks, and leaves
+// TakeStopMessages deletes messages about taken tasks in the transaction that cancels their tasks, and leaves
 // out the tasks without one: another orchestrator has cancelled these, and an operator may
 // have reopened them since.
 func (s *Waits) TakeStopMessages(ctx context.Context, taken *board.Taken, messages []StopMessage) error {
-	return taken.Keep(ctx, "take the messages about tasks to cancel", func(pg.UUIDs) stmt.Call {
-		return dropStopMessages.With(pg.Args{"d": messages})
+	return taken.Keep(ctx, "take the messages about tasks to cancel", func(tasks pg.UUIDs) stmt.Call {
+		of := slices.DeleteFunc(slices.Clone(messages), func(m StopMessage) bool { return !slices.Contains(tasks, [16]byte(m.Task)) })
+		return dropStopMessages.With(pg.Args{"d": of})
 	})
 }
 
@@ -457,7 +458,7 @@ func release(ctx context.Context, tx pgx.Tx, tasks pg.UUIDs, topics board.Signal
 func (s *Waits) WatchDependencies(ctx context.Context, limit int) (found int, signals []signal.Signal, err error) {
 	err = s.db.Transaction(ctx, "watch_dependencies", "look at what tasks depend on", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		found, signals = 0, nil
-		ids, n, err := messagesOf(ctx, tx, pg.MessageDependencies, limit)
+		ids, n, err := messagesOf(ctx, tx, pg.MessageDependencies, limit, 0)
 		if err != nil || n == 0 {
 			return nil, err
 		}

@@ -348,7 +348,7 @@ type Brought struct {
 var (
 	eventsToBring = pg.Compile(`
 select d.event_uuid, 'e' || n.name || {separator} || e.name || {separator} || '=' || e.key as awaits
-from (select event_uuid from tasker.event_deliveries order by event_uuid limit @limit for update skip locked) d
+from (select event_uuid from tasker.event_deliveries order by event_uuid limit @limit offset @skip for update skip locked) d
 left join tasker.domain_events e on e.event_uuid = any (array[d.event_uuid])
 left join tasker.namespaces n on n.namespace_id = e.namespace_id
 order by e.position`)
@@ -376,11 +376,11 @@ from ` + stmt.List[broughtEvent]("b") + ` where r.event_uuid = any (array[b.even
 	dropBrought = pg.Compile(`delete from tasker.event_deliveries where event_uuid = any (@events::uuid[])`)
 )
 
-// BringEvents delivers up to limit domain events to the steps that wait for them, or
-// keeps them for the first that will, as ReceiveEvent does.
-func (s *Waits) BringEvents(ctx context.Context, limit int, keepFor time.Duration) (Brought, error) {
+// BringEvents delivers up to limit domain events, after the first skip, to the steps that
+// wait for them, or keeps them for the first that will, as ReceiveEvent does.
+func (s *Waits) BringEvents(ctx context.Context, limit, skip int, keepFor time.Duration) (Brought, error) {
 	return pg.Change(ctx, s.db, "bring_events", "bring domain events to those who wait", func(ctx context.Context, tx pgx.Tx) (b Brought, _ []signal.Signal, err error) {
-		events, err := stmt.All[awaitedEvent](ctx, tx, eventsToBring.With(pg.Args{"limit": limit}))
+		events, err := stmt.All[awaitedEvent](ctx, tx, eventsToBring.With(pg.Args{"limit": limit, "skip": skip}))
 		if err != nil || len(events) == 0 {
 			return b, nil, err
 		}
