@@ -1,12 +1,14 @@
 """Tests without a daemon: what handlers' ends and outcomes are on the wire."""
 
+import http.server
 import socket
+import threading
 import unittest
 from collections.abc import Mapping
 
 from tasker import ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, StepContext
 from tasker._errors import fault
-from tasker._session import JSON, Session, Transport, Unavailable
+from tasker._session import JSON, Refused, Session, Transport, Unavailable
 
 
 class Silence(unittest.TestCase):
@@ -41,6 +43,30 @@ class Moving(unittest.TestCase):
         self.assertEqual(session.report([(held, {"outcome": "success"})]), again)
         session.moving, moved = False, True
         self.assertEqual(session.report([(held, {"outcome": "success"})]), again)
+
+
+class Credentials(unittest.TestCase):
+    def test_a_report_is_not_at_fault_for_rejected_credentials(self) -> None:
+        """Its step has ended: that is reported once they are accepted."""
+        class Answering(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        class Step:
+            fence, task_uuid = "1.1", "t"
+
+        with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            session = Session([Transport(f"http://127.0.0.1:{server.server_port}")])
+            for status, raised in ((401, Unavailable), (403, Unavailable), (413, Refused)):
+                with self.assertRaises(raised):
+                    session.report([(Step(), {"outcome": "success"})])
+            server.shutdown()
 
 
 class Outcomes(unittest.TestCase):

@@ -12,6 +12,9 @@ export class NotHeld extends Error {}
 /** The daemon rejects a request permanently. */
 export class Refused extends Error {}
 
+/** The daemon rejects the credentials of a request, not what it says. */
+export class Unauthorized extends Refused {}
+
 /** The daemon cannot be reached or has no room; the same request may work later. */
 export class Unavailable extends Error {}
 
@@ -134,7 +137,7 @@ function failure(status: number, text: string): Error {
   if (status === 404) return new NotFound(message);
   if (status === 409) return new NotHeld(message);
   if (status === 408 || status === 429 || status >= 500) return new Unavailable(message);
-  return new Refused(message);
+  return status === 401 || status === 403 ? new Unauthorized(message) : new Refused(message);
 }
 
 /** A report as it is sent: a result of bytes has fields of its own. */
@@ -204,7 +207,10 @@ export class Session {
    */
   async report(reports: Report[]): Promise<{ rejected: { fence: string }[]; unrecorded?: string[] }> {
     const { path } = this;
-    const answer = (await this.call("POST", `${path}/reports`, { reports: reports.map(wire) })) as { rejected: { fence: string }[]; unrecorded?: string[] };
+    const answer = (await this.call("POST", `${path}/reports`, { reports: reports.map(wire) }).catch((e: unknown) => {
+      if (e instanceof Unauthorized) throw new Unavailable(e.message); // the steps have ended all the same; follow ends the work if this lasts
+      throw e;
+    })) as { rejected: { fence: string }[]; unrecorded?: string[] };
     if (answer.rejected.length === 0 || !(this.moving || this.path !== path)) return answer;
     return { rejected: [], unrecorded: [...(answer.unrecorded ?? []), ...answer.rejected.map((r) => r.fence)] };
   }

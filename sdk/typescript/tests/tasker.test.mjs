@@ -8,7 +8,7 @@ import { pathToFileURL } from "node:url";
 const { ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, apiCall, currentStep } =
   await import(pathToFileURL(`${process.env.TASKER_DIST}/index.js`).href);
 const { fault } = await import(pathToFileURL(`${process.env.TASKER_DIST}/errors.js`).href);
-const { Session, Transport, Unavailable } = await import(pathToFileURL(`${process.env.TASKER_DIST}/session.js`).href);
+const { Refused, Session, Transport, Unavailable } = await import(pathToFileURL(`${process.env.TASKER_DIST}/session.js`).href);
 
 test("a daemon that says nothing is gone", async () => {
   const server = createServer(() => undefined); // takes the request, and never answers
@@ -36,6 +36,21 @@ test("a report that is rejected while the session changes is sent again", async 
   assert.deepEqual(await report(), again);
   [session.moving, moved] = [false, true];
   assert.deepEqual(await report(), again);
+});
+
+test("a report is not at fault for rejected credentials", async (t) => {
+  let status = 0;
+  const server = createServer((_, answer) => answer.writeHead(status).end());
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  const session = new Session([new Transport(`http://127.0.0.1:${server.address().port}`, {})]);
+  for (const [answered, raised] of [[401, Unavailable], [403, Unavailable], [413, Refused]]) {
+    status = answered;
+    await assert.rejects(session.report([{ fence: "1.1", outcome: "success" }]), raised);
+  }
 });
 
 test("batches tile the items", () => {

@@ -26,6 +26,10 @@ class Refused(Exception):
     """The daemon rejects a request permanently."""
 
 
+class Unauthorized(Refused):
+    """The daemon rejects the credentials of a request, not what it says."""
+
+
 class Unavailable(Exception):
     """The daemon cannot be reached or has no room; the same request may work later."""
 
@@ -129,7 +133,7 @@ def _failure(status: int, content: bytes) -> Exception:
         return NotHeld(message)
     if status in (408, 429) or status >= 500:
         return Unavailable(message)
-    return Refused(message)
+    return Unauthorized(message) if status in (401, 403) else Refused(message)
 
 
 def _wire(report: dict[str, JSON]) -> dict[str, JSON]:
@@ -207,7 +211,10 @@ class Session:
             transport, path = self._transports[0], self._path
             for held, report in reports:
                 report["fence"] = held.fence
-        answer = transport.call("POST", path + "/reports", {"reports": [_wire(r) for _, r in reports]})
+        try:
+            answer = transport.call("POST", path + "/reports", {"reports": [_wire(r) for _, r in reports]})
+        except Unauthorized as e:  # the steps have ended all the same; follow ends the work if this lasts
+            raise Unavailable(str(e)) from e
         if answer["rejected"] and (self.moving or self._path != path):
             again = [r["fence"] for r in answer["rejected"]]
             return {**answer, "rejected": [], "unrecorded": [*(answer.get("unrecorded") or []), *again]}
