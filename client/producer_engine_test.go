@@ -34,7 +34,7 @@ func orchestrator(t *testing.T) (*client.Client, *enginetest.Engine) {
 	require.NoError(t, err)
 	web := rest.Configure(defaults.Orchestration.Web)
 	web.Address = "127.0.0.1:0"
-	s, err := rest.NewOrchestrator(web, rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store, ID: "test"})
+	s, err := rest.NewOrchestrator(web, rest.Orchestrator{Engine: enginetest.Supervised{Orchestrator: e.Orchestrator}, Store: e.Store, ID: "test"})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))
 	transport := &http.Transport{MaxIdleConnsPerHost: 10}

@@ -61,14 +61,37 @@ func (d *Orchestrator) supervised() supervised {
 // SetMode implements rest.Status: waiting claims and the steps of sessions follow the mode of
 // the engine.
 func (s supervised) SetMode(ctx context.Context, mode deploymode.Mode) error {
-	if err := s.Orchestrator.SetMode(ctx, mode); err != nil {
-		return err // and neither of its systems has changed
+	systems := []moded{s.queues}
+	for _, system := range s.Systems() {
+		systems = append(systems, system)
 	}
-	err := s.queues.SetMode(ctx, mode)
 	if s.lending != nil {
-		err = errors.Join(err, s.lending.worker.SetMode(ctx, mode))
+		systems = append(systems, s.lending.worker)
 	}
-	return err
+	return setModes(ctx, mode, systems)
+}
+
+// moded has a mode that can be changed while it runs, see coordinator.EventSystem.
+type moded interface {
+	Mode() deploymode.Mode
+	SetMode(ctx context.Context, mode deploymode.Mode) error
+}
+
+// setModes changes the mode of all systems, whatever their modes, or of none: after an error
+// those that had changed get their former modes back, each within its own time limit.
+func setModes(ctx context.Context, mode deploymode.Mode, systems []moded) (err error) {
+	former := make([]deploymode.Mode, len(systems))
+	for i, system := range systems {
+		former[i] = system.Mode()
+		if err = system.SetMode(ctx, mode); err == nil {
+			continue
+		}
+		for k, changed := range systems[:i] {
+			err = errors.Join(err, changed.SetMode(context.WithoutCancel(ctx), former[k]))
+		}
+		return err
+	}
+	return nil
 }
 
 // Health implements rest.Status.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/pgtest"
@@ -140,4 +142,34 @@ func TestStoppingDoesNotWaitForConnections(t *testing.T) {
 	defer cancel()
 	require.ErrorContains(t, o.Stop(ctx), "1 connections are in use")
 	held.Release()
+}
+
+// stubborn is a system that changes to no mode but its own.
+type stubborn struct{ mode deploymode.Mode }
+
+func (s *stubborn) Mode() deploymode.Mode { return s.mode }
+
+func (s *stubborn) SetMode(_ context.Context, mode deploymode.Mode) error {
+	if mode != s.mode {
+		return errors.New("no")
+	}
+	return nil
+}
+
+// pliant is a system that changes to every mode while its context lives.
+type pliant struct{ stubborn }
+
+func (p *pliant) SetMode(ctx context.Context, mode deploymode.Mode) error {
+	p.mode = mode
+	return ctx.Err()
+}
+
+// TestAModeIsChangedForAllSystemsOrNone: also where the request for it has ended by then.
+func TestAModeIsChangedForAllSystemsOrNone(t *testing.T) {
+	one, two := &pliant{stubborn{deploymode.Hybrid}}, &pliant{stubborn{deploymode.PollingOnly}}
+	require.NoError(t, setModes(t.Context(), deploymode.EventDrivenOnly, []moded{one, two}))
+	require.Equal(t, []deploymode.Mode{deploymode.EventDrivenOnly, deploymode.EventDrivenOnly}, []deploymode.Mode{one.mode, two.mode})
+	one.mode = deploymode.Hybrid
+	require.EqualError(t, setModes(t.Context(), deploymode.PollingOnly, []moded{one, two, &stubborn{deploymode.Disabled}}), "no")
+	require.Equal(t, []deploymode.Mode{deploymode.Hybrid, deploymode.EventDrivenOnly}, []deploymode.Mode{one.mode, two.mode})
 }

@@ -21,7 +21,7 @@ func serve(t *testing.T, e *enginetest.Engine) *client.Client {
 	web := rest.Configure(defaults.Orchestration.Web)
 	web.Address = "127.0.0.1:0"
 	s, err := rest.NewOrchestrator(web,
-		rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store, ID: "test"})
+		rest.Orchestrator{Engine: enginetest.Supervised{Orchestrator: e.Orchestrator}, Store: e.Store, ID: "test"})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))
 	transport := &http.Transport{}

@@ -7,6 +7,7 @@ package enginetest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
@@ -148,6 +149,17 @@ func (e *Engine) stop() {
 	report, err := e.Store.CheckIntegrity(ctx, e.Rules)
 	require.NoError(e.t, err)
 	require.Empty(e.t, report.Violations)
+}
+
+// Supervised is an orchestrator whose mode can be changed, as its daemon does.
+type Supervised struct{ *orchestration.Orchestrator }
+
+// SetMode changes the mode of all event systems.
+func (s Supervised) SetMode(ctx context.Context, mode deploymode.Mode) (err error) {
+	for _, system := range s.Systems() {
+		err = errors.Join(err, system.SetMode(ctx, mode))
+	}
+	return err
 }
 
 // AnotherOrchestrator runs a second one beside the first, until the test ends; changes

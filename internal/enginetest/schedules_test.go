@@ -403,7 +403,9 @@ func TestTheTimerSleepsUntilTheNextRun(t *testing.T) {
 	}
 	run("here")
 	s.AnotherOrchestrator()
-	require.NoError(t, s.Orchestrator.SetMode(t.Context(), deploymode.Disabled))
+	for _, system := range s.Orchestrator.Systems() {
+		require.NoError(t, system.SetMode(t.Context(), deploymode.Disabled))
+	}
 	run("there")
 	require.Empty(t, s.runs("late"))
 }

@@ -33,7 +33,7 @@ func serve(t *testing.T, e *enginetest.Engine, o *orchestration.Orchestrator) *c
 	web := rest.Configure(defaults.Orchestration.Web)
 	web.Address = "127.0.0.1:0"
 	web.Logger = zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))
-	s, err := rest.NewOrchestrator(web, rest.Orchestrator{Engine: o, Store: e.Store, ID: "test", MaxEventConsumers: 10, MaxEventStreams: 10})
+	s, err := rest.NewOrchestrator(web, rest.Orchestrator{Engine: enginetest.Supervised{Orchestrator: o}, Store: e.Store, ID: "test", MaxEventConsumers: 10, MaxEventStreams: 10})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))
 	transport := &http.Transport{}

@@ -269,15 +269,9 @@ func (o *Orchestrator) partitions(ctx context.Context) error {
 	}
 }
 
-// SetMode changes the deployment mode of both running event systems, whatever their
-// configured modes.
-func (o *Orchestrator) SetMode(ctx context.Context, mode deploymode.Mode) error {
-	for _, system := range []*coordinator.EventSystem{o.apply, o.readiness} {
-		if err := system.SetMode(ctx, mode); err != nil {
-			return fmt.Errorf("change the mode to %s: %w", mode, err)
-		}
-	}
-	return nil
+// Systems are the event systems.
+func (o *Orchestrator) Systems() []*coordinator.EventSystem {
+	return []*coordinator.EventSystem{o.apply, o.readiness}
 }
 
 // Reload applies changed settings to the running event systems, each its own. An error

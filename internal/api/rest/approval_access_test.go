@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 )
@@ -23,7 +24,7 @@ func TestApprovalsOfOtherNamespacesAreLocked(t *testing.T) {
 	_, _, e := realHouse(t)
 	cfg := bounded(t, rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute})
 	cfg.Access = i.access()
-	s, err := rest.NewOrchestrator(cfg, rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store, ID: "test"})
+	s, err := rest.NewOrchestrator(cfg, rest.Orchestrator{Engine: enginetest.Supervised{Orchestrator: e.Orchestrator}, Store: e.Store, ID: "test"})
 	require.NoError(t, err)
 	ask := func(namespace, method, token string) int {
 		t.Helper()

@@ -79,7 +79,7 @@ func realHouse(t *testing.T) (*client.Client, *rest.Server, *enginetest.Engine) 
 			w.Register("test.mood", worker.HandlerFunc(moody)))
 	})
 	s, err := rest.NewOrchestrator(bounded(t, rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute}),
-		rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store, ID: "test",
+		rest.Orchestrator{Engine: enginetest.Supervised{Orchestrator: e.Orchestrator}, Store: e.Store, ID: "test",
 			Verify: func(ctx context.Context, id uuid.UUID) ([]string, error) {
 				_, err := e.Store.CheckTask(ctx, e.Rules, id)
 				return nil, err

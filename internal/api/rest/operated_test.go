@@ -14,13 +14,12 @@ import (
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/enginetest"
-	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 )
 
 // The parts that the daemons put behind the routes.
 var (
-	_ rest.Engine    = (*orchestration.Orchestrator)(nil)
+	_ rest.Engine    = enginetest.Supervised{}
 	_ rest.Store     = (*store.Store)(nil)
 	_ rest.Breakers  = (*breaker.Set)(nil)
 	_ rest.Admission = (*backpressure.Admission)(nil)
@@ -37,7 +36,7 @@ func operatedHouse(t *testing.T) (*client.Client, *enginetest.Engine) {
 func operatedAt(t *testing.T, options ...func(*rest.Orchestrator)) (base string, transport *http.Transport, e *enginetest.Engine) {
 	t.Helper()
 	_, _, e = realHouse(t)
-	o := rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store,
+	o := rest.Orchestrator{Engine: enginetest.Supervised{Orchestrator: e.Orchestrator}, Store: e.Store,
 		ID: "test", MaxEventConsumers: 2, NewEvents: e.Orchestrator.NewEvents, MaxEventStreams: 2,
 		Thresholds: store.StaleThresholds{WaitingForRetry: time.Hour, StepsInProcess: time.Hour}}
 	for _, option := range options {

@@ -43,7 +43,7 @@ func newQueueHouse(t *testing.T) *queueHouse {
 	h := &queueHouse{t: t, issuer: newIssuer(t)}
 	cfg := bounded(t, rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute})
 	cfg.Access = h.issuer.access()
-	h.server, err = rest.NewOrchestrator(cfg, rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store, ID: "test", Queues: queues})
+	h.server, err = rest.NewOrchestrator(cfg, rest.Orchestrator{Engine: enginetest.Supervised{Orchestrator: e.Orchestrator}, Store: e.Store, ID: "test", Queues: queues})
 	require.NoError(t, err)
 	return h
 }

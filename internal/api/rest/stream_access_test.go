@@ -13,6 +13,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/enginetest"
 )
 
 // revocable is a store with one API key.
@@ -37,7 +38,7 @@ func TestStreamsEndWithTheirCredentials(t *testing.T) {
 	_, _, e := realHouse(t)
 	cfg := bounded(t, rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute})
 	cfg.Access = rest.Access{Authenticator: authenticator, KeyHeader: "X-API-Key"}
-	s, err := rest.NewOrchestrator(cfg, rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store, ID: "test", NewEvents: e.Orchestrator.NewEvents, MaxEventStreams: 4})
+	s, err := rest.NewOrchestrator(cfg, rest.Orchestrator{Engine: enginetest.Supervised{Orchestrator: e.Orchestrator}, Store: e.Store, ID: "test", NewEvents: e.Orchestrator.NewEvents, MaxEventStreams: 4})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, s.Stop(context.Background())) })

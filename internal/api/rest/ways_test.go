@@ -91,7 +91,7 @@ func newWays(t *testing.T) *ways {
 				return worker.Continue[any](nil, r)
 			})))
 	})
-	s, err := rest.NewOrchestrator(bounded(t, rest.Config{Address: "127.0.0.1:0"}), rest.Orchestrator{Engine: w.e.Orchestrator, Store: w.e.Store, ID: "test"})
+	s, err := rest.NewOrchestrator(bounded(t, rest.Config{Address: "127.0.0.1:0"}), rest.Orchestrator{Engine: enginetest.Supervised{Orchestrator: w.e.Orchestrator}, Store: w.e.Store, ID: "test"})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))
 	transport := &http.Transport{}
