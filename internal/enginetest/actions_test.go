@@ -275,6 +275,8 @@ func TestActionsInBulk(t *testing.T) {
 	for _, task := range tasks {
 		require.Equal(t, workflow.TaskComplete, e.Await(task).State)
 	}
+	require.JSONEq(t, `{"namespace": "test", "name": "operated", "states": ["error"], "step_name": "fragile"}`,
+		e.DB.QueryString(t, `select target::text from tasker.operator_actions where action = 'reset_for_retry'`))
 	_, err = e.Orchestrator.ActOnMany(t.Context(), orchestration.Bulk{Action: bulk.Action})
 	require.ErrorContains(t, err, "filter")
 }

@@ -37,6 +37,19 @@ type Bulk struct {
 	DryRun bool
 }
 
+// target is the selection as it is recorded, with the names of the API.
+func (b *Bulk) target() any {
+	states := make([]string, len(b.Select.States))
+	for i, state := range b.Select.States {
+		states[i] = state.String()
+	}
+	return struct {
+		TaskSelection
+		States   []string `json:"states,omitempty"`
+		StepName string   `json:"step_name,omitempty"`
+	}{b.Select, states, b.Action.StepName}
+}
+
 // BulkResult is the outcome of a Bulk.
 type BulkResult struct {
 	Matched int // tasks that the selection found, up to the limit
@@ -62,7 +75,7 @@ func (o *Orchestrator) ActOnMany(ctx context.Context, b Bulk) (BulkResult, error
 		result.Changed = len(tasks)
 		return result, nil
 	}
-	b.Action.recordedAs(b.Select, len(tasks))
+	b.Action.recordedAs(b.target(), len(tasks))
 	for batch := range slices.Chunk(tasks, bulkBatch) {
 		done, failure := o.actApart(ctx, batch, b.Action)
 		result.Changed += len(done.changed)

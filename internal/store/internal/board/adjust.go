@@ -112,10 +112,13 @@ func (s *Board) adjust(ctx context.Context, doing string, by *pg.ActionRecord, f
 
 // TaskSelection selects tasks by their properties; zero values select all.
 type TaskSelection struct {
-	Namespace, Name, Version    string
-	States                      []workflow.TaskState // none: the live ones
-	Tag                         string
-	CreatedBefore, CreatedAfter *time.Time
+	Namespace     string               `json:"namespace,omitempty"`
+	Name          string               `json:"name,omitempty"` // of the template
+	Version       string               `json:"version,omitempty"`
+	States        []workflow.TaskState `json:"states,omitempty"` // none: the live ones
+	Tag           string               `json:"tag,omitempty"`
+	CreatedBefore *time.Time           `json:"created_before,omitempty"`
+	CreatedAfter  *time.Time           `json:"created_after,omitempty"`
 }
 
 // SelectTasks lists tasks of a selection, oldest first, limit at most. Live
