@@ -52,32 +52,47 @@ func (w *waits) look(ctx context.Context, h store.Horizon, found func(n int, sin
 	return more, err
 }
 
-// begin makes one transaction. Where the database rejects it, steps begin one by one, and
-// one that is rejected on its own does not delay the others: it fails if its content is
-// at fault, and is left as it is otherwise.
+// begin begins steps. One that is rejected on its own fails if its content is at fault.
 func (w *waits) begin(ctx context.Context) (int, error) {
-	found, left, why := w.batch(ctx, waitBatch+w.left, 0, nil, nil)
+	culprits := map[store.ClaimKey]bool{}
+	return w.apart(ctx, "steps that are to begin", &w.left, func(ctx context.Context, limit, skip int) (int, int, error) {
+		var last store.ClaimKey
+		picked := func(key store.ClaimKey) { last = key }
+		found, left, err := w.batch(ctx, limit, skip, culprits, picked)
+		if limit > 1 || !refused(ctx, err) {
+			return found, left, err
+		}
+		w.o.log.Error("the database rejected the begin of a step", zap.Stringer("task_uuid", last.TaskUUID), zap.Int("step_no", last.Step), zap.Error(err))
+		if !ofContent(err) {
+			return 0, 0, err
+		}
+		culprits[last] = true
+		return w.batch(ctx, limit, skip, culprits, picked)
+	})
+}
+
+// apart handles steps or messages in one transaction. Where the database rejects that, they
+// are handled one by one, and one that is rejected on its own stays and does not delay the
+// others. left is how many stay because this program cannot read them: a batch takes others
+// beside them.
+func (w *waits) apart(ctx context.Context, what string, left *int, handle func(ctx context.Context, limit, skip int) (found, left int, err error)) (int, error) {
+	found, unread, why := handle(ctx, waitBatch+*left, 0)
 	if !refused(ctx, why) {
-		w.left = min(left, maxAside)
+		*left = min(unread, maxAside)
 		return found, why
 	}
-	w.o.log.Warn("the database rejected steps that are to begin; they begin one by one", zap.Error(why))
-	culprits, err := map[store.ClaimKey]bool{}, error(nil)
+	w.o.log.Warn("the database rejected "+what+"; they are handled one by one", zap.Error(why))
+	var err error
 	for skip, tries := 0, 0; tries < waitBatch; tries++ {
-		var one store.ClaimKey
-		n, left, failure := w.batch(ctx, 1, skip, culprits, func(key store.ClaimKey) { one = key })
-		switch {
-		case refused(ctx, failure):
-			w.o.log.Error("the database rejected the begin of a step", zap.Stringer("task_uuid", one.TaskUUID), zap.Int("step_no", one.Step), zap.Error(failure))
-			if ofContent(failure) && !culprits[one] {
-				culprits[one] = true
-				continue
-			}
+		n, unread, failure := handle(ctx, 1, skip)
+		if refused(ctx, failure) {
 			skip, err = skip+1, cmp.Or(err, failure)
-		case failure != nil || n+left == 0:
+			continue
+		}
+		if failure != nil || n+unread == 0 {
 			return found, errors.Join(err, failure)
 		}
-		found, skip = found+n, skip+left
+		found, skip = found+n, skip+unread
 	}
 	return found, err
 }
@@ -87,9 +102,7 @@ var errRefusedByDatabase = errors.New("the database refuses what the step begins
 func (w *waits) batch(ctx context.Context, limit, skip int, culprits map[store.ClaimKey]bool, picked func(store.ClaimKey)) (found, left int, err error) {
 	begun, err := w.o.store.BeginSteps(ctx, limit, skip, store.Beginner{
 		Begin: func(e *store.EngineStep) (b enginestep.Beginning, err error) {
-			if picked != nil {
-				picked(e.Key())
-			}
+			picked(e.Key())
 			if culprits[e.Key()] {
 				return b, errRefusedByDatabase
 			}
@@ -153,8 +166,8 @@ func (w *waits) messages(ctx context.Context) (found int, err error) {
 	none := 0
 	for _, handle := range []func(context.Context) (int, error){
 		w.watch,
-		func(ctx context.Context) (int, error) { return w.apart(ctx, &w.unread, w.notify) },
-		func(ctx context.Context) (int, error) { return w.apart(ctx, &none, w.bring) },
+		func(ctx context.Context) (int, error) { return w.apart(ctx, "ends of tasks", &w.unread, w.notify) },
+		func(ctx context.Context) (int, error) { return w.apart(ctx, "domain events", &none, w.bring) },
 		w.stop,
 	} {
 		n, failure := handle(ctx)
@@ -162,31 +175,6 @@ func (w *waits) messages(ctx context.Context) (found int, err error) {
 		if failure != nil && !refused(ctx, failure) {
 			break
 		}
-	}
-	return found, err
-}
-
-// apart handles messages in one transaction. Where the database rejects that, they are
-// handled one by one, and one that is rejected on its own stays. left is how many stay
-// because this program cannot read them.
-func (w *waits) apart(ctx context.Context, left *int, handle func(ctx context.Context, limit, skip int) (found, left int, err error)) (int, error) {
-	found, unread, why := handle(ctx, waitBatch+*left, 0)
-	if !refused(ctx, why) {
-		*left = min(unread, maxAside)
-		return found, why
-	}
-	w.o.log.Warn("the database rejected messages between tasks; they are handled one by one", zap.Error(why))
-	var err error
-	for skip, tries := 0, 0; tries < waitBatch; tries++ {
-		n, unread, failure := handle(ctx, 1, skip)
-		if refused(ctx, failure) {
-			skip, err = skip+1, cmp.Or(err, failure)
-			continue
-		}
-		if failure != nil || n+unread == 0 {
-			return found, errors.Join(err, failure)
-		}
-		found, skip = found+n, skip+unread
 	}
 	return found, err
 }
