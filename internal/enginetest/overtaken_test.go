@@ -119,3 +119,20 @@ func TestATaskThatCannotBeEndedHoldsUpNoOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, changed)
 }
+
+// TestADeadLetterThatCannotBeOpenedHoldsUpNoOthers: a sweep that only opens dead letters finds
+// three stale tasks, and the database rejects the entry of the first.
+func TestADeadLetterThatCannotBeOpenedHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	e, _, _ := startChained(t)
+	stale := make([]store.StaleTask, 3)
+	for i := range stale {
+		stale[i] = store.StaleTask{UUID: e.Submit("test", "single", fmt.Sprintf(`{"n":%d}`, i)), Reason: "why"}
+	}
+	e.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused by the test' using errcode = 'check_violation'; end $$`)
+	e.DB.Exec(t, fmt.Sprintf(`create trigger refuse before insert on tasker.dlq_entries for each row when (new.task_uuid = '%s') execute function refuse()`, stale[0].UUID))
+	changed, err := e.Orchestrator.EndStale(t.Context(), stale, false, true)
+	require.ErrorContains(t, err, "refused by the test")
+	require.Equal(t, 2, changed)
+	require.Equal(t, 2, e.DB.QueryInt(t, `select count(*) from tasker.dlq_entries`))
+}

@@ -352,20 +352,23 @@ func (o *Orchestrator) failStale(ctx context.Context, stale []store.StaleTask, w
 	return len(done.changed), err
 }
 
-// openLetters creates dead-letter entries and leaves the tasks as they are.
+// openLetters creates dead-letter entries and leaves the tasks as they are. One that the
+// database rejects does not affect the others.
 func (o *Orchestrator) openLetters(ctx context.Context, tasks []store.StaleTask, why string, letter workflow.DeadLetterReason) (changed int, err error) {
 	if letter == 0 {
 		return 0, nil
 	}
 	for i := range tasks {
-		_, opened, err := o.store.OpenDeadLetter(ctx, tasks[i].UUID, letter, why, o.cfg.Daemon.ID, nil)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return changed, err
+		_, opened, failure := o.store.OpenDeadLetter(ctx, tasks[i].UUID, letter, why, o.cfg.Daemon.ID, nil)
+		if failure != nil && !errors.Is(failure, store.ErrNotFound) {
+			if err = cmp.Or(err, failure); !refused(ctx, failure) {
+				return changed, err
+			}
 		}
 		if opened {
 			changed++
 			o.metrics.DLQEntriesCreated.WithLabelValues(letter.String()).Inc()
 		}
 	}
-	return changed, nil
+	return changed, err
 }
