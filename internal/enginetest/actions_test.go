@@ -300,6 +300,26 @@ func TestATaskThatTheDatabaseRejectsDoesNotAffectABulkAction(t *testing.T) {
 	require.Equal(t, "ana cancel 150 149", e.DB.QueryString(t, `select string_agg(concat_ws(' ', actor, action, matched, changed), ', ') from tasker.operator_actions where action = 'cancel'`))
 }
 
+// TestTasksAreReprioritisedOnce: of three tasks the database rejects the last. The others are
+// changed and recorded once.
+func TestTasksAreReprioritisedOnce(t *testing.T) {
+	t.Parallel()
+	e, _, _ := startChained(t)
+	var last uuid.UUID
+	for i := range 3 {
+		last = e.Submit("test", "single", fmt.Sprintf(`{"n":%d}`, i))
+	}
+	e.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused by the test' using errcode = 'check_violation'; end $$`)
+	e.DB.Exec(t, fmt.Sprintf(`create trigger refuse before update on tasker.board for each row when (new.task_uuid = '%s') execute function refuse()`, last))
+	priority := 7
+	done, err := e.Orchestrator.ActOnMany(t.Context(), orchestration.Bulk{Select: orchestration.TaskSelection{Namespace: "test"},
+		Action: orchestration.Action{Kind: orchestration.ActionReprioritise, Priority: &priority, Actor: "ana", Reason: "why"}})
+	require.ErrorContains(t, err, "refused by the test")
+	require.Equal(t, []int{3, 2, 1}, []int{done.Matched, done.Changed, done.Skipped})
+	require.Equal(t, "3 2", e.DB.QueryString(t, `select concat_ws(' ', matched, changed) from tasker.operator_actions where action = 'reprioritise'`))
+	require.Equal(t, 2, e.DB.QueryInt(t, `select count(*) from tasker.task_events where actor = 'ana'`))
+}
+
 // TestAnActionAndItsRecordAreOne: what cannot be recorded is not done.
 func TestAnActionAndItsRecordAreOne(t *testing.T) {
 	t.Parallel()

@@ -76,10 +76,10 @@ func (o *Orchestrator) act(ctx context.Context, tasks []uuid.UUID, a Action) (do
 }
 
 // actApart is act, but a task that the database rejects does not affect the others: then they
-// are changed one by one.
+// are changed one by one, unless they were before.
 func (o *Orchestrator) actApart(ctx context.Context, tasks []uuid.UUID, a Action) (done acted, err error) {
 	done, err = o.act(ctx, tasks, a)
-	if !refused(ctx, err) {
+	if !refused(ctx, err) || done.rejected != nil {
 		return done, err
 	}
 	if len(tasks) == 1 {
@@ -232,27 +232,29 @@ func (o *Orchestrator) callOff(changes []store.Change) {
 	}
 }
 
-// adjust changes when something happens, not what happens.
-func (o *Orchestrator) adjust(ctx context.Context, tasks []uuid.UUID, a Action) (acted, error) {
-	done := acted{refused: map[uuid.UUID]error{}}
+// adjust changes when something happens, not what happens, in a transaction for each task.
+func (o *Orchestrator) adjust(ctx context.Context, tasks []uuid.UUID, a Action) (done acted, err error) {
+	done.refused = map[uuid.UUID]error{}
 	for _, task := range tasks {
-		var err error
+		var failure error
 		if a.Kind == ActionReprioritise {
-			err = o.reprioritise(ctx, task, a)
+			failure = o.reprioritise(ctx, task, a)
 		} else {
-			err = o.releaseLease(ctx, task, a)
+			failure = o.releaseLease(ctx, task, a)
 		}
 		var notAllowed *TransitionError
 		switch {
-		case err == nil:
+		case failure == nil:
 			done.changed = append(done.changed, task)
-		case errors.As(err, &notAllowed), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrTaskEnded):
-			done.refused[task] = err
+		case errors.As(failure, &notAllowed), errors.Is(failure, store.ErrNotFound), errors.Is(failure, store.ErrTaskEnded):
+			done.refused[task] = failure
+		case refused(ctx, failure):
+			done.rejected, err = append(done.rejected, task), cmp.Or(err, failure)
 		default:
-			return done, err
+			return done, failure
 		}
 	}
-	return done, nil
+	return done, err
 }
 
 func (o *Orchestrator) reprioritise(ctx context.Context, task uuid.UUID, a Action) error {

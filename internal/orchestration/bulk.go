@@ -60,7 +60,8 @@ type BulkResult struct {
 }
 
 // ActOnMany applies an action to all tasks of a selection, oldest first, in
-// transactions of a hundred. A task that the database rejects does not affect the others.
+// transactions of a hundred, or of one (release_lease, reprioritise). A task that the database
+// rejects does not affect the others.
 // After an error the result holds what was done nevertheless; a repeated call continues
 // there, since changed tasks are not selected a second time, or reject the action.
 func (o *Orchestrator) ActOnMany(ctx context.Context, b Bulk) (BulkResult, error) {
