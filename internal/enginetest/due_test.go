@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
@@ -92,6 +93,30 @@ func TestWhatTheDatabaseRejectsHoldsUpNoOthers(t *testing.T) {
 			require.Equal(t, workflow.TaskComplete, w.Await(refused).State)
 		})
 	}
+}
+
+// TestWhatTheDatabaseRejectsDelaysNoDueSteps: while a task cannot be cancelled, looks at what
+// else is due go on in between.
+func TestWhatTheDatabaseRejectsDelaysNoDueSteps(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	id := w.Submit("waits", "unheard", `{}`)
+	w.untilWaiting(id, "never")
+	w.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused by the test'; end $$`)
+	w.DB.Exec(t, fmt.Sprintf(`create trigger refuse before insert on tasker.step_attempts for each row when (new.task_uuid = '%s') execute function refuse()`, id))
+	w.DB.Exec(t, `insert into tasker.task_messages (task_uuid, kind) select task_uuid, 2 from tasker.tasks`)
+	w.Bus.Publish(signal.Signal{Topic: signal.TopicDue})
+	require.Eventually(t, func() bool {
+		h := w.Orchestrator.Health()["task_readiness"]
+		return h.Errors >= 3 && h.ConsecutiveErrors == 0
+	}, patience, 2*time.Millisecond, "no look succeeds")
+	later, err := w.Orchestrator.Create(t.Context(), orchestration.Request{Namespace: "waits", Name: "simple", Version: "1.0.0", Context: []byte(`{}`),
+		Initiator: "test", SourceSystem: "test", Reason: "test", StartIn: 10 * time.Millisecond})
+	require.NoError(t, err)
+	require.Equal(t, workflow.TaskComplete, w.Await(later.UUID).State)
+	require.False(t, w.Read(id).State.Terminal())
+	w.DB.Exec(t, `drop trigger refuse on tasker.step_attempts`)
+	require.Equal(t, workflow.TaskCancelled, w.Await(id).State)
 }
 
 // TestTasksThatCannotBeCancelledHideNoOthers: as many as one look takes are rejected.

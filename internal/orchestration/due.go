@@ -113,8 +113,13 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 	if grace > 0 {
 		h.NextLease = grace
 	}
+	held := w.waits.wait(time.Now())
+	if held > 0 {
+		h.Engine, h.Messages = false, false
+		out.SoonerRetry(held, "")
+	}
 	out.NextDue = soonest(h)
-	w.behind = h.Next() == 0 || grace > 0
+	w.behind = h.Next() == 0 || grace > 0 || held > 0
 	return out, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
@@ -32,11 +33,39 @@ type waits struct {
 	// left and unread are how many steps and ends were left to newer programs, rejected how
 	// many tasks could not be cancelled: a batch takes others beside them.
 	left, unread, rejected int
+	failures               int       // in a row, since something was handled
+	hold                   time.Time // not before this, after a failure
 }
 
+// wait is the remaining delay after a failure.
+func (w *waits) wait(now time.Time) time.Duration { return max(w.hold.Sub(now), 0) }
+
 // look handles what the horizon shows; found receives how much that was, and for how
-// long it has been due. What the database rejects of one kind does not affect the others.
+// long it has been due. Where the database rejects some of it, the next looks leave it
+// out for a while: retries, leases and schedules must not wait with it.
 func (w *waits) look(ctx context.Context, h store.Horizon, found func(n int, since time.Duration)) (more bool, err error) {
+	if w.wait(time.Now()) > 0 {
+		return false, nil
+	}
+	handled := 0
+	more, err = w.handle(ctx, h, func(n int, since time.Duration) {
+		handled += n
+		found(n, since)
+	})
+	if handled > 0 || err == nil {
+		w.failures = 0
+	}
+	if refused(ctx, err) {
+		backoff := deploymode.Backoff{Base: 100 * time.Millisecond, Max: 10 * time.Second, Multiplier: 2}
+		w.hold = time.Now().Add(backoff.Delay(w.failures, 0))
+		w.failures++
+	}
+	return more, err
+}
+
+// handle is look without a delay. What the database rejects of one kind does not affect the
+// others.
+func (w *waits) handle(ctx context.Context, h store.Horizon, found func(n int, since time.Duration)) (more bool, err error) {
 	if h.Engine {
 		n, failure := w.begin(ctx)
 		found(n, h.Since.Engine)
