@@ -335,6 +335,24 @@ func TestAnActionAndItsRecordAreOne(t *testing.T) {
 	require.Equal(t, "0 0", e.DB.QueryString(t, `select concat_ws(' ', (select max(priority) from tasker.board), (select count(*) from tasker.task_events where actor = 'ana'))`))
 }
 
+// TestADeadLetterThatCannotBeReplayedHoldsUpNoOthers: of three entries that are replayed
+// together, the database rejects the task of the oldest.
+func TestADeadLetterThatCannotBeReplayedHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	o := newOperators(true)
+	close(o.release)
+	e := start(t, o)
+	for i := range 3 {
+		require.Equal(t, workflow.TaskError, e.Await(e.Submit("test", "operated", fmt.Sprintf(`{"n":%d}`, i))).State)
+	}
+	o.broken.Store(false)
+	e.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused by the test'; end $$`)
+	e.DB.Exec(t, `create trigger refuse before insert on tasker.tasks for each row when (new.context ->> 'n' = '0') execute function refuse()`)
+	done, err := e.Orchestrator.ReplayDeadLetters(t.Context(), orchestration.ReplayMany{Actor: "ana", Reason: "mended"})
+	require.ErrorContains(t, err, "refused by the test")
+	require.Equal(t, []int{3, 2, 1}, []int{done.Matched, done.Changed, done.Skipped})
+}
+
 func TestADeadLetterIsReplayed(t *testing.T) {
 	t.Parallel()
 	o := newOperators(true)

@@ -1,6 +1,7 @@
 package orchestration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,8 @@ type ReplayMany struct {
 }
 
 // ReplayDeadLetters replays the tasks of open investigations, oldest first. It ends
-// with ctx; tasks replayed by then stay.
+// with ctx; tasks replayed by then stay. A task that the database rejects does not affect the
+// others.
 func (o *Orchestrator) ReplayDeadLetters(ctx context.Context, r ReplayMany) (BulkResult, error) {
 	result := BulkResult{DryRun: r.DryRun}
 	if err := checkActor(r.Actor, r.Reason); err != nil {
@@ -140,11 +142,12 @@ func (o *Orchestrator) ReplayDeadLetters(ctx context.Context, r ReplayMany) (Bul
 		return result, nil
 	}
 	for i := range letters {
-		if err = o.replayOne(ctx, &letters[i], r, &result); err != nil {
+		failure := o.replayOne(ctx, &letters[i], r, &result)
+		if err = cmp.Or(err, failure); failure != nil && !refused(ctx, failure) {
 			break
 		}
-		if err = pace(ctx, r.PerSecond); err != nil {
-			err = fmt.Errorf("replay: %w", err)
+		if late := pace(ctx, r.PerSecond); late != nil {
+			err = errors.Join(err, fmt.Errorf("replay: %w", late))
 			break
 		}
 	}
@@ -162,6 +165,9 @@ func (o *Orchestrator) replayOne(ctx context.Context, letter *store.DeadLetter, 
 		result.Changed++
 	case errors.As(err, &duplicate), errors.As(err, &invalid), errors.As(err, &unknown), errors.Is(err, store.ErrNotFound):
 		result.Skipped++
+	case refused(ctx, err):
+		result.Skipped++
+		return err
 	default:
 		return err
 	}
