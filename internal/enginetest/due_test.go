@@ -139,3 +139,21 @@ func TestTasksThatCannotBeCancelledHideNoOthers(t *testing.T) {
 	w.DB.Exec(t, `drop trigger refuse on tasker.step_attempts`)
 	require.Equal(t, workflow.TaskCancelled, w.Await(refused[0]).State)
 }
+
+// TestADependencyThatTheDatabaseRejectsHoldsUpNoOthers: what one task depends on cannot be
+// marked. Another task, which depends on an ended one, begins.
+func TestADependencyThatTheDatabaseRejectsHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	on, done := w.Submit("waits", "unheard", `{}`), w.Submit("waits", "simple", `{}`)
+	w.untilWaiting(on, "never")
+	require.Equal(t, workflow.TaskComplete, w.Await(done).State)
+	w.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused by the test'; end $$`)
+	w.DB.Exec(t, `create trigger refuse before update on tasker.board for each row when (new.awaited) execute function refuse()`)
+	refused := w.submitAfter("simple", "", on)
+	require.Equal(t, workflow.TaskComplete, w.Await(w.submitAfter("simple", "", done)).State)
+	require.Equal(t, 1, w.DB.QueryInt(t, `select count(*) from tasker.task_messages where task_uuid = $1`, refused))
+	w.DB.Exec(t, `drop trigger refuse on tasker.board`)
+	require.NoError(t, w.Orchestrator.Cancel(t.Context(), on, "ana", "why"))
+	require.Equal(t, workflow.TaskCancelled, w.Await(refused).State)
+}

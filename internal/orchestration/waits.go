@@ -194,7 +194,7 @@ const (
 func (w *waits) messages(ctx context.Context) (found int, err error) {
 	none := 0
 	for _, handle := range []func(context.Context) (int, error){
-		w.watch,
+		func(ctx context.Context) (int, error) { return w.apart(ctx, "dependencies of tasks", &none, w.watch) },
 		func(ctx context.Context) (int, error) { return w.apart(ctx, "ends of tasks", &w.unread, w.notify) },
 		func(ctx context.Context) (int, error) { return w.apart(ctx, "domain events", &none, w.bring) },
 		w.stop,
@@ -209,13 +209,12 @@ func (w *waits) messages(ctx context.Context) (found int, err error) {
 }
 
 // watch looks at what new tasks depend on.
-func (w *waits) watch(ctx context.Context) (int, error) {
-	found, signals, err := w.o.store.WatchDependencies(ctx, waitBatch)
-	if err != nil {
-		return 0, err
+func (w *waits) watch(ctx context.Context, limit, skip int) (found, left int, err error) {
+	found, signals, err := w.o.store.WatchDependencies(ctx, limit, skip)
+	if err == nil {
+		w.o.publish(signals)
 	}
-	w.o.publish(signals)
-	return found, nil
+	return found, 0, err
 }
 
 // notify notifies the dependents of ended tasks.

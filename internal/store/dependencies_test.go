@@ -25,7 +25,7 @@ func dependent(t testing.TB, s *store.Store, p *store.Plan, on ...uuid.UUID) uui
 
 func watchDependencies(t testing.TB, s *store.Store) {
 	t.Helper()
-	_, _, err := s.WatchDependencies(t.Context(), 100)
+	_, _, err := s.WatchDependencies(t.Context(), 100, 0)
 	require.NoError(t, err)
 }
 
@@ -220,7 +220,7 @@ func tellUntilIdle(ctx context.Context, s *store.Store, created <-chan struct{})
 			last = true
 		default:
 		}
-		found, _, err := s.WatchDependencies(ctx, 20)
+		found, _, err := s.WatchDependencies(ctx, 20, 0)
 		if err != nil {
 			return err
 		}

@@ -453,12 +453,12 @@ func release(ctx context.Context, tx pgx.Tx, tasks pg.UUIDs, topics board.Signal
 	return len(seen), err
 }
 
-// WatchDependencies looks at the dependencies of up to limit new tasks: live ones are
-// marked to notify their dependents when they end, ended ones count at once.
-func (s *Waits) WatchDependencies(ctx context.Context, limit int) (found int, signals []signal.Signal, err error) {
+// WatchDependencies looks at the dependencies of up to limit new tasks, after the first skip:
+// live ones are marked to notify their dependents when they end, ended ones count at once.
+func (s *Waits) WatchDependencies(ctx context.Context, limit, skip int) (found int, signals []signal.Signal, err error) {
 	err = s.db.Transaction(ctx, "watch_dependencies", "look at what tasks depend on", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		found, signals = 0, nil
-		ids, n, err := messagesOf(ctx, tx, pg.MessageDependencies, limit, 0)
+		ids, n, err := messagesOf(ctx, tx, pg.MessageDependencies, limit, skip)
 		if err != nil || n == 0 {
 			return nil, err
 		}
