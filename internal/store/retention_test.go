@@ -223,6 +223,31 @@ func TestRetainGivesWayToWhoeverUsesTheLedger(t *testing.T) {
 	require.Equal(t, []string{dayName(20)}, l.all(weekLimits, false).Days)
 }
 
+// What cannot be dropped, such as a day that a view uses, holds up nothing else.
+func TestADayThatCannotBeDroppedHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, 20, 12)
+	kept := l.ended(1, dayStart(20), dayStart(20))
+	l.ended(1, dayStart(12), dayStart(12))
+	for _, ago := range []int{20, 12} {
+		createDay(t, l.db, "domain_events", ago)
+	}
+	l.db.Exec(t, fmt.Sprintf(`create view days as select task_uuid from tasker.tasks_%[1]s union all select event_uuid from tasker.domain_events_%[1]s`, dayName(20)))
+	limits := weekLimits
+	limits.EventTTL = week
+	for _, want := range []store.Retained{{Days: []string{dayName(12)}, EventDays: []string{dayName(12)}}, {}} {
+		gone, err := l.Retain(t.Context(), limits, false)
+		require.ErrorContains(t, err, "drop a day of the ledger")
+		require.ErrorContains(t, err, "drop a day of domain events")
+		require.Equal(t, want, gone)
+	}
+	require.True(t, l.has(kept[0]))
+	l.db.Exec(t, `drop view days`)
+	gone, err := l.Retain(t.Context(), limits, false)
+	require.NoError(t, err)
+	require.Equal(t, store.Retained{Days: []string{dayName(20)}, EventDays: []string{dayName(20)}}, gone)
+}
+
 // TestTaskThatIsBroughtBackIsNotDeleted: a transaction that reopens a task locks its end.
 func TestTaskThatIsBroughtBackIsNotDeleted(t *testing.T) {
 	t.Parallel()

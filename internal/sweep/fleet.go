@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -173,15 +174,15 @@ func retention(cfg *Config) Job {
 				cfg.Metrics.TasksCleaned.Add(float64(gone.Tasks))
 				cfg.Metrics.WorkersCleaned.Add(float64(gone.Workers))
 			}
-			if err != nil {
+			if final(ctx, err) {
 				return false, err
 			}
-			keys, next, err := cfg.Store.ForgetKeys(ctx, looked, dry)
+			keys, next, failure := cfg.Store.ForgetKeys(ctx, looked, dry)
 			res.count(forgetKeys.name(dry), keys)
 			if !dry {
 				looked = next
 			}
-			return gone.More || next != 0, err
+			return gone.More || next != 0, errors.Join(err, failure)
 		}
 	}
 	return Job{Name: "retention", Interval: r.Interval, Lease: retentionLease, DryRun: r.DryRun, Run: inBatches(retentionLease, false, begin)}

@@ -565,6 +565,13 @@ func TestRetention(t *testing.T) {
 		got, err := r.RunNow(t.Context(), "retention", false)
 		require.ErrorContains(t, err, "its callable is busy")
 		require.Equal(t, map[string]int{"deleted_limit_keys": 2}, got.Items, "it goes on behind those that are busy")
+
+		f.busy, f.retain = 0, func(store.RetentionLimits, bool) (store.Retained, error) {
+			return store.Retained{Tasks: 1}, errors.New("a view uses the day")
+		}
+		got, err = r.RunNow(t.Context(), "retention", false)
+		require.ErrorContains(t, err, "a view uses the day")
+		require.Equal(t, 3, got.Items["deleted_limit_keys"], "a day that stays holds up no keys")
 	})
 }
 

@@ -2,6 +2,7 @@ package operations
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
@@ -65,12 +66,20 @@ func (s *Operations) Retain(ctx context.Context, l RetentionLimits, dry bool) (R
 	if dry {
 		r.memory, r.steps = &aging{}, retainPreview
 	}
-	for _, part := range []func(context.Context) error{r.identities, r.submissionKeys, r.received, r.daemons, r.deadLetters, r.actions, r.events, r.ledger} {
-		if err := part(ctx); err != nil {
-			return r.done, err
+	parts := []func(context.Context) error{r.identities, r.submissionKeys, r.received, r.daemons, r.deadLetters, r.actions, r.events, r.ledger}
+	err := each(ctx, parts, func(part func(context.Context) error) error { return part(ctx) })
+	return r.done, err
+}
+
+// each goes through all of a list: what the database rejects of one holds up no others.
+func each[T any](ctx context.Context, list []T, do func(T) error) (err error) {
+	for _, one := range list {
+		err = errors.Join(err, do(one))
+		if errors.Is(err, pg.ErrUnavailable) || ctx.Err() != nil {
+			break
 		}
 	}
-	return r.done, nil
+	return err
 }
 
 // retaining is one call of Retain.
@@ -177,16 +186,15 @@ func (r *retaining) events(ctx context.Context) (err error) {
 	if len(days) > retainSteps {
 		days, r.done.More = days[:retainSteps], true
 	}
-	for _, name := range days {
-		if _, err := r.drop(ctx, "domain events", name, &r.done.EventDays, func(ctx context.Context, db *pg.Conn) (bool, error) {
+	failure := each(ctx, days, func(name string) error {
+		_, err := r.drop(ctx, "domain events", name, &r.done.EventDays, func(ctx context.Context, db *pg.Conn) (bool, error) {
 			_, err := pg.Run(ctx, db, dropEventDay.With(pg.Args{"day": name, "patience": dropLockTimeout}))
 			return err == nil, err
-		}); err != nil {
-			return err
-		}
-	}
+		})
+		return err
+	})
 	r.done.Events, err = r.rows(ctx, "events", expiredEvents, pg.Args{"ttl_ms": r.limits.EventTTL.Milliseconds()})
-	return err
+	return errors.Join(failure, err)
 }
 
 // drop drops a day's partitions by one statement and adds the day to a list: its locks stop

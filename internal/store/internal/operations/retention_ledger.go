@@ -101,19 +101,15 @@ func (r *retaining) ledger(ctx context.Context) error {
 		return err
 	}
 	r.memory.keep(days)
-	for i := range days {
-		d := &days[i]
-		w, look := r.begin(d)
+	return each(ctx, days, func(d ledgerDay) error {
+		w, look := r.begin(&d)
 		if !look {
-			continue
+			return nil
 		}
-		err := r.walk(ctx, d, &w)
+		err := r.walk(ctx, &d, &w)
 		r.memory.remember(d.name, w)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return err
+	})
 }
 
 func (r *retaining) ledgerDays(ctx context.Context) (days []ledgerDay, err error) {
