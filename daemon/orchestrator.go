@@ -138,7 +138,7 @@ func orchestratorBuffers(o config.Orchestration) signalBuffers {
 // admissionConfig says which new tasks are rejected.
 func (d *Orchestrator) admissionConfig(c *config.Loaded) backpressure.Config {
 	return backpressure.Config{
-		Depth: d.depth.measure, Overflow: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold,
+		Depth: d.depth.measure, Overflow: func() int { return d.depth.judgedBy().OverflowThreshold },
 		ShowOnly: !c.Orchestration.Backpressure.RefuseTasks, Drained: d.drained,
 		Channels:       []backpressure.Channel{{Name: "orchestrator", Saturation: d.engine.Saturation}},
 		ChannelWarning: c.Common.MPSCChannels.OverflowPolicy.LogWarningThreshold,

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -93,4 +94,29 @@ fallback_polling_interval_seconds = 7
 	require.Equal(t, 7*time.Second, systemSettings(systems.Orchestration).RelaxedPollInterval)
 	require.Equal(t, coordinator.Settings{Mode: deploymode.Hybrid, PollInterval: 250 * time.Millisecond,
 		RelaxedPollInterval: systems.TaskReadiness.Poller.RelaxedInterval}, systemSettings(systems.TaskReadiness))
+}
+
+// TestBackPressureFollowsTheThresholds: its tiers are shares of the threshold up to which steps
+// are counted. Of a smaller one alone no queue would ever be full.
+func TestBackPressureFollowsTheThresholds(t *testing.T) {
+	t.Parallel()
+	db := enginetest.Migrated(t)
+	const refusing = "[orchestration.backpressure]\nrefuse_tasks = true\n"
+	o, err := newOrchestrator(t.Context(), loadToo(t, db, refusing), nil, zap.NewNop())
+	require.NoError(t, err)
+	o.depth.count = func(_ context.Context, limit int) (map[string]int, error) {
+		return map[string]int{"shop": min(600, limit)}, nil
+	}
+	require.NoError(t, o.Start(t.Context()))
+	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	refuses := func() bool {
+		_, ok := o.admission.AdmitTask("shop")
+		return !ok
+	}
+	require.False(t, refuses())
+	for _, overflow := range []int{500, 5000} {
+		require.NoError(t, o.reload(t.Context(), loadToo(t, db, refusing+
+			fmt.Sprintf("[common.queues.pgmq.queue_depth_thresholds]\ncritical_threshold = 400\noverflow_threshold = %d\n", overflow))))
+		pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return refuses() == (overflow == 500), fmt.Sprint(overflow) })
+	}
 }

@@ -41,8 +41,9 @@ type Config struct {
 	// and then no task is rejected for depth. It is called at most once per Interval and
 	// must honour the deadline of ctx.
 	Depth func(ctx context.Context) map[string]int
-	// Overflow is the depth to which the tiers are relative.
-	Overflow int
+	// Overflow is the depth to which the tiers are relative. It may change; it is called like
+	// Depth, and after it.
+	Overflow func() int
 	// ShowOnly turns off rejections for depth.
 	ShowOnly bool
 	// Drained is a counter of the step executions begun by the whole fleet; ok is false
@@ -75,6 +76,9 @@ func (c Config) withDefaults() Config {
 	def(&c.Window, 30*time.Second)
 	if c.Depth == nil {
 		c.Depth = func(context.Context) map[string]int { return nil }
+	}
+	if c.Overflow == nil {
+		c.Overflow = func() int { return 0 }
 	}
 	if c.Drained == nil {
 		c.Drained = func(context.Context) (uint64, bool) { return 0, false }

@@ -40,7 +40,7 @@ func (w *world) config() backpressure.Config {
 			}
 			return nil
 		},
-		Overflow: 1000,
+		Overflow: func() int { return 1000 },
 		Drained:  func(context.Context) (uint64, bool) { return w.drained.Load(), true },
 		Channels: []backpressure.Channel{{Name: "commands", Saturation: func() float64 { return float64(w.full.Load()) / 100 }}},
 		Blocked:  func() time.Duration { return time.Duration(w.blocked.Load()) },

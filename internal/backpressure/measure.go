@@ -54,12 +54,13 @@ func (a *Admission) measure(ctx context.Context) {
 	if read {
 		a.drain.read(total, now)
 	}
-	m := judge(depths, a.cfg.Overflow, a.drain.rate())
+	overflow := a.cfg.Overflow()
+	m := judge(depths, overflow, a.drain.rate())
 	m.at = now
 	a.latest.Store(m)
 	a.cfg.Metrics.DrainRate.Set(m.rate)
 	if depths != nil { // after a failed count the previous state remains
-		a.report(m)
+		a.report(m, overflow)
 	}
 }
 
@@ -82,7 +83,7 @@ func judge(depths map[string]int, overflow int, rate float64) *measured {
 }
 
 // report exports the tiers, and logs those that have changed.
-func (a *Admission) report(m *measured) {
+func (a *Admission) report(m *measured, overflow int) {
 	last := a.lastReported
 	a.lastReported = m.queues
 	for namespace := range last {
@@ -104,7 +105,7 @@ func (a *Admission) report(m *measured) {
 			log = a.cfg.Logger.Info
 		}
 		log("the queue of a namespace is in another tier", zap.String("namespace", namespace), zap.Stringer("from", was),
-			zap.Stringer("to", q.tier), zap.Int("depth", q.depth), zap.Int("overflow_threshold", a.cfg.Overflow),
+			zap.Stringer("to", q.tier), zap.Int("depth", q.depth), zap.Int("overflow_threshold", overflow),
 			zap.Float64("steps_per_second", m.rate))
 	}
 }
