@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -324,6 +325,27 @@ func TestAnInterruptedRemovalOfALimit(t *testing.T) {
 	require.False(t, more)
 	require.Len(t, claim(t, s, p, 10), 2)
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.limits`)+db.QueryInt(t, `select count(*) from tasker.limit_keys`))
+}
+
+// A removal that the database rejects holds up no others.
+func TestARemovalOfALimitThatCannotBeFinished(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	stuck := plan(t, s, limitedYAML)
+	other := plan(t, s, strings.ReplaceAll(limitedYAML, "callable: ", "callable: other_"))
+	require.Less(t, stuck.Callables[0], other.Callables[0])
+	for _, p := range []*store.Plan{stuck, other} {
+		setLimit(t, s, p, limitrule.Rule{MaxRunning: new(1)})
+	}
+	db.Exec(t, `update tasker.limits set removing = true, max_running = null`)
+	db.Exec(t, `create function tasker.fails() returns trigger language plpgsql as $$ begin raise exception 'interrupted'; end $$`)
+	db.Exec(t, fmt.Sprintf(`create trigger fails before delete on tasker.limits for each row when (old.callable_id = %d) execute function tasker.fails()`, stuck.Callables[0]))
+	finished, signals, more, err := s.FinishLimits(t.Context())
+	require.ErrorContains(t, err, "interrupted")
+	require.Equal(t, 1, finished)
+	require.NotEmpty(t, signals)
+	require.False(t, more)
+	require.Equal(t, int(stuck.Callables[0]), db.QueryInt(t, `select sum(callable_id) from tasker.limits`))
 }
 
 // Limits come and go while three workers claim in both ways and steps become due: each step runs once for each

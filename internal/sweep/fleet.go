@@ -88,14 +88,14 @@ func signals(cfg *Config) Job {
 			finished, changed, more, err := cfg.Store.FinishLimits(ctx)
 			res.count(removedLimits, finished)
 			cfg.publish(changed)
-			if err != nil {
+			if final(ctx, err) {
 				return false, err
 			}
-			marked, next, waiting, err := cfg.Store.MarkWaiting(ctx, line)
+			marked, next, waiting, failure := cfg.Store.MarkWaiting(ctx, line)
 			res.count(markedKeys, marked)
 			cfg.publish(waiting)
 			line = next
-			return more || line != 0, err
+			return more || line != 0, errors.Join(err, failure)
 		}
 	}
 	return Job{Name: "signals", Interval: s.Interval, Lease: signalsLease, Run: inBatches(signalsLease, false, begin)}

@@ -47,6 +47,7 @@ type fake struct {
 	sends      bool
 	stranded   []store.Stranded // of future looks
 	died       []string         // workers of queues, until they are noted
+	stuck      error            // of each removal of limits
 	queues     []store.QueueRetained
 	after      []uuid.UUID // of the looks of the retention of queues
 	waiting    int         // steps that have waited for too long
@@ -154,10 +155,10 @@ func (f *fake) OverdueSignals(context.Context, time.Duration) ([]signal.Signal, 
 // FinishLimits removes the configured limits, one after the other.
 func (f *fake) FinishLimits(context.Context) (finished int, signals []signal.Signal, more bool, err error) {
 	if f.limits == 0 {
-		return 0, nil, false, nil
+		return 0, nil, false, f.stuck
 	}
 	f.limits--
-	return 1, []signal.Signal{{Topic: signal.TopicControl}}, f.limits > 0, nil
+	return 1, []signal.Signal{{Topic: signal.TopicControl}}, f.limits > 0, f.stuck
 }
 
 // MarkWaiting marks the configured keys, of which each look finds the next one.
@@ -586,6 +587,10 @@ func TestSignals(t *testing.T) {
 	f.signals, f.limits, f.unmarked = nil, 2, 3
 	require.Empty(t, run(t, r, "signals", true).Items)
 	require.Equal(t, map[string]int{"removed_limits": 2, "marked_keys": 3}, run(t, r, "signals", false).Items)
+	f.limits, f.stuck = 2, errors.New("a limit that cannot be removed")
+	got, err := r.RunNow(t.Context(), "signals", false)
+	require.ErrorIs(t, err, f.stuck)
+	require.Equal(t, map[string]int{"removed_limits": 2, "marked_keys": 3}, got.Items)
 }
 
 // It goes on while batches are full, and sends the signals of each.

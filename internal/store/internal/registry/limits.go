@@ -196,20 +196,22 @@ func (s *Registry) DeleteLimit(ctx context.Context, namespace string, handler wo
 }
 
 // FinishLimits goes on with removals that were interrupted, by one transaction each; more says
-// that some are still under way.
+// that some are still under way. One that the database rejects holds up no others.
 func (s *Registry) FinishLimits(ctx context.Context) (finished int, signals []signal.Signal, more bool, err error) {
 	type removal struct {
 		CallableID int32
 		Namespace  string
 	}
 	left, err := pg.ReadAll[removal](ctx, s.db, "limits_left", "look for interrupted removals of limits", limitsLeft.With(nil))
-	for i := 0; i < len(left) && err == nil; i++ {
-		var goesOn bool
-		if goesOn, err = s.finishLimit(ctx, left[i].CallableID, left[i].Namespace); err == nil {
-			signals = append(signals, limitSignals(left[i].Namespace)...)
-			if more = more || goesOn; !goesOn {
-				finished++
-			}
+	for i := 0; i < len(left) && !errors.Is(err, pg.ErrUnavailable); i++ {
+		goesOn, failure := s.finishLimit(ctx, left[i].CallableID, left[i].Namespace)
+		if failure != nil {
+			err = errors.Join(err, failure)
+			continue
+		}
+		signals = append(signals, limitSignals(left[i].Namespace)...)
+		if more = more || goesOn; !goesOn {
+			finished++
 		}
 	}
 	return finished, signals, more, err
