@@ -142,16 +142,16 @@ func (b *Bridge) look(ctx context.Context) (more bool, err error) {
 	if time.Since(b.measured) >= b.cfg.Interval {
 		b.measure(ctx)
 	}
+	if !b.decided { // events and results count from now on, also while the broker is away
+		if err := b.decide(ctx); err != nil {
+			return false, b.awaits(err)
+		}
+		b.decided = true
+	}
 	err = b.out.Ready(ctx)
 	b.cfg.Metrics.Broker(connection, err, amqp.Reason)
 	if err != nil {
 		return false, err
-	}
-	if !b.decided {
-		if err := b.cfg.Log.WantResults(ctx, b.cfg.Namespace, b.cfg.Results); err != nil {
-			return false, b.awaits(err)
-		}
-		b.decided = true
 	}
 	begin := time.Now()
 	claimed, err := b.cfg.Log.ClaimEvents(ctx, b.consumer, b.cfg.Holder, b.cfg.BatchSize, b.cfg.Lease)
@@ -178,6 +178,19 @@ func (b *Bridge) look(ctx context.Context) (more bool, err error) {
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.out.Beyond())
 	defer cancel()
 	return true, errors.Join(err, b.cfg.Log.AckEvents(settling, b.consumer, claimed.Token, upto, true))
+}
+
+// decide says whether results are wanted, and where the bridge begins.
+func (b *Bridge) decide(ctx context.Context) error {
+	err := b.cfg.Log.WantResults(ctx, b.cfg.Namespace, b.cfg.Results)
+	if err != nil {
+		return err
+	}
+	_, err = b.cfg.Log.EventConsumer(ctx, b.consumer)
+	if errors.Is(err, store.ErrNotFound) {
+		_, err = b.create(ctx)
+	}
+	return err
 }
 
 // measure sets the metric for how long the oldest unpublished event has waited, whichever

@@ -548,6 +548,25 @@ func TestWhereABridgeBegins(t *testing.T) {
 	require.Equal(t, "rabbitmq-events.late.0f950da1 rabbitmq-events.shop", s.db.QueryString(t, `select string_agg(name, ' ' order by name) from tasker.event_consumers`))
 }
 
+// TestABridgeBeginsWithoutItsBroker: what is published while it has never been there counts, results too.
+func TestABridgeBeginsWithoutItsBroker(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.queue("all", nil, "#")
+	s.emit(1, 1, 2)
+	stop := s.start(func(c *amqpevents.Config) {
+		c.FromNow, c.Results, c.Broker.URL = true, true, "amqp://guest:guest@127.0.0.1:1/"
+	})
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		return s.db.QueryInt(t, `select count(*) from tasker.event_consumers join tasker.namespaces using (namespace_id) where results`) == 1, "it does not begin"
+	})
+	s.emit(1, 3, 2)
+	stop()
+	s.start(func(c *amqpevents.Config) { c.FromNow, c.Results = true, true })
+	s.done()
+	require.Equal(t, 2, s.counted("published"))
+}
+
 // answers are those of a server, of which none comes through once there was another call.
 type answers struct {
 	net.Conn
