@@ -281,6 +281,14 @@ func TestRetries(t *testing.T) {
 	create := func(r client.TaskRequest) func(*client.Client) error {
 		return func(c *client.Client) error { _, err := c.CreateTask(context.Background(), r); return err }
 	}
+	enqueue := func(c *client.Client) error {
+		e, err := c.Enqueue(context.Background(), client.EnqueueRequest{Type: "t", IdempotencyKey: "k", ConflictPolicy: "fail"})
+		if err == nil {
+			require.Equal(t, client.Enqueued{ID: id, Status: "pending", Queue: "q"}, *e)
+		}
+		return err
+	}
+	enqueued := step{200, `{"id":"` + id + `","type":"t","queue":"q","status":"pending","attempts":0,"max_attempts":3,"payload":{},"created_at":"2026-03-21T09:00:00Z"}`, nil}
 	cancel := func(c *client.Client) error {
 		_, err := c.CancelTask(context.Background(), id, client.Why{})
 		return err
@@ -299,6 +307,8 @@ func TestRetries(t *testing.T) {
 		"create with a key":                       {[]step{busy, good}, create(keyed), 2, ""},
 		"create whose answer was lost":            {[]step{busy, conflict, good}, create(keyed), 3, ""},
 		"create that is a duplicate":              {[]step{conflict, good}, create(keyed), 1, "CONFLICT"},
+		"enqueue whose answer was lost":           {[]step{busy, conflict, enqueued}, enqueue, 3, ""},
+		"enqueue that is a duplicate":             {[]step{conflict, enqueued}, enqueue, 1, "CONFLICT"},
 		"cancel whose answer was lost":            {[]step{busy, {400, `{"error":{"code":"BAD_REQUEST","message":"ended"}}`, nil}, {200, strings.Replace(goldenTask(t), "steps_in_process", "cancelled", 1), nil}}, cancel, 3, ""},
 		"cancel of a task that ended differently": {[]step{busy, {400, `{"error":{"code":"BAD_REQUEST","message":"ended"}}`, nil}, good}, cancel, 3, "ended"},
 		"health is not retried":                   {[]step{busy, good}, func(c *client.Client) error { _, err := c.Ready(context.Background()); return err }, 1, "SERVICE_UNAVAILABLE"},

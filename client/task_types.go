@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 )
@@ -151,9 +152,23 @@ func (c *Client) DeleteTaskType(ctx context.Context, namespace, name string, why
 }
 
 // Enqueue creates a task of a type. With an idempotency key the call is retried like any
-// other; without one only if nothing was sent.
+// other, and a retry that is refused because the task was created returns it; without one
+// it is retried only if nothing was sent.
 func (c *Client) Enqueue(ctx context.Context, r EnqueueRequest) (*Enqueued, error) {
-	return send[Enqueued](ctx, c, http.MethodPost, retryIf(r.IdempotencyKey != ""), r, "v1", "enqueue")
+	keyed, repeated := r.IdempotencyKey != "", false
+	enqueued, err := answer[Enqueued](ctx, c, call{
+		method: http.MethodPost, path: []string{"v1", "enqueue"}, body: r,
+		retry: retryIf(keyed), repeated: func(err error) { repeated = repeated || keyed && !unsent(err) },
+	})
+	refusal, refused := errors.AsType[*Error](err)
+	if repeated && refused && refusal.Status == http.StatusConflict && refusal.TaskUUID != "" {
+		task, err := c.EnqueuedTask(ctx, refusal.TaskUUID, 0) // an earlier attempt created it
+		if err != nil {
+			return nil, err
+		}
+		return &Enqueued{ID: task.ID, Status: task.Status, Queue: task.Queue}, nil
+	}
+	return enqueued, err
 }
 
 // EnqueuedTask returns the state of a task of one step. wait is as for [Client.Task].
