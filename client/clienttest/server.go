@@ -169,6 +169,9 @@ func (s *Server) add(r client.TaskRequest) (task *client.Task, existing bool, wh
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if first, why := s.keyed(r); first != nil || why != nil { // another request was faster meanwhile
+		return first, first != nil, why
+	}
 	s.tasks = append(s.tasks, task)
 	if r.IdempotencyKey != "" {
 		s.keys[keyOf(r.Namespace, r.Name, r.IdempotencyKey)] = task.TaskUUID
@@ -184,6 +187,11 @@ func keyOf(namespace, name, key string) string {
 func (s *Server) withKey(r client.TaskRequest) (*client.Task, *refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.keyed(r)
+}
+
+// keyed is withKey under the lock.
+func (s *Server) keyed(r client.TaskRequest) (*client.Task, *refusal) {
 	id, taken := s.keys[keyOf(r.Namespace, r.Name, r.IdempotencyKey)]
 	switch {
 	case !taken:

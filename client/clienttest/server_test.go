@@ -94,3 +94,26 @@ func TestTasks(t *testing.T) {
 		require.ErrorContains(t, err, "BAD_REQUEST")
 	}
 }
+
+// TestRequestsAtOnceAreOneTask where they have the same idempotency key: the second one comes
+// while the first is answered.
+func TestRequestsAtOnceAreOneTask(t *testing.T) {
+	t.Parallel()
+	s := clienttest.NewServer()
+	t.Cleanup(s.Close)
+	c := s.Client()
+	request := client.TaskRequest{Namespace: "n", Name: "a", Version: "1.0.0", Context: json.RawMessage(`{}`), IdempotencyKey: "k"}
+	var faster *client.Task
+	s.Handle("a", func(client.TaskRequest) (any, error) {
+		if len(s.Requests()) > 1 {
+			return 1, nil
+		}
+		var err error
+		faster, err = c.CreateTask(context.Background(), request)
+		return 1, err
+	})
+	_, err := c.CreateTask(t.Context(), request)
+	var conflict *client.Error
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, []any{409, faster.TaskUUID}, []any{conflict.Status, conflict.TaskUUID})
+}
