@@ -209,6 +209,54 @@ func TestAdmissionOfQueues(t *testing.T) {
 	require.NotEmpty(t, got.Tasks[1].ID)
 }
 
+// partlyQueues fail for some tasks.
+type partlyQueues struct {
+	lockedQueues
+	errs []error
+}
+
+func (q *partlyQueues) Submit(_ context.Context, list []taskmaster.Submission) ([]orchestration.CreateResult, error) {
+	results := make([]orchestration.CreateResult, len(list))
+	for i := range list {
+		results[i].UUID, results[i].Err = taskID, q.errs[i]
+	}
+	return results, nil
+}
+
+func (q *partlyQueues) Finish(_ context.Context, list []taskmaster.Finish, _ func(string) error) ([]taskmaster.Finished, error) {
+	answers := make([]taskmaster.Finished, len(list))
+	for i := range list {
+		answers[i].Status, answers[i].Err = taskmaster.Done, q.errs[i]
+	}
+	return answers, nil
+}
+
+// TestEachOfManyQueueTasksHasItsAnswer: the sender must learn which tasks were created or ended,
+// or it would send them again.
+func TestEachOfManyQueueTasksHasItsAnswer(t *testing.T) {
+	t.Parallel()
+	queues := &partlyQueues{}
+	h := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) { o.Queues = queues })
+	const end = `{"id":"019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10","workerId":"w"}`
+	for path, body := range map[string]string{
+		"/tasks/v1/bulk":     `{"tasks":[{"payload":1},{"payload":2}]}`,
+		"/tasks/v1/complete": `{"tasks":[` + end + `,` + end + `]}`,
+	} {
+		var got struct {
+			Tasks []struct{ ID, Status, Error string }
+		}
+		queues.errs = []error{nil, store.ErrUnavailable}
+		h.do(http.MethodPost, path, body).into(t, &got)
+		require.NotEmpty(t, got.Tasks[0].ID, path)
+		require.NotEmpty(t, got.Tasks[0].Status, path)
+		require.Empty(t, got.Tasks[0].Error, path)
+		require.Contains(t, got.Tasks[1].Error, "database", path)
+
+		queues.errs = []error{store.ErrUnavailable, store.ErrUnavailable}
+		h.do(http.MethodPost, path, body).problem(t, 503)
+	}
+}
+
 // TestLimitsOfARealEngine: all that a limit says is stored, and its removal names the handler in its body.
 func TestLimitsOfARealEngine(t *testing.T) {
 	t.Parallel()

@@ -259,17 +259,43 @@ func (r *queueRoutes) submitMany(ctx context.Context, _ *struct{}, body *request
 	if err != nil {
 		return nil, err
 	}
+	var all outcomes
 	for i := range results {
 		entry := &answer.Tasks[places[i]]
-		if results[i].Err != nil {
-			if entry.Error = tell(ctx, inPayload(results[i].Err)); entry.Error == "" {
-				return nil, results[i].Err
-			}
-			continue
+		if entry.Error = all.add(ctx, inPayload(results[i].Err)); results[i].Err == nil {
+			entry.ID, entry.Status = results[i].UUID.String(), taskmaster.Pending
 		}
-		entry.ID, entry.Status = results[i].UUID.String(), taskmaster.Pending
 	}
-	return answer, nil
+	return answer, r.whole(ctx, &all)
+}
+
+// outcomes are those of the tasks of one request, each with an answer of its own.
+type outcomes struct {
+	done   bool  // one of them
+	server error // the first that its sender cannot fix
+}
+
+// add returns what the sender is told about the error of one task; "" without one.
+func (o *outcomes) add(ctx context.Context, err error) string {
+	if err == nil {
+		o.done = true
+		return ""
+	}
+	f := classify(ctx, err)
+	if f.status >= http.StatusInternalServerError && o.server == nil {
+		o.server = err
+	}
+	return f.message
+}
+
+// whole is the error of a request of which nothing was done for a reason outside of its tasks.
+// Otherwise all may not be sent again, and the reason is in the log alone.
+func (r *queueRoutes) whole(ctx context.Context, o *outcomes) error {
+	if !o.done || o.server == nil {
+		return o.server
+	}
+	r.taskRoutes.fail(ctx, o.server)
+	return nil
 }
 
 // tell is the text of an error that the sender can fix; "" for another one.

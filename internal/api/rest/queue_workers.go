@@ -202,16 +202,12 @@ func (r *queueRoutes) completeMany(ctx context.Context, _ *struct{}, body *reque
 	if err != nil {
 		return nil, err
 	}
+	var all outcomes
 	for i := range done {
 		entry := &answer.Tasks[places[i]]
-		if entry.Status = done[i].Status; done[i].Err == nil {
-			continue
-		}
-		if entry.Error = tell(ctx, done[i].Err); entry.Error == "" {
-			return nil, done[i].Err
-		}
+		entry.Status, entry.Error = done[i].Status, all.add(ctx, done[i].Err)
 	}
-	return answer, nil
+	return answer, r.whole(ctx, &all)
 }
 
 // queueRegistration registers a worker.
