@@ -257,6 +257,15 @@ func TestEachOfManyQueueTasksHasItsAnswer(t *testing.T) {
 	}
 }
 
+// TestAQueueTaskThatCannotBeReadIsNotMissing: a client that waits for its end must ask again.
+func TestAQueueTaskThatCannotBeReadIsNotMissing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) { o.Queues = &lockedQueues{} })
+	h.do(http.MethodGet, "/tasks/v1/"+taskID.String(), "").problem(t, 404) // it is no task of a queue
+	h.store.err = store.ErrUnavailable
+	h.do(http.MethodGet, "/tasks/v1/"+taskID.String(), "").problem(t, 503)
+}
+
 // TestLimitsOfARealEngine: all that a limit says is stored, and its removal names the handler in its body.
 func TestLimitsOfARealEngine(t *testing.T) {
 	t.Parallel()

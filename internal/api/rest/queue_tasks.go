@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -327,8 +326,11 @@ func (r *queueRoutes) get(ctx context.Context, in *struct {
 
 func (r *queueRoutes) show(ctx context.Context, id uuid.UUID) (*queueTask, error) {
 	task, err := r.store.Task(ctx, id)
-	if err != nil || !plainqueue.Has(task.Plan.Template) {
-		return nil, missing(errors.Join(err, store.ErrNotFound), "Task not found: %s", id)
+	if err == nil && !plainqueue.Has(task.Plan.Template) {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return nil, ofTask(id, err)
 	}
 	t := queueTaskOf(task)
 	t.Payload, t.Tags = taskmaster.Queued(task.Context)
