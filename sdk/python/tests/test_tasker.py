@@ -1,14 +1,17 @@
 """Tests without a daemon: what handlers' ends and outcomes are on the wire."""
 
 import http.server
+import json
 import socket
 import threading
 import unittest
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
-from tasker import ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, StepContext
+from tasker import ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, StepContext, Worker
 from tasker._errors import fault
 from tasker._session import JSON, Refused, Session, Transport, Unavailable
+from tasker._worker import _Life
 
 
 class Silence(unittest.TestCase):
@@ -66,6 +69,49 @@ class Credentials(unittest.TestCase):
             for status, raised in ((401, Unavailable), (403, Unavailable), (413, Refused)):
                 with self.assertRaises(raised):
                     session.report([(Step(), {"outcome": "success"})])
+            server.shutdown()
+
+
+class Refusals(unittest.TestCase):
+    def test_an_end_that_is_refused_becomes_a_failure(self) -> None:
+        """Without a report its step would run until its time limit, and keep its permit for ever."""
+        refused = "the daemon refused the end of the step: "
+        message = {**dict.fromkeys(("task_uuid", "step_uuid", "correlation_id", "namespace", "task_name", "task_version", "step_name", "callable"), "x"),
+                   "fence": "1.1", "attempt": 1, "max_attempts": 3, "priority": 0, "context": {}}
+
+        class Answering(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                (report,) = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["reports"]
+                sent.append(report)
+                large = "x" in (report.get("error") or {}).get("context", {})
+                wrong = {"rejected": [{"fence": "1.1", "status": 400, "error": "wrong"}] if "next" in report else []}
+                answer = json.dumps({"detail": "large"} if large else wrong).encode()
+                self.send_response(413 if large else 200)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            worker = Worker(f"http://127.0.0.1:{server.server_port}")
+            for report, why, retryable in (
+                ({"outcome": "success", "next": {"delay_seconds": -1}}, "wrong", False),
+                ({"outcome": "yield", "checkpoint": {"cursor": object(), "items_processed": 1}}, "the request has no JSON form", False),
+                ({"outcome": "failure", "error": fault(Retryable("r", details={"at": object()}))}, "the request has no JSON form", True),
+                ({"outcome": "failure", "error": fault(Retryable("r", details={"x": "large"}))}, "413: large", True),
+                ({"outcome": "failure", "error": fault(Permanent("p", details={"x": "large"}))}, "413: large", False),
+            ):
+                sent: list[Mapping[str, JSON]] = []
+                life = _Life(worker, worker._session, ThreadPoolExecutor(1))
+                life._held["1.1"] = ctx = StepContext(worker._session, message)
+                life._send([(ctx, report)])
+                self.assertEqual(life._holds(), [])
+                error = sent[-1]["error"]
+                self.assertTrue(error["message"].startswith(refused + why), error)
+                self.assertEqual((error["error_type"], error["retryable"]), ("ReportRefused", retryable))
             server.shutdown()
 
 

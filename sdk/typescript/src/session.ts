@@ -66,6 +66,11 @@ export interface Polled {
 
 export type Report = Record<string, Json> & { fence: string; outcome: string };
 
+export interface Reported {
+  rejected: { fence: string; status: number; error: string }[];
+  unrecorded?: string[];
+}
+
 /** Sends requests to one daemon. */
 export class Transport {
   private readonly base: string;
@@ -108,11 +113,19 @@ export class Transport {
     const answer = await reached(fetch(this.base + path, {
       method,
       headers: this.headers,
-      body: body === undefined ? null : JSON.stringify(body),
+      body: body === undefined ? null : encoded(body),
       signal: AbortSignal.timeout(timeoutMs),
     }));
     if (answer.status >= 300) throw failure(answer.status, await reached(answer.text()));
     return answer;
+  }
+}
+
+function encoded(body: Json): string {
+  try {
+    return JSON.stringify(body);
+  } catch (e) {
+    throw new Refused(`the request has no JSON form: ${String(e)}`);
   }
 }
 
@@ -205,12 +218,12 @@ export class Session {
    * Sends reports; they are recorded unless the answer says otherwise. What is rejected while the session changes counts
    * as not recorded: the next one may hold those steps.
    */
-  async report(reports: Report[]): Promise<{ rejected: { fence: string }[]; unrecorded?: string[] }> {
+  async report(reports: Report[]): Promise<Reported> {
     const { path } = this;
     const answer = (await this.call("POST", `${path}/reports`, { reports: reports.map(wire) }).catch((e: unknown) => {
       if (e instanceof Unauthorized) throw new Unavailable(e.message); // the steps have ended all the same; follow ends the work if this lasts
       throw e;
-    })) as { rejected: { fence: string }[]; unrecorded?: string[] };
+    })) as unknown as Reported;
     if (answer.rejected.length === 0 || !(this.moving || this.path !== path)) return answer;
     return { rejected: [], unrecorded: [...(answer.unrecorded ?? []), ...answer.rejected.map((r) => r.fence)] };
   }

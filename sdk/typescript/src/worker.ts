@@ -223,7 +223,12 @@ class Life {
         const answer = await this.session.report(batch.map(([, report]) => report));
         for (const rejection of answer.rejected) this.log(`the end of a step was rejected: ${JSON.stringify(rejection)}`);
         const unrecorded = new Set(answer.unrecorded ?? []);
-        this.forget(batch.filter(([, report]) => !unrecorded.has(report.fence)).map(([ctx]) => ctx));
+        const wrong = new Map(answer.rejected.filter((r) => r.status === 400).map((r) => [r.fence, r.error])); // the daemon waits for another
+        this.forget(batch.filter(([, { fence }]) => !unrecorded.has(fence) && !wrong.has(fence)).map(([ctx]) => ctx));
+        for (const one of batch) {
+          const why = wrong.get(one[1].fence);
+          if (why !== undefined) await this.refused([one], new Refused(why));
+        }
         if (unrecorded.size > 0) await delay(50);
       } catch (e) {
         if (e instanceof Refused) return this.refused(batch, e);
@@ -242,11 +247,12 @@ class Life {
   private async refused(batch: [StepContext, Report][], why: Refused): Promise<void> {
     const [only, ...more] = batch;
     if (!only) return;
-    const [ctx, report] = only;
+    const [ctx, report] = only, failed = report["error"] as { error_type?: string; retryable?: boolean } | undefined;
     if (more.length > 0) {
       for (const one of batch) await this.deliver([one]);
-    } else if (report.outcome !== "failure") {
+    } else if (failed?.error_type !== "ReportRefused") {
       const error = fault(new Permanent(`the daemon refused the end of the step: ${why.message}`, { errorType: "ReportRefused" }));
+      error["retryable"] = failed?.retryable ?? report.outcome === "failure";
       await this.deliver([[ctx, { fence: ctx.fence, outcome: "failure", error }]]);
     } else {
       this.log(`the failure of a step was not reported: ${why.message}`);

@@ -5,7 +5,7 @@ import process from "node:process";
 import test from "node:test";
 import { pathToFileURL } from "node:url";
 
-const { ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, apiCall, currentStep } =
+const { ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, Continue, Worker, Yield, apiCall, currentStep } =
   await import(pathToFileURL(`${process.env.TASKER_DIST}/index.js`).href);
 const { fault } = await import(pathToFileURL(`${process.env.TASKER_DIST}/errors.js`).href);
 const { Refused, Session, Transport, Unavailable } = await import(pathToFileURL(`${process.env.TASKER_DIST}/session.js`).href);
@@ -51,6 +51,52 @@ test("a report is not at fault for rejected credentials", async (t) => {
     status = answered;
     await assert.rejects(session.report([{ fence: "1.1", outcome: "success" }]), raised);
   }
+});
+
+test("an end that is refused becomes a failure", async (t) => {
+  // Without a report its step would run until its time limit, and keep its permit for ever.
+  const cases = [
+    ["wrong", false, () => new Continue(1, { delay: -1 })],
+    ["the request has no JSON form", false, () => { throw new Yield(1n, 1); }],
+    ["the request has no JSON form", true, () => { throw new Retryable("r", { details: { at: 1n } }); }],
+    ["413: large", true, () => { throw new Retryable("r", { details: { x: "large" } }); }],
+    ["413: large", false, () => { throw new Permanent("p", { details: { x: "large" } }); }],
+  ];
+  const steps = cases.map((_, i) => ({ fence: `${i}.1`, callable: `c${i}`, context: {} })), failures = new Map();
+  const worker = new Worker({ url: "http://127.0.0.1:1", permits: cases.length, log: () => {} });
+  cases.forEach(([, , handler], i) => worker.handler(`c${i}`, handler));
+  const server = createServer((request, response) => {
+    let text = "";
+    request.on("data", (part) => (text += part));
+    request.on("end", () => {
+      const { reports = [] } = text === "" ? {} : JSON.parse(text), rejected = [];
+      const end = (answer) => response.end(JSON.stringify(answer));
+      if (request.url.includes("/stream")) {
+        setTimeout(() => response.end(`data: ${JSON.stringify({ answer: 1, steps: steps.splice(0), cancelled: [], draining: false })}\n\n`), 20);
+        return;
+      }
+      if (request.url === "/v1/sessions") return end({ session_id: "s", reclaim_grace_ms: 3000, max_wait_ms: 1000 });
+      if (reports.some((r) => r.error?.context?.x)) return response.writeHead(413).end('{"detail":"large"}');
+      for (const r of reports) {
+        if (r.next) rejected.push({ fence: r.fence, status: 400, error: "wrong" });
+        else failures.set(r.fence, r.error);
+      }
+      end({ rejected });
+      if (failures.size === cases.length) void worker.stop();
+    });
+  });
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  worker.session.transports = [new Transport(`http://127.0.0.1:${server.address().port}`, {})];
+  await worker.run({ signals: false });
+  cases.forEach(([why, retryable], i) => {
+    const { message, error_type: type, retryable: again } = failures.get(`${i}.1`);
+    assert.ok(message.startsWith(`the daemon refused the end of the step: ${why}`), message);
+    assert.deepEqual([type, again], ["ReportRefused", retryable]);
+  });
 });
 
 test("batches tile the items", () => {

@@ -51,7 +51,10 @@ class Transport:
 
     def call(self, method: str, path: str, body: JSON = None) -> Mapping[str, JSON]:
         """Sends one request and returns the answer's object."""
-        text = None if body is None else dumps(body).encode()
+        try:
+            text = None if body is None else dumps(body).encode()
+        except (TypeError, ValueError, RecursionError) as e:
+            raise Refused(f"the request has no JSON form: {e}") from e
         value = loads(self._content(self._begin(method, path, text)))
         return value if isinstance(value, dict) else {}
 

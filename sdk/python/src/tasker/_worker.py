@@ -286,7 +286,10 @@ class _Life:
             for rejection in answer["rejected"]:
                 _log.warning("the end of a step was rejected: %s", rejection)
             unrecorded = set(answer.get("unrecorded") or [])
-            self._forget([ctx for ctx, report in batch if report["fence"] not in unrecorded])
+            wrong = {r["fence"]: r["error"] for r in answer["rejected"] if r["status"] == 400}  # the daemon waits for another
+            self._forget([ctx for ctx, report in batch if report["fence"] not in unrecorded and report["fence"] not in wrong])
+            for one in [one for one in batch if one[1]["fence"] in wrong]:
+                self._send_refused([one], Refused(wrong[one[1]["fence"]]))
             if unrecorded:
                 time.sleep(0.05)
 
@@ -302,11 +305,13 @@ class _Life:
     def _send_refused(self, batch: list[tuple[StepContext, dict[str, JSON]]], why: Refused) -> None:
         """Finds the report that the daemon refuses (too large), and reports that instead."""
         ctx, report = batch[0]
+        failed = report.get("error") or {}
         if len(batch) > 1:
             for one in batch:
                 self._send([one])
-        elif report["outcome"] != "failure":
+        elif failed.get("error_type") != "ReportRefused":
             error = fault(Permanent(f"the daemon refused the end of the step: {why}", error_type="ReportRefused"))
+            error["retryable"] = failed.get("retryable", report["outcome"] == "failure")
             self._send([(ctx, {"outcome": "failure", "error": error})])
         else:
             _log.error("the failure of a step was not reported: %s", why)
