@@ -341,20 +341,6 @@ func (h *Hub) use(id uuid.UUID, fence string, fn func(*worker.StepContext) error
 	return fn(held.ctx)
 }
 
-// Save saves a checkpoint and returns when it was saved, by the clock of the database.
-// The errors are ErrNotHeld and those of worker.StepContext.Checkpoint.
-func (h *Hub) Save(id uuid.UUID, c Save) (at time.Time, err error) {
-	err = h.use(id, c.Fence, func(ctx *worker.StepContext) error {
-		err := ctx.Checkpoint(c.Cursor, c.Items, orNil(c.Accumulated))
-		at = ctx.CheckpointTime()
-		return err
-	})
-	if errors.Is(err, worker.ErrLeaseLost) {
-		err = ErrNotHeld
-	}
-	return at, err
-}
-
 // Progress shows how far a step is, as worker.StepContext.Progress does. The error is ErrNotHeld.
 func (h *Hub) Progress(id uuid.UUID, p Progress) error {
 	return h.use(id, p.Fence, func(ctx *worker.StepContext) error {

@@ -88,6 +88,23 @@ func TestABatchIsolatesItems(t *testing.T) {
 	require.Equal(t, "Missing", r.Isolated[0].Failure.Type)
 }
 
+// The next execution begins behind the checkpoint: what was isolated before would be lost.
+func TestACheckpointSavesIsolatedItems(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	session := open(t, h, 1, remote.Callable{Callable: "charge"})
+	ended := start(t, h, workertest.Step{Batch: &workertest.Batch{Items: []any{1, 2}, FailureStrategy: workflow.IsolateFailed}})
+	step, _ := next(t, h, session, 0)
+	isolated := []remote.Isolated{{Item: json.RawMessage(`1`), Error: remote.Fault{Message: "no such order"}}}
+	save := remote.Save{Fence: step.Fence, Checkpoint: remote.Checkpoint{Cursor: json.RawMessage(`1`), Items: 1}, Isolated: isolated}
+	for range 2 { // the first answer was lost
+		_, err := h.Save(session, save)
+		require.NoError(t, err)
+	}
+	report(t, h, session, remote.Report{Fence: step.Fence, Outcome: remote.Success})
+	require.Len(t, result(t, ended).Isolated, 1)
+}
+
 // A step waits for a free permit, and goes to a session that offers its method.
 func TestPermitsAndMethods(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -116,6 +117,23 @@ func (s *step) isRecorded() bool {
 	default:
 		return false
 	}
+}
+
+// Save saves a checkpoint and returns when it was saved, by the clock of the database.
+// The errors are ErrNotHeld, an *InvalidError and those of worker.StepContext.Checkpoint.
+func (h *Hub) Save(id uuid.UUID, c Save) (at time.Time, err error) {
+	err = h.use(id, c.Fence, func(ctx *worker.StepContext) error {
+		if err := isolate(ctx, c.Isolated); err != nil {
+			return invalid("%v", err)
+		}
+		err := ctx.Checkpoint(c.Cursor, c.Items, orNil(c.Accumulated))
+		at = ctx.CheckpointTime()
+		return err
+	})
+	if errors.Is(err, worker.ErrLeaseLost) {
+		err = ErrNotHeld
+	}
+	return at, err
 }
 
 // recentFences are the fences recorded last, so that reports sent again are known.

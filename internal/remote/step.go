@@ -120,10 +120,8 @@ func (s *step) conclude(end ending) (any, error) {
 		return nil, end.err
 	}
 	if r.Outcome == Success || r.Outcome == Yield {
-		for i := range r.Isolated {
-			if err := s.ctx.Isolate(r.Isolated[i].Item, r.Isolated[i].Error.err()); err != nil {
-				return nil, err
-			}
+		if err := isolate(s.ctx, r.Isolated); err != nil {
+			return nil, err
 		}
 	}
 	switch r.Outcome {
@@ -144,6 +142,15 @@ func (s *step) conclude(end ending) (any, error) {
 		return nil, worker.Yield(c.Cursor, c.Items, orNil(c.Accumulated))
 	}
 	return nil, worker.HandBack(errWasReturn)
+}
+
+func isolate(ctx *worker.StepContext, items []Isolated) error {
+	for i := range items {
+		if err := ctx.Isolate(items[i].Item, items[i].Error.err()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // orNil is nil for an absent document, which has no JSON form.

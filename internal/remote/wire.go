@@ -139,6 +139,7 @@ type Noted struct{}
 type Save struct {
 	Fence string `json:"fence"`
 	Checkpoint
+	Isolated []Isolated `json:"isolated,omitempty"` // so far; an item that was sent before counts once
 }
 
 // Reports end steps.

@@ -48,6 +48,18 @@ class Kit(unittest.TestCase):
                            {"of": given}, results={"a": given}, ancestors={"b": given}, batch_results={"rows": [given]})
             self.assertEqual(end.result, [picture] * 4)
 
+    def test_a_checkpoint_saves_isolated_items(self) -> None:
+        """The next execution begins behind them."""
+        def isolates(ctx: StepContext) -> object:
+            ctx.checkpoint(1, 1)
+            ctx.isolate({"row": 2}, "bad row")
+            ctx.checkpoint(2, 2)
+            return None
+
+        end = run_step(isolates, items=[{"row": 1}, {"row": 2}])
+        self.assertEqual(len(end.isolated), 1)
+        self.assertEqual(end.saved, [{"cursor": 1, "items_processed": 1}, {"cursor": 2, "items_processed": 2, "isolated": end.isolated}])
+
     def test_coroutines_and_lost_leases(self) -> None:
         async def waits(ctx: StepContext) -> object:
             return current_step().context["n"]

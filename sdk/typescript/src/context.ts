@@ -112,7 +112,9 @@ export class StepContext {
   async checkpoint(cursor: Json, itemsProcessed: number, accumulated?: Json): Promise<void> {
     const point = pointOf(cursor, itemsProcessed, accumulated);
     try {
-      await this.ask(() => this.session.checkpoint(this, point));
+      // With the items isolated so far: the next execution begins behind them.
+      const sent = this.isolated.length > 0 ? { ...point, isolated: [...this.isolated] } : point;
+      await this.ask(() => this.session.checkpoint(this, sent));
     } catch (e) {
       if (!(e instanceof NotHeld)) throw e;
       this.cancel("lease_lost");

@@ -228,7 +228,7 @@ export class Session {
     return { rejected: [], unrecorded: [...(answer.unrecorded ?? []), ...answer.rejected.map((r) => r.fence)] };
   }
 
-  async checkpoint(held: Held, point: Point): Promise<void> {
+  async checkpoint(held: Held, point: Point & { isolated?: Json[] }): Promise<void> {
     await this.of(held, (fence) => this.call("POST", `${this.path}/checkpoint`, { fence, ...point }));
   }
 

@@ -44,10 +44,11 @@ test("what a handler asks of its session", async () => {
   const end = await runStep(async (ctx) => {
     await ctx.checkpoint(1, 1, { sum: 3 });
     ctx.isolate(ctx.batch.items[0], "bad row");
+    await ctx.checkpoint(2, 2); // the next execution begins behind the row
     return [ctx.results.before, await ctx.result("root"), (await ctx.batchResults("rows")).map((b) => b.result)];
   }, { results: { before: 1 }, ancestors: { root: 2 }, batchResults: { rows: [3, 4] }, items: ["a"] });
   assert.deepEqual(end.result, [1, 2, [3, 4]]);
-  assert.deepEqual(end.saved, [{ cursor: 1, items_processed: 1, accumulated_results: { sum: 3 } }]);
+  assert.deepEqual(end.saved, [{ cursor: 1, items_processed: 1, accumulated_results: { sum: 3 } }, { cursor: 2, items_processed: 2, isolated: end.isolated }]);
   assert.equal(end.isolated[0].item, "a");
   assert.equal((await runStep((ctx) => ctx.result("none"))).outcome, "failure");
   assert.equal((await runStep(async (ctx) => {

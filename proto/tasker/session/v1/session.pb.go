@@ -1329,6 +1329,7 @@ type Save struct {
 	Cursor             []byte                 `protobuf:"bytes,2,opt,name=cursor,proto3,oneof" json:"cursor,omitempty"`
 	ItemsProcessed     int64                  `protobuf:"varint,3,opt,name=items_processed,json=itemsProcessed,proto3" json:"items_processed,omitempty"`
 	AccumulatedResults []byte                 `protobuf:"bytes,4,opt,name=accumulated_results,json=accumulatedResults,proto3,oneof" json:"accumulated_results,omitempty"`
+	Isolated           []*Isolated            `protobuf:"bytes,5,rep,name=isolated,proto3" json:"isolated,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1387,6 +1388,13 @@ func (x *Save) GetItemsProcessed() int64 {
 func (x *Save) GetAccumulatedResults() []byte {
 	if x != nil {
 		return x.AccumulatedResults
+	}
+	return nil
+}
+
+func (x *Save) GetIsolated() []*Isolated {
+	if x != nil {
+		return x.Isolated
 	}
 	return nil
 }
@@ -2479,12 +2487,13 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x13accumulated_results\x18\x03 \x01(\fH\x01R\x12accumulatedResults\x88\x01\x01\x128\n" +
 	"\ttimestamp\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\ttimestampB\t\n" +
 	"\a_cursorB\x16\n" +
-	"\x14_accumulated_results\"\xbb\x01\n" +
+	"\x14_accumulated_results\"\xf4\x01\n" +
 	"\x04Save\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\tR\x05fence\x12\x1b\n" +
 	"\x06cursor\x18\x02 \x01(\fH\x00R\x06cursor\x88\x01\x01\x12'\n" +
 	"\x0fitems_processed\x18\x03 \x01(\x03R\x0eitemsProcessed\x124\n" +
-	"\x13accumulated_results\x18\x04 \x01(\fH\x01R\x12accumulatedResults\x88\x01\x01B\t\n" +
+	"\x13accumulated_results\x18\x04 \x01(\fH\x01R\x12accumulatedResults\x88\x01\x01\x127\n" +
+	"\bisolated\x18\x05 \x03(\v2\x1b.tasker.session.v1.IsolatedR\bisolatedB\t\n" +
 	"\a_cursorB\x16\n" +
 	"\x14_accumulated_results\">\n" +
 	"\x05Saved\x125\n" +
@@ -2654,24 +2663,25 @@ var file_tasker_session_v1_session_proto_depIdxs = []int32{
 	11, // 21: tasker.session.v1.Step.batch:type_name -> tasker.session.v1.Batch
 	13, // 22: tasker.session.v1.Step.checkpoint:type_name -> tasker.session.v1.Checkpoint
 	31, // 23: tasker.session.v1.Checkpoint.timestamp:type_name -> google.protobuf.Timestamp
-	31, // 24: tasker.session.v1.Saved.saved_at:type_name -> google.protobuf.Timestamp
-	19, // 25: tasker.session.v1.Reports.reports:type_name -> tasker.session.v1.Report
-	0,  // 26: tasker.session.v1.Report.outcome:type_name -> tasker.session.v1.Outcome
-	21, // 27: tasker.session.v1.Report.next:type_name -> tasker.session.v1.Next
-	23, // 28: tasker.session.v1.Report.error:type_name -> tasker.session.v1.Fault
-	13, // 29: tasker.session.v1.Report.checkpoint:type_name -> tasker.session.v1.Checkpoint
-	22, // 30: tasker.session.v1.Report.isolated:type_name -> tasker.session.v1.Isolated
-	20, // 31: tasker.session.v1.Report.events:type_name -> tasker.session.v1.Event
-	23, // 32: tasker.session.v1.Isolated.error:type_name -> tasker.session.v1.Fault
-	25, // 33: tasker.session.v1.Reported.rejected:type_name -> tasker.session.v1.Rejection
-	29, // 34: tasker.session.v1.BatchResults.batches:type_name -> tasker.session.v1.BatchResult
-	1,  // 35: tasker.session.v1.SessionService.Run:input_type -> tasker.session.v1.RunRequest
-	2,  // 36: tasker.session.v1.SessionService.Run:output_type -> tasker.session.v1.RunResponse
-	36, // [36:37] is the sub-list for method output_type
-	35, // [35:36] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	22, // 24: tasker.session.v1.Save.isolated:type_name -> tasker.session.v1.Isolated
+	31, // 25: tasker.session.v1.Saved.saved_at:type_name -> google.protobuf.Timestamp
+	19, // 26: tasker.session.v1.Reports.reports:type_name -> tasker.session.v1.Report
+	0,  // 27: tasker.session.v1.Report.outcome:type_name -> tasker.session.v1.Outcome
+	21, // 28: tasker.session.v1.Report.next:type_name -> tasker.session.v1.Next
+	23, // 29: tasker.session.v1.Report.error:type_name -> tasker.session.v1.Fault
+	13, // 30: tasker.session.v1.Report.checkpoint:type_name -> tasker.session.v1.Checkpoint
+	22, // 31: tasker.session.v1.Report.isolated:type_name -> tasker.session.v1.Isolated
+	20, // 32: tasker.session.v1.Report.events:type_name -> tasker.session.v1.Event
+	23, // 33: tasker.session.v1.Isolated.error:type_name -> tasker.session.v1.Fault
+	25, // 34: tasker.session.v1.Reported.rejected:type_name -> tasker.session.v1.Rejection
+	29, // 35: tasker.session.v1.BatchResults.batches:type_name -> tasker.session.v1.BatchResult
+	1,  // 36: tasker.session.v1.SessionService.Run:input_type -> tasker.session.v1.RunRequest
+	2,  // 37: tasker.session.v1.SessionService.Run:output_type -> tasker.session.v1.RunResponse
+	37, // [37:38] is the sub-list for method output_type
+	36, // [36:37] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_tasker_session_v1_session_proto_init() }

@@ -125,7 +125,9 @@ class StepContext:
         """Saves progress; raises Cancelled if the step is not held any more."""
         p = point(cursor, items_processed, accumulated)
         try:
-            self._ask(lambda: self._session.checkpoint(self, p))
+            # With the items isolated so far: the next execution begins behind them.
+            sent = {**p, "isolated": list(self._isolated)} if self._isolated else p
+            self._ask(lambda: self._session.checkpoint(self, sent))
         except NotHeld as e:
             self._cancel("lease_lost")
             raise Cancelled("lease_lost") from e
