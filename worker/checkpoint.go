@@ -24,6 +24,7 @@ import (
 //   - ErrLeaseLost: the claim is lost and the context has ended. Stop.
 //   - a *CheckpointError: cursor or accumulated cannot be stored. Nothing was sent.
 //     It is marked Permanent, because another execution would produce the same.
+//   - that of an earlier Isolate: the next execution would begin behind the item.
 //   - ErrUnavailable: the database did not answer in time. The checkpoint
 //     may have been saved nevertheless; the handler may continue.
 //
@@ -54,8 +55,11 @@ func (c *StepContext) Checkpoint(cursor any, itemsProcessed int64, accumulated a
 }
 
 // encode makes the checkpoint for the database, with the items that the batch has
-// isolated.
+// isolated. There is none behind an item that could not be isolated.
 func (c *StepContext) encode(y *yieldError) (*store.Checkpoint, error) {
+	if err := c.isolating.unstored(); err != nil {
+		return nil, err
+	}
 	point, err := y.encode(c.x.Key, c.run.cfg.Checkpoint)
 	if err != nil {
 		return nil, c.refused(err)

@@ -203,12 +203,17 @@ func (c *StepContext) unheeded() error {
 		return Permanent(engine.Errorf(engine.TypeItemsNotRead, "batch %s has %d items, and the handler has not read them (BatchItems, ItemsOf)",
 			c.StepName(), len(c.x.Claim.Batch.Cursor.Items)))
 	}
-	if i := c.isolating; i != nil {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		return i.refused
+	return c.isolating.unstored()
+}
+
+// unstored returns why an item could not be isolated, which then would be lost.
+func (i *isolation) unstored() error {
+	if i == nil {
+		return nil
 	}
-	return nil
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.refused
 }
 
 // BatchItems returns the items of a batch; ok is false if the batch has cursors instead.

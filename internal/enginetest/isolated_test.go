@@ -326,6 +326,17 @@ func TestWhatCannotBeIsolated(t *testing.T) {
 			_ = ctx.Isolate(fmt.Sprintf("%070d", 7), errors.New("x"))
 			return "well", nil
 		}},
+		"too large before a yield": {workflow.IsolateFailed, "more than 64", func(ctx *worker.StepContext) (any, error) {
+			if !ctx.HasCheckpoint() {
+				_ = ctx.Isolate(fmt.Sprintf("%070d", 7), errors.New("x"))
+				return nil, worker.Yield(1, 1, nil)
+			}
+			return "well", nil
+		}},
+		"too large before a checkpoint": {workflow.IsolateFailed, "more than 64", func(ctx *worker.StepContext) (any, error) {
+			_ = ctx.Isolate(fmt.Sprintf("%070d", 7), errors.New("x"))
+			return nil, ctx.Checkpoint(1, 1, nil)
+		}},
 		"without a reason": {workflow.IsolateFailed, "want a reason", func(ctx *worker.StepContext) (any, error) { return nil, ctx.Isolate(1, nil) }},
 	} {
 		t.Run(name, func(t *testing.T) {
