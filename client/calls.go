@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -52,14 +51,13 @@ func (o TaskListOptions) query() parameters {
 // and a retry that finds the task created returns it; without one it is retried only if
 // nothing was sent.
 func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
-	keyed, repeated := r.IdempotencyKey != "", false
+	var earlier arrival
 	task, err := answer[Task](ctx, c, call{
 		method: http.MethodPost, path: []string{"v1", "tasks"}, body: r,
-		retry: retryIf(keyed), repeated: func(err error) { repeated = repeated || keyed && !unsent(err) },
+		retry: retryIf(r.IdempotencyKey != ""), repeated: earlier.note,
 	})
-	refusal, refused := errors.AsType[*Error](err)
-	if repeated && refused && refusal.Status == http.StatusConflict && refusal.TaskUUID != "" {
-		return c.Task(ctx, refusal.TaskUUID, 0) // an earlier attempt created it
+	if id := earlier.created(err); id != "" {
+		return c.Task(ctx, id, 0)
 	}
 	return task, err
 }
@@ -71,16 +69,15 @@ func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
 // nothing was sent.
 func (c *Client) CreateTasks(ctx context.Context, tasks []TaskRequest) (*TaskBatch, error) {
 	unkeyed := slices.ContainsFunc(tasks, func(r TaskRequest) bool { return r.IdempotencyKey == "" })
-	return createTasks(ctx, c, tasks, retryIf(!unkeyed), new(false))
+	return createTasks(ctx, c, tasks, retryIf(!unkeyed), new(arrival))
 }
 
-// createTasks sends a batch of tasks, or of their JSON. repeated says whether it may have arrived
-// before, and is set when it is sent again after that.
-func createTasks[T any](ctx context.Context, c *Client, tasks []T, rule retryRule, repeated *bool) (*TaskBatch, error) {
+// createTasks sends a batch of tasks, or of their JSON. earlier notes its attempts.
+func createTasks[T any](ctx context.Context, c *Client, tasks []T, rule retryRule, earlier *arrival) (*TaskBatch, error) {
 	call := call{method: http.MethodPost, path: []string{"v1", "tasks", "batch"}, body: map[string][]T{"tasks": tasks}}
-	call.retry, call.repeated = rule, func(err error) { *repeated = *repeated || !unsent(err) }
+	call.retry, call.repeated = rule, earlier.note
 	batch, err := answer[TaskBatch](ctx, c, call)
-	if err == nil && *repeated && rule != retryUnsent {
+	if err == nil && bool(*earlier) && rule != retryUnsent {
 		batch.takeExisting()
 	}
 	return batch, err

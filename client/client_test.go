@@ -239,7 +239,7 @@ func TestCallRepeatsWhatIsSafe(t *testing.T) {
 func TestCreateTasks(t *testing.T) {
 	t.Parallel()
 	const other = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f11"
-	busy := step{503, `{"error":{"code":"BACKPRESSURE","message":"m"}}`, nil}
+	busy := step{503, `{"error":{"code":"SERVICE_UNAVAILABLE","message":"m"}}`, nil}
 	partly := step{200, `{"created":1,"failed":3,"results":[{"index":0,"task_uuid":"` + id + `"},` +
 		`{"index":1,"error":{"code":"CONFLICT","message":"m","task_uuid":"` + other + `"}},{"index":2,"error":{"code":"CONFLICT","message":"m"}},` +
 		`{"index":3,"error":{"code":"BAD_REQUEST","message":"m"}}]}`, nil}
@@ -306,6 +306,7 @@ func TestRetries(t *testing.T) {
 		"create without a key, broken":            {[]step{broken, good}, create(client.TaskRequest{}), 1, "EOF"},
 		"create with a key":                       {[]step{busy, good}, create(keyed), 2, ""},
 		"create whose answer was lost":            {[]step{busy, conflict, good}, create(keyed), 3, ""},
+		"create that was turned away before":      {[]step{{503, `{"error":{"code":"BACKPRESSURE","message":"m"}}`, nil}, conflict, good}, create(keyed), 2, "CONFLICT"},
 		"create that is a duplicate":              {[]step{conflict, good}, create(keyed), 1, "CONFLICT"},
 		"enqueue whose answer was lost":           {[]step{busy, conflict, enqueued}, enqueue, 3, ""},
 		"enqueue that is a duplicate":             {[]step{conflict, enqueued}, enqueue, 1, "CONFLICT"},

@@ -18,18 +18,17 @@ func (p *Producer) deliver() {
 	}
 }
 
-// send creates tasks and reports the outcome of each. repeated says that an earlier
-// attempt may have created them.
-func (p *Producer) send(tasks []producedTask, repeated bool) {
+// send creates tasks and reports the outcome of each.
+func (p *Producer) send(tasks []producedTask, earlier arrival) {
 	for attempt := 0; len(tasks) > 0; attempt++ {
 		if err := p.waitToResume(); err != nil {
-			if !repeated {
+			if !earlier {
 				err = notSent(err)
 			}
 			p.fail(tasks, err)
 			return
 		}
-		answer, err := createTasks(p.ctx, p.client, bodiesOf(tasks), ruleOf(tasks), &repeated)
+		answer, err := createTasks(p.ctx, p.client, bodiesOf(tasks), ruleOf(tasks), &earlier)
 		if err == nil && len(answer.Results) != len(tasks) {
 			err = fmt.Errorf("read the answer: %d results for %d tasks", len(answer.Results), len(tasks))
 		}
@@ -42,9 +41,9 @@ func (p *Producer) send(tasks []producedTask, repeated bool) {
 			p.pause(attempt, refused)
 		case refused != nil && blamesBody(refused.Status) && len(tasks) > 1:
 			half := len(tasks) / 2
-			p.send(tasks[:half], repeated)
+			p.send(tasks[:half], earlier)
 			tasks = tasks[half:]
-		case unsent(err) && !repeated:
+		case unsent(err) && !bool(earlier):
 			p.fail(tasks, notSent(err))
 			return
 		default:

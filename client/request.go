@@ -128,6 +128,26 @@ func unsent(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
+// arrival is whether an earlier attempt of a call may have had an effect.
+type arrival bool
+
+func (a *arrival) note(err error) {
+	refusal, refused := errors.AsType[*Error](err)
+	if !unsent(err) && !(refused && refusal.turnedAway()) {
+		*a = true
+	}
+}
+
+// created is the task whose creation by an earlier attempt makes a conflict of this one; "" for
+// another error.
+func (a arrival) created(err error) string {
+	refusal, refused := errors.AsType[*Error](err)
+	if !bool(a) || !refused || refusal.Status != http.StatusConflict {
+		return ""
+	}
+	return refusal.TaskUUID
+}
+
 func mayRetry(err error, rule retryRule) bool {
 	var network net.Error
 	var refusal *Error

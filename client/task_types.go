@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
 )
@@ -155,14 +154,13 @@ func (c *Client) DeleteTaskType(ctx context.Context, namespace, name string, why
 // other, and a retry that is refused because the task was created returns it; without one
 // it is retried only if nothing was sent.
 func (c *Client) Enqueue(ctx context.Context, r EnqueueRequest) (*Enqueued, error) {
-	keyed, repeated := r.IdempotencyKey != "", false
+	var earlier arrival
 	enqueued, err := answer[Enqueued](ctx, c, call{
 		method: http.MethodPost, path: []string{"v1", "enqueue"}, body: r,
-		retry: retryIf(keyed), repeated: func(err error) { repeated = repeated || keyed && !unsent(err) },
+		retry: retryIf(r.IdempotencyKey != ""), repeated: earlier.note,
 	})
-	refusal, refused := errors.AsType[*Error](err)
-	if repeated && refused && refusal.Status == http.StatusConflict && refusal.TaskUUID != "" {
-		task, err := c.EnqueuedTask(ctx, refusal.TaskUUID, 0) // an earlier attempt created it
+	if id := earlier.created(err); id != "" {
+		task, err := c.EnqueuedTask(ctx, id, 0)
 		if err != nil {
 			return nil, err
 		}

@@ -8,7 +8,7 @@ import unittest
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from tasker import ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, StepContext, Worker
+from tasker import ApiError, ApiResponse, BatchConfig, Client, Decision, Handlers, Permanent, Retryable, StepContext, Worker
 from tasker._errors import fault
 from tasker._session import JSON, Refused, Session, Transport, Unavailable
 from tasker._worker import _Life
@@ -50,7 +50,7 @@ class Moving(unittest.TestCase):
 
 class Credentials(unittest.TestCase):
     def test_a_report_is_not_at_fault_for_rejected_credentials(self) -> None:
-        """Its step has ended: that is reported once they are accepted."""
+        """Its step has ended: that is reported once they are accepted, as where a proxy answers."""
         class Answering(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 self.send_response(status)
@@ -66,9 +66,45 @@ class Credentials(unittest.TestCase):
         with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
             session = Session([Transport(f"http://127.0.0.1:{server.server_port}")])
-            for status, raised in ((401, Unavailable), (403, Unavailable), (413, Refused)):
+            for status, raised in ((200, Unavailable), (401, Unavailable), (403, Unavailable), (413, Refused)):
                 with self.assertRaises(raised):
                     session.report([(Step(), {"outcome": "success"})])
+            server.shutdown()
+
+
+class Conflicts(unittest.TestCase):
+    def test_a_conflict_is_the_own_task_only_if_an_attempt_may_have_arrived(self) -> None:
+        task = {"task_uuid": "t", "name": "n", "namespace": "x", "version": "1", "status": "pending"}
+
+        class Answering(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.answer(*answers.pop(0))
+
+            def do_GET(self) -> None:
+                self.answer(200, task)
+
+            def answer(self, status: int, body: JSON) -> None:
+                content = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        conflict = (409, {"error": {"code": "CONFLICT", "message": "m", "task_uuid": "t"}})
+        with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            client = Client(f"http://127.0.0.1:{server.server_port}")
+            for code, own in (("BACKPRESSURE", False), ("SERVICE_UNAVAILABLE", True)):
+                answers = [(503, {"error": {"code": code, "message": "m"}}), conflict]
+                if own:
+                    self.assertEqual(client.create_task("x", "n", {}, idempotency_key="k").uuid, "t")
+                    continue
+                with self.assertRaises(ApiError):
+                    client.create_task("x", "n", {}, idempotency_key="k")
             server.shutdown()
 
 

@@ -16,7 +16,11 @@ export class ApiError extends Error {
 }
 
 /** The API did not answer. Whether a request had an effect is not known. */
-export class NotReached extends Error {}
+export class NotReached extends Error {
+  constructor(message: string, /** There was a connection. */ readonly sent: boolean) {
+    super(message);
+  }
+}
 
 export interface ClientOptions {
   /** Default TASKER_ORCHESTRATION_URL, then http://localhost:8080. */
@@ -71,7 +75,7 @@ interface Call {
   query?: Record<string, string>;
   wait?: number;
   again: boolean;
-  sent?: () => void;
+  failed?: (e: unknown) => void;
 }
 
 const attempts = 4, longestWait = 60;
@@ -100,11 +104,11 @@ export class Client {
 
   /** Creates a task. With wait the answer comes when it has ended, or after so many seconds. */
   async createTask(task: NewTask, wait = 0): Promise<Task> {
-    let sent = 0;
+    let arrived = false;
     try {
-      return (await this.call({ method: "POST", path: "/v1/tasks", body: { ...this.sender, ...task }, wait, again: Boolean(task.idempotency_key), sent: () => sent++ })) as Task;
+      return (await this.call({ method: "POST", path: "/v1/tasks", body: { ...this.sender, ...task }, wait, again: Boolean(task.idempotency_key), failed: (e) => (arrived ||= mayHaveArrived(e)) })) as Task;
     } catch (e) {
-      if (e instanceof ApiError && e.status === 409 && sent > 1 && e.taskUuid) return this.task(e.taskUuid, wait); // an earlier attempt created it
+      if (e instanceof ApiError && e.status === 409 && arrived && e.taskUuid) return this.task(e.taskUuid, wait); // an earlier attempt created it
       throw e;
     }
   }
@@ -169,12 +173,12 @@ export class Client {
     if (c.wait && c.wait > 0) query.set("wait", `${Math.max(Math.trunc(c.wait * 1000), 1)}ms`);
     const url = this.base + c.path + (query.size > 0 ? `?${query.toString()}` : "");
     for (let attempt = 1; ; attempt++) {
-      c.sent?.();
       try {
         return await this.send(c, url);
       } catch (e) {
         const passing = e instanceof NotReached || (e instanceof ApiError && [429, 502, 503, 504].includes(e.status));
         if (!c.again || !passing || attempt === attempts) throw e;
+        c.failed?.(e);
         const pause = Math.max(e instanceof ApiError ? e.retryAfter : 0, 0.1 * 2 ** attempt * (0.5 + Math.random() / 2));
         await new Promise((resolve) => setTimeout(resolve, Math.min(pause, 60) * 1000));
       }
@@ -188,11 +192,19 @@ export class Client {
       answer = await fetch(url, { method: c.method, headers: { ...this.headers, ...trace() }, body, redirect: "manual", signal: AbortSignal.timeout((this.timeout + (c.wait ?? 0)) * 1000) });
       text = await answer.text();
     } catch (e) {
-      throw new NotReached(`${c.method} ${url}: ${e instanceof Error ? `${e.message} ${String(e.cause ?? "")}`.trim() : String(e)}`);
+      const cause = e instanceof Error ? (e.cause as { code?: string } | undefined) : undefined;
+      const sent = !["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"].includes(cause?.code ?? "");
+      throw new NotReached(`${c.method} ${url}: ${e instanceof Error ? `${e.message} ${String(e.cause ?? "")}`.trim() : String(e)}`, sent);
     }
     if (answer.ok) return parsed(text);
     throw refusal(answer, text);
   }
+}
+
+/** Whether an attempt that failed may have had an effect. */
+function mayHaveArrived(e: unknown): boolean {
+  if (e instanceof ApiError) return e.status !== 429 && !["BACKPRESSURE", "CIRCUIT_BREAKER_OPEN"].includes(e.code);
+  return !(e instanceof NotReached) || e.sent;
 }
 
 /** The trace of the step whose handler calls this: tasks that it creates join that trace. */

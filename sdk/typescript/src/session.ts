@@ -87,7 +87,12 @@ export class Transport {
   /** Sends one request and resolves to the answer's object. */
   async call(method: string, path: string, body?: Json): Promise<Record<string, Json>> {
     const answer = await this.begin(method, path, body);
-    return parsed(await reached(answer.text())) as Record<string, Json>;
+    const text = await reached(answer.text());
+    try {
+      return parsed(text) as Record<string, Json>;
+    } catch (e) {
+      throw new Unavailable(`the answer is not from a daemon: ${String(e)}`);
+    }
   }
 
   /** Sends one request that is answered with events, and yields their data until they end, which is within timeoutMs
@@ -224,6 +229,7 @@ export class Session {
       if (e instanceof Unauthorized) throw new Unavailable(e.message); // the steps have ended all the same; follow ends the work if this lasts
       throw e;
     })) as unknown as Reported;
+    if (!Array.isArray(answer.rejected)) throw new Unavailable("the answer is not from a daemon");
     if (answer.rejected.length === 0 || !(this.moving || this.path !== path)) return answer;
     return { rejected: [], unrecorded: [...(answer.unrecorded ?? []), ...answer.rejected.map((r) => r.fence)] };
   }

@@ -5,7 +5,7 @@ import process from "node:process";
 import test from "node:test";
 import { pathToFileURL } from "node:url";
 
-const { ApiResponse, BatchConfig, Decision, Handlers, Permanent, Retryable, Continue, Worker, Yield, apiCall, currentStep } =
+const { ApiResponse, BatchConfig, Client, Decision, Handlers, Permanent, Retryable, Continue, Worker, Yield, apiCall, currentStep } =
   await import(pathToFileURL(`${process.env.TASKER_DIST}/index.js`).href);
 const { fault } = await import(pathToFileURL(`${process.env.TASKER_DIST}/errors.js`).href);
 const { Refused, Session, Transport, Unavailable } = await import(pathToFileURL(`${process.env.TASKER_DIST}/session.js`).href);
@@ -47,7 +47,7 @@ test("a report is not at fault for rejected credentials", async (t) => {
   });
   await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
   const session = new Session([new Transport(`http://127.0.0.1:${server.address().port}`, {})]);
-  for (const [answered, raised] of [[401, Unavailable], [403, Unavailable], [413, Refused]]) {
+  for (const [answered, raised] of [[200, Unavailable], [401, Unavailable], [403, Unavailable], [413, Refused]]) {
     status = answered;
     await assert.rejects(session.report([{ fence: "1.1", outcome: "success" }]), raised);
   }
@@ -97,6 +97,26 @@ test("an end that is refused becomes a failure", async (t) => {
     assert.ok(message.startsWith(`the daemon refused the end of the step: ${why}`), message);
     assert.deepEqual([type, again], ["ReportRefused", retryable]);
   });
+});
+
+test("a conflict is the own task only if an attempt may have arrived", async (t) => {
+  let answers = [];
+  const server = createServer((request, answer) => {
+    const [status, body] = request.method === "GET" ? [200, { task_uuid: "t", status: "pending" }] : answers.shift();
+    answer.writeHead(status).end(JSON.stringify(body));
+  });
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  const client = new Client({ url: `http://127.0.0.1:${server.address().port}` });
+  const create = () => client.createTask({ namespace: "x", name: "n", context: {}, idempotency_key: "k" });
+  const after = (code) => (answers = [[503, { error: { code, message: "m" } }], [409, { error: { code: "CONFLICT", message: "m", task_uuid: "t" } }]]);
+  after("SERVICE_UNAVAILABLE");
+  assert.equal((await create()).task_uuid, "t");
+  after("BACKPRESSURE");
+  await assert.rejects(create(), { status: 409 });
 });
 
 test("batches tile the items", () => {

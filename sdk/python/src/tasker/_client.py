@@ -11,7 +11,7 @@ import ssl
 import time
 import urllib.parse
 from dataclasses import dataclass
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ._bytes import dumps, loads
 from ._context import current_step
@@ -37,6 +37,10 @@ class ApiError(Exception):
 
 class NotReached(Exception):
     """The API did not answer. Whether a request had an effect is not known."""
+
+
+class NotSent(NotReached):
+    """There was no connection: the request had no effect."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +93,11 @@ class Client:
             body["reason"] = reason
         if idempotency_key:
             body["idempotency_key"] = idempotency_key
-        sent = 0
-
-        def count() -> None:
-            nonlocal sent
-            sent += 1
-
+        earlier: list[Exception] = []
         try:
-            return _task(self._call("POST", "/v1/tasks", body, wait=wait, again=bool(idempotency_key), count=count))
+            return _task(self._call("POST", "/v1/tasks", body, wait=wait, again=bool(idempotency_key), failed=earlier.append))
         except ApiError as e:
-            if e.status == 409 and sent > 1 and e.task_uuid:
+            if e.status == 409 and e.task_uuid and any(map(_may_have_arrived, earlier)):
                 return self.task(e.task_uuid, wait=wait)  # an earlier attempt created it
             raise
 
@@ -154,24 +153,25 @@ class Client:
         return answer
 
     def _call(self, method: str, path: str, body: JSON = None, *, query: Mapping[str, str] | None = None, wait: float = 0,
-              again: bool | None = None, count: Any = lambda: None) -> JSON:
+              again: bool | None = None, failed: Callable[[Exception], None] = lambda e: None) -> JSON:
         if wait > 0:
             query = {**(query or {}), "wait": f"{max(int(wait * 1000), 1)}ms"}
         target = self._url.path.rstrip("/") + path + ("?" + urllib.parse.urlencode(query) if query else "")
         text = None if body is None else dumps(body).encode()
         repeat = method in ("GET", "DELETE") if again is None else again
         for attempt in range(1, _ATTEMPTS + 1):
-            count()
             try:
                 return self._send(method, target, text, self._timeout + wait)
             except ApiError as e:
                 if not repeat or attempt == _ATTEMPTS or e.status not in (429, 502, 503, 504):
                     raise
                 pause = e.retry_after
-            except NotReached:
+                failed(e)
+            except NotReached as e:
                 if not repeat or attempt == _ATTEMPTS:
                     raise
                 pause = 0
+                failed(e)
             time.sleep(min(max(pause, 0.1 * 2**attempt * random.uniform(0.5, 1)), 60))
         raise AssertionError("unreachable")
 
@@ -179,6 +179,10 @@ class Client:
         host, port = self._url.hostname or "", self._url.port
         c = http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls) if self._tls else http.client.HTTPConnection(host, port, timeout=timeout)
         try:
+            try:
+                c.connect()
+            except OSError as e:
+                raise NotSent(f"{method} {target}: {e}") from e
             c.request(method, target, text, {**self._headers, **_trace()})
             answer = c.getresponse()
             content = answer.read()
@@ -189,6 +193,12 @@ class Client:
         if answer.status < 300:
             return loads(content)
         raise _refusal(answer, content)
+
+
+def _may_have_arrived(e: Exception) -> bool:
+    """Whether an attempt that failed may have had an effect."""
+    turned_away = isinstance(e, ApiError) and (e.status == 429 or e.code in ("BACKPRESSURE", "CIRCUIT_BREAKER_OPEN"))
+    return not (isinstance(e, NotSent) or turned_away)
 
 
 def _trace() -> dict[str, str]:

@@ -55,7 +55,11 @@ class Transport:
             text = None if body is None else dumps(body).encode()
         except (TypeError, ValueError, RecursionError) as e:
             raise Refused(f"the request has no JSON form: {e}") from e
-        value = loads(self._content(self._begin(method, path, text)))
+        content = self._content(self._begin(method, path, text))
+        try:
+            value = loads(content)
+        except ValueError as e:
+            raise Unavailable(f"the answer is not from a daemon: {e}") from e
         return value if isinstance(value, dict) else {}
 
     def follow(self, path: str, timeout: float) -> Iterator[Mapping[str, JSON]]:
@@ -218,6 +222,8 @@ class Session:
             answer = transport.call("POST", path + "/reports", {"reports": [_wire(r) for _, r in reports]})
         except Unauthorized as e:  # the steps have ended all the same; follow ends the work if this lasts
             raise Unavailable(str(e)) from e
+        if "rejected" not in answer:
+            raise Unavailable("the answer is not from a daemon")
         if answer["rejected"] and (self.moving or self._path != path):
             again = [r["fence"] for r in answer["rejected"]]
             return {**answer, "rejected": [], "unrecorded": [*(answer.get("unrecorded") or []), *again]}
