@@ -293,7 +293,7 @@ func (r *queueRoutes) whole(ctx context.Context, o *outcomes) error {
 	if !o.done || o.server == nil {
 		return o.server
 	}
-	r.taskRoutes.fail(ctx, o.server)
+	_ = r.taskRoutes.fail(ctx, o.server) // logs it
 	return nil
 }
 
