@@ -259,16 +259,15 @@ func TestSignalsWakeTheBridge(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.queue("all", nil, "#")
-	news, looks := make(chan struct{}, 1), make(chan struct{}, 100)
+	news := make(chan struct{}, 1)
 	s.start(func(c *amqpevents.Config) {
 		c.Interval = time.Hour
-		c.NewEvents = func() <-chan struct{} {
-			looks <- struct{}{}
-			return news
-		}
+		c.NewEvents = func() <-chan struct{} { return news }
 	})
-	<-looks // makes the consumer
-	<-looks
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+		_, err := s.store.EventConsumer(t.Context(), "rabbitmq-events.shop")
+		return err == nil, "the first look makes no consumer"
+	})
 	s.emit(1, 1, 3)
 	news <- struct{}{}
 	require.Zero(t, s.read("all"))
