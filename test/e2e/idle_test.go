@@ -69,10 +69,10 @@ func TestIdleCostsHeartbeatsOnly(t *testing.T) {
 			where datname = current_database() and query !~ $1`, `pg_stat_statements|`+heartbeatsOver(os.Getenv(fleet.EnvSource)))
 		return n == 0, "still starting"
 	})
-	// A look that a busy machine delays is followed by another one, so the quietest of three
+	// A look that a busy machine delays is followed by another one, so the quietest of six
 	// windows counts; what is regular would be in each of them.
 	var strange []string
-	for range 3 {
+	for range 6 {
 		if strange = whileIdle(t, db); len(strange) == 0 {
 			break
 		}

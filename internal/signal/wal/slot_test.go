@@ -103,8 +103,8 @@ func TestContractWithPersistentSlot(t *testing.T) {
 			Transport: wal.NewTransport(pool),
 			OneReader: true,
 			Kill: func(t *testing.T) {
-				if n := db.Exec(t, killSQL); n != 1 {
-					t.Fatalf("%d listening sessions, want 1", n)
+				if db.Exec(t, killSQL) == 0 { // the session that made the slot may not have left yet
+					t.Fatal("there is no listening session")
 				}
 			},
 		}
