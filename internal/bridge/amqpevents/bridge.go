@@ -183,11 +183,7 @@ func (b *Bridge) look(ctx context.Context) (more bool, err error) {
 // decide says whether results are wanted, and where the bridge begins.
 func (b *Bridge) decide(ctx context.Context) error {
 	err := b.cfg.Log.WantResults(ctx, b.cfg.Namespace, b.cfg.Results)
-	if err != nil {
-		return err
-	}
-	_, err = b.cfg.Log.EventConsumer(ctx, b.consumer)
-	if errors.Is(err, store.ErrNotFound) {
+	if err == nil {
 		_, err = b.create(ctx)
 	}
 	return err
