@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/enginetest"
@@ -318,6 +319,40 @@ func TestTasksAreReprioritisedOnce(t *testing.T) {
 	require.Equal(t, []int{3, 2, 1}, []int{done.Matched, done.Changed, done.Skipped})
 	require.Equal(t, "3 2", e.DB.QueryString(t, `select concat_ws(' ', matched, changed) from tasker.operator_actions where action = 'reprioritise'`))
 	require.Equal(t, 2, e.DB.QueryInt(t, `select count(*) from tasker.task_events where actor = 'ana'`))
+}
+
+// TestOrchestratorsThatActOnTheSameTasksChangeEachOnce: the records of three bulk actions at
+// once say together what was changed.
+func TestOrchestratorsThatActOnTheSameTasksChangeEachOnce(t *testing.T) {
+	t.Parallel()
+	const tasks = 150
+	e, _, _ := startChained(t)
+	for i := range tasks {
+		e.Submit("test", "single", fmt.Sprintf(`{"n":%d}`, i))
+	}
+	held, err := e.DB.Pool(t).Begin(t.Context()) // until all three have selected the tasks
+	require.NoError(t, err)
+	_, err = held.Exec(t.Context(), `select from tasker.board for update`)
+	require.NoError(t, err)
+	var group sync.WaitGroup
+	var changed atomic.Int64
+	for _, o := range []*orchestration.Orchestrator{e.Orchestrator, e.AnotherOrchestrator(), e.AnotherOrchestrator()} {
+		group.Go(func() {
+			done, err := o.ActOnMany(t.Context(), orchestration.Bulk{Select: orchestration.TaskSelection{Namespace: "test"},
+				Action: orchestration.Action{Kind: orchestration.ActionCancel, Actor: "ana", Reason: "why"}})
+			changed.Add(int64(done.Changed))
+			assert.NoError(t, err)
+		})
+	}
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		n := e.DB.QueryInt(t, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
+		return n >= 3, fmt.Sprintf("%d orchestrators wait for the tasks", n)
+	})
+	require.NoError(t, held.Rollback(t.Context()))
+	group.Wait()
+	require.EqualValues(t, tasks, changed.Load())
+	require.Equal(t, "150 150", e.DB.QueryString(t, `select concat_ws(' ', (select sum(changed) from tasker.operator_actions where action = 'cancel'),
+		(select count(*) from tasker.task_events where actor = 'ana'))`))
 }
 
 // TestAnActionAndItsRecordAreOne: what cannot be recorded is not done.
