@@ -51,7 +51,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 // Connections and transactions. Every flow is bounded by StatementTimeout and
 // AcquireTimeout, observed, and repeated once if it is harmless and its connection turns
 // out to be dead; errors wrap those below. Operations: Close, Ping, Execer, PoolStat,
-// ReachedSince, HoldTimeout, SendsSignals, WithTransitions.
+// ReachedSince, Outage, HoldTimeout, SendsSignals, WithTransitions.
 type (
 	Options        = pg.Options        // configure a Store
 	PoolStat       = pg.PoolStat       // the state of the pool

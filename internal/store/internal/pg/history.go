@@ -154,6 +154,7 @@ type reach struct {
 	since  time.Time // the end of the latest outage, or when the store was opened
 	last   time.Time // the latest answer
 	broken bool      // a connection broke, or could not be made, after it
+	failed error     // the latest such failure, while broken
 }
 
 // note records how a flow ended, at now.
@@ -162,13 +163,13 @@ func (r *reach) note(err error, now time.Time) {
 	defer r.mu.Unlock()
 	switch {
 	case outOfReach(err):
-		r.broken = true
+		r.broken, r.failed = true, err
 	case err != nil:
 	default:
 		if r.broken && now.Sub(r.last) >= shortOutage {
 			r.since = now
 		}
-		r.last, r.broken = now, false
+		r.last, r.broken, r.failed = now, false, nil
 	}
 }
 
@@ -188,4 +189,20 @@ func (s Server) ReachedSince() time.Time {
 	s.db.reach.mu.Lock()
 	defer s.db.reach.mu.Unlock()
 	return s.db.reach.since
+}
+
+// Outage returns when the database answered last, and the latest failure to reach it, if a
+// flow of this store has met one since; otherwise the zero time. One failure may be a blip:
+// the database is away when Ping fails as well. It is safe for concurrent use.
+func (s Server) Outage() (since time.Time, failed error) {
+	return s.db.reach.outage()
+}
+
+func (r *reach) outage() (since time.Time, failed error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.broken {
+		return time.Time{}, nil
+	}
+	return r.last, Redact(r.failed)
 }

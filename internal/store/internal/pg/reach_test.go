@@ -49,3 +49,30 @@ func TestWhatCountsAsAnOutage(t *testing.T) {
 		})
 	}
 }
+
+func TestAnOutageLastsFromTheLatestAnswerToTheNext(t *testing.T) {
+	t.Parallel()
+	opened := time.Now()
+	r := reach{since: opened, last: opened}
+	outage := func() time.Duration {
+		since, err := r.outage()
+		require.Equal(t, since.IsZero(), err == nil)
+		if since.IsZero() {
+			return -1
+		}
+		return since.Sub(opened)
+	}
+	require.EqualValues(t, -1, outage(), "it answers")
+	r.note(&pgconn.PgError{Code: "23505"}, opened.Add(time.Second))
+	require.EqualValues(t, -1, outage(), "a rejected statement was answered")
+	r.note(nil, opened.Add(2*time.Second))
+	r.note(&pgconn.ConnectError{}, opened.Add(5*time.Second))
+	r.note(&connectionLost{errors.New("EOF")}, opened.Add(9*time.Second))
+	require.Equal(t, 2*time.Second, outage(), "since the answer, whichever failure was first")
+	_, err := r.outage()
+	require.EqualError(t, err, "EOF", "the latest one")
+	r.note(context.Canceled, opened.Add(10*time.Second))
+	require.Equal(t, 2*time.Second, outage(), "a caller that gave up is no answer")
+	r.note(nil, opened.Add(11*time.Second))
+	require.EqualValues(t, -1, outage(), "it is over")
+}
