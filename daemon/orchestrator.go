@@ -87,7 +87,7 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 		return err
 	}
 	d.admission = backpressure.New(d.admissionConfig(c))
-	d.services = []lifecycle.Service{d.counting}
+	d.services = []lifecycle.Service{d.counting, d.outages}
 	if d.relay != nil {
 		d.services = append(d.services, d.relay) // it ends after all senders
 	}

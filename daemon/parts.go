@@ -48,6 +48,7 @@ type shared struct {
 	publisher signal.Publisher
 	commits   signal.Publisher // the same for the signals of commits that the store does not send
 	counting  *lifecycle.Loop
+	outages   *lifecycle.Loop     // says that the database is away
 	relay     *relay.Relay        // nil unless an orchestrator's event source is "relay"
 	bridges   []*lifecycle.Loop   // of an orchestrator that takes jobs from queues of other programs
 	server    *rest.Server        // nil when neither REST nor gRPC is served
@@ -102,6 +103,7 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 	m := s.metrics
 	s.registry.MustRegister(connections{s.store.PoolStat, m.PoolMax, m.PoolActive, m.PoolIdle, m.PoolAcquires, m.PoolWait})
 	s.counting = observeSenders(s.signals.senders, s.metrics, log.Named("signals"))
+	s.outages = (&outages{outage: s.store.Outage, ping: s.store.Ping, log: log.Named("store")}).loop(m.Restarted)
 	if err = wire(s); err != nil {
 		s.store.Close()
 	}

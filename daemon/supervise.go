@@ -21,7 +21,7 @@ const closeMoment = 500 * time.Millisecond
 
 // loops are those of the daemon besides its engine.
 func (s *shared) loops() []lifecycle.LoopHealth {
-	list := []lifecycle.LoopHealth{s.counting.Health()}
+	list := []lifecycle.LoopHealth{s.counting.Health(), s.outages.Health()}
 	for _, one := range s.signals.senders {
 		list = append(list, one.Health())
 	}

@@ -59,7 +59,7 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 		return err
 	}
 	senders, _ := d.signals.services()
-	d.services = append(append([]lifecycle.Service{d.counting}, senders...), workerService{d.worker, d.log})
+	d.services = append(append([]lifecycle.Service{d.counting, d.outages}, senders...), workerService{d.worker, d.log})
 	if err := register(d.worker); err != nil {
 		return fmt.Errorf("register handlers: %w", err)
 	}

@@ -36,6 +36,7 @@ var LogKeys = []LogKey{
 	{"address", KeyText, "Address that a server listens on, or is set to"},
 	{"after", KeyDuration, "Time until the event, or until it is tried again"},
 	{"as", KeyText, "State that a step or task ends in"},
+	{"away", KeyDuration, "Time since the last answer of the database before it was away"},
 	{"batch", KeyText, "Batcher of commands"},
 	{"batches", KeyNumber, "Batches that a step created"},
 	{"breaker", KeyText, "Circuit breaker"},
