@@ -1,5 +1,5 @@
-# Everything here works on a fresh Debian or Ubuntu with Go, make and apt; `make demo`
-# wherever Go and make are.
+# Everything here works on a fresh Debian or Ubuntu with Go, make and apt; `make demo` and
+# `make test` wherever Go and make are.
 # `make` alone lists the targets.
 
 SHELL := /bin/bash
@@ -7,16 +7,20 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GO ?= go
+# scripts/require-node fills it where PATH has no Node, or one that is too old; else it does not exist.
+export PATH := $(CURDIR)/.tools/node/bin:$(PATH)
 # Per package. Packages share one PostgreSQL server, see internal/pgtest.
 TEST_TIMEOUT ?= 30m
-# Narrow with `make test PKG=./internal/store/...`, add flags with TESTFLAGS.
+# Narrow with `make test PKG=./internal/store/...`, add flags with TESTFLAGS. RACE=1 adds the race
+# detector.
 PKG ?= ./...
 TESTFLAGS ?=
+RACE ?=
 # Packages are tested in the listed order: the longest first, and one more at a
 # time than there are processors, because many of them wait.
 LONGEST := ./test/e2e ./internal/store ./internal/enginetest ./internal/corpus ./worker ./internal/api/rest ./daemon
 PACKAGES = $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
-JOBS = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+JOBS = $$(($$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1))
 DEMOFLAGS ?=
 BENCHFLAGS ?=
 CHAOSFLAGS ?=
@@ -48,31 +52,42 @@ dev: ## Start everything in one process on an embedded database
 define run-dev
 	@echo "Compiling ./bin/tasker-ctl with its modules; the first time takes a minute or two."
 	@mkdir -p bin
-	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/tasker-ctl
+	@GO=$(GO) scripts/compile -o bin/ ./cmd/tasker-ctl
 	@set -m; bin/tasker-ctl dev $(1) $(DEMOFLAGS); exit
 endef
 
 ##@ Check it
+# Everything that a test may lack. Each script installs what is missing and nothing else.
+TOOLS := require-postgresql require-pgbouncer require-rabbitmq require-redis require-clients require-node require-typescript require-python-stubs
+
 .PHONY: test
-test: require-postgresql require-pgbouncer require-rabbitmq require-redis require-gcc require-clients require-typescript ## Run all tests with the race detector
-	$(call test-race,)
+test: $(if $(RACE),require-gcc) ## Run the tests of all Go packages; those that need a tool which is not here are left out, and named at the end
+	$(call run-tests,)
+
+.PHONY: test-all
+test-all: export TASKER_TEST_ALL = 1
+test-all: RACE = 1
+test-all: require-gcc $(TOOLS) ## Install what tests need, and run all with the race detector and all repetitions
+	$(call run-tests,)
 
 .PHONY: test-long
 test-long: export TASKER_TEST_FULL = 1
-test-long: require-postgresql require-pgbouncer require-rabbitmq require-redis require-gcc require-clients require-typescript ## The same with the sizes that `make test` leaves out
-	$(call test-race,)
+test-long: export TASKER_TEST_ALL = 1
+test-long: RACE = 1
+test-long: require-gcc $(TOOLS) ## The same with the sizes that `make test-all` leaves out
+	$(call run-tests,)
 
 .PHONY: test-short
-test-short: require-postgresql require-pgbouncer require-rabbitmq require-redis require-gcc require-clients require-typescript ## Run the tests without the long ones
-	$(call test-race,-short)
+test-short: $(if $(RACE),require-gcc) ## Run the tests without the long ones
+	$(call run-tests,-short)
 
 # The version of PostgreSQL is fetched if it is not installed. Go's cache of test results does
 # not depend on it.
 .PHONY: test-postgres
 test-postgres: export TASKER_POSTGRES_VERSION = $(VERSION)
-test-postgres: require-pgbouncer require-rabbitmq require-redis require-gcc require-clients require-typescript ## Run all tests on one version of PostgreSQL, from 14 on (VERSION=18)
+test-postgres: $(if $(RACE),require-gcc) ## Run the tests on one version of PostgreSQL, from 14 on (VERSION=18)
 	@test -n "$(VERSION)" || { echo "want a version: make test-postgres VERSION=18" >&2; exit 2; }
-	$(call test-race,-count=1)
+	$(call run-tests,-count=1)
 
 # The features that differ between versions: migrations, partitions, grants, plans, retention, standbys and
 # replication slots, and workflows from end to end.
@@ -86,22 +101,14 @@ test-postgres-smoke: require-gcc ## Run a minute of tests on the oldest and the 
 	done
 SMOKE_VERSIONS := 14 18
 
-# go test prints nothing while it compiles, which takes minutes without a cache;
-# programs are not compiled first, because go build would link them. `make lint`
-# runs go vet.
-define test-race
-	@echo "Compiling with the race detector ($$($(GO) list $(PKG) | wc -l) packages and their modules); the first time takes several minutes."
-	@$(GO) list -f '{{if ne .Name "main"}}{{.ImportPath}}{{end}}' $(PKG) | xargs -r $(GO) build -race -v 2>&1 | awk '/^[a-zA-Z0-9._/-]+$$/ {print "  compiled " $$0; fflush(); next} {print; fflush()}'
-	@echo "Compiling and running the tests; a line per package when it has ended."
-	$(GO) test -race -vet=off -p $(JOBS) -timeout $(TEST_TIMEOUT) $(1) $(TESTFLAGS) $(PACKAGES)
+# `make lint` runs go vet.
+define run-tests
+	@GO=$(GO) RACE=$(RACE) scripts/test -vet=off -p $(JOBS) -timeout $(TEST_TIMEOUT) $(1) $(TESTFLAGS) -- $(PACKAGES)
 endef
-
-# Without cgo, like the daemons that tests build, so that compiled packages are shared.
-lint chaos chaos-brokers chaos-short: export CGO_ENABLED = 0
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check style, common mistakes, the floors and go.mod
-	for module in . test/bench test/chaos; do (cd $$module && $(GO) mod tidy -diff); done # a module requires what it imports, and nothing else
+	for module in . test/bench test/chaos test/tools; do (cd $$module && $(GO) mod tidy -diff); done # a module requires what it imports, and nothing else
 	$(GOLANGCI) run $(PKG)
 	for module in test/bench test/chaos; do (cd $$module && $(GO) vet ./... && ../../$(GOLANGCI) run ./...); done # modules of their own: their dependencies never enter the main one
 
@@ -138,7 +145,7 @@ proto: ## Check the .proto files and generate their Go code (installs buf, which
 	cd proto && PATH=$(CURDIR)/.tools/proto:$$PATH && buf format -w && buf lint && buf generate
 
 .PHONY: test-sources
-test-sources: require-postgresql require-pgbouncer require-rabbitmq require-redis require-clients require-typescript ## Run the end-to-end tests with each event source in turn (SOURCES="amqp redis" for some)
+test-sources: $(TOOLS) ## Run the end-to-end tests with each event source in turn (SOURCES="amqp redis" for some)
 	for source in $(SOURCES); do \
 		echo "event source $$source"; \
 		TASKER_TEST_EVENT_SOURCE=$$source $(GO) test -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/e2e || exit 1; \
@@ -150,7 +157,7 @@ python-sdk: require-postgresql ## Check the types of the Python SDK, and run its
 	@scripts/python-sdk
 
 .PHONY: typescript-sdk
-typescript-sdk: require-postgresql require-typescript ## Compile the TypeScript SDK, and run its handlers from an npm tarball in an empty directory
+typescript-sdk: require-postgresql require-node require-typescript ## Compile the TypeScript SDK, and run its handlers from an npm tarball in an empty directory
 	@scripts/typescript-sdk
 
 .PHONY: fuzz-api
@@ -158,8 +165,7 @@ fuzz-api: require-postgresql require-schemathesis ## Send what schemathesis make
 	$(GO) test -count=1 -tags fuzzapi -v -timeout 60m -run TestFuzzedAPI ./daemon
 
 .PHONY: python-stubs
-python-stubs: require-postgresql ## Make Python stubs of the protos, and call every rpc with them
-	@scripts/python-stubs
+python-stubs: require-postgresql require-python-stubs ## Make Python stubs of the protos, and call every rpc with them
 	$(GO) test -count=1 -run TestPythonStubs ./daemon
 
 .PHONY: model
@@ -232,7 +238,7 @@ bench-limits: require-postgresql ## Measure what limits do: shares, a flood, a r
 .PHONY: bench-former
 bench-former: require-postgresql ## Compare with the version of a commit: make bench-former FORMER=<commit> (about 4 minutes)
 	rm -rf bin/former && mkdir -p bin/former && git worktree add --force --detach bin/former/source $(FORMER)
-	cd bin/former/source && CGO_ENABLED=0 $(GO) build -o .. ./cmd/orchestrator && cd test/bench && CGO_ENABLED=0 $(GO) build -o ../../.. ./worker
+	cd bin/former/source && $(GO) build -o .. ./cmd/orchestrator && cd test/bench && $(GO) build -o ../../.. ./worker
 	git worktree remove --force bin/former/source
 	cd test/bench && $(GO) run . -only former -former $(CURDIR)/bin/former $(BENCHFLAGS)
 
@@ -260,11 +266,11 @@ generate: ## Make generated files anew
 .PHONY: build
 build: ## Build the daemons and the CLI into ./bin
 	mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
+	@CGO_ENABLED=0 GO=$(GO) scripts/compile -o bin/ ./cmd/...
 
 .PHONY: install
 install: ## Install the daemons and the CLI where `go install` puts programs
-	CGO_ENABLED=0 $(GO) install -trimpath ./cmd/...
+	CGO_ENABLED=0 $(GO) install ./cmd/...
 	@dir=$$($(GO) env GOBIN); dir=$${dir:-$$($(GO) env GOPATH)/bin}; echo "Installed orchestrator, worker and tasker-ctl in $$dir"; \
 		case ":$$PATH:" in *":$$dir:"*) ;; *) echo "It is not in PATH: export PATH=\"$$dir:\$$PATH\"" ;; esac
 
@@ -285,7 +291,7 @@ help: ## Show this list
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*##/ {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: require-postgresql require-pgbouncer require-rabbitmq require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-kube-apiserver require-podman require-prometheus require-schemathesis require-redis
+.PHONY: require-postgresql require-pgbouncer require-rabbitmq require-gcc require-clients require-spin require-typescript require-helm require-kubeconform require-kube-apiserver require-podman require-prometheus require-schemathesis require-redis require-node require-python-stubs
 require-postgresql:
 	@scripts/require-postgresql
 require-pgbouncer: # tests go through a real one
@@ -296,7 +302,7 @@ require-redis: # signals travel over a real one
 	@scripts/require-redis
 require-gcc: # the race detector needs a C compiler
 	@scripts/require-gcc
-require-clients: # tests act as clients in other languages
+require-clients: # tests act as clients, also in Python
 	@scripts/require-clients
 require-prometheus: # rules and dashboards are tested with a real one
 	@scripts/require-prometheus
@@ -312,8 +318,12 @@ require-schemathesis:
 	@scripts/require-schemathesis
 require-podman:
 	@scripts/require-podman
+require-node: # runs what is compiled from TypeScript
+	@scripts/require-node
 require-typescript: # tests compile generated code
 	@scripts/require-typescript
+require-python-stubs: # a test calls every rpc with them
+	@scripts/require-python-stubs
 
 # The version is part of the name, so a new version is installed.
 $(GOLANGCI):

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/worker"
 )
 
@@ -31,7 +32,7 @@ type language struct {
 // the wheel installed (scripts/python-sdk).
 func inPython(t *testing.T) language {
 	t.Helper()
-	needs(t, "python3")
+	needs.Tool(t, needs.Python)
 	return language{"py", "remote_worker", func(program, address string) *exec.Cmd {
 		interpreter, path := "python3", "PYTHONPATH=../sdk/python/src"
 		if installed := os.Getenv("TASKER_TEST_PYTHON"); installed != "" {
@@ -56,7 +57,7 @@ func inTypeScript(t *testing.T) language {
 // typeScriptPackage returns the directory of the compiled or installed package.
 func typeScriptPackage(t *testing.T) string {
 	t.Helper()
-	needs(t, "node")
+	needs.Tool(t, needs.Node)
 	if installed := os.Getenv("TASKER_TEST_TYPESCRIPT"); installed != "" {
 		return installed
 	}
@@ -66,32 +67,11 @@ func typeScriptPackage(t *testing.T) string {
 // compiled returns the directory of the compiled sdk/typescript.
 func compiled(t *testing.T) string {
 	t.Helper()
-	compiler, err := filepath.Abs("../.tools/typescript/lib/tsc.js")
-	require.NoError(t, err)
-	if _, err := os.Stat(compiler); err != nil {
-		missing(t, "scripts/require-typescript installs the compiler of TypeScript")
-	}
-	dist := t.TempDir()
+	compiler, dist := needs.Path(t, needs.TypeScript), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dist, "package.json"), []byte(`{"type": "module"}`), 0o600))
 	out, err := exec.CommandContext(t.Context(), "node", compiler, "-p", "../sdk/typescript", "--outDir", dist).CombinedOutput() // #nosec G204 -- our own
 	require.NoError(t, err, "%s", out)
 	return dist
-}
-
-func needs(t *testing.T, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		missing(t, program+" is not installed")
-	}
-}
-
-// missing skips a test without its tool; CI has to have them all.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(what)
-	}
-	t.Skip(what)
 }
 
 // workerOf starts a worker process, which is killed at the end unless the test has ended it.
@@ -363,9 +343,7 @@ func TestTypeScriptKit(t *testing.T) {
 func kitOf(t *testing.T, l language) {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../cmd/tasker-ctl")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../cmd/tasker-ctl").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	run := l.start("kit", dir)
 	if run.Env == nil {
@@ -380,7 +358,7 @@ func kitOf(t *testing.T, l language) {
 // TestPythonWithoutADaemon runs the tests of the package itself.
 func TestPythonWithoutADaemon(t *testing.T) {
 	t.Parallel()
-	needs(t, "python3")
+	needs.Tool(t, needs.Python)
 	run := exec.CommandContext(t.Context(), "python3", "-m", "unittest", "discover", "-s", "../sdk/python/tests")
 	run.Env = append(os.Environ(), "PYTHONPATH=../sdk/python/src", "PYTHONDONTWRITEBYTECODE=1")
 	out, err := run.CombinedOutput()

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
@@ -148,8 +149,7 @@ func TestQueuesOfOthers(t *testing.T) {
 
 func playQueues(t *testing.T, file string) {
 	t.Helper()
-	needs(t, "curl")
-	needs(t, "python3")
+	needs.Tool(t, needs.Curl, needs.Python)
 	rows, bases := queueRows(t, file), map[string]string{}
 	require.Greater(t, len(rows), 5)
 	for _, row := range rows {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -79,16 +80,14 @@ func TestManualPages(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), ".B \\-l, \\-\\-limit int\n")
 	require.Equal(t, "\\&.a \\e\\-b\n\\&'c", roff(".a \\-b\n'c"))
-	groff, err := exec.LookPath("groff")
-	if err != nil {
-		t.Log("groff is not installed: the pages are not formatted")
-		return
-	}
-	for _, name := range written {
-		out, err := exec.CommandContext(t.Context(), groff, "-k", "-Tutf8", "-man", "-ww", "-z", filepath.Join(dir, name)).CombinedOutput()
-		require.NoError(t, err)
-		require.Empty(t, strings.TrimSpace(string(out)), name)
-	}
+	t.Run("formatted", func(t *testing.T) {
+		groff := needs.Path(t, needs.Groff)
+		for _, name := range written {
+			out, err := exec.CommandContext(t.Context(), groff, "-k", "-Tutf8", "-man", "-ww", "-z", filepath.Join(dir, name)).CombinedOutput()
+			require.NoError(t, err)
+			require.Empty(t, strings.TrimSpace(string(out)), name)
+		}
+	})
 }
 
 // TestChartOfInstances: what exists is drawn as what it was made of, and no name breaks

@@ -97,7 +97,6 @@ func exported(t *testing.T, of []pkg) map[string]string {
 		args = append(args, p.ImportPath)
 	}
 	cmd := exec.CommandContext(t.Context(), "go", args...) // #nosec G204 -- the arguments are built here
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -40,6 +40,7 @@ func TestRulesCatchWhatTheyForbid(t *testing.T) {
 		"poller itself":           {strayDrivers, pkg{ImportPath: at("poller"), Imports: []string{"database/sql"}}, true},
 		"test kit in a test":      {strayTestKits, pkg{ImportPath: at("internal/store"), TestImports: []string{at("internal/pgtest")}}, false},
 		"test kit in the product": {strayTestKits, pkg{ImportPath: at("internal/store"), Imports: []string{at("internal/pgtest")}}, true},
+		"test kit in the runner":  {strayTestKits, pkg{ImportPath: at("test/run"), Imports: []string{at("internal/pgtest")}}, false},
 		"testing in the product":  {strayTestKits, pkg{ImportPath: at("worker"), Imports: []string{"testing"}}, true},
 		"a name that says a lot":  {emptyNames, pkg{ImportPath: at("internal/store"), Name: "store"}, false},
 		"a name that says little": {emptyNames, pkg{ImportPath: at("internal/util"), Name: "util"}, true},

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/child"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
@@ -69,9 +70,10 @@ func (w withNode) Run() int {
 	return code
 }
 
-// acquire returns the node of this process, running.
+// acquire returns the node of this process, running. Without RabbitMQ the test is left out.
 func acquire(t testing.TB) *node {
 	t.Helper()
+	needs.Tool(t, needs.RabbitMQ)
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.node != nil {
@@ -97,28 +99,13 @@ func open(ctx context.Context) (*node, error) {
 	}
 }
 
-// programs is the directory of the server's programs. Debian's in the search path are wrappers
-// that change the account.
-func programs() (string, error) {
-	found, err := filepath.Glob("/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server")
-	if err != nil {
-		return "", fmt.Errorf("find RabbitMQ: %w", err)
-	}
-	if len(found) > 0 {
-		return filepath.Dir(found[len(found)-1]), nil
-	}
-	path, err := exec.LookPath("rabbitmq-server")
-	if err != nil {
-		return "", errors.New("RabbitMQ is not installed (scripts/require-rabbitmq installs it)")
-	}
-	return filepath.Dir(path), nil
-}
-
 func newNode(ctx context.Context, config string, env ...string) (_ *node, err error) {
 	n := &node{config: config, env: env, client: &http.Client{Timeout: opTimeout, Transport: &http.Transport{DisableKeepAlives: true}}}
-	if n.sbin, err = programs(); err != nil {
-		return nil, err
+	server, err := needs.Find(ctx, needs.RabbitMQ)
+	if err != nil {
+		return nil, fmt.Errorf("find RabbitMQ: %w", err)
 	}
+	n.sbin = filepath.Dir(server)
 	if n.dir, err = os.MkdirTemp("", "tasker-broker-"); err != nil {
 		return nil, fmt.Errorf("make the node's directory: %w", err)
 	}

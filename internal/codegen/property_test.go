@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -106,8 +107,13 @@ func TestAnySchema(t *testing.T) {
 		valid++
 	})
 	require.Greater(t, valid, 10)
-	command(t, filepath.Join(dir, "python"), "python3", "-m", "compileall", "-q", ".")
-	compileTypeScript(t, filepath.Join(dir, "typescript"))
+	t.Run("Python", func(t *testing.T) {
+		needs.Tool(t, needs.Python)
+		command(t, filepath.Join(dir, "python"), "python3", "-m", "compileall", "-q", ".")
+	})
+	t.Run("TypeScript", func(t *testing.T) {
+		compileTypeScript(t, filepath.Join(dir, "typescript"))
+	})
 }
 
 // TestFieldsThatAllObjectsHave: an object without an optional field of such a name is of its type.
@@ -124,6 +130,7 @@ func TestFieldsThatAllObjectsHave(t *testing.T) {
 	steps[1].Name, steps[1].Dependencies, steps[1].Handler.Callable = "after", []string{"constructor"}, "y"
 	files, err := Generate(&workflow.Template{Name: "t", Namespace: "n", InputSchema: schema, Steps: steps}, Options{Language: "typescript"})
 	require.NoError(t, err)
+	needs.Tool(t, needs.Node, needs.TypeScript)
 	dir := t.TempDir()
 	for _, f := range []File{files.Types, files.Handlers, files.Tests} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), f.Text, 0o600))

@@ -83,7 +83,6 @@ func TestProgramsCompile(t *testing.T) {
 	// Compiled, not linked, and from the same build cache as the daemons of other tests.
 	args := append([]string{"list", "-export", "-overlay", overlayFile}, packages...)
 	cmd := exec.CommandContext(t.Context(), "go", args...) // #nosec G204 -- the arguments are made here
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

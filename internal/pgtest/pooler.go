@@ -19,11 +19,9 @@ import (
 
 	"github.com/tasker-go/tasker/internal/child"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgcluster"
 )
-
-// ErrNoPooler says that PgBouncer is not installed.
-var ErrNoPooler = errors.New("PgBouncer is not installed (scripts/require-pgbouncer installs it)")
 
 // poolerTries bounds how often a pooler is restarted because another program took the port
 // that was free a moment earlier.
@@ -64,14 +62,11 @@ const (
 
 // StartPooler starts PgBouncer in front of the server of dsn, with size
 // connections to each database. It returns when a connection through it to the database of
-// dsn works. The error is ErrNoPooler when it is not installed. ctx bounds the starting.
+// dsn works. ctx bounds the starting.
 func StartPooler(ctx context.Context, dsn string, mode PoolMode, size int) (*Pooler, error) {
-	path, err := exec.LookPath("pgbouncer")
+	path, err := needs.Find(ctx, needs.PgBouncer)
 	if err != nil {
-		path = "/usr/sbin/pgbouncer" // not on every PATH
-		if _, err := os.Stat(path); err != nil {
-			return nil, ErrNoPooler
-		}
+		return nil, fmt.Errorf("find PgBouncer: %w", err)
 	}
 	upstream, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -86,15 +81,13 @@ func StartPooler(ctx context.Context, dsn string, mode PoolMode, size int) (*Poo
 }
 
 // NewPooler is StartPooler for a test, at whose end the pooler stops. Without PgBouncer the
-// test is skipped.
+// test is left out, see [needs.Tool].
 func NewPooler(t testing.TB, dsn string, mode PoolMode, size int) *Pooler {
 	t.Helper()
+	needs.Tool(t, needs.PgBouncer)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p, err := StartPooler(ctx, dsn, mode, size)
-	if errors.Is(err, ErrNoPooler) {
-		t.Skip(err)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@
 // kill, freeze, wipe and restart it. It ends with the test, and with the process of the
 // test where the kernel can see to that.
 //
-// Without redis-server the tests fail and say what to install; they are never skipped. Only
-// tests, and the benchmark through [Open], may import this package. What may not enter: knowledge of what the product keeps in
-// Redis.
+// Without redis-server a test is left out, or fails in CI (internal/needs). Only tests, and the
+// benchmark through [Open], may import this package. What may not enter: knowledge of what the
+// product keeps in Redis.
 package redistest

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/child"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/redisdial"
 )
 
@@ -31,15 +32,17 @@ type Server struct {
 	// URL is where it listens, after a restart too.
 	URL string
 
-	dir  string
-	args []string
-	proc *child.Process
+	program string
+	dir     string
+	args    []string
+	proc    *child.Process
 }
 
 // Start runs a server until the test ends. Settings are further arguments of redis-server,
-// such as "--maxmemory", "1mb".
+// such as "--maxmemory", "1mb". Without Redis the test is left out, see [needs.Tool].
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
+	needs.Tool(t, needs.Redis)
 	s, err := Open(t.Context(), settings...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -48,15 +51,16 @@ func Start(t testing.TB, settings ...string) *Server {
 
 // Open runs a server for a program that is not a test, such as the benchmark, until Close.
 func Open(ctx context.Context, settings ...string) (*Server, error) {
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		return nil, fmt.Errorf("find Redis (scripts/require-redis installs it): %w", err)
+	program, err := needs.Find(ctx, needs.Redis)
+	if err != nil {
+		return nil, fmt.Errorf("find Redis: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "redis-") // that of a test may be too long for a socket
 	if err != nil {
 		return nil, fmt.Errorf("make the directory of Redis: %w", err)
 	}
 	socket := filepath.Join(dir, "socket")
-	s := &Server{URL: "unix://" + socket, dir: dir, args: slices.Concat([]string{"--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "",
+	s := &Server{URL: "unix://" + socket, program: program, dir: dir, args: slices.Concat([]string{"--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "",
 		"--appendonly", "no", "--loglevel", "warning", "--logfile", filepath.Join(dir, "log")}, settings)}
 	if err := s.Run(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -97,7 +101,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.End(); err != nil {
 		return err
 	}
-	cmd := exec.Command("redis-server", s.args...) //nolint:noctx // End ends it
+	cmd := exec.Command(s.program, s.args...) //nolint:noctx // End ends it
 	var err error
 	if s.proc, err = child.Start(cmd, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("start redis-server: %w", err)

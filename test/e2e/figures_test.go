@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
 )
@@ -119,6 +120,7 @@ func (c counting) offer(namespace string, tasks int, a arrivals) (of cost) {
 // Go handlers end together and processes do not; that figure is printed, with a bound that
 // one statement per end would exceed.
 func TestProcessesCostOneWorker(t *testing.T) {
+	needs.Tool(t, needs.Python)
 	processes, tasks, bound := 12, 500, 3.0
 	if measuring() {
 		processes, tasks, bound = 200, 5000, 1.1

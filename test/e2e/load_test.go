@@ -17,6 +17,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
 )
@@ -27,6 +28,7 @@ var remoteTasks = flag.Int("remote.tasks", 500, "one-step tasks for processes in
 // one task at a time in Python and in TypeScript. It prints the rate, the CPU time of each part
 // and the latency; what it asserts is that each step has one attempt.
 func TestProcessesUnderLoad(t *testing.T) {
+	needs.Tool(t, needs.Python, needs.Node, needs.TypeScript)
 	r := newFleet(t, enginetest.Migrated(t))
 	orchestrator := r.start(fleet.Orchestrator, "Hybrid", "")
 	r.ready()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
 )
@@ -24,6 +25,7 @@ const processGrace = 3 * time.Second
 // and a second, by the clock of the database, from their checkpoints. No item is worked on
 // twice.
 func TestAProcessIsKilledInABatch(t *testing.T) {
+	needs.Tool(t, needs.Python)
 	const items = 40
 	bound := processGrace + 20*time.Second // of a busy machine
 	if measuring() {
@@ -68,6 +70,7 @@ func TestAProcessIsKilledInABatch(t *testing.T) {
 // session lives. The step runs again elsewhere; the result that the process sends when it
 // wakes is answered with 409 and counted.
 func TestALateResultIsRejected(t *testing.T) {
+	needs.Tool(t, needs.Python)
 	r, p := processes(t, sessionsOnly+"[worker.sessions]\nreclaim_grace_ms = 60000\nmax_wait_ms = 60000\n", `{"name": "late", "namespace_name": "gate",
 		"version": "1.0.0", "steps": [{"name": "late", "timeout_seconds": 2, "handler": {"callable": "late"}, "retry": {"max_attempts": 2, "backoff_base_ms": 1}}]}`)
 	dir := t.TempDir()

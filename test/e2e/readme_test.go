@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/child"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
@@ -24,6 +25,7 @@ import (
 // the greeting in capitals.
 func TestReadmesWorkerJoinsDev(t *testing.T) {
 	t.Parallel()
+	needs.Tool(t, needs.Curl)
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -103,7 +105,7 @@ func buildElsewhere(t *testing.T, to, program string) {
 func goBuild(t *testing.T, in string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build"}, args...)...) // #nosec G204 -- the arguments are built here
-	cmd.Dir, cmd.Env = in, append(os.Environ(), "CGO_ENABLED=0")                         // like the daemons, which are already compiled
+	cmd.Dir = in
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/redistest"
@@ -111,7 +112,7 @@ func TestRunbooks(t *testing.T) {
 // startPageFleet runs `tasker-ctl dev`, and a worker for shop.
 func startPageFleet(t *testing.T) *pageFleet {
 	t.Helper()
-	toolsOf(t, "curl psql python3 redis-cli")
+	needs.Tool(t, needs.Curl, needs.Psql, needs.Python, needs.RedisCLI, needs.RabbitMQ, needs.Redis)
 	dir := t.TempDir()
 	goBuild(t, "../..", "-o", dir+"/", "./cmd/tasker-ctl")
 	f := &pageFleet{t: t, dir: dir, db: enginetest.Migrated(t), host: brokertest.New(t)}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
 )
@@ -35,6 +36,7 @@ max_concurrent_handlers = 32
 // attempt.
 func TestTheDaemonOfSessionsIsKilled(t *testing.T) {
 	t.Parallel()
+	needs.Tool(t, needs.Python, needs.Node, needs.TypeScript)
 	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "Hybrid", "")
 	r.ready()
@@ -86,6 +88,7 @@ func TestTheDaemonOfSessionsIsKilled(t *testing.T) {
 // TestAFrozenProcess: its step runs again in another process. When it wakes, what it has is
 // not taken, and counted.
 func TestAFrozenProcess(t *testing.T) {
+	needs.Tool(t, needs.Python)
 	r, p := processes(t, sessionsOnly+"[worker.sessions]\nreclaim_grace_ms = 2000\nmax_wait_ms = 1000\n", `{"name": "python", "namespace_name": "gate",
 		"version": "1.0.0", "steps": [{"name": "wait", "timeout_seconds": 300, "handler": {"callable": "wait_python"}, "retry": {"max_attempts": 3}}]}`)
 	dir := t.TempDir()
@@ -115,6 +118,7 @@ func TestAFrozenProcess(t *testing.T) {
 // again after the grace: long before its lease ends.
 func TestTheDaemonOfSessionsIsStartedAgain(t *testing.T) {
 	t.Parallel()
+	needs.Tool(t, needs.Python, needs.Node, needs.TypeScript)
 	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "Hybrid", "")
 	r.ready()
@@ -235,10 +239,8 @@ func compiledSDK(t *testing.T) string {
 	t.Helper()
 	dist := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dist, "package.json"), []byte(`{"type": "module"}`), 0o600))
-	out, err := exec.CommandContext(t.Context(), "node", "../../.tools/typescript/lib/tsc.js", "-p", "../../sdk/typescript", "--outDir", dist).CombinedOutput() // #nosec G204 -- our own
-	if err != nil && os.Getenv("CI") != "true" {
-		t.Skip("scripts/require-typescript installs the compiler of TypeScript")
-	}
+	compiler := needs.Path(t, needs.TypeScript)
+	out, err := exec.CommandContext(t.Context(), "node", compiler, "-p", "../../sdk/typescript", "--outDir", dist).CombinedOutput() // #nosec G204 -- our own
 	require.NoError(t, err, "%s", out)
 	return dist
 }

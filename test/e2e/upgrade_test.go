@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/test/fleet"
@@ -26,6 +27,7 @@ const firstOnline = "internal/store/migrations/00106_failed_plans.sql"
 // binariesBefore builds the daemons of the commit before the migration firstOnline.
 func binariesBefore(t *testing.T) string {
 	t.Helper()
+	needs.Tool(t, needs.Git)
 	bin := t.TempDir()
 	err := fleet.BuildBefore(t.Context(), "../..", firstOnline, t.TempDir(), bin, "orchestrator", "worker")
 	if errors.Is(err, fleet.ErrNoHistory) {

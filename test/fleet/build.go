@@ -34,12 +34,13 @@ func Main(root string, run func(binDir string) int, programs ...string) int {
 	return run(dir)
 }
 
-// Build compiles programs of cmd into dir, as they are released: all of them, or those named;
-// root is the folder of go.mod. race adds the race detector.
+// Build compiles programs of cmd into dir, with the flags of `make demo`, so that what they share is
+// compiled once: all of them, or those named; root is the folder of go.mod. race adds the race
+// detector.
 func Build(ctx context.Context, root, dir string, race bool, programs ...string) error {
-	args, cgo := []string{"build"}, "CGO_ENABLED=0"
+	args := []string{"build"}
 	if race {
-		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
+		args = append(args, "-race")
 	}
 	args = append(args, "-o", dir+string(filepath.Separator))
 	for _, p := range programs {
@@ -49,7 +50,7 @@ func Build(ctx context.Context, root, dir string, race bool, programs ...string)
 		args = append(args, "./cmd/...")
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir, cmd.Env = root, append(os.Environ(), cgo)
+	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs: %w\n%s", err, out)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/test/chaos/internal/rig"
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 )
@@ -38,15 +38,15 @@ func TestTheFrozenDoNotStopTheFleet(t *testing.T) {
 		"workers, pooled":       {rig.Options{Pooled: true}, []string{"worker-a", "worker-b"}, rig.AnyTransaction},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if c.o.Pooled {
+				needs.Tool(t, needs.PgBouncer)
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			c.o.Dir, c.o.BinDir = t.TempDir(), binDir
 			c.o.Orchestrators, c.o.Workers = []string{"Hybrid", "Hybrid", "Hybrid"}, []string{"Hybrid", "Hybrid", "Hybrid"}
 			r, err := rig.Start(ctx, c.o)
 			t.Cleanup(func() { require.NoError(t, r.Close()) })
-			if errors.Is(err, pgtest.ErrNoPooler) {
-				t.Skip(err)
-			}
 			require.NoError(t, err)
 			frozen := r.ByName(c.frozen)
 			accepted, since, left := freezeAmidst(ctx, t, r, frozen, c.what)

@@ -60,7 +60,6 @@ func (r *Rig) build(ctx context.Context, root, bench string) error {
 	for _, b := range []struct{ dir, pkg string }{{root, "./cmd/orchestrator"}, {root, "./cmd/tasker-ctl"}, {bench, "./worker"}} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-o", r.dir+string(filepath.Separator), b.pkg)
 		cmd.Dir = b.dir
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as `make build` does
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", b.pkg, err, out)
 		}
