@@ -213,6 +213,15 @@ func SuggestDataDir(wish string) (dir, reason string, err error) {
 	return dir, reason, nil
 }
 
+// owns reports whether a file belongs to the account.
+func (a *account) owns(info os.FileInfo) bool {
+	if a == nil {
+		return ownedByUs(info)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Uid == a.uid
+}
+
 func ownedByUs(info os.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == os.Geteuid()

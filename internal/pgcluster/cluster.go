@@ -19,12 +19,17 @@ type AlreadyRunningError struct {
 	DataDir string
 	// PID of the running server, 0 when only the lock of its owner was seen.
 	PID int
+	// Owner is the process that runs the server and has the lock; 0: there is none, or it is not known.
+	Owner int
 }
 
 // Error implements error.
 func (e *AlreadyRunningError) Error() string {
+	if e.Owner != 0 {
+		return fmt.Sprintf("the database in %s is used by another process of Tasker (pid %d); end that one first (kill -INT %d) or choose another directory", e.DataDir, e.Owner, e.Owner)
+	}
 	if e.PID == 0 {
-		return fmt.Sprintf("the database in %s is being used by another process of Tasker; stop that one first or choose another directory", e.DataDir)
+		return fmt.Sprintf("the database in %s is used by another process of Tasker; end that one first or choose another directory", e.DataDir)
 	}
 	return fmt.Sprintf("a PostgreSQL server (pid %d) already runs on %s; stop it first (kill -INT %d) or choose another directory", e.PID, e.DataDir, e.PID)
 }
@@ -42,6 +47,7 @@ type Cluster struct {
 	mu        sync.Mutex
 	socketDir string
 	port      int
+	noTCP     bool // another program has the kept port: the server listens on its socket alone
 	proc      *process
 	gone      bool // stopped for good
 }
@@ -88,14 +94,25 @@ func (c *Cluster) prepare(ctx context.Context) (err error) {
 	if c.password, err = loadOrCreatePassword(filepath.Join(c.dataDir, passwordFile), c.opts.Password); err != nil {
 		return err
 	}
-	return c.recoverPidFile()
+	if err := c.awaitOrphan(ctx); err != nil {
+		return err
+	}
+	if err := c.recoverPidFile(); err != nil {
+		return err
+	}
+	return c.noteOwnership()
+}
+
+// tell passes a sentence for the user on.
+func (c *Cluster) tell(what string) {
+	if c.opts.Tell != nil {
+		c.opts.Tell(what)
+	}
 }
 
 // abandon releases the resources of a failed start.
 func (c *Cluster) abandon() {
-	if c.socketDir != "" {
-		_ = os.RemoveAll(c.socketDir)
-	}
+	c.dropSocketDir()
 	if c.opts.Ephemeral && c.dataDir != "" {
 		_ = os.RemoveAll(c.dataDir)
 	}
@@ -140,7 +157,8 @@ func Attach(ctx context.Context, dataDir string) (*Cluster, error) {
 	return c, nil
 }
 
-// DSN is the connection string of a database over loopback, with the password.
+// DSN is the connection string of a database over loopback, with the password. A server whose kept port is taken
+// does not listen there, see [Options].
 func (c *Cluster) DSN(database string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +177,8 @@ func (c *Cluster) loopbackDSN(database string) string {
 }
 
 // SocketDSN is the connection string of a database over the private Unix
-// socket; only this user and root can use it. On Windows it is that of DSN.
+// socket; only this user and root can use it. For a data directory that is kept it is the same at each start. On
+// Windows it is that of DSN.
 func (c *Cluster) SocketDSN(database string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,6 +4,7 @@ package pgcluster
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -41,15 +42,18 @@ func TestClusterServesAndKeepsItsData(t *testing.T) {
 	require.Equal(t, `odd "name"`, query(t, c.SocketDSN(`odd "name"`), "SELECT current_database()"))
 	exec1(t, c.SocketDSN(Superuser), "CREATE TABLE kept AS SELECT 'still here' AS word")
 
-	pid, socketDir := c.PID(), c.socketDir
+	pid, socketDir, address := c.PID(), c.socketDir, c.SocketDSN("x")
 	stop(t, c)
 	require.False(t, processAlive(pid))
-	require.NoDirExists(t, socketDir)
+	left, err := os.ReadDir(socketDir)
+	require.NoError(t, err, "nobody else can take its place")
+	require.Empty(t, left)
 	require.Zero(t, c.PID())
 	stop(t, c) // twice is harmless
 
 	c = start(t, Options{DataDir: dir})
 	require.Equal(t, "still here", query(t, c.DSN(Superuser), "SELECT word FROM kept"))
+	require.Equal(t, address, c.SocketDSN("x"))
 }
 
 func TestLoopbackAsksForThePassword(t *testing.T) {
@@ -98,6 +102,8 @@ func TestSecondStartIsRefused(t *testing.T) {
 	var running *AlreadyRunningError
 	require.ErrorAs(t, err, &running)
 	require.Equal(t, c.PID(), running.PID)
+	require.Equal(t, os.Getpid(), running.Owner)
+	require.EqualError(t, err, fmt.Sprintf("the database in %s is used by another process of Tasker (pid %d); end that one first (kill -INT %[2]d) or choose another directory", c.DataDir(), os.Getpid()))
 	require.Equal(t, "1", query(t, c.SocketDSN(Superuser), "SELECT '1'"), "the first one is unharmed")
 }
 
@@ -200,8 +206,9 @@ func TestStalePidFile(t *testing.T) {
 	dir := dataDir(t)
 	c := start(t, Options{DataDir: dir})
 	exec1(t, c.SocketDSN(Superuser), "CREATE TABLE kept AS SELECT 'recovered' AS word")
-	oldSocket := c.socketDir
+	oldSocket, address := c.socketDir, c.SocketDSN("x")
 	require.NoError(t, c.Kill(t.Context()))
+	require.FileExists(t, filepath.Join(oldSocket, ".s.PGSQL."+strconv.Itoa(c.Port())+".lock"), "it was killed")
 	c.unlock() // as if our process had died as well
 
 	t.Run("its number is a stranger's now", func(t *testing.T) {
@@ -212,18 +219,21 @@ func TestStalePidFile(t *testing.T) {
 		pf, err := readPidFile(c.pgdata())
 		require.NoError(t, err)
 		pf.lines[0] = strconv.Itoa(stranger.Process.Pid)
+		lock := filepath.Join(oldSocket, ".s.PGSQL."+strconv.Itoa(c.Port())+".lock")
+		require.NoError(t, os.WriteFile(lock, []byte(strings.Join(pf.lines, "\n")), 0o600))
 		require.NoError(t, os.WriteFile(pidFilePath(c.pgdata()), []byte(strings.Join(pf.lines, "\n")), 0o600))
 		if runtime.GOOS != "linux" {
 			return // there a living process of that number is taken for the server
 		}
 		again := start(t, Options{DataDir: dir})
 		require.Equal(t, "recovered", query(t, again.DSN(Superuser), "SELECT word FROM kept"))
-		require.NoDirExists(t, oldSocket)
+		require.Equal(t, address, again.SocketDSN("x"))
 		require.NoError(t, again.Kill(t.Context()))
 	})
 	t.Run("its number is unused", func(t *testing.T) {
 		again := start(t, Options{DataDir: dir})
 		require.Equal(t, "recovered", query(t, again.DSN(Superuser), "SELECT word FROM kept"))
+		require.Equal(t, address, again.SocketDSN("x"))
 	})
 }
 
@@ -251,7 +261,34 @@ func TestServerDoesNotOutliveItsOwner(t *testing.T) {
 	require.NoError(t, server.wait(ctx), "the server still runs")
 	require.NoFileExists(t, pidFilePath(filepath.Join(dir, "pgdata")), "it was shut down, not killed")
 	start(t, Options{DataDir: dir})
-	require.NoDirExists(t, string(socketDir))
+}
+
+// TestAStartAfterAKill needs nobody's help, and has the same address: of the owner, whose server ends a moment later;
+// of one whose server takes longer; and of both.
+func TestAStartAfterAKill(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux signals a child at its parent's death")
+	}
+	dir := dataDir(t)
+	c := start(t, Options{DataDir: dir})
+	address := c.SocketDSN("x")
+	stop(t, c)
+	for _, signals := range [][]syscall.Signal{{}, {syscall.SIGSTOP}, {syscall.SIGKILL}} { // for the server, before its owner is killed
+		owner, pid := startOwner(t, dir)
+		for _, s := range signals {
+			require.NoError(t, syscall.Kill(pid, s))
+		}
+		require.NoError(t, owner.Process.Kill())
+		_ = owner.Wait() // killed
+		c := start(t, Options{DataDir: dir, Tell: func(what string) {
+			require.Equal(t, "Waiting for the PostgreSQL of an earlier run to end.", what)
+			_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
+		}})
+		require.Equal(t, address, c.SocketDSN("x"), signals)
+		require.Equal(t, "1", query(t, c.SocketDSN(Superuser), "SELECT '1'"), signals)
+		stop(t, c)
+	}
 }
 
 func TestDetachedAndAttach(t *testing.T) {

@@ -18,15 +18,9 @@ import (
 const (
 	passwordFile = "password"
 	lockFile     = "lock"
-	socketFile   = "socket"
 
 	// ephemeralPrefix begins the name of every temporary data directory.
 	ephemeralPrefix = "tasker-pg-"
-	// socketPrefix begins the name of every socket directory.
-	socketPrefix = "tasker-s-"
-	// maxSocketPath is the longest path of a Unix socket on Linux (108 bytes with the
-	// closing zero); macOS allows 104.
-	maxSocketPath = 103
 	// maxLogBytes is the size from which a log is set aside at start.
 	maxLogBytes = 16 << 20
 	// logTailBytes is how much of the log an error carries.
@@ -61,13 +55,38 @@ func (c *Cluster) prepareDir() error {
 	if errors.Is(err, errLocked) {
 		// Not ours: abandon must not remove it.
 		c.dataDir = ""
-		return &AlreadyRunningError{DataDir: dir, PID: serverPID(filepath.Join(dir, "pgdata"))}
+		return &AlreadyRunningError{DataDir: dir, PID: serverPID(filepath.Join(dir, "pgdata")), Owner: ownerOfLock(filepath.Join(dir, lockFile))}
 	}
 	if err != nil {
 		return err
 	}
 	c.lock = lock
+	return c.signLock()
+}
+
+// signLock writes into the lock who has it, for the message of the next that wants it.
+func (c *Cluster) signLock() error {
+	err := c.lock.Truncate(0)
+	if err == nil {
+		_, err = c.lock.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("sign the lock: %w", err)
+	}
 	return nil
+}
+
+// ownerOfLock is the process that has a lock; 0: not known.
+func ownerOfLock(path string) int {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0 // Windows does not let others read it
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || !processAlive(pid) {
+		return 0 // it has yet to sign
+	}
+	return pid
 }
 
 // chooseDir returns the absolute data directory; a temporary one is created.
@@ -130,16 +149,12 @@ func sweepEphemeral(base string) {
 // an existing data directory.
 func (c *Cluster) chooseBinaries(ctx context.Context) (Binaries, error) {
 	wanted, pgdata := c.opts.Binaries, c.pgdata()
-	tell := c.opts.Tell
-	if tell == nil {
-		tell = func(string) {}
-	}
 	b, err := os.ReadFile(filepath.Join(pgdata, "PG_VERSION"))
 	if errors.Is(err, os.ErrNotExist) {
 		if wanted.Dir != "" {
 			return wanted, nil
 		}
-		return Find(ctx, 0, tell)
+		return Find(ctx, 0, c.tell)
 	}
 	if err != nil {
 		return Binaries{}, fmt.Errorf("read the version of the data directory: %w", err)
@@ -149,7 +164,7 @@ func (c *Cluster) chooseBinaries(ctx context.Context) (Binaries, error) {
 		return Binaries{}, fmt.Errorf("read the version of the data directory %s: %w", pgdata, err)
 	}
 	if wanted.Dir == "" {
-		return Find(ctx, major, tell)
+		return Find(ctx, major, c.tell)
 	}
 	if wanted.Major != major {
 		return Binaries{}, fmt.Errorf("the data in %s belongs to PostgreSQL %d, the programs in %s are version %s", pgdata, major, wanted.Dir, wanted.Version)
@@ -252,51 +267,6 @@ func loadOrCreatePassword(path, wanted string) (string, error) {
 		return "", fmt.Errorf("keep password: %w", err)
 	}
 	return password, nil
-}
-
-// useSocketDir makes a socket directory and records it in the data directory, so that it can
-// be removed later if this process does not live to do it.
-func (c *Cluster) useSocketDir() error {
-	removeOldSocketDir(c.dataDir)
-	dir, err := makeSocketDir(c.runAs)
-	if err != nil {
-		return err
-	}
-	c.socketDir = dir
-	if err := os.WriteFile(filepath.Join(c.dataDir, socketFile), []byte(dir), 0o600); err != nil {
-		return fmt.Errorf("note the socket directory: %w", err)
-	}
-	return nil
-}
-
-// removeOldSocketDir removes the recorded socket directory of a data directory without a
-// server.
-func removeOldSocketDir(dataDir string) {
-	b, err := os.ReadFile(filepath.Join(dataDir, socketFile))
-	if err == nil && strings.HasPrefix(filepath.Base(string(b)), socketPrefix) {
-		_ = os.RemoveAll(string(b))
-	}
-}
-
-// makeSocketDir creates the private directory of the server's socket, with a
-// path short enough for one.
-func makeSocketDir(runAs *account) (string, error) {
-	base, err := runAs.tempDir()
-	if err != nil {
-		return "", err
-	}
-	if len(base)+len("/"+socketPrefix+"0123456789/.s.PGSQL.65535") > maxSocketPath {
-		base = "/tmp"
-	}
-	dir, err := os.MkdirTemp(base, socketPrefix)
-	if err != nil {
-		return "", fmt.Errorf("create socket directory: %w", err)
-	}
-	if err := runAs.own(dir); err != nil {
-		_ = os.RemoveAll(dir)
-		return "", err
-	}
-	return dir, nil
 }
 
 // openLog opens the log for appending and rotates a large one.

@@ -19,9 +19,19 @@
 //
 //	<DataDir>/lock          held (flock) by the process that runs the cluster
 //	<DataDir>/password      the superuser's password, mode 0600
+//	<DataDir>/run/          the socket, where its path is short enough
 //	<DataDir>/socket        where the socket's directory is
+//	<DataDir>/port          the port of the first start, which the socket is named after
+//	<DataDir>/detached      the server has no owner
 //	<DataDir>/postgres.log  the server's log
 //	<DataDir>/pgdata/       PostgreSQL's own files
+//
+// # One address
+//
+// Programs that use a data directory that is kept have the same [Cluster.SocketDSN] at each start, and go on when it
+// is started again. Too long a path has the socket in a directory for temporary files, whose name follows from the
+// path. What a killed owner or server leaves behind (the server itself, its lock and its socket) is waited for or
+// removed by the next start.
 //
 // # Who may connect
 //

@@ -43,10 +43,15 @@ func (c *Cluster) launch(ctx context.Context) error {
 			return err
 		}
 	}
-	pick := c.opts.Port == 0 && c.port == 0
-	if c.opts.Port != 0 {
+	kept := false
+	switch {
+	case c.opts.Port != 0:
 		c.port = c.opts.Port
+	case c.port == 0 && !c.opts.Ephemeral:
+		c.port = c.keptPort()
+		kept = c.port != 0
 	}
+	pick := c.port == 0
 	wait := 5 * time.Millisecond
 	for try := 1; ; try++ {
 		if pick {
@@ -56,9 +61,23 @@ func (c *Cluster) launch(ctx context.Context) error {
 			}
 			c.port = port
 		}
+		if err := c.keepPort(); err != nil {
+			return err
+		}
 		err := c.launchOnce(ctx)
-		again := errors.Is(err, errStillAttached) || pick && try < maxPorts && errors.Is(err, errPortTaken)
-		if err == nil || !again {
+		if err == nil {
+			return nil
+		}
+		again := errors.Is(err, errStillAttached)
+		if errors.Is(err, errPortTaken) {
+			again = pick && try < maxPorts || kept
+			if kept {
+				kept = false
+				c.yieldPort()
+				pick = !c.noTCP
+			}
+		}
+		if !again {
 			return err
 		}
 		if sleepErr := lifecycle.Pause(ctx, wait); sleepErr != nil {
@@ -68,12 +87,24 @@ func (c *Cluster) launch(ctx context.Context) error {
 	}
 }
 
+// yieldPort leaves the kept port to the program that has taken it. The address that clients have is that of the socket,
+// whose name has the port and stays; where there is none, another port is picked.
+func (c *Cluster) yieldPort() {
+	c.noTCP = sockets
+	if sockets {
+		c.tell(fmt.Sprintf("Another program has port %d; PostgreSQL listens on its socket alone.", c.port))
+		return
+	}
+	c.tell(fmt.Sprintf("Another program has port %d; PostgreSQL gets another one, and DATABASE_URL changes.", c.port))
+}
+
 func (c *Cluster) launchOnce(ctx context.Context) error {
 	log, err := c.openLog()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }() // the child has its own copy
+	c.removeSockets()
 	from, err := log.Seek(0, io.SeekEnd)
 	if err != nil {
 		return fmt.Errorf("find the end of the log: %w", err)
@@ -156,10 +187,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.shutDownLocked(ctx)
-	if c.socketDir != "" {
-		_ = os.RemoveAll(c.socketDir)
-		c.socketDir = ""
-	}
+	c.dropSocketDir()
 	if c.opts.Ephemeral && !c.gone {
 		if rmErr := os.RemoveAll(c.dataDir); rmErr != nil {
 			err = errors.Join(err, fmt.Errorf("remove %s: %w", c.dataDir, rmErr))

@@ -29,7 +29,9 @@ type Options struct {
 	// TempDir is where the directory of an ephemeral cluster is made; empty means
 	// that of [TempDir].
 	TempDir string
-	// Port is the loopback port; 0 picks a free one at every start.
+	// Port is the loopback port; 0 picks a free one, at every start of an ephemeral cluster. Any other keeps the
+	// one of its first start, which its socket is named after: when another program has taken it since, the server
+	// listens on its socket alone, or on Windows on another port.
 	Port int
 	// Settings are server settings that override the defaults of this package, for example
 	// {"fsync": "off"}. They are given on the command line.
@@ -83,6 +85,9 @@ func (c *Cluster) serverArgs() []string {
 		"-D", c.pgdata(),
 		"-p", strconv.Itoa(c.port),
 		"-c", "unix_socket_directories=" + c.socketDir,
+	}
+	if c.noTCP {
+		settings["listen_addresses"] = ""
 	}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		args = append(args, "-c", name+"="+settings[name])

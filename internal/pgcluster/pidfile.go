@@ -1,12 +1,15 @@
 package pgcluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // pidFile is the content of postmaster.pid, line by line: pid, data directory,
@@ -53,11 +56,52 @@ func serverPID(pgdata string) int {
 	return pf.pid
 }
 
+// detachedFile marks a data directory whose server has no owner.
+const detachedFile = "detached"
+
+// orphanPatience is how long a start waits for the server of an owner that was killed. Its orderly end takes moments,
+// with much to write seconds.
+const orphanPatience = 15 * time.Second
+
+// awaitOrphan waits for the end of a server whose owner has ended without stopping it, as the lock says that this
+// process has. The kernel has told it to end, if it can; one that does not is ended here, so that the next start
+// needs nobody's help.
+func (c *Cluster) awaitOrphan(ctx context.Context) error {
+	pid := serverPID(c.pgdata())
+	if _, err := os.Lstat(filepath.Join(c.dataDir, detachedFile)); pid == 0 || err == nil {
+		return nil // recoverPidFile rejects a detached one
+	}
+	c.tell("Waiting for the PostgreSQL of an earlier run to end.")
+	server := &process{pid: pid}
+	bounded, cancel := context.WithTimeout(ctx, orphanPatience)
+	defer cancel()
+	if err := server.wait(bounded); err == nil || ctx.Err() != nil {
+		return err
+	}
+	if knowsServers {
+		server.end(syscall.SIGQUIT)
+	}
+	return nil
+}
+
+// noteOwnership says to the next start whether the server ends with its owner.
+func (c *Cluster) noteOwnership() error {
+	path := filepath.Join(c.dataDir, detachedFile)
+	err := os.Remove(path)
+	if c.opts.Detached {
+		err = os.WriteFile(path, nil, 0o600)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("note who owns the server: %w", err)
+	}
+	return nil
+}
+
 // recoverPidFile rejects a data directory in use and cleans up after a killed server.
 //
 // A file that names a dead process is left to PostgreSQL, which checks first that none of
 // the old server's children still use its shared memory. A file whose number now belongs to
-// an unrelated process would make PostgreSQL refuse; the number is replaced by ours, which
+// an unrelated process, or to a killed server that nobody has waited for, would make PostgreSQL refuse; the number is replaced by ours, which
 // it recognizes as its parent's and ignores, and the check of the shared memory still
 // applies.
 func (c *Cluster) recoverPidFile() error {
@@ -71,7 +115,7 @@ func (c *Cluster) recoverPidFile() error {
 	if pf.running(c.pgdata()) {
 		return &AlreadyRunningError{DataDir: c.dataDir, PID: pf.pid}
 	}
-	if !processAlive(pf.pid) {
+	if !numberTaken(pf.pid) {
 		return nil
 	}
 	pf.lines[0] = strconv.Itoa(os.Getpid())

@@ -7,6 +7,9 @@ import (
 	"strconv"
 )
 
+// knowsServers: a process that serves a data directory is certainly its server.
+const knowsServers = true
+
 // servesDirectory reports whether the process is the server of pgdata: a server works in its
 // data directory. Without permission to look, it is assumed.
 func servesDirectory(pid int, pgdata string) bool {

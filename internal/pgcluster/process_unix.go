@@ -47,14 +47,16 @@ func sysProcAttr(runAs *account, apart bool) *syscall.SysProcAttr {
 
 // processAlive reports whether a process with this number exists and is no zombie.
 func processAlive(pid int) bool {
+	return numberTaken(pid) && !isZombie(pid)
+}
+
+// numberTaken reports whether a process has this number, which a zombie still has.
+func numberTaken(pid int) bool {
 	if pid <= 0 {
 		return false
 	}
 	err := syscall.Kill(pid, 0)
-	if err != nil && !errors.Is(err, syscall.EPERM) {
-		return false
-	}
-	return !isZombie(pid)
+	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
 // kill sends a signal; a process that has ended meanwhile is no error.

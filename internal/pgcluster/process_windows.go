@@ -16,6 +16,9 @@ import (
 // On Windows the server runs as the user of this process and is reached over loopback only.
 // PostgreSQL refuses a user with administrative rights.
 
+// knowsServers: see servesDirectory.
+const knowsServers = false
+
 // sockets: access to a Unix socket there is not that of its directory.
 const sockets = false
 
@@ -27,6 +30,7 @@ func (a *account) ownerOf(string) error     { return nil }
 func (a *account) canReach(string) error    { return nil }
 func (a *account) tempDir() (string, error) { return TempDir() }
 func ownedByUs(os.FileInfo) bool            { return true } // the directory of temporary files is the user's own
+func (a *account) owns(os.FileInfo) bool    { return true }
 func servesDirectory(int, string) bool      { return true }
 func sysProcAttr(*account, bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
@@ -82,6 +86,9 @@ func processAlive(pid int) bool {
 	state, err := windows.WaitForSingleObject(h, 0)
 	return err == nil && state == uint32(windows.WAIT_TIMEOUT)
 }
+
+// numberTaken reports whether a process has this number.
+func numberTaken(pid int) bool { return processAlive(pid) }
 
 // cleanEnv is the environment of the server programs, without settings of libpq or PostgreSQL.
 func cleanEnv() []string {
