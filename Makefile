@@ -47,13 +47,12 @@ demo: ## Start everything with sample workflows running (Ctrl-C ends it)
 dev: ## Start everything in one process on an embedded database
 	$(call run-dev)
 
-# The program gets a process group of its own (set -m; exit keeps the shell from
-# becoming the program), so that Ctrl-C ends it alone and make tells how it ended.
+# Ctrl-C ends the program alone, and make tells how it ended; what ends make ends the program.
 define run-dev
 	@echo "Compiling ./bin/tasker-ctl with its modules; the first time takes a minute or two."
 	@mkdir -p bin
 	@GO=$(GO) scripts/compile -o bin/ ./cmd/tasker-ctl
-	@set -m; bin/tasker-ctl dev $(1) $(DEMOFLAGS); exit
+	@exec scripts/dev bin/tasker-ctl dev $(1) $(DEMOFLAGS)
 endef
 
 ##@ Check it

@@ -41,7 +41,10 @@ TASKER_PG_BIN a folder with initdb and postgres, besides which it looks nowhere.
 With DATABASE_URL set it uses that database and migrates its schema.
 
 Workers of your own join with the same DATABASE_URL; it is printed once
-everything runs. Ctrl-C ends it, with exit code 0.
+everything runs, and stays the same for a folder of data: they go on when dev is
+stopped or killed and started again. Its own worker takes sessions of every
+namespace, unless worker.namespaces (WORKER_NAMESPACES) names some. Ctrl-C ends
+it, with exit code 0.
 
 With --attached it is a part of the program that starts it, such as a test:
 without the examples, for handlers of every namespace. It writes one line once
@@ -184,7 +187,10 @@ func (o *devOptions) build(ctx context.Context, url string, log *zap.Logger) (*d
 	loaded.Orchestration.GRPC.BindAddress, loaded.Worker.GRPC.BindAddress = besideREST(o.orchestrator), besideREST(o.worker)
 	register := daemons.Register(examples.Register)
 	if o.attached {
-		loaded.Worker.Namespaces, register = []string{"*"}, func(*sdk.Worker) error { return nil }
+		register = func(*sdk.Worker) error { return nil }
+	}
+	if s, ok := loaded.Setting("worker.namespaces"); o.attached || ok && s.Default {
+		loaded.Worker.Namespaces = []string{"*"} // remote handlers may join with any
 	}
 	return daemons.NewEmbedded(ctx, loaded, register, log)
 }

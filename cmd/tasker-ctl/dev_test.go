@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -136,4 +138,48 @@ func TestDevAttachedToNothing(t *testing.T) {
 	code, stdout, errs := dev(t, "never", "--attached", "--log-level", "fatal")
 	require.Equal(t, exitOK, code, errs)
 	require.Empty(t, stdout+errs)
+}
+
+// TestDevServesEveryNamespace: a session gets the steps of a namespace that no configuration names, beside the examples.
+func TestDevServesEveryNamespace(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	out := &trigger{text: "Ctrl-C ends it"}
+	out.then = func() {
+		defer cancel()
+		address := func(of string) string {
+			found := regexp.MustCompile(`(?m)^` + of + ` +(http://\S+)$`).FindStringSubmatch(out.buf.String())
+			require.NotNil(t, found, out.buf.String())
+			return found[1]
+		}
+		c, sessions := client.New(client.Config{BaseURL: address("orchestrator")}), address("worker")+"/v1/sessions"
+		post := func(url, body string, into any) {
+			answer, err := http.Post(url, "application/json", strings.NewReader(body)) //nolint:gosec // the address of this test's worker
+			require.NoError(t, err)
+			require.NoError(t, errors.Join(json.NewDecoder(answer.Body).Decode(into), answer.Body.Close()))
+			require.Less(t, answer.StatusCode, 300)
+		}
+		var opened struct {
+			SessionID string `json:"session_id"`
+		}
+		post(sessions, `{"protocol":1,"permits":1,"callables":[{"callable":"hello.greet"}]}`, &opened)
+		_, err := c.RegisterTemplate(ctx, client.TemplateSource{Actor: "test", Reason: "test",
+			Source: `{"name": "greeting", "namespace_name": "hello", "version": "1.0.0", "steps": [{"name": "s", "handler": {"callable": "hello.greet"}}]}`})
+		require.NoError(t, err)
+		task, err := c.CreateTask(ctx, client.TaskRequest{Name: "greeting", Namespace: "hello", Version: "1.0.0", Context: json.RawMessage(`{}`),
+			Initiator: "test", SourceSystem: "test", Reason: "test"})
+		require.NoError(t, err)
+		pgtest.Eventually(t, time.Minute, func() (bool, string) {
+			var polled struct {
+				Steps []struct {
+					TaskUUID string `json:"task_uuid"`
+				} `json:"steps"`
+			}
+			post(sessions+"/"+opened.SessionID+"/poll?wait=5s", "", &polled)
+			return len(polled.Steps) == 1 && polled.Steps[0].TaskUUID == task.TaskUUID, "the session has got no step"
+		})
+	}
+	code, _, errs := devWith(ctx, t, strings.NewReader(""), out, "--log-level", "error")
+	require.Equal(t, exitOK, code, errs)
 }

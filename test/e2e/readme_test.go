@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,12 +18,14 @@ import (
 
 	"github.com/tasker-go/tasker/internal/child"
 	"github.com/tasker-go/tasker/internal/needs"
+	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
 // TestReadmesWorkerJoinsDev follows README: the program in its own module, joined to
 // `tasker-ctl dev` with the line that dev prints, and the request, whose task ends with
-// the greeting in capitals.
+// the greeting in capitals. The worker goes on when dev is stopped, or killed, and started
+// again.
 func TestReadmesWorkerJoinsDev(t *testing.T) {
 	t.Parallel()
 	needs.Tool(t, needs.Curl)
@@ -34,29 +37,58 @@ func TestReadmesWorkerJoinsDev(t *testing.T) {
 	require.Len(t, programs, 2, "the worker and the client")
 	buildElsewhere(t, filepath.Join(dir, "greeter"), programs[0])
 
-	dev := run(t, dir, "./tasker-ctl dev --ephemeral --orchestrator-address 127.0.0.1:0 --worker-address 127.0.0.1:0")
-	join := dev.says(`(?m)^  (export DATABASE_URL='[^']+')$`)
-	base := dev.says(`(?m)^orchestrator +(http://\S+)$`)
-	dev.says(`(?m)^Ctrl-C ends it`)
+	line := "exec ./tasker-ctl dev --data-dir '" + keptData(t) + "' --orchestrator-address 127.0.0.1:0 --worker-address 127.0.0.1:0"
+	start := func() (dev *shell, join, base string) {
+		dev = run(t, dir, line)
+		join, base = dev.says(`(?m)^  (export DATABASE_URL='[^']+')$`), dev.says(`(?m)^orchestrator +(http://\S+)$`)
+		dev.says(`(?m)^Ctrl-C ends it`)
+		return dev, join, base
+	}
+	dev, join, base := start()
 	greeter := run(t, dir, join+" TASKER_WEB_BIND_ADDRESS=127.0.0.1:0; exec ./greeter")
-
-	body := command(t, string(readme), "curl ")
-	body = strings.ReplaceAll(body, "http://localhost:8080", base)
-	var answer string
-	pgtest.Eventually(t, time.Minute, func() (bool, string) { // until the worker has registered its template
-		answer = greeter.shell("curl -sS" + strings.TrimPrefix(body, "curl"))
-		return strings.Contains(answer, `"task_uuid"`), answer
-	})
-	require.Regexp(t, `"status": ?"complete"`, answer)
-	id := find(t, `"task_uuid": ?"([0-9a-f-]+)"`, answer)
-	require.Contains(t, greeter.shell("./tasker-ctl --orchestration-url "+base+" task get "+id), "HELLO WORLD")
+	greet := func(whom string) {
+		body := strings.NewReplacer("http://localhost:8080", base, `"world"`, `"`+whom+`"`).Replace(command(t, string(readme), "curl "))
+		var answer string
+		pgtest.Eventually(t, time.Minute, func() (bool, string) { // until the worker has registered its template
+			answer = greeter.shell("curl -sS" + strings.TrimPrefix(body, "curl"))
+			return strings.Contains(answer, `"task_uuid"`), answer
+		})
+		require.Regexp(t, `"status": ?"complete"`, answer)
+		id := find(t, `"task_uuid": ?"([0-9a-f-]+)"`, answer)
+		require.Contains(t, greeter.shell("./tasker-ctl --orchestration-url "+base+" task get "+id), "HELLO "+strings.ToUpper(whom))
+	}
+	greet("world")
 
 	buildElsewhere(t, filepath.Join(dir, "asker"), strings.ReplaceAll(programs[1], "http://localhost:8080", base))
 	require.Contains(t, greeter.shell("./asker"), "HELLO GOPHER")
 
+	second := run(t, dir, line)
+	second.says("used by another process of Tasker .pid " + strconv.Itoa(dev.child.PID()))
+	for whom, signal := range map[string]os.Signal{"stopped": os.Interrupt, "killed": os.Kill} {
+		require.NoError(t, dev.child.Signal(signal))
+		<-dev.child.Done()
+		require.Equal(t, signal == os.Interrupt, dev.child.ExitCode() == 0, dev.output())
+		var again string
+		dev, again, base = start()
+		require.Equal(t, join, again)
+		greet(whom)
+		require.False(t, greeter.ended(), greeter.output())
+	}
 	require.NoError(t, dev.child.Signal(os.Interrupt)) // Ctrl-C
 	<-dev.child.Done()
 	require.Zero(t, dev.child.ExitCode(), dev.output())
+}
+
+// keptData is a folder for the database of a dev of this test, which the server's user can enter.
+func keptData(t *testing.T) string {
+	t.Helper()
+	base, err := pgcluster.TempDir()
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp(base, "tasker-e2e-dev-") //nolint:usetesting // t.TempDir is closed to the server's user
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o711)) // #nosec G302 -- the data itself is closed
+	return filepath.Join(dir, "data")
 }
 
 // TestEmbeddedProgram runs the program of docs/embedding.md, which embeds the engine, on
