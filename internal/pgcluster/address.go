@@ -82,7 +82,7 @@ func fits(dir string) bool {
 }
 
 // privateDir makes a directory that only the account can enter. One that is there already stays if it is the
-// account's; in a directory for temporary files anybody may have made it.
+// account's; in a directory for temporary files another user may have made it.
 func (a *account) privateDir(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if err == nil {
@@ -124,7 +124,7 @@ func removeOldSocketDir(dataDir string) {
 	}
 }
 
-// dropSocketDir gives the directory of the socket back. That of a cluster that is kept stays, empty: nobody else
+// dropSocketDir gives the directory of the socket back. That of a cluster that is kept stays, empty: no other user
 // can offer a server at its address meanwhile.
 func (c *Cluster) dropSocketDir() {
 	if c.opts.Ephemeral && c.socketDir != "" {
@@ -150,7 +150,7 @@ func (c *Cluster) removeSockets() {
 	}
 }
 
-// makeSocketDir creates the private directory of a socket that nobody has to find again, with a path short enough
+// makeSocketDir creates the private directory of a socket whose address no later start has, with a path short enough
 // for one.
 func makeSocketDir(runAs *account) (string, error) {
 	base, err := runAs.tempDir()

@@ -60,7 +60,7 @@ func TestALongPathHasAShortSocket(t *testing.T) {
 		require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 		require.True(t, c.runAs.owns(info))
 		stop(t, c)
-		require.DirExists(t, socketDir, "nobody else can take its place")
+		require.DirExists(t, socketDir, "no other user can take its place")
 		require.NoError(t, os.RemoveAll(socketDir), "as when the machine starts")
 		c = start(t, Options{DataDir: dir})
 		require.Equal(t, address, c.SocketDSN(Superuser))

@@ -46,7 +46,7 @@ func TestClusterServesAndKeepsItsData(t *testing.T) {
 	stop(t, c)
 	require.False(t, processAlive(pid))
 	left, err := os.ReadDir(socketDir)
-	require.NoError(t, err, "nobody else can take its place")
+	require.NoError(t, err, "no other user can take its place")
 	require.Empty(t, left)
 	require.Zero(t, c.PID())
 	stop(t, c) // twice is harmless
@@ -263,7 +263,7 @@ func TestServerDoesNotOutliveItsOwner(t *testing.T) {
 	start(t, Options{DataDir: dir})
 }
 
-// TestAStartAfterAKill needs nobody's help, and has the same address: of the owner, whose server ends a moment later;
+// TestAStartAfterAKill needs no help, and has the same address: of the owner, whose server ends a moment later;
 // of one whose server takes longer; and of both.
 func TestAStartAfterAKill(t *testing.T) {
 	t.Parallel()

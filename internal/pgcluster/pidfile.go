@@ -65,7 +65,7 @@ const orphanPatience = 15 * time.Second
 
 // awaitOrphan waits for the end of a server whose owner has ended without stopping it, as the lock says that this
 // process has. The kernel has told it to end, if it can; one that does not is ended here, so that the next start
-// needs nobody's help.
+// needs no help.
 func (c *Cluster) awaitOrphan(ctx context.Context) error {
 	pid := serverPID(c.pgdata())
 	if _, err := os.Lstat(filepath.Join(c.dataDir, detachedFile)); pid == 0 || err == nil {
@@ -101,7 +101,7 @@ func (c *Cluster) noteOwnership() error {
 //
 // A file that names a dead process is left to PostgreSQL, which checks first that none of
 // the old server's children still use its shared memory. A file whose number now belongs to
-// an unrelated process, or to a killed server that nobody has waited for, would make PostgreSQL refuse; the number is replaced by ours, which
+// an unrelated process, or to a killed server that its parent has not waited for, would make PostgreSQL refuse; the number is replaced by ours, which
 // it recognizes as its parent's and ignores, and the check of the shared memory still
 // applies.
 func (c *Cluster) recoverPidFile() error {
