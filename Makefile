@@ -60,7 +60,7 @@ endef
 TOOLS := require-postgresql require-pgbouncer require-rabbitmq require-redis require-clients require-node require-typescript require-python-stubs
 
 .PHONY: test
-test: $(if $(RACE),require-gcc) ## Run the tests of all Go packages; those that need a tool which is not here are left out, and named at the end
+test: $(if $(RACE),require-gcc) ## Run the tests of all packages; those that need a tool which is missing are left out, and named at the end
 	$(call run-tests,)
 
 .PHONY: test-all
@@ -274,7 +274,13 @@ install: ## Install the daemons and the CLI where `go install` puts programs
 		case ":$$PATH:" in *":$$dir:"*) ;; *) echo "It is not in PATH: export PATH=\"$$dir:\$$PATH\"" ;; esac
 
 .PHONY: ci-full
-ci-full: chart kube-test kube-run image metrics-test python-sdk typescript-sdk python-stubs fuzz-api test-sources chaos-brokers ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts, all event sources
+ci-full: chart kube-test kube-run image metrics-test python-sdk typescript-sdk python-stubs fuzz-api test-sources chaos-brokers fresh-machines ## What is too long for each change: the chart, the image, dashboards and SDKs on real parts, all event sources, bare machines
+
+.PHONY: fresh-machines
+fresh-machines: ## Run make demo and make test on bare Debian and Ubuntu, as root and without rights (FRESHFLAGS="-r debian-13 -u user")
+	@scripts/fresh-machines $(FRESHFLAGS)
+FRESHFLAGS ?=
+
 .PHONY: release-dry-run
 release-dry-run: ## Check .goreleaser.yaml, and make a release in ./dist that is published nowhere
 	CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check

@@ -75,7 +75,7 @@ func run(args []string, out io.Writer) (code int, err error) {
 	found := needs.Found(ctx)
 	fmt.Fprintf(out, "Tools of tests that are here: %s.\n", cmp.Or(found, "none"))
 	fmt.Fprintf(out, "Packages to test: %d; a line for each when it ends.\n", total)
-	cmd := exec.CommandContext(ctx, a.gotestsum, slices.Concat([]string{"--format", "pkgname-and-test-fails", "--format-icons", "text", // #nosec G204 -- of scripts/test
+	cmd := exec.CommandContext(ctx, a.gotestsum, slices.Concat([]string{"--format", "pkgname-and-test-fails", "--format-icons", "text", // #nosec G204 G702 -- of scripts/test
 		"--format-hide-empty-pkg", "--hide-summary", "skipped", "--jsonfile", file, "--"}, a.flags, a.packages)...)
 	cmd.Env = append(os.Environ(), needs.EnvTools+"="+found)
 	if terminal(out) {
