@@ -23,7 +23,7 @@ type EventSystem struct {
 		_       int `toml:"max_retries" default:"3" min:"0" max:"100" ignored:"a look that fails is repeated until it succeeds, after the delays of processing.backoff" doc:"Retries of a failed item."`
 		Backoff struct {
 			InitialDelay  time.Duration `toml:"initial_delay_ms" default:"100" min:"0" max:"3600000" doc:"Delay before the first retry." effect:"How hard a failing dependency is hit."`
-			MaxDelay      time.Duration `toml:"max_delay_ms" default:"10000" min:"0" max:"3600000" doc:"Longest delay between retries." effect:"Caps the growth."`
+			MaxDelay      time.Duration `toml:"max_delay_ms" default:"2000" min:"0" max:"3600000" doc:"Longest delay between retries." effect:"Caps the growth. No look waits longer than 2 s, and a poll does not wait."`
 			Multiplier    float64       `toml:"multiplier" default:"2" min:"1" max:"10" doc:"Growth of the delay per failure." effect:"How fast the system backs away."`
 			JitterPercent float64       `toml:"jitter_percent" default:"0.1" min:"0" max:"1" doc:"Deviation of the delay, as a fraction." effect:"Spreads retries of many replicas."`
 		} `toml:"backoff"`
@@ -37,7 +37,7 @@ type EventSystem struct {
 	Listener struct {
 		ConnectionTimeout           time.Duration `toml:"connection_timeout_ms" default:"5000" min:"100" max:"300000" doc:"Limit for opening the listening connection." effect:"Beyond it the attempt counts as failed."`
 		ReconnectInitial            time.Duration `toml:"reconnect_initial_ms" default:"100" min:"1" max:"3600000" doc:"Delay before the first attempt to reconnect." effect:"Shorter recovers sooner from a blip."`
-		ReconnectMax                time.Duration `toml:"reconnect_max_ms" default:"5000" min:"1" max:"3600000" doc:"Longest delay between attempts." effect:"Bounds the time without events after the database is back."`
+		ReconnectMax                time.Duration `toml:"reconnect_max_ms" default:"2000" min:"1" max:"3600000" doc:"Longest delay between attempts." effect:"Bounds the time without events after the database is back."`
 		JitterPercent               float64       `toml:"jitter_percent" default:"0.2" min:"0" max:"1" doc:"Deviation of these delays, as a fraction." effect:"Keeps a fleet from reconnecting at the same moment."`
 		MaxReconnectAttempts        int           `toml:"max_reconnect_attempts" default:"10" min:"1" max:"1000000" doc:"Failed attempts after which on_listener_failure applies." effect:"Attempts go on for ever all the same."`
 		OnListenerFailure           string        `toml:"on_listener_failure" default:"unready" oneof:"unready,poll,exit" doc:"What an EventDrivenOnly system does then: turn unready, poll meanwhile, or exit." effect:"unready takes the replica out of service, poll keeps working at the poller's interval, exit leaves it to the supervisor."`
@@ -50,7 +50,7 @@ type EventSystem struct {
 		RelaxedInterval        time.Duration `toml:"relaxed_interval_ms" default:"<relaxed>" min:"1" max:"3600000" reload:"yes" doc:"Poll interval of Hybrid while the listener is healthy." effect:"Bounds the delay of a lost signal; follows timing.fallback_polling_interval_seconds when only that is set."`
 		JitterPercent          float64       `toml:"jitter_percent" default:"0.1" min:"0" max:"1" doc:"Deviation of the interval, as a fraction." effect:"Keeps replicas from polling at the same moment."`
 		ErrorBackoffBase       time.Duration `toml:"error_backoff_base_ms" default:"1000" min:"1" max:"3600000" doc:"Delay after the first failed poll." effect:"How hard a failing database is hit."`
-		ErrorBackoffMax        time.Duration `toml:"error_backoff_max_ms" default:"30000" min:"1" max:"3600000" doc:"Longest delay after failed polls." effect:"Bounds the time to notice that the database is back."`
+		ErrorBackoffMax        time.Duration `toml:"error_backoff_max_ms" default:"2000" min:"1" max:"3600000" doc:"Longest delay after failed polls." effect:"How hard a failing database is hit. No poll waits longer than 2 s after a failed one."`
 		ErrorBackoffMultiplier float64       `toml:"error_backoff_multiplier" default:"2" min:"1" max:"10" doc:"Growth of that delay per failure." effect:"How fast polling backs away."`
 	} `toml:"poller"`
 }

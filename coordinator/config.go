@@ -42,7 +42,8 @@ type Config struct {
 	// LookTimeout bounds one look. Required, like all intervals, delays and bounds
 	// that are configuration keys: their defaults are there (see Configure).
 	LookTimeout time.Duration
-	// Retry is the delay before a failed look is repeated. Required.
+	// Retry is the delay before a failed look is repeated, at most
+	// deploymode.LongestHold; a poll does not wait for it. Required.
 	Retry deploymode.Backoff
 	// MaxConsecutiveErrors makes the system unhealthy and unready. Required. Any
 	// success resets the count.

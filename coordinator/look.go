@@ -172,7 +172,7 @@ func (s *EventSystem) failed(work *pending, err error, now time.Time) {
 	if connected {
 		return // a connection was made meanwhile: try at once
 	}
-	s.holdUntil = now.Add(s.cfg.Retry.Delay(n-1, rand.Float64()))
+	s.holdUntil = now.Add(min(s.cfg.Retry.Delay(n-1, rand.Float64()), deploymode.LongestHold))
 }
 
 // succeeded requires the lock.

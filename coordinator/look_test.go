@@ -177,6 +177,67 @@ func TestAFailedLookIsRepeatedWithoutASignal(t *testing.T) {
 	})
 }
 
+// TestErrorsHoldUpNoPoll: nor any other look for longer than two seconds.
+func TestErrorsHoldUpNoPoll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := launch(t, deploymode.EventDrivenOnly, func(c *coordinator.Config) {
+			c.Retry = deploymode.Backoff{Base: time.Hour}
+		}).settled()
+		w.board.fail(errors.New("no database"))
+		w.publish("a", 1)
+		synctest.Wait()
+		w.board.fail(nil)
+		after(deploymode.LongestHold)
+		require.Zero(t, w.board.left())
+		_ = w.Stop(t.Context())
+
+		polled := launch(t, deploymode.PollingOnly, func(c *coordinator.Config) {
+			c.Retry = deploymode.Backoff{Base: time.Hour}
+			c.Poller.Backoff = deploymode.Backoff{Base: s / 10}
+		}).settled()
+		polled.board.fail(errors.New("no database"))
+		after(interval)
+		polled.board.fail(nil)
+		polled.board.put("a", 1)
+		after(s / 10)
+		require.Zero(t, polled.board.left())
+	})
+}
+
+// TestAPollLooksEverywhere whatever else woke the system: its reason names the signal.
+func TestAPollLooksEverywhere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := launch(t, deploymode.PollingOnly).settled()
+		w.Wake(coordinator.ReasonSignal, "a")
+		wakes := w.board.seen()
+		require.Len(t, wakes, 1)
+		require.False(t, wakes[0].Everywhere)
+
+		gate := make(chan struct{})
+		w.board.hold(gate)
+		w.Wake(coordinator.ReasonSignal, "a") // is looked at
+		after(interval)                       // the poll waits for its turn
+		w.Wake(coordinator.ReasonSignal, "a")
+		w.board.hold(nil)
+		close(gate)
+		wakes = w.board.seen()
+		require.Len(t, wakes, 2)
+		require.Equal(t, coordinator.ReasonSignal, wakes[1].Reason)
+		require.True(t, wakes[1].Everywhere)
+		require.False(t, wakes[1].CatchUp)
+
+		w.Wake(coordinator.ReasonSignal, "a")
+		w.Wake(coordinator.ReasonCatchUp, "a")
+		wakes = w.board.seen()
+		require.Len(t, wakes, 1)
+		require.Equal(t, coordinator.ReasonSignal, wakes[0].Reason)
+		require.True(t, wakes[0].Everywhere)
+		require.True(t, wakes[0].CatchUp)
+	})
+}
+
 func TestAConnectionCutsTheWaitShort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -193,6 +193,15 @@ func (s *EventSystem) Wake(reason Reason, topics ...signal.Topic) {
 	s.poke()
 }
 
+// Recovered makes the system look at everything, since the database was away. The listener
+// connects anew if its source uses the database. It never blocks.
+func (s *EventSystem) Recovered() {
+	if s.cfg.Listener != nil {
+		s.cfg.Listener.Reconnect()
+	}
+	s.Wake(ReasonCatchUp)
+}
+
 // WakeIn makes the system look at everything after d; of several calls the earliest
 // counts until its time has come.
 func (s *EventSystem) WakeIn(d time.Duration) {
@@ -254,6 +263,7 @@ func (s *EventSystem) poll(ctx context.Context) (found int, err error) {
 	}
 	s.pending.add(ReasonPoll)
 	s.pending.waiters = append(s.pending.waiters, done)
+	s.holdUntil = time.Time{} // the poller has a delay of its own after errors
 	s.poke()
 	s.mu.Unlock()
 	select {

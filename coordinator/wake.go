@@ -48,6 +48,11 @@ type Wake struct {
 	Reason Reason
 	// All asks to look at everything, whatever Topics says.
 	All bool
+	// Everywhere says that a poll or a catch-up is among the reasons: the look must see all
+	// work, so it follows no memory of where work begins or of what a look costs.
+	Everywhere bool
+	// CatchUp says that a catch-up is among the reasons: any signal may have been missed.
+	CatchUp bool
 	// Topics that woke the system.
 	Topics map[signal.Topic]struct{}
 	// Payloads of their signals, without empty ones and duplicates; bounded. Beyond
@@ -193,7 +198,8 @@ func (p *pending) has(reason Reason) bool {
 }
 
 func (p *pending) wake() Wake {
-	w := Wake{All: p.all, Topics: p.topics, Payloads: p.order}
+	w := Wake{All: p.all, CatchUp: p.has(ReasonCatchUp), Topics: p.topics, Payloads: p.order}
+	w.Everywhere = w.CatchUp || p.has(ReasonPoll)
 	if w.Topics == nil {
 		w.Topics = map[signal.Topic]struct{}{}
 	}

@@ -23,6 +23,8 @@ const (
 	// depthShare: the time between two counts is this multiple of the first one's
 	// duration. While an old snapshot is held a count reads dead rows.
 	depthShare = 20
+	// depthLongest bounds it: a count that failed slowly says nothing of what the next costs.
+	depthLongest = 10 * time.Second
 	// depthTimeout bounds one count, and so the wait of a scrape.
 	depthTimeout = 2 * time.Second
 )
@@ -43,7 +45,7 @@ type sampled[T any] struct {
 func (s *sampled[T]) get(ctx context.Context, read func(ctx context.Context) T) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.at.IsZero() && s.now().Sub(s.at) < max(cmp.Or(s.age, depthAge), depthShare*s.took) {
+	if !s.at.IsZero() && s.now().Sub(s.at) < max(cmp.Or(s.age, depthAge), min(depthShare*s.took, depthLongest)) {
 		return s.last
 	}
 	// A caller that leaves must not abort the read of the others.

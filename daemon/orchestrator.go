@@ -114,6 +114,7 @@ func (d *Orchestrator) engineConfig(c *config.Loaded, self store.Daemon, shared 
 	cfg := orchestration.Configure(c)
 	cfg.Store, cfg.Publisher, cfg.Daemon = d.store, d.publisher, self
 	cfg.ReadinessBreaker = d.breakers.Breaker(breaker.TaskReadiness)
+	cfg.Recovered = func() { d.queues.Recovered() }
 	for _, system := range []*coordinator.Config{&cfg.Orchestration, &cfg.Readiness} {
 		system.Listener, system.OnFatal = shared, d.fail
 	}

@@ -36,18 +36,20 @@ type outages struct {
 
 // loop looks for outages until it is stopped.
 func (o *outages) loop(onRestart func(string)) *lifecycle.Loop {
-	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: "outages", Logger: o.log, OnRestart: onRestart, Run: func(ctx context.Context) error {
-		ticker := time.NewTicker(outageLook)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-ticker.C:
-				o.look(ctx, time.Now())
-			}
+	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: "outages", Logger: o.log, OnRestart: onRestart, Run: o.run})
+}
+
+func (o *outages) run(ctx context.Context) error {
+	ticker := time.NewTicker(outageLook)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			o.look(ctx, time.Now())
 		}
-	}})
+	}
 }
 
 // look asks the database only where flows have failed and none has succeeded since: one that has nothing to do has
@@ -81,5 +83,6 @@ func (o *outages) away(since, now time.Time, failed error) {
 		o.since = since
 	}
 	o.told = now
-	o.log.Warn("the database is away; work goes on when it answers", zap.Duration("away", now.Sub(o.since)), zap.NamedError("last_error", failed))
+	o.log.Warn("the database is away; work goes on when it answers", zap.Duration("away", now.Sub(o.since)),
+		zap.NamedError("last_error", failed))
 }

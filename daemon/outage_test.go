@@ -93,8 +93,10 @@ func TestAnOutageIsSaidEachMinuteAndItsEndOnce(t *testing.T) {
 		"two within the minute": {[]spell{{from: 10 * s, to: 30 * s}, {from: 40 * s, to: 80 * s}}, time.Hour,
 			[]outageLine{{15 * s, warn, 5 * s}, {30 * s, info, 20 * s}, {75 * s, warn, 35 * s}, {80 * s, info, 40 * s}}},
 		"flows fail and the database answers": {[]spell{{from: 10 * s, to: 10 * m, pings: true}}, time.Hour, nil},
-		"it is back before a flow has met it": {[]spell{{from: 10 * s, to: 30 * s}, {from: 30 * s, to: m, pings: true}}, time.Hour,
-			[]outageLine{{15 * s, warn, 5 * s}, {30 * s, info, 20 * s}}},
+		"it is back before a flow has met it": {
+			[]spell{{from: 10 * s, to: 30 * s}, {from: 30 * s, to: m, pings: true}}, time.Hour,
+			[]outageLine{{15 * s, warn, 5 * s}, {30 * s, info, 20 * s}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,7 +175,8 @@ func TestBothDaemonsSayThatTheirDatabaseIsAway(t *testing.T) {
 			lines = seen.FilterMessageSnippet(message).All()
 			return len(lines) == 2, fmt.Sprint(message, ": ", lines)
 		})
-		require.ElementsMatch(t, []string{"orchestrator.store", "worker.store"}, []string{lines[0].LoggerName, lines[1].LoggerName})
+		rooms := []string{lines[0].LoggerName, lines[1].LoggerName}
+		require.ElementsMatch(t, []string{"orchestrator.store", "worker.store"}, rooms)
 		return lines
 	}
 	require.NoError(t, server.Kill(t.Context()))

@@ -2,6 +2,10 @@ package deploymode
 
 import "time"
 
+// LongestHold bounds how long a memory delays a look for work: of failures, of what a look
+// costs, of where work began. What was true then may not be true now.
+const LongestHold = 2 * time.Second
+
 // Backoff is a delay that grows with every failure up to a cap.
 // The zero value has no delay.
 type Backoff struct {

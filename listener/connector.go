@@ -14,7 +14,10 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-var errRestarted = errors.New("the listener restarted")
+var (
+	errRestarted = errors.New("the listener restarted")
+	errDoubted   = errors.New("the server was away; the connection may carry nothing any more")
+)
 
 // connector keeps the connection from the first subscription to the last: it connects,
 // serves the connection until it is lost, and repeats.
@@ -22,6 +25,7 @@ type connector struct {
 	listener *Listener
 	loop     *lifecycle.Loop
 	poke     chan struct{} // of capacity 1: the subscriptions or their topics have changed
+	again    chan struct{} // of capacity 1: the connection is in doubt
 	before   *connector    // closes its connection first; owned by the loop
 
 	// Guarded by Listener.mu:
@@ -29,10 +33,11 @@ type connector struct {
 	started []*Subscription // and not stopped
 	version uint64          // of their topics
 	applied uint64          // the version that the connection is subscribed to; 0 without one
+	abandon func()          // ends an attempt to connect; nil without one
 }
 
 func newConnector(l *Listener, before *connector) *connector {
-	c := &connector{listener: l, poke: make(chan struct{}, 1), before: before}
+	c := &connector{listener: l, poke: make(chan struct{}, 1), again: make(chan struct{}, 1), before: before}
 	c.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
 		Name: "listener",
 		Run:  c.run,
@@ -86,6 +91,8 @@ func (c *connector) pause(ctx context.Context, timer *time.Timer) error {
 		select {
 		case <-timer.C:
 			return nil
+		case <-c.again:
+			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-c.poke:
@@ -97,14 +104,27 @@ func (c *connector) pause(ctx context.Context, timer *time.Timer) error {
 }
 
 func (c *connector) connectAndServe(ctx context.Context) error {
+	select {
+	case <-c.again: // the doubt was about an earlier connection
+	default:
+	}
 	topics, version := c.union()
 	connecting, cancel := context.WithTimeout(ctx, c.timeout())
+	c.attempts(cancel)
 	conn, err := c.listener.cfg.Source.Connect(connecting, sorted(topics))
+	c.attempts(nil)
 	cancel()
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", c.listener.Source(), err)
 	}
 	return c.serve(ctx, conn, topics, version)
+}
+
+// attempts says how to end the attempt to connect; nil: there is none.
+func (c *connector) attempts(abandon func()) {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.abandon = abandon
 }
 
 func sorted(topics topicset.Set) []signal.Topic { return slices.Sorted(maps.Keys(topics)) }

@@ -113,6 +113,29 @@ func (l *Listener) leave(ctx context.Context, s *Subscription) error {
 	return c.loop.Stop(ctx)
 }
 
+// ofDatabase is a source whose connections lead to the database.
+type ofDatabase interface{ OfDatabase() }
+
+// Reconnect replaces the connection, or begins an attempt to connect anew, if the source uses
+// the database: it was away, so the connection may carry nothing any more. It never blocks.
+func (l *Listener) Reconnect() {
+	if l.from != nil {
+		l.from.Reconnect()
+	}
+	if _, ok := l.cfg.Source.(ofDatabase); !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.connector == nil {
+		return
+	}
+	if l.connector.abandon != nil {
+		l.connector.abandon()
+	}
+	lifecycle.Nudge(l.connector.again)
+}
+
 // now is the time on the line of the machines.
 func (l *Listener) now() time.Duration { return time.Since(l.begin) }
 

@@ -82,6 +82,8 @@ func (s *session) watch(ctx context.Context) error {
 			return ctx.Err()
 		case err := <-s.broken:
 			return err
+		case <-s.again:
+			return errDoubted
 		case <-timer.C:
 		case <-s.poke:
 			lifecycle.Nudge(s.resubscribe)

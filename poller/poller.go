@@ -30,7 +30,7 @@ type Config struct {
 	// Jitter is the largest random share taken off an interval, 0 to 1, so that replicas
 	// do not poll in step.
 	Jitter float64
-	// Backoff is the time to the next poll after errors.
+	// Backoff is the time to the next poll after errors, at most deploymode.LongestHold.
 	Backoff deploymode.Backoff
 	// Timeout bounds one poll.
 	Timeout time.Duration
@@ -199,7 +199,7 @@ func (p *Poller) next() (delay time.Duration, armed bool) {
 		return 0, false
 	}
 	if p.failures > 0 {
-		return p.cfg.Backoff.Delay(p.failures-1, rand.Float64()), true
+		return min(p.cfg.Backoff.Delay(p.failures-1, rand.Float64()), deploymode.LongestHold), true
 	}
 	return jittered(interval, p.cfg.Jitter), true
 }

@@ -63,7 +63,7 @@ func config() poller.Config {
 		Interval:        s,
 		RelaxedInterval: 10 * s,
 		Jitter:          -1,
-		Backoff:         deploymode.Backoff{Base: 2 * s, Max: 6 * s, Multiplier: 2},
+		Backoff:         deploymode.Backoff{Base: s / 2, Max: 6 * s, Multiplier: 2},
 		Timeout:         time.Minute,
 	}
 }
@@ -128,20 +128,21 @@ func TestErrorsAreWaitedOut(t *testing.T) {
 		rec := &polls{begin: time.Now(), err: errors.New("no database")}
 		p := poller.New(config(), rec.poll)
 		require.NoError(t, p.Start(t.Context()))
-		time.Sleep(14 * s)
-		require.Equal(t, []time.Duration{s, 3 * s, 7 * s, 13 * s}, rec.take()) // 1, then 2, 4, 6 later
+		time.Sleep(6 * s)
+		// One interval, then the growing delay, up to the longest that errors may hold up a poll.
+		require.Equal(t, []time.Duration{s, 1500 * time.Millisecond, 2500 * time.Millisecond, 4500 * time.Millisecond}, rec.take())
 		require.Equal(t, 4, p.Health().ConsecutiveErrors)
 		require.Equal(t, "polling sys: no database", p.Health().LastError)
 
 		p.SetPace(deploymode.PaceRelaxed) // does not shorten or lengthen the wait
 		rec.answer(0, nil)
-		time.Sleep(6 * s)
-		require.Equal(t, []time.Duration{19 * s}, rec.take())
+		time.Sleep(s)
+		require.Equal(t, []time.Duration{6500 * time.Millisecond}, rec.take())
 		require.Zero(t, p.Health().ConsecutiveErrors)
 		require.Empty(t, p.Health().LastError)
 		require.EqualValues(t, 4, p.Health().Errors)
 		time.Sleep(10 * s)
-		require.Equal(t, []time.Duration{29 * s}, rec.take())
+		require.Equal(t, []time.Duration{16500 * time.Millisecond}, rec.take())
 		require.NoError(t, p.Stop(t.Context()))
 	})
 }
@@ -151,7 +152,7 @@ func TestAPanicIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := poller.New(config(), func(context.Context) (int, error) { panic("boom") })
 		require.NoError(t, p.Start(t.Context()))
-		time.Sleep(3*s + 1)
+		time.Sleep(2 * s)
 		synctest.Wait()
 		require.Equal(t, 2, p.Health().ConsecutiveErrors)
 		require.False(t, p.Health().Loop.Dead())

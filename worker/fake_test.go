@@ -457,6 +457,16 @@ func (b *fakeBoard) CheckSchema(context.Context) error { return nil }
 func (b *fakeBoard) HearLanes(signal.Signal) bool      { return false }
 
 func (b *fakeBoard) ForgetPlanNames()   {}
+func (b *fakeBoard) LookFromBeginning() {}
+
+func (b *fakeBoard) KnownLimits() map[int32]store.LimitedCallable { return b.limited }
+
+// Recover implements engine.Board: a board in memory is never away.
+func (b *fakeBoard) Recover(ctx context.Context) (time.Duration, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
 func (b *fakeBoard) SendsSignals() bool { return false }
 
 var _ engine.Board = (*fakeBoard)(nil)

@@ -21,7 +21,7 @@ func TestLimitedStepsLeaveRoomWhereOthersAreExpected(t *testing.T) {
 		r.board.limited = map[int32]store.LimitedCallable{stepLimited + 1: {}}
 		r.start(t)
 		look := func(why coordinator.Reason) int {
-			_, err := r.parts.engine.Look(t.Context(), coordinator.Wake{Reason: why})
+			_, err := r.parts.engine.Look(t.Context(), coordinator.Wake{Reason: why, Everywhere: why == coordinator.ReasonPoll})
 			require.NoError(t, err)
 			synctest.Wait()
 			return r.board.number(func(b *fakeBoard) int { return b.askedLimited[len(b.askedLimited)-1] })

@@ -340,7 +340,7 @@ func (w *Worker) build(ctx context.Context, p *parts, templates []*workflow.Temp
 		ID: &w.id, Board: p.board, Store: w.rows(p), TxPool: store.WorkPoolOptions{Pool: c.Transactions.Pool, MaxConns: c.Transactions.MaxConnections},
 		Announce: w.announcement(), Publisher: p.publisher, Settler: w.settler(p), New: run.newExecution,
 		Namespaces: namespaces, Every: c.Every, Tags: c.Tags, Can: w.chain.offers, Fast: w.bus.Subscribed, OnTopics: w.topicsChanged(p),
-		Looks: func() bool { return p.system.Mode() != deploymode.Disabled }, Wake: func() { p.system.Wake(coordinator.ReasonContinue) },
+		Looks: func() bool { return p.system.Mode() != deploymode.Disabled }, Wake: func() { p.system.Wake(coordinator.ReasonContinue) }, Recovered: func() { p.system.Recovered() },
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, HandlerTimeout: c.HandlerTimeout,
 		Lease: c.Lease, LeaseGrace: c.LeaseGrace, HeartbeatInterval: c.HeartbeatInterval,
 		Report: engine.Report(c.Report), SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory,

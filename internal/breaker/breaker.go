@@ -92,7 +92,7 @@ type Breaker struct {
 	round     time.Time // when the present trials began
 	trials    int       // under way
 	successes int       // of trials
-	seen      bool      // it answered another call while open
+	seen      bool      // it answered another call while open, or a caller asks for a trial
 	opened    uint64
 	lastError string
 	failedAt  time.Time
@@ -237,6 +237,18 @@ func (b *Breaker) Seen() {
 	}
 	b.answers.Add(1)
 	if stateOf(b.phase.Load()) != Open {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.seen = true
+}
+
+// Retry lets an open breaker admit trials from a quarter of a second after it opened, instead
+// of at the end of its time-out: the caller has a reason to look that does not depend on what
+// earlier calls met. One that an operator has forced open stays open.
+func (b *Breaker) Retry() {
+	if b == nil || stateOf(b.phase.Load()) != Open {
 		return
 	}
 	b.mu.Lock()

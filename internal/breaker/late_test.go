@@ -46,3 +46,27 @@ func TestALateCallCountsOnlyWhileNothingElseIsAnswered(t *testing.T) {
 		require.Equal(t, breaker.Open, b.State())
 	})
 }
+
+// TestAPollDoesNotWaitForTheEndOfATimeout: but an operator's decision holds.
+func TestAPollDoesNotWaitForTheEndOfATimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := settings()
+		b := newSet(t, breaker.Config{}, map[string]breaker.Settings{breaker.Web: s}).Breaker(breaker.Web)
+		for range s.FailureThreshold {
+			time.Sleep(2 * time.Second) // each counts
+			require.Error(t, b.Do(t.Context(), func(context.Context) error { return context.DeadlineExceeded }))
+		}
+		require.Equal(t, breaker.Open, b.State())
+		require.Greater(t, b.Wait(), time.Second)
+		b.Retry()
+		require.LessOrEqual(t, b.Wait(), 250*time.Millisecond)
+		time.Sleep(250 * time.Millisecond)
+		require.NoError(t, b.Do(t.Context(), func(context.Context) error { return nil }))
+
+		b.Force(breaker.ForcedOpen)
+		b.Retry()
+		time.Sleep(time.Hour)
+		require.ErrorIs(t, b.Do(t.Context(), func(context.Context) error { return nil }), breaker.ErrOpen)
+	})
+}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
@@ -45,6 +46,10 @@ func (w *applyWork) Look(ctx context.Context, wake coordinator.Wake) (coordinato
 	}
 	now := time.Now()
 	missed := wake.Reason != coordinator.ReasonSignal && wake.Reason != coordinator.ReasonContinue
+	if wake.Everywhere {
+		w.o.store.LookFromBeginning()
+		return w.look(ctx, true)
+	}
 	if (missed || w.scan.overdue(now)) && w.scan.allows(now) {
 		return w.look(ctx, true)
 	}
@@ -80,6 +85,7 @@ func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcom
 	limit := w.size.next(w.o.cfg.ApplyBatch)
 	taken, err := w.o.store.TakeReported(ctx, limit+w.aside.reports(), full)
 	if err != nil {
+		w.scan = scanBudget{}
 		return out, err
 	}
 	defer taken.Release()
@@ -289,8 +295,9 @@ const leaseWatch = time.Second
 // of their leases. An idle board is not looked at.
 func (o *Orchestrator) scheduleLook() { o.readiness.WakeIn(leaseWatch) }
 
-// scanBudget limits full scans to a twentieth of the time: they read dead row
-// versions, of which there may be many while an old snapshot is held.
+// scanBudget limits full scans to a twentieth of the time, but lets one through every
+// deploymode.LongestHold: they read dead row versions, of which there may be many while an
+// old snapshot is held. A failed scan does not count, and a poll or a catch-up does not ask.
 type scanBudget struct {
 	last time.Time
 	// took is the shorter duration of the latest two scans: one slow scan may have had
@@ -308,7 +315,9 @@ func (b *scanBudget) overdue(now time.Time) bool { return now.Sub(b.last) >= ful
 func (b *scanBudget) allows(now time.Time) bool { return b.wait(now) <= 0 }
 
 // wait returns the time until a scan is allowed; not positive: now.
-func (b *scanBudget) wait(now time.Time) time.Duration { return 20*b.took - now.Sub(b.last) }
+func (b *scanBudget) wait(now time.Time) time.Duration {
+	return min(20*b.took, deploymode.LongestHold) - now.Sub(b.last)
+}
 
 // follows reports whether a look from the mark is to be followed by a full scan at
 // once; otherwise out asks for it. missed says that there was another reason to

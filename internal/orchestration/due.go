@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -34,18 +35,23 @@ const dearHorizon = 5 * time.Millisecond
 // Look reads the horizon first: one cheap query shows whether there is anything to do
 // and how long the timer may sleep. While the breaker for it is open, it waits: that is
 // no failure of the look.
-func (w *dueWork) Look(ctx context.Context, _ coordinator.Wake) (out coordinator.Outcome, err error) {
+func (w *dueWork) Look(ctx context.Context, wake coordinator.Wake) (out coordinator.Outcome, err error) {
 	guard := w.o.cfg.ReadinessBreaker
+	if wake.Everywhere {
+		w.scan, w.waits.hold, w.schedules.hold = scanBudget{}, time.Time{}, time.Time{}
+		w.o.store.LookFromBeginning()
+		guard.Retry()
+	}
 	if wait := guard.Wait(); wait > 0 {
 		w.behind = true
-		return coordinator.Outcome{NextDue: coordinator.NoDue, RetryIn: wait}, nil
+		return coordinator.Outcome{NextDue: coordinator.NoDue, RetryIn: min(wait, deploymode.LongestHold)}, nil
 	}
 	err = guard.Do(ctx, func(ctx context.Context) (err error) {
 		out, err = w.look(ctx)
 		return err
 	})
 	if err != nil {
-		w.behind = true
+		w.behind, w.scan = true, scanBudget{}
 	}
 	return out, err
 }
@@ -180,6 +186,9 @@ func (o *Orchestrator) endStuck(ctx context.Context, pause time.Duration) {
 		return
 	}
 	ended, err := o.store.EndStuck(ctx)
+	if err != nil {
+		o.evicted.CompareAndSwap(now, last) // it was not searched
+	}
 	switch {
 	case errors.Is(err, store.ErrUnavailable): // heartbeats say so, once
 	case err != nil && ctx.Err() == nil:

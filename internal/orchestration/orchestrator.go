@@ -36,6 +36,9 @@ type Config struct {
 	Rules     workflow.Rules
 	// ReadinessBreaker guards the looks for due work; nil admits all.
 	ReadinessBreaker *breaker.Breaker
+	// Recovered is called when the database answers again after an outage, so that what else
+	// looks for work does so; it must not block. nil: nothing else does.
+	Recovered func()
 	// DeadLetters creates dead-letter entries for tasks that failed for good.
 	DeadLetters bool
 
@@ -85,6 +88,7 @@ type Orchestrator struct {
 	beatSoon        chan struct{} // of capacity 1: requests a heartbeat before its time
 	beat            *lifecycle.Loop
 	keep            *lifecycle.Loop
+	recovery        *lifecycle.Loop
 }
 
 const (
@@ -116,6 +120,7 @@ func New(cfg Config) (*Orchestrator, error) {
 	}, o.flushCreates)
 	o.beat = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-heartbeat", Run: o.heartbeats, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
 	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
+	o.recovery = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-recovery", Run: o.recoverFromOutages, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
 
 	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl, signal.TopicEvents, signal.TopicTransitions), &applyWork{o: o})
 	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o, schedules: dueSchedules{o: o}, waits: waits{o: o}})
@@ -151,7 +156,7 @@ func (o *Orchestrator) fill(c coordinator.Config, topics ...signal.Topic) coordi
 
 // services lists the parts in start order; they stop in reverse.
 func (o *Orchestrator) services() []lifecycle.Service {
-	return []lifecycle.Service{o.processor, o.waiters.loop, o.followers.loop, o.keep, o.beat, o.readiness, o.apply}
+	return []lifecycle.Service{o.processor, o.waiters.loop, o.followers.loop, o.keep, o.beat, o.readiness, o.apply, o.recovery}
 }
 
 // Start runs the event systems and loops. It returns when they are running;
@@ -197,8 +202,8 @@ func (o *Orchestrator) beatNow() {
 // timer is due: steps that another replica put on the board before it died are found
 // this way even where no orchestrator polls.
 func (o *Orchestrator) heartbeats(ctx context.Context) error {
-	ticker := time.NewTicker(o.cfg.HeartbeatInterval)
-	defer ticker.Stop()
+	timer := time.NewTimer(o.cfg.HeartbeatInterval)
+	defer timer.Stop()
 	var scan scanBudget // limits scans of dead row versions while an old snapshot is held
 	for failures := 0; ; {
 		d := o.cfg.Daemon
@@ -215,10 +220,15 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 		}
 		failures = o.countFailures(ctx, failures, err)
 		o.endStuck(ctx, o.cfg.HeartbeatInterval/2)
+		next := o.cfg.HeartbeatInterval
+		if err != nil {
+			next = min(next/5, deploymode.LongestHold)
+		}
+		timer.Reset(next)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-timer.C:
 		case <-o.beatSoon:
 		}
 	}
@@ -247,6 +257,28 @@ func (o *Orchestrator) attend(a store.Attention) {
 	}
 	if len(a.Signals) > 0 {
 		o.cfg.Publisher.Publish(a.Signals...)
+	}
+}
+
+// recoverFromOutages looks at everything once the database answers again: what waited for it
+// may still have a long wait ahead, and signals were missed.
+func (o *Orchestrator) recoverFromOutages(ctx context.Context) error {
+	for {
+		away, err := o.store.Recover(ctx)
+		if err != nil {
+			return err
+		}
+		if away == 0 {
+			continue
+		}
+		o.log.Debug("the database answers again; looking at everything", zap.Duration("away", away))
+		o.beatNow()
+		for _, system := range o.Systems() {
+			system.Recovered()
+		}
+		if o.cfg.Recovered != nil {
+			o.cfg.Recovered()
+		}
 	}
 }
 
@@ -290,7 +322,7 @@ func (o *Orchestrator) Health() map[string]coordinator.Health {
 
 // Loops reports the supervised loops.
 func (o *Orchestrator) Loops() []lifecycle.LoopHealth {
-	return []lifecycle.LoopHealth{o.waiters.loop.Health(), o.followers.loop.Health(), o.keep.Health(), o.beat.Health()}
+	return []lifecycle.LoopHealth{o.waiters.loop.Health(), o.followers.loop.Health(), o.keep.Health(), o.beat.Health(), o.recovery.Health()}
 }
 
 // Saturation is how full the command channel is, 0 to 1.

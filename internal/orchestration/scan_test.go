@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
 )
 
 // TestFullScansAreMadeWithoutAReason: also by an orchestrator that always finds
@@ -24,14 +25,20 @@ func TestFullScansCostATwentiethOfTheTime(t *testing.T) {
 	now := time.Now()
 	var b scanBudget
 	require.True(t, b.allows(now))
-	b.used(now, time.Second)
-	require.True(t, b.allows(now.Add(time.Second)), "the first may have prepared its statement")
-	b.used(now, time.Second)
-	end := now.Add(time.Second)
-	require.False(t, b.allows(end.Add(20*time.Second-1)))
-	require.True(t, b.allows(end.Add(20*time.Second)))
+	const took = 50 * time.Millisecond
+	b.used(now, took)
+	require.True(t, b.allows(now.Add(took)), "the first may have prepared its statement")
+	b.used(now, took)
+	end := now.Add(took)
+	require.False(t, b.allows(end.Add(20*took-1)))
+	require.True(t, b.allows(end.Add(20*took)))
 	b.used(now, time.Millisecond)
 	require.True(t, b.allows(now.Add(21*time.Millisecond)))
+
+	b.used(now, time.Minute)
+	b.used(now, time.Minute)
+	require.False(t, b.allows(now.Add(time.Minute+deploymode.LongestHold-1)))
+	require.True(t, b.allows(now.Add(time.Minute+deploymode.LongestHold)), "what it cost may have been the fault of an outage")
 }
 
 // TestEveryLookFromTheMarkIsFollowedByAFullScan: otherwise a look could use up a signal

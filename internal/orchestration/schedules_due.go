@@ -67,7 +67,7 @@ func (d *dueSchedules) look(ctx context.Context) (found int, more bool, err erro
 	case errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil:
 		return found, more, err
 	}
-	backoff := deploymode.Backoff{Base: time.Second, Max: time.Minute, Multiplier: 2}
+	backoff := deploymode.Backoff{Base: time.Second, Max: deploymode.LongestHold, Multiplier: 2}
 	d.hold = time.Now().Add(backoff.Delay(d.failures, 0))
 	d.failures++
 	d.o.metrics.ScheduleRuns.WithLabelValues(runFailed).Inc()

@@ -56,7 +56,7 @@ func (w *waits) look(ctx context.Context, h store.Horizon, found func(n int, sin
 		w.failures = 0
 	}
 	if refused(ctx, err) {
-		backoff := deploymode.Backoff{Base: 100 * time.Millisecond, Max: 10 * time.Second, Multiplier: 2}
+		backoff := deploymode.Backoff{Base: 100 * time.Millisecond, Max: deploymode.LongestHold, Multiplier: 2}
 		w.hold = time.Now().Add(backoff.Delay(w.failures, 0))
 		w.failures++
 	}

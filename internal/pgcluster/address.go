@@ -62,7 +62,8 @@ func (c *Cluster) chooseSocketDir() (string, error) {
 	sum := sha256.Sum256([]byte(c.dataDir))
 	name := socketPrefix + hex.EncodeToString(sum[:6])
 	// TMPDIR may be another one than at the first start.
-	if noted := notedSocketDir(c.dataDir); filepath.Base(noted) == name && fits(noted) && c.runAs.privateDir(noted) == nil {
+	noted := notedSocketDir(c.dataDir)
+	if filepath.Base(noted) == name && fits(noted) && c.runAs.privateDir(noted) == nil {
 		return noted, nil
 	}
 	base, err := c.runAs.tempDir()

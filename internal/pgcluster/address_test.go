@@ -31,7 +31,8 @@ func TestTheAddressStaysWhenThePortIsTaken(t *testing.T) {
 	c = start(t, Options{DataDir: dir, Tell: func(what string) { told = append(told, what) }})
 	require.Equal(t, address, c.SocketDSN(Superuser))
 	require.Empty(t, query(t, address, "SHOW listen_addresses"))
-	require.Equal(t, []string{"Another program has port " + strconv.Itoa(port) + "; PostgreSQL listens on its socket alone."}, told)
+	why := "Another program has port " + strconv.Itoa(port) + "; PostgreSQL listens on its socket alone."
+	require.Equal(t, []string{why}, told)
 	require.NoError(t, c.Restart(t.Context()))
 	require.Empty(t, query(t, address, "SHOW listen_addresses"), "for this run")
 	stop(t, c)

@@ -26,10 +26,12 @@ type AlreadyRunningError struct {
 // Error implements error.
 func (e *AlreadyRunningError) Error() string {
 	if e.Owner != 0 {
-		return fmt.Sprintf("the database in %s is used by another process of Tasker (pid %d); end that one first (kill -INT %d) or choose another directory", e.DataDir, e.Owner, e.Owner)
+		return fmt.Sprintf("the database in %s is used by another process of Tasker (pid %d); "+
+			"end that one first (kill -INT %d) or choose another directory", e.DataDir, e.Owner, e.Owner)
 	}
 	if e.PID == 0 {
-		return fmt.Sprintf("the database in %s is used by another process of Tasker; end that one first or choose another directory", e.DataDir)
+		return fmt.Sprintf("the database in %s is used by another process of Tasker; "+
+			"end that one first or choose another directory", e.DataDir)
 	}
 	return fmt.Sprintf("a PostgreSQL server (pid %d) already runs on %s; stop it first (kill -INT %d) or choose another directory", e.PID, e.DataDir, e.PID)
 }

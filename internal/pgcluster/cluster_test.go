@@ -103,7 +103,8 @@ func TestSecondStartIsRefused(t *testing.T) {
 	require.ErrorAs(t, err, &running)
 	require.Equal(t, c.PID(), running.PID)
 	require.Equal(t, os.Getpid(), running.Owner)
-	require.EqualError(t, err, fmt.Sprintf("the database in %s is used by another process of Tasker (pid %d); end that one first (kill -INT %[2]d) or choose another directory", c.DataDir(), os.Getpid()))
+	require.EqualError(t, err, fmt.Sprintf("the database in %s is used by another process of Tasker (pid %d); "+
+		"end that one first (kill -INT %[2]d) or choose another directory", c.DataDir(), os.Getpid()))
 	require.Equal(t, "1", query(t, c.SocketDSN(Superuser), "SELECT '1'"), "the first one is unharmed")
 }
 
@@ -274,7 +275,8 @@ func TestAStartAfterAKill(t *testing.T) {
 	c := start(t, Options{DataDir: dir})
 	address := c.SocketDSN("x")
 	stop(t, c)
-	for _, signals := range [][]syscall.Signal{{}, {syscall.SIGSTOP}, {syscall.SIGKILL}} { // for the server, before its owner is killed
+	// For the server, before its owner is killed.
+	for _, signals := range [][]syscall.Signal{{}, {syscall.SIGSTOP}, {syscall.SIGKILL}} {
 		owner, pid := startOwner(t, dir)
 		for _, s := range signals {
 			require.NoError(t, syscall.Kill(pid, s))

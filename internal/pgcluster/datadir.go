@@ -55,7 +55,8 @@ func (c *Cluster) prepareDir() error {
 	if errors.Is(err, errLocked) {
 		// Not ours: abandon must not remove it.
 		c.dataDir = ""
-		return &AlreadyRunningError{DataDir: dir, PID: serverPID(filepath.Join(dir, "pgdata")), Owner: ownerOfLock(filepath.Join(dir, lockFile))}
+		return &AlreadyRunningError{DataDir: dir, PID: serverPID(filepath.Join(dir, "pgdata")),
+			Owner: ownerOfLock(filepath.Join(dir, lockFile))}
 	}
 	if err != nil {
 		return err

@@ -101,7 +101,8 @@ func (c *Cluster) noteOwnership() error {
 //
 // A file that names a dead process is left to PostgreSQL, which checks first that none of
 // the old server's children still use its shared memory. A file whose number now belongs to
-// an unrelated process, or to a killed server that its parent has not waited for, would make PostgreSQL refuse; the number is replaced by ours, which
+// an unrelated process, or to a killed server that its parent has not waited for, would make
+// PostgreSQL refuse; the number is replaced by ours, which
 // it recognizes as its parent's and ignores, and the check of the shared memory still
 // applies.
 func (c *Cluster) recoverPidFile() error {

@@ -51,7 +51,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 // Connections and transactions. Every flow is bounded by StatementTimeout and
 // AcquireTimeout, observed, and repeated once if it is harmless and its connection turns
 // out to be dead; errors wrap those below. Operations: Close, Ping, Execer, PoolStat,
-// ReachedSince, Outage, HoldTimeout, SendsSignals, WithTransitions.
+// ReachedSince, Outage, Recover, HoldTimeout, SendsSignals, WithTransitions.
 type (
 	Options        = pg.Options        // configure a Store
 	PoolStat       = pg.PoolStat       // the state of the pool
@@ -72,7 +72,7 @@ type (
 // ForgetPlanNames, TemplateVersion, DeprecateVersion; PutTaskType, DeleteTaskType,
 // TaskType, TaskTypes; Callables, KnownCallables, CallablesVersion; Queues, Namespaces,
 // Pause, Resume; Policies, SetPolicy, SampleOf, Predicts, Foretell; Quotas, SetQuota,
-// DeleteQuota; Limits, SetLimit, DeleteLimit, FinishLimits, LimitedCallables;
+// DeleteQuota; Limits, SetLimit, DeleteLimit, FinishLimits, LimitedCallables, KnownLimits;
 // SubmissionLimits, SetSubmissionLimit.
 type (
 	Callable        = registry.Callable        // the code that steps of a namespace name
@@ -100,7 +100,7 @@ type (
 // each identity. A claim holds until its lease ends, and its token is the fence of every
 // report; an end and its effects are committed together or not at all. Operations:
 // CreateTasks, CreateAndClaim, TaskOfIdentity, NamedTasks; Claim, ClaimLimited, SortLimited, MarkWaiting, ForgetKeys, ActBeyond, BeginClaims, HandBack,
-// ClaimsAfter, ReleaseLeases, Adopt, HearLanes, ExpectsSteps; Report, Settle, SaveCheckpoints, ReportAndTake,
+// ClaimsAfter, ReleaseLeases, Adopt, HearLanes, ExpectsSteps, LookFromBeginning; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
 // OldestClaimable, Loads, Learn, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,

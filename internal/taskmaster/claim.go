@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
@@ -154,7 +155,7 @@ func (s *Service) take(ctx context.Context, c *claim) ([]store.Claimed, error) {
 }
 
 // claimTimeout bounds one claim of the board.
-const claimTimeout = 10 * time.Second
+const claimTimeout = 5 * time.Second
 
 // scansAtOnce bounds the full scans that run at once: they are slow while old row versions lie
 // in front of the queues, and then the database must have time for others.
@@ -252,14 +253,22 @@ func (s *Service) join(ctx context.Context, c *claim) error {
 	heard := l.heard
 	w.mu.Unlock()
 	s.metrics.QueueWaiting.Inc()
-	if !heard {
-		if err := s.listen(ctx); err != nil {
-			s.log.Warn("the signals of a queue are not listened to; its claims are answered by polling", zap.String("queue", c.queue), zap.Error(err))
-		}
+	s.Wake(coordinator.ReasonCatchUp, signal.WorkerTopic(c.queue)) // first: a listener may hang
+	if heard {
+		return nil
 	}
-	s.Wake(coordinator.ReasonCatchUp, signal.WorkerTopic(c.queue))
+	ctx, cancel := context.WithTimeout(ctx, listenPatience)
+	defer cancel()
+	if err := s.listen(ctx); err != nil {
+		s.log.Warn("the signals of a queue are not listened to; its claims are answered by polling", zap.String("queue", c.queue), zap.Error(err))
+		return nil
+	}
+	s.Wake(coordinator.ReasonCatchUp, signal.WorkerTopic(c.queue)) // a task may have come meanwhile
 	return nil
 }
+
+// listenPatience bounds how long a claim waits until the signals of its queue are listened to.
+const listenPatience = deploymode.LongestHold
 
 // listen subscribes to the queues with waiting claims, and forgets those without.
 func (s *Service) listen(ctx context.Context) error {
@@ -342,6 +351,9 @@ func (s *Service) Look(ctx context.Context, wake coordinator.Wake) (coordinator.
 		if _, err := s.cfg.Store.Callables(ctx); err != nil {
 			return out, err
 		}
+	}
+	if wake.Everywhere {
+		s.cfg.Store.LookFromBeginning()
 	}
 	exhausted, answered := map[string]bool{}, 0
 	for _, c := range s.waiting.of(wake) {

@@ -28,6 +28,7 @@ type Store interface {
 	PlanByID(ctx context.Context, id int32) (*store.Plan, error)
 	Callables(ctx context.Context) ([]store.Callable, error)
 	HearLanes(received signal.Signal) (unknown bool)
+	LookFromBeginning()
 	Claim(ctx context.Context, r store.ClaimRequest, full bool) ([]store.Claimed, store.Rest, error)
 	Repeat(ctx context.Context, worker uuid.UUID, named []store.HeldClaim, namespaces []string, limit int, lease time.Duration) ([]store.Claimed, error)
 	HandBack(ctx context.Context, claims []store.ClaimKey) ([]signal.Signal, error)

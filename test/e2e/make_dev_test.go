@@ -78,10 +78,16 @@ func recipeOfDev(t *testing.T) string {
 	return strings.NewReplacer("scripts/", root+"/scripts/", "bin/tasker-ctl", "./program").Replace(recipe)
 }
 
+func writeMakefile(t *testing.T, dir, recipe string) {
+	t.Helper()
+	text := "SHELL := /bin/bash\n.PHONY: dev\ndev:\n\t@" + recipe + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "Makefile"), []byte(text), 0o600))
+}
+
 // makeDev starts make with the recipe in a folder that has the program.
 func makeDev(t *testing.T, dir, recipe string) *shell {
 	t.Helper()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "Makefile"), []byte("SHELL := /bin/bash\n.PHONY: dev\ndev:\n\t@"+recipe+"\n"), 0o600))
+	writeMakefile(t, dir, recipe)
 	s := &shell{t: t, dir: dir, out: &screen{}}
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "make", "dev") // ended below
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, s.out, s.out

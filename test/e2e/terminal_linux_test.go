@@ -20,9 +20,9 @@ import (
 func TestCtrlCEndsMakeDev(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	recipe := recipeOfDev(t)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "Makefile"), []byte("SHELL := /bin/bash\n.PHONY: dev\ndev:\n\t@"+recipe+"\n"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "program"), []byte("#!/bin/bash\ntrap 'exit 0' INT\necho runs\nwhile :; do sleep 0.1; done\n"), 0o700)) // #nosec G306 -- a program
+	writeMakefile(t, dir, recipeOfDev(t))
+	const program = "#!/bin/bash\ntrap 'exit 0' INT\necho runs\nwhile :; do sleep 0.1; done\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "program"), []byte(program), 0o700)) // #nosec G306 -- a program
 	keyboard, terminal := openTerminal(t)
 	out := &screen{}
 	cmd := exec.CommandContext(t.Context(), "make", "dev")

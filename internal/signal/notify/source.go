@@ -71,6 +71,9 @@ func New(cfg Config, t signal.Transport) (signal.Source, error) {
 // Name implements signal.Source.
 func (s *source) Name() string { return Name }
 
+// OfDatabase marks a source whose connections lead to the database.
+func (*source) OfDatabase() {}
+
 // Connect implements signal.Source.
 func (s *source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
 	if err := topicset.Validate(topics); err != nil {

@@ -21,3 +21,6 @@ func NewSource(cfg notify.Config, t signal.Transport) (signal.Source, error) {
 
 // Name implements signal.Source.
 func (source) Name() string { return Name }
+
+// OfDatabase marks a source whose connections lead to the database.
+func (source) OfDatabase() {}

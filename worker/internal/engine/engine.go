@@ -45,6 +45,8 @@ type Config struct {
 	OnTopics func(ctx context.Context, topics []signal.Topic)
 	Looks    func() bool // whether the mode allows looks
 	Wake     func()      // requests another look; never blocks
+	// Recovered requests a look at everything, since the database was away; it never blocks.
+	Recovered func()
 
 	MaxConcurrent     int
 	Prefetch          int
@@ -107,6 +109,7 @@ type Engine struct {
 	beats        *lifecycle.Loop
 	watch        *lifecycle.Loop
 	sorts        *lifecycle.Loop
+	recovery     *lifecycle.Loop
 	unsorted     chan struct{} // a claim has left limited steps unsorted, or without room
 
 	base        context.Context // for sending reports; ends when the worker is closed
@@ -137,6 +140,7 @@ func New(cfg Config) *Engine {
 	e.metrics.HandlersLimit.Set(float64(cfg.MaxConcurrent))
 	e.beats, e.watch = e.loop("worker-heartbeat", e.heartbeat.run), e.loop("worker-namespaces", e.watchQueues)
 	e.unsorted, e.sorts = make(chan struct{}, 1), e.loop("worker-limits", e.tendLimits)
+	e.recovery = e.loop("worker-recovery", e.recoverFromOutages)
 	return e
 }
 
@@ -168,12 +172,29 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.txPool.check(ctx, e.id()); err != nil {
 		return err
 	}
-	return errors.Join(e.beats.Start(ctx), e.watch.Start(ctx), e.sorts.Start(ctx))
+	return errors.Join(e.beats.Start(ctx), e.watch.Start(ctx), e.sorts.Start(ctx), e.recovery.Start(ctx))
 }
 
 // Loops returns the health of the engine's loops.
 func (e *Engine) Loops() []lifecycle.LoopHealth {
-	return []lifecycle.LoopHealth{e.beats.Health(), e.watch.Health(), e.sorts.Health()}
+	return []lifecycle.LoopHealth{e.beats.Health(), e.watch.Health(), e.sorts.Health(), e.recovery.Health()}
+}
+
+// recoverFromOutages looks at everything once the database answers again: what waited for it
+// may still have a long wait ahead, and signals were missed.
+func (e *Engine) recoverFromOutages(ctx context.Context) error {
+	for {
+		away, err := e.board.Recover(ctx)
+		if err != nil {
+			return err
+		}
+		if away == 0 {
+			continue
+		}
+		e.log.Debug("the database answers again; looking at everything", zap.Duration("away", away))
+		e.BeatSoon()
+		e.cfg.Recovered()
+	}
 }
 
 // signal sends signals about what a statement has changed, unless the store does.
@@ -239,7 +260,7 @@ func (e *Engine) Close(ctx context.Context) error {
 }
 
 func (e *Engine) stopLoops(ctx context.Context) error {
-	return errors.Join(e.beats.Stop(ctx), e.watch.Stop(ctx), e.sorts.Stop(ctx))
+	return errors.Join(e.recovery.Stop(ctx), e.beats.Stop(ctx), e.watch.Stop(ctx), e.sorts.Stop(ctx))
 }
 
 // Counts are counts since the engine was created.
@@ -332,6 +353,9 @@ type Board interface {
 	SortLimited(ctx context.Context, callable int32) (more bool, err error)
 	ActBeyond(ctx context.Context, callables []int32) (store.Beyond, error)
 	LimitedCallables(ctx context.Context) (map[int32]store.LimitedCallable, error)
+	KnownLimits() map[int32]store.LimitedCallable
+	LookFromBeginning()
+	Recover(ctx context.Context) (away time.Duration, err error)
 	BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
@@ -366,6 +390,6 @@ var _ Board = (*store.Store)(nil)
 // pause waits before retry n (0 for the first) of a statement that the database did not
 // answer, at least least, or returns the cause of ctx's end.
 func pause(ctx context.Context, n int, least time.Duration) error {
-	b := deploymode.Backoff{Base: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5}
+	b := deploymode.Backoff{Base: 100 * time.Millisecond, Max: deploymode.LongestHold, Multiplier: 2, Jitter: 0.5}
 	return lifecycle.Pause(ctx, max(b.Delay(n, rand.Float64()), least))
 }

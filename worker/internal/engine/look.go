@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
@@ -37,13 +38,18 @@ func (e *Engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
 	out := coordinator.Outcome{NextDue: coordinator.NoDue}
 	e.giveBackStale(ctx)
-	if _, changed := w.Topics[signal.TopicControl]; changed || w.Reason == coordinator.ReasonCatchUp {
+	if w.Everywhere {
+		e.board.ForgetPlanNames()
+		e.board.LookFromBeginning()
+		e.cfg.Report.Breaker.Retry()
+	}
+	if _, changed := w.Topics[signal.TopicControl]; changed || w.CatchUp {
 		e.board.ForgetPlanNames()
 		e.queues.kick()
 		e.BeatSoon() // an operator may have called off what runs here
 	}
 	if wait := e.cfg.Report.Breaker.Wait(); wait > 0 {
-		out.RetryIn = wait // an outcome could not be reported now
+		out.RetryIn = min(wait, deploymode.LongestHold) // an outcome could not be reported now
 		return out, nil
 	}
 	room := e.slots.room()
@@ -54,16 +60,15 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 		e.BeatSoon() // reports the new offer
 	}
 	want := min(room, maxClaim)
-	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
-	limited, err := e.lookLimited(ctx, want, eager, &out)
+	limited, err := e.lookLimited(ctx, want, w.Everywhere, &out)
 	retry := out.RetryIn
 	var got haul
-	switch now := time.Now(); {
+	switch {
 	case err != nil || limited.found == want:
-	case e.scans.overdue(now) || eager && e.scans.suffices(now):
+	case !w.Everywhere && e.scans.overdue(time.Now()):
 		got, err = e.claimAll(ctx, want-limited.found)
 	default:
-		got, err = e.claimFromMarks(ctx, want-limited.found, limited.found, eager, &out)
+		got, err = e.claimFromMarks(ctx, want-limited.found, limited.found, w.Everywhere, &out)
 	}
 	if err == nil && limited.found < want {
 		e.limitedAlone = got.found == 0
@@ -79,7 +84,6 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	if e.slots.looked(err == nil && !got.all(want)) {
 		out.Waited = got.waited
 	}
-	e.scans.quiet = out.Found == 0
 	if got.all(want) {
 		out.More = e.slots.owe() || out.More // or when a permit is free
 	}
@@ -139,14 +143,15 @@ func (h *haul) add(other haul) {
 func (h *haul) all(want int) bool { return h.found == want || h.rest&store.RestLast != 0 }
 
 // claimFromMarks looks from the marks, then everywhere if that gave less than wanted and
-// a full scan is allowed; if it is not allowed yet, out says when. before is how many limited steps
-// the look has claimed.
-func (e *Engine) claimFromMarks(ctx context.Context, want, before int, eager bool, out *coordinator.Outcome) (haul, error) {
+// a full scan is allowed or must be made; if it is not allowed yet, out says when. before is how
+// many limited steps the look has claimed. The marks come first even where everything is looked
+// at: what they give runs also if a full scan takes too long.
+func (e *Engine) claimFromMarks(ctx context.Context, want, before int, everywhere bool, out *coordinator.Outcome) (haul, error) {
 	got, err := e.claim(ctx, want, false)
 	if err != nil || got.all(want) {
 		return got, err
 	}
-	if wait := e.scans.wait(time.Now(), scanPause(eager, before+got.found)); wait > 0 {
+	if wait := e.scans.wait(time.Now(), scanPause(before+got.found)); wait > 0 && !everywhere {
 		if out.RetryIn = wait; before+got.found == 0 {
 			out.Missing = coordinator.MissingUnseen
 		}
@@ -158,12 +163,12 @@ func (e *Engine) claimFromMarks(ctx context.Context, want, before int, eager boo
 }
 
 // claimAll looks everywhere, and once more if the claim reported new callables that the
-// worker can run.
+// worker can run, or limits that have come or gone.
 func (e *Engine) claimAll(ctx context.Context, want int) (haul, error) {
 	begin := time.Now()
 	got, err := e.claim(ctx, want, true)
-	e.scans.made(begin, time.Now(), got.found >= want)
-	if err == nil && e.queues.reofferNew() && got.found < want {
+	e.scans.ends(begin, time.Now(), got.found >= want, err)
+	if err == nil && e.queues.learn() && got.found < want {
 		var more haul
 		more, err = e.claim(ctx, want-got.found, true)
 		got.add(more)
@@ -175,7 +180,7 @@ func (e *Engine) claimAll(ctx context.Context, want int) (haul, error) {
 // for seven eighths while the worker finds no others, or for all while it does not look for any: neither
 // kind waits for the other to run dry. A step claimed ahead counts as running, so there must be
 // callables with room for some.
-func (e *Engine) lookLimited(ctx context.Context, want int, eager bool, out *coordinator.Outcome) (got haul, err error) {
+func (e *Engine) lookLimited(ctx context.Context, want int, everywhere bool, out *coordinator.Outcome) (got haul, err error) {
 	free, limited, ahead := e.queues.claimable()
 	if len(limited) == 0 {
 		return got, nil
@@ -186,8 +191,8 @@ func (e *Engine) lookLimited(ctx context.Context, want int, eager bool, out *coo
 	}
 	now := time.Now()
 	switch {
-	case len(free) == 0 || e.limitedAlone && !eager && !e.scans.overdue(now) && !e.board.ExpectsSteps(free):
-	case permits == 1 && !e.limitedAlone && rand.IntN(2) == 0: // the others' turn
+	case len(free) == 0 || e.limitedAlone && !everywhere && !e.scans.overdue(now) && !e.board.ExpectsSteps(free):
+	case permits == 1 && !e.limitedAlone && !everywhere && rand.IntN(2) == 0: // the others' turn
 		out.RetryIn = lockedRetry
 		return got, nil
 	case e.limitedAlone:
@@ -200,13 +205,12 @@ func (e *Engine) lookLimited(ctx context.Context, want int, eager bool, out *coo
 	}
 	request := e.claimRequest(permits+beyond, limited)
 	request.Ahead = beyond
-	full := e.limitedScans.overdue(now) || eager && e.limitedScans.suffices(now)
+	full := everywhere || e.limitedScans.overdue(now)
 	got, known, err := e.claimLimited(ctx, request, full, out)
-	e.limitedScans.quiet = got.found == 0
 	if err != nil || full || known || got.found >= permits {
 		return got, err
 	}
-	if wait := e.limitedScans.wait(now, scanPause(eager, got.found)); wait > 0 {
+	if wait := e.limitedScans.wait(now, scanPause(got.found)); wait > 0 {
 		out.RetryIn = wait
 		return got, nil
 	}
@@ -224,7 +228,10 @@ func (e *Engine) claimLimited(ctx context.Context, request store.ClaimRequest, f
 		return claimed, rest, err
 	})
 	if full {
-		e.limitedScans.made(begin, time.Now(), got.found >= request.Limit)
+		e.limitedScans.ends(begin, time.Now(), got.found >= request.Limit, err)
+		if err == nil && e.queues.learn() {
+			e.cfg.Wake()
+		}
 	}
 	if err != nil || again < 0 {
 		return got, false, err
@@ -245,15 +252,11 @@ func (e *Engine) claimLimited(ctx context.Context, request store.ClaimRequest, f
 }
 
 // scanPause is the least time between two full scans of a look that has found so much.
-func scanPause(eager bool, found int) time.Duration {
-	switch {
-	case eager:
-		return 0
-	case found == 0:
+func scanPause(found int) time.Duration {
+	if found == 0 {
 		return emptyPause
-	default:
-		return partPause
 	}
+	return partPause
 }
 
 // beyondPatience is after how long a worker looks for steps beyond limits that let none wait,
@@ -320,9 +323,7 @@ func (e *Engine) claimBy(ctx context.Context, request store.ClaimRequest, claim 
 	// be claimed until the lease ends without the worker knowing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
 	defer cancel()
-	if err := e.giveBackUnknown(ctx); err != nil {
-		return got, err
-	}
+	e.giveBackUnknown(ctx)
 	before := e.unknown.begin()
 	defer e.unknown.end()
 	begin := time.Now()
@@ -395,14 +396,11 @@ func (e *Engine) countClaimed(claimed []store.Claimed) {
 
 // Rules for full scans. A scan from the marks misses new lanes and steps that became
 // visible behind a mark; a full scan sees everything and may be slow while old row
-// versions lie in front of the queue.
+// versions lie in front of the queue. A poll and a catch-up make one in any case.
 const (
 	// fullScanShare: the time between two full scans is this multiple of the first one's
-	// duration, so that they take about 5 % of the time at most.
+	// duration, so that they take about 5 % of the time, up to deploymode.LongestHold.
 	fullScanShare = 20
-	// cheapScan is the longest full scan that may be made at once, regardless of the
-	// share, by a look with a reason to expect work.
-	cheapScan = 5 * time.Millisecond
 	// emptyPause is the time between two full scans of a worker that was signalled and
 	// found nothing: most likely another worker was faster, but it may be the first step
 	// of a new lane.
@@ -412,7 +410,7 @@ const (
 	partPause = 100 * time.Millisecond
 	// fullScanEvery is how long a worker that always finds enough work goes without a
 	// full scan: a new lane may hold work of a higher priority.
-	fullScanEvery = 2 * time.Second
+	fullScanEvery = deploymode.LongestHold
 )
 
 // fullScans decides when a full scan may be made. The zero value has made none.
@@ -422,41 +420,45 @@ type fullScans struct {
 	// statement or wait for a busy machine.
 	took   time.Duration
 	latest time.Duration
-	quiet  bool // the latest look found nothing
 	rich   bool // the latest one filled its limit, so there may be more
 }
 
 // wait returns the time until the next full scan is allowed; 0: now. pause is the least
-// time between two; with 0, when a full scan is expected to find work, a cheap one is
-// allowed at once. So is any after a scan that left work: a backlog may be spread thinly
-// over more lanes than scans from the marks read.
+// time between two. After a scan that left work any is allowed: a backlog may be spread
+// thinly over more lanes than scans from the marks read.
 func (f fullScans) wait(now time.Time, pause time.Duration) time.Duration {
-	if f.ended.IsZero() || f.rich || pause == 0 && f.took <= cheapScan {
+	if f.ended.IsZero() || f.rich {
 		return 0
 	}
-	return max(max(fullScanShare*f.took, pause)-now.Sub(f.ended), 0)
+	return max(max(min(fullScanShare*f.took, deploymode.LongestHold), pause)-now.Sub(f.ended), 0)
 }
-
-// suffices reports whether a look of an idle worker may do a full scan alone: there will
-// be nothing at the marks either, and one statement is enough to see that.
-func (f fullScans) suffices(now time.Time) bool { return f.quiet && f.wait(now, 0) == 0 }
 
 // overdue reports whether a full scan should precede the scan from the marks.
 func (f fullScans) overdue(now time.Time) bool {
-	return f.ended.IsZero() || now.Sub(f.ended) >= max(fullScanEvery, fullScanShare*f.took)
+	return f.ended.IsZero() || now.Sub(f.ended) >= fullScanEvery
 }
 
-// made records a full scan. rich says that it filled its limit.
-func (f *fullScans) made(begin, end time.Time, rich bool) {
+// ends records a full scan. rich says that it filled its limit. How long a failed one took
+// says nothing about the next, which may follow at once; but it does not precede the marks: the
+// scan may have failed because it is slow, and there may be work at the marks.
+func (f *fullScans) ends(begin, end time.Time, rich bool, err error) {
+	if err != nil {
+		*f = fullScans{ended: end}
+		return
+	}
 	took := end.Sub(begin)
 	f.rich = rich
 	if f.ended.IsZero() {
-		f.took = min(took, cheapScan) // the very first one is not representative
+		f.took = min(took, representative) // the very first one is not
 	} else {
 		f.took = min(took, f.latest)
 	}
 	f.ended, f.latest = end, took
 }
+
+// representative is the longest that the very first full scan counts for: it prepares its
+// statement.
+const representative = 5 * time.Millisecond
 
 // leftFor is how long a worker does not claim a callable for which it found no handler.
 const leftFor = 10 * time.Second

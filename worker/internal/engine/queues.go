@@ -178,6 +178,17 @@ func (q *queues) reofferNew() (changed bool) {
 	return !current && q.reoffer()
 }
 
+// learn takes over what a full scan has read: new callables, and which of them are limited.
+// It reports whether other steps may be claimed than before.
+func (q *queues) learn() (changed bool) {
+	limited := q.board.KnownLimits()
+	q.mu.Lock()
+	changed = !maps.Equal(limited, q.limited)
+	q.limited = limited
+	q.mu.Unlock()
+	return q.reofferNew() || changed
+}
+
 // refresh reads the namespaces and their callables and reports whether those to claim
 // have changed.
 func (q *queues) refresh(ctx context.Context) (changed bool, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -77,14 +78,29 @@ func (u *unknown) forget(lost *lostAnswer) {
 // giveUp drops the lost answer, if any.
 func (u *unknown) giveUp() { u.forget(u.answer()) }
 
+// unknownPatience bounds how long a claim waits for the handing back of steps of another: a
+// statement whose answer was lost may still run and hold their rows.
+const unknownPatience = time.Second
+
 // giveBackUnknown hands back the steps that statements with lost answers may have claimed. While
-// another claim is under way it waits for the next look.
-func (e *Engine) giveBackUnknown(ctx context.Context) error {
+// another claim is under way, and after an error, it waits for the next look: a claim does not
+// depend on it.
+func (e *Engine) giveBackUnknown(ctx context.Context) {
 	lost := e.unknown.answer()
 	if lost == nil || !e.unknown.claiming.TryLock() {
-		return nil
+		return
 	}
 	defer e.unknown.claiming.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, unknownPatience)
+	defer cancel()
+	if err := e.handBackUnknown(ctx, lost); err != nil {
+		e.log.Debug("steps of a claim whose answer was lost are not handed back yet", zap.Error(err))
+		return
+	}
+	e.unknown.forget(lost)
+}
+
+func (e *Engine) handBackUnknown(ctx context.Context, lost *lostAnswer) error {
 	keys, err := e.board.ClaimsAfter(ctx, lost.worker, lost.after)
 	if err != nil {
 		return fmt.Errorf("look for claims whose answer was lost: %w", err)
@@ -97,7 +113,6 @@ func (e *Engine) giveBackUnknown(ctx context.Context) error {
 		e.publisher.Publish(signals...)
 		e.log.Info("handed back steps of a claim whose answer was lost", zap.Int("steps", len(keys)))
 	}
-	e.unknown.forget(lost)
 	return nil
 }
 

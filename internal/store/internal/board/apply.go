@@ -125,7 +125,7 @@ func (s *Board) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 	err := s.db.Timed(ctx, "take", "take reported steps", func(ctx context.Context) error {
 		return taken.begin(ctx, nothing, take.With(pg.Args{"lone": from.lone, "apart": from.apart, "limit": limit}), nothing)
 	})
-	if full {
+	if full && err == nil {
 		s.marks.applied(taken.from, taken.cutOff(limit), true)
 	}
 	if err != nil || len(taken.Tasks) == 0 {

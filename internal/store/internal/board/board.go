@@ -35,7 +35,7 @@ type Board struct {
 // New returns the room.
 func New(db *pg.DB, r *registry.Memory) *Board {
 	s := &Board{db: db, registry: r, marks: newMarks(), direct: directLimits{m: map[int32]bool{}}, frontiers: newFrontiers()}
-	db.Remember(func() {
+	db.RememberPlaces(func() {
 		s.marks.reset()
 		s.direct.reset()
 		s.frontiers.reset()

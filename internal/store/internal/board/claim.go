@@ -411,6 +411,7 @@ func (s *Board) claimOnce(ctx context.Context, db *pg.Conn, req ClaimRequest, fu
 		q = s.db.Ask(b)
 		s.registry.Callables.Ask(b, &callables)
 		s.registry.AskPolicies(b)
+		s.registry.AskLimits(b)
 	} else {
 		queueTurns(b, req.Limit, lanes)
 	}

@@ -3,6 +3,7 @@ package board
 import (
 	"cmp"
 	"context"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -30,11 +32,28 @@ type frontiers struct {
 
 func newFrontiers() *frontiers { return &frontiers{lanes: map[laneKey]int64{}} }
 
+// LookFromBeginning drops the frontiers, so that full scans begin at the beginning. It leaves
+// one alone where such a scan took longer than cheapWhole: then one is made in its time.
+func (s *Board) LookFromBeginning() {
+	for drop, f := range s.frontiers.each() {
+		f.doubt(drop)
+	}
+}
+
+// each yields the common part of each frontier, with the function that drops its places.
+func (f *frontiers) each() iter.Seq2[func(), *frontier] {
+	return func(yield func(func(), *frontier) bool) {
+		_ = yield(func() { clear(f.lanes) }, &f.claimable) &&
+			yield(func() { f.reports = reportMarks{} }, &f.reported) &&
+			yield(func() { f.due, f.lease = time.Time{}, time.Time{} }, &f.timed)
+	}
+}
+
 // reset forgets all of them.
 func (f *frontiers) reset() {
-	f.claimable.reset(func() { clear(f.lanes) })
-	f.reported.reset(func() { f.reports = reportMarks{} })
-	f.timed.reset(func() { f.due, f.lease = time.Time{}, time.Time{} })
+	for drop, one := range f.each() {
+		one.reset(drop)
+	}
 }
 
 // boardWriters lists the transactions that may still write rows with older numbers:
@@ -325,8 +344,15 @@ const (
 	slowScan = 10 * time.Millisecond
 	// frontierPause lies between two moves.
 	frontierPause = time.Second
-	// frontierWhole is how often a scan begins at the beginning all the same.
-	frontierWhole = 10 * time.Minute
+	// cheapWhole is the longest scan from the beginning that costs nothing to speak of: polls
+	// make it whenever they look.
+	cheapWhole = 100 * time.Millisecond
+	// A frontier is proven, not guessed. All the same a scan begins at the beginning again and
+	// again: after wholeShare times the duration of the latest, which is a twentieth of the
+	// time at most, but within the bounds. A held snapshot of ten minutes makes such a scan
+	// take seconds; without the longer bound it would be all that a worker does.
+	wholeShare               = 20
+	wholeLeast, wholeLongest = deploymode.LongestHold, time.Minute
 )
 
 // generation is the set of transactions writing the board at a moment.
@@ -354,6 +380,8 @@ type frontier struct {
 	gen    generation
 	moved  time.Time     // by the local clock; zero: never, scans begin at the beginning
 	whole  time.Time     // when a scan began at the beginning
+	cost   time.Duration // of the latest scan that did
+	asked  time.Time     // when a scan began at the beginning that is not known to have ended; zero: none
 	busy   bool          // it is being moved
 	void   bool          // it was reset during the move
 	latest time.Duration // duration of the latest scan
@@ -367,6 +395,9 @@ func (f *frontier) due(took time.Duration, now time.Time) bool {
 	last := f.gen.at
 	if f.moved.After(last) {
 		last = f.moved
+	}
+	if !f.asked.IsZero() {
+		f.whole, f.asked, f.cost = f.asked, time.Time{}, took
 	}
 	// One slow scan may have had to prepare its statement, or wait for a busy
 	// machine.
@@ -382,11 +413,20 @@ func (f *frontier) due(took time.Duration, now time.Time) bool {
 func (f *frontier) begin(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.moved.IsZero() || now.Sub(f.whole) > frontierWhole {
-		f.whole = now
+	if f.moved.IsZero() || now.Sub(f.whole) >= min(max(wholeShare*f.cost, wholeLeast), wholeLongest) {
+		f.asked = now
 		return false
 	}
 	return true
+}
+
+// doubt is reset if a scan from the beginning is cheap.
+func (f *frontier) doubt(drop func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cost <= cheapWhole {
+		f.dropLocked(drop)
+	}
 }
 
 // step records the current writers and returns the generation that has ended by now, if
@@ -431,6 +471,11 @@ func (f *frontier) done(reached bool, now time.Time) {
 func (f *frontier) reset(drop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.asked = time.Time{}
+	f.dropLocked(drop)
+}
+
+func (f *frontier) dropLocked(drop func()) {
 	f.gen, f.moved, f.void = generation{}, time.Time{}, f.busy
 	drop()
 }

@@ -281,6 +281,9 @@ func (s *Board) claimPart(ctx context.Context, db *pg.Conn, part limitedPart, re
 	}
 	learn := queue(b, req, lanes, full, &look)
 	limitsWait.With(pg.Args{"callables": callables, "hot": lanes.callables()}).Queue(b).Query(stmt.Into(&look.left))
+	if full {
+		s.registry.AskLimits(b)
+	}
 	err := db.SendBatch(ctx, b).Close()
 	if err == nil {
 		learn()

@@ -10,15 +10,10 @@ import (
 // Controls for tests in other packages: without them the marks and frontiers of a board move
 // only when scans are slow, and after some time.
 
-// frontiersOf are the common parts of a board's frontiers.
-func (s *Board) frontiersOf() []*frontier {
-	return []*frontier{&s.frontiers.claimable, &s.frontiers.reported, &s.frontiers.timed}
-}
-
 // MoveFrontiers moves all frontiers of a board as if each scan had been slow and long ago.
 // The first call only records the writers.
 func MoveFrontiers(ctx context.Context, s *Board) error {
-	for _, f := range s.frontiersOf() {
+	for _, f := range s.frontiers.each() {
 		f.mu.Lock()
 		f.latest = slowScan
 		if !f.gen.at.IsZero() {
@@ -58,7 +53,7 @@ func AtFrontier(s *Board) (bool, int64) {
 // Steady keeps scans of everything at the beginning, and makes claims leave out lanes as
 // soon as they were found empty: what they take then does not depend on the time.
 func Steady(s *Board) {
-	for _, f := range s.frontiersOf() {
+	for _, f := range s.frontiers.each() {
 		f.mu.Lock()
 		f.busy = true // a move that never ends
 		f.mu.Unlock()

@@ -54,7 +54,7 @@ func (s *Board) OpenWorkPool(o WorkPoolOptions) (*WorkPool, error) {
 		}
 		return p, nil
 	}
-	opts := s.db.Opts
+	opts := s.db.Opts.Unwatched() // a handler may compute while its connection is silent
 	opts.ApplicationName += "-transactions"
 	opts.MaxConns, opts.MinConns = o.MaxConns, 0
 	if err := settings.Positive("MaxConns", o.MaxConns); err != nil {

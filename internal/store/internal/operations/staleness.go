@@ -395,12 +395,12 @@ values (@name, @holder, clock_timestamp() + @interval_ms::bigint * interval '1 m
 on conflict (name) do update
 set holder = excluded.holder, next_at = excluded.next_at, lease_until = excluded.lease_until, started_at = excluded.started_at,
     finished_at = null, runs = w.runs + 1
-where (w.next_at <= clock_timestamp() or @now) and coalesce(w.lease_until <= clock_timestamp(), true)
+where (w.next_at <= clock_timestamp() or @now) and (coalesce(w.lease_until <= clock_timestamp(), true) or @now and w.holder = excluded.holder)
 returning true`)
 
 // TakeSweep tries to become the holder of a sweep in the fleet. It succeeds if interval
 // has passed since the last run began, or with now at once, unless another holder runs
-// it; for at most lease, within which EndSweep should end it. The database's clock
+// it: a holder whose EndSweep was lost may begin again. It holds it for at most lease, within which EndSweep should end it. The database's clock
 // decides.
 func (s *Operations) TakeSweep(ctx context.Context, name string, holder uuid.UUID, interval, lease time.Duration, now bool) (taken bool, err error) {
 	err = s.db.Call(ctx, "take_sweep", "take the sweep", func(ctx context.Context, db *pg.Conn) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -81,6 +82,8 @@ type Options struct {
 	// OnForget is called when the database turns out to be another server, or an older
 	// state of it, and the store drops its memory.
 	OnForget func()
+
+	lines *lines // of all pools of a store
 }
 
 // DB is a pool of connections with what all rooms share: how a flow runs, and what ends
@@ -100,6 +103,8 @@ type DB struct {
 	reach     reach
 	closeOnce sync.Once
 	memories  memories
+	broken    chan struct{} // capacity 1: a call has not reached the database, see Recover
+	lines     *lines
 }
 
 // Open builds the pool and checks that the database answers; the error wraps
@@ -109,6 +114,7 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	opts.lines = newLines()
 	cfg, err := NewPoolConfig(opts)
 	if err != nil {
 		return nil, err
@@ -124,7 +130,7 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 			cfg.ConnConfig.RuntimeParams[name] = value
 		}
 	}
-	s := &DB{Opts: opts, Hold: holdStatement(opts)}
+	s := &DB{Opts: opts, Hold: holdStatement(opts), broken: make(chan struct{}, 1), lines: opts.lines}
 	cfg.AfterConnect = s.connected(cfg.AfterConnect)
 	if s.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", Redact(err))
@@ -196,6 +202,9 @@ func NewPoolConfig(opts Options) (*pgxpool.Config, error) {
 	// A frozen or unreachable server does not close its connections. Without a limit each
 	// idle one would use the whole wait for a connection before it is dropped.
 	cfg.PingTimeout = pingTimeout
+	if opts.lines != nil {
+		cfg.ConnConfig.DialFunc = opts.lines.dialing(cfg.ConnConfig.DialFunc)
+	}
 	cfg.ConnConfig.RuntimeParams["application_name"] = opts.ApplicationName
 	if opts.NoPreparedStatements {
 		// Types are read once and cached in the client; the server keeps nothing between
@@ -361,6 +370,12 @@ func (s *DB) Timed(ctx context.Context, flow, doing string, fn func(ctx context.
 	err := fn(ctx)
 	took := time.Since(start)
 	s.reach.note(err, start.Add(took))
+	if outOfReach(err) {
+		lifecycle.Nudge(s.broken)
+		if connectionGone(err) {
+			s.forgetPlaces()
+		}
+	}
 	s.Opts.Observe(flow, took, err)
 	if err != nil {
 		return Classify(doing, err)

@@ -121,8 +121,9 @@ func (s *DB) connected(first func(context.Context, *pgx.Conn) error) func(contex
 
 // memories are what rooms remember of the database.
 type memories struct {
-	mu    sync.Mutex
-	drops []func()
+	mu     sync.Mutex
+	drops  []func()
+	places []func()
 }
 
 // Remember has drop called when the database turns out to be another server, or an older
@@ -133,14 +134,32 @@ func (s *DB) Remember(drop func()) {
 	s.memories.drops = append(s.memories.drops, drop)
 }
 
+// RememberPlaces has drop called also when a connection is lost: a place where work begins,
+// or a name that signals keep current, is true only for as long as nothing was missed.
+func (s *DB) RememberPlaces(drop func()) {
+	s.memories.mu.Lock()
+	defer s.memories.mu.Unlock()
+	s.memories.places = append(s.memories.places, drop)
+}
+
 // forget drops all memory of the database.
 func (s *DB) forget() {
+	s.forgetPlaces()
 	s.memories.mu.Lock()
 	defer s.memories.mu.Unlock()
 	for _, drop := range s.memories.drops {
 		drop()
 	}
 	s.Opts.OnForget()
+}
+
+// forgetPlaces drops the memory of places.
+func (s *DB) forgetPlaces() {
+	s.memories.mu.Lock()
+	defer s.memories.mu.Unlock()
+	for _, drop := range s.memories.places {
+		drop()
+	}
 }
 
 // shortOutage is for how long the database may be out of reach before that counts
@@ -177,9 +196,14 @@ func (r *reach) note(err error, now time.Time) {
 // answer at all. A statement that the server ended because it took too long does not
 // count.
 func outOfReach(err error) bool {
+	return !errors.Is(err, context.Canceled) && (connectionGone(err) || errors.Is(err, context.DeadlineExceeded))
+}
+
+// connectionGone reports whether an error means a broken connection or a failed one.
+func connectionGone(err error) bool {
 	var dead *connectionLost
 	var connect *pgconn.ConnectError
-	return !errors.Is(err, context.Canceled) && (errors.As(err, &dead) || errors.As(err, &connect) || errors.Is(err, context.DeadlineExceeded))
+	return errors.As(err, &dead) || errors.As(err, &connect)
 }
 
 // ReachedSince returns since when the database has answered without an outage of a second

@@ -296,12 +296,40 @@ type LimitedCallable struct {
 	Ahead    bool // it has room for steps that begin later
 }
 
+// limitedRow is a row of limitedCallables.
+type limitedRow struct {
+	CallableID int32
+	LimitedCallable
+}
+
 // LimitedCallables returns the callables with a limit.
 func (s *Registry) LimitedCallables(ctx context.Context) (map[int32]LimitedCallable, error) {
-	type row struct {
-		CallableID int32
-		LimitedCallable
+	limited, err := pg.ReadMap(ctx, s.db, "limited_callables", "read which callables are limited", limitedCallables.With(nil),
+		func(r *limitedRow) (int32, LimitedCallable) { return r.CallableID, r.LimitedCallable })
+	if err == nil {
+		s.known.limited.Store(&limited)
 	}
-	return pg.ReadMap(ctx, s.db, "limited_callables", "read which callables are limited", limitedCallables.With(nil),
-		func(r *row) (int32, LimitedCallable) { return r.CallableID, r.LimitedCallable })
+	return limited, err
+}
+
+// AskLimits adds the query for the callables with a limit to a batch, and remembers the
+// answer: a worker that hears no signals learns only so that a limit was set or removed.
+func (s *Memory) AskLimits(b *pgx.Batch) {
+	limitedCallables.With(nil).Queue(b).Query(func(rows pgx.Rows) error {
+		limited := map[int32]LimitedCallable{}
+		err := stmt.Rows(func(r *limitedRow) { limited[r.CallableID] = r.LimitedCallable })(rows)
+		if err == nil {
+			s.limited.Store(&limited)
+		}
+		return err
+	})
+}
+
+// KnownLimits returns the callables with a limit as they were read last; it must not be
+// changed.
+func (s *Registry) KnownLimits() map[int32]LimitedCallable {
+	if limited := s.known.limited.Load(); limited != nil {
+		return *limited
+	}
+	return nil
 }

@@ -27,6 +27,7 @@ type Registry struct {
 type Memory struct {
 	Callables *callables
 	plans     planCache
+	limited   atomic.Pointer[map[int32]LimitedCallable] // as read last
 }
 
 // New returns the room and its memory.
@@ -36,7 +37,9 @@ func New(db *pg.DB) (*Registry, *Memory) {
 	db.Remember(func() {
 		m.plans.forget()
 		m.Callables.forget()
+		m.limited.Store(nil)
 	})
+	db.RememberPlaces(m.plans.forgetNames)
 	return &Registry{db, m}, m
 }
 
@@ -68,7 +71,7 @@ type Plan struct {
 }
 
 // planTTL bounds how long a replica that receives no signals may use a replaced version.
-const planTTL = 5 * time.Second
+const planTTL = 2 * time.Second
 
 // maxCachedPlans bounds the cache; a plan that falls out is read again.
 const maxCachedPlans = 4096
@@ -148,9 +151,13 @@ func (c *planCache) forget() {
 // ForgetPlanNames makes the next lookup by name read the database; call it when a signal
 // says that the registry changed.
 func (s *Registry) ForgetPlanNames() {
-	s.known.plans.mu.Lock()
-	defer s.known.plans.mu.Unlock()
-	clear(s.known.plans.byName)
+	s.known.plans.forgetNames()
+}
+
+func (c *planCache) forgetNames() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.byName)
 }
 
 const planColumns = `p.plan_id, p.namespace_id, p.template, p.current, p.callables`
