@@ -22,13 +22,13 @@ import (
 func TestWhatEndsMakeEndsDev(t *testing.T) {
 	t.Parallel()
 	recipe := recipeOfDev(t)
-	for name, end := range map[string]func(make int) error{
-		"an interrupt of make alone":  func(make int) error { return syscall.Kill(make, syscall.SIGINT) },
-		"SIGTERM":                     func(make int) error { return syscall.Kill(make, syscall.SIGTERM) },
-		"SIGHUP":                      func(make int) error { return syscall.Kill(make, syscall.SIGHUP) },
-		"kill -9 of make":             func(make int) error { return syscall.Kill(make, syscall.SIGKILL) },
-		"an interrupt of its group":   func(make int) error { return syscall.Kill(-make, syscall.SIGINT) },
-		"the terminal is closed":      func(make int) error { return syscall.Kill(-make, syscall.SIGHUP) },
+	for name, end := range map[string]func(pid int) error{
+		"an interrupt of make alone":  func(pid int) error { return syscall.Kill(pid, syscall.SIGINT) },
+		"SIGTERM":                     func(pid int) error { return syscall.Kill(pid, syscall.SIGTERM) },
+		"SIGHUP":                      func(pid int) error { return syscall.Kill(pid, syscall.SIGHUP) },
+		"kill -9 of make":             func(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) },
+		"an interrupt of its group":   func(pid int) error { return syscall.Kill(-pid, syscall.SIGINT) },
+		"the terminal is closed":      func(pid int) error { return syscall.Kill(-pid, syscall.SIGHUP) },
 		"the program ends by itself":  nil,
 		"the program fails by itself": nil,
 	} {
