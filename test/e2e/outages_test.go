@@ -397,20 +397,22 @@ func outagesOf(t *testing.T, modes []string, works []outageWork, lengths map[str
 			took := f.found(ended) - f.work.late
 			slowest[f.mode] = max(slowest[f.mode], took)
 			t.Logf("%-10s %-15s %-12s begun %5d ms after the outage", o.name, f.mode, f.work.name, took.Milliseconds())
-			if !measuring() {
-				continue // a busy machine; what it guards against takes half a minute
-			}
-			require.LessOrEqual(t, took, relaxedPoll+time.Second, "%s: %s in %s", o.name, f.work.name, f.mode)
 		}
 	}
 	for mode, took := range slowest {
 		t.Logf("slowest in %s: %v", mode, took)
-		require.LessOrEqual(t, took, relaxedPoll+15*time.Second, mode)
+		require.LessOrEqual(t, took, foundWithin[mode]+busy, mode)
 	}
 }
 
-// relaxedPoll is the longest default interval of a poller.
-const relaxedPoll = 5 * time.Second
+// foundWithin is the longest default interval of a poller, or where nothing polls that of an
+// orchestrator's heartbeat, which looks for work without a signal: an outage without a lost
+// connection has no catch-up.
+var foundWithin = map[string]time.Duration{"PollingOnly": time.Second, "Hybrid": 5 * time.Second, "EventDrivenOnly": 10 * time.Second}
+
+// busy is for a machine on which all fleets come back at once. What this guards against takes
+// a minute and more.
+const busy = 12 * time.Second
 
 // lasts waits for the time of an outage.
 func lasts(t *testing.T, length time.Duration) {
