@@ -21,6 +21,8 @@ RACE ?=
 LONGEST := ./test/e2e ./internal/store ./internal/enginetest ./internal/corpus ./worker ./internal/api/rest ./daemon
 PACKAGES = $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
 JOBS = $$(($$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1))
+# Tests of one package: two for each processor, because most of those that run in parallel wait.
+PARALLEL = $$((2 * $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)))
 DEMOFLAGS ?=
 BENCHFLAGS ?=
 CHAOSFLAGS ?=
@@ -102,7 +104,7 @@ SMOKE_VERSIONS := 14 18
 
 # `make lint` runs go vet.
 define run-tests
-	@GO=$(GO) RACE=$(RACE) scripts/test -vet=off -p $(JOBS) -timeout $(TEST_TIMEOUT) $(1) $(TESTFLAGS) -- $(PACKAGES)
+	@GO=$(GO) RACE=$(RACE) scripts/test -vet=off -p $(JOBS) -parallel $(PARALLEL) -timeout $(TEST_TIMEOUT) $(1) $(TESTFLAGS) -- $(PACKAGES)
 endef
 
 .PHONY: lint
@@ -147,7 +149,7 @@ proto: ## Check the .proto files and generate their Go code (installs buf, which
 test-sources: $(TOOLS) ## Run the end-to-end tests with each event source in turn (SOURCES="amqp redis" for some)
 	for source in $(SOURCES); do \
 		echo "event source $$source"; \
-		TASKER_TEST_EVENT_SOURCE=$$source $(GO) test -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/e2e || exit 1; \
+		TASKER_TEST_ALL=1 TASKER_TEST_EVENT_SOURCE=$$source $(GO) test -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/e2e || exit 1; \
 	done
 SOURCES ?= notify wal relay amqp redis
 

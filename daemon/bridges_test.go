@@ -31,7 +31,7 @@ func TestTheBridgeFromRabbitMQ(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.WithoutCancel(t.Context()))) }()
-	require.Len(t, o.loops(), 3)
+	require.Len(t, o.loops(), 4)
 	conn := host.Connect(t)
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // the bridge declares the queue
 		ch, err := conn.Channel()
@@ -58,7 +58,7 @@ func TestTheBridgeToRabbitMQ(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.WithoutCancel(t.Context()))) }()
-	require.Len(t, o.loops(), 4)
+	require.Len(t, o.loops(), 5)
 	db.Exec(t, `insert into tasker.namespaces (name) values ('office'), ('shop'), ('yard')`)
 	db.Exec(t, `insert into tasker.domain_events (event_uuid, position, task_uuid, correlation_id, fired_at, namespace_id, step_no, attempt, outcome, name, version, fired_by, payload)
 		select tasker.uuid_v7(), nextval('tasker.event_position'), tasker.uuid_v7(), tasker.uuid_v7(), now(), namespace_id, 0, 1, 1, 'door.open', '1.0', 'h', '{}' from tasker.namespaces`)

@@ -25,7 +25,7 @@ const EnvAll = "TASKER_TEST_ALL"
 
 const (
 	withoutTool = "left out: needs "
-	repetition  = "left out: repeated by make test-all: "
+	repetition  = "left out: run by make test-all: "
 )
 
 // Tool leaves a test out where a tool is missing or too old, and fails it where nothing may be left
@@ -59,8 +59,8 @@ func Path(t testing.TB, name Name) string {
 	return path
 }
 
-// All leaves out a test that repeats others with other settings, unless nothing may be left out. why
-// says what it repeats.
+// All leaves out a test that repeats others with other settings, or takes long, unless nothing may be
+// left out. why says which.
 func All(t testing.TB, why string) {
 	t.Helper()
 	if !strict() {

@@ -67,7 +67,7 @@ func TestAMissingToolLeavesATestOut(t *testing.T) {
 	require.False(t, repeats)
 
 	w = ends(t, func(t testing.TB) { All(t, "over every source") })
-	require.Equal(t, "left out: repeated by make test-all: over every source", w.skipped)
+	require.Equal(t, "left out: run by make test-all: over every source", w.skipped)
 	missing, repeats = Reason(w.skipped)
 	require.Empty(t, missing)
 	require.True(t, repeats)

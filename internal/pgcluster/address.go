@@ -93,7 +93,7 @@ func (a *account) privateDir(dir string) error {
 	switch {
 	case !errors.Is(err, os.ErrExist) || statErr != nil:
 	case info.IsDir() && a.owns(info):
-		if err = os.Chmod(dir, 0o700); err == nil {
+		if err = os.Chmod(dir, 0o700); err == nil { // #nosec G302 -- a folder is entered
 			return nil
 		}
 	case a != nil: // root: of another account than today's, or a stranger's

@@ -166,9 +166,10 @@ func (b build) install(ctx context.Context, base, repository string, tell func(s
 	tell(fmt.Sprintf("PostgreSQL %s is fetched into %s from %s", b.version, final, url))
 	archive, making := final+".jar", final+".new"
 	defer func() { _ = os.Remove(archive) }()
-	if err := download(ctx, url, archive, b.sum); err != nil {
+	if err := download(ctx, url, archive, b.sum, tell); err != nil {
 		return Binaries{}, err
 	}
+	tell("  unpacking it")
 	if err := errors.Join(os.RemoveAll(making), unpack(archive, making)); err != nil {
 		return Binaries{}, errors.Join(fmt.Errorf("unpack %s: %w", url, err), os.RemoveAll(making))
 	}
@@ -191,8 +192,33 @@ func waitForLock(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
+// progressEvery lies between two lines about how far a download is.
+const progressEvery = 5 * time.Second
+
+// progress tells how far a download is; it is used by one goroutine.
+type progress struct {
+	tell  func(string)
+	total int64 // -1: the server does not say
+	had   int64
+	said  time.Time
+}
+
+// Write implements io.Writer.
+func (p *progress) Write(b []byte) (int, error) {
+	p.had += int64(len(b))
+	if time.Since(p.said) >= progressEvery {
+		p.said = time.Now()
+		of := ""
+		if p.total > 0 {
+			of = fmt.Sprintf(" of %d", p.total>>20)
+		}
+		p.tell(fmt.Sprintf("  %d%s MB", p.had>>20, of))
+	}
+	return len(b), nil
+}
+
 // download writes what url answers to a file, if it has the checksum.
-func download(ctx context.Context, url, path, sum string) (err error) {
+func download(ctx context.Context, url, path, sum string, tell func(string)) (err error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: answerTimeout}
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil) //nolint:gosec // the operator names the repository
@@ -212,7 +238,7 @@ func download(ctx context.Context, url, path, sum string) (err error) {
 		return fmt.Errorf("fetch %s: %w", url, err)
 	}
 	hash := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, hash), io.LimitReader(response.Body, maxArchiveBytes+1))
+	n, err := io.Copy(io.MultiWriter(f, hash, &progress{tell: tell, total: response.ContentLength, said: time.Now()}), io.LimitReader(response.Body, maxArchiveBytes+1))
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("fetch %s: %w", url, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/brokertest"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -20,6 +21,9 @@ import (
 func TestModesOverABroker(t *testing.T) {
 	for _, mode := range []string{"EventDrivenOnly", "Hybrid"} {
 		t.Run(mode, func(t *testing.T) {
+			if mode != "EventDrivenOnly" {
+				needs.All(t, "the other mode")
+			}
 			t.Parallel()
 			host := brokertest.New(t)
 			r := pairWith(t, mode, "", "TASKER_MESSAGING_BACKEND=rabbitmq", "RABBITMQ_URL="+host.URL)

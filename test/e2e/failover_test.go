@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
@@ -56,6 +57,9 @@ func TestStandbyTakesOver(t *testing.T) {
 		{"Hybrid", ""}, {"EventDrivenOnly", ""}, {"PollingOnly", ""}, {"EventDrivenOnly", "wal"}, {"EventDrivenOnly", "relay"},
 	} {
 		t.Run(c.mode+"/"+c.source, func(t *testing.T) {
+			if c.mode != "Hybrid" {
+				needs.All(t, "the other modes and sources")
+			}
 			t.Parallel() // they wait for leases
 			f := replicate(t)
 			r := newFleet(t, f.db)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -84,13 +85,21 @@ func writeMakefile(t *testing.T, dir, recipe string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "Makefile"), []byte(text), 0o600))
 }
 
+// outsideMake is the environment without what make tells those that it starts: the make of a test
+// is not a part of the one that runs the tests.
+func outsideMake() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS=")
+	})
+}
+
 // makeDev starts make with the recipe in a folder that has the program.
 func makeDev(t *testing.T, dir, recipe string) *shell {
 	t.Helper()
 	writeMakefile(t, dir, recipe)
 	s := &shell{t: t, dir: dir, out: &screen{}}
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "make", "dev") // ended below
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, s.out, s.out
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = dir, s.out, s.out, outsideMake()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	var err error
 	s.child, err = child.Start(cmd, syscall.SIGKILL)

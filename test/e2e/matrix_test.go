@@ -15,6 +15,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/test/fleet"
@@ -176,6 +177,9 @@ func TestEveryModeWithEverySource(t *testing.T) {
 				continue // relay sends like wal, and redis has no listener
 			}
 			t.Run(mode+"/"+source, func(t *testing.T) {
+				if cell := mode + "/" + source; cell != "Hybrid/notify" && cell != "EventDrivenOnly/wal" && cell != "PollingOnly/notify" {
+					needs.All(t, "the other modes and sources")
+				}
 				t.Parallel()
 				r := pair(t, mode, source)
 				for _, s := range scenarios {
@@ -213,6 +217,7 @@ func TestMixedFleet(t *testing.T) {
 }
 
 func TestThousandDiamonds(t *testing.T) {
+	needs.All(t, "twenty seconds of load")
 	r := pair(t, "Hybrid", "")
 	begin := time.Now()
 	ids := submit(t, r, 1000, "thousand")

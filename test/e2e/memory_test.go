@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/test/fleet"
@@ -123,9 +124,7 @@ func peak(t *testing.T, pid int) int {
 // TestMemoryOfRequestsIsBounded: for any number of large requests, each is answered or
 // gets Retry-After, the daemon stays ready, and its memory stays within its budgets.
 func TestMemoryOfRequestsIsBounded(t *testing.T) {
-	if testing.Short() {
-		t.Skip("creates hundreds of large tasks")
-	}
+	needs.All(t, "hundreds of large tasks")
 	db := enginetest.Migrated(t)
 	r := newFleet(t, db)
 	p := r.start(fleet.Orchestrator, "Hybrid", "")

@@ -270,9 +270,8 @@ func ask(ctx context.Context, web *http.Client, url, body string) ([]byte, error
 // outage is a fault of all fleets at once. It begins, calls arm for each fleet with a
 // transaction that is committed before it ends, and ends.
 type outage struct {
-	name   string
-	length time.Duration
-	run    func(t *testing.T, length time.Duration, fleets []*outageFleet)
+	name string
+	run  func(t *testing.T, length time.Duration, fleets []*outageFleet)
 }
 
 // armAll arms each fleet in a transaction of its own.
@@ -294,7 +293,7 @@ func (f *outageFleet) arm(tx pgx.Tx) error {
 // begun soon after the end of each kind of outage, whatever the daemons remember from before
 // or have met during it.
 func TestWorkIsFoundAfterOutages(t *testing.T) {
-	needs.All(t, "three minutes of outages; TestWorkIsFoundAfterAShortOutage has one of each")
+	needs.All(t, "three minutes of outages")
 	outagesOf(t, []string{"PollingOnly", "EventDrivenOnly", "Hybrid"}, outageWorks, map[string]time.Duration{
 		"frozen": 10 * time.Second, "restarted": 25 * time.Second, "locked": 20 * time.Second, "black hole": 40 * time.Second})
 }

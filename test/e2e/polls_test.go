@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
 )
@@ -126,9 +127,7 @@ func TestAWaitingPollHearsOfAStep(t *testing.T) {
 // TestIdlePollsCostNothing: sessions with nothing to do, a thousand where figures are
 // wanted, wait in their daemon and not in the database.
 func TestIdlePollsCostNothing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for heartbeats")
-	}
+	needs.All(t, "a minute without work")
 	sessions, window := 100, 20*time.Second // two heartbeats, wherever it begins
 	if measuring() {
 		sessions, window = 1000, time.Minute

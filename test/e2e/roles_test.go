@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/test/fleet"
@@ -70,6 +71,9 @@ func TestRoles(t *testing.T) {
 		{"guest_listening", "wal", []string{login, connect, replica}, nil, []string{login, grant}},
 	} {
 		t.Run(c.role, func(t *testing.T) {
+			if c.role != "plain" && c.role != "listening" {
+				needs.All(t, "the other roles")
+			}
 			t.Parallel()
 			db := server.New(t)
 			execFor := func(role string, statements []string) {

@@ -26,7 +26,7 @@ func TestCtrlCEndsMakeDev(t *testing.T) {
 	keyboard, terminal := openTerminal(t)
 	out := &screen{}
 	cmd := exec.CommandContext(t.Context(), "make", "dev")
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, terminal, terminal, terminal
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = dir, terminal, terminal, terminal, outsideMake()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, cmd.Start())
 	read := make(chan struct{})

@@ -118,9 +118,7 @@ func (r *rollout) load(ctx context.Context, i int) {
 // a change that takes something away refuses them by its version.
 func TestUpgradeAndBack(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds the daemons of the version before")
-	}
+	needs.All(t, "minutes of building the daemons of the version before")
 	if fleet.OverBroker() {
 		t.Skip("the daemons of the version before have no broker as an event source")
 	}

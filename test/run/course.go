@@ -180,7 +180,7 @@ func (c *course) leftOut() (lines []string) {
 		lines = append(lines, fmt.Sprintf("left out: %s %s: make test-all installs it", tests(c.missing[tool], "need"), tool))
 	}
 	if c.repeats > 0 {
-		lines = append(lines, fmt.Sprintf("left out: %s others: make test-all runs them", tests(c.repeats, "repeat")))
+		lines = append(lines, fmt.Sprintf("left out: repetitions and long tests (%d): make test-all runs them", c.repeats))
 	}
 	return lines
 }

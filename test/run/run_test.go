@@ -27,7 +27,7 @@ const events = `{"Time":"2026-01-02T10:00:00Z","Action":"start","Package":"githu
 {"Action":"output","Package":"github.com/tasker-go/tasker/b","Test":"TestBroker","Output":"    b_test.go:1: left out: needs RabbitMQ, Node 20 or later: RabbitMQ is missing\n"}
 {"Action":"output","Package":"github.com/tasker-go/tasker/b","Test":"TestBroker","Output":"--- SKIP: TestBroker (0.00s)\n"}
 {"Action":"skip","Package":"github.com/tasker-go/tasker/b","Test":"TestBroker"}
-{"Action":"output","Package":"github.com/tasker-go/tasker/b","Test":"TestAgain","Output":"    left out: repeated by make test-all: other modes\n"}
+{"Action":"output","Package":"github.com/tasker-go/tasker/b","Test":"TestAgain","Output":"    left out: run by make test-all: other modes\n"}
 {"Action":"skip","Package":"github.com/tasker-go/tasker/b","Test":"TestAgain"}
 {"Action":"output","Package":"github.com/tasker-go/tasker/b","Test":"TestQueue","Output":"    left out: needs RabbitMQ: RabbitMQ is missing\n"}
 {"Action":"skip","Package":"github.com/tasker-go/tasker/b","Test":"TestQueue"}
@@ -47,7 +47,7 @@ func TestWhatIsUnderWayAndLeftOut(t *testing.T) {
 	require.Equal(t, []string{
 		"left out: 1 test needs Node 20 or later: make test-all installs it",
 		"left out: 2 tests need RabbitMQ: make test-all installs it",
-		"left out: 1 test repeats others: make test-all runs them",
+		"left out: repetitions and long tests (1): make test-all runs them",
 	}, c.leftOut())
 
 	rest := `on":"pass","Package":"github.com/tasker-go/tasker/b"}` + "\n"
@@ -71,7 +71,7 @@ func TestTheClosingLineIsTheLast(t *testing.T) {
 		script, ends, says string
 		code               int
 	}{
-		"passed": {"echo 'PASS  a'; echo; echo 'DONE 3 tests in 1s'", "left out: 1 test repeats others: make test-all runs them\nDONE 3 tests in 1s\n", "", 0},
+		"passed": {"echo 'PASS  a'; echo; echo 'DONE 3 tests in 1s'", "left out: repetitions and long tests (1): make test-all runs them\nDONE 3 tests in 1s\n", "", 0},
 		"failed": {"echo 'DONE 3 tests, 1 failure in 1s'; exit 4", "DONE 3 tests, 1 failure in 1s\n", "", 4},
 		"broken": {"echo 'FAIL  a'", "make test-all runs them\n", "the run has no closing line", 1},
 		"killed": {"kill -9 $$", "make test-all runs them\n", "the run has no closing line", 1},
