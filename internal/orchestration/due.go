@@ -38,7 +38,7 @@ const dearHorizon = 5 * time.Millisecond
 func (w *dueWork) Look(ctx context.Context, wake coordinator.Wake) (out coordinator.Outcome, err error) {
 	guard := w.o.cfg.ReadinessBreaker
 	if wake.Everywhere {
-		w.scan, w.waits.hold, w.schedules.hold = scanBudget{}, time.Time{}, time.Time{}
+		w.scan = scanBudget{}
 		w.o.store.LookFromBeginning()
 		guard.Retry()
 	}

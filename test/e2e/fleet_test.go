@@ -114,9 +114,18 @@ func pair(t *testing.T, mode, source string) *running {
 	return pairWith(t, mode, source)
 }
 
+// databaseFor is on a server of its own for the sources that read the WAL: their slots wait for all
+// transactions of a server, and those of other tests may be long.
+func databaseFor(t *testing.T, source string) *pgtest.DB {
+	if source == "wal" || source == "relay" {
+		return pgtest.Private(t, nil).NewMigrated(t, "e2e", enginetest.Migrate)
+	}
+	return enginetest.Migrated(t)
+}
+
 // pairWith is pair with variables for both daemons.
 func pairWith(t *testing.T, mode, source string, env ...string) *running {
-	r := newFleet(t, enginetest.Migrated(t))
+	r := newFleet(t, databaseFor(t, source))
 	r.env = env
 	if source == "redis" {
 		r.env = append(r.env, "REDIS_URL="+redistest.Start(t).URL)

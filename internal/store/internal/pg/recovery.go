@@ -17,7 +17,9 @@ import (
 // once it is back: each would wait for its deadline, and so would all that wait for it. So
 // the first call that does not reach the database begins a series of probes, each over a new
 // connection. An outage has ended when a probe is answered that was sent later than one that
-// was not: then all connections are closed on which nothing has arrived since that one.
+// was not: then all connections are closed that are older than that one and on which nothing
+// has arrived since. Younger ones may just be being made; they are closed if they still hear
+// nothing after the time of a probe.
 const (
 	// probeEvery lies between two probes, less up to a third of it by chance: the time after
 	// which the end of an outage is noticed.
@@ -35,20 +37,39 @@ const (
 // closed the connections that were silent during it. One goroutine calls it, again and again.
 func (s Server) Recover(ctx context.Context) (away time.Duration, err error) {
 	db := s.db
-	select {
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	case <-db.broken:
+	if err := db.awaitBreak(ctx); err != nil {
+		return 0, err
 	}
 	begin := time.Now()
 	unanswered, err := db.probes(ctx)
 	if err != nil || unanswered.IsZero() {
 		return 0, err
 	}
+	db.recovered = time.Now()
 	db.Pool.Reset()
-	db.lines.closeSilent(unanswered)
+	db.lines.closeDead(unanswered)
 	db.forgetPlaces()
 	return time.Since(begin), nil
+}
+
+// awaitBreak waits until a call does not reach the database. Meanwhile it closes connections
+// that were begun before the end of the latest outage and have heard nothing yet.
+func (s *DB) awaitBreak(ctx context.Context) error {
+	for {
+		var later <-chan time.Time
+		if !s.recovered.IsZero() {
+			later = time.After(time.Until(s.recovered.Add(probeTimeout)))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.broken:
+			return nil
+		case <-later:
+			s.lines.closeUnheard(s.recovered)
+			s.recovered = time.Time{}
+		}
+	}
 }
 
 // probes probes the database until it answers. It returns when the latest probe was sent that
@@ -120,10 +141,14 @@ type lines struct {
 
 func newLines() *lines { return &lines{began: time.Now(), open: map[*line]struct{}{}} }
 
+// at is a moment in nanoseconds since began.
+func (l *lines) at(t time.Time) int64 { return t.Sub(l.began).Nanoseconds() }
+
 // line is one of them, or one that is being made.
 type line struct {
 	net.Conn
 	of      *lines
+	born    int64        // when it was begun, in nanoseconds since began
 	heard   atomic.Int64 // when something arrived last, in nanoseconds since began; 0: never
 	abandon context.CancelFunc
 }
@@ -132,7 +157,7 @@ type line struct {
 func (l *lines) dialing(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
-		made := &line{of: l, abandon: cancel}
+		made := &line{of: l, born: l.at(time.Now()), abandon: cancel}
 		l.add(made)
 		conn, err := dial(ctx, network, address)
 		if err != nil {
@@ -142,7 +167,7 @@ func (l *lines) dialing(dial pgconn.DialFunc) pgconn.DialFunc {
 		l.mu.Lock()
 		made.Conn = conn
 		l.mu.Unlock()
-		if err := ctx.Err(); err != nil { // closeSilent came before
+		if err := ctx.Err(); err != nil { // close came before
 			_ = made.Close()
 			return nil, err
 		}
@@ -163,13 +188,22 @@ func (l *lines) remove(one *line) {
 	delete(l.open, one)
 }
 
-// closeSilent closes the connections on which nothing has arrived since a time, also those
-// that are being made.
-func (l *lines) closeSilent(since time.Time) {
+// closeDead closes the connections that are older than a time and have heard nothing since.
+func (l *lines) closeDead(since time.Time) {
+	l.close(func(one *line) bool { return max(one.born, one.heard.Load()) < l.at(since) })
+}
+
+// closeUnheard closes the connections that are older than a time and have never heard anything.
+func (l *lines) closeUnheard(before time.Time) {
+	l.close(func(one *line) bool { return one.born < l.at(before) && one.heard.Load() == 0 })
+}
+
+// close closes some connections, also those that are being made.
+func (l *lines) close(dead func(one *line) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for one := range l.open {
-		if one.heard.Load() >= since.Sub(l.began).Nanoseconds() {
+		if !dead(one) {
 			continue
 		}
 		one.abandon()
@@ -183,7 +217,7 @@ func (l *lines) closeSilent(since time.Time) {
 func (c *line) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.heard.Store(time.Since(c.of.began).Nanoseconds())
+		c.heard.Store(c.of.at(time.Now()))
 	}
 	return n, err
 }

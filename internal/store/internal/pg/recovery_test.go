@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -139,4 +140,43 @@ func TestRecoverEndsWithItsContext(t *testing.T) {
 	cancel()
 	_, err := s.Server().Recover(ctx)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestConnectionsThatAreBeingMadeOutliveAnOutage: what is dialled once the server is back has not
+// heard anything yet when the end of the outage is noticed.
+func TestConnectionsThatAreBeingMadeOutliveAnOutage(t *testing.T) {
+	t.Parallel()
+	l := newLines()
+	dial := l.dialing(func(context.Context, string, string) (net.Conn, error) {
+		server, client := net.Pipe()
+		t.Cleanup(func() { _ = server.Close() })
+		return client, nil
+	})
+	connect := func(heard bool) *line {
+		conn, err := dial(t.Context(), "tcp", "somewhere")
+		require.NoError(t, err)
+		made, is := conn.(*line)
+		require.True(t, is)
+		if heard {
+			made.heard.Store(l.at(time.Now()))
+		}
+		return made
+	}
+	open := func(one *line) bool { return one.SetDeadline(time.Time{}) == nil }
+	idle, dialled := connect(true), connect(false)
+	unanswered := time.Now()
+	busy := connect(true)
+	fresh := connect(false)
+	end := time.Now()
+	after := connect(false)
+
+	l.closeDead(unanswered)
+	require.False(t, open(idle))
+	require.False(t, open(dialled))
+	require.True(t, open(busy))
+	require.True(t, open(fresh))
+	l.closeUnheard(end)
+	require.False(t, open(fresh), "it had the time of a probe")
+	require.True(t, open(busy))
+	require.True(t, open(after))
 }
