@@ -105,7 +105,8 @@ type DB struct {
 	memories  memories
 	broken    chan struct{} // capacity 1: a call has not reached the database, see Recover
 	lines     *lines
-	recovered time.Time // the end of the latest outage; used by the caller of Recover
+	recovered time.Time // the end of the latest outage; used by the caller of Recover, like the next
+	probed    time.Time // the end of the latest series of probes
 }
 
 // Open builds the pool and checks that the database answers; the error wraps

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/sourcegraph/conc"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // While the network carries nothing, calls hang on connections that may never answer, also
@@ -29,6 +31,9 @@ const (
 	probeTimeout = 2 * time.Second
 	// maxProbes bounds the probes that wait for an answer at once.
 	maxProbes = 8
+	// seriesEvery is the least time between two series of probes: calls that take too long on a
+	// busy server must not add a connection each.
+	seriesEvery = time.Second
 )
 
 // Recover waits until a call of this store does not reach the database, then probes it until
@@ -42,6 +47,7 @@ func (s Server) Recover(ctx context.Context) (away time.Duration, err error) {
 	}
 	begin := time.Now()
 	unanswered, err := db.probes(ctx)
+	db.probed = time.Now()
 	if err != nil || unanswered.IsZero() {
 		return 0, err
 	}
@@ -64,7 +70,7 @@ func (s *DB) awaitBreak(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.broken:
-			return nil
+			return lifecycle.Pause(ctx, time.Until(s.probed.Add(seriesEvery)))
 		case <-later:
 			s.lines.closeUnheard(s.recovered)
 			s.recovered = time.Time{}
