@@ -21,8 +21,6 @@ RACE ?=
 LONGEST := ./test/e2e ./internal/store ./internal/enginetest ./internal/corpus ./worker ./internal/api/rest ./daemon
 PACKAGES = $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
 JOBS = $$(($$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1))
-# Tests of one package: two for each processor, because most of those that run in parallel wait.
-PARALLEL = $$((2 * $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)))
 DEMOFLAGS ?=
 BENCHFLAGS ?=
 CHAOSFLAGS ?=
@@ -104,7 +102,7 @@ SMOKE_VERSIONS := 14 18
 
 # `make lint` runs go vet.
 define run-tests
-	@GO=$(GO) RACE=$(RACE) scripts/test -vet=off -p $(JOBS) -parallel $(PARALLEL) -timeout $(TEST_TIMEOUT) $(1) $(TESTFLAGS) -- $(PACKAGES)
+	@GO=$(GO) RACE=$(RACE) scripts/test -vet=off -p $(JOBS) -timeout $(TEST_TIMEOUT) $(1) $(TESTFLAGS) -- $(PACKAGES)
 endef
 
 .PHONY: lint
