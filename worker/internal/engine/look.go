@@ -38,13 +38,15 @@ func (e *Engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
 	out := coordinator.Outcome{NextDue: coordinator.NoDue}
 	e.giveBackStale(ctx)
-	if w.Everywhere {
+	_, changed := w.Topics[signal.TopicControl]
+	if changed || w.Everywhere {
 		e.board.ForgetPlanNames()
+	}
+	if w.Everywhere {
 		e.board.LookFromBeginning()
 		e.cfg.Report.Breaker.Retry()
 	}
-	if _, changed := w.Topics[signal.TopicControl]; changed || w.CatchUp {
-		e.board.ForgetPlanNames()
+	if changed || w.CatchUp {
 		e.queues.kick()
 		e.BeatSoon() // an operator may have called off what runs here
 	}
