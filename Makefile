@@ -16,11 +16,11 @@ TEST_TIMEOUT ?= 30m
 PKG ?= ./...
 TESTFLAGS ?=
 RACE ?=
-# Packages are tested in the listed order: the longest first, and one more at a
-# time than there are processors, because many of them wait.
-LONGEST := ./test/e2e ./internal/store ./internal/enginetest ./internal/corpus ./worker ./internal/api/rest ./daemon
+# Packages are tested in the listed order: the longest first, and twice as many at a
+# time as there are processors, because most of them wait.
+LONGEST := ./test/e2e ./daemon ./internal/enginetest ./internal/store ./cmd/tasker-ctl ./worker ./internal/corpus ./internal/api/rest
 PACKAGES = $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
-JOBS = $$(($$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1))
+JOBS = $$((2 * $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)))
 DEMOFLAGS ?=
 BENCHFLAGS ?=
 CHAOSFLAGS ?=

@@ -21,7 +21,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-func TestMain(m *testing.M) { os.Exit(brokertest.With(pgtest.With(m)).Run()) }
+func TestMain(m *testing.M) { os.Exit(brokertest.With(pgtest.With(pgtest.Waiting(m))).Run()) }
 
 // gap forwards connections to a server, except some in the middle, which it closes at
 // once.

@@ -23,7 +23,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.With(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Apart(m)) }
 
 const (
 	s         = time.Second

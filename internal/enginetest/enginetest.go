@@ -64,10 +64,15 @@ func Migrated(t testing.TB) *pgtest.DB {
 func OpenStore(t testing.TB) (*store.Store, *pgtest.DB) {
 	t.Helper()
 	db := Migrated(t)
+	return openOn(t, db), db
+}
+
+func openOn(t testing.TB, db *pgtest.DB) *store.Store {
+	t.Helper()
 	s, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 10})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	return s, db
+	return s
 }
 
 // Option changes how the engine is built.
@@ -77,7 +82,13 @@ type Option func(*orchestration.Config, *worker.Config)
 // the test it is stopped, and the records are checked.
 func Start(t testing.TB, register func(*worker.Worker) error, options ...Option) *Engine {
 	t.Helper()
-	s, db := OpenStore(t)
+	return StartOn(t, Migrated(t), register, options...)
+}
+
+// StartOn is Start over a migrated database.
+func StartOn(t testing.TB, db *pgtest.DB, register func(*worker.Worker) error, options ...Option) *Engine {
+	t.Helper()
+	s := openOn(t, db)
 	e := &Engine{DB: db, Store: s, Bus: inproc.New(), t: t, Rules: workflow.Rules{MaxCrashes: 3, Backoff: workflow.BackoffDefaults{
 		Delays: []time.Duration{20 * time.Millisecond}, Multiplier: 1, Max: time.Second}}}
 	log := zap.NewNop()

@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
@@ -103,7 +104,13 @@ func TestFastEventsReachEveryReplica(t *testing.T) {
 	for _, source := range []string{notify.Name, wal.Name, relay.Name, redis.Name, amqp.Name} {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
-			e := enginetest.Start(t, func(w *worker.Worker) error {
+			var db *pgtest.DB
+			if source == wal.Name || source == relay.Name {
+				db = pgtest.Private(t, nil).NewMigrated(t, "quick", enginetest.Migrate) // slots wait for all transactions of a server
+			} else {
+				db = enginetest.Migrated(t)
+			}
+			e := enginetest.StartOn(t, db, func(w *worker.Worker) error {
 				tmpl, _, err := template.Parse("quick.yaml", []byte(fastYAML))
 				return errors.Join(err, w.RegisterTemplate(tmpl))
 			}, func(_ *orchestration.Config, w *worker.Config) { w.Namespaces = []string{"other"} })

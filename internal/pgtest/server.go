@@ -74,6 +74,7 @@ var joined struct {
 	mu     sync.Mutex
 	server *server
 	alive  func() bool
+	apart  *pgcluster.Cluster // set if this process alone uses it
 }
 
 // acquire returns the shared server.
@@ -97,6 +98,46 @@ func acquire(ctx context.Context) (*server, error) {
 	joined.server = &server{dsn: c.SocketDSN, tcpDSN: c.DSN, admin: pgcluster.Superuser}
 	joined.alive = func() bool { return exists(c.PID()) }
 	return joined.server, nil
+}
+
+// acquireApart makes a server for this process alone, which acquire then returns.
+func acquireApart(ctx context.Context) (*server, error) {
+	if os.Getenv(URLEnv) != "" {
+		return acquire(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	c, err := startCluster(ctx, Settings())
+	if err != nil {
+		return nil, err
+	}
+	joined.mu.Lock()
+	defer joined.mu.Unlock()
+	joined.apart, joined.server = c, &server{dsn: c.SocketDSN, tcpDSN: c.DSN, admin: pgcluster.Superuser}
+	joined.alive = func() bool { return true }
+	return joined.server, nil
+}
+
+// stopJoined stops the server of acquireApart.
+func stopJoined() error {
+	joined.mu.Lock()
+	defer joined.mu.Unlock()
+	if joined.apart == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+	defer cancel()
+	return stopCluster(ctx, joined.apart)
+}
+
+// startCluster starts a server that goes with this process.
+func startCluster(ctx context.Context, settings map[string]string) (*pgcluster.Cluster, error) {
+	return pgcluster.Start(ctx, pgcluster.Options{Ephemeral: true, TempDir: dataRoot(), Settings: settings, StartTimeout: startTimeout})
+}
+
+// stopCluster stops a server of startCluster at once: its data is not needed any more.
+func stopCluster(ctx context.Context, c *pgcluster.Cluster) error {
+	return errors.Join(c.StopImmediate(ctx), c.Stop(ctx))
 }
 
 // external describes a server named by URLEnv.
@@ -182,15 +223,14 @@ func Private(t testing.TB, settings map[string]string) *Server {
 	for name, value := range settings {
 		all[name] = value
 	}
-	c, err := pgcluster.Start(t.Context(), pgcluster.Options{Ephemeral: true, TempDir: dataRoot(), Settings: all, StartTimeout: startTimeout})
+	c, err := startCluster(t.Context(), all)
 	if err != nil {
 		t.Fatalf("start a private PostgreSQL: %v", err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), opTimeout)
 		defer cancel()
-		// Immediate: its data is not needed any more.
-		if err := errors.Join(c.StopImmediate(ctx), c.Stop(ctx)); err != nil {
+		if err := stopCluster(ctx, c); err != nil {
 			t.Errorf("stop the private PostgreSQL: %v", err)
 		}
 	})

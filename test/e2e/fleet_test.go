@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(fleet.Main("../..", func(dir string) int {
 		binDir = dir
-		return overSource(brokertest.With(pgtest.With(m)).Run)
+		return overSource(brokertest.With(pgtest.With(pgtest.Waiting(m))).Run)
 	}, "orchestrator", "worker"))
 }
 

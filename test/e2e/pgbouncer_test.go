@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
 )
@@ -35,7 +34,7 @@ func TestThroughPgBouncer(t *testing.T) {
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			db, source := enginetest.Migrated(t), way.source
+			db, source := databaseFor(t, way.source), way.source
 			pooler := pgtest.NewPooler(t, db.TCPDSN, way.mode, way.size)
 
 			r := newFleet(t, db)

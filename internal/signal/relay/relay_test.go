@@ -22,7 +22,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.With(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Apart(m)) }
 
 const patience = 30 * time.Second
 

@@ -10,7 +10,7 @@ import (
 	"github.com/tasker-go/tasker/internal/signal/wal"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.With(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Apart(m)) }
 
 const killSQL = `select pg_terminate_backend(pid) from pg_stat_activity
 	where datname = current_database() and application_name = 'tasker-listener'`
