@@ -463,7 +463,7 @@ func TestDropSlot(t *testing.T) {
 
 func TestDropSlotInUse(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pgtest.Private(t, nil).New(t) // a slot waits for all transactions of a server
 	slot := "ctl_" + db.Name
 	source, err := wal.New(wal.Config{DSN: db.DSN, Slot: slot}, wal.NewTransport(db.Pool(t)))
 	require.NoError(t, err)

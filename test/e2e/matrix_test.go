@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
@@ -255,7 +254,7 @@ func TestListenerKilledDuringARun(t *testing.T) {
 // next relay's first announcement covers lost signals.
 func TestRelayKilledDuringARun(t *testing.T) {
 	t.Parallel()
-	r := newFleet(t, enginetest.Migrated(t))
+	r := newFleet(t, databaseFor(t, "relay"))
 	for range 2 {
 		r.start(fleet.Orchestrator, "EventDrivenOnly", "relay")
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/brokertest"
 	"github.com/tasker-go/tasker/internal/child"
+	"github.com/tasker-go/tasker/internal/needs"
 	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
@@ -55,6 +56,7 @@ func TestBrokersOfComposeAreBounded(t *testing.T) {
 // TestRabbitMQOfComposeGivesRightsOnThePrefixAlone, with a node of its configuration.
 func TestRabbitMQOfComposeGivesRightsOnThePrefixAlone(t *testing.T) {
 	t.Parallel()
+	needs.Tool(t, needs.RabbitMQ)
 	config, err := filepath.Abs("../../deploy/compose/rabbitmq.conf")
 	require.NoError(t, err)
 	address := brokertest.Configured(t, config, "RABBITMQ_DEFAULT_USER=tasker", "RABBITMQ_DEFAULT_PASS=chosen")
@@ -83,6 +85,7 @@ func TestRabbitMQOfComposeGivesRightsOnThePrefixAlone(t *testing.T) {
 // TestRedisOfComposeGivesRightsOnThePrefixAlone, with a server of its command.
 func TestRedisOfComposeGivesRightsOnThePrefixAlone(t *testing.T) {
 	t.Parallel()
+	needs.Tool(t, needs.Redis)
 	command := brokersOfCompose(t).Services["redis"].Command
 	require.Equal(t, "redis-server", command[0])
 	port, err := pgcluster.FreePort(t.Context())
