@@ -20,8 +20,9 @@ type ScheduleRequest struct {
 	Name      string `json:"name" doc:"Unique in its namespace: letters, digits, dots, hyphens and underscores" maxLength:"64"`
 	Namespace string `json:"namespace" doc:"Of the template, too" maxLength:"64"`
 	Template  string `json:"template" doc:"Name of the template" maxLength:"64"`
-	Version   string `json:"version" doc:"Version of the template" maxLength:"50"`
-	Cron      string `json:"cron" doc:"Five fields, @daily and the like, or @every 5m" maxLength:"255"`
+	// Version of the template; empty: each run has the highest that is not deprecated then.
+	Version string `json:"version,omitempty" doc:"Version of the template; absent: the highest that is not deprecated when the run is made" maxLength:"50"`
+	Cron    string `json:"cron" doc:"Five fields, @daily and the like, or @every 5m" maxLength:"255"`
 	// TimeZone is that of the fields; empty means UTC.
 	TimeZone string `json:"time_zone,omitempty" doc:"IANA name of the time zone; UTC when absent" maxLength:"64"`
 	// Context is that of every task; a JSON object, empty when absent.
@@ -44,7 +45,7 @@ type ScheduleRequest struct {
 // ScheduleUpdate is the body of PATCH /v1/schedules/{id}; nil fields stay.
 type ScheduleUpdate struct {
 	Template      *string         `json:"template,omitempty" maxLength:"64"`
-	Version       *string         `json:"version,omitempty" maxLength:"50"`
+	Version       *string         `json:"version,omitempty" doc:"Empty: each run has the highest that is not deprecated" maxLength:"50"`
 	Cron          *string         `json:"cron,omitempty" doc:"A change computes the next run from now" maxLength:"255"`
 	TimeZone      *string         `json:"time_zone,omitempty" doc:"A change computes the next run from now" maxLength:"64"`
 	Context       json.RawMessage `json:"context,omitempty" doc:"Replaces the old one"`
@@ -67,7 +68,7 @@ type Schedule struct {
 	Namespace     string          `json:"namespace"`
 	Name          string          `json:"name"`
 	Template      string          `json:"template"`
-	Version       string          `json:"version"`
+	Version       string          `json:"version" doc:"Empty: each run has the highest that is not deprecated"`
 	Cron          string          `json:"cron"`
 	TimeZone      string          `json:"time_zone"`
 	Context       json.RawMessage `json:"context"`

@@ -46,6 +46,7 @@ type TypeIdentity struct {
 	Window      string `json:"window,omitempty"`
 	Calendar    string `json:"calendar,omitempty"`
 	TimeZone    string `json:"time_zone,omitempty"`
+	Until       string `json:"until,omitempty" doc:"Duplicates are refused until the task has ended, has succeeded or was claimed" enum:"ended,succeeded,claimed"`
 	KeyLifetime string `json:"key_lifetime,omitempty" doc:"Lifetime of idempotency keys, such as 7d; unbounded when absent"`
 }
 

@@ -172,14 +172,15 @@ type TaskList struct {
 }
 
 // Pagination is the position of a page. TotalCount is exact up to thousands of
-// tasks; where there are more it is an estimate.
+// tasks; where there are more it is an estimate, and TotalEstimated says so.
 type Pagination struct {
-	Page        int  `json:"page"`
-	PerPage     int  `json:"per_page"`
-	TotalCount  int  `json:"total_count"`
-	TotalPages  int  `json:"total_pages"`
-	HasNext     bool `json:"has_next"`
-	HasPrevious bool `json:"has_previous"`
+	Page           int  `json:"page"`
+	PerPage        int  `json:"per_page"`
+	TotalCount     int  `json:"total_count"`
+	TotalEstimated bool `json:"total_estimated,omitempty" doc:"total_count is an estimate, or the most that is counted"`
+	TotalPages     int  `json:"total_pages"`
+	HasNext        bool `json:"has_next"`
+	HasPrevious    bool `json:"has_previous"`
 }
 
 // Step is a step with its result.

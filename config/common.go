@@ -14,7 +14,8 @@ type Common struct {
 		_ bool `toml:"enabled" default:"true" doc:"Use PostgreSQL for queues."`
 		_ pool `toml:"pool" ceiling:"500" most:"15" least:"3" acquire:"5"`
 	} `toml:"pgmq_database" ignored:"steps and results are rows of common.database, not messages"`
-	Queues struct {
+	Documents Documents `toml:"documents"`
+	Queues    struct {
 		_                   string        `toml:"backend" default:"${TASKER_MESSAGING_BACKEND:-pgmq}" oneof:"pgmq,rabbitmq" env:"TASKER_MESSAGING_BACKEND" sets:"common.signals.event_source" doc:"What carries signals: PostgreSQL (pgmq) or RabbitMQ." effect:"rabbitmq sets common.signals.event_source to amqp. Work is rows of the database with either."`
 		_                   string        `toml:"orchestration_namespace" default:"orchestration" rule:"namespace" planned:"RabbitMQ as transport" doc:"Prefix of the orchestrator's queues." effect:"Separates them from the queues of workers."`
 		WorkerNamespace     string        `toml:"worker_namespace" default:"worker" rule:"namespace" doc:"Prefix of the workers' queues." effect:"The {namespace} of naming_pattern, with rabbitmq.naming = tasker."`
@@ -205,4 +206,12 @@ func (d Database) ListenerDSN() DSN {
 // away from.
 func (s signals) Uses(sources ...string) bool {
 	return slices.Contains(sources, s.EventSource) || slices.Contains(sources, s.MovingFrom)
+}
+
+// Documents bounds the JSON of contexts and results ([common.documents]).
+type Documents struct {
+	MaxBytes      int `toml:"max_bytes" default:"1048576" min:"1024" max:"16777216" doc:"Most bytes of the context of a task, and of the result of a step." effect:"Beyond it a request is refused (400), and a step fails for good. Requests over HTTP are bound by web.max_body_bytes too; SQL functions and programs that create tasks in their own transactions always have the default."`
+	MaxDepth      int `toml:"max_depth" default:"100" min:"1" max:"100" doc:"Objects and lists inside each other in the context of a task." effect:"Beyond it a request is refused."`
+	MaxItems      int `toml:"max_items" default:"0" min:"0" max:"1000000" doc:"Keys of an object and elements of a list in the context of a task; 0 means any number." effect:"Beyond it a request is refused."`
+	MaxCharacters int `toml:"max_characters" default:"0" min:"0" max:"16777216" doc:"Characters of a text in the context of a task; 0 means any number." effect:"Beyond it a request is refused."`
 }

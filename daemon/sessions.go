@@ -13,6 +13,7 @@ func (s *shared) lend(w *worker.Worker, id string, c config.Sessions, permits fu
 	cfg := sessionConfig(id, c)
 	cfg.Offer, cfg.Permits, cfg.Logger, cfg.Metrics = w.Reoffer, permits, s.log.Named("sessions"), s.metrics
 	cfg.Adopt, cfg.ConfirmWithin = w.Host().Adopt, cfg.MaxWait
+	cfg.Known, cfg.Subscribe = w.Host().Known, w.Subscribe
 	hub := remote.New(cfg)
 	m := s.metrics
 	s.registry.MustRegister(connections{w.Host().TransactionPool, m.TransactionPoolMax, m.TransactionPoolActive, m.TransactionPoolIdle, m.TransactionPoolAcquires, m.TransactionPoolWait})

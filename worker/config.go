@@ -202,7 +202,7 @@ func (c Config) withDefaults() (Config, error) {
 	d := Configure(defaults)
 	d.WorkerID, d.Version = fmt.Sprintf("worker-%s-%d", hostname(), os.Getpid()), "dev"
 	d.ListenerURL, d.Logger = c.DatabaseURL, zap.NewNop()
-	d.MaxResultBytes, d.ShutdownTimeout = 1<<20, 30*time.Second
+	d.ShutdownTimeout = 30 * time.Second
 	d.HeartbeatInterval = min(d.HeartbeatInterval, cmp.Or(c.Lease, d.Lease)/3)
 	c = settings.Or(c, d)
 	c.redis = cmp.Or(c.redis, d.redis)
@@ -272,7 +272,7 @@ func Configure(c *config.Loaded) Config {
 			BufferLimit: w.MPSCChannels.EventListeners.PGMQEventBufferSize},
 		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),
-		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout, ResultSchema: w.StepResults.Schema,
+		MaxConcurrent: dispatch.MaxConcurrentHandlers, MaxResultBytes: c.Common.Documents.MaxBytes, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout, ResultSchema: w.StepResults.Schema,
 		Report: ReportConfig{Only: !w.Report.Settle, MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
 			ClaimBelow: claimBelow(dispatch.LoadShedding), WarnFrom: warnFrom(dispatch.LoadShedding),
 			SlowAfter: w.CircuitBreakers.FFICompletionSend.SlowSendThreshold},

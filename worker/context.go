@@ -35,6 +35,8 @@ type StepContext struct {
 
 	isolating *isolation // nil: items cannot be isolated
 	own       ownEvents
+	beside    atomic.Pointer[json.RawMessage] // metadata of a success
+	foreign   foreignEvents
 	listed    atomic.Bool // the handler has read the items of its batch
 	saving    sync.Mutex  // held while a checkpoint is on its way
 	published []publishable
@@ -177,6 +179,22 @@ func (c *StepContext) Progress(fraction float64, message string) {
 	if c.x.Progress.Set(fraction, message) {
 		c.Logger().Debug("progress", zap.Float64("fraction", fraction), zap.String("progress", engine.Clip(message, engine.MaxProgress)))
 	}
+}
+
+// maxMetadata bounds the metadata beside a result, as JSON in bytes.
+const maxMetadata = 16 << 10
+
+// SetMetadata sets what is stored beside the result of a success, for operators: it is
+// shown as metadata.custom of the step's results and is no input of other steps. It has at
+// most 16 KiB as JSON; the last call counts, and a failure or a yield drops it. The error,
+// of metadata without a JSON form or too large, is permanent.
+func (c *StepContext) SetMetadata(metadata map[string]any) error {
+	doc, err := engine.Encode(metadata, maxMetadata)
+	if err != nil {
+		return Permanent(engine.WithType(fmt.Errorf("set the metadata of the result: %w", err), engine.TypeInvalidOutcome))
+	}
+	c.beside.Store(&doc)
+	return nil
 }
 
 // Input returns the task's context as stored. Do not change it.

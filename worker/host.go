@@ -41,6 +41,15 @@ func (h host) Adopt(ctx context.Context, held []store.HeldClaim, namespaces []st
 	return p.engine.Adopt(ctx, held, namespaces, learn)
 }
 
+// Known implements engine.Host.
+func (h host) Known(ctx context.Context) (map[string][]workflow.HandlerReference, error) {
+	p, _ := h.current()
+	if p == nil {
+		return nil, fmt.Errorf("read the known handlers: %w", store.ErrUnavailable)
+	}
+	return p.engine.Known(ctx)
+}
+
 // Hear implements engine.Host.
 func (h host) Hear(signals ...signal.Signal) {
 	p, _ := h.current()

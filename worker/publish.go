@@ -143,7 +143,7 @@ func (p *publishing) prepare(c *StepContext, own []store.MadeEvent, f *engine.Fa
 			continue
 		}
 		about := c.about(d, outcome, f)
-		m, who, err := p.make(about, d, plain)
+		m, who, err := p.make(c, about, d, plain)
 		if err != nil {
 			p.failed(about, d, who, m.Skip, err)
 		}
@@ -207,10 +207,15 @@ func eventOf(about *StepEvent, d *workflow.Event, step *workflow.PlanStep, m sto
 
 // make makes one event. Skip is the reason for not publishing it; the error is the
 // failure.
-func (p *publishing) make(about *StepEvent, d *workflow.Event, plain bool) (m store.MadeEvent, who *Publisher, err error) {
+func (p *publishing) make(c *StepContext, about *StepEvent, d *workflow.Event, plain bool) (m store.MadeEvent, who *Publisher, err error) {
 	if d.Publisher != "" && !plain {
 		var known bool
+		made, foreign := c.foreign.of(d.Name)
 		switch who, known = p.publishers.get(d.Publisher); {
+		case foreign:
+			if m, err = made.event(); err != nil || m.Skip != "" {
+				return m, nil, err
+			}
 		case known:
 			if m, err = p.ask(who, about); err != nil || m.Skip != "" {
 				return m, who, err

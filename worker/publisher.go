@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/events"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -38,6 +39,75 @@ type Publisher struct {
 	After func(ctx context.Context, e *StepEvent)
 	// Failed is called when the event is not published because of a failure.
 	Failed func(ctx context.Context, e *StepEvent, err error)
+}
+
+// ForeignEvent is what a publisher in another process has made of a declared event.
+type ForeignEvent struct {
+	Payload  json.RawMessage // nil: the default
+	Metadata json.RawMessage // an object; nil: none
+	// Skip says that the event is not published, because the publisher does not want it
+	// (SkipVetoed) or has failed.
+	Skip string
+}
+
+// SkipVetoed is the Skip of an event that its publisher does not want to be published.
+const SkipVetoed = eventVetoed
+
+// foreignEvents are those that the process of a handler has made, by their names.
+type foreignEvents struct {
+	mu   sync.Mutex
+	made map[string]ForeignEvent
+}
+
+// PublisherEvents returns the declared events of the step that have a publisher: for
+// handlers that pass steps on to processes with publishers of their own.
+func (c *StepContext) PublisherEvents() (list []workflow.EventPublication) {
+	for i := range c.step.Events {
+		if e := c.step.Events[i].EventPublication; e.Publisher != "" {
+			list = append(list, *e)
+		}
+	}
+	return list
+}
+
+// SetForeignEvents sets what publishers in the process of the handler have made of declared
+// events, by their names. For these no publisher of the worker is asked.
+func (c *StepContext) SetForeignEvents(made map[string]ForeignEvent) {
+	c.foreign.mu.Lock()
+	defer c.foreign.mu.Unlock()
+	c.foreign.made = made
+}
+
+func (f *foreignEvents) of(name string) (ForeignEvent, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e, ok := f.made[name]
+	return e, ok
+}
+
+// errForeignFailed: its process has logged why.
+var errForeignFailed = errors.New("the publisher in the process of the handler has failed")
+
+// event is the event as it is stored, or why it is not published.
+func (e *ForeignEvent) event() (m store.MadeEvent, err error) {
+	switch e.Skip {
+	case "":
+	case SkipVetoed:
+		return store.MadeEvent{Skip: eventVetoed}, nil
+	default:
+		return store.MadeEvent{Skip: eventPublisherError}, errForeignFailed
+	}
+	if e.Payload != nil {
+		if m.Payload, err = encodeEvent(e.Payload, 0); err != nil {
+			return store.MadeEvent{Skip: eventNotStorable}, err
+		}
+	}
+	if e.Metadata != nil {
+		if m.Metadata, err = encodeEvent(e.Metadata, maxEventMetadata); err != nil {
+			return store.MadeEvent{Skip: eventNotStorable}, err
+		}
+	}
+	return m, nil
 }
 
 // StepEvent is the input of a publisher: a declared event and the end of the step that it

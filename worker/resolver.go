@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/wording"
@@ -41,25 +40,22 @@ type NamespaceResolver interface {
 	CanResolveIn(namespace string, def workflow.HandlerReference) bool
 }
 
+// ForeignResolver is a Resolver for other processes, which have resolvers of their own: the
+// worker asks it also where a template names another resolver.
+type ForeignResolver interface {
+	Resolver
+	// Foreign says so.
+	Foreign()
+}
+
 // The names of the built-in resolvers: byName finds handlers by their exact registered
 // names. bySpelling replaces the class loading of other engines, so that their templates
 // run unchanged: it finds the handler whose registered name is another spelling of the
 // callable.
 const (
-	byName     = "explicit_mapping"
-	bySpelling = "class_constant"
+	byName     = workflow.ResolverByName
+	bySpelling = workflow.ResolverBySpelling
 )
-
-// builtIn translates the aliases of the built-in resolvers in templates.
-func builtIn(name string) string {
-	switch name {
-	case "ExplicitMappingResolver":
-		return byName
-	case "ClassConstantResolver", "ClassLookupResolver", "class_lookup":
-		return bySpelling
-	}
-	return name
-}
 
 // chain is the ordered list of resolvers.
 type chain struct {
@@ -99,11 +95,7 @@ func (c *chain) all() []Resolver {
 func (c *chain) find(namespace string, def workflow.HandlerReference) (found Resolver, asked []Resolver) {
 	asked = c.all()
 	if def.Resolver != "" {
-		r, ok := named(asked, def.Resolver)
-		if !ok {
-			return nil, nil
-		}
-		asked = []Resolver{r}
+		asked = namedOrForeign(asked, def.ResolverName())
 	}
 	for _, r := range asked {
 		if r.CanResolve(def) && within(r, namespace, def) {
@@ -139,7 +131,7 @@ func (c *chain) resolve(namespace string, def workflow.HandlerReference) (Handle
 	switch {
 	case r != nil:
 		return resolveWith(r, def)
-	case tried == nil:
+	case def.Resolver != "" && !slices.ContainsFunc(tried, func(r Resolver) bool { return r.Name() == def.ResolverName() }):
 		return nil, engine.Errorf(engine.TypeHandlerNotFound, "callable %q names the resolver %q, which this worker does not have (it has %s)",
 			def.Callable, def.Resolver, strings.Join(resolverNames(c.all()), ", "))
 	}
@@ -170,14 +162,14 @@ func asResolution(err error) error {
 	return engine.WithType(err, engine.TypeResolution)
 }
 
-func named(resolvers []Resolver, name string) (Resolver, bool) {
-	name = builtIn(name)
+// namedOrForeign returns the resolver of a name and those of other processes; nil without any.
+func namedOrForeign(resolvers []Resolver, name string) (some []Resolver) {
 	for _, r := range resolvers {
-		if r.Name() == name {
-			return r, true
+		if _, foreign := r.(ForeignResolver); foreign || r.Name() == name {
+			some = append(some, r)
 		}
 	}
-	return nil, false
+	return some
 }
 
 func resolverNames(resolvers []Resolver) []string {
@@ -217,44 +209,6 @@ func (l *lookup) Resolve(def workflow.HandlerReference) (Handler, error) {
 	return h, nil
 }
 
-// canonicalName maps the spellings of a callable to one: the class path
-// "Payments::ChargeCardHandler" and the names "payments.charge_card" and
-// "payments.charge_card_handler" are the same.
-func canonicalName(callable string) string {
-	parts := strings.FieldsFunc(strings.ReplaceAll(callable, "::", "."), func(r rune) bool { return r == '.' || r == '/' })
-	for i := range parts {
-		parts[i] = snakeCase(parts[i])
-	}
-	if n := len(parts); n > 0 {
-		if short := strings.TrimSuffix(parts[n-1], "_handler"); short != "handler" {
-			parts[n-1] = short
-		}
-	}
-	return strings.Join(parts, ".")
-}
-
-// snakeCase turns ChargeCard and charge-card into charge_card. A run of capitals is one
-// word: HTTPCall is http_call.
-func snakeCase(s string) string {
-	runes := []rune(s)
-	var b strings.Builder
-	for i, r := range runes {
-		if r == '-' || r == '_' || r == ' ' {
-			b.WriteByte('_')
-			continue
-		}
-		if unicode.IsUpper(r) && i > 0 && runes[i-1] != '_' && runes[i-1] != '-' {
-			lowerBefore := !unicode.IsUpper(runes[i-1])
-			lowerAfter := i+1 < len(runes) && unicode.IsLower(runes[i+1])
-			if lowerBefore || lowerAfter {
-				b.WriteByte('_')
-			}
-		}
-		b.WriteRune(unicode.ToLower(r))
-	}
-	return b.String()
-}
-
 // maxCallable bounds the length of a template's callable, in bytes here.
 const maxCallable = 500
 
@@ -263,7 +217,7 @@ const maxCallable = 500
 type registry struct {
 	mu        sync.RWMutex
 	handlers  map[string]Handler
-	canonical map[string][]string // canonicalName → registered names
+	canonical map[string][]string // workflow.CanonicalCallable → registered names
 }
 
 func newRegistry() *registry {
@@ -283,7 +237,7 @@ func (r *registry) add(name string, h Handler) error {
 		return fmt.Errorf("register handler %q: the name is already registered", name)
 	}
 	r.handlers[name] = h
-	c := canonicalName(name)
+	c := workflow.CanonicalCallable(name)
 	r.canonical[c] = append(r.canonical[c], name)
 	slices.Sort(r.canonical[c])
 	return nil
@@ -305,7 +259,7 @@ func (r *registry) exact(name string) (h Handler, _ []string) {
 
 // spelled returns the handler whose name is another spelling of the callable.
 func (r *registry) spelled(callable string) (h Handler, several []string) {
-	canonical := canonicalName(callable)
+	canonical := workflow.CanonicalCallable(callable)
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	names := r.canonical[canonical]

@@ -130,7 +130,7 @@ func TestCanonicalNames(t *testing.T) {
 		"":                                "",
 		"::":                              "",
 	} {
-		require.Equal(t, want, canonicalName(input), input)
+		require.Equal(t, want, workflow.CanonicalCallable(input), input)
 	}
 }
 

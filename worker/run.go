@@ -80,6 +80,9 @@ func (c *StepContext) call(handler HandlerFunc) (end engine.Ending) {
 	if end.Events, err = c.own.made(); err != nil {
 		return c.x.Judge(err)
 	}
+	if beside := c.beside.Load(); beside != nil {
+		end.Metadata = *beside
+	}
 	end.Isolated, end.Items = c.isolating.encoded()
 	return end
 }

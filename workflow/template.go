@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/tasker-go/tasker/internal/enum"
 	"github.com/tasker-go/tasker/internal/jsonscan"
@@ -138,6 +140,71 @@ type HandlerReference struct {
 	Initialization map[string]any `json:"initialization,omitempty"`
 }
 
+// The names of the built-in resolvers, for HandlerReference.Resolver.
+const (
+	// ResolverByName finds a handler by its exact name.
+	ResolverByName = "explicit_mapping"
+	// ResolverBySpelling finds the handler whose name is another spelling of the callable
+	// (CanonicalCallable).
+	ResolverBySpelling = "class_constant"
+)
+
+// ResolverName returns the name of the resolver that a template means, which it may write as
+// the class of another engine; empty if it names none.
+func (h HandlerReference) ResolverName() string {
+	switch h.Resolver {
+	case "ExplicitMappingResolver":
+		return ResolverByName
+	case "ClassConstantResolver", "ClassLookupResolver", "class_lookup":
+		return ResolverBySpelling
+	}
+	return h.Resolver
+}
+
+// BuiltIn reports whether it names a resolver that every worker has.
+func (h HandlerReference) BuiltIn() bool {
+	name := h.ResolverName()
+	return name == ResolverByName || name == ResolverBySpelling
+}
+
+// CanonicalCallable maps the spellings of a callable to one: the class path
+// "Payments::ChargeCardHandler" and the names "payments.charge_card" and
+// "payments.charge_card_handler" are the same.
+func CanonicalCallable(callable string) string {
+	parts := strings.FieldsFunc(strings.ReplaceAll(callable, "::", "."), func(r rune) bool { return r == '.' || r == '/' })
+	for i := range parts {
+		parts[i] = snakeCase(parts[i])
+	}
+	if n := len(parts); n > 0 {
+		if short := strings.TrimSuffix(parts[n-1], "_handler"); short != "handler" {
+			parts[n-1] = short
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// snakeCase turns ChargeCard and charge-card into charge_card. A run of capitals is one
+// word: HTTPCall is http_call.
+func snakeCase(s string) string {
+	runes := []rune(s)
+	var b strings.Builder
+	for i, r := range runes {
+		if r == '-' || r == '_' || r == ' ' {
+			b.WriteByte('_')
+			continue
+		}
+		if unicode.IsUpper(r) && i > 0 && runes[i-1] != '_' && runes[i-1] != '-' {
+			lowerBefore := !unicode.IsUpper(runes[i-1])
+			lowerAfter := i+1 < len(runes) && unicode.IsLower(runes[i+1])
+			if lowerBefore || lowerAfter {
+				b.WriteByte('_')
+			}
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
 // BackoffStrategy names the growth of the delay between attempts.
 type BackoffStrategy string
 
@@ -231,7 +298,8 @@ const (
 type TaskSettings struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"` // empty: the template's
-	Version   string `json:"version"`
+	// Version is empty for the highest that is not deprecated when the step begins.
+	Version string `json:"version,omitempty"`
 	// Context is the context of the task; texts in it may be references. Nil: the
 	// context of the parent task.
 	Context json.RawMessage `json:"context,omitempty"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"reflect"
@@ -114,7 +115,7 @@ func scheduleFacts(s *client.Schedule) facts {
 	return facts{
 		{"Schedule", scheduleName(s)},
 		{"id", s.ScheduleID},
-		{"Template", s.Template + ":" + s.Version},
+		{"Template", scheduledTemplate(s)},
 		{"Cron", s.Cron},
 		{"Time zone", s.TimeZone},
 		{"State", pausedCell(s.Paused)},
@@ -163,7 +164,7 @@ type scheduleFields struct {
 func (s *scheduleFields) flags(a *app, rules ...rule) flags {
 	return all(
 		opt(&s.Template, "template", "name of the template", append(rules, a.offering(byName))...),
-		opt(&s.Version, "version,v", "version of the template", a.offering(byVersion)),
+		opt(&s.Version, "version,v", "version of the template; empty: each run has the highest that is not deprecated", a.offering(byVersion)),
 		opt(&s.Cron, "cron", "five fields, @hourly, @daily, @weekly, @monthly, @yearly, or @every with a duration", rules...),
 		opt(&s.TimeZone, "time-zone,z", "IANA name of the time zone, such as Europe/Berlin"),
 		opt(&s.Context, "input,i", "context of every task as a JSON object, @file, or - for stdin", anObject),
@@ -192,7 +193,7 @@ func (s *scheduleFields) readJitter(string) bool {
 // request makes a new schedule of the fields.
 func (s *scheduleFields) request(namespace, name string) client.ScheduleRequest {
 	return client.ScheduleRequest{
-		Name: name, Namespace: namespace, Template: *s.Template, Version: *s.Version, Cron: *s.Cron, TimeZone: *s.TimeZone,
+		Name: name, Namespace: namespace, Template: *s.Template, Version: valueOf(s.Version), Cron: *s.Cron, TimeZone: *s.TimeZone,
 		Context: s.Context, Priority: valueOf(s.Priority), Tags: valueOf(s.Tags), CatchUp: *s.CatchUp, MaxCatchUp: *s.MaxCatchUp,
 		Overlap: *s.Overlap, JitterSeconds: valueOf(s.JitterSeconds), MaxAttempts: valueOf(s.MaxAttempts), RetryDelays: valueOf(s.RetryDelays),
 		Actor: s.Actor, Reason: s.Reason, DryRun: s.DryRun,
@@ -200,7 +201,7 @@ func (s *scheduleFields) request(namespace, name string) client.ScheduleRequest 
 }
 
 func (a *app) scheduleCreate() command {
-	s := scheduleFields{ScheduleUpdate: client.ScheduleUpdate{Version: new("1.0.0"), TimeZone: new("UTC"), Context: json.RawMessage("{}"),
+	s := scheduleFields{ScheduleUpdate: client.ScheduleUpdate{TimeZone: new("UTC"), Context: json.RawMessage("{}"),
 		CatchUp: new(client.CatchUpSkip), MaxCatchUp: new(limits.DefaultMaxCatchUp), Overlap: new(client.OverlapAllow)}}
 	var r client.ScheduleRequest
 	namespace := "default"
@@ -217,6 +218,11 @@ time that they show twice runs the first time.`,
 		explain: explainSchedule,
 		run:     ask(a, with((*api).CreateSchedule, &r), func(made *client.Schedule) { a.showChanged("created", made, s.DryRun) }),
 	}
+}
+
+// scheduledTemplate is the template of the runs.
+func scheduledTemplate(s *client.Schedule) string {
+	return s.Template + ":" + cmp.Or(s.Version, "(the current version)")
 }
 
 // explainSchedule adds what can be done about a schedule that was refused.

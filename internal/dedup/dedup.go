@@ -61,6 +61,8 @@ type IdentityEnd struct {
 	After    time.Duration     // from the creation; 0: see Calendar
 	Calendar workflow.Calendar // empty: for ever
 	TimeZone string            // never empty with a Calendar
+	// Until ends it sooner, with an event of its task.
+	Until workflow.IdentityUntil
 }
 
 // StrategyOf is the strategy in force; a nil policy is strict.
@@ -73,22 +75,23 @@ func StrategyOf(p *workflow.IdentityPolicy) workflow.IdentityStrategy {
 
 // EndOf returns the end of an identity: of an idempotency key (keyed), or of a context. A nil
 // policy is for ever.
-func EndOf(p *workflow.IdentityPolicy, keyed bool) IdentityEnd {
+func EndOf(p *workflow.IdentityPolicy, keyed bool) (end IdentityEnd) {
+	if p == nil {
+		return end
+	}
+	end.Until = p.Until
 	switch {
-	case p == nil:
-		return IdentityEnd{}
 	case keyed && p.KeyLifetime != "":
-		return IdentityEnd{After: windowOf(p.KeyLifetime)}
+		end.After = windowOf(p.KeyLifetime)
 	case p.Window != "":
-		return IdentityEnd{After: windowOf(p.Window)}
+		end.After = windowOf(p.Window)
 	case p.Calendar != "":
-		end := IdentityEnd{Calendar: p.Calendar, TimeZone: p.TimeZone}
+		end.Calendar, end.TimeZone = p.Calendar, p.TimeZone
 		if end.TimeZone == "" {
 			end.TimeZone = "UTC"
 		}
-		return end
 	}
-	return IdentityEnd{}
+	return end
 }
 
 // windowOf parses a text that was checked when the template was read.

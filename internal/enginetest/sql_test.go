@@ -98,7 +98,7 @@ func TestRefusedEventsBySQL(t *testing.T) {
 	t.Parallel()
 	w := startWaiting(t)
 	pool, id := w.DB.Pool(t), uuid.Must(uuid.NewV7())
-	deep := json.RawMessage(strings.Repeat("[", 11) + "1" + strings.Repeat("]", 11))
+	deep := json.RawMessage(strings.Repeat("[", 101) + "1" + strings.Repeat("]", 101))
 	for name, e := range map[string]orchestration.Event{
 		"no key": {Namespace: "waits", Name: "go"}, "no name": {Namespace: "waits", Key: "k"}, "blank": {Namespace: "waits", Name: " \t\u00a0", Key: "k"},
 		"key and task": {Name: "go", Key: "k", TaskUUID: &id}, "no namespace": {Name: "go", Key: "k"}, "namespace and task": {Namespace: "waits", Name: "go", TaskUUID: &id},
@@ -170,8 +170,7 @@ func TestBoundsOfDocumentsBySQL(t *testing.T) {
 		list := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("0,", n), ",") + "]" }
 		doc := rapid.SampledFrom([]string{
 			`1`, `"short"`, `{}`, `[]`, `null`, `{"a": "` + strings.Repeat("é", 300) + `"}`,
-			`"` + strings.Repeat("é", submission.MaxStringLength) + `"`, `"` + strings.Repeat("é", submission.MaxStringLength+1) + `"`,
-			list(submission.MaxContextItems), list(submission.MaxContextItems + 1), strings.Repeat("9", 309), "1" + strings.Repeat("0", 308), "-" + strings.Repeat("8", 320) + ".5",
+			`"` + strings.Repeat("é", 10_001) + `"`, list(1001), strings.Repeat("[", 89) + strings.Repeat("]", 89), strings.Repeat("[", 95) + strings.Repeat("]", 95), strings.Repeat("9", 309), "1" + strings.Repeat("0", 308), "-" + strings.Repeat("8", 320) + ".5",
 			`"` + strings.Repeat("[", 20) + `"`, `"` + strings.Repeat("{", 400) + `"`,
 		}).Draw(t, "inside")
 		for range rapid.IntRange(0, 12).Draw(t, "levels") {

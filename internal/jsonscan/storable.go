@@ -11,7 +11,7 @@ import (
 // The limits of PostgreSQL's jsonb, reduced where they depend on the server's settings.
 const (
 	// MaxStorableNesting is how many arrays and objects may be inside each other.
-	MaxStorableNesting = 1000
+	MaxStorableNesting = 100
 	maxMagnitude       = 309     // digits before the decimal point: what a float64 can hold
 	maxScale           = 16383   // digits after it
 	maxWrittenExponent = 100_000 // also of zeros, which jsonb reads like any number

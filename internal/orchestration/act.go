@@ -21,6 +21,7 @@ import (
 // for one that does not fit the state; it wraps store.ErrNotFound or
 // store.ErrTaskEnded, or store.ErrUnavailable when the database is away.
 func (o *Orchestrator) Act(ctx context.Context, task uuid.UUID, a Action) error {
+	a.bounded(o.cfg.Documents)
 	if err := a.check(); err != nil {
 		return err
 	}

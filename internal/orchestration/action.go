@@ -102,6 +102,14 @@ func (a *Action) check() error {
 	return c.Err()
 }
 
+// bounded sets the bounds of an edited context.
+func (a *Action) bounded(b submission.Bounds) {
+	if a.Edit != nil {
+		edit := *a.Edit // its caller's
+		edit.Bounds, a.Edit = b, &edit
+	}
+}
+
 func (a *Action) checkEdit(c *submission.Checker) {
 	switch {
 	case a.Edit == nil:

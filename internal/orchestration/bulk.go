@@ -95,6 +95,7 @@ func (o *Orchestrator) ActOnMany(ctx context.Context, b Bulk) (BulkResult, error
 }
 
 func (o *Orchestrator) selected(ctx context.Context, b *Bulk) ([]uuid.UUID, error) {
+	b.Action.bounded(o.cfg.Documents)
 	if err := b.Action.check(); err != nil {
 		return nil, err
 	}

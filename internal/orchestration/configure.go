@@ -10,6 +10,7 @@ import (
 	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -25,7 +26,7 @@ func Configure(c *config.Loaded) Config {
 		CommandBuffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
 		ApplyBatch:    o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
 		SweepBatch: o.Leases.SweepBatchSize, LeaseGrace: o.Leases.Grace, HeartbeatInterval: o.HeartbeatInterval, MaxTaskDepth: o.Waits.MaxTaskDepth,
-		InputSchema: o.Create.InputSchema, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL,
+		InputSchema: o.Create.InputSchema, Documents: boundsOf(&c.Common.Documents), Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL,
 	}
 }
 
@@ -40,6 +41,11 @@ func rules(c config.Common, o config.Orchestration) workflow.Rules {
 		r.Backoff.Jitter = b.JitterMaxPercentage
 	}
 	return r
+}
+
+// boundsOf translates common.documents.
+func boundsOf(d *config.Documents) submission.Bounds {
+	return submission.Bounds{Bytes: d.MaxBytes, Depth: d.MaxDepth, Items: d.MaxItems, Text: d.MaxCharacters}
 }
 
 // Check rejects a configuration that lacks a value without a default here.

@@ -52,7 +52,7 @@ func CheckContext(context json.RawMessage) error { return submission.CheckContex
 // *BusyError when another transaction with the same identity must end first; it wraps
 // store.ErrUnavailable when the database is away.
 func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
-	r.Schema = o.schema
+	o.judge(&r)
 	task, err := submission.Prepare(ctx, o.store, &r)
 	if err != nil {
 		return Created{}, err
@@ -60,6 +60,9 @@ func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 	task.Limited = true
 	return o.insert(ctx, &task, &r)
 }
+
+// judge sets the rules that a request for a task is checked by here.
+func (o *Orchestrator) judge(r *Request) { r.Schema, r.Bounds = o.schema, o.cfg.Documents }
 
 // insert writes the task of a request.
 func (o *Orchestrator) insert(ctx context.Context, task *store.NewTask, r *Request) (Created, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // manyTimeout bounds each transaction of CreateMany.
@@ -36,37 +37,50 @@ type CreateResult struct {
 func (o *Orchestrator) CreateMany(ctx context.Context, requests []Request) []CreateResult {
 	m := &many{o: o, ctx: ctx, requests: requests, results: make([]CreateResult, len(requests)),
 		plans: submission.Once(o.store), first: make(map[dedup.Identity]int, len(requests))}
-	var group conc.WaitGroup
-	defer group.Wait() // also when preparing the next ones panics
 	if len(requests) > o.cfg.CreateBatch {
 		limits, err := o.store.SubmissionLimits(ctx, "")
 		m.inOrder = err != nil || len(limits) > 0
 	}
-	for next := 0; next < len(requests); {
+	all := make([]int, len(requests))
+	for i := range all {
+		all[i] = i
+	}
+	m.create(all)
+	if left := m.answerRepeats(); len(left) > 0 {
+		// The requests that they repeat were rejected for faults of their own. Of these too the
+		// first creates the task: the store tells the others of one transaction apart.
+		m.first, m.inOrder = nil, true
+		m.create(left)
+	}
+	return m.results
+}
+
+// create creates the tasks of requests, given by their indexes.
+func (m *many) create(todo []int) {
+	var group conc.WaitGroup
+	defer group.Wait() // also when preparing the next ones panics
+	for len(todo) > 0 {
 		if m.inOrder {
 			group.Wait()
 		}
 		var p part
-		p, next = m.prepare(next)
+		p, todo = m.prepare(todo)
 		if len(p.tasks) == 0 {
 			continue
 		}
-		turn, err := o.processor.Take(ctx, commandCreateMany)
+		turn, err := m.o.processor.Take(m.ctx, commandCreateMany)
 		if err != nil {
 			m.fail(p, fmt.Errorf("create the tasks: %w", err))
 			continue
 		}
 		group.Go(func() {
 			// A transaction that has begun is finished, even if its caller has left.
-			err := turn.Run(context.WithoutCancel(ctx), func(ctx context.Context) error { m.write(ctx, p); return nil })
+			err := turn.Run(context.WithoutCancel(m.ctx), func(ctx context.Context) error { m.write(ctx, p); return nil })
 			if err != nil { // it panicked
 				m.fail(p, fmt.Errorf("create the tasks: %w", err))
 			}
 		})
 	}
-	group.Wait()
-	m.answerRepeats()
-	return m.results
 }
 
 // many is one call of CreateMany.
@@ -76,7 +90,7 @@ type many struct {
 	requests []Request
 	results  []CreateResult
 	plans    submission.Plans       // each template is read once: many requests for an unknown one must not become as many queries
-	first    map[dedup.Identity]int // index of the first request with an identity
+	first    map[dedup.Identity]int // index of the first request with an identity; nil: repeats are left to the store
 	repeats  []repeat
 	inOrder  bool                  // one transaction after the other, as limits of submissions want it
 	lost     atomic.Pointer[error] // why no more transactions are begun
@@ -91,34 +105,36 @@ type part struct {
 	indexes []int
 }
 
-// prepare makes tasks of the requests from next on, until a transaction is full. It
-// returns the index to continue from.
-func (m *many) prepare(next int) (part, int) {
-	room, begin := min(m.o.cfg.CreateBatch, len(m.requests)-next), next
-	p := part{tasks: make([]store.NewTask, 0, room), indexes: make([]int, 0, room)}
-	for ; next < len(m.requests) && len(p.tasks) < room; next++ {
-		task, err := m.task(&m.requests[next])
+// prepare makes tasks of the first requests of todo, until a transaction is full. It
+// returns the rest.
+func (m *many) prepare(todo []int) (p part, rest []int) {
+	room, begin := min(m.o.cfg.CreateBatch, len(todo)), todo[0]
+	p = part{tasks: make([]store.NewTask, 0, room), indexes: make([]int, 0, room)}
+	for ; len(todo) > 0 && len(p.tasks) < room; todo = todo[1:] {
+		index := todo[0]
+		task, err := m.task(&m.requests[index])
 		if err != nil {
-			m.results[next].Err = err
+			m.results[index].Err = err
 			continue
 		}
 		switch first, again := m.first[*task.Identity]; {
+		case m.first == nil:
 		case !again:
-			m.first[*task.Identity] = next
+			m.first[*task.Identity] = index
 		case task.IdempotencyKey != "" || first < begin && !m.inOrder:
-			m.repeats = append(m.repeats, repeat{index: next, first: first})
+			m.repeats = append(m.repeats, repeat{index: index, first: first})
 			continue
 		}
-		p.tasks, p.indexes = append(p.tasks, task), append(p.indexes, next)
+		p.tasks, p.indexes = append(p.tasks, task), append(p.indexes, index)
 	}
-	return p, next
+	return p, todo
 }
 
 func (m *many) task(r *Request) (store.NewTask, error) {
 	if err := m.over(); err != nil {
 		return store.NewTask{}, err
 	}
-	r.Schema = m.o.schema
+	m.o.judge(r)
 	task, err := submission.Prepare(m.ctx, m.plans, r)
 	m.giveUp(err)
 	task.Limited = true
@@ -181,23 +197,22 @@ func (m *many) fail(p part, err error) {
 	}
 }
 
-// answerRepeats answers the requests that repeat an earlier one, which has its answer
-// by now.
-func (m *many) answerRepeats() {
+// answerRepeats answers the requests that repeat an earlier one, which has its answer by now,
+// each by its own policy. It returns those whose first request was rejected for a fault of its
+// own, so that there is no task.
+func (m *many) answerRepeats() (left []int) {
 	for _, r := range m.repeats {
-		first := &m.results[r.first]
-		if first.Err != nil {
-			m.results[r.index].Err = first.Err
+		first, request := &m.results[r.first], &m.requests[r.index]
+		existing := store.CreatedTask{UUID: first.UUID, Duplicate: true, State: workflow.TaskPending}
+		if duplicate := (*DuplicateError)(nil); errors.As(first.Err, &duplicate) {
+			existing.UUID, existing.State = duplicate.Existing, duplicate.State
+		} else if first.Err != nil {
+			left = append(left, r.index)
 			continue
 		}
-		if m.requests[r.index].Conflict == submission.ConflictUseExisting {
-			m.results[r.index].Created = Created{UUID: first.UUID, Plan: first.Plan, Existing: true}
-			continue
-		}
-		duplicate := &DuplicateError{}
-		if m.requests[r.index].IdempotencyKey != "" {
-			duplicate.Existing = first.UUID
-		}
-		m.results[r.index].Err = duplicate
+		of := store.NewTask{Plan: first.Plan, IdempotencyKey: request.IdempotencyKey}
+		result := &m.results[r.index]
+		result.Created, result.Err = submission.Answer(&of, existing, request.Conflict)
 	}
+	return left
 }

@@ -131,6 +131,47 @@ func TestCreateManyCreatesEachForItself(t *testing.T) {
 	require.Empty(t, o.CreateMany(t.Context(), nil))
 }
 
+// A request that repeats the key of another keeps its own policy, and does not pay for the faults
+// of that one.
+func TestCreateManyJudgesRepeatsForThemselves(t *testing.T) {
+	t.Parallel()
+	o := startMany(t)
+	request := func(key string, n int, policy submission.ConflictPolicy) orchestration.Request {
+		r := numbered(n)
+		r.IdempotencyKey, r.Conflict = key, policy
+		return r
+	}
+	before, err := o.Create(t.Context(), request("old", 1, ""))
+	require.NoError(t, err)
+	broken := request("new", 2, "")
+	broken.DependsOn = []uuid.UUID{uuid.New()}
+	results := o.CreateMany(t.Context(), []orchestration.Request{
+		request("old", 1, ""), request("old", 1, submission.ConflictUseExisting), request("old", 1, ""),
+		broken, request("new", 3, ""), request("new", 4, submission.ConflictUseExisting), request("new", 5, ""), broken,
+	})
+	var duplicate *orchestration.DuplicateError
+	require.ErrorAs(t, results[0].Err, &duplicate)
+	require.Equal(t, before.UUID, duplicate.Existing)
+	require.NoError(t, results[1].Err, "its policy is its own")
+	require.True(t, results[1].Existing)
+	require.Equal(t, before.UUID, results[1].UUID)
+	require.ErrorAs(t, results[2].Err, &duplicate)
+
+	var invalid *orchestration.InvalidError
+	require.ErrorAs(t, results[3].Err, &invalid)
+	require.NoError(t, results[4].Err, "its dependencies are not those of the request before")
+	task, err := o.store.Task(t.Context(), results[4].UUID)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"n":3}`, string(task.Context))
+	require.NoError(t, results[5].Err)
+	require.True(t, results[5].Existing)
+	require.Equal(t, results[4].UUID, results[5].UUID)
+	require.ErrorAs(t, results[6].Err, &duplicate)
+	require.Equal(t, results[4].UUID, duplicate.Existing)
+	require.ErrorAs(t, results[7].Err, &duplicate, "it comes after the one that created the task")
+	require.Equal(t, 2, o.db.QueryInt(t, `select count(*) from tasker.tasks`))
+}
+
 // Concurrent callers with the same tasks in different orders get each task once and
 // do not deadlock.
 func TestCreateManyAtOnce(t *testing.T) {

@@ -56,6 +56,7 @@ type Config struct {
 	LeaseGrace        time.Duration // for which no lease ends after the database was away, and after the start; 0: none
 	HeartbeatInterval time.Duration
 	MaxTaskDepth      int                // tasks of which each is a step of the one before
+	Documents         submission.Bounds  // of contexts of tasks
 	InputSchema       string             // enforce, warn or off: what to do with contexts that break a template's input schema
 	Immutable         store.Immutability // of the versions of task types
 	EventTTL          time.Duration      // for which an event without a waiting step is kept

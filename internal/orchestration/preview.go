@@ -106,7 +106,7 @@ func (o *Orchestrator) PreviewReplay(ctx context.Context, task uuid.UUID, r Repl
 	if err != nil {
 		return Preview{}, err
 	}
-	request.Schema = o.schema.Quiet()
+	request.Schema, request.Bounds = o.schema.Quiet(), o.cfg.Documents
 	if _, err := submission.Prepare(ctx, o.store, &request); err != nil {
 		return Preview{}, err
 	}

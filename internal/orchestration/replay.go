@@ -70,7 +70,7 @@ func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Cr
 // createReplay is Create, but its identity never expires: a repeated replay must not
 // create two tasks, however short the template keeps the keys of its callers.
 func (o *Orchestrator) createReplay(ctx context.Context, r Request) (Created, error) {
-	r.Schema = o.schema
+	o.judge(&r)
 	task, err := submission.Prepare(ctx, o.store, &r)
 	if err != nil {
 		return Created{}, err

@@ -80,7 +80,7 @@ func complete(s *store.Schedule) {
 
 // checkSchedule validates a schedule, and that a run of it would be accepted now.
 func (o *Orchestrator) checkSchedule(ctx context.Context, s *store.Schedule) (*schedule.Spec, error) {
-	spec, err := readSchedule(s)
+	spec, err := readSchedule(s, o.cfg.Documents)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (o *Orchestrator) checkSchedule(ctx context.Context, s *store.Schedule) (*s
 }
 
 // readSchedule checks what needs no template.
-func readSchedule(s *store.Schedule) (*schedule.Spec, error) {
+func readSchedule(s *store.Schedule, bounds submission.Bounds) (*schedule.Spec, error) {
 	var c submission.Checker
 	c.Text("name", s.Name, MaxNameLength, true)
 	if s.Name != "" && !scheduleName.MatchString(s.Name) {
@@ -103,7 +103,7 @@ func readSchedule(s *store.Schedule) (*schedule.Spec, error) {
 	}
 	c.Text("namespace", s.Namespace, MaxNameLength, true)
 	c.Text("template", s.Template, MaxNameLength, true)
-	c.Text("version", s.Version, MaxVersionLength, true)
+	c.Text("version", s.Version, MaxVersionLength, false)
 	spec, err := schedule.Parse(s.Cron, s.TimeZone)
 	if err != nil {
 		c.Add("%s", strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", "?"), "?"))
@@ -124,6 +124,7 @@ func readSchedule(s *store.Schedule) (*schedule.Spec, error) {
 		return nil, err
 	}
 	r := runOf(s, time.Unix(0, 0), "check", "")
+	r.Bounds = bounds
 	return spec, r.Check()
 }
 

@@ -141,7 +141,7 @@ func (o *Orchestrator) RunSchedule(ctx context.Context, id uuid.UUID, why Why) (
 		at := now.Truncate(time.Second)
 		r := runOf(&due.Schedule, at, "run/"+uuid.NewString(), cut("run by hand by "+why.Actor+": "+why.Reason, MaxReasonLength))
 		var err error
-		r.Schema = o.schema
+		o.judge(&r)
 		task, err = taskOf(due, &r)
 		return store.Firing{Tasks: []store.NewTask{task}, LastRun: at}, err
 	})

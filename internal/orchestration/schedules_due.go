@@ -135,7 +135,7 @@ func ofContent(err error) bool {
 func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID, givenUp func(due *store.DueSchedule) bool) (int, error) {
 	var t tally
 	fired, err := d.o.store.RunDueSchedules(ctx, limit, append(d.others(), except...), func(now time.Time, due []store.DueSchedule) []store.Firing {
-		t = tally{log: d.o.log, schema: d.o.schema, now: now}
+		t = tally{log: d.o.log, schema: d.o.schema, bounds: d.o.cfg.Documents, now: now}
 		firings, room := make([]store.Firing, len(due)), d.o.cfg.CreateBatch
 		for i := range due {
 			firings[i] = t.decide(&due[i], room, givenUp)
@@ -164,6 +164,7 @@ func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID,
 type tally struct {
 	log                     *zap.Logger
 	schema                  *submission.SchemaPolicy
+	bounds                  submission.Bounds
 	now                     time.Time // by the database's clock
 	tasks                   []store.NewTask
 	missed, overlap, failed int
@@ -227,7 +228,7 @@ func (t *tally) firing(due *store.DueSchedule, room int, givenUp bool) (store.Fi
 func (t *tally) make(due *store.DueSchedule, spec *schedule.Spec, runs []time.Time, f *store.Firing) {
 	for i, at := range runs {
 		r := dueRun(&due.Schedule, spec, at)
-		r.Schema = t.schema
+		r.Schema, r.Bounds = t.schema, t.bounds
 		task, err := taskOf(due, &r)
 		if err != nil {
 			t.failed += len(runs) - i

@@ -175,7 +175,7 @@ func (w *waits) subTask(e *store.EngineStep, sub *enginestep.SubTask, plan *stor
 	}
 	r := Request{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version, Context: sub.Context, Priority: &sub.Priority,
 		Initiator: subTaskInitiator, SourceSystem: subTaskSystem, Reason: cut("step "+e.Step.Name+" of task "+e.TaskUUID.String(), MaxReasonLength),
-		CorrelationID: &e.CorrelationID, Schema: w.o.schema, IdempotencyKey: fmt.Sprintf("%s/%d", store.StepUUID(e.TaskUUID, e.Step.No), e.Attempt)}
+		CorrelationID: &e.CorrelationID, Schema: w.o.schema, Bounds: w.o.cfg.Documents, IdempotencyKey: fmt.Sprintf("%s/%d", store.StepUUID(e.TaskUUID, e.Step.No), e.Attempt)}
 	if err := r.Check(); err != nil {
 		return store.NewTask{}, err
 	}

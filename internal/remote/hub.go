@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/worker/events"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -33,6 +34,12 @@ type Config struct {
 	Adopt func(ctx context.Context, held []store.HeldClaim, namespaces []string, learn func(tokens map[int64]int64)) (locked bool, err error)
 	// Offer is called, without a lock, after the offered callables have changed.
 	Offer func()
+	// Known returns the handlers that registered templates name, by the namespaces that the
+	// worker serves; nil: sessions are not told which of their callables no template names.
+	Known func(ctx context.Context) (map[string][]workflow.HandlerReference, error)
+	// Subscribe is worker.Worker.Subscribe; nil: sessions get no fast events. It is called
+	// once, when a session subscribes first.
+	Subscribe func(s events.Subscriber) error
 	// Permits is called, without a lock, with the permits of all sessions when they have
 	// changed; nil: not at all.
 	Permits func(total int)
@@ -72,13 +79,15 @@ type Hub struct {
 	cfg Config
 	log *zap.Logger
 
-	limiting sync.Mutex // held while Permits is called
+	limiting    sync.Mutex // held while Permits is called
+	subscribing sync.Mutex // held while Subscribe is called
+	subscribed  bool       // guarded by subscribing
 
 	mu        sync.Mutex
 	sessions  map[uuid.UUID]*session
-	offered   map[offer]map[*session]bool // the sessions that offer it
-	waiting   []*step                     // for a session, in the order of their claims
-	resuming  map[int64]arrival           // adopted claims whose handlers were not called yet, by token
+	offered   index
+	waiting   []*step           // for a session, in the order inLine
+	resuming  map[int64]arrival // adopted claims whose handlers were not called yet, by token
 	handovers uint64
 	permits   int // of the sessions that do not stop
 	draining  bool
@@ -92,11 +101,14 @@ func New(cfg Config) *Hub {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	return &Hub{cfg: cfg, log: log, sessions: map[uuid.UUID]*session{}, offered: map[offer]map[*session]bool{}, resuming: map[int64]arrival{}}
+	return &Hub{cfg: cfg, log: log, sessions: map[uuid.UUID]*session{}, offered: newIndex(), resuming: map[int64]arrival{}}
 }
 
 // Name implements worker.Resolver.
 func (h *Hub) Name() string { return "session" }
+
+// Foreign implements worker.ForeignResolver: processes have resolvers of their own.
+func (h *Hub) Foreign() {}
 
 // Priority implements worker.Resolver: handlers in the worker's own process come first.
 func (h *Hub) Priority() int { return 200 }
@@ -105,7 +117,7 @@ func (h *Hub) Priority() int { return 200 }
 func (h *Hub) CanResolve(def workflow.HandlerReference) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.draining && len(h.offered[offerOf(def)]) > 0
+	return !h.draining && h.offered.any("", def)
 }
 
 // CanResolveIn implements worker.NamespaceResolver.
@@ -132,30 +144,17 @@ func (m anyMethod) Call(ctx *worker.StepContext) (any, error) { return m.hub.run
 // Method returns the entry point of a method.
 func (m anyMethod) Method(string) (worker.HandlerFunc, bool) { return m.Call, true }
 
-// offer is what a session can run: a method of a callable.
-type offer struct{ callable, method string }
-
-// offerOf returns the offer that a template means.
-func offerOf(def workflow.HandlerReference) offer {
-	return offer{def.Callable, cmp.Or(def.Method, defaultMethod)}
-}
-
-// defaultMethod is the entry point of a template without a method.
-const defaultMethod = "call"
-
 func (h *Hub) offersLocked(namespace string, def workflow.HandlerReference) bool {
-	for s := range h.offered[offerOf(def)] {
-		if s.in(namespace) {
-			return !h.draining
-		}
-	}
-	return false
+	return !h.draining && h.offered.any(namespace, def)
 }
 
 // Open opens a session, with the steps that its process still runs. The errors are an
 // *InvalidError, ErrFull and ErrDraining.
 func (h *Hub) Open(ctx context.Context, o Open) (Opened, error) {
 	if err := h.check(&o); err != nil {
+		return Opened{}, err
+	}
+	if err := h.subscribe(o); err != nil {
 		return Opened{}, err
 	}
 	s := newSession(h, o)
@@ -165,9 +164,10 @@ func (h *Hub) Open(ctx context.Context, o Open) (Opened, error) {
 	h.log.Info("session opened", zap.Stringer("session", s.id), zap.String("name", o.Name), zap.String("client", o.Client),
 		zap.Int("callables", len(o.Callables)), zap.Int("permits", o.Permits))
 	defer h.leave(s)
-	h.offer()
+	h.permit() // first: the worker claims no more than these
+	h.cfg.Offer()
 	kept := h.resume(ctx, s, o.Held)
-	return Opened{Kept: kept, SessionID: s.id, Protocol: Protocol, WorkerID: h.cfg.WorkerID,
+	return Opened{Kept: kept, Unnamed: h.unnamed(ctx, s), SessionID: s.id, Protocol: Protocol, WorkerID: h.cfg.WorkerID,
 		ReclaimGraceMS: h.cfg.ReclaimGrace.Milliseconds(), MaxWaitMS: h.cfg.MaxWait.Milliseconds()}, nil
 }
 
@@ -202,17 +202,12 @@ func (h *Hub) check(o *Open) error {
 			return err
 		}
 	}
-	for _, c := range o.Callables {
-		for _, name := range append([]string{c.Callable}, c.Methods...) {
-			if name == "" || len(name) > maxName {
-				return invalid("invalid callable or method %.64q: want 1 to %d bytes", name, maxName)
-			}
-		}
-		if len(c.Methods) > maxCallables {
-			return invalid("invalid methods of callable %q: want at most %d", c.Callable, maxCallables)
+	for i := range o.Callables {
+		if err := o.Callables[i].check(); err != nil {
+			return err
 		}
 	}
-	return nil
+	return o.checkEvents()
 }
 
 func (h *Hub) add(s *session) error {
@@ -227,12 +222,7 @@ func (h *Hub) add(s *session) error {
 	s.enterLocked()
 	h.sessions[s.id] = s
 	h.permits += s.open.Permits
-	for o := range s.offers {
-		if h.offered[o] == nil {
-			h.offered[o] = map[*session]bool{}
-		}
-		h.offered[o][s] = true
-	}
+	h.offered.add(s)
 	h.cfg.Metrics.Sessions.Set(float64(len(h.sessions)))
 	h.fillLocked(s)
 	return nil
@@ -269,6 +259,63 @@ func (h *Hub) Namespaces(id uuid.UUID) (list []string, known bool) {
 		return s.open.Namespaces, true
 	}
 	return nil, false
+}
+
+// Present keeps a session alive for wait, or until it or the worker ends: it shows that the process
+// lives, whatever its handlers do. The error is ErrNoSession.
+func (h *Hub) Present(ctx context.Context, id uuid.UUID, wait time.Duration) error {
+	s, err := h.enter(id)
+	if err != nil {
+		return err
+	}
+	defer h.leave(s)
+	timer := time.NewTimer(min(wait, h.cfg.MaxWait))
+	defer timer.Stop()
+	for {
+		h.mu.Lock()
+		ended, draining, news := h.sessions[id] != s, h.draining, s.news
+		h.mu.Unlock()
+		switch {
+		case ended:
+			return ErrNoSession
+		case draining:
+			return nil
+		}
+		select {
+		case <-news:
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// unnamed lists the offered callables that no template in the namespaces of a session names.
+func (h *Hub) unnamed(ctx context.Context, s *session) (list []string) {
+	if h.cfg.Known == nil {
+		return nil
+	}
+	known, err := h.cfg.Known(ctx)
+	if err != nil {
+		h.log.Debug("the callables of templates were not read", zap.Stringer("session", s.id), zap.Error(err))
+		return nil
+	}
+	named := map[string]bool{}
+	for namespace, handlers := range known {
+		if !s.in(namespace) {
+			continue
+		}
+		for _, def := range handlers {
+			named[s.offers.find(def)] = true
+		}
+	}
+	for _, c := range s.open.Callables {
+		if c.Resolver == "" && !named[c.Callable] {
+			list = append(list, c.Callable)
+		}
+	}
+	return list
 }
 
 // Poll answers with new steps and notices of a session, or after wait without.
@@ -429,9 +476,8 @@ func (h *Hub) lose(s *session) {
 	h.returnUnserved()
 }
 
-// offer tells the worker what the sessions offer now.
-func (h *Hub) offer() {
-	h.cfg.Offer()
+// permit tells the worker how many steps the sessions can hold now.
+func (h *Hub) permit() {
 	if h.cfg.Permits == nil {
 		return
 	}
@@ -455,11 +501,7 @@ func (h *Hub) removeLocked(s *session) {
 
 func (h *Hub) withdrawOfferLocked(s *session) {
 	h.permits -= s.open.Permits
-	for o := range s.offers {
-		if delete(h.offered[o], s); len(h.offered[o]) == 0 {
-			delete(h.offered, o)
-		}
-	}
+	h.offered.remove(s)
 }
 
 // againLocked gives a step that did not run to another session.
@@ -474,7 +516,8 @@ func (h *Hub) againLocked(s *step) {
 // returnUnserved ends the offer of callables that no session has any more and hands back
 // the steps that wait for them.
 func (h *Hub) returnUnserved() {
-	h.offer() // first, or the worker would claim them again
+	h.cfg.Offer() // first, or the worker would claim them again
+	h.permit()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiting = slices.DeleteFunc(h.waiting, func(s *step) bool {
@@ -515,16 +558,24 @@ func (h *Hub) take(s *step) {
 // wait for one; without any the step waits.
 func (h *Hub) assignLocked(s *step) {
 	var best *session
-	for candidate := range h.offered[offerOf(s.def)] {
-		if candidate.free() > 0 && candidate.in(s.message.Namespace) && (best == nil || candidate.better(best)) {
+	h.offered.takers(s.message.Namespace, s.def, func(candidate *session) bool {
+		if candidate.free() > 0 && (best == nil || candidate.better(best)) {
 			best = candidate
 		}
-	}
+		return true
+	})
 	if best == nil || h.draining {
-		h.waiting = append(h.waiting, s)
+		at, _ := slices.BinarySearchFunc(h.waiting, s, inLine)
+		h.waiting = slices.Insert(h.waiting, at, s)
 		return
 	}
 	h.giveLocked(best, s)
+}
+
+// inLine is the order in which steps wait: the most urgent first, and then that of their claims. They
+// arrive here in any order.
+func inLine(a, b *step) int {
+	return cmp.Or(cmp.Compare(b.message.Priority, a.message.Priority), cmp.Compare(a.ctx.Token(), b.ctx.Token()))
 }
 
 // fillLocked gives waiting steps to a session with free permits.
@@ -554,5 +605,9 @@ func (h *Hub) giveLocked(s *session, w *step) {
 func (h *Hub) nameLocked(s *session, w *step) {
 	h.handovers++
 	w.session, w.handedIn, w.toldIn, w.message.Fence = s, 0, 0, fence(w.ctx.Token(), h.handovers)
+	w.message.Publishes, w.message.Offered = w.publishedBy(s), ""
+	if name := s.offers.find(w.def); name != w.def.Callable {
+		w.message.Offered = name
+	}
 	s.held[w.message.Fence] = w
 }

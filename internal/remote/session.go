@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/worker/events"
 )
 
 // session is one process. Its fields are guarded by the hub's lock.
 type session struct {
 	id       uuid.UUID
 	open     Open
-	offers   map[offer]bool
+	offers   offers
 	held     map[string]*step // by fence, until they are reported
 	reported map[string]*step // by fence, whose ends are not recorded yet
 	renamed  map[string]*step // by the fence that the process has presented, until it uses the session and so knows the new one
@@ -27,6 +29,7 @@ type session struct {
 	// What is to be told. What was told counts as received when a later poll names its answer.
 	steps     []*step
 	cancelled []*step
+	events    []events.Event // told once
 	answered  int64
 }
 
@@ -34,14 +37,8 @@ func newSession(h *Hub, o Open) *session {
 	if len(o.Namespaces) == 0 {
 		o.Namespaces = nil // of all, to those who adopt too
 	}
-	s := &session{id: uuid.New(), open: o, offers: make(map[offer]bool, len(o.Callables)), held: map[string]*step{}, reported: map[string]*step{}, renamed: map[string]*step{},
+	s := &session{id: uuid.New(), open: o, offers: offersOf(o.Callables), held: map[string]*step{}, reported: map[string]*step{}, renamed: map[string]*step{},
 		recent: newRecentFences(2 * o.Permits), expected: len(o.Held), news: make(chan struct{})}
-	for _, c := range o.Callables {
-		s.offers[offer{c.Callable, defaultMethod}] = true
-		for _, method := range c.Methods {
-			s.offers[offer{c.Callable, method}] = true
-		}
-	}
 	s.timer = time.AfterFunc(h.cfg.ReclaimGrace, func() { h.lose(s) })
 	return s
 }
@@ -66,7 +63,7 @@ func (s *session) in(namespace string) bool {
 }
 
 // takes reports whether the session can run a step.
-func (s *session) takes(w *step) bool { return s.offers[offerOf(w.def)] && s.in(w.message.Namespace) }
+func (s *session) takes(w *step) bool { return s.offers.find(w.def) != "" && s.in(w.message.Namespace) }
 
 // better says which of two sessions gets a step: one with a request under way, then the
 // one with more free permits.
@@ -146,7 +143,7 @@ func (h *Hub) answer(s *session, turn uint64, told int64, over bool) (p Polled, 
 	case ended:
 		p.Answer = told
 		return p, nil, nil
-	case len(s.steps)+len(s.cancelled) == 0 && !p.last:
+	case len(s.steps)+len(s.cancelled)+len(s.events) == 0 && !p.last:
 		return p, s.news, nil
 	}
 	s.answered++
@@ -168,6 +165,7 @@ func (h *Hub) answer(s *session, turn uint64, told int64, over bool) (p Polled, 
 		w.toldIn = s.answered
 		p.Cancelled = append(p.Cancelled, Cancelled{w.message.Fence, w.notice})
 	}
-	s.steps, s.cancelled = nil, nil
+	p.Events = s.events
+	s.steps, s.cancelled, s.events = nil, nil, nil
 	return p, nil, nil
 }

@@ -124,8 +124,14 @@ func (s *step) conclude(end ending) (any, error) {
 			return nil, err
 		}
 	}
+	s.ctx.SetForeignEvents(r.made())
 	switch r.Outcome {
 	case Success:
+		if r.Metadata != nil {
+			if err := s.ctx.SetMetadata(members(r.Metadata)); err != nil {
+				return nil, err
+			}
+		}
 		for i := range r.Events {
 			if err := s.ctx.Publish(r.Events[i].Name, r.Events[i].Payload); err != nil {
 				return nil, err
@@ -142,6 +148,26 @@ func (s *step) conclude(end ending) (any, error) {
 		return nil, worker.Yield(c.Cursor, c.Items, orNil(c.Accumulated))
 	}
 	return nil, worker.HandBack(errWasReturn)
+}
+
+// made are the declared events that the publishers of the process have made.
+func (r *Report) made() map[string]worker.ForeignEvent {
+	made := make(map[string]worker.ForeignEvent, len(r.Made))
+	for i := range r.Made {
+		made[r.Made[i].Name] = worker.ForeignEvent{Payload: r.Made[i].Payload, Metadata: r.Made[i].Metadata, Skip: r.Made[i].Skip}
+	}
+	return made
+}
+
+// members are those of an object, as they are.
+func members(doc json.RawMessage) map[string]any {
+	var raw map[string]json.RawMessage
+	_ = json.Unmarshal(doc, &raw) // checked
+	object := make(map[string]any, len(raw))
+	for name, value := range raw {
+		object[name] = value
+	}
+	return object
 }
 
 func isolate(ctx *worker.StepContext, items []Isolated) error {
@@ -166,7 +192,7 @@ func (s *step) describe() Step {
 	c := s.ctx
 	m := Step{
 		TaskUUID: c.TaskUUID(), StepUUID: c.StepUUID(), CorrelationID: c.CorrelationID(), Namespace: c.Namespace(), TaskName: c.TaskName(),
-		TaskVersion: c.Version(), StepName: c.StepName(), Callable: s.def.Callable, Method: s.def.Method, Attempt: c.Attempt(),
+		TaskVersion: c.Version(), StepName: c.StepName(), Callable: s.def.Callable, Method: s.def.Method, Resolver: s.def.Resolver, Attempt: c.Attempt(),
 		MaxAttempts: c.MaxAttempts(), Priority: c.Priority(), RequestedAt: c.RequestedAt(), Context: c.Input(),
 		Initialization: c.Config(), DependencyResults: c.DependencyResults(),
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,7 +95,14 @@ func TestVectorsAreTheProtocol(t *testing.T) {
 		if message.Method != "" {
 			callable.Methods = []string{message.Method}
 		}
-		session := open(t, h, 1, callable)
+		request := remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{callable}}
+		for _, e := range message.Publishes {
+			s.Publishes = append(s.Publishes, workflow.EventPublication{Name: e.Name, Condition: e.Condition, DeliveryMode: e.DeliveryMode, Publisher: e.Publisher})
+			request.Publishers = append(request.Publishers, e.Publisher)
+		}
+		opened, err := h.Open(t.Context(), request)
+		require.NoError(t, err)
+		session := opened.SessionID
 		ended := start(t, h, s)
 		held, _ := next(t, h, session, 0)
 		sent.Fence = held.Fence
@@ -113,10 +121,19 @@ func TestVectorsAreTheProtocol(t *testing.T) {
 				require.JSONEq(t, string(sent.Result), string(got.JSON), one.Meaning)
 			}
 			require.Len(t, got.Isolated, len(sent.Isolated), one.Meaning)
-			require.Len(t, got.Events, len(sent.Events), one.Meaning)
+			if sent.Metadata != nil {
+				require.JSONEq(t, string(sent.Metadata), string(got.Metadata), one.Meaning)
+			}
+			published := sent.Events
+			for _, m := range sent.Made {
+				if m.Skip == "" {
+					published = append(published, remote.Event{Name: m.Name, Payload: m.Payload})
+				}
+			}
+			require.Len(t, got.Events, len(published), one.Meaning)
 			for i, e := range got.Events {
-				require.Equal(t, sent.Events[i].Name, e.Name, one.Meaning)
-				require.JSONEq(t, string(sent.Events[i].Payload), string(e.Payload), one.Meaning)
+				require.Equal(t, published[i].Name, e.Name, one.Meaning)
+				require.JSONEq(t, string(published[i].Payload), string(e.Payload), one.Meaning)
 			}
 		case remote.Failure:
 			require.Equal(t, sent.Error.Message, got.Failure.Message, one.Meaning)
@@ -124,10 +141,10 @@ func TestVectorsAreTheProtocol(t *testing.T) {
 		}
 	}
 
-	for _, kind := range []any{remote.Opened{}, remote.Step{}, remote.Batch{}, remote.Checkpoint{}, remote.Report{}, remote.Fault{}, remote.Isolated{}, remote.Next{}, remote.Event{}} {
+	for _, kind := range []any{remote.Opened{}, remote.Step{}, remote.Batch{}, remote.Checkpoint{}, remote.Report{}, remote.Fault{}, remote.Isolated{}, remote.Next{}, remote.Event{}, remote.Publishes{}, remote.Made{}} {
 		for field := range reflect.TypeOf(kind).Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if name != "kept" && name != "reason" { // of other steps, or no part of a vector
+			if !slices.Contains([]string{"kept", "unnamed", "reason"}, name) { // of other steps, or no part of a vector
 				require.Contains(t, string(text), `"`+name+`":`, "%T has a field that no vector has", kind)
 			}
 		}

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/worker/events"
 )
 
 // Protocol is the version of the messages. A session of another version is refused.
@@ -24,6 +26,11 @@ type Open struct {
 	Permits   int        `json:"permits,omitempty"` // steps that it holds at once; default 1
 	// Namespaces are those whose steps it gets; default: all that its client may act in.
 	Namespaces []string `json:"namespaces,omitempty"`
+	// Publishers are the names of its publishers of domain events: its reports have what they
+	// have made (Report.Made).
+	Publishers []string `json:"publishers,omitempty"`
+	// Subscribes are patterns of names, such as payment.*, of the fast domain events that it gets.
+	Subscribes []string `json:"subscribes,omitempty"`
 	// Held are the steps that the process still runs, or whose ends were not confirmed, from a
 	// session with this daemon or another.
 	Held []Held `json:"held,omitempty"`
@@ -44,7 +51,10 @@ type Kept struct {
 // Callable is a handler that a session offers.
 type Callable struct {
 	Callable string   `json:"callable"`
-	Methods  []string `json:"methods,omitempty"` // besides none and "call"
+	Methods  []string `json:"methods,omitempty"` // besides none and "call"; * for any, with a resolver
+	// Resolver is the name of a resolver of the process. With it the callable may end with *, for
+	// all that begin so; steps that name another resolver are not its own.
+	Resolver string `json:"resolver,omitempty"`
 }
 
 // Opened is a session.
@@ -57,6 +67,9 @@ type Opened struct {
 	// Kept are those of the presented steps that the process goes on with; the others are not
 	// its own any more.
 	Kept []Kept `json:"kept,omitempty"`
+	// Unnamed are the offered callables that no template in its namespaces names: they may be
+	// misspelled, or their templates are not registered yet.
+	Unnamed []string `json:"unnamed,omitempty"`
 }
 
 // Polled answers a poll.
@@ -64,6 +77,8 @@ type Polled struct {
 	Answer    int64       `json:"answer"`
 	Steps     []Step      `json:"steps"`
 	Cancelled []Cancelled `json:"cancelled"`
+	// Events are fast domain events that the session subscribes to. They are told once.
+	Events []events.Event `json:"events,omitempty"`
 	// Draining says that the worker stops: the session gets no more steps and should report
 	// or return those it holds, and open a session elsewhere.
 	Draining bool `json:"draining"`
@@ -84,6 +99,8 @@ type Step struct {
 	StepName            string                     `json:"step_name"`
 	Callable            string                     `json:"callable"`
 	Method              string                     `json:"method,omitempty"`
+	Resolver            string                     `json:"resolver,omitempty"` // as the template names it
+	Offered             string                     `json:"offered,omitempty"`  // the offered callable, where it is another spelling of it
 	Attempt             int                        `json:"attempt"`
 	MaxAttempts         int                        `json:"max_attempts"`
 	Priority            int                        `json:"priority"`
@@ -95,8 +112,17 @@ type Step struct {
 	Batch               *Batch                     `json:"batch,omitempty"`
 	Items               []json.RawMessage          `json:"items,omitempty"` // of a batch without cursors
 	Checkpoint          *Checkpoint                `json:"checkpoint,omitempty"`
+	Publishes           []Publishes                `json:"publishes,omitempty"`   // declared events whose publishers the session has
 	Traceparent         string                     `json:"traceparent,omitempty"` // of W3C trace context; absent: the task has no trace
 	Tracestate          string                     `json:"tracestate,omitempty"`  // what the sender of the trace added
+}
+
+// Publishes is a declared domain event with a publisher of the session.
+type Publishes struct {
+	Name         string `json:"name"`
+	Condition    string `json:"condition"`     // success, failure, retryable_failure, permanent_failure or always
+	DeliveryMode string `json:"delivery_mode"` // durable, fast or broadcast
+	Publisher    string `json:"publisher"`
 }
 
 // Batch is the part of the work that a step does.
@@ -124,6 +150,9 @@ type Checkpoint struct {
 	Accumulated json.RawMessage `json:"accumulated_results,omitempty"`
 	Timestamp   *time.Time      `json:"timestamp,omitempty"` // when it was saved; not of requests
 }
+
+// Present answers a request that only shows that the process lives.
+type Present struct{}
 
 // Progress shows how far a step is that goes on.
 type Progress struct {
@@ -169,6 +198,19 @@ type Report struct {
 	Checkpoint  *Checkpoint `json:"checkpoint,omitempty"` // of a yield
 	Isolated    []Isolated  `json:"isolated,omitempty"`   // since the last checkpoint
 	Events      []Event     `json:"events,omitempty"`     // of a success: published with it
+	// Metadata, an object beside the result of a success, is stored as metadata.custom.
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+	// Made are declared events as the publishers of the process have made them, of a success or a failure.
+	Made []Made `json:"made,omitempty"`
+}
+
+// Made is a declared event as a publisher has made it.
+type Made struct {
+	Name     string          `json:"name"`
+	Payload  json.RawMessage `json:"payload,omitempty"`  // absent: the default
+	Metadata json.RawMessage `json:"metadata,omitempty"` // an object, added to that of the event
+	// Skip says why it is not published: vetoed, or publisher_error. Absent: it is.
+	Skip string `json:"skip,omitempty" enum:"vetoed,publisher_error"`
 }
 
 // Event is a domain event that the template does not declare, as of
@@ -284,6 +326,9 @@ func (r *Report) wrap() error {
 	return err
 }
 
+// maxMade bounds the declared events of a report: those of a step.
+const maxMade = 100
+
 // maxFence bounds a fence: two numbers with a point between them.
 const maxFence = 41
 
@@ -292,8 +337,17 @@ func (r *Report) check() error {
 	switch {
 	case len(r.Fence) > maxFence:
 		return fmt.Errorf("invalid fence: want at most %d bytes", maxFence)
+	case r.Metadata != nil && r.Outcome != Success:
+		return errors.New("metadata is that of a success only")
+	case len(r.Made) > 0 && r.Outcome != Success && r.Outcome != Failure:
+		return errors.New("made has events of a success or a failure only")
+	case len(r.Made) > maxMade:
+		return fmt.Errorf("invalid made: want at most %d events", maxMade)
 	case len(r.Events) > 0 && r.Outcome != Success:
 		return errors.New("events are published with a success only")
+	}
+	if err := cmp.Or(isObject("metadata", r.Metadata), r.checkMade()); err != nil {
+		return err
 	}
 	switch r.Outcome {
 	case Success:
@@ -321,4 +375,29 @@ func (r *Report) check() error {
 		return nil
 	}
 	return fmt.Errorf("invalid outcome %.32q: want success, failure, yield or returned", r.Outcome)
+}
+
+func (r *Report) checkMade() error {
+	for i := range r.Made {
+		m := &r.Made[i]
+		if m.Skip != "" && m.Skip != worker.SkipVetoed && m.Skip != skipFailed {
+			return fmt.Errorf("invalid made.skip %.32q: want %s or %s", m.Skip, worker.SkipVetoed, skipFailed)
+		}
+		if err := isObject("made.metadata", m.Metadata); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skipFailed is the Made.Skip of an event whose publisher has failed.
+const skipFailed = "publisher_error"
+
+// isObject says that a document is none; an absent one is.
+func isObject(name string, doc json.RawMessage) error {
+	var members map[string]json.RawMessage
+	if doc != nil && (json.Unmarshal(doc, &members) != nil || members == nil) {
+		return fmt.Errorf("invalid %s: want an object", name)
+	}
+	return nil
 }

@@ -155,7 +155,7 @@ func (s *settling) sort(ctx context.Context, list []Success) (lone []loneSuccess
 
 func (s *settling) decideLone(plan *store.Plan, success *Success) (settlement store.Settlement, ok bool) {
 	claim := success.Claim
-	if claim.Task == nil || success.Saved || success.Report.Events != nil || success.Report.Isolated != nil {
+	if claim.Task == nil || success.Saved || success.Report.Events != nil || success.Report.Isolated != nil || success.Report.Metadata != nil {
 		return settlement, false
 	}
 	settlement = store.Settlement{Claim: claim, Result: success.Report.Result, Plan: plan}

@@ -82,6 +82,32 @@ func TestALimitOfWhatRuns(t *testing.T) {
 	require.Equal(t, []string{"a", "a"}, keysOf(t, more), "lost leases make room")
 }
 
+// TestALimitBeforeItsCallable is set in a namespace before a template names the callable, and bounds what the template
+// brings.
+func TestALimitBeforeItsCallable(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	early := store.Limit{Namespace: "limited", Handler: workflow.HandlerReference{Callable: "later.on"}, Rule: limitrule.Rule{MaxRunning: new(1)}}
+	_, err := s.SetLimit(t.Context(), early, "ana", "why")
+	require.ErrorIs(t, err, store.ErrNotFound, "there is no such namespace")
+	plan(t, s, limitedYAML)
+	_, err = s.SetLimit(t.Context(), early, "ana", "why")
+	require.NoError(t, err)
+	p := plan(t, s, strings.NewReplacer("name: one", "name: later", "callable: test.ok", "callable: later.on").Replace(laterYAML))
+	limited(t, s, p, "a", "b")
+	claimed, _ := claimLimited(t, s, p, 10)
+	require.Len(t, claimed, 1)
+}
+
+const laterYAML = `
+name: one
+namespace_name: limited
+version: 1.0.0
+steps:
+  - name: only
+    handler: {callable: test.ok}
+`
+
 // Three workers claim at the same time: never more than the limit of a key runs.
 func TestLimitsWhileWorkersRace(t *testing.T) {
 	t.Parallel()

@@ -11,32 +11,49 @@ import (
 	"github.com/tasker-go/tasker/internal/jsonscan"
 )
 
-// Bounds of a context.
-const (
-	MaxContextBytes = 1 << 20
-	MaxContextDepth = 10
-	MaxContextItems = 1000 // keys or elements per container
-	MaxStringLength = 10_000
-)
+// MaxDocumentBytes bounds a document where nothing else is configured: contexts, payloads and
+// results alike, so that a step's result can be the context of another task.
+const MaxDocumentBytes = 1 << 20
+
+// Bounds are those of a document (common.documents). The zero value has MaxDocumentBytes and
+// jsonscan.MaxStorableNesting, and no other bound.
+type Bounds struct {
+	Bytes int // 0: MaxDocumentBytes
+	Depth int // arrays and objects inside each other; 0: jsonscan.MaxStorableNesting, which is the most
+	Items int // keys or elements of each object or array; 0: any number
+	Text  int // characters of each key and text; 0: any number
+}
 
 // CheckContext reports why a context is invalid: it must be a JSON object within the bounds
-// above that PostgreSQL can store.
-func CheckContext(context json.RawMessage) error {
+// that PostgreSQL can store.
+func (b Bounds) CheckContext(context json.RawMessage) error {
 	if t, ok := jsonscan.New(context).Next(); !ok || t.Kind != jsonscan.Object {
 		return errors.New("context must be a JSON object")
 	}
-	return CheckValue("context", context)
+	return b.CheckValue("context", context)
 }
 
+// CheckContext is Bounds.CheckContext with the bounds of the zero value.
+func CheckContext(context json.RawMessage) error { return Bounds{}.CheckContext(context) }
+
+// CheckValue is Bounds.CheckValue with the bounds of the zero value.
+func CheckValue(field string, value json.RawMessage) error { return Bounds{}.CheckValue(field, value) }
+
 // CheckValue is CheckContext for any JSON value; field is its name in the error.
-func CheckValue(field string, value json.RawMessage) error {
+func (b Bounds) CheckValue(field string, value json.RawMessage) error {
+	if b.Bytes == 0 {
+		b.Bytes = MaxDocumentBytes
+	}
+	if b.Depth == 0 {
+		b.Depth = jsonscan.MaxStorableNesting
+	}
 	switch {
-	case len(value) > MaxContextBytes:
-		return fmt.Errorf("%s must have at most %d bytes", field, MaxContextBytes)
+	case len(value) > b.Bytes:
+		return fmt.Errorf("%s must have at most %d bytes", field, b.Bytes)
 	case !utf8.Valid(value):
 		return fmt.Errorf("%s must be UTF-8 text", field)
 	}
-	c := bounds{text: value}
+	c := reading{text: value, bounds: b}
 	s := jsonscan.New(value)
 	for t, ok := s.Next(); ok; t, ok = s.Next() {
 		if problem := c.take(t); problem != "" {
@@ -52,11 +69,12 @@ func CheckValue(field string, value json.RawMessage) error {
 	return fmt.Errorf("%s must be JSON", field)
 }
 
-// bounds checks the tokens of a value one after another.
-type bounds struct {
-	text  []byte
-	open  [MaxContextDepth + 1]container
-	depth int
+// reading checks the tokens of a value one after another.
+type reading struct {
+	text   []byte
+	bounds Bounds
+	open   [jsonscan.MaxStorableNesting]container
+	depth  int
 }
 
 // container is an array or object whose end has not come yet.
@@ -67,7 +85,7 @@ type container struct {
 }
 
 // take returns what is wrong with the next token, to be said of its path.
-func (c *bounds) take(t jsonscan.Token) string {
+func (c *reading) take(t jsonscan.Token) string {
 	switch {
 	case t.Kind == jsonscan.End:
 		c.depth--
@@ -79,9 +97,9 @@ func (c *bounds) take(t jsonscan.Token) string {
 		}
 		around.key = t
 		return c.count(around, "keys")
-	case c.depth > MaxContextDepth:
+	case c.depth >= c.bounds.Depth && (t.Kind == jsonscan.Array || t.Kind == jsonscan.Object):
 		c.depth = 0 // the fault is the whole's
-		return fmt.Sprintf(" must not be nested deeper than %d levels", MaxContextDepth)
+		return fmt.Sprintf(" must not be nested deeper than %d levels", c.bounds.Depth)
 	}
 	if c.depth > 0 && !c.open[c.depth-1].object {
 		if problem := c.count(&c.open[c.depth-1], "elements"); problem != "" {
@@ -94,7 +112,7 @@ func (c *bounds) take(t jsonscan.Token) string {
 		c.depth++
 	case jsonscan.String:
 		if c.tooLong(t) {
-			return fmt.Sprintf(" must have at most %d characters", MaxStringLength)
+			return fmt.Sprintf(" must have at most %d characters", c.bounds.Text)
 		}
 		fallthrough
 	case jsonscan.Integer, jsonscan.Decimal:
@@ -105,23 +123,23 @@ func (c *bounds) take(t jsonscan.Token) string {
 	return ""
 }
 
-func (c *bounds) count(around *container, what string) string {
-	if around.items++; around.items > MaxContextItems {
+func (c *reading) count(around *container, what string) string {
+	if around.items++; c.bounds.Items > 0 && around.items > c.bounds.Items {
 		c.depth-- // the fault is the container's
-		return fmt.Sprintf(" must have at most %d %s", MaxContextItems, what)
+		return fmt.Sprintf(" must have at most %d %s", c.bounds.Items, what)
 	}
 	return ""
 }
 
-func (c *bounds) tooLong(t jsonscan.Token) bool {
-	if t.End-t.Start <= MaxStringLength {
+func (c *reading) tooLong(t jsonscan.Token) bool {
+	if c.bounds.Text == 0 || t.End-t.Start <= c.bounds.Text {
 		return false
 	}
-	return utf8.RuneCount(jsonscan.Text(c.text, t)) > MaxStringLength
+	return utf8.RuneCount(jsonscan.Text(c.text, t)) > c.bounds.Text
 }
 
 // path names the place of the latest value.
-func (c *bounds) path(field string) string {
+func (c *reading) path(field string) string {
 	for _, around := range c.open[:c.depth] {
 		switch {
 		case !around.object:

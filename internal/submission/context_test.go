@@ -17,24 +17,41 @@ func TestBoundsOfContexts(t *testing.T) {
 	}
 	for _, valid := range []string{
 		`{}`, `{ }`, `{"a":[],"b":{},"c":null,"d":true,"e":false}`, `{"a":"\"\\\/\b\f\n\r\té\u00e9\uFFFF"}`, "{\n\t\"a\" : [ 1 , 2 ]\r\n}",
-		nested(10, ""), nested(9, "1"), `{"a":[` + strings.Repeat("1,", MaxContextItems-1) + `1]}`, `{"a":"` + strings.Repeat("é", MaxStringLength) + `"}`,
-		`{"a":"` + strings.Repeat(`\u00e9`, MaxStringLength) + `"}`,
+		nested(99, ""), nested(99, "1"), `{"a":[` + strings.Repeat("1,", 100_000) + `1]}`, `{"a":"` + strings.Repeat("é", 500_000) + `"}`,
 	} {
 		require.NoError(t, CheckContext(json.RawMessage(valid)), "%.60s", valid)
 	}
 	for wrong, want := range map[string]string{
 		``: "context must be a JSON object", `1`: "context must be a JSON object", `{} {}`: "context must be a JSON object", "{\"a\":\"\xff\"}": "context must be UTF-8",
-		nested(11, ""): "context must not be nested deeper than 10 levels", nested(10, "1"): "must not be nested deeper",
-		`{"a":{"b":[0,{"c":"\u0000"}]}}`: "context.a.b[1].c contains the character NUL", `{"a":[{},{"` + strings.Repeat("k", MaxStringLength+1) + `":1}]}`: "context.a[1] has a key",
-		`{"a":{"` + strings.Repeat("k", 50) + `":1e400}}`:          "context.a." + strings.Repeat("k", 40) + "… is out of range",
-		`{` + strings.Repeat(`"a":1,`, MaxContextItems) + `"b":1}`: "context must have at most 1000 keys", `{"b":1,"a":[` + strings.Repeat("1,", MaxContextItems) + `1]}`: "context.a must have at most 1000 elements",
-		`{"a":"` + strings.Repeat(`\u00e9`, MaxStringLength+1) + `"}`: "context.a must have at most 10000 characters", `{` + strings.Repeat(" ", MaxContextBytes) + `}`: "at most 1048576 bytes",
+		nested(100, ""): "context must not be nested deeper than 100 levels", nested(100, "1"): "must not be nested deeper",
+		`{"a":{"b":[0,{"c":"\u0000"}]}}`: "context.a.b[1].c contains the character NUL", `{"a":[{},{"\u0000":1}]}`: "context.a[1] has a key",
+		`{"a":{"` + strings.Repeat("k", 50) + `":1e400}}`: "context.a." + strings.Repeat("k", 40) + "… is out of range",
+		`{` + strings.Repeat(" ", MaxDocumentBytes) + `}`: "at most 1048576 bytes",
 	} {
 		require.ErrorContains(t, CheckContext(json.RawMessage(wrong)), want, "%.60s", wrong)
 	}
 	require.NoError(t, CheckValue("data", json.RawMessage(`"text"`)))
 	require.ErrorContains(t, CheckValue("data", json.RawMessage(`[1`)), "data must be JSON")
 	require.ErrorContains(t, CheckValue("data", nil), "data must be JSON")
+}
+
+// TestBoundsByKeys are those of former versions, which are off unless they are configured.
+func TestBoundsByKeys(t *testing.T) {
+	t.Parallel()
+	former := Bounds{Bytes: 64 << 10, Depth: 10, Items: 1000, Text: 10_000}
+	for _, valid := range []string{`{"a":[` + strings.Repeat("1,", 999) + `1]}`, `{"a":"` + strings.Repeat("é", 10_000) + `"}`, `{"a":"` + strings.Repeat(`\u00e9`, 10_000) + `"}`} {
+		require.NoError(t, former.CheckContext(json.RawMessage(valid)), "%.60s", valid)
+	}
+	for wrong, want := range map[string]string{
+		`{"a":` + strings.Repeat("[", 10) + strings.Repeat("]", 10) + `}`: "context must not be nested deeper than 10 levels",
+		`{"a":[{},{"` + strings.Repeat("k", 10_001) + `":1}]}`:            "context.a[1] has a key",
+		`{` + strings.Repeat(`"a":1,`, 1000) + `"b":1}`:                   "context must have at most 1000 keys",
+		`{"b":1,"a":[` + strings.Repeat("1,", 1000) + `1]}`:               "context.a must have at most 1000 elements",
+		`{"a":"` + strings.Repeat(`\u00e9`, 10_001) + `"}`:                "context.a must have at most 10000 characters",
+		`{` + strings.Repeat(" ", 64<<10) + `}`:                           "at most 65536 bytes",
+	} {
+		require.ErrorContains(t, former.CheckContext(json.RawMessage(wrong)), want, "%.60s", wrong)
+	}
 }
 
 func BenchmarkCheckContext(b *testing.B)     { perfguard.Benchmark(b, contextCases()) }

@@ -12,11 +12,12 @@ import (
 	"github.com/tasker-go/tasker/internal/store"
 )
 
-// ContextEdit is an operator's change of the context of an existing task. Exactly one field
-// is set.
+// ContextEdit is an operator's change of the context of an existing task. Exactly one of
+// Context and Patch is set.
 type ContextEdit struct {
 	Context json.RawMessage // the complete new context
 	Patch   json.RawMessage // a JSON merge patch (RFC 7396)
+	Bounds  Bounds          // of the new context
 }
 
 // Check validates everything that needs no task. The error is an *InvalidError.
@@ -26,11 +27,11 @@ func (e *ContextEdit) Check() error {
 	case (e.Context == nil) == (e.Patch == nil):
 		c.Add("give either a context or a context_patch")
 	case e.Context != nil:
-		if err := CheckContext(e.Context); err != nil {
+		if err := e.Bounds.CheckContext(e.Context); err != nil {
 			c.Add("%s", err)
 		}
 	default: // the patch has the bounds of its result
-		if err := CheckContext(e.Patch); err != nil {
+		if err := e.Bounds.CheckContext(e.Patch); err != nil {
 			c.Add("context_patch: %s", err)
 		}
 	}
@@ -56,7 +57,7 @@ func (e *ContextEdit) Merge(old json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckContext(edited); err != nil {
+	if err := e.Bounds.CheckContext(edited); err != nil {
 		return nil, &InvalidError{Problems: []string{err.Error()}}
 	}
 	return edited, nil

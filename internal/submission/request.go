@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/priorities"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // Bounds of a request. They suit every known client and keep one request from affecting
@@ -59,6 +60,8 @@ type Request struct {
 	// Schema is the policy for a context that breaks the template's input schema; nil:
 	// it is rejected.
 	Schema *SchemaPolicy
+	// Bounds are those of the context.
+	Bounds Bounds
 	// DependsOn are tasks that must end before this one begins, at most MaxDependencies.
 	// If one of them fails, this one is cancelled, unless OnDependencyFailure is
 	// DependencyIgnored.
@@ -95,16 +98,23 @@ type InvalidError struct{ Problems []string }
 // Error implements error.
 func (e *InvalidError) Error() string { return strings.Join(e.Problems, "; ") }
 
-// DuplicateError says that a task with the same identity exists. Existing is set only when
-// the sender gave the idempotency key: a guessed context must not reveal identifiers.
-type DuplicateError struct{ Existing uuid.UUID }
+// DuplicateError says that a task with the same identity exists. Existing and State are set only
+// when the sender gave the idempotency key: a guessed context must not reveal a task.
+type DuplicateError struct {
+	Existing uuid.UUID
+	State    workflow.TaskState // of that task; 0: not known
+}
 
 // Error implements error.
 func (e *DuplicateError) Error() string {
-	if e.Existing == uuid.Nil {
-		return "a task with this identity already exists"
+	switch {
+	case e.Existing == uuid.Nil:
+		return "a task with this identity already exists: send an idempotency_key to tell submissions apart, or let identities of the template end (identity.until, window)"
+	case e.State == 0:
+		return fmt.Sprintf("a task with this idempotency key already exists: %s", e.Existing)
 	}
-	return fmt.Sprintf("a task with this idempotency key already exists: %s", e.Existing)
+	return fmt.Sprintf("a task with this idempotency key already exists: %s (%s); conflict_policy use_existing answers with it, another key creates another task",
+		e.Existing, e.State)
 }
 
 // BusyError says that an open transaction is creating a task with the same identity: only
@@ -221,7 +231,7 @@ func (r *Request) Check() error {
 	if r.MaxAttempts != 0 || r.RetryDelays != nil {
 		r.checkRetries(&c)
 	}
-	if err := CheckContext(r.Context); err != nil {
+	if err := r.Bounds.CheckContext(r.Context); err != nil {
 		c.Add("%s", err)
 	}
 	return c.Err()

@@ -24,8 +24,10 @@ type Created struct {
 	Plan          *store.Plan
 	Priority      int // the request's, or else the template's, or else 0
 	// Existing says that the task existed before (ConflictUseExisting, or it is debounced).
-	// Then only its UUID is known.
+	// Then only its UUID, and its State where it is not debounced, are known.
 	Existing bool
+	State    workflow.TaskState // of an existing task
+	Running  bool               // a worker has the only step of the existing task
 }
 
 // Plans looks up the current plan of a template version, or of the highest that is not
@@ -175,11 +177,11 @@ func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy)
 	case row.RefusedFor > 0:
 		return Created{}, &QuotaError{Namespace: task.Plan.Template.Namespace, RetryAfter: row.RefusedFor}
 	case row.Debounced && row.RequestedAt.IsZero(), row.Duplicate && conflict == ConflictUseExisting:
-		return Created{UUID: row.UUID, Plan: task.Plan, Existing: true}, nil
+		return Created{UUID: row.UUID, Plan: task.Plan, Existing: true, State: row.State, Running: row.Running}, nil
 	case row.Duplicate:
 		duplicate := &DuplicateError{}
 		if task.IdempotencyKey != "" {
-			duplicate.Existing = row.UUID
+			duplicate.Existing, duplicate.State = row.UUID, row.State
 		}
 		return Created{}, duplicate
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -58,6 +59,14 @@ func StatusOf(t *store.Task) Status {
 		return Running
 	}
 	return Pending
+}
+
+// StatusOfCreated returns the status of a task that was just created, or existed.
+func StatusOfCreated(c *submission.Created) Status {
+	if status := statusOf(c.State); status != Pending || !c.Running {
+		return status
+	}
+	return Running
 }
 
 // statusOf is Done or Dead for the state of a task that has ended.

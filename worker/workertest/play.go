@@ -155,14 +155,18 @@ func (p *player) refuse() error {
 	return nil
 }
 
-// plan returns the plan of a template.
-func (p *player) plan(namespace, name, version string) *store.Plan {
+// plan returns the plan of a version, or of the highest where it is empty; nil without one.
+func (p *player) plan(namespace, name, version string) (found *store.Plan) {
 	for _, plan := range p.plans {
-		if t := plan.Template; t.Namespace == namespace && t.Name == name && t.Version == version {
-			return plan
+		t := plan.Template
+		if t.Namespace != namespace || t.Name != name || version != "" && t.Version != version {
+			continue
+		}
+		if found == nil || workflow.VersionKey(found.Template.Version) < workflow.VersionKey(t.Version) {
+			found = plan
 		}
 	}
-	return nil
+	return found
 }
 
 // root returns the plan of the task: the only one that fits.

@@ -23,6 +23,7 @@ import (
 const (
 	defaultLimit = time.Minute
 	lookEvery    = 20 * time.Millisecond // for verdicts and ends
+	timeToStart  = time.Minute
 	timeToStop   = 20 * time.Second
 )
 
@@ -45,8 +46,6 @@ func PlayOn(t TB, dsn string, register func(*worker.Worker) error, task Task) Ou
 }
 
 func playOn(dsn string, register func(*worker.Worker) error, task *Task) (o *Outcome, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(task.Limit, defaultLimit))
-	defer cancel()
 	p, err := newPlayer(register, task)
 	if err != nil {
 		return nil, err
@@ -59,11 +58,15 @@ func playOn(dsn string, register func(*worker.Worker) error, task *Task) (o *Out
 	if !task.Now.IsZero() {
 		return nil, errors.New("invalid Now: the clock of PostgreSQL cannot be set")
 	}
-	c, stop, err := embed(ctx, dsn, register, task.Environment)
+	starting, cancel := context.WithTimeout(context.Background(), timeToStart)
+	defer cancel()
+	c, stop, err := embed(starting, dsn, register, task.Environment)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(task.Limit, defaultLimit)) // of the task alone
+	defer cancel()
 	return (&timed{c: c, task: task, template: plan.Template, decided: map[string]bool{}}).play(ctx)
 }
 

@@ -19,6 +19,8 @@ import (
 type Result struct {
 	// JSON is the result as it would be stored; nil after a failure or a yield.
 	JSON json.RawMessage
+	// Metadata is what worker.StepContext.SetMetadata has set, of a success; nil: nothing.
+	Metadata json.RawMessage
 	// Err is the error that the engine judged; nil after a success. It wraps the error of
 	// the handler, unless the engine failed the step by itself.
 	Err     error
@@ -138,7 +140,7 @@ func resultOf(p *engine.Played, b *board, step *workflow.PlanStep, attempt int) 
 	}
 	switch p.Kind {
 	case engine.Success:
-		r.JSON = p.Result
+		r.JSON, r.Metadata = p.Result, p.Metadata
 	case engine.Failed:
 		f := failureOf(p.Failure)
 		f.Final = step.Outcome(attempt, workflow.AttemptsOf(step.StepTemplate, 0), false, f.Retryable) == workflow.OutcomeError

@@ -183,6 +183,7 @@ func (m *mapping) identityBlock(p *workflow.IdentityPolicy) {
 	calendar, zone := m.get("calendar"), m.get("time_zone")
 	p.Calendar = word(calendar, codeEnum, workflow.CalendarHour, workflow.CalendarDay, workflow.CalendarWeek)
 	p.TimeZone = zone.text()
+	p.Until = word(m.get("until"), codeEnum, workflow.UntilEnded, workflow.UntilSucceeded, workflow.UntilClaimed)
 	switch {
 	case p.Window != "" && p.Calendar != "":
 		calendar.atKey().errorf(codeDuplicateKey, "window and calendar both say how long an identity counts; keep one of them")
@@ -192,7 +193,7 @@ func (m *mapping) identityBlock(p *workflow.IdentityPolicy) {
 	case p.TimeZone != "" && !validTimeZone(p.TimeZone):
 		zone.atKey().wrong(codeFormat, "is %.64q, and there is no time zone of that name", p.TimeZone)
 	}
-	if p.Strategy == workflow.IdentityAlwaysUnique && (p.Window != "" || p.Calendar != "") {
+	if p.Strategy == workflow.IdentityAlwaysUnique && (p.Window != "" || p.Calendar != "" || p.Until != "") {
 		m.warnf(codeIgnoredKey, "with always_unique a window counts for submissions with an idempotency key only")
 	}
 }

@@ -139,6 +139,14 @@ func (m *mapping) name(key string, limit int) string {
 	return text
 }
 
+// optionalName is name of a key that may be absent.
+func (m *mapping) optionalName(key string, limit int) string {
+	if m.get(key).node == nil {
+		return ""
+	}
+	return m.name(key, limit)
+}
+
 // note declares keys that are recognised and have no effect.
 func (m *mapping) note(code, why string, keys ...string) {
 	if m.notes == nil {

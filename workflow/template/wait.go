@@ -91,7 +91,7 @@ func (m *mapping) task(s *workflow.StepTemplate) *workflow.TaskSettings {
 	}
 	namespace := b.get("namespace", "namespace_name")
 	t := &workflow.TaskSettings{
-		Name: b.name("name", maxTemplateName), Version: b.name("version", maxVersion), Namespace: namespace.text(),
+		Name: b.name("name", maxTemplateName), Version: b.optionalName("version", maxVersion), Namespace: namespace.text(),
 		Context:  b.get("context").subContext(s),
 		Priority: b.get("priority").optional(within(priorities.Min, priorities.Max)),
 		Timeout:  b.get("timeout").span(nil),

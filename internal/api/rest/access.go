@@ -176,6 +176,7 @@ var accesses = map[string]access{
 	"report-steps":      {auth.WorkersExecute, scopeSession},
 	"save-checkpoint":   {auth.WorkersExecute, scopeSession},
 	"show-progress":     {auth.WorkersExecute, scopeSession},
+	"keep-session":      {auth.WorkersExecute, scopeSession},
 	"get-parent-result": {auth.WorkersExecute, scopeSession},
 	"get-batch-results": {auth.WorkersExecute, scopeSession},
 	"close-session":     {auth.WorkersExecute, scopeSession},

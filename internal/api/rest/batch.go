@@ -185,7 +185,7 @@ func (b *batch) answer(results []orchestration.CreateResult, fail func(error) *f
 			}
 			continue
 		}
-		if lastFailure == nil || !errors.Is(err, last) {
+		if lastFailure == nil || !errors.Is(err, last) || !errors.Is(last, err) {
 			last, lastFailure = err, fail(err)
 		}
 		answer.Failed++

@@ -209,7 +209,7 @@ func TestABatchOnTheRealOne(t *testing.T) {
 	}
 	again, unknown, deep, late := mood("good"), mood("good"), mood("good"), mood("good")
 	again.IdempotencyKey, unknown.Name = requests[0].IdempotencyKey, "nothing"
-	deep.Context = json.RawMessage(strings.Repeat(`{"a":`, 50) + `1` + strings.Repeat(`}`, 50))
+	deep.Context = json.RawMessage(strings.Repeat(`{"a":`, 150) + `1` + strings.Repeat(`}`, 150))
 	late.StartAt = &client.Time{Time: time.Now().Add(time.Hour)}
 	requests = append(requests, again, unknown, deep, late)
 	batch, err := c.CreateTasks(ctx, requests)
@@ -370,10 +370,8 @@ func TestNoBodyReachesTheDatabaseThatItCannotKeep(t *testing.T) {
 		"not UTF-8":               {body(`"chain"`, "{\"a\":\"\xc3\"}", ""), 400},
 		"a number out of range":   {body(`"chain"`, `{"a":1e999999}`, ""), 400},
 		"a long number":           {body(`"chain"`, `{"a":`+strings.Repeat("9", 5000)+`}`, ""), 400},
-		"deep":                    {body(`"chain"`, strings.Repeat(`{"a":`, 50)+`1`+strings.Repeat(`}`, 50), ""), 400},
+		"deep":                    {body(`"chain"`, strings.Repeat(`{"a":`, 150)+`1`+strings.Repeat(`}`, 150), ""), 400},
 		"very deep":               {body(`"chain"`, strings.Repeat(`[`, 20000)+strings.Repeat(`]`, 20000), ""), 400},
-		"many items":              {body(`"chain"`, `{"a":[`+strings.Repeat("1,", 1000)+`1]}`, ""), 400},
-		"a long string":           {body(`"chain"`, `{"a":"`+strings.Repeat("x", 10_001)+`"}`, ""), 400},
 		"more than 1 MiB":         {body(`"chain"`, `{"a":["`+strings.Repeat(strings.Repeat("x", 9999)+`","`, 110)+`"]}`, ""), 400},
 		"no object":               {body(`"chain"`, `[1]`, ""), 400},
 		"an empty name":           {body(`""`, `{}`, ""), 400},

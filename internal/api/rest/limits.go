@@ -21,7 +21,6 @@ const (
 	// countedWaiting is up to where steps that wait under a limit are counted.
 	countedWaiting = 10_000
 	unknownLimit   = "Limit not found: callable %q of namespace %q has none"
-	unknownHandler = "Callable not found: no step of namespace %q has the callable %q with this method and resolver"
 )
 
 func (r *limitRoutes) add() {
@@ -86,7 +85,7 @@ func (r *limitRoutes) set(ctx context.Context, in *callablePath, body *request[w
 	case errors.Is(err, store.ErrOtherKey):
 		return nil, conflict("The limit has another key: remove it before you set one with this key")
 	case err != nil:
-		return nil, missing(err, unknownHandler, clip(in.Namespace, 64), clip(in.Callable, 64))
+		return nil, missing(err, unknownNamespace, clip(in.Namespace, 64))
 	}
 	return r.one(ctx, in.Namespace, l.Handler)
 }

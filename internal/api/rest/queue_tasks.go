@@ -262,7 +262,7 @@ func (r *queueRoutes) submitMany(ctx context.Context, _ *struct{}, body *request
 	for i := range results {
 		entry := &answer.Tasks[places[i]]
 		if entry.Error = all.add(ctx, inPayload(results[i].Err)); results[i].Err == nil {
-			entry.ID, entry.Status = results[i].UUID.String(), taskmaster.Pending
+			entry.ID, entry.Status = results[i].UUID.String(), taskmaster.StatusOfCreated(&results[i].Created)
 		}
 	}
 	return answer, r.whole(ctx, &all)

@@ -26,7 +26,7 @@ type newSchedule struct {
 func scheduleOfRequest(r *request[newSchedule]) (s store.Schedule) {
 	s.Name = r.required("name", r.body.Name, orchestration.MaxNameLength)
 	s.Namespace = r.required("namespace", r.body.Namespace, orchestration.MaxNameLength)
-	r.need("template", "version", "cron")
+	r.need("template", "cron")
 	r.schedule(&r.body.ScheduleUpdate, &s)
 	return s
 }
@@ -58,7 +58,9 @@ func (c *checked) schedule(b *client.ScheduleUpdate, s *store.Schedule) (some bo
 		}
 	}
 	text("template", b.Template, orchestration.MaxNameLength, &s.Template)
-	text("version", b.Version, orchestration.MaxVersionLength, &s.Version)
+	if b.Version != nil { // empty: each run has the highest that is not deprecated
+		some, s.Version = true, c.text("version", *b.Version, orchestration.MaxVersionLength)
+	}
 	text("cron", b.Cron, schedule.MaxExpression, &s.Cron)
 	text("time_zone", b.TimeZone, schedule.MaxZone, &s.TimeZone)
 	if context := c.object("context", b.Context); context != nil {

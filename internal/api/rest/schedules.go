@@ -165,7 +165,7 @@ func (r *scheduleRoutes) list(ctx context.Context, in *scheduleQuery) (*client.S
 	}
 	list := &client.ScheduleList{Schedules: each(found.Schedules, scheduleOf)}
 	pages := (found.Total + f.Limit - 1) / f.Limit
-	list.Pagination = client.Pagination{Page: page, PerPage: f.Limit, TotalCount: found.Total, TotalPages: pages, HasNext: page < pages, HasPrevious: page > 1}
+	list.Pagination = client.Pagination{Page: page, PerPage: f.Limit, TotalCount: found.Total, TotalEstimated: found.Total >= store.CountLimit, TotalPages: pages, HasNext: page < pages, HasPrevious: page > 1}
 	return list, nil
 }
 

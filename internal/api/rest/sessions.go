@@ -42,6 +42,7 @@ func (r *sessionRoutes) add() {
 	stream := op.at(http.MethodGet, sessionPath+"/stream", "stream-session", "Follow steps and notices (server-sent events), for the time that a poll may wait")
 	stream.media = eventStreamMedia
 	addOwn[pollInput, struct{}, string](r.api, stream, r.stream)
+	add(r.api, op.at(http.MethodPost, sessionPath+"/presence", "keep-session", "Show that the process lives, for the time that a poll may wait"), r.present)
 	addBody(r.api, op.at(http.MethodPost, sessionPath+"/reports", "report-steps", "End steps that the session holds"), r.report)
 	addBody(r.api, op.at(http.MethodPost, sessionPath+"/checkpoint", "save-checkpoint", "Save the progress of a step that goes on"), r.save)
 	addBody(r.api, op.at(http.MethodPost, sessionPath+"/progress", "show-progress", "Show how far a step is"), r.progress)
@@ -119,6 +120,20 @@ func (r *sessionRoutes) follow(ctx context.Context, in *pollInput, tell func(rem
 		return badRequest("stops must be true or false")
 	}
 	return sessionFailure(r.hub.Follow(ctx, in.id(), int64(in.After), wait, in.Stops == "true", tell))
+}
+
+// presentInput shows that a process lives.
+type presentInput struct {
+	sessionInput
+	Wait string `query:"wait" doc:"Time until the answer, such as 10s"`
+}
+
+func (r *sessionRoutes) present(ctx context.Context, in *presentInput) (*remote.Present, error) {
+	wait, err := r.parseWait(in.Wait)
+	if err != nil {
+		return nil, err
+	}
+	return &remote.Present{}, sessionFailure(r.hub.Present(ctx, in.id(), wait))
 }
 
 func (r *sessionRoutes) report(ctx context.Context, in *sessionInput, body *request[remote.Reports]) (*remote.Reported, error) {

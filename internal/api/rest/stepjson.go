@@ -70,8 +70,11 @@ func resultOf(t *store.Task, s *store.Step) *client.StepResult {
 	case s.State == workflow.StepComplete:
 		r.Success, r.Status, r.Result = true, "completed", rawOr(s.Result, "null")
 		r.Metadata.CompletedAt = instant(s.CompletedAt)
-		if s.Manual != nil {
+		switch {
+		case s.Manual != nil:
 			r.Metadata.Custom = customOf(s.Manual)
+		case s.Metadata != nil:
+			r.Metadata.Custom = objectOf(s.Metadata)
 		}
 	case (s.Error != nil || s.Reason != nil) && s.State != workflow.StepResolvedManually:
 		setFailure(r, s)
@@ -82,6 +85,18 @@ func resultOf(t *store.Task, s *store.Step) *client.StepResult {
 		r.Metadata.ExecutionTimeMS = to.Sub(*from).Milliseconds()
 	}
 	return r
+}
+
+// objectOf are the members of a stored object.
+func objectOf(doc json.RawMessage) map[string]any {
+	members := map[string]json.RawMessage{}
+	custom := map[string]any{}
+	if json.Unmarshal(doc, &members) == nil { // of an object that was checked when it was reported
+		for name, value := range members {
+			custom[name] = value
+		}
+	}
+	return custom
 }
 
 // customOf is the metadata of a result set by hand, with actor and reason.

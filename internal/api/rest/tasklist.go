@@ -139,7 +139,7 @@ func (t *taskRoutes) list(ctx context.Context, in *listQuery) (*client.TaskList,
 		return list, nil
 	}
 	page, pages := int(in.Page), (found.Total+f.Limit-1)/f.Limit
-	list.Pagination = client.Pagination{Page: page, PerPage: f.Limit, TotalCount: found.Total, TotalPages: pages,
+	list.Pagination = client.Pagination{Page: page, PerPage: f.Limit, TotalCount: found.Total, TotalEstimated: found.Estimated, TotalPages: pages,
 		HasNext: page < min(pages, lastPage(f.Limit)), HasPrevious: page > 1}
 	return list, nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -336,7 +337,7 @@ func engineRequest(t *testing.T, r client.TaskRequest) worker.TaskRequest {
 		SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags, IdempotencyKey: r.IdempotencyKey, Conflict: submission.ConflictPolicy(r.ConflictPolicy),
 		CorrelationID: pointer(uuid.MustParse(*r.CorrelationID)), ParentCorrelationID: pointer(uuid.MustParse(*r.ParentCorrelationID)),
 		DeadlineIn: time.Until(r.Deadline.Time), DependsOn: []uuid.UUID{uuid.MustParse(r.DependsOn[0])}, OnDependencyFailure: r.OnDependencyFailure,
-		MaxAttempts: *r.MaxAttempts, RetryDelays: []time.Duration{11 * time.Second, 2 * time.Minute}, Priority: r.Priority, Schema: &submission.SchemaPolicy{}, Watched: true}
+		MaxAttempts: *r.MaxAttempts, RetryDelays: []time.Duration{11 * time.Second, 2 * time.Minute}, Priority: r.Priority, Schema: &submission.SchemaPolicy{}, Bounds: submission.Bounds{Depth: 100}, Watched: true}
 	if r.PriorityLevel != nil {
 		to.Priority = pointer((5 - *r.PriorityLevel) * 20)
 	}
@@ -388,6 +389,28 @@ func TestEveryWayToCreateATask(t *testing.T) {
 			}
 			for field := range reflect.TypeFor[client.TaskRequest]().Fields() {
 				require.NotEqual(t, way.without[field.Name] != "", checked[field.Name], "%s is neither checked nor excused, or both", field.Name)
+			}
+		})
+	}
+}
+
+// TestEveryWayTakesTheSameDocuments: only the bytes and the depth of a context are bounded.
+func TestEveryWayTakesTheSameDocuments(t *testing.T) {
+	t.Parallel()
+	documents := map[string]string{
+		"many elements": "[" + strings.Repeat("0,", 5000) + "0]",
+		"a long text":   `"` + strings.Repeat("é", 15_000) + `"`,
+		"deep":          strings.Repeat("[", 99) + strings.Repeat("]", 99),
+		"exact numbers": `[9007199254740993, 123456789012345678901234567890, 1.000000000000000001]`,
+	}
+	for name, by := range allWays {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWays(t)
+			for what, doc := range documents {
+				r := w.asking(0)
+				r.Context = json.RawMessage(`{"n": "` + uuid.NewString() + `", "doc": ` + doc + `}`)
+				require.Equal(t, "true", w.value(by.create(w, r), "t.context -> 'doc' = '"+doc+"'::jsonb"), "%s: %s", name, what)
 			}
 		})
 	}

@@ -22,6 +22,7 @@ import (
 type Ending struct {
 	Kind     Kind
 	Result   json.RawMessage     // of Success
+	Metadata json.RawMessage     // of Success: beside the result, an object; nil: none
 	Isolated json.RawMessage     // of Success: the items that its batch has isolated; nil: none
 	Items    int                 // in Isolated
 	Events   []store.MadeEvent   // of Success: those that the handler has published itself
@@ -165,7 +166,7 @@ func (e *Engine) succeeded(x *Execution, end Ending) {
 }
 
 func (x *Execution) success(end Ending) store.Report {
-	return store.Report{ClaimKey: x.Key, Success: true, Result: end.Result, Isolated: end.Isolated, RetryAfter: NoDelay}
+	return store.Report{ClaimKey: x.Key, Success: true, Result: end.Result, Metadata: end.Metadata, Isolated: end.Isolated, RetryAfter: NoDelay}
 }
 
 func (x *Execution) failed(f *Failure) store.Report {

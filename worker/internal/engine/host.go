@@ -42,6 +42,9 @@ type Host interface {
 	TransactionPool() store.PoolStat
 	// EventStats returns the counts of events of this worker's steps.
 	EventStats() bus.EventStats
+	// Known reads the handlers that registered templates name, by the namespaces that the
+	// worker serves. The errors wrap store.ErrUnavailable, also while it does not run.
+	Known(ctx context.Context) (map[string][]workflow.HandlerReference, error)
 	// Rehearse is for package workertest, through which programs use it: it runs single
 	// handlers of a worker that was not started. board stores what handlers save and answers
 	// their reads; it replaces the store within the worker.

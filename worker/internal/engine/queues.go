@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // queues holds what the worker claims: the callables of its namespaces, or of all, that
@@ -141,6 +142,21 @@ func (q *queues) reoffer() (changed bool) {
 	changed = !slices.Equal(offer, q.offer)
 	q.offer, q.offers = offer, version
 	return changed
+}
+
+// Known implements Host.
+func (e *Engine) Known(ctx context.Context) (map[string][]workflow.HandlerReference, error) {
+	callables, err := e.board.Callables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string][]workflow.HandlerReference{}
+	for _, c := range callables {
+		if name := e.queues.name(c.Namespace); name != "" {
+			known[name] = append(known[name], c.Handler)
+		}
+	}
+	return known, nil
 }
 
 // offering reports whether a callable is among those to claim.

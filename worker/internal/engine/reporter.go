@@ -31,7 +31,7 @@ func newReporter(e *Engine) *reporter {
 
 func reportSize(x *Execution) int {
 	r := &x.Report
-	return len(r.Result) + len(r.Error) + len(r.Isolated) + len(r.Events)
+	return len(r.Result) + len(r.Error) + len(r.Metadata) + len(r.Isolated) + len(r.Events)
 }
 
 // answered handles the answers of reports that shared a flush.

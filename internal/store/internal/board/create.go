@@ -1,6 +1,7 @@
 package board
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -74,6 +75,10 @@ type CreatedTask struct {
 	UUID        uuid.UUID
 	RequestedAt time.Time // by the database's clock; zero for a duplicate
 	Duplicate   bool
+	// State is that of the existing task, of a Duplicate; Running says that a worker has its only
+	// step.
+	State   workflow.TaskState
+	Running bool
 	// Busy: an open transaction is creating a task with the same identity. Nothing was
 	// created; the caller must retry.
 	Busy bool
@@ -183,7 +188,7 @@ func (s *Board) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask
 		tries++
 		accepted, err := s.insertSubmissions(ctx, db, tasks, tries > 1)
 		if err == nil {
-			err = answerCreated(ctx, db, tasks, accepted, answers)
+			err = s.answerCreated(ctx, db, tasks, accepted, answers)
 		}
 		if err == nil && tries > 1 {
 			err = answerLost(ctx, db, tasks, answers)
@@ -235,13 +240,102 @@ func DistinctIdentities(tasks []NewTask) []bool {
 	return first
 }
 
+// identityHolders are the tasks that have identities, with how far they are. Its snapshot is
+// younger than the creations: it sees a task whose transaction they have waited for.
+// Index: the primary keys.
 var identityHolders = pg.Compile(`
-select i.identity, i.task_uuid, coalesce(t.requested_at, now()) as requested_at
-from tasker.task_identities i left join tasker.tasks t using (task_uuid) where i.identity = any (@identities)`)
+select i.identity, i.task_uuid, coalesce(t.requested_at, now()) as requested_at, t.task_uuid is null as gone, b.task_uuid is null as ended,
+       coalesce(b.task_state, e.task_state, 0) as state,
+       coalesce(b.state in ({in_progress}, {reported}), false) as running,
+       b.task_uuid is null or b.task_state > {task_pending} or b.attempt > 0
+       or exists (select from tasker.board s where s.task_uuid = any (array[i.task_uuid]) and s.slot > 0 and s.attempt > 0) as begun
+from tasker.task_identities i
+left join lateral (select task_uuid, requested_at from tasker.tasks where task_uuid = any (array[i.task_uuid]) limit 1) t on true
+left join lateral (select task_uuid, task_state, attempt, state from tasker.board where task_uuid = any (array[i.task_uuid]) and slot = 0 limit 1) b on true
+left join lateral (select task_state from tasker.step_attempts
+                   where task_uuid = any (array[i.task_uuid]) and task_state is not null order by token desc limit 1) e on b.task_uuid is null
+where i.identity = any (@identities)`)
 
-// answerCreated looks up the holders of the identities of tasks that were not accepted:
-// one statement, only if there is a duplicate.
-func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accepted AcceptedTasks, answers []CreatedTask) error {
+// identityHolder is a row of identityHolders.
+type identityHolder struct {
+	Identity    []byte
+	TaskUUID    uuid.UUID
+	RequestedAt time.Time
+	Gone        bool // deleted by the retention
+	Ended       bool
+	State       workflow.TaskState
+	Running     bool
+	Begun       bool // a step was claimed
+}
+
+// keeps reports whether a task that ends identities like that keeps its own.
+func (h *identityHolder) keeps(until workflow.IdentityUntil) bool {
+	switch {
+	case h.Gone:
+		return false
+	case until == workflow.UntilEnded:
+		return !h.Ended
+	case until == workflow.UntilSucceeded:
+		return !h.Ended || h.State != workflow.TaskComplete
+	case until == workflow.UntilClaimed:
+		return !h.Begun
+	}
+	return true
+}
+
+// releaseIdentities ends identities that their tasks do not keep any more. One that another
+// transaction gives to a new task meanwhile stays with that.
+// Index: the primary key.
+var releaseIdentities = pg.Compile(`
+update tasker.task_identities i set expires_at = '-infinity'
+from ` + stmt.List[heldIdentity]("h") + `
+where i.identity = any (array[h.identity]) and i.task_uuid = h.task_uuid
+returning i.identity`)
+
+// heldIdentity is an identity with the task that has it.
+type heldIdentity struct {
+	Identity []byte
+	TaskUUID uuid.UUID
+}
+
+// answerCreated is answersCreated, and creates the tasks whose identities other tasks do not
+// keep any more.
+func (s *Board) answerCreated(ctx context.Context, db *pg.Conn, tasks []NewTask, accepted AcceptedTasks, answers []CreatedTask) error {
+	return answersCreated(ctx, db, tasks, accepted, answers, func(left []NewTask) (AcceptedTasks, error) {
+		return s.insertSubmissions(ctx, db, left, false)
+	})
+}
+
+// answersCreated looks up the tasks that have the identities of those that were not accepted:
+// one statement, only if there is a duplicate. Those with identities that are over are created by
+// again.
+func answersCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accepted AcceptedTasks, answers []CreatedTask,
+	again func([]NewTask) (AcceptedTasks, error)) error {
+	over, err := answerDuplicates(ctx, db, tasks, accepted, answers)
+	if err != nil || len(over) == 0 {
+		return err
+	}
+	left := make([]NewTask, len(over))
+	for i, at := range over {
+		left[i] = tasks[at]
+	}
+	more, err := again(left)
+	if err != nil {
+		return err
+	}
+	created := make([]CreatedTask, len(left))
+	if _, err := answerDuplicates(ctx, db, left, more, created); err != nil {
+		return err
+	}
+	for i, at := range over {
+		answers[at] = created[i]
+	}
+	return nil
+}
+
+// answerDuplicates answers the tasks, and returns the indexes of those whose identities it has
+// released.
+func answerDuplicates(ctx context.Context, db stmt.Querier, tasks []NewTask, accepted AcceptedTasks, answers []CreatedTask) (over []int, err error) {
 	var taken [][]byte
 	for i := range tasks {
 		a, ok := accepted[tasks[i].UUID]
@@ -255,17 +349,19 @@ func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accept
 		}
 	}
 	if taken == nil {
-		return nil
+		return nil, nil
 	}
-	type holder struct {
-		Identity    []byte
-		TaskUUID    uuid.UUID
-		RequestedAt time.Time
-	}
-	holders := make(map[dedup.Identity]holder, len(taken))
-	err := stmt.Each(ctx, db, identityHolders.With(pg.Args{"identities": taken}), func(h *holder) {
+	holders := make(map[dedup.Identity]identityHolder, len(taken))
+	if err := stmt.Each(ctx, db, identityHolders.With(pg.Args{"identities": taken}), func(h *identityHolder) {
 		holders[dedup.Identity(h.Identity)] = *h
-	})
+	}); err != nil {
+		return nil, err
+	}
+	var release []heldIdentity
+	fresh := map[uuid.UUID]bool{} // created by this statement
+	for id, a := range accepted {
+		fresh[id] = !a.RequestedAt.IsZero()
+	}
 	refused := map[dedup.Identity]CreatedTask{} // or busy: no task has the identity
 	for i := range answers {
 		switch id := tasks[i].Identity; {
@@ -277,16 +373,24 @@ func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accept
 				answers[i] = first
 				continue
 			}
-			held := holders[*id]
-			// The holder may be this very task, created by a first try whose
-			// answer was lost.
-			answers[i] = CreatedTask{UUID: held.TaskUUID, Duplicate: true}
-			if held.TaskUUID == tasks[i].UUID {
+			held, known := holders[*id]
+			switch {
+			case known && held.TaskUUID == tasks[i].UUID:
+				// The holder is this very task, created by a first try whose answer was lost.
 				answers[i] = CreatedTask{UUID: held.TaskUUID, RequestedAt: held.RequestedAt}
+			case known && (fresh[held.TaskUUID] || held.keeps(tasks[i].IdentityEnd.Until)):
+				answers[i] = CreatedTask{UUID: held.TaskUUID, Duplicate: true, State: held.State, Running: held.Running}
+			default:
+				over = append(over, i)
+				release = append(release, heldIdentity{id[:], held.TaskUUID})
 			}
 		}
 	}
-	return err
+	if len(over) > 0 {
+		slices.SortFunc(release, func(a, b heldIdentity) int { return bytes.Compare(a.Identity, b.Identity) })
+		err = stmt.Each(ctx, db, releaseIdentities.With(pg.Args{"h": release}), func(*[]byte) {})
+	}
+	return over, err
 }
 
 // Begin computes how the task begins, by its Plan, Retry, StartIn and StartAt, which must

@@ -198,11 +198,22 @@ func createAsGuest(ctx context.Context, g pg.Guest, how pg.Announce, tasks []New
 		return nil, err
 	}
 	answers := make([]CreatedTask, len(tasks))
-	if err := answerCreated(ctx, g, tasks, accepted, answers); err != nil {
+	err := answersCreated(ctx, g, tasks, accepted, answers, func(left []NewTask) (AcceptedTasks, error) {
+		again, more := creation(createTasksIn, left, DistinctIdentities(left), nil)
+		signals = append(signals, more...)
+		late := make(AcceptedTasks, len(left))
+		err := late.create(ctx, g, again)
+		accepted.add(late)
+		return late, err
+	})
+	if err != nil {
 		return nil, err
 	}
 	if len(accepted) == 0 {
 		return answers, nil
+	}
+	for i := range tasks {
+		_, chosen[i] = accepted[tasks[i].UUID]
 	}
 	b := &pgx.Batch{}
 	Relate(b, tasks, chosen)

@@ -41,7 +41,7 @@ with o as materialized (
                 then 4 else k.reason end as kind, -- worker_unavailable
            floor(extract(epoch from k.at - k.since) / 60)::int as minutes
     from known k
-    left join lateral (select error, attempt from tasker.board
+    left join lateral (select case when outcome is distinct from {success} then error end as error, attempt from tasker.board
                        where task_uuid = k.task_uuid and slot in (0, k.no + 1) and step_no = k.no limit 1) s on true
     left join lateral (select error, attempt, reason from tasker.step_attempts
                        where task_uuid = k.task_uuid and step_no = k.no and outcome <> {success} and token > k.made order by token desc limit 1) a on s.error is null

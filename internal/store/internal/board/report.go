@@ -29,7 +29,10 @@ type ClaimKey struct {
 // Report is the end of one execution.
 type Report struct {
 	ClaimKey
-	Success    bool
+	Success bool
+	// Metadata is what a handler says beside its success, an object; nil: nothing. The column
+	// error of the row has it.
+	Metadata   json.RawMessage
 	Result     json.RawMessage // storable JSON; nil is kept as SQL null
 	Error      json.RawMessage // set when Success is false
 	Retryable  bool
@@ -166,7 +169,7 @@ func reportRows(reports []Report, order []int) []reportRow {
 		r := &reports[at]
 		rows[i] = reportRow{r.ClaimKey, workflow.OutcomeFailed, r.Result, r.Error, r.Retryable, nil, r.Events}
 		if r.Success {
-			rows[i].Outcome, rows[i].Retryable = workflow.OutcomeSuccess, r.Publishes
+			rows[i].Outcome, rows[i].Retryable, rows[i].Error = workflow.OutcomeSuccess, r.Publishes, r.Metadata
 		}
 		if r.RetryAfter >= 0 {
 			rows[i].RetryAfterMs = new(stmt.Millis(r.RetryAfter))

@@ -391,7 +391,7 @@ func (s *Board) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 		if err := s.insertLeft(ctx, db, tasks, chosen, accepted); err != nil {
 			return err
 		}
-		return answerCreated(ctx, db, tasks, accepted, answers)
+		return s.answerCreated(ctx, db, tasks, accepted, answers)
 	})
 	return answers, claimed, err
 }

@@ -93,7 +93,7 @@ select a.step_no, a.attempt, a.token, coalesce(extract(epoch from a.enqueued_at 
        coalesce(extract(epoch from a.reported_at - t.requested_at), -1)::float8 as reported,
        extract(epoch from a.applied_at - t.requested_at)::float8 as applied,
        (array['success','failed','error','lease_lost','cancelled'])[a.outcome] as outcome, a.worker,
-       case when @step::smallint is not null then a.result end as result, case when @step::smallint is not null then a.error end as error,
+       case when @step::smallint is not null then a.result end as result, case when @step::smallint is not null and a.outcome <> {success} then a.error end as error,
        coalesce(d.name, '') as batch, coalesce(d.run, 0) as run
 from tasker.step_attempts a join tasker.tasks t using (task_uuid)
 cross join lateral (select steps from tasker.plans where plan_id = any (array[t.plan_id]) limit 1) p

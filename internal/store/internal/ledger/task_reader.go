@@ -216,7 +216,7 @@ func (s *Step) addAttempt(a attemptRow, manual *Manual) {
 	s.WorkerUUID, s.Checkpoint = a.Worker, a.Checkpoint
 	switch a.Outcome {
 	case workflow.OutcomeSuccess:
-		s.Result, s.CompletedAt = a.Result, a.AppliedAt
+		s.Result, s.Metadata, s.CompletedAt = a.Result, a.Error, a.AppliedAt
 		s.StartedAt, s.ReportedAt, s.Manual = a.ClaimedAt, a.ReportedAt, nil
 		if a.Reason != nil && *a.Reason == board.ManualReason {
 			s.Manual = manual
@@ -243,7 +243,7 @@ func (s *Step) addBoard(b boardRow) {
 	case b.State == pg.BoardScheduled:
 		s.NextRetryAt = b.DueAt
 	}
-	if b.Error != nil {
+	if b.Error != nil && b.Outcome != workflow.OutcomeSuccess {
 		s.Error, s.StartedAt, s.ReportedAt = b.Error, b.ClaimedAt, b.ReportedAt
 	}
 }

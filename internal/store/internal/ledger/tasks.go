@@ -79,6 +79,7 @@ type Step struct {
 	StartedAt     *time.Time      // when the attempt of Result or Error was claimed,
 	ReportedAt    *time.Time      // and when it was reported
 	Result        json.RawMessage // of the attempt that completed it
+	Metadata      json.RawMessage // what its handler said beside it, an object; nil: nothing
 	Manual        *Manual         // the operator who set Result; nil: a handler
 	Error         json.RawMessage // of the newest attempt that failed
 	Reason        *string         // why it failed permanently

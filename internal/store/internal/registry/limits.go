@@ -78,12 +78,15 @@ from tasker.callables c join tasker.namespaces n on n.namespace_id = c.namespace
 var ErrOtherKey = errors.New("the limit has another key; remove it first")
 
 // SetLimit sets the limit of a callable; claims that begin after it follow it. What runs goes
-// on. The error wraps ErrNotFound if no template or worker has named the callable, and is
-// ErrOtherKey if a limit with another key exists.
+// on. A callable that no template has named yet is known from then on. The error wraps
+// ErrNotFound if there is no such namespace, and is ErrOtherKey if a limit with another key exists.
 func (s *Registry) SetLimit(ctx context.Context, l Limit, actor, reason string) ([]signal.Signal, error) {
 	signals := limitSignals(l.Namespace)
 	err := s.db.Transaction(ctx, "set_limit", "limit a callable", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		callable, err := l.turn(ctx, tx)
+		if errors.Is(err, pg.ErrNotFound) {
+			callable, err = l.turnOfNew(ctx, tx)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -283,6 +286,24 @@ func (l *Limit) turn(ctx context.Context, tx pgx.Tx) (callable int32, err error)
 		_, err = pg.Run(ctx, tx, TurnOf(callable))
 	}
 	return callable, err
+}
+
+// nameCallable adds a callable to an existing namespace.
+var nameCallable = pg.Compile(`
+insert into tasker.callables (namespace_id, callable, method, resolver)
+select namespace_id, @callable, @method, @resolver from tasker.namespaces where name = @namespace on conflict do nothing`)
+
+// turnOfNew is turn for a callable that no template has named: a registration that names it
+// later finds it.
+func (l *Limit) turnOfNew(ctx context.Context, tx pgx.Tx) (callable int32, err error) {
+	if err := (*registration)(nil).take(ctx, tx); err != nil {
+		return 0, err
+	}
+	if _, err := pg.Run(ctx, tx, nameCallable.With(pg.Args{"namespace": l.Namespace, "callable": l.Handler.Callable,
+		"method": l.Handler.Method, "resolver": l.Handler.Resolver})); err != nil {
+		return 0, err
+	}
+	return l.turn(ctx, tx)
 }
 
 var limitedCallables = pg.Compile(`

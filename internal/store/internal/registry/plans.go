@@ -165,6 +165,17 @@ const planColumns = `p.plan_id, p.namespace_id, p.template, p.current, p.callabl
 var planNamed = pg.Compile(`select ` + planColumns + ` from tasker.plans p join tasker.namespaces n using (namespace_id)
 	where n.name = @namespace and p.name = @name and p.version = @version and p.current`)
 
+// PlanForUse is the SQL of a table with the plan to create a task of, as its column plan_id: that
+// of a version, or of the highest that is not deprecated where version is empty. The arguments
+// are expressions; the plan stays current until the transaction ends.
+// Index: plans_current, plans_highest, plan_uses_plan.
+func PlanForUse(namespaceID, name, version string) string {
+	return `tasker.plan_for_use(` + namespaceID + `, ` + name + `, coalesce(nullif(` + version + `, ''), (
+        select h.version from tasker.plans h
+        where h.namespace_id = ` + namespaceID + ` and h.name = ` + name + ` and h.current and h.deprecated_at is null
+        order by h.version_key desc, h.version collate "C" desc limit 1)))`
+}
+
 // planHighest is the plan of the highest version that is not deprecated.
 // Index: plans_highest.
 var planHighest = pg.Compile(`select ` + planColumns + ` from tasker.plans p join tasker.namespaces n using (namespace_id)

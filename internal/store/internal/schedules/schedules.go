@@ -345,7 +345,7 @@ order by next_run_at limit @limit for update skip locked`)
 	claimSchedule = pg.Compile(`select schedule_uuid from tasker.schedules where schedule_uuid = @schedule for update`)
 	// describeDue reads the inputs of the decision about locked schedules. Its snapshot is younger
 	// than the locks: it sees the task of a run whose transaction they have waited for.
-	// Index: the primary keys, plans_current, plan_uses_plan.
+	// Index: the primary keys, those of registry.PlanForUse.
 	describeDue = pg.Compile(`
 select ` + scheduleColumns + `, coalesce(p.plan_id, 0) as plan_id,
        s.overlap = {overlap_skip} and exists (select from tasker.board b where b.task_uuid = any (array[s.last_task_uuid]) and b.slot = 0) as alive
@@ -353,7 +353,7 @@ from unnest((select @schedules::uuid[])) d(id)
 cross join lateral (select * from tasker.schedules where schedule_uuid = d.id limit 1) s
 cross join lateral (select name from tasker.namespaces where namespace_id = s.namespace_id offset 0) n
 left join lateral (
-    select plan_id from tasker.plan_for_use(s.namespace_id, s.template, s.version)) p on true
+    select plan_id from ` + registry.PlanForUse("s.namespace_id", "s.template", "s.version") + `) p on true
 order by s.next_run_at`)
 	// advanceSchedules advances schedules. The task of a run is the one with its
 	// identity: the new one, or that of the first try.

@@ -305,15 +305,15 @@ func (b *beginning) takeEvents(ctx context.Context) error {
 }
 
 // plansByName are the current plans of template versions, to create tasks of them.
-// Index: plans_current, plan_uses_plan.
+// Index: those of registry.PlanForUse.
 var plansByName = pg.Compile(`
 select w.at, p.plan_id
 from ` + stmt.OrderedList[versionName]("w") + `
 cross join lateral (select namespace_id from tasker.namespaces where name = any (array[w.namespace]) limit 1) n
 cross join lateral (
-    select plan_id from tasker.plan_for_use(n.namespace_id, w.name, w.version)) p`)
+    select plan_id from ` + registry.PlanForUse("n.namespace_id", "w.name", "w.version") + `) p`)
 
-// versionName names a template version.
+// versionName names a template version; an empty version is the highest that is not deprecated.
 type versionName struct{ Namespace, Name, Version string }
 
 // createTasks makes the tasks that steps are.

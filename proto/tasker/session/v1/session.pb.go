@@ -452,7 +452,11 @@ type Open struct {
 	Permits int32   `protobuf:"varint,5,opt,name=permits,proto3" json:"permits,omitempty"`
 	Held    []*Held `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`
 	// The namespaces whose steps it gets; none: all that its credentials allow.
-	Namespaces    []string `protobuf:"bytes,7,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Namespaces []string `protobuf:"bytes,7,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// The names of its publishers of domain events.
+	Publishers []string `protobuf:"bytes,8,rep,name=publishers,proto3" json:"publishers,omitempty"`
+	// Patterns of names, such as payment.*, of the fast domain events that it gets.
+	Subscribes    []string `protobuf:"bytes,9,rep,name=subscribes,proto3" json:"subscribes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -536,10 +540,26 @@ func (x *Open) GetNamespaces() []string {
 	return nil
 }
 
+func (x *Open) GetPublishers() []string {
+	if x != nil {
+		return x.Publishers
+	}
+	return nil
+}
+
+func (x *Open) GetSubscribes() []string {
+	if x != nil {
+		return x.Subscribes
+	}
+	return nil
+}
+
 type Callable struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Callable      string                 `protobuf:"bytes,1,opt,name=callable,proto3" json:"callable,omitempty"`
-	Methods       []string               `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Callable string                 `protobuf:"bytes,1,opt,name=callable,proto3" json:"callable,omitempty"`
+	Methods  []string               `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`
+	// A resolver of the process; with it the callable may end with *, and a method may be *.
+	Resolver      string `protobuf:"bytes,3,opt,name=resolver,proto3" json:"resolver,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -586,6 +606,13 @@ func (x *Callable) GetMethods() []string {
 		return x.Methods
 	}
 	return nil
+}
+
+func (x *Callable) GetResolver() string {
+	if x != nil {
+		return x.Resolver
+	}
+	return ""
 }
 
 type Held struct {
@@ -700,8 +727,10 @@ type Opened struct {
 	ReclaimGraceMs int64                  `protobuf:"varint,4,opt,name=reclaim_grace_ms,json=reclaimGraceMs,proto3" json:"reclaim_grace_ms,omitempty"`
 	MaxWaitMs      int64                  `protobuf:"varint,5,opt,name=max_wait_ms,json=maxWaitMs,proto3" json:"max_wait_ms,omitempty"`
 	Kept           []*Kept                `protobuf:"bytes,6,rep,name=kept,proto3" json:"kept,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The offered callables that no template in its namespaces names.
+	Unnamed       []string `protobuf:"bytes,7,rep,name=unnamed,proto3" json:"unnamed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Opened) Reset() {
@@ -776,6 +805,13 @@ func (x *Opened) GetKept() []*Kept {
 	return nil
 }
 
+func (x *Opened) GetUnnamed() []string {
+	if x != nil {
+		return x.Unnamed
+	}
+	return nil
+}
+
 type Stop struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -812,13 +848,14 @@ func (*Stop) Descriptor() ([]byte, []int) {
 	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
-// Told carries steps to run and notices.
+// Told carries steps to run, notices and fast domain events.
 type Told struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Answer        int64                  `protobuf:"varint,1,opt,name=answer,proto3" json:"answer,omitempty"`
 	Steps         []*Step                `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
 	Cancelled     []*Cancelled           `protobuf:"bytes,3,rep,name=cancelled,proto3" json:"cancelled,omitempty"`
 	Draining      bool                   `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
+	Events        []*FastEvent           `protobuf:"bytes,5,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -881,6 +918,207 @@ func (x *Told) GetDraining() bool {
 	return false
 }
 
+func (x *Told) GetEvents() []*FastEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// FastEvent is a domain event that the session subscribes to. It is sent once.
+type FastEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	EventId       string                 `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	EventName     string                 `protobuf:"bytes,2,opt,name=event_name,json=eventName,proto3" json:"event_name,omitempty"`
+	EventVersion  string                 `protobuf:"bytes,3,opt,name=event_version,json=eventVersion,proto3" json:"event_version,omitempty"`
+	Payload       []byte                 `protobuf:"bytes,4,opt,name=payload,proto3,oneof" json:"payload,omitempty"`
+	Metadata      *FastEventMetadata     `protobuf:"bytes,5,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FastEvent) Reset() {
+	*x = FastEvent{}
+	mi := &file_tasker_session_v1_session_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FastEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FastEvent) ProtoMessage() {}
+
+func (x *FastEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_session_v1_session_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FastEvent.ProtoReflect.Descriptor instead.
+func (*FastEvent) Descriptor() ([]byte, []int) {
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *FastEvent) GetEventId() string {
+	if x != nil {
+		return x.EventId
+	}
+	return ""
+}
+
+func (x *FastEvent) GetEventName() string {
+	if x != nil {
+		return x.EventName
+	}
+	return ""
+}
+
+func (x *FastEvent) GetEventVersion() string {
+	if x != nil {
+		return x.EventVersion
+	}
+	return ""
+}
+
+func (x *FastEvent) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+func (x *FastEvent) GetMetadata() *FastEventMetadata {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+type FastEventMetadata struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TaskUuid      string                 `protobuf:"bytes,1,opt,name=task_uuid,json=taskUuid,proto3" json:"task_uuid,omitempty"`
+	StepUuid      string                 `protobuf:"bytes,2,opt,name=step_uuid,json=stepUuid,proto3" json:"step_uuid,omitempty"`
+	StepName      string                 `protobuf:"bytes,3,opt,name=step_name,json=stepName,proto3" json:"step_name,omitempty"`
+	Namespace     string                 `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	CorrelationId string                 `protobuf:"bytes,5,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
+	FiredAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=fired_at,json=firedAt,proto3" json:"fired_at,omitempty"`
+	FiredBy       string                 `protobuf:"bytes,7,opt,name=fired_by,json=firedBy,proto3" json:"fired_by,omitempty"`
+	Success       bool                   `protobuf:"varint,8,opt,name=success,proto3" json:"success,omitempty"`
+	Attempt       int32                  `protobuf:"varint,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// An object.
+	Added         []byte `protobuf:"bytes,10,opt,name=added,proto3,oneof" json:"added,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FastEventMetadata) Reset() {
+	*x = FastEventMetadata{}
+	mi := &file_tasker_session_v1_session_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FastEventMetadata) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FastEventMetadata) ProtoMessage() {}
+
+func (x *FastEventMetadata) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_session_v1_session_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FastEventMetadata.ProtoReflect.Descriptor instead.
+func (*FastEventMetadata) Descriptor() ([]byte, []int) {
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *FastEventMetadata) GetTaskUuid() string {
+	if x != nil {
+		return x.TaskUuid
+	}
+	return ""
+}
+
+func (x *FastEventMetadata) GetStepUuid() string {
+	if x != nil {
+		return x.StepUuid
+	}
+	return ""
+}
+
+func (x *FastEventMetadata) GetStepName() string {
+	if x != nil {
+		return x.StepName
+	}
+	return ""
+}
+
+func (x *FastEventMetadata) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *FastEventMetadata) GetCorrelationId() string {
+	if x != nil {
+		return x.CorrelationId
+	}
+	return ""
+}
+
+func (x *FastEventMetadata) GetFiredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FiredAt
+	}
+	return nil
+}
+
+func (x *FastEventMetadata) GetFiredBy() string {
+	if x != nil {
+		return x.FiredBy
+	}
+	return ""
+}
+
+func (x *FastEventMetadata) GetSuccess() bool {
+	if x != nil {
+		return x.Success
+	}
+	return false
+}
+
+func (x *FastEventMetadata) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *FastEventMetadata) GetAdded() []byte {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
 type Step struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	Fence               string                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`
@@ -907,15 +1145,21 @@ type Step struct {
 	Items             [][]byte    `protobuf:"bytes,21,rep,name=items,proto3" json:"items,omitempty"`
 	Checkpoint        *Checkpoint `protobuf:"bytes,22,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// The span of the attempt as W3C trace context.
-	Traceparent   *string `protobuf:"bytes,23,opt,name=traceparent,proto3,oneof" json:"traceparent,omitempty"`
-	Tracestate    *string `protobuf:"bytes,24,opt,name=tracestate,proto3,oneof" json:"tracestate,omitempty"`
+	Traceparent *string `protobuf:"bytes,23,opt,name=traceparent,proto3,oneof" json:"traceparent,omitempty"`
+	Tracestate  *string `protobuf:"bytes,24,opt,name=tracestate,proto3,oneof" json:"tracestate,omitempty"`
+	// The resolver that the template names.
+	Resolver *string `protobuf:"bytes,25,opt,name=resolver,proto3,oneof" json:"resolver,omitempty"`
+	// The offered callable, where it is another spelling of callable.
+	Offered *string `protobuf:"bytes,26,opt,name=offered,proto3,oneof" json:"offered,omitempty"`
+	// The declared events whose publishers the session has.
+	Publishes     []*Publishes `protobuf:"bytes,27,rep,name=publishes,proto3" json:"publishes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[9]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1171,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[9]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1184,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Step) GetFence() string {
@@ -1111,6 +1355,96 @@ func (x *Step) GetTracestate() string {
 	return ""
 }
 
+func (x *Step) GetResolver() string {
+	if x != nil && x.Resolver != nil {
+		return *x.Resolver
+	}
+	return ""
+}
+
+func (x *Step) GetOffered() string {
+	if x != nil && x.Offered != nil {
+		return *x.Offered
+	}
+	return ""
+}
+
+func (x *Step) GetPublishes() []*Publishes {
+	if x != nil {
+		return x.Publishes
+	}
+	return nil
+}
+
+type Publishes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// success, failure, retryable_failure, permanent_failure or always.
+	Condition     string `protobuf:"bytes,2,opt,name=condition,proto3" json:"condition,omitempty"`
+	DeliveryMode  string `protobuf:"bytes,3,opt,name=delivery_mode,json=deliveryMode,proto3" json:"delivery_mode,omitempty"`
+	Publisher     string `protobuf:"bytes,4,opt,name=publisher,proto3" json:"publisher,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Publishes) Reset() {
+	*x = Publishes{}
+	mi := &file_tasker_session_v1_session_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Publishes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Publishes) ProtoMessage() {}
+
+func (x *Publishes) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_session_v1_session_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Publishes.ProtoReflect.Descriptor instead.
+func (*Publishes) Descriptor() ([]byte, []int) {
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Publishes) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Publishes) GetCondition() string {
+	if x != nil {
+		return x.Condition
+	}
+	return ""
+}
+
+func (x *Publishes) GetDeliveryMode() string {
+	if x != nil {
+		return x.DeliveryMode
+	}
+	return ""
+}
+
+func (x *Publishes) GetPublisher() string {
+	if x != nil {
+		return x.Publisher
+	}
+	return ""
+}
+
 type Batch struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	BatchId         string                 `protobuf:"bytes,1,opt,name=batch_id,json=batchId,proto3" json:"batch_id,omitempty"`
@@ -1126,7 +1460,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[10]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1472,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[10]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1485,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Batch) GetBatchId() string {
@@ -1213,7 +1547,7 @@ type Cancelled struct {
 
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[11]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1559,7 @@ func (x *Cancelled) String() string {
 func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[11]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1572,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Cancelled) GetFence() string {
@@ -1267,7 +1601,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[12]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1613,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[12]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1626,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Checkpoint) GetCursor() []byte {
@@ -1336,7 +1670,7 @@ type Save struct {
 
 func (x *Save) Reset() {
 	*x = Save{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[13]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1682,7 @@ func (x *Save) String() string {
 func (*Save) ProtoMessage() {}
 
 func (x *Save) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[13]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1695,7 @@ func (x *Save) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Save.ProtoReflect.Descriptor instead.
 func (*Save) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Save) GetFence() string {
@@ -1408,7 +1742,7 @@ type Saved struct {
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[14]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1754,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[14]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1767,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Saved) GetSavedAt() *timestamppb.Timestamp {
@@ -1457,7 +1791,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[15]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1803,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[15]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1816,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Progress) GetFence() string {
@@ -1515,7 +1849,7 @@ type Noted struct {
 
 func (x *Noted) Reset() {
 	*x = Noted{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[16]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1861,7 @@ func (x *Noted) String() string {
 func (*Noted) ProtoMessage() {}
 
 func (x *Noted) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[16]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1874,7 @@ func (x *Noted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Noted.ProtoReflect.Descriptor instead.
 func (*Noted) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 type Reports struct {
@@ -1552,7 +1886,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +1898,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[17]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +1911,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Reports) GetReports() []*Report {
@@ -1600,14 +1934,18 @@ type Report struct {
 	// Instead of result: any bytes, of the media type in content_type.
 	ResultBytes []byte `protobuf:"bytes,9,opt,name=result_bytes,json=resultBytes,proto3,oneof" json:"result_bytes,omitempty"`
 	// Empty: application/octet-stream.
-	ContentType   string `protobuf:"bytes,10,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
+	ContentType string `protobuf:"bytes,10,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
+	// An object, beside the result of a success.
+	Metadata []byte `protobuf:"bytes,11,opt,name=metadata,proto3,oneof" json:"metadata,omitempty"`
+	// Declared events as the publishers of the process have made them.
+	Made          []*Made `protobuf:"bytes,12,rep,name=made,proto3" json:"made,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1957,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[18]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1970,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Report) GetFence() string {
@@ -1705,6 +2043,91 @@ func (x *Report) GetContentType() string {
 	return ""
 }
 
+func (x *Report) GetMetadata() []byte {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *Report) GetMade() []*Made {
+	if x != nil {
+		return x.Made
+	}
+	return nil
+}
+
+type Made struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Absent: the default.
+	Payload []byte `protobuf:"bytes,2,opt,name=payload,proto3,oneof" json:"payload,omitempty"`
+	// An object.
+	Metadata []byte `protobuf:"bytes,3,opt,name=metadata,proto3,oneof" json:"metadata,omitempty"`
+	// vetoed or publisher_error: it is not published.
+	Skip          string `protobuf:"bytes,4,opt,name=skip,proto3" json:"skip,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Made) Reset() {
+	*x = Made{}
+	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Made) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Made) ProtoMessage() {}
+
+func (x *Made) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Made.ProtoReflect.Descriptor instead.
+func (*Made) Descriptor() ([]byte, []int) {
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Made) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Made) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+func (x *Made) GetMetadata() []byte {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *Made) GetSkip() string {
+	if x != nil {
+		return x.Skip
+	}
+	return ""
+}
+
 type Event struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1715,7 +2138,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +2150,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +2163,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Event) GetName() string {
@@ -1774,7 +2197,7 @@ type Next struct {
 
 func (x *Next) Reset() {
 	*x = Next{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +2209,7 @@ func (x *Next) String() string {
 func (*Next) ProtoMessage() {}
 
 func (x *Next) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +2222,7 @@ func (x *Next) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Next.ProtoReflect.Descriptor instead.
 func (*Next) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Next) GetNamespace() string {
@@ -1875,7 +2298,7 @@ type Isolated struct {
 
 func (x *Isolated) Reset() {
 	*x = Isolated{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +2310,7 @@ func (x *Isolated) String() string {
 func (*Isolated) ProtoMessage() {}
 
 func (x *Isolated) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +2323,7 @@ func (x *Isolated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Isolated.ProtoReflect.Descriptor instead.
 func (*Isolated) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Isolated) GetItem() []byte {
@@ -1932,7 +2355,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2367,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2380,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Fault) GetMessage() string {
@@ -2012,7 +2435,7 @@ type Reported struct {
 
 func (x *Reported) Reset() {
 	*x = Reported{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2447,7 @@ func (x *Reported) String() string {
 func (*Reported) ProtoMessage() {}
 
 func (x *Reported) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2460,7 @@ func (x *Reported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reported.ProtoReflect.Descriptor instead.
 func (*Reported) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Reported) GetRejected() []*Rejection {
@@ -2065,7 +2488,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2500,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2513,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Rejection) GetFence() string {
@@ -2125,7 +2548,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2560,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2573,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Query) GetFence() string {
@@ -2176,7 +2599,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2611,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2624,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Result) GetResult() []byte {
@@ -2220,7 +2643,7 @@ type BatchResults struct {
 
 func (x *BatchResults) Reset() {
 	*x = BatchResults{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2655,7 @@ func (x *BatchResults) String() string {
 func (*BatchResults) ProtoMessage() {}
 
 func (x *BatchResults) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2668,7 @@ func (x *BatchResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchResults.ProtoReflect.Descriptor instead.
 func (*BatchResults) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BatchResults) GetBatches() []*BatchResult {
@@ -2265,7 +2688,7 @@ type BatchResult struct {
 
 func (x *BatchResult) Reset() {
 	*x = BatchResult{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[28]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2700,7 @@ func (x *BatchResult) String() string {
 func (*BatchResult) ProtoMessage() {}
 
 func (x *BatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[28]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2713,7 @@ func (x *BatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchResult.ProtoReflect.Descriptor instead.
 func (*BatchResult) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BatchResult) GetStepName() string {
@@ -2318,7 +2741,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[29]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2753,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[29]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2766,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Failure) GetCode() int32 {
@@ -2389,7 +2812,7 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\afailure\x18\b \x01(\v2\x1a.tasker.session.v1.FailureH\x00R\afailure\x120\n" +
 	"\x05noted\x18\t \x01(\v2\x18.tasker.session.v1.NotedH\x00R\x05notedB\n" +
 	"\n" +
-	"\bresponse\"\xf0\x01\n" +
+	"\bresponse\"\xb0\x02\n" +
 	"\x04Open\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\x05R\bprotocol\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -2399,16 +2822,23 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x04held\x18\x06 \x03(\v2\x17.tasker.session.v1.HeldR\x04held\x12\x1e\n" +
 	"\n" +
 	"namespaces\x18\a \x03(\tR\n" +
-	"namespaces\"@\n" +
+	"namespaces\x12\x1e\n" +
+	"\n" +
+	"publishers\x18\b \x03(\tR\n" +
+	"publishers\x12\x1e\n" +
+	"\n" +
+	"subscribes\x18\t \x03(\tR\n" +
+	"subscribes\"\\\n" +
 	"\bCallable\x12\x1a\n" +
 	"\bcallable\x18\x01 \x01(\tR\bcallable\x12\x18\n" +
-	"\amethods\x18\x02 \x03(\tR\amethods\"9\n" +
+	"\amethods\x18\x02 \x03(\tR\amethods\x12\x1a\n" +
+	"\bresolver\x18\x03 \x01(\tR\bresolver\"9\n" +
 	"\x04Held\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\tR\x05fence\x12\x1b\n" +
 	"\ttask_uuid\x18\x02 \x01(\tR\btaskUuid\"9\n" +
 	"\x04Kept\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\tR\x05fence\x12\x1b\n" +
-	"\tnew_fence\x18\x02 \x01(\tR\bnewFence\"\xd7\x01\n" +
+	"\tnew_fence\x18\x02 \x01(\tR\bnewFence\"\xf1\x01\n" +
 	"\x06Opened\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1a\n" +
@@ -2416,13 +2846,37 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\tworker_id\x18\x03 \x01(\tR\bworkerId\x12(\n" +
 	"\x10reclaim_grace_ms\x18\x04 \x01(\x03R\x0ereclaimGraceMs\x12\x1e\n" +
 	"\vmax_wait_ms\x18\x05 \x01(\x03R\tmaxWaitMs\x12+\n" +
-	"\x04kept\x18\x06 \x03(\v2\x17.tasker.session.v1.KeptR\x04kept\"\x06\n" +
-	"\x04Stop\"\xa5\x01\n" +
+	"\x04kept\x18\x06 \x03(\v2\x17.tasker.session.v1.KeptR\x04kept\x12\x18\n" +
+	"\aunnamed\x18\a \x03(\tR\aunnamed\"\x06\n" +
+	"\x04Stop\"\xdb\x01\n" +
 	"\x04Told\x12\x16\n" +
 	"\x06answer\x18\x01 \x01(\x03R\x06answer\x12-\n" +
 	"\x05steps\x18\x02 \x03(\v2\x17.tasker.session.v1.StepR\x05steps\x12:\n" +
 	"\tcancelled\x18\x03 \x03(\v2\x1c.tasker.session.v1.CancelledR\tcancelled\x12\x1a\n" +
-	"\bdraining\x18\x04 \x01(\bR\bdraining\"\x85\b\n" +
+	"\bdraining\x18\x04 \x01(\bR\bdraining\x124\n" +
+	"\x06events\x18\x05 \x03(\v2\x1c.tasker.session.v1.FastEventR\x06events\"\xd7\x01\n" +
+	"\tFastEvent\x12\x19\n" +
+	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
+	"\n" +
+	"event_name\x18\x02 \x01(\tR\teventName\x12#\n" +
+	"\revent_version\x18\x03 \x01(\tR\feventVersion\x12\x1d\n" +
+	"\apayload\x18\x04 \x01(\fH\x00R\apayload\x88\x01\x01\x12@\n" +
+	"\bmetadata\x18\x05 \x01(\v2$.tasker.session.v1.FastEventMetadataR\bmetadataB\n" +
+	"\n" +
+	"\b_payload\"\xda\x02\n" +
+	"\x11FastEventMetadata\x12\x1b\n" +
+	"\ttask_uuid\x18\x01 \x01(\tR\btaskUuid\x12\x1b\n" +
+	"\tstep_uuid\x18\x02 \x01(\tR\bstepUuid\x12\x1b\n" +
+	"\tstep_name\x18\x03 \x01(\tR\bstepName\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x01(\tR\tnamespace\x12%\n" +
+	"\x0ecorrelation_id\x18\x05 \x01(\tR\rcorrelationId\x125\n" +
+	"\bfired_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\afiredAt\x12\x19\n" +
+	"\bfired_by\x18\a \x01(\tR\afiredBy\x12\x18\n" +
+	"\asuccess\x18\b \x01(\bR\asuccess\x12\x18\n" +
+	"\aattempt\x18\t \x01(\x05R\aattempt\x12\x19\n" +
+	"\x05added\x18\n" +
+	" \x01(\fH\x00R\x05added\x88\x01\x01B\b\n" +
+	"\x06_added\"\x9a\t\n" +
 	"\x04Step\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\tR\x05fence\x12\x1b\n" +
 	"\ttask_uuid\x18\x02 \x01(\tR\btaskUuid\x12\x1b\n" +
@@ -2453,7 +2907,10 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\vtraceparent\x18\x17 \x01(\tH\x06R\vtraceparent\x88\x01\x01\x12#\n" +
 	"\n" +
 	"tracestate\x18\x18 \x01(\tH\aR\n" +
-	"tracestate\x88\x01\x01B\x18\n" +
+	"tracestate\x88\x01\x01\x12\x1f\n" +
+	"\bresolver\x18\x19 \x01(\tH\bR\bresolver\x88\x01\x01\x12\x1d\n" +
+	"\aoffered\x18\x1a \x01(\tH\tR\aoffered\x88\x01\x01\x12:\n" +
+	"\tpublishes\x18\x1b \x03(\v2\x1c.tasker.session.v1.PublishesR\tpublishesB\x18\n" +
 	"\x16_parent_correlation_idB\t\n" +
 	"\a_methodB\x0f\n" +
 	"\r_time_left_msB\n" +
@@ -2462,7 +2919,15 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x0f_initializationB\x15\n" +
 	"\x13_dependency_resultsB\x0e\n" +
 	"\f_traceparentB\r\n" +
-	"\v_tracestate\"\xc5\x02\n" +
+	"\v_tracestateB\v\n" +
+	"\t_resolverB\n" +
+	"\n" +
+	"\b_offered\"\x80\x01\n" +
+	"\tPublishes\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\tcondition\x18\x02 \x01(\tR\tcondition\x12#\n" +
+	"\rdelivery_mode\x18\x03 \x01(\tR\fdeliveryMode\x12\x1c\n" +
+	"\tpublisher\x18\x04 \x01(\tR\tpublisher\"\xc5\x02\n" +
 	"\x05Batch\x12\x19\n" +
 	"\bbatch_id\x18\x01 \x01(\tR\abatchId\x12&\n" +
 	"\fstart_cursor\x18\x02 \x01(\fH\x00R\vstartCursor\x88\x01\x01\x12\"\n" +
@@ -2504,7 +2969,7 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\"\a\n" +
 	"\x05Noted\">\n" +
 	"\aReports\x123\n" +
-	"\areports\x18\x01 \x03(\v2\x19.tasker.session.v1.ReportR\areports\"\xdf\x03\n" +
+	"\areports\x18\x01 \x03(\v2\x19.tasker.session.v1.ReportR\areports\"\xba\x04\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\tR\x05fence\x124\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x1a.tasker.session.v1.OutcomeR\aoutcome\x12\x1b\n" +
@@ -2518,9 +2983,20 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x06events\x18\b \x03(\v2\x18.tasker.session.v1.EventR\x06events\x12&\n" +
 	"\fresult_bytes\x18\t \x01(\fH\x01R\vresultBytes\x88\x01\x01\x12!\n" +
 	"\fcontent_type\x18\n" +
-	" \x01(\tR\vcontentTypeB\t\n" +
+	" \x01(\tR\vcontentType\x12\x1f\n" +
+	"\bmetadata\x18\v \x01(\fH\x02R\bmetadata\x88\x01\x01\x12+\n" +
+	"\x04made\x18\f \x03(\v2\x17.tasker.session.v1.MadeR\x04madeB\t\n" +
 	"\a_resultB\x0f\n" +
-	"\r_result_bytes\"F\n" +
+	"\r_result_bytesB\v\n" +
+	"\t_metadata\"\x87\x01\n" +
+	"\x04Made\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\apayload\x18\x02 \x01(\fH\x00R\apayload\x88\x01\x01\x12\x1f\n" +
+	"\bmetadata\x18\x03 \x01(\fH\x01R\bmetadata\x88\x01\x01\x12\x12\n" +
+	"\x04skip\x18\x04 \x01(\tR\x04skipB\n" +
+	"\n" +
+	"\b_payloadB\v\n" +
+	"\t_metadata\"F\n" +
 	"\x05Event\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\apayload\x18\x02 \x01(\fH\x00R\apayload\x88\x01\x01B\n" +
@@ -2603,7 +3079,7 @@ func file_tasker_session_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_tasker_session_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tasker_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_tasker_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_tasker_session_v1_session_proto_goTypes = []any{
 	(Outcome)(0),                  // 0: tasker.session.v1.Outcome
 	(*RunRequest)(nil),            // 1: tasker.session.v1.RunRequest
@@ -2615,73 +3091,82 @@ var file_tasker_session_v1_session_proto_goTypes = []any{
 	(*Opened)(nil),                // 7: tasker.session.v1.Opened
 	(*Stop)(nil),                  // 8: tasker.session.v1.Stop
 	(*Told)(nil),                  // 9: tasker.session.v1.Told
-	(*Step)(nil),                  // 10: tasker.session.v1.Step
-	(*Batch)(nil),                 // 11: tasker.session.v1.Batch
-	(*Cancelled)(nil),             // 12: tasker.session.v1.Cancelled
-	(*Checkpoint)(nil),            // 13: tasker.session.v1.Checkpoint
-	(*Save)(nil),                  // 14: tasker.session.v1.Save
-	(*Saved)(nil),                 // 15: tasker.session.v1.Saved
-	(*Progress)(nil),              // 16: tasker.session.v1.Progress
-	(*Noted)(nil),                 // 17: tasker.session.v1.Noted
-	(*Reports)(nil),               // 18: tasker.session.v1.Reports
-	(*Report)(nil),                // 19: tasker.session.v1.Report
-	(*Event)(nil),                 // 20: tasker.session.v1.Event
-	(*Next)(nil),                  // 21: tasker.session.v1.Next
-	(*Isolated)(nil),              // 22: tasker.session.v1.Isolated
-	(*Fault)(nil),                 // 23: tasker.session.v1.Fault
-	(*Reported)(nil),              // 24: tasker.session.v1.Reported
-	(*Rejection)(nil),             // 25: tasker.session.v1.Rejection
-	(*Query)(nil),                 // 26: tasker.session.v1.Query
-	(*Result)(nil),                // 27: tasker.session.v1.Result
-	(*BatchResults)(nil),          // 28: tasker.session.v1.BatchResults
-	(*BatchResult)(nil),           // 29: tasker.session.v1.BatchResult
-	(*Failure)(nil),               // 30: tasker.session.v1.Failure
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*FastEvent)(nil),             // 10: tasker.session.v1.FastEvent
+	(*FastEventMetadata)(nil),     // 11: tasker.session.v1.FastEventMetadata
+	(*Step)(nil),                  // 12: tasker.session.v1.Step
+	(*Publishes)(nil),             // 13: tasker.session.v1.Publishes
+	(*Batch)(nil),                 // 14: tasker.session.v1.Batch
+	(*Cancelled)(nil),             // 15: tasker.session.v1.Cancelled
+	(*Checkpoint)(nil),            // 16: tasker.session.v1.Checkpoint
+	(*Save)(nil),                  // 17: tasker.session.v1.Save
+	(*Saved)(nil),                 // 18: tasker.session.v1.Saved
+	(*Progress)(nil),              // 19: tasker.session.v1.Progress
+	(*Noted)(nil),                 // 20: tasker.session.v1.Noted
+	(*Reports)(nil),               // 21: tasker.session.v1.Reports
+	(*Report)(nil),                // 22: tasker.session.v1.Report
+	(*Made)(nil),                  // 23: tasker.session.v1.Made
+	(*Event)(nil),                 // 24: tasker.session.v1.Event
+	(*Next)(nil),                  // 25: tasker.session.v1.Next
+	(*Isolated)(nil),              // 26: tasker.session.v1.Isolated
+	(*Fault)(nil),                 // 27: tasker.session.v1.Fault
+	(*Reported)(nil),              // 28: tasker.session.v1.Reported
+	(*Rejection)(nil),             // 29: tasker.session.v1.Rejection
+	(*Query)(nil),                 // 30: tasker.session.v1.Query
+	(*Result)(nil),                // 31: tasker.session.v1.Result
+	(*BatchResults)(nil),          // 32: tasker.session.v1.BatchResults
+	(*BatchResult)(nil),           // 33: tasker.session.v1.BatchResult
+	(*Failure)(nil),               // 34: tasker.session.v1.Failure
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
 }
 var file_tasker_session_v1_session_proto_depIdxs = []int32{
 	3,  // 0: tasker.session.v1.RunRequest.open:type_name -> tasker.session.v1.Open
-	18, // 1: tasker.session.v1.RunRequest.reports:type_name -> tasker.session.v1.Reports
-	14, // 2: tasker.session.v1.RunRequest.checkpoint:type_name -> tasker.session.v1.Save
-	26, // 3: tasker.session.v1.RunRequest.result:type_name -> tasker.session.v1.Query
-	26, // 4: tasker.session.v1.RunRequest.batch_results:type_name -> tasker.session.v1.Query
+	21, // 1: tasker.session.v1.RunRequest.reports:type_name -> tasker.session.v1.Reports
+	17, // 2: tasker.session.v1.RunRequest.checkpoint:type_name -> tasker.session.v1.Save
+	30, // 3: tasker.session.v1.RunRequest.result:type_name -> tasker.session.v1.Query
+	30, // 4: tasker.session.v1.RunRequest.batch_results:type_name -> tasker.session.v1.Query
 	8,  // 5: tasker.session.v1.RunRequest.stop:type_name -> tasker.session.v1.Stop
-	16, // 6: tasker.session.v1.RunRequest.progress:type_name -> tasker.session.v1.Progress
+	19, // 6: tasker.session.v1.RunRequest.progress:type_name -> tasker.session.v1.Progress
 	7,  // 7: tasker.session.v1.RunResponse.opened:type_name -> tasker.session.v1.Opened
 	9,  // 8: tasker.session.v1.RunResponse.told:type_name -> tasker.session.v1.Told
-	24, // 9: tasker.session.v1.RunResponse.reported:type_name -> tasker.session.v1.Reported
-	15, // 10: tasker.session.v1.RunResponse.saved:type_name -> tasker.session.v1.Saved
-	27, // 11: tasker.session.v1.RunResponse.result:type_name -> tasker.session.v1.Result
-	28, // 12: tasker.session.v1.RunResponse.batch_results:type_name -> tasker.session.v1.BatchResults
-	30, // 13: tasker.session.v1.RunResponse.failure:type_name -> tasker.session.v1.Failure
-	17, // 14: tasker.session.v1.RunResponse.noted:type_name -> tasker.session.v1.Noted
+	28, // 9: tasker.session.v1.RunResponse.reported:type_name -> tasker.session.v1.Reported
+	18, // 10: tasker.session.v1.RunResponse.saved:type_name -> tasker.session.v1.Saved
+	31, // 11: tasker.session.v1.RunResponse.result:type_name -> tasker.session.v1.Result
+	32, // 12: tasker.session.v1.RunResponse.batch_results:type_name -> tasker.session.v1.BatchResults
+	34, // 13: tasker.session.v1.RunResponse.failure:type_name -> tasker.session.v1.Failure
+	20, // 14: tasker.session.v1.RunResponse.noted:type_name -> tasker.session.v1.Noted
 	4,  // 15: tasker.session.v1.Open.callables:type_name -> tasker.session.v1.Callable
 	5,  // 16: tasker.session.v1.Open.held:type_name -> tasker.session.v1.Held
 	6,  // 17: tasker.session.v1.Opened.kept:type_name -> tasker.session.v1.Kept
-	10, // 18: tasker.session.v1.Told.steps:type_name -> tasker.session.v1.Step
-	12, // 19: tasker.session.v1.Told.cancelled:type_name -> tasker.session.v1.Cancelled
-	31, // 20: tasker.session.v1.Step.requested_at:type_name -> google.protobuf.Timestamp
-	11, // 21: tasker.session.v1.Step.batch:type_name -> tasker.session.v1.Batch
-	13, // 22: tasker.session.v1.Step.checkpoint:type_name -> tasker.session.v1.Checkpoint
-	31, // 23: tasker.session.v1.Checkpoint.timestamp:type_name -> google.protobuf.Timestamp
-	22, // 24: tasker.session.v1.Save.isolated:type_name -> tasker.session.v1.Isolated
-	31, // 25: tasker.session.v1.Saved.saved_at:type_name -> google.protobuf.Timestamp
-	19, // 26: tasker.session.v1.Reports.reports:type_name -> tasker.session.v1.Report
-	0,  // 27: tasker.session.v1.Report.outcome:type_name -> tasker.session.v1.Outcome
-	21, // 28: tasker.session.v1.Report.next:type_name -> tasker.session.v1.Next
-	23, // 29: tasker.session.v1.Report.error:type_name -> tasker.session.v1.Fault
-	13, // 30: tasker.session.v1.Report.checkpoint:type_name -> tasker.session.v1.Checkpoint
-	22, // 31: tasker.session.v1.Report.isolated:type_name -> tasker.session.v1.Isolated
-	20, // 32: tasker.session.v1.Report.events:type_name -> tasker.session.v1.Event
-	23, // 33: tasker.session.v1.Isolated.error:type_name -> tasker.session.v1.Fault
-	25, // 34: tasker.session.v1.Reported.rejected:type_name -> tasker.session.v1.Rejection
-	29, // 35: tasker.session.v1.BatchResults.batches:type_name -> tasker.session.v1.BatchResult
-	1,  // 36: tasker.session.v1.SessionService.Run:input_type -> tasker.session.v1.RunRequest
-	2,  // 37: tasker.session.v1.SessionService.Run:output_type -> tasker.session.v1.RunResponse
-	37, // [37:38] is the sub-list for method output_type
-	36, // [36:37] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	12, // 18: tasker.session.v1.Told.steps:type_name -> tasker.session.v1.Step
+	15, // 19: tasker.session.v1.Told.cancelled:type_name -> tasker.session.v1.Cancelled
+	10, // 20: tasker.session.v1.Told.events:type_name -> tasker.session.v1.FastEvent
+	11, // 21: tasker.session.v1.FastEvent.metadata:type_name -> tasker.session.v1.FastEventMetadata
+	35, // 22: tasker.session.v1.FastEventMetadata.fired_at:type_name -> google.protobuf.Timestamp
+	35, // 23: tasker.session.v1.Step.requested_at:type_name -> google.protobuf.Timestamp
+	14, // 24: tasker.session.v1.Step.batch:type_name -> tasker.session.v1.Batch
+	16, // 25: tasker.session.v1.Step.checkpoint:type_name -> tasker.session.v1.Checkpoint
+	13, // 26: tasker.session.v1.Step.publishes:type_name -> tasker.session.v1.Publishes
+	35, // 27: tasker.session.v1.Checkpoint.timestamp:type_name -> google.protobuf.Timestamp
+	26, // 28: tasker.session.v1.Save.isolated:type_name -> tasker.session.v1.Isolated
+	35, // 29: tasker.session.v1.Saved.saved_at:type_name -> google.protobuf.Timestamp
+	22, // 30: tasker.session.v1.Reports.reports:type_name -> tasker.session.v1.Report
+	0,  // 31: tasker.session.v1.Report.outcome:type_name -> tasker.session.v1.Outcome
+	25, // 32: tasker.session.v1.Report.next:type_name -> tasker.session.v1.Next
+	27, // 33: tasker.session.v1.Report.error:type_name -> tasker.session.v1.Fault
+	16, // 34: tasker.session.v1.Report.checkpoint:type_name -> tasker.session.v1.Checkpoint
+	26, // 35: tasker.session.v1.Report.isolated:type_name -> tasker.session.v1.Isolated
+	24, // 36: tasker.session.v1.Report.events:type_name -> tasker.session.v1.Event
+	23, // 37: tasker.session.v1.Report.made:type_name -> tasker.session.v1.Made
+	27, // 38: tasker.session.v1.Isolated.error:type_name -> tasker.session.v1.Fault
+	29, // 39: tasker.session.v1.Reported.rejected:type_name -> tasker.session.v1.Rejection
+	33, // 40: tasker.session.v1.BatchResults.batches:type_name -> tasker.session.v1.BatchResult
+	1,  // 41: tasker.session.v1.SessionService.Run:input_type -> tasker.session.v1.RunRequest
+	2,  // 42: tasker.session.v1.SessionService.Run:output_type -> tasker.session.v1.RunResponse
+	42, // [42:43] is the sub-list for method output_type
+	41, // [41:42] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_tasker_session_v1_session_proto_init() }
@@ -2710,22 +3195,25 @@ func file_tasker_session_v1_session_proto_init() {
 	}
 	file_tasker_session_v1_session_proto_msgTypes[9].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[10].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[12].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[11].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[13].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[18].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[19].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[20].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[15].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[16].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[21].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[22].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[23].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[24].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[25].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[26].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[28].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[30].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tasker_session_v1_session_proto_rawDesc), len(file_tasker_session_v1_session_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   30,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
