@@ -26,6 +26,7 @@ type decisionOutcome struct {
 type batchOutcome struct {
 	WorkerTemplate string
 	Odd            string // how the outcome should have been written; "" where it was
+	Bare           bool   // it is a text alone, for which not even a placeholder is created
 	Cursors        []CursorConfig
 	TotalItems     int64
 }
@@ -81,6 +82,7 @@ func parseBatchOutcome(result json.RawMessage) (batchOutcome, error) {
 	}
 	var err error
 	if o.Odd, err = readOutcome(result, BatchOutcomeKey, "no_batches", &wire); o.Odd != "" || err != nil {
+		o.Bare = o.Odd != ""
 		return o, err
 	}
 	switch wire.Type {

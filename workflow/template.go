@@ -253,8 +253,8 @@ type EventPublication struct {
 type BatchSettings struct {
 	BatchSize       int    `json:"batch_size"`       // 1–100,000 items
 	Parallelism     int    `json:"parallelism"`      // 1–1,000 batches on the board at once
-	CursorField     string `json:"cursor_field"`     // what the cursors count, such as id
-	WorkerTemplate  string `json:"worker_template"`  // a step of this template
+	CursorField     string `json:"cursor_field"`     // what the cursors count, such as id, for handlers; may be ""
+	WorkerTemplate  string `json:"worker_template"`  // a step of this template; "": the step itself
 	FailureStrategy string `json:"failure_strategy"` // FailFast, ContinueOnFailure, IsolateFailed
 	// MaxFailedWorkers is how many batches may fail for good without blocking the steps
 	// after them; nil: the strategy decides.

@@ -278,10 +278,16 @@ func (a *advancing) batches(u *unfolding, step *PlanStep, result json.RawMessage
 	if a.rules.RefuseBatches {
 		return nil, nil, errors.New("batches are turned off (orchestration.batch_processing.enabled)")
 	}
+	if o.Bare {
+		return nil, nil, nil
+	}
 	noOp := len(o.Cursors) == 0
 	if noOp {
 		if o.WorkerTemplate == "" {
 			o.WorkerTemplate, _ = step.Handler.Initialization["worker_template_name"].(string)
+		}
+		if o.WorkerTemplate == "" {
+			o.WorkerTemplate = a.plan.soleWorker(step)
 		}
 		if o.WorkerTemplate == "" {
 			return nil, nil, nil
@@ -309,6 +315,23 @@ func (a *advancing) batches(u *unfolding, step *PlanStep, result json.RawMessage
 			Name: o.WorkerTemplate + "_" + o.Cursors[i].BatchID, Cursor: o.Cursors[i], NoOp: noOp}
 	}
 	return g, list, nil
+}
+
+// soleWorker is the name of the only batch worker that depends on a batchable step, if its
+// batch_config names no worker_template. Templates written for Tasker name one, and get a
+// placeholder only where the batchable step names it too.
+func (p *Plan) soleWorker(step *PlanStep) (name string) {
+	for i := range p.Steps {
+		w := &p.Steps[i]
+		if w.Kind != KindBatchWorker || !slices.Contains(w.Parents, step.No) {
+			continue
+		}
+		if name != "" || w.Batch == nil || w.Batch.WorkerTemplate != "" {
+			return ""
+		}
+		name = w.Name
+	}
+	return name
 }
 
 // unfold applies an outcome, after its step has been satisfied.

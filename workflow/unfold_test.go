@@ -236,6 +236,30 @@ func TestAPlaceholderWhereThereIsNothingToDo(t *testing.T) {
 	require.Equal(t, "b j", h.existing())
 }
 
+// TestABareTextCreatesNothing, not even the placeholder.
+func TestABareTextCreatesNothing(t *testing.T) {
+	for _, result := range []string{`"no_batches"`, `{"batch_processing_outcome":"no_batches"}`} {
+		h := begin(t, unfoldingGraph(t, "batchable:b", "batch_worker:w_b b", "deferred:j w_b"))
+		e := h.decides("b", json.RawMessage(result))
+		require.Empty(t, e.Batches)
+		require.Equal(t, TaskComplete, h.state)
+		require.Equal(t, "b", h.existing())
+	}
+}
+
+// TestAWorkerThatNeedsNoSecondName gets its placeholder: only templates in Tasker's form,
+// whose batch_config has a worker_template, name it at the batchable step again.
+func TestAWorkerThatNeedsNoSecondName(t *testing.T) {
+	for template, batches := range map[string]int{"": 1, "w": 0} {
+		plan := unfoldingGraph(t, "batchable:b", "batch_worker:w b", "deferred:j w")
+		plan.Steps[0].Handler.Initialization = nil
+		plan.Steps[1].Batch.WorkerTemplate = template
+		h := begin(t, plan)
+		e := h.decides("b", json.RawMessage(`{"batch_processing_outcome":{"type":"no_batches"}}`))
+		require.Len(t, e.Batches, batches)
+	}
+}
+
 func TestAFailedBatchCallsTheOthersOff(t *testing.T) {
 	h := begin(t, unfoldingGraph(t, "batchable:b", "batch_worker:w_b b", "deferred:j w_b"))
 	h.decides("b", batches("w_b", 4))

@@ -123,6 +123,14 @@ func (m *mapping) require(key string) value {
 // child is the mapping below a key; nil when it is absent.
 func (m *mapping) child(key string) *mapping { return m.get(key).mapping() }
 
+// nameIfAny is name for a key that may be missing; then it is "".
+func (m *mapping) nameIfAny(key string, limit int) string {
+	if m.get(key).node == nil {
+		return ""
+	}
+	return m.name(key, limit)
+}
+
 // name is a required text of 1 to limit characters without control characters.
 func (m *mapping) name(key string, limit int) string {
 	v := m.require(key)

@@ -186,8 +186,8 @@ func (m *mapping) batch(kind workflow.StepKind) (*workflow.BatchSettings, positi
 	s := &workflow.BatchSettings{
 		BatchSize:        b.require("batch_size").integer(bounds{1, 1 << 30, 1, 100_000}),
 		Parallelism:      b.require("parallelism").integer(bounds{1, 1 << 30, 1, 1_000}),
-		CursorField:      b.name("cursor_field", maxStepName),
-		WorkerTemplate:   b.name("worker_template", maxStepName),
+		CursorField:      b.nameIfAny("cursor_field", maxStepName),
+		WorkerTemplate:   b.nameIfAny("worker_template", maxStepName),
 		FailureStrategy:  word(b.require("failure_strategy"), codeEnum, workflow.ContinueOnFailure, workflow.FailFast, workflow.IsolateFailed),
 		MaxFailedWorkers: b.get("max_failed_workers").optional(within(0, workflow.MaxStepNumber)),
 		MinSuccessRatio:  b.get("min_success_ratio").share(),
