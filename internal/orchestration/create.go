@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/command"
+	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 )
@@ -73,7 +74,7 @@ func (o *Orchestrator) insert(ctx context.Context, task *store.NewTask, r *Reque
 	created, err := submission.Answer(task, row, r.Conflict)
 	o.refused(err)
 	if err == nil && !created.Existing {
-		o.metrics.TasksCreated.WithLabelValues(r.Namespace).Inc()
+		settle.CountCreated(o.metrics, created.Plan, 1)
 	}
 	return created, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/dedup"
+	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/workflow"
@@ -172,7 +173,7 @@ func (m *many) write(ctx context.Context, p part) {
 		m.fail(p, err)
 		return
 	}
-	created := map[string]int{}
+	created := map[*store.Plan]int{}
 	for i, index := range p.indexes {
 		result := &m.results[index]
 		if each != nil && each.Errs[i] != nil {
@@ -183,11 +184,11 @@ func (m *many) write(ctx context.Context, p part) {
 		result.Created, result.Err = submission.Answer(&p.tasks[i], rows[i], m.requests[index].Conflict)
 		m.o.refused(result.Err)
 		if result.Err == nil && !result.Existing {
-			created[m.requests[index].Namespace]++
+			created[p.tasks[i].Plan]++
 		}
 	}
-	for namespace, n := range created {
-		m.o.metrics.TasksCreated.WithLabelValues(namespace).Add(float64(n))
+	for plan, n := range created {
+		settle.CountCreated(m.o.metrics, plan, n)
 	}
 }
 

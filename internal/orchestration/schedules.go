@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/internal/schedule"
+	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/signal"
@@ -151,7 +152,7 @@ func (o *Orchestrator) RunSchedule(ctx context.Context, id uuid.UUID, why Why) (
 	o.publish(fired.Signals)
 	o.scheduleLook()
 	o.metrics.ScheduleRuns.WithLabelValues(runByHand).Inc()
-	o.metrics.TasksCreated.WithLabelValues(task.Plan.Template.Namespace).Inc()
+	settle.CountCreated(o.metrics, task.Plan, 1)
 	return submission.Answer(&task, store.CreatedTask{UUID: task.UUID, RequestedAt: fired.Accepted[task.UUID].RequestedAt}, submission.ConflictFail)
 }
 

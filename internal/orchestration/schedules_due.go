@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/schedule"
+	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 )
@@ -261,7 +262,7 @@ func (t *tally) record(o *Orchestrator, fired store.Fired) {
 			continue
 		}
 		runs.WithLabelValues(runCreated).Inc()
-		o.metrics.TasksCreated.WithLabelValues(t.tasks[i].Plan.Template.Namespace).Inc()
+		settle.CountCreated(o.metrics, t.tasks[i].Plan, 1)
 	}
 	for outcome, n := range map[string]int{runMissed: t.missed, runOverlap: t.overlap, runFailed: t.failed} {
 		if n > 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/tracing"
@@ -156,7 +157,7 @@ func (w *waits) batch(ctx context.Context, limit, skip int, culprits map[store.C
 		}
 	}
 	for i := range begun.Tasks {
-		w.o.metrics.TasksCreated.WithLabelValues(begun.Tasks[i].Plan.Template.Namespace).Inc()
+		settle.CountCreated(w.o.metrics, begun.Tasks[i].Plan, 1)
 	}
 	if len(begun.Tasks) > 0 {
 		w.o.scheduleLook()

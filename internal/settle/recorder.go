@@ -43,6 +43,7 @@ func (r Recorder) change(c *store.Change, cancelled int) {
 	if cancelled > 0 {
 		r.Metrics.StepResults.WithLabelValues(namespace, workflow.OutcomeCancelled.String()).Add(float64(cancelled))
 	}
+	r.ready(c, namespace)
 	for _, e := range c.Effects.End {
 		r.Metrics.StepResults.WithLabelValues(namespace, e.Outcome.String()).Inc()
 	}
@@ -67,6 +68,28 @@ func (r Recorder) change(c *store.Change, cancelled int) {
 				zap.Stringer("to", change.To), zap.String("reason", change.Reason))
 		}
 	}
+}
+
+// ready counts the steps that were put in line for workers.
+func (r Recorder) ready(c *store.Change, namespace string) {
+	n := len(c.Effects.Retry)
+	for _, put := range c.Effects.Put {
+		if c.Task.Plan == nil {
+			continue
+		}
+		if s := c.Task.Plan.Step(c.Progress, put.Step); s != nil && c.Task.Plan.CallableOf(s) != 0 {
+			n++
+		}
+	}
+	if n > 0 {
+		r.Metrics.StepsReady.WithLabelValues(namespace).Add(float64(n))
+	}
+}
+
+// CountCreated counts tasks of a plan that were created, and the steps that they begin with.
+func CountCreated(m *telemetry.Metrics, plan *store.Plan, tasks int) {
+	m.TasksCreated.WithLabelValues(plan.Template.Namespace).Add(float64(tasks))
+	m.StepsReady.WithLabelValues(plan.Template.Namespace).Add(float64(tasks * len(plan.First)))
 }
 
 // trace makes the spans of a decision: of attempts whose leases ran out, of outcomes that were

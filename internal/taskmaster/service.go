@@ -199,7 +199,11 @@ func (s *Service) Submit(ctx context.Context, list []Submission) ([]orchestratio
 	}
 	created := s.cfg.Engine.CreateMany(ctx, requests)
 	for i := range created {
-		if created[i].Err == nil && !created[i].Existing {
+		switch {
+		case created[i].Err != nil:
+		case created[i].Existing:
+			s.metrics.QueueDuplicates.WithLabelValues(list[i].Queue).Inc()
+		default:
 			s.metrics.QueueSubmitted.WithLabelValues(list[i].Queue).Inc()
 		}
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // Aliased adds the metrics of g under their names in other products: the whole metric (name),
-// its series of one label value, without that label (name{label=value}), or either in another
-// unit (name*1000). Some of these names lack a unit or have one that is no base unit, so that
+// its series of one label value, without that label (name{label=value}), those of several
+// values with it (name{label=one|other}), or any of them in another unit (name*1000). Some of these names lack a unit or have one that is no base unit, so that
 // they are for existing dashboards and alerts alone.
 func Aliased(g prometheus.Gatherer) prometheus.Gatherer {
 	aliases := map[string][]string{}
@@ -36,7 +36,8 @@ func Aliased(g prometheus.Gatherer) prometheus.Gatherer {
 func renamed(f *dto.MetricFamily, alias string) *dto.MetricFamily {
 	name, factor, _ := strings.Cut(alias, "*")
 	name, only, _ := strings.Cut(strings.TrimSuffix(name, "}"), "{")
-	label, value, _ := strings.Cut(only, "=")
+	label, listed, _ := strings.Cut(only, "=")
+	values := strings.Split(listed, "|")
 	by, err := strconv.ParseFloat(factor, 64)
 	if err != nil {
 		by = 1
@@ -44,12 +45,15 @@ func renamed(f *dto.MetricFamily, alias string) *dto.MetricFamily {
 	help := f.GetHelp() + " Another name of " + f.GetName() + "."
 	also := &dto.MetricFamily{Name: &name, Help: &help, Type: f.Type}
 	for _, m := range f.GetMetric() {
-		labels := slices.DeleteFunc(slices.Clone(m.GetLabel()), func(l *dto.LabelPair) bool {
-			return l.GetName() == label && l.GetValue() == value
-		})
-		if only == "" || len(labels) < len(m.GetLabel()) {
-			also.Metric = append(also.Metric, scaled(m, labels, by))
+		wanted := func(l *dto.LabelPair) bool { return l.GetName() == label && slices.Contains(values, l.GetValue()) }
+		labels := m.GetLabel()
+		if only != "" && !slices.ContainsFunc(labels, wanted) {
+			continue
 		}
+		if len(values) == 1 {
+			labels = slices.DeleteFunc(slices.Clone(labels), wanted)
+		}
+		also.Metric = append(also.Metric, scaled(m, labels, by))
 	}
 	return also
 }

@@ -177,7 +177,7 @@ func referencePage() string {
 	b.WriteString("\nA counter is 0 from the start of a daemon where all its labels are in braces, or name an event system, a circuit breaker, a command, a sweep, or a\n" +
 		"namespace that a worker is configured for, so that `increase()` sees its first event. Counters by other labels (queues, namespaces at an orchestrator,\n" +
 		"loops, subscribers) begin with their first event, because a daemon does not know the values before.\n\n" +
-		"## Names in other products\n\nScrape `/actuator/prometheus` in place of `/metrics` to have these names as well. They are apart because some break the conventions of\n" +
+		"## Names in other products\n\nScrape `/actuator/prometheus` in place of `/metrics` to have these names as well, or set\n`common.telemetry.metric_aliases = true` to have them at `/metrics`. They are apart because some break the conventions of\n" +
 		"Prometheus (`promtool check metrics`), and because who does not need them should not store them. No label is that of a task or a request there either,\n" +
 		"so that `correlation_id` and the like are absent.\n")
 	names := offered()
@@ -213,7 +213,11 @@ func offered() map[string]string {
 			name, only, some := strings.Cut(strings.TrimSuffix(name, "}"), "{")
 			if names[name] = "`" + e.Name; some {
 				label, value, _ := strings.Cut(only, "=")
-				names[name] += fmt.Sprintf("{%s=%q}", label, value)
+				operator := "="
+				if strings.Contains(value, "|") {
+					operator = "=~"
+				}
+				names[name] += fmt.Sprintf("{%s%s%q}", label, operator, strings.ReplaceAll(value, "|", "\\|"))
 			}
 			if names[name] += "`"; scaled {
 				names[name] += ", times " + factor

@@ -67,9 +67,11 @@ type Metrics struct {
 	PredictorDistrusted   prometheus.Gauge       `metric:"tasker_predictor_distrusted" help:"Steps for which the predictor outside was of no use by the last executions: they are put in line first in, first out. Of those that the last run of this orchestrator learned."`
 	PredictorNotFollowed  *prometheus.CounterVec `metric:"tasker_predictor_not_followed_total" labels:"reason" values:"asked|full|unknown|invalid|late|failed|refused|distrusted" help:"Steps put in line without an answer of the predictor outside, by reason: learned times take its place, or first in, first out where it is distrusted."`
 	StepsClaimed          *prometheus.CounterVec `metric:"tasker_steps_claimed_total" labels:"namespace" alias:"tasker_steps_executions_total" help:"Steps claimed by workers."`
+	StepsReady            *prometheus.CounterVec `metric:"tasker_steps_ready_total" labels:"namespace" alias:"tasker_steps_enqueued_total" help:"Steps put in line for workers: those that became ready, and again those that are tried again."`
 	// Tasks of plain queues, under the names of their API.
 
 	QueueSubmitted    *prometheus.CounterVec   `metric:"tasks_submitted_total" labels:"queue" alias:"taskqueue_jobs_submitted_total" help:"Tasks submitted to a queue."`
+	QueueDuplicates   *prometheus.CounterVec   `metric:"tasks_duplicate_total" labels:"queue" alias:"taskqueue_jobs_duplicate_total" help:"Submissions to a queue, and requests for a task of a task type, that were answered with the task that there is."`
 	QueueClaimed      *prometheus.CounterVec   `metric:"tasks_claimed_total" labels:"queue" help:"Tasks of a queue claimed by its workers."`
 	QueueCompleted    *prometheus.CounterVec   `metric:"tasks_completed_total" labels:"queue" alias:"taskqueue_jobs_completed_total" help:"Tasks of a queue completed successfully."`
 	QueueFailed       *prometheus.CounterVec   `metric:"tasks_failed_total" labels:"queue" alias:"taskqueue_jobs_failed_total" help:"Failures reported by the workers of a queue, before it is decided whether the task is tried again."`
@@ -113,9 +115,9 @@ type Metrics struct {
 	TasksQuarantined       *prometheus.CounterVec   `metric:"tasker_tasks_quarantined_total" labels:"reason" values:"records_contradict|cannot_be_applied" help:"Tasks that ended as failed and have an entry in the dead letter queue, because their reports could not be applied."`
 	TasksAside             prometheus.Gauge         `metric:"tasker_tasks_set_aside" help:"Tasks that this orchestrator leaves as they are for now, because their reports cannot be applied; the log names them."`
 	LeasesLost             prometheus.Counter       `metric:"tasker_leases_lost_total" help:"Leases a worker learnt it no longer held."`
-	StoreStatement         *prometheus.HistogramVec `metric:"tasker_store_statement_seconds" labels:"flow" alias:"tasker_sql_query_duration_milliseconds*1000" help:"Duration of a database flow."`
+	StoreStatement         *prometheus.HistogramVec `metric:"tasker_store_statement_seconds" labels:"flow" alias:"tasker_task_initialization_duration_milliseconds{flow=create}*1000 tasker_step_claim_duration_milliseconds{flow=claim|claim_limited}*1000 tasker_step_result_submission_duration_milliseconds{flow=report|settle}*1000 tasker_step_result_processing_duration_milliseconds{flow=apply|settle}*1000 tasker_task_finalization_duration_milliseconds{flow=apply|settle}*1000 tasker_sql_query_duration_milliseconds*1000" help:"Duration of a database flow."`
 	ResultSchemaViolations *prometheus.CounterVec   `metric:"tasker_result_schema_violations_total" labels:"namespace,policy" values:"*,enforce|warn" help:"Results of handlers that did not fit the result_schema of their steps: enforce (the step has failed) or warn (accepted)."`
-	HandlersActive         prometheus.Gauge         `metric:"tasker_worker_handlers_active" alias:"tasker_steps_active_executions" help:"Handlers running now."`
+	HandlersActive         prometheus.Gauge         `metric:"tasker_worker_handlers_active" alias:"taskqueue_processing_active tasker_steps_active_executions" help:"Handlers running now."`
 	HandlersLimit          prometheus.Gauge         `metric:"tasker_worker_handlers_limit" alias:"worker_handler_semaphore_permits_total" help:"Handlers that may run at once."`
 	HandlersZombie         prometheus.Gauge         `metric:"tasker_worker_handlers_zombie" help:"Handlers still running after the time limit or the loss of the lease."`
 
@@ -236,7 +238,7 @@ type Metrics struct {
 
 	// Read when they are scraped, by collectors of the daemons.
 
-	QueueDepth         *prometheus.Desc `metric:"tasker_queue_depth" kind:"gauge" labels:"namespace" alias:"tasker_steps_ready pgmq_queue_depth" help:"Claimable steps, counted up to one more than overflow_threshold."`
+	QueueDepth         *prometheus.Desc `metric:"tasker_queue_depth" kind:"gauge" labels:"namespace" alias:"taskqueue_queue_depth tasker_steps_ready pgmq_queue_depth" help:"Claimable steps, counted up to one more than overflow_threshold."`
 	QueueOldest        *prometheus.Desc `metric:"tasker_queue_oldest_seconds" kind:"gauge" labels:"namespace" alias:"tasker_queue_age_seconds" help:"For how long the oldest claimable step has been claimable."`
 	WorkersDesired     *prometheus.Desc `metric:"tasker_workers_desired" kind:"gauge" labels:"namespace" help:"Workers that the namespace should have, as GET /v1/autoscaling/{namespace} advises."`
 	StepsWithoutWorker *prometheus.Desc `metric:"tasker_steps_without_worker" kind:"gauge" labels:"namespace" help:"Claimable steps that no live worker can run, counted up to one more than overflow_threshold for each callable."`

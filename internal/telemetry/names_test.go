@@ -12,7 +12,6 @@ type document struct {
 const (
 	noQueue    = "steps are claimed from a table; no message is sent, received or deleted"
 	noFFI      = "handlers in other languages have sessions, see tasker_worker_session*"
-	inCommands = "tasker_command_duration_seconds by command"
 	inFlows    = "tasker_store_statement_seconds by flow"
 	perWorker  = "the state of permits is tasker_worker_handlers_active and tasker_worker_handlers_limit"
 	perChannel = "mpsc_channel_saturation by channel"
@@ -37,7 +36,7 @@ var documents = []document{
 	{"Distributed Task Queue Engine", `taskqueue_jobs_submitted_total taskqueue_jobs_completed_total taskqueue_jobs_failed_total taskqueue_jobs_dead_total
 		taskqueue_jobs_duplicate_total taskqueue_jobs_retried_total taskqueue_queue_depth taskqueue_processing_active
 		taskqueue_job_execution_duration_seconds taskqueue_job_queue_wait_time_seconds`,
-		because("a repeated submission is answered with the task that there is; `tasks_submitted_total` counts new ones alone", `taskqueue_jobs_duplicate_total`, "a count of all tasks at every scrape; the statistics of a queue have it over REST", `taskqueue_queue_depth taskqueue_processing_active`)},
+		nil},
 	{"Tasker, metrics reference", `tasker_tasks_requests_total tasker_tasks_completions_total tasker_tasks_failures_total tasker_steps_enqueued_total
 		tasker_step_results_processed_total tasker_task_initialization_duration_milliseconds tasker_task_finalization_duration_milliseconds
 		tasker_step_result_processing_duration_milliseconds tasker_tasks_active tasker_steps_ready tasker_steps_executions_total
@@ -51,11 +50,9 @@ var documents = []document{
 		tasker_queue_message_receive_duration tasker_queue_age_seconds tasker_queue_visibility_timeouts_total tasker_queue_errors_total
 		tasker_queue_retry_attempts_total tasker_domain_events_published_total tasker_domain_events_failed_total
 		tasker_domain_events_publish_duration_milliseconds`, because(
-		noQueue, `tasker_steps_enqueued_total tasker_queue_messages_sent_total tasker_queue_messages_received_total tasker_queue_messages_deleted_total
+		noQueue, `tasker_queue_messages_sent_total tasker_queue_messages_received_total tasker_queue_messages_deleted_total
 			tasker_queue_message_send_duration tasker_queue_message_receive_duration tasker_queue_visibility_timeouts_total tasker_queue_errors_total
 			tasker_queue_retry_attempts_total`,
-		inCommands, `tasker_task_initialization_duration_milliseconds tasker_task_finalization_duration_milliseconds tasker_step_result_processing_duration_milliseconds
-			tasker_step_result_submission_duration_milliseconds tasker_step_claim_duration_milliseconds`,
 		inFlows, `tasker_sql_queries_total tasker_db_transactions_total tasker_db_transaction_duration`,
 		noFFI, `ffi_completion_slow_sends_total`,
 		"a count of the ledger at every scrape; the analytics have it over REST", `tasker_tasks_active`,

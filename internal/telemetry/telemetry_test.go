@@ -215,3 +215,43 @@ func TestExemplarsAreOfTraces(t *testing.T) {
 	telemetry.Observe(took, .001, "")
 	require.Equal(t, []string{"trace_id=0af7651916cd43dd8448eb211c80319c"}, read())
 }
+
+// TestMetricsUnderTheNamesOfTasker: all that the metrics reference of Tasker records are there
+// under its names once a daemon has worked, with the units that they have there.
+func TestMetricsUnderTheNamesOfTasker(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	m := telemetry.NewMetrics(registry)
+	m.TasksCreated.WithLabelValues("shop").Inc()
+	m.TasksCompleted.WithLabelValues("shop", "complete").Inc()
+	m.TasksCompleted.WithLabelValues("shop", "error").Inc()
+	m.StepsReady.WithLabelValues("shop").Inc()
+	m.StepsClaimed.WithLabelValues("shop").Inc()
+	m.StepResults.WithLabelValues("shop", "success").Inc()
+	m.StepResults.WithLabelValues("shop", "error").Inc()
+	m.StepDuration.WithLabelValues("shop").Observe(.002)
+	m.DomainEventsPublished.WithLabelValues("paid", "shop").Inc()
+	for _, flow := range []string{"create", "claim", "report", "apply", "settle"} {
+		m.StoreStatement.WithLabelValues(flow).Observe(.002)
+	}
+	families, err := telemetry.Aliased(registry).Gather()
+	require.NoError(t, err)
+	there := map[string]*dto.MetricFamily{}
+	for _, f := range families {
+		require.Nil(t, there[f.GetName()], "%s is there twice", f.GetName())
+		there[f.GetName()] = f
+	}
+	for name, series := range map[string]int{
+		"tasker_tasks_requests_total": 1, "tasker_tasks_completions_total": 1, "tasker_tasks_failures_total": 1, "tasker_steps_enqueued_total": 1,
+		"tasker_step_results_processed_total": 2, "tasker_task_initialization_duration_milliseconds": 1, "tasker_task_finalization_duration_milliseconds": 2,
+		"tasker_step_result_processing_duration_milliseconds": 2, "tasker_steps_executions_total": 1, "tasker_steps_successes_total": 1,
+		"tasker_steps_failures_total": 1, "tasker_steps_claimed_total": 1, "tasker_steps_results_submitted_total": 2,
+		"tasker_step_execution_duration_milliseconds": 1, "tasker_step_claim_duration_milliseconds": 1,
+		"tasker_step_result_submission_duration_milliseconds": 2, "tasker_domain_events_published_total": 1,
+	} {
+		require.Len(t, there[name].GetMetric(), series, name)
+		if h := there[name].GetMetric()[0].GetHistogram(); h != nil {
+			require.InDelta(t, 2, h.GetSampleSum(), 1e-9, "%s is in milliseconds", name)
+		}
+	}
+}

@@ -107,6 +107,7 @@ func (r *typeRoutes) enqueued(ctx context.Context, x *exchange, b *enqueueReques
 		return answer, nil
 	}
 	x.Header().Set(replayedHeader, "true")
+	r.metrics.QueueDuplicates.WithLabelValues(plan.Template.Namespace).Inc()
 	task, err := r.readTask(ctx, created.UUID)
 	if err != nil {
 		return nil, err

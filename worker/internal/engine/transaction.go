@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/tracing"
@@ -21,7 +22,7 @@ type transaction struct {
 	work    *store.Work
 	unwatch func() bool   // stops watching the context; false: it has ended
 	watched chan struct{} // closed when the watch has finished
-	created []string      // namespaces of the tasks created in it
+	created []*store.Plan // of the tasks created in it
 }
 
 // commitPatience bounds the report and the commit of a transaction. Heartbeats extend the
@@ -221,8 +222,8 @@ func (e *Engine) concluded(x *Execution, end Ending) {
 	case committed:
 		e.succeeded(x, end)
 		x.Step.Ended(true)
-		for _, namespace := range x.tx.created {
-			e.metrics.TasksCreated.WithLabelValues(namespace).Inc()
+		for _, plan := range x.tx.created {
+			settle.CountCreated(e.metrics, plan, 1)
 		}
 		e.signal(x.tx.work.Signals()...)
 	case outdated:
@@ -370,7 +371,7 @@ func (x *Execution) CreateTask(ctx context.Context, tx store.Tx, r *submission.R
 	if err == nil && own && !created.Existing {
 		x.tx.work.Announce(signals...)
 		if tx == x.tx.work.Tx() { // the outcome of a savepoint is not known here
-			x.tx.created = append(x.tx.created, r.Namespace)
+			x.tx.created = append(x.tx.created, created.Plan)
 		}
 	}
 	return created, err
@@ -414,7 +415,7 @@ func (e *Engine) createNext(ctx context.Context, x *Execution, r submission.Requ
 		return notContinued(submission.Refusal(err))
 	}
 	if !created.Duplicate {
-		x.tx.created = append(x.tx.created, r.Namespace)
+		x.tx.created = append(x.tx.created, task.Plan)
 	}
 	return nil
 }
