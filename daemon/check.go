@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
@@ -31,7 +32,7 @@ func Check(loaded *config.Loaded) []error {
 }
 
 func checkOrchestrator(loaded *config.Loaded) []error {
-	d := &Orchestrator{shared: &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}}
+	d := &Orchestrator{shared: unwired(loaded)}
 	engine := d.engineConfig(loaded, store.Daemon{}, nil)
 	_, _, templates := loadTemplates(loaded.Common)
 	var redis, rabbitMQ, events error
@@ -45,23 +46,50 @@ func checkOrchestrator(loaded *config.Loaded) []error {
 		_, events = amqpevents.New(d.eventsBridge(loaded, "", ""))
 	}
 	return []error{checkConnections(loaded.Common, orchestratorBuffers(loaded.Orchestration)),
-		engine.Check(), templates, redis, rabbitMQ, events}
+		engine.Check(), templates, redis, rabbitMQ, events, checkSessions(loaded), d.checkParts(nil)}
+}
+
+// checkSessions makes the worker that the sessions of an orchestrator have.
+func checkSessions(loaded *config.Loaded) error {
+	if !loaded.Orchestration.Sessions.Enabled {
+		return nil
+	}
+	settings, err := lendingConfig(loaded)
+	if err != nil {
+		return err
+	}
+	settings.DatabaseURL, settings.WorkerID = loaded.Common.Database.URL.Reveal(), "sessions"
+	_, err = worker.New(settings)
+	return err
+}
+
+// unwired is a daemon without any part.
+func unwired(loaded *config.Loaded) *shared {
+	return &shared{loaded: loaded, log: zap.NewNop(), registry: prometheus.NewRegistry(), metrics: telemetry.Discard()}
+}
+
+// checkParts makes the parts that both daemons have beside their connections.
+func (s *shared) checkParts(w *config.Worker) error {
+	_, breakers := newBreakers(s.loaded.Common, w, s.log, s.metrics)
+	_, senders := s.newSenders("")
+	_, predictor := s.newPredictor()
+	return errors.Join(breakers, senders, predictor)
 }
 
 func checkWorker(loaded *config.Loaded) []error {
-	d := &Worker{shared: &shared{loaded: loaded, log: zap.NewNop(), metrics: telemetry.Discard()}}
+	d := &Worker{shared: unwired(loaded)}
 	settings := d.workerConfig(loaded, nil)
 	settings.DatabaseURL = loaded.Common.Database.URL.Reveal() // in place of a store
 	w, err := worker.New(settings)
 	if err == nil {
 		err = loadTemplatesOf(w, loaded.Worker)
 	}
-	return []error{checkConnections(loaded.Common, workerBuffers(loaded.Worker)), err}
+	return []error{checkConnections(loaded.Common, workerBuffers(loaded.Worker)), err, d.checkParts(&loaded.Worker)}
 }
 
 // checkServers reads the keys and certificates of the servers.
 func checkServers(loaded *config.Loaded) error {
-	s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
+	s := unwired(loaded)
 	var errs []error
 	o, w := loaded.Orchestration, loaded.Worker
 	for _, servers := range []struct {

@@ -50,6 +50,10 @@ func TestAValidationRefusesWhatADaemonRefuses(t *testing.T) {
 		"a queue unknown":      {"[common.queues.rabbitmq]\nqueues = [\"a\"]\n[orchestration.bridge.rabbitmq_queue]\nenabled = true\nkeys = [\"b\"]\n", true},
 		"an odd pattern":       {"[orchestration.bridge.rabbitmq_events]\nenabled = true\nnamespaces = [\"a\"]\npatterns = [\"a b\"]\n", true},
 		"events elsewhere":     {"[orchestration.bridge.rabbitmq_events]\nenabled = true\nnamespaces = [\"a\"]\n", false}, // a broker that need not run yet
+		"spans to nowhere":     {"[common.telemetry.tracing]\nenabled = true\nendpoint = \"ftp://collector\"\n", true},
+		"spans with a secret":  {"[common.telemetry.tracing]\nenabled = true\nheaders = \"no equals sign\"\n", true},
+		"metrics to nowhere":   {"[common.telemetry.metrics]\nenabled = true\nendpoint = \"collector:4318\"\n", true},
+		"spans to come":        {"[common.telemetry.tracing]\nenabled = true\n", false}, // a collector that need not run yet
 		"no queue at all":      {"[orchestration.bridge.rabbitmq_queue]\nenabled = true\n", true},
 	} {
 		t.Run(name, func(t *testing.T) {
