@@ -103,6 +103,7 @@ type Common struct {
 		LogLevel  string   `toml:"log_level" default:"info" oneof:"debug,info,warn,error" alias:"trace=debug,warning=warn" env:"TASKER_LOG_LEVEL" reload:"yes" doc:"Least severe level that is logged." effect:"debug shows each wake-up and claim; expect much output."`
 		LogLevels []string `toml:"log_levels" default:"" rule:"room=level" reload:"yes" doc:"Levels of single rooms of a daemon, as room=level; the others have log_level." effect:"worker=debug shows what the worker does, and nothing more of the others."`
 		LogFormat string   `toml:"log_format" default:"auto" oneof:"auto,json,console" env:"TASKER_LOG_FORMAT" doc:"Shape of log lines: auto is console on a terminal and JSON elsewhere." effect:"json is for collectors, console for people."`
+		Aliases   bool     `toml:"metric_aliases" default:"false" doc:"Show the metrics at /metrics under their names in Tasker and other products as well." effect:"For dashboards and alerts of those; some of the names break the conventions of Prometheus. They are at /actuator/prometheus in any case."`
 		Tracing   tracing  `toml:"tracing"`
 		Metrics   metrics  `toml:"metrics"`
 	} `toml:"telemetry"`

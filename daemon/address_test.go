@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
@@ -31,6 +33,48 @@ func TestShownAddress(t *testing.T) {
 		require.Equal(t, want, shownAddress(addr, "pod-a"), bound)
 	}
 	require.Equal(t, "0.0.0.0:8080", shownAddress(&net.TCPAddr{IP: net.IPv4zero, Port: 8080}, ""), "a host without a name")
+}
+
+// TestAPortInUseNamesItsKey: a daemon whose port another process has ends before it has begun
+// to claim, and the error names the key to change.
+func TestAPortInUseNamesItsKey(t *testing.T) {
+	t.Parallel()
+	db := enginetest.Migrated(t)
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, taken.Close()) })
+	for key, change := range map[string]func(*config.Loaded) (of *string){
+		"orchestration.web.bind_address":  func(l *config.Loaded) *string { return &l.Orchestration.Web.BindAddress },
+		"orchestration.grpc.bind_address": func(l *config.Loaded) *string { return &l.Orchestration.GRPC.BindAddress },
+		"worker.web.bind_address":         func(l *config.Loaded) *string { return &l.Worker.Web.BindAddress },
+		"worker.grpc.bind_address":        func(l *config.Loaded) *string { return &l.Worker.GRPC.BindAddress },
+	} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			loaded := loadToo(t, db, "")
+			loaded.Orchestration.GRPC.Enabled, loaded.Worker.GRPC.Enabled = true, true
+			for _, address := range []*string{&loaded.Orchestration.Web.BindAddress, &loaded.Worker.Web.BindAddress,
+				&loaded.Orchestration.GRPC.BindAddress, &loaded.Worker.GRPC.BindAddress} {
+				*address = "127.0.0.1:0"
+			}
+			*change(loaded) = taken.Addr().String()
+			refused := startOne(t, loaded, strings.HasPrefix(key, "worker"))
+			require.ErrorContains(t, refused, "open "+key+": listen on "+taken.Addr().String()+": another process uses this address")
+		})
+	}
+}
+
+// startOne starts a worker daemon, or an orchestrator.
+func startOne(t *testing.T, loaded *config.Loaded, ofWorker bool) error {
+	t.Helper()
+	if !ofWorker {
+		d, err := newOrchestrator(t.Context(), loaded, nil, zap.NewNop())
+		require.NoError(t, err)
+		return d.Start(t.Context())
+	}
+	d, err := newWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, nil, zap.NewNop())
+	require.NoError(t, err)
+	return d.Start(t.Context())
 }
 
 // TestTheFleetShowsWhereDaemonsListen: with the port that was bound, and long before

@@ -38,6 +38,7 @@ const stopMargin = 2 * time.Second
 // shared are the parts of both daemons.
 type shared struct {
 	loaded   *config.Loaded // the latest
+	root     string         // of the daemon's own keys
 	log      *zap.Logger
 	registry *prometheus.Registry
 	metrics  *telemetry.Metrics
@@ -71,7 +72,10 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 		return err
 	}
 	c := loaded.Common
-	s := &shared{loaded: loaded, log: log, registry: prometheus.NewRegistry(), fatal: make(chan error, 1), shutdown: c.Shutdown}
+	s := &shared{loaded: loaded, root: "orchestration", log: log, registry: prometheus.NewRegistry(), fatal: make(chan error, 1), shutdown: c.Shutdown}
+	if w != nil {
+		s.root = "worker"
+	}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = telemetry.NewMetrics(s.registry)
 	var err error
@@ -189,7 +193,7 @@ func (s *shared) webConfig(w config.OrchestrationWeb, g config.GRPC, environment
 	cfg = rest.Configure(w)
 	cfg.Version, cfg.Environment = version(), environment
 	cfg.Telemetry, cfg.Metrics, cfg.Logger, cfg.LogLevels = s.metrics, s.registry, s.log.Named("api"), telemetry.LevelsOf(s.log)
-	cfg.Tracer = s.tracer
+	cfg.Tracer, cfg.MetricAliases = s.tracer, s.loaded.Common.Telemetry.Aliases
 	if cfg.Access, err = s.accessOf(w.Web, storedKeys{s.store}); err != nil {
 		return cfg, err
 	}
@@ -266,10 +270,31 @@ func shownAddress(bound net.Addr, host string) string {
 // start starts the services in order and the servers last, so that they serve only running
 // parts; if one fails, those before it are stopped.
 func (s *shared) start(ctx context.Context) error {
-	services := append(slices.Clip(s.services), s.doors()...)
-	if err := lifecycle.StartAll(ctx, s.log, stopEach, services...); err != nil {
+	err := s.listen(ctx)
+	if err == nil {
+		services := append(slices.Clip(s.services), s.doors()...)
+		err = lifecycle.StartAll(ctx, s.log, stopEach, services...)
+	}
+	if err != nil {
+		err = errors.Join(err, lifecycle.StopAll(context.WithoutCancel(ctx), s.log, stopEach, s.doors()...))
 		s.store.Close()
 		return fmt.Errorf("start: %w", err)
+	}
+	return nil
+}
+
+// listen takes the addresses of the servers before anything is claimed; the error names the
+// key of one that is not free.
+func (s *shared) listen(ctx context.Context) error {
+	if s.server != nil && s.listens {
+		if err := s.server.Listen(ctx); err != nil {
+			return fmt.Errorf("open %s.web.bind_address: %w", s.root, err)
+		}
+	}
+	if s.grpc != nil {
+		if err := s.grpc.Listen(ctx); err != nil {
+			return fmt.Errorf("open %s.grpc.bind_address: %w", s.root, err)
+		}
 	}
 	return nil
 }

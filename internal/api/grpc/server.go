@@ -103,11 +103,12 @@ type Server struct {
 	leaving            sync.Once
 	left               chan struct{} // closed once the connections from before the drain have ended
 
-	mu      sync.Mutex
-	address net.Addr
-	started bool
-	stopped bool
-	group   conc.WaitGroup
+	mu       sync.Mutex
+	listener net.Listener // nil before Listen
+	address  net.Addr
+	started  bool
+	stopped  bool
+	group    conc.WaitGroup
 }
 
 func newServer(name string, cfg Config, operations Operations) (*Server, error) {
@@ -169,11 +170,32 @@ func (s *Server) finish() {
 // Name implements lifecycle.Service.
 func (s *Server) Name() string { return s.name }
 
-// Addr is the address listened on, nil before Start.
+// Addr is the address listened on, nil before Listen and Start.
 func (s *Server) Addr() net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.address
+}
+
+// Listen takes the address, so that it is known to be free before anything else starts;
+// connections wait until Start. Stop gives it back.
+func (s *Server) Listen(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listen(ctx)
+}
+
+func (s *Server) listen(ctx context.Context) (err error) {
+	switch {
+	case s.stopped:
+		return lifecycle.ErrStopped
+	case s.listener != nil:
+		return nil
+	}
+	if s.listener, err = lifecycle.Listen(ctx, s.cfg.Address); err == nil {
+		s.address = s.listener.Addr()
+	}
+	return err
 }
 
 // Start implements lifecycle.Service: it listens, and returns when connections are
@@ -187,11 +209,11 @@ func (s *Server) Start(ctx context.Context) error {
 	case s.started:
 		return nil
 	}
-	listener, err := lifecycle.Listen(ctx, s.cfg.Address)
-	if err != nil {
+	if err := s.listen(ctx); err != nil {
 		return err
 	}
-	s.address, s.started = listener.Addr(), true
+	s.started = true
+	listener := s.listener
 	s.group.Go(func() { s.serve(listener) })
 	s.log.Info("serving gRPC", zap.String("server", s.name), zap.Stringer("address", s.address))
 	return nil
@@ -232,6 +254,9 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.stop()
 	s.mu.Lock()
 	s.stopped = true
+	if s.listener != nil && !s.started {
+		_ = s.listener.Close() // it was never served
+	}
 	s.mu.Unlock()
 	ended := make(chan struct{})
 	s.group.Go(func() {

@@ -42,6 +42,11 @@ func (a *api) addDocs() error {
 		a.write(w, "application/openapi+json", document)
 	}))
 	routes.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Accept")
+		if asksForJSON(r) {
+			a.write(w, "application/json", a.entrance())
+			return
+		}
 		http.Redirect(w, r, "/api-docs/ui", http.StatusFound)
 	})
 	routes.HandleFunc("GET /api-docs/ui", a.documented(func(w http.ResponseWriter, _ *http.Request) {
@@ -49,6 +54,22 @@ func (a *api) addDocs() error {
 		a.write(w, "text/html; charset=utf-8", []byte(page))
 	}))
 	return nil
+}
+
+// asksForJSON reports whether a client names JSON among what it accepts, and no page.
+func asksForJSON(r *http.Request) bool {
+	accepts := strings.ToLower(strings.Join(r.Header.Values("Accept"), ","))
+	return strings.Contains(accepts, "json") && !strings.Contains(accepts, "text/html")
+}
+
+// entrance says where a program finds what, at the path that one tries first.
+func (a *api) entrance() []byte {
+	document, err := json.Marshal(map[string]string{"name": a.name, "version": a.cfg.Version, "documentation": "/api-docs/ui",
+		"openapi": "/api-docs/openapi.json", "health": "/health", "metrics": metricsPath})
+	if err != nil {
+		return nil // texts can always be encoded
+	}
+	return document
 }
 
 func (a *api) write(w http.ResponseWriter, contentType string, body []byte) {
@@ -66,19 +87,24 @@ func sourceHash(text string) string {
 }
 
 // addMetrics serves /metrics in the text format of Prometheus. Under a second name, which those
-// who come from Spring scrape, the metrics have their names in other products as well: some of
-// those break the conventions of Prometheus, and who does not need them shall not pay for them.
+// who come from Spring scrape, and where MetricAliases is set also under the first one, the
+// metrics have their names in other products as well: some of those break the conventions of
+// Prometheus, and who does not need them shall not pay for them.
 func (a *api) addMetrics() {
 	if a.cfg.Metrics == nil {
 		return
 	}
-	for path, metrics := range map[string]prometheus.Gatherer{metricsPath: a.cfg.Metrics, actuatorPath: telemetry.Aliased(a.cfg.Metrics)} {
+	own, aliased := a.cfg.Metrics, telemetry.Aliased(a.cfg.Metrics)
+	if a.cfg.MetricAliases {
+		own = aliased
+	}
+	for path, metrics := range map[string]prometheus.Gatherer{metricsPath: own, actuatorPath: aliased} {
 		h := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
 			ErrorHandling:       promhttp.ContinueOnError,
 			ErrorLog:            metricsLog{a.log},
 			MaxRequestsInFlight: 8,
 			Timeout:             a.cfg.RequestTimeout,
-			EnableOpenMetrics:   path == metricsPath, // has exemplars; other names would get its suffixes
+			EnableOpenMetrics:   path == metricsPath && !a.cfg.MetricAliases, // has exemplars; other names would get its suffixes
 		})
 		a.mux.HandleFunc("GET "+path, a.documented(h.ServeHTTP))
 	}

@@ -58,6 +58,8 @@ type Config struct {
 	Access Access
 	// TLS encrypts; nil: plain text.
 	TLS *tls.Config
+	// MetricAliases shows metrics at /metrics under their names in other products as well.
+	MetricAliases bool
 	// Tracer makes the spans of requests that may create tasks; nil: there are none.
 	Tracer *tracing.Tracer
 	Logger *zap.Logger // default: no logging
@@ -112,11 +114,12 @@ type Server struct {
 	lines    sync.Pool // of *[]zap.Field, for the audit log
 	noted    noted     // the ignored keys that were logged
 
-	mu      sync.Mutex
-	http    *http.Server
-	address net.Addr
-	stopped bool
-	group   conc.WaitGroup
+	mu       sync.Mutex
+	http     *http.Server
+	listener net.Listener // nil before Listen
+	address  net.Addr
+	stopped  bool
+	group    conc.WaitGroup
 }
 
 func newServer(name string, cfg Config) (*Server, error) {
@@ -140,11 +143,32 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // OpenAPI returns the OpenAPI 3.1 document as JSON. The caller must not change it.
 func (s *Server) OpenAPI() []byte { return s.openAPI }
 
-// Addr is the address listened on, nil before Start.
+// Addr is the address listened on, nil before Listen and Start.
 func (s *Server) Addr() net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.address
+}
+
+// Listen takes the address, so that it is known to be free before anything else starts;
+// connections wait until Start. Stop gives it back.
+func (s *Server) Listen(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listen(ctx)
+}
+
+func (s *Server) listen(ctx context.Context) (err error) {
+	switch {
+	case s.stopped:
+		return lifecycle.ErrStopped
+	case s.listener != nil:
+		return nil
+	}
+	if s.listener, err = lifecycle.Listen(ctx, s.cfg.Address); err == nil {
+		s.address = s.listener.Addr()
+	}
+	return err
 }
 
 // Start implements lifecycle.Service: it listens, and returns when connections are
@@ -158,11 +182,10 @@ func (s *Server) Start(ctx context.Context) error {
 	case s.http != nil:
 		return nil
 	}
-	listener, err := lifecycle.Listen(ctx, s.cfg.Address)
-	if err != nil {
+	if err := s.listen(ctx); err != nil {
 		return err
 	}
-	s.address = listener.Addr()
+	listener := s.listener
 	if s.cfg.TLS != nil {
 		listener = tls.NewListener(listener, s.cfg.TLS)
 	}
@@ -206,9 +229,12 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.stop()
 	s.mu.Lock()
 	s.stopped = true
-	server := s.http
+	server, listener := s.http, s.listener
 	s.mu.Unlock()
-	if server == nil {
+	switch {
+	case server == nil && listener != nil:
+		return listener.Close() // it was never served
+	case server == nil:
 		return nil
 	}
 	err := server.Shutdown(ctx)

@@ -21,6 +21,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 var _ lifecycle.Service = (*rest.Server)(nil)
@@ -62,6 +63,50 @@ func TestMetrics(t *testing.T) {
 	require.Equal(t, http.StatusOK, r.StatusCode)
 	require.Contains(t, r.Header.Get("Content-Type"), "text/plain; version=0.0.4")
 	require.Contains(t, string(r.body), "tasker_example_total 1")
+}
+
+// With MetricAliases /metrics has the names of other products as well, and else only
+// /actuator/prometheus.
+func TestMetricAliases(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	m := telemetry.NewMetrics(registry)
+	m.TasksCreated.WithLabelValues("shop").Inc()
+	for aliases, paths := range map[bool]map[string]bool{false: {"/metrics": false, "/actuator/prometheus": true}, true: {"/metrics": true, "/actuator/prometheus": true}} {
+		h := newHouse(t, func(c *rest.Config, _ *rest.Orchestrator) { c.Metrics, c.MetricAliases = registry, aliases })
+		for path, has := range paths {
+			for _, accept := range []string{"", "application/openmetrics-text; version=1.0.0"} {
+				r := h.do(http.MethodGet, path, "", "Accept", accept)
+				require.Equal(t, http.StatusOK, r.StatusCode)
+				require.Equal(t, 1, strings.Count(string(r.body), "tasker_tasks_created_total{namespace=\"shop\"} 1"), path)
+				require.Equal(t, has, strings.Contains(string(r.body), "tasker_tasks_requests_total{namespace=\"shop\"} 1"), path)
+			}
+		}
+	}
+}
+
+// A program that tries / first learns where what is; a browser is led to the page.
+func TestTheEntranceForPrograms(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for accept, json := range map[string]bool{"application/json": true, "application/problem+json, application/json;q=0.9": true,
+		"": false, "*/*": false, "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": false, "text/html, application/json": false} {
+		r := h.do(http.MethodGet, "/", "", "Accept", accept)
+		require.Equal(t, "Accept", r.Header.Get("Vary"), accept)
+		if !json {
+			require.Equal(t, http.StatusFound, r.StatusCode, accept)
+			require.Equal(t, "/api-docs/ui", r.Header.Get("Location"))
+			continue
+		}
+		require.Equal(t, http.StatusOK, r.StatusCode, accept)
+		require.Equal(t, "application/json", r.Header.Get("Content-Type"))
+		var at map[string]string
+		r.into(t, &at)
+		require.Equal(t, "1.2.3", at["version"])
+		for _, name := range []string{"documentation", "openapi", "health"} {
+			require.Equal(t, http.StatusOK, h.get(at[name]).StatusCode, name)
+		}
+	}
 }
 
 func TestDocs(t *testing.T) {
