@@ -51,7 +51,7 @@ type TaskAction struct {
 	// StepUUID selects a step: required for reset_for_retry, complete_manually,
 	// run_again and release_lease, allowed for resolve.
 	StepUUID string `json:"step_uuid,omitempty" doc:"The step, if the action is on one" format:"uuid"`
-	Reason   string `json:"reason" doc:"Kept in the history of the task" maxLength:"500"`
+	Reason   string `json:"reason" doc:"Kept in the history of the task; not needed in a preview" maxLength:"500"`
 	Actor    string `json:"actor" doc:"Who acts" maxLength:"255"`
 	// Priority is -100 to 100; required for reprioritise, not allowed
 	// elsewhere.
@@ -102,7 +102,7 @@ type ContextChange struct {
 type BulkAction struct {
 	Filter BulkFilter `json:"filter" doc:"Which tasks; at least one condition"`
 	Action string     `json:"action" doc:"The action" enum:"cancel,fail,resolve,reset_for_retry,complete_manually,run_again,reprioritise,release_lease"`
-	Reason string     `json:"reason" doc:"Kept in the history of each task" maxLength:"500"`
+	Reason string     `json:"reason" doc:"Kept in the history of each task; not needed with dry_run" maxLength:"500"`
 	Actor  string     `json:"actor" doc:"Who acts" maxLength:"255"`
 	// Priority and Result are as in [TaskAction].
 	Priority *int            `json:"priority,omitempty" doc:"-100 to 100; for reprioritise"`

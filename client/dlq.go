@@ -132,7 +132,7 @@ type DLQAdd struct {
 type DLQReplay struct {
 	DLQEntryUUID string     `json:"dlq_entry_uuid,omitempty" format:"uuid"`
 	Filter       *DLQFilter `json:"filter,omitempty" doc:"Which entries; at least one condition"`
-	Reason       string     `json:"reason" maxLength:"500"`
+	Reason       string     `json:"reason" doc:"Not needed with dry_run" maxLength:"500"`
 	Actor        string     `json:"actor" maxLength:"255"`
 	// Context replaces that of the task; with DLQEntryUUID only.
 	Context json.RawMessage `json:"context,omitempty" doc:"Input of the new task; a JSON object; for one entry"`
@@ -165,7 +165,7 @@ type DLQPurge struct {
 	OlderThanSeconds *int64 `json:"older_than_seconds" doc:"Closed at least so long ago; 0: all closed ones"`
 	// Limit is 1 to 10,000; 0 means 1000.
 	Limit  int    `json:"limit,omitempty" doc:"How many at most, 1 to 10000; 1000 when absent"`
-	Reason string `json:"reason" maxLength:"500"`
+	Reason string `json:"reason" doc:"Not needed with dry_run" maxLength:"500"`
 	Actor  string `json:"actor" maxLength:"255"`
 	// DryRun is true by default.
 	DryRun *bool `json:"dry_run,omitempty" doc:"Only count; true when absent"`

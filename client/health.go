@@ -28,6 +28,9 @@ type DetailedHealth struct {
 	Info       *HealthInfo            `json:"info,omitempty"`
 	SystemInfo *WorkerSystemInfo      `json:"system_info,omitempty"`
 
+	// DistributedCache is that of a worker.
+	DistributedCache *DistributedCache `json:"distributed_cache,omitempty" doc:"Of a worker; it has none"`
+
 	EventSystems map[string]EventSystem `json:"event_systems,omitempty"`
 	Loops        []Loop                 `json:"loops,omitempty"`
 	// ChannelSaturation is how full each command channel is, 0 to 1.
@@ -36,6 +39,14 @@ type DetailedHealth struct {
 	FleetWarning string `json:"fleet_warning,omitempty"`
 	// NotReady is the reason for a 503 of /health/ready.
 	NotReady string `json:"not_ready_reason,omitempty"`
+}
+
+// DistributedCache is the cache that workers of Tasker share. Here there is none: Enabled is
+// false and the provider noop, which is always healthy.
+type DistributedCache struct {
+	Enabled  bool   `json:"enabled"`
+	Provider string `json:"provider"`
+	Healthy  bool   `json:"healthy"`
 }
 
 // HealthInfo is the information of an orchestrator.

@@ -43,7 +43,7 @@ type IsolatedOptions struct {
 
 // IsolatedReplay is the body of POST /v1/tasks/{uuid}/batches/isolated/replay.
 type IsolatedReplay struct {
-	Reason    string `json:"reason" maxLength:"500"`
+	Reason    string `json:"reason" doc:"Not needed with dry_run" maxLength:"500"`
 	Actor     string `json:"actor" maxLength:"255"`
 	Worker    string `json:"worker_step,omitempty" maxLength:"128" doc:"Whose batches; needed where the task has those of several"`
 	Batch     string `json:"batch,omitempty" maxLength:"255" doc:"The name of a batch; all when absent"`

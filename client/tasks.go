@@ -318,6 +318,9 @@ type StepAttempt struct {
 	Reported *float64 `json:"reported_seconds"`
 	Applied  *float64 `json:"applied_seconds"`
 	Outcome  string   `json:"outcome" doc:"success, failed, error, lease_lost or cancelled"`
+	// WaitsFor is the type of a step that the engine runs: from Claimed to Reported nothing
+	// ran, and it waited.
+	WaitsFor string `json:"waits_for,omitempty" enum:"sleep,wait_for_event,approval,task" doc:"Of a step that waits from claimed to reported: what for"`
 }
 
 // Verification is the outcome of an integrity check of a task's records.

@@ -68,7 +68,7 @@ type (
 
 // The registry: what tasks are made of. A plan never changes, so it is cached; a version
 // that tasks have used keeps its content, unless the fleet allows otherwise. Operations:
-// RegisterTemplates, PlanNamed, PlanByID, PlanOfType, ReadPlans, Plans, UsePlan,
+// RegisterTemplates, PlanNamed, PlanByID, PlanOfType, ReadPlans, Plans, TemplatesNamed, UsePlan,
 // ForgetPlanNames, TemplateVersion, DeprecateVersion; PutTaskType, DeleteTaskType,
 // TaskType, TaskTypes; Callables, KnownCallables, CallablesVersion; Queues, Namespaces,
 // Pause, Resume; Policies, SetPolicy, SampleOf, Predicts, Foretell; Quotas, SetQuota,
@@ -92,6 +92,7 @@ type (
 	Registrant      = registry.Registrant      // registers templates
 	VersionConflict = registry.VersionConflict // a version whose content differs from the one being registered
 	Registered      = registry.Registered      // the result of a registration
+	NamedTemplate   = registry.NamedTemplate   // a version of a template, and the namespace that has it
 	TemplateVersion = registry.TemplateVersion // the registry's data about a version besides its content
 	TaskType        = registry.TaskType        // a template of one step that was registered over the API
 )

@@ -81,23 +81,25 @@ func normalWord(word string) string { return strings.ToLower(unspaced.Replace(wo
 // unspaced is made once: building it takes longer than using it.
 var unspaced = strings.NewReplacer("_", "", "-", "", " ", "")
 
-// editDistance counts the insertions, deletions and replacements of bytes
-// that turn a into b.
+// editDistance counts the insertions, deletions and replacements of bytes, and swaps of
+// neighbours, that turn a into b.
 func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
+	earlier, previous, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		previous := row[0]
+		earlier, previous, row = previous, row, earlier
 		row[0] = i + 1
 		for j := range len(b) {
-			replace := previous
+			replaced := previous[j]
 			if a[i] != b[j] {
-				replace++
+				replaced++
 			}
-			previous = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+			row[j+1] = min(replaced, row[j]+1, previous[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], earlier[j-1]+1)
+			}
 		}
 	}
 	return row[len(b)]

@@ -88,8 +88,9 @@ var engineKinds = map[string]orchestration.ActionKind{
 // onSteps are the actions that need a step; resolve may have one.
 var onSteps = []string{client.ActionReset, client.ActionComplete, client.ActionRunAgain, client.ActionReleaseLease}
 
-// actionOnTask converts an action for the engine. A replay or a dead letter has no kind.
-func actionOnTask(r *request[client.TaskAction]) (a orchestration.Action, err error) {
+// actionOnTask converts an action for the engine; dry: it is not carried out. A replay or a
+// dead letter has no kind.
+func actionOnTask(r *request[client.TaskAction], dry bool) (a orchestration.Action, err error) {
 	if r.need("action"); r.missing != nil {
 		return a, r.err()
 	}
@@ -99,7 +100,7 @@ func actionOnTask(r *request[client.TaskAction]) (a orchestration.Action, err er
 		return a, unknownAction(b.Action, client.ActionReplay, client.ActionDeadLetter)
 	}
 	a = orchestration.Action{Kind: kind, Priority: b.Priority}
-	a.Reason, a.Actor = r.why(b.Reason, b.Actor)
+	a.Reason, a.Actor = r.whyUnless(dry, b.Reason, b.Actor)
 	r.operands(b.Action, "step_uuid", r.has("step_uuid"), b.Priority, b.Result)
 	a.Edit = r.edit(b)
 	if r.has("step_uuid") {
@@ -158,7 +159,7 @@ func bulkAction(r *request[client.BulkAction]) (bulk orchestration.Bulk, err err
 	}
 	bulk.DryRun = b.DryRun == nil || *b.DryRun
 	bulk.Action = orchestration.Action{Kind: kind, Priority: b.Priority, StepName: r.text("filter.step_name", filter.StepName, orchestration.MaxTextLength)}
-	bulk.Action.Reason, bulk.Action.Actor = r.why(b.Reason, b.Actor)
+	bulk.Action.Reason, bulk.Action.Actor = r.whyUnless(bulk.DryRun, b.Reason, b.Actor)
 	r.operands(b.Action, "filter.step_name", filter.StepName != "", b.Priority, b.Result)
 	if len(b.Result) > 0 {
 		bulk.Action.Result = r.result("result", b.Result)

@@ -93,7 +93,7 @@ func pascal(snake string) string {
 // actOnTask answers POST /v1/tasks/{uuid}/actions.
 func (r *actionRoutes) actOnTask(ctx context.Context, in *taskInput, body *request[client.TaskAction]) (*client.Task, error) {
 	id := in.UUID
-	action, err := r.taskAction(ctx, id, body)
+	action, err := r.taskAction(ctx, id, body, false)
 	if err != nil {
 		return nil, err
 	}
@@ -117,9 +117,9 @@ func (r *actionRoutes) actOnTask(ctx context.Context, in *taskInput, body *reque
 	return task, nil
 }
 
-// taskAction checks an action on a task, and looks for its step.
-func (r *actionRoutes) taskAction(ctx context.Context, task uuid.UUID, body *request[client.TaskAction]) (orchestration.Action, error) {
-	action, err := actionOnTask(body)
+// taskAction checks an action on a task, and looks for its step; dry: it is not carried out.
+func (r *actionRoutes) taskAction(ctx context.Context, task uuid.UUID, body *request[client.TaskAction], dry bool) (orchestration.Action, error) {
+	action, err := actionOnTask(body, dry)
 	if err == nil && action.Step != nil {
 		err = ofTask(task, r.checkStep(ctx, task, *action.Step))
 	}

@@ -255,7 +255,8 @@ func TestBulkActionsThatAreNone(t *testing.T) {
 	}{
 		`{"filter":{"tag":"x"},"reason":"r","actor":"a"}`:                      {422, "missing field: action"},
 		`{"action":"cancel","reason":"r","actor":"a"}`:                         {422, "missing field: filter"},
-		`{"action":"cancel","filter":{"tag":"x"}}`:                             {422, "missing field: reason, actor"},
+		`{"action":"cancel","filter":{"tag":"x"}}`:                             {422, "missing field: actor"}, // a dry run needs no reason
+		`{"action":"cancel","filter":{"tag":"x"},"dry_run":false}`:             {422, "missing field: reason, actor"},
 		`{"action":"replay","filter":{"tag":"x"},"reason":"r","actor":"a"}`:    {400, "/v1/dlq/replay"},
 		`{"action":"explode","filter":{"tag":"x"},"reason":"r","actor":"a"}`:   {422, "invalid action"},
 		`{"action":"run_again","filter":{"tag":"x"},"reason":"r","actor":"a"}`: {422, "missing field: filter.step_name"},

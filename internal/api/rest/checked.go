@@ -93,6 +93,18 @@ func (c *checked) why(reason, actor string) (why, who string) {
 	return c.required("reason", reason, orchestration.MaxReasonLength), c.acting("actor", actor)
 }
 
+// dryReason is the reason of a request that only shows what it would do and gives none.
+const dryReason = "dry run"
+
+// whyUnless is why for a request that may only show what it would do: then nothing changes,
+// and no reason is needed.
+func (c *checked) whyUnless(dry bool, reason, actor string) (why, who string) {
+	if !dry || strings.TrimSpace(reason) != "" {
+		return c.why(reason, actor)
+	}
+	return dryReason, c.acting("actor", actor)
+}
+
 // acting returns who acts, which a field must say unless the credentials do. Records name
 // the principal beside another name, since clients may write there what they like.
 func (c *checked) acting(name, actor string) string {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -137,7 +139,7 @@ func keyOfHeader(r *request[client.TaskRequest], key string) error {
 func (t *taskRoutes) created(ctx context.Context, x *exchange, request orchestration.Request, how display) (*client.Task, error) {
 	created, err := t.engine.Create(ctx, request)
 	if err != nil {
-		return nil, err
+		return nil, namesakes(ctx, x, t.store, err)
 	}
 	switch {
 	case created.Existing:
@@ -153,6 +155,39 @@ func (t *taskRoutes) created(ctx context.Context, x *exchange, request orchestra
 	// Its first state follows from its plan and the request.
 	fresh := newTaskOf(&request, &created)
 	return taskOf(store.AsCreated(&fresh, created.RequestedAt), true), nil
+}
+
+// mostNamesakes is how many templates of another namespace or version an error names.
+const mostNamesakes = 3
+
+// namesakes adds the templates of the same name to the error of one that is not there: those
+// in namespaces that the client may see, or else the versions in its own.
+func namesakes(ctx context.Context, x *exchange, templates interface {
+	TemplatesNamed(ctx context.Context, name string) ([]store.NamedTemplate, error)
+}, err error) error {
+	var unknown *orchestration.UnknownTemplateError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	list, listErr := templates.TemplatesNamed(ctx, unknown.Name)
+	if listErr != nil {
+		return err // what is wrong with the request is known
+	}
+	var here, elsewhere []string
+	for _, t := range list {
+		switch text := t.Namespace + "/" + unknown.Name; {
+		case x.hides(t.Namespace):
+		case t.Namespace == unknown.Namespace:
+			here = append(here, text+"/"+t.Version)
+		case !slices.Contains(elsewhere, text):
+			elsewhere = append(elsewhere, text)
+		}
+	}
+	near := append(here, elsewhere...)
+	if len(near) == 0 {
+		return err
+	}
+	return notFound(unknown.Error() + "; did you mean " + strings.Join(near[:min(len(near), mostNamesakes)], " or ") + "?")
 }
 
 // newTaskOf is the task created for a request.

@@ -152,7 +152,7 @@ func (r *dlqRoutes) purge(ctx context.Context, _ *struct{}, body *request[client
 	limit := body.within("limit", b.Limit, 1, limits.MaxPurgeLimit, limits.DefaultPurgeLimit)
 	by := store.OperatorAction{Action: "purge_dlq", DryRun: b.DryRun == nil || *b.DryRun,
 		Target: json.RawMessage(fmt.Sprintf(`{"older_than_seconds":%d,"limit":%d}`, age, limit))}
-	by.Reason, by.Actor = body.why(b.Reason, b.Actor)
+	by.Reason, by.Actor = body.whyUnless(by.DryRun, b.Reason, b.Actor)
 	if err := body.err(); err != nil {
 		return nil, err
 	}

@@ -166,7 +166,8 @@ func TestDLQReplayThatIsNone(t *testing.T) {
 		says   string
 	}{
 		`{}`:                           {422, "missing field: dlq_entry_uuid or filter"},
-		`{"filter":{"namespace":"n"}}`: {422, "missing field: reason, actor"},
+		`{"filter":{"namespace":"n"}}`: {422, "missing field: actor"}, // a dry run needs no reason
+		`{"filter":{"namespace":"n"},"dry_run":false}`:                           {422, "missing field: reason, actor"},
 		`{"reason":"r","actor":"a","dlq_entry_uuid":"x"}`:                        {400, "dlq_entry_uuid must be a UUID"},
 		`{"reason":"r","actor":"a","dlq_entry_uuid":"` + uuid.NewString() + `"}`: {404, "DLQ entry not found"},
 		one + `,"limit":1}`:                      {400, "are for many entries"},

@@ -39,14 +39,15 @@ func investigation(r *request[client.DLQUpdate]) (u store.DeadLetterUpdate, err 
 func replayOfOne(r *request[client.DLQReplay]) (entry uuid.UUID, again orchestration.Replay, dry bool, err error) {
 	b := &r.body
 	entry = r.id("dlq_entry_uuid", b.DLQEntryUUID)
-	again.Reason, again.Actor = r.why(b.Reason, b.Actor)
+	dry = b.DryRun != nil && *b.DryRun
+	again.Reason, again.Actor = r.whyUnless(dry, b.Reason, b.Actor)
 	if context := r.object("context", b.Context); context != nil {
 		again.Edit = &orchestration.ContextEdit{Context: context}
 	}
 	if b.Filter != nil || r.has("per_second") || r.has("limit") {
 		r.add("filter, per_second and limit are for many entries; give them or dlq_entry_uuid")
 	}
-	return entry, again, b.DryRun != nil && *b.DryRun, r.err()
+	return entry, again, dry, r.err()
 }
 
 // replayOfMany converts the replay of the entries that match a filter; it must end within
@@ -57,7 +58,7 @@ func replayOfMany(r *request[client.DLQReplay], room time.Duration) (m orchestra
 		return m, unprocessable("missing field: dlq_entry_uuid or filter")
 	}
 	m.DryRun = b.DryRun == nil || *b.DryRun
-	m.Reason, m.Actor = r.why(b.Reason, b.Actor)
+	m.Reason, m.Actor = r.whyUnless(m.DryRun, b.Reason, b.Actor)
 	r.only("context", len(b.Context) > 0, "", "dlq_entry_uuid")
 	m.Limit = r.within("limit", b.Limit, 1, limits.MaxReplayLimit, limits.DefaultReplayLimit)
 	if m.PerSecond = b.PerSecond; !r.has("per_second") {

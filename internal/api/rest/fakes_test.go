@@ -233,6 +233,7 @@ func (f *fakeEngine) Wait(ctx context.Context, _ uuid.UUID) (bool, error) {
 
 // fakeStore has one task and one template, and no other methods.
 type fakeStore struct {
+	named []store.NamedTemplate // the templates called d
 	rest.Store
 	unserved map[int]store.Unserved
 	mu       sync.Mutex
@@ -397,6 +398,13 @@ func (f *fakeStore) Attempts(_ context.Context, _ uuid.UUID, step int) ([]store.
 
 func (f *fakeStore) Plans(context.Context, string) ([]store.ListedPlan, error) {
 	return []store.ListedPlan{{Plan: f.plan, DeprecatedAt: &began}}, f.state()
+}
+
+func (f *fakeStore) TemplatesNamed(_ context.Context, name string) ([]store.NamedTemplate, error) {
+	if name != "d" {
+		return nil, f.state()
+	}
+	return f.named, f.state()
 }
 
 func (f *fakeStore) TemplateVersion(context.Context, int32) (store.TemplateVersion, error) {

@@ -155,6 +155,9 @@ func (h *healthRoutes) detailed(ctx context.Context, _ *struct{}) (*client.Detai
 	if w.NotReady != "" {
 		w.Status = "degraded"
 	}
+	if h.worker != nil {
+		w.DistributedCache = &client.DistributedCache{Provider: "noop", Healthy: true}
+	}
 	w.EventSystems = map[string]client.EventSystem{}
 	for name, system := range h.status.Health() {
 		w.EventSystems[name] = eventSystemOf(system)

@@ -50,6 +50,7 @@ func (t *taskRoutes) parseShown(q *shownQuery) (how display, err error) {
 		return how, err
 	}
 	how.include, err = parseInclude(q.Include, client.IncludeResults, client.IncludeAllResults)
+	how.include.results = how.include.results || how.wait > 0 // who waits for the end wants what came of it
 	return how, err
 }
 

@@ -37,7 +37,7 @@ func TestResultsAreShownWhereTheyAreAskedFor(t *testing.T) {
 		h.store.task.Progress.Steps[i].Status = workflow.StatusComplete
 	}
 	var ended client.Task
-	for _, query := range []string{"?include=results", "?include=results&wait=1s"} {
+	for _, query := range []string{"?include=results", "?include=results&wait=1s", "?wait=1s"} {
 		ended = client.Task{}
 		h.get(path+query).into(t, &ended)
 		require.Len(t, ended.Results, 1, query)
@@ -47,6 +47,9 @@ func TestResultsAreShownWhereTheyAreAskedFor(t *testing.T) {
 	ended = client.Task{}
 	h.do(http.MethodPost, "/v1/tasks?wait=1s&include=results", goodBody+"}").into(t, &ended)
 	require.JSONEq(t, `{"of":"end"}`, string(ended.Results["end"]))
+	ended = client.Task{}
+	h.do(http.MethodPost, "/v1/tasks?wait=1s", goodBody+"}").into(t, &ended)
+	require.JSONEq(t, `{"of":"end"}`, string(ended.Results["end"]), "who waits wants the results")
 	ended = client.Task{}
 	h.get("/v1/tasks/by-key?namespace=shapes&name=diamond&idempotency_key=a/b%20c&include=all_results").into(t, &ended)
 	require.Len(t, ended.Results, 4)

@@ -114,7 +114,7 @@ func (r *isolatedRoutes) replay(ctx context.Context, in *taskInput, body *reques
 	b := &body.body
 	replay := orchestration.ReplayIsolated{Retryable: b.Retryable, Again: b.Again, DryRun: b.DryRun,
 		Worker: body.text("worker_step", b.Worker, orchestration.MaxTextLength), Batch: body.text("batch", b.Batch, orchestration.MaxTextLength)}
-	replay.Reason, replay.Actor = body.why(b.Reason, b.Actor)
+	replay.Reason, replay.Actor = body.whyUnless(b.DryRun, b.Reason, b.Actor)
 	replay.Limit = body.within("limit", b.Limit, 1, limits.MaxIsolatedReplay, limits.MaxIsolatedReplay)
 	if err := body.err(); err != nil {
 		return nil, err

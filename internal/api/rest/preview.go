@@ -18,7 +18,7 @@ const notCreated = "not_created"
 // preview answers POST /v1/tasks/{uuid}/actions/preview.
 func (r *actionRoutes) preview(ctx context.Context, in *taskInput, body *request[client.TaskAction]) (*client.ActionPreview, error) {
 	id := in.UUID
-	action, err := r.taskAction(ctx, id, body)
+	action, err := r.taskAction(ctx, id, body, true)
 	if err != nil {
 		return nil, err
 	}

@@ -170,6 +170,9 @@ func timelineOf(t *store.Task, h store.Timeline) *client.Timeline {
 		if w.Attempts[i].StepName = a.Batch; a.Batch == "" {
 			w.Attempts[i].StepName = t.StepName(a.Step)
 		}
+		if a.Step < len(t.Plan.Steps) && t.Plan.Steps[a.Step].Kind.ByEngine() {
+			w.Attempts[i].WaitsFor = t.Plan.Steps[a.Step].Kind.String()
+		}
 	}
 	return w
 }

@@ -148,7 +148,7 @@ func TestCreatedLaterIsNotReady(t *testing.T) {
 	require.Zero(t, got.ReadySteps)
 	require.Equal(t, "pending", got.Steps[0].CurrentState)
 	require.Nil(t, got.Steps[0].NextRetryAt, "the first execution is not a retry")
-	h.do(http.MethodPost, "/v1/tasks?wait=1s", goodBody+"}").golden(t, "task")
+	h.do(http.MethodPost, "/v1/tasks?wait=1s", goodBody+"}").golden(t, "task_waited")
 }
 
 func TestCreateFailures(t *testing.T) {
@@ -186,6 +186,35 @@ func TestCreateFailures(t *testing.T) {
 				require.Len(t, logged, 1)
 				require.Contains(t, fmt.Sprint(logged[0].ContextMap()["error"]), c.err.Error())
 			}
+		})
+	}
+}
+
+// A template that is not there is looked for in the other namespaces that the client may see,
+// and among the versions of its own.
+func TestTemplatesOfTheSameNameAreNamed(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	for name, c := range map[string]struct {
+		namespaces []string
+		err        orchestration.UnknownTemplateError
+		says       string
+	}{
+		"elsewhere": {nil, orchestration.UnknownTemplateError{Namespace: "shapes", Name: "d", Version: "9"},
+			"Template not found: shapes/d/9; did you mean examples/d or lines/d?"},
+		"hidden": {[]string{"shapes", "lines"}, orchestration.UnknownTemplateError{Namespace: "shapes", Name: "d", Version: "9"},
+			"Template not found: shapes/d/9; did you mean lines/d?"},
+		"versions": {nil, orchestration.UnknownTemplateError{Namespace: "examples", Name: "d", Version: "3.0.0"},
+			"Template not found: examples/d/3.0.0; did you mean examples/d/2.0.0 or examples/d/1.0.0 or lines/d?"},
+		"nothing": {nil, orchestration.UnknownTemplateError{Namespace: "shapes", Name: "e", Version: "9"}, "Template not found: shapes/e/9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, func(c *rest.Config, _ *rest.Orchestrator) { c.Access = i.access() })
+			h.engine.createErr, h.store.named = &c.err, []store.NamedTemplate{{Namespace: "examples", Version: "2.0.0"},
+				{Namespace: "examples", Version: "1.0.0"}, {Namespace: "lines", Version: "1.0.0"}}
+			e := h.do(http.MethodPost, "/v1/tasks", goodBody+"}", "Authorization", "Bearer "+i.token(c.namespaces, "tasks:create")).refused(t, 404, "NOT_FOUND")
+			require.Equal(t, c.says, e.Message)
 		})
 	}
 }

@@ -368,6 +368,24 @@ func (s *Registry) Plans(ctx context.Context, namespace string) (plans []ListedP
 	return plans, err
 }
 
+// maxNamesakes bounds the templates of one name that are listed.
+const maxNamesakes = 20
+
+var templatesNamed = pg.Compile(`
+select n.name as namespace, p.version
+from tasker.plans p join tasker.namespaces n using (namespace_id)
+where p.current and p.name = @name and p.deprecated_at is null order by n.name, p.plan_id desc limit @limit`)
+
+// NamedTemplate is a version of a template, in one of the namespaces that have its name.
+type NamedTemplate struct{ Namespace, Version string }
+
+// TemplatesNamed lists the versions of a name that are not deprecated, in whichever
+// namespaces, ordered by namespace, the latest registered first; at most 20.
+func (s *Registry) TemplatesNamed(ctx context.Context, name string) ([]NamedTemplate, error) {
+	return pg.ReadAll[NamedTemplate](ctx, s.db, "templates_named", "look for templates of a name",
+		templatesNamed.With(pg.Args{"name": name, "limit": maxNamesakes}))
+}
+
 var readQueues = pg.Compile(`
 select name, namespace_id from tasker.namespaces where cardinality(@names::text[]) = 0 or name = any (@names)`)
 
