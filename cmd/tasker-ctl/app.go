@@ -61,11 +61,15 @@ type app struct {
 	now    func() time.Time
 	// pause is lifecycle.Pause, but in tests.
 	pause func(ctx context.Context, d time.Duration) error
+	// answers reports whether something listens at a URL.
+	answers func(ctx context.Context, base string) bool
 	// screen says what stdout can do.
 	screen terminal
 	// errors says what stderr can do.
 	errors terminal
 	global globalOptions
+	// view is how a list is shown; nil: as it is.
+	view *listView
 	// started is set when a command begins to work: an error before that is a
 	// mistake on the command line.
 	started bool
@@ -88,7 +92,7 @@ type globalOptions struct {
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer, env lookupFunc) *app {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, now: time.Now, pause: lifecycle.Pause}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, now: time.Now, pause: lifecycle.Pause, answers: answers}
 	a.global.output = formatTable
 	a.screen, a.errors = detectTerminal(stdout, env), detectTerminal(stderr, env)
 	return a

@@ -22,30 +22,32 @@ type argument struct {
 	// arguments before it.
 	find func(ctx context.Context, c *api, before []string, text string) (string, error)
 	// It is completed with words, with what the orchestrator lists, or as the name
-	// of a file.
+	// of a file. The last argument of offer is what has been typed of it.
 	words []string
 	offer query[[]string]
 	file  bool
 }
 
-// uuidArgument is the UUID of a thing; the hint says where to find one.
-func uuidArgument(what, hint string) argument {
-	return argument{parse: func(text string) (string, error) {
-		id, err := uuidOf(what, text)
-		if err != nil && hint != "" {
+// uuidArgument is the UUID of a thing, or its beginning, which is looked for among those
+// that list lists; the hint says where to find one.
+func uuidArgument(what, hint string, list query[[]string]) argument {
+	parse := func(text string) (string, error) {
+		id, err := uuidOrPrefix(what, text)
+		if err != nil {
 			err = hinted{err, hint}
 		}
 		return id, err
-	}}
+	}
+	return argument{parse: parse, find: amongListed(what, hint, list), offer: list}
 }
 
 // namedArguments are those that are not any text, by the names that usage lines give them.
 var namedArguments = map[string]argument{
-	"TASK":      uuidArgument("task", ""),
+	"TASK":      taskArgument,
 	"STEP":      stepArgument,
-	"APIKEY":    uuidArgument("API key", "tasker-ctl auth key list shows what there is"),
+	"APIKEY":    {parse: func(text string) (string, error) { return uuidOrPrefix("API key", text) }}, // found in the database
 	"ENTRY":     entryArgument,
-	"TOKEN":     uuidArgument("token", "tasker-ctl approval list shows what there is"),
+	"TOKEN":     tokenArgument,
 	"WORKER":    workerArgument,
 	"SCHEDULE":  scheduleArgument,
 	"CONSUMER":  consumerArgument,
@@ -102,7 +104,9 @@ func (a *app) completeArguments(names []string, first cobra.CompletionFunc) cobr
 		case next.offer == nil:
 			return next.words, cobra.ShellCompDirectiveNoFileComp
 		}
-		return a.offered(cmd, func(ctx context.Context, c *api) ([]string, error) { return next.offer(ctx, c, args) })
+		return a.offered(cmd, func(ctx context.Context, c *api) ([]string, error) {
+			return next.offer(ctx, c, append(slices.Clone(args), toComplete))
+		})
 	}
 }
 

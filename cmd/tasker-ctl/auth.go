@@ -34,6 +34,12 @@ daemons are given the public key (web.auth.jwt_public_key_path).`,
 	}
 }
 
+// permissionFlag are the permissions of a key or a token.
+func permissionFlag(target *[]string, rules ...rule) flags {
+	return opt(target, "permission", "what its holder may do, such as tasks:create or tasks:*; may be repeated",
+		append(rules, needed, withCommas, also("permissions"))...)
+}
+
 func (a *app) listPermissions(context.Context, []string) error {
 	names := auth.All()
 	return a.emit(names, func() {
@@ -112,7 +118,7 @@ the other keys of NAME end after --grace, so that clients can change over.`,
 		example: "  tasker-ctl auth key create shop --permission 'tasks:*' --permission steps:read --namespace shop --expires-in 2160h\n" +
 			"  tasker-ctl auth key create shop --permission 'tasks:*' --rotate --grace 72h",
 		flags: all(
-			opt(&k.Permissions, "permission", "what its holder may do, such as tasks:create or tasks:*; may be repeated", needed, withCommas),
+			permissionFlag(&k.Permissions),
 			opt(&k.Namespaces, "namespace,n", "where; may be repeated; none: everywhere", withCommas),
 			opt(&k.Life, "expires-in", "life of the key, such as 720h; 0: without end", notNegative),
 			opt(&k.Rotate, "rotate", "let the other keys of this name end"),
@@ -171,7 +177,7 @@ const maxKeys = 1000
 
 func (a *app) keyList() command {
 	n := 100
-	return a.onStore(command{use: "list", short: "List the API keys, newest first", flags: limit(&n, maxKeys, "how many")},
+	return a.onStore(command{use: "list", lists: true, short: "List the API keys, newest first", flags: limit(&n, maxKeys, "how many")},
 		func(ctx context.Context, s *store.Store, _ []string) error {
 			keys, err := s.APIKeys(ctx, n)
 			if err != nil {
@@ -185,6 +191,21 @@ func (a *app) keyList() command {
 		})
 }
 
+// keyFound is the UUID of a key, or of the one among the newest that begins with it.
+func keyFound(ctx context.Context, s *store.Store, text string) (uuid.UUID, error) {
+	if !isWhole(text) {
+		keys, err := s.APIKeys(ctx, maxKeys)
+		if err != nil {
+			return uuid.Nil, err
+		}
+		ids := namesOf(keys, func(k *store.APIKey) string { return k.UUID.String() })
+		if text, err = uniqueOf("API key", text, "tasker-ctl auth key list shows what there is", ids); err != nil {
+			return uuid.Nil, err
+		}
+	}
+	return uuid.Parse(text)
+}
+
 func (a *app) keyRevoke() command {
 	var w client.Why
 	return a.onStore(command{
@@ -193,7 +214,11 @@ func (a *app) keyRevoke() command {
 seconds more.`,
 		flags: why(&w.Reason, &w.Actor),
 	}, func(ctx context.Context, s *store.Store, args []string) error {
-		gone, err := s.RevokeAPIKey(ctx, uuid.MustParse(args[0]), store.OperatorAction{Action: "revoke_api_key", Actor: w.Actor, Reason: w.Reason})
+		id, err := keyFound(ctx, s, args[0])
+		if err != nil {
+			return err
+		}
+		gone, err := s.RevokeAPIKey(ctx, id, store.OperatorAction{Action: "revoke_api_key", Actor: w.Actor, Reason: w.Reason})
 		if errors.Is(err, store.ErrNotFound) {
 			return hinted{coded{usagef("there is no API key %s", args[0]), exitNotFound}, "tasker-ctl auth key list shows what there is"}
 		}

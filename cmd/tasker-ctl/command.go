@@ -33,7 +33,9 @@ type command struct {
 	run   runner
 	local func(ctx context.Context, args []string) error
 	// explain adds to an error what it means for this command.
-	explain  func(error) error
+	explain func(error) error
+	// lists says that the command writes a list, which has flags for how it is shown.
+	lists    bool
 	commands []command
 }
 
@@ -133,16 +135,21 @@ func (a *app) build(d command) *cobra.Command {
 	if d.instead != "" {
 		return refusing(cmd, d.instead)
 	}
+	var view *listView
+	if d.lists {
+		view = &listView{}
+		d.flags = append(slices.Clone(d.flags), view.flags()...)
+	}
 	d.flags.register(cmd)
 	if d.run == nil && d.local == nil {
 		return cmd
 	}
 	cmd.Args = arguments(names...)
 	if len(d.commands) > 0 {
-		cmd.Args = refuseUnknown
+		cmd.Args = ownOrUnknown(names)
 	}
 	cmd.ValidArgsFunction = a.completeArguments(names, d.completes)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.perform(cmd, d, names, args) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.perform(cmd, d, view, names, args) }
 	return cmd
 }
 
@@ -158,7 +165,7 @@ func refusing(cmd *cobra.Command, instead string) *cobra.Command {
 
 // perform runs a command: flags, arguments and what the command itself checks
 // come before the connection.
-func (a *app) perform(cmd *cobra.Command, d command, names, args []string) error {
+func (a *app) perform(cmd *cobra.Command, d command, view *listView, names, args []string) error {
 	changed := cmd.Flags().Changed
 	for _, pair := range d.either {
 		if changed(pair[0]) && changed(pair[1]) {
@@ -177,24 +184,34 @@ func (a *app) perform(cmd *cobra.Command, d command, names, args []string) error
 			return err
 		}
 	}
+	if err := view.check(a.global.output); err != nil {
+		return err
+	}
 	if d.local != nil {
-		return d.local(cmd.Context(), args)
+		return a.listed(cmd.Context(), view, func(ctx context.Context) error { return d.local(ctx, args) })
 	}
 	asked := orchestrator
 	if d.daemon != nil {
 		asked = *d.daemon
 	}
-	c, err := a.client(asked)
+	c, err := a.client(cmd.Context(), asked)
 	if err != nil {
 		return err
 	}
-	if err := findArguments(cmd.Context(), c, names, args); err != nil {
+	err = findArguments(cmd.Context(), c, names, args)
+	if err == nil {
+		err = d.flags.findNamed(cmd.Context(), c)
+	}
+	if err != nil {
 		return unreachable(asked, err)
 	}
-	if err = d.run(cmd.Context(), c, args); err != nil && d.explain != nil {
-		err = d.explain(err)
-	}
-	return unreachable(asked, err)
+	return a.listed(cmd.Context(), view, func(ctx context.Context) error {
+		err := d.run(ctx, c, args)
+		if err != nil && d.explain != nil {
+			err = d.explain(err)
+		}
+		return unreachable(asked, err)
+	})
 }
 
 // arguments checks how many arguments there are, and names one that is missing.
@@ -218,6 +235,20 @@ func arguments(names ...string) cobra.PositionalArgs {
 			return seeHelp(cmd, usagef("%s takes no argument %q", name, args[most]))
 		}
 		return nil
+	}
+}
+
+// ownOrUnknown is the argument check of a group that can be called without a command:
+// what is near to the name of one is that command, misspelled.
+func ownOrUnknown(names []string) cobra.PositionalArgs {
+	if slices.Contains(names, "[COMMAND]") {
+		return refuseUnknown // it has no arguments of its own
+	}
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 && len(suggestions(cmd, args[0])) > 0 {
+			return refuseUnknown(cmd, args)
+		}
+		return arguments(names...)(cmd, args)
 	}
 }
 

@@ -264,15 +264,22 @@ func TestCompletion(t *testing.T) {
 		"versions":   {[]string{"task", "create", "--version", ""}, []string{"1.0.0", "2.1.0"}},
 		"templates":  {[]string{"template", "info", "shapes/d"}, []string{"shapes/diamond:1.0.0"}},
 		"statuses":   {[]string{"task", "list", "--status", "can"}, []string{"cancelled"}},
-		"steps":      {[]string{"task", "step", runningTask, ""}, []string{"start", "left", "right", "join"}},
-		"schedules":  {[]string{"schedule", "show", ""}, []string{"shapes/nightly", "shapes/weekly"}},
-		"consumers":  {[]string{"events", "consumers", "show", ""}, []string{"ledger", "mailer"}},
-		"formats":    {[]string{"task", "list", "-o", "y"}, []string{"yaml"}},
-		"root flags": {[]string{"-o", "j"}, []string{"json"}},
-		"modes":      {[]string{"system", "mode", "P"}, []string{"PollingOnly"}},
-		"daemons":    {[]string{"system", "mode", "--daemon", "w"}, []string{"worker"}},
-		"keys":       {[]string{"config", "explain", "common.database.pool.max_c"}, []string{"common.database.pool.max_connections"}},
-		"contexts":   {[]string{"config", "generate", "--context", "wo"}, []string{"worker"}},
+		"tasks": {[]string{"task", "get", "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f1"},
+			[]string{runningTask + "\tshapes/diamond:1.0.0 steps_in_process"}},
+		"task of a flag": {[]string{"approval", "list", "--task", "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f3"},
+			[]string{completeTask + "\tshapes/diamond:1.0.0 complete"}},
+		"entries": {[]string{"dlq", "replay", "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a2f1"},
+			[]string{pendingEntry + "\tMaxRetriesExceeded of task " + failedTask}},
+		"steps of a beginning": {[]string{"task", "step", "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f1", "l"}, []string{"left"}},
+		"steps":                {[]string{"task", "step", runningTask, ""}, []string{"start", "left", "right", "join"}},
+		"schedules":            {[]string{"schedule", "show", ""}, []string{"shapes/nightly", "shapes/weekly"}},
+		"consumers":            {[]string{"events", "consumers", "show", ""}, []string{"ledger", "mailer"}},
+		"formats":              {[]string{"task", "list", "-o", "y"}, []string{"yaml"}},
+		"root flags":           {[]string{"-o", "j"}, []string{"json"}},
+		"modes":                {[]string{"system", "mode", "P"}, []string{"PollingOnly"}},
+		"daemons":              {[]string{"system", "mode", "--daemon", "w"}, []string{"worker"}},
+		"keys":                 {[]string{"config", "explain", "common.database.pool.max_c"}, []string{"common.database.pool.max_connections"}},
+		"contexts":             {[]string{"config", "generate", "--context", "wo"}, []string{"worker"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -501,5 +508,70 @@ func TestLongLinesOfAnImport(t *testing.T) {
 			require.Equal(t, map[string]int{"first": 1, "last": 3}[name], failed[0].Line)
 			require.Equal(t, invalidLine, failed[0].Code)
 		})
+	}
+}
+
+// A letter stands for the same flag in the help of all commands, and what a flag is called
+// is called so in all of them.
+func TestALetterIsOneFlag(t *testing.T) {
+	t.Parallel()
+	letters := map[string]string{}
+	for _, cmd := range commands(testRoot()) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Hidden || f.Shorthand == "" {
+				return
+			}
+			if other, known := letters[f.Shorthand]; known {
+				require.Equal(t, other, f.Name, "%s: -%s", cmd.CommandPath(), f.Shorthand)
+			}
+			letters[f.Shorthand] = f.Name
+		})
+	}
+	require.Equal(t, map[string]string{"c": "config", "p": "profile", "v": "verbose", "t": "template"},
+		map[string]string{"c": letters["c"], "p": letters["p"], "v": letters["v"], "t": letters["t"]})
+}
+
+// Each other name of a flag, as those that it had before, gives the flag its value, and no
+// help shows it.
+func TestOtherNamesOfFlags(t *testing.T) {
+	t.Parallel()
+	others := 0
+	for _, cmd := range commands(testRoot()) {
+		var text bytes.Buffer
+		require.NoError(t, writeUsage(&text, cmd))
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			of := f.Annotations[byAnotherName]
+			if of == nil {
+				return
+			}
+			others++
+			name := cmd.CommandPath() + " --" + f.Name
+			require.NotContains(t, text.String(), "--"+f.Name+" ", name)
+			main := cmd.Flags().Lookup(of[0])
+			require.NotNil(t, main, name)
+			value := map[string]string{"int": "7", "duration": "7s", "bool": "true"}[f.Value.Type()]
+			if value == "" {
+				value = "7"
+			}
+			require.NoError(t, cmd.Flags().Set(f.Name, value), name)
+			require.True(t, main.Changed, name)
+			require.Contains(t, main.Value.String(), value, name)
+		})
+	}
+	require.Greater(t, others, 60)
+}
+
+// What only shows what would be done needs no reason, and what does it needs one.
+func TestReasonsAreForChanges(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{
+		"task run-again " + runningTask + " right", "task replay " + runningTask, "task reset-step " + runningTask + " right",
+		"task action cancel --name diamond", "task batches replay " + runningTask, "dlq purge --older-than 1h", "dlq replay --all",
+	} {
+		o := newSession(t).run(t.Context(), "", append(strings.Fields(line), "--dry-run")...)
+		require.Zero(t, o.code, line+o.stderr)
+		o = newSession(t).run(t.Context(), "", strings.Fields(line)...)
+		require.Equal(t, exitUsage, o.code, line)
+		require.Contains(t, o.stderr, `required flag(s) "reason" not set`, line)
 	}
 }

@@ -24,9 +24,7 @@ import (
 func (a *app) config() command {
 	return command{
 		use: "config", short: "Explain, check, generate and show the configuration of the daemons",
-		long: `Explains, checks, generates and shows the configuration of the daemons. In
-these commands -c, -e, -o, -p and -t are the commands' own letters; give the
-global ones before the command.`,
+		long: `Explains, checks, generates and shows the configuration of the daemons.`,
 		commands: []command{a.configExplain(), a.configValidate(), a.configValidateSources(), a.configGenerate(),
 			a.configShow(), a.configDump(), a.configUsage(), a.configReference()},
 	}
@@ -36,16 +34,16 @@ global ones before the command.`,
 func sourceFlags(o *config.Options) flags {
 	o.Context = config.ContextComplete
 	return all(
-		opt(&o.Path, "config,c", "merged configuration `file` (default $TASKER_CONFIG_PATH)"),
-		opt(&o.Root, "root", "`folder` with base and environments (default $TASKER_CONFIG_ROOT)"),
-		opt((*string)(&o.Context), "context,t", "common, orchestration, worker or complete", aContext),
+		opt(&o.Path, "config-file", "merged configuration `file` (default $TASKER_CONFIG_PATH)", also("config", "c")),
+		opt(&o.Root, "source-dir", "`folder` with base and environments (default $TASKER_CONFIG_ROOT)", also("root")),
+		opt((*string)(&o.Context), "context", "common, orchestration, worker or complete", aContext, also("t")),
 		opt(&o.Environment, "environment,e", "development, test, production or one of your own (default $TASKER_ENV)", anEnvironment),
 	)
 }
 
 func loadSource(o config.Options) (*config.Loaded, error) {
 	if o.Path != "" && o.Root != "" {
-		return nil, usagef("--config names one merged file, --root a folder of layers: give one of them")
+		return nil, usagef("--config-file names one merged file, --source-dir a folder of layers: give one of them")
 	}
 	return config.Load(o)
 }
@@ -83,8 +81,8 @@ func (a *app) configExplain() command {
 		example: "  tasker-ctl config explain common.database.pool.max_connections\n" +
 			"  tasker-ctl config explain worker.web",
 		flags: all(
-			opt(&parameter, "parameter,p", "the same as KEY", offering(completeConfigKeys)),
-			opt(&role, "context,c", "only what this one has: common, orchestration, worker or complete", aContext),
+			opt(&parameter, "parameter", "the same as KEY", offering(completeConfigKeys), also("p")),
+			opt(&role, "context", "only what this one has: common, orchestration, worker or complete", aContext, also("c")),
 			opt(&environment, "environment,e", "also show the defaults of this environment", anEnvironment),
 		),
 		completes: completeConfigKeys,
@@ -218,11 +216,16 @@ func (a *app) configValidate() command {
 	var strict, explain bool
 	return command{
 		use: "validate", short: "Check a configuration and list everything that is wrong",
-		example: "  tasker-ctl config validate -c tasker.toml -t worker --strict\n" +
-			"  tasker-ctl config validate --root config/tasker -e production",
+		long: `Checks a configuration and lists everything that is wrong. The exit code is 1 where
+a daemon would not start with it: invalid and missing settings, connection strings,
+keys and certificates that cannot be read, templates that do not load. No connection
+is opened. Variables count as they are set here: without DATABASE_URL and without
+common.database.url no daemon starts.`,
+		example: "  tasker-ctl config validate --config-file tasker.toml --context worker --strict\n" +
+			"  tasker-ctl config validate --source-dir config/tasker -e production",
 		flags: all(
 			sourceFlags(&source),
-			opt(&strict, "strict", "treat warnings, and all that a daemon refuses at its start, as errors"),
+			opt(&strict, "strict", "treat warnings as errors"),
 			explainErrors(&explain),
 		),
 		local: func(context.Context, []string) error {
@@ -243,7 +246,7 @@ func (a *app) configValidateSources() command {
 		use: "validate-sources", short: "Check a folder of base and environment files without merging them first",
 		flags: all(
 			partFlags((*string)(&o.Context), &o.Environment, needed),
-			opt(&o.Root, "source-dir,s", "`folder` with base and environments"),
+			opt(&o.Root, "source-dir", "`folder` with base and environments", also("s")),
 			explainErrors(&explain),
 		),
 		local: func(context.Context, []string) error {
@@ -256,7 +259,7 @@ func (a *app) configValidateSources() command {
 // partFlags say which part of the configuration is meant, and for which environment.
 func partFlags(role, environment *string, rules ...rule) flags {
 	return all(
-		opt(role, "context,c", "common, orchestration, worker or complete", append(rules, aContext)...),
+		opt(role, "context", "common, orchestration, worker or complete", append(rules, aContext, also("c"))...),
 		opt(environment, "environment,e", "development, test or production", append(rules, anEnvironment)...),
 	)
 }
@@ -271,27 +274,23 @@ func (a *app) validateConfig(loaded *config.Loaded, err error, strict, explain b
 	if invalid != nil {
 		report.Problems = invalid.Problems
 	} else {
-		report.judge(loaded, strict)
+		report.judge(loaded)
 	}
 	report.OK = len(report.Problems) == 0 && (!strict || len(report.Warnings) == 0)
 	return a.verdict(report, report.OK, "", func() { a.showConfigReport(&report, explain) })
 }
 
-// judge sorts what a daemon refuses to start with among the problems of a
-// strict validation, and else among the warnings.
-func (r *configReport) judge(loaded *config.Loaded, strict bool) {
+// judge adds what a daemon refuses to start with to the problems.
+func (r *configReport) judge(loaded *config.Loaded) {
 	refused := slices.Clone(loaded.Refusals)
 	for i := range refused {
 		refused[i].Message = "a daemon does not start: " + refused[i].Message
 	}
-	if strict {
-		for _, err := range daemons.Check(loaded) {
-			refused = append(refused, config.Problem{Message: "a daemon does not start: " + redact.Text(err.Error())})
-		}
-		r.Problems = append(r.Problems, refused...)
-		refused = nil
+	for _, err := range daemons.Check(loaded) {
+		refused = append(refused, config.Problem{Message: "a daemon does not start: " + redact.Text(err.Error())})
 	}
-	r.Warnings = slices.Concat(r.Warnings, refused, loaded.Warnings, loaded.WithoutEffect)
+	r.Problems = append(r.Problems, refused...)
+	r.Warnings = slices.Concat(r.Warnings, loaded.Warnings, loaded.WithoutEffect)
 }
 
 func (a *app) showConfigReport(r *configReport, explain bool) {
@@ -340,10 +339,10 @@ func (a *app) configGenerate() command {
 Without --source-dir it holds every key with its default for the environment and
 a comment. With --source-dir it is the merge of that folder's base and
 environment files, placeholders kept, documentation tables left out.`,
-		example: "  tasker-ctl config generate -c worker -e production -o worker.toml",
+		example: "  tasker-ctl config generate --context worker -e production -o worker.toml",
 		flags: all(
 			partFlags(&role, &environment, needed),
-			opt(&source, "source-dir,s", "`folder` with base and environments to merge, such as config/tasker"),
+			opt(&source, "source-dir", "`folder` with base and environments to merge, such as config/tasker", also("s")),
 			outputFile(&file),
 			opt(&validate, "validate", "check what was written"),
 		),

@@ -23,14 +23,14 @@ func (a *app) configDump() command {
 process. Secrets are masked: a file for daemons is what config generate writes.`,
 		flags: all(
 			partFlags((*string)(&o.Context), &o.Environment),
-			opt(&o.Path, "path,p", "merged configuration `file`"),
-			opt(&o.Root, "source-dir,s", "`folder` with base and environments (default $TASKER_CONFIG_ROOT)"),
+			opt(&o.Path, "config-file", "merged configuration `file`", also("path", "p")),
+			opt(&o.Root, "source-dir", "`folder` with base and environments (default $TASKER_CONFIG_ROOT)", also("s")),
 			opt(&format, "format,f", "json, yaml or toml", among("json", "yaml", "toml")),
 		),
-		either: [][2]string{{"path", "source-dir"}},
+		either: [][2]string{{"config-file", "source-dir"}},
 		check: func([]string) error {
 			if o.Path == "" && (o.Context == "" || o.Environment == "") {
-				return usagef("config dump needs --context and --environment, or --path")
+				return usagef("config dump needs --context and --environment, or --config-file")
 			}
 			return nil
 		},
@@ -91,7 +91,7 @@ they set: active, planned or ignored (both without effect), an older spelling, o
 unknown. The values are not checked; config validate-sources does.`,
 		flags: all(
 			opt(&dir, "source-dir", "`folder` to look in"),
-			opt(&role, "context,c", "all, common, orchestration or worker", anyContext),
+			opt(&role, "context", "all, common, orchestration or worker", anyContext, also("c")),
 			opt(&format, "format,f", "text or json", among("text", "json")),
 			opt(&unused, "show-unused", "also list the keys with an effect that no file sets"),
 			outputFile(&file),

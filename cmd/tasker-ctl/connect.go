@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tasker-go/tasker/client"
@@ -54,13 +56,68 @@ func (a *app) profileOptions() profile.Options {
 	return profile.Options{Name: a.global.profile, Path: a.global.config, Getenv: a.getenv}
 }
 
-// client returns a client for a daemon.
-func (a *app) client(d daemon) (*client.Client, error) {
+// client returns a client for a daemon. A worker that no flag, variable or profile names,
+// and that is not at the usual address, is the one that the orchestrator knows.
+func (a *app) client(ctx context.Context, d daemon) (*client.Client, error) {
 	e, err := a.endpoint(d)
 	if err != nil {
 		return nil, err
 	}
+	if d == worker && e.Usual && a.global.workerURL == "" && !e.GRPC && !a.answers(ctx, e.BaseURL) {
+		if c, err := a.onlyWorker(ctx); c != nil || err != nil {
+			return c, err
+		}
+	}
 	return a.clientOf(e, d)
+}
+
+// answers reports whether something listens at a URL.
+func answers(ctx context.Context, base string) bool {
+	u, err := url.Parse(base)
+	if err != nil {
+		return false
+	}
+	conn, err := (&net.Dialer{Timeout: completionTimeout}).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close() // nothing was sent
+	return true
+}
+
+// onlyWorker is a client for the only live worker at its registered address, without
+// credentials; nil where the orchestrator knows none.
+func (a *app) onlyWorker(ctx context.Context) (*client.Client, error) {
+	e, err := a.endpoint(orchestrator)
+	if err != nil {
+		return nil, err
+	}
+	e.MaxRetries = -1
+	c, err := a.clientOf(e, orchestrator)
+	if err != nil {
+		return nil, err
+	}
+	list, err := allWorkers(ctx, c, nil)
+	if err != nil {
+		a.logf(1, "the address of the worker is not known: %v", err)
+		return nil, nil //nolint:nilerr // the usual address is tried, and its error is told
+	}
+	live := slices.DeleteFunc(list, func(w client.WorkerState) bool {
+		return w.Status != "active" || w.StoppedAt != nil || w.Address == ""
+	})
+	switch len(live) {
+	case 0:
+		return nil, nil
+	case 1:
+		at, err := a.peers(worker)
+		if err != nil {
+			return nil, err
+		}
+		a.logf(1, "worker %s at %s, as it has registered", oneLine(live[0].WorkerID), oneLine(live[0].Address))
+		return at(live[0].Address), nil
+	}
+	places := namesOf(live, func(w *client.WorkerState) string { return oneLine(w.WorkerID + " at " + w.Address) })
+	return nil, hinted{usagef("there are several workers: %s", strings.Join(places, ", ")), "name one with --worker-url, a variable or a profile"}
 }
 
 func (a *app) clientOf(p *profile.Profile, d daemon) (*client.Client, error) {

@@ -123,10 +123,15 @@ func (o *devOptions) run(ctx context.Context) (err error) {
 		url, o.embedded = cluster.SocketDSN(devDatabase), true
 	}
 	o.url = url
-	log, err := telemetry.NewLogger(o.logLevel, "auto", o.app.stderr)
+	levels, err := telemetry.NewLevels(o.logLevel, nil)
 	if err != nil {
 		return usageError{err}
 	}
+	all, err := telemetry.NewLogger("debug", "auto", o.app.stderr)
+	if err != nil {
+		return usageError{err}
+	}
+	log := levels.Over(all) // system log-level changes them
 	orchestrator, worker, err := o.build(ctx, url, log)
 	if err != nil {
 		return err

@@ -94,7 +94,7 @@ func TestDevIsInterrupted(t *testing.T) {
 	for _, at := range []string{"orchestrator  ", "POST /v1/tasks"} { // before the samples, and within
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
-			code, _, errs := dev(t, at, "--demo", "--log-level", "fatal")
+			code, _, errs := dev(t, at, "--demo", "--log-level", "error")
 			require.Equal(t, exitOK, code, errs)
 			require.Empty(t, errs)
 		})
@@ -135,7 +135,7 @@ func TestDevAttached(t *testing.T) {
 // The program that starts it may die at any time.
 func TestDevAttachedToNothing(t *testing.T) {
 	t.Parallel()
-	code, stdout, errs := dev(t, "never", "--attached", "--log-level", "fatal")
+	code, stdout, errs := dev(t, "never", "--attached", "--log-level", "error")
 	require.Equal(t, exitOK, code, errs)
 	require.Empty(t, stdout+errs)
 }

@@ -25,12 +25,12 @@ resolve-step, complete-step) or replay it; its entry then closes by itself.
 Where an ENTRY is wanted, the UUID of its task will do: then it is the newest one.`,
 		commands: []command{
 			a.dlqList(r.list), a.dlqUpdate(), a.dlqAdd(), a.dlqReplay(), a.dlqPurge(),
-			{use: "queue", aliases: []string{"investigation-queue"}, short: "List pending entries, the most urgent first",
+			{use: "queue", lists: true, aliases: []string{"investigation-queue"}, short: "List pending entries, the most urgent first",
 				flags: limit(&urgent, limits.MaxDLQLimit, "how many"),
 				run:   ask(a, with((*api).InvestigationQueue, &urgent), listing(a, queueFacts))},
-			{use: "stats", short: "Count the entries by reason",
+			{use: "stats", lists: true, short: "Count the entries by reason",
 				run: ask(a, plainly((*api).DLQStats), listing(a, a.statsFacts))},
-			{use: "staleness", short: "List unfinished tasks by the time until they count as stale",
+			{use: "staleness", lists: true, short: "List unfinished tasks by the time until they count as stale",
 				flags: limit(&stale, limits.MaxDLQLimit, "how many"),
 				run:   ask(a, with((*api).Staleness, &stale), listing(a, stalenessFacts))},
 			{use: "get TASK", aliases: []string{"show"}, short: "Show the newest entry of a task with the task as it was then",
@@ -45,9 +45,17 @@ its own UUID as well, while it is among the newest thousand.`,
 }
 
 // entryArgument is an entry by its UUID, or the newest one of a task by that of the task.
+// The beginning of one is looked for among both of the newest entries.
 var entryArgument = argument{
-	parse: uuidArgument("entry", "tasker-ctl dlq list shows what there is").parse,
-	find: func(ctx context.Context, c *api, _ []string, text string) (string, error) {
+	parse: entryIDs.parse,
+	offer: offers(with((*api).DLQEntries, &client.DLQListOptions{ResolutionStatus: client.ResolutionPending, Limit: limits.MaxDLQLimit}),
+		func(l []client.DLQEntry) []client.DLQEntry { return l },
+		func(e *client.DLQEntry) string { return described(e.DLQEntryUUID, e.DLQReason+" of task "+e.TaskUUID) }),
+	find: func(ctx context.Context, c *api, before []string, text string) (string, error) {
+		text, err := entryIDs.find(ctx, c, before, text)
+		if err != nil {
+			return "", err
+		}
 		e, err := c.DLQEntryOfTask(ctx, text)
 		if isA[*client.Error](err) {
 			return text, nil // it is no task, or entries may not be read
@@ -58,6 +66,15 @@ var entryArgument = argument{
 		return e.DLQEntryUUID, nil
 	},
 }
+
+var entryIDs = uuidArgument("entry", "tasker-ctl dlq list shows what there is",
+	func(ctx context.Context, c *api, _ []string) (ids []string, err error) {
+		list, err := c.DLQEntries(ctx, client.DLQListOptions{Limit: limits.MaxDLQLimit})
+		for i := range list {
+			ids = append(ids, list[i].DLQEntryUUID, list[i].TaskUUID)
+		}
+		return ids, err
+	})
 
 // entryOf is the newest entry of a task, or one of the newest with a UUID.
 func entryOf(ctx context.Context, c *api, args []string) (*client.DLQEntry, error) {
@@ -80,15 +97,15 @@ func entryOf(ctx context.Context, c *api, args []string) (*client.DLQEntry, erro
 func (a *app) dlqList(show func([]client.DLQEntry)) command {
 	o := client.DLQListOptions{Limit: limits.DefaultDLQLimit}
 	return command{
-		use: "list", short: "List entries, newest first",
+		use: "list", lists: true, short: "List entries, newest first",
 		flags: all(
 			opt(&o.ResolutionStatus, "status,s", "only with this status: pending, manually_resolved, permanently_failed or cancelled",
 				among(resolutionWords...)),
 			opt(&o.DLQReason, "dlq-reason", "only with this reason", among(dlqReasonWords...)),
 			a.namespace(&o.Namespace, "only tasks of this namespace"),
-			opt(&o.TaskName, "task-name", "only tasks of this template"),
+			a.templateFlag(&o.TaskName, "only tasks of this template"),
 			limit(&o.Limit, limits.MaxDLQLimit, "how many"),
-			opt(&o.Offset, "offset,o", "how many to leave out first", between(0, limits.MaxDLQOffset)),
+			opt(&o.Offset, "offset", "how many to leave out first", between(0, limits.MaxDLQOffset), also("o")),
 		),
 		run: ask(a, with((*api).DLQEntries, &o), show),
 	}
@@ -110,7 +127,7 @@ func (a *app) entryFacts(e *client.DLQEntry) facts {
 		{"Template", template},
 		{"error?", problem},
 		{"state then", stateCell(e.OriginalState)},
-		{"Reason", e.DLQReason},
+		{"Reason", dlqReason(e)},
 		{"Detail", e.Detail},
 		{"since", e.DLQTimestamp},
 		{"Status", stateCell(e.ResolutionStatus)},
@@ -123,6 +140,18 @@ func (a *app) entryFacts(e *client.DLQEntry) facts {
 		{"replayed as", e.ReplayedAs},
 		{"metadata", wording.Clip(shownJSON(e.Metadata), 200)},
 	}
+}
+
+// detailPermanent is the detail of an entry whose task failed for good at once.
+const detailPermanent = "permanent"
+
+// dlqReason is why a task has an entry. The reasons of the API are those of Tasker, which
+// has none for a permanent failure and calls it MaxRetriesExceeded.
+func dlqReason(e *client.DLQEntry) string {
+	if e.DLQReason == client.ReasonMaxRetriesExceeded && e.Detail == detailPermanent {
+		return "PermanentFailure"
+	}
+	return e.DLQReason
 }
 
 func queueFacts(e *client.DLQQueueEntry) facts {
@@ -165,13 +194,13 @@ func (a *app) dlqUpdate() command {
 		use: "update ENTRY", short: "Change an investigation; its task is not touched",
 		flags: all(
 			opt(&u.ResolutionStatus, "status,s", "pending, manually_resolved, permanently_failed or cancelled", among(resolutionWords...)),
-			opt(&u.ResolutionNotes, "notes,n", "what was found"),
-			opt(&u.ResolvedBy, "resolved-by,b", "who did it"),
+			opt(&u.ResolutionNotes, "notes", "what was found", also("n")),
+			opt(&u.ResolvedBy, "actor,b", "who did it", also("resolved-by")),
 			opt(&u.Metadata, "metadata", "a JSON object or @file; its keys are added to those there", anObject),
 		),
 		check: func([]string) error {
 			if u.ResolutionStatus == nil && u.ResolutionNotes == nil && u.ResolvedBy == nil && u.Metadata == nil {
-				return usagef("dlq update needs --status, --notes, --resolved-by or --metadata")
+				return usagef("dlq update needs --status, --notes, --actor or --metadata")
 			}
 			return nil
 		},
@@ -222,10 +251,9 @@ A filter needs --yes; --dry-run shows which entries match.`,
 			"  tasker-ctl dlq replay -n payments --dlq-reason max_retries_exceeded --per-second 20 -r 'gateway is back' --yes",
 		flags: all(
 			a.namespace(&r.filter.Namespace, "only tasks of this namespace"),
-			opt(&r.filter.TaskName, "task-name", "only tasks of this template"),
+			a.templateFlag(&r.filter.TaskName, "only tasks of this template"),
 			opt(&r.filter.DLQReason, "dlq-reason", "only entries with this reason", among(dlqReasonWords...)),
-			opt(&r.filter.Since, "since", "only entries created since a `time` (RFC 3339) or within an age (24h)"),
-			opt(&r.filter.Until, "until", "only entries created before a time or an age"),
+			createdFlags(&r.filter.Since, &r.filter.Until),
 			opt(&r.all, "all", "all pending entries"),
 			opt(&r.request.Limit, "limit,l", "how many at most", between(1, maxReplay)),
 			opt(&r.request.PerSecond, "per-second", "how many per second, up to 1000", aRate),
@@ -321,7 +349,7 @@ func (a *app) dlqPurge() command {
 	p := client.DLQPurge{Limit: limits.DefaultPurgeLimit, DryRun: &r.dryRun}
 	return command{
 		use: "purge", short: "Delete closed entries, the oldest first; pending ones stay",
-		example: "  tasker-ctl dlq purge --older-than 720h -r 'audit is done' --dry-run",
+		example: "  tasker-ctl dlq purge --older-than 720h --dry-run",
 		flags: all(
 			opt(&age, "older-than", "only entries closed at least this long ago", needed, notNegative),
 			limit(&p.Limit, limits.MaxPurgeLimit, "how many at most"),

@@ -3,11 +3,13 @@
 // reports the health of a fleet. `tasker-ctl dev` runs everything in one process.
 //
 // A command is a description: its usage line, its texts, its flags, and the call
-// of the API that it makes. The room in nine files: root.go is the tree of
+// of the API that it makes. The room in eleven files: root.go is the tree of
 // commands, the global flags and the help; command.go turns a description into a
 // cobra command and runs it; flag.go describes flags and argument.go arguments,
 // with what they must be and how they are completed; resource.go says how things
-// are written, and table.go and output.go write them; connect.go works out which
+// are written, listing.go with which columns and how often, and table.go and
+// output.go write them; prefix.go finds what is named by the beginning of a UUID;
+// connect.go works out which
 // server to ask (flags over environment over client profiles); exit.go says what
 // the exit codes mean. Every other file is a resource with its commands, or one
 // idea that a command needs.

@@ -41,7 +41,7 @@ func (a *app) docsReference() command {
 	return command{
 		use: "reference", short: "Write the reference of all configuration keys",
 		flags: all(
-			opt(&role, "context,c", "all, common, orchestration or worker", anyContext),
+			opt(&role, "context", "all, common, orchestration or worker", anyContext, also("c")),
 			opt(&format, "format,f", "markdown, json or yaml", among("markdown", "json", "yaml")),
 			outputFile(&file),
 		),
@@ -100,7 +100,7 @@ func (a *app) docsSection() command {
 	return command{
 		use: "section", short: "Write the reference of one table and those below it",
 		flags: all(
-			opt(&path, "path,p", "name of a table, such as common.database", needed, offering(completeConfigKeys)),
+			opt(&path, "parameter", "name of a table, such as common.database", needed, offering(completeConfigKeys), also("path", "p")),
 			opt(&environment, "environment,e", "write it as an annotated file for this environment", anEnvironment),
 			outputFile(&file),
 		),
@@ -128,7 +128,7 @@ func (a *app) docsExplain() command {
 	return command{
 		use: "explain", short: "Explain a configuration key, or list the keys of a table",
 		flags: all(
-			opt(&name, "parameter,p", "name of the key or table", needed, offering(completeConfigKeys)),
+			opt(&name, "parameter", "name of the key or table", needed, offering(completeConfigKeys), also("p")),
 			opt(&environment, "environment,e", "also show the defaults of this environment", anEnvironment),
 		),
 		local: func(context.Context, []string) error { return a.explain(name, config.ContextComplete, environment) },

@@ -26,7 +26,7 @@ func (a *app) eventFlags(o *client.EventListOptions, after any) flags {
 	return all(
 		a.namespace(&o.Namespace, "only events of this namespace"),
 		opt(&o.Name, "name", "only events of this name; * stands for any characters, as in 'payment.*'"),
-		opt(&o.TaskUUID, "task", "only events of this task"),
+		opt(&o.TaskUUID, "task", "only events of this task, by its `UUID`", a.aTask),
 		opt(after, "after", "only events after this position"),
 	)
 }
@@ -34,7 +34,7 @@ func (a *app) eventFlags(o *client.EventListOptions, after any) flags {
 func (a *app) eventsList() command {
 	o := client.EventListOptions{Limit: 25}
 	return command{
-		use: "list", short: "List events by position",
+		use: "list", lists: true, short: "List events by position",
 		flags: all(a.eventFlags(&o, &o.After), limit(&o.Limit, limits.MaxEventsPerPage, "how many", hinting("see more with --after"))),
 		run: ask(a, with((*api).Events, &o), func(list *client.EventList) {
 			listing(a, eventFacts)(list.Events)
@@ -60,13 +60,13 @@ func (a *app) eventsTail() command {
 	return command{
 		use: "tail", short: "Follow events as they are published",
 		long: `Follows events as they are published, starting now unless --after or
---from-beginning says otherwise, until it is interrupted or has shown --count
+--from-beginning says otherwise, until it is interrupted or has shown --limit
 events. With -o json each event is one line. It polls every second, and moves no
 consumer.`,
 		flags: all(
 			a.eventFlags(&o, &after),
 			opt(&fromBeginning, "from-beginning", "start with the oldest event that is kept"),
-			opt(&count, "count", "end after this number of events; 0: never", notNegative),
+			opt(&count, "limit,l", "end after this number of events; 0: never", notNegative, also("count")),
 		),
 		run: func(ctx context.Context, c *api, _ []string) error {
 			o.After, o.FromNow = valueOf(after), !fromBeginning && after == nil
@@ -121,7 +121,7 @@ func (a *app) consumers() command {
 names. Its reader claims events over the API or in SQL and acknowledges them.`,
 		commands: []command{
 			a.consumerCreate(), a.consumerReset(),
-			{use: "list", short: "List consumers and how far behind they are",
+			{use: "list", lists: true, short: "List consumers and how far behind they are",
 				run: askList(a, plainly((*api).EventConsumers), "consumers", r.list)},
 			{use: "show CONSUMER", aliases: []string{"get"}, short: "Show a consumer", run: ask(a, of((*api).EventConsumer), r.show)},
 			change(a, command{use: "delete CONSUMER", short: "Delete a consumer and its position; events stay"},

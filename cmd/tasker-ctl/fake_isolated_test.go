@@ -22,6 +22,20 @@ func fakeIsolated(task string) client.IsolatedItems {
 	return list
 }
 
+// fakeBatches are two groups of the complete task, one of them with a failure.
+func fakeBatches(task string) client.Batches {
+	list := client.Batches{TaskUUID: task, Groups: []client.BatchGroup{}}
+	if task != completeTask {
+		return list
+	}
+	speed, left := 250.0, 8.0
+	list.Groups = append(list.Groups, client.BatchGroup{Batchable: "split", Worker: "rows", Strategy: "isolate", Total: 2, Complete: 1, InProgress: 1,
+		TotalItems: 4000, CompletedItems: 2000, IsolatedItems: 2, PerSecond: &speed, SecondsLeft: &left, Batches: []client.Batch{
+			{Name: "rows_001", BatchID: "001", Start: json.RawMessage(`0`), End: json.RawMessage(`2000`), Items: 2000, State: "complete", Attempts: 1},
+			{Name: "rows_002", BatchID: "002", Start: json.RawMessage(`2000`), End: json.RawMessage(`4000`), Items: 2000, State: "in_progress", Attempts: 1}}})
+	return list
+}
+
 func fakeReplayed(task string, r client.IsolatedReplay) client.IsolatedReplayed {
 	done := client.IsolatedReplayed{DryRun: r.DryRun}
 	if task == completeTask {

@@ -51,6 +51,8 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		var b client.BulkAction
 		_ = json.Unmarshal(body, &b)
 		answer(w, client.BulkResult{Matched: 3, Changed: 2, Skipped: 1, DryRun: *b.DryRun, Tasks: []string{runningTask, failedTask}})
+	case strings.HasSuffix(path, "/batches"):
+		answer(w, fakeBatches(strings.Split(path, "/")[2]))
 	case strings.HasSuffix(path, "/batches/isolated"):
 		answer(w, fakeIsolated(strings.Split(path, "/")[2]))
 	case strings.HasSuffix(path, "/batches/isolated/replay"):
@@ -87,6 +89,9 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		for i := range list.Workers {
 			if f.near {
 				list.Workers[i].Address = r.Host
+			}
+			if f.many {
+				list.Workers[i].Status = "active"
 			}
 		}
 		answer(w, list)

@@ -43,6 +43,7 @@ type fakeAPI struct {
 	looks    int  // at the metrics
 	near     bool // daemons have the address of the server
 	silent   bool // no answer but 503
+	many     bool // several workers are active
 	mode     string
 	bodies   []string // of what was posted and put
 	seen     []string // "METHOD path?query" of every request
@@ -399,11 +400,12 @@ func fakeTimeline(id string) client.Timeline {
 			{Seconds: 4, From: "steps_in_process", To: "complete", Actor: "orchestrator-1", Reason: "all steps complete"},
 		},
 		Attempts: []client.StepAttempt{
-			{StepName: "start", Attempt: 1, Enqueued: n(0), Claimed: n(0.5), Reported: n(1), Applied: n(1.1), Outcome: "success"},
-			{StepName: "left", Attempt: 1, Enqueued: n(1.1), Claimed: n(1.2), Reported: n(3), Applied: n(3.05), Outcome: "success"},
-			{StepName: "right", Attempt: 1, Enqueued: n(1.1), Claimed: n(1.4), Reported: n(1.6), Applied: n(1.7), Outcome: "failed"},
-			{StepName: "right", Attempt: 2, Enqueued: n(2), Claimed: n(2.1), Applied: n(2.6), Outcome: "lease_lost"},
-			{StepName: "join", Attempt: 1, Enqueued: n(3.05), Claimed: n(3.1), Reported: n(3.9), Applied: n(4), Outcome: "success"},
+			{StepUUID: "s1", StepName: "start", Attempt: 1, Enqueued: n(0), Claimed: n(0.5), Reported: n(1), Applied: n(1.1), Outcome: "success"},
+			{StepUUID: "s2", StepName: "left", Attempt: 1, Enqueued: n(1.1), Claimed: n(1.2), Reported: n(3), Applied: n(3.05), Outcome: "success"},
+			{StepUUID: "s3", StepName: "right", Attempt: 1, Enqueued: n(1.1), Claimed: n(1.4), Reported: n(1.6), Applied: n(1.7), Outcome: "failed"},
+			{StepUUID: "s3", StepName: "right", Attempt: 2, Enqueued: n(2), Claimed: n(2.1), Applied: n(2.6), Outcome: "lease_lost"},
+			{StepUUID: "s5", StepName: "consent", Attempt: 1, Enqueued: n(1.1), Claimed: n(1.2), Reported: n(3), Applied: n(3.05), Outcome: "success", WaitsFor: "approval"},
+			{StepUUID: "s4", StepName: "join", Attempt: 1, Enqueued: n(3.05), Claimed: n(3.1), Reported: n(3.9), Applied: n(4), Outcome: "success"},
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -23,10 +24,13 @@ import (
 type option struct {
 	target             any
 	name, short, usage string
+	also               []string // other names and letters, which no help shows
 	required           bool
 	commas             bool // a list may be given as a,b
 	object             bool // JSON must be an object
 	ahead              bool // a time may not be given as an age
+	find               func(ctx context.Context, c *api, before []string, text string) (string, error)
+	unlessDry          bool // it is required only where something is changed
 	completes          cobra.CompletionFunc
 	// checks look at the value that was given, and deliver fills the target in
 	// where that is more than storing.
@@ -57,9 +61,15 @@ func opt(target any, name, usage string, rules ...rule) flags {
 func all(parts ...flags) flags { return slices.Concat(parts...) }
 
 func (fs flags) register(cmd *cobra.Command) {
+	dry := slices.ContainsFunc(fs, func(o *option) bool { return o.name == dryRun })
 	for _, o := range fs {
+		free := o.required && o.unlessDry && dry
+		if free {
+			o.usage = strings.Replace(o.usage, "(required)", "(required without --"+dryRun+")", 1)
+		}
 		o.bind(cmd.Flags())
-		if o.required {
+		o.bindOthers(cmd.Flags())
+		if o.required && !free {
 			_ = cmd.MarkFlagRequired(o.name) // fails only for a flag that does not exist
 		}
 		if o.completes != nil {
@@ -73,6 +83,9 @@ func (fs flags) read(a *app, cmd *cobra.Command) error {
 	for _, o := range fs {
 		given := cmd.Flag(o.name)
 		if !given.Changed {
+			if o.required && cmd.Flag(dryRun).Value.String() != "true" { // cobra looks after the others
+				return seeHelp(cmd, usagef("required flag(s) %q not set", o.name))
+			}
 			continue
 		}
 		for _, check := range o.checks {
@@ -87,6 +100,23 @@ func (fs flags) read(a *app, cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// findNamed replaces beginnings of UUIDs, with the help of the orchestrator.
+func (fs flags) findNamed(ctx context.Context, c *api) (err error) {
+	for _, o := range fs {
+		switch t := o.target.(type) {
+		case *string:
+			if o.find != nil && *t != "" && err == nil {
+				*t, err = o.find(ctx, c, nil, *t)
+			}
+		case *[]string:
+			for i := 0; o.find != nil && i < len(*t) && err == nil; i++ {
+				(*t)[i], err = o.find(ctx, c, nil, (*t)[i])
+			}
+		}
+	}
+	return err
 }
 
 // bind makes a flag of the description. What pflag does not know it gets as a
@@ -138,6 +168,33 @@ func (o *option) bind(fs *pflag.FlagSet) {
 	}
 }
 
+// byAnotherName marks flags that give another one its value; it has the name of that one.
+const byAnotherName = "tasker_also"
+
+// bindOthers makes hidden flags of the other names. One that has a letter only gets a name
+// that is not typed by chance.
+func (o *option) bindOthers(fs *pflag.FlagSet) {
+	main := fs.Lookup(o.name)
+	for _, other := range o.also {
+		f := &pflag.Flag{Name: other, Usage: "the same as --" + o.name, Value: sameAs{main.Value, fs, o.name}, Hidden: true,
+			DefValue: main.DefValue, NoOptDefVal: main.NoOptDefVal, Annotations: map[string][]string{byAnotherName: {o.name}}}
+		if len(other) == 1 {
+			f.Name, f.Shorthand = o.name+"/"+other, other
+		}
+		fs.AddFlag(f)
+	}
+}
+
+// sameAs is the value of a flag that gives another one its value.
+type sameAs struct {
+	pflag.Value
+	flags *pflag.FlagSet
+	name  string
+}
+
+// Set implements pflag.Value.
+func (v sameAs) Set(text string) error { return v.flags.Set(v.name, text) }
+
 func (o *option) via(fs *pflag.FlagSet, target any, deliver func(a *app) error) {
 	o.target, o.deliver = target, deliver
 	o.bind(fs)
@@ -147,8 +204,13 @@ func (o *option) via(fs *pflag.FlagSet, target any, deliver func(a *app) error) 
 
 func needed(o *option)     { o.required = true }
 func withCommas(o *option) { o.commas = true }
+func unlessDry(o *option)  { o.unlessDry = true }
 func anObject(o *option)   { o.object = true }
 func ahead(o *option)      { o.ahead = true }
+
+// also lets a flag be given by other names, which no help shows: those that it had before,
+// and those of Tasker's tool. One character is a letter.
+func also(names ...string) rule { return func(o *option) { o.also = append(o.also, names...) } }
 
 // offering completes with fn.
 func offering(fn cobra.CompletionFunc) rule { return func(o *option) { o.completes = fn } }
@@ -186,6 +248,17 @@ var (
 	aPriorityLevel = between(priorities.MinLevel, priorities.MaxLevel)
 	aUUID          = reading(uuidOf) // stored in its usual form
 )
+
+// aTask is a task by its UUID, or by the beginning of that.
+func (a *app) aTask(o *option) {
+	reading(uuidOrPrefix)(o)
+	o.find = findTask
+	o.completes = func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		return a.offered(cmd, func(ctx context.Context, c *api) ([]string, error) {
+			return offerTasks(ctx, c, []string{toComplete})
+		})
+	}
+}
 
 // reading refuses texts with the error of fn, and else stores what it returns; an
 // empty text stays.
@@ -257,16 +330,36 @@ func (a *app) namespace(target *string, usage string) flags {
 	return opt(target, "namespace,n", usage, a.offering(byNamespace))
 }
 
+// templateFlag names a template.
+func (a *app) templateFlag(target *string, usage string, rules ...rule) flags {
+	return opt(target, "name", usage, slices.Concat([]rule{a.offering(byName), also("task-name", "template")}, rules)...)
+}
+
+// createdFlags bound when something was created.
+func createdFlags(since, until **client.Time) flags {
+	return all(
+		opt(since, "since", "only created since a `time` (RFC 3339) or within an age (24h)", also("created-after")),
+		opt(until, "until", "only created before a `time` or an age", also("created-before")),
+	)
+}
+
+// keyFlag is the idempotency key.
+func keyFlag(target *string, usage string, rules ...rule) flags {
+	return opt(target, "idempotency-key", usage, append(rules, also("key"))...)
+}
+
 // defaultActor acts where no --actor is given.
 const defaultActor = "cli-operator"
 
 // why are --reason and --actor; the rules are for the reason.
-func why(reason, actor *string, rules ...rule) flags { return whyAs("actor", reason, actor, rules...) }
+func why(reason, actor *string, rules ...rule) flags {
+	return all(opt(reason, "reason,r", "why; kept in the history", append(rules, unlessDry)...), actedBy(actor))
+}
 
-// whyAs is why with another name for --actor.
-func whyAs(actorFlag string, reason, actor *string, rules ...rule) flags {
+// actedBy is --actor; Tasker's tool has another name for it in each command.
+func actedBy(actor *string, rules ...rule) flags {
 	*actor = defaultActor
-	return all(opt(reason, "reason,r", "why; kept in the history", rules...), opt(actor, actorFlag+",b", "who acts"))
+	return opt(actor, "actor,b", "who acts", rules...)
 }
 
 // confirmed makes a command without a check of its own refuse to run without
@@ -293,11 +386,14 @@ func oneOrAll(name string, every *bool) func(args []string) error {
 	}
 }
 
+// dryRun is the flag of commands that can show what they would do.
+const dryRun = "dry-run"
+
 // really are --dry-run and --yes of commands that change many things.
 type really struct{ dryRun, yes bool }
 
 func (r *really) flags() flags {
-	return all(opt(&r.dryRun, "dry-run", "only show what would be done"), opt(&r.yes, "yes", "yes, do it"))
+	return all(opt(&r.dryRun, dryRun, "only show what would be done"), opt(&r.yes, "yes", "yes, do it"))
 }
 
 // check refuses to act unless one of them is given.

@@ -67,8 +67,8 @@ func (g *generation) command(d command, write func(codegen.Files) error) command
 	d.flags = all(
 		opt(&g.template, "template,t", "`file` of the template, - for stdin, or its name on the server",
 			needed, offering(g.app.completeTemplateOrFile)),
-		opt(&g.Language, "language,l", oneOf(codegen.Languages()), needed, among(codegen.Languages()...)),
-		opt(&g.Step, "step,s", "only for this step"),
+		opt(&g.Language, "language", oneOf(codegen.Languages()), needed, among(codegen.Languages()...), also("l")),
+		opt(&g.Step, "step", "only for this step", also("s")),
 		d.flags,
 	)
 	d.local = func(ctx context.Context, _ []string) error {
@@ -166,7 +166,7 @@ func (a *app) templateAt(ctx context.Context, name string) (*workflow.Template, 
 
 // templateNamed reads a template from the server.
 func (a *app) templateNamed(ctx context.Context, name string) (*workflow.Template, error) {
-	c, err := a.client(orchestrator)
+	c, err := a.client(ctx, orchestrator)
 	if err != nil {
 		return nil, err
 	}

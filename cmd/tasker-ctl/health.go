@@ -52,8 +52,8 @@ func (c *checkup) ask(ctx context.Context) {
 // daemonsFlags choose between the two daemons; without any both are meant.
 func daemonsFlags(onlyOrchestration, onlyWorkers *bool) flags {
 	return all(
-		opt(onlyOrchestration, "orchestration,o", "only the orchestrator"),
-		opt(onlyWorkers, "workers,w", "only the worker"),
+		opt(onlyOrchestration, "orchestration", "only the orchestrator", also("o")),
+		opt(onlyWorkers, "workers", "only the worker", also("w")),
 	)
 }
 
@@ -82,17 +82,17 @@ when one is unhealthy or a check of it is, 0 otherwise (degraded included).`,
 
 // checkHealth checks daemons at the addresses of the operator.
 func (a *app) checkHealth(ctx context.Context, daemons ...daemon) error {
-	list, err := a.checkups(daemons)
+	list, err := a.checkups(ctx, daemons)
 	if err != nil {
 		return err
 	}
 	return a.health(ctx, list, 1)
 }
 
-func (a *app) checkups(daemons []daemon) ([]checkup, error) {
+func (a *app) checkups(ctx context.Context, daemons []daemon) ([]checkup, error) {
 	list := make([]checkup, len(daemons))
 	for i, d := range daemons {
-		c, err := a.client(d)
+		c, err := a.client(ctx, d)
 		if err != nil {
 			return nil, err
 		}
@@ -224,7 +224,7 @@ func (a *app) systemInfo() command {
 		use: "info", short: "Show versions, environments and connections of both daemons",
 		flags: daemonsFlags(&onlyOrchestration, &onlyWorkers),
 		local: func(ctx context.Context, _ []string) error {
-			list, err := a.checkups(chosen(onlyOrchestration, onlyWorkers))
+			list, err := a.checkups(ctx, chosen(onlyOrchestration, onlyWorkers))
 			if err != nil {
 				return err
 			}

@@ -19,7 +19,7 @@ func (a *app) limit() command {
 		long: `A limit bounds the steps that call one handler, in the whole fleet and key by key.
 A change counts for all claims that begin after it; what runs goes on.`,
 		commands: []command{
-			{use: "list", short: "List the limits, with what they hold up",
+			{use: "list", lists: true, short: "List the limits, with what they hold up",
 				run: ask(a, called[wire.LimitList](http.MethodGet, "v1/limits", nil), func(l wire.LimitList) { r.list(l.Limits) })},
 			a.limitSet(r),
 			a.limitDelete(r),

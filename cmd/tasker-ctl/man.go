@@ -44,7 +44,7 @@ func page(cmd *cobra.Command) string {
 	}
 	fmt.Fprintf(&b, ".TH \"%s\" 1 \"\" \"tasker-ctl\"\n", strings.ToUpper(roff(pageName(cmd))))
 	section("NAME", "%s \\- %s", roff(pageName(cmd)), roff(cmd.Short))
-	section("SYNOPSIS", ".B %s", roff(useLine(cmd)))
+	section("SYNOPSIS", ".B %s", strings.ReplaceAll(roff(strings.Join(useLines(cmd), "\n")), "\n", "\n.br\n.B "))
 	if cmd.Long != "" {
 		section("DESCRIPTION", ".nf\n%s\n.fi", roff(cmd.Long))
 	}
@@ -72,6 +72,9 @@ func seeAlso(cmd *cobra.Command) string { return "\\fB" + roff(pageName(cmd)) + 
 func options(flags *pflag.FlagSet) string {
 	var lines []string
 	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
 		name := "--" + f.Name
 		if f.Shorthand != "" {
 			name = "-" + f.Shorthand + ", " + name

@@ -13,7 +13,7 @@ one handler. Running steps finish, and tasks are still created; they wait.`}
 	return command{
 		use: "namespace", aliases: []string{"namespaces"}, short: "List, pause and resume namespaces",
 		commands: []command{
-			{use: "list", short: "List the namespaces and which are paused",
+			{use: "list", lists: true, short: "List the namespaces and which are paused",
 				run: askList(a, plainly((*api).Namespaces), "namespaces", a.showNamespaces)},
 			a.namespaceChange(pause, (*api).PauseCallable, needed),
 			a.namespaceChange(command{use: "resume NAMESPACE", short: "Let workers claim again"}, (*api).ResumeCallable),
@@ -22,14 +22,24 @@ one handler. Running steps finish, and tasks are still created; they wait.`}
 }
 
 func (a *app) showNamespaces(all []client.Namespace) {
-	t := a.newTable("NAMESPACE", "STATE", "SINCE", "BY", "REASON")
-	for _, n := range all {
-		t.row(n.Name, pausedCell(n.Paused), n.PausedAt, n.PausedBy, n.PauseReason)
+	var rows []pausable
+	for i := range all {
+		n := &all[i]
+		rows = append(rows, pausable{n.Name, n.Paused, n.PausedAt, n.PausedBy, n.PauseReason})
 		for _, c := range n.PausedCallables {
-			t.row("  "+c.Callable, pausedCell(true), c.PausedAt, c.PausedBy, c.PauseReason)
+			rows = append(rows, pausable{"  " + c.Callable, true, c.PausedAt, c.PausedBy, c.PauseReason})
 		}
 	}
-	t.write(a.stdout)
+	listing(a, func(p *pausable) facts {
+		return facts{{"NAMESPACE", p.name}, {"STATE", pausedCell(p.paused)}, {"SINCE", p.at}, {"BY", p.by}, {"REASON", p.reason}}
+	})(rows)
+}
+
+// pausable is a namespace, or below it a callable of its own that is paused.
+type pausable struct {
+	name           string
+	paused         bool
+	at, by, reason any
 }
 
 // namespaceChange is a command that pauses or resumes; the rules are for the

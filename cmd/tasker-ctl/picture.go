@@ -262,12 +262,18 @@ func (a *app) showTimeline(line *client.Timeline) {
 	if len(line.Attempts) > 0 {
 		a.printf("\n")
 		axis := "0 " + strings.Repeat("·", barWidth-len(seconds(span))-3) + " " + seconds(span)
+		retried := backoffs(line.Attempts)
 		listing(a, func(s *client.StepAttempt) facts {
+			from := retried[attemptOf{s.StepUUID, s.Attempt}]
+			ran, of := elapsed(s.Claimed, s.Reported), s.WaitsFor
+			if of != "" {
+				ran, of = "", elapsed(s.Claimed, s.Reported)+" for "+waitedFor[of]
+			}
 			return facts{{"STEP", s.StepName}, {"ATTEMPT", s.Attempt},
-				{"OUTCOME", stateCell(s.Outcome)}, {"WAITED", elapsed(s.Enqueued, s.Claimed)},
-				{"RAN", elapsed(s.Claimed, s.Reported)}, {axis, bar(*s, span)}}
+				{"OUTCOME", stateCell(s.Outcome)}, {"BACKED OFF", elapsed(from, s.Enqueued)},
+				{"WAITED", cmp.Or(of, elapsed(s.Enqueued, s.Claimed))}, {"RAN", ran}, {axis, bar(*s, from, span)}}
 		})(line.Attempts)
-		a.printf("\n░ waiting  █ running  ▒ being applied\n")
+		a.printf("\n· backing off  ░ waiting  █ running  ▒ being applied\n")
 	}
 	if len(line.Events) == 0 {
 		return
@@ -286,6 +292,25 @@ func (a *app) showTimeline(line *client.Timeline) {
 		}
 	}
 }
+
+// attemptOf names one execution of a step.
+type attemptOf struct {
+	step    string
+	attempt int
+}
+
+// backoffs is when the attempt before each one was applied: from then until it was put in
+// line the step backed off.
+func backoffs(attempts []client.StepAttempt) map[attemptOf]*float64 {
+	from := map[attemptOf]*float64{}
+	for i := range attempts {
+		from[attemptOf{attempts[i].StepUUID, attempts[i].Attempt + 1}] = attempts[i].Applied
+	}
+	return from
+}
+
+// waitedFor says what steps that the engine runs wait for.
+var waitedFor = map[string]string{"sleep": "its time", "wait_for_event": "an event", "approval": "a decision", "task": "its task"}
 
 // spanOf is the length of the time axis: to the latest thing that is known.
 func spanOf(line *client.Timeline) time.Duration {
@@ -313,9 +338,9 @@ func elapsed(from, to *float64) string {
 	return seconds(duration(max(*to-*from, 0)))
 }
 
-// bar draws one attempt on the axis: waiting, running, being applied. Each
-// part that took place has at least one character.
-func bar(a client.StepAttempt, span time.Duration) string {
+// bar draws one attempt on the axis: backing off since the one before, waiting, running,
+// being applied. Each part that took place has at least one character.
+func bar(a client.StepAttempt, retried *float64, span time.Duration) string {
 	row := []rune(strings.Repeat(" ", barWidth))
 	column := func(s float64) int {
 		return min(max(int(math.Floor(s/span.Seconds()*barWidth)), 0), barWidth-1)
@@ -331,8 +356,13 @@ func bar(a client.StepAttempt, span time.Duration) string {
 	}
 	// Later parts are drawn first where they are short, so that running, the
 	// part that matters, is on top.
+	draw(retried, a.Enqueued, '·')
 	draw(a.Enqueued, a.Claimed, '░')
 	draw(a.Reported, a.Applied, '▒')
-	draw(a.Claimed, a.Reported, '█')
+	if a.WaitsFor != "" {
+		draw(a.Claimed, a.Reported, '░') // nothing ran
+	} else {
+		draw(a.Claimed, a.Reported, '█')
+	}
 	return strings.TrimRight(string(row), " ")
 }

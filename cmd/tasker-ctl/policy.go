@@ -22,7 +22,7 @@ func (a *app) policy() command {
 orders those that are put in line from then on; daemons follow it within a heartbeat.
 Changes answer with the policies of the namespace.`,
 		commands: []command{
-			{use: "list", short: "List the callables that have a policy", run: call(http.MethodGet, "v1/policies", nil)},
+			{use: "list", lists: true, short: "List the callables that have a policy", run: call(http.MethodGet, "v1/policies", nil)},
 			{use: "set NAMESPACE CALLABLE", short: "Set the policy of a callable",
 				long: `Sets in which order steps of a callable are claimed that are put in line from now on.
 shortest_expected and deadline_aware order by how long handlers are expected to take,

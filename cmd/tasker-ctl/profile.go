@@ -129,7 +129,7 @@ func (a *app) asWritten(file profile.File) *app {
 
 func (a *app) profileList() command {
 	return command{
-		use: "list", short: "List the profiles of the client configuration file",
+		use: "list", lists: true, short: "List the profiles of the client configuration file",
 		local: func(context.Context, []string) error {
 			file, err := a.profileFile()
 			if err != nil {
@@ -173,7 +173,7 @@ the file yourself: on a command line others may see them.`,
 		example: "  tasker-ctl profile add staging --orchestration-url https://tasker.staging.example",
 		flags: all(
 			opt(&p.Description, "description,d", "what the profile is for"),
-			opt(&p.Transport, "transport,t", "rest or grpc, for clients that know both", among("rest", "grpc")),
+			opt(&p.Transport, "transport", "rest or grpc, for clients that know both", among("rest", "grpc"), also("t")),
 			opt(&p.Orchestration.URL, "orchestration-url", "`URL` of the orchestrator's REST API"),
 			opt(&p.Worker.URL, "worker-url", "`URL` of the worker's REST API"),
 			opt(&p.Tools, "tools", "tools of clients that offer some, such as a,b", withCommas),

@@ -17,7 +17,7 @@ func (a *app) quotas() command {
 ones with 429. The commands work on the database itself, which each creation
 reads: that of --database-url, else of DATABASE_URL, else of the configuration.`,
 		commands: []command{
-			a.onStore(command{use: "list", short: "List the quotas by namespace"}, a.listQuotas),
+			a.onStore(command{use: "list", lists: true, short: "List the quotas by namespace"}, a.listQuotas),
 			a.quotaSet(), a.quotaDelete(),
 		},
 	}
@@ -38,11 +38,10 @@ func (a *app) listQuotas(ctx context.Context, s *store.Store, _ []string) error 
 		list.Quotas[i] = shownQuota(&quotas[i])
 	}
 	return a.emit(list, func() {
-		t := a.newTable("NAMESPACE", "MAX TASKS", "TASKS", "COUNTED", "CHANGED", "BY")
-		for _, q := range list.Quotas {
-			t.row(q.Namespace, q.MaxTasks, q.Tasks, q.CountedAt, q.ChangedAt, q.ChangedBy)
-		}
-		t.write(a.stdout)
+		listing(a, func(q *wire.Quota) facts {
+			return facts{{"NAMESPACE", q.Namespace}, {"MAX TASKS", q.MaxTasks}, {"TASKS", q.Tasks}, {"COUNTED", q.CountedAt},
+				{"CHANGED", q.ChangedAt}, {"BY", q.ChangedBy}}
+		})(list.Quotas)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
@@ -22,7 +23,10 @@ import (
 	"github.com/tasker-go/tasker/config"
 	daemons "github.com/tasker-go/tasker/daemon"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	taskworker "github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/worker/batch"
+	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
 
@@ -79,10 +83,13 @@ func TestEveryCommandAgainstRealDaemons(t *testing.T) {
 	tasker, ran := readTaskerCLI(t), commandsRun{}
 	r := startReal(t)
 	for _, over := range []string{"rest", "grpc"} {
-		r.prepare(t, over)
+		r.prepare(t, over, over)
 		r.play(t, "daemons.txt", func(words []string) { ran.note(tasker, words) })
 	}
 	r.play(t, "local.txt", func(words []string) { ran.note(tasker, words) })
+	r.prepareMore(t)
+	r.play(t, "usage.txt", func([]string) {})
+	require.Empty(t, r.unused(t), "usage lines of docs/cli.md that no script in testdata/real runs")
 	r.refused(t, tasker, ran)
 	require.Empty(t, ran.lacks(tasker), "in testdata/tasker-cli.txt and run by no script in testdata/real")
 	delete(ran, "task cancel")
@@ -96,6 +103,7 @@ type realPair struct {
 	env   map[string]string
 	names map[string]string
 	over  string
+	lines [][]string // that have run
 }
 
 func startReal(t *testing.T) *realPair {
@@ -113,7 +121,9 @@ func startReal(t *testing.T) *realPair {
 		*address = "127.0.0.1:0"
 	}
 	loaded.Orchestration.GRPC.Enabled, loaded.Worker.GRPC.Enabled = true, true
-	o, w, err := daemons.NewEmbedded(t.Context(), loaded, registerDiamond, zap.NewNop())
+	levels, err := telemetry.NewLevels("error", nil)
+	require.NoError(t, err)
+	o, w, err := daemons.NewEmbedded(t.Context(), loaded, registerShapes, levels.Over(zap.NewNop()))
 	require.NoError(t, err)
 	for _, d := range []interface {
 		Start(context.Context) error
@@ -149,21 +159,31 @@ base_url = %[4]q
 	require.NoError(t, os.WriteFile(filepath.Join(r.names["dir"], "client.toml"), []byte(text), 0o600))
 }
 
-// registerDiamond adds the template of the transcripts; right fails for good where the
-// context says so.
-func registerDiamond(w *taskworker.Worker) error {
-	source, err := os.ReadFile("testdata/templates/diamond.yaml")
-	if err != nil {
-		return err
+// registerShapes adds two templates of the transcripts: one of them makes batches; right, a
+// step of the other, fails for good where the context says so, and left holds on.
+func registerShapes(w *taskworker.Worker) error {
+	for _, name := range []string{"diamond.yaml", "rows.yaml"} {
+		source, err := os.ReadFile(filepath.Join("testdata/templates", name))
+		if err != nil {
+			return err
+		}
+		t, _, err := template.Parse(name, source)
+		if err != nil {
+			return err
+		}
+		if err := registerShape(w, t); err != nil {
+			return err
+		}
 	}
-	diamond, _, err := template.Parse("diamond.yaml", source)
-	if err != nil {
-		return err
-	}
-	for _, step := range diamond.Steps {
+	return nil
+}
+
+func registerShape(w *taskworker.Worker, shape *workflow.Template) error {
+	for _, step := range shape.Steps {
 		err := w.Register(step.Handler.Callable, taskworker.HandlerFunc(func(ctx *taskworker.StepContext) (any, error) {
 			var asked struct {
 				Fail bool `json:"fail"`
+				Hold bool `json:"hold"`
 			}
 			if err := json.Unmarshal(ctx.Input(), &asked); err != nil {
 				return nil, err
@@ -171,22 +191,103 @@ func registerDiamond(w *taskworker.Worker) error {
 			if asked.Fail && ctx.StepName() == "right" {
 				return nil, taskworker.Permanent(errors.New("no such order"))
 			}
+			if asked.Hold && ctx.StepName() == "left" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			if ctx.StepName() == "split" {
+				return batch.Create("rows", batch.Split(10, 5, 2), 10), nil
+			}
 			return map[string]any{"n": 36}, nil
 		}))
 		if err != nil {
 			return err
 		}
 	}
-	return w.RegisterTemplate(diamond)
+	return w.RegisterTemplate(shape)
 }
 
-// prepare makes the tasks of a script.
-func (r *realPair) prepare(t *testing.T, over string) {
+// prepareMore makes what only usage.txt needs.
+func (r *realPair) prepareMore(t *testing.T) {
 	t.Helper()
-	r.over, r.names["over"], r.env["TASKER_CLIENT_TRANSPORT"] = over, over, over
+	r.prepare(t, "rest", "usage-")
+	held, err := r.api.CreateTask(t.Context(), client.TaskRequest{Name: "diamond", Namespace: "shapes", Version: "1.0.0",
+		Context: json.RawMessage(`{"hold":true}`), Initiator: "test", SourceSystem: "test", Reason: "test"})
+	require.NoError(t, err)
+	r.names["held"] = held.TaskUUID
+	rows, err := r.api.CreateTask(t.Context(), client.TaskRequest{Name: "rows", Namespace: "shapes", Version: "1.0.0",
+		Context: json.RawMessage(`{}`), Initiator: "test", SourceSystem: "test", Reason: "test"})
+	require.NoError(t, err)
+	rows, err = r.api.Task(t.Context(), rows.TaskUUID, 20*time.Second)
+	require.NoError(t, err)
+	require.Equal(t, "complete", rows.Status)
+	r.names["rows"] = rows.TaskUUID
+	require.Eventually(t, func() bool {
+		task, err := r.api.Task(t.Context(), held.TaskUUID, 0)
+		return err == nil && slices.ContainsFunc(task.Steps, func(s client.StepReadiness) bool {
+			return s.Name == "left" && s.CurrentState == "in_progress"
+		})
+	}, 20*time.Second, 10*time.Millisecond)
+	r.names["spare"] = enginetest.Migrated(t).DSN
+	for name, text := range map[string]string{
+		"tasks.jsonl": `{"name":"diamond","namespace":"shapes","version":"1.0.0","context":{"imported":true}}`,
+		"broker.toml": "[common.queues]\nbackend = \"rabbitmq\"\nrabbitmq.url = \"amqp://" + closedPort(t) + "\"\n",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(r.names["dir"], name), []byte(text), 0o600))
+	}
+}
+
+// unused lists the usage lines of docs/cli.md that no line of a script is. Groups, which
+// show their help, run here.
+func (r *realPair) unused(t *testing.T) (lines []string) {
+	t.Helper()
+	text, err := os.ReadFile(referenceFile)
+	require.NoError(t, err)
+	root := testRoot()
+	all := 0
+	for _, part := range strings.Split(string(text), "\nUsage:\n")[1:] {
+		for line := range strings.Lines(part) {
+			line, indented := strings.CutPrefix(strings.TrimRight(line, "\n"), "  tasker-ctl ")
+			if !indented {
+				break
+			}
+			all++
+			path, _, _ := strings.Cut(strings.TrimSuffix(line, " [flags]"), " [")
+			words := strings.FieldsFunc(path, func(c rune) bool { return c == ' ' })
+			words = slices.DeleteFunc(words, func(word string) bool { return strings.ToUpper(word) == word })
+			if strings.HasSuffix(line, " COMMAND") {
+				cmd, _, err := root.Find(words)
+				require.NoError(t, err)
+				if cmd.Runnable() && len(cmd.Commands()) > 0 {
+					words = append(words, "--help")
+				}
+				got := r.run(t, words...)
+				require.Zero(t, got.code, line+got.stderr)
+				require.Contains(t, got.stdout, "Commands:", line)
+				continue
+			}
+			if !slices.ContainsFunc(r.lines, func(ran []string) bool { return runs(root, ran, words) }) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	require.Greater(t, all, 150)
+	return lines
+}
+
+// runs reports whether a command line is one of a command.
+func runs(root *cobra.Command, line, command []string) bool {
+	cmd, _, err := root.Traverse(line)
+	return err == nil && cmd.CommandPath() == strings.Join(append([]string{"tasker-ctl"}, command...), " ")
+}
+
+// prepare makes the tasks of a script; label is the beginning of their idempotency keys.
+func (r *realPair) prepare(t *testing.T, over, label string) {
+	t.Helper()
+	r.over, r.names["over"], r.names["label"], r.env["TASKER_CLIENT_TRANSPORT"] = over, over, label, over
 	create := func(name, input string, delay float64) {
 		task, err := r.api.CreateTask(t.Context(), client.TaskRequest{Name: "diamond", Namespace: "shapes", Version: "1.0.0", Context: json.RawMessage(input),
-			Initiator: "test", SourceSystem: "test", Reason: "test", IdempotencyKey: over + name, DelaySeconds: &delay})
+			Initiator: "test", SourceSystem: "test", Reason: "test", IdempotencyKey: label + name, DelaySeconds: &delay})
 		require.NoError(t, err)
 		r.names[name] = task.TaskUUID
 	}
@@ -220,9 +321,25 @@ func (r *realPair) play(t *testing.T, script string, note func(words []string)) 
 		words := split(t, lines[0])
 		note(words)
 		got := r.run(t, words...)
+		if slices.Contains(lines, "[soon]") {
+			got = r.soon(t, lines, words)
+		}
 		r.check(t, lines, got)
+		r.lines = append(r.lines, words)
 		r.names["out"] = strings.TrimSpace(got.stdout)
+		last := strings.Fields(r.names["out"][strings.LastIndexByte(r.names["out"], '\n')+1:])
+		r.names["last"] = strings.Join(last[:min(len(last), 1)], "")
 	}
+}
+
+// soon runs a command until its output has the texts of a script.
+func (r *realPair) soon(t *testing.T, lines, words []string) (got outcome) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		got = r.run(t, words...)
+		return !slices.ContainsFunc(lines[1:], func(line string) bool { return line != "[soon]" && !strings.Contains(got.stdout, line) })
+	}, 20*time.Second, 10*time.Millisecond, lines)
+	return got
 }
 
 func (r *realPair) replace(text string) string {
@@ -243,7 +360,7 @@ func (r *realPair) check(t *testing.T, lines []string, got outcome) {
 	}
 	code := 0
 	for _, line := range lines[1:] {
-		if n, err := fmt.Sscanf(line, "[exit %d]", &code); err == nil && n == 1 || line == "[rest only]" {
+		if n, err := fmt.Sscanf(line, "[exit %d]", &code); err == nil && n == 1 || line == "[rest only]" || line == "[soon]" {
 			continue
 		}
 		require.Contains(t, output, line, about)

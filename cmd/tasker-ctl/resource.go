@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -33,34 +34,45 @@ func (f fact) stands() (inLists, inShow bool) {
 	return inLists, !inLists || unicode.IsUpper(first) && f.name != strings.ToUpper(f.name)
 }
 
-// heading is that of the column of a fact that stands in lists.
+// heading is that of the column of a fact.
 func (f fact) heading() cell {
-	if _, both := f.stands(); both {
-		return cell{strings.ToUpper(f.name), bold}
+	if first, _ := utf8.DecodeRuneInString(f.name); !unicode.IsLetter(first) {
+		return cell{f.name, bold}
 	}
-	return cell{f.name, bold}
+	return cell{strings.ToUpper(strings.TrimSuffix(f.name, "?")), bold}
 }
 
 // list writes things as a table.
-func (r resource[T]) list(items []T) { r.table(items).write(r.app.stdout) }
+func (r resource[T]) list(items []T) {
+	if t := r.table(items); len(t.rows[0]) > 0 {
+		t.write(r.app.stdout)
+	}
+}
 
+// table has no columns where --columns names one that is not there.
 func (r resource[T]) table(items []T) *table {
 	t := r.app.newTable()
-	for _, f := range r.facts(new(T)) {
-		if listed, _ := f.stands(); listed {
-			t.rows[0] = append(t.rows[0], f.heading())
-		}
+	for _, f := range r.columns(new(T)) {
+		t.rows[0] = append(t.rows[0], f.heading())
 	}
 	for i := range items {
 		var row []any
-		for _, f := range r.facts(&items[i]) {
-			if listed, _ := f.stands(); listed {
-				row = append(row, f.value)
-			}
+		for _, f := range r.columns(&items[i]) {
+			row = append(row, f.value)
 		}
 		t.row(row...)
 	}
 	return t
+}
+
+// columns are the facts of one thing that a list shows: those of --columns, or all that
+// stand in lists.
+func (r resource[T]) columns(x *T) facts {
+	known := r.facts(x)
+	if v := r.app.view; v != nil && len(v.columns) > 0 {
+		return v.pick(known)
+	}
+	return slices.DeleteFunc(known, func(f fact) bool { listed, _ := f.stands(); return !listed })
 }
 
 // show writes what is known of one, a line for each.

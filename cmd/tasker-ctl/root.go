@@ -15,14 +15,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 const rootHelp = `tasker-ctl is the operator's tool of Tasker, the workflow engine on PostgreSQL.
 
-Global flags stand before the command: tasker-ctl -o json task list. They are
-accepted after it as well, except where a command uses the same letter or name
-for itself: in "task create", -p is the priority and -c the correlation id; in
-"config" commands, -c and -o are theirs.
+Global flags stand before the command or after it: tasker-ctl task list -o json.
+Where a command has -o and --output for a file, the format is --format. A letter
+stands for the same flag in all commands; a few also take it as Tasker's own tool
+does, and say below their flags that the global one stands before the command.
 
 Which server to talk to comes from the flags, else from environment variables
 (TASKER_ORCHESTRATION_URL, TASKER_WORKER_URL, TASKER_AUTH_TOKEN, TASKER_API_KEY
@@ -131,7 +132,7 @@ func refuseUnknown(cmd *cobra.Command, args []string) error {
 	}
 	text := "unknown command \"" + args[0] + "\" for \"" + cmd.CommandPath() + "\""
 	near := suggestions(cmd, args[0])
-	if len(near) == 0 {
+	if !cmd.HasParent() && foreign[strings.ToLower(args[0])] != "" || len(near) == 0 {
 		near = elsewhere(cmd.Root(), args[0])
 	}
 	return seeHelp(cmd, usagef("%s%s", text, didYouMean(near)))
@@ -146,7 +147,7 @@ func seeHelp(cmd *cobra.Command, err error) error {
 // out once, at the root; a command that uses one of their letters for itself
 // says so.
 func writeUsage(w io.Writer, cmd *cobra.Command) error {
-	fmt.Fprintf(w, "Usage:\n  %s\n", useLine(cmd))
+	fmt.Fprintf(w, "Usage:\n  %s\n", strings.Join(useLines(cmd), "\n  "))
 	if cmd.HasExample() {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
 	}
@@ -184,23 +185,29 @@ func writeUsage(w io.Writer, cmd *cobra.Command) error {
 	return nil
 }
 
-// useLine is the command with its arguments; groups show that one of their
-// commands is needed.
-func useLine(cmd *cobra.Command) string {
-	line := cmd.CommandPath()
+// useLines are the ways to call a command. A group shows that one of its commands is
+// needed; where it has arguments of its own as well, it can be called in two ways.
+func useLines(cmd *cobra.Command) []string {
+	path := cmd.CommandPath()
 	if !cmd.HasParent() {
-		return line + " [global flags] COMMAND"
+		return []string{path + " [global flags] COMMAND"}
 	}
-	if _, arguments, ok := strings.Cut(cmd.Use, " "); ok {
+	_, arguments, takes := strings.Cut(cmd.Use, " ")
+	group := cmd.HasAvailableSubCommands() && arguments != "[COMMAND]"
+	if group && !takes {
+		return []string{path + " COMMAND"}
+	}
+	line := path
+	if takes {
 		line += " " + arguments
-	}
-	if cmd.HasAvailableSubCommands() && !strings.HasSuffix(line, "COMMAND]") {
-		return line + " COMMAND"
 	}
 	if own, _ := ownFlags(cmd); own.HasAvailableFlags() {
 		line += " [flags]"
 	}
-	return line
+	if group {
+		return []string{line, path + " COMMAND"}
+	}
+	return []string{line}
 }
 
 // ownFlags separates a command's own flags from the global ones it was given,
@@ -243,22 +250,36 @@ func didYouMean(near []string) string {
 	return "; did you mean " + strings.Join(near[:min(len(near), mostSuggestions)], " or ") + "?"
 }
 
-// suggestions are the subcommands whose names are near to a word.
+// suggestions are the subcommands that do what a word of another tool says, else the one
+// whose name is near to the word.
 func suggestions(cmd *cobra.Command, word string) []string {
-	if cmd.SuggestionsMinimumDistance <= 0 {
-		cmd.SuggestionsMinimumDistance = 2
+	var same, names []string
+	of := map[string]string{}
+	for _, sub := range cmd.Commands() {
+		if !sub.IsAvailableCommand() {
+			continue
+		}
+		if slices.Contains(sub.SuggestFor, strings.ToLower(word)) {
+			same = append(same, sub.Name())
+		}
+		for _, name := range append([]string{sub.Name()}, sub.Aliases...) {
+			names, of[name] = append(names, name), sub.Name()
+		}
 	}
-	near := cmd.SuggestionsFor(word)
-	slices.Sort(near)
-	return slices.Compact(near)
+	if near := wording.Nearest(word, names); same == nil && near != "" {
+		same = []string{of[near]}
+	}
+	slices.Sort(same)
+	return same
 }
 
 // foreign are words of other tools, with the commands that do the same here.
 var foreign = map[string]string{
 	"retry": "task run-again,task reset-step,dlq replay", "rerun": "task run-again", "restart": "task run-again", "reset": "task reset-step",
-	"ls": "* list", "ps": "* list,top", "stats": "top,dlq stats", "dashboard": "top",
-	"show": "* get,* info,* status", "describe": "* get,* info,* show,* status", "inspect": "* get,* info,* show,* status", "info": "* get,* show,* status",
-	"status": "task get,system health", "get": "* show,* status", "cat": "* show", "view": "* show",
+	"ls": "task list,* list", "ps": "task list,* list,top", "stats": "top,dlq stats", "dashboard": "top",
+	"show": "task get,* get,* info,* status", "describe": "task get,* get,* info,* show,* status",
+	"inspect": "task get,* get,* info,* show,* status", "info": "task get,system info,* get,* show,* status",
+	"status": "task get,system health", "get": "task get,dlq get,template info,* show,* status", "cat": "task get,* show", "view": "task get,* show",
 	"delete": "task cancel,dlq purge,auth key revoke", "remove": "task cancel,dlq purge,schedule delete", "rm": "task cancel,* delete",
 	"stop": "task cancel,namespace pause", "abort": "task cancel", "kill": "task cancel", "start": "task create,namespace resume",
 	"new": "* create,* add", "add": "* create,template register", "create": "* add,template register", "submit": "task create", "run": "task create", "apply": "template register",
@@ -286,13 +307,19 @@ func suggestForeign(cmd *cobra.Command) {
 	}
 }
 
-// elsewhere lists the commands that have a name anywhere below root, without
-// the root's.
-func elsewhere(root *cobra.Command, name string) (paths []string) {
+// elsewhere lists the commands of groups that do what a word of another tool says, and
+// those that have it as their name.
+func elsewhere(root *cobra.Command, word string) (paths []string) {
+	for path := range strings.SplitSeq(foreign[strings.ToLower(word)], ",") {
+		if path != "" && !strings.HasPrefix(path, "* ") {
+			paths = append(paths, path)
+		}
+	}
 	for _, group := range root.Commands() {
 		for _, sub := range group.Commands() {
-			if sub.Name() == name && sub.IsAvailableCommand() {
-				paths = append(paths, group.Name()+" "+name)
+			path := group.Name() + " " + sub.Name()
+			if sub.Name() == word && sub.IsAvailableCommand() && !slices.Contains(paths, path) {
+				paths = append(paths, path)
 			}
 		}
 	}
@@ -305,15 +332,16 @@ func withNearestFlag(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return err
 	}
-	names := &cobra.Command{} // cobra knows nearness for commands only
+	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		names.AddCommand(&cobra.Command{Use: f.Name, Hidden: f.Hidden, Run: func(*cobra.Command, []string) {}})
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
 	})
-	near := suggestions(names, unknown.GetSpecifiedName())
-	for i := range near {
-		near[i] = "--" + near[i]
+	if near := wording.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+		return fmt.Errorf("%w%s", err, didYouMean([]string{"--" + near}))
 	}
-	return fmt.Errorf("%w%s", err, didYouMean(near))
+	return err
 }
 
 // versionReport is the answer of `version`.

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/schedule"
@@ -34,7 +32,7 @@ A schedule is named by its UUID or as NAMESPACE/NAME.`,
 					a.showNextRuns("\nnext runs", s.Paused, s.NextRuns)
 				})},
 			{use: "next SCHEDULE", short: "Show the next runs of a schedule",
-				flags: opt(&count, "count", "how many, up to 100", between(1, limits.MaxNextRuns)),
+				flags: limit(&count, limits.MaxNextRuns, "how many", also("count")),
 				run: ask(a, ofWith((*api).NextRuns, &count), func(n *client.NextRuns) {
 					a.showNextRuns("next runs in "+n.TimeZone, n.Paused, n.Runs)
 				})},
@@ -53,8 +51,8 @@ var scheduleArgument = argument{parse: parseSchedule, find: findSchedule, offer:
 
 // parseSchedule allows the two ways to name a schedule.
 func parseSchedule(text string) (string, error) {
-	if id, err := uuid.Parse(text); err == nil {
-		return id.String(), nil
+	if id, err := uuidOrPrefix("schedule", text); err == nil {
+		return id, nil
 	}
 	if namespace, name, named := strings.Cut(text, "/"); !named || namespace == "" || name == "" {
 		return "", invalid("schedule", text, "its UUID or NAMESPACE/NAME")
@@ -66,7 +64,7 @@ func parseSchedule(text string) (string, error) {
 func findSchedule(ctx context.Context, c *api, _ []string, text string) (string, error) {
 	namespace, name, named := strings.Cut(text, "/")
 	if !named {
-		return text, nil
+		return scheduleBegun(ctx, c, nil, text)
 	}
 	found, err := c.Schedules(ctx, client.ScheduleListOptions{Namespace: namespace, Name: name})
 	if err != nil {
@@ -79,26 +77,60 @@ func findSchedule(ctx context.Context, c *api, _ []string, text string) (string,
 	return found.Schedules[0].ScheduleID, nil
 }
 
+// scheduleBegun finds a schedule by the beginning of its UUID.
+var scheduleBegun = amongListed("schedule", "tasker-ctl schedule list shows what there is",
+	func(ctx context.Context, c *api, _ []string) ([]string, error) {
+		list, err := allSchedules(ctx, c, client.ScheduleListOptions{}, maxListed)
+		if err != nil {
+			return nil, err
+		}
+		return namesOf(list.Schedules, func(s *client.Schedule) string { return s.ScheduleID }), nil
+	})
+
 func scheduleName(s *client.Schedule) string { return oneLine(s.Namespace + "/" + s.Name) }
 
 func (a *app) scheduleList() command {
-	o := client.ScheduleListOptions{PerPage: 25, Page: 1}
+	o, most := client.ScheduleListOptions{Page: 1}, 25
 	return command{
-		use: "list", short: "List schedules by namespace and name",
+		use: "list", lists: true, short: "List schedules by namespace and name",
 		flags: all(
 			a.namespace(&o.Namespace, "only schedules of this namespace"),
 			opt(&o.Template, "template", "only schedules of this template", a.offering(byName)),
 			opt(&o.Paused, "paused", "only paused schedules; --paused=false for the others"),
-			limit(&o.PerPage, limits.MaxSchedulesPerPage, "how many", hinting("see more with --page")),
+			limit(&most, maxListed, "how many"),
 			opt(&o.Page, "page", "which page, from 1", atLeastOne),
 		),
-		run: ask(a, with((*api).Schedules, &o), func(list *client.ScheduleList) {
+		run: ask(a, func(ctx context.Context, c *api, _ []string) (*client.ScheduleList, error) {
+			if most > limits.MaxSchedulesPerPage && o.Page > 1 {
+				return nil, usagef("give --page with a --limit up to %d", limits.MaxSchedulesPerPage)
+			}
+			return allSchedules(ctx, c, o, most)
+		}, func(list *client.ScheduleList) {
 			a.schedules().list(list.Schedules)
 			if p := list.Pagination; p.HasNext {
 				a.printf("page %d of %d; %d schedules\n", p.Page, p.TotalPages, p.TotalCount)
 			}
 		}),
 	}
+}
+
+// allSchedules lists so many schedules, from the page on that the options name.
+func allSchedules(ctx context.Context, c *api, o client.ScheduleListOptions, most int) (*client.ScheduleList, error) {
+	o.PerPage = min(most, limits.MaxSchedulesPerPage)
+	all, err := c.Schedules(ctx, o)
+	for err == nil && most > limits.MaxSchedulesPerPage && all.Pagination.HasNext && len(all.Schedules) < most {
+		o.Page = all.Pagination.Page + 1
+		var next *client.ScheduleList
+		if next, err = c.Schedules(ctx, o); err == nil {
+			next.Schedules = append(all.Schedules, next.Schedules...)
+			all = next
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	all.Schedules = all.Schedules[:min(len(all.Schedules), most)]
+	return all, nil
 }
 
 func scheduleFacts(s *client.Schedule) facts {
@@ -164,11 +196,11 @@ type scheduleFields struct {
 func (s *scheduleFields) flags(a *app, rules ...rule) flags {
 	return all(
 		opt(&s.Template, "template", "name of the template", append(rules, a.offering(byName))...),
-		opt(&s.Version, "version,v", "version of the template; empty: each run has the highest that is not deprecated", a.offering(byVersion)),
+		opt(&s.Version, "version", "version of the template; empty: each run has the highest that is not deprecated", a.offering(byVersion), also("v")),
 		opt(&s.Cron, "cron", "five fields, @hourly, @daily, @weekly, @monthly, @yearly, or @every with a duration", rules...),
 		opt(&s.TimeZone, "time-zone,z", "IANA name of the time zone, such as Europe/Berlin"),
 		opt(&s.Context, "input,i", "context of every task as a JSON object, @file, or - for stdin", anObject),
-		opt(&s.Priority, "priority,p", "priority of the tasks, -100 to 100; higher goes first; 0 for the template's", aPriority),
+		opt(&s.Priority, "priority", "priority of the tasks, -100 to 100; higher goes first; 0 for the template's", aPriority, also("p")),
 		opt(&s.Tags, "tag", "tag of the tasks; may be repeated"),
 		opt(&s.CatchUp, "catch-up", "missed runs: skip them, make one for all, or all",
 			among(client.CatchUpSkip, client.CatchUpOne, client.CatchUpAll)),
@@ -180,7 +212,7 @@ func (s *scheduleFields) flags(a *app, rules ...rule) flags {
 		opt(&s.MaxAttempts, "max-attempts", "executions of each retryable step of the tasks; 0 for the template's"),
 		opt(&s.RetryDelays, "retry-delays", "exact delays before each further execution, such as 10s,5m; in place of the template's",
 			withCommas),
-		opt(&s.DryRun, "dry-run", "only check it, and show when it would run"),
+		opt(&s.DryRun, dryRun, "only check it, and show when it would run"),
 		why(&s.Reason, &s.Actor),
 	)
 }

@@ -64,8 +64,8 @@ order of waiting steps, not about calendars. It reads the database itself: the
 executions of the tasks of --namespace that were created between --from and
 --to, up to a million. Expected times are learned from what had ended before.
 See docs/simulate.md.`,
-		example: "  tasker-ctl schedule simulate -n payments --handler charge --permits 8 --from 2h --svg forecast.svg\n" +
-			"  tasker-ctl schedule simulate -n payments --permits 8 --from 24h --save day.jsonl\n" +
+		example: "  tasker-ctl schedule simulate -n payments --handler charge --permits 8 --since 2h --svg forecast.svg\n" +
+			"  tasker-ctl schedule simulate -n payments --permits 8 --since 24h --save day.jsonl\n" +
 			"  tasker-ctl schedule simulate --file day.jsonl --permits 12 --recorded-permits 8 --ageing 1m --policies fifo,shortest_expected",
 		flags: all(
 			opt(&s.permits, "permits", "how many steps are worked on at once", needed, atLeastOne),
@@ -75,8 +75,8 @@ See docs/simulate.md.`,
 			opt(&s.claim, "claim", "how long a claim takes", notNegative),
 			a.namespace(&s.namespace, "namespace of the tasks"),
 			opt(&s.handler, "handler", "only steps of this handler"),
-			opt(&s.from, "from", "tasks created from then on: a `time` (RFC 3339) or an age (24h) (default 1h)"),
-			opt(&s.to, "to", "and before then, likewise (default now)"),
+			opt(&s.from, "since", "tasks created since a `time` (RFC 3339) or within an age (24h) (default 1h)", also("from")),
+			opt(&s.to, "until", "and before a `time` or an age (default now)", also("to")),
 			opt(&s.tenantTag, "tenant-tag", "the tenant is what follows this `prefix` in a tag of the task"),
 			opt(&s.tenantPath, "tenant-path", "else the text at this `path` in its context, such as shop.id"),
 			opt(&s.features, "features", "learn times by these numbers of the context, as policy set declares them", withCommas),

@@ -22,7 +22,7 @@ func (a *app) submission() command {
 of submissions that follow one another quickly. Templates declare them, and operators set others, for all
 versions. A change counts for every creation that begins after it.`,
 		commands: []command{
-			{use: "list", short: "List the throttles and debounces of templates",
+			{use: "list", lists: true, short: "List the throttles and debounces of templates",
 				run: ask(a, called[wire.SubmissionLimitList](http.MethodGet, "v1/submission-limits", nil), limits)},
 			a.submissionSet(limits),
 			a.submissionDelete(limits),

@@ -25,7 +25,7 @@ func (a *app) system() command {
 
 func (a *app) systemFleet() command {
 	return command{
-		use: "fleet", short: "List the daemons that share the database",
+		use: "fleet", lists: true, short: "List the daemons that share the database",
 		long: `Lists the daemons that sent a heartbeat within ten minutes, and those that
 stopped within the last one. ADDRESS is where the API of a daemon listens; it
 has the host's name where the daemon listens on all addresses.`,
@@ -170,7 +170,7 @@ func parseBreakerState(text string) (string, error) {
 func (a *app) systemBreakers() command {
 	var d, forced daemon
 	return command{
-		use: "breakers [COMMAND]", short: "List the circuit breakers of a daemon, or force one",
+		use: "breakers [COMMAND]", lists: true, short: "List the circuit breakers of a daemon, or force one",
 		flags: daemonFlag(&d), daemon: &d,
 		run: askList(a, plainly((*api).Breakers), "breakers", listing(a, breakerFacts)),
 		commands: []command{{
@@ -200,13 +200,13 @@ func breakerFacts(b *client.Breaker) facts {
 func (a *app) systemSweeps() command {
 	var r client.SweepRequest
 	return command{
-		use: "sweeps [COMMAND]", short: "List the sweeps and their last runs, or run one",
+		use: "sweeps [COMMAND]", lists: true, short: "List the sweeps and their last runs, or run one",
 		long: `Lists the jobs that the orchestrators take turns in, such as looking for dead
 workers, and what each did the last time.`,
 		run: askList(a, plainly((*api).Sweeps), "sweeps", listing(a, sweepFacts)),
 		commands: []command{{
 			use: "run SWEEP", short: "Run a sweep now, whenever it is due",
-			flags: opt(&r.DryRun, "dry-run", "only show what it would do"),
+			flags: opt(&r.DryRun, dryRun, "only show what it would do"),
 			run:   ask(a, ofWith((*api).RunSweep, &r), a.showSweep),
 		}},
 	}

@@ -18,10 +18,10 @@ func (a *app) task() command {
 			a.taskCreate(), a.taskImport(), a.taskList(),
 			{use: "get TASK", short: "Show a task and its results", run: a.found(taskOf)},
 			a.taskFind(),
-			{use: "steps TASK", short: "List the steps of a task", run: ask(a, stepsOf, listing(a, stepFacts))},
+			{use: "steps TASK", lists: true, short: "List the steps of a task", run: ask(a, stepsOf, listing(a, stepFacts))},
 			{use: "step TASK STEP", short: "Show one step with its result or error; STEP is a UUID or a name",
 				run: ask(a, ofPair((*api).Step), a.showStep)},
-			{use: "step-audit TASK STEP", short: "List the reported executions of a step, newest first",
+			{use: "step-audit TASK STEP", lists: true, short: "List the reported executions of a step, newest first",
 				run: ask(a, ofPair((*api).StepAudit), a.showAudit)},
 			a.taskWatch(),
 			{use: "timeline TASK", short: "Draw when each attempt waited, ran and was applied",
@@ -40,41 +40,63 @@ func (a *app) task() command {
 
 func (a *app) taskList() command {
 	var states []string
-	o := client.TaskListOptions{PerPage: 20, Page: 1}
+	o, most := client.TaskListOptions{Page: 1}, 20
 	return command{
-		use: "list", short: "List tasks, newest first",
+		use: "list", lists: true, short: "List tasks, newest first",
 		flags: all(
 			a.namespace(&o.Namespace, "only of this namespace"),
-			opt(&o.Name, "name", "only of this template", a.offering(byName)),
+			a.templateFlag(&o.Name, "only of this template"),
 			opt(&o.NameContains, "name-contains", "only of templates with this in their names"),
 			opt(&o.Version, "version", "only of this version of it"),
 			opt(&states, "status,s", "only in these states; may be repeated", withCommas, among(taskStateWords()...)),
 			opt(&o.Tags, "tag", "only with this tag; repeated: with all of them"),
 			opt(&o.CorrelationID, "correlation-id", "only of this correlation id", aUUID),
-			opt(&o.CreatedBefore, "created-before", "only older ones: a `time` (RFC 3339) or an age (24h)"),
-			opt(&o.CreatedAfter, "created-after", "only newer ones, likewise"),
+			createdFlags(&o.CreatedAfter, &o.CreatedBefore),
 			opt(&o.Initiator, "initiator", "only of this initiator"),
 			opt(&o.SourceSystem, "source-system", "only from this source system"),
-			limit(&o.PerPage, 100, "how many", hinting("see more with --page")),
+			limit(&most, maxListed, "how many", hinting("see more with --cursor")),
 			opt(&o.Page, "page", "which page, from 1", atLeastOne),
 			opt(&o.Cursor, "cursor", "instead of a page: newest, or what the list before ended with"),
 		),
 		either: [][2]string{{"page", "cursor"}},
 		run: ask(a, func(ctx context.Context, c *api, _ []string) (*client.TaskList, error) {
-			if o.Status = strings.Join(states, ","); o.Cursor != "" {
-				o.Page = 0
-			}
-			return c.Tasks(ctx, o)
+			o.Status = strings.Join(states, ",")
+			return listTasks(ctx, c, o, most)
 		}, func(list *client.TaskList) {
 			listing(a, a.taskFacts)(list.Tasks)
 			if p := list.Pagination; p.HasNext || p.HasPrevious {
 				a.printf("\npage %d of %d, %s\n", p.Page, p.TotalPages, counted(p.TotalCount, "task"))
 			}
-			if o.Cursor != "" && list.NextCursor != "" {
+			if list.NextCursor != "" {
 				a.printf("\nmore with --cursor %s\n", list.NextCursor)
 			}
 		}),
 	}
+}
+
+// listTasks lists so many tasks: a page, or for more than that by cursors.
+func listTasks(ctx context.Context, c *api, o client.TaskListOptions, most int) (*client.TaskList, error) {
+	o.PerPage = min(most, tasksPerPage)
+	switch {
+	case most > tasksPerPage && o.Page > 1:
+		return nil, usagef("give --page with a --limit up to %d; --cursor goes on after longer lists", tasksPerPage)
+	case most > tasksPerPage && o.Cursor == "":
+		o.Cursor = client.NewestTasks
+	case o.Cursor == "":
+		return c.Tasks(ctx, o)
+	}
+	o.Page = 0
+	all := &client.TaskList{Tasks: []client.Task{}}
+	for o.Cursor != "" && len(all.Tasks) < most {
+		o.PerPage = min(most-len(all.Tasks), tasksPerPage)
+		list, err := c.Tasks(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		all.Tasks = append(all.Tasks, list.Tasks...)
+		o.Cursor, all.NextCursor = list.NextCursor, list.NextCursor
+	}
+	return all, nil
 }
 
 func (a *app) taskFind() command {
@@ -86,11 +108,11 @@ func (a *app) taskFind() command {
 		long: `Shows the task that was created with an idempotency key, whatever its state. A key
 belongs to a template of a namespace, whichever its version, and counts until its
 lifetime is over (see the templates' key_lifetime).`,
-		example: "  tasker-ctl task find -n payments --name process_refund --key order-7",
+		example: "  tasker-ctl task find -n payments --name process_refund --idempotency-key order-7",
 		flags: all(
 			a.namespace(&namespace, "namespace of the template"),
-			opt(&name, "name", "name of the template", needed, a.offering(byName)),
-			opt(&key, "key", "the idempotency key", needed),
+			a.templateFlag(&name, "name of the template", needed),
+			keyFlag(&key, "the `key` that the task was created with", needed),
 			waitFlag(&wait),
 		),
 		run: a.found(func(ctx context.Context, c *api, _ []string) (*client.Task, error) {
@@ -220,7 +242,7 @@ func (a *app) taskVerify(ctx context.Context, c *api, args []string) error {
 func (a *app) taskChain() command {
 	n := limits.DefaultChainLimit
 	return command{
-		use: "chain TASK", short: "Show the tasks that a task continues, and those that continue it",
+		use: "chain TASK", lists: true, short: "Show the tasks that a task continues, and those that continue it",
 		long: `Shows the tasks that a task continues, and those that continue it, the oldest
 first. A handler names the next task when it ends its step. Tasks that retention
 has deleted are missing.`,

@@ -64,7 +64,7 @@ func (a *app) taskReprioritise() command {
 	t := client.TaskAction{Action: client.ActionReprioritise}
 	return a.acting(command{
 		use: "reprioritise TASK", aliases: []string{"reprioritize"}, short: "Change the priority of a task that has not ended",
-		flags: opt(&t.Priority, "priority,p", "the new one, -100 to 100; higher goes first", needed, aPriority),
+		flags: opt(&t.Priority, "priority", "the new one, -100 to 100; higher goes first", needed, aPriority, also("p")),
 	}, &t, nil)
 }
 
@@ -104,14 +104,14 @@ func edits(t *client.TaskAction, dry *bool) (flags, [][2]string) {
 	return all(
 		opt(&t.Context, "input,i", "another input as a JSON object, @file, or - for stdin", anObject),
 		opt(&t.ContextPatch, "patch", "changes of the input, a JSON merge patch, @file, or - for stdin", anObject),
-		opt(dry, "dry-run", "only show what would change"),
+		opt(dry, dryRun, "only show what would change"),
 	), [][2]string{{"input", "patch"}}
 }
 
 // stepResolution completes the description of a command that resets, resolves
-// or completes a step; actor is the field that its flag fills in.
+// or completes a step; actor is the field that --actor fills in, which Tasker's tool calls actorFlag.
 func (a *app) stepResolution(d command, s *client.StepAction, actorFlag string, actor *string) command {
-	d.flags = append(whyAs(actorFlag, &s.Reason, actor, needed), d.flags...)
+	d.flags = all(opt(&s.Reason, "reason,r", "why; kept in the history", needed, unlessDry), actedBy(actor, also(actorFlag)), d.flags)
 	d.explain = notAllowed
 	d.run = ask(a, func(ctx context.Context, c *api, args []string) (*client.Step, error) {
 		return c.ActOnStep(ctx, args[0], args[1], *s)
@@ -208,18 +208,17 @@ action are counted as skipped.
 Actions: ` + strings.Join(bulkActions, ", ") + `.
 Those on steps (reset_for_retry, complete_manually, run_again, release_lease, and
 resolve of a step) need --step.`,
-		example: "  tasker-ctl task action cancel -n payments --tag demo --dry-run -r 'wrong import'\n" +
+		example: "  tasker-ctl task action cancel -n payments --tag demo --dry-run\n" +
 			"  tasker-ctl task action reset_for_retry --name refund -s error --step charge -r 'gateway is back' --yes",
 		flags: all(
 			a.namespace(&f.Namespace, "only of this namespace"),
-			opt(&f.Name, "name", "only of this template", a.offering(byName)),
+			a.templateFlag(&f.Name, "only of this template"),
 			opt(&f.Version, "version", "only of this version of it"),
 			opt(&f.States, "status,s", "only in these states; may be repeated", withCommas, among(taskStateWords()...)),
 			opt(&f.Tag, "tag", "only with this tag"),
-			opt(&f.CreatedBefore, "created-before", "only older ones: a `time` (RFC 3339) or an age (24h)"),
-			opt(&f.CreatedAfter, "created-after", "only newer ones, likewise"),
+			createdFlags(&f.CreatedAfter, &f.CreatedBefore),
 			opt(&f.StepName, "step", "the step that the action is about"),
-			opt(&b.Priority, "priority,p", "for reprioritise: -100 to 100", aPriority),
+			opt(&b.Priority, "priority", "for reprioritise: -100 to 100", aPriority, also("p")),
 			opt(&b.Result, "result", "for complete_manually: the result as JSON or @file"),
 			limit(&b.Limit, limits.MaxBulkLimit, "how many tasks at most"),
 			why(&b.Reason, &b.Actor, needed),
@@ -228,7 +227,7 @@ resolve of a step) need --step.`,
 		check: func(args []string) error {
 			b.Action = args[0]
 			if reflect.DeepEqual(*f, client.BulkFilter{StepName: f.StepName}) {
-				return usagef("task action needs a filter: --namespace, --name, --version, --status, --tag, --created-before or --created-after")
+				return usagef("task action needs a filter: --namespace, --name, --version, --status, --tag, --since or --until")
 			}
 			return r.check("task action " + b.Action + " may change many tasks")
 		},

@@ -81,7 +81,7 @@ func itemFlags(worker, batch *string, retryable **bool, n *int, most int) flags 
 func (a *app) isolatedList() command {
 	o := client.IsolatedOptions{Limit: limits.DefaultIsolatedItems}
 	return command{
-		use: "isolated TASK", short: "List items that batches of a task could not process",
+		use: "isolated TASK", lists: true, short: "List items that batches of a task could not process",
 		flags: all(
 			itemFlags(&o.Worker, &o.Batch, &o.Retryable, &o.Limit, limits.MaxIsolatedItems),
 			opt(&o.Replayed, "replayed", "only items that a replay task has; --replayed=false: the others"),
@@ -117,7 +117,7 @@ already are left out, unless --again is given.`,
 			itemFlags(&r.Worker, &r.Batch, &r.Retryable, &r.Limit, limits.MaxIsolatedReplay),
 			why(&r.Reason, &r.Actor, needed),
 			opt(&r.Again, "again", "also items that were replayed already"),
-			opt(&r.DryRun, "dry-run", "only show how many items there would be"),
+			opt(&r.DryRun, dryRun, "only show how many items there would be"),
 		),
 		explain: notAllowed,
 		run:     ask(a, ofWith((*api).ReplayIsolated, &r), a.showIsolatedReplay),

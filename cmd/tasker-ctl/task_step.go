@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -35,8 +36,8 @@ func (a *app) showAudit(rows []client.StepAudit) {
 	})(rows)
 }
 
-// findStep finds a step of the task before it by its name; a UUID is taken as it
-// is.
+// findStep finds a step of the task before it by its name, or by the beginning of its
+// UUID; a whole one is taken as it is.
 func findStep(ctx context.Context, c *api, before []string, step string) (string, error) {
 	if id, err := uuid.Parse(step); err == nil {
 		return id.String(), nil
@@ -51,6 +52,12 @@ func findStep(ctx context.Context, c *api, before []string, step string) (string
 			return s.WorkflowStepUUID, nil
 		}
 	}
+	if digits := prefixDigits(step); len(digits) >= leastDigits {
+		ids := namesOf(t.Steps, func(s *client.StepReadiness) string { return s.WorkflowStepUUID })
+		if slices.ContainsFunc(ids, func(id string) bool { return beginsWith(id, digits) }) {
+			return uniqueOf("step", digits, "", ids)
+		}
+	}
 	return "", hinted{
 		&client.Error{Status: 404, Code: "NOT_FOUND", Message: fmt.Sprintf("task %s has no step %q", task, step)},
 		"see tasker-ctl task steps " + task,
@@ -58,9 +65,21 @@ func findStep(ctx context.Context, c *api, before []string, step string) (string
 }
 
 // stepArgument is a step of the task before it.
-var stepArgument = argument{find: findStep, offer: offers(taskOf,
+var stepArgument = argument{find: findStep, offer: offers(taskBegun,
 	func(t *client.Task) []client.StepReadiness { return t.Steps },
 	func(s *client.StepReadiness) string { return s.Name })}
+
+// taskBegun is taskOf for an argument that has not been looked for.
+func taskBegun(ctx context.Context, c *api, args []string) (*client.Task, error) {
+	id, err := uuidOrPrefix("task", args[0])
+	if err == nil {
+		id, err = findTask(ctx, c, nil, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.Task(ctx, id, 0)
+}
 
 func stepFacts(s *client.Step) facts {
 	known := facts{

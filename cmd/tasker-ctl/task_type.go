@@ -20,7 +20,7 @@ handler that does the work, and defaults. Its namespace is its queue. Tasks of i
 are created with tasker-ctl enqueue.`,
 		commands: []command{
 			a.typeRegister(),
-			{use: "list", short: "List task types by namespace and name",
+			{use: "list", lists: true, short: "List task types by namespace and name",
 				flags: all(
 					a.namespace(&o.Namespace, "only of this namespace"),
 					limit(&o.Limit, 1000, "how many"),
@@ -54,11 +54,11 @@ one that is enqueued. Existing tasks keep the version they started with.`,
 			"  tasker-ctl type register charge -n payments --payload-schema @charge.json --identity caller_provided --key-lifetime 7d",
 		flags: all(
 			a.namespace(&r.Namespace, "namespace of the type: its queue"),
-			opt(&r.Version, "version,v", "version of the type"),
+			opt(&r.Version, "version", "version of the type", also("v")),
 			opt(&r.Description, "description,d", "what it is for"),
 			opt(&r.Handler, "handler", "name of the handler (default the type's)"),
 			opt(&r.PayloadSchema, "payload-schema", "JSON Schema of the payload, @file, or - for stdin", anObject),
-			opt(&r.Priority, "priority,p", "priority of the tasks, -100 to 100; higher goes first", aPriority),
+			opt(&r.Priority, "priority", "priority of the tasks, -100 to 100; higher goes first", aPriority, also("p")),
 			opt(&r.PriorityLevel, "priority-level", "in place of the priority: 1, which goes first, to 10", aPriorityLevel),
 			opt(&r.MaxAttempts, "max-attempts", "executions of a task, the first included (default 3)"),
 			opt(&retry.Backoff, "backoff", "exponential, linear, fixed, fibonacci, list or none (default exponential)"),
@@ -114,11 +114,11 @@ func (a *app) enqueue() command {
 		use: "enqueue TYPE", short: "Create a task of a task type",
 		long: `Creates a task of a type that was registered with tasker-ctl type. Where a task
 with the --key exists, that task is shown and none is created.`,
-		example: "  tasker-ctl enqueue email.send -i '{\"to\": \"ana\"}' --key welcome-7",
+		example: "  tasker-ctl enqueue email.send -i '{\"to\": \"ana\"}' --idempotency-key welcome-7",
 		flags: all(
 			opt(&r.Payload, "input,i", "payload as a JSON object, @file, or - for stdin", anObject),
-			opt(&r.Queue, "queue,n", "namespace of the type, where several types have this name", a.offering(byNamespace)),
-			opt(&r.IdempotencyKey, "key", "idempotency key: repeated calls create one task"),
+			opt(&r.Queue, "namespace,n", "namespace of the type, where several types have this name", a.offering(byNamespace), also("queue")),
+			keyFlag(&r.IdempotencyKey, "`key` under which repeated calls create one task"),
 			opt(&r.PriorityLevel, "priority-level", "1, which goes first, to 10 (default the type's)", aPriorityLevel),
 			opt(&r.MaxAttempts, "max-attempts", "executions, the first included (default the type's)"),
 			opt(&r.RetryDelays, "retry-delays", "exact delays before each further execution, such as 10s,5m", withCommas),

@@ -102,11 +102,22 @@ func missing(root *cobra.Command, tasker []taskerCommand, named map[string]bool)
 			if cmd == nil {
 				check(false, path, c.path, group)
 			} else {
-				check(flag != nil && flag.Shorthand == letter, path)
+				check(flag != nil && (letter == "" || flagOf(cmd.Flags().ShorthandLookup(letter)) == flagOf(flag)), path)
 			}
 		}
 	}
 	return missing, stale
+}
+
+// flagOf is the name of a flag, or of the one that it is another name of.
+func flagOf(f *pflag.Flag) string {
+	if f == nil {
+		return ""
+	}
+	if of := f.Annotations[byAnotherName]; of != nil {
+		return of[0]
+	}
+	return f.Name
 }
 
 // Every command and flag of Tasker's tool is here with the same letter, or in the table
@@ -127,7 +138,7 @@ func TestMissingCommandsAreFound(t *testing.T) {
 	list.Parent().RemoveCommand(list)
 	add, _, err := root.Find([]string{"profile", "add"})
 	require.NoError(t, err)
-	add.Flags().Lookup("transport").Shorthand = "x"
+	add.Flags().ShorthandLookup("t").Annotations = nil
 	absent, _ := missing(root, readTaskerCLI(t), differences(t))
 	require.ElementsMatch(t, []string{"worker list", "worker list --namespace", "profile add --transport"}, absent)
 }

@@ -24,7 +24,7 @@ the highest version that is not deprecated is. Requests that name the version ge
 	return command{
 		use: "template", aliases: []string{"templates"}, short: "List and deprecate the templates of a server, check and draw template files",
 		commands: []command{
-			{use: "list", short: "List the current templates", flags: a.namespace(&namespace, "only of this namespace"),
+			{use: "list", lists: true, short: "List the current templates", flags: a.namespace(&namespace, "only of this namespace"),
 				run: ask(a, with((*api).Templates, &namespace), func(l *client.TemplateList) { show(l.Templates) })},
 			a.templateInfo(),
 			a.templateChange(deprecate, (*api).DeprecateTemplate, needed),

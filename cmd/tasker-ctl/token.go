@@ -89,8 +89,8 @@ func (a *app) generateKeys() command {
 with, as PEM files. The private key is readable by its owner alone. Files that
 exist stay, unless --force is given.`,
 		flags: all(
-			opt(&folder, "output-dir,o", "`folder` for the two files"),
-			opt(&bits, "key-size,k", "bits of an RSA key, 2048 to 8192", between(2048, 8192)),
+			opt(&folder, "output,o", "`folder` for the two files", also("output-dir")),
+			opt(&bits, "key-size", "bits of an RSA key, 2048 to 8192", between(2048, 8192), also("k")),
 			opt(&algorithm, "algorithm", "what the keys are for: "+oneOf(tokenAlgorithms), among(tokenAlgorithms...)),
 			opt(&force, "force", "replace keys that exist; tokens signed with them become invalid"),
 		),
@@ -194,12 +194,12 @@ func (a *app) generateToken() command {
 		long: `Signs a token with a private key and writes it to stdout; the algorithm is that of
 the key. Clients send it as a bearer token; tasker-ctl takes it from
 TASKER_AUTH_TOKEN.`,
-		example: "  export TASKER_AUTH_TOKEN=$(tasker-ctl auth generate-token -p 'tasks:*,steps:read' -s shop)",
+		example: "  export TASKER_AUTH_TOKEN=$(tasker-ctl auth generate-token --permission 'tasks:*,steps:read' --subject shop)",
 		flags: all(
-			opt(&t.Permissions, "permissions,p", "what its holder may do, such as tasks:create or tasks:*; may be repeated", needed, withCommas),
-			opt(&t.Subject, "subject,s", "whom it is for", notEmpty),
+			permissionFlag(&t.Permissions, also("p")),
+			opt(&t.Subject, "subject", "whom it is for", notEmpty, also("s")),
 			opt(&private, "private-key", "`file` with the private key"),
-			opt(&hours, "expiry-hours,e", "how long it is good", between(1, 24*365)),
+			opt(&hours, "expiry-hours", "how long it is good", between(1, 24*365), also("e")),
 			t.issuerFlags(),
 			opt(&t.Namespaces, "namespace,n", "where it is good; may be repeated; none: everywhere", withCommas),
 		),
@@ -246,7 +246,7 @@ func (a *app) validateToken() command {
 audience, and that its permissions exist. The exit code is 1 when a daemon would
 refuse it. With @file or - for stdin the token is in no list of processes.`,
 		flags: all(
-			opt(&text, "token,t", "the token, @file, or - for stdin", needed),
+			opt(&text, "token", "the token, @file, or - for stdin", needed, also("t")),
 			opt(&public, "public-key", "`file` with public keys"),
 			t.issuerFlags(),
 		),

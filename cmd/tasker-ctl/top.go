@@ -84,8 +84,7 @@ Numbers of a daemon come from /metrics at the address that it has registered,
 without credentials unless that is the configured one. Where it cannot be read,
 they are missing, and the rates are those of the others.`,
 		flags: all(
-			opt(&interval, "interval", "how often it is drawn, 500ms or more",
-				checked("500ms or more", func(string) bool { return interval >= 500*time.Millisecond })),
+			intervalFlag(&interval, "how often it is drawn, 500ms or more"),
 			opt(&once, "once", "write it once, and end"),
 		),
 		run: func(ctx context.Context, c *api, _ []string) error {

@@ -27,6 +27,8 @@ type session struct {
 	live terminal
 	// errors says what stderr can do.
 	errors terminal
+	// deaf: nothing listens at the usual address of a worker.
+	deaf bool
 	// pauses are the times waited; nothing is really waited for.
 	pauses []time.Duration
 	// beforePause may change something while a command waits.
@@ -83,6 +85,9 @@ func (s *session) run(ctx context.Context, stdin string, args ...string) outcome
 			s.beforePause()
 		}
 		return ctx.Err()
+	}
+	if s.deaf {
+		a.answers = func(context.Context, string) bool { return false }
 	}
 	code := a.execute(ctx, args)
 	tidy := strings.NewReplacer(s.replace...)

@@ -162,7 +162,7 @@ edge leads to what a decision or a batch may not bring into being, to a join of
 those that exist, and to a compensation.`,
 		example:   "  tasker-ctl template visualize order.yaml --graph-only -o order.mmd",
 		completes: a.completeTemplateOrFile,
-		flags: all(opt(&annotated, "annotations,a", "name handlers, attempts and time limits in the picture"),
+		flags: all(opt(&annotated, "annotations", "name handlers, attempts and time limits in the picture", also("a")),
 			opt(&file, "output,o", "`file` to write (default stdout)"), opt(&graph, "graph-only", "only the flowchart")),
 		local: func(ctx context.Context, args []string) error {
 			t, err := a.templateAt(ctx, args[0])

@@ -13,10 +13,10 @@ func (a *app) approval() command {
 		long: `A step of type approval waits until an operator decides. Its token allows one
 decision.`,
 		commands: []command{
-			{use: "list", short: "List steps that wait for a decision, the oldest first",
+			{use: "list", lists: true, short: "List steps that wait for a decision, the oldest first",
 				flags: all(
 					a.namespace(&o.Namespace, "only of this namespace"),
-					opt(&o.TaskUUID, "task", "only of this task, by its `UUID`", aUUID),
+					opt(&o.TaskUUID, "task", "only of this task, by its `UUID`", a.aTask),
 					limit(&o.Limit, 1000, "how many"),
 				),
 				run: askList(a, with((*api).Approvals, &o), "approvals", r.list)},
@@ -26,6 +26,11 @@ decision.`,
 		},
 	}
 }
+
+// tokenArgument is what a step waits for.
+var tokenArgument = uuidArgument("token", "tasker-ctl approval list shows what there is",
+	offers(with((*api).Approvals, &client.ApprovalListOptions{Limit: 1000}),
+		func(l []client.Approval) []client.Approval { return l }, func(x *client.Approval) string { return x.Token }))
 
 func (a *app) approvalFacts(x *client.Approval) facts {
 	return facts{
@@ -67,7 +72,7 @@ for the first step that waits for it.`,
 		flags: all(
 			a.namespace(&e.Namespace, "namespace of the steps"),
 			opt(&e.Key, "key,k", "what distinguishes events of one name"),
-			opt(&e.TaskUUID, "task", "the task that it is sent to, by its `UUID`", aUUID),
+			opt(&e.TaskUUID, "task", "the task that it is sent to, by its `UUID`", a.aTask),
 			opt(&e.Payload, "payload", "any JSON, @file, or - for stdin"),
 			opt(&e.ID, "id", "the sender's own id: a second event with it changes nothing"),
 		),

@@ -275,7 +275,7 @@ func TestBarsStayOnTheAxis(t *testing.T) {
 			Enqueued: moment.Draw(t, "enqueued"), Claimed: moment.Draw(t, "claimed"),
 			Reported: moment.Draw(t, "reported"), Applied: moment.Draw(t, "applied"),
 		}}}
-		drawn := bar(line.Attempts[0], spanOf(line))
+		drawn := bar(line.Attempts[0], nil, spanOf(line))
 		require.LessOrEqual(t, len([]rune(drawn)), barWidth)
 		a := line.Attempts[0]
 		if a.Claimed != nil && a.Reported != nil && *a.Claimed <= *a.Reported {

@@ -24,7 +24,7 @@ func (a *app) workers() command {
 func (a *app) workerList(name string) command {
 	o := client.WorkerListOptions{Limit: limits.DefaultWorkerLimit}
 	return command{
-		use: name, short: "List the registered workers",
+		use: name, lists: true, short: "List the registered workers",
 		long: `Lists the registered workers, those with the latest heartbeat first. A worker
 without heartbeats becomes stale and then dead; other workers then claim the
 steps of a dead one. Below the list stand the templates for which a worker brings
@@ -94,10 +94,23 @@ func registered(ctx context.Context, c *api, args []string) (*client.WorkerState
 
 func workerNamed(list []client.WorkerState, name string) (*client.WorkerState, error) {
 	i := slices.IndexFunc(list, func(w client.WorkerState) bool { return w.WorkerID == name || w.WorkerUUID == name })
+	if digits := prefixDigits(name); i < 0 && len(digits) >= leastDigits {
+		return workerBegun(list, digits)
+	}
 	if i < 0 {
 		return nil, hinted{coded{usagef("there is no worker %s", name), exitNotFound}, "tasker-ctl worker list shows what there is"}
 	}
 	return &list[i], nil
+}
+
+// workerBegun is the worker whose UUID begins with digits.
+func workerBegun(list []client.WorkerState, digits string) (*client.WorkerState, error) {
+	ids := namesOf(list, func(w *client.WorkerState) string { return w.WorkerUUID })
+	id, err := uniqueOf("worker", digits, "tasker-ctl worker list shows what there is", ids)
+	if err != nil {
+		return nil, err
+	}
+	return &list[slices.Index(ids, id)], nil
 }
 
 func (a *app) workerHealth() command {
@@ -125,7 +138,7 @@ tasker-ctl system health.`,
 
 // workersToCheck are the one that is named, or all that may answer.
 func (a *app) workersToCheck(ctx context.Context, args []string) ([]checkup, error) {
-	c, err := a.client(orchestrator)
+	c, err := a.client(ctx, orchestrator)
 	if err != nil {
 		return nil, err
 	}
