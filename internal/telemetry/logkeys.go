@@ -114,6 +114,7 @@ var LogKeys = []LogKey{
 	{"leader", KeyBoolean, "Whether this relay is the leader"},
 	{"leases_lost", KeyNumber, "Leases lost since the start"},
 	{"left", KeyText, "Why the client left before it had its answer"},
+	{"left_out", KeyNumber, "Lines like this one that were left out since the one before"},
 	{"limit", KeyDuration, "Bound that was exceeded"},
 	{"listener", KeyText, "State of a listener"},
 	{"listener_error", KeyText, "Last failure of a listener"},

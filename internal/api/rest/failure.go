@@ -204,13 +204,22 @@ func (s *Server) fail(ctx context.Context, err error) *failure {
 	f := classify(ctx, err)
 	f.finish(x)
 	if f.status >= http.StatusInternalServerError {
-		log := s.log.Warn
-		if f.showID {
-			log = s.log.Error
-		}
-		log("a request failed", zap.String("request_id", x.id), zap.String("route", x.request.Pattern), zap.Error(err), lifecycle.StackField(err))
+		s.logFailure(x, f, err)
 	}
 	return f
+}
+
+// logFailure logs a request that failed. The sender of an unexpected failure knows its
+// request by an id, which the log must have; refusals have one cause, and are sampled.
+func (s *Server) logFailure(x *exchange, f *failure, err error) {
+	fields := []zap.Field{zap.String("request_id", x.id), zap.String("route", x.request.Pattern), zap.Error(err), lifecycle.StackField(err)}
+	if f.showID {
+		s.log.Error("a request failed", fields...)
+		return
+	}
+	if leftOut, due := s.refused.due(f.code, time.Now()); due {
+		s.log.Warn("a request failed", append(fields, zap.Int("left_out", leftOut))...)
+	}
 }
 
 func classify(ctx context.Context, err error) *failure {

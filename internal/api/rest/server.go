@@ -113,6 +113,7 @@ type Server struct {
 	buffers  sync.Pool // of *bytes.Buffer, for answers
 	lines    sync.Pool // of *[]zap.Field, for the audit log
 	noted    noted     // the ignored keys that were logged
+	refused  refusals  // the refused requests that were logged
 
 	mu       sync.Mutex
 	http     *http.Server

@@ -190,6 +190,26 @@ func TestCreateFailures(t *testing.T) {
 	}
 }
 
+// An outage is not logged once more by each request that it refuses, and an unexpected failure
+// is each time.
+func TestAnOutageIsNotLoggedByRequest(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err    error
+		logged int
+	}{"refused": {fmt.Errorf("create: %w", store.ErrUnavailable), 1}, "unexpected": {errors.New("the disk is full"), 20}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			h.engine.createErr = c.err
+			for range 20 {
+				require.GreaterOrEqual(t, h.do(http.MethodPost, "/v1/tasks", goodBody+"}").StatusCode, 500)
+			}
+			require.Equal(t, c.logged, h.logs.FilterMessage("a request failed").Len())
+		})
+	}
+}
+
 // A template that is not there is looked for in the other namespaces that the client may see,
 // and among the versions of its own.
 func TestTemplatesOfTheSameNameAreNamed(t *testing.T) {
