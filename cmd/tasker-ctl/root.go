@@ -29,7 +29,11 @@ Which server to talk to comes from the flags, else from environment variables
 (TASKER_ORCHESTRATION_URL, TASKER_WORKER_URL, TASKER_AUTH_TOKEN, TASKER_API_KEY
 and others), else from a profile in .config/tasker.toml,
 .config/tasker-client.toml, ./tasker-client.toml, ~/.config/tasker/client.toml
-or ~/.tasker/client.toml, else it is http://localhost:8080.`
+or ~/.tasker/client.toml, else it is http://localhost:8080. A worker that none of
+them names, and that is not at http://localhost:8081, is the live one that the
+orchestrator knows.
+
+A UUID may be given by its beginning, where only one thing of its kind has it.`
 
 // newRootCommand builds the tree of commands.
 func newRootCommand(a *app) *cobra.Command {
