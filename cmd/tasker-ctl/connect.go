@@ -100,7 +100,7 @@ func (a *app) onlyWorker(ctx context.Context) (*client.Client, error) {
 	list, err := allWorkers(ctx, c, nil)
 	if err != nil {
 		a.logf(1, "the address of the worker is not known: %v", err)
-		return nil, nil //nolint:nilerr // the usual address is tried, and its error is told
+		return nil, nil // the usual address is tried, and its error is told
 	}
 	live := slices.DeleteFunc(list, func(w client.WorkerState) bool {
 		return w.Status != "active" || w.StoppedAt != nil || w.Address == ""

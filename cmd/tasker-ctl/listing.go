@@ -117,13 +117,13 @@ func (a *app) listed(ctx context.Context, v *listView, list func(context.Context
 // changed. It goes on while the server does not answer.
 func (a *app) watchList(ctx context.Context, interval time.Duration, list func(context.Context) error) error {
 	screen, last, losses := &redraw{app: a}, "", 0
-	for {
+	for ctx.Err() == nil { // Ctrl-C is how it ends
 		text, err := a.captured(func() error { return list(ctx) })
 		switch {
-		case ctx.Err() != nil:
-			return nil // Ctrl-C is how it ends
 		case err == nil:
 			losses = 0
+		case ctx.Err() != nil:
+			continue
 		case exitCode(err) != exitUnavailable || losses == maxLosses || last == "":
 			return err
 		default:
@@ -136,10 +136,9 @@ func (a *app) watchList(ctx context.Context, interval time.Duration, list func(c
 			return err
 		}
 		last = text
-		if a.pause(ctx, interval) != nil {
-			return nil
-		}
+		_ = a.pause(ctx, interval) // it fails when the loop ends
 	}
+	return nil
 }
 
 // drawList writes a list over the one before, or below it where it differs.

@@ -183,7 +183,7 @@ func namesakes(ctx context.Context, x *exchange, templates interface {
 			elsewhere = append(elsewhere, text)
 		}
 	}
-	near := append(here, elsewhere...)
+	near := slices.Concat(here, elsewhere)
 	if len(near) == 0 {
 		return err
 	}
