@@ -57,7 +57,7 @@ func (r *scheduleRoutes) create(ctx context.Context, _ *struct{}, body *request[
 		return nil, err
 	}
 	made, err := r.engine.CreateSchedule(ctx, s, why)
-	return shown(made, err)
+	return shown(made, namesakes(ctx, exchangeOf(ctx), r.store, err))
 }
 
 func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput, body *request[newSchedule]) (*client.Schedule, error) {

@@ -237,6 +237,10 @@ func TestTemplatesOfTheSameNameAreNamed(t *testing.T) {
 			require.Equal(t, c.says, e.Message)
 		})
 	}
+	h := newHouse(t)
+	h.store.named = []store.NamedTemplate{{Namespace: "lines", Version: "1.0.0"}}
+	require.Equal(t, "Template not found: examples/d/3.0.0; did you mean lines/d?", h.get("/v1/templates/examples/d/3.0.0").refused(t, 404, "NOT_FOUND").Message)
+	require.Equal(t, "Template not found: examples/e/3.0.0", h.get("/v1/templates/examples/e/3.0.0").refused(t, 404, "NOT_FOUND").Message)
 }
 
 func TestCreateSaysThatItWasCreated(t *testing.T) {

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -145,6 +146,12 @@ func (t *templateRoutes) get(ctx context.Context, in *templatePath) (*client.Tem
 		return nil, err
 	}
 	p, err := t.store.PlanNamed(ctx, in.Namespace, in.Name, in.Version)
+	if errors.Is(err, store.ErrNotFound) {
+		unknown := &orchestration.UnknownTemplateError{Namespace: printable(in.Namespace), Name: printable(in.Name), Version: printable(in.Version)}
+		if near := namesakes(ctx, exchangeOf(ctx), t.store, unknown); !errors.Is(near, unknown) {
+			return nil, near
+		}
+	}
 	if err != nil {
 		return nil, in.found(err)
 	}
