@@ -65,6 +65,7 @@ func TestCountersEqualTheDatabase(t *testing.T) {
 	}{
 		"created":   {m.TasksCreated.WithLabelValues("test"), `select count(*) from tasker.tasks`},
 		"claimed":   {m.StepsClaimed.WithLabelValues("test"), `select count(*) from tasker.step_attempts where claimed_at is not null`},
+		"ready":     {m.StepsReady.WithLabelValues("test"), `select count(*) from tasker.step_attempts where claimed_at is not null`}, // none is cancelled before it runs
 		"complete":  {m.TasksCompleted.WithLabelValues("test", "complete"), ended(workflow.TaskComplete)},
 		"error":     {m.TasksCompleted.WithLabelValues("test", "error"), ended(workflow.TaskError)},
 		"cancelled": {m.TasksCompleted.WithLabelValues("test", "cancelled"), ended(workflow.TaskCancelled)},

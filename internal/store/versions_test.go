@@ -50,6 +50,25 @@ func use(t testing.TB, s *store.Store, number string) *store.Plan {
 	return p
 }
 
+// TestTemplatesNamed: the current versions of a name, in all namespaces, without those that
+// are deprecated.
+func TestTemplatesNamed(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	elsewhere, _, err := template.Parse("test.yaml", []byte("{name: versioned, namespace_name: lines, version: 7, steps: [{name: only, handler: {callable: a}}]}"))
+	require.NoError(t, err)
+	register(t, s, "", "first", version(t, "1", "old"), version(t, "2", "new"), version(t, "3", "newest"), elsewhere.Resolve("test"))
+	_, err = s.DeprecateVersion(t.Context(), "shapes", "versioned", "2", true, store.OperatorAction{Actor: "ana", Reason: "a test", Action: "deprecate_template"})
+	require.NoError(t, err)
+	list, err := s.TemplatesNamed(t.Context(), "versioned")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []store.NamedTemplate{{Namespace: "lines", Version: "7"}, {Namespace: "shapes", Version: "1"}, {Namespace: "shapes", Version: "3"}}, list)
+	require.Equal(t, "lines", list[0].Namespace)
+	list, err = s.TemplatesNamed(t.Context(), "nothing")
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
+
 func TestVersionsThatTasksHaveUsedAreImmutable(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
