@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -91,6 +92,25 @@ func (f *fleet) register(id, queue string) {
 	f.t.Helper()
 	_, err := f.services[0].Register(f.t.Context(), store.QueueRegistration{ID: id, Queue: queue})
 	require.NoError(f.t, err)
+}
+
+// A submission that is repeated is answered with its task, and counted as such.
+func TestRepeatedSubmissionsAreCounted(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, deploymode.PollingOnly, lives)
+	in := []taskmaster.Submission{{Queue: "mail", Payload: json.RawMessage(`1`), Initiator: "test", IdempotencyKey: "k"}}
+	var first uuid.UUID
+	for i := range 3 {
+		created, err := f.services[0].Submit(t.Context(), in)
+		require.NoError(t, err)
+		require.NoError(t, created[0].Err)
+		if i == 0 {
+			first = created[0].UUID
+		}
+		require.Equal(t, first, created[0].UUID)
+	}
+	require.InDelta(t, 1, testutil.ToFloat64(f.metrics.QueueSubmitted.WithLabelValues("mail")), 0)
+	require.InDelta(t, 2, testutil.ToFloat64(f.metrics.QueueDuplicates.WithLabelValues("mail")), 0)
 }
 
 // A claim that waits is answered by a signal where nothing polls, and by polling where nothing
