@@ -45,7 +45,7 @@ func (t *taskRoutes) add() {
 
 // shownQuery is how a task is shown, perhaps after a wait for its end.
 type shownQuery struct {
-	Wait    string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
+	Wait    string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state; with the results, as include=results has them"`
 	Include string `query:"include" enum:"results,all_results" doc:"results: results of the last steps and all failures, by step; all_results: of every step"`
 }
 
