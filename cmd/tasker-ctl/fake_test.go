@@ -391,8 +391,12 @@ func fakeChain(id string) client.Chain {
 
 func fakeTimeline(id string) client.Timeline {
 	n := func(s float64) *float64 { return &s }
+	took := n(4)
+	if id == runningTask {
+		took = nil
+	}
 	return client.Timeline{
-		TaskUUID: id, Start: at(0), Seconds: n(4),
+		TaskUUID: id, Start: at(0), Seconds: took,
 		Events: []client.TimelineEvent{
 			{Seconds: 0.5, From: "steps_in_process", To: "steps_in_process", Actor: "ana", Reason: "ticket 7", ContextEdited: true,
 				ContextChanges: []client.ContextChange{{Path: "/n", Before: json.RawMessage(`1`), After: json.RawMessage(`2`)}}},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -273,7 +274,7 @@ func (a *app) showTimeline(line *client.Timeline) {
 				{"OUTCOME", stateCell(s.Outcome)}, {"BACKED OFF", elapsed(from, s.Enqueued)},
 				{"WAITED", cmp.Or(of, elapsed(s.Enqueued, s.Claimed))}, {"RAN", ran}, {axis, bar(*s, from, span)}}
 		})(line.Attempts)
-		a.printf("\n· backing off  ░ waiting  █ running  ▒ being applied\n")
+		a.printf("\n· backing off  ░ in line  █ running  ─ waiting for a decision or the like  ▒ being applied\n")
 	}
 	if len(line.Events) == 0 {
 		return
@@ -289,6 +290,35 @@ func (a *app) showTimeline(line *client.Timeline) {
 			if len(e.ContextChanges) > 0 {
 				a.showContextChanges(e.ContextChanges, e.MoreContextChanges)
 			}
+		}
+	}
+}
+
+// taskTimeline shows the history of a task, and which of its steps back off now.
+func (a *app) taskTimeline(ctx context.Context, c *api, args []string) error {
+	line, err := c.Timeline(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	return a.emit(line, func() {
+		a.showTimeline(line)
+		if line.Seconds == nil {
+			a.showBackingOff(ctx, c, args[0])
+		}
+	})
+}
+
+// showBackingOff names the steps that wait for another attempt. The history does without
+// when the server does not tell.
+func (a *app) showBackingOff(ctx context.Context, c *api, id string) {
+	task, err := c.Task(ctx, id, 0)
+	if err != nil {
+		a.logf(1, "which steps back off is not known: %v", err)
+		return
+	}
+	for i := range task.Steps {
+		if s := &task.Steps[i]; s.NextRetryAt != nil {
+			a.printf("\n%s backs off until %s\n", oneLine(s.Name), cellOf(s.NextRetryAt).text)
 		}
 	}
 }
@@ -338,8 +368,8 @@ func elapsed(from, to *float64) string {
 	return seconds(duration(max(*to-*from, 0)))
 }
 
-// bar draws one attempt on the axis: backing off since the one before, waiting, running,
-// being applied. Each part that took place has at least one character.
+// bar draws one attempt on the axis: backing off since the one before, in line, running or
+// waiting for something, being applied. Each part that took place has at least one character.
 func bar(a client.StepAttempt, retried *float64, span time.Duration) string {
 	row := []rune(strings.Repeat(" ", barWidth))
 	column := func(s float64) int {
@@ -360,7 +390,7 @@ func bar(a client.StepAttempt, retried *float64, span time.Duration) string {
 	draw(a.Enqueued, a.Claimed, '░')
 	draw(a.Reported, a.Applied, '▒')
 	if a.WaitsFor != "" {
-		draw(a.Claimed, a.Reported, '░') // nothing ran
+		draw(a.Claimed, a.Reported, '─') // nothing ran
 	} else {
 		draw(a.Claimed, a.Reported, '█')
 	}

@@ -25,7 +25,7 @@ func (a *app) task() command {
 				run: ask(a, ofPair((*api).StepAudit), a.showAudit)},
 			a.taskWatch(),
 			{use: "timeline TASK", short: "Draw when each attempt waited, ran and was applied",
-				run: ask(a, of((*api).Timeline), a.showTimeline)},
+				run: a.taskTimeline},
 			a.taskVisualize(), a.taskBatches(), a.taskChain(),
 			{use: "verify TASK", short: "Check the records of a task for contradictions", run: a.taskVerify},
 			a.taskCancel(), a.resetStep(), a.resolveStep(), a.completeStep(), a.taskRunAgain(),
