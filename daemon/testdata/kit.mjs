@@ -7,7 +7,7 @@ import process from "node:process";
 import { pathToFileURL } from "node:url";
 
 const testing = pathToFileURL(join(dirname(process.argv[2]), "testing.js")).href;
-const { BatchConfig, Bytes, Decision, Handlers, Permanent } = await import(pathToFileURL(process.argv[2]).href);
+const { BatchConfig, Bytes, Decimal, Decision, Handlers, Permanent } = await import(pathToFileURL(process.argv[2]).href);
 const { EngineError, startEngine } = await import(testing);
 
 const handlers = new Handlers();
@@ -20,6 +20,12 @@ handlers.step("orders.approve", {}, (ctx) => ({ approved: true, limit: ctx.confi
 handlers.batchAnalyzer("files.analyze", "process", { inputs: ["file"] }, (_ctx, { file }) => new BatchConfig(file.data.length, 100));
 handlers.batchWorker("files.process", (ctx, batch) => new Bytes(ctx.context.file.data.subarray(batch.start, batch.end), "application/x-part"));
 handlers.step("files.total", {}, async (ctx) => new Bytes(Buffer.concat((await ctx.batchResults("process")).map((b) => b.result.data))));
+handlers.step("numbers.same", { inputs: ["given"] }, (_ctx, { given }) => given);
+handlers.step("numbers.last", { dependsOn: { given: "same" } }, async (ctx, { given }) => {
+  if (ctx.saved) return { given, cursor: ctx.saved.cursor, accumulated: ctx.saved.accumulated, config: ctx.config.limit };
+  await ctx.checkpoint(given.id, 1, given.price);
+  if (ctx.attempt === 1) throw new Error("once more");
+});
 
 const order = `
 name: order
@@ -42,6 +48,14 @@ steps:
   - {name: process, type: batch_worker, dependencies: [analyze], handler: {callable: files.process}}
   - {name: total, type: deferred_convergence, dependencies: [process], handler: {callable: files.total}}
 `;
+const numbers = `
+name: numbers
+namespace_name: shop
+version: 1.0.0
+steps:
+  - {name: same, handler: {callable: numbers.same}}
+  - {name: last, dependencies: [same], handler: {callable: numbers.last}, retry: {max_attempts: 2, backoff: fixed, backoff_base_ms: 1}}
+`;
 const waits = `
 name: waits
 namespace_name: shop
@@ -62,7 +76,7 @@ function alive(pid) {
 
 const path = join(process.argv[3], "files.yaml");
 await writeFile(path, files);
-const engine = await startEngine({ templates: [order, pathToFileURL(path), waits], handlers, environment: "test" });
+const engine = await startEngine({ templates: [order, pathToFileURL(path), waits, numbers], handlers, environment: "test" });
 const pid = engine.program.child.pid;
 try {
   const small = await engine.run("order", { amount: 7 });
@@ -85,6 +99,11 @@ try {
   const batches = await engine.run("files", { file });
   assert.deepEqual(batches.results.total, file);
   assert.deepEqual(batches.results.process_003, new Bytes(file.data.subarray(200), "application/x-part"));
+  const given = { id: 2n ** 53n + 1n, digits: 123456789012345678901234567890n, price: new Decimal("1.000000000000000001"), plain: [0.1, 7] };
+  const exact = await engine.run("numbers", { given });
+  assert.deepEqual(exact.results.same, given);
+  assert.deepEqual(exact.results.last, { given, cursor: given.id, accumulated: given.price });
+  assert.deepEqual(exact.task.context, { given });
 
   await engine.client.sendEvent({ name: "paid", namespace: "shop", key: "o-1" });
   await assert.rejects(engine.run("waits", { order: "o-1" }, { timeout: 1 }), /payment is .*none is/);

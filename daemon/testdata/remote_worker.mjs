@@ -36,7 +36,7 @@ worker.handler("ts_fails", (ctx) => {
   if (ctx.attempt === 1) throw new Error("once more");
   throw new Permanent("no more stock", { code: "S1", details: { left: 0 } });
 });
-worker.handler("ts_unencodable", () => 7n);
+worker.handler("ts_unencodable", () => Number.NaN);
 
 const handlers = new Handlers();
 handlers.step("ts_validate", { inputs: ["amount"] }, (_ctx, { amount }) => {

@@ -1,6 +1,7 @@
 /** Calls of other services, with failures that say whether another attempt may help. */
 
-import { Permanent, Retryable, type Json } from "./errors.js";
+import { Permanent, Retryable, textOf, type Json } from "./errors.js";
+import { encoded, parsed } from "./json.js";
 
 /** An answer; body is parsed JSON or text. */
 export class ApiResponse {
@@ -44,19 +45,19 @@ export interface ApiOptions {
 /** Sends one request. A service that cannot be reached is Retryable; check judges answers. */
 export async function apiCall(method: string, url: string, options: ApiOptions = {}): Promise<ApiResponse> {
   if (!/^https?:\/\//.test(url)) throw new Permanent(`invalid url ${JSON.stringify(url)}: want http or https`, { errorType: "ApiError" });
-  const body = options.body === undefined ? null : JSON.stringify(options.body);
+  const body = options.body === undefined ? null : encoded(options.body);
   try {
     const answer = await fetch(url, { method, body, headers: { "Content-Type": "application/json", ...options.headers },
       signal: AbortSignal.timeout(options.timeoutMs ?? 30_000) });
-    return new ApiResponse(answer.status, answer.headers, parsed(await answer.text()));
+    return new ApiResponse(answer.status, answer.headers, documentIn(await answer.text()));
   } catch (e) {
     throw new Retryable(`the service cannot be reached: ${reason(e)}`, { code: "UNREACHABLE", errorType: "ApiError" });
   }
 }
 
-function parsed(text: string): Json {
+function documentIn(text: string): Json {
   try {
-    return JSON.parse(text);
+    return parsed(text);
   } catch {
     return text;
   }
@@ -64,5 +65,5 @@ function parsed(text: string): Json {
 
 /** fetch gives the reason only in the cause of its error. */
 function reason(e: unknown): string {
-  return e instanceof Error && e.cause instanceof Error ? e.cause.message : String(e);
+  return e instanceof Error && e.cause instanceof Error ? e.cause.message : textOf(e);
 }

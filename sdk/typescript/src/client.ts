@@ -1,8 +1,8 @@
 /** The client of the orchestrator's API: creates tasks, waits for them and sends events. */
 
-import { parsed } from "./bytes.js";
 import { currentStep } from "./current.js";
-import type { Json } from "./errors.js";
+import { textOf, type Json } from "./errors.js";
+import { encoded, parsed } from "./json.js";
 
 declare const process: { env: Record<string, string | undefined> };
 
@@ -80,6 +80,9 @@ interface Call {
 
 const attempts = 4, longestWait = 60;
 
+/** The shortest time between two requests that wait for a task, where the server does not wait. */
+const leastPauseMs = 1000;
+
 /**
  * Calls the API of an orchestrator. A call is repeated, up to three times, where that cannot have an effect twice: reads,
  * cancellations, creations with an idempotency key and events with an id. Redirects are not followed.
@@ -115,18 +118,21 @@ export class Client {
 
   /** Creates a task and waits for its end. Rejects if it has not ended after timeout seconds; the task continues. */
   async run(task: NewTask, timeout = 300): Promise<Task> {
-    const deadline = Date.now() + timeout * 1000;
+    const begun = Date.now(), deadline = begun + timeout * 1000;
     const created = await this.createTask(task, Math.min(timeout, longestWait));
-    return hasEnded(created) ? created : this.wait(created.task_uuid, Math.max(deadline - Date.now(), 0) / 1000);
+    if (hasEnded(created)) return created;
+    await paced(begun, deadline);
+    return this.wait(created.task_uuid, Math.max(deadline - Date.now(), 0) / 1000);
   }
 
   /** Waits for the end of a task. Rejects if it has not ended after timeout seconds. */
   async wait(uuid: string, timeout = 300): Promise<Task> {
     for (const deadline = Date.now() + timeout * 1000; ; ) {
-      const left = (deadline - Date.now()) / 1000;
+      const begun = Date.now(), left = (deadline - begun) / 1000;
       const task = await this.task(uuid, Math.min(Math.max(left, 0), longestWait));
       if (hasEnded(task)) return task;
       if (left <= 0) throw new Error(`task ${uuid} has not ended: it is ${task.status}`);
+      await paced(begun, deadline);
     }
   }
 
@@ -186,19 +192,25 @@ export class Client {
   }
 
   private async send(c: Call, url: string): Promise<Json> {
+    const body = c.body === undefined ? null : encoded(c.body);
     let answer: Response, text: string;
     try {
-      const body = c.body === undefined ? null : JSON.stringify(c.body);
       answer = await fetch(url, { method: c.method, headers: { ...this.headers, ...trace() }, body, redirect: "manual", signal: AbortSignal.timeout((this.timeout + (c.wait ?? 0)) * 1000) });
       text = await answer.text();
     } catch (e) {
       const cause = e instanceof Error ? (e.cause as { code?: string } | undefined) : undefined;
       const sent = !["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"].includes(cause?.code ?? "");
-      throw new NotReached(`${c.method} ${url}: ${e instanceof Error ? `${e.message} ${String(e.cause ?? "")}`.trim() : String(e)}`, sent);
+      throw new NotReached(`${c.method} ${url}: ${e instanceof Error ? `${e.message} ${e.cause === undefined ? "" : textOf(e.cause)}`.trim() : textOf(e)}`, sent);
     }
     if (answer.ok) return parsed(text);
     throw refusal(answer, text);
   }
+}
+
+/** Waits so that the next request for a task comes a second after the last one at the earliest, or at the deadline. */
+export async function paced(begun: number, deadline: number): Promise<void> {
+  const now = Date.now(), ms = Math.min(begun + leastPauseMs, deadline) - now;
+  if (ms > 0) await new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 /** Whether an attempt that failed may have had an effect. */

@@ -3,7 +3,7 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { readFile } from "node:fs/promises";
 
-import { Client, type Task } from "./client.js";
+import { Client, paced, type Task } from "./client.js";
 import type { Json } from "./errors.js";
 import type { Handlers } from "./handlers.js";
 import { Worker } from "./worker.js";
@@ -98,7 +98,7 @@ export class Engine {
               addresses: Addresses, private readonly known: Known[], options: EngineOptions) {
     ({ orchestrator: this.url, worker: this.workerUrl, database_url: this.databaseUrl } = addresses);
     if (options.handlers) {
-      this.worker = new Worker({ url: this.workerUrl, permits: options.permits ?? 8, name: "tasker.testing" });
+      this.worker = new Worker({ url: this.workerUrl, permits: options.permits ?? 8, name: "tasker.testing", announce: false });
       this.worker.include(options.handlers);
     }
     this.working = this.worker?.run({ signals: false }) ?? Promise.resolve();
@@ -124,9 +124,10 @@ export class Engine {
     const deadline = Date.now() + timeout * 1000;
     let task = await this.client.createTask({ reason: "test", idempotency_key: crypto.randomUUID(), ...of, ...more, name, context });
     while (!settled.includes(task.status)) {
-      const left = (deadline - Date.now()) / 1000;
+      const begun = Date.now(), left = (deadline - begun) / 1000;
       if (left <= 0) throw new Error(await this.unfinished(task, timeout));
       task = await this.client.task(task.task_uuid, Math.min(left, 1));
+      if (!settled.includes(task.status)) await paced(begun, deadline);
     }
     const steps = await this.steps(task), complete = Object.values(steps).filter((step) => step.state === "complete");
     return { status: task.status, task, steps, results: Object.fromEntries(complete.map((step) => [step.name, step.result])) };

@@ -1,6 +1,8 @@
 /** Errors of handlers, and their wire form. */
 
-export type Json = unknown;
+import { Encoded, encoded, snapshot, type Json } from "./json.js";
+
+export type { Json } from "./json.js";
 
 export interface Marks {
   /** Of the handler's own vocabulary. */
@@ -17,7 +19,10 @@ export interface Marks {
 export class TaskerError extends Error {
   readonly retryable: boolean = true;
 
-  constructor(message: string, readonly marks: Marks = {}) {
+  constructor(
+    message: string,
+    readonly marks: Marks = {},
+  ) {
     super(message);
     this.name = new.target.name;
   }
@@ -29,6 +34,23 @@ export class Retryable extends TaskerError {}
 /** Another attempt would fail in the same way. */
 export class Permanent extends TaskerError {
   override readonly retryable = false;
+}
+
+/** A checkpoint cannot be stored: it has no JSON form, or is too large. Nothing was saved. */
+export class CheckpointError extends Permanent {
+  constructor(message: string) {
+    super(message, { errorType: "CheckpointNotStorable" });
+  }
+}
+
+/** A field of the task's context, or the result of a step, does not exist. */
+export class Absent extends Error {
+  override readonly name: string = "Absent";
+}
+
+/** This step does not depend on a step of that name, directly or not. */
+export class UnknownStep extends Error {
+  override readonly name: string = "UnknownStep";
 }
 
 /** Ends this execution and continues later from cursor, in the same attempt. */
@@ -59,20 +81,33 @@ export interface NextTask {
 
 /** What a handler returns to end its step with a result and to create the next task, both or neither. */
 export class Continue {
-  constructor(readonly result: Json, readonly next: NextTask = {}) {}
+  constructor(
+    readonly result: Json,
+    readonly next: NextTask = {},
+  ) {}
 }
 
 /** The wire form of a next task. */
 export function nextOf({ idempotencyKey, delay, ...same }: NextTask): Record<string, Json> {
-  return { ...same, ...(idempotencyKey ? { idempotency_key: idempotencyKey } : {}), ...(delay ? { delay_seconds: delay } : {}) };
+  return {
+    ...same,
+    ...(idempotencyKey ? { idempotency_key: idempotencyKey } : {}),
+    ...(delay ? { delay_seconds: delay } : {}),
+  };
 }
 
 /** The handler did nothing: the step is handed back, and no attempt is used. */
 export class Returned extends Error {}
 
+/**
+ * Why the result of a step is not accepted any more: another worker has it or it was cancelled, its time limit has
+ * passed, or the daemon stops.
+ */
+export type CancelReason = "lease_lost" | "timeout" | "shutdown" | (string & {});
+
 /** The result of the step is not accepted any more. */
 export class Cancelled extends Error {
-  constructor(readonly reason: string) {
+  constructor(readonly reason: CancelReason) {
     super(`the step was cancelled: ${reason}`);
   }
 }
@@ -82,38 +117,98 @@ export interface Point {
   cursor: Json;
   items_processed: number;
   accumulated_results?: Json;
+  /** When it was saved; of steps only. */
+  timestamp?: string;
 }
 
+/** A copy of progress, as it is now. */
 export function pointOf(cursor: Json, itemsProcessed: number, accumulated?: Json): Point {
-  const point: Point = { cursor: cursor ?? null, items_processed: itemsProcessed };
-  return accumulated === undefined || accumulated === null ? point : { ...point, accumulated_results: accumulated };
+  const part = (name: string, value: Json): Json => {
+    try {
+      return snapshot(value);
+    } catch (e) {
+      throw new CheckpointError(`store the checkpoint's ${name}: it has no JSON form: ${textOf(e)}`);
+    }
+  };
+  if (!Number.isSafeInteger(itemsProcessed) || itemsProcessed < 0) {
+    throw new CheckpointError(
+      `store the checkpoint's items_processed: invalid number ${textOf(itemsProcessed)}: want a whole number of at least 0`,
+    );
+  }
+  const point: Point = { cursor: part("cursor", cursor ?? null), items_processed: itemsProcessed };
+  return accumulated === undefined || accumulated === null
+    ? point
+    : { ...point, accumulated_results: part("accumulated_results", accumulated) };
 }
 
-/** The wire form of an error of a handler. */
-export function fault(error: unknown): Record<string, Json> {
-  const message = error instanceof Error ? error.message || error.name : String(error);
-  if (!(error instanceof TaskerError)) {
-    return { message, error_type: error instanceof Error ? error.name : typeof error };
+/** A text for whatever was thrown: also objects without a prototype, and those that throw when they are read. */
+export function textOf(value: unknown): string {
+  const ways = [
+    (): unknown => (typeof value === "object" && value !== null ? (value as { message?: unknown }).message : undefined),
+    (): unknown => (value instanceof Error ? value.name : undefined),
+    (): unknown =>
+      typeof value === "object" && value !== null && !(value instanceof Error) ? encoded(value) : undefined,
+    (): unknown => String(value),
+  ];
+  let read: unknown;
+  for (const way of ways) {
+    try {
+      read = way();
+      if (typeof read === "string" && read !== "") return read;
+    } catch {
+      read = undefined; // the next way
+    }
   }
-  const { code, details, errorType, after } = error.marks;
+  return read === "" ? "an empty value was thrown" : "a value that cannot be read was thrown";
+}
+
+/** Whether a value is of a class; false for one that throws when it is asked. */
+export function isA<T>(value: unknown, type: abstract new (...args: never[]) => T): value is T {
+  try {
+    return value instanceof type;
+  } catch {
+    return false;
+  }
+}
+
+/** The wire form of an error of a handler, whatever was thrown. */
+export function fault(error: unknown): Record<string, Json> {
+  const message = textOf(error);
+  let name: unknown = typeof error;
+  try {
+    if (isA(error, Error)) name = error.name;
+    if (isA(error, TaskerError)) return { message, ...marked(error) };
+  } catch {
+    // what it says of itself cannot be read
+  }
+  return { message, error_type: typeof name === "string" && name !== "" ? name : "Error" };
+}
+
+function marked({ name, retryable, marks: { code, details, errorType, after } }: TaskerError): Record<string, Json> {
   return {
-    message,
-    error_type: errorType ?? error.name,
-    retryable: error.retryable,
-    ...(code ? { error_code: code } : {}),
-    ...(details ? { context: details } : {}),
-    ...(after && after > 0 ? { retry_after_ms: Math.max(Math.trunc(after * 1000), 1) } : {}),
+    error_type: errorType || name || "TaskerError",
+    retryable: Boolean(retryable),
+    ...(code ? { error_code: String(code) } : {}),
+    ...(details ? { context: factsOf(details) } : {}),
+    ...(after && after > 0 && Number.isFinite(after) ? { retry_after_ms: Math.max(Math.trunc(after * 1000), 1) } : {}),
   };
 }
 
-/** Returns a value that has a JSON form; what names the value in errors. */
-export function encodable(value: Json, what = "the handler's result", errorType = "ResultNotEncodable"): Json {
-  let text: string | undefined;
+/** Details as they are now: an object. */
+function factsOf(details: Json): Json {
   try {
-    text = JSON.stringify(value);
+    const copy = snapshot(details);
+    return typeof copy === "object" && copy !== null && !Array.isArray(copy) ? copy : { details: copy };
   } catch (e) {
-    throw new Permanent(`${what} has no JSON form: ${String(e)}`, { errorType });
+    return { details_error: `the details have no JSON form: ${textOf(e)}` };
   }
-  if (text === undefined) throw new Permanent(`${what} has no JSON form`, { errorType });
-  return value;
+}
+
+/** The JSON of a value as it is now; what names the value in errors. */
+export function encodable(value: Json, what = "the handler's result", errorType = "ResultNotEncodable"): Encoded {
+  try {
+    return new Encoded(encoded(value));
+  } catch (e) {
+    throw new Permanent(`${what} has no JSON form: ${textOf(e)}`, { errorType });
+  }
 }

@@ -1,6 +1,7 @@
 /** Callbacks of a worker. */
 
 import type { StepContext } from "./context.js";
+import { textOf } from "./errors.js";
 
 /** An error that a hook throws is logged and changes nothing. Hooks are not awaited. */
 export interface Hooks {
@@ -26,7 +27,7 @@ export class Told {
     try {
       (this.hooks[hook] as ((...args: unknown[]) => void) | undefined)?.apply(this.hooks, args);
     } catch (e) {
-      this.log(`a hook failed: ${String(e)}`);
+      this.log(`a hook failed: ${textOf(e)}`);
     }
   }
 }

@@ -33,5 +33,36 @@ declare module "node:child_process" {
   export function spawn(program: string, args: string[], options: { env: Record<string, string | undefined>; detached: boolean }): ChildProcess;
 }
 declare module "node:fs/promises" {
+  export interface Entry {
+    readonly name: string;
+    isDirectory(): boolean;
+  }
   export function readFile(path: string | URL, encoding: string): Promise<string>;
+  export function readdir(path: string, options: { withFileTypes: true }): Promise<Entry[]>;
+}
+declare module "node:path" {
+  export function join(...parts: string[]): string;
+}
+declare module "node:url" {
+  export function fileURLToPath(url: URL): string;
+  export function pathToFileURL(path: string): URL;
+}
+declare module "node:worker_threads" {
+  export class Worker {
+    constructor(file: URL, options: { execArgv: string[] });
+    on(event: "error", listener: (error: unknown) => void): void;
+    postMessage(message: unknown, transfer?: MessagePort[]): void;
+    terminate(): Promise<number>;
+    unref(): void;
+  }
+  export interface MessagePort {
+    postMessage(message: unknown): void;
+    close(): void;
+  }
+  export class MessageChannel {
+    readonly port1: MessagePort;
+    readonly port2: MessagePort;
+  }
+  export function receiveMessageOnPort(port: MessagePort): { message: unknown } | undefined;
+  export const parentPort: { on(event: "message", listener: (message: unknown) => void): void } | null;
 }

@@ -1,7 +1,10 @@
 /** The protocol: one session with a worker daemon over HTTP. */
 
-import { Bytes, parsed } from "./bytes.js";
-import type { Json, Point } from "./errors.js";
+import { textOf, type Json, type Point } from "./errors.js";
+import type { DomainEvent } from "./events.js";
+import { Bytes, Encoded, encoded, objectOf, parsed } from "./json.js";
+import { readNow } from "./now.js";
+import { fieldsOf } from "./report.js";
 
 /** The daemon does not know the session (any more), or the requested object. */
 export class NotFound extends Error {}
@@ -29,15 +32,21 @@ export interface StepMessage {
   task_uuid: string;
   step_uuid: string;
   correlation_id: string;
+  parent_correlation_id?: string;
   namespace: string;
   task_name: string;
   task_version: string;
   step_name: string;
   callable: string;
+  /** The resolver that the template names. */
+  resolver?: string;
+  /** The name under which the session offered the handler, where the template spells it otherwise. */
+  offered?: string;
   method?: string;
   attempt: number;
   max_attempts: number;
   priority: number;
+  requested_at?: string;
   traceparent?: string;
   tracestate?: string;
   time_left_ms?: number;
@@ -55,6 +64,26 @@ export interface StepMessage {
   };
   items?: Json[];
   checkpoint?: Point;
+  publishes?: DeclaredEvent[];
+}
+
+/** An event that the template declares for the step, with a publisher of the process. */
+export interface DeclaredEvent {
+  name: string;
+  condition: string;
+  delivery_mode: string;
+  publisher: string;
+}
+
+/** The result of one batch. */
+export interface BatchEnd {
+  step_name: string;
+  result: Json;
+  batch_id?: string;
+  /** A placeholder without work. */
+  is_no_op?: boolean;
+  /** How many items it has isolated. */
+  isolated?: number;
 }
 
 export interface Polled {
@@ -62,9 +91,18 @@ export interface Polled {
   steps: StepMessage[];
   cancelled: { fence: string; reason: string }[];
   draining: boolean;
+  /** Fast domain events. */
+  events?: DomainEvent[];
 }
 
-export type Report = Record<string, Json> & { fence: string; outcome: string };
+/** The end of a step. Values may be encoded already. */
+export interface Report {
+  fence: string;
+  outcome: string;
+  /** Not sent: called when the end is recorded. */
+  recorded?: () => void;
+  [field: string]: Json;
+}
 
 export interface Reported {
   rejected: { fence: string; status: number; error: string }[];
@@ -73,11 +111,16 @@ export interface Reported {
 
 /** Sends requests to one daemon. */
 export class Transport {
-  private readonly base: string;
-  private readonly headers: Record<string, string>;
+  readonly base: string;
+  readonly headers: Record<string, string>;
 
-  constructor(url: string, credentials: Credentials, private readonly timeoutMs = 30_000) {
-    if (!/^https?:\/\/[^/]/.test(url)) throw new TypeError(`invalid url ${JSON.stringify(url)}: want http://host:port or https://host:port`);
+  constructor(
+    url: string,
+    credentials: Credentials,
+    private readonly timeoutMs = 30_000,
+  ) {
+    if (!/^https?:\/\/[^/]/.test(url))
+      throw new TypeError(`invalid url ${JSON.stringify(url)}: want http://host:port or https://host:port`);
     this.base = url.replace(/\/+$/, "");
     this.headers = { "content-type": "application/json", accept: "application/json" };
     if (credentials.token) this.headers["authorization"] = `Bearer ${credentials.token}`;
@@ -87,12 +130,7 @@ export class Transport {
   /** Sends one request and resolves to the answer's object. */
   async call(method: string, path: string, body?: Json): Promise<Record<string, Json>> {
     const answer = await this.begin(method, path, body);
-    const text = await reached(answer.text());
-    try {
-      return parsed(text) as Record<string, Json>;
-    } catch (e) {
-      throw new Unavailable(`the answer is not from a daemon: ${String(e)}`);
-    }
+    return objectIn(await reached(answer.text()));
   }
 
   /** Sends one request that is answered with events, and yields their data until they end, which is within timeoutMs
@@ -107,7 +145,7 @@ export class Transport {
         if (done) return;
         const lines = (text + value).split("\n");
         text = lines.pop() ?? "";
-        for (const line of lines) if (line.startsWith("data: ")) yield parsed(line.slice(6)) as Record<string, Json>;
+        for (const line of lines) if (line.startsWith("data: ")) yield objectIn(line.slice(6));
       }
     } finally {
       void reader.cancel().catch(() => undefined); // if it goes on
@@ -115,22 +153,35 @@ export class Transport {
   }
 
   private async begin(method: string, path: string, body?: Json, timeoutMs = this.timeoutMs): Promise<Response> {
-    const answer = await reached(fetch(this.base + path, {
-      method,
-      headers: this.headers,
-      body: body === undefined ? null : encoded(body),
-      signal: AbortSignal.timeout(timeoutMs),
-    }));
+    const answer = await reached(
+      fetch(this.base + path, {
+        method,
+        headers: this.headers,
+        body: body === undefined ? null : sendable(body),
+        signal: AbortSignal.timeout(timeoutMs),
+      }),
+    );
     if (answer.status >= 300) throw failure(answer.status, await reached(answer.text()));
     return answer;
   }
 }
 
-function encoded(body: Json): string {
+/** The object of an answer. */
+function objectIn(text: string): Record<string, Json> {
   try {
-    return JSON.stringify(body);
+    const value = parsed(text);
+    if (typeof value === "object" && value !== null) return value as Record<string, Json>;
+  } catch {
+    // the same as another value
+  }
+  throw new Unavailable(`the answer is not from a daemon: ${text.slice(0, 200)}`);
+}
+
+function sendable(body: Json): string {
+  try {
+    return encoded(body);
   } catch (e) {
-    throw new Refused(`the request has no JSON form: ${String(e)}`);
+    throw new Refused(`the request has no JSON form: ${textOf(e)}`);
   }
 }
 
@@ -139,7 +190,9 @@ async function reached<T>(coming: Promise<T>): Promise<T> {
   try {
     return await coming;
   } catch (e) {
-    throw new Unavailable(e instanceof Error ? `${e.message} ${String(e.cause ?? "")}`.trim() : String(e));
+    throw new Unavailable(
+      e instanceof Error ? `${e.message} ${e.cause === undefined ? "" : textOf(e.cause)}`.trim() : textOf(e),
+    );
   }
 }
 
@@ -159,9 +212,29 @@ function failure(status: number, text: string): Error {
 }
 
 /** A report as it is sent: a result of bytes has fields of its own. */
-function wire(report: Report): Report {
-  const { result, ...rest } = report;
-  return result instanceof Bytes ? { ...rest, result_bytes: result.base64, content_type: result.contentType } as Report : report;
+function wire(report: Report): Encoded {
+  const { result, ...rest } = fieldsOf(report);
+  return objectOf(
+    result instanceof Bytes
+      ? { ...rest, result_bytes: result.base64, content_type: result.contentType }
+      : { ...rest, result },
+  );
+}
+
+function listOf(reports: Report[]): Encoded {
+  try {
+    return new Encoded(`[${reports.map((report) => wire(report).text).join(",")}]`);
+  } catch (e) {
+    throw new Refused(`the request has no JSON form: ${textOf(e)}`);
+  }
+}
+
+/** A request that is repeated in another thread. */
+export interface Presence {
+  url: string;
+  headers: Record<string, string>;
+  waitMs: number;
+  graceMs: number;
 }
 
 /** A step whose handler runs; the session renames its fence. */
@@ -176,10 +249,27 @@ export class Session {
   maxWaitMs = 10_000;
   /** Another session is being opened, which what is held is presented to. */
   moving = false;
+  /** The callables that no template in the namespaces of the session names. */
+  unnamed: string[] = [];
   private path = "";
   private after = 0;
 
   constructor(private readonly transports: Transport[]) {}
+
+  /** The address of the daemon. */
+  get url(): string {
+    return this.transport.base;
+  }
+
+  /** Where another thread shows that the process lives. */
+  get presence(): Presence {
+    return {
+      url: `${this.url}${this.path}/presence`,
+      headers: this.transport.headers,
+      waitMs: this.maxWaitMs,
+      graceMs: this.graceMs,
+    };
+  }
 
   /** There is more than one daemon. */
   get alternatives(): boolean {
@@ -195,11 +285,14 @@ export class Session {
   async open<T extends Held>(request: Record<string, Json>, held: T[]): Promise<T[]> {
     const presented = held.map(({ fence, taskUuid }) => ({ fence, task_uuid: taskUuid }));
     const opened = await this.call("POST", "/v1/sessions", { ...request, held: presented });
-    const kept = new Map(((opened["kept"] ?? []) as { fence: string; new_fence: string }[]).map((k) => [k.fence, k.new_fence]));
+    const kept = new Map(
+      ((opened["kept"] ?? []) as { fence: string; new_fence: string }[]).map((k) => [k.fence, k.new_fence]),
+    );
     this.path = `/v1/sessions/${String(opened["session_id"])}`;
     this.after = 0;
     this.graceMs = Number(opened["reclaim_grace_ms"]);
     this.maxWaitMs = Number(opened["max_wait_ms"]);
+    this.unnamed = Array.isArray(opened["unnamed"]) ? opened["unnamed"].map(String) : [];
     const lost = held.filter((h) => !kept.has(h.fence));
     for (const h of held) h.fence = kept.get(h.fence) ?? h.fence;
     return lost;
@@ -220,22 +313,27 @@ export class Session {
   }
 
   /**
-   * Sends reports; they are recorded unless the answer says otherwise. What is rejected while the session changes counts
-   * as not recorded: the next one may hold those steps.
+   * Sends reports; they are recorded unless the answer says otherwise. What is rejected while the session changes
+   * counts as not recorded: the next one may hold those steps.
    */
   async report(reports: Report[]): Promise<Reported> {
     const { path } = this;
-    const answer = (await this.call("POST", `${path}/reports`, { reports: reports.map(wire) }).catch((e: unknown) => {
-      if (e instanceof Unauthorized) throw new Unavailable(e.message); // the steps have ended all the same; follow ends the work if this lasts
-      throw e;
-    })) as unknown as Reported;
+    const answer = (await this.call("POST", `${path}/reports`, objectOf({ reports: listOf(reports) })).catch(
+      (e: unknown) => {
+        if (e instanceof Unauthorized) throw new Unavailable(e.message); // the steps have ended all the same; follow ends the work if this lasts
+        throw e;
+      },
+    )) as unknown as Reported;
     if (!Array.isArray(answer.rejected)) throw new Unavailable("the answer is not from a daemon");
     if (answer.rejected.length === 0 || !(this.moving || this.path !== path)) return answer;
     return { rejected: [], unrecorded: [...(answer.unrecorded ?? []), ...answer.rejected.map((r) => r.fence)] };
   }
 
-  async checkpoint(held: Held, point: Point & { isolated?: Json[] }): Promise<void> {
-    await this.of(held, (fence) => this.call("POST", `${this.path}/checkpoint`, { fence, ...point }));
+  /** Saves a checkpoint. Resolves to when it was saved, where the daemon says so. */
+  async checkpoint(held: Held, point: Point & { isolated?: Json[] }): Promise<string | undefined> {
+    const { timestamp: _, ...saved } = point,
+      answer = await this.of(held, (fence) => this.call("POST", `${this.path}/checkpoint`, { fence, ...saved }));
+    return typeof answer["saved_at"] === "string" ? answer["saved_at"] : undefined;
   }
 
   async progress(held: Held, fraction: number, message: string): Promise<void> {
@@ -246,12 +344,23 @@ export class Session {
     return (await this.get("results", held, step))["result"];
   }
 
-  async batchResults(held: Held, step: string): Promise<{ step_name: string; result: Json }[]> {
-    return (await this.get("batch-results", held, step))["batches"] as { step_name: string; result: Json }[];
+  async batchResults(held: Held, step: string): Promise<BatchEnd[]> {
+    return (await this.get("batch-results", held, step))["batches"] as BatchEnd[];
+  }
+
+  /** The answer of results or batch-results for a caller that cannot wait. */
+  now(what: "results" | "batch-results", held: Held, step: string): Record<string, Json> {
+    const { status, text } = readNow(this.url + this.reading(what, held.fence, step), this.transport.headers);
+    if (status >= 300) throw failure(status, text);
+    return objectIn(text);
   }
 
   private get(what: string, held: Held, step: string): Promise<Record<string, Json>> {
-    return this.of(held, (fence) => this.call("GET", `${this.path}/${what}?${new URLSearchParams({ fence, step }).toString()}`));
+    return this.of(held, (fence) => this.call("GET", this.reading(what, fence, step)));
+  }
+
+  private reading(what: string, fence: string, step: string): string {
+    return `${this.path}/${what}?${new URLSearchParams({ fence, step }).toString()}`;
   }
 
   /** A request for a step; one that was under way while the session changed may be sent again. */

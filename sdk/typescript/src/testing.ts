@@ -1,11 +1,12 @@
 /** For tests: runs handlers without a daemon (runStep), and workflows on a private engine of the test (startEngine). */
 
-import { parsed } from "./bytes.js";
 import { StepContext } from "./context.js";
 import type { Json, Point } from "./errors.js";
+import { Publishing, type Publisher } from "./events.js";
 import type { Handler } from "./handlers.js";
+import { Encoded, snapshot } from "./json.js";
 import { reportOf } from "./report.js";
-import { NotFound, NotHeld, Session, type StepMessage } from "./session.js";
+import { NotFound, NotHeld, Session, type BatchEnd, type StepMessage } from "./session.js";
 
 export { Engine, EngineError, startEngine, type EngineOptions, type StepEnd, type TaskEnd } from "./engine.js";
 
@@ -23,6 +24,8 @@ export interface StepOptions {
   items?: Json[];
   /** The first checkpoint finds that the step is not held. */
   leaseLost?: boolean;
+  /** Make the declared events that message.publishes lists. */
+  publishers?: Publisher[];
   /** Further fields of a step, as in docs/protocol.md. */
   message?: Partial<StepMessage>;
 }
@@ -36,6 +39,9 @@ export interface Outcome {
   next?: Record<string, Json>;
   isolated?: Json[];
   events?: { name: string; payload: Json }[];
+  metadata?: Record<string, Json>;
+  /** What publishers made. */
+  made?: { name: string; payload?: Json; metadata?: Record<string, Json>; skip?: string }[];
   /** Checkpoints of the handler, in order. */
   saved: Point[];
 }
@@ -48,10 +54,10 @@ class Daemon extends Session {
     super([]);
   }
 
-  override checkpoint(_: unknown, point: Point): Promise<void> {
+  override checkpoint(_: unknown, point: Point): Promise<string | undefined> {
     if (this.options.leaseLost) return Promise.reject(new NotHeld("the session does not hold this step"));
     this.saved.push(point);
-    return Promise.resolve();
+    return Promise.resolve(undefined);
   }
 
   override progress(): Promise<void> {
@@ -60,32 +66,86 @@ class Daemon extends Session {
 
   override result(_: unknown, step: string): Promise<Json> {
     const known = this.options.ancestors ?? {};
-    return step in known ? Promise.resolve(sent(known[step])) : Promise.reject(new NotFound(`no result of the step ${step}`));
+    return Object.hasOwn(known, step)
+      ? Promise.resolve(sent(known[step]))
+      : Promise.reject(new NotFound(`no result of the step ${step}`));
   }
 
-  override batchResults(_: unknown, step: string): Promise<{ step_name: string; result: Json }[]> {
-    const list = this.options.batchResults?.[step] ?? [];
-    return Promise.resolve(list.map((result, n) => ({ step_name: `${step}_${String(n + 1).padStart(3, "0")}`, result: sent(result) })));
+  override batchResults(_: unknown, step: string): Promise<BatchEnd[]> {
+    const known = this.options.batchResults ?? {},
+      list = Object.hasOwn(known, step) ? (known[step] ?? []) : [];
+    return Promise.resolve(this.batchesOf(list, step));
+  }
+
+  override now(what: "results" | "batch-results", _: unknown, step: string): Record<string, Json> {
+    const { ancestors = {}, batchResults = {} } = this.options;
+    const found = what === "results" ? ancestors : batchResults;
+    if (!Object.hasOwn(found, step)) throw new NotFound(`no result of the step ${step}`);
+    return what === "results"
+      ? { result: sent(ancestors[step]) }
+      : { batches: this.batchesOf(batchResults[step] ?? [], step) };
+  }
+
+  private batchesOf(list: Json[], step: string): BatchEnd[] {
+    return list.map((result, n) => ({ step_name: `${step}_${String(n + 1).padStart(3, "0")}`, result: sent(result) }));
   }
 }
 
 /** A value as it arrives from a daemon. */
 function sent(value: Json): Json {
-  return value === undefined ? undefined : parsed(JSON.stringify(value));
+  return value === undefined ? undefined : snapshot(value);
 }
 
 /** Calls a handler as a worker does. */
 export async function runStep(handler: Handler, options: StepOptions = {}): Promise<Outcome> {
-  const daemon = new Daemon(options), { checkpoint, items } = options;
+  const daemon = new Daemon(options),
+    { checkpoint, items } = options;
   const message: StepMessage = {
-    fence: "1.1", task_uuid: crypto.randomUUID(), step_uuid: crypto.randomUUID(), correlation_id: crypto.randomUUID(),
-    namespace: "test", task_name: "test", task_version: "1.0.0", step_name: "test", callable: "test", attempt: 1, max_attempts: 3, priority: 0,
-    context: options.context ?? {}, initialization: options.config ?? {}, dependency_results: options.results ?? {},
+    fence: "1.1",
+    task_uuid: crypto.randomUUID(),
+    step_uuid: crypto.randomUUID(),
+    correlation_id: crypto.randomUUID(),
+    namespace: "test",
+    task_name: "test",
+    task_version: "1.0.0",
+    step_name: "test",
+    callable: "test",
+    attempt: 1,
+    max_attempts: 3,
+    priority: 0,
+    context: options.context ?? {},
+    initialization: options.config ?? {},
+    dependency_results: options.results ?? {},
     ...(checkpoint ? { checkpoint } : {}),
     ...(items ? { items, batch: { batch_id: "batch-1", batch_size: items.length, is_no_op: false } } : {}),
     ...options.message,
   };
   const ctx = new StepContext(daemon, sent(message) as StepMessage);
-  const { fence: _, ...report } = await reportOf(ctx, handler, () => {});
-  return { ...report, saved: daemon.saved } as unknown as Outcome;
+  const publishing = new Publishing(new Map((options.publishers ?? []).map((p) => [p.name, p])), 5000, (line) =>
+    console.warn(line),
+  );
+  const {
+    fence: _,
+    recorded,
+    result_bytes: base64,
+    content_type: type,
+    ...report
+  } = await reportOf(
+    ctx,
+    () => handler,
+    () => {},
+    publishing,
+  );
+  recorded?.();
+  const bytes = base64 === undefined ? {} : { result: snapshot({ $bytes: base64, content_type: type }) };
+  return {
+    ...Object.fromEntries(Object.entries(report).map(([name, value]) => [name, plain(value)])),
+    ...bytes,
+    saved: daemon.saved,
+  } as unknown as Outcome;
+}
+
+/** A value of a report without its encoding. */
+function plain(value: Json): Json {
+  return Array.isArray(value) ? value.map(plain) : value instanceof Encoded ? value.value : value;
 }

@@ -57,8 +57,6 @@ test("an end that is refused becomes a failure", async (t) => {
   // Without a report its step would run until its time limit, and keep its permit for ever.
   const cases = [
     ["wrong", false, () => new Continue(1, { delay: -1 })],
-    ["the request has no JSON form", false, () => { throw new Yield(1n, 1); }],
-    ["the request has no JSON form", true, () => { throw new Retryable("r", { details: { at: 1n } }); }],
     ["413: large", true, () => { throw new Retryable("r", { details: { x: "large" } }); }],
     ["413: large", false, () => { throw new Permanent("p", { details: { x: "large" } }); }],
   ];

@@ -7,7 +7,7 @@ import test from "node:test";
 import { pathToFileURL } from "node:url";
 
 const { Bytes, Continue, Permanent, Retryable, Returned, Worker, Yield } = await import(pathToFileURL(`${process.env.TASKER_DIST}/index.js`).href);
-const { parsed } = await import(pathToFileURL(`${process.env.TASKER_DIST}/bytes.js`).href);
+const { parsed } = await import(pathToFileURL(`${process.env.TASKER_DIST}/json.js`).href);
 const vectors = JSON.parse(readFileSync(process.env.TASKER_VECTORS ?? new URL("../../vectors/protocol.json", import.meta.url), "utf8"));
 
 function register(worker) {
