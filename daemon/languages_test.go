@@ -366,6 +366,58 @@ func TestPythonWithoutADaemon(t *testing.T) {
 	require.Contains(t, string(out), "OK")
 }
 
+// consumer makes a folder in which the TypeScript package is installed, with copies of some files. It
+// returns the folder.
+func consumer(t *testing.T, files ...string) string {
+	t.Helper()
+	dist, err := filepath.Abs(typeScriptPackage(t))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	installed := filepath.Join(dir, "node_modules", "@tasker-go", "tasker")
+	require.NoError(t, os.MkdirAll(installed, 0o700))
+	require.NoError(t, os.Symlink(dist, filepath.Join(installed, "dist")))
+	for from, to := range map[string]string{"../sdk/typescript/package.json": filepath.Join(installed, "package.json"), "testdata/compat/tsconfig.json": filepath.Join(dir, "tsconfig.json"),
+		"testdata/compat/node.d.ts": filepath.Join(dir, "node.d.ts")} {
+		copied(t, from, to)
+	}
+	for _, file := range files {
+		copied(t, file, filepath.Join(dir, filepath.Base(file)))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600))
+	out, err := exec.CommandContext(t.Context(), "node", needs.Path(t, needs.TypeScript), "-p", dir).CombinedOutput() // #nosec G204 -- our own
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+func copied(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from) // #nosec G304 -- our own
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, text, 0o600))
+}
+
+// TestTypeScriptTypes compiles a program against the types of the package, with all checks.
+func TestTypeScriptTypes(t *testing.T) {
+	t.Parallel()
+	needs.Tool(t, needs.Node)
+	consumer(t, "../sdk/typescript/tests/types.ts")
+}
+
+// TestTypeScriptCompat runs handlers in the style of Tasker's package, in a test and as a program of
+// their own.
+func TestTypeScriptCompat(t *testing.T) {
+	t.Parallel()
+	needs.Tool(t, needs.Node)
+	dir := consumer(t, "testdata/compat/handlers.ts", "testdata/compat/app.ts", "testdata/compat/server.ts")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../cmd/tasker-ctl").CombinedOutput() // #nosec G204 -- our own
+	require.NoError(t, err, "%s", out)
+	run := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "app.js")) // #nosec G204 -- our own
+	run.Env = append(os.Environ(), "TASKER_CTL="+filepath.Join(dir, "tasker-ctl"))
+	out, err = run.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "all as it should be")
+}
+
 // TestTypeScriptWithoutADaemon runs the tests of the package itself.
 func TestTypeScriptWithoutADaemon(t *testing.T) {
 	t.Parallel()

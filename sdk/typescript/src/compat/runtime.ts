@@ -1,0 +1,815 @@
+/**
+ * The worker process in the style of Tasker's package: a runtime, a poller and a subscriber, which a program starts
+ * one by one.
+ */
+
+import type { StepContext as Native } from "../context.js";
+import { Cancelled, Permanent, Returned, TaskerError, Yield, isA, textOf, type Json } from "../errors.js";
+import { Worker } from "../worker.js";
+import { FfiStepEvent, StepContext, eventOf, nativeOf } from "./context.js";
+import { SubscriberRegistry, inProcess, type InProcessDomainEvent, type PollFunction } from "./events.js";
+import { logError, logInfo, logWarn } from "./log.js";
+import { HandlerRegistry, dispatched, kept } from "./registry.js";
+import { ErrorType, ResolutionError, StepHandlerResult, endOf } from "./result.js";
+
+declare const process: {
+  env: Record<string, string | undefined>;
+  pid: number;
+  on(signal: string, listener: () => void): void;
+  off(signal: string, listener: () => void): void;
+};
+
+type Fields = Record<string, Json>;
+type Listener = (payload: any) => void;
+
+/** Names of the events of a worker process. */
+export const StepEventNames = Object.freeze({
+  STEP_EXECUTION_RECEIVED: "step.execution.received",
+  STEP_EXECUTION_STARTED: "step.execution.started",
+  STEP_EXECUTION_COMPLETED: "step.execution.completed",
+  STEP_EXECUTION_FAILED: "step.execution.failed",
+  STEP_COMPLETION_SENT: "step.completion.sent",
+  STEP_CHECKPOINT_YIELD_SENT: "step.checkpoint_yield.sent",
+} as const);
+export const PollerEventNames = Object.freeze({
+  POLLER_STARTED: "poller.started",
+  POLLER_STOPPED: "poller.stopped",
+  POLLER_METRICS: "poller.metrics",
+  POLLER_ERROR: "poller.error",
+} as const);
+export const WorkerEventNames = Object.freeze({
+  WORKER_STARTED: "worker.started",
+  WORKER_STOPPED: "worker.stopped",
+  WORKER_ERROR: "worker.error",
+} as const);
+export const EventNames = Object.freeze({ ...StepEventNames, ...PollerEventNames, ...WorkerEventNames });
+
+/** Calls listeners by the names of events. A listener that throws is logged, and the others are called. */
+export class EventEmitter {
+  private readonly known = new Map<string, { listener: Listener; once: boolean }[]>();
+
+  on(name: string, listener: Listener): this {
+    return this.add(name, listener, false);
+  }
+
+  addListener(name: string, listener: Listener): this {
+    return this.on(name, listener);
+  }
+
+  once(name: string, listener: Listener): this {
+    return this.add(name, listener, true);
+  }
+
+  off(name: string, listener: Listener): this {
+    this.known.set(
+      name,
+      this.of(name).filter((l) => l.listener !== listener),
+    );
+    return this;
+  }
+
+  removeListener(name: string, listener: Listener): this {
+    return this.off(name, listener);
+  }
+
+  removeAllListeners(name?: string): this {
+    if (name === undefined) this.known.clear();
+    else this.known.delete(name);
+    return this;
+  }
+
+  listenerCount(name: string): number {
+    return this.of(name).length;
+  }
+
+  /** Returns whether there was a listener. */
+  emit(name: string, payload?: unknown): boolean {
+    const called = [...this.of(name)];
+    for (const { listener, once } of called) {
+      if (once) this.off(name, listener);
+      try {
+        listener(payload);
+      } catch (e) {
+        logError(`a listener of ${name} failed: ${textOf(e)}`, { component: "events" });
+      }
+    }
+    return called.length > 0;
+  }
+
+  private of(name: string): { listener: Listener; once: boolean }[] {
+    return this.known.get(name) ?? [];
+  }
+
+  private add(name: string, listener: Listener, once: boolean): this {
+    this.known.set(name, [...this.of(name), { listener, once }]);
+    return this;
+  }
+}
+export const TaskerEventEmitter = EventEmitter;
+export type TaskerEventEmitter = EventEmitter;
+
+/** How a worker is set up. What Tasker reads from configPath and databaseUrl, the worker daemon has. */
+export class BootstrapConfig {
+  /** Only steps of this namespace; default: all that the daemon serves. */
+  namespace?: string;
+  workerId?: string;
+  environment?: string;
+  configPath?: string;
+  databaseUrl?: string;
+  logLevel?: string;
+  /** How many handlers run at once; default 10. */
+  maxConcurrentHandlers?: number;
+  /** Of the worker daemon; default TASKER_WORKER_URL, then http://localhost:8081. */
+  url?: string;
+}
+
+/** What bootstrapWorker and stopWorker say. */
+export class BootstrapResult {
+  success = true;
+  status = "started";
+  message = "";
+  workerId = "";
+  worker_id = "";
+  error?: string;
+}
+export const StopResult = BootstrapResult;
+export type StopResult = BootstrapResult;
+
+export class WorkerStatus {
+  success = true;
+  running = false;
+  status = "stopped";
+  environment = "";
+  workerId = "";
+  worker_id = "";
+}
+
+export class FfiDispatchMetrics {
+  pending_count = 0;
+  in_flight_count = 0;
+  completed_count = 0;
+  failed_count = 0;
+  starvation_detected = false;
+  starving_event_count = 0;
+  oldest_pending_age_ms = 0;
+}
+
+interface Pending {
+  event: FfiStepEvent;
+  at: number;
+  polled: boolean;
+  resolve: (result: Json) => void;
+  reject: (why: unknown) => void;
+}
+
+const starvesAfterMs = 10_000,
+  mostEvents = 1000;
+
+/** Holds a session with a worker daemon, and hands out its steps when it is asked. */
+export class TaskerRuntime {
+  readonly name = "tasker-go";
+  private config: BootstrapConfig | undefined;
+  private worker: Worker | undefined;
+  private running: Promise<void> | undefined;
+  private readonly pending = new Map<string, Pending>();
+  private readonly fresh: Pending[] = [];
+  private readonly wakes: (() => void)[] = [];
+  private readonly events: InProcessDomainEvent[] = [];
+  private eventsAsked = false;
+  private completed = 0;
+  private failed = 0;
+
+  /** There is no library to load. */
+  load(_libraryPath?: string): Promise<void> {
+    return Promise.resolve();
+  }
+
+  get isLoaded(): boolean {
+    return true;
+  }
+
+  unload(): void {}
+
+  getVersion(): string {
+    return "0.1.0";
+  }
+
+  healthCheck(): boolean {
+    return this.getWorkerStatus().running;
+  }
+
+  /** Sets the worker up. It opens its session once a StepExecutionSubscriber has started, which knows the handlers. */
+  bootstrapWorker(config: BootstrapConfig = {}): BootstrapResult {
+    if (this.config)
+      return this.say({ success: false, status: "already_running", message: "the worker is already set up" });
+    this.config = config;
+    return this.say({ message: "the worker is set up" });
+  }
+
+  private say(fields: Partial<BootstrapResult>): BootstrapResult {
+    const id = this.config?.workerId ?? `typescript-${process.pid}`;
+    return { success: true, status: "started", message: "", workerId: id, worker_id: id, ...fields };
+  }
+
+  /** Offers the handlers of a registry. The session is opened when the program has started the rest, too. */
+  offer(registry: HandlerRegistry, workerId?: string): void {
+    const { config } = this;
+    if (!config) throw new Error("start the subscriber: the worker is not set up, call bootstrapWorker first");
+    if (this.worker) return;
+    const { namespace, url, maxConcurrentHandlers: permits = 10 } = config;
+    const worker = new Worker({
+      permits,
+      name: workerId ?? this.say({}).workerId,
+      log: (line) => logInfo(line, { component: "worker" }),
+      ...(url ? { url } : {}),
+      ...(namespace ? { namespaces: [namespace] } : {}),
+    });
+    this.worker = worker;
+    this.running = new Promise<void>((resolve) => setTimeout(resolve, 0))
+      .then(() => {
+        registry.offer(worker, (name, _method, ctx) => this.handOut(name, ctx), undefined);
+        const subscribers = SubscriberRegistry.getInstance(),
+          patterns = this.eventsAsked ? ["*"] : subscribers.list().flatMap((s) => s.subscribesTo());
+        if (patterns.length > 0)
+          worker.subscribe({
+            name: "subscribers",
+            patterns: [...new Set(patterns)],
+            handle: (e) => this.hear(inProcess(e)),
+          });
+        return worker.run({ signals: false });
+      })
+      .catch((e: unknown) => logError(`the worker has ended: ${textOf(e)}`, { component: "worker" }))
+      .finally(() => {
+        if (this.worker === worker) this.worker = undefined;
+      });
+  }
+
+  /** Keeps a step until it is polled and completed. */
+  private handOut(name: string, ctx: Native): Promise<Json> {
+    const event = Object.assign(eventOf(ctx), { handler_name: name });
+    return new Promise((resolve, reject) => {
+      const one = { event, at: Date.now(), polled: false, resolve, reject };
+      this.pending.set(event.event_id, one);
+      this.fresh.push(one);
+      for (const wake of this.wakes) wake();
+    });
+  }
+
+  /** Calls a function when there is something to poll. */
+  onPending(wake: () => void): void {
+    this.wakes.push(wake);
+  }
+
+  /** The next step, or null. */
+  pollStepEvents(): FfiStepEvent | null {
+    const one = this.fresh.shift();
+    if (one) one.polled = true;
+    return one?.event ?? null;
+  }
+
+  /** Reports the end of a step. Returns false for one that is not pending. */
+  completeStepEvent(eventId: string, result: Json): boolean {
+    const end = typeof result === "string" ? (JSON.parse(result) as Fields) : (result as Fields);
+    return this.end(eventId, (one) => {
+      const native = nativeOf(one.event);
+      one.resolve(endOf(resultOf(end), (fields) => native && kept(native, fields)));
+    });
+  }
+
+  /** Saves progress; the step runs again from there. */
+  checkpointYieldStepEvent(
+    eventId: string,
+    data: { cursor: Json; items_processed: number; accumulated_results?: Json },
+  ): boolean {
+    return this.end(eventId, (one) =>
+      one.reject(new Yield(data.cursor, data.items_processed, data.accumulated_results ?? undefined)),
+    );
+  }
+
+  /** Reports what a handler has thrown. */
+  failStepEvent(eventId: string, error: unknown): boolean {
+    return this.end(eventId, (one) => one.reject(error));
+  }
+
+  private end(eventId: string, how: (one: Pending) => void): boolean {
+    const one = this.pending.get(eventId);
+    if (!one) return false;
+    this.pending.delete(eventId);
+    try {
+      how(one);
+      this.completed++;
+    } catch (e) {
+      this.failed++;
+      one.reject(e);
+    }
+    return true;
+  }
+
+  /** Fast events are polled from now on, instead of handed to the SubscriberRegistry. */
+  askForEvents(): void {
+    this.eventsAsked = true;
+  }
+
+  /** The next fast event, or null. */
+  pollInProcessEvents(): InProcessDomainEvent | null {
+    return this.events.shift() ?? null;
+  }
+
+  private async hear(event: InProcessDomainEvent): Promise<void> {
+    if (!this.eventsAsked) return SubscriberRegistry.getInstance().dispatch(event);
+    if (this.events.length < mostEvents) this.events.push(event);
+    else
+      logWarn("a domain event is lost: the poller does not keep up", {
+        component: "domain_events",
+        event_name: event.eventName,
+      });
+  }
+
+  getFfiDispatchMetrics(): FfiDispatchMetrics {
+    const now = Date.now(),
+      ages = this.fresh.map((one) => now - one.at),
+      starving = ages.filter((age) => age > starvesAfterMs).length;
+    return {
+      pending_count: this.fresh.length,
+      in_flight_count: this.pending.size - this.fresh.length,
+      completed_count: this.completed,
+      failed_count: this.failed,
+      starvation_detected: starving > 0,
+      starving_event_count: starving,
+      oldest_pending_age_ms: Math.max(0, ...ages),
+    };
+  }
+
+  checkStarvationWarnings(): void {
+    const { starving_event_count: starving } = this.getFfiDispatchMetrics();
+    if (starving > 0) logWarn(`${starving} steps wait to be polled`, { component: "worker" });
+  }
+
+  /** The engine ends steps whose time limit has passed. */
+  cleanupTimeouts(): void {}
+
+  getWorkerStatus(): WorkerStatus {
+    const { worker_id: id } = this.say({}),
+      running = this.worker !== undefined || (this.config !== undefined && this.running === undefined);
+    return {
+      success: true,
+      running,
+      status: running ? "running" : "stopped",
+      environment: this.config?.environment ?? process.env["TASKER_ENV"] ?? "development",
+      workerId: id,
+      worker_id: id,
+    };
+  }
+
+  /** Takes no more steps; those that run end. */
+  transitionToGracefulShutdown(): BootstrapResult {
+    void this.worker?.stop();
+    return this.say({ status: "stopping", message: "the worker takes no more steps" });
+  }
+
+  /** Stops; steps that were not polled are handed back. */
+  stopWorker(): BootstrapResult {
+    void this.worker?.stop();
+    for (const one of this.fresh.splice(0)) {
+      this.pending.delete(one.event.event_id);
+      one.reject(new Returned());
+    }
+    const said = this.say({
+      status: this.config ? "stopped" : "not_running",
+      message: this.config ? "the worker stops" : "the worker does not run",
+    });
+    this.config = undefined;
+    return said;
+  }
+
+  /** Resolves when the worker has stopped. */
+  async waitForStop(): Promise<void> {
+    await this.running;
+  }
+}
+
+/** A result in one of the forms in which it is handed over. */
+function resultOf(end: Fields): Json {
+  if (end instanceof StepHandlerResult || typeof end["success"] !== "boolean") return end;
+  const error = (end["error"] ?? {}) as Fields,
+    pick = (...names: string[]): any => names.map((n) => end[n]).find((v) => v !== undefined && v !== null);
+  return new StepHandlerResult({
+    success: end["success"],
+    result: pick("result") ?? {},
+    metadata: pick("metadata") ?? {},
+    retryable: (pick("retryable") ?? error["retryable"] ?? true) as boolean,
+    errorMessage: pick("errorMessage", "error_message") ?? error["message"],
+    errorType: pick("errorType", "error_type") ?? error["error_type"],
+    errorCode: pick("errorCode", "error_code") ?? error["error_code"],
+  });
+}
+
+/** The runtime of Node; in Bun and Deno it is the same. */
+export function createRuntime(): TaskerRuntime {
+  return new TaskerRuntime();
+}
+
+/** The part of a runtime that a poller needs. */
+export interface Pollable {
+  pollStepEvents(): FfiStepEvent | null;
+  checkStarvationWarnings?(): void;
+  cleanupTimeouts?(): void;
+  getFfiDispatchMetrics?(): FfiDispatchMetrics | null;
+  onPending?(wake: () => void): void;
+}
+
+export interface EventPollerConfig {
+  /** Default 10. */
+  pollingIntervalMs?: number;
+  pollIntervalMs?: number;
+  /** In polls; default 100. */
+  starvationCheckInterval?: number;
+  /** In polls; default 1000. */
+  cleanupInterval?: number;
+  maxEventsPerPoll?: number;
+}
+
+/** Takes steps from a runtime and emits them. */
+export class EventPoller {
+  private timer: ReturnType<typeof setInterval> | undefined;
+  private polls = 0;
+  private steps = 0;
+  private readonly onSteps: ((event: FfiStepEvent) => void)[] = [];
+  private readonly onTrouble: ((error: Error) => void)[] = [];
+  private readonly onNumbers: ((metrics: ReturnType<EventPoller["getMetrics"]>) => void)[] = [];
+
+  constructor(
+    private readonly runtime: Pollable,
+    private readonly emitter: EventEmitter = new EventEmitter(),
+    private readonly config: EventPollerConfig = {},
+  ) {}
+
+  start(): void {
+    if (this.timer !== undefined) return;
+    this.timer = setInterval(() => this.poll(), this.config.pollingIntervalMs ?? this.config.pollIntervalMs ?? 10);
+    this.runtime.onPending?.(() => this.timer !== undefined && queueMicrotask(() => this.take()));
+    this.emitter.emit(PollerEventNames.POLLER_STARTED, { timestamp: new Date() });
+  }
+
+  stop(): void {
+    if (this.timer === undefined) return;
+    clearInterval(this.timer);
+    this.timer = undefined;
+    this.emitter.emit(PollerEventNames.POLLER_STOPPED, { timestamp: new Date() });
+  }
+
+  isRunning(): boolean {
+    return this.timer !== undefined;
+  }
+
+  onStepEvent(listener: (event: FfiStepEvent) => void): this {
+    this.onSteps.push(listener);
+    return this;
+  }
+
+  onError(listener: (error: Error) => void): this {
+    this.onTrouble.push(listener);
+    return this;
+  }
+
+  onMetrics(listener: (metrics: ReturnType<EventPoller["getMetrics"]>) => void): this {
+    this.onNumbers.push(listener);
+    return this;
+  }
+
+  getMetrics() {
+    const m = this.runtime.getFfiDispatchMetrics?.() ?? new FfiDispatchMetrics();
+    return {
+      ...m,
+      pendingCount: m.pending_count,
+      inFlightCount: m.in_flight_count,
+      completedCount: m.completed_count,
+      failedCount: m.failed_count,
+      starvationDetected: m.starvation_detected,
+      starvingEventCount: m.starving_event_count,
+      oldestPendingAgeMs: m.oldest_pending_age_ms,
+      pollCount: this.polls,
+      eventCount: this.steps,
+    };
+  }
+
+  private poll(): void {
+    this.polls++;
+    this.take();
+    if (this.polls % (this.config.starvationCheckInterval ?? 100) === 0) {
+      this.runtime.checkStarvationWarnings?.();
+      const metrics = this.getMetrics();
+      for (const listener of this.onNumbers) listener(metrics);
+      this.emitter.emit(PollerEventNames.POLLER_METRICS, metrics);
+    }
+    if (this.polls % (this.config.cleanupInterval ?? 1000) === 0) this.runtime.cleanupTimeouts?.();
+  }
+
+  private take(): void {
+    try {
+      for (let left = this.config.maxEventsPerPoll ?? 100; left > 0 && this.timer !== undefined; left--) {
+        const event = this.runtime.pollStepEvents();
+        if (!event) return;
+        this.steps++;
+        for (const listener of this.onSteps) listener(event);
+        this.emitter.emit(StepEventNames.STEP_EXECUTION_RECEIVED, { event });
+      }
+    } catch (e) {
+      const error = e instanceof Error ? e : new Error(textOf(e));
+      for (const listener of this.onTrouble) listener(error);
+      this.emitter.emit(PollerEventNames.POLLER_ERROR, { error });
+    }
+  }
+}
+
+/** The part of a runtime that a subscriber needs. */
+export interface Completable {
+  completeStepEvent(eventId: string, result: Json): boolean;
+  checkpointYieldStepEvent?(
+    eventId: string,
+    data: { cursor: Json; items_processed: number; accumulated_results?: Json },
+  ): boolean;
+  failStepEvent?(eventId: string, error: unknown): boolean;
+}
+
+export interface StepExecutionSubscriberConfig {
+  workerId?: string;
+  maxConcurrent?: number;
+  handlerTimeoutMs?: number;
+}
+
+/** Runs the handlers of the steps that are emitted, and completes them. */
+export class StepExecutionSubscriber {
+  private readonly active = new Set<Promise<void>>();
+  private readonly listener: Listener = ({ event }: { event: FfiStepEvent }) => this.begin(event);
+  private running = false;
+  private processed = 0;
+  private errors = 0;
+
+  constructor(
+    private readonly emitter: EventEmitter,
+    private readonly registry: HandlerRegistry,
+    private readonly runtime: Completable,
+    private readonly config: StepExecutionSubscriberConfig = {},
+  ) {}
+
+  start(): void {
+    if (this.running) return;
+    if (this.runtime instanceof TaskerRuntime) this.runtime.offer(this.registry, this.config.workerId);
+    this.running = true;
+    this.emitter.on(StepEventNames.STEP_EXECUTION_RECEIVED, this.listener);
+  }
+
+  /** Begins no more handlers. */
+  stop(): void {
+    this.running = false;
+    this.emitter.off(StepEventNames.STEP_EXECUTION_RECEIVED, this.listener);
+  }
+
+  isRunning(): boolean {
+    return this.running;
+  }
+
+  getActiveHandlers(): number {
+    return this.active.size;
+  }
+
+  getProcessedCount(): number {
+    return this.processed;
+  }
+
+  getErrorCount(): number {
+    return this.errors;
+  }
+
+  /** Resolves when no handler runs, or to false after some milliseconds. */
+  async waitForCompletion(timeoutMs = 30_000): Promise<boolean> {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const late = new Promise<false>((resolve) => (timer = setTimeout(resolve, timeoutMs, false)));
+    const done = (async (): Promise<true> => {
+      while (this.active.size > 0) await Promise.all(this.active);
+      return true;
+    })();
+    try {
+      return await Promise.race([done, late]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  private begin(event: FfiStepEvent): void {
+    const run = this.execute(event).catch((e: unknown) =>
+      logError(`a step was not completed: ${textOf(e)}`, { component: "subscriber", step_uuid: event.step_uuid }),
+    );
+    this.active.add(run);
+    void run.finally(() => this.active.delete(run));
+  }
+
+  private async execute(event: FfiStepEvent): Promise<void> {
+    const { event_id: eventId, step_uuid: stepUuid, task_uuid: taskUuid } = event,
+      begun = Date.now();
+    const { handler_name: handlerName = event.step_definition?.handler?.callable ?? "" } = event as {
+        handler_name?: string;
+      },
+      of = { eventId, stepUuid, taskUuid, handlerName };
+    const took = (): { executionTimeMs: number; timestamp: Date } => ({
+      executionTimeMs: Date.now() - begun,
+      timestamp: new Date(),
+    });
+    this.emitter.emit(StepEventNames.STEP_EXECUTION_STARTED, { ...of, event, timestamp: new Date() });
+    let result: StepHandlerResult | undefined, thrown: unknown;
+    try {
+      const handler = this.registry.resolve(handlerName) as object | null;
+      if (!handler) throw new ResolutionError(`No resolver could resolve callable '${handlerName}'`);
+      const returned = await dispatched(
+        handler,
+        event.step_definition?.handler?.method || "call",
+        new StepContext(event, handlerName),
+      );
+      result =
+        typeof returned === "object" && returned !== null && "success" in returned
+          ? (resultOf(returned as Fields) as StepHandlerResult)
+          : StepHandlerResult.success((returned ?? {}) as Fields);
+    } catch (e) {
+      thrown = e;
+    }
+    this.processed++;
+    if (isA(thrown, Yield) && this.runtime.checkpointYieldStepEvent) {
+      this.runtime.checkpointYieldStepEvent(eventId, thrown.point);
+      this.emitter.emit(StepEventNames.STEP_CHECKPOINT_YIELD_SENT, { ...of, ...took() });
+      return;
+    }
+    if (result?.success) this.emitter.emit(StepEventNames.STEP_EXECUTION_COMPLETED, { ...of, result, ...took() });
+    else {
+      this.errors++;
+      const error = result
+        ? new Error(result.errorMessage ?? "the handler failed")
+        : isA(thrown, Error)
+          ? thrown
+          : new Error(textOf(thrown));
+      this.emitter.emit(StepEventNames.STEP_EXECUTION_FAILED, { ...of, error, result, ...took() });
+    }
+    const success = result !== undefined ? this.runtime.completeStepEvent(eventId, result) : this.fail(eventId, thrown);
+    this.emitter.emit(StepEventNames.STEP_COMPLETION_SENT, { ...of, success, ...took() });
+  }
+
+  private fail(eventId: string, thrown: unknown): boolean {
+    if (this.runtime.failStepEvent) return this.runtime.failStepEvent(eventId, thrown);
+    const marked = isA(thrown, TaskerError) ? thrown : undefined,
+      final = isA(thrown, Permanent) || isA(thrown, Cancelled);
+    return this.runtime.completeStepEvent(
+      eventId,
+      StepHandlerResult.failure(
+        textOf(thrown),
+        marked?.marks.errorType ?? ErrorType.HANDLER_ERROR,
+        !final,
+        marked?.marks.details ?? {},
+        marked?.marks.code,
+      ),
+    );
+  }
+}
+
+/** The poller and the subscriber of a runtime together. */
+export class EventSystem {
+  readonly emitter = new EventEmitter();
+  readonly subscriber: StepExecutionSubscriber;
+  readonly poller: EventPoller;
+
+  constructor(
+    runtime: TaskerRuntime,
+    registry: HandlerRegistry,
+    { poller, subscriber }: { poller?: EventPollerConfig; subscriber?: StepExecutionSubscriberConfig } = {},
+  ) {
+    this.subscriber = new StepExecutionSubscriber(this.emitter, registry, runtime, subscriber);
+    this.poller = new EventPoller(runtime, this.emitter, poller);
+  }
+
+  start(): void {
+    this.subscriber.start();
+    this.poller.start();
+  }
+
+  /** Resolves when the running handlers have ended. */
+  async stop(timeoutMs?: number): Promise<void> {
+    this.poller.stop();
+    await this.subscriber.waitForCompletion(timeoutMs);
+    this.subscriber.stop();
+  }
+
+  isRunning(): boolean {
+    return this.poller.isRunning();
+  }
+
+  getEmitter(): EventEmitter {
+    return this.emitter;
+  }
+}
+
+let shared: TaskerRuntime | undefined;
+
+/** Sets the worker of the process up. */
+export function bootstrapWorker(
+  config: BootstrapConfig = {},
+  runtime = (shared ??= createRuntime()),
+): Promise<BootstrapResult> {
+  return Promise.resolve(runtime.bootstrapWorker(config));
+}
+
+export function getWorkerStatus(runtime = (shared ??= createRuntime())): WorkerStatus {
+  return runtime.getWorkerStatus();
+}
+
+export function isWorkerRunning(runtime = (shared ??= createRuntime())): boolean {
+  return runtime.getWorkerStatus().running;
+}
+
+export function transitionToGracefulShutdown(runtime = (shared ??= createRuntime())): BootstrapResult {
+  return runtime.transitionToGracefulShutdown();
+}
+
+export function stopWorker(runtime = (shared ??= createRuntime())): BootstrapResult {
+  return runtime.stopWorker();
+}
+
+/** A worker process as a whole. */
+export class WorkerServer {
+  readonly runtime = createRuntime();
+  readonly registry: HandlerRegistry;
+  private system: EventSystem | undefined;
+
+  constructor(registry = new HandlerRegistry()) {
+    this.registry = registry;
+  }
+
+  start(config: BootstrapConfig = {}): Promise<BootstrapResult> {
+    const said = this.runtime.bootstrapWorker(config);
+    if (said.success) {
+      this.system = new EventSystem(this.runtime, this.registry);
+      SubscriberRegistry.getInstance().startAll();
+      this.system.start();
+    }
+    return Promise.resolve(said);
+  }
+
+  getEventSystem(): EventSystem | undefined {
+    return this.system;
+  }
+
+  isRunning(): boolean {
+    return this.system?.isRunning() ?? false;
+  }
+
+  async shutdown(): Promise<void> {
+    await this.system?.stop();
+    this.runtime.stopWorker();
+    SubscriberRegistry.getInstance().stopAll();
+    await this.runtime.waitForStop();
+  }
+}
+
+/** Notices that the process should end. */
+export class ShutdownController {
+  private requested = false;
+  private readonly waiting: (() => void)[] = [];
+  private readonly listener = (): void => this.requestShutdown();
+  private readonly handlers: (() => void | Promise<void>)[] = [];
+
+  registerSignalHandlers(): void {
+    for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, this.listener);
+  }
+
+  unregisterSignalHandlers(): void {
+    for (const signal of ["SIGTERM", "SIGINT"]) process.off(signal, this.listener);
+  }
+
+  onShutdown(handler: () => void | Promise<void>): void {
+    this.handlers.push(handler);
+  }
+
+  requestShutdown(): void {
+    if (this.requested) return;
+    this.requested = true;
+    this.unregisterSignalHandlers();
+    for (const handler of this.handlers)
+      void Promise.resolve(handler()).catch((e: unknown) => logError(`a shutdown handler failed: ${textOf(e)}`));
+    for (const wake of this.waiting.splice(0)) wake();
+  }
+
+  isShutdownRequested(): boolean {
+    return this.requested;
+  }
+
+  async waitForShutdown(): Promise<void> {
+    if (!this.requested) await new Promise<void>((resolve) => this.waiting.push(resolve));
+  }
+}
+
+/** Where an InProcessDomainEventPoller gets the fast events of a runtime from. */
+export function createFfiPollAdapter(runtime: {
+  pollInProcessEvents(): InProcessDomainEvent | null;
+  askForEvents?(): void;
+}): PollFunction {
+  runtime.askForEvents?.();
+  return () => runtime.pollInProcessEvents();
+}

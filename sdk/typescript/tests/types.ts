@@ -1,0 +1,138 @@
+// Compiled against the package, and not run: what the types promise to programs.
+import {
+  BatchConfig,
+  Bytes,
+  Client,
+  Continue,
+  Decimal,
+  Decision,
+  Handlers,
+  Permanent,
+  Retryable,
+  Worker,
+  Yield,
+  apiCall,
+  discover,
+  type Batch,
+  type Convert,
+  type DomainEvent,
+  type Handler,
+  type Publisher,
+  type Resolver,
+  type StepContext,
+  type Subscriber,
+} from "@tasker-go/tasker";
+import { runStep, startEngine, type Outcome } from "@tasker-go/tasker/testing";
+
+interface Order {
+  id: string;
+  amount: number;
+}
+const order: Convert<Order> = { parse: (value) => value as Order }; // a schema, such as one of zod
+const handlers = new Handlers();
+
+handlers.step(
+  "typed",
+  {
+    dependsOn: {
+      plain: "validate",
+      typed: { step: "load", as: order },
+      maybe: { step: "load", as: order, absent: null },
+    },
+    inputs: { amount: { as: Number }, note: { as: String, optional: true }, limit: { as: Number, absent: "none" } },
+  },
+  async (ctx, { plain, typed, maybe, amount, note, limit }) => {
+    const unknown: unknown = plain,
+      id: string = typed.id,
+      sum: number = amount + typed.amount,
+      text: string | undefined = note,
+      most: number | "none" | string = limit;
+    const none: Order | null = maybe;
+    // @ts-expect-error -- the note may be absent
+    note.length;
+    // @ts-expect-error -- a result that is not converted is unknown
+    plain.id;
+    return { unknown, id, sum, text, most, none, step: ctx.stepName };
+  },
+);
+handlers.step("listed", { inputs: ["a", "b"] }, (_ctx, { a, b }) => [a, b]);
+// @ts-expect-error -- no such input
+handlers.step("misspelled", { inputs: ["a"] }, (_ctx, { c }) => c);
+handlers.step("none", {}, (ctx) => ctx.attempt);
+handlers.step("record", { inputs: ["a"] }, (_ctx, values: Record<string, unknown>) => values["a"]);
+handlers.decision("decides", { dependsOn: { order: { step: "load", as: order } } }, (_ctx, { order: { amount } }) =>
+  amount > 1 ? Decision.route("a").with("why", "large") : Decision.skip(),
+);
+handlers.batchAnalyzer("divides", "rows", { inputs: { size: { as: Number } } }, (_ctx, { size }) =>
+  size ? new BatchConfig(size, 10) : BatchConfig.of([{ start: "a", end: "b", size: 1 }]),
+);
+handlers.batchWorker("counts", (ctx, batch) => {
+  const [from, to] = ctx.range(),
+    sum: number = batch.end - batch.start + to - from;
+  return sum;
+});
+handlers.batchWorker<string>("spells", (_ctx, batch: Batch<string>) => batch.start.localeCompare(batch.end));
+
+const plain: Handler = async (ctx: StepContext) => {
+  const n: number = ctx.field("n", Number),
+    or: string = ctx.fieldOr("s", ""),
+    whole: Order = ctx.contextAs(order),
+    loaded: Order = await ctx.result("load", order);
+  const { values, missing } = await ctx.batchValues("rows", Number),
+    total: number = values.reduce((sum, b) => sum + b.value, missing);
+  await ctx.checkpoint({ page: n }, 1, [total]);
+  ctx.metadata({ took: 1 });
+  ctx.onRecorded((accepted) => ctx.logger.info("ended", { accepted }));
+  ctx.publish("ordered", { whole, loaded });
+  const parent: string | undefined = ctx.parentCorrelationId,
+    left: Date | undefined = ctx.deadline,
+    token: bigint = ctx.token;
+  if (ctx.isLastAttempt) throw new Permanent("no", { code: "N", details: { parent, left, token } });
+  if (ctx.isRetry) throw new Retryable("busy", { after: 5 });
+  if (!ctx.saved) throw new Yield(1, 1);
+  return new Continue(
+    { or, bytes: new Bytes(new Uint8Array()), price: new Decimal("1.5") },
+    { name: "next", delay: 1 },
+  );
+};
+handlers.handler("plain", plain, "refund");
+
+const publisher: Publisher = {
+  name: "p",
+  payload: ({ result }) => result,
+  metadata: async () => ({ by: "me" }),
+  failed(event, error) {
+    console.log(event.name, error);
+  },
+};
+const subscriber: Subscriber = {
+  name: "s",
+  patterns: ["payment.*"],
+  handle: (event: DomainEvent) => console.log(event.metadata.fired_at),
+};
+const resolver: Resolver = {
+  name: "r",
+  callables: ["service://*"],
+  canResolve: ({ callable }) => callable !== "",
+  resolve: async () => ({ call: plain }),
+};
+handlers.publisher(publisher);
+handlers.subscribe(subscriber);
+handlers.resolver(resolver);
+
+export async function main(): Promise<void> {
+  const worker = new Worker({
+    url: "http://localhost:8081",
+    namespaces: ["shop"],
+    hooks: { after: (ctx, outcome) => console.log(ctx.stepName, outcome) },
+  });
+  worker.include(await discover(new URL("handlers", import.meta.url)));
+  const count: number = await worker.discover("handlers");
+  const end: Outcome = await runStep(plain, { publishers: [publisher] }),
+    engine = await startEngine({ handlers });
+  const { results } = await engine.run("order", { count }),
+    task = await new Client().run({ namespace: "shop", name: "order", context: { end, results } });
+  const status: string = task.status;
+  console.log(status, (await apiCall("GET", "http://localhost")).check().body);
+  await worker.run();
+}
