@@ -23,8 +23,8 @@ import (
 	"github.com/tasker-go/tasker/internal/redistest"
 )
 
-// TestQuickStarts types what the READMEs of examples and docs/getting-started.md say, and
-// sees what they say it prints.
+// TestQuickStarts types what the READMEs of examples and packages and docs/getting-started.md say,
+// and sees what they say it prints.
 func TestQuickStarts(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
@@ -32,7 +32,7 @@ func TestQuickStarts(t *testing.T) {
 	pages, err := filepath.Glob("../../examples/*/README.md")
 	require.NoError(t, err)
 	require.Len(t, pages, 5)
-	for _, page := range append(pages, "../../docs/getting-started.md") {
+	for _, page := range append(pages, "../../docs/getting-started.md", "../../sdk/typescript/README.md") {
 		t.Run(filepath.Base(filepath.Dir(page)), func(t *testing.T) {
 			text, err := os.ReadFile(page) // #nosec G304 -- our own
 			require.NoError(t, err)
@@ -107,6 +107,9 @@ func (d *desk) follow(text string) {
 	require.Len(d.t, dialogues, strings.Count(text, "```sh\n"), "each block of commands is for a terminal, and followed by what it prints")
 	require.NotEmpty(d.t, dialogues)
 	toolsOf(d.t, text)
+	root, err := filepath.Abs("../..")
+	require.NoError(d.t, err)
+	d.addresses = append(d.addresses, "~/tasker/", root+"/") // before ~/
 	d.database, d.temporary, d.terminals = enginetest.Migrated(d.t).DSN, d.t.TempDir(), map[string]*shell{}
 	keepFiles(d.t, text, d.temporary)
 	d.dev(dialogues[0])
@@ -126,7 +129,7 @@ var taskUUID = regexp.MustCompile(`created task ([0-9a-f-]+)`)
 func toolsOf(t *testing.T, page string) {
 	t.Helper()
 	var named []needs.Name
-	for program, tool := range map[string]needs.Name{"curl": needs.Curl, "psql": needs.Psql, "python3": needs.Python, "node": needs.Node,
+	for program, tool := range map[string]needs.Name{"curl": needs.Curl, "psql": needs.Psql, "python3": needs.Python, "node": needs.Node, "npm install": needs.TypeScript,
 		"redis-cli": needs.RedisCLI, ".tools/typescript/lib/tsc.js": needs.TypeScript} {
 		if strings.Contains(page, program) {
 			named = append(named, tool)
