@@ -101,6 +101,7 @@ test("names that are types are values too", () => {
     "HandlerDefinition",
     "InProcessDomainEvent",
     "ResolutionContext",
+    "ResolvedHandler",
     "StepEventContext",
     "StepExecutionResult",
     "StepHandlerResolver",

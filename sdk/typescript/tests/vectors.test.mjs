@@ -47,6 +47,17 @@ function register(worker) {
     ctx.publish("stock.counted", null);
     return true;
   });
+  worker.handler("vector.notes", (ctx) => {
+    ctx.metadata({ rows: 2 });
+    return true;
+  });
+  worker.handler("vector.charges", () => ({ n: 1 }));
+  worker.publisher({
+    name: "receipts",
+    shouldPublish: ({ name }) => name !== "quiet",
+    payload: ({ result }) => ({ receipt: result.n }),
+    metadata: () => ({ by: "vector" }),
+  });
   worker.handler("vector.draws", () => new Bytes(Buffer.from("89504e470d0a1a0a00ff22c3", "hex"), "image/png"));
   worker.handler("vector.collects", async (ctx) => {
     const pictures = [ctx.context.picture, await ctx.result("before"), await ctx.result("root"), ...(await ctx.batchResults("rows")).map((b) => b.result)];

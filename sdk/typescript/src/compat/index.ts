@@ -49,7 +49,7 @@ export {
   ResolverChain,
   StepHandlerResolver,
   type Registered,
-  type ResolvedHandler,
+  ResolvedHandler,
   type StepHandlerClass,
 } from "./registry.js";
 export {

@@ -38,6 +38,7 @@ export class ResolutionContext {
 
 /** A resolved handler: an object with methods, or a class of which one is made. */
 export type ResolvedHandler = object;
+export const ResolvedHandler = Object;
 
 /** Finds handlers by what templates say. */
 export abstract class BaseResolver {
