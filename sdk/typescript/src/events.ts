@@ -210,7 +210,11 @@ function about(ctx: StepContext, end: Ended): Omit<StepEvent, "name" | "conditio
     { failure } = end;
   const result = failure ? undefined : (end.result?.value ?? null);
   const payload = failure
-    ? { error: failure, error_code: failure["error_code"] ?? failure["error_type"], error_message: failure["message"] }
+    ? {
+        error: { retryable: true, ...failure },
+        error_code: failure["error_code"] ?? failure["error_type"],
+        error_message: failure["message"],
+      }
     : result;
   return {
     taskUuid,

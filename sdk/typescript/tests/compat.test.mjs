@@ -366,6 +366,13 @@ test("methods of handlers", async () => {
 });
 
 test("resolvers", async () => {
+  const resolvedBy = (resolver, reference) => {
+    const registry = new HandlerRegistry(),
+      all = new Handlers();
+    registry.registerResolver(resolver);
+    all.include(registry);
+    return [...all.resolvers.values()][0].resolve({ resolver: "", initialization: {}, ...reference });
+  };
   class Found extends StepHandler {
     call(context) {
       return this.success({ found: context.handlerName });
@@ -405,6 +412,11 @@ test("resolvers", async () => {
     (e) => e instanceof ResolutionError && e.message === "No resolver could resolve callable 'unknown'",
   );
   await assert.rejects(chain.resolve({ callable: "known", resolver: "services" }), ResolutionError);
+  for (const method of ["toString", "constructor", "none"]) {
+    const dispatched = await chain.resolve({ callable: "known", method });
+    await assert.rejects(dispatched.call(StepContext.fromFfiEvent({})), /does not respond to/);
+    assert.deepEqual(await resolvedBy(new Services(), { callable: "service://a", method }), {});
+  }
   const registry = new HandlerRegistry(),
     all = new Handlers();
   registry.registerResolver(new Services());

@@ -154,7 +154,11 @@ export class BatchWorkerContext {
     const context =
       data instanceof StepContext
         ? data
-        : new StepContext(data instanceof FfiStepEvent || !("fence" in data) ? (data as FfiStepEvent) : eventOf(data));
+        : new StepContext(
+            data instanceof FfiStepEvent || !Object.hasOwn(data, "fence")
+              ? (data as FfiStepEvent)
+              : eventOf(data as Native),
+          );
     const given = context.event.workflow_step.inputs as Partial<RustBatchWorkerInputs> | null | undefined,
       none = new RustBatchWorkerInputs();
     return new BatchWorkerContext(context, {

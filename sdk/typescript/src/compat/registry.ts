@@ -85,11 +85,11 @@ function entriesOf(given: Registered): string[] {
 
 /** Calls a method of a handler. */
 export async function dispatched(handler: object, method: string, context: StepContext): Promise<Json> {
-  const entry = (handler as Record<string, unknown>)[method];
-  if (typeof entry !== "function")
+  if (!methodsOf(handler).includes(method)) {
     throw new MethodDispatchError(`MethodNotFound: Handler '${context.handlerName}' does not respond to '${method}'`);
+  }
   const native = nativeOf(context),
-    call = (): Json => (entry as (context: StepContext) => Json).call(handler, context);
+    call = (): Json => (handler as Record<string, (context: StepContext) => Json>)[method]!(context);
   return await (native ? runStep(native, call) : call());
 }
 
@@ -232,7 +232,7 @@ function nativeResolver(resolver: BaseResolver): Resolver {
       const found = await resolver.resolve({ callable, method, resolver: named || undefined, initialization }, {});
       if (!found) return undefined;
       const handler = objectOf(found);
-      return typeof (handler as Record<string, unknown>)[method] === "function"
+      return methodsOf(handler).includes(method)
         ? { [method]: (ctx: Native) => run(handler, callable, method, ctx) }
         : {};
     },

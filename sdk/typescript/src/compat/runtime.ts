@@ -627,7 +627,7 @@ export class StepExecutionSubscriber {
         new StepContext(event, handlerName),
       );
       result =
-        typeof returned === "object" && returned !== null && "success" in returned
+        typeof returned === "object" && returned !== null && Object.hasOwn(returned, "success")
           ? (resultOf(returned as Fields) as StepHandlerResult)
           : StepHandlerResult.success((returned ?? {}) as Fields);
     } catch (e) {
