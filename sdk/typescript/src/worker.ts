@@ -109,6 +109,8 @@ export class Worker extends Handlers {
   private readonly log: (message: string) => void;
   private readonly hooks: Told;
   private readonly rest = new Rest();
+  /** No address was given. */
+  private readonly unset: boolean;
   private stopping = false;
 
   constructor(private readonly options: WorkerOptions = {}) {
@@ -119,6 +121,7 @@ export class Worker extends Handlers {
     };
     const addresses = options.url ?? process.env["TASKER_WORKER_URL"] ?? "http://localhost:8081";
     this.session = new Session(addresses.split(",").map((url) => new Transport(url.trim(), credentials)));
+    this.unset = options.url === undefined && process.env["TASKER_WORKER_URL"] === undefined;
     this.permits = options.permits ?? 1;
     this.name = options.name ?? `node-${process.pid}`;
     const log = options.log ?? ((message) => console.warn(message));
@@ -165,6 +168,7 @@ export class Worker extends Handlers {
       publishing: new Publishing(this.publishers, (this.options.publisherTimeout ?? 5) * 1000, this.log),
       delivery: new Delivery(this.subscribers, this.log),
       announce: () => this.announce(),
+      hint: this.unset ? "; TASKER_WORKER_URL is not set, and make dev serves http://localhost:8082" : "",
       stepLog: this.options.stepLog,
     };
     for (const name of heeded) process.once(name, stop);
@@ -233,6 +237,8 @@ interface Works {
   publishing: Publishing;
   delivery: Delivery;
   announce: () => void;
+  /** What is added where no daemon answers. */
+  hint: string;
   stepLog: ((entry: Record<string, Json>) => void) | undefined;
 }
 
@@ -296,7 +302,7 @@ class Life {
         return true;
       } catch (e) {
         if (!(e instanceof Unavailable || e instanceof NotFound)) throw e;
-        if (++failures === 1) this.log(`no session: ${e.message}`);
+        if (++failures === 1) this.log(`no session with ${this.session.url}: ${e.message}${this.works.hint}`);
         this.session.next();
         // Held steps have the grace of a restarted daemon.
         const urgent = held.length > 0 && Date.now() - begun < 2 * this.session.graceMs;

@@ -765,6 +765,24 @@ test("the modules of a folder are discovered", async (t) => {
   await assert.rejects(discover(join(folder, "none")), /discover handlers: ENOENT/);
 });
 
+test("a worker says which daemon does not answer", async () => {
+  const given = process.env.TASKER_WORKER_URL;
+  delete process.env.TASKER_WORKER_URL;
+  for (const [options, hint] of [
+    [{}, true],
+    [{ url: "http://127.0.0.1:9" }, false],
+  ]) {
+    const lines = [],
+      worker = new Worker({ ...options, log: (line) => lines.push(line) });
+    worker.session.transports = [new Transport("http://127.0.0.1:9", {})];
+    worker.handler("a", () => 1);
+    await working(worker, lines, () => lines.length > 0);
+    assert.ok(lines[0].startsWith("no session with http://127.0.0.1:9: "), lines[0]);
+    assert.equal(lines[0].endsWith("make dev serves http://localhost:8082"), hint);
+  }
+  if (given !== undefined) process.env.TASKER_WORKER_URL = given;
+});
+
 test("a log that throws ends nothing", async (t) => {
   const d = await daemon(t, { messages: [step("1.1", "a")] });
   const worker = new Worker({
