@@ -244,3 +244,47 @@ test("what was said counts, not what becomes of it", async () => {
   assert.deepEqual(end.saved[0].accumulated_results, first);
   assert.deepEqual(end.result, { n: 2, list: [1, 2] });
 });
+
+test("any document keeps the digits of its numbers", () => {
+  let seed = 7;
+  const below = (n) => (seed = (seed * 1103515245 + 12345) % 2 ** 31) % n;
+  const digits = (n) => Array.from({ length: n }, () => below(10)).join("");
+  const number = () =>
+    (below(2) ? "-" : "") +
+    (below(3) ? `${1 + below(9)}${digits(below(25))}` : "0") +
+    (below(2) ? `.${digits(1 + below(25))}` : "") +
+    (below(3) ? "" : `e${["", "+", "-"][below(3)]}${digits(1 + below(3))}`);
+  const texts = ['a"b\\', "12345678901234567890", 'x,"y":-1e999', "[1234567890123456789]", ""].map((t) =>
+    JSON.stringify(t),
+  );
+  const document = (depth, numbers) => {
+    const kind = below(depth > 3 ? 3 : 5);
+    if (kind === 0) return (numbers.push(number()), numbers.at(-1));
+    if (kind === 1) return texts[below(texts.length)];
+    if (kind === 2) return ["true", "null", "false"][below(3)];
+    const parts = Array.from({ length: below(4) }, () => document(depth + 1, numbers));
+    return kind === 3 ? `[ ${parts.join(" ,\n")}]` : `{${parts.map((part, i) => `"k${i}" :\t${part}`).join(",")}}`;
+  };
+  // The same for equal numbers: the digits without zeros around them, and the exponent.
+  const value = (text) => {
+    const [mantissa, exponent = "0"] = text.toLowerCase().split("e"),
+      [whole, fraction = ""] = mantissa.replace("-", "").split(".");
+    const significant = (whole + fraction).replace(/^0+/, ""),
+      short = significant.replace(/0+$/, "");
+    return short === ""
+      ? "0"
+      : `${mantissa.startsWith("-")} ${short} ${Number(exponent) - fraction.length + significant.length - short.length}`;
+  };
+  const found = (v) => {
+    if (typeof v === "number" || typeof v === "bigint") return [value(String(v))];
+    if (v instanceof Decimal) return [value(v.text)];
+    return v && typeof v === "object" ? Object.values(v).flatMap(found) : [];
+  };
+  for (let i = 0; i < 3000; i++) {
+    const numbers = [],
+      text = document(0, numbers),
+      read = parsed(text);
+    assert.deepEqual(found(read), numbers.map(value), text);
+    assert.deepEqual(found(parsed(encoded(read))), found(read), text);
+  }
+});
