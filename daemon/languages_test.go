@@ -355,6 +355,21 @@ func kitOf(t *testing.T, l language) {
 	require.Contains(t, string(out), "all as it should be")
 }
 
+// TestTypeScriptSession: a handler that computes for longer than the grace runs once; publishers,
+// subscribers, resolvers and metadata of a process.
+func TestTypeScriptSession(t *testing.T) {
+	t.Parallel()
+	l := inTypeScript(t)
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../cmd/tasker-ctl").CombinedOutput() // #nosec G204 -- our own
+	require.NoError(t, err, "%s", out)
+	run := l.start("session", dir)
+	run.Env = append(os.Environ(), "TASKER_CTL="+filepath.Join(dir, "tasker-ctl"))
+	out, err = run.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "all as it should be")
+}
+
 // TestPythonWithoutADaemon runs the tests of the package itself.
 func TestPythonWithoutADaemon(t *testing.T) {
 	t.Parallel()

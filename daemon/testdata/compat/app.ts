@@ -4,7 +4,7 @@ import { spawn } from "node:child_process";
 import { createServer } from "node:http";
 import { HandlerRegistry, PublisherRegistry, SubscriberRegistry } from "@tasker-go/tasker/compat";
 import { startEngine } from "@tasker-go/tasker/testing";
-import { AuditLoggingSubscriber, PaymentEventPublisher, registerHandlers } from "./handlers.js";
+import { AuditLoggingSubscriber, PaymentEventPublisher, heard, published, registerHandlers } from "./handlers.js";
 
 const fast = "retry: {max_attempts: 3, backoff: fixed, backoff_base_ms: 1}";
 const templates = [
@@ -155,6 +155,13 @@ async function workflows(engine: Engine): Promise<void> {
 const own = await startEngine({ templates, handlers: registry });
 try {
   await workflows(own);
+  for (const deadline = Date.now() + 30_000; heard.length === 0 || published.length === 0; ) {
+    assert.ok(Date.now() < deadline, "the event has not arrived");
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  assert.deepEqual(heard[0]!.payload, { payment_id: "p-1", amount: 12, status: "paid" });
+  assert.equal(heard[0]!.metadata.payment_processor, "stripe");
+  assert.equal(published[0]!.eventName, "payment.processed");
 } finally {
   await own.stop();
 }
@@ -171,9 +178,14 @@ for (const stream of [server.stdout, server.stderr])
 const ended = new Promise<number | null>((resolve) => server.once("close", resolve));
 try {
   await workflows(engine);
+  for (const deadline = Date.now() + 30_000; !said.includes("Event received"); ) {
+    assert.ok(Date.now() < deadline, said);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
   server.kill("SIGTERM");
   assert.equal(await ended, 0, said);
   assert.match(said, /Step completed/);
+  assert.match(said, /Event received: payment.processed/);
   assert.match(said, /all handlers have ended: true/);
 } finally {
   server.kill("SIGKILL");

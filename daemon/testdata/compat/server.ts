@@ -44,6 +44,7 @@ poller.start();
 const events = new InProcessDomainEventPoller();
 events.setPollFunction(createFfiPollAdapter(runtime));
 events.start((event) => {
+  logInfo(`Event received: ${event.eventName}`, { component: "server" });
   for (const sub of subRegistry.getMatchingSubscribers(event.eventName)) {
     sub.handle(event);
   }
