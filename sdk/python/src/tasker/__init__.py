@@ -7,14 +7,16 @@ reports how they ended. The protocol is docs/protocol.md of the project.
 from ._api import ApiResponse, api_call
 from ._bytes import Bytes
 from ._client import ApiError, AsyncClient, Client, NotReached, Task
-from ._context import Batch, Cancelled, Checkpoint, StepContext, current_step
-from ._errors import Continue, Permanent, Retryable, Returned, TaskerError, Yield
-from ._handlers import BatchConfig, Decision, Handlers
+from ._context import Batch, Checkpoint, StepContext, current_step
+from ._errors import Absent, Cancelled, Continue, Permanent, Retryable, Returned, TaskerError, UnknownStep, Yield
+from ._events import Event, Publisher, StepEvent, Subscriber
+from ._handlers import BatchConfig, Cursor, Decision, Handlers, Resolver
 from ._hooks import Hooks
 from ._session import SessionLost, Transport
 from ._worker import Worker
 
 __all__ = [
+    "Absent",
     "ApiError",
     "ApiResponse",
     "AsyncClient",
@@ -25,18 +27,25 @@ __all__ = [
     "Checkpoint",
     "Client",
     "Continue",
+    "Cursor",
     "Decision",
+    "Event",
     "Handlers",
     "Hooks",
     "NotReached",
     "Permanent",
+    "Publisher",
+    "Resolver",
     "Retryable",
     "Returned",
     "SessionLost",
     "StepContext",
+    "StepEvent",
+    "Subscriber",
     "Task",
     "TaskerError",
     "Transport",
+    "UnknownStep",
     "Worker",
     "Yield",
     "api_call",

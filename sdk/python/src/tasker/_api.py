@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import email.utils
-import json
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Any, Mapping
 
+from ._bytes import dumps, loads
 from ._errors import Permanent, Retryable
 
 JSON = Any
@@ -53,11 +53,13 @@ class ApiResponse:
         raise Permanent(message, code=code, error_type="ApiError")
 
 
-def api_call(method: str, url: str, body: JSON = None, headers: Mapping[str, str] | None = None, timeout: float = 30) -> ApiResponse:
+def api_call(
+    method: str, url: str, body: JSON = None, headers: Mapping[str, str] | None = None, timeout: float = 30
+) -> ApiResponse:
     """Sends one request. A service that cannot be reached is Retryable; check judges answers."""
     if not url.startswith(("http://", "https://")):
         raise Permanent(f"invalid url {url!r}: want http or https", error_type="ApiError")
-    data = None if body is None else json.dumps(body).encode()
+    data = None if body is None else dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})}, method=method)
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:
@@ -71,6 +73,6 @@ def api_call(method: str, url: str, body: JSON = None, headers: Mapping[str, str
 
 def _response(status: int, headers: Mapping[str, str], content: bytes) -> ApiResponse:
     try:
-        return ApiResponse(status, headers, json.loads(content))
+        return ApiResponse(status, headers, loads(content))
     except ValueError:
         return ApiResponse(status, headers, content.decode(errors="replace"))

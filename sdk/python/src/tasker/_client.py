@@ -11,22 +11,27 @@ import ssl
 import time
 import urllib.parse
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, AsyncIterator, Callable, Iterator, Mapping, Sequence, TypeVar
 
 from ._bytes import dumps, loads
 from ._context import current_step
+from ._threads import Threads, beside
 
 JSON = Any
+T = TypeVar("T")
 
 _ENDED = ("complete", "error", "cancelled", "resolved_manually")
 _ATTEMPTS = 4
 _STREAM = 60.0  # the longest wait of one request, in seconds
+PACE = 1.0  # the least time between two questions for the same task, in seconds
 
 
 class ApiError(Exception):
     """A refusal by the API. task_uuid is that of the task that exists already, where it says so."""
 
-    def __init__(self, status: int, code: str, message: str, request_id: str, task_uuid: str, retry_after: float) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, request_id: str, task_uuid: str, retry_after: float
+    ) -> None:
         super().__init__(f"{code} ({status}): {message}")
         self.status = status
         self.code = code
@@ -60,8 +65,14 @@ class Task:
 
 
 def _task(data: Mapping[str, JSON]) -> Task:
-    return Task(str(data["task_uuid"]), str(data.get("namespace", "")), str(data.get("name", "")), str(data.get("version", "")),
-                str(data["status"]), data)
+    return Task(
+        str(data["task_uuid"]),
+        str(data.get("namespace", "")),
+        str(data.get("name", "")),
+        str(data.get("version", "")),
+        str(data["status"]),
+        data,
+    )
 
 
 class Client:
@@ -69,8 +80,17 @@ class Client:
     of its own. A call is repeated, up to three times, where that cannot have an effect twice: reads,
     cancellations, creations with an idempotency key and events with an id. Redirects are not followed."""
 
-    def __init__(self, url: str = "", *, token: str = "", api_key: str = "", ca_file: str = "", timeout: float = 30,
-                 initiator: str = "", source_system: str = "") -> None:
+    def __init__(
+        self,
+        url: str = "",
+        *,
+        token: str = "",
+        api_key: str = "",
+        ca_file: str = "",
+        timeout: float = 30,
+        initiator: str = "",
+        source_system: str = "",
+    ) -> None:
         self._url = urllib.parse.urlsplit(url or os.environ.get("TASKER_ORCHESTRATION_URL", "http://localhost:8080"))
         if self._url.scheme not in ("http", "https") or not self._url.hostname:
             raise ValueError(f"invalid url {url!r}: want http://host:port or https://host:port")
@@ -83,8 +103,17 @@ class Client:
             self._headers["X-API-Key"] = api_key
         self._sender = {"initiator": initiator, "source_system": source_system}
 
-    def create_task(self, namespace: str, name: str, context: Mapping[str, JSON], *, wait: float = 0, reason: str = "",
-                    idempotency_key: str = "", **fields: JSON) -> Task:
+    def create_task(
+        self,
+        namespace: str,
+        name: str,
+        context: Mapping[str, JSON],
+        *,
+        wait: float = 0,
+        reason: str = "",
+        idempotency_key: str = "",
+        **fields: JSON,
+    ) -> Task:
         """Creates a task. fields are those of POST /v1/tasks, such as version, priority, tags, delay_seconds,
         deadline and conflict_policy. With wait the answer comes when the task has ended, or after so many seconds."""
         body: dict[str, JSON] = {k: v for k, v in self._sender.items() if v}
@@ -95,28 +124,42 @@ class Client:
             body["idempotency_key"] = idempotency_key
         earlier: list[Exception] = []
         try:
-            return _task(self._call("POST", "/v1/tasks", body, wait=wait, again=bool(idempotency_key), failed=earlier.append))
+            return _task(
+                self._call("POST", "/v1/tasks", body, wait=wait, again=bool(idempotency_key), failed=earlier.append)
+            )
         except ApiError as e:
             if e.status == 409 and e.task_uuid and any(map(_may_have_arrived, earlier)):
                 return self.task(e.task_uuid, wait=wait)  # an earlier attempt created it
             raise
 
-    def run(self, namespace: str, name: str, context: Mapping[str, JSON], *, timeout: float = 300, **fields: JSON) -> Task:
+    def run(
+        self, namespace: str, name: str, context: Mapping[str, JSON], *, timeout: float = 300, **fields: JSON
+    ) -> Task:
         """Creates a task and waits for its end. Raises TimeoutError if it has not ended by then; the task continues."""
-        deadline = time.monotonic() + timeout
+        begun = time.monotonic()
         task = self.create_task(namespace, name, context, wait=min(timeout, _STREAM), **fields)
-        return task if task.ended else self.wait(task.uuid, max(deadline - time.monotonic(), 0))
+        return task if task.ended else self._ended(task, begun, begun + timeout)
 
     def wait(self, uuid: str, timeout: float = 300) -> Task:
-        """Waits for the end of a task. Raises TimeoutError."""
-        deadline = time.monotonic() + timeout
+        """Waits for the end of a task. Raises TimeoutError. It asks once a second at most, also where the server
+        answers at once."""
+        begun = time.monotonic()
+        task = self.task(uuid, wait=min(max(timeout, 0), _STREAM))
+        return task if task.ended else self._ended(task, begun, begun + timeout)
+
+    def _ended(self, task: Task, asked: float, deadline: float) -> Task:
+        """Asks for a task until it has ended; asked is when the last question began."""
         while True:
+            pause = asked + PACE - time.monotonic()
             left = deadline - time.monotonic()
-            task = self.task(uuid, wait=min(max(left, 0), _STREAM))
+            if left <= 0:
+                raise TimeoutError(f"task {task.uuid} has not ended: it is {task.status}")
+            if pause > 0:
+                time.sleep(min(pause, left))
+            asked = time.monotonic()
+            task = self.task(task.uuid, wait=min(max(deadline - asked, 0), _STREAM))
             if task.ended:
                 return task
-            if left <= 0:
-                raise TimeoutError(f"task {uuid} has not ended: it is {task.status}")
 
     def task(self, uuid: str, *, wait: float = 0) -> Task:
         """Reads a task; with wait when it has ended, or after so many seconds."""
@@ -138,12 +181,27 @@ class Client:
 
     def cancel(self, uuid: str, reason: str = "") -> Task:
         """Cancels a task."""
-        return _task(self._call("DELETE", "/v1/tasks/" + urllib.parse.quote(uuid, safe=""), query={"reason": reason} if reason else {}))
+        return _task(
+            self._call(
+                "DELETE", "/v1/tasks/" + urllib.parse.quote(uuid, safe=""), query={"reason": reason} if reason else {}
+            )
+        )
 
-    def send_event(self, name: str, *, namespace: str = "", key: str = "", task_uuid: str = "", payload: JSON = None, id: str = "") -> Mapping[str, JSON]:
+    def send_event(
+        self, name: str, *, namespace: str = "", key: str = "", task_uuid: str = "", payload: JSON = None, id: str = ""
+    ) -> Mapping[str, JSON]:
         """Delivers an event to the steps that wait for it, or keeps it. With an id it is delivered once."""
-        fields = {"name": name, "namespace": namespace, "key": key, "task_uuid": task_uuid, "payload": payload, "id": id}
-        answer: Mapping[str, JSON] = self._call("POST", "/v1/external-events", {k: v for k, v in fields.items() if v not in ("", None)}, again=bool(id))
+        fields = {
+            "name": name,
+            "namespace": namespace,
+            "key": key,
+            "task_uuid": task_uuid,
+            "payload": payload,
+            "id": id,
+        }
+        answer: Mapping[str, JSON] = self._call(
+            "POST", "/v1/external-events", {k: v for k, v in fields.items() if v not in ("", None)}, again=bool(id)
+        )
         return answer
 
     def register_template(self, source: str, reason: str = "", actor: str = "") -> Mapping[str, JSON]:
@@ -152,8 +210,17 @@ class Client:
         answer: Mapping[str, JSON] = self._call("POST", "/v1/templates", fields, again=True)
         return answer
 
-    def _call(self, method: str, path: str, body: JSON = None, *, query: Mapping[str, str] | None = None, wait: float = 0,
-              again: bool | None = None, failed: Callable[[Exception], None] = lambda e: None) -> JSON:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: JSON = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        wait: float = 0,
+        again: bool | None = None,
+        failed: Callable[[Exception], None] = lambda e: None,
+    ) -> JSON:
         if wait > 0:
             query = {**(query or {}), "wait": f"{max(int(wait * 1000), 1)}ms"}
         target = self._url.path.rstrip("/") + path + ("?" + urllib.parse.urlencode(query) if query else "")
@@ -177,7 +244,11 @@ class Client:
 
     def _send(self, method: str, target: str, text: bytes | None, timeout: float) -> JSON:
         host, port = self._url.hostname or "", self._url.port
-        c = http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls) if self._tls else http.client.HTTPConnection(host, port, timeout=timeout)
+        c = (
+            http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
+            if self._tls
+            else http.client.HTTPConnection(host, port, timeout=timeout)
+        )
         try:
             try:
                 c.connect()
@@ -221,30 +292,52 @@ def _refusal(answer: http.client.HTTPResponse, content: bytes) -> ApiError:
         after = float(answer.getheader("Retry-After") or 0)
     except ValueError:
         after = 0
-    return ApiError(answer.status, str(problem.get("code") or answer.status), str(problem.get("message") or problem.get("detail") or answer.reason),
-                    answer.getheader("X-Request-Id") or "", str(problem.get("task_uuid") or ""), after)
+    return ApiError(
+        answer.status,
+        str(problem.get("code") or answer.status),
+        str(problem.get("message") or problem.get("detail") or answer.reason),
+        answer.getheader("X-Request-Id") or "",
+        str(problem.get("task_uuid") or ""),
+        after,
+    )
 
 
 class AsyncClient:
-    """The same for asyncio: each call runs in a thread."""
+    """The same for asyncio: each call runs in a thread of its own, up to limit of them at once, so that calls that wait
+    delay no others. The process does not wait for them at its end."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, limit: int = 256) -> None:
         self._client = client
+        self._threads = Threads(limit, "tasker-client")
+
+    async def _beside(self, call: Callable[[], T]) -> T:
+        return await beside(self._threads, call)
 
     async def create_task(self, namespace: str, name: str, context: Mapping[str, JSON], **fields: JSON) -> Task:
-        return await asyncio.to_thread(self._client.create_task, namespace, name, context, **fields)
+        return await self._beside(lambda: self._client.create_task(namespace, name, context, **fields))
 
     async def run(self, namespace: str, name: str, context: Mapping[str, JSON], **fields: JSON) -> Task:
-        return await asyncio.to_thread(self._client.run, namespace, name, context, **fields)
+        return await self._beside(lambda: self._client.run(namespace, name, context, **fields))
 
     async def wait(self, uuid: str, timeout: float = 300) -> Task:
-        return await asyncio.to_thread(self._client.wait, uuid, timeout)
+        return await self._beside(lambda: self._client.wait(uuid, timeout))
 
     async def task(self, uuid: str, *, wait: float = 0) -> Task:
-        return await asyncio.to_thread(lambda: self._client.task(uuid, wait=wait))
+        return await self._beside(lambda: self._client.task(uuid, wait=wait))
+
+    async def steps(self, uuid: str) -> list[Mapping[str, JSON]]:
+        return await self._beside(lambda: self._client.steps(uuid))
+
+    async def tasks(self, **filters: str) -> AsyncIterator[Task]:
+        tasks = self._client.tasks(**filters)
+        while (task := await self._beside(lambda: next(tasks, None))) is not None:
+            yield task
 
     async def cancel(self, uuid: str, reason: str = "") -> Task:
-        return await asyncio.to_thread(self._client.cancel, uuid, reason)
+        return await self._beside(lambda: self._client.cancel(uuid, reason))
 
     async def send_event(self, name: str, **fields: JSON) -> Mapping[str, JSON]:
-        return await asyncio.to_thread(lambda: self._client.send_event(name, **fields))
+        return await self._beside(lambda: self._client.send_event(name, **fields))
+
+    async def register_template(self, source: str, reason: str = "", actor: str = "") -> Mapping[str, JSON]:
+        return await self._beside(lambda: self._client.register_template(source, reason, actor))

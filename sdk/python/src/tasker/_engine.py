@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Mapping
 
-from ._client import Client, Task
+from ._client import PACE, Client, Task
 from ._handlers import Handlers
 from ._worker import Worker
 
@@ -71,12 +71,27 @@ class Engine:
     client: Client
     """The client of its API: events, cancellations and more."""
 
-    def __init__(self, *templates: str | Path, handlers: Handlers | None = None, binary: str = "", environment: str = "",
-                 env: Mapping[str, str] | None = None, database_url: str = "", permits: int = 8, timeout: float = 120) -> None:
+    def __init__(
+        self,
+        *templates: str | Path,
+        handlers: Handlers | None = None,
+        binary: str = "",
+        environment: str = "",
+        env: Mapping[str, str] | None = None,
+        database_url: str = "",
+        permits: int = 8,
+        timeout: float = 120,
+    ) -> None:
         self._templates, self._handlers, self._permits, self._timeout = templates, handlers, permits, timeout
         self._binary = _program(binary)
-        self._env = {k: v for k, v in os.environ.items() if not k.startswith("TASKER_") and k not in ("DATABASE_URL", "WORKER_NAMESPACES")}
-        self._env.update({k: v for k, v in (("DATABASE_URL", database_url), ("TASKER_ENV", environment)) if v}, **(env or {}))
+        self._env = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith("TASKER_") and k not in ("DATABASE_URL", "WORKER_NAMESPACES")
+        }
+        self._env.update(
+            {k: v for k, v in (("DATABASE_URL", database_url), ("TASKER_ENV", environment)) if v}, **(env or {})
+        )
         self._registered: list[tuple[str, str, str]] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._worker: Worker | None = None
@@ -89,21 +104,41 @@ class Engine:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()
-        command = [self._binary, "dev", "--attached", "--ephemeral", "--log-level", "warn",
-                   "--orchestrator-address", "127.0.0.1:0", "--worker-address", "127.0.0.1:0"]
+        command = [
+            self._binary,
+            "dev",
+            "--attached",
+            "--ephemeral",
+            "--log-level",
+            "warn",
+            "--orchestrator-address",
+            "127.0.0.1:0",
+            "--worker-address",
+            "127.0.0.1:0",
+        ]
         try:
             # In a session of its own: Ctrl-C ends the test, which then ends the engine in order.
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=self._env,
-                                             start_new_session=True)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=self._env,
+                start_new_session=True,
+            )
         except OSError as e:
             raise EngineError(f"start {self._binary}: {e}") from e
         addresses = self._addresses(self._process)
-        self.url, self.worker_url, self.database_url = (str(addresses[name]) for name in ("orchestrator", "worker", "database_url"))
+        self.url, self.worker_url, self.database_url = (
+            str(addresses[name]) for name in ("orchestrator", "worker", "database_url")
+        )
         self.client = Client(self.url, initiator="test", source_system="tasker.testing")
         for template in self._templates:
             known = self.client.register_template(_source(template), reason="test")
@@ -135,24 +170,36 @@ class Engine:
         self._errors.seek(max(self._errors.tell() - 16_384, 0))
         return self._errors.read().decode(errors="replace")
 
-    def run(self, name: str, context: Mapping[str, JSON] | None = None, *, namespace: str = "", timeout: float = 60, **fields: JSON) -> TaskEnd:
+    def run(
+        self,
+        name: str,
+        context: Mapping[str, JSON] | None = None,
+        *,
+        namespace: str = "",
+        timeout: float = 60,
+        **fields: JSON,
+    ) -> TaskEnd:
         """Creates a task of a template and waits until it has ended, or is blocked until an operator acts. Each call
         creates another task, unless fields, which are those of Client.create_task, have an idempotency_key.
         Raises TimeoutError with the state of its steps."""
         found = [t for t in self._registered if t[1] == name and namespace in ("", t[0])]
         if len(found) > 1 or not (found or namespace):
-            raise ValueError(f"run {name!r}: {len(found)} templates of the engine have that name: want one, or namespace and version")
+            raise ValueError(
+                f"run {name!r}: {len(found)} templates of the engine have that name: want one, or namespace and version"
+            )
         if found:
             namespace, _, version = found[0]
             fields.setdefault("version", version)
         fields = {"reason": "test", "idempotency_key": str(uuid.uuid4()), **fields}
         deadline = time.monotonic() + timeout
-        task = self.client.create_task(namespace, name, context or {}, **fields)
+        task, asked = self.client.create_task(namespace, name, context or {}, **fields), 0.0
         while task.status not in _SETTLED:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(self._unfinished(task, timeout))
-            task = self.client.task(task.uuid, wait=min(left, 1))
+            time.sleep(min(max(asked + PACE - time.monotonic(), 0), left))
+            asked = time.monotonic()
+            task = self.client.task(task.uuid, wait=min(left, PACE))
         return TaskEnd(task.status, task, self._steps(task))
 
     def _steps(self, task: Task) -> dict[str, StepEnd]:
@@ -199,7 +246,9 @@ def _program(binary: str) -> str:
             return found
     found = shutil.which("tasker-ctl")
     if found is None:
-        raise EngineError("find tasker-ctl: it is not on the PATH, TASKER_CTL is not set, and Engine was given no binary")
+        raise EngineError(
+            "find tasker-ctl: it is not on the PATH, TASKER_CTL is not set, and Engine was given no binary"
+        )
     return found
 
 

@@ -32,6 +32,14 @@ class TaskerError(Exception):
         self.after = after
 
 
+class Absent(LookupError):
+    """The field of the task's context, or the result of the step, does not exist."""
+
+
+class UnknownStep(LookupError):
+    """This step does not depend on a step of that name, directly or not."""
+
+
 class Retryable(TaskerError):
     """The step may run again; after is the least delay in seconds, 0 for the backoff."""
 
@@ -72,9 +80,28 @@ class Continue:
         delay: float = 0,
     ) -> None:
         self.result = result
-        wire = {"name": name, "version": version, "namespace": namespace, "context": context, "idempotency_key": idempotency_key,
-                "priority": priority, "tags": list(tags), "reason": reason, "delay_seconds": delay}
-        self.next: dict[str, JSON] = {k: v for k, v in wire.items() if v is not None and v not in ("", [], 0) or k == "priority" and v == 0}
+        wire = {
+            "name": name,
+            "version": version,
+            "namespace": namespace,
+            "context": context,
+            "idempotency_key": idempotency_key,
+            "priority": priority,
+            "tags": list(tags),
+            "reason": reason,
+            "delay_seconds": delay,
+        }
+        self.next: dict[str, JSON] = {
+            k: v for k, v in wire.items() if v is not None and v not in ("", [], 0) or k == "priority" and v == 0
+        }
+
+
+class Cancelled(Exception):
+    """The result of the step is not accepted any more; reason is lease_lost, timeout or shutdown."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the step was cancelled: {reason}")
+        self.reason = reason
 
 
 class Returned(Exception):

@@ -33,7 +33,7 @@ class Hooks:
         """The worker has ended."""
 
 
-def tell(hook: Callable[..., None], *args: Any) -> None:
+def tell(hook: Callable[..., object], *args: Any) -> None:
     """Calls a hook."""
     try:
         hook(*args)

@@ -7,9 +7,11 @@ import json
 import ssl
 import threading
 import urllib.parse
-from typing import Any, Iterator, Mapping, Protocol, Sequence, TypeVar
+from typing import Any, Callable, Iterator, Mapping, Protocol, Sequence, TypeVar
 
 from ._bytes import Bytes, dumps, loads
+from ._errors import Absent, UnknownStep
+from ._threads import Threads
 
 JSON = Any
 
@@ -48,6 +50,18 @@ class Transport:
         elif api_key:
             self._headers["X-API-Key"] = api_key
         self._local = threading.local()
+        self._open: set[http.client.HTTPConnection] = set()  # of all threads
+
+    @property
+    def url(self) -> str:
+        """The address without credentials."""
+        host = self._url.hostname or ""
+        host = f"[{host}]" if ":" in host else host
+        return f"{self._url.scheme}://{host}{f':{self._url.port}' if self._url.port else ''}{self._url.path}"
+
+    def line(self, path: str, wait: float) -> dict[str, JSON]:
+        """What a child process needs to know for requests of its own."""
+        return {"url": self.url.rstrip("/") + path, "headers": self._headers, "wait": wait}
 
     def call(self, method: str, path: str, body: JSON = None) -> Mapping[str, JSON]:
         """Sends one request and returns the answer's object."""
@@ -71,6 +85,7 @@ class Transport:
             for line in answer:
                 if line.startswith(b"data: "):
                     yield loads(line[6:])
+            answer.read()  # frees the connection also where a proxy has given the answer a length
             complete = True
         except (OSError, http.client.HTTPException) as e:
             raise Unavailable(str(e)) from e
@@ -78,7 +93,9 @@ class Transport:
             if not complete:
                 self.close()
 
-    def _begin(self, method: str, path: str, text: bytes | None, timeout: float | None = None) -> http.client.HTTPResponse:
+    def _begin(
+        self, method: str, path: str, text: bytes | None, timeout: float | None = None
+    ) -> http.client.HTTPResponse:
         """Sends a request; it is repeated when a kept connection turns out to be closed."""
         while True:
             kept = getattr(self._local, "connection", None) is not None
@@ -117,6 +134,7 @@ class Transport:
             else:
                 c = http.client.HTTPConnection(host, port, timeout=self._timeout)
             self._local.connection = c
+            self._open.add(c)
         return c
 
     def close(self) -> None:
@@ -124,7 +142,13 @@ class Transport:
         c = getattr(self._local, "connection", None)
         self._local.connection = None
         if c is not None:
+            self._open.discard(c)
             c.close()
+
+    def disconnect(self) -> None:
+        """Closes the connections of all threads."""
+        while self._open:
+            self._open.pop().close()
 
 
 def _failure(status: int, content: bytes) -> Exception:
@@ -175,6 +199,20 @@ class Session:
         self.moving = False  # another session is being opened, which what is held is presented to
         self.grace = 3.0
         self.max_wait = 10.0
+        self.unnamed: list[str] = []
+        """Callables that no registered template names."""
+        self.beside = Threads(64, "tasker-request")
+        """For requests of coroutines, which must not wait themselves."""
+
+    @property
+    def url(self) -> str:
+        """The address of the daemon."""
+        return self._transports[0].url
+
+    def presence(self) -> dict[str, JSON]:
+        """What shows the daemon that the process lives."""
+        with self._lock:
+            return {**self._transports[0].line(self._path + "/presence", self.max_wait), "grace": self.grace}
 
     @property
     def alternatives(self) -> bool:
@@ -198,6 +236,7 @@ class Session:
                 h.fence = kept.get(h.fence, h.fence)
         self.grace = float(opened["reclaim_grace_ms"]) / 1000
         self.max_wait = float(opened["max_wait_ms"]) / 1000
+        self.unnamed = [str(c) for c in opened.get("unnamed") or []]
         return lost
 
     def follow(self, wait: float, stops: bool) -> Iterator[Mapping[str, JSON]]:
@@ -207,9 +246,19 @@ class Session:
             self._after = int(answer["answer"])
             yield answer
 
-    def interrupt(self) -> None:
+    def interrupt(self, stops: bool = True) -> None:
         """Ends follow. What this request is answered is told again."""
-        self._call("POST", f"/poll?after={self._after}&stops=true")
+        self._call("POST", f"/poll?after={self._after}&wait=1ms" + ("&stops=true" if stops else ""))
+
+    def leave(self) -> Callable[[], None]:
+        """What closes the session of now, once another one has what it holds."""
+        with self._lock:
+            transport, path = self._transports[0], self._path
+
+        def close() -> None:
+            transport.call("DELETE", path)
+
+        return close
 
     def report(self, reports: Sequence[tuple[Held, dict[str, JSON]]]) -> Mapping[str, JSON]:
         """Sends reports and sets their fences; they are recorded unless the answer says otherwise. What is
@@ -258,7 +307,7 @@ class Session:
         except SessionLost as e:
             if self._path != path or _LOST in str(e):
                 raise
-            raise LookupError(str(e)) from e
+            raise (UnknownStep if _UNKNOWN in str(e) else Absent)(str(e)) from e
         except NotHeld as e:
             if held.fence != fence:
                 raise Unavailable("the session has changed") from e
@@ -267,6 +316,11 @@ class Session:
     def close(self) -> None:
         self._call("DELETE", "")
 
+    def disconnect(self) -> None:
+        """Closes all connections, which a later request opens again."""
+        for transport in self._transports:
+            transport.disconnect()
+
     def _call(self, method: str, what: str) -> Mapping[str, JSON]:
         with self._lock:
             transport, path = self._transports[0], self._path
@@ -274,3 +328,4 @@ class Session:
 
 
 _LOST = "session does not exist"  # in the answer to any request of a lost session
+_UNKNOWN = "not a step this one depends on"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
+import threading
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
@@ -11,8 +10,12 @@ from typing import Any, Callable, Mapping, Sequence
 from ._bytes import dumps, loads
 from ._context import StepContext
 from ._engine import Engine, EngineError, StepEnd, TaskEnd
+from ._errors import Absent
+from ._events import Publisher, name_of
+from ._handlers import registered
 from ._report import report_of
 from ._session import NotHeld, Session
+from ._threads import Loop, in_coroutine
 
 __all__ = ["Engine", "EngineError", "Outcome", "StepEnd", "TaskEnd", "run_step"]
 
@@ -30,6 +33,8 @@ class Outcome:
     next: Mapping[str, JSON] | None = None
     isolated: Sequence[Mapping[str, JSON]] = ()
     events: Sequence[Mapping[str, JSON]] = ()
+    metadata: Mapping[str, JSON] | None = None
+    made: Sequence[Mapping[str, JSON]] = ()  # what publishers made of declared events
     saved: list[Mapping[str, JSON]] = field(default_factory=list)  # checkpoints of the handler, in order
 
 
@@ -52,7 +57,7 @@ class _Daemon(Session):
 
     def result(self, held: Any, step: str) -> JSON:
         if step not in self._results:
-            raise LookupError(f"no result of the step {step}")
+            raise Absent(f"no result of the step {step}")
         return self._results[step]
 
     def batch_results(self, held: Any, step: str) -> list[Mapping[str, JSON]]:
@@ -60,7 +65,7 @@ class _Daemon(Session):
 
 
 def run_step(
-    handler: Callable[[StepContext], JSON],
+    handler: Callable[..., JSON],
     context: Mapping[str, JSON] | None = None,
     *,
     results: Mapping[str, JSON] | None = None,
@@ -73,39 +78,61 @@ def run_step(
     attempt: int = 1,
     max_attempts: int = 3,
     lease_lost: bool = False,
+    publishers: Sequence[Publisher] = (),
+    publishes: Sequence[Mapping[str, JSON]] = (),
     **fields: JSON,
 ) -> Outcome:
-    """Calls a handler, a coroutine too, as a worker does.
+    """Calls a handler, a coroutine too, as a worker does: by the same code. A function that a decorator such as
+    Handlers.step has registered gets its injected arguments; Handlers.find returns the handler of a callable.
 
     results are those of the direct parents, ancestors those of steps further back, batch_results those of
     the batches of a worker step. checkpoint and batch are messages as in docs/protocol.md; fields are others
     of a step, such as step_name. All of them arrive as from a daemon: as JSON, with Bytes in it. With lease_lost the first checkpoint finds that the step is not held.
     """
     message: dict[str, JSON] = {
-        "fence": "1.1", "task_uuid": str(uuid.uuid4()), "step_uuid": str(uuid.uuid4()), "correlation_id": str(uuid.uuid4()),
-        "namespace": "test", "task_name": "test", "task_version": "1.0.0", "step_name": "test", "callable": "test", "priority": 0,
-        "attempt": attempt, "max_attempts": max_attempts, "context": dict(context or {}), "initialization": dict(config or {}),
-        "dependency_results": dict(results or {}), **fields,
+        "fence": "1.1",
+        "task_uuid": str(uuid.uuid4()),
+        "step_uuid": str(uuid.uuid4()),
+        "correlation_id": str(uuid.uuid4()),
+        "namespace": "test",
+        "task_name": "test",
+        "task_version": "1.0.0",
+        "step_name": "test",
+        "callable": "test",
+        "priority": 0,
+        "attempt": attempt,
+        "max_attempts": max_attempts,
+        "context": dict(context or {}),
+        "initialization": dict(config or {}),
+        "dependency_results": dict(results or {}),
+        **fields,
     }
     for name, value in (("checkpoint", checkpoint), ("items", items)):
         if value is not None:
             message[name] = value
     if batch is not None or items is not None:
         message["batch"] = {"batch_id": "batch-1", "batch_size": len(items or ()), "is_no_op": False, **(batch or {})}
-    daemon = _Daemon(ancestors or {}, batch_results or {}, lease_lost)
+    if publishes:
+        message["publishes"] = list(publishes)
+    daemon, loop = _Daemon(ancestors or {}, batch_results or {}, lease_lost), Loop()
     ctx = StepContext(daemon, _sent(message))
+    ends: list[dict[str, JSON]] = []
 
-    def call() -> JSON:
-        value = handler(ctx)
-        return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+    def run() -> None:
+        ends.append(report_of(ctx, registered(handler), loop, {name_of(p): p for p in publishers}, lambda _: None))
 
-    return Outcome(**report_of(ctx, call, lambda _: None), saved=daemon.saved)
+    try:
+        if in_coroutine():  # of a test: a worker calls handlers where no event loop runs
+            thread = threading.Thread(target=run)
+            thread.start()
+            thread.join()
+        else:
+            run()
+    finally:
+        loop.close()
+    return Outcome(**ends[0], saved=daemon.saved)
 
 
 def _sent(value: JSON) -> JSON:
     """What arrives of a value that a daemon sends."""
     return loads(dumps(value))
-
-
-async def _awaited(value: Any) -> JSON:
-    return await value
