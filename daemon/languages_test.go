@@ -330,22 +330,28 @@ func clientOf(t *testing.T, l language) {
 
 func TestPythonKit(t *testing.T) {
 	t.Parallel()
-	kitOf(t, inPython(t))
+	kitOf(t, inPython(t), "kit")
 }
 
 func TestTypeScriptKit(t *testing.T) {
 	t.Parallel()
-	kitOf(t, inTypeScript(t))
+	kitOf(t, inTypeScript(t), "kit")
 }
 
-// kitOf walks the kit for tests of workflows of one language, which has nothing but tasker-ctl
+// TestPythonCompat runs an application that was written for tasker_core.
+func TestPythonCompat(t *testing.T) {
+	t.Parallel()
+	kitOf(t, inPython(t), "compat")
+}
+
+// kitOf runs a program that tests workflows in one language, which has nothing but tasker-ctl
 // and a PostgreSQL that is installed.
-func kitOf(t *testing.T, l language) {
+func kitOf(t *testing.T, l language, program string) {
 	t.Helper()
 	dir := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../cmd/tasker-ctl").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	run := l.start("kit", dir)
+	run := l.start(program, dir)
 	if run.Env == nil {
 		run.Env = os.Environ()
 	}

@@ -1,0 +1,131 @@
+"""Runs an application that was written for tasker_core (tasker_core_app): its handlers on an engine of the test, and its
+program as a process of its own."""
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from tasker import compat
+from tasker.testing import Engine, TaskEnd
+
+compat.install()
+APP = Path(__file__).parent / "tasker_core_app"
+sys.path.insert(0, str(APP))
+
+from tasker_core import HandlerRegistry  # noqa: E402
+
+requests: list[tuple[str, str, Any]] = []
+
+
+class Service(http.server.BaseHTTPRequestHandler):
+    """What the handlers of catalogue call: orders are refused once, and items from 100 on do not exist."""
+
+    def do_GET(self) -> None:
+        requests.append(("GET", self.path, self.headers.get("Authorization") or self.headers.get("X-Trace")))
+        if self.path.startswith("/items/"):
+            number = int(self.path.split("/")[2].split("?")[0])
+            self.answer(*(200, {"price": number * 10}) if number < 100 else (404, {"error": "no such item"}))
+        else:
+            self.answer(200, {"seen": self.path.rsplit("/")[-1], "key": self.headers.get("Authorization")})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        requests.append(("POST", self.path, body))
+        posts = [r for r in requests if r[0] == "POST"]
+        self.answer(*(503, {"busy": True}) if len(posts) == 1 else (201, {"order": f"o-{body['price']}"}))
+
+    def answer(self, status: int, body: Any) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def check(engine: Engine) -> None:
+    linear = engine.run("linear", {"number": 4})
+    assert linear.status == "complete", linear
+    assert linear.results["flaky"] == {"value": 18, "retries": 2, "of": 3}, linear.results
+    assert linear.results["report"] == {"value": 18, "first": 8, "unit": "pieces", "missing": None}, linear.results
+    wrong = engine.run("linear", {"number": "four"})
+    error = wrong.steps["double"].error
+    assert error is not None and (wrong.status, error["error_type"], error["error_code"]) == ("error", "validation_error", "NOT_AN_INTEGER"), wrong
+    assert wrong.steps["double"].attempts == 1 and error["context"] == {"number": "four"}, wrong
+
+    diamond = engine.run("diamond", {"n": 6})
+    assert diamond.results["average"] == {"average": 66.5, "parents": ["left", "right"]}, diamond
+
+    for amount, created in ((500, ["auto_approve"]), (1000, ["manager_approval"]), (7500, ["finance_review", "manager_approval"]), (0, [])):
+        end = engine.run("approval", {"amount": amount})
+        assert end.status == "complete" and end.results["finish"] == {"approvals": created}, (amount, end)
+    refused = engine.run("approval", {"amount": -1})
+    assert refused.status == "error" and (refused.steps["route"].error or {})["error_type"] == "validation_error", refused
+
+    rows = engine.run("rows", {"rows": 250, "source": "test"})
+    total = rows.results["sum_rows"]
+    assert rows.status == "complete", rows
+    assert (total["total_processed"], total["total_failed"], total["batch_count"], total["sum"]) == (250, 1, 3, sum(range(250))), total
+    assert total["parts"] == 3 + 3 + 2 and total["success_rate"] == 249 / 250 and total["same"] == 250, total
+    assert rows.results["process_rows_001"]["results"] == {"sum": sum(range(100)), "parts": 3, "source": "test", "saved": 80}, rows.results
+    empty = engine.run("rows", {"rows": 0, "source": "test"})
+    assert empty.status == "complete" and empty.results["sum_rows"]["batch_count"] == 0, empty
+
+    requests.clear()
+    bought = engine.run("catalogue", {"item": 7})
+    assert bought.status == "complete", bought
+    assert bought.results["order"] == {"order": "o-70", "status": 201, "attempt": 1}, bought.results
+    assert bought.results["confirm"] == {"seen": "o-70", "key": "Bearer k-1"}, bought.results
+    assert requests[0] == ("GET", "/items/7?fields=price", "1"), requests
+    missing = engine.run("catalogue", {"item": 100})
+    error = missing.steps["fetch"].error
+    assert missing.status == "error" and missing.steps["fetch"].attempts == 1 and error is not None and error["error_code"] == "HTTP_404", missing
+
+    charged: TaskEnd = engine.run("payments", {"amount": 7})
+    assert charged.results["charge"] == {"payment_id": "p-1", "amount": 7}, charged
+    declined = engine.run("payments", {"amount": 700})
+    error = declined.steps["charge"].error
+    assert error is not None and (error["message"], error["retryable"]) == ("declined", False) and error["context"]["card_last_four"] == "1234", declined
+
+
+def with_handlers(templates: list[str]) -> None:
+    registry = HandlerRegistry.instance()
+    assert registry.discover_handlers("shop.handlers") == 19, registry.list_handlers()
+    assert registry.is_registered("rows_sum") and registry.handler_count() == 19
+    with Engine(*templates, handlers=compat.handlers()) as engine:
+        check(engine)
+
+
+def with_server(templates: list[str]) -> None:
+    with Engine(*templates) as engine:
+        env = {**os.environ, "TASKER_WORKER_URL": engine.worker_url, "TASKER_ORCHESTRATION_URL": engine.url, "TASKER_TEMPLATE_PATH": str(APP / "templates" / "linear.yaml")}
+        server = subprocess.Popen([sys.executable, "-m", "tasker.compat", str(APP / "bin" / "server.py")], env=env, stdout=subprocess.PIPE, text=True)
+        try:
+            assert server.stdout is not None
+            lines = [server.stdout.readline() for _ in range(2)]
+            assert lines == ["found 19 more handlers\n", "ready healthy\n"], lines
+            check(engine)
+            server.send_signal(signal.SIGTERM)
+            rest = server.stdout.read()
+            assert server.wait(60) == 0 and rest.startswith("stopped after "), rest
+        finally:
+            server.kill()
+
+
+if __name__ == "__main__":
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service) as service:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        texts = [p.read_text(encoding="utf-8").replace("URL", f"http://127.0.0.1:{service.server_port}") for p in sorted((APP / "templates").glob("*.yaml"))]
+        with_handlers(texts)
+        with_server(texts)
+        service.shutdown()
+    print("all as it should be")

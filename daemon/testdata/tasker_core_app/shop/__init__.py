@@ -1,0 +1,1 @@
+"""An application that was written for tasker_core."""
