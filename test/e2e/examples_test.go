@@ -32,7 +32,7 @@ func TestQuickStarts(t *testing.T) {
 	pages, err := filepath.Glob("../../examples/*/README.md")
 	require.NoError(t, err)
 	require.Len(t, pages, 5)
-	for _, page := range append(pages, "../../docs/getting-started.md", "../../sdk/typescript/README.md") {
+	for _, page := range append(pages, "../../docs/getting-started.md", "../../sdk/python/README.md", "../../sdk/typescript/README.md") {
 		t.Run(filepath.Base(filepath.Dir(page)), func(t *testing.T) {
 			text, err := os.ReadFile(page) // #nosec G304 -- our own
 			require.NoError(t, err)
@@ -113,9 +113,10 @@ func (d *desk) follow(text string) {
 	d.database, d.temporary, d.terminals = enginetest.Migrated(d.t).DSN, d.t.TempDir(), map[string]*shell{}
 	keepFiles(d.t, text, d.temporary)
 	d.dev(dialogues[0])
+	keepFiles(d.t, d.here(text), d.temporary) // with the addresses of this server
 	for _, d1 := range dialogues[1:] {
 		s := d.enter(d1[1], d1[2])
-		s.says(printed(d1[3]))
+		s.says(printed(d.here(d1[3])))
 		if m := taskUUID.FindStringSubmatch(s.output()); m != nil {
 			d.task = m[1]
 		}
@@ -124,6 +125,9 @@ func (d *desk) follow(text string) {
 
 // taskUUID is what tasker-ctl says of a task that it has created.
 var taskUUID = regexp.MustCompile(`created task ([0-9a-f-]+)`)
+
+// here replaces the addresses of a page by those of the desk.
+func (d *desk) here(text string) string { return strings.NewReplacer(d.addresses...).Replace(text) }
 
 // toolsOf leaves out a page whose tools are not installed.
 func toolsOf(t *testing.T, page string) {
@@ -179,8 +183,8 @@ func (d *desk) enter(terminal, lines string) *shell {
 	lines = strings.ReplaceAll(lines, "bin/tasker-ctl", filepath.Join(d.bin, "tasker-ctl"))
 	lines = strings.NewReplacer(append(d.addresses, "~/", d.temporary+"/", " TASK ", " "+d.task+" ")...).Replace(lines)
 	s := &shell{t: d.t, dir: "../..", out: &screen{}}
-	cmd := s.command(context.WithoutCancel(d.t.Context()), lines)                                   // ended below
-	cmd.Env = append(append(cmd.Env, d.env...), "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+d.temporary, // nothing beside the sources
+	cmd := s.command(context.WithoutCancel(d.t.Context()), lines)                                                                                           // ended below
+	cmd.Env = append(append(cmd.Env, d.env...), "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+d.temporary, "PYTHONUSERBASE="+filepath.Join(d.temporary, ".local"), // nothing beside the sources
 		"TASKER_WEB_BIND_ADDRESS=127.0.0.1:0", "TASKER_WORKER_GRPC_BIND_ADDRESS=127.0.0.1:0")
 	if d.api != "" {
 		cmd.Env = append(cmd.Env, "TASKER_ORCHESTRATION_URL=http://"+d.api)

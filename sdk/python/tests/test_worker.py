@@ -733,7 +733,7 @@ class Offers(unittest.TestCase):
         for name in ("a", "b"):
             handlers.handler(name)(lambda ctx: None)
         logger, text = logging.getLogger("tasker"), io.StringIO()
-        self.assertFalse(logger.hasHandlers(), "nobody has configured logging")
+        self.assertFalse(logger.hasHandlers(), "the test wants a logger without handlers")
         with redirect_stderr(text):
             with (
                 mock.patch.object(logging, "lastResort", logging.StreamHandler(text)),
@@ -763,7 +763,7 @@ class Offers(unittest.TestCase):
 
 
 class Pace(unittest.TestCase):
-    """Nobody is asked more than once a second where the answers come at once and bring nothing."""
+    """Clients and workers ask once a second at most where the answers come at once and bring nothing."""
 
     class Clock:
         """A clock that only waiting moves."""

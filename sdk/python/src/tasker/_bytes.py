@@ -69,8 +69,8 @@ def loads(text: str | bytes) -> JSON:
         return _SLOW_DECODER.decode(text)
 
 
-# The encoder of the standard library writes no number but its own, so others are texts with a mark around them, which
-# nobody can guess, until the end.
+# The encoder of the standard library writes no number but its own. Others are texts with a mark in front of them, random for
+# each process, until the whole text is there.
 _MARK = secrets.token_hex(16)
 _MARKED = re.compile(f'"{_MARK}([^"]*)"')
 _NOT_FINITE = "invalid number: JSON has no NaN and no Infinity"

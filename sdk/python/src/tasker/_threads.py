@@ -96,7 +96,7 @@ class Loop:
 
     def value(self, result: Any, wanted: Callable[[], None] = lambda: None) -> Any:
         """The result of a call: what can be awaited is awaited, as often as another awaitable comes of it. wanted
-        raises when nobody waits for it any more, which cancels it."""
+        raises once the step is cancelled, which cancels the awaitable."""
         while inspect.isawaitable(result):
             result = self._wait(asyncio.run_coroutine_threadsafe(_awaited(result), self._started()), wanted)
         return result

@@ -192,7 +192,7 @@ class Worker(Handlers):
         return request
 
     def _connected(self) -> None:
-        """Says that the worker is ready, also where nobody has configured logging."""
+        """Says that the worker is ready, also without a configured logger."""
         names: dict[str, set[str]] = {}
         for callable in dict.fromkeys(c for c, _ in self._handlers):
             names.setdefault(self._aliases.get(callable, callable), set()).add(callable)

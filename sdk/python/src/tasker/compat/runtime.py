@@ -35,7 +35,7 @@ from .types import (
 JSON = Any
 _log = logging.getLogger("tasker_core")
 
-_STARVING = 10.0  # seconds after which an event that nobody takes is starving
+_STARVING = 10.0  # seconds after which an event that no subscriber takes is starving
 _TEMPLATES = (".yaml", ".yml", ".json")
 
 
@@ -251,7 +251,7 @@ class _Runtime:
                     self.worker.subscriber(s)
 
     def execute(self, step: Step, name: str) -> JSON:
-        """Has a step run by whoever takes its event, and returns its result."""
+        """Hands the event of a step to the subscribers, and returns its result."""
         event = FfiStepEvent.of(step)
         one = _Dispatch(step, event)
         self.dispatches[event.event_id] = one
@@ -261,7 +261,7 @@ class _Runtime:
                 self.poller._deliver(event)
                 if not one.done.is_set():
                     _log.warning(
-                        "nobody has completed the event of step %s yet: a StepExecutionSubscriber does, once it is started",
+                        "the event of step %s is not completed yet: want a StepExecutionSubscriber that is started",
                         step.step_name,
                     )
             else:
@@ -569,7 +569,7 @@ def get_ffi_dispatch_metrics() -> FfiDispatchMetrics:
 def check_starvation_warnings() -> None:
     metrics = _runtime.metrics()
     if metrics.starvation_detected:
-        _log.warning("%d steps wait for somebody who takes them", metrics.starving_event_count)
+        _log.warning("%d steps wait for poll_step_events", metrics.starving_event_count)
 
 
 def cleanup_timeouts() -> int:
