@@ -276,6 +276,17 @@ func (c *StepContext) BatchResults(workerStep string) ([]BatchResult, error) {
 	return results, nil
 }
 
+// BatchSteps names the worker steps that this step depends on, directly or not: those of
+// BatchResults.
+func (c *StepContext) BatchSteps() (names []string) {
+	for _, no := range ancestors(c.plan, c.step.No) {
+		if c.dependsOnBatches(no) {
+			names = append(names, c.plan.Steps[no].Name)
+		}
+	}
+	return names
+}
+
 // dependsOnBatches reports whether a step is a batch worker that this step depends on.
 func (c *StepContext) dependsOnBatches(no int) bool {
 	return c.plan.Steps[no].Kind == workflow.KindBatchWorker && slices.Contains(ancestors(c.plan, c.step.No), no)

@@ -103,13 +103,19 @@ def analyze(ctx: StepContext, dataset_size: int) -> BatchConfig:
     return BatchConfig(dataset_size, 1000, max_batches=10, result={"size": dataset_size})
 
 
-@handlers.batch_worker("py_process")
-def process(ctx: StepContext, batch: Batch) -> object:
+@handlers.batch_worker("py_process", depends_on={"split": "analyze_dataset"})
+async def process(ctx: StepContext, batch: Batch, split: dict[str, int]) -> object:
+    assert "analyze_dataset" not in ctx.results and batch.range()[1] <= split["size"]
     return {"processed": batch.end - batch.start}
 
 
 @handlers.step("py_aggregate")
 def aggregate(ctx: StepContext) -> object:
+    try:
+        ctx.results.get("process_batch")
+        raise AssertionError("it is there")
+    except KeyError as e:
+        assert "ctx.batch_results('process_batch')" in str(e), e
     results = [b["result"] for b in ctx.batch_results("process_batch")]
     return {"total": sum(r.get("processed", 0) for r in results), "batches": len(results)}
 

@@ -194,7 +194,7 @@ func (s *step) describe() Step {
 		TaskUUID: c.TaskUUID(), StepUUID: c.StepUUID(), CorrelationID: c.CorrelationID(), Namespace: c.Namespace(), TaskName: c.TaskName(),
 		TaskVersion: c.Version(), StepName: c.StepName(), Callable: s.def.Callable, Method: s.def.Method, Resolver: s.def.Resolver, Attempt: c.Attempt(),
 		MaxAttempts: c.MaxAttempts(), Priority: c.Priority(), RequestedAt: c.RequestedAt(), Context: c.Input(),
-		Initialization: c.Config(), DependencyResults: c.DependencyResults(),
+		Initialization: c.Config(), DependencyResults: c.DependencyResults(), BatchSteps: c.BatchSteps(),
 	}
 	m.Traceparent, m.Tracestate = tracing.Traceparent(c)
 	if id, ok := c.ParentCorrelationID(); ok {

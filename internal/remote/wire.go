@@ -109,6 +109,7 @@ type Step struct {
 	Context             json.RawMessage            `json:"context"`
 	Initialization      map[string]any             `json:"initialization,omitempty"`
 	DependencyResults   map[string]json.RawMessage `json:"dependency_results"`
+	BatchSteps          []string                   `json:"batch_steps,omitempty"` // worker steps whose batches it joins
 	Batch               *Batch                     `json:"batch,omitempty"`
 	Items               []json.RawMessage          `json:"items,omitempty"` // of a batch without cursors
 	Checkpoint          *Checkpoint                `json:"checkpoint,omitempty"`

@@ -183,8 +183,9 @@ func (d *desk) enter(terminal, lines string) *shell {
 	lines = strings.ReplaceAll(lines, "bin/tasker-ctl", filepath.Join(d.bin, "tasker-ctl"))
 	lines = strings.NewReplacer(append(d.addresses, "~/", d.temporary+"/", " TASK ", " "+d.task+" ")...).Replace(lines)
 	s := &shell{t: d.t, dir: "../..", out: &screen{}}
-	cmd := s.command(context.WithoutCancel(d.t.Context()), lines)                                                                                           // ended below
-	cmd.Env = append(append(cmd.Env, d.env...), "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+d.temporary, "PYTHONUSERBASE="+filepath.Join(d.temporary, ".local"), // nothing beside the sources
+	cmd := s.command(context.WithoutCancel(d.t.Context()), lines)                                   // ended below
+	cmd.Env = append(append(cmd.Env, d.env...), "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+d.temporary, // nothing beside the sources
+		"PYTHONUSERBASE="+filepath.Join(d.temporary, ".local"),
 		"TASKER_WEB_BIND_ADDRESS=127.0.0.1:0", "TASKER_WORKER_GRPC_BIND_ADDRESS=127.0.0.1:0")
 	if d.api != "" {
 		cmd.Env = append(cmd.Env, "TASKER_ORCHESTRATION_URL=http://"+d.api)

@@ -43,8 +43,9 @@ class SumRowsHandler(StepHandler, Batchable):
     handler_name = "rows_sum"
 
     def call(self, context: StepContext) -> StepHandlerResult:
-        count = context.get_config("batches")
-        results = [context.get_dependency_result(f"process_rows_{n:03d}") for n in range(1, count + 1)]
+        found = {name: r for name, r in context.dependency_results.items() if name.startswith("process_rows_")}
+        results = [context.get_dependency_result(name) for name in sorted(found)]
+        assert results == list(found.values())
         totals = aggregate_batch_results(results).model_dump()
         parts = [r["results"]["parts"] for r in results if r and "results" in r]
         sums = sum(r["results"]["sum"] for r in results if r and "results" in r)
