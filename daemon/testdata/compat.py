@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ APP = Path(__file__).parent / "tasker_core_app"
 sys.path.insert(0, str(APP))
 
 from tasker_core import HandlerRegistry  # noqa: E402
+from tasker_core.domain_events import PublisherRegistry, SubscriberRegistry  # noqa: E402
 
 requests: list[tuple[str, str, Any]] = []
 
@@ -97,12 +99,55 @@ def check(engine: Engine) -> None:
     assert error is not None and (error["message"], error["retryable"]) == ("declined", False) and error["context"]["card_last_four"] == "1234", declined
 
 
+RESOLVED = """
+name: resolved
+namespace_name: shop
+version: 1.0.0
+steps:
+  - {name: mapped, handler: {callable: linear_double, resolver: explicit_mapping}}
+  - {name: square, handler: {callable: shop.handlers.diamond.SquareHandler, resolver: ClassLookupResolver}}
+  - {name: found, handler: {callable: "service://mail"}}
+  - {name: named, handler: {callable: "service://mail", method: stop, resolver: service_discovery}}
+"""
+
+
+def resolved(engine: Engine) -> None:
+    engine.client.register_template(RESOLVED, reason="test")
+    end = engine.run("resolved", {"number": 4, "n": 3}, namespace="shop", version="1.0.0")
+    assert end.results == {"mapped": {"value": 8}, "square": {"square": 9}, "found": {"service": "mail"}, "named": {"stopped": "mail"}}, end
+
+
+def published(engine: Engine) -> None:
+    """What the publisher of the application made of both ends of charge."""
+    for name, payload, outcome in (("payment.charged", {"payment": "p-1", "cents": 700}, "success"), ("payment.failed", {"declined": True}, "error")):
+        (event,) = engine.client._call("GET", "/v1/events", query={"name": name})["events"]
+        assert event["payload"] == payload and event["metadata"]["outcome"] == outcome, event
+        assert event["metadata"]["added"] == {"processor": "test"}, event
+
+
+def daemon_has_resolvers(engine: Engine) -> bool:
+    with urllib.request.urlopen(engine.worker_url + "/api-docs/openapi.json") as answer:
+        return b'"publishers"' in answer.read()
+
+
 def with_handlers(templates: list[str]) -> None:
+    from shop.handlers.payments import AuditSubscriber, PaymentEventPublisher, arrived, heard, told
+    from shop.handlers.services import ServiceResolver
+
+    PublisherRegistry.instance().register(PaymentEventPublisher)
+    SubscriberRegistry.instance().register(AuditSubscriber)
+    SubscriberRegistry.instance().start_all()
     registry = HandlerRegistry.instance()
-    assert registry.discover_handlers("shop.handlers") == 19, registry.list_handlers()
-    assert registry.is_registered("rows_sum") and registry.handler_count() == 19
+    registry.add_resolver(ServiceResolver())
+    assert registry.discover_handlers("shop.handlers") == 20, registry.list_handlers()
+    assert registry.is_registered("rows_sum") and registry.handler_count() == 20
     with Engine(*templates, handlers=compat.handlers()) as engine:
         check(engine)
+        if daemon_has_resolvers(engine):
+            resolved(engine)
+            published(engine)
+            assert arrived.wait(60) and heard == [("payment.charged", {"payment": "p-1", "cents": 700})], heard
+            assert sorted(told) == ["after payment.charged", "after payment.failed", "before charge", "before charge"], told
 
 
 def with_server(templates: list[str]) -> None:
@@ -112,11 +157,15 @@ def with_server(templates: list[str]) -> None:
         try:
             assert server.stdout is not None
             lines = [server.stdout.readline() for _ in range(2)]
-            assert lines == ["found 19 more handlers\n", "ready healthy\n"], lines
+            assert lines == ["found 20 more handlers\n", "ready healthy\n"], lines
             check(engine)
+            events = daemon_has_resolvers(engine)
+            if events:
+                resolved(engine)
+                published(engine)
             server.send_signal(signal.SIGTERM)
             rest = server.stdout.read()
-            assert server.wait(60) == 0 and rest.startswith("stopped after "), rest
+            assert server.wait(60) == 0 and rest.startswith("stopped after ") and rest.endswith(f"heard {int(events)} events\n"), rest
         finally:
             server.kill()
 

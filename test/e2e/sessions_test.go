@@ -113,6 +113,44 @@ func TestAFrozenProcess(t *testing.T) {
 	require.Equal(t, 2, r.db.QueryInt(t, `select count(*) from tasker.step_attempts`))
 }
 
+// TestAComputingProcess holds the lock of its interpreter for longer than a session lives
+// without requests. The step is executed once.
+func TestAComputingProcess(t *testing.T) {
+	t.Parallel()
+	needs.Tool(t, needs.Python)
+	r, p := processes(t, sessionsOnly+"[worker.sessions]\nreclaim_grace_ms = 1000\nmax_wait_ms = 1000\n", `{"name": "python", "namespace_name": "gate",
+		"version": "1.0.0", "steps": [{"name": "compute", "timeout_seconds": 300, "handler": {"callable": "computes_python"}, "retry": {"max_attempts": 3}}]}`)
+	if !strings.Contains(get(t, p.URL+"/api-docs/openapi.json"), "/presence") {
+		return // the daemon takes no such requests
+	}
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	process(t, "PYTHONPATH=../../sdk/python/src", "python3", "testdata/computes.py", p.URL, pipe, dir)
+	task, err := r.clients[0].CreateTask(t.Context(), taskOf("gate", "python", 1))
+	require.NoError(t, err)
+	pgtest.Eventually(t, time.Minute, func() (bool, string) { return len(begun(t, dir)) == 1, "it did not begin" })
+	const lost = "tasker_worker_sessions_lost_total"
+	for n := range 3 { // other processes, killed one after the other: more time passes than a session lives without requests
+		victim := process(t, "PYTHONPATH=../../sdk/python/src", "python3", "testdata/gate.py", p.URL, dir)
+		pgtest.Eventually(t, time.Minute, func() (bool, string) {
+			return strings.Contains(get(t, p.URL+"/metrics"), "tasker_worker_sessions 2"), "no session"
+		})
+		require.NoError(t, syscall.Kill(victim, syscall.SIGKILL))
+		pgtest.Eventually(t, time.Minute, func() (bool, string) {
+			return strings.Contains(get(t, p.URL+"/metrics"), fmt.Sprintf("%s %d", lost, n+1)), "it was not lost"
+		})
+	}
+	open, err := os.OpenFile(pipe, os.O_WRONLY, 0) // #nosec G304 -- of the test
+	require.NoError(t, err)
+	require.NoError(t, open.Close())
+	require.Equal(t, "complete", r.wait(task.TaskUUID, time.Minute).Status)
+	r.clean()
+	require.Contains(t, get(t, p.URL+"/metrics"), lost+" 3", "the session of the computing process was kept")
+	require.Equal(t, 1, r.db.QueryInt(t, `select count(*) from tasker.step_attempts`), "one execution")
+	require.Len(t, begun(t, dir), 1)
+}
+
 // TestTheDaemonOfSessionsIsStartedAgain under its worker_id, while processes go on with their
 // steps, some there and some at another daemon. What a process held that died, too, runs
 // again after the grace: long before its lease ends.

@@ -4,7 +4,7 @@ import base64
 import json
 import unittest
 
-from test_vectors import VECTORS, Recorded, register
+from test_vectors import VECTORS, Receipts, Recorded, register
 
 from tasker import Bytes, Cancelled, StepContext, Worker, Yield, current_step
 from tasker._bytes import loads
@@ -19,12 +19,12 @@ class Kit(unittest.TestCase):
             vectors = json.load(file)
         for v in vectors["steps"]:
             step = {**vectors["base"], **v["step"]}
-            handler = worker._handlers[(step["callable"], step.get("method", "call"))]
+            handler = worker.find(step.get("offered", step["callable"]), step.get("method", "call"))
             known = {"context", "dependency_results", "initialization", "attempt", "max_attempts", "checkpoint", "batch", "items"}
             answers = {r["path"].split("?")[0]: r["answer"] for r in v.get("requests", [])}
             read = {"root": answers.get("/results", {}).get("result")}
             batches = [b["result"] for b in answers.get("/batch-results", {}).get("batches", [])]
-            end = run_step(handler, step["context"], results=step["dependency_results"], config=step.get("initialization"), checkpoint=step.get("checkpoint"),
+            end = run_step(handler, step["context"], publishers=[Receipts()], results=step["dependency_results"], config=step.get("initialization"), checkpoint=step.get("checkpoint"),
                            batch=step.get("batch"), items=step.get("items"), attempt=step["attempt"], max_attempts=step["max_attempts"],
                            ancestors=read, batch_results={"rows": batches}, **{k: x for k, x in step.items() if k not in known})
             report = v["report"]
@@ -38,6 +38,8 @@ class Kit(unittest.TestCase):
             self.assertEqual(end.next, report.get("next"), v["meaning"])
             self.assertEqual(list(end.isolated), report.get("isolated", []), v["meaning"])
             self.assertEqual(list(end.events), report.get("events", []), v["meaning"])
+            self.assertEqual(end.metadata, report.get("metadata"), v["meaning"])
+            self.assertEqual(list(end.made), report.get("made", []), v["meaning"])
             self.assertEqual(len(end.saved), len([r for r in v.get("requests", []) if r["path"] == "/checkpoint"]), v["meaning"])
 
     def test_bytes_arrive_as_such(self) -> None:

@@ -7,7 +7,7 @@ import threading
 import unittest
 from typing import Any
 
-from tasker import Bytes, Continue, Hooks, Permanent, Retryable, Returned, StepContext, Worker, Yield
+from tasker import Bytes, Continue, Hooks, Permanent, Publisher, Retryable, Returned, StepContext, StepEvent, Worker, Yield
 from tasker._bytes import dumps, loads
 
 VECTORS = os.environ.get("TASKER_VECTORS", os.path.join(os.path.dirname(__file__), "../../vectors/protocol.json"))
@@ -21,7 +21,31 @@ class Methods:
         return "refunded"
 
 
+class Receipts(Publisher):
+    name = "receipts"
+
+    def should_publish(self, event: StepEvent) -> bool:
+        return event.name != "quiet"
+
+    async def payload(self, event: StepEvent) -> object:
+        return {"receipt": event.result["n"]}
+
+    def metadata(self, event: StepEvent) -> object:
+        return {"by": "vector"}
+
+
 def register(worker: Worker) -> None:
+    worker.publisher(Receipts())
+
+    @worker.handler("vector.notes")
+    def notes(ctx: StepContext) -> object:
+        ctx.metadata["rows"] = 2
+        return True
+
+    @worker.handler("vector.charges")
+    def charges(ctx: StepContext) -> object:
+        return {"n": 1}
+
     @worker.handler("vector.adds")
     def adds(ctx: StepContext) -> object:
         return {"n": ctx.context["n"] + 1}

@@ -27,6 +27,9 @@ print("found", registry.discover_handlers("shop.handlers"), "more handlers", flu
 
 from shop.handlers.payments import AuditSubscriber, PaymentEventPublisher, heard  # noqa: E402
 
+from shop.handlers.services import ServiceResolver  # noqa: E402
+
+registry.resolver_chain.register(ServiceResolver())
 PublisherRegistry.instance().register(PaymentEventPublisher)
 subscribers = SubscriberRegistry.instance()
 subscribers.register(AuditSubscriber)

@@ -19,6 +19,7 @@ from .. import _errors
 from .. import _handlers as native
 from .._context import StepContext as Step
 from .._threads import Loop, in_coroutine
+from .domain_events import PublisherRegistry, SubscriberRegistry
 from .errors import MethodNotFoundError, ResolutionError, StepExecutionError, failed, failure_of
 from .step_handler import StepHandler
 from .types import FfiStepEvent, Model, StepContext, StepHandlerResult
@@ -498,9 +499,15 @@ def _raised(error: Exception) -> Exception:
 
 
 def handlers(registry: HandlerRegistry | None = None) -> native.Handlers:
-    """The handlers of a registry, that of the process by default, for Worker.include and tasker.testing.Engine."""
+    """The handlers of a registry, that of the process by default, with the publishers and the started subscribers of
+    the process, for Worker.include and tasker.testing.Engine."""
     registry = registry or HandlerRegistry.instance()
-    return registry.natives(execute_at_once(registry))
+    found = registry.natives(execute_at_once(registry))
+    for publisher in PublisherRegistry.instance().natives():
+        found.publisher(publisher)
+    for subscriber in SubscriberRegistry.instance().natives():
+        found.subscriber(subscriber)
+    return found
 
 
 def environment_paths() -> Mapping[str, list[str]]:
