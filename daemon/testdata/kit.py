@@ -5,9 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from decimal import Decimal
 from pathlib import Path
 
-from tasker import ApiError, Batch, BatchConfig, Bytes, Decision, Handlers, Permanent, StepContext
+from tasker import ApiError, Batch, BatchConfig, Bytes, Decision, Handlers, Permanent, StepContext, Yield
 from tasker.testing import Engine, EngineError, TaskEnd
 
 handlers = Handlers()
@@ -43,6 +44,29 @@ def process(ctx: StepContext, batch: Batch) -> object:
 @handlers.step("files.total")
 def total(ctx: StepContext) -> object:
     return Bytes(b"".join(b["result"].data for b in ctx.batch_results("process")))
+
+
+@handlers.step("numbers.pass", inputs=["numbers"])
+def numbers(ctx: StepContext, numbers: list[object]) -> object:
+    if ctx.saved is None:
+        raise Yield(numbers, 1, {"numbers": numbers})
+    ctx.publish("numbers.passed", numbers)
+    return {"numbers": numbers, "saved": [ctx.saved.cursor, ctx.saved.accumulated["numbers"]]}
+
+
+NUMBERS = """
+name: numbers
+namespace_name: shop
+version: 1.0.0
+steps:
+  - {name: first, handler: {callable: numbers.pass}}
+  - {name: second, dependencies: [first], handler: {callable: numbers.read}}
+"""
+
+
+@handlers.step("numbers.read", depends_on={"before": "first"})
+async def read(ctx: StepContext, before: dict[str, object]) -> object:
+    return [before["numbers"], (await ctx.result("first"))["saved"]]
 
 
 ORDER = """
@@ -87,7 +111,7 @@ def alive(pid: int) -> bool:
 
 def workflows() -> None:
     (path := Path(sys.argv[1]) / "files.yaml").write_text(FILES)
-    with Engine(ORDER, path, WAITS, handlers=handlers, environment="test") as engine:
+    with Engine(ORDER, path, WAITS, NUMBERS, handlers=handlers, environment="test") as engine:
         pid = engine._process.pid
         small = engine.run("order", {"amount": 7})
         assert (small.status, small.results) == ("complete", {"validate": {"amount": 7}, "route": small.results["route"]}), small
@@ -104,6 +128,13 @@ def workflows() -> None:
         file = Bytes(bytes(range(250)))
         batches = engine.run("files", {"file": file})
         assert batches.results["total"] == file and batches.results["process_003"] == Bytes(file.data[200:], "application/x-part"), batches
+
+        exact = [2**53 + 1, int("7" * 30), Decimal("1.000000000000000001"), Decimal("-0." + "123456789" * 6), 0.1, 10**100]
+        passed = engine.run("numbers", {"numbers": exact})
+        assert passed.results == {"first": {"numbers": exact, "saved": [exact, exact]}, "second": [exact, [exact, exact]]}, passed
+        assert engine.client.task(passed.task.uuid).data["context"]["numbers"] == exact
+        (event,) = engine.client._call("GET", "/v1/events", query={"name": "numbers.passed"})["events"]
+        assert event["payload"] == exact, event
 
         engine.client.send_event("paid", namespace="shop", key="o-1")
         try:
