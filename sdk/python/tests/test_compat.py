@@ -720,7 +720,7 @@ class Registries(Fresh):
                 return SubscriberResult(success=event.payload["ok"])
 
             async def after_handle(self, event: InProcessDomainEvent, result: SubscriberResult) -> None:
-                told.append(("after", event.event_name, result.success, event.step_name))
+                told.append(("after", event.event_name, result.success, event.step_name, event.metadata.step_name))
 
             async def on_handle_error(self, event: InProcessDomainEvent, error: Exception) -> None:
                 told.append(("error", event.event_name, str(error)))
@@ -770,7 +770,11 @@ class Registries(Fresh):
         deliveries.close(PATIENCE)
         loop.close()
         self.assertEqual(
-            told, [("after", "payment.x", True, "charge"), ("error", "payment.x", "the subscriber says that it failed")]
+            told,
+            [
+                ("after", "payment.x", True, "charge", "charge"),
+                ("error", "payment.x", "the subscriber says that it failed"),
+            ],
         )
 
 
@@ -859,6 +863,12 @@ class Workers(Fresh):
                 [sys.executable, "-m", "tasker.compat", str(program), "a"], capture_output=True, text=True, check=True
             )
         self.assertEqual(out.stdout, "__main__ beside ['a'] tasker.compat.step_handler\n")
+
+    def test_what_an_application_gives_besides_is_kept(self) -> None:
+        config = BootstrapConfig(namespace="a", worker_id="w", enable_web_api=False)
+        self.assertEqual((config.namespace, config.worker_id, config.more), ("a", "w", {"enable_web_api": False}))
+        self.assertEqual(BootstrapConfig.model_validate({"namespace": "a", "unknown": 1}).namespace, "a")
+        self.assertEqual(LogContext(operation="o", order_id=1).extra, {"order_id": 1})
 
     def test_logs(self) -> None:
         with self.assertLogs("tasker_core", "DEBUG") as logs:

@@ -91,6 +91,7 @@ from .step_handler import (
 )
 from .types import (
     BatchAggregationResult,
+    BatchAggregationScenario,
     BatchAnalyzerOutcome,
     BatchMetadata,
     BatchProcessingOutcome,
@@ -181,6 +182,7 @@ for _module, _names in (
             "CursorConfig",
             "RustCursorConfig",
             "BatchAggregationResult",
+            "BatchAggregationScenario",
             "aggregate_batch_results",
             "no_batches",
             "create_batches",

@@ -71,6 +71,15 @@ class DomainEvent(Model):
     publisher: str = ""
 
 
+class EventMetadata(dict[str, Any]):
+    """The metadata of an event, as a mapping and by attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
+
+
 @dataclass
 class InProcessDomainEvent(Model):
     """A fast event, for subscribers."""
@@ -90,7 +99,7 @@ class InProcessDomainEvent(Model):
 
     @classmethod
     def of(cls, event: native.Event) -> InProcessDomainEvent:
-        return cls(event.id, event.name, event.payload, dict(event.metadata), event.version)
+        return cls(event.id, event.name, event.payload, EventMetadata(event.metadata), event.version)
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import urllib.parse
-from types import SimpleNamespace
 from typing import Any, Callable, Mapping, NoReturn, Sequence
 
 from .. import _api
@@ -15,6 +14,7 @@ from .._errors import Retryable, Yield
 from .errors import RetryableError, StepExecutionError
 from .types import (
     BatchAggregationResult,
+    BatchAggregationScenario,
     BatchAnalyzerOutcome,
     BatchWorkerContext,
     BatchWorkerOutcome,
@@ -574,21 +574,11 @@ class BatchableMixin:
 
     aggregate_results = aggregate_worker_results
 
-    def detect_aggregation_scenario(self, dependency_results: Any, batchable_step: str, worker_prefix: str) -> Any:
+    def detect_aggregation_scenario(
+        self, dependency_results: Any, batchable_step: str, worker_prefix: str
+    ) -> BatchAggregationScenario:
         """Whether there were batches, with their results by name."""
-        results = getattr(dependency_results, "dependency_results", dependency_results)
-        batches = {
-            n: r
-            for n, r in results.items()
-            if n.startswith(worker_prefix) and not (isinstance(r, Mapping) and r.get("no_op"))
-        }
-        return SimpleNamespace(
-            no_batches=not batches,
-            is_no_batches=not batches,
-            batchable_result=results.get(batchable_step),
-            batch_results=batches,
-            worker_count=len(batches),
-        )
+        return BatchAggregationScenario.detect(dependency_results, batchable_step, worker_prefix)
 
     def aggregate_batch_worker_results(
         self,

@@ -304,6 +304,32 @@ class BatchAggregationResult(Model):
     error_count: int = 0
 
 
+@dataclass
+class BatchAggregationScenario(Model):
+    """What a step behind batches finds: results of batches by their names, or none."""
+
+    batchable_result: Any = None
+    batch_results: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def no_batches(self) -> bool:
+        return not self.batch_results
+
+    @property
+    def worker_count(self) -> int:
+        return len(self.batch_results)
+
+    @classmethod
+    def detect(cls, dependency_results: Any, batchable_step: str, worker_prefix: str) -> BatchAggregationScenario:
+        """Finds them among the results of a step, or of its context; a placeholder without work is no batch."""
+        results = getattr(dependency_results, "dependency_results", dependency_results)
+        found = {n: r for n, r in results.items() if n.startswith(worker_prefix) and n != batchable_step}
+        return cls(
+            results.get(batchable_step),
+            {n: r for n, r in found.items() if not (isinstance(r, Mapping) and r.get("no_op"))},
+        )
+
+
 def aggregate_batch_results(worker_results: Sequence[Mapping[str, Any] | None]) -> BatchAggregationResult:
     """Adds up the results of batches; None, which a batch without a result has, is left out."""
     sums = BatchAggregationResult()
@@ -330,11 +356,11 @@ def _count(result: Mapping[str, Any], *names: str) -> int:
     return int(next((result[n] for n in names if result.get(n) is not None), 0))
 
 
-@dataclass
+@dataclass(init=False)
 class BootstrapConfig(Model):
-    """How the worker starts. Where the worker daemon is comes from worker_url, else TASKER_WORKER_URL; namespace and
-    log_level are kept, and change nothing: a session gets the steps of its handlers in every namespace of the daemon.
-    """
+    """How the worker starts. The address of the worker daemon is worker_url, else TASKER_WORKER_URL; namespace, log_level
+    and what else an application gives are kept, and change nothing: a session gets the steps of its handlers in every
+    namespace of the daemon."""
 
     namespace: str | None = None
     log_level: str = "info"
@@ -344,6 +370,14 @@ class BootstrapConfig(Model):
     template_path: str | None = None
     worker_url: str | None = None
     max_concurrent_steps: int = 10
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def __init__(self, namespace: str | None = None, log_level: str = "info", **options: Any) -> None:
+        self.namespace, self.log_level, self.more = namespace, log_level, {}
+        for f in dataclasses.fields(self):
+            if f.name not in ("namespace", "log_level", "more"):
+                setattr(self, f.name, options.pop(f.name, f.default))
+        self.more.update(options)
 
 
 @dataclass
@@ -396,18 +430,22 @@ class FfiDispatchMetrics(Model):
     oldest_pending_age_ms: int | None = None
 
 
-@dataclass
+@dataclass(init=False)
 class LogContext(Model):
-    """What identifies a record of the log."""
+    """What identifies a record of the log; extra has all other fields."""
 
     correlation_id: str | None = None
     task_uuid: str | None = None
     step_uuid: str | None = None
     namespace: str | None = None
     operation: str | None = None
-    handler: str | None = None
-    duration_ms: float | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def __init__(self, **fields: Any) -> None:
+        self.extra = {}
+        for name in ("correlation_id", "task_uuid", "step_uuid", "namespace", "operation"):
+            setattr(self, name, fields.pop(name, None))
+        self.extra.update(fields.pop("extra", None) or {}, **fields)
 
 
 @dataclass
