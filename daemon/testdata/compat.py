@@ -1,5 +1,5 @@
-"""Runs an application that was written for tasker_core (tasker_core_app): its handlers on an engine of the test, and its
-program as a process of its own."""
+"""Runs an application that was written for tasker_core (tasker_core_app): its handlers on an engine of the test, and
+its program as a process of its own."""
 
 import http.server
 import json
@@ -61,24 +61,45 @@ def check(engine: Engine) -> None:
     assert linear.results["report"] == {"value": 18, "first": 8, "unit": "pieces", "missing": None}, linear.results
     wrong = engine.run("linear", {"number": "four"})
     error = wrong.steps["double"].error
-    assert error is not None and (wrong.status, error["error_type"], error["error_code"]) == ("error", "validation_error", "NOT_AN_INTEGER"), wrong
+    assert error is not None and (wrong.status, error["error_type"], error["error_code"]) == (
+        "error",
+        "validation_error",
+        "NOT_AN_INTEGER",
+    ), wrong
     assert wrong.steps["double"].attempts == 1 and error["context"] == {"number": "four"}, wrong
 
     diamond = engine.run("diamond", {"n": 6})
     assert diamond.results["average"] == {"average": 66.5, "parents": ["left", "right"]}, diamond
 
-    for amount, created in ((500, ["auto_approve"]), (1000, ["manager_approval"]), (7500, ["finance_review", "manager_approval"]), (0, [])):
+    for amount, created in (
+        (500, ["auto_approve"]),
+        (1000, ["manager_approval"]),
+        (7500, ["finance_review", "manager_approval"]),
+        (0, []),
+    ):
         end = engine.run("approval", {"amount": amount})
         assert end.status == "complete" and end.results["finish"] == {"approvals": created}, (amount, end)
     refused = engine.run("approval", {"amount": -1})
-    assert refused.status == "error" and (refused.steps["route"].error or {})["error_type"] == "validation_error", refused
+    assert (
+        refused.status == "error" and (refused.steps["route"].error or {})["error_type"] == "validation_error"
+    ), refused
 
     rows = engine.run("rows", {"rows": 250, "source": "test"})
     total = rows.results["sum_rows"]
     assert rows.status == "complete", rows
-    assert (total["total_processed"], total["total_failed"], total["batch_count"], total["sum"]) == (250, 1, 3, sum(range(250))), total
+    assert (total["total_processed"], total["total_failed"], total["batch_count"], total["sum"]) == (
+        250,
+        1,
+        3,
+        sum(range(250)),
+    ), total
     assert total["parts"] == 3 + 3 + 2 and total["success_rate"] == 249 / 250 and total["same"] == 250, total
-    assert rows.results["process_rows_001"]["results"] == {"sum": sum(range(100)), "parts": 3, "source": "test", "saved": 80}, rows.results
+    assert rows.results["process_rows_001"]["results"] == {
+        "sum": sum(range(100)),
+        "parts": 3,
+        "source": "test",
+        "saved": 80,
+    }, rows.results
     empty = engine.run("rows", {"rows": 0, "source": "test"})
     assert empty.status == "complete" and empty.results["sum_rows"]["batch_count"] == 0, empty
 
@@ -90,13 +111,22 @@ def check(engine: Engine) -> None:
     assert requests[0] == ("GET", "/items/7?fields=price", "1"), requests
     missing = engine.run("catalogue", {"item": 100})
     error = missing.steps["fetch"].error
-    assert missing.status == "error" and missing.steps["fetch"].attempts == 1 and error is not None and error["error_code"] == "HTTP_404", missing
+    assert (
+        missing.status == "error"
+        and missing.steps["fetch"].attempts == 1
+        and error is not None
+        and error["error_code"] == "HTTP_404"
+    ), missing
 
     charged: TaskEnd = engine.run("payments", {"amount": 7})
     assert charged.results["charge"] == {"payment_id": "p-1", "amount": 7}, charged
     declined = engine.run("payments", {"amount": 700})
     error = declined.steps["charge"].error
-    assert error is not None and (error["message"], error["retryable"]) == ("declined", False) and error["context"]["card_last_four"] == "1234", declined
+    assert (
+        error is not None
+        and (error["message"], error["retryable"]) == ("declined", False)
+        and error["context"]["card_last_four"] == "1234"
+    ), declined
 
 
 RESOLVED = """
@@ -114,12 +144,20 @@ steps:
 def resolved(engine: Engine) -> None:
     engine.client.register_template(RESOLVED, reason="test")
     end = engine.run("resolved", {"number": 4, "n": 3}, namespace="shop", version="1.0.0")
-    assert end.results == {"mapped": {"value": 8}, "square": {"square": 9}, "found": {"service": "mail"}, "named": {"stopped": "mail"}}, end
+    assert end.results == {
+        "mapped": {"value": 8},
+        "square": {"square": 9},
+        "found": {"service": "mail"},
+        "named": {"stopped": "mail"},
+    }, end
 
 
 def published(engine: Engine) -> None:
     """What the publisher of the application made of both ends of charge."""
-    for name, payload, outcome in (("payment.charged", {"payment": "p-1", "cents": 700}, "success"), ("payment.failed", {"declined": True}, "error")):
+    for name, payload, outcome in (
+        ("payment.charged", {"payment": "p-1", "cents": 700}, "success"),
+        ("payment.failed", {"declined": True}, "error"),
+    ):
         (event,) = engine.client._call("GET", "/v1/events", query={"name": name})["events"]
         assert event["payload"] == payload and event["metadata"]["outcome"] == outcome, event
         assert event["metadata"]["added"] == {"processor": "test"}, event
@@ -147,13 +185,28 @@ def with_handlers(templates: list[str]) -> None:
             resolved(engine)
             published(engine)
             assert arrived.wait(60) and heard == [("payment.charged", {"payment": "p-1", "cents": 700})], heard
-            assert sorted(told) == ["after payment.charged", "after payment.failed", "before charge", "before charge"], told
+            assert sorted(told) == [
+                "after payment.charged",
+                "after payment.failed",
+                "before charge",
+                "before charge",
+            ], told
 
 
 def with_server(templates: list[str]) -> None:
     with Engine(*templates) as engine:
-        env = {**os.environ, "TASKER_WORKER_URL": engine.worker_url, "TASKER_ORCHESTRATION_URL": engine.url, "TASKER_TEMPLATE_PATH": str(APP / "templates" / "linear.yaml")}
-        server = subprocess.Popen([sys.executable, "-m", "tasker.compat", str(APP / "bin" / "server.py")], env=env, stdout=subprocess.PIPE, text=True)
+        env = {
+            **os.environ,
+            "TASKER_WORKER_URL": engine.worker_url,
+            "TASKER_ORCHESTRATION_URL": engine.url,
+            "TASKER_TEMPLATE_PATH": str(APP / "templates" / "linear.yaml"),
+        }
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tasker.compat", str(APP / "bin" / "server.py")],
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         try:
             assert server.stdout is not None
             lines = [server.stdout.readline() for _ in range(2)]
@@ -165,7 +218,11 @@ def with_server(templates: list[str]) -> None:
                 published(engine)
             server.send_signal(signal.SIGTERM)
             rest = server.stdout.read()
-            assert server.wait(60) == 0 and rest.startswith("stopped after ") and rest.endswith(f"heard {int(events)} events\n"), rest
+            assert (
+                server.wait(60) == 0
+                and rest.startswith("stopped after ")
+                and rest.endswith(f"heard {int(events)} events\n")
+            ), rest
         finally:
             server.kill()
 
@@ -173,7 +230,10 @@ def with_server(templates: list[str]) -> None:
 if __name__ == "__main__":
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service) as service:
         threading.Thread(target=service.serve_forever, daemon=True).start()
-        texts = [p.read_text(encoding="utf-8").replace("URL", f"http://127.0.0.1:{service.server_port}") for p in sorted((APP / "templates").glob("*.yaml"))]
+        texts = [
+            p.read_text(encoding="utf-8").replace("URL", f"http://127.0.0.1:{service.server_port}")
+            for p in sorted((APP / "templates").glob("*.yaml"))
+        ]
         with_handlers(texts)
         with_server(texts)
         service.shutdown()

@@ -3,13 +3,13 @@ virtual environment and no network.
 
     python3 sdk/python/install.py
 
-In a virtual environment it goes there. Elsewhere it goes to the packages of the user, which belong to no package manager,
-so that a Python that is managed by one, such as that of Debian, stays as it is. pip lists it as tasker-go, and uninstalls it.
+In a virtual environment it goes there. Elsewhere it goes to the packages of the user, which belong to no package
+manager, so that a Python that is managed by one, such as that of Debian, stays as it is. pip lists it as tasker-go,
+and uninstalls it.
 """
 
 import base64
 import hashlib
-import os
 import re
 import shutil
 import site
@@ -32,9 +32,7 @@ def folder() -> Path:
     if sys.prefix != sys.base_prefix:
         return Path(sysconfig.get_path("purelib"))
     if not site.ENABLE_USER_SITE:
-        sys.exit(
-            "install tasker: this Python has no packages of the user (-s, -I or PYTHONNOUSERSITE); make a virtual environment"
-        )
+        sys.exit("install tasker: this Python has no packages of the user; make a virtual environment")
     return Path(site.getusersitepackages())
 
 
@@ -69,9 +67,7 @@ def main() -> None:
     files = sorted(f for d in (target / "tasker", info) for f in d.rglob("*") if f.is_file())
     lines = [recorded(f, target) for f in files] + [f"{info.name}/RECORD,,"]
     (info / "RECORD").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(
-        f"installed {name} {version} for Python {sys.version_info[0]}.{sys.version_info[1]} in {os.path.realpath(target)}"
-    )
+    print(f"installed {name} {version} for Python {sys.version_info[0]}.{sys.version_info[1]} in {target.resolve()}")
 
 
 if __name__ == "__main__":

@@ -806,7 +806,7 @@ class Pace(unittest.TestCase):
                 self.assertLessEqual(len(asked), 11)
 
     def test_workers_that_follow(self) -> None:
-        """A draining daemon with a step that runs on, a proxy that answers at once, and a daemon that forgets each session."""
+        """A draining daemon with a step that runs on, a proxy that answers at once, a daemon that forgets each session."""
         from tasker._session import SessionLost, Unavailable
 
         message = {

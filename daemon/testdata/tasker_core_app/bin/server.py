@@ -8,7 +8,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tasker_core import EventBridge, EventPoller, HandlerRegistry, StepExecutionSubscriber, bootstrap_worker, get_health_check, stop_worker  # noqa: E402
+from tasker_core import (
+    EventBridge,
+    EventPoller,
+    HandlerRegistry,
+    StepExecutionSubscriber,
+    bootstrap_worker,
+    get_health_check,
+    stop_worker,
+)  # noqa: E402
 from tasker_core.domain_events import PublisherRegistry, SubscriberRegistry  # noqa: E402
 from tasker_core.event_bridge import EventNames  # noqa: E402
 from tasker_core.types import BootstrapConfig  # noqa: E402
@@ -46,4 +54,7 @@ subscriber.stop()
 bridge.stop()
 subscribers.stop_all()
 stop_worker()
-print(f"stopped after {len(done)} steps, {sum(not r.success for r in done)} of them failed; heard {len(heard)} events", flush=True)
+print(
+    f"stopped after {len(done)} steps, {sum(not r.success for r in done)} of them failed; heard {len(heard)} events",
+    flush=True,
+)

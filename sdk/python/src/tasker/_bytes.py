@@ -32,7 +32,8 @@ class Bytes:
             raise TypeError(f"invalid data of type {type(self.data).__name__}: want bytes")
         if len(self.content_type) > _MAX_TYPE or not _MEDIA_TYPE.fullmatch(self.content_type):
             raise ValueError(
-                f"invalid content_type {self.content_type[:64]!r}: want a media type of at most {_MAX_TYPE} bytes, such as image/png"
+                f"invalid content_type {self.content_type[:64]!r}: "
+                f"want a media type of at most {_MAX_TYPE} bytes, such as image/png"
             )
 
     @property
@@ -69,8 +70,8 @@ def loads(text: str | bytes) -> JSON:
         return _SLOW_DECODER.decode(text)
 
 
-# The encoder of the standard library writes no number but its own. Others are texts with a mark in front of them, random for
-# each process, until the whole text is there.
+# The encoder of the standard library writes no number but its own. Others are texts with a mark in front of them, random
+# for each process, until the whole text is there.
 _MARK = secrets.token_hex(16)
 _MARKED = re.compile(f'"{_MARK}([^"]*)"')
 _NOT_FINITE = "invalid number: JSON has no NaN and no Infinity"

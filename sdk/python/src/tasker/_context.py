@@ -199,7 +199,8 @@ class StepContext:
         return logging.LoggerAdapter(logging.getLogger("tasker.step"), {name: getattr(self, name) for name in names})
 
     def field(self, name: str, default: JSON = _REQUIRED) -> JSON:
-        """A field of the task's context, or the default if it does not exist or is null. Raises Absent without a default."""
+        """A field of the task's context, or the default if it does not exist or is null. Without a default it raises
+        Absent."""
         fields = self.context if isinstance(self.context, dict) else {}
         if default is not _REQUIRED:
             return default if fields.get(name) is None else fields[name]

@@ -416,7 +416,8 @@ def resolved(found: object, ctx: StepContext, resolver: Resolver) -> HandlerFunc
     methods = methods_of(ctx.callable, found)
     if ctx.method not in methods:
         raise Permanent(
-            f"MethodNotFound: Handler '{ctx.callable}' does not respond to '{ctx.method}'; it has {', '.join(sorted(methods))}",
+            f"MethodNotFound: Handler '{ctx.callable}' does not respond to '{ctx.method}'; "
+            f"it has {', '.join(sorted(methods))}",
             error_type="MethodNotFound",
         )
     return methods[ctx.method]

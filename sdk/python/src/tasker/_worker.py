@@ -208,7 +208,7 @@ class Worker(Handlers):
         unnamed = set(self._session.unnamed)
         for callable in [c for c, known in names.items() if known <= unnamed]:
             _log.warning(
-                "no step is for the handler %s yet: no template that is registered in the namespaces of this session names it",
+                "no step is for the handler %s yet: no registered template in the namespaces of this session names it",
                 callable,
             )
 

@@ -16,10 +16,14 @@ class RouteHandler(DecisionHandler):
         if amount == 0:
             return self.skip_branches(reason="nothing to approve", routing_context={"amount": amount})
         if amount < self.LIMITS["automatic"]:
-            return self.decision_success(DecisionPointOutcome.create_steps(["auto_approve"], routing_context={"route_type": "auto"}))
+            return self.decision_success(
+                DecisionPointOutcome.create_steps(["auto_approve"], routing_context={"route_type": "auto"})
+            )
         if amount < self.LIMITS["manager"]:
             return self.decision_success(["manager_approval"], {"route_type": "manager"})
-        return self.decision_success(steps=["manager_approval", "finance_review"], routing_context={"route_type": "dual"})
+        return self.decision_success(
+            steps=["manager_approval", "finance_review"], routing_context={"route_type": "dual"}
+        )
 
 
 class SubmitHandler(StepHandler):

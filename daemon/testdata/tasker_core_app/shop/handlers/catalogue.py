@@ -10,7 +10,9 @@ class FetchItemHandler(ApiHandler):
 
     def call(self, context: StepContext) -> StepHandlerResult:
         self.base_url = context.get_config("url")
-        response = self.get(f"/items/{context.input_data['item']}", params={"fields": "price"}, headers={"X-Trace": "1"})
+        response = self.get(
+            f"/items/{context.input_data['item']}", params={"fields": "price"}, headers={"X-Trace": "1"}
+        )
         return self.api_success(response)
 
 
@@ -22,11 +24,17 @@ class OrderItemHandler(StepHandler, APIMixin):
         price = context.get_dependency_result("fetch")["price"]
         response = self.post("/orders", data={"price": price})
         if response.is_retryable:
-            return self.failure(message=f"busy, {response.retry_after} s", error_type="service_busy", retryable=True,
-                                metadata={"status": response.status_code})
+            return self.failure(
+                message=f"busy, {response.retry_after} s",
+                error_type="service_busy",
+                retryable=True,
+                metadata={"status": response.status_code},
+            )
         if response.is_client_error:
             return self.api_failure(response)
-        return self.success({"order": response.body["order"], "status": response.status_code, "attempt": context.retry_count})
+        return self.success(
+            {"order": response.body["order"], "status": response.status_code, "attempt": context.retry_count}
+        )
 
 
 class ConfirmHandler(ApiStepHandler):

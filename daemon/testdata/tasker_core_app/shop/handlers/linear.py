@@ -10,8 +10,13 @@ class DoubleHandler(StepHandler):
     def call(self, context: StepContext) -> StepHandlerResult:
         number = context.input_data.get("number")
         if not isinstance(number, int):
-            return self.failure(message="number must be an integer", error_type="validation_error", error_code="NOT_AN_INTEGER", retryable=False,
-                                metadata={"number": str(number)})
+            return self.failure(
+                message="number must be an integer",
+                error_type="validation_error",
+                error_code="NOT_AN_INTEGER",
+                retryable=False,
+                metadata={"number": str(number)},
+            )
         return self.success(result={"value": number * 2}, metadata={"version": self.version})
 
 
@@ -20,7 +25,9 @@ class AddHandler(StepHandler):
 
     def call(self, context: StepContext) -> StepHandlerResult:
         before = context.get_dependency_result("double")
-        return StepHandlerResult.success_handler_result({"value": before["value"] + context.get_config("summand")}, {"summand": 10})
+        return StepHandlerResult.success_handler_result(
+            {"value": before["value"] + context.get_config("summand")}, {"summand": 10}
+        )
 
 
 class FlakyHandler(StepHandler):
@@ -32,7 +39,13 @@ class FlakyHandler(StepHandler):
         if not context.is_last_retry():
             return self.failure("still busy", retryable=True)
         log_info("at last", {"retry": context.retry_count, "is_retry": context.is_retry()})
-        return self.success({"value": context.get_dependency_field("add", "value"), "retries": context.retry_count, "of": context.max_retries})
+        return self.success(
+            {
+                "value": context.get_dependency_field("add", "value"),
+                "retries": context.retry_count,
+                "of": context.max_retries,
+            }
+        )
 
 
 class ReportHandler(StepHandler):
@@ -45,5 +58,11 @@ class ReportHandler(StepHandler):
         """Another entry point, which the template names."""
         value = context.dependency_results.get("flaky", {}).get("value")
         first = context.get_dependency_result("double")  # not a direct parent
-        return self.success({"value": value, "first": first["value"], "unit": context.get_input_or("unit", "pieces"),
-                             "missing": context.get_dependency_result("no_such_step")})
+        return self.success(
+            {
+                "value": value,
+                "first": first["value"],
+                "unit": context.get_input_or("unit", "pieces"),
+                "missing": context.get_dependency_result("no_such_step"),
+            }
+        )

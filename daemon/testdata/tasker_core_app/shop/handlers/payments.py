@@ -3,7 +3,14 @@
 import threading
 
 from tasker_core import StepHandler
-from tasker_core.domain_events import BasePublisher, BaseSubscriber, DomainEvent, InProcessDomainEvent, StepEventContext, SubscriberResult
+from tasker_core.domain_events import (
+    BasePublisher,
+    BaseSubscriber,
+    DomainEvent,
+    InProcessDomainEvent,
+    StepEventContext,
+    SubscriberResult,
+)
 
 heard: list[tuple[str, object]] = []
 told: list[str] = []
@@ -15,8 +22,12 @@ class ChargeHandler(StepHandler):
 
     def call(self, context):
         if context.get_input("amount") > 100:
-            return self.failure(message="declined", error_type="payment_error", retryable=False, metadata={"card_last_four": "1234"})
-        return self.success(result={"payment_id": "p-1", "amount": context.get_input("amount")}, metadata={"duration_ms": 5})
+            return self.failure(
+                message="declined", error_type="payment_error", retryable=False, metadata={"card_last_four": "1234"}
+            )
+        return self.success(
+            result={"payment_id": "p-1", "amount": context.get_input("amount")}, metadata={"duration_ms": 5}
+        )
 
 
 class PaymentEventPublisher(BasePublisher):

@@ -13,8 +13,12 @@ class AnalyzeRowsHandler(StepHandler, Batchable):
         if rows == 0:
             return self.batch_analyzer_success(cursor_configs=[], total_items=0, batch_metadata={"source": "none"})
         cursors = self.create_cursor_ranges(total_items=rows, batch_size=100, max_batches=5)
-        return self.batch_analyzer_success(cursor_configs=cursors, total_items=rows, worker_template_name="process_rows",
-                                           batch_metadata={"source": context.input_data["source"]})
+        return self.batch_analyzer_success(
+            cursor_configs=cursors,
+            total_items=rows,
+            worker_template_name="process_rows",
+            batch_metadata={"source": context.input_data["source"]},
+        )
 
 
 class ProcessRowsHandler(StepHandler, Batchable):
@@ -35,8 +39,13 @@ class ProcessRowsHandler(StepHandler, Batchable):
         if end < batch.end_cursor:
             self.checkpoint_yield(cursor=end, items_processed=end - batch.start_cursor, accumulated_results=done)
         failed = 1 if batch.start_cursor == 0 else 0
-        return self.batch_worker_success(items_processed=batch.batch_size, items_succeeded=batch.batch_size - failed, items_failed=failed,
-                                         results={**done, "source": source, "saved": batch.checkpoint_items_processed}, last_cursor=end)
+        return self.batch_worker_success(
+            items_processed=batch.batch_size,
+            items_succeeded=batch.batch_size - failed,
+            items_failed=failed,
+            results={**done, "source": source, "saved": batch.checkpoint_items_processed},
+            last_cursor=end,
+        )
 
 
 class SumRowsHandler(StepHandler, Batchable):
@@ -49,4 +58,11 @@ class SumRowsHandler(StepHandler, Batchable):
         totals = aggregate_batch_results(results).model_dump()
         parts = [r["results"]["parts"] for r in results if r and "results" in r]
         sums = sum(r["results"]["sum"] for r in results if r and "results" in r)
-        return self.success({**totals, "sum": sums, "parts": sum(parts), "same": self.aggregate_worker_results(results)["total_processed"]})
+        return self.success(
+            {
+                **totals,
+                "sum": sums,
+                "parts": sum(parts),
+                "same": self.aggregate_worker_results(results)["total_processed"],
+            }
+        )

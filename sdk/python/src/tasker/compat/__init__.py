@@ -1,8 +1,8 @@
 """Handlers that were written for Tasker's package tasker_core, run by a worker daemon of this engine.
 
 An application keeps its lines: install() puts this package into the place of tasker_core and its modules, before
-they are imported, and `python -m tasker.compat bin/server.py` does so for a program. Or it imports tasker.compat where it
-imported tasker_core. The address of the daemon is TASKER_WORKER_URL.
+they are imported, and `python -m tasker.compat bin/server.py` does so for a program. Or it imports tasker.compat where
+it imported tasker_core. The address of the daemon is TASKER_WORKER_URL.
 """
 
 from __future__ import annotations
@@ -198,7 +198,8 @@ for _module, _names in (
     for _name in _names:
         if not hasattr(_module, _name):
             setattr(_module, _name, getattr(types, _name))
-step_handler.api = step_handler.decision = step_handler.base = step_handler.mixins = step_handler  # type: ignore[attr-defined]
+for _name in ("api", "decision", "base", "mixins", "batchable"):
+    setattr(step_handler, _name, step_handler)
 _alias(__name__)
 batch_processing, handler, event_bridge, event_poller, step_execution_subscriber, bootstrap, logging, worker = (
     step_handler,
@@ -222,6 +223,7 @@ __all__ = [
     "BaseStepHandler",
     "BaseSubscriber",
     "BatchAggregationResult",
+    "BatchAggregationScenario",
     "BatchAnalyzerOutcome",
     "BatchMetadata",
     "BatchProcessingOutcome",

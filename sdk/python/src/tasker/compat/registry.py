@@ -294,7 +294,7 @@ class HandlerRegistry:
         self._listeners.append(listener)
 
     def discover_handlers(self, package: str | ModuleType) -> int:
-        """Imports a package with its modules, and registers the handlers in them by their handler_name. Returns how many."""
+        """Imports a package with its modules, and registers the handlers in them. Returns how many."""
         return sum(self.discover_module(module) for module in native.modules_of(package))
 
     def discover_module(self, module: ModuleType) -> int:

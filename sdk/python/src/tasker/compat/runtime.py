@@ -530,7 +530,7 @@ health_check = get_health_check
 
 
 def poll_step_events() -> FfiStepEvent | None:
-    """The next step, None without one: for an application that has no EventPoller. It is ended by complete_step_event."""
+    """The next step, None without one: for an application without an EventPoller. complete_step_event ends it."""
     _runtime.start()
     try:
         event = _runtime.waiting.get_nowait()

@@ -83,7 +83,7 @@ BaseStepHandler = StepHandler
 
 
 class ApiResponse:
-    """An answer of a service. Its content can be read like a mapping; of a failure that raises what the status means."""
+    """An answer of a service. Its content is read like a mapping, which raises what the status of a failure means."""
 
     def __init__(self, status_code: int, headers: Mapping[str, str], body: Any) -> None:
         self.status_code, self.headers, self.body = status_code, headers, body
@@ -485,7 +485,7 @@ class BatchableMixin:
         return BatchWorkerContext.from_step_context(context)
 
     def handle_no_op_worker(self, batch_context: Any) -> StepHandlerResult | None:
-        """The result of a placeholder without work; None for a batch to process. It takes the context of the batch or the step."""
+        """The result of a placeholder without work; None for a batch to process. It takes the context of either."""
         if isinstance(batch_context, StepContext):
             batch_context = self.get_batch_context(batch_context)
         if batch_context is None or not batch_context.is_no_op:

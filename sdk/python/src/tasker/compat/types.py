@@ -23,7 +23,8 @@ class Model:
     """What applications use of the models there: fields, model_dump and model_validate."""
 
     def model_dump(self, *, exclude_none: bool = False, **_: object) -> dict[str, JSON]:
-        fields = {f.name: _dumped(getattr(self, f.name)) for f in dataclasses.fields(self) if not f.name.startswith("_")}  # type: ignore[arg-type]
+        names = [f.name for f in dataclasses.fields(self) if not f.name.startswith("_")]  # type: ignore[arg-type]
+        fields = {name: _dumped(getattr(self, name)) for name in names}
         return {k: v for k, v in fields.items() if v is not None} if exclude_none else fields
 
     def model_dump_json(self, **options: Any) -> str:
@@ -358,8 +359,8 @@ def _count(result: Mapping[str, Any], *names: str) -> int:
 
 @dataclass(init=False)
 class BootstrapConfig(Model):
-    """How the worker starts. The address of the worker daemon is worker_url, else TASKER_WORKER_URL; namespace, log_level
-    and what else an application gives are kept, and change nothing: a session gets the steps of its handlers in every
+    """How the worker starts. The address of the worker daemon is worker_url, else TASKER_WORKER_URL; namespace,
+    log_level and what else an application gives are kept, and change nothing: a session gets the steps of its handlers in every
     namespace of the daemon."""
 
     namespace: str | None = None
