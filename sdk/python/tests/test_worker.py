@@ -42,6 +42,7 @@ from tasker import (
     UnknownStep,
     Worker,
 )
+from tasker._threads import Loop
 from tasker._worker import _Life
 from tasker.testing import Outcome, run_step
 
@@ -279,6 +280,17 @@ class Coroutines(unittest.TestCase):
         )
         for end in both(handlers, "uses", dependency_results={"near": {"a": 1}}):
             self.assertIn("want await ctx.result('near')", end["error"]["message"])
+
+    def test_a_coroutine_of_the_loop_may_wait_for_another(self) -> None:
+        async def value() -> int:
+            return 7
+
+        async def outer() -> int:
+            return int(loop.value(value()))
+
+        loop = Loop()
+        self.assertEqual(loop.value(outer()), 7)
+        loop.close()
 
     def test_the_kit_is_called_in_a_coroutine_too(self) -> None:
         async def test() -> None:
@@ -603,6 +615,16 @@ class DomainEvents(unittest.TestCase):
                     (end["outcome"], end["made"]), ("success", [{"name": "payment.success", "skip": skip}])
                 )
         self.assertEqual(publisher.calls[-2:], ["before payment.success", "failed payment.success an odd customer"])
+
+    def test_a_publisher_that_does_not_end_keeps_no_step(self) -> None:
+        class Hangs(Publisher):
+            async def payload(self, event: StepEvent) -> object:
+                return await asyncio.Event().wait()
+
+        declared = [{"name": "a", "condition": "always", "publisher": "Hangs"}]
+        with mock.patch("tasker._events._PUBLISHER_TIMEOUT", 0.0):
+            end = run_step(lambda ctx: 1, publishers=[Hangs()], publishes=declared)
+        self.assertEqual((end.outcome, end.made), ("success", [{"name": "a", "skip": "publisher_error"}]))
 
     def test_after_comes_with_the_accepted_report(self) -> None:
         handlers, publisher = self.handlers()

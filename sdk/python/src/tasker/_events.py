@@ -6,6 +6,7 @@ import logging
 import queue
 import re
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
@@ -17,6 +18,7 @@ JSON = Any
 _log = logging.getLogger("tasker")
 
 _MAX_WAITING = 1000  # events of one subscriber
+_PUBLISHER_TIMEOUT = 5.0  # seconds for the coroutines that make one event
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,13 @@ def make_events(ctx: StepContext, report: dict[str, JSON], publishers: Mapping[s
         publisher = publishers.get(declared.get("publisher", ""))
         if publisher is None or not _follows(str(declared.get("condition") or "success"), report, ctx):
             continue
-        event = _step_event(ctx, declared, report)
+        event, wanted = _step_event(ctx, declared, report), _within(_PUBLISHER_TIMEOUT)
         one: dict[str, JSON] = {"name": event.name}
         try:
-            loop.value(publisher.before(event))
-            if loop.value(publisher.should_publish(event)):
-                one["payload"] = loop.value(publisher.payload(event))
-                if added := loop.value(publisher.metadata(event)):
+            loop.value(publisher.before(event), wanted)
+            if loop.value(publisher.should_publish(event), wanted):
+                one["payload"] = loop.value(publisher.payload(event), wanted)
+                if added := loop.value(publisher.metadata(event), wanted):
                     one["metadata"] = dict(added)
                 dumps(one)
                 ctx._made.append((publisher, event))
@@ -123,6 +125,17 @@ def _tell(loop: Loop, call: Callable[..., Any], *args: Any) -> None:
         loop.value(call(*args))
     except Exception as e:
         _log.warning("a publisher failed after its event was made", exc_info=e)
+
+
+def _within(seconds: float) -> Callable[[], None]:
+    """What raises once the time is over."""
+    deadline = time.monotonic() + seconds
+
+    def check() -> None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the publisher took more than {seconds:g} s")
+
+    return check
 
 
 def _follows(condition: str, report: Mapping[str, JSON], ctx: StepContext) -> bool:

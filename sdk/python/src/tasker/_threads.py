@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import threading
 from collections import deque
@@ -98,6 +99,9 @@ class Loop:
         """The result of a call: what can be awaited is awaited, as often as another awaitable comes of it. wanted
         raises once the step is cancelled, which cancels the awaitable."""
         while inspect.isawaitable(result):
+            if threading.current_thread() is self._thread:  # a coroutine there waits for another: not on the same loop
+                result = Threads(1, "tasker-apart").submit(functools.partial(asyncio.run, _awaited(result))).result()
+                continue
             result = self._wait(asyncio.run_coroutine_threadsafe(_awaited(result), self._started()), wanted)
         return result
 
