@@ -144,7 +144,7 @@ class Handlers:
         self._publishers: dict[str, Publisher] = {}
         self._subscribers: list[Subscriber] = []
         self._resolvers: list[Resolver] = []
-        self._included: set[int] = set()
+        self._included: list[Handlers] = []
         self._aliases: dict[str, str] = {}  # other names of a callable
 
     def handler(self, callable: str, method: str = "call") -> Callable[[F], F]:
@@ -201,9 +201,9 @@ class Handlers:
 
     def include(self, others: Handlers) -> None:
         """Registers what another collection has, once."""
-        if id(others) in self._included:
+        if any(others is one for one in self._included):
             return
-        self._included.add(id(others))
+        self._included.append(others)
         self._aliases.update(others._aliases)
         for (callable, method), function in others._handlers.items():
             self._add(callable, method, function)
