@@ -12,7 +12,7 @@ from ._errors import Absent, Cancelled, Continue, Permanent, Retryable, Returned
 from ._events import Event, Publisher, StepEvent, Subscriber
 from ._handlers import BatchConfig, Cursor, Decision, Handlers, Resolver
 from ._hooks import Hooks
-from ._session import SessionLost, Transport
+from ._session import SessionLost, Transport, Unavailable
 from ._worker import Worker
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "Task",
     "TaskerError",
     "Transport",
+    "Unavailable",
     "UnknownStep",
     "Worker",
     "Yield",
