@@ -180,12 +180,15 @@ type batchResults struct {
 // batchResult is the result of one batch.
 type batchResult struct {
 	StepName string          `json:"step_name"`
-	Result   json.RawMessage `json:"result"`
+	Result   json.RawMessage `json:"result"` // null: it failed, or was resolved by hand
+	BatchID  string          `json:"batch_id"`
+	NoOp     bool            `json:"is_no_op,omitempty" doc:"A placeholder without work"`
+	Isolated int             `json:"isolated,omitempty" doc:"Items that its handler could not process"`
 }
 
 func (r *sessionRoutes) batchResults(_ context.Context, in *resultInput) (*batchResults, error) {
 	list, err := r.hub.BatchResults(in.id(), in.Fence, in.Step)
-	return &batchResults{each(list, func(b *worker.BatchResult) batchResult { return batchResult{b.StepName, b.Result} })}, sessionFailure(err)
+	return &batchResults{each(list, func(b *worker.BatchResult) batchResult { return batchResult{b.StepName, b.Result, b.BatchID, b.NoOp, b.Isolated} })}, sessionFailure(err)
 }
 
 // closedSession answers the end of a session.

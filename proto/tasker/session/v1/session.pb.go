@@ -1152,7 +1152,9 @@ type Step struct {
 	// The offered callable, where it is another spelling of callable.
 	Offered *string `protobuf:"bytes,26,opt,name=offered,proto3,oneof" json:"offered,omitempty"`
 	// The declared events whose publishers the session has.
-	Publishes     []*Publishes `protobuf:"bytes,27,rep,name=publishes,proto3" json:"publishes,omitempty"`
+	Publishes []*Publishes `protobuf:"bytes,27,rep,name=publishes,proto3" json:"publishes,omitempty"`
+	// The worker steps whose batches it joins.
+	BatchSteps    []string `protobuf:"bytes,28,rep,name=batch_steps,json=batchSteps,proto3" json:"batch_steps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1372,6 +1374,13 @@ func (x *Step) GetOffered() string {
 func (x *Step) GetPublishes() []*Publishes {
 	if x != nil {
 		return x.Publishes
+	}
+	return nil
+}
+
+func (x *Step) GetBatchSteps() []string {
+	if x != nil {
+		return x.BatchSteps
 	}
 	return nil
 }
@@ -2679,9 +2688,14 @@ func (x *BatchResults) GetBatches() []*BatchResult {
 }
 
 type BatchResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	StepName      string                 `protobuf:"bytes,1,opt,name=step_name,json=stepName,proto3" json:"step_name,omitempty"`
-	Result        []byte                 `protobuf:"bytes,2,opt,name=result,proto3,oneof" json:"result,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	StepName string                 `protobuf:"bytes,1,opt,name=step_name,json=stepName,proto3" json:"step_name,omitempty"`
+	Result   []byte                 `protobuf:"bytes,2,opt,name=result,proto3,oneof" json:"result,omitempty"`
+	BatchId  string                 `protobuf:"bytes,3,opt,name=batch_id,json=batchId,proto3" json:"batch_id,omitempty"`
+	// A placeholder without work.
+	IsNoOp bool `protobuf:"varint,4,opt,name=is_no_op,json=isNoOp,proto3" json:"is_no_op,omitempty"`
+	// Items that its handler could not process.
+	Isolated      int64 `protobuf:"varint,5,opt,name=isolated,proto3" json:"isolated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2728,6 +2742,27 @@ func (x *BatchResult) GetResult() []byte {
 		return x.Result
 	}
 	return nil
+}
+
+func (x *BatchResult) GetBatchId() string {
+	if x != nil {
+		return x.BatchId
+	}
+	return ""
+}
+
+func (x *BatchResult) GetIsNoOp() bool {
+	if x != nil {
+		return x.IsNoOp
+	}
+	return false
+}
+
+func (x *BatchResult) GetIsolated() int64 {
+	if x != nil {
+		return x.Isolated
+	}
+	return 0
 }
 
 // Failure answers a request that failed, with a gRPC status.
@@ -2876,7 +2911,7 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\aattempt\x18\t \x01(\x05R\aattempt\x12\x19\n" +
 	"\x05added\x18\n" +
 	" \x01(\fH\x00R\x05added\x88\x01\x01B\b\n" +
-	"\x06_added\"\x9a\t\n" +
+	"\x06_added\"\xbb\t\n" +
 	"\x04Step\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\tR\x05fence\x12\x1b\n" +
 	"\ttask_uuid\x18\x02 \x01(\tR\btaskUuid\x12\x1b\n" +
@@ -2910,7 +2945,9 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"tracestate\x88\x01\x01\x12\x1f\n" +
 	"\bresolver\x18\x19 \x01(\tH\bR\bresolver\x88\x01\x01\x12\x1d\n" +
 	"\aoffered\x18\x1a \x01(\tH\tR\aoffered\x88\x01\x01\x12:\n" +
-	"\tpublishes\x18\x1b \x03(\v2\x1c.tasker.session.v1.PublishesR\tpublishesB\x18\n" +
+	"\tpublishes\x18\x1b \x03(\v2\x1c.tasker.session.v1.PublishesR\tpublishes\x12\x1f\n" +
+	"\vbatch_steps\x18\x1c \x03(\tR\n" +
+	"batchStepsB\x18\n" +
 	"\x16_parent_correlation_idB\t\n" +
 	"\a_methodB\x0f\n" +
 	"\r_time_left_msB\n" +
@@ -3048,10 +3085,13 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\fH\x00R\x06result\x88\x01\x01B\t\n" +
 	"\a_result\"H\n" +
 	"\fBatchResults\x128\n" +
-	"\abatches\x18\x01 \x03(\v2\x1e.tasker.session.v1.BatchResultR\abatches\"R\n" +
+	"\abatches\x18\x01 \x03(\v2\x1e.tasker.session.v1.BatchResultR\abatches\"\xa3\x01\n" +
 	"\vBatchResult\x12\x1b\n" +
 	"\tstep_name\x18\x01 \x01(\tR\bstepName\x12\x1b\n" +
-	"\x06result\x18\x02 \x01(\fH\x00R\x06result\x88\x01\x01B\t\n" +
+	"\x06result\x18\x02 \x01(\fH\x00R\x06result\x88\x01\x01\x12\x19\n" +
+	"\bbatch_id\x18\x03 \x01(\tR\abatchId\x12\x18\n" +
+	"\bis_no_op\x18\x04 \x01(\bR\x06isNoOp\x12\x1a\n" +
+	"\bisolated\x18\x05 \x01(\x03R\bisolatedB\t\n" +
 	"\a_result\"7\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
