@@ -52,7 +52,7 @@ func (f *fakeAPI) schedules(w http.ResponseWriter, r *http.Request, path string,
 		case q.Template == "missing":
 			fail(w, http.StatusNotFound, "NOT_FOUND", "Template not found: shapes/missing/1.0.0")
 		case q.Cron == "61 * * * *":
-			fail(w, http.StatusBadRequest, "BAD_REQUEST", "cron: end of range (61) above maximum (59): 61")
+			fail(w, http.StatusBadRequest, "BAD_REQUEST", `cron: invalid minute "61": want 0 to 59, a range, a list, or *`)
 		default:
 			s := fakeSchedule(q.Name, true)
 			s.Namespace = q.Namespace

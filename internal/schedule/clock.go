@@ -60,23 +60,10 @@ func (s *Spec) reached(shown time.Time) time.Time {
 	}
 }
 
-// nextShown is the next local time that matches the fields and exists, if any.
-func (s *Spec) nextShown(shown time.Time) time.Time {
-	for range 2 {
-		if next := s.fields.Next(shown); !next.IsZero() {
-			return next
-		}
-		// The library gives up after five years, and leap years may be eight
-		// years apart.
-		shown = time.Date(shown.Year()+6, time.January, 1, 0, 0, 0, -1, time.UTC)
-	}
-	return time.Time{}
-}
-
 // nextOfHours is the next run of fields that name hours. Local times shown before are over,
 // so nothing runs twice; skipped ones are reached at the end of the gap.
 func (s *Spec) nextOfHours(t time.Time) time.Time {
-	next := s.nextShown(s.shownBy(t))
+	next := s.fields.next(s.shownBy(t))
 	if next.IsZero() {
 		return next
 	}
@@ -89,7 +76,7 @@ func (s *Spec) nextOfEveryHour(t time.Time) time.Time {
 	// from is the start of the search between two changes.
 	for from, in := t, t; ; {
 		offset, change := s.offset(in), s.changes(in)
-		next := s.nextShown(from.UTC().Add(offset))
+		next := s.fields.next(from.UTC().Add(offset))
 		if next.IsZero() {
 			return next
 		}

@@ -1,9 +1,8 @@
 // Package schedule computes the runs of schedules: it reads cron expressions, finds the
 // next runs in a time zone, and applies the policies for missed runs.
 //
-// The fields of an expression are read by github.com/robfig/cron/v3. Its handling of clock
-// changes is not used: it omits a daily run whose hour is skipped and repeats one whose
-// hour is repeated. Here
+// The fields of an expression name minutes that a clock shows. A change of the clocks skips
+// some of them and repeats others. Here
 //
 //   - an expression whose hour field names hours (30 2 * * *, 0 9-17 * * *) follows local
 //     time. A skipped time runs once, at the first moment after the gap, together with all

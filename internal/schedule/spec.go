@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/robfig/cron/v3"
 )
 
 // Bounds of an expression.
@@ -19,7 +17,7 @@ const (
 // Spec is a parsed schedule. It is immutable and safe for concurrent use.
 type Spec struct {
 	every  time.Duration // of @every; else 0
-	fields *cron.SpecSchedule
+	fields *fields
 	hourly bool // the hour field names every hour
 	zone   *time.Location
 }
@@ -52,27 +50,19 @@ func Parse(expression, zone string) (*Spec, error) {
 	case len(expression) > MaxExpression:
 		return bad("must have at most %d characters", MaxExpression)
 	case strings.Contains(expression, "TZ="):
-		return bad("the time zone has a field of its own")
+		return bad("invalid expression %q: want the time zone in time_zone", expression)
 	case strings.HasPrefix(expression, "@every"):
 		if s.every, err = parseEvery(strings.TrimPrefix(expression, "@every")); err != nil {
 			return nil, err
 		}
 		return s, nil
 	}
-	parsed, err := cron.ParseStandard(expression)
-	if err != nil {
-		return bad("%s", err)
+	if s.fields, err = parseFields(expression); err != nil {
+		return nil, err
 	}
-	fields, ok := parsed.(*cron.SpecSchedule)
-	if !ok {
-		return bad("%q is not understood", expression)
-	}
-	// The library computes only in a zone without clock changes.
-	fields.Location = time.UTC
 	const allHours = 1<<24 - 1
-	s.fields, s.hourly = fields, fields.Hour&allHours == allHours
-	// February 29th comes within eight years of any day.
-	if s.nextShown(time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+	s.hourly = s.fields.hours == allHours
+	if s.fields.next(time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return bad("no day has this date, so it would never run")
 	}
 	return s, nil
@@ -89,7 +79,7 @@ func parseZone(name string) (*time.Location, error) {
 	return location, nil
 }
 
-// parseEvery is stricter than the library, which rounds silently.
+// parseEvery reads a duration of whole seconds: others would be rounded silently.
 func parseEvery(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(strings.TrimSpace(text))
 	switch {
