@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"iter"
 	"time"
+
+	"github.com/tasker-go/tasker/internal/jsonscan"
 )
 
 // EndedError is a task that ended in another state than complete.
@@ -50,7 +52,7 @@ func Run[T any](ctx context.Context, c *Client, r TaskRequest) (result T, err er
 	}
 	text, err := onlyResult(task.Results)
 	if err == nil {
-		err = json.Unmarshal(text, &result)
+		err = jsonscan.Unmarshal(text, &result)
 	}
 	if err != nil {
 		return result, fmt.Errorf("decode the result of task %s: %w", task.TaskUUID, err)

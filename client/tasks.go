@@ -1,6 +1,10 @@
 package client
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/tasker-go/tasker/internal/jsonscan"
+)
 
 // TaskRequest is the body of POST /v1/tasks. Name, Namespace, Version and Context are
 // required and must not be empty; Initiator, SourceSystem and Reason are required and may
@@ -241,27 +245,36 @@ type StepResult struct {
 
 // StepMetadata describes one execution of a step. Unknown values are null.
 type StepMetadata struct {
-	ExecutionTimeMS int64          `json:"execution_time_ms"`
-	HandlerVersion  *string        `json:"handler_version" doc:"Always null: templates have versions, handlers have none"`
-	Retryable       bool           `json:"retryable"`
-	CompletedAt     *Time          `json:"completed_at" format:"date-time"`
-	WorkerID        *string        `json:"worker_id"`
-	WorkerHostname  *string        `json:"worker_hostname" doc:"Always null: GET /v1/workers has the host of a worker"`
-	StartedAt       *Time          `json:"started_at" format:"date-time"`
-	Custom          map[string]any `json:"custom"`
-	ErrorCode       *string        `json:"error_code"`
-	ErrorType       *string        `json:"error_type"`
-	Context         map[string]any `json:"context"`
+	ExecutionTimeMS int64   `json:"execution_time_ms"`
+	HandlerVersion  *string `json:"handler_version" doc:"Always null: templates have versions, handlers have none"`
+	Retryable       bool    `json:"retryable"`
+	CompletedAt     *Time   `json:"completed_at" format:"date-time"`
+	WorkerID        *string `json:"worker_id"`
+	WorkerHostname  *string `json:"worker_hostname" doc:"Always null: GET /v1/workers has the host of a worker"`
+	StartedAt       *Time   `json:"started_at" format:"date-time"`
+	Custom          Object  `json:"custom"`
+	ErrorCode       *string `json:"error_code"`
+	ErrorType       *string `json:"error_type"`
+	Context         Object  `json:"context"`
 }
 
 // StepError is why an execution failed.
 type StepError struct {
-	Message    string         `json:"message"`
-	ErrorType  string         `json:"error_type,omitempty"`
-	Backtrace  []string       `json:"backtrace,omitempty"`
-	Retryable  bool           `json:"retryable"`
-	StatusCode *int           `json:"status_code,omitempty"`
-	Context    map[string]any `json:"context,omitempty"`
+	Message    string   `json:"message"`
+	ErrorType  string   `json:"error_type,omitempty"`
+	Backtrace  []string `json:"backtrace,omitempty"`
+	Retryable  bool     `json:"retryable"`
+	StatusCode *int     `json:"status_code,omitempty"`
+	Context    Object   `json:"context,omitempty"`
+}
+
+// Object is an object of JSON. The numbers that are read into it are json.Number, which keeps
+// their digits.
+type Object map[string]any
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *Object) UnmarshalJSON(raw []byte) error {
+	return jsonscan.Unmarshal(raw, (*map[string]any)(o))
 }
 
 // StepAudit is one reported execution of a step.

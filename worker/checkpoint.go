@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 )
@@ -234,7 +235,7 @@ func decodeProgress[T any](raw json.RawMessage, part string) (T, error) {
 	if raw == nil {
 		return v, nil
 	}
-	if err := json.Unmarshal(raw, &v); err != nil {
+	if err := jsonscan.Unmarshal(raw, &v); err != nil {
 		return v, fmt.Errorf("decode the %s of the checkpoint: %w", part, err)
 	}
 	return v, nil

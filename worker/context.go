@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
@@ -153,7 +153,7 @@ func ConfigAs[T any](c *StepContext) (T, error) {
 	}
 	doc, err := json.Marshal(config)
 	if err == nil {
-		err = json.Unmarshal(doc, &v)
+		err = jsonscan.Unmarshal(doc, &v)
 	}
 	if err != nil {
 		return v, fmt.Errorf("decode the initialization of step %q: %w", c.step.Name, err)
@@ -221,9 +221,7 @@ func (c *StepContext) InputValue(key string) (value any, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	if err := d.Decode(&value); err != nil {
+	if err := jsonscan.Unmarshal(raw, &value); err != nil {
 		return nil, false
 	}
 	return value, true
@@ -241,7 +239,7 @@ func Field[T any](c *StepContext, key string) (T, error) {
 	if !ok {
 		return v, fmt.Errorf("the field %q of the task's context is %w", key, ErrAbsent)
 	}
-	if err := json.Unmarshal(raw, &v); err != nil {
+	if err := jsonscan.Unmarshal(raw, &v); err != nil {
 		return v, fmt.Errorf("decode the field %q of the task's context: %w", key, err)
 	}
 	return v, nil

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 )
@@ -160,9 +161,10 @@ func decodeInto(doc json.RawMessage, into any, strict bool) error {
 		return fmt.Errorf("no JSON document: %w", ErrAbsent)
 	}
 	if !strict {
-		return json.Unmarshal(doc, into)
+		return jsonscan.Unmarshal(doc, into)
 	}
 	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber()
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		return err

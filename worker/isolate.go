@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -152,9 +152,7 @@ func (i *isolation) resume(kept json.RawMessage) {
 // which reorders keys.
 func canonical(raw json.RawMessage) string {
 	var v any
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	if d.Decode(&v) == nil {
+	if jsonscan.Unmarshal(raw, &v) == nil {
 		if doc, err := json.Marshal(v); err == nil {
 			return string(doc)
 		}
@@ -237,7 +235,7 @@ func ItemsOf[T any](c *StepContext) (items []T, ok bool, err error) {
 	}
 	items = make([]T, len(raw))
 	for i := range raw {
-		if err := json.Unmarshal(raw[i], &items[i]); err != nil {
+		if err := jsonscan.Unmarshal(raw[i], &items[i]); err != nil {
 			return nil, true, Permanent(fmt.Errorf("decode item %d of batch %s: %w", i+1, c.StepName(), err))
 		}
 	}

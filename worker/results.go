@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
@@ -81,7 +82,7 @@ func ResultOf[T any](c *StepContext, name string) (T, error) {
 	if !hasResultField(reflect.TypeFor[T]()) {
 		raw = unwrapped(raw)
 	}
-	if err := json.Unmarshal(raw, &v); err != nil {
+	if err := jsonscan.Unmarshal(raw, &v); err != nil {
 		return v, fmt.Errorf("decode the result of step %q: %w", name, err)
 	}
 	return v, nil

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -86,6 +85,9 @@ func (a *asked) fill(in proto.Message) error {
 	if err == nil {
 		err = transcode.Decode(object, in)
 	}
+	if inexact, is := errors.AsType[*transcode.InexactError](err); is {
+		return a.notServed(fmt.Sprintf("no exact number %.64s in %s; send it as a text", inexact.Number, inexact.Path))
+	}
 	if err != nil {
 		return badRequest("%v", err)
 	}
@@ -115,36 +117,12 @@ func knownNames(field protoreflect.FieldDescriptor, raw json.RawMessage) error {
 	return nil
 }
 
-// fitsStruct refuses values that a Struct would change: it holds objects, and numbers as
-// doubles.
+// fitsStruct refuses values that a Struct would change: it holds objects.
 func (a *asked) fitsStruct(key string, raw json.RawMessage) error {
 	if trimmed := bytes.TrimSpace(raw); len(trimmed) == 0 || trimmed[0] != '{' {
 		return a.notServed("only objects for " + key)
 	}
-	tokens := json.NewDecoder(bytes.NewReader(raw))
-	tokens.UseNumber()
-	for {
-		token, err := tokens.Token()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", key, err)
-		}
-		if n, is := token.(json.Number); is && !fitsDouble(n.String()) {
-			return a.notServed(fmt.Sprintf("no exact number %s in %s; send it as a text", n, key))
-		}
-	}
-}
-
-// fitsDouble reports whether a double holds a number: every digit of an integer.
-func fitsDouble(text string) bool {
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || strings.ContainsAny(text, ".eE") {
-		return err == nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	return err == nil && f < 1<<63 && int64(f) == n
+	return nil
 }
 
 // requests turn what REST calls otherwise into fields.

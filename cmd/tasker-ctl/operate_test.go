@@ -77,8 +77,8 @@ func TestOperatorsAreUnderstood(t *testing.T) {
 		"sweep": {args: []string{"system", "sweeps", "run", "liveness"}, seen: "POST /v1/sweeps/liveness/run", body: `{}`},
 		"schedule": {args: []string{"schedule", "create", "poll", "--cron", "@every 5m", "-z", "Europe/Berlin", "-n", "shapes", "--template", "diamond", "-v", "2.0.0", "-i", "-",
 			"-p", "-7", "--tag", "a,b", "--tag", "c", "--catch-up", "all", "--max-catch-up", "50", "--overlap", "skip", "--jitter", "90s", "--dry-run", "-r", "why", "-b", "ana"},
-			stdin: `{"b": 1.50}`, seen: "POST /v1/schedules",
-			body: `{"name":"poll","namespace":"shapes","template":"diamond","version":"2.0.0","cron":"@every 5m","time_zone":"Europe/Berlin","context":{"b":1.50},"priority":-7,` +
+			stdin: `{"b": 1.50, "n": 9007199254740993, "d": 1.000000000000000001}`, seen: "POST /v1/schedules",
+			body: `{"name":"poll","namespace":"shapes","template":"diamond","version":"2.0.0","cron":"@every 5m","time_zone":"Europe/Berlin","context":{"b":1.50,"n":9007199254740993,"d":1.000000000000000001},"priority":-7,` +
 				`"tags":["a,b","c"],"catch_up":"all","max_catch_up":50,"overlap":"skip","jitter_seconds":90,"actor":"ana","reason":"why","dry_run":true}`},
 		"schedule update": {args: []string{"schedule", "update", nightlySchedule, "--cron", "@daily", "-z", "UTC", "-v", "3.0.0", "--template", "t", "-p", "0", "--tag", "x", "-i", "{}",
 			"--catch-up", "one", "--max-catch-up", "3", "--overlap", "allow", "--jitter", "0s"}, seen: "PATCH /v1/schedules/" + nightlySchedule,

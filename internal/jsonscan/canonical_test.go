@@ -312,3 +312,20 @@ func FuzzCanonical(f *testing.F) {
 		require.Equal(t, string(got), string(again))
 	})
 }
+
+// TestUnmarshal: numbers without a type of their own keep their digits, and faults have the words
+// of encoding/json.
+func TestUnmarshal(t *testing.T) {
+	t.Parallel()
+	var v struct {
+		N any
+		I int64
+	}
+	require.NoError(t, Unmarshal([]byte(`{"n": [9007199254740993, 1.000000000000000001], "i": 9007199254740993}`), &v))
+	require.Equal(t, []any{json.Number("9007199254740993"), json.Number("1.000000000000000001")}, v.N)
+	require.EqualValues(t, 9007199254740993, v.I)
+	for _, text := range []string{"", " ", "{", `{"n":1} x`, `{"n":01}`, `{"i":"x"}`, "[1]", "{}{}"} {
+		want := json.Unmarshal([]byte(text), &v)
+		require.EqualError(t, Unmarshal([]byte(text), &v), want.Error(), text)
+	}
+}

@@ -2,7 +2,9 @@ package jsonscan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,16 +15,28 @@ import (
 // Decode reads one JSON value as encoding/json does, except that every number is a json.Number
 // in the spelling of Number.
 func Decode(data []byte) (any, error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
 	var v any
-	if err := dec.Decode(&v); err != nil {
+	if err := Unmarshal(data, &v); err != nil {
 		return nil, err
 	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, fmt.Errorf("text after the JSON value")
-	}
 	return Respell(v), nil
+}
+
+// Unmarshal is json.Unmarshal, except that a number in an interface is a json.Number: as a
+// float64 it would lose digits.
+func Unmarshal(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	err := d.Decode(into)
+	if err == nil {
+		if _, err = d.Token(); errors.Is(err, io.EOF) {
+			return nil
+		}
+		err = errors.New("text after the JSON value")
+	}
+	// A text that is no document is reported in the words of json.Unmarshal.
+	var document json.RawMessage
+	return cmp.Or(json.Unmarshal(data, &document), err)
 }
 
 // Respell puts the numbers of a decoded JSON value in the spelling of Number, in place, and
@@ -146,6 +160,20 @@ func (d decimal) carriedBy(f float64) bool {
 	// Half-way between two numbers of n digits, rounding picks the even one and the shortest
 	// form may be the other: 2⁻²⁴ ends in …0625, and is 5.960464477539063e-08.
 	return d.equal(strconv.AppendFloat(nil, f, 'e', n-1, 64)) || d.equal(strconv.AppendFloat(nil, f, 'e', -1, 64))
+}
+
+// maxExact is the largest integer of which every double up to it is the only one near.
+const maxExact = 1<<53 - 1
+
+// Exact reports whether a double, the one nearest to a valid JSON number, yields the number
+// again. Beyond the integers that all doubles have it is so only in the shortest form, which
+// programs write: 9007199254740993 and 2⁶⁰ are not exact, 1e22 is.
+func Exact(number string, f float64) bool {
+	d := decimalOf([]byte(number))
+	if math.Abs(f) > maxExact {
+		return d.equal(strconv.AppendFloat(nil, f, 'e', -1, 64))
+	}
+	return d.carriedBy(f)
 }
 
 func (d decimal) equal(text []byte) bool {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/worker/events"
 )
@@ -306,7 +307,7 @@ func (f *Fault) details() (details map[string]any, err error) {
 	if f.Context == nil {
 		return nil, nil
 	}
-	return details, json.Unmarshal(f.Context, &details)
+	return details, jsonscan.Unmarshal(f.Context, &details)
 }
 
 // wrap makes the bytes of a report its result.

@@ -1,12 +1,11 @@
 package transcode
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -35,26 +34,47 @@ func Key(field protoreflect.FieldDescriptor) string {
 }
 
 // Decode sets the fields of a message from the JSON object of an answer, whose keys are the
-// names of the fields. Null and missing keys leave a field unset, and so do other keys.
+// names of the fields. Null and missing keys leave a field unset, and so do other keys. A
+// number that a Struct cannot carry is an [*InexactError].
 func Decode(body []byte, into proto.Message) error {
-	m := into.ProtoReflect()
-	if err := fill(m, body); err != nil {
-		return fmt.Errorf("convert an answer to %s: %w", m.Descriptor().Name(), err)
-	}
-	return nil
+	_, err := decode(body, into, "", false)
+	return err
 }
 
 // DecodeField is [Decode] for an answer that is the content of one field: an array, or the
-// object of a message.
+// object of a message. Without a field it is Decode.
 func DecodeField(body []byte, into proto.Message, field protoreflect.Name) error {
-	m := into.ProtoReflect()
-	if err := set(m, m.Descriptor().Fields().ByName(field), body); err != nil {
-		return fmt.Errorf("convert an answer to %s: %w", m.Descriptor().Name(), err)
-	}
-	return nil
+	_, err := decode(body, into, field, false)
+	return err
 }
 
-func fill(m protoreflect.Message, object json.RawMessage) error {
+// DecodeLeaving is [DecodeField] that leaves each Struct unset which cannot carry a number, and
+// says which.
+func DecodeLeaving(body []byte, into proto.Message, field protoreflect.Name) ([]*InexactError, error) {
+	return decode(body, into, field, true)
+}
+
+func decode(body []byte, into proto.Message, field protoreflect.Name, leaves bool) ([]*InexactError, error) {
+	d, m := &decoding{leaves: leaves}, into.ProtoReflect()
+	fill := d.fill
+	if field != "" {
+		fill = func(m protoreflect.Message, body json.RawMessage) error {
+			return d.set(m, m.Descriptor().Fields().ByName(field), body)
+		}
+	}
+	if err := fill(m, body); err != nil {
+		return nil, fmt.Errorf("convert an answer to %s: %w", m.Descriptor().Name(), err)
+	}
+	return d.left, nil
+}
+
+// decoding is the conversion of one answer.
+type decoding struct {
+	leaves bool // an inexact Struct stays unset and is one of left
+	left   []*InexactError
+}
+
+func (d *decoding) fill(m protoreflect.Message, object json.RawMessage) error {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(object, &values); err != nil {
 		return err
@@ -63,19 +83,19 @@ func fill(m protoreflect.Message, object json.RawMessage) error {
 	for i := range fields.Len() {
 		field := fields.Get(i)
 		key := Key(field)
-		if err := set(m, field, values[key]); err != nil {
+		if err := d.set(m, field, values[key]); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
 	return nil
 }
 
-func set(m protoreflect.Message, field protoreflect.FieldDescriptor, raw json.RawMessage) error {
+func (d *decoding) set(m protoreflect.Message, field protoreflect.FieldDescriptor, raw json.RawMessage) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
 	if !field.IsList() {
-		value, err := valueOf(m.NewField(field), field, raw)
+		value, err := d.valueOf(m.NewField(field), field, raw)
 		if err == nil && value.IsValid() {
 			m.Set(field, value)
 		}
@@ -87,7 +107,7 @@ func set(m protoreflect.Message, field protoreflect.FieldDescriptor, raw json.Ra
 	}
 	list := m.Mutable(field).List()
 	for _, element := range elements {
-		value, err := valueOf(list.NewElement(), field, element)
+		value, err := d.valueOf(list.NewElement(), field, element)
 		if err != nil {
 			return err
 		}
@@ -98,10 +118,10 @@ func set(m protoreflect.Message, field protoreflect.FieldDescriptor, raw json.Ra
 
 // valueOf reads one value; fresh is the empty one where it is a message. A value that is not
 // valid stands for an unset field.
-func valueOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor, raw json.RawMessage) (protoreflect.Value, error) {
+func (d *decoding) valueOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor, raw json.RawMessage) (protoreflect.Value, error) {
 	switch field.Kind() {
 	case protoreflect.MessageKind:
-		return messageOf(fresh, raw)
+		return d.messageOf(fresh, field, raw)
 	case protoreflect.EnumKind:
 		return scalar(raw, func(name string) protoreflect.Value {
 			return protoreflect.ValueOfEnum(EnumNumber(field.Enum(), name))
@@ -137,81 +157,27 @@ func scalar[T any](raw json.RawMessage, of func(T) protoreflect.Value) (protoref
 }
 
 // messageOf reads a timestamp, a Struct or another message.
-func messageOf(fresh protoreflect.Value, raw json.RawMessage) (protoreflect.Value, error) {
+func (d *decoding) messageOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor, raw json.RawMessage) (protoreflect.Value, error) {
 	m := fresh.Message()
 	switch m.Interface().(type) {
 	case *timestamppb.Timestamp:
-		var at client.Time
+		var at client.NaiveTime // which some answers have
 		if err := at.UnmarshalJSON(raw); err != nil {
 			return fresh, err
 		}
 		return protoreflect.ValueOfMessage(timestamppb.New(at.Time).ProtoReflect()), nil
 	case *structpb.Struct:
-		object, err := structOf(raw)
+		object, err := structOf(Key(field), raw)
+		if inexact, is := errors.AsType[*InexactError](err); is && d.leaves {
+			d.left = append(d.left, inexact)
+			return protoreflect.Value{}, nil
+		}
 		if err != nil || object == nil {
 			return protoreflect.Value{}, err
 		}
 		return protoreflect.ValueOfMessage(object.ProtoReflect()), nil
 	}
-	return fresh, fill(m, raw)
-}
-
-// structOf converts a JSON object; nil: it is none, for which Struct has no form.
-func structOf(raw json.RawMessage) (*structpb.Struct, error) {
-	if trimmed := bytes.TrimLeft(raw, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
-		return nil, nil
-	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	var object map[string]any
-	if err := decoder.Decode(&object); err != nil {
-		return nil, err
-	}
-	return &structpb.Struct{Fields: fieldsOf(object)}, nil
-}
-
-func fieldsOf(object map[string]any) map[string]*structpb.Value {
-	fields := make(map[string]*structpb.Value, len(object))
-	for key, value := range object {
-		fields[key] = dynamic(value)
-	}
-	return fields
-}
-
-// dynamic converts any value of JSON. A number beyond a double keeps its digits as a text.
-func dynamic(value any) *structpb.Value {
-	switch v := value.(type) {
-	case bool:
-		return structpb.NewBoolValue(v)
-	case string:
-		return structpb.NewStringValue(v)
-	case json.Number:
-		if n, err := v.Float64(); err == nil {
-			return structpb.NewNumberValue(n)
-		}
-		return structpb.NewStringValue(v.String())
-	case map[string]any:
-		return structpb.NewStructValue(&structpb.Struct{Fields: fieldsOf(v)})
-	case []any:
-		list := make([]*structpb.Value, len(v))
-		for i := range v {
-			list[i] = dynamic(v[i])
-		}
-		return structpb.NewListValue(&structpb.ListValue{Values: list})
-	}
-	return structpb.NewNullValue()
-}
-
-// Object is a Struct as JSON; "{}" for none. A value that JSON does not have is an error.
-func Object(s *structpb.Struct) (json.RawMessage, error) {
-	if s == nil {
-		return json.RawMessage("{}"), nil
-	}
-	raw, err := protojson.Marshal(s)
-	if err != nil {
-		return nil, fmt.Errorf("invalid value in a Struct: %w", err)
-	}
-	return raw, nil
+	return fresh, d.fill(m, raw)
 }
 
 // EnumNumber finds the value that a state, reason or status is called in JSON, in snake_case

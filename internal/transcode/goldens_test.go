@@ -106,7 +106,7 @@ func compare(t *testing.T, path string, got, want any) {
 		}
 	case string:
 		w, _ := want.(string)
-		var a, b client.Time
+		var a, b client.NaiveTime
 		if a.UnmarshalText([]byte(g)) == nil && b.UnmarshalText([]byte(w)) == nil {
 			require.Equal(t, a, b, path)
 			return

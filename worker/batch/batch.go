@@ -14,6 +14,7 @@ import (
 	"maps"
 	"strconv"
 
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -125,7 +126,7 @@ func Results[T any](ctx *worker.StepContext, workerStep string) (results []Resul
 			continue
 		}
 		r := Result[T]{StepName: b.StepName, BatchID: b.BatchID, Isolated: b.Isolated}
-		if err := json.Unmarshal(b.Result, &r.Value); err != nil {
+		if err := jsonscan.Unmarshal(b.Result, &r.Value); err != nil {
 			return nil, 0, fmt.Errorf("decode the result of %s: %w", b.StepName, err)
 		}
 		results = append(results, r)

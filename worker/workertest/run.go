@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/worker/events"
@@ -200,7 +201,7 @@ func (r Result) Decode(into any) error {
 	if r.JSON == nil {
 		return fmt.Errorf("decode the result: there is none: %s", r)
 	}
-	return json.Unmarshal(r.JSON, into)
+	return jsonscan.Unmarshal(r.JSON, into)
 }
 
 // Created returns the names of the steps that the result of a decision creates; for a step

@@ -22,6 +22,8 @@ type call struct {
 	path      []string // the values of the path's parameters, in their order
 	query     url.Values
 	body      any // as JSON; nil: none
+	// leaves says that the answer may lack documents, see convert.
+	leaves bool
 }
 
 // answer is what an operation answers. It implements http.ResponseWriter.

@@ -6,7 +6,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/tasker-go/tasker/internal/transcode"
 	sessionv1 "github.com/tasker-go/tasker/proto/tasker/session/v1"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
@@ -49,7 +48,7 @@ func NewWorker(cfg Config, operations Operations) (*Server, error) {
 func ask[M proto.Message](ctx context.Context, s *Server, c call, into M) (M, error) {
 	body, err := s.ask(ctx, c)
 	if err == nil {
-		err = transcode.Decode(body, into)
+		err = convert(ctx, c, body, into, "")
 	}
 	if err != nil {
 		var none M
@@ -62,7 +61,7 @@ func ask[M proto.Message](ctx context.Context, s *Server, c call, into M) (M, er
 func askField[M proto.Message](ctx context.Context, s *Server, c call, into M, field protoreflect.Name) (M, error) {
 	body, err := s.ask(ctx, c)
 	if err == nil {
-		err = transcode.DecodeField(body, into, field)
+		err = convert(ctx, c, body, into, field)
 	}
 	if err != nil {
 		var none M

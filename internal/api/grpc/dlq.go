@@ -31,7 +31,7 @@ func (s dlqService) ListEntries(ctx context.Context,
 	}
 	addNumber(query, "limit", r.Limit)
 	addNumber(query, "offset", r.Offset)
-	return askField(ctx, s.Server, call{query: query}, &taskerv1.ListDlqEntriesResponse{}, "entries")
+	return askField(ctx, s.Server, call{query: query, leaves: true}, &taskerv1.ListDlqEntriesResponse{}, "entries")
 }
 
 // resolutionOf is the name of a resolution; nil: none is given.
@@ -61,8 +61,8 @@ func (s dlqService) UpdateInvestigation(ctx context.Context,
 		return nil, err
 	}
 	if r.GetMetadata() != nil {
-		if update.Metadata, err = transcode.Object(r.GetMetadata()); err != nil {
-			return nil, status.Error(codes.InvalidArgument, err.Error())
+		if update.Metadata, err = document("metadata", r.GetMetadata()); err != nil {
+			return nil, err
 		}
 	}
 	c := call{path: []string{r.GetDlqEntryUuid()}, body: update}

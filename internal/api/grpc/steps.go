@@ -64,14 +64,14 @@ func completion(r *taskerv1.ResolveStepRequest) (*client.CompletionData, error) 
 	if r.GetResult() == nil {
 		return nil, status.Error(codes.InvalidArgument, "Result is required to complete a step manually")
 	}
-	result, err := transcode.Object(r.GetResult())
+	result, err := document("result", r.GetResult())
 	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+		return nil, err
 	}
 	data := &client.CompletionData{Result: result}
 	if r.GetMetadata() != nil {
-		if data.Metadata, err = transcode.Object(r.GetMetadata()); err != nil {
-			return nil, status.Error(codes.InvalidArgument, err.Error())
+		if data.Metadata, err = document("metadata", r.GetMetadata()); err != nil {
+			return nil, err
 		}
 	}
 	return data, nil

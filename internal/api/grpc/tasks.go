@@ -41,9 +41,9 @@ type newTask struct {
 // CreateTask implements taskerv1.TaskServiceServer.
 func (s taskService) CreateTask(ctx context.Context,
 	r *taskerv1.CreateTaskRequest) (*taskerv1.CreateTaskResponse, error) {
-	input, err := transcode.Object(r.GetContext())
+	input, err := document("context", r.GetContext())
 	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+		return nil, err
 	}
 	body := newTask{Version: r.GetVersion(), TaskRequest: client.TaskRequest{
 		Name: r.GetName(), Namespace: r.GetNamespace(), Context: input, Tags: r.GetTags(),
@@ -204,7 +204,7 @@ func (s taskService) CancelTask(ctx context.Context,
 	}
 	message := refusal.Message()
 	// The task is shown to those who may read it.
-	task, err = ask(ctx, s.Server, call{operation: opGetTask, path: c.path}, &taskerv1.Task{})
+	task, err = ask(ctx, s.Server, call{operation: opGetTask, path: c.path, leaves: true}, &taskerv1.Task{})
 	if err != nil && status.Code(err) != codes.PermissionDenied {
 		return nil, err
 	}

@@ -100,9 +100,10 @@ func stepSummaryOf(t *store.Task, s *store.Step) client.StepSummary {
 // statusCode is the status of HTTP that a handler has put into the context of a failure;
 // nil without one.
 func statusCode(of map[string]any) *int {
-	n, ok := of["status_code"].(float64)
+	text, _ := of["status_code"].(json.Number)
+	n, err := text.Float64() // 404.0 is one too
 	code := int(n)
-	if !ok || float64(code) != n || code < 100 || code > 599 {
+	if err != nil || float64(code) != n || code < 100 || code > 599 {
 		return nil
 	}
 	return &code

@@ -86,7 +86,7 @@ type CreateTaskRequest struct {
 	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Version   string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// context is the input of the task, a JSON object. Large integers lose digits; send them as strings.
+	// context is the input of the task, a JSON object. Integers beyond 2^53-1 are refused; send them as strings.
 	Context       *structpb.Struct `protobuf:"bytes,4,opt,name=context,proto3" json:"context,omitempty"`
 	CorrelationId *string          `protobuf:"bytes,5,opt,name=correlation_id,json=correlationId,proto3,oneof" json:"correlation_id,omitempty"`
 	Initiator     *string          `protobuf:"bytes,6,opt,name=initiator,proto3,oneof" json:"initiator,omitempty"`
