@@ -427,12 +427,17 @@ func TestTimes(t *testing.T) {
 	naive, err := json.Marshal(client.NaiveTime{Time: whole.Add(1500 * time.Microsecond)})
 	require.NoError(t, err)
 	require.Equal(t, `"2026-03-21T09:00:00.0015"`, string(naive))
-	for _, text := range []string{"2026-03-21T09:00:00Z", "2026-03-21T09:00:00", "2026-03-21T10:00:00+01:00", "2026-03-21T09:00:00.000"} {
+	for text, zone := range map[string]bool{"2026-03-21T09:00:00Z": true, "2026-03-21t09:00:00z": true, "2026-03-21T10:00:00+01:00": true,
+		"2026-03-21T09:00:00": false, "2026-03-21T09:00:00.000": false} {
 		var z client.Time
 		var n client.NaiveTime
-		require.NoError(t, json.Unmarshal(fmt.Appendf(nil, "%q", text), &z))
 		require.NoError(t, json.Unmarshal(fmt.Appendf(nil, "%q", text), &n))
-		require.True(t, z.Equal(whole) && n.Equal(whole), text)
+		require.True(t, n.Equal(whole), text)
+		if err := json.Unmarshal(fmt.Appendf(nil, "%q", text), &z); !zone {
+			require.ErrorContains(t, err, "want RFC 3339 with a zone", text)
+			continue
+		}
+		require.True(t, z.Equal(whole), text)
 	}
 	for _, raw := range []string{`7`, `"x"`, `""`, `{}`} {
 		require.Error(t, json.Unmarshal([]byte(raw), new(client.Time)), raw)

@@ -3,6 +3,8 @@ package client
 import (
 	"fmt"
 	"time"
+
+	"github.com/tasker-go/tasker/internal/span"
 )
 
 const (
@@ -11,7 +13,7 @@ const (
 )
 
 // Time is an instant on the wire: UTC with exactly six fractional digits and
-// a Z. Reading accepts any RFC 3339 text, and one without a zone as UTC.
+// a Z. Reading accepts any RFC 3339 text; one without a zone is an error.
 type Time struct{ time.Time }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -22,7 +24,7 @@ func (t Time) MarshalJSON() ([]byte, error) { return quoted(t.Time, `"`+zonedLay
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (t *Time) UnmarshalText(text []byte) (err error) {
-	t.Time, err = parseTime(string(text))
+	t.Time, err = span.Moment(string(text))
 	return err
 }
 
@@ -30,7 +32,7 @@ func (t *Time) UnmarshalText(text []byte) (err error) {
 func (t *Time) UnmarshalJSON(raw []byte) error { return unquoted(raw, t.UnmarshalText) }
 
 // NaiveTime is an instant in UTC written without a zone, as in the readiness objects.
-// Reading accepts what [Time] accepts.
+// Reading accepts that, and what [Time] accepts.
 type NaiveTime struct{ time.Time }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -41,22 +43,14 @@ func (t NaiveTime) MarshalJSON() ([]byte, error) { return quoted(t.Time, `"`+nai
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (t *NaiveTime) UnmarshalText(text []byte) (err error) {
-	t.Time, err = parseTime(string(text))
+	if t.Time, err = time.Parse(naiveLayout, string(text)); err != nil {
+		t.Time, err = span.Moment(string(text))
+	}
 	return err
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *NaiveTime) UnmarshalJSON(raw []byte) error { return unquoted(raw, t.UnmarshalText) }
-
-func parseTime(s string) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
-		return t.UTC(), nil
-	}
-	if t, err := time.Parse(naiveLayout, s); err == nil {
-		return t, nil
-	}
-	return time.Time{}, fmt.Errorf("invalid timestamp %q: want RFC 3339", s)
-}
 
 func quoted(t time.Time, layout string) ([]byte, error) {
 	const cut = 3 // package time appends nine digits of the second before it cuts those beyond the layout
@@ -68,7 +62,7 @@ func unquoted(raw []byte, text func([]byte) error) error {
 		return nil
 	}
 	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
-		return fmt.Errorf("invalid timestamp %s", raw)
+		return fmt.Errorf("invalid time %.64s: want a text", raw)
 	}
 	return text(raw[1 : len(raw)-1])
 }

@@ -575,3 +575,18 @@ func TestReasonsAreForChanges(t *testing.T) {
 		require.Contains(t, o.stderr, `required flag(s) "reason" not set`, line)
 	}
 }
+
+// TestTimesOfFlagsNeedAZone: a time without a zone is another moment for each of its readers.
+func TestTimesOfFlagsNeedAZone(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	for flag, args := range map[string][]string{
+		"--created-before": {"task", "list"}, "--since": {"dlq", "replay", "-r", "why"},
+		"--start-at": {"task", "create", "--name", "diamond", "-n", "shapes", "-i", "{}"},
+	} {
+		o := s.run(t.Context(), "", append(args, flag, "2126-01-31T09:00:00")...)
+		require.Equal(t, exitUsage, o.code, flag)
+		require.Contains(t, o.stderr, "invalid "+flag+` "2126-01-31T09:00:00": want a time such as 2026-03-21T10:00:00Z`)
+		require.NotContains(t, s.run(t.Context(), "", append(args, flag, "2126-01-31t09:00:00z")...).stderr, "invalid "+flag)
+	}
+}

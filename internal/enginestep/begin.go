@@ -89,9 +89,11 @@ func (b *Beginning) sleep(w *workflow.WaitSettings, scope *Scope) error {
 		if err != nil {
 			return err
 		}
-		b.Until, err = time.Parse(time.RFC3339, text)
-		if err != nil || b.Until.Year() < 1970 {
-			return fmt.Errorf("wait.until: %.64q is not a moment such as 2030-01-31T09:00:00Z", text)
+		if b.Until, err = span.Moment(text); err == nil && b.Until.Year() < 1970 {
+			err = fmt.Errorf("invalid time %q: want one since 1970", text)
+		}
+		if err != nil {
+			return fmt.Errorf("wait.until: %w", err)
 		}
 		return nil
 	}

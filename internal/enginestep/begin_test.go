@@ -89,7 +89,7 @@ func TestBeginnings(t *testing.T) {
 	for yaml, why := range map[string]string{
 		`type: sleep, wait: {for: $.context.key}`:                                     "wait.for",
 		`type: sleep, wait: {for: $.context.object}`:                                  "an object, and a text is needed",
-		`type: sleep, wait: {until: $.context.for}`:                                   "is not a moment",
+		`type: sleep, wait: {until: $.context.for}`:                                   "invalid time",
 		`type: wait_for_event, wait: {event: paid, key: $.context.empty}`:             "is empty",
 		`type: wait_for_event, wait: {event: paid, key: $.context.bad}`:               "control characters",
 		`type: wait_for_event, wait: {event: paid, key: $.context.missing}`:           "there is no",

@@ -314,7 +314,7 @@ func TestSleepUntil(t *testing.T) {
 	require.False(t, task.CompletedAt.Before(at.Add(-50*time.Millisecond)), "by the database's clock, which may differ a little")
 	task = w.Run("waits", "until", `{"until":"tomorrow"}`)
 	require.Equal(t, workflow.TaskError, task.State)
-	require.Contains(t, string(task.Steps[0].Error), "is not a moment")
+	require.Contains(t, string(task.Steps[0].Error), "invalid time")
 }
 
 func TestAnEventThatIsAwaited(t *testing.T) {

@@ -1,6 +1,7 @@
-// Package span reads lengths of time as templates and requests write them: 90s, 1h30m, 2d.
+// Package span reads times as templates and requests write them: lengths of time such as 90s,
+// 1h30m and 2d, and moments such as 2026-01-31T09:00:00Z.
 //
-// What may not enter: moments, and clocks.
+// What may not enter: clocks.
 package span
 
 import (
@@ -54,4 +55,18 @@ func ParseDelay(text string) (time.Duration, bool) {
 	}
 	d, err := time.ParseDuration(rest)
 	return time.Duration(days)*24*time.Hour + d, err == nil && d >= 0 // #nosec G115 -- 16 bits
+}
+
+// seconds is the part of a moment before fractions of a second and the zone.
+const seconds = len("2026-01-31T09:00:00")
+
+// Moment reads a point in time by RFC 3339, whose T and Z may be lower-case. A text without a
+// zone is refused: it is another moment for each of its readers.
+func Moment(text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
+	// Package time also reads hours of one digit, and a comma in place of the point.
+	if err != nil || text[len("2026-01-31T09")] != ':' || text[seconds] == ',' {
+		return time.Time{}, fmt.Errorf("invalid time %.64q: want RFC 3339 with a zone, such as 2026-01-31T09:00:00Z", text)
+	}
+	return at.UTC(), nil
 }

@@ -33,3 +33,19 @@ func TestWindowsHaveBounds(t *testing.T) {
 		require.False(t, ok, text)
 	}
 }
+
+func TestMoment(t *testing.T) {
+	t.Parallel()
+	want := time.Date(2026, 1, 31, 9, 0, 0, 500_000_000, time.UTC)
+	for _, text := range []string{"2026-01-31T09:00:00.5Z", "2026-01-31t09:00:00.5z", "2026-01-31T10:00:00.500+01:00", "2026-01-31t03:30:00.5-05:30"} {
+		at, err := Moment(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, at, text)
+	}
+	for _, text := range []string{"", "tomorrow", "2026-01-31", "2026-01-31T09:00:00", "2026-01-31 09:00:00Z", "2026-01-31T09:00Z", "2026-01-31T9:00:00Z",
+		"2026-01-31T09:00:00,5Z", "2026-01-31T09:00:00+0100", "2026-02-30T09:00:00Z", "2026-01-31T24:00:00Z", "2026-01-31T09:00:00 Z", " 2026-01-31T09:00:00Z",
+		"2026-01-31T09:00:00Z\n", "2026-01-31T09:00:00+25:00", "1774087200", "t", "z"} {
+		_, err := Moment(text)
+		require.ErrorContains(t, err, "want RFC 3339 with a zone", text)
+	}
+}

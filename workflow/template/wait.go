@@ -170,7 +170,7 @@ func (v value) span(s *workflow.StepTemplate) string {
 // moment reads a point in time or a reference to one.
 func (v value) moment(s *workflow.StepTemplate) string {
 	text := v.text()
-	switch _, err := time.Parse(time.RFC3339, text); {
+	switch _, err := span.Moment(text); {
 	case !v.scalar():
 	case enginestep.IsReference(text):
 		v.checkReference(text, s)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/internal/wording"
 )
@@ -32,8 +33,11 @@ type strayKey struct{ path, near string }
 // maxStray bounds the unknown keys that are named.
 const maxStray = 5
 
-// mismatch is a value of another JSON type than its field.
-type mismatch struct{ field, problem string }
+// mismatch is a value of another JSON type than its field, or a text that is none of its field.
+type mismatch struct {
+	field, problem string
+	text           bool
+}
 
 // fieldSet holds a bit for each field of a struct.
 type fieldSet uint64
@@ -57,6 +61,8 @@ func decodeBody(text []byte, v any) (given fieldSet, stray []strayKey, err error
 	switch err := d.scan.Err(); {
 	case err != nil:
 		return 0, nil, &failure{status: http.StatusBadRequest, code: codeJSON, message: "The body is not JSON: " + strings.TrimPrefix(err.Error(), "read JSON: ")}
+	case d.fault != nil && d.fault.text:
+		return 0, nil, badRequest(d.fault.field + ": " + d.fault.problem)
 	case d.fault != nil:
 		return 0, nil, unprocessable(strings.TrimPrefix(d.fault.field+" ", " ") + d.fault.problem)
 	}
@@ -280,8 +286,16 @@ func readUnmarshaler(d *decoder, t jsonscan.Token, v reflect.Value) {
 	if raw == nil {
 		return
 	}
-	if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(raw); err != nil { //nolint:errcheck,forcetypeassert // readerOfValue has checked it
-		d.wrong("is wrong: " + clip(err.Error(), 300))
+	into := v.Addr().Interface()
+	err := into.(json.Unmarshaler).UnmarshalJSON(raw) //nolint:errcheck,forcetypeassert // readerOfValue has checked it
+	if err == nil {
+		return
+	}
+	problem := clip(err.Error(), 300)
+	if _, isTime := into.(*client.Time); !isTime || t.Kind != jsonscan.String {
+		d.wrong("is wrong: " + problem)
+	} else if d.fault == nil {
+		d.fault = &mismatch{problem: problem, text: true}
 	}
 }
 

@@ -111,7 +111,7 @@ func TestDecodeReplaces(t *testing.T) {
 	require.False(t, r.has("text") || r.has("raw") || r.has("actor") || r.has("unknown"))
 	require.True(t, r.has("list"))
 	for text, want := range map[string]string{`{"filter":{"name":7}}`: "filter.name must not be of JSON type number", `{"filter":7}`: "filter must be a JSON object",
-		`{"inner":{"inner":[{"inner":{}}]}}`: "inner.inner.inner must not be of JSON type object", `{"at":"x"}`: "at is wrong", `true`: "not bool", `{"whole":1.5}`: "number 1.5"} {
+		`{"inner":{"inner":[{"inner":{}}]}}`: "inner.inner.inner must not be of JSON type object", `{"at":"x"}`: "at: invalid time", `true`: "not bool", `{"whole":1.5}`: "number 1.5"} {
 		require.ErrorContains(t, r.decode([]byte(text)), want)
 	}
 }

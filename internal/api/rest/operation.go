@@ -20,6 +20,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/remote"
+	"github.com/tasker-go/tasker/internal/span"
 	"github.com/tasker-go/tasker/internal/transcode"
 	"github.com/tasker-go/tasker/internal/wording"
 )
@@ -255,8 +256,12 @@ func bind(r *http.Request, params []param, in reflect.Value) error {
 		case *[]string:
 			*to = query[p.name]
 		case *time.Time:
-			if err := to.UnmarshalText([]byte(text)); err != nil && text != "" {
-				return badRequest(p.name + " must be a time such as 2026-01-02T15:04:05Z")
+			if text == "" {
+				continue
+			}
+			at, err := span.Moment(text)
+			if *to = at; err != nil {
+				return badRequest(p.name + ": " + err.Error())
 			}
 		}
 	}

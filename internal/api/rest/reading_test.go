@@ -96,7 +96,7 @@ func TestListRefusesBadQueries(t *testing.T) {
 		"tag=%00":                  "tag must be text",
 		"status=error,done":        `"done" is not a task state`,
 		"correlation_id=x":         "Invalid UUID",
-		"created_after=yesterday":  "created_after must be a time",
+		"created_after=yesterday":  "created_after: invalid time",
 		"cursor=x":                 "cursor must be newest, or",
 		"cursor=newest&page=2":     "give page or cursor, not both",
 	} {
