@@ -100,7 +100,8 @@ func (v *values) databaseURL(k *Key) (value, from string) {
 	}
 	content, err := readBounded(path, maxSecretBytes)
 	if err != nil {
-		return fail(fmt.Sprintf("reading the secret file of %s: %v", envDatabaseURLFile, err))
+		// What is no file may be the secret itself.
+		return fail(fmt.Sprintf("reading the secret file of %s: %s", envDatabaseURLFile, redact.Text(err.Error())))
 	}
 	secret := strings.TrimRight(content, "\r\n")
 	switch {

@@ -66,12 +66,13 @@ func ruleNamed(name string) *textRule {
 // isPostgres accepts a connection URI or the keyword form that libpq reads.
 func isPostgres(s string) bool {
 	if strings.Contains(s, "://") {
-		return isURL(s, []string{"postgresql", "postgres"})
+		return isURL(PostgresDSN(s), []string{"postgresql", "postgres"})
 	}
 	return strings.Contains(s, "=")
 }
 
 func isURL(s string, schemes []string) bool {
+	s = strings.TrimSpace(s) // as DSN.Reveal
 	scheme, _, ok := strings.Cut(s, "://")
 	_, err := url.Parse(s)
 	return ok && err == nil && slices.Contains(schemes, scheme)

@@ -48,8 +48,9 @@ func isConnection(s string) bool {
 // password; only Reveal gives all of it.
 type DSN string
 
-// Reveal returns the whole connection string, for the one place that connects.
-func (d DSN) Reveal() string { return string(d) }
+// Reveal returns the whole connection string, for the one place that connects, without the line
+// end that a file of a secret may have.
+func (d DSN) Reveal() string { return strings.TrimSpace(string(d)) }
 
 // masked returns the connection string without its password, and only asterisks for what
 // does not look like a connection string.

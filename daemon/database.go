@@ -95,6 +95,9 @@ func openOnce(ctx context.Context, d config.Database, opts store.Options, log *z
 	if err == nil {
 		version, err = s.SchemaVersion(ctx)
 	}
+	if err == nil {
+		err = s.CheckSession(ctx)
+	}
 	if err != nil {
 		s.Close()
 		return nil, err

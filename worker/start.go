@@ -136,7 +136,10 @@ func (w *Worker) openStore(ctx context.Context, p *parts) error {
 		p.store = s
 	}
 	p.board = s
-	return s.CheckSchema(ctx)
+	if err := s.CheckSchema(ctx); err != nil || p.store == nil {
+		return err
+	}
+	return s.CheckSession(ctx)
 }
 
 // sources are those that signals are sent over: the event source, and the one that the fleet

@@ -60,7 +60,7 @@ func New(t Target) (*Dialer, error) {
 	case t.Like != nil:
 		d.like(t)
 	default:
-		if d.config, err = pgx.ParseConfig(t.DSN); err != nil {
+		if d.config, err = pgx.ParseConfig(config.PostgresDSN(t.DSN)); err != nil {
 			return nil, fmt.Errorf("reading the listener's DSN: %w", err)
 		}
 	}

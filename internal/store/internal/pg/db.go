@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/order"
 	"github.com/tasker-go/tasker/signal"
@@ -127,10 +128,14 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 		// Every hot statement is written so that one plan serves all values, and is
 		// tested that way with a million rows. Planning it again for the first calls on
 		// each connection costs more than running it.
-		cfg.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+		cfg.ConnConfig.RuntimeParams[planCacheMode] = forceGenericPlan
 		for name, value := range Planner {
 			cfg.ConnConfig.RuntimeParams[name] = value
 		}
+		for name, value := range session {
+			setParameter(cfg.ConnConfig.RuntimeParams, name, value)
+		}
+		setParameter(cfg.ConnConfig.RuntimeParams, "idle_session_timeout", "0") // the pool has its own
 	}
 	s := &DB{Opts: opts, Hold: holdStatement(opts), broken: make(chan struct{}, 1), lines: opts.lines}
 	cfg.AfterConnect = s.connected(cfg.AfterConnect)
@@ -184,11 +189,25 @@ func Connecting(url string, like *PoolConfig) (*pgxpool.Config, error) {
 	if like != nil {
 		return like.Copy(), nil
 	}
-	cfg, err := pgxpool.ParseConfig(url)
+	cfg, err := pgxpool.ParseConfig(config.PostgresDSN(url))
 	if err != nil {
 		return nil, fmt.Errorf("read the database URL: %w", Redact(err))
 	}
+	c := cfg.ConnConfig
+	switch c.DefaultQueryExecMode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
+		// Without the types of parameters pgx cannot write arrays of UUIDs.
+		return nil, fmt.Errorf("invalid default_query_exec_mode %q in the database URL: want none, "+
+			"and common.database.prepared_statements = false for a pooler", modeNames[c.DefaultQueryExecMode])
+	}
+	c.StatementCacheCapacity = max(c.StatementCacheCapacity, statementCache)
+	c.DescriptionCacheCapacity = max(c.DescriptionCacheCapacity, statementCache)
 	return cfg, nil
+}
+
+// modeNames are the names of the modes that are refused.
+var modeNames = map[pgx.QueryExecMode]string{
+	pgx.QueryExecModeExec: "exec", pgx.QueryExecModeSimpleProtocol: "simple_protocol",
 }
 
 // NewPoolConfig is what all pools of a store have in common: how they connect.
@@ -448,6 +467,9 @@ func OfNewer(err error) error {
 func Classify(doing string, err error) error {
 	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrTaskEnded) || errors.Is(err, ErrWorkerDead) {
 		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if refusedParameter(err) {
+		return fmt.Errorf("%s: %w: %s", doing, Redact(err), poolerRemedy)
 	}
 	if unavailable(err) {
 		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, Redact(err))
