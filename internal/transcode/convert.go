@@ -118,7 +118,8 @@ func (d *decoding) set(m protoreflect.Message, field protoreflect.FieldDescripto
 
 // valueOf reads one value; fresh is the empty one where it is a message. A value that is not
 // valid stands for an unset field.
-func (d *decoding) valueOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor, raw json.RawMessage) (protoreflect.Value, error) {
+func (d *decoding) valueOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor,
+	raw json.RawMessage) (protoreflect.Value, error) {
 	switch field.Kind() {
 	case protoreflect.MessageKind:
 		return d.messageOf(fresh, field, raw)
@@ -157,7 +158,8 @@ func scalar[T any](raw json.RawMessage, of func(T) protoreflect.Value) (protoref
 }
 
 // messageOf reads a timestamp, a Struct or another message.
-func (d *decoding) messageOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor, raw json.RawMessage) (protoreflect.Value, error) {
+func (d *decoding) messageOf(fresh protoreflect.Value, field protoreflect.FieldDescriptor,
+	raw json.RawMessage) (protoreflect.Value, error) {
 	m := fresh.Message()
 	switch m.Interface().(type) {
 	case *timestamppb.Timestamp:

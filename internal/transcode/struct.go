@@ -24,8 +24,8 @@ type InexactError struct {
 
 // Error implements error.
 func (e *InexactError) Error() string {
-	return fmt.Sprintf("invalid number %.64s in %s: want one that a double of google.protobuf.Struct carries exactly, or a text of its digits",
-		e.Number, e.Path)
+	return fmt.Sprintf("invalid number %.64s in %s: want one that a double of google.protobuf.Struct carries exactly, "+
+		"or a text of its digits", e.Number, e.Path)
 }
 
 // structOf converts a JSON object; nil: it is none, for which Struct has no form.

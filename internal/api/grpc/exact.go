@@ -57,7 +57,8 @@ func convert(ctx context.Context, c call, body []byte, into proto.Message, field
 	}
 	err := transcode.DecodeField(body, into, field)
 	if inexact, is := errors.AsType[*transcode.InexactError](err); is {
-		return inexactStatus(codes.FailedPrecondition, http.StatusNotAcceptable, inexact.Error()+"; REST shows it: "+operation)
+		message := inexact.Error() + "; REST shows it: " + operation
+		return inexactStatus(codes.FailedPrecondition, http.StatusNotAcceptable, message)
 	}
 	return err
 }

@@ -102,13 +102,16 @@ with v as (
 ), kept as (
     insert into tasker.task_identities (identity, task_uuid) select bytes, id from v returning identity
 ), worker as (
-    insert into tasker.workers (worker_uuid, worker_id, hostname, version, mode, namespaces, callables, refused_templates, status, stopped_at)
+    insert into tasker.workers (worker_uuid, worker_id, hostname, version, mode, namespaces, callables,
+                                refused_templates, status, stopped_at)
     select id, name, name, name, name, @names::text[], @numbers::int[], document::jsonb, small, at from v
     returning worker_uuid, worker_id, namespaces, callables, refused_templates, status, stopped_at
 )
-select w.worker_uuid as id, v.flag, w.status as small, v.number, v.big, w.worker_id as name, w.refused_templates as document, w.stopped_at as at, v.took,
-       i.identity as bytes, string_to_array(v.names, {separator}) as names, w.namespaces, w.callables, v.id = any (@ids::uuid[]) as same,
-       extract(epoch from v.took * interval '1 ms')::float8 as seconds, (w.refused_templates ->> 'n')::numeric::text as digits
+select w.worker_uuid as id, v.flag, w.status as small, v.number, v.big, w.worker_id as name,
+       w.refused_templates as document, w.stopped_at as at, v.took, i.identity as bytes,
+       string_to_array(v.names, {separator}) as names, w.namespaces, w.callables, v.id = any (@ids::uuid[]) as same,
+       extract(epoch from v.took * interval '1 ms')::float8 as seconds,
+       (w.refused_templates ->> 'n')::numeric::text as digits
 from worker w cross join v cross join kept i`)
 	readSettings = Compile(`select n.name, current_setting(n.name, true) as value from unnest(@names::text[]) n(name)`)
 )
@@ -160,10 +163,11 @@ func (s *DB) checkSettings(ctx context.Context, db *Conn) error {
 		switch {
 		case f.Value == nil || strings.EqualFold(*f.Value, want):
 		case f.Name == planCacheMode:
-			return fmt.Errorf("the session lacks the parameters of its connection (%s is %q): %s", f.Name, *f.Value, poolerRemedy)
+			return fmt.Errorf("the session lacks the parameters of its connection (%s is %q): %s",
+				f.Name, *f.Value, poolerRemedy)
 		default:
-			return fmt.Errorf("invalid setting %s = %q of the session: want %q; alter role, alter database and the server's configuration set it",
-				f.Name, *f.Value, want)
+			return fmt.Errorf("invalid setting %s = %q of the session: want %q; "+
+				"alter role, alter database and the server's configuration set it", f.Name, *f.Value, want)
 		}
 	}
 	return nil
@@ -173,16 +177,18 @@ func (s *DB) checkSettings(ctx context.Context, db *Conn) error {
 func exchange(ctx context.Context, tx pgx.Tx) error {
 	id := uuid.New()
 	sent := value{ID: id, Flag: true, Small: int16(WorkerDead), Number: -1, Big: 1<<53 + 1, Name: `a\'"ü`,
-		Document: json.RawMessage(`{"n": 9007199254740993.1, "s": "\\ü"}`), At: time.Date(2026, 3, 29, 2, 30, 0, 123456000, time.UTC),
-		Took: 1500 * time.Millisecond, Bytes: id[:], Names: []string{`\`, "ü"}}
-	got, err := stmt.One[written](ctx, tx, writeValues.With(Args{"v": []value{sent}, "names": []string{`\`, "b"}, "numbers": []int32{1, -2},
-		"ids": UUIDs{id}}))
+		Document: json.RawMessage(`{"n": 9007199254740993.1, "s": "\\ü"}`),
+		At:       time.Date(2026, 3, 29, 2, 30, 0, 123456000, time.UTC),
+		Took:     1500 * time.Millisecond, Bytes: id[:], Names: []string{`\`, "ü"}}
+	namespaces, callables := []string{`\`, "b"}, []int32{1, -2}
+	got, err := stmt.One[written](ctx, tx, writeValues.With(Args{"v": []value{sent}, "names": namespaces,
+		"numbers": callables, "ids": UUIDs{id}}))
 	if err != nil {
 		return fmt.Errorf("write and read a row of every kind of value: %w", err)
 	}
-	want := written{ID: id, Flag: true, Small: sent.Small, Number: sent.Number, Big: sent.Big, Name: sent.Name, Document: sent.Document, At: got.At,
-		Took: sent.Took, Bytes: sent.Bytes, Names: sent.Names, Namespaces: []string{`\`, "b"}, Callables: []int32{1, -2}, Same: true, Seconds: 1.5,
-		Digits: "9007199254740993.1"}
+	want := written{ID: id, Flag: true, Small: sent.Small, Number: sent.Number, Big: sent.Big, Name: sent.Name,
+		Document: sent.Document, At: got.At, Took: sent.Took, Bytes: sent.Bytes, Names: sent.Names,
+		Namespaces: namespaces, Callables: callables, Same: true, Seconds: 1.5, Digits: "9007199254740993.1"}
 	if !got.At.Equal(sent.At) || !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("write and read a row of every kind of value: the database returned %+v for %+v", got, want)
 	}
