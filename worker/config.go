@@ -85,7 +85,7 @@ type Config struct {
 	// HandlerTimeout limits handlers whose template sets no limit
 	// (worker.mpsc_channels.handler_dispatch.handler_timeout_ms).
 	HandlerTimeout time.Duration
-	// MaxResultBytes bounds the JSON of a handler's result; default 1 MiB.
+	// MaxResultBytes bounds the JSON of a handler's result (common.documents.max_bytes).
 	MaxResultBytes int
 	// ResultSchema is the policy for a result that does not fit the result_schema of its step
 	// (worker.step_results.schema): "enforce" fails the step for good, "warn" logs and counts

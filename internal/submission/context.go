@@ -41,19 +41,20 @@ func CheckValue(field string, value json.RawMessage) error { return Bounds{}.Che
 
 // CheckValue is CheckContext for any JSON value; field is its name in the error.
 func (b Bounds) CheckValue(field string, value json.RawMessage) error {
-	if b.Bytes == 0 {
-		b.Bytes = MaxDocumentBytes
+	most, deepest := MaxDocumentBytes, jsonscan.MaxStorableNesting
+	if b.Bytes > 0 {
+		most = b.Bytes
 	}
-	if b.Depth == 0 {
-		b.Depth = jsonscan.MaxStorableNesting
+	if b.Depth > 0 {
+		deepest = min(b.Depth, deepest)
 	}
 	switch {
-	case len(value) > b.Bytes:
-		return fmt.Errorf("%s must have at most %d bytes", field, b.Bytes)
+	case len(value) > most:
+		return fmt.Errorf("%s must have at most %d bytes", field, most)
 	case !utf8.Valid(value):
 		return fmt.Errorf("%s must be UTF-8 text", field)
 	}
-	c := reading{text: value, bounds: b}
+	c := reading{text: value, bounds: b, deepest: deepest}
 	s := jsonscan.New(value)
 	for t, ok := s.Next(); ok; t, ok = s.Next() {
 		if problem := c.take(t); problem != "" {
@@ -71,10 +72,11 @@ func (b Bounds) CheckValue(field string, value json.RawMessage) error {
 
 // reading checks the tokens of a value one after another.
 type reading struct {
-	text   []byte
-	bounds Bounds
-	open   [jsonscan.MaxStorableNesting]container
-	depth  int
+	text    []byte
+	bounds  Bounds
+	deepest int
+	open    [jsonscan.MaxStorableNesting]container
+	depth   int
 }
 
 // container is an array or object whose end has not come yet.
@@ -97,9 +99,9 @@ func (c *reading) take(t jsonscan.Token) string {
 		}
 		around.key = t
 		return c.count(around, "keys")
-	case c.depth >= c.bounds.Depth && (t.Kind == jsonscan.Array || t.Kind == jsonscan.Object):
+	case c.depth >= c.deepest && (t.Kind == jsonscan.Array || t.Kind == jsonscan.Object):
 		c.depth = 0 // the fault is the whole's
-		return fmt.Sprintf(" must not be nested deeper than %d levels", c.bounds.Depth)
+		return fmt.Sprintf(" must not be nested deeper than %d levels", c.deepest)
 	}
 	if c.depth > 0 && !c.open[c.depth-1].object {
 		if problem := c.count(&c.open[c.depth-1], "elements"); problem != "" {

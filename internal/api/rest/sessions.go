@@ -188,7 +188,9 @@ type batchResult struct {
 
 func (r *sessionRoutes) batchResults(_ context.Context, in *resultInput) (*batchResults, error) {
 	list, err := r.hub.BatchResults(in.id(), in.Fence, in.Step)
-	return &batchResults{each(list, func(b *worker.BatchResult) batchResult { return batchResult{b.StepName, b.Result, b.BatchID, b.NoOp, b.Isolated} })}, sessionFailure(err)
+	return &batchResults{each(list, func(b *worker.BatchResult) batchResult {
+		return batchResult{b.StepName, b.Result, b.BatchID, b.NoOp, b.Isolated}
+	})}, sessionFailure(err)
 }
 
 // closedSession answers the end of a session.
