@@ -16,7 +16,7 @@
 // database: usage of the schema tasker and of the sequence tasker.step_seq;
 // select on namespaces and plans; select, insert and update on
 // task_identities; select and insert on tasks and board; execute on the functions
-// plan_for_use, is_followed and record_transition. For requests with DependsOn also: update on tasks and board; insert on task_dependencies and
+// plan_for_use, is_followed, record_transition and task_standing. For requests with DependsOn also: update on tasks and board; insert on task_dependencies and
 // task_messages.
 //
 // It is a package of its own and not a part of package client, because it needs

@@ -581,7 +581,7 @@ func TestTimesOfFlagsNeedAZone(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	for flag, args := range map[string][]string{
-		"--created-before": {"task", "list"}, "--since": {"dlq", "replay", "-r", "why"},
+		"--until": {"task", "list"}, "--since": {"dlq", "replay", "-r", "why"},
 		"--start-at": {"task", "create", "--name", "diamond", "-n", "shapes", "-i", "{}"},
 	} {
 		o := s.run(t.Context(), "", append(args, flag, "2126-01-31T09:00:00")...)

@@ -104,8 +104,11 @@ func New(cfg Config) *Hub {
 	return &Hub{cfg: cfg, log: log, sessions: map[uuid.UUID]*session{}, offered: newIndex(), resuming: map[int64]arrival{}}
 }
 
+// hubName is the resolver of templates whose steps are for sessions alone.
+const hubName = "session"
+
 // Name implements worker.Resolver.
-func (h *Hub) Name() string { return "session" }
+func (h *Hub) Name() string { return hubName }
 
 // Foreign implements worker.ForeignResolver: processes have resolvers of their own.
 func (h *Hub) Foreign() {}

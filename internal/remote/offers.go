@@ -56,6 +56,9 @@ func offersOf(list []Callable) offers {
 // mean several callables means none.
 func (o *offers) find(def workflow.HandlerReference) string {
 	wanted, resolver := offerOf(def), def.ResolverName()
+	if resolver == hubName { // any session, whatever the process finds it by
+		resolver = ""
+	}
 	if (resolver == "" || resolver == workflow.ResolverByName) && o.exact[wanted] {
 		return def.Callable
 	}

@@ -31,6 +31,7 @@ func TestWhatAnOfferMeans(t *testing.T) {
 		{"another spelling by name", charge, workflow.HandlerReference{Callable: "Payments::ChargeCardHandler", Resolver: "explicit_mapping"}, ""},
 		{"by spelling", charge, workflow.HandlerReference{Callable: "Payments::ChargeCard", Resolver: "class_constant"}, "payments.charge_card"},
 		{"by spelling, as a class", charge, workflow.HandlerReference{Callable: "payments.charge_card", Resolver: "ClassLookupResolver"}, "payments.charge_card"},
+		{"sessions alone", charge, workflow.HandlerReference{Callable: "payments.charge_card", Resolver: "session"}, "payments.charge_card"},
 		{"a resolver that it has not", charge, workflow.HandlerReference{Callable: "payments.charge_card", Resolver: "stripe"}, ""},
 		{"its resolver", stripe, workflow.HandlerReference{Callable: "stripe:charge", Resolver: "stripe"}, "stripe:charge"},
 		{"its resolver, any method", stripe, workflow.HandlerReference{Callable: "stripe:charge", Method: "void", Resolver: "stripe"}, "stripe:charge"},

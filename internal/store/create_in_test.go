@@ -50,7 +50,7 @@ func TestTasksCreatedInATransaction(t *testing.T) {
 			require.False(t, answers[i].Duplicate)
 			require.WithinDuration(t, time.Now(), answers[i].RequestedAt, time.Minute)
 		}
-		require.Equal(t, store.CreatedTask{UUID: tasks[0].UUID, Duplicate: true}, withoutTime(answers[3]), "the first with the identity")
+		require.Equal(t, store.CreatedTask{UUID: tasks[0].UUID, Duplicate: true, State: workflow.TaskPending}, withoutTime(answers[3]), "the first with the identity")
 		require.Empty(t, claim(t, s, p, 10))
 		if commit {
 			require.NoError(t, tx.Commit(t.Context()))
@@ -113,7 +113,7 @@ func TestADuplicateLeavesTheTransactionAsItWas(t *testing.T) {
 	}()
 	awaitLock(t, db)
 	require.NoError(t, first.Commit(t.Context()))
-	require.Equal(t, store.CreatedTask{UUID: one[0].UUID, Duplicate: true}, <-answer)
+	require.Equal(t, store.CreatedTask{UUID: one[0].UUID, Duplicate: true, State: workflow.TaskPending}, <-answer)
 	_, err = second.Exec(t.Context(), `insert into orders values (2)`)
 	require.NoError(t, err)
 	require.NoError(t, second.Commit(t.Context()))

@@ -185,7 +185,8 @@ func (m *model) create(t *rapid.T) {
 	require.NoError(t, err)
 	for i := range created {
 		require.True(t, created[i].Duplicate || !created[i].RequestedAt.IsZero())
-		created[i].RequestedAt = time.Time{}
+		require.Equal(t, created[i].Duplicate, created[i].State != 0, "the state of an existing task alone")
+		created[i].RequestedAt, created[i].State, created[i].Running = time.Time{}, 0, false
 	}
 	require.Equal(t, want, created)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 func TestCreateAndClaim(t *testing.T) {
@@ -64,7 +65,7 @@ steps:
 	again.Identity = &identity
 	created, claimed, err = s.CreateAndClaim(t.Context(), []store.NewTask{again}, req)
 	require.NoError(t, err)
-	require.Equal(t, []store.CreatedTask{{UUID: tasks[5].UUID, Duplicate: true}}, created)
+	require.Equal(t, []store.CreatedTask{{UUID: tasks[5].UUID, Duplicate: true, State: workflow.TaskStepsInProcess}}, created)
 	require.Empty(t, claimed)
 	requireIntegrity(t, s)
 }

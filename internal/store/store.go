@@ -272,7 +272,7 @@ type (
 )
 
 // The schema. A program works only with the schema that it knows. Operations:
-// CheckSchema, SchemaVersion, CheckGrants.
+// CheckSchema, SchemaVersion, CheckGrants, CheckSession.
 type (
 	Migrator = migration.Migrator // changes the schema
 )

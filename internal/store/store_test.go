@@ -295,13 +295,13 @@ func TestDuplicatesAreAnsweredWithTheHolder(t *testing.T) {
 	other := newTask(p)
 	created, err := s.CreateTasks(t.Context(), []store.NewTask{first, second, other})
 	require.NoError(t, err)
-	require.Equal(t, []store.CreatedTask{{UUID: first.UUID, RequestedAt: created[0].RequestedAt}, {UUID: first.UUID, Duplicate: true},
+	require.Equal(t, []store.CreatedTask{{UUID: first.UUID, RequestedAt: created[0].RequestedAt}, {UUID: first.UUID, Duplicate: true, State: workflow.TaskPending},
 		{UUID: other.UUID, RequestedAt: created[0].RequestedAt}}, created)
 	third := newTask(p)
 	third.Identity = &identity
 	created, err = s.CreateTasks(t.Context(), []store.NewTask{third})
 	require.NoError(t, err)
-	require.Equal(t, []store.CreatedTask{{UUID: first.UUID, Duplicate: true}}, created)
+	require.Equal(t, []store.CreatedTask{{UUID: first.UUID, Duplicate: true, State: workflow.TaskPending}}, created)
 	require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.tasks`))
 
 	db.Exec(t, `update tasker.task_identities set expires_at = now() - interval '1 s'`)

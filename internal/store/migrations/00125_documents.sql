@@ -60,26 +60,32 @@ $$;
 
 -- An identity goes with its task, or ends sooner with an event of it.
 -- +goose StatementBegin
+-- The state of a task, also of one that has ended, for roles that may not read the ledger; null: there is none. A task with a
+-- claimed step is in process, whatever its row says.
+-- Index: the primary keys.
+create function tasker.task_standing(task uuid) returns smallint
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select coalesce(
+        (select case when b.task_state < 4 and (b.attempt > 0 or exists (
+                     select from tasker.board s where s.task_uuid = any (array[task]) and s.slot > 0 and s.attempt > 0)) then 4::smallint
+                     else b.task_state end
+         from tasker.board b where b.task_uuid = any (array[task]) and b.slot = 0),
+        (select a.task_state from tasker.step_attempts a
+         where a.task_uuid = any (array[task]) and a.task_state is not null order by a.token desc limit 1))
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 -- Whether a task keeps its identity where identities end with an event of it (until): not where the retention has deleted it.
 create function tasker.keeps_identity(task uuid, until text) returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-    state   smallint;
-    claimed boolean;
+    standing constant smallint := tasker.task_standing(task);
 begin
     if task is null or not exists (select from tasker.tasks t where t.task_uuid = any (array[task])) then
         return task is null;
-    elsif until is null then
-        return true;
     end if;
-    select b.task_state, b.task_state > 1 or b.attempt > 0
-        or exists (select from tasker.board s where s.task_uuid = any (array[task]) and s.slot > 0 and s.attempt > 0)
-    into state, claimed from tasker.board b where b.task_uuid = any (array[task]) and b.slot = 0;
-    if found then
-        return until <> 'claimed' or not claimed;
-    end if;
-    return until = 'succeeded' and (select a.task_state from tasker.step_attempts a
-                                    where a.task_uuid = any (array[task]) and a.task_state is not null order by a.token desc limit 1) <> 9;
+    return not coalesce(case until when 'ended' then standing >= 9 when 'succeeded' then standing = 9 when 'claimed' then standing > 1 end, false);
 end
 $$;
 -- +goose StatementEnd
@@ -161,9 +167,11 @@ begin
             if holder is not null and conflict_policy = 'use_existing' then
                 return holder;
             elsif holder is not null and key is not null then
-                raise exception using errcode = '23505', message = 'a task with this idempotency key already exists: ' || holder, detail = holder;
+                raise exception using errcode = '23505', message = 'a task with this idempotency key already exists: ' || holder || ' ('
+                    || tasker.task_state_name(tasker.task_standing(holder)) || '); conflict_policy use_existing answers with it, another key creates another task', detail = holder;
             elsif holder is not null then -- a guessed context must not reveal it
-                raise exception using errcode = '23505', message = 'a task with this identity already exists';
+                raise exception using errcode = '23505', message = 'a task with this identity already exists: send an idempotency_key to tell submissions apart, '
+                    || 'or let identities of the template end (identity.until, window)';
             end if;
         end if;
     end if;
@@ -206,6 +214,22 @@ begin
             case when cardinality(begins.first) <= 64 then array_to_string(begins.first, '.' || lane || ',') || '.' || lane else '' end);
     end if;
     return id;
+end
+$$;
+-- +goose StatementEnd
+
+
+-- Roles that create tasks in transactions of their own learn from it whether a task keeps its identity.
+revoke execute on function tasker.task_standing from public;
+-- +goose StatementBegin
+do $$
+declare
+    guest record;
+begin
+    for guest in select distinct a.grantee from pg_class c cross join lateral aclexplode(c.relacl) a
+                 where c.oid = 'tasker.task_identities'::regclass and a.privilege_type = 'INSERT' and a.grantee <> c.relowner loop
+        execute 'grant execute on function tasker.task_standing to ' || case guest.grantee when 0 then 'public' else guest.grantee::regrole::text end;
+    end loop;
 end
 $$;
 -- +goose StatementEnd
@@ -331,7 +355,7 @@ begin
 end
 $$;
 -- +goose StatementEnd
-drop function tasker.keeps_identity;
+drop function tasker.keeps_identity, tasker.task_standing;
 -- +goose StatementBegin
 -- The first thing that keeps a document from being stored as that of a task or an event; null: nothing. depth counts the
 -- arrays and objects around it.

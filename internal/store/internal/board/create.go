@@ -244,16 +244,11 @@ func DistinctIdentities(tasks []NewTask) []bool {
 // younger than the creations: it sees a task whose transaction they have waited for.
 // Index: the primary keys.
 var identityHolders = pg.Compile(`
-select i.identity, i.task_uuid, coalesce(t.requested_at, now()) as requested_at, t.task_uuid is null as gone, b.task_uuid is null as ended,
-       coalesce(b.task_state, e.task_state, 0) as state,
-       coalesce(b.state in ({in_progress}, {reported}), false) as running,
-       b.task_uuid is null or b.task_state > {task_pending} or b.attempt > 0
-       or exists (select from tasker.board s where s.task_uuid = any (array[i.task_uuid]) and s.slot > 0 and s.attempt > 0) as begun
+select i.identity, i.task_uuid, coalesce(t.requested_at, now()) as requested_at, t.task_uuid is null as gone,
+       coalesce(tasker.task_standing(i.task_uuid), 0) as state, coalesce(b.state in ({in_progress}, {reported}), false) as running
 from tasker.task_identities i
 left join lateral (select task_uuid, requested_at from tasker.tasks where task_uuid = any (array[i.task_uuid]) limit 1) t on true
-left join lateral (select task_uuid, task_state, attempt, state from tasker.board where task_uuid = any (array[i.task_uuid]) and slot = 0 limit 1) b on true
-left join lateral (select task_state from tasker.step_attempts
-                   where task_uuid = any (array[i.task_uuid]) and task_state is not null order by token desc limit 1) e on b.task_uuid is null
+left join lateral (select state from tasker.board where task_uuid = any (array[i.task_uuid]) and slot = 0 limit 1) b on true
 where i.identity = any (@identities)`)
 
 // identityHolder is a row of identityHolders.
@@ -262,10 +257,8 @@ type identityHolder struct {
 	TaskUUID    uuid.UUID
 	RequestedAt time.Time
 	Gone        bool // deleted by the retention
-	Ended       bool
 	State       workflow.TaskState
 	Running     bool
-	Begun       bool // a step was claimed
 }
 
 // keeps reports whether a task that ends identities like that keeps its own.
@@ -274,11 +267,11 @@ func (h *identityHolder) keeps(until workflow.IdentityUntil) bool {
 	case h.Gone:
 		return false
 	case until == workflow.UntilEnded:
-		return !h.Ended
+		return !h.State.Terminal()
 	case until == workflow.UntilSucceeded:
-		return !h.Ended || h.State != workflow.TaskComplete
+		return h.State != workflow.TaskComplete
 	case until == workflow.UntilClaimed:
-		return !h.Begun
+		return h.State <= workflow.TaskPending
 	}
 	return true
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -178,9 +179,15 @@ func (m *Migrator) with(ctx context.Context, fn func(*sql.DB, *goose.Provider, [
 	if before := m.config.BeforeConnect; before != nil {
 		hooks = append(hooks, stdlib.OptionBeforeConnect(before))
 	}
-	if after := m.config.AfterConnect; after != nil {
-		hooks = append(hooks, stdlib.OptionAfterConnect(after))
-	}
+	hooks = append(hooks, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
+		if after := m.config.AfterConnect; after != nil {
+			if err := after(ctx, c); err != nil {
+				return err
+			}
+		}
+		_, err := c.Exec(ctx, `set idle_session_timeout = 0`) // the lock is held by a session that only waits
+		return err
+	}))
 	db := stdlib.OpenDB(*m.config.ConnConfig, hooks...)
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(2) // one holds the lock, one works
