@@ -200,9 +200,10 @@ func TestTheDaemonOfSessionsIsStartedAgain(t *testing.T) {
 	r.ready2(again)
 	pgtest.Eventually(t, time.Minute, func() (bool, string) {
 		here, there := kept(again), kept(other)
-		return here == 4 && there == 4, fmt.Sprintf("%d and %d steps are kept", here, there)
+		// A process that knows another daemon goes there, unless this one is back before it has turned.
+		return here >= 4 && here+there == 8, fmt.Sprintf("%d and %d steps are kept", here, there)
 	})
-	t.Logf("4 processes went on with 4 steps at the daemon started again and 4 at another within %v of the kill", time.Since(killed).Round(time.Millisecond))
+	t.Logf("4 processes went on with 8 steps, at the daemon started again or at another, within %v of the kill", time.Since(killed).Round(time.Millisecond))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "open"), nil, 0o600))
 	for _, task := range tasks {
 		require.Equal(t, "complete", r.wait(task, 2*time.Minute).Status)
