@@ -124,11 +124,17 @@ func (s *step) conclude(end ending) (any, error) {
 			return nil, err
 		}
 	}
-	s.ctx.SetForeignEvents(r.made())
+	if len(r.Made) > 0 {
+		s.ctx.SetForeignEvents(r.made())
+	}
 	switch r.Outcome {
 	case Success:
 		if r.Metadata != nil {
-			if err := s.ctx.SetMetadata(members(r.Metadata)); err != nil {
+			metadata, err := object(r.Metadata)
+			if err == nil {
+				err = s.ctx.SetMetadata(metadata)
+			}
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -157,17 +163,6 @@ func (r *Report) made() map[string]worker.ForeignEvent {
 		made[r.Made[i].Name] = worker.ForeignEvent{Payload: r.Made[i].Payload, Metadata: r.Made[i].Metadata, Skip: r.Made[i].Skip}
 	}
 	return made
-}
-
-// members are those of an object, as they are.
-func members(doc json.RawMessage) map[string]any {
-	var raw map[string]json.RawMessage
-	_ = json.Unmarshal(doc, &raw) // checked
-	object := make(map[string]any, len(raw))
-	for name, value := range raw {
-		object[name] = value
-	}
-	return object
 }
 
 func isolate(ctx *worker.StepContext, items []Isolated) error {

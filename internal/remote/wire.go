@@ -303,11 +303,14 @@ func (f *Fault) err() error {
 }
 
 // details decodes the context; none is an empty object.
-func (f *Fault) details() (details map[string]any, err error) {
-	if f.Context == nil {
-		return nil, nil
+func (f *Fault) details() (map[string]any, error) { return object(f.Context) }
+
+// object decodes an object with all digits of its numbers; an absent document has no members.
+func object(doc json.RawMessage) (members map[string]any, err error) {
+	if doc != nil {
+		err = jsonscan.Unmarshal(doc, &members)
 	}
-	return details, jsonscan.Unmarshal(f.Context, &details)
+	return members, err
 }
 
 // wrap makes the bytes of a report its result.
@@ -397,8 +400,7 @@ const skipFailed = "publisher_error"
 
 // isObject says that a document is none; an absent one is.
 func isObject(name string, doc json.RawMessage) error {
-	var members map[string]json.RawMessage
-	if doc != nil && (json.Unmarshal(doc, &members) != nil || members == nil) {
+	if members, err := object(doc); doc != nil && (err != nil || members == nil) {
 		return fmt.Errorf("invalid %s: want an object", name)
 	}
 	return nil
