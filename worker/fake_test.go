@@ -462,9 +462,9 @@ func (b *fakeBoard) LookFromBeginning() {}
 func (b *fakeBoard) KnownLimits() map[int32]store.LimitedCallable { return b.limited }
 
 // Recover implements engine.Board: a board in memory is never away.
-func (b *fakeBoard) Recover(ctx context.Context) (time.Duration, error) {
+func (b *fakeBoard) Recover(ctx context.Context, _ func(time.Duration)) error {
 	<-ctx.Done()
-	return 0, ctx.Err()
+	return ctx.Err()
 }
 
 func (b *fakeBoard) SendsSignals() bool { return false }

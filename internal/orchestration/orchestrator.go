@@ -264,14 +264,7 @@ func (o *Orchestrator) attend(a store.Attention) {
 // recoverFromOutages looks at everything once the database answers again: what waited for it
 // may still have a long wait ahead, and signals were missed.
 func (o *Orchestrator) recoverFromOutages(ctx context.Context) error {
-	for {
-		away, err := o.store.Recover(ctx)
-		if err != nil {
-			return err
-		}
-		if away == 0 {
-			continue
-		}
+	return o.store.Recover(ctx, func(away time.Duration) {
 		o.log.Debug("the database answers again; looking at everything", zap.Duration("away", away))
 		o.beatNow()
 		for _, system := range o.Systems() {
@@ -280,7 +273,7 @@ func (o *Orchestrator) recoverFromOutages(ctx context.Context) error {
 		if o.cfg.Recovered != nil {
 			o.cfg.Recovered()
 		}
-	}
+	})
 }
 
 // partitions creates the ledger's partitions ahead of time.

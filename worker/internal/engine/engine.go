@@ -183,18 +183,11 @@ func (e *Engine) Loops() []lifecycle.LoopHealth {
 // recoverFromOutages looks at everything once the database answers again: what waited for it
 // may still have a long wait ahead, and signals were missed.
 func (e *Engine) recoverFromOutages(ctx context.Context) error {
-	for {
-		away, err := e.board.Recover(ctx)
-		if err != nil {
-			return err
-		}
-		if away == 0 {
-			continue
-		}
+	return e.board.Recover(ctx, func(away time.Duration) {
 		e.log.Debug("the database answers again; looking at everything", zap.Duration("away", away))
 		e.BeatSoon()
 		e.cfg.Recovered()
-	}
+	})
 }
 
 // signal sends signals about what a statement has changed, unless the store does.
@@ -355,7 +348,7 @@ type Board interface {
 	LimitedCallables(ctx context.Context) (map[int32]store.LimitedCallable, error)
 	KnownLimits() map[int32]store.LimitedCallable
 	LookFromBeginning()
-	Recover(ctx context.Context) (away time.Duration, err error)
+	Recover(ctx context.Context, answered func(away time.Duration)) error
 	BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)

@@ -104,10 +104,8 @@ type DB struct {
 	reach     reach
 	closeOnce sync.Once
 	memories  memories
-	broken    chan struct{} // capacity 1: a call has not reached the database, see Recover
+	recovery  recovery
 	lines     *lines
-	recovered time.Time // the end of the latest outage; used by the caller of Recover, like the next
-	probed    time.Time // the end of the latest series of probes
 }
 
 // Open builds the pool and checks that the database answers; the error wraps
@@ -137,7 +135,7 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 		}
 		setParameter(cfg.ConnConfig.RuntimeParams, "idle_session_timeout", "0") // the pool has its own
 	}
-	s := &DB{Opts: opts, Hold: holdStatement(opts), broken: make(chan struct{}, 1), lines: opts.lines}
+	s := &DB{Opts: opts, Hold: holdStatement(opts), recovery: newRecovery(), lines: opts.lines}
 	cfg.AfterConnect = s.connected(cfg.AfterConnect)
 	if s.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", Redact(err))
@@ -392,7 +390,7 @@ func (s *DB) Timed(ctx context.Context, flow, doing string, fn func(ctx context.
 	took := time.Since(start)
 	s.reach.note(err, start.Add(took))
 	if outOfReach(err) {
-		lifecycle.Nudge(s.broken)
+		lifecycle.Nudge(s.recovery.broken)
 		if connectionGone(err) {
 			s.forgetPlaces()
 		}

@@ -36,44 +36,116 @@ const (
 	seriesEvery = time.Second
 )
 
-// Recover waits until a call of this store does not reach the database, then probes it until
-// it answers. It returns for how long it probed, by the local clock; 0 means that there was
-// no outage: only a connection was lost, or a call took too long. After an outage it has
-// closed the connections that were silent during it. One goroutine calls it, again and again.
-func (s Server) Recover(ctx context.Context) (away time.Duration, err error) {
-	db := s.db
-	if err := db.awaitBreak(ctx); err != nil {
-		return 0, err
+// recovery is how a store gets over outages. All who call Recover hear of each: one of them
+// probes for all, and the next goes on where it ends.
+type recovery struct {
+	broken chan struct{} // capacity 1: a call has not reached the database
+	lead   chan struct{} // capacity 1: its holder probes, and alone uses the times below
+	// recovered is the end of the latest outage, probed that of the latest series of probes.
+	recovered, probed time.Time
+
+	mu      sync.Mutex
+	callers map[chan time.Duration]struct{} // of Recover; each has a capacity of 1
+}
+
+func newRecovery() recovery {
+	return recovery{broken: make(chan struct{}, 1), lead: make(chan struct{}, 1), callers: map[chan time.Duration]struct{}{}}
+}
+
+// Recover calls answered at the end of each outage, with the time for which the database was
+// probed, by the local clock, until ctx ends. By then the connections that were silent during
+// the outage are closed. Outages that end while answered runs become one. It is no outage that
+// a connection is lost, or that a call takes too long, if the next probe is answered. Any
+// number of goroutines may call it.
+func (s Server) Recover(ctx context.Context, answered func(away time.Duration)) error {
+	r := &s.db.recovery
+	ended := make(chan time.Duration, 1)
+	r.mu.Lock()
+	r.callers[ended] = struct{}{}
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.callers, ended)
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case away := <-ended:
+			answered(away)
+		case r.lead <- struct{}{}:
+			if err := s.db.recoverForAll(ctx, ended); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// recoverForAll waits for a break and tells all callers of Recover if it was an outage. Its
+// caller holds the lead, which ends here.
+func (s *DB) recoverForAll(ctx context.Context, own chan time.Duration) error {
+	r := &s.recovery
+	defer func() { <-r.lead }()
+	if len(own) > 0 { // the former holder told of an outage
+		return nil
+	}
+	err := s.awaitBreak(ctx)
+	var away time.Duration
+	if err == nil {
+		away, err = s.recoverOnce(ctx)
+	}
+	if err != nil {
+		lifecycle.Nudge(r.broken) // the next holder goes on with it
+		return err
+	}
+	if away == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for ended := range r.callers {
+		select {
+		case ended <- away:
+		default: // it has not looked since the former one
+		}
+	}
+	return nil
+}
+
+// recoverOnce probes the database until it answers. It returns how long it was away; 0: there
+// was no outage.
+func (s *DB) recoverOnce(ctx context.Context) (away time.Duration, err error) {
 	begin := time.Now()
-	unanswered, err := db.probes(ctx)
-	db.probed = time.Now()
+	unanswered, err := s.probes(ctx)
+	s.recovery.probed = time.Now()
 	if err != nil || unanswered.IsZero() {
 		return 0, err
 	}
-	db.recovered = time.Now()
-	db.Pool.Reset()
-	db.lines.closeDead(unanswered)
-	db.forgetPlaces()
+	s.recovery.recovered = time.Now()
+	s.Pool.Reset()
+	s.lines.closeDead(unanswered)
+	s.forgetPlaces()
 	return time.Since(begin), nil
 }
 
 // awaitBreak waits until a call does not reach the database. Meanwhile it closes connections
 // that were begun before the end of the latest outage and have heard nothing yet.
 func (s *DB) awaitBreak(ctx context.Context) error {
+	r := &s.recovery
 	for {
 		var later <-chan time.Time
-		if !s.recovered.IsZero() {
-			later = time.After(time.Until(s.recovered.Add(probeTimeout)))
+		if !r.recovered.IsZero() {
+			later = time.After(time.Until(r.recovered.Add(probeTimeout)))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.broken:
-			return lifecycle.Pause(ctx, time.Until(s.probed.Add(seriesEvery)))
+		case <-r.broken:
+			return lifecycle.Pause(ctx, time.Until(r.probed.Add(seriesEvery)))
 		case <-later:
-			s.lines.closeUnheard(s.recovered)
-			s.recovered = time.Time{}
+			s.lines.closeUnheard(r.recovered)
+			r.recovered = time.Time{}
 		}
 	}
 }

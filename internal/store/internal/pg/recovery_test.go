@@ -48,15 +48,19 @@ func TestCallsDoNotHangBeyondAnOutage(t *testing.T) {
 
 	dropped := make(chan struct{}, 100)
 	s.RememberPlaces(func() { dropped <- struct{}{} })
-	back := make(chan time.Duration, 1)
+	const callers = 3 // the sessions of an orchestrator share its store
+	back := make(chan time.Duration, callers)
 	var group conc.WaitGroup
 	defer group.Wait()
-	group.Go(func() {
-		away, err := s.Server().Recover(ctx)
-		if err == nil {
-			back <- away
-		}
-	})
+	defer cancel()
+	for range callers {
+		group.Go(func() {
+			_ = s.Server().Recover(ctx, func(away time.Duration) { back <- away }) // ends with the test
+		})
+	}
+	gone, leave := context.WithCancel(ctx) // one more ends early, whether it leads or not
+	group.Go(func() { _ = s.Server().Recover(gone, func(time.Duration) {}) })
+	leave()
 
 	line.Die()
 	const calls = 6 // on both connections, and behind them
@@ -81,11 +85,13 @@ func TestCallsDoNotHangBeyondAnOutage(t *testing.T) {
 	default:
 	}
 	line.Revive()
-	select {
-	case away := <-back:
-		require.Positive(t, away)
-	case <-ctx.Done():
-		t.Fatal("the end of the outage was not noticed")
+	for range callers {
+		select {
+		case away := <-back:
+			require.Positive(t, away)
+		case <-ctx.Done():
+			t.Fatal("the end of the outage was not noticed by all")
+		}
 	}
 	require.NotEmpty(t, dropped, "what was remembered is forgotten")
 	for range calls {
@@ -111,7 +117,8 @@ func TestALostConnectionIsNoOutage(t *testing.T) {
 	})
 	require.Error(t, err)
 	require.Equal(t, 1, places)
-	away, err := s.Server().Recover(ctx)
+	require.NoError(t, s.awaitBreak(ctx))
+	away, err := s.recoverOnce(ctx)
 	require.NoError(t, err)
 	require.Zero(t, away)
 	require.Zero(t, all, "the server is the same")
@@ -138,8 +145,7 @@ func TestRecoverEndsWithItsContext(t *testing.T) {
 	s, _ := overLine(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := s.Server().Recover(ctx)
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, s.Server().Recover(ctx, nil), context.Canceled)
 }
 
 // TestConnectionsThatAreBeingMadeOutliveAnOutage: what is dialled once the server is back has not
