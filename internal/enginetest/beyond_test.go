@@ -3,6 +3,7 @@ package enginetest_test
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,6 +102,76 @@ func TestBeyondALimit(t *testing.T) {
 				require.Equal(t, []int{0, 2}, []int{dropped, cancelled})
 			}
 			require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.task_messages`))
+		})
+	}
+}
+
+// TestWhatIsSupersededIsCancelled: a task whose step has run, and waits to run again, is cancelled by one of
+// its key that begins; its step does not run again, however short its wait and the step of the other.
+func TestWhatIsSupersededIsCancelled(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(e *enginetest.Engine, first uuid.UUID, end chan<- error){
+		"waits long for its retry": func(_ *enginetest.Engine, _ uuid.UUID, end chan<- error) {
+			end <- worker.Retryable(errors.New("no"), time.Hour)
+		},
+		"waits short for its retry": func(_ *enginetest.Engine, _ uuid.UUID, end chan<- error) {
+			end <- worker.Retryable(errors.New("no"), 300*time.Millisecond)
+		},
+		"released": func(e *enginetest.Engine, first uuid.UUID, _ chan<- error) {
+			var call *uuid.UUID
+			for steps := e.Read(first).Steps; call == nil; steps = steps[1:] {
+				if steps[0].Name == "call" {
+					call = &steps[0].UUID
+				}
+			}
+			require.NoError(t, e.Orchestrator.Act(t.Context(), first, orchestration.Action{Kind: orchestration.ActionReleaseLease, Step: call, Actor: "ana", Reason: "by hand"}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			begun, end := make(chan uuid.UUID, 10), make(chan error, 1)
+			var first atomic.Pointer[uuid.UUID]
+			e := enginetest.Start(t, func(w *worker.Worker) error {
+				if err := enginetest.RegisterTemplates(w, beyondFlow); err != nil {
+					return err
+				}
+				if err := w.Register("after", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })); err != nil {
+					return err
+				}
+				return w.Register("call", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
+					begun <- ctx.TaskUUID()
+					if was := first.Load(); was != nil && *was != ctx.TaskUUID() {
+						return "ran", nil
+					}
+					select {
+					case err := <-end:
+						return nil, err
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+				}))
+			})
+			signals, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "limits", Handler: workflow.HandlerReference{Callable: "call"},
+				Rule: limitrule.Rule{MaxRunning: new(1), Beyond: limitrule.CancelRunning}}, "test", "why")
+			require.NoError(t, err)
+			for _, s := range append(signals, signal.Signal{Topic: signal.TopicControl}) {
+				e.Bus.Publish(s)
+			}
+			id := e.Submit("limits", "beyond", `{"n":1}`)
+			first.Store(&id)
+			require.Equal(t, id, <-begun)
+			leave(e, id, end)
+			pgtest.Eventually(t, time.Minute, func() (bool, string) {
+				return e.DB.QueryInt(t, `select count(*) from tasker.board where task_uuid = $1 and slot = 0 and state = 3 and attempt = 1`, id) == 0, "it holds its place"
+			})
+			second := e.Submit("limits", "beyond", `{"n":2}`)
+			require.Equal(t, workflow.TaskComplete, e.Await(second).State)
+			require.Equal(t, workflow.TaskCancelled, e.Await(id).State)
+			require.Equal(t, 1, e.DB.QueryInt(t, `select count(*) from tasker.step_attempts where task_uuid = $1 and task_reason = 'beyond_limit'`, id))
+			for last := id; len(begun) > 0; {
+				require.False(t, last == second && len(begun) > 0, "one begins after the second")
+				last = <-begun
+			}
 		})
 	}
 }

@@ -171,3 +171,47 @@ func TestBeyondALimitWhileWorkersRace(t *testing.T) {
 	}
 	require.Len(t, unique, 180)
 }
+
+// TestBeyondALimitTheSupersededAreCancelled: a step that has run and waits to run again has no place, and is
+// older than what has come since. Once as many others run as may, it is not claimed any more.
+func TestBeyondALimitTheSupersededAreCancelled(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(2), Beyond: limitrule.CancelRunning})
+	retries := func(c []store.Claimed, due string) {
+		t.Helper()
+		db.Exec(t, `update tasker.board set state = case when $2 = '' then 2 else 1 end, token = null, worker = null, lease_until = null, claimed_at = null,
+			due_at = case when $2 <> '' then now() + $2::interval end, seq = nextval('tasker.step_seq') where task_uuid = any ($1)`, tasksOf(c), due)
+	}
+	limited(t, s, p, "a", "b")
+	first, _ := claimLimited(t, s, p, 10)
+	require.Len(t, first, 2)
+	retries(first[:1], "1 hour")
+	limited(t, s, p, "a")
+	second, _ := claimLimited(t, s, p, 10)
+	require.Len(t, second, 1)
+	require.Equal(t, store.Beyond{}, actBeyond(t, s, p), "one of two runs")
+	limited(t, s, p, "a", "b")
+	third, _ := claimLimited(t, s, p, 10)
+	require.Len(t, third, 2)
+	retries(second, "") // has begun later than was decided: it stays
+	require.Equal(t, store.Beyond{Running: 1}, actBeyond(t, s, p))
+	require.Equal(t, tasksOf(first)[:1], stopped(t, s))
+	require.Equal(t, store.Beyond{}, actBeyond(t, s, p), "once")
+	again, _ := claimLimited(t, s, p, 10)
+	require.Equal(t, tasksOf(second), tasksOf(again))
+	require.Equal(t, store.Beyond{}, actBeyond(t, s, p))
+
+	// In the line, and not marked since its row was locked: the youngest of the line, and yet the oldest.
+	limited(t, s, p, "a")
+	retries(again, "")
+	fourth, _ := claimLimited(t, s, p, 1)
+	require.NotEqual(t, tasksOf(again), tasksOf(fourth), "the retry comes behind")
+	none, _ := claimLimited(t, s, p, 10)
+	require.Empty(t, none, "it is not claimed")
+	db.Exec(t, `update tasker.board set limit_line = abs(limit_line)`)
+	require.Equal(t, store.Beyond{Running: 1}, actBeyond(t, s, p))
+	require.ElementsMatch(t, []uuid.UUID{first[0].TaskUUID, again[0].TaskUUID}, stopped(t, s))
+	require.Empty(t, waitingOf(t, db))
+}

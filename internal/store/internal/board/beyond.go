@@ -18,6 +18,9 @@ import (
 // should it be there an hour later, which no flow causes, it waits in line again. A
 // dropped step is reported as complete. Steps of tasks under compensation wait: a
 // compensation must run, and such a task cannot be cancelled.
+//
+// A step that has run and waits to run again keeps the line of its key (limit_line): younger steps of the key
+// supersede it, wherever it waits. See claimKeysFrom.
 
 const (
 	// overKeys is how many keys with waiting steps one look reads, those that are next first.
@@ -36,6 +39,11 @@ const (
 	overStep = `from tasker.board w where w.state = {claimable} and w.callable = -o.line
           and not (o.held and w.task_uuid = o.head_task and w.step_no = o.head_step)
           and not exists (select from tasker.board t where t.task_uuid = w.task_uuid and t.slot = 0 and ` + undoing + `)`
+	// supersededStep are the steps w of limits l that younger ones have superseded.
+	supersededStep = `from tasker.board w cross join lateral (
+            select callable_id from tasker.limit_keys where line = -w.limit_line) k join tasker.limits l on l.callable_id = k.callable_id
+        where w.state in ({scheduled}, {claimable}) and w.limit_line < 0 and l.callable_id = any (@callables::int[]) and not ` + limitedPaused + `
+        limit @limit::int`
 	// undoing: the task of the row t in slot 0 undoes its steps.
 	undoing = `get_byte(t.progress, 0) in ({progress_ending}, {progress_retry}) and get_byte(t.progress, length(t.progress) - 1) <> 0`
 )
@@ -46,35 +54,55 @@ var (
 	// Index: limit_keys_turns, board_running, board_claimable, the primary keys.
 	overLimit = pg.Compile(`
 with now as materialized (select clock_timestamp() as now), ` + overLimits + `
-select distinct callable_id from over o cross join lateral (select ` + overStep + ` limit 1) s`)
+select callable_id from over o cross join lateral (select ` + overStep + ` limit 1) s
+union
+select l.callable_id ` + supersededStep)
 	// Of cancel_running as many of the newest steps stay as may run at once, and so many that
 	// run are cancelled, the oldest first, that those have room; the one that holds an ordered
-	// key while it waits for its retry makes room, too.
-	// Index: limit_keys_turns, board_running, board_claimable, the primary keys.
+	// key while it waits for its retry makes room, too. A step that has run before is older than
+	// all that run, and than all that have not. Where its task undoes its steps, it is superseded no more.
+	// Index: limit_keys_turns, board_running, board_superseded, board_claimable, the primary keys.
 	actBeyond = pg.Compile(`
 with now as materialized (select clock_timestamp() as now), ` + overLimits + `, waiting as materialized (
-    select o.*, s.at, row_number() over (partition by o.line order by s.seq desc) as newest
-    from over o cross join lateral (select w.ctid as at, w.seq ` + overStep + ` order by w.lane, w.seq limit @limit::int for update skip locked) s
+    select o.*, s.at, s.began, row_number() over (partition by o.line order by s.began, s.seq desc) as newest, (
+        select count(*) from tasker.board where o.beyond = 'cancel_running' and state = {in_progress} and limit_line = o.line) as running
+    from over o cross join lateral (
+        select w.ctid as at, w.seq, w.limit_line is not null as began ` + overStep + ` and coalesce(w.limit_line, 0) >= 0
+        order by w.lane, w.seq limit @limit::int for update skip locked) s
+), judged as materialized (
+    select *, beyond <> 'cancel_running' or newest > most or began and running + newest > most as excess from waiting
+), superseded as materialized (
+    select w.ctid as at, w.task_uuid, w.state, l.callable_id,
+           exists (select from tasker.board t where t.task_uuid = w.task_uuid and t.slot = 0 and ` + undoing + `) as stays
+    ` + supersededStep + ` for update of w skip locked
 ), excess as materialized (
-    select * from waiting where beyond <> 'cancel_running' or newest > most
+    select at, line, callable_id, beyond from judged where excess
+    union all
+    select at, null, callable_id, 'cancel_running' from superseded where state = {claimable} and not stays
+), staying as (
+    update tasker.board s set limit_line = -s.limit_line from superseded e where s.ctid = e.at and e.stays
 ), withdrawn as (
     update tasker.board s set state = {scheduled}, callable = e.callable_id, due_at = now.now + interval '1 hour'
-    from excess e, now where s.ctid = e.at and e.beyond <> 'drop' returning s.task_uuid
+    from excess e, now where s.ctid = e.at and e.beyond <> 'drop' returning s.task_uuid, s.limit_line
 ), dropped as (
     update tasker.board s
     set state = {reported}, callable = e.callable_id, seq = nextval('tasker.step_seq'), attempt = s.attempt + 1, token = nextval('tasker.claim_token'),
         reported_at = now.now, outcome = {success}, result = '{"dropped": true}'
     from excess e, now where s.ctid = e.at and e.beyond = 'drop' returning 1
 ), ending as materialized (
-    select s.task_uuid, count(*) over (partition by o.line) as places
-    from (select line, head_task, held, most, count(*) filter (where newest <= most) as kept from waiting where beyond = 'cancel_running' group by line, head_task, held, most) o
-    cross join lateral (select count(*) as running from tasker.board where state = {in_progress} and limit_line = o.line) r
+    select s.task_uuid
+    from (select line, head_task, held, most, running, count(*) filter (where not excess) as kept from judged where beyond = 'cancel_running'
+          group by line, head_task, held, most, running) o
     cross join lateral (
         (select task_uuid from tasker.board where state = {in_progress} and limit_line = o.line order by claimed_at, task_uuid
-         limit case when r.running >= o.most then o.kept + r.running - o.most else 0 end)
+         limit case when o.running >= o.most then o.kept + o.running - o.most else 0 end)
         union all
-        (select o.head_task where o.held and r.running = 0)) s
+        (select o.head_task where o.held and o.running = 0)) s
     where not exists (select from tasker.board t where t.task_uuid = s.task_uuid and t.slot = 0 and ` + undoing + `)
+    union all
+    select task_uuid from superseded where not stays
+    union all
+    select task_uuid from withdrawn where limit_line is not null
 ), told as (
     insert into tasker.task_messages (task_uuid, kind)
     select distinct task_uuid, {beyond_limit}::smallint from (select task_uuid from withdrawn union all select task_uuid from ending) e
@@ -85,14 +113,14 @@ with now as materialized (select clock_timestamp() as now), ` + overLimits + `, 
     where k.line = any (array(select line from over)) and not exists (
         select from tasker.board b where b.state = {claimable} and b.callable = -k.line and b.ctid <> all (array(select at from excess where line = k.line)) offset 0)
 )
-select (select count(*) from withdrawn)::int as newest, (select count(*) from ending where task_uuid in (select task_uuid from told))::int as running,
+select (select count(*) from withdrawn where limit_line is null)::int as newest, (select count(*) from ending where task_uuid in (select task_uuid from told))::int as running,
        (select count(*) from dropped)::int as dropped`)
 )
 
 // Beyond counts the actions on steps of keys without room.
 type Beyond struct {
 	Newest  int // left the line, their tasks are being cancelled
-	Running int // ran, or waited for their retry; their tasks are being cancelled
+	Running int // ran, or had run and waited to run again; their tasks are being cancelled
 	Dropped int // completed without having run
 	// Signals to publish, unless the store sends them itself.
 	Signals []signal.Signal `sql:"-"`

@@ -102,17 +102,17 @@ where l.callable_id = any (@callables::int[]) and ` + limitedDirectly)
 const (
 	// openKey are the columns of a key k with room.
 	openKey = `select k.at as key_at, k.line, k.callable_id, k.turn, k.near, k.weight, k.from_lane, k.from_seq, k.head_task, k.head_step, l.limit_at, l.turn as reached,
-            l.turns_from, l.per_second, l.burst, x.room, ` + limitedAhead + ` as later, x.oldest, ` + limitedHeld + ` as held`
+            l.turns_from, l.per_second, l.burst, l.beyond = 'cancel_running' as supersedes, x.spare, x.room, ` + limitedAhead + ` as later, x.oldest, ` + limitedHeld + ` as held`
 	openIfRoom = ` cross join lateral ` + limitedRoom + ` where x.room > 0`
 	// limitedHeld: the step that has an ordered key has not ended.
 	limitedHeld = `l.ordered and not l.overtake and exists (
             select from tasker.board h where h.task_uuid = k.head_task and h.slot in (0, k.head_step + 1) and h.step_no = k.head_step)`
-	// lined are the waiting steps of a key o.
+	// lined are the waiting steps of a key o, but those that a younger one has superseded.
 	lined     = linedStep + inLine
 	linedStep = `select ctid as at, task_uuid, step_no, lane, seq, last_attempt is null as repeatable`
-	inLine    = ` ` + claimableHere + ` and callable = -o.line`
+	inLine    = ` ` + claimableHere + ` and callable = -o.line and (not o.supersedes or coalesce(limit_line, 0) >= 0)`
 	// ofOpen are the columns of an open key o that its change needs.
-	ofOpen = `o.line, o.key_at, o.near, o.per_second, o.burst, o.oldest, o.from_lane, o.from_seq`
+	ofOpen = `o.line, o.supersedes, o.spare, o.key_at, o.near, o.per_second, o.burst, o.oldest, o.from_lane, o.from_seq`
 )
 
 // Steps are claimed in the order of turns, of which a large claim counts several as one. It
@@ -181,7 +181,11 @@ const ofCandidate = `o.line, o.callable_id, o.reached, o.turn + s.nth / o.weight
 //
 // It reads first as many keys as fill it with several steps of each, or, of fewer keys, of each twice its share
 // of the claim. If these steps are too few, it reads so many more of these keys as may begin at once, and other keys.
-// Index: limit_keys_turns, board_running, board_claimable, the primary keys.
+//
+// Where those that run make room (cancel_running), steps that have run and wait to run again are superseded once
+// as many others run as may: such a step is marked by the negative line, is not claimed any more, and ActBeyond
+// cancels its task. One that another transaction has locked is not marked; it comes behind the others of its line.
+// Index: limit_keys_turns, board_running, board_superseded, board_claimable, the primary keys.
 func claimKeysFrom(keys, line string) *stmt.Statement {
 	const tooFew = `(select count(*) from first) < @limit::int - @ahead::int`
 	return pg.Compile(`
@@ -239,6 +243,14 @@ with now as materialized (select clock_timestamp() as now), open as materialized
     left join lateral (select k.from_turn from tasker.limit_keys k, (select o.turns_from) l
                        where k.callable_id = p.callable_id and k.waiting` + keys + ` order by k.from_turn, k.line limit 1) f on true
     where l.ctid = o.limit_at
+), superseded as (
+    update tasker.board b set limit_line = -b.limit_line
+    from taken l cross join lateral (
+        select ctid as at from tasker.board w
+        where w.state in ({scheduled}, {claimable}) and w.limit_line = l.line and w.ctid <> all (array(select at from numbered))
+              and not exists (select from tasker.board t where t.task_uuid = w.task_uuid and t.slot = 0 and ` + undoing + `)
+        for update skip locked) s
+    where l.supersedes and l.steps > 0 and l.spare <= l.steps and b.ctid = s.at
 ), claimed as (
     update tasker.board s set callable = n.callable_id, ` + toLimited + `
     from numbered n, now where s.ctid = n.at

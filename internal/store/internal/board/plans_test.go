@@ -190,6 +190,25 @@ func TestBeyondReadsTheBeginningsOfLines(t *testing.T) {
 	})
 }
 
+// TestSupersededStepsAreReadAlone, beside many steps that have run and wait to run again.
+func TestSupersededStepsAreReadAlone(t *testing.T) {
+	waiting := func(f plantest.Fixture, t *testing.T, db *pgtest.DB) {
+		linesOfKeys(f, t, db)
+		db.Exec(t, `update tasker.limits set beyond = 'cancel_running', max_running = 1`)
+		db.Exec(t, `update tasker.board set limit_line = (select min(line) + seq % (select count(*) from tasker.limit_keys) from tasker.limit_keys) where state in (1, 2) and seq % 2 = 0`)
+		db.Exec(t, `update tasker.board set limit_line = -limit_line where ctid = any (array(
+			select ctid from tasker.board where state in (1, 2) and limit_line > 0 and slot > 0 limit 100))`)
+	}
+	plantest.Grown(t, waiting, func(_ plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
+		keys := pg.Args{"callables": []int32{1}, "keys": items, "limit": 2}
+		return []plantest.Statement{
+			plantest.Of("claimKeys", claimKeys.With(limitedClaim(items, 0)), 2*items, 0),
+			plantest.Of("overLimit", overLimit.With(keys), 2*items, 1),
+			plantest.Of("actBeyond", actBeyond.With(keys), 2*items, 1),
+		}
+	})
+}
+
 func TestPlansMadeWithFewTemplatesHold(t *testing.T) {
 	t.Run("hot", func(t *testing.T) { plantest.FewTemplates(t, plantest.Nothing, hotStatements) })
 	t.Run("other", func(t *testing.T) { plantest.FewTemplates(t, plantest.Fixture.FillOperations, otherStatements) })

@@ -69,7 +69,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 125
+const SchemaVersion = 126
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
