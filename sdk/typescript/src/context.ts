@@ -127,7 +127,7 @@ export class StepContext {
   readonly context: Json;
   /** handler.initialization of the template. */
   readonly config: Record<string, Json>;
-  /** The results of the direct parents that have one. Those of batches are in batchResults. */
+  /** The results of the direct parents that have one. To read one of batches throws UnknownStep: they are in batchResults. */
   readonly results: Record<string, Json>;
   /** Seconds of the step's time limit when it was handed out. */
   readonly timeLeft: number | undefined;
@@ -172,7 +172,7 @@ export class StepContext {
     this.tracestate = m.tracestate ?? "";
     this.context = m.context;
     this.config = m.initialization ?? {};
-    this.results = m.dependency_results ?? {};
+    this.results = resultsOf(m);
     this.timeLeft = m.time_left_ms === undefined ? undefined : m.time_left_ms / 1000;
     this.deadline = m.time_left_ms === undefined ? undefined : new Date(Date.now() + m.time_left_ms);
     this.point = m.checkpoint;
@@ -488,4 +488,20 @@ export class StepContext {
 
 function toStderr(entry: Record<string, Json>): void {
   console.error(JSON.stringify(snapshot(entry)));
+}
+
+/** The results of the direct parents; one behind batches says where theirs are. */
+function resultsOf(m: StepMessage): Record<string, Json> {
+  const results: Record<string, Json> = { ...m.dependency_results };
+  for (const step of m.batch_steps ?? []) {
+    Object.defineProperty(results, step, {
+      enumerable: false, // whoever copies all of them does not ask for this one
+      get(): never {
+        throw new UnknownStep(
+          `${step} has many results: ctx.batchResults(${JSON.stringify(step)}) reads those of its batches`,
+        );
+      },
+    });
+  }
+  return results;
 }

@@ -53,6 +53,8 @@ export interface StepMessage {
   context: Json;
   initialization?: Record<string, Json>;
   dependency_results: Record<string, Json>;
+  /** Worker steps whose batches it joins. */
+  batch_steps?: string[];
   batch?: {
     batch_id: string;
     start_cursor?: Json;

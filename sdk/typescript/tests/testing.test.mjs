@@ -58,3 +58,13 @@ test("what a handler asks of its session", async () => {
     ctx.signal.throwIfAborted();
   }, { leaseLost: true })).outcome, "returned");
 });
+
+test("a context says where the results of batches are", async () => {
+  const end = await runStep(async (ctx) => {
+    const words = /^UnknownStep: rows has many results: ctx\.batchResults\("rows"\) reads those of its batches$/;
+    assert.throws(() => ctx.results.rows, words);
+    await assert.rejects(ctx.result("rows"), words);
+    return [Object.keys(ctx.results), "rows" in ctx.results, { ...ctx.results }, (await ctx.batchResults("rows")).length];
+  }, { results: { before: 1 }, batchResults: { rows: [3, 4] }, message: { batch_steps: ["rows"] } });
+  assert.deepEqual(end.result, [["before"], true, { before: 1 }, 2]);
+});
