@@ -128,6 +128,36 @@ def check(engine: Engine) -> None:
     ), declined
 
 
+def functions(engine: Engine) -> None:
+    """The workflows whose handlers are functions."""
+    for tier in ("premium", "standard"):
+        end = engine.run("functions", {"item": 7, "tier": tier, "discount": 50})
+        assert end.status == "complete", end
+        order = {"item": 7, "tier": tier, "customer": None, "step": "validate"}
+        assert end.results["validate"] == order, end.results
+        assert end.results["price"] == {"item": 7, "cents": 650} and end.steps["price"].attempts == 2, end
+        assert end.results["fetch"] == {"price": 70} and requests[-1][2] == "fn", (end.results, requests)
+        assert end.results["route"]["routing_context"] == {"tier": tier}, end.results
+        assert end.results["finish"] == {"result": [tier]}, end.results
+    free = engine.run("functions", {"item": 7, "discount": 700})
+    assert free.results["finish"] == {"result": []} and free.results["route"]["reason"] == "nothing to pay", free
+    wrong = engine.run("functions", {"item": 0})
+    error = wrong.steps["validate"].error
+    assert wrong.status == "error" and error is not None, wrong
+    assert [error[key] for key in ("message", "error_type", "error_code", "retryable")] == [
+        "no such item",
+        "PermanentError",
+        "NO_ITEM",
+        False,
+    ], error
+    absent = engine.run("functions", {"item": None})
+    error = absent.steps["validate"].error
+    assert error is not None and error["context"]["exception_type"] == "TypeError", absent
+    rows = engine.run("functions_rows", {"rows": 10})
+    assert rows.status == "complete" and rows.results["add_up"] == {}, rows
+    assert rows.results["process_003"] == {"sum": 8 + 9}, rows.results
+
+
 RESOLVED = """
 name: resolved
 namespace_name: shop
@@ -171,10 +201,11 @@ def with_handlers(templates: list[str]) -> None:
     SubscriberRegistry.instance().start_all()
     registry = HandlerRegistry.instance()
     registry.add_resolver(ServiceResolver())
-    assert registry.discover_handlers("shop.handlers") == 20, registry.list_handlers()
-    assert registry.is_registered("rows_sum") and registry.handler_count() == 20
+    assert registry.discover_handlers("shop.handlers") == 29, registry.list_handlers()
+    assert registry.is_registered("rows_sum") and registry.handler_count() == 29
     with Engine(*templates, handlers=compat.handlers()) as engine:
         check(engine)
+        functions(engine)
         resolved(engine)
         published(engine)
         assert arrived.wait(60) and heard == [("payment.charged", {"payment": "p-1", "cents": 700})], heard
@@ -203,8 +234,9 @@ def with_server(templates: list[str]) -> None:
         try:
             assert server.stdout is not None
             lines = [server.stdout.readline() for _ in range(2)]
-            assert lines == ["found 20 more handlers\n", "ready healthy\n"], lines
+            assert lines == ["found 29 more handlers\n", "ready healthy\n"], lines
             check(engine)
+            functions(engine)
             resolved(engine)
             published(engine)
             server.send_signal(signal.SIGTERM)
@@ -221,6 +253,7 @@ def with_server(templates: list[str]) -> None:
 if __name__ == "__main__":
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service) as service:
         threading.Thread(target=service.serve_forever, daemon=True).start()
+        os.environ["SERVICE_URL"] = f"http://127.0.0.1:{service.server_port}"
         texts = [
             p.read_text(encoding="utf-8").replace("URL", f"http://127.0.0.1:{service.server_port}")
             for p in sorted((APP / "templates").glob("*.yaml"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from . import domain_events, errors, registry, runtime, step_handler, types
+from . import domain_events, errors, functional, registry, runtime, step_handler, types
 from .domain_events import (
     BasePublisher,
     BaseSubscriber,
@@ -35,6 +35,18 @@ from .errors import (
     WorkerAlreadyRunningError,
     WorkerBootstrapError,
     WorkerNotInitializedError,
+)
+from .functional import (
+    BatchConfig,
+    Decision,
+    FunctionalHandler,
+    HandlerDecorator,
+    api_handler,
+    batch_analyzer,
+    batch_worker,
+    decision_handler,
+    depends_on,
+    inputs,
 )
 from .registry import (
     BaseResolver,
@@ -103,6 +115,7 @@ from .types import (
     CreateBatchesOutcome,
     CursorConfig,
     DecisionPointOutcome,
+    DecisionType,
     DependencyResultsWrapper,
     ErrorType,
     FailureStrategy,
@@ -136,6 +149,7 @@ _MODULES = {
     "step_handler.api": step_handler,
     "step_handler.decision": step_handler,
     "step_handler.batchable": step_handler,
+    "step_handler.functional": functional,
     "step_handler.mixins": step_handler,
     "step_handler.mixins.api": step_handler,
     "step_handler.mixins.decision": step_handler,
@@ -200,6 +214,7 @@ for _module, _names in (
             setattr(_module, _name, getattr(types, _name))
 for _name in ("api", "decision", "base", "mixins", "batchable"):
     setattr(step_handler, _name, step_handler)
+vars(step_handler)["functional"] = functional
 _alias(__name__)
 batch_processing, handler, event_bridge, event_poller, step_execution_subscriber, bootstrap, logging, worker = (
     step_handler,
@@ -225,6 +240,7 @@ __all__ = [
     "BatchAggregationResult",
     "BatchAggregationScenario",
     "BatchAnalyzerOutcome",
+    "BatchConfig",
     "BatchMetadata",
     "BatchProcessingOutcome",
     "BatchWorkerContext",
@@ -241,10 +257,12 @@ __all__ = [
     "ConversionError",
     "CreateBatchesOutcome",
     "CursorConfig",
+    "Decision",
     "DecisionHandler",
     "DecisionMixin",
     "DecisionPointOutcome",
     "DecisionStepHandler",
+    "DecisionType",
     "DependencyResultsWrapper",
     "DomainEvent",
     "ErrorType",
@@ -256,6 +274,8 @@ __all__ = [
     "FailureStrategy",
     "FfiDispatchMetrics",
     "FfiStepEvent",
+    "FunctionalHandler",
+    "HandlerDecorator",
     "HandlerDefinition",
     "HandlerRegistry",
     "HealthCheck",
@@ -291,7 +311,10 @@ __all__ = [
     "WorkerNotInitializedError",
     "WorkerStatus",
     "aggregate_batch_results",
+    "api_handler",
+    "batch_analyzer",
     "batch_processing",
+    "batch_worker",
     "bootstrap",
     "bootstrap_worker",
     "check_starvation_warnings",
@@ -299,16 +322,20 @@ __all__ = [
     "cleanup_timeouts",
     "complete_step_event",
     "create_batches",
+    "decision_handler",
+    "depends_on",
     "domain_events",
     "errors",
     "event_bridge",
     "event_poller",
+    "functional",
     "get_ffi_dispatch_metrics",
     "get_health_check",
     "get_worker_status",
     "handler",
     "handlers",
     "health_check",
+    "inputs",
     "install",
     "is_worker_running",
     "log_debug",

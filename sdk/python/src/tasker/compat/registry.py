@@ -236,7 +236,9 @@ class HandlerRegistry:
             cls._instance = None
 
     def register(self, name: Any, handler: Any = None) -> None:
-        """Registers a class, or an object, under a name; a class alone under its handler_name."""
+        """Registers a class, or an object, under a name; a class alone under its handler_name, and a function with
+        its decorator as the class that it has."""
+        name, handler = getattr(name, "_handler_class", name), getattr(handler, "_handler_class", handler)
         if handler is None:
             name, handler = (getattr(name, "handler_name", "") or getattr(name, "__name__", type(name).__name__)), name
         if not isinstance(name, str) or not name:
@@ -301,6 +303,7 @@ class HandlerRegistry:
         """Registers the handlers that a module defines. One without handler_name is found by the path of its class."""
         count = 0
         for kind in list(vars(module).values()):
+            kind = getattr(kind, "_handler_class", kind)
             if (
                 isinstance(kind, type)
                 and issubclass(kind, StepHandler)

@@ -411,6 +411,17 @@ class BatchableMixin:
 
     generate_cursor_configs = create_cursor_configs
 
+    def create_batch_outcome(
+        self,
+        total_items: int,
+        batch_size: int,
+        max_batches: int | None = None,
+        batch_metadata: Mapping[str, Any] | None = None,
+    ) -> BatchAnalyzerOutcome:
+        """The outcome for batch_analyzer_success."""
+        cursors = self.create_cursor_ranges(total_items, batch_size, max_batches)
+        return BatchAnalyzerOutcome.from_ranges(cursors, total_items, batch_metadata)
+
     def batch_analyzer_success(
         self,
         cursor_configs: Any = None,

@@ -124,7 +124,26 @@ class StepHandlerResult(Model):
         return cls(False, None, dict(metadata or {}), str(message), kind, error_code, again)
 
 
+class _Success:
+    """Of an object whether it is a success; of the class what makes one, as failure does."""
+
+    def __get__(self, result: StepHandlerResult | None, owner: type[StepHandlerResult]) -> Any:
+        return owner.success_handler_result if result is None else result.__dict__["success"]
+
+    def __set__(self, result: StepHandlerResult, success: bool) -> None:
+        result.__dict__["success"] = success
+
+
+setattr(StepHandlerResult, "success", _Success())
+setattr(StepHandlerResult, "failure", StepHandlerResult.failure_handler_result)
 StepExecutionResult = StepHandlerResult
+
+
+class DecisionType(str, Enum):
+    """The kinds of outcomes of decisions."""
+
+    CREATE_STEPS = "create_steps"
+    NO_BRANCHES = "no_branches"
 
 
 @dataclass
@@ -153,6 +172,14 @@ class DecisionPointOutcome(Model):
     @property
     def requires_step_creation(self) -> bool:
         return bool(self.step_names)
+
+    @property
+    def decision_type(self) -> DecisionType:
+        return DecisionType(self.type)
+
+    @property
+    def next_step_names(self) -> list[str]:
+        return self.step_names
 
     def to_dict(self) -> dict[str, JSON]:
         """The outcome in the result of its step."""
