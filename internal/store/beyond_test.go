@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/limitrule"
@@ -214,4 +215,53 @@ func TestBeyondALimitTheSupersededAreCancelled(t *testing.T) {
 	require.Equal(t, store.Beyond{Running: 1}, actBeyond(t, s, p))
 	require.ElementsMatch(t, []uuid.UUID{first[0].TaskUUID, again[0].TaskUUID}, stopped(t, s))
 	require.Empty(t, waitingOf(t, db))
+}
+
+// TestBeyondALimitTheSupersededWhileWorkersRace: workers claim, fail and act beside creators. In the end one task
+// of the key runs, and all others are to be cancelled.
+func TestBeyondALimitTheSupersededWhileWorkersRace(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1), Beyond: limitrule.CancelRunning})
+	claim := func() []store.Claimed {
+		got, _, _, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: p.Callables, Limit: 2, Lease: time.Hour}, true)
+		assert.NoError(t, err)
+		return got
+	}
+	act := func() store.Beyond {
+		done, err := s.ActBeyond(t.Context(), p.Callables)
+		assert.NoError(t, err)
+		return done
+	}
+	var wg sync.WaitGroup
+	for worker := range 3 {
+		wg.Go(func() {
+			for range 20 {
+				limited(t, s, p, "a")
+				if got := claim(); worker > 0 { // it fails, and waits for its retry
+					db.Exec(t, `update tasker.board set state = 1 + (seq % 2)::int, token = null, worker = null, lease_until = null, claimed_at = null,
+						due_at = case when seq % 2 = 0 then now() + interval '1 hour' end, seq = nextval('tasker.step_seq') where task_uuid = any ($1) and state = 3`, tasksOf(got))
+				}
+				act()
+			}
+		})
+	}
+	wg.Wait()
+	limited(t, s, p, "a") // the newest of all
+	var last []store.Claimed
+	for quiet := 0; quiet < 3; { // those that run make room, which a cancellation gives back
+		got := claim()
+		if len(got) > 0 {
+			last = got
+		}
+		done := act()
+		db.Exec(t, `delete from tasker.board b using tasker.task_messages m where m.task_uuid = b.task_uuid`)
+		if quiet++; len(got)+done.Newest+done.Running > 0 {
+			quiet = 0
+		}
+	}
+	require.Len(t, last, 1)
+	require.Len(t, stopped(t, s), 60)
+	require.Equal(t, db.QueryString(t, `select task_uuid::text from tasker.tasks order by requested_at desc limit 1`), tasksOf(last)[0].String())
 }
