@@ -82,6 +82,7 @@ func TestAnEphemeralServerEndsAtOnceWithItsOwner(t *testing.T) {
 	}
 	dir := dataDir(t)
 	owner, pid := startOwner(t, dir, ephemeralEnv+"=1")
+	t.Cleanup(func() { removeOldSocketDir(dir) }) // as the next start of the cluster does
 	require.NoError(t, owner.Process.Kill())
 	_ = owner.Wait() // killed
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
