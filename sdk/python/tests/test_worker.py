@@ -433,6 +433,9 @@ class Arguments(unittest.TestCase):
         for wrong, why in (({"at": 7}, "InvalidInput"), ({}, "Absent")):
             self.assertEqual((run_step(field, wrong).error or {})["error_type"], why)
 
+        self.assertEqual(run_step(lambda ctx: list(ctx.batch_steps), batch_steps=["rows"]).result, ["rows"])
+        self.assertEqual(run_step(lambda ctx: list(ctx.batch_steps)).result, [])
+
         def total(ctx: StepContext) -> object:
             values, missing = ctx.batch_values("rows", Amount)
             return [[[v.step_name, v.batch_id, v.value.amount, v.isolated] for v in values], missing]

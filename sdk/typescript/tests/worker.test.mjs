@@ -168,10 +168,10 @@ test("handlers are found by name, by another spelling, and by resolvers", async 
     name: "services",
     callables: ["service://*"],
     canResolve: ({ callable }) => callable !== "service://none",
-    resolve({ callable }) {
+    resolve({ callable, namespace }) {
       if (callable === "service://fails") throw new Error("no registry");
       if (callable === "service://never") throw new Permanent("gone", { errorType: "Gone" });
-      return callable.endsWith("b") ? () => "b" : { call: () => "a", undo: (ctx) => `undone ${ctx.callable}` };
+      return callable.endsWith("b") ? (ctx) => ["b", namespace === ctx.namespace] : { call: () => "a", undo: (ctx) => `undone ${ctx.callable}` };
     },
   });
   worker.resolver({ name: "first", priority: 1, callables: ["both", "Both"], resolve: () => () => "resolved" });
@@ -186,7 +186,7 @@ test("handlers are found by name, by another spelling, and by resolvers", async 
     1.1: "shop.pay",
     2.1: "refund explicit_mapping",
     3.1: "Shop::PayHandler",
-    4.1: "b",
+    4.1: ["b", true],
     5.1: "undone service://a",
     6.1: ["ResolutionError", true, "ResolutionError: No resolver could resolve callable 'service://none'"],
     7.1: ["MethodNotFound", false, "MethodNotFound: Handler 'service://a' does not respond to 'none'"],

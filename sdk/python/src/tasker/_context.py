@@ -166,8 +166,10 @@ class StepContext:
         self.tracestate = str(message.get("tracestate") or "")
         """What the sender of the trace added to it."""
         self.config: Mapping[str, JSON] = message.get("initialization") or {}
+        self.batch_steps: tuple[str, ...] = tuple(message.get("batch_steps") or ())
+        """The worker steps that this one depends on: those of batch_results."""
         self.results: Mapping[str, JSON] = Results(
-            message.get("dependency_results") or {}, frozenset(message.get("batch_steps") or ())
+            message.get("dependency_results") or {}, frozenset(self.batch_steps)
         )
         """The results of direct parents by name. Those of batches are in batch_results, and a batch reads that of the
         step which created it with result."""
