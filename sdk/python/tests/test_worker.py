@@ -14,6 +14,7 @@ import threading
 import unittest
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -422,6 +423,53 @@ class Arguments(unittest.TestCase):
             ({"batch": {**part, "start_cursor": "a"}}, "invalid start 'a' of batch '001': want a whole number"),
         ):
             self.assertIn(why, (run_step(rows, **step).error or {})["message"])
+
+    def test_fields_and_results_of_batches_become_models(self) -> None:
+        def field(ctx: StepContext) -> object:
+            return [ctx.field_as("at", Amount).amount, ctx.field_as("none", Amount, 0), ctx.field_as("null", Amount, 1)]
+
+        context = {"at": {"amount": 7}, "null": None}
+        self.assertEqual(run_step(field, context).result, [7, 0, 1])
+        for wrong, why in (({"at": 7}, "InvalidInput"), ({}, "Absent")):
+            self.assertEqual((run_step(field, wrong).error or {})["error_type"], why)
+
+        self.assertEqual(run_step(lambda ctx: list(ctx.batch_steps), batch_steps=["rows"]).result, ["rows"])
+        self.assertEqual(run_step(lambda ctx: list(ctx.batch_steps)).result, [])
+
+        def total(ctx: StepContext) -> object:
+            values, missing = ctx.batch_values("rows", Amount)
+            return [[[v.step_name, v.batch_id, v.value.amount, v.isolated] for v in values], missing]
+
+        async def later(ctx: StepContext) -> object:
+            values, missing = await ctx.batch_values("rows")
+            return [[v.value for v in values], missing]
+
+        batches = {"rows": [{"amount": 1}, None, {"amount": 3}]}
+        self.assertEqual(
+            run_step(total, batch_results=batches).result, [[["rows_001", "001", 1, 0], ["rows_003", "003", 3, 0]], 1]
+        )
+        self.assertEqual(run_step(later, batch_results=batches).result, [[{"amount": 1}, {"amount": 3}], 1])
+        with Daemon() as daemon:
+            empty = {"step_name": "rows_000", "batch_id": "000", "is_no_op": True, "result": None}
+            known = {"step_name": "rows_a", "batch_id": "b", "isolated": 2, "result": {"amount": 5}}
+            daemon.answers["/batch-results"] = lambda query, body: (200, {"batches": [empty, known]})
+            worker = Worker(daemon.url)
+            worker.handler("asks")(total)
+            worker.start()
+            self.assertEqual(daemon.report(daemon.step("asks"))["result"], [[["rows_a", "b", 5, 2]], 0])
+            worker.stop(PATIENCE)
+
+    def test_the_deadline_is_that_of_the_time_limit(self) -> None:
+        before = datetime.now(timezone.utc)
+        ends: list[datetime | None] = []
+        handler = lambda ctx: ends.append(ctx.deadline)  # noqa: E731
+        self.assertEqual(run_step(handler, time_left_ms=60_000).outcome, "success")
+        self.assertEqual(run_step(handler).outcome, "success")
+        first, second = ends
+        assert first is not None
+        self.assertLessEqual(before + timedelta(seconds=60), first)
+        self.assertLessEqual(first, datetime.now(timezone.utc) + timedelta(seconds=60))
+        self.assertIsNone(second)
 
 
 class Numbers(unittest.TestCase):

@@ -129,6 +129,8 @@ export class StepContext {
   readonly config: Record<string, Json>;
   /** The results of the direct parents that have one. To read one of batches throws UnknownStep: they are in batchResults. */
   readonly results: Record<string, Json>;
+  /** The worker steps that this one depends on: those of batchResults. */
+  readonly batchSteps: readonly string[];
   /** Seconds of the step's time limit when it was handed out. */
   readonly timeLeft: number | undefined;
   /** When the time limit of the step passes, by the clock of this machine. */
@@ -173,6 +175,7 @@ export class StepContext {
     this.context = m.context;
     this.config = m.initialization ?? {};
     this.results = resultsOf(m);
+    this.batchSteps = m.batch_steps ?? [];
     this.timeLeft = m.time_left_ms === undefined ? undefined : m.time_left_ms / 1000;
     this.deadline = m.time_left_ms === undefined ? undefined : new Date(Date.now() + m.time_left_ms);
     this.point = m.checkpoint;
@@ -495,7 +498,7 @@ function resultsOf(m: StepMessage): Record<string, Json> {
   const results: Record<string, Json> = { ...m.dependency_results };
   for (const step of m.batch_steps ?? []) {
     Object.defineProperty(results, step, {
-      enumerable: false, // whoever copies all of them does not ask for this one
+      enumerable: false, // a copy of all of them does not ask for this one
       get(): never {
         throw new UnknownStep(
           `${step} has many results: ctx.batchResults(${JSON.stringify(step)}) reads those of its batches`,

@@ -84,11 +84,15 @@ export class Decision {
   }
 }
 
-/** The part of one batch, with cursors of any kind. */
+/** The part of one batch, with cursors of any kind, or with its items. */
 export interface BatchCursor {
-  start: Json;
-  end: Json;
-  size: number;
+  start?: Json;
+  /** It is not included. */
+  end?: Json;
+  /** Default: the number of items. */
+  size?: number;
+  /** The items of the batch, instead of those between cursors. */
+  items?: Json[];
   /** Default: its number, such as 001. */
   id?: string;
 }
@@ -110,7 +114,7 @@ export class BatchConfig {
   /** Batches with cursors of their own, such as times or keys: no cursors are no batches. */
   static of(
     cursors: BatchCursor[],
-    totalItems = cursors.reduce((sum, c) => sum + c.size, 0),
+    totalItems = cursors.reduce((sum, c) => sum + sizeOf(c), 0),
     result: Record<string, Json> = {},
   ): BatchConfig {
     const config = new BatchConfig(totalItems, 1, 0, result);
@@ -128,9 +132,10 @@ export class BatchConfig {
   outcome(workerTemplate: string): Json {
     const cursors = this.cursors().map((c, i) => ({
       batch_id: c.id ?? String(i + 1).padStart(3, "0"),
-      start_cursor: c.start,
-      end_cursor: c.end,
-      batch_size: c.size,
+      start_cursor: c.start ?? null,
+      end_cursor: c.end ?? null,
+      batch_size: sizeOf(c),
+      ...(c.items ? { items: c.items } : {}),
     }));
     if (cursors.length === 0) return { type: "no_batches" };
     return {
@@ -157,6 +162,10 @@ export class BatchConfig {
     }
     return cursors;
   }
+}
+
+function sizeOf({ size, items }: BatchCursor): number {
+  return size ?? items?.length ?? 0;
 }
 
 /**
@@ -209,6 +218,13 @@ export class Handlers {
       throw new TypeError(`register resolver ${name}: want callables that it resolves`);
     if (this.resolvers.has(name)) throw new TypeError(`register resolver ${name}: the name is already registered`);
     this.resolvers.set(name, resolver);
+  }
+
+  /** The handler that is registered, as a worker calls it: for tests, with runStep. */
+  find(callable: string, method = "call"): Handler {
+    const found = this.known.get(callable)?.get(method);
+    if (!found) throw new TypeError(`no handler of ${callable} with the method ${method}`);
+    return found;
   }
 
   /** Registers the handlers, publishers, subscribers and resolvers of another collection. */
@@ -264,19 +280,29 @@ export class Handlers {
   }
 
   /**
-   * Registers a function of the context and the batch, whose cursors are of type C. It is not called for a batch
-   * without work.
+   * Registers a function of the context and the batch, whose cursors are of type C, and of what it needs. It is not
+   * called for a batch without work.
    */
   batchWorker<C = number>(
     callable: string,
     handler: (ctx: StepContext, batch: Batch<C>) => Json | Promise<Json>,
-  ): void {
-    this.handler(callable, (ctx) => {
+  ): void;
+  batchWorker<const N extends Needs, C = number>(
+    callable: string,
+    needs: N,
+    handler: (ctx: StepContext, batch: Batch<C>, values: ValuesOf<N>) => Json | Promise<Json>,
+  ): void;
+  batchWorker(callable: string, ...rest: [BatchHandler] | [Needs, BatchHandler]): void {
+    const [needs, handler] = rest.length === 1 ? [{}, rest[0]] : rest;
+    if (typeof handler !== "function") throw new TypeError(`register handler ${callable}: want a function`);
+    this.handler(callable, async (ctx) => {
       if (!ctx.batch) throw new Permanent(`step ${ctx.stepName} is not a batch`, { errorType: "NotABatch" });
-      return ctx.batch.noOp ? { no_op: true } : handler(ctx, ctx.batch as unknown as Batch<C>);
+      return ctx.batch.noOp ? { no_op: true } : handler(ctx, ctx.batch, await valuesOf(ctx, needs));
     });
   }
 }
+
+type BatchHandler = (ctx: StepContext, batch: Batch<any>, values: any) => Json | Promise<Json>;
 
 /** The names of the methods of an object, its own and those of its classes; getters are not called. */
 export function methodsOf(object: object): string[] {

@@ -12,6 +12,8 @@ export interface HandlerReference {
   /** The resolver that the template names, or an empty text. */
   resolver: string;
   initialization: Record<string, unknown>;
+  /** Of the task's template. */
+  namespace: string;
 }
 
 /**
@@ -56,8 +58,8 @@ export class Resolution {
 
   /** Resolves to undefined where this process has no handler. */
   async find(ctx: StepContext, offered: string | undefined): Promise<Handler | undefined> {
-    const { callable, method, resolver, config: initialization } = ctx,
-      reference = { callable, method, resolver, initialization };
+    const { callable, method, resolver, config: initialization, namespace } = ctx,
+      reference = { callable, method, resolver, initialization, namespace };
     const named = resolver === "" ? undefined : this.ordered.find((r) => r.name === resolver);
     if (!named) {
       const exact = this.known.get(callable)?.get(method);

@@ -64,6 +64,7 @@ test("a context says where the results of batches are", async () => {
     const words = /^UnknownStep: rows has many results: ctx\.batchResults\("rows"\) reads those of its batches$/;
     assert.throws(() => ctx.results.rows, words);
     await assert.rejects(ctx.result("rows"), words);
+    assert.deepEqual(ctx.batchSteps, ["rows"]);
     return [Object.keys(ctx.results), "rows" in ctx.results, { ...ctx.results }, (await ctx.batchResults("rows")).length];
   }, { results: { before: 1 }, batchResults: { rows: [3, 4] }, message: { batch_steps: ["rows"] } });
   assert.deepEqual(end.result, [["before"], true, { before: 1 }, 2]);

@@ -72,6 +72,12 @@ handlers.batchWorker("counts", (ctx, batch) => {
   return sum;
 });
 handlers.batchWorker<string>("spells", (_ctx, batch: Batch<string>) => batch.start.localeCompare(batch.end));
+handlers.batchWorker("needs", { inputs: { by: { as: String } } }, (_ctx, batch: Batch<string>, { by }) => by + batch.start);
+// @ts-expect-error -- a function is missing
+handlers.batchWorker("lacks", {});
+BatchConfig.of([{ items: ["a"] }, { start: 1, end: 2, size: 1 }]);
+const found: Handler = handlers.find("needs");
+found satisfies Handler;
 
 const plain: Handler = async (ctx: StepContext) => {
   const n: number = ctx.field("n", Number),

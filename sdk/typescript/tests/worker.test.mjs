@@ -168,10 +168,10 @@ test("handlers are found by name, by another spelling, and by resolvers", async 
     name: "services",
     callables: ["service://*"],
     canResolve: ({ callable }) => callable !== "service://none",
-    resolve({ callable }) {
+    resolve({ callable, namespace }) {
       if (callable === "service://fails") throw new Error("no registry");
       if (callable === "service://never") throw new Permanent("gone", { errorType: "Gone" });
-      return callable.endsWith("b") ? () => "b" : { call: () => "a", undo: (ctx) => `undone ${ctx.callable}` };
+      return callable.endsWith("b") ? (ctx) => ["b", namespace === ctx.namespace] : { call: () => "a", undo: (ctx) => `undone ${ctx.callable}` };
     },
   });
   worker.resolver({ name: "first", priority: 1, callables: ["both", "Both"], resolve: () => () => "resolved" });
@@ -186,7 +186,7 @@ test("handlers are found by name, by another spelling, and by resolvers", async 
     1.1: "shop.pay",
     2.1: "refund explicit_mapping",
     3.1: "Shop::PayHandler",
-    4.1: "b",
+    4.1: ["b", true],
     5.1: "undone service://a",
     6.1: ["ResolutionError", true, "ResolutionError: No resolver could resolve callable 'service://none'"],
     7.1: ["MethodNotFound", false, "MethodNotFound: Handler 'service://a' does not respond to 'none'"],
@@ -639,7 +639,8 @@ test("checkpoints are saved in order, and refusals are said", async (t) => {
 
 test("arguments are converted, and may be absent", async () => {
   const handlers = new Handlers(),
-    call = (name, options) => runStep(handlers.known.get(name).get("call"), options);
+    call = (name, options) => runStep(handlers.find(name), options);
+  assert.throws(() => handlers.find("a"), /no handler of a with the method call/);
   const order = { parse: (v) => ({ ...v, parsed: true }) };
   handlers.step(
     "a",
@@ -708,6 +709,23 @@ test("arguments are converted, and may be absent", async () => {
     },
   });
   assert.throws(() => new BatchConfig(NaN, 1).outcome("rows"), Permanent);
+  handlers.batchAnalyzer("listed", "rows", {}, () => BatchConfig.of([{ items: ["a", "b"] }, { items: [], size: 0 }]));
+  const { total_items: total, cursor_configs: parts } = (await call("listed", {})).result.batch_processing_outcome;
+  assert.equal(total, 2);
+  assert.deepEqual(parts, [
+    { batch_id: "001", start_cursor: null, end_cursor: null, batch_size: 2, items: ["a", "b"] },
+    { batch_id: "002", start_cursor: null, end_cursor: null, batch_size: 0, items: [] },
+  ]);
+  handlers.batchWorker("w", { dependsOn: { split: "b" }, inputs: ["by"] }, (_ctx, batch, { split, by }) => [
+    batch.items,
+    split,
+    by,
+  ]);
+  const given = { items: [1], results: { b: "f" }, context: { by: "hand" } };
+  assert.deepEqual((await call("w", given)).result, [[1], "f", "hand"]);
+  assert.match((await call("w", { ...given, context: {} })).error.message, /lacks by$/);
+  assert.equal((await call("w", { context: {} })).error.error_type, "NotABatch");
+  assert.throws(() => handlers.batchWorker("none"), /want a function/);
 });
 
 test("objects are registered by their methods, and nothing of them is called", () => {

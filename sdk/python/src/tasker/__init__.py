@@ -7,7 +7,7 @@ reports how they ended. The protocol is docs/protocol.md of the project.
 from ._api import ApiResponse, api_call
 from ._bytes import Bytes
 from ._client import ApiError, AsyncClient, Client, NotReached, Task
-from ._context import Batch, Checkpoint, StepContext, current_step
+from ._context import Batch, BatchValue, Checkpoint, StepContext, current_step
 from ._errors import Absent, Cancelled, Continue, Permanent, Retryable, Returned, TaskerError, UnknownStep, Yield
 from ._events import Event, Publisher, StepEvent, Subscriber
 from ._handlers import BatchConfig, Cursor, Decision, Handlers, Resolver
@@ -22,6 +22,7 @@ __all__ = [
     "AsyncClient",
     "Batch",
     "BatchConfig",
+    "BatchValue",
     "Bytes",
     "Cancelled",
     "Checkpoint",

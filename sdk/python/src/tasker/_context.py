@@ -10,7 +10,7 @@ import time
 from concurrent import futures
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, Generator, Generic, Mapping, MutableMapping, NoReturn, TypeVar
 
 from ._bytes import dumps
@@ -67,6 +67,16 @@ class Batch:
         return self.start, self.end
 
 
+@dataclass(frozen=True)
+class BatchValue(Generic[T]):
+    """The result of one batch; isolated counts the items that it could not process."""
+
+    step_name: str
+    batch_id: str
+    value: T
+    isolated: int
+
+
 class Results(dict[str, JSON]):
     """The results of direct parents. It says in words what it does not have."""
 
@@ -112,9 +122,9 @@ class Pending(Generic[T]):
 class StepContext:
     """One execution of a step. It may be used from several threads.
 
-    checkpoint, progress, result, result_as and batch_results ask the daemon. In a thread they return the answer; in a
-    coroutine they return at once what can be awaited, so that no other handler has to wait. What is not awaited is done
-    all the same, in its order, before the step ends: if it fails, the step does.
+    checkpoint, progress, result, result_as, batch_results and batch_values ask the daemon. In a thread they return the
+    answer; in a coroutine they return at once what can be awaited, so that no other handler has to wait. What is not
+    awaited is done all the same, in its order, before the step ends: if it fails, the step does.
     """
 
     def __init__(self, session: Session, message: Mapping[str, JSON]) -> None:
@@ -148,13 +158,18 @@ class StepContext:
         self.max_attempts = int(message["max_attempts"])
         self.priority = int(message["priority"])
         self.context: Any = message["context"]
+        left = self.time_left
+        self.deadline = None if left is None else datetime.now(timezone.utc) + timedelta(seconds=left)
+        """When the time limit of the step passes, by the clock of this machine; None without one."""
         self.traceparent = str(message.get("traceparent") or "")
         """The span of this attempt as W3C trace context, for a tracing library; empty without a trace."""
         self.tracestate = str(message.get("tracestate") or "")
         """What the sender of the trace added to it."""
         self.config: Mapping[str, JSON] = message.get("initialization") or {}
+        self.batch_steps: tuple[str, ...] = tuple(message.get("batch_steps") or ())
+        """The worker steps that this one depends on: those of batch_results."""
         self.results: Mapping[str, JSON] = Results(
-            message.get("dependency_results") or {}, frozenset(message.get("batch_steps") or ())
+            message.get("dependency_results") or {}, frozenset(self.batch_steps)
         )
         """The results of direct parents by name. Those of batches are in batch_results, and a batch reads that of the
         step which created it with result."""
@@ -207,6 +222,12 @@ class StepContext:
         if name not in fields:
             raise Absent(f"the field {name!r} of the task's context is absent")
         return fields[name]
+
+    def field_as(self, name: str, model: type[T], default: Any = _REQUIRED) -> Any:
+        """A field of the task's context as a model, or the default where field would return it."""
+        if default is not _REQUIRED and self.field(name, None) is None:
+            return default
+        return converted(self.field(name), model, f"the field {name!r} of the task's context", "InvalidInput")
 
     def context_as(self, model: type[T]) -> T:
         """The task's context as a dataclass or a model of pydantic."""
@@ -345,6 +366,27 @@ class StepContext:
             f"ctx.batch_results({step!r})",
             lambda: self._read("batches", step, lambda: self._session.batch_results(self, step)),
         )
+
+    def batch_values(self, step: str, model: type[Any] = object) -> Any:
+        """The results of the batches of a worker step that did something, as BatchValue, and how many are missing:
+        those of batches that failed and were tolerated, or were resolved by hand."""
+
+        def read() -> tuple[list[BatchValue[Any]], int]:
+            ends = self._read("batches", step, lambda: self._session.batch_results(self, step))
+            found = [b for b in ends if not b.get("is_no_op")]
+            values = [
+                BatchValue(
+                    str(b["step_name"]),
+                    str(b.get("batch_id") or b["step_name"][len(step) + 1 :]),
+                    converted(b["result"], model, f"the result of the batch {b['step_name']}", "InvalidInput"),
+                    int(b.get("isolated") or 0),
+                )
+                for b in found
+                if b.get("result") is not None
+            ]
+            return values, len(found) - len(values)
+
+        return self._ask(f"ctx.batch_values({step!r})", read)
 
     def isolate(self, item: JSON, why: Exception | str) -> None:
         """Records an item of a batch that could not be processed (failure_strategy: isolate). The batch continues; the
