@@ -99,7 +99,7 @@ func TestARowThatGoesOnForgetsNothing(t *testing.T) {
 	}{
 		"moveTasks": {moveTasks, nil},
 		// The same step again, in the same row.
-		"retrySteps": {retrySteps, []string{"callable", "step_no", "attempt", "parents", "inputs", "tags", "batch", "checkpoint"}},
+		"retrySteps": {retrySteps, []string{"callable", "step_no", "attempt", "parents", "inputs", "tags", "batch", "checkpoint", "limit_line"}},
 		// Null for a claimed step in the task's row; the fence checks the checkpoint.
 		"settleMoves": {settleMoves, []string{"reported_at", "due_at", "retry_after_ms", "outcome", "retryable", "result", "error", "batch", "checkpoint",
 			"wait", "awaits", "events"}},
