@@ -335,6 +335,11 @@ func (a *app) templateFlag(target *string, usage string, rules ...rule) flags {
 	return opt(target, "name", usage, slices.Concat([]rule{a.offering(byName), also("task-name", "template")}, rules)...)
 }
 
+// calledFlag names the callable of steps.
+func calledFlag(target *string, usage string) flags {
+	return opt(target, "callable", usage, also("handler"))
+}
+
 // createdFlags bound when something was created.
 func createdFlags(since, until **client.Time) flags {
 	return all(

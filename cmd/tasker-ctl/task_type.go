@@ -50,13 +50,13 @@ func (a *app) typeRegister() command {
 		use: "register NAME", short: "Register a task type, or change it",
 		long: `Registers a task type, or changes it: the version that was registered last is the
 one that is enqueued. Existing tasks keep the version they started with.`,
-		example: "  tasker-ctl type register email.send -n mail --handler mail.send --max-attempts 5 --timeout 30\n" +
+		example: "  tasker-ctl type register email.send -n mail --callable mail.send --max-attempts 5 --timeout 30\n" +
 			"  tasker-ctl type register charge -n payments --payload-schema @charge.json --identity caller_provided --key-lifetime 7d",
 		flags: all(
 			a.namespace(&r.Namespace, "namespace of the type: its queue"),
 			opt(&r.Version, "version", "version of the type", also("v")),
 			opt(&r.Description, "description,d", "what it is for"),
-			opt(&r.Handler, "handler", "name of the handler (default the type's)"),
+			calledFlag(&r.Handler, "what its step calls (default the name of the type)"),
 			opt(&r.PayloadSchema, "payload-schema", "JSON Schema of the payload, @file, or - for stdin", anObject),
 			opt(&r.Priority, "priority", "priority of the tasks, -100 to 100; higher goes first", aPriority, also("p")),
 			opt(&r.PriorityLevel, "priority-level", "in place of the priority: 1, which goes first, to 10", aPriorityLevel),
