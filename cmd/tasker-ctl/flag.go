@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -318,6 +319,33 @@ func valueOf[T any](p *T) (value T) {
 	}
 	return value
 }
+
+// wholeSeconds are given as a duration, or, as before, by their number.
+type wholeSeconds int
+
+// Set implements pflag.Value.
+func (s *wholeSeconds) Set(text string) error {
+	if _, err := strconv.Atoi(text); err == nil {
+		text += "s"
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d%time.Second != 0 {
+		return errors.New("want whole seconds, such as 30s")
+	}
+	*s = wholeSeconds(d / time.Second)
+	return nil
+}
+
+// String implements pflag.Value.
+func (s *wholeSeconds) String() string {
+	if *s == 0 {
+		return "" // no default
+	}
+	return (time.Duration(*s) * time.Second).String()
+}
+
+// Type implements pflag.Value.
+func (s *wholeSeconds) Type() string { return "duration" }
 
 // The flags that many commands have.
 

@@ -50,7 +50,7 @@ func (a *app) typeRegister() command {
 		use: "register NAME", short: "Register a task type, or change it",
 		long: `Registers a task type, or changes it: the version that was registered last is the
 one that is enqueued. Existing tasks keep the version they started with.`,
-		example: "  tasker-ctl type register email.send -n mail --callable mail.send --max-attempts 5 --timeout 30\n" +
+		example: "  tasker-ctl type register email.send -n mail --callable mail.send --max-attempts 5 --execution-timeout 30s\n" +
 			"  tasker-ctl type register charge -n payments --payload-schema @charge.json --identity caller_provided --key-lifetime 7d",
 		flags: all(
 			a.namespace(&r.Namespace, "namespace of the type: its queue"),
@@ -63,7 +63,8 @@ one that is enqueued. Existing tasks keep the version they started with.`,
 			opt(&r.MaxAttempts, "max-attempts", "executions of a task, the first included (default 3)"),
 			opt(&retry.Backoff, "backoff", "exponential, linear, fixed, fibonacci, list or none (default exponential)"),
 			opt(&retry.BackoffDelaysMS, "backoff-delays-ms", "the delays of --backoff list, in milliseconds"),
-			opt(&r.TimeoutSeconds, "timeout", "limit of one execution in seconds (default the worker's)"),
+			opt((*wholeSeconds)(&r.TimeoutSeconds), "execution-timeout",
+				"limit of one execution, such as 30s (default the worker's)", also("timeout")),
 			opt(&r.Tags, "tag", "tag that a worker must carry; may be repeated"),
 			opt(&identity.Strategy, "identity", "strict, caller_provided or always_unique (default always_unique)",
 				offering(oneOfWords("strict", "caller_provided", "always_unique"))),
