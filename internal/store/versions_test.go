@@ -60,7 +60,8 @@ func TestTemplatesNamed(t *testing.T) {
 	register(t, s, "", "first", version(t, "1", "old"), version(t, "2", "new"), version(t, "3", "newest"), elsewhere.Resolve("test"))
 	_, err = s.DeprecateVersion(t.Context(), "shapes", "versioned", "2", true, store.OperatorAction{Actor: "ana", Reason: "a test", Action: "deprecate_template"})
 	require.NoError(t, err)
-	other, _, err := template.Parse("test.yaml", []byte("{name: other, namespace_name: lines, version: 1, steps: [{name: only, handler: {callable: a}}]}"))
+	other, _, err := template.Parse("test.yaml", []byte(
+		"{name: other, namespace_name: lines, version: 1, steps: [{name: only, handler: {callable: a}}]}"))
 	require.NoError(t, err)
 	register(t, s, "", "second", other.Resolve("test"))
 	list, err := s.TemplatesNamed(t.Context(), []string{"versioned", "nothing", "other"})

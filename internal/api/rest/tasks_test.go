@@ -234,7 +234,8 @@ func TestTemplatesOfTheSameNameAreNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHouse(t, func(c *rest.Config, _ *rest.Orchestrator) { c.Access = i.access() })
-			h.engine.createErr, h.store.named = &c.err, []store.NamedTemplate{{Name: "d", Namespace: "examples", Version: "2.0.0"},
+			h.engine.createErr = &c.err
+			h.store.named = []store.NamedTemplate{{Name: "d", Namespace: "examples", Version: "2.0.0"},
 				{Name: "d", Namespace: "examples", Version: "1.0.0"}, {Name: "d", Namespace: "lines", Version: "1.0.0"}}
 			e := h.do(http.MethodPost, "/v1/tasks", goodBody+"}", "Authorization", "Bearer "+i.token(c.namespaces, "tasks:create")).refused(t, 404, "NOT_FOUND")
 			require.Equal(t, c.says, e.Message)

@@ -147,7 +147,8 @@ func (t *templateRoutes) get(ctx context.Context, in *templatePath) (*client.Tem
 	}
 	p, err := t.store.PlanNamed(ctx, in.Namespace, in.Name, in.Version)
 	if errors.Is(err, store.ErrNotFound) {
-		err = &orchestration.UnknownTemplateError{Namespace: printable(in.Namespace), Name: printable(in.Name), Version: printable(in.Version)}
+		err = &orchestration.UnknownTemplateError{Namespace: printable(in.Namespace), Name: printable(in.Name),
+			Version: printable(in.Version)}
 		t.namesakes(ctx, &err)
 	}
 	if err != nil {
