@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/auth"
@@ -91,19 +92,35 @@ func shownKeyOf(k *store.APIKey) shownKey {
 // keysTimeout bounds the work on keys unless --timeout says otherwise.
 const keysTimeout = 30 * time.Second
 
-// onStore completes the description of a command that works on the database itself.
-func (a *app) onStore(d command, run func(ctx context.Context, s *store.Store, args []string) error) command {
+// onStore completes the description of a command that works on the database itself; offers
+// completes its first argument.
+func (a *app) onStore(d command, run func(ctx context.Context, s *store.Store, args []string) error,
+	offers ...func(ctx context.Context, s *store.Store) ([]string, error)) command {
 	o := &databaseOptions{app: a}
 	d.flags = append(d.flags, o.flags()...)
-	d.local = func(ctx context.Context, args []string) error {
+	on := func(ctx context.Context, work func(context.Context, *store.Store) error) error {
 		return o.on(ctx, keysTimeout, false, func(ctx context.Context, url string) error {
 			s, err := store.Open(ctx, store.Options{URL: url, MaxConns: 1})
 			if err != nil {
 				return err
 			}
 			defer s.Close()
-			return run(ctx, s, args)
+			return work(ctx, s)
 		})
+	}
+	d.local = func(ctx context.Context, args []string) error {
+		return on(ctx, func(ctx context.Context, s *store.Store) error { return run(ctx, s, args) })
+	}
+	for _, offer := range offers {
+		d.completes = func(cmd *cobra.Command, _ []string, _ string) (words []string, _ cobra.ShellCompDirective) {
+			ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+			defer cancel()
+			_ = on(ctx, func(ctx context.Context, s *store.Store) (err error) { // without an answer there is nothing to offer
+				words, err = offer(ctx, s)
+				return err
+			})
+			return words, cobra.ShellCompDirectiveNoFileComp
+		}
 	}
 	return d
 }
@@ -191,6 +208,17 @@ func (a *app) keyList() command {
 		})
 }
 
+// offerKeys completes with the newest keys that are not revoked.
+func (a *app) offerKeys(ctx context.Context, s *store.Store) (words []string, err error) {
+	keys, err := s.APIKeys(ctx, maxKeys)
+	for i := range keys {
+		if k := shownKeyOf(&keys[i]); k.RevokedAt == nil {
+			words = append(words, described(k.KeyUUID, k.Name+" "+a.keyState(&k).text))
+		}
+	}
+	return words, err
+}
+
 // keyFound is the UUID of a key, or of the one among the newest that begins with it.
 func keyFound(ctx context.Context, s *store.Store, text string) (uuid.UUID, error) {
 	if !isWhole(text) {
@@ -227,5 +255,5 @@ seconds more.`,
 		}
 		shown := shownKeyOf(&gone)
 		return a.emit(shown, func() { a.apiKeys().said("revoked")(&shown) })
-	})
+	}, a.offerKeys)
 }

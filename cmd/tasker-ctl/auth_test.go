@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,7 +47,21 @@ func TestKeys(t *testing.T) {
 	require.Nil(t, keys[0].ExpiresAt)
 	require.Less(t, keys[1].ExpiresAt.Unix(), made.ExpiresAt.Unix(), "the first one ends")
 
+	s.now = time.Now().Add(time.Minute)
+	revoke := []string{"__complete", "auth", "key", "revoke"}
+	offered := func(args ...string) string {
+		o := run(append(revoke, args...)...)
+		require.Zero(t, o.code, o.stderr)
+		words, _, _ := strings.Cut(o.stdout, ":")
+		return words
+	}
+	of := func(k shownKey, state string) string { return k.KeyUUID + "\tshop " + state + "\n" }
+	require.Equal(t, of(keys[0], "active")+of(keys[1], "expired"), offered(""))
+	require.Empty(t, offered(keys[0].KeyUUID, ""), "it takes one")
+	require.Empty(t, offered("--database-url", "postgresql://"+s.env["NOWHERE"][len("http://"):]+"/tasker", ""))
+
 	require.Equal(t, "API key "+made.KeyUUID+" of shop: revoked\n", run("auth", "key", "revoke", made.KeyUUID).stdout)
+	require.NotContains(t, offered(""), made.KeyUUID)
 	gone := run("auth", "key", "revoke", strings.Replace(made.KeyUUID, made.KeyUUID[:8], "00000000", 1))
 	require.Equal(t, exitNotFound, gone.code)
 	wrong := run("auth", "key", "create", "shop", "--permission", "*")

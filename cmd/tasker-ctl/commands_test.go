@@ -316,6 +316,38 @@ func TestGenerateWritesAFileThatLoads(t *testing.T) {
 	require.Equal(t, exitFailed, o.code)
 }
 
+// What is written is refused where config validate refuses it: files that load may still keep
+// a daemon from starting.
+func TestGenerateRefusesWhatValidateRefuses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"common.toml":        "[common.database]\nurl = \"postgresql://localhost/tasker\"\n",
+		"orchestration.toml": "[orchestration.web.auth]\nenabled = true\n",
+		"worker.toml":        "[worker]\nlease_seconds = 5\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "base"), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "base", file), []byte(text), 0o600))
+	}
+	s := newSession(t)
+	for role, says := range map[string]string{
+		"orchestration": "a daemon does not start: ", "worker": "worker.lease_seconds", "common": "",
+	} {
+		file := filepath.Join(dir, role+".toml")
+		generate := []string{"config", "generate", "-c", role, "-e", "test", "-s", dir, "--validate"}
+		written := s.run(t.Context(), "", append(generate, "-o", file)...)
+		require.Empty(t, written.stdout, role)
+		shown := s.run(t.Context(), "", generate...)
+		require.Contains(t, shown.stdout, "[common.database]", role)
+		checked := s.run(t.Context(), "", "config", "validate", "-c", file, "-t", role, "-e", "test")
+		require.Equal(t, says != "", checked.code == exitFailed, checked.stdout)
+		require.Equal(t, []int{checked.code, checked.code}, []int{written.code, shown.code}, role)
+		for _, o := range []outcome{{stderr: checked.stdout}, written, shown} {
+			require.Contains(t, o.stderr, says, role)
+		}
+	}
+}
+
 func TestReferenceOfKeys(t *testing.T) {
 	t.Parallel()
 	o := newSession(t).run(t.Context(), "", "config", "reference")

@@ -266,18 +266,27 @@ func partFlags(role, environment *string, rules ...rule) flags {
 
 // validateConfig reports on what was loaded, or on why it could not be.
 func (a *app) validateConfig(loaded *config.Loaded, err error, strict, explain bool) error {
-	var invalid *config.ValidationError
-	if err != nil && !errors.As(err, &invalid) {
+	report, err := reportOn(loaded, err)
+	if err != nil {
 		return err
-	}
-	report := configReport{Problems: []config.Problem{}, Warnings: []config.Problem{}}
-	if invalid != nil {
-		report.Problems = invalid.Problems
-	} else {
-		report.judge(loaded)
 	}
 	report.OK = len(report.Problems) == 0 && (!strict || len(report.Warnings) == 0)
 	return a.verdict(report, report.OK, "", func() { a.showConfigReport(&report, explain) })
+}
+
+// reportOn is what is wrong with what was loaded; the error is that of files that cannot be
+// read.
+func reportOn(loaded *config.Loaded, err error) (configReport, error) {
+	report := configReport{Problems: []config.Problem{}, Warnings: []config.Problem{}}
+	switch invalid, refused := errors.AsType[*config.ValidationError](err); {
+	case refused:
+		report.Problems = invalid.Problems
+	case err != nil:
+		return report, err
+	default:
+		report.judge(loaded)
+	}
+	return report, nil
 }
 
 // judge adds what a daemon refuses to start with to the problems.
@@ -344,7 +353,7 @@ environment files, placeholders kept, documentation tables left out.`,
 			partFlags(&role, &environment, needed),
 			opt(&source, "source-dir", "`folder` with base and environments to merge, such as config/tasker", also("s")),
 			outputFile(&file),
-			opt(&validate, "validate", "check what was written"),
+			opt(&validate, "validate", "refuse what a daemon would not start with, as config validate does"),
 		),
 		local: func(context.Context, []string) error {
 			text, err := generated(source, config.Context(role), environment)
@@ -367,8 +376,8 @@ func generated(source string, context config.Context, environment string) ([]byt
 	return mergeSources(source, context, environment)
 }
 
-// validateGenerated loads what was written, from a temporary file when it
-// went to stdout.
+// validateGenerated refuses what was written as `config validate` does. What went to stdout
+// it reads from a temporary file.
 func (a *app) validateGenerated(file string, text []byte, context config.Context, environment string) error {
 	if file == "" || file == "-" {
 		dir, err := os.MkdirTemp("", "tasker-ctl-*")
@@ -381,12 +390,16 @@ func (a *app) validateGenerated(file string, text []byte, context config.Context
 			return fmt.Errorf("check the configuration: %w", err)
 		}
 	}
-	loaded, err := config.Load(config.Options{Context: context, Path: file, Environment: environment, LookupEnv: a.env})
+	report, err := reportOn(config.Load(config.Options{Context: context, Path: file, Environment: environment,
+		LookupEnv: a.env}))
 	if err != nil {
 		return err
 	}
-	for _, w := range loaded.Warnings {
+	for _, w := range report.Warnings {
 		a.warnf("%s", w)
+	}
+	if len(report.Problems) > 0 {
+		return &config.ValidationError{Problems: report.Problems}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -319,6 +320,33 @@ func valueOf[T any](p *T) (value T) {
 	return value
 }
 
+// wholeSeconds are given as a duration, or, as before, by their number.
+type wholeSeconds int
+
+// Set implements pflag.Value.
+func (s *wholeSeconds) Set(text string) error {
+	if _, err := strconv.Atoi(text); err == nil {
+		text += "s"
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d%time.Second != 0 {
+		return errors.New("want whole seconds, such as 30s")
+	}
+	*s = wholeSeconds(d / time.Second)
+	return nil
+}
+
+// String implements pflag.Value.
+func (s *wholeSeconds) String() string {
+	if *s == 0 {
+		return "" // no default
+	}
+	return (time.Duration(*s) * time.Second).String()
+}
+
+// Type implements pflag.Value.
+func (s *wholeSeconds) Type() string { return "duration" }
+
 // The flags that many commands have.
 
 // limit bounds a list; its default is what the target holds.
@@ -333,6 +361,11 @@ func (a *app) namespace(target *string, usage string) flags {
 // templateFlag names a template.
 func (a *app) templateFlag(target *string, usage string, rules ...rule) flags {
 	return opt(target, "name", usage, slices.Concat([]rule{a.offering(byName), also("task-name", "template")}, rules)...)
+}
+
+// calledFlag names the callable of steps.
+func calledFlag(target *string, usage string) flags {
+	return opt(target, "callable", usage, also("handler"))
 }
 
 // createdFlags bound when something was created.

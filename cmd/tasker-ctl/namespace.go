@@ -47,7 +47,7 @@ type pausable struct {
 func (a *app) namespaceChange(d command,
 	call func(c *api, ctx context.Context, namespace, callable string, w client.Why) (*client.Namespace, error), rules ...rule) command {
 	var callable string
-	d.flags = opt(&callable, "callable", "only the steps that call this, such as payments.charge; with any method and resolver")
+	d.flags = calledFlag(&callable, "only the steps that call this, such as payments.charge; with any method and resolver")
 	return change(a, d, func(c *api, ctx context.Context, namespace string, w client.Why) (*client.Namespace, error) {
 		return call(c, ctx, namespace, callable, w)
 	}, func(n *client.Namespace) {

@@ -33,7 +33,7 @@ const (
 type simulation struct {
 	app                   *app
 	database              *databaseOptions
-	namespace, handler    string
+	namespace, callable   string
 	from, to              *client.Time
 	tenantTag, tenantPath string
 	features              []string
@@ -61,10 +61,10 @@ func (a *app) scheduleSimulate() command {
 		long: `Replays what the ledger has recorded of a line under each policy of order, and
 shows how long its steps would have waited. It changes nothing and is about the
 order of waiting steps, not about calendars. It reads the database itself: the
-executions of the tasks of --namespace that were created between --from and
---to, up to a million. Expected times are learned from what had ended before.
+executions of the tasks of --namespace that were created between --since and
+--until, up to a million. Expected times are learned from what had ended before.
 See docs/simulate.md.`,
-		example: "  tasker-ctl schedule simulate -n payments --handler charge --permits 8 --since 2h --svg forecast.svg\n" +
+		example: "  tasker-ctl schedule simulate -n payments --callable charge --permits 8 --since 2h --svg forecast.svg\n" +
 			"  tasker-ctl schedule simulate -n payments --permits 8 --since 24h --save day.jsonl\n" +
 			"  tasker-ctl schedule simulate --file day.jsonl --permits 12 --recorded-permits 8 --ageing 1m --policies fifo,shortest_expected",
 		flags: all(
@@ -74,7 +74,7 @@ See docs/simulate.md.`,
 			opt(&s.ageing, "ageing", "steps that have waited for it go first; 0: none", notNegative),
 			opt(&s.claim, "claim", "how long a claim takes", notNegative),
 			a.namespace(&s.namespace, "namespace of the tasks"),
-			opt(&s.handler, "handler", "only steps of this handler"),
+			calledFlag(&s.callable, "only steps that call this"),
 			opt(&s.from, "since", "tasks created since a `time` (RFC 3339) or within an age (24h) (default 1h)", also("from")),
 			opt(&s.to, "until", "and before a `time` or an age (default now)", also("to")),
 			opt(&s.tenantTag, "tenant-tag", "the tenant is what follows this `prefix` in a tag of the task"),
@@ -155,7 +155,7 @@ func (s *simulation) readLedger(ctx context.Context, url string) error {
 	defer db.Close()
 	now := s.app.now()
 	filter := store.RecordingFilter{
-		Namespace: s.namespace, Handler: s.handler, From: now.Add(-time.Hour), To: now,
+		Namespace: s.namespace, Handler: s.callable, From: now.Add(-time.Hour), To: now,
 		TenantTag: s.tenantTag, Features: s.features, Class: s.class,
 	}
 	if s.from != nil {
@@ -173,7 +173,7 @@ func (s *simulation) readLedger(ctx context.Context, url string) error {
 			return err
 		}
 		if s.records = append(s.records, page...); len(s.records) > maxRecords {
-			return hinted{usagef("there are more than %d executions", maxRecords), "give a shorter time: --from, --to"}
+			return hinted{usagef("there are more than %d executions", maxRecords), "give a shorter time: --since, --until"}
 		}
 		filter.After = next
 	}
@@ -196,7 +196,7 @@ func (s *simulation) readFile() error {
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return usagef("read the recording: line %d: %v", n, err)
 		}
-		if s.handler != "" && r.Handler != s.handler {
+		if s.callable != "" && r.Handler != s.callable {
 			continue
 		}
 		if s.records = append(s.records, r); len(s.records) > maxRecords {

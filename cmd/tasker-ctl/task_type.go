@@ -50,20 +50,21 @@ func (a *app) typeRegister() command {
 		use: "register NAME", short: "Register a task type, or change it",
 		long: `Registers a task type, or changes it: the version that was registered last is the
 one that is enqueued. Existing tasks keep the version they started with.`,
-		example: "  tasker-ctl type register email.send -n mail --handler mail.send --max-attempts 5 --timeout 30\n" +
+		example: "  tasker-ctl type register email.send -n mail --callable mail.send --max-attempts 5 --execution-timeout 30s\n" +
 			"  tasker-ctl type register charge -n payments --payload-schema @charge.json --identity caller_provided --key-lifetime 7d",
 		flags: all(
 			a.namespace(&r.Namespace, "namespace of the type: its queue"),
 			opt(&r.Version, "version", "version of the type", also("v")),
 			opt(&r.Description, "description,d", "what it is for"),
-			opt(&r.Handler, "handler", "name of the handler (default the type's)"),
+			calledFlag(&r.Handler, "what its step calls (default the name of the type)"),
 			opt(&r.PayloadSchema, "payload-schema", "JSON Schema of the payload, @file, or - for stdin", anObject),
 			opt(&r.Priority, "priority", "priority of the tasks, -100 to 100; higher goes first", aPriority, also("p")),
 			opt(&r.PriorityLevel, "priority-level", "in place of the priority: 1, which goes first, to 10", aPriorityLevel),
 			opt(&r.MaxAttempts, "max-attempts", "executions of a task, the first included (default 3)"),
 			opt(&retry.Backoff, "backoff", "exponential, linear, fixed, fibonacci, list or none (default exponential)"),
 			opt(&retry.BackoffDelaysMS, "backoff-delays-ms", "the delays of --backoff list, in milliseconds"),
-			opt(&r.TimeoutSeconds, "timeout", "limit of one execution in seconds (default the worker's)"),
+			opt((*wholeSeconds)(&r.TimeoutSeconds), "execution-timeout",
+				"limit of one execution, such as 30s (default the worker's)", also("timeout")),
 			opt(&r.Tags, "tag", "tag that a worker must carry; may be repeated"),
 			opt(&identity.Strategy, "identity", "strict, caller_provided or always_unique (default always_unique)",
 				offering(oneOfWords("strict", "caller_provided", "always_unique"))),

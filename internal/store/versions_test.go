@@ -50,7 +50,7 @@ func use(t testing.TB, s *store.Store, number string) *store.Plan {
 	return p
 }
 
-// TestTemplatesNamed: the current versions of a name, in all namespaces, without those that
+// TestTemplatesNamed: the current versions of names, in all namespaces, without those that
 // are deprecated.
 func TestTemplatesNamed(t *testing.T) {
 	t.Parallel()
@@ -60,11 +60,18 @@ func TestTemplatesNamed(t *testing.T) {
 	register(t, s, "", "first", version(t, "1", "old"), version(t, "2", "new"), version(t, "3", "newest"), elsewhere.Resolve("test"))
 	_, err = s.DeprecateVersion(t.Context(), "shapes", "versioned", "2", true, store.OperatorAction{Actor: "ana", Reason: "a test", Action: "deprecate_template"})
 	require.NoError(t, err)
-	list, err := s.TemplatesNamed(t.Context(), "versioned")
+	other, _, err := template.Parse("test.yaml", []byte(
+		"{name: other, namespace_name: lines, version: 1, steps: [{name: only, handler: {callable: a}}]}"))
 	require.NoError(t, err)
-	require.ElementsMatch(t, []store.NamedTemplate{{Namespace: "lines", Version: "7"}, {Namespace: "shapes", Version: "1"}, {Namespace: "shapes", Version: "3"}}, list)
-	require.Equal(t, "lines", list[0].Namespace)
-	list, err = s.TemplatesNamed(t.Context(), "nothing")
+	register(t, s, "", "second", other.Resolve("test"))
+	list, err := s.TemplatesNamed(t.Context(), []string{"versioned", "nothing", "other"})
+	require.NoError(t, err)
+	require.Len(t, list, 4)
+	require.Equal(t, []store.NamedTemplate{{Name: "other", Namespace: "lines", Version: "1"},
+		{Name: "versioned", Namespace: "lines", Version: "7"}}, list[:2])
+	require.ElementsMatch(t, []store.NamedTemplate{{Name: "versioned", Namespace: "shapes", Version: "1"},
+		{Name: "versioned", Namespace: "shapes", Version: "3"}}, list[2:])
+	list, err = s.TemplatesNamed(t.Context(), []string{"nothing"})
 	require.NoError(t, err)
 	require.Empty(t, list)
 }

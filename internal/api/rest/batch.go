@@ -70,6 +70,11 @@ func (t *taskRoutes) createdMany(ctx context.Context, requests []orchestration.R
 	}
 	err = t.guard.Do(ctx, func(ctx context.Context) error {
 		results = t.engine.CreateMany(ctx, requests)
+		refused := make([]*error, len(results))
+		for i := range results {
+			refused[i] = &results[i].Err
+		}
+		t.namesakes(ctx, refused...)
 		errs := make([]error, len(results))
 		for i := range results {
 			errs[i] = results[i].Err

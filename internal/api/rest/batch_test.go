@@ -52,6 +52,51 @@ func TestBatchAnswersForEachTask(t *testing.T) {
 	require.Equal(t, &correlationID, h.engine.created[0].CorrelationID)
 }
 
+// Tasks of templates that are not there name those of the same name, as single ones do. The
+// database is asked once, and for a bounded number of names.
+func TestBatchNamesTemplatesOfTheSameName(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.store.named = []store.NamedTemplate{{Name: "d", Namespace: "examples", Version: "1.0.0"}}
+	h.engine.failOn = map[string]error{}
+	var tasks []string
+	unknown := func(name string) {
+		h.engine.failOn[name] = &orchestration.UnknownTemplateError{Namespace: "default", Name: name, Version: "1.0.0"}
+		tasks = append(tasks, strings.Replace(goodBody, `"diamond"`, `"`+name+`"`, 1)+"}")
+	}
+	create := func() (got client.TaskBatch) {
+		h.store.asked = nil
+		h.do(http.MethodPost, batchPath, batchOf(tasks...)).into(t, &got)
+		return got
+	}
+	unknown("diamond")
+	delete(h.engine.failOn, "diamond")
+	require.Equal(t, 1, create().Created)
+	require.Empty(t, h.store.asked, "no template was unknown")
+
+	unknown("d")
+	unknown("e")
+	unknown("d")
+	got := create()
+	require.Equal(t, [][]string{{"d", "e"}}, h.store.asked)
+	require.Equal(t, "NOT_FOUND", got.Results[1].Error.Code)
+	alone := h.do(http.MethodPost, "/v1/tasks", tasks[1]).refused(t, 404, "NOT_FOUND").Message
+	require.Equal(t, "Template not found: default/d/1.0.0; did you mean examples/d?", alone)
+	for i, says := range map[int]string{1: alone, 2: "Template not found: default/e/1.0.0", 3: alone} {
+		require.Equal(t, says, got.Results[i].Error.Message)
+	}
+
+	for i := range 300 {
+		unknown(fmt.Sprint("t", i))
+	}
+	require.Equal(t, 303, create().Failed)
+	require.Len(t, h.store.asked, 1)
+	require.Len(t, h.store.asked[0], 100)
+
+	h.store.err = errors.New("odd")
+	require.Equal(t, "Template not found: default/d/1.0.0", create().Results[1].Error.Message)
+}
+
 func TestBatchThatIsNone(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(c *rest.Config, _ *rest.Orchestrator) { c.MaxBodyBytes = 1 << 20 })

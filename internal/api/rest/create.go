@@ -139,7 +139,8 @@ func keyOfHeader(r *request[client.TaskRequest], key string) error {
 func (t *taskRoutes) created(ctx context.Context, x *exchange, request orchestration.Request, how display) (*client.Task, error) {
 	created, err := t.engine.Create(ctx, request)
 	if err != nil {
-		return nil, namesakes(ctx, x, t.store, err)
+		t.namesakes(ctx, &err)
+		return nil, err
 	}
 	switch {
 	case created.Existing:
@@ -157,26 +158,52 @@ func (t *taskRoutes) created(ctx context.Context, x *exchange, request orchestra
 	return taskOf(store.AsCreated(&fresh, created.RequestedAt), true), nil
 }
 
-// mostNamesakes is how many templates of another namespace or version an error names.
-const mostNamesakes = 3
+const (
+	// mostNamesakes is how many templates of another namespace or version an error names.
+	mostNamesakes = 3
+	// mostUnknown is how many names of templates that are not there are looked for at once.
+	mostUnknown = 100
+)
 
-// namesakes adds the templates of the same name to the error of one that is not there: those
-// in namespaces that the client may see, or else the versions in its own.
-func namesakes(ctx context.Context, x *exchange, templates interface {
-	TemplatesNamed(ctx context.Context, name string) ([]store.NamedTemplate, error)
-}, err error) error {
-	var unknown *orchestration.UnknownTemplateError
-	if !errors.As(err, &unknown) {
-		return err
+// namesakes adds the templates of the same name to the errors of those that are not there:
+// the versions in their own namespaces, and those in others that the client may see. It looks
+// for all of them at once.
+func (a *orchestratorAPI) namesakes(ctx context.Context, errs ...*error) {
+	var names []string
+	for _, err := range errs {
+		unknown, is := errors.AsType[*orchestration.UnknownTemplateError](*err)
+		if is && len(names) < mostUnknown && !slices.Contains(names, unknown.Name) {
+			names = append(names, unknown.Name)
+		}
 	}
-	list, listErr := templates.TemplatesNamed(ctx, unknown.Name)
+	if names == nil {
+		return
+	}
+	list, listErr := a.store.TemplatesNamed(ctx, names)
 	if listErr != nil {
-		return err // what is wrong with the request is known
+		return // what is wrong with the requests is known
 	}
-	var here, elsewhere []string
+	x, visible := exchangeOf(ctx), map[string][]store.NamedTemplate{}
 	for _, t := range list {
-		switch text := t.Namespace + "/" + unknown.Name; {
-		case x.hides(t.Namespace):
+		if !x.hides(t.Namespace) {
+			visible[t.Name] = append(visible[t.Name], t)
+		}
+	}
+	for _, err := range errs {
+		if unknown, is := errors.AsType[*orchestration.UnknownTemplateError](*err); is {
+			if f := didYouMean(unknown, visible[unknown.Name]); f != nil {
+				*err = f
+			}
+		}
+	}
+}
+
+// didYouMean is the answer about a template that is not there, with those of its name; nil:
+// there are none.
+func didYouMean(unknown *orchestration.UnknownTemplateError, named []store.NamedTemplate) *failure {
+	var here, elsewhere []string
+	for _, t := range named {
+		switch text := t.Namespace + "/" + t.Name; {
 		case t.Namespace == unknown.Namespace:
 			here = append(here, text+"/"+t.Version)
 		case !slices.Contains(elsewhere, text):
@@ -185,7 +212,7 @@ func namesakes(ctx context.Context, x *exchange, templates interface {
 	}
 	near := slices.Concat(here, elsewhere)
 	if len(near) == 0 {
-		return err
+		return nil
 	}
 	return notFound(unknown.Error() + "; did you mean " + strings.Join(near[:min(len(near), mostNamesakes)], " or ") + "?")
 }

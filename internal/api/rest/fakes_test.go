@@ -234,6 +234,7 @@ func (f *fakeEngine) Wait(ctx context.Context, _ uuid.UUID) (bool, error) {
 // fakeStore has one task and one template, and no other methods.
 type fakeStore struct {
 	named []store.NamedTemplate // the templates called d
+	asked [][]string            // the names that were looked for
 	rest.Store
 	unserved map[int]store.Unserved
 	mu       sync.Mutex
@@ -400,8 +401,11 @@ func (f *fakeStore) Plans(context.Context, string) ([]store.ListedPlan, error) {
 	return []store.ListedPlan{{Plan: f.plan, DeprecatedAt: &began}}, f.state()
 }
 
-func (f *fakeStore) TemplatesNamed(_ context.Context, name string) ([]store.NamedTemplate, error) {
-	if name != "d" {
+func (f *fakeStore) TemplatesNamed(_ context.Context, names []string) ([]store.NamedTemplate, error) {
+	f.mu.Lock()
+	f.asked = append(f.asked, names)
+	f.mu.Unlock()
+	if !slices.Contains(names, "d") {
 		return nil, f.state()
 	}
 	return f.named, f.state()

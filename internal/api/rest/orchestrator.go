@@ -115,7 +115,7 @@ type Store interface {
 	Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, error)
 	Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error)
 	Plans(ctx context.Context, namespace string) ([]store.ListedPlan, error)
-	TemplatesNamed(ctx context.Context, name string) ([]store.NamedTemplate, error)
+	TemplatesNamed(ctx context.Context, names []string) ([]store.NamedTemplate, error)
 	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)
 	PlanNamed(ctx context.Context, namespace, name, version string) (*store.Plan, error)
 	TemplateVersion(ctx context.Context, plan int32) (store.TemplateVersion, error)

@@ -57,7 +57,8 @@ func (r *scheduleRoutes) create(ctx context.Context, _ *struct{}, body *request[
 		return nil, err
 	}
 	made, err := r.engine.CreateSchedule(ctx, s, why)
-	return shown(made, namesakes(ctx, exchangeOf(ctx), r.store, err))
+	r.namesakes(ctx, &err)
+	return shown(made, err)
 }
 
 func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput, body *request[newSchedule]) (*client.Schedule, error) {
@@ -67,6 +68,7 @@ func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput, body *re
 		return nil, err
 	}
 	s, err := r.engine.UpdateSchedule(ctx, in.ID, why, change)
+	r.namesakes(ctx, &err)
 	return shown(s, ofSchedule(in.ID, err))
 }
 

@@ -147,6 +147,13 @@ func TestScheduleRefusals(t *testing.T) {
 			}
 		}
 	}
+	h.store.named = []store.NamedTemplate{{Name: "d", Namespace: "examples", Version: "1.0.0"}}
+	o.fails(&orchestration.UnknownTemplateError{Namespace: "default", Name: "d", Version: "1.0.0"})
+	for _, r := range []reply{h.do(http.MethodPost, schedulesPath, `{`+goodSchedule+`}`),
+		h.do(http.MethodPatch, schedulePath, `{"version":"1.0.0"}`)} {
+		e := r.refused(t, 404, "NOT_FOUND")
+		require.Equal(t, "Template not found: default/d/1.0.0; did you mean examples/d?", e.Message)
+	}
 }
 
 func TestSchedulesAreShown(t *testing.T) {

@@ -234,14 +234,15 @@ func TestTemplatesOfTheSameNameAreNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHouse(t, func(c *rest.Config, _ *rest.Orchestrator) { c.Access = i.access() })
-			h.engine.createErr, h.store.named = &c.err, []store.NamedTemplate{{Namespace: "examples", Version: "2.0.0"},
-				{Namespace: "examples", Version: "1.0.0"}, {Namespace: "lines", Version: "1.0.0"}}
+			h.engine.createErr = &c.err
+			h.store.named = []store.NamedTemplate{{Name: "d", Namespace: "examples", Version: "2.0.0"},
+				{Name: "d", Namespace: "examples", Version: "1.0.0"}, {Name: "d", Namespace: "lines", Version: "1.0.0"}}
 			e := h.do(http.MethodPost, "/v1/tasks", goodBody+"}", "Authorization", "Bearer "+i.token(c.namespaces, "tasks:create")).refused(t, 404, "NOT_FOUND")
 			require.Equal(t, c.says, e.Message)
 		})
 	}
 	h := newHouse(t)
-	h.store.named = []store.NamedTemplate{{Namespace: "lines", Version: "1.0.0"}}
+	h.store.named = []store.NamedTemplate{{Name: "d", Namespace: "lines", Version: "1.0.0"}}
 	require.Equal(t, "Template not found: examples/d/3.0.0; did you mean lines/d?", h.get("/v1/templates/examples/d/3.0.0").refused(t, 404, "NOT_FOUND").Message)
 	require.Equal(t, "Template not found: examples/e/3.0.0", h.get("/v1/templates/examples/e/3.0.0").refused(t, 404, "NOT_FOUND").Message)
 }

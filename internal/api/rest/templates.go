@@ -147,13 +147,12 @@ func (t *templateRoutes) get(ctx context.Context, in *templatePath) (*client.Tem
 	}
 	p, err := t.store.PlanNamed(ctx, in.Namespace, in.Name, in.Version)
 	if errors.Is(err, store.ErrNotFound) {
-		unknown := &orchestration.UnknownTemplateError{Namespace: printable(in.Namespace), Name: printable(in.Name), Version: printable(in.Version)}
-		if near := namesakes(ctx, exchangeOf(ctx), t.store, unknown); !errors.Is(near, unknown) {
-			return nil, near
-		}
+		err = &orchestration.UnknownTemplateError{Namespace: printable(in.Namespace), Name: printable(in.Name),
+			Version: printable(in.Version)}
+		t.namesakes(ctx, &err)
 	}
 	if err != nil {
-		return nil, in.found(err)
+		return nil, err
 	}
 	configuration, err := json.Marshal(p.Template)
 	if err != nil {

@@ -371,19 +371,23 @@ func (s *Registry) Plans(ctx context.Context, namespace string) (plans []ListedP
 // maxNamesakes bounds the templates of one name that are listed.
 const maxNamesakes = 20
 
+// No index: plans are few, and all names are looked for in one pass.
 var templatesNamed = pg.Compile(`
-select n.name as namespace, p.version
-from tasker.plans p join tasker.namespaces n using (namespace_id)
-where p.current and p.name = @name and p.deprecated_at is null order by n.name, p.plan_id desc limit @limit`)
+select name, namespace, version from (
+    select p.name, n.name as namespace, p.version,
+        row_number() over (partition by p.name order by n.name, p.plan_id desc) as place
+    from tasker.plans p join tasker.namespaces n using (namespace_id)
+    where p.current and p.name = any (@names) and p.deprecated_at is null) t
+where place <= @limit order by name, place`)
 
 // NamedTemplate is a version of a template, in one of the namespaces that have its name.
-type NamedTemplate struct{ Namespace, Version string }
+type NamedTemplate struct{ Name, Namespace, Version string }
 
-// TemplatesNamed lists the versions of a name that are not deprecated, in whichever
-// namespaces, ordered by namespace, the latest registered first; at most 20.
-func (s *Registry) TemplatesNamed(ctx context.Context, name string) ([]NamedTemplate, error) {
+// TemplatesNamed lists the versions of names that are not deprecated, in whichever
+// namespaces, ordered by name and namespace, the latest registered first; at most 20 of each.
+func (s *Registry) TemplatesNamed(ctx context.Context, names []string) ([]NamedTemplate, error) {
 	return pg.ReadAll[NamedTemplate](ctx, s.db, "templates_named", "look for templates of a name",
-		templatesNamed.With(pg.Args{"name": name, "limit": maxNamesakes}))
+		templatesNamed.With(pg.Args{"names": names, "limit": maxNamesakes}))
 }
 
 var readQueues = pg.Compile(`
