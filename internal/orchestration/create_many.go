@@ -1,6 +1,7 @@
 package orchestration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,7 +205,7 @@ func (m *many) fail(p part, err error) {
 func (m *many) answerRepeats() (left []int) {
 	for _, r := range m.repeats {
 		first, request := &m.results[r.first], &m.requests[r.index]
-		existing := store.CreatedTask{UUID: first.UUID, Duplicate: true, State: workflow.TaskPending}
+		existing := store.CreatedTask{UUID: first.UUID, Duplicate: true, State: cmp.Or(first.State, workflow.TaskPending), Running: first.Running}
 		if duplicate := (*DuplicateError)(nil); errors.As(first.Err, &duplicate) {
 			existing.UUID, existing.State = duplicate.Existing, duplicate.State
 		} else if first.Err != nil {

@@ -156,6 +156,12 @@ func TestCreateManyJudgesRepeatsForThemselves(t *testing.T) {
 	require.True(t, results[1].Existing)
 	require.Equal(t, before.UUID, results[1].UUID)
 	require.ErrorAs(t, results[2].Err, &duplicate)
+	_, err = o.db.Pool(t).Exec(t.Context(), `update tasker.board set task_state = $2 where task_uuid = $1`, before.UUID, workflow.TaskWaitingForRetry)
+	require.NoError(t, err)
+	found := o.CreateMany(t.Context(), []orchestration.Request{request("old", 1, submission.ConflictUseExisting), request("old", 1, "")})
+	require.Equal(t, workflow.TaskWaitingForRetry, found[0].State)
+	require.ErrorAs(t, found[1].Err, &duplicate)
+	require.Equal(t, found[0].State, duplicate.State, "the task was there before both")
 
 	var invalid *orchestration.InvalidError
 	require.ErrorAs(t, results[3].Err, &invalid)

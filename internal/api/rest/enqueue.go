@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,17 +118,24 @@ func (r *typeRoutes) enqueued(ctx context.Context, x *exchange, b *enqueueReques
 }
 
 // inPayload turns problems of a context into problems of the payload.
-func inPayload(err error) error {
+func inPayload(err error) error { return renamed(err, "context", "payload") }
+
+// renamed gives problems the names that their sender knows: names are pairs of one with which a
+// problem may begin and its new one, of which the first pair that fits counts.
+func renamed(err error, names ...string) error {
 	var invalid *submission.InvalidError
 	if !errors.As(err, &invalid) {
 		return err
 	}
 	words := make([]string, len(invalid.Problems))
 	for i, problem := range invalid.Problems {
-		if rest, ok := strings.CutPrefix(problem, "context"); ok {
-			problem = "payload" + rest
-		}
 		words[i] = problem
+		for pair := range slices.Chunk(names, 2) {
+			if rest, ok := strings.CutPrefix(problem, pair[0]); ok {
+				words[i] = pair[1] + rest
+				break
+			}
+		}
 	}
 	return &submission.InvalidError{Problems: words}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/taskmaster"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -50,17 +51,25 @@ func numbersOf(t *testing.T, document json.RawMessage) json.RawMessage {
 // shows the task.
 func TestNumbersOverEveryWay(t *testing.T) {
 	t.Parallel()
-	for name, way := range allWays {
+	for name, by := range allWays {
+		if by.excused["exact numbers"] != "" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWays(t)
+			w := newWays(t).in(t, &by)
 			r := w.asking(0)
 			r.Context = json.RawMessage(`{"numbers":[` + strings.Join(everyNumber, ",") + `]}`)
-			id := way.create(w, r)
-			sameNumbers(t, numbersOf(t, json.RawMessage(w.value(id, "t.context"))), "stored")
+			id, err := by.create(w, r)
+			require.NoError(t, err)
+			sameNumbers(t, numbersOf(t, json.RawMessage(w.value(id, w.stored))), "stored")
 			task, err := w.c.Task(t.Context(), id.String(), 0)
 			require.NoError(t, err)
-			sameNumbers(t, numbersOf(t, task.Context), "shown")
+			shown := task.Context
+			if by.stored != "" {
+				shown, _ = taskmaster.Queued(shown)
+			}
+			sameNumbers(t, numbersOf(t, shown), "shown")
 		})
 	}
 }

@@ -138,7 +138,7 @@ func (r *queueRoutes) submit(x *exchange, _ *struct{}) error {
 		if err != nil {
 			return orchestration.CreateResult{}, err
 		}
-		return results[0], inPayload(results[0].Err)
+		return results[0], ofSubmission(results[0].Err)
 	})
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (r *queueRoutes) submission(x *exchange, body *request[queueSubmission]) (i
 	if b.DelaySeconds != nil {
 		var start submission.Request
 		if err := start.Start(nil, b.DelaySeconds, time.Now()); err != nil {
-			return in, err
+			return in, ofSubmission(err)
 		}
 		in.StartIn = start.StartIn
 	}
@@ -194,6 +194,13 @@ func (r *queueRoutes) submission(x *exchange, body *request[queueSubmission]) (i
 		in.CorrelationID = &id
 	}
 	return in, nil
+}
+
+// ofSubmission gives problems of the request that a submission became the names of its fields; its
+// own tags have been checked before.
+func ofSubmission(err error) error {
+	return renamed(err, "context.payload", "payload", "context", "payload", "tags", "labels", "idempotency_key", "idempotencyKey",
+		"max_attempts", "maxAttempts", "delay_seconds", "delaySeconds")
 }
 
 // newQueueTask is a task that was just created.
@@ -261,7 +268,7 @@ func (r *queueRoutes) submitMany(ctx context.Context, _ *struct{}, body *request
 	var all outcomes
 	for i := range results {
 		entry := &answer.Tasks[places[i]]
-		if entry.Error = all.add(ctx, inPayload(results[i].Err)); results[i].Err == nil {
+		if entry.Error = all.add(ctx, ofSubmission(results[i].Err)); results[i].Err == nil {
 			entry.ID, entry.Status = results[i].UUID.String(), taskmaster.StatusOfCreated(&results[i].Created)
 		}
 	}
