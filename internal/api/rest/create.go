@@ -168,7 +168,7 @@ const (
 // namesakes adds the templates of the same name to the errors of those that are not there:
 // the versions in their own namespaces, and those in others that the client may see. It looks
 // for all of them at once.
-func (a *orchestratorAPI) namesakes(ctx context.Context, errs ...*error) {
+func (o *orchestratorAPI) namesakes(ctx context.Context, errs ...*error) {
 	var names []string
 	for _, err := range errs {
 		unknown, is := errors.AsType[*orchestration.UnknownTemplateError](*err)
@@ -179,7 +179,7 @@ func (a *orchestratorAPI) namesakes(ctx context.Context, errs ...*error) {
 	if names == nil {
 		return
 	}
-	list, listErr := a.store.TemplatesNamed(ctx, names)
+	list, listErr := o.store.TemplatesNamed(ctx, names)
 	if listErr != nil {
 		return // what is wrong with the requests is known
 	}
