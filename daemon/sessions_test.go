@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
@@ -184,6 +185,45 @@ func TestSessions(t *testing.T) {
 		p.ended(t, task, "complete")
 		require.Empty(t, s.report(remote.Report{Fence: second.Fence, Outcome: remote.Success}), "sent again")
 		require.Equal(t, 409, s.report(remote.Report{Fence: "999999.1", Outcome: remote.Success})[0].Status, "of no step")
+	})
+
+	t.Run("next tasks", func(t *testing.T) {
+		t.Parallel()
+		task, c := p.workflow("continues", "continues"), client.New(client.Config{BaseURL: p.rest})
+		p.template("collects", "collects")
+		s, one := p.session(t, 2, "continues"), uuid.NewString()
+		start := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+		next := remote.Next{Name: "collects", Context: json.RawMessage(`{"n":2}`), Initiator: "ana", SourceSystem: "shop", Reason: "it is time",
+			CorrelationID: &one, StartAt: start.Format(time.RFC3339), Deadline: start.Add(time.Hour).Format(time.RFC3339),
+			DependsOn: []string{task}, OnDependencyFailure: "continue", MaxAttempts: new(5), RetryDelays: []string{"1s", "2m"}}
+		require.Empty(t, s.report(remote.Report{Fence: s.step().Fence, Outcome: remote.Success, Result: json.RawMessage(`1`), Next: &next}))
+		p.ended(t, task, "complete")
+		before, err := c.Task(p.ctx, task, 0)
+		require.NoError(t, err)
+		require.Len(t, before.ContinuedBy, 1)
+		made, err := c.Task(p.ctx, before.ContinuedBy[0], 0)
+		require.NoError(t, err)
+		require.Equal(t, []string{"collects", "ana", "shop", "it is time", one}, []string{made.Name, made.Initiator, made.SourceSystem, made.Reason, made.CorrelationID})
+		require.WithinDuration(t, start, made.StartAt.Time, 0)
+		require.Equal(t, []any{[]string{task}, 5, []string{"1s", "2m0s"}}, []any{made.DependsOn, made.MaxAttempts, made.RetryDelays})
+
+		n := 2.0
+		for want, change := range map[string]func(n *remote.Next){
+			"invalid start_at": func(n *remote.Next) { n.StartAt = "2099-01-02T03:04:05" }, "the deadline has passed": func(n *remote.Next) { n.Deadline = "2020-01-02T03:04:05Z" },
+			"not both": func(n *remote.Next) { n.DelaySeconds = 1 }, "retry_delays[0]": func(n *remote.Next) { n.RetryDelays[0] = "soon" },
+			"depends_on": func(n *remote.Next) { n.DependsOn = []string{"7"} }, "correlation_id": func(n *remote.Next) { n.CorrelationID = new("7") },
+			"max_attempts": func(n *remote.Next) { n.MaxAttempts = new(-1) },
+		} {
+			wrong := next
+			wrong.RetryDelays = slices.Clone(next.RetryDelays)
+			change(&wrong)
+			n++
+			refused := p.create("continues", n).GetTaskUuid()
+			require.Empty(t, s.report(remote.Report{Fence: s.step().Fence, Outcome: remote.Success, Next: &wrong}), want)
+			failure := string(p.ended(t, refused, "error").Results)
+			require.Contains(t, failure, want)
+			require.Contains(t, failure, "NextTaskRefused")
+		}
 	})
 
 	t.Run("bytes", func(t *testing.T) {

@@ -4,7 +4,7 @@ package docscheck_test
 const (
 	noTx = "– the transaction is on the worker's connection to the database, and a session speaks HTTP: " +
 		"Continue and the client create tasks."
-	noNext     = "– a next task of the protocol has no such field."
+	noNext     = "– an existing task with the key is always the next one, also in Go."
 	noCaller   = "– the worker fills in that of the task."
 	noRelay    = "– the daemon uses it to pass steps on to sessions; a session passes none on."
 	inContext  = "– a program passes the context to what its handler calls."
@@ -110,17 +110,17 @@ var handlerSections = []handlerSection{
 		{"", "worker.NextTask.Tags", "Continue(tags)", "NextTask.tags"},
 		{"", "worker.NextTask.Reason", "Continue(reason)", "NextTask.reason"},
 		{"", "worker.NextTask.StartIn", "Continue(delay)", "NextTask.delay"},
-		{"", "worker.NextTask.StartAt", noNext, noNext},
-		{"", "worker.NextTask.DeadlineIn", noNext, noNext},
-		{"", "worker.NextTask.DependsOn", noNext, noNext},
-		{"", "worker.NextTask.OnDependencyFailure", noNext, noNext},
-		{"", "worker.NextTask.MaxAttempts", noNext, noNext},
-		{"", "worker.NextTask.RetryDelays", noNext, noNext},
+		{"", "worker.NextTask.StartAt", "Continue(start_at)", "NextTask.startAt"},
+		{"", "worker.NextTask.DeadlineIn", "Continue(deadline)", "NextTask.deadline"},
+		{"", "worker.NextTask.DependsOn", "Continue(depends_on)", "NextTask.dependsOn"},
+		{"", "worker.NextTask.OnDependencyFailure", "Continue(on_dependency_failure)", "NextTask.onDependencyFailure"},
+		{"", "worker.NextTask.MaxAttempts", "Continue(max_attempts)", "NextTask.maxAttempts"},
+		{"", "worker.NextTask.RetryDelays", "Continue(retry_delays)", "NextTask.retryDelays"},
 		{"", "worker.NextTask.Conflict", noNext, noNext},
-		{"", "worker.NextTask.Initiator", noNext, noNext},
-		{"", "worker.NextTask.SourceSystem", noNext, noNext},
-		{"", "worker.NextTask.CorrelationID", noCaller, noCaller},
-		{"", "worker.NextTask.ParentCorrelationID", noCaller, noCaller},
+		{"", "worker.NextTask.Initiator", "Continue(initiator)", "NextTask.initiator"},
+		{"", "worker.NextTask.SourceSystem", "Continue(source_system)", "NextTask.sourceSystem"},
+		{"", "worker.NextTask.CorrelationID", "Continue(correlation_id)", "NextTask.correlationId"},
+		{"", "worker.NextTask.ParentCorrelationID", "Continue(parent_correlation_id)", "NextTask.parentCorrelationId"},
 		{"", noHelper, "api_call, ApiResponse", "apiCall, ApiResponse, ApiOptions"},
 	}},
 	{"Registration", "", []handlerRow{

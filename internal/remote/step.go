@@ -144,7 +144,11 @@ func (s *step) conclude(end ending) (any, error) {
 			}
 		}
 		if r.Next != nil {
-			return worker.Continue[any](r.Result, r.Next.request())
+			next, err := r.Next.request(time.Now())
+			if err != nil {
+				return nil, err
+			}
+			return worker.Continue[any](r.Result, next)
 		}
 		return r.Result, nil
 	case Failure:

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/internal/jsonscan"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/worker/events"
 )
@@ -225,23 +227,69 @@ type Event struct {
 // Next is a task that is created with the end of a step, as by worker.Continue. Empty fields
 // are those of the step's task.
 type Next struct {
-	Namespace      string          `json:"namespace,omitempty"`
-	Name           string          `json:"name,omitempty"`
-	Version        string          `json:"version,omitempty"`
-	Context        json.RawMessage `json:"context,omitempty"`
-	IdempotencyKey string          `json:"idempotency_key,omitempty"`
-	Priority       *int            `json:"priority,omitempty"`
-	Tags           []string        `json:"tags,omitempty"`
-	Reason         string          `json:"reason,omitempty"`
-	DelaySeconds   float64         `json:"delay_seconds,omitempty"` // 0 to a year
+	Namespace           string          `json:"namespace,omitempty"`
+	Name                string          `json:"name,omitempty"`
+	Version             string          `json:"version,omitempty"`
+	Context             json.RawMessage `json:"context,omitempty"`
+	IdempotencyKey      string          `json:"idempotency_key,omitempty"`
+	Priority            *int            `json:"priority,omitempty"`
+	Tags                []string        `json:"tags,omitempty"`
+	Initiator           string          `json:"initiator,omitempty"`
+	SourceSystem        string          `json:"source_system,omitempty"`
+	Reason              string          `json:"reason,omitempty"`
+	CorrelationID       *string         `json:"correlation_id,omitempty"`
+	ParentCorrelationID *string         `json:"parent_correlation_id,omitempty"`
+	DelaySeconds        float64         `json:"delay_seconds,omitempty"` // 0 to a year
+	StartAt             string          `json:"start_at,omitempty"`      // in place of the delay, RFC 3339
+	Deadline            string          `json:"deadline,omitempty"`      // RFC 3339
+	DependsOn           []string        `json:"depends_on,omitempty"` // UUIDs of tasks
+	OnDependencyFailure string          `json:"on_dependency_failure,omitempty"`
+	MaxAttempts         *int            `json:"max_attempts,omitempty"`
+	RetryDelays         []string        `json:"retry_delays,omitempty"` // such as 10s
 }
 
 // maxDelay bounds the delay of a next task.
 const maxDelay = 366 * 24 * time.Hour
 
-func (n *Next) request() worker.NextTask {
-	return worker.NextTask{Namespace: n.Namespace, Name: n.Name, Version: n.Version, Context: n.Context, IdempotencyKey: n.IdempotencyKey,
-		Priority: n.Priority, Tags: n.Tags, Reason: n.Reason, StartIn: time.Duration(n.DelaySeconds * float64(time.Second))}
+// request is the next task for the engine, which checks the rest. The error is a permanent
+// failure: what the process has given is none.
+func (n *Next) request(now time.Time) (worker.NextTask, error) {
+	r := worker.NextTask{Namespace: n.Namespace, Name: n.Name, Version: n.Version, Context: n.Context,
+		IdempotencyKey: n.IdempotencyKey, Priority: n.Priority, Tags: n.Tags, Initiator: n.Initiator,
+		SourceSystem: n.SourceSystem, Reason: n.Reason}
+	var delay *float64
+	if n.DelaySeconds != 0 {
+		delay = &n.DelaySeconds
+	}
+	start, err := timeOf("start_at", n.StartAt)
+	errs := []error{err, r.Start(start, delay, now), r.Retries(n.MaxAttempts, n.RetryDelays),
+		r.Dependencies(n.DependsOn, n.OnDependencyFailure)}
+	deadline, err := timeOf("deadline", n.Deadline)
+	errs = append(errs, err)
+	r.DeadlineIn, err = submission.DeadlineIn(deadline, now)
+	errs = append(errs, err)
+	r.CorrelationID, err = submission.OptionalUUID("correlation_id", n.CorrelationID)
+	errs = append(errs, err)
+	r.ParentCorrelationID, err = submission.OptionalUUID("parent_correlation_id", n.ParentCorrelationID)
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return r, worker.Permanent(&fault{"the next task was refused: " + err.Error(), nextTaskRefused})
+	}
+	return r, nil
+}
+
+// nextTaskRefused is the error_type of a next task that cannot be created, as in Go.
+const nextTaskRefused = "NextTaskRefused"
+
+// timeOf reads a time; nil: it is absent.
+func timeOf(field, text string) (*time.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	at, err := time.Parse(time.RFC3339, strings.ToUpper(text))
+	if err != nil {
+		return nil, fmt.Errorf("invalid %s %.40q: want a time with its zone (RFC 3339)", field, text)
+	}
+	return &at, nil
 }
 
 // Isolated is an item of a batch that could not be processed.

@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import unittest
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from tasker import Bytes, Continue, Hooks, Permanent, Publisher, Retryable, Returned, StepContext, StepEvent, Worker, Yield
@@ -87,6 +88,27 @@ def register(worker: Worker) -> None:
     @worker.handler("vector.continues")
     def continues(ctx: StepContext) -> object:
         return Continue({"hop": 1}, name="collect", version="2.0.0", context={"hop": 2}, idempotency_key="hop-2", priority=0, tags=["hop"], delay=60)
+
+    @worker.handler("vector.continues.whole")
+    def continues_whole(ctx: StepContext) -> object:
+        start = datetime(2099, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+        one = "0d4b5f5e-0000-4000-8000-00000000000"
+        return Continue(
+            1,
+            name="collect",
+            namespace="bank",
+            initiator="ana",
+            source_system="shop",
+            reason="it is time",
+            correlation_id=one + "1",
+            parent_correlation_id=one + "2",
+            start_at=start,
+            deadline=start + timedelta(days=1),
+            depends_on=[one + "3"],
+            on_dependency_failure="continue",
+            max_attempts=3,
+            retry_delays=["1s", "2m"],
+        )
 
     @worker.handler("vector.saves")
     def saves(ctx: StepContext) -> object:

@@ -74,9 +74,22 @@ export interface NextTask {
   idempotencyKey?: string;
   priority?: number;
   tags?: string[];
+  initiator?: string;
+  sourceSystem?: string;
   reason?: string;
+  correlationId?: string;
+  parentCorrelationId?: string;
   /** Delay of its first steps, in seconds. */
   delay?: number;
+  /** When its first steps start, in place of the delay. */
+  startAt?: Date;
+  deadline?: Date;
+  /** UUIDs of tasks that end before it begins. */
+  dependsOn?: string[];
+  onDependencyFailure?: string;
+  maxAttempts?: number;
+  /** Texts such as 10s, in place of the template's backoff. */
+  retryDelays?: string[];
 }
 
 /** What a handler returns to end its step with a result and to create the next task, both or neither. */
@@ -88,13 +101,29 @@ export class Continue {
 }
 
 /** The wire form of a next task. */
-export function nextOf({ idempotencyKey, delay, ...same }: NextTask): Record<string, Json> {
+export function nextOf(next: NextTask): Record<string, Json> {
+  const { delay, startAt, deadline, idempotencyKey, sourceSystem, correlationId, parentCorrelationId, ...more } = next,
+    { dependsOn, onDependencyFailure, maxAttempts, retryDelays, ...same } = more;
+  const renamed = {
+    idempotency_key: idempotencyKey,
+    source_system: sourceSystem,
+    correlation_id: correlationId,
+    parent_correlation_id: parentCorrelationId,
+    delay_seconds: delay,
+    start_at: startAt && timeOf(startAt),
+    deadline: deadline && timeOf(deadline),
+    depends_on: dependsOn,
+    on_dependency_failure: onDependencyFailure,
+    retry_delays: retryDelays,
+  };
   return {
     ...same,
-    ...(idempotencyKey ? { idempotency_key: idempotencyKey } : {}),
-    ...(delay ? { delay_seconds: delay } : {}),
+    ...(maxAttempts === undefined ? {} : { max_attempts: maxAttempts }),
+    ...Object.fromEntries(Object.entries(renamed).filter(([, value]) => value)),
   };
 }
+
+const timeOf = (at: Date): string => at.toISOString().replace(/\.000Z$/, "Z");
 
 /** The handler did nothing: the step is handed back, and no attempt is used. */
 export class Returned extends Error {}

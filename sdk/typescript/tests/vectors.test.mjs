@@ -34,6 +34,11 @@ function register(worker) {
   });
   worker.handler("vector.continues", () => new Continue({ hop: 1 },
     { name: "collect", version: "2.0.0", context: { hop: 2 }, idempotencyKey: "hop-2", priority: 0, tags: ["hop"], delay: 60 }));
+  worker.handler("vector.continues.whole", () => {
+    const one = "0d4b5f5e-0000-4000-8000-00000000000";
+    return new Continue(1, { name: "collect", namespace: "bank", initiator: "ana", sourceSystem: "shop", reason: "it is time", correlationId: `${one}1`, parentCorrelationId: `${one}2`,
+      startAt: new Date("2099-01-02T03:04:05Z"), deadline: new Date("2099-01-03T03:04:05Z"), dependsOn: [`${one}3`], onDependencyFailure: "continue", maxAttempts: 3, retryDelays: ["1s", "2m"] });
+  });
   worker.handler("vector.saves", async (ctx) => {
     await ctx.checkpoint(5, 5);
     return true;

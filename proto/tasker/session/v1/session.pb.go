@@ -2190,18 +2190,28 @@ func (x *Event) GetPayload() []byte {
 }
 
 type Next struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Namespace      string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Name           string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Version        string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	Context        []byte                 `protobuf:"bytes,4,opt,name=context,proto3,oneof" json:"context,omitempty"`
-	IdempotencyKey string                 `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	Priority       *int32                 `protobuf:"varint,6,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
-	Tags           []string               `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty"`
-	Reason         string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
-	DelaySeconds   float64                `protobuf:"fixed64,9,opt,name=delay_seconds,json=delaySeconds,proto3" json:"delay_seconds,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Namespace           string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name                string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Version             string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Context             []byte                 `protobuf:"bytes,4,opt,name=context,proto3,oneof" json:"context,omitempty"`
+	IdempotencyKey      string                 `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	Priority            *int32                 `protobuf:"varint,6,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
+	Tags                []string               `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty"`
+	Reason              string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	DelaySeconds        float64                `protobuf:"fixed64,9,opt,name=delay_seconds,json=delaySeconds,proto3" json:"delay_seconds,omitempty"`
+	Initiator           string                 `protobuf:"bytes,10,opt,name=initiator,proto3" json:"initiator,omitempty"`
+	SourceSystem        string                 `protobuf:"bytes,11,opt,name=source_system,json=sourceSystem,proto3" json:"source_system,omitempty"`
+	CorrelationId       *string                `protobuf:"bytes,12,opt,name=correlation_id,json=correlationId,proto3,oneof" json:"correlation_id,omitempty"`
+	ParentCorrelationId *string                `protobuf:"bytes,13,opt,name=parent_correlation_id,json=parentCorrelationId,proto3,oneof" json:"parent_correlation_id,omitempty"`
+	StartAt             string                 `protobuf:"bytes,14,opt,name=start_at,json=startAt,proto3" json:"start_at,omitempty"`
+	Deadline            string                 `protobuf:"bytes,15,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	DependsOn           []string               `protobuf:"bytes,16,rep,name=depends_on,json=dependsOn,proto3" json:"depends_on,omitempty"`
+	OnDependencyFailure string                 `protobuf:"bytes,17,opt,name=on_dependency_failure,json=onDependencyFailure,proto3" json:"on_dependency_failure,omitempty"`
+	MaxAttempts         *int32                 `protobuf:"varint,18,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
+	RetryDelays         []string               `protobuf:"bytes,19,rep,name=retry_delays,json=retryDelays,proto3" json:"retry_delays,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Next) Reset() {
@@ -2295,6 +2305,76 @@ func (x *Next) GetDelaySeconds() float64 {
 		return x.DelaySeconds
 	}
 	return 0
+}
+
+func (x *Next) GetInitiator() string {
+	if x != nil {
+		return x.Initiator
+	}
+	return ""
+}
+
+func (x *Next) GetSourceSystem() string {
+	if x != nil {
+		return x.SourceSystem
+	}
+	return ""
+}
+
+func (x *Next) GetCorrelationId() string {
+	if x != nil && x.CorrelationId != nil {
+		return *x.CorrelationId
+	}
+	return ""
+}
+
+func (x *Next) GetParentCorrelationId() string {
+	if x != nil && x.ParentCorrelationId != nil {
+		return *x.ParentCorrelationId
+	}
+	return ""
+}
+
+func (x *Next) GetStartAt() string {
+	if x != nil {
+		return x.StartAt
+	}
+	return ""
+}
+
+func (x *Next) GetDeadline() string {
+	if x != nil {
+		return x.Deadline
+	}
+	return ""
+}
+
+func (x *Next) GetDependsOn() []string {
+	if x != nil {
+		return x.DependsOn
+	}
+	return nil
+}
+
+func (x *Next) GetOnDependencyFailure() string {
+	if x != nil {
+		return x.OnDependencyFailure
+	}
+	return ""
+}
+
+func (x *Next) GetMaxAttempts() int32 {
+	if x != nil && x.MaxAttempts != nil {
+		return *x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *Next) GetRetryDelays() []string {
+	if x != nil {
+		return x.RetryDelays
+	}
+	return nil
 }
 
 type Isolated struct {
@@ -3038,7 +3118,7 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\apayload\x18\x02 \x01(\fH\x00R\apayload\x88\x01\x01B\n" +
 	"\n" +
-	"\b_payload\"\xa5\x02\n" +
+	"\b_payload\"\xe0\x05\n" +
 	"\x04Next\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -3048,10 +3128,25 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\bpriority\x18\x06 \x01(\x05H\x01R\bpriority\x88\x01\x01\x12\x12\n" +
 	"\x04tags\x18\a \x03(\tR\x04tags\x12\x16\n" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x12#\n" +
-	"\rdelay_seconds\x18\t \x01(\x01R\fdelaySecondsB\n" +
+	"\rdelay_seconds\x18\t \x01(\x01R\fdelaySeconds\x12\x1c\n" +
+	"\tinitiator\x18\n" +
+	" \x01(\tR\tinitiator\x12#\n" +
+	"\rsource_system\x18\v \x01(\tR\fsourceSystem\x12*\n" +
+	"\x0ecorrelation_id\x18\f \x01(\tH\x02R\rcorrelationId\x88\x01\x01\x127\n" +
+	"\x15parent_correlation_id\x18\r \x01(\tH\x03R\x13parentCorrelationId\x88\x01\x01\x12\x19\n" +
+	"\bstart_at\x18\x0e \x01(\tR\astartAt\x12\x1a\n" +
+	"\bdeadline\x18\x0f \x01(\tR\bdeadline\x12\x1d\n" +
+	"\n" +
+	"depends_on\x18\x10 \x03(\tR\tdependsOn\x122\n" +
+	"\x15on_dependency_failure\x18\x11 \x01(\tR\x13onDependencyFailure\x12&\n" +
+	"\fmax_attempts\x18\x12 \x01(\x05H\x04R\vmaxAttempts\x88\x01\x01\x12!\n" +
+	"\fretry_delays\x18\x13 \x03(\tR\vretryDelaysB\n" +
 	"\n" +
 	"\b_contextB\v\n" +
-	"\t_priority\"\\\n" +
+	"\t_priorityB\x11\n" +
+	"\x0f_correlation_idB\x18\n" +
+	"\x16_parent_correlation_idB\x0f\n" +
+	"\r_max_attempts\"\\\n" +
 	"\bIsolated\x12\x17\n" +
 	"\x04item\x18\x01 \x01(\fH\x00R\x04item\x88\x01\x01\x12.\n" +
 	"\x05error\x18\x02 \x01(\v2\x18.tasker.session.v1.FaultR\x05errorB\a\n" +

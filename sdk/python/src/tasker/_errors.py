@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any, Mapping, Sequence
 
 JSON = Any
@@ -62,7 +63,8 @@ class Continue:
     """What a handler returns to end its step with a result and to create the next task, both or neither.
 
     Empty arguments are those of the step's task; a template of another name without a version gets the
-    highest that is not deprecated. Without an idempotency key the next task is always a new one.
+    highest that is not deprecated. Without an idempotency key the next task is always a new one. delay is in
+    seconds, start_at takes its place; depends_on are UUIDs of tasks; retry_delays are texts such as 10s.
     """
 
     def __init__(
@@ -76,8 +78,18 @@ class Continue:
         idempotency_key: str = "",
         priority: int | None = None,
         tags: Sequence[str] = (),
+        initiator: str = "",
+        source_system: str = "",
         reason: str = "",
+        correlation_id: str = "",
+        parent_correlation_id: str = "",
         delay: float = 0,
+        start_at: datetime | None = None,
+        deadline: datetime | None = None,
+        depends_on: Sequence[str] = (),
+        on_dependency_failure: str = "",
+        max_attempts: int | None = None,
+        retry_delays: Sequence[str] = (),
     ) -> None:
         self.result = result
         wire = {
@@ -88,12 +100,29 @@ class Continue:
             "idempotency_key": idempotency_key,
             "priority": priority,
             "tags": list(tags),
+            "initiator": initiator,
+            "source_system": source_system,
             "reason": reason,
+            "correlation_id": str(correlation_id),
+            "parent_correlation_id": str(parent_correlation_id),
             "delay_seconds": delay,
+            "start_at": _time("start_at", start_at),
+            "deadline": _time("deadline", deadline),
+            "depends_on": [str(task) for task in depends_on],
+            "on_dependency_failure": on_dependency_failure,
+            "max_attempts": max_attempts,
+            "retry_delays": list(retry_delays),
         }
+        given = ("priority", "max_attempts")
         self.next: dict[str, JSON] = {
-            k: v for k, v in wire.items() if v is not None and v not in ("", [], 0) or k == "priority" and v == 0
+            k: v for k, v in wire.items() if v is not None and v not in ("", [], 0) or k in given and v == 0
         }
+
+
+def _time(name: str, at: datetime | None) -> str | None:
+    if at is not None and at.utcoffset() is None:
+        raise ValueError(f"invalid {name} {at.isoformat()!r}: want a time with its zone")
+    return None if at is None else at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 class Cancelled(Exception):
