@@ -204,9 +204,9 @@ def _arguments(fn: Callable[..., Any], context: StepContext) -> dict[str, Any]:
 
 
 def _made(model: Any, result: Mapping[str, Any]) -> Any:
-    """A model of a step's result, which was checked where it was made."""
-    if hasattr(model, "model_construct"):
-        return model.model_construct(**result)
+    """A model of a step's result."""
+    if hasattr(model, "model_validate"):
+        return model.model_validate(result)
     if dataclasses.is_dataclass(model):
         known = {f.name for f in dataclasses.fields(model)}
         return model(**{name: value for name, value in result.items() if name in known})
@@ -256,9 +256,19 @@ def _failure(error: Exception) -> StepHandlerResult:
     if getattr(error, "retry_after", None) is not None:
         metadata.setdefault("retry_after", error.retry_after)  # type: ignore[attr-defined]
     code = getattr(error, "error_code", None)
-    return StepHandlerResult.failure_handler_result(
+    failed = StepHandlerResult.failure_handler_result(
         str(error), kind, retryable=again, metadata=metadata, error_code=code
     )
+    vars(failed)["_reported"] = _REPORTED[kind]
+    return failed
+
+
+# The error types in reports of steps, which are those of raised exceptions.
+_REPORTED = {
+    ErrorType.PERMANENT_ERROR: "PermanentError",
+    ErrorType.RETRYABLE_ERROR: "RetryableError",
+    ErrorType.HANDLER_ERROR: "handler_error",
+}
 
 
 __all__ = [

@@ -20,9 +20,10 @@ from .. import _handlers as native
 from .._context import StepContext as Step
 from .._threads import Loop, in_coroutine
 from .domain_events import PublisherRegistry, SubscriberRegistry
-from .errors import MethodNotFoundError, ResolutionError, StepExecutionError, failed, failure_of
+from .errors import MethodNotFoundError, ResolutionError, ResolverNotFoundError, TaskerError, failed, failure_of
+from .models import HandlerWrapper
 from .step_handler import StepHandler
-from .types import FfiStepEvent, Model, StepContext, StepHandlerResult
+from .types import FfiStepEvent, Model, StepContext, StepHandlerResult, plain
 
 JSON = Any
 _log = logging.getLogger("tasker_core")
@@ -450,19 +451,21 @@ def taken(step: Step, result: Any) -> JSON:
         return result
     if not result.success:
         raise failed(result)
-    step.metadata.update(result.metadata)
-    return result.result
+    if result.metadata.get("checkpoint_yield") is True:
+        at = result.result if isinstance(result.result, Mapping) else {}
+        count = int(at.get("items_processed") or 0)
+        raise _errors.Yield(plain(at.get("cursor")), count, plain(at.get("accumulated_results")))
+    step.metadata.update(plain(result.metadata))
+    return plain(result.result)
 
 
 def native_error(error: BaseException) -> BaseException:
     """What the package reports for an exception of a handler."""
-    if isinstance(error, StepExecutionError):
-        return failure_of(error)
     if isinstance(error, MethodNotFoundError):
         return _errors.Permanent(str(error), error_type="MethodNotFound")
     if isinstance(error, ResolutionError):
         return _errors.Retryable(str(error), error_type="HandlerNotFound")
-    return error
+    return failure_of(error) if isinstance(error, TaskerError) else error
 
 
 def execute_at_once(registry: HandlerRegistry) -> Execute:
