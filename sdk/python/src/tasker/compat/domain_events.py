@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import datetime
 import inspect
 import logging
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Callable, Generator, Mapping, Sequence, TypeVar
+from typing import Any, Callable, Mapping, Sequence, TypeVar
 
 from .. import _events as native
 from .._threads import Loop
@@ -136,22 +137,6 @@ class DomainEvent(Model):
     delivery_mode: str = "durable"
     publisher: str = ""
 
-    def __await__(self) -> Generator[Any, None, DomainEvent]:
-        """Of publish: an application may await it."""
-        return self
-        yield
-
-
-class _Dropped:
-    """An event that is not published. It is false, and may be awaited like one that is."""
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __await__(self) -> Generator[Any, None, bool]:
-        return False
-        yield
-
 
 class EventMetadata(dict[str, Any]):
     """The metadata of an event, as a mapping and by attributes."""
@@ -213,7 +198,7 @@ class SubscriberResult(Model):
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-class BasePublisher:
+class BasePublisher(abc.ABC):
     """Makes domain events of the ends of steps. Its methods may be coroutines."""
 
     publisher_name: Any = ""
@@ -243,22 +228,23 @@ class BasePublisher:
         payload."""
 
     def publish(self, ctx: StepEventContext, event_name: str | None = None) -> Any:
-        """Makes the event of a step, and calls the hooks. Within a step the engine publishes it."""
+        """Makes the event of a step, and calls the hooks: whether there is one. The engine publishes it."""
         event_name = event_name or ctx.event_name or ctx.step_name
         if not _now(self.should_publish(ctx)):
-            return _Dropped()
+            return False
         payload: Any = None
         try:
             payload = _now(self.transform_payload(ctx))
             metadata = {**_about(self, ctx), **(_now(self.additional_metadata(ctx)) or {})}
             if _now(_told(self.before_publish, ctx, (event_name, payload, metadata))) is False:
-                return _Dropped()
+                return False
             event = DomainEvent(event_name, payload, metadata, publisher=named(self, "publisher_name"))
             _now(_told(self.after_publish, ctx, (event_name, payload, metadata), event))
         except Exception as e:
             _now(_told(self.on_publish_error, ctx, (event_name, e, payload), e))
-            return _Dropped()
-        return event
+            return False
+        vars(ctx)["_made"] = event
+        return True
 
 
 class DefaultPublisher(BasePublisher):
@@ -267,7 +253,7 @@ class DefaultPublisher(BasePublisher):
     publisher_name = "default"
 
 
-class BaseSubscriber:
+class BaseSubscriber(abc.ABC):
     """Handles fast domain events. Its methods may be coroutines."""
 
     subscriber_name: Any = ""
@@ -413,6 +399,7 @@ class PublisherOf(native.Publisher):
         if not self._own:
             return await _value(self._publisher.transform_payload(ctx))
         made = await _value(self._made(ctx, event.name))
+        made = vars(ctx).get("_made") if isinstance(made, bool) else made
         return made.payload if isinstance(made, DomainEvent) else made if isinstance(made, dict) else event.payload
 
     def _made(self, ctx: StepEventContext, name: str) -> Any:

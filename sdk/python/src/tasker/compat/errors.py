@@ -81,7 +81,8 @@ class StepExecutionError(TaskerError):
         self, message: str = "", error_type: str | None = None, retryable: bool | None = None, **options: Any
     ) -> None:
         super().__init__(message, retryable=retryable, **options)
-        self.error_type = error_type or type(self).error_type or type(self).__name__
+        name = type(self).__name__ if type(self) is not StepExecutionError else "step_execution_error"
+        self.error_type = error_type or type(self).error_type or name
 
 
 class RetryableError(StepExecutionError):

@@ -584,7 +584,10 @@ class HandlerRegistry:
             return self.resolver_chain.resolve(HandlerDefinition.of(handler_spec))
         except ResolverNotFoundError:
             raise
-        except (ResolutionError, TypeError):
+        except ResolutionError:
+            return None
+        except Exception as e:
+            _log.error("make the handler of %s: %s", handler_spec, e, exc_info=e)
             return None
 
     resolve_handler = resolve

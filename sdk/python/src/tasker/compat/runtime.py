@@ -48,20 +48,20 @@ _TEMPLATES = (".yaml", ".yml", ".json")
 
 
 class EventNames:
-    """The names of the events of an EventBridge."""
+    """The names of the events of an EventBridge. There, an underscore is the same as a point."""
 
-    STEP_EXECUTION_RECEIVED = "step_execution_received"
-    STEP_EXECUTION_STARTED = "step_execution_started"
-    STEP_EXECUTION_COMPLETED = "step_execution_completed"
-    STEP_EXECUTION_FAILED = "step_execution_failed"
-    STEP_COMPLETION_SENT = "step_completion_sent"
-    STEP_CHECKPOINT_YIELD = "step_checkpoint_yield"
-    HANDLER_REGISTERED = "handler_registered"
-    HANDLER_ERROR = "handler_error"
-    POLLER_METRICS = "poller_metrics"
-    POLLER_ERROR = "poller_error"
-    WORKER_STARTED = "worker_started"
-    WORKER_STOPPED = "worker_stopped"
+    STEP_EXECUTION_RECEIVED = "step.execution.received"
+    STEP_EXECUTION_STARTED = "step.execution.started"
+    STEP_EXECUTION_COMPLETED = "step.execution.completed"
+    STEP_EXECUTION_FAILED = "step.execution.failed"
+    STEP_COMPLETION_SENT = "step.completion.sent"
+    STEP_CHECKPOINT_YIELD = "step.checkpoint_yield.sent"
+    HANDLER_REGISTERED = "handler.registered"
+    HANDLER_ERROR = "handler.error"
+    POLLER_METRICS = "poller.metrics"
+    POLLER_ERROR = "poller.error"
+    WORKER_STARTED = "worker.started"
+    WORKER_STOPPED = "worker.stopped"
 
 
 class EventBridge:
@@ -102,7 +102,7 @@ class EventBridge:
 
     def subscribe(self, event: str, handler: Callable[..., Any]) -> None:
         with self._lock:
-            self._subscribers.setdefault(event, []).append(handler)
+            self._subscribers.setdefault(_point(event), []).append(handler)
 
     def subscribe_once(self, event: str, handler: Callable[..., Any]) -> None:
         """Has a function called with the next event, and not again."""
@@ -115,12 +115,12 @@ class EventBridge:
 
     def unsubscribe(self, event: str, handler: Callable[..., Any]) -> None:
         with self._lock:
-            if handler in self._subscribers.get(event, []):
-                self._subscribers[event].remove(handler)
+            if handler in self._subscribers.get(_point(event), []):
+                self._subscribers[_point(event)].remove(handler)
 
     def listeners(self, event: str) -> list[Callable[..., Any]]:
         with self._lock:
-            return list(self._subscribers.get(event, []))
+            return list(self._subscribers.get(_point(event), []))
 
     def listener_count(self, event: str) -> int:
         return len(self.listeners(event))
@@ -132,10 +132,10 @@ class EventBridge:
 
     def publish(self, event: str, *args: Any, **options: Any) -> bool:
         """Calls the subscribers. Reports whether the bridge runs."""
-        if not self._active and event != EventNames.STEP_EXECUTION_RECEIVED:
+        if not self._active and _point(event) != EventNames.STEP_EXECUTION_RECEIVED:
             return False
         with self._lock:
-            calls = list(self._subscribers.get(event, []))
+            calls = list(self._subscribers.get(_point(event), []))
         for call in calls:
             try:
                 value = call(*args, **options)
@@ -145,9 +145,11 @@ class EventBridge:
                 _log.warning("a subscriber of the event %s failed", event, exc_info=e)
         return True
 
-    def subscriber_count(self, event: str) -> int:
-        with self._lock:
-            return len(self._subscribers.get(event, []))
+    subscriber_count = listener_count
+
+
+def _point(event: str) -> str:
+    return event.replace("_", ".")
 
 
 _SCHEMA = {
@@ -427,7 +429,7 @@ class EventPoller:
 
     def start(self) -> None:
         if self._running:
-            raise FFIError("start the poller: it runs already")
+            raise RuntimeError("start the poller: EventPoller already running")
         self._running = True
         _runtime.poller = self
         _runtime.start()
@@ -658,7 +660,8 @@ def get_rust_version() -> str:
 version = get_version
 
 
-health_check = get_health_check
+def health_check() -> bool:
+    return get_health_check().is_healthy
 
 
 class Worker:

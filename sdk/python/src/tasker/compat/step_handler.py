@@ -412,12 +412,18 @@ class APIMixin:
         if body:
             details["response_body"] = body
         return StepHandlerResult.failure_handler_result(
-            message or _said(code, body),
-            _kind(code),
+            message or self._format_error_message(response),
+            self._classify_error(response),
             retryable=bool(response.is_retryable),
             metadata={**details, **(metadata or {})},
             error_code=f"HTTP_{code}",
         )
+
+    def _classify_error(self, response: Any) -> str:
+        return _kind(response.status_code)
+
+    def _format_error_message(self, response: Any) -> str:
+        return _said(response.status_code, response.body)
 
     def connection_error(self, error: Exception, context: str | None = None) -> StepHandlerResult:
         """The failure of a service that was not reached, while the context says what was done."""
@@ -654,6 +660,7 @@ class BatchableMixin:
         """The batches of a list of cursors, or of a BatchAnalyzerOutcome. Without cursors there is nothing to do. By
         their places: the cursors, total_items, worker_template_name, batch_metadata, metadata; or an outcome, metadata
         and worker_template_name."""
+        usual = not positional or isinstance(positional[0], BatchAnalyzerOutcome)
         for n, value in enumerate(positional):
             if isinstance(value, BatchAnalyzerOutcome):
                 outcome = value
@@ -679,7 +686,7 @@ class BatchableMixin:
         if cursors:
             found = {
                 "type": "create_batches",
-                "worker_template_name": self._worker_template(worker_template_name),
+                "worker_template_name": self._worker_template(worker_template_name, "batch_worker" if usual else ""),
                 "worker_count": len(cursors),
                 "cursor_configs": cursors,
                 "total_items": total,
@@ -731,9 +738,9 @@ class BatchableMixin:
     no_batches_result = no_batches_outcome
 
     @staticmethod
-    def _worker_template(name: str | None) -> str:
+    def _worker_template(name: str | None, usual: str) -> str:
         step = _step()
-        name = name or (str(step.config.get("worker_template_name") or "") if step is not None else "")
+        name = name or (str(step.config.get("worker_template_name") or "") if step is not None else "") or usual
         if not name:
             raise StepExecutionError(
                 "the analyzer names no worker template: want worker_template_name, or that of the initialization",

@@ -99,7 +99,12 @@ def _key(key: Any) -> Any:
 
 
 class Identifier(str):
-    """A UUID as text, that has the attributes of uuid.UUID too."""
+    """A UUID as text, that has the attributes of uuid.UUID too, and equals it."""
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, str(other) if isinstance(other, uuid.UUID) else other)  # type: ignore[arg-type]
+
+    __hash__ = str.__hash__
 
     def __getattr__(self, name: str) -> Any:
         if name in ("hex", "int", "bytes", "urn", "version", "variant", "fields"):
