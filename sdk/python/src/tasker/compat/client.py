@@ -156,17 +156,57 @@ class HealthResponse(_Answer):
     timestamp: str = ""
 
 
+def _call(method: str, path: str, body: Any = None, query: Mapping[str, str] | None = None) -> Any:
+    client = Client(api_key=os.environ.get("TASKER_API_KEY", ""))
+    return client._call(method, path, body, query=query)
+
+
+def _path(*parts: str) -> str:
+    return "/v1/tasks/" + "/".join(urllib.parse.quote(str(p), safe="") for p in parts)
+
+
+def client_create_task(request: Mapping[str, Any]) -> Any:
+    """Creates a task of a request with the fields of POST /v1/tasks. Returns the answer, as the others here do."""
+    return _call("POST", "/v1/tasks", dict(request))
+
+
+def client_get_task(task_uuid: str) -> Any:
+    return _call("GET", _path(task_uuid))
+
+
+def client_list_tasks(limit: int = 50, offset: int = 0, namespace: str | None = None, status: str | None = None) -> Any:
+    """Lists tasks. The list begins with a page of limit tasks: offset is rounded down to one."""
+    query = {"per_page": str(limit), "page": str(offset // max(limit, 1) + 1)}
+    query.update({k: v for k, v in (("namespace", namespace), ("status", status)) if v})
+    return _call("GET", "/v1/tasks", query=query)
+
+
+def client_cancel_task(task_uuid: str) -> Any:
+    return _call("DELETE", _path(task_uuid))
+
+
+def client_list_task_steps(task_uuid: str) -> Any:
+    return _call("GET", _path(task_uuid, "workflow_steps"))
+
+
+def client_get_step(task_uuid: str, step_uuid: str) -> Any:
+    return _call("GET", _path(task_uuid, "workflow_steps", step_uuid))
+
+
+def client_get_step_audit_history(task_uuid: str, step_uuid: str) -> Any:
+    return _call("GET", _path(task_uuid, "workflow_steps", step_uuid, "audit"))
+
+
+def client_health_check() -> Any:
+    answer = _call("GET", "/health")
+    return {"healthy": answer.get("status") == "healthy", **answer}
+
+
 class TaskerClient:
     """Creates and reads tasks."""
 
     def __init__(self, initiator: str = "tasker-core-python", source_system: str = "tasker-core") -> None:
         self.initiator, self.source_system = initiator, source_system
-
-    def _call(self, method: str, path: str, body: Any = None, query: Mapping[str, str] | None = None) -> Any:
-        client = Client(
-            api_key=os.environ.get("TASKER_API_KEY", ""), initiator=self.initiator, source_system=self.source_system
-        )
-        return client._call(method, path, body, query=query)
 
     def create_task(
         self,
@@ -189,36 +229,27 @@ class TaskerClient:
             "reason": reason,
             **fields,
         }
-        return TaskResponse.from_dict(self._call("POST", "/v1/tasks", request))
+        return TaskResponse.from_dict(client_create_task(request))
 
     def get_task(self, task_uuid: str) -> TaskResponse:
-        return TaskResponse.from_dict(self._call("GET", _path(task_uuid)))
+        return TaskResponse.from_dict(client_get_task(task_uuid))
 
     def list_tasks(
         self, *, limit: int = 50, offset: int = 0, namespace: str | None = None, status: str | None = None
     ) -> TaskListResponse:
-        query = {"per_page": str(limit), "page": str(offset // max(limit, 1) + 1)}
-        query.update({k: v for k, v in (("namespace", namespace), ("status", status)) if v})
-        return TaskListResponse.from_dict(self._call("GET", "/v1/tasks", query=query))
+        return TaskListResponse.from_dict(client_list_tasks(limit, offset, namespace, status))
 
     def cancel_task(self, task_uuid: str) -> dict[str, Any]:
-        return dict(self._call("DELETE", _path(task_uuid)))
+        return dict(client_cancel_task(task_uuid))
 
     def list_task_steps(self, task_uuid: str) -> list[StepResponse]:
-        return [StepResponse.from_dict(s) for s in self._call("GET", _path(task_uuid, "workflow_steps"))]
+        return [StepResponse.from_dict(s) for s in client_list_task_steps(task_uuid)]
 
     def get_step(self, task_uuid: str, step_uuid: str) -> StepResponse:
-        return StepResponse.from_dict(self._call("GET", _path(task_uuid, "workflow_steps", step_uuid)))
+        return StepResponse.from_dict(client_get_step(task_uuid, step_uuid))
 
     def get_step_audit_history(self, task_uuid: str, step_uuid: str) -> list[StepAuditResponse]:
-        found = self._call("GET", _path(task_uuid, "workflow_steps", step_uuid, "audit"))
-        return [StepAuditResponse.from_dict(a) for a in found]
+        return [StepAuditResponse.from_dict(a) for a in client_get_step_audit_history(task_uuid, step_uuid)]
 
     def health_check(self) -> HealthResponse:
-        answer = self._call("GET", "/health")
-        healthy = answer.get("status") in ("healthy", "ok", "alive")
-        return HealthResponse.from_dict({"healthy": healthy, **answer})
-
-
-def _path(*parts: str) -> str:
-    return "/v1/tasks/" + "/".join(urllib.parse.quote(str(p), safe="") for p in parts)
+        return HealthResponse.from_dict(client_health_check())

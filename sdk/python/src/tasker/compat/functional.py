@@ -196,11 +196,13 @@ def _arguments(fn: Callable[..., Any], context: StepContext) -> dict[str, Any]:
         found["inputs"] = model(**_fields(model, context))
     for key in getattr(fn, "_inputs", []):
         found[key] = context.get_input(key)
+    parameters = inspect.signature(fn).parameters
     for name in ("context", "_context"):
-        if name in inspect.signature(fn).parameters:
+        if name in parameters:
             found[name] = context
             break
-    return found
+    # A parameter that the function does not use may have an underscore before its name.
+    return {f"_{k}" if k not in parameters and f"_{k}" in parameters else k: v for k, v in found.items()}
 
 
 def _made(model: Any, result: Mapping[str, Any]) -> Any:
