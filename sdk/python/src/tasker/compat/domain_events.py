@@ -16,6 +16,7 @@ from .types import ExecutionResult, Model
 
 JSON = Any
 _log = logging.getLogger("tasker_core")
+_MANY = 1000  # payloads that wait for a hook
 T = TypeVar("T")
 
 
@@ -369,6 +370,7 @@ class PublisherOf(native.Publisher):
     def __init__(self, publisher: BasePublisher, name: str) -> None:
         self.name, self._publisher = name, publisher
         self._own = type(publisher).publish is not BasePublisher.publish
+        self._payloads: dict[tuple[str, int, str], Any] = {}  # those made, until their hooks are called
 
     def _for(self, event: native.StepEvent) -> bool:
         """Whether it makes the events of a step; a batch has the name of its worker step and a number."""
@@ -395,6 +397,12 @@ class PublisherOf(native.Publisher):
     async def payload(self, event: native.StepEvent) -> Any:
         if not self._for(event):
             return event.payload
+        while len(self._payloads) >= _MANY:  # of steps whose reports were refused: no hook follows
+            self._payloads.pop(next(iter(self._payloads)), None)
+        made = self._payloads[_key(event)] = await self._payload(event)
+        return made
+
+    async def _payload(self, event: native.StepEvent) -> Any:
         ctx = StepEventContext.of(event)
         if not self._own:
             return await _value(self._publisher.transform_payload(ctx))
@@ -411,15 +419,20 @@ class PublisherOf(native.Publisher):
         return self._publisher.additional_metadata(StepEventContext.of(event)) if self._for(event) else None
 
     def after(self, event: native.StepEvent) -> Any:
-        if self._for(event):
-            made = DomainEvent(event.name, event.payload, delivery_mode=event.delivery_mode, publisher=self.name)
-            ctx = StepEventContext.of(event)
-            return _told(self._publisher.after_publish, ctx, (event.name, event.payload, ctx.metadata), made)
-        return None
+        payload = self._payloads.pop(_key(event), event.payload)
+        if not self._for(event):
+            return None
+        ctx = StepEventContext.of(event)
+        made = DomainEvent(event.name, payload, ctx.metadata, delivery_mode=event.delivery_mode, publisher=self.name)
+        return _told(self._publisher.after_publish, ctx, (event.name, payload, _about(self._publisher, ctx)), made)
 
     def failed(self, event: native.StepEvent, error: Exception) -> Any:
-        ctx = StepEventContext.of(event)
-        return _told(self._publisher.on_publish_error, ctx, (event.name, error, event.payload), error)
+        payload, ctx = self._payloads.pop(_key(event), event.payload), StepEventContext.of(event)
+        return _told(self._publisher.on_publish_error, ctx, (event.name, error, payload), error)
+
+
+def _key(event: native.StepEvent) -> tuple[str, int, str]:
+    return event.step.step_uuid, event.attempt, event.name
 
 
 class SubscriberOf(native.Subscriber):
