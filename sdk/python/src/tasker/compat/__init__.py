@@ -275,7 +275,11 @@ for _to, _from, _names in (
         ),
     ),
     (step_handler, functional, functional.__all__),
-    (runtime, types, ("LogContext", "BootstrapConfig", "BootstrapResult", "FfiStepEvent", "WorkerStatus", "StepContext")),
+    (
+        runtime,
+        types,
+        ("LogContext", "BootstrapConfig", "BootstrapResult", "FfiStepEvent", "WorkerStatus", "StepContext"),
+    ),
     (runtime, errors, ("StepExecutionError",)),
     (registry, errors, ("ResolutionError", "ResolverNotFoundError")),
     (types, domain_events, ("InProcessDomainEvent",)),

@@ -271,11 +271,15 @@ class BaseSubscriber(abc.ABC):
     def start(self, poller: Any = None) -> None:
         """Takes the events of a poller; without one those of the process, once the registry has it."""
         if not self._active and poller is not None:
-            poller.on_event(lambda event: self.matches(event.event_name) and self.handle_event_safely(event))
+            poller.on_event(self._take)
         self._active = True
 
     def stop(self) -> None:
         self._active = False
+
+    def _take(self, event: Any) -> None:
+        if self.matches(event.event_name):
+            self.handle_event_safely(event)
 
     def handle_event_safely(self, event: Any) -> None:
         """Handles an event while the subscriber is active. An error is told to on_handle_error."""

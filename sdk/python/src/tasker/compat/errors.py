@@ -145,6 +145,9 @@ class BusinessLogicError(PermanentError):
     """A rule of the application forbids it."""
 
 
+_NONE = object()
+
+
 class ErrorClassifier:
     """Says whether another attempt may help, by the exception's own mark or else its class."""
 
@@ -193,8 +196,9 @@ class ErrorClassifier:
 
     def classify(self, exception: BaseException) -> dict[str, bool | str]:
         """The name of the class, whether to try again, and what has said so."""
-        if hasattr(exception, "retryable"):
-            again, why = bool(exception.retryable), "explicit_attribute"
+        own = getattr(exception, "retryable", _NONE)
+        if own is not _NONE:
+            again, why = bool(own), "explicit_attribute"
         elif isinstance(exception, self.PERMANENT_ERROR_CLASSES):
             again, why = False, "permanent_class"
         elif isinstance(exception, self.RETRYABLE_ERROR_CLASSES):

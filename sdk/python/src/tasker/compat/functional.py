@@ -209,10 +209,13 @@ def _made(model: Any, result: Mapping[str, Any]) -> Any:
     """A model of a step's result."""
     if hasattr(model, "model_validate"):
         return model.model_validate(result)
-    if dataclasses.is_dataclass(model):
-        known = {f.name for f in dataclasses.fields(model)}
-        return model(**{name: value for name, value in result.items() if name in known})
-    return model(**result)
+    known = _names(model)
+    return model(**{name: value for name, value in result.items() if known is None or name in known})
+
+
+def _names(model: Any) -> set[str] | None:
+    """The fields of a dataclass; None of another class."""
+    return {f.name for f in dataclasses.fields(model)} if dataclasses.is_dataclass(model) else None
 
 
 def _fields(model: Any, context: StepContext) -> dict[str, Any]:

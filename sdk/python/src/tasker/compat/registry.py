@@ -146,8 +146,7 @@ class BaseResolver(abc.ABC):
     def name(self) -> Any:
         return self.resolver_name()
 
-    def priority(self) -> Any:
-        return 50
+    priority: Any = 50
 
     @abc.abstractmethod
     def can_resolve(self, definition: HandlerDefinition, config: Any = None) -> bool:

@@ -548,11 +548,7 @@ def _yielded(end: Any) -> dict[str, Any] | None:
 def _told(event: FfiStepEvent, end: Any, took: int, worker_id: str) -> StepExecutionResult:
     """The end of a step, for those who are told of it."""
     of = (event.step_uuid, event.task_uuid)
-    more: dict[str, Any] = {
-        "execution_time_ms": took,
-        "worker_id": worker_id,
-        "correlation_id": event.correlation_id,
-    }
+    more: dict[str, Any] = {"execution_time_ms": took, "worker_id": worker_id, "correlation_id": event.correlation_id}
     if isinstance(end, BaseException):
         kind = getattr(end, "error_type", type(end).__name__)
         error = StepError(kind, str(end), retryable=getattr(end, "retryable", True))
@@ -564,9 +560,7 @@ def _told(event: FfiStepEvent, end: Any, took: int, worker_id: str) -> StepExecu
     error = StepError(
         end.error_type or "unknown", end.error_message or "Unknown error", None, end.retryable, end.metadata
     )
-    return StepExecutionResult.failure_result(
-        *of, error, metadata={**end.metadata, "retryable": end.retryable}, **more
-    )
+    return StepExecutionResult.failure_result(*of, error, metadata={**end.metadata, "retryable": end.retryable}, **more)
 
 
 Config = Union[BootstrapConfig, Mapping[str, Any], None]

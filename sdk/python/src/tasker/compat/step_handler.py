@@ -94,8 +94,8 @@ StepHandlerCallResult = Union[StepHandlerResult, Awaitable[StepHandlerResult]]
 
 
 class ApiResponse:
-    """An answer of a service. Its content is read like a mapping, which raises what the status of a failure means. It is
-    made of a status with headers and body, or of an answer of another client, such as httpx."""
+    """An answer of a service. Its content is read like a mapping, which raises what the status of a failure means.
+    It is made of a status with headers and body, or of an answer of another client, such as httpx."""
 
     def __init__(self, response: Any, headers: Any = None, body: Any = None) -> None:
         if not isinstance(response, int):
@@ -631,11 +631,7 @@ class BatchableMixin:
         )
 
     def create_batch_context(
-        self,
-        cursor_config: Any,
-        batch_index: int,
-        total_batches: int,
-        batch_metadata: Mapping[str, Any] | None = None,
+        self, cursor_config: Any, batch_index: int, total_batches: int, batch_metadata: Mapping[str, Any] | None = None
     ) -> BatchWorkerContext:
         """A batch without a step, for tests of handlers."""
         return BatchWorkerContext(
@@ -770,7 +766,7 @@ class BatchableMixin:
         if batch is None or not batch.is_no_op:
             return None
         now = datetime.datetime.now(datetime.timezone.utc).isoformat()
-        told = {"batch_id": batch.batch_id, "message": "No batches to process", "processed_at": now}
+        told: dict[str, Any] = {"batch_id": batch.batch_id, "message": "No batches to process", "processed_at": now}
         return self.batch_worker_success(0, 0, 0, metadata={"no_op": True}, no_op=True, **told)
 
     def batch_worker_success(
@@ -832,7 +828,7 @@ class BatchableMixin:
         self, outcome: BatchWorkerOutcome, message: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> StepHandlerResult:
         """The success of a batch of which some items have failed."""
-        more = {"partial_failure_message": message} if message else {}
+        more: dict[str, Any] = {"partial_failure_message": message} if message else {}
         marks = {**(metadata or {}), "batch_worker": True, "had_failures": True}
         return self.batch_worker_success(outcome, marks, partial_failure=True, **more)
 

@@ -102,7 +102,7 @@ class Identifier(str):
     """A UUID as text, that has the attributes of uuid.UUID too, and equals it."""
 
     def __eq__(self, other: object) -> bool:
-        return str.__eq__(self, str(other) if isinstance(other, uuid.UUID) else other)  # type: ignore[arg-type]
+        return str.__eq__(self, str(other) if isinstance(other, uuid.UUID) else other)
 
     __hash__ = str.__hash__
 
@@ -200,7 +200,7 @@ class StepHandlerResult(Model):
     def is_failure_result(self) -> bool:
         return not self.success
 
-    def model_dump(self, *, exclude_none: bool = False, by_alias: bool = False, **options: object) -> dict[str, JSON]:
+    def model_dump(self, *, exclude_none: bool = False, by_alias: bool = False, **options: Any) -> dict[str, JSON]:
         fields = super().model_dump(exclude_none=exclude_none, **options)
         return fields if by_alias else {"is_success": fields.pop("success"), **fields}
 
@@ -304,9 +304,7 @@ class StepExecutionResult(Model):
     ) -> StepExecutionResult:
         status = ResultStatus.SUCCESS.value
         more = dict(metadata or {})
-        return cls(
-            step_uuid, task_uuid, True, status, execution_time_ms, result, None, worker_id, correlation_id, more
-        )
+        return cls(step_uuid, task_uuid, True, status, execution_time_ms, result, None, worker_id, correlation_id, more)
 
     @classmethod
     def failure_result(
@@ -321,9 +319,7 @@ class StepExecutionResult(Model):
     ) -> StepExecutionResult:
         status = (ResultStatus.RETRYABLE_ERROR if error.retryable else ResultStatus.PERMANENT_ERROR).value
         more = dict(metadata or {})
-        return cls(
-            step_uuid, task_uuid, False, status, execution_time_ms, None, error, worker_id, correlation_id, more
-        )
+        return cls(step_uuid, task_uuid, False, status, execution_time_ms, None, error, worker_id, correlation_id, more)
 
 
 class DecisionType(str, Enum):
@@ -361,10 +357,7 @@ class DecisionPointOutcome(Model):
 
     @classmethod
     def create_steps(
-        cls,
-        step_names: Sequence[str],
-        dynamic_steps: Any = None,
-        routing_context: Mapping[str, Any] | None = None,
+        cls, step_names: Sequence[str], dynamic_steps: Any = None, routing_context: Mapping[str, Any] | None = None
     ) -> DecisionPointOutcome:
         """The outcome of steps. A mapping at the second place is the routing context."""
         if isinstance(step_names, str) or not step_names and not dynamic_steps:
@@ -671,8 +664,8 @@ def _count(result: Mapping[str, Any], *names: str) -> int:
 @dataclass(init=False)
 class BootstrapConfig(Model):
     """How the worker starts. The address of the worker daemon is worker_url, else TASKER_WORKER_URL; namespace,
-    log_level and what else an application gives are kept, and change nothing: a session gets the steps of its handlers in every
-    namespace of the daemon."""
+    log_level and what else an application gives are kept, and change nothing: a session gets the steps of its handlers
+    in every namespace of the daemon."""
 
     namespace: str | None = None
     log_level: str = "info"
