@@ -1085,9 +1085,9 @@ class Interface(Fresh):
         self.assertFalse(h.batch_worker_success().success)
         saved = h.checkpoint_yield(cursor=5, items_processed=5)
         self.assertEqual((saved.metadata["checkpoint_yield"], saved.result["cursor"]), (True, 5))
-        with self.assertRaisesRegex(ValueError, "Missing batchable step"):
+        with self.assertRaisesRegex(ValueError, "'analyze' has no result"):
             h.detect_aggregation_scenario({}, "analyze", "w_")
-        with self.assertRaisesRegex(ValueError, "No batch workers found"):
+        with self.assertRaisesRegex(ValueError, "no step begins with"):
             h.detect_aggregation_scenario({"analyze": {"result": {}}}, "analyze", "w_")
         none = {"analyze": {"result": {"batch_processing_outcome": {"type": "no_batches"}}}}
         scenario = h.detect_aggregation_scenario(none, batchable_step_name="analyze", batch_worker_prefix="w_")

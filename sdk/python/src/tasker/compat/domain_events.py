@@ -308,7 +308,12 @@ class BaseSubscriber(abc.ABC):
 
     def on_handle_error(self, event: Any, error: Exception) -> Any:
         """Is called after a handle that failed."""
-        _log.error("%s: Failed to handle event %s: %s", type(self).__name__, event.get("event_name", "unknown"), error)
+        _log.error(
+            "the subscriber %s failed with the event %s: %s",
+            type(self).__name__,
+            event.get("event_name", "unknown"),
+            error,
+        )
 
     def matches(self, event_name: str) -> bool:
         return any(native.fits(p, event_name) for p in self.subscribes_to())
@@ -508,7 +513,7 @@ class PublisherRegistry(_Registry):
             raise RuntimeError("register a publisher: the registry is frozen")
         one: BasePublisher = publisher() if isinstance(publisher, type) else publisher
         if not isinstance(one, BasePublisher):
-            raise ValueError(f"register a publisher: Expected BasePublisher instance, got {type(one).__name__}")
+            raise ValueError(f"register a publisher: want a BasePublisher, not {type(one).__name__}")
         self._publishers[name or named(one, "publisher_name")] = one
         self._tell(one)
         return one
@@ -520,7 +525,7 @@ class PublisherRegistry(_Registry):
         return self._publishers.get(name) or DefaultPublisher()
 
     def validate_required(self, names: Sequence[str]) -> list[str]:
-        """Those of the names that nobody has registered."""
+        """Those of the names that the registry does not have."""
         return [name for name in names if name not in self._publishers]
 
     def get_for_step(self, step_name: str) -> BasePublisher | None:
@@ -585,7 +590,7 @@ class SubscriberRegistry(_Registry):
         """Registers a class or an object."""
         kind = subscriber_class if isinstance(subscriber_class, type) else type(subscriber_class)
         if not issubclass(kind, BaseSubscriber):
-            raise ValueError(f"register a subscriber: Expected BaseSubscriber subclass, got {kind.__name__}")
+            raise ValueError(f"register a subscriber: want a BaseSubscriber, not {kind.__name__}")
         one: BaseSubscriber = subscriber_class() if isinstance(subscriber_class, type) else subscriber_class
         name = name or named(one, "subscriber_name")
         self._subscribers[name], self._natives[name] = one, SubscriberOf(one)
@@ -597,9 +602,7 @@ class SubscriberRegistry(_Registry):
 
     def register_instance(self, subscriber: BaseSubscriber, name: str | None = None) -> BaseSubscriber:
         if not isinstance(subscriber, BaseSubscriber):
-            raise ValueError(
-                f"register a subscriber: Expected BaseSubscriber instance, got {type(subscriber).__name__}"
-            )
+            raise ValueError(f"register a subscriber: want a BaseSubscriber, not {type(subscriber).__name__}")
         return self.register(subscriber, name)
 
     def start_all(self, poller: Any = None) -> int:
@@ -706,7 +709,7 @@ class InProcessDomainEventPoller:
 
     def start(self) -> None:
         if self._running:
-            raise RuntimeError("InProcessDomainEventPoller already running")
+            raise RuntimeError("start the poller: it runs already")
         self._running = True
         SubscriberRegistry.instance()._poll(self, True)
 

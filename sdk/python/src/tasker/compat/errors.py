@@ -106,7 +106,7 @@ class ServiceUnavailableError(RetryableError):
 
 
 class ResourceContentionError(RetryableError):
-    """Somebody else holds what the step needs."""
+    """Another process holds what the step needs."""
 
 
 class PermanentError(StepExecutionError):

@@ -107,7 +107,7 @@ class MethodDispatchWrapper:
 
     def __init__(self, handler: Any, target_method: str) -> None:
         if not hasattr(handler, target_method):
-            raise AttributeError(f"{type(handler).__name__} does not have method {target_method!r}")
+            raise AttributeError(f"wrap a handler: {type(handler).__name__} has no {target_method!r}")
         self._handler, self._target_method = handler, target_method
 
     @property
@@ -215,7 +215,7 @@ class RegistryResolver(BaseResolver):
         return self.resolve_handler(definition, {} if context is None else context)
 
     def resolve_handler(self, definition: HandlerDefinition, config: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__}.resolve_handler() must be implemented")
+        raise NotImplementedError(f"find a handler: {type(self).__name__} lacks resolve_handler")
 
     def _match_pattern(self, callable_str: str) -> re.Match[str] | None:
         return re.match(self.pattern, callable_str) if self.pattern else None
@@ -315,7 +315,7 @@ class ResolverChain:
         """Adds a resolver; given a name and a handler, registers that handler."""
         if handler is not None:
             if self.explicit_resolver is None:
-                raise RuntimeError("register a handler: No ExplicitMappingResolver in chain")
+                raise RuntimeError("register a handler: the chain has no explicit_mapping")
             self.explicit_resolver.register(resolver, handler)
             return self
         self._resolvers.append(resolver)
@@ -382,7 +382,7 @@ class ResolverChain:
         """The handler, or what can be awaited for it. Raises ResolutionError."""
         asked = list(self._asked(definition))
         if definition.resolver and not asked:
-            raise ResolverNotFoundError(f"Unknown resolver: '{definition.resolver}'")
+            raise ResolverNotFoundError(f"find a handler: the chain has no resolver {definition.resolver!r}")
         given = ResolutionContext() if context is None else context
         for r in asked:
             if definition.resolver or _ask(r.can_resolve, definition, given):
@@ -550,7 +550,7 @@ class HandlerRegistry:
         if not isinstance(name, str) or not name:
             raise ValueError(f"register a handler: invalid name {name!r}: want a text")
         if not callable(getattr(handler, "call", None)) and (isinstance(handler, type) or not callable(handler)):
-            raise ValueError(f"register handler {name!r}: handler_class must be a StepHandler: want the method call")
+            raise ValueError(f"register handler {name!r}: want a class with the method call")
         self._handlers[name] = handler
         for listener in list(self._listeners):
             listener(name, handler)

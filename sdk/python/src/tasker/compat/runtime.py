@@ -429,7 +429,7 @@ class EventPoller:
 
     def start(self) -> None:
         if self._running:
-            raise RuntimeError("start the poller: EventPoller already running")
+            raise RuntimeError("start the poller: it runs already")
         self._running = True
         _runtime.poller = self
         _runtime.start()
@@ -725,7 +725,7 @@ class Worker:
     @property
     def bootstrap_result(self) -> BootstrapResult:
         if self._bootstrap_result is None:
-            raise RuntimeError("Worker has not been started")
+            raise RuntimeError("read the result of the bootstrap: the worker was not started")
         return self._bootstrap_result
 
     def __enter__(self) -> Worker:

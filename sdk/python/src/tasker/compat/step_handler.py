@@ -323,7 +323,7 @@ class APIMixin:
         return self.http_client if self._client is None else self._client
 
     def close(self) -> None:
-        """Lets go of an own client."""
+        """Closes an own client."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -562,7 +562,7 @@ class BatchableMixin:
         if total_items <= 0:
             return []
         if batch_size < 1:
-            raise ValueError(f"invalid batch_size {batch_size}: batch_size must be > 0")
+            raise ValueError(f"invalid batch_size {batch_size}: want at least 1")
         if max_batches:
             batch_size = max(batch_size, -(-total_items // max_batches))
         bounds = [(start, min(start + batch_size, total_items)) for start in range(0, total_items, batch_size)]
@@ -573,7 +573,7 @@ class BatchableMixin:
     def create_cursor_configs(self, total_items: int, worker_count: int) -> list[BatchWorkerConfig]:
         """As many batches, of sizes that differ by the last one."""
         if worker_count < 1:
-            raise ValueError(f"invalid worker_count {worker_count}: worker_count must be > 0")
+            raise ValueError(f"invalid worker_count {worker_count}: want at least 1")
         if total_items <= 0:
             return []
         ranges = self.create_cursor_ranges(total_items, -(-total_items // worker_count))
@@ -766,7 +766,7 @@ class BatchableMixin:
         if batch is None or not batch.is_no_op:
             return None
         now = datetime.datetime.now(datetime.timezone.utc).isoformat()
-        told: dict[str, Any] = {"batch_id": batch.batch_id, "message": "No batches to process", "processed_at": now}
+        told: dict[str, Any] = {"batch_id": batch.batch_id, "message": "there is nothing to do", "processed_at": now}
         return self.batch_worker_success(0, 0, 0, metadata={"no_op": True}, no_op=True, **told)
 
     def batch_worker_success(

@@ -617,7 +617,7 @@ class BatchAggregationScenario(Model):
         results = getattr(dependency_results, "dependency_results", dependency_results)
         made = unwrapped(results.get(batchable_step_name))
         if made is None:
-            raise ValueError(f"find the batches: Missing batchable step dependency: {batchable_step_name}")
+            raise ValueError(f"find the batches: the step {batchable_step_name!r} has no result")
         made = made if isinstance(made, Mapping) else {}
         outcome = made.get("batch_processing_outcome")
         if isinstance(outcome, Mapping) and outcome.get("type") == "no_batches":
@@ -626,8 +626,8 @@ class BatchAggregationScenario(Model):
         found = {n: unwrapped(results[n]) for n in names}
         if not found:
             raise ValueError(
-                f"find the batches: No batch workers found with prefix {batch_worker_prefix!r}: "
-                f"{batchable_step_name!r} has not said that there are none"
+                f"find the batches: no step begins with {batch_worker_prefix!r}, "
+                f"and {batchable_step_name!r} has not said that there are none"
             )
         found = {n: r if isinstance(r, Mapping) else {} for n, r in found.items()}
         return cls(None, made, {n: r for n, r in found.items() if not r.get("no_op")})
@@ -782,7 +782,7 @@ class WorkerConfig(Model):
 
 @dataclass
 class StarvationWarning(Model):
-    """An event that nobody has taken for long."""
+    """An event that no poller has taken for long."""
 
     event_id: Any
     step_uuid: Any
