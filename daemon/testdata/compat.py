@@ -158,6 +158,54 @@ def functions(engine: Engine) -> None:
     assert rows.results["process_003"] == {"sum": 8 + 9}, rows.results
 
 
+def returns(engine: Engine) -> None:
+    """Errors of all kinds, wrappers, and values that JSON does not have."""
+    end = engine.run("returns", {"parcel": 5})
+    assert end.status == "complete" and end.steps["inspect"].attempts == 2, end
+    assert end.results["receive"] == {
+        "parcel": "00000000-0000-0000-0000-000000000005",
+        "at": "2030-01-02T03:04:00Z",
+        "price": "7.50",
+        "shelves": ["a"],
+        "desk": 3,
+        "task": "returns",
+        "attempts": 0,
+    }, end.results
+    assert end.results["refund"] == {"refunded": "15.00", "on": "2030-01-03"}, end.results
+    for kind, message, error_type in (
+        ("lost", "nobody has seen it", "LostParcel"),
+        ("foreign", "not ours", "validation_error"),
+    ):
+        failed = engine.run("returns", {"parcel": 5, "kind": kind})
+        error = failed.steps["receive"].error
+        assert failed.status == "error" and failed.steps["receive"].attempts == 1 and error is not None, failed
+        assert (error["message"], error["error_type"], error["retryable"]) == (message, error_type, False), error
+
+
+def ledger(engine: Engine) -> None:
+    """Batches by outcomes, with checkpoints that are returned, and without any batch."""
+    booked = engine.run("ledger", {"lines": 25})
+    assert booked.status == "complete", booked
+    assert booked.results["close"] == {
+        "booked": sum(range(25)),
+        "failed": 3,
+        "errors": 3,
+        "worker_count": 3,
+        "scenario": "with_batches",
+    }, booked.results
+    assert booked.results["book_lines_003"]["partial_failure"] is True, booked.results
+    own = engine.run("ledger", {"lines": 9, "ranges": [[0, 2], [2, 9]]})
+    assert own.results["close"]["booked"] == 36 and own.results["close"]["worker_count"] == 2, own
+    none = engine.run("ledger", {"lines": 0})
+    assert none.results["close"] == {"booked": 0, "worker_count": 0, "scenario": "no_batches"}, none
+
+
+def branches(engine: Engine) -> None:
+    """A resolver by its prefix, and a publisher with the hooks that get the name of the event."""
+    end = engine.run("branches", {})
+    assert end.results == {"open": {"open": "Oslo"}, "close": {"closed": "Oslo"}, "nowhere": {"open": "nowhere"}}, end
+
+
 RESOLVED = """
 name: resolved
 namespace_name: shop
@@ -193,19 +241,40 @@ def published(engine: Engine) -> None:
 
 
 def with_handlers(templates: list[str]) -> None:
+    from shop.handlers import branches as branches_
     from shop.handlers.payments import AuditSubscriber, PaymentEventPublisher, arrived, heard, told
     from shop.handlers.services import ServiceResolver
 
+    polled: list[str] = []
+    opened = threading.Event()
     PublisherRegistry.instance().register(PaymentEventPublisher)
     SubscriberRegistry.instance().register(AuditSubscriber)
     SubscriberRegistry.instance().start_all()
     registry = HandlerRegistry.instance()
     registry.add_resolver(ServiceResolver())
-    assert registry.discover_handlers("shop.handlers") == 29, registry.list_handlers()
-    assert registry.is_registered("rows_sum") and registry.handler_count() == 29
+    registry.resolver_chain.add_resolver(branches_.BranchResolver())
+    PublisherRegistry.instance().register(branches_.BranchPublisher())
+    branches_.poller.on_event(lambda event: polled.append(event.event_name))
+    branches_.poller.on_event(lambda event: branches_.BranchSubscriber.subscribes_to() and opened.set())
+    branches_.poller.start()
+    subscriber = branches_.BranchSubscriber()
+    subscriber.start(branches_.poller)
+    assert registry.discover_handlers("shop.handlers") == 36, registry.list_handlers()
+    assert registry.is_registered("rows_sum") and registry.handler_count() == 36
     with Engine(*templates, handlers=compat.handlers()) as engine:
+        branches(engine)
+        assert opened.wait(60), "no event has arrived"
+        branches_.poller.stop()
+        assert branches_.told == [
+            ("before", "branch.opened", "Oslo", "branch_events"),
+            ("after", "branch.opened", "Oslo"),
+            ("before", "branch.opened", "nowhere", "branch_events"),
+        ], branches_.told
+        assert branches_.heard == [{"name": "branch.opened", "city": "Oslo"}] and polled == ["branch.opened"], polled
         check(engine)
         functions(engine)
+        returns(engine)
+        ledger(engine)
         resolved(engine)
         published(engine)
         assert arrived.wait(60) and heard == [("payment.charged", {"payment": "p-1", "cents": 700})], heard
@@ -234,9 +303,11 @@ def with_server(templates: list[str]) -> None:
         try:
             assert server.stdout is not None
             lines = [server.stdout.readline() for _ in range(2)]
-            assert lines == ["found 29 more handlers\n", "ready healthy\n"], lines
+            assert lines == ["found 36 more handlers\n", "ready healthy\n"], lines
             check(engine)
             functions(engine)
+            returns(engine)
+            ledger(engine)
             resolved(engine)
             published(engine)
             server.send_signal(signal.SIGTERM)
@@ -250,6 +321,20 @@ def with_server(templates: list[str]) -> None:
             server.kill()
 
 
+def with_worker(templates: list[str]) -> None:
+    """The program that starts everything by Worker, and creates its task by TaskerClient."""
+    with Engine(*templates) as engine:
+        env = {**os.environ, "TASKER_WORKER_URL": engine.worker_url, "TASKER_ORCHESTRATION_URL": engine.url}
+        program = [sys.executable, "-m", "tasker.compat", str(APP / "bin" / "worker.py")]
+        run = subprocess.run(program, env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+        assert run.stdout.splitlines() == [
+            "complete worker.py 3 {'on': '2030-01-03', 'refunded': '15.00'} True",
+            "True True",
+            "4 True",
+            "None False",
+        ], run.stdout
+
+
 if __name__ == "__main__":
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service) as service:
         threading.Thread(target=service.serve_forever, daemon=True).start()
@@ -260,5 +345,6 @@ if __name__ == "__main__":
         ]
         with_handlers(texts)
         with_server(texts)
+        with_worker(texts)
         service.shutdown()
     print("all as it should be")

@@ -1,13 +1,21 @@
 """What the documentation of tasker_core names, key by key; an application runs in daemon/testdata/compat.py."""
 
+import asyncio
+import datetime
+import decimal
 import http.server
+import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import types
 import unittest
+import unittest.mock
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +27,8 @@ from tasker.testing import run_step
 
 compat.install()
 
-from tasker_core import (  # type: ignore[import-not-found]  # noqa: E402
+import tasker_core  # type: ignore[import-not-found]  # noqa: E402
+from tasker_core import (  # noqa: E402
     ApiHandler,
     BaseStepHandler,
     DecisionPointOutcome,
@@ -40,6 +49,7 @@ from tasker_core import (  # type: ignore[import-not-found]  # noqa: E402
     WorkerAlreadyRunningError,
     WorkerNotInitializedError,
     bootstrap_worker,
+    errors,
     get_health_check,
     get_worker_status,
     is_worker_running,
@@ -862,7 +872,16 @@ class Workers(Fresh):
             out = subprocess.run(
                 [sys.executable, "-m", "tasker.compat", str(program), "a"], capture_output=True, text=True, check=True
             )
+            module = subprocess.run(
+                [sys.executable, "-m", "tasker.compat", "-m", "server", "a"],
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(Path(compat.__file__).parents[2])},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
         self.assertEqual(out.stdout, "__main__ beside ['a'] tasker.compat.step_handler\n")
+        self.assertEqual(module.stdout, out.stdout)
 
     def test_what_an_application_gives_besides_is_kept(self) -> None:
         config = BootstrapConfig(namespace="a", worker_id="w", enable_web_api=False)
@@ -880,6 +899,465 @@ class Workers(Fresh):
             [r.getMessage() for r in logs.records],
             ["Order processed order_id=1", "slow correlation_id=c operation=pay", "failed", "detail order=2"],
         )
+
+
+class Interface(Fresh):
+    """What applications import and call besides what the documentation shows."""
+
+    NAMES = {
+        "": "StepTimeoutError StepValidationError RateLimitError ServiceUnavailableError ResourceContentionError "
+        "AuthenticationError AuthorizationError BusinessLogicError ErrorClassifier is_permanent Worker TaskerClient "
+        "TaskSequenceStepWrapper TaskWrapper WorkflowStepWrapper StepDefinitionWrapper HandlerWrapper version "
+        "get_version get_rust_version get_metrics get_worker_config poll_in_process_events ResultStatus StepError "
+        "WorkerState StarvationWarning DomainEventMetadata ExecutionResult ClientTaskResponse BatchWorkerConfig "
+        "MethodDispatchWrapper RegistryResolver ResolverNotFoundError TemplatePath TemplateParser HandlerDiscovery "
+        "EventDeclaration PublishContext StepResult ComponentHealth WorkerMetrics WorkerConfig",
+        "types": "InProcessDomainEvent ClientStepReadiness ClientPaginationInfo StepHandlerCallResult",
+        "errors.error_classifier": "ErrorClassifier get_classifier is_retryable is_permanent",
+        "exceptions": "TaskerError FFIError ConversionError WorkerBootstrapError",
+        "step_handler": "step_handler api_handler decision_handler batch_analyzer batch_worker depends_on inputs "
+        "Decision BatchConfig FunctionalHandler HandlerDecorator ApiResponse mixins functional",
+        "step_handler.base": "StepHandler StepHandlerCallResult",
+        "step_handler.mixins.api": "APIMixin ApiResponse",
+        "step_handler.mixins.decision": "DecisionMixin",
+        "batch_processing.batchable": "Batchable BatchAggregationScenario BatchWorkerConfig",
+        "domain_events": "DefaultPublisher InProcessDomainEventPoller EventDeclaration PublishContext StepResult",
+        "registry.base_resolver": "BaseResolver",
+        "registry.handler_definition": "HandlerDefinition",
+        "registry.registry_resolver": "RegistryResolver",
+        "registry.resolver_chain": "ResolverChain ResolutionError ResolverNotFoundError",
+        "registry.method_dispatch_wrapper": "MethodDispatchWrapper",
+        "registry.resolvers.class_lookup": "ClassLookupResolver",
+        "registry.resolvers.explicit_mapping": "ExplicitMappingResolver",
+        "handler": "HandlerRegistry StepHandler",
+        "models": "DependencyResultsWrapper TaskSequenceStepWrapper",
+        "client": "TaskerClient TaskResponse TaskListResponse StepResponse StepAuditResponse PaginationInfo",
+        "observability": "get_health_check get_metrics get_worker_config",
+        "template_discovery": "TemplatePath TemplateParser HandlerDiscovery",
+        "step_execution_subscriber": "StepExecutionSubscriber StepExecutionError",
+        "_tasker_core": "client_create_task client_get_task poll_step_events complete_step_event",
+    }
+
+    def test_names_are_where_they_are_there(self) -> None:
+        for path, names in self.NAMES.items():
+            module = importlib.import_module("tasker_core" + ("." + path if path else ""))
+            missing = [name for name in names.split() if not hasattr(module, name)]
+            self.assertEqual(missing, [], path)
+        self.assertTrue(callable(tasker_core.step_handler.step_handler))
+        self.assertFalse(tasker_core.health_check(), "the worker does not run")
+
+    def test_errors(self) -> None:
+        error = errors.RateLimitError("busy", retry_after=60, context={"limit": 5})
+        self.assertEqual((error.message, error.retryable, error.retry_after), ("busy", True, 60))
+        self.assertEqual(
+            error.to_dict(),
+            {
+                "error_type": "RateLimitError",
+                "message": "busy",
+                "retryable": True,
+                "metadata": {"retry_after": 60, "limit": 5},
+            },
+        )
+        for kind in ("ConfigurationError", "NotFoundError", "AuthenticationError", "BusinessLogicError"):
+            self.assertTrue(issubclass(getattr(errors, kind), PermanentError), kind)
+            self.assertFalse(errors.is_retryable(getattr(errors, kind)("no")), kind)
+        for found, again, why in (
+            (TaskerError("x"), True, "explicit_attribute"),
+            (ValueError("x"), False, "permanent_class"),
+            (ConnectionError("x"), True, "retryable_class"),
+            (TimeoutError("x"), True, "retryable_class"),
+            (Exception("x"), True, "default"),
+        ):
+            want = {"error_type": type(found).__name__, "retryable": again, "classification": why}
+            self.assertEqual(errors.get_classifier().classify(found), want)
+        self.assertTrue(errors.ErrorClassifier(default_retryable=False).permanent(Exception("x")))
+
+        class Declined(PermanentError):  # type: ignore[misc]
+            pass
+
+        class Raises(StepHandler):  # type: ignore[misc]
+            def call(self, context: Any) -> Any:
+                raise Declined("no", error_code="D1", metadata={"a": 1})
+
+        HandlerRegistry.instance().register("raises", Raises)
+        self.assertEqual(
+            self.run_as("raises").error,
+            {"message": "no", "error_type": "Declined", "retryable": False, "error_code": "D1", "context": {"a": 1}},
+        )
+
+    def test_types_of_results(self) -> None:
+        kinds = tasker_core.ErrorType
+        self.assertTrue(kinds.is_standard("timeout") and kinds.is_typically_retryable(kinds.TIMEOUT))
+        self.assertFalse(kinds.is_standard("mine") or kinds.is_typically_retryable("permanent_error"))
+        made = StepHandlerResult(is_success=True, result={"a": 1})
+        self.assertTrue(made.success and made.is_success and made.is_success_result() and not made.is_failure_result())
+        self.assertTrue(made.model_dump()["is_success"] and made.model_dump(by_alias=True)["success"])
+        for wire in ({"success": False}, {"is_success": False}):
+            self.assertFalse(StepHandlerResult.model_validate(wire).success)
+        error = tasker_core.StepError(error_type="x", message="no", retryable=False)
+        end = tasker_core.StepExecutionResult.failure_result("s", "t", error, execution_time_ms=4, worker_id="w")
+        self.assertEqual((end.status, end.success, end.error.message), ("permanent_error", False, "no"))
+        self.assertEqual(tasker_core.StepExecutionResult.success_result("s", "t", {}).status, "completed")
+
+    def test_values_without_a_form_in_json(self) -> None:
+        class Returns(StepHandler):  # type: ignore[misc]
+            def call(self, context: Any) -> Any:
+                at = datetime.datetime(2030, 1, 2, tzinfo=datetime.timezone.utc)
+                id = uuid.UUID(int=7)
+                values = {"at": at, "id": id, "set": {1}, "path": Path("a"), "price": decimal.Decimal("1.50"), id: 1}
+                return self.success({**values, "kind": tasker_core.ErrorType.TIMEOUT, "pair": (at.date(),)}, {"at": at})
+
+        HandlerRegistry.instance().register("returns", Returns)
+        end = self.run_as("returns")
+        id = "00000000-0000-0000-0000-000000000007"
+        self.assertEqual(
+            end.result,
+            {
+                "at": "2030-01-02T00:00:00Z",
+                "id": id,
+                "set": [1],
+                "path": "a",
+                "price": "1.50",
+                id: 1,
+                "kind": "timeout",
+                "pair": ["2030-01-02"],
+            },
+        )
+        self.assertEqual(end.metadata, {"at": "2030-01-02T00:00:00Z"})
+
+    def test_a_context_made_by_a_test_of_handlers(self) -> None:
+        id = uuid.UUID(int=5)
+        event = FfiStepEvent(
+            event_id="e",
+            task_uuid=str(id),
+            step_uuid=str(id),
+            correlation_id=str(id),
+            task_sequence_step={
+                "task": {"task": {"task_uuid": str(id), "context": {"n": 2}}, "namespace_name": "shop"},
+                "workflow_step": {"name": "pay", "attempts": None, "checkpoint": {"cursor": 4}},
+                "step_definition": {"name": "pay", "handler": {"callable": "p", "method": "m"}},
+                "dependency_results": {"a": {"result": {"x": 1}}, "b": 3},
+            },
+        )
+        context = StepContext.from_ffi_event(event, handler_name="pay")
+        step = context.task_sequence_step
+        self.assertEqual((context.task_uuid, context.task_uuid.hex, context.retry_count), (id, id.hex, 0))
+        self.assertEqual((context.get_dependency_result("a"), context.get_dependency_field("a", "x")), ({"x": 1}, 1))
+        self.assertEqual((context.get_dependency_result_keys(), context.checkpoint_cursor), (["a", "b"], 4))
+        self.assertEqual(context.get_all_dependency_results("a"), [{"x": 1}])
+        self.assertEqual((step.get_task_field("n"), step.task.namespace_name, step.get_results("b")), (2, "shop", 3))
+        self.assertEqual((step.step_definition.handler.handler_method, step.workflow_step.name), ("m", "pay"))
+        kept = tasker_core.DependencyResultsWrapper.from_dict({"a": {"result": 1}})
+        self.assertEqual((kept["a"], kept.get_results("a"), kept["none"], "a" in kept), ({"result": 1}, 1, None, True))
+        self.assertTrue(tasker_core.TaskSequenceStepWrapper.from_dict({}).step_definition.timeout_seconds)
+
+    def test_decisions_and_batches(self) -> None:
+        class Both(StepHandler, DecisionMixin, Batchable):  # type: ignore[misc]
+            handler_name = "both"
+
+            def call(self, context: Any) -> Any:
+                return None
+
+        h = Both()
+        outcome = DecisionPointOutcome.create_steps(["a"], dynamic_steps=[{"name": "d"}], routing_context={"k": 1})
+        result = h.decision_success_with_outcome(outcome, metadata={"m": 1})
+        self.assertEqual(result.result["dynamic_steps"], [{"name": "d"}])
+        self.assertEqual(result.metadata, {"m": 1, "decision_handler": "both", "decision_version": "1.0.0"})
+        self.assertEqual((outcome.decision_type.value, outcome.next_step_names), ("create_steps", ["a"]))
+        found = h.create_batch_outcome_from_ranges([(0, 5), (5, 7)], total_items=7, batch_metadata={"s": 1})
+        made = h.batch_analyzer_success(found, {"m": 1}, worker_template_name="w")
+        self.assertEqual(made.result["batch_processing_outcome"]["cursor_configs"][1]["batch_size"], 2)
+        self.assertEqual(made.metadata, {"m": 1, "batch_analyzer": True})
+        found = h.create_batch_outcome(total_items=10, batch_size=5, step_size=2)
+        self.assertEqual((found.cursor_configs[0].step_size, len(found.cursor_configs)), (2, 2))
+        self.assertEqual(
+            h.batch_analyzer_success(found).result["batch_processing_outcome"]["worker_template_name"], "batch_worker"
+        )
+        self.assertEqual([c.row_count for c in h.create_cursor_configs(1000, 3)], [334, 334, 332])
+        one = h.create_cursor_config(0, 10, metadata={"p": "A"})
+        batch = h.create_batch_context(one, batch_index=0, total_batches=2)
+        self.assertEqual((batch.start_cursor, batch.end_cursor, batch.total_batches, batch.checkpoint), (0, 10, 2, {}))
+        partial = h.batch_worker_partial_failure(h.create_worker_outcome(3, 2, 1, errors=[{"e": 1}]), "one is bad")
+        self.assertEqual(
+            (partial.success, partial.result["partial_failure_message"], partial.result["items_failed"]),
+            (True, "one is bad", 1),
+        )
+        self.assertFalse(h.batch_worker_success().success)
+        saved = h.checkpoint_yield(cursor=5, items_processed=5)
+        self.assertEqual((saved.metadata["checkpoint_yield"], saved.result["cursor"]), (True, 5))
+        with self.assertRaisesRegex(ValueError, "'analyze' has no result"):
+            h.detect_aggregation_scenario({}, "analyze", "w_")
+        with self.assertRaisesRegex(ValueError, "no step begins with"):
+            h.detect_aggregation_scenario({"analyze": {"result": {}}}, "analyze", "w_")
+        none = {"analyze": {"result": {"batch_processing_outcome": {"type": "no_batches"}}}}
+        scenario = h.detect_aggregation_scenario(none, batchable_step_name="analyze", batch_worker_prefix="w_")
+        self.assertTrue(scenario.is_no_batches and scenario.no_batches and scenario.no_batches())
+        zero = h.aggregate_batch_worker_results(scenario, zero_metrics={"n": 0}, aggregation_fn=len)
+        self.assertEqual(zero.result, {"worker_count": 0, "scenario": "no_batches", "n": 0})
+        context = StepContext(step_inputs={"cursor": {"batch_id": "1", "start_cursor": 0, "end_cursor": 2}})
+        self.assertIsNone(h.get_batch_worker_inputs(context), "it has no batch_size")
+        context.step_inputs["cursor"]["batch_size"] = 2
+        self.assertEqual(h.get_batch_worker_inputs(context).cursor.end_cursor, 2)
+
+    def test_a_progress_that_a_function_returns(self) -> None:
+        @tasker_core.step_handler.batch_worker("saves")  # type: ignore[untyped-decorator]
+        def saves(batch_context: Any, context: Any) -> Any:
+            point = {"cursor": 3, "items_processed": 3, "accumulated_results": {"a": 1}}
+            return StepHandlerResult.success(point, metadata={"checkpoint_yield": True})
+
+        HandlerRegistry.instance().register("saves", saves._handler_class)
+        batch = {"batch_id": "1", "start_cursor": 0, "end_cursor": 9, "batch_size": 9}
+        end = self.run_as("saves", batch=batch)
+        self.assertEqual((end.outcome, end.checkpoint["cursor"]), ("yield", 3))
+
+    def test_functions_and_their_unused_parameters(self) -> None:
+        @tasker_core.step_handler.step_handler("adds")  # type: ignore[untyped-decorator]
+        @tasker_core.step_handler.inputs("a", "b")  # type: ignore[untyped-decorator]
+        def adds(a: int, _b: int, _context: Any) -> Any:
+            if a < 0:
+                raise errors.BusinessLogicError("negative")
+            return {"a": a}
+
+        HandlerRegistry.instance().register(adds)
+        self.assertEqual(self.run_as("adds", {"a": 1, "b": 2}).result, {"a": 1})
+        failed = adds._handler_class().call(StepContext(input_data={"a": -1}))
+        self.assertEqual((failed.error_type, failed.retryable), ("permanent_error", False))
+
+    def test_answers_of_a_service(self) -> None:
+        class Calls(StepHandler, APIMixin):  # type: ignore[misc]
+            base_url = "http://127.0.0.1:9"
+
+            def call(self, context: Any) -> Any:
+                try:
+                    return self.api_success(self.request("GET", "/x"))
+                except ConnectError as e:
+                    return self.connection_error(e, "looking")
+
+        class ConnectError(Exception):
+            pass
+
+        stand_in = types.ModuleType("httpx")
+        vars(stand_in).update(ConnectError=ConnectError, TimeoutException=type("TimeoutException", (Exception,), {}))
+        HandlerRegistry.instance().register("calls", Calls)
+        with unittest.mock.patch.dict(sys.modules, httpx=stand_in):
+            error = self.run_as("calls").error
+        self.assertEqual((error["error_type"], error["retryable"]), ("connection_error", True))
+        self.assertIn("Connection error while looking: ", error["message"])
+        answered = tasker_core.ApiResponse(429, {"Retry-After": "soon"}, {"error": {"message": "slow down"}})
+        failed = Calls().api_failure(answered)
+        self.assertEqual(
+            (failed.error_message, failed.error_type, failed.metadata["retry_after_seconds"]),
+            ("HTTP 429: slow down", "rate_limited", 60),
+        )
+        mocked = unittest.mock.MagicMock(ok=False, status_code=404, body=None, retry_after=None, is_retryable=False)
+        self.assertEqual(Calls().api_failure(mocked, "gone").error_message, "gone")
+        mocked = unittest.mock.MagicMock(ok=True, status_code=200, body={"id": 1}, headers={})
+        self.assertEqual(Calls().api_success(mocked).result, {"id": 1})
+        with unittest.mock.patch.object(Calls, "_client", mocked):
+            self.assertIs(Calls().client, mocked)
+        timeout = Calls().timeout_error(TimeoutError("late"))
+        self.assertEqual((timeout.error_type, timeout.error_message), ("timeout", "Request timeout: late"))
+
+    def test_resolvers_by_name_and_prefix(self) -> None:
+        class Found(StepHandler):  # type: ignore[misc]
+            def call(self, context: Any) -> Any:
+                return self.success({"by": "call"})
+
+            def void(self, context: Any) -> Any:
+                return self.success({"by": "void"})
+
+        class Pays(tasker_core.RegistryResolver):  # type: ignore[misc]
+            _name = "pays"
+            _priority = 20
+            prefix = "pay:"
+
+            def resolve_handler(self, definition: HandlerDefinition, config: Any) -> Any:
+                return Found() if config.get("missing", 1) == 1 else None
+
+        class Plain(BaseResolver):  # type: ignore[misc]
+            @property
+            def name(self) -> str:
+                return "plain"
+
+            @property
+            def priority(self) -> int:
+                return 5
+
+            def can_resolve(self, definition: HandlerDefinition, config: Any) -> bool:
+                return bool(definition.callable == "plain")
+
+            def resolve(self, definition: HandlerDefinition, config: Any) -> Any:
+                return Found()
+
+        registry = HandlerRegistry.instance(skip_bootstrap=True)
+        chain = registry.resolver_chain
+        chain.add_resolver(Pays()).add_resolver(Plain())
+        self.assertEqual(chain.resolver_names, ["plain", "explicit_mapping", "pays", "class_lookup"])
+        self.assertEqual(len(chain), 4)
+        wrapped = registry.resolve(HandlerDefinition(callable="pay:x", handler_method="void"))
+        self.assertIsInstance(wrapped, tasker_core.MethodDispatchWrapper)
+        self.assertEqual((wrapped.call(None).result, wrapped.unwrap().name), ({"by": "void"}, "Found"))
+        self.assertIsInstance(registry.resolve(tasker_core.HandlerWrapper("plain")), Found)
+        self.assertIsNone(registry.resolve(HandlerDefinition("pay:x", "no_such_method")))
+        with self.assertRaises(tasker_core.ResolverNotFoundError):
+            registry.resolve(HandlerDefinition("pay:x", resolver="none"))
+        chain.register("mapped", Found)
+        self.assertTrue(chain.can_resolve(HandlerDefinition("mapped")))
+        self.assertIn("mapped", chain.registered_callables())
+        self.assertEqual(chain.remove_resolver("pays").name, "pays")
+        given = HandlerDefinition.from_dict({"callable": "a", "method": "m"})
+        self.assertTrue(given.uses_method_dispatch() and given.effective_method() == "m")
+        names = {(r.name, r.callables) for r in compat.handlers()._resolvers}
+        self.assertEqual(names, {("plain", ("*",))})
+
+    def test_handlers_of_templates(self) -> None:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            unittest.mock.patch.dict("os.environ", TASKER_TEMPLATE_PATH=folder),
+        ):
+            Path(folder, "shipping_core.py").write_text(
+                "from tasker_core import StepHandler\nfrom tasker_core.step_handler import step_handler\n"
+                "class Ship(StepHandler):\n    handler_name = 'ship'\n    def call(self, context):\n        return {}\n"
+                "@step_handler('label')\ndef label(context):\n    return {}\n"
+            )
+            Path(folder, "broken_core.py").write_text("import no_such_module_at_all\n")
+            Path(folder, "t.yaml").write_text(
+                "name: shipping\nnamespace_name: shop\nversion: 1.0.0\nsteps:\n"
+                "  - {name: ship, handler: {callable: shipping_core.Ship}}\n"
+                "  - name: label\n    handler:\n      callable: 'shipping_core.label'\n"
+            )
+            sys.path.insert(0, folder)
+            try:
+                registry = HandlerRegistry.instance()
+                self.assertEqual(registry.bootstrap_handlers(), 2)
+                self.assertEqual(sorted(registry.list_handlers()), ["label", "ship"])
+                self.assertEqual(
+                    tasker_core.HandlerDiscovery.discover_handlers_by_namespace(Path(folder)),
+                    {"shop": ["shipping_core.Ship", "shipping_core.label"]},
+                )
+                self.assertEqual(registry.template_discovery_info()["template_path"], folder)
+                with self.assertLogs("tasker_core", "ERROR"):
+                    self.assertEqual(registry.discover_handlers("broken_core"), 0)
+            finally:
+                sys.path.remove(folder)
+
+    def test_hooks_of_publishers_and_subscribers(self) -> None:
+        calls: list[Any] = []
+
+        class Named(BasePublisher):  # type: ignore[misc]
+            @property
+            def publisher_name(self) -> str:
+                return "named"
+
+            def before_publish(self, event_name: str, payload: Any, metadata: Any) -> bool:
+                calls.append((event_name, payload, metadata["publisher"]))
+                return bool(payload["ok"])
+
+            def after_publish(self, event_name: str, payload: Any, metadata: Any) -> None:
+                calls.append(("after", event_name))
+
+            def on_publish_error(self, event_name: str, error: Exception, payload: Any) -> None:
+                calls.append(("error", str(error)))
+
+        published = Named()
+        for result, want in (({"ok": True}, True), ({"ok": False}, False), ({}, False)):
+            context = StepEventContext(step_name="pay", result=result)
+            self.assertIs(published.publish(context, "paid"), want)
+        self.assertEqual(
+            calls,
+            [
+                ("paid", {"ok": True}, "named"),
+                ("after", "paid"),
+                ("paid", {"ok": False}, "named"),
+                ("paid", {}, "named"),
+                ("error", "'ok'"),
+            ],
+        )
+        publishers = PublisherRegistry.instance()
+        publishers.register(published)
+        self.assertEqual(publishers.validate_required(["named", "other"]), ["other"])
+        self.assertEqual(publishers.get_or_default("other").publisher_name, "default")
+        publishers.freeze()
+        with self.assertRaises(RuntimeError):
+            publishers.clear()
+
+        class Hears(BaseSubscriber):  # type: ignore[misc]
+            @classmethod
+            def subscribes_to(cls) -> list[str]:
+                return ["pay.*"]
+
+            def handle(self, event: Any) -> None:
+                calls.append((event["event_name"], event.get("payload")))
+
+            def after_handle(self, event: Any) -> None:
+                calls.append(event.event_name)
+
+        calls.clear()
+        subscribers, poller = SubscriberRegistry.instance(), tasker_core.InProcessDomainEventPoller()
+        subscribers.register(Hears)
+        subscribers.register_instance(Hears(), "second")
+        self.assertEqual(subscribers.list_registered(), {"classes": ["Hears"], "instances": ["second"]})
+        self.assertEqual((subscribers.start_all(poller), subscribers.active_count), (2, 2))
+        self.assertEqual(list(subscribers.natives()), [], "the poller has not started")
+        poller.start()
+        (native,) = subscribers.natives()
+        from tasker._events import Event
+
+        event = Event("e", "pay.done", "1.0.0", {"a": 1}, {"step_name": "pay"})
+        asyncio.run(native.handle(event))
+        self.assertEqual(calls, [("pay.done", {"a": 1}), "pay.done"] * 2)
+        poller.stop()
+        self.assertEqual((subscribers.stop_all(), poller.stats["events_processed"]), (2, 1))
+
+    def test_a_bridge(self) -> None:
+        bridge, heard = EventBridge.instance(), list[int]()
+        bridge.subscribe_once("step_execution_received", heard.append)
+        self.assertEqual(bridge.listener_count(EventNames.STEP_EXECUTION_RECEIVED), 1)
+        bridge.start()
+        for n in (1, 2):
+            bridge.publish("step.execution.received", n)
+        self.assertEqual((heard, bridge.listeners("step_execution_received")), ([1], []))
+        self.assertEqual(bridge.event_schema[EventNames.STEP_COMPLETION_SENT], "StepExecutionResult")
+
+    def test_a_client(self) -> None:
+        sent: list[Any] = []
+
+        def call(method: str, path: str, body: Any = None, query: Any = None) -> Any:
+            sent.append((method, path, body, query))
+            task = {"task_uuid": "u", "name": "n", "status": "pending", "newer": True}
+            return {"tasks": [task], "pagination": {"page": 3, "total_count": 9}} if query else task
+
+        with unittest.mock.patch("tasker.compat.client._call", call):
+            client = tasker_core.TaskerClient(initiator="me")
+            self.assertEqual(client.create_task("n", context={"a": 1}, priority=5).status, "pending")
+            listed = client.list_tasks(limit=2, offset=4, status="error")
+            self.assertEqual((listed.tasks[0].name, listed.pagination.page), ("n", 3))
+            client.get_step("u", "s")
+        self.assertEqual(
+            (sent[0][2]["initiator"], sent[0][2]["priority"], sent[0][2]["namespace"]), ("me", 5, "default")
+        )
+        self.assertEqual(sent[1], ("GET", "/v1/tasks", None, {"per_page": "2", "page": "3", "status": "error"}))
+        self.assertEqual(sent[2][1], "/v1/tasks/u/workflow_steps/s")
+
+    def test_a_worker_with_all_parts(self) -> None:
+        class Doubles(StepHandler):  # type: ignore[misc]
+            def call(self, context: Any) -> Any:
+                return self.success({"n": context.input_data["n"] * 2})
+
+        HandlerRegistry.instance().register("doubles", Doubles)
+        ends: list[Any] = []
+        EventBridge.instance().subscribe(EventNames.STEP_COMPLETION_SENT, ends.append)
+        with Daemon() as daemon:
+            with tasker_core.Worker.start(config=BootstrapConfig(worker_url=daemon.url)) as worker:
+                self.assertIs(tasker_core.Worker.instance(), worker)
+                self.assertEqual(daemon.report(daemon.step("doubles", context={"n": 4}))["result"], {"n": 8})
+                daemon.wait(lambda: len(ends) == 1)
+                self.assertEqual((ends[0].status, ends[0].worker_id), ("completed", worker.worker_id))
+                self.assertEqual(tasker_core.get_metrics().steps_succeeded, 1)
+                self.assertEqual(tasker_core.get_health_check().components["worker"].name, "worker")
+        self.assertIsNone(tasker_core.Worker.instance())
+        with self.assertRaises(WorkerNotInitializedError):
+            tasker_core.get_metrics()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs a program that imports tasker_core: python -m tasker.compat bin/server.py."""
+"""Runs a program that imports tasker_core: python -m tasker.compat bin/server.py, or with -m and a module."""
 
 import os
 import runpy
@@ -8,12 +8,18 @@ from tasker.compat import install
 
 
 def main() -> None:
-    if len(sys.argv) < 2:
-        sys.exit("usage: python -m tasker.compat PROGRAM.py [ARGUMENT…]")
-    sys.argv = sys.argv[1:]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
+    args = sys.argv[1:]
+    if not args or args == ["-m"]:
+        sys.exit("usage: python -m tasker.compat PROGRAM.py [ARGUMENT…], or with -m MODULE in the place of PROGRAM.py")
     install()
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if args[0] == "-m":
+        sys.argv = args[1:]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(args[1], run_name="__main__", alter_sys=True)
+        return
+    sys.argv = args
+    sys.path.insert(0, os.path.dirname(os.path.abspath(args[0])))
+    runpy.run_path(args[0], run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -196,21 +196,26 @@ def _arguments(fn: Callable[..., Any], context: StepContext) -> dict[str, Any]:
         found["inputs"] = model(**_fields(model, context))
     for key in getattr(fn, "_inputs", []):
         found[key] = context.get_input(key)
+    parameters = inspect.signature(fn).parameters
     for name in ("context", "_context"):
-        if name in inspect.signature(fn).parameters:
+        if name in parameters:
             found[name] = context
             break
-    return found
+    # A parameter that the function does not use may have an underscore before its name.
+    return {f"_{k}" if k not in parameters and f"_{k}" in parameters else k: v for k, v in found.items()}
 
 
 def _made(model: Any, result: Mapping[str, Any]) -> Any:
-    """A model of a step's result, which was checked where it was made."""
-    if hasattr(model, "model_construct"):
-        return model.model_construct(**result)
-    if dataclasses.is_dataclass(model):
-        known = {f.name for f in dataclasses.fields(model)}
-        return model(**{name: value for name, value in result.items() if name in known})
-    return model(**result)
+    """A model of a step's result."""
+    if hasattr(model, "model_validate"):
+        return model.model_validate(result)
+    known = _names(model)
+    return model(**{name: value for name, value in result.items() if known is None or name in known})
+
+
+def _names(model: Any) -> set[str] | None:
+    """The fields of a dataclass; None of another class."""
+    return {f.name for f in dataclasses.fields(model)} if dataclasses.is_dataclass(model) else None
 
 
 def _fields(model: Any, context: StepContext) -> dict[str, Any]:
@@ -256,9 +261,19 @@ def _failure(error: Exception) -> StepHandlerResult:
     if getattr(error, "retry_after", None) is not None:
         metadata.setdefault("retry_after", error.retry_after)  # type: ignore[attr-defined]
     code = getattr(error, "error_code", None)
-    return StepHandlerResult.failure_handler_result(
+    failed = StepHandlerResult.failure_handler_result(
         str(error), kind, retryable=again, metadata=metadata, error_code=code
     )
+    vars(failed)["_reported"] = _REPORTED[kind]
+    return failed
+
+
+# The error types in reports of steps, which are those of raised exceptions.
+_REPORTED = {
+    ErrorType.PERMANENT_ERROR: "PermanentError",
+    ErrorType.RETRYABLE_ERROR: "RetryableError",
+    ErrorType.HANDLER_ERROR: "handler_error",
+}
 
 
 __all__ = [

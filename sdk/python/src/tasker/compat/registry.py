@@ -8,6 +8,8 @@ import importlib.util
 import inspect
 import logging
 import os
+import pkgutil
+import re
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -20,9 +22,10 @@ from .. import _handlers as native
 from .._context import StepContext as Step
 from .._threads import Loop, in_coroutine
 from .domain_events import PublisherRegistry, SubscriberRegistry
-from .errors import MethodNotFoundError, ResolutionError, StepExecutionError, failed, failure_of
+from .errors import MethodNotFoundError, ResolutionError, ResolverNotFoundError, TaskerError, failed, failure_of
+from .models import HandlerWrapper
 from .step_handler import StepHandler
-from .types import FfiStepEvent, Model, StepContext, StepHandlerResult
+from .types import FfiStepEvent, Model, StepContext, StepHandlerResult, plain
 
 JSON = Any
 _log = logging.getLogger("tasker_core")
@@ -31,56 +34,143 @@ _log = logging.getLogger("tasker_core")
 Execute = Callable[[Step, str], JSON]
 
 
-@dataclass
+@dataclass(init=False)
 class HandlerDefinition(Model):
-    """The address of a handler, as in a template."""
+    """The address of a handler, as in a template. handler_method is another name of method."""
 
     callable: str
     method: str | None = None
     resolver: str | None = None
     initialization: dict[str, Any] = field(default_factory=dict)
 
+    def __init__(
+        self,
+        callable: str = "",
+        method: str | None = None,
+        resolver: str | None = None,
+        initialization: Mapping[str, Any] | None = None,
+        *,
+        handler_method: str | None = None,
+    ) -> None:
+        self.callable, self.method, self.resolver = callable, method or handler_method, resolver
+        self.initialization = dict(initialization or {})
+
     @property
-    def handler_method(self) -> str:
+    def handler_method(self) -> str | None:
+        return self.method
+
+    def effective_method(self) -> str:
         return self.method or "call"
+
+    def uses_method_dispatch(self) -> bool:
+        return self.effective_method() != "call"
+
+    def has_resolver_hint(self) -> bool:
+        return bool(self.resolver)
+
+    @classmethod
+    def from_callable(cls, callable_str: str) -> HandlerDefinition:
+        return cls(callable_str)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any] | None) -> HandlerDefinition:
+        return cls.of(HandlerWrapper.from_dict(data))
+
+    @classmethod
+    def of(cls, given: Any) -> HandlerDefinition:
+        """The definition of a name, of a wrapper, or of a definition."""
+        if isinstance(given, (str, HandlerDefinition)):
+            return given if isinstance(given, HandlerDefinition) else cls(given)
+        if not isinstance(given, HandlerWrapper):
+            raise TypeError(f"find a handler: want its name or definition, not {type(given).__name__}")
+        return cls(given.callable, given.handler_method, given.resolver, given.initialization)
 
 
 @dataclass
 class ResolutionContext(Model):
-    """The step that a handler is resolved for."""
+    """The step that a handler is resolved for. get is for resolvers that take it for a mapping."""
 
     namespace: str = ""
     task_name: str = ""
     step_name: str = ""
     registry: Any = None
 
+    def get(self, name: str, default: Any = None) -> Any:
+        return getattr(self, name, default)
+
 
 ResolvedHandler = Any
 
 
+class MethodDispatchWrapper:
+    """A handler whose call is another of its methods."""
+
+    def __init__(self, handler: Any, target_method: str) -> None:
+        if not hasattr(handler, target_method):
+            raise AttributeError(f"wrap a handler: {type(handler).__name__} has no {target_method!r}")
+        self._handler, self._target_method = handler, target_method
+
+    @property
+    def handler(self) -> Any:
+        return self._handler
+
+    @property
+    def target_method(self) -> str:
+        return self._target_method
+
+    def call(self, context: Any) -> Any:
+        return getattr(self._handler, self._target_method)(context)
+
+    def unwrap(self) -> Any:
+        return self._handler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_handler"], name)
+
+    def __repr__(self) -> str:
+        return f"MethodDispatchWrapper({type(self._handler).__name__}, target_method={self._target_method!r})"
+
+
 class BaseResolver(abc.ABC):
     """Finds handlers by their callables. callables names those that the process is offered for, such as
-    ("service://*",): it takes their steps. Without it these are all callables that no handler of the process has."""
+    ("service://*",): it takes their steps. Without it these are all callables that no handler of the process has.
+    Its name is resolver_name() or name; methods may leave out the second argument."""
 
     callables: Any = ("*",)
 
-    @abc.abstractmethod
     def resolver_name(self) -> str:
         """The value for handler.resolver."""
+        return str(_named(self))
 
-    def priority(self) -> int:
-        return 50
+    @property
+    def name(self) -> Any:
+        return self.resolver_name()
+
+    priority: Any = 50
 
     @abc.abstractmethod
-    def can_resolve(self, definition: HandlerDefinition) -> bool:
+    def can_resolve(self, definition: HandlerDefinition, config: Any = None) -> bool:
         """Whether resolve should be asked."""
 
     @abc.abstractmethod
-    def resolve(self, definition: HandlerDefinition, context: ResolutionContext) -> Any:
+    def resolve(self, definition: HandlerDefinition, context: Any = None) -> Any:
         """The handler, or None; it may be a coroutine."""
+
+    def registered_callables(self) -> list[str]:
+        return []
 
 
 StepHandlerResolver = BaseResolver
+
+
+def _named(resolver: Any) -> str:
+    """The name of a resolver, by whichever of its members the application has written."""
+    for member in ("resolver_name", "name"):
+        own = getattr(type(resolver), member, None)
+        if own is not None and own is not getattr(BaseResolver, member):
+            return str(_attribute(resolver, member))
+    given = getattr(resolver, "name", None) if not isinstance(resolver, BaseResolver) else None
+    return str(given or type(resolver).__name__)
 
 
 def _attribute(one: object, name: str) -> Any:
@@ -88,33 +178,90 @@ def _attribute(one: object, name: str) -> Any:
     return value() if callable(value) else value
 
 
+def _ask(method: Any, definition: HandlerDefinition, context: Any) -> Any:
+    """Calls a method of a resolver with as many arguments as it takes."""
+    parameters = inspect.signature(method).parameters.values()
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    many = len(places) > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return method(definition, context) if many else method(definition)
+
+
+class RegistryResolver(BaseResolver):
+    """Finds handlers whose callables have a prefix or match a pattern; resolve_handler makes them."""
+
+    _name = "custom_resolver"
+    _priority = 50
+    pattern: str | None = None
+    prefix: str | None = None
+
+    def __init__(self) -> None:
+        if self.prefix and not self.pattern:
+            self.callables = (self.prefix + "*",)
+
+    @property
+    def name(self) -> Any:
+        return type(self)._name
+
+    @property
+    def priority(self) -> Any:
+        return type(self)._priority
+
+    def can_resolve(self, definition: HandlerDefinition, config: Any = None) -> bool:
+        if self.pattern:
+            return self._match_pattern(definition.callable) is not None
+        return bool(self.prefix) and definition.callable.startswith(str(self.prefix))
+
+    def resolve(self, definition: HandlerDefinition, context: Any = None) -> Any:
+        return self.resolve_handler(definition, {} if context is None else context)
+
+    def resolve_handler(self, definition: HandlerDefinition, config: Any) -> Any:
+        raise NotImplementedError(f"find a handler: {type(self).__name__} lacks resolve_handler")
+
+    def _match_pattern(self, callable_str: str) -> re.Match[str] | None:
+        return re.match(self.pattern, callable_str) if self.pattern else None
+
+
 class ExplicitMappingResolver(BaseResolver):
     """Finds handlers by the names that they are registered under."""
 
-    def __init__(self, registry: HandlerRegistry | None = None) -> None:
-        self._registry = registry
+    def __init__(self, registry: Any = None) -> None:
+        self._own_name = registry if isinstance(registry, str) else "explicit_mapping"
+        self._registry: HandlerRegistry | None = None if isinstance(registry, str) else registry
         self._handlers: dict[str, Any] = {}
 
     def resolver_name(self) -> str:
-        return "explicit_mapping"
+        return self._own_name
 
-    def priority(self) -> int:
+    @property
+    def priority(self) -> Any:
         return 10
 
-    def register(self, name: str, handler: Any) -> None:
-        self._handlers[name] = handler
+    def register(self, key: str, handler: Any) -> None:
+        self._handlers[key] = handler
 
-    def can_resolve(self, definition: HandlerDefinition) -> bool:
+    def unregister(self, key: str) -> bool:
+        return self._handlers.pop(key, None) is not None
+
+    def registered_callables(self) -> list[str]:
+        return [*self._handlers, *(self._registry.list_handlers() if self._registry is not None else ())]
+
+    def can_resolve(self, definition: HandlerDefinition, config: Any = None) -> bool:
         return (
             definition.callable in self._handlers
             or self._registry is not None
             and self._registry.has(definition.callable)
         )
 
-    def resolve(self, definition: HandlerDefinition, context: ResolutionContext) -> Any:
+    def resolve(self, definition: HandlerDefinition, context: Any = None) -> Any:
         if definition.callable in self._handlers:
-            return _instance(self._handlers[definition.callable])
-        return self._registry.instantiate(definition.callable) if self._registry is not None else None
+            entry = self._handlers[definition.callable]
+        elif self._registry is not None and self._registry.has(definition.callable):
+            entry = self._registry.get(definition.callable)
+        else:
+            return None
+        if not isinstance(entry, type) and callable(entry) and not hasattr(entry, "call"):
+            return entry({} if context is None else context)
+        return _instance(entry, definition)
 
 
 class ClassLookupResolver(BaseResolver):
@@ -123,21 +270,22 @@ class ClassLookupResolver(BaseResolver):
     def resolver_name(self) -> str:
         return "class_lookup"
 
-    def priority(self) -> int:
+    @property
+    def priority(self) -> Any:
         return 100
 
-    def can_resolve(self, definition: HandlerDefinition) -> bool:
+    def can_resolve(self, definition: HandlerDefinition, config: Any = None) -> bool:
         return self.lookup(definition.callable) is not None
 
-    def resolve(self, definition: HandlerDefinition, context: ResolutionContext) -> Any:
+    def resolve(self, definition: HandlerDefinition, context: Any = None) -> Any:
         found = self.lookup(definition.callable)
-        return None if found is None else found()
+        return None if found is None else _instance(found, definition)
 
     @staticmethod
     def lookup(path: str) -> type[Any] | None:
-        """The class of a path, whose module is imported."""
+        """The class of a path, whose module is imported; that of a decorated function too."""
         module, _, name = path.replace("::", ".").rpartition(".")
-        if not module or not name[:1].isupper() or not all(part.isidentifier() for part in module.split(".")):
+        if not module or not all(part.isidentifier() for part in (*module.split("."), name)):
             return None
         try:
             if module not in sys.modules and importlib.util.find_spec(module) is None:
@@ -145,7 +293,8 @@ class ClassLookupResolver(BaseResolver):
             found = getattr(importlib.import_module(module), name, None)
         except (ImportError, ValueError):
             return None
-        return found if isinstance(found, type) and issubclass(found, StepHandler) else None
+        found = getattr(found, "_handler_class", found)
+        return found if isinstance(found, type) and callable(getattr(found, "call", None)) else None
 
 
 class ResolverChain:
@@ -162,21 +311,60 @@ class ResolverChain:
         chain.register(ClassLookupResolver())
         return chain
 
-    def register(self, resolver: Any) -> ResolverChain:
+    def register(self, resolver: Any, handler: Any = None) -> ResolverChain:
+        """Adds a resolver; given a name and a handler, registers that handler."""
+        if handler is not None:
+            if self.explicit_resolver is None:
+                raise RuntimeError("register a handler: the chain has no explicit_mapping")
+            self.explicit_resolver.register(resolver, handler)
+            return self
         self._resolvers.append(resolver)
         self._resolvers.sort(key=lambda r: int(_attribute(r, "priority")))
         for listener in self._listeners:
             listener()
         return self
 
-    add = register
+    def add(self, resolver: Any) -> ResolverChain:
+        return self.register(resolver)
+
+    add_resolver = add
+
+    def remove_resolver(self, name: str) -> Any:
+        """Takes a resolver out, and returns it; None without one."""
+        found = self.get_resolver(name)
+        if found is not None:
+            self._resolvers.remove(found)
+        return found
+
+    def get_resolver(self, name: str) -> Any:
+        return next((r for r in self._resolvers if _named(r) == name), None)
+
+    @property
+    def explicit_resolver(self) -> Any:
+        return self.get_resolver("explicit_mapping")
 
     @property
     def resolvers(self) -> list[Any]:
         return list(self._resolvers)
 
+    @property
+    def resolver_names(self) -> list[str]:
+        return [_named(r) for r in self._resolvers]
+
+    def __len__(self) -> int:
+        return len(self._resolvers)
+
     def list_resolvers(self) -> list[tuple[str, int]]:
-        return [(str(_attribute(r, "resolver_name")), int(_attribute(r, "priority"))) for r in self._resolvers]
+        return [(_named(r), int(_attribute(r, "priority"))) for r in self._resolvers]
+
+    def registered_callables(self) -> list[str]:
+        return list(dict.fromkeys(name for r in self._resolvers for name in _known(r)))
+
+    def chain_info(self) -> list[dict[str, Any]]:
+        return [
+            {"name": _named(r), "priority": int(_attribute(r, "priority")), "callables": len(_known(r))}
+            for r in self._resolvers
+        ]
 
     def _asked(self, definition: HandlerDefinition) -> Iterator[Any]:
         named = {
@@ -185,31 +373,147 @@ class ResolverChain:
             "ClassConstantResolver": "class_lookup",
             "class_constant": "class_lookup",
         }.get(definition.resolver or "", definition.resolver)
-        return (r for r in self._resolvers if not named or _attribute(r, "resolver_name") == named)
+        return (r for r in self._resolvers if not named or _named(r) == named)
 
-    def can_resolve(self, definition: HandlerDefinition) -> bool:
-        return any(r.can_resolve(definition) for r in self._asked(definition))
+    def can_resolve(self, definition: HandlerDefinition, config: Any = None) -> bool:
+        return any(_ask(r.can_resolve, definition, config) for r in self._asked(definition))
 
-    def find(self, definition: HandlerDefinition, context: ResolutionContext | None = None) -> Any:
+    def find(self, definition: HandlerDefinition, context: Any = None) -> Any:
         """The handler, or what can be awaited for it. Raises ResolutionError."""
-        for r in self._asked(definition):
-            if r.can_resolve(definition):
-                return r.resolve(definition, context or ResolutionContext())
+        asked = list(self._asked(definition))
+        if definition.resolver and not asked:
+            raise ResolverNotFoundError(f"find a handler: the chain has no resolver {definition.resolver!r}")
+        given = ResolutionContext() if context is None else context
+        for r in asked:
+            if definition.resolver or _ask(r.can_resolve, definition, given):
+                found = _ask(r.resolve, definition, given)
+                if found is not None:
+                    return found
         raise ResolutionError(f"No resolver could resolve callable '{definition.callable}'")
 
-    def resolve(self, definition: HandlerDefinition, context: ResolutionContext | None = None) -> Any:
+    def resolve(self, definition: HandlerDefinition, context: Any = None) -> Any:
+        """The handler of a definition; where that names a method, with this as its call. Raises ResolutionError."""
         found = self.find(definition, context)
-        if not inspect.isawaitable(found) or in_coroutine():
+        if not inspect.isawaitable(found):
+            return self.wrap_for_method_dispatch(found, definition)
+        if in_coroutine():
             return found
         loop = Loop()
         try:
-            return loop.value(found)
+            return self.wrap_for_method_dispatch(loop.value(found), definition)
         finally:
             loop.close()
 
+    def wrap_for_method_dispatch(self, handler: Any, definition: HandlerDefinition) -> Any:
+        """The handler with the method of the definition as its call; None if it has no such method."""
+        if not definition.uses_method_dispatch() or isinstance(handler, MethodDispatchWrapper):
+            return handler
+        method = definition.effective_method()
+        return MethodDispatchWrapper(handler, method) if hasattr(handler, method) else None
 
-def _instance(handler: Any) -> Any:
-    return handler() if isinstance(handler, type) else handler
+
+def _known(resolver: Any) -> list[str]:
+    return list(resolver.registered_callables()) if hasattr(resolver, "registered_callables") else []
+
+
+def _instance(handler: Any, definition: HandlerDefinition | None = None) -> Any:
+    """An object of a class. One whose class needs an argument gets the initialization of its definition as config."""
+    if not isinstance(handler, type):
+        return handler
+    try:
+        inspect.signature(handler).bind()
+    except TypeError:
+        return handler(config=dict(definition.initialization if definition is not None else {}))
+    return handler()
+
+
+class TemplatePath:
+    """Where the templates of an application are."""
+
+    @staticmethod
+    def find_template_config_directory() -> Path | None:
+        """The folder of TASKER_TEMPLATE_PATH, or config/tasks of the workspace or of the current folder."""
+        places = [Path(p) for p in environment_paths()["TASKER_TEMPLATE_PATH"]]
+        if os.environ.get("WORKSPACE_PATH"):
+            places.append(Path(os.environ["WORKSPACE_PATH"], "config", "tasks"))
+        marks = ("pyproject.toml", ".git", "Cargo.toml", "Gemfile", "package.json")
+        here = Path.cwd()
+        roots = [p for p in (here, *list(here.parents)[:9]) if any((p / mark).exists() for mark in marks)]
+        places += [p / "config" / "tasks" for p in (*roots[:1], here)]
+        return next((p for p in places if p.is_dir()), None)
+
+    @staticmethod
+    def discover_template_files(template_dir: Path) -> list[Path]:
+        return sorted(p for p in Path(template_dir).rglob("*") if p.suffix in (".yaml", ".yml"))
+
+
+class TemplateParser:
+    """Reads the handlers in templates: with PyYAML where that is, else line by line."""
+
+    @staticmethod
+    def extract_handler_callables(template_file: Path) -> list[str]:
+        return list(TemplateParser.extract_template_metadata(template_file).get("handlers", []))
+
+    @staticmethod
+    def extract_handlers_from_template(template_data: Mapping[str, Any]) -> list[str]:
+        steps = template_data.get("steps")
+        found = [s.get("handler") for s in (steps if isinstance(steps, list) else []) if isinstance(s, dict)]
+        names = [h.get("callable") for h in found if isinstance(h, dict)]
+        return [n for n in names if n and isinstance(n, str)]
+
+    @staticmethod
+    def extract_template_metadata(template_file: Path) -> dict[str, Any]:
+        """The names of a template; an empty mapping if it cannot be read."""
+        try:
+            text = Path(template_file).read_text(encoding="utf-8")
+            data = _read_template(text)
+        except (OSError, ValueError) as e:
+            _log.warning("read the template %s: %s", template_file, e)
+            return {}
+        if not isinstance(data, dict):
+            return {}
+        handlers = TemplateParser.extract_handlers_from_template(data)
+        return {
+            "name": data.get("name", ""),
+            "namespace": data.get("namespace_name", ""),
+            "version": data.get("version", ""),
+            "description": data.get("description", ""),
+            "file_path": str(template_file),
+            "handlers": handlers,
+        }
+
+
+def _read_template(text: str) -> Any:
+    try:
+        import yaml  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        fields = {m[1]: m[2].strip("\"'") for m in re.finditer(r"(?m)^(\w+): *([^#\n]*[^#\s])", text)}
+        found = re.findall(r"\bcallable: *[\"']?([^\"'\s,}]+)", text)
+        return {**fields, "steps": [{"handler": {"callable": name}} for name in found]}
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as e:
+        raise ValueError(str(e)) from e
+
+
+class HandlerDiscovery:
+    """The handlers that the templates below a folder name."""
+
+    @staticmethod
+    def discover_all_handlers(template_dir: Path) -> list[str]:
+        return sorted({h for t in HandlerDiscovery.discover_template_metadata(template_dir) for h in t["handlers"]})
+
+    @staticmethod
+    def discover_template_metadata(template_dir: Path) -> list[dict[str, Any]]:
+        found = map(TemplateParser.extract_template_metadata, TemplatePath.discover_template_files(template_dir))
+        return [t for t in found if t]
+
+    @staticmethod
+    def discover_handlers_by_namespace(template_dir: Path) -> dict[str, list[str]]:
+        found: dict[str, set[str]] = {}
+        for t in HandlerDiscovery.discover_template_metadata(template_dir):
+            found.setdefault(t["namespace"], set()).update(t["handlers"])
+        return {namespace: sorted(names) for namespace, names in found.items()}
 
 
 class HandlerRegistry:
@@ -224,7 +528,8 @@ class HandlerRegistry:
         self.resolver_chain = ResolverChain.default(self)
 
     @classmethod
-    def instance(cls) -> HandlerRegistry:
+    def instance(cls, skip_bootstrap: bool = False) -> HandlerRegistry:
+        """The registry of the process. bootstrap_worker looks for the handlers of templates, with either value."""
         with cls._guard:
             if cls._instance is None:
                 cls._instance = cls()
@@ -235,15 +540,16 @@ class HandlerRegistry:
         with cls._guard:
             cls._instance = None
 
-    def register(self, name: Any, handler: Any = None) -> None:
+    def register(self, name: Any, handler: Any = None, *, handler_class: Any = None) -> None:
         """Registers a class, or an object, under a name; a class alone under its handler_name, and a function with
         its decorator as the class that it has."""
+        handler = handler_class if handler is None else handler
         name, handler = getattr(name, "_handler_class", name), getattr(handler, "_handler_class", handler)
         if handler is None:
             name, handler = (getattr(name, "handler_name", "") or getattr(name, "__name__", type(name).__name__)), name
         if not isinstance(name, str) or not name:
             raise ValueError(f"register a handler: invalid name {name!r}: want a text")
-        if not callable(getattr(handler, "call", None)) and not callable(handler):
+        if not callable(getattr(handler, "call", None)) and (isinstance(handler, type) or not callable(handler)):
             raise ValueError(f"register handler {name!r}: want a class with the method call")
         self._handlers[name] = handler
         for listener in list(self._listeners):
@@ -265,14 +571,22 @@ class HandlerRegistry:
 
     handler_available = is_registered
 
+    def get(self, name: str) -> Any:
+        return self._handlers.get(name)
+
     def instantiate(self, name: str) -> Any:
         return _instance(self._handlers[name])
 
-    def resolve(self, name: str) -> Any:
-        """A handler of the name or class path; None without one."""
+    def resolve(self, handler_spec: Any) -> Any:
+        """The handler of a name, of a class path or of a definition; None without one."""
         try:
-            return self.resolver_chain.resolve(HandlerDefinition(name))
+            return self.resolver_chain.resolve(HandlerDefinition.of(handler_spec))
+        except ResolverNotFoundError:
+            raise
         except ResolutionError:
+            return None
+        except Exception as e:
+            _log.error("make the handler of %s: %s", handler_spec, e, exc_info=e)
             return None
 
     resolve_handler = resolve
@@ -295,26 +609,47 @@ class HandlerRegistry:
     def on_register(self, listener: Callable[[str, Any], None]) -> None:
         self._listeners.append(listener)
 
-    def discover_handlers(self, package: str | ModuleType) -> int:
-        """Imports a package with its modules, and registers the handlers in them. Returns how many."""
-        return sum(self.discover_module(module) for module in native.modules_of(package))
+    def discover_handlers(self, package_name: str | ModuleType, base_class: type[Any] | None = None) -> int:
+        """Imports a package with its modules, and registers the handlers in them. Returns how many. A module that
+        cannot be imported is logged, and left out."""
+        count = 0
+        for module in _modules_of(package_name):
+            count += self.discover_module(module, base_class)
+        return count
 
-    def discover_module(self, module: ModuleType) -> int:
-        """Registers the handlers that a module defines. One without handler_name is found by the path of its class."""
+    def discover_module(self, module: ModuleType, base_class: type[Any] | None = None) -> int:
+        """Registers the handlers that a module has. One without handler_name is found by the path of its class, if the
+        module defines it."""
         count = 0
         for kind in list(vars(module).values()):
             kind = getattr(kind, "_handler_class", kind)
-            if (
-                isinstance(kind, type)
-                and issubclass(kind, StepHandler)
-                and kind.__module__ == module.__name__
-                and not inspect.isabstract(kind)
-            ):
-                name = kind.handler_name or f"{kind.__module__}.{kind.__qualname__}"
-                if self._handlers.get(name) is not kind:
+            if isinstance(kind, type) and issubclass(kind, base_class or StepHandler) and not inspect.isabstract(kind):
+                own = kind.__module__ == module.__name__
+                name = getattr(kind, "handler_name", "") or (f"{kind.__module__}.{kind.__qualname__}" if own else "")
+                if name and self._handlers.get(name) is not kind:
                     self.register(name, kind)
                     count += 1
         return count
+
+    def bootstrap_handlers(self) -> int:
+        """Registers the handlers whose classes the templates of TASKER_TEMPLATE_PATH name. Returns how many handlers
+        there are."""
+        folder = TemplatePath.find_template_config_directory()
+        for path in HandlerDiscovery.discover_all_handlers(folder) if folder else ():
+            kind = ClassLookupResolver.lookup(path) if not self.has(path) else None
+            if kind is not None:
+                self.register(getattr(kind, "handler_name", "") or path, kind)
+        return self.handler_count()
+
+    def template_discovery_info(self) -> dict[str, Any]:
+        folder = TemplatePath.find_template_config_directory()
+        found = HandlerDiscovery.discover_all_handlers(folder) if folder else []
+        return {
+            "template_path": str(folder) if folder else None,
+            "template_files": [str(f) for f in TemplatePath.discover_template_files(folder)] if folder else [],
+            "discovered_handlers": found,
+            "handlers_by_namespace": HandlerDiscovery.discover_handlers_by_namespace(folder) if folder else {},
+        }
 
     def discover_path(self, path: str) -> int:
         """Imports the Python files below a folder, or a package, and registers their handlers."""
@@ -363,9 +698,26 @@ class HandlerRegistry:
             add(handlers, name, handler, execute)
         known = {"explicit_mapping", "class_lookup"}
         for r in self.resolver_chain.resolvers:
-            if _attribute(r, "resolver_name") not in known:
+            if _named(r) not in known:
                 handlers.resolver(_ResolverOf(r, execute))
         return handlers
+
+
+def _modules_of(package: str | ModuleType) -> Iterator[ModuleType]:
+    """A module and, of a package, all of its modules that can be imported."""
+    try:
+        module = importlib.import_module(package) if isinstance(package, str) else package
+    except ImportError as e:
+        _log.error("discover handlers: import %s: %s", package, e)
+        return
+    yield module
+    for info in pkgutil.walk_packages(getattr(module, "__path__", ()), module.__name__ + ".", onerror=lambda _: None):
+        if info.name.endswith("__main__"):
+            continue
+        try:
+            yield importlib.import_module(info.name)
+        except Exception as e:
+            _log.error("discover handlers: import %s: %s", info.name, e, exc_info=e)
 
 
 def add(handlers: native.Handlers, name: str, handler: Any, execute: Execute) -> None:
@@ -398,12 +750,12 @@ class _ResolverOf(native.Resolver):
     """A resolver there as one here."""
 
     def __init__(self, resolver: Any, execute: Execute) -> None:
-        self.name, self.priority = str(_attribute(resolver, "resolver_name")), int(_attribute(resolver, "priority"))
+        self.name, self.priority = _named(resolver), int(_attribute(resolver, "priority"))
         self.callables = getattr(resolver, "callables", None) or ("*",)
         self._resolver, self._execute = resolver, execute
 
     def can_resolve(self, ctx: Step) -> bool:
-        return bool(self._resolver.can_resolve(definition_of(ctx)))
+        return bool(_ask(self._resolver.can_resolve, definition_of(ctx), _context_of(ctx)))
 
     def resolve(self, ctx: Step) -> object:
         return _Resolved(ctx.method, lambda step: self._execute(step, ctx.callable))
@@ -422,13 +774,15 @@ def definition_of(step: Step) -> HandlerDefinition:
     )
 
 
+def _context_of(step: Step, registry: Any = None) -> ResolutionContext:
+    return ResolutionContext(step.namespace, step.task_name, step.step_name, registry)
+
+
 def find_handler(registry: HandlerRegistry, step: Step, name: str) -> Any:
     """The handler of a step, or what can be awaited for it."""
     if name in registry.names():
-        return _instance(registry.names()[name])
-    return registry.resolver_chain.find(
-        definition_of(step), ResolutionContext(step.namespace, step.task_name, step.step_name, registry)
-    )
+        return _instance(registry.names()[name], definition_of(step))
+    return registry.resolver_chain.find(definition_of(step), _context_of(step, registry))
 
 
 def called(handler: Any, step: Step, name: str, event: FfiStepEvent | None = None) -> Any:
@@ -436,6 +790,8 @@ def called(handler: Any, step: Step, name: str, event: FfiStepEvent | None = Non
     if handler is None:
         raise ResolutionError(f"No resolver could resolve callable '{step.callable}'")
     context = StepContext.of(step, name, event)
+    if isinstance(handler, MethodDispatchWrapper):
+        return handler.call(context)
     method = getattr(handler, step.method, None) if not step.method.startswith("_") else None
     if method is None and step.method == "call" and callable(handler):
         method = handler
@@ -450,19 +806,21 @@ def taken(step: Step, result: Any) -> JSON:
         return result
     if not result.success:
         raise failed(result)
-    step.metadata.update(result.metadata)
-    return result.result
+    if result.metadata.get("checkpoint_yield") is True:
+        at = result.result if isinstance(result.result, Mapping) else {}
+        count = int(at.get("items_processed") or 0)
+        raise _errors.Yield(plain(at.get("cursor")), count, plain(at.get("accumulated_results")))
+    step.metadata.update(plain(result.metadata))
+    return plain(result.result)
 
 
 def native_error(error: BaseException) -> BaseException:
     """What the package reports for an exception of a handler."""
-    if isinstance(error, StepExecutionError):
-        return failure_of(error)
     if isinstance(error, MethodNotFoundError):
         return _errors.Permanent(str(error), error_type="MethodNotFound")
     if isinstance(error, ResolutionError):
         return _errors.Retryable(str(error), error_type="HandlerNotFound")
-    return error
+    return failure_of(error) if isinstance(error, TaskerError) else error
 
 
 def execute_at_once(registry: HandlerRegistry) -> Execute:

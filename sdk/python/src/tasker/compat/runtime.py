@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import collections
 import inspect
 import logging
 import os
 import queue
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Mapping, Union
+from typing import Any, Callable, Mapping, Sequence, Union
 
 from .. import _errors
+from .. import _events as native_events
 from .._client import ApiError, Client, NotReached
 from .._context import StepContext as Step
 from .._threads import Loop
-from .._worker import Worker
+from .._worker import Worker as Session
 from . import registry as handlers_
-from .domain_events import PublisherRegistry, SubscriberRegistry
+from .domain_events import InProcessDomainEvent, PublisherRegistry, SubscriberRegistry
 from .errors import FFIError, WorkerAlreadyRunningError, WorkerBootstrapError, WorkerNotInitializedError
 from .registry import HandlerRegistry, called, find_handler, native_error, taken
 from .types import (
     BootstrapConfig,
     BootstrapResult,
+    ComponentHealth,
     FfiDispatchMetrics,
     FfiStepEvent,
     HealthCheck,
     LogContext,
+    StepError,
+    StepExecutionResult,
     StepHandlerResult,
+    WorkerConfig,
+    WorkerMetrics,
     WorkerStatus,
 )
 
@@ -40,19 +48,20 @@ _TEMPLATES = (".yaml", ".yml", ".json")
 
 
 class EventNames:
-    """The names of the events of an EventBridge."""
+    """The names of the events of an EventBridge. There, an underscore is the same as a point."""
 
-    STEP_EXECUTION_RECEIVED = "step_execution_received"
-    STEP_EXECUTION_STARTED = "step_execution_started"
-    STEP_EXECUTION_COMPLETED = "step_execution_completed"
-    STEP_EXECUTION_FAILED = "step_execution_failed"
-    STEP_COMPLETION_SENT = "step_completion_sent"
-    HANDLER_REGISTERED = "handler_registered"
-    HANDLER_ERROR = "handler_error"
-    POLLER_METRICS = "poller_metrics"
-    POLLER_ERROR = "poller_error"
-    WORKER_STARTED = "worker_started"
-    WORKER_STOPPED = "worker_stopped"
+    STEP_EXECUTION_RECEIVED = "step.execution.received"
+    STEP_EXECUTION_STARTED = "step.execution.started"
+    STEP_EXECUTION_COMPLETED = "step.execution.completed"
+    STEP_EXECUTION_FAILED = "step.execution.failed"
+    STEP_COMPLETION_SENT = "step.completion.sent"
+    STEP_CHECKPOINT_YIELD = "step.checkpoint_yield.sent"
+    HANDLER_REGISTERED = "handler.registered"
+    HANDLER_ERROR = "handler.error"
+    POLLER_METRICS = "poller.metrics"
+    POLLER_ERROR = "poller.error"
+    WORKER_STARTED = "worker.started"
+    WORKER_STOPPED = "worker.stopped"
 
 
 class EventBridge:
@@ -91,21 +100,42 @@ class EventBridge:
 
     is_running = is_active
 
-    def subscribe(self, event: str, call: Callable[..., Any]) -> None:
+    def subscribe(self, event: str, handler: Callable[..., Any]) -> None:
         with self._lock:
-            self._subscribers.setdefault(event, []).append(call)
+            self._subscribers.setdefault(_point(event), []).append(handler)
 
-    def unsubscribe(self, event: str, call: Callable[..., Any]) -> None:
+    def subscribe_once(self, event: str, handler: Callable[..., Any]) -> None:
+        """Has a function called with the next event, and not again."""
+
+        def once(*args: Any, **options: Any) -> Any:
+            self.unsubscribe(event, once)
+            return handler(*args, **options)
+
+        self.subscribe(event, once)
+
+    def unsubscribe(self, event: str, handler: Callable[..., Any]) -> None:
         with self._lock:
-            if call in self._subscribers.get(event, []):
-                self._subscribers[event].remove(call)
+            if handler in self._subscribers.get(_point(event), []):
+                self._subscribers[_point(event)].remove(handler)
+
+    def listeners(self, event: str) -> list[Callable[..., Any]]:
+        with self._lock:
+            return list(self._subscribers.get(_point(event), []))
+
+    def listener_count(self, event: str) -> int:
+        return len(self.listeners(event))
+
+    @property
+    def event_schema(self) -> dict[str, str]:
+        """The types of what functions are called with, by event."""
+        return dict(_SCHEMA)
 
     def publish(self, event: str, *args: Any, **options: Any) -> bool:
         """Calls the subscribers. Reports whether the bridge runs."""
-        if not self._active and event != EventNames.STEP_EXECUTION_RECEIVED:
+        if not self._active and _point(event) != EventNames.STEP_EXECUTION_RECEIVED:
             return False
         with self._lock:
-            calls = list(self._subscribers.get(event, []))
+            calls = list(self._subscribers.get(_point(event), []))
         for call in calls:
             try:
                 value = call(*args, **options)
@@ -115,9 +145,24 @@ class EventBridge:
                 _log.warning("a subscriber of the event %s failed", event, exc_info=e)
         return True
 
-    def subscriber_count(self, event: str) -> int:
-        with self._lock:
-            return len(self._subscribers.get(event, []))
+    subscriber_count = listener_count
+
+
+def _point(event: str) -> str:
+    return event.replace("_", ".")
+
+
+_SCHEMA = {
+    EventNames.STEP_EXECUTION_RECEIVED: "FfiStepEvent",
+    EventNames.STEP_COMPLETION_SENT: "StepExecutionResult",
+    EventNames.STEP_CHECKPOINT_YIELD: "dict[str, Any]",
+    EventNames.HANDLER_REGISTERED: "tuple[str, type]",
+    EventNames.HANDLER_ERROR: "tuple[FfiStepEvent, Exception]",
+    EventNames.POLLER_METRICS: "FfiDispatchMetrics",
+    EventNames.POLLER_ERROR: "Exception",
+    EventNames.WORKER_STARTED: "str",
+    EventNames.WORKER_STOPPED: "str",
+}
 
 
 @dataclass
@@ -142,7 +187,7 @@ class _Runtime:
 
     def reset(self) -> None:
         self.config: BootstrapConfig | None = None
-        self.worker: Worker | None = None
+        self.worker: Session | None = None
         self.dispatches: dict[str, _Dispatch] = {}
         self.waiting: queue.SimpleQueue[FfiStepEvent] = queue.SimpleQueue()
         self.poller: EventPoller | None = None
@@ -167,6 +212,7 @@ class _Runtime:
             except Exception as e:
                 self.config = None
                 raise WorkerBootstrapError(f"import the handlers of PYTHON_HANDLER_PATH: {e}") from e
+            HandlerRegistry.instance().bootstrap_handlers()
             self.register_templates(
                 [*([config.template_path] if config.template_path else []), *paths["TASKER_TEMPLATE_PATH"]]
             )
@@ -204,7 +250,7 @@ class _Runtime:
             if not found._handlers and not found._resolvers:
                 self.wanted = True
                 return
-            worker = Worker(
+            worker = Session(
                 self.config.worker_url or "", permits=self.config.max_concurrent_steps, name=self.config.worker_id or ""
             )
             worker.include(found)
@@ -294,6 +340,8 @@ class _Runtime:
         pending = [d for d in open_ if not d.taken]
         starving = [d for d in pending if now - d.begun > _STARVING]
         oldest = max((now - d.begun for d in pending), default=None)
+        newest = min((now - d.begun for d in pending), default=None)
+        first = min(pending, key=lambda d: d.begun, default=None)
         return FfiDispatchMetrics(
             len(pending),
             len(open_) - len(pending),
@@ -302,6 +350,8 @@ class _Runtime:
             bool(starving),
             len(starving),
             None if oldest is None else int(oldest * 1000),
+            None if newest is None else int(newest * 1000),
+            None if first is None else first.event.event_id,
         )
 
     def status(self) -> WorkerStatus:
@@ -350,8 +400,15 @@ class EventPoller:
     """Calls functions with the steps of the session. The intervals are those of a poller there; here a step comes when
     it is there, and metrics and errors are told as they occur."""
 
+    DEFAULT_POLL_INTERVAL_MS = 10
+    DEFAULT_STARVATION_CHECK_INTERVAL = 100
+    DEFAULT_CLEANUP_INTERVAL = 1000
+
     def __init__(
-        self, polling_interval_ms: int = 10, starvation_check_interval: int = 100, cleanup_interval: int = 1000
+        self,
+        polling_interval_ms: int = DEFAULT_POLL_INTERVAL_MS,
+        starvation_check_interval: int = DEFAULT_STARVATION_CHECK_INTERVAL,
+        cleanup_interval: int = DEFAULT_CLEANUP_INTERVAL,
     ) -> None:
         self.polling_interval_ms = polling_interval_ms
         self.starvation_check_interval = starvation_check_interval
@@ -361,18 +418,18 @@ class EventPoller:
         self._errors: list[Callable[[Exception], Any]] = []
         self._running = False
 
-    def on_step_event(self, call: Callable[[FfiStepEvent], Any]) -> None:
-        self._steps.append(call)
+    def on_step_event(self, callback: Callable[[FfiStepEvent], Any]) -> None:
+        self._steps.append(callback)
 
-    def on_metrics(self, call: Callable[[FfiDispatchMetrics], Any]) -> None:
-        self._metrics.append(call)
+    def on_metrics(self, callback: Callable[[FfiDispatchMetrics], Any]) -> None:
+        self._metrics.append(callback)
 
-    def on_error(self, call: Callable[[Exception], Any]) -> None:
-        self._errors.append(call)
+    def on_error(self, callback: Callable[[Exception], Any]) -> None:
+        self._errors.append(callback)
 
     def start(self) -> None:
         if self._running:
-            raise FFIError("start the poller: it runs already")
+            raise RuntimeError("start the poller: it runs already")
         self._running = True
         _runtime.poller = self
         _runtime.start()
@@ -449,6 +506,7 @@ class StepExecutionSubscriber:
         step = event._step
         if step is None:
             raise FFIError("run a step: its event is not from this worker")
+        begun = time.monotonic()
         self._bridge.publish(EventNames.STEP_EXECUTION_STARTED, event)
         try:
             handler = _runtime.loop.value(find_handler(self._registry, step, _name(step)), step.check)
@@ -461,27 +519,48 @@ class StepExecutionSubscriber:
         if failed:
             self._bridge.publish(EventNames.HANDLER_ERROR, event, end)
         if _runtime.complete(event.event_id, end):
+            point = _yielded(end)
+            if point is not None:
+                self._bridge.publish(EventNames.STEP_CHECKPOINT_YIELD, {"step_uuid": event.step_uuid, **point})
+                return
             failed = failed or isinstance(end, StepHandlerResult) and not end.success
+            took = int((time.monotonic() - begun) * 1000)
+            told = _told(event, end, took, self.worker_id)
             self._bridge.publish(
-                EventNames.STEP_EXECUTION_FAILED if failed else EventNames.STEP_EXECUTION_COMPLETED, _told(event, end)
+                EventNames.STEP_EXECUTION_FAILED if failed else EventNames.STEP_EXECUTION_COMPLETED, told
             )
-            self._bridge.publish(EventNames.STEP_COMPLETION_SENT, _told(event, end))
+            self._bridge.publish(EventNames.STEP_COMPLETION_SENT, told)
 
 
 def _name(step: Step) -> str:
     return str(step._message.get("offered") or step.callable)
 
 
-def _told(event: FfiStepEvent, end: Any) -> StepHandlerResult:
+def _yielded(end: Any) -> dict[str, Any] | None:
+    """The point at which a step saves its progress; None of another end."""
+    if isinstance(end, _errors.Yield):
+        return dict(end.point)
+    if isinstance(end, StepHandlerResult) and end.metadata.get("checkpoint_yield") is True:
+        return dict(end.result or {})
+    return None
+
+
+def _told(event: FfiStepEvent, end: Any, took: int, worker_id: str) -> StepExecutionResult:
     """The end of a step, for those who are told of it."""
-    if isinstance(end, StepHandlerResult):
-        return end
+    of = (event.step_uuid, event.task_uuid)
+    more: dict[str, Any] = {"execution_time_ms": took, "worker_id": worker_id, "correlation_id": event.correlation_id}
     if isinstance(end, BaseException):
         kind = getattr(end, "error_type", type(end).__name__)
-        return StepHandlerResult.failure_handler_result(
-            str(end), kind, retryable=getattr(end, "retryable", True), metadata={"step_uuid": event.step_uuid}
-        )
-    return StepHandlerResult.success_handler_result(end)
+        error = StepError(kind, str(end), retryable=getattr(end, "retryable", True))
+        return StepExecutionResult.failure_result(*of, error, metadata={"retryable": error.retryable}, **more)
+    if not isinstance(end, StepHandlerResult):
+        return StepExecutionResult.success_result(*of, end, **more)
+    if end.success:
+        return StepExecutionResult.success_result(*of, end.result, metadata=end.metadata, **more)
+    error = StepError(
+        end.error_type or "unknown", end.error_message or "Unknown error", None, end.retryable, end.metadata
+    )
+    return StepExecutionResult.failure_result(*of, error, metadata={**end.metadata, "retryable": end.retryable}, **more)
 
 
 Config = Union[BootstrapConfig, Mapping[str, Any], None]
@@ -519,14 +598,141 @@ def get_health_check() -> HealthCheck:
     status = _runtime.status()
     metrics = _runtime.metrics()
     healthy = status.running and not metrics.starvation_detected
+    told = "healthy" if healthy else "unhealthy"
+    dispatch = "unhealthy" if metrics.starvation_detected else "healthy"
     components = {
-        "worker": {"status": status.status, "handlers": status.handler_count},
-        "dispatch": metrics.model_dump(),
+        "worker": ComponentHealth("worker", status.status, details={"handlers": status.handler_count}),
+        "dispatch": ComponentHealth("dispatch", dispatch, details=metrics.model_dump()),
     }
-    return HealthCheck("healthy" if healthy else "unhealthy", healthy, status.worker_id, components)
+    versions = {"version": get_version(), "runtime": sys.version.split()[0]}
+    return HealthCheck(told, healthy, status.worker_id, components, status.running, {}, versions)
 
 
-health_check = get_health_check
+def get_metrics() -> WorkerMetrics:
+    metrics, config = _runtime.metrics(), _runtime.config
+    if config is None:
+        raise WorkerNotInitializedError("read the metrics: the worker was not started")
+    return WorkerMetrics(
+        metrics.pending_count,
+        metrics.oldest_pending_age_ms,
+        metrics.newest_pending_age_ms,
+        metrics.starvation_detected,
+        metrics.starving_event_count,
+        environment=config.environment or os.environ.get("TASKER_ENV", "development"),
+        steps_processed=metrics.completed_count + metrics.failed_count,
+        steps_succeeded=metrics.completed_count,
+        steps_failed=metrics.failed_count,
+        steps_in_progress=metrics.in_flight_count,
+    )
+
+
+def get_worker_config() -> WorkerConfig:
+    config = _runtime.config
+    if config is None:
+        raise WorkerNotInitializedError("read the configuration: the worker was not started")
+    namespaces = [config.namespace] if config.namespace else []
+    return WorkerConfig(
+        config.environment or os.environ.get("TASKER_ENV", "development"),
+        namespaces,
+        max_concurrent_handlers=config.max_concurrent_steps,
+        starvation_threshold_ms=int(_STARVING * 1000),
+    )
+
+
+def get_version() -> str:
+    """The version of this package."""
+    from . import __version__
+
+    return __version__
+
+
+def get_rust_version() -> str:
+    """That of the engine's side there; here this package has the only one."""
+    return f"tasker-go {get_version()}"
+
+
+version = get_version
+
+
+def health_check() -> bool:
+    return get_health_check().is_healthy
+
+
+class Worker:
+    """The worker of the process with all of its parts: start opens it, and stop ends it."""
+
+    _instance: Worker | None = None
+
+    def __init__(self) -> None:
+        self._bootstrap_result: BootstrapResult | None = None
+        self._poller: EventPoller | None = None
+        self._subscriber: StepExecutionSubscriber | None = None
+        self._bridge: EventBridge | None = None
+        self._running = False
+
+    @classmethod
+    def start(cls, handler_packages: Sequence[str] | None = None, config: Config = None) -> Worker:
+        """Starts the worker with the handlers of packages. One that runs already is returned."""
+        if cls._instance is not None and cls._instance._running:
+            _log.warning("start the worker: it runs already")
+            return cls._instance
+        worker = cls()
+        worker._bootstrap_result = bootstrap_worker(config)
+        registry, bridge = HandlerRegistry.instance(), EventBridge.instance()
+        for package in handler_packages or ():
+            registry.discover_handlers(package)
+        bridge.start()
+        subscriber = StepExecutionSubscriber(bridge, registry, worker.worker_id)
+        subscriber.start()
+        poller = EventPoller()
+        poller.on_step_event(lambda event: bridge.publish(EventNames.STEP_EXECUTION_RECEIVED, event))
+        poller.start()
+        worker._poller, worker._subscriber, worker._bridge, worker._running = poller, subscriber, bridge, True
+        cls._instance = worker
+        return worker
+
+    def stop(self) -> None:
+        """Takes no more steps, waits for those that run, and ends the worker."""
+        if not self._running:
+            return
+        self._running = False
+        for part in (self._poller, self._subscriber, self._bridge):
+            if part is not None:
+                part.stop()
+        stop_worker()
+        if Worker._instance is self:
+            Worker._instance = None
+
+    @classmethod
+    def instance(cls) -> Worker | None:
+        """The worker that runs; None without one."""
+        return cls._instance if cls._instance is not None and cls._instance._running else None
+
+    @classmethod
+    def reset_instance(cls) -> None:
+        if cls._instance is not None:
+            cls._instance.stop()
+        cls._instance = None
+
+    @property
+    def worker_id(self) -> str:
+        return self._bootstrap_result.worker_id if self._bootstrap_result is not None else ""
+
+    @property
+    def is_running(self) -> bool:
+        return self._running
+
+    @property
+    def bootstrap_result(self) -> BootstrapResult:
+        if self._bootstrap_result is None:
+            raise RuntimeError("read the result of the bootstrap: the worker was not started")
+        return self._bootstrap_result
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
 
 
 def poll_step_events() -> FfiStepEvent | None:
@@ -543,15 +749,41 @@ def poll_step_events() -> FfiStepEvent | None:
 
 def complete_step_event(event_id: str, result: Any) -> bool:
     """Ends a step with a result, or with a mapping of its fields. Reports whether it was waited for."""
+    if isinstance(result, StepExecutionResult):
+        result = result.model_dump()
     if isinstance(result, Mapping) and "success" in result:
+        error = result.get("error") if isinstance(result.get("error"), Mapping) else {}
         fields = {
-            "error_message": (
-                (result.get("error") or {}).get("message") if isinstance(result.get("error"), Mapping) else None
-            ),
+            "error_message": (error or {}).get("message"),
+            "error_type": (error or {}).get("error_type"),
+            "retryable": (error or {}).get("retryable"),
             **result,
         }
         result = StepHandlerResult.model_validate({k: v for k, v in fields.items() if v is not None})
     return _runtime.complete(event_id, result)
+
+
+class _Kept(native_events.Subscriber):
+    """Keeps the fast events for poll_in_process_events, the newest of them if there are many."""
+
+    name, patterns = "tasker_core", ("*",)
+
+    def __init__(self) -> None:
+        self.events: collections.deque[InProcessDomainEvent] = collections.deque(maxlen=1000)
+
+    def handle(self, event: native_events.Event) -> None:
+        self.events.append(InProcessDomainEvent.of(event))
+
+
+def poll_in_process_events() -> InProcessDomainEvent | None:
+    """The next fast event, None without one: for an application without subscribers and poller. Events are kept from
+    the first call on."""
+    registry = SubscriberRegistry.instance()
+    kept = registry._kept
+    if kept is None:
+        kept = registry._kept = _Kept()
+        registry._tell(registry)
+    return kept.events.popleft() if kept.events else None
 
 
 def checkpoint_yield_step_event(event_id: str, data: Mapping[str, Any]) -> bool:
@@ -578,7 +810,8 @@ def cleanup_timeouts() -> int:
 
 
 def _logged(level: int) -> Callable[..., None]:
-    def log(message: str, context: Any = None, **fields: Any) -> None:
+    def log(message: str, fields: Any = None, context: Any = None, **more: Any) -> None:
+        context, fields = fields if context is None else context, more
         if isinstance(context, LogContext):
             known = context.model_dump(exclude_none=True)
             fields = {**known.pop("extra", {}), **known, **fields}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import decimal
 import json
+import os
+import uuid
 from dataclasses import dataclass, field
 from enum import Enum
-from types import SimpleNamespace
 from typing import Any, Iterator, Mapping, Sequence, TypeVar, Union
 
 from .. import _bytes
@@ -22,7 +25,7 @@ MAX_ERRORS = 100  # of an aggregation; error_count counts all
 class Model:
     """What applications use of the models there: fields, model_dump and model_validate."""
 
-    def model_dump(self, *, exclude_none: bool = False, **_: object) -> dict[str, JSON]:
+    def model_dump(self, *, exclude_none: bool = False, by_alias: bool = False, **_: object) -> dict[str, JSON]:
         names = [f.name for f in dataclasses.fields(self) if not f.name.startswith("_")]  # type: ignore[arg-type]
         fields = {name: _dumped(getattr(self, name)) for name in names}
         return {k: v for k, v in fields.items() if v is not None} if exclude_none else fields
@@ -62,23 +65,99 @@ def _dumped(value: JSON) -> JSON:
     return value
 
 
+def plain(value: JSON) -> JSON:
+    """What a handler has returned, with the forms in JSON that values get there: a time, a UUID, a Decimal, a set."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, Model):
+        return plain(value.model_dump())
+    if hasattr(value, "model_dump") and not isinstance(value, type):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {_key(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(v) for v in value]
+    if isinstance(value, datetime.datetime):
+        text = value.isoformat()
+        return text[:-6] + "Z" if text.endswith("+00:00") else text
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, (uuid.UUID, decimal.Decimal, os.PathLike)):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, (type, _bytes.Bytes)):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return value
+
+
+def _key(key: Any) -> Any:
+    key = key.value if isinstance(key, Enum) else key
+    return str(key) if isinstance(key, (uuid.UUID, decimal.Decimal)) else plain(key)
+
+
+class Identifier(str):
+    """A UUID as text, that has the attributes of uuid.UUID too, and equals it."""
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, str(other) if isinstance(other, uuid.UUID) else other)
+
+    __hash__ = str.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("hex", "int", "bytes", "urn", "version", "variant", "fields"):
+            return getattr(uuid.UUID(self), name)
+        raise AttributeError(name)
+
+
+class WorkerState(str, Enum):
+    """What a worker is doing."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    SHUTTING_DOWN = "shutting_down"
+    STOPPED = "stopped"
+    ERROR = "error"
+
+
+class ResultStatus(str, Enum):
+    """The values of StepExecutionResult.status."""
+
+    SUCCESS = "completed"
+    FAILURE = "error"
+    RETRYABLE_ERROR = "retryable_error"
+    PERMANENT_ERROR = "permanent_error"
+
+
 class ErrorType(str, Enum):
     """The usual values of error_type; any other text is one too."""
 
-    PERMANENT_ERROR = "PermanentError"
-    RETRYABLE_ERROR = "RetryableError"
-    VALIDATION_ERROR = "ValidationError"
+    PERMANENT_ERROR = "permanent_error"
+    RETRYABLE_ERROR = "retryable_error"
+    VALIDATION_ERROR = "validation_error"
+    TIMEOUT = "timeout"
     TIMEOUT_ERROR = "TimeoutError"
     UNEXPECTED_ERROR = "UnexpectedError"
     HANDLER_ERROR = "handler_error"
 
+    @classmethod
+    def is_standard(cls, error_type: str) -> bool:
+        return error_type in _STANDARD
 
+    @classmethod
+    def is_typically_retryable(cls, error_type: str) -> bool:
+        return error_type in (cls.RETRYABLE_ERROR, cls.TIMEOUT, "RetryableError", "TimeoutError")
+
+
+_STANDARD = ("permanent_error", "retryable_error", "validation_error", "timeout", "handler_error")
 _NEVER_AGAIN = ("PermanentError", "ValidationError")
 
 
-@dataclass
+@dataclass(init=False)
 class StepHandlerResult(Model):
-    """What a handler returns: a success, or a failure."""
+    """What a handler returns: a success, or a failure. is_success is another name of success."""
 
     success: bool
     result: Any = None
@@ -88,6 +167,25 @@ class StepHandlerResult(Model):
     error_code: str | None = None
     retryable: bool = True
 
+    def __init__(
+        self,
+        success: bool | None = None,
+        result: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+        error_message: str | None = None,
+        error_type: str | None = None,
+        error_code: str | None = None,
+        retryable: bool = True,
+        *,
+        is_success: bool | None = None,
+    ) -> None:
+        ended = is_success if success is None else success
+        if ended is None:
+            raise TypeError("make a StepHandlerResult: want is_success")
+        self.success, self.result, self.metadata = bool(ended), result, dict(metadata or {})
+        self.error_message, self.error_type, self.error_code = error_message, error_type, error_code
+        self.retryable = retryable
+
     @property
     def is_success(self) -> bool:
         return self.success
@@ -95,6 +193,22 @@ class StepHandlerResult(Model):
     @property
     def is_failure(self) -> bool:
         return not self.success
+
+    def is_success_result(self) -> bool:
+        return self.success
+
+    def is_failure_result(self) -> bool:
+        return not self.success
+
+    def model_dump(self, *, exclude_none: bool = False, by_alias: bool = False, **options: Any) -> dict[str, JSON]:
+        fields = super().model_dump(exclude_none=exclude_none, **options)
+        return fields if by_alias else {"is_success": fields.pop("success"), **fields}
+
+    @classmethod
+    def model_validate(cls, value: Any) -> StepHandlerResult:
+        if isinstance(value, Mapping) and "is_success" in value:
+            value = {**value, "success": value["is_success"]}
+        return super().model_validate(value)
 
     @classmethod
     def success_handler_result(cls, result: Any = None, metadata: Mapping[str, Any] | None = None) -> StepHandlerResult:
@@ -115,7 +229,7 @@ class StepHandlerResult(Model):
         for value in positional:
             if isinstance(value, bool):
                 retryable = value
-            elif isinstance(value, str):
+            elif isinstance(value, str) and value:
                 error_code = value
             elif isinstance(value, Mapping):
                 metadata = value
@@ -136,7 +250,76 @@ class _Success:
 
 setattr(StepHandlerResult, "success", _Success())
 setattr(StepHandlerResult, "failure", StepHandlerResult.failure_handler_result)
-StepExecutionResult = StepHandlerResult
+
+
+@dataclass
+class StepHandlerCallResult(Model):
+    """The end of a call of a handler."""
+
+    success: bool
+    result: dict[str, Any] = field(default_factory=dict)
+    error_message: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class StepError(Model):
+    """Why a step has failed."""
+
+    error_type: str
+    message: str
+    stack_trace: str | None = None
+    retryable: bool = True
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class StepExecutionResult(Model):
+    """The end of a step, for complete_step_event and for those who are told of it."""
+
+    step_uuid: Any
+    task_uuid: Any
+    success: bool
+    status: str
+    execution_time_ms: int = 0
+    result: Any = None
+    error: StepError | None = None
+    worker_id: str | None = None
+    correlation_id: Any = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.error = None if self.error is None else StepError.model_validate(self.error)
+
+    @classmethod
+    def success_result(
+        cls,
+        step_uuid: Any,
+        task_uuid: Any,
+        result: Any,
+        execution_time_ms: int = 0,
+        worker_id: str | None = None,
+        correlation_id: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> StepExecutionResult:
+        status = ResultStatus.SUCCESS.value
+        more = dict(metadata or {})
+        return cls(step_uuid, task_uuid, True, status, execution_time_ms, result, None, worker_id, correlation_id, more)
+
+    @classmethod
+    def failure_result(
+        cls,
+        step_uuid: Any,
+        task_uuid: Any,
+        error: StepError,
+        execution_time_ms: int = 0,
+        worker_id: str | None = None,
+        correlation_id: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> StepExecutionResult:
+        status = (ResultStatus.RETRYABLE_ERROR if error.retryable else ResultStatus.PERMANENT_ERROR).value
+        more = dict(metadata or {})
+        return cls(step_uuid, task_uuid, False, status, execution_time_ms, None, error, worker_id, correlation_id, more)
 
 
 class DecisionType(str, Enum):
@@ -146,40 +329,60 @@ class DecisionType(str, Enum):
     NO_BRANCHES = "no_branches"
 
 
-@dataclass
+@dataclass(init=False)
 class DecisionPointOutcome(Model):
     """What a decision creates: steps, or none."""
 
-    type: str
-    step_names: list[str] = field(default_factory=list)
-    routing_context: dict[str, Any] = field(default_factory=dict)
+    decision_type: DecisionType
+    next_step_names: list[str] = field(default_factory=list)
+    dynamic_steps: list[dict[str, Any]] | None = None
     reason: str | None = None
+    routing_context: dict[str, Any] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        decision_type: str | DecisionType | None = None,
+        next_step_names: Sequence[str] = (),
+        routing_context: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        dynamic_steps: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        type: str | None = None,
+        step_names: Sequence[str] = (),
+    ) -> None:
+        self.decision_type = DecisionType(decision_type or type)
+        self.next_step_names = list(next_step_names or step_names)
+        self.dynamic_steps = None if dynamic_steps is None else [dict(s) for s in dynamic_steps]
+        self.reason, self.routing_context = reason, dict(routing_context or {})
 
     @classmethod
     def create_steps(
-        cls, step_names: Sequence[str], routing_context: Mapping[str, Any] | None = None
+        cls, step_names: Sequence[str], dynamic_steps: Any = None, routing_context: Mapping[str, Any] | None = None
     ) -> DecisionPointOutcome:
-        if isinstance(step_names, str) or not step_names:
+        """The outcome of steps. A mapping at the second place is the routing context."""
+        if isinstance(step_names, str) or not step_names and not dynamic_steps:
             raise ValueError("create_steps: want a list of at least one step; no_branches is for none")
-        return cls("create_steps", list(step_names), dict(routing_context or {}))
+        if isinstance(dynamic_steps, Mapping):
+            dynamic_steps, routing_context = None, dynamic_steps
+        return cls(DecisionType.CREATE_STEPS, step_names, routing_context, None, dynamic_steps)
 
     @classmethod
     def no_branches(
         cls, reason: str | None = None, routing_context: Mapping[str, Any] | None = None
     ) -> DecisionPointOutcome:
-        return cls("no_branches", [], dict(routing_context or {}), reason)
+        return cls(DecisionType.NO_BRANCHES, (), routing_context, reason)
 
     @property
     def requires_step_creation(self) -> bool:
-        return bool(self.step_names)
+        return bool(self.next_step_names)
 
     @property
-    def decision_type(self) -> DecisionType:
-        return DecisionType(self.type)
+    def type(self) -> str:
+        return self.decision_type.value
 
     @property
-    def next_step_names(self) -> list[str]:
-        return self.step_names
+    def step_names(self) -> list[str]:
+        return self.next_step_names
 
     def to_dict(self) -> dict[str, JSON]:
         """The outcome in the result of its step."""
@@ -202,8 +405,35 @@ class CursorConfig(Model):
     start_cursor: Any = 0
     end_cursor: Any = 0
     batch_id: str = ""
-    step_size: int | None = None
+    step_size: int = 1
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class BatchWorkerConfig(Model):
+    """The part of one of a number of workers."""
+
+    batch_id: str
+    cursor_start: int
+    cursor_end: int
+    row_count: int
+    worker_index: int
+    total_workers: int
+
+    @property
+    def start_cursor(self) -> int:
+        return self.cursor_start
+
+    @property
+    def end_cursor(self) -> int:
+        return self.cursor_end
+
+    @property
+    def batch_size(self) -> int:
+        return self.row_count
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.model_dump()
 
 
 @dataclass
@@ -221,7 +451,10 @@ class BatchMetadata(Model):
     """How a batch was made."""
 
     cursor_field: str = ""
-    failure_strategy: str = FailureStrategy.FAIL_FAST
+    failure_strategy: FailureStrategy = FailureStrategy.FAIL_FAST
+
+    def __post_init__(self) -> None:
+        self.failure_strategy = FailureStrategy(self.failure_strategy)
 
 
 @dataclass
@@ -275,9 +508,12 @@ def create_batches(
 
 def wire_cursor(cursor: Any, number: int) -> dict[str, JSON]:
     """A cursor in any of its forms, as the engine reads it."""
+    if isinstance(cursor, (list, tuple)):
+        cursor = {"start_cursor": cursor[0], "end_cursor": cursor[1]}
     given = dict(cursor) if isinstance(cursor, Mapping) else cursor.model_dump()
-    start, end = given.get("start_cursor"), given.get("end_cursor")
-    size = given.get("batch_size")
+    start = given.get("start_cursor", given.get("cursor_start"))
+    end = given.get("end_cursor", given.get("cursor_end"))
+    size = given.get("batch_size", given.get("row_count"))
     if not size and isinstance(start, int) and isinstance(end, int):
         size = end - start
     sent = {
@@ -293,15 +529,24 @@ def wire_cursor(cursor: Any, number: int) -> dict[str, JSON]:
 class BatchAnalyzerOutcome(Model):
     """What an analyzer has found."""
 
-    cursor_configs: list[Any]
-    total_items: int
+    cursor_configs: list[Any] = field(default_factory=list)
+    total_items: int | None = None
     batch_metadata: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_ranges(
-        cls, ranges: Sequence[Any], total_items: int, batch_metadata: Mapping[str, Any] | None = None
+        cls,
+        ranges: Sequence[Any],
+        step_size: int = 1,
+        total_items: int | None = None,
+        batch_metadata: Mapping[str, Any] | None = None,
     ) -> BatchAnalyzerOutcome:
-        return cls(list(ranges), total_items, dict(batch_metadata or {}))
+        """The outcome of ranges that are pairs of a start and an end, or cursors."""
+        cursors = [
+            CursorConfig(r[1] - r[0], r[0], r[1], step_size=step_size) if isinstance(r, (list, tuple)) else r
+            for r in ranges
+        ]
+        return cls(cursors, total_items, dict(batch_metadata or {}))
 
 
 @dataclass
@@ -309,10 +554,10 @@ class BatchWorkerOutcome(Model):
     """What a batch has done."""
 
     items_processed: int = 0
-    items_succeeded: int | None = None
+    items_succeeded: int = 0
     items_failed: int = 0
     items_skipped: int = 0
-    results: Any = None
+    results: Any = field(default_factory=list)
     errors: list[Any] = field(default_factory=list)
     last_cursor: Any = None
     batch_metadata: dict[str, Any] = field(default_factory=dict)
@@ -332,33 +577,65 @@ class BatchAggregationResult(Model):
     error_count: int = 0
 
 
-@dataclass
+class _Answer(int):
+    """Whether something is so: as an attribute, and called."""
+
+    def __call__(self) -> bool:
+        return bool(self)
+
+
+@dataclass(init=False)
 class BatchAggregationScenario(Model):
     """What a step behind batches finds: results of batches by their names, or none."""
 
+    is_no_batches: bool
     batchable_result: Any = None
     batch_results: dict[str, Any] = field(default_factory=dict)
+    worker_count: int = 0
+
+    def __init__(
+        self,
+        is_no_batches: bool | None = None,
+        batchable_result: Any = None,
+        batch_results: Mapping[str, Any] | None = None,
+        worker_count: int | None = None,
+    ) -> None:
+        self.batchable_result, self.batch_results = batchable_result, dict(batch_results or {})
+        self.is_no_batches = not self.batch_results if is_no_batches is None else is_no_batches
+        self.worker_count = len(self.batch_results) if worker_count is None else worker_count
 
     @property
-    def no_batches(self) -> bool:
-        return not self.batch_results
-
-    @property
-    def worker_count(self) -> int:
-        return len(self.batch_results)
+    def no_batches(self) -> _Answer:
+        return _Answer(self.is_no_batches)
 
     @classmethod
-    def detect(cls, dependency_results: Any, batchable_step: str, worker_prefix: str) -> BatchAggregationScenario:
-        """Finds them among the results of a step, or of its context; a placeholder without work is no batch."""
+    def detect(
+        cls, dependency_results: Any, batchable_step_name: str, batch_worker_prefix: str
+    ) -> BatchAggregationScenario:
+        """Finds them among the results of a step, or of its context; a placeholder without work is no batch. Raises
+        ValueError if the analyzer has no result, or has made batches and none of them has one."""
         results = getattr(dependency_results, "dependency_results", dependency_results)
-        found = {n: r for n, r in results.items() if n.startswith(worker_prefix) and n != batchable_step}
-        return cls(
-            results.get(batchable_step),
-            {n: r for n, r in found.items() if not (isinstance(r, Mapping) and r.get("no_op"))},
-        )
+        made = unwrapped(results.get(batchable_step_name))
+        if made is None:
+            raise ValueError(f"find the batches: the step {batchable_step_name!r} has no result")
+        made = made if isinstance(made, Mapping) else {}
+        outcome = made.get("batch_processing_outcome")
+        if isinstance(outcome, Mapping) and outcome.get("type") == "no_batches":
+            return cls(True, made)
+        names = [n for n in results if n.startswith(batch_worker_prefix) and n != batchable_step_name]
+        found = {n: unwrapped(results[n]) for n in names}
+        if not found:
+            raise ValueError(
+                f"find the batches: no step begins with {batch_worker_prefix!r}, "
+                f"and {batchable_step_name!r} has not said that there are none"
+            )
+        found = {n: r if isinstance(r, Mapping) else {} for n, r in found.items()}
+        return cls(None, made, {n: r for n, r in found.items() if not r.get("no_op")})
 
 
-def aggregate_batch_results(worker_results: Sequence[Mapping[str, Any] | None]) -> BatchAggregationResult:
+def aggregate_batch_results(
+    worker_results: Sequence[Mapping[str, Any] | None], max_errors: int = MAX_ERRORS
+) -> BatchAggregationResult:
     """Adds up the results of batches; None, which a batch without a result has, is left out."""
     sums = BatchAggregationResult()
     for result in worker_results:
@@ -374,7 +651,7 @@ def aggregate_batch_results(worker_results: Sequence[Mapping[str, Any] | None]) 
         sums.batch_count += 1
         errors = result.get("errors") or []
         sums.error_count += len(errors)
-        sums.errors.extend(errors[: MAX_ERRORS - len(sums.errors)])
+        sums.errors.extend(errors[: max(max_errors - len(sums.errors), 0)])
     if sums.total_processed:
         sums.success_rate = sums.total_succeeded / sums.total_processed
     return sums
@@ -387,8 +664,8 @@ def _count(result: Mapping[str, Any], *names: str) -> int:
 @dataclass(init=False)
 class BootstrapConfig(Model):
     """How the worker starts. The address of the worker daemon is worker_url, else TASKER_WORKER_URL; namespace,
-    log_level and what else an application gives are kept, and change nothing: a session gets the steps of its handlers in every
-    namespace of the daemon."""
+    log_level and what else an application gives are kept, and change nothing: a session gets the steps of its handlers
+    in every namespace of the daemon."""
 
     namespace: str | None = None
     log_level: str = "info"
@@ -422,9 +699,9 @@ class BootstrapResult(Model):
 
 @dataclass
 class WorkerStatus(Model):
-    """What the worker does."""
+    """What the worker does. The fields of a database are empty: the daemon has it."""
 
-    running: bool
+    running: bool = False
     worker_id: str | None = None
     environment: str | None = None
     status: str = "stopped"
@@ -433,16 +710,84 @@ class WorkerStatus(Model):
     in_flight_count: int = 0
     completed_count: int = 0
     failed_count: int = 0
+    worker_core_status: str | None = None
+    web_api_enabled: bool | None = None
+    supported_namespaces: list[str] | None = None
+    database_pool_size: int | None = None
+    database_pool_idle: int | None = None
+    error: str | None = None
+
+
+@dataclass
+class ComponentHealth(Model):
+    """The health of a part of the worker; details are further facts."""
+
+    name: str
+    status: str
+    pool_size: int | None = None
+    pool_idle: int | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.details[name] if name in self.details else self.model_dump()[name]
 
 
 @dataclass
 class HealthCheck(Model):
-    """The health of the worker."""
+    """The health of the worker. It is true when the worker is healthy."""
 
     status: str
-    is_healthy: bool
+    is_healthy: bool = False
     worker_id: str | None = None
     components: dict[str, Any] = field(default_factory=dict)
+    is_running: bool = False
+    rust: dict[str, Any] = field(default_factory=dict)
+    python: dict[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.status == "healthy"
+
+
+@dataclass
+class WorkerMetrics(Model):
+    """The counts of the worker."""
+
+    dispatch_channel_pending: int = 0
+    oldest_pending_age_ms: int | None = None
+    newest_pending_age_ms: int | None = None
+    starvation_detected: bool = False
+    starving_event_count: int = 0
+    database_pool_size: int = 0
+    database_pool_idle: int = 0
+    environment: str | None = None
+    steps_processed: int = 0
+    steps_succeeded: int = 0
+    steps_failed: int = 0
+    steps_in_progress: int = 0
+
+
+@dataclass
+class WorkerConfig(Model):
+    """The settings of the worker."""
+
+    environment: str | None = None
+    supported_namespaces: list[str] = field(default_factory=list)
+    web_api_enabled: bool = False
+    database_pool_size: int = 0
+    polling_interval_ms: int = 10
+    starvation_threshold_ms: int = 1000
+    max_concurrent_handlers: int = 10
+    handler_timeout_ms: int = 30000
+
+
+@dataclass
+class StarvationWarning(Model):
+    """An event that no poller has taken for long."""
+
+    event_id: Any
+    step_uuid: Any
+    pending_duration_ms: int
+    threshold_ms: int
 
 
 @dataclass
@@ -456,6 +801,32 @@ class FfiDispatchMetrics(Model):
     starvation_detected: bool = False
     starving_event_count: int = 0
     oldest_pending_age_ms: int | None = None
+    newest_pending_age_ms: int | None = None
+    oldest_event_id: str | None = None
+
+
+@dataclass
+class DomainEventMetadata(Model):
+    """Where an event is from."""
+
+    task_uuid: Any
+    correlation_id: Any
+    fired_at: str = ""
+    fired_by: str = ""
+    step_uuid: Any = None
+    step_name: str | None = None
+    namespace: str | None = None
+
+
+@dataclass
+class ExecutionResult(Model):
+    """The end of the step that an event is of."""
+
+    success: bool
+    result: dict[str, Any] | None = None
+    error_message: str | None = None
+    error_type: str | None = None
+    execution_time_ms: int | None = None
 
 
 @dataclass(init=False)
@@ -488,6 +859,7 @@ class FfiStepEvent(Model):
     parent_correlation_id: str | None = None
     trace_id: str | None = None
     span_id: str | None = None
+    task_correlation_id: str | None = None
     _step: native.StepContext | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -507,6 +879,7 @@ class FfiStepEvent(Model):
             parent_correlation_id=step.parent_correlation_id or None,
             trace_id=trace[1] or None,
             span_id=trace[2] or None,
+            task_correlation_id=step.correlation_id,
             _step=step,
         )
 
@@ -545,7 +918,7 @@ def _sequence_step(step: native.StepContext) -> dict[str, Any]:
                 "initialization": dict(step.config),
             },
         },
-        "dependency_results": dict(step.results),
+        "dependency_results": {name: {"result": result, "success": True} for name, result in step.results.items()},
     }
 
 
@@ -593,10 +966,18 @@ class DependencyResultsWrapper(Mapping[str, Any]):
         except LookupError:
             raise KeyError(name) from None
 
-    def get_results(self, name: str) -> Any:
-        return self.get(name)
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any] | None) -> DependencyResultsWrapper:
+        return cls(data)
 
-    get_result = get_results
+    def get_result(self, step_name: str) -> Any:
+        """The result as it is kept; None without one."""
+        return self.get(step_name)
+
+    def get_results(self, step_name: str) -> Any:
+        """The value of a result, out of the envelope that results of other engines have."""
+        found = self.get(step_name)
+        return found if self._step is not None else unwrapped(found)
 
     def _batches(self) -> dict[str, Any]:
         if self._listed is None and self._step is not None:
@@ -637,8 +1018,14 @@ class StepContext(Model):
     _step: native.StepContext | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        self.task_uuid, self.step_uuid, self.correlation_id = (
+            Identifier(u) for u in (self.task_uuid, self.step_uuid, self.correlation_id)
+        )
         if not isinstance(self.dependency_results, DependencyResultsWrapper):
             self.dependency_results = DependencyResultsWrapper(self.dependency_results)
+        if self.checkpoint is None and self.event is not None:
+            saved = (self.event.task_sequence_step.get("workflow_step") or {}).get("checkpoint")
+            self.checkpoint = saved if isinstance(saved, dict) else None
 
     @classmethod
     def of(cls, step: native.StepContext, handler_name: str = "", event: FfiStepEvent | None = None) -> StepContext:
@@ -669,12 +1056,11 @@ class StepContext(Model):
         parts = event.task_sequence_step
         task, step = parts.get("task", {}), parts.get("workflow_step", {})
         inner = task.get("task", task)
-        results = {name: _unwrapped(r) for name, r in (parts.get("dependency_results") or {}).items()}
         return cls(
             event.task_uuid,
             event.step_uuid,
             inner.get("context") or {},
-            results,
+            parts.get("dependency_results") or {},
             parts.get("step_definition", {}).get("handler", {}).get("initialization") or {},
             step.get("inputs") or {},
             step.get("attempts") or 0,
@@ -689,45 +1075,72 @@ class StepContext(Model):
         )
 
     @property
+    def task_sequence_step(self) -> Any:
+        """The step with its task and definition, by attributes."""
+        from .models import TaskSequenceStepWrapper
+
+        if self.event is not None:
+            found = TaskSequenceStepWrapper.from_dict(self.event.task_sequence_step)
+        else:
+            found = TaskSequenceStepWrapper.from_dict(
+                {
+                    "task": {
+                        "task_uuid": self.task_uuid,
+                        "context": self.input_data,
+                        "correlation_id": self.correlation_id,
+                        "task_name": self.task_name,
+                        "namespace_name": self.namespace,
+                    },
+                    "workflow_step": {
+                        "workflow_step_uuid": self.step_uuid,
+                        "task_uuid": self.task_uuid,
+                        "name": self.step_name,
+                        "attempts": self.retry_count,
+                        "max_attempts": self.max_retries,
+                        "inputs": self.step_inputs,
+                        "checkpoint": self.checkpoint,
+                    },
+                    "step_definition": {
+                        "name": self.step_name,
+                        "handler": {"callable": self.handler_name, "initialization": self.step_config},
+                    },
+                }
+            )
+        found.dependency_results = self.dependency_results
+        return found
+
+    @property
     def task(self) -> Any:
         """The task, with its context."""
-        inner = {"context": self.input_data, "task_uuid": self.task_uuid, "correlation_id": self.correlation_id}
-        return SimpleNamespace(
-            **inner, task=SimpleNamespace(**inner), task_name=self.task_name, namespace_name=self.namespace
-        )
+        return self.task_sequence_step.task
 
     @property
     def workflow_step(self) -> Any:
-        return SimpleNamespace(
-            workflow_step_uuid=self.step_uuid,
-            name=self.step_name,
-            attempts=self.retry_count,
-            max_attempts=self.max_retries,
-            inputs=self.step_inputs,
-            checkpoint=self.checkpoint,
-        )
+        return self.task_sequence_step.workflow_step
 
     @property
     def step_definition(self) -> Any:
-        handler = SimpleNamespace(callable=self.handler_name, initialization=self.step_config)
-        return SimpleNamespace(name=self.step_name, handler=handler)
+        return self.task_sequence_step.step_definition
 
-    def get_task_field(self, name: str, default: Any = None) -> Any:
-        return self.input_data.get(name, default) if isinstance(self.input_data, Mapping) else default
+    def get_task_field(self, field_name: str, default: Any = None) -> Any:
+        return self.input_data.get(field_name, default) if isinstance(self.input_data, Mapping) else default
 
-    def get_input(self, name: str) -> Any:
-        return self.get_task_field(name)
+    def get_input(self, key: str) -> Any:
+        return self.get_task_field(key)
 
-    def get_input_or(self, name: str, default: Any = None) -> Any:
-        value = self.get_task_field(name)
+    def get_input_or(self, key: str, default: Any = None) -> Any:
+        value = self.get_task_field(key)
         return default if value is None else value
 
-    def get_config(self, name: str, default: Any = None) -> Any:
-        return self.step_config.get(name, default)
+    def get_config(self, key: str, default: Any = None) -> Any:
+        return self.step_config.get(key, default)
 
     def get_dependency_result(self, step_name: str) -> Any:
         """The result of a step before, None without one."""
-        return self.dependency_results.get(step_name)
+        return self.dependency_results.get_results(step_name)
+
+    def get_dependency_result_keys(self) -> list[str]:
+        return list(self.dependency_results)
 
     def get_dependency_field(self, step_name: str, *path: str) -> Any:
         """A value inside of a result, None without it."""
@@ -748,7 +1161,8 @@ class StepContext(Model):
 
     def get_all_dependency_results(self, prefix: str) -> list[Any]:
         """The results of all batches of a worker step."""
-        return [result for name, result in self.dependency_results.items() if name.startswith(prefix)]
+        names = [name for name in self.dependency_results if name.startswith(prefix)]
+        return [result for result in map(self.get_dependency_result, names) if result is not None]
 
     def is_retry(self) -> bool:
         return self.retry_count > 0
@@ -772,77 +1186,126 @@ class StepContext(Model):
         return (self.checkpoint or {}).get("accumulated_results")
 
 
-def _unwrapped(stored: Any) -> Any:
-    """The result in an envelope of another engine."""
-    if (
-        isinstance(stored, Mapping)
-        and "result" in stored
-        and set(stored) <= {"result", "success", "metadata", "step_uuid", "error"}
-    ):
-        return stored["result"]
-    return stored
+def unwrapped(stored: Any) -> Any:
+    """The result in the envelope of another engine."""
+    return stored["result"] if isinstance(stored, Mapping) and "result" in stored else stored
 
 
-@dataclass
+@dataclass(init=False)
 class BatchWorkerContext(Model):
-    """The part of the work of a batch, and its checkpoint."""
+    """The part of the work of a batch, and its checkpoint. The cursors may be given by a cursor_config."""
 
     batch_id: str
-    start_cursor: Any
-    end_cursor: Any
-    batch_size: int
+    cursor_config: Any
+    batch_index: int = 0
+    total_batches: int = 1
+    batch_metadata: dict[str, Any] = field(default_factory=dict)
+    checkpoint: dict[str, Any] = field(default_factory=dict)
     is_no_op: bool = False
     cursor_field: str = ""
     failure_strategy: str = FailureStrategy.FAIL_FAST.value
-    batch_metadata: dict[str, Any] = field(default_factory=dict)
     items: list[Any] | None = None
-    checkpoint: dict[str, Any] | None = None
+
+    def __init__(
+        self,
+        batch_id: str = "",
+        start_cursor: Any = None,
+        end_cursor: Any = None,
+        batch_size: int | None = None,
+        is_no_op: bool = False,
+        *,
+        cursor_config: Any = None,
+        batch_index: int = 0,
+        total_batches: int = 1,
+        batch_metadata: Mapping[str, Any] | None = None,
+        checkpoint: Mapping[str, Any] | None = None,
+        cursor_field: str = "",
+        failure_strategy: str = FailureStrategy.FAIL_FAST.value,
+        items: list[Any] | None = None,
+    ) -> None:
+        if cursor_config is None:
+            cursor_config = CursorConfig(batch_size or 0, start_cursor, end_cursor, batch_id, batch_size or 1)
+        self.cursor_config = CursorConfig.model_validate(cursor_config)
+        given = self.cursor_config
+        if not given.batch_size and isinstance(given.start_cursor, int) and isinstance(given.end_cursor, int):
+            given.batch_size = given.end_cursor - given.start_cursor
+        given.batch_id = given.batch_id or batch_id
+        self.batch_id, self.batch_index, self.total_batches = batch_id, batch_index, total_batches
+        self.batch_metadata, self.checkpoint = dict(batch_metadata or {}), dict(checkpoint or {})
+        self.is_no_op, self.cursor_field, self.failure_strategy = is_no_op, cursor_field, failure_strategy
+        self.items = items
 
     @property
-    def cursor_config(self) -> RustCursorConfig:
-        return RustCursorConfig(self.batch_id, self.start_cursor, self.end_cursor, self.batch_size)
+    def start_cursor(self) -> Any:
+        return self.cursor_config.start_cursor
+
+    @property
+    def end_cursor(self) -> Any:
+        return self.cursor_config.end_cursor
+
+    @property
+    def batch_size(self) -> int:
+        return int(self.cursor_config.batch_size)
+
+    @property
+    def step_size(self) -> int:
+        return int(self.cursor_config.step_size)
 
     def has_checkpoint(self) -> bool:
         return self.checkpoint_cursor is not None
 
     @property
     def checkpoint_cursor(self) -> Any:
-        return (self.checkpoint or {}).get("cursor")
+        return self.checkpoint.get("cursor")
 
     @property
     def checkpoint_items_processed(self) -> int:
-        return int((self.checkpoint or {}).get("items_processed") or 0)
+        return int(self.checkpoint.get("items_processed") or 0)
 
     @property
     def accumulated_results(self) -> Any:
-        return (self.checkpoint or {}).get("accumulated_results")
+        return self.checkpoint.get("accumulated_results")
 
     @classmethod
-    def from_step_context(cls, context: StepContext) -> BatchWorkerContext | None:
-        """The batch of a step; None of a step that is none."""
-        inputs = context.step_inputs or {}
+    def from_step_context(cls, step_context: StepContext) -> BatchWorkerContext | None:
+        """The batch of a step; None of a step that is none. Its configuration or input may have a batch_context."""
+        inputs = step_context.step_inputs or {}
         cursor = inputs.get("cursor")
         if cursor is None and not inputs.get("is_no_op"):
-            return None
-        cursor, metadata = cursor or {}, inputs.get("batch_metadata") or {}
-        start, end = cursor.get("start_cursor"), cursor.get("end_cursor")
-        size = cursor.get("batch_size")
-        if size is None:
-            size = end - start if isinstance(start, int) and isinstance(end, int) else 0
+            given = step_context.step_config.get("batch_context")
+            given = step_context.get_task_field("batch_context") if given is None else given
+            if not isinstance(given, Mapping):
+                return None
+            return cls(
+                str(given.get("batch_id", "")),
+                cursor_config=_cursor(given.get("cursor_config") or {}),
+                batch_index=int(given.get("batch_index", 0)),
+                total_batches=int(given.get("total_batches", 1)),
+                batch_metadata=given.get("batch_metadata"),
+                checkpoint=step_context.checkpoint,
+            )
+        metadata = inputs.get("batch_metadata") or {}
+        cursor = cursor or {}
         return cls(
             str(cursor.get("batch_id", "")),
-            start,
-            end,
-            int(size),
-            bool(inputs.get("is_no_op")),
-            str(metadata.get("cursor_field", "")),
-            str(metadata.get("failure_strategy") or FailureStrategy.FAIL_FAST.value),
-            dict(metadata),
-            cursor.get("items"),
-            context.checkpoint,
+            cursor_config=_cursor(cursor),
+            is_no_op=bool(inputs.get("is_no_op")),
+            cursor_field=str(metadata.get("cursor_field", "")),
+            failure_strategy=str(metadata.get("failure_strategy") or FailureStrategy.FAIL_FAST.value),
+            batch_metadata=metadata,
+            items=cursor.get("items"),
+            checkpoint=step_context.checkpoint,
         )
 
     from_step_data = from_step_context
+
+
+def _cursor(given: Mapping[str, Any]) -> CursorConfig:
+    """The cursor of a batch; its steps are as large as itself unless it says otherwise."""
+    start, end = given.get("start_cursor", 0), given.get("end_cursor", 0)
+    size, step = given.get("batch_size"), given.get("step_size")
+    more = dict(given.get("metadata") or {})
+    return CursorConfig(size or 0, start, end, str(given.get("batch_id", "")), step or size or 1, more)
 
 
 TaskSequenceStep = StepContext
