@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,6 +23,9 @@ import (
 // TestWhatEndsMakeEndsDev: the recipe of `make dev` runs a program which is ended in order, whatever ends make.
 func TestWhatEndsMakeEndsDev(t *testing.T) {
 	t.Parallel()
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGHUP) // under nohup all that is started would ignore it
+	t.Cleanup(func() { signal.Stop(heard) })
 	recipe := recipeOfDev(t)
 	for name, end := range map[string]func(pid int) error{
 		"an interrupt of make alone":  func(pid int) error { return syscall.Kill(pid, syscall.SIGINT) },
