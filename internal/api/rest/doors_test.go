@@ -101,8 +101,8 @@ func (w *ways) doors() map[string]func(doc json.RawMessage) error {
 		"handler": func(doc json.RawMessage) error {
 			n := uuid.NewString()
 			r := made(doc)
-			w.asked.Store(n, submission.Request{Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: doc, IdempotencyKey: r.IdempotencyKey})
-			if task := w.e.Run("ways", "creator", `{"asked":"`+n+`"}`); task.State != workflow.TaskComplete {
+			w.asked.Store(n, []submission.Request{{Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: doc, IdempotencyKey: r.IdempotencyKey}})
+			if task := w.e.Run("makers", "creator", `{"asked":"`+n+`"}`); task.State != workflow.TaskComplete {
 				require.NotContains(w.t, string(task.Steps[0].Error), "SQLSTATE", "%s", task.Steps[0].Error)
 				return &submission.InvalidError{Problems: []string{string(task.Steps[0].Error)}}
 			}
