@@ -242,7 +242,7 @@ type Next struct {
 	DelaySeconds        float64         `json:"delay_seconds,omitempty"` // 0 to a year
 	StartAt             string          `json:"start_at,omitempty"`      // in place of the delay, RFC 3339
 	Deadline            string          `json:"deadline,omitempty"`      // RFC 3339
-	DependsOn           []string        `json:"depends_on,omitempty"` // UUIDs of tasks
+	DependsOn           []string        `json:"depends_on,omitempty"`    // UUIDs of tasks
 	OnDependencyFailure string          `json:"on_dependency_failure,omitempty"`
 	MaxAttempts         *int            `json:"max_attempts,omitempty"`
 	RetryDelays         []string        `json:"retry_delays,omitempty"` // such as 10s
