@@ -142,7 +142,7 @@ async function workflows(engine: Engine): Promise<void> {
   const { message, error_type: type, error_code: code, retryable } = missing.steps.fetch_user!.error!;
   assert.deepEqual(
     [missing.status, message, type, code, retryable],
-    ["error", "HTTP 404: no such user", "PermanentError", "HTTP_404", false],
+    ["error", "HTTP 404: no such user", "not_found", "HTTP_404", false],
   );
   const failures = await engine.run("failures", {}, { namespace: "compat" });
   assert.deepEqual(

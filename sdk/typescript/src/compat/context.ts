@@ -5,13 +5,75 @@ import type { Json } from "../errors.js";
 
 type Fields = Record<string, Json>;
 
+/** The task of an event, as native modules show it. */
+export interface NapiTaskInfo {
+  taskUuid: string;
+  name: string;
+  namespace: string;
+  version: string;
+  context?: any;
+  correlationId: string;
+  priority: number;
+  [field: string]: any;
+}
+
+/** The step of an event, as native modules show it. */
+export interface NapiWorkflowStep {
+  workflowStepUuid: string;
+  name: string;
+  attempts: number;
+  maxAttempts: number;
+  inputs?: any;
+  checkpoint?: any;
+  [field: string]: any;
+}
+
+/** What the template says of the step of an event, as native modules show it. */
+export interface NapiStepDefinition {
+  name: string;
+  handlerCallable: string;
+  handlerMethod?: string;
+  handlerResolver?: string;
+  handlerInitialization: any;
+  [field: string]: any;
+}
+
+/** The result of a step before, as native modules show it. */
+export interface NapiDependencyResult {
+  stepUuid: string;
+  success: boolean;
+  result: any;
+  status: string;
+  [field: string]: any;
+}
+
+/** A step as native modules show it. */
+export interface NapiStepEvent {
+  eventId: string;
+  taskUuid: string;
+  stepUuid: string;
+  correlationId: string;
+  task: NapiTaskInfo;
+  workflowStep: NapiWorkflowStep;
+  stepDefinition: NapiStepDefinition;
+  dependencyResults: Record<string, any>;
+  [field: string]: any;
+}
+
 /** A step as it is handed to handlers. Fields that a test leaves out are empty. */
 export class FfiStepEvent {
   event_id = "";
   task_uuid = "";
   step_uuid = "";
   correlation_id = "";
-  task: { task?: Fields; context?: Fields; task_name?: string; namespace_name?: string; version?: string } = {};
+  task: {
+    task?: Fields;
+    context?: Fields;
+    task_name?: string;
+    namespace_name?: string;
+    version?: string;
+    [field: string]: Json;
+  } = {};
   workflow_step: {
     workflow_step_uuid?: string;
     name?: string;
@@ -26,6 +88,80 @@ export class FfiStepEvent {
   } = {};
   /** Each result in an object, as result. */
   dependency_results: Record<string, Json> = {};
+
+  /** An event of fields, in the style of this class or of native modules. */
+  static from(given: object): FfiStepEvent {
+    if (given instanceof FfiStepEvent) return given;
+    const { eventId, taskUuid, stepUuid, correlationId, task, workflowStep, stepDefinition, dependencyResults, ...same } =
+      given as Partial<NapiStepEvent>;
+    const event = Object.assign(new FfiStepEvent(), same);
+    if (eventId !== undefined) event.event_id = eventId;
+    if (taskUuid !== undefined) event.task_uuid = taskUuid;
+    if (stepUuid !== undefined) event.step_uuid = stepUuid;
+    if (correlationId !== undefined) event.correlation_id = correlationId;
+    if (dependencyResults) event.dependency_results = dependencyResults;
+    if (task) event.task = { task_name: task.name, namespace_name: task.namespace, ...(task as Fields) };
+    if (workflowStep) {
+      const { attempts = 0, maxAttempts = 3, workflowStepUuid = "", inputs, checkpoint, name } = workflowStep;
+      event.workflow_step = {
+        workflow_step_uuid: workflowStepUuid,
+        name,
+        attempts,
+        max_attempts: maxAttempts,
+        inputs: (inputs ?? null) as Fields | null,
+        checkpoint: (checkpoint ?? null) as Fields | null,
+      };
+    }
+    if (stepDefinition) {
+      const { name, handlerCallable, handlerMethod, handlerResolver, handlerInitialization } = stepDefinition;
+      event.step_definition = {
+        name,
+        handler: {
+          callable: handlerCallable,
+          ...(handlerMethod ? { method: handlerMethod } : {}),
+          ...(handlerResolver ? { resolver: handlerResolver } : {}),
+          initialization: (handlerInitialization ?? {}) as Fields,
+        },
+      };
+    }
+    return event;
+  }
+
+  get eventId(): string {
+    return this.event_id;
+  }
+
+  get taskUuid(): string {
+    return this.task_uuid;
+  }
+
+  get stepUuid(): string {
+    return this.step_uuid;
+  }
+
+  get correlationId(): string {
+    return this.correlation_id;
+  }
+
+  get dependencyResults(): Record<string, any> {
+    return this.dependency_results;
+  }
+
+  get workflowStep(): NapiWorkflowStep {
+    const { workflow_step_uuid: uuid = "", name = "", attempts = 0, max_attempts: max = 3, ...same } = this.workflow_step;
+    return { workflowStepUuid: uuid, name, attempts, maxAttempts: max, ...same };
+  }
+
+  get stepDefinition(): NapiStepDefinition {
+    const { name = "", handler = {} } = this.step_definition;
+    return {
+      name,
+      handlerCallable: handler.callable ?? "",
+      handlerInitialization: handler.initialization ?? {},
+      ...(handler.method ? { handlerMethod: handler.method } : {}),
+      ...(handler.resolver ? { handlerResolver: handler.resolver } : {}),
+    };
+  }
 }
 
 /** A step as older handlers get it. */
@@ -74,6 +210,12 @@ export function eventOf(ctx: Native): FfiStepEvent {
       task_name: ctx.taskName,
       namespace_name: ctx.namespace,
       version: ctx.taskVersion,
+      taskUuid: ctx.taskUuid,
+      name: ctx.taskName,
+      namespace: ctx.namespace,
+      context: ctx.context as Fields,
+      correlationId: ctx.correlationId,
+      priority: ctx.priority,
     },
     workflow_step: {
       workflow_step_uuid: ctx.stepUuid,
@@ -93,6 +235,21 @@ export function eventOf(ctx: Native): FfiStepEvent {
   });
   natives.set(event, ctx);
   return event;
+}
+
+/** All fields of a context. */
+export interface StepContextParams {
+  event: object;
+  taskUuid: string;
+  stepUuid: string;
+  correlationId: string;
+  handlerName: string;
+  inputData: Fields;
+  dependencyResults: Fields;
+  stepConfig: Fields;
+  stepInputs: Fields;
+  retryCount: number;
+  maxRetries: number;
 }
 
 /** One execution of a step. */
@@ -119,10 +276,15 @@ export class StepContext {
   /** The saved progress as it is stored, or null. */
   readonly checkpoint: Fields | null;
 
-  constructor(
-    readonly event: FfiStepEvent,
-    readonly handlerName = "",
-  ) {
+  readonly event: FfiStepEvent;
+  readonly handlerName: string;
+
+  /** Of an event, or of all fields of a context. */
+  constructor(of: FfiStepEvent | NapiStepEvent | StepContextParams, handlerName = "") {
+    const fields = Object.hasOwn(of, "inputData") ? (of as StepContextParams) : undefined,
+      event = FfiStepEvent.from(fields ? (fields.event ?? {}) : of);
+    this.event = event;
+    this.handlerName = fields?.handlerName ?? handlerName;
     const { task = {}, workflow_step: step = {}, step_definition: definition = {} } = event;
     this.taskUuid = event.task_uuid;
     this.stepUuid = event.step_uuid || (step.workflow_step_uuid ?? "");
@@ -140,13 +302,21 @@ export class StepContext {
     this.retryCount = step.attempts ?? 0;
     this.maxRetries = step.max_attempts ?? 3;
     this.checkpoint = step.checkpoint ?? null;
+    if (!fields) return;
+    const { dependencyResults = {}, inputData = {}, stepInputs = {}, ...same } = fields;
+    Object.assign(this, same, { event, inputData, stepInputs, taskContext: inputData });
+    this.dependencyResults = Object.fromEntries(
+      Object.entries(dependencyResults).map(([name, kept]) => [name, unwrapped(kept)]),
+    );
   }
 
-  static fromFfiEvent(event: Partial<FfiStepEvent>, handlerName = ""): StepContext {
-    return new StepContext(
-      event instanceof FfiStepEvent ? event : Object.assign(new FfiStepEvent(), event),
-      handlerName,
-    );
+  static fromFfiEvent(event: object, handlerName = ""): StepContext {
+    return new StepContext(FfiStepEvent.from(event), handlerName);
+  }
+
+  /** The names of the steps whose results came with this one. */
+  getDependencyResultKeys(): string[] {
+    return Object.keys(this.dependencyResults);
   }
 
   /** dependencyResults under another name. */
@@ -160,7 +330,8 @@ export class StepContext {
   }
 
   getInputOr<T>(key: string, absent: T): T {
-    return this.getInput<T>(key) ?? absent;
+    const given = this.getInput<T>(key);
+    return given === undefined ? absent : given;
   }
 
   getTaskField<T = Json>(name: string): T | undefined {
