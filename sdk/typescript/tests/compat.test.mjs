@@ -142,7 +142,7 @@ test("the context of a step", async () => {
             c.getDependencyField("p", "x", "y"),
             c.getDependencyField("p", "toString"),
             c.dependencyResults.p,
-            c.previousResults.p,
+            c.previousResults.p.x,
           ],
           all: [c.getAllDependencyResults("rows"), c.getAllDependencyResults("p"), c.getAllDependencyResults("none")],
           retries: [c.retryCount, c.maxRetries, c.isRetry(), c.isLastRetry()],
@@ -172,7 +172,15 @@ test("the context of a step", async () => {
     {
       inputs: [1, null, null, 7, 1, 1, 1, 1],
       config: ["v", null, "v"],
-      results: [{ x: { y: 2 } }, { deep: 1 }, null, 2, null, { x: { y: 2 } }, { x: { y: 2 } }],
+      results: [
+        { x: { y: 2 } },
+        { deep: 1 },
+        null,
+        2,
+        null,
+        { success: true, result: { x: { y: 2 } }, status: "completed" },
+        { y: 2 },
+      ],
       all: [[{ n: 1 }, null], [{ x: { y: 2 } }], []],
       retries: [2, 3, true, true],
       checkpoint: [true, 5, 6, { s: 7 }, 5],
@@ -576,7 +584,7 @@ test("decisions", async () => {
     await end(function () {
       return this.decisionNoBranches("not met");
     }),
-    { reason: "not met", routing_context: {}, decision_point_outcome: { type: "no_branches" } },
+    { reason: "not met", decision_point_outcome: { type: "no_branches" } },
   );
   assert.equal(
     (

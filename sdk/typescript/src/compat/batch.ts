@@ -218,15 +218,13 @@ export class BatchWorkerContext {
 
   /** Of a step, which need not be a batch: then there are no cursors. */
   static fromStepData(data: StepContext | FfiStepEvent | Native): BatchWorkerContext {
-    const context =
-      data instanceof StepContext
-        ? data
-        : new StepContext(
-            data instanceof FfiStepEvent || !Object.hasOwn(data, "fence")
-              ? (data as FfiStepEvent)
-              : eventOf(data as Native),
-          );
-    const given = context.event.workflow_step.inputs as Partial<RustBatchWorkerInputs> | null | undefined,
+    if (data instanceof StepContext) return BatchWorkerContext.fromStepContext(data);
+    const event = data instanceof FfiStepEvent || !Object.hasOwn(data, "fence") ? data : eventOf(data as Native);
+    return BatchWorkerContext.fromStepContext(new StepContext(event as FfiStepEvent));
+  }
+
+  static fromStepContext(context: StepContext): BatchWorkerContext {
+    const given = inputsOf(context) as Partial<RustBatchWorkerInputs> | undefined,
       none = new RustBatchWorkerInputs();
     const inputs = {
       ...none,
@@ -234,11 +232,15 @@ export class BatchWorkerContext {
       cursor: { ...none.cursor, ...given?.cursor },
       batch_metadata: { ...none.batch_metadata, ...given?.batch_metadata },
     };
-    return new BatchWorkerContext(inputs, context.checkpoint ?? {});
-  }
-
-  static fromStepContext(context: StepContext): BatchWorkerContext {
-    return BatchWorkerContext.fromStepData(context);
+    const own = (given?.cursor ?? {}) as Fields,
+      more = given?.batch_metadata ? {} : { batchMetadata: {} };
+    const cursorConfig = {
+      startCursor: inputs.cursor.start_cursor as number,
+      endCursor: inputs.cursor.end_cursor as number,
+      stepSize: Number(own["step_size"] ?? own["batch_size"] ?? 1),
+      metadata: (own["metadata"] ?? {}) as Fields,
+    };
+    return new BatchWorkerContext(inputs, context.checkpoint ?? {}, { ...more, cursorConfig });
   }
 
   /** Of fields: batch_id, cursor_config or its fields, batch_index, total_batches and batch_metadata. */
@@ -473,6 +475,12 @@ function cursorsOf(totalItems: number, size: number, stepSize: number, style: ke
   );
 }
 
+/** The inputs of a step: those of its event, or those that a test has given it. Other steps have the task's context. */
+function inputsOf({ event, stepInputs, taskContext }: StepContext): Fields | undefined {
+  const given = event ? (FfiStepEvent.from(event).workflow_step?.inputs ?? undefined) : undefined;
+  return given ?? (stepInputs === taskContext ? undefined : stepInputs);
+}
+
 /** Cursors with all of the engine's fields; those in other styles are taken too. */
 function filled(given: readonly object[]): RustCursorConfig[] {
   return given.map((one, i) => {
@@ -533,13 +541,8 @@ const batchable: { [K in keyof BatchableCapable]: BatchableCapable[K] } = {
     const configs = filled(cursors),
       total = totalItems ?? configs.reduce((sum, c) => sum + c.batch_size, 0);
     const outcome = configs.length === 0 ? noBatches() : createBatches(workerTemplate, configs.length, configs, total);
-    return StepHandlerResult.success({
-      ...metadata,
-      batch_metadata: metadata,
-      worker_count: configs.length,
-      total_items: total,
-      batch_processing_outcome: outcome,
-    });
+    const result = { worker_count: configs.length, total_items: total, batch_processing_outcome: outcome };
+    return StepHandlerResult.success({ ...metadata, batch_metadata: metadata, ...result }, metadata);
   },
   batchAnalyzerSuccess(found, totalItems, workerTemplate = "", metadata = {}) {
     if (Array.isArray(found)) return batchable.batchSuccess(workerTemplate, found, metadata, totalItems as number);
@@ -557,33 +560,31 @@ const batchable: { [K in keyof BatchableCapable]: BatchableCapable[K] } = {
     return StepHandlerResult.success({ batch_analyzer_outcome: outcome }, (totalItems ?? {}) as Fields);
   },
   noBatchesResult(reason = "", metadata = {}) {
-    return StepHandlerResult.success({
-      ...metadata,
-      batch_metadata: metadata,
-      ...(reason ? { reason } : {}),
-      worker_count: 0,
-      total_items: 0,
-      batch_processing_outcome: noBatches(),
-    });
+    const result = { worker_count: 0, total_items: 0, batch_processing_outcome: noBatches() },
+      why = reason ? { reason } : {};
+    return StepHandlerResult.success({ ...metadata, batch_metadata: metadata, ...why, ...result }, metadata);
   },
   noBatchesOutcome(reason, metadata) {
     return batchable.noBatchesResult(reason, metadata);
   },
   getBatchContext(context) {
-    const inputs = (context.event.workflow_step.inputs ?? undefined) as Fields | undefined;
-    if (inputs && !Object.hasOwn(inputs, "batch_context")) return BatchWorkerContext.fromStepData(context);
-    const own = context.stepConfig["batch_context"] ?? context.inputData["batch_context"] ?? inputs?.["batch_context"];
+    const inputs = inputsOf(context);
+    if (inputs && Object.hasOwn(inputs, "cursor")) return BatchWorkerContext.fromStepContext(context);
+    const own =
+      context.stepConfig?.["batch_context"] ?? context.inputData?.["batch_context"] ?? inputs?.["batch_context"];
     return own ? BatchWorkerContext.fromFields(own as Fields, context.checkpoint ?? {}) : null;
   },
   getBatchWorkerInputs(context) {
-    return batchable.getBatchContext(context)?.inputs ?? null;
+    const inputs = inputsOf(context);
+    return inputs && Object.keys(inputs).length > 0 ? (inputs as unknown as RustBatchWorkerInputs) : null;
   },
   handleNoOpWorker(context) {
-    const batch = context instanceof StepContext ? batchable.getBatchContext(context) : context;
-    if (!batch?.isNoOp) return null;
+    const batch = context instanceof BatchWorkerContext ? context.inputs : context && inputsOf(context);
+    if (!batch?.is_no_op) return null;
+    const { cursor } = batch as Partial<RustBatchWorkerInputs>;
     return StepHandlerResult.success(
       {
-        batch_id: batch.batchId,
+        batch_id: cursor?.batch_id || "no_op",
         no_op: true,
         processed_count: 0,
         items_processed: 0,
@@ -664,12 +665,9 @@ export function applyBatchable<T extends object>(handler: T): T & BatchableCapab
 
 /** The methods of BatchableCapable as a class. */
 export class BatchableMixin {
-  constructor() {
-    applyBatchable(this);
-  }
-
   static aggregateWorkerResults(results: Iterable<Json>, mostErrors?: number): BatchAggregationResult {
     return aggregateBatchResults(results, mostErrors);
   }
 }
 export interface BatchableMixin extends BatchableCapable {}
+applyBatchable(BatchableMixin.prototype);

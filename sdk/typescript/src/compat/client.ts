@@ -312,8 +312,8 @@ export class TaskerClient {
   }
 
   private call<T>(how: (api: ClientCalls) => NapiClientResult): T {
-    const { success, data, error = "the API has refused the call", recoverable = false } = how(this.layer.getModule());
-    if (!success) throw new TaskerClientError(error, recoverable);
+    const { success, data, error, recoverable } = how(this.layer.getModule());
+    if (!success) throw new TaskerClientError(error ?? "the API has refused the call", recoverable ?? false);
     return data as T;
   }
 }

@@ -230,7 +230,7 @@ export function eventOf(ctx: Native): FfiStepEvent {
       handler: { callable: ctx.callable, method: ctx.method, resolver: ctx.resolver, initialization: ctx.config },
     },
     dependency_results: Object.fromEntries(
-      Object.entries(ctx.results).map(([name, result]) => [name, { success: true, result }]),
+      Object.entries(ctx.results).map(([name, result]) => [name, { success: true, result, status: "completed" }]),
     ),
   });
   natives.set(event, ctx);
@@ -252,6 +252,9 @@ export interface StepContextParams {
   maxRetries: number;
 }
 
+/** What the fields of a context have, and events have not. */
+const fieldNames = ["event", "inputData", "stepInputs", "stepConfig"];
+
 /** One execution of a step. */
 export class StepContext {
   readonly taskUuid: string;
@@ -268,22 +271,23 @@ export class StepContext {
   readonly stepInputs: Fields;
   /** handler.initialization of the template. */
   readonly stepConfig: Fields;
-  /** The results of the direct parents, without their envelopes. */
-  readonly dependencyResults: Fields;
+  /** The results of the direct parents, each in an object, as result; its fields are fields of that, too. */
+  readonly dependencyResults: Record<string, any>;
   /** How many attempts have failed before. */
   readonly retryCount: number;
   readonly maxRetries: number;
   /** The saved progress as it is stored, or null. */
   readonly checkpoint: Fields | null;
 
+  /** The event as it was given. */
   readonly event: FfiStepEvent;
   readonly handlerName: string;
 
-  /** Of an event, or of all fields of a context. */
-  constructor(of: FfiStepEvent | NapiStepEvent | StepContextParams, handlerName = "") {
-    const fields = Object.hasOwn(of, "inputData") ? (of as StepContextParams) : undefined,
+  /** Of an event, or of fields of a context. */
+  constructor(of: FfiStepEvent | NapiStepEvent | Partial<StepContextParams> | object, handlerName = "") {
+    const fields = fieldNames.some((name) => Object.hasOwn(of, name)) ? (of as Partial<StepContextParams>) : undefined,
       event = FfiStepEvent.from(fields ? (fields.event ?? {}) : of);
-    this.event = event;
+    this.event = (fields ? (fields.event ?? event) : of) as FfiStepEvent;
     this.handlerName = fields?.handlerName ?? handlerName;
     const { task = {}, workflow_step: step = {}, step_definition: definition = {} } = event;
     this.taskUuid = event.task_uuid;
@@ -296,22 +300,18 @@ export class StepContext {
     this.inputData = this.taskContext;
     this.stepInputs = step.inputs ?? this.taskContext;
     this.stepConfig = objectOf(definition.handler?.initialization);
-    this.dependencyResults = Object.fromEntries(
-      Object.entries(event.dependency_results ?? {}).map(([name, kept]) => [name, unwrapped(kept)]),
-    );
+    this.dependencyResults = enveloped(event.dependency_results);
     this.retryCount = step.attempts ?? 0;
     this.maxRetries = step.max_attempts ?? 3;
     this.checkpoint = step.checkpoint ?? null;
     if (!fields) return;
-    const { dependencyResults = {}, inputData = {}, stepInputs = {}, ...same } = fields;
-    Object.assign(this, same, { event, inputData, stepInputs, taskContext: inputData });
-    this.dependencyResults = Object.fromEntries(
-      Object.entries(dependencyResults).map(([name, kept]) => [name, unwrapped(kept)]),
-    );
+    const { dependencyResults, inputData = {}, stepInputs = {}, stepConfig = {}, ...same } = fields;
+    Object.assign(this, same, { event: this.event, inputData, stepInputs, stepConfig, taskContext: inputData });
+    this.dependencyResults = enveloped(dependencyResults);
   }
 
   static fromFfiEvent(event: object, handlerName = ""): StepContext {
-    return new StepContext(FfiStepEvent.from(event), handlerName);
+    return new StepContext(event, handlerName);
   }
 
   /** The names of the steps whose results came with this one. */
@@ -320,7 +320,7 @@ export class StepContext {
   }
 
   /** dependencyResults under another name. */
-  get previousResults(): Fields {
+  get previousResults(): Record<string, any> {
     return this.dependencyResults;
   }
 
@@ -351,26 +351,30 @@ export class StepContext {
    * another is read from the daemon, while the event loop stands still.
    */
   getDependencyResult<T = any>(step: string): T | null {
-    if (Object.hasOwn(this.dependencyResults, step)) return (this.dependencyResults[step] ?? null) as T | null;
+    const kept = own(this.dependencyResults, step);
+    if (kept !== undefined) return (unwrapped(kept) ?? null) as T | null;
     return (nativeOf(this)?.readNow("results", step)?.["result"] ?? null) as T | null;
   }
 
   getDependencyField<T = any>(step: string, ...path: (string | number)[]): T | null {
     let value: Json = this.getDependencyResult(step);
-    for (const part of path)
-      value =
-        typeof value === "object" && value !== null && Object.hasOwn(value, part) ? (value as Fields)[part] : null;
-    return (value ?? null) as T | null;
+    for (const part of path) {
+      if (typeof value !== "object" || value === null) return null;
+      value = own(value as Fields, String(part));
+    }
+    return value as T | null;
   }
 
-  /** The results of all batches of a worker step, null for those without one; of another step its only result. */
+  /**
+   * The results of all batches of a worker step, null for those without one; of other steps the results of those whose
+   * names begin with the name.
+   */
   getAllDependencyResults<T = any>(step: string): (T | null)[] {
     const batches = nativeOf(this)?.readNow("batch-results", step)?.["batches"] as { result: Json }[] | undefined;
     if (batches) return batches.map((b) => (b.result ?? null) as T | null);
-    const names = Object.keys(this.dependencyResults).filter(
-      (name) => name === step || (name.startsWith(`${step}_`) && /^\d+$/.test(name.slice(step.length + 1))),
-    );
-    return names.sort().map((name) => (this.dependencyResults[name] ?? null) as T | null);
+    const names = Object.keys(this.dependencyResults).filter((name) => name.startsWith(step));
+    const results = names.sort().map((name) => (unwrapped(this.dependencyResults[name]) ?? null) as T | null);
+    return results.filter((result) => result !== null);
   }
 
   isRetry(): boolean {
@@ -382,11 +386,11 @@ export class StepContext {
   }
 
   hasCheckpoint(): boolean {
-    return this.checkpoint !== null;
+    return this.checkpointCursor !== null;
   }
 
   get checkpointCursor(): any {
-    return this.checkpoint?.["cursor"] ?? undefined;
+    return this.checkpoint?.["cursor"] ?? null;
   }
 
   get checkpointItemsProcessed(): number {
@@ -394,7 +398,7 @@ export class StepContext {
   }
 
   get accumulatedResults(): any {
-    return this.checkpoint?.["accumulated_results"] ?? undefined;
+    return this.checkpoint?.["accumulated_results"] ?? null;
   }
 }
 
@@ -404,6 +408,20 @@ function objectOf(value: Json): Fields {
 
 function own(fields: Fields, key: string): Json {
   return Object.hasOwn(fields, key) ? fields[key] : undefined;
+}
+
+/** Results by the names of their steps. The fields of each can be read where its envelope is, but are not listed. */
+function enveloped(results: Fields | null | undefined): Fields {
+  return Object.fromEntries(
+    Object.entries(results ?? {}).map(([name, kept]) => {
+      const result = unwrapped(kept);
+      if (result === kept || typeof result !== "object" || result === null || Array.isArray(result)) return [name, kept];
+      const both = { ...(kept as Fields) };
+      for (const [field, value] of Object.entries(result))
+        if (!Object.hasOwn(both, field)) Object.defineProperty(both, field, { value });
+      return [name, both];
+    }),
+  );
 }
 
 /** Results are in an object, as result; one that a test made without it is the result itself. */

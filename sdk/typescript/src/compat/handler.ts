@@ -39,6 +39,10 @@ export abstract class StepHandler {
     return null;
   }
 
+  toString(): string {
+    return `${this.constructor.name}(name=${this.name}, version=${this.version})`;
+  }
+
   success(result: Fields = {}, metadata: Fields = {}): StepHandlerResult {
     return StepHandlerResult.success(result, metadata);
   }
@@ -163,7 +167,7 @@ export class ApiResponse {
 
   /** Another attempt may help. */
   get isRetryable(): boolean {
-    return [408, 429].includes(this.statusCode) || (this.statusCode >= 500 && this.statusCode <= 504);
+    return [408, 429, 500, 502, 503, 504].includes(this.statusCode);
   }
 }
 
@@ -466,7 +470,7 @@ function decided(this: object, outcome: DecisionPointOutcome, more: Fields, meta
       ...more,
       ...(reason ? { reason } : {}),
       ...(dynamicSteps ? { dynamic_steps: dynamicSteps } : {}),
-      routing_context: routingContext,
+      ...(Object.keys(routingContext).length > 0 ? { routing_context: routingContext } : {}),
       decision_point_outcome: { type: decisionType, ...(creates ? { step_names: nextStepNames } : {}) },
     },
     { ...metadata, ...decidedBy.call(this) },

@@ -1,5 +1,7 @@
 /** Registries and resolvers in the style of Tasker's package. */
 
+import { join } from "node:path";
+
 import type { StepContext as Native } from "../context.js";
 import { runStep } from "../current.js";
 import { imported, modulesOf } from "../discover.js";
@@ -12,7 +14,7 @@ import { StepHandler, inherited, type ExecutableHandler } from "./handler.js";
 import { logWarn } from "./log.js";
 import { MethodDispatchError, ResolverNotFoundError, endOf, type StepHandlerResult } from "./result.js";
 
-declare const process: { env: Record<string, string | undefined> };
+declare const process: { env: Record<string, string | undefined>; cwd(): string };
 
 /** A class of handlers. */
 export interface StepHandlerClass {
@@ -182,9 +184,14 @@ function entriesOf(given: Registered): string[] {
   return names.filter((name) => name === "call" || !plain.has(name));
 }
 
+/** Whether a template may name the method. */
+function has(handler: object, method: string): boolean {
+  return method !== "toString" && methodsOf(handler).includes(method);
+}
+
 /** Calls a method of a handler. */
 export async function dispatched(handler: object, method: string, context: StepContext): Promise<Json> {
-  if (!methodsOf(handler).includes(method)) {
+  if (!has(handler, method)) {
     throw new MethodDispatchError(context.handlerName, method);
   }
   const native = nativeOf(context),
@@ -390,7 +397,7 @@ function nativeResolver(resolver: BaseResolver): Resolver {
       )) as Registered | null;
       if (!found) return undefined;
       const handler = objectOf(found);
-      return methodsOf(handler).includes(method)
+      return has(handler, method)
         ? { [method]: (ctx: Native) => run(handler, callable, method, ctx) }
         : {};
     },
@@ -460,7 +467,7 @@ export class ResolverChain {
   wrapForMethodDispatch(handler: object, definition: HandlerDefinition): any {
     const method = effectiveMethod(definition);
     if (method === "call") return handler;
-    if (methodsOf(handler).includes(method)) return new MethodDispatchWrapper(handler, method);
+    if (has(handler, method)) return new MethodDispatchWrapper(handler, method);
     logWarn(`the handler of ${definition.callable} has no method ${method}: its call is used`, {
       component: "resolver-chain",
     });
@@ -481,7 +488,7 @@ export class MethodDispatchWrapper implements ExecutableHandler {
     readonly handler: object,
     readonly targetMethod: string,
   ) {
-    if (!methodsOf(handler).includes(targetMethod)) throw new MethodDispatchError(this.name, targetMethod);
+    if (!has(handler, targetMethod)) throw new MethodDispatchError(this.name, targetMethod);
   }
 
   private get of(): Partial<ExecutableHandler> {
@@ -569,7 +576,7 @@ export class ClassLookupResolver {
   constructor(private readonly folder: string | URL = "handlers") {}
 
   canResolve({ callable }: HandlerDefinition, _config?: ResolverConfig): boolean {
-    return isModule(callable) || /^[A-Z]|\.|::/.test(callable);
+    return isModule(callable) || (!callable.startsWith("/") && /^[A-Z]|\.|::/.test(callable));
   }
 
   async resolve({ callable }: HandlerDefinition, _config?: ResolverConfig): Promise<any> {
@@ -597,7 +604,9 @@ function isModule(callable: string): boolean {
 /** The default export of a module that is a class of handlers, or another one; null without one. */
 async function inModule(name: string): Promise<StepHandler | null> {
   try {
-    const module = (await import(name)) as Record<string, unknown>;
+    const module = name.startsWith(".")
+      ? await imported(join(process.cwd(), name))
+      : ((await import(name)) as Record<string, unknown>);
     const type = [module["default"], ...Object.values(module)].find(isHandlerClass);
     return type ? new type() : null;
   } catch (e) {

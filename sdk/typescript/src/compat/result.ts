@@ -42,7 +42,7 @@ export interface StepHandlerResultParams {
 /** What a handler returns. */
 export class StepHandlerResult {
   success: boolean;
-  /** Null of a failure; the type leaves that out, so that programs need not ask. */
+  /** Null without one; the type leaves that out, so that programs need not ask. */
   result: Fields;
   metadata: Fields;
   errorMessage: string | null;
@@ -55,7 +55,7 @@ export class StepHandlerResult {
 
   constructor(fields: Partial<StepHandlerResultParams> = {}) {
     this.success = fields.success ?? true;
-    this.result = fields.result ?? (this.success ? {} : (null as unknown as Fields));
+    this.result = fields.result ?? (null as unknown as Fields);
     this.metadata = fields.metadata ?? {};
     this.errorMessage = fields.errorMessage ?? null;
     this.errorType = fields.errorType ?? null;

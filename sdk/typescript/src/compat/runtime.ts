@@ -806,6 +806,7 @@ export class EventPoller {
     if (this.timer !== undefined) return;
     this.timer = setInterval(() => this.poll(), this.config.pollingIntervalMs ?? this.config.pollIntervalMs ?? 10);
     this.runtime.onPending?.(() => this.timer !== undefined && queueMicrotask(() => this.take()));
+    this.polls = 0;
     this.emitter.emit(PollerEventNames.POLLER_STARTED, { timestamp: new Date() });
   }
 
@@ -1290,7 +1291,7 @@ export class WorkerServer {
   }
 
   healthCheck(): ServerHealthCheckResult {
-    if (!this.isRunning()) return { healthy: false, error: `the server is ${this.state}` };
+    if (!this.isRunning()) return { healthy: false, error: `the server is not running: it is ${this.state}` };
     return this.runtime.healthCheck()
       ? { healthy: true, status: this.status() }
       : { healthy: false, error: "the worker does not run" };
