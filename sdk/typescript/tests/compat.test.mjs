@@ -1066,3 +1066,126 @@ test("lines of the log", (t) => {
     ],
   );
 });
+
+test("handlers that are functions", async (t) => {
+  const { Decision, defineApiHandler, defineBatchAnalyzer, defineBatchWorker, defineDecisionHandler, defineHandler } =
+    compat;
+  const of = async (fn, given = {}, options = {}) => stepOf(defineHandler("f", options, fn), given);
+  const made = defineHandler("shop.pay", { version: "2.0.0" }, async () => ({}));
+  assert.deepEqual([made.handlerName, made.handlerVersion, made.name], ["shop.pay", "2.0.0", "shop.pay"]);
+  assert.ok(new made() instanceof StepHandler);
+  const registry = new HandlerRegistry();
+  registry.register(made);
+  assert.deepEqual(registry.listHandlers(), ["shop.pay"]);
+
+  const { result } = await of(
+    async ({ load, amount, none, context }) => ({ load, amount, none: none ?? null, step: context.stepName }),
+    { context: { sum: 7 }, results: { loading: { kg: 2 } } },
+    { depends: { load: "loading" }, inputs: { amount: "sum", none: "absent" } },
+  );
+  assert.deepEqual(result, { load: { kg: 2 }, amount: 7, none: null, step: "test" });
+  for (const [returned, want] of [
+    [undefined, {}],
+    [null, {}],
+    [7, { result: 7 }],
+    [[1], { result: [1] }],
+    [StepHandlerResult.success({ own: 1 }), { own: 1 }],
+  ])
+    assert.deepEqual((await of(async () => returned)).result, want);
+  const failure = async (fn) => {
+    const { error } = await of(fn);
+    return [error.message, error.error_type, error.retryable, error.context, error.error_code];
+  };
+  const throws = (thrown) => () => {
+    throw thrown;
+  };
+  for (const [thrown, want] of [
+    [new PermanentError("p", { a: 1 }), ["p", "permanent_error", false, { a: 1 }, undefined]],
+    [new PermanentError("p", "CODE"), ["p", "permanent_error", false, undefined, "CODE"]],
+    [new RetryableError("r", { a: 1 }), ["r", "retryable_error", true, { a: 1 }, undefined]],
+    [new TypeError("t"), ["t", "handler_error", true, { errorType: "TypeError" }, undefined]],
+    ["text", ["text", "handler_error", true, { errorType: "string" }, undefined]],
+  ])
+    assert.deepEqual(await failure(throws(thrown)), want);
+  const yields = await of(async () => applyBatchable({}).checkpointYield(4, 2));
+  assert.deepEqual([yields.outcome, yields.point?.cursor ?? yields.checkpoint?.cursor], ["yield", 4]);
+
+  const decide = defineDecisionHandler("d", { inputs: { n: "n" } }, async ({ n }) =>
+    n > 1 ? Decision.route(["a"], { n }) : Decision.skip("few"),
+  );
+  const decided = (n) => stepOf(decide, { context: { n } }).then((end) => end.result);
+  assert.deepEqual(
+    [(await decided(2)).decision_point_outcome, (await decided(2)).routing_context, (await decided(1)).reason],
+    [{ type: "create_steps", step_names: ["a"] }, { n: 2 }, "few"],
+  );
+  assert.deepEqual(new decide().capabilities, ["process", "decision", "routing"]);
+
+  const analyze = defineBatchAnalyzer("a", { workerTemplate: "w" }, async ({ context }) => ({
+    totalItems: context.getInput("n"),
+    batchSize: 2,
+  }));
+  const outcome = async (n) => (await stepOf(analyze, { context: { n } })).result.batch_processing_outcome;
+  const { cursor_configs: cursors, worker_template_name: worker } = await outcome(3);
+  assert.deepEqual([worker, (await outcome(0)).type], ["w", "no_batches"]);
+  assert.deepEqual(
+    cursors.map((c) => [c.batch_id, c.start_cursor, c.end_cursor]),
+    [
+      ["batch_000", 0, 2],
+      ["batch_001", 2, 3],
+    ],
+  );
+  const seen = [],
+    work = defineBatchWorker("w", {}, async ({ batchContext }) => void seen.push(batchContext?.batchId ?? null));
+  await stepOf(work);
+  await new work().call(
+    StepContext.fromFfiEvent({ workflow_step: { inputs: { cursor: { batch_id: "b1", start_cursor: 0 } } } }),
+  );
+  assert.deepEqual(seen, [null, "b1"]);
+
+  const service = createServer((request, response) => response.end(JSON.stringify({ key: request.headers["x-key"] })));
+  t.after(() => {
+    service.closeAllConnections();
+    service.close();
+  });
+  await new Promise((listening) => service.listen(0, "127.0.0.1", listening));
+  const call = defineApiHandler(
+    "c",
+    { baseUrl: `http://127.0.0.1:${service.address().port}`, defaultHeaders: { "x-key": "k" } },
+    async ({ api }) => api.apiSuccess(await api.get("/users")),
+  );
+  assert.deepEqual((await stepOf(call)).result, { key: "k" });
+});
+
+test("a server of handlers", async () => {
+  const { WorkerServer } = compat,
+    server = new WorkerServer(),
+    system = server.getHandlerSystem(),
+    made = compat.defineHandler("h", {}, async () => ({}));
+  system.register(made.handlerName, made);
+  assert.deepEqual([system.handlerCount(), system.listHandlers(), server.getState()], [1, ["h"], "initialized"]);
+  assert.equal(server.healthCheck().healthy, false);
+  assert.ok((await system.resolve("h")) instanceof made);
+  assert.equal(await system.resolve({ callable: "none" }), null);
+});
+
+test("a client that returns when the API has answered", async (t) => {
+  const { TaskerClient, TaskerClientError, getTaskerClient } = compat;
+  const asked = [],
+    client = new TaskerClient({
+      getModule: () => ({
+        clientCreateTask: (request) => (asked.push(request), { success: true, data: { task_uuid: "t" } }),
+        clientGetTask: () => ({ success: false, error: "gone", recoverable: true }),
+      }),
+    });
+  assert.equal(client.createTask({ name: "n", idempotencyKey: "k" }).task_uuid, "t");
+  assert.deepEqual(
+    [asked[0].namespace, asked[0].version, asked[0].context, asked[0].idempotencyKey],
+    ["default", "1.0.0", {}, "k"],
+  );
+  assert.throws(() => client.getTask("t"), (e) => e instanceof TaskerClientError && e.recoverable);
+  const { TASKER_ORCHESTRATION_URL: before } = process.env;
+  t.after(() => (before === undefined ? delete process.env.TASKER_ORCHESTRATION_URL : undefined));
+  process.env.TASKER_ORCHESTRATION_URL = "http://127.0.0.1:1";
+  const unreached = await getTaskerClient();
+  assert.throws(() => unreached.getTask("t"), (e) => e instanceof TaskerClientError && e.recoverable);
+});

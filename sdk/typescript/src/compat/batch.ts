@@ -444,7 +444,14 @@ const cursorNames = {
 } as const;
 
 /** A part whose other names are hidden. */
-function cursorOf(start: number, end: number, index: number, of: number, stepSize: number, style: keyof typeof cursorNames): Cursor {
+function cursorOf(
+  start: number,
+  end: number,
+  index: number,
+  of: number,
+  stepSize: number,
+  style: keyof typeof cursorNames,
+): Cursor {
   const all: Fields = {
     batch_id: String(index + 1).padStart(3, "0"),
     start_cursor: start,

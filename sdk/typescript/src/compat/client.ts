@@ -173,6 +173,24 @@ export interface NapiTaskRequest {
   idempotencyKey?: string;
 }
 
+/** A new task in the names of the API, which older modules take as JSON. */
+export interface ClientTaskRequest {
+  name: string;
+  namespace: string;
+  version: string;
+  context: Record<string, unknown>;
+  initiator: string;
+  source_system: string;
+  reason: string;
+  tags?: string[];
+  requested_at?: string;
+  options?: Record<string, unknown> | null;
+  priority?: number | null;
+  correlation_id?: string | null;
+  parent_correlation_id?: string | null;
+  idempotency_key?: string | null;
+}
+
 export interface NapiListTasksParams {
   limit?: number;
   offset?: number;
@@ -182,7 +200,8 @@ export interface NapiListTasksParams {
 
 /** The calls of the API that a client needs; each returns when the API has answered. */
 export interface ClientCalls {
-  clientCreateTask(request: NapiTaskRequest): NapiClientResult;
+  /** Of a request, or of a ClientTaskRequest as JSON. */
+  clientCreateTask(request: NapiTaskRequest | string): NapiClientResult;
   clientGetTask(taskUuid: string): NapiClientResult;
   clientListTasks(params: NapiListTasksParams): NapiClientResult;
   clientCancelTask(taskUuid: string): NapiClientResult;
@@ -216,15 +235,18 @@ function mayHelp(status: number): boolean {
 
 /** The orchestrator's API, in place of a native module. */
 export const clientCalls: ClientCalls = {
-  clientCreateTask({ sourceSystem, correlationId, parentCorrelationId, idempotencyKey, ...same }) {
-    return call("POST", "/v1/tasks", {
-      ...same,
+  clientCreateTask(request) {
+    const given = (typeof request === "string" ? parsed(request) : request) as Fields;
+    const { sourceSystem, correlationId, parentCorrelationId, idempotencyKey, ...same } = given;
+    const fields: Fields = {
       source_system: sourceSystem,
-      requested_at: new Date().toISOString(),
-      ...(correlationId ? { correlation_id: correlationId } : {}),
-      ...(parentCorrelationId ? { parent_correlation_id: parentCorrelationId } : {}),
-      ...(idempotencyKey ? { idempotency_key: idempotencyKey } : {}),
-    });
+      correlation_id: correlationId,
+      parent_correlation_id: parentCorrelationId,
+      idempotency_key: idempotencyKey,
+      ...same,
+    };
+    const set = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null);
+    return call("POST", "/v1/tasks", Object.fromEntries(set));
   },
   clientGetTask: (uuid) => call("GET", `/v1/tasks/${part(uuid)}`),
   clientListTasks({ limit = 50, offset = 0, namespace, status }) {

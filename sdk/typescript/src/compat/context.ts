@@ -92,8 +92,8 @@ export class FfiStepEvent {
   /** An event of fields, in the style of this class or of native modules. */
   static from(given: object): FfiStepEvent {
     if (given instanceof FfiStepEvent) return given;
-    const { eventId, taskUuid, stepUuid, correlationId, task, workflowStep, stepDefinition, dependencyResults, ...same } =
-      given as Partial<NapiStepEvent>;
+    const { eventId, taskUuid, stepUuid, correlationId, dependencyResults, ...more } = given as Partial<NapiStepEvent>,
+      { task, workflowStep, stepDefinition, ...same } = more;
     const event = Object.assign(new FfiStepEvent(), same);
     if (eventId !== undefined) event.event_id = eventId;
     if (taskUuid !== undefined) event.task_uuid = taskUuid;
@@ -148,8 +148,8 @@ export class FfiStepEvent {
   }
 
   get workflowStep(): NapiWorkflowStep {
-    const { workflow_step_uuid: uuid = "", name = "", attempts = 0, max_attempts: max = 3, ...same } = this.workflow_step;
-    return { workflowStepUuid: uuid, name, attempts, maxAttempts: max, ...same };
+    const { workflow_step_uuid: uuid = "", max_attempts: most = 3, name = "", attempts = 0, ...same } = this.workflow_step;
+    return { workflowStepUuid: uuid, name, attempts, maxAttempts: most, ...same };
   }
 
   get stepDefinition(): NapiStepDefinition {
@@ -402,6 +402,10 @@ export class StepContext {
   }
 }
 
+function isObject(value: Json): value is Fields {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
 function objectOf(value: Json): Fields {
   return typeof value === "object" && value !== null ? (value as Fields) : {};
 }
@@ -415,7 +419,7 @@ function enveloped(results: Fields | null | undefined): Fields {
   return Object.fromEntries(
     Object.entries(results ?? {}).map(([name, kept]) => {
       const result = unwrapped(kept);
-      if (result === kept || typeof result !== "object" || result === null || Array.isArray(result)) return [name, kept];
+      if (result === kept || !isObject(result)) return [name, kept];
       const both = { ...(kept as Fields) };
       for (const [field, value] of Object.entries(result))
         if (!Object.hasOwn(both, field)) Object.defineProperty(both, field, { value });

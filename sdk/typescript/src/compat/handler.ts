@@ -302,7 +302,8 @@ function saidIn(body: Json): string {
   for (const name of ["error", "message", "detail", "error_message", "msg"]) {
     const said: Json = (body as Fields)[name];
     if (typeof said === "string" && said) return said;
-    if (typeof said === "object" && said !== null && (said as Fields)["message"]) return String((said as Fields)["message"]);
+    const inner: Json = typeof said === "object" && said !== null ? (said as Fields)["message"] : undefined;
+    if (inner) return textOf(inner);
   }
   return encoded(body);
 }

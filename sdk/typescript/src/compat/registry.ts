@@ -199,6 +199,13 @@ export async function dispatched(handler: object, method: string, context: StepC
   return await (native ? runStep(native, call) : call());
 }
 
+/** The method that a template names, or call where a handler has none such. */
+export function methodIn(handler: object, method: string, callable: string): string {
+  if (has(handler, method)) return method;
+  logWarn(`the handler ${callable} has no method ${method}: its call is used`, { component: "registry" });
+  return "call";
+}
+
 /** Runs a method of a handler as a step of the engine. */
 export async function run(handler: object, name: string, method: string, ctx: Native): Promise<Json> {
   return endOf(await dispatched(handler, method, new StepContext(eventOf(ctx), name)), (fields) => kept(ctx, fields));
@@ -369,6 +376,7 @@ export class HandlerRegistry extends Handlers {
     super.addTo(other);
     for (const [name, given] of this.classes)
       for (const method of entriesOf(given)) other.handler(name, (ctx) => how(name, method, ctx), method);
+    offerByName(other, this.listHandlers(), how);
     for (const resolver of this.chain.resolvers)
       if (resolver !== this.explicit) other.resolver(nativeResolver(resolver));
     for (const publisher of PublisherRegistry.getInstance().list())
@@ -379,8 +387,34 @@ export class HandlerRegistry extends Handlers {
   protected override addTo(other: Handlers): void {
     const events = SubscriberRegistry.getInstance();
     events.startAll();
-    this.offer(other, (name, method, ctx) => run(this.resolveSync(name) as object, name, method, ctx), events);
+    const how: Run = (name, method, ctx) => {
+      const handler = this.resolveSync(name) as object;
+      return run(handler, name, methodIn(handler, method, name), ctx);
+    };
+    this.offer(other, how, events);
   }
+}
+
+/** How the registered handlers of each collection run, by their names. */
+const byName = new WeakMap<Handlers, Map<string, Run>>();
+
+/** Offers handlers to steps that name a method which they have not, too. */
+function offerByName(other: Handlers, names: string[], how: Run): void {
+  const known = byName.get(other) ?? new Map<string, Run>();
+  for (const name of names) known.set(name, how);
+  if (byName.has(other) || known.size === 0) return;
+  byName.set(other, known);
+  other.resolver({
+    name: "any_method",
+    priority: 10,
+    get callables() {
+      return [...known.keys()];
+    },
+    canResolve: ({ callable }) => known.has(callable),
+    resolve: async ({ callable, method }) => ({
+      [method]: (ctx: Native) => known.get(callable)!(callable, method, ctx),
+    }),
+  });
 }
 
 /** A resolver of the engine. */
@@ -466,12 +500,8 @@ export class ResolverChain {
   /** A handler whose call is the method of the definition; the handler itself if it has none such. */
   wrapForMethodDispatch(handler: object, definition: HandlerDefinition): any {
     const method = effectiveMethod(definition);
-    if (method === "call") return handler;
-    if (has(handler, method)) return new MethodDispatchWrapper(handler, method);
-    logWarn(`the handler of ${definition.callable} has no method ${method}: its call is used`, {
-      component: "resolver-chain",
-    });
-    return handler;
+    const found = methodIn(handler, method, definition.callable);
+    return found === "call" ? handler : new MethodDispatchWrapper(handler, found);
   }
 
   private asked({ resolver }: HandlerDefinition): BaseResolver[] {

@@ -18,7 +18,7 @@ import {
   type PollFunction,
 } from "./events.js";
 import { logDebug, logError, logInfo, logTrace, logWarn } from "./log.js";
-import { HandlerRegistry, HandlerSystem, dispatched, kept } from "./registry.js";
+import { HandlerRegistry, HandlerSystem, dispatched, kept, methodIn } from "./registry.js";
 import { ErrorType, ResolutionError, StepHandlerResult, endOf } from "./result.js";
 
 declare const process: {
@@ -1016,11 +1016,8 @@ export class StepExecutionSubscriber {
     try {
       const handler = (await this.registry.resolve(handlerName)) as object | null;
       if (!handler) throw new ResolutionError(`No resolver could resolve callable '${handlerName}'`);
-      const returned = await dispatched(
-        handler,
-        event.step_definition?.handler?.method || "call",
-        new StepContext(event, handlerName),
-      );
+      const method = methodIn(handler, event.step_definition?.handler?.method || "call", handlerName),
+        returned = await dispatched(handler, method, new StepContext(event, handlerName));
       result =
         typeof returned === "object" && returned !== null && Object.hasOwn(returned, "success")
           ? (resultOf(returned as Fields) as StepHandlerResult)
