@@ -304,7 +304,7 @@ export interface BatchCounts {
   metadata?: Fields;
 }
 
-/** Ends an execution with its progress: whoever returns or awaits it yields. */
+/** Ends an execution with its progress: a handler that returns or awaits it yields. */
 export class CheckpointYield extends StepHandlerResult {
   constructor(private readonly point: [cursor: Json, itemsProcessed: number, accumulated?: Json]) {
     const [cursor, items, accumulated] = point;

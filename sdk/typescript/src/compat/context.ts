@@ -148,8 +148,9 @@ export class FfiStepEvent {
   }
 
   get workflowStep(): NapiWorkflowStep {
-    const { workflow_step_uuid: uuid = "", max_attempts: most = 3, name = "", attempts = 0, ...same } = this.workflow_step;
-    return { workflowStepUuid: uuid, name, attempts, maxAttempts: most, ...same };
+    const { workflow_step_uuid: workflowStepUuid = "", max_attempts: maxAttempts = 3, ...more } = this.workflow_step,
+      { name = "", attempts = 0, ...same } = more;
+    return { workflowStepUuid, name, attempts, maxAttempts, ...same };
   }
 
   get stepDefinition(): NapiStepDefinition {
