@@ -4,7 +4,26 @@ import { spawn } from "node:child_process";
 import { createServer } from "node:http";
 import { HandlerRegistry, PublisherRegistry, SubscriberRegistry } from "@tasker-go/tasker/compat";
 import { startEngine } from "@tasker-go/tasker/testing";
-import { AuditLoggingSubscriber, PaymentEventPublisher, heard, published, registerHandlers } from "./handlers.js";
+
+let asked = 0;
+let service: any;
+
+/** A service that calls of handlers reach. */
+async function serve(): Promise<string> {
+  service = createServer((request: any, response: any) => {
+    const { pathname, searchParams } = new URL(request.url ?? "", "http://service");
+    const answer = (status: number, body: unknown) =>
+      response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
+    if (pathname === "/notes") return answer(201, { note: "sent" });
+    if (pathname === "/users/7" && request.headers["x-key"] === "k")
+      return ++asked === 1
+        ? answer(503, { message: "busy" })
+        : answer(200, { name: "Ada", attempt: Number(searchParams.get("attempt")) });
+    answer(404, { message: "no such user" });
+  });
+  await new Promise<void>((listening) => service.listen(0, "127.0.0.1", listening));
+  return `http://127.0.0.1:${(service.address() as { port: number }).port}`;
+}
 
 const fast = "retry: {max_attempts: 3, backoff: fixed, backoff_base_ms: 1}";
 const templates = [
@@ -67,6 +86,27 @@ steps:
   - {name: never, dependencies: [again], handler: {callable: permanent_error}, ${fast}}
 `,
   `
+name: parcels
+namespace_name: compat
+version: 1.0.0
+steps:
+  - {name: look_up, handler: {callable: look_up}, ${fast}}
+  - {name: weigh, dependencies: [look_up], handler: {callable: weigh, method: measure}, ${fast}}
+  - {name: route, type: decision, dependencies: [weigh], handler: {callable: route}}
+  - {name: drive, dependencies: [route], handler: {callable: drive}}
+  - {name: fly, dependencies: [route], handler: {callable: fly}}
+`,
+  `
+name: loads
+namespace_name: compat
+version: 1.0.0
+steps:
+  - {name: pack, type: batchable, handler: {callable: pack, initialization: {worker_template_name: load}},
+     batch_config: {batch_size: 2, parallelism: 3, cursor_field: parcel, worker_template: load, failure_strategy: fail_fast}}
+  - {name: load, type: batch_worker, dependencies: [pack], handler: {callable: load}}
+  - {name: count, type: deferred_convergence, dependencies: [load], handler: {callable: count}}
+`,
+  `
 name: payment
 namespace_name: compat
 version: 1.0.0
@@ -78,20 +118,10 @@ steps:
 `,
 ];
 
-let asked = 0;
-const service = createServer((request: any, response: any) => {
-  const { pathname, searchParams } = new URL(request.url ?? "", "http://service");
-  const answer = (status: number, body: unknown) =>
-    response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
-  if (pathname === "/notes") return answer(201, { note: "sent" });
-  if (pathname === "/users/7" && request.headers["x-key"] === "k")
-    return ++asked === 1
-      ? answer(503, { message: "busy" })
-      : answer(200, { name: "Ada", attempt: Number(searchParams.get("attempt")) });
-  answer(404, { message: "no such user" });
-});
-await new Promise<void>((listening) => service.listen(0, "127.0.0.1", listening));
-process.env.SERVICE_URL = `http://127.0.0.1:${(service.address() as { port: number }).port}`;
+// What makes the handlers of the functions needs the address of the service.
+process.env.SERVICE_URL = await serve();
+const { AuditLoggingSubscriber, PaymentEventPublisher, heard, published, registerHandlers } =
+  await import("./handlers.js");
 
 const registry = new HandlerRegistry();
 registerHandlers(registry);
@@ -142,13 +172,31 @@ async function workflows(engine: Engine): Promise<void> {
   const { message, error_type: type, error_code: code, retryable } = missing.steps.fetch_user!.error!;
   assert.deepEqual(
     [missing.status, message, type, code, retryable],
-    ["error", "HTTP 404: no such user", "PermanentError", "HTTP_404", false],
+    ["error", "HTTP 404: no such user", "not_found", "HTTP_404", false],
   );
   const failures = await engine.run("failures", {}, { namespace: "compat" });
   assert.deepEqual(
     [failures.results.again, failures.steps.never!.error!.error_code, failures.steps.never!.attempts],
     [{ attempt: 1 }, "INVALID_INPUT", 1],
   );
+  asked = 0;
+  const driven = await results("parcels", { user_id: "7", parcels: 2 });
+  assert.deepEqual(
+    [driven.look_up, driven.weigh, driven.route.routing_context, driven.drive, driven.fly],
+    [{ customer: "Ada" }, { customer: "Ada", parcels: 2 }, { parcels: 2 }, { driven: 2 }, undefined],
+  );
+  assert.deepEqual((await results("parcels", { user_id: "7", parcels: -5 })).fly, {}, "after another attempt");
+  assert.equal((await results("parcels", { user_id: "7", parcels: 0 })).route.reason, "nothing to send");
+  for (const [context, step, type, retryable] of [
+    [{ user_id: "9", parcels: 1 }, "look_up", "not_found", false],
+    [{ user_id: "7" }, "weigh", "permanent_error", false],
+    [{ user_id: "7", parcels: 100 }, "weigh", "handler_error", true],
+  ] as const) {
+    const end = await engine.run("parcels", context, { namespace: "compat" }),
+      error = end.steps[step]!.error!;
+    assert.deepEqual([error.error_type, error.retryable], [type, retryable], JSON.stringify(end.steps));
+  }
+  for (const parcels of [5, 0]) assert.deepEqual((await results("loads", { parcels })).count, { result: parcels });
   assert.equal((await results("payment", { amount: 12 })).process_payment.payment_id, "p-1");
 }
 

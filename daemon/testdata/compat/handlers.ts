@@ -5,15 +5,23 @@ import {
   BasePublisher,
   BaseSubscriber,
   BatchableStepHandler,
+  Decision,
   DecisionHandler,
   DomainEvent,
   ErrorType,
   InProcessDomainEvent,
+  PermanentError,
+  RetryableError,
   StepEventContext,
   StepHandler,
   SubscriberResult,
   applyAPI,
   applyDecision,
+  defineApiHandler,
+  defineBatchAnalyzer,
+  defineBatchWorker,
+  defineDecisionHandler,
+  defineHandler,
 } from "@tasker-go/tasker/compat";
 import type {
   BatchableResult,
@@ -284,6 +292,66 @@ export class PermanentErrorHandler extends StepHandler {
   }
 }
 
+// Functions: parcels are weighed, and go by truck or by plane in batches
+
+interface Order {
+  customer: string;
+  parcels: number;
+}
+
+export const LookUp = defineApiHandler(
+  "look_up",
+  { baseUrl: process.env.SERVICE_URL ?? "", inputs: { user: "user_id" }, defaultHeaders: { "X-Key": "k" } },
+  async ({ user, api, context }) => {
+    const answer = await api.get(`/users/${user}`, { attempt: context.retryCount });
+    const { name } = answer.body as { name: string };
+    return answer.ok ? api.apiSuccess(answer, { customer: name }) : api.apiFailure(answer);
+  },
+);
+
+export const Weigh = defineHandler(
+  "weigh",
+  { depends: { who: "look_up" }, inputs: { parcels: "parcels" }, version: "2.0.0" },
+  async ({ who, parcels, context }) => {
+    if (typeof parcels !== "number") throw new PermanentError("no parcels", { field: "parcels" });
+    if (parcels < 0 && !context.isRetry()) throw new RetryableError("the scale is off", { scale: 3 });
+    if (parcels > 99) throw new TypeError("the scale breaks");
+    const { customer } = who as { customer: string };
+    return { customer, parcels: Math.abs(parcels) } satisfies Order;
+  },
+);
+
+export const Route = defineDecisionHandler("route", { depends: { order: "weigh" } }, async ({ order }) => {
+  const { parcels } = order as Order;
+  if (parcels === 0) return Decision.skip("nothing to send", { parcels });
+  return Decision.route([parcels > 3 ? "fly" : "drive"], { parcels });
+});
+
+export const Drive = defineHandler("drive", { depends: { route: "route" } }, async ({ route }) => ({
+  driven: (route as { routing_context: { parcels: number } }).routing_context.parcels,
+}));
+
+export const Fly = defineHandler("fly", {}, async () => undefined);
+
+export const Pack = defineBatchAnalyzer(
+  "pack",
+  { inputs: { parcels: "parcels" }, workerTemplate: "load" },
+  async ({ parcels }) => ({ totalItems: parcels as number, batchSize: 2, metadata: { packed: true } }),
+);
+
+export const Load = defineBatchWorker("load", { depends: { plan: "pack" } }, async ({ batchContext, plan }) => {
+  if (!batchContext || batchContext.isNoOp) return { items_processed: 0 };
+  return {
+    items_processed: batchContext.endCursor - batchContext.startCursor,
+    of: (plan as { total_items: number }).total_items,
+  };
+});
+
+export const Count = defineHandler("count", {}, async ({ context }) => {
+  const loads = context.getAllDependencyResults<{ items_processed: number }>("load");
+  return loads.reduce((sum, load) => sum + (load?.items_processed ?? 0), 0);
+});
+
 // Domain events
 
 export class ProcessPaymentHandler extends StepHandler {
@@ -359,4 +427,5 @@ export function registerHandlers(registry: HandlerRegistry): void {
     ProcessPaymentHandler,
   ];
   for (const handler of handlers) registry.register(handler.handlerName, handler);
+  for (const made of [LookUp, Weigh, Route, Drive, Fly, Pack, Load, Count]) registry.register(made.handlerName, made);
 }

@@ -55,7 +55,8 @@ export async function apiCall(method: string, url: string, options: ApiOptions =
   }
 }
 
-function documentIn(text: string): Json {
+/** The JSON that a text is, or else the text. */
+export function documentIn(text: string): Json {
   try {
     return parsed(text);
   } catch {

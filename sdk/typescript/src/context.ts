@@ -498,7 +498,7 @@ function resultsOf(m: StepMessage): Record<string, Json> {
   const results: Record<string, Json> = { ...m.dependency_results };
   for (const step of m.batch_steps ?? []) {
     Object.defineProperty(results, step, {
-      enumerable: false, // a copy of all of them does not ask for this one
+      enumerable: false, // a handler that copies all of them does not ask for this one
       get(): never {
         throw new UnknownStep(
           `${step} has many results: ctx.batchResults(${JSON.stringify(step)}) reads those of its batches`,

@@ -53,9 +53,9 @@ async function present({ url, headers, waitMs, graceMs }: Presence): Promise<boo
 }
 
 /** Sends a request, and wakes the caller with the answer. */
-async function read({ url, headers, timeoutMs, port, flag }: Reading): Promise<void> {
+async function read({ url, headers, method = "GET", body, timeoutMs, port, flag }: Reading): Promise<void> {
   try {
-    const answer = await fetch(url, { headers, signal: AbortSignal.timeout(timeoutMs) });
+    const answer = await fetch(url, { method, headers, body: body ?? null, signal: AbortSignal.timeout(timeoutMs) });
     port.postMessage({ status: answer.status, text: await answer.text() });
   } catch (e) {
     port.postMessage({ status: 503, text: String(e) });

@@ -28,6 +28,7 @@ const {
   ExplicitMappingResolver,
   HandlerRegistry,
   InProcessDomainEventPoller,
+  MethodDispatchWrapper,
   PermanentError,
   PublisherRegistry,
   ResolutionError,
@@ -141,7 +142,7 @@ test("the context of a step", async () => {
             c.getDependencyField("p", "x", "y"),
             c.getDependencyField("p", "toString"),
             c.dependencyResults.p,
-            c.previousResults.p,
+            c.previousResults.p.x,
           ],
           all: [c.getAllDependencyResults("rows"), c.getAllDependencyResults("p"), c.getAllDependencyResults("none")],
           retries: [c.retryCount, c.maxRetries, c.isRetry(), c.isLastRetry()],
@@ -171,7 +172,15 @@ test("the context of a step", async () => {
     {
       inputs: [1, null, null, 7, 1, 1, 1, 1],
       config: ["v", null, "v"],
-      results: [{ x: { y: 2 } }, { deep: 1 }, null, 2, null, { x: { y: 2 } }, { x: { y: 2 } }],
+      results: [
+        { x: { y: 2 } },
+        { deep: 1 },
+        null,
+        2,
+        null,
+        { success: true, result: { x: { y: 2 } }, status: "completed" },
+        { y: 2 },
+      ],
       all: [[{ n: 1 }, null], [{ x: { y: 2 } }], []],
       retries: [2, 3, true, true],
       checkpoint: [true, 5, 6, { s: 7 }, 5],
@@ -245,13 +254,13 @@ test("results and failures", async () => {
     await failure(function () {
       return this.failure("no");
     }),
-    ["no", "HandlerError", true, undefined, undefined],
+    ["no", "handler_error", true, undefined, undefined],
   );
   assert.deepEqual(
     await failure(function () {
       return this.failure("no", ErrorType.PERMANENT_ERROR, false, { a: 1 });
     }),
-    ["no", "PermanentError", false, undefined, { a: 1 }],
+    ["no", "permanent_error", false, undefined, { a: 1 }],
   );
   assert.deepEqual(
     await failure(function () {
@@ -273,7 +282,7 @@ test("results and failures", async () => {
   );
   assert.deepEqual(await failure(() => ({ success: false, errorMessage: "plain", retryable: false })), [
     "plain",
-    "HandlerError",
+    "handler_error",
     false,
     undefined,
     undefined,
@@ -323,7 +332,7 @@ test("results and failures", async () => {
   );
   assert.deepEqual(
     [ErrorType.PERMANENT_ERROR, ErrorType.RETRYABLE_ERROR, ErrorType.VALIDATION_ERROR, ErrorType.HANDLER_ERROR],
-    ["PermanentError", "RetryableError", "ValidationError", "HandlerError"],
+    ["permanent_error", "retryable_error", "validation_error", "handler_error"],
   );
 });
 
@@ -400,21 +409,22 @@ test("resolvers", async () => {
     .register(new ClassLookupResolver())
     .register(new Services())
     .register(new ExplicitMappingResolver().register("known", Found));
-  assert.deepEqual(chain.listResolvers(), ["explicit_mapping", "services", "class_lookup"]);
+  assert.deepEqual(chain.listResolvers(), [
+    ["explicit_mapping", 10],
+    ["services", 50],
+    ["class_lookup", 100],
+  ]);
   assert.ok(chain.canResolve({ callable: "known" }) && !chain.canResolve({ callable: "unknown" }));
   assert.ok((await chain.resolve({ callable: "service://a" }, {})) instanceof Found);
   assert.deepEqual(
     (await (await chain.resolve({ callable: "known", method: "other" })).call(StepContext.fromFfiEvent({}))).result,
     { other: true },
   );
-  await assert.rejects(
-    chain.resolve({ callable: "unknown" }),
-    (e) => e instanceof ResolutionError && e.message === "No resolver could resolve callable 'unknown'",
-  );
-  await assert.rejects(chain.resolve({ callable: "known", resolver: "services" }), ResolutionError);
+  assert.equal(await chain.resolve({ callable: "unknown" }), null);
+  await assert.rejects(chain.resolve({ callable: "known", resolver: "none" }), ResolutionError);
   for (const method of ["toString", "constructor", "none"]) {
-    const dispatched = await chain.resolve({ callable: "known", method });
-    await assert.rejects(dispatched.call(StepContext.fromFfiEvent({})), /does not respond to/);
+    assert.ok((await chain.resolve({ callable: "known", method })) instanceof Found, "call is used");
+    assert.throws(() => new MethodDispatchWrapper(new Found(), method), /does not respond to/);
     assert.deepEqual(await resolvedBy(new Services(), { callable: "service://a", method }), {});
   }
   const registry = new HandlerRegistry(),
@@ -534,9 +544,9 @@ test("calls of services", async (t) => {
     lost = api.apiFailure(gone);
   assert.deepEqual(
     [failed.errorMessage, failed.errorType, failed.retryable, failed.errorCode, failed.retryAfter],
-    ["HTTP 429: said", "RetryableError", true, "HTTP_429", 7],
+    ["HTTP 429: said", "rate_limited", true, "HTTP_429", 7],
   );
-  assert.deepEqual([lost.errorMessage, lost.errorType, lost.retryable], ["HTTP 404: text", "PermanentError", false]);
+  assert.deepEqual([lost.errorMessage, lost.errorType, lost.retryable], ["HTTP 404: text", "not_found", false]);
   assert.deepEqual(api.apiSuccess(ok).result, { ok: true, message: "said" });
   assert.deepEqual(api.apiSuccess(await api.get("/text")).result, { data: "text" });
   assert.deepEqual((await stepOf(Mixed)).result, { ok: true, message: "said" });
@@ -574,7 +584,7 @@ test("decisions", async () => {
     await end(function () {
       return this.decisionNoBranches("not met");
     }),
-    { reason: "not met", routing_context: {}, decision_point_outcome: { type: "no_branches" } },
+    { reason: "not met", decision_point_outcome: { type: "no_branches" } },
   );
   assert.equal(
     (
@@ -668,7 +678,7 @@ test("batches", async () => {
     ],
   );
   assert.deepEqual(
-    b.createCursorRanges(1000, 100, 5).map((c) => c.batch_size),
+    b.createCursorRanges(1000, 100, 1, 5).map((c) => c.batch_size),
     [200, 200, 200, 200, 200],
   );
   assert.deepEqual(
@@ -823,7 +833,7 @@ test("publishers and subscribers", async (t) => {
       publishers.getForStep("charge").publisherName,
       publishers.getForStep("none"),
       publishers.count,
-      publishers.isFrozen(),
+      publishers.isFrozen,
       publishers.get("Broken").publisherName,
     ],
     ["payment_events", undefined, 2, true, "Broken"],
@@ -951,7 +961,7 @@ test("a process that is set up piece by piece", async () => {
   assert.equal(await subscriber.waitForCompletion(), true);
   subscriber.stop();
   assert.deepEqual(done.sort(), [
-    ["e1", true, undefined],
+    ["e1", true, null],
     ["e2", 4],
     ["e3", false, "odd"],
     ["e4", false, "ResolutionError"],
@@ -1018,7 +1028,7 @@ test("a runtime", async () => {
     });
   while (heard.length < 3) await new Promise((resolve) => setTimeout(resolve, 1));
   poller.stop();
-  assert.deepEqual([heard, poller.isRunning()], [["a", "b", "of a listener"], false]);
+  assert.deepEqual([heard, poller.isRunning], [["a", "b", "of a listener"], false]);
 });
 
 test("a signal ends a process", async () => {
@@ -1055,4 +1065,127 @@ test("lines of the log", (t) => {
       { level: "info", message: "odd" },
     ],
   );
+});
+
+test("handlers that are functions", async (t) => {
+  const { Decision, defineApiHandler, defineBatchAnalyzer, defineBatchWorker, defineDecisionHandler, defineHandler } =
+    compat;
+  const of = async (fn, given = {}, options = {}) => stepOf(defineHandler("f", options, fn), given);
+  const made = defineHandler("shop.pay", { version: "2.0.0" }, async () => ({}));
+  assert.deepEqual([made.handlerName, made.handlerVersion, made.name], ["shop.pay", "2.0.0", "shop.pay"]);
+  assert.ok(new made() instanceof StepHandler);
+  const registry = new HandlerRegistry();
+  registry.register(made);
+  assert.deepEqual(registry.listHandlers(), ["shop.pay"]);
+
+  const { result } = await of(
+    async ({ load, amount, none, context }) => ({ load, amount, none: none ?? null, step: context.stepName }),
+    { context: { sum: 7 }, results: { loading: { kg: 2 } } },
+    { depends: { load: "loading" }, inputs: { amount: "sum", none: "absent" } },
+  );
+  assert.deepEqual(result, { load: { kg: 2 }, amount: 7, none: null, step: "test" });
+  for (const [returned, want] of [
+    [undefined, {}],
+    [null, {}],
+    [7, { result: 7 }],
+    [[1], { result: [1] }],
+    [StepHandlerResult.success({ own: 1 }), { own: 1 }],
+  ])
+    assert.deepEqual((await of(async () => returned)).result, want);
+  const failure = async (fn) => {
+    const { error } = await of(fn);
+    return [error.message, error.error_type, error.retryable, error.context, error.error_code];
+  };
+  const throws = (thrown) => () => {
+    throw thrown;
+  };
+  for (const [thrown, want] of [
+    [new PermanentError("p", { a: 1 }), ["p", "permanent_error", false, { a: 1 }, undefined]],
+    [new PermanentError("p", "CODE"), ["p", "permanent_error", false, undefined, "CODE"]],
+    [new RetryableError("r", { a: 1 }), ["r", "retryable_error", true, { a: 1 }, undefined]],
+    [new TypeError("t"), ["t", "handler_error", true, { errorType: "TypeError" }, undefined]],
+    ["text", ["text", "handler_error", true, { errorType: "string" }, undefined]],
+  ])
+    assert.deepEqual(await failure(throws(thrown)), want);
+  const yields = await of(async () => applyBatchable({}).checkpointYield(4, 2));
+  assert.deepEqual([yields.outcome, yields.point?.cursor ?? yields.checkpoint?.cursor], ["yield", 4]);
+
+  const decide = defineDecisionHandler("d", { inputs: { n: "n" } }, async ({ n }) =>
+    n > 1 ? Decision.route(["a"], { n }) : Decision.skip("few"),
+  );
+  const decided = (n) => stepOf(decide, { context: { n } }).then((end) => end.result);
+  assert.deepEqual(
+    [(await decided(2)).decision_point_outcome, (await decided(2)).routing_context, (await decided(1)).reason],
+    [{ type: "create_steps", step_names: ["a"] }, { n: 2 }, "few"],
+  );
+  assert.deepEqual(new decide().capabilities, ["process", "decision", "routing"]);
+
+  const analyze = defineBatchAnalyzer("a", { workerTemplate: "w" }, async ({ context }) => ({
+    totalItems: context.getInput("n"),
+    batchSize: 2,
+  }));
+  const outcome = async (n) => (await stepOf(analyze, { context: { n } })).result.batch_processing_outcome;
+  const { cursor_configs: cursors, worker_template_name: worker } = await outcome(3);
+  assert.deepEqual([worker, (await outcome(0)).type], ["w", "no_batches"]);
+  assert.deepEqual(
+    cursors.map((c) => [c.batch_id, c.start_cursor, c.end_cursor]),
+    [
+      ["batch_000", 0, 2],
+      ["batch_001", 2, 3],
+    ],
+  );
+  const seen = [],
+    work = defineBatchWorker("w", {}, async ({ batchContext }) => void seen.push(batchContext?.batchId ?? null));
+  await stepOf(work);
+  await new work().call(
+    StepContext.fromFfiEvent({ workflow_step: { inputs: { cursor: { batch_id: "b1", start_cursor: 0 } } } }),
+  );
+  assert.deepEqual(seen, [null, "b1"]);
+
+  const service = createServer((request, response) => response.end(JSON.stringify({ key: request.headers["x-key"] })));
+  t.after(() => {
+    service.closeAllConnections();
+    service.close();
+  });
+  await new Promise((listening) => service.listen(0, "127.0.0.1", listening));
+  const call = defineApiHandler(
+    "c",
+    { baseUrl: `http://127.0.0.1:${service.address().port}`, defaultHeaders: { "x-key": "k" } },
+    async ({ api }) => api.apiSuccess(await api.get("/users")),
+  );
+  assert.deepEqual((await stepOf(call)).result, { key: "k" });
+});
+
+test("a server of handlers", async () => {
+  const { WorkerServer } = compat,
+    server = new WorkerServer(),
+    system = server.getHandlerSystem(),
+    made = compat.defineHandler("h", {}, async () => ({}));
+  system.register(made.handlerName, made);
+  assert.deepEqual([system.handlerCount(), system.listHandlers(), server.getState()], [1, ["h"], "initialized"]);
+  assert.equal(server.healthCheck().healthy, false);
+  assert.ok((await system.resolve("h")) instanceof made);
+  assert.equal(await system.resolve({ callable: "none" }), null);
+});
+
+test("a client that returns when the API has answered", async (t) => {
+  const { TaskerClient, TaskerClientError, getTaskerClient } = compat;
+  const asked = [],
+    client = new TaskerClient({
+      getModule: () => ({
+        clientCreateTask: (request) => (asked.push(request), { success: true, data: { task_uuid: "t" } }),
+        clientGetTask: () => ({ success: false, error: "gone", recoverable: true }),
+      }),
+    });
+  assert.equal(client.createTask({ name: "n", idempotencyKey: "k" }).task_uuid, "t");
+  assert.deepEqual(
+    [asked[0].namespace, asked[0].version, asked[0].context, asked[0].idempotencyKey],
+    ["default", "1.0.0", {}, "k"],
+  );
+  assert.throws(() => client.getTask("t"), (e) => e instanceof TaskerClientError && e.recoverable);
+  const { TASKER_ORCHESTRATION_URL: before } = process.env;
+  t.after(() => (before === undefined ? delete process.env.TASKER_ORCHESTRATION_URL : undefined));
+  process.env.TASKER_ORCHESTRATION_URL = "http://127.0.0.1:1";
+  const unreached = await getTaskerClient();
+  assert.throws(() => unreached.getTask("t"), (e) => e instanceof TaskerClientError && e.recoverable);
 });

@@ -22,6 +22,19 @@ import {
   type StepContext,
   type Subscriber,
 } from "@tasker-go/tasker";
+import * as compat from "@tasker-go/tasker/compat";
+import type {
+  BatchWorkerContext,
+  DomainEvent as CompatEvent,
+  ExecutableHandler,
+  HandlerDefinition,
+  HandlerFn,
+  StepContext as CompatContext,
+  StepHandlerClass,
+  StepHandlerResult,
+  TaskResponse,
+} from "@tasker-go/tasker/compat";
+import type { StepExecutionReceivedPayload } from "@tasker-go/tasker/compat/events";
 import { runStep, startEngine, type Outcome } from "@tasker-go/tasker/testing";
 
 interface Order {
@@ -141,4 +154,90 @@ export async function main(): Promise<void> {
   const status: string = task.status;
   console.log(status, (await apiCall("GET", "http://localhost")).check().body);
   await worker.run();
+}
+
+// Handlers that were written for Tasker's package.
+const made: StepHandlerClass = compat.defineHandler(
+  "made",
+  { depends: { order: "load" }, inputs: { amount: "amount" } },
+  async ({ order, amount, context }) => {
+    if (!amount) throw new compat.PermanentError("no amount", { order });
+    const n: number = context.getInputOr("n", 1),
+      text: string | undefined = context.getInput<string>("s"),
+      loaded = context.getDependencyResult<Order>("load");
+    return { id: loaded?.id, sum: n + Number(amount), text };
+  },
+);
+const later: HandlerFn = async ({ context }) => ({ step: context.stepName });
+compat.defineHandler("later", {}, later);
+compat.defineDecisionHandler("decides", {}, async ({ order }) =>
+  (order as Order).amount > 1 ? compat.Decision.route(["a"], { why: 1 }) : compat.Decision.skip("small"),
+);
+compat.defineBatchAnalyzer("divides", { workerTemplate: "w" }, async () => ({ totalItems: 7, batchSize: 2 }));
+compat.defineBatchWorker("works", {}, async ({ batchContext }) => {
+  const batch: BatchWorkerContext | null = batchContext;
+  return { from: batch?.startCursor };
+});
+compat.defineApiHandler("calls", { baseUrl: "http://localhost" }, async ({ api }) => {
+  const answer = await api.get("/users", { page: 1 });
+  return answer.ok ? api.apiSuccess(answer) : api.apiFailure(answer);
+});
+
+class Calls extends compat.ApiHandler {
+  static override handlerName = "calls";
+  static override baseUrl = "http://localhost";
+
+  async call(context: CompatContext): Promise<StepHandlerResult> {
+    try {
+      return this.apiSuccess(await this.post("/users", { body: { id: context.taskUuid } }));
+    } catch (e) {
+      return this.connectionError(e as Error, "posting");
+    }
+  }
+}
+
+class Publishes extends compat.BasePublisher {
+  readonly publisherName = "publishes";
+
+  override transformPayload(result: compat.StepResult): Record<string, unknown> {
+    return { of: result.result, ok: result.success };
+  }
+}
+
+class Hears extends compat.BaseSubscriber {
+  static override subscribesTo(): string[] {
+    return ["payment.*"];
+  }
+
+  async handle(event: CompatEvent): Promise<void> {
+    this.logger.info({ name: event.eventName }, "heard");
+  }
+}
+
+class Resolves implements compat.BaseResolver {
+  readonly name = "resolves";
+  readonly priority = 20;
+
+  canResolve(definition: HandlerDefinition): boolean {
+    return definition.callable === "calls";
+  }
+
+  async resolve(): Promise<ExecutableHandler> {
+    return new Calls();
+  }
+}
+
+export async function serve(): Promise<TaskResponse> {
+  const server = new compat.WorkerServer(),
+    system = (await server.start({ namespace: "shop" })).getHandlerSystem();
+  system.register(made.handlerName, made);
+  system.register(Calls.handlerName, Calls);
+  await system.addResolver(new Resolves());
+  compat.PublisherRegistry.instance.register(new Publishes());
+  compat.SubscriberRegistry.instance.register(Hears);
+  server.getEventSystem()?.getEmitter().on("step.execution.received", ({ event }: StepExecutionReceivedPayload) => {
+    console.log(event.stepUuid);
+  });
+  const client = await compat.getTaskerClient();
+  return client.createTask({ name: "order", namespace: "shop", context: { id: 7 } });
 }

@@ -5,19 +5,51 @@
  */
 
 export * from "./batch.js";
-export { FfiStepEvent, StepContext, TaskSequenceStep } from "./context.js";
+export * from "./client.js";
+export {
+  FfiStepEvent,
+  StepContext,
+  TaskSequenceStep,
+  type NapiDependencyResult,
+  type NapiStepDefinition,
+  type NapiStepEvent,
+  type NapiTaskInfo,
+  type NapiWorkflowStep,
+  type StepContextParams,
+} from "./context.js";
 export {
   BasePublisher,
   BaseSubscriber,
   DefaultPublisher,
   DomainEvent,
+  DuplicatePublisherError,
   InProcessDomainEvent,
   InProcessDomainEventPoller,
+  PublisherNotFoundError,
   PublisherRegistry,
+  PublisherValidationError,
+  RegistryFrozenError,
   StepEventContext,
   SubscriberRegistry,
   SubscriberResult,
+  createDomainEvent,
+  createStepEventContext,
+  ffiEventToDomainEvent,
+  type DomainEventCallback,
+  type DomainEventErrorCallback,
+  type DomainEventMetadata,
+  type DomainEventPollerConfig,
+  type EventDeclaration,
+  type FfiDomainEvent,
+  type FfiDomainEventMetadata,
+  type NapiDomainEvent,
+  type NapiDomainEventMetadata,
   type PollFunction,
+  type PollerStats,
+  type PublishContext,
+  type StepResult,
+  type SubscriberClass,
+  type SubscriberStats,
 } from "./events.js";
 export {
   APICapable,
@@ -32,11 +64,15 @@ export {
   DecisionHandler,
   DecisionMixin,
   DecisionPointOutcome,
+  DecisionStepHandler,
+  DecisionType,
   StepHandler,
   applyAPI,
   applyDecision,
+  type ExecutableHandler,
   type RequestOptions,
 } from "./handler.js";
+export * from "./functional.js";
 export * from "./log.js";
 export {
   BaseResolver,
@@ -44,12 +80,25 @@ export {
   ExplicitMappingResolver,
   HandlerDefinition,
   HandlerRegistry,
+  HandlerSystem,
   MethodDispatchWrapper,
+  RegistryResolver,
   ResolutionContext,
+  ResolvedHandler,
   ResolverChain,
   StepHandlerResolver,
+  effectiveMethod,
+  fromCallable,
+  fromDto,
+  hasResolverHint,
+  normalizeToDefinition,
+  usesMethodDispatch,
+  type HandlerEntry,
+  type HandlerFactory,
+  type HandlerSpec,
   type Registered,
-  ResolvedHandler,
+  type RegistryResolverStatic,
+  type ResolverConfig,
   type StepHandlerClass,
 } from "./registry.js";
 export {
@@ -57,13 +106,25 @@ export {
   ConfigurationError,
   ErrorType,
   MethodDispatchError,
+  NoResolverMatchError,
   PermanentError,
   ResolutionError,
+  ResolverNotFoundError,
   RetryableError,
   StepExecutionError,
   StepExecutionResult,
   StepHandlerResult,
   TaskerError,
   ValidationError,
+  isStandardErrorType,
+  isTypicallyRetryable,
+  type StepHandlerResultParams,
 } from "./result.js";
 export * from "./runtime.js";
+export {
+  BootstrapConfig as FfiBootstrapConfig,
+  BootstrapResult as FfiBootstrapResult,
+  StopResult as FfiStopResult,
+  WorkerStatus as FfiWorkerStatus,
+} from "./runtime.js";
+export { LogFields as FfiLogFields } from "./log.js";

@@ -62,3 +62,23 @@ export function createLogger(fields: Record<string, Json> = {}) {
     trace: bound(logTrace),
   };
 }
+
+/** Takes a message, or fields and a message. */
+export type LogMethod = (first: string | Record<string, Json>, message?: string) => void;
+
+/** The logger of publishers and subscribers. */
+export type Logger = Record<"error" | "warn" | "info" | "debug" | "trace", LogMethod>;
+
+export function loggerOf(component: string): Logger {
+  const bound =
+    (log: typeof logInfo): LogMethod =>
+    (first, message = "") =>
+      typeof first === "string" ? log(first, { component }) : log(message, { component, ...first });
+  return {
+    error: bound(logError),
+    warn: bound(logWarn),
+    info: bound(logInfo),
+    debug: bound(logDebug),
+    trace: bound(logTrace),
+  };
+}

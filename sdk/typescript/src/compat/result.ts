@@ -6,37 +6,63 @@ type Fields = Record<string, Json>;
 
 /** Values of errorType. */
 export const ErrorType = Object.freeze({
-  PERMANENT_ERROR: "PermanentError",
-  RETRYABLE_ERROR: "RetryableError",
-  VALIDATION_ERROR: "ValidationError",
-  TIMEOUT: "TimeoutError",
-  TIMEOUT_ERROR: "TimeoutError",
-  HANDLER_ERROR: "HandlerError",
-  UNEXPECTED_ERROR: "UnexpectedError",
-});
+  PERMANENT_ERROR: "permanent_error",
+  RETRYABLE_ERROR: "retryable_error",
+  VALIDATION_ERROR: "validation_error",
+  TIMEOUT: "timeout",
+  TIMEOUT_ERROR: "timeout",
+  HANDLER_ERROR: "handler_error",
+  UNEXPECTED_ERROR: "unexpected_error",
+} as const);
 export type ErrorType = (typeof ErrorType)[keyof typeof ErrorType];
+
+/** Whether it is one of ErrorType's values. */
+export function isStandardErrorType(errorType: string): boolean {
+  return (Object.values(ErrorType) as string[]).includes(errorType);
+}
+
+/** Whether another attempt usually helps. */
+export function isTypicallyRetryable(errorType: string): boolean {
+  return errorType === ErrorType.RETRYABLE_ERROR || errorType === ErrorType.TIMEOUT;
+}
+
+/** What a StepHandlerResult is made of. */
+export interface StepHandlerResultParams {
+  success: boolean;
+  result?: Fields | null | undefined;
+  metadata?: Fields | undefined;
+  errorMessage?: string | null | undefined;
+  errorType?: string | null | undefined;
+  errorCode?: string | null | undefined;
+  retryable?: boolean | undefined;
+  retryAfter?: number | undefined;
+  orchestrationMetadata?: Fields | null | undefined;
+}
 
 /** What a handler returns. */
 export class StepHandlerResult {
-  success = true;
-  result: Fields = {};
-  metadata: Fields = {};
-  errorMessage: string | undefined;
-  errorType: string | undefined;
-  errorCode: string | undefined;
-  retryable = true;
+  success: boolean;
+  /** Null without one; the type leaves that out, so that programs need not ask. */
+  result: Fields;
+  metadata: Fields;
+  errorMessage: string | null;
+  errorType: string | null;
+  errorCode: string | null;
+  retryable: boolean;
+  orchestrationMetadata: Fields | null;
   /** Least delay to the next attempt, in seconds. */
   retryAfter: number | undefined;
 
-  constructor(
-    fields: Partial<
-      Pick<
-        StepHandlerResult,
-        "success" | "result" | "metadata" | "errorMessage" | "errorType" | "errorCode" | "retryable" | "retryAfter"
-      >
-    > = {},
-  ) {
-    Object.assign(this, fields);
+  constructor(fields: Partial<StepHandlerResultParams> = {}) {
+    this.success = fields.success ?? true;
+    this.result = fields.result ?? (null as unknown as Fields);
+    this.metadata = fields.metadata ?? {};
+    this.errorMessage = fields.errorMessage ?? null;
+    this.errorType = fields.errorType ?? null;
+    this.errorCode = fields.errorCode ?? null;
+    this.retryable = fields.retryable ?? true;
+    this.orchestrationMetadata = fields.orchestrationMetadata ?? null;
+    this.retryAfter = fields.retryAfter;
   }
 
   static success(result: Fields = {}, metadata: Fields = {}): StepHandlerResult {
@@ -76,10 +102,16 @@ export class StepHandlerResult {
   }
 
   toJSON(): Fields {
-    const { success, result, metadata, errorMessage, errorType, errorCode, retryable } = this;
-    return success
-      ? { success, result, metadata }
-      : { success, error_message: errorMessage, error_type: errorType, error_code: errorCode, retryable, metadata };
+    return {
+      success: this.success,
+      result: this.result,
+      error_message: this.errorMessage,
+      error_type: this.errorType,
+      error_code: this.errorCode,
+      retryable: this.retryable,
+      metadata: this.metadata,
+      orchestration_metadata: this.orchestrationMetadata,
+    };
   }
 }
 
@@ -121,31 +153,55 @@ function failureOf({
 /** The base of errors with marks. They may be thrown in place of a failure. */
 export class TaskerError extends NativeError {}
 
+/** What an error is made with beside its message: marks, or else fields that are its metadata. */
+type Given = { errorCode?: string; context?: Fields; errorType?: string; retryAfter?: number } & Fields;
+
+const marksGiven = new Set(["errorCode", "context", "errorType", "retryAfter"]);
+
+/** The metadata of an error: fields, or the context in its marks. */
+function metadataOf(given: Given): Fields {
+  const { context } = given;
+  const marks = Object.keys(given).every((name) => marksGiven.has(name)) && typeof (context ?? {}) === "object";
+  return marks ? (context ?? {}) : given;
+}
+
+/** A code alone, or marks and fields. */
+function givenOf(given: Given | string | undefined): Given {
+  return typeof given === "string" ? { errorCode: given } : (given ?? {});
+}
+
+function textIn(value: Json): string | undefined {
+  return typeof value === "string" && value !== "" ? value : undefined;
+}
+
 /** The step may run again, after some seconds where they are given. */
 export class RetryableError extends Retryable {
-  constructor(
-    message: string,
-    { retryAfter, context, errorCode }: { retryAfter?: number; context?: Fields; errorCode?: string } = {},
-  ) {
+  readonly metadata: Fields;
+
+  constructor(message: string, given?: Given | string) {
+    const { errorCode, retryAfter } = givenOf(given),
+      metadata = metadataOf(givenOf(given));
     super(message, {
-      errorType: ErrorType.RETRYABLE_ERROR,
-      ...marksOf(context, errorCode),
-      ...(retryAfter ? { after: retryAfter } : {}),
+      errorType: "RetryableError",
+      ...marksOf(metadata, textIn(errorCode)),
+      ...(typeof retryAfter === "number" && retryAfter > 0 ? { after: retryAfter } : {}),
     });
+    this.metadata = metadata;
   }
 }
 
 /** Another attempt would fail in the same way. */
 export class PermanentError extends Permanent {
-  constructor(
-    message: string,
-    {
-      errorCode,
-      context,
-      errorType = ErrorType.PERMANENT_ERROR,
-    }: { errorCode?: string; context?: Fields; errorType?: string } = {},
-  ) {
-    super(message, { errorType, ...marksOf(context, errorCode) });
+  readonly metadata: Fields;
+  /** The type that it was given. */
+  readonly ownType: string | undefined;
+
+  constructor(message: string, given?: Given | string) {
+    const { errorCode, errorType } = givenOf(given),
+      metadata = metadataOf(givenOf(given));
+    super(message, { errorType: textIn(errorType) ?? "PermanentError", ...marksOf(metadata, textIn(errorCode)) });
+    this.metadata = metadata;
+    this.ownType = textIn(errorType);
   }
 }
 
@@ -156,7 +212,7 @@ export class ValidationError extends PermanentError {
     { field, errorCode, context }: { field?: string; errorCode?: string; context?: Fields } = {},
   ) {
     super(message, {
-      errorType: ErrorType.VALIDATION_ERROR,
+      errorType: "ValidationError",
       context: { ...context, ...(field ? { field } : {}) },
       ...(errorCode ? { errorCode } : {}),
     });
@@ -183,10 +239,32 @@ export class ResolutionError extends NativeError {
   }
 }
 
+/** The resolver that a template names is not known. */
+export class ResolverNotFoundError extends ResolutionError {
+  constructor(readonly resolverName: string) {
+    super(`find the resolver '${resolverName}': it is not registered`);
+  }
+}
+
+/** None of the resolvers knows the callable. */
+export class NoResolverMatchError extends ResolutionError {
+  constructor(
+    readonly callable: string,
+    readonly triedResolvers: string[] = [],
+  ) {
+    super(`resolve the callable '${callable}': none of the resolvers knows it: ${triedResolvers.join(", ") || "none"}`);
+  }
+}
+
 /** The handler has no such method. */
 export class MethodDispatchError extends Permanent {
-  constructor(message: string) {
-    super(message, { errorType: "MethodNotFound" });
+  constructor(
+    readonly handlerName: string,
+    readonly methodName = "call",
+  ) {
+    super(`MethodNotFound: Handler '${handlerName}' does not respond to '${methodName}'`, {
+      errorType: "MethodNotFound",
+    });
   }
 }
 

@@ -6,10 +6,19 @@
 import type { StepContext as Native } from "../context.js";
 import { Cancelled, Permanent, Returned, TaskerError, Yield, isA, textOf, type Json } from "../errors.js";
 import { Worker } from "../worker.js";
+import { clientCalls, TaskerClient, type ClientCalls, type ClientLayer } from "./client.js";
 import { FfiStepEvent, StepContext, eventOf, nativeOf } from "./context.js";
-import { SubscriberRegistry, inProcess, type InProcessDomainEvent, type PollFunction } from "./events.js";
-import { logError, logInfo, logWarn } from "./log.js";
-import { HandlerRegistry, dispatched, kept } from "./registry.js";
+import {
+  DomainEvent,
+  SubscriberRegistry,
+  ffiEventToDomainEvent,
+  inProcess,
+  type FfiDomainEvent,
+  type InProcessDomainEvent,
+  type PollFunction,
+} from "./events.js";
+import { logDebug, logError, logInfo, logTrace, logWarn } from "./log.js";
+import { HandlerRegistry, HandlerSystem, dispatched, kept, methodIn } from "./registry.js";
 import { ErrorType, ResolutionError, StepHandlerResult, endOf } from "./result.js";
 
 declare const process: {
@@ -29,24 +38,133 @@ export const StepEventNames = Object.freeze({
   STEP_EXECUTION_COMPLETED: "step.execution.completed",
   STEP_EXECUTION_FAILED: "step.execution.failed",
   STEP_COMPLETION_SENT: "step.completion.sent",
+  STEP_EXECUTION_TIMEOUT: "step.execution.timeout",
   STEP_CHECKPOINT_YIELD_SENT: "step.checkpoint_yield.sent",
 } as const);
 export const PollerEventNames = Object.freeze({
   POLLER_STARTED: "poller.started",
   POLLER_STOPPED: "poller.stopped",
   POLLER_METRICS: "poller.metrics",
+  POLLER_CYCLE_COMPLETE: "poller.cycle.complete",
+  POLLER_STARVATION_DETECTED: "poller.starvation.detected",
   POLLER_ERROR: "poller.error",
 } as const);
 export const WorkerEventNames = Object.freeze({
   WORKER_STARTED: "worker.started",
+  WORKER_READY: "worker.ready",
+  WORKER_SHUTDOWN_STARTED: "worker.shutdown.started",
   WORKER_STOPPED: "worker.stopped",
   WORKER_ERROR: "worker.error",
 } as const);
-export const EventNames = Object.freeze({ ...StepEventNames, ...PollerEventNames, ...WorkerEventNames });
+export const MetricsEventNames = Object.freeze({
+  METRICS_UPDATED: "metrics.updated",
+  METRICS_ERROR: "metrics.error",
+} as const);
+export const EventNames = Object.freeze({
+  ...StepEventNames,
+  ...PollerEventNames,
+  ...WorkerEventNames,
+  ...MetricsEventNames,
+});
+type Values<T> = T[keyof T];
+export type StepEventName = Values<typeof StepEventNames>;
+export type PollerEventName = Values<typeof PollerEventNames>;
+export type WorkerEventName = Values<typeof WorkerEventNames>;
+export type MetricsEventName = Values<typeof MetricsEventNames>;
+export type EventName = Values<typeof EventNames>;
+
+/** What listeners get, by the name of the event. */
+export interface StepExecutionReceivedPayload {
+  event: FfiStepEvent;
+  receivedAt: Date;
+}
+
+interface StepPayload {
+  eventId: string;
+  stepUuid: string;
+  taskUuid: string;
+}
+
+export interface StepExecutionStartedPayload extends StepPayload {
+  handlerName: string;
+  startedAt: Date;
+}
+
+export interface StepExecutionCompletedPayload extends StepPayload {
+  result: any;
+  executionTimeMs: number;
+  completedAt: Date;
+}
+
+export interface StepExecutionFailedPayload extends StepPayload {
+  error: Error;
+  failedAt: Date;
+}
+
+export interface StepCompletionSentPayload {
+  eventId: string;
+  stepUuid: string;
+  success: boolean;
+  sentAt: Date;
+}
+
+export interface StepCheckpointYieldSentPayload {
+  eventId: string;
+  stepUuid: string;
+  cursor: unknown;
+  itemsProcessed: number;
+  timestamp: Date;
+}
+
+export interface WorkerEventPayload {
+  workerId?: string;
+  timestamp: Date;
+  message?: string;
+}
+
+export interface WorkerErrorPayload {
+  error: Error;
+  timestamp: Date;
+  context?: Fields;
+}
+
+export interface PollerCyclePayload {
+  eventsProcessed: number;
+  cycleNumber: number;
+  timestamp: Date;
+}
+
+export interface MetricsPayload {
+  metrics: any;
+  timestamp: Date;
+}
+
+export interface TaskerEventMap {
+  "step.execution.received": StepExecutionReceivedPayload;
+  "step.execution.started": StepExecutionStartedPayload;
+  "step.execution.completed": StepExecutionCompletedPayload;
+  "step.execution.failed": StepExecutionFailedPayload;
+  "step.execution.timeout": StepExecutionFailedPayload;
+  "step.completion.sent": StepCompletionSentPayload;
+  "step.checkpoint_yield.sent": StepCheckpointYieldSentPayload;
+  "worker.started": WorkerEventPayload;
+  "worker.ready": WorkerEventPayload;
+  "worker.shutdown.started": WorkerEventPayload;
+  "worker.stopped": WorkerEventPayload;
+  "worker.error": WorkerErrorPayload;
+  "poller.started": WorkerEventPayload;
+  "poller.stopped": WorkerEventPayload;
+  "poller.cycle.complete": PollerCyclePayload;
+  "poller.starvation.detected": MetricsPayload;
+  "poller.error": WorkerErrorPayload;
+  "metrics.updated": MetricsPayload;
+  "metrics.error": WorkerErrorPayload;
+}
 
 /** Calls listeners by the names of events. A listener that throws is logged, and the others are called. */
 export class EventEmitter {
   private readonly known = new Map<string, { listener: Listener; once: boolean }[]>();
+  private readonly id = crypto.randomUUID();
 
   on(name: string, listener: Listener): this {
     return this.add(name, listener, false);
@@ -82,6 +200,70 @@ export class EventEmitter {
     return this.of(name).length;
   }
 
+  /** Which of the emitters of a process this is. */
+  getInstanceId(): string {
+    return this.id;
+  }
+
+  emitStepReceived(event: FfiStepEvent): void {
+    this.emit(StepEventNames.STEP_EXECUTION_RECEIVED, { event, receivedAt: new Date() });
+  }
+
+  emitStepStarted(eventId: string, stepUuid: string, taskUuid: string, handlerName: string): void {
+    this.emit(StepEventNames.STEP_EXECUTION_STARTED, {
+      eventId,
+      stepUuid,
+      taskUuid,
+      handlerName,
+      startedAt: new Date(),
+    });
+  }
+
+  emitStepCompleted(eventId: string, stepUuid: string, taskUuid: string, result: Json, executionTimeMs: number): void {
+    const of = { eventId, stepUuid, taskUuid };
+    this.emit(StepEventNames.STEP_EXECUTION_COMPLETED, { ...of, result, executionTimeMs, completedAt: new Date() });
+  }
+
+  emitStepFailed(eventId: string, stepUuid: string, taskUuid: string, error: Error): void {
+    this.emit(StepEventNames.STEP_EXECUTION_FAILED, { eventId, stepUuid, taskUuid, error, failedAt: new Date() });
+  }
+
+  emitCompletionSent(eventId: string, stepUuid: string, success: boolean): void {
+    this.emit(StepEventNames.STEP_COMPLETION_SENT, { eventId, stepUuid, success, sentAt: new Date() });
+  }
+
+  emitWorkerStarted(workerId?: string): void {
+    this.tell(WorkerEventNames.WORKER_STARTED, workerId, "the worker has started");
+  }
+
+  emitWorkerReady(workerId?: string): void {
+    this.tell(WorkerEventNames.WORKER_READY, workerId, "the worker takes steps");
+  }
+
+  emitWorkerShutdownStarted(workerId?: string): void {
+    this.tell(WorkerEventNames.WORKER_SHUTDOWN_STARTED, workerId, "the worker takes no more steps");
+  }
+
+  emitWorkerStopped(workerId?: string): void {
+    this.tell(WorkerEventNames.WORKER_STOPPED, workerId, "the worker has stopped");
+  }
+
+  emitWorkerError(error: Error, context?: Fields): void {
+    this.emit(WorkerEventNames.WORKER_ERROR, { error, timestamp: new Date(), context });
+  }
+
+  emitMetricsUpdated(metrics: FfiDispatchMetrics): void {
+    this.emit(MetricsEventNames.METRICS_UPDATED, { metrics, timestamp: new Date() });
+  }
+
+  emitStarvationDetected(metrics: FfiDispatchMetrics): void {
+    this.emit(PollerEventNames.POLLER_STARVATION_DETECTED, { metrics, timestamp: new Date() });
+  }
+
+  private tell(name: string, workerId: string | undefined, message: string): void {
+    this.emit(name, { workerId, timestamp: new Date(), message });
+  }
+
   /** Returns whether there was a listener. */
   emit(name: string, payload?: unknown): boolean {
     const called = [...this.of(name)];
@@ -110,7 +292,7 @@ export type TaskerEventEmitter = EventEmitter;
 
 /** How a worker is set up. What Tasker reads from configPath and databaseUrl, the worker daemon has. */
 export class BootstrapConfig {
-  /** Only steps of this namespace; default: all that the daemon serves. */
+  /** Of the process. It does not limit its steps: those of all templates that name its handlers come. */
   namespace?: string;
   workerId?: string;
   environment?: string;
@@ -136,6 +318,11 @@ export const StopResult = BootstrapResult;
 export type StopResult = BootstrapResult;
 
 export class WorkerStatus {
+  workerCoreStatus?: string;
+  webApiEnabled?: boolean;
+  supportedNamespaces?: string[];
+  databasePoolSize?: number;
+  databasePoolIdle?: number;
   success = true;
   running = false;
   status = "stopped";
@@ -170,7 +357,8 @@ export class TaskerRuntime {
   readonly name = "tasker-go";
   private config: BootstrapConfig | undefined;
   private worker: Worker | undefined;
-  private running: Promise<void> | undefined;
+  private running: Promise<unknown> | undefined;
+  private offered = false;
   private readonly pending = new Map<string, Pending>();
   private readonly fresh: Pending[] = [];
   private readonly wakes: (() => void)[] = [];
@@ -194,6 +382,20 @@ export class TaskerRuntime {
     return "0.1.0";
   }
 
+  getRustVersion(): string {
+    return "none: the engine is written in Go";
+  }
+
+  isWorkerRunning(): boolean {
+    return this.getWorkerStatus().running;
+  }
+
+  logError = logError;
+  logWarn = logWarn;
+  logInfo = logInfo;
+  logDebug = logDebug;
+  logTrace = logTrace;
+
   healthCheck(): boolean {
     return this.getWorkerStatus().running;
   }
@@ -201,7 +403,7 @@ export class TaskerRuntime {
   /** Sets the worker up. It opens its session once a StepExecutionSubscriber has started, which knows the handlers. */
   bootstrapWorker(config: BootstrapConfig = {}): BootstrapResult {
     if (this.config)
-      return this.say({ success: false, status: "already_running", message: "the worker is already set up" });
+      return this.say({ status: "already_running", message: "the worker is already set up" });
     this.config = config;
     return this.say({ message: "the worker is set up" });
   }
@@ -211,37 +413,57 @@ export class TaskerRuntime {
     return { success: true, status: "started", message: "", workerId: id, worker_id: id, ...fields };
   }
 
-  /** Offers the handlers of a registry. The session is opened when the program has started the rest, too. */
+  /**
+   * Offers the handlers of a registry. The session is opened when the program has started the rest, too; with other
+   * handlers another one takes its place.
+   */
   offer(registry: HandlerRegistry, workerId?: string): void {
-    const { config } = this;
-    if (!config) throw new Error("start the subscriber: the worker is not set up, call bootstrapWorker first");
-    if (this.worker) return;
-    const { namespace, url, maxConcurrentHandlers: permits = 10 } = config;
+    if (!this.config) throw new Error("start the subscriber: the worker is not set up, call bootstrapWorker first");
+    if (this.offered) return;
+    this.offered = true;
+    let waits = false;
+    const soon = (): void => {
+      if (waits) return;
+      waits = true;
+      setTimeout(() => {
+        waits = false;
+        this.open(registry, workerId);
+      }, 0);
+    };
+    registry.onChange(soon);
+    soon();
+  }
+
+  private open(registry: HandlerRegistry, workerId: string | undefined): void {
+    if (!this.config) return; // it was stopped
+    const subscribers = SubscriberRegistry.getInstance(),
+      patterns = this.eventsAsked ? ["*"] : subscribers.list().flatMap((s) => s.subscribesTo());
+    if (registry.isEmpty() && patterns.length === 0) return;
+    const { url, maxConcurrentHandlers: permits = 10 } = this.config;
     const worker = new Worker({
       permits,
       name: workerId ?? this.say({}).workerId,
       log: (line) => logInfo(line, { component: "worker" }),
       ...(url ? { url } : {}),
-      ...(namespace ? { namespaces: [namespace] } : {}),
     });
+    void this.worker?.stop();
     this.worker = worker;
-    this.running = new Promise<void>((resolve) => setTimeout(resolve, 0))
-      .then(() => {
-        registry.offer(worker, (name, _method, ctx) => this.handOut(name, ctx), undefined);
-        const subscribers = SubscriberRegistry.getInstance(),
-          patterns = this.eventsAsked ? ["*"] : subscribers.list().flatMap((s) => s.subscribesTo());
-        if (patterns.length > 0)
-          worker.subscribe({
-            name: "subscribers",
-            patterns: [...new Set(patterns)],
-            handle: (e) => this.hear(inProcess(e)),
-          });
-        return worker.run({ signals: false });
-      })
+    const run = async (): Promise<void> => {
+      registry.offer(worker, (name, _method, ctx) => this.handOut(name, ctx), undefined);
+      if (patterns.length > 0)
+        worker.subscribe({
+          name: "subscribers",
+          patterns: [...new Set(patterns)],
+          handle: (e) => this.hear(inProcess(e)),
+        });
+      await worker.run({ signals: false });
+    };
+    const ended = run()
       .catch((e: unknown) => logError(`the worker has ended: ${textOf(e)}`, { component: "worker" }))
       .finally(() => {
         if (this.worker === worker) this.worker = undefined;
       });
+    this.running = Promise.all([this.running, ended]);
   }
 
   /** Keeps a step until it is polled and completed. */
@@ -279,11 +501,11 @@ export class TaskerRuntime {
   /** Saves progress; the step runs again from there. */
   checkpointYieldStepEvent(
     eventId: string,
-    data: { cursor: Json; items_processed: number; accumulated_results?: Json },
+    data: { cursor: Json; items_processed: number; accumulated_results?: Json } | NapiCheckpointYieldData,
   ): boolean {
-    return this.end(eventId, (one) =>
-      one.reject(new Yield(data.cursor, data.items_processed, data.accumulated_results ?? undefined)),
-    );
+    const { cursor, itemsProcessed, accumulatedResults } = data as NapiCheckpointYieldData,
+      { items_processed: items = itemsProcessed, accumulated_results: results = accumulatedResults } = data as Fields;
+    return this.end(eventId, (one) => one.reject(new Yield(cursor as Json, items as number, results ?? undefined)));
   }
 
   /** Reports what a handler has thrown. */
@@ -388,6 +610,134 @@ export class TaskerRuntime {
   }
 }
 
+export interface TaskerRuntime extends ClientCalls {}
+Object.assign(TaskerRuntime.prototype, clientCalls);
+
+/** How a native module is told of saved progress. */
+export interface NapiCheckpointYieldData {
+  stepUuid: string;
+  cursor: any;
+  itemsProcessed: number;
+  accumulatedResults?: any;
+}
+export type CheckpointYieldData = NapiCheckpointYieldData;
+
+export interface NapiStepExecutionError {
+  message: string;
+  errorType?: string;
+  retryable?: boolean;
+  statusCode?: number;
+  backtrace?: string[];
+  context?: Fields;
+}
+
+export interface NapiStepExecutionMetadata {
+  executionTimeMs: number;
+  workerId?: string;
+  completedAt: string;
+  retryable?: boolean;
+  errorType?: string;
+  errorCode?: string;
+  custom?: Fields;
+}
+
+export interface NapiBackoffHint {
+  backoffType: string;
+  delaySeconds: number;
+  context?: string | null;
+}
+
+export interface NapiOrchestrationMetadata {
+  headers?: Record<string, string>;
+  errorContext?: string | null;
+  backoffHint?: NapiBackoffHint | null;
+  custom?: Fields;
+}
+
+/** The end of a step in the style of native modules. */
+export interface NapiStepExecutionResult {
+  stepUuid: string;
+  success: boolean;
+  result: unknown;
+  status: "completed" | "failed" | "error";
+  metadata: NapiStepExecutionMetadata;
+  error?: NapiStepExecutionError;
+  orchestrationMetadata?: NapiOrchestrationMetadata;
+}
+
+export interface NapiDispatchMetrics {
+  pendingCount: number;
+  starvationDetected: boolean;
+  starvingEventCount: number;
+  oldestPendingAgeMs?: number;
+  newestPendingAgeMs?: number;
+  oldestEventId?: string;
+}
+
+/** What programs know as the native module. */
+export type NapiModule = TaskerRuntime;
+
+export interface FfiLayerConfig {
+  /** There is no module to load. */
+  modulePath?: string;
+}
+
+/** Gives out the runtime of a process. */
+export class FfiLayer implements ClientLayer {
+  private runtime: TaskerRuntime | undefined;
+
+  constructor(readonly config: FfiLayerConfig = {}) {}
+
+  load(_path?: string): Promise<void> {
+    this.runtime ??= createRuntime();
+    return Promise.resolve();
+  }
+
+  unload(): Promise<void> {
+    this.runtime = undefined;
+    return Promise.resolve();
+  }
+
+  isLoaded(): boolean {
+    return this.runtime !== undefined;
+  }
+
+  getModule(): TaskerRuntime {
+    if (!this.runtime) throw new Error("get the module: it is not loaded, call load first");
+    return this.runtime;
+  }
+
+  getRuntime(): TaskerRuntime {
+    return this.getModule();
+  }
+
+  getModulePath(): string | null {
+    return this.config.modulePath ?? null;
+  }
+
+  static findModulePath(): string | null {
+    return null;
+  }
+
+  static findLibraryPath(_from?: string): string | null {
+    return null;
+  }
+}
+
+let layer: FfiLayer | undefined;
+
+/** The layer of the process. */
+export async function getFfiLayer(): Promise<FfiLayer> {
+  layer ??= new FfiLayer();
+  await layer.load();
+  return layer;
+}
+
+/** A client of the orchestrator at TASKER_ORCHESTRATION_URL. */
+export async function getTaskerClient(): Promise<TaskerClient> {
+  return new TaskerClient(await getFfiLayer());
+}
+
 /** A result in one of the forms in which it is handed over. */
 function resultOf(end: Fields): Json {
   if (end instanceof StepHandlerResult || typeof end["success"] !== "boolean") return end;
@@ -399,8 +749,8 @@ function resultOf(end: Fields): Json {
     metadata: pick("metadata") ?? {},
     retryable: (pick("retryable") ?? error["retryable"] ?? true) as boolean,
     errorMessage: pick("errorMessage", "error_message") ?? error["message"],
-    errorType: pick("errorType", "error_type") ?? error["error_type"],
-    errorCode: pick("errorCode", "error_code") ?? error["error_code"],
+    errorType: pick("errorType", "error_type") ?? error["error_type"] ?? error["errorType"],
+    errorCode: pick("errorCode", "error_code") ?? error["error_code"] ?? error["errorCode"],
   });
 }
 
@@ -411,7 +761,7 @@ export function createRuntime(): TaskerRuntime {
 
 /** The part of a runtime that a poller needs. */
 export interface Pollable {
-  pollStepEvents(): FfiStepEvent | null;
+  pollStepEvents(): object | null;
   checkStarvationWarnings?(): void;
   cleanupTimeouts?(): void;
   getFfiDispatchMetrics?(): FfiDispatchMetrics | null;
@@ -427,14 +777,22 @@ export interface EventPollerConfig {
   /** In polls; default 1000. */
   cleanupInterval?: number;
   maxEventsPerPoll?: number;
+  maxEventsPerCycle?: number;
+  /** In polls; default that of starvationCheckInterval. */
+  metricsInterval?: number;
 }
+
+export type StepEventCallback = (event: FfiStepEvent) => void | Promise<void>;
+export type ErrorCallback = (error: Error) => void;
+export type MetricsCallback = (metrics: any) => void;
+export type PollerState = "stopped" | "running" | "stopping";
 
 /** Takes steps from a runtime and emits them. */
 export class EventPoller {
   private timer: ReturnType<typeof setInterval> | undefined;
   private polls = 0;
   private steps = 0;
-  private readonly onSteps: ((event: FfiStepEvent) => void)[] = [];
+  private readonly onSteps: StepEventCallback[] = [];
   private readonly onTrouble: ((error: Error) => void)[] = [];
   private readonly onNumbers: ((metrics: ReturnType<EventPoller["getMetrics"]>) => void)[] = [];
 
@@ -448,21 +806,36 @@ export class EventPoller {
     if (this.timer !== undefined) return;
     this.timer = setInterval(() => this.poll(), this.config.pollingIntervalMs ?? this.config.pollIntervalMs ?? 10);
     this.runtime.onPending?.(() => this.timer !== undefined && queueMicrotask(() => this.take()));
+    this.polls = 0;
     this.emitter.emit(PollerEventNames.POLLER_STARTED, { timestamp: new Date() });
   }
 
-  stop(): void {
-    if (this.timer === undefined) return;
-    clearInterval(this.timer);
-    this.timer = undefined;
-    this.emitter.emit(PollerEventNames.POLLER_STOPPED, { timestamp: new Date() });
+  stop(): Promise<void> {
+    if (this.timer !== undefined) {
+      clearInterval(this.timer);
+      this.timer = undefined;
+      this.emitter.emit(PollerEventNames.POLLER_STOPPED, { timestamp: new Date() });
+    }
+    return Promise.resolve();
   }
 
   isRunning(): boolean {
     return this.timer !== undefined;
   }
 
-  onStepEvent(listener: (event: FfiStepEvent) => void): this {
+  getState(): PollerState {
+    return this.isRunning() ? "running" : "stopped";
+  }
+
+  getPollCount(): number {
+    return this.polls;
+  }
+
+  getCycleCount(): number {
+    return this.polls;
+  }
+
+  onStepEvent(listener: StepEventCallback): this {
     this.onSteps.push(listener);
     return this;
   }
@@ -472,7 +845,7 @@ export class EventPoller {
     return this;
   }
 
-  onMetrics(listener: (metrics: ReturnType<EventPoller["getMetrics"]>) => void): this {
+  onMetrics(listener: MetricsCallback): this {
     this.onNumbers.push(listener);
     return this;
   }
@@ -496,23 +869,31 @@ export class EventPoller {
   private poll(): void {
     this.polls++;
     this.take();
-    if (this.polls % (this.config.starvationCheckInterval ?? 100) === 0) {
+    const { starvationCheckInterval = 100, metricsInterval = starvationCheckInterval } = this.config;
+    if (this.polls % starvationCheckInterval === 0) {
       this.runtime.checkStarvationWarnings?.();
+      const metrics = this.getMetrics();
+      if (metrics.starvationDetected) this.emitter.emitStarvationDetected(metrics);
+    }
+    if (this.polls % metricsInterval === 0) {
       const metrics = this.getMetrics();
       for (const listener of this.onNumbers) listener(metrics);
       this.emitter.emit(PollerEventNames.POLLER_METRICS, metrics);
+      this.emitter.emitMetricsUpdated(metrics);
     }
     if (this.polls % (this.config.cleanupInterval ?? 1000) === 0) this.runtime.cleanupTimeouts?.();
   }
 
   private take(): void {
     try {
-      for (let left = this.config.maxEventsPerPoll ?? 100; left > 0 && this.timer !== undefined; left--) {
-        const event = this.runtime.pollStepEvents();
-        if (!event) return;
+      const { maxEventsPerCycle = 100, maxEventsPerPoll = maxEventsPerCycle } = this.config;
+      for (let left = maxEventsPerPoll; left > 0 && this.timer !== undefined; left--) {
+        const polled = this.runtime.pollStepEvents();
+        if (!polled) return;
+        const event = FfiStepEvent.from(polled);
         this.steps++;
-        for (const listener of this.onSteps) listener(event);
-        this.emitter.emit(StepEventNames.STEP_EXECUTION_RECEIVED, { event });
+        for (const listener of this.onSteps) void listener(event);
+        this.emitter.emitStepReceived(event);
       }
     } catch (e) {
       const error = e instanceof Error ? e : new Error(textOf(e));
@@ -520,6 +901,14 @@ export class EventPoller {
       this.emitter.emit(PollerEventNames.POLLER_ERROR, { error });
     }
   }
+}
+
+export function createEventPoller(
+  runtime: Pollable,
+  emitter?: EventEmitter,
+  config?: EventPollerConfig,
+): EventPoller {
+  return new EventPoller(runtime, emitter, config);
 }
 
 /** The part of a runtime that a subscriber needs. */
@@ -538,24 +927,30 @@ export interface StepExecutionSubscriberConfig {
   handlerTimeoutMs?: number;
 }
 
+/** The part of a registry that a subscriber needs. */
+export interface HandlerRegistryInterface {
+  resolve(name: string): any;
+}
+
 /** Runs the handlers of the steps that are emitted, and completes them. */
 export class StepExecutionSubscriber {
   private readonly active = new Set<Promise<void>>();
-  private readonly listener: Listener = ({ event }: { event: FfiStepEvent }) => this.begin(event);
+  private readonly listener: Listener = ({ event }: { event: object }) => this.begin(FfiStepEvent.from(event));
   private running = false;
   private processed = 0;
   private errors = 0;
 
   constructor(
     private readonly emitter: EventEmitter,
-    private readonly registry: HandlerRegistry,
+    private readonly registry: HandlerRegistryInterface,
     private readonly runtime: Completable,
     private readonly config: StepExecutionSubscriberConfig = {},
   ) {}
 
   start(): void {
     if (this.running) return;
-    if (this.runtime instanceof TaskerRuntime) this.runtime.offer(this.registry, this.config.workerId);
+    if (this.runtime instanceof TaskerRuntime && this.registry instanceof HandlerRegistry)
+      this.runtime.offer(this.registry, this.config.workerId);
     this.running = true;
     this.emitter.on(StepEventNames.STEP_EXECUTION_RECEIVED, this.listener);
   }
@@ -619,13 +1014,10 @@ export class StepExecutionSubscriber {
     this.emitter.emit(StepEventNames.STEP_EXECUTION_STARTED, { ...of, event, timestamp: new Date() });
     let result: StepHandlerResult | undefined, thrown: unknown;
     try {
-      const handler = this.registry.resolve(handlerName) as object | null;
+      const handler = (await this.registry.resolve(handlerName)) as object | null;
       if (!handler) throw new ResolutionError(`No resolver could resolve callable '${handlerName}'`);
-      const returned = await dispatched(
-        handler,
-        event.step_definition?.handler?.method || "call",
-        new StepContext(event, handlerName),
-      );
+      const method = methodIn(handler, event.step_definition?.handler?.method || "call", handlerName),
+        returned = await dispatched(handler, method, new StepContext(event, handlerName));
       result =
         typeof returned === "object" && returned !== null && Object.hasOwn(returned, "success")
           ? (resultOf(returned as Fields) as StepHandlerResult)
@@ -670,6 +1062,19 @@ export class StepExecutionSubscriber {
   }
 }
 
+export interface EventSystemConfig {
+  poller?: EventPollerConfig;
+  subscriber?: StepExecutionSubscriberConfig;
+}
+
+export interface EventSystemStats {
+  running: boolean;
+  processedCount: number;
+  errorCount: number;
+  activeHandlers: number;
+  pollCount: number;
+}
+
 /** The poller and the subscriber of a runtime together. */
 export class EventSystem {
   readonly emitter = new EventEmitter();
@@ -677,9 +1082,9 @@ export class EventSystem {
   readonly poller: EventPoller;
 
   constructor(
-    runtime: TaskerRuntime,
-    registry: HandlerRegistry,
-    { poller, subscriber }: { poller?: EventPollerConfig; subscriber?: StepExecutionSubscriberConfig } = {},
+    runtime: Pollable & Completable,
+    registry: HandlerRegistryInterface,
+    { poller, subscriber }: EventSystemConfig = {},
   ) {
     this.subscriber = new StepExecutionSubscriber(this.emitter, registry, runtime, subscriber);
     this.poller = new EventPoller(runtime, this.emitter, poller);
@@ -692,7 +1097,7 @@ export class EventSystem {
 
   /** Resolves when the running handlers have ended. */
   async stop(timeoutMs?: number): Promise<void> {
-    this.poller.stop();
+    await this.poller.stop();
     await this.subscriber.waitForCompletion(timeoutMs);
     this.subscriber.stop();
   }
@@ -703,6 +1108,16 @@ export class EventSystem {
 
   getEmitter(): EventEmitter {
     return this.emitter;
+  }
+
+  getStats(): EventSystemStats {
+    return {
+      running: this.isRunning(),
+      processedCount: this.subscriber.getProcessedCount(),
+      errorCount: this.subscriber.getErrorCount(),
+      activeHandlers: this.subscriber.getActiveHandlers(),
+      pollCount: this.poller.getPollCount(),
+    };
   }
 }
 
@@ -732,48 +1147,193 @@ export function stopWorker(runtime = (shared ??= createRuntime())): BootstrapRes
   return runtime.stopWorker();
 }
 
-/** A worker process as a whole. */
+export function healthCheck(runtime = (shared ??= createRuntime())): boolean {
+  return runtime.healthCheck();
+}
+
+export function getVersion(runtime = (shared ??= createRuntime())): string {
+  return runtime.getVersion();
+}
+
+export function getRustVersion(runtime = (shared ??= createRuntime())): string {
+  return runtime.getRustVersion();
+}
+
+export const ServerStates = Object.freeze({
+  INITIALIZED: "initialized",
+  STARTING: "starting",
+  RUNNING: "running",
+  SHUTTING_DOWN: "shutting_down",
+  STOPPED: "stopped",
+  ERROR: "error",
+} as const);
+export type ServerState = Values<typeof ServerStates>;
+
+/** How a WorkerServer is set up. */
+export interface WorkerServerConfig {
+  namespace?: string | undefined;
+  logLevel?: "trace" | "debug" | "info" | "warn" | "error" | undefined;
+  configPath?: string | undefined;
+  databaseUrl?: string | undefined;
+  libraryPath?: string | undefined;
+  /** Default 10. */
+  maxConcurrentHandlers?: number | undefined;
+  handlerTimeoutMs?: number | undefined;
+  pollIntervalMs?: number | undefined;
+  starvationCheckInterval?: number | undefined;
+  cleanupInterval?: number | undefined;
+  metricsInterval?: number | undefined;
+  workerId?: string | undefined;
+  /** Of the worker daemon; default TASKER_WORKER_URL, then http://localhost:8081. */
+  url?: string | undefined;
+}
+
+export interface ServerStatus {
+  state: ServerState;
+  workerId: string | null;
+  running: boolean;
+  processedCount: number;
+  errorCount: number;
+  activeHandlers: number;
+  uptimeMs: number;
+}
+
+export interface ServerHealthCheckResult {
+  healthy: boolean;
+  status?: ServerStatus;
+  error?: string;
+}
+
+/** The parts of a WorkerServer. */
+export interface ServerComponents {
+  module: NapiModule;
+  emitter: EventEmitter;
+  registry: HandlerRegistry;
+  eventPoller: EventPoller;
+  stepSubscriber: StepExecutionSubscriber;
+  workerId: string;
+}
+
+/** A worker process as a whole. Handlers may be registered before and after it starts. */
 export class WorkerServer {
   readonly runtime = createRuntime();
   readonly registry: HandlerRegistry;
-  private system: EventSystem | undefined;
+  private readonly handlers: HandlerSystem;
+  private system: EventSystem | null = null;
+  private state: ServerState = ServerStates.INITIALIZED;
+  private workerId: string | null = null;
+  private started = 0;
+  private readonly ending: ShutdownHandler[] = [];
 
-  constructor(registry = new HandlerRegistry()) {
-    this.registry = registry;
+  constructor(given: HandlerRegistry | FfiLayerConfig = {}) {
+    this.registry = given instanceof HandlerRegistry ? given : new HandlerRegistry();
+    this.handlers = new HandlerSystem(this.registry);
   }
 
-  start(config: BootstrapConfig = {}): Promise<BootstrapResult> {
-    const said = this.runtime.bootstrapWorker(config);
-    if (said.success) {
-      this.system = new EventSystem(this.runtime, this.registry);
-      SubscriberRegistry.getInstance().startAll();
-      this.system.start();
-    }
-    return Promise.resolve(said);
+  getState(): ServerState {
+    return this.state;
   }
 
-  getEventSystem(): EventSystem | undefined {
+  getWorkerId(): string | null {
+    return this.workerId;
+  }
+
+  getHandlerSystem(): HandlerSystem {
+    return this.handlers;
+  }
+
+  getEventSystem(): EventSystem | null {
     return this.system;
   }
 
   isRunning(): boolean {
-    return this.system?.isRunning() ?? false;
+    return this.state === ServerStates.RUNNING;
   }
 
+  /** Starts with the handlers of TYPESCRIPT_HANDLER_PATH, too. */
+  async start(config: WorkerServerConfig = {}): Promise<this> {
+    if (this.state === ServerStates.RUNNING || this.state === ServerStates.STARTING)
+      throw new Error(`start the server: it is already ${this.state}`);
+    this.state = ServerStates.STARTING;
+    this.started = Date.now();
+    await this.handlers.loadFromEnv();
+    this.workerId = this.runtime.bootstrapWorker(given(config)).workerId;
+    const { maxConcurrentHandlers: maxConcurrent, handlerTimeoutMs } = config;
+    this.system = new EventSystem(this.runtime, this.registry, {
+      poller: given(config),
+      subscriber: given({ workerId: this.workerId, maxConcurrent, handlerTimeoutMs }),
+    });
+    SubscriberRegistry.getInstance().startAll();
+    this.system.start();
+    this.state = ServerStates.RUNNING;
+    return this;
+  }
+
+  onShutdown(handler: ShutdownHandler): void {
+    this.ending.push(handler);
+  }
+
+  /** Stops when the running handlers have ended. */
   async shutdown(): Promise<void> {
+    if (this.state !== ServerStates.RUNNING) return;
+    this.state = ServerStates.SHUTTING_DOWN;
+    this.runtime.transitionToGracefulShutdown();
     await this.system?.stop();
+    this.system = null;
     this.runtime.stopWorker();
     SubscriberRegistry.getInstance().stopAll();
     await this.runtime.waitForStop();
+    for (const handler of this.ending) await calm(handler);
+    this.state = ServerStates.STOPPED;
+  }
+
+  healthCheck(): ServerHealthCheckResult {
+    if (!this.isRunning()) return { healthy: false, error: `the server is not running: it is ${this.state}` };
+    return this.runtime.healthCheck()
+      ? { healthy: true, status: this.status() }
+      : { healthy: false, error: "the worker does not run" };
+  }
+
+  status(): ServerStatus {
+    const { processedCount = 0, errorCount = 0, activeHandlers = 0 } = this.system?.getStats() ?? {};
+    return {
+      state: this.state,
+      workerId: this.workerId,
+      running: this.isRunning(),
+      processedCount,
+      errorCount,
+      activeHandlers,
+      uptimeMs: this.started ? Date.now() - this.started : 0,
+    };
+  }
+}
+
+/** The fields that are set. */
+function given<T extends object>(fields: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  const set = Object.entries(fields as Fields).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(set) as { [K in keyof T]?: Exclude<T[K], undefined> };
+}
+
+export type ShutdownHandler = () => void | Promise<void>;
+
+/** Calls a handler of a shutdown; one that fails keeps no other from it. */
+async function calm(handler: ShutdownHandler): Promise<void> {
+  try {
+    await handler();
+  } catch (e) {
+    logError(`a shutdown handler failed: ${textOf(e)}`, { component: "shutdown" });
   }
 }
 
 /** Notices that the process should end. */
 export class ShutdownController {
   private requested = false;
-  private readonly waiting: (() => void)[] = [];
+  private by: string | null = null;
+  private wake: () => void = () => undefined;
   private readonly listener = (): void => this.requestShutdown();
-  private readonly handlers: (() => void | Promise<void>)[] = [];
+  private readonly handlers: ShutdownHandler[] = [];
+  /** Resolves when a shutdown is requested. */
+  readonly promise = new Promise<void>((resolve) => (this.wake = resolve));
 
   registerSignalHandlers(): void {
     for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, this.listener);
@@ -783,17 +1343,43 @@ export class ShutdownController {
     for (const signal of ["SIGTERM", "SIGINT"]) process.off(signal, this.listener);
   }
 
-  onShutdown(handler: () => void | Promise<void>): void {
+  onShutdown(handler: ShutdownHandler): void {
     this.handlers.push(handler);
+  }
+
+  get isRequested(): boolean {
+    return this.requested;
+  }
+
+  /** Of the first request. */
+  get signal(): string | null {
+    return this.by;
+  }
+
+  /** Requests the shutdown, without its handlers. */
+  trigger(signal: string): void {
+    if (this.requested) return;
+    this.requested = true;
+    this.by = signal;
+    this.wake();
+  }
+
+  async executeHandlers(): Promise<void> {
+    for (const handler of this.handlers) await calm(handler);
+  }
+
+  /** Forgets the request and the handlers. */
+  reset(): void {
+    this.requested = false;
+    this.by = null;
+    this.handlers.length = 0;
   }
 
   requestShutdown(): void {
     if (this.requested) return;
-    this.requested = true;
     this.unregisterSignalHandlers();
-    for (const handler of this.handlers)
-      void Promise.resolve(handler()).catch((e: unknown) => logError(`a shutdown handler failed: ${textOf(e)}`));
-    for (const wake of this.waiting.splice(0)) wake();
+    for (const handler of this.handlers) void calm(handler);
+    this.trigger("request");
   }
 
   isShutdownRequested(): boolean {
@@ -801,15 +1387,15 @@ export class ShutdownController {
   }
 
   async waitForShutdown(): Promise<void> {
-    if (!this.requested) await new Promise<void>((resolve) => this.waiting.push(resolve));
+    if (!this.requested) await this.promise;
   }
 }
 
 /** Where an InProcessDomainEventPoller gets the fast events of a runtime from. */
-export function createFfiPollAdapter(runtime: {
-  pollInProcessEvents(): InProcessDomainEvent | null;
-  askForEvents?(): void;
-}): PollFunction {
+export function createFfiPollAdapter(runtime: { pollInProcessEvents(): any; askForEvents?(): void }): PollFunction {
   runtime.askForEvents?.();
-  return () => runtime.pollInProcessEvents();
+  return () => {
+    const event = runtime.pollInProcessEvents() as FfiDomainEvent | DomainEvent | null;
+    return event && !(event instanceof DomainEvent) ? ffiEventToDomainEvent(event) : event;
+  };
 }
