@@ -38,14 +38,15 @@ const (
 	// overStep are the waiting steps of a key o that may be cancelled or dropped.
 	overStep = `from tasker.board w where w.state = {claimable} and w.callable = -o.line
           and not (o.held and w.task_uuid = o.head_task and w.step_no = o.head_step)
-          and not exists (select from tasker.board t where t.task_uuid = w.task_uuid and t.slot = 0 and ` + undoing + `)`
+          and not ` + undoes + `w.task_uuid)`
 	// supersededStep are the steps w of limits l that younger ones have superseded.
 	supersededStep = `from tasker.board w cross join lateral (
             select callable_id from tasker.limit_keys where line = -w.limit_line) k join tasker.limits l on l.callable_id = k.callable_id
         where w.state in ({scheduled}, {claimable}) and w.limit_line < 0 and l.callable_id = any (@callables::int[]) and not ` + limitedPaused + `
         limit @limit::int`
-	// undoing: the task of the row t in slot 0 undoes its steps.
-	undoing = `get_byte(t.progress, 0) in ({progress_ending}, {progress_retry}) and get_byte(t.progress, length(t.progress) - 1) <> 0`
+	// undoes: a task undoes its steps. Its UUID and a bracket follow.
+	undoes = `exists (select from tasker.board t where t.slot = 0 and get_byte(t.progress, 0) in ({progress_ending}, {progress_retry})
+            and get_byte(t.progress, length(t.progress) - 1) <> 0 and t.task_uuid = `
 )
 
 var (
@@ -73,7 +74,7 @@ with now as materialized (select clock_timestamp() as now), ` + overLimits + `, 
     select *, beyond <> 'cancel_running' or newest > most or began and running + newest > most as excess from waiting
 ), superseded as materialized (
     select w.ctid as at, w.task_uuid, w.state, l.callable_id,
-           exists (select from tasker.board t where t.task_uuid = w.task_uuid and t.slot = 0 and ` + undoing + `) as stays
+           ` + undoes + `w.task_uuid) as stays
     ` + supersededStep + ` for update of w skip locked
 ), excess as materialized (
     select at, line, callable_id, beyond from judged where excess
@@ -98,7 +99,7 @@ with now as materialized (select clock_timestamp() as now), ` + overLimits + `, 
          limit case when o.running >= o.most then o.kept + o.running - o.most else 0 end)
         union all
         (select o.head_task where o.held and o.running = 0)) s
-    where not exists (select from tasker.board t where t.task_uuid = s.task_uuid and t.slot = 0 and ` + undoing + `)
+    where not ` + undoes + `s.task_uuid)
     union all
     select task_uuid from superseded where not stays
     union all

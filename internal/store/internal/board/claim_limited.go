@@ -248,7 +248,7 @@ with now as materialized (select clock_timestamp() as now), open as materialized
     from taken l cross join lateral (
         select ctid as at from tasker.board w
         where w.state in ({scheduled}, {claimable}) and w.limit_line = l.line and w.ctid <> all (array(select at from numbered))
-              and not exists (select from tasker.board t where t.task_uuid = w.task_uuid and t.slot = 0 and ` + undoing + `)
+              and not ` + undoes + `w.task_uuid)
         for update skip locked) s
     where l.supersedes and l.steps > 0 and l.spare <= l.steps and b.ctid = s.at
 ), claimed as (
