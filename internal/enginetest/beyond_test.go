@@ -34,6 +34,17 @@ steps:
 
 const droppedSteps = `select count(*) from tasker.step_attempts where outcome = 1 and result = '{"dropped": true}' and claimed_at is null and worker is null`
 
+// limitCalls lets one call run at once.
+func limitCalls(t *testing.T, e *enginetest.Engine, beyond limitrule.Beyond) {
+	t.Helper()
+	signals, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "limits", Handler: workflow.HandlerReference{Callable: "call"},
+		Rule: limitrule.Rule{MaxRunning: new(1), Beyond: beyond}}, "test", "why")
+	require.NoError(t, err)
+	for _, s := range append(signals, signal.Signal{Topic: signal.TopicControl}) {
+		e.Bus.Publish(s)
+	}
+}
+
 // TestBeyondALimit: one worker with one permit, whose step holds the only place of a key. Of the
 // steps that come then, or of those that run, the tasks are cancelled, or the steps are dropped
 // and the workflow goes on.
@@ -64,12 +75,7 @@ func TestBeyondALimit(t *testing.T) {
 					return "ran", ctx.Err()
 				}))
 			}, func(_ *orchestration.Config, w *worker.Config) { w.MaxConcurrent = 1 })
-			signals, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "limits", Handler: workflow.HandlerReference{Callable: "call"},
-				Rule: limitrule.Rule{MaxRunning: new(1), Beyond: beyond}}, "test", "why")
-			require.NoError(t, err)
-			for _, s := range append(signals, signal.Signal{Topic: signal.TopicControl}) {
-				e.Bus.Publish(s)
-			}
+			limitCalls(t, e, beyond)
 			submit := func(n int) uuid.UUID { return e.Submit("limits", "beyond", fmt.Sprintf(`{"n":%d}`, n)) }
 			first := submit(1)
 			require.Equal(t, first, <-begun)
@@ -151,12 +157,7 @@ func TestWhatIsSupersededIsCancelled(t *testing.T) {
 					}
 				}))
 			})
-			signals, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "limits", Handler: workflow.HandlerReference{Callable: "call"},
-				Rule: limitrule.Rule{MaxRunning: new(1), Beyond: limitrule.CancelRunning}}, "test", "why")
-			require.NoError(t, err)
-			for _, s := range append(signals, signal.Signal{Topic: signal.TopicControl}) {
-				e.Bus.Publish(s)
-			}
+			limitCalls(t, e, limitrule.CancelRunning)
 			id := e.Submit("limits", "beyond", `{"n":1}`)
 			first.Store(&id)
 			require.Equal(t, id, <-begun)
@@ -222,12 +223,7 @@ func TestACompensationIsNotBeyondALimit(t *testing.T) {
 				}
 				return nil
 			})
-			signals, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "limits", Handler: workflow.HandlerReference{Callable: "call"},
-				Rule: limitrule.Rule{MaxRunning: new(1), Beyond: beyond}}, "test", "why")
-			require.NoError(t, err)
-			for _, s := range append(signals, signal.Signal{Topic: signal.TopicControl}) {
-				e.Bus.Publish(s)
-			}
+			limitCalls(t, e, beyond)
 			first := e.Submit("limits", "undone", `{"n":1}`)
 			<-begun
 			second := e.Submit("limits", "undone", `{"n":2}`)
