@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/internal/jsonscan"
+	"github.com/tasker-go/tasker/internal/span"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/worker/events"
@@ -261,17 +261,15 @@ func (n *Next) request(now time.Time) (worker.NextTask, error) {
 	if n.DelaySeconds != 0 {
 		delay = &n.DelaySeconds
 	}
-	start, err := timeOf("start_at", n.StartAt)
-	errs := []error{err, r.Start(start, delay, now), r.Retries(n.MaxAttempts, n.RetryDelays),
-		r.Dependencies(n.DependsOn, n.OnDependencyFailure)}
-	deadline, err := timeOf("deadline", n.Deadline)
-	errs = append(errs, err)
-	r.DeadlineIn, err = submission.DeadlineIn(deadline, now)
-	errs = append(errs, err)
-	r.CorrelationID, err = submission.OptionalUUID("correlation_id", n.CorrelationID)
-	errs = append(errs, err)
-	r.ParentCorrelationID, err = submission.OptionalUUID("parent_correlation_id", n.ParentCorrelationID)
-	if err = errors.Join(append(errs, err)...); err != nil {
+	start, begins := moment("start_at", n.StartAt)
+	end, ends := moment("deadline", n.Deadline)
+	var within, correlation, parent error
+	r.DeadlineIn, within = submission.DeadlineIn(end, now)
+	r.CorrelationID, correlation = submission.OptionalUUID("correlation_id", n.CorrelationID)
+	r.ParentCorrelationID, parent = submission.OptionalUUID("parent_correlation_id", n.ParentCorrelationID)
+	err := errors.Join(begins, r.Start(start, delay, now), r.Retries(n.MaxAttempts, n.RetryDelays),
+		r.Dependencies(n.DependsOn, n.OnDependencyFailure), ends, within, correlation, parent)
+	if err != nil {
 		return r, worker.Permanent(&fault{"the next task was refused: " + err.Error(), nextTaskRefused})
 	}
 	return r, nil
@@ -280,14 +278,14 @@ func (n *Next) request(now time.Time) (worker.NextTask, error) {
 // nextTaskRefused is the error_type of a next task that cannot be created, as in Go.
 const nextTaskRefused = "NextTaskRefused"
 
-// timeOf reads a time; nil: it is absent.
-func timeOf(field, text string) (*time.Time, error) {
+// moment reads a time; nil: it is absent.
+func moment(field, text string) (*time.Time, error) {
 	if text == "" {
-		return nil, nil
+		return nil, nil //nolint:nilnil // none is a choice
 	}
-	at, err := time.Parse(time.RFC3339, strings.ToUpper(text))
+	at, err := span.Moment(text)
 	if err != nil {
-		return nil, fmt.Errorf("invalid %s %.40q: want a time with its zone (RFC 3339)", field, text)
+		return nil, fmt.Errorf("invalid %s: %w", field, err)
 	}
 	return &at, nil
 }
