@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 from .. import _errors
 from .errors import PermanentError, RetryableError, TaskerError
 from .step_handler import APIMixin, BatchableMixin, DecisionMixin, StepHandler
-from .types import DecisionPointOutcome, ErrorType, StepContext, StepHandlerResult
+from .types import DecisionPointOutcome, ErrorType, StepContext, StepHandlerResult, plain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,7 +87,7 @@ def inputs(*keys_or_model: str | type) -> Callable[[F], F]:
 
 
 def step_handler(name: str, version: str = "1.0.0") -> HandlerDecorator:
-    return _handler(name, version, (), lambda handler, context: {}, lambda handler, result: _success(result))
+    return _handler(name, version)
 
 
 def decision_handler(name: str, version: str = "1.0.0") -> HandlerDecorator:
@@ -99,7 +99,7 @@ def decision_handler(name: str, version: str = "1.0.0") -> HandlerDecorator:
             return cast(StepHandlerResult, handler.decision_success(outcome.step_names, outcome.routing_context))
         return cast(StepHandlerResult, handler.skip_branches(outcome.reason, outcome.routing_context))
 
-    return _handler(name, version, (DecisionMixin,), lambda handler, context: {}, decided)
+    return _handler(name, version, DecisionMixin, finish=decided)
 
 
 def batch_analyzer(name: str, worker_template: str, version: str = "1.0.0") -> HandlerDecorator:
@@ -110,18 +110,16 @@ def batch_analyzer(name: str, worker_template: str, version: str = "1.0.0") -> H
         found = handler.batch_analyzer_success(cursors, result.total_items, worker_template, result.metadata)
         return cast(StepHandlerResult, found)
 
-    return _handler(name, version, (BatchableMixin,), lambda handler, context: {}, analyzed)
+    return _handler(name, version, BatchableMixin, finish=analyzed)
 
 
 def batch_worker(name: str, version: str = "1.0.0") -> HandlerDecorator:
     """The function gets its batch as batch_context."""
-    return _handler(
-        name,
-        version,
-        (BatchableMixin,),
-        lambda handler, context: {"batch_context": handler.get_batch_context(context)},
-        lambda handler, result: _success(result),
-    )
+
+    def batch(handler: Any, context: StepContext) -> dict[str, Any]:
+        return {"batch_context": handler.get_batch_context(context)}
+
+    return _handler(name, version, BatchableMixin, more=batch)
 
 
 def api_handler(
@@ -133,22 +131,15 @@ def api_handler(
 ) -> HandlerDecorator:
     """The function gets the client as api; timeout is in seconds."""
     settings = {"base_url": base_url, "default_timeout": timeout, "default_headers": dict(default_headers or {})}
-    return _handler(
-        name,
-        version,
-        (APIMixin,),
-        lambda handler, context: {"api": handler},
-        lambda handler, result: _success(result),
-        settings,
-    )
+    return _handler(name, version, APIMixin, more=lambda handler, context: {"api": handler}, settings=settings)
 
 
 def _handler(
     name: str,
     version: str,
-    mixins: tuple[type, ...],
-    more: Callable[[Any, StepContext], dict[str, Any]],
-    finish: Callable[[Any, Any], StepHandlerResult],
+    *mixins: type,
+    more: Callable[[Any, StepContext], dict[str, Any]] = lambda handler, context: {},
+    finish: Callable[[Any, Any], StepHandlerResult] = lambda handler, result: _success(result),
     settings: Mapping[str, Any] | None = None,
 ) -> HandlerDecorator:
     """Makes the class of a function: more are arguments of its kind, and finish makes the result."""
@@ -233,10 +224,8 @@ def _fields(model: Any, context: StepContext) -> dict[str, Any]:
 
 
 def _success(result: Any) -> StepHandlerResult:
-    if hasattr(result, "model_dump"):
-        result = result.model_dump(mode="json")
-    elif dataclasses.is_dataclass(result) and not isinstance(result, type):
-        result = dataclasses.asdict(result)
+    if hasattr(result, "model_dump") or dataclasses.is_dataclass(result):
+        result = plain(result)
     if result is None:
         result = {}
     elif not isinstance(result, dict):
