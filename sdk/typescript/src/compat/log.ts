@@ -48,37 +48,35 @@ export function logTrace(message: string, fields: Record<string, Json> = {}): vo
   write("trace", message, fields);
 }
 
+type Level = "error" | "warn" | "info" | "debug" | "trace";
+
+const byLevel = <L>(bound: (log: typeof logInfo) => L): Record<Level, L> => ({
+  error: bound(logError),
+  warn: bound(logWarn),
+  info: bound(logInfo),
+  debug: bound(logDebug),
+  trace: bound(logTrace),
+});
+
 /** A logger whose lines all have some fields. */
 export function createLogger(fields: Record<string, Json> = {}) {
-  const bound =
-    (log: typeof logInfo) =>
-    (message: string, more: Record<string, Json> = {}): void =>
-      log(message, { ...fields, ...more });
-  return {
-    error: bound(logError),
-    warn: bound(logWarn),
-    info: bound(logInfo),
-    debug: bound(logDebug),
-    trace: bound(logTrace),
-  };
+  return byLevel(
+    (log) =>
+      (message: string, more: Record<string, Json> = {}): void =>
+        log(message, { ...fields, ...more }),
+  );
 }
 
 /** Takes a message, or fields and a message. */
 export type LogMethod = (first: string | Record<string, Json>, message?: string) => void;
 
 /** The logger of publishers and subscribers. */
-export type Logger = Record<"error" | "warn" | "info" | "debug" | "trace", LogMethod>;
+export type Logger = Record<Level, LogMethod>;
 
 export function loggerOf(component: string): Logger {
-  const bound =
-    (log: typeof logInfo): LogMethod =>
-    (first, message = "") =>
-      typeof first === "string" ? log(first, { component }) : log(message, { component, ...first });
-  return {
-    error: bound(logError),
-    warn: bound(logWarn),
-    info: bound(logInfo),
-    debug: bound(logDebug),
-    trace: bound(logTrace),
-  };
+  return byLevel<LogMethod>(
+    (log) =>
+      (first, message = "") =>
+        typeof first === "string" ? log(first, { component }) : log(message, { component, ...first }),
+  );
 }
