@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -45,7 +46,7 @@ func TestATaskThatOthersHaveAppliedIsNotEnded(t *testing.T) {
 	<-rejected
 	next <- struct{}{}
 	<-rejected
-	e.DB.Exec(t, `drop trigger refuse on tasker.step_attempts`)
+	accept(t, e.DB)
 	for range 2 {
 		e.AnotherOrchestrator(func(c *orchestration.Config) { c.Logger = zap.NewNop() })
 	}
@@ -54,6 +55,13 @@ func TestATaskThatOthersHaveAppliedIsNotEnded(t *testing.T) {
 	close(o.release)
 	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
 	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.dlq_entries`))
+}
+
+// accept ends what the function refuse of a test does. To drop its trigger would lock the table, against
+// statements of the engine that lock others before it.
+func accept(t *testing.T, db *pgtest.DB) {
+	t.Helper()
+	db.Exec(t, `create or replace function refuse() returns trigger language plpgsql as $$ begin return new; end $$`)
 }
 
 // TestTasksSetAsideDoNotHideOthers: the database rejects the reports of as many tasks as a

@@ -40,7 +40,7 @@ func TestATaskThatCannotBeCancelledHoldsUpNoLeasesAndSchedules(t *testing.T) {
 		now, err := w.Store.Schedule(t.Context(), made.UUID)
 		return err == nil && now.LastTask != nil
 	}, patience, 5*time.Millisecond, "the schedule does not run")
-	w.DB.Exec(t, `drop trigger refuse on tasker.step_attempts`)
+	accept(t, w.DB)
 	require.Equal(t, workflow.TaskCancelled, w.Await(*sub).State)
 }
 
@@ -85,7 +85,7 @@ func TestWhatTheDatabaseRejectsHoldsUpNoOthers(t *testing.T) {
 				require.Equal(t, workflow.TaskComplete, w.Await(another).State)
 			}
 			require.False(t, w.Read(refused).State.Terminal())
-			w.DB.Exec(t, `drop trigger refuse on `+c.table)
+			accept(t, w.DB)
 			if c.name == "begin" {
 				w.untilWaiting(refused, "paid")
 				return
@@ -115,7 +115,7 @@ func TestWhatTheDatabaseRejectsDelaysNoDueSteps(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, workflow.TaskComplete, w.Await(later.UUID).State)
 	require.False(t, w.Read(id).State.Terminal())
-	w.DB.Exec(t, `drop trigger refuse on tasker.step_attempts`)
+	accept(t, w.DB)
 	require.Equal(t, workflow.TaskCancelled, w.Await(id).State)
 }
 
@@ -136,7 +136,7 @@ func TestTasksThatCannotBeCancelledHideNoOthers(t *testing.T) {
 	w.Bus.Publish(signal.Signal{Topic: signal.TopicDue})
 	require.Equal(t, workflow.TaskCancelled, w.Await(another).State)
 	require.False(t, w.Read(refused[0]).State.Terminal())
-	w.DB.Exec(t, `drop trigger refuse on tasker.step_attempts`)
+	accept(t, w.DB)
 	require.Equal(t, workflow.TaskCancelled, w.Await(refused[0]).State)
 }
 
@@ -153,7 +153,7 @@ func TestADependencyThatTheDatabaseRejectsHoldsUpNoOthers(t *testing.T) {
 	refused := w.submitAfter("simple", "", on)
 	require.Equal(t, workflow.TaskComplete, w.Await(w.submitAfter("simple", "", done)).State)
 	require.Equal(t, 1, w.DB.QueryInt(t, `select count(*) from tasker.task_messages where task_uuid = $1`, refused))
-	w.DB.Exec(t, `drop trigger refuse on tasker.board`)
+	accept(t, w.DB)
 	require.NoError(t, w.Orchestrator.Cancel(t.Context(), on, "ana", "why"))
 	require.Equal(t, workflow.TaskCancelled, w.Await(refused).State)
 }

@@ -355,7 +355,7 @@ func TestALookThatCannotRunSchedulesDoesTheRest(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, s.Run("test", "flaky", `{"n": 1}`).State, "it is retried")
 	ready, why := s.Orchestrator.Ready()
 	require.True(t, ready, why)
-	s.DB.Exec(t, `drop trigger refuse on tasker.schedules`)
+	accept(t, s.DB)
 	s.caughtUp(made.UUID)
 	require.Len(t, s.runs("stuck"), 1)
 }
@@ -376,7 +376,7 @@ func TestWhatIsNoFaultOfTheSchedulesIsTriedAgain(t *testing.T) {
 		require.Nil(t, now.LastError)
 		require.False(t, now.NextRunAt.After(now.ReadAt))
 	}
-	s.DB.Exec(t, `drop trigger refuse on tasker.tasks`)
+	accept(t, s.DB)
 	for name, id := range map[string]uuid.UUID{"one": one.UUID, "two": two.UUID} {
 		s.caughtUp(id)
 		require.Len(t, s.runs(name), 1)
