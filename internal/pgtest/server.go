@@ -37,7 +37,7 @@ func Settings() map[string]string {
 		"full_page_writes":            "off",
 		"synchronous_commit":          "on",
 		"shared_buffers":              "256MB",
-		"max_connections":             "1000",
+		"max_connections":             "400",
 		"wal_level":                   "logical",
 		"max_replication_slots":       "50",
 		"max_wal_senders":             "50",

@@ -58,7 +58,7 @@ func TestRoles(t *testing.T) {
 	for _, statement := range []string{login, own, grant, revoke, replica, connect, publish, "tasker-ctl migrate grants app"} {
 		require.Contains(t, string(page), statement)
 	}
-	server := pgtest.Private(t, nil)
+	server := pgtest.Private(t, map[string]string{"max_connections": "400"}) // for the fleets of all roles at once
 	for _, c := range []struct {
 		role, source  string
 		create, after []string // after the first start
