@@ -399,10 +399,24 @@ func (e *Explainer) explain(t *testing.T, c Statement) ([]planNode, time.Duratio
 	return plans, took
 }
 
-// Check executes a statement and judges the plans that were executed.
+// Check executes a statement and judges the plans that were executed. One that touches too many blocks
+// is executed once more: it may be the first to meet, and to mark, dead versions of its rows, which the
+// statements before it left when they were rolled back.
 func (e *Explainer) Check(t *testing.T, c Statement) {
+	limit := c.Items*maxBlocks + freeBlocks
+	blocks := e.judged(t, c)
+	if blocks > limit {
+		blocks = e.judged(t, c)
+	}
+	if blocks > limit {
+		t.Errorf("%d blocks touched, more than %d:\n%s", blocks, limit, strings.Join(e.plans, "\n"))
+	}
+}
+
+// judged executes a statement, judges the rows that its plans walk over, and returns the blocks that the
+// plan with the most touched.
+func (e *Explainer) judged(t *testing.T, c Statement) (blocks int) {
 	plans, took := e.explain(t, c)
-	blocks := 0
 	for i := range plans {
 		plans[i].walk(func(n *planNode) {
 			blocks = max(blocks, n.Hit+n.Read)
@@ -416,11 +430,8 @@ func (e *Explainer) Check(t *testing.T, c Statement) {
 			}
 		})
 	}
-	limit := c.Items*maxBlocks + freeBlocks
-	t.Logf("%5d blocks (at most %d), %v", blocks, limit, took.Round(100*time.Microsecond))
-	if blocks > limit {
-		t.Errorf("%d blocks touched, more than %d:\n%s", blocks, limit, strings.Join(e.plans, "\n"))
-	}
+	t.Logf("%5d blocks (at most %d), %v", blocks, c.Items*maxBlocks+freeBlocks, took.Round(100*time.Microsecond))
+	return blocks
 }
 
 // isPartOf reports whether a relation is the table or one of its partitions.
