@@ -1029,6 +1029,22 @@ test("a runtime", async () => {
   while (heard.length < 3) await new Promise((resolve) => setTimeout(resolve, 1));
   poller.stop();
   assert.deepEqual([heard, poller.isRunning], [["a", "b", "of a listener"], false]);
+
+  const order = [];
+  let left = 3,
+    asked = 0;
+  const one = new InProcessDomainEventPoller({ pollIntervalMs: 1 });
+  one.setPollFunction(() => (asked++, left > 0 ? { eventName: `e${left--}` } : null));
+  one.start(async ({ eventName }) => {
+    const before = asked;
+    order.push(`${eventName} begins`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    order.push(`${eventName} ends after ${asked - before} polls`);
+  });
+  while (order.length < 6) await new Promise((resolve) => setTimeout(resolve, 1));
+  one.stop();
+  const expected = ["e3", "e2", "e1"].flatMap((e) => [`${e} begins`, `${e} ends after 0 polls`]);
+  assert.deepEqual(order, expected, "a slow listener is not called twice at once");
 });
 
 test("a signal ends a process", async () => {

@@ -765,6 +765,7 @@ export class InProcessDomainEventPoller {
   private polls = 0;
   private events = 0;
   private lagged = 0;
+  private busy = false;
   private listeners: { pattern: string; listener: (event: any) => unknown }[] = [];
   private readonly troubles: DomainEventErrorCallback[] = [];
 
@@ -815,18 +816,27 @@ export class InProcessDomainEventPoller {
     return { pollCount, eventsProcessed, eventsLagged, running: this.isRunning };
   }
 
+  /** Events are handled one after the other: a poll that is due while listeners are busy is left out. */
   private async take(): Promise<void> {
+    if (this.busy) return;
+    this.busy = true;
+    try {
+      await this.takeSome();
+    } catch (e) {
+      this.trouble(e);
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  private async takeSome(): Promise<void> {
     this.polls++;
     const most = this.config.maxEventsPerPoll ?? 100;
     for (let taken = 0; taken < most; taken++) {
-      try {
-        const event = this.poll?.() as DomainEvent | null | undefined;
-        if (!event) return;
-        this.events++;
-        await this.deliver(event);
-      } catch (e) {
-        return this.trouble(e);
-      }
+      const event = this.poll?.() as DomainEvent | null | undefined;
+      if (!event) return;
+      this.events++;
+      await this.deliver(event);
     }
     this.lagged++;
   }
