@@ -195,7 +195,7 @@ metrics-test: require-postgresql require-prometheus require-rabbitmq require-red
 
 .PHONY: bench
 bench: require-postgresql ## Measure against the goals and other queues (about 20 minutes)
-	cd test/bench && $(GO) run . -out ../../docs/benchmarks/latest $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -out ../../docs/inside/benchmarks/latest $(BENCHFLAGS)
 
 .PHONY: bench-short
 bench-short: require-postgresql ## The same with small sizes (about 6 minutes); writes no files
@@ -208,31 +208,31 @@ microbench: $(BENCHSTAT)-$(BENCHSTAT_VERSION) ## Times and allocations of the pu
 .PHONY: plans
 plans: require-postgresql ## Execute the hot statements on 10 million finished tasks and write their plans down
 	TMPDIR=$${TMPDIR:-/tmp} $(GO) test ./internal/store/internal/board -run TestHotStatementsStayOnTheirIndexes -timeout 30m -args -plans.waiting 1000000 -plans.finished 10000000 \
-		-plans.out $(CURDIR)/docs/benchmarks/plans.md
+		-plans.out $(CURDIR)/docs/inside/benchmarks/plans.md
 	TMPDIR=$${TMPDIR:-/tmp} $(GO) test -p 1 ./internal/store/internal/ledger ./internal/store/internal/operations ./internal/store/internal/waits -run 'Test.*StatementsStayOnTheirIndexes' \
 		-timeout 30m -args -plans.waiting 200000 -plans.finished 2000000 # with events, batches and dead letters, on 5 GB of disk
 	TMPDIR=$${TMPDIR:-/tmp} $(GO) test ./internal/store/internal/ledger -run TestListsOfALargeLedger -timeout 30m -args -lists.tasks 5000000 \
-		-lists.out $(CURDIR)/docs/benchmarks/lists.md
+		-lists.out $(CURDIR)/docs/inside/benchmarks/lists.md
 
 .PHONY: bench-snapshot
 bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and River's; draws a picture
-	cd test/bench && $(GO) run . -only snapshot -out ../../docs/benchmarks/held-snapshot $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only snapshot -out ../../docs/inside/benchmarks/held-snapshot $(BENCHFLAGS)
 
 .PHONY: bench-secure
 bench-secure: require-postgresql ## Measure what credentials and TLS cost (about 13 minutes)
-	cd test/bench && $(GO) run . -only secure -out ../../docs/benchmarks/secure $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only secure -out ../../docs/inside/benchmarks/secure $(BENCHFLAGS)
 
 .PHONY: bench-telemetry
 bench-telemetry: require-postgresql ## Measure what traces and the scraping of metrics cost (about 15 minutes)
-	cd test/bench && $(GO) run . -only telemetry -out ../../docs/benchmarks/telemetry $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only telemetry -out ../../docs/inside/benchmarks/telemetry $(BENCHFLAGS)
 
 .PHONY: bench-order
 bench-order: require-postgresql ## Measure what shortest expected first does to waits, and how good its forecasts are (about 20 minutes)
-	cd test/bench && $(GO) run . -only order -out ../../docs/benchmarks/order $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only order -out ../../docs/inside/benchmarks/order $(BENCHFLAGS)
 
 .PHONY: bench-limits
 bench-limits: require-postgresql ## Measure what limits do: shares, a flood, a rate, ordered keys (about 7 minutes; BENCHFLAGS=-full: a million tasks)
-	cd test/bench && $(GO) run . -only limits -out ../../docs/benchmarks/limits $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only limits -out ../../docs/inside/benchmarks/limits $(BENCHFLAGS)
 
 .PHONY: bench-former
 bench-former: require-postgresql ## Compare with the version of a commit: make bench-former FORMER=<commit> (about 4 minutes)
@@ -247,11 +247,11 @@ bench-ageing: require-postgresql ## Measure how long tasks wait behind a flood o
 
 .PHONY: bench-sources
 bench-sources: require-postgresql require-rabbitmq require-redis ## Compare the event sources: latency, signals, cost, a killed source (about 7 minutes with BENCHFLAGS=-short, else 16)
-	cd test/bench && $(GO) run . -only sources -out ../../docs/benchmarks/sources $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only sources -out ../../docs/inside/benchmarks/sources $(BENCHFLAGS)
 
 .PHONY: bench-streams
 bench-streams: require-postgresql ## Measure 1,000 clients that follow transitions (about 2 minutes)
-	cd test/bench && $(GO) run . -only streams -out ../../docs/benchmarks/streams $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only streams -out ../../docs/inside/benchmarks/streams $(BENCHFLAGS)
 
 ##@ Change it
 .PHONY: fmt

@@ -23,7 +23,7 @@ var callRow = regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|[^|]+\\| `(Example\\w+)`
 // example calls it.
 func TestEveryCallHasAnExample(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/client.md")
+	page, err := os.ReadFile("../docs/use/clients.md")
 	require.NoError(t, err)
 	examples, shown := examplesHere(t), map[string]bool{}
 	for _, row := range callRow.FindAllStringSubmatch(string(page), -1) {
@@ -35,7 +35,7 @@ func TestEveryCallHasAnExample(t *testing.T) {
 	}
 	calls := reflect.TypeFor[*client.Client]()
 	for i := range calls.NumMethod() {
-		require.Contains(t, shown, calls.Method(i).Name, "docs/client.md has no row for it")
+		require.Contains(t, shown, calls.Method(i).Name, "docs/use/clients.md has no row for it")
 	}
 }
 

@@ -22,7 +22,7 @@ type Orchestration struct {
 		MaxStreams   int `toml:"max_streams" default:"100" min:"1" max:"10000" doc:"Streams of domain events and of transitions that one replica serves at once." effect:"Each holds a connection; beyond it clients are told to come back (503)."`
 	} `toml:"events"`
 	Sessions struct {
-		Enabled       bool     `toml:"enabled" default:"false" doc:"Serve sessions of processes in other languages (docs/protocol.md) without a worker daemon." effect:"The orchestrator claims the steps that they offer to run, as a worker of the fleet."`
+		Enabled       bool     `toml:"enabled" default:"false" doc:"Serve sessions of processes in other languages (docs/reference/protocol.md) without a worker daemon." effect:"The orchestrator claims the steps that they offer to run, as a worker of the fleet."`
 		Namespaces    []string `toml:"namespaces" default:"" rule:"namespace" doc:"Namespaces whose steps the sessions get; empty means all." effect:"Keeps the steps of others for worker daemons."`
 		MaxConcurrent int      `toml:"max_concurrent_steps" default:"1000" min:"1" max:"10000" doc:"Steps that all sessions hold at the same time." effect:"The work and memory that sessions add to the daemon."`
 		Sessions
@@ -93,11 +93,11 @@ type Orchestration struct {
 			Overdue  time.Duration `toml:"overdue_seconds" default:"30" min:"1" max:"3600" doc:"Time in line after which work is signalled again." effect:"Shorter signals busy queues for nothing."`
 		} `toml:"signals"`
 		Ageing struct {
-			Bound     time.Duration `toml:"bound_seconds" default:"0" min:"0" max:"31536000" doc:"Time in line from which a step is claimed before others of any priority; 0 turns it off (docs/order.md)." effect:"Nothing waits much longer behind higher priorities: once work waits for longer, priorities count less."`
+			Bound     time.Duration `toml:"bound_seconds" default:"0" min:"0" max:"31536000" doc:"Time in line from which a step is claimed before others of any priority; 0 turns it off (docs/use/order.md)." effect:"Nothing waits much longer behind higher priorities: once work waits for longer, priorities count less."`
 			BatchSize int           `toml:"batch_size" default:"500" min:"1" max:"10000" doc:"Steps brought forward by one transaction." effect:"Length of one transaction."`
 		} `toml:"ageing"`
 		Predictions struct {
-			Interval time.Duration `toml:"interval_seconds" default:"5" min:"1" max:"3600" doc:"How often the times of handlers are learned from what workers tell, while a policy orders by them (docs/prediction.md)." effect:"How soon a change of the times has an effect; each run reads the rows of all workers."`
+			Interval time.Duration `toml:"interval_seconds" default:"5" min:"1" max:"3600" doc:"How often the times of handlers are learned from what workers tell, while a policy orders by them (docs/use/order.md)." effect:"How soon a change of the times has an effect; each run reads the rows of all workers."`
 		} `toml:"predictions"`
 	} `toml:"sweeps"`
 	Retention struct {
@@ -148,7 +148,7 @@ type Orchestration struct {
 			BatchSize int      `toml:"batch_size" default:"100" min:"1" max:"1000" doc:"Messages that are made tasks at once." effect:"Larger moves more under load, with longer transactions; of each queue common.queues.rabbitmq.prefetch_count arrive at most."`
 		} `toml:"rabbitmq_queue"`
 		RabbitMQEvents struct {
-			Enabled      bool          `toml:"enabled" default:"false" doc:"Publish durable domain events to an exchange of RabbitMQ (common.queues.rabbitmq), in the order of commits of each task (docs/events.md)." effect:"Orchestrators with it take turns: the event consumer rabbitmq-events.NAMESPACE has the place. Each namespace has a connection."`
+			Enabled      bool          `toml:"enabled" default:"false" doc:"Publish durable domain events to an exchange of RabbitMQ (common.queues.rabbitmq), in the order of commits of each task (docs/use/events.md)." effect:"Orchestrators with it take turns: the event consumer rabbitmq-events.NAMESPACE has the place. Each namespace has a connection."`
 			Exchange     string        `toml:"exchange" default:"tasker.events" must:"1–255 of a–z, A–Z, 0–9, _, ., : and -" match:"^[a-zA-Z0-9_.:-]{1,255}$" doc:"Exchange that events are published to, with the routing key NAMESPACE.EVENT." effect:"After a change events go on to the new one."`
 			ExchangeType string        `toml:"exchange_type" default:"topic" oneof:"topic,direct,fanout,headers,existing" doc:"Type of the exchange, which is declared as durable; existing declares nothing." effect:"existing needs no right to configure it; any other has to be the type of an exchange that is there."`
 			Namespaces   []string      `toml:"namespaces" default:"" rule:"namespace" doc:"Namespaces whose events are published." effect:"Needed where the bridge is enabled. One that is not there yet is waited for."`

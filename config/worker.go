@@ -136,7 +136,7 @@ type LoadShedding struct {
 
 // Sessions bound those of processes in other languages.
 type Sessions struct {
-	MaxSessions  int           `toml:"max_sessions" default:"1000" min:"0" max:"100000" doc:"Sessions of processes in other languages (docs/protocol.md); 0 allows none." effect:"Further processes are refused with 503. They share the permits of the worker (max_concurrent_handlers)."`
+	MaxSessions  int           `toml:"max_sessions" default:"1000" min:"0" max:"100000" doc:"Sessions of processes in other languages (docs/reference/protocol.md); 0 allows none." effect:"Further processes are refused with 503. They share the permits of the worker (max_concurrent_handlers)."`
 	MaxPermits   int           `toml:"max_permits" default:"100" min:"1" max:"10000" doc:"Steps that one session may hold." effect:"A session that asks for more is refused. One answer may have as many steps, each with its context and the results that it depends on."`
 	ReclaimGrace time.Duration `toml:"reclaim_grace_ms" default:"3000" min:"100" max:"300000" doc:"Longest time between two requests of a session, and for a session to find its steps again after its daemon was started again under its worker_id." effect:"Beyond it the session is lost, and the steps that it holds fail and run again at once."`
 	MaxWait      time.Duration `toml:"max_wait_ms" default:"10000" min:"0" max:"60000" doc:"Longest wait of a poll for steps." effect:"A process that is frozen or cut off without a word is noticed after this and the grace."`

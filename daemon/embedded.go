@@ -21,7 +21,7 @@ import (
 // receives the other's signals without the detour over the database. All others receive
 // them as usual, and other daemons may work on the same database; their signals come over
 // one connection for both. Nothing runs before Start; start the orchestrator first and
-// stop it last. log must not be nil. docs/embedding.md has a whole program.
+// stop it last. log must not be nil. docs/use/embedding.md has a whole program.
 func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, log *zap.Logger, options ...EmbeddedOption) (*Orchestrator, *Worker, error) {
 	near := &neighbours{}
 	for _, o := range options {

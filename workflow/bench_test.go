@@ -11,7 +11,7 @@ import (
 )
 
 // The hot paths of this package: each is a benchmark and has a budget of
-// allocations. See "Measuring" in docs/development.md.
+// allocations. See "Measuring" in docs/inside/development.md.
 
 func BenchmarkAdvance(b *testing.B)   { perfguard.Benchmark(b, advanceCases()) }
 func BenchmarkCompile(b *testing.B)   { perfguard.Benchmark(b, compileCases()) }

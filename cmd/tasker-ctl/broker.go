@@ -23,7 +23,7 @@ func (a *app) broker() command {
 		long: `Works on the RabbitMQ of common.queues.rabbitmq: of the configuration
 (TASKER_CONFIG_PATH, TASKER_CONFIG_ROOT or --config-file), with RABBITMQ_URL.
 Only migrate asks an orchestrator, and concerns every event source. Daemons
-declare what they need by themselves. See docs/modes.md.`,
+declare what they need by themselves. See docs/operate/modes.md.`,
 		commands: []command{
 			a.brokerMigrate(), a.brokerDrain(),
 			a.onBroker(command{use: "topology", short: "List the exchanges and queues that the configuration wants",
@@ -64,7 +64,7 @@ func brokerError(err error) error {
 	case errors.As(err, &refused) && refused.Code == amqp091.PreconditionFailed:
 		return coded{hinted{err, "delete it, or give it another name"}, exitConflict}
 	case amqp.Reason(err) == telemetry.BrokerRefused:
-		return coded{hinted{err, "see the user, the password, the virtual host and the rights in it (docs/modes.md)"}, exitPermission}
+		return coded{hinted{err, "see the user, the password, the virtual host and the rights in it (docs/operate/modes.md)"}, exitPermission}
 	case errors.Is(err, amqp.ErrUnavailable):
 		return coded{err, exitUnavailable}
 	}

@@ -101,7 +101,7 @@ func (a *app) brokerMigrate() command {
 		long: `Shows which event sources the daemons use, as their heartbeats tell, how far the
 fleet has moved to the one of --to, and the next step. It changes nothing: the
 sources are settings of the daemons, which are restarted twice, first with both
-(common.signals.moving_from) and then without the old one. See docs/operations.md.
+(common.signals.moving_from) and then without the old one. See docs/operate/operations.md.
 
 With --until it waits, for 30 s or for --timeout, until all daemons that live have
 come to a stage: both, where each uses the source, beside the old one or alone, or

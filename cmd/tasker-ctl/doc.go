@@ -27,6 +27,6 @@
 //   - newRootCommand, or the group above, has the function in its list.
 //
 // What may not enter: rules of the engine (they are in workflow), SQL (store),
-// and HTTP (client). docs/cli.md is generated from the commands' own help by
+// and HTTP (client). docs/reference/cli.md is generated from the commands' own help by
 // TestReferenceIsUpToDate with -update.
 package main

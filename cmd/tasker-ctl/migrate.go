@@ -23,7 +23,7 @@ func (a *app) migrate() command {
 --database-url, else of DATABASE_URL, else common.database.url of the
 configuration (TASKER_CONFIG_PATH, TASKER_CONFIG_ROOT or --config-file).
 Connect directly, not through a pooler in transaction mode: migrations hold an
-advisory lock for the session. See docs/upgrading.md.`,
+advisory lock for the session. See docs/operate/upgrading.md.`,
 		commands: []command{
 			a.migration(command{use: "plan", short: "List what up would apply, and what keeps it from that"}, a.migratePlan),
 			a.migration(command{use: "up", short: "Apply the pending migrations",
@@ -53,7 +53,7 @@ func (a *app) migrateGrants() command {
 		long: `Prints the statements after which daemons work as a role that owns nothing. The
 role that migrates executes them once in the database, after migrate up; later
 migrations by the same role extend them by themselves. It asks no database. See
-docs/operations.md.`,
+docs/operate/operations.md.`,
 		example: `  tasker-ctl migrate grants app | psql "$DATABASE_URL"`,
 		local: func(_ context.Context, args []string) error {
 			statements, err := store.Grants(args[0])

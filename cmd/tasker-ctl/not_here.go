@@ -1,7 +1,7 @@
 package main
 
 // notHere are the commands of Tasker's tool that are not here, each with what
-// serves its purpose. docs/wire-compatibility.md lists them.
+// serves its purpose. docs/use/migrating.md lists them.
 func notHere() []command {
 	return []command{
 		{use: "init", short: "Not here: this program has no file of its own",

@@ -89,7 +89,7 @@ func TestEveryCommandAgainstRealDaemons(t *testing.T) {
 	r.play(t, "local.txt", func(words []string) { ran.note(tasker, words) })
 	r.prepareMore(t)
 	r.play(t, "usage.txt", func([]string) {})
-	require.Empty(t, r.unused(t), "usage lines of docs/cli.md that no script in testdata/real runs")
+	require.Empty(t, r.unused(t), "usage lines of docs/reference/cli.md that no script in testdata/real runs")
 	r.refused(t, tasker, ran)
 	require.Empty(t, ran.lacks(tasker), "in testdata/tasker-cli.txt and run by no script in testdata/real")
 	delete(ran, "task cancel")
@@ -237,7 +237,7 @@ func (r *realPair) prepareMore(t *testing.T) {
 	}
 }
 
-// unused lists the usage lines of docs/cli.md that no line of a script is. Groups, which
+// unused lists the usage lines of docs/reference/cli.md that no line of a script is. Groups, which
 // show their help, run here.
 func (r *realPair) unused(t *testing.T) (lines []string) {
 	t.Helper()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const referenceFile = "../../docs/cli.md"
+const referenceFile = "../../docs/reference/cli.md"
 
 const referenceIntro = `# tasker-ctl
 
@@ -44,7 +44,7 @@ The profile ` + "`default`" + ` is applied first, the named one over it (` + "`-
 also load in the form ` + "`auth.method = { type = \"BearerToken\", value = \"…\" }`" + `. With
 ` + "`transport = \"grpc\"`" + ` in ` + "`[profile.<name>]`" + ` base_url is that of the gRPC port (9190, or 9191 of a
 worker); commands that gRPC has no rpc for end with code 2 and name the route of REST.
-Go programs read the same with ` + "[`client/profile`](client.md#addresses-and-credentials)" + `.
+Go programs read the same with ` + "[`client/profile`](../use/clients.md#addresses-and-credentials)" + `.
 
 | variable | over the profile's |
 |---|---|
@@ -62,7 +62,7 @@ Go programs read the same with ` + "[`client/profile`](client.md#addresses-and-c
 ## Commands
 `
 
-// reference is docs/cli.md.
+// reference is docs/reference/cli.md.
 func reference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(referenceIntro)

@@ -63,7 +63,7 @@ shows how long its steps would have waited. It changes nothing and is about the
 order of waiting steps, not about calendars. It reads the database itself: the
 executions of the tasks of --namespace that were created between --since and
 --until, up to a million. Expected times are learned from what had ended before.
-See docs/simulate.md.`,
+See docs/use/order.md.`,
 		example: "  tasker-ctl schedule simulate -n payments --callable charge --permits 8 --since 2h --svg forecast.svg\n" +
 			"  tasker-ctl schedule simulate -n payments --permits 8 --since 24h --save day.jsonl\n" +
 			"  tasker-ctl schedule simulate --file day.jsonl --permits 12 --recorded-permits 8 --ageing 1m --policies fifo,shortest_expected",

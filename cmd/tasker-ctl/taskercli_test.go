@@ -46,7 +46,7 @@ var codeSpan = regexp.MustCompile("`([^`]+)`")
 // second one says that there is no such thing here.
 func differences(t *testing.T) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/wire-compatibility.md")
+	text, err := os.ReadFile("../../docs/use/migrating.md")
 	require.NoError(t, err)
 	_, section, found := strings.Cut(string(text), "\n## CLI\n")
 	require.True(t, found)
@@ -125,7 +125,7 @@ func flagOf(f *pflag.Flag) string {
 func TestCommandsOfTasker(t *testing.T) {
 	t.Parallel()
 	absent, stale := missing(testRoot(), readTaskerCLI(t), differences(t))
-	require.Empty(t, absent, "neither in the tree nor in the table CLI of docs/wire-compatibility.md")
+	require.Empty(t, absent, "neither in the tree nor in the table CLI of docs/use/migrating.md")
 	require.Empty(t, stale, "the table says none, but it is here")
 }
 

@@ -21,7 +21,7 @@ import (
 // is promised about them.
 const (
 	apiDir  = "testdata/api"
-	apiPage = "../../docs/api-stability.md"
+	apiPage = "../../docs/reference/api-stability.md"
 )
 
 var updateAPI = flag.Bool("api.update", false, "write the exported declarations to "+apiDir)

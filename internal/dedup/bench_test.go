@@ -11,7 +11,7 @@ import (
 )
 
 // Every submission has an identity: each case is a benchmark and has a budget of
-// allocations. See "Measuring" in docs/development.md.
+// allocations. See "Measuring" in docs/inside/development.md.
 
 func BenchmarkIdentity(b *testing.B)  { perfguard.Benchmark(b, identityCases()) }
 func TestIdentityAllocs(t *testing.T) { perfguard.Allocations(t, identityCases()) }

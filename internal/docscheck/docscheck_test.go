@@ -63,19 +63,19 @@ func TestConfigurationReferenceIsUpToDate(t *testing.T) {
 
 func TestEveryVariableOfAKeyIsExplained(t *testing.T) {
 	t.Parallel()
-	text := page(t, "docs/configuration.md")
+	text := page(t, "docs/operate/configuration.md")
 	for _, name := range []string{"TASKER_CONFIG_PATH", "TASKER_CONFIG_ROOT", "TASKER_ENV"} {
-		require.True(t, strings.Contains(text, "`"+name+"`"), "docs/configuration.md does not mention %s", name) //nolint:testifylint // Contains would print the page
+		require.True(t, strings.Contains(text, "`"+name+"`"), "docs/operate/configuration.md does not mention %s", name) //nolint:testifylint // Contains would print the page
 	}
 	for _, key := range config.Keys() {
 		for _, name := range key.Env {
-			require.True(t, strings.Contains(text, "`"+name+"`"), "docs/configuration.md does not mention %s of %s", name, key.Path) //nolint:testifylint // Contains would print the page
+			require.True(t, strings.Contains(text, "`"+name+"`"), "docs/operate/configuration.md does not mention %s of %s", name, key.Path) //nolint:testifylint // Contains would print the page
 		}
 	}
 }
 
 const (
-	countsPage  = "docs/configuration.md"
+	countsPage  = "docs/operate/configuration.md"
 	countsBegin = "<!-- counts: written by go test ./internal/docscheck -update -->\n"
 	countsEnd   = "<!-- end of counts -->\n"
 )
@@ -114,7 +114,7 @@ func compareBetween(t *testing.T, name, begin, end, want string) {
 
 func TestEveryRoomHasItsPlaceInTheArchitecture(t *testing.T) {
 	t.Parallel()
-	text := page(t, "docs/architecture.md")
+	text := page(t, "docs/inside/architecture.md")
 	entries, err := os.ReadDir(root)
 	require.NoError(t, err)
 	rooms := 0
@@ -123,7 +123,7 @@ func TestEveryRoomHasItsPlaceInTheArchitecture(t *testing.T) {
 			continue
 		}
 		rooms++
-		require.True(t, strings.Contains(text, "`"+entry.Name()+"/`"), "docs/architecture.md does not mention the room %s", entry.Name()) //nolint:testifylint // Contains would print the page
+		require.True(t, strings.Contains(text, "`"+entry.Name()+"/`"), "docs/inside/architecture.md does not mention the room %s", entry.Name()) //nolint:testifylint // Contains would print the page
 	}
 	require.Greater(t, rooms, 10)
 }
@@ -158,10 +158,10 @@ func TestNamesAreMentioned(t *testing.T) {
 		page, what string
 		names      []string
 	}{
-		{"docs/templates.md", "problem code", problemCodes(t)},
-		{"docs/data-model.md", "object of the schema", schemaObjects(t)},
+		{"docs/use/workflows.md", "problem code", problemCodes(t)},
+		{"docs/inside/data-model.md", "object of the schema", schemaObjects(t)},
 		{"docs/reference/metrics.md", "metric", metricNames()},
-		{"docs/engine.md", "state of a task or step", stateNames()},
+		{"docs/inside/engine.md", "state of a task or step", stateNames()},
 	} {
 		text := page(t, tt.page)
 		require.Greater(t, len(tt.names), 20, tt.what)

@@ -15,7 +15,7 @@ const (
 	noCallable = "– the handler is registered with it; a Resolver gets the whole reference."
 	byEngine   = "– the engine acts on it."
 	forPeople  = "– for people."
-	ofKeys     = "Where a handler meets each key. [Templates](../templates.md#a-step) explains them."
+	ofKeys     = "Where a handler meets each key. [Templates](../use/workflows.md#a-step) explains them."
 	ofEngine   = "– the engine runs such a step, without a handler."
 )
 

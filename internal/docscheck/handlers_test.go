@@ -62,7 +62,7 @@ func TestHandlerReferenceIsUpToDate(t *testing.T) {
 	}
 	require.Empty(t, handlerProblems(rows, words))
 	compare(t, "docs/reference/handlers.md", handlersPage())
-	for _, from := range []string{"README.md", "docs/workers.md", "sdk/python/README.md", "sdk/typescript/README.md"} {
+	for _, from := range []string{"README.md", "docs/use/handlers.md", "sdk/python/README.md", "sdk/typescript/README.md"} {
 		require.Contains(t, linksOf(page(t, from)), linkTo(from), "%s does not lead to the page", from)
 		require.Empty(t, whyBroken(from, linkTo(from)))
 	}
@@ -84,7 +84,7 @@ func handlersPage() string {
 		"     go test ./internal/docscheck -update. Do not edit. -->\n\n" +
 		"Each row is one thing in Go, Python and TypeScript. A dash begins the reason why a language has no name for it.\n" +
 		"The tests of the repository compare the tables with the sources of all three languages.\n\n" +
-		"`ctx` is the context of a step. [Writing workers](../workers.md) explains the names in Go,\n" +
+		"`ctx` is the context of a step. [Writing workers](../use/handlers.md) explains the names in Go,\n" +
 		"[Python](../../sdk/python/README.md) and [TypeScript](../../sdk/typescript/README.md) theirs.\n")
 	for _, s := range handlerSections {
 		fmt.Fprintf(&b, "\n## %s\n\n", s.title)

@@ -111,9 +111,9 @@ func slug(heading string) string {
 func TestBrokenLinksAreFound(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, whyBroken("README.md", "docs"))
-	require.Empty(t, whyBroken("docs/engine.md", "../README.md"))
-	require.NotEmpty(t, whyBroken("docs/engine.md", "README.md"))
-	require.NotEmpty(t, whyBroken("README.md", "docs/engine.md#no-such-heading"))
+	require.Empty(t, whyBroken("docs/inside/engine.md", "../../README.md"))
+	require.NotEmpty(t, whyBroken("docs/inside/engine.md", "README.md"))
+	require.NotEmpty(t, whyBroken("README.md", "docs/inside/engine.md#no-such-heading"))
 	require.Equal(t, []string{"a.md", "#b"}, linksOf("[x](a.md) `[y](c.md)` [z](https://example.org)\n```\n[w](d.md)\n```\n[v](#b)\n"))
 	require.True(t, hasAnchor("# What, then?\n", "what-then"))
 	require.False(t, hasAnchor("```\n# What, then?\n```\n", "what-then"))

@@ -15,7 +15,7 @@ import (
 // life has more than eight.
 func TestLivesFollowTheCode(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, wrongStations(page(t, "docs/architecture.md"), 4))
+	require.Empty(t, wrongStations(page(t, "docs/inside/architecture.md"), 4))
 }
 
 // maxStations bounds the stations of one life: a longer way is not one that a newcomer

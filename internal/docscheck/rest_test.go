@@ -71,8 +71,8 @@ func TestRESTReferenceIsUpToDate(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# REST reference\n\n<!-- Generated from the OpenAPI documents of the daemons by\n     go test ./internal/docscheck -update. Do not edit. -->\n\n" +
 		"Every route of both daemons, its permission, query and answers; below them the fields of the bodies. A daemon serves the\n" +
-		"whole document at `/api-docs/openapi.json`, and to people at `/api-docs/ui`. [Wire compatibility](../wire-compatibility.md) says what the fields\n" +
-		"mean to clients of Tasker, [access](../security.md) what a permission allows. A failure is a JSON object with `error.code` and\n" +
+		"whole document at `/api-docs/openapi.json`, and to people at `/api-docs/ui`. [Wire compatibility](../use/migrating.md) says what the fields\n" +
+		"mean to clients of Tasker, [access](../operate/security.md) what a permission allows. A failure is a JSON object with `error.code` and\n" +
 		"`error.message`; each route may answer 500, 503 and 504 too, and 401 and 403 where it needs a permission.\n")
 	for _, daemon := range []string{"orchestrator", "worker"} {
 		routes, schemas := documentedRoutes(t, daemon)

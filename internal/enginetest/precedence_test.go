@@ -154,7 +154,7 @@ func (r *ruled) completes(tasks ...uuid.UUID) {
 	}
 }
 
-// TestWhatWins holds the table of docs/order.md, cell by cell.
+// TestWhatWins holds the table of docs/use/order.md, cell by cell.
 func TestWhatWins(t *testing.T) {
 	t.Parallel()
 	for cell, holds := range map[string]func(t *testing.T, r *ruled){

@@ -1,7 +1,7 @@
 // Package remote lends the worker's claims to processes in other languages. A process
 // opens a session that offers callables and permits; a [Hub] hands it the steps that the
 // worker claims for these callables, and turns its reports into what handlers return.
-// docs/protocol.md is the contract.
+// docs/reference/protocol.md is the contract.
 //
 // wire.go has the messages. hub.go knows the sessions and which of them gets a step;
 // session.go is one session: the steps it holds, the messages it gets and when it is lost; step.go

@@ -3,7 +3,7 @@
 // the lock on its row, may run the rules ([workflow.Advance]), commit the effects and
 // claim the steps that follow, without a report on the board and an orchestrator that
 // applies it. Orchestrators remain the guarantee: they apply every report that was not
-// settled. docs/decisions/0024 has the reasons and the figures.
+// settled. docs/inside/decisions/0024 has the reasons and the figures.
 //
 // Recorder, which counts and logs committed decisions, serves orchestrators too.
 //

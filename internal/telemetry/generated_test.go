@@ -137,7 +137,7 @@ func (d *dashboard) json(t *testing.T) string {
 
 func referencePage() string {
 	var b strings.Builder
-	b.WriteString("# Metrics\n\n<!-- Generated: " + generated + " -->\n\nThe metrics at `/metrics` of each daemon; [operations](../operations.md#metrics) says how to use them. Values of a label in braces are all it\n" +
+	b.WriteString("# Metrics\n\n<!-- Generated: " + generated + " -->\n\nThe metrics at `/metrics` of each daemon; [operations](../operate/operations.md#metrics) says how to use them. Values of a label in braces are all it\n" +
 		"has; the other labels have as many values as a fleet has of what they name ([what bounds them](#labels)). Alerts are in `deploy/prometheus/rules.yml`, dashboards\n" +
 		"in `deploy/grafana`.\n\n| metric | kind | unit | labels | meaning | buckets | alerts | dashboards |\n|---|---|---|---|---|---|---|---|\n")
 	for _, e := range telemetry.Catalogue() {

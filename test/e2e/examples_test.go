@@ -23,7 +23,7 @@ import (
 	"github.com/tasker-go/tasker/internal/redistest"
 )
 
-// TestQuickStarts types what the READMEs of examples and packages and docs/getting-started.md say,
+// TestQuickStarts types what the READMEs of examples and packages and docs/use/first-steps.md say,
 // and sees what they say it prints.
 func TestQuickStarts(t *testing.T) {
 	t.Parallel()
@@ -32,7 +32,7 @@ func TestQuickStarts(t *testing.T) {
 	pages, err := filepath.Glob("../../examples/*/README.md")
 	require.NoError(t, err)
 	require.Len(t, pages, 5)
-	for _, page := range append(pages, "../../docs/getting-started.md", "../../sdk/python/README.md", "../../sdk/typescript/README.md") {
+	for _, page := range append(pages, "../../docs/use/first-steps.md", "../../sdk/python/README.md", "../../sdk/typescript/README.md") {
 		t.Run(filepath.Base(filepath.Dir(page)), func(t *testing.T) {
 			text, err := os.ReadFile(page) // #nosec G304 -- our own
 			require.NoError(t, err)
@@ -41,13 +41,13 @@ func TestQuickStarts(t *testing.T) {
 	}
 }
 
-// TestQuickStartsOverBrokers types what docs/migrating.md says to those who have messages in
+// TestQuickStartsOverBrokers types what docs/use/migrating.md says to those who have messages in
 // RabbitMQ, or jobs in Redis: the quick starts of their queues, with messages in their form.
 func TestQuickStartsOverBrokers(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
 	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
-	page, err := os.ReadFile("../../docs/migrating.md")
+	page, err := os.ReadFile("../../docs/use/migrating.md")
 	require.NoError(t, err)
 	sections := map[string]string{}
 	for _, section := range strings.Split(string(page), "\n## ")[1:] {

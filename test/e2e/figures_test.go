@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/test/fleet"
 )
 
-// measuring reports whether -remote.tasks asks for the sizes and bounds of docs/protocol.md,
+// measuring reports whether -remote.tasks asks for the sizes and bounds of docs/reference/protocol.md,
 // on a machine that does nothing else. Otherwise both suit a busy one.
 func measuring() bool { return *remoteTasks >= 5000 }
 

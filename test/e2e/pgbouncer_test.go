@@ -30,7 +30,7 @@ func TestThroughPgBouncer(t *testing.T) {
 		// turns on a session.
 		{"transactions", "", pgtest.PoolTransactions, 3},
 		{"wal", "wal", pgtest.PoolTransactions, 3},
-		{"sessions", "notify", pgtest.PoolSessions, 100}, // LISTEN works through it, replication does not (docs/operations.md)
+		{"sessions", "notify", pgtest.PoolSessions, 100}, // LISTEN works through it, replication does not (docs/operate/operations.md)
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()

@@ -91,10 +91,10 @@ func keptData(t *testing.T) string {
 	return filepath.Join(dir, "data")
 }
 
-// TestEmbeddedProgram runs the program of docs/embedding.md, which embeds the engine, on
+// TestEmbeddedProgram runs the program of docs/use/embedding.md, which embeds the engine, on
 // an empty database that only its own pool can reach.
 func TestEmbeddedProgram(t *testing.T) {
-	page, err := os.ReadFile("../../docs/embedding.md")
+	page, err := os.ReadFile("../../docs/use/embedding.md")
 	require.NoError(t, err)
 	dir := t.TempDir()
 	programs := programsOf(string(page))

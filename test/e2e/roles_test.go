@@ -39,7 +39,7 @@ func execAs(t *testing.T, dsn string, statements []string) {
 	require.NoError(t, conn.Close(t.Context()))
 }
 
-// TestRoles starts a fleet twice as each of the roles that docs/operations.md documents,
+// TestRoles starts a fleet twice as each of the roles that docs/operate/operations.md documents,
 // created with the statements shown there. The server is private: roles belong to the
 // whole server.
 func TestRoles(t *testing.T) {
@@ -53,7 +53,7 @@ func TestRoles(t *testing.T) {
 		connect = "grant connect on database shop to app;"
 		publish = "create publication tasker_signals;"
 	)
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/operate/operations.md")
 	require.NoError(t, err)
 	for _, statement := range []string{login, own, grant, revoke, replica, connect, publish, "tasker-ctl migrate grants app"} {
 		require.Contains(t, string(page), statement)

@@ -60,7 +60,7 @@ type pageFleet struct {
 	jobs   *redis.Client
 }
 
-// TestRunbooks runs the commands of docs/new-versions.md and of each section of the runbooks
+// TestRunbooks runs the commands of docs/operate/upgrading.md and of each section of the runbooks
 // against real daemons, and sees what the pages say they print.
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
@@ -105,8 +105,8 @@ func TestRunbooks(t *testing.T) {
 			return []string{"SLOT", f.db.QueryString(t, "select slot_name::text from pg_create_logical_replication_slot('left_over_' || current_database(), 'pgoutput')")}
 		},
 	}
-	f.follow("../../docs/new-versions.md", nil)
-	f.follow("../../docs/runbooks.md", sections)
+	f.follow("../../docs/operate/upgrading.md", nil)
+	f.follow("../../docs/operate/runbooks.md", sections)
 }
 
 // startPageFleet runs `tasker-ctl dev`, and a worker for shop.

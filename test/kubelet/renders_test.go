@@ -140,7 +140,7 @@ func unknownOf(t *testing.T, o *kubelet.Object, c *kubelet.Container, configs ma
 // unknownCommand holds a command of tasker-ctl to its reference.
 func unknownCommand(t *testing.T, args []string) (found []string) {
 	t.Helper()
-	reference, err := os.ReadFile("../../docs/cli.md")
+	reference, err := os.ReadFile("../../docs/reference/cli.md")
 	require.NoError(t, err)
 	name := strings.Join(args[1:min(len(args), 3)], " ")
 	_, section, ok := strings.Cut(string(reference), "\n#### "+name+"\n")

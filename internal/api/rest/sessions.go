@@ -16,7 +16,7 @@ import (
 	"github.com/tasker-go/tasker/worker"
 )
 
-// sessionRoutes speak the protocol of docs/protocol.md.
+// sessionRoutes speak the protocol of docs/reference/protocol.md.
 type sessionRoutes struct {
 	*api
 	hub *remote.Hub

@@ -172,7 +172,7 @@ func (s *shop) counted(outcome string) int {
 	return int(testutil.ToFloat64(s.metrics.BridgeEvents.WithLabelValues("shop", outcome)))
 }
 
-// TestEventsReachTheExchange of a step that has run, woken by the orchestrator, as docs/events.md
+// TestEventsReachTheExchange of a step that has run, woken by the orchestrator, as docs/use/events.md
 // shows them.
 func TestEventsReachTheExchange(t *testing.T) {
 	t.Parallel()

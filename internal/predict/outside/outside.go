@@ -215,7 +215,7 @@ func timeOf(ms *float64) (time.Duration, order.Missing) {
 	return max(time.Duration(*ms*float64(time.Millisecond)), predict.MinTime), ""
 }
 
-// The contract; docs/prediction.md explains it.
+// The contract; docs/use/order.md explains it.
 type (
 	request struct {
 		Steps []step `json:"steps"`

@@ -60,7 +60,7 @@ func rows(n float64) order.Question {
 	return order.Question{Namespace: "shop", Template: "order", Step: "charge", Class: "acme", Features: []string{"rows"}, Values: []float64{n}}
 }
 
-// TestTheContract is that of docs/prediction.md: what is asked, with which headers, and that
+// TestTheContract is that of docs/use/order.md: what is asked, with which headers, and that
 // one request has many questions.
 func TestTheContract(t *testing.T) {
 	t.Parallel()

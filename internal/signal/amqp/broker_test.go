@@ -281,7 +281,7 @@ func TestWhatTheBrokerRefuses(t *testing.T) {
 	}
 }
 
-// TestPermissions are those that docs/modes.md names.
+// TestPermissions are those that docs/operate/modes.md names.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
 	const needed = `^(tasker\.|amq\.default$).*`
@@ -298,7 +298,7 @@ func TestPermissions(t *testing.T) {
 	c := connect(t, cfg, tr, signal.TopicControl)
 	require.NoError(t, tr.SendAfter(bounded(t), time.Millisecond, []signal.Signal{control}))
 	require.Equal(t, control, receive(t, c))
-	docs, err := os.ReadFile("../../../docs/modes.md")
+	docs, err := os.ReadFile("../../../docs/operate/modes.md")
 	require.NoError(t, err)
 	require.Contains(t, string(docs), "`"+needed+"`")
 }

@@ -5,7 +5,7 @@
 // A source must not hide failures of a broker or the network from its listener: signals that
 // are lost, duplicated, reordered or late, a broker that is slow, down, wiped, full, and back.
 // test/chaos/internal/rig tests that with real brokers behind a faulty proxy, and
-// docs/development.md lists which test shows what.
+// docs/inside/development.md lists which test shows what.
 package contract
 
 import (

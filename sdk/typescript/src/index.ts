@@ -1,4 +1,4 @@
-/** Handlers for Tasker in TypeScript. The protocol is docs/protocol.md of the project. */
+/** Handlers for Tasker in TypeScript. The protocol is docs/reference/protocol.md of the project. */
 
 export { ApiResponse, apiCall, type ApiOptions } from "./api.js";
 export { ApiError, Client, NotReached, hasEnded, type ClientOptions, type ExternalEvent, type NewTask, type Task } from "./client.js";

@@ -26,7 +26,7 @@ export interface StepOptions {
   leaseLost?: boolean;
   /** Make the declared events that message.publishes lists. */
   publishers?: Publisher[];
-  /** Further fields of a step, as in docs/protocol.md. */
+  /** Further fields of a step, as in docs/reference/protocol.md. */
   message?: Partial<StepMessage>;
 }
 

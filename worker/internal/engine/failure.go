@@ -12,7 +12,7 @@ import (
 )
 
 // The values of error_type that the engine sets. A handler's error sets its own with a
-// method ErrorType() string. docs/workers.md lists them for operators.
+// method ErrorType() string. docs/use/handlers.md lists them for operators.
 const (
 	TypeRetryable        = "RetryableError"     // the handler returned Retryable
 	TypePermanent        = "PermanentError"     // the handler returned Permanent

@@ -367,7 +367,7 @@ func (l *letters) add(c *Change) {
 // planner sees a second plan, which reads the whole index in order and looks each entry
 // up in the list; it seems cheaper while the table seems empty, as it does to an ANALYZE
 // that finds only dead rows. A slot that is always 0 is passed as a list for the same
-// reason. See docs/decisions/0012.
+// reason. See docs/inside/decisions/0012.
 
 // leaveBoard deletes rows from the board and records their attempts in the ledger. The
 // end of a task goes with its own row: into the attempt of the step that it carried, or

@@ -91,7 +91,7 @@ type CreatedTask struct {
 	Debounced bool
 }
 
-// Bounds of what the board's row of a task carries along; see docs/data-model.md.
+// Bounds of what the board's row of a task carries along; see docs/inside/data-model.md.
 const (
 	// maxInlineContext bounds the context, in bytes of JSON text. A larger one
 	// is fetched from the ledger with each claim.

@@ -99,7 +99,7 @@ func (t *Taken) readRest(ctx context.Context) error {
 }
 
 // eventTurn is held from before the first position is drawn until the commit: a reader at
-// a position will never see a smaller one appear. See docs/decisions/0016.
+// a position will never see a smaller one appear. See docs/inside/decisions/0016.
 var eventTurn = pg.Compile(`select pg_advisory_xact_lock(@class, @object)`)
 
 // publishEvents writes durable events in order. It is the last statement of its

@@ -106,7 +106,7 @@ func (s schemaState) refusal() error {
 			"drop schema tasker (its tasks are lost) or use a new database, then migrate again", pg.ErrSchema)
 	default:
 		return fmt.Errorf("%w: the schema tasker of this database belongs to another Tasker (it has tables that this program did not make); "+
-			"give this program a database of its own and let both run side by side until the old one is empty: see docs/migrating.md", pg.ErrSchema)
+			"give this program a database of its own and let both run side by side until the old one is empty: see docs/use/migrating.md", pg.ErrSchema)
 	}
 }
 

@@ -218,7 +218,7 @@ func (m *Migrator) denied(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w (role %s, database %s): the first migration needs `grant create on database`, all others the role that owns the schema tasker; "+
-		"see docs/operations.md", err, m.config.ConnConfig.User, m.config.ConnConfig.Database)
+		"see docs/operate/operations.md", err, m.config.ConnConfig.User, m.config.ConnConfig.Database)
 }
 
 func provider(db *sql.DB, changes []change) (*goose.Provider, error) {

@@ -21,7 +21,7 @@ import (
 // acknowledges for it, and the server keeps all its locks. So every transaction that
 // spans a round trip to the client begins with its bounds, in the same round trip: they
 // are settings of the transaction, which work through a pooler, where session settings do
-// not. See docs/decisions/0020 for the list of locks and their holders.
+// not. See docs/inside/decisions/0020 for the list of locks and their holders.
 
 // holdBounds sets the bounds of a transaction: the server's wait for the client, the
 // duration of a statement, and that of the transaction, which servers before 17 do not
@@ -63,7 +63,7 @@ type (
 
 // Guest runs statements in a transaction of the caller, on a connection with unknown
 // settings: the store's planner settings may be missing, and the pool may use any of
-// pgx's modes. So statements are planned for each execution, see docs/data-model.md, and
+// pgx's modes. So statements are planned for each execution, see docs/inside/data-model.md, and
 // types are queried: without them pgx cannot write arrays of UUIDs.
 type Guest struct {
 	tx   pgx.Tx
@@ -102,7 +102,7 @@ const (
 	AnnounceNothing Announce = iota
 	// AnnounceNotify makes the commit send a NOTIFY, for the event source notify.
 	// PostgreSQL serializes such commits in the whole server, and each waits for the disk
-	// (docs/decisions/0009): under load AnnounceNothing is cheaper.
+	// (docs/inside/decisions/0009): under load AnnounceNothing is cheaper.
 	AnnounceNotify
 	// AnnounceWAL writes a logical message into the transaction, for the event sources
 	// wal and relay. Its cost is negligible.

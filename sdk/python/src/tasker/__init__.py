@@ -1,7 +1,7 @@
 """Handlers for Tasker in Python.
 
 A Worker opens a session with a worker daemon, runs the steps that it is handed, and
-reports how they ended. The protocol is docs/protocol.md of the project.
+reports how they ended. The protocol is docs/reference/protocol.md of the project.
 """
 
 from ._api import ApiResponse, api_call

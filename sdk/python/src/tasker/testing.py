@@ -86,7 +86,7 @@ def run_step(
     Handlers.step has registered gets its injected arguments; Handlers.find returns the handler of a callable.
 
     results are those of the direct parents, ancestors those of steps further back, batch_results those of
-    the batches of a worker step. checkpoint and batch are messages as in docs/protocol.md; fields are others
+    the batches of a worker step. checkpoint and batch are messages as in docs/reference/protocol.md; fields are others
     of a step, such as step_name. All of them arrive as from a daemon: as JSON, with Bytes in it. With lease_lost the
     first checkpoint finds that the step is not held.
     """
