@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
@@ -231,6 +233,24 @@ func TestReconnectsForEver(t *testing.T) {
 }
 
 // A source that keeps signals may deliver the probes of an earlier connection.
+// TestALongFailureIsLoggedEachMinute: the operator sees why a listener does not come back.
+func TestALongFailureIsLoggedEachMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &listenertest.Source{}
+		core, logged := observer.New(zap.WarnLevel)
+		cfg := config()
+		cfg.Logger = zap.New(core)
+		source.SetDown(true)
+		started(t, over(source), cfg)
+		warnings := func() int { return logged.FilterMessage("listener not connected").Len() }
+		after(50 * s)
+		require.Equal(t, 1, warnings())
+		after(5 * time.Minute)
+		require.Equal(t, 6, warnings(), "each minute or, between attempts of 8 s, a little later")
+	})
+}
+
 func TestAStaleProbeProvesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -22,6 +22,9 @@ func (s *Subscription) catchUp() {
 	}
 }
 
+// warnEvery is the time after which a listener that still does not connect is logged as a warning again.
+const warnEvery = time.Minute
+
 // subscribed reports that the connection is subscribed to the topics.
 func (s *Subscription) subscribed() {
 	if s.own().State == deploymode.Listening {
@@ -43,9 +46,9 @@ func (s *Subscription) lost(err error) (delay time.Duration, ok bool) {
 	}
 	l := s.listener
 	l.mu.Lock()
-	level := zap.DebugLevel // the first error of a series is logged as a warning
-	if s.lastError == "" {
-		level = zap.WarnLevel
+	level := zap.DebugLevel // the first error of a series is logged as a warning, and one in a minute after it
+	if now := l.now(); s.lastError == "" || now-s.warned >= warnEvery {
+		level, s.warned = zap.WarnLevel, now
 	}
 	s.lastError = err.Error()
 	l.mu.Unlock()

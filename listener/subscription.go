@@ -98,6 +98,7 @@ type Subscription struct {
 	probeAt   time.Time
 	lagAt     time.Time
 	lastError string
+	warned    time.Duration // when lastError was logged as a warning, on the line of the machines
 	stopped   bool
 }
 

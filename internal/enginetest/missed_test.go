@@ -141,13 +141,11 @@ func later(w *worker.Worker) error {
 func TestWhatItsTimerFindsIsNotMissed(t *testing.T) {
 	t.Parallel()
 	e := startRelaxed(t, handlers(nil), 250*time.Millisecond, 250*time.Millisecond)
-	ids := make([]uuid.UUID, 10)
-	for i := range ids {
-		ids[i] = e.Submit("test", "flaky", fmt.Sprintf(`{"n":%d}`, i))
-	}
-	for _, id := range ids {
+	byTimer := func() uint64 { return e.Orchestrator.Health()["task_readiness"].Found[telemetry.ByTimer] }
+	for i := 0; i < 10 || byTimer() == 0; i++ { // a look for another reason may come first on a busy machine
+		require.Less(t, i, 100, "the timer found no due work")
+		id := e.Submit("test", "flaky", fmt.Sprintf(`{"n":%d}`, i))
 		require.Equal(t, workflow.TaskComplete, e.Await(id).State)
 	}
 	require.Equal(t, map[string]uint64{"orchestration": 0, "task_readiness": 0, "worker": 0}, missed(e))
-	require.NotZero(t, e.Orchestrator.Health()["task_readiness"].Found[telemetry.ByTimer])
 }

@@ -315,7 +315,8 @@ func outagesOf(t *testing.T, modes []string, works []outageWork, lengths map[str
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(orchestrator, filepath.Join(bin, string(fleet.Orchestrator))))
 
-	server := pgtest.Private(t, map[string]string{"max_connections": "600"})
+	// Of each daemon the server keeps the connections that died on the line, beside those that follow them.
+	server := pgtest.Private(t, map[string]string{"max_connections": "1500"})
 	line := pgtest.NewLine(t, server.DSN("postgres"))
 	ctx, cancel := context.WithCancel(t.Context())
 	var group conc.WaitGroup
@@ -430,7 +431,12 @@ func (f *outageFleet) found(ended time.Time) time.Duration {
 	}
 	pgtest.Eventually(f.t, 2*time.Minute, func() (bool, string) {
 		err := f.conn.QueryRow(f.t.Context(), f.work.begun, args...).Scan(&begun)
-		return err == nil && begun != nil, fmt.Sprintf("%s in %s has not begun (%v)", f.work.name, f.mode, err)
+		if err == nil && begun != nil {
+			return true, ""
+		}
+		var open string
+		_ = f.conn.QueryRow(f.t.Context(), `select count(*) || ' of ' || current_setting('max_connections') from pg_stat_activity`).Scan(&open)
+		return false, fmt.Sprintf("%s in %s has not begun (%v), with %s connections", f.work.name, f.mode, err, open)
 	})
 	return max(begun.Sub(ended), 0)
 }
