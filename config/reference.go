@@ -3,6 +3,7 @@ package config
 import (
 	_ "embed" // referenceIntro
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -17,7 +18,7 @@ func ReferenceMarkdown() []byte {
 	b.WriteString(referenceIntro)
 	keys := Keys()
 	root := ""
-	for _, table := range byTable(keys) {
+	for _, table := range byTable(slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return k.Status != StatusActive })) {
 		if r, _, _ := strings.Cut(table.name, "."); r != root {
 			root = r
 			fmt.Fprintf(&b, "\n## %s\n", root)
@@ -26,10 +27,16 @@ func ReferenceMarkdown() []byte {
 		for _, k := range table.keys {
 			referenceRow(&b, k, k.name())
 			for i := range keys {
-				if keys[i].Member && strings.HasPrefix(keys[i].Path, k.Path+"[].") {
+				if keys[i].Member && keys[i].Status == StatusActive && strings.HasPrefix(keys[i].Path, k.Path+"[].") {
 					referenceRow(&b, &keys[i], strings.TrimPrefix(keys[i].Path, k.table()+"."))
 				}
 			}
+		}
+	}
+	b.WriteString("\n## Keys without effect\n\nFiles that set them load, with one warning.\n\n| key | why |\n|---|---|\n")
+	for i := range keys {
+		if k := &keys[i]; !k.Older && k.Status != StatusActive {
+			fmt.Fprintf(&b, "| `%s` | %s |\n", k.Path, strings.ReplaceAll(k.statusText(), "|", `\|`))
 		}
 	}
 	b.WriteString("\n## Older spellings\n\nAccepted with a warning.\n\n| key | used for |\n|---|---|\n")
@@ -56,9 +63,6 @@ func referenceRow(b *strings.Builder, k *Key, name string) {
 	}
 	if k.Reloadable {
 		marks = append(marks, "**reload**")
-	}
-	if k.Status != StatusActive {
-		marks = append(marks, "**"+k.statusText()+".**")
 	}
 	if len(k.Env) > 0 {
 		marks = append(marks, "`$"+strings.Join(k.Env, "`, `$")+"`")

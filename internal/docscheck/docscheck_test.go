@@ -158,7 +158,7 @@ func TestNamesAreMentioned(t *testing.T) {
 		page, what string
 		names      []string
 	}{
-		{"docs/use/workflows.md", "problem code", problemCodes(t)},
+		{"docs/reference/templates.md", "problem code", problemCodes(t)},
 		{"docs/inside/data-model.md", "object of the schema", schemaObjects(t)},
 		{"docs/reference/metrics.md", "metric", metricNames()},
 		{"docs/inside/engine.md", "state of a task or step", stateNames()},

@@ -62,7 +62,7 @@ func TestHandlerReferenceIsUpToDate(t *testing.T) {
 	}
 	require.Empty(t, handlerProblems(rows, words))
 	compare(t, "docs/reference/handlers.md", handlersPage())
-	for _, from := range []string{"README.md", "docs/use/handlers.md", "sdk/python/README.md", "sdk/typescript/README.md"} {
+	for _, from := range []string{"docs/README.md", "docs/use/handlers.md", "sdk/python/README.md", "sdk/typescript/README.md"} {
 		require.Contains(t, linksOf(page(t, from)), linkTo(from), "%s does not lead to the page", from)
 		require.Empty(t, whyBroken(from, linkTo(from)))
 	}

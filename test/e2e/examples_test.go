@@ -29,16 +29,64 @@ func TestQuickStarts(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
 	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
-	pages, err := filepath.Glob("../../examples/*/README.md")
-	require.NoError(t, err)
-	require.Len(t, pages, 5)
-	for _, page := range append(pages, "../../docs/use/first-steps.md", "../../sdk/python/README.md", "../../sdk/typescript/README.md") {
+	var whole []string
+	for _, name := range []string{"fulfillment", "jobs", "lanes", "mail", "restqueue"} {
+		whole = append(whole, "../../examples/"+name+"/README.md")
+	}
+	for _, page := range append(whole, "../../docs/use/first-steps.md", "../../sdk/python/README.md", "../../sdk/typescript/README.md") {
 		t.Run(filepath.Base(filepath.Dir(page)), func(t *testing.T) {
 			text, err := os.ReadFile(page) // #nosec G304 -- our own
 			require.NoError(t, err)
 			(&desk{t: t, bin: bin}).follow(string(text))
 		})
 	}
+}
+
+// besideDev is a page that is typed beside a `make dev`.
+func besideDev(page string) string {
+	return "```sh\n# terminal 1\nmake dev\n```\n\n```text\nCtrl-C ends it.\n```\n\n" + page
+}
+
+// TestSampleWorkflows types what the READMEs of the workflows of `make dev` say, one after the other.
+func TestSampleWorkflows(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
+	samples, err := filepath.Glob("../../examples/*/template.yaml")
+	require.NoError(t, err)
+	require.Greater(t, len(samples), 8)
+	var all strings.Builder
+	for _, sample := range samples {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(sample), "README.md"))
+		require.NoError(t, err)
+		require.Contains(t, string(text), "```sh\n# terminal 3\n", sample)
+		all.Write(text)
+	}
+	(&desk{t: t, bin: bin}).follow(besideDev(all.String()))
+}
+
+// TestPagesOfUse types the commands of the other pages of docs/use, each in an empty folder beside one
+// `make dev`, and sees what the pages say they print.
+func TestPagesOfUse(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
+	pages, err := filepath.Glob("../../docs/use/*.md")
+	require.NoError(t, err)
+	typed := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page) // #nosec G304 -- our own
+		require.NoError(t, err)
+		name := strings.TrimSuffix(filepath.Base(page), ".md")
+		if !strings.Contains(string(text), "```sh\n") || name == "first-steps" || name == "migrating" {
+			continue // the quick starts type these two
+		}
+		typed++
+		t.Run(name, func(t *testing.T) {
+			(&desk{t: t, bin: bin}).follow(besideDev(string(text)))
+		})
+	}
+	require.Positive(t, typed)
 }
 
 // TestQuickStartsOverBrokers types what docs/use/migrating.md says to those who have messages in

@@ -34,7 +34,7 @@ func TestReadmesWorkerJoinsDev(t *testing.T) {
 	dir := t.TempDir()
 	goBuild(t, "../..", "-o", dir+"/", "./cmd/tasker-ctl")
 	programs := programsOf(string(readme))
-	require.Len(t, programs, 2, "the worker and the client")
+	require.Len(t, programs, 1)
 	buildElsewhere(t, filepath.Join(dir, "greeter"), programs[0])
 
 	line := "exec ./tasker-ctl dev --data-dir '" + keptData(t) + "' --orchestrator-address 127.0.0.1:0 --worker-address 127.0.0.1:0"
@@ -58,9 +58,6 @@ func TestReadmesWorkerJoinsDev(t *testing.T) {
 		require.Contains(t, greeter.shell("./tasker-ctl --orchestration-url "+base+" task get "+id), "HELLO "+strings.ToUpper(whom))
 	}
 	greet("world")
-
-	buildElsewhere(t, filepath.Join(dir, "asker"), strings.ReplaceAll(programs[1], "http://localhost:8080", base))
-	require.Contains(t, greeter.shell("./asker"), "HELLO GOPHER")
 
 	second := run(t, dir, line)
 	second.says("used by another process of Tasker .pid " + strconv.Itoa(dev.child.PID()))
