@@ -12,6 +12,8 @@
 //     all of which no handler is needed
 //   - primes: work split into batches, done side by side and added up
 //
+// Package cookbook has the recipes of docs/use/cookbook.md.
+//
 // Quick starts are programs of their own, each with a README for users of another system:
 //
 //   - restqueue: tasks and workers over REST, with curl and Python's standard library

@@ -22,6 +22,7 @@ var roomsWithSQL = map[string]string{
 	"internal/signal/wal":    "publication, replication slot and logical messages: the statements of this source",
 	"internal/pgcluster":     "starts and administers PostgreSQL servers; uses no table of the product",
 	"internal/pgtest":        "creates and drops the databases of tests; uses no table of the product",
+	"examples/cookbook":      "changes tables of the reader's program, which its tests create",
 	"examples/jobs":          "changes a table of its own, which its README creates",
 }
 

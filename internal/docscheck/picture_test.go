@@ -37,7 +37,7 @@ func terminal(text string) string {
 		}
 		fill := ""
 		if strings.Contains(line, "█") && strings.Contains(line, "success") {
-			fill = fmt.Sprintf(` fill="%s"`, bars)
+			fill = fmt.Sprintf(" fill=%q", bars)
 		}
 		fmt.Fprintf(&b, `<text x="%d" y="%d" textLength="%.1f" xml:space="preserve"%s>%s</text>`+"\n",
 			margin, margin+size+i*leading, float64(utf8.RuneCountInString(line))*advance, fill, html.EscapeString(line))
