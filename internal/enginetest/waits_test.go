@@ -290,18 +290,19 @@ func TestSleep(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	w := startWaiting(t, func(_ *orchestration.Config, c *worker.Config) { c.Logger = zap.New(core) })
 	require.Empty(t, logs.All(), "steps without a callable need no handler")
-	id := w.Submit("waits", "nap", `{"for":"300ms"}`)
-	s := w.untilWaiting(id, "nap")
+	s := w.untilWaiting(w.Submit("waits", "nap", `{"for":"1h"}`), "nap")
 	require.Equal(t, workflow.StepInProgress, s.State)
 	require.Equal(t, "sleep", s.Waiting.Kind)
 	require.NotNil(t, s.Waiting.Until)
 	require.Equal(t, 1, s.Attempts)
 	require.Zero(t, w.Worker.Health().Running, "no worker slot is held")
 	require.Equal(t, "in_progress", w.DB.QueryString(t, `select state from tasker.v_workflow_steps where name = 'nap'`))
+	id := w.Submit("waits", "nap", `{"for":"300ms"}`)
 	task := w.Await(id)
 	require.Equal(t, workflow.TaskComplete, task.State)
 	require.Contains(t, result(t, task, "nap"), "until")
-	require.GreaterOrEqual(t, w.DB.QueryInt(t, `select (extract(epoch from reported_at - claimed_at) * 1000)::int from tasker.step_attempts where step_no = 1`), 300)
+	require.GreaterOrEqual(t, w.DB.QueryInt(t, `select (extract(epoch from reported_at - claimed_at) * 1000)::int from tasker.step_attempts
+		where task_uuid = $1 and step_no = 1`, id), 300)
 }
 
 func TestSleepUntil(t *testing.T) {
