@@ -32,8 +32,9 @@ var claimsOfOthers = `
       and ` + inNamespaces
 
 // adoptClaims gives claims of other workers to this one. The execution goes on, so it is
-// the same attempt; the new token is the fence against the former worker. A row that is
-// locked is being changed: it is left out, and rest says so.
+// the same attempt; the new token is the fence against the former worker. A row that is locked is
+// being changed, and one that has changed since the statement began is picked but not updated, for
+// its newest version has another place: both are left out, and rest says so.
 // Index: the primary keys.
 var adoptClaims = pg.Compile(`
 with present as materialized (` + claimsOfOthers + `), picked as materialized (` + claimsOfOthers + `
@@ -46,7 +47,7 @@ with present as materialized (` + claimsOfOthers + `), picked as materialized (`
     from numbered n where s.ctid = n.at
     returning ` + ofBoard + `, n.former
 ), rest as (
-    select ((select count(*) from picked) < (select count(*) from present))::int as rest -- RestLocked
+    select ((select count(*) from claimed) < (select count(*) from present))::int as rest -- RestLocked
 )` + claimedRows + ` c.former,` + fromLedger)
 
 // Adopt gives the held claims of other workers in the namespaces, nil in all, to this worker:
