@@ -1,19 +1,15 @@
 package client_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/config"
-	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow/template"
@@ -30,19 +26,7 @@ func orchestrator(t *testing.T) (*client.Client, *enginetest.Engine) {
 		}
 		return errors.Join(w.RegisterTemplate(tmpl), w.Register("make", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })))
 	})
-	defaults, err := config.Defaults()
-	require.NoError(t, err)
-	web := rest.Configure(defaults.Orchestration.Web)
-	web.Address = "127.0.0.1:0"
-	s, err := rest.NewOrchestrator(web, rest.Orchestrator{Engine: enginetest.Supervised{Orchestrator: e.Orchestrator}, Store: e.Store, ID: "test"})
-	require.NoError(t, err)
-	require.NoError(t, s.Start(t.Context()))
-	transport := &http.Transport{MaxIdleConnsPerHost: 10}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		require.NoError(t, s.Stop(context.Background()))
-	})
-	return client.New(client.Config{BaseURL: "http://" + s.Addr().String(), HTTP: &http.Client{Transport: transport}}), e
+	return client.New(e.API()), e
 }
 
 func thing(n int) client.TaskRequest {

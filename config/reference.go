@@ -18,7 +18,8 @@ func ReferenceMarkdown() []byte {
 	b.WriteString(referenceIntro)
 	keys := Keys()
 	root := ""
-	for _, table := range byTable(slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return k.Status != StatusActive })) {
+	active := slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return k.Status != StatusActive })
+	for _, table := range byTable(active) {
 		if r, _, _ := strings.Cut(table.name, "."); r != root {
 			root = r
 			fmt.Fprintf(&b, "\n## %s\n", root)
@@ -26,9 +27,9 @@ func ReferenceMarkdown() []byte {
 		fmt.Fprintf(&b, "\n### [%s]\n\n| key | type | default | allowed | what it is and does |\n|---|---|---|---|---|\n", table.name)
 		for _, k := range table.keys {
 			referenceRow(&b, k, k.name())
-			for i := range keys {
-				if keys[i].Member && keys[i].Status == StatusActive && strings.HasPrefix(keys[i].Path, k.Path+"[].") {
-					referenceRow(&b, &keys[i], strings.TrimPrefix(keys[i].Path, k.table()+"."))
+			for i := range active {
+				if active[i].Member && strings.HasPrefix(active[i].Path, k.Path+"[].") {
+					referenceRow(&b, &active[i], strings.TrimPrefix(active[i].Path, k.table()+"."))
 				}
 			}
 		}

@@ -20,7 +20,6 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/client/pgclient"
 	"github.com/tasker-go/tasker/config"
-	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
@@ -48,25 +47,6 @@ func start(t *testing.T, file string, register func(w *worker.Worker) error, rep
 	return enginetest.Start(t, func(w *worker.Worker) error {
 		return errors.Join(enginetest.RegisterTemplates(w, edited), register(w))
 	}, func(c *orchestration.Config, _ *worker.Config) { c.DeadLetters = true })
-}
-
-// clientOf is a client of the engine's API.
-func clientOf(t *testing.T, e *enginetest.Engine) *client.Client {
-	t.Helper()
-	defaults, err := config.Defaults()
-	require.NoError(t, err)
-	web := rest.Configure(defaults.Orchestration.Web)
-	web.Address = "127.0.0.1:0"
-	s, err := rest.NewOrchestrator(web, rest.Orchestrator{
-		Engine: enginetest.Supervised{Orchestrator: e.Orchestrator}, Store: e.Store, ID: "test"})
-	require.NoError(t, err)
-	require.NoError(t, s.Start(t.Context()))
-	transport := &http.Transport{}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		require.NoError(t, s.Stop(context.Background()))
-	})
-	return client.New(client.Config{BaseURL: "http://" + s.Addr().String(), HTTP: &http.Client{Transport: transport}})
 }
 
 // call sends a request to a handler.
@@ -101,7 +81,7 @@ func TestWebhook(t *testing.T) {
 			return worker.Field[int](ctx, "cents")
 		}))
 	})
-	receive := receivePayment(clientOf(t, e))
+	receive := receivePayment(client.New(e.API()))
 	const event = `{"id": "evt_1", "cents": 1200}`
 	first := call(t, receive, http.MethodPost, "/", event)
 	require.Equal(t, http.StatusOK, first.Code, first.Body)
@@ -126,7 +106,7 @@ func TestNightly(t *testing.T) {
 			return zone, err
 		}))
 	})
-	c := clientOf(t, e)
+	c := client.New(e.API())
 	zones := map[string]string{"zurich": "Europe/Zurich", "tokyo": "Asia/Tokyo"}
 	for range 2 { // the second start of the program finds them
 		require.NoError(t, scheduleReports(t.Context(), c, zones))
@@ -254,7 +234,7 @@ func TestApprovalByMail(t *testing.T) {
 			})),
 			w.Register("discount.grant", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return "granted", nil })))
 	})
-	c = clientOf(t, e)
+	c = client.New(e.API())
 	close(ready)
 	id := e.Submit("cookbook", "discount", `{}`)
 	web := http.NewServeMux()
@@ -408,7 +388,7 @@ func TestPayment(t *testing.T) {
 	t.Run("paid", func(t *testing.T) {
 		t.Parallel()
 		e := start(t, "payment.yaml", register)
-		c := clientOf(t, e)
+		c := client.New(e.API())
 		for range 2 { // the second delivery has no effect
 			require.NoError(t, paymentReceived(t.Context(), c, "o-1", "p-1", 1200))
 		}
@@ -454,7 +434,7 @@ func TestDebounce(t *testing.T) {
 			return revision, err
 		}))
 	})
-	c := clientOf(t, e)
+	c := client.New(e.API())
 	for revision := range 10 {
 		require.NoError(t, saved(t.Context(), c, "a", revision))
 	}
@@ -471,7 +451,7 @@ func TestThrottle(t *testing.T) {
 	e := start(t, "export.yaml", func(w *worker.Worker) error {
 		return w.Register("data.export", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return "exported", nil }))
 	})
-	c := clientOf(t, e)
+	c := client.New(e.API())
 	for range 2 { // the burst
 		wait, err := requestExport(t.Context(), c, "ann")
 		require.NoError(t, err)
@@ -497,7 +477,7 @@ func TestDeadline(t *testing.T) {
 			return 1, nil
 		}))
 	})
-	c := clientOf(t, e)
+	c := client.New(e.API())
 	inTime, err := quoteUntil(t.Context(), c, json.RawMessage(`{}`), time.Now().Add(time.Minute))
 	require.NoError(t, err)
 	require.Equal(t, workflow.TaskComplete, e.Await(uuid.MustParse(inTime.TaskUUID)).State)

@@ -221,7 +221,8 @@ func TestDatabaseDriverStaysInItsRooms(t *testing.T) {
 }
 
 // strayDrivers: of the floors only that of store and of the sources of signals imports the
-// driver, and cmd, and recipes for programs that have transactions of their own; the floors below do not even import it indirectly.
+// driver, and cmd, and recipes for programs that have transactions of their own; the floors
+// below do not even import it indirectly.
 func strayDrivers(pkgs []pkg) (wrong []string) {
 	for _, p := range pkgs {
 		floor, known := floorOf(p.ImportPath)

@@ -3,7 +3,6 @@ package operators_test
 import (
 	"context"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/operators"
@@ -28,20 +26,12 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // serve gives an orchestrator its API, until the test ends.
 func serve(t *testing.T, e *enginetest.Engine, o *orchestration.Orchestrator) *client.Client {
 	t.Helper()
-	defaults, err := config.Defaults()
-	require.NoError(t, err)
-	web := rest.Configure(defaults.Orchestration.Web)
-	web.Address = "127.0.0.1:0"
-	web.Logger = zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))
-	s, err := rest.NewOrchestrator(web, rest.Orchestrator{Engine: enginetest.Supervised{Orchestrator: o}, Store: e.Store, ID: "test", MaxEventConsumers: 10, MaxEventStreams: 10})
-	require.NoError(t, err)
-	require.NoError(t, s.Start(t.Context()))
-	transport := &http.Transport{}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		require.NoError(t, s.Stop(context.Background()))
+	reached := e.API(func(web *rest.Config, of *rest.Orchestrator) {
+		web.Logger = zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))
+		of.Engine, of.MaxEventConsumers, of.MaxEventStreams = enginetest.Supervised{Orchestrator: o}, 10, 10
 	})
-	return client.New(client.Config{BaseURL: "http://" + s.Addr().String(), HTTP: &http.Client{Transport: transport}, Timeout: time.Minute, MaxRetries: -1})
+	reached.Timeout, reached.MaxRetries = time.Minute, -1
+	return client.New(reached)
 }
 
 // left describes the rows of tasks that have not ended.

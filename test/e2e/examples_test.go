@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,8 +28,7 @@ import (
 // and sees what they say it prints.
 func TestQuickStarts(t *testing.T) {
 	t.Parallel()
-	bin := t.TempDir()
-	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
+	bin := withCtl(t)
 	var whole []string
 	for _, name := range []string{"fulfillment", "jobs", "lanes", "mail", "restqueue"} {
 		whole = append(whole, "../../examples/"+name+"/README.md")
@@ -42,6 +42,15 @@ func TestQuickStarts(t *testing.T) {
 	}
 }
 
+var ctlBuilt sync.Once
+
+// withCtl is the folder of the daemons, which has tasker-ctl too from the first call on.
+func withCtl(t *testing.T) string {
+	t.Helper()
+	ctlBuilt.Do(func() { goBuild(t, "../..", "-o", binDir+"/", "./cmd/tasker-ctl") })
+	return binDir
+}
+
 // besideDev is a page that is typed beside a `make dev`.
 func besideDev(page string) string {
 	return "```sh\n# terminal 1\nmake dev\n```\n\n```text\nCtrl-C ends it.\n```\n\n" + page
@@ -50,8 +59,7 @@ func besideDev(page string) string {
 // TestSampleWorkflows types what the READMEs of the workflows of `make dev` say, one after the other.
 func TestSampleWorkflows(t *testing.T) {
 	t.Parallel()
-	bin := t.TempDir()
-	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
+	bin := withCtl(t)
 	samples, err := filepath.Glob("../../examples/*/template.yaml")
 	require.NoError(t, err)
 	require.Greater(t, len(samples), 8)
@@ -69,8 +77,7 @@ func TestSampleWorkflows(t *testing.T) {
 // `make dev`, and sees what the pages say they print.
 func TestPagesOfUse(t *testing.T) {
 	t.Parallel()
-	bin := t.TempDir()
-	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
+	bin := withCtl(t)
 	pages, err := filepath.Glob("../../docs/use/*.md")
 	require.NoError(t, err)
 	typed := 0
@@ -93,8 +100,7 @@ func TestPagesOfUse(t *testing.T) {
 // RabbitMQ, or jobs in Redis: the quick starts of their queues, with messages in their form.
 func TestQuickStartsOverBrokers(t *testing.T) {
 	t.Parallel()
-	bin := t.TempDir()
-	goBuild(t, "../..", "-o", bin+"/", "./cmd/tasker-ctl")
+	bin := withCtl(t)
 	page, err := os.ReadFile("../../docs/use/migrating.md")
 	require.NoError(t, err)
 	sections := map[string]string{}
