@@ -193,6 +193,9 @@ image: require-postgresql require-podman require-rabbitmq ## Build the image for
 metrics-test: require-postgresql require-prometheus require-rabbitmq require-redis ## Run the alerts and the queries of the dashboards with a real Prometheus over a fleet
 	$(GO) test -count=1 -tags metricstest -v ./test/metrics
 
+# Where the reports of other measurements than `make bench` go.
+BENCHOUT := $(CURDIR)/bin/bench
+
 .PHONY: bench
 bench: require-postgresql ## Measure against the goals and other queues (about 20 minutes)
 	cd test/bench && $(GO) run . -out ../../docs/inside/benchmarks/latest $(BENCHFLAGS)
@@ -207,8 +210,9 @@ microbench: $(BENCHSTAT)-$(BENCHSTAT_VERSION) ## Times and allocations of the pu
 
 .PHONY: plans
 plans: require-postgresql ## Execute the hot statements on 10 million finished tasks and write their plans down
+	mkdir -p $(BENCHOUT)
 	TMPDIR=$${TMPDIR:-/tmp} $(GO) test ./internal/store/internal/board -run TestHotStatementsStayOnTheirIndexes -timeout 30m -args -plans.waiting 1000000 -plans.finished 10000000 \
-		-plans.out $(CURDIR)/docs/inside/benchmarks/plans.md
+		-plans.out $(BENCHOUT)/plans.md
 	TMPDIR=$${TMPDIR:-/tmp} $(GO) test -p 1 ./internal/store/internal/ledger ./internal/store/internal/operations ./internal/store/internal/waits -run 'Test.*StatementsStayOnTheirIndexes' \
 		-timeout 30m -args -plans.waiting 200000 -plans.finished 2000000 # with events, batches and dead letters, on 5 GB of disk
 	TMPDIR=$${TMPDIR:-/tmp} $(GO) test ./internal/store/internal/ledger -run TestListsOfALargeLedger -timeout 30m -args -lists.tasks 5000000 \
@@ -216,23 +220,23 @@ plans: require-postgresql ## Execute the hot statements on 10 million finished t
 
 .PHONY: bench-snapshot
 bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and River's; draws a picture
-	cd test/bench && $(GO) run . -only snapshot -out ../../docs/inside/benchmarks/held-snapshot $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only snapshot -out $(BENCHOUT)/held-snapshot $(BENCHFLAGS)
 
 .PHONY: bench-secure
 bench-secure: require-postgresql ## Measure what credentials and TLS cost (about 13 minutes)
-	cd test/bench && $(GO) run . -only secure -out ../../docs/inside/benchmarks/secure $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only secure -out $(BENCHOUT)/secure $(BENCHFLAGS)
 
 .PHONY: bench-telemetry
 bench-telemetry: require-postgresql ## Measure what traces and the scraping of metrics cost (about 15 minutes)
-	cd test/bench && $(GO) run . -only telemetry -out ../../docs/inside/benchmarks/telemetry $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only telemetry -out $(BENCHOUT)/telemetry $(BENCHFLAGS)
 
 .PHONY: bench-order
 bench-order: require-postgresql ## Measure what shortest expected first does to waits, and how good its forecasts are (about 20 minutes)
-	cd test/bench && $(GO) run . -only order -out ../../docs/inside/benchmarks/order $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only order -out $(BENCHOUT)/order $(BENCHFLAGS)
 
 .PHONY: bench-limits
 bench-limits: require-postgresql ## Measure what limits do: shares, a flood, a rate, ordered keys (about 7 minutes; BENCHFLAGS=-full: a million tasks)
-	cd test/bench && $(GO) run . -only limits -out ../../docs/inside/benchmarks/limits $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only limits -out $(BENCHOUT)/limits $(BENCHFLAGS)
 
 .PHONY: bench-former
 bench-former: require-postgresql ## Compare with the version of a commit: make bench-former FORMER=<commit> (about 4 minutes)
@@ -247,11 +251,11 @@ bench-ageing: require-postgresql ## Measure how long tasks wait behind a flood o
 
 .PHONY: bench-sources
 bench-sources: require-postgresql require-rabbitmq require-redis ## Compare the event sources: latency, signals, cost, a killed source (about 7 minutes with BENCHFLAGS=-short, else 16)
-	cd test/bench && $(GO) run . -only sources -out ../../docs/inside/benchmarks/sources $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only sources -out $(BENCHOUT)/sources $(BENCHFLAGS)
 
 .PHONY: bench-streams
 bench-streams: require-postgresql ## Measure 1,000 clients that follow transitions (about 2 minutes)
-	cd test/bench && $(GO) run . -only streams -out ../../docs/inside/benchmarks/streams $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only streams -out $(BENCHOUT)/streams $(BENCHFLAGS)
 
 ##@ Change it
 .PHONY: fmt

@@ -28,7 +28,7 @@ import (
 
 var (
 	listedTasks = flag.Int("lists.tasks", 0, "tasks in the ledger under test (default: 60,000)")
-	listsFile   = flag.String("lists.out", "", "where to write times and plans, as Markdown")
+	listsFile   = flag.String("lists.out", "", "where to write the times, as Markdown")
 )
 
 // listFilters are single filters and pairs, of much and of little.
@@ -157,7 +157,6 @@ type listReport struct {
 	ledger *Ledger
 	newest string // the suffix of the youngest task's partition
 	rows   []string
-	plans  []string
 }
 
 // maxListBlocks bounds the blocks that the first statement of a list touches: those of the
@@ -213,9 +212,6 @@ func (r *listReport) add(t *testing.T, filter, what string, f TaskFilter) {
 		total = ""
 	}
 	r.rows = append(r.rows, fmt.Sprintf("| %s | %s | %d | %s | %d | %s | %s |", filter, what, len(page.Tasks), total, blocks, at(0.5), at(0.99)))
-	if f.Before != uuid.Nil {
-		r.plans = append(r.plans, fmt.Sprintf("### %s\n\n```text\n%s```\n", filter, text))
-	}
 }
 
 // explain executes a statement as lists do, and returns its plan and the blocks that it touched.
@@ -247,8 +243,7 @@ func (r *listReport) explain(t *testing.T, c stmt.Call) (text string, blocks int
 }
 
 func (r *listReport) write(t *testing.T, count int) {
-	var text strings.Builder
-	fmt.Fprintf(&text, `# Lists of a large ledger
+	text := fmt.Sprintf(`# Lists of a large ledger
 
 Written by `+"`make plans`"+`: lists of 25 of %d tasks of 30 days on PostgreSQL %s, 200 times each, through the store with the steps of the
 tasks read. A list that goes on by a cursor looks at 2,000 tasks at most, so its pages may be short.
@@ -256,11 +251,6 @@ tasks read. A list that goes on by a cursor looks at 2,000 tasks at most, so its
 | filter | what | tasks | total | blocks of the first statement | p50 ms | p99 ms |
 | --- | --- | --: | --: | --: | --: | --: |
 %s
-
-## Plans of the first statements, after a fifth of the tasks
-
-Of several partitions with the same plan one is shown.
-
-%s`, count, r.db.QueryString(t, `show server_version`), strings.Join(r.rows, "\n"), strings.Join(r.plans, "\n"))
-	require.NoError(t, os.WriteFile(*listsFile, []byte(text.String()), 0o600))
+`, count, r.db.QueryString(t, `show server_version`), strings.Join(r.rows, "\n"))
+	require.NoError(t, os.WriteFile(*listsFile, []byte(text), 0o600))
 }
