@@ -173,6 +173,8 @@ type TaskList struct {
 	Pagination Pagination `json:"pagination,omitzero" doc:"Absent in lists by cursor"`
 	// NextCursor is the cursor of the tasks that follow; empty: none do.
 	NextCursor string `json:"next_cursor,omitempty" doc:"The cursor of the tasks that follow; absent after the last one"`
+	// Unreadable are tasks of the page that are left out.
+	Unreadable []string `json:"unreadable,omitempty" doc:"UUIDs of tasks of the page that the database cannot read; they are left out"`
 }
 
 // Pagination is the position of a page. TotalCount is exact up to thousands of

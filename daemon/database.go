@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/order"
@@ -57,6 +58,7 @@ func openStore(ctx context.Context, c config.Common, name string, near *neighbou
 		log.Warn("waited long for a connection; the pool may be too small", zap.Duration("waited", waited))
 	}
 	opts.Unpredicted = m.StepsUnpredicted.Inc
+	opts.OnRejected = aside.Left(log, m)
 	if asked != nil {
 		opts.Predictor, opts.NotFollowed = asked, func(why order.Missing) { m.PredictorNotFollowed.WithLabelValues(string(why)).Inc() }
 	}

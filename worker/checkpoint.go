@@ -44,7 +44,7 @@ func (c *StepContext) Checkpoint(cursor any, itemsProcessed int64, accumulated a
 	}
 	at, err := c.x.Save(point)
 	switch {
-	case engine.Refused(err):
+	case store.OfContent(err):
 		return c.refused(&CheckpointError{Part: "content", err: err})
 	case err != nil:
 		return fmt.Errorf("save a checkpoint: %w", err)

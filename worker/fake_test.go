@@ -278,6 +278,15 @@ func (b *fakeBoard) ClaimsAfter(_ context.Context, _ uuid.UUID, after int64) (ke
 	return keys, b.down
 }
 
+// RejectedClaims finds no step: this board rejects none.
+func (b *fakeBoard) RejectedClaims(_ context.Context, _ store.ClaimRequest, why error, _ func(store.WaitingStep, error)) error {
+	return why
+}
+
+func (b *fakeBoard) FailWaiting(context.Context, store.RowKey, json.RawMessage) ([]signal.Signal, error) {
+	return nil, errors.New("not of this board")
+}
+
 func (b *fakeBoard) HandBack(_ context.Context, claims []store.ClaimKey) ([]signal.Signal, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -395,7 +404,9 @@ func (b *fakeBoard) ExpectsSteps([]int32) bool {
 	return b.expects
 }
 
-func (b *fakeBoard) SortLimited(context.Context, int32) (bool, error) { return false, b.err() }
+func (b *fakeBoard) SortLimited(context.Context, int32, []uuid.UUID) (bool, error) {
+	return false, b.err()
+}
 
 // OthersOffer returns the configured answer.
 func (b *fakeBoard) OthersOffer(context.Context, uuid.UUID, int32, time.Duration) (bool, error) {

@@ -57,6 +57,8 @@ type Health struct {
 
 	// Events is the health of the event system; nil while the worker does not run.
 	Events *coordinator.Health `json:"events,omitempty"`
+	// Rejects says that the database has rejected all outcomes of steps for a minute; "" if not.
+	Rejects string `json:"rejects,omitempty"`
 	// DeadLoops names the loops that should run and do not.
 	DeadLoops []string `json:"dead_loops,omitempty"`
 }
@@ -87,6 +89,7 @@ func (w *Worker) Health() Health {
 	if h.HeartbeatAge, h.HeartbeatFailures, err = p.engine.Heartbeats(); err != nil {
 		h.HeartbeatError = err.Error()
 	}
+	h.Rejects = p.engine.Rejects()
 	events := p.system.Health()
 	h.Events, h.DeadLoops = &events, events.DeadLoops
 	loops := p.engine.Loops()
@@ -112,6 +115,8 @@ func (w *Worker) readiness(s state, h Health) (bool, string) {
 		return false, "not running: " + strings.Join(h.DeadLoops, ", ")
 	case h.HeartbeatAge > w.cfg.Lease:
 		return false, fmt.Sprintf("no successful heartbeat for %v: %s", h.HeartbeatAge.Round(time.Second), h.HeartbeatError)
+	case h.Rejects != "":
+		return false, h.Rejects
 	case h.Zombies >= h.Limit:
 		return false, fmt.Sprintf("all %d permits are taken by handlers that ignore the end of their context", h.Limit)
 	}

@@ -159,9 +159,9 @@ func (b *bench) orchestrate(t *testing.T) {
 		require.NoError(t, err)
 		b.publish(t, done.Signals...)
 	}
-	_, err = b.ExpireLeases(t.Context(), 100)
+	_, err = b.ExpireLeases(t.Context(), store.UpTo(100))
 	require.NoError(t, err)
-	promoted, err := b.PromoteDue(t.Context(), 100)
+	promoted, err := b.PromoteDue(t.Context(), store.UpTo(100))
 	require.NoError(t, err)
 	b.publish(t, promoted.Signals...)
 }
@@ -419,7 +419,7 @@ func TestAnExpiredLeaseIsFenced(t *testing.T) {
 	// As if the worker had not sent heartbeats for too long.
 	pgtest.Eventually(t, patient, func() (bool, string) {
 		b.db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3 and attempt = 1`)
-		n, err := b.ExpireLeases(t.Context(), 10)
+		n, err := b.ExpireLeases(t.Context(), store.UpTo(10))
 		require.NoError(t, err)
 		return n.Lost == 1, "the lease was extended in between"
 	})

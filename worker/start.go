@@ -12,6 +12,7 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/ends"
@@ -126,6 +127,7 @@ func (w *Worker) openStore(ctx context.Context, p *parts) error {
 			NotifyAfterCommit:    w.cfg.EventSource == nil && w.cfg.Publisher == nil && w.over(notify.Name),
 			Publish:              w.afterCommits(p),
 			Unpredicted:          w.cfg.Metrics.StepsUnpredicted.Inc,
+			OnRejected:           aside.Left(w.cfg.Logger, w.cfg.Metrics),
 			Observe: func(flow string, took time.Duration, _ error) {
 				w.cfg.Metrics.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
 			},

@@ -205,7 +205,7 @@ func TestTheFenceRefusesTheWholeTransaction(t *testing.T) {
 		"lease": func(t *testing.T, c *counter, _ uuid.UUID) {
 			pgtest.Eventually(t, patient, func() (bool, string) {
 				c.db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3 and attempt = 1`)
-				n, err := c.ExpireLeases(t.Context(), 10)
+				n, err := c.ExpireLeases(t.Context(), store.UpTo(10))
 				require.NoError(t, err)
 				return n.Lost == 1, "the lease was extended in between"
 			})

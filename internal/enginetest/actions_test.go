@@ -486,7 +486,9 @@ func TestTasksOfNewerProgramsAreLeftToThem(t *testing.T) {
 	version(200)
 	close(o.release)
 	require.Equal(t, workflow.TaskComplete, e.Await(ours).State)
-	pgtest.Eventually(t, patience, func() (bool, string) { return testutil.ToFloat64(m.TasksAside) == 1, "the task is not set aside" })
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		return testutil.ToFloat64(m.RowsSetAside.WithLabelValues("apply")) == 1, "the task is not set aside"
+	})
 	version(known)
 	require.Equal(t, workflow.TaskComplete, e.Await(newer).State)
 }

@@ -23,7 +23,7 @@ func TestATaskThatOthersHaveAppliedIsNotEnded(t *testing.T) {
 	o, rejected, next := newOperators(false), make(chan struct{}), make(chan struct{})
 	core, _ := observer.New(zap.ErrorLevel)
 	slow := zap.New(core, zap.Hooks(func(entry zapcore.Entry) error {
-		if strings.Contains(entry.Message, "it is set aside") {
+		if strings.Contains(entry.Message, "which is set aside") {
 			rejected <- struct{}{}
 			<-next
 		}
@@ -71,7 +71,7 @@ func TestTasksSetAsideDoNotHideOthers(t *testing.T) {
 	o, rejected := newOperators(false), make(chan struct{}, 100)
 	core, _ := observer.New(zap.ErrorLevel)
 	log := zap.New(core, zap.Hooks(func(entry zapcore.Entry) error {
-		if strings.Contains(entry.Message, "it is set aside") {
+		if strings.Contains(entry.Message, "which is set aside") {
 			rejected <- struct{}{}
 		}
 		return nil

@@ -30,7 +30,7 @@ func TestATaskThatCannotBeCancelledHoldsUpNoLeasesAndSchedules(t *testing.T) {
 		end $$`)
 	w.DB.Exec(t, `create trigger refuse before insert on tasker.step_attempts for each row execute function refuse()`)
 	require.NoError(t, w.Orchestrator.Cancel(t.Context(), id, "ana", "because"))
-	require.Eventually(t, func() bool { return w.Orchestrator.Health()["task_readiness"].ConsecutiveErrors > 0 }, patience, 2*time.Millisecond)
+	w.untilRejected("stops", 1)
 
 	made, err := w.Orchestrator.CreateSchedule(t.Context(), store.Schedule{Namespace: "waits", Name: "hourly", Template: "simple", Version: "1.0.0", Cron: "@every 1h"}, ana)
 	require.NoError(t, err)
@@ -50,12 +50,12 @@ func TestATaskThatCannotBeCancelledHoldsUpNoLeasesAndSchedules(t *testing.T) {
 func TestWhatTheDatabaseRejectsHoldsUpNoOthers(t *testing.T) {
 	t.Parallel()
 	const ofRefused = `exists (select from tasker.tasks where task_uuid = new.task_uuid and context ->> 'order' = 'refused')`
-	for _, c := range []struct{ name, template, context, table, when, stays string }{
-		{"begin", "paid", `{"order": %q}`, "tasker.board", `new.wait is not null and ` + ofRefused,
+	for _, c := range []struct{ name, flow, template, context, table, when, stays string }{
+		{"begin", "engine_steps", "paid", `{"order": %q}`, "tasker.board", `new.wait is not null and ` + ofRefused,
 			`select exists (select from tasker.board where state = 2 and callable = 0)`},
-		{"end", "parent", `{"n": 1, "order": %q}`, "tasker.board", `new.outcome is not null and new.step_no = 1 and ` + ofRefused,
+		{"end", "ends", "parent", `{"n": 1, "order": %q}`, "tasker.board", `new.outcome is not null and new.step_no = 1 and ` + ofRefused,
 			`select exists (select from tasker.task_messages)`},
-		{"event", "paid", `{"order": %q}`, "tasker.received_events", `new.key = 'refused'`,
+		{"event", "events", "paid", `{"order": %q}`, "tasker.received_events", `new.key = 'refused'`,
 			`select exists (select from tasker.event_deliveries)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -76,9 +76,8 @@ func TestWhatTheDatabaseRejectsHoldsUpNoOthers(t *testing.T) {
 				return id
 			}
 			refused := submit("refused")
-			require.Eventually(t, func() bool {
-				return w.DB.QueryBool(t, c.stays) && w.Orchestrator.Health()["task_readiness"].ConsecutiveErrors > 0
-			}, patience, 2*time.Millisecond)
+			w.untilRejected(c.flow, 1)
+			require.True(t, w.DB.QueryBool(t, c.stays))
 			if another := submit("another"); c.name == "begin" {
 				w.untilWaiting(another, "paid")
 			} else {
@@ -106,10 +105,7 @@ func TestWhatTheDatabaseRejectsDelaysNoDueSteps(t *testing.T) {
 	w.DB.Exec(t, fmt.Sprintf(`create trigger refuse before insert on tasker.step_attempts for each row when (new.task_uuid = '%s') execute function refuse()`, id))
 	w.DB.Exec(t, `insert into tasker.task_messages (task_uuid, kind) select task_uuid, 2 from tasker.tasks`)
 	w.Bus.Publish(signal.Signal{Topic: signal.TopicDue})
-	require.Eventually(t, func() bool {
-		h := w.Orchestrator.Health()["task_readiness"]
-		return h.Errors >= 3 && h.ConsecutiveErrors == 0
-	}, patience, 2*time.Millisecond, "no look succeeds")
+	w.untilRejected("stops", 2)
 	later, err := w.Orchestrator.Create(t.Context(), orchestration.Request{Namespace: "waits", Name: "simple", Version: "1.0.0", Context: []byte(`{}`),
 		Initiator: "test", SourceSystem: "test", Reason: "test", StartIn: 10 * time.Millisecond})
 	require.NoError(t, err)

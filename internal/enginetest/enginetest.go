@@ -40,6 +40,7 @@ type Engine struct {
 	Rules        workflow.Rules
 	t            testing.TB
 	config       orchestration.Config
+	worker       worker.Config
 }
 
 // Migrate migrates a database to the product's schema.
@@ -105,7 +106,7 @@ func StartOn(t testing.TB, db *pgtest.DB, register func(*worker.Worker) error, o
 	for _, o := range options {
 		o(&oc, &wc)
 	}
-	e.config = oc
+	e.config, e.worker = oc, wc
 	var err error
 	e.Orchestrator, err = orchestration.New(oc)
 	require.NoError(t, err)
@@ -191,6 +192,27 @@ func (e *Engine) AnotherOrchestrator(changes ...func(*orchestration.Config)) *or
 		require.NoError(e.t, o.Stop(ctx))
 	})
 	return o
+}
+
+// AnotherWorker runs one more worker, until the test ends; changes apply to the configuration of
+// the first.
+func (e *Engine) AnotherWorker(register func(*worker.Worker) error, changes ...func(*worker.Config)) *worker.Worker {
+	e.t.Helper()
+	cfg := e.worker
+	cfg.WorkerID = "another-" + uuid.NewString()
+	for _, change := range changes {
+		change(&cfg)
+	}
+	w, err := worker.New(cfg)
+	require.NoError(e.t, err)
+	require.NoError(e.t, register(w))
+	require.NoError(e.t, w.Start(e.t.Context()))
+	e.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+		defer cancel()
+		require.NoError(e.t, w.Stop(ctx))
+	})
+	return w
 }
 
 // Submit creates a task of the examples' namespace at version 1.0.0.

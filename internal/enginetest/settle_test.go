@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/settle"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -206,7 +207,7 @@ func TestSettleLosesToTheEndOfTheLease(t *testing.T) {
 	running(t, e, 1)
 	pgtest.Eventually(t, patience, func() (bool, string) { // a heartbeat may come in between
 		e.DB.Exec(t, `update tasker.board set lease_until = clock_timestamp() where state = 3 and attempt = 1`)
-		_, err := e.Store.ExpireLeases(t.Context(), 10)
+		_, err := e.Store.ExpireLeases(t.Context(), store.UpTo(10))
 		return e.DB.QueryInt(t, `select count(*) from tasker.board where attempt = 1 and state = 3`) == 0, fmt.Sprint(err)
 	})
 	running(t, e, 2)

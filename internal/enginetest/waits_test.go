@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
@@ -30,6 +33,17 @@ type waiting struct {
 	fails  atomic.Bool   // the handler "maybe" does
 	blocks chan struct{} // closed: "block" ends
 	end    func()        // closes it
+
+	metrics *telemetry.Metrics
+}
+
+// untilRejected waits until the database has rejected a row of a flow so many times.
+func (w *waiting) untilRejected(flow string, times float64) {
+	w.t.Helper()
+	pgtest.Eventually(w.t, patience, func() (bool, string) {
+		n := testutil.ToFloat64(w.metrics.RowsRejected.WithLabelValues(flow))
+		return n >= times, fmt.Sprintf("rows of %s are rejected %v times", flow, n)
+	})
 }
 
 // waitTemplates are the workflows, each with the handlers "echo", which returns the
@@ -201,7 +215,8 @@ steps:
 `
 
 func startWaiting(t *testing.T, options ...enginetest.Option) *waiting {
-	w := &waiting{t: t, blocks: make(chan struct{})}
+	w := &waiting{t: t, blocks: make(chan struct{}), metrics: telemetry.Discard()}
+	options = append(options, func(c *orchestration.Config, _ *worker.Config) { c.Metrics = w.metrics })
 	w.Engine = enginetest.Start(t, w.register, options...)
 	w.end = sync.OnceFunc(func() { close(w.blocks) })
 	t.Cleanup(w.end)

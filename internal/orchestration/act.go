@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/signal"
@@ -58,7 +59,7 @@ func (o *Orchestrator) actOnOne(ctx context.Context, task uuid.UUID, a Action) e
 type acted struct {
 	changed  []uuid.UUID
 	refused  map[uuid.UUID]error
-	rejected []uuid.UUID // by the database, see actApart
+	rejected map[uuid.UUID]error // by the database, see actApart; nil: the action was not tried apart
 }
 
 // act applies a, in one transaction, to the tasks that are alive or can be reopened
@@ -76,31 +77,27 @@ func (o *Orchestrator) act(ctx context.Context, tasks []uuid.UUID, a Action) (do
 	return done, err
 }
 
-// actApart is act, but a task that the database rejects does not affect the others: then they
-// are changed one by one, unless they were before.
+// actApart is act, but a task that the database rejects does not affect the others. done has the
+// rejected ones, and the error is that of the first.
 func (o *Orchestrator) actApart(ctx context.Context, tasks []uuid.UUID, a Action) (done acted, err error) {
 	done, err = o.act(ctx, tasks, a)
 	if !refused(ctx, err) || done.rejected != nil {
 		return done, err
 	}
-	if len(tasks) == 1 {
-		done.rejected = tasks
-		return done, err
-	}
-	o.log.Warn("the database rejected an action on tasks together; it is made on one by one", zap.Int("tasks", len(tasks)), zap.String("reason", a.Reason), zap.Error(err))
-	done, err = acted{refused: map[uuid.UUID]error{}}, nil
-	for i := range tasks {
-		one, failure := o.act(ctx, tasks[i:i+1], a)
-		if failure != nil && !refused(ctx, failure) {
-			return done, failure
+	o.log.Warn("the database rejected an action on tasks together; it is tried in halves", zap.Int("tasks", len(tasks)), zap.String("reason", a.Reason), zap.Error(err))
+	done = acted{refused: map[uuid.UUID]error{}, rejected: map[uuid.UUID]error{}}
+	var first error
+	err = aside.Halves(tasks, err, func(err error) bool { return refused(ctx, err) }, func(part []uuid.UUID) error {
+		some, err := o.act(ctx, part, a)
+		if err == nil {
+			done.changed = append(done.changed, some.changed...)
+			maps.Copy(done.refused, some.refused)
 		}
-		done.changed = append(done.changed, one.changed...)
-		maps.Copy(done.refused, one.refused)
-		if failure != nil {
-			done.rejected, err = append(done.rejected, tasks[i]), cmp.Or(err, failure)
-		}
-	}
-	return done, err
+		return err
+	}, func(task uuid.UUID, why error) {
+		done.rejected[task], first = why, cmp.Or(first, why)
+	})
+	return done, cmp.Or(err, first)
 }
 
 // change is act for actions that the rules decide about.
@@ -235,7 +232,7 @@ func (o *Orchestrator) callOff(changes []store.Change) {
 
 // adjust changes when something happens, not what happens, in a transaction for each task.
 func (o *Orchestrator) adjust(ctx context.Context, tasks []uuid.UUID, a Action) (done acted, err error) {
-	done.refused = map[uuid.UUID]error{}
+	done.refused, done.rejected = map[uuid.UUID]error{}, map[uuid.UUID]error{}
 	for _, task := range tasks {
 		var failure error
 		if a.Kind == ActionReprioritise {
@@ -250,7 +247,7 @@ func (o *Orchestrator) adjust(ctx context.Context, tasks []uuid.UUID, a Action) 
 		case errors.As(failure, &notAllowed), errors.Is(failure, store.ErrNotFound), errors.Is(failure, store.ErrTaskEnded):
 			done.refused[task] = failure
 		case refused(ctx, failure):
-			done.rejected, err = append(done.rejected, task), cmp.Or(err, failure)
+			done.rejected[task], err = failure, cmp.Or(err, failure)
 		default:
 			return done, failure
 		}

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
@@ -23,11 +25,16 @@ import (
 // any other transaction does not apply reports.
 const skippedRetry = 5 * time.Millisecond
 
+// newApplyWork returns the work of the event system orchestration.
+func newApplyWork(o *Orchestrator) *applyWork {
+	return &applyWork{o: o, aside: setAside{aside.New[uuid.UUID]("apply", o.log, o.metrics), map[uuid.UUID]int{}}}
+}
+
 // applyWork looks for reported steps and applies them.
 type applyWork struct {
 	o     *Orchestrator
 	scan  scanBudget
-	aside aside
+	aside setAside
 	size  batchSize
 }
 
@@ -83,7 +90,7 @@ func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcom
 	out.NextDue = coordinator.NoDue
 	start := time.Now()
 	limit := w.size.next(w.o.cfg.ApplyBatch)
-	taken, err := w.o.store.TakeReported(ctx, limit+w.aside.reports(), full)
+	taken, err := w.o.store.TakeReported(ctx, limit+w.aside.hidden(), full)
 	if err != nil {
 		w.scan = scanBudget{}
 		return out, err
@@ -102,15 +109,16 @@ func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcom
 		return out, nil
 	}
 	w.size.took(taken.Tasks, w.o.cfg.ApplyBytes)
-	changes, refused := w.decide(taken.Tasks)
-	for i := range refused {
-		w.setAside(refused[i].task, refused[i].why)
+	changes, left := w.decide(taken.Tasks)
+	for i := range left {
+		w.reject(left[i].task, left[i].why)
 	}
 	w.tryAgain(&out)
 	if len(changes) == 0 {
 		return out, nil
 	}
-	if !w.aside.empty() {
+	held := len(w.aside.Held()) > 0
+	if held {
 		changes = upTo(limit, changes)
 	}
 	batch := w.o.cfg.Tracer.Batch()
@@ -119,7 +127,7 @@ func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcom
 	}
 	done, err := taken.Commit(ctx, w.o.cfg.Daemon.UUID, changes)
 	w.o.cfg.Tracer.Done(&batch, "apply", err)
-	if ofOneTask(ctx, err) {
+	if refused(ctx, err) {
 		out.Found, err = w.apart(ctx, changes, err)
 		w.tryAgain(&out)
 		return out, err
@@ -129,7 +137,7 @@ func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcom
 	}
 	out.Found = w.committed(changes, done)
 	out.More = out.Found >= limit
-	if w.aside.empty() {
+	if !held {
 		out.Waited = taken.Waited
 	}
 	return out, nil
@@ -138,11 +146,12 @@ func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcom
 // committed does the work that follows a commit; it returns the number of reports
 // applied.
 func (w *applyWork) committed(changes []store.Change, done store.Committed) (reports int) {
+	tasks := make([]uuid.UUID, len(changes))
 	for i := range changes {
 		reports += len(changes[i].Task.Reported)
-		w.aside.forget(changes[i].Task.UUID)
+		tasks[i] = changes[i].Task.UUID
 	}
-	w.aside.latest = time.Now()
+	w.aside.Pass(tasks...)
 	w.o.publish(done.Signals)
 	w.o.applied(changes, done)
 	return reports
@@ -169,12 +178,12 @@ type undecided struct {
 // quarantine: it must not stop the others, nor be found first each time. A task that
 // has been set aside is left out.
 func (w *applyWork) decide(tasks []store.TakenTask) (changes []store.Change, left []undecided) {
-	o, now := w.o, time.Now()
+	o := w.o
 	changes = make([]store.Change, 0, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
 		switch {
-		case len(t.Reported) == 0 || w.aside.holds(t, now):
+		case len(t.Reported) == 0 || w.aside.holds(t):
 			continue
 		case t.Unreadable != nil:
 			left = append(left, undecided{t, t.Unreadable})

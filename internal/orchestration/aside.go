@@ -3,6 +3,7 @@ package orchestration
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,136 +11,194 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store"
 )
 
-// One task whose reports cannot be applied must not block the other tasks of its
-// batch, which would be taken together again and again. A batch that the database
-// rejects is applied in halves until the rejected task stands alone. That task is
-// set aside: it is unchanged, and is retried with a growing delay. If it is rejected
-// for the third time although other tasks were applied since the first, the task is
-// at fault: it ends as failed, with its reports in the ledger and a dead-letter
-// entry. Where nothing can be applied, the database or its schema is at fault, and
-// no task ends because of that.
-const (
-	// asideBase and asideMost bound the time for which a task is set aside; it
-	// doubles with each refusal.
-	asideBase = time.Second
-	asideMost = time.Minute
-	// asideTries is the number of rejections from which a task may go into quarantine.
-	asideTries = 3
-	// maxAside bounds the tasks that are remembered, and their reports in a batch; a task
-	// beyond it is tried with each batch.
-	maxAside = 10_000
-)
+// Rows that the database rejects, see package aside. A task that is blamed goes into
+// quarantine: it ends as failed, with a dead-letter entry.
 
-// refusedTask is the record of a task set aside.
-type refusedTask struct {
-	since, until time.Time
-	tries        int
-	reports      int // when it was taken last
+// refused reports whether the database answered and rejected what one row of many can be the
+// cause of.
+func refused(ctx context.Context, err error) bool { return ctx.Err() == nil && store.Rejected(err) }
+
+// isolated is a flow over rows that the store picks, which leaves out those that are set aside.
+type isolated struct {
+	what string // the rows, for people
+	set  *aside.Set[uuid.UUID]
+	left leftToNewer
+	log  *zap.Logger
+	// keys returns the keys of rows that run would take; nil: run isolates its rows itself.
+	keys func(ctx context.Context, rows store.Rows) ([]uuid.UUID, error)
+	run  func(ctx context.Context, rows store.Rows) (found int, err error)
+	// alone is called for each row that is rejected on its own, before it is set aside. It
+	// reports whether it has handled the row; nil: it never has.
+	alone func(ctx context.Context, key uuid.UUID, why error) (handled bool, err error)
+	// blame is called for each row that is to blame; nil: it stays set aside.
+	blame func(ctx context.Context, key uuid.UUID, why error)
 }
 
-// aside remembers tasks that could not be applied. The zero value is empty; it is
-// not safe for concurrent use.
-type aside struct {
-	tasks  map[uuid.UUID]refusedTask
-	latest time.Time // when reports were applied last
+// except are the rows that are left out now.
+func (f *isolated) except() []uuid.UUID { return append(f.set.Held(), f.left.now()...) }
+
+// look runs the flow over up to limit rows. The error is never about a single row.
+func (f *isolated) look(ctx context.Context, limit int) (found int, err error) {
+	rows := store.Rows{Limit: limit, Except: f.except()}
+	found, err = f.run(ctx, rows)
+	if err == nil && found > 0 {
+		f.set.Pass()
+	}
+	if !refused(ctx, err) || f.keys == nil {
+		return found, err
+	}
+	keys, failure := f.keys(ctx, rows)
+	if failure != nil {
+		return 0, errors.Join(err, failure)
+	}
+	f.log.Warn("the database rejected rows together; they are tried in halves", zap.String("what", f.what), zap.Int("count", len(keys)), zap.Error(err))
+	var others error
+	err = aside.Halves(keys, err, func(err error) bool { return refused(ctx, err) }, func(part []uuid.UUID) error {
+		n, err := f.run(ctx, store.Rows{Limit: limit, Only: part})
+		if found += n; err == nil {
+			f.set.Pass(part...)
+		}
+		return err
+	}, func(key uuid.UUID, why error) {
+		n, err := f.culprit(ctx, key, why)
+		found, others = found+n, errors.Join(others, err)
+	})
+	return found, errors.Join(err, others)
 }
 
-func (a *aside) empty() bool { return len(a.tasks) == 0 }
+// culprit handles a row that is rejected on its own; found is 1 if that went well.
+func (f *isolated) culprit(ctx context.Context, key uuid.UUID, why error) (found int, err error) {
+	if f.alone != nil {
+		handled, err := f.alone(ctx, key, why)
+		if err != nil && !refused(ctx, err) {
+			return 0, err
+		}
+		if handled && err == nil {
+			f.set.Fail(why, zap.Stringer("key", key))
+			f.set.Pass(key)
+			return 1, nil
+		}
+	}
+	if f.set.Reject(key, why, zap.Stringer("key", key)) && f.blame != nil {
+		f.blame(ctx, key, why)
+	}
+	return 0, nil
+}
+
+// leftFor is for how long a row is left to newer programs, whose plan may change.
+const leftFor = time.Minute
+
+// leftToNewer are rows whose plans this program cannot read, while a newer one may.
+type leftToNewer map[uuid.UUID]time.Time
+
+// add leaves rows out for a while, and reports whether one was not left before.
+func (l *leftToNewer) add(rows []uuid.UUID) (fresh bool) {
+	for _, row := range rows {
+		if *l == nil {
+			*l = leftToNewer{}
+		}
+		_, before := (*l)[row]
+		fresh = fresh || !before
+		(*l)[row] = time.Now().Add(leftFor)
+	}
+	return fresh
+}
+
+// now are the rows that are left out now. It forgets those that were not left again for as long.
+func (l leftToNewer) now() (rows []uuid.UUID) {
+	now := time.Now()
+	maps.DeleteFunc(l, func(_ uuid.UUID, until time.Time) bool { return now.Sub(until) > leftFor })
+	for row, until := range l {
+		if now.Before(until) {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// setAside remembers tasks whose reports could not be applied, and how many reports those had:
+// a batch finds them, and takes as many others beside them.
+type setAside struct {
+	*aside.Set[uuid.UUID]
+	reports map[uuid.UUID]int
+}
+
+// maxAside bounds the reports that a batch takes beside those of tasks set aside.
+const maxAside = 10_000
 
 // holds reports whether a task is left out of a batch.
-func (a *aside) holds(t *store.TakenTask, now time.Time) bool {
-	r, known := a.tasks[t.UUID]
-	if known {
-		r.reports = len(t.Reported)
-		a.tasks[t.UUID] = r
+func (a *setAside) holds(t *store.TakenTask) bool {
+	if !a.Holds(t.UUID) {
+		return false
 	}
-	return now.Before(r.until)
+	a.reports[t.UUID] = len(t.Reported)
+	return true
 }
 
-// reports returns how many reports of the tasks a batch finds, at most maxAside: beside so many
-// it takes others, which they would hide.
-func (a *aside) reports() (n int) {
-	for _, r := range a.tasks {
-		n += r.reports
+// hidden is how many reports of tasks set aside a batch finds, at most maxAside.
+func (a *setAside) hidden() (n int) {
+	held := a.Held()
+	for _, task := range held {
+		n += a.reports[task]
+	}
+	if len(a.reports) > len(held) {
+		for task := range a.reports {
+			if !slices.Contains(held, task) {
+				delete(a.reports, task)
+			}
+		}
 	}
 	return min(n, maxAside)
 }
 
-func (a *aside) forget(task uuid.UUID) { delete(a.tasks, task) }
-
-// add records a rejection, and reports whether the task itself is at fault.
-func (a *aside) add(t *store.TakenTask, now time.Time) (r refusedTask, blamed bool) {
-	task := t.UUID
-	r = a.tasks[task]
-	if r.tries++; r.tries == 1 {
-		r.since = now
-	}
-	r.reports = len(t.Reported)
-	r.until = now.Add(min(asideBase<<min(r.tries-1, 10), asideMost))
-	if a.tasks == nil {
-		a.tasks = map[uuid.UUID]refusedTask{}
-	}
-	if _, known := a.tasks[task]; known || len(a.tasks) < maxAside {
-		a.tasks[task] = r
-	}
-	return r, r.tries >= asideTries && a.latest.After(r.since)
+// reject sets a task aside, and reports whether it is to blame.
+func (w *applyWork) reject(t *store.TakenTask, why error) (blamed bool) {
+	w.aside.reports[t.UUID] = len(t.Reported)
+	return w.aside.Reject(t.UUID, why, zap.Stringer("task_uuid", t.UUID))
 }
 
-// next makes an outcome ask for a look when the first task may be tried again, and
-// forgets tasks that were not found when due: another orchestrator handled them.
-func (a *aside) next(out *coordinator.Outcome, now time.Time) {
-	for task, r := range a.tasks {
-		if now.Sub(r.until) > asideMost {
-			delete(a.tasks, task)
-			continue
-		}
-		out.SoonerRetry(max(r.until.Sub(now), asideBase), "")
+// tryAgain makes an outcome ask for the look that tries the next of them.
+func (w *applyWork) tryAgain(out *coordinator.Outcome) {
+	if next := w.aside.Next(); next > 0 {
+		out.SoonerRetry(next, "")
 	}
-}
-
-// ofOneTask reports whether a commit error may be due to one task of many: the
-// database rejects what is written (a data exception, a constraint, a limit, an
-// exception raised by a trigger, an unreadable row), or the store does so first.
-func ofOneTask(ctx context.Context, err error) bool {
-	if !refused(ctx, err) {
-		return false
-	}
-	var sql interface{ SQLState() string }
-	if !errors.As(err, &sql) || len(sql.SQLState()) != 5 {
-		return true
-	}
-	switch sql.SQLState()[:2] {
-	case "P0", "XX":
-		return true
-	}
-	return ofContent(err)
 }
 
 // apart applies changes that were rejected together, in halves.
 func (w *applyWork) apart(ctx context.Context, changes []store.Change, why error) (found int, err error) {
-	if len(changes) == 1 {
-		return w.alone(ctx, changes[0].Task, why)
-	}
-	w.o.log.Warn("a batch of reports was rejected and is applied in halves", zap.Int("tasks", len(changes)), zap.Error(why))
-	tasks := make([]uuid.UUID, len(changes))
+	tasks := make([]*store.TakenTask, len(changes))
 	for i := range changes {
-		tasks[i] = changes[i].Task.UUID
+		tasks[i] = changes[i].Task
 	}
-	for _, half := range [][]uuid.UUID{tasks[:len(tasks)/2], tasks[len(tasks)/2:]} {
-		n, err := w.only(ctx, half)
-		if found += n; err != nil {
-			return found, err
-		}
+	if len(tasks) > 1 {
+		w.o.log.Warn("a batch of reports was rejected and is applied in halves", zap.Int("tasks", len(tasks)), zap.Error(why))
 	}
-	return found, nil
+	var others error
+	err = aside.Halves(tasks, why, func(err error) bool { return refused(ctx, err) }, func(part []*store.TakenTask) error {
+		n, err := w.only(ctx, part)
+		found += n
+		return err
+	}, func(t *store.TakenTask, why error) {
+		n, err := w.alone(ctx, t, why)
+		found, others = found+n, errors.Join(others, err)
+	})
+	if refused(ctx, err) { // of all tasks: they are set aside, and tried again
+		err = nil
+	}
+	return found, errors.Join(err, others)
 }
 
 // only applies the reports of some tasks.
-func (w *applyWork) only(ctx context.Context, tasks []uuid.UUID) (found int, err error) {
-	taken, err := w.o.store.TakeTasks(ctx, tasks, store.Taking{})
+func (w *applyWork) only(ctx context.Context, tasks []*store.TakenTask) (found int, err error) {
+	ids := make([]uuid.UUID, len(tasks))
+	for i, t := range tasks {
+		ids[i] = t.UUID
+	}
+	taken, err := w.o.store.TakeTasks(ctx, ids, store.Taking{})
 	if err != nil {
 		return 0, err
 	}
@@ -149,43 +208,62 @@ func (w *applyWork) only(ctx context.Context, tasks []uuid.UUID) (found int, err
 		return 0, nil
 	}
 	done, err := taken.Commit(ctx, w.o.cfg.Daemon.UUID, changes)
-	switch {
-	case err == nil:
-		return w.committed(changes, done), nil
-	case ofOneTask(ctx, err):
-		return w.apart(ctx, changes, err)
+	if err != nil {
+		return 0, err
 	}
-	return 0, err
+	return w.committed(changes, done), nil
 }
 
-// alone handles a task that is rejected on its own. The rejected transaction has released
-// the task: if another orchestrator has applied its reports since, or a newer program has
-// written it, the task is no longer at fault.
+// alone handles a task that is rejected on its own: it is set aside, or ended if it is to
+// blame.
 func (w *applyWork) alone(ctx context.Context, rejected *store.TakenTask, why error) (found int, err error) {
-	task := rejected.UUID
-	if !w.setAside(rejected, why) {
+	if !w.reject(rejected, why) {
 		return 0, nil
 	}
-	taken, err := w.o.store.TakeTasks(ctx, []uuid.UUID{task}, store.Taking{})
+	return w.o.endRejected(ctx, rejected.UUID, "what was reported cannot be applied; the log of the orchestrators has the details", why,
+		func(t *store.TakenTask) bool {
+			// The rejected transaction has released the task: if another orchestrator has applied its
+			// reports since, the task is no longer at fault.
+			return reportsAgain(t, rejected)
+		}, func(changes []store.Change, done store.Committed) int { return w.committed(changes, done) })
+}
+
+// endRejected ends a task that the database rejects, with a dead-letter entry, if still holds for
+// it. A task whose end it rejects too stays unchanged.
+func (o *Orchestrator) endRejected(ctx context.Context, task uuid.UUID, reason string, why error, still func(*store.TakenTask) bool,
+	committed func([]store.Change, store.Committed) int) (found int, err error) {
+	taken, err := o.store.TakeTasks(ctx, []uuid.UUID{task}, store.Taking{})
 	if err != nil {
 		return 0, err
 	}
 	defer taken.Release()
-	if len(taken.Tasks) == 0 || taken.Tasks[0].Unreadable != nil || !reportsAgain(&taken.Tasks[0], rejected) {
-		w.aside.forget(task)
+	if len(taken.Tasks) == 0 || taken.Tasks[0].Unreadable != nil || !still(&taken.Tasks[0]) {
 		return 0, nil
 	}
-	changes := []store.Change{w.o.quarantine(&taken.Tasks[0], "cannot_be_applied", "what was reported cannot be applied; the log of the orchestrators has the details")}
-	done, err := taken.Commit(ctx, w.o.cfg.Daemon.UUID, changes)
+	changes := []store.Change{o.quarantine(&taken.Tasks[0], "cannot_be_applied", reason)}
+	done, err := taken.Commit(ctx, o.cfg.Daemon.UUID, changes)
 	switch {
 	case err == nil:
-		w.o.log.Error("the reports of a task cannot be applied; it ends as failed with a dead-letter entry", zap.Stringer("task_uuid", task), zap.Error(why))
-		return w.committed(changes, done), nil
-	case ofOneTask(ctx, err):
-		w.o.log.Error("the reports of a task cannot be applied, and the task cannot be ended; it is unchanged", zap.Stringer("task_uuid", task), zap.Error(err))
+		o.log.Error("the database rejects a task; it ends as failed with a dead-letter entry", zap.Stringer("task_uuid", task), zap.NamedError("why", why))
+		return committed(changes, done), nil
+	case refused(ctx, err):
+		o.log.Error("the database rejects a task, and its end too; it is unchanged", zap.Stringer("task_uuid", task), zap.Error(err))
 		return 0, nil
 	}
 	return 0, err
+}
+
+// blameTask ends a task that is to blame for the rejection of one of its rows.
+func (o *Orchestrator) blameTask(ctx context.Context, task uuid.UUID, why error) {
+	_, err := o.endRejected(ctx, task, "the database rejects a row of the task; the log of the orchestrators has the details", why,
+		func(*store.TakenTask) bool { return true }, func(changes []store.Change, done store.Committed) int {
+			o.publish(done.Signals)
+			o.applied(changes, done)
+			return 1
+		})
+	if err != nil {
+		o.log.Warn("a task that the database rejects was not ended; it is tried again", zap.Stringer("task_uuid", task), zap.Error(err))
+	}
 }
 
 // reportsAgain reports whether all reports of a task that were taken before are still to
@@ -197,19 +275,4 @@ func reportsAgain(now, before *store.TakenTask) bool {
 		}
 	}
 	return true
-}
-
-// setAside leaves a task unchanged for a while, and reports whether it must be ended
-// instead.
-func (w *applyWork) setAside(t *store.TakenTask, why error) (blamed bool) {
-	r, blamed := w.aside.add(t, time.Now())
-	w.o.log.Error("the reports of a task cannot be applied; it is set aside", zap.Stringer("task_uuid", t.UUID),
-		zap.Int("refusals", r.tries), zap.Time("until", r.until), zap.Error(why))
-	return blamed
-}
-
-// tryAgain makes an outcome ask for the look that tries the next of them.
-func (w *applyWork) tryAgain(out *coordinator.Outcome) {
-	w.aside.next(out, time.Now())
-	w.o.metrics.TasksAside.Set(float64(len(w.aside.tasks)))
 }

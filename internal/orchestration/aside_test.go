@@ -73,7 +73,7 @@ func TestNoTaskEndsBecauseNothingCanBeApplied(t *testing.T) {
 	h := startSignalled(t, func(*pgtest.DB) {})
 	ids := h.reported(3)
 	h.refuse(`new.outcome <> 5`)
-	refusals := func() *observer.ObservedLogs { return h.logs.FilterMessageSnippet("it is set aside") }
+	refusals := func() *observer.ObservedLogs { return h.logs.FilterMessageSnippet("which is set aside") }
 	h.sendSignal()
 	h.eventually(func() bool { return refusals().Len() > 0 }, "the tasks are not tried")
 	for range 5 {
@@ -84,7 +84,7 @@ func TestNoTaskEndsBecauseNothingCanBeApplied(t *testing.T) {
 	for _, line := range refusals().All() {
 		fields := line.ContextMap()
 		at, isTime := fields["until"].(time.Time)
-		tries, isNumber := fields["refusals"].(int64)
+		tries, isNumber := fields["rejections"].(int64)
 		require.True(t, isTime && isNumber, fields)
 		if before, again := until[fields["task_uuid"]]; again {
 			require.GreaterOrEqual(t, at.Sub(before), time.Second<<(tries-1), "tried before its time, or no later than before")

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
@@ -94,19 +95,48 @@ func creationError(err error) error {
 	return fmt.Errorf("create the task: %w", submission.Refusal(err))
 }
 
-// flushCreates writes one batch of tasks and sends their signals.
+// flushCreates writes one batch of tasks and sends their signals. A task that the database rejects
+// does not fail the others; the error then has one entry per task.
 func (o *Orchestrator) flushCreates(ctx context.Context, tasks []store.NewTask) ([]store.CreatedTask, error) {
+	created, err := o.createSome(ctx, tasks)
+	if err == nil || len(tasks) == 1 || !answered(err) {
+		return created, err
+	}
+	places, made := make([]int, len(tasks)), make([]bool, len(tasks))
+	for i := range places {
+		places[i] = i
+	}
+	created = make([]store.CreatedTask, len(tasks))
+	errs := make([]error, len(tasks))
+	failure := aside.Halves(places, err, answered, func(part []int) error {
+		done, err := o.createSome(ctx, tasks[part[0]:part[len(part)-1]+1])
+		copy(created[part[0]:], done)
+		for _, at := range part {
+			made[at] = err == nil
+		}
+		return err
+	}, func(at int, why error) { errs[at] = why })
+	for at := range tasks {
+		if !made[at] && errs[at] == nil {
+			errs[at] = failure // the statement is at fault, or the database has gone
+		}
+	}
+	if errors.Join(errs...) == nil {
+		return created, nil
+	}
+	return created, &command.BatchError{Errs: errs}
+}
+
+// answered reports whether the database has answered with an error.
+func answered(err error) bool { return err != nil && !errors.Is(err, store.ErrUnavailable) }
+
+func (o *Orchestrator) createSome(ctx context.Context, tasks []store.NewTask) ([]store.CreatedTask, error) {
 	created, err := o.create(ctx, tasks)
 	if err == nil {
 		o.scheduleLook()
 		o.beginSoon(tasks)
-		return created, nil
 	}
-	if len(tasks) == 1 || errors.Is(err, store.ErrUnavailable) {
-		return nil, err
-	}
-	// A task that the database rejects must not fail the others of its batch.
-	return o.createHalves(ctx, tasks)
+	return created, err
 }
 
 // beginSoon starts a look at tasks that the engine begins itself.
@@ -114,26 +144,6 @@ func (o *Orchestrator) beginSoon(tasks []store.NewTask) {
 	if slices.ContainsFunc(tasks, func(t store.NewTask) bool { return t.Plan.EngineFirst || len(t.DependsOn) > 0 }) {
 		o.readiness.WakeIn(0)
 	}
-}
-
-// createHalves creates the halves of a batch by themselves. Its error has one entry per task.
-func (o *Orchestrator) createHalves(ctx context.Context, tasks []store.NewTask) ([]store.CreatedTask, error) {
-	created, errs := make([]store.CreatedTask, 0, len(tasks)), make([]error, 0, len(tasks))
-	for _, half := range [][]store.NewTask{tasks[:len(tasks)/2], tasks[len(tasks)/2:]} {
-		done, err := o.flushCreates(ctx, half)
-		var each *command.BatchError
-		if !errors.As(err, &each) || len(done) != len(half) {
-			each = &command.BatchError{Errs: slices.Repeat([]error{err}, len(half))}
-		}
-		if len(done) != len(half) {
-			done = make([]store.CreatedTask, len(half))
-		}
-		created, errs = append(created, done...), append(errs, each.Errs...)
-	}
-	if errors.Join(errs...) == nil {
-		return created, nil
-	}
-	return created, &command.BatchError{Errs: errs}
 }
 
 // What an orchestrator does with a context that breaks the input schema of its template.

@@ -3,22 +3,36 @@ package orchestration
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
 )
 
+// newDueWork returns the work of the event system task_readiness.
+func newDueWork(o *Orchestrator) *dueWork {
+	w := &dueWork{o: o, schedules: newDueSchedules(o), waits: newWaits(o)}
+	w.due = &isolated{what: "due steps", set: aside.New[uuid.UUID]("due", o.log, o.metrics), log: o.log,
+		keys: o.store.DueTasks, run: w.promote, blame: o.blameTask}
+	w.leases = &isolated{what: "ended leases", set: aside.New[uuid.UUID]("leases", o.log, o.metrics), log: o.log,
+		keys: o.store.EndedLeases, run: w.expire, blame: o.blameTask}
+	return w
+}
+
 // dueWork moves due steps, begins the steps that the engine runs itself, ends expired
 // leases and runs due schedules.
 type dueWork struct {
-	o         *Orchestrator
-	schedules dueSchedules
-	waits     waits
+	o           *Orchestrator
+	due, leases *isolated
+	schedules   *dueSchedules
+	waits       *waits
 	// scan rations horizon queries that are expensive because dead versions lie in
 	// front of what is due.
 	scan scanBudget
@@ -69,30 +83,34 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 		out.RetryIn = wait
 		return out, nil
 	}
-	h, err := w.o.store.Horizon(ctx)
+	h, err := w.o.store.Horizon(ctx, w.without())
 	if err != nil {
 		return out, err
 	}
 	w.scan.used(start, time.Since(start))
-	if h.NextDue == 0 {
-		promoted, err := w.o.store.PromoteDue(ctx, w.o.cfg.SweepBatch)
-		if err != nil {
-			return out, err
-		}
-		w.o.publish(promoted.Signals)
-		found(promoted.Steps, h.Since.Due)
-		out.More = promoted.Steps >= w.o.cfg.SweepBatch
+	var failure error // of a kind that the database rejects as a whole; the others do not wait for it
+	rejected := func(err error) bool {
+		failure = errors.Join(failure, err)
+		return err != nil && !refused(ctx, err)
 	}
-	more, failure := w.waits.look(ctx, h, found)
-	if failure != nil && !refused(ctx, failure) {
+	if h.NextDue == 0 {
+		promoted, err := w.due.look(ctx, w.o.cfg.SweepBatch)
+		if rejected(err) {
+			return out, failure
+		}
+		found(promoted, h.Since.Due)
+		out.More = promoted >= w.o.cfg.SweepBatch
+	}
+	more, err := w.waits.look(ctx, h, found)
+	if rejected(err) {
 		return out, failure
 	}
 	out.More = out.More || more
 	grace := w.graceLeft(h, start)
 	if h.NextLease == 0 && grace == 0 {
-		expired, err := w.expire(ctx)
-		if err != nil {
-			return out, errors.Join(failure, err)
+		expired, err := w.leases.look(ctx, w.o.cfg.SweepBatch)
+		if rejected(err) {
+			return out, failure
 		}
 		found(expired, h.Since.Lease)
 		out.More = out.More || expired >= w.o.cfg.SweepBatch
@@ -105,11 +123,11 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 		found(ran, h.Since.Schedule)
 		out.More = out.More || more
 	}
-	if failure != nil { // the leases and schedules did not wait for it
+	if failure != nil {
 		return out, failure
 	}
-	if out.Found > 0 {
-		if h, err = w.o.store.Horizon(ctx); err != nil {
+	if out.Found > 0 || w.setAside() {
+		if h, err = w.o.store.Horizon(ctx, w.without()); err != nil {
 			return out, err
 		}
 	}
@@ -123,6 +141,11 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 	if held > 0 {
 		h.Engine, h.Messages = false, false
 		out.SoonerRetry(held, "")
+	}
+	for _, set := range w.sets() {
+		if next := set.Next(); next > 0 {
+			out.SoonerRetry(next, "")
+		}
 	}
 	out.NextDue = soonest(h)
 	w.behind = h.Next() == 0 || grace > 0 || held > 0
@@ -152,8 +175,33 @@ func (w *dueWork) graceLeft(h store.Horizon, now time.Time) time.Duration {
 	return left
 }
 
-func (w *dueWork) expire(ctx context.Context) (int, error) {
-	expired, err := w.o.store.ExpireLeases(ctx, w.o.cfg.SweepBatch)
+// sets are what is set aside of each kind.
+func (w *dueWork) sets() []*aside.Set[uuid.UUID] {
+	return append(w.waits.sets(), w.due.set, w.leases.set, w.schedules.flow.set)
+}
+
+// setAside reports whether anything is set aside: the horizon must not find it due again.
+func (w *dueWork) setAside() bool {
+	return slices.ContainsFunc(w.sets(), func(set *aside.Set[uuid.UUID]) bool { return set.Next() > 0 })
+}
+
+// without is what the horizon leaves out.
+func (w *dueWork) without() store.Without {
+	without := w.waits.without()
+	without.Due, without.Leases, without.Schedules = w.due.except(), w.leases.except(), w.schedules.flow.except()
+	return without
+}
+
+func (w *dueWork) promote(ctx context.Context, rows store.Rows) (int, error) {
+	promoted, err := w.o.store.PromoteDue(ctx, rows)
+	if err == nil {
+		w.o.publish(promoted.Signals)
+	}
+	return promoted.Steps, err
+}
+
+func (w *dueWork) expire(ctx context.Context, rows store.Rows) (int, error) {
+	expired, err := w.o.store.ExpireLeases(ctx, rows)
 	if err != nil || expired.Lost+expired.Unbegun == 0 {
 		return 0, err
 	}

@@ -32,7 +32,7 @@ func (o *Orchestrator) End(ctx context.Context, reports []store.Report) ([]Endin
 			return nil, fmt.Errorf("end %d steps: %w", len(reports), err)
 		}
 		accepted = make([]bool, len(reports)) // it was rolled back: a row is held by another transaction
-	} else if err := o.commitEnds(ctx, taken, reports, accepted, endings); ofOneTask(ctx, err) {
+	} else if err := o.commitEnds(ctx, taken, reports, accepted, endings); refused(ctx, err) {
 		o.log.Warn("the database rejected the decisions about ended steps; they are left to the next look", zap.Int("steps", len(reports)), zap.Error(err))
 		accepted = make([]bool, len(reports)) // it was rolled back
 	} else if err != nil {

@@ -123,8 +123,8 @@ func New(cfg Config) (*Orchestrator, error) {
 	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
 	o.recovery = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-recovery", Run: o.recoverFromOutages, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
 
-	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl, signal.TopicEvents, signal.TopicTransitions), &applyWork{o: o})
-	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o, schedules: dueSchedules{o: o}, waits: waits{o: o}})
+	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl, signal.TopicEvents, signal.TopicTransitions), newApplyWork(o))
+	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), newDueWork(o))
 	return o, nil
 }
 

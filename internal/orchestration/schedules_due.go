@@ -3,14 +3,13 @@ package orchestration
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/internal/settle"
@@ -35,20 +34,16 @@ const (
 // dueSchedules runs due schedules; it belongs to dueWork.
 type dueSchedules struct {
 	o        *Orchestrator
+	flow     *isolated
 	failures int       // in a row
 	hold     time.Time // not before this, after a failure
-	// left are the schedules left to newer programs, each until it is looked at again.
-	left map[uuid.UUID]time.Time
 }
 
-// leftFor is for how long a schedule is left to newer programs, whose plan may change.
-const leftFor = time.Minute
-
-// others returns the schedules that are still left.
-func (d *dueSchedules) others() (list []uuid.UUID) {
-	now := time.Now()
-	maps.DeleteFunc(d.left, func(_ uuid.UUID, until time.Time) bool { return now.After(until) })
-	return slices.Collect(maps.Keys(d.left))
+func newDueSchedules(o *Orchestrator) *dueSchedules {
+	d := &dueSchedules{o: o}
+	d.flow = &isolated{what: "due schedules", set: aside.New[uuid.UUID]("schedules", o.log, o.metrics), log: o.log,
+		keys: o.store.DueSchedules, run: d.batch, alone: d.giveUpContent, blame: d.giveUp}
+	return d
 }
 
 // wait is the remaining delay after a failure.
@@ -60,7 +55,8 @@ func (d *dueSchedules) look(ctx context.Context) (found int, more bool, err erro
 	if d.wait(time.Now()) > 0 {
 		return 0, false, nil
 	}
-	found, more, err = d.run(ctx)
+	found, err = d.flow.look(ctx, scheduleBatch)
+	more = found >= scheduleBatch
 	switch {
 	case err == nil:
 		d.failures = 0
@@ -76,66 +72,33 @@ func (d *dueSchedules) look(ctx context.Context) (found int, more bool, err erro
 	return found, false, nil
 }
 
-// run makes one transaction. Where the database rejects it, schedules are run one by
-// one, and a schedule that is rejected on its own gives up its run.
-func (d *dueSchedules) run(ctx context.Context) (found int, more bool, err error) {
-	found, err = d.batch(ctx, scheduleBatch, nil, nil)
-	if !refused(ctx, err) {
-		return found, found >= scheduleBatch, err
+// giveUpContent is giveUp for a schedule whose run is rejected for its content: a repetition
+// would be rejected too.
+func (d *dueSchedules) giveUpContent(ctx context.Context, id uuid.UUID, why error) (handled bool, err error) {
+	if !store.OfContent(why) {
+		return false, nil
 	}
-	d.o.log.Warn("the database rejected due schedules; they are run one by one", zap.Error(err))
-	var culprits []uuid.UUID
-	for range scheduleBatch {
-		var one uuid.UUID
-		n, failure := d.batch(ctx, 1, culprits, func(due *store.DueSchedule) bool { one = due.UUID; return false })
-		if refused(ctx, failure) && one != uuid.Nil {
-			d.o.log.Error("the database rejected the run of a schedule", zap.Stringer("schedule_id", one), zap.Error(failure))
-			culprits, err = append(culprits, one), failure
-			continue
-		}
-		if found += n; failure != nil || n == 0 {
-			err = errors.Join(failure, d.giveUp(ctx, culprits, found > 0, err))
-			return found, false, err
-		}
-	}
-	return found, true, d.giveUp(ctx, culprits, found > 0, err)
+	_, err = d.fire(ctx, store.Rows{Limit: 1, Only: []uuid.UUID{id}}, true)
+	return err == nil, err
 }
 
-// giveUp advances the schedules whose run the database rejects. Where it rejects all
-// of them and none is at fault, they are retried: the next run would fail too.
-func (d *dueSchedules) giveUp(ctx context.Context, culprits []uuid.UUID, others bool, err error) error {
-	if len(culprits) == 0 {
-		return nil
+// giveUp advances a schedule without the run that the database rejects.
+func (d *dueSchedules) giveUp(ctx context.Context, id uuid.UUID, why error) {
+	d.o.log.Error("the database rejects the run of a schedule, which is left out", zap.Stringer("schedule_id", id), zap.Error(why))
+	if _, err := d.fire(ctx, store.Rows{Limit: 1, Only: []uuid.UUID{id}}, true); err != nil {
+		d.o.log.Error("the database rejects a schedule without its run too; it is unchanged", zap.Stringer("schedule_id", id), zap.Error(err))
 	}
-	if !others && !ofContent(err) {
-		return err
-	}
-	_, err = d.batch(ctx, len(culprits), nil, func(due *store.DueSchedule) bool { return slices.Contains(culprits, due.UUID) })
-	return err
 }
 
-// refused reports whether the database answered and rejected the statement.
-func refused(ctx context.Context, err error) bool {
-	return err != nil && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil
+// batch runs due schedules.
+func (d *dueSchedules) batch(ctx context.Context, rows store.Rows) (int, error) {
+	return d.fire(ctx, rows, false)
 }
 
-// ofContent reports whether the database rejected the values, not the write as such.
-func ofContent(err error) bool {
-	var sql interface{ SQLState() string }
-	if !errors.As(err, &sql) || len(sql.SQLState()) != 5 {
-		return false
-	}
-	switch sql.SQLState()[:2] {
-	case "22", "23", "54": // data exception, constraint violation, limit exceeded
-		return true
-	}
-	return false
-}
-
-// batch runs up to limit schedules; those that were given up move on without a task.
-func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID, givenUp func(due *store.DueSchedule) bool) (int, error) {
+// fire runs due schedules, or moves them on without a task.
+func (d *dueSchedules) fire(ctx context.Context, rows store.Rows, givenUp bool) (int, error) {
 	var t tally
-	fired, err := d.o.store.RunDueSchedules(ctx, limit, append(d.others(), except...), func(now time.Time, due []store.DueSchedule) []store.Firing {
+	fired, err := d.o.store.RunDueSchedules(ctx, rows, func(now time.Time, due []store.DueSchedule) []store.Firing {
 		t = tally{log: d.o.log, schema: d.o.schema, bounds: d.o.cfg.Documents, now: now}
 		firings, room := make([]store.Firing, len(due)), d.o.cfg.CreateBatch
 		for i := range due {
@@ -152,12 +115,7 @@ func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID,
 		d.o.scheduleLook()
 	}
 	t.record(d.o, fired)
-	for _, id := range t.left {
-		if d.left == nil {
-			d.left = map[uuid.UUID]time.Time{}
-		}
-		d.left[id] = time.Now().Add(leftFor)
-	}
+	d.flow.left.add(t.left)
 	return fired.Schedules - len(t.left), nil
 }
 
@@ -176,10 +134,10 @@ type tally struct {
 
 // decide decides about a due schedule. A schedule that cannot be decided is paused: it
 // must not be due for ever.
-func (t *tally) decide(due *store.DueSchedule, room int, givenUp func(*store.DueSchedule) bool) (f store.Firing) {
+func (t *tally) decide(due *store.DueSchedule, room int, givenUp bool) (f store.Firing) {
 	before := *t
 	err := lifecycle.Guard(func() (err error) {
-		f, err = t.firing(due, room, givenUp != nil && givenUp(due))
+		f, err = t.firing(due, room, givenUp)
 		return err
 	})
 	if err != nil {

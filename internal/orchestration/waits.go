@@ -1,7 +1,6 @@
 package orchestration
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/settle"
@@ -28,21 +28,46 @@ import (
 const waitBatch = 100
 
 // waits begins the steps that the engine runs itself, and handles messages between
-// tasks; it belongs to dueWork.
+// tasks; it belongs to dueWork. What the database rejects of one kind does not affect the others.
 type waits struct {
-	o *Orchestrator
-	// left and unread are how many steps and ends were left to newer programs, rejected how
-	// many tasks could not be cancelled: a batch takes others beside them.
-	left, unread, rejected int
-	failures               int       // in a row, since something was handled
-	hold                   time.Time // not before this, after a failure
+	o                                        *Orchestrator
+	steps, dependencies, ends, events, stops *isolated
+	failures                                 int       // in a row, since something was handled
+	hold                                     time.Time // not before this, after a failure
+}
+
+func newWaits(o *Orchestrator) *waits {
+	w := &waits{o: o}
+	flow := func(name, what string, keys func(context.Context, store.Rows) ([]uuid.UUID, error),
+		run func(context.Context, store.Rows) (int, error)) *isolated {
+		return &isolated{what: what, set: aside.New[uuid.UUID](name, o.log, o.metrics), log: o.log, keys: keys, run: run}
+	}
+	w.steps = flow("engine_steps", "steps that are to begin", o.store.EngineTasks, w.begin)
+	w.steps.alone, w.steps.blame = w.fail, o.blameTask
+	w.dependencies = flow("dependencies", "dependencies of tasks", o.store.DependentTasks, w.watch)
+	w.dependencies.blame = o.blameTask
+	w.ends = flow("ends", "ends of tasks", o.store.EndedTasks, w.notify)
+	w.events = flow("events", "domain events", o.store.EventsToBring, w.bring)
+	w.stops = flow("stops", "tasks to cancel", nil, w.stop)
+	return w
+}
+
+// sets are what is set aside of each kind.
+func (w *waits) sets() []*aside.Set[uuid.UUID] {
+	return []*aside.Set[uuid.UUID]{w.steps.set, w.dependencies.set, w.ends.set, w.events.set, w.stops.set}
+}
+
+// without is what the horizon leaves out.
+func (w *waits) without() store.Without {
+	return store.Without{Engine: w.steps.except(), Dependencies: w.dependencies.except(), Ends: w.ends.except(),
+		Events: w.events.except(), Stops: w.stops.except()}
 }
 
 // wait is the remaining delay after a failure.
 func (w *waits) wait(now time.Time) time.Duration { return max(w.hold.Sub(now), 0) }
 
 // look handles what the horizon shows; found receives how much that was, and for how
-// long it has been due. Where the database rejects some of it, the next looks leave it
+// long it has been due. Where the database rejects all of a kind, the next looks leave it
 // out for a while: retries, leases and schedules must not wait with it.
 func (w *waits) look(ctx context.Context, h store.Horizon, found func(n int, since time.Duration)) (more bool, err error) {
 	if w.wait(time.Now()) > 0 {
@@ -64,11 +89,10 @@ func (w *waits) look(ctx context.Context, h store.Horizon, found func(n int, sin
 	return more, err
 }
 
-// handle is look without a delay. What the database rejects of one kind does not affect the
-// others.
+// handle is look without a delay.
 func (w *waits) handle(ctx context.Context, h store.Horizon, found func(n int, since time.Duration)) (more bool, err error) {
 	if h.Engine {
-		n, failure := w.begin(ctx)
+		n, failure := w.steps.look(ctx, waitBatch)
 		found(n, h.Since.Engine)
 		if more, err = n >= waitBatch, failure; err != nil && !refused(ctx, err) {
 			return more, err
@@ -82,58 +106,26 @@ func (w *waits) handle(ctx context.Context, h store.Horizon, found func(n int, s
 	return more, err
 }
 
-// begin begins steps. One that is rejected on its own fails if its content is at fault.
-func (w *waits) begin(ctx context.Context) (int, error) {
-	culprits := map[store.ClaimKey]bool{}
-	return w.apart(ctx, "steps that are to begin", &w.left, func(ctx context.Context, limit, skip int) (int, int, error) {
-		var last store.ClaimKey
-		picked := func(key store.ClaimKey) { last = key }
-		found, left, err := w.batch(ctx, limit, skip, culprits, picked)
-		if limit > 1 || !refused(ctx, err) {
-			return found, left, err
-		}
-		w.o.log.Error("the database rejected the begin of a step", zap.Stringer("task_uuid", last.TaskUUID), zap.Int("step_no", last.Step), zap.Error(err))
-		if !ofContent(err) {
-			return 0, 0, err
-		}
-		culprits[last] = true
-		return w.batch(ctx, limit, skip, culprits, picked)
-	})
+// begin begins steps.
+func (w *waits) begin(ctx context.Context, rows store.Rows) (int, error) {
+	return w.batch(ctx, rows, false)
 }
 
-// apart handles steps or messages in one transaction. Where the database rejects that, they
-// are handled one by one, and one that is rejected on its own stays and does not delay the
-// others. left is how many stay because this program cannot read them: a batch takes others
-// beside them.
-func (w *waits) apart(ctx context.Context, what string, left *int, handle func(ctx context.Context, limit, skip int) (found, left int, err error)) (int, error) {
-	found, unread, why := handle(ctx, waitBatch+*left, 0)
-	if !refused(ctx, why) {
-		*left = min(unread, maxAside)
-		return found, why
+// fail ends a step that is rejected on its own as failed, if its content is at fault.
+func (w *waits) fail(ctx context.Context, task uuid.UUID, why error) (handled bool, err error) {
+	if !store.OfContent(why) {
+		return false, nil
 	}
-	w.o.log.Warn("the database rejected "+what+"; they are handled one by one", zap.Error(why))
-	var err error
-	for skip, tries := 0, 0; tries < waitBatch; tries++ {
-		n, unread, failure := handle(ctx, 1, skip)
-		if refused(ctx, failure) {
-			skip, err = skip+1, cmp.Or(err, failure)
-			continue
-		}
-		if failure != nil || n+unread == 0 {
-			return found, errors.Join(err, failure)
-		}
-		found, skip = found+n, skip+unread
-	}
-	return found, err
+	_, err = w.batch(ctx, store.Rows{Limit: waitBatch, Only: []uuid.UUID{task}}, true)
+	return err == nil, err
 }
 
 var errRefusedByDatabase = errors.New("the database refuses what the step begins with; the log of the orchestrators has the details")
 
-func (w *waits) batch(ctx context.Context, limit, skip int, culprits map[store.ClaimKey]bool, picked func(store.ClaimKey)) (found, left int, err error) {
-	begun, err := w.o.store.BeginSteps(ctx, limit, skip, store.Beginner{
+func (w *waits) batch(ctx context.Context, rows store.Rows, fails bool) (int, error) {
+	begun, err := w.o.store.BeginSteps(ctx, rows, store.Beginner{
 		Begin: func(e *store.EngineStep) (b enginestep.Beginning, err error) {
-			picked(e.Key())
-			if culprits[e.Key()] {
+			if fails {
 				return b, errRefusedByDatabase
 			}
 			err = lifecycle.Guard(func() (err error) {
@@ -145,10 +137,10 @@ func (w *waits) batch(ctx context.Context, limit, skip int, culprits map[store.C
 		Task: w.subTask,
 	})
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	if begun.Left > 0 && w.left == 0 {
-		w.o.log.Error("steps cannot begin here; they are left to newer orchestrators", zap.Int("steps", begun.Left), zap.Error(begun.Why))
+	if w.steps.left.add(begun.Left) {
+		w.o.log.Error("steps cannot begin here; they are left to newer orchestrators", zap.Int("steps", len(begun.Left)), zap.Error(begun.Why))
 	}
 	w.o.publish(begun.Signals)
 	for _, s := range begun.Signals {
@@ -162,7 +154,7 @@ func (w *waits) batch(ctx context.Context, limit, skip int, culprits map[store.C
 	if len(begun.Tasks) > 0 {
 		w.o.scheduleLook()
 	}
-	return begun.Steps, begun.Left, nil
+	return begun.Steps, nil
 }
 
 // subTask makes the task that a step runs. Its key contains the attempt; it has no
@@ -193,14 +185,8 @@ const (
 
 // messages handles messages of each kind.
 func (w *waits) messages(ctx context.Context) (found int, err error) {
-	none := 0
-	for _, handle := range []func(context.Context) (int, error){
-		func(ctx context.Context) (int, error) { return w.apart(ctx, "dependencies of tasks", &none, w.watch) },
-		func(ctx context.Context) (int, error) { return w.apart(ctx, "ends of tasks", &w.unread, w.notify) },
-		func(ctx context.Context) (int, error) { return w.apart(ctx, "domain events", &none, w.bring) },
-		w.stop,
-	} {
-		n, failure := handle(ctx)
+	for _, flow := range []*isolated{w.dependencies, w.ends, w.events, w.stops} {
+		n, failure := flow.look(ctx, waitBatch)
 		found, err = found+n, errors.Join(err, failure)
 		if failure != nil && !refused(ctx, failure) {
 			break
@@ -210,22 +196,22 @@ func (w *waits) messages(ctx context.Context) (found int, err error) {
 }
 
 // watch looks at what new tasks depend on.
-func (w *waits) watch(ctx context.Context, limit, skip int) (found, left int, err error) {
-	found, signals, err := w.o.store.WatchDependencies(ctx, limit, skip)
+func (w *waits) watch(ctx context.Context, rows store.Rows) (int, error) {
+	found, signals, err := w.o.store.WatchDependencies(ctx, rows)
 	if err == nil {
 		w.o.publish(signals)
 	}
-	return found, 0, err
+	return found, err
 }
 
 // notify notifies the dependents of ended tasks.
-func (w *waits) notify(ctx context.Context, limit, skip int) (found, left int, err error) {
-	notified, err := w.o.store.NotifyEnds(ctx, limit, skip)
+func (w *waits) notify(ctx context.Context, rows store.Rows) (int, error) {
+	notified, err := w.o.store.NotifyEnds(ctx, rows)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	if notified.Left > 0 && w.unread == 0 {
-		w.o.log.Error("ends of tasks cannot be reported here; they are left to newer orchestrators", zap.Int("tasks", notified.Left), zap.Error(notified.Why))
+	if w.ends.left.add(notified.Left) {
+		w.o.log.Error("ends of tasks cannot be reported here; they are left to newer orchestrators", zap.Int("tasks", len(notified.Left)), zap.Error(notified.Why))
 	}
 	w.o.publish(notified.Signals)
 	if notified.Steps > 0 {
@@ -234,26 +220,26 @@ func (w *waits) notify(ctx context.Context, limit, skip int) (found, left int, e
 	if notified.Released > 0 {
 		w.o.scheduleLook()
 	}
-	return notified.Messages, notified.Left, nil
+	return notified.Messages, nil
 }
 
 // bring delivers domain events to the steps that wait for them.
-func (w *waits) bring(ctx context.Context, limit, skip int) (found, left int, err error) {
-	brought, err := w.o.store.BringEvents(ctx, limit, skip, w.o.cfg.EventTTL)
+func (w *waits) bring(ctx context.Context, rows store.Rows) (int, error) {
+	brought, err := w.o.store.BringEvents(ctx, rows, w.o.cfg.EventTTL)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	if brought.Steps > 0 {
 		w.o.reported(brought.Signals)
 	}
-	return brought.Events, 0, nil
+	return brought.Events, nil
 }
 
 // stop cancels tasks whose step was cancelled or is beyond a limit, and tasks whose
-// dependencies failed. A task that cannot be cancelled any more is left unchanged. A task
-// that the database rejects does not affect the others.
-func (w *waits) stop(ctx context.Context) (int, error) {
-	messages, err := w.o.store.StopMessages(ctx, waitBatch+w.rejected)
+// dependencies failed. A task that cannot be cancelled any more is left unchanged; one that the
+// database rejects is set aside.
+func (w *waits) stop(ctx context.Context, rows store.Rows) (int, error) {
+	messages, err := w.o.store.StopMessages(ctx, rows)
 	if err != nil || len(messages) == 0 {
 		return 0, err
 	}
@@ -263,17 +249,16 @@ func (w *waits) stop(ctx context.Context) (int, error) {
 	}
 	var done []store.StopMessage
 	for _, reason := range slices.Sorted(maps.Keys(by)) {
-		handled, failure := w.stopFor(ctx, reason, by[reason])
-		done, err = append(done, handled...), errors.Join(err, failure)
-		if failure != nil && !refused(ctx, failure) {
+		handled, err := w.stopFor(ctx, reason, by[reason])
+		if err != nil {
 			return 0, err
 		}
+		done = append(done, handled...)
 	}
-	w.rejected = min(len(messages)-len(done), maxAside)
 	if len(done) == 0 {
-		return 0, err
+		return 0, nil
 	}
-	return len(done), errors.Join(err, w.o.store.DropStopMessages(ctx, done))
+	return len(done), w.o.store.DropStopMessages(ctx, done)
 }
 
 // stopFor returns the messages whose tasks have been cancelled or are left unchanged.
@@ -289,8 +274,14 @@ func (w *waits) stopFor(ctx context.Context, reason string, messages []store.Sto
 	if err != nil && !refused(ctx, err) {
 		return nil, fmt.Errorf("cancel tasks: %w", err)
 	}
+	if len(acted.changed) > 0 {
+		w.stops.set.Pass(acted.changed...)
+	}
+	for task, why := range acted.rejected {
+		w.stops.set.Reject(task, why, zap.Stringer("task_uuid", task))
+	}
 	for task, refusal := range acted.refused {
 		w.o.log.Info("a task could not be cancelled", zap.Stringer("task_uuid", task), zap.String("reason", reason), zap.Error(refusal))
 	}
-	return slices.DeleteFunc(messages, func(m store.StopMessage) bool { return slices.Contains(acted.rejected, m.Task) }), err
+	return slices.DeleteFunc(messages, func(m store.StopMessage) bool { return acted.rejected[m.Task] != nil }), nil
 }

@@ -25,7 +25,7 @@ func actBeyond(t testing.TB, s *store.Store, p *store.Plan) store.Beyond {
 
 // stopped are the tasks that orchestrators are to cancel.
 func stopped(t testing.TB, s *store.Store) (tasks []uuid.UUID) {
-	messages, err := s.StopMessages(t.Context(), 1000)
+	messages, err := s.StopMessages(t.Context(), store.UpTo(1000))
 	require.NoError(t, err)
 	for i := range messages {
 		require.Equal(t, "beyond_limit", messages[i].Reason())

@@ -78,7 +78,7 @@ func saveOne(t testing.TB, s *store.Store, c store.Claimed, cursor string) {
 func dueNow(t testing.TB, s *store.Store, db *pgtest.DB) {
 	t.Helper()
 	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
-	_, err := s.PromoteDue(t.Context(), 100)
+	_, err := s.PromoteDue(t.Context(), store.UpTo(100))
 	require.NoError(t, err)
 }
 
@@ -216,7 +216,7 @@ func TestACheckpointRevivesNoLease(t *testing.T) {
 	saved := save(t, s, point(c, `1`, 1))[0]
 	require.True(t, saved.Saved, "no other worker has the step, so its progress counts")
 	require.LessOrEqual(t, saved.Lease, time.Duration(0))
-	n, err := s.ExpireLeases(t.Context(), 10)
+	n, err := s.ExpireLeases(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	require.Equal(t, 1, n.Lost)
 	applyAll(t, s)

@@ -25,13 +25,13 @@ func dependent(t testing.TB, s *store.Store, p *store.Plan, on ...uuid.UUID) uui
 
 func watchDependencies(t testing.TB, s *store.Store) {
 	t.Helper()
-	_, _, err := s.WatchDependencies(t.Context(), 100, 0)
+	_, _, err := s.WatchDependencies(t.Context(), store.UpTo(100))
 	require.NoError(t, err)
 }
 
 func notifyEnds(t testing.TB, s *store.Store) store.EndsNotified {
 	t.Helper()
-	done, err := s.NotifyEnds(t.Context(), 100, 0)
+	done, err := s.NotifyEnds(t.Context(), store.UpTo(100))
 	require.NoError(t, err)
 	return done
 }
@@ -71,7 +71,7 @@ func TestAnEndIsNotifiedAgainDuringItsNotification(t *testing.T) {
 	release := hold(t, db, first)
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.NotifyEnds(context.WithoutCancel(t.Context()), 100, 0)
+		_, err := s.NotifyEnds(context.WithoutCancel(t.Context()), store.UpTo(100))
 		done <- err
 	}()
 	untilBlocked(t, db, 1) // the end has been read, and nothing is committed
@@ -106,7 +106,7 @@ func TestAnEndIsNotifiedAfterAnEarlierOne(t *testing.T) {
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.NotifyEnds(context.WithoutCancel(t.Context()), 100, 0)
+		_, err := s.NotifyEnds(context.WithoutCancel(t.Context()), store.UpTo(100))
 		done <- err
 	}()
 	untilBlocked(t, db, 1) // it found the task alive and waits for its row
@@ -220,11 +220,11 @@ func tellUntilIdle(ctx context.Context, s *store.Store, created <-chan struct{})
 			last = true
 		default:
 		}
-		found, _, err := s.WatchDependencies(ctx, 20, 0)
+		found, _, err := s.WatchDependencies(ctx, store.UpTo(20))
 		if err != nil {
 			return err
 		}
-		done, err := s.NotifyEnds(ctx, 20, 0)
+		done, err := s.NotifyEnds(ctx, store.UpTo(20))
 		if err != nil || last && found+done.Messages == 0 {
 			return err
 		}

@@ -55,11 +55,11 @@ func everyFlow(ctx context.Context, s *store.Store, p *store.Plan) map[string]er
 	add("take", err)
 	_, err = s.TakeTask(ctx, id)
 	add("take task", err)
-	_, err = s.PromoteDue(ctx, 1)
+	_, err = s.PromoteDue(ctx, store.UpTo(1))
 	add("promote", err)
-	_, err = s.ExpireLeases(ctx, 1)
+	_, err = s.ExpireLeases(ctx, store.UpTo(1))
 	add("expire", err)
-	_, err = s.Horizon(ctx)
+	_, err = s.Horizon(ctx, store.Without{})
 	add("horizon", err)
 	_, err = s.WorkerHeartbeat(ctx, d, k, time.Minute)
 	add("worker heartbeat", err)
@@ -149,7 +149,7 @@ func TestServerThatDoesNotAnswerIsUnavailableInTime(t *testing.T) {
 			return err
 		}},
 		{"take", func() error { _, err := s.TakeReported(t.Context(), 1, true); return err }},
-		{"promote", func() error { _, err := s.PromoteDue(t.Context(), 1); return err }},
+		{"promote", func() error { _, err := s.PromoteDue(t.Context(), store.UpTo(1)); return err }},
 		{"ping", func() error { return s.Ping(t.Context()) }},
 	} {
 		start := time.Now()
@@ -222,11 +222,11 @@ func TestBusyPoolIsUnavailableInTime(t *testing.T) {
 	holder, err := s.TakeTask(t.Context(), id)
 	require.NoError(t, err)
 	start := time.Now()
-	_, err = s.Horizon(t.Context())
+	_, err = s.Horizon(t.Context(), store.Without{})
 	require.ErrorIs(t, err, store.ErrUnavailable)
 	require.Less(t, time.Since(start), 5*time.Second, "AcquireTimeout bounds it, not the statement's time-out")
 	holder.Release()
-	_, err = s.Horizon(t.Context())
+	_, err = s.Horizon(t.Context(), store.Without{})
 	require.NoError(t, err)
 }
 

@@ -39,7 +39,7 @@ func wellAhead(t *testing.T, s *store.Store, p *store.Plan, draw func(upTo int))
 // the store remembers is in the future.
 func goesOn(t *testing.T, s *store.Store, p *store.Plan) {
 	t.Helper()
-	h, err := s.Horizon(t.Context())
+	h, err := s.Horizon(t.Context(), store.Without{})
 	require.NoError(t, err)
 	require.Zero(t, h.NextDue, "a step is due")
 	create(t, s, p, 3)

@@ -135,7 +135,7 @@ func TestWhateverPutsAStepInLineTellsItsLane(t *testing.T) {
 	report(t, s, fail(claim(t, s, p, 1)[0], true, "again"))
 	require.Equal(t, []signal.Signal{{Topic: signal.TopicDue}}, commit())
 	db.Exec(t, `update tasker.board set due_at = now() where state = 1`)
-	promoted, err := s.PromoteDue(t.Context(), 10)
+	promoted, err := s.PromoteDue(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{lane(0, 50, true)}, promoted.Signals, "its backoff is over")
 
@@ -146,7 +146,7 @@ func TestWhateverPutsAStepInLineTellsItsLane(t *testing.T) {
 	require.Len(t, claimed, 1)
 	db.Exec(t, `delete from tasker.begun_claims`)
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
-	expired, err := s.ExpireLeases(t.Context(), 10)
+	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{lane(1, 50, true)}, expired.Signals, "it had not begun")
 

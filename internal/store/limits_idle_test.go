@@ -91,7 +91,7 @@ steps:
 	idleFor(t, db, p, 8)
 	require.Zero(t, forget(t, s, false))
 	db.Exec(t, `update tasker.board set due_at = now() where due_at is not null`)
-	_, err := s.PromoteDue(t.Context(), 10)
+	_, err := s.PromoteDue(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	claimed, _ = look(t, s, p, 2, 0, true)
 	endAll(t, s, claimed)

@@ -79,7 +79,7 @@ func TestAStepHeldWhileYoungerOnesAreSorted(t *testing.T) {
 	require.NoError(t, pgx.BeginFunc(t.Context(), db.Pool(t), func(tx pgx.Tx) error {
 		require.NoError(t, tx.QueryRow(t.Context(), `select seq from tasker.board where state = 2 and callable > 0 order by seq limit 1 for update`).Scan(&held))
 		for range 4 {
-			_, err := s.SortLimited(t.Context(), p.Callables[0])
+			_, err := s.SortLimited(t.Context(), p.Callables[0], nil)
 			require.NoError(t, err)
 			look(t, s, p, 1, 0, false)
 		}
@@ -134,7 +134,7 @@ func TestNewKeysBesideClaims(t *testing.T) {
 	for range 2 {
 		group.Go(func() {
 			for sorting.Err() == nil {
-				if _, err := s.SortLimited(t.Context(), p.Callables[0]); err != nil {
+				if _, err := s.SortLimited(t.Context(), p.Callables[0], nil); err != nil {
 					t.Errorf("sort: %v", err)
 				}
 			}

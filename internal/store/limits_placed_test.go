@@ -272,7 +272,7 @@ func TestCreationsRaceClaimsAndLimits(t *testing.T) {
 					}
 				}
 				if len(claimed) == 0 {
-					_, err := s.SortLimited(t.Context(), p.Callables[0])
+					_, err := s.SortLimited(t.Context(), p.Callables[0], nil)
 					if err != nil {
 						t.Error(err)
 					}

@@ -76,7 +76,7 @@ func TestALimitOfWhatRuns(t *testing.T) {
 	more, _ = claimLimited(t, s, p, 10)
 	require.Equal(t, []string{"a"}, keysOf(t, more))
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
-	_, err := s.ExpireLeases(t.Context(), 100)
+	_, err := s.ExpireLeases(t.Context(), store.UpTo(100))
 	require.NoError(t, err)
 	more, _ = claimLimited(t, s, p, 10)
 	require.Equal(t, []string{"a", "a"}, keysOf(t, more), "lost leases make room")
@@ -195,7 +195,7 @@ func TestOrderedKeys(t *testing.T) {
 		}
 		require.Empty(t, next)
 		db.Exec(t, `update tasker.board set due_at = now() where state = 1`)
-		_, err := s.PromoteDue(t.Context(), 10)
+		_, err := s.PromoteDue(t.Context(), store.UpTo(10))
 		require.NoError(t, err)
 		next, _ = claimLimited(t, s, p, 10)
 		require.Len(t, next, 1)
@@ -234,7 +234,7 @@ func TestSortingBesideClaims(t *testing.T) {
 		})
 		group.Go(func() {
 			for done.Load() < all && t.Context().Err() == nil && !t.Failed() {
-				if _, err := s.SortLimited(t.Context(), p.Callables[0]); err != nil {
+				if _, err := s.SortLimited(t.Context(), p.Callables[0], nil); err != nil {
 					t.Error(err)
 				}
 				claimed, _ := claimLimited(t, s, p, 40)
@@ -391,7 +391,7 @@ func TestLimitsComeAndGoWhileWorkersClaim(t *testing.T) {
 	for range 3 {
 		group.Go(func() {
 			for done.Load() < 400 && t.Context().Err() == nil {
-				_, err := s.PromoteDue(t.Context(), 20)
+				_, err := s.PromoteDue(t.Context(), store.UpTo(20))
 				if err != nil {
 					t.Error(err)
 					return

@@ -124,7 +124,7 @@ func (m *model) finish(t *rapid.T) {
 		require.Less(t, round, 200, "the tasks come to no end")
 		m.compare(t)
 		due := m.makeDue(t, func() bool { return true })
-		_, err := m.stores[0].PromoteDue(m.ctx, 1000)
+		_, err := m.stores[0].PromoteDue(m.ctx, store.UpTo(1000))
 		require.NoError(t, err)
 		for _, s := range due {
 			s.state = 2

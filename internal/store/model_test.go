@@ -412,7 +412,7 @@ func (m *model) expire(t *rapid.T) {
 	if released {
 		require.NoError(t, s.ReleaseLeases(m.ctx, claims))
 	}
-	expired, err := s.ExpireLeases(m.ctx, 100)
+	expired, err := s.ExpireLeases(m.ctx, store.UpTo(100))
 	require.NoError(t, err)
 	require.Equal(t, want, expired.Lost)
 }
@@ -421,7 +421,7 @@ func (m *model) promote(t *rapid.T) {
 	due, limit := m.makeDue(t, func() bool { return rapid.Bool().Draw(t, "due") }), rapid.IntRange(1, 4).Draw(t, "limit")
 	left := len(due)
 	for i := 0; i <= len(due)/limit; i++ {
-		promoted, err := m.stores[m.anyStore(t)].PromoteDue(m.ctx, limit)
+		promoted, err := m.stores[m.anyStore(t)].PromoteDue(m.ctx, store.UpTo(limit))
 		require.NoError(t, err)
 		require.Equal(t, min(left, limit), promoted.Steps)
 		require.Equal(t, left > 0, len(promoted.Signals) > 0)

@@ -161,7 +161,7 @@ func TestClaimsOfTheDeadAreReleased(t *testing.T) {
 
 	_, err = s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: dead, ID: "w"}, []store.ClaimKey{key(lost[0])}, time.Hour)
 	require.ErrorIs(t, err, store.ErrWorkerDead)
-	expired, err := s.ExpireLeases(t.Context(), 10)
+	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	require.Equal(t, 2, expired.Lost, "its heartbeat has extended nothing")
 	require.Equal(t, []bool{true}, report(t, s, succeed(kept[0], `1`)))

@@ -114,7 +114,7 @@ func TestAPolicyHoldsForLaterSteps(t *testing.T) {
 	commit()
 	require.Equal(t, fifo, lane(), "its retry")
 	db.Exec(t, `update tasker.board set due_at = now() where state = 1`)
-	_, err = s.PromoteDue(t.Context(), 10)
+	_, err = s.PromoteDue(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	report(t, s, succeed(claim(t, s, p, 1)[0], `1`))
 	commit()

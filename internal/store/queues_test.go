@@ -67,7 +67,7 @@ func (q *mailQueue) claim() []store.Claimed {
 func (q *mailQueue) endLeases() (lost int) {
 	q.t.Helper()
 	q.db.Exec(q.t, `update tasker.board set lease_until = clock_timestamp() - interval '1 ms' where lease_until is not null`)
-	expired, err := q.ExpireLeases(q.t.Context(), 100)
+	expired, err := q.ExpireLeases(q.t.Context(), store.UpTo(100))
 	require.NoError(q.t, err)
 	return expired.Lost
 }
@@ -197,7 +197,7 @@ func TestTagsOfAQueueStayWithTheTask(t *testing.T) {
 	for range 3 {
 		var claimed []store.Claimed
 		pgtest.Eventually(t, time.Minute, func() (bool, string) {
-			_, err := s.PromoteDue(t.Context(), 10)
+			_, err := s.PromoteDue(t.Context(), store.UpTo(10))
 			require.NoError(t, err)
 			require.Empty(t, with("gpu"))
 			claimed = with("eu", "gpu", "us")

@@ -152,7 +152,7 @@ func TestAPausedScheduleIsNotDue(t *testing.T) {
 	s, db := open(t)
 	plan(t, s, oneStepYAML)
 	made := keep(t, s, "p")
-	h, err := s.Horizon(t.Context())
+	h, err := s.Horizon(t.Context(), store.Without{})
 	require.NoError(t, err)
 	require.InDelta(t, time.Hour, h.NextSchedule, float64(time.Minute))
 	require.Equal(t, h.NextSchedule, h.Next())
@@ -164,10 +164,10 @@ func TestAPausedScheduleIsNotDue(t *testing.T) {
 	require.Equal(t, paused.PausedAt, again.PausedAt)
 	require.Equal(t, "ben", *again.PausedBy)
 	makeDue(t, db)
-	h, err = s.Horizon(t.Context())
+	h, err = s.Horizon(t.Context(), store.Without{})
 	require.NoError(t, err)
 	require.Negative(t, h.NextSchedule)
-	fired, err := s.RunDueSchedules(t.Context(), 10, nil, runEach(t))
+	fired, err := s.RunDueSchedules(t.Context(), store.UpTo(10), runEach(t))
 	require.NoError(t, err)
 	require.Zero(t, fired.Schedules)
 
@@ -207,7 +207,7 @@ func TestEachRunIsMadeOnce(t *testing.T) {
 		for range 6 {
 			group.Go(func() {
 				for {
-					fired, err := s.RunDueSchedules(t.Context(), 3, nil, runEach(t))
+					fired, err := s.RunDueSchedules(t.Context(), store.UpTo(3), runEach(t))
 					if err != nil || fired.Schedules == 0 {
 						if err != nil {
 							t.Error(err)
@@ -247,23 +247,23 @@ func TestARunThatIsCutOffIsMadeOnce(t *testing.T) {
 		if nextval('cuts') = 1 and (select count(*) from tasker.tasks) = 1 then perform pg_terminate_backend(pg_backend_pid()); end if;
 		return new; end $$`)
 	db.Exec(t, `create trigger cut before update on tasker.schedules for each row execute function cut()`)
-	_, err := s.RunDueSchedules(t.Context(), 10, nil, runEach(t))
+	_, err := s.RunDueSchedules(t.Context(), store.UpTo(10), runEach(t))
 	require.ErrorIs(t, err, store.ErrUnavailable)
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.tasks`))
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.task_identities`))
-	h, err := s.Horizon(t.Context())
+	h, err := s.Horizon(t.Context(), store.Without{})
 	require.NoError(t, err)
 	require.Zero(t, h.NextSchedule, "it is due still")
 	var fired store.Fired
 	pgtest.Eventually(t, patience, func() (bool, string) { // the killed session may hold the schedule for a moment
-		fired, err = s.RunDueSchedules(t.Context(), 10, nil, runEach(t))
+		fired, err = s.RunDueSchedules(t.Context(), store.UpTo(10), runEach(t))
 		require.NoError(t, err)
 		return fired.Schedules > 0, "the schedule was not run"
 	})
 	require.Len(t, fired.Accepted, 1)
 	require.Len(t, fired.Signals, 1)
 	require.Equal(t, signal.WorkerTopic("flows"), fired.Signals[0].Topic)
-	fired, err = s.RunDueSchedules(t.Context(), 10, nil, runEach(t))
+	fired, err = s.RunDueSchedules(t.Context(), store.UpTo(10), runEach(t))
 	require.NoError(t, err)
 	require.Zero(t, fired.Schedules)
 	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.tasks`))
@@ -286,7 +286,7 @@ func TestSchedulesSayWhatIsDue(t *testing.T) {
 		select namespace_id, 'broken', '1.0.0', 'test', decode(repeat('00', 32), 'hex'), '{a}', '{"steps": 7}', true from tasker.namespaces where name = 'flows'`)
 	db.Exec(t, `update tasker.schedules set template = 'broken' where name = 'broken'`)
 	seen := map[string]store.DueSchedule{}
-	fired, err := fresh.RunDueSchedules(t.Context(), 10, nil, func(now time.Time, due []store.DueSchedule) []store.Firing {
+	fired, err := fresh.RunDueSchedules(t.Context(), store.UpTo(10), func(now time.Time, due []store.DueSchedule) []store.Firing {
 		firings := make([]store.Firing, len(due))
 		for i := range due {
 			seen[due[i].Name] = due[i]

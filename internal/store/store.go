@@ -59,6 +59,7 @@ type (
 	Resolution     = pg.Resolution     // the outcome of a dead letter
 	OperatorAction = pg.OperatorAction // an action of an operator, or a dry run of one
 	ActionRecord   = pg.ActionRecord   // the record of an action, kept in the transactions that perform it
+	Rows           = pg.Rows           // which rows a statement takes that picks its own
 	Announce       = pg.Announce       // how the fleet learns of tasks created in a transaction of the caller
 	Tx             = pg.Tx             // a transaction
 	TxOptions      = pg.TxOptions      // say how a transaction begins
@@ -101,8 +102,8 @@ type (
 // each identity. A claim holds until its lease ends, and its token is the fence of every
 // report; an end and its effects are committed together or not at all. Operations:
 // CreateTasks, CreateAndClaim, TaskOfIdentity, NamedTasks; Claim, ClaimLimited, SortLimited, MarkWaiting, ForgetKeys, ActBeyond, BeginClaims, HandBack,
-// ClaimsAfter, ReleaseLeases, Adopt, HearLanes, ExpectsSteps, LookFromBeginning; Report, Settle, SaveCheckpoints, ReportAndTake,
-// TakeReported, TakeTasks, WhyNotAlive; PromoteDue, ExpireLeases, Age, Horizon,
+// ClaimsAfter, RejectedClaims, FailWaiting, ReleaseLeases, Adopt, HearLanes, ExpectsSteps, LookFromBeginning; Report, Settle, SaveCheckpoints, ReportAndTake,
+// TakeReported, TakeTasks, WhyNotAlive; DueTasks, PromoteDue, EndedLeases, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
 // OldestClaimable, Loads, Learn, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
 // ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues, Repeat.
@@ -123,6 +124,8 @@ type (
 	Batch             = board.Batch              // the work of a claimed batch
 	SavedCheckpoint   = board.SavedCheckpoint    // answers one Checkpoint
 	ClaimRequest      = board.ClaimRequest       // requests steps to run
+	WaitingStep       = board.Waiting            // a step that a claim may take
+	RowKey            = board.RowKey             // the key of a row of the board
 	Adopted           = board.Adopted            // a claim that has changed its worker
 	HeldClaim         = board.HeldClaim          // a claim of a worker whose handler runs in another process
 	Claimed           = board.Claimed            // a step that now belongs to the caller until its lease ends
@@ -132,6 +135,7 @@ type (
 	CreatedTask       = board.CreatedTask        // answers one NewTask
 	UnknownTasksError = board.UnknownTasksError  // says that new tasks depend on tasks that do not exist
 	Horizon           = board.Horizon            // when the board next needs attention without a signal
+	Without           = board.Without            // what a Horizon leaves out
 	Daemon            = board.Daemon             // describes a running daemon to the fleet
 	Attention         = board.Attention          // the result of an orchestrator's heartbeat
 	MadeEvent         = board.MadeEvent          // a worker's version of one declared event of a report, or the handler's own
@@ -161,8 +165,8 @@ type (
 
 // Waits: steps that the engine runs, and tasks that wait for others. An event or a
 // decision ends a wait once, and an event that comes first is kept; a message about the
-// end of a task is processed until its effects are committed. Operations: BeginSteps,
-// ReceiveEvent, BringEvents, Approvals, Approval, Decide, NotifyEnds, StopMessages,
+// end of a task is processed until its effects are committed. Operations: EngineTasks,
+// BeginSteps, ReceiveEvent, EventsToBring, BringEvents, EndedTasks, DependentTasks, Approvals, Approval, Decide, NotifyEnds, StopMessages,
 // TakeStopMessages, DropStopMessages, WatchDependencies, SweepDependencies.
 type (
 	EngineStep      = waits.EngineStep      // a step that the engine is about to begin
@@ -178,7 +182,7 @@ type (
 
 // Schedules. A due run creates its tasks in the transaction that advances its schedule:
 // once, or not yet. Operations: CreateSchedule, UpdateSchedule, PauseSchedule,
-// ResumeSchedule, DeleteSchedule, Schedule, Schedules, RunDueSchedules, RunSchedule.
+// ResumeSchedule, DeleteSchedule, Schedule, Schedules, DueSchedules, RunDueSchedules, RunSchedule.
 type (
 	DueSchedule    = schedules.DueSchedule    // a due schedule, locked until the transaction ends
 	Firing         = schedules.Firing         // the decision about a due schedule
@@ -358,6 +362,17 @@ func Like(pool *Pool) *PoolConfig { return pg.Like(pool) }
 // Undone reports whether an error says that the server rolled back a transaction because
 // of a conflict. It may be retried.
 func Undone(err error) bool { return pg.Undone(err) }
+
+// Rejected reports whether the database has answered and rejected a statement, or a row of its
+// answer could not be read: what one of many rows can cause, and package aside handles.
+func Rejected(err error) bool { return pg.Rejected(err) }
+
+// OfContent reports whether the database has rejected values, so that a repetition would be
+// rejected too.
+func OfContent(err error) bool { return pg.OfContent(err) }
+
+// UpTo are any rows up to a number.
+func UpTo(limit int) Rows { return pg.UpTo(limit) }
 
 // LockTimeout reports whether a statement has waited for a lock in vain.
 func LockTimeout(err error) bool { return pg.LockTimeout(err) }

@@ -223,7 +223,7 @@ func TestStaleTokenChangesNothing(t *testing.T) {
 	create(t, s, p, 1)
 	old := claim(t, s, p, 1)[0]
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
-	expired, err := s.ExpireLeases(t.Context(), 10)
+	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	require.Equal(t, 1, expired.Lost)
 	require.Equal(t, []bool{false}, report(t, s, succeed(old, `1`)), "the lease has been ended")
@@ -265,12 +265,12 @@ func TestRetryGoesThroughTheDueList(t *testing.T) {
 	require.Equal(t, workflow.StepWaitingForRetry, task.Steps[left].State)
 	require.NotNil(t, task.Steps[left].NextRetryAt)
 
-	h, err := s.Horizon(t.Context())
+	h, err := s.Horizon(t.Context(), store.Without{})
 	require.NoError(t, err)
 	require.LessOrEqual(t, h.NextDue, 100*time.Millisecond)
 	require.GreaterOrEqual(t, h.NextDue, time.Duration(0))
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
-		promoted, err := s.PromoteDue(t.Context(), 10)
+		promoted, err := s.PromoteDue(t.Context(), store.UpTo(10))
 		require.NoError(t, err)
 		return promoted.Steps == 1, "nothing is due yet"
 	})
@@ -439,7 +439,7 @@ func TestSlowAcquiresAreLogged(t *testing.T) {
 func TestHorizonTellsSinceWhen(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
-	h, err := s.Horizon(t.Context())
+	h, err := s.Horizon(t.Context(), store.Without{})
 	require.NoError(t, err)
 	require.Zero(t, h.Since)
 	require.Negative(t, h.Next())
@@ -451,7 +451,7 @@ func TestHorizonTellsSinceWhen(t *testing.T) {
 		where task_uuid = (select task_uuid from tasker.board where state = 2 limit 1)`)
 	db.Exec(t, `update tasker.board set queue = 0, callable = 0, enqueued_at = clock_timestamp() - interval '3 hours' where state = 2`)
 	db.Exec(t, `insert into tasker.task_messages (task_uuid, kind, sent_at) values ($1, 1, clock_timestamp() - interval '4 hours')`, ids[0])
-	h, err = s.Horizon(t.Context())
+	h, err = s.Horizon(t.Context(), store.Without{})
 	require.NoError(t, err)
 	for hours, since := range map[int]time.Duration{1: h.Since.Due, 2: h.Since.Lease, 3: h.Since.Engine, 4: h.Since.Messages} {
 		require.InDelta(t, float64(hours), since.Hours(), 0.1)
@@ -462,7 +462,7 @@ func TestHorizonTellsSinceWhen(t *testing.T) {
 	require.Negative(t, h.NextSchedule)
 
 	db.Exec(t, `update tasker.board set due_at = clock_timestamp() + interval '1 hour' where state = 1`)
-	h, err = s.Horizon(t.Context())
+	h, err = s.Horizon(t.Context(), store.Without{})
 	require.NoError(t, err)
 	require.Zero(t, h.Since.Due, "it lies in the future")
 	require.InDelta(t, 1, h.NextDue.Hours(), 0.1)

@@ -57,12 +57,12 @@ func (b *boardStory) play(t *testing.T, d *datadriven.TestData) string {
 		return b.board(t)
 	case "lease-ends":
 		b.db.Exec(t, `update tasker.board set lease_until = clock_timestamp() - interval '1 minute' where lease_until is not null`)
-		_, err := b.store.ExpireLeases(t.Context(), 10)
+		_, err := b.store.ExpireLeases(t.Context(), store.UpTo(10))
 		require.NoError(t, err)
 		return b.board(t)
 	case "retry-due":
 		b.db.Exec(t, `update tasker.board set due_at = clock_timestamp() where due_at is not null`)
-		_, err := b.store.PromoteDue(t.Context(), 10)
+		_, err := b.store.PromoteDue(t.Context(), store.UpTo(10))
 		require.NoError(t, err)
 		return b.board(t)
 	case "board":

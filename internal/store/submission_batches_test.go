@@ -208,7 +208,7 @@ func TestLimitedBatchesInDifferentOrders(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var beside conc.WaitGroup
 	for _, work := range []func() error{
-		func() error { _, err := stores[0].PromoteDue(t.Context(), 10); return err },
+		func() error { _, err := stores[0].PromoteDue(t.Context(), store.UpTo(10)); return err },
 		func() error {
 			return stores[1].SetSubmissionLimit(t.Context(), "shapes", "diamond", rules, store.OperatorAction{Actor: "ana", Action: "set_submission_limit"})
 		},

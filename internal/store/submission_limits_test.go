@@ -193,7 +193,7 @@ func TestADebounce(t *testing.T) {
 	// It has begun: the next submission is a task of its own.
 	db.Exec(t, `update tasker.board set due_at = now() where task_uuid = $1 and due_at is not null`, other.UUID)
 	db.Exec(t, `update tasker.submission_keys set starts_at = (select due_at from tasker.board b where b.task_uuid = $1 and due_at is not null) where task_uuid = $1`, other.UUID)
-	promoted, err := s.PromoteDue(t.Context(), 10)
+	promoted, err := s.PromoteDue(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	require.Equal(t, 1, promoted.Steps)
 	next := submitted(p, "g", `{"doc":2,"v":4}`)
@@ -239,7 +239,7 @@ func TestADebounceRacesAgainstTheStart(t *testing.T) {
 	var starter conc.WaitGroup
 	starter.Go(func() {
 		for ctx.Err() == nil {
-			_, err := stores[0].PromoteDue(t.Context(), 10)
+			_, err := stores[0].PromoteDue(t.Context(), store.UpTo(10))
 			if err != nil {
 				t.Error(err)
 				return

@@ -71,7 +71,7 @@ func TestAStepIsCalledOffWhileItBegins(t *testing.T) {
 			parent := create(t, s, plan(t, s, parentYAML), 1)[0]
 			ended := make(chan error, 1)
 			var child uuid.UUID
-			begun, err := s.BeginSteps(t.Context(), 10, 0, beginner(func(made uuid.UUID) {
+			begun, err := s.BeginSteps(t.Context(), store.UpTo(10), beginner(func(made uuid.UUID) {
 				child = made
 				go func() { ended <- endWith(context.WithoutCancel(t.Context()), s, parent, decide) }()
 				untilBlocked(t, db, 1) // it waits for the row of the step
@@ -80,7 +80,7 @@ func TestAStepIsCalledOffWhileItBegins(t *testing.T) {
 			require.Len(t, begun.Tasks, 1)
 			require.NoError(t, <-ended)
 			require.True(t, read(t, s, parent).State.Terminal())
-			messages, err := s.StopMessages(t.Context(), 10)
+			messages, err := s.StopMessages(t.Context(), store.UpTo(10))
 			require.NoError(t, err)
 			require.Len(t, messages, 1, "the step's task continues independently")
 			require.Equal(t, child, messages[0].Task)
@@ -98,7 +98,7 @@ func TestTasksThatGoOnByThemselvesAreFound(t *testing.T) {
 	plan(t, s, oneStepYAML)
 	parent := create(t, s, plan(t, s, parentYAML), 1)[0]
 	var child uuid.UUID
-	_, err := s.BeginSteps(t.Context(), 10, 0, beginner(func(made uuid.UUID) { child = made }))
+	_, err := s.BeginSteps(t.Context(), store.UpTo(10), beginner(func(made uuid.UUID) { child = made }))
 	require.NoError(t, err)
 	noViolations(t, s)
 	cancel(t, s, parent, "over")

@@ -131,7 +131,7 @@ func TestStepIsSeenOnItsWay(t *testing.T) {
 	require.JSONEq(t, `{"message":"one"}`, string(waiting.Error))
 
 	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
-	promoted, err := s.PromoteDue(t.Context(), 10)
+	promoted, err := s.PromoteDue(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	require.Equal(t, 1, promoted.Steps)
 	require.Equal(t, workflow.StepEnqueued, step().State)
@@ -165,7 +165,7 @@ func TestCancelKeepsTheErrorOfTheLastFailure(t *testing.T) {
 	report(t, s, fail(claim(t, s, p, 1)[0], true, "one"))
 	applyAll(t, s)
 	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
-	_, err := s.PromoteDue(t.Context(), 10)
+	_, err := s.PromoteDue(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	before := read(t, s, id).Steps[0]
 	claim(t, s, p, 1)
@@ -343,7 +343,7 @@ func TestTimelineHasEveryAttemptInOrder(t *testing.T) {
 	report(t, s, fail(claim(t, s, p, 1)[0], true, "one"))
 	applyAll(t, s)
 	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
-	_, err := s.PromoteDue(t.Context(), 10)
+	_, err := s.PromoteDue(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	report(t, s, succeed(claim(t, s, p, 1)[0], `1`))
 	applyAll(t, s)

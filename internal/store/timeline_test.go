@@ -89,7 +89,7 @@ func TestAttemptsTellWhoRanAndWhatCameOfIt(t *testing.T) {
 	report(t, s, fail(take(), true, "one"))
 	applyAll(t, s)
 	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
-	_, err := s.PromoteDue(t.Context(), 10)
+	_, err := s.PromoteDue(t.Context(), store.UpTo(10))
 	require.NoError(t, err)
 	report(t, s, succeed(take(), `{"n":2}`))
 	applyAll(t, s)

@@ -59,7 +59,7 @@ func TestASuccessorReleasesWhatADeadWorkerHeld(t *testing.T) {
 	_, err = s.WorkerHeartbeat(t.Context(), dead, nil, time.Minute)
 	require.ErrorIs(t, err, store.ErrWorkerDead)
 
-	expired, err := s.ExpireLeases(t.Context(), 100)
+	expired, err := s.ExpireLeases(t.Context(), store.UpTo(100))
 	require.NoError(t, err)
 	require.Equal(t, 3, expired.Lost)
 	lost, err := s.WorkerHeartbeat(t.Context(), other, []store.ClaimKey{key(held[other.UUID][0])}, time.Minute)
@@ -119,7 +119,7 @@ func TestASuccessorLeavesProcessesTheGrace(t *testing.T) {
 			}
 			ended := 0
 			pgtest.Eventually(t, patience, func() (bool, string) {
-				expired, err := s.ExpireLeases(t.Context(), 100)
+				expired, err := s.ExpireLeases(t.Context(), store.UpTo(100))
 				require.NoError(t, err)
 				ended += expired.Lost
 				return ended == 5, "the leases do not end"
@@ -153,7 +153,7 @@ func TestClaimsAreAdoptedDuringASuccession(t *testing.T) {
 			default:
 			}
 			found, err := s.SweepLiveness(t.Context(), fleetLimits, false)
-			expired, failure := s.ExpireLeases(t.Context(), 100)
+			expired, failure := s.ExpireLeases(t.Context(), store.UpTo(100))
 			assert.Equal(t, []any{nil, nil, 0, 0}, []any{err, failure, found.Released, expired.Lost})
 		}
 	})

@@ -38,6 +38,9 @@ func liveness(cfg *Config) Job {
 	begin := func(dry bool) look {
 		return func(ctx context.Context, res *Result) (more bool, err error) {
 			found, err := cfg.Store.SweepLiveness(ctx, limits, dry)
+			if !dry { // they have died, whatever failed behind that
+				cfg.Metrics.WorkersDied.Add(float64(len(found.Dead)))
+			}
 			if err != nil {
 				return false, err
 			}
@@ -53,7 +56,6 @@ func liveness(cfg *Config) Job {
 			}
 			res.count(releaseStep.name(dry), found.Released)
 			if !dry {
-				cfg.Metrics.WorkersDied.Add(float64(len(found.Dead)))
 				cfg.publish(found.Signals)
 			}
 			return found.More, nil

@@ -132,6 +132,9 @@ func (t *taskRoutes) list(ctx context.Context, in *listQuery) (*client.TaskList,
 	for i, task := range found.Tasks {
 		list.Tasks[i] = *taskOf(task, false)
 	}
+	for _, id := range found.Unreadable {
+		list.Unreadable = append(list.Unreadable, id.String())
+	}
 	if found.Next != uuid.Nil {
 		list.NextCursor = found.Next.String()
 	}

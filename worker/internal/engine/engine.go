@@ -100,6 +100,7 @@ type Engine struct {
 	limitedScans fullScans
 	limitedAlone bool // the latest look for steps of other callables found none
 	unknown      unknown
+	rejected     rejected
 	own          []int32 // callables whose handlers run in this process
 	publisher    signal.Publisher
 	log          *zap.Logger
@@ -110,6 +111,7 @@ type Engine struct {
 	watch        *lifecycle.Loop
 	sorts        *lifecycle.Loop
 	recovery     *lifecycle.Loop
+	again        *lifecycle.Loop
 	unsorted     chan struct{} // a claim has left limited steps unsorted, or without room
 
 	base        context.Context // for sending reports; ends when the worker is closed
@@ -135,12 +137,12 @@ func New(cfg Config) *Engine {
 	e.slots.onZombies = func(count int) { e.metrics.HandlersZombie.Set(float64(count)) }
 	e.base, e.cancel = context.WithCancelCause(context.Background())
 	e.handlersCtx, e.endHandlers = context.WithCancelCause(e.base)
-	e.queues, e.reporter, e.saver = newQueues(&e.cfg), newReporter(e), newSaver(e)
+	e.queues, e.reporter, e.saver, e.rejected = newQueues(&e.cfg), newReporter(e), newSaver(e), newRejected(e)
 	e.heartbeat = &heartbeat{e: e, soon: make(chan struct{}, 1)}
 	e.metrics.HandlersLimit.Set(float64(cfg.MaxConcurrent))
 	e.beats, e.watch = e.loop("worker-heartbeat", e.heartbeat.run), e.loop("worker-namespaces", e.watchQueues)
 	e.unsorted, e.sorts = make(chan struct{}, 1), e.loop("worker-limits", e.tendLimits)
-	e.recovery = e.loop("worker-recovery", e.recoverFromOutages)
+	e.recovery, e.again = e.loop("worker-recovery", e.recoverFromOutages), e.loop("worker-resend", e.resends)
 	return e
 }
 
@@ -172,12 +174,12 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.txPool.check(ctx, e.id()); err != nil {
 		return err
 	}
-	return errors.Join(e.beats.Start(ctx), e.watch.Start(ctx), e.sorts.Start(ctx), e.recovery.Start(ctx))
+	return errors.Join(e.beats.Start(ctx), e.watch.Start(ctx), e.sorts.Start(ctx), e.recovery.Start(ctx), e.again.Start(ctx))
 }
 
 // Loops returns the health of the engine's loops.
 func (e *Engine) Loops() []lifecycle.LoopHealth {
-	return []lifecycle.LoopHealth{e.beats.Health(), e.watch.Health(), e.sorts.Health(), e.recovery.Health()}
+	return []lifecycle.LoopHealth{e.beats.Health(), e.watch.Health(), e.sorts.Health(), e.recovery.Health(), e.again.Health()}
 }
 
 // recoverFromOutages looks at everything once the database answers again: what waited for it
@@ -253,7 +255,7 @@ func (e *Engine) Close(ctx context.Context) error {
 }
 
 func (e *Engine) stopLoops(ctx context.Context) error {
-	return errors.Join(e.recovery.Stop(ctx), e.beats.Stop(ctx), e.watch.Stop(ctx), e.sorts.Stop(ctx))
+	return errors.Join(e.again.Stop(ctx), e.recovery.Stop(ctx), e.beats.Stop(ctx), e.watch.Stop(ctx), e.sorts.Stop(ctx))
 }
 
 // Counts are counts since the engine was created.
@@ -268,6 +270,9 @@ func (e *Engine) Counts() Counts {
 // execute runs one step to its end in this goroutine.
 func (e *Engine) execute(x *Execution) Ending {
 	defer x.Ctx.end(context.Canceled) // releases derived contexts
+	if err := x.Claim.Unreadable; err != nil {
+		return Failing(unreadable(err))
+	}
 	if x.job == nil {
 		if err := e.awaitJob(x); err != nil {
 			return x.Judge(err)
@@ -343,7 +348,7 @@ func (e *Engine) work(x *Execution) {
 type Board interface {
 	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, rest store.Rest, err error)
 	ClaimLimited(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, unsorted bool, again time.Duration, err error)
-	SortLimited(ctx context.Context, callable int32) (more bool, err error)
+	SortLimited(ctx context.Context, callable int32, except []uuid.UUID) (more bool, err error)
 	ActBeyond(ctx context.Context, callables []int32) (store.Beyond, error)
 	LimitedCallables(ctx context.Context) (map[int32]store.LimitedCallable, error)
 	KnownLimits() map[int32]store.LimitedCallable
@@ -353,6 +358,8 @@ type Board interface {
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
 	ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]store.ClaimKey, error)
+	RejectedClaims(ctx context.Context, req store.ClaimRequest, why error, alone func(step store.WaitingStep, why error)) error
+	FailWaiting(ctx context.Context, step store.RowKey, failure json.RawMessage) ([]signal.Signal, error)
 	Adopt(ctx context.Context, worker uuid.UUID, held []store.HeldClaim, namespaces []string, lease time.Duration) (adopted []store.Adopted, locked bool, err error)
 	HandBack(ctx context.Context, claims []store.ClaimKey) (signals []signal.Signal, err error)
 	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error

@@ -59,6 +59,10 @@ type Execution struct {
 	queued atomic.Bool
 	// noDatabase: the handler asked for a transaction of an engine without a database.
 	noDatabase atomic.Bool
+	// forsaken: the database rejects what the execution leaves behind, so its lease is not extended.
+	forsaken atomic.Bool
+	// replaced: its report is already one in place of the outcome; used by the reporter.
+	replaced bool
 	// mine: the handler's goroutine has the right to report, or to save the checkpoint.
 	mine bool
 	// known is job, for the log, which any goroutine writes.
@@ -100,6 +104,14 @@ func (x *Execution) MarshalLogObject(to zapcore.ObjectEncoder) error {
 }
 
 func (x *Execution) of() *Execution { return x }
+
+// callable is what the step calls, "" while that is not known.
+func (x *Execution) callable() string {
+	if j := x.known.Load(); j != nil {
+		return j.step.Handler.Callable
+	}
+	return ""
+}
 
 func (x *Execution) jobKey() jobKey { return jobKey{x.Claim.PlanID, x.Claim.PlanStep()} }
 

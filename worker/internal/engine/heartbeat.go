@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -83,9 +84,12 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	if err := h.takeID(within); err != nil {
 		return err
 	}
-	held := h.e.slots.held()
+	held := slices.DeleteFunc(h.e.slots.held(), func(k store.ClaimKey) bool { return h.e.rejected.beats.Holds(k.Token) })
 	sent := time.Now()
 	lost, err := h.e.board.WorkerHeartbeat(within, h.e.describe(), held, h.e.cfg.Lease)
+	if store.Rejected(err) && !errors.Is(err, store.ErrWorkerDead) {
+		lost, held, err = h.extend(within, held, err)
+	}
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err() // the worker stops: no failure of a heartbeat
 	}

@@ -15,7 +15,9 @@ func (s *slots) held() []store.ClaimKey {
 	defer s.mu.Unlock()
 	keys := make([]store.ClaimKey, 0, len(s.claims))
 	for _, x := range s.claims {
-		keys = append(keys, x.Key)
+		if !x.forsaken.Load() {
+			keys = append(keys, x.Key)
+		}
 	}
 	return keys
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
@@ -225,7 +226,7 @@ func (e *Engine) lookLimited(ctx context.Context, want int, everywhere bool, out
 // claimLimited claims limited steps; known says that others wait.
 func (e *Engine) claimLimited(ctx context.Context, request store.ClaimRequest, full bool, out *coordinator.Outcome) (got haul, known bool, err error) {
 	begin, again, unsorted := time.Now(), time.Duration(-1), false
-	got, err = e.claimBy(ctx, request, func(ctx context.Context) (claimed []store.Claimed, rest store.Rest, err error) {
+	got, err = e.claimBy(ctx, request, func(ctx context.Context, request store.ClaimRequest) (claimed []store.Claimed, rest store.Rest, err error) {
 		claimed, unsorted, again, err = e.board.ClaimLimited(ctx, request, full)
 		return claimed, rest, err
 	})
@@ -303,7 +304,7 @@ func (e *Engine) sortLimited(ctx context.Context, limited []int32) {
 	for _, callable := range limited {
 		for more := true; more && ctx.Err() == nil; {
 			var err error // without more
-			if more, err = e.board.SortLimited(ctx, callable); err != nil && ctx.Err() == nil {
+			if more, err = e.board.SortLimited(ctx, callable, e.rejected.claims.Held()); err != nil && ctx.Err() == nil {
 				e.log.Warn("sorting limited steps failed; the next claim sorts some", zap.Error(err))
 			}
 		}
@@ -315,12 +316,13 @@ func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err 
 	free, _, _ := e.queues.claimable()
 	request := e.claimRequest(want, free)
 	request.Ahead = e.slots.beyond(want)
-	return e.claimBy(ctx, request, func(ctx context.Context) ([]store.Claimed, store.Rest, error) {
+	return e.claimBy(ctx, request, func(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, store.Rest, error) {
 		return e.board.Claim(ctx, request, full)
 	})
 }
 
-func (e *Engine) claimBy(ctx context.Context, request store.ClaimRequest, claim func(ctx context.Context) ([]store.Claimed, store.Rest, error)) (got haul, err error) {
+func (e *Engine) claimBy(ctx context.Context, request store.ClaimRequest,
+	claim func(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, store.Rest, error)) (got haul, err error) {
 	// The end of a look must not abort a claim whose answer is under way: the steps would
 	// be claimed until the lease ends without the worker knowing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
@@ -331,7 +333,10 @@ func (e *Engine) claimBy(ctx context.Context, request store.ClaimRequest, claim 
 	begin := time.Now()
 	leaseEnd := begin.Add(e.cfg.Lease)
 	batch := e.cfg.Tracer.Batch()
-	claimed, rest, err := claim(ctx)
+	claimed, rest, err := claim(ctx, request)
+	if store.Rejected(err) && e.setAside(ctx, &request, err) {
+		claimed, rest, err = claim(ctx, request)
+	}
 	if err != nil {
 		e.unknown.lose(request.Worker, before)
 		return got, fmt.Errorf("claim up to %d steps: %w", request.Limit, err)
@@ -360,6 +365,9 @@ func (e *Engine) Adopt(ctx context.Context, held []store.HeldClaim, namespaces [
 	defer e.unknown.end()
 	worker, leaseEnd := e.id(), time.Now().Add(e.cfg.Lease)
 	adopted, locked, err := e.board.Adopt(ctx, worker, held, namespaces, e.cfg.Lease)
+	if store.Rejected(err) {
+		adopted, locked, err = e.adoptApart(ctx, worker, held, namespaces, err)
+	}
 	if err != nil {
 		e.unknown.lose(worker, before)
 		return false, fmt.Errorf("adopt %d claims: %w", len(held), err)
@@ -374,15 +382,30 @@ func (e *Engine) Adopt(ctx context.Context, held []store.HeldClaim, namespaces [
 	return locked, nil
 }
 
+// adoptApart adopts claims that the database rejects together, without those at fault, which are
+// lost to their processes.
+func (e *Engine) adoptApart(ctx context.Context, worker uuid.UUID, held []store.HeldClaim, namespaces []string, why error) (adopted []store.Adopted, locked bool, err error) {
+	err = aside.Halves(held, why, store.Rejected, func(part []store.HeldClaim) error {
+		some, someLocked, err := e.board.Adopt(ctx, worker, part, namespaces, e.cfg.Lease)
+		adopted, locked = append(adopted, some...), locked || someLocked
+		return err
+	}, func(h store.HeldClaim, why error) {
+		e.rejected.claims.Reject(h.TaskUUID, why, zap.Stringer("task_uuid", h.TaskUUID))
+	})
+	return adopted, locked, err
+}
+
 func (e *Engine) claimRequest(limit int, callables []int32) store.ClaimRequest {
-	return store.ClaimRequest{Worker: e.id(), Callables: inTurn(callables), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
+	return store.ClaimRequest{Worker: e.id(), Callables: inTurn(callables), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease,
+		Except: e.rejected.claims.Held()}
 }
 
 // take starts claims for which there is a permit; the others wait.
 func (e *Engine) take(ctx context.Context, worker uuid.UUID, claimed []store.Claimed, leaseEnd time.Time) {
+	e.unknown.took(claimed)
+	claimed = e.readable(ctx, claimed)
 	e.count.claimed.Add(uint64(len(claimed)))
 	e.countClaimed(claimed)
-	e.unknown.took(claimed)
 	e.follow(e.slots.add(e.prepare(ctx, worker, claimed, leaseEnd)))
 }
 

@@ -20,12 +20,12 @@ type reporter struct {
 
 func newReporter(e *Engine) *reporter {
 	r := &reporter{delivery[*Execution, bool]{e: e, what: "outcomes"}}
-	r.size, r.send, r.alone = reportSize, r.report, r.replace
+	r.size, r.send, r.content, r.dropped = reportSize, r.report, r.replace, r.drop
 	if e.cfg.Settler != nil {
 		r.first = e.settle
 	}
 	// Claiming stops at MaxPending; the steps claimed by then may still end.
-	r.open("worker-report", e.cfg.Report.MaxPending+2*(e.cfg.MaxConcurrent+e.cfg.Prefetch), r.answered)
+	r.open("worker-report", "reports", e.cfg.Report.MaxPending+2*(e.cfg.MaxConcurrent+e.cfg.Prefetch), r.answered)
 	return r
 }
 
@@ -40,7 +40,7 @@ func (r *reporter) answered(list []command.Answer[*Execution, bool]) {
 	for _, a := range list {
 		switch {
 		case a.Err != nil:
-			r.again(a.Item)
+			r.again(a.Item, a.Err)
 			continue
 		case a.Result:
 			a.Item.Step.Ended(true)
@@ -60,10 +60,21 @@ func (e *Engine) stale(x *Execution, success bool) {
 	e.log.Warn("the outcome of a step came too late and was rejected: the claim is lost", zap.Inline(x), zap.Bool("success", success))
 }
 
-// replace reports, in place of an outcome that the database rejects, this rejection.
-func (r *reporter) replace(ctx context.Context, p *parcel[*Execution, bool]) {
+// drop gives up an outcome that the database rejects as the worker stops.
+func (r *reporter) drop(x *Execution, why error) {
+	r.e.log.Error("stopping: the outcome of a step is lost, because the database rejects it; the step runs again where it may",
+		zap.Inline(x), zap.Bool("success", x.Report.Success), zap.Error(why))
+	x.Step.Ended(false)
+	r.e.follow(r.e.slots.done(x))
+}
+
+// replace reports, in place of an outcome whose content the database rejects, this rejection, once.
+func (r *reporter) replace(ctx context.Context, p *parcel[*Execution, bool]) bool {
 	x := p.item
-	r.e.log.Error("the database rejects the outcome of a step", zap.Inline(x), zap.Error(p.err))
+	if x.replaced {
+		return false
+	}
+	x.replaced = true
 	f := FailureOf(refusal(p.err))
 	x.Report = x.failed(&f)
 	x.prepare(nil, &f, true)
@@ -71,6 +82,7 @@ func (r *reporter) replace(ctx context.Context, p *parcel[*Execution, bool]) {
 	if answers, p.err = r.retry(ctx, []*Execution{x}); p.err == nil {
 		p.answer = answers[0]
 	}
+	return p.err == nil
 }
 
 // report sends one statement, and signals that there is something to apply.

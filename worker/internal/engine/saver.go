@@ -40,18 +40,23 @@ func newSaver(e *Engine) *saver {
 	s.size = func(v *saving) int {
 		return len(v.checkpoint.Cursor) + len(v.checkpoint.Accumulated) + len(v.checkpoint.Isolated)
 	}
-	s.send, s.alone = s.save, func(context.Context, *parcel[*saving, kept]) {} // fails with the rejection
+	s.send = s.save
+	s.content = func(context.Context, *parcel[*saving, kept]) bool { return true } // it fails with the rejection
+	s.dropped = func(v *saving, why error) {
+		e.log.Error("stopping: a checkpoint is lost, because the database rejects it", zap.Inline(v.x), zap.Error(why))
+		e.slots.endYield(v.x, phaseLost)
+	}
 	// Room for a yield of each permit, and for checkpoints that handlers stopped waiting for
 	// during one flush.
 	flushes := 4 + int(reportPatience/max(e.cfg.SaveTimeout, time.Second))
-	s.open("worker-checkpoint", flushes*max(e.cfg.MaxConcurrent+e.cfg.Prefetch, 1), s.answered)
+	s.open("worker-checkpoint", "checkpoints", flushes*max(e.cfg.MaxConcurrent+e.cfg.Prefetch, 1), s.answered)
 	return s
 }
 
 // Save saves a checkpoint of a handler that continues, and waits for the answer. at is
 // when it was saved, by the clock of the database. The error wraps ErrLeaseLost,
 // ErrTimeout or ErrShutdown, store.ErrUnavailable without an answer in time, or is the
-// rejection of the content (Refused).
+// rejection of the content (store.OfContent).
 func (x *Execution) Save(point *store.Checkpoint) (at time.Time, err error) {
 	s := x.engine.saver
 	if why := x.Why(); why != nil && !errors.Is(why, ErrShutdown) {
@@ -85,7 +90,7 @@ func (x *Execution) Save(point *store.Checkpoint) (at time.Time, err error) {
 func (x *Execution) notSaved(err error) error {
 	why := x.Why()
 	switch {
-	case Refused(err):
+	case store.OfContent(err):
 		return err
 	case why != nil && !errors.Is(why, ErrShutdown):
 		return why
@@ -112,14 +117,14 @@ func (s *saver) answered(list []command.Answer[*saving, kept]) {
 			if s.e.slots.endYield(x, phaseLost) {
 				s.lost([]*Execution{x})
 			}
-		case Refused(a.Err):
+		case store.OfContent(a.Err):
 			if s.e.slots.endYield(x, phaseReporting) {
 				s.e.metrics.CheckpointsRefused.WithLabelValues("not_storable").Inc()
 				err := Errorf(TypeCheckpointNotStored, "store the checkpoint's content: %w", a.Err)
 				s.e.record(x, Failing(Permanent(err)), nil)
 			}
 		default:
-			s.again(a.Item)
+			s.again(a.Item, a.Err)
 		}
 	}
 }

@@ -240,7 +240,7 @@ func (e *Engine) concluded(x *Execution, end Ending) {
 // transaction.
 func notReported(err error) error {
 	switch {
-	case Refused(err):
+	case store.OfContent(err):
 		return refusal(err)
 	case errors.Is(err, store.ErrWorkEnded):
 		return Permanent(inTxFailed(err, "the end of the step could not be written into the transaction of the handler"))
@@ -429,7 +429,7 @@ func notContinued(err error) error {
 		return Permanent(Errorf(TypeNextTaskRefused, "the next task was refused: %w", err))
 	case errors.Is(err, store.ErrWorkEnded):
 		return notReported(err)
-	case Refused(err):
+	case store.OfContent(err):
 		return Permanent(WithCode(Errorf(TypeNextTaskRefused, "the database refuses to store the next task (SQLSTATE %s)", sqlState(err)), sqlState(err)))
 	}
 	return inTxFailed(err, "the next task could not be created with the end of the step")

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -28,6 +29,8 @@ type ClaimRequest struct {
 	// no attempt before the worker has announced that it begins them, see BeginClaims.
 	Ahead int
 	Lease time.Duration
+	// Except are tasks whose steps are not claimed: they are set aside.
+	Except []uuid.UUID
 }
 
 // runs reports whether the worker may claim a step: it offers the step's callable and has
@@ -72,6 +75,9 @@ type Claimed struct {
 	Trace []byte
 	// Task is the state of the task, if this is its only live step; else nil.
 	Task *Standing `sql:"-"`
+	// Unreadable is why the database did not give the step its inputs, which are missing then;
+	// nil: it has them.
+	Unreadable error `sql:"-"`
 }
 
 // Standing is the state of a task whose only live step is claimed. While the claim
@@ -106,6 +112,7 @@ func (c *Claimed) StepUUID() uuid.UUID {
 // readyInLane are the first steps of a lane that a worker can run.
 const readyInLane = `from tasker.board
         where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark and (tags is null or tags <@ @tags::text[])
+              and task_uuid <> all (@except::uuid[])
         order by seq limit @limit::int`
 
 // pickSteps takes steps lane by lane. Each lane is read from its mark, so that dead row
@@ -298,7 +305,8 @@ func claimsEndingWith(end string) claimStatement {
 
 // of is the statement for a claim, with its arguments.
 func (s *scanStatement) of(req *ClaimRequest, how pg.Args) stmt.Call {
-	how = how.And(pg.Args{"worker": req.Worker, "lease_ms": req.Lease.Milliseconds(), "tags": pg.NonNil(req.Tags), "limit": req.Limit})
+	how = how.And(pg.Args{"worker": req.Worker, "lease_ms": req.Lease.Milliseconds(), "tags": pg.NonNil(req.Tags), "limit": req.Limit,
+		"except": pg.NonNil(req.Except)})
 	if req.Ahead == 0 {
 		return s.now.With(how)
 	}
@@ -323,7 +331,13 @@ func (s *Board) Claim(ctx context.Context, req ClaimRequest, full bool) (claimed
 		if inLedger {
 			statement = &claimFromLedger
 		}
-		if err := s.claimInto(ctx, db, req, full, statement, &found); err != nil {
+		err := s.claimInto(ctx, db, req, full, statement, &found)
+		if inLedger && pg.Rejected(err) { // the inputs of a step may be at fault: they are read apart
+			s.inLedger.Store(0)
+			found, inLedger = newClaims(), false
+			err = s.claimInto(ctx, db, req, full, &claimFromBoard, &found)
+		}
+		if err != nil {
 			return err
 		}
 		switch {
@@ -510,15 +524,24 @@ func (f *claims) add(r *claimedRow) {
 	f.list = append(f.list, c)
 }
 
-// complete reads missing inputs from the ledger.
+// complete reads missing inputs from the ledger. Claims whose inputs cannot be read are marked.
 func (f *claims) complete(ctx context.Context, db *pg.Conn) error {
-	keys := make([]RowKey, len(f.incomplete))
-	for i, at := range f.incomplete {
-		keys[i] = RowKey{f.list[at].TaskUUID, int16(f.list[at].Slot)} // #nosec G115 -- at most MaxSteps
+	fetch := func(part []int) error {
+		keys := make([]RowKey, len(part))
+		for i, at := range part {
+			keys[i] = RowKey{f.list[at].TaskUUID, int16(f.list[at].Slot)} // #nosec G115 -- at most MaxSteps
+		}
+		return stmt.Each(ctx, db, FetchInputs.With(pg.Args{"k": keys}), func(in *ClaimInputs) {
+			c := &f.list[part[in.At-1]]
+			c.Context, c.ParentResults = in.Context, in.Inputs
+		})
 	}
-	return stmt.Each(ctx, db, FetchInputs.With(pg.Args{"k": keys}), func(in *ClaimInputs) {
-		c := &f.list[f.incomplete[in.At-1]]
-		c.Context, c.ParentResults = in.Context, in.Inputs
+	err := fetch(f.incomplete)
+	if !pg.Rejected(err) {
+		return err
+	}
+	return aside.Halves(f.incomplete, err, pg.Rejected, fetch, func(at int, why error) {
+		f.list[at].Unreadable = why
 	})
 }
 

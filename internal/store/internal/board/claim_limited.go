@@ -15,7 +15,7 @@ import (
 const (
 	// directStep are the columns of a waiting step that a claim of direct limits needs: it sorts and stores them several times.
 	directStep    = `select ctid as at, lane, seq, last_attempt is null as repeatable ` + claimableHere
-	claimableHere = `from tasker.board where state = {claimable} and (tags is null or tags <@ @tags::text[])`
+	claimableHere = `from tasker.board where state = {claimable} and (tags is null or tags <@ @tags::text[]) and task_uuid <> all (@except::uuid[])`
 	// toLimited makes steps numbered claims of limited ones.
 	toLimited = `state = {in_progress}, attempt = s.attempt + 1, token = n.token, worker = @worker::uuid, claimed_at = now.now,
         lease_until = now.now + @lease_ms::bigint * interval '1 ms', limit_line = n.line, ahead = case when n.ahead then true end`

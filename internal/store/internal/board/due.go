@@ -22,9 +22,7 @@ import (
 // Index: board_due.
 var promoteDue = pg.Compile(`
 with due as materialized (
-    select ctid as at from tasker.board
-    where state = {scheduled} and due_at >= @from and due_at <= (select clock_timestamp())
-    order by due_at limit @limit for update skip locked
+    select ctid as at ` + firstDue + ` for update skip locked
 ), moved as (
     update tasker.board s
     set state = case when s.wait is null then {claimable} else {reported} end, due_at = null, seq = nextval('tasker.step_seq'),
@@ -40,6 +38,22 @@ with due as materialized (
 select coalesce(n.name, '') as namespace, m.callable, m.lane, m.state = {reported} as reported, count(*) as steps, count(sub_task) > 0 as sub_tasks
 from moved m left join tasker.namespaces n on n.namespace_id = m.queue group by n.name, m.callable, m.lane, m.state`)
 
+// firstDue are the steps that have been due for longest.
+var firstDue = `from tasker.board
+    where state = {scheduled} and due_at >= @from and due_at <= (select clock_timestamp()) and ` + pg.InRows("task_uuid") + `
+    order by due_at limit @limit`
+
+// dueTasks are the tasks of the steps that promoteDue would take.
+// Index: board_due.
+var dueTasks = pg.Compile(`select distinct task_uuid from (select task_uuid ` + firstDue + `) d`)
+
+// DueTasks returns the tasks of the steps that PromoteDue would take. It reads nothing else of them.
+func (s *Board) DueTasks(ctx context.Context, rows pg.Rows) ([]uuid.UUID, error) {
+	from, _ := s.timesFrom()
+	return pg.ReadAll[uuid.UUID](ctx, s.db, "due_tasks", "list the tasks of due steps",
+		dueTasks.With(rows.Args().And(pg.Args{"from": from})))
+}
+
 // promoted are the steps of a lane.
 type promoted struct {
 	NamedLane
@@ -54,13 +68,13 @@ type Promoted struct {
 	Signals []signal.Signal // to publish, unless the store sends them itself
 }
 
-// PromoteDue makes up to limit due steps claimable (retries, delayed starts), or
-// ends their waits.
-func (s *Board) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
+// PromoteDue makes due steps claimable (retries, delayed starts), or ends their waits; the
+// keys of the rows are their tasks.
+func (s *Board) PromoteDue(ctx context.Context, rows pg.Rows) (Promoted, error) {
 	return pg.Change(ctx, s.db, "promote", "promote due steps", func(ctx context.Context, tx pgx.Tx) (p Promoted, _ []signal.Signal, err error) {
 		from, _ := s.timesFrom()
 		topics := SignalSet{}
-		if err := stmt.Each(ctx, tx, promoteDue.With(pg.Args{"limit": limit, "from": from}), func(m *promoted) {
+		if err := stmt.Each(ctx, tx, promoteDue.With(rows.Args().And(pg.Args{"from": from})), func(m *promoted) {
 			p.Steps += m.Steps
 			switch {
 			case m.Reported:
@@ -90,9 +104,7 @@ func (s *Board) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 // Index: board_leases, the primary key of begun_claims, queue_workers_claims.
 var expireLeases = pg.Compile(`
 with lost as materialized (
-    select ctid as at, worker, token, ahead from tasker.board
-    where state = {in_progress} and lease_until >= @from and lease_until <= (select clock_timestamp())
-    order by lease_until limit @limit for update skip locked
+    select ctid as at, worker, token, ahead ` + firstEnded + ` for update skip locked
 ), judged as materialized (
     select at, coalesce(ahead and token > coalesce((select token from tasker.begun_claims b where b.worker = l.worker order by token desc limit 1), 0), false) as unbegun,
            (select w.lives_until from tasker.queue_workers w where w.claims = l.worker and w.lives_until > clock_timestamp()) as lives_until
@@ -116,6 +128,22 @@ union all
 select n.name, b.callable, b.lane, count(*)
 from back b cross join lateral (select name from tasker.namespaces where namespace_id = any (array[b.queue]) limit 1) n group by n.name, b.callable, b.lane`)
 
+// firstEnded are the claims whose leases ended first.
+var firstEnded = `from tasker.board
+    where state = {in_progress} and lease_until >= @from and lease_until <= (select clock_timestamp()) and ` + pg.InRows("task_uuid") + `
+    order by lease_until limit @limit`
+
+// endedLeases are the tasks of the claims that expireLeases would take.
+// Index: board_leases.
+var endedLeases = pg.Compile(`select distinct task_uuid from (select task_uuid ` + firstEnded + `) l`)
+
+// EndedLeases returns the tasks of the claims that ExpireLeases would take.
+func (s *Board) EndedLeases(ctx context.Context, rows pg.Rows) ([]uuid.UUID, error) {
+	_, from := s.timesFrom()
+	return pg.ReadAll[uuid.UUID](ctx, s.db, "ended_leases", "list the tasks of claims whose leases have ended",
+		endedLeases.With(rows.Args().And(pg.Args{"from": from})))
+}
+
 // Expired is the outcome of claims whose leases have ended.
 type Expired struct {
 	Lost    int             // to be applied as attempts that ended with a lost lease
@@ -123,8 +151,8 @@ type Expired struct {
 	Signals []signal.Signal // to publish, unless the store sends them itself
 }
 
-// ExpireLeases ends up to limit leases that have run out.
-func (s *Board) ExpireLeases(ctx context.Context, limit int) (Expired, error) {
+// ExpireLeases ends leases that have run out; the keys of the rows are tasks.
+func (s *Board) ExpireLeases(ctx context.Context, rows pg.Rows) (Expired, error) {
 	return pg.Change(ctx, s.db, "expire", "expire leases", func(ctx context.Context, tx pgx.Tx) (e Expired, _ []signal.Signal, err error) {
 		_, from := s.timesFrom()
 		type row struct {
@@ -132,7 +160,7 @@ func (s *Board) ExpireLeases(ctx context.Context, limit int) (Expired, error) {
 			Steps int
 		}
 		topics := SignalSet{}
-		if err := stmt.Each(ctx, tx, expireLeases.With(pg.Args{"limit": limit, "from": from}), func(r *row) {
+		if err := stmt.Each(ctx, tx, expireLeases.With(rows.Args().And(pg.Args{"from": from})), func(r *row) {
 			if r.Namespace == "" {
 				e.Lost = r.Steps
 				return
@@ -179,6 +207,19 @@ func (h Horizon) Next() time.Duration {
 	return slices.Min(d)
 }
 
+// Without are the tasks that a Horizon leaves out: they are set aside.
+type Without struct {
+	Due, Leases, Engine       []uuid.UUID // of steps, claims, and steps for the engine
+	Dependencies, Ends, Stops []uuid.UUID // of messages
+	Events, Schedules         []uuid.UUID // not tasks, but these
+}
+
+func (w Without) args() pg.Args {
+	return pg.Args{"no_due": pg.NonNil(w.Due), "no_lease": pg.NonNil(w.Leases), "no_engine": pg.NonNil(w.Engine),
+		"no_dependencies": pg.NonNil(w.Dependencies), "no_ends": pg.NonNil(w.Ends), "no_stops": pg.NonNil(w.Stops),
+		"no_events": pg.NonNil(w.Events), "no_schedule": pg.NonNil(w.Schedules)}
+}
+
 // horizon reads the ends of three indexes, of the board from a moment on, and whether two
 // lists are empty: in how many seconds each is due, negative if overdue; null without a
 // row.
@@ -187,26 +228,30 @@ var horizon = pg.Compile(dueTimesOf)
 
 const dueTimesOf = `
 select (select extract(epoch from due_at - clock_timestamp())::float8 from tasker.board
-        where state = {scheduled} and due_at >= @due_from order by due_at limit 1) as due,
+        where state = {scheduled} and due_at >= @due_from and task_uuid <> all (@no_due::uuid[]) order by due_at limit 1) as due,
        (select extract(epoch from lease_until - clock_timestamp())::float8 from tasker.board
-        where state = {in_progress} and lease_until >= @lease_from order by lease_until limit 1) as lease,
+        where state = {in_progress} and lease_until >= @lease_from and task_uuid <> all (@no_lease::uuid[])
+        order by lease_until limit 1) as lease,
        (select extract(epoch from next_run_at - clock_timestamp())::float8 from tasker.schedules
-        where paused_at is null order by next_run_at limit 1) as schedule,
+        where paused_at is null and schedule_uuid <> all (@no_schedule::uuid[]) order by next_run_at limit 1) as schedule,
        (select coalesce(extract(epoch from enqueued_at - clock_timestamp()), 0)::float8 from tasker.board
-        where state = {claimable} and callable = {by_engine} order by lane, seq limit 1) as engine,
-       least((select extract(epoch from sent_at - clock_timestamp())::float8 from tasker.task_messages limit 1),
-             (select 0::float8 from tasker.event_deliveries limit 1)) as messages`
+        where state = {claimable} and callable = {by_engine} and task_uuid <> all (@no_engine::uuid[])
+        order by lane, seq limit 1) as engine,
+       least((select extract(epoch from sent_at - clock_timestamp())::float8 from tasker.task_messages
+              where task_uuid <> all (case kind when {ended} then @no_ends::uuid[] when {dependencies} then @no_dependencies::uuid[]
+                                                else @no_stops::uuid[] end) limit 1),
+             (select 0::float8 from tasker.event_deliveries where event_uuid <> all (@no_events::uuid[]) limit 1)) as messages`
 
 // Horizon returns when the next step is due, the next lease ends and the next schedule
 // runs.
-func (s *Board) Horizon(ctx context.Context) (Horizon, error) {
+func (s *Board) Horizon(ctx context.Context, without Without) (Horizon, error) {
 	h := new(dueTimes).horizon()
 	err := s.db.Repeatable(ctx, "horizon", "read the next due time", func(ctx context.Context, db *pg.Conn) error {
 		var at dueTimes
 		begin := time.Now()
 		if err := s.db.ScanAll(ctx, db, func(b *pgx.Batch) {
 			dueFrom, leaseFrom := s.timesFrom()
-			horizon.With(pg.Args{"due_from": dueFrom, "lease_from": leaseFrom}).Queue(b).Query(stmt.Row(&at))
+			horizon.With(without.args().And(pg.Args{"due_from": dueFrom, "lease_from": leaseFrom})).Queue(b).Query(stmt.Row(&at))
 		}); err != nil {
 			return err
 		}
@@ -413,7 +458,7 @@ var overdue = everyLane + `, first as materialized (
 func (s *Board) lookEverywhere(patience time.Duration) pg.Args {
 	due, lease := s.timesFrom()
 	reported := s.reportedFrom()
-	return s.everywhere().And(pg.Args{"due_from": due, "lease_from": lease, "lone": reported.lone, "apart": reported.apart,
+	return s.everywhere().And(Without{}.args()).And(pg.Args{"due_from": due, "lease_from": lease, "lone": reported.lone, "apart": reported.apart,
 		"patience_ms": patience.Milliseconds()})
 }
 

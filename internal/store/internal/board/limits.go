@@ -299,7 +299,7 @@ func (s *Board) queueDirect(b *pgx.Batch, req *ClaimRequest, lanes lanesFrom, fu
 	}
 	claim.With(req.limited().And(pg.Args{"m": lanes})).Queue(b).Query(stmt.Rows(look.found.add))
 	if full {
-		firstDirect.With(pg.Args{"callables": req.Callables, "tags": pg.NonNil(req.Tags)}).Queue(b).Query(stmt.Rows(func(l *laneFrom) { look.first = append(look.first, *l) }))
+		firstDirect.With(pg.Args{"callables": req.Callables, "tags": pg.NonNil(req.Tags), "except": pg.NonNil(req.Except)}).Queue(b).Query(stmt.Rows(func(l *laneFrom) { look.first = append(look.first, *l) }))
 	}
 	return func() {
 		all := len(look.found.list) < req.Limit
@@ -320,7 +320,8 @@ func (s *Board) queueKeys(b *pgx.Batch, req *ClaimRequest, lanes lanesFrom, full
 	most := max(sortedAtOnce/2, req.Limit)
 	sorted, by := map[laneKey]int64{}, sorter{}
 	firstKeys.With(pg.Args{"callables": req.Callables}).Queue(b)
-	sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": req.Callables, "limit": most, "m": lanes, "fully": full}).Queue(b).Query(stmt.Rows(func(l *sortedLane) {
+	sortLimited.With(pg.Args{"class": int32(pg.SortLock), "callables": req.Callables, "limit": most, "m": lanes, "fully": full,
+		"except": pg.NonNil(req.Except)}).Queue(b).Query(stmt.Rows(func(l *sortedLane) {
 		look.sorted += l.Steps
 		if l.Seq > 0 {
 			sorted[l.laneKey], by = l.Seq, l.sorter
@@ -339,7 +340,8 @@ func (s *Board) queueKeys(b *pgx.Batch, req *ClaimRequest, lanes lanesFrom, full
 
 // limited are the arguments of claims of limited steps but marks.
 func (r *ClaimRequest) limited() pg.Args {
-	return pg.Args{"worker": r.Worker, "lease_ms": r.Lease.Milliseconds(), "tags": pg.NonNil(r.Tags), "limit": r.Limit, "ahead": r.Ahead, "callables": r.Callables}
+	return pg.Args{"worker": r.Worker, "lease_ms": r.Lease.Milliseconds(), "tags": pg.NonNil(r.Tags), "limit": r.Limit, "ahead": r.Ahead,
+		"callables": r.Callables, "except": pg.NonNil(r.Except)}
 }
 
 // sortedAtOnce is how many steps a claim sorts at least, if they wait: half of them from each

@@ -90,8 +90,8 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 	plantest.Grown(t, linesOfKeys, func(f plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
 		everywhere := lanesFrom{}.arguments()
 		one := []int32{1}
-		sort := pg.Args{"class": int32(pg.SortLock), "callables": one, "limit": sorted, "m": twoLanes(int64(f.Youngest()))}
-		beside := pg.Args{"callable": one[0], "limit": sorted, "m": sort["m"]}
+		sort := pg.Args{"class": int32(pg.SortLock), "callables": one, "limit": sorted, "m": twoLanes(int64(f.Youngest())), "except": pg.UUIDs{}}
+		beside := pg.Args{"callable": one[0], "limit": sorted, "m": sort["m"], "except": pg.UUIDs{}}
 		fully, marked := pg.Args{"fully": true}, pg.Args{"fully": false}
 		return []plantest.Statement{
 			plantest.Of("sortLimited", sortLimited.With(marked.And(sort)), sorted, 0),
@@ -169,7 +169,7 @@ func TestLimitsWithoutKeysReadTheLineOfTheirCallable(t *testing.T) {
 			plantest.Of("claimDirect", claimDirect.With(claim), 2*items, 0),
 			plantest.Of("claimDirectFully", claimDirectFully.With(claim), 2*items, 0),
 			plantest.Of("firstKeys", firstKeys.With(pg.Args{"callables": one}), 1, 0),
-			plantest.Of("firstDirect", firstDirect.With(pg.Args{"callables": one, "tags": []string{}}), 1, 1),
+			plantest.Of("firstDirect", firstDirect.With(pg.Args{"callables": one, "tags": []string{}, "except": pg.UUIDs{}}), 1, 1),
 			plantest.Of("limitsWait", limitsWait.With(pg.Args{"hot": one, "callables": one}), 100, 1),
 		}
 	})
@@ -221,7 +221,7 @@ func twoLanes(mark int64) lanesFrom {
 
 // overdueArgs are those of overdue from the beginning of every list.
 func overdueArgs(patience int64) pg.Args {
-	return pg.Args{"due_from": longAgo, "lease_from": longAgo, "lone": int64(0), "apart": int64(0), "patience_ms": patience}
+	return Without{}.args().And(pg.Args{"due_from": longAgo, "lease_from": longAgo, "lone": int64(0), "apart": int64(0), "patience_ms": patience})
 }
 
 func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement int) []plantest.Statement {
@@ -300,9 +300,9 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 		plantest.Of("firstReported", firstReported.With(pg.Args{"lone": mark, "apart": mark}), 1, 1),
 		plantest.Of("firstTimes", firstTimes.With(pg.Args{"due_from": longAgo, "lease_from": longAgo}), 1, 1),
 		plantest.Of("takeTasks", takeTasks.With(pg.Args{"tasks": tasks}), perStatement, perStatement),
-		plantest.Of("promoteDue", promoteDue.With(pg.Args{"limit": perStatement, "from": longAgo}), perStatement, 0),
-		plantest.Of("expireLeases", expireLeases.With(pg.Args{"limit": perStatement, "from": longAgo}), perStatement, 1),
-		plantest.Of("horizon", horizon.With(pg.Args{"due_from": longAgo, "lease_from": longAgo}), 1, 1),
+		plantest.Of("promoteDue", promoteDue.With(pg.UpTo(perStatement).Args().And(pg.Args{"from": longAgo})), perStatement, 0),
+		plantest.Of("expireLeases", expireLeases.With(pg.UpTo(perStatement).Args().And(pg.Args{"from": longAgo})), perStatement, 1),
+		plantest.Of("horizon", horizon.With(Without{}.args().And(pg.Args{"due_from": longAgo, "lease_from": longAgo})), 1, 1),
 		plantest.Of("processorAlive", processorAlive.With(processor), 1, 1),
 		plantest.Of("attention", attention.With(processor.And(everywhere).And(overdueArgs(10_000))), 2, 0),
 		plantest.Of("unservedLanes", unservedLanes.With(everywhere.And(pg.Args{"alive_ms": int64(30_000), "limit": perStatement})), perStatement, 1),
@@ -438,7 +438,7 @@ func otherStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int)
 		plantest.Of("recordDeadLetters again", RecordDeadLetters.With(pg.Args{"o": letters(pending)}), 2*items, items),
 		plantest.Of("closeDeadLetters", closeDeadLetters.With(pg.Args{"o": closed}), items, items),
 		plantest.Of("stuck", stuck.With(twoLanes(0).arguments().And(overdueArgs(1000))), 2, 1),
-		plantest.Of("horizon with schedules", horizon.With(pg.Args{"due_from": longAgo, "lease_from": longAgo}), 1, 1),
+		plantest.Of("horizon with schedules", horizon.With(Without{}.args().And(pg.Args{"due_from": longAgo, "lease_from": longAgo})), 1, 1),
 		plantest.Of("editContexts", editContexts.With(pg.Args{"n": edited}), 2*items, items),
 		plantest.Of("continueTask", continueTask.With(pg.Args{"task": quiet[0], "next": quiet[min(1, items-1)], "step": 0, "step_name": "s", "token": int64(1), "actor": "w", "duplicate": false}), 1, 1),
 		plantest.Of("taskOfIdentity", taskOfIdentity.With(pg.Args{"identity": endless[:16]}), 1, 1),

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -197,11 +198,24 @@ func (s *Board) HandBack(ctx context.Context, claims []ClaimKey) ([]signal.Signa
 		return nil, nil
 	}
 	topics := SignalSet{}
-	call := handBack.With(pg.Args{"r": InLockOrder(claims)})
-	err := s.db.Call(ctx, "hand_back", "hand back claims", func(ctx context.Context, db *pg.Conn) error {
-		return stmt.Each(ctx, db, call, topics.AddNamed)
+	err := s.inHalves("hand_back", InLockOrder(claims), func(part []ClaimKey) error {
+		return s.db.Call(ctx, "hand_back", "hand back claims", func(ctx context.Context, db *pg.Conn) error {
+			return stmt.Each(ctx, db, handBack.With(pg.Args{"r": part}), topics.AddNamed)
+		})
 	})
 	return topics.Signals(), err
+}
+
+// inHalves runs a flow over claims. One that the database rejects does not affect the others: its
+// lease ends.
+func (s *Board) inHalves(flow string, claims []ClaimKey, run func(part []ClaimKey) error) error {
+	err := run(claims)
+	if !pg.Rejected(err) {
+		return err
+	}
+	return aside.Halves(claims, err, pg.Rejected, run, func(k ClaimKey, why error) {
+		s.db.Opts.OnRejected(flow, k.TaskUUID.String(), why)
+	})
 }
 
 // claimsAfter are the claims of a worker with tokens above a given one. It is for a
@@ -230,10 +244,11 @@ func (s *Board) ReleaseLeases(ctx context.Context, claims []ClaimKey) error {
 	if len(claims) == 0 {
 		return nil
 	}
-	call := releaseLeases.With(pg.Args{"r": InLockOrder(claims)})
-	return s.db.Call(ctx, "release", "release leases", func(ctx context.Context, db *pg.Conn) error {
-		return s.db.Transact(ctx, db, []signal.Signal{{Topic: signal.TopicDue}}, func(b *pgx.Batch) {
-			call.Queue(b)
+	return s.inHalves("release", InLockOrder(claims), func(part []ClaimKey) error {
+		return s.db.Call(ctx, "release", "release leases", func(ctx context.Context, db *pg.Conn) error {
+			return s.db.Transact(ctx, db, []signal.Signal{{Topic: signal.TopicDue}}, func(b *pgx.Batch) {
+				releaseLeases.With(pg.Args{"r": part}).Queue(b)
+			})
 		})
 	})
 }

@@ -3,6 +3,7 @@ package board
 import (
 	"context"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
@@ -60,7 +61,7 @@ func takenSteps(callables, steps string) string {
 }
 
 const takenStep = `select ctid as at, task_uuid, slot = 0 and context is not null as here, context #>> l.key_path as own, lane, seq from tasker.board
-        where state = {claimable} and callable = l.callable_id`
+        where state = {claimable} and callable = l.callable_id and task_uuid <> all (@except::uuid[])`
 
 // oldestTaken are the oldest steps of callables that are free, since nothing sorts them. They are read
 // after the locks are taken: rows that a claim locked without would not be sorted with those behind them.
@@ -162,11 +163,12 @@ type sortedLine struct {
 const sortedBeside = 2000
 
 // SortLimited sorts the oldest steps of a limited callable from the marks, or all where none is known;
-// more says that there may be others. Nothing happens while another one sorts them.
-func (s *Board) SortLimited(ctx context.Context, callable int32) (more bool, err error) {
+// more says that there may be others. Steps of the tasks in except are left out. Nothing happens while
+// another one sorts them.
+func (s *Board) SortLimited(ctx context.Context, callable int32, except []uuid.UUID) (more bool, err error) {
 	lanes := s.marks.of([]int32{callable})
 	fully := len(lanes) == 0
-	args := pg.Args{"callable": callable, "limit": sortedBeside, "m": lanes, "fully": fully}
+	args := pg.Args{"callable": callable, "limit": sortedBeside, "m": lanes, "fully": fully, "except": pg.NonNil(except)}
 	unknown, reached, by := false, map[laneKey]int64{}, sorter{}
 	err = s.sorting(ctx, callable, func(ctx context.Context, tx pgx.Tx) error {
 		type sorted struct {

@@ -201,7 +201,7 @@ func (s *Ledger) Chain(ctx context.Context, task uuid.UUID, limit int) (Chain, e
 		return c, err
 	}
 	slices.SortFunc(ids, compareUUIDs)
-	if c.Tasks, err = s.readTasks(ctx, slices.Compact(ids), parts{}); err != nil {
+	if c.Tasks, _, err = s.readableTasks(ctx, slices.Compact(ids)); err != nil {
 		return c, err
 	}
 	if !slices.ContainsFunc(c.Tasks, func(t *Task) bool { return t.UUID == task }) {

@@ -44,6 +44,8 @@ type TaskFilter struct {
 // TaskPage is one page of a list, newest first.
 type TaskPage struct {
 	Tasks []*Task
+	// Unreadable are the tasks of the page that the database cannot read.
+	Unreadable []uuid.UUID
 	// Total counts the tasks that fit, unless the list is continued. It is Estimated where
 	// the search would have to look at more than ExactCount tasks.
 	Total     int
@@ -357,10 +359,11 @@ func (s *Ledger) Tasks(ctx context.Context, f TaskFilter) (page TaskPage, err er
 	if err != nil || len(ids) == 0 {
 		return page, err
 	}
-	tasks, err := s.readTasks(ctx, ids, parts{})
+	tasks, unreadable, err := s.readableTasks(ctx, ids)
 	if err != nil {
 		return page, err
 	}
+	page.Unreadable = unreadable
 	byID := make(map[uuid.UUID]*Task, len(tasks))
 	for _, t := range tasks {
 		byID[t.UUID] = t

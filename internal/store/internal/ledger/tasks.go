@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
@@ -286,10 +288,41 @@ func (s *Ledger) ContextBytes(ctx context.Context, ids []uuid.UUID) (int64, erro
 	return pg.ReadOne[int64](ctx, s.db, "context_bytes", "measure contexts", contextBytes.With(pg.Args{"tasks": ids}))
 }
 
-// Contexts reads the contexts of tasks.
+// Contexts reads the contexts of tasks, without those that the database cannot read.
 func (s *Ledger) Contexts(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]json.RawMessage, error) {
-	return pg.ReadMap(ctx, s.db, "contexts", "read contexts", board.ReadContexts.With(pg.Args{"tasks": ids}),
-		func(t *board.TaskContext) (uuid.UUID, json.RawMessage) { return t.TaskUUID, t.Context })
+	contexts := make(map[uuid.UUID]json.RawMessage, len(ids))
+	_, err := s.apart("contexts", ids, func(part []uuid.UUID) error {
+		some, err := pg.ReadMap(ctx, s.db, "contexts", "read contexts", board.ReadContexts.With(pg.Args{"tasks": part}),
+			func(t *board.TaskContext) (uuid.UUID, json.RawMessage) { return t.TaskUUID, t.Context })
+		maps.Copy(contexts, some)
+		return err
+	})
+	return contexts, err
+}
+
+// readableTasks reads the tasks of a list, and returns those that the database cannot read beside
+// them.
+func (s *Ledger) readableTasks(ctx context.Context, ids []uuid.UUID) (tasks []*Task, unreadable []uuid.UUID, err error) {
+	unreadable, err = s.apart("read_task", ids, func(part []uuid.UUID) error {
+		some, err := s.readTasks(ctx, part, parts{})
+		if err == nil {
+			tasks = append(tasks, some...)
+		}
+		return err
+	})
+	return tasks, unreadable, err
+}
+
+// apart reads tasks. Those that the database rejects do not affect the others.
+func (s *Ledger) apart(flow string, ids []uuid.UUID, read func(part []uuid.UUID) error) (unreadable []uuid.UUID, err error) {
+	if err = read(ids); !pg.Rejected(err) {
+		return nil, err
+	}
+	err = aside.Halves(ids, err, pg.Rejected, read, func(task uuid.UUID, why error) {
+		unreadable = append(unreadable, task)
+		s.db.Opts.OnRejected(flow, task.String(), why)
+	})
+	return unreadable, err
 }
 
 // Waiting is what a step waits for.

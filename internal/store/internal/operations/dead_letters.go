@@ -142,7 +142,7 @@ func deadLetterError(err error) error {
 func (s *Operations) PurgeDeadLetters(ctx context.Context, olderThan time.Duration, limit int, by pg.OperatorAction) (purged int, err error) {
 	err = s.db.Call(ctx, "purge_dead_letters", "purge dead letters", func(ctx context.Context, db *pg.Conn) error {
 		return s.db.InTx(ctx, db, func(tx pgx.Tx) (err error) {
-			if purged, err = closedDeadLetters.purge(ctx, tx, pg.Args{"older_ms": olderThan.Milliseconds(), "limit": limit}, by.DryRun); err != nil {
+			if purged, err = closedDeadLetters.purge(ctx, tx, pg.Args{"older_ms": olderThan.Milliseconds(), "limit": limit, "skip": 0}, by.DryRun); err != nil {
 				return err
 			}
 			if by.Matched = purged; !by.DryRun {
@@ -469,4 +469,4 @@ order by x.reason, r.resolution`)
 var closedDeadLetters = expiredRows("dlq_entries", `
 select ctid as at from tasker.dlq_entries
 where resolution > {pending} and resolution_timestamp < (select clock_timestamp() - @older_ms::bigint * interval '1 ms')
-order by resolution_timestamp limit @limit`)
+order by resolution_timestamp limit @limit offset @skip`)

@@ -262,9 +262,16 @@ func (s *Operations) TakeWorkerID(ctx context.Context, d board.Daemon, from Succ
 			return taken, nil, err
 		}
 		type count struct{ Released, Reclaimable int }
-		held, err := stmt.One[count](ctx, tx, inheritClaims.With(pg.Args{"limit": maxInherited, "dead": gone, "own": pg.NonNil(from.Own),
-			"grace_ms": from.Grace.Milliseconds()}))
-		if err != nil {
+		var held count
+		err = pgx.BeginFunc(ctx, tx, func(part pgx.Tx) (err error) {
+			held, err = stmt.One[count](ctx, part, inheritClaims.With(pg.Args{"limit": maxInherited, "dead": gone, "own": pg.NonNil(from.Own),
+				"grace_ms": from.Grace.Milliseconds()}))
+			return err
+		})
+		switch {
+		case pg.Rejected(err): // the claims end with their leases
+			s.db.Opts.OnRejected("take_worker_id", "a claim of a former worker "+d.ID, err)
+		case err != nil:
 			return taken, nil, err
 		}
 		taken.Released, taken.Reclaimable = held.Released, held.Reclaimable
@@ -326,7 +333,7 @@ select s.ctid as at from tasker.board s
 where s.state = {in_progress} and s.lease_until > (select clock_timestamp())
   and s.worker = any (array(select worker_uuid from tasker.workers where ` + diedRecently + `
                             union all select unnest(@dead::uuid[])))
-order by s.lease_until limit @limit`
+order by s.lease_until limit @limit offset @skip`
 
 // endLeasesOfDead ends the leases of dead workers, which then are handled as lost leases.
 // A report before that is still accepted.
@@ -386,22 +393,29 @@ func (s *Operations) SweepLiveness(ctx context.Context, l LivenessLimits, dry bo
 		found.More = len(found.Stale)+len(found.Recovered)+len(found.Dead) >= l.Batch
 		dead := pg.Column(found.Dead, func(w *WorkerRef) [16]byte { return w.UUID })
 		if dry {
-			found.Released, err = stmt.One[int](ctx, db, countClaimsOfDead.With(pg.Args{"limit": l.Batch, "dead": dead}))
+			found.Released, err = stmt.One[int](ctx, db, countClaimsOfDead.With(pg.Args{"limit": l.Batch, "skip": 0, "dead": dead}))
 			return err
 		}
 		if len(dead) == 0 && !holding {
 			return nil
 		}
-		return s.db.InTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			if found.Released, err = pg.Run(ctx, tx, endLeasesOfDead.With(pg.Args{"limit": l.Batch, "dead": dead})); err != nil {
-				return nil, err
-			}
-			if found.Released > 0 {
-				found.Signals = []signal.Signal{{Topic: signal.TopicDue}} // the timers must know
-			}
-			found.More = found.More || found.Released >= l.Batch
-			return found.Signals, nil
+		found.Released, err = pg.ByPosition(l.Batch, func(limit, skip int) (released int, err error) {
+			err = s.db.InTxThenNotify(ctx, db, func(tx pgx.Tx) (signals []signal.Signal, err error) {
+				released, err = pg.Run(ctx, tx, endLeasesOfDead.With(pg.Args{"limit": limit, "skip": skip, "dead": dead}))
+				if released > 0 {
+					signals = []signal.Signal{{Topic: signal.TopicDue}} // the timers must know
+				}
+				return signals, err
+			})
+			return released, err
+		}, func(skip int, why error) {
+			s.db.Opts.OnRejected("liveness", fmt.Sprintf("claim %d of a dead worker", skip+1), why)
 		})
+		if found.Released > 0 {
+			found.Signals = []signal.Signal{{Topic: signal.TopicDue}}
+		}
+		found.More = found.More || found.Released >= l.Batch
+		return err
 	})
 	return found, err
 }

@@ -64,7 +64,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("oldestDeadLetters", oldestDeadLetters.With(pg.Args{"resolutions": []int16{1}, "reasons": reasons, "since": nil, "until": nil, "namespace": "big", "name": "p", "limit": items, "offset": 0}), 5*items, items),
 		plantest.Of("investigationQueue", investigationQueue.With(pg.Args{"reasons": reasons, "limit": items, "resolution": 1}), 5*items, items),
 		plantest.Of("deadLetterStats", deadLetterStats.With(pg.Args{"reasons": reasons, "resolutions": resolutions, "limit": items}), 20*items, 0),
-		plantest.Of("purgeDeadLetters", closedDeadLetters.remove.With(pg.Args{"older_ms": int64(1000), "limit": items}), items, items),
+		plantest.Of("purgeDeadLetters", closedDeadLetters.remove.With(pg.Args{"older_ms": int64(1000), "limit": items, "skip": 0}), items, items),
 		plantest.Of("staleTasks", staleTasks.With(stale.arguments(uuid.Nil, items, 1)), walked, 0),
 		plantest.Of("stalenessMonitor", stalenessMonitor.With(stale.arguments(uuid.Nil, items, 0)), walked, items),
 		plantest.Of("stalledSteps", stalledSteps.With(pg.Args{"since_ms": int64(60_000), "limit": items}), leases, items),
@@ -72,7 +72,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("stillPastDeadline", stillPastDeadline.With(pg.Args{"tasks": waiting}), items, 0),
 		plantest.Of("pastDeadline", pastDeadline.With(pg.Args{"limit": items}), items, items),
 		plantest.Of("judgeWorkers", pg.Compile(judgeWorkers).With(pg.Args{"stale_ms": int64(30_000), "dead_ms": int64(120_000), "limit": items}), max(items, (f.From+f.Waiting)/100), 0),
-		plantest.Of("endLeasesOfDead", endLeasesOfDead.With(pg.Args{"limit": items, "dead": pg.UUIDs{uuid.Max}}), leases, 0),
+		plantest.Of("endLeasesOfDead", endLeasesOfDead.With(pg.Args{"limit": items, "skip": 0, "dead": pg.UUIDs{uuid.Max}}), leases, 0),
 		plantest.Of("inheritClaims", inheritClaims.With(pg.Args{"limit": items, "dead": pg.UUIDs{uuid.Max}, "own": []int32{1}, "grace_ms": int64(1000)}), leases, 1),
 		plantest.Of("takeSweep", takeSweep.With(pg.Args{"name": "s", "holder": uuid.Max, "interval_ms": int64(1), "lease_ms": int64(1), "now": true}), 1, 1),
 		plantest.Of("ledgerDays", ledgerDays.With(pg.Args{"ttl_ms": int64(0)}), 20, 0),
@@ -81,7 +81,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("lockEnds", lockEnds.With(pg.Args{"tasks": ended}), items, items),
 		plantest.Of("deleteTasks", deleteTasks.With(pg.Args{"tasks": ended}), items, 1),
 		plantest.Of("dropDay", dropDay.With(pg.Args{"day": "20000101", "lo": day(30), "hi": day(29), "began": time.Unix(0, 0), "patience": dropLockTimeout}), 1, 1),
-		plantest.Of("deleteIdentities", expiredIdentities.remove.With(pg.Args{"limit": items}), items, 0),
+		plantest.Of("deleteIdentities", expiredIdentities.remove.With(pg.Args{"limit": items, "skip": 0}), items, 0),
 		plantest.Of("registerQueueWorker", registerQueueWorker.With(stale30.ages().And(pg.Args{"id": "w7", "queue": "big", "tags": []string{"a"}, "instance": "i", "namespaces": nil})), 1, 1),
 		plantest.Of("queueWorkerHeartbeat", queueWorkerHeartbeat.With(stale30.ages().And(pg.Args{"id": "w7"})), 1, 1),
 		plantest.Of("readQueueWorkers", readQueueWorkers.With(pg.Args{"ids": []string{"w7", "w8"}, "stale_ms": int64(1)}), 2, 2),
@@ -90,7 +90,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("noteQueueDeaths", noteQueueDeaths.With(pg.Args{"limit": items}), 10*items, items),
 		plantest.Of("deleteQueueWorkers", deleteQueueWorkers.With(pg.Args{"ttl_ms": int64(1000), "limit": items}), items, 1),
 		plantest.Of("oldQueueTasks", oldQueueTasks.With(pg.Args{"ttl_ms": int64(1000), "after": uuid.Nil, "limit": items}), items, 0),
-		plantest.Of("deleteActions", oldActions.remove.With(pg.Args{"ttl_ms": int64(1000), "limit": items}), items, 0),
+		plantest.Of("deleteActions", oldActions.remove.With(pg.Args{"ttl_ms": int64(1000), "limit": items, "skip": 0}), items, 0),
 	}
 }
 

@@ -3,6 +3,7 @@ package operations
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
@@ -94,10 +95,14 @@ type retaining struct {
 
 // rows deletes, or counts, one batch of simple rows.
 func (r *retaining) rows(ctx context.Context, what string, old expired, limits pg.Args) (n int, err error) {
-	err = r.store.db.Call(ctx, "retain_"+what, "remove old "+what, func(ctx context.Context, db *pg.Conn) error {
-		limits["limit"] = r.limits.Batch
-		n, err = old.purge(ctx, db, limits, r.dry)
-		return err
+	n, err = pg.ByPosition(r.limits.Batch, func(limit, skip int) (n int, err error) {
+		err = r.store.db.Call(ctx, "retain_"+what, "remove old "+what, func(ctx context.Context, db *pg.Conn) error {
+			n, err = old.purge(ctx, db, limits.And(pg.Args{"limit": limit, "skip": skip}), r.dry)
+			return err
+		})
+		return n, err
+	}, func(skip int, why error) {
+		r.store.db.Opts.OnRejected("retain_"+what, fmt.Sprintf("%s, expired row %d", what, skip+1), why)
 	})
 	r.done.More = r.done.More || n >= r.limits.Batch
 	return n, err
@@ -161,7 +166,7 @@ order by 1 limit @limit`)
 // Index: the primary key.
 const oldEvents = `
 select event_uuid from tasker.domain_events_default
-where event_uuid < tasker.uuid_floor(now() - @ttl_ms::bigint * interval '1 ms') order by event_uuid limit @limit`
+where event_uuid < tasker.uuid_floor(now() - @ttl_ms::bigint * interval '1 ms') order by event_uuid limit @limit offset @skip`
 
 var (
 	expiredEvents = expired{pg.Compile(`
@@ -323,14 +328,14 @@ var dropDay = pg.Compile(`select tasker.drop_ledger_day(@day, @lo, @hi, @began, 
 var (
 	expiredIdentities = expiredRows("task_identities", `
 select ctid as at from tasker.task_identities
-where expires_at < 'infinity' and expires_at <= (select clock_timestamp()) order by expires_at limit @limit`)
+where expires_at < 'infinity' and expires_at <= (select clock_timestamp()) order by expires_at limit @limit offset @skip`)
 	expiredReceived = expiredRows("received_events", `
-select ctid as at from tasker.received_events where expires_at <= (select clock_timestamp()) order by expires_at limit @limit`)
+select ctid as at from tasker.received_events where expires_at <= (select clock_timestamp()) order by expires_at limit @limit offset @skip`)
 	expiredKeys = expiredRows("submission_keys", `
-select ctid as at from tasker.submission_keys where expires_at <= (select clock_timestamp()) order by expires_at limit @limit`)
+select ctid as at from tasker.submission_keys where expires_at <= (select clock_timestamp()) order by expires_at limit @limit offset @skip`)
 	oldActions = expiredRows("operator_actions", `
 select ctid as at from tasker.operator_actions where at < (select clock_timestamp() - @ttl_ms::bigint * interval '1 ms')
-order by operator_actions.at limit @limit`)
+order by operator_actions.at limit @limit offset @skip`)
 )
 
 // expired deletes a batch of old rows, or counts them.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 )
@@ -263,19 +264,31 @@ func (r *retaining) delete(ctx context.Context, old []uuid.UUID, w *walk) error 
 	return err
 }
 
-// deleteEnded deletes tasks that have ended, in one transaction, and returns how many it could
-// delete.
+// deleteEnded deletes tasks that have ended, and returns how many it could delete. One that the
+// database rejects does not affect the others.
 func (s *Operations) deleteEnded(ctx context.Context, db *pg.Conn, old []uuid.UUID, dry bool) (deleted int, err error) {
 	if dry {
 		return stmt.One[int](ctx, db, countDeletable.With(pg.Args{"tasks": old}))
 	}
-	err = s.db.InTx(ctx, db, func(tx pgx.Tx) error {
-		ended, err := stmt.All[uuid.UUID](ctx, tx, lockEnds.With(pg.Args{"tasks": old}))
+	remove := func(part []uuid.UUID) error {
+		n := 0
+		err := s.db.InTx(ctx, db, func(tx pgx.Tx) error {
+			ended, err := stmt.All[uuid.UUID](ctx, tx, lockEnds.With(pg.Args{"tasks": part}))
+			if err == nil {
+				n, err = stmt.One[int](ctx, tx, deleteTasks.With(pg.Args{"tasks": ended}))
+			}
+			return err
+		})
 		if err == nil {
-			deleted, err = stmt.One[int](ctx, tx, deleteTasks.With(pg.Args{"tasks": ended}))
+			deleted += n
 		}
 		return err
-	})
+	}
+	if err = remove(old); pg.Rejected(err) {
+		err = aside.Halves(old, err, pg.Rejected, remove, func(task uuid.UUID, why error) {
+			s.db.Opts.OnRejected("retain_tasks", task.String(), why)
+		})
+	}
 	return deleted, err
 }
 

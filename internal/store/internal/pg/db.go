@@ -80,6 +80,9 @@ type Options struct {
 	Unpredicted func()
 	// Observe is called after every flow with its name, duration and error.
 	Observe func(flow string, took time.Duration, err error)
+	// OnRejected is called for each row of a flow that the database rejects, and that the store
+	// leaves out.
+	OnRejected func(flow, row string, why error)
 	// OnForget is called when the database turns out to be another server, or an older
 	// state of it, and the store drops its memory.
 	OnForget func()
@@ -492,6 +495,60 @@ func unavailable(err error) bool {
 		errors.As(err, &netErr) || pgconn.SafeToRetry(err) || errors.Is(err, net.ErrClosed) || isEOF(err)
 }
 
+// Rejected reports whether the database has answered and rejected a statement, or a row of its
+// answer could not be read: what one of many rows can cause. Its connection, shutdown and
+// resources, time limits, and conflicts with others are no reason to look for a culprit. A read
+// error of the disk (class 58) is one.
+func Rejected(err error) bool {
+	if err == nil || Undone(err) || LockTimeout(err) || errors.Is(err, ErrWorkerDead) || errors.Is(err, ErrSchema) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	if code := ServerCode(err); len(code) == 5 && code[:2] == "58" {
+		return true
+	}
+	return !errors.Is(err, ErrUnavailable) && !unavailable(err)
+}
+
+// ByPosition runs a statement over up to limit rows of a list that it makes shorter, behind the
+// first skip of them. Where the database rejects it, it runs over fewer rows, and a row that is
+// rejected on its own is left out: alone is called with its place, from 0 on. handled is what run
+// returned in all. The error is as that of aside.Halves.
+func ByPosition(limit int, run func(limit, skip int) (int, error), alone func(skip int, why error)) (handled int, err error) {
+	for size, skip := limit, 0; handled+skip < limit; {
+		size = min(size, limit-handled-skip)
+		n, err := run(size, skip)
+		switch {
+		case err == nil:
+			handled += n
+			if n < size {
+				return handled, nil
+			}
+			size *= 2
+		case !Rejected(err):
+			return handled, err
+		case size > 1:
+			size /= 2
+		default:
+			alone(skip, err)
+			if skip++; handled == 0 && skip >= 16 {
+				return handled, err
+			}
+			size = limit
+		}
+	}
+	return handled, nil
+}
+
+// OfContent reports whether the database has rejected values, so that a repetition would be
+// rejected too: a data exception, a violated constraint, or a limit.
+func OfContent(err error) bool {
+	if code := ServerCode(err); len(code) == 5 {
+		return code[:2] == "22" || code[:2] == "23" || code[:2] == "54"
+	}
+	return false
+}
+
 // readOnly reports whether the server rejects writes: a primary that has become a
 // standby.
 func readOnly(err error) bool { return ServerCode(err) == "25006" }
@@ -514,8 +571,9 @@ func ServerError(err error) *pgconn.PgError {
 
 // ServerCode is the code of the server's error; empty without one.
 func ServerCode(err error) string {
-	if answer := ServerError(err); answer != nil {
-		return answer.Code
+	var answer interface{ SQLState() string }
+	if errors.As(err, &answer) {
+		return answer.SQLState()
 	}
 	return ""
 }

@@ -49,6 +49,9 @@ func (o Options) complete() (Options, error) {
 	if o.Unpredicted == nil {
 		o.Unpredicted = func() {}
 	}
+	if o.OnRejected == nil {
+		o.OnRejected = func(string, string, error) {}
+	}
 	if o.Observe == nil {
 		o.Observe = func(string, time.Duration, error) {}
 	}

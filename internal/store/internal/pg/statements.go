@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -72,6 +73,27 @@ var constants = stmt.Constants{
 const SchemaVersion = 126
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
+
+// Rows says which rows a statement takes that picks its own. Rows have keys: the UUIDs of
+// tasks, events or schedules.
+type Rows struct {
+	Limit  int         // at least 1
+	Except []uuid.UUID // are left out
+	Only   []uuid.UUID // no others are taken; nil: all may be
+}
+
+// UpTo are any rows up to a number.
+func UpTo(limit int) Rows { return Rows{Limit: limit} }
+
+// Args are the arguments of InRows, and the limit.
+func (r Rows) Args() Args {
+	return Args{"limit": r.Limit, "except": NonNil(r.Except), "only": r.Only}
+}
+
+// InRows is the condition that a column with the keys of Rows meets.
+func InRows(column string) string {
+	return `(` + column + ` <> all (@except::uuid[]) and (@only::uuid[] is null or ` + column + ` = any (@only::uuid[])))`
+}
 
 // Compile makes a statement of its text, see package stmt.
 func Compile(text string) *stmt.Statement { return stmt.New(text, constants) }

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
@@ -32,7 +30,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int) []pl
 		advances[i] = advance{ScheduleUUID: scheduled[i], NextRunAt: time.Now(), LastRunAt: time.Now(), Identity: identity[:]}
 	}
 	return []plantest.Statement{
-		plantest.Of("claimDueSchedules", claimDueSchedules.With(pg.Args{"limit": items, "except": []uuid.UUID{}}), items, items),
+		plantest.Of("claimDueSchedules", claimDueSchedules.With(pg.UpTo(items).Args()), items, items),
 		plantest.Of("claimSchedule", claimSchedule.With(pg.Args{"schedule": scheduled[0]}), 1, 1),
 		plantest.Of("describeDue", describeDue.With(pg.Args{"schedules": scheduled}), items, items),
 		plantest.Of("advanceSchedules", advanceSchedules.With(pg.Args{"f": advances}), items, items),

@@ -338,8 +338,10 @@ var (
 	// skip them, and find them advanced later.
 	// Index: schedules_due.
 	claimDueSchedules = pg.Compile(`
-select schedule_uuid from tasker.schedules where paused_at is null and next_run_at <= now() and schedule_uuid <> all (@except::uuid[])
-order by next_run_at limit @limit for update skip locked`)
+select schedule_uuid ` + firstDue + ` for update skip locked`)
+	// dueSchedules are those that claimDueSchedules would take.
+	// Index: schedules_due.
+	dueSchedules = pg.Compile(`select schedule_uuid ` + firstDue)
 	// claimSchedule locks one, due or not, and waits for its lock.
 	// Index: the primary key.
 	claimSchedule = pg.Compile(`select schedule_uuid from tasker.schedules where schedule_uuid = @schedule for update`)
@@ -368,6 +370,15 @@ from ` + stmt.List[advance]("f") + `
 where s.schedule_uuid = any (array[f.schedule_uuid])`)
 )
 
+// firstDue are the schedules that have been due for longest.
+var firstDue = `from tasker.schedules
+where paused_at is null and next_run_at <= now() and ` + pg.InRows("schedule_uuid") + ` order by next_run_at limit @limit`
+
+// DueSchedules returns the schedules that RunDueSchedules would take.
+func (s *Calendar) DueSchedules(ctx context.Context, rows pg.Rows) ([]uuid.UUID, error) {
+	return pg.ReadAll[uuid.UUID](ctx, s.db, "due_schedules", "list the due schedules", dueSchedules.With(rows.Args()))
+}
+
 // advance is what a run changes of its schedule; zero values leave it unchanged, or clear
 // the error.
 type advance struct {
@@ -379,13 +390,13 @@ type advance struct {
 	Pause        string    `sql:",omitzero"`
 }
 
-// RunDueSchedules takes up to limit due schedules, except some, calls decide, creates
+// RunDueSchedules takes due schedules, which are the keys of the rows, calls decide, creates
 // their tasks and advances them, in one transaction of a fixed number of statements: a
 // run is made once, or not yet. now is the database's clock. decide returns one answer
 // per schedule, in order; it may be called again if the transaction is rolled back
 // because of a conflict.
-func (s *Calendar) RunDueSchedules(ctx context.Context, limit int, except []uuid.UUID, decide func(now time.Time, due []DueSchedule) []Firing) (Fired, error) {
-	return s.runSchedules(ctx, "run_schedules", "run the due schedules", claimDueSchedules.With(pg.Args{"limit": limit, "except": pg.NonNil(except)}), nil,
+func (s *Calendar) RunDueSchedules(ctx context.Context, rows pg.Rows, decide func(now time.Time, due []DueSchedule) []Firing) (Fired, error) {
+	return s.runSchedules(ctx, "run_schedules", "run the due schedules", claimDueSchedules.With(rows.Args()), nil,
 		func(due []DueSchedule) ([]Firing, error) { return decide(due[0].ReadAt, due), nil })
 }
 

@@ -56,17 +56,25 @@ type Beginner struct {
 // Begun is the result of BeginSteps.
 type Begun struct {
 	Steps   int             // begun, or ended at once
-	Left    int             // whose plans this program cannot read, while a newer one may
+	Left    []uuid.UUID     // tasks whose plans this program cannot read, while a newer one may
 	Why     error           // of one of these
 	Tasks   []board.NewTask // of sub-workflows
 	Signals []signal.Signal // to publish, unless the store sends them itself
 }
 
+// firstForEngine are the first steps for the engine to begin.
+var firstForEngine = `from tasker.board
+    where state = {claimable} and callable = {by_engine} and ` + pg.InRows("task_uuid") + ` order by lane, seq limit @limit`
+
+// engineTasks are the tasks of the steps that engineSteps would take.
+// Index: board_claimable.
+var engineTasks = pg.Compile(`select distinct task_uuid from (select task_uuid ` + firstForEngine + `) e`)
+
 // Steps for the engine to begin. A locked one is about to begin, or to leave the board.
 // Index: board_claimable, then the primary key.
 var engineSteps = pg.Compile(`
 with picked as materialized (
-    select ctid as at from tasker.board where state = {claimable} and callable = {by_engine} order by lane, seq limit @limit offset @skip for update skip locked
+    select ctid as at ` + firstForEngine + ` for update skip locked
 )
 select s.task_uuid, s.slot, s.step_no, s.attempt, b.plan_id, b.priority, coalesce(b.correlation_id, s.task_uuid) as correlation_id, b.trace
 from tasker.board s
@@ -74,15 +82,20 @@ cross join lateral (select plan_id, priority, correlation_id, trace from tasker.
 where s.ctid = any (array(select at from picked))
 order by s.task_uuid, s.slot`)
 
-// BeginSteps begins up to limit steps that the engine runs, after the first skip, in one
-// transaction of a bounded number of statements: waits are armed, earlier events are consumed, tasks are
-// created. Steps that cannot begin are reported as failed; those with unreadable plans are left
-// as they are.
-func (s *Waits) BeginSteps(ctx context.Context, limit, skip int, how Beginner) (Begun, error) {
+// EngineTasks returns the tasks of the steps that BeginSteps would take.
+func (s *Waits) EngineTasks(ctx context.Context, rows pg.Rows) ([]uuid.UUID, error) {
+	return pg.ReadAll[uuid.UUID](ctx, s.db, "engine_tasks", "list the tasks of the engine's steps", engineTasks.With(rows.Args()))
+}
+
+// BeginSteps begins steps that the engine runs, in one transaction of a bounded number of
+// statements: waits are armed, earlier events are consumed, tasks are created. Steps that cannot
+// begin are reported as failed; those with unreadable plans are left as they are. The keys of the
+// rows are tasks.
+func (s *Waits) BeginSteps(ctx context.Context, rows pg.Rows, how Beginner) (Begun, error) {
 	var begun Begun
 	err := s.db.Transaction(ctx, "begin_steps", "begin the engine's steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		b := beginning{store: s, tx: tx, how: how, topics: board.SignalSet{}}
-		err := b.run(ctx, limit, skip)
+		err := b.run(ctx, rows)
 		begun = Begun{Steps: len(b.steps), Left: b.left, Why: b.why, Tasks: b.tasks, Signals: b.topics.Signals()}
 		return begun.Signals, err
 	})
@@ -94,7 +107,7 @@ type beginning struct {
 	store  *Waits
 	tx     pgx.Tx
 	how    Beginner
-	left   int
+	left   []uuid.UUID
 	why    error
 	steps  []EngineStep
 	begun  []enginestep.Beginning // of each step
@@ -105,8 +118,8 @@ type beginning struct {
 	topics board.SignalSet
 }
 
-func (b *beginning) run(ctx context.Context, limit, skip int) error {
-	if err := b.pick(ctx, limit, skip); err != nil || len(b.steps) == 0 {
+func (b *beginning) run(ctx context.Context, rows pg.Rows) error {
+	if err := b.pick(ctx, rows); err != nil || len(b.steps) == 0 {
 		return err
 	}
 	if err := b.readInputs(ctx); err != nil {
@@ -133,7 +146,7 @@ func (b *beginning) run(ctx context.Context, limit, skip int) error {
 	return b.arm(ctx)
 }
 
-func (b *beginning) pick(ctx context.Context, limit, skip int) error {
+func (b *beginning) pick(ctx context.Context, rows pg.Rows) error {
 	type row struct {
 		board.RowKey
 		StepNo, Attempt int
@@ -142,7 +155,7 @@ func (b *beginning) pick(ctx context.Context, limit, skip int) error {
 		CorrelationID   uuid.UUID
 		Trace           []byte
 	}
-	picked, err := stmt.All[row](ctx, b.tx, engineSteps.With(pg.Args{"limit": limit, "skip": skip}))
+	picked, err := stmt.All[row](ctx, b.tx, engineSteps.With(rows.Args()))
 	if err != nil {
 		return err
 	}
@@ -153,7 +166,7 @@ func (b *beginning) pick(ctx context.Context, limit, skip int) error {
 	for _, r := range picked {
 		plan, err := read.Of(r.PlanID)
 		if err != nil {
-			b.left, b.why = b.left+1, err
+			b.left, b.why = append(b.left, r.TaskUUID), err
 			continue
 		}
 		b.steps = append(b.steps, EngineStep{TaskUUID: r.TaskUUID, Step: &plan.Steps[r.StepNo], Plan: plan, Attempt: r.Attempt + 1,

@@ -26,21 +26,46 @@ import (
 // Index: the primary key, of a table that is empty most of the time.
 var takeMessages = pg.Compile(`
 with taken as materialized (
-    select ctid as at from tasker.task_messages where kind = @kind order by task_uuid, message_id limit @limit offset @skip for update skip locked
+    select ctid as at ` + firstMessages + ` for update skip locked
 )
 delete from tasker.task_messages where ctid = any (array(select at from taken)) returning task_uuid`)
 
-// messagesOf takes up to limit messages of one kind after the first skip; found counts
-// them, and tasks are their tasks, in order, each once.
-func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, limit, skip int) (tasks pg.UUIDs, found int, err error) {
-	tasks, err = stmt.All[[16]byte](ctx, tx, takeMessages.With(pg.Args{"kind": kind, "limit": limit, "skip": skip}))
+// firstMessages are the first messages of a kind.
+var firstMessages = `from tasker.task_messages
+    where kind = @kind and ` + pg.InRows("task_uuid") + ` order by task_uuid, message_id limit @limit`
+
+// messageTasks are the tasks of the messages that takeMessages would take.
+// Index: the primary key.
+var messageTasks = pg.Compile(`select distinct task_uuid from (select task_uuid ` + firstMessages + `) m`)
+
+// EndedTasks returns the tasks whose ends NotifyEnds would process.
+func (s *Waits) EndedTasks(ctx context.Context, rows pg.Rows) ([]uuid.UUID, error) {
+	return s.messageTasks(ctx, pg.MessageEnded, rows)
+}
+
+// DependentTasks returns the tasks whose dependencies WatchDependencies would look at.
+func (s *Waits) DependentTasks(ctx context.Context, rows pg.Rows) ([]uuid.UUID, error) {
+	return s.messageTasks(ctx, pg.MessageDependencies, rows)
+}
+
+func (s *Waits) messageTasks(ctx context.Context, kind int16, rows pg.Rows) ([]uuid.UUID, error) {
+	return pg.ReadAll[uuid.UUID](ctx, s.db, "message_tasks", "list the tasks of messages",
+		messageTasks.With(rows.Args().And(pg.Args{"kind": kind})))
+}
+
+// messagesOf takes messages of one kind; found counts them, and tasks are their tasks, in
+// order, each once.
+func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, rows pg.Rows) (tasks pg.UUIDs, found int, err error) {
+	tasks, err = stmt.All[[16]byte](ctx, tx, takeMessages.With(rows.Args().And(pg.Args{"kind": kind})))
 	return pg.Distinct(tasks), len(tasks), err
 }
 
 // EndsNotified is the result of NotifyEnds.
 type EndsNotified struct {
 	Messages int
-	Left     int             // with steps that wait for results of plans that this program cannot read, while a newer one may
+	// Left are tasks with steps that wait for results of plans that this program cannot read,
+	// while a newer one may.
+	Left     []uuid.UUID
 	Why      error           // of one of these
 	Steps    int             // whose tasks have ended
 	Released int             // tasks whose dependencies are met
@@ -67,11 +92,11 @@ func (e *endedTask) left() bool {
 const maxSubResults = 1 << 20
 
 // NotifyEnds notifies the dependents of ended tasks: the steps that they are, and the tasks
-// that depend on them. It processes up to limit ends after the first skip. The messages of those
-// that it must leave stay.
-func (s *Waits) NotifyEnds(ctx context.Context, limit, skip int) (EndsNotified, error) {
+// that depend on them. The keys of the rows are the ended tasks. The messages of those that it
+// must leave stay.
+func (s *Waits) NotifyEnds(ctx context.Context, rows pg.Rows) (EndsNotified, error) {
 	return pg.Change(ctx, s.db, "notify_ends", "notify dependents of ended tasks", func(ctx context.Context, tx pgx.Tx) (done EndsNotified, _ []signal.Signal, err error) {
-		ids, found, err := messagesOf(ctx, tx, pg.MessageEnded, limit, skip)
+		ids, found, err := messagesOf(ctx, tx, pg.MessageEnded, rows)
 		if err != nil || found == 0 {
 			return done, nil, err
 		}
@@ -176,8 +201,9 @@ func (s *Waits) endSubTasks(ctx context.Context, tx pgx.Tx, ended []endedTask, d
 			left, done.Why = append(left, some[i].uuid), some[i].unreadable
 		}
 	}
-	if done.Left = len(left); done.Left > 0 {
-		done.Messages -= done.Left
+	if len(left) > 0 {
+		done.Messages -= len(left)
+		done.Left = pg.Column(left, func(id *[16]byte) uuid.UUID { return *id })
 		some = slices.DeleteFunc(some, func(e endedTask) bool { return e.left() })
 		if _, err := pg.Run(ctx, tx, board.SendMessages.With(pg.Args{"tasks": left, "kind": pg.MessageEnded})); err != nil {
 			return err
@@ -305,12 +331,13 @@ type StopMessage struct {
 // Index: the primary key.
 var stopMessages = pg.Compile(`
 select message_id, task_uuid, kind from tasker.task_messages
-where kind = any (array[{stop}, {dependency_failed}, {beyond_limit}]) order by kind, task_uuid, message_id limit @limit`)
+where kind = any (array[{stop}, {dependency_failed}, {beyond_limit}]) and ` + pg.InRows("task_uuid") + `
+order by kind, task_uuid, message_id limit @limit`)
 
-// StopMessages returns up to limit tasks to cancel. They stay until TakeStopMessages or
-// DropStopMessages: other orchestrators may find them too.
-func (s *Waits) StopMessages(ctx context.Context, limit int) ([]StopMessage, error) {
-	return pg.ReadAll[StopMessage](ctx, s.db, "stop_messages", "look for tasks to cancel", stopMessages.With(pg.Args{"limit": limit}))
+// StopMessages returns tasks to cancel, which are the keys of the rows. They stay until
+// TakeStopMessages or DropStopMessages: other orchestrators may find them too.
+func (s *Waits) StopMessages(ctx context.Context, rows pg.Rows) ([]StopMessage, error) {
+	return pg.ReadAll[StopMessage](ctx, s.db, "stop_messages", "look for tasks to cancel", stopMessages.With(rows.Args()))
 }
 
 // dropStopMessages deletes messages one by one: there may be a newer one about the same
@@ -453,12 +480,12 @@ func release(ctx context.Context, tx pgx.Tx, tasks pg.UUIDs, topics board.Signal
 	return len(seen), err
 }
 
-// WatchDependencies looks at the dependencies of up to limit new tasks, after the first skip:
+// WatchDependencies looks at the dependencies of new tasks, which are the keys of the rows:
 // live ones are marked to notify their dependents when they end, ended ones count at once.
-func (s *Waits) WatchDependencies(ctx context.Context, limit, skip int) (found int, signals []signal.Signal, err error) {
+func (s *Waits) WatchDependencies(ctx context.Context, rows pg.Rows) (found int, signals []signal.Signal, err error) {
 	err = s.db.Transaction(ctx, "watch_dependencies", "look at what tasks depend on", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		found, signals = 0, nil
-		ids, n, err := messagesOf(ctx, tx, pg.MessageDependencies, limit, skip)
+		ids, n, err := messagesOf(ctx, tx, pg.MessageDependencies, rows)
 		if err != nil || n == 0 {
 			return nil, err
 		}

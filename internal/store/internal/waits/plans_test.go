@@ -60,17 +60,17 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int) []pl
 		stops[i].Task = tasks[i]
 	}
 	return []plantest.Statement{
-		plantest.Of("engineSteps", engineSteps.With(pg.Args{"limit": items, "skip": 0}), items, items),
+		plantest.Of("engineSteps", engineSteps.With(pg.UpTo(items).Args()), items, items),
 		plantest.Of("armSteps", armSteps.With(pg.Args{"r": armed}), items, items),
 		plantest.Of("reportWaits", reportWaits.With(pg.Args{"r": ends}), items, items),
 		plantest.Of("receiveEvent", receiveEvent.With(pg.Args{"namespace_id": 1, "name": "n", "key": awaits[0], "task": nil, "awaits": awaits[0], "sender": "s" + awaits[0], "payload": `{}`, "keep_ms": int64(1000)}), 1, 1),
 		plantest.Of("receivedBefore", receivedBefore.With(pg.Args{"namespace_id": 1, "sender": strings.TrimPrefix(awaits[0], "e")}), 1, 1),
 		plantest.Of("keptEvents", keptEvents.With(pg.Args{"awaits": kept}), items, 0),
-		plantest.Of("eventsToBring", eventsToBring.With(pg.Args{"limit": items, "skip": 0}), items, items),
+		plantest.Of("eventsToBring", eventsToBring.With(pg.UpTo(items).Args()), items, items),
 		plantest.Of("bringEvents", bringEvents.With(pg.Args{"b": events, "keep_ms": int64(1000)}), items, 0),
 		plantest.Of("markBrought", markBrought.With(pg.Args{"b": brought}), items, 0),
 		plantest.Of("dropBrought", dropBrought.With(pg.Args{"events": tasks}), items, items),
-		plantest.Of("takeMessages", takeMessages.With(pg.Args{"kind": pg.MessageEnded, "limit": items, "skip": 0}), items, items),
+		plantest.Of("takeMessages", takeMessages.With(pg.UpTo(items).Args().And(pg.Args{"kind": pg.MessageEnded})), items, items),
 		plantest.Of("dropStopMessages", dropStopMessages.With(pg.Args{"d": stops}), items, 0),
 		plantest.Of("lockWaiting", lockWaiting.With(pg.Args{"awaits": awaits}), items, items),
 		plantest.Of("howTasksEnded", howTasksEnded.With(pg.Args{"tasks": tasks}), items, items),

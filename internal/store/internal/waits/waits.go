@@ -348,8 +348,8 @@ type Brought struct {
 var (
 	eventsToBring = pg.Compile(`
 select d.event_uuid, 'e' || n.name || {separator} || e.name || {separator} || '=' || e.key as awaits
-from (select event_uuid from tasker.event_deliveries order by event_uuid limit @limit offset @skip for update skip locked) d
-left join tasker.domain_events e on e.event_uuid = any (array[d.event_uuid])
+from (select event_uuid ` + firstDeliveries + ` for update skip locked) d
+left join lateral (select * from tasker.domain_events where event_uuid = any (array[d.event_uuid]) order by event_uuid limit 1) e on true
 left join tasker.namespaces n on n.namespace_id = e.namespace_id
 order by e.position`)
 	bringEvents = pg.Compile(`
@@ -376,11 +376,23 @@ from ` + stmt.List[broughtEvent]("b") + ` where r.event_uuid = any (array[b.even
 	dropBrought = pg.Compile(`delete from tasker.event_deliveries where event_uuid = any (@events::uuid[])`)
 )
 
-// BringEvents delivers up to limit domain events, after the first skip, to the steps that
+// firstDeliveries are the first domain events to deliver.
+var firstDeliveries = `from tasker.event_deliveries where ` + pg.InRows("event_uuid") + ` order by event_uuid limit @limit`
+
+// eventsOfDeliveries are the events that eventsToBring would take.
+// Index: the primary key.
+var eventsOfDeliveries = pg.Compile(`select event_uuid ` + firstDeliveries)
+
+// EventsToBring returns the events that BringEvents would deliver.
+func (s *Waits) EventsToBring(ctx context.Context, rows pg.Rows) ([]uuid.UUID, error) {
+	return pg.ReadAll[uuid.UUID](ctx, s.db, "events_to_bring", "list the domain events to deliver", eventsOfDeliveries.With(rows.Args()))
+}
+
+// BringEvents delivers domain events, which are the keys of the rows, to the steps that
 // wait for them, or keeps them for the first that will, as ReceiveEvent does.
-func (s *Waits) BringEvents(ctx context.Context, limit, skip int, keepFor time.Duration) (Brought, error) {
+func (s *Waits) BringEvents(ctx context.Context, rows pg.Rows, keepFor time.Duration) (Brought, error) {
 	return pg.Change(ctx, s.db, "bring_events", "bring domain events to those who wait", func(ctx context.Context, tx pgx.Tx) (b Brought, _ []signal.Signal, err error) {
-		events, err := stmt.All[awaitedEvent](ctx, tx, eventsToBring.With(pg.Args{"limit": limit, "skip": skip}))
+		events, err := stmt.All[awaitedEvent](ctx, tx, eventsToBring.With(rows.Args()))
 		if err != nil || len(events) == 0 {
 			return b, nil, err
 		}

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/aside"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/store"
+)
+
+// What the database rejects of a worker's statements, see package aside. Outcomes and
+// checkpoints that it rejects are handled where they are delivered.
+
+// rejected are the rows that the worker leaves out.
+type rejected struct {
+	claims *aside.Set[uuid.UUID] // tasks
+	beats  *aside.Set[int64]     // tokens of claims whose leases cannot be extended
+	resend chan struct{}         // of capacity 1: an item waits to be sent again
+}
+
+func newRejected(e *Engine) rejected {
+	return rejected{claims: aside.New[uuid.UUID]("claims", e.log, e.metrics), beats: aside.New[int64]("heartbeats", e.log, e.metrics),
+		resend: make(chan struct{}, 1)}
+}
+
+// setAside finds the steps for which the database rejects claims, and sets their tasks aside. It
+// reports whether it has found any: the request then leaves them out.
+func (e *Engine) setAside(ctx context.Context, request *store.ClaimRequest, why error) (found bool) {
+	e.log.Warn("the database rejected a claim; looking for the step at fault", zap.Error(why))
+	err := e.board.RejectedClaims(ctx, *request, why, func(step store.WaitingStep, why error) {
+		found = true
+		blamed := e.rejected.claims.Reject(step.TaskUUID, why, zap.Stringer("task_uuid", step.TaskUUID),
+			zap.String("namespace", step.Namespace), zap.String("callable", step.Callable))
+		if !blamed {
+			return
+		}
+		f := FailureOf(unreadable(why))
+		signals, err := e.board.FailWaiting(ctx, step.RowKey, f.encode())
+		if err != nil {
+			e.log.Error("a step that cannot be claimed cannot be ended either; it is unchanged", zap.Stringer("task_uuid", step.TaskUUID), zap.Error(err))
+			return
+		}
+		e.signal(signals...)
+		e.log.Error("a step that cannot be claimed has ended as failed", zap.Stringer("task_uuid", step.TaskUUID))
+	})
+	if err != nil {
+		e.log.Warn("no step was found at fault for a rejected claim", zap.Error(err))
+	}
+	request.Except = e.rejected.claims.Held()
+	return found
+}
+
+// unreadable is the failure of a step that the database does not give to the worker.
+func unreadable(why error) error {
+	return Permanent(Errorf(TypeStepUnreadable, "the database rejects claims of the step (SQLSTATE %s); the log of the workers has the details", sqlState(why)))
+}
+
+// readable hands back claims whose inputs the database could not read. Those of tasks that are to
+// blame are kept, and fail.
+func (e *Engine) readable(ctx context.Context, claimed []store.Claimed) []store.Claimed {
+	var back []store.ClaimKey
+	kept := claimed[:0:0]
+	for i := range claimed {
+		c := &claimed[i]
+		if c.Unreadable != nil && !e.rejected.claims.Reject(c.TaskUUID, c.Unreadable, zap.Stringer("task_uuid", c.TaskUUID),
+			zap.String("namespace", e.queues.name(c.Queue)), zap.Int("step_no", c.Step)) {
+			back = append(back, c.Key())
+			continue
+		}
+		kept = append(kept, *c)
+	}
+	if len(kept) > 0 {
+		e.rejected.claims.Pass()
+	}
+	if len(back) == 0 {
+		return claimed
+	}
+	signals, err := e.board.HandBack(ctx, back)
+	if err != nil {
+		e.log.Warn("steps with unreadable inputs were not handed back; they wait for the ends of their leases", zap.Int("steps", len(back)), zap.Error(err))
+		return kept
+	}
+	e.publisher.Publish(signals...)
+	return kept
+}
+
+// extend sends a heartbeat that was rejected again, without the claims at fault.
+func (h *heartbeat) extend(ctx context.Context, held []store.ClaimKey, why error) (lost []int64, extended []store.ClaimKey, err error) {
+	e := h.e
+	send := func(part []store.ClaimKey) error {
+		some, err := e.board.WorkerHeartbeat(ctx, e.describe(), part, e.cfg.Lease)
+		if err == nil {
+			lost, extended = append(lost, some...), append(extended, part...)
+		}
+		return err
+	}
+	if err := send(nil); err != nil || len(held) == 0 {
+		return nil, nil, errors.Join(why, err) // it is not about claims
+	}
+	rejects := func(err error) bool { return store.Rejected(err) && !errors.Is(err, store.ErrWorkerDead) }
+	err = aside.Halves(held, why, rejects, send, func(k store.ClaimKey, why error) {
+		e.rejected.beats.Reject(k.Token, why, zap.Stringer("task_uuid", k.TaskUUID), zap.Int("step_no", k.Step))
+	})
+	if len(extended) > 0 {
+		e.rejected.beats.Pass()
+	}
+	return lost, extended, err
+}
+
+// resends sends rejected outcomes and checkpoints again when their time has come.
+func (e *Engine) resends(ctx context.Context) error {
+	for {
+		now := time.Now()
+		next := e.reporter.resend(now)
+		if other := e.saver.resend(now); next == 0 || other > 0 && other < next {
+			next = other
+		}
+		var due <-chan time.Time
+		var timer *time.Timer
+		if next > 0 {
+			timer = time.NewTimer(next)
+			due = timer.C
+		}
+		select {
+		case <-ctx.Done():
+		case <-due:
+		case <-e.rejected.resend:
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// rejectedFor is how long the database may reject all outcomes before the worker is unready.
+const rejectedFor = time.Minute
+
+// Rejects reports why the worker is unready although the database answers: it has rejected all
+// outcomes of the last minute. "" without a reason.
+func (e *Engine) Rejects() string {
+	if since := e.reporter.aside.Since(); since >= rejectedFor {
+		return fmt.Sprintf("the database has rejected all outcomes of steps for %v; the log says why", since.Round(time.Second))
+	}
+	return ""
+}
+
+// sendAgain wakes the loop of resends.
+func (e *Engine) sendAgain() { lifecycle.Nudge(e.rejected.resend) }
