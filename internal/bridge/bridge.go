@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,11 +26,41 @@ type Door struct {
 	// Admitted reports whether new tasks of a namespace are accepted now.
 	Admitted func(namespace string) bool
 	Metrics  *telemetry.Metrics
-	since    time.Time // when it began to wait; zero while it does not
+	// ParkedFor is how long a job waits apart in the other queue, in whole seconds; 0: 10 s.
+	ParkedFor time.Duration
+	since     time.Time // when it began to wait; zero while it does not
 }
 
 // ErrRefused says that no new tasks are accepted now.
 var ErrRefused = errors.New("new tasks are refused for now: back-pressure")
+
+// ErrNamespaceRefused says that no new tasks of a namespace are accepted now.
+var ErrNamespaceRefused = errors.New("new tasks of the namespace are refused for now: back-pressure")
+
+// parkedFor is how long a job waits apart, while the bridge goes on with others.
+const parkedFor = 10 * time.Second
+
+// Parking is how long a job waits apart.
+func (d *Door) Parking() time.Duration { return cmp.Or(d.ParkedFor, parkedFor) }
+
+// MaxRejections is from how many rejections by the database on a job becomes a dead letter.
+const MaxRejections = 5
+
+// Parked reports whether a job waits apart: its namespace or template takes no tasks now, or the
+// database rejects its task. Other jobs are not concerned.
+func Parked(err error) bool {
+	var quota *submission.QuotaError
+	var throttle *submission.ThrottleError
+	return errors.As(err, &quota) || errors.As(err, &throttle) || errors.Is(err, ErrNamespaceRefused) || Rejected(err)
+}
+
+// Rejected reports whether the database rejects the task of a job.
+func Rejected(err error) bool {
+	var quota *submission.QuotaError
+	var throttle *submission.ThrottleError
+	return store.Rejected(err) && !Final(err) && !errors.Is(err, ErrRefused) && !errors.Is(err, ErrNamespaceRefused) &&
+		!errors.As(err, &quota) && !errors.As(err, &throttle)
+}
 
 // Request is the task of a job: the highest version of a task type, with the job's id as
 // idempotency key. The payload is an object, or the text of one.
@@ -40,7 +71,7 @@ func (d *Door) Request(ctx context.Context, id, kind string, payload json.RawMes
 	}
 	t := plan.Template
 	if !d.Admitted(t.Namespace) {
-		return r, ErrRefused
+		return r, ErrNamespaceRefused
 	}
 	var text string
 	if json.Unmarshal(payload, &text) == nil && json.Valid([]byte(text)) {

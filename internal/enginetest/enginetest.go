@@ -215,6 +215,28 @@ func (e *Engine) AnotherWorker(register func(*worker.Worker) error, changes ...f
 	return w
 }
 
+// Refusing is an orchestrator that creates no tasks of some requests.
+type Refusing struct {
+	*orchestration.Orchestrator
+	Refuse func(r *orchestration.Request) error // nil for those that are created
+}
+
+// CreateMany creates the tasks of the others.
+func (o Refusing) CreateMany(ctx context.Context, requests []orchestration.Request) []orchestration.CreateResult {
+	results := make([]orchestration.CreateResult, len(requests))
+	var others []orchestration.Request
+	var places []int
+	for i := range requests {
+		if results[i].Err = o.Refuse(&requests[i]); results[i].Err == nil {
+			others, places = append(others, requests[i]), append(places, i)
+		}
+	}
+	for i, created := range o.Orchestrator.CreateMany(ctx, others) {
+		results[places[i]] = created
+	}
+	return results
+}
+
 // Submit creates a task of the examples' namespace at version 1.0.0.
 func (e *Engine) Submit(namespace, name, input string) uuid.UUID {
 	e.t.Helper()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -183,8 +184,8 @@ func said(m amqp.Message) (note, error) {
 		ID, Type string
 		Payload  json.RawMessage
 	}
-	if err := json.Unmarshal(m.Body, &s); err != nil || s.ID == "" || s.Type == "" {
-		return note{}, &submission.InvalidError{Problems: []string{"want a JSON object with texts as id and type"}}
+	if err := json.Unmarshal(m.Body, &s); err != nil || !utf8.Valid(m.Body) || s.ID == "" || s.Type == "" {
+		return note{}, &submission.InvalidError{Problems: []string{"want a JSON object in UTF-8 with texts as id and type"}}
 	}
 	if string(s.Payload) == "null" {
 		s.Payload = nil
@@ -194,10 +195,11 @@ func said(m amqp.Message) (note, error) {
 
 // round is the outcome of one try for a batch of messages.
 type round struct {
-	done []amqp.Message
-	dead []amqp.Letter
-	kept []amqp.Message
-	wait error // the first reason to keep one
+	done  []amqp.Message
+	dead  []amqp.Letter
+	apart []amqp.Parked
+	kept  []amqp.Message
+	wait  error // the first reason to keep one
 }
 
 // end settles one message.
@@ -205,8 +207,12 @@ func (r *round) end(m amqp.Message, err error) {
 	switch {
 	case err == nil:
 		r.done = append(r.done, m)
-	case bridge.Final(err):
+	case bridge.Final(err) || bridge.Rejected(err) && m.Rejections()+1 >= bridge.MaxRejections:
 		r.dead = append(r.dead, amqp.Letter{Message: m, Reason: err.Error()})
+	case bridge.Rejected(err):
+		r.apart = append(r.apart, amqp.Parked{Message: m, Rejections: m.Rejections() + 1})
+	case bridge.Parked(err):
+		r.apart = append(r.apart, amqp.Parked{Message: m, Rejections: m.Rejections()})
 	default:
 		if r.kept = append(r.kept, m); r.wait == nil {
 			r.wait = err
@@ -240,11 +246,19 @@ func (b *Bridge) move(ctx context.Context, messages []amqp.Message) (kept []amqp
 	for i, created := range b.cfg.CreateMany(ctx, requests) {
 		if created.Err == nil {
 			b.count(bridge.Outcome(created), 1)
+		} else if bridge.Rejected(created.Err) {
+			b.cfg.Logger.Error("the database rejects the task of a message", zap.String("queue", asked[i].Queue),
+				zap.Int("rejections", asked[i].Rejections()+1), zap.Error(created.Err))
 		}
 		r.end(asked[i], created.Err)
 	}
 	b.signal(ctx, r, about)
 	err = b.receiver.Acknowledge(ctx, r.done...)
+	if err == nil && len(r.apart) > 0 {
+		if err = b.receiver.Park(ctx, b.cfg.Parking(), r.apart...); err == nil {
+			b.count("parked", len(r.apart))
+		}
+	}
 	if err == nil && len(r.dead) > 0 {
 		if err = b.receiver.Bury(ctx, r.dead...); err == nil {
 			b.count("refused", len(r.dead))

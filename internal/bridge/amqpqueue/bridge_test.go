@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
@@ -26,6 +27,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker"
@@ -94,7 +96,7 @@ func (q *queues) bounded() context.Context {
 func (q *queues) start(engine bridge.Engine, keys ...string) (stop func()) {
 	q.t.Helper()
 	b, err := amqpqueue.New(amqpqueue.Config{Broker: q.broker, Keys: keys, BatchSize: 20, Tasks: q.engine.Store, Publisher: &q.hints, Logger: q.log,
-		Door: bridge.Door{Engine: engine, Admitted: func(string) bool { return q.welcome.Load() }, Metrics: q.metrics}})
+		Door: bridge.Door{Engine: engine, Admitted: func(string) bool { return q.welcome.Load() }, Metrics: q.metrics, ParkedFor: time.Second}})
 	require.NoError(q.t, err)
 	require.NoError(q.t, b.Start(q.t.Context()))
 	return sync.OnceFunc(func() { require.NoError(q.t, b.Stop(q.bounded())) })
@@ -393,6 +395,41 @@ func TestRefusedTasksStayInTheBroker(t *testing.T) {
 	require.Equal(t, jobs, q.counted("created"))
 	require.Zero(t, testutil.ToFloat64(q.metrics.BridgeHeld.WithLabelValues("rabbitmq")))
 	require.Zero(t, testutil.ToFloat64(q.metrics.BridgeWaiting.WithLabelValues("rabbitmq")))
+}
+
+// TestMessagesOfAFullNamespaceHoldUpNoOthers: more of them than the bridge may hold are refused, and
+// the database rejects the task of one. The others become tasks, the refused ones once there is
+// room, and the rejected one a dead letter.
+func TestMessagesOfAFullNamespaceHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	q.broker.Prefetch = 5
+	var full atomic.Bool
+	full.Store(true)
+	engine := enginetest.Refusing{Orchestrator: q.engine.Orchestrator, Refuse: func(r *orchestration.Request) error {
+		switch {
+		case r.IdempotencyKey == "rejected":
+			return fmt.Errorf("create the task: %w", &pgconn.PgError{Code: "P0001", Message: "no"})
+		case full.Load() && strings.HasPrefix(r.IdempotencyKey, "full"):
+			return &submission.QuotaError{Namespace: "jobs", RetryAfter: time.Second}
+		}
+		return nil
+	}}
+	named := func(id string) string { return fmt.Sprintf(`{"id":%q,"type":"EMAIL","payload":{"id":%q}}`, id, id) }
+	q.publish("high", named("rejected"))
+	for i := range 30 {
+		q.publish("high", named(fmt.Sprintf("full-%d", i)))
+	}
+	for i := range 10 {
+		q.publish("high", named(fmt.Sprintf("other-%d", i)))
+	}
+	q.publish("low", `{"id":"`+"\xff"+`","type":"EMAIL","payload":{}}`)
+	t.Cleanup(q.start(engine))
+	q.done(10)
+	full.Store(false)
+	q.done(40)
+	require.Len(t, q.letters(2), 2)
+	require.GreaterOrEqual(t, q.counted("parked"), 30)
 }
 
 // TestAKilledBroker: each message becomes one task while the broker loses all connections, and

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
@@ -36,8 +37,13 @@ type Bridge struct {
 	*lifecycle.Loop
 	cfg    Config
 	client *redis.Client
-	held   []job // moved, and neither a task nor a dead letter yet; owned by the loop
+	held   []job // moved, and neither a task, a dead letter nor parked yet; owned by the loop
+	// rejections counts those of jobs by the database, by their ids, while this bridge runs.
+	rejections map[string]int
 }
+
+// maxRejected bounds the jobs whose rejections are counted; the counts begin anew beyond it.
+const maxRejected = 10_000
 
 // job is one that was moved.
 type job struct{ lane, id, text string }
@@ -48,7 +54,7 @@ func New(cfg Config) (*Bridge, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bridge{cfg: cfg, client: redis.NewClient(options)}
+	b := &Bridge{cfg: cfg, client: redis.NewClient(options), rejections: map[string]int{}}
 	b.Loop = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "redis-queue-bridge", Run: b.run, MaxSilence: time.Minute + 4*cfg.Timeout,
 		OnRestart: cfg.Metrics.Restarted, Logger: cfg.Logger})
 	return b, nil
@@ -152,12 +158,13 @@ const (
 	connection = "redis_queue"
 )
 
-// create creates the tasks of the held jobs. Those that cannot become one yet stay held; the
-// first reason is the error.
+// create creates the tasks of the held jobs. Those that cannot become one yet, because of the database
+// or of back-pressure in general, stay held; the first reason is the error. Others of which that
+// is true are parked.
 func (b *Bridge) create(ctx context.Context) (wait error) {
 	var requests []orchestration.Request
 	var asked, kept []job
-	var settled []any
+	var settled, parked []any
 	later := func(j job, err error) {
 		if kept = append(kept, j); wait == nil {
 			wait = fmt.Errorf("make tasks of jobs: %w", err)
@@ -165,13 +172,17 @@ func (b *Bridge) create(ctx context.Context) (wait error) {
 	}
 	end := func(j job, created orchestration.CreateResult) {
 		switch {
-		case bridge.Final(created.Err):
+		case bridge.Final(created.Err) || b.rejectedTooOften(j, created.Err):
 			letter, _ := json.Marshal(map[string]string{"reason": created.Err.Error(), "job": j.text}) // of texts
 			settled = append(settled, j.lane, j.id, letter)
 			b.count("refused", 1)
+		case bridge.Parked(created.Err):
+			parked = append(parked, j.lane, j.id)
+			b.count("parked", 1)
 		case created.Err != nil:
 			later(j, created.Err)
 		default:
+			delete(b.rejections, j.id)
 			settled = append(settled, j.lane, j.id, "")
 			b.count(bridge.Outcome(created), 1)
 		}
@@ -194,9 +205,33 @@ func (b *Bridge) create(ctx context.Context) (wait error) {
 			wait = errors.Join(wait, fmt.Errorf("settle jobs in Redis: %w", err))
 		}
 	}
+	if len(parked) > 0 {
+		args := append([]any{int(b.cfg.ReclaimAfter / time.Second), int(b.cfg.Parking() / time.Second)}, parked...)
+		if err := park.Run(ctx, b.client, []string{b.key("bridge:taken")}, args...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			b.cfg.Metrics.Broker(connection, err, redisdial.Reason)
+			wait = errors.Join(wait, fmt.Errorf("park jobs in Redis: %w", err)) // they are taken up later
+		}
+	}
 	b.held = kept
 	b.cfg.Waiting(name, len(kept), len(kept) > 0)
 	return wait
+}
+
+// rejectedTooOften counts a rejection by the database, and reports whether the job is a dead letter.
+func (b *Bridge) rejectedTooOften(j job, err error) bool {
+	if !bridge.Rejected(err) {
+		return false
+	}
+	if len(b.rejections) >= maxRejected {
+		clear(b.rejections)
+	}
+	b.rejections[j.id]++
+	b.cfg.Logger.Error("the database rejects the task of a job", zap.String("key", j.id), zap.Int("rejections", b.rejections[j.id]), zap.Error(err))
+	if b.rejections[j.id] < bridge.MaxRejections {
+		return false
+	}
+	delete(b.rejections, j.id)
+	return true
 }
 
 // request is the task of a job.
@@ -205,8 +240,8 @@ func (b *Bridge) request(ctx context.Context, j job) (orchestration.Request, err
 		Type    string
 		Payload json.RawMessage
 	}
-	if err := json.Unmarshal([]byte(j.text), &said); err != nil {
-		return orchestration.Request{}, &submission.InvalidError{Problems: []string{"want a JSON object with type and payload"}}
+	if err := json.Unmarshal([]byte(j.text), &said); err != nil || !utf8.ValidString(j.text) {
+		return orchestration.Request{}, &submission.InvalidError{Problems: []string{"want a JSON object in UTF-8 with type and payload"}}
 	}
 	r, err := b.cfg.Request(ctx, j.id, said.Type, said.Payload)
 	if err != nil {

@@ -6,10 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -24,6 +26,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -299,4 +302,44 @@ func TestRefusedTasksLeaveJobsInTheirLane(t *testing.T) {
 		})
 		l.push("low", "no json")
 	}
+}
+
+// TestJobsOfAFullNamespaceHoldUpNoOthers: those of one namespace are refused, and the database
+// rejects the task of one. The others become tasks, the refused ones once there is room, and the
+// rejected one a dead letter.
+func TestJobsOfAFullNamespaceHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	l := newLanes(t)
+	var full atomic.Bool
+	full.Store(true)
+	engine := enginetest.Refusing{Orchestrator: l.engine.Orchestrator, Refuse: func(r *orchestration.Request) error {
+		switch {
+		case r.IdempotencyKey == "rejected":
+			return fmt.Errorf("create the task: %w", &pgconn.PgError{Code: "P0001", Message: "no"})
+		case full.Load() && strings.HasPrefix(r.IdempotencyKey, "full"):
+			return &submission.QuotaError{Namespace: "jobs", RetryAfter: time.Second}
+		}
+		return nil
+	}}
+	named := func(id string) string { return fmt.Sprintf(`{"id":%q,"type":"EMAIL","payload":{"id":%q}}`, id, id) }
+	l.push("high", named("rejected"))
+	for i := range 120 { // more than two batches
+		l.push("high", named(fmt.Sprintf("full-%d", i)))
+	}
+	for i := range 20 {
+		l.push("low", named(fmt.Sprintf("other-%d", i)))
+	}
+	l.push("low", `{"id":"no text","type":"EMAIL","payload":{"x":"`+"\xff"+`"}}`)
+	metrics := telemetry.Discard()
+	b, err := redisqueue.New(redisqueue.Config{URL: l.server.URL, Prefix: "tq", BatchSize: 50, Interval: 5 * time.Millisecond, ReclaimAfter: time.Hour,
+		Timeout: time.Second, Logger: zap.NewNop(), Door: bridge.Door{Engine: engine, Admitted: func(string) bool { return true }, Metrics: metrics, ParkedFor: time.Second}})
+	require.NoError(t, err)
+	require.NoError(t, b.Start(t.Context()))
+	t.Cleanup(func() { l.stop(b) })
+	l.done(20)
+	full.Store(false)
+	letters := l.emptied()
+	l.done(140)
+	require.Len(t, letters, 2)
+	require.GreaterOrEqual(t, testutil.ToFloat64(metrics.BridgeJobs.WithLabelValues("redis", "parked")), 120.0)
 }

@@ -3,7 +3,7 @@ package redisqueue
 import "github.com/redis/go-redis/v9"
 
 // take moves up to ARGV[1] jobs: first those that a bridge took more than ARGV[2] seconds ago
-// and has not settled, then by lane, in it from the sorted set, then from the left of the
+// and has not settled, or has parked, half of the jobs at most, so that they do not hide others; then by lane, in it from the sorted set, then from the left of the
 // list. It returns the number of those without an id, which are dead letters now, how many dead
 // letters there are, and then lane, id and text of each job. Its first write needs no memory, and a server that is full
 // refuses none of the others then: nothing is popped and lost.
@@ -17,7 +17,7 @@ local function add(lane, id, text)
 	table.insert(jobs, id)
 	table.insert(jobs, text)
 end
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', taken, '-inf', now - tonumber(ARGV[2]), 'LIMIT', 0, limit)) do
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', taken, '-inf', now - tonumber(ARGV[2]), 'LIMIT', 0, math.ceil(limit / 2))) do
 	local lane, id = string.match(member, '^(%a+):(.*)$')
 	local text = redis.call('HGET', processing, id)
 	if text then add(lane, id, text) else redis.call('ZREM', taken, member) end
@@ -43,6 +43,14 @@ end
 table.insert(jobs, 1, refused)
 table.insert(jobs, 2, letters + refused)
 return jobs`)
+
+// park leaves jobs that take has moved for ARGV[2] seconds: they are marked as taken so long ago that
+// they are taken up then, as if their bridge had died. ARGV[1] is that of take; then lane and id of each job.
+var park = redis.NewScript(`
+local now = tonumber(redis.call('TIME')[1])
+for i = 3, #ARGV, 2 do
+	redis.call('ZADD', KEYS[1], 'XX', now - tonumber(ARGV[1]) + tonumber(ARGV[2]), ARGV[i] .. ':' .. ARGV[i + 1])
+end`)
 
 // settle ends what take began: for each job ARGV has lane, id, and the text of its dead letter;
 // empty: it is a task.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -176,6 +177,11 @@ func (r *Receiver) bury(ctx context.Context, letters []Letter) error {
 	for i, l := range letters {
 		messages[i], originals[i] = message{exchange: r.broker.cfg.Topology.dead(), key: l.delivery.RoutingKey, Publishing: l.publishing()}, l.Message
 	}
+	return r.replace(ctx, messages, originals)
+}
+
+// replace publishes messages, and removes the originals once the broker has confirmed them.
+func (r *Receiver) replace(ctx context.Context, messages []message, originals []Message) error {
 	sending, cancel := r.settling(ctx)
 	defer cancel()
 	if err := r.s.publish(sending, messages); err != nil {
@@ -187,6 +193,42 @@ func (r *Receiver) bury(ctx context.Context, letters []Letter) error {
 	default:
 	}
 	return r.Acknowledge(ctx, originals...)
+}
+
+// Parked is a message that waits apart.
+type Parked struct {
+	Message
+	Rejections int // so far
+}
+
+// rejectionsHeader of a message counts how often what it asks for was rejected.
+const rejectionsHeader = "x-tasker-rejections"
+
+// Rejections is how often what the message asks for was rejected before it was parked.
+func (m *Message) Rejections() int {
+	n, _ := m.delivery.Headers[rejectionsHeader].(int32)
+	return int(max(n, 0))
+}
+
+// Park moves messages to the queues of their retries, from which the broker returns them after a
+// time to the ends of their queues, and removes them from these once the broker has confirmed that.
+// The time must be the same in all calls: a retry queue returns its messages in their order.
+func (r *Receiver) Park(ctx context.Context, after time.Duration, parked ...Parked) error {
+	for chunk := range slices.Chunk(parked, cap(r.returned)) {
+		messages, originals := make([]message, len(chunk)), make([]Message, len(chunk))
+		for i, p := range chunk {
+			at := slices.IndexFunc(r.queues, func(q Queue) bool { return q.Name == p.Queue })
+			letter := Letter{Message: p.Message}
+			again := letter.publishing()
+			again.Headers = amqp091.Table{rejectionsHeader: int32(p.Rejections)} // #nosec G115 -- a few
+			again.Expiration = strconv.FormatInt(after.Milliseconds(), 10)
+			messages[i], originals[i] = message{key: r.queues[at].Retry, Publishing: again}, p.Message
+		}
+		if err := r.replace(ctx, messages, originals); err != nil {
+			return fmt.Errorf("park messages: %w", err)
+		}
+	}
+	return nil
 }
 
 // DeadLetters counts those in the dead-letter queue, of all connections.
