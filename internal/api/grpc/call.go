@@ -66,7 +66,7 @@ func (s *Server) ask(ctx context.Context, c call) ([]byte, error) {
 		return nil, err
 	}
 	a := &answer{header: http.Header{}, invalid: invalid}
-	s.operations.ServeHTTP(a, request)
+	s.handler.ServeHTTP(a, request)
 	v.answered(ctx, a.header)
 	if a.status < 200 || a.status > 299 {
 		return nil, failureOf(ctx, v.route, a)

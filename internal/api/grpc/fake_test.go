@@ -1,6 +1,8 @@
 package grpc
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -47,6 +49,24 @@ func (f *fake) Permissions() map[string]auth.Permission {
 	return known
 }
 
+// Admits implements Operations: credentials are good unless they are "wrong".
+func (f *fake) Admits(_ context.Context, _ string, h http.Header) error {
+	if h.Get("X-API-Key") == "wrong" {
+		return errors.New("wrong credentials")
+	}
+	return nil
+}
+
+// Refuse implements Operations.
+func (f *fake) Refuse(w http.ResponseWriter, r *http.Request) {
+	if f.Admits(r.Context(), "", r.Header) == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	w.WriteHeader(http.StatusUnauthorized)
+	_, _ = w.Write([]byte(`{"error":{"code":"UNAUTHORIZED","message":"wrong credentials"}}`))
+}
+
 // ServeHTTP implements http.Handler.
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.handler != nil {
@@ -65,6 +85,12 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.bodies = f.bodies[1:]
 	}
 	_, _ = w.Write([]byte(body))
+}
+
+func (f *fake) calls() []*http.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen
 }
 
 func (f *fake) last() *http.Request {

@@ -30,6 +30,11 @@ type Operations interface {
 	Handler() http.Handler
 	// Permissions are what each needs, by "METHOD /path".
 	Permissions() map[string]auth.Permission
+	// Admits returns an error if an operation is refused to requests with such headers, because
+	// their credentials are missing or wrong.
+	Admits(ctx context.Context, operation string, h http.Header) error
+	// Refuse answers a request that is not admitted. One that is gets 204, and nothing is done.
+	Refuse(w http.ResponseWriter, r *http.Request)
 }
 
 // Config is common to both daemons' servers, see Configure. Zero fields have the defaults
@@ -90,7 +95,8 @@ type Server struct {
 	name       string
 	cfg        Config
 	log        *zap.Logger
-	operations http.Handler
+	operations Operations
+	handler    http.Handler      // of the operations
 	serves     map[string]bool   // the operations that exist
 	carried    map[string]string // see there
 	grpc       *entrance
@@ -119,7 +125,7 @@ func newServer(name string, cfg Config, operations Operations) (*Server, error) 
 		return nil, errors.New("want the operations of REST for gRPC")
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{name: name, cfg: cfg, log: cfg.Logger, operations: operations.Handler(), serves: map[string]bool{}, carried: carried(cfg.KeyHeader),
+	s := &Server{name: name, cfg: cfg, log: cfg.Logger, operations: operations, handler: operations.Handler(), serves: map[string]bool{}, carried: carried(cfg.KeyHeader),
 		places: make(chan struct{}, cfg.MaxTaskStreams), left: make(chan struct{})}
 	for operation := range operations.Permissions() {
 		s.serves[operation] = true
@@ -141,7 +147,7 @@ const (
 // options are those of a server whose connections get an age; 0: any.
 func (s *Server) options(age time.Duration) []grpc.ServerOption {
 	options := []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(s.unary), grpc.ChainStreamInterceptor(s.streaming),
+		grpc.ChainUnaryInterceptor(s.unary), grpc.ChainStreamInterceptor(s.streaming), grpc.InTapHandle(s.tap),
 		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes), grpc.MaxConcurrentStreams(uint32(s.cfg.MaxConcurrentStreams)),
 		grpc.MaxHeaderListSize(maxHeaderBytes), grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: s.cfg.KeepaliveInterval, Timeout: s.cfg.KeepaliveTimeout, MaxConnectionAge: age}),

@@ -53,6 +53,7 @@ func (s *Server) unary(ctx context.Context,
 	request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
+	arrived(ctx)
 	v := &visit{rpc: info.FullMethod, route: routes[info.FullMethod], begin: time.Now()}
 	ctx = context.WithValue(ctx, visitKey{}, v)
 	s.calls.Enter()

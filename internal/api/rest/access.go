@@ -231,11 +231,25 @@ func (a *api) authorise(x *exchange, needed access) error {
 	}
 	ctx := x.request.Context()
 	who, err := authenticator.Authenticate(ctx, x.credentials())
+	if err == nil && asksOnly(ctx) {
+		return nil
+	}
 	if err == nil {
 		x.who = who
 		err = a.permit(ctx, x, needed)
 	}
 	return a.decided(x, needed.needs, err)
+}
+
+type askingKey struct{}
+
+// asksOnly reports whether a request only asks if its credentials are good, see Refuse.
+func asksOnly(ctx context.Context) bool { return ctx.Value(askingKey{}) != nil }
+
+// Refuse answers a request whose credentials are missing or wrong, and logs that, as its operation
+// does before it reads a body. Where they are good, it answers 204, and nothing is done.
+func (s *Server) Refuse(w http.ResponseWriter, r *http.Request) {
+	s.Handler().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), askingKey{}, true)))
 }
 
 // credentials are those of a request.
@@ -455,6 +469,17 @@ func (a *api) documented(h http.HandlerFunc) http.HandlerFunc {
 
 // Permissions returns what every route needs, "" for a public one, by "METHOD /path".
 func (s *Server) Permissions() map[string]auth.Permission { return maps.Clone(s.permissions) }
+
+// Admits returns an error if an operation, "METHOD /path", is refused to requests with such headers,
+// because their credentials are missing or wrong. What the principal may do is not looked at.
+func (s *Server) Admits(ctx context.Context, operation string, h http.Header) error {
+	authenticator := s.cfg.Access.Authenticator
+	if authenticator == nil || s.permissions[operation] == "" || s.cfg.Access.LogOnly {
+		return nil
+	}
+	_, err := authenticator.Authenticate(ctx, auth.Credentials{Authorization: h.Get("Authorization"), Key: h.Get(s.keyHeader)})
+	return err
+}
 
 // allowOrigin answers browsers of the configured origins. It reports whether the request was a
 // preflight and is answered.

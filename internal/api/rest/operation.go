@@ -145,7 +145,10 @@ func (a *api) guarded(needed access, serve func(x *exchange) error) http.Handler
 			return // never: see serveExchange
 		}
 		err := a.authorise(x, needed)
-		if err == nil {
+		switch {
+		case err == nil && asksOnly(x.request.Context()):
+			x.WriteHeader(http.StatusNoContent)
+		case err == nil:
 			err = serve(x)
 		}
 		if err != nil {
