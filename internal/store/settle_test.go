@@ -352,3 +352,32 @@ func boardText(t testing.TB, pool *pgxpool.Pool) (rows string) {
 	require.NoError(t, pool.QueryRow(t.Context(), `select coalesce(string_agg(b::text, E'\n' order by task_uuid, slot), '') from tasker.board b`).Scan(&rows))
 	return rows
 }
+
+// TestWhatAnActionChangesIsNotSettledOver: an operator changes the priority of a task while its step
+// runs. The worker, whose claim has the old one, settles nothing; reported and taken, the next
+// step waits in the lane of the new priority.
+func TestWhatAnActionChangesIsNotSettledOver(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, chainYAML)
+	id := create(t, s, p, 1)[0]
+	other := create(t, s, p, 1)[0]
+	req := taker(p, 1)
+	claimed, _, err := s.Claim(t.Context(), taker(p, 2), true)
+	require.NoError(t, err)
+	require.Len(t, claimed, 2)
+	_, err = s.Reprioritise(t.Context(), id, 50, by("operator", "urgent"))
+	require.NoError(t, err)
+	for i := range claimed {
+		c := &claimed[i]
+		answer := settle(t, s, store.ClaimRequest{Worker: req.Worker, Lease: req.Lease}, settlement(t, p, c, `1`))[0]
+		require.Equal(t, c.TaskUUID == other, answer.Accepted)
+		if c.TaskUUID == id {
+			_, accepted := settleTaken(t, s, store.ClaimRequest{Worker: req.Worker, Lease: req.Lease}, succeed(*c, `1`))
+			require.Equal(t, []bool{true}, accepted)
+		}
+	}
+	require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.board where step_no = 1`))
+	require.True(t, db.QueryBool(t, `select (select lane from tasker.board where task_uuid = $1) < (select lane from tasker.board where task_uuid = $2)`, id, other),
+		"the next step is not in the lane of the new priority")
+}

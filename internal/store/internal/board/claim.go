@@ -217,7 +217,9 @@ const (
 	ofBoard       = `s.seq, ` + ofBoardButSeq
 	ofBoardButSeq = `s.task_uuid, s.slot, s.step_no, s.queue, s.callable, s.lane, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
               s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.task_state, s.progress, s.ahead, s.trace`
-	restLocked = `case when (select count(*) from picked) < @limit::int and (select count(*) from picked) < (select count(*) from ready) then 1 else 0 end`
+	// A row that was changed between the snapshot and the lock is numbered, but not updated.
+	restLocked = `case when (select count(*) from picked) < @limit::int and (select count(*) from picked) < (select count(*) from ready)
+              or (select count(*) from claimed) < (select count(*) from numbered) then 1 else 0 end`
 )
 
 // Rest says which steps a claim left although it had room.

@@ -77,7 +77,8 @@ with now as materialized (select clock_timestamp() as now), lanes as materialize
     from numbered n, now where s.ctid = n.at
     returning ` + ofBoard + `
 )` + announced + `, rest as (
-    select case when (select count(*) from read) < @limit::int and (select count(*) from read) < (select count(*) from ready)
+    select case when (select count(*) from claimed) < (select count(*) from numbered)
+               or (select count(*) from read) < @limit::int and (select count(*) from read) < (select count(*) from ready)
                or (select count(*) from read) = @limit::int and (select count(*) from picked) < @limit::int then ` + strconv.Itoa(int(RestLocked)) + ` else 0 end
          + case when (select count(*) from numbered) < (select count(*) from picked)` + orLeft + ` then ` + strconv.Itoa(int(restLeft)) + ` else 0 end as rest
 )` + claimedRows + fromBoard)
@@ -256,7 +257,7 @@ with now as materialized (select clock_timestamp() as now), open as materialized
     from numbered n, now where s.ctid = n.at
     returning s.seq - {not_of_callable} as seq, ` + ofBoardButSeq + `
 )` + announced + `, rest as (
-    select case when (select count(*) from picked) < (select count(*) from wanted) then ` + strconv.Itoa(int(RestLocked)) + ` else 0 end
+    select case when (select count(*) from picked) < (select count(*) from wanted) or (select count(*) from claimed) < (select count(*) from numbered) then ` + strconv.Itoa(int(RestLocked)) + ` else 0 end
          + case when (select count(*) from numbered) < (select count(*) from picked) then ` + strconv.Itoa(int(restLeft)) + ` else 0 end as rest
 )` + claimedRows + fromBoard)
 }

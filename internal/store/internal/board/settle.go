@@ -165,6 +165,7 @@ type settledMove struct {
 	Parents   []int
 	Tags      []string `sql:",omitzero"`
 	// Of the claim that ended.
+	Priority   int `sql:",smallint"`
 	Attempt    int `sql:",smallint"`
 	EnqueuedAt time.Time
 	ClaimedAt  time.Time
@@ -212,7 +213,7 @@ func (w *settling) add(at int) {
 	step, parents := &x.Plan.Steps[put], x.Plan.ParentsOf(x.Progress, put)
 	lane := x.Plan.LaneOf(step, begun(x.Claim.Priority), x.Claim.Context)
 	w.moved = append(w.moved, settledMove{settledClaim: claim, TaskState: x.Effects.State, NextNo: put, Wanted: w.next[at] != nil,
-		Heir: follows(parents, x.Effects.End[0]), Lane: lane, Parents: parents, Tags: step.Tags, Attempt: x.Claim.Attempt,
+		Heir: follows(parents, x.Effects.End[0]), Lane: lane, Parents: parents, Tags: step.Tags, Priority: x.Claim.Priority, Attempt: x.Claim.Attempt,
 		EnqueuedAt: x.Claim.EnqueuedAt, ClaimedAt: x.Claim.ClaimedAt, Callable: x.Plan.CallableOf(step),
 		LastAttempt: x.Plan.LastAttempt(x.Progress, put)})
 	if w.next[at] == nil { // if the namespace is paused, Resume sends the signal
@@ -303,7 +304,8 @@ select token, coalesce(watched, false) as watched from gone`)
 // settleMoves records attempts and moves the rows of their tasks to the next step, which
 // is claimable, or claimed at once (taken) if that is wanted and the namespace is not
 // paused. A claim does not change while it is held, so attempt and times come with it and
-// the old row need not be read again. If more than half of the lease is left it is kept:
+// the old row need not be read again. What an action may change meanwhile is compared: the priority,
+// from which the lane of the next step is. If more than half of the lease is left it is kept:
 // then no indexed column changes.
 // Index: the primary keys.
 var settleMoves = pg.Compile(`
@@ -327,7 +329,7 @@ with o as materialized (
                            when t.lease_until > o.at + @lease_ms::bigint * interval '0.5 ms' then t.lease_until
                            else o.at + @lease_ms::bigint * interval '1 ms' end,
         enqueued_at = o.at, claimed_at = case when o.taken then o.at end
-    from o where ` + stillHeld + `
+    from o where ` + stillHeld + ` and t.priority = o.priority
     returning t.task_uuid, t.token as fence, t.enqueued_at as since, t.claimed_at as taken_at, t.lease_until,
               o.step_no, o.token, o.result, o.attempt, o.enqueued_at, o.claimed_at, o.at, t.queue
 ), recorded as (
