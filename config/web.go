@@ -56,6 +56,7 @@ type Auth struct {
 	APIKeyHeader       string        `toml:"api_key_header" default:"X-API-Key" rule:"header" doc:"Header that carries an API key." effect:"Clients must send the same."`
 	APIKeysEnabled     bool          `toml:"api_keys_enabled" default:"false" doc:"Accept the keys of api_keys, and those that tasker-ctl auth key has created." effect:"Off, only tokens and api_key are accepted."`
 	APIKeys            []APIKey      `toml:"api_keys" default:"" doc:"API keys, each with its permissions." effect:"Access for clients without an identity provider."`
+	PrincipalShare     int           `toml:"principal_share_percent" default:"50" min:"1" max:"100" doc:"Share of the batches, streams, sessions, waiting requests and claims, and bytes of requests that one principal may hold at a daemon." effect:"Beyond it that principal gets 429 (SHARE_EXCEEDED), and the others are served. 100 lets one hold all; requests without credentials have no share."`
 	GuardDocumentation bool          `toml:"guard_documentation" default:"false" doc:"Require credentials for /metrics and the routes below it, /health/detailed and /api-docs." effect:"Off, they are public; probes always are."`
 }
 

@@ -128,7 +128,7 @@ func (d *Orchestrator) queueConfig(c *config.Loaded, engine orchestration.Config
 	t := c.Orchestration.Taskmaster
 	return taskmaster.Config{Store: d.store, Engine: d.engine, Publisher: d.publisher, System: engine.Orchestration,
 		Liveness:  store.LivenessLimits{Stale: t.Heartbeat.StaleThreshold, Dead: t.Heartbeat.DeadThreshold},
-		BaseDelay: t.Retry.BaseDelay, MaxWaiting: t.MaxWaitingClaims, Actor: self.ID, Logger: d.log.Named("queues"), Metrics: d.metrics}
+		BaseDelay: t.Retry.BaseDelay, MaxWaiting: t.MaxWaitingClaims, Share: c.Orchestration.Web.Auth.PrincipalShare, Actor: self.ID, Logger: d.log.Named("queues"), Metrics: d.metrics}
 }
 
 func orchestratorBuffers(o config.Orchestration) signalBuffers {

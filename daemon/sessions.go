@@ -9,8 +9,9 @@ import (
 
 // lend makes the sessions that lend the claims of a worker to processes in other languages.
 // permits follows how many steps they can hold.
-func (s *shared) lend(w *worker.Worker, id string, c config.Sessions, permits func(total int)) (*remote.Hub, error) {
+func (s *shared) lend(w *worker.Worker, id string, c config.Sessions, share int, permits func(total int)) (*remote.Hub, error) {
 	cfg := sessionConfig(id, c)
+	cfg.Share = share
 	cfg.Offer, cfg.Permits, cfg.Logger, cfg.Metrics = w.Reoffer, permits, s.log.Named("sessions"), s.metrics
 	cfg.Adopt, cfg.ConfirmWithin = w.Host().Adopt, cfg.MaxWait
 	cfg.Known, cfg.Subscribe = w.Host().Known, w.Subscribe
@@ -47,7 +48,7 @@ func (d *Orchestrator) newLending(c *config.Loaded, id string, cfg orchestration
 	if err != nil {
 		return nil, err
 	}
-	hub, err := d.lend(w, id, c.Orchestration.Sessions.Sessions, w.Limit)
+	hub, err := d.lend(w, id, c.Orchestration.Sessions.Sessions, c.Orchestration.Web.Auth.PrincipalShare, w.Limit)
 	return &lending{w, hub}, err
 }
 

@@ -55,7 +55,7 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 	if d.worker, err = worker.New(settings); err != nil {
 		return err
 	}
-	if d.sessions, err = d.lend(d.worker, c.Worker.WorkerID, c.Worker.Sessions, d.permits); err != nil {
+	if d.sessions, err = d.lend(d.worker, c.Worker.WorkerID, c.Worker.Sessions, c.Worker.Web.Auth.PrincipalShare, d.permits); err != nil {
 		return err
 	}
 	senders, _ := d.signals.services()

@@ -32,6 +32,15 @@ var unchecked = &Principal{Subject: "anonymous", Method: Anonymous, Permissions:
 // Unchecked is the principal of every request while authentication is off.
 func Unchecked() *Principal { return unchecked }
 
+// Holder names p to what bounds the share of one principal; "" if requests carry no credentials,
+// which have none.
+func (p *Principal) Holder() string {
+	if p == nil || p.Method == Anonymous {
+		return ""
+	}
+	return string(p.Method) + " " + p.Subject
+}
+
 // Authorize returns a *Failure unless p holds the permission.
 func (p *Principal) Authorize(needed Permission) error {
 	if p.Permissions.Has(needed) {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker"
@@ -24,6 +25,7 @@ import (
 type Config struct {
 	WorkerID     string
 	MaxSessions  int           // worker.sessions.max_sessions; 0 allows none
+	Share        int           // percentage of them that one principal may have; 0: all
 	MaxPermits   int           // of one session (worker.sessions.max_permits)
 	ReclaimGrace time.Duration // worker.sessions.reclaim_grace_ms
 	MaxWait      time.Duration // of a poll (worker.sessions.max_wait_ms)
@@ -85,6 +87,7 @@ type Hub struct {
 
 	mu        sync.Mutex
 	sessions  map[uuid.UUID]*session
+	places    *places.Places
 	offered   index
 	waiting   []*step           // for a session, in the order inLine
 	resuming  map[int64]arrival // adopted claims whose handlers were not called yet, by token
@@ -101,7 +104,7 @@ func New(cfg Config) *Hub {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	return &Hub{cfg: cfg, log: log, sessions: map[uuid.UUID]*session{}, offered: newIndex(), resuming: map[int64]arrival{}}
+	return &Hub{cfg: cfg, log: log, sessions: map[uuid.UUID]*session{}, places: places.New("sessions", int64(cfg.MaxSessions), cfg.Share), offered: newIndex(), resuming: map[int64]arrival{}}
 }
 
 // hubName is the resolver of templates whose steps are for sessions alone.
@@ -152,7 +155,7 @@ func (h *Hub) offersLocked(namespace string, def workflow.HandlerReference) bool
 }
 
 // Open opens a session, with the steps that its process still runs. The errors are an
-// *InvalidError, ErrFull and ErrDraining.
+// *InvalidError, a *places.ShareError, ErrFull and ErrDraining.
 func (h *Hub) Open(ctx context.Context, o Open) (Opened, error) {
 	if err := h.check(&o); err != nil {
 		return Opened{}, err
@@ -162,6 +165,7 @@ func (h *Hub) Open(ctx context.Context, o Open) (Opened, error) {
 	}
 	s := newSession(h, o)
 	if err := h.add(s); err != nil {
+		s.timer.Stop()
 		return Opened{}, err
 	}
 	h.log.Info("session opened", zap.Stringer("session", s.id), zap.String("name", o.Name), zap.String("client", o.Client),
@@ -216,12 +220,16 @@ func (h *Hub) check(o *Open) error {
 func (h *Hub) add(s *session) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.draining:
+	if h.draining {
 		return ErrDraining
-	case len(h.sessions) >= h.cfg.MaxSessions:
-		return ErrFull
 	}
+	place, err := h.places.TryTake(s.open.Principal, 1)
+	if errors.Is(err, places.ErrFull) {
+		return ErrFull
+	} else if err != nil {
+		return fmt.Errorf("open a session: %w", err)
+	}
+	s.place = place
 	s.enterLocked()
 	h.sessions[s.id] = s
 	h.permits += s.open.Permits
@@ -494,6 +502,7 @@ func (h *Hub) permit() {
 
 func (h *Hub) removeLocked(s *session) {
 	delete(h.sessions, s.id)
+	s.place.Leave()
 	if !s.stops {
 		h.withdrawOfferLocked(s)
 	}

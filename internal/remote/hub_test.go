@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -311,6 +312,30 @@ func TestTheNumberOfSessionsIsBounded(t *testing.T) {
 	_, err = h.Open(t.Context(), remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{{Callable: "charge"}}})
 	require.ErrorIs(t, err, remote.ErrDraining)
 	require.False(t, h.CanResolve(workflow.HandlerReference{Callable: "charge"}))
+}
+
+// One principal does not get every session.
+func TestAPrincipalHasItsShareOfTheSessions(t *testing.T) {
+	t.Parallel()
+	h := remote.New(remote.Config{WorkerID: "w1", MaxSessions: 4, Share: 50, MaxPermits: 2, ReclaimGrace: patience, MaxWait: patience, Offer: func() {},
+		Metrics: telemetry.Discard()})
+	opened := func(principal string) (uuid.UUID, error) {
+		o, err := h.Open(t.Context(), remote.Open{Protocol: remote.Protocol, Principal: principal, Callables: []remote.Callable{{Callable: "charge"}}})
+		return o.SessionID, err
+	}
+	first, err := opened("token ana")
+	require.NoError(t, err)
+	_, err = opened("token ana")
+	require.NoError(t, err)
+	_, err = opened("token ana")
+	var own *places.ShareError
+	require.ErrorAs(t, err, &own)
+	require.Equal(t, places.ShareError{Principal: "token ana", What: "sessions", Each: 2, Total: 4}, *own)
+	_, err = opened("token ben")
+	require.NoError(t, err)
+	require.NoError(t, h.Close(first))
+	_, err = opened("token ana")
+	require.NoError(t, err, "a place is free again")
 }
 
 var _ worker.Resolver = (*remote.Hub)(nil)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/worker/events"
 )
 
@@ -28,6 +29,7 @@ type session struct {
 
 	// What is to be told. What was told counts as received when a later poll names its answer.
 	steps     []*step
+	place     *places.Held // of its principal's share
 	cancelled []*step
 	events    []events.Event // told once
 	answered  int64

@@ -37,6 +37,8 @@ type Open struct {
 	// Held are the steps that the process still runs, or whose ends were not confirmed, from a
 	// session with this daemon or another.
 	Held []Held `json:"held,omitempty"`
+	// Principal is whose share of the sessions it uses; "": nobody's.
+	Principal string `json:"-"`
 }
 
 // Held is a step that a process runs.

@@ -3,6 +3,7 @@ package taskmaster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -31,6 +33,8 @@ type ClaimRequest struct {
 	Namespaces []string
 	// Permitted refuses queues; nil: none.
 	Permitted func(queue string) error
+	// Principal is whose share of the waiting claims it uses; "": nobody's.
+	Principal string
 }
 
 // Claimed is a claimed task with its queue, which of a task that is told again may be another
@@ -41,7 +45,7 @@ type Claimed struct {
 }
 
 // Claim claims tasks for a worker, and waits for the first of them. The error wraps
-// ErrUnknownWorker, ErrDeadWorker or ErrTooMany, or is that of Permitted.
+// ErrUnknownWorker, ErrDeadWorker, ErrTooMany or a *places.ShareError, or is that of Permitted.
 //
 // A claim lives as long as its worker. Tasks claimed for a caller that has left are handed back.
 func (s *Service) Claim(ctx context.Context, r ClaimRequest) (list []Claimed, err error) {
@@ -72,7 +76,7 @@ func (s *Service) Claim(ctx context.Context, r ClaimRequest) (list []Claimed, er
 	}
 	if err == nil && len(claimed) == 0 && r.Wait > 0 {
 		err = breaker.Outside(ctx, func() (err error) {
-			claimed, err = s.await(ctx, c, min(r.Wait, w.Lives))
+			claimed, err = s.await(ctx, c, r.Principal, min(r.Wait, w.Lives))
 			return err
 		})
 	}
@@ -206,7 +210,14 @@ type line struct {
 }
 
 // await waits for the answer of a claim.
-func (s *Service) await(ctx context.Context, c *claim, wait time.Duration) ([]store.Claimed, error) {
+func (s *Service) await(ctx context.Context, c *claim, principal string, wait time.Duration) ([]store.Claimed, error) {
+	place, err := s.places.TryTake(principal, 1)
+	if errors.Is(err, places.ErrFull) {
+		return nil, ErrTooMany
+	} else if err != nil {
+		return nil, fmt.Errorf("wait for a task: %w", err)
+	}
+	defer place.Leave()
 	if err := s.join(ctx, c); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
@@ -61,8 +62,9 @@ type Config struct {
 	Liveness store.LivenessLimits
 	// BaseDelay is the base of the backoff, in whole milliseconds.
 	BaseDelay time.Duration
-	// MaxWaiting bounds the claims that wait.
-	MaxWaiting int
+	// MaxWaiting bounds the claims that wait, Share the percentage of them that one principal
+	// has; 0: all.
+	MaxWaiting, Share int
 	// Actor is recorded as the one who registered the template of a queue.
 	Actor   string
 	Logger  *zap.Logger        // default none
@@ -78,7 +80,8 @@ type Service struct {
 	log     *zap.Logger
 	metrics *telemetry.Metrics
 	waiting waiting
-	scans   chan struct{} // as many as may run at once
+	places  *places.Places // of claims that wait
+	scans   chan struct{}  // as many as may run at once
 }
 
 // SystemID names the event system of waiting claims in logs, metrics and health.
@@ -100,7 +103,8 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil || cfg.Engine == nil || cfg.Publisher == nil || cfg.MaxWaiting < 1 || cfg.BaseDelay < time.Millisecond || cfg.Liveness.Stale <= 0 {
 		return nil, errors.New("queues: store, engine, publisher, liveness, base delay and the bound of waiting claims are required")
 	}
-	s := &Service{cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics, scans: make(chan struct{}, scansAtOnce)}
+	s := &Service{cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics, scans: make(chan struct{}, scansAtOnce),
+		places: places.New("waiting claims", int64(cfg.MaxWaiting), cfg.Share)}
 	s.waiting.queues = map[string]*line{}
 	c := cfg.System
 	c.SystemID, c.Topics, c.Processor, c.Logger, c.Metrics = SystemID, []signal.Topic{signal.TopicControl}, nil, cfg.Logger, cfg.Metrics

@@ -22,6 +22,7 @@ import (
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/taskmaster"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -59,7 +60,7 @@ func newFleet(t testing.TB, orchestrators int, mode deploymode.Mode, live store.
 			metrics = telemetry.Discard()
 		}
 		s, err := taskmaster.New(taskmaster.Config{Store: f.Store, Engine: engine, Publisher: f.Bus, Liveness: live, BaseDelay: time.Millisecond,
-			MaxWaiting: 100, Actor: "test", Metrics: metrics,
+			MaxWaiting: 100, Share: 50, Actor: "test", Metrics: metrics,
 			System: enginetest.Completed(t, coordinator.Config{SystemID: "queues", Mode: mode, Listener: listener.New(listener.Config{Source: f.Bus}),
 				Poller: poller.Config{Interval: 50 * time.Millisecond, RelaxedInterval: time.Hour}})})
 		require.NoError(t, err)
@@ -178,6 +179,32 @@ func TestWaitingClaimsAreBounded(t *testing.T) {
 	f.wait(100)
 	_, err := f.services[0].Claim(t.Context(), taskmaster.ClaimRequest{Worker: "w", Limit: 1, Wait: time.Minute})
 	require.ErrorIs(t, err, taskmaster.ErrTooMany)
+	cancel()
+	group.Wait()
+	f.wait(0)
+}
+
+func TestAPrincipalHasItsShareOfTheWaitingClaims(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, deploymode.Hybrid, lives)
+	f.register("w", "q")
+	ctx, cancel := context.WithCancel(t.Context())
+	var group conc.WaitGroup
+	wait := func(principal string, n int) {
+		for range n {
+			group.Go(func() {
+				_, _ = f.services[0].Claim(ctx, taskmaster.ClaimRequest{Worker: "w", Limit: 1, Wait: time.Minute, Principal: principal})
+			})
+		}
+	}
+	wait("token ana", 50)
+	f.wait(50)
+	_, err := f.services[0].Claim(t.Context(), taskmaster.ClaimRequest{Worker: "w", Limit: 1, Wait: time.Minute, Principal: "token ana"})
+	var own *places.ShareError
+	require.ErrorAs(t, err, &own)
+	require.Equal(t, "token ana", own.Principal)
+	wait("token ben", 50)
+	f.wait(100)
 	cancel()
 	group.Wait()
 	f.wait(0)

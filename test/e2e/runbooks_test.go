@@ -85,7 +85,7 @@ func TestRunbooks(t *testing.T) {
 		"A bridge holds messages": func(f *pageFleet) []string {
 			f.shell("tasker-ctl quota set office --max-tasks 0 -r 'no room'")
 			f.send(`{"id": "held", "type": "FAX", "payload": {}}`)
-			f.metric(`tasker_bridge_held{bridge="rabbitmq"} 1`)
+			f.metric(`tasker_bridge_jobs_total{bridge="rabbitmq",outcome="parked"} 1`)
 			return []string{"BRIDGED", "office"}
 		},
 		"Dead letters arrive in a broker": func(f *pageFleet) []string {

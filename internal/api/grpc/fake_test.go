@@ -50,16 +50,20 @@ func (f *fake) Permissions() map[string]auth.Permission {
 }
 
 // Admits implements Operations: credentials are good unless they are "wrong".
-func (f *fake) Admits(_ context.Context, _ string, h http.Header) error {
-	if h.Get("X-API-Key") == "wrong" {
-		return errors.New("wrong credentials")
+func (f *fake) Admits(_ context.Context, _ string, h http.Header) (*auth.Principal, error) {
+	switch key := h.Get("X-API-Key"); key {
+	case "wrong":
+		return nil, errors.New("wrong credentials")
+	case "":
+		return auth.Unchecked(), nil
+	default:
+		return &auth.Principal{Method: auth.ByKey, Subject: key}, nil
 	}
-	return nil
 }
 
 // Refuse implements Operations.
 func (f *fake) Refuse(w http.ResponseWriter, r *http.Request) {
-	if f.Admits(r.Context(), "", r.Header) == nil {
+	if _, err := f.Admits(r.Context(), "", r.Header); err == nil {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}

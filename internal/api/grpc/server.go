@@ -21,6 +21,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
@@ -30,9 +31,9 @@ type Operations interface {
 	Handler() http.Handler
 	// Permissions are what each needs, by "METHOD /path".
 	Permissions() map[string]auth.Permission
-	// Admits returns an error if an operation is refused to requests with such headers, because
-	// their credentials are missing or wrong.
-	Admits(ctx context.Context, operation string, h http.Header) error
+	// Admits returns who makes requests with such headers, or an error if an operation is refused to
+	// them because their credentials are missing or wrong.
+	Admits(ctx context.Context, operation string, h http.Header) (*auth.Principal, error)
 	// Refuse answers a request that is not admitted. One that is gets 204, and nothing is done.
 	Refuse(w http.ResponseWriter, r *http.Request)
 }
@@ -57,6 +58,8 @@ type Config struct {
 	MaxConcurrentStreams int
 	// MaxTaskStreams bounds the streams of task statuses of all connections. Required.
 	MaxTaskStreams int
+	// Share is the percentage of them that one principal may have; 0: all.
+	Share int
 	// StreamInterval is how often the task of a stream is looked at; default 1 s.
 	StreamInterval time.Duration
 	// StreamLife ends a stream of task statuses; default 1 h.
@@ -102,7 +105,7 @@ type Server struct {
 	grpc       *entrance
 	health     *health.Server     // nil: not served
 	calls      lifecycle.Underway // rpcs
-	places     chan struct{}      // one per stream of a task
+	places     *places.Places     // one per stream of a task
 
 	draining, stopping context.Context
 	drain, stop        context.CancelFunc
@@ -126,7 +129,7 @@ func newServer(name string, cfg Config, operations Operations) (*Server, error) 
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{name: name, cfg: cfg, log: cfg.Logger, operations: operations, handler: operations.Handler(), serves: map[string]bool{}, carried: carried(cfg.KeyHeader),
-		places: make(chan struct{}, cfg.MaxTaskStreams), left: make(chan struct{})}
+		places: places.New("task streams", int64(cfg.MaxTaskStreams), cfg.Share), left: make(chan struct{})}
 	for operation := range operations.Permissions() {
 		s.serves[operation] = true
 	}

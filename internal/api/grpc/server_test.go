@@ -205,6 +205,26 @@ func TestStreamsAreBounded(t *testing.T) {
 	require.Contains(t, status.Convert(err).Message(), "has reached its age")
 }
 
+// One principal does not get every stream.
+func TestAPrincipalHasItsShareOfTheStreams(t *testing.T) {
+	t.Parallel()
+	count := telemetry.NewMetrics(prometheus.NewRegistry())
+	_, over := served(t, newFake(`{"status":"pending","steps":[]}`), func(c *Config) { c.MaxTaskStreams, c.Share, c.Telemetry = 2, 50, count })
+	follow := func(key string) error {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-api-key", key)
+		stream, err := taskerv1.NewTaskServiceClient(over).StreamTaskStatus(ctx, &taskerv1.StreamTaskStatusRequest{TaskUuid: id})
+		require.NoError(t, err)
+		_, err = stream.Recv()
+		return err
+	}
+	require.NoError(t, follow("ana"))
+	refused := follow("ana")
+	require.Equal(t, codes.ResourceExhausted, status.Code(refused))
+	require.Contains(t, refused.Error(), `"api_key ana" uses its share of the task streams: 1 of 2`)
+	require.InEpsilon(t, 1, testutil.ToFloat64(count.SharesRefused.WithLabelValues("task_streams")), 0)
+	require.NoError(t, follow("ben"))
+}
+
 // TestEndsOfStreams: the last message says how the task has ended.
 func TestEndsOfStreams(t *testing.T) {
 	t.Parallel()

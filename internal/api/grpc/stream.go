@@ -3,6 +3,7 @@ package grpc
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/transcode"
 	taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 )
@@ -25,13 +27,12 @@ const streamRetry = 5 * time.Second
 // StreamTaskStatus implements taskerv1.TaskServiceServer: it sends what is new of a task
 // until that has ended.
 func (s taskService) StreamTaskStatus(r *taskerv1.StreamTaskStatusRequest, to grpc.ServerStreamingServer[taskerv1.TaskStatusUpdate]) error {
-	select {
-	case s.places <- struct{}{}:
-		defer func() { <-s.places }()
-	default:
+	place, err := s.places.TryTake(holderOf(to.Context()), 1)
+	if err != nil {
 		s.cfg.Telemetry.GRPCStreamsRefused.Inc()
-		return comeBack("There are as many streams as there may be")
+		return s.withoutPlace(err)
 	}
+	defer place.Leave()
 	s.calls.Enter()
 	defer s.calls.Leave()
 	s.cfg.Telemetry.GRPCStreams.Inc()
@@ -40,7 +41,7 @@ func (s taskService) StreamTaskStatus(r *taskerv1.StreamTaskStatusRequest, to gr
 	defer cancel()
 	defer context.AfterFunc(s.draining, cancel)()
 	f := &follower{Server: s.Server, task: r.GetTaskUuid(), withSteps: r.GetIncludeSteps(), send: to.Send, steps: map[string]stepSeen{}}
-	err := f.follow(ctx)
+	err = f.follow(ctx)
 	switch {
 	case err == nil:
 		return nil
@@ -54,10 +55,24 @@ func (s taskService) StreamTaskStatus(r *taskerv1.StreamTaskStatusRequest, to gr
 	return err
 }
 
+// withoutPlace refuses a stream for which there is no place, or none of its principal's share.
+func (s *Server) withoutPlace(err error) error {
+	own := (*places.ShareError)(nil)
+	if !errors.As(err, &own) {
+		return comeBack("There are as many streams as there may be")
+	}
+	s.cfg.Telemetry.SharesRefused.WithLabelValues(own.Label()).Inc()
+	return retryable(codes.ResourceExhausted, "SHARE_EXCEEDED", own.Error())
+}
+
 // comeBack refuses a stream that another request may get.
 func comeBack(message string) error {
-	refusal := status.New(codes.Unavailable, message)
-	full, err := refusal.WithDetails(&errdetails.ErrorInfo{Reason: "SERVICE_UNAVAILABLE", Domain: domain},
+	return retryable(codes.Unavailable, "SERVICE_UNAVAILABLE", message)
+}
+
+func retryable(code codes.Code, reason, message string) error {
+	refusal := status.New(code, message)
+	full, err := refusal.WithDetails(&errdetails.ErrorInfo{Reason: reason, Domain: domain},
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(streamRetry)})
 	if err != nil { // never: the details can be encoded
 		return refusal.Err()

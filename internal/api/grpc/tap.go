@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/tap"
+
+	"github.com/tasker-go/tasker/internal/auth"
 )
 
 // tap looks at an rpc when its metadata has arrived, before anything of its message is read. An rpc
@@ -16,33 +18,43 @@ import (
 func (s *Server) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	r, known := routes[info.FullMethodName]
 	if known && s.serves[r.operation] {
-		if err := s.admit(ctx, r); err != nil {
+		who, err := s.admit(ctx, r)
+		if err != nil {
 			return nil, err
 		}
+		ctx = context.WithValue(ctx, holderKey{}, who.Holder())
 	}
 	return s.receiving(ctx), nil
 }
 
-// admit returns a status if the credentials of an rpc are missing or wrong. Its operation refuses
+type holderKey struct{}
+
+// holderOf names the principal of an rpc to what bounds its share.
+func holderOf(ctx context.Context) string {
+	name, _ := ctx.Value(holderKey{}).(string)
+	return name
+}
+
+// admit returns who makes an rpc, or a status if the credentials of an rpc are missing or wrong. Its operation refuses
 // and logs it then.
-func (s *Server) admit(ctx context.Context, r route) error {
+func (s *Server) admit(ctx context.Context, r route) (*auth.Principal, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 	h := http.Header{}
 	s.addCredentials(ctx, h)
-	if s.operations.Admits(ctx, r.operation, h) == nil {
-		return nil
+	if who, err := s.operations.Admits(ctx, r.operation, h); err == nil {
+		return who, nil
 	}
 	request, _, err := s.requestOf(ctx, call{operation: r.operation})
 	if err != nil {
-		return fmt.Errorf("refuse %s: %w", r.operation, err)
+		return nil, fmt.Errorf("refuse %s: %w", r.operation, err)
 	}
 	a := &answer{header: http.Header{}}
 	s.operations.Refuse(a, request)
 	if a.status >= 200 && a.status <= 299 {
-		return nil // they are good now
+		return nil, nil // they are good now; nobody's share is used
 	}
-	return failureOf(ctx, r, a)
+	return nil, failureOf(ctx, r, a)
 }
 
 type arrivedKey struct{}

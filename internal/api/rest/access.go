@@ -213,6 +213,9 @@ type Access struct {
 	LogOnly bool
 	// Documentation requires credentials for metrics, the detailed health and the API's description.
 	Documentation bool
+	// Share is the percentage of batches, streams, sessions, waiting requests and bytes that one
+	// principal may hold; 0: all. Requests without credentials have no share.
+	Share int
 	// Origins are those whose pages may call the API; "*" stands for all.
 	Origins []string
 }
@@ -470,15 +473,15 @@ func (a *api) documented(h http.HandlerFunc) http.HandlerFunc {
 // Permissions returns what every route needs, "" for a public one, by "METHOD /path".
 func (s *Server) Permissions() map[string]auth.Permission { return maps.Clone(s.permissions) }
 
-// Admits returns an error if an operation, "METHOD /path", is refused to requests with such headers,
-// because their credentials are missing or wrong. What the principal may do is not looked at.
-func (s *Server) Admits(ctx context.Context, operation string, h http.Header) error {
+// Admits returns who makes requests with such headers, or an error if an operation, "METHOD /path",
+// is refused to them because their credentials are missing or wrong. What the principal may do is
+// not looked at.
+func (s *Server) Admits(ctx context.Context, operation string, h http.Header) (*auth.Principal, error) {
 	authenticator := s.cfg.Access.Authenticator
 	if authenticator == nil || s.permissions[operation] == "" || s.cfg.Access.LogOnly {
-		return nil
+		return auth.Unchecked(), nil
 	}
-	_, err := authenticator.Authenticate(ctx, auth.Credentials{Authorization: h.Get("Authorization"), Key: h.Get(s.keyHeader)})
-	return err
+	return authenticator.Authenticate(ctx, auth.Credentials{Authorization: h.Get("Authorization"), Key: h.Get(s.keyHeader)})
 }
 
 // allowOrigin answers browsers of the configured origins. It reports whether the request was a

@@ -48,9 +48,14 @@ func newIssuer(t testing.TB) *issuer {
 
 func (i *issuer) sign(algorithm jose.SignatureAlgorithm, key any, life time.Duration, namespaces []string, permissions ...string) string {
 	i.t.Helper()
+	return i.signFor("ana", algorithm, key, life, namespaces, permissions...)
+}
+
+func (i *issuer) signFor(subject string, algorithm jose.SignatureAlgorithm, key any, life time.Duration, namespaces []string, permissions ...string) string {
+	i.t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, nil)
 	require.NoError(i.t, err)
-	claims := map[string]any{"iss": "tasker-core", "aud": "tasker-api", "sub": "ana", "exp": i.now.Add(life).Unix(), "permissions": permissions}
+	claims := map[string]any{"iss": "tasker-core", "aud": "tasker-api", "sub": subject, "exp": i.now.Add(life).Unix(), "permissions": permissions}
 	if namespaces != nil {
 		claims["worker_namespaces"] = namespaces
 	}
@@ -62,6 +67,16 @@ func (i *issuer) sign(algorithm jose.SignatureAlgorithm, key any, life time.Dura
 func (i *issuer) token(namespaces []string, permissions ...string) string {
 	i.t.Helper()
 	return i.sign(jose.EdDSA, i.key, time.Hour, namespaces, permissions...)
+}
+
+// of is a token of a principal with every permission.
+func (i *issuer) of(subject string) string {
+	i.t.Helper()
+	all := make([]string, len(auth.All()))
+	for n, p := range auth.All() {
+		all[n] = string(p)
+	}
+	return i.signFor(subject, jose.EdDSA, i.key, time.Hour, nil, all...)
 }
 
 func (i *issuer) access() rest.Access {

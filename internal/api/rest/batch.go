@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/places"
 )
 
 const (
@@ -32,10 +33,11 @@ func (t *taskRoutes) createMany(x *exchange, _ *struct{}) error {
 		return err
 	}
 	ctx := x.request.Context()
-	if err := t.enterBatch(ctx); err != nil {
+	place, err := t.enterBatch(ctx)
+	if err != nil {
 		return err
 	}
-	defer func() { <-t.bulk }()
+	defer place.Leave()
 	raw, err := readRaw(x, batchBodies*t.cfg.MaxBodyBytes)
 	if err != nil {
 		return err
@@ -88,23 +90,17 @@ func (t *taskRoutes) createdMany(ctx context.Context, requests []orchestration.R
 }
 
 // enterBatch waits for a place, which the caller must release.
-func (t *taskRoutes) enterBatch(ctx context.Context) error {
-	select {
-	case t.bulk <- struct{}{}:
-		return nil
-	default:
+func (t *taskRoutes) enterBatch(ctx context.Context) (*places.Held, error) {
+	waiting, cancel := context.WithTimeout(ctx, maxBatchWait)
+	defer cancel()
+	place, err := t.bulk.Take(waiting, exchangeOf(ctx).holder(), 1)
+	switch {
+	case err == nil:
+		return place, nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("wait for other batches: %w", ctx.Err())
 	}
-	timer := time.NewTimer(maxBatchWait)
-	defer timer.Stop()
-	select {
-	case t.bulk <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for other batches: %w", ctx.Err())
-	case <-timer.C:
-		return &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: batchRetry,
-			message: "Too many batches are being created"}
-	}
+	return nil, refusedPlace(err, batchRetry, "Too many batches are being created")
 }
 
 // batch is the tasks of one request. A task that cannot be read has an error

@@ -120,6 +120,9 @@ func readRaw(x *exchange, limit int64) ([]byte, error) {
 		return nil, &failure{status: http.StatusUnsupportedMediaType, code: codeMediaType,
 			message: "Expected request with `Content-Type: application/json`"}
 	}
+	if most := x.body.most(); most < x.body.budget.places.Total() { // more would be all that others have
+		limit = min(limit, max(most, smallBody))
+	}
 	if x.request.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
@@ -140,7 +143,7 @@ func readRaw(x *exchange, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, unread(err, limit)
 	}
-	if x.body.bytes > 0 {
+	if x.body.held != nil {
 		_ = x.body.become(int64(len(raw))) // not more than the share
 	}
 	// From here on the connection is only watched for its end; a deadline would

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
@@ -41,22 +42,20 @@ type eventStreams struct {
 // streamPlaces bound the open streams of one kind, and count them. The kinds share places.
 type streamPlaces struct {
 	kind    string
-	places  chan struct{}
+	places  *places.Places
 	metrics *telemetry.Metrics
 }
 
 // take takes a place, which leave returns.
-func (p *streamPlaces) take() (leave func(), err error) {
-	select {
-	case p.places <- struct{}{}:
-		open := p.metrics.EventStreams.WithLabelValues(p.kind)
-		open.Inc()
-		return func() { open.Dec(); <-p.places }, nil
-	default:
+func (p *streamPlaces) take(x *exchange) (leave func(), err error) {
+	place, err := p.places.TryTake(x.holder(), 1)
+	if err != nil {
 		p.metrics.EventStreamsRefused.Inc()
-		return nil, &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: 5 * time.Second,
-			message: "The limit of event streams is reached"}
+		return nil, refusedPlace(err, 5*time.Second, "The limit of event streams is reached")
 	}
+	open := p.metrics.EventStreams.WithLabelValues(p.kind)
+	open.Inc()
+	return func() { open.Dec(); place.Leave() }, nil
 }
 
 // Why a stream has ended, as its metric says.
@@ -105,7 +104,7 @@ func (s *eventStreams) filter(ctx context.Context, in *eventQuery, last string) 
 }
 
 func (s *eventStreams) serve(x *exchange, in *eventQuery) error {
-	leave, err := s.take()
+	leave, err := s.take(x)
 	if err != nil {
 		return err
 	}

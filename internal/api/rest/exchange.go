@@ -49,6 +49,14 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
+// holder names the principal to what bounds its share; "" before it is known.
+func (x *exchange) holder() string {
+	if x == nil {
+		return ""
+	}
+	return x.who.Holder()
+}
+
 // WriteHeader implements http.ResponseWriter. The multiplexer's own answers to unknown
 // routes and methods get the shape of all failures.
 func (x *exchange) WriteHeader(status int) {
@@ -184,7 +192,8 @@ func unmatched(status int, r *http.Request) *failure {
 func (s *Server) serveExchange(routes http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
-		x := &exchange{ResponseWriter: w, server: s, id: uuid.NewString(), body: share{budget: s.bodies}, answers: share{budget: s.answers}}
+		x := &exchange{ResponseWriter: w, server: s, id: uuid.NewString()}
+		x.body, x.answers = share{budget: s.bodies, of: x}, share{budget: s.answers, of: x}
 		defer x.body.giveBack()
 		defer x.answers.giveBack()
 		if s.draining.Load() {

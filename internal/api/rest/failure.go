@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/taskmaster"
@@ -45,6 +46,7 @@ const (
 	codeBackpressure = "BACKPRESSURE"
 	codeQuota        = "QUOTA_EXCEEDED"
 	codeThrottled    = "THROTTLED"
+	codeShare        = "SHARE_EXCEEDED"
 	codeBreakerOpen  = "CIRCUIT_BREAKER_OPEN"
 	databaseRetry    = 5 * time.Second // Retry-After while the database is unavailable
 	shutdownRetry    = 2 * time.Second // and while the daemon stops
@@ -203,6 +205,9 @@ func (s *Server) fail(ctx context.Context, err error) *failure {
 	x := exchangeOf(ctx)
 	f := classify(ctx, err)
 	f.finish(x)
+	if own := (*places.ShareError)(nil); errors.As(err, &own) {
+		s.cfg.Telemetry.SharesRefused.WithLabelValues(own.Label()).Inc()
+	}
 	if f.status >= http.StatusInternalServerError {
 		s.logFailure(x, f, err)
 	}
@@ -232,6 +237,9 @@ func classify(ctx context.Context, err error) *failure {
 	}
 	if f := blameSender(err); f != nil {
 		return f
+	}
+	if own := (*places.ShareError)(nil); errors.As(err, &own) {
+		return refusedPlace(err, databaseRetry, "")
 	}
 	var open *breaker.OpenError
 	switch {

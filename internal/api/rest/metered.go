@@ -15,7 +15,7 @@ type metered struct{ Store }
 
 // answering acquires the share of a request, once.
 func answering(ctx context.Context) error {
-	if x := exchangeOf(ctx); x != nil && x.answers.bytes == 0 {
+	if x := exchangeOf(ctx); x != nil && x.answers.held == nil {
 		return x.answers.take(ctx, usualAnswer)
 	}
 	return nil
@@ -117,7 +117,7 @@ func (t *taskRoutes) withContexts(ctx context.Context, tasks []*store.Task) erro
 		return err
 	}
 	x := exchangeOf(ctx)
-	if n > x.answers.budget.total {
+	if n > x.answers.most() {
 		return badRequest("The contexts of these tasks exceed the budget for answers; request fewer per page")
 	}
 	x.answers.giveBack() // no memory is held during the wait

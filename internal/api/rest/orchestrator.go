@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/dedup"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/sweep"
@@ -231,7 +232,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	}
 	a := &orchestratorAPI{api: s.newAPI("Tasker orchestrator", o.Guard), engine: o.Engine, store: metered{o.Store}, actor: o.ID}
 	a.owner = a.owners
-	tasks := &taskRoutes{orchestratorAPI: a, verify: o.Verify, bulk: make(chan struct{}, maxBatches), admission: o.Admission}
+	tasks := &taskRoutes{orchestratorAPI: a, verify: o.Verify, bulk: places.New("batches", maxBatches, cfg.Access.Share), admission: o.Admission}
 	tasks.add()
 	(&stepRoutes{a}).add()
 	(&summaryRoutes{tasks}).add()
@@ -254,9 +255,9 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&scheduleRoutes{a}).add()
 	(&waitRoutes{a}).add()
 	(&eventRoutes{a, o.MaxEventConsumers}).add()
-	places := make(chan struct{}, max(o.MaxEventStreams, 0))
-	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, streamPlaces: streamPlaces{"events", places, o.Metrics.OrDiscard()}}).add()
-	(&transitionStreams{a, streamPlaces{"transitions", places, o.Metrics.OrDiscard()}}).add()
+	streams := places.New("streams", int64(o.MaxEventStreams), cfg.Access.Share)
+	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, streamPlaces: streamPlaces{"events", streams, o.Metrics.OrDiscard()}}).add()
+	(&transitionStreams{a, streamPlaces{"transitions", streams, o.Metrics.OrDiscard()}}).add()
 	types := &typeRoutes{tasks, o.Metrics.OrDiscard()}
 	types.add()
 	if o.Queues != nil {

@@ -68,7 +68,8 @@ func (r *queueRoutes) claim(ctx context.Context, in *struct {
 		return nil, err
 	}
 	claimed, err := r.queues.Claim(ctx, taskmaster.ClaimRequest{Worker: b.WorkerID, Queue: b.Queue, Limit: limit, Wait: wait, Held: held,
-		Namespaces: exchangeOf(ctx).namespaces(), Permitted: func(queue string) error { return within(ctx, queue) }})
+		Namespaces: exchangeOf(ctx).namespaces(), Permitted: func(queue string) error { return within(ctx, queue) },
+		Principal: exchangeOf(ctx).holder()})
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/internal/tracing"
 )
@@ -48,7 +49,8 @@ type Config struct {
 	MaxHeaderBytes int
 	// BodyBudget bounds the bytes of all bodies of concurrent requests, except those of
 	// up to 16 KiB; AnswerBudget bounds the data read for answers. Both are required. A
-	// request that has waited 5 s for its share gets 503 with Retry-After.
+	// request that has waited 5 s for its share gets 503 with Retry-After, or 429 where its
+	// principal uses what Access.Share leaves it.
 	BodyBudget, AnswerBudget int64
 	// Telemetry counts requests; default none.
 	Telemetry *telemetry.Metrics
@@ -106,7 +108,7 @@ type Server struct {
 	failed   atomic.Bool // serving has ended unexpectedly
 	stopping context.Context
 	stop     context.CancelFunc
-	waiting  atomic.Int64
+	waiting  *places.Places     // of the requests that wait for a task
 	intake   lifecycle.Underway // of requests; probes and metrics bypass it
 	bodies   *budget
 	answers  *budget
@@ -130,7 +132,8 @@ func newServer(name string, cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	s := &Server{name: name, cfg: cfg, log: cfg.Logger, audit: cfg.Logger.Named(telemetry.AuditLogger),
 		keyHeader: http.CanonicalHeaderKey(cfg.Access.KeyHeader), permissions: map[string]auth.Permission{},
-		bodies: newBudget("bodies", cfg.BodyBudget, cfg.Telemetry), answers: newBudget("answers", cfg.AnswerBudget, cfg.Telemetry)}
+		bodies: newBudget("bodies", cfg.BodyBudget, cfg), answers: newBudget("answers", cfg.AnswerBudget, cfg),
+		waiting: places.New("waiting requests", int64(cfg.MaxWaiting), cfg.Access.Share)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }

@@ -71,6 +71,7 @@ func (r *sessionRoutes) open(ctx context.Context, _ *struct{}, body *request[rem
 			return nil, err
 		}
 	}
+	body.body.Principal = exchangeOf(ctx).holder()
 	if x := exchangeOf(ctx); x != nil && x.who != nil && len(body.body.Namespaces) == 0 {
 		body.body.Namespaces = x.who.Namespaces
 	}

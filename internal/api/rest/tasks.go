@@ -11,6 +11,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/dedup"
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/wire"
 	"github.com/tasker-go/tasker/workflow"
@@ -24,7 +25,7 @@ type taskRoutes struct {
 	// admission decides about new tasks; nil: the command channel does.
 	admission Admission
 	verify    func(ctx context.Context, task uuid.UUID) (problems []string, err error)
-	bulk      chan struct{} // one place per batch being read and created
+	bulk      *places.Places // one place per batch being read and created
 }
 
 func (t *taskRoutes) add() {
@@ -93,10 +94,14 @@ func (t *taskRoutes) await(ctx context.Context, id uuid.UUID, wait time.Duration
 	if wait <= 0 || t.stopping.Err() != nil {
 		return nil
 	}
-	defer t.waiting.Add(-1)
-	if t.waiting.Add(1) > int64(t.cfg.MaxWaiting) {
-		return nil
+	place, err := t.waiting.TryTake(exchangeOf(ctx).holder(), 1)
+	if err != nil {
+		if own := (*places.ShareError)(nil); errors.As(err, &own) {
+			t.cfg.Telemetry.SharesRefused.WithLabelValues(own.Label()).Inc()
+		}
+		return nil // it is answered at once
 	}
+	defer place.Leave()
 	return breaker.Outside(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()

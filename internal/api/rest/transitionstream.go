@@ -73,7 +73,7 @@ func (s *transitionStreams) serve(x *exchange, q *transitionQuery) error {
 	if err != nil {
 		return err
 	}
-	leave, err := s.take()
+	leave, err := s.take(x)
 	if err != nil {
 		return err
 	}
