@@ -43,12 +43,15 @@ const (
 	ApprovalsDecide   Permission = "approvals:decide"
 	NamespacesRead    Permission = "namespaces:read"
 	NamespacesManage  Permission = "namespaces:manage"
-	WorkersRead       Permission = "workers:read"
-	WorkersExecute    Permission = "workers:execute" // sessions, which run steps
-	SystemRead        Permission = "system:read"     // fleet, modes, breakers, sweeps, detailed health
-	SystemManage      Permission = "system:manage"   // changes of the same
-	AuthRead          Permission = "auth:read"       // API keys, without their secrets
-	AuthManage        Permission = "auth:manage"
+	// QuotasManage changes the quotas and throttles that bound a namespace. It is apart from
+	// NamespacesManage: who is bounded by them may manage the rest of the namespace.
+	QuotasManage   Permission = "quotas:manage"
+	WorkersRead    Permission = "workers:read"
+	WorkersExecute Permission = "workers:execute" // sessions, which run steps
+	SystemRead     Permission = "system:read"     // fleet, modes, breakers, sweeps, detailed health
+	SystemManage   Permission = "system:manage"   // changes of the same
+	AuthRead       Permission = "auth:read"       // API keys, without their secrets
+	AuthManage     Permission = "auth:manage"
 )
 
 // all gives each permission its bit in a Permissions.
@@ -57,6 +60,7 @@ var all = []Permission{
 	TemplatesRead, TemplatesValidate, SystemConfigRead, SystemHandlersRead, SystemAnalyticsRead, WorkerConfigRead, WorkerTemplatesRead,
 	TasksManage, DLQReplay, TemplatesRegister, SchedulesRead, SchedulesManage, EventsRead, EventsManage, EventsSend,
 	ApprovalsRead, ApprovalsDecide, NamespacesRead, NamespacesManage, WorkersRead, SystemRead, SystemManage, AuthRead, AuthManage, WorkersExecute,
+	QuotasManage,
 }
 
 // grants has what each name that may stand in a token allows: the permissions, and
