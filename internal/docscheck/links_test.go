@@ -25,6 +25,14 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	require.Positive(t, links)
 }
 
+// A page that lost its text would still have no broken link.
+func TestPagesHaveTitles(t *testing.T) {
+	t.Parallel()
+	for _, name := range pages(t) {
+		require.Regexp(t, `(?m)^# \S`, page(t, name), name)
+	}
+}
+
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 // linksOf lists the relative targets of a page, code left out.
