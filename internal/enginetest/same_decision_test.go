@@ -182,6 +182,73 @@ func TestActionsOnWhatAReportHasJustBrought(t *testing.T) {
 	}
 }
 
+// TestActionsOnTheStepInTheRow: an operator ends the only step of a task before its worker does.
+// What follows may be anything: several steps, one that the engine runs, what a decision names.
+func TestActionsOnTheStepInTheRow(t *testing.T) {
+	t.Parallel()
+	const waits = `
+name: decided
+namespace_name: test
+version: 1.0.0
+steps:
+  - {name: start, handler: {callable: a}}
+  - {name: pause, type: sleep, dependencies: [start], wait: {for: 20ms}}
+  - {name: end, dependencies: [pause], handler: {callable: a}}
+`
+	const decides = `
+name: decided
+namespace_name: test
+version: 1.0.0
+steps:
+  - {name: start, handler: {callable: a}}
+  - {name: choose, type: decision, dependencies: [start], handler: {callable: a}}
+  - {name: left, dependencies: [choose], handler: {callable: a}}
+  - {name: right, dependencies: [choose], handler: {callable: a}}
+`
+	for name, c := range map[string]struct {
+		template, result string // of a step that is completed by hand; "": it is resolved
+		board            string
+	}{
+		"resolved before several":      {forked, "", "1 2"},
+		"completed before several":     {forked, `"by hand"`, "1 2"},
+		"resolved before one":          {inARow, "", "1"},
+		"completed before one":         {inARow, `"by hand"`, "1"},
+		"resolved before a wait":       {waits, "", "1"},
+		"completed before a wait":      {waits, `"by hand"`, "1"},
+		"a decision for several steps": {decides, `{"decision_point_outcome":{"type":"create_steps","step_names":["left","right"]}}`, "2 3"},
+		"a decision for one step":      {decides, `{"decision_point_outcome":{"type":"create_steps","step_names":["left"]}}`, "2"},
+	} {
+		for _, claimed := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", claimed ", claimed), func(t *testing.T) {
+				t.Parallel()
+				u, step := newUnapplied(t, c.template), 0
+				if c.template == decides {
+					id := store.StepUUID(u.task, 0)
+					require.NoError(t, u.o.Act(t.Context(), u.task, by(orchestration.ActionResolveManually, &id)))
+					step = 1
+				}
+				if claimed {
+					list, _, err := u.store.Claim(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: u.plan.Callables, Limit: 10, Lease: time.Minute}, true)
+					require.NoError(t, err)
+					require.Len(t, list, 1)
+				}
+				id := store.StepUUID(u.task, step)
+				a := by(orchestration.ActionResolveManually, &id)
+				if c.result != "" {
+					a = by(orchestration.ActionCompleteManually, &id)
+					a.Result = json.RawMessage(c.result)
+				}
+				require.NoError(t, u.o.Act(t.Context(), u.task, a))
+				require.Equal(t, c.board, u.db.QueryString(t, `select coalesce(string_agg(step_no::text, ' ' order by step_no), '') from tasker.board where step_no is not null`))
+				u.requireSound()
+				u.finish()
+				u.requireSound()
+				require.Zero(t, u.db.QueryInt(t, `select count(*) from tasker.board`))
+			})
+		}
+	}
+}
+
 // TestActionsThatAReportForbids: a reported step cannot be run again, and the report
 // stays to be applied.
 func TestActionsThatAReportForbids(t *testing.T) {

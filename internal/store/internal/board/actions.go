@@ -105,6 +105,18 @@ func (s *Board) WhyNotAlive(ctx context.Context, task uuid.UUID) error {
 // reported, not yet applied steps: those were accepted, so they precede the action. It
 // waits for locks. The caller must release or commit the result, also an empty one.
 func (s *Board) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*Taken, error) {
+	for {
+		taken, err := s.takeTasks(ctx, tasks, how)
+		if err != nil || !how.Spread || !slices.ContainsFunc(taken.Tasks, func(t TakenTask) bool { return t.Inline }) {
+			return taken, err
+		}
+		// A task came to the board, reopened or created, after the others were locked and spread. It
+		// stays there unless it ends, so the next look finds it.
+		taken.Release()
+	}
+}
+
+func (s *Board) takeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*Taken, error) {
 	taken := &Taken{store: s}
 	ids := pg.Column(tasks, func(id *uuid.UUID) [16]byte { return *id })
 	err := s.db.Timed(ctx, "take_task", "take the task", func(ctx context.Context) error {
