@@ -185,7 +185,8 @@ const ofCandidate = `o.line, o.callable_id, o.reached, o.turn + s.nth / o.weight
 //
 // Where those that run make room (cancel_running), steps that have run and wait to run again are superseded once
 // as many others run as may: such a step is marked by the negative line, is not claimed any more, and ActBeyond
-// cancels its task. One that another transaction has locked is not marked; it comes behind the others of its line.
+// cancels its task. One that another transaction has locked, or whose failure is reported and not applied yet, is not
+// marked; it comes behind the others of its line.
 // Index: limit_keys_turns, board_running, board_superseded, board_claimable, the primary keys.
 func claimKeysFrom(keys, line string) *stmt.Statement {
 	const tooFew = `(select count(*) from first) < @limit::int - @ahead::int`
