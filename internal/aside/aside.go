@@ -182,6 +182,15 @@ func Left(log *zap.Logger, metrics *telemetry.Metrics) func(flow, row string, wh
 	}
 }
 
+// Apart runs a statement over all items and, where it is rejected, over halves of them, see Halves.
+func Apart[T any](items []T, rejected func(error) bool, run func(part []T) error, alone func(item T, why error)) error {
+	err := run(items)
+	if err == nil || !rejected(err) {
+		return err
+	}
+	return Halves(items, err, rejected, run, alone)
+}
+
 // Halves runs a statement, which was rejected over all items for the reason why, over halves of
 // them. alone is called for each item that is rejected on its own, with the reason. The error
 // is the first for which rejected is false, or the latest rejection once 16 items in a row were
@@ -225,4 +234,34 @@ func (h *halving[T]) split(items []T, why error) error {
 		}
 	}
 	return nil
+}
+
+// ByPosition runs a statement over up to limit rows of a list that it makes shorter, behind the
+// first skip of them. Where the database rejects it, it runs over fewer rows, and a row that is
+// rejected on its own is left out: alone is called with its place, from 0 on. handled is what run
+// returned in all. The error is as that of Halves.
+func ByPosition(limit int, rejected func(error) bool, run func(limit, skip int) (int, error), alone func(skip int, why error)) (handled int, err error) {
+	for size, skip := limit, 0; handled+skip < limit; {
+		size = min(size, limit-handled-skip)
+		n, err := run(size, skip)
+		switch {
+		case err == nil:
+			handled += n
+			if n < size {
+				return handled, nil
+			}
+			size *= 2
+		case !rejected(err):
+			return handled, err
+		case size > 1:
+			size /= 2
+		default:
+			alone(skip, err)
+			if skip++; handled == 0 && skip >= maxCulprits {
+				return handled, err
+			}
+			size = limit
+		}
+	}
+	return handled, nil
 }

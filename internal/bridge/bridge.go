@@ -49,17 +49,19 @@ const MaxRejections = 5
 // Parked reports whether a job waits apart: its namespace or template takes no tasks now, or the
 // database rejects its task. Other jobs are not concerned.
 func Parked(err error) bool {
-	var quota *submission.QuotaError
-	var throttle *submission.ThrottleError
-	return errors.As(err, &quota) || errors.As(err, &throttle) || errors.Is(err, ErrNamespaceRefused) || Rejected(err)
+	return full(err) || Rejected(err)
 }
 
 // Rejected reports whether the database rejects the task of a job.
 func Rejected(err error) bool {
+	return store.Rejected(err) && !Final(err) && !errors.Is(err, ErrRefused) && !full(err)
+}
+
+// full reports whether a namespace or a template takes no tasks now.
+func full(err error) bool {
 	var quota *submission.QuotaError
 	var throttle *submission.ThrottleError
-	return store.Rejected(err) && !Final(err) && !errors.Is(err, ErrRefused) && !errors.Is(err, ErrNamespaceRefused) &&
-		!errors.As(err, &quota) && !errors.As(err, &throttle)
+	return errors.As(err, &quota) || errors.As(err, &throttle) || errors.Is(err, ErrNamespaceRefused)
 }
 
 // Request is the task of a job: the highest version of a task type, with the job's id as

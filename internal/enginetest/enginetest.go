@@ -8,10 +8,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
@@ -23,6 +27,7 @@ import (
 	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/signal/inproc"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/poller"
 	"github.com/tasker-go/tasker/worker"
@@ -215,19 +220,37 @@ func (e *Engine) AnotherWorker(register func(*worker.Worker) error, changes ...f
 	return w
 }
 
-// Refusing is an orchestrator that creates no tasks of some requests.
+// Refusing is an orchestrator that creates no tasks of requests whose idempotency key begins with
+// "full" while a namespace is full, and whose database rejects the task of the key "rejected".
 type Refusing struct {
 	*orchestration.Orchestrator
-	Refuse func(r *orchestration.Request) error // nil for those that are created
+	Full atomic.Bool
 }
 
-// CreateMany creates the tasks of the others.
-func (o Refusing) CreateMany(ctx context.Context, requests []orchestration.Request) []orchestration.CreateResult {
+// FullNamespace returns an orchestrator with a full namespace.
+func FullNamespace(o *orchestration.Orchestrator) *Refusing {
+	r := &Refusing{Orchestrator: o}
+	r.Full.Store(true)
+	return r
+}
+
+func (o *Refusing) refuse(r *orchestration.Request) error {
+	switch {
+	case r.IdempotencyKey == "rejected":
+		return fmt.Errorf("create the task: %w", &pgconn.PgError{Code: "P0001", Message: "no"})
+	case o.Full.Load() && strings.HasPrefix(r.IdempotencyKey, "full"):
+		return &submission.QuotaError{Namespace: "jobs", RetryAfter: time.Second}
+	}
+	return nil
+}
+
+// CreateMany creates the tasks of the other requests.
+func (o *Refusing) CreateMany(ctx context.Context, requests []orchestration.Request) []orchestration.CreateResult {
 	results := make([]orchestration.CreateResult, len(requests))
 	var others []orchestration.Request
 	var places []int
 	for i := range requests {
-		if results[i].Err = o.Refuse(&requests[i]); results[i].Err == nil {
+		if results[i].Err = o.refuse(&requests[i]); results[i].Err == nil {
 			others, places = append(others, requests[i]), append(places, i)
 		}
 	}

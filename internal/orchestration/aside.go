@@ -141,16 +141,9 @@ func (a *setAside) holds(t *store.TakenTask) bool {
 
 // hidden is how many reports of tasks set aside a batch finds, at most maxAside.
 func (a *setAside) hidden() (n int) {
-	held := a.Held()
-	for _, task := range held {
-		n += a.reports[task]
-	}
-	if len(a.reports) > len(held) {
-		for task := range a.reports {
-			if !slices.Contains(held, task) {
-				delete(a.reports, task)
-			}
-		}
+	maps.DeleteFunc(a.reports, func(task uuid.UUID, _ int) bool { return !a.Holds(task) })
+	for _, reports := range a.reports {
+		n += reports
 	}
 	return min(n, maxAside)
 }
@@ -225,7 +218,7 @@ func (w *applyWork) alone(ctx context.Context, rejected *store.TakenTask, why er
 			// The rejected transaction has released the task: if another orchestrator has applied its
 			// reports since, the task is no longer at fault.
 			return reportsAgain(t, rejected)
-		}, func(changes []store.Change, done store.Committed) int { return w.committed(changes, done) })
+		}, w.committed)
 }
 
 // endRejected ends a task that the database rejects, with a dead-letter entry, if still holds for

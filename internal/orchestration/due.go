@@ -3,7 +3,6 @@ package orchestration
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -126,7 +125,7 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 	if failure != nil {
 		return out, failure
 	}
-	if out.Found > 0 || w.setAside() {
+	if out.Found > 0 || w.again() > 0 { // the horizon must not find what is set aside due again
 		if h, err = w.o.store.Horizon(ctx, w.without()); err != nil {
 			return out, err
 		}
@@ -142,10 +141,8 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 		h.Engine, h.Messages = false, false
 		out.SoonerRetry(held, "")
 	}
-	for _, set := range w.sets() {
-		if next := set.Next(); next > 0 {
-			out.SoonerRetry(next, "")
-		}
+	if next := w.again(); next > 0 {
+		out.SoonerRetry(next, "")
 	}
 	out.NextDue = soonest(h)
 	w.behind = h.Next() == 0 || grace > 0 || held > 0
@@ -180,9 +177,14 @@ func (w *dueWork) sets() []*aside.Set[uuid.UUID] {
 	return append(w.waits.sets(), w.due.set, w.leases.set, w.schedules.flow.set)
 }
 
-// setAside reports whether anything is set aside: the horizon must not find it due again.
-func (w *dueWork) setAside() bool {
-	return slices.ContainsFunc(w.sets(), func(set *aside.Set[uuid.UUID]) bool { return set.Next() > 0 })
+// again is when the first row of those set aside may be tried again; 0: none is.
+func (w *dueWork) again() (first time.Duration) {
+	for _, set := range w.sets() {
+		if next := set.Next(); first == 0 || next > 0 && next < first {
+			first = next
+		}
+	}
+	return first
 }
 
 // without is what the horizon leaves out.

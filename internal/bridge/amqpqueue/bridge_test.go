@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
@@ -27,7 +26,6 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/store"
-	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker"
@@ -404,17 +402,7 @@ func TestMessagesOfAFullNamespaceHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
 	q.broker.Prefetch = 5
-	var full atomic.Bool
-	full.Store(true)
-	engine := enginetest.Refusing{Orchestrator: q.engine.Orchestrator, Refuse: func(r *orchestration.Request) error {
-		switch {
-		case r.IdempotencyKey == "rejected":
-			return fmt.Errorf("create the task: %w", &pgconn.PgError{Code: "P0001", Message: "no"})
-		case full.Load() && strings.HasPrefix(r.IdempotencyKey, "full"):
-			return &submission.QuotaError{Namespace: "jobs", RetryAfter: time.Second}
-		}
-		return nil
-	}}
+	engine := enginetest.FullNamespace(q.engine.Orchestrator)
 	named := func(id string) string { return fmt.Sprintf(`{"id":%q,"type":"EMAIL","payload":{"id":%q}}`, id, id) }
 	q.publish("high", named("rejected"))
 	for i := range 30 {
@@ -426,7 +414,7 @@ func TestMessagesOfAFullNamespaceHoldUpNoOthers(t *testing.T) {
 	q.publish("low", `{"id":"`+"\xff"+`","type":"EMAIL","payload":{}}`)
 	t.Cleanup(q.start(engine))
 	q.done(10)
-	full.Store(false)
+	engine.Full.Store(false)
 	q.done(40)
 	require.Len(t, q.letters(2), 2)
 	require.GreaterOrEqual(t, q.counted("parked"), 30)

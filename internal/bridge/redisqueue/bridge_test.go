@@ -6,12 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -26,7 +24,6 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/redistest"
 	"github.com/tasker-go/tasker/internal/store"
-	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -310,17 +307,7 @@ func TestRefusedTasksLeaveJobsInTheirLane(t *testing.T) {
 func TestJobsOfAFullNamespaceHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	l := newLanes(t)
-	var full atomic.Bool
-	full.Store(true)
-	engine := enginetest.Refusing{Orchestrator: l.engine.Orchestrator, Refuse: func(r *orchestration.Request) error {
-		switch {
-		case r.IdempotencyKey == "rejected":
-			return fmt.Errorf("create the task: %w", &pgconn.PgError{Code: "P0001", Message: "no"})
-		case full.Load() && strings.HasPrefix(r.IdempotencyKey, "full"):
-			return &submission.QuotaError{Namespace: "jobs", RetryAfter: time.Second}
-		}
-		return nil
-	}}
+	engine := enginetest.FullNamespace(l.engine.Orchestrator)
 	named := func(id string) string { return fmt.Sprintf(`{"id":%q,"type":"EMAIL","payload":{"id":%q}}`, id, id) }
 	l.push("high", named("rejected"))
 	for i := range 120 { // more than two batches
@@ -337,7 +324,7 @@ func TestJobsOfAFullNamespaceHoldUpNoOthers(t *testing.T) {
 	require.NoError(t, b.Start(t.Context()))
 	t.Cleanup(func() { l.stop(b) })
 	l.done(20)
-	full.Store(false)
+	engine.Full.Store(false)
 	letters := l.emptied()
 	l.done(140)
 	require.Len(t, letters, 2)

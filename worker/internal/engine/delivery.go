@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,10 +83,7 @@ func (d *delivery[T, R]) again(item T, why error) {
 		d.submitted(item, d.batch.AddAgain(item))
 		return
 	}
-	after := deploymode.LongestHold // the statement was rejected, whatever the item
-	if d.aside.Holds(item.of().Key.Token) {
-		after = d.aside.Left(item.of().Key.Token)
-	}
+	after := cmp.Or(d.aside.Left(item.of().Key.Token), deploymode.LongestHold) // not left out: the statement was rejected, whatever the item
 	if !d.later.put(item, time.Now().Add(after)) {
 		d.dropped(item, why)
 		return

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -65,21 +67,24 @@ func unreadable(why error) error {
 // blame are kept, and fail.
 func (e *Engine) readable(ctx context.Context, claimed []store.Claimed) []store.Claimed {
 	var back []store.ClaimKey
-	kept := claimed[:0:0]
+	kept := claimed // a copy only where a claim is left out: claims are large
 	for i := range claimed {
 		c := &claimed[i]
 		if c.Unreadable != nil && !e.rejected.claims.Reject(c.TaskUUID, c.Unreadable, zap.Stringer("task_uuid", c.TaskUUID),
 			zap.String("namespace", e.queues.name(c.Queue)), zap.Int("step_no", c.Step)) {
+			if back == nil {
+				kept = slices.Clone(claimed[:i])
+			}
 			back = append(back, c.Key())
-			continue
+		} else if back != nil {
+			kept = append(kept, *c)
 		}
-		kept = append(kept, *c)
 	}
 	if len(kept) > 0 {
 		e.rejected.claims.Pass()
 	}
 	if len(back) == 0 {
-		return claimed
+		return kept
 	}
 	signals, err := e.board.HandBack(ctx, back)
 	if err != nil {
@@ -115,28 +120,20 @@ func (h *heartbeat) extend(ctx context.Context, held []store.ClaimKey, why error
 
 // resends sends rejected outcomes and checkpoints again when their time has come.
 func (e *Engine) resends(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
 		now := time.Now()
 		next := e.reporter.resend(now)
 		if other := e.saver.resend(now); next == 0 || other > 0 && other < next {
 			next = other
 		}
-		var due <-chan time.Time
-		var timer *time.Timer
-		if next > 0 {
-			timer = time.NewTimer(next)
-			due = timer.C
-		}
+		timer.Reset(cmp.Or(next, time.Hour))
 		select {
 		case <-ctx.Done():
-		case <-due:
-		case <-e.rejected.resend:
-		}
-		if timer != nil {
-			timer.Stop()
-		}
-		if ctx.Err() != nil {
 			return ctx.Err()
+		case <-timer.C:
+		case <-e.rejected.resend:
 		}
 	}
 }

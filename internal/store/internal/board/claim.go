@@ -538,11 +538,7 @@ func (f *claims) complete(ctx context.Context, db *pg.Conn) error {
 			c.Context, c.ParentResults = in.Context, in.Inputs
 		})
 	}
-	err := fetch(f.incomplete)
-	if !pg.Rejected(err) {
-		return err
-	}
-	return aside.Halves(f.incomplete, err, pg.Rejected, fetch, func(at int, why error) {
+	return aside.Apart(f.incomplete, pg.Rejected, fetch, func(at int, why error) {
 		f.list[at].Unreadable = why
 	})
 }

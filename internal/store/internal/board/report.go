@@ -209,11 +209,7 @@ func (s *Board) HandBack(ctx context.Context, claims []ClaimKey) ([]signal.Signa
 // inHalves runs a flow over claims. One that the database rejects does not affect the others: its
 // lease ends.
 func (s *Board) inHalves(flow string, claims []ClaimKey, run func(part []ClaimKey) error) error {
-	err := run(claims)
-	if !pg.Rejected(err) {
-		return err
-	}
-	return aside.Halves(claims, err, pg.Rejected, run, func(k ClaimKey, why error) {
+	return aside.Apart(claims, pg.Rejected, run, func(k ClaimKey, why error) {
 		s.db.Opts.OnRejected(flow, k.TaskUUID.String(), why)
 	})
 }

@@ -315,10 +315,7 @@ func (s *Ledger) readableTasks(ctx context.Context, ids []uuid.UUID) (tasks []*T
 
 // apart reads tasks. Those that the database rejects do not affect the others.
 func (s *Ledger) apart(flow string, ids []uuid.UUID, read func(part []uuid.UUID) error) (unreadable []uuid.UUID, err error) {
-	if err = read(ids); !pg.Rejected(err) {
-		return nil, err
-	}
-	err = aside.Halves(ids, err, pg.Rejected, read, func(task uuid.UUID, why error) {
+	err = aside.Apart(ids, pg.Rejected, read, func(task uuid.UUID, why error) {
 		unreadable = append(unreadable, task)
 		s.db.Opts.OnRejected(flow, task.String(), why)
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -399,7 +400,7 @@ func (s *Operations) SweepLiveness(ctx context.Context, l LivenessLimits, dry bo
 		if len(dead) == 0 && !holding {
 			return nil
 		}
-		found.Released, err = pg.ByPosition(l.Batch, func(limit, skip int) (released int, err error) {
+		found.Released, err = aside.ByPosition(l.Batch, pg.Rejected, func(limit, skip int) (released int, err error) {
 			err = s.db.InTxThenNotify(ctx, db, func(tx pgx.Tx) (signals []signal.Signal, err error) {
 				released, err = pg.Run(ctx, tx, endLeasesOfDead.With(pg.Args{"limit": limit, "skip": skip, "dead": dead}))
 				if released > 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 )
@@ -95,7 +96,7 @@ type retaining struct {
 
 // rows deletes, or counts, one batch of simple rows.
 func (r *retaining) rows(ctx context.Context, what string, old expired, limits pg.Args) (n int, err error) {
-	n, err = pg.ByPosition(r.limits.Batch, func(limit, skip int) (n int, err error) {
+	n, err = aside.ByPosition(r.limits.Batch, pg.Rejected, func(limit, skip int) (n int, err error) {
 		err = r.store.db.Call(ctx, "retain_"+what, "remove old "+what, func(ctx context.Context, db *pg.Conn) error {
 			n, err = old.purge(ctx, db, limits.And(pg.Args{"limit": limit, "skip": skip}), r.dry)
 			return err

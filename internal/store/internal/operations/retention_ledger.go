@@ -284,11 +284,9 @@ func (s *Operations) deleteEnded(ctx context.Context, db *pg.Conn, old []uuid.UU
 		}
 		return err
 	}
-	if err = remove(old); pg.Rejected(err) {
-		err = aside.Halves(old, err, pg.Rejected, remove, func(task uuid.UUID, why error) {
-			s.db.Opts.OnRejected("retain_tasks", task.String(), why)
-		})
-	}
+	err = aside.Apart(old, pg.Rejected, remove, func(task uuid.UUID, why error) {
+		s.db.Opts.OnRejected("retain_tasks", task.String(), why)
+	})
 	return deleted, err
 }
 

@@ -510,36 +510,6 @@ func Rejected(err error) bool {
 	return !errors.Is(err, ErrUnavailable) && !unavailable(err)
 }
 
-// ByPosition runs a statement over up to limit rows of a list that it makes shorter, behind the
-// first skip of them. Where the database rejects it, it runs over fewer rows, and a row that is
-// rejected on its own is left out: alone is called with its place, from 0 on. handled is what run
-// returned in all. The error is as that of aside.Halves.
-func ByPosition(limit int, run func(limit, skip int) (int, error), alone func(skip int, why error)) (handled int, err error) {
-	for size, skip := limit, 0; handled+skip < limit; {
-		size = min(size, limit-handled-skip)
-		n, err := run(size, skip)
-		switch {
-		case err == nil:
-			handled += n
-			if n < size {
-				return handled, nil
-			}
-			size *= 2
-		case !Rejected(err):
-			return handled, err
-		case size > 1:
-			size /= 2
-		default:
-			alone(skip, err)
-			if skip++; handled == 0 && skip >= 16 {
-				return handled, err
-			}
-			size = limit
-		}
-	}
-	return handled, nil
-}
-
 // OfContent reports whether the database has rejected values, so that a repetition would be
 // rejected too: a data exception, a violated constraint, or a limit.
 func OfContent(err error) bool {
