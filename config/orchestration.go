@@ -35,7 +35,8 @@ type Orchestration struct {
 	Leases struct {
 		SweepBatchSize int           `toml:"sweep_batch_size" default:"500" min:"1" max:"10000" doc:"Expired leases taken back at once." effect:"How fast the work of dead workers returns."`
 		Grace          time.Duration `toml:"grace_ms" default:"5000" min:"0" max:"60000" doc:"Time without the end of a lease after an orchestrator has started or has reached the database again." effect:"Workers for which the database was away extend their leases first. At least a heartbeat of theirs and its time-out."`
-		MaxCrashes     int           `toml:"max_crashes" default:"3" min:"1" max:"1000" doc:"Leases a step may lose before it counts as failed for good." effect:"Keeps a step that kills its worker from killing all."`
+		MaxCrashes     int           `toml:"max_crashes" default:"3" min:"1" max:"1000" doc:"Processes whose loss a step may be blamed for before it counts as failed for good." effect:"Keeps a step that kills its worker from killing all."`
+		MaxLosses      int           `toml:"max_losses" default:"10" min:"2" max:"1000" doc:"Processes with which a step may be lost before it counts as failed for good, although it is not blamed." effect:"Ends what never comes to its end. Such a loss uses no attempt."`
 	} `toml:"leases"`
 	Waits struct {
 		MaxTaskDepth int           `toml:"max_task_depth" default:"10" min:"1" max:"100" doc:"Tasks of which each is a step of the one before." effect:"Ends a workflow that is a step of itself."`

@@ -23,7 +23,7 @@ func (s *shared) lend(w *worker.Worker, id string, c config.Sessions, share int,
 
 // sessionConfig translates the settings of sessions, except their parts.
 func sessionConfig(id string, c config.Sessions) remote.Config {
-	return remote.Config{WorkerID: id, MaxSessions: c.MaxSessions, MaxPermits: c.MaxPermits, ReclaimGrace: c.ReclaimGrace, MaxWait: c.MaxWait}
+	return remote.Config{WorkerID: id, MaxSessions: c.MaxSessions, MaxPermits: c.MaxPermits, ReclaimGrace: c.ReclaimGrace, MaxLosses: c.MaxLosses, MaxWait: c.MaxWait}
 }
 
 // lending is a worker without handlers of its own in an orchestrator, for its sessions.

@@ -64,6 +64,22 @@ type handBackError struct{ why error }
 func (e *handBackError) Error() string { return fmt.Sprintf("hand back the step: %v", e.why) }
 func (e *handBackError) Unwrap() error { return e.why }
 
+// Lost is what a handler returns that passed its step on to a process that is lost: seen was the last
+// sign of it. The step runs again without using an attempt, unless it is blamed for the loss or may not
+// be executed twice, or it has been lost maxLosses times. Where that cannot be recorded it fails with
+// why. It is for handlers that pass steps on.
+func Lost(why error, seen time.Time, maxLosses int) error { return &lostError{why, seen, maxLosses} }
+
+// lostError is the end of an execution in another process that is lost.
+type lostError struct {
+	why       error
+	seen      time.Time
+	maxLosses int
+}
+
+func (e *lostError) Error() string { return e.why.Error() }
+func (e *lostError) Unwrap() error { return e.why }
+
 // WithCode gives err a code from the handler's vocabulary, stored as error_code. It does
 // not change whether err is retryable. A nil err stays nil.
 func WithCode(err error, code string) error {

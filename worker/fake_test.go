@@ -287,6 +287,10 @@ func (b *fakeBoard) FailWaiting(context.Context, store.RowKey, json.RawMessage) 
 	return nil, errors.New("not of this board")
 }
 
+func (b *fakeBoard) LoseClaim(context.Context, store.ClaimKey, bool, int) ([]signal.Signal, error) {
+	return nil, errors.New("not of this board")
+}
+
 func (b *fakeBoard) HandBack(_ context.Context, claims []store.ClaimKey) ([]signal.Signal, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -387,15 +391,20 @@ func (b *fakeBoard) LimitedCallables(context.Context) (map[int32]store.LimitedCa
 	return b.limited, b.down
 }
 
+// ClaimSuspect finds nothing.
+func (b *fakeBoard) ClaimSuspect(context.Context, store.ClaimRequest) ([]store.Claimed, store.Rest, error) {
+	return nil, 0, b.err()
+}
+
 // ClaimLimited finds nothing. A worker must not ask for limited steps where nothing is limited.
-func (b *fakeBoard) ClaimLimited(_ context.Context, req store.ClaimRequest, _ bool) ([]store.Claimed, bool, time.Duration, error) {
+func (b *fakeBoard) ClaimLimited(_ context.Context, req store.ClaimRequest, _ bool) ([]store.Claimed, store.Rest, time.Duration, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.limited) == 0 {
-		return nil, false, -1, errors.New("a claim of limited steps without a limit")
+		return nil, 0, -1, errors.New("a claim of limited steps without a limit")
 	}
 	b.askedLimited = append(b.askedLimited, req.Limit)
-	return nil, false, -1, b.down
+	return nil, 0, -1, b.down
 }
 
 func (b *fakeBoard) ExpectsSteps([]int32) bool {

@@ -67,6 +67,9 @@ func (c *StepContext) call(handler HandlerFunc) (end engine.Ending) {
 	if back := (*handBackError)(nil); errors.As(err, &back) && c.x.HandBack() {
 		return engine.Ending{Kind: engine.GivenUp, Err: err}
 	}
+	if lost := (*lostError)(nil); errors.As(err, &lost) && c.x.Lose(lost.seen, lost.maxLosses) {
+		return engine.Ending{Kind: engine.GivenUp, Err: err}
+	}
 	end.Kind = engine.Success
 	if n := continued(err); n != nil {
 		value, err, end.Next = n.result, nil, c.nextRequest(n.next)

@@ -89,8 +89,12 @@ type Reported struct {
 	Result json.RawMessage
 }
 
-// LeaseLost says that the worker of a running step vanished.
-type LeaseLost struct{ Step, Attempt int }
+// LeaseLost says that the worker of a running step vanished, and that it counts as an attempt: the step
+// is blamed for it, or may not be executed twice. Final: it has been lost too often without being blamed.
+type LeaseLost struct {
+	Step, Attempt int
+	Final         bool
+}
 
 func (Created) input()   {}
 func (Reported) input()  {}
@@ -353,7 +357,7 @@ func (a *advancing) leaseLost(in LeaseLost) error {
 		s.Crashes++
 	}
 	switch {
-	case !step.Retry.Retryable || in.Attempt >= a.progress.attemptsOf(step.StepTemplate):
+	case in.Final || !step.Retry.Retryable || in.Attempt >= a.progress.attemptsOf(step.StepTemplate):
 		a.fail(s, in.Step, ReasonWorkerLost)
 	case int(s.Crashes) >= a.rules.MaxCrashes:
 		a.fail(s, in.Step, ReasonPoison)

@@ -207,7 +207,7 @@ func TestSettleLosesToTheEndOfTheLease(t *testing.T) {
 	running(t, e, 1)
 	pgtest.Eventually(t, patience, func() (bool, string) { // a heartbeat may come in between
 		e.DB.Exec(t, `update tasker.board set lease_until = clock_timestamp() where state = 3 and attempt = 1`)
-		_, err := e.Store.ExpireLeases(t.Context(), store.UpTo(10))
+		_, err := e.Store.ExpireLeases(t.Context(), store.UpTo(10), 10)
 		return e.DB.QueryInt(t, `select count(*) from tasker.board where attempt = 1 and state = 3`) == 0, fmt.Sprint(err)
 	})
 	running(t, e, 2)

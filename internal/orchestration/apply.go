@@ -236,7 +236,7 @@ func inputs(t *store.TakenTask) []workflow.Input {
 	list := make([]workflow.Input, len(t.Reported))
 	for i, s := range t.Reported {
 		if s.Outcome == workflow.OutcomeLeaseLost {
-			list[i] = workflow.LeaseLost{Step: s.Step, Attempt: s.Attempt}
+			list[i] = workflow.LeaseLost{Step: s.Step, Attempt: s.Attempt, Final: !s.Retryable}
 			continue
 		}
 		list[i] = workflow.Reported{Step: s.Step, Attempt: s.Attempt, Success: s.Outcome == workflow.OutcomeSuccess,

@@ -25,7 +25,7 @@ func Configure(c *config.Loaded) Config {
 		Orchestration: coordinator.Configure(o.EventSystems.Orchestration), Readiness: coordinator.Configure(o.EventSystems.TaskReadiness),
 		CommandBuffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
 		ApplyBatch:    o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
-		SweepBatch: o.Leases.SweepBatchSize, LeaseGrace: o.Leases.Grace, HeartbeatInterval: o.HeartbeatInterval, MaxTaskDepth: o.Waits.MaxTaskDepth,
+		SweepBatch: o.Leases.SweepBatchSize, LeaseGrace: o.Leases.Grace, MaxLosses: o.Leases.MaxLosses, HeartbeatInterval: o.HeartbeatInterval, MaxTaskDepth: o.Waits.MaxTaskDepth,
 		InputSchema: o.Create.InputSchema, Documents: boundsOf(&c.Common.Documents), Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL,
 	}
 }
@@ -53,7 +53,7 @@ func (c Config) Check() error {
 	wrong := []error{c.Orchestration.Check(), c.Readiness.Check(), settings.Positive("Rules.MaxCrashes", c.Rules.MaxCrashes),
 		settings.Positive("CommandBuffer", c.CommandBuffer), settings.Positive("ApplyBatch", c.ApplyBatch),
 		settings.Positive("CreateBatch", c.CreateBatch), settings.Positive("CreatePending", c.CreatePending),
-		settings.Positive("SweepBatch", c.SweepBatch), settings.Positive("HeartbeatInterval", c.HeartbeatInterval),
+		settings.Positive("SweepBatch", c.SweepBatch), settings.Positive("MaxLosses", c.MaxLosses), settings.Positive("HeartbeatInterval", c.HeartbeatInterval),
 		settings.Positive("MaxTaskDepth", c.MaxTaskDepth), settings.Positive("EventTTL", c.EventTTL)}
 	if known := []string{schemaEnforce, schemaWarn, schemaOff}; !slices.Contains(known, c.InputSchema) {
 		wrong = append(wrong, fmt.Errorf("invalid InputSchema %q: want one of %v", c.InputSchema, known))

@@ -13,7 +13,7 @@ import (
 func TestNothingIsInvented(t *testing.T) {
 	t.Parallel()
 	_, err := orchestration.New(orchestration.Config{})
-	for _, field := range []string{"LookTimeout", "Rules.MaxCrashes", "CommandBuffer", "ApplyBatch", "CreateBatch", "CreatePending", "SweepBatch",
+	for _, field := range []string{"LookTimeout", "Rules.MaxCrashes", "CommandBuffer", "ApplyBatch", "CreateBatch", "CreatePending", "SweepBatch", "MaxLosses",
 		"HeartbeatInterval", "MaxTaskDepth", "EventTTL", `InputSchema ""`, `Immutable ""`} {
 		require.ErrorContains(t, err, "invalid "+field)
 	}

@@ -203,18 +203,24 @@ func (w *dueWork) promote(ctx context.Context, rows store.Rows) (int, error) {
 }
 
 func (w *dueWork) expire(ctx context.Context, rows store.Rows) (int, error) {
-	expired, err := w.o.store.ExpireLeases(ctx, rows)
-	if err != nil || expired.Lost+expired.Unbegun == 0 {
+	expired, err := w.o.store.ExpireLeases(ctx, rows, w.o.cfg.MaxLosses)
+	if err != nil || expired.Claims() == 0 {
 		return 0, err
 	}
-	w.o.metrics.LeasesExpired.Add(float64(expired.Lost))
+	w.o.metrics.LeasesExpired.Add(float64(expired.Lost + expired.Spared))
+	w.o.metrics.LossesSpared.Add(float64(expired.Spared))
+	w.o.metrics.LossesBlamed.Add(float64(len(expired.Blamed)))
 	w.o.metrics.ClaimsUnbegun.Add(float64(expired.Unbegun))
-	w.o.log.Warn("leases expired; the steps no longer wait for their workers", zap.Int("steps", expired.Lost), zap.Int("not_begun", expired.Unbegun))
+	w.o.log.Warn("leases expired; the steps no longer wait for their workers", zap.Int("steps", expired.Lost+expired.Spared),
+		zap.Int("spared", expired.Spared), zap.Int("not_begun", expired.Unbegun))
+	for _, step := range expired.Blamed {
+		w.o.log.Warn("a step is blamed for the loss of its worker", zap.Stringer("task_uuid", step.TaskUUID), zap.Int("step_no", step.StepNo))
+	}
 	if expired.Lost > 0 {
 		w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
 	}
 	w.o.publish(expired.Signals)
-	return expired.Lost + expired.Unbegun, nil
+	return expired.Claims(), nil
 }
 
 // soonest returns the delay before the next look; for a time that has just passed it

@@ -53,6 +53,7 @@ type Config struct {
 	CreateBatch       int           // tasks per transaction
 	CreatePending     int           // requests that may wait
 	SweepBatch        int           // due steps or leases per statement
+	MaxLosses         int           // processes with which a step may be lost without being blamed
 	LeaseGrace        time.Duration // for which no lease ends after the database was away, and after the start; 0: none
 	HeartbeatInterval time.Duration
 	MaxTaskDepth      int                // tasks of which each is a step of the one before

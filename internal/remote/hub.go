@@ -28,6 +28,7 @@ type Config struct {
 	Share        int           // percentage of them that one principal may have; 0: all
 	MaxPermits   int           // of one session (worker.sessions.max_permits)
 	ReclaimGrace time.Duration // worker.sessions.reclaim_grace_ms
+	MaxLosses    int           // of a step that is not blamed (worker.sessions.max_losses)
 	MaxWait      time.Duration // of a poll (worker.sessions.max_wait_ms)
 	// ConfirmWithin bounds the time until a report is answered that is not recorded yet; 0: it
 	// is answered at once.
@@ -471,14 +472,14 @@ func (h *Hub) lose(s *session) {
 		return
 	}
 	h.removeLocked(s)
-	lost := 0
+	lost, seen := 0, time.Now().Add(-h.cfg.ReclaimGrace)
 	for _, held := range s.inOrder() {
 		if !held.handed {
 			h.againLocked(held)
 			continue
 		}
 		lost++
-		held.decideLocked(ending{err: worker.Retryable(lostError{}, retryLost)})
+		held.decideLocked(ending{err: worker.Lost(worker.Retryable(lostError{}, retryLost), seen, h.cfg.MaxLosses)})
 	}
 	h.mu.Unlock()
 	h.cfg.Metrics.SessionsLost.Inc()

@@ -40,7 +40,7 @@ type ending struct {
 	err    error
 }
 
-// lostError is the failure of a step whose session is lost.
+// lostError is the failure of a step whose session is lost, where its loss cannot be recorded.
 type lostError struct{}
 
 func (lostError) Error() string {

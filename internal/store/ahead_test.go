@@ -75,7 +75,7 @@ func TestWhatWasClaimedAheadAndNeverBeganCostsNothing(t *testing.T) {
 			require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.begun_claims where worker = $1`, worker))
 
 			db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
-			expired, err := s.ExpireLeases(t.Context(), store.UpTo(100))
+			expired, err := s.ExpireLeases(t.Context(), store.UpTo(100), 10)
 			require.NoError(t, err)
 			require.Equal(t, 6, expired.Lost)
 			require.Equal(t, 4, expired.Unbegun)

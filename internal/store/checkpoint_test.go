@@ -216,7 +216,7 @@ func TestACheckpointRevivesNoLease(t *testing.T) {
 	saved := save(t, s, point(c, `1`, 1))[0]
 	require.True(t, saved.Saved, "no other worker has the step, so its progress counts")
 	require.LessOrEqual(t, saved.Lease, time.Duration(0))
-	n, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+	n, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n.Lost)
 	applyAll(t, s)

@@ -57,7 +57,7 @@ func everyFlow(ctx context.Context, s *store.Store, p *store.Plan) map[string]er
 	add("take task", err)
 	_, err = s.PromoteDue(ctx, store.UpTo(1))
 	add("promote", err)
-	_, err = s.ExpireLeases(ctx, store.UpTo(1))
+	_, err = s.ExpireLeases(ctx, store.UpTo(1), 10)
 	add("expire", err)
 	_, err = s.Horizon(ctx, store.Without{})
 	add("horizon", err)

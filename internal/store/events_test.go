@@ -112,7 +112,7 @@ func TestAStaleReportPublishesNothing(t *testing.T) {
 	create(t, s, p, 1)
 	first := claim(t, s, p, 1)[0]
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
-	_, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+	_, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	applyAll(t, s)
 	require.Empty(t, messages(t, db), "a lost lease is not the end of a handler")
@@ -138,7 +138,7 @@ func TestAStepThatLosesItsLastWorkerHasFailed(t *testing.T) {
 	for range 2 {
 		require.Len(t, claim(t, s, p, 1), 1)
 		db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
-		_, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+		_, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 		require.NoError(t, err)
 		applyAll(t, s)
 	}

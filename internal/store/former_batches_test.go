@@ -266,7 +266,7 @@ func TestADeadLetterTellsOfTheBatchThatFailed(t *testing.T) {
 	s.again()
 	require.Len(t, s.makes("v", "w"), 2) // both lose their workers
 	s.db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where lease_until is not null`)
-	_, err := s.store.ExpireLeases(t.Context(), store.UpTo(10))
+	_, err := s.store.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	applyAll(t, s.store)
 	letter, err := s.store.DeadLetterOfTask(t.Context(), s.task)

@@ -146,7 +146,7 @@ func TestWhateverPutsAStepInLineTellsItsLane(t *testing.T) {
 	require.Len(t, claimed, 1)
 	db.Exec(t, `delete from tasker.begun_claims`)
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
-	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{lane(1, 50, true)}, expired.Signals, "it had not begun")
 

@@ -218,7 +218,7 @@ func TestLimitsHoldForStepsClaimedAhead(t *testing.T) {
 								done.Add(1)
 							}
 						}
-						if _, err := mine.ExpireLeases(t.Context(), store.UpTo(100)); err != nil {
+						if _, err := mine.ExpireLeases(t.Context(), store.UpTo(100), 10); err != nil {
 							t.Error(err)
 						}
 					}

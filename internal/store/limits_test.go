@@ -76,7 +76,7 @@ func TestALimitOfWhatRuns(t *testing.T) {
 	more, _ = claimLimited(t, s, p, 10)
 	require.Equal(t, []string{"a"}, keysOf(t, more))
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
-	_, err := s.ExpireLeases(t.Context(), store.UpTo(100))
+	_, err := s.ExpireLeases(t.Context(), store.UpTo(100), 10)
 	require.NoError(t, err)
 	more, _ = claimLimited(t, s, p, 10)
 	require.Equal(t, []string{"a", "a"}, keysOf(t, more), "lost leases make room")

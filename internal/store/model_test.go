@@ -412,7 +412,7 @@ func (m *model) expire(t *rapid.T) {
 	if released {
 		require.NoError(t, s.ReleaseLeases(m.ctx, claims))
 	}
-	expired, err := s.ExpireLeases(m.ctx, store.UpTo(100))
+	expired, err := s.ExpireLeases(m.ctx, store.UpTo(100), 10)
 	require.NoError(t, err)
 	require.Equal(t, want, expired.Lost)
 }

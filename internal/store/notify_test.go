@@ -130,7 +130,7 @@ func signalsFollowTheCommit(t *testing.T, opts store.Options, listen func(dsn st
 	require.Empty(t, mustExpire(t, s))
 	claim(t, s, p, 1)
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
-	_, err = s.ExpireLeases(t.Context(), store.UpTo(10))
+	_, err = s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	e.receives(signal.TopicOrchestration)
 
@@ -149,7 +149,7 @@ func signalsFollowTheCommit(t *testing.T, opts store.Options, listen func(dsn st
 
 func mustExpire(t *testing.T, s *store.Store) (none []int) {
 	t.Helper()
-	n, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+	n, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	if n.Lost > 0 {
 		none = append(none, n.Lost)

@@ -161,9 +161,9 @@ func TestClaimsOfTheDeadAreReleased(t *testing.T) {
 
 	_, err = s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: dead, ID: "w"}, []store.ClaimKey{key(lost[0])}, time.Hour)
 	require.ErrorIs(t, err, store.ErrWorkerDead)
-	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
-	require.Equal(t, 2, expired.Lost, "its heartbeat has extended nothing")
+	require.Equal(t, 2, expired.Spared, "its heartbeat has extended nothing")
 	require.Equal(t, []bool{true}, report(t, s, succeed(kept[0], `1`)))
 	require.Equal(t, []bool{false, false}, report(t, s, succeed(lost[0], `1`), succeed(lost[1], `1`)))
 	applyAll(t, s)

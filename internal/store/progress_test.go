@@ -80,7 +80,7 @@ func TestProgressStaysWithItsStep(t *testing.T) {
 			require.Contains(t, string(one.Checkpoint), `"cursor": 10`)
 			saveOne(t, s, one, `20`)
 			require.NoError(t, s.ReleaseLeases(t.Context(), []store.ClaimKey{one.Key()}))
-			_, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+			_, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 			require.NoError(t, err)
 			applyAll(t, s)
 

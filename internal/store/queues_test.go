@@ -67,7 +67,7 @@ func (q *mailQueue) claim() []store.Claimed {
 func (q *mailQueue) endLeases() (lost int) {
 	q.t.Helper()
 	q.db.Exec(q.t, `update tasker.board set lease_until = clock_timestamp() - interval '1 ms' where lease_until is not null`)
-	expired, err := q.ExpireLeases(q.t.Context(), store.UpTo(100))
+	expired, err := q.ExpireLeases(q.t.Context(), store.UpTo(100), 10)
 	require.NoError(q.t, err)
 	return expired.Lost
 }

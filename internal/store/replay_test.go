@@ -69,7 +69,7 @@ func (o *operated) report(t *rapid.T) {
 			_, err = o.store.Report(o.ctx, []store.Report{fail(c, false, "no")})
 		case "lost":
 			o.db.Exec(o.t, `update tasker.board set lease_until = now() - interval '1 s' where token = $1`, c.Token)
-			_, err = o.store.ExpireLeases(o.ctx, store.UpTo(10))
+			_, err = o.store.ExpireLeases(o.ctx, store.UpTo(10), 10)
 		}
 		require.NoError(t, err)
 	}

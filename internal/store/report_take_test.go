@@ -184,7 +184,7 @@ func TestReportAndTakeBringsNoStaleResult(t *testing.T) {
 	done, _ := settleTaken(t, s, req, succeed(*claimLone(t, s, req), `1`))
 	sides := done.Claimed
 	require.NoError(t, s.ReleaseLeases(t.Context(), []store.ClaimKey{sides[0].Key()}))
-	_, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+	_, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	applyAll(t, s)
 	again, _, err := s.Claim(t.Context(), req, true)

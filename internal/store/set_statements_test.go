@@ -42,7 +42,7 @@ const (
 // functions that make them.
 var setStatements = map[string]string{
 	// claims
-	"claimsEndingWith": byClaims, "claimDirectFrom": byClaims, "claimKeysFrom": byClaims, "tryClaims": byClaims, "sortLimited": byClaims,
+	"claimsEndingWith": byClaims, "claimDirectFrom": byClaims, "claimKeysFrom": byClaims, "tryClaims": byClaims, "claimSuspect": byClaims, "sortLimited": byClaims,
 	"sortBeside": byClaims, "makeKeysBeside": byClaims, "claimPut": bySettling, "adoptClaims": byHalvesOfList,
 	// what workers write
 	"reportSteps": byReports, "keepIsolated": byReports, "saveCheckpoints": byCheckpoints, "resumeSteps": byCheckpoints, "workerHeartbeat": byHeartbeats,
@@ -63,7 +63,7 @@ var setStatements = map[string]string{
 	// one author
 	"addNamespaces": byItsBringer, "registerCallables": byItsBringer, "retirePlans": byItsBringer, "insertPlans": byItsBringer, "putPlanStarts": byItsBringer,
 	"declareLimits": byItsBringer, "registerQueueWorker": byItsBringer, "writeValues": byItsBringer, "follow": byItsBringer, "describeStale": byItsBringer,
-	"namesakes": byItsBringer, "lockAllPlans": byItsBringer, "lockFreePlans": byItsBringer, "lockClaim": ofOneRow, "attention": ofOneRow,
+	"namesakes": byItsBringer, "lockAllPlans": byItsBringer, "lockFreePlans": byItsBringer, "lockClaim": ofOneRow, "loseClaims": ofOneRow, "attention": ofOneRow,
 	// not yet
 	"actBeyond": notYet, "firstKeys": notYet, "forgetKeys": notYet, "returnLimited": notYet, "repeatClaims": notYet, "succeedWorkers": notYet,
 	"deleteGone": notYet, "deleteQueueWorkers": notYet, "noteQueueDeaths": notYet, "forgetTransitions": notYet, "saveModels": notYet, "age": notYet, "ageInKeys": notYet, "agePreview": notYet, "ageInKeysPreview": notYet, "dropKeys": notYet,

@@ -209,7 +209,7 @@ func TestSettleRefusesWithoutTheClaim(t *testing.T) {
 	for name, lose := range map[string]func(c *store.Claimed){
 		"the lease has ended": func(c *store.Claimed) {
 			require.NoError(t, s.ReleaseLeases(t.Context(), []store.ClaimKey{c.Key()}))
-			expired, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+			expired, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 			require.NoError(t, err)
 			require.Equal(t, 1, expired.Lost)
 		},
@@ -295,7 +295,7 @@ func TestSettledStepComesBackWhenItsWorkerDies(t *testing.T) {
 	require.NoError(t, s.ReleaseLeases(t.Context(), []store.ClaimKey{answers[0].Next.Key()}))
 	_, err = s.HandBack(t.Context(), []store.ClaimKey{answers[1].Next.Key()})
 	require.NoError(t, err)
-	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, expired.Lost)
 	applyAll(t, s)

@@ -86,11 +86,11 @@ func TestSignalsTravelWithTheCommitAndOnlyWithIt(t *testing.T) {
 	last := claim(t, s, p, 1)[0]
 	require.NoError(t, s.ReleaseLeases(t.Context(), []store.ClaimKey{key(last)}))
 	require.Equal(t, []signal.Signal{{Topic: signal.TopicDue}}, sent())
-	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, expired.Lost)
 	require.Equal(t, []signal.Signal{{Topic: signal.TopicOrchestration}}, sent())
-	_, err = s.ExpireLeases(t.Context(), store.UpTo(10))
+	_, err = s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	require.Empty(t, sent())
 }

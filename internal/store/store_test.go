@@ -128,7 +128,7 @@ func applyAll(t testing.TB, s *store.Store) (finished int) {
 			var in []workflow.Input
 			for _, r := range task.Reported {
 				if r.Outcome == workflow.OutcomeLeaseLost {
-					in = append(in, workflow.LeaseLost{Step: r.Step, Attempt: r.Attempt})
+					in = append(in, workflow.LeaseLost{Step: r.Step, Attempt: r.Attempt, Final: !r.Retryable})
 					continue
 				}
 				in = append(in, workflow.Reported{Step: r.Step, Attempt: r.Attempt,
@@ -223,7 +223,7 @@ func TestStaleTokenChangesNothing(t *testing.T) {
 	create(t, s, p, 1)
 	old := claim(t, s, p, 1)[0]
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
-	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, expired.Lost)
 	require.Equal(t, []bool{false}, report(t, s, succeed(old, `1`)), "the lease has been ended")

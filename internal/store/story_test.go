@@ -57,7 +57,7 @@ func (b *boardStory) play(t *testing.T, d *datadriven.TestData) string {
 		return b.board(t)
 	case "lease-ends":
 		b.db.Exec(t, `update tasker.board set lease_until = clock_timestamp() - interval '1 minute' where lease_until is not null`)
-		_, err := b.store.ExpireLeases(t.Context(), store.UpTo(10))
+		_, err := b.store.ExpireLeases(t.Context(), store.UpTo(10), 10)
 		require.NoError(t, err)
 		return b.board(t)
 	case "retry-due":

@@ -108,7 +108,7 @@ func workAndReport(t *testing.T, s *shop) {
 	lost, err := s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: uuid.New()}, []store.ClaimKey{key(c)}, time.Minute)
 	require.NoError(t, err, "a heartbeat waits for no lock")
 	require.Empty(t, lost)
-	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+	expired, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	require.Zero(t, expired.Lost)
 	ear.receivesNothing()
@@ -164,7 +164,7 @@ func TestWorkIsUndone(t *testing.T) {
 		},
 		"of a lost lease": func(t *testing.T, c store.Claimed, w *store.Work) {
 			s.db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where task_uuid = $1`, c.TaskUUID)
-			expired, err := s.ExpireLeases(t.Context(), store.UpTo(10))
+			expired, err := s.ExpireLeases(t.Context(), store.UpTo(10), 10)
 			require.NoError(t, err)
 			require.Equal(t, 1, expired.Lost)
 			accepted, err := w.Report(t.Context(), succeed(c, `1`))

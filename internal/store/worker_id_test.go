@@ -14,7 +14,6 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 func underID(id string) store.Daemon {
@@ -25,7 +24,7 @@ func underID(id string) store.Daemon {
 // others, become lost leases; and the predecessor stays dead.
 func TestASuccessorReleasesWhatADeadWorkerHeld(t *testing.T) {
 	t.Parallel()
-	s, _ := open(t)
+	s, db := open(t)
 	p := plan(t, s, loneYAML)
 	dead, other := underID("payments-0"), underID("payments-1")
 	held := map[uuid.UUID][]store.Claimed{}
@@ -59,19 +58,13 @@ func TestASuccessorReleasesWhatADeadWorkerHeld(t *testing.T) {
 	_, err = s.WorkerHeartbeat(t.Context(), dead, nil, time.Minute)
 	require.ErrorIs(t, err, store.ErrWorkerDead)
 
-	expired, err := s.ExpireLeases(t.Context(), store.UpTo(100))
+	expired, err := s.ExpireLeases(t.Context(), store.UpTo(100), 10)
 	require.NoError(t, err)
-	require.Equal(t, 3, expired.Lost)
+	require.Equal(t, 3, expired.Spared)
 	lost, err := s.WorkerHeartbeat(t.Context(), other, []store.ClaimKey{key(held[other.UUID][0])}, time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, lost)
-	reported, err := s.TakeReported(t.Context(), 10, false)
-	require.NoError(t, err)
-	defer reported.Release()
-	require.Len(t, reported.Tasks, 3)
-	for _, task := range reported.Tasks {
-		require.Equal(t, workflow.OutcomeLeaseLost, task.Reported[0].Outcome)
-	}
+	require.Equal(t, 3, db.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 4 and reason = 'not_blamed'`))
 }
 
 // die registers a worker that holds n claims and was not heard of for long.
@@ -119,9 +112,9 @@ func TestASuccessorLeavesProcessesTheGrace(t *testing.T) {
 			}
 			ended := 0
 			pgtest.Eventually(t, patience, func() (bool, string) {
-				expired, err := s.ExpireLeases(t.Context(), store.UpTo(100))
+				expired, err := s.ExpireLeases(t.Context(), store.UpTo(100), 10)
 				require.NoError(t, err)
-				ended += expired.Lost
+				ended += expired.Claims()
 				return ended == 5, "the leases do not end"
 			})
 		})
@@ -153,8 +146,8 @@ func TestClaimsAreAdoptedDuringASuccession(t *testing.T) {
 			default:
 			}
 			found, err := s.SweepLiveness(t.Context(), fleetLimits, false)
-			expired, failure := s.ExpireLeases(t.Context(), store.UpTo(100))
-			assert.Equal(t, []any{nil, nil, 0, 0}, []any{err, failure, found.Released, expired.Lost})
+			expired, failure := s.ExpireLeases(t.Context(), store.UpTo(100), 10)
+			assert.Equal(t, []any{nil, nil, 0, 0}, []any{err, failure, found.Released, expired.Claims()})
 		}
 	})
 	var mu sync.Mutex

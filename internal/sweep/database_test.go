@@ -291,7 +291,7 @@ func TestEverySweepDoesItsWork(t *testing.T) {
 	require.Equal(t, map[string]int{"marked_dead": 1, "released_steps": 1}, items("liveness"))
 	_, err := n.store.WorkerHeartbeat(t.Context(), n.worker, []store.ClaimKey{n.claimed.Key()}, time.Hour)
 	require.ErrorIs(t, err, store.ErrWorkerDead)
-	expired, err := n.store.ExpireLeases(t.Context(), store.UpTo(10))
+	expired, err := n.store.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, expired.Lost, "the step is free although its lease was long")
 

@@ -191,6 +191,7 @@ var LogKeys = []LogKey{
 	{"source", KeyText, "Event source"},
 	{"stack", KeyText, "Stack of a panic"},
 	{"stale", KeyNumber, "Outcomes that came too late"},
+	{"spared", KeyNumber, "Steps that were lost with their worker and not blamed"},
 	{"state", KeyText, "State of a part"},
 	{"status", KeyNumber, "HTTP status"},
 	{"steps", KeyNumber, "Number of steps"},

@@ -99,6 +99,7 @@ type Engine struct {
 	// limitedScans are those for steps of limited callables.
 	limitedScans fullScans
 	limitedAlone bool // the latest look for steps of other callables found none
+	suspects     suspects
 	unknown      unknown
 	rejected     rejected
 	own          []int32 // callables whose handlers run in this process
@@ -347,7 +348,8 @@ func (e *Engine) work(x *Execution) {
 // Board is the part of *store.Store that a worker uses; tests have a fake.
 type Board interface {
 	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, rest store.Rest, err error)
-	ClaimLimited(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, unsorted bool, again time.Duration, err error)
+	ClaimSuspect(ctx context.Context, req store.ClaimRequest) (claimed []store.Claimed, rest store.Rest, err error)
+	ClaimLimited(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, rest store.Rest, again time.Duration, err error)
 	SortLimited(ctx context.Context, callable int32, except []uuid.UUID) (more bool, err error)
 	ActBeyond(ctx context.Context, callables []int32) (store.Beyond, error)
 	LimitedCallables(ctx context.Context) (map[int32]store.LimitedCallable, error)
@@ -362,6 +364,7 @@ type Board interface {
 	FailWaiting(ctx context.Context, step store.RowKey, failure json.RawMessage) ([]signal.Signal, error)
 	Adopt(ctx context.Context, worker uuid.UUID, held []store.HeldClaim, namespaces []string, lease time.Duration) (adopted []store.Adopted, locked bool, err error)
 	HandBack(ctx context.Context, claims []store.ClaimKey) (signals []signal.Signal, err error)
+	LoseClaim(ctx context.Context, k store.ClaimKey, blamed bool, maxLosses int) (signals []signal.Signal, err error)
 	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
 	TakeWorkerID(ctx context.Context, d store.Daemon, from store.Succession) (store.TakenWorkerID, error)
 	WorkerHeartbeat(ctx context.Context, d store.Daemon, claims []store.ClaimKey, lease time.Duration) (lost []int64, err error)

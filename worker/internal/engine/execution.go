@@ -75,6 +75,7 @@ type Execution struct {
 	zombie   bool // reported or lost, but its handler still runs
 	permit   int  // its index in running, from 1; 0: none
 	leaseEnd time.Time
+	claimEnd time.Time // its first leaseEnd
 	since    time.Time // when it was claimed, by the local clock
 	began    time.Time // when it got its permit
 	deadline time.Time // of its handler
@@ -83,7 +84,7 @@ type Execution struct {
 // execution makes the execution of a claim.
 func (e *Engine) execution(c *store.Claimed, leaseEnd time.Time) *Execution {
 	x := e.cfg.New()
-	x.engine, x.Claim, x.Key, x.leaseEnd = e, *c, c.Key(), leaseEnd
+	x.engine, x.Claim, x.Key, x.leaseEnd, x.claimEnd = e, *c, c.Key(), leaseEnd, leaseEnd
 	return x
 }
 

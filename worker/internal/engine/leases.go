@@ -29,6 +29,7 @@ func (s *slots) extended(keys []store.ClaimKey, end time.Time) {
 	for _, k := range keys {
 		if x := s.claims[k.Token]; x != nil {
 			x.leaseEnd = end
+			s.outlivedLocked(x)
 		}
 	}
 }

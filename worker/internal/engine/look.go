@@ -62,7 +62,12 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	if e.queues.reofferNew() {
 		e.BeatSoon() // reports the new offer
 	}
-	want := min(room, maxClaim)
+	suspect, err := e.lookSuspect(ctx, &out)
+	want := min(room-suspect.found, maxClaim)
+	if err != nil || want == 0 {
+		out.Found, out.More = suspect.found, err == nil && e.slots.owe()
+		return out, err
+	}
 	limited, err := e.lookLimited(ctx, want, w.Everywhere, &out)
 	retry := out.RetryIn
 	var got haul
@@ -77,7 +82,7 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 		e.limitedAlone = got.found == 0
 	}
 	got.add(limited)
-	out.Found = got.found
+	out.Found = got.found + suspect.found
 	if retry > 0 && (out.RetryIn == 0 || retry < out.RetryIn) {
 		out.RetryIn = retry
 	}
@@ -87,6 +92,7 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	if e.slots.looked(err == nil && !got.all(want)) {
 		out.Waited = got.waited
 	}
+	e.suspects.retry(e.slots, &out)
 	if got.all(want) {
 		out.More = e.slots.owe() || out.More // or when a permit is free
 	}
@@ -227,8 +233,9 @@ func (e *Engine) lookLimited(ctx context.Context, want int, everywhere bool, out
 func (e *Engine) claimLimited(ctx context.Context, request store.ClaimRequest, full bool, out *coordinator.Outcome) (got haul, known bool, err error) {
 	begin, again, unsorted := time.Now(), time.Duration(-1), false
 	got, err = e.claimBy(ctx, request, func(ctx context.Context, request store.ClaimRequest) (claimed []store.Claimed, rest store.Rest, err error) {
-		claimed, unsorted, again, err = e.board.ClaimLimited(ctx, request, full)
-		return claimed, rest, err
+		claimed, rest, again, err = e.board.ClaimLimited(ctx, request, full)
+		unsorted = rest&store.RestUnsorted != 0
+		return claimed, rest & store.RestSuspects, err
 	})
 	if full {
 		e.limitedScans.ends(begin, time.Now(), got.found >= request.Limit, err)
@@ -342,6 +349,7 @@ func (e *Engine) claimBy(ctx context.Context, request store.ClaimRequest,
 		return got, fmt.Errorf("claim up to %d steps: %w", request.Limit, err)
 	}
 	got.found, got.rest = len(claimed), rest
+	e.suspects.seen(rest)
 	for i := range claimed {
 		got.waited = max(got.waited, claimed[i].ClaimedAt.Sub(claimed[i].EnqueuedAt))
 		batch.Add(claimed[i].Trace, claimed[i].TaskUUID)
@@ -397,7 +405,7 @@ func (e *Engine) adoptApart(ctx context.Context, worker uuid.UUID, held []store.
 
 func (e *Engine) claimRequest(limit int, callables []int32) store.ClaimRequest {
 	return store.ClaimRequest{Worker: e.id(), Callables: inTurn(callables), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease,
-		Except: e.rejected.claims.Held()}
+		BesideSuspect: e.slots.hasSuspect(), Except: e.rejected.claims.Held()}
 }
 
 // take starts claims for which there is a permit; the others wait.
@@ -491,13 +499,18 @@ const leftFor = 10 * time.Second
 // HandBack hands back a step whose handler did nothing, and repeats that while the database
 // is unavailable and the step may run. It reports whether that worked.
 func (x *Execution) HandBack() bool {
+	return x.giveUp(func() error { return x.engine.handBack(&x.Ctx, []*Execution{x}) })
+}
+
+// giveUp ends the claim of an execution, and repeats that while the database is unavailable.
+func (x *Execution) giveUp(end func() error) bool {
 	for n := 0; ; n++ {
-		err := x.engine.handBack(&x.Ctx, []*Execution{x})
+		err := end()
 		if err == nil {
 			return true
 		}
 		if !errors.Is(err, store.ErrUnavailable) || pause(&x.Ctx, n, 0) != nil {
-			x.engine.log.Warn("a step that its handler has not begun was not handed back", zap.Inline(x), zap.Error(err))
+			x.engine.log.Warn("a step that another process was to run was not handed back", zap.Inline(x), zap.Error(err))
 			return false
 		}
 	}

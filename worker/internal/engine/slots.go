@@ -59,19 +59,20 @@ type slots struct {
 	prefetch   int // claims that may wait for a permit, even with slow handlers
 	maxPending int // pending outcomes beyond which nothing is claimed
 
-	mu        sync.Mutex
-	claims    map[int64]*Execution // by token: all held claims
-	running   []*Execution         // all with a permit, unordered
-	waiting   []*Execution
-	yielded   []*Execution // saved, wait for a look before they wait for a permit
-	pace      pace
-	services  map[int32]time.Duration // mean time of handlers by callable
-	announced announced
-	promised  int         // permits for steps that are being claimed with a settlement
-	in        [phases]int // claims by phase
-	zombies   int
-	onZombies func(count int) // called under the lock when zombies changes
-	owed      bool            // a look is due as soon as there is room
+	mu         sync.Mutex
+	claims     map[int64]*Execution // by token: all held claims
+	lostBefore map[int64]*Execution // those of steps that were lost with a process before, see suspects.go
+	running    []*Execution         // all with a permit, unordered
+	waiting    []*Execution
+	yielded    []*Execution // saved, wait for a look before they wait for a permit
+	pace       pace
+	services   map[int32]time.Duration // mean time of handlers by callable
+	announced  announced
+	promised   int         // permits for steps that are being claimed with a settlement
+	in         [phases]int // claims by phase
+	zombies    int
+	onZombies  func(count int) // called under the lock when zombies changes
+	owed       bool            // a look is due as soon as there is room
 	// owedPermit: a look is due as soon as a permit is free. Not all limited steps are claimed ahead.
 	owedPermit bool
 	dry        bool // the latest look has found less than it asked for
@@ -83,7 +84,7 @@ type slots struct {
 
 func newSlots(limit, prefetch, maxPending int) *slots {
 	return &slots{limit: limit, prefetch: prefetch, maxPending: maxPending,
-		claims: map[int64]*Execution{}, running: make([]*Execution, 0, limit), services: map[int32]time.Duration{}, onZombies: func(int) {},
+		claims: map[int64]*Execution{}, lostBefore: map[int64]*Execution{}, running: make([]*Execution, 0, limit), services: map[int32]time.Duration{}, onZombies: func(int) {},
 		deadlines: deadlines{passed: func() {}}}
 }
 
@@ -98,6 +99,7 @@ func (s *slots) move(x *Execution, from, to phase) bool {
 	s.in[to]++
 	if to == phaseLost || to == phaseGone {
 		delete(s.claims, x.Key.Token)
+		s.clearLocked(x)
 	}
 	s.changedLocked()
 	return true
@@ -153,6 +155,7 @@ func (s *slots) holdLocked(x *Execution, now time.Time) {
 	if s.claims[x.Key.Token] != x {
 		s.claims[x.Key.Token] = x
 		s.in[x.phase]++
+		s.watchLocked(x)
 	}
 	x.since = now
 }
@@ -369,6 +372,7 @@ func (s *slots) remains() (unstarted, returned, rest []*Execution) {
 		}
 	}
 	clear(s.claims)
+	clear(s.lostBefore)
 	s.waiting, s.yielded = nil, nil
 	return unstarted, returned, rest
 }

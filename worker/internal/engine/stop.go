@@ -42,8 +42,13 @@ func (e *Engine) surrender(ctx context.Context, list []*Execution) error {
 // handBack makes claims claimable by other workers and signals them. A failed hand-back
 // is repeated once at the end.
 func (e *Engine) handBack(ctx context.Context, list []*Execution) error {
+	return e.giveBack(list, func(keys []store.ClaimKey) ([]signal.Signal, error) { return e.board.HandBack(ctx, keys) })
+}
+
+// giveBack ends claims by a statement that makes their steps claimable again.
+func (e *Engine) giveBack(list []*Execution, by func(keys []store.ClaimKey) ([]signal.Signal, error)) error {
 	keys := e.slots.hand(list)
-	signals, err := e.board.HandBack(ctx, keys)
+	signals, err := by(keys)
 	e.slots.handed(list, err == nil)
 	if err != nil {
 		return fmt.Errorf("hand back %d steps: %w", len(keys), err)

@@ -376,7 +376,7 @@ var (
 	// columnsOfSteps belong to a step and move with it.
 	columnsOfSteps = []string{"seq", "token", "lease_until", "claimed_at", "reported_at", "worker", "due_at", "enqueued_at", "retry_after_ms",
 		"callable", "lane", "step_no", "state", "attempt", "outcome", "retryable", "parents", "inputs", "tags", "result", "error", "batch", "checkpoint",
-		"wait", "awaits", "events", "last_attempt", "ahead", "limit_line"}
+		"wait", "awaits", "events", "last_attempt", "ahead", "limit_line", "losses", "lost_after_ms"}
 	// columnsOfTasks belong to the task and stay in slot 0.
 	columnsOfTasks = []string{"requested_at", "state_since", "updated_at", "processor", "correlation_id", "parent_correlation_id", "plan_id",
 		"task_state", "priority", "watched", "progress", "context", "deadline", "dead_letter", "awaited", "trace"}

@@ -438,6 +438,7 @@ set progress = o.progress, processor = @processor::uuid, deadline = case when o.
     due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
     enqueued_at = case when o.step_no is null or o.due_ms > 0 then null else clock_timestamp() end,
     attempt = case when o.again then t.attempt else 0 end, checkpoint = case when o.again then t.checkpoint end,
+    losses = case when o.again and o.outcome = {lease_lost} then t.losses end, lost_after_ms = case when o.again and o.outcome = {lease_lost} then t.lost_after_ms end,
     last_attempt = nullif(o.last_attempt, false), ahead = null, limit_line = case when o.again then t.limit_line end,
     token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
     outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, batch = null, wait = null, awaits = null
@@ -460,6 +461,7 @@ with o as materialized (
 update tasker.board s
 set state = case when o.due_ms > 0 then {scheduled} else {claimable} end, seq = nextval('tasker.step_seq'), lane = o.lane,
     last_attempt = nullif(o.last_attempt, false), ahead = null,
+    losses = case when o.outcome = {lease_lost} then s.losses end, lost_after_ms = case when o.outcome = {lease_lost} then s.lost_after_ms end,
     due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
     enqueued_at = case when o.due_ms > 0 then null else clock_timestamp() end,
     token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,

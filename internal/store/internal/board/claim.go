@@ -3,6 +3,7 @@ package board
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 
@@ -29,6 +30,10 @@ type ClaimRequest struct {
 	// no attempt before the worker has announced that it begins them, see BeginClaims.
 	Ahead int
 	Lease time.Duration
+	// BesideSuspect: the worker has a suspect under way, so no step is claimed that was lost before.
+	BesideSuspect bool
+	// Suspects: a suspect may be claimed, too. Such a claim, of limited callables, takes one step.
+	Suspects bool
 	// Except are tasks whose steps are not claimed: they are set aside.
 	Except []uuid.UUID
 }
@@ -42,6 +47,17 @@ func (r *ClaimRequest) runs(plan *registry.Plan, step *workflow.PlanStep) bool {
 		}
 	}
 	return slices.Contains(r.Callables, plan.CallableOf(step))
+}
+
+// losses is how often a step may have been lost to be claimed.
+func (r *ClaimRequest) losses() int {
+	switch {
+	case r.Suspects:
+		return math.MaxInt16
+	case r.BesideSuspect:
+		return 0
+	}
+	return SuspectedFrom - 1
 }
 
 // Claimed is a step that now belongs to the caller until its lease ends.
@@ -73,6 +89,10 @@ type Claimed struct {
 	Checkpoint json.RawMessage
 	// Trace is the task's, see NewTask.Trace.
 	Trace []byte
+	// Losses is how often the step was lost with its process without being blamed; LostAfterMs is
+	// the longest time, in milliseconds, from a claim of it to such a loss.
+	Losses      int   `sql:",omitzero"`
+	LostAfterMs int64 `sql:",omitzero"`
 	// Task is the state of the task, if this is its only live step; else nil.
 	Task *Standing `sql:"-"`
 	// Unreadable is why the database did not give the step its inputs, which are missing then;
@@ -112,8 +132,11 @@ func (c *Claimed) StepUUID() uuid.UUID {
 // readyInLane are the first steps of a lane that a worker can run.
 const readyInLane = `from tasker.board
         where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark and (tags is null or tags <@ @tags::text[])
-              and task_uuid <> all (@except::uuid[])
+              and ` + maybeLost + ` and task_uuid <> all (@except::uuid[])
         order by seq limit @limit::int`
+
+// maybeLost holds for steps that have not been lost too often for the claim.
+const maybeLost = `(losses is null or losses <= @losses::int)`
 
 // pickSteps takes steps lane by lane. Each lane is read from its mark, so that dead row
 // versions before it are not read; a nested loop pulls rows one by one, so that no more
@@ -216,10 +239,12 @@ const (
         claimed_at = clock_timestamp(), lease_until = clock_timestamp() + @lease_ms::bigint * interval '1 ms'`
 	ofBoard       = `s.seq, ` + ofBoardButSeq
 	ofBoardButSeq = `s.task_uuid, s.slot, s.step_no, s.queue, s.callable, s.lane, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
-              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.task_state, s.progress, s.ahead, s.trace`
+              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.task_state, s.progress, s.ahead, s.trace, s.losses, s.lost_after_ms`
 	// A row that was changed between the snapshot and the lock is numbered, but not updated.
 	restLocked = `case when (select count(*) from picked) < @limit::int and (select count(*) from picked) < (select count(*) from ready)
-              or (select count(*) from claimed) < (select count(*) from numbered) then 1 else 0 end`
+              or (select count(*) from claimed) < (select count(*) from numbered) then 1 else 0 end` + orSuspects
+	// A look at the first page of an index without rows.
+	orSuspects = ` + case when exists (select from tasker.board where state = {claimable} and ` + suspected + `) then 4 else 0 end`
 )
 
 // Rest says which steps a claim left although it had room.
@@ -232,13 +257,17 @@ const (
 	// RestLast says that steps are on their last execution and not claimed ahead: they wait for a
 	// free permit.
 	RestLast
+	// RestSuspects says that suspects wait. A worker claims them with ClaimSuspect, one at a time.
+	RestSuspects
+	// RestUnsorted says that more limited steps may wait than a claim of them has sorted.
+	RestUnsorted
 )
 
 const claimedRows = `
 select r.rest, c.task_uuid, c.slot, c.step_no, c.queue, c.callable, c.lane, c.seq, c.attempt, c.token, coalesce(c.ahead, false) as ahead, c.enqueued_at, c.claimed_at,
        coalesce(c.plan_id, b.plan_id) as plan_id, coalesce(c.correlation_id, b.correlation_id, c.task_uuid) as correlation_id,
        coalesce(c.parent_correlation_id, b.parent_correlation_id) as parent_correlation_id, coalesce(c.priority, b.priority) as priority,
-       coalesce(c.requested_at, b.requested_at) as requested_at, c.batch, coalesce(c.trace, b.trace) as trace,
+       coalesce(c.requested_at, b.requested_at) as requested_at, c.batch, coalesce(c.trace, b.trace) as trace, c.losses, c.lost_after_ms,
        case get_byte(coalesce(c.progress, b.progress), 0)
            when {progress_retry} then (get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - {progress_max_attempts}) << 8)
                                    | get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - 1)
@@ -308,7 +337,7 @@ func claimsEndingWith(end string) claimStatement {
 // of is the statement for a claim, with its arguments.
 func (s *scanStatement) of(req *ClaimRequest, how pg.Args) stmt.Call {
 	how = how.And(pg.Args{"worker": req.Worker, "lease_ms": req.Lease.Milliseconds(), "tags": pg.NonNil(req.Tags), "limit": req.Limit,
-		"except": pg.NonNil(req.Except)})
+		"losses": req.losses(), "except": pg.NonNil(req.Except)})
 	if req.Ahead == 0 {
 		return s.now.With(how)
 	}
@@ -441,7 +470,7 @@ func (s *Board) claimOnce(ctx context.Context, db *pg.Conn, req ClaimRequest, fu
 	for _, seq := range found.newest {
 		s.db.History.Drew(seq)
 	}
-	all := len(found.list) < req.Limit && found.rest == 0
+	all := len(found.list) < req.Limit && found.rest&^RestSuspects == 0
 	s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
 	if all {
 		s.marks.emptied(req.Callables, found.newest, lanes, full, begin)

@@ -15,7 +15,7 @@ import (
 const (
 	// directStep are the columns of a waiting step that a claim of direct limits needs: it sorts and stores them several times.
 	directStep    = `select ctid as at, lane, seq, last_attempt is null as repeatable ` + claimableHere
-	claimableHere = `from tasker.board where state = {claimable} and (tags is null or tags <@ @tags::text[]) and task_uuid <> all (@except::uuid[])`
+	claimableHere = `from tasker.board where state = {claimable} and (tags is null or tags <@ @tags::text[]) and ` + maybeLost + ` and task_uuid <> all (@except::uuid[])`
 	// toLimited makes steps numbered claims of limited ones.
 	toLimited = `state = {in_progress}, attempt = s.attempt + 1, token = n.token, worker = @worker::uuid, claimed_at = now.now,
         lease_until = now.now + @lease_ms::bigint * interval '1 ms', limit_line = n.line, ahead = case when n.ahead then true end`
@@ -80,7 +80,7 @@ with now as materialized (select clock_timestamp() as now), lanes as materialize
     select case when (select count(*) from claimed) < (select count(*) from numbered)
                or (select count(*) from read) < @limit::int and (select count(*) from read) < (select count(*) from ready)
                or (select count(*) from read) = @limit::int and (select count(*) from picked) < @limit::int then ` + strconv.Itoa(int(RestLocked)) + ` else 0 end
-         + case when (select count(*) from numbered) < (select count(*) from picked)` + orLeft + ` then ` + strconv.Itoa(int(restLeft)) + ` else 0 end as rest
+         + case when (select count(*) from numbered) < (select count(*) from picked)` + orLeft + ` then ` + strconv.Itoa(int(restLeft)) + ` else 0 end` + orSuspects + ` as rest
 )` + claimedRows + fromBoard)
 }
 
@@ -258,7 +258,7 @@ with now as materialized (select clock_timestamp() as now), open as materialized
     from numbered n, now where s.ctid = n.at
     returning s.seq - {not_of_callable} as seq, ` + ofBoardButSeq + `
 )` + announced + `, rest as (
-    select case when (select count(*) from picked) < (select count(*) from wanted) or (select count(*) from claimed) < (select count(*) from numbered) then ` + strconv.Itoa(int(RestLocked)) + ` else 0 end
+    select case when (select count(*) from picked) < (select count(*) from wanted) or (select count(*) from claimed) < (select count(*) from numbered) then ` + strconv.Itoa(int(RestLocked)) + ` else 0 end` + orSuspects + `
          + case when (select count(*) from numbered) < (select count(*) from picked) then ` + strconv.Itoa(int(restLeft)) + ` else 0 end as rest
 )` + claimedRows + fromBoard)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 
 	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
@@ -57,7 +58,7 @@ const maxTried = 500
 // why: it tries the first 500 that such a claim may take, in transactions that are rolled back, and
 // calls alone for each that is rejected. The error is why if it finds none.
 func (s *Board) RejectedClaims(ctx context.Context, req ClaimRequest, why error, alone func(step Waiting, why error)) error {
-	args := pg.Args{"callables": req.Callables, "tags": pg.NonNil(req.Tags), "except": pg.NonNil(req.Except), "limit": maxTried}
+	args := pg.Args{"callables": req.Callables, "losses": math.MaxInt16, "tags": pg.NonNil(req.Tags), "except": pg.NonNil(req.Except), "limit": maxTried}
 	steps, err := pg.ReadAll[Waiting](ctx, s.db, "waiting_steps", "list the steps that wait", waitingSteps.With(args))
 	if err != nil {
 		return err

@@ -179,14 +179,14 @@ func (d *directLimits) learn(part limitedPart, left []limitLeft) (changed bool) 
 // without one.
 const limitedPatience = 250 * time.Millisecond
 
-// restLeft says that steps may be left for want of room.
-const restLeft = RestLast << 1
+// restLeft says that limited steps may be left for want of room.
+const restLeft = RestUnsorted << 1
 
 // ClaimLimited claims up to Limit steps of limited callables, of which Ahead begin later. full
 // makes it look for steps of direct limits wherever they are, instead of from the marks.
 // again is after how long it is worth repeating; 0: when there is room; negative: nothing waits.
-// unsorted says that more may wait than it has sorted. After an error steps may be claimed.
-func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, unsorted bool, again time.Duration, err error) {
+// rest says whether more may wait than it has sorted, and whether suspects do. After an error steps may be claimed.
+func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, rest Rest, again time.Duration, err error) {
 	var look limitedLook
 	err = s.db.Call(ctx, "claim_limited", "claim limited steps", func(ctx context.Context, db *pg.Conn) error {
 		err := s.claimLimited(ctx, db, &req, full, &look)
@@ -200,7 +200,10 @@ func (s *Board) ClaimLimited(ctx context.Context, req ClaimRequest, full bool) (
 		}
 		return err
 	})
-	return look.found.list, look.sorted >= sortedAtOnce/2, look.again(&req), err
+	if rest = look.found.rest & RestSuspects; look.sorted >= sortedAtOnce/2 {
+		rest |= RestUnsorted
+	}
+	return look.found.list, rest, look.again(&req), err
 }
 
 // limitedLook is what claims of limited steps have found.
@@ -299,13 +302,13 @@ func (s *Board) queueDirect(b *pgx.Batch, req *ClaimRequest, lanes lanesFrom, fu
 	}
 	claim.With(req.limited().And(pg.Args{"m": lanes})).Queue(b).Query(stmt.Rows(look.found.add))
 	if full {
-		firstDirect.With(pg.Args{"callables": req.Callables, "tags": pg.NonNil(req.Tags), "except": pg.NonNil(req.Except)}).Queue(b).Query(stmt.Rows(func(l *laneFrom) { look.first = append(look.first, *l) }))
+		firstDirect.With(pg.Args{"callables": req.Callables, "tags": pg.NonNil(req.Tags), "losses": req.losses(), "except": pg.NonNil(req.Except)}).Queue(b).Query(stmt.Rows(func(l *laneFrom) { look.first = append(look.first, *l) }))
 	}
 	return func() {
 		all := len(look.found.list) < req.Limit
 		s.marks.claimed(look.found.newest, lanes, full && !all)
 		s.marks.begin(look.first)
-		if all && look.found.rest == 0 {
+		if all && look.found.rest&^RestSuspects == 0 {
 			s.marks.emptied(req.Callables, look.found.newest, lanes, false, begin)
 		}
 	}
@@ -332,7 +335,7 @@ func (s *Board) queueKeys(b *pgx.Batch, req *ClaimRequest, lanes lanesFrom, full
 	claim.With(req.limited()).Queue(b).Query(stmt.Rows(look.found.add))
 	return func() {
 		s.marks.sortedUpTo(sorted, lanes, by, full && look.sorted >= int64(most))
-		if len(look.found.list) < req.Limit && look.found.rest == 0 && look.sorted < int64(most) {
+		if len(look.found.list) < req.Limit && look.found.rest&^RestSuspects == 0 && look.sorted < int64(most) {
 			s.marks.emptied(req.Callables, nil, lanes, false, begin)
 		}
 	}
@@ -341,7 +344,7 @@ func (s *Board) queueKeys(b *pgx.Batch, req *ClaimRequest, lanes lanesFrom, full
 // limited are the arguments of claims of limited steps but marks.
 func (r *ClaimRequest) limited() pg.Args {
 	return pg.Args{"worker": r.Worker, "lease_ms": r.Lease.Milliseconds(), "tags": pg.NonNil(r.Tags), "limit": r.Limit, "ahead": r.Ahead,
-		"callables": r.Callables, "except": pg.NonNil(r.Except)}
+		"callables": r.Callables, "losses": r.losses(), "except": pg.NonNil(r.Except)}
 }
 
 // sortedAtOnce is how many steps a claim sorts at least, if they wait: half of them from each

@@ -169,7 +169,7 @@ func TestLimitsWithoutKeysReadTheLineOfTheirCallable(t *testing.T) {
 			plantest.Of("claimDirect", claimDirect.With(claim), 2*items, 0),
 			plantest.Of("claimDirectFully", claimDirectFully.With(claim), 2*items, 0),
 			plantest.Of("firstKeys", firstKeys.With(pg.Args{"callables": one}), 1, 0),
-			plantest.Of("firstDirect", firstDirect.With(pg.Args{"callables": one, "tags": []string{}, "except": pg.UUIDs{}}), 1, 1),
+			plantest.Of("firstDirect", firstDirect.With(pg.Args{"callables": one, "tags": []string{}, "losses": 1, "except": pg.UUIDs{}}), 1, 1),
 			plantest.Of("limitsWait", limitsWait.With(pg.Args{"hot": one, "callables": one}), 100, 1),
 		}
 	})
@@ -301,7 +301,9 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 		plantest.Of("firstTimes", firstTimes.With(pg.Args{"due_from": longAgo, "lease_from": longAgo}), 1, 1),
 		plantest.Of("takeTasks", takeTasks.With(pg.Args{"tasks": tasks}), perStatement, perStatement),
 		plantest.Of("promoteDue", promoteDue.With(pg.UpTo(perStatement).Args().And(pg.Args{"from": longAgo})), perStatement, 0),
-		plantest.Of("expireLeases", expireLeases.With(pg.UpTo(perStatement).Args().And(pg.Args{"from": longAgo})), perStatement, 1),
+		plantest.Of("expireLeases", expireLeases.With(pg.UpTo(perStatement).Args().And(pg.Args{"from": longAgo, "max_losses": 10})), perStatement, perStatement),
+		plantest.Of("claimSuspect", claimSuspect.With(pg.Args{"worker": worker, "callables": []int32{2, 1, 3}, "tags": []string{}, "limit": 1, "lease_ms": int64(60_000), "except": pg.UUIDs{}}), 1, 0),
+		plantest.Of("loseClaims", loseClaims.With(pg.Args{"r": []lostClaim{{held[0], false}}, "max_losses": 10}), 1, 1),
 		plantest.Of("horizon", horizon.With(Without{}.args().And(pg.Args{"due_from": longAgo, "lease_from": longAgo})), 1, 1),
 		plantest.Of("processorAlive", processorAlive.With(processor), 1, 1),
 		plantest.Of("attention", attention.With(processor.And(everywhere).And(overdueArgs(10_000))), 2, 0),

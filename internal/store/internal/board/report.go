@@ -185,8 +185,7 @@ func reportRows(reports []Report, order []int) []reportRow {
 // Index: the primary key.
 var handBack = pg.Compile(`
 update tasker.board s
-set state = {claimable}, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null,
-    claimed_at = null, ahead = null, enqueued_at = clock_timestamp()
+set ` + claimableAgain + `
 from ` + stmt.HiddenList[ClaimKey]("r") + `
 where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
 returning (select name from tasker.namespaces where namespace_id = s.queue) as namespace, s.callable, s.lane`)

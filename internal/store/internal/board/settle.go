@@ -322,7 +322,7 @@ with o as materialized (
         step_no = o.next_no, callable = o.callable, lane = o.lane, tags = string_to_array(o.tags, {separator}),
         state = case when o.taken then {in_progress} else {claimable} end,
         seq = case when o.taken then t.seq else nextval('tasker.step_seq') end,
-        attempt = case when o.taken then 1 else 0 end, last_attempt = nullif(o.last_attempt, false), ahead = null, limit_line = null,
+        attempt = case when o.taken then 1 else 0 end, last_attempt = nullif(o.last_attempt, false), ahead = null, limit_line = null, losses = null, lost_after_ms = null,
         token = case when o.taken then nextval('tasker.claim_token') end,
         worker = case when o.taken then @worker::uuid end,
         lease_until = case when not o.taken then null

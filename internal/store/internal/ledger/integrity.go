@@ -376,10 +376,13 @@ func (at auditedAttempt) input() (workflow.Input, bool) {
 	case workflow.OutcomeFailed:
 		return workflow.Reported{Step: at.step, Attempt: at.attempt, Retryable: true, RetryAfter: -1}, true
 	case workflow.OutcomeLeaseLost:
+		if at.reason != nil && *at.reason == board.SparedReason { // it used no attempt
+			return nil, false
+		}
 		return workflow.LeaseLost{Step: at.step, Attempt: at.attempt}, true
 	case workflow.OutcomeError:
 		if at.reason != nil && (*at.reason == workflow.ReasonWorkerLost || *at.reason == workflow.ReasonPoison) {
-			return workflow.LeaseLost{Step: at.step, Attempt: at.attempt}, true
+			return workflow.LeaseLost{Step: at.step, Attempt: at.attempt, Final: *at.reason == workflow.ReasonWorkerLost}, true
 		}
 		// Retryable on purpose: the recorded reason says whether it was permanent.
 		permanent := at.reason == nil || *at.reason != workflow.ReasonExhausted
