@@ -208,7 +208,8 @@ func (c *checker) follows(before, after *Attempt) {
 	if after.Claimed.Before(before.Reported) {
 		c.fail(Fenced, "%s was claimed %v before the end of %s", describe(after), before.Reported.Sub(after.Claimed), describe(before))
 	}
-	if after.Attempt <= before.Attempt {
+	spared := before.Outcome == LeaseLost && before.Reason == "not_blamed" // it has used no attempt
+	if after.Attempt < before.Attempt || after.Attempt == before.Attempt && !spared {
 		c.fail(Fenced, "%s follows on %s and has no higher number", describe(after), describe(before))
 	}
 }

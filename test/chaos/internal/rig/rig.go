@@ -47,7 +47,7 @@ const (
 const Executor fleet.Kind = "executor"
 
 // sessions have short times too: a frozen process loses its session within seconds.
-const sessions = "[worker.sessions]\nreclaim_grace_ms = 2000\nmax_wait_ms = 1000\n"
+const sessions = "[worker.sessions]\nreclaim_grace_ms = 2000\nmax_wait_ms = 1000\nmax_losses = 1000\n"
 
 // Options describe the ground of a run.
 type Options struct {
@@ -289,7 +289,7 @@ func (r *Rig) config(d *Daemon) (string, error) {
 	}
 	c += "[common.task_templates]\nsearch_paths = []\n"
 	if kind == fleet.Orchestrator {
-		return c + fmt.Sprintf("[orchestration.leases]\nmax_crashes = %d\n", MaxCrashes), nil
+		return c + fmt.Sprintf("[orchestration.leases]\nmax_crashes = %d\nmax_losses = %[1]d\n", MaxCrashes), nil
 	}
 	limit := 3 * time.Minute
 	if !r.o.DefaultLeases {
