@@ -43,6 +43,11 @@ func (b *board) SampleOf(int32, *workflow.Plan, *workflow.PlanStep, []byte, time
 	return x, false
 }
 
+// LoseClaim records nothing, so that the step fails as where the loss of its process cannot be recorded.
+func (*board) LoseClaim(context.Context, store.ClaimKey, bool, int) ([]signal.Signal, error) {
+	return nil, errors.New("a rehearsal records no losses")
+}
+
 // HandBack is called for handlers that return worker.HandBack.
 func (b *board) HandBack(context.Context, []store.ClaimKey) ([]signal.Signal, error) {
 	b.mu.Lock()
