@@ -24,6 +24,10 @@ type Worker struct {
 		BatchSize  int  `toml:"batch_size" default:"500" min:"1" max:"10000" doc:"Results reported by one transaction." effect:"Throughput under load."`
 		MaxPending int  `toml:"max_pending" default:"10000" min:"1" max:"1000000" doc:"Results that may wait to be reported." effect:"Beyond it handlers wait."`
 	} `toml:"report"`
+	Inputs struct {
+		MaxBytes   int `toml:"max_bytes" default:"33554432" min:"65536" max:"1073741824" doc:"Most bytes of the context, the results of parents and the checkpoint of one step together, as JSON." effect:"Beyond it the step fails for good with InputsTooLarge, which names the sum."`
+		TotalBytes int `toml:"total_bytes" default:"67108864" min:"65536" max:"4294967296" doc:"Most bytes of the inputs of all running steps that have more than 64 KiB each." effect:"The memory that large inputs take; further such steps wait for it. At least max_bytes."`
+	} `toml:"inputs"`
 	StepResults struct {
 		Schema string `toml:"schema" default:"warn" oneof:"enforce,warn,off" doc:"What becomes of a result that does not fit the result_schema of its step." effect:"enforce fails the step for good with the code RESULT_SCHEMA, warn accepts, logs and counts it, off does not look. It holds for handlers in every language."`
 	} `toml:"step_results"`

@@ -85,6 +85,8 @@ type Config struct {
 	// HandlerTimeout limits handlers whose template sets no limit
 	// (worker.mpsc_channels.handler_dispatch.handler_timeout_ms).
 	HandlerTimeout time.Duration
+	// Inputs bounds the inputs of steps that are too large to come with their claims.
+	Inputs InputConfig
 	// MaxResultBytes bounds the JSON of a handler's result (common.documents.max_bytes).
 	MaxResultBytes int
 	// ResultSchema is the policy for a result that does not fit the result_schema of its step
@@ -140,6 +142,13 @@ type Metrics = telemetry.Metrics
 // registry returns the existing collectors, so several workers of a program may share it.
 // It panics if reg holds a metric of the same name and another shape.
 func NewMetrics(reg prometheus.Registerer) *Metrics { return telemetry.NewMetrics(reg) }
+
+// InputConfig bounds the contexts, results of parents and checkpoints of steps that have more than 64 KiB of
+// them, in bytes of JSON (worker.inputs). They are read when the handler is about to begin.
+type InputConfig struct {
+	MaxBytes   int64 // of one step; a step with more fails for good
+	TotalBytes int64 // of all such steps whose handlers run; others wait
+}
 
 // ReportConfig bounds the reporting of outcomes.
 type ReportConfig struct {
@@ -273,6 +282,7 @@ func Configure(c *config.Loaded) Config {
 		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),
 		MaxConcurrent: dispatch.MaxConcurrentHandlers, MaxResultBytes: c.Common.Documents.MaxBytes, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout, ResultSchema: w.StepResults.Schema,
+		Inputs: InputConfig{MaxBytes: int64(w.Inputs.MaxBytes), TotalBytes: int64(w.Inputs.TotalBytes)},
 		Report: ReportConfig{Only: !w.Report.Settle, MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
 			ClaimBelow: claimBelow(dispatch.LoadShedding), WarnFrom: warnFrom(dispatch.LoadShedding),
 			SlowAfter: w.CircuitBreakers.FFICompletionSend.SlowSendThreshold},

@@ -287,6 +287,11 @@ func (b *fakeBoard) FailWaiting(context.Context, store.RowKey, json.RawMessage) 
 	return nil, errors.New("not of this board")
 }
 
+// Inputs is for large claims, of which there are none here.
+func (b *fakeBoard) Inputs(context.Context, *store.Claimed, int64) (int64, error) {
+	return 0, errors.New("not of this board")
+}
+
 func (b *fakeBoard) LoseClaim(context.Context, store.ClaimKey, bool, int) ([]signal.Signal, error) {
 	return nil, errors.New("not of this board")
 }

@@ -347,7 +347,7 @@ func (w *Worker) build(ctx context.Context, p *parts, templates []*workflow.Temp
 		Namespaces: namespaces, Every: c.Every, Tags: c.Tags, Can: w.chain.offers, Fast: w.bus.Subscribed, OnTopics: w.topicsChanged(p),
 		Looks: func() bool { return p.system.Mode() != deploymode.Disabled }, Wake: func() { p.system.Wake(coordinator.ReasonContinue) }, Recovered: func() { p.system.Recovered() },
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, HandlerTimeout: c.HandlerTimeout,
-		Lease: c.Lease, LeaseGrace: c.LeaseGrace, HeartbeatInterval: c.HeartbeatInterval,
+		Inputs: engine.Inputs(c.Inputs), Lease: c.Lease, LeaseGrace: c.LeaseGrace, HeartbeatInterval: c.HeartbeatInterval,
 		Report: engine.Report(c.Report), SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory,
 		WorkerID: c.WorkerID, Exclusive: c.Exclusive, ReclaimGrace: c.ReclaimGrace, Fatal: fatal, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics),
 		Logger: c.Logger, Metrics: c.Metrics, Tracer: c.Tracer,

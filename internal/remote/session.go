@@ -131,6 +131,22 @@ func (s *session) repeatLocked(after int64) {
 	s.steps, s.cancelled = append(steps, s.steps...), append(cancelled, s.cancelled...)
 }
 
+// maxAnswerBytes bounds the inputs of the steps of one answer, which has one step at least: the next poll
+// is answered with the others.
+const maxAnswerBytes = 4 << 20
+
+// bytes is the size of the inputs of a step.
+func (m *Step) bytes() int {
+	n := len(m.Context)
+	for _, result := range m.DependencyResults {
+		n += len(result)
+	}
+	if c := m.Checkpoint; c != nil {
+		n += len(c.Cursor) + len(c.Accumulated)
+	}
+	return n
+}
+
 // answer answers a poll, or returns what to wait for if there is nothing to tell and the
 // time is not over. told is the answer before, which one that a later poll has ended repeats:
 // the process may not have received what the later one was answered.
@@ -150,9 +166,15 @@ func (h *Hub) answer(s *session, turn uint64, told int64, over bool) (p Polled, 
 	}
 	s.answered++
 	p.Answer = s.answered
-	for _, w := range s.steps {
+	var later []*step
+	for i, bytes := 0, 0; i < len(s.steps); i++ {
+		w := s.steps[i]
 		if s.held[w.message.Fence] != w || w.decided {
 			continue // reported in the meantime, or told again and cancelled
+		}
+		if bytes += w.message.bytes(); bytes > maxAnswerBytes && len(p.Steps) > 0 {
+			later = s.steps[i:]
+			break
 		}
 		if w.toldIn = s.answered; !w.handed {
 			w.handed, w.handedIn = true, s.answered
@@ -168,6 +190,6 @@ func (h *Hub) answer(s *session, turn uint64, told int64, over bool) (p Polled, 
 		p.Cancelled = append(p.Cancelled, Cancelled{w.message.Fence, w.notice})
 	}
 	p.Events = s.events
-	s.steps, s.cancelled, s.events = nil, nil, nil
+	s.steps, s.cancelled, s.events = slices.Clone(later), nil, nil
 	return p, nil, nil
 }

@@ -110,6 +110,7 @@ type Metrics struct {
 	StepsSettled           *prometheus.CounterVec   `metric:"tasker_steps_settled_total" labels:"way" values:"lone|taken" help:"Successes whose consequences the worker made true where they happened; way is lone for the only step in hand, else taken."`
 	BeyondLimits           *prometheus.CounterVec   `metric:"tasker_steps_beyond_limits_total" labels:"beyond" values:"cancel_newest|cancel_running|drop" help:"Steps of keys without room that did not wait: their tasks were cancelled (the newest, or those that ran), or they completed without having run."`
 	LeasesExpired          prometheus.Counter       `metric:"tasker_leases_expired_total" help:"Leases that ran out and were taken back."`
+	InputsRead             prometheus.Counter       `metric:"tasker_step_inputs_read_bytes_total" help:"Bytes of inputs that were too large to come with the claims of their steps, and were read when their handlers began."`
 	LossesSpared           prometheus.Counter       `metric:"tasker_losses_spared_total" help:"Steps that were lost with their process and not blamed for it: they run again and used no attempt."`
 	LossesBlamed           prometheus.Counter       `metric:"tasker_losses_blamed_total" help:"Steps that were blamed for the loss of their process: the only suspected one there."`
 	ClaimsUnbegun          prometheus.Counter       `metric:"tasker_claims_unbegun_total" help:"Claims whose leases ran out before a handler had begun; they use up no attempt."`

@@ -43,6 +43,11 @@ func (b *board) SampleOf(int32, *workflow.Plan, *workflow.PlanStep, []byte, time
 	return x, false
 }
 
+// Inputs is for large claims, of which there are none here.
+func (*board) Inputs(context.Context, *store.Claimed, int64) (int64, error) {
+	return 0, errors.New("not of this board")
+}
+
 // LoseClaim records nothing, so that the step fails as where the loss of its process cannot be recorded.
 func (*board) LoseClaim(context.Context, store.ClaimKey, bool, int) ([]signal.Signal, error) {
 	return nil, errors.New("a rehearsal records no losses")

@@ -58,6 +58,7 @@ type Config struct {
 	SaveTimeout       time.Duration // of checkpoints that handlers wait for
 	MaxHistory        int           // of checkpoints, per step
 
+	Inputs   Inputs // bounds of those that do not come with claims
 	WorkerID string // names the worker in the history of tasks
 	// Exclusive: no other worker may have the WorkerID. Fatal is called when another one
 	// has taken it.
@@ -100,6 +101,7 @@ type Engine struct {
 	limitedScans fullScans
 	limitedAlone bool // the latest look for steps of other callables found none
 	suspects     suspects
+	inputs       inputs
 	unknown      unknown
 	rejected     rejected
 	own          []int32 // callables whose handlers run in this process
@@ -132,7 +134,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, board: cfg.Board, publisher: cfg.Publisher, log: cfg.Logger, metrics: cfg.Metrics,
 		slots:  newSlots(cfg.MaxConcurrent, cfg.Prefetch, max(int(cfg.Report.ClaimBelow*float64(cfg.Report.MaxPending)), 1)),
-		txPool: txPool{options: cfg.TxPool, store: cfg.Store},
+		txPool: txPool{options: cfg.TxPool, store: cfg.Store}, inputs: newInputs(cfg.Inputs),
 	}
 	e.slots.deadlines.passed = e.endOverdue
 	e.slots.onZombies = func(count int) { e.metrics.HandlersZombie.Set(float64(count)) }
@@ -282,6 +284,13 @@ func (e *Engine) execute(x *Execution) Ending {
 	if why := x.Why(); why != nil {
 		return x.Judge(why)
 	}
+	if x.Claim.Large {
+		free, err := e.readInputs(x)
+		if err != nil {
+			return x.Judge(err)
+		}
+		defer free()
+	}
 	end := e.run(x)
 	if end.Kind == Success && end.Next != nil && x.tx == nil {
 		if err := e.beginToContinue(x); err != nil {
@@ -354,6 +363,7 @@ type Board interface {
 	ActBeyond(ctx context.Context, callables []int32) (store.Beyond, error)
 	LimitedCallables(ctx context.Context) (map[int32]store.LimitedCallable, error)
 	KnownLimits() map[int32]store.LimitedCallable
+	Inputs(ctx context.Context, c *store.Claimed, most int64) (bytes int64, err error)
 	LookFromBeginning()
 	Recover(ctx context.Context, answered func(away time.Duration)) error
 	BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error

@@ -23,6 +23,7 @@ const (
 	TypeHandlerNotFound  = "HandlerNotFound"    // no handler in this worker; another one may have it
 	TypeMethodNotFound   = "MethodNotFound"     // the handler has no such method
 	TypeResolution       = "ResolutionError"    // a resolver failed
+	TypeInputsTooLarge   = "InputsTooLarge"     // more than worker.inputs.max_bytes
 	TypeStepUnreadable   = "StepUnreadable"     // the database rejects claims of the step, or cannot read its inputs
 	TypePlanUnreadable   = "PlanUnreadable"     // the step's plan cannot be used by this worker
 	TypeResultNotEncoded = "ResultNotEncodable" // the result has no JSON form

@@ -48,7 +48,7 @@ with present as materialized (` + claimsOfOthers + `), picked as materialized (`
     returning ` + ofBoard + `, n.former
 ), rest as (
     select ((select count(*) from claimed) < (select count(*) from present))::int as rest -- RestLocked
-)` + claimedRows + ` c.former,` + fromLedger)
+)` + claimedRows + ` c.former,` + fromBoard)
 
 // Adopt gives the held claims of other workers in the namespaces, nil in all, to this worker:
 // those whose leases have not been ended. Claims missing in the answer are lost, unless rows were
@@ -66,6 +66,9 @@ func (s *Board) Adopt(ctx context.Context, worker uuid.UUID, held []HeldClaim, n
 			found.add(&r.claimedRow)
 			former = append(former, r.Former)
 		})
+		if err == nil {
+			err = found.complete(ctx, db)
+		}
 		adopted, locked = make([]Adopted, len(found.list)), found.rest == RestLocked
 		for i := range found.list {
 			adopted[i] = Adopted{found.list[i], former[i]}
@@ -95,7 +98,7 @@ with picked as materialized (
     returning ` + ofBoard + `
 ), rest as (
     select 0 as rest
-)` + claimedRows + fromLedger)
+)` + claimedRows + fromBoard)
 
 // Repeat claims again what a worker holds in the namespaces, nil in all, beside the claims that
 // it names, up to a limit.
@@ -104,6 +107,9 @@ func (s *Board) Repeat(ctx context.Context, worker uuid.UUID, named []HeldClaim,
 		found := newClaims()
 		call := repeatClaims.With(pg.Args{"h": named, "worker": worker, "namespaces": namespaces, "limit": limit, "lease_ms": lease.Milliseconds()})
 		err := stmt.Each(ctx, db, call, found.add)
+		if err == nil {
+			err = found.complete(ctx, db)
+		}
 		again = found.list
 		return err
 	})

@@ -95,9 +95,21 @@ type Claimed struct {
 	LostAfterMs int64 `sql:",omitzero"`
 	// Task is the state of the task, if this is its only live step; else nil.
 	Task *Standing `sql:"-"`
+	// Large: the step has inputs that are too large for a claim, and comes without any of them: they
+	// are read by Inputs.
+	Large bool `sql:"-"`
 	// Unreadable is why the database did not give the step its inputs, which are missing then;
 	// nil: it has them.
 	Unreadable error `sql:"-"`
+}
+
+// InputBytes is the size of the JSON of the inputs that the claim has.
+func (c *Claimed) InputBytes() int64 {
+	n := len(c.Context) + len(c.Checkpoint)
+	for _, result := range c.ParentResults {
+		n += len(result)
+	}
+	return int64(n)
 }
 
 // Standing is the state of a task whose only live step is claimed. While the claim
@@ -267,12 +279,28 @@ const claimedRows = `
 select r.rest, c.task_uuid, c.slot, c.step_no, c.queue, c.callable, c.lane, c.seq, c.attempt, c.token, coalesce(c.ahead, false) as ahead, c.enqueued_at, c.claimed_at,
        coalesce(c.plan_id, b.plan_id) as plan_id, coalesce(c.correlation_id, b.correlation_id, c.task_uuid) as correlation_id,
        coalesce(c.parent_correlation_id, b.parent_correlation_id) as parent_correlation_id, coalesce(c.priority, b.priority) as priority,
-       coalesce(c.requested_at, b.requested_at) as requested_at, c.batch, coalesce(c.trace, b.trace) as trace, c.losses, c.lost_after_ms,
+       coalesce(c.requested_at, b.requested_at) as requested_at,
+       case when pg_column_size(c.batch) > ` + inClaim + ` then c.batch - 'cursor' else c.batch end as batch, coalesce(c.trace, b.trace) as trace, c.losses, c.lost_after_ms,
        case get_byte(coalesce(c.progress, b.progress), 0)
            when {progress_retry} then (get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - {progress_max_attempts}) << 8)
                                    | get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - 1)
            else 0 end as max_attempts,
-       coalesce(c.context, b.context) is null or coalesce(cardinality(c.parents), 0) > 0 as incomplete,`
+       coalesce(c.context, b.context) is null or coalesce(cardinality(c.parents), 0) > 0 as incomplete, coalesce(cardinality(c.parents), 0) > 0 as inherits,
+       coalesce(pg_column_size(c.checkpoint), 0) > ` + inClaim + ` or coalesce(pg_column_size(c.batch), 0) > ` + inClaim + ` as large,`
+
+// What rides in a claim is small: the statement that all wait for reads no large inputs. Sizes are those
+// of what is stored, mostly compressed.
+const (
+	// MaxInClaim is how many bytes of inputs of one step come with its claim, and MaxInClaims of all steps
+	// of a claim. The others are read by Inputs, when their handlers are about to begin.
+	MaxInClaim  = 64 << 10
+	MaxInClaims = 4 << 20
+	// ledgerLimit is how many steps a claim takes at most that reads the ledger itself.
+	ledgerLimit = MaxInClaims / MaxInClaim
+	// inClaim is MaxInClaim in statements.
+	inClaim = `65536`
+)
+
 
 // Two ways to complete a claim: from the board alone, or with missing inputs from the
 // ledger. The ledger has a partition per day, and a statement that names it opens them
@@ -283,12 +311,12 @@ const (
 	fromBoard = `
        coalesce(c.context, b.context) as context, c.inputs` + andStanding + ofTask
 	fromLedger = `
-       coalesce(c.context, b.context, (select context from tasker.tasks where task_uuid = c.task_uuid)) as context,
+       coalesce(c.context, b.context, (select context from tasker.tasks where task_uuid = c.task_uuid and pg_column_size(context) <= ` + inClaim + `)) as context,
        case when cardinality(c.parents) > 0 then (
-           select jsonb_object_agg(a.step_no, a.result order by a.token) from tasker.step_attempts a
+           select case when sum(pg_column_size(a.result)) <= ` + inClaim + ` then jsonb_object_agg(a.step_no, a.result order by a.token) end from tasker.step_attempts a
            where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = {success}) else c.inputs end as inputs` + andStanding + ofTask
 	andStanding = `,
-       c.checkpoint - 'history' as checkpoint, c.task_state, case when c.slot = 0 then c.progress end as progress`
+       case when pg_column_size(c.checkpoint) <= ` + inClaim + ` then c.checkpoint - 'history' end as checkpoint, c.task_state, case when c.slot = 0 then c.progress end as progress`
 	// ofTask starts with the claims; it is one row without a step if none were claimed
 	// and some were left.
 	ofTask = `
@@ -304,16 +332,36 @@ order by c.lane, c.seq`
 	ledgerClaims = 32
 )
 
-// FetchInputs reads the inputs that a claim from the board lacks.
+// FetchInputs reads the inputs that a claim from the board lacks: of steps with at most @most bytes of
+// them, as long as all have at most @all. bytes are those of each step.
 // Index: the primary keys.
 var FetchInputs = pg.Compile(`
-select k.at, coalesce(b.context, (select context from tasker.tasks where task_uuid = k.task_uuid)) as context,
-       case when cardinality(s.parents) > 0 then (
+with sized as materialized (
+    select k.at, k.task_uuid, s.parents, s.inputs, s.slot, b.context,
+           coalesce(pg_column_size(s.checkpoint), 0) + coalesce(pg_column_size(s.batch), 0) + coalesce(pg_column_size(b.context), c.bytes, 0) + coalesce(r.bytes, 0) as bytes,
+           pg_column_size(s.checkpoint) > ` + inClaim + ` as checkpoint, pg_column_size(s.batch) > ` + inClaim + ` as batch
+    from ` + stmt.OrderedHiddenList[RowKey]("k") + `
+    cross join lateral (select slot, parents, inputs, checkpoint, batch from tasker.board where task_uuid = k.task_uuid and slot = k.slot limit 1) s
+    cross join lateral (select context from tasker.board where task_uuid = k.task_uuid and slot = 0 limit 1) b
+    left join lateral (select pg_column_size(context) as bytes from tasker.tasks where b.context is null and task_uuid = k.task_uuid limit 1) c on true
+    left join lateral (select sum(pg_column_size(a.result)) as bytes from tasker.step_attempts a
+                       where cardinality(s.parents) > 0 and a.task_uuid = k.task_uuid and a.step_no = any (s.parents) and a.outcome = {success}) r on true
+), fitting as materialized (
+    select *, bytes <= @most::bigint and sum(bytes) filter (where bytes <= @most::bigint) over (order by at) <= @all::bigint as fits from sized
+)
+select f.at, f.bytes, coalesce(f.fits, false) as fits,
+       case when f.fits then coalesce(f.context, (select context from tasker.tasks where task_uuid = f.task_uuid)) end as context,
+       case when not f.fits then null when cardinality(f.parents) > 0 then (
            select jsonb_object_agg(a.step_no, a.result order by a.token) from tasker.step_attempts a
-           where a.task_uuid = k.task_uuid and a.step_no = any (s.parents) and a.outcome = {success}) else s.inputs end as inputs
-from ` + stmt.OrderedHiddenList[RowKey]("k") + `
-cross join lateral (select parents, inputs from tasker.board where task_uuid = k.task_uuid and slot = k.slot limit 1) s
-cross join lateral (select context from tasker.board where task_uuid = k.task_uuid and slot = 0 limit 1) b`)
+           where a.task_uuid = f.task_uuid and a.step_no = any (f.parents) and a.outcome = {success}) else f.inputs end as inputs,
+       case when f.fits and f.checkpoint then (select checkpoint - 'history' from tasker.board where task_uuid = f.task_uuid and slot = f.slot) end as checkpoint,
+       case when f.fits and f.batch then (select batch from tasker.board where task_uuid = f.task_uuid and slot = f.slot) end as batch
+from fitting f`)
+
+// inClaimsOf are the arguments of FetchInputs for what comes with a claim.
+func inClaimsOf(keys []RowKey) pg.Args {
+	return pg.Args{"k": keys, "most": int64(MaxInClaim), "all": int64(MaxInClaims)}
+}
 
 // RowKey is the key of a row of the board.
 type RowKey struct {
@@ -358,7 +406,7 @@ func (s *Board) Claim(ctx context.Context, req ClaimRequest, full bool) (claimed
 	var found claims
 	err = s.db.Call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *pg.Conn) error {
 		found = newClaims()
-		statement, inLedger := &claimFromBoard, s.inLedger.Load() > 0
+		statement, inLedger := &claimFromBoard, s.inLedger.Load() > 0 && req.Limit <= ledgerLimit
 		if inLedger {
 			statement = &claimFromLedger
 		}
@@ -374,6 +422,8 @@ func (s *Board) Claim(ctx context.Context, req ClaimRequest, full bool) (claimed
 		switch {
 		case inLedger && len(found.incomplete) == 0 && len(found.list) > 0:
 			s.inLedger.Add(-1)
+		case inLedger:
+			found.mark()
 		case !inLedger && len(found.incomplete) > 0:
 			s.inLedger.Store(ledgerClaims)
 			return found.complete(ctx, db)
@@ -515,7 +565,8 @@ func queueTurns(b *pgx.Batch, limit int, lanes lanesFrom) {
 type claims struct {
 	list       []Claimed
 	newest     map[laneKey]int64 // sequence number in each lane
-	incomplete []int             // indexes in list of claims whose inputs the board lacks
+	incomplete []int             // indexes in list of claims whose inputs the board lacks, or has too large ones of
+	inherits   map[int]bool      // of these, those that get results of parents from the ledger
 	rest       Rest
 }
 
@@ -529,6 +580,8 @@ type claimedRow struct {
 	laneKey    `sql:",omitzero"`
 	Seq        int64              `sql:",omitzero"`
 	Incomplete bool               // the board lacks inputs
+	Inherits   bool               // it gets results of parents from the ledger
+	Large      bool               // the board has too large ones
 	TaskState  workflow.TaskState `sql:",omitzero"`
 	Progress   []byte
 }
@@ -549,22 +602,27 @@ func (f *claims) add(r *claimedRow) {
 	if r.Seq > 0 { // else it was not in the line of its callable
 		f.newest[r.laneKey] = max(f.newest[r.laneKey], r.Seq)
 	}
-	if r.Incomplete {
+	if c.Large = r.Large; r.Incomplete || r.Large {
 		f.incomplete = append(f.incomplete, len(f.list))
+	}
+	if r.Inherits {
+		if f.inherits == nil {
+			f.inherits = map[int]bool{}
+		}
+		f.inherits[len(f.list)] = true
 	}
 	f.list = append(f.list, c)
 }
 
-// complete reads missing inputs from the ledger. Claims whose inputs cannot be read are marked.
+// complete reads missing inputs, as far as they fit a claim. Claims whose inputs cannot be read are marked.
 func (f *claims) complete(ctx context.Context, db *pg.Conn) error {
 	fetch := func(part []int) error {
 		keys := make([]RowKey, len(part))
 		for i, at := range part {
-			keys[i] = RowKey{f.list[at].TaskUUID, int16(f.list[at].Slot)} // #nosec G115 -- at most MaxSteps
+			keys[i] = f.list[at].row()
 		}
-		return stmt.Each(ctx, db, FetchInputs.With(pg.Args{"k": keys}), func(in *ClaimInputs) {
-			c := &f.list[part[in.At-1]]
-			c.Context, c.ParentResults = in.Context, in.Inputs
+		return stmt.Each(ctx, db, FetchInputs.With(inClaimsOf(keys)), func(in *ClaimInputs) {
+			f.list[part[in.At-1]].take(in)
 		})
 	}
 	return aside.Apart(f.incomplete, pg.Rejected, fetch, func(at int, why error) {
@@ -572,9 +630,61 @@ func (f *claims) complete(ctx context.Context, db *pg.Conn) error {
 	})
 }
 
+// mark marks the claims that a claim from the ledger left without inputs: they are large.
+func (f *claims) mark() {
+	for _, at := range f.incomplete {
+		c := &f.list[at]
+		c.Large = c.Large || c.Context == nil || f.inherits[at] && c.ParentResults == nil
+	}
+}
+
+func (c *Claimed) row() RowKey { return RowKey{c.TaskUUID, int16(c.Slot)} } // #nosec G115 -- at most MaxSteps
+
+// take adds inputs to a claim, or marks it.
+func (c *Claimed) take(in *ClaimInputs) {
+	if c.Large = !in.Fits; c.Large {
+		return
+	}
+	c.Context, c.ParentResults = in.Context, in.Inputs
+	if in.Checkpoint != nil {
+		c.Checkpoint = in.Checkpoint
+	}
+	if in.Batch != nil {
+		c.Batch = in.Batch
+	}
+}
+
+// Inputs reads the inputs of a claim that is Large, if they have at most most bytes, as stored. bytes
+// are those that they have; a claim with more stays without them. The error wraps ErrNotFound if the
+// step is not on the board any more.
+func (s *Board) Inputs(ctx context.Context, c *Claimed, most int64) (bytes int64, err error) {
+	found := false
+	err = s.db.Call(ctx, "claim_inputs", "read the inputs of a step", func(ctx context.Context, db *pg.Conn) error {
+		keys := []RowKey{c.row()}
+		if found = false; c.Slot == 0 { // an action may have moved the step, see ownSlot
+			keys = append(keys, RowKey{c.TaskUUID, int16(c.Step + 1)}) // #nosec G115 -- at most MaxSteps
+		}
+		return stmt.Each(ctx, db, FetchInputs.With(pg.Args{"k": keys, "most": most, "all": 2 * most}), func(in *ClaimInputs) {
+			if in.At == len(keys) || !found {
+				found, bytes = true, in.Bytes
+				c.take(in)
+			}
+		})
+	})
+	if err == nil && !found {
+		err = pg.ErrNotFound
+	}
+	return bytes, err
+}
+
 // ClaimInputs are inputs that a claim from the board may lack.
 type ClaimInputs struct {
-	At      int // in the list of keys, from 1 on
+	At      int   // in the list of keys, from 1 on
+	Bytes   int64 // of all of them, as stored
+	Fits    bool  // they are not too large, and so read
 	Context json.RawMessage
 	Inputs  map[int]json.RawMessage
+	// Checkpoint and Batch are nil where the board gives them with the claim.
+	Checkpoint json.RawMessage
+	Batch      *Batch
 }

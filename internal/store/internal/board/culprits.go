@@ -80,7 +80,7 @@ func (s *Board) tryClaims(ctx context.Context, req ClaimRequest, steps []Waiting
 			if err := stmt.Each(ctx, tx, call, func(*claimedRow) {}); err != nil {
 				return err
 			}
-			if err := stmt.Each(ctx, tx, FetchInputs.With(pg.Args{"k": keys}), func(*ClaimInputs) {}); err != nil {
+			if err := stmt.Each(ctx, tx, FetchInputs.With(inClaimsOf(keys)), func(*ClaimInputs) {}); err != nil {
 				return err
 			}
 			return errTried

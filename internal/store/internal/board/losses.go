@@ -171,7 +171,7 @@ with lost as materialized (
     group by c.worker
 )`,
 	blamed: `c.` + suspected + ` and s.under_way = 1 and not ` + outlived + ` and w.mode <> '` + ModeDraining + `'`,
-	kind: `WorkerLost`, lost: `worker %s was lost`,
+	kind:   `WorkerLost`, lost: `worker %s was lost`,
 }) + `
 select * from judged`)
 

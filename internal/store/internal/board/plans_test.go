@@ -291,7 +291,7 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 		plantest.Of("readIsolated", readIsolated.With(pg.Args{"task": tasks[0], "after_step": 0, "after_no": 0, "worker": nil, "batch": "", "retryable": nil, "replayed": nil, "limit": perStatement}), perStatement, 0),
 		plantest.Of("saveCheckpoints", savedCheckpoints(checkpoints, order, 20, time.Minute), perStatement, perStatement),
 		plantest.Of("resumeSteps", resumeSteps.With(pg.Args{"r": steps}), perStatement, 0),
-		plantest.Of("fetchInputs", FetchInputs.With(pg.Args{"k": rows}), perStatement, perStatement),
+		plantest.Of("fetchInputs", FetchInputs.With(inClaimsOf(rows)), perStatement, perStatement),
 		plantest.Of("handBack", handBack.With(pg.Args{"r": held}), perStatement, perStatement),
 		plantest.Of("releaseLeases", releaseLeases.With(pg.Args{"r": held}), perStatement, perStatement),
 		plantest.Of("take_reported", takeReported.With(pg.Args{"lone": mark, "apart": mark, "limit": perStatement}), 2*perStatement, 0),

@@ -389,7 +389,7 @@ func (p *putClaims) queue(b *pgx.Batch, found *claims) {
 		return
 	}
 	r.found = make(map[StepKey]ClaimInputs, len(r.rows))
-	FetchInputs.With(pg.Args{"k": r.rows}).Queue(b).Query(stmt.Rows(func(in *ClaimInputs) {
+	FetchInputs.With(inClaimsOf(r.rows)).Queue(b).Query(stmt.Rows(func(in *ClaimInputs) {
 		r.found[r.steps[in.At-1]] = *in
 	}))
 }
@@ -401,7 +401,7 @@ func (p *putClaims) fill(found *claims) {
 		c := &found.list[at]
 		key := StepKey{c.TaskUUID, c.Step}
 		if read, ok := p.read.found[key]; ok {
-			c.Context, c.ParentResults = read.Context, read.Inputs
+			c.take(&read)
 			return true
 		}
 		c.ParentResults = p.results(key)

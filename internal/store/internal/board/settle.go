@@ -126,7 +126,7 @@ func (x *Settlement) next(taker *ClaimRequest) *Claimed {
 		results[no] = result
 	}
 	n := *c
-	n.Step, n.Attempt, n.ParentResults = step.No, 1, results
+	n.Step, n.Attempt, n.ParentResults, n.Losses, n.LostAfterMs = step.No, 1, results, 0, 0
 	n.Task = &Standing{State: x.Effects.State, Progress: x.Progress}
 	return &n
 }

@@ -128,3 +128,8 @@ func TestClaimsAreLockedInTheOrderOfAll(t *testing.T) {
 	slices.SortFunc(got, compareClaims)
 	require.Equal(t, want, got)
 }
+
+func TestStatementsHaveTheBoundOfClaims(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, fmt.Sprint(MaxInClaim), inClaim)
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -204,7 +205,7 @@ func (b *beginning) readScopes(ctx context.Context, of []int) error {
 	for i, at := range of {
 		keys[i] = board.RowKey{TaskUUID: b.steps[at].TaskUUID, Slot: b.steps[at].slot}
 	}
-	return stmt.Each(ctx, b.tx, board.FetchInputs.With(pg.Args{"k": keys}), func(in *board.ClaimInputs) {
+	return stmt.Each(ctx, b.tx, board.FetchInputs.With(pg.Args{"k": keys, "most": int64(math.MaxInt64), "all": int64(math.MaxInt64)}), func(in *board.ClaimInputs) {
 		e := &b.steps[of[in.At-1]]
 		e.Scope.Context = in.Context
 		e.Scope.Steps = make(map[string]json.RawMessage, len(in.Inputs))
