@@ -16,6 +16,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/schema"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker/events"
@@ -89,6 +90,7 @@ const (
 // safe for concurrent use.
 type publishing struct {
 	cfg        DomainEventConfig
+	checker    *schema.Checker // of payloads
 	publishers *publishers
 	bus        *bus.Bus
 	replicas   *replicas
@@ -123,7 +125,7 @@ type publishable struct {
 
 func newPublishing(base context.Context, w *Worker, r *replicas) *publishing {
 	c := &w.cfg
-	return &publishing{cfg: c.DomainEvents, publishers: &w.publishers, bus: w.bus, replicas: r, log: c.Logger, metrics: c.Metrics, base: base,
+	return &publishing{cfg: c.DomainEvents, checker: c.checker, publishers: &w.publishers, bus: w.bus, replicas: r, log: c.Logger, metrics: c.Metrics, base: base,
 		permits: make(chan struct{}, max(c.MaxConcurrent, 1)), queue: make(chan []publishable, c.DomainEvents.Buffer)}
 }
 
@@ -237,7 +239,11 @@ func (p *publishing) make(c *StepContext, about *StepEvent, d *workflow.Event, p
 	if len(payload) > p.cfg.MaxPayloadBytes {
 		return store.MadeEvent{Skip: eventTooLarge}, who, fmt.Errorf("the payload has %d bytes, more than %d", len(payload), p.cfg.MaxPayloadBytes)
 	}
-	if wrong := d.Check(payload); len(wrong) > 0 {
+	wrong, err := d.Check(&c.x.Ctx, p.checker, payload)
+	if err != nil {
+		return store.MadeEvent{Skip: eventSchema}, who, fmt.Errorf("the payload cannot be checked against the declared schema: %w", err)
+	}
+	if len(wrong) > 0 {
 		return store.MadeEvent{Skip: eventSchema}, who, fmt.Errorf("the payload does not fit the declared schema: %q %s", wrong[0].Path, wrong[0].Message)
 	}
 	return m, who, nil
