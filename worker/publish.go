@@ -363,7 +363,7 @@ func (p *publishing) failed(about *StepEvent, d *workflow.Event, who *Publisher,
 	if d.Durable() {
 		p.count.failed.Add(1)
 	}
-	p.metrics.DomainEventsFailed.WithLabelValues(d.Name, about.Namespace, reason).Inc()
+	p.metrics.DomainEventsFailed.WithLabelValues(p.metrics.Named("event_name", d.Name), p.metrics.Named("namespace", about.Namespace), reason).Inc()
 	p.log.Warn("a domain event is not published", about.fields(zap.String("reason", reason), zap.Error(err), lifecycle.StackField(err))...)
 	if who == nil || who.Failed == nil {
 		return
@@ -440,7 +440,7 @@ func (p *publishing) dispatch(e *publishable) {
 		p.bus.Publish(e.event)
 		p.replicas.send(e.event)
 		if !e.declared.Durable() { // durable ones are counted on commit
-			p.metrics.DomainEventsPublished.WithLabelValues(e.declared.Name, e.about.Namespace).Inc()
+			p.metrics.DomainEventsPublished.WithLabelValues(p.metrics.Named("event_name", e.declared.Name), p.metrics.Named("namespace", e.about.Namespace)).Inc()
 		}
 		p.log.Debug("Domain event published", zap.Stringer("correlation_id", e.about.CorrelationID), zap.Stringer("task_uuid", e.about.TaskUUID),
 			zap.String("namespace", e.about.Namespace), zap.String("event_id", e.event.ID), zap.String("event_name", e.event.Name),

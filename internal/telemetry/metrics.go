@@ -258,6 +258,8 @@ type Metrics struct {
 	TransactionPoolIdle     *prometheus.Desc `metric:"tasker_transaction_pool_connections_idle" kind:"gauge" help:"Connections of the pool for handlers that work in a transaction open and unused."`
 	TransactionPoolAcquires *prometheus.Desc `metric:"tasker_transaction_pool_acquires_total" kind:"counter" help:"Connections of the pool for handlers that work in a transaction that were acquired."`
 	TransactionPoolWait     *prometheus.Desc `metric:"tasker_transaction_pool_acquire_seconds_total" kind:"counter" help:"Time for which connections of the pool for handlers that work in a transaction were waited for or opened."`
+
+	names *names // behind all metrics, see Catalogue
 }
 
 // The values of the label by of Found and EmptyWakes.
@@ -281,7 +283,7 @@ const (
 // share it. It panics if reg holds a metric of the same name and another shape, which is a
 // programming error.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	m := &Metrics{}
+	m := &Metrics{names: &names{known: map[string]map[string]bool{}}}
 	fields := reflect.ValueOf(m).Elem()
 	for i, e := range Catalogue() {
 		c, tag := fields.Field(i), fields.Type().Field(i).Tag
