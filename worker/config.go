@@ -24,6 +24,7 @@ import (
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/internal/tracing"
 	"github.com/tasker-go/tasker/signal"
@@ -286,7 +287,7 @@ func Configure(c *config.Loaded) Config {
 			BufferLimit: w.MPSCChannels.EventListeners.PGMQEventBufferSize},
 		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),
-		MaxConcurrent: dispatch.MaxConcurrentHandlers, MaxResultBytes: c.Common.Documents.MaxBytes, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout, ResultSchema: w.StepResults.Schema, SchemaChecks: SchemaCheckConfig(c.Common.SchemaChecks),
+		MaxConcurrent: dispatch.MaxConcurrentHandlers, MaxResultBytes: c.Common.Documents.MaxBytes, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout, ResultSchema: w.StepResults.Schema, SchemaChecks: SchemaCheckConfig(submission.LimitsOf(c.Common.SchemaChecks)),
 		Report: ReportConfig{Only: !w.Report.Settle, MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
 			ClaimBelow: claimBelow(dispatch.LoadShedding), WarnFrom: warnFrom(dispatch.LoadShedding),
 			SlowAfter: w.CircuitBreakers.FFICompletionSend.SlowSendThreshold},

@@ -53,7 +53,7 @@ func (c *StepContext) checkSchema(doc json.RawMessage) error {
 	if len(violations) == 0 {
 		return nil
 	}
-	c.run.cfg.Metrics.ResultSchemaViolations.WithLabelValues(c.Namespace(), c.run.cfg.ResultSchema).Inc()
+	c.run.cfg.Metrics.ResultSchemaViolations.WithLabelValues(c.run.cfg.Metrics.Named("namespace", c.Namespace()), c.run.cfg.ResultSchema).Inc()
 	first := violations[0]
 	if c.run.cfg.ResultSchema == schemaWarn {
 		if c.run.mismatches.due(time.Now()) {

@@ -29,7 +29,9 @@ type SchemaLimits struct {
 }
 
 // LimitsOf translates common.schema_checks.
-func LimitsOf(c config.SchemaChecks) SchemaLimits { return SchemaLimits(c) }
+func LimitsOf(c config.SchemaChecks) SchemaLimits {
+	return SchemaLimits{MaxSteps: c.MaxSteps, MaxTime: c.MaxTime, MaxConcurrent: c.MaxConcurrent, MaxWaiting: c.MaxWaiting}
+}
 
 // NewChecker returns a checker that counts what it gives up.
 func NewChecker(l SchemaLimits, m *telemetry.Metrics) *schema.Checker {
