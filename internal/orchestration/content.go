@@ -26,6 +26,8 @@ import (
 
 // Bounds of the checks beside the looks.
 const (
+	// lookSteps are those of a check in a look, which makes a hundred of them.
+	lookSteps = 5_000
 	// maxBeside bounds the checks under way or waiting, and so their contexts in memory.
 	maxBeside = 32
 	// outcomeKept is how long an outcome is kept for the look that asks for it again.
@@ -94,15 +96,25 @@ type rowChecks struct {
 
 // Check implements submission.Checks.
 func (c rowChecks) Check(ctx context.Context, s *schema.Schema, value any) ([]schema.Violation, error) {
-	found, err := c.by.Small(ctx, s, value)
-	if !errors.Is(err, schema.ErrLarge) {
-		return found, err
-	}
 	document, err := json.Marshal(value) // it is JSON text already
 	if err != nil {
 		return nil, fmt.Errorf("read a context: %w", err)
 	}
-	return c.outcome(contentKey{s, sha256.Sum256(document)}, json.RawMessage(document), c.row)
+	key := contentKey{s, sha256.Sum256(document)}
+	if !c.begun(key) {
+		found, err := c.by.Small(ctx, s, json.RawMessage(document), lookSteps)
+		if !errors.Is(err, schema.ErrLarge) {
+			return found, err
+		}
+	}
+	return c.outcome(key, document, c.row)
+}
+
+// begun reports whether a check is under way or has an outcome.
+func (c *content) begun(key contentKey) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.checks[key] != nil
 }
 
 // outcome returns that of a check, which it begins if it has not begun.

@@ -46,7 +46,7 @@ func NewChecker(cfg CheckerConfig) *Checker {
 // Check is Schema.Validate within the budget of the checker. The error is a *BudgetError or
 // ErrBusy, or that of the context.
 func (c *Checker) Check(ctx context.Context, s *Schema, value any) ([]Violation, error) {
-	found, err := c.Small(ctx, s, value)
+	found, err := c.Small(ctx, s, value, smallSteps)
 	if !errors.Is(err, ErrLarge) {
 		return found, err
 	}
@@ -63,11 +63,11 @@ func (c *Checker) Check(ctx context.Context, s *Schema, value any) ([]Violation,
 // ErrLarge says that a check is too large to be made at once.
 var ErrLarge = errors.New("the check takes a turn")
 
-// Small is Check without a turn: a check that needs one fails with ErrLarge.
-func (c *Checker) Small(ctx context.Context, s *Schema, value any) ([]Violation, error) {
+// Small is Check of up to so many steps, and without a turn: a check that has more fails with ErrLarge.
+func (c *Checker) Small(ctx context.Context, s *Schema, value any, steps int) ([]Violation, error) {
 	limit := c.budget()
-	large := limit.Steps > smallSteps
-	limit.Steps = min(limit.Steps, smallSteps)
+	large := limit.Steps > steps
+	limit.Steps = min(limit.Steps, steps)
 	found, err := s.Validate(ctx, limit, value)
 	if over := (*BudgetError)(nil); errors.As(err, &over) && over.Steps > 0 && large {
 		return nil, ErrLarge
