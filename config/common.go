@@ -14,8 +14,9 @@ type Common struct {
 		_ bool `toml:"enabled" default:"true" doc:"Use PostgreSQL for queues."`
 		_ pool `toml:"pool" ceiling:"500" most:"15" least:"3" acquire:"5"`
 	} `toml:"pgmq_database" ignored:"steps and results are rows of common.database, not messages"`
-	Documents Documents `toml:"documents"`
-	Queues    struct {
+	Documents    Documents    `toml:"documents"`
+	SchemaChecks SchemaChecks `toml:"schema_checks"`
+	Queues       struct {
 		_                   string        `toml:"backend" default:"${TASKER_MESSAGING_BACKEND:-pgmq}" oneof:"pgmq,rabbitmq" env:"TASKER_MESSAGING_BACKEND" sets:"common.signals.event_source" doc:"What carries signals: PostgreSQL (pgmq) or RabbitMQ." effect:"rabbitmq sets common.signals.event_source to amqp. Work is rows of the database with either."`
 		_                   string        `toml:"orchestration_namespace" default:"orchestration" rule:"namespace" planned:"RabbitMQ as transport" doc:"Prefix of the orchestrator's queues." effect:"Separates them from the queues of workers."`
 		WorkerNamespace     string        `toml:"worker_namespace" default:"worker" rule:"namespace" doc:"Prefix of the workers' queues." effect:"The {namespace} of naming_pattern, with rabbitmq.naming = tasker."`
@@ -207,6 +208,15 @@ func (d Database) ListenerDSN() DSN {
 // away from.
 func (s signals) Uses(sources ...string) bool {
 	return slices.Contains(sources, s.EventSource) || slices.Contains(sources, s.MovingFrom)
+}
+
+// SchemaChecks bounds the checks of contexts, results and payloads against the JSON Schemas of
+// templates ([common.schema_checks]).
+type SchemaChecks struct {
+	MaxSteps      int           `toml:"max_steps" default:"5000000" min:"20000" max:"1000000000" doc:"Steps of one check, each the work for one value and one subschema that applies to it." effect:"Beyond it a request is refused (400), a step or the run of a schedule fails."`
+	MaxTime       time.Duration `toml:"max_time_ms" default:"10000" min:"100" max:"300000" doc:"Longest time of one check." effect:"Beyond it a request may be tried again (503), a step or the run of a schedule fails."`
+	MaxConcurrent int           `toml:"max_concurrent" default:"2" min:"1" max:"1024" doc:"Checks of more than 20,000 steps under way at once in a daemon; smaller ones do not wait." effect:"The processors that large values may take from other work."`
+	MaxWaiting    int           `toml:"max_waiting" default:"100" min:"1" max:"10000" doc:"Such checks that may wait for their turn." effect:"Beyond it requests may be tried again (503), as are steps of the engine and schedules."`
 }
 
 // Documents bounds the JSON of contexts and results ([common.documents]).

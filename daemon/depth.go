@@ -218,6 +218,9 @@ func (q *queueDepth) Collect(ch chan<- prometheus.Metric) {
 		without[d.unserved[i].Namespace] += d.unserved[i].Steps
 	}
 	for namespace, steps := range d.steps {
+		if q.metrics.Named("namespace", namespace) != namespace {
+			continue
+		}
 		ch <- prometheus.MustNewConstMetric(q.metrics.QueueOldest, prometheus.GaugeValue, ages[namespace].Seconds(), namespace)
 		ch <- prometheus.MustNewConstMetric(q.metrics.QueueDepth, prometheus.GaugeValue, float64(steps), namespace)
 		ch <- prometheus.MustNewConstMetric(q.metrics.StepsWithoutWorker, prometheus.GaugeValue, float64(without[namespace]), namespace)

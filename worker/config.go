@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/schema"
 	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/notify"
@@ -23,6 +24,7 @@ import (
 	"github.com/tasker-go/tasker/internal/signal/relay"
 	"github.com/tasker-go/tasker/internal/signal/wal"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/internal/tracing"
 	"github.com/tasker-go/tasker/signal"
@@ -93,6 +95,10 @@ type Config struct {
 	// (worker.step_results.schema): "enforce" fails the step for good, "warn" logs and counts
 	// it, "off" does not look.
 	ResultSchema string
+	// SchemaChecks bounds the checks of results, payloads of events and contexts of tasks against
+	// the schemas of templates (common.schema_checks).
+	SchemaChecks SchemaCheckConfig
+	checker      *schema.Checker
 	// Report bounds the transactions that report outcomes.
 	Report ReportConfig
 	// Checkpoint bounds the checkpoints of handlers.
@@ -133,6 +139,15 @@ type Config struct {
 	Metrics *Metrics    // default: no metrics
 	// Tracer is the daemon's; default: no spans, and traces of tasks are handed on.
 	Tracer *tracing.Tracer
+}
+
+// SchemaCheckConfig bounds checks against schemas (common.schema_checks). Of a check with more than
+// 20,000 steps at most MaxConcurrent are under way in a worker, and MaxWaiting wait.
+type SchemaCheckConfig struct {
+	MaxSteps      int           // of one check (max_steps)
+	MaxTime       time.Duration // of one check (max_time_ms)
+	MaxConcurrent int           // large checks (max_concurrent)
+	MaxWaiting    int           // large checks (max_waiting)
 }
 
 // Metrics is the catalogue of the product's metrics, see NewMetrics.
@@ -281,7 +296,7 @@ func Configure(c *config.Loaded) Config {
 			BufferLimit: w.MPSCChannels.EventListeners.PGMQEventBufferSize},
 		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),
-		MaxConcurrent: dispatch.MaxConcurrentHandlers, MaxResultBytes: c.Common.Documents.MaxBytes, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout, ResultSchema: w.StepResults.Schema,
+		MaxConcurrent: dispatch.MaxConcurrentHandlers, MaxResultBytes: c.Common.Documents.MaxBytes, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout, ResultSchema: w.StepResults.Schema, SchemaChecks: SchemaCheckConfig(submission.LimitsOf(c.Common.SchemaChecks)),
 		Inputs: InputConfig{MaxBytes: int64(w.Inputs.MaxBytes), TotalBytes: int64(w.Inputs.TotalBytes)},
 		Report: ReportConfig{Only: !w.Report.Settle, MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
 			ClaimBelow: claimBelow(dispatch.LoadShedding), WarnFrom: warnFrom(dispatch.LoadShedding),

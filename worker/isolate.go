@@ -186,7 +186,7 @@ func (c *StepContext) mayIsolate() {
 	if c.x.Claim.Batch == nil || c.step.FailureStrategy() != workflow.IsolateFailed {
 		return
 	}
-	c.isolating = &isolation{limits: c.run.cfg.Isolation, refusals: c.run.cfg.Metrics.ItemsNotIsolated.WithLabelValues(c.Namespace())}
+	c.isolating = &isolation{limits: c.run.cfg.Isolation, refusals: c.run.cfg.Metrics.ItemsNotIsolated.WithLabelValues(c.run.cfg.Metrics.Named("namespace", c.Namespace()))}
 	if p := c.saved(); p != nil {
 		c.isolating.resume(p.Isolated)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/domainevent"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/schema"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker/events"
@@ -89,6 +90,7 @@ const (
 // safe for concurrent use.
 type publishing struct {
 	cfg        DomainEventConfig
+	checker    *schema.Checker // of payloads
 	publishers *publishers
 	bus        *bus.Bus
 	replicas   *replicas
@@ -123,7 +125,7 @@ type publishable struct {
 
 func newPublishing(base context.Context, w *Worker, r *replicas) *publishing {
 	c := &w.cfg
-	return &publishing{cfg: c.DomainEvents, publishers: &w.publishers, bus: w.bus, replicas: r, log: c.Logger, metrics: c.Metrics, base: base,
+	return &publishing{cfg: c.DomainEvents, checker: c.checker, publishers: &w.publishers, bus: w.bus, replicas: r, log: c.Logger, metrics: c.Metrics, base: base,
 		permits: make(chan struct{}, max(c.MaxConcurrent, 1)), queue: make(chan []publishable, c.DomainEvents.Buffer)}
 }
 
@@ -237,7 +239,11 @@ func (p *publishing) make(c *StepContext, about *StepEvent, d *workflow.Event, p
 	if len(payload) > p.cfg.MaxPayloadBytes {
 		return store.MadeEvent{Skip: eventTooLarge}, who, fmt.Errorf("the payload has %d bytes, more than %d", len(payload), p.cfg.MaxPayloadBytes)
 	}
-	if wrong := d.Check(payload); len(wrong) > 0 {
+	wrong, err := d.Check(&c.x.Ctx, p.checker, payload)
+	if err != nil {
+		return store.MadeEvent{Skip: eventSchema}, who, fmt.Errorf("the payload cannot be checked against the declared schema: %w", err)
+	}
+	if len(wrong) > 0 {
 		return store.MadeEvent{Skip: eventSchema}, who, fmt.Errorf("the payload does not fit the declared schema: %q %s", wrong[0].Path, wrong[0].Message)
 	}
 	return m, who, nil
@@ -357,7 +363,7 @@ func (p *publishing) failed(about *StepEvent, d *workflow.Event, who *Publisher,
 	if d.Durable() {
 		p.count.failed.Add(1)
 	}
-	p.metrics.DomainEventsFailed.WithLabelValues(d.Name, about.Namespace, reason).Inc()
+	p.metrics.DomainEventsFailed.WithLabelValues(p.metrics.Named("event_name", d.Name), p.metrics.Named("namespace", about.Namespace), reason).Inc()
 	p.log.Warn("a domain event is not published", about.fields(zap.String("reason", reason), zap.Error(err), lifecycle.StackField(err))...)
 	if who == nil || who.Failed == nil {
 		return
@@ -434,7 +440,7 @@ func (p *publishing) dispatch(e *publishable) {
 		p.bus.Publish(e.event)
 		p.replicas.send(e.event)
 		if !e.declared.Durable() { // durable ones are counted on commit
-			p.metrics.DomainEventsPublished.WithLabelValues(e.declared.Name, e.about.Namespace).Inc()
+			p.metrics.DomainEventsPublished.WithLabelValues(p.metrics.Named("event_name", e.declared.Name), p.metrics.Named("namespace", e.about.Namespace)).Inc()
 		}
 		p.log.Debug("Domain event published", zap.Stringer("correlation_id", e.about.CorrelationID), zap.Stringer("task_uuid", e.about.TaskUUID),
 			zap.String("namespace", e.about.Namespace), zap.String("event_id", e.event.ID), zap.String("event_name", e.event.Name),

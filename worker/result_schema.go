@@ -2,11 +2,14 @@ package worker
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/schema"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
@@ -40,11 +43,17 @@ func (c *StepContext) checkSchema(doc json.RawMessage) error {
 	if c.run.cfg.ResultSchema == schemaOff || c.x.Claim.Batch != nil && c.x.Claim.Batch.NoOp {
 		return nil
 	}
-	violations := c.step.CheckSchema(doc)
+	violations, err := c.step.CheckSchema(&c.x.Ctx, c.run.cfg.checker, doc)
+	over := (*schema.BudgetError)(nil)
+	if errors.As(err, &over) && over.Steps > 0 {
+		violations = []schema.Violation{{Message: over.Error()}}
+	} else if err != nil {
+		return fmt.Errorf("check the result of step %q: %w", c.StepName(), err)
+	}
 	if len(violations) == 0 {
 		return nil
 	}
-	c.run.cfg.Metrics.ResultSchemaViolations.WithLabelValues(c.Namespace(), c.run.cfg.ResultSchema).Inc()
+	c.run.cfg.Metrics.ResultSchemaViolations.WithLabelValues(c.run.cfg.Metrics.Named("namespace", c.Namespace()), c.run.cfg.ResultSchema).Inc()
 	first := violations[0]
 	if c.run.cfg.ResultSchema == schemaWarn {
 		if c.run.mismatches.due(time.Now()) {
@@ -52,6 +61,6 @@ func (c *StepContext) checkSchema(doc json.RawMessage) error {
 		}
 		return nil
 	}
-	err := engine.Errorf(engine.TypeResultMismatch, "the result of step %q does not fit its result_schema: %q %s", c.StepName(), first.Path, first.Message)
+	err = engine.Errorf(engine.TypeResultMismatch, "the result of step %q does not fit its result_schema: %q %s", c.StepName(), first.Path, first.Message)
 	return Permanent(WithCode(WithDetails(err, map[string]any{"violations": violations}), codeResultSchema))
 }

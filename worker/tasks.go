@@ -84,7 +84,7 @@ func (c *StepContext) nextRequest(r NextTask) *TaskRequest {
 		r.Context = c.Input()
 	}
 	r.Priority, r.CorrelationID = cmp.Or(r.Priority, new(c.Priority())), cmp.Or(r.CorrelationID, new(c.CorrelationID()))
-	r.ParentCorrelationID = cmp.Or(r.ParentCorrelationID, c.x.Claim.ParentCorrelationID)
+	r.ParentCorrelationID, r.Checks = cmp.Or(r.ParentCorrelationID, c.x.Claim.ParentCorrelationID), c.run.cfg.checker
 	return &r
 }
 
@@ -118,7 +118,7 @@ type (
 // In the handler's transaction the engine signals the task after the commit. In another
 // one, whose end the engine does not see, the signal is part of the transaction.
 func (c *StepContext) CreateTask(tx Tx, r TaskRequest) (CreatedTask, error) {
-	r.ParentCorrelationID = cmp.Or(r.ParentCorrelationID, new(c.CorrelationID()))
+	r.ParentCorrelationID, r.Checks = cmp.Or(r.ParentCorrelationID, new(c.CorrelationID())), c.run.cfg.checker
 	return c.x.CreateTask(c, tx, &r)
 }
 

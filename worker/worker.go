@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/worker/internal/bus"
 	"github.com/tasker-go/tasker/worker/internal/engine"
 	"github.com/tasker-go/tasker/workflow"
@@ -66,6 +67,7 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("generate the worker's id: %w", err)
 	}
+	cfg.checker = submission.NewChecker(submission.SchemaLimits(cfg.SchemaChecks), cfg.Metrics)
 	r := newRegistry()
 	fast, err := bus.New(bus.Config{Buffer: cfg.DomainEvents.SubscriberBuffer, Timeout: cfg.DomainEvents.SubscriberTimeout,
 		QuietErrors: cfg.DomainEvents.QuietSubscribers, Logger: cfg.Logger, Metrics: cfg.Metrics})

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/tasker-go/tasker/internal/schema"
@@ -35,8 +36,10 @@ func (e *Event) Follows(o AttemptOutcome) bool {
 }
 
 // Check returns how a payload breaks the declared schema; nil: it is valid, or there is no
-// usable schema.
-func (e *Event) Check(payload json.RawMessage) []schema.Violation { return e.schema.Validate(payload) }
+// usable schema. The error is that of the checker.
+func (e *Event) Check(ctx context.Context, by *schema.Checker, payload json.RawMessage) ([]schema.Violation, error) {
+	return by.Check(ctx, e.schema, payload)
+}
 
 // FiredBy names the source of the event: its publisher, else the step's handler.
 func (e *Event) FiredBy(s *StepTemplate) string {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/tasker-go/tasker/internal/schema"
 )
 
 func event(condition, mode string) *Event {
@@ -77,10 +79,15 @@ func TestPayloadsAreCheckedAgainstTheirSchema(t *testing.T) {
 	require.NoError(t, err)
 	events := plan.Steps[0].Events
 	require.Len(t, events, 3)
-	require.Empty(t, events[0].Check(json.RawMessage(`{"id": "x"}`)))
-	require.NotEmpty(t, events[0].Check(json.RawMessage(`{"id": 1}`)))
-	require.NotEmpty(t, events[0].Check(json.RawMessage(`null`)))
-	require.Empty(t, events[1].Check(json.RawMessage(`null`)), "there is no schema")
-	require.Empty(t, events[2].Check(json.RawMessage(`null`)), "a schema that cannot be used was warned of")
+	check := func(e Event, payload string) []schema.Violation {
+		found, err := e.Check(t.Context(), nil, json.RawMessage(payload))
+		require.NoError(t, err)
+		return found
+	}
+	require.Empty(t, check(events[0], `{"id": "x"}`))
+	require.NotEmpty(t, check(events[0], `{"id": 1}`))
+	require.NotEmpty(t, check(events[0], `null`))
+	require.Empty(t, check(events[1], `null`), "there is no schema")
+	require.Empty(t, check(events[2], `null`), "a schema that cannot be used was warned of")
 	require.Equal(t, "h", events[0].FiredBy(&tmpl.Steps[0]))
 }

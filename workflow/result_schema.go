@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"context"
 	"encoding/json"
 	"sync"
 
@@ -35,10 +36,10 @@ func (r *resultSchema) use() *schema.Schema {
 // CheckSchema returns how the result of a handler breaks the step's result_schema; nil: it
 // fits, or there is no usable schema. The outcome by which a decision or a batchable step
 // creates others is addressed to the engine, which checks it by itself: the schema is about
-// the rest of the result.
-func (s *PlanStep) CheckSchema(result json.RawMessage) []schema.Violation {
+// the rest of the result. The error is that of the checker.
+func (s *PlanStep) CheckSchema(ctx context.Context, by *schema.Checker, result json.RawMessage) ([]schema.Violation, error) {
 	if s.results == nil {
-		return nil
+		return nil, nil
 	}
 	var value any = result
 	switch s.Kind {
@@ -47,7 +48,7 @@ func (s *PlanStep) CheckSchema(result json.RawMessage) []schema.Violation {
 	case KindBatchable:
 		value = without(result, BatchOutcomeKey)
 	}
-	return s.results.use().Validate(value)
+	return by.Check(ctx, s.results.use(), value)
 }
 
 // without returns a document without a field of the object that it may be.

@@ -38,8 +38,9 @@ func TestCheckSchema(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 4 { // the first check compiles it
 				wg.Go(func() {
-					if (len(p.Steps[0].CheckSchema(json.RawMessage(tt.result))) == 0) != tt.fits {
-						t.Error(p.Steps[0].CheckSchema(json.RawMessage(tt.result)))
+					found, err := p.Steps[0].CheckSchema(t.Context(), nil, json.RawMessage(tt.result))
+					if err != nil || (len(found) == 0) != tt.fits {
+						t.Error(found, err)
 					}
 				})
 			}

@@ -92,7 +92,9 @@ func (a *Admission) report(m *measured, overflow int) {
 		}
 	}
 	for namespace, q := range m.queues {
-		a.cfg.Metrics.BackpressureTier.WithLabelValues(namespace).Set(float64(q.tier))
+		if a.cfg.Metrics.Named("namespace", namespace) == namespace {
+			a.cfg.Metrics.BackpressureTier.WithLabelValues(namespace).Set(float64(q.tier))
+		}
 		was := last[namespace].tier
 		if was == q.tier {
 			continue

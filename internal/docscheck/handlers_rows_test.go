@@ -362,11 +362,11 @@ var (
 	goElsewhere = map[string]string{
 		"worker.Configure": ofProgram, "worker.Metrics": ofProgram, "worker.NewMetrics": ofProgram,
 		"worker.Health":           ofProgram,
-		"worker.CheckpointConfig": ofProgram, "worker.DomainEventConfig": ofProgram, "worker.IsolationConfig": ofProgram,
+		"worker.CheckpointConfig": ofProgram, "worker.DomainEventConfig": ofProgram, "worker.IsolationConfig": ofProgram, "worker.SchemaCheckConfig": ofProgram,
 		"worker.ReportConfig": ofProgram, "worker.TransactionConfig": ofProgram, "worker.ErrWorkerIDInUse": ofProgram,
 		"Worker.Health": ofProgram, "Worker.Host": ofProgram, "Worker.Mode": ofProgram, "Worker.SetMode": ofProgram,
 		"Worker.Ready": ofProgram, "Worker.LoadTemplates": ofProgram, "Worker.RegisterTemplate": ofProgram,
-		"worker.NextTask.Bounds": ofAPI, "worker.NextTask.Schema": ofAPI, "worker.NextTask.Watched": ofAPI,
+		"worker.NextTask.Bounds": ofAPI, "worker.NextTask.Checks": ofAPI, "worker.NextTask.Schema": ofAPI, "worker.NextTask.Watched": ofAPI,
 	}
 	pythonElsewhere = map[string]string{
 		"AsyncClient": ofClient, "Client": ofClient, "NotReached": ofClient, "Task": ofClient,

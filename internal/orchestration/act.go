@@ -143,7 +143,7 @@ func (o *Orchestrator) tryAct(ctx context.Context, tasks []uuid.UUID, a Action, 
 	refusals := len(done.refused)
 	changes := make([]store.Change, 0, len(taken.Tasks))
 	for i := range taken.Tasks {
-		c, err := o.actOne(&taken.Tasks[i], &a)
+		c, err := o.actOne(ctx, &taken.Tasks[i], &a)
 		if err != nil {
 			done.refused[taken.Tasks[i].UUID] = err
 			continue
@@ -166,7 +166,7 @@ func (o *Orchestrator) tryAct(ctx context.Context, tasks []uuid.UUID, a Action, 
 	return changed, nil
 }
 
-func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, error) {
+func (o *Orchestrator) actOne(ctx context.Context, t *store.TakenTask, a *Action) (store.Change, error) {
 	if err := errors.Join(t.Unreadable, t.Broken); err != nil {
 		return store.Change{}, fmt.Errorf("read the records of the task: %w", err)
 	}
@@ -183,16 +183,16 @@ func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, erro
 		return store.Change{}, err
 	}
 	c.Action = &store.Performed{Kind: string(a.Kind), Step: step, Reason: a.Reason, Result: a.Result, Metadata: a.Metadata}
-	return c, a.edit(t, c.Action, o.schema)
+	return c, o.edit(ctx, t, a.Edit, c.Action)
 }
 
 // edit puts the new context of the task into the action; an unchanged context is
 // no edit.
-func (a *Action) edit(t *store.TakenTask, p *store.Performed, schema *submission.SchemaPolicy) error {
-	if a.Edit == nil {
+func (o *Orchestrator) edit(ctx context.Context, t *store.TakenTask, change *ContextEdit, p *store.Performed) error {
+	if change == nil {
 		return nil
 	}
-	edited, err := a.Edit.Apply(t.Context, t.Plan, schema)
+	edited, err := change.Apply(ctx, t.Context, t.Plan, o.schema, o.checker)
 	if err != nil {
 		return err
 	}

@@ -34,12 +34,20 @@ type isolated struct {
 	// alone is called for each row that is rejected on its own, before it is set aside. It
 	// reports whether it has handled the row; nil: it never has.
 	alone func(ctx context.Context, key uuid.UUID, why error) (handled bool, err error)
+	// waits are rows that are left out for another reason; nil: none.
+	waits func() []uuid.UUID
 	// blame is called for each row that is to blame; nil: it stays set aside.
 	blame func(ctx context.Context, key uuid.UUID, why error)
 }
 
 // except are the rows that are left out now.
-func (f *isolated) except() []uuid.UUID { return append(f.set.Held(), f.left.now()...) }
+func (f *isolated) except() []uuid.UUID {
+	rows := append(f.set.Held(), f.left.now()...)
+	if f.waits != nil {
+		rows = append(rows, f.waits()...)
+	}
+	return rows
+}
 
 // look runs the flow over up to limit rows. The error is never about a single row.
 func (f *isolated) look(ctx context.Context, limit int) (found int, err error) {

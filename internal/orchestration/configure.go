@@ -26,7 +26,8 @@ func Configure(c *config.Loaded) Config {
 		CommandBuffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
 		ApplyBatch:    o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
 		SweepBatch: o.Leases.SweepBatchSize, LeaseGrace: o.Leases.Grace, MaxLosses: o.Leases.MaxLosses, HeartbeatInterval: o.HeartbeatInterval, MaxTaskDepth: o.Waits.MaxTaskDepth,
-		InputSchema: o.Create.InputSchema, Documents: boundsOf(&c.Common.Documents), Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL,
+		InputSchema: o.Create.InputSchema, Documents: boundsOf(&c.Common.Documents), SchemaChecks: submission.LimitsOf(c.Common.SchemaChecks),
+		Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL,
 	}
 }
 

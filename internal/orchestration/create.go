@@ -64,7 +64,9 @@ func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 }
 
 // judge sets the rules that a request for a task is checked by here.
-func (o *Orchestrator) judge(r *Request) { r.Schema, r.Bounds = o.schema, o.cfg.Documents }
+func (o *Orchestrator) judge(r *Request) {
+	r.Schema, r.Checks, r.Bounds = o.schema, o.checker, o.cfg.Documents
+}
 
 // insert writes the task of a request.
 func (o *Orchestrator) insert(ctx context.Context, task *store.NewTask, r *Request) (Created, error) {

@@ -97,7 +97,7 @@ func (o *Orchestrator) ReplayIsolated(ctx context.Context, task uuid.UUID, r Rep
 	}
 	done.Task = created.UUID
 	o.publish(signals)
-	o.metrics.TasksCreated.WithLabelValues(old.Plan.Template.Namespace).Inc()
+	o.metrics.TasksCreated.WithLabelValues(o.metrics.Named("namespace", old.Plan.Template.Namespace)).Inc()
 	o.scheduleLook()
 	return done, nil
 }

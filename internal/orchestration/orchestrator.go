@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/schema"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
@@ -56,8 +57,9 @@ type Config struct {
 	MaxLosses         int           // processes with which a step may be lost without being blamed
 	LeaseGrace        time.Duration // for which no lease ends after the database was away, and after the start; 0: none
 	HeartbeatInterval time.Duration
-	MaxTaskDepth      int                // tasks of which each is a step of the one before
-	Documents         submission.Bounds  // of contexts of tasks
+	MaxTaskDepth      int               // tasks of which each is a step of the one before
+	Documents         submission.Bounds // of contexts of tasks
+	SchemaChecks      submission.SchemaLimits
 	InputSchema       string             // enforce, warn or off: what to do with contexts that break a template's input schema
 	Immutable         store.Immutability // of the versions of task types
 	EventTTL          time.Duration      // for which an event without a waiting step is kept
@@ -76,6 +78,8 @@ type Orchestrator struct {
 	log             *zap.Logger
 	metrics         *telemetry.Metrics
 	schema          *submission.SchemaPolicy // of contexts
+	checker         *schema.Checker          // of contexts
+	content         *content
 	processor       *command.Processor
 	apply           *coordinator.EventSystem
 	readiness       *coordinator.EventSystem
@@ -116,7 +120,9 @@ func New(cfg Config) (*Orchestrator, error) {
 		beatSoon: make(chan struct{}, 1)}
 	o.recorder = settle.Recorder{Metrics: o.metrics, Log: o.log, Decisions: cfg.Decisions, Tracer: cfg.Tracer}
 	o.waiters, o.followers = newWaiters(o), newFollowers(o)
+	o.checker = submission.NewChecker(cfg.SchemaChecks, cfg.Metrics)
 	o.processor = newProcessor(&cfg)
+	o.content = newContent(o.checker, func(in time.Duration) { o.readiness.WakeIn(in) })
 	o.creates = command.NewBatcher(command.BatcherConfig{
 		Name: "create_task", MaxBatch: cfg.CreateBatch, MaxPending: cfg.CreatePending, Logger: cfg.Logger, Metrics: cfg.Metrics,
 	}, o.flushCreates)
@@ -158,7 +164,7 @@ func (o *Orchestrator) fill(c coordinator.Config, topics ...signal.Topic) coordi
 
 // services lists the parts in start order; they stop in reverse.
 func (o *Orchestrator) services() []lifecycle.Service {
-	return []lifecycle.Service{o.processor, o.waiters.loop, o.followers.loop, o.keep, o.beat, o.readiness, o.apply, o.recovery}
+	return []lifecycle.Service{o.processor, o.waiters.loop, o.followers.loop, o.keep, o.beat, o.content, o.readiness, o.apply, o.recovery}
 }
 
 // Start runs the event systems and loops. It returns when they are running;

@@ -56,7 +56,7 @@ func (o *Orchestrator) Preview(ctx context.Context, task uuid.UUID, a Action) (P
 		return Preview{}, fmt.Errorf("preview %s: %w", a.Kind, o.store.WhyNotAlive(ctx, task))
 	}
 	t := &taken.Tasks[0]
-	c, err := o.actOne(t, &a)
+	c, err := o.actOne(ctx, t, &a)
 	if err != nil {
 		return Preview{}, err
 	}
@@ -106,7 +106,7 @@ func (o *Orchestrator) PreviewReplay(ctx context.Context, task uuid.UUID, r Repl
 	if err != nil {
 		return Preview{}, err
 	}
-	request.Schema, request.Bounds = o.schema.Quiet(), o.cfg.Documents
+	request.Schema, request.Checks, request.Bounds = o.schema.Quiet(), o.checker, o.cfg.Documents
 	if _, err := submission.Prepare(ctx, o.store, &request); err != nil {
 		return Preview{}, err
 	}

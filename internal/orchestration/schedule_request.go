@@ -89,8 +89,8 @@ func (o *Orchestrator) checkSchedule(ctx context.Context, s *store.Schedule) (*s
 	if err != nil {
 		return nil, err
 	}
-	r.Schema = o.schema.Quiet()
-	_, err = submission.Task(&r, plan)
+	r.Schema, r.Checks = o.schema.Quiet(), o.checker
+	_, err = submission.Task(ctx, &r, plan)
 	return spec, err
 }
 
@@ -152,7 +152,7 @@ func dueRun(s *store.Schedule, spec *schedule.Spec, at time.Time) Request {
 }
 
 // taskOf makes the task of a run as for requests of clients.
-func taskOf(due *store.DueSchedule, r *Request) (store.NewTask, error) {
+func taskOf(ctx context.Context, due *store.DueSchedule, r *Request) (store.NewTask, error) {
 	if err := r.Check(); err != nil {
 		return store.NewTask{}, err
 	}
@@ -162,7 +162,7 @@ func taskOf(due *store.DueSchedule, r *Request) (store.NewTask, error) {
 	case due.Plan == nil:
 		return store.NewTask{}, &UnknownTemplateError{Namespace: r.Namespace, Name: r.Name, Version: r.Version}
 	}
-	task, err := submission.Task(r, due.Plan)
+	task, err := submission.Task(ctx, r, due.Plan)
 	task.IdentityEnd = dedup.IdentityEnd{After: repeatWindow}
 	return task, err
 }

@@ -143,7 +143,7 @@ func (o *Orchestrator) RunSchedule(ctx context.Context, id uuid.UUID, why Why) (
 		r := runOf(&due.Schedule, at, "run/"+uuid.NewString(), cut("run by hand by "+why.Actor+": "+why.Reason, MaxReasonLength))
 		var err error
 		o.judge(&r)
-		task, err = taskOf(due, &r)
+		task, err = taskOf(ctx, due, &r)
 		return store.Firing{Tasks: []store.NewTask{task}, LastRun: at}, err
 	})
 	if err != nil {

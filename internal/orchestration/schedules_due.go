@@ -42,7 +42,7 @@ type dueSchedules struct {
 func newDueSchedules(o *Orchestrator) *dueSchedules {
 	d := &dueSchedules{o: o}
 	d.flow = &isolated{what: "due schedules", set: aside.New[uuid.UUID]("schedules", o.log, o.metrics), log: o.log,
-		keys: o.store.DueSchedules, run: d.batch, alone: d.giveUpContent, blame: d.giveUp}
+		waits: o.content.held, keys: o.store.DueSchedules, run: d.batch, alone: d.giveUpContent, blame: d.giveUp}
 	return d
 }
 
@@ -99,7 +99,7 @@ func (d *dueSchedules) batch(ctx context.Context, rows store.Rows) (int, error) 
 func (d *dueSchedules) fire(ctx context.Context, rows store.Rows, givenUp bool) (int, error) {
 	var t tally
 	fired, err := d.o.store.RunDueSchedules(ctx, rows, func(now time.Time, due []store.DueSchedule) []store.Firing {
-		t = tally{log: d.o.log, schema: d.o.schema, bounds: d.o.cfg.Documents, now: now}
+		t = tally{ctx: ctx, content: d.o.content, log: d.o.log, schema: d.o.schema, bounds: d.o.cfg.Documents, now: now}
 		firings, room := make([]store.Firing, len(due)), d.o.cfg.CreateBatch
 		for i := range due {
 			firings[i] = t.decide(&due[i], room, givenUp)
@@ -116,11 +116,13 @@ func (d *dueSchedules) fire(ctx context.Context, rows store.Rows, givenUp bool) 
 	}
 	t.record(d.o, fired)
 	d.flow.left.add(t.left)
-	return fired.Schedules - len(t.left), nil
+	return fired.Schedules - len(t.left) - t.notYet, nil
 }
 
 // tally decides about the schedules of one transaction and counts the outcomes.
 type tally struct {
+	ctx                     context.Context // of the transaction
+	content                 *content
 	log                     *zap.Logger
 	schema                  *submission.SchemaPolicy
 	bounds                  submission.Bounds
@@ -130,6 +132,7 @@ type tally struct {
 	lags                    []time.Duration
 	logLines                []func() // to write after the commit
 	left                    []uuid.UUID
+	notYet                  int // schedules that wait for the check of their context
 }
 
 // decide decides about a due schedule. A schedule that cannot be decided is paused: it
@@ -187,8 +190,16 @@ func (t *tally) firing(due *store.DueSchedule, room int, givenUp bool) (store.Fi
 func (t *tally) make(due *store.DueSchedule, spec *schedule.Spec, runs []time.Time, f *store.Firing) {
 	for i, at := range runs {
 		r := dueRun(&due.Schedule, spec, at)
-		r.Schema, r.Bounds = t.schema, t.bounds
-		task, err := taskOf(due, &r)
+		r.Schema, r.Checks, r.Bounds = t.schema, t.content.of(due.UUID), t.bounds
+		task, err := taskOf(t.ctx, due, &r)
+		if errors.Is(err, store.ErrNotYet) { // and so are the other runs: they have the same context
+			t.notYet++
+			*f = store.Firing{}
+			if due.LastError != nil {
+				f.Error = *due.LastError
+			}
+			return
+		}
 		if err != nil {
 			t.failed += len(runs) - i
 			f.Error = cut(err.Error(), MaxReasonLength)

@@ -43,7 +43,7 @@ func newWaits(o *Orchestrator) *waits {
 		return &isolated{what: what, set: aside.New[uuid.UUID](name, o.log, o.metrics), log: o.log, keys: keys, run: run}
 	}
 	w.steps = flow("engine_steps", "steps that are to begin", o.store.EngineTasks, w.begin)
-	w.steps.alone, w.steps.blame = w.fail, o.blameTask
+	w.steps.alone, w.steps.blame, w.steps.waits = w.fail, o.blameTask, o.content.held
 	w.dependencies = flow("dependencies", "dependencies of tasks", o.store.DependentTasks, w.watch)
 	w.dependencies.blame = o.blameTask
 	w.ends = flow("ends", "ends of tasks", o.store.EndedTasks, w.notify)
@@ -134,7 +134,9 @@ func (w *waits) batch(ctx context.Context, rows store.Rows, fails bool) (int, er
 			})
 			return b, err
 		},
-		Task: w.subTask,
+		Task: func(e *store.EngineStep, sub *enginestep.SubTask, plan *store.Plan) (store.NewTask, error) {
+			return w.subTask(ctx, e, sub, plan)
+		},
 	})
 	if err != nil {
 		return 0, err
@@ -159,7 +161,7 @@ func (w *waits) batch(ctx context.Context, rows store.Rows, fails bool) (int, er
 
 // subTask makes the task that a step runs. Its key contains the attempt; it has no
 // identity, as an attempt begins once.
-func (w *waits) subTask(e *store.EngineStep, sub *enginestep.SubTask, plan *store.Plan) (store.NewTask, error) {
+func (w *waits) subTask(ctx context.Context, e *store.EngineStep, sub *enginestep.SubTask, plan *store.Plan) (store.NewTask, error) {
 	if plan == nil {
 		return store.NewTask{}, &UnknownTemplateError{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version}
 	}
@@ -168,11 +170,12 @@ func (w *waits) subTask(e *store.EngineStep, sub *enginestep.SubTask, plan *stor
 	}
 	r := Request{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version, Context: sub.Context, Priority: &sub.Priority,
 		Initiator: subTaskInitiator, SourceSystem: subTaskSystem, Reason: cut("step "+e.Step.Name+" of task "+e.TaskUUID.String(), MaxReasonLength),
-		CorrelationID: &e.CorrelationID, Schema: w.o.schema, Bounds: w.o.cfg.Documents, IdempotencyKey: fmt.Sprintf("%s/%d", store.StepUUID(e.TaskUUID, e.Step.No), e.Attempt)}
+		CorrelationID: &e.CorrelationID, Schema: w.o.schema, Checks: w.o.content.of(e.TaskUUID), Bounds: w.o.cfg.Documents,
+		IdempotencyKey: fmt.Sprintf("%s/%d", store.StepUUID(e.TaskUUID, e.Step.No), e.Attempt)}
 	if err := r.Check(); err != nil {
 		return store.NewTask{}, err
 	}
-	task, err := submission.Task(&r, plan)
+	task, err := submission.Task(ctx, &r, plan)
 	task.Identity, task.Trace = nil, tracing.Within(e.Trace, e.TaskUUID)
 	return task, err
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -19,27 +20,46 @@ import (
 // schemaURL names the schema inside the compiler; it is never fetched.
 const schemaURL = "tasker:///schema.json"
 
+// instance is a compiled schema that one check at a time uses.
+type instance struct {
+	whole    *jsonschema.Schema // fails with the tree of all failures
+	negation *jsonschema.Schema // only finds out whether there are any
+	meter    *meter
+}
+
 // compileAny tries the newest draft first. Files without $schema are
 // sometimes written for an older one (a list under items, exclusiveMinimum:
 // true); the fault reported is the one of the newest.
-func compileAny(value any) (*jsonschema.Schema, []Fault) {
-	schema, faults := compileDraft(value, jsonschema.Draft2020)
+func compileAny(value any) (*Schema, []Fault) {
+	s := &Schema{document: value, draft: jsonschema.Draft2020}
+	faults := s.prepare()
 	if faults == nil {
-		return schema, nil
+		return s, nil
 	}
-	for _, draft := range []*jsonschema.Draft{jsonschema.Draft7, jsonschema.Draft4} {
-		if schema, older := compileDraft(value, draft); older == nil {
-			return schema, nil
+	for _, s.draft = range []*jsonschema.Draft{jsonschema.Draft7, jsonschema.Draft4} {
+		if older := s.prepare(); older == nil {
+			return s, nil
 		}
 	}
 	return nil, faults
 }
 
-// compileDraft returns either a schema or at least one fault.
-func compileDraft(value any, draft *jsonschema.Draft) (schema *jsonschema.Schema, faults []Fault) {
+// prepare compiles the schema for the first time.
+func (s *Schema) prepare() []Fault {
+	first, faults := compileDraft(s.document, s.draft)
+	if faults != nil {
+		return faults
+	}
+	s.compiled = first.whole
+	s.idle.Put(first)
+	return nil
+}
+
+// compileDraft returns either an instance of the schema or at least one fault.
+func compileDraft(value any, draft *jsonschema.Draft) (made *instance, faults []Fault) {
 	defer func() {
 		if p := recover(); p != nil {
-			schema, faults = nil, []Fault{{Message: "it cannot be compiled: " + wording.Line(fmt.Sprint(p))}}
+			made, faults = nil, []Fault{{Message: "it cannot be compiled: " + wording.Line(fmt.Sprint(p))}}
 		}
 	}()
 	c := jsonschema.NewCompiler()
@@ -56,10 +76,55 @@ func compileDraft(value any, draft *jsonschema.Draft) (schema *jsonschema.Schema
 	if err != nil {
 		return nil, faultsOf(err, value)
 	}
-	if faults := checkCost(schema); faults != nil {
+	reachable := reachableFrom(append([]*jsonschema.Schema{schema}, dynamicAnchors(c, value, "")...))
+	if faults := checkCost(reachable); faults != nil {
 		return nil, faults
 	}
-	return schema, nil
+	made = &instance{schema, negationOf(schema), &meter{}}
+	metered(made.meter, reachable)
+	return made, nil
+}
+
+// blank is a compiled schema without keywords that apply.
+var blank = sync.OnceValues(func() (*jsonschema.Schema, error) {
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource(schemaURL, map[string]any{"$comment": "blank"}); err != nil {
+		return nil, err
+	}
+	return c.Compile(schemaURL)
+})
+
+// negationOf accepts what a schema rejects. Within a negation the library stops at the first
+// failure, and describes none.
+func negationOf(s *jsonschema.Schema) *jsonschema.Schema {
+	of, err := blank()
+	if err != nil {
+		panic(err) // it is a constant
+	}
+	negation := *of
+	negation.Not = s
+	return &negation
+}
+
+// dynamicAnchors are the schemas that dynamic references find by name, although nothing may refer
+// to them.
+func dynamicAnchors(c *jsonschema.Compiler, v any, at string) (found []*jsonschema.Schema) {
+	switch v := v.(type) {
+	case map[string]any:
+		if _, named := v["$dynamicAnchor"].(string); named {
+			if s, err := c.Compile(schemaURL + "#" + at); err == nil {
+				found = append(found, s)
+			}
+		}
+		for _, key := range sorted(v) {
+			found = append(found, dynamicAnchors(c, v[key], at+"/"+url.PathEscape(strings.TrimPrefix(Pointer([]string{key}), "/")))...)
+		}
+	case []any:
+		for i, item := range v {
+			found = append(found, dynamicAnchors(c, item, at+"/"+strconv.Itoa(i))...)
+		}
+	}
+	return found
 }
 
 // knownFormats are the formats that drafts before 2019-09 would enforce by themselves; here
@@ -100,16 +165,16 @@ func faultsOf(err error, schema any) []Fault {
 	case errors.As(err, &invalid):
 		return metaschemaFaults(invalid)
 	case errors.As(err, &badRegex):
-		return []Fault{{fragment(badRegex.URL), "the pattern is " + badPattern}}
+		return []Fault{{Pointer: fragment(badRegex.URL), Message: "the pattern is " + badPattern}}
 	case errors.As(err, &remote):
 		leaves := func(ref string) bool { return !strings.HasPrefix(ref, "#") }
-		return []Fault{{findReference(schema, leaves), "it refers to another document, and nothing outside the template is loaded"}}
+		return []Fault{{Pointer: findReference(schema, leaves), Message: "it refers to another document, and nothing outside the template is loaded"}}
 	case errors.As(err, &dangling):
 		fits := func(ref string) bool { return strings.HasSuffix(dangling.URL, ref) }
-		return []Fault{{findReference(schema, fits), "the reference leads nowhere"}}
+		return []Fault{{Pointer: findReference(schema, fits), Message: "the reference leads nowhere"}}
 	case errors.As(err, &noAnchor):
 		fits := func(ref string) bool { return strings.HasSuffix(noAnchor.Reference, ref) }
-		return []Fault{{findReference(schema, fits), "the reference leads nowhere"}}
+		return []Fault{{Pointer: findReference(schema, fits), Message: "the reference leads nowhere"}}
 	}
 	return []Fault{{Message: wording.Line(strings.ReplaceAll(err.Error(), schemaURL, ""))}}
 }
@@ -289,25 +354,35 @@ const maxFanOut = 10_000
 
 // checkCost examines every reachable schema and returns the fault of the first that is
 // too expensive or never ends; nil when none is.
-func checkCost(root *jsonschema.Schema) []Fault {
+func checkCost(reachable []*jsonschema.Schema) []Fault {
 	c := cost{fanOut: map[*jsonschema.Schema]int{}, busy: map[*jsonschema.Schema]bool{}}
-	seen := map[*jsonschema.Schema]bool{root: true}
-	for queue := []*jsonschema.Schema{root}; len(queue) > 0; queue = queue[1:] {
-		s := queue[0]
+	for _, s := range reachable {
 		if c.measure(s) > maxFanOut && c.fault == "" {
 			c.fault = "it applies too many subschemas to one value"
 		}
 		if c.fault != "" {
 			return []Fault{{Pointer: fragment(s.Location), Message: c.fault}}
 		}
-		for _, next := range append(sameValue(s), partsOfValue(s)...) {
-			if next != nil && !seen[next] {
-				seen[next] = true
-				queue = append(queue, next)
-			}
-		}
 	}
 	return nil
+}
+
+// reachableFrom returns schemas and all that they can apply, each once.
+func reachableFrom(roots []*jsonschema.Schema) (list []*jsonschema.Schema) {
+	seen := map[*jsonschema.Schema]bool{nil: true}
+	for next := roots; len(next) > 0; {
+		s := next[0]
+		next = next[1:]
+		if seen[s] {
+			continue
+		}
+		seen[s], list = true, append(list, s)
+		next = append(append(append(next, sameValue(s)...), partsOfValue(s)...), s.RecursiveRef)
+		if s.DynamicRef != nil {
+			next = append(next, s.DynamicRef.Ref)
+		}
+	}
+	return list
 }
 
 type cost struct {

@@ -2,12 +2,15 @@ package schema
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -18,9 +21,14 @@ import (
 // maxViolations bounds what Validate reports, and the faults of one schema.
 const maxViolations = 20
 
-// Schema is a compiled JSON Schema. It is immutable and safe for concurrent use; the nil
-// *Schema accepts every value.
-type Schema struct{ compiled *jsonschema.Schema }
+// Schema is a compiled JSON Schema. It is safe for concurrent use; the nil *Schema accepts every
+// value.
+type Schema struct {
+	compiled *jsonschema.Schema // to be read, not to check with
+	document any                // what it was compiled of, for more instances
+	draft    *jsonschema.Draft
+	idle     sync.Pool // of *instance
+}
 
 // Violation is one way in which a value breaks the schema. It contains what is expected, never
 // what was sent.
@@ -33,6 +41,8 @@ type Violation struct {
 type Fault struct {
 	Pointer []string // the parts of the JSON pointer to it
 	Message string
+	// Fatal says that the schema can be used, but at a cost that no template may have.
+	Fatal bool
 }
 
 // Read compiles a schema from its JSON text; without a text, or for null, it is nil. The
@@ -49,7 +59,8 @@ func Read(doc json.RawMessage) (*Schema, error) {
 	if value == nil {
 		return nil, nil
 	}
-	s, _, faults := Compile(value)
+	new(relaxing).relax(value, nil)
+	s, faults := compileAny(value)
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("invalid schema at %q: %s", Pointer(faults[0].Pointer), faults[0].Message)
 	}
@@ -61,34 +72,114 @@ func Read(doc json.RawMessage) (*Schema, error) {
 // a keyword without a value (an empty description:) is dropped, and required: true at a
 // property becomes an entry in the required list of the enclosing object; hoisted are the
 // places of the latter.
+//
+// The alternatives of a new schema may not refer back to it for the same part of a value. Read
+// accepts those of templates that were registered before: budgets bound them.
 func Compile(value any) (s *Schema, hoisted [][]string, faults []Fault) {
 	var r relaxing
 	r.relax(value, nil)
-	compiled, faults := compileAny(value)
+	s, faults = compileAny(value)
+	if faults == nil {
+		faults = doublingFault(reachableFrom([]*jsonschema.Schema{s.compiled}))
+	}
 	if faults != nil {
 		return nil, r.hoisted, faults
 	}
-	return &Schema{compiled: compiled}, r.hoisted, nil
+	return s, r.hoisted, nil
 }
+
+// Budget bounds one check. A step is the work for one value and one subschema that applies to it,
+// or as much work of another kind.
+type Budget struct {
+	Steps int
+	Time  time.Duration
+}
+
+// BudgetError says that a check was given up. Either field is set.
+type BudgetError struct {
+	Steps int
+	Time  time.Duration
+}
+
+// Error implements error.
+func (e *BudgetError) Error() string {
+	if e.Steps > 0 {
+		return fmt.Sprintf("its check takes more than %d steps: the schema or the value is too complex", e.Steps)
+	}
+	return fmt.Sprintf("its check takes longer than %s: the schema or the value is too complex", e.Time)
+}
+
+// explainSteps bounds the search for the violations of a value that is known not to fit: the
+// failures that the library keeps in memory.
+const explainSteps = 100_000
+
+// unexplained is the violation of a value whose violations were not found within explainSteps.
+const unexplained = "does not fit; it is too large or nested too deeply to say where"
 
 // Validate checks a value as encoding/json decodes it, or anything that encoding/json can
 // encode. It returns nil when the value fits and otherwise up to 20 violations, ordered by
-// path.
-func (s *Schema) Validate(value any) []Violation {
+// path. The error is a *BudgetError, or that of the context.
+func (s *Schema) Validate(ctx context.Context, limit Budget, value any) ([]Violation, error) {
 	if s == nil {
-		return nil
+		return nil, nil
 	}
-	value, err := jsonValue(value)
+	value, depth, err := jsonValue(value)
 	if err != nil {
-		return []Violation{{Message: "is not a JSON value: " + wording.Line(err.Error())}}
+		return []Violation{{Message: "is not a JSON value: " + wording.Line(err.Error())}}, nil
 	}
-	err = s.compiled.Validate(value)
-	if err == nil {
-		return nil
+	of, err := s.instance()
+	if err != nil {
+		return nil, err
 	}
+	defer s.idle.Put(of)
+	failure, err := of.check(ctx, limit, depth, of.negation, value)
+	if err != nil || failure != nil {
+		return nil, err // the negation fails: the value fits
+	}
+	limit.Steps = min(limit.Steps, explainSteps)
+	failure, err = of.check(ctx, limit, depth, of.whole, value)
+	if over := (*BudgetError)(nil); errors.As(err, &over) {
+		return []Violation{{Message: unexplained}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return violationsOf(failure), nil
+}
+
+// instance returns one that is idle, or else another.
+func (s *Schema) instance() (*instance, error) {
+	if of, ok := s.idle.Get().(*instance); ok {
+		return of, nil
+	}
+	of, faults := compileDraft(s.document, s.draft)
+	if faults != nil { // it could be compiled before
+		return nil, fmt.Errorf("compile a schema again: %s", faults[0].Message)
+	}
+	return of, nil
+}
+
+// check runs the library within a budget; failure is nil where the value fits.
+func (of *instance) check(ctx context.Context, limit Budget, depth int, schema *jsonschema.Schema, value any) (failure, err error) {
+	of.meter.begin(ctx, limit, depthFactor(depth))
+	defer func() {
+		if p := recover(); p != nil {
+			end, ours := p.(stopped)
+			if !ours {
+				panic(p)
+			}
+			failure, err = nil, end.err
+		}
+		of.meter.ctx = nil
+	}()
+	return schema.Validate(value), nil
+}
+
+// violationsOf describes a failure.
+func violationsOf(failure error) []Violation {
 	var failed *jsonschema.ValidationError
-	if !errors.As(err, &failed) {
-		return []Violation{{Message: "cannot be checked: " + wording.Line(err.Error())}}
+	if !errors.As(failure, &failed) {
+		return []Violation{{Message: unexplained}}
 	}
 	found := collectViolations(failed)
 	slices.SortFunc(found, func(a, b Violation) int {
@@ -99,62 +190,71 @@ func (s *Schema) Validate(value any) []Violation {
 }
 
 // jsonValue makes sure that the value consists only of types that the validator knows; other
-// Go values are converted through their JSON text.
-func jsonValue(v any) (any, error) {
+// Go values are converted through their JSON text. depth is that of its nesting.
+func jsonValue(v any) (value any, depth int, err error) {
 	if data, ok := v.(json.RawMessage); ok {
 		return decodeBounded(data)
 	}
-	if isJSONValue(v, 0) {
-		return v, nil
+	if depth, ok := nesting(v, 0); ok {
+		return v, depth, nil
 	}
 	data, err := json.Marshal(v)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	return decodeBounded(data)
 }
 
-func decodeBounded(data []byte) (any, error) {
-	v, err := jsonscan.Decode(data)
-	if err == nil && !isJSONValue(v, 0) {
+func decodeBounded(data []byte) (v any, depth int, err error) {
+	if v, err = jsonscan.Decode(data); err != nil {
+		return nil, 0, err
+	}
+	depth, ok := nesting(v, 0)
+	if !ok {
 		err = errors.New("it is nested too deeply or has a number beyond all bounds")
 	}
-	return v, err
+	return v, depth, err
 }
 
 // maxDepth is far above what the API accepts.
 const maxDepth = 1_000
 
-// isJSONValue reports whether the validator can use the value unchanged. A number such as
-// 1e999999 would make it build a number of a million digits.
-func isJSONValue(v any, depth int) bool {
+// nesting returns how deeply a value at a depth is nested, and whether the validator can use it
+// unchanged. A number such as 1e999999 would make it build a number of a million digits.
+func nesting(v any, depth int) (deepest int, ok bool) {
 	if depth > maxDepth {
-		return false
+		return depth, false
+	}
+	deepest = depth
+	within := func(e any) bool {
+		below, ok := nesting(e, depth+1)
+		deepest = max(deepest, below)
+		return ok
 	}
 	switch v := v.(type) {
 	case nil, bool, string, int, int32, int64, uint64:
-		return true
+		return depth, true
 	case float64:
-		return !math.IsInf(v, 0) && !math.IsNaN(v)
+		return depth, !math.IsInf(v, 0) && !math.IsNaN(v)
 	case json.Number:
 		f, err := v.Float64()
-		return err == nil && jsonscan.CheckNumber(v.String()) == nil && (f != 0 || !strings.ContainsAny(v.String(), "eE"))
+		return depth, err == nil && jsonscan.CheckNumber(v.String()) == nil && (f != 0 || !strings.ContainsAny(v.String(), "eE"))
 	case []any:
 		for _, e := range v {
-			if !isJSONValue(e, depth+1) {
-				return false
+			if !within(e) {
+				return deepest, false
 			}
 		}
-		return true
+		return deepest, true
 	case map[string]any:
 		for _, e := range v {
-			if !isJSONValue(e, depth+1) {
-				return false
+			if !within(e) {
+				return deepest, false
 			}
 		}
-		return true
+		return deepest, true
 	}
-	return false
+	return depth, false
 }
 
 // Pointer joins the parts of a pointer as RFC 6901 does.

@@ -32,7 +32,7 @@ func (r Recorder) Record(changes []store.Change, done store.Committed) {
 		if e.Own {
 			name = "" // handlers may make up any number of names
 		}
-		r.Metrics.DomainEventsPublished.WithLabelValues(name, e.Namespace).Inc()
+		r.Metrics.DomainEventsPublished.WithLabelValues(r.Metrics.Named("event_name", name), r.Metrics.Named("namespace", e.Namespace)).Inc()
 		r.Log.Info("Domain event published", zap.Stringer("correlation_id", e.CorrelationID), zap.Stringer("task_uuid", e.Task), zap.String("namespace", e.Namespace),
 			zap.Stringer("event_id", e.UUID), zap.String("event_name", e.Name), zap.String("queue_name", e.Namespace+"_domain_events"), zap.Int64("message_id", e.Position))
 	}
@@ -40,24 +40,25 @@ func (r Recorder) Record(changes []store.Change, done store.Committed) {
 
 func (r Recorder) change(c *store.Change, cancelled int) {
 	namespace := Namespace(c)
+	label := r.Metrics.Named("namespace", namespace)
 	if cancelled > 0 {
-		r.Metrics.StepResults.WithLabelValues(namespace, workflow.OutcomeCancelled.String()).Add(float64(cancelled))
+		r.Metrics.StepResults.WithLabelValues(label, workflow.OutcomeCancelled.String()).Add(float64(cancelled))
 	}
-	r.ready(c, namespace)
+	r.ready(c, label)
 	for _, e := range c.Effects.End {
-		r.Metrics.StepResults.WithLabelValues(namespace, e.Outcome.String()).Inc()
+		r.Metrics.StepResults.WithLabelValues(label, e.Outcome.String()).Inc()
 	}
 	for _, again := range c.Effects.Retry {
-		r.Metrics.StepResults.WithLabelValues(namespace, again.Outcome.String()).Inc()
+		r.Metrics.StepResults.WithLabelValues(label, again.Outcome.String()).Inc()
 	}
 	if c.Effects.Finished {
-		r.Metrics.TasksCompleted.WithLabelValues(namespace, c.Effects.State.String()).Inc()
+		r.Metrics.TasksCompleted.WithLabelValues(label, c.Effects.State.String()).Inc()
 	}
 	if c.Task.Trace != nil {
 		r.trace(c)
 	}
 	if c.Task.Plan != nil && plainqueue.Has(c.Task.Plan.Template) {
-		r.queue(c, namespace)
+		r.queue(c, r.Metrics.Named("queue", namespace))
 	}
 	for i := range c.Effects.Decided {
 		r.decided(c, &c.Effects.Decided[i], namespace)
@@ -88,8 +89,9 @@ func (r Recorder) ready(c *store.Change, namespace string) {
 
 // CountCreated counts tasks of a plan that were created, and the steps that they begin with.
 func CountCreated(m *telemetry.Metrics, plan *store.Plan, tasks int) {
-	m.TasksCreated.WithLabelValues(plan.Template.Namespace).Add(float64(tasks))
-	m.StepsReady.WithLabelValues(plan.Template.Namespace).Add(float64(tasks * len(plan.First)))
+	namespace := m.Named("namespace", plan.Template.Namespace)
+	m.TasksCreated.WithLabelValues(namespace).Add(float64(tasks))
+	m.StepsReady.WithLabelValues(namespace).Add(float64(tasks * len(plan.First)))
 }
 
 // trace makes the spans of a decision: of attempts whose leases ran out, of outcomes that were
@@ -157,8 +159,9 @@ func (r Recorder) decided(c *store.Change, d *workflow.Decided, namespace string
 	}
 	say := r.Decisions
 	if !say.Uncounted {
-		r.Metrics.StepsCreated.WithLabelValues(namespace).Add(float64(len(d.Created)))
-		r.Metrics.BatchesCreated.WithLabelValues(namespace).Add(float64(d.Batches))
+		label := r.Metrics.Named("namespace", namespace)
+		r.Metrics.StepsCreated.WithLabelValues(label).Add(float64(len(d.Created)))
+		r.Metrics.BatchesCreated.WithLabelValues(label).Add(float64(d.Batches))
 	}
 	many := say.WarnSteps > 0 && len(d.Created) >= say.WarnSteps
 	deep := say.WarnDepth > 0 && d.Depth >= say.WarnDepth

@@ -204,3 +204,29 @@ func TestKeysAreForgottenWhileTheyAreUsed(t *testing.T) {
 	require.Zero(t, db.QueryInt(t, `select (select count(*) from tasker.board) + (select count(*) from tasker.limit_keys)`))
 	noViolations(t, s)
 }
+
+// TestLinesOfKeysBeginAnew with those that are free, behind the last number that 32 bits have.
+func TestLinesOfKeysBeginAnew(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, limitedYAML)
+	setLimit(t, s, p, limitrule.Rule{KeyPath: tenant, MaxRunning: new(1000)})
+	manyKeys(t, db, p, 50)
+	const deleted = 20
+	db.Exec(t, `delete from tasker.limit_keys where line between $1 and $1 + 9`, deleted)
+	limited(t, s, p, "a")
+	running, _ := look(t, s, p, 1, 0, true)
+	require.Len(t, running, 1)
+	db.Exec(t, `update tasker.board set limit_line = $1 where limit_line is not null`, deleted)
+	db.Exec(t, `update tasker.limit_keys set waiting = false`)
+	db.Exec(t, `select setval('tasker.limit_keys_line_seq', 2147483646)`)
+
+	db.Exec(t, `insert into tasker.limit_keys (callable_id, key, turn, weight, tokens, tokens_at, waiting)
+		select $1::int, 'again' || i, 0, 1, 1, now(), false from generate_series(1, 11) i`, p.Callables[0])
+	lines := db.QueryString(t, `select string_agg(line::text, ' ' order by line) from tasker.limit_keys where key like 'again%'`)
+	require.Regexp(t, `^21 22 23 24 25 26 27 28 29 \d+ 2147483647$`, lines, "not the one that a step of the board names")
+	limited(t, s, p, "b", "c")
+	claimed, _ := look(t, s, p, 2, 0, true)
+	require.Len(t, claimed, 2, "limited callables go on")
+	require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.limit_keys where key in ('b', 'c') and line between 1 and 1000`))
+}

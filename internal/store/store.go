@@ -295,6 +295,8 @@ var (
 	ErrVersionUsed       = registry.ErrVersionUsed
 	ErrTaskTypeAmbiguous = registry.ErrTaskTypeAmbiguous
 
+	ErrNotYet = waits.ErrNotYet // what a Beginner says of a step that is to stay as it is
+
 	ErrClaimLost       = board.ErrClaimLost
 	ErrContinuesItself = board.ErrContinuesItself
 	ErrCommitUnknown   = board.ErrCommitUnknown

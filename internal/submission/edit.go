@@ -2,6 +2,7 @@ package submission
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,12 +41,12 @@ func (e *ContextEdit) Check() error {
 
 // Apply returns the edited context. It must be valid for a new task of the plan; the error
 // is an *InvalidError where it is not.
-func (e *ContextEdit) Apply(old json.RawMessage, plan *store.Plan, schema *SchemaPolicy) (json.RawMessage, error) {
+func (e *ContextEdit) Apply(ctx context.Context, old json.RawMessage, plan *store.Plan, policy *SchemaPolicy, by Checks) (json.RawMessage, error) {
 	edited, err := e.Merge(old)
 	if err != nil {
 		return nil, err
 	}
-	return edited, schema.check(edited, plan)
+	return edited, policy.check(ctx, by, edited, plan)
 }
 
 // Merge is Apply without a plan.

@@ -60,6 +60,8 @@ type Request struct {
 	// Schema is the policy for a context that breaks the template's input schema; nil:
 	// it is rejected.
 	Schema *SchemaPolicy
+	// Checks checks the context; nil: within the budget of a nil *schema.Checker.
+	Checks Checks
 	// Bounds are those of the context.
 	Bounds Bounds
 	// DependsOn are tasks that must end before this one begins, at most MaxDependencies.

@@ -54,7 +54,7 @@ func Prepare(ctx context.Context, plans Plans, r *Request) (store.NewTask, error
 // TaskOf is Task for a task that will be created: once it returns, no registration replaces
 // the plan of the task, which may be newer than plan.
 func TaskOf(ctx context.Context, plans Plans, r *Request, plan *store.Plan) (store.NewTask, error) {
-	task, err := Task(r, plan)
+	task, err := Task(ctx, r, plan)
 	if err != nil {
 		return store.NewTask{}, err
 	}
@@ -65,7 +65,7 @@ func TaskOf(ctx context.Context, plans Plans, r *Request, plan *store.Plan) (sto
 	case err != nil:
 		return store.NewTask{}, err
 	case used.ID != plan.ID:
-		task, err = Task(r, used)
+		task, err = Task(ctx, r, used)
 	}
 	task.Trace = tracing.Row(ctx)
 	return task, err
@@ -84,13 +84,13 @@ func Template(ctx context.Context, plans Plans, r *Request) (*store.Plan, error)
 }
 
 // Task makes a task of a checked request and its plan.
-func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
+func Task(ctx context.Context, r *Request, plan *store.Plan) (store.NewTask, error) {
 	policy := plan.Template.Identity
 	if r.IdempotencyKey == "" && dedup.StrategyOf(policy) == workflow.IdentityCallerProvided {
 		return store.NewTask{}, &InvalidError{Problems: []string{fmt.Sprintf(
 			"the template %s/%s/%s knows its tasks by the keys that their senders give; send idempotency_key", r.Namespace, r.Name, plan.Template.Version)}}
 	}
-	if err := r.Schema.check(r.Context, plan); err != nil {
+	if err := r.Schema.check(ctx, r.Checks, r.Context, plan); err != nil {
 		return store.NewTask{}, err
 	}
 	id, err := uuid.NewV7()

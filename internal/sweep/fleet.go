@@ -117,7 +117,7 @@ func ageing(cfg *Config) Job {
 			for namespace, steps := range found.Steps {
 				res.count(ageStep.name(dry), steps)
 				if !dry {
-					cfg.Metrics.StepsAged.WithLabelValues(namespace).Add(float64(steps))
+					cfg.Metrics.StepsAged.WithLabelValues(cfg.Metrics.Named("namespace", namespace)).Add(float64(steps))
 				}
 			}
 			return found.More, nil

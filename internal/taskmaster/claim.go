@@ -62,12 +62,8 @@ func (s *Service) Claim(ctx context.Context, r ClaimRequest) (list []Claimed, er
 			return nil, err
 		}
 	}
-	plan, err := s.plan(ctx, queue)
-	if err != nil {
-		return nil, err
-	}
 	var claimed []store.Claimed
-	c := &claim{queue: queue, callable: plan.Callables[0], worker: &w, limit: r.Limit, asked: time.Now(), answer: make(chan []store.Claimed, 1)}
+	c := &claim{queue: queue, worker: &w, limit: r.Limit, asked: time.Now(), answer: make(chan []store.Claimed, 1)}
 	if r.Held != nil {
 		claimed, err = s.repeat(ctx, c, r.Held, r.Namespaces)
 	}
@@ -81,7 +77,7 @@ func (s *Service) Claim(ctx context.Context, r ClaimRequest) (list []Claimed, er
 		})
 	}
 	if err == nil {
-		list, err = s.withQueues(ctx, plan, claimed)
+		list, err = s.withQueues(ctx, claimed)
 	}
 	if ctx.Err() != nil || err != nil {
 		s.handBack(ctx, claimed)
@@ -90,16 +86,13 @@ func (s *Service) Claim(ctx context.Context, r ClaimRequest) (list []Claimed, er
 	return list, err
 }
 
-// withQueues adds the queues of tasks, most of which are of the plan.
-func (s *Service) withQueues(ctx context.Context, plan *store.Plan, claimed []store.Claimed) ([]Claimed, error) {
+// withQueues adds the queues of tasks.
+func (s *Service) withQueues(ctx context.Context, claimed []store.Claimed) ([]Claimed, error) {
 	list := make([]Claimed, len(claimed))
 	for i := range claimed {
-		of := plan
-		if claimed[i].Queue != plan.Queue {
-			var err error
-			if of, err = s.cfg.Store.PlanByID(ctx, claimed[i].PlanID); err != nil {
-				return nil, fmt.Errorf("read the queue of task %s: %w", claimed[i].TaskUUID, err)
-			}
+		of, err := s.cfg.Store.PlanByID(ctx, claimed[i].PlanID)
+		if err != nil {
+			return nil, fmt.Errorf("read the queue of task %s: %w", claimed[i].TaskUUID, err)
 		}
 		list[i] = Claimed{claimed[i], of.Template.Namespace}
 	}
@@ -109,7 +102,7 @@ func (s *Service) withQueues(ctx context.Context, plan *store.Plan, claimed []st
 // claim is one that may wait.
 type claim struct {
 	queue    string
-	callable int32
+	callable int32 // 0: nothing was submitted to the queue yet
 	worker   *store.QueueWorker
 	limit    int
 	asked    time.Time // when the worker was read
@@ -142,6 +135,13 @@ func (s *Service) take(ctx context.Context, c *claim) ([]store.Claimed, error) {
 	// The end of the request must not abort a claim whose answer is under way.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
+	if c.callable == 0 {
+		plan, err := s.known(ctx, c.queue)
+		if err != nil || plan == nil {
+			return nil, err
+		}
+		c.callable = plan.Callables[0]
+	}
 	claimed, _, err := s.cfg.Store.Claim(ctx, c.request(), false)
 	if err == nil && len(claimed) == 0 {
 		claimed, err = s.scan(ctx, c)
@@ -150,9 +150,10 @@ func (s *Service) take(ctx context.Context, c *claim) ([]store.Claimed, error) {
 		return nil, fmt.Errorf("claim tasks of the queue %s: %w", c.queue, err)
 	}
 	if n := len(claimed); n > 0 {
-		s.metrics.QueueClaimed.WithLabelValues(c.queue).Add(float64(n))
+		label := s.metrics.Named("queue", c.queue)
+		s.metrics.QueueClaimed.WithLabelValues(label).Add(float64(n))
 		for i := range claimed {
-			s.metrics.QueueWait.WithLabelValues(c.queue).Observe(claimed[i].ClaimedAt.Sub(claimed[i].RequestedAt).Seconds())
+			s.metrics.QueueWait.WithLabelValues(label).Observe(claimed[i].ClaimedAt.Sub(claimed[i].RequestedAt).Seconds())
 		}
 	}
 	return claimed, nil

@@ -176,17 +176,18 @@ func (f *Finish) report(step store.QueueStep) store.Report {
 
 // ended counts the end of an execution and returns the state of the task.
 func (s *Service) ended(f *Finish, step store.QueueStep, state workflow.TaskState) Status {
-	s.metrics.QueueExecution.WithLabelValues(step.Queue).Observe(step.Running.Seconds())
+	label := s.metrics.Named("queue", step.Queue)
+	s.metrics.QueueExecution.WithLabelValues(label).Observe(step.Running.Seconds())
 	status := statusOf(state)
 	switch {
 	case f.Success:
-		s.metrics.QueueCompleted.WithLabelValues(step.Queue).Inc()
+		s.metrics.QueueCompleted.WithLabelValues(label).Inc()
 		status = Done // an orchestrator that decides in a moment decides so
 	default:
-		s.metrics.QueueFailed.WithLabelValues(step.Queue).Inc()
+		s.metrics.QueueFailed.WithLabelValues(label).Inc()
 	}
 	if status == Done || status == Dead {
-		s.metrics.QueueEndToEnd.WithLabelValues(step.Queue).Observe(step.Age.Seconds())
+		s.metrics.QueueEndToEnd.WithLabelValues(label).Observe(step.Age.Seconds())
 	}
 	return status
 }

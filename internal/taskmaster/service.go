@@ -147,6 +147,18 @@ func (s *Service) template(queue string) *workflow.Template {
 
 func (s *Service) version() string { return fmt.Sprintf("1.%d.0", s.cfg.BaseDelay.Milliseconds()) }
 
+// known returns the plan of a queue; nil: nothing was submitted to it yet. A name that somebody claims
+// from makes no rows: the first submission registers the queue. Every version has the same line.
+func (s *Service) known(ctx context.Context, queue string) (*store.Plan, error) {
+	for _, version := range []string{s.version(), ""} {
+		plan, err := s.cfg.Store.PlanNamed(ctx, queue, plainqueue.Template, version)
+		if !errors.Is(err, store.ErrNotFound) {
+			return plan, err
+		}
+	}
+	return nil, nil //nolint:nilnil // there is none yet
+}
+
 // plan returns that of a queue, which it registers if it is new.
 func (s *Service) plan(ctx context.Context, queue string) (*store.Plan, error) {
 	plan, err := s.cfg.Store.PlanNamed(ctx, queue, plainqueue.Template, s.version())
@@ -206,9 +218,9 @@ func (s *Service) Submit(ctx context.Context, list []Submission) ([]orchestratio
 		switch {
 		case created[i].Err != nil:
 		case created[i].Existing:
-			s.metrics.QueueDuplicates.WithLabelValues(list[i].Queue).Inc()
+			s.metrics.QueueDuplicates.WithLabelValues(s.metrics.Named("queue", list[i].Queue)).Inc()
 		default:
-			s.metrics.QueueSubmitted.WithLabelValues(list[i].Queue).Inc()
+			s.metrics.QueueSubmitted.WithLabelValues(s.metrics.Named("queue", list[i].Queue)).Inc()
 		}
 	}
 	return created, nil
@@ -232,14 +244,16 @@ func Queued(context json.RawMessage) (payload json.RawMessage, tags []string) {
 // Register adds a worker, or changes its queue and tags. The error wraps ErrUnknownWorker if the
 // worker is of another namespace than those of the registration.
 func (s *Service) Register(ctx context.Context, r store.QueueRegistration) (store.QueueWorker, error) {
-	if _, err := s.plan(ctx, r.Queue); err != nil {
-		return store.QueueWorker{}, err
-	}
 	w, err := s.cfg.Store.RegisterQueueWorker(ctx, r, s.cfg.Liveness)
-	if err == nil {
-		s.metrics.QueueWorkersKnown.WithLabelValues(r.Queue).Inc()
+	if err != nil {
+		return w, unknown(err)
 	}
-	return w, unknown(err)
+	label := "other" // a name that nothing was submitted to makes no series
+	if plan, err := s.known(ctx, r.Queue); err == nil && plan != nil {
+		label = s.metrics.Named("queue", r.Queue)
+	}
+	s.metrics.QueueWorkersKnown.WithLabelValues(label).Inc()
+	return w, nil
 }
 
 // Heartbeat records that a worker lives, with all of its claims, and returns those of held that

@@ -325,3 +325,32 @@ func TestEndsAreDecidedAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesMakeNoRows until something is submitted to them.
+func TestNamesMakeNoRows(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, deploymode.EventDrivenOnly, lives)
+	const rows = `select (select count(*) from tasker.namespaces) + (select count(*) from tasker.plans) + (select count(*) from tasker.callables)`
+	before := f.DB.QueryInt(t, rows)
+	f.register("w", "nowhere")
+	for i := range 50 {
+		f.register(fmt.Sprint("w", i), fmt.Sprint("none", i))
+		claimed, err := f.services[0].Claim(t.Context(), taskmaster.ClaimRequest{Worker: "w", Queue: fmt.Sprint("unknown", i), Limit: 1})
+		require.NoError(t, err)
+		require.Empty(t, claimed)
+	}
+	require.Equal(t, before, f.DB.QueryInt(t, rows))
+	require.Equal(t, 1, testutil.CollectAndCount(f.metrics.QueueWorkersKnown), "all under one name")
+	require.Zero(t, testutil.CollectAndCount(f.metrics.QueueClaimed))
+
+	var group conc.WaitGroup
+	group.Go(func() {
+		claimed, err := f.services[0].Claim(t.Context(), taskmaster.ClaimRequest{Worker: "w", Queue: "later", Limit: 1, Wait: time.Minute})
+		if err != nil || len(claimed) != 1 || claimed[0].Queue != "later" {
+			t.Error(claimed, err)
+		}
+	})
+	f.wait(1)
+	f.submit("later", 1)
+	group.Wait()
+}

@@ -25,6 +25,9 @@ func Catalogue() []Entry {
 	entries := make([]Entry, 0, fields.NumField())
 	for i := range fields.NumField() {
 		tag := fields.Field(i).Tag
+		if tag.Get("metric") == "" {
+			continue // it is behind all metrics
+		}
 		e := Entry{Name: tag.Get("metric"), Kind: tag.Get("kind"), Help: tag.Get("help"),
 			Labels: list(tag.Get("labels")), Aliases: strings.Fields(tag.Get("alias"))}
 		e.Values = make([][]string, len(e.Labels))

@@ -198,8 +198,8 @@ func referencePage() string {
 var bounded = map[string]string{
 	"system": "the event systems of a daemon", "channel": "the bounded channels of the program", "command": "the commands of the program",
 	"batch": "the batches of the program", "loop": "the loops of the program", "flow": "the database flows of the program",
-	"namespace": "the namespaces of templates", "queue": "the queues", "type": "the task types", "component": "the circuit breakers", "sweep": "the sweeps",
-	"action": "the actions of sweeps", "event_name": "the events that templates declare", "subscriber": "the subscribers of a worker",
+	"namespace": "the namespaces of templates, the first 1,000", "queue": "the queues, the first 1,000", "type": "the task types, the first 1,000", "component": "the circuit breakers", "sweep": "the sweeps",
+	"action": "the actions of sweeps", "event_name": "the events that templates declare, the first 1,000", "subscriber": "the subscribers of a worker",
 	"operation": "the operations of the API", "route": "the routes of the API", "rpc": "the rpcs of the API", "code": "the codes of gRPC", "answer": "the kinds of analytics",
 }
 
@@ -324,6 +324,19 @@ func TestCountersBeginAtZero(t *testing.T) {
 	require.Zero(t, testutil.CollectAndCount(m.Found))
 	m.Known("namespace", "shop")
 	require.Equal(t, 5, testutil.CollectAndCount(m.StepResults))
+}
+
+// TestNamesOfRequestsAreBounded in labels.
+func TestNamesOfRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	m := telemetry.Discard()
+	for i := range 3000 {
+		m.TasksCreated.WithLabelValues(m.Named("namespace", fmt.Sprint("n", i))).Inc()
+	}
+	require.Equal(t, 1001, testutil.CollectAndCount(m.TasksCreated))
+	require.InDelta(t, 2000, testutil.ToFloat64(m.TasksCreated.WithLabelValues("other")), 0)
+	require.Equal(t, "n7", m.Named("namespace", "n7"), "the first ones keep their names")
+	require.Equal(t, "n2000", m.Named("queue", "n2000"), "each label has its own")
 }
 
 // TestAliased: whole metrics, parts of them, and other units.

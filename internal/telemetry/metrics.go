@@ -120,6 +120,8 @@ type Metrics struct {
 	RowsRejected           *prometheus.CounterVec   `metric:"tasker_rows_rejected_total" labels:"flow" values:"*" help:"Rejections of single rows of statements over many; the others of the statement were handled."`
 	LeasesLost             prometheus.Counter       `metric:"tasker_leases_lost_total" help:"Leases a worker learnt it no longer held."`
 	StoreStatement         *prometheus.HistogramVec `metric:"tasker_store_statement_seconds" labels:"flow" alias:"tasker_task_initialization_duration_milliseconds{flow=create}*1000 tasker_step_claim_duration_milliseconds{flow=claim|claim_limited}*1000 tasker_step_result_submission_duration_milliseconds{flow=report|settle}*1000 tasker_step_result_processing_duration_milliseconds{flow=apply|settle}*1000 tasker_task_finalization_duration_milliseconds{flow=apply|settle}*1000 tasker_sql_query_duration_milliseconds*1000" help:"Duration of a database flow."`
+	SchemaChecksWaiting    prometheus.Gauge         `metric:"tasker_schema_checks_waiting" help:"Large checks of documents against schemas that wait for their turn (common.schema_checks.max_concurrent)."`
+	SchemaChecksGivenUp    *prometheus.CounterVec   `metric:"tasker_schema_checks_given_up_total" labels:"reason" values:"steps|time|busy" help:"Checks of documents against schemas that were given up: beyond common.schema_checks.max_steps or max_time_ms, or because too many waited."`
 	ResultSchemaViolations *prometheus.CounterVec   `metric:"tasker_result_schema_violations_total" labels:"namespace,policy" values:"*,enforce|warn" help:"Results of handlers that did not fit the result_schema of their steps: enforce (the step has failed) or warn (accepted)."`
 	HandlersActive         prometheus.Gauge         `metric:"tasker_worker_handlers_active" alias:"taskqueue_processing_active tasker_steps_active_executions" help:"Handlers running now."`
 	HandlersLimit          prometheus.Gauge         `metric:"tasker_worker_handlers_limit" alias:"worker_handler_semaphore_permits_total" help:"Handlers that may run at once."`
@@ -259,6 +261,8 @@ type Metrics struct {
 	TransactionPoolIdle     *prometheus.Desc `metric:"tasker_transaction_pool_connections_idle" kind:"gauge" help:"Connections of the pool for handlers that work in a transaction open and unused."`
 	TransactionPoolAcquires *prometheus.Desc `metric:"tasker_transaction_pool_acquires_total" kind:"counter" help:"Connections of the pool for handlers that work in a transaction that were acquired."`
 	TransactionPoolWait     *prometheus.Desc `metric:"tasker_transaction_pool_acquire_seconds_total" kind:"counter" help:"Time for which connections of the pool for handlers that work in a transaction were waited for or opened."`
+
+	names *names // behind all metrics, see Catalogue
 }
 
 // The values of the label by of Found and EmptyWakes.
@@ -282,7 +286,7 @@ const (
 // share it. It panics if reg holds a metric of the same name and another shape, which is a
 // programming error.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	m := &Metrics{}
+	m := &Metrics{names: &names{known: map[string]map[string]bool{}}}
 	fields := reflect.ValueOf(m).Elem()
 	for i, e := range Catalogue() {
 		c, tag := fields.Field(i), fields.Type().Field(i).Tag

@@ -2,6 +2,7 @@ package workertest
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func (p *player) begun(r *submission.Request, plan *store.Plan, parent *playing)
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	task, err := submission.Task(r, plan)
+	task, err := submission.Task(context.Background(), r, plan)
 	if err != nil {
 		return nil, err
 	}

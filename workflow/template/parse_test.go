@@ -283,7 +283,8 @@ func FuzzParse(f *testing.F) {
 			require.NoError(t, err)
 			input, err := schema.Read(template.InputSchema)
 			require.NoError(t, err)
-			input.Validate(map[string]any{"a": "b"})
+			_, err = input.Validate(t.Context(), schema.Budget{Steps: 1000, Time: time.Second}, map[string]any{"a": "b"})
+			require.NoError(t, err)
 		}
 	})
 }

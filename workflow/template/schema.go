@@ -9,7 +9,7 @@ import (
 )
 
 // schema reads a JSON Schema as a JSON text; nil when absent. One that cannot be compiled is
-// reported, with a warning if it rejects nothing.
+// reported with a severity: a warning if it rejects nothing. One that costs too much is an error.
 func (v value) schema(severity string) json.RawMessage {
 	raw := v.raw()
 	if v.node != nil {
@@ -29,6 +29,9 @@ func (v value) checkSchema(severity string) {
 			"a required: true or false at a property is read as an entry of the required list of its object")
 	}
 	for _, f := range faults {
+		if f.Fatal {
+			severity = SeverityError
+		}
 		v.r.report(severity, v.at(f.Pointer).pos, codeSchemaInvalid, v.path()+schema.Pointer(f.Pointer), v.path()+" is not a valid JSON Schema: "+f.Message)
 	}
 }

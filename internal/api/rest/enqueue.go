@@ -42,7 +42,7 @@ func (r *typeRoutes) counted(serve func(*exchange, *struct{}) error) func(*excha
 		err := serve(x, in)
 		name, queue, status := "", "", telemetry.OutcomeOK
 		if x.enqueues != nil {
-			name, queue = x.enqueues.Name, x.enqueues.Namespace
+			name, queue = r.metrics.Named("type", x.enqueues.Name), r.metrics.Named("queue", x.enqueues.Namespace)
 		}
 		if err != nil {
 			status = telemetry.OutcomeError
@@ -108,7 +108,7 @@ func (r *typeRoutes) enqueued(ctx context.Context, x *exchange, b *enqueueReques
 		return answer, nil
 	}
 	x.Header().Set(replayedHeader, "true")
-	r.metrics.QueueDuplicates.WithLabelValues(plan.Template.Namespace).Inc()
+	r.metrics.QueueDuplicates.WithLabelValues(r.metrics.Named("queue", plan.Template.Namespace)).Inc()
 	task, err := r.readTask(ctx, created.UUID)
 	if err != nil {
 		return nil, err

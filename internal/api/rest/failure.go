@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/places"
+	"github.com/tasker-go/tasker/internal/schema"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/taskmaster"
@@ -242,6 +243,7 @@ func classify(ctx context.Context, err error) *failure {
 		return refusedPlace(err, databaseRetry, "")
 	}
 	var open *breaker.OpenError
+	var slow *schema.BudgetError
 	switch {
 	case errors.As(err, &open): // regardless of the request's deadline
 		return &failure{status: http.StatusServiceUnavailable, code: codeBreakerOpen, retryAfter: max(open.RetryAfter, time.Second),
@@ -254,6 +256,8 @@ func classify(ctx context.Context, err error) *failure {
 		return unavailable("A newer version of the daemon has written this; an orchestrator of that version can read it", databaseRetry)
 	case errors.Is(err, auth.ErrUnavailable):
 		return unavailable("Credentials cannot be verified at the moment", databaseRetry)
+	case errors.Is(err, schema.ErrBusy), errors.As(err, &slow):
+		return unavailable("The context cannot be checked at the moment: too many large ones are being checked", busyRetry)
 	case errors.Is(err, command.ErrFull):
 		return unavailable("Too many requests of this kind wait", databaseRetry)
 	case errors.Is(err, command.ErrStopped), errors.Is(err, lifecycle.ErrStopped):

@@ -161,7 +161,7 @@ func (x *Execution) asks() bool { return x.job != nil && x.job.publishers }
 func (e *Engine) succeeded(x *Execution, end Ending) {
 	e.count.succeeded.Add(1)
 	if end.Items > 0 {
-		e.metrics.ItemsIsolated.WithLabelValues(x.job.plan.Template.Namespace).Add(float64(end.Items))
+		e.metrics.ItemsIsolated.WithLabelValues(e.metrics.Named("namespace", x.job.plan.Template.Namespace)).Add(float64(end.Items))
 	}
 }
 

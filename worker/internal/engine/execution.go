@@ -166,7 +166,7 @@ func (e *Engine) job(plan *store.Plan, key jobKey) (*job, error) {
 	t, step := plan.Template, &plan.Steps[key.step]
 	j := &job{
 		plan: plan.Plan, step: step, name: t.Namespace + "/" + t.Name + "/" + step.Name,
-		limit: e.cfg.HandlerTimeout, took: e.metrics.StepDuration.WithLabelValues(t.Namespace),
+		limit: e.cfg.HandlerTimeout, took: e.metrics.StepDuration.WithLabelValues(e.metrics.Named("namespace", t.Namespace)),
 	}
 	j.publishers = slices.ContainsFunc(step.Events, func(e workflow.Event) bool { return e.Publisher != "" })
 	if len(plan.Callables) > 0 { // else it is rehearsed without a database

@@ -423,7 +423,7 @@ func (e *Engine) countClaimed(claimed []store.Claimed) {
 		perQueue[claimed[i].Queue]++
 	}
 	for queue, n := range perQueue {
-		e.metrics.StepsClaimed.WithLabelValues(e.queues.name(queue)).Add(float64(n))
+		e.metrics.StepsClaimed.WithLabelValues(e.metrics.Named("namespace", e.queues.name(queue))).Add(float64(n))
 	}
 }
 

@@ -102,7 +102,7 @@ func (x *Execution) notSaved(err error) error {
 
 // yields accepts an execution whose handler has yielded.
 func (s *saver) yields(x *Execution, point *store.Checkpoint, next *Execution) {
-	s.e.metrics.StepYields.WithLabelValues(x.job.plan.Template.Namespace).Inc()
+	s.e.metrics.StepYields.WithLabelValues(s.e.metrics.Named("namespace", x.job.plan.Template.Namespace)).Inc()
 	s.submit(&saving{x: x, checkpoint: *point, yielded: time.Now()}, next)
 }
 
@@ -152,7 +152,7 @@ func (s *saver) goOn(v *saving, answer kept) {
 
 // saved counts and logs a checkpoint.
 func (s *saver) saved(v *saving) {
-	s.e.metrics.CheckpointsSaved.WithLabelValues(v.x.job.plan.Template.Namespace).Inc()
+	s.e.metrics.CheckpointsSaved.WithLabelValues(s.e.metrics.Named("namespace", v.x.job.plan.Template.Namespace)).Inc()
 	s.e.log.Debug("checkpoint saved", zap.Inline(v.x), zap.String("cursor", Clip(string(v.checkpoint.Cursor), MaxProgress)),
 		zap.Int64("items_processed", v.checkpoint.Items), zap.Bool("yielded", !v.yielded.IsZero()))
 }

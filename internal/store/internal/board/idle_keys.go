@@ -20,7 +20,7 @@ const (
 	// forgottenAtOnce is how many keys one transaction deletes while it holds up the claims of their callable.
 	forgottenAtOnce = 200
 	// idleKey: nothing of the key k has been claimed for long, and it has all of the burst of its limit l. Each
-	// return of a key takes one of two billion lines. The empty key stays; there is one.
+	// return of a key takes one of two billion lines, which are used again. The empty key stays; there is one.
 	idleKey = `k.key <> '' and not k.waiting and k.tokens_at < now.now - interval '7 days' and coalesce(` + limitedTokens + ` >= l.burst, true)`
 )
 

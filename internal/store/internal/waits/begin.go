@@ -3,6 +3,7 @@ package waits
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -50,9 +51,12 @@ type Beginner struct {
 	// users.
 	Begin func(*EngineStep) (enginestep.Beginning, error)
 	// Task builds the task of a sub-workflow; plan is nil if no template has its name.
-	// Its error ends the step too.
+	// Its error ends the step too, unless it wraps ErrNotYet: then the step is left as it is.
 	Task func(step *EngineStep, sub *enginestep.SubTask, plan *registry.Plan) (board.NewTask, error)
 }
+
+// ErrNotYet says that it is not known yet whether a step can begin.
+var ErrNotYet = errors.New("the step cannot begin yet")
 
 // Begun is the result of BeginSteps.
 type Begun struct {
@@ -97,10 +101,19 @@ func (s *Waits) BeginSteps(ctx context.Context, rows pg.Rows, how Beginner) (Beg
 	err := s.db.Transaction(ctx, "begin_steps", "begin the engine's steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		b := beginning{store: s, tx: tx, how: how, topics: board.SignalSet{}}
 		err := b.run(ctx, rows)
-		begun = Begun{Steps: len(b.steps), Left: b.left, Why: b.why, Tasks: b.tasks, Signals: b.topics.Signals()}
+		begun = Begun{Steps: len(b.steps) - count(b.notYet), Left: b.left, Why: b.why, Tasks: b.tasks, Signals: b.topics.Signals()}
 		return begun.Signals, err
 	})
 	return begun, err
+}
+
+func count(set []bool) (n int) {
+	for _, is := range set {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // beginning is one transaction of BeginSteps.
@@ -115,6 +128,7 @@ type beginning struct {
 	ends   []*enginestep.End      // of steps that end at once
 	waits  []board.Wait
 	awaits []string // empty: receives no event
+	notYet []bool   // steps that stay as they are
 	tasks  []board.NewTask
 	topics board.SignalSet
 }
@@ -128,7 +142,7 @@ func (b *beginning) run(ctx context.Context, rows pg.Rows) error {
 	}
 	n := len(b.steps)
 	b.begun, b.ends = make([]enginestep.Beginning, n), make([]*enginestep.End, n)
-	b.waits, b.awaits = make([]board.Wait, n), make([]string, n)
+	b.waits, b.awaits, b.notYet = make([]board.Wait, n), make([]string, n), make([]bool, n)
 	for i := range b.steps {
 		begun, err := b.how.Begin(&b.steps[i])
 		if err != nil {
@@ -366,6 +380,9 @@ func (b *beginning) createTasks(ctx context.Context) error {
 	for i, at := range of {
 		e := &b.steps[at]
 		task, err := b.how.Task(e, &b.begun[at].Task, plans[i])
+		if b.notYet[at] = errors.Is(err, ErrNotYet); b.notYet[at] {
+			continue
+		}
 		if err != nil {
 			b.fail(at, err)
 			continue
@@ -422,9 +439,13 @@ type armedStep struct {
 }
 
 func (b *beginning) arm(ctx context.Context) (err error) {
-	rows := make([]armedStep, len(b.steps))
+	rows := make([]armedStep, 0, len(b.steps))
 	for i := range b.steps {
-		e, r, begun := &b.steps[i], &rows[i], &b.begun[i]
+		if b.notYet[i] {
+			continue
+		}
+		rows = append(rows, armedStep{})
+		e, r, begun := &b.steps[i], &rows[len(rows)-1], &b.begun[i]
 		r.RowKey, r.waitEnd = board.RowKey{TaskUUID: e.TaskUUID, Slot: e.slot}, waitEndOf(b.ends[i])
 		if b.ends[i] != nil {
 			b.topics.Add(signal.TopicOrchestration)
@@ -436,6 +457,9 @@ func (b *beginning) arm(ctx context.Context) (err error) {
 		if r.Awaits, r.DueIn, r.DueUntil = b.awaits[i], begun.For, begun.Until; begun.For > 0 || !begun.Until.IsZero() {
 			b.topics.Add(signal.TopicDue)
 		}
+	}
+	if len(rows) == 0 {
+		return nil
 	}
 	_, err = pg.Run(ctx, b.tx, armSteps.With(pg.Args{"r": rows}))
 	return err
