@@ -482,13 +482,14 @@ func TestAnEndedStreamNamesWhatItHasTold(t *testing.T) {
 // answered as before.
 func TestASessionIsToldThatItContradictsItself(t *testing.T) {
 	t.Parallel()
-	h := newHub(patience)
+	h := remote.New(remote.Config{WorkerID: "w1", MaxSessions: 2, MaxPermits: 2, ReclaimGrace: patience, MaxWait: patience, ConfirmWithin: time.Millisecond,
+		Offer: func() {}, Metrics: (*telemetry.Metrics)(nil).OrDiscard()})
 	session := open(t, h, 1, remote.Callable{Callable: "charge"})
 	ended := start(t, h, workertest.Step{})
 	step, _ := next(t, h, session, 0)
 	first := remote.Report{Fence: step.Fence, Outcome: remote.Success, Result: json.RawMessage(`{"n": 7}`)}
 	report(t, h, session, first)
-	require.JSONEq(t, `{"n":7}`, string(result(t, ended).Result))
+	require.JSONEq(t, `{"n":7}`, string(result(t, ended).JSON))
 	first.Result = json.RawMessage(`{"n":7}`)
 	report(t, h, session, first)
 	for _, other := range []remote.Report{
