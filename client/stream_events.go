@@ -63,6 +63,9 @@ func (c *Client) stream(ctx context.Context, o *EventListOptions, handle func(Ev
 	q["after"] = strconv.FormatInt(o.After, 10) // 0 as well
 	return c.serverSent(ctx, q, []string{"v1", "events", "stream"}, "", func(sent *serverSent) error {
 		if len(sent.data) == 0 {
+			if place, err := strconv.ParseInt(sent.id, 10, 64); err == nil {
+				o.After = place // events before it are not of the filter
+			}
 			return nil
 		}
 		var e Event

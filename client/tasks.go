@@ -167,7 +167,8 @@ type StepReadiness struct {
 	Waiting *Waiting `json:"waiting,omitempty"`
 }
 
-// TaskList is one page of tasks, newest first.
+// TaskList is one page of tasks, newest first. Where few tasks fit it may be short, or empty, though
+// more follow: NextCursor tells.
 type TaskList struct {
 	Tasks      []Task     `json:"tasks"`
 	Pagination Pagination `json:"pagination,omitzero" doc:"Absent in lists by cursor"`

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -73,11 +74,28 @@ func (c *Client) SendEvent(ctx context.Context, e ExternalEvent) (*EventReceipt,
 	return send[EventReceipt](ctx, c, http.MethodPost, retryIf(e.ID != ""), e, "v1", "external-events")
 }
 
-// Approvals lists steps that wait for a decision, the oldest first.
-func (c *Client) Approvals(ctx context.Context, o ApprovalListOptions) ([]Approval, error) {
-	q := parameters{"task_uuid": o.TaskUUID, "namespace": o.Namespace, "limit": o.Limit}
-	return listed[Approval](ctx, c, q, "approvals", "v1", "approvals")
+// Approvals lists steps that wait for a decision, the oldest first. Those of a namespace among many
+// of others take several requests.
+func (c *Client) Approvals(ctx context.Context, o ApprovalListOptions) (list []Approval, err error) {
+	type page struct {
+		Approvals  []Approval `json:"approvals"`
+		NextCursor string     `json:"next_cursor"`
+	}
+	most := cmp.Or(o.Limit, defaultApprovals)
+	for q := (parameters{"task_uuid": o.TaskUUID, "namespace": o.Namespace, "limit": o.Limit}); ; q["limit"] = most - len(list) {
+		p, err := get[page](ctx, c, q, "v1", "approvals")
+		if err != nil {
+			return nil, err
+		}
+		if list = append(list, p.Approvals...); p.NextCursor == "" || len(list) >= most {
+			return list, nil
+		}
+		q["cursor"] = p.NextCursor
+	}
 }
+
+// defaultApprovals is how many approvals the server lists without a limit.
+const defaultApprovals = 100
 
 // Approval returns the approval with a token; it decides nothing.
 func (c *Client) Approval(ctx context.Context, token string) (*Approval, error) {

@@ -84,12 +84,13 @@ func (a *autoscaling) read(ctx context.Context) advices {
 // damp completes the advices by those of the last time; namespaces are never deleted.
 func (a *autoscaling) damp(of map[string]autoscale.Advice) {
 	for name, advice := range of {
+		advice.NeededWorkers = autoscale.Workers(advice.NeededPermits, advice.Permits)
 		d := a.dampers[name]
 		if d == nil {
 			d = &autoscale.Damper{Window: a.window}
 			a.dampers[name] = d
+			d.Add(a.now(), advice.Workers) // what was needed before the start is known by those that live
 		}
-		advice.NeededWorkers = autoscale.Workers(advice.NeededPermits, advice.Permits)
 		advice.DesiredWorkers = d.Add(a.now(), advice.NeededWorkers)
 		of[name] = advice
 	}

@@ -55,6 +55,27 @@ func TestAutoscaling(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrUnavailable, "an old advice is not repeated")
 }
 
+// After a restart, which has seen no load, the workers that live are kept for the window.
+func TestTheScaleDownWindowSurvivesARestart(t *testing.T) {
+	workers := []store.NamespaceWorkers{{Namespace: "a", Workers: 11, Permits: 10}}
+	now := time.Time{}.Add(time.Hour)
+	a := &autoscaling{target: 10 * time.Second, window: time.Minute, dampers: map[string]*autoscale.Damper{},
+		loads: func(context.Context, time.Duration, int) ([]store.CallableLoad, []store.NamespaceWorkers, error) {
+			return nil, workers, nil
+		}}
+	a.now = func() time.Time { return now }
+	advice, err := a.advise(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, []int{11, 0}, []int{advice.DesiredWorkers, advice.NeededWorkers})
+	workers[0].Workers = 30 // later starts are no need
+	for _, want := range []int{11, 0} {
+		now = now.Add(40 * time.Second)
+		advice, err := a.advise(t.Context(), "a")
+		require.NoError(t, err)
+		require.Equal(t, want, advice.DesiredWorkers)
+	}
+}
+
 // What a worker tells of its permits and handlers, and what waits, are in the answer and in
 // the metric.
 func TestAutoscalingOfAFleet(t *testing.T) {

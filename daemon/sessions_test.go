@@ -184,6 +184,7 @@ func TestSessions(t *testing.T) {
 		s.succeed(second, `null`)
 		p.ended(t, task, "complete")
 		require.Empty(t, s.report(remote.Report{Fence: second.Fence, Outcome: remote.Success}), "sent again")
+		require.Equal(t, 409, s.report(remote.Report{Fence: second.Fence, Outcome: remote.Failure, Error: &remote.Fault{Message: "no"}})[0].Status, "it has ended otherwise")
 		require.Equal(t, 409, s.report(remote.Report{Fence: "999999.1", Outcome: remote.Success})[0].Status, "of no step")
 	})
 

@@ -153,7 +153,7 @@ func TestVacation(t *testing.T) {
 	require.NoError(t, err)
 	var open []store.Approval
 	require.Eventually(t, func() bool {
-		open, err = e.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &id, Limit: 1})
+		open, _, err = e.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &id, Limit: 1})
 		return err == nil && len(open) == 1
 	}, 30*time.Second, 5*time.Millisecond)
 	_, err = e.Orchestrator.Decide(t.Context(), open[0].Token, orchestration.Verdict{Approved: true, Actor: "ana"})

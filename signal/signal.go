@@ -3,6 +3,7 @@ package signal
 import (
 	"context"
 	"errors"
+	"strings"
 )
 
 // Topic says where to look when a signal arrives. A topic is also the name of
@@ -18,7 +19,8 @@ const (
 	// TopicTasks: a watched task has ended; the payload holds its UUID (several are
 	// separated by commas).
 	TopicTasks Topic = "tasker_tasks"
-	// TopicControl: the registry changed (a new namespace or template).
+	// TopicControl: the registry changed (a new namespace or template). With a payload of
+	// [Revoked] it did not, and concerns the workers that are named alone.
 	TopicControl Topic = "tasker_control"
 
 	// TopicEvents: durable domain events were published.
@@ -46,6 +48,30 @@ func FastTopic(namespace string) Topic { return Topic(fastPrefix + namespace) }
 
 // ProbeTopic is the topic on which one listener measures its own round trip.
 func ProbeTopic(listenerID string) Topic { return Topic(probePrefix + listenerID) }
+
+// revokedPrefix begins the payloads that name workers.
+const revokedPrefix = "revoked:"
+
+// Revoked are the signals to workers, by their UUIDs, that claims of theirs were revoked. A
+// program that does not know them takes each for a change of the registry.
+func Revoked(workers []string) (signals []Signal) {
+	for payload := ""; len(workers) > 0; payload = "" {
+		for payload = revokedPrefix + workers[0]; len(workers) > 1 && len(payload)+1+len(workers[1]) <= MaxPayloadBytes; workers = workers[1:] {
+			payload += "," + workers[1]
+		}
+		signals, workers = append(signals, Signal{TopicControl, payload}), workers[1:]
+	}
+	return signals
+}
+
+// Revokes reports whether the signal is one of [Revoked], and whom it names.
+func (s Signal) Revokes() (workers []string, ok bool) {
+	list, ok := strings.CutPrefix(s.Payload, revokedPrefix)
+	if !ok || s.Topic != TopicControl {
+		return nil, false
+	}
+	return strings.Split(list, ","), true
+}
 
 // Signal is a hint to look at the rows now. Losing, doubling or reordering
 // signals costs time, never work.

@@ -58,8 +58,7 @@ func (h host) Hear(signals ...signal.Signal) {
 	}
 	topics := topicset.Of(p.engine.Topics())
 	for _, s := range signals {
-		if topics.Has(s.Topic) {
-			p.engine.Receive(s)
+		if topics.Has(s.Topic) && !p.engine.Receive(s) {
 			p.system.Wake(coordinator.ReasonSignal, s.Topic)
 		}
 	}

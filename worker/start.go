@@ -366,8 +366,7 @@ func (w *Worker) build(ctx context.Context, p *parts, templates []*workflow.Temp
 	events := c.Events
 	events.Mode, events.Listener, events.Topics, events.OnFatal = c.Mode, shared, topics, fatal
 	events.Take = func(received signal.Signal) bool {
-		p.engine.Receive(received)
-		return replicas.take(received)
+		return p.engine.Receive(received) || replicas.take(received)
 	}
 	events.Logger, events.Metrics = c.Logger, c.Metrics
 	p.system = coordinator.New(events, p.engine)

@@ -205,6 +205,43 @@ func TestCancelEndsRunningHandlers(t *testing.T) {
 	require.ErrorIs(t, e.Orchestrator.Act(t.Context(), uuid.New(), by(orchestration.ActionCancel, nil)), store.ErrNotFound)
 }
 
+// A cancel names the worker that holds what it cancels, and nobody where no worker does: others
+// send no heartbeat.
+func TestACancelWakesOnlyWhomItConcerns(t *testing.T) {
+	t.Parallel()
+	o := newOperators(false)
+	seldom := func(c *worker.Config) { c.Lease, c.HeartbeatInterval = 10*time.Minute, 3*time.Minute }
+	e := start(t, o, func(_ *orchestration.Config, c *worker.Config) { seldom(c) })
+	e.AnotherWorker(o.register, seldom)
+	task := e.Submit("test", "operated", `{}`)
+	<-o.running
+	heard, err := e.Bus.Connect(t.Context(), []signal.Topic{signal.TopicControl})
+	require.NoError(t, err)
+	defer func() { _ = heard.Close(context.Background()) }()
+	begin := e.DB.QueryString(t, `select clock_timestamp()::text`)
+	for i := range 20 {
+		later, err := e.Orchestrator.Create(t.Context(), orchestration.Request{Namespace: "test", Name: "operated", Version: "1.0.0",
+			Context: fmt.Appendf(nil, `{"n":%d}`, i), Initiator: "test", StartAt: ptr(time.Now().Add(time.Hour))})
+		require.NoError(t, err)
+		require.NoError(t, e.Orchestrator.Act(t.Context(), later.UUID, by(orchestration.ActionCancel, nil)))
+	}
+	beats := func() int {
+		return e.DB.QueryInt(t, `select count(*) from tasker.workers where heartbeat_at > $1::text::timestamptz`, begin)
+	}
+	require.Zero(t, beats(), "no step of these has run")
+
+	holder := e.DB.QueryString(t, `select worker::text from tasker.board where task_uuid = $1 and state = 3`, task)
+	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionCancel, nil)))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	first, err := heard.Receive(ctx)
+	require.NoError(t, err)
+	workers, _ := first.Revokes()
+	require.Equal(t, []string{holder}, workers, "%+v is the first signal", first)
+	require.ErrorIs(t, <-o.ended, worker.ErrLeaseLost)
+	require.Equal(t, 1, beats(), "the other worker sends none")
+}
+
 func TestALeaseIsReleased(t *testing.T) {
 	t.Parallel()
 	o := newOperators(false)

@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 const followedYAML = `
@@ -96,6 +97,43 @@ func TestEveryReplicaTellsTransitions(t *testing.T) {
 		list, id := until(t, f, task)
 		require.Equal(t, []string{"pending", "a success", "b success", "complete"}, list)
 		require.NotEmpty(t, id)
+	}
+}
+
+// TestClientsGoOnAfterEachTransition: one that is cut off within a batch misses nothing, and gets
+// nothing twice.
+func TestClientsGoOnAfterEachTransition(t *testing.T) {
+	t.Parallel()
+	e := followed(t)
+	f := follow(t, e.Orchestrator, store.Scope{}, "")
+	receive(t, f)
+	task := e.Submit("test", "followed", `{}`)
+	told := func(list []store.Transition) (names []string) {
+		for i := range list {
+			names = append(names, fmt.Sprint(list[i].StepName, list[i].To))
+		}
+		return names
+	}
+	var all []string
+	var places []string
+	for len(all) < 4 {
+		b := receive(t, f)
+		all = append(all, told(b.List)...)
+		for i := range b.List {
+			places = append(places, b.Place(i))
+		}
+	}
+	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
+	for i, place := range places {
+		require.NotEmpty(t, place, "transition %d", i)
+		again := follow(t, e.Orchestrator, store.Scope{}, place)
+		var rest []string
+		for len(rest) < len(all)-i-1 {
+			b := receive(t, again)
+			require.False(t, b.Reset)
+			rest = append(rest, told(b.List)...)
+		}
+		require.Equal(t, all[i+1:], append([]string{}, rest...), "after transition %d", i)
 	}
 }
 

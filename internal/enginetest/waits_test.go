@@ -476,13 +476,13 @@ func TestApproval(t *testing.T) {
 	for _, approved := range []bool{true, false} {
 		id := w.Submit("waits", "asked", fmt.Sprintf(`{"approved":%t}`, approved))
 		w.untilWaiting(id, "approve")
-		list, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &id, Limit: 10})
+		list, _, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &id, Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, list, 1)
-		all, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Namespace: "waits", Limit: 10})
+		all, _, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Namespace: "waits", Limit: 10})
 		require.NoError(t, err)
 		require.Equal(t, list, all)
-		elsewhere, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Namespace: "elsewhere", Limit: 10})
+		elsewhere, _, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Namespace: "elsewhere", Limit: 10})
 		require.NoError(t, err)
 		require.Empty(t, elsewhere)
 		a := list[0]
@@ -516,7 +516,7 @@ func TestOneOfManyDecides(t *testing.T) {
 	w := startWaiting(t)
 	id := w.Submit("waits", "asked", `{}`)
 	w.untilWaiting(id, "approve")
-	list, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Limit: 1})
+	list, _, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Limit: 1})
 	require.NoError(t, err)
 	var decided atomic.Int32
 	var people sync.WaitGroup
@@ -540,7 +540,7 @@ func TestAnApprovalThatTimesOut(t *testing.T) {
 	require.Equal(t, workflow.TaskError, task.State)
 	require.Contains(t, string(w.step(task.UUID, "approve").Error), "no decision within 50ms")
 	require.Equal(t, workflow.StepComplete, w.step(task.UUID, "unbook").State, "the booking is compensated")
-	list, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Limit: 10})
+	list, _, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, list)
 

@@ -13,7 +13,6 @@ import (
 	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
-	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -162,7 +161,7 @@ func (o *Orchestrator) tryAct(ctx context.Context, tasks []uuid.UUID, a Action, 
 	}
 	o.publish(committed.Signals)
 	o.applied(changes, committed)
-	o.callOff(changes)
+	o.revoked.tell(committed.Revoked) // else they would learn of it from their next heartbeats
 	return changed, nil
 }
 
@@ -217,17 +216,6 @@ func (o *Orchestrator) advanceThen(t *store.TakenTask, actor string, in workflow
 		}
 	}
 	return o.advance(t, actor, append(reported, in)...)
-}
-
-// callOff notifies workers at once of revoked claims; otherwise they would learn of them
-// from their next heartbeats.
-func (o *Orchestrator) callOff(changes []store.Change) {
-	for i := range changes {
-		if len(changes[i].Effects.Remove) > 0 {
-			o.cfg.Publisher.Publish(signal.Signal{Topic: signal.TopicControl})
-			return
-		}
-	}
 }
 
 // adjust changes when something happens, not what happens, in a transaction for each task.

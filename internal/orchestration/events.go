@@ -130,8 +130,9 @@ func (o *Orchestrator) Decide(ctx context.Context, token string, v Verdict) (sto
 	return a, nil
 }
 
-// Approvals lists steps that wait for a decision, oldest first.
-func (o *Orchestrator) Approvals(ctx context.Context, f store.ApprovalFilter) ([]store.Approval, error) {
+// Approvals lists steps that wait for a decision, oldest first, and where the list goes on; nil: it
+// does not.
+func (o *Orchestrator) Approvals(ctx context.Context, f store.ApprovalFilter) ([]store.Approval, *store.ApprovalPlace, error) {
 	return o.store.Approvals(ctx, f)
 }
 

@@ -52,6 +52,27 @@ type TransitionBatch struct {
 	Reset, Overflow bool
 	// Rendered is shared by the clients that get the same batch; nil: it is of one client.
 	Rendered *Rendered
+
+	span followPlace // of the read; zero: its transitions have no places
+}
+
+// maxOften bounds the snapshots of which every transition has a place: those of many running
+// transactions are long.
+const maxOften = 300
+
+// Place is the place to continue from after a transition of the batch, by its index; "": a later
+// one has it. A client that is cut off within a batch goes on from there.
+func (b *TransitionBatch) Place(i int) string {
+	last := i == len(b.List)-1
+	switch {
+	case last && b.ID != "":
+		return b.ID
+	case b.span.upto == "", !last && (i+1)%followPart != 0 && len(b.span.snapshot)+len(b.span.upto) > maxOften:
+		return ""
+	}
+	place := b.span
+	place.past = b.List[i].Position
+	return place.String()
 }
 
 // Rendered caches the encoding of a batch that the first client made for the others: encoding
@@ -176,7 +197,7 @@ func (h *followers) missed(ctx context.Context, scope store.Scope, from followPl
 		}
 		for part := range slices.Chunk(page, followPart) {
 			span.past = part[len(part)-1].Position
-			list = append(list, TransitionBatch{List: part, ID: span.String()})
+			list = append(list, TransitionBatch{List: part, ID: span.String(), span: span})
 		}
 	}
 	if len(list) == 0 {
@@ -295,14 +316,15 @@ func (h *followers) read(ctx context.Context) error {
 		}
 		return err
 	}
-	q := store.TransitionQuery{Scopes: scopes, After: h.seen.Snapshot, Limit: followPage}
+	from := h.seen
+	q := store.TransitionQuery{Scopes: scopes, After: from.Snapshot, Limit: followPage}
 	for {
 		page, seen, err := h.o.store.Transitions(ctx, q)
 		if err != nil {
 			return err // what was handed out is handed out again
 		}
 		last := len(page) < q.Limit
-		h.hand(page, seen, last)
+		h.hand(page, from, seen, last)
 		if last {
 			return nil
 		}
@@ -317,8 +339,9 @@ func (h *followers) reached(seen store.Seen) {
 	h.place = seen
 }
 
-// hand sends every client its part of a page; the last batch has the place.
-func (h *followers) hand(page []store.Transition, seen store.Seen, last bool) {
+// hand sends every client its part of a page of what was seen since from; the last batch has the
+// place after it.
+func (h *followers) hand(page []store.Transition, from, seen store.Seen, last bool) {
 	if last {
 		h.reached(seen)
 	}
@@ -331,7 +354,8 @@ func (h *followers) hand(page []store.Transition, seen store.Seen, last bool) {
 	for f := range h.clients {
 		part, made := parts[f.scope]
 		if !made {
-			part = TransitionBatch{List: within(page, f.scope), Rendered: &Rendered{}}
+			part = TransitionBatch{List: within(page, f.scope), Rendered: &Rendered{},
+				span: followPlace{era: h.eras[f.scope], at: from.At, snapshot: from.Snapshot, upto: seen.Snapshot}}
 			if last {
 				part.ID = placeOf(h.eras[f.scope], seen)
 			}

@@ -88,6 +88,7 @@ type Orchestrator struct {
 	waiters         *waiters
 	eventsPublished broadcast
 	followers       *followers
+	revoked         *revoked
 	recorder        settle.Recorder
 	evicted         atomic.Int64 // the last search for sessions of frozen processes, in Unix ns
 	address         atomic.Pointer[string]
@@ -121,6 +122,7 @@ func New(cfg Config) (*Orchestrator, error) {
 	o.recorder = settle.Recorder{Metrics: o.metrics, Log: o.log, Decisions: cfg.Decisions, Tracer: cfg.Tracer}
 	o.waiters, o.followers = newWaiters(o), newFollowers(o)
 	o.checker = submission.NewChecker(cfg.SchemaChecks, cfg.Metrics)
+	o.revoked = newRevoked(&cfg)
 	o.processor = newProcessor(&cfg)
 	o.content = newContent(o.checker, func(in time.Duration) { o.readiness.WakeIn(in) })
 	o.creates = command.NewBatcher(command.BatcherConfig{
@@ -130,7 +132,12 @@ func New(cfg Config) (*Orchestrator, error) {
 	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
 	o.recovery = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-recovery", Run: o.recoverFromOutages, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
 
-	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl, signal.TopicEvents, signal.TopicTransitions), newApplyWork(o))
+	applying := cfg.Orchestration
+	applying.Take = func(received signal.Signal) (taken bool) {
+		_, taken = received.Revokes() // for workers
+		return taken
+	}
+	o.apply = coordinator.New(o.fill(applying, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl, signal.TopicEvents, signal.TopicTransitions), newApplyWork(o))
 	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), newDueWork(o))
 	return o, nil
 }
@@ -164,7 +171,7 @@ func (o *Orchestrator) fill(c coordinator.Config, topics ...signal.Topic) coordi
 
 // services lists the parts in start order; they stop in reverse.
 func (o *Orchestrator) services() []lifecycle.Service {
-	return []lifecycle.Service{o.processor, o.waiters.loop, o.followers.loop, o.keep, o.beat, o.content, o.readiness, o.apply, o.recovery}
+	return []lifecycle.Service{o.processor, o.waiters.loop, o.followers.loop, o.revoked.loop, o.keep, o.beat, o.content, o.readiness, o.apply, o.recovery}
 }
 
 // Start runs the event systems and loops. It returns when they are running;
@@ -323,7 +330,7 @@ func (o *Orchestrator) Health() map[string]coordinator.Health {
 
 // Loops reports the supervised loops.
 func (o *Orchestrator) Loops() []lifecycle.LoopHealth {
-	return []lifecycle.LoopHealth{o.waiters.loop.Health(), o.followers.loop.Health(), o.keep.Health(), o.beat.Health(), o.recovery.Health()}
+	return []lifecycle.LoopHealth{o.waiters.loop.Health(), o.followers.loop.Health(), o.revoked.loop.Health(), o.keep.Health(), o.beat.Health(), o.recovery.Health()}
 }
 
 // Saturation is how full the command channel is, 0 to 1.

@@ -478,6 +478,32 @@ func TestAnEndedStreamNamesWhatItHasTold(t *testing.T) {
 	}
 }
 
+// TestASessionIsToldThatItContradictsItself: the first report counts, and the same one again is
+// answered as before.
+func TestASessionIsToldThatItContradictsItself(t *testing.T) {
+	t.Parallel()
+	h := remote.New(remote.Config{WorkerID: "w1", MaxSessions: 2, MaxPermits: 2, ReclaimGrace: patience, MaxWait: patience, ConfirmWithin: time.Millisecond,
+		Offer: func() {}, Metrics: (*telemetry.Metrics)(nil).OrDiscard()})
+	session := open(t, h, 1, remote.Callable{Callable: "charge"})
+	ended := start(t, h, workertest.Step{})
+	step, _ := next(t, h, session, 0)
+	first := remote.Report{Fence: step.Fence, Outcome: remote.Success, Result: json.RawMessage(`{"n": 7}`)}
+	report(t, h, session, first)
+	require.JSONEq(t, `{"n":7}`, string(result(t, ended).JSON))
+	first.Result = json.RawMessage(`{"n":7}`)
+	report(t, h, session, first)
+	for _, other := range []remote.Report{
+		{Outcome: remote.Failure, Error: &remote.Fault{Message: "no"}},
+		{Outcome: remote.Success, Result: json.RawMessage(`{"n":8}`)},
+		{Outcome: remote.Success},
+	} {
+		other.Fence = step.Fence
+		answer, err := h.Report(t.Context(), session, []remote.Report{other})
+		require.NoError(t, err)
+		require.Equal(t, []remote.Rejection{{Fence: step.Fence, Status: 409, Error: "the session has reported another end of this step before, which counts"}}, answer.Rejected)
+	}
+}
+
 // TestAnAcceptedReportCounts, although the context of its step ends at the same time, as at the
 // stop of the worker.
 func TestAnAcceptedReportCounts(t *testing.T) {

@@ -3,6 +3,8 @@ package remote
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -29,11 +31,11 @@ func (h *Hub) Report(ctx context.Context, id uuid.UUID, list []Report) (Reported
 			out.Rejected = append(out.Rejected, Rejection{r.Fence, 400, err.Error()})
 			continue
 		}
-		w, ok := h.report(s, r)
-		if !ok {
+		w, err := h.report(s, r)
+		if err != nil {
 			h.cfg.Metrics.SessionReportsRejected.Inc()
-			h.log.Warn("a report of a session came too late and was rejected", zap.Stringer("session", id), zap.String("fence", r.Fence))
-			out.reject(r.Fence)
+			h.log.Warn("a report of a session was rejected", zap.Stringer("session", id), zap.String("fence", r.Fence), zap.Error(err))
+			out.reject(r.Fence, err)
 		}
 		if w != nil {
 			awaited = append(awaited, w)
@@ -51,28 +53,62 @@ func (s *session) checkNext(r *Report) error {
 }
 
 // reject answers a report that changes nothing.
-func (out *Reported) reject(fence string) {
-	out.Rejected = append(out.Rejected, Rejection{fence, 409, ErrNotHeld.Error()})
+func (out *Reported) reject(fence string, why error) {
+	out.Rejected = append(out.Rejected, Rejection{fence, 409, why.Error()})
 }
 
-// report reports whether the session held the step and nothing else had decided it, and
-// returns the step if its end is still to be recorded.
-func (h *Hub) report(s *session, r *Report) (w *step, ok bool) {
+// errContradicts answers a report of a step that the session has reported otherwise.
+var errContradicts = errors.New("the session has reported another end of this step before, which counts")
+
+// report ends a step that the session holds, and returns it if its end is still to be recorded. The
+// errors are ErrNotHeld, also where something else has decided the step, and errContradicts.
+func (h *Hub) report(s *session, r *Report) (w *step, err error) {
+	content := r.content()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held := s.held[r.Fence]
 	if held == nil { // sent again?
 		w = s.reported[r.Fence]
-		return w, w != nil || s.recent.has(r.Fence)
+		before, known := s.recent.all[r.Fence]
+		switch {
+		case w == nil && !known:
+			return nil, ErrNotHeld
+		case w != nil && w.content != content, w == nil && before != content:
+			return nil, errContradicts
+		}
+		return w, nil
 	}
 	delete(s.held, r.Fence)
+	held.content = content
 	took := held.decideLocked(ending{report: r})
 	h.fillLocked(s)
 	if took && h.cfg.ConfirmWithin > 0 && (r.Outcome == Success || r.Outcome == Failure) {
 		s.reported[r.Fence] = held
-		return held, true
+		return held, nil
 	}
-	return nil, took || r.Outcome == Returned
+	if !took && r.Outcome != Returned {
+		return nil, ErrNotHeld
+	}
+	return nil, nil
+}
+
+// content tells whether a report says of its step what another one says: how it ended, with what, and
+// what comes next.
+func (r *Report) content() [sha256.Size]byte {
+	said := struct {
+		Outcome string
+		Result  json.RawMessage // in the shortest form
+		Error   *Fault
+		Next    *Next
+	}{r.Outcome, r.Result, r.Error, r.Next}
+	if said.Result == nil {
+		said.Result = json.RawMessage(`null`)
+	}
+	text, err := json.Marshal(&said)
+	if err != nil {
+		text = []byte(r.Outcome) // never: what it has was decoded from JSON
+	}
+	return sha256.Sum256(text)
 }
 
 // recorded marks the end of a step as recorded, or as rejected by the fence of its claim.
@@ -84,7 +120,7 @@ func (h *Hub) recorded(w *step, accepted bool) {
 	if s := w.session; s != nil {
 		delete(s.reported, w.message.Fence)
 		if accepted {
-			s.recent.add(w.message.Fence)
+			s.recent.add(w.message.Fence, w.content)
 		}
 	}
 }
@@ -102,7 +138,7 @@ func (h *Hub) confirmed(ctx context.Context, awaited []*step, out *Reported) err
 		case !w.isRecorded() && ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !w.isRecorded() && errors.Is(context.Cause(w.ctx), worker.ErrLeaseLost), w.isRecorded() && !w.accepted:
-			out.reject(w.message.Fence)
+			out.reject(w.message.Fence, ErrNotHeld)
 		case !w.isRecorded():
 			out.Unrecorded = append(out.Unrecorded, w.message.Fence)
 		}
@@ -136,21 +172,20 @@ func (h *Hub) Save(id uuid.UUID, c Save) (at time.Time, err error) {
 	return at, err
 }
 
-// recentFences are the fences recorded last, so that reports sent again are known.
+// recentFences are the fences recorded last with the contents of their reports, so that reports sent
+// again are known.
 type recentFences struct {
 	ring []string
 	next int
-	all  map[string]bool
+	all  map[string][sha256.Size]byte
 }
 
 func newRecentFences(size int) recentFences {
-	return recentFences{ring: make([]string, size), all: make(map[string]bool, size)}
+	return recentFences{ring: make([]string, size), all: make(map[string][sha256.Size]byte, size)}
 }
 
-func (r *recentFences) add(fence string) {
+func (r *recentFences) add(fence string, content [sha256.Size]byte) {
 	delete(r.all, r.ring[r.next])
-	r.ring[r.next], r.all[fence] = fence, true
+	r.ring[r.next], r.all[fence] = fence, content
 	r.next = (r.next + 1) % len(r.ring)
 }
-
-func (r *recentFences) has(fence string) bool { return r.all[fence] }

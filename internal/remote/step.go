@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -24,11 +25,12 @@ type step struct {
 
 	// Guarded by the hub's lock.
 	decided  bool
-	session  *session // nil: it waits for one
-	handed   bool     // it was part of an answer
-	notice   string   // why it was cancelled
-	handedIn int64    // the first answer that it was part of; 0: its process had it before
-	toldIn   int64    // the answer of its session that told of it, or of its notice; 0: none yet
+	session  *session          // nil: it waits for one
+	content  [sha256.Size]byte // of the report that decided it
+	handed   bool              // it was part of an answer
+	notice   string            // why it was cancelled
+	handedIn int64             // the first answer that it was part of; 0: its process had it before
+	toldIn   int64             // the answer of its session that told of it, or of its notice; 0: none yet
 
 	recorded chan struct{} // closed when the end is recorded
 	accepted bool          // it was not too late; set before

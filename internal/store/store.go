@@ -178,6 +178,7 @@ type (
 	Delivered       = waits.Delivered       // the outcome of an event
 	Approval        = waits.Approval        // a step that waits for a decision
 	ApprovalFilter  = waits.ApprovalFilter  // selects approvals
+	ApprovalPlace   = waits.ApprovalPlace   // a place in the list of approvals
 )
 
 // Schedules. A due run creates its tasks in the transaction that advances its schedule:

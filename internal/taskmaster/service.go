@@ -110,7 +110,8 @@ func New(cfg Config) (*Service, error) {
 	c.SystemID, c.Topics, c.Processor, c.Logger, c.Metrics = SystemID, []signal.Topic{signal.TopicControl}, nil, cfg.Logger, cfg.Metrics
 	c.Take = func(received signal.Signal) bool {
 		cfg.Store.HearLanes(received)
-		return false
+		_, taken := received.Revokes() // for workers of daemons
+		return taken
 	}
 	if err := c.Check(); err != nil {
 		return nil, err

@@ -77,6 +77,8 @@ type EventBusStats struct {
 // Approvals is the answer to GET /v1/approvals.
 type Approvals struct {
 	Approvals []client.Approval `json:"approvals"`
+	// NextCursor is the cursor of the approvals that follow.
+	NextCursor string `json:"next_cursor,omitempty" doc:"The cursor of the approvals that follow; absent after the last one. A page may be short of its limit, or empty, though more follow"`
 }
 
 // BreakerList is the circuit breakers of one daemon, by name.

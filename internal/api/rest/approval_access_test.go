@@ -43,7 +43,7 @@ func TestApprovalsOfOtherNamespacesAreLocked(t *testing.T) {
 	_, err = e.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Namespace: "shapes", Name: "paid", Key: "7"})
 	require.NoError(t, err)
 	e.Until(task, func(task *store.Task) bool { return task.Steps[1].Waiting != nil })
-	list, err := e.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &task, Limit: 1})
+	list, _, err := e.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &task, Limit: 1})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	token := list[0].Token

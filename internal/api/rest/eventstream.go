@@ -115,6 +115,7 @@ func (s *eventStreams) serve(x *exchange, in *eventQuery) error {
 		return err
 	}
 	w := newStream(x)
+	w.place(f.After) // one that is cut off before the first event misses none
 	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
 	for x.left == nil && s.sendNew(ctx, &f, w, beat.C) {
@@ -153,7 +154,7 @@ func (s *eventStreams) sendNew(ctx context.Context, f *store.EventFilter, w *str
 		case <-s.stopping.Done():
 			return false
 		case <-beat:
-			if w.send([]byte(": beat\n\n")); w.x.left != nil {
+			if w.place(f.After); w.x.left != nil { // what was not of its filter is not read again
 				return false
 			}
 		case <-published:
@@ -179,6 +180,11 @@ func newStream(x *exchange) *streamWriter {
 	w := &streamWriter{x: x, control: http.NewResponseController(x.ResponseWriter)}
 	w.send([]byte("retry: 2000\n\n"))
 	return w
+}
+
+// place tells a client where to continue; it is no event.
+func (w *streamWriter) place(position int64) {
+	w.send([]byte("id: " + strconv.FormatInt(position, 10) + "\n\n"))
 }
 
 func (w *streamWriter) events(list []client.Event) {

@@ -53,13 +53,23 @@ func TestStreamsGoOnWhereTheyWereLeft(t *testing.T) {
 	emit(t, e, "shapes", "pay.a", "order.a", "pay.b")
 	lines, leave, status := listen(t, base, "after=0&name=pay.*&namespace=shapes", "")
 	require.Equal(t, http.StatusOK, status)
-	require.Equal(t, []string{"id: 1", "event: pay.a", "id: 3", "event: pay.b"}, []string{lines(), lines(), lines(), lines()})
+	require.Equal(t, []string{"id: 0", "id: 1", "event: pay.a", "id: 3", "event: pay.b"}, []string{lines(), lines(), lines(), lines(), lines()})
 	emit(t, e, "shapes", "pay.c")
 	require.Equal(t, []string{"id: 4", "event: pay.c"}, []string{lines(), lines()}, "no signal was sent")
 	leave()
 	emit(t, e, "shapes", "pay.d", "pay.e")
 	lines, leave, _ = listen(t, base, "after=0&name=pay.*", "4")
-	require.Equal(t, []string{"id: 5", "event: pay.d", "id: 6", "event: pay.e"}, []string{lines(), lines(), lines(), lines()})
+	require.Equal(t, []string{"id: 4", "id: 5", "event: pay.d", "id: 6", "event: pay.e"}, []string{lines(), lines(), lines(), lines(), lines()})
+	leave()
+
+	// One that begins now, and is cut off before the first event, misses none.
+	lines, leave, _ = listen(t, base, "", "")
+	id, found := strings.CutPrefix(lines(), "id: ")
+	require.True(t, found)
+	leave()
+	emit(t, e, "shapes", "pay.f")
+	lines, leave, _ = listen(t, base, "", id)
+	require.Equal(t, []string{"id: 6", "id: 7", "event: pay.f"}, []string{lines(), lines(), lines()})
 	leave()
 }
 

@@ -78,7 +78,7 @@ type Engine interface {
 	RunSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (orchestration.Created, error)
 
 	ReceiveEvent(ctx context.Context, e orchestration.Event) (store.Delivered, error)
-	Approvals(ctx context.Context, f store.ApprovalFilter) ([]store.Approval, error)
+	Approvals(ctx context.Context, f store.ApprovalFilter) ([]store.Approval, *store.ApprovalPlace, error)
 	Approval(ctx context.Context, token string) (store.Approval, error)
 	Decide(ctx context.Context, token string, v orchestration.Verdict) (store.Approval, error)
 

@@ -376,7 +376,7 @@ type queueCounts struct {
 	Running       int    `json:"running"`
 	Done          int    `json:"done"`
 	Dead          int    `json:"dead"`
-	Capped        bool   `json:"capped,omitempty" doc:"There are more ended tasks than are counted"`
+	Capped        bool   `json:"capped,omitempty" doc:"There are more tasks than are counted; the counts are about the least that there is"`
 	ActiveWorkers int    `json:"activeWorkers"`
 	Paused        bool   `json:"paused"`
 }

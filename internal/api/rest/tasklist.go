@@ -18,7 +18,7 @@ import (
 type listQuery struct {
 	Page          number    `query:"page" within:"1,2147483647,1" doc:"From 1; default 1"`
 	PerPage       number    `query:"per_page" within:"1,100,25" doc:"1 to 100; default 25"`
-	Cursor        string    `query:"cursor" doc:"Instead of page: newest, or next_cursor of an answer. Such lists are not counted, have no gaps or repetitions while tasks are created, and may have short pages"`
+	Cursor        string    `query:"cursor" doc:"Instead of page: newest, or next_cursor of an answer. Such lists are not counted, and have no gaps or repetitions while tasks are created. Any page may be short, or empty, though next_cursor leads to more"`
 	Namespace     string    `query:"namespace"`
 	Name          string    `query:"name" doc:"Name of the template"`
 	NameContains  string    `query:"name_contains" doc:"A part of the name of the template, regardless of case"`

@@ -125,7 +125,11 @@ func (t *taskRoutes) cancel(ctx context.Context, in *struct {
 	if err := t.engine.Cancel(ctx, in.UUID, why.Actor, why.Reason); err != nil {
 		return nil, t.notCancelled(ctx, in.UUID, ofTask(in.UUID, err))
 	}
-	return t.show(ctx, in.UUID, display{})
+	task, err := t.show(ctx, in.UUID, display{})
+	if err != nil {
+		return nil, butActed(in.UUID, err)
+	}
+	return task, nil
 }
 
 // notCancelled explains why a task was not cancelled, by its state.

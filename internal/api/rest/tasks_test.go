@@ -394,6 +394,12 @@ func TestCancel(t *testing.T) {
 	h.do(http.MethodDelete, "/v1/tasks/"+taskID.String(), "").golden(t, "task")
 	require.Equal(t, []string{"orchestrator-1"}, h.engine.cancelled)
 	h.do(http.MethodDelete, "/v1/tasks/x", "").refused(t, 400, "INVALID_UUID")
+	for _, unread := range []error{store.ErrUnavailable, store.ErrNotFound} {
+		h.store.err = unread
+		e := h.do(http.MethodDelete, "/v1/tasks/"+taskID.String(), "").refused(t, 503, "SERVICE_UNAVAILABLE")
+		require.Contains(t, e.Message, "The action was carried out")
+	}
+	h.store.err = nil
 	h.engine.cancelErr = fmt.Errorf("cancel: %w", store.ErrTaskEnded)
 	e := h.do(http.MethodDelete, "/v1/tasks/"+taskID.String(), "").refused(t, 400, "BAD_REQUEST")
 	require.Equal(t, "Cannot cancel a completed task", e.Message)

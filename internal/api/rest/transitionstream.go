@@ -183,15 +183,11 @@ func (t *transitionStream) batch(b orchestration.TransitionBatch) (ended bool) {
 	return t.task != uuid.Nil && slices.ContainsFunc(b.List, func(x store.Transition) bool { return x.To.Terminal() })
 }
 
-// transitionEvents are the events of a batch; the last one has its place.
+// transitionEvents are the events of a batch with their places.
 func transitionEvents(b orchestration.TransitionBatch) []byte {
 	var text bytes.Buffer
 	for i := range b.List {
-		id := ""
-		if i == len(b.List)-1 {
-			id = b.ID
-		}
-		writeEvent(&text, transitionName(&b.List[i]), id, transitionOf(&b.List[i]))
+		writeEvent(&text, transitionName(&b.List[i]), b.Place(i), transitionOf(&b.List[i]))
 	}
 	return text.Bytes()
 }

@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -68,6 +72,7 @@ type approvalsInput struct {
 	TaskUUID  string `query:"task_uuid" doc:"Of this task"`
 	Namespace string `query:"namespace" doc:"Of this namespace"`
 	Limit     number `query:"limit" format:"int64" default:"100" within:"0,1000,100" doc:"1 to 1000"`
+	Cursor    string `query:"cursor" doc:"next_cursor of an answer: what follows it"`
 }
 
 func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*wire.Approvals, error) {
@@ -84,9 +89,41 @@ func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*wire.Approv
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	list, err := r.engine.Approvals(ctx, f)
-	return &wire.Approvals{Approvals: each(list, approvalOf)}, err
+	if in.Cursor != "" {
+		var ok bool
+		if f.After, ok = approvalPlace(in.Cursor); !ok {
+			return nil, badRequest("cursor must be next_cursor of an answer")
+		}
+	}
+	list, next, err := r.engine.Approvals(ctx, f)
+	answer := &wire.Approvals{Approvals: each(list, approvalOf)}
+	if next != nil {
+		answer.NextCursor = placeText(next)
+	}
+	return answer, err
 }
+
+// placeText is the cursor of a place in the list of approvals.
+func placeText(p *store.ApprovalPlace) string {
+	return fmt.Sprintf("%d.%d.%s", p.Since.UnixMicro(), p.Slot, p.TaskUUID)
+}
+
+func approvalPlace(cursor string) (p store.ApprovalPlace, ok bool) {
+	parts := strings.Split(cursor, ".")
+	if len(parts) != 3 {
+		return p, false
+	}
+	since, err := strconv.ParseInt(parts[0], 10, 64)
+	slot, errSlot := strconv.ParseInt(parts[1], 10, 16)
+	task, errTask := uuid.Parse(parts[2])
+	if errors.Join(err, errSlot, errTask) != nil || since < 0 || since > lastPlace {
+		return p, false
+	}
+	return store.ApprovalPlace{Since: time.UnixMicro(since).UTC(), TaskUUID: task, Slot: int16(slot)}, true
+}
+
+// lastPlace is the end of the year 9999 in microseconds, which PostgreSQL has, too.
+const lastPlace = 253_402_300_799_000_000
 
 // tokenInput names an approval.
 type tokenInput struct {

@@ -32,18 +32,27 @@ type heartbeat struct {
 	lastErr  error
 }
 
+// beatPause is the least time between two heartbeats that were requested: one tells of everything
+// that a storm of signals is about.
+const beatPause = 100 * time.Millisecond
+
 // run sends heartbeats until ctx ends.
 func (h *heartbeat) run(ctx context.Context) error {
 	interval := h.e.cfg.HeartbeatInterval
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
+	var begun time.Time // the latest heartbeat
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timer.C:
 		case <-h.soon:
+			if err := lifecycle.Pause(ctx, min(beatPause, interval)-time.Since(begun)); err != nil {
+				return err
+			}
 		}
+		begun = time.Now()
 		err := h.beat(ctx)
 		h.warnOfPending()
 		h.e.follow(h.e.slots.resume()) // in case a due look does not come

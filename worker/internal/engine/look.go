@@ -100,11 +100,19 @@ func (e *Engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 }
 
 // Receive records where a signal says there is something to claim. It must be called
-// before the signal wakes the worker.
-func (e *Engine) Receive(received signal.Signal) {
+// before the signal wakes the worker, which one that it takes must not: a signal to workers
+// whose claims were revoked is answered by a heartbeat of these, and by nothing of the others.
+func (e *Engine) Receive(received signal.Signal) (taken bool) {
+	if workers, ok := received.Revokes(); ok {
+		if slices.Contains(workers, e.id().String()) {
+			e.BeatSoon()
+		}
+		return true
+	}
 	if e.board.HearLanes(received) {
 		e.queues.kick()
 	}
+	return false
 }
 
 // inTurn starts with a random callable, so that a long line does not starve the others.

@@ -313,8 +313,10 @@ type Committed struct {
 	NextDue time.Duration
 	// Published are the durable domain events, in the order of their positions.
 	Published []PublishedEvent
-	// Cancelled counts the attempts of each task that were cancelled.
+	// Cancelled counts the attempts of each task that were cancelled, and Revoked are the
+	// workers that held them, each once for each task.
 	Cancelled map[uuid.UUID]int
+	Revoked   []uuid.UUID
 	// Claimed are the steps that the transaction put on the board and claimed for its
 	// taker. Unread says that the inputs of some others could not be read.
 	Claimed []Claimed
@@ -359,7 +361,9 @@ func (t *Taken) CommitFor(ctx context.Context, processor uuid.UUID, changes []Ch
 		queueList(b, forgetBatches, "g", w.former) // after the events, which name their batches
 		if len(w.calledOff) > 0 {
 			done.Cancelled = map[uuid.UUID]int{}
-			cancelledAttempts.With(pg.Args{"tasks": w.calledOff}).Queue(b).Query(stmt.Rows(func(r *cancelledSteps) { done.Cancelled[r.TaskUUID] = r.Steps }))
+			cancelledAttempts.With(pg.Args{"tasks": w.calledOff}).Queue(b).Query(stmt.Rows(func(r *cancelledSteps) {
+				done.Cancelled[r.TaskUUID], done.Revoked = r.Steps, append(done.Revoked, r.Workers...)
+			}))
 		}
 		return t.store.db.Commit(ctx, t.conn, b, done.Signals)
 	})

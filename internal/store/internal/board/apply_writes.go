@@ -396,16 +396,20 @@ from gone where (not bare or end_state is not null)
       and ` + recording(`task_uuid, queue, step_no, attempt, case when not bare then final end, from_state, end_state`))
 
 // cancelledAttempts counts the attempts that this transaction has recorded as cancelled:
-// whether a step that is called off was claimed is known to its row alone.
-// Index: the primary key.
+// whether a step that is called off was claimed is known to its row alone. The workers are
+// those that held them; those of queues, which no signal reaches, are left out.
+// Index: the primary keys.
 var cancelledAttempts = pg.Compile(`
-select task_uuid, count(*)::int as steps from tasker.step_attempts
+select task_uuid, count(*)::int as steps,
+       coalesce(array_agg(distinct worker) filter (where exists (select from tasker.workers w where w.worker_uuid = a.worker)), '{}') as workers
+from tasker.step_attempts a
 where task_uuid = any (@tasks) and outcome = {cancelled} and step_no >= 0 and decision = pg_current_xact_id() group by task_uuid`)
 
 // cancelledSteps is a row of cancelledAttempts.
 type cancelledSteps struct {
 	TaskUUID uuid.UUID
 	Steps    int
+	Workers  []uuid.UUID
 }
 
 // moveTasks stores the progress of tasks that continue. If a task's row carried a step,

@@ -50,42 +50,69 @@ type QueueCounts struct {
 	Queue            string
 	Waiting, Claimed int // alive
 	Complete, Failed int // ended, and still kept
-	Capped           bool
-	PausedAt         *time.Time
-	ActiveWorkers    int
+	// Capped says that there were more tasks than were counted: the numbers are about the least
+	// that there are.
+	Capped        bool
+	PausedAt      *time.Time
+	ActiveWorkers int
 }
 
-// countQueues counts live tasks on the board and ended ones in the ledger, of which there may
-// be many: at most @limit of each queue are looked at.
-// Index: tasks_by_plan, step_attempts_failed; the board is read once.
+// countQueues counts the claimable steps of a queue in its lines on the board, and its tasks and
+// those that failed in the ledger: of each up to @limit, shared by the queues. What is scheduled,
+// runs or was reported is in no order of queues: @others of each are looked at, for all queues.
+// The number of tasks that are complete is what is left.
+// Index: tasks_by_plan, step_attempts_failed_by_plan_state, board_claimable, limit_keys_turns,
+// board_due, board_leases, board_reported, board_reported_apart.
 var countQueues = pg.Compile(`
 with queues as materialized (
-    select n.namespace_id, n.name, n.paused_at, array_agg(p.plan_id) as plans
+    select n.namespace_id, n.name, n.paused_at, array_agg(p.plan_id) as plans, array_agg(distinct p.callables[1]) as callables
     from tasker.plans p join tasker.namespaces n using (namespace_id)
     where p.name = @template and (@queue = '' or n.name = @queue) group by n.namespace_id order by n.name limit 1000
-), live as materialized (
-    select queue, count(*) filter (where state < {in_progress}) as waiting, count(*) filter (where state >= {in_progress}) as claimed
-    from tasker.board where slot in (0, 1) and step_no = 0 and queue = any (array(select namespace_id from queues))
+), share as materialized (
+    select greatest(@limit::int / greatest(count(*), 1), 100)::int as each from queues
+), seen as materialized (
+    (select queue, slot, step_no, state, plan_id from tasker.board where state = {scheduled} and due_at is not null order by due_at limit @others)
+    union all
+    (select queue, slot, step_no, state, plan_id from tasker.board where state = {in_progress} and lease_until is not null order by lease_until limit @others)
+    union all
+    (select queue, slot, step_no, state, plan_id from tasker.board where state = {reported} and slot = 0 order by seq limit @others)
+    union all
+    (select queue, slot, step_no, state, plan_id from tasker.board where state = {reported} and slot > 0 order by seq limit @others)
+), cut as materialized (
+    select coalesce(bool_or(n >= @others), false) as off from (select count(*) as n from seen group by state, slot = 0 and state = {reported}) s
+), others as materialized (
+    select queue, count(*) filter (where state = {scheduled}) as waiting, count(*) filter (where state <> {scheduled}) as claimed
+    from seen where slot in (0, 1) and step_no = 0 and queue = any (array(select namespace_id from queues))
     and (slot = 1 or plan_id = any (array(select unnest(plans) from queues))) group by queue
-), ended as materialized (
-    select q.namespace_id, (select count(*) from (select 1 from unnest(q.plans) p(id) cross join lateral (
-               select 1 from tasker.tasks where plan_id = p.id and plan_id > 0 limit @limit) t limit @limit) c) as total,
-           (select count(*) from (select 1 from tasker.step_attempts a join tasker.tasks t on t.task_uuid = a.task_uuid
-               where a.task_state > {task_complete} and a.task_state <> {task_resolved} and t.plan_id = any (q.plans) limit @limit) f) as failed
-    from queues q
+), counted as materialized (
+    select q.namespace_id, s.each, (select count(*) from (
+               select from (select unnest(q.callables) as id
+                            union all
+                            select -k.line from tasker.limit_keys k where k.callable_id = any (q.callables) and k.waiting) l
+               cross join lateral (select from tasker.board where state = {claimable} and callable = l.id limit s.each) b limit s.each) c) as claimable,
+           (select count(*) from (select from unnest(q.plans) p(id) cross join lateral (
+               select from tasker.tasks where plan_id = p.id and plan_id > 0 limit s.each) t limit s.each) c) as total,
+           (select count(*) from (select from unnest(q.plans) p(id) cross join lateral (
+               select from tasker.step_attempts where failed_plan_id = p.id and task_state <> {task_resolved} limit s.each) f limit s.each) c) as failed
+    from queues q cross join share s
 )
-select q.name as queue, q.paused_at, coalesce(l.waiting, 0)::int as waiting, coalesce(l.claimed, 0)::int as claimed, e.failed::int as failed,
-       greatest(e.total - coalesce(l.waiting, 0) - coalesce(l.claimed, 0) - e.failed, 0)::int as complete, e.total >= @limit as capped,
+select q.name as queue, q.paused_at, (c.claimable + coalesce(o.waiting, 0))::int as waiting, coalesce(o.claimed, 0)::int as claimed, c.failed::int as failed,
+       greatest(c.total - c.claimable - coalesce(o.waiting, 0) - coalesce(o.claimed, 0) - c.failed, 0)::int as complete,
+       greatest(c.claimable, c.total, c.failed) >= c.each or (select off from cut) as capped,
        (select count(*) from tasker.queue_workers w where w.queue = q.name
           and w.heartbeat_at > clock_timestamp() - @stale_ms::bigint * interval '1 ms')::int as active_workers
-from queues q join ended e using (namespace_id) left join live l on l.queue = q.namespace_id order by q.name`)
+from queues q join counted c using (namespace_id) left join others o on o.queue = q.namespace_id order by q.name`)
 
-// maxCounted bounds the ended tasks of a queue that are counted.
-const maxCounted = 1_000_000
+// maxCounted bounds the tasks of queues that are counted, and maxOthers those on the board that
+// are looked at for it.
+const (
+	maxCounted = 50_000
+	maxOthers  = 5000
+)
 
 // CountQueues counts the tasks and active workers of a queue, or of the first thousand; a
-// worker is active up to an age of its heartbeat. It reads the whole board.
+// worker is active up to an age of its heartbeat. What it costs does not grow with the board.
 func (s *Board) CountQueues(ctx context.Context, queue string, active time.Duration) ([]QueueCounts, error) {
 	return pg.ReadAll[QueueCounts](ctx, s.db, "count_queues", "count the tasks of queues", countQueues.With(pg.Args{
-		"template": plainqueue.Template, "queue": queue, "limit": maxCounted, "stale_ms": active.Milliseconds()}))
+		"template": plainqueue.Template, "queue": queue, "limit": maxCounted, "others": maxOthers, "stale_ms": active.Milliseconds()}))
 }

@@ -35,19 +35,19 @@ type TaskFilter struct {
 	Limit  int // 1–1,000
 	Offset int
 	// Before is a cursor: only older tasks. Continued says that the list goes on by cursors:
-	// then the tasks are not counted, and those that are looked at have a bound, so the page
-	// may be short of its limit, or empty, though more follow.
+	// then the tasks are not counted.
 	Before    uuid.UUID
 	Continued bool
 }
 
-// TaskPage is one page of a list, newest first.
+// TaskPage is one page of a list, newest first. The tasks that are looked at have a bound, so
+// the page may be short of its limit, or empty, though more follow.
 type TaskPage struct {
 	Tasks []*Task
 	// Unreadable are the tasks of the page that the database cannot read.
 	Unreadable []uuid.UUID
 	// Total counts the tasks that fit, unless the list is continued. It is Estimated where
-	// the search would have to look at more than ExactCount tasks.
+	// the search would have to look at more than ExactCount tasks, or was cut off.
 	Total     int
 	Estimated bool
 	Next      uuid.UUID // the cursor of what follows; nil: nothing does
@@ -70,7 +70,8 @@ const (
 // scans are how many tasks lists look at.
 type scans struct {
 	first   int // by the first statement
-	last    int // by all of a continued list
+	last    int // by all of a page, see budget
+	tagged  int // by tags, which are found in no order; more are looked for among others
 	counted int // to count
 	most    int // by one statement
 	source  int // of a source, at least: more than a task can have ends
@@ -79,7 +80,20 @@ type scans struct {
 	recent time.Duration
 }
 
-var scansOfLists = scans{first: 500, last: 2000, counted: ExactCount + 1, most: 200_000, source: 200, recent: 24 * time.Hour}
+var scansOfLists = scans{first: 500, last: 5000, tagged: 5000, counted: ExactCount + 1, most: 200_000, source: 200, recent: 24 * time.Hour}
+
+// budget is how many tasks the search for a page looks at: what few tasks fit shall take no longer
+// than what many do, so that its page may be short. A page that many precede looks at more.
+func (s *scans) budget(f *TaskFilter, q *search) int {
+	budget := s.last
+	if q.byShare { // each takes as long as four
+		budget = max(budget/4, 1)
+	}
+	if !f.Continued {
+		budget += 10 * f.Offset
+	}
+	return budget
+}
 
 var listPlans = pg.Compile(`
 select p.plan_id from tasker.plans p join tasker.namespaces n using (namespace_id)
@@ -97,6 +111,9 @@ type source struct {
 	values  string
 	index   string // what the index demands beside, which would make an estimate too small
 	fits    string // a condition that rows are checked for
+	// unordered: an index finds the rows, in no order. The planner must not look for them among
+	// all in order: where they are old, or fewer than it thinks, it would read all.
+	unordered bool
 }
 
 // The range of a search, its conditions, and the columns that conditions are about.
@@ -117,7 +134,7 @@ const (
 var (
 	allTasks      = source{table: `tasker.tasks`, columns: ofTasks}
 	byPlan        = source{table: `tasker.tasks`, columns: ofTasks, key: `plan_id`, values: `@plans::int[]`, index: `plan_id > 0`}
-	byTags        = source{table: `tasker.tasks`, columns: ofTasks, where: `tags @> @tags`}
+	tagged        = source{table: `tasker.tasks`, columns: ofTasks, where: `tags @> @tags`, unordered: true}
 	byCorrelation = source{table: `tasker.tasks`, columns: ofTasks, where: `correlation_id = @correlation`}
 	ofItself      = source{table: `tasker.tasks`, columns: ofTasks, where: `task_uuid = @correlation and correlation_id is null`}
 	alive         = source{table: `tasker.board`, columns: ofEnds, where: `slot = 0`, fits: ofStatesGiven}
@@ -142,6 +159,10 @@ func (x source) selected(fits string) string {
 // newest are up to @each rows of the source, the newest, or so many of each value of the key;
 // n numbers them from the newest.
 func (x source) newest(columns string) string {
+	if x.unordered {
+		return `(select ` + columns + `, row_number() over (order by task_uuid desc) as n from (` + x.whole(columns, inRange) +
+			` offset 0) a order by task_uuid desc limit @each::int)`
+	}
 	rows := func(key string) string {
 		return `(select ` + columns + `, row_number() over (order by task_uuid desc) as n from ` + x.table + ` where ` +
 			and(inRange, x.where, x.index, key) + ` order by task_uuid desc limit @each::int)`
@@ -166,7 +187,7 @@ type search struct {
 	statement, counting, estimate string
 	args                          pg.Args
 	sources                       int  // among which a scan is divided
-	byShare                       bool // the estimate is of more than what fits
+	byShare                       bool // the estimate is of more than what fits: each task is looked up elsewhere
 	// newestEnds finds the tasks sooner if many of the newest that have ended fit; nil: there
 	// is no such way.
 	newestEnds *search
@@ -198,8 +219,11 @@ func callOf(text string, args pg.Args) stmt.Call {
 	return known.(*stmt.Statement).With(named) //nolint:errcheck,forcetypeassert // the only type in it
 }
 
-// searchOf makes the search of a filter.
-func searchOf(f *TaskFilter, plans []int32) *search {
+// tagsEstimated is how the planner is asked how many tasks have all tags of a filter.
+const tagsEstimated = `explain (format json) select 1 from tasker.tasks where tags @> @tags and ` + inRange
+
+// searchOf makes the search of a filter. byTags: few tasks have its tags.
+func searchOf(f *TaskFilter, plans []int32, byTags bool) *search {
 	s := &search{sources: 1, args: pg.Args{}}
 	var conditions []string // about a row of tasks
 	add := func(set bool, condition, name string, value any) {
@@ -214,7 +238,7 @@ func searchOf(f *TaskFilter, plans []int32) *search {
 	add(f.Initiator != "", `initiator = @initiator`, "initiator", f.Initiator)
 	add(f.SourceSystem != "", `source_system = @source_system`, "source_system", f.SourceSystem)
 	add(f.CorrelationID != uuid.Nil, ofCorrelation, "correlation", f.CorrelationID)
-	sources, ofState := s.choose(f, plans)
+	sources, ofState := s.choose(f, plans, byTags)
 	if !ofState && len(f.States) > 0 && !slices.ContainsFunc(f.States, func(state workflow.TaskState) bool { return !state.Terminal() }) {
 		s.newestEnds = &search{sources: 1, args: s.args}
 		s.newestEnds.compile(f, ofStates(f.States), true, conditions)
@@ -253,12 +277,12 @@ func (s *search) compile(f *TaskFilter, sources []source, ofState bool, conditio
 
 // choose returns the sources with the fewest tasks to look at; ofState: they are not of
 // tasks.
-func (s *search) choose(f *TaskFilter, plans []int32) (sources []source, ofState bool) {
+func (s *search) choose(f *TaskFilter, plans []int32, byTags bool) (sources []source, ofState bool) {
 	switch {
 	case f.CorrelationID != uuid.Nil:
 		return []source{byCorrelation, ofItself}, false
-	case len(f.Tags) > 0:
-		return []source{byTags}, false
+	case byTags:
+		return []source{tagged}, false
 	case len(f.States) > 0 && slices.Min(f.States) > workflow.TaskComplete:
 		if plans != nil && len(plans) <= maxMergedPlans {
 			s.sources = len(plans)
@@ -386,8 +410,12 @@ func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []
 			return nil, err
 		}
 	}
-	q := searchOf(&f, plans)
 	before, oldest := f.bounds()
+	byTags, err := s.byTags(ctx, &f, before, oldest)
+	if err != nil {
+		return nil, err
+	}
+	q := searchOf(&f, plans, byTags)
 	run := func(q *search, statement string, oldest uuid.UUID, each, skip, take int) (found, error) {
 		skip = max(skip, 0)
 		var enough *int // all that fit are counted
@@ -426,9 +454,10 @@ func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []
 		}
 		ids = nil
 	}
+	budget := s.scans.budget(&f, q)
 	for scan, seen := s.scans.first, 0; ; scan, from = min(3*scan, s.scans.most), oldest {
-		if f.Continued && seen > 0 {
-			scan = min(scan, s.scans.last-seen)
+		if seen > 0 {
+			scan = min(scan, budget-seen)
 		}
 		part, err := look(q, from, scan, f.Offset-page.Total, f.Limit+1-len(ids))
 		if err != nil {
@@ -441,8 +470,11 @@ func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []
 			page.Next = ids[f.Limit-1]
 		case part.Reached == nil:
 			return ids, nil
-		case f.Continued && seen >= s.scans.last:
-			page.Next = *part.Reached
+		case seen >= budget:
+			if page.Next = *part.Reached; !f.Continued {
+				err = s.guess(ctx, q, page, float64(page.Total)/float64(seen))
+			}
+			return ids, err
 		default:
 			before = *part.Reached
 			continue
@@ -454,6 +486,16 @@ func (s *Ledger) find(ctx context.Context, f TaskFilter, page *TaskPage) (ids []
 	}
 }
 
+// byTags reports whether so few tasks of a range have the tags of a filter that they are found by
+// these.
+func (s *Ledger) byTags(ctx context.Context, f *TaskFilter, before, oldest uuid.UUID) (bool, error) {
+	if len(f.Tags) == 0 || f.CorrelationID != uuid.Nil {
+		return false, nil
+	}
+	rows, err := s.estimate(ctx, callOf(tagsEstimated, pg.Args{"tags": f.Tags, "before": before, "oldest": oldest}))
+	return err == nil && rows <= float64(s.scans.tagged), err
+}
+
 // count sets the total of a page after which there is more: share is the part that fit of what
 // was seen. Where few have to be looked at, for the newest part of the range was seen whole, the
 // count is tried first, unless it is costly for each: it takes less than planning for an estimate.
@@ -461,7 +503,7 @@ func (s *Ledger) count(ctx context.Context, q *search, page *TaskPage, share flo
 	var rows float64
 	var err error
 	if few = few && !q.byShare; !few {
-		if rows, err = s.estimate(ctx, q); err != nil {
+		if rows, err = s.estimate(ctx, q.estimated()); err != nil {
 			return err
 		}
 	}
@@ -477,15 +519,26 @@ func (s *Ledger) count(ctx context.Context, q *search, page *TaskPage, share flo
 		page.Total = max(page.Total, all.Matched)
 	}
 	if few {
-		if rows, err = s.estimate(ctx, q); err != nil {
-			return err
-		}
+		return s.guess(ctx, q, page, share)
 	}
+	page.guess(q, rows, share)
+	return nil
+}
+
+// guess sets the total of a page by an estimate, of which a share may fit.
+func (s *Ledger) guess(ctx context.Context, q *search, page *TaskPage, share float64) error {
+	rows, err := s.estimate(ctx, q.estimated())
+	if err == nil {
+		page.guess(q, rows, share)
+	}
+	return err
+}
+
+func (p *TaskPage) guess(q *search, rows, share float64) {
 	if !q.byShare {
 		share = 1
 	}
-	page.Total, page.Estimated = max(page.Total, int(rows*share)), true
-	return nil
+	p.Total, p.Estimated = max(p.Total, int(rows*share)), true
 }
 
 // bounds are the UUIDs between which the tasks are.
@@ -539,10 +592,13 @@ func planned[T any](ctx context.Context, db *pg.DB, flow, doing string, call stm
 	return row, err
 }
 
-// estimate is how many tasks a search would have to look at by the planner's statistics, of which
-// a share may fit.
-func (s *Ledger) estimate(ctx context.Context, q *search) (float64, error) {
-	text, err := planned[json.RawMessage](ctx, s.db, "estimate_tasks", "estimate the number of tasks", callOf(q.estimate, q.args))
+// estimated is how the planner is asked how many tasks a search would have to look at, of which a
+// share may fit.
+func (s *search) estimated() stmt.Call { return callOf(s.estimate, s.args) }
+
+// estimate is the number of rows of a query by the planner's statistics.
+func (s *Ledger) estimate(ctx context.Context, query stmt.Call) (float64, error) {
+	text, err := planned[json.RawMessage](ctx, s.db, "estimate_tasks", "estimate the number of tasks", query)
 	if err != nil {
 		return 0, err
 	}

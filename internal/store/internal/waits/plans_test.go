@@ -95,11 +95,13 @@ func approvalStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items i
 		returning task_uuid) select min(task_uuid::text) from a`, f.From+f.Finished+1, items)))
 	require.NotEqual(t, uuid.Nil, approval)
 	task := uuid.MustParse(db.QueryString(t, `select test_id($1)::text`, f.From+f.Finished+1))
+	var all ApprovalPlace
 	return []plantest.Statement{
 		plantest.Of("plansByName", plansByName.With(pg.Args{"w": slices.Repeat([]versionName{{"big", "p", "1.0.0"}}, items)}), items, items),
 		plantest.Of("addressOfTask", addressOfTask.With(pg.Args{"task": task}), 1, 1),
-		plantest.Of("approvals of all", listApprovals.With(pg.Args{"limit": items, "namespace": ""}), items, items),
-		plantest.Of("approvals of a namespace", listApprovals.With(pg.Args{"limit": items, "namespace": "big"}), items, items),
-		plantest.Of("approvals of a task", taskApprovals.With(pg.Args{"limit": items, "namespace": "big", "task": approval}), 1, 1),
+		plantest.Of("approvals of all", listApprovals.With(all.args().And(pg.Args{"limit": items})), items, items),
+		plantest.Of("approvals of a namespace", searchApprovals.With(all.args().And(pg.Args{"limit": items, "namespace": "big",
+			"last_since": infinity, "last_task": uuid.Max, "last_slot": 0})), items, items),
+		plantest.Of("approvals of a task", taskApprovals.With(pg.Args{"limit": items, "task": approval}), 1, 1),
 	}
 }

@@ -24,10 +24,11 @@ import (
 type Waits struct {
 	db       *pg.DB
 	registry *registry.Memory
+	searched int // see maxSearched
 }
 
 // New returns the room.
-func New(db *pg.DB, r *registry.Memory) *Waits { return &Waits{db, r} }
+func New(db *pg.DB, r *registry.Memory) *Waits { return &Waits{db, r, maxSearched} }
 
 // eventAwaits is the text of an event: with a key for steps that know it, without for a
 // task.
@@ -86,19 +87,29 @@ type Approval struct {
 
 // approvals reads waiting approvals with their steps.
 const approvals = `
-select substr(s.awaits, 2) as token, s.task_uuid, s.step_no, b.plan_id, coalesce(s.wait ->> 'prompt', '') as prompt, s.claimed_at as since,
+select substr(s.awaits, 2) as token, s.task_uuid, s.slot, s.step_no, b.plan_id, coalesce(s.wait ->> 'prompt', '') as prompt, s.claimed_at as since,
        s.due_at as until, clock_timestamp() as now
 from tasker.board s
 cross join lateral (select plan_id, queue from tasker.board where task_uuid = s.task_uuid and slot = 0 limit 1) b `
 
-const approvalsIn = `s.awaits >= 'a' and s.awaits < 'b'
-  and (@namespace = '' or b.queue = (select namespace_id from tasker.namespaces where name = @namespace))
-order by s.claimed_at, s.task_uuid, s.slot limit @limit`
+// The order of approvals, and the conditions for those of a list; literals, as those of the index.
+const (
+	approvalOrder  = ` order by s.claimed_at, s.task_uuid, s.slot `
+	anyApproval    = `s.awaits >= 'a' and s.awaits < 'b'`
+	afterPlace     = anyApproval + ` and (s.claimed_at, s.task_uuid, s.slot) > (@since::timestamptz, @task::uuid, @slot::smallint)`
+	untilPlace     = ` and (s.claimed_at, s.task_uuid, s.slot) <= (@last_since::timestamptz, @last_task::uuid, @last_slot::smallint)`
+	ofTheNamespace = ` and b.queue = (select namespace_id from tasker.namespaces where name = @namespace)`
+)
 
-// Index: board_awaits, or the primary key for those of a task.
+// Of a namespace the approvals are found among those of all: approvalPlace is as far as a list
+// looks for them.
+// Index: board_approvals, or the primary key for those of a task; board_awaits for one.
 var (
-	listApprovals = pg.Compile(approvals + `where ` + approvalsIn)
-	taskApprovals = pg.Compile(approvals + `where s.task_uuid = @task and s.slot > 0 and ` + approvalsIn)
+	listApprovals   = pg.Compile(approvals + `where ` + afterPlace + approvalOrder + `limit @limit`)
+	searchApprovals = pg.Compile(approvals + `where ` + afterPlace + untilPlace + ofTheNamespace + approvalOrder + `limit @limit`)
+	approvalPlace   = pg.Compile(`
+select s.claimed_at as since, s.task_uuid, s.slot from tasker.board s where ` + afterPlace + approvalOrder + `offset @most limit 1`)
+	taskApprovals = pg.Compile(approvals + `where s.task_uuid = @task and s.slot > 0 and ` + anyApproval + approvalOrder + `limit @limit`)
 	readApproval  = pg.Compile(approvals + `where s.awaits = @awaits`)
 	lockApproval  = pg.Compile(approvals + `where s.awaits = @awaits for update of s`)
 )
@@ -108,19 +119,59 @@ type ApprovalFilter struct {
 	TaskUUID  *uuid.UUID
 	Namespace string
 	Limit     int // at least 1
+	// After is the place up to which the list was read before.
+	After ApprovalPlace
 }
 
-// Approvals lists steps that wait for a decision, the oldest first.
-func (s *Waits) Approvals(ctx context.Context, f ApprovalFilter) ([]Approval, error) {
-	return pg.Read(ctx, s.db, "approvals", "list the approvals", func(ctx context.Context, db *pg.Conn) ([]Approval, error) {
-		statement, filter := listApprovals, pg.Args{"limit": f.Limit, "namespace": f.Namespace}
-		if f.TaskUUID != nil {
-			statement, filter["task"] = taskApprovals, *f.TaskUUID
-		}
-		list, _, err := s.approvals(ctx, db, statement.With(filter))
-		return list, err
-	})
+// ApprovalPlace is a place in the order of approvals; the zero value is before all.
+type ApprovalPlace struct {
+	Since    time.Time
+	TaskUUID uuid.UUID
+	Slot     int16
 }
+
+func (p *ApprovalPlace) args() pg.Args {
+	return pg.Args{"since": p.Since, "task": p.TaskUUID, "slot": p.Slot}
+}
+
+// maxSearched bounds the approvals of all namespaces that are looked at for those of one.
+const maxSearched = 2000
+
+// Approvals lists steps that wait for a decision, the oldest first. Those after next follow; nil:
+// none do. The list may be short of its limit, or empty, though more follow.
+func (s *Waits) Approvals(ctx context.Context, f ApprovalFilter) (list []Approval, next *ApprovalPlace, err error) {
+	err = s.db.Repeatable(ctx, "approvals", "list the approvals", func(ctx context.Context, db *pg.Conn) error {
+		next = nil
+		var c stmt.Call
+		switch {
+		case f.TaskUUID != nil:
+			c = taskApprovals.With(pg.Args{"task": *f.TaskUUID, "limit": f.Limit})
+		case f.Namespace == "":
+			c = listApprovals.With(f.After.args().And(pg.Args{"limit": f.Limit + 1}))
+		default:
+			last := ApprovalPlace{Since: infinity, TaskUUID: uuid.Max}
+			place, err := stmt.One[ApprovalPlace](ctx, db, approvalPlace.With(f.After.args().And(pg.Args{"most": s.searched - 1})))
+			switch {
+			case err == nil:
+				last, next = place, &place
+			case !errors.Is(err, pgx.ErrNoRows):
+				return err
+			}
+			c = searchApprovals.With(f.After.args().And(pg.Args{"limit": f.Limit + 1, "namespace": f.Namespace,
+				"last_since": last.Since, "last_task": last.TaskUUID, "last_slot": last.Slot}))
+		}
+		var places []ApprovalPlace
+		if list, _, places, err = s.approvals(ctx, db, c); err != nil || f.TaskUUID != nil || len(list) <= f.Limit {
+			return err
+		}
+		list, next = list[:f.Limit], &places[f.Limit-1]
+		return nil
+	})
+	return list, next, err
+}
+
+// infinity is later than any approval.
+var infinity = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // standingApproval is an approval with the data for its decision.
 type standingApproval struct {
@@ -128,10 +179,12 @@ type standingApproval struct {
 	now  time.Time
 }
 
-func (s *Waits) approvals(ctx context.Context, db stmt.Querier, c stmt.Call) ([]Approval, []standingApproval, error) {
+// approvals reads approvals with what their decisions need, and their places.
+func (s *Waits) approvals(ctx context.Context, db stmt.Querier, c stmt.Call) ([]Approval, []standingApproval, []ApprovalPlace, error) {
 	type row struct {
 		Token    string
 		TaskUUID uuid.UUID
+		Slot     int16
 		StepNo   int
 		PlanID   int32
 		Prompt   string
@@ -141,24 +194,24 @@ func (s *Waits) approvals(ctx context.Context, db stmt.Querier, c stmt.Call) ([]
 	}
 	rows, err := stmt.All[row](ctx, db, c)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	read, err := s.registry.PlansOn(ctx, db, pg.Column(rows, func(r *row) int32 { return r.PlanID }))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	list, standing := make([]Approval, len(rows)), make([]standingApproval, len(rows))
+	list, standing, places := make([]Approval, len(rows)), make([]standingApproval, len(rows)), make([]ApprovalPlace, len(rows))
 	for i, r := range rows {
 		p, err := read.Of(r.PlanID)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		step := &p.Steps[r.StepNo]
 		list[i] = Approval{Token: r.Token, TaskUUID: r.TaskUUID, StepUUID: board.StepUUID(r.TaskUUID, r.StepNo), Namespace: p.Template.Namespace,
 			Task: p.Template.Name, Step: step.Name, Prompt: r.Prompt, Since: r.Since, Until: r.Until}
-		standing[i] = standingApproval{step, r.Now}
+		standing[i], places[i] = standingApproval{step, r.Now}, ApprovalPlace{r.Since, r.TaskUUID, r.Slot}
 	}
-	return list, standing, nil
+	return list, standing, places, nil
 }
 
 // Approval reads the approval with a token; the error wraps ErrNotFound if it has been
@@ -166,7 +219,7 @@ func (s *Waits) approvals(ctx context.Context, db stmt.Querier, c stmt.Call) ([]
 // Index: board_awaits.
 func (s *Waits) Approval(ctx context.Context, token string) (Approval, error) {
 	return pg.Read(ctx, s.db, "approval", "look for the approval", func(ctx context.Context, db *pg.Conn) (a Approval, err error) {
-		list, _, err := s.approvals(ctx, db, readApproval.With(pg.Args{"awaits": board.AwaitsApproval + token}))
+		list, _, _, err := s.approvals(ctx, db, readApproval.With(pg.Args{"awaits": board.AwaitsApproval + token}))
 		switch {
 		case err != nil:
 			return a, err
@@ -187,7 +240,7 @@ func (s *Waits) Decide(ctx context.Context, token string, d enginestep.Decision)
 		by.Action = "approve"
 	}
 	return pg.Recorded(ctx, s.db, "decide", "decide about the approval", by, signal.TopicOrchestration, func(ctx context.Context, tx pgx.Tx) (a Approval, _ map[string]any, err error) {
-		list, standing, err := s.approvals(ctx, tx, lockApproval.With(pg.Args{"awaits": board.AwaitsApproval + token}))
+		list, standing, _, err := s.approvals(ctx, tx, lockApproval.With(pg.Args{"awaits": board.AwaitsApproval + token}))
 		switch {
 		case err != nil:
 			return a, nil, err
