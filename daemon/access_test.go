@@ -220,10 +220,10 @@ var accessKeys = map[string]func(t *testing.T, g *gate){
 		_, err = g.access(keys + "api_keys = [{ key = \"k\", permissions = [\"*\"] }]\n")
 		require.ErrorContains(t, err, "read web.auth.api_keys[0]: unknown permissions [*]")
 	},
-	"guard_documentation": func(t *testing.T, g *gate) {
-		a, err := g.access("guard_documentation = true\n")
+	"public_endpoints": func(t *testing.T, g *gate) {
+		a, err := g.access("public_endpoints = [\"metrics\", \"docs\"]\n")
 		require.NoError(t, err)
-		require.True(t, a.Documentation)
+		require.Equal(t, []string{"metrics", "docs"}, a.Public)
 	},
 }
 
