@@ -17,7 +17,8 @@ type Web struct {
 		_ time.Duration `toml:"web_api_idle_timeout_seconds" default:"600" min:"1" max:"3600" doc:"Idle time after which one is closed." effect:"How fast the pool shrinks."`
 		_ int           `toml:"max_total_connections_hint" default:"<hint>" min:"1" max:"10000" doc:"Connections this daemon is expected to use in all." effect:"Advice only: exceeding it is logged."`
 	} `toml:"database_pools" planned:"a connection pool of the API's own"`
-	CORSOrigins []string `toml:"cors_allowed_origins" default:"" must:"origins such as https://ops.example.com" match:"^https?://[^/*]+$" doc:"Origins whose pages may call the API from a browser." effect:"None by default; credentials are never sent along by browsers."`
+	CORSOrigins  []string `toml:"cors_allowed_origins" default:"" must:"origins such as https://ops.example.com" match:"^https?://[^/*]+$" doc:"Origins whose pages may call the API from a browser." effect:"None by default; credentials are never sent along by browsers."`
+	AllowedHosts []string `toml:"allowed_hosts" default:"" must:"host names or addresses without a port" match:"^([A-Za-z0-9_.-]+|[0-9a-fA-F:]+)$" doc:"Names in the header Host that are answered, besides those of this machine (localhost, 127.0.0.0/8, ::1)." effect:"Empty, any name is answered, unless the server asks for no credentials and listens on loopback: then only this machine's, so that no page can reach it under a name of its own (DNS rebinding). Probes are always answered."`
 	ServerTLS
 	Auth Auth `toml:"auth"`
 }

@@ -319,6 +319,22 @@ func TestKeysOfTheDatabaseAreGood(t *testing.T) {
 	require.Eventually(t, func() bool { return status(key) == 401 }, 30*time.Second, 200*time.Millisecond)
 }
 
+// TestPlainTextIsSaid in the detailed health, to those who may see it.
+func TestPlainTextIsSaid(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]int{"0.0.0.0:0": 1, "127.0.0.1:0": 0} {
+		loaded := loadToo(t, enginetest.Migrated(t), "\n[orchestration.grpc]\nbind_address = \""+address+"\"\n[orchestration.web.auth]\nenabled = true\napi_key = \"all\"\n")
+		ctx, o := startedOrchestrator(t, loaded)
+		c := client.New(client.Config{BaseURL: "http://" + o.Addr().String(), APIKey: "all", MaxRetries: -1})
+		health, err := c.DetailedHealth(ctx)
+		require.NoError(t, err)
+		require.Len(t, health.Warnings, want)
+		for _, warning := range health.Warnings {
+			require.Contains(t, warning, "credentials travel to it in plain text: want orchestration.")
+		}
+	}
+}
+
 // certificate is a self-signed one for localhost, in files, and what trusts it.
 type certificate struct {
 	cert, key string

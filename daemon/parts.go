@@ -197,6 +197,7 @@ func (s *shared) webConfig(w config.OrchestrationWeb, g config.GRPC, environment
 	if cfg.Access, err = s.accessOf(w.Web, storedKeys{s.store}); err != nil {
 		return cfg, err
 	}
+	cfg.Warnings = s.loaded.Unencrypted(s.root)
 	cfg.TLS, err = s.tlsOf(w.ServerTLS, overREST)
 	s.listens = w.Enabled
 	return cfg, err

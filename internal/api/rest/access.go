@@ -233,6 +233,9 @@ type Access struct {
 	Share int
 	// Origins are those whose pages may call the API; "*" stands for all.
 	Origins []string
+	// Hosts are those that requests may name, besides this machine. None: any, unless the server
+	// asks for no credentials and listens on a loopback address.
+	Hosts []string
 }
 
 // ownerOf finds the namespace of the thing that a request names; "" if there is none, which

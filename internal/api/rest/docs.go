@@ -82,7 +82,6 @@ func (a *api) entrance() []byte {
 
 func (a *api) write(w http.ResponseWriter, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if _, err := w.Write(body); err != nil {
 		a.log.Debug("the client left before it had its answer", zap.Error(err))
 	}
