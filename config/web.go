@@ -44,8 +44,8 @@ type Auth struct {
 	PublicKeyPath    string        `toml:"jwt_public_key_path" default:"${TASKER_JWT_PUBLIC_KEY_PATH:-}" env:"TASKER_JWT_PUBLIC_KEY_PATH" doc:"File with those keys." effect:"Holds old and new ones while they are rotated; read at the start."`
 	_                string        `toml:"jwt_private_key" secret:"yes" default:"" doc:"PEM key that signs tokens issued here." ignored:"daemons issue no tokens"`
 	KeySetURL        string        `toml:"jwks_url" default:"" rule:"url https http or empty" doc:"Address of the JWKS." effect:"Needed with verification method jwks."`
-	KeySetRefresh    time.Duration `toml:"jwks_refresh_interval_seconds" default:"3600" min:"1" max:"604800" doc:"How often the JWKS is fetched again." effect:"An unknown key id also fetches it, at most every ten seconds."`
-	KeySetMaxStale   time.Duration `toml:"jwks_max_stale_seconds" default:"300" min:"0" max:"604800" doc:"How long an old JWKS is used when fetching fails." effect:"Availability against late revocation."`
+	KeySetRefresh    time.Duration `toml:"jwks_refresh_interval_seconds" default:"3600" min:"1" max:"604800" doc:"How often the JWKS is fetched again." effect:"Requests use the old one meanwhile. An unknown key id also fetches it, at most every ten seconds."`
+	KeySetMaxStale   time.Duration `toml:"jwks_max_stale_seconds" default:"300" min:"0" max:"604800" doc:"How long an old JWKS is used when fetching fails, or is not answered." effect:"Availability against late revocation."`
 	KeySetAllowHTTP  bool          `toml:"jwks_url_allow_http" default:"false" doc:"Allow plain HTTP for the JWKS." effect:"For tests only: keys could be replaced on the way."`
 	Algorithms       []string      `toml:"jwt_allowed_algorithms" default:"RS256" must:"algorithms among RS256–RS512, PS256–PS512, ES256–ES512, EdDSA" match:"^((RS|PS|ES)(256|384|512)|EdDSA)$" doc:"Signature algorithms accepted in tokens." effect:"Others are refused."`
 	ClockSkew        time.Duration `toml:"jwt_clock_skew_seconds" default:"30" min:"0" max:"300" doc:"By how much the clocks of issuers may be off." effect:"Tokens are good for that much longer."`

@@ -52,6 +52,9 @@ func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error)
 	if err != nil {
 		return a, err
 	}
+	if options.Tokens != nil {
+		s.keySet, _ = options.Tokens.Keys.(*auth.KeySet)
+	}
 	a.Authenticator, err = auth.New(options)
 	return a, err
 }

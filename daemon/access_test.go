@@ -323,7 +323,11 @@ func TestKeysOfTheDatabaseAreGood(t *testing.T) {
 func TestPlainTextIsSaid(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]int{"0.0.0.0:0": 1, "127.0.0.1:0": 0} {
-		loaded := loadToo(t, enginetest.Migrated(t), "\n[orchestration.grpc]\nbind_address = \""+address+"\"\n[orchestration.web.auth]\nenabled = true\napi_key = \"all\"\n")
+		db, file := enginetest.Migrated(t), filepath.Join(t.TempDir(), "tasker.toml")
+		text := strings.Replace(webOnly, "127.0.0.1:0", address, 1) + "\n[orchestration.web.auth]\nenabled = true\napi_key = \"all\"\n"
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		loaded, err := config.Load(config.Options{Path: file, WorkerID: "w", LookupEnv: func(name string) (string, bool) { return db.DSN, name == "DATABASE_URL" }})
+		require.NoError(t, err)
 		ctx, o := startedOrchestrator(t, loaded)
 		c := client.New(client.Config{BaseURL: "http://" + o.Addr().String(), APIKey: "all", MaxRetries: -1})
 		health, err := c.DetailedHealth(ctx)
