@@ -326,7 +326,9 @@ func TestPlainTextIsSaid(t *testing.T) {
 		db, file := enginetest.Migrated(t), filepath.Join(t.TempDir(), "tasker.toml")
 		text := strings.Replace(webOnly, "127.0.0.1:0", address, 1) + "\n[orchestration.web.auth]\nenabled = true\napi_key = \"all\"\n"
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		loaded, err := config.Load(config.Options{Path: file, WorkerID: "w", LookupEnv: func(name string) (string, bool) { return db.DSN, name == "DATABASE_URL" }})
+		loaded, err := config.Load(config.Options{Path: file, WorkerID: "w", LookupEnv: func(name string) (string, bool) {
+			return map[string]string{"DATABASE_URL": db.DSN}[name], name == "DATABASE_URL"
+		}})
 		require.NoError(t, err)
 		ctx, o := startedOrchestrator(t, loaded)
 		c := client.New(client.Config{BaseURL: "http://" + o.Addr().String(), APIKey: "all", MaxRetries: -1})
