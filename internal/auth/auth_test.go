@@ -353,6 +353,20 @@ func TestAddressesOfKeySets(t *testing.T) {
 	require.ErrorContains(t, err, "link-local")
 }
 
+// A generated key may stand where tokens do, other keys may not.
+func TestAKeyMayBeABearer(t *testing.T) {
+	key := NewKey()
+	a, err := New(Options{Keys: &KeyOptions{Stored: &vault{hash: HashKey(key), key: APIKey{Name: "prometheus"}}, Configured: map[KeyHash]APIKey{HashKey("own"): {Name: "own"}}}})
+	require.NoError(t, err)
+	p, err := a.Authenticate(t.Context(), Credentials{Authorization: "Bearer " + key})
+	require.NoError(t, err)
+	require.Equal(t, "prometheus", p.Subject)
+	_, err = a.Authenticate(t.Context(), Credentials{Authorization: "Bearer " + NewKey()})
+	refused(t, err, Invalid)
+	_, err = a.Authenticate(t.Context(), Credentials{Authorization: "Bearer own"})
+	require.ErrorContains(t, err, "tokens are not accepted")
+}
+
 // vault is a store with one key.
 type vault struct {
 	hash  KeyHash
