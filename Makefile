@@ -35,6 +35,8 @@ GOLANGCI := .tools/bin/golangci-lint-$(GOLANGCI_VERSION)
 BUF_VERSION := v1.75.0
 PROTOC_GEN_GO_GRPC_VERSION := v1.6.0
 GORELEASER_VERSION := v2.15.4
+CYCLONEDX_VERSION := v1.9.0
+CYCLONEDX := .tools/cyclonedx-$(CYCLONEDX_VERSION)/cyclonedx-gomod
 BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
 BENCHSTAT := .tools/bin/benchstat
 
@@ -110,6 +112,10 @@ lint: $(GOLANGCI) ## Check style, common mistakes, the floors and go.mod
 	for module in . test/bench test/chaos test/tools; do (cd $$module && $(GO) mod tidy -diff); done # a module requires what it imports, and nothing else
 	$(GOLANGCI) run $(PKG)
 	for module in test/bench test/chaos; do (cd $$module && $(GO) vet ./... && ../../$(GOLANGCI) run ./...); done # modules of their own: their dependencies never enter the main one
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what is called, where vuln.go.dev can be reached
+	@GO=$(GO) scripts/vuln
 
 .PHONY: chaos
 chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults, twice: with handlers in Go, and in Python (CHAOS_SEED=n repeats a run)
@@ -285,10 +291,19 @@ fresh-machines: ## Run make demo and make test on bare Debian and Ubuntu, as roo
 	@scripts/fresh-machines $(FRESHFLAGS)
 FRESHFLAGS ?=
 
+# $(1): the arguments of goreleaser, which finds the tool for bills of materials in PATH.
+define goreleaser
+	PATH=$(CURDIR)/$(dir $(CYCLONEDX)):$$PATH CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) $(1)
+endef
+
 .PHONY: release-dry-run
-release-dry-run: ## Check .goreleaser.yaml, and make a release in ./dist that is published nowhere
-	CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check
-	CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) release --snapshot --clean
+release-dry-run: $(CYCLONEDX) ## Check .goreleaser.yaml, and make a release in ./dist that is published nowhere
+	$(call goreleaser,check)
+	$(call goreleaser,release --snapshot --clean)
+
+.PHONY: release
+release: $(CYCLONEDX) # by .github/workflows/release.yml, for a tag
+	$(call goreleaser,release --clean)
 
 .PHONY: clean
 clean: ## Remove what was built, and the tools
@@ -340,6 +355,9 @@ $(GOLANGCI):
 	GOBIN=$(CURDIR)/$(@D)/install $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv $(@D)/install/golangci-lint $@
 	rmdir $(@D)/install
+
+$(CYCLONEDX):
+	GOBIN=$(CURDIR)/$(@D) $(GO) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_VERSION)
 
 # What it prints goes to the terminal, since microbench is written to a file.
 # The plain name is for typing.

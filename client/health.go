@@ -37,6 +37,8 @@ type DetailedHealth struct {
 	ChannelSaturation map[string]float64 `json:"channel_saturation,omitempty"`
 	// FleetWarning says what the fleet lacks.
 	FleetWarning string `json:"fleet_warning,omitempty"`
+	// Warnings are what the configuration leaves open, such as credentials in plain text.
+	Warnings []string `json:"warnings,omitempty"`
 	// NotReady is the reason for a 503 of /health/ready.
 	NotReady string `json:"not_ready_reason,omitempty"`
 }

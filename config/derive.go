@@ -16,6 +16,7 @@ const (
 	keyLease            = "worker.lease_seconds"
 	keyWorkerID         = "worker.worker_id"
 	keyNamespaces       = "worker.namespaces"
+	keyEncrypted        = "tls_enabled" // of a server
 	sharedWorkerID      = "worker-default-001"
 	fallbackPollingName = ".timing.fallback_polling_interval_seconds"
 	relaxedIntervalName = ".poller.relaxed_interval_ms"

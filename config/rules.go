@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/loopback"
 )
 
 // values is a configuration on its way through a load. To rules, keys outside
@@ -129,6 +130,7 @@ func checkRules(v *values) {
 	leaseRules(v)
 	hostRules(v)
 	addressRule(v)
+	encryptionRule(v)
 	workerIDRule(v)
 }
 
@@ -293,6 +295,34 @@ func sameAddress(a, b string) bool {
 		return false
 	}
 	return hostA == hostB || anyHost(hostA) || anyHost(hostB)
+}
+
+// encryptionRule warns of servers to which credentials travel in plain text. They are those of
+// the key that would change it, see Loaded.Unencrypted.
+func encryptionRule(v *values) {
+	for _, daemon := range []string{"orchestration.", "worker."} {
+		if !v.is(daemon+"web.auth.enabled", true) || v.is(daemon+"web.auth.enforcement", "off") {
+			continue
+		}
+		for _, server := range []string{daemon + "web.", daemon + "grpc."} {
+			address, encrypted := server+"bind_address", v.get(server+keyEncrypted)
+			if encrypted == nil || encrypted.value == true || !v.is(server+"enabled", true) || v.get(address) == nil || loopback.Only(v.str(address)) {
+				continue
+			}
+			v.findings.warn(crossProblem(encrypted, fmt.Sprintf("%s is reached from other machines, and credentials travel to it in plain text: "+
+				"want %s%s = true, or a proxy on this machine that encrypts", v.said(address), server, keyEncrypted)))
+		}
+	}
+}
+
+// Unencrypted are the warnings of the servers of one root to which credentials travel in plain text.
+func (l *Loaded) Unencrypted(root string) (warnings []string) {
+	for i := range l.Warnings {
+		if key := l.Warnings[i].Key; strings.HasPrefix(key, root+".") && strings.HasSuffix(key, "."+keyEncrypted) {
+			warnings = append(warnings, l.Warnings[i].Message)
+		}
+	}
+	return warnings
 }
 
 func anyHost(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }

@@ -150,6 +150,37 @@ func TestWarnings(t *testing.T) {
 	})
 }
 
+// TestPlainTextIsWarnedOf: for each server that others reach and that wants credentials.
+func TestPlainTextIsWarnedOf(t *testing.T) {
+	const on, keys = ".web.auth]\nenabled = true\n", "cert_path = \"c\"\ntls_key_path = \"k\"\n"
+	for name, c := range map[string]struct {
+		toml          string
+		orchestration []string // the servers
+		worker        []string
+	}{
+		"without access": {toml: ""},
+		"anonymous":      {toml: "[worker.web.auth]\nallow_anonymous = true\n[worker.web]\nbind_address = \"0.0.0.0:1\"\n"},
+		"both daemons":   {"[orchestration" + on + "[worker" + on, []string{"grpc", "web"}, []string{"grpc", "web"}},
+		"switched off":   {toml: "[worker" + on + "enforcement = \"off\"\n"},
+		"loopback":       {"[worker" + on + "[worker.web]\nbind_address = \"127.0.0.1:1\"\n", nil, []string{"grpc"}},
+		"encrypted":      {"[worker" + on + "[worker.web]\ntls_enabled = true\ntls_" + keys, nil, []string{"grpc"}},
+		"no server":      {"[worker" + on + "[worker.grpc]\nenabled = false\n", nil, []string{"web"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			loaded, err := loadText(t, c.toml)
+			require.NoError(t, err)
+			for root, want := range map[string][]string{"orchestration": c.orchestration, "worker": c.worker} {
+				got := loaded.Unencrypted(root)
+				require.Len(t, got, len(want), "%v", got)
+				for _, server := range want {
+					assert.Contains(t, strings.Join(got, "\n"), root+"."+server+".bind_address (")
+				}
+			}
+			assert.Len(t, loaded.Warnings, len(c.orchestration)+len(c.worker))
+		})
+	}
+}
+
 func TestValuesThatFollowOthers(t *testing.T) {
 	loaded, err := loadText(t, "[worker.event_systems.worker.timing]\nfallback_polling_interval_seconds = 7\n")
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ func unguarded(enabled bool, address string, c config.Auth) error {
 
 // accessOf says who may use a server.
 func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error) {
-	a := rest.Access{KeyHeader: w.Auth.APIKeyHeader, LogOnly: w.Auth.Enforcement == "log", Documentation: w.Auth.GuardDocumentation, Share: w.Auth.PrincipalShare, Origins: w.CORSOrigins}
+	a := rest.Access{KeyHeader: w.Auth.APIKeyHeader, LogOnly: w.Auth.Enforcement == "log", Public: w.Auth.PublicEndpoints, Share: w.Auth.PrincipalShare, Origins: w.CORSOrigins, Hosts: w.AllowedHosts}
 	if err := unguarded(w.Enabled, w.BindAddress, w.Auth); err != nil {
 		return a, err
 	}
@@ -51,6 +51,9 @@ func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error)
 	options, err := authOptions(w.Auth, keys, s.metrics, s.log.Named("auth"))
 	if err != nil {
 		return a, err
+	}
+	if options.Tokens != nil {
+		s.keySet, _ = options.Tokens.Keys.(*auth.KeySet)
 	}
 	a.Authenticator, err = auth.New(options)
 	return a, err

@@ -220,10 +220,10 @@ var accessKeys = map[string]func(t *testing.T, g *gate){
 		_, err = g.access(keys + "api_keys = [{ key = \"k\", permissions = [\"*\"] }]\n")
 		require.ErrorContains(t, err, "read web.auth.api_keys[0]: unknown permissions [*]")
 	},
-	"guard_documentation": func(t *testing.T, g *gate) {
-		a, err := g.access("guard_documentation = true\n")
+	"public_endpoints": func(t *testing.T, g *gate) {
+		a, err := g.access("public_endpoints = [\"metrics\", \"docs\"]\n")
 		require.NoError(t, err)
-		require.True(t, a.Documentation)
+		require.Equal(t, []string{"metrics", "docs"}, a.Public)
 	},
 }
 
@@ -317,6 +317,28 @@ func TestKeysOfTheDatabaseAreGood(t *testing.T) {
 	_, err = o.store.RevokeAPIKey(ctx, made.UUID, by)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return status(key) == 401 }, 30*time.Second, 200*time.Millisecond)
+}
+
+// TestPlainTextIsSaid in the detailed health, to those who may see it.
+func TestPlainTextIsSaid(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]int{"0.0.0.0:0": 1, "127.0.0.1:0": 0} {
+		db, file := enginetest.Migrated(t), filepath.Join(t.TempDir(), "tasker.toml")
+		text := strings.Replace(webOnly, "127.0.0.1:0", address, 1) + "\n[orchestration.web.auth]\nenabled = true\napi_key = \"all\"\n"
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		loaded, err := config.Load(config.Options{Path: file, WorkerID: "w", LookupEnv: func(name string) (string, bool) {
+			return map[string]string{"DATABASE_URL": db.DSN}[name], name == "DATABASE_URL"
+		}})
+		require.NoError(t, err)
+		ctx, o := startedOrchestrator(t, loaded)
+		c := client.New(client.Config{BaseURL: "http://" + o.Addr().String(), APIKey: "all", MaxRetries: -1})
+		health, err := c.DetailedHealth(ctx)
+		require.NoError(t, err)
+		require.Len(t, health.Warnings, want)
+		for _, warning := range health.Warnings {
+			require.Contains(t, warning, "credentials travel to it in plain text: want orchestration.")
+		}
+	}
 }
 
 // certificate is a self-signed one for localhost, in files, and what trusts it.

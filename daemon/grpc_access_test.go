@@ -10,7 +10,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -93,7 +95,8 @@ func TestAccessOverGRPC(t *testing.T) {
 	p := newPair(t, "\n[orchestration.web.auth]\n"+guarded+"\n[worker.web.auth]\n"+guarded, nil)
 	with := func(name, value string) context.Context { return metadata.AppendToOutgoingContext(p.ctx, name, value) }
 	p.each(func(over *grpc.ClientConn, m protoreflect.MethodDescriptor) {
-		public := m.Parent().Name() == "HealthService" || m.Parent().Name() == "WorkerHealthService"
+		health := m.Parent().Name() == "HealthService" || m.Parent().Name() == "WorkerHealthService"
+		public := health && m.Name() != "CheckDetailedHealth"
 		if optional[m.FullName()] != "" {
 			return
 		}
@@ -130,6 +133,32 @@ func TestAccessOverGRPC(t *testing.T) {
 	require.NoError(t, err)
 	_, err = stream.Recv()
 	refused(t, codes.PermissionDenied, err)
+}
+
+// TestReflectionAsksForCredentials, and for the permission, unless a key says otherwise.
+func TestReflectionAsksForCredentials(t *testing.T) {
+	t.Parallel()
+	const guarded = "enabled = true\napi_keys_enabled = true\n" +
+		"api_keys = [{ key = \"sees\", permissions = [\"system:read\"], namespaces = [\"shop\"] }, { key = \"lists\", permissions = [\"tasks:list\"] }]\n"
+	p := newPair(t, "\n[orchestration.web.auth]\n"+guarded+"\n[worker.web.auth]\n"+guarded+"public_endpoints = [\"reflection\"]\n", nil)
+	list := func(ctx context.Context, over *grpc.ClientConn) error {
+		stream, err := grpc_reflection_v1.NewServerReflectionClient(over).ServerReflectionInfo(ctx)
+		require.NoError(t, err)
+		_ = stream.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}) // may be refused by then
+		_, err = stream.Recv()
+		return err
+	}
+	with := func(key string) context.Context { return metadata.AppendToOutgoingContext(p.ctx, "x-api-key", key) }
+	refused(t, codes.Unauthenticated, list(p.ctx, p.over))
+	refused(t, codes.Unauthenticated, list(with("wrong"), p.over))
+	require.Contains(t, refused(t, codes.PermissionDenied, list(with("lists"), p.over)), "system:read")
+	require.NoError(t, list(with("sees"), p.over))
+	require.NoError(t, list(p.ctx, p.ofWork), "by its key")
+	for _, over := range []*grpc.ClientConn{p.over, p.ofWork} {
+		answer, err := grpc_health_v1.NewHealthClient(over).Check(p.ctx, &grpc_health_v1.HealthCheckRequest{})
+		require.NoError(t, err)
+		require.Equal(t, grpc_health_v1.HealthCheckResponse_SERVING, answer.GetStatus(), "probes never ask")
+	}
 }
 
 // TestGRPCIsEncrypted with files of its own.

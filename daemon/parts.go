@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/api/grpc"
 	"github.com/tasker-go/tasker/internal/api/rest"
+	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/predict/outside"
@@ -60,6 +61,7 @@ type shared struct {
 	breakers  *breaker.Set
 	topology  *brokerTopology // nil: the daemon uses no RabbitMQ
 	tracer    *tracing.Tracer // nil unless there are spans
+	keySet    *auth.KeySet    // nil unless tokens are verified with a JWKS
 	shutdown  config.Shutdown
 	delay     time.Duration // between turning unready and stopping
 }
@@ -115,6 +117,9 @@ func assemble(ctx context.Context, loaded *config.Loaded, w *config.Worker, name
 		senders = append(senders, asked)
 	}
 	_, brokers := s.signals.services()
+	if s.keySet != nil {
+		senders = append(senders, s.keySet)
+	}
 	s.services = slices.Concat(senders, brokers, s.services) // the last to stop
 	return err
 }
@@ -197,6 +202,7 @@ func (s *shared) webConfig(w config.OrchestrationWeb, g config.GRPC, environment
 	if cfg.Access, err = s.accessOf(w.Web, storedKeys{s.store}); err != nil {
 		return cfg, err
 	}
+	cfg.Warnings = s.loaded.Unencrypted(s.root)
 	cfg.TLS, err = s.tlsOf(w.ServerTLS, overREST)
 	s.listens = w.Enabled
 	return cfg, err

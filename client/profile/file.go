@@ -18,6 +18,7 @@ import (
 // effect.
 type file struct {
 	path    string
+	found   bool // in the current folder
 	unknown []string
 	Profile map[string]settings `toml:"profile"`
 }
@@ -98,9 +99,16 @@ func load(o Options) (file, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		f.found = !filepath.IsAbs(path) && !inside(o.Getenv("HOME"))
 		return f, err
 	}
 	return file{}, nil
+}
+
+// inside reports whether the current folder is home, whose files are the user's own.
+func inside(home string) bool {
+	current, err := os.Getwd()
+	return err == nil && current == filepath.Clean(home)
 }
 
 func read(path string) (file, error) {

@@ -15,6 +15,7 @@ type Options struct {
 	Worker bool   // how a worker is reached; default: an orchestrator
 	Name   string // of the profile; default TASKER_CLIENT_PROFILE, or "default"
 	Path   string // of the file; default: the first of the usual places that exists
+	URL    string // the address, in place of the one that is found
 	Getenv func(name string) string
 }
 
@@ -57,6 +58,10 @@ func (o Options) withDefaults() Options {
 // Load returns how a daemon is reached: variables over the named profile over the profile
 // "default" over what is usual on one machine. Its errors are mistakes of the user, and
 // quote no credentials.
+//
+// A file that is found in the current folder may be somebody else's, such as that of a repository.
+// Credentials of the environment never go to its addresses, and its credentials go to no others: a
+// *MixedError says so. A file that Options names, and those below HOME, are the user's own.
 func Load(o Options) (*Profile, error) {
 	o = o.withDefaults()
 	file, err := load(o)
@@ -80,7 +85,8 @@ func Load(o Options) (*Profile, error) {
 	default:
 		return nil, fmt.Errorf("invalid transport %q: want rest or grpc", transport)
 	}
-	if p.BaseURL = cmp.Or(o.Getenv(variable), settings.BaseURL); p.BaseURL == "" {
+	own := cmp.Or(o.URL, o.Getenv(variable)) // of the user
+	if p.BaseURL = cmp.Or(own, settings.BaseURL); p.BaseURL == "" {
 		p.Usual, p.BaseURL = true, fmt.Sprintf("http://localhost:%d", ports[o.Worker][p.GRPC])
 	}
 	if p.Timeout, err = timeout(o.Getenv(prefix+"_TIMEOUT_MS"), prefix, settings); err != nil {
@@ -93,9 +99,31 @@ func Load(o Options) (*Profile, error) {
 	if p.MaxRetries <= 0 {
 		p.MaxRetries = -1 // the client takes 0 for its default
 	}
-	auth := credentials(o.Getenv, prefix, settings.Auth.flat())
+	auth, source := credentials(o.Getenv, prefix, settings.Auth.flat())
+	if file.found && (source == "" && own != "" || source != "" && own == "" && settings.BaseURL != "") && (auth.Token != "" || auth.Key != "") {
+		return nil, &MixedError{File: file.path, Variable: variable, Credentials: source}
+	}
 	p.Token, p.APIKey, p.APIKeyHeader = auth.Token, auth.Key, auth.HeaderName
 	return p, nil
+}
+
+// MixedError says that credentials and the address to which they would go are of different
+// people: those of the user and of whoever wrote the file in the current folder.
+type MixedError struct {
+	File        string // in the current folder
+	Variable    string // that the address may be in
+	Credentials string // the variable that they are in; empty: they are in the file
+}
+
+// Error says what to do.
+func (e *MixedError) Error() string {
+	const file = "Or move the file to ~/.config/tasker/client.toml, or name it (--config)"
+	if e.Credentials == "" {
+		return fmt.Sprintf("the credentials of %s, in the current folder, go to its own addresses only. "+
+			"Set TASKER_AUTH_TOKEN or TASKER_API_KEY for yours. %s", e.File, file)
+	}
+	return fmt.Sprintf("%s is not sent to an address of %s, in the current folder: whoever wrote the file would get it. "+
+		"Set %s to the address that you trust. %s", e.Credentials, e.File, e.Variable, file)
 }
 
 func timeout(value, prefix string, settings endpoint) (time.Duration, error) {
@@ -114,13 +142,16 @@ func timeout(value, prefix string, settings endpoint) (time.Duration, error) {
 	return defaultTimeout, nil
 }
 
-// credentials of the environment replace those of the profile as a whole.
-func credentials(getenv func(string) string, prefix string, profile auth) auth {
-	if token := cmp.Or(getenv(prefix+"_AUTH_TOKEN"), getenv("TASKER_AUTH_TOKEN")); token != "" {
-		return auth{Token: token}
+// credentials of the environment replace those of the profile as a whole; source is their
+// variable, empty for those of the profile.
+func credentials(getenv func(string) string, prefix string, profile auth) (a auth, source string) {
+	for _, name := range []string{prefix + "_AUTH_TOKEN", "TASKER_AUTH_TOKEN"} {
+		if token := getenv(name); token != "" {
+			return auth{Token: token}, name
+		}
 	}
 	if key := getenv("TASKER_API_KEY"); key != "" {
-		return auth{Key: key, HeaderName: getenv("TASKER_API_KEY_HEADER")}
+		return auth{Key: key, HeaderName: getenv("TASKER_API_KEY_HEADER")}, "TASKER_API_KEY"
 	}
-	return profile
+	return profile, ""
 }

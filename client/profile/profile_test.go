@@ -124,6 +124,69 @@ func TestFilesAreFound(t *testing.T) {
 	}
 }
 
+// TestCredentialsGoToAddressesOfTheirOwner: a file of the current folder may be somebody else's.
+func TestCredentialsGoToAddressesOfTheirOwner(t *testing.T) {
+	const address, token = "base_url = \"https://folder:1\"\n", "auth = { token = \"of-file\" }\n"
+	url, key := map[string]string{"TASKER_ORCHESTRATION_URL": "https://mine:1"}, map[string]string{"TASKER_API_KEY": "mine"}
+	both := map[string]string{"TASKER_ORCHESTRATION_URL": "https://mine:1", "TASKER_AUTH_TOKEN": "mine"}
+	const refusal = "is not sent to an address of tasker-client.toml, in the current folder"
+	for name, tt := range map[string]struct {
+		file, place, flag string
+		env               map[string]string
+		want, refused     string // the address and the credentials, or the error
+	}{
+		"both of the file":                  {file: address + token, want: "https://folder:1 of-file"},
+		"both of the environment":           {file: address + token, env: both, want: "https://mine:1 mine"},
+		"no credentials":                    {file: address, want: "https://folder:1 "},
+		"my key to the file":                {file: address, env: key, refused: "TASKER_API_KEY " + refusal},
+		"my key over its own":               {file: address + token, env: key, refused: "TASKER_API_KEY " + refusal},
+		"my token to the file":              {file: address, env: map[string]string{"TASKER_AUTH_TOKEN": "mine"}, refused: "TASKER_AUTH_TOKEN " + refusal + ": whoever wrote the file would get it. Set TASKER_ORCHESTRATION_URL"},
+		"my own token to the file":          {file: address, env: map[string]string{"TASKER_ORCHESTRATION_AUTH_TOKEN": "mine"}, refused: "TASKER_ORCHESTRATION_AUTH_TOKEN " + refusal},
+		"its token to me":                   {file: token, env: url, refused: "the credentials of tasker-client.toml, in the current folder, go to its own addresses only"},
+		"its token to my flag":              {file: address + token, flag: "https://flag:1", refused: "go to its own addresses only"},
+		"my key to my flag":                 {file: address, flag: "https://flag:1", env: key, want: "https://flag:1 mine"},
+		"my key to the usual address":       {file: "timeout_ms = 1\n", env: key, want: "http://localhost:8080 mine"},
+		"its token to the usual address":    {file: token, want: "http://localhost:8080 of-file"},
+		"my key to a file of mine":          {file: address, place: "home", env: key, want: "https://folder:1 mine"},
+		"the token of my file to me":        {file: address + token, place: "home", env: url, want: "https://mine:1 of-file"},
+		"my key to a file that I name":      {file: address, place: "named", env: key, want: "https://folder:1 mine"},
+		"my key to a file, with me at home": {file: address, place: "at home", env: key, want: "https://folder:1 mine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder, home := t.TempDir(), t.TempDir()
+			path := filepath.Join(folder, "tasker-client.toml")
+			o := profile.Options{URL: tt.flag}
+			switch tt.place {
+			case "home":
+				path = filepath.Join(home, ".tasker", "client.toml")
+			case "named":
+				o.Path = path
+			case "at home":
+				folder, path = home, filepath.Join(home, "tasker-client.toml")
+			}
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
+			require.NoError(t, os.WriteFile(path, []byte("[profile.default.orchestration]\n"+tt.file), 0o600))
+			t.Chdir(folder)
+			o.Getenv = func(name string) string {
+				if name == "HOME" {
+					return home
+				}
+				return tt.env[name]
+			}
+			p, err := profile.Load(o)
+			if tt.refused != "" {
+				require.ErrorContains(t, err, tt.refused)
+				require.NotContains(t, err.Error(), "mine\"")
+				var mixed *profile.MixedError
+				require.ErrorAs(t, err, &mixed)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.want, p.BaseURL+" "+p.Token+p.APIKey)
+		})
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "client.toml")

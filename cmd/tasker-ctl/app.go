@@ -14,6 +14,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 func main() {
@@ -92,7 +93,8 @@ type globalOptions struct {
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer, env lookupFunc) *app {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, now: time.Now, pause: lifecycle.Pause, answers: answers}
+	// Everything that is written may be somebody else's text.
+	a := &app{stdin: stdin, stdout: wording.Escaping{To: stdout}, stderr: wording.Escaping{To: stderr}, env: env, now: time.Now, pause: lifecycle.Pause, answers: answers}
 	a.global.output = formatTable
 	a.screen, a.errors = detectTerminal(stdout, env), detectTerminal(stderr, env)
 	return a

@@ -38,16 +38,14 @@ func (a *app) endpoint(d daemon) (*profile.Profile, error) {
 // endpointOf is endpoint with a profile by its name; empty: the one in use.
 func (a *app) endpointOf(name string, d daemon) (*profile.Profile, error) {
 	o := a.profileOptions()
-	o.Name, o.Worker = name, d == worker
+	o.Name, o.Worker, o.URL = name, d == worker, a.global.orchestrationURL
+	if d == worker {
+		o.URL = a.global.workerURL
+	}
 	p, err := profile.Load(o)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	flag := a.global.orchestrationURL
-	if d == worker {
-		flag = a.global.workerURL
-	}
-	p.BaseURL = cmp.Or(flag, p.BaseURL)
 	p.Timeout = cmp.Or(a.global.timeout, p.Timeout)
 	return p, checkURL(d, p.BaseURL)
 }

@@ -186,8 +186,10 @@ func (a *app) showHealth(list []checkup) {
 		for _, system := range slices.Sorted(maps.Keys(h.EventSystems)) {
 			eventSystemRow(systems, name, system, h.EventSystems[system])
 		}
-		if h.FleetWarning != "" && !slices.Contains(notes, h.FleetWarning) {
-			notes = append(notes, h.FleetWarning)
+		for _, warning := range append(slices.Clone(h.Warnings), h.FleetWarning) {
+			if warning != "" && !slices.Contains(notes, warning) {
+				notes = append(notes, warning)
+			}
 		}
 	}
 	checks.write(a.stdout)

@@ -33,6 +33,9 @@ or ~/.tasker/client.toml, else it is http://localhost:8080. A worker that none o
 them names, and that is not at http://localhost:8081, is the live one that the
 orchestrator knows.
 
+A file in the current folder may be somebody else's: the token or key of a variable
+is not sent to its addresses, nor its own credentials to others.
+
 A UUID may be given by its beginning, where only one thing of its kind has it.`
 
 // newRootCommand builds the tree of commands.

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // cell is one field of a table and its colour.
@@ -113,17 +114,18 @@ func (t *table) write(w io.Writer) {
 	}
 }
 
-// oneLine keeps foreign text from breaking a table or steering a terminal.
+// oneLine keeps foreign text from breaking a table or steering a terminal. What the output escapes
+// is escaped here, so that columns have its width.
 func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
+	return string(wording.Escape([]byte(strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
 			return ' '
-		case r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0):
+		case r < ' ':
 			return -1
 		}
 		return r
-	}, s)
+	}, s))))
 }
 
 // counted is a number with its noun: "1 error", "2 batches", "3 entries".

@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"os"
+
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // terminal says what an output can do.
@@ -18,7 +20,7 @@ type terminal struct {
 // detectTerminal looks whether w is a terminal. NO_COLOR (any value but the
 // empty one) and TERM=dumb are honoured.
 func detectTerminal(w io.Writer, env lookupFunc) terminal {
-	file, ok := w.(*os.File)
+	file, ok := wording.Beneath(w).(*os.File)
 	if !ok {
 		return terminal{}
 	}

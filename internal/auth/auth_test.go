@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -14,9 +15,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -268,6 +272,15 @@ func keySetOf(t *testing.T, s *issuing) (*KeySet, *clock) {
 	return k, c
 }
 
+// settled waits for the fetch under way.
+func (k *KeySet) settled(t *testing.T) {
+	t.Helper()
+	k.mu.Lock()
+	under := k.flight
+	k.mu.Unlock()
+	require.NoError(t, under.wait(t.Context()))
+}
+
 func TestUnknownKeyIdsFetchOnce(t *testing.T) {
 	s := newIssuer(t)
 	k, c := keySetOf(t, s)
@@ -338,6 +351,20 @@ func TestAddressesOfKeySets(t *testing.T) {
 	require.NoError(t, err)
 	_, err = k.Keys(t.Context(), "one")
 	require.ErrorContains(t, err, "link-local")
+}
+
+// A generated key may stand where tokens do, other keys may not.
+func TestAKeyMayBeABearer(t *testing.T) {
+	key := NewKey()
+	a, err := New(Options{Keys: &KeyOptions{Stored: &vault{hash: HashKey(key), key: APIKey{Name: "prometheus"}}, Configured: map[KeyHash]APIKey{HashKey("own"): {Name: "own"}}}})
+	require.NoError(t, err)
+	p, err := a.Authenticate(t.Context(), Credentials{Authorization: "Bearer " + key})
+	require.NoError(t, err)
+	require.Equal(t, "prometheus", p.Subject)
+	_, err = a.Authenticate(t.Context(), Credentials{Authorization: "Bearer " + NewKey()})
+	refused(t, err, Invalid)
+	_, err = a.Authenticate(t.Context(), Credentials{Authorization: "Bearer own"})
+	require.ErrorContains(t, err, "tokens are not accepted")
 }
 
 // vault is a store with one key.
@@ -439,5 +466,70 @@ func FuzzTokens(f *testing.F) {
 		_, err := a.Authenticate(t.Context(), Credentials{Authorization: "Bearer " + token})
 		var failure *Failure
 		require.ErrorAs(t, err, &failure)
+	})
+}
+
+// hanging is an issuer that answers until it hangs.
+type hanging struct {
+	hangs   atomic.Bool
+	fetches atomic.Int32
+	body    []byte
+}
+
+// RoundTrip implements http.RoundTripper.
+func (h *hanging) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.fetches.Add(1)
+	if h.hangs.Load() {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(h.body))}, nil
+}
+
+// TestAHangingIssuerDelaysNobody with a key that is known, and others for a bounded time.
+func TestAHangingIssuerDelaysNobody(t *testing.T) {
+	s := newIssuer(t)
+	synctest.Test(t, func(t *testing.T) {
+		issuer, c := &hanging{body: s.body.Load().([]byte)}, &clock{}
+		k, err := NewKeySet(KeySetOptions{URL: "https://issuer.example/keys", Refresh: time.Hour, MaxStale: 5 * time.Minute, Now: c.now})
+		require.NoError(t, err)
+		k.web.Transport = issuer
+		_, err = k.Keys(t.Context(), "one")
+		require.NoError(t, err)
+		ask := func(id string) (slowest time.Duration, err error) {
+			const requests = 200
+			times, errs := make([]time.Duration, requests), make([]error, requests)
+			var all sync.WaitGroup
+			for i := range requests {
+				all.Go(func() {
+					begin := time.Now()
+					_, errs[i] = k.Keys(t.Context(), id)
+					times[i] = time.Since(begin)
+				})
+			}
+			all.Wait()
+			slices.Sort(times)
+			t.Logf("%s: p50 %s, p99 %s, slowest %s", id, times[requests/2], times[requests*99/100], times[requests-1])
+			return times[requests-1], errors.Join(errs...)
+		}
+		issuer.hangs.Store(true)
+		c.advance(time.Hour + time.Second)
+		slowest, err := ask("one")
+		require.NoError(t, err, "the stale set is used")
+		require.Zero(t, slowest)
+		slowest, err = ask("two")
+		require.ErrorIs(t, err, ErrUnavailable, "it may be a new key")
+		require.LessOrEqual(t, slowest, keyWait)
+		slowest, err = ask("two")
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.Zero(t, slowest, "the fetch has had its time")
+		c.advance(5 * time.Minute)
+		_, err = ask("one")
+		require.ErrorIs(t, err, ErrUnavailable, "its age is bounded")
+		require.EqualValues(t, 2, issuer.fetches.Load(), "one at a time")
+		require.NoError(t, k.Stop(t.Context()), "ends the fetch")
+		_, err = k.Keys(t.Context(), "two")
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.EqualValues(t, 2, issuer.fetches.Load())
 	})
 }

@@ -19,7 +19,8 @@ type Options struct {
 
 // Credentials are what a request carries.
 type Credentials struct {
-	// Authorization is the header of that name; Key the one of API keys.
+	// Authorization is the header of that name, with a token or a generated API key; Key the one of
+	// API keys.
 	Authorization, Key string
 }
 
@@ -95,6 +96,9 @@ func (c Credentials) text() (k kind, text string, err error) {
 			return k, "", refuse(Malformed, nil, "malformed header Authorization: want Bearer and a token")
 		}
 		k, text = aToken, token
+		if strings.HasPrefix(token, keyPrefix) { // of a client whose only header is this one, such as a Prometheus operator
+			k = aKey
+		}
 	}
 	switch {
 	case text == "":

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
@@ -13,6 +14,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // KeySetOptions say how a JWKS is fetched.
@@ -34,24 +39,40 @@ const (
 	// fetchTimeout and maxKeySet bound a fetch.
 	fetchTimeout = 5 * time.Second
 	maxKeySet    = 1 << 20
+	// keyWait is how long a fetch keeps those waiting that need a key of it.
+	keyWait = time.Second
 	// fetchEvery is the shortest time between two fetches, whatever tokens name: a client
 	// chooses the key id of its token.
 	fetchEvery = 10 * time.Second
 )
 
-// KeySet is a JWKS. It fetches when a token needs it: the first time, after Refresh, and
-// for a key id that it does not know, at most every ten seconds. It is safe for
-// concurrent use; requests that need a fetch that is under way wait for it.
+var errNotFetched = errors.New("it has not been fetched")
+
+// KeySet is a JWKS. It is fetched beside the requests: when it starts, and when a token needs it
+// after Refresh, or for a key id that it does not know, at most every ten seconds. Meanwhile its
+// keys are used, and only requests for a key that it does not hold wait, for a moment. It
+// implements lifecycle.Service and is safe for concurrent use.
 type KeySet struct {
 	KeySetOptions
 	web *http.Client
 
 	held atomic.Pointer[heldKeys] // written with mu held; never nil
 
-	mu     sync.Mutex
-	tried  time.Time // when the last fetch began
-	err    error     // of the last fetch
-	flight chan struct{}
+	working context.Context // ends at Stop
+	stop    context.CancelFunc
+
+	mu      sync.Mutex
+	tried   time.Time // when the last fetch began
+	err     error     // of the last fetch
+	flight  *flight   // the fetch under way; nil: none
+	stopped bool
+	fetches conc.WaitGroup
+}
+
+// flight is a fetch under way.
+type flight struct {
+	begun time.Time
+	done  chan struct{}
 }
 
 // heldKeys are those of the last good fetch.
@@ -85,6 +106,7 @@ func NewKeySet(o KeySetOptions) (*KeySet, error) {
 		},
 	}}
 	k.held.Store(&heldKeys{})
+	k.working, k.stop = context.WithCancel(context.Background())
 	return k, nil
 }
 
@@ -102,26 +124,35 @@ func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
 }
 
 // Keys implements KeySource. It returns ErrUnavailable if the set is older than Refresh
-// and MaxStale together, or was never fetched.
+// and MaxStale together or was never fetched, and for a key id that a fetch which has failed, or is
+// not answered, may have brought.
 func (k *KeySet) Keys(ctx context.Context, id string) ([]crypto.PublicKey, error) {
 	if id == "" {
 		return nil, refuse(Invalid, nil, "invalid token: it has no kid")
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if now, held := k.Now(), k.held.Load(); held.keys[id] == nil || now.Sub(held.fetched) > k.Refresh {
-		if err := k.refresh(ctx, now); err != nil {
-			return nil, err
-		}
-	}
-	held := k.held.Load()
-	if k.Now().Sub(held.fetched) > k.Refresh+k.MaxStale {
-		return nil, fmt.Errorf("%w: fetch the key set: %w", ErrUnavailable, k.err)
-	}
-	if keys := held.keys[id]; keys != nil {
+	held, now := k.held.Load(), k.Now()
+	keys := held.keys[id]
+	if keys != nil && now.Sub(held.fetched) <= k.Refresh {
 		return keys, nil
 	}
-	return nil, refuse(Invalid, nil, "invalid token: its kid is unknown")
+	under := k.refresh(now)
+	if keys != nil && now.Sub(held.fetched) <= k.Refresh+k.MaxStale {
+		return keys, nil
+	}
+	if err := under.wait(ctx); err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	held, failed := k.held.Load(), k.err
+	k.mu.Unlock()
+	switch keys := held.keys[id]; {
+	case now.Sub(held.fetched) > k.Refresh+k.MaxStale, keys == nil && failed != nil:
+		return nil, fmt.Errorf("%w: fetch the key set: %w", ErrUnavailable, cmp.Or(failed, errNotFetched))
+	case keys == nil:
+		return nil, refuse(Invalid, nil, "invalid token: its kid is unknown")
+	default:
+		return keys, nil
+	}
 }
 
 // Generation implements KeySource: each good fetch begins another, whether or not the keys
@@ -135,42 +166,76 @@ func (k *KeySet) Generation() (number uint64, until time.Time) {
 	return held.generation, until
 }
 
-// refresh fetches if the last fetch is long enough ago, or waits for the one under way.
-// The caller holds k.mu, which is free meanwhile. It returns an error only if ctx ends.
-func (k *KeySet) refresh(ctx context.Context, now time.Time) error {
-	if k.flight == nil {
-		if !k.tried.IsZero() && now.Sub(k.tried) < fetchEvery {
-			return nil
-		}
-		k.tried, k.flight = now, make(chan struct{})
-		k.fetch(ctx)
-		return nil
-	}
-	flight := k.flight
-	k.mu.Unlock()
-	defer k.mu.Lock()
-	select {
-	case <-flight:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
-	}
+// Name implements lifecycle.Service.
+func (k *KeySet) Name() string { return "key set" }
+
+// Start implements lifecycle.Service: it begins the first fetch.
+func (k *KeySet) Start(context.Context) error {
+	k.refresh(k.Now())
+	return nil
 }
 
-// fetch fetches the set on behalf of all that wait, so that the request that happens to
-// fetch cannot end it by leaving.
-func (k *KeySet) fetch(ctx context.Context) {
+// Stop implements lifecycle.Service: it ends a fetch under way.
+func (k *KeySet) Stop(context.Context) error {
+	k.mu.Lock()
+	k.stopped = true
 	k.mu.Unlock()
-	keys, err := k.get(context.WithoutCancel(ctx))
+	k.stop()
+	k.fetches.Wait()
+	return nil
+}
+
+// refresh begins a fetch if the last one is long enough ago, and returns the one under way; nil:
+// none is.
+func (k *KeySet) refresh(now time.Time) *flight {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.flight == nil && !k.stopped && (k.tried.IsZero() || now.Sub(k.tried) >= fetchEvery) {
+		k.tried, k.flight = now, &flight{time.Now(), make(chan struct{})}
+		k.fetches.Go(k.fetch)
+	}
+	return k.flight
+}
+
+// fetch fetches the set on behalf of all requests, none of which can end it by leaving.
+func (k *KeySet) fetch() {
+	var keys map[string][]crypto.PublicKey
+	err := lifecycle.Guard(func() (err error) {
+		keys, err = k.get(k.working)
+		return err
+	})
 	if k.OnFetch != nil {
 		k.OnFetch(err)
 	}
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.err = err; err == nil {
 		k.held.Store(&heldKeys{k.held.Load().generation + 1, keys, k.Now()})
 	}
-	close(k.flight)
+	close(k.flight.done)
 	k.flight = nil
+}
+
+// wait returns when a fetch has ended, or ErrUnavailable if it takes long. There may be none.
+func (f *flight) wait(ctx context.Context) error {
+	if f == nil {
+		return nil
+	}
+	select {
+	case <-f.done:
+		return nil
+	default:
+	}
+	left := time.NewTimer(keyWait - time.Since(f.begun))
+	defer left.Stop()
+	select {
+	case <-f.done:
+		return nil
+	case <-left.C:
+		return fmt.Errorf("%w: the key set is not answered", ErrUnavailable)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+	}
 }
 
 func (k *KeySet) get(ctx context.Context) (map[string][]crypto.PublicKey, error) {

@@ -150,6 +150,9 @@ func TestARememberedTokenDoesNotPutOffTheRefresh(t *testing.T) {
 	s.publish(t, "two")
 	c.advance(time.Second + 1)
 	_, err = authenticate(t, a, token)
+	require.NoError(t, err, "the set is fetched beside it")
+	k.settled(t)
+	_, err = authenticate(t, a, token)
 	refused(t, err, Invalid)
 	require.EqualValues(t, 2, s.fetches.Load())
 }

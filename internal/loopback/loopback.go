@@ -7,15 +7,18 @@ package loopback
 import (
 	"net"
 	"net/netip"
+	"strings"
 )
 
 // Only reports whether an address to listen on is reached from this machine only.
 func Only(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
+	return err == nil && Name(host)
+}
+
+// Name reports whether a host is one of this machine.
+func Name(host string) bool {
+	if strings.EqualFold(host, "localhost") {
 		return true
 	}
 	ip, err := netip.ParseAddr(host)

@@ -10,6 +10,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // The log formats.
@@ -48,8 +50,16 @@ func NewLogger(level, format string, w io.Writer) (*zap.Logger, error) {
 	}
 	sink := zapcore.Lock(zapcore.AddSync(w))
 	buffer := &zapcore.BufferedWriteSyncer{WS: sink, Size: auditBuffer, FlushInterval: auditWait}
-	core := auditing{zapcore.NewCore(encoder, sink, lvl), zapcore.NewCore(encoder.Clone(), buffer, lvl), buffer}
+	core := auditing{zapcore.NewCore(encoder, escaped{sink}, lvl), zapcore.NewCore(encoder.Clone(), escaped{buffer}, lvl), buffer}
 	return zap.New(core, zap.ErrorOutput(sink)), nil
+}
+
+// escaped writes lines, each as a whole, whose foreign text deceives no reader of the log.
+type escaped struct{ zapcore.WriteSyncer }
+
+// Write implements zapcore.WriteSyncer.
+func (e escaped) Write(line []byte) (int, error) {
+	return wording.Escaping{To: e.WriteSyncer}.Write(line)
 }
 
 // What the audit log allowed is written together: there is a line for each request that
@@ -111,7 +121,7 @@ func encoderConfig(levels zapcore.LevelEncoder) zapcore.EncoderConfig {
 // isTerminal holds for a character device, in practice a terminal (or /dev/null, where the
 // format does not matter).
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := wording.Beneath(w).(*os.File)
 	if !ok {
 		return false
 	}

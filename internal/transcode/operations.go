@@ -2,6 +2,10 @@ package transcode
 
 import taskerv1 "github.com/tasker-go/tasker/proto/tasker/v1"
 
+// Reflection is the operation that has the access of gRPC's reflection, and answers 204 to those
+// who may discover the services.
+const Reflection = "GET /api-docs/grpc"
+
 // Operations are the operations of REST that rpcs stand for, by the full name of the rpc: a
 // method, and a path with its parameters.
 var Operations = map[string]string{

@@ -15,7 +15,7 @@ func Configure(g config.GRPC, w config.OrchestrationWeb) Config {
 		Address: g.BindAddress, KeyHeader: w.Auth.APIKeyHeader, RequestTimeout: w.RequestTimeout, MaxMessageBytes: w.MaxBodyBytes,
 		KeepaliveInterval: g.KeepaliveInterval, KeepaliveTimeout: g.KeepaliveTimeout,
 		MaxConcurrentStreams: g.MaxConcurrentStreams, MaxTaskStreams: g.MaxTaskStreams, Share: w.Auth.PrincipalShare,
-		Reflection: g.Reflection && !w.Auth.GuardDocumentation, Health: g.Health,
+		Reflection: g.Reflection, Health: g.Health,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/transcode"
 )
 
 // fake is a REST API that answers as it is told.
@@ -37,7 +38,7 @@ func (f *fake) Handler() http.Handler { return f }
 
 // Permissions implements Operations: all operations exist but the absent ones.
 func (f *fake) Permissions() map[string]auth.Permission {
-	known := map[string]auth.Permission{}
+	known := map[string]auth.Permission{transcode.Reflection: auth.SystemRead}
 	for _, r := range routes {
 		for _, operation := range append([]string{r.operation}, r.also...) {
 			known[operation] = auth.TasksRead

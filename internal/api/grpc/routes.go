@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	"github.com/tasker-go/tasker/internal/transcode"
 	sessionv1 "github.com/tasker-go/tasker/proto/tasker/session/v1"
@@ -39,6 +40,9 @@ func allRoutes() map[string]route {
 		taskerv1.WorkerConfigService_GetConfig_FullMethodName: {absent: codes.NotFound},
 
 		sessionv1.SessionService_Run_FullMethodName: sessionRoute,
+
+		// Its operation has the access alone: the library answers.
+		grpc_reflection_v1.ServerReflection_ServerReflectionInfo_FullMethodName: {operation: transcode.Reflection},
 	}
 	for rpc, operation := range transcode.Operations {
 		r := all[rpc]

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/transcode"
 )
 
 // visit is one rpc. It is used by one goroutine.
@@ -71,6 +72,11 @@ func (s *Server) streaming(srv any, stream grpc.ServerStream, info *grpc.StreamS
 	ctx, cancel := context.WithCancel(context.WithValue(stream.Context(), visitKey{}, v))
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
+	if v.route.operation == transcode.Reflection { // whose handler asks no operation
+		if _, err := s.ask(ctx, call{}); err != nil {
+			return s.end(ctx, v, err)
+		}
+	}
 	err := lifecycle.Guard(func() error { return handle(srv, &visited{stream, ctx}) })
 	return s.end(ctx, v, err)
 }

@@ -37,15 +37,26 @@ const (
 	scopeSchedule
 	scopeApproval
 	scopeConsumer
-	scopeSession     // those of a session: {session}
-	scopeDescription // of the daemon itself: public unless Access.Documentation says otherwise
-	scopeBody        // the operation calls within with what the body names
+	scopeSession // those of a session: {session}
+	scopeBody    // the operation calls within with what the body names
+	// Of the daemon itself; Access.Public may open each, see endpoints.
+	scopeMetrics
+	scopeHealth
+	scopeDocs // of no namespace
+	scopeReflection
 )
+
+// endpoints are the words of Access.Public.
+var endpoints = map[scope]string{scopeMetrics: "metrics", scopeHealth: "health_detailed", scopeDocs: "docs", scopeReflection: "reflection"}
 
 // accesses has every operation that is described by its id; a server with another one is
 // not made. OpenAPI, the gRPC services and the tests read it too.
 var accesses = map[string]access{
-	"health": {}, "health-live": {}, "health-ready": {}, "health-accepting": {}, "health-detailed": documentation, "event-metrics": documentation, "worker-metrics": documentation,
+	"health": {}, "health-live": {}, "health-ready": {}, "health-accepting": {},
+
+	"health-detailed": {auth.SystemRead, scopeHealth},
+	"event-metrics":   metrics,
+	"worker-metrics":  metrics,
 
 	"create-task":  {auth.TasksCreate, scopeBody},
 	"create-tasks": {auth.TasksCreate, scopeBody},
@@ -192,12 +203,16 @@ var accesses = map[string]access{
 	"run-sweep":           {auth.SystemManage, scopeFleet},
 }
 
-// documentation is the access to what describes the daemon.
-var documentation = access{auth.SystemRead, scopeDescription}
+// The accesses to what the document does not describe, and to metrics.
+var (
+	metrics       = access{auth.SystemRead, scopeMetrics}
+	documentation = access{auth.SystemRead, scopeDocs}
+	grpcDiscovery = access{auth.SystemRead, scopeReflection}
+)
 
 // inForce is an access as the server is configured.
 func (s *Server) inForce(needed access) access {
-	if needed.scope == scopeDescription && !s.cfg.Access.Documentation {
+	if word := endpoints[needed.scope]; word != "" && slices.Contains(s.cfg.Access.Public, word) {
 		return access{}
 	}
 	return needed
@@ -211,13 +226,16 @@ type Access struct {
 	KeyHeader string
 	// LogOnly lets requests through that would be refused, and logs them.
 	LogOnly bool
-	// Documentation requires credentials for metrics, the detailed health and the API's description.
-	Documentation bool
+	// Public needs no credentials, of docs, metrics, health_detailed and reflection.
+	Public []string
 	// Share is the percentage of batches, streams, sessions, waiting requests and bytes that one
 	// principal may hold; 0: all. Requests without credentials have no share.
 	Share int
 	// Origins are those whose pages may call the API; "*" stands for all.
 	Origins []string
+	// Hosts are those that requests may name, besides this machine. None: any, unless the server
+	// asks for no credentials and listens on a loopback address.
+	Hosts []string
 }
 
 // ownerOf finds the namespace of the thing that a request names; "" if there is none, which
@@ -286,9 +304,9 @@ func (a *api) permit(ctx context.Context, x *exchange, needed access) error {
 		return err
 	}
 	switch needed.scope {
-	case scopeNone, scopeBody:
+	case scopeNone, scopeBody, scopeDocs, scopeReflection:
 		return nil
-	case scopeFleet, scopeDescription:
+	case scopeFleet, scopeMetrics, scopeHealth:
 		return x.who.AllNamespaces()
 	case scopePath:
 		return x.who.In(cmp.Or(x.request.PathValue("namespace"), x.request.PathValue("name")))
@@ -462,12 +480,14 @@ func (x *exchange) auditFields(to []zap.Field) []zap.Field {
 		zap.String("principal", x.who.Subject), zap.String("by", string(x.who.Method)))
 }
 
-// documented is a handler of the documentation.
-func (a *api) documented(h http.HandlerFunc) http.HandlerFunc {
-	return a.guarded(a.inForce(documentation), func(x *exchange) error {
+// serveUndocumented registers a route that the document does not have.
+func (a *api) serveUndocumented(route string, needed access, h http.HandlerFunc) {
+	needed = a.inForce(needed)
+	a.permissions[route] = needed.needs
+	a.mux.HandleFunc(route, a.guarded(needed, func(x *exchange) error {
 		h(x, x.request)
 		return nil
-	})
+	}))
 }
 
 // Permissions returns what every route needs, "" for a public one, by "METHOD /path".

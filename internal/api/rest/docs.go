@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/internal/transcode"
 )
 
 // The page shows the OpenAPI document and loads nothing from elsewhere.
@@ -37,11 +38,13 @@ func (a *api) addDocs() error {
 	page := strings.NewReplacer("/*style*/", docsStyle, "/*script*/", docsScript).Replace(docsPage)
 	policy := fmt.Sprintf("default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; "+
 		"frame-ancestors 'none'; script-src %s; style-src %s", sourceHash(docsScript), sourceHash(docsStyle))
-	routes := a.mux
-	routes.HandleFunc("GET /api-docs/openapi.json", a.documented(func(w http.ResponseWriter, _ *http.Request) {
+	a.serveUndocumented("GET /api-docs/openapi.json", documentation, func(w http.ResponseWriter, _ *http.Request) {
 		a.write(w, "application/openapi+json", document)
-	}))
-	routes.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+	})
+	a.serveUndocumented(transcode.Reflection, grpcDiscovery, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	})
+	a.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Vary", "Accept")
 		if asksForJSON(r) {
 			a.write(w, "application/json", a.entrance())
@@ -49,10 +52,10 @@ func (a *api) addDocs() error {
 		}
 		http.Redirect(w, r, "/api-docs/ui", http.StatusFound)
 	})
-	routes.HandleFunc("GET /api-docs/ui", a.documented(func(w http.ResponseWriter, _ *http.Request) {
+	a.serveUndocumented("GET /api-docs/ui", documentation, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)
 		a.write(w, "text/html; charset=utf-8", []byte(page))
-	}))
+	})
 	return nil
 }
 
@@ -62,10 +65,15 @@ func asksForJSON(r *http.Request) bool {
 	return strings.Contains(accepts, "json") && !strings.Contains(accepts, "text/html")
 }
 
-// entrance says where a program finds what, at the path that one tries first.
+// entrance says where a program finds what, at the path that one tries first. It is open to all,
+// so it has the version only where the documentation, which has it too, is.
 func (a *api) entrance() []byte {
-	document, err := json.Marshal(map[string]string{"name": a.name, "version": a.cfg.Version, "documentation": "/api-docs/ui",
-		"openapi": "/api-docs/openapi.json", "health": "/health", "metrics": metricsPath})
+	found := map[string]string{"name": a.name, "documentation": "/api-docs/ui",
+		"openapi": "/api-docs/openapi.json", "health": "/health", "metrics": metricsPath}
+	if a.cfg.Access.Authenticator == nil || a.inForce(documentation).needs == "" {
+		found["version"] = a.cfg.Version
+	}
+	document, err := json.Marshal(found)
 	if err != nil {
 		return nil // texts can always be encoded
 	}
@@ -74,7 +82,6 @@ func (a *api) entrance() []byte {
 
 func (a *api) write(w http.ResponseWriter, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if _, err := w.Write(body); err != nil {
 		a.log.Debug("the client left before it had its answer", zap.Error(err))
 	}
@@ -98,15 +105,15 @@ func (a *api) addMetrics() {
 	if a.cfg.MetricAliases {
 		own = aliased
 	}
-	for path, metrics := range map[string]prometheus.Gatherer{metricsPath: own, actuatorPath: aliased} {
-		h := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
+	for path, gathered := range map[string]prometheus.Gatherer{metricsPath: own, actuatorPath: aliased} {
+		h := promhttp.HandlerFor(gathered, promhttp.HandlerOpts{
 			ErrorHandling:       promhttp.ContinueOnError,
 			ErrorLog:            metricsLog{a.log},
 			MaxRequestsInFlight: 8,
 			Timeout:             a.cfg.RequestTimeout,
 			EnableOpenMetrics:   path == metricsPath && !a.cfg.MetricAliases, // has exemplars; other names would get its suffixes
 		})
-		a.mux.HandleFunc("GET "+path, a.documented(h.ServeHTTP))
+		a.serveUndocumented("GET "+path, metrics, h.ServeHTTP)
 	}
 }
 

@@ -29,6 +29,7 @@ type exchange struct {
 	server     *Server
 	request    *http.Request
 	id         string
+	begin      time.Time
 	status     int
 	bytes      int64
 	muted      bool               // the following body is not for the client
@@ -191,8 +192,7 @@ func unmatched(status int, r *http.Request) *failure {
 // serveExchange wraps the routes with what every request needs.
 func (s *Server) serveExchange(routes http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		begin := time.Now()
-		x := &exchange{ResponseWriter: w, server: s, id: uuid.NewString()}
+		x := &exchange{ResponseWriter: w, server: s, id: uuid.NewString(), begin: time.Now()}
 		x.body, x.answers = share{budget: s.bodies, of: x}, share{budget: s.answers, of: x}
 		defer x.body.giveBack()
 		defer x.answers.giveBack()
@@ -200,6 +200,7 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 			w.Header().Set("Connection", "close") // the next request should go elsewhere
 		}
 		w.Header().Set("X-Request-Id", x.id)
+		protect(w.Header(), r)
 		echo(w.Header(), r.Header)
 		ctx, cancel := context.WithTimeout(r.Context(), s.cfg.RequestTimeout+s.waitOf(r))
 		defer cancel()
@@ -213,21 +214,21 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 		if r.ContentLength != 0 {
 			// Bounds the reading of the body; a recorder in a test has no such
 			// deadline.
-			_ = http.NewResponseController(w).SetReadDeadline(begin.Add(s.cfg.RequestTimeout))
+			_ = http.NewResponseController(w).SetReadDeadline(x.begin.Add(s.cfg.RequestTimeout))
 		}
-		if s.allowOrigin(x, r) {
+		if s.allowOrigin(x, r) || x.turnAway() {
 			return
 		}
 		if !isProbe(r) && !isSession(r) { // sessions report while the worker waits for its steps
 			if !s.intake.Admit() {
 				x.refuse(unavailable("The daemon is shutting down", shutdownRetry))
-				x.end(begin, nil)
+				x.end(nil)
 				return
 			}
 			defer s.intake.Leave()
 		}
 		err := lifecycle.Guard(func() error { routes.ServeHTTP(x, r); return nil })
-		x.end(begin, err)
+		x.end(err)
 	})
 }
 
@@ -255,7 +256,7 @@ func echo(to, from http.Header) {
 }
 
 // end answers for a handler that panicked and logs the request.
-func (x *exchange) end(begin time.Time, err error) {
+func (x *exchange) end(err error) {
 	if err != nil {
 		x.server.log.Error("a request's handler panicked", append(x.fields(nil), zap.Error(err), lifecycle.StackField(err))...)
 		if x.status != 0 {
@@ -264,7 +265,7 @@ func (x *exchange) end(begin time.Time, err error) {
 		}
 		x.refuse(internal(codeInternal))
 	}
-	took := time.Since(begin)
+	took := time.Since(x.begin)
 	x.server.cfg.Telemetry.APIRequests.WithLabelValues(strconv.Itoa(max(x.status, http.StatusOK)/100) + "xx").Inc()
 	telemetry.Observe(x.server.cfg.Telemetry.APIDuration.WithLabelValues(x.request.Pattern), took.Seconds(), tracing.TraceID(tracing.Row(x.request.Context())))
 	level := zap.DebugLevel

@@ -166,6 +166,7 @@ func (h *healthRoutes) detailed(ctx context.Context, _ *struct{}) (*client.Detai
 		w.Loops = append(w.Loops, client.Loop{Name: l.Name, State: string(l.State), Restarts: l.Restarts, Stuck: l.Stuck})
 	}
 	w.ChannelSaturation = map[string]float64{"commands": h.status.Saturation()}
+	w.Warnings = h.cfg.Warnings
 	w.FleetWarning = h.fleetWarning(ctx, database)
 	return w, nil
 }

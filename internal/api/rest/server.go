@@ -60,6 +60,8 @@ type Config struct {
 	Access Access
 	// TLS encrypts; nil: plain text.
 	TLS *tls.Config
+	// Warnings are what the configuration leaves open, for the detailed health.
+	Warnings []string
 	// MetricAliases shows metrics at /metrics under their names in other products as well.
 	MetricAliases bool
 	// Tracer makes the spans of requests that may create tasks; nil: there are none.
@@ -116,6 +118,7 @@ type Server struct {
 	lines    sync.Pool // of *[]zap.Field, for the audit log
 	noted    noted     // the ignored keys that were logged
 	refused  refusals  // the refused requests that were logged
+	browsers browsers
 
 	mu       sync.Mutex
 	http     *http.Server
@@ -134,6 +137,10 @@ func newServer(name string, cfg Config) (*Server, error) {
 		keyHeader: http.CanonicalHeaderKey(cfg.Access.KeyHeader), permissions: map[string]auth.Permission{},
 		bodies: newBudget("bodies", cfg.BodyBudget, cfg), answers: newBudget("answers", cfg.AnswerBudget, cfg),
 		waiting: places.New("waiting requests", int64(cfg.MaxWaiting), cfg.Access.Share)}
+	var err error
+	if s.browsers, err = newBrowsers(cfg); err != nil {
+		return nil, err
+	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -199,6 +206,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.http = &http.Server{
 		Handler:           s.handler,
+		BaseContext:       connected,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout,
 		// There is no ReadTimeout: it would end waiting requests. Bodies are read under
 		// the request's deadline.

@@ -32,7 +32,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 
 {{/* The keys of a group as a dict, the group's own over those of all. */}}
 {{- define "tasker.config" -}}
-{{- toJson (merge (dict "common.database.migrate_on_start" (eq .root.Values.migration.by "start")) (.group.config | default dict) (include "tasker.brokers" .root | fromJson) .root.Values.config) }}
+{{- toJson (merge (dict "common.database.migrate_on_start" (eq .root.Values.migration.by "start")) (.group.config | default dict) (include "tasker.brokers" .root | fromJson) (include "tasker.tls" .root | fromJson) .root.Values.config) }}
 {{- end }}
 
 {{/* The keys of the brokers that are used. */}}
@@ -52,6 +52,23 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- $_ := set $keys "orchestration.bridge.redis_queue.enabled" .Values.redis.bridge }}
 {{- end }}
 {{- toJson $keys }}
+{{- end }}
+
+{{/* The keys of the servers with the certificate of tls.secret. */}}
+{{- define "tasker.tls" -}}
+{{- $keys := dict }}
+{{- if .Values.tls.secret }}
+{{- range $server := list "orchestration.web" "orchestration.grpc" "worker.web" "worker.grpc" }}
+{{- $_ := set $keys (printf "%s.tls_enabled" $server) true }}
+{{- $_ := set $keys (printf "%s.tls_cert_path" $server) "/run/secrets/tasker/tls/tls.crt" }}
+{{- $_ := set $keys (printf "%s.tls_key_path" $server) "/run/secrets/tasker/tls/tls.key" }}
+{{- end }}
+{{- end }}
+{{- toJson $keys }}
+{{- end }}
+
+{{- define "tasker.probe" -}}
+httpGet: {path: {{ .path }}, port: http{{ if .root.Values.tls.secret }}, scheme: HTTPS{{ end }}}
 {{- end }}
 
 {{/* Keys as TOML of dotted keys, of one root (common, orchestration, worker). JSON writes values as TOML does. */}}

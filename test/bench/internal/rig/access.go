@@ -120,7 +120,7 @@ func (a *access) toml(kind fleet.Kind, p Protection) string {
 	if kind == fleet.Worker {
 		section = "worker"
 	}
-	return fmt.Sprintf("[%s.web.auth]\nenabled = true\njwt_public_key_path = %q\napi_keys_enabled = true\napi_keys = [{key = %q, permissions = [%s]}]\n",
+	return fmt.Sprintf("[%s.web.auth]\nenabled = true\npublic_endpoints = [\"metrics\"]\njwt_public_key_path = %q\napi_keys_enabled = true\napi_keys = [{key = %q, permissions = [%s]}]\n",
 		section, a.publicKey, a.key, quoted(permissions))
 }
 
