@@ -49,7 +49,8 @@ type Auth struct {
 	Algorithms         []string      `toml:"jwt_allowed_algorithms" default:"RS256" must:"algorithms among RS256–RS512, PS256–PS512, ES256–ES512, EdDSA" match:"^((RS|PS|ES)(256|384|512)|EdDSA)$" doc:"Signature algorithms accepted in tokens." effect:"Others are refused."`
 	ClockSkew          time.Duration `toml:"jwt_clock_skew_seconds" default:"30" min:"0" max:"300" doc:"By how much the clocks of issuers may be off." effect:"Tokens are good for that much longer."`
 	PermissionsClaim   string        `toml:"permissions_claim" default:"permissions" rule:"nonempty" doc:"Claim that lists the permissions, as an array or a text; dots lead into objects." effect:"Adapts to the identity provider."`
-	NamespacesClaim    string        `toml:"namespaces_claim" default:"worker_namespaces" rule:"nonempty" doc:"Claim that lists the namespaces of a token." effect:"A token with some is refused in all others; without any it is good everywhere."`
+	NamespacesClaim    string        `toml:"namespaces_claim" default:"worker_namespaces" rule:"nonempty" doc:"Claim that lists the namespaces of a token." effect:"A token with some is refused in all others; * in it stands for all, and an empty one for none."`
+	NamespacesRequired bool          `toml:"namespaces_claim_required" default:"false" doc:"Refuse tokens without namespaces_claim." effect:"Off, a token without it is good in all namespaces; one with an empty claim is good in none in any case."`
 	StrictValidation   bool          `toml:"strict_validation" default:"true" doc:"Refuse tokens and keys with unknown permissions." effect:"Off, unknown ones are skipped."`
 	LogUnknown         bool          `toml:"log_unknown_permissions" default:"true" doc:"Log unknown permissions." effect:"Shows misspelt grants."`
 	APIKey             Secret        `toml:"api_key" secret:"yes" default:"" doc:"One static API key with every permission." effect:"Older form; prefer api_keys, which name what a key may do."`
