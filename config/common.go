@@ -14,8 +14,11 @@ type Common struct {
 		_ bool `toml:"enabled" default:"true" doc:"Use PostgreSQL for queues."`
 		_ pool `toml:"pool" ceiling:"500" most:"15" least:"3" acquire:"5"`
 	} `toml:"pgmq_database" ignored:"steps and results are rows of common.database, not messages"`
-	Documents Documents `toml:"documents"`
-	Queues    struct {
+	Documents  Documents `toml:"documents"`
+	Namespaces struct {
+		Grants []NamespaceGrant `toml:"grants" default:"" doc:"Namespaces whose templates and tasks may use those of others, where the API wants credentials." effect:"Without a grant a step of type task, a next task and depends_on stay within their namespace. The same in the whole fleet."`
+	} `toml:"namespaces"`
+	Queues struct {
 		_                   string        `toml:"backend" default:"${TASKER_MESSAGING_BACKEND:-pgmq}" oneof:"pgmq,rabbitmq" env:"TASKER_MESSAGING_BACKEND" sets:"common.signals.event_source" doc:"What carries signals: PostgreSQL (pgmq) or RabbitMQ." effect:"rabbitmq sets common.signals.event_source to amqp. Work is rows of the database with either."`
 		_                   string        `toml:"orchestration_namespace" default:"orchestration" rule:"namespace" planned:"RabbitMQ as transport" doc:"Prefix of the orchestrator's queues." effect:"Separates them from the queues of workers."`
 		WorkerNamespace     string        `toml:"worker_namespace" default:"worker" rule:"namespace" doc:"Prefix of the workers' queues." effect:"The {namespace} of naming_pattern, with rabbitmq.naming = tasker."`
@@ -207,6 +210,12 @@ func (d Database) ListenerDSN() DSN {
 // away from.
 func (s signals) Uses(sources ...string) bool {
 	return slices.Contains(sources, s.EventSource) || slices.Contains(sources, s.MovingFrom)
+}
+
+// NamespaceGrant lets the content of a namespace use others.
+type NamespaceGrant struct {
+	From string   `toml:"from" rule:"nonempty" doc:"Namespace of the templates and tasks." effect:"They may use the namespaces of to."`
+	To   []string `toml:"to" rule:"nonempty" doc:"Namespaces that they may use; * means all." effect:"Templates there run as their sub-workflows and next tasks, and tasks there may be depended on."`
 }
 
 // Documents bounds the JSON of contexts and results ([common.documents]).

@@ -14,11 +14,15 @@ type Reach struct {
 
 // May reports whether content of the namespace from may use the namespace to.
 func (r *Reach) May(from, to string) bool {
-	if r == nil || !r.Walled || from == to {
-		return true
+	return r == nil || !r.Walled || from == to || r.Granted(from, to)
+}
+
+// Granted reports whether a grant lets content of one namespace use another.
+func (r *Reach) Granted(from, to string) bool {
+	if r == nil {
+		return false
 	}
-	granted := r.Grants[from]
-	return slices.Contains(granted, to) || slices.Contains(granted, AllNames)
+	return slices.Contains(r.Grants[from], to) || slices.Contains(r.Grants[from], AllNames)
 }
 
 // BeyondError says that content names what it may not use. It tells nothing about what there is in
@@ -29,6 +33,9 @@ type BeyondError struct{ From, To string }
 func (e *BeyondError) Error() string {
 	return "the namespace " + e.From + " may not use the namespace " + e.To + " (common.namespaces.grants)"
 }
+
+// Refusal is the *Failure of a request with such content.
+func (e *BeyondError) Refusal() error { return refuse(Forbidden, nil, "%s", e.Error()) }
 
 // Check returns a *BeyondError unless May.
 func (r *Reach) Check(from, to string) error {
