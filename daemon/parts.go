@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/predict/outside"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/relay"
@@ -197,6 +198,7 @@ func (s *shared) webConfig(w config.OrchestrationWeb, g config.GRPC, environment
 	if cfg.Access, err = s.accessOf(w.Web, storedKeys{s.store}); err != nil {
 		return cfg, err
 	}
+	cfg.Access.Reach = orchestration.ReachOf(w.Auth, s.loaded.Common.Namespaces.Grants)
 	cfg.TLS, err = s.tlsOf(w.ServerTLS, overREST)
 	s.listens = w.Enabled
 	return cfg, err

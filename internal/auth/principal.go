@@ -41,6 +41,11 @@ func (p *Principal) Holder() string {
 	return string(p.Method) + " " + p.Subject
 }
 
+// Foreign returns the *Failure of a request for a thing of another principal.
+func Foreign(what string) error {
+	return refuse(Forbidden, nil, "the %s is another principal's", what)
+}
+
 // Authorize returns a *Failure unless p holds the permission.
 func (p *Principal) Authorize(needed Permission) error {
 	if p.Permissions.Has(needed) {

@@ -32,7 +32,7 @@ func (h *Hub) Report(ctx context.Context, id uuid.UUID, list []Report) (Reported
 		w, ok := h.report(s, r)
 		if !ok {
 			h.cfg.Metrics.SessionReportsRejected.Inc()
-			h.log.Warn("a report of a session came too late and was rejected", zap.Stringer("session", id), zap.String("fence", r.Fence))
+			h.log.Warn("a report of a session came too late and was rejected", s.logged(), zap.String("fence", r.Fence))
 			out.reject(r.Fence)
 		}
 		if w != nil {
