@@ -16,7 +16,9 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/api/rest"
@@ -243,11 +245,14 @@ func configured(_ *rest.Config, o *rest.Orchestrator) {
 
 func lockedWorker(t testing.TB, i *issuer) *house {
 	t.Helper()
-	return newWorkerHouse(t, newFakeStatus(), newFakeStore(), func(c *rest.Config, w *rest.Worker) {
-		c.Access = i.access()
+	core, logs := observer.New(zap.DebugLevel)
+	h := newWorkerHouse(t, newFakeStatus(), newFakeStore(), func(c *rest.Config, w *rest.Worker) {
+		c.Access, c.Logger = i.access(), zap.New(core)
 		w.Config = func() *client.WorkerConfig { return &client.WorkerConfig{} }
-		w.Sessions = remote.New(remote.Config{MaxSessions: 100, MaxPermits: 1, ReclaimGrace: time.Minute, Offer: func() {}, Metrics: telemetry.Discard()})
+		w.Sessions = remote.New(remote.Config{MaxSessions: 100, MaxPermits: 1, ReclaimGrace: time.Minute, Offer: func() {}, Logger: zap.New(core), Metrics: telemetry.Discard()})
 	})
+	h.logs = logs
+	return h
 }
 
 // Every route with every kind of credentials. The routes come from the server itself, so that

@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -18,6 +21,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/transcode"
 	_ "github.com/tasker-go/tasker/proto/tasker/session/v1" // its rpcs are in the table
@@ -230,4 +234,67 @@ func TestContentNamesOnlyWhatItReaches(t *testing.T) {
 		r = engine.created[len(engine.created)-1]
 		require.True(t, r.MayReach("shapes"), path)
 	}
+}
+
+// TestContextsNeedTheirPermission: no route shows a context or a payload without tasks:context_read,
+// whatever else its sender may do. The tasks and schedules of the fakes, and what is created here, have
+// a context with even_number.
+func TestContextsNeedTheirPermission(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	h := locked(t, i, configured)
+	others := slices.DeleteFunc(auth.All(), func(p auth.Permission) bool { return p == auth.TasksContextRead })
+	names := make([]string, len(others))
+	for n, p := range others {
+		names[n] = string(p)
+	}
+	secret := strings.NewReplacer(`"context":{}`, `"context":{"even_number":6}`, `"payload":{}`, `"payload":{"even_number":6}`, `"payload":1`, `"payload":{"even_number":6}`)
+	seen := 0
+	for route := range h.server.Permissions() {
+		with := h.askedFor(route, i.of("ana"), secret)
+		without := h.askedFor(route, i.token(nil, names...), secret)
+		require.NotContains(t, string(without.body), "even_number", "%s", route)
+		if strings.Contains(string(with.body), `even_number":6`) {
+			seen++
+		}
+	}
+	require.Greater(t, seen, 5, "with the permission they show")
+	got := h.do(http.MethodGet, "/v1/tasks?include=context", "", "Authorization", "Bearer "+i.token(nil, names...))
+	require.Equal(t, http.StatusForbidden, got.StatusCode)
+}
+
+// TestSessionsBelongToTheirPrincipal: to another one in the same namespaces, or in all, they do not exist.
+func TestSessionsBelongToTheirPrincipal(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	h := lockedWorker(t, i)
+	as := func(subject string, namespaces []string) string {
+		return i.signFor(subject, jose.EdDSA, i.key, time.Hour, namespaces, "workers:execute")
+	}
+	ana, bo, admin := as("ana", []string{"shapes"}), as("bo", []string{"shapes"}), as("admin", nil)
+	opened := h.do(http.MethodPost, "/v1/sessions", aSession, "Authorization", "Bearer "+ana)
+	require.Equal(t, http.StatusCreated, opened.StatusCode)
+	var session remote.Opened
+	require.NoError(t, json.Unmarshal(opened.body, &session))
+	h.session = session.SessionID.String()
+	for route := range h.server.Permissions() {
+		if !strings.Contains(route, "{session}") {
+			continue
+		}
+		for _, other := range []string{bo, admin} {
+			foreign, absent := h.asked(route, other), h.askedFor(route, other, h.nothing())
+			require.Equal(t, http.StatusNotFound, foreign.StatusCode, "%s: %s", route, foreign.body)
+			require.Equal(t, passing.ReplaceAllString(string(absent.body), ""), passing.ReplaceAllString(string(foreign.body), ""), route)
+		}
+	}
+	require.Equal(t, http.StatusOK, h.asked("DELETE /v1/sessions/{session}", ana).StatusCode)
+	require.NotEmpty(t, h.logs.All())
+	for _, line := range h.logs.All() {
+		text, err := json.Marshal(line.ContextMap())
+		require.NoError(t, err)
+		require.NotContains(t, line.Message+string(text), h.session, "its id is what a process proves itself by")
+	}
+	nowhere := as("ana", []string{})
+	open := `{"protocol":1,"callables":[{"callable":"right"}]}`
+	require.Equal(t, http.StatusForbidden, h.do(http.MethodPost, "/v1/sessions", open, "Authorization", "Bearer "+nowhere).StatusCode, "none is not all")
 }
