@@ -504,10 +504,24 @@ func (o *orchestratorAPI) owners(ctx context.Context, s scope, id string) (names
 		approval, failed := o.engine.Approval(ctx, key.String()) // as the operation reads the token
 		namespace, err = approval.Namespace, failed
 	case scopeConsumer:
-		consumer, failed := o.store.EventConsumer(ctx, id)
-		namespace, err = consumer.Namespace, failed
+		namespace, err = o.ownConsumer(ctx, id)
 	}
 	return namespace, err
+}
+
+// ownConsumer finds the consumer that a name means in the namespaces of the principal, and has the
+// request name it by the key under which it is kept.
+func (o *orchestratorAPI) ownConsumer(ctx context.Context, name string) (namespace string, err error) {
+	x := exchangeOf(ctx)
+	if x.namespaces() == nil { // a server that only logs
+		consumer, err := o.store.EventConsumer(ctx, name)
+		return consumer.Namespace, err
+	}
+	consumer, err := o.store.EventConsumerIn(ctx, name, x.namespaces())
+	if err == nil {
+		x.request.SetPathValue("name", consumer.Name)
+	}
+	return consumer.Namespace, err
 }
 
 // decided writes the audit log of a request and returns the refusal, if it is one.

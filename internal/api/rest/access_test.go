@@ -137,7 +137,14 @@ func (lockedStore) EventConsumer(_ context.Context, name string) (store.EventCon
 	if name == absentName {
 		return store.EventConsumer{}, store.ErrNotFound
 	}
-	return store.EventConsumer{Namespace: "shapes"}, nil
+	return store.EventConsumer{Name: name, Namespace: "shapes"}, nil
+}
+
+func (s lockedStore) EventConsumerIn(ctx context.Context, name string, namespaces []string) (store.EventConsumer, error) {
+	if !slices.Contains(namespaces, "shapes") {
+		return store.EventConsumer{}, store.ErrNotFound
+	}
+	return s.EventConsumer(ctx, name)
 }
 
 func (lockedStore) TaskWithoutResults(_ context.Context, id uuid.UUID) (*store.Task, error) {
