@@ -16,7 +16,10 @@ type Common struct {
 	} `toml:"pgmq_database" ignored:"steps and results are rows of common.database, not messages"`
 	Documents    Documents    `toml:"documents"`
 	SchemaChecks SchemaChecks `toml:"schema_checks"`
-	Queues       struct {
+	Namespaces   struct {
+		Grants []NamespaceGrant `toml:"grants" default:"" doc:"Namespaces whose templates and tasks may use those of others, where the API wants credentials." effect:"Without a grant a step of type task, a next task and depends_on stay within their namespace. The same in the whole fleet."`
+	} `toml:"namespaces"`
+	Queues struct {
 		_                   string        `toml:"backend" default:"${TASKER_MESSAGING_BACKEND:-pgmq}" oneof:"pgmq,rabbitmq" env:"TASKER_MESSAGING_BACKEND" sets:"common.signals.event_source" doc:"What carries signals: PostgreSQL (pgmq) or RabbitMQ." effect:"rabbitmq sets common.signals.event_source to amqp. Work is rows of the database with either."`
 		_                   string        `toml:"orchestration_namespace" default:"orchestration" rule:"namespace" planned:"RabbitMQ as transport" doc:"Prefix of the orchestrator's queues." effect:"Separates them from the queues of workers."`
 		WorkerNamespace     string        `toml:"worker_namespace" default:"worker" rule:"namespace" doc:"Prefix of the workers' queues." effect:"The {namespace} of naming_pattern, with rabbitmq.naming = tasker."`
@@ -217,6 +220,12 @@ type SchemaChecks struct {
 	MaxTime       time.Duration `toml:"max_time_ms" default:"10000" min:"100" max:"300000" doc:"Longest time of one check." effect:"Beyond it a request may be tried again (503), a step or the run of a schedule fails."`
 	MaxConcurrent int           `toml:"max_concurrent" default:"2" min:"1" max:"1024" doc:"Checks of more than 20,000 steps under way at once in a daemon; smaller ones do not wait." effect:"The processors that large values may take from other work."`
 	MaxWaiting    int           `toml:"max_waiting" default:"100" min:"1" max:"10000" doc:"Such checks that may wait for their turn." effect:"Beyond it requests may be tried again (503), as are steps of the engine and schedules."`
+}
+
+// NamespaceGrant lets the content of a namespace use others.
+type NamespaceGrant struct {
+	From string   `toml:"from" rule:"nonempty" doc:"Namespace of the templates and tasks." effect:"They may use the namespaces of to."`
+	To   []string `toml:"to" rule:"nonempty" doc:"Namespaces that they may use; * means all." effect:"Templates there run as their sub-workflows and next tasks, and tasks there may be depended on."`
 }
 
 // Documents bounds the JSON of contexts and results ([common.documents]).

@@ -33,32 +33,33 @@ type ServerTLS struct {
 
 // Auth says who may use a daemon's API.
 type Auth struct {
-	Enabled          bool          `toml:"enabled" default:"false" env:"TASKER_WEB_AUTH_ENABLED" doc:"Require credentials on protected routes." effect:"Off, every client may do everything, and the daemon listens on loopback only."`
-	AllowAnonymous   bool          `toml:"allow_anonymous" default:"false" env:"TASKER_WEB_ALLOW_ANONYMOUS" doc:"Serve other addresses than loopback without authentication." effect:"For networks that something else protects; needed with enabled = false and such an address."`
-	Enforcement      string        `toml:"enforcement" default:"enforce" oneof:"off,log,enforce" doc:"What is done about requests without permission." effect:"log lets them through and logs what would be refused; off looks at no credentials."`
-	Method           string        `toml:"jwt_verification_method" default:"public_key" oneof:"public_key,jwks" doc:"Verify tokens with fixed keys or with a JWKS." effect:"jwks follows key rotation by itself."`
-	Issuer           string        `toml:"jwt_issuer" default:"<issuer>" rule:"nonempty" doc:"Required issuer (iss) of tokens." effect:"Others are refused."`
-	Audience         string        `toml:"jwt_audience" default:"<audience>" rule:"nonempty" doc:"Required audience (aud) of tokens." effect:"Others are refused."`
-	_                time.Duration `toml:"jwt_token_expiry_hours" default:"24" min:"1" max:"720" doc:"Life of tokens issued here." ignored:"daemons issue no tokens"`
-	PublicKey        Secret        `toml:"jwt_public_key" secret:"yes" default:"${TASKER_JWT_PUBLIC_KEY:-}" env:"TASKER_JWT_PUBLIC_KEY" doc:"PEM keys that verify tokens, one or several." effect:"The path form is preferred, and wins."`
-	PublicKeyPath    string        `toml:"jwt_public_key_path" default:"${TASKER_JWT_PUBLIC_KEY_PATH:-}" env:"TASKER_JWT_PUBLIC_KEY_PATH" doc:"File with those keys." effect:"Holds old and new ones while they are rotated; read at the start."`
-	_                string        `toml:"jwt_private_key" secret:"yes" default:"" doc:"PEM key that signs tokens issued here." ignored:"daemons issue no tokens"`
-	KeySetURL        string        `toml:"jwks_url" default:"" rule:"url https http or empty" doc:"Address of the JWKS." effect:"Needed with verification method jwks."`
-	KeySetRefresh    time.Duration `toml:"jwks_refresh_interval_seconds" default:"3600" min:"1" max:"604800" doc:"How often the JWKS is fetched again." effect:"Requests use the old one meanwhile. An unknown key id also fetches it, at most every ten seconds."`
-	KeySetMaxStale   time.Duration `toml:"jwks_max_stale_seconds" default:"300" min:"0" max:"604800" doc:"How long an old JWKS is used when fetching fails, or is not answered." effect:"Availability against late revocation."`
-	KeySetAllowHTTP  bool          `toml:"jwks_url_allow_http" default:"false" doc:"Allow plain HTTP for the JWKS." effect:"For tests only: keys could be replaced on the way."`
-	Algorithms       []string      `toml:"jwt_allowed_algorithms" default:"RS256" must:"algorithms among RS256–RS512, PS256–PS512, ES256–ES512, EdDSA" match:"^((RS|PS|ES)(256|384|512)|EdDSA)$" doc:"Signature algorithms accepted in tokens." effect:"Others are refused."`
-	ClockSkew        time.Duration `toml:"jwt_clock_skew_seconds" default:"30" min:"0" max:"300" doc:"By how much the clocks of issuers may be off." effect:"Tokens are good for that much longer."`
-	PermissionsClaim string        `toml:"permissions_claim" default:"permissions" rule:"nonempty" doc:"Claim that lists the permissions, as an array or a text; dots lead into objects." effect:"Adapts to the identity provider."`
-	NamespacesClaim  string        `toml:"namespaces_claim" default:"worker_namespaces" rule:"nonempty" doc:"Claim that lists the namespaces of a token." effect:"A token with some is refused in all others; without any it is good everywhere."`
-	StrictValidation bool          `toml:"strict_validation" default:"true" doc:"Refuse tokens and keys with unknown permissions." effect:"Off, unknown ones are skipped."`
-	LogUnknown       bool          `toml:"log_unknown_permissions" default:"true" doc:"Log unknown permissions." effect:"Shows misspelt grants."`
-	APIKey           Secret        `toml:"api_key" secret:"yes" default:"" doc:"One static API key with every permission." effect:"Older form; prefer api_keys, which name what a key may do."`
-	APIKeyHeader     string        `toml:"api_key_header" default:"X-API-Key" rule:"header" doc:"Header that carries an API key." effect:"Clients must send the same."`
-	APIKeysEnabled   bool          `toml:"api_keys_enabled" default:"false" doc:"Accept the keys of api_keys, and those that tasker-ctl auth key has created." effect:"Off, only tokens and api_key are accepted."`
-	APIKeys          []APIKey      `toml:"api_keys" default:"" doc:"API keys, each with its permissions." effect:"Access for clients without an identity provider."`
-	PrincipalShare   int           `toml:"principal_share_percent" default:"50" min:"1" max:"100" doc:"Share of the batches, streams, sessions, waiting requests and claims, and bytes of requests that one principal may hold at a daemon." effect:"Beyond it that principal gets 429 (SHARE_EXCEEDED), and the others are served. 100 lets one hold all; requests without credentials have no share."`
-	PublicEndpoints  []string      `toml:"public_endpoints" default:"" must:"endpoints among docs, metrics, health_detailed, reflection" match:"^(docs|metrics|health_detailed|reflection)$" doc:"What needs no credentials, of docs (/api-docs), metrics (/metrics and below, /actuator/prometheus), health_detailed (/health/detailed) and reflection (of gRPC)." effect:"The others need system:read, metrics and health_detailed for all namespaces. Probes need nothing."`
+	Enabled            bool          `toml:"enabled" default:"false" env:"TASKER_WEB_AUTH_ENABLED" doc:"Require credentials on protected routes." effect:"Off, every client may do everything, and the daemon listens on loopback only."`
+	AllowAnonymous     bool          `toml:"allow_anonymous" default:"false" env:"TASKER_WEB_ALLOW_ANONYMOUS" doc:"Serve other addresses than loopback without authentication." effect:"For networks that something else protects; needed with enabled = false and such an address."`
+	Enforcement        string        `toml:"enforcement" default:"enforce" oneof:"off,log,enforce" doc:"What is done about requests without permission." effect:"log lets them through and logs what would be refused; off looks at no credentials."`
+	Method             string        `toml:"jwt_verification_method" default:"public_key" oneof:"public_key,jwks" doc:"Verify tokens with fixed keys or with a JWKS." effect:"jwks follows key rotation by itself."`
+	Issuer             string        `toml:"jwt_issuer" default:"<issuer>" rule:"nonempty" doc:"Required issuer (iss) of tokens." effect:"Others are refused."`
+	Audience           string        `toml:"jwt_audience" default:"<audience>" rule:"nonempty" doc:"Required audience (aud) of tokens." effect:"Others are refused."`
+	_                  time.Duration `toml:"jwt_token_expiry_hours" default:"24" min:"1" max:"720" doc:"Life of tokens issued here." ignored:"daemons issue no tokens"`
+	PublicKey          Secret        `toml:"jwt_public_key" secret:"yes" default:"${TASKER_JWT_PUBLIC_KEY:-}" env:"TASKER_JWT_PUBLIC_KEY" doc:"PEM keys that verify tokens, one or several." effect:"The path form is preferred, and wins."`
+	PublicKeyPath      string        `toml:"jwt_public_key_path" default:"${TASKER_JWT_PUBLIC_KEY_PATH:-}" env:"TASKER_JWT_PUBLIC_KEY_PATH" doc:"File with those keys." effect:"Holds old and new ones while they are rotated; read at the start."`
+	_                  string        `toml:"jwt_private_key" secret:"yes" default:"" doc:"PEM key that signs tokens issued here." ignored:"daemons issue no tokens"`
+	KeySetURL          string        `toml:"jwks_url" default:"" rule:"url https http or empty" doc:"Address of the JWKS." effect:"Needed with verification method jwks."`
+	KeySetRefresh      time.Duration `toml:"jwks_refresh_interval_seconds" default:"3600" min:"1" max:"604800" doc:"How often the JWKS is fetched again." effect:"Requests use the old one meanwhile. An unknown key id also fetches it, at most every ten seconds."`
+	KeySetMaxStale     time.Duration `toml:"jwks_max_stale_seconds" default:"300" min:"0" max:"604800" doc:"How long an old JWKS is used when fetching fails, or is not answered." effect:"Availability against late revocation."`
+	KeySetAllowHTTP    bool          `toml:"jwks_url_allow_http" default:"false" doc:"Allow plain HTTP for the JWKS." effect:"For tests only: keys could be replaced on the way."`
+	Algorithms         []string      `toml:"jwt_allowed_algorithms" default:"RS256" must:"algorithms among RS256–RS512, PS256–PS512, ES256–ES512, EdDSA" match:"^((RS|PS|ES)(256|384|512)|EdDSA)$" doc:"Signature algorithms accepted in tokens." effect:"Others are refused."`
+	ClockSkew          time.Duration `toml:"jwt_clock_skew_seconds" default:"30" min:"0" max:"300" doc:"By how much the clocks of issuers may be off." effect:"Tokens are good for that much longer."`
+	PermissionsClaim   string        `toml:"permissions_claim" default:"permissions" rule:"nonempty" doc:"Claim that lists the permissions, as an array or a text; dots lead into objects." effect:"Adapts to the identity provider."`
+	NamespacesClaim    string        `toml:"namespaces_claim" default:"worker_namespaces" rule:"nonempty" doc:"Claim that lists the namespaces of a token." effect:"A token with some is refused in all others; * in it stands for all, and an empty one for none."`
+	NamespacesRequired bool          `toml:"namespaces_claim_required" default:"false" doc:"Refuse tokens without namespaces_claim." effect:"Off, a token without it is good in all namespaces; one with an empty claim is good in none in any case."`
+	StrictValidation   bool          `toml:"strict_validation" default:"true" doc:"Refuse tokens and keys with unknown permissions." effect:"Off, unknown ones are skipped."`
+	LogUnknown         bool          `toml:"log_unknown_permissions" default:"true" doc:"Log unknown permissions." effect:"Shows misspelt grants."`
+	APIKey             Secret        `toml:"api_key" secret:"yes" default:"" doc:"One static API key with every permission." effect:"Older form; prefer api_keys, which name what a key may do."`
+	APIKeyHeader       string        `toml:"api_key_header" default:"X-API-Key" rule:"header" doc:"Header that carries an API key." effect:"Clients must send the same."`
+	APIKeysEnabled     bool          `toml:"api_keys_enabled" default:"false" doc:"Accept the keys of api_keys, and those that tasker-ctl auth key has created." effect:"Off, only tokens and api_key are accepted."`
+	APIKeys            []APIKey      `toml:"api_keys" default:"" doc:"API keys, each with its permissions." effect:"Access for clients without an identity provider."`
+	PrincipalShare     int           `toml:"principal_share_percent" default:"50" min:"1" max:"100" doc:"Share of the batches, streams, sessions, waiting requests and claims, and bytes of requests that one principal may hold at a daemon." effect:"Beyond it that principal gets 429 (SHARE_EXCEEDED), and the others are served. 100 lets one hold all; requests without credentials have no share."`
+	PublicEndpoints    []string      `toml:"public_endpoints" default:"" must:"endpoints among docs, metrics, health_detailed, reflection" match:"^(docs|metrics|health_detailed|reflection)$" doc:"What needs no credentials, of docs (/api-docs), metrics (/metrics and below, /actuator/prometheus), health_detailed (/health/detailed) and reflection (of gRPC)." effect:"The others need system:read, metrics and health_detailed for all namespaces. Probes need nothing."`
 }
 
 // APIKey is an API key of a configuration file.

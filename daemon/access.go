@@ -75,7 +75,7 @@ func authOptions(c config.Auth, stored auth.KeyStore, metrics *telemetry.Metrics
 	if source != nil {
 		o.Tokens = &auth.TokenOptions{
 			Keys: source, Algorithms: c.Algorithms, Issuer: c.Issuer, Audience: c.Audience, Skew: c.ClockSkew,
-			PermissionsClaim: c.PermissionsClaim, NamespacesClaim: c.NamespacesClaim, Strict: c.StrictValidation,
+			PermissionsClaim: c.PermissionsClaim, NamespacesClaim: c.NamespacesClaim, NamespacesRequired: c.NamespacesRequired, Strict: c.StrictValidation,
 		}
 		if c.LogUnknown {
 			o.Tokens.OnUnknown = func(subject string, names []string) {
@@ -157,6 +157,9 @@ func keyOptions(c config.Auth, stored auth.KeyStore, log *zap.Logger) (*auth.Key
 		}
 		if len(unknown) > 0 && c.StrictValidation {
 			return nil, fmt.Errorf("read web.auth.api_keys[%d]: unknown permissions %v", i, unknown)
+		}
+		if key.Namespaces != nil && len(key.Namespaces) == 0 {
+			return nil, fmt.Errorf("read web.auth.api_keys[%d]: invalid namespaces: want names, %q, or no such line", i, auth.AllNames)
 		}
 		o.Configured[hash] = auth.APIKey{Name: name, Permissions: permissions, Namespaces: key.Namespaces}
 	}

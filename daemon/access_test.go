@@ -31,6 +31,7 @@ import (
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/worker"
@@ -172,6 +173,14 @@ var accessKeys = map[string]func(t *testing.T, g *gate){
 		p, err := g.who(signed+"namespaces_claim = \"teams\"\njwt_public_key_path = \""+g.file+"\"\n", g.token(map[string]any{"teams": []string{"shop"}}), "")
 		require.NoError(t, err)
 		require.Equal(t, []string{"shop"}, p.Namespaces)
+	},
+	"namespaces_claim_required": func(t *testing.T, g *gate) {
+		keys := signed + "jwt_public_key_path = \"" + g.file + "\"\n"
+		p, err := g.who(keys, g.token(nil), "")
+		require.NoError(t, err)
+		require.True(t, p.Everywhere())
+		_, err = g.who(keys+"namespaces_claim_required = true\n", g.token(nil), "")
+		require.ErrorContains(t, err, "worker_namespaces")
 	},
 	"strict_validation": func(t *testing.T, g *gate) {
 		odd := g.token(map[string]any{"permissions": []string{"tasks:fly", "tasks:read"}})
@@ -428,4 +437,21 @@ func TestTemplatesComeOverTheAPI(t *testing.T) {
 	require.True(t, client.IsConflict(err), "%v", err)
 	_, err = c.RegisterTemplate(ctx, client.TemplateSource{Source: "name: greet\nsteps: [{name: a, dependencies: [b]}]\n"})
 	require.ErrorContains(t, err, "template:2:")
+}
+
+// TestGrantsReachTheEngine: namespaces are apart where credentials are required, but for the grants.
+func TestGrantsReachTheEngine(t *testing.T) {
+	t.Parallel()
+	const grants = "[[common.namespaces.grants]]\nfrom = \"shop\"\nto = [\"bank\"]\n"
+	for text, walled := range map[string]bool{
+		grants: false,
+		grants + "[orchestration.web.auth]\nenabled = true\n":                        true,
+		grants + "[orchestration.web.auth]\nenabled = true\nenforcement = \"log\"\n": false,
+	} {
+		loaded, ok := loadWith(t, t.TempDir(), text, config.ContextOrchestration)
+		require.True(t, ok, text)
+		reach := orchestration.Configure(loaded).Reach
+		require.True(t, reach.May("shop", "bank"))
+		require.Equal(t, !walled, reach.May("bank", "shop"), text)
+	}
 }

@@ -24,6 +24,7 @@ import (
 // shownElsewhere names, for the active keys that are no option of a part, the test that
 // shows their effect.
 var shownElsewhere = map[string]string{
+	"common.namespaces.grants":                        "TestGrantsReachTheEngine",
 	"common.database.migrate_on_start":                "TestMigrateOnStart",
 	"common.task_templates.search_paths":              "TestDaemonsFollowTheirSettings",
 	"common.telemetry.log_level":                      "TestReloadChangesTheLevelOfTheLog",

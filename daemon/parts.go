@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/orchestration"
 	"github.com/tasker-go/tasker/internal/predict/outside"
 	"github.com/tasker-go/tasker/internal/signal/amqp"
 	"github.com/tasker-go/tasker/internal/signal/relay"
@@ -203,6 +204,7 @@ func (s *shared) webConfig(w config.OrchestrationWeb, g config.GRPC, environment
 		return cfg, err
 	}
 	cfg.Warnings = s.loaded.Unencrypted(s.root)
+	cfg.Access.Reach = orchestration.ReachOf(w.Auth, s.loaded.Common.Namespaces.Grants)
 	cfg.TLS, err = s.tlsOf(w.ServerTLS, overREST)
 	s.listens = w.Enabled
 	return cfg, err

@@ -65,7 +65,7 @@ type chain struct {
 }
 
 func newChain(r *registry) *chain {
-	return &chain{registry: r, resolvers: []Resolver{&lookup{byName, 10, r.exact}, &lookup{bySpelling, 100, r.spelled}}}
+	return &chain{registry: r, resolvers: []Resolver{&lookup{byName, 10, r.exact, r.exactIn}, &lookup{bySpelling, 100, r.spelled, r.spelledIn}}}
 }
 
 func (c *chain) add(r Resolver) error {
@@ -186,7 +186,10 @@ type lookup struct {
 	name     string
 	priority int
 	find     func(callable string) (h Handler, several []string)
+	serves   func(namespace, callable string) bool
 }
+
+var _ NamespaceResolver = (*lookup)(nil)
 
 // Name implements Resolver.
 func (l *lookup) Name() string { return l.name }
@@ -198,6 +201,11 @@ func (l *lookup) Priority() int { return l.priority }
 func (l *lookup) CanResolve(def workflow.HandlerReference) bool {
 	h, several := l.find(def.Callable)
 	return h != nil || several != nil
+}
+
+// CanResolveIn implements NamespaceResolver.
+func (l *lookup) CanResolveIn(namespace string, def workflow.HandlerReference) bool {
+	return l.serves(namespace, def.Callable)
 }
 
 // Resolve implements Resolver.
@@ -218,10 +226,11 @@ type registry struct {
 	mu        sync.RWMutex
 	handlers  map[string]Handler
 	canonical map[string][]string // workflow.CanonicalCallable → registered names
+	confined  map[string][]string // registered name → namespaces that its handler serves; none: all
 }
 
 func newRegistry() *registry {
-	return &registry{handlers: map[string]Handler{}, canonical: map[string][]string{}}
+	return &registry{handlers: map[string]Handler{}, canonical: map[string][]string{}, confined: map[string][]string{}}
 }
 
 func (r *registry) add(name string, h Handler) error {
@@ -241,6 +250,38 @@ func (r *registry) add(name string, h Handler) error {
 	r.canonical[c] = append(r.canonical[c], name)
 	slices.Sort(r.canonical[c])
 	return nil
+}
+
+// confine has the handler of a name serve some namespaces only.
+func (r *registry) confine(name string, namespaces []string) error {
+	if len(namespaces) == 0 || slices.Contains(namespaces, "") {
+		return fmt.Errorf("confine handler %q: want names of namespaces", name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.confined[name] = slices.Clone(namespaces)
+	return nil
+}
+
+// servesLocked reports whether the handler of a registered name serves a namespace.
+func (r *registry) servesLocked(namespace, name string) bool {
+	to, confined := r.confined[name]
+	return !confined || slices.Contains(to, namespace)
+}
+
+// exactIn reports whether the handler of a name serves a namespace.
+func (r *registry) exactIn(namespace, name string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.servesLocked(namespace, name)
+}
+
+// spelledIn is exactIn for another spelling of the name.
+func (r *registry) spelledIn(namespace, callable string) bool {
+	canonical := workflow.CanonicalCallable(callable)
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.ContainsFunc(r.canonical[canonical], func(name string) bool { return r.servesLocked(namespace, name) })
 }
 
 func isNil(h Handler) bool {

@@ -44,6 +44,25 @@ func newTestWorker(t *testing.T) *Worker {
 	return w
 }
 
+// TestConfinedHandlers: templates of other namespaces do not reach a handler that is registered for some.
+func TestConfinedHandlers(t *testing.T) {
+	t.Parallel()
+	w := newTestWorker(t)
+	require.NoError(t, w.Register("payments.charge_card", says("charge")))
+	require.NoError(t, w.Register("mail", says("mail")))
+	require.NoError(t, w.Confine("payments.charge_card", "shop", "bank"))
+	for _, callable := range []string{"payments.charge_card", "Payments::ChargeCardHandler"} {
+		for namespace, serves := range map[string]bool{"shop": true, "bank": true, "": true, "alpha": false} {
+			_, err := w.chain.resolve(namespace, ref{Callable: callable})
+			require.Equal(t, serves, err == nil, "%s in %q: %v", callable, namespace, err)
+			require.Equal(t, serves, w.chain.offers(namespace, ref{Callable: callable}))
+		}
+	}
+	require.True(t, w.chain.offers("alpha", ref{Callable: "mail"}))
+	require.Error(t, w.Confine("mail"))
+	require.Error(t, w.Confine("mail", ""))
+}
+
 func TestResolution(t *testing.T) {
 	t.Parallel()
 	w := newTestWorker(t)

@@ -109,6 +109,13 @@ func (w *Worker) RegisterMethods(name string, byName map[string]HandlerFunc) err
 	return w.Register(name, &methods{callable: name, byName: maps.Clone(byName)})
 }
 
+// Confine has the handler of a registered name, however it is registered, serve some namespaces only:
+// the templates of others do not reach it, though the worker serves them too. Without it a handler
+// serves all namespaces of the worker. Start returns the error (no namespaces) again.
+func (w *Worker) Confine(name string, namespaces ...string) error {
+	return w.remember(w.registry.confine(name, namespaces))
+}
+
 // AddResolver adds a resolver to the chain. Start returns the error (no name, a duplicate
 // name) again.
 func (w *Worker) AddResolver(r Resolver) error { return w.remember(w.chain.add(r)) }

@@ -136,7 +136,7 @@ the other keys of NAME end after --grace, so that clients can change over.`,
 			"  tasker-ctl auth key create shop --permission 'tasks:*' --rotate --grace 72h",
 		flags: all(
 			permissionFlag(&k.Permissions),
-			opt(&k.Namespaces, "namespace,n", "where; may be repeated; none: everywhere", withCommas),
+			opt(&k.Namespaces, "namespace,n", "where; may be repeated; * or none: everywhere", withCommas, realNames),
 			opt(&k.Life, "expires-in", "life of the key, such as 720h; 0: without end", notNegative),
 			opt(&k.Rotate, "rotate", "let the other keys of this name end"),
 			opt(&k.Grace, "grace", "how long those are still good with --rotate", notNegative),

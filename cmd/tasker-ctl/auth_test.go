@@ -64,6 +64,16 @@ func TestKeys(t *testing.T) {
 	require.NotContains(t, offered(""), made.KeyUUID)
 	gone := run("auth", "key", "revoke", strings.Replace(made.KeyUUID, made.KeyUUID[:8], "00000000", 1))
 	require.Equal(t, exitNotFound, gone.code)
+	for _, nothing := range []string{"", ",", "shop,"} {
+		for _, of := range [][]string{{"auth", "key", "create", "shop"}, {"auth", "generate-token"}} {
+			empty := run(append(of, "--permission", "tasks:*", "--namespace", nothing)...)
+			require.Equal(t, exitUsage, empty.code, "%v %q", of, nothing)
+			require.Contains(t, empty.stderr, "want names, or * for all")
+		}
+	}
+	target := db.QueryString(t, `select target::text from tasker.operator_actions where action = 'create_api_key' order by action_id limit 1`)
+	require.Contains(t, target, `"permissions": ["tasks:*", "steps:read"]`)
+	require.Contains(t, target, `"namespaces": ["shop"]`)
 	wrong := run("auth", "key", "create", "shop", "--permission", "*")
 	require.Equal(t, exitUsage, wrong.code)
 	require.Contains(t, wrong.stderr, `invalid permission "*": want resource:action or resource:*`)

@@ -281,6 +281,16 @@ func reading(fn func(flag, text string) (string, error)) rule {
 	}
 }
 
+// realNames refuses a list without a name, and empty names in it: nothing does not stand for all.
+func realNames(o *option) {
+	o.checks = append(o.checks, func(value string) error {
+		if t, is := o.target.(*[]string); is && (len(*t) == 0 || slices.Contains(*t, "")) {
+			return invalid("--"+o.name, strings.Trim(value, "[]"), "names, or * for all")
+		}
+		return nil
+	})
+}
+
 // among allows the words only, and stores them as they are written here.
 func among(words ...string) rule {
 	read := reading(func(flag, text string) (string, error) { return wordOf(flag, text, words) })

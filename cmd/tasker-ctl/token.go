@@ -201,7 +201,7 @@ TASKER_AUTH_TOKEN.`,
 			opt(&private, "private-key", "`file` with the private key"),
 			opt(&hours, "expiry-hours", "how long it is good", between(1, 24*365), also("e")),
 			t.issuerFlags(),
-			opt(&t.Namespaces, "namespace,n", "where it is good; may be repeated; none: everywhere", withCommas),
+			opt(&t.Namespaces, "namespace,n", "where it is good; may be repeated; * or none: everywhere", withCommas, realNames),
 		),
 		check: func([]string) error { return checkPermissions(t.Permissions) },
 		local: func(context.Context, []string) error {
@@ -229,9 +229,13 @@ func (t *shownToken) sign(path string, now time.Time) error {
 		return fmt.Errorf("sign the token: %w", err)
 	}
 	t.Algorithm = string(algorithm)
+	names := t.Namespaces
+	if len(names) == 0 {
+		names = []string{auth.AllNames} // an empty list would be none
+	}
 	t.Token, err = jwt.Signed(signer).Claims(map[string]any{
 		"sub": t.Subject, "iss": t.Issuer, "aud": t.Audience, "iat": now.Unix(), "exp": t.ExpiresAt.Unix(),
-		authDefault[string]("permissions_claim"): t.Permissions, authDefault[string]("namespaces_claim"): t.Namespaces,
+		authDefault[string]("permissions_claim"): t.Permissions, authDefault[string]("namespaces_claim"): names,
 	}).Serialize()
 	return err
 }
@@ -292,6 +296,9 @@ func (t *shownToken) verify(ctx context.Context, text string, pemText []byte, no
 		return err
 	}
 	t.Valid, t.Subject, t.Permissions, t.Namespaces = true, p.Subject, p.Permissions.List(), append([]string{}, p.Namespaces...)
+	if p.Everywhere() {
+		t.Namespaces = []string{auth.AllNames}
+	}
 	head, body, _ := strings.Cut(text, ".")
 	body, _, _ = strings.Cut(body, ".")
 	for _, part := range []string{head, body} { // which the signature vouches for

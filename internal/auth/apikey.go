@@ -68,7 +68,7 @@ type APIKey struct {
 	// Name is the subject of its holder.
 	Name        string
 	Permissions Permissions
-	// Namespaces are those its holder may act in; empty: all.
+	// Namespaces are those its holder may act in; without an entry, or with AllNames: all.
 	Namespaces []string
 	// Expires is zero for a key without end.
 	Expires time.Time
@@ -115,6 +115,12 @@ func (o *KeyOptions) verify(ctx context.Context, key string) (*Principal, time.D
 	return k.principal(), k.Expires.Sub(now), nil
 }
 
+// principal is the holder of a key. A list with an empty name alone is one of none: whoever made the
+// key has meant some.
 func (k *APIKey) principal() *Principal {
-	return &Principal{Subject: k.Name, Method: ByKey, Permissions: k.Permissions, Namespaces: k.Namespaces}
+	p := &Principal{Subject: k.Name, Method: ByKey, Permissions: k.Permissions}
+	if len(k.Namespaces) > 0 {
+		p.Namespaces = namespacesOf(k.Namespaces)
+	}
+	return p
 }

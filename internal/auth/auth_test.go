@@ -533,3 +533,65 @@ func TestAHangingIssuerDelaysNobody(t *testing.T) {
 		require.EqualValues(t, 2, issuer.fetches.Load())
 	})
 }
+
+// Empty is nothing: only AllNames and, where it may be, a missing claim stand for all namespaces.
+func TestEmptyIsNoNamespace(t *testing.T) {
+	const all, none, some = "all", "none", "some"
+	for name, c := range map[string]struct {
+		claim any
+		want  string
+	}{
+		"[]": {[]string{}, none}, "empty text": {"", none}, "blank text": {"  ", none}, `[""]`: {[]string{""}, none}, "null": {json.RawMessage("null"), none},
+		"*": {"*", all}, `["*"]`: {[]string{"*"}, all}, `["", "payments"]`: {[]string{"", "payments"}, some}, "one text": {"payments shop", some},
+	} {
+		p, err := authenticate(t, authenticator(t, nil), sign(t, "RS256", rsaKey, "", claims(map[string]any{"worker_namespaces": c.claim})))
+		require.NoError(t, err, name)
+		require.Equal(t, c.want == all, p.Everywhere(), name)
+		require.Equal(t, c.want != none, p.In("payments") == nil, name)
+		require.Equal(t, c.want == all, p.In("other") == nil, name)
+		require.Equal(t, c.want == all, p.In("") == nil, name)
+		require.Equal(t, c.want == all, p.AllNamespaces() == nil, name)
+	}
+	absent := sign(t, "RS256", rsaKey, "", claims(nil))
+	p, err := authenticate(t, authenticator(t, nil), absent)
+	require.NoError(t, err)
+	require.True(t, p.Everywhere())
+	strict := authenticator(t, func(o *TokenOptions) { o.NamespacesRequired = true })
+	_, err = authenticate(t, strict, absent)
+	require.Contains(t, refused(t, err, Invalid).Message, "worker_namespaces")
+	nested := authenticator(t, func(o *TokenOptions) { o.NamespacesRequired, o.NamespacesClaim = true, "a.b" })
+	p, err = authenticate(t, nested, sign(t, "RS256", rsaKey, "", claims(map[string]any{"a": map[string]any{"b": json.RawMessage("null")}})))
+	require.NoError(t, err)
+	require.False(t, p.Everywhere())
+
+	for _, c := range []struct {
+		list []string
+		want bool
+	}{{nil, true}, {[]string{}, true}, {[]string{"*"}, true}, {[]string{""}, false}, {[]string{"shop"}, false}} {
+		k := APIKey{Namespaces: c.list}
+		require.Equal(t, c.want, k.principal().Everywhere(), c.list)
+	}
+}
+
+// A token that names nobody, or with a name that no record can hold, is refused.
+func TestTokensNameSomebody(t *testing.T) {
+	for _, subject := range []any{"", "  ", nil, "a\nb", "a\x00", strings.Repeat("a", 256)} {
+		_, err := authenticate(t, authenticator(t, nil), sign(t, "RS256", rsaKey, "", claims(map[string]any{"sub": subject})))
+		require.Contains(t, refused(t, err, Invalid).Message, "sub", "%q", subject)
+	}
+}
+
+// Content reaches its own namespace, and others by a grant that names it.
+func TestContentReachesItsNamespaceAndGrants(t *testing.T) {
+	open := &Reach{Grants: map[string][]string{"a": {"b"}}}
+	require.True(t, open.May("x", "y"))
+	require.True(t, (*Reach)(nil).May("x", "y"))
+	walled := &Reach{Walled: true, Grants: map[string][]string{"a": {"b"}, "ops": {AllNames}}}
+	for _, c := range []struct {
+		from, to string
+		may      bool
+	}{{"a", "a", true}, {"a", "b", true}, {"b", "a", false}, {"a", "c", false}, {"ops", "c", true}, {"x", "x", true}, {"", "a", false}, {"c", "", false}} {
+		require.Equal(t, c.may, walled.May(c.from, c.to), "%s to %s", c.from, c.to)
+		require.Equal(t, c.may, walled.Check(c.from, c.to) == nil)
+	}
+}

@@ -22,7 +22,7 @@ type Principal struct {
 	Method  Method
 	// Permissions are what it may do.
 	Permissions Permissions
-	// Namespaces are those it may act in; empty: all.
+	// Namespaces are those it may act in; nil: all. An empty list is none.
 	Namespaces []string
 }
 
@@ -39,6 +39,11 @@ func (p *Principal) Holder() string {
 		return ""
 	}
 	return string(p.Method) + " " + p.Subject
+}
+
+// Foreign returns the *Failure of a request for a thing of another principal.
+func Foreign(what string) error {
+	return refuse(Forbidden, nil, "the %s is another principal's", what)
 }
 
 // Authorize returns a *Failure unless p holds the permission.
@@ -66,4 +71,23 @@ func (p *Principal) AllNamespaces() error {
 }
 
 // Everywhere reports whether p may act in every namespace.
-func (p *Principal) Everywhere() bool { return len(p.Namespaces) == 0 }
+func (p *Principal) Everywhere() bool { return p.Namespaces == nil }
+
+// AllNames stands for all namespaces where a list of them is given.
+const AllNames = "*"
+
+// namespacesOf reads a list of namespaces: nil, which is all, if AllNames is among them, and
+// otherwise the names, without those that are empty. It is never nil for a list without a name.
+func namespacesOf(list []string) []string {
+	names := make([]string, 0, len(list))
+	for _, name := range list {
+		switch name {
+		case AllNames:
+			return nil
+		case "":
+		default:
+			names = append(names, name)
+		}
+	}
+	return names
+}

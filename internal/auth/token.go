@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
@@ -33,6 +35,8 @@ type TokenOptions struct {
 	// PermissionsClaim and NamespacesClaim name the claims, with dots between the names of
 	// nested ones; required.
 	PermissionsClaim, NamespacesClaim string
+	// NamespacesRequired refuses tokens without NamespacesClaim; otherwise they are for all.
+	NamespacesRequired bool
 	// Strict refuses tokens that hold unknown permissions; otherwise those are skipped.
 	Strict bool
 	// OnUnknown is called with permissions that are unknown; nil: not called.
@@ -156,13 +160,21 @@ func (t *tokens) check(c jwt.Claims) error {
 }
 
 func (t *tokens) principal(subject string, claims map[string]any) (*Principal, error) {
-	names, err := list(claims, t.PermissionsClaim)
+	if err := checkSubject(subject); err != nil {
+		return nil, err
+	}
+	names, _, err := list(claims, t.PermissionsClaim)
 	if err != nil {
 		return nil, err
 	}
-	namespaces, err := list(claims, t.NamespacesClaim)
-	if err != nil {
+	namespaces, given, err := list(claims, t.NamespacesClaim)
+	switch {
+	case err != nil:
 		return nil, err
+	case given:
+		namespaces = namespacesOf(namespaces)
+	case t.NamespacesRequired:
+		return nil, refuse(Invalid, nil, "invalid token: it has no claim %q", t.NamespacesClaim)
 	}
 	set, unknown := ParsePermissions(names)
 	if len(unknown) > 0 && t.OnUnknown != nil {
@@ -174,34 +186,49 @@ func (t *tokens) principal(subject string, claims map[string]any) (*Principal, e
 	return &Principal{Subject: subject, Method: ByToken, Permissions: set, Namespaces: namespaces}, nil
 }
 
+// maxSubject bounds the names of principals, in bytes.
+const maxSubject = 255
+
+// checkSubject refuses a token that names nobody, or with a name that records and logs cannot hold.
+func checkSubject(subject string) error {
+	switch {
+	case strings.TrimSpace(subject) == "":
+		return refuse(Invalid, nil, "invalid token: it has no sub")
+	case len(subject) > maxSubject || !utf8.ValidString(subject) || strings.ContainsFunc(subject, unicode.IsControl):
+		return refuse(Invalid, nil, "invalid token: sub: want text of at most %d bytes without control characters", maxSubject)
+	}
+	return nil
+}
+
 // list reads a claim that is an array of strings or, as the scope of OAuth, one string
-// with spaces between; none if it is missing. A name with dots is looked for as it is
-// first, because some issuers name claims by addresses, and then as a path.
-func list(claims map[string]any, name string) ([]string, error) {
+// with spaces between. given says that the token has it, also as null: then it lists nothing. A
+// name with dots is looked for as it is first, because some issuers name claims by addresses, and
+// then as a path.
+func list(claims map[string]any, name string) (names []string, given bool, err error) {
 	value, found := claims[name]
 	if !found {
 		value = claims
 		for part := range strings.SplitSeq(name, ".") {
 			object, _ := value.(map[string]any)
-			value = object[part]
+			value, found = object[part]
 		}
 	}
 	switch v := value.(type) {
 	case nil:
-		return nil, nil
+		return nil, found, nil
 	case string:
-		return strings.Fields(v), nil
+		return strings.Fields(v), true, nil
 	case []any:
-		names := make([]string, len(v))
+		names = make([]string, len(v))
 		for i, item := range v {
 			var ok bool
 			if names[i], ok = item.(string); !ok {
-				return nil, refuse(Malformed, nil, "malformed token: claim %q: want strings", name)
+				return nil, true, refuse(Malformed, nil, "malformed token: claim %q: want strings", name)
 			}
 		}
-		return names, nil
+		return names, true, nil
 	default:
-		return nil, refuse(Malformed, nil, "malformed token: claim %q: want an array of strings, or a string", name)
+		return nil, true, refuse(Malformed, nil, "malformed token: claim %q: want an array of strings, or a string", name)
 	}
 }
 

@@ -128,6 +128,7 @@ var handlerSections = []handlerSection{
 		{"", "– the program registers with the Worker itself.", "Handlers, Handlers.include", "Handlers, Handlers.include"},
 		{"", "Worker.Register", "Handlers.handler, Handlers.register", "Handlers.handler, Handlers.register"},
 		{"", "Worker.RegisterMethods", "Handlers.handler(method), Handlers.register", "Handlers.handler, Handlers.register"},
+		{"", "Worker.Confine", "– a session serves the namespaces that its open lists.", "– a session serves the namespaces that its open lists."},
 		{"", "worker.Handler, worker.Handler.Call", "Handlers.register; an object with call",
 			"Handlers.register; an object with call"},
 		{"", "worker.HandlerFunc", "Handlers.handler; a function of the context", "Handler"},

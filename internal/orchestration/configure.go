@@ -7,6 +7,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/settings"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
@@ -26,7 +27,7 @@ func Configure(c *config.Loaded) Config {
 		CommandBuffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
 		ApplyBatch:    o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
 		SweepBatch: o.Leases.SweepBatchSize, LeaseGrace: o.Leases.Grace, MaxLosses: o.Leases.MaxLosses, HeartbeatInterval: o.HeartbeatInterval, MaxTaskDepth: o.Waits.MaxTaskDepth,
-		InputSchema: o.Create.InputSchema, Documents: boundsOf(&c.Common.Documents), SchemaChecks: submission.LimitsOf(c.Common.SchemaChecks),
+		InputSchema: o.Create.InputSchema, Documents: boundsOf(&c.Common.Documents), Reach: ReachOf(o.Web.Auth, c.Common.Namespaces.Grants), SchemaChecks: submission.LimitsOf(c.Common.SchemaChecks),
 		Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL,
 	}
 }
@@ -40,6 +41,16 @@ func rules(c config.Common, o config.Orchestration) workflow.Rules {
 			MaxParallelBatches: o.BatchProcessing.MaxParallelBatches}}
 	if b.JitterEnabled {
 		r.Backoff.Jitter = b.JitterMaxPercentage
+	}
+	return r
+}
+
+// ReachOf says what content may use in other namespaces: where the API wants credentials, no more
+// than the grants have.
+func ReachOf(a config.Auth, grants []config.NamespaceGrant) *auth.Reach {
+	r := &auth.Reach{Walled: a.Enabled && a.Enforcement == "enforce", Grants: map[string][]string{}}
+	for _, g := range grants {
+		r.Grants[g.From] = append(r.Grants[g.From], g.To...)
 	}
 	return r
 }

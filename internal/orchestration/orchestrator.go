@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/lifecycle"
@@ -60,6 +61,7 @@ type Config struct {
 	MaxTaskDepth      int               // tasks of which each is a step of the one before
 	Documents         submission.Bounds // of contexts of tasks
 	SchemaChecks      submission.SchemaLimits
+	Reach             *auth.Reach        // what content of one namespace may use in others; nil: everything
 	InputSchema       string             // enforce, warn or off: what to do with contexts that break a template's input schema
 	Immutable         store.Immutability // of the versions of task types
 	EventTTL          time.Duration      // for which an event without a waiting step is kept
@@ -112,7 +114,7 @@ func New(cfg Config) (*Orchestrator, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	rules, err := settle.Publish(cfg.Rules.Creation, cfg.Decisions)
+	rules, err := settle.Publish(cfg.Rules.Creation, cfg.Decisions, cfg.Reach)
 	if err != nil {
 		return nil, fmt.Errorf("configure the orchestrator: %w", err)
 	}

@@ -78,7 +78,12 @@ func (o *Orchestrator) PlanOfType(ctx context.Context, queue, name string) (*sto
 	case errors.Is(err, store.ErrNotFound):
 		return nil, &UnknownTypeError{Namespace: queue, Type: name}
 	case errors.Is(err, store.ErrTaskTypeAmbiguous):
-		return nil, invalid("several queues have the task type %s; send queue", name)
+		return nil, AmbiguousType(name)
 	}
 	return plan, err
+}
+
+// AmbiguousType says that several queues have a task type.
+func AmbiguousType(name string) error {
+	return invalid("several queues have the task type %s; send queue", name)
 }

@@ -162,6 +162,11 @@ func (w *waits) batch(ctx context.Context, rows store.Rows, fails bool) (int, er
 // subTask makes the task that a step runs. Its key contains the attempt; it has no
 // identity, as an attempt begins once.
 func (w *waits) subTask(ctx context.Context, e *store.EngineStep, sub *enginestep.SubTask, plan *store.Plan) (store.NewTask, error) {
+	// Whoever brought the template may have gone: its namespace is what counts, and whether there is
+	// such a template there is not told.
+	if err := w.o.cfg.Reach.Check(e.Plan.Template.Namespace, sub.Namespace); err != nil {
+		return store.NewTask{}, err
+	}
 	if plan == nil {
 		return store.NewTask{}, &UnknownTemplateError{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version}
 	}

@@ -169,7 +169,7 @@ func (h *Hub) Open(ctx context.Context, o Open) (Opened, error) {
 		s.timer.Stop()
 		return Opened{}, err
 	}
-	h.log.Info("session opened", zap.Stringer("session", s.id), zap.String("name", o.Name), zap.String("client", o.Client),
+	h.log.Info("session opened", s.logged(), zap.String("name", o.Name), zap.String("client", o.Client),
 		zap.Int("callables", len(o.Callables)), zap.Int("permits", o.Permits))
 	defer h.leave(s)
 	h.permit() // first: the worker claims no more than these
@@ -262,15 +262,14 @@ func (h *Hub) leave(s *session) {
 	}
 }
 
-// Namespaces returns those whose steps a session gets, nil for all; known says that there is
-// such a session.
-func (h *Hub) Namespaces(id uuid.UUID) (list []string, known bool) {
+// Opened returns what a session was opened with; known says that there is such a session.
+func (h *Hub) Opened(id uuid.UUID) (o Open, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s := h.sessions[id]; s != nil {
-		return s.open.Namespaces, true
+		return s.open, true
 	}
-	return nil, false
+	return o, false
 }
 
 // Present keeps a session alive for wait, or until it or the worker ends: it shows that the process
@@ -310,7 +309,7 @@ func (h *Hub) unnamed(ctx context.Context, s *session) (list []string) {
 	}
 	known, err := h.cfg.Known(ctx)
 	if err != nil {
-		h.log.Debug("the callables of templates were not read", zap.Stringer("session", s.id), zap.Error(err))
+		h.log.Debug("the callables of templates were not read", s.logged(), zap.Error(err))
 		return nil
 	}
 	named := map[string]bool{}
@@ -459,7 +458,7 @@ func (h *Hub) Close(id uuid.UUID) error {
 		h.againLocked(held)
 	}
 	h.mu.Unlock()
-	h.log.Info("session closed", zap.Stringer("session", id), zap.String("name", s.open.Name))
+	h.log.Info("session closed", s.logged(), zap.String("name", s.open.Name))
 	h.returnUnserved()
 	return nil
 }
@@ -483,7 +482,7 @@ func (h *Hub) lose(s *session) {
 	}
 	h.mu.Unlock()
 	h.cfg.Metrics.SessionsLost.Inc()
-	h.log.Warn("session lost: it made no request within the grace", zap.Stringer("session", s.id), zap.String("name", s.open.Name),
+	h.log.Warn("session lost: it made no request within the grace", s.logged(), zap.String("name", s.open.Name),
 		zap.Int("steps", lost), zap.Duration("grace", h.cfg.ReclaimGrace))
 	h.returnUnserved()
 }

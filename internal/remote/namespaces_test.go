@@ -17,9 +17,9 @@ func TestASessionOfNamespaces(t *testing.T) {
 	request := remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{{Callable: "charge"}}, Permits: 2, Namespaces: []string{"shop", "more"}}
 	shop, err := h.Open(t.Context(), request)
 	require.NoError(t, err)
-	of, known := h.Namespaces(shop.SessionID)
+	of, known := h.Opened(shop.SessionID)
 	require.True(t, known)
-	require.Equal(t, request.Namespaces, of)
+	require.Equal(t, request.Namespaces, of.Namespaces)
 	require.True(t, h.CanResolve(charge))
 	require.True(t, h.CanResolveIn("shop", charge))
 	require.False(t, h.CanResolveIn("bank", charge))
@@ -60,5 +60,31 @@ func TestAStepOfAnotherNamespaceIsNotPresented(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, opened.Kept)
 	report(t, h, bank, remote.Report{Fence: step.Fence, Outcome: remote.Success})
+	require.Nil(t, result(t, ended).Failure)
+}
+
+// TestAStepOfAnotherPrincipalIsNotPresented, even with its fence and in its namespace.
+func TestAStepOfAnotherPrincipalIsNotPresented(t *testing.T) {
+	t.Parallel()
+	h := newHub(patience)
+	request := remote.Open{Protocol: remote.Protocol, Callables: []remote.Callable{{Callable: "charge"}}, Namespaces: []string{"shop"}, Principal: "api_key ana"}
+	ana, err := h.Open(t.Context(), request)
+	require.NoError(t, err)
+	ended := start(t, h, workertest.Step{Namespace: "shop"})
+	step, _ := next(t, h, ana.SessionID, 0)
+	held := []remote.Held{{Fence: step.Fence, TaskUUID: step.TaskUUID.String()}}
+
+	bo := request
+	bo.Principal, bo.Held = "api_key bo", held
+	opened, err := h.Open(t.Context(), bo)
+	require.NoError(t, err)
+	require.Empty(t, opened.Kept)
+	require.NoError(t, h.Close(opened.SessionID))
+
+	request.Held = held
+	again, err := h.Open(t.Context(), request)
+	require.NoError(t, err)
+	require.Len(t, again.Kept, 1)
+	report(t, h, again.SessionID, remote.Report{Fence: again.Kept[0].NewFence, Outcome: remote.Success})
 	require.Nil(t, result(t, ended).Failure)
 }

@@ -34,7 +34,7 @@ func (h *Hub) Report(ctx context.Context, id uuid.UUID, list []Report) (Reported
 		w, err := h.report(s, r)
 		if err != nil {
 			h.cfg.Metrics.SessionReportsRejected.Inc()
-			h.log.Warn("a report of a session was rejected", zap.Stringer("session", id), zap.String("fence", r.Fence), zap.Error(err))
+			h.log.Warn("a report of a session was rejected", s.logged(), zap.String("fence", r.Fence), zap.Error(err))
 			out.reject(r.Fence, err)
 		}
 		if w != nil {

@@ -67,7 +67,7 @@ func (h *Hub) resume(ctx context.Context, s *session, held []Held) (kept []Kept)
 	h.fillLocked(s)
 	h.cfg.Metrics.SessionStepsKept.Add(float64(len(kept)))
 	h.cfg.Metrics.SessionReportsRejected.Add(float64(len(held) - len(kept)))
-	h.log.Info("a process goes on with its steps in another session", zap.Stringer("session", s.id), zap.Int("presented", len(held)), zap.Int("kept", len(kept)))
+	h.log.Info("a process goes on with its steps in another session", s.logged(), zap.Int("presented", len(held)), zap.Int("kept", len(kept)))
 	return kept
 }
 
@@ -82,6 +82,9 @@ func (h *Hub) moveHere(s *session, held []Held, arrived chan<- Kept) (kept []Kep
 			continue
 		}
 		w, from := h.holderLocked(one.Fence)
+		if from != nil && !from.sameHolder(s) {
+			continue
+		}
 		if w == nil || w.decided || !s.takes(w) {
 			elsewhere = append(elsewhere, one)
 			continue
@@ -99,7 +102,7 @@ func (h *Hub) moveHere(s *session, held []Held, arrived chan<- Kept) (kept []Kep
 // redirectLocked has an adopted claim arrive at another session: its process has presented it again.
 func (h *Hub) redirectLocked(s *session, fence string, arrived chan<- Kept) bool {
 	for token, a := range h.resuming {
-		if a.former == fence && a.session != s {
+		if a.former == fence && a.session != s && a.session.sameHolder(s) {
 			h.resuming[token] = arrival{s, fence, arrived}
 			return true
 		}
@@ -142,7 +145,7 @@ func (h *Hub) adopt(ctx context.Context, s *session, held []Held, arrived chan<-
 	for h.cfg.Adopt != nil && len(missing) > 0 {
 		locked, err := h.cfg.Adopt(ctx, claims, s.open.Namespaces, learn)
 		if err != nil {
-			h.log.Warn("steps of another worker were not adopted", zap.Stringer("session", s.id), zap.Int("steps", len(missing)), zap.Error(err))
+			h.log.Warn("steps of another worker were not adopted", s.logged(), zap.Int("steps", len(missing)), zap.Error(err))
 			break
 		}
 		if !locked || lifecycle.Pause(ctx, lockedRetry) != nil {

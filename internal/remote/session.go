@@ -2,10 +2,13 @@ package remote
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/worker/events"
@@ -45,6 +48,12 @@ func newSession(h *Hub, o Open) *session {
 	return s
 }
 
+// logged names the session in logs: by a digest, since its id is what its process proves itself by.
+func (s *session) logged() zap.Field {
+	digest := sha256.Sum256(s.id[:])
+	return zap.String("session", hex.EncodeToString(digest[:4]))
+}
+
 // enterLocked begins a request, which Hub.leave ends.
 func (s *session) enterLocked() {
 	s.requests++
@@ -62,6 +71,12 @@ func (s *session) free() int {
 // in reports whether the session gets steps of a namespace.
 func (s *session) in(namespace string) bool {
 	return len(s.open.Namespaces) == 0 || slices.Contains(s.open.Namespaces, namespace)
+}
+
+// sameHolder reports whether both sessions are of one principal: others' steps are not handed over,
+// whatever their fences.
+func (s *session) sameHolder(other *session) bool {
+	return s.open.Principal == other.open.Principal
 }
 
 // takes reports whether the session can run a step.

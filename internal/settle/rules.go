@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -22,6 +23,9 @@ type Rules struct {
 	Version int `json:"version"`
 	workflow.Creation
 	Decisions Decisions `json:"decisions"`
+	// Reach says what content of one namespace may use in others; nil: everything. A worker that
+	// does not know it leaves what needs rules to orchestrators.
+	Reach *auth.Reach `json:"reach,omitempty"`
 }
 
 // Decisions says how the creation of steps at run time is logged and counted.
@@ -37,8 +41,11 @@ type Decisions struct {
 }
 
 // Publish encodes the document that workers read.
-func Publish(creation workflow.Creation, decisions Decisions) (json.RawMessage, error) {
-	document, err := json.Marshal(Rules{rulesVersion, creation, decisions})
+func Publish(creation workflow.Creation, decisions Decisions, reach *auth.Reach) (json.RawMessage, error) {
+	if reach != nil && !reach.Walled {
+		reach = nil // as before there were walls
+	}
+	document, err := json.Marshal(Rules{rulesVersion, creation, decisions, reach})
 	if err != nil {
 		return nil, fmt.Errorf("encode the rules for workers: %w", err)
 	}
@@ -57,6 +64,29 @@ func readRules(document string) (*Rules, error) {
 		return nil, fmt.Errorf("the rules of orchestrators have version %d: want %d", r.Version, rulesVersion)
 	}
 	return &r, nil
+}
+
+// Reaching has the rule about other namespaces that orchestrators agreed on last. It is safe for
+// concurrent use, and its zero value knows none, which lets everything through.
+type Reaching struct {
+	mu       sync.Mutex
+	document string
+	reach    *auth.Reach
+}
+
+// By returns the rule of a document that orchestrators have published. Without one, because none is
+// alive or theirs differ, the rule stays as it was.
+func (r *Reaching) By(document string) *auth.Reach {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if document == "" || document == r.document {
+		return r.reach
+	}
+	var rules struct{ Reach *auth.Reach }
+	if json.Unmarshal([]byte(document), &rules) == nil {
+		r.document, r.reach = document, rules.Reach
+	}
+	return r.reach
 }
 
 // agreed caches the rules that were read last. It is safe for concurrent use.

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/internal/tracing"
@@ -57,14 +58,30 @@ func TestRulesOfOthersAreNotGuessedAt(t *testing.T) {
 	t.Parallel()
 	creation := workflow.Creation{MaxDecisionSteps: 3, MaxDecisionDepth: 2, MaxBatches: 7, RefuseBatches: true, MaxParallelBatches: 4}
 	decisions := Decisions{WarnSteps: 5, Log: true}
-	document, err := Publish(creation, decisions)
+	document, err := Publish(creation, decisions, &auth.Reach{})
 	require.NoError(t, err)
 	var a agreed
 	log := zap.NewNop()
-	require.Equal(t, &Rules{rulesVersion, creation, decisions}, a.read(string(document), log))
+	require.Equal(t, &Rules{rulesVersion, creation, decisions, nil}, a.read(string(document), log))
 	require.Nil(t, a.read("", log), "no rules, or they differ")
 	require.Nil(t, a.read(`{"version": 1, "max_decision_steps": 3, "max_of_what_comes": 4}`, log))
 	require.Nil(t, a.read(`{"version": 2}`, log))
 	require.Nil(t, a.read(`null`, log))
 	require.NotNil(t, a.read(`{"version": 1}`, log))
+}
+
+// TestTheRuleOfOtherNamespacesStays: while no orchestrator says another one.
+func TestTheRuleOfOtherNamespacesStays(t *testing.T) {
+	t.Parallel()
+	var r Reaching
+	require.Nil(t, r.By(""))
+	want := &auth.Reach{Walled: true, Grants: map[string][]string{"shop": {"bank"}}}
+	walled, err := Publish(workflow.Creation{}, Decisions{}, want)
+	require.NoError(t, err)
+	require.Equal(t, want, r.By(string(walled)))
+	require.Equal(t, want, r.By(""), "none is alive, or theirs differ")
+	require.Equal(t, want, r.By("no JSON"))
+	open, err := Publish(workflow.Creation{}, Decisions{}, nil)
+	require.NoError(t, err)
+	require.Nil(t, r.By(string(open)))
 }

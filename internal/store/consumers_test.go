@@ -331,3 +331,37 @@ func TestEndsWithResultsAreSignalled(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, settled.Signals, signal.Signal{Topic: signal.TopicEvents})
 }
+
+// TestNamesOfConsumersArePerNamespace: two namespaces have one of the same name, and neither learns of
+// the other's.
+func TestNamesOfConsumersArePerNamespace(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	for _, namespace := range []string{"alpha", "beta"} {
+		_, err := s.RegisterTemplates(t.Context(), store.Registrant{ID: "test", Immutable: store.VersionsRefuse}, []*workflow.Template{{Name: "t", Namespace: namespace, Version: "1.0.0",
+			Steps: []workflow.StepTemplate{{Name: "a", Kind: workflow.KindStandard, Handler: workflow.HandlerReference{Callable: "a"}}}}})
+		require.NoError(t, err)
+	}
+	create := func(namespace string) (store.EventConsumer, error) {
+		return s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "mail", Namespace: namespace}, store.EventPlace{}, 10, byAna)
+	}
+	alpha, err := create("alpha")
+	require.NoError(t, err)
+	require.Equal(t, "mail", alpha.Name)
+	beta, err := create("beta")
+	require.NoError(t, err)
+	require.Equal(t, "beta/mail", beta.Name)
+	for _, namespace := range []string{"alpha", "beta"} {
+		_, err := create(namespace)
+		require.ErrorIs(t, err, store.ErrConsumerExists)
+		found, err := s.EventConsumerIn(t.Context(), "mail", []string{namespace})
+		require.NoError(t, err)
+		require.Equal(t, namespace, found.Namespace)
+		_, err = s.ClaimEvents(t.Context(), found.Name, "w", 1, time.Minute)
+		require.NoError(t, err)
+	}
+	_, err = s.EventConsumerIn(t.Context(), "mail", []string{"gamma"})
+	require.ErrorIs(t, err, store.ErrNotFound)
+	_, err = s.EventConsumerIn(t.Context(), "mail", nil)
+	require.ErrorIs(t, err, store.ErrNotFound)
+}

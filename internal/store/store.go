@@ -195,7 +195,7 @@ type (
 
 // Domain events. Positions only grow, and no smaller one appears later; a consumer gets
 // each event until it acknowledges it. Operations: Events, LastEvent;
-// CreateEventConsumer, ResetEventConsumer, DeleteEventConsumer, EventConsumer,
+// CreateEventConsumer, ResetEventConsumer, DeleteEventConsumer, EventConsumer, EventConsumerIn,
 // EventConsumers, ClaimEvents, AckEvents; WantResults.
 type (
 	EventConsumer = events.EventConsumer // reads the events of a namespace from its own position

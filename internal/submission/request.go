@@ -76,6 +76,17 @@ type Request struct {
 	// of the template's backoff; the last one is reused. At most
 	// limits.MaxRetryDelays, each at most limits.MaxRetryDelay.
 	RetryDelays []time.Duration
+
+	reaches func(namespace string) bool // see Reach
+}
+
+// Reach sets which namespaces the task may use beside its own; nil: all. Tasks of others, which it
+// depends on, do not exist for it.
+func (r *Request) Reach(reaches func(namespace string) bool) { r.reaches = reaches }
+
+// MayReach reports whether the task may use a namespace.
+func (r *Request) MayReach(namespace string) bool {
+	return namespace == r.Namespace || r.reaches == nil || r.reaches(namespace)
 }
 
 // The values of Request.OnDependencyFailure; the empty string means

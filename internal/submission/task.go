@@ -102,6 +102,7 @@ func Task(ctx context.Context, r *Request, plan *store.Plan) (store.NewTask, err
 		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags,
 		IdempotencyKey: r.IdempotencyKey, StartIn: r.StartIn, DeadlineIn: r.DeadlineIn,
 		DependsOn: r.DependsOn, Lenient: r.OnDependencyFailure == DependencyIgnored, Watched: r.Watched,
+		Reaches: r.reaches,
 	}
 	switch {
 	case r.Priority != nil:

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/internal/plainqueue"
 )
 
 var (
@@ -23,7 +25,7 @@ func queueDeaths(cfg *Config) Job {
 			}
 			res.count(queueWorkerDied.name(dry), len(found.Died))
 			for _, id := range found.Died {
-				res.show(id, queueWorkerDied.name(dry), "")
+				res.show(plainqueue.ShownWorker(id), queueWorkerDied.name(dry), "")
 			}
 			if !dry {
 				cfg.Metrics.QueueWorkersDied.Add(float64(len(found.Died)))

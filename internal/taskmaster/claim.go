@@ -58,7 +58,10 @@ func (s *Service) Claim(ctx context.Context, r ClaimRequest) (list []Claimed, er
 	}
 	queue := cmp.Or(r.Queue, w.Queue)
 	if r.Permitted != nil {
-		if err := r.Permitted(queue); err != nil {
+		switch err := r.Permitted(queue); {
+		case err != nil && r.Queue == "": // as one that is not registered
+			return nil, ErrUnknownWorker
+		case err != nil:
 			return nil, err
 		}
 	}

@@ -82,7 +82,7 @@ func statusOf(state workflow.TaskState) Status {
 
 // Finish ends executions, in a number of statements that does not depend on theirs, but for
 // those that are not held. The answer has one entry for each, in order. permitted refuses
-// queues; nil: none.
+// queues, whose tasks do not exist for the caller; nil: none.
 //
 // A success that is reported again by the worker that has completed the task is a success.
 func (s *Service) Finish(ctx context.Context, list []Finish, permitted func(queue string) error) ([]Finished, error) {
@@ -96,13 +96,11 @@ func (s *Service) Finish(ctx context.Context, list []Finish, permitted func(queu
 	for i := range list {
 		f := &list[i]
 		step, alive := steps[f.Task]
+		if alive && permitted != nil && permitted(step.Queue) != nil {
+			step, alive = store.QueueStep{}, false // as one that does not exist
+		}
 		if alive {
 			answers[i].Queue = step.Queue
-			if permitted != nil {
-				if answers[i].Err = permitted(step.Queue); answers[i].Err != nil {
-					continue
-				}
-			}
 		}
 		if answers[i].Err = f.check(step, workers); answers[i].Err != nil {
 			continue
@@ -202,10 +200,8 @@ func (s *Service) explain(ctx context.Context, f *Finish, workers map[string]sto
 		return Finished{Err: err}
 	}
 	a := Finished{Queue: task.Plan.Template.Namespace, Status: StatusOf(task)}
-	if permitted != nil {
-		if a.Err = permitted(a.Queue); a.Err != nil {
-			return a
-		}
+	if permitted != nil && permitted(a.Queue) != nil {
+		return Finished{Err: ErrUnknownTask}
 	}
 	w, known := workers[f.Worker]
 	if f.Success && a.Status == Done && known && len(task.Steps) == 1 && task.Steps[0].WorkerUUID != nil && *task.Steps[0].WorkerUUID == w.Claims {

@@ -50,6 +50,7 @@ var LogKeys = []LogKey{
 	{"claimed", KeyNumber, "Steps claimed since the start"},
 	{"claimed_ahead", KeyNumber, "Steps claimed that have no permit yet"},
 	{"client", KeyText, "Program that opened a session"},
+	{"client_address", KeyText, "Address that a request comes from"},
 	{"code", KeyText, "Status code of an rpc"},
 	{"collections", KeyNumber, "Garbage collections since the start"},
 	{"command", KeyText, "Command of a processor"},

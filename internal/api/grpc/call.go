@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -103,6 +104,9 @@ func (s *Server) requestOf(ctx context.Context, c call) (r *http.Request, invali
 		r.Header.Set("Content-Type", "application/json")
 	}
 	s.addCredentials(ctx, r.Header)
+	if from, known := peer.FromContext(ctx); known {
+		r.RemoteAddr = from.Addr.String()
+	}
 	return r, invalid, nil
 }
 

@@ -3,6 +3,7 @@ package rest
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +15,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // access is who may use a route.
@@ -231,6 +234,8 @@ type Access struct {
 	// Share is the percentage of batches, streams, sessions, waiting requests and bytes that one
 	// principal may hold; 0: all. Requests without credentials have no share.
 	Share int
+	// Reach says what content may use beside the namespaces of its principal; nil: nothing more.
+	Reach *auth.Reach
 	// Origins are those whose pages may call the API; "*" stands for all.
 	Origins []string
 	// Hosts are those that requests may name, besides this machine. None: any, unless the server
@@ -238,8 +243,8 @@ type Access struct {
 	Hosts []string
 }
 
-// ownerOf finds the namespace of the thing that a request names; "" if there is none, which
-// the operation answers.
+// ownerOf finds the namespace of the thing that a request names; "" if the id can be none's. The
+// error wraps store.ErrNotFound if there is no such thing.
 type ownerOf func(ctx context.Context, s scope, id string) (namespace string, err error)
 
 // authorise finds out for whom a request is made, and refuses it without the permission. It
@@ -290,7 +295,7 @@ func (x *exchange) stillGood() error {
 	if err == nil {
 		err = who.Authorize(x.permission)
 	}
-	if err == nil && !slices.Equal(who.Namespaces, x.who.Namespaces) {
+	if err == nil && (who.Everywhere() != x.who.Everywhere() || !slices.Equal(who.Namespaces, x.who.Namespaces)) {
 		err = errOtherNamespaces
 	}
 	return x.server.judged(x, err)
@@ -300,8 +305,14 @@ var errOtherNamespaces = errors.New("the namespaces of the credentials have chan
 
 // permit compares what the principal of a request may do with what it wants to.
 func (a *api) permit(ctx context.Context, x *exchange, needed access) error {
-	if err := x.who.Authorize(needed.needs); err != nil || x.who.Everywhere() {
+	if err := x.who.Authorize(needed.needs); err != nil {
 		return err
+	}
+	if needed.scope == scopeSession {
+		return a.permitSession(x)
+	}
+	if x.who.Everywhere() {
+		return nil
 	}
 	switch needed.scope {
 	case scopeNone, scopeBody, scopeDocs, scopeReflection:
@@ -312,8 +323,6 @@ func (a *api) permit(ctx context.Context, x *exchange, needed access) error {
 		return x.who.In(cmp.Or(x.request.PathValue("namespace"), x.request.PathValue("name")))
 	case scopeQuery:
 		return a.permitQuery(x)
-	case scopeSession:
-		return a.permitSession(x)
 	}
 	id := ""
 	for _, name := range []string{"uuid", "task_uuid", "dlq_entry_uuid", "id", "token", "name"} {
@@ -324,28 +333,68 @@ func (a *api) permit(ctx context.Context, x *exchange, needed access) error {
 	return a.permitThing(ctx, x, needed.scope, id)
 }
 
-// permitThing looks for the namespace of a thing; what does not exist is left to the operation.
+// permitThing refuses a request for a thing of a namespace that its principal may not act in with
+// the answer to one that does not exist, which it gives here too: both come before what else is
+// wrong with a request, so that nothing tells them apart. An id that can be none's is left to the
+// operation.
 func (a *api) permitThing(ctx context.Context, x *exchange, s scope, id string) error {
 	namespace, err := a.owner(ctx, s, id)
-	if err != nil || namespace == "" {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return absentThing(s, id, err)
+	case err != nil || namespace == "":
 		return err
 	}
-	return x.who.In(namespace)
+	return hidden(x.who.In(namespace), func(refused error) error { return absentThing(s, id, refused) })
 }
 
-// permitSession wants all namespaces of a session; what does not exist is left to the operation.
+// hidden replaces a refusal by the answer about what does not exist, with the refusal as its cause.
+func hidden(refused error, absent func(refused error) error) error {
+	if refused == nil {
+		return nil
+	}
+	return absent(refused)
+}
+
+// absentThing is the answer about a thing that does not exist, with its cause.
+func absentThing(s scope, id string, cause error) error {
+	if key, err := uuid.Parse(id); err == nil {
+		id = key.String()
+	}
+	f := notFound(fmt.Sprintf(absences[s], clip(id, 64)))
+	f.cause = cause
+	return f
+}
+
+// absences are the answers about what does not exist.
+var absences = map[scope]string{
+	scopeTask: "Task not found: %s", scopeEntry: "DLQ entry not found: %s", scopeSchedule: "Schedule not found: %s",
+	scopeApproval: unknownApproval + "%.0s", scopeConsumer: "Event consumer not found: %s",
+}
+
+// permitSession wants the principal that has opened a session, with all its namespaces. Another one
+// gets the answer about a session that does not exist, which is left to the operation.
 func (a *api) permitSession(x *exchange) error {
 	in := sessionInput{x.request.PathValue("session")}
-	namespaces, known := a.sessions.Namespaces(in.id())
-	if known && len(namespaces) == 0 {
-		return x.who.AllNamespaces()
+	opened, known := a.sessions.Opened(in.id())
+	if !known {
+		return nil
 	}
-	for _, name := range namespaces {
-		if err := x.who.In(name); err != nil {
-			return err
+	var refused error
+	switch {
+	case opened.Principal != x.who.Holder():
+		refused = auth.Foreign("session")
+	case len(opened.Namespaces) == 0:
+		refused = x.who.AllNamespaces()
+	}
+	for _, name := range opened.Namespaces {
+		if refused == nil {
+			refused = x.who.In(name)
 		}
 	}
-	return nil
+	return hidden(refused, func(refused error) error {
+		return &failure{status: http.StatusNotFound, code: codeNotFound, message: remote.ErrNoSession.Error(), cause: refused}
+	})
 }
 
 // permitQuery looks at the parameter namespace, and sets it to the only namespace of the
@@ -355,7 +404,7 @@ func (a *api) permitQuery(x *exchange) error {
 	if named := query["namespace"]; len(named) > 0 {
 		return x.who.In(query.Get("namespace"))
 	}
-	if len(x.who.Namespaces) > 1 {
+	if len(x.who.Namespaces) != 1 {
 		return x.who.AllNamespaces()
 	}
 	query.Set("namespace", x.who.Namespaces[0])
@@ -384,6 +433,49 @@ func (x *exchange) namespaces() []string {
 	return x.who.Namespaces
 }
 
+// reaches says of which namespaces what a task of one names may be: those of the principal who brings
+// it, and those that are granted; nil: of all.
+func (x *exchange) reaches(from string) func(namespace string) bool {
+	if x.namespaces() == nil {
+		return nil
+	}
+	return func(namespace string) bool {
+		return !x.hides(namespace) || x.server.cfg.Access.Reach.Granted(from, namespace)
+	}
+}
+
+// withinReach refuses a template that names templates of namespaces which its own may not use. The
+// principal's namespaces do not count: others' tasks run by it.
+func withinReach(ctx context.Context, t *workflow.Template) error {
+	x := exchangeOf(ctx)
+	for i := range t.Steps {
+		named := t.Steps[i].Task
+		if named == nil || named.Namespace == "" {
+			continue
+		}
+		var beyond *auth.BeyondError
+		if errors.As(x.server.cfg.Access.Reach.Check(t.Namespace, named.Namespace), &beyond) {
+			if err := x.server.judged(x, beyond.Refusal()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// showsInputs reports whether answers to a request have contexts, payloads and what is made of them.
+func (x *exchange) showsInputs() bool {
+	return x == nil || x.who == nil || x.server.cfg.Access.LogOnly || x.who.Permissions.Has(auth.TasksContextRead)
+}
+
+// shownInput is a context or a part of it in an answer, null for who may not read it.
+func shownInput(ctx context.Context, input json.RawMessage) json.RawMessage {
+	if exchangeOf(ctx).showsInputs() {
+		return input
+	}
+	return json.RawMessage("null")
+}
+
 // hides reports whether a request is not shown what is of a namespace.
 func (x *exchange) hides(namespace string) bool {
 	shown := x.namespaces()
@@ -397,6 +489,12 @@ func (a *api) withinTask(ctx context.Context, task string) error {
 		return nil
 	}
 	return a.judged(x, a.permitThing(ctx, x, scopeTask, task))
+}
+
+// withinThing is within for a namespace that the request does not name, but a thing that it names:
+// the answer is that about one which does not exist.
+func withinThing(ctx context.Context, s scope, id, namespace string) error {
+	return hidden(within(ctx, namespace), func(refused error) error { return absentThing(s, id, refused) })
 }
 
 // owners finds namespaces by reading the thing itself. It is asked for principals of some
@@ -424,13 +522,24 @@ func (o *orchestratorAPI) owners(ctx context.Context, s scope, id string) (names
 		approval, failed := o.engine.Approval(ctx, key.String()) // as the operation reads the token
 		namespace, err = approval.Namespace, failed
 	case scopeConsumer:
-		consumer, failed := o.store.EventConsumer(ctx, id)
-		namespace, err = consumer.Namespace, failed
-	}
-	if errors.Is(err, store.ErrNotFound) {
-		return "", nil
+		namespace, err = o.ownConsumer(ctx, id)
 	}
 	return namespace, err
+}
+
+// ownConsumer finds the consumer that a name means in the namespaces of the principal, and has the
+// request name it by the key under which it is kept.
+func (o *orchestratorAPI) ownConsumer(ctx context.Context, name string) (namespace string, err error) {
+	x := exchangeOf(ctx)
+	if x.namespaces() == nil { // a server that only logs
+		consumer, err := o.store.EventConsumer(ctx, name)
+		return consumer.Namespace, err
+	}
+	consumer, err := o.store.EventConsumerIn(ctx, name, x.namespaces())
+	if err == nil {
+		x.request.SetPathValue("name", consumer.Name)
+	}
+	return consumer.Namespace, err
 }
 
 // decided writes the audit log of a request and returns the refusal, if it is one.
@@ -471,13 +580,13 @@ func (s *Server) judged(x *exchange, err error) error {
 		return nil
 	}
 	s.audit.Warn("refused", fields...)
-	return refused
+	return err
 }
 
 // auditFields adds who wants to do what.
 func (x *exchange) auditFields(to []zap.Field) []zap.Field {
 	return append(x.fields(to), zap.String("route", x.request.Pattern), zap.String("permission", string(x.permission)),
-		zap.String("principal", x.who.Subject), zap.String("by", string(x.who.Method)))
+		zap.String("principal", x.who.Subject), zap.String("by", string(x.who.Method)), zap.String("client_address", x.request.RemoteAddr))
 }
 
 // serveUndocumented registers a route that the document does not have.

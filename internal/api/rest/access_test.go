@@ -16,12 +16,15 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/taskmaster"
@@ -93,16 +96,32 @@ func (i *issuer) access() rest.Access {
 // lockedEngine and lockedStore have one thing of each kind, all of the namespace shapes.
 type lockedEngine struct{ *fakeEngine }
 
-func (lockedEngine) Schedule(context.Context, uuid.UUID) (store.Schedule, error) {
-	return aNightlySchedule(), nil
+func (lockedEngine) Schedule(_ context.Context, id uuid.UUID) (store.Schedule, error) {
+	return aNightlySchedule(), thereIs(id)
 }
 
-func (lockedEngine) Approval(context.Context, string) (store.Approval, error) {
-	return store.Approval{Namespace: "shapes"}, nil
+func (lockedEngine) Approval(_ context.Context, token string) (store.Approval, error) {
+	return store.Approval{Namespace: "shapes"}, thereIs(uuid.MustParse(token))
 }
 
-func (lockedEngine) PlanOfType(context.Context, string, string) (*store.Plan, error) {
+func (lockedEngine) PlanOfType(_ context.Context, queue, name string) (*store.Plan, error) {
+	if queue != "" && queue != "shapes" || name != "diamond" {
+		return nil, &orchestration.UnknownTypeError{Namespace: queue, Type: name}
+	}
 	return diamond(), nil
+}
+
+// absentID is that of nothing, absentName the name of nothing.
+var (
+	absentID   = uuid.MustParse("019d1c5e-0c3e-7a41-9a0e-ffffffffffff")
+	absentName = "absent"
+)
+
+func thereIs(id uuid.UUID) error {
+	if id == absentID {
+		return store.ErrNotFound
+	}
+	return nil
 }
 
 func (lockedEngine) Replay(context.Context, uuid.UUID, orchestration.Replay) (orchestration.Created, error) {
@@ -111,15 +130,28 @@ func (lockedEngine) Replay(context.Context, uuid.UUID, orchestration.Replay) (or
 
 type lockedStore struct{ *fakeStore }
 
-func (lockedStore) DeadLetter(context.Context, uuid.UUID) (store.DeadLetter, error) {
-	return store.DeadLetter{Namespace: "shapes"}, nil
+func (lockedStore) DeadLetter(_ context.Context, id uuid.UUID) (store.DeadLetter, error) {
+	return store.DeadLetter{Namespace: "shapes"}, thereIs(id)
 }
 
-func (lockedStore) EventConsumer(context.Context, string) (store.EventConsumer, error) {
-	return store.EventConsumer{Namespace: "shapes"}, nil
+func (lockedStore) EventConsumer(_ context.Context, name string) (store.EventConsumer, error) {
+	if name == absentName {
+		return store.EventConsumer{}, store.ErrNotFound
+	}
+	return store.EventConsumer{Name: name, Namespace: "shapes"}, nil
 }
 
-func (lockedStore) TaskWithoutResults(context.Context, uuid.UUID) (*store.Task, error) {
+func (s lockedStore) EventConsumerIn(ctx context.Context, name string, namespaces []string) (store.EventConsumer, error) {
+	if !slices.Contains(namespaces, "shapes") {
+		return store.EventConsumer{}, store.ErrNotFound
+	}
+	return s.EventConsumer(ctx, name)
+}
+
+func (lockedStore) TaskWithoutResults(_ context.Context, id uuid.UUID) (*store.Task, error) {
+	if err := thereIs(id); err != nil {
+		return nil, err
+	}
 	return aTask(), nil
 }
 
@@ -131,11 +163,17 @@ func (lockedQueues) Submit(_ context.Context, list []taskmaster.Submission) ([]o
 }
 
 func (lockedQueues) Claim(_ context.Context, r taskmaster.ClaimRequest) ([]taskmaster.Claimed, error) {
-	return nil, r.Permitted("shapes")
+	if plainqueue.ShownWorker(r.Worker) == absentName || r.Permitted("shapes") != nil {
+		return nil, taskmaster.ErrUnknownWorker
+	}
+	return nil, nil
 }
 
 func (lockedQueues) Finish(_ context.Context, list []taskmaster.Finish, permitted func(string) error) ([]taskmaster.Finished, error) {
-	return []taskmaster.Finished{{Queue: "shapes", Status: taskmaster.Done, Err: permitted("shapes")}}[:len(list)], nil
+	if list[0].Task == absentID || permitted("shapes") != nil {
+		return []taskmaster.Finished{{Err: taskmaster.ErrUnknownTask}}, nil
+	}
+	return []taskmaster.Finished{{Queue: "shapes", Status: taskmaster.Done}}, nil
 }
 
 func (lockedQueues) Register(context.Context, store.QueueRegistration) (store.QueueWorker, error) {
@@ -146,7 +184,10 @@ func (lockedQueues) Heartbeat(context.Context, string, []store.HeldClaim) (store
 	return store.QueueWorker{Status: store.WorkerActive}, nil, nil
 }
 
-func (lockedQueues) Worker(context.Context, string) (store.QueueWorker, error) {
+func (lockedQueues) Worker(_ context.Context, id string) (store.QueueWorker, error) {
+	if plainqueue.ShownWorker(id) == absentID.String() {
+		return store.QueueWorker{}, taskmaster.ErrUnknownWorker
+	}
 	return store.QueueWorker{Queue: "shapes", Status: store.WorkerActive}, nil
 }
 
@@ -205,19 +246,29 @@ var lockedBodies = map[string]string{
 // aSession is one of the namespace shapes.
 const aSession = `{"protocol":1,"callables":[{"callable":"right"}],"namespaces":["shapes"]}`
 
+// configured serves the configuration.
+func configured(_ *rest.Config, o *rest.Orchestrator) {
+	o.Config = func() *client.OrchestratorConfig { return &client.OrchestratorConfig{} }
+}
+
+func lockedWorker(t testing.TB, i *issuer) *house {
+	t.Helper()
+	core, logs := observer.New(zap.DebugLevel)
+	h := newWorkerHouse(t, newFakeStatus(), newFakeStore(), func(c *rest.Config, w *rest.Worker) {
+		c.Access, c.Logger = i.access(), zap.New(core)
+		w.Config = func() *client.WorkerConfig { return &client.WorkerConfig{} }
+		w.Sessions = remote.New(remote.Config{MaxSessions: 100, MaxPermits: 1, ReclaimGrace: time.Minute, Offer: func() {}, Logger: zap.New(core), Metrics: telemetry.Discard()})
+	})
+	h.logs = logs
+	return h
+}
+
 // Every route with every kind of credentials. The routes come from the server itself, so that
 // none is left out.
 func TestEveryRouteIsLocked(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
-	orchestrator := locked(t, i, func(_ *rest.Config, o *rest.Orchestrator) {
-		o.Config = func() *client.OrchestratorConfig { return &client.OrchestratorConfig{} }
-	})
-	worker := newWorkerHouse(t, newFakeStatus(), newFakeStore(), func(c *rest.Config, w *rest.Worker) {
-		c.Access = i.access()
-		w.Config = func() *client.WorkerConfig { return &client.WorkerConfig{} }
-		w.Sessions = remote.New(remote.Config{MaxSessions: 100, MaxPermits: 1, ReclaimGrace: time.Minute, Offer: func() {}, Metrics: telemetry.Discard()})
-	})
+	orchestrator, worker := locked(t, i, configured), lockedWorker(t, i)
 	for h, open := range map[*house]int{orchestrator: 5, worker: 4} {
 		public, routes := 0, h.server.Permissions()
 		for _, route := range slices.Sorted(maps.Keys(routes)) {
@@ -234,6 +285,11 @@ func TestEveryRouteIsLocked(t *testing.T) {
 
 // asked sends a request to a route with a token; "" for none.
 func (h *house) asked(route, token string) reply {
+	return h.askedFor(route, token, strings.NewReplacer())
+}
+
+// askedFor is asked with something else in the place of what is named.
+func (h *house) askedFor(route, token string, other *strings.Replacer) reply {
 	h.t.Helper()
 	method, path, _ := strings.Cut(route, " ")
 	template := "shapes"
@@ -262,7 +318,7 @@ func (h *house) asked(route, token string) reply {
 	if slices.Contains(h.parameters()[method+" "+path], "queue") {
 		target += "?queue=shapes"
 	}
-	return h.doWithin(ctx, method, target, body, header...)
+	return h.doWithin(ctx, method, other.Replace(target), other.Replace(body), header...)
 }
 
 // parameters are those of each route, as described.
@@ -315,16 +371,12 @@ func (h *house) isLocked(i *issuer, route string, needed auth.Permission) {
 	refused := h.asked(route, i.token(nil, wrong))
 	require.Equal(t, http.StatusForbidden, refused.StatusCode, "%s: another permission", route)
 	require.Contains(t, string(refused.body), string(needed))
-	elsewhere := h.asked(route, i.token([]string{"other"}, string(needed)))
-	switch route { // each task has its own answer
-	case "POST /v1/tasks/batch":
-		require.Contains(t, string(elsewhere.body), `"code":"FORBIDDEN"`)
-	case "POST /tasks/v1/bulk", "POST /tasks/v1/complete":
-		require.Contains(t, string(elsewhere.body), "shapes")
+	elsewhere := i.token([]string{"other"}, string(needed))
+	switch route {
 	case "GET /api-docs/openapi.json", "GET /api-docs/ui", transcode.Reflection: // of no namespace
-		require.NotEqual(t, http.StatusForbidden, elsewhere.StatusCode, route)
+		require.NotEqual(t, http.StatusForbidden, h.asked(route, elsewhere).StatusCode, route)
 	default:
-		require.Equal(t, http.StatusForbidden, elsewhere.StatusCode, "%s: another namespace: %s", route, elsewhere.body)
+		h.isWalled(route, elsewhere)
 	}
 	require.NotContains(t, []int{401, 403}, h.asked(route, i.token(nil, string(needed))).StatusCode, route)
 }
@@ -497,7 +549,11 @@ func TestTransitionsOfOtherNamespacesAreLocked(t *testing.T) {
 		for _, of := range []string{"shapes", "other"} {
 			token := i.token([]string{of}, "tasks:read")
 			got := h.do(http.MethodGet, "/v1/transitions/stream?"+query, "", "Authorization", "Bearer "+token)
-			require.Equal(t, of != allowed, got.StatusCode == http.StatusForbidden, "%s of %s: %s", of, query, got.body)
+			refused := http.StatusForbidden
+			if strings.HasPrefix(query, "task") {
+				refused = http.StatusNotFound
+			}
+			require.Equal(t, of != allowed, got.StatusCode == refused, "%s of %s: %s", of, query, got.body)
 		}
 	}
 }

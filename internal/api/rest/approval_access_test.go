@@ -49,7 +49,7 @@ func TestApprovalsOfOtherNamespacesAreLocked(t *testing.T) {
 	token := list[0].Token
 	for _, spelt := range []string{token, strings.ToUpper(token), "{" + token + "}", "urn:uuid:" + token, strings.ReplaceAll(token, "-", "")} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			require.Equal(t, http.StatusForbidden, ask("other", method, spelt), "%s %s", method, spelt)
+			require.Equal(t, http.StatusNotFound, ask("other", method, spelt), "%s %s", method, spelt)
 		}
 		require.Equal(t, http.StatusOK, ask("shapes", http.MethodGet, spelt), spelt)
 	}

@@ -52,6 +52,9 @@ func (t *taskRoutes) createMany(x *exchange, _ *struct{}) error {
 		}
 		return t.admitTask(namespace)
 	})
+	for i := range b.requests {
+		b.requests[i].Reach(x.reaches(b.requests[i].Namespace))
+	}
 	results, err := t.createdMany(ctx, b.requests)
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ func (t *taskRoutes) chain(ctx context.Context, in *chainInput) (*client.Chain, 
 	for _, task := range chain.Tasks {
 		// A handler may name a task of another namespace as the next one.
 		if !x.hides(task.Plan.Template.Namespace) {
-			w.Tasks = append(w.Tasks, *taskOf(task, false))
+			w.Tasks = append(w.Tasks, *taskFor(ctx, task, false))
 		}
 	}
 	return w, nil

@@ -115,17 +115,23 @@ func (c *checked) acting(name, actor string) string {
 	return c.signed(actor)
 }
 
-// signed adds the principal to a name.
+// signed adds the principal to a name. Parentheses are the principal's alone, so that no name, and
+// no principal, looks like another one with its principal.
 func (c *checked) signed(actor string) string {
-	if c.who == nil || c.who.Method == auth.Anonymous || actor == c.who.Subject {
+	if c.who == nil || c.who.Method == auth.Anonymous {
 		return actor
 	}
-	if strings.TrimSpace(actor) == "" {
-		return clip(c.who.Subject, orchestration.MaxTextLength-3)
+	if strings.TrimSpace(actor) == "" || actor == c.who.Subject {
+		return clip(plainName(c.who.Subject), orchestration.MaxTextLength-3)
 	}
-	subject := clip(c.who.Subject, orchestration.MaxTextLength/2-6)
-	return clip(actor, orchestration.MaxTextLength/2-6) + " (" + subject + ")"
+	subject := clip(plainName(c.who.Subject), orchestration.MaxTextLength/2-6)
+	return clip(plainName(actor), orchestration.MaxTextLength/2-6) + " (" + subject + ")"
 }
+
+// plainName is a name without what sets off a principal.
+func plainName(name string) string { return parentheses.Replace(name) }
+
+var parentheses = strings.NewReplacer("(", "[", ")", "]")
 
 // id reads a UUID that must be there.
 func (c *checked) id(name, value string) (id uuid.UUID) {

@@ -127,7 +127,7 @@ func (r *compatRoutes) task(ctx context.Context, in *queueTaskInput) (*compatTas
 	if err != nil {
 		return nil, err
 	}
-	t := enqueuedOf(task)
+	t := enqueuedOf(ctx, task)
 	return &compatTask{t.ID, t.Type, t.Queue, queueWords[taskmaster.StatusOf(task)], t.Attempts, t.MaxAttempts, t.Payload, rawOr(t.Result, "null"), t.Error, t.CreatedAt}, nil
 }
 
@@ -205,6 +205,6 @@ func (r *compatRoutes) job(ctx context.Context, in *queueTaskInput) (*compatJob,
 	if err != nil {
 		return nil, err
 	}
-	t := enqueuedOf(task)
+	t := enqueuedOf(ctx, task)
 	return &compatJob{t.ID, t.Type, engineWords[taskmaster.StatusOf(task)], laneOf(task.Priority), t.Attempts, t.Result, t.Error, &t.CreatedAt}, nil
 }

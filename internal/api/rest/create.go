@@ -109,6 +109,7 @@ func (t *taskRoutes) create(x *exchange, in *shownQuery) error {
 		return err
 	}
 	request.Watched = how.wait > 0
+	request.Reach(x.reaches(request.Namespace))
 	task, err := through(x.request.Context(), t.guard, func(ctx context.Context) (*client.Task, error) {
 		return t.created(ctx, x, request, how)
 	})
@@ -155,7 +156,7 @@ func (t *taskRoutes) created(ctx context.Context, x *exchange, request orchestra
 	}
 	// Its first state follows from its plan and the request.
 	fresh := newTaskOf(&request, &created)
-	return taskOf(store.AsCreated(&fresh, created.RequestedAt), true), nil
+	return taskFor(ctx, store.AsCreated(&fresh, created.RequestedAt), true), nil
 }
 
 const (

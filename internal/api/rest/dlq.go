@@ -193,7 +193,7 @@ func (r *dlqRoutes) replayOne(ctx context.Context, body *request[client.DLQRepla
 	if err != nil {
 		return nil, ofEntry(id, err)
 	}
-	if err := within(ctx, l.Namespace); err != nil {
+	if err := withinThing(ctx, scopeEntry, id.String(), l.Namespace); err != nil {
 		return nil, err
 	}
 	if l.ReplayedAs != nil {

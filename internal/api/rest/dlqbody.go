@@ -29,7 +29,7 @@ func investigation(r *request[client.DLQUpdate]) (u store.DeadLetterUpdate, err 
 		r.text("resolution_notes", *u.Notes, maxNotes)
 	}
 	if u.By = b.ResolvedBy; u.By != nil {
-		r.text("resolved_by", *u.By, orchestration.MaxTextLength)
+		u.By = new(r.signed(r.text("resolved_by", *u.By, orchestration.MaxTextLength)))
 	}
 	u.Metadata = r.object("metadata", b.Metadata)
 	return u, r.err()

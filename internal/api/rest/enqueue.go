@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/workflow"
@@ -83,14 +84,11 @@ func (r *typeRoutes) enqueue(x *exchange, _ *struct{}) error {
 }
 
 func (r *typeRoutes) enqueued(ctx context.Context, x *exchange, b *enqueueRequest) (*client.Enqueued, error) {
-	plan, err := r.engine.PlanOfType(ctx, b.Queue, b.Type)
+	plan, err := r.planOfType(ctx, x, b)
 	if err != nil {
 		return nil, err
 	}
 	x.enqueues = plan.Template
-	if err := within(ctx, plan.Template.Namespace); err != nil {
-		return nil, err
-	}
 	if err := r.admitTask(plan.Template.Namespace); err != nil {
 		return nil, err
 	}
@@ -99,6 +97,7 @@ func (r *typeRoutes) enqueued(ctx context.Context, x *exchange, b *enqueueReques
 	if err != nil {
 		return nil, inPayload(err)
 	}
+	request.Reach(x.reaches(request.Namespace))
 	created, err := r.engine.Create(ctx, request)
 	if err != nil {
 		return nil, inPayload(err)
@@ -115,6 +114,37 @@ func (r *typeRoutes) enqueued(ctx context.Context, x *exchange, b *enqueueReques
 	}
 	answer.Status = execution.VisibleState(task.State, task.Counts()).String()
 	return answer, nil
+}
+
+// planOfType looks for a type in the queue that the request names, or in all that its principal may
+// act in: those of others neither count nor show.
+func (r *typeRoutes) planOfType(ctx context.Context, x *exchange, b *enqueueRequest) (found *store.Plan, err error) {
+	if b.Queue != "" {
+		if err := within(ctx, b.Queue); err != nil {
+			return nil, err
+		}
+	}
+	queues := x.namespaces()
+	if b.Queue != "" || queues == nil {
+		return r.engine.PlanOfType(ctx, b.Queue, b.Type)
+	}
+	for _, queue := range queues {
+		plan, err := r.engine.PlanOfType(ctx, queue, b.Type)
+		unknown := (*orchestration.UnknownTypeError)(nil)
+		switch {
+		case errors.As(err, &unknown):
+		case err != nil:
+			return nil, err
+		case found != nil:
+			return nil, orchestration.AmbiguousType(b.Type)
+		default:
+			found = plan
+		}
+	}
+	if found == nil {
+		return nil, &orchestration.UnknownTypeError{Type: b.Type}
+	}
+	return found, nil
 }
 
 // inPayload turns problems of a context into problems of the payload.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/tasker-go/tasker/client"
@@ -90,7 +91,7 @@ func (r *eventRoutes) create(ctx context.Context, _ *struct{}, body *request[cli
 		return nil, err
 	}
 	c, err := r.store.CreateEventConsumer(ctx, def, from, r.most, recorded("create_event_consumer", why))
-	return consumerOf(&c, missing(err, "Namespace not found: %s", def.Namespace))
+	return consumerOf(ctx, &c, missing(err, "Namespace not found: %s", def.Namespace))
 }
 
 func (r *eventRoutes) consumers(ctx context.Context, _ *struct{}) (*wire.EventConsumerList, error) {
@@ -103,7 +104,7 @@ func (r *eventRoutes) get(ctx context.Context, in *consumerInput) (*client.Event
 		return nil, err
 	}
 	c, err := r.store.EventConsumer(ctx, in.Name)
-	return consumerOf(&c, ofConsumer(in.Name, err))
+	return consumerOf(ctx, &c, ofConsumer(in.Name, err))
 }
 
 func (r *eventRoutes) remove(ctx context.Context, in *struct {
@@ -118,7 +119,7 @@ func (r *eventRoutes) remove(ctx context.Context, in *struct {
 		return nil, err
 	}
 	c, err := r.store.DeleteEventConsumer(ctx, in.Name, recorded("delete_event_consumer", why))
-	return consumerOf(&c, ofConsumer(in.Name, err))
+	return consumerOf(ctx, &c, ofConsumer(in.Name, err))
 }
 
 func (r *eventRoutes) reset(ctx context.Context, in *consumerInput, body *request[client.EventReset]) (*client.EventConsumer, error) {
@@ -134,7 +135,7 @@ func (r *eventRoutes) reset(ctx context.Context, in *consumerInput, body *reques
 		return nil, err
 	}
 	consumer, err := r.store.ResetEventConsumer(ctx, in.Name, to, recorded("reset_event_consumer", why))
-	return consumerOf(&consumer, ofConsumer(in.Name, err))
+	return consumerOf(ctx, &consumer, ofConsumer(in.Name, err))
 }
 
 // Bounds of claims of events; leases are in seconds.
@@ -177,7 +178,7 @@ func (r *eventRoutes) ack(ctx context.Context, in *consumerInput, body *request[
 		return nil, ofConsumer(in.Name, err)
 	}
 	consumer, err := r.store.EventConsumer(ctx, in.Name)
-	return consumerOf(&consumer, ofConsumer(in.Name, err))
+	return consumerOf(ctx, &consumer, ofConsumer(in.Name, err))
 }
 
 // ofConsumer adds the consumer to a not-found or conflict error.
@@ -192,7 +193,7 @@ func ofConsumer(name string, err error) error {
 }
 
 // consumerOf is the answer with a consumer.
-func consumerOf(c *store.EventConsumer, err error) (*client.EventConsumer, error) {
+func consumerOf(ctx context.Context, c *store.EventConsumer, err error) (*client.EventConsumer, error) {
 	switch {
 	case errors.Is(err, store.ErrConsumerExists):
 		return nil, conflict("An event consumer of this name exists")
@@ -201,7 +202,11 @@ func consumerOf(c *store.EventConsumer, err error) (*client.EventConsumer, error
 	case err != nil:
 		return nil, err
 	}
-	return new(shownConsumer(c)), nil
+	w := shownConsumer(c)
+	if exchangeOf(ctx).namespaces() != nil { // whether others have the name is not theirs to know
+		w.Name = strings.TrimPrefix(w.Name, c.Namespace+"/")
+	}
+	return &w, nil
 }
 
 func shownConsumer(c *store.EventConsumer) client.EventConsumer {

@@ -285,11 +285,21 @@ func (x *exchange) fields(to []zap.Field) []zap.Field {
 	if id := x.Header().Get(correlationHeader); id != "" {
 		fields = append(fields, zap.String("correlation_id", id))
 	}
-	fields = append(fields, zap.String("request_id", x.id), zap.String("method", x.request.Method), zap.String("path", clip(x.request.URL.Path, 200)))
+	fields = append(fields, zap.String("request_id", x.id), zap.String("method", x.request.Method), zap.String("path", x.loggedPath()))
 	if trace := x.Header().Get(traceHeader); trace != "" {
 		fields = append(fields, zap.String("traceparent", trace))
 	}
 	return fields
+}
+
+// loggedPath is the path in logs, without the id of a session: its process proves itself by it.
+func (x *exchange) loggedPath() string {
+	path := x.request.URL.Path
+	if rest, is := strings.CutPrefix(path, sessionsPath+"/"); is {
+		_, what, _ := strings.Cut(rest, "/")
+		path = sessionsPath + "/…/" + what
+	}
+	return clip(path, 200)
 }
 
 func isAdmin(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/admin/") }

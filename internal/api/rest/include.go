@@ -67,7 +67,7 @@ func (t *taskRoutes) show(ctx context.Context, id uuid.UUID, how display) (*clie
 	if err != nil {
 		return nil, ofTask(id, err)
 	}
-	w := taskOf(task, true)
+	w := taskFor(ctx, task, true)
 	if err := t.addUnserved(ctx, task, w); err != nil {
 		return nil, err
 	}

@@ -93,6 +93,7 @@ func (r *isolatedRoutes) list(ctx context.Context, in *isolatedQuery) (*client.I
 		if err != nil {
 			return nil, err
 		}
+		item.Item = shownInput(ctx, item.Item)
 		w.Items = append(w.Items, item)
 	}
 	if len(items) > limit {

@@ -148,6 +148,7 @@ type Store interface {
 	LastEvent(ctx context.Context, namespace string) (position int64, err error)
 	EventConsumers(ctx context.Context, limit int) ([]store.EventConsumer, error)
 	EventConsumer(ctx context.Context, name string) (store.EventConsumer, error)
+	EventConsumerIn(ctx context.Context, name string, namespaces []string) (store.EventConsumer, error)
 	CreateEventConsumer(ctx context.Context, def store.EventConsumer, from store.EventPlace, most int, by store.OperatorAction) (store.EventConsumer, error)
 	ResetEventConsumer(ctx context.Context, name string, to store.EventPlace, by store.OperatorAction) (store.EventConsumer, error)
 	DeleteEventConsumer(ctx context.Context, name string, by store.OperatorAction) (store.EventConsumer, error)

@@ -30,6 +30,9 @@ func (r *actionRoutes) preview(ctx context.Context, in *taskInput, body *request
 	if err != nil {
 		return nil, err
 	}
+	if !exchangeOf(ctx).showsInputs() {
+		found.ContextBefore, found.ContextAfter = nil, nil
+	}
 	return previewOf(task, body.body.Action, found)
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/coordinator"
@@ -48,10 +49,15 @@ func newQueueHouse(t *testing.T) *queueHouse {
 	return h
 }
 
-// as posts a request of a principal of some namespaces and returns status and body.
+// as posts a request of a principal of some namespaces and returns status and body. One whose name
+// is not ana stands before them: bo@shop.
 func (h *queueHouse) as(namespaces, path, body string) (status int, answer string) {
 	h.t.Helper()
-	token := h.issuer.token(strings.Fields(namespaces), "tasks:create", "workers:execute")
+	subject, of, named := strings.Cut(namespaces, "@")
+	if !named {
+		subject, of = "ana", namespaces
+	}
+	token := h.issuer.signFor(subject, jose.EdDSA, h.issuer.key, time.Hour, strings.Fields(of), "tasks:create", "workers:execute")
 	r := request(http.MethodPost, path, body, "Authorization", "Bearer "+token).WithContext(h.t.Context())
 	w := httptest.NewRecorder()
 	h.server.Handler().ServeHTTP(w, r)
@@ -116,9 +122,32 @@ func TestWorkersOfOtherNamespacesAreNotRegistered(t *testing.T) {
 	require.Len(t, held, 1)
 
 	status, answer := h.as("shop", "/workers/v1/register", `{"workerId":"w","queue":"shop","instance":"2"}`)
-	require.Equal(t, http.StatusForbidden, status, answer)
+	require.Equal(t, http.StatusNotFound, status, answer)
 	beat := h.ok("bank", "/workers/v1/w/heartbeat", `{"claims":[{"id":"`+held[0].ID+`","token":"`+held[0].Token+`"}]}`)
 	require.Contains(t, beat, `"queue":"bank"`)
 	require.Contains(t, beat, `"lost":[]`)
 	h.ok("bank", "/workers/v1/register", `{"workerId":"w","queue":"bank","instance":"2"}`)
+}
+
+// Workers belong to their principal: the id of another one's claims nothing, ends nothing, and is free.
+func TestWorkersOfOtherPrincipalsClaimNothing(t *testing.T) {
+	t.Parallel()
+	h := newQueueHouse(t)
+	h.ok("ana@bank", "/workers/v1/register", `{"workerId":"w","queue":"bank","instance":"1"}`)
+	h.ok("ana@bank", "/tasks/v1", `{"queue":"bank","payload":1}`)
+	held := h.claimed(h.ok("ana@bank", "/tasks/v1/claim", `{"workerId":"w"}`))
+	require.Len(t, held, 1)
+	h.ok("ana@bank", "/tasks/v1", `{"queue":"bank","payload":2}`)
+
+	for path, body := range map[string]string{"/tasks/v1/claim": `{"workerId":"w","held":[]}`, "/workers/v1/w/heartbeat": `{}`,
+		"/tasks/v1/" + held[0].ID + "/complete": `{"workerId":"w"}`} {
+		for _, id := range []string{"w", "nobody"} {
+			status, answer := h.as("bo@bank", strings.Replace(path, "/w/", "/"+id+"/", 1), strings.Replace(body, `"w"`, `"`+id+`"`, 1))
+			require.Equal(t, http.StatusNotFound, status, "%s as %s: %s", path, id, answer)
+		}
+	}
+	registered := h.ok("bo@bank", "/workers/v1/register", `{"workerId":"w","queue":"bank","instance":"2"}`)
+	require.Contains(t, registered, `"workerId":"w"`)
+	require.Len(t, h.claimed(h.ok("bo@bank", "/tasks/v1/claim", `{"workerId":"w","held":[]}`)), 1, "what waits, not what ana holds")
+	h.ok("ana@bank", "/tasks/v1/"+held[0].ID+"/complete", `{"workerId":"w"}`)
 }

@@ -152,7 +152,9 @@ func (r *queueRoutes) submit(x *exchange, _ *struct{}) error {
 		}
 		return x.answer(task)
 	}
-	return x.answerWith(http.StatusCreated, newQueueTask(&in, &result))
+	made := newQueueTask(&in, &result)
+	made.Payload = shownInput(x.request.Context(), made.Payload)
+	return x.answerWith(http.StatusCreated, made)
 }
 
 // submission checks a task to submit.
@@ -341,6 +343,7 @@ func (r *queueRoutes) show(ctx context.Context, id uuid.UUID) (*queueTask, error
 	}
 	t := queueTaskOf(task)
 	t.Payload, t.Tags = taskmaster.Queued(task.Context)
+	t.Payload = shownInput(ctx, t.Payload)
 	return t, nil
 }
 

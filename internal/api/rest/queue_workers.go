@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/limits"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/internal/taskmaster"
@@ -67,7 +68,7 @@ func (r *queueRoutes) claim(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	claimed, err := r.queues.Claim(ctx, taskmaster.ClaimRequest{Worker: b.WorkerID, Queue: b.Queue, Limit: limit, Wait: wait, Held: held,
+	claimed, err := r.queues.Claim(ctx, taskmaster.ClaimRequest{Worker: exchangeOf(ctx).workerID(b.WorkerID), Queue: b.Queue, Limit: limit, Wait: wait, Held: held,
 		Namespaces: exchangeOf(ctx).namespaces(), Permitted: func(queue string) error { return within(ctx, queue) },
 		Principal: exchangeOf(ctx).holder()})
 	if err != nil {
@@ -152,6 +153,7 @@ func (r *queueRoutes) finish(ctx context.Context, f taskmaster.Finish, err error
 	if err != nil {
 		return nil, err
 	}
+	f.Worker = exchangeOf(ctx).workerID(f.Worker)
 	done, err := r.queues.Finish(ctx, []taskmaster.Finish{f}, func(queue string) error { return within(ctx, queue) })
 	if err != nil {
 		return nil, err
@@ -194,6 +196,7 @@ func (r *queueRoutes) completeMany(ctx context.Context, _ *struct{}, body *reque
 			answer.Tasks[i].Error = tell(ctx, err)
 			continue
 		}
+		f.Worker = exchangeOf(ctx).workerID(f.Worker)
 		list, places = append(list, f), append(places, i)
 	}
 	if len(list) == 0 {
@@ -230,7 +233,7 @@ type queueWorker struct {
 }
 
 func queueWorkerOf(w *store.QueueWorker) queueWorker {
-	return queueWorker{w.ID, w.Queue, w.Tags, strings.ToUpper(w.Status.String()), client.Time{Time: w.RegisteredAt}, client.Time{Time: w.HeartbeatAt}}
+	return queueWorker{plainqueue.ShownWorker(w.ID), w.Queue, w.Tags, strings.ToUpper(w.Status.String()), client.Time{Time: w.RegisteredAt}, client.Time{Time: w.HeartbeatAt}}
 }
 
 func (r *queueRoutes) register(ctx context.Context, _ *struct{}, body *request[queueRegistration]) (*queueWorker, error) {
@@ -248,14 +251,8 @@ func (r *queueRoutes) register(ctx context.Context, _ *struct{}, body *request[q
 	if err := within(ctx, b.Queue); err != nil {
 		return nil, err
 	}
-	if err := r.withinWorker(ctx, b.WorkerID); err != nil && !errors.Is(err, taskmaster.ErrUnknownWorker) {
-		return nil, err
-	}
-	w, err := r.queues.Register(ctx, store.QueueRegistration{ID: b.WorkerID, Queue: b.Queue, Tags: b.Tags, Instance: b.Instance,
+	w, err := r.queues.Register(ctx, store.QueueRegistration{ID: exchangeOf(ctx).workerID(b.WorkerID), Queue: b.Queue, Tags: b.Tags, Instance: b.Instance,
 		Namespaces: exchangeOf(ctx).namespaces()})
-	if errors.Is(err, taskmaster.ErrUnknownWorker) { // it was registered in between
-		err = cmp.Or(r.withinWorker(ctx, b.WorkerID), err)
-	}
 	return new(queueWorkerOf(&w)), err
 }
 
@@ -310,6 +307,9 @@ func (r *queueRoutes) heartbeat(x *exchange, in *queueWorkerInput) error {
 			return err
 		}
 	}
+	if strings.ContainsAny(in.ID, "\x00\x1f") {
+		return taskmaster.ErrUnknownWorker
+	}
 	if err := filterText("id", in.ID); err != nil {
 		return err
 	}
@@ -320,7 +320,10 @@ func (r *queueRoutes) heartbeat(x *exchange, in *queueWorkerInput) error {
 	return x.answer(answer)
 }
 
-// withinWorker is within for the queue of a worker.
+// workerID is the id of a worker as it is kept: each principal has workers of its own.
+func (x *exchange) workerID(id string) string { return plainqueue.WorkerOf(x.holder(), id) }
+
+// withinWorker refuses a worker whose queue the principal may not act in, as one that does not exist.
 func (r *queueRoutes) withinWorker(ctx context.Context, id string) error {
 	if x := exchangeOf(ctx); x == nil || x.who == nil || x.who.Everywhere() {
 		return nil
@@ -329,10 +332,14 @@ func (r *queueRoutes) withinWorker(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return within(ctx, w.Queue)
+	if within(ctx, w.Queue) != nil {
+		return taskmaster.ErrUnknownWorker
+	}
+	return nil
 }
 
 func (r *queueRoutes) beat(ctx context.Context, id string, held []store.HeldClaim) (*queueBeat, error) {
+	id = exchangeOf(ctx).workerID(id)
 	if err := r.withinWorker(ctx, id); err != nil {
 		return nil, err
 	}

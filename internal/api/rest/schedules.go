@@ -58,7 +58,7 @@ func (r *scheduleRoutes) create(ctx context.Context, _ *struct{}, body *request[
 	}
 	made, err := r.engine.CreateSchedule(ctx, s, why)
 	r.namesakes(ctx, &err)
-	return shown(made, err)
+	return shown(ctx, made, err)
 }
 
 func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput, body *request[newSchedule]) (*client.Schedule, error) {
@@ -69,12 +69,12 @@ func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput, body *re
 	}
 	s, err := r.engine.UpdateSchedule(ctx, in.ID, why, change)
 	r.namesakes(ctx, &err)
-	return shown(s, ofSchedule(in.ID, err))
+	return shown(ctx, s, ofSchedule(in.ID, err))
 }
 
 func (r *scheduleRoutes) get(ctx context.Context, in *scheduleInput) (*client.Schedule, error) {
 	s, err := r.engine.Schedule(ctx, in.ID)
-	return shown(s, ofSchedule(in.ID, err))
+	return shown(ctx, s, ofSchedule(in.ID, err))
 }
 
 func (r *scheduleRoutes) pause(ctx context.Context, in *scheduleInput, body *request[client.Why]) (*client.Schedule, error) {
@@ -84,7 +84,7 @@ func (r *scheduleRoutes) pause(ctx context.Context, in *scheduleInput, body *req
 		return nil, err
 	}
 	s, err := r.engine.PauseSchedule(ctx, in.ID, why)
-	return shown(s, ofSchedule(in.ID, err))
+	return shown(ctx, s, ofSchedule(in.ID, err))
 }
 
 func (r *scheduleRoutes) resume(ctx context.Context, in *whyInput) (*client.Schedule, error) {
@@ -93,7 +93,7 @@ func (r *scheduleRoutes) resume(ctx context.Context, in *whyInput) (*client.Sche
 		return nil, err
 	}
 	s, err := r.engine.ResumeSchedule(ctx, in.ID, why)
-	return shown(s, ofSchedule(in.ID, err))
+	return shown(ctx, s, ofSchedule(in.ID, err))
 }
 
 func (r *scheduleRoutes) remove(ctx context.Context, in *whyInput) (*client.Schedule, error) {
@@ -105,7 +105,7 @@ func (r *scheduleRoutes) remove(ctx context.Context, in *whyInput) (*client.Sche
 	if err = ofSchedule(in.ID, err); err != nil {
 		return nil, err
 	}
-	return new(scheduleOf(&s)), nil
+	return scheduleFor(ctx, &s), nil
 }
 
 func (r *scheduleRoutes) run(ctx context.Context, in *whyInput) (*client.ScheduleRun, error) {
@@ -165,7 +165,7 @@ func (r *scheduleRoutes) list(ctx context.Context, in *scheduleQuery) (*client.S
 	if err != nil {
 		return nil, err
 	}
-	list := &client.ScheduleList{Schedules: each(found.Schedules, scheduleOf)}
+	list := &client.ScheduleList{Schedules: each(found.Schedules, func(s *store.Schedule) client.Schedule { return *scheduleFor(ctx, s) })}
 	pages := (found.Total + f.Limit - 1) / f.Limit
 	list.Pagination = client.Pagination{Page: page, PerPage: f.Limit, TotalCount: found.Total, TotalEstimated: found.Total >= store.CountLimit, TotalPages: pages, HasNext: page < pages, HasPrevious: page > 1}
 	return list, nil
@@ -181,15 +181,22 @@ func ofSchedule(id uuid.UUID, err error) error {
 }
 
 // shown is the answer with a schedule.
-func shown(s store.Schedule, err error) (*client.Schedule, error) {
+func shown(ctx context.Context, s store.Schedule, err error) (*client.Schedule, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := scheduleOf(&s)
+	w := scheduleFor(ctx, &s)
 	if runs, err := orchestration.NextRuns(&s, shownRuns); err == nil { // else it is paused, with a reason
 		w.NextRuns = nextRunsOf(&s, runs)
 	}
-	return &w, nil
+	return w, nil
+}
+
+// scheduleFor is a schedule for the sender of a request, who may not be one who reads contexts.
+func scheduleFor(ctx context.Context, s *store.Schedule) *client.Schedule {
+	w := scheduleOf(s)
+	w.Context = shownInput(ctx, w.Context)
+	return &w
 }
 
 func nextRunsOf(s *store.Schedule, runs []time.Time) []client.NextRun {

@@ -72,8 +72,10 @@ func (r *sessionRoutes) open(ctx context.Context, _ *struct{}, body *request[rem
 		}
 	}
 	body.body.Principal = exchangeOf(ctx).holder()
-	if x := exchangeOf(ctx); x != nil && x.who != nil && len(body.body.Namespaces) == 0 {
-		body.body.Namespaces = x.who.Namespaces
+	if x := exchangeOf(ctx); len(body.body.Namespaces) == 0 {
+		if body.body.Namespaces = x.namespaces(); body.body.Namespaces != nil && len(body.body.Namespaces) == 0 {
+			return nil, x.server.judged(x, x.who.AllNamespaces()) // none is not all
+		}
 	}
 	opened, err := r.hub.Open(ctx, body.body)
 	return &opened, sessionFailure(err)

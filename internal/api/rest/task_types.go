@@ -141,15 +141,15 @@ func (r *typeRoutes) showEnqueued(ctx context.Context, in *showInput) (*client.E
 	if len(t.Plan.Steps) != 1 || len(t.Steps) != 1 {
 		return nil, notFound(fmt.Sprintf("Task %s has several steps; it is shown at /v1/tasks/%s", in.UUID, in.UUID))
 	}
-	return enqueuedOf(t), nil
+	return enqueuedOf(ctx, t), nil
 }
 
-func enqueuedOf(t *store.Task) *client.EnqueuedTask {
+func enqueuedOf(ctx context.Context, t *store.Task) *client.EnqueuedTask {
 	step := &t.Steps[0]
 	w := &client.EnqueuedTask{
 		ID: t.UUID.String(), Type: t.Plan.Template.Name, Queue: t.Plan.Template.Namespace,
 		Status: execution.VisibleState(t.State, t.Counts()).String(), Attempts: step.Attempts, MaxAttempts: retryPolicy(t, step).MaxAttempts,
-		Payload: rawOr(t.Context, "{}"), Result: step.Result, CreatedAt: client.Time{Time: t.RequestedAt},
+		Payload: shownInput(ctx, rawOr(t.Context, "{}")), Result: step.Result, CreatedAt: client.Time{Time: t.RequestedAt},
 		NextRetryAt: instant(nextRetry(step)), CompletedAt: instant(t.CompletedAt),
 	}
 	if step.Result == nil {

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"crypto/sha1" // #nosec G505 -- of names, see namedStep
 	"math"
 	"time"
@@ -13,6 +14,13 @@ import (
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
+
+// taskFor is taskOf for the sender of a request, who may not be one who reads contexts.
+func taskFor(ctx context.Context, t *store.Task, steps bool) *client.Task {
+	w := taskOf(t, steps)
+	w.Context = shownInput(ctx, w.Context)
+	return w
+}
 
 // taskOf is a task for the API; in lists without steps.
 func taskOf(t *store.Task, steps bool) *client.Task {
@@ -153,15 +161,18 @@ func nextRetry(s *store.Step) *time.Time {
 	return s.NextRetryAt
 }
 
-// timelineOf is the history of a task for the API.
-func timelineOf(t *store.Task, h store.Timeline) *client.Timeline {
+// timelineOf is the history of a task for the API, with what was changed of its context for those
+// who may read it.
+func timelineOf(t *store.Task, h store.Timeline, inputs bool) *client.Timeline {
 	w := &client.Timeline{
 		TaskUUID: t.UUID.String(), Start: client.Time{Time: t.RequestedAt}, Seconds: happened(h.Completed),
 		Events: make([]client.TimelineEvent, len(h.Events)), Attempts: make([]client.StepAttempt, len(h.Attempts)),
 	}
 	for i, e := range h.Events {
 		shown := client.TimelineEvent{Seconds: e.Seconds, From: e.From, To: e.To, Actor: e.Actor, Reason: e.Reason, ContextEdited: e.ContextEdited}
-		shown.ContextChanges, shown.MoreContextChanges, _ = contextChanges(e.ContextBefore, e.ContextAfter) // JSON of the ledger
+		if inputs {
+			shown.ContextChanges, shown.MoreContextChanges, _ = contextChanges(e.ContextBefore, e.ContextAfter) // JSON of the ledger
+		}
 		w.Events[i] = shown
 	}
 	for i, a := range h.Attempts {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -119,6 +120,9 @@ func (t *taskRoutes) list(ctx context.Context, in *listQuery) (*client.TaskList,
 	if err != nil {
 		return nil, err
 	}
+	if x := exchangeOf(ctx); with.context && !x.showsInputs() {
+		return nil, x.server.judged(x, x.who.Authorize(auth.TasksContextRead))
+	}
 	found, err := t.store.Tasks(ctx, f)
 	if err != nil {
 		return nil, err
@@ -130,7 +134,7 @@ func (t *taskRoutes) list(ctx context.Context, in *listQuery) (*client.TaskList,
 	}
 	list := &client.TaskList{Tasks: make([]client.Task, len(found.Tasks))}
 	for i, task := range found.Tasks {
-		list.Tasks[i] = *taskOf(task, false)
+		list.Tasks[i] = *taskFor(ctx, task, false)
 	}
 	for _, id := range found.Unreadable {
 		list.Unreadable = append(list.Unreadable, id.String())

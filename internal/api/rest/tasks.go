@@ -152,7 +152,7 @@ func (t *taskRoutes) timeline(ctx context.Context, in *taskInput) (*client.Timel
 	if err != nil {
 		return nil, err
 	}
-	return timelineOf(task, history), nil
+	return timelineOf(task, history, exchangeOf(ctx).showsInputs()), nil
 }
 
 // readTask reads a task without its results; its error names the missing task.

@@ -75,6 +75,9 @@ func (t *templateRoutes) register(ctx context.Context, _ *struct{}, body *reques
 	if err := within(ctx, parsed.Namespace); err != nil {
 		return nil, err
 	}
+	if err := withinReach(ctx, parsed); err != nil {
+		return nil, err
+	}
 	done, err := t.put(ctx, parsed, why.Actor)
 	if err != nil {
 		return nil, err

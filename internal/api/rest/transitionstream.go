@@ -58,7 +58,7 @@ func (s *transitionStreams) scope(ctx context.Context, q *transitionQuery) (scop
 		return scope, ofTask(scope.Task, err)
 	}
 	of := task.Plan.Template.Namespace
-	if err := within(ctx, of); err != nil {
+	if err := withinThing(ctx, scopeTask, scope.Task.String(), of); err != nil {
 		return scope, err
 	}
 	if namespace != "" && namespace != of {
@@ -164,7 +164,7 @@ func (t *transitionStream) snapshot(ctx context.Context) (ended bool, err error)
 			break
 		}
 	}
-	t.w.name("snapshot", "", taskOf(task, true))
+	t.w.name("snapshot", "", taskFor(ctx, task, true))
 	return task.State.Terminal(), nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/internal/tracing"
@@ -104,6 +105,7 @@ type Engine struct {
 	inputs       inputs
 	unknown      unknown
 	rejected     rejected
+	reaching     settle.Reaching
 	own          []int32 // callables whose handlers run in this process
 	publisher    signal.Publisher
 	log          *zap.Logger

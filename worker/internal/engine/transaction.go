@@ -367,6 +367,9 @@ func (x *Execution) CreateTask(ctx context.Context, tx store.Tx, r *submission.R
 	if own {
 		how = store.AnnounceNothing
 	}
+	if err := x.engine.reach(x, r); err != nil {
+		return submission.Created{}, err
+	}
 	created, signals, err := submission.Into(ctx, tx, cfg.Store, how, r)
 	if err == nil && own && !created.Existing {
 		x.tx.work.Announce(signals...)
@@ -402,6 +405,9 @@ func (e *Engine) createNext(ctx context.Context, x *Execution, r submission.Requ
 	if alike {
 		r.IdempotencyKey = fmt.Sprintf("%s/%d", x.Claim.StepUUID(), x.Key.Token) // identifies the execution
 	}
+	if err := e.reach(x, &r); err != nil {
+		return notContinued(err)
+	}
 	task, err := submission.Prepare(ctx, e.cfg.Store, &r)
 	if err != nil {
 		return notContinued(err)
@@ -416,6 +422,20 @@ func (e *Engine) createNext(ctx context.Context, x *Execution, r submission.Requ
 	}
 	if !created.Duplicate {
 		x.tx.created = append(x.tx.created, task.Plan)
+	}
+	return nil
+}
+
+// reach refuses a task in a namespace that the namespace of the execution may not use, by the rule
+// that orchestrators have published, and bounds what the task may depend on.
+func (e *Engine) reach(x *Execution, r *submission.Request) error {
+	reach, from := e.reaching.By(e.cfg.Store.AgreedRules()), x.job.plan.Template.Namespace
+	if reach == nil {
+		return nil
+	}
+	r.Reach(func(namespace string) bool { return reach.May(from, namespace) })
+	if err := reach.Check(from, r.Namespace); err != nil {
+		return &submission.InvalidError{Problems: []string{err.Error()}}
 	}
 	return nil
 }

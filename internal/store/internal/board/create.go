@@ -49,6 +49,8 @@ type NewTask struct {
 	Parent *ParentStep
 	// DependsOn are tasks that have to end before this one begins; they exist.
 	DependsOn []uuid.UUID
+	// Reaches says of which namespaces these may be, beside its own; nil: of all. Others do not exist.
+	Reaches func(namespace string) bool
 	// Lenient lets it begin regardless of their outcome; else their failure cancels it.
 	Lenient bool
 	// Watched: a client already waits for its end, see Store.Watch.

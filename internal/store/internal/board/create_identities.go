@@ -3,6 +3,7 @@ package board
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -369,6 +370,36 @@ func (e *UnknownTasksError) Error() string {
 var missingTasks = pg.Compile(`
 select id from unnest(@tasks::uuid[]) i(id) where not exists (select from tasker.tasks t where t.task_uuid = any (array[i.id])) limit 100`)
 
+// dependencyQueues are the namespaces of tasks, null for those that do not exist.
+// Index: the primary keys.
+var dependencyQueues = pg.Compile(`
+select i.id, n.name as namespace from unnest(@tasks::uuid[]) i(id)
+left join lateral (select t.queue from tasker.tasks t where t.task_uuid = any (array[i.id]) limit 1) t on true
+left join tasker.namespaces n on n.namespace_id = t.queue`)
+
+// unreachable are the dependencies of new tasks that do not exist, or are of namespaces that the
+// task which names them does not reach: nothing tells these from the others.
+func unreachable(ctx context.Context, db stmt.Querier, tasks []NewTask, chosen []bool, on pg.UUIDs) (missing []uuid.UUID, err error) {
+	type dependency struct {
+		ID        uuid.UUID
+		Namespace *string
+	}
+	queues := make(map[uuid.UUID]*string, len(on))
+	err = stmt.Each(ctx, db, dependencyQueues.With(pg.Args{"tasks": on}), func(d *dependency) { queues[d.ID] = d.Namespace })
+	for i := range tasks {
+		for _, id := range tasks[i].DependsOn {
+			of := queues[id]
+			if chosen[i] && (of == nil || tasks[i].Reaches != nil && *of != tasks[i].Plan.Template.Namespace && !tasks[i].Reaches(*of)) {
+				missing = append(missing, id)
+			}
+		}
+	}
+	return missing[:min(len(missing), mostMissing)], err
+}
+
+// mostMissing bounds the dependencies that an error names.
+const mostMissing = 100
+
 // checkDependencies checks that the dependencies of new tasks exist; without dependencies
 // it runs no statement.
 func checkDependencies(ctx context.Context, db stmt.Querier, tasks []NewTask, chosen []bool) error {
@@ -382,6 +413,13 @@ func checkDependencies(ctx context.Context, db stmt.Querier, tasks []NewTask, ch
 	}
 	if on == nil {
 		return nil
+	}
+	if slices.ContainsFunc(tasks, func(t NewTask) bool { return t.Reaches != nil && len(t.DependsOn) > 0 }) {
+		missing, err := unreachable(ctx, db, tasks, chosen, on)
+		if err == nil && len(missing) > 0 {
+			err = &UnknownTasksError{missing}
+		}
+		return err
 	}
 	missing, err := stmt.All[uuid.UUID](ctx, db, missingTasks.With(pg.Args{"tasks": on}))
 	if err == nil && len(missing) > 0 {

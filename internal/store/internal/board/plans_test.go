@@ -449,6 +449,7 @@ func otherStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int)
 		plantest.Of("forgetBatches", forgetBatches.With(pg.Args{"g": groups}), 3*items, 3*items),
 		plantest.Of("recordBatches", recordBatches.With(pg.Args{"d": made}), items, items),
 		plantest.Of("runsOfNumbers", runsOfNumbers.With(pg.Args{"task": split[0]}), 6, 3),
+		plantest.Of("dependencyQueues", dependencyQueues.With(pg.Args{"tasks": quiet}), items, items),
 		plantest.Of("missingTasks", missingTasks.With(pg.Args{"tasks": quiet}), items, 0),
 		plantest.Of("reprioritise", reprioritise.With(pg.Args{"ordered": []int32{}, "task": quiet[0], "priority": 1, "lane": 200, "started_lane": 200, "actor": "a", "reason": "r"}), 1, 1),
 		plantest.Of("watchTask", watchTask.With(pg.Args{"task": quiet[0]}), 1, 1),

@@ -185,7 +185,10 @@ cross join lateral (
 
 // Index: the primary keys, the unique name, domain_events_by_namespace.
 var (
-	readConsumer  = pg.Compile(consumers + ` where c.name = @name`)
+	readConsumer = pg.Compile(consumers + ` where c.name = @name`)
+	// consumerIn reads the one that a name means in some namespaces: under the name, or under one of the
+	// keys that names have with their namespaces.
+	consumerIn    = pg.Compile(consumers + ` where c.name = any (@keys) and n.name = any (@namespaces) order by c.name = @name desc, n.name limit 1`)
 	readConsumers = pg.Compile(consumers + ` order by c.name limit @limit`)
 )
 
@@ -193,6 +196,20 @@ var (
 func (s *Log) EventConsumer(ctx context.Context, name string) (EventConsumer, error) {
 	return pg.ReadOne[EventConsumer](ctx, s.db, "event_consumer", "read the event consumer", readConsumer.With(pg.Args{"name": name}))
 }
+
+// EventConsumerIn reads the one that a name means in some namespaces; its Name is the one by which
+// EventConsumer finds it. The error wraps ErrNotFound if none of them has it.
+func (s *Log) EventConsumerIn(ctx context.Context, name string, namespaces []string) (EventConsumer, error) {
+	keys := []string{name}
+	for _, namespace := range namespaces {
+		keys = append(keys, consumerKey(namespace, name))
+	}
+	return pg.ReadOne[EventConsumer](ctx, s.db, "event_consumer", "read the event consumer",
+		consumerIn.With(pg.Args{"name": name, "keys": keys, "namespaces": pg.NonNil(namespaces)}))
+}
+
+// consumerKey is the name under which a consumer is kept whose own name another namespace has.
+func consumerKey(namespace, name string) string { return namespace + "/" + name }
 
 // EventConsumers lists them by name, at most as many as there may be.
 func (s *Log) EventConsumers(ctx context.Context, limit int) ([]EventConsumer, error) {
@@ -212,7 +229,9 @@ const startPlace = `case when @now then coalesce((
 
 var (
 	lookForConsumers = pg.Compile(`
-select exists (select from tasker.namespaces where name = @namespace) as known, exists (select from tasker.event_consumers where name = @name) as taken,
+select exists (select from tasker.namespaces where name = @namespace) as known,
+       exists (select from tasker.event_consumers where name = @name) as elsewhere,
+       exists (select from tasker.event_consumers c join tasker.namespaces n using (namespace_id) where c.name in (@name, @key) and n.name = @namespace) as taken,
        (select count(*)::int from tasker.event_consumers) as count`)
 	insertConsumer = pg.Compile(`
 insert into tasker.event_consumers (namespace_id, name, patterns, position)
@@ -223,19 +242,20 @@ update tasker.event_consumers c set token = null, lease_until = null, handed_las
 	deleteConsumer = pg.Compile(`delete from tasker.event_consumers where name = @name`)
 )
 
-// CreateEventConsumer stores a new consumer and records the operator. most bounds their
-// number. The error wraps ErrConsumerExists, ErrTooManyConsumers, or ErrNotFound if the
-// namespace does not exist.
+// CreateEventConsumer stores a new consumer and records the operator. Another namespace may have one
+// of the same name: then it is kept with its namespace. most bounds their number. The error wraps
+// ErrConsumerExists, ErrTooManyConsumers, or ErrNotFound if the namespace does not exist.
 func (s *Log) CreateEventConsumer(ctx context.Context, def EventConsumer, from EventPlace, most int, by pg.OperatorAction) (EventConsumer, error) {
 	return s.changeConsumer(ctx, "create_event_consumer", "create the event consumer", by, def.Name, func(tx pgx.Tx) (c EventConsumer, err error) {
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtext('tasker.event_consumers'))`); err != nil {
 			return c, err
 		}
 		type consumers struct {
-			Known, Taken bool
-			Count        int
+			Known, Elsewhere, Taken bool
+			Count                   int
 		}
-		found, err := stmt.One[consumers](ctx, tx, lookForConsumers.With(pg.Args{"namespace": def.Namespace, "name": def.Name}))
+		found, err := stmt.One[consumers](ctx, tx, lookForConsumers.With(pg.Args{"namespace": def.Namespace, "name": def.Name,
+			"key": consumerKey(def.Namespace, def.Name)}))
 		switch {
 		case err != nil:
 			return c, err
@@ -246,12 +266,16 @@ func (s *Log) CreateEventConsumer(ctx context.Context, def EventConsumer, from E
 		case found.Count >= most:
 			return c, fmt.Errorf("%w: %d", ErrTooManyConsumers, most)
 		}
-		_, err = pg.Run(ctx, tx, insertConsumer.With(pg.Args{"namespace": def.Namespace, "name": def.Name, "patterns": pg.NonNil(def.Patterns),
+		name := def.Name
+		if found.Elsewhere {
+			name = consumerKey(def.Namespace, name)
+		}
+		_, err = pg.Run(ctx, tx, insertConsumer.With(pg.Args{"namespace": def.Namespace, "name": name, "patterns": pg.NonNil(def.Patterns),
 			"now": from.Now, "position": from.Position}))
 		if err != nil {
 			return c, err
 		}
-		return consumerNamed(ctx, tx, def.Name)
+		return consumerNamed(ctx, tx, name)
 	})
 }
 

@@ -22,6 +22,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int) []pl
 	return []plantest.Statement{
 		plantest.Of("listTaskEvents", listTaskEvents.With(pg.Args{"namespace": "big", "after": int64(0), "patterns": []string{}, "scan": items, "limit": items, "task": task}), 1, 1),
 		plantest.Of("readConsumer", readConsumer.With(pg.Args{"name": fmt.Sprint("c", f.From+1)}), 1, 1),
+		plantest.Of("consumerIn", consumerIn.With(pg.Args{"name": fmt.Sprint("c", f.From+1), "keys": []string{fmt.Sprint("c", f.From+1)}, "namespaces": []string{"big"}}), 1, 1),
 		plantest.Of("readConsumers", readConsumers.With(pg.Args{"limit": items}), items, items),
 	}
 }

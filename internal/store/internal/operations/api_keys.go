@@ -90,7 +90,8 @@ func (s *Operations) CreateAPIKey(ctx context.Context, k NewAPIKey, by pg.Operat
 		if err == nil && k.Rotate {
 			_, err = pg.Run(ctx, tx, expireKeys.With(pg.Args{"name": k.Name, "key": made.UUID, "grace_ms": k.Grace.Milliseconds()}))
 		}
-		return made, map[string]any{"api_key": made.UUID, "name": k.Name}, err
+		return made, map[string]any{"api_key": made.UUID, "name": k.Name, "permissions": made.Permissions, "namespaces": made.Namespaces,
+			"expires_at": made.ExpiresAt, "rotated": k.Rotate}, err
 	})
 	return made, err
 }
