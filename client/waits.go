@@ -79,7 +79,7 @@ func (c *Client) SendEvent(ctx context.Context, e ExternalEvent) (*EventReceipt,
 func (c *Client) Approvals(ctx context.Context, o ApprovalListOptions) (list []Approval, err error) {
 	type page struct {
 		Approvals  []Approval `json:"approvals"`
-		NextCursor string     `json:"next_cursor"`
+		NextCursor string     `json:"next_cursor,omitempty"`
 	}
 	most := cmp.Or(o.Limit, defaultApprovals)
 	for q := (parameters{"task_uuid": o.TaskUUID, "namespace": o.Namespace, "limit": o.Limit}); ; q["limit"] = most - len(list) {

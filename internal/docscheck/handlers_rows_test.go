@@ -96,6 +96,7 @@ var handlerSections = []handlerSection{
 			"TaskerError, Marks, Marks.errorType, TaskerError.retryable"},
 		{"", "worker.Yield", "Yield, Yield.point", "Yield"},
 		{"", "worker.HandBack", "Returned", "Returned"},
+		{"", "worker.Lost", "– of handlers that pass steps on", "– of handlers that pass steps on"},
 		{"", "ctx.SetMetadata; replaces", "ctx.metadata; a mapping", "ctx.metadata; adds"},
 		{"", "ctx.Publish", "ctx.publish", "ctx.publish"},
 		{"", "worker.Continue", "Continue, Continue.result", "Continue, Continue.result"},
@@ -363,7 +364,7 @@ var (
 	goElsewhere = map[string]string{
 		"worker.Configure": ofProgram, "worker.Metrics": ofProgram, "worker.NewMetrics": ofProgram,
 		"worker.Health":           ofProgram,
-		"worker.CheckpointConfig": ofProgram, "worker.DomainEventConfig": ofProgram, "worker.IsolationConfig": ofProgram, "worker.SchemaCheckConfig": ofProgram,
+		"worker.CheckpointConfig": ofProgram, "worker.DomainEventConfig": ofProgram, "worker.IsolationConfig": ofProgram, "worker.InputConfig": ofProgram, "worker.SchemaCheckConfig": ofProgram,
 		"worker.ReportConfig": ofProgram, "worker.TransactionConfig": ofProgram, "worker.ErrWorkerIDInUse": ofProgram,
 		"Worker.Health": ofProgram, "Worker.Host": ofProgram, "Worker.Mode": ofProgram, "Worker.SetMode": ofProgram,
 		"Worker.Ready": ofProgram, "Worker.LoadTemplates": ofProgram, "Worker.RegisterTemplate": ofProgram,
