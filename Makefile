@@ -293,7 +293,7 @@ FRESHFLAGS ?=
 
 # $(1): the arguments of goreleaser, which finds the tool for bills of materials in PATH.
 define goreleaser
-	PATH=$(CURDIR)/$(dir $(CYCLONEDX)):$$PATH CGO_ENABLED=0 $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) $(1)
+	PATH=$(CURDIR)/$(dir $(CYCLONEDX)):$$PATH $(GO) run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) $(1)
 endef
 
 .PHONY: release-dry-run

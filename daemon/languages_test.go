@@ -122,7 +122,7 @@ func handlersOf(t *testing.T, l language) {
 	require.Error(t, dead.Wait(), "it kills itself after a checkpoint")
 
 	alive, out := p.workerOf(t, l)
-	require.JSONEq(t, `{"resumed_from":50,"sum":7,"attempt":2}`, p.results(t, frail)[of("dies_step")])
+	require.JSONEq(t, `{"resumed_from":50,"sum":7,"attempt":1}`, p.results(t, frail)[of("dies_step")])
 	linear := p.results(t, p.workflow(of("linear"), of("square"), of("async"), of("object")))
 	require.JSONEq(t, `{"value":7}`, linear[of("square_step")])
 	require.JSONEq(t, `{"value":49,"of":"`+of("async")+`"}`, linear[of("async_step")])

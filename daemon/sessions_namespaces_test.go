@@ -67,7 +67,7 @@ func TestSessionsOfNamespaces(t *testing.T) {
 	var opened remote.Opened
 	require.Equal(t, 201, keyed(t, "other", http.MethodPost, all, open, &opened))
 	mine := all + "/" + opened.SessionID.String()
-	for key, want := range map[string]int{"none": 403, "": 401, "all": 200, "other": 200} {
+	for key, want := range map[string]int{"none": 404, "": 401, "all": 404, "other": 200} {
 		require.Equal(t, want, keyed(t, key, http.MethodPost, mine+"/poll", nil, nil), key)
 	}
 	narrow := open
@@ -88,7 +88,7 @@ func TestSessionsOfNamespaces(t *testing.T) {
 	require.Equal(t, own, step.TaskUUID.String())
 	var answer remote.Reported
 	done := remote.Reports{Reports: []remote.Report{{Fence: step.Fence, Outcome: remote.Success, Result: json.RawMessage(`1`)}}}
-	require.Equal(t, 403, keyed(t, "none", http.MethodPost, mine+"/reports", done, nil))
+	require.Equal(t, 404, keyed(t, "none", http.MethodPost, mine+"/reports", done, nil))
 	require.Equal(t, 200, keyed(t, "other", http.MethodPost, mine+"/reports", done, &answer))
 	require.Empty(t, answer.Rejected)
 	p.ended(t, own, "complete")

@@ -399,14 +399,14 @@ func TestALostProcess(t *testing.T) {
 	require.False(t, saved.SavedAt.IsZero())
 	alive := p.session(t, 1, "frail")
 	again := alive.step()
-	require.Equal(t, 2, again.Attempt)
+	require.Equal(t, 1, again.Attempt, "a loss uses no attempt")
 	require.Equal(t, step.StepUUID, again.StepUUID)
 	require.JSONEq(t, `7`, string(again.Checkpoint.Cursor))
 	require.EqualValues(t, 7, again.Checkpoint.Items)
 	dead.call(http.MethodPost, dead.base+"/reports", remote.Reports{Reports: []remote.Report{{Fence: step.Fence, Outcome: remote.Success}}}, http.StatusNotFound, nil)
 	require.Equal(t, 409, alive.report(remote.Report{Fence: step.Fence, Outcome: remote.Success})[0].Status, "the fence of the lost process")
 	alive.succeed(again, `1`)
-	require.Equal(t, 2, p.ended(t, task, "complete").Attempts)
+	require.Equal(t, 1, p.ended(t, task, "complete").Attempts)
 }
 
 // TestSessionsWhileTheWorkerStops: a session learns that the worker stops, and what it

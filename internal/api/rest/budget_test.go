@@ -31,7 +31,7 @@ func TestBodiesShareABudget(t *testing.T) {
 	slow, err := net.Dial("tcp", h.server.Addr().String())
 	require.NoError(t, err)
 	defer func() { _ = slow.Close() }()
-	_, err = fmt.Fprintf(slow, "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(large), large[:10])
+	_, err = fmt.Fprintf(slow, "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(large), large[:10])
 	require.NoError(t, err)
 	held := func() float64 { return testutil.ToFloat64(m.WebBudgetHeld.WithLabelValues("bodies")) }
 	require.Eventually(t, func() bool { return held() > 0 }, 30*time.Second, time.Millisecond)
@@ -68,7 +68,7 @@ func TestARefusedBodyIsReadToItsEnd(t *testing.T) {
 		return conn
 	}
 	begin := func(conn net.Conn, length int) {
-		_, err := fmt.Fprintf(conn, "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", length)
+		_, err := fmt.Fprintf(conn, "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", length)
 		require.NoError(t, err)
 	}
 	begin(dial(), 700_000) // and sends nothing more
@@ -90,7 +90,7 @@ func TestARefusedBodyIsReadToItsEnd(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
 	require.False(t, answer.Close)
 
-	_, err = io.WriteString(late, "GET /v1/tasks HTTP/1.1\r\nHost: x\r\n\r\n")
+	_, err = io.WriteString(late, "GET /v1/tasks HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	require.NoError(t, err)
 	answer, err = http.ReadResponse(answers, nil)
 	require.NoError(t, err)

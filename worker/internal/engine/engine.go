@@ -288,6 +288,9 @@ func (e *Engine) execute(x *Execution) Ending {
 	}
 	if x.Claim.Large {
 		free, err := e.readInputs(x)
+		if errors.Is(err, errHandedBack) {
+			return Ending{Kind: GivenUp, Err: err}
+		}
 		if err != nil {
 			return x.Judge(err)
 		}

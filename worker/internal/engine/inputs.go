@@ -61,6 +61,9 @@ func (e *Engine) readInputs(x *Execution) (free func(), err error) {
 	return free, nil
 }
 
+// errHandedBack: the database rejects the inputs of a step, which is set aside.
+var errHandedBack = errors.New("the step was handed back")
+
 // fetchInputs reads them, and returns how many bytes of JSON they have.
 func (e *Engine) fetchInputs(x *Execution) (int64, error) {
 	most := e.inputs.MaxBytes
@@ -75,7 +78,9 @@ func (e *Engine) fetchInputs(x *Execution) (int64, error) {
 			}
 			return bytes, nil
 		case store.Rejected(err):
-			e.log.Warn("the inputs of a step cannot be read", zap.Inline(x), zap.Error(err))
+			if !e.rejected.claims.Reject(x.Claim.TaskUUID, err, zap.Stringer("task_uuid", x.Claim.TaskUUID), zap.Int("step_no", x.Claim.Step)) && x.HandBack() {
+				return 0, errHandedBack // others may be rejected too: it is not to blame yet
+			}
 			return 0, unreadable(err)
 		case !errors.Is(err, store.ErrUnavailable):
 			return 0, fmt.Errorf("read the inputs of the step: %w", err)
