@@ -326,7 +326,7 @@ func TestDefaultsOfAWorkerAreThoseOfTheConfiguration(t *testing.T) {
 	want := Configure(defaults)
 	for _, c := range []*Config{&want, &w.cfg} { // fields of the process, and functions, which are never equal
 		c.WorkerID, c.Version, c.DatabaseURL, c.ListenerURL, c.Logger, c.Metrics = "", "", "", "", nil, nil
-		c.MaxResultBytes, c.ShutdownTimeout, c.Namespaces, c.Tags = 0, 0, nil, nil
+		c.MaxResultBytes, c.ShutdownTimeout, c.Namespaces, c.Tags, c.checker = 0, 0, nil, nil, nil
 	}
 	require.Equal(t, want, w.cfg)
 }

@@ -202,8 +202,8 @@ func TestHandlersEndAGraceAfterTheirLeaseWithoutHeartbeats(t *testing.T) {
 				})
 				r.start(t)
 				r.offer(1, stepOnly)
-				time.Sleep(3 * time.Second)
-				synctest.Wait() // the first heartbeat
+				time.Sleep(3*time.Second + 100*time.Millisecond)
+				synctest.Wait() // the first heartbeat after those of the start
 				last := time.Now()
 				r.board.set(func(b *fakeBoard) { b.deaf = store.ErrUnavailable })
 				time.Sleep(c.ends - time.Second)

@@ -37,6 +37,8 @@ func TestAStepIsLeftToOthersOnlyWhereThereAreSome(t *testing.T) {
 				}
 				require.Empty(t, r.board.reported())
 				require.NotEmpty(t, r.board.handed)
+				time.Sleep(100 * time.Millisecond) // the least time between two heartbeats
+				synctest.Wait()
 				require.NotContains(t, r.offered(), int32(stepOnly+1), "it is not offered for a while")
 				r.board.set(func(b *fakeBoard) { b.claimable = nil }) // claimed by another worker
 				time.Sleep(11 * time.Second)

@@ -44,11 +44,12 @@ func (c *StepContext) checkSchema(doc json.RawMessage) error {
 		return nil
 	}
 	violations, err := c.step.CheckSchema(&c.x.Ctx, c.run.cfg.checker, doc)
-	over := (*schema.BudgetError)(nil)
-	if errors.As(err, &over) && over.Steps > 0 {
+	if err != nil {
+		over := (*schema.BudgetError)(nil) // here, as it goes to the heap
+		if !errors.As(err, &over) || over.Steps == 0 {
+			return fmt.Errorf("check the result of step %q: %w", c.StepName(), err)
+		}
 		violations = []schema.Violation{{Message: over.Error()}}
-	} else if err != nil {
-		return fmt.Errorf("check the result of step %q: %w", c.StepName(), err)
 	}
 	if len(violations) == 0 {
 		return nil

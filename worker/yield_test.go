@@ -75,7 +75,7 @@ func TestOthersComeBeforeAStepThatYields(t *testing.T) {
 						at, err := CheckpointAs[int](ctx)
 						require.NoError(t, err)
 						order = append(order, fmt.Sprint(ctx.StepName(), at))
-						time.Sleep(100 * time.Millisecond)
+						time.Sleep(70 * time.Millisecond)
 						if ctx.StepName() == "only" && at < 3 {
 							return nil, Yield(at+1, 0, nil)
 						}

@@ -222,12 +222,12 @@ func TestACancelWakesOnlyWhomItConcerns(t *testing.T) {
 	beats := func() int {
 		return e.DB.QueryInt(t, `select count(*) from tasker.workers where heartbeat_at > $1::text::timestamptz`, begin)
 	}
-	rounds := 0
+	rounds, inAnHour := 0, time.Now().Add(time.Hour)
 	pgtest.Eventually(t, patience, func() (bool, string) { // a worker that has just started may have one to send
 		begin = e.DB.QueryString(t, `select clock_timestamp()::text`)
 		for i := range 20 {
 			later, err := e.Orchestrator.Create(t.Context(), orchestration.Request{Namespace: "test", Name: "operated", Version: "1.0.0",
-				Context: fmt.Appendf(nil, `{"n":%d, "round": %d}`, i, rounds), Initiator: "test", StartAt: ptr(time.Now().Add(time.Hour))})
+				Context: fmt.Appendf(nil, `{"n":%d, "round": %d}`, i, rounds), Initiator: "test", StartAt: &inAnHour})
 			require.NoError(t, err)
 			require.NoError(t, e.Orchestrator.Act(t.Context(), later.UUID, by(orchestration.ActionCancel, nil)))
 		}

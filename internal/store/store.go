@@ -101,7 +101,7 @@ type (
 // The board: the life of a task. A task exists when its creation is committed, once for
 // each identity. A claim holds until its lease ends, and its token is the fence of every
 // report; an end and its effects are committed together or not at all. Operations:
-// CreateTasks, CreateAndClaim, TaskOfIdentity, NamedTasks; Claim, ClaimSuspect, ClaimLimited, SortLimited, MarkWaiting, ForgetKeys, ActBeyond, BeginClaims, HandBack, LoseClaim,
+// CreateTasks, CreateAndClaim, TaskOfIdentity, NamedTasks; Claim, ClaimSuspect, Inputs, ClaimLimited, SortLimited, MarkWaiting, ForgetKeys, ActBeyond, BeginClaims, HandBack, LoseClaim,
 // ClaimsAfter, RejectedClaims, FailWaiting, ReleaseLeases, Adopt, HearLanes, ExpectsSteps, LookFromBeginning; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; DueTasks, PromoteDue, EndedLeases, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,

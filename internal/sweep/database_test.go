@@ -293,7 +293,7 @@ func TestEverySweepDoesItsWork(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrWorkerDead)
 	expired, err := n.store.ExpireLeases(t.Context(), store.UpTo(10), 10)
 	require.NoError(t, err)
-	require.Equal(t, 1, expired.Lost, "the step is free although its lease was long")
+	require.Equal(t, 1, expired.Spared, "the step is free although its lease was long")
 
 	require.Contains(t, []int{1, 2}, items("signals")["signalled"], "the lease that another sweep has just ended may be found too")
 	require.Contains(t, asked.signals, signal.Signal{Topic: signal.WorkerTopic("shop")})

@@ -256,7 +256,7 @@ const (
 	restLocked = `case when (select count(*) from picked) < @limit::int and (select count(*) from picked) < (select count(*) from ready)
               or (select count(*) from claimed) < (select count(*) from numbered) then 1 else 0 end` + orSuspects
 	// A look at the first page of an index without rows.
-	orSuspects = ` + case when exists (select from tasker.board where state = {claimable} and ` + suspected + `) then 4 else 0 end`
+	orSuspects = ` + case when exists (select from tasker.board where ` + suspectsWait + `) then 4 else 0 end`
 )
 
 // Rest says which steps a claim left although it had room.

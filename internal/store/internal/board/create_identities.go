@@ -375,7 +375,7 @@ select id from unnest(@tasks::uuid[]) i(id) where not exists (select from tasker
 var dependencyQueues = pg.Compile(`
 select i.id, n.name as namespace from unnest(@tasks::uuid[]) i(id)
 left join lateral (select t.queue from tasker.tasks t where t.task_uuid = any (array[i.id]) limit 1) t on true
-left join tasker.namespaces n on n.namespace_id = t.queue`)
+left join lateral (select name from tasker.namespaces where namespace_id = any (array[t.queue]) limit 1) n on true`)
 
 // unreachable are the dependencies of new tasks that do not exist, or are of namespaces that the
 // task which names them does not reach: nothing tells these from the others.

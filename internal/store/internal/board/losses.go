@@ -20,13 +20,17 @@ import (
 // SuspectedFrom is the number of losses from which a step is a suspect.
 const SuspectedFrom = 2
 
-// suspected are the suspects, of the steps in a state. Claims take the others.
-// Index: board_suspects.
+// suspected are the suspects. Claims take the other steps.
 const suspected = `losses > 1`
+
+// suspectsWait are the suspects that wait: a range, as the planner would take the state for a reason to
+// read the index of all that is claimable.
+// Index: board_suspects.
+const suspectsWait = `state >= {claimable} and state <= {claimable} and ` + suspected
 
 // firstSuspect is the first suspect that a worker can run, of callables without limits.
 const firstSuspect = `from tasker.board
-    where state = {claimable} and ` + suspected + ` and callable = any (@callables::int[]) and callable <> all (` + pausedCallables + `)
+    where ` + suspectsWait + ` and callable = any (@callables::int[]) and callable <> all (` + pausedCallables + `)
           and (tags is null or tags <@ @tags::text[]) and task_uuid <> all (@except::uuid[])
     order by lane, seq limit @limit::int`
 
@@ -167,7 +171,7 @@ with lost as materialized (
 	suspects: `suspects as materialized (
     select c.worker, count(*) as under_way, min(c.queue) as queue, (array_agg(c.task_uuid))[1] as task_uuid, (array_agg(c.step_no))[1] as step_no
     from tasker.board c cross join lateral ` + workerOf + `
-    where c.state = {in_progress} and c.` + suspected + ` and c.worker = any (array(select worker from lost)) and not ` + outlived + `
+    where c.state >= {in_progress} and c.state <= {in_progress} and c.` + suspected + ` and c.worker = any (array(select worker from lost)) and not ` + outlived + `
     group by c.worker
 )`,
 	blamed: `c.` + suspected + ` and s.under_way = 1 and not ` + outlived + ` and w.mode <> '` + ModeDraining + `'`,

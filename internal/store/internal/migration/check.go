@@ -177,7 +177,7 @@ func (s versionStore) Insert(ctx context.Context, db database.DBTxConn, req data
 		if _, err := db.ExecContext(ctx, `insert into `+changeTable+` (version, name, oldest) values ($1, $2, $3)`, c.version, c.name, c.oldest); err != nil {
 			return err
 		}
-		if c.oldest == 0 {
+		if c.oldest <= lastOfFirstRecord { // it leaves the programs at work that read the first record
 			return nil
 		}
 	}
