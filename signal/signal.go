@@ -55,8 +55,9 @@ const revokedPrefix = "revoked:"
 // Revoked are the signals to workers, by their UUIDs, that claims of theirs were revoked. A
 // program that does not know them takes each for a change of the registry.
 func Revoked(workers []string) (signals []Signal) {
-	for payload := ""; len(workers) > 0; payload = "" {
-		for payload = revokedPrefix + workers[0]; len(workers) > 1 && len(payload)+1+len(workers[1]) <= MaxPayloadBytes; workers = workers[1:] {
+	for len(workers) > 0 {
+		payload := revokedPrefix + workers[0]
+		for ; len(workers) > 1 && len(payload)+1+len(workers[1]) <= MaxPayloadBytes; workers = workers[1:] {
 			payload += "," + workers[1]
 		}
 		signals, workers = append(signals, Signal{TopicControl, payload}), workers[1:]

@@ -12,7 +12,7 @@ import (
 var featureProofs = map[string][]string{
 	"Steps that depend on each other": {"TestDiamond in ./examples", "TestTemplatesHavePriorities in ./internal/enginetest", "TestTheStartIsTheDatabasesBusiness in ./internal/enginetest"},
 	"Retries":                         {"TestBackoffTable in ./workflow", "TestRetryUntilExhausted in ./workflow"},
-	"At least once, with fences":      {"TestAnExpiredLeaseIsFenced in ./worker", "TestExpiredLeaseGoesOnWithTheNextAttempt in ./internal/enginetest"},
+	"At least once, with fences":      {"TestAnExpiredLeaseIsFenced in ./worker", "TestExpiredLeaseGoesOnWithAnotherExecution in ./internal/enginetest"},
 	"Steps created at run time":       {"TestApproval in ./examples", "TestPrimes in ./examples"},
 	"Isolated items":                  {"TestIsolatedItemsAreListedAndReplayed in ./internal/enginetest"},
 	"Compensation":                    {"TestTrip in ./examples", "TestCancelledTrip in ./examples"},

@@ -102,6 +102,6 @@ func TestDependenciesStayWithinReach(t *testing.T) {
 	var unknown, hidden *submission.InvalidError
 	require.ErrorAs(t, create(absent), &unknown)
 	require.ErrorAs(t, create(foreign), &hidden)
-	require.Equal(t, len(unknown.Error()), len(hidden.Error()), "%s: %s", unknown, hidden)
+	require.Len(t, hidden.Error(), len(unknown.Error()), "%s: %s", unknown, hidden)
 	require.NoError(t, create(own))
 }

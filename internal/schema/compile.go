@@ -99,7 +99,7 @@ var blank = sync.OnceValues(func() (*jsonschema.Schema, error) {
 func negationOf(s *jsonschema.Schema) *jsonschema.Schema {
 	of, err := blank()
 	if err != nil {
-		panic(err) // it is a constant
+		panic(err) //nolint:forbidigo // the schema is a constant
 	}
 	negation := *of
 	negation.Not = s

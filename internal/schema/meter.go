@@ -39,17 +39,17 @@ func (m *meter) begin(ctx context.Context, limit Budget, factor int) {
 func (m *meter) spend(steps int) {
 	m.left -= steps * m.factor
 	if m.left < 0 {
-		panic(stopped{&BudgetError{Steps: m.limit.Steps}})
+		panic(stopped{&BudgetError{Steps: m.limit.Steps}}) //nolint:forbidigo // the only way out of the library, recovered by instance.check
 	}
 	if m.looked-m.left < lookEvery {
 		return
 	}
 	m.looked = m.left
 	if err := m.ctx.Err(); err != nil {
-		panic(stopped{fmt.Errorf("check a value against a schema: %w", context.Cause(m.ctx))})
+		panic(stopped{fmt.Errorf("check a value against a schema: %w", context.Cause(m.ctx))}) //nolint:forbidigo // as above
 	}
 	if time.Now().After(m.deadline) {
-		panic(stopped{&BudgetError{Time: m.limit.Time}})
+		panic(stopped{&BudgetError{Time: m.limit.Time}}) //nolint:forbidigo // as above
 	}
 }
 

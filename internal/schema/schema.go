@@ -166,7 +166,7 @@ func (of *instance) check(ctx context.Context, limit Budget, depth int, schema *
 		if p := recover(); p != nil {
 			end, ours := p.(stopped)
 			if !ours {
-				panic(p)
+				panic(p) //nolint:forbidigo // it is not the meter's
 			}
 			failure, err = nil, end.err
 		}

@@ -301,7 +301,6 @@ const (
 	inClaim = `65536`
 )
 
-
 // Two ways to complete a claim: from the board alone, or with missing inputs from the
 // ledger. The ledger has a partition per day, and a statement that names it opens them
 // all, even if it then reads nothing. So the first way is tried first; if inputs were

@@ -131,5 +131,5 @@ func TestClaimsAreLockedInTheOrderOfAll(t *testing.T) {
 
 func TestStatementsHaveTheBoundOfClaims(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, fmt.Sprint(MaxInClaim), inClaim)
+	require.Equal(t, inClaim, fmt.Sprint(MaxInClaim))
 }
