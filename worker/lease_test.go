@@ -204,7 +204,7 @@ func TestHandlersEndAGraceAfterTheirLeaseWithoutHeartbeats(t *testing.T) {
 				r.offer(1, stepOnly)
 				time.Sleep(3*time.Second + 100*time.Millisecond)
 				synctest.Wait() // the first heartbeat after those of the start
-				last := time.Now()
+				last := time.Now().Add(-r.Health().HeartbeatAge)
 				r.board.set(func(b *fakeBoard) { b.deaf = store.ErrUnavailable })
 				time.Sleep(c.ends - time.Second)
 				synctest.Wait()
