@@ -2,7 +2,6 @@ package worker
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -44,12 +43,10 @@ func (c *StepContext) checkSchema(doc json.RawMessage) error {
 		return nil
 	}
 	violations, err := c.step.CheckSchema(&c.x.Ctx, c.run.cfg.checker, doc)
-	if err != nil {
-		over := (*schema.BudgetError)(nil) // here, as it goes to the heap
-		if !errors.As(err, &over) || over.Steps == 0 {
-			return fmt.Errorf("check the result of step %q: %w", c.StepName(), err)
-		}
+	if over := schema.TooManySteps(err); over != nil {
 		violations = []schema.Violation{{Message: over.Error()}}
+	} else if err != nil {
+		return fmt.Errorf("check the result of step %q: %w", c.StepName(), err)
 	}
 	if len(violations) == 0 {
 		return nil

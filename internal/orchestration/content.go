@@ -153,8 +153,7 @@ func (c *content) pause(now time.Time, rows ...uuid.UUID) {
 // make makes a check.
 func (c *content) make(key contentKey, value json.RawMessage) {
 	found, err := c.by.Check(c.ctx, key.schema, value)
-	over := (*schema.BudgetError)(nil)
-	known := err == nil || errors.As(err, &over)
+	known := err == nil || errors.As(err, new(*schema.BudgetError))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	check, now := c.checks[key], time.Now()

@@ -69,7 +69,7 @@ func (c *Checker) Small(ctx context.Context, s *Schema, value any, steps int) ([
 	large := limit.Steps > steps
 	limit.Steps = min(limit.Steps, steps)
 	found, err := s.Validate(ctx, limit, value)
-	if over := (*BudgetError)(nil); errors.As(err, &over) && over.Steps > 0 && large {
+	if large && TooManySteps(err) != nil {
 		return nil, ErrLarge
 	}
 	c.note(err)
@@ -121,13 +121,12 @@ func (c *Checker) note(err error) {
 	if err == nil || c == nil || c.cfg.GivenUp == nil {
 		return
 	}
-	over := (*BudgetError)(nil)
 	switch {
 	case errors.Is(err, ErrBusy):
 		c.cfg.GivenUp("busy")
-	case errors.As(err, &over) && over.Steps > 0:
+	case TooManySteps(err) != nil:
 		c.cfg.GivenUp("steps")
-	case errors.As(err, &over):
+	case errors.As(err, new(*BudgetError)):
 		c.cfg.GivenUp("time")
 	}
 }

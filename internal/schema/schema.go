@@ -109,6 +109,19 @@ func (e *BudgetError) Error() string {
 	return fmt.Sprintf("its check takes longer than %s: the schema or the value is too complex", e.Time)
 }
 
+// TooManySteps returns the *BudgetError of a check that took too many steps, whatever its time: then the
+// value or its schema is too complex. nil: err is another one, or nil.
+func TooManySteps(err error) *BudgetError {
+	if err == nil {
+		return nil // before anything goes to the heap
+	}
+	var over *BudgetError
+	if errors.As(err, &over) && over.Steps > 0 {
+		return over
+	}
+	return nil
+}
+
 // explainSteps bounds the search for the violations of a value that is known not to fit: the
 // failures that the library keeps in memory.
 const explainSteps = 100_000

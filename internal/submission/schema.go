@@ -3,7 +3,6 @@ package submission
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -70,7 +69,7 @@ func (p *SchemaPolicy) check(ctx context.Context, by Checks, document json.RawMe
 	}
 	violations, err := by.Check(ctx, plan.InputSchema, document)
 	var problems []string
-	if over := (*schema.BudgetError)(nil); errors.As(err, &over) && over.Steps > 0 {
+	if over := schema.TooManySteps(err); over != nil {
 		problems = []string{"context: " + over.Error()}
 	} else if err != nil {
 		return err

@@ -97,27 +97,31 @@ func (s *slots) clearLocked(x *Execution) {
 // outlivedLocked clears a claim whose lease a heartbeat has extended. The database decides by the time of
 // that heartbeat, too.
 func (s *slots) outlivedLocked(x *Execution) {
-	if x.Claim.Losses > 0 && x.leaseEnd.Sub(x.claimEnd) > time.Duration(x.Claim.LostAfterMs)*time.Millisecond {
+	if x.Claim.Losses > 0 && x.outlived(x.leaseEnd.Sub(x.claimEnd)) {
 		s.clearLocked(x)
 	}
+}
+
+// outlived reports whether a claim that has run for so long has run for longer than before its losses.
+func (x *Execution) outlived(ran time.Duration) bool {
+	return ran > time.Duration(x.Claim.LostAfterMs)*time.Millisecond
 }
 
 // Lose ends the claim of a step whose handler ran in another process, which is lost; seen was the last
 // sign of it. The step is to blame if it is a suspect: it was the only one here. Lose repeats that while
 // the database is unavailable and the step may run, and reports whether it worked.
 func (x *Execution) Lose(seen time.Time, maxLosses int) bool {
-	e, c := x.engine, &x.Claim
-	ran := seen.Sub(x.claimEnd.Add(-e.cfg.Lease))
-	blamed := c.Losses >= store.SuspectedFrom && ran <= time.Duration(c.LostAfterMs)*time.Millisecond
+	e := x.engine
+	blamed := x.Claim.Losses >= store.SuspectedFrom && !x.outlived(seen.Sub(x.claimEnd.Add(-e.cfg.Lease)))
 	if blamed {
 		e.log.Warn("a step is blamed for the loss of the process that ran it", zap.Inline(x))
 	}
 	return x.giveUp(func() error {
-		return e.giveBack([]*Execution{x}, func(keys []store.ClaimKey) (signals []signal.Signal, err error) {
-			for _, k := range keys { // none, if something else has ended it
-				signals, err = e.board.LoseClaim(&x.Ctx, k, blamed, maxLosses)
+		return e.giveBack([]*Execution{x}, func(keys []store.ClaimKey) ([]signal.Signal, error) {
+			if len(keys) == 0 { // something else has ended it
+				return nil, nil
 			}
-			return signals, err
+			return e.board.LoseClaim(&x.Ctx, x.Key, blamed, maxLosses)
 		})
 	})
 }
