@@ -79,18 +79,15 @@ func (w *process) fill() {
 	w.held = append(w.held, suspect...)
 }
 
-// die ends the leases of what the process holds, as time does.
-func (w *process) die(db *pgtest.DB) (blamed []uuid.UUID) {
-	db.Exec(w.t, `update tasker.board set lease_until = now() - interval '1 ms' where state = 3 and worker = $1`, w.id)
+// lose has all claims of the process lost, and returns what became of them.
+func (w *process) lose(db *pgtest.DB, most int) board.Expired {
+	db.Exec(w.t, `update tasker.board set lease_until = clock_timestamp() - interval '1 ms' where state = 3 and worker = $1`, w.id)
 	w.s.LookFromBeginning()
-	expired, err := w.s.ExpireLeases(w.t.Context(), store.UpTo(1000), maxLosses)
+	expired, err := w.s.ExpireLeases(w.t.Context(), store.UpTo(1000), most)
 	require.NoError(w.t, err)
 	require.Equal(w.t, len(w.held), expired.Claims())
-	w.begin()
-	for _, step := range expired.Blamed {
-		blamed = append(blamed, step.TaskUUID)
-	}
-	return blamed
+	w.held = nil
+	return expired
 }
 
 // TestAStepThatEndsItsProcessTakesNoOthersAlong: whatever the order in which steps run, those that end their
@@ -142,9 +139,10 @@ func killInnocents(t *testing.T, tasks, killers int, random *rand.Rand) {
 		}
 		report(t, s, reports...)
 		if w.held = slices.Delete(w.held, 0, len(reports)); killed {
-			for _, task := range w.die(db) {
-				blamed[task]++
+			for _, step := range w.lose(db, maxLosses).Blamed {
+				blamed[step.TaskUUID]++
 			}
+			w.begin()
 		}
 		applyAll(t, s)
 	}
@@ -166,15 +164,6 @@ func killInnocents(t *testing.T, tasks, killers int, random *rand.Rand) {
 	noViolations(t, s)
 }
 
-// lose has the claims that the process holds lost, and returns what became of them.
-func (w *process) lose(db *pgtest.DB) board.Expired {
-	db.Exec(w.t, `update tasker.board set lease_until = clock_timestamp() - interval '1 ms' where state = 3 and worker = $1`, w.id)
-	expired, err := w.s.ExpireLeases(w.t.Context(), store.UpTo(1000), 3)
-	require.NoError(w.t, err)
-	w.held = nil
-	return expired
-}
-
 // oneSuspect is a task whose step a process has claimed as a suspect.
 func oneSuspect(t *testing.T, yaml string) (*store.Store, *pgtest.DB, *process, uuid.UUID) {
 	t.Helper()
@@ -186,7 +175,7 @@ func oneSuspect(t *testing.T, yaml string) (*store.Store, *pgtest.DB, *process, 
 		w.fill()
 		require.Len(t, w.held, 1)
 		require.Equal(t, 1, w.held[0].Attempt, "a loss uses no attempt")
-		require.Equal(t, 1, w.lose(db).Spared)
+		require.Equal(t, 1, w.lose(db, 3).Spared)
 	}
 	w.begin()
 	w.fill()
@@ -204,7 +193,7 @@ func whatWasSaid(t *testing.T, db *pgtest.DB) string {
 func TestAStepIsSpared(t *testing.T) {
 	t.Parallel()
 	s, db, w, _ := oneSuspect(t, processYAML)
-	lost := w.lose(db)
+	lost := w.lose(db, 3)
 	require.Equal(t, []int{1, 0, 1}, []int{lost.Lost, lost.Spared, len(lost.Blamed)})
 	applyAll(t, s)
 	require.Equal(t, `not_blamed: no step is blamed, so the step runs again without using an attempt
@@ -233,7 +222,7 @@ func TestAStepThatMayNotRunTwiceEndsWithItsProcess(t *testing.T) {
 	id := create(t, s, w.p, 1)[0]
 	w.begin()
 	w.fill()
-	require.Equal(t, 1, w.lose(db).Lost)
+	require.Equal(t, 1, w.lose(db, 3).Lost)
 	applyAll(t, s)
 	task, err := s.Task(t.Context(), id)
 	require.NoError(t, err)
@@ -247,7 +236,7 @@ func TestASuspectThatOutlivesItsLossesIsNone(t *testing.T) {
 	t.Parallel()
 	s, db, w, id := oneSuspect(t, processYAML)
 	db.Exec(t, `update tasker.board set claimed_at = claimed_at - interval '1 hour' where state = 3`)
-	lost := w.lose(db) // the third
+	lost := w.lose(db, 3) // the third
 	require.Equal(t, []int{1, 0, 0}, []int{lost.Lost, lost.Spared, len(lost.Blamed)})
 	applyAll(t, s)
 	require.Contains(t, whatWasSaid(t, db), "worker_lost: the step was lost 3 times without being blamed (max_losses)")
@@ -262,7 +251,7 @@ func TestAWorkerThatStopsBlamesNobody(t *testing.T) {
 	t.Parallel()
 	_, db, w, _ := oneSuspect(t, processYAML)
 	db.Exec(t, `update tasker.workers set mode = 'Draining'`)
-	require.Empty(t, w.lose(db).Blamed)
+	require.Empty(t, w.lose(db, 3).Blamed)
 }
 
 // TestALostProcessOfALivingWorker: its worker says whether the step is to blame.
@@ -302,7 +291,8 @@ func TestASuspectOfALimitedCallable(t *testing.T) {
 		claimed, _, _, err := s.ClaimLimited(t.Context(), store.ClaimRequest{Worker: w.id, Callables: p.Callables, Limit: 2, Lease: time.Minute}, true)
 		require.NoError(t, err)
 		require.Len(t, claimed, 2)
-		require.Equal(t, 2, w.lose(db).Spared)
+		w.held = claimed
+		require.Equal(t, 2, w.lose(db, 3).Spared)
 	}
 	w.begin()
 	req := store.ClaimRequest{Worker: w.id, Callables: p.Callables, Limit: 2, Lease: time.Minute}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -50,10 +48,7 @@ func TestWorkersKilledWhileTheyContinue(t *testing.T) {
 	if testing.Short() {
 		kills, chains, links = 2, 20, 6
 	}
-	bin := t.TempDir()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(bin, string(fleet.Worker))))
+	bin := binOfWorker(t)
 	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "Hybrid", "")
 	victim := r.startTransactions(bin)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -43,19 +42,10 @@ steps:
 func TestStepsThatEndTheirProcessTakeNoOthersAlong(t *testing.T) {
 	t.Parallel()
 	const tasks, killers, maxCrashes = 40, 2, 3
-	bin := t.TempDir()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(bin, string(fleet.Worker))))
+	bin := binOfWorker(t)
 	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "Hybrid", "")
-	start := func() *fleet.Process {
-		p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: bin, WorkDir: r.dir, Name: fmt.Sprintf("crash-%d", len(r.all)),
-			DatabaseURL: r.db.DSN, Mode: "Hybrid", Config: quick, Env: []string{asWorker + "=1", "TASKER_WORKER_ID=crash-0"}})
-		require.NoError(t, err)
-		r.all = append(r.all, p)
-		return p
-	}
+	start := func() *fleet.Process { return r.startTransactions(bin, "TASKER_WORKER_ID=crash-0") }
 	p := start()
 	r.ready()
 	requests := make([]client.TaskRequest, tasks)

@@ -307,10 +307,7 @@ func TestWorkIsFoundAfterAShortOutage(t *testing.T) {
 }
 
 func outagesOf(t *testing.T, modes []string, works []outageWork, lengths map[string]time.Duration) {
-	bin := t.TempDir()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(bin, string(fleet.Worker))))
+	bin := binOfWorker(t)
 	orchestrator, err := filepath.Abs(filepath.Join(binDir, string(fleet.Orchestrator)))
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(orchestrator, filepath.Join(bin, string(fleet.Orchestrator))))

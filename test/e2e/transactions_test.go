@@ -43,11 +43,21 @@ steps:
 	}), nil, os.Stderr)
 }
 
-// startTransactions starts such a worker.
-func (r *running) startTransactions(bin string) *fleet.Process {
+// binOfWorker is a folder in which the worker is the program of these tests.
+func binOfWorker(t *testing.T) string {
+	t.Helper()
+	bin := t.TempDir()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(self, filepath.Join(bin, string(fleet.Worker))))
+	return bin
+}
+
+// startTransactions starts such a worker, with further variables.
+func (r *running) startTransactions(bin string, env ...string) *fleet.Process {
 	r.t.Helper()
 	p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: bin, WorkDir: r.dir, Name: fmt.Sprintf("transactions-%d", len(r.all)),
-		DatabaseURL: r.db.DSN, Mode: "Hybrid", Config: quick, Env: []string{asWorker + "=1"}})
+		DatabaseURL: r.db.DSN, Mode: "Hybrid", Config: quick, Env: append(env, asWorker+"=1")})
 	require.NoError(r.t, err)
 	r.all = append(r.all, p)
 	return p
@@ -62,10 +72,7 @@ func TestWorkersKilledWithTransactionsOpen(t *testing.T) {
 	if testing.Short() {
 		kills, tasks = 2, 60
 	}
-	bin := t.TempDir()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(bin, string(fleet.Worker))))
+	bin := binOfWorker(t)
 	r := newFleet(t, enginetest.Migrated(t))
 	r.db.Exec(t, `create table kept (task_uuid uuid primary key, token bigint not null)`)
 	r.start(fleet.Orchestrator, "Hybrid", "")

@@ -3,8 +3,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -50,10 +48,7 @@ func TestOrchestratorsKilledWhileTasksWait(t *testing.T) {
 	if testing.Short() {
 		kills, tasks = 2, 40
 	}
-	bin := t.TempDir()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(bin, string(fleet.Worker))))
+	bin := binOfWorker(t)
 	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "EventDrivenOnly", "")
 	victim := r.start(fleet.Orchestrator, "Hybrid", "")
