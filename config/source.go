@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/BurntSushi/toml"
 
@@ -58,15 +59,53 @@ type source struct {
 	layer layer
 }
 
+// document is a decoded source with the places of its keys. It is shared, so nothing in it is changed.
+type document struct {
+	tree map[string]any
+	at   map[string]Position
+	err  error
+}
+
+// decoded are the embedded documents, by name: each is decoded once.
+var decoded struct {
+	sync.Mutex
+	documents map[string]document
+}
+
+// read decodes the source.
+func (s source) read() document {
+	if s.layer > layerOverlay {
+		return s.decode()
+	}
+	decoded.Lock()
+	defer decoded.Unlock()
+	d, known := decoded.documents[s.name]
+	if !known {
+		d = s.decode()
+		if decoded.documents == nil {
+			decoded.documents = map[string]document{}
+		}
+		decoded.documents[s.name] = d
+	}
+	return d
+}
+
+func (s source) decode() (d document) {
+	if _, d.err = toml.Decode(s.text, &d.tree); d.err == nil {
+		d.at = locate(s.name, s.text)
+	}
+	return d
+}
+
 // merge reads the document and lays its values over those in entries.
 func (s source) merge(v *values) {
-	var tree map[string]any
-	if _, err := toml.Decode(s.text, &tree); err != nil {
-		v.findings.fail(s.syntaxProblem(err))
+	d := s.read()
+	if d.err != nil {
+		v.findings.fail(s.syntaxProblem(d.err))
 		return
 	}
-	c := collector{source: s, values: v, at: locate(s.name, s.text)}
-	c.table("", tree)
+	c := collector{source: s, values: v, at: d.at}
+	c.table("", d.tree)
 }
 
 func (s source) syntaxProblem(err error) Problem {
