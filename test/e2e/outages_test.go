@@ -219,6 +219,8 @@ func (f *outageFleet) serve(ctx context.Context, group *conc.WaitGroup) {
 	case "queue":
 		status, answer := send(f.t, http.MethodPost, f.all[0].URL+"/workers/v1/register", `{"workerId": "w", "queue": "lone"}`)
 		require.Less(f.t, status, 300, answer)
+		status, answer = send(f.t, http.MethodPost, f.all[0].URL+"/tasks/v1", `{"queue": "lone", "payload": 1}`) // makes the queue
+		require.Less(f.t, status, 300, answer)
 		group.Go(func() {
 			for ctx.Err() == nil {
 				_, _ = ask(ctx, web, f.all[0].URL+"/tasks/v1/claim?wait=5s", `{"workerId": "w", "limit": 100}`)
