@@ -38,6 +38,7 @@ type Set[K comparable] struct {
 	mu     sync.Mutex
 	keys   map[K]rejection
 	passed time.Time // when rows of the flow passed last
+	swept  time.Time // when rows that others have handled were forgotten last
 }
 
 // rejection is the record of a row.
@@ -166,8 +167,13 @@ func (s *Set[K]) Next() time.Duration {
 	return max(first.until.Sub(now), base)
 }
 
-// dropLocked forgets rows that were not found when they were due: others have handled them.
+// dropLocked forgets rows that were not found when they were due: others have handled them. It looks at all of them
+// once a second at most.
 func (s *Set[K]) dropLocked(now time.Time) {
+	if now.Sub(s.swept) < base {
+		return
+	}
+	s.swept = now
 	maps.DeleteFunc(s.keys, func(_ K, r rejection) bool { return now.Sub(r.until) > most })
 	s.held.Set(float64(len(s.keys)))
 }

@@ -331,7 +331,7 @@ func TestAnInterruptedRemovalOfALimit(t *testing.T) {
 	db.Exec(t, `create function tasker.fails() returns trigger language plpgsql as $$ begin raise exception 'interrupted'; end $$`)
 	db.Exec(t, `create trigger fails before update on tasker.board for each row when (old.callable < 0 and new.callable > 0 and new.state = old.state) execute function tasker.fails()`)
 	_, err := s.DeleteLimit(t.Context(), "limited", p.Steps[0].Handler, "ana", "why")
-	require.ErrorContains(t, err, "interrupted")
+	require.NoError(t, err, "steps that the database rejects are left to the sweep")
 	callables, err := s.LimitedCallables(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[int32]store.LimitedCallable{p.Callables[0]: {Removing: true}}, callables)

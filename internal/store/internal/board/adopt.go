@@ -2,10 +2,13 @@ package board
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 )
@@ -88,7 +91,7 @@ with picked as materialized (
     where b.state = {in_progress} and b.lease_until > (select clock_timestamp()) and b.worker = @worker
       and not exists (select from ` + stmt.HiddenList[HeldClaim]("h") + ` where h.task_uuid = b.task_uuid and h.token = b.token)
       and ` + inNamespaces + `
-    order by b.lease_until limit @limit for update skip locked
+    order by b.lease_until limit @limit offset @skip for update skip locked
 ), numbered as materialized (
     select at, nextval('tasker.claim_token') as token from picked
 ), claimed as (
@@ -101,17 +104,26 @@ with picked as materialized (
 )` + claimedRows + fromBoard)
 
 // Repeat claims again what a worker holds in the namespaces, nil in all, beside the claims that
-// it names, up to a limit.
+// it names, up to a limit. One that the database rejects is left out, and ends with its lease.
 func (s *Board) Repeat(ctx context.Context, worker uuid.UUID, named []HeldClaim, namespaces []string, limit int, lease time.Duration) (again []Claimed, err error) {
-	err = s.db.Call(ctx, "repeat_claims", "repeat claims", func(ctx context.Context, db *pg.Conn) error {
+	_, err = aside.ByPosition(limit, pg.Rejected, func(limit, skip int) (n int, err error) {
+		call := repeatClaims.With(pg.Args{"h": named, "worker": worker, "namespaces": namespaces, "limit": limit, "skip": skip, "lease_ms": lease.Milliseconds()})
 		found := newClaims()
-		call := repeatClaims.With(pg.Args{"h": named, "worker": worker, "namespaces": namespaces, "limit": limit, "lease_ms": lease.Milliseconds()})
-		err := stmt.Each(ctx, db, call, found.add)
-		if err == nil {
-			err = found.complete(ctx, db)
+		err = s.db.Call(ctx, "repeat_claims", "repeat claims", func(ctx context.Context, db *pg.Conn) error {
+			found = newClaims()
+			err := stmt.Each(ctx, db, call, found.add)
+			if err == nil {
+				err = found.complete(ctx, db)
+			}
+			return err
+		})
+		for i := range found.list { // those of the next part are others
+			named = append(slices.Clip(named), HeldClaim{found.list[i].TaskUUID, found.list[i].Token})
 		}
-		again = found.list
-		return err
+		again = append(again, found.list...)
+		return len(found.list), err
+	}, func(skip int, why error) {
+		s.db.Opts.OnRejected("repeat_claims", fmt.Sprintf("claim %d of worker %s", skip+1, worker), why)
 	})
 	return again, err
 }

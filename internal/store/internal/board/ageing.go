@@ -2,10 +2,12 @@ package board
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/signal"
@@ -36,7 +38,7 @@ var waitedTooLong = `with recursive ` + everyLane + `, heads as materialized (
 ), behind as materialized (
     select d.callable, d.lane, d.mark, (select count(*) from (
         select enqueued_at from tasker.board where state = {claimable} and callable = d.callable and lane = d.lane and seq >= d.mark
-        order by seq limit @limit::int) s where enqueued_at < ` + waitedSince + `) as steps
+        order by seq limit @limit::int + @skip::int) s where enqueued_at < ` + waitedSince + `) as steps
     from due d where exists (select from ahead a where d.callable = any (a.callables) and a.lane < d.rank)
     order by d.enqueued_at
 ), picked as materialized (
@@ -44,7 +46,7 @@ var waitedTooLong = `with recursive ` + everyLane + `, heads as materialized (
         select ctid as at, queue, enqueued_at, seq from tasker.board
         where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
         order by seq limit l.steps for update skip locked) s
-    limit @limit::int
+    limit @limit::int offset @skip::int
 )`
 
 // waitedSince is read once for each use: compared with the clock function, rows could not
@@ -74,7 +76,7 @@ var waitedInKeys = `with picked as materialized (
         where state = {claimable} and callable = -k.line and lane > f.lane and lane - lane % 2 > f.lane
         order by lane, seq limit 10 for update skip locked) s
     where s.enqueued_at < ` + waitedSince + `
-    limit @limit::int
+    limit @limit::int offset @skip::int
 )`
 
 const (
@@ -99,30 +101,58 @@ type Aged struct {
 }
 
 // Age moves up to limit steps that have waited for longer than bound behind others to the
-// end of the lane that is claimed first. With dry it counts them.
+// end of the lane that is claimed first. With dry it counts them. A step that the database rejects
+// holds up no others.
 func (s *Board) Age(ctx context.Context, bound time.Duration, limit int, dry bool) (Aged, error) {
-	return pg.Change(ctx, s.db, "age", "bring forward steps that have waited for too long", func(ctx context.Context, tx pgx.Tx) (_ Aged, _ []signal.Signal, err error) {
-		statements := []*stmt.Statement{age, ageInKeys}
-		if dry {
-			statements = []*stmt.Statement{agePreview, ageInKeysPreview}
+	found, moved := Aged{Steps: map[string]int{}}, 0
+	inLanes, inKeys := age, ageInKeys
+	if dry {
+		inLanes, inKeys = agePreview, ageInKeysPreview
+	}
+	bounded := pg.Args{"bound_ms": bound.Milliseconds()}
+	for _, look := range []struct {
+		statement *stmt.Statement
+		args      pg.Args
+	}{{inLanes, s.everywhere().And(pg.Args{"ordered": s.registry.Ordered()}).And(bounded)}, {inKeys, bounded}} {
+		n, err := aside.ByPosition(limit-moved, pg.Rejected, func(limit, skip int) (int, error) {
+			return s.ageBy(ctx, look.statement.With(look.args.And(pg.Args{"limit": limit, "skip": skip})), dry, &found)
+		}, func(skip int, why error) {
+			s.db.Opts.OnRejected("age", fmt.Sprintf("step %d of those that have waited for too long", skip+1), why)
+		})
+		if moved += n; err != nil {
+			return found, err
 		}
-		type row struct {
-			NamedLane
-			Steps int
+	}
+	found.More = moved >= limit
+	return found, nil
+}
+
+// ageBy runs one statement in a transaction of its own, and adds to what was found.
+func (s *Board) ageBy(ctx context.Context, call stmt.Call, dry bool, found *Aged) (moved int, err error) {
+	type row struct {
+		NamedLane
+		Steps int
+	}
+	var rows []row
+	topics := SignalSet{}
+	err = s.db.Transaction(ctx, "age", "bring forward steps that have waited for too long", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		var err error
+		if rows, err = stmt.All[row](ctx, tx, call); err != nil || dry {
+			return nil, err
 		}
-		found, topics, moved := Aged{Steps: map[string]int{}}, SignalSet{}, 0
-		inKeys := pg.Args{"bound_ms": bound.Milliseconds()}
-		args := []pg.Args{s.everywhere().And(pg.Args{"ordered": s.registry.Ordered()}).And(inKeys), inKeys}
-		for i := 0; i < len(statements) && moved < limit && err == nil; i++ {
-			err = stmt.Each(ctx, tx, statements[i].With(args[i].And(pg.Args{"limit": limit - moved})), func(r *row) {
-				found.Steps[r.Namespace] += r.Steps
-				moved += r.Steps
-				topics.AddNamed(&r.NamedLane)
-			})
+		topics = SignalSet{}
+		for i := range rows {
+			topics.AddNamed(&rows[i].NamedLane)
 		}
-		if found.More = moved >= limit; err == nil && !dry {
-			found.Signals = topics.Signals()
-		}
-		return found, found.Signals, err
+		return topics.Signals(), nil
 	})
+	if err != nil {
+		return 0, err
+	}
+	for i := range rows {
+		found.Steps[rows[i].Namespace] += rows[i].Steps
+		moved += rows[i].Steps
+	}
+	found.Signals = append(found.Signals, topics.Signals()...)
+	return moved, nil
 }

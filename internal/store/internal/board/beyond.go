@@ -2,9 +2,13 @@ package board
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/signal"
@@ -25,12 +29,15 @@ import (
 const (
 	// overKeys is how many keys with waiting steps one look reads, those that are next first.
 	overKeys = 1000
-	// overLimits are keys without room, or whose step that holds them waits for its retry.
+	nextKeys = `callable_id = l.callable_id and waiting order by from_turn, line limit @keys::int`
+	// overLimits are keys without room, or whose step that holds them waits for its retry; what selects
+	// them of limit_keys stands between.
 	overLimits = `over as materialized (
     select k.*, l.callable_id, l.beyond, case when l.ordered then 1 else l.max_running end as most
     from now cross join tasker.limits l cross join lateral (
         select k.line, k.head_task, k.head_step, h.held
-        from (select * from tasker.limit_keys where callable_id = l.callable_id and waiting order by from_turn, line limit @keys::int) k
+        from (select * from tasker.limit_keys where `
+	overLimitsEnd = `) k
         cross join lateral ` + limitedRoom + ` cross join lateral (select ` + limitedHeld + ` as held offset 0) h
         where x.room <= 0 or h.held) k
     where l.callable_id = any (@callables::int[]) and l.beyond in ('cancel_newest', 'cancel_running', 'drop') and not ` + limitedPaused + `
@@ -42,7 +49,7 @@ const (
 	// supersededStep are the steps w of limits l that younger ones have superseded.
 	supersededStep = `from tasker.board w cross join lateral (
             select callable_id from tasker.limit_keys where line = -w.limit_line) k join tasker.limits l on l.callable_id = k.callable_id
-        where w.state in ({scheduled}, {claimable}) and w.limit_line < 0 and l.callable_id = any (@callables::int[]) and not ` + limitedPaused + `
+        where w.state in ({scheduled}, {claimable}) and w.limit_line < 0 and l.callable_id = any (@superseded::int[]) and not ` + limitedPaused + `
         limit @limit::int`
 	// undoes: a task undoes its steps. Its UUID and a bracket follow.
 	undoes = `exists (select from tasker.board t where t.slot = 0 and get_byte(t.progress, 0) in ({progress_ending}, {progress_retry})
@@ -54,17 +61,17 @@ var (
 	// steps, which is cheap only while the tables are small.
 	// Index: limit_keys_turns, board_running, board_claimable, the primary keys.
 	overLimit = pg.Compile(`
-with now as materialized (select clock_timestamp() as now), ` + overLimits + `
-select callable_id from over o cross join lateral (select ` + overStep + ` limit 1) s
+with now as materialized (select clock_timestamp() as now), ` + overLimits + nextKeys + overLimitsEnd + `
+select callable_id, line from over o cross join lateral (select ` + overStep + ` limit 1) s
 union
-select l.callable_id ` + supersededStep)
+(select l.callable_id, 0 ` + supersededStep + `)`)
 	// Of cancel_running as many of the newest steps stay as may run at once, and so many that
 	// run are cancelled, the oldest first, that those have room; the one that holds an ordered
 	// key while it waits for its retry makes room, too. A step that has run before is older than
 	// all that run, and than all that have not. Where its task undoes its steps, it is superseded no more.
 	// Index: limit_keys_turns, board_running, board_superseded, board_claimable, the primary keys.
 	actBeyond = pg.Compile(`
-with now as materialized (select clock_timestamp() as now), ` + overLimits + `, waiting as materialized (
+with now as materialized (select clock_timestamp() as now), ` + overLimits + `callable_id = l.callable_id and waiting and line = any (@lines::int[])` + overLimitsEnd + `, waiting as materialized (
     select o.*, s.at, s.began, row_number() over (partition by o.line order by s.began, s.seq desc) as newest, (
         select count(*) from tasker.board where o.beyond = 'cancel_running' and state = {in_progress} and limit_line = o.line) as running
     from over o cross join lateral (
@@ -133,35 +140,64 @@ func (b *Beyond) Count() map[limitrule.Beyond]int {
 }
 
 // ActBeyond finds steps of limited callables whose keys have no room, and acts as the limits
-// say. It skips a callable whose steps are being sorted.
+// say. It skips a callable whose steps are being sorted. A key that the database rejects holds up no others.
 func (s *Board) ActBeyond(ctx context.Context, callables []int32) (done Beyond, err error) {
-	type over struct{ CallableID int32 }
-	keys := pg.Args{"keys": overKeys, "limit": sortedBeside}
-	found, err := pg.ReadAll[over](ctx, s.db, "over_limits", "look for steps beyond limits", overLimit.With(keys.And(pg.Args{"callables": callables})))
-	for i := 0; i < len(found) && err == nil; i++ {
-		err = s.db.Transaction(ctx, "act_beyond", "act on steps beyond a limit", func(ctx context.Context, tx pgx.Tx) (signals []signal.Signal, err error) {
-			one := pg.Args{"class": int32(pg.SortLock), "callable": found[i].CallableID}
-			if free, err := pg.OneOf[bool](ctx, tx, trySort.With(one)); err != nil || !free {
-				return nil, err
-			}
-			only := pg.Args{"class": int32(pg.TurnLock), "callables": []int32{found[i].CallableID}}
-			if _, err := pg.Run(ctx, tx, takeTurns.With(only)); err != nil {
-				return nil, err
-			}
-			var now Beyond
-			if now, err = pg.OneOf[Beyond](ctx, tx, actBeyond.With(keys.And(pg.Args{"callables": []int32{found[i].CallableID}}))); err != nil {
-				return nil, err
-			}
-			if now.Newest+now.Running > 0 {
-				signals = append(signals, signal.Signal{Topic: signal.TopicDue})
-			}
-			if now.Dropped > 0 {
-				signals = append(signals, ReportSignals()...)
-			}
-			done.Signals = append(done.Signals, signals...)
-			done.Newest, done.Running, done.Dropped = done.Newest+now.Newest, done.Running+now.Running, done.Dropped+now.Dropped
-			return signals, nil
+	type over struct{ CallableID, Line int32 }
+	found, err := pg.ReadAll[over](ctx, s.db, "over_limits", "look for steps beyond limits",
+		overLimit.With(pg.Args{"keys": overKeys, "limit": sortedBeside, "callables": callables, "superseded": callables}))
+	lines := map[int32][]int32{}
+	for _, o := range found {
+		lines[o.CallableID] = append(lines[o.CallableID], o.Line)
+	}
+	for callable, lines := range lines {
+		failure := aside.Apart(lines, pg.Rejected, func(part []int32) error {
+			now, err := s.actBeyond(ctx, callable, part)
+			done.add(&now)
+			return err
+		}, func(line int32, why error) {
+			s.db.Opts.OnRejected("act_beyond", fmt.Sprintf("line %d of limit_keys, of callable %d", line, callable), why)
 		})
+		if err = errors.Join(err, failure); errors.Is(failure, pg.ErrUnavailable) {
+			break
+		}
 	}
 	return done, err
+}
+
+// actBeyond acts on the steps of keys of a callable; line 0 stands for steps that are superseded.
+func (s *Board) actBeyond(ctx context.Context, callable int32, lines []int32) (done Beyond, err error) {
+	only, superseded := []int32{callable}, []int32{}
+	if slices.Contains(lines, 0) {
+		superseded = only
+	}
+	err = s.db.Transaction(ctx, "act_beyond", "act on steps beyond a limit", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		done = Beyond{}
+		if free, err := pg.OneOf[bool](ctx, tx, trySort.With(pg.Args{"class": int32(pg.SortLock), "callable": callable})); err != nil || !free {
+			return nil, err
+		}
+		if _, err := pg.Run(ctx, tx, takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": only})); err != nil {
+			return nil, err
+		}
+		var err error
+		done, err = pg.OneOf[Beyond](ctx, tx, actBeyond.With(pg.Args{"lines": lines, "superseded": superseded, "limit": sortedBeside, "callables": only}))
+		if err != nil {
+			return nil, err
+		}
+		if done.Newest+done.Running > 0 {
+			done.Signals = append(done.Signals, signal.Signal{Topic: signal.TopicDue})
+		}
+		if done.Dropped > 0 {
+			done.Signals = append(done.Signals, ReportSignals()...)
+		}
+		return done.Signals, nil
+	})
+	if err != nil {
+		return Beyond{}, err
+	}
+	return done, nil
+}
+
+func (b *Beyond) add(more *Beyond) {
+	b.Newest, b.Running, b.Dropped = b.Newest+more.Newest, b.Running+more.Running, b.Dropped+more.Dropped
+	b.Signals = append(b.Signals, more.Signals...)
 }

@@ -2,10 +2,12 @@ package board
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/signal"
@@ -73,8 +75,14 @@ func (s *Board) ForgetKeys(ctx context.Context, after int32, dry bool) (forgotte
 			continue
 		}
 		for part := range slices.Chunk(lines, forgottenAtOnce) {
-			n, err := s.forgetKeysOf(ctx, callable, part)
-			if forgotten += n; err != nil {
+			err := aside.Apart(part, pg.Rejected, func(part []int32) error {
+				n, err := s.forgetKeysOf(ctx, callable, part)
+				forgotten += n
+				return err
+			}, func(line int32, why error) {
+				s.db.Opts.OnRejected("forget_keys", fmt.Sprintf("line %d of limit_keys", line), why)
+			})
+			if err != nil {
 				return forgotten, next, err
 			}
 		}

@@ -65,9 +65,9 @@ func TestAgeingReadsTheBeginningsOfLanes(t *testing.T) {
 	plantest.Grown(t, waited, func(_ plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
 		everywhere := lanesFrom{}.arguments()
 		return []plantest.Statement{
-			plantest.Of("age", age.With(everywhere.And(pg.Args{"bound_ms": int64(60_000), "ordered": []int32{}, "limit": items})), items, 1),
-			plantest.Of("agePreview", agePreview.With(everywhere.And(pg.Args{"bound_ms": int64(60_000), "ordered": []int32{}, "limit": items})), items, 1),
-			plantest.Of("age what is young", age.With(everywhere.And(pg.Args{"bound_ms": int64(7_200_000), "ordered": []int32{}, "limit": items})), items, 0),
+			plantest.Of("age", age.With(everywhere.And(pg.Args{"bound_ms": int64(60_000), "ordered": []int32{}, "limit": items, "skip": 0})), items, 1),
+			plantest.Of("agePreview", agePreview.With(everywhere.And(pg.Args{"bound_ms": int64(60_000), "ordered": []int32{}, "limit": items, "skip": 0})), items, 1),
+			plantest.Of("age what is young", age.With(everywhere.And(pg.Args{"bound_ms": int64(7_200_000), "ordered": []int32{}, "limit": items, "skip": 0})), items, 0),
 		}
 	})
 }
@@ -103,7 +103,7 @@ func TestLimitsReadTheBeginningsOfLines(t *testing.T) {
 			plantest.Of("linesOf", linesOf.With(pg.Args{"i": someKeys(items), "callable": one[0], "key_path": []string{"n"}, "key_tag": ""}), items, items),
 			plantest.Of("markWaiting", markWaiting.With(pg.Args{"f": someLines(items)}), items, 0),
 			plantest.Of("unmarked", unmarked.With(pg.Args{"after": int32(allLines), "limit": items}), items, 1),
-			plantest.Of("ageInKeys", ageInKeys.With(pg.Args{"bound_ms": int64(7_200_000), "limit": 1000}), 10_000, 0),
+			plantest.Of("ageInKeys", ageInKeys.With(pg.Args{"bound_ms": int64(7_200_000), "limit": 1000, "skip": 0}), 10_000, 0),
 			plantest.Of("limitsWait", limitsWait.With(pg.Args{"hot": one, "callables": one}), 100, 1),
 			plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": 100})), 10_000, 2),
 			plantest.Of("oldestClaimable", oldestClaimable.With(everywhere.And(pg.Args{"limit": 1})), 10_000, 1),
@@ -175,17 +175,27 @@ func TestLimitsWithoutKeysReadTheLineOfTheirCallable(t *testing.T) {
 	})
 }
 
+// beyondArgs are the arguments of a look at the first keys that wait, and of the actions on them.
+func beyondArgs(t *testing.T, db *pgtest.DB, keys int) (look, act pg.Args) {
+	var lines []int32
+	require.NoError(t, db.Pool(t).QueryRow(t.Context(), `select array_agg(line) || 0 from (
+		select line from tasker.limit_keys where callable_id = 1 and waiting order by from_turn, line limit $1) k`, keys).Scan(&lines))
+	require.Greater(t, len(lines), 1)
+	one := pg.Args{"callables": []int32{1}, "superseded": []int32{1}, "limit": 2}
+	return one.And(pg.Args{"keys": keys}), one.And(pg.Args{"lines": lines})
+}
+
 // TestBeyondReadsTheBeginningsOfLines: of keys all of which are full.
 func TestBeyondReadsTheBeginningsOfLines(t *testing.T) {
 	full := func(f plantest.Fixture, t *testing.T, db *pgtest.DB) {
 		linesOfKeys(f, t, db)
 		db.Exec(t, `update tasker.limits set max_running = 0, per_second = null, beyond = 'drop'`)
 	}
-	plantest.Grown(t, full, func(_ plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
-		keys := pg.Args{"callables": []int32{1}, "keys": items, "limit": 2}
+	plantest.Grown(t, full, func(_ plantest.Fixture, t *testing.T, db *pgtest.DB, items int) []plantest.Statement {
+		look, act := beyondArgs(t, db, items)
 		return []plantest.Statement{
-			plantest.Of("overLimit", overLimit.With(keys), items, 1),
-			plantest.Of("actBeyond", actBeyond.With(keys), 2*items, 1),
+			plantest.Of("overLimit", overLimit.With(look), items, 0),
+			plantest.Of("actBeyond", actBeyond.With(act), 2*items, 1),
 		}
 	})
 }
@@ -199,12 +209,12 @@ func TestSupersededStepsAreReadAlone(t *testing.T) {
 		db.Exec(t, `update tasker.board set limit_line = -limit_line where ctid = any (array(
 			select ctid from tasker.board where state in (1, 2) and limit_line > 0 and slot > 0 limit 100))`)
 	}
-	plantest.Grown(t, waiting, func(_ plantest.Fixture, _ *testing.T, _ *pgtest.DB, items int) []plantest.Statement {
-		keys := pg.Args{"callables": []int32{1}, "keys": items, "limit": 2}
+	plantest.Grown(t, waiting, func(_ plantest.Fixture, t *testing.T, db *pgtest.DB, items int) []plantest.Statement {
+		look, act := beyondArgs(t, db, items)
 		return []plantest.Statement{
 			plantest.Of("claimKeys", claimKeys.With(limitedClaim(items, 0)), 2*items, 0),
-			plantest.Of("overLimit", overLimit.With(keys), 2*items, 1),
-			plantest.Of("actBeyond", actBeyond.With(keys), 2*items, 1),
+			plantest.Of("overLimit", overLimit.With(look), 2*items, 0),
+			plantest.Of("actBeyond", actBeyond.With(act), 2*items, 1),
 		}
 	})
 }
@@ -314,8 +324,8 @@ func hotStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement
 		plantest.Of("createLimited", judged, perStatement, perStatement),
 		plantest.Of("judgesPlans", judgesPlans.With(pg.Args{"plans": []int32{plan.ID}}), 1, 0),
 		plantest.Of("oldestClaimable", oldestClaimable.With(everywhere.And(pg.Args{"limit": 1})), perStatement, 1),
-		plantest.Of("age", age.With(everywhere.And(pg.Args{"bound_ms": int64(1), "ordered": []int32{}, "limit": perStatement})), perStatement, 0), // nothing has waited
-		plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": perStatement})), perStatement, 2),                               // the other queue is empty
+		plantest.Of("age", age.With(everywhere.And(pg.Args{"bound_ms": int64(1), "ordered": []int32{}, "limit": perStatement, "skip": 0})), perStatement, 0), // nothing has waited
+		plantest.Of("queueDepth", queueDepth.With(everywhere.And(pg.Args{"limit": perStatement})), perStatement, 2),                                          // the other queue is empty
 	}
 	list = append(list, plantest.Of("claimPut", claimPut.With(pg.Args{"worker": worker, "lease_ms": int64(60_000), "k": rows}), 2*perStatement, 0))
 	var p publishing
@@ -434,7 +444,7 @@ func otherStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int)
 	endless := sha256.Sum256(strconv.AppendInt(nil, int64(f.From+3-f.From%3), 10))
 	return []plantest.Statement{
 		plantest.Of("queueSteps", queueSteps.With(pg.Args{"tasks": quiet}), items, 0),
-		plantest.Of("repeatClaims", repeatClaims.With(pg.Args{"h": []HeldClaim{{TaskUUID: quiet[0], Token: 1}}, "worker": uuid.Max, "namespaces": nil, "limit": items, "lease_ms": int64(60_000)}), f.From+f.Waiting/20, 0),
+		plantest.Of("repeatClaims", repeatClaims.With(pg.Args{"h": []HeldClaim{{TaskUUID: quiet[0], Token: 1}}, "worker": uuid.Max, "namespaces": nil, "limit": items, "skip": 0, "lease_ms": int64(60_000)}), f.From+f.Waiting/20, 0),
 		plantest.Of("retagTasks", retagTasks.With(pg.Args{"tasks": quiet}), items, 0),
 		plantest.Of("recordDeadLetters", RecordDeadLetters.With(pg.Args{"o": letters(quiet)}), items, items),
 		plantest.Of("recordDeadLetters again", RecordDeadLetters.With(pg.Args{"o": letters(pending)}), 2*items, items),

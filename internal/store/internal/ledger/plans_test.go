@@ -90,7 +90,7 @@ func transitionStatements(f plantest.Fixture, _ *testing.T, _ *pgtest.DB, items 
 	return []plantest.Statement{
 		plantest.Of("readTransitions", readTransitions.With(every.args()), items, items),
 		plantest.Of("readTransitions of a page", readTransitions.With(page.args()), items, items),
-		plantest.Of("forgetTransitions", forgetTransitions.With(pg.Args{"before": fmt.Sprintf("%d:%d:", last, last), "limit": items}), items, items),
+		plantest.Of("forgetTransitions", forgetTransitions.With(pg.Args{"before": fmt.Sprintf("%d:%d:", last, last), "limit": items, "skip": 0}), items, items),
 		plantest.Of("follow", follow.With(pg.Args{"scopes": scopes, "ms": time.Minute.Milliseconds(), "margin_ms": int64(1)}), 2, 2),
 	}
 }

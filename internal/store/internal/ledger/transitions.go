@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -231,7 +233,7 @@ var forgetTransitions = pg.Compile(`
 delete from tasker.transitions where ctid = any (array(
     select ctid from tasker.transitions
     where xid < pg_snapshot_xmax((select @before::text::pg_snapshot)) and pg_visible_in_snapshot(xid, @before::text::pg_snapshot)
-    order by xid limit @limit for update skip locked))`)
+    order by xid limit @limit offset @skip for update skip locked))`)
 
 // forgetAtOnce bounds one statement that deletes transitions.
 const forgetAtOnce = 10_000
@@ -241,7 +243,12 @@ const forgetAtOnce = 10_000
 // followed.
 func (s *Ledger) ForgetTransitions(ctx context.Context, before string) (followed bool, err error) {
 	for before != "" {
-		n, err := pg.Execute(ctx, s.db, "forget_transitions", "delete old transitions", forgetTransitions.With(pg.Args{"before": before, "limit": forgetAtOnce}))
+		n, err := aside.ByPosition(forgetAtOnce, pg.Rejected, func(limit, skip int) (int, error) {
+			call := forgetTransitions.With(pg.Args{"before": before, "limit": limit, "skip": skip})
+			return pg.Execute(ctx, s.db, "forget_transitions", "delete old transitions", call)
+		}, func(skip int, why error) {
+			s.db.Opts.OnRejected("forget_transitions", fmt.Sprintf("old transition %d", skip+1), why)
+		})
 		if err != nil {
 			return false, err
 		}

@@ -306,7 +306,7 @@ from tasker.workers w
 cross join lateral (select (extract(epoch from clock_timestamp() - w.heartbeat_at) * 1000)::bigint as age offset 0) a
 cross join lateral (select case when a.age >= @dead_ms::bigint then {worker_dead} when a.age >= @stale_ms::bigint then {worker_stale} else {worker_active} end as becomes offset 0) b
 where w.status < {worker_dead} and w.stopped_at is null and w.status <> b.becomes
-limit @limit`
+limit @limit offset @skip`
 
 // judgeWorkers updates the status of workers. A locked one is sending a heartbeat.
 const judgeWorkers = `
@@ -387,11 +387,19 @@ func (s *Operations) SweepLiveness(ctx context.Context, l LivenessLimits, dry bo
 		if dry {
 			statement = viewWorkers
 		}
-		holding, err := found.read(ctx, db, statement.With(pg.Args{"stale_ms": l.Stale.Milliseconds(), "dead_ms": l.Dead.Milliseconds(), "limit": l.Batch}))
+		holding := false
+		_, err := aside.ByPosition(l.Batch, pg.Rejected, func(limit, skip int) (int, error) {
+			before := found.workers()
+			some, err := found.read(ctx, db, statement.With(pg.Args{"stale_ms": l.Stale.Milliseconds(), "dead_ms": l.Dead.Milliseconds(), "limit": limit, "skip": skip}))
+			holding = holding || some
+			return found.workers() - before, err
+		}, func(skip int, why error) {
+			s.db.Opts.OnRejected("liveness", fmt.Sprintf("worker %d whose status changes", skip+1), why)
+		})
 		if err != nil {
 			return err
 		}
-		found.More = len(found.Stale)+len(found.Recovered)+len(found.Dead) >= l.Batch
+		found.More = found.workers() >= l.Batch
 		dead := pg.Column(found.Dead, func(w *WorkerRef) [16]byte { return w.UUID })
 		if dry {
 			found.Released, err = stmt.One[int](ctx, db, countClaimsOfDead.With(pg.Args{"limit": l.Batch, "skip": 0, "dead": dead}))
@@ -420,6 +428,9 @@ func (s *Operations) SweepLiveness(ctx context.Context, l LivenessLimits, dry bo
 	})
 	return found, err
 }
+
+// workers is how many workers have changed their status.
+func (f *Liveness) workers() int { return len(f.Stale) + len(f.Recovered) + len(f.Dead) }
 
 // read reads the workers; holding says that workers that died earlier may hold claims.
 func (f *Liveness) read(ctx context.Context, db *pg.Conn, c stmt.Call) (holding bool, err error) {

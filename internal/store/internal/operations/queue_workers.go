@@ -2,10 +2,12 @@ package operations
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
@@ -130,7 +132,7 @@ type QueueDeaths struct {
 	More bool     // a batch was full
 }
 
-const unnotedDeaths = `select worker_id from tasker.queue_workers where lives_until <= clock_timestamp() and not death_noted order by lives_until limit @limit`
+const unnotedDeaths = `select worker_id from tasker.queue_workers where lives_until <= clock_timestamp() and not death_noted order by lives_until limit @limit offset @skip`
 
 // Index: queue_workers_lives.
 var (
@@ -147,7 +149,14 @@ func (s *Operations) NoteQueueDeaths(ctx context.Context, limit int, dry bool) (
 	if dry {
 		note = viewQueueDeaths
 	}
-	died, err := pg.ReadAll[string](ctx, s.db, "note_queue_deaths", "look for dead workers of queues", note.With(pg.Args{"limit": limit}))
+	var died []string
+	_, err := aside.ByPosition(limit, pg.Rejected, func(limit, skip int) (int, error) {
+		some, err := pg.ReadAll[string](ctx, s.db, "note_queue_deaths", "look for dead workers of queues", note.With(pg.Args{"limit": limit, "skip": skip}))
+		died = append(died, some...)
+		return len(some), err
+	}, func(skip int, why error) {
+		s.db.Opts.OnRejected("note_queue_deaths", fmt.Sprintf("dead worker %d of queues", skip+1), why)
+	})
 	return QueueDeaths{Died: died, More: len(died) >= limit}, err
 }
 
@@ -172,13 +181,13 @@ from (select l.task_uuid from tasker.plans p cross join lateral (
 order by t.task_uuid`)
 
 // Index: queue_workers_lives.
-const goneQueueWorkers = `select worker_id from tasker.queue_workers where lives_until < clock_timestamp() - @ttl_ms::bigint * interval '1 ms' order by lives_until limit @limit`
+const goneQueueWorkers = `select worker_id from tasker.queue_workers where lives_until < clock_timestamp() - @ttl_ms::bigint * interval '1 ms' order by lives_until limit @limit offset @skip`
 
 var (
 	countQueueWorkers  = pg.Compile(`select count(*)::int from (` + goneQueueWorkers + `) g`)
 	deleteQueueWorkers = pg.Compile(`
-with gone as (delete from tasker.queue_workers where worker_id = any (array(` + goneQueueWorkers + ` for update skip locked)) returning 1)
-select count(*)::int from gone`)
+delete from tasker.queue_workers where worker_id = any (array(` + goneQueueWorkers + ` for update skip locked))`)
+	oldQueueWorkers = expired{deleteQueueWorkers, countQueueWorkers}
 )
 
 // RetainQueues deletes a batch of tasks of queues that ended longer than ttl ago, those younger
@@ -189,15 +198,12 @@ func (s *Operations) RetainQueues(ctx context.Context, ttl time.Duration, after 
 		TaskUUID uuid.UUID
 		Ended    bool
 	}
+	workers, err := s.purge(ctx, "retain_queue_workers", oldQueueWorkers, pg.Args{"ttl_ms": ttl.Milliseconds()}, batch, dry)
+	if err != nil {
+		return QueueRetained{Workers: workers, Next: after}, err
+	}
 	err = s.db.Call(ctx, "retain_queues", "remove old tasks of queues", func(ctx context.Context, db *pg.Conn) error {
-		r = QueueRetained{Next: after}
-		workers := deleteQueueWorkers
-		if dry {
-			workers = countQueueWorkers
-		}
-		if r.Workers, err = stmt.One[int](ctx, db, workers.With(pg.Args{"ttl_ms": ttl.Milliseconds(), "limit": batch})); err != nil {
-			return err
-		}
+		r = QueueRetained{Workers: workers, Next: after}
 		found, err := stmt.All[old](ctx, db, oldQueueTasks.With(pg.Args{"ttl_ms": ttl.Milliseconds(), "after": after, "limit": batch}))
 		if err != nil {
 			return err

@@ -96,17 +96,22 @@ type retaining struct {
 
 // rows deletes, or counts, one batch of simple rows.
 func (r *retaining) rows(ctx context.Context, what string, old expired, limits pg.Args) (n int, err error) {
-	n, err = aside.ByPosition(r.limits.Batch, pg.Rejected, func(limit, skip int) (n int, err error) {
-		err = r.store.db.Call(ctx, "retain_"+what, "remove old "+what, func(ctx context.Context, db *pg.Conn) error {
-			n, err = old.purge(ctx, db, limits.And(pg.Args{"limit": limit, "skip": skip}), r.dry)
+	n, err = r.store.purge(ctx, "retain_"+what, old, limits, r.limits.Batch, r.dry)
+	r.done.More = r.done.More || n >= r.limits.Batch
+	return n, err
+}
+
+// purge deletes, or counts, up to limit expired rows, but those that the database rejects.
+func (s *Operations) purge(ctx context.Context, what string, old expired, args pg.Args, limit int, dry bool) (int, error) {
+	return aside.ByPosition(limit, pg.Rejected, func(limit, skip int) (n int, err error) {
+		err = s.db.Call(ctx, what, "remove expired rows", func(ctx context.Context, db *pg.Conn) error {
+			n, err = old.purge(ctx, db, args.And(pg.Args{"limit": limit, "skip": skip}), dry)
 			return err
 		})
 		return n, err
 	}, func(skip int, why error) {
-		r.store.db.Opts.OnRejected("retain_"+what, fmt.Sprintf("%s, expired row %d", what, skip+1), why)
+		s.db.Opts.OnRejected(what, fmt.Sprintf("expired row %d", skip+1), why)
 	})
-	r.done.More = r.done.More || n >= r.limits.Batch
-	return n, err
 }
 
 func (r *retaining) identities(ctx context.Context) (err error) {
@@ -128,16 +133,13 @@ func (r *retaining) daemons(ctx context.Context) error {
 	if r.limits.TTL <= 0 {
 		return nil
 	}
-	query := deleteGone
-	if r.dry {
-		query = countGone
-	}
-	err := r.store.db.Call(ctx, "retain_daemons", "remove ended daemons", func(ctx context.Context, db *pg.Conn) (err error) {
-		ttl := max(r.limits.TTL, keepDaemons).Milliseconds()
-		r.done.Workers, err = stmt.One[int](ctx, db, query.With(pg.Args{"ttl_ms": ttl, "limit": r.limits.Batch}))
+	ttl := pg.Args{"ttl_ms": max(r.limits.TTL, keepDaemons).Milliseconds()}
+	workers, err := r.rows(ctx, "workers", goneWorkers, ttl)
+	if r.done.Workers = workers; err != nil {
 		return err
-	})
-	r.done.More = r.done.More || r.done.Workers >= r.limits.Batch
+	}
+	processors, err := r.rows(ctx, "processors", goneProcessors, ttl)
+	r.done.Workers += processors
 	return err
 }
 
@@ -357,16 +359,14 @@ func (e expired) purge(ctx context.Context, db pg.Runner, limits pg.Args, dry bo
 	return pg.Run(ctx, db, e.remove.With(limits))
 }
 
-const goneDaemon = ` where heartbeat_at < clock_timestamp() - @ttl_ms::bigint * interval '1 ms' limit @limit`
+const goneDaemon = ` where heartbeat_at < clock_timestamp() - @ttl_ms::bigint * interval '1 ms' limit @limit offset @skip`
 
+// Index: workers_alive is of those that live; daemons of a week are few.
 var (
-	deleteGone = pg.Compile(`
-with old as materialized (select ctid as at from tasker.workers` + goneDaemon + ` for update skip locked),
-     idle as materialized (select ctid as at from tasker.processors` + goneDaemon + ` for update skip locked),
-     workers as (delete from tasker.workers where ctid = any (array(select at from old)) returning worker_uuid),
-     begun as (delete from tasker.begun_claims where worker in (select worker_uuid from workers)),
-     processors as (delete from tasker.processors where ctid = any (array(select at from idle)) returning 1)
-select (select count(*) from workers)::int + (select count(*) from processors)::int`)
-	countGone = pg.Compile(`select (select count(*) from (select from tasker.workers` + goneDaemon + `) w)::int
-      + (select count(*) from (select from tasker.processors` + goneDaemon + `) p)::int`)
+	goneWorkers = expired{pg.Compile(`
+with old as materialized (select ctid as at, worker_uuid from tasker.workers` + goneDaemon + ` for update skip locked),
+     begun as (delete from tasker.begun_claims where worker in (select worker_uuid from old))
+delete from tasker.workers where ctid = any (array(select at from old))`),
+		pg.Compile(`select count(*)::int from (select from tasker.workers` + goneDaemon + `) w`)}
+	goneProcessors = expiredRows("processors", `select ctid as at from tasker.processors`+goneDaemon)
 )

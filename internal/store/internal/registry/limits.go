@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -158,8 +159,8 @@ from ended e where c.callable_id = e.callable_id`)
 	returnLimited = pg.Compile(`
 with returning_steps as materialized (
     select s.at from ` + firstKeys + ` k cross join lateral (
-        select ctid as at from tasker.board where state = {claimable} and callable = -k.line limit @limit::int for update skip locked) s
-    limit @limit::int
+        select ctid as at from tasker.board where state = {claimable} and callable = -k.line limit @limit::int + @skip::int for update skip locked) s
+    limit @limit::int offset @skip::int
 )
 update tasker.board set callable = @callable, seq = nextval('tasker.step_seq') where ctid = any (array(select at from returning_steps))`)
 	dropKeys = pg.Compile(`
@@ -193,7 +194,7 @@ func (s *Registry) DeleteLimit(ctx context.Context, namespace string, handler wo
 		return nil, err
 	}
 	for more := true; more && err == nil; {
-		more, err = s.finishLimit(ctx, callable, namespace)
+		_, more, err = s.finishLimit(ctx, callable, namespace)
 	}
 	return signals, err
 }
@@ -207,13 +208,13 @@ func (s *Registry) FinishLimits(ctx context.Context) (finished int, signals []si
 	}
 	left, err := pg.ReadAll[removal](ctx, s.db, "limits_left", "look for interrupted removals of limits", limitsLeft.With(nil))
 	for i := 0; i < len(left) && !errors.Is(err, pg.ErrUnavailable); i++ {
-		goesOn, failure := s.finishLimit(ctx, left[i].CallableID, left[i].Namespace)
+		remains, goesOn, failure := s.finishLimit(ctx, left[i].CallableID, left[i].Namespace)
 		if failure != nil {
 			err = errors.Join(err, failure)
 			continue
 		}
 		signals = append(signals, limitSignals(left[i].Namespace)...)
-		if more = more || goesOn; !goesOn {
+		if more = more || goesOn; !remains {
 			finished++
 		}
 	}
@@ -226,27 +227,43 @@ from tasker.limits l join tasker.callables c on c.callable_id = l.callable_id jo
 where l.removing order by l.callable_id`)
 
 // finishLimit returns steps of a limit that is being removed, or else removes keys, and it with the last
-// ones; more says that it is still there.
-func (s *Registry) finishLimit(ctx context.Context, callable int32, namespace string) (more bool, err error) {
+// ones; remains says that it is still there, and more that the next call does more.
+func (s *Registry) finishLimit(ctx context.Context, callable int32, namespace string) (remains, more bool, err error) {
 	err = s.db.Transaction(ctx, "delete_limit", "remove a limit", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		one := pg.Args{"callable": callable}
 		some := one.And(pg.Args{"limit": returnedAtOnce})
 		if _, err := pg.Run(ctx, tx, TurnOf(callable)); err != nil {
 			return nil, err
 		}
-		changed, err := pg.Run(ctx, tx, returnLimited.With(some))
-		if more = true; err != nil || changed > 0 {
+		changed, err := s.returnSome(ctx, tx, one)
+		if remains, more = true, true; err != nil || changed > 0 {
 			return limitSignals(namespace), err
 		}
 		for _, call := range []stmt.Call{dropKeys.With(some), dropLimit.With(one)} {
-			if _, err := pg.Run(ctx, tx, call); err != nil {
+			n, err := pg.Run(ctx, tx, call)
+			if changed += n; err != nil {
 				return nil, err
 			}
 		}
-		more, err = pg.OneOf[bool](ctx, tx, limitLeft.With(one))
+		remains, err = pg.OneOf[bool](ctx, tx, limitLeft.With(one))
+		more = remains && changed > 0
 		return limitSignals(namespace), err
 	})
-	return more, err
+	return remains, more, err
+}
+
+// returnSome returns steps to the line of the callable, but those that the database rejects: these stay in the
+// lines of their keys, and the removal goes on when they have left them.
+func (s *Registry) returnSome(ctx context.Context, tx pgx.Tx, one pg.Args) (int, error) {
+	return aside.ByPosition(returnedAtOnce, pg.Rejected, func(limit, skip int) (n int, err error) {
+		err = pgx.BeginFunc(ctx, tx, func(part pgx.Tx) error {
+			n, err = pg.Run(ctx, part, returnLimited.With(one.And(pg.Args{"limit": limit, "skip": skip})))
+			return err
+		})
+		return n, err
+	}, func(skip int, why error) {
+		s.db.Opts.OnRejected("delete_limit", fmt.Sprintf("step %d of a limit", skip+1), why)
+	})
 }
 
 var limitLeft = pg.Compile(`select exists (select from tasker.limits where callable_id = @callable and removing)`)
