@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -233,3 +234,51 @@ func (f *rejectedFlow) run(t *testing.T, code string) {
 }
 
 func compareTasks(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
+
+// TestAKeyThatTheDatabaseRejectsStopsOnlyItsCallable: nothing is claimed of a limited callable one of whose keys cannot
+// be written, and all of the others.
+func TestAKeyThatTheDatabaseRejectsStopsOnlyItsCallable(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zapcore.InfoLevel)
+	callables := []string{"keyed.good", "keyed.bad"}
+	e := enginetest.Start(t, func(w *worker.Worker) error {
+		var failed []error
+		for _, callable := range callables {
+			failed = append(failed, enginetest.RegisterTemplates(w, fmt.Sprintf(`
+name: %s
+namespace_name: test
+version: 1.0.0
+steps:
+  - {name: one, handler: {callable: %s}}
+`, strings.TrimPrefix(callable, "keyed."), callable)),
+				w.Register(callable, worker.HandlerFunc(func(*worker.StepContext) (any, error) { return "done", nil })))
+		}
+		return errors.Join(failed...)
+	}, func(c *orchestration.Config, w *worker.Config) { c.Logger, w.Logger = zap.New(core), zap.New(core) })
+	e.DB.Exec(t, `create function reject() returns trigger language plpgsql as $$
+		begin
+			if new.key = 'rejected' then raise exception 'rejected by the test' using errcode = 'XX001'; end if;
+			return new;
+		end $$`)
+	e.DB.Exec(t, `create trigger reject before insert or update on tasker.limit_keys for each row execute function reject()`)
+	for _, callable := range callables {
+		_, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "test", Handler: workflow.HandlerReference{Callable: callable},
+			Rule: limitrule.Rule{MaxRunning: new(1), KeyPath: []string{"key"}}}, "t", "t")
+		require.NoError(t, err)
+	}
+	e.Bus.Publish(signal.Signal{Topic: signal.TopicControl})
+	bad := e.Submit("test", "bad", `{"key": "rejected"}`)
+	for n := range 5 {
+		require.Equal(t, workflow.TaskComplete, e.Await(e.Submit("test", "good", fmt.Sprintf(`{"key": "k%d"}`, n))).State)
+	}
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		for _, line := range logs.FilterMessageSnippet("the database rejects a row").All() {
+			if line.ContextMap()["callable_id"] != nil {
+				return true, ""
+			}
+		}
+		return false, "the log does not name the callable"
+	})
+	e.DB.Exec(t, `create or replace function reject() returns trigger language plpgsql as $$ begin return new; end $$`)
+	require.Equal(t, workflow.TaskComplete, e.Await(bad).State, "once the database takes its key")
+}

@@ -78,6 +78,84 @@ func TestTransactionsBesideSettlements(t *testing.T) {
 	require.Zero(t, h.Stale+h.Failed)
 }
 
+// TestTheDatabaseDoesNotTakeATransaction: a step whose transaction the database has no room for runs again until it
+// has, and uses no attempt.
+func TestTheDatabaseDoesNotTakeATransaction(t *testing.T) {
+	t.Parallel()
+	const yaml = `
+name: %s
+namespace_name: room
+version: 1.0.0
+steps:
+  - {name: only, handler: {callable: %s}, retry: {max_attempts: %d, backoff: fixed, backoff_base_ms: 1}}
+`
+	const refuse = `create sequence refused; create function refuse() returns trigger language plpgsql as $$
+		begin
+			if %s and nextval('refused') <= %d then raise exception 'no room' using errcode = '53100'; end if;
+			return new;
+		end $$; create %s trigger refuse before %s for each row execute function refuse()`
+	cases := map[string]struct {
+		when, trigger, event string
+		times, attempts      int
+		state                workflow.TaskState
+		ran                  int64
+	}{
+		"report":            {`old.state = 3 and new.state = 4 and new.outcome = 1`, "", "update on tasker.board", 2, 2, workflow.TaskComplete, 3},
+		"next task":         {`new.correlation_id is not null and exists (select from kept where task_uuid <> new.task_uuid)`, "", "insert on tasker.tasks", 2, 2, workflow.TaskComplete, 3},
+		"handler":           {`true`, "", "insert on kept", 2, 2, workflow.TaskComplete, 3},
+		"only attempt":      {`true`, "", "insert on kept", 2, 1, workflow.TaskError, 1},
+		"commit":            {`true`, "constraint", "insert on kept", 2, 2, workflow.TaskComplete, 3},
+		"again, and others": {`new.step = 'only'`, "", "insert on kept", 1_000_000, 2, workflow.TaskError, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var ran atomic.Int64
+			e := enginetest.Start(t, func(w *worker.Worker) error {
+				var failed []error
+				for name, attempts := range map[string]int{"tx": c.attempts, "next": 1, "other": 1} {
+					tmpl, _, err := template.Parse("room.yaml", fmt.Appendf(nil, yaml, name, name, attempts))
+					failed = append(failed, err, w.RegisterTemplate(tmpl))
+				}
+				plain := worker.HandlerFunc(func(*worker.StepContext) (any, error) { return nil, nil })
+				return errors.Join(append(failed, w.Register("next", plain), w.Register("other", plain),
+					worker.HandleTx(w, "tx", func(c *worker.StepContext, tx pgx.Tx, _ struct{}) (any, error) {
+						ran.Add(1)
+						if _, err := tx.Exec(c, `insert into kept (task_uuid, step, token) values ($1, $2, $3)`, c.TaskUUID(), c.StepName(), c.Token()); err != nil {
+							return nil, err
+						}
+						return worker.Continue[any](nil, worker.NextTask{Name: "next", Version: "1.0.0"})
+					}))...)
+			}, func(oc *orchestration.Config, _ *worker.Config) {
+				trigger := fmt.Sprintf(refuse, c.when, c.times, c.trigger, c.event)
+				if c.trigger != "" {
+					trigger = strings.Replace(trigger, "before insert on kept", "after insert on kept deferrable initially deferred", 1)
+				}
+				_, err := oc.Store.Execer().Exec(t.Context(), `create table kept (task_uuid uuid, step text, token bigint, primary key (task_uuid, step)); `+trigger)
+				require.NoError(t, err)
+			})
+			id := e.Submit("room", "tx", `{}`)
+			if c.ran == 0 {
+				n := 0
+				pgtest.Eventually(t, patience, func() (bool, string) {
+					n++
+					e.Await(e.Submit("room", "other", fmt.Sprintf(`{"n":%d}`, n)))
+					ends, err := e.Store.TaskEnds(t.Context(), []uuid.UUID{id})
+					require.NoError(t, err)
+					return ends[id] != 0, "the step goes on for ever"
+				})
+			}
+			task := e.Await(id)
+			require.Equal(t, c.state, task.State, "%s", task.Steps[0].Error)
+			if c.ran > 0 {
+				require.Equal(t, c.ran, ran.Load())
+				require.Equal(t, 1, task.Steps[0].Attempts)
+			}
+			require.Equal(t, c.state == workflow.TaskComplete, e.DB.QueryInt(t, `select count(*) from kept`) == 1)
+		})
+	}
+}
+
 // A workflow that creates another one, with both ends checked.
 func TestATransactionThatCreatesTasks(t *testing.T) {
 	t.Parallel()

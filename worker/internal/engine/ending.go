@@ -55,6 +55,9 @@ const (
 	outdated
 	// undecided: the worker ends before the outcome of the transaction is known.
 	undecided
+	// spared: the transaction was rolled back because the database had no room or went away, and the
+	// step runs again without using an attempt.
+	spared
 )
 
 // Failing makes the ending of an execution that failed with err.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -120,6 +121,12 @@ func (x *Execution) jobKey() jobKey { return jobKey{x.Claim.PlanID, x.Claim.Plan
 func (x *Execution) describe(j *job) {
 	x.job = j
 	x.known.Store(j)
+}
+
+// onlyAttempt reports whether the first attempt of the step is its last.
+func (x *Execution) onlyAttempt() bool {
+	retry := &x.job.step.Retry
+	return !retry.Retryable || cmp.Or(x.Claim.MaxAttempts, retry.MaxAttempts) <= 1
 }
 
 // Plan returns the plan of the task and the step of it that runs. It must not be called

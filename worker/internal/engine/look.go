@@ -336,8 +336,10 @@ func (e *Engine) claim(ctx context.Context, want int, full bool) (got haul, err 
 	})
 }
 
-func (e *Engine) claimBy(ctx context.Context, request store.ClaimRequest,
-	claim func(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, store.Rest, error)) (got haul, err error) {
+// claiming claims what a request asks for.
+type claiming func(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, store.Rest, error)
+
+func (e *Engine) claimBy(ctx context.Context, request store.ClaimRequest, claim claiming) (got haul, err error) {
 	// The end of a look must not abort a claim whose answer is under way: the steps would
 	// be claimed until the lease ends without the worker knowing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
@@ -351,6 +353,9 @@ func (e *Engine) claimBy(ctx context.Context, request store.ClaimRequest,
 	claimed, rest, err := claim(ctx, request)
 	if store.Rejected(err) && e.setAside(ctx, &request, err) {
 		claimed, rest, err = claim(ctx, request)
+	}
+	if store.Rejected(err) {
+		claimed, rest, err = e.claimApart(ctx, request, claim, err)
 	}
 	if err != nil {
 		e.unknown.lose(request.Worker, before)
@@ -412,8 +417,12 @@ func (e *Engine) adoptApart(ctx context.Context, worker uuid.UUID, held []store.
 }
 
 func (e *Engine) claimRequest(limit int, callables []int32) store.ClaimRequest {
-	return store.ClaimRequest{Worker: e.id(), Callables: inTurn(callables), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease,
+	request := store.ClaimRequest{Worker: e.id(), Callables: inTurn(callables), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease,
 		BesideSuspect: e.slots.hasSuspect(), Except: e.rejected.claims.Held()}
+	if held := e.rejected.callables.Held(); len(held) > 0 {
+		request.Callables = slices.DeleteFunc(slices.Clone(request.Callables), func(c int32) bool { return slices.Contains(held, c) })
+	}
+	return request
 }
 
 // take starts claims for which there is a permit; the others wait.

@@ -23,12 +23,14 @@ import (
 type rejected struct {
 	claims *aside.Set[uuid.UUID] // tasks
 	beats  *aside.Set[int64]     // tokens of claims whose leases cannot be extended
-	resend chan struct{}         // of capacity 1: an item waits to be sent again
+	// callables are those of which nothing can be claimed, as where a key of a limit cannot be read.
+	callables *aside.Set[int32]
+	resend    chan struct{} // of capacity 1: an item waits to be sent again
 }
 
 func newRejected(e *Engine) rejected {
 	return rejected{claims: aside.New[uuid.UUID]("claims", e.log, e.metrics), beats: aside.New[int64]("heartbeats", e.log, e.metrics),
-		resend: make(chan struct{}, 1)}
+		callables: aside.New[int32]("claims", e.log, e.metrics), resend: make(chan struct{}, 1)}
 }
 
 // setAside finds the steps for which the database rejects claims, and sets their tasks aside. It
@@ -56,6 +58,34 @@ func (e *Engine) setAside(ctx context.Context, request *store.ClaimRequest, why 
 	}
 	request.Except = e.rejected.claims.Held()
 	return found
+}
+
+// claimApart claims for halves of the callables what the database rejects for all of them, though no step is at fault,
+// and sets those aside for which it rejects it alone. Where it rejects all, none is at fault.
+func (e *Engine) claimApart(ctx context.Context, request store.ClaimRequest, claim claiming, why error) (claimed []store.Claimed, rest store.Rest, err error) {
+	passed, culprits := 0, map[int32]error{}
+	err = aside.Halves(request.Callables, why, store.Rejected, func(part []int32) error {
+		some := request
+		if some.Callables, some.Limit = part, request.Limit-len(claimed); some.Limit <= some.Ahead {
+			return nil // they come with the next claim
+		}
+		got, left, err := claim(ctx, some)
+		if err == nil {
+			claimed, rest, passed = append(claimed, got...), rest|left, passed+1
+		}
+		return err
+	}, func(callable int32, why error) { culprits[callable] = why })
+	switch {
+	case passed == 0:
+		return nil, 0, cmp.Or(err, why)
+	case len(culprits) == 0: // they were rejected together, and pass apart
+		return claimed, rest, nil
+	}
+	e.rejected.callables.Pass()
+	for callable, why := range culprits {
+		e.rejected.callables.Reject(callable, why, zap.Int32("callable_id", callable))
+	}
+	return claimed, rest, nil
 }
 
 // unreadable is the failure of a step that the database does not give to the worker.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -118,11 +119,15 @@ func (e *Engine) abandon(x *Execution) {
 var errTooLate = errors.New("the handler ended after its time")
 
 // conclude ends the transaction of a handler that has ended. It rolls back a failure,
-// which is reported like all failures. For a success it first acquires the right to
+// which is reported like all failures, unless the database had no room. For a success it first acquires the right to
 // report, so that a time limit that passes during the commit does not become a failure of
 // the step being committed.
 func (e *Engine) conclude(x *Execution, end Ending) Ending {
 	switch {
+	case end.Kind == Failed && notTaken(end.Err) && e.slots.winReport(x, Failed):
+		x.tx.stopWatching()
+		end = e.undone(x, end.Err)
+		x.tx.work.Rollback()
 	case end.Kind != Success:
 		e.abandon(x)
 	case !e.slots.winReport(x, Success):
@@ -151,7 +156,7 @@ func (e *Engine) commit(x *Execution, end Ending) Ending {
 	defer cancel()
 	if end.Next != nil {
 		if err := e.createNext(ctx, x, *end.Next); err != nil {
-			return Failing(err)
+			return e.undone(x, err)
 		}
 	}
 	x.Report = x.success(end)
@@ -159,7 +164,7 @@ func (e *Engine) commit(x *Execution, end Ending) Ending {
 	accepted, err := work.Report(ctx, x.Report)
 	switch {
 	case err != nil:
-		return Failing(notReported(err))
+		return e.undone(x, notReported(err))
 	case !accepted:
 		end.Kind = outdated
 		return end
@@ -173,7 +178,41 @@ func (e *Engine) commit(x *Execution, end Ending) Ending {
 	case errors.Is(err, store.ErrCommitUnknown):
 		return e.findOut(x, end, err)
 	}
-	return Failing(inTxFailed(err, "the transaction of the handler was not committed"))
+	return e.undone(x, inTxFailed(err, "the transaction of the handler was not committed"))
+}
+
+// notTaken reports whether a transaction failed because the database had no room or went away, and not by what the
+// handler did or by the time that it took.
+func notTaken(err error) bool {
+	marked, _ := Marked(err)
+	code := sqlState(err)
+	return !marked && (errors.Is(err, store.ErrUnavailable) || strings.HasPrefix(code, "53")) && code != "25P03" && code != "25P04"
+}
+
+// undone is the ending of an execution, with the right to report, whose transaction failed with err. Where the
+// database did not take it, the step runs again after a growing time and without using an attempt; not if it
+// may not be executed twice, and not if this happens to it again and again while other steps are claimed.
+func (e *Engine) undone(x *Execution, err error) Ending {
+	if !notTaken(err) || x.Claim.Attempt <= 1 && x.onlyAttempt() {
+		return Failing(err)
+	}
+	x.tx.work.Rollback() // it locks the row of the step
+	if e.rejected.claims.Reject(x.Key.TaskUUID, err, zap.Inline(x)) {
+		return Failing(err)
+	}
+	for n := 0; ; n++ {
+		signals, failure := e.board.HandBack(e.base, []store.ClaimKey{x.Key})
+		switch {
+		case failure == nil:
+			e.signal(signals...)
+			return Ending{Kind: spared, Err: err}
+		case !errors.Is(failure, store.ErrUnavailable):
+			return Failing(err)
+		}
+		if stop := pause(e.handlersCtx, n, e.cfg.Report.Breaker.Wait()); stop != nil {
+			return Ending{Kind: undecided, Err: fmt.Errorf("%w: %w", stop, err)}
+		}
+	}
 }
 
 // findOut queries the outcome of a commit whose answer was lost, until the database
@@ -204,7 +243,7 @@ func (e *Engine) findOut(x *Execution, end Ending, why error) Ending {
 			end.Kind = committed
 			return end
 		case fate == store.FateHeld:
-			return Failing(inTxFailed(why, "the connection of the transaction was lost, and the server has rolled it back"))
+			return e.undone(x, inTxFailed(why, "the connection of the transaction was lost, and the server has rolled it back"))
 		case fate == store.FateLost:
 			end.Kind = outdated
 			return end
@@ -229,6 +268,9 @@ func (e *Engine) concluded(x *Execution, end Ending) {
 	case outdated:
 		e.count.succeeded.Add(1)
 		e.stale(x, true)
+	case spared:
+		e.log.Warn("a step runs again without using an attempt: the database did not take the transaction of its handler",
+			zap.Inline(x), zap.Error(end.Err))
 	default:
 		e.log.Error("stopping: the outcome of a step's transaction is not known; if it was rolled back, the step is claimable after its lease",
 			zap.Inline(x), zap.Error(end.Err))
