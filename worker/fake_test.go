@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -178,7 +179,7 @@ func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool
 	}
 	if b.mute > 0 {
 		b.mute--
-		return nil, 0, errors.New("the connection broke")
+		return nil, 0, fmt.Errorf("the connection broke: %w", store.ErrUnavailable)
 	}
 	b.begun = max(b.begun, req.Begun(out))
 	return out, 0, nil

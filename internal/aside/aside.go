@@ -116,6 +116,13 @@ func (s *Set[K]) Knows(key K) bool {
 	return known
 }
 
+// Tries is how often a row was rejected since it passed last.
+func (s *Set[K]) Tries(key K) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys[key].tries
+}
+
 // Left is for how long a row is still left out; 0: it is not.
 func (s *Set[K]) Left(key K) time.Duration {
 	s.mu.Lock()

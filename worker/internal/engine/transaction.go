@@ -181,23 +181,29 @@ func (e *Engine) commit(x *Execution, end Ending) Ending {
 	return e.undone(x, inTxFailed(err, "the transaction of the handler was not committed"))
 }
 
-// notTaken reports whether a transaction failed because the database had no room or went away, and not by what the
-// handler did or by the time that it took.
+// notTaken reports whether a transaction failed because the database had no room (SQLSTATE class 53), or the next task
+// could not be created: neither is by what the handler did. A connection that is lost may be.
 func notTaken(err error) bool {
 	marked, _ := Marked(err)
-	code := sqlState(err)
-	return !marked && (errors.Is(err, store.ErrUnavailable) || strings.HasPrefix(code, "53")) && code != "25P03" && code != "25P04"
+	return !marked && (strings.HasPrefix(sqlState(err), "53") || errors.Is(err, errNextAway))
 }
+
+// errNextAway: the database was not available for the next task of a step.
+var errNextAway = errors.New("the database was not available")
+
+// maxSpared is how often in a row, at a worker, a step is spared the attempt of a transaction.
+const maxSpared = 10
 
 // undone is the ending of an execution, with the right to report, whose transaction failed with err. Where the
 // database did not take it, the step runs again after a growing time and without using an attempt; not if it
-// may not be executed twice, and not if this happens to it again and again while other steps are claimed.
+// may not be executed twice, not if this happens to it again and again while other steps are claimed, and at most ten
+// times.
 func (e *Engine) undone(x *Execution, err error) Ending {
 	if !notTaken(err) || x.Claim.Attempt <= 1 && x.onlyAttempt() {
 		return Failing(err)
 	}
 	x.tx.work.Rollback() // it locks the row of the step
-	if e.rejected.claims.Reject(x.Key.TaskUUID, err, zap.Inline(x)) {
+	if e.rejected.claims.Tries(x.Key.TaskUUID) >= maxSpared || e.rejected.claims.Reject(x.Key.TaskUUID, err, zap.Inline(x)) {
 		return Failing(err)
 	}
 	for n := 0; ; n++ {
@@ -494,5 +500,9 @@ func notContinued(err error) error {
 	case store.OfContent(err):
 		return Permanent(WithCode(Errorf(TypeNextTaskRefused, "the database refuses to store the next task (SQLSTATE %s)", sqlState(err)), sqlState(err)))
 	}
-	return inTxFailed(err, "the next task could not be created with the end of the step")
+	failed := inTxFailed(err, "the next task could not be created with the end of the step")
+	if errors.Is(err, store.ErrUnavailable) && sqlState(err) == "" {
+		return fmt.Errorf("%w: %w", errNextAway, failed)
+	}
+	return failed
 }
