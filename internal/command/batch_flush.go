@@ -18,14 +18,19 @@ type round[T, R any] struct {
 	items    []T
 	answers  []Answer[T, R] // for items brought with Add
 	answered int            // items of the batch that have their result or error
+
+	// The fields below are guarded by the lock of the batcher.
+	begun time.Time // zero: not under way
+	late  bool      // counted in late
+	watch *time.Timer
 }
 
 // work flushes batches until none is pending. It survives any failure of a batch:
 // otherwise later items would never be flushed.
 func (b *Batcher[T, R]) work() {
-	var r round[T, R]
+	r := &round[T, R]{}
 	for {
-		if r.batch = b.take(r.batch[:0]); len(r.batch) == 0 {
+		if b.take(r); len(r.batch) == 0 {
 			return
 		}
 		r.items, r.answers, r.answered = r.items[:0], r.answers[:0], 0
@@ -34,11 +39,11 @@ func (b *Batcher[T, R]) work() {
 		}
 		died := lifecycle.Guard(func() error {
 			results, err := b.flushOnce(r.items)
-			b.deliver(&r, results, err)
+			b.deliver(r, results, err)
 			return nil
 		})
 		if died != nil {
-			b.salvage(&r, died)
+			b.salvage(r, died)
 		}
 		if len(r.answers) > 0 {
 			b.tell(r.answers)
@@ -60,13 +65,17 @@ func (b *Batcher[T, R]) salvage(r *round[T, R], died error) {
 	}
 }
 
-// take moves pending items into batch; an empty batch means that this worker has
-// ended.
-func (b *Batcher[T, R]) take(batch []brought[T, R]) []brought[T, R] {
+// take ends a round and moves pending items into the next one; an empty batch means that this worker
+// has ended.
+func (b *Batcher[T, R]) take(r *round[T, R]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	taken := 0
-	for len(batch) < b.cfg.MaxBatch {
+	if r.begun = (time.Time{}); r.late {
+		r.late = false
+		b.late--
+	}
+	taken, batch := 0, r.batch[:0]
+	for len(batch) < b.cfg.MaxBatch && b.inFlight <= b.allowed() {
 		item, ok := b.pending.pop()
 		if !ok {
 			break
@@ -78,11 +87,37 @@ func (b *Batcher[T, R]) take(batch []brought[T, R]) []brought[T, R] {
 	}
 	b.places.free(taken)
 	b.saturation.Set(float64(b.pending.len()) / float64(b.cfg.MaxPending))
-	if len(batch) == 0 {
+	if r.batch = batch; len(batch) == 0 {
 		b.inFlight--
 		b.closeIfIdle()
+		if r.watch != nil {
+			r.watch.Stop()
+		}
+		return
 	}
-	return batch
+	b.watch(r)
+}
+
+// watch requires the lock. It lets another flush begin once this one has taken longer than Patience.
+func (b *Batcher[T, R]) watch(r *round[T, R]) {
+	if b.cfg.Patience <= 0 {
+		return
+	}
+	r.begun = time.Now()
+	if r.watch != nil {
+		r.watch.Reset(b.cfg.Patience)
+		return
+	}
+	r.watch = time.AfterFunc(b.cfg.Patience, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if r.begun.IsZero() || r.late || time.Since(r.begun) < b.cfg.Patience { // of an earlier round
+			return
+		}
+		r.late = true
+		b.late++
+		b.spawn()
+	})
 }
 
 func (b *Batcher[T, R]) flushOnce(items []T) (results []R, err error) {

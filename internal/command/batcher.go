@@ -29,8 +29,11 @@ type BatcherConfig struct {
 	MaxInFlight int
 	// FlushTimeout bounds each flush; default 30 s.
 	FlushTimeout time.Duration
-	Logger       *zap.Logger        // default none
-	Metrics      *telemetry.Metrics // default none
+	// Patience is how long a flush may take before another one begins beside it, so that one silent
+	// connection holds up only the items that are on it; 0: others wait for its end.
+	Patience time.Duration
+	Logger   *zap.Logger        // default none
+	Metrics  *telemetry.Metrics // default none
 }
 
 // Batcher turns single items into batches that form by themselves: an item that
@@ -52,6 +55,7 @@ type Batcher[T, R any] struct {
 	places   places
 	pending  ring[brought[T, R]]
 	inFlight int
+	late     int // of those in flight, that have taken longer than Patience
 	stopped  bool
 	idle     chan struct{} // closed when stopped and nothing is left
 	group    conc.WaitGroup
@@ -264,11 +268,19 @@ func (b *Batcher[T, R]) bring(ctx context.Context, item brought[T, R]) error {
 // push requires the lock, and a place for the item.
 func (b *Batcher[T, R]) push(item brought[T, R]) {
 	b.pending.push(item)
-	if b.inFlight < b.cfg.MaxInFlight {
+	b.spawn()
+}
+
+// spawn requires the lock. It begins a flush, if one may.
+func (b *Batcher[T, R]) spawn() {
+	if b.inFlight < b.allowed() && b.pending.len() > 0 {
 		b.inFlight++
 		b.group.Go(b.work)
 	}
 }
+
+// allowed requires the lock.
+func (b *Batcher[T, R]) allowed() int { return b.cfg.MaxInFlight + min(b.late, 1) }
 
 // awaitPlace requires the lock, and releases it while it waits.
 func (b *Batcher[T, R]) awaitPlace(ctx context.Context, wait *inLine) (err error) {

@@ -377,3 +377,75 @@ func BenchmarkBatcherCrowd(b *testing.B) {
 	})
 	_ = batcher.Stop(ctx)
 }
+
+// TestAFlushThatTakesLongStopsNoOthers: those that come later are flushed beside it after a second, one flush at a time,
+// and form one line again once it has ended.
+func TestAFlushThatTakesLongStopsNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var running, most atomic.Int32
+		b := command.NewBatcher(command.BatcherConfig{Name: "test", MaxBatch: 1, MaxPending: 100, Patience: time.Second},
+			func(_ context.Context, items []int) ([]int, error) {
+				most.Store(max(most.Load(), running.Add(1)))
+				defer running.Add(-1)
+				if items[0] < 0 {
+					time.Sleep(time.Minute)
+				}
+				time.Sleep(10 * time.Millisecond)
+				return items, nil
+			})
+		begin := time.Now()
+		require.NoError(t, b.Add(t.Context(), -1))
+		for i := range 50 { // while nothing answers the first
+			got, err := b.Do(t.Context(), i)
+			require.NoError(t, err)
+			require.Equal(t, i, got)
+		}
+		require.Equal(t, time.Second+50*10*time.Millisecond, time.Since(begin), "they wait for a second, and then for themselves")
+		require.Equal(t, int32(2), most.Load())
+		time.Sleep(time.Minute)
+		most.Store(0)
+		for i := range 50 {
+			require.NoError(t, b.Add(t.Context(), i))
+		}
+		require.NoError(t, b.Stop(t.Context()))
+		require.Equal(t, int32(1), most.Load())
+	})
+}
+
+// TestOneFlushGoesPastSilentOnes: not more, and each ends by its deadline.
+func TestOneFlushGoesPastSilentOnes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := command.NewBatcher(command.BatcherConfig{Name: "test", MaxBatch: 1, MaxPending: 100, Patience: time.Second, FlushTimeout: 5 * time.Second},
+			func(ctx context.Context, _ []int) ([]int, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+		begin := time.Now()
+		for i := range 4 {
+			require.NoError(t, b.Add(t.Context(), i))
+		}
+		require.NoError(t, b.Stop(t.Context()))
+		require.Equal(t, 11*time.Second, time.Since(begin), "at 0 and 1 s, and when these have ended")
+	})
+}
+
+// TestAFlushThatTakesLongIsWaitedFor where the batcher has no patience: items stay in order.
+func TestAFlushThatTakesLongIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	silent, begun := make(chan struct{}), make(chan struct{}, 2)
+	b := command.NewBatcher(command.BatcherConfig{Name: "test", MaxBatch: 1, MaxPending: 100},
+		func(_ context.Context, items []int) ([]int, error) {
+			begun <- struct{}{}
+			<-silent
+			return items, nil
+		})
+	require.NoError(t, b.Add(t.Context(), 1))
+	<-begun
+	require.NoError(t, b.Add(t.Context(), 2))
+	require.Equal(t, 1, b.Pending())
+	close(silent)
+	require.NoError(t, b.Stop(t.Context()))
+	require.Len(t, begun, 1)
+}

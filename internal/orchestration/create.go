@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -132,7 +133,16 @@ func (o *Orchestrator) flushCreates(ctx context.Context, tasks []store.NewTask) 
 // answered reports whether the database has answered with an error.
 func answered(err error) bool { return err != nil && !errors.Is(err, store.ErrUnavailable) }
 
+const (
+	// createPatience is after how long creations go past a transaction that is still under way.
+	createPatience = time.Second
+	// createTimeout bounds a transaction that creates tasks: its connection may be silent.
+	createTimeout = 5 * time.Second
+)
+
 func (o *Orchestrator) createSome(ctx context.Context, tasks []store.NewTask) ([]store.CreatedTask, error) {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
 	created, err := o.create(ctx, tasks)
 	if err == nil {
 		o.scheduleLook()

@@ -128,7 +128,7 @@ func New(cfg Config) (*Orchestrator, error) {
 	o.processor = newProcessor(&cfg)
 	o.content = newContent(o.checker, func(in time.Duration) { o.readiness.WakeIn(in) })
 	o.creates = command.NewBatcher(command.BatcherConfig{
-		Name: "create_task", MaxBatch: cfg.CreateBatch, MaxPending: cfg.CreatePending, Logger: cfg.Logger, Metrics: cfg.Metrics,
+		Name: "create_task", MaxBatch: cfg.CreateBatch, MaxPending: cfg.CreatePending, Patience: createPatience, Logger: cfg.Logger, Metrics: cfg.Metrics,
 	}, o.flushCreates)
 	o.beat = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-heartbeat", Run: o.heartbeats, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})
 	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger, OnRestart: cfg.Metrics.Restarted})

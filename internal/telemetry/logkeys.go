@@ -43,6 +43,7 @@ var LogKeys = []LogKey{
 	{"by", KeyText, "Kind of credential of a principal"},
 	{"bytes", KeyNumber, "Size of a message or answer"},
 	{"callable", KeyText, "Callable of a step"},
+	{"callable_id", KeyNumber, "Number of a callable in the database"},
 	{"callables", KeyNumber, "Callables that a worker or session offers"},
 	{"cause", KeyText, "Error behind an answer that does not tell it"},
 	{"changed", KeyText, "Levels of logging that a request changed"},

@@ -24,6 +24,8 @@ const (
 	// reportPatience bounds one flush; items without an answer by then are enqueued
 	// again.
 	reportPatience = time.Minute
+	// statementPatience bounds one try of a statement: its connection may be silent.
+	statementPatience = 5 * time.Second
 )
 
 // delivery writes the output of handlers to the database: items that arrive during a
@@ -56,11 +58,12 @@ type parcel[T deliverable, R any] struct {
 
 func (p *parcel[T, R]) token() int64 { return p.item.of().Key.Token }
 
-// open makes the batcher. Beyond pending handlers wait for room; items without an answer do not.
-func (d *delivery[T, R]) open(name, flow string, pending int, answered func([]command.Answer[T, R])) {
+// open makes the batcher. After patience, if there is one, another statement may begin beside one that has no
+// answer yet. Beyond pending handlers wait for room; items without an answer do not.
+func (d *delivery[T, R]) open(name, flow string, pending int, patience time.Duration, answered func([]command.Answer[T, R])) {
 	d.aside = aside.New[int64](flow, d.e.log, d.e.metrics)
 	d.batch = command.NewAsyncBatcher(command.BatcherConfig{
-		Name: name, MaxBatch: d.e.cfg.Report.MaxBatch, MaxPending: pending, FlushTimeout: reportPatience,
+		Name: name, MaxBatch: d.e.cfg.Report.MaxBatch, MaxPending: pending, FlushTimeout: reportPatience, Patience: patience,
 		Logger: d.e.log, Metrics: d.e.metrics,
 	}, d.flush, answered)
 }
@@ -215,6 +218,8 @@ func (d *delivery[T, R]) retry(ctx context.Context, items []T) (answers []R, err
 	guard := d.e.cfg.Report.Breaker
 	for try := 0; ; try++ {
 		err = guard.Do(ctx, func(ctx context.Context) (err error) {
+			ctx, cancel := context.WithTimeout(ctx, statementPatience)
+			defer cancel()
 			answers, err = d.send(ctx, items)
 			return err
 		})

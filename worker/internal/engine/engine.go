@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -106,6 +107,7 @@ type Engine struct {
 	unknown      unknown
 	rejected     rejected
 	reaching     settle.Reaching
+	settling     sync.Mutex
 	own          []int32 // callables whose handlers run in this process
 	publisher    signal.Publisher
 	log          *zap.Logger

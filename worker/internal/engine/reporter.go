@@ -25,7 +25,7 @@ func newReporter(e *Engine) *reporter {
 		r.first = e.settle
 	}
 	// Claiming stops at MaxPending; the steps claimed by then may still end.
-	r.open("worker-report", "reports", e.cfg.Report.MaxPending+2*(e.cfg.MaxConcurrent+e.cfg.Prefetch), r.answered)
+	r.open("worker-report", "reports", e.cfg.Report.MaxPending+2*(e.cfg.MaxConcurrent+e.cfg.Prefetch), besideSilent, r.answered)
 	return r
 }
 
@@ -110,9 +110,16 @@ type Settler interface {
 	Settle(ctx context.Context, taker store.ClaimRequest, list []settle.Success) (settle.Result, error)
 }
 
+// besideSilent is after how long outcomes are reported beside a statement that has no answer yet.
+const besideSilent = time.Second
+
 // settle settles successes and takes the steps that follow. It returns what is still to
-// be reported.
+// be reported: all, while another call has no answer yet.
 func (e *Engine) settle(ctx context.Context, all []*parcel[*Execution, bool]) (left []*parcel[*Execution, bool]) {
+	if !e.settling.TryLock() {
+		return all
+	}
+	defer e.settling.Unlock()
 	list, chosen := make([]settle.Success, 0, len(all)), make([]*parcel[*Execution, bool], 0, len(all))
 	size, follow := 0, 0 // as many steps at most
 	for _, p := range all {
@@ -135,7 +142,7 @@ func (e *Engine) settle(ctx context.Context, all []*parcel[*Execution, bool]) (l
 // settleNow settles successes that at most follow steps follow from.
 func (e *Engine) settleNow(ctx context.Context, list []settle.Success, follow int) (accepted []bool) {
 	// As with a claim, the leases of the steps that follow must not end during the call.
-	ctx, cancel := context.WithTimeout(ctx, e.cfg.Lease/2)
+	ctx, cancel := context.WithTimeout(ctx, min(e.cfg.Lease/2, statementPatience))
 	defer cancel()
 	o := e.offer(follow)
 	begin, batch := time.Now(), e.cfg.Tracer.Batch()

@@ -49,7 +49,7 @@ func newSaver(e *Engine) *saver {
 	// Room for a yield of each permit, and for checkpoints that handlers stopped waiting for
 	// during one flush.
 	flushes := 4 + int(reportPatience/max(e.cfg.SaveTimeout, time.Second))
-	s.open("worker-checkpoint", "checkpoints", flushes*max(e.cfg.MaxConcurrent+e.cfg.Prefetch, 1), s.answered)
+	s.open("worker-checkpoint", "checkpoints", flushes*max(e.cfg.MaxConcurrent+e.cfg.Prefetch, 1), 0, s.answered) // an older one must not overtake
 	return s
 }
 
