@@ -10,7 +10,7 @@ GO ?= go
 # scripts/require-node fills it where PATH has no Node, or one that is too old; else it does not exist.
 export PATH := $(CURDIR)/.tools/node/bin:$(PATH)
 # Per package. Packages share one PostgreSQL server, see internal/pgtest.
-TEST_TIMEOUT ?= 30m
+TEST_TIMEOUT ?= 50m
 # Narrow with `make test PKG=./internal/store/...`, add flags with TESTFLAGS. RACE=1 adds the race
 # detector.
 PKG ?= ./...
