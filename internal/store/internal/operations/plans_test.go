@@ -71,7 +71,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("stillStale", stillStale.With(stale.bounds().And(pg.Args{"tasks": waiting})), items, 0),
 		plantest.Of("stillPastDeadline", stillPastDeadline.With(pg.Args{"tasks": waiting}), items, 0),
 		plantest.Of("pastDeadline", pastDeadline.With(pg.Args{"limit": items}), items, items),
-		plantest.Of("judgeWorkers", pg.Compile(judgeWorkers).With(pg.Args{"stale_ms": int64(30_000), "dead_ms": int64(120_000), "limit": items}), max(items, (f.From+f.Waiting)/100), 0),
+		plantest.Of("judgeWorkers", pg.Compile(judgeWorkers).With(pg.Args{"stale_ms": int64(30_000), "dead_ms": int64(120_000), "skip": 0, "limit": items}), max(items, (f.From+f.Waiting)/100), 0),
 		plantest.Of("endLeasesOfDead", endLeasesOfDead.With(pg.Args{"limit": items, "skip": 0, "dead": pg.UUIDs{uuid.Max}}), leases, 0),
 		plantest.Of("inheritClaims", inheritClaims.With(pg.Args{"limit": items, "dead": pg.UUIDs{uuid.Max}, "own": []int32{1}, "grace_ms": int64(1000)}), leases, 1),
 		plantest.Of("takeSweep", takeSweep.With(pg.Args{"name": "s", "holder": uuid.Max, "interval_ms": int64(1), "lease_ms": int64(1), "now": true}), 1, 1),
@@ -88,7 +88,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("listQueueWorkers", listQueueWorkers.With(pg.Args{"queue": "big", "limit": items, "stale_ms": int64(1)}), items, items),
 		plantest.Of("heldByWorker", heldByWorker.With(pg.Args{"h": heldClaims(held), "claims": worker}), items, 0),
 		plantest.Of("noteQueueDeaths", noteQueueDeaths.With(pg.Args{"limit": items, "skip": 0}), 10*items, items),
-		plantest.Of("deleteQueueWorkers", deleteQueueWorkers.With(pg.Args{"ttl_ms": int64(1000), "limit": items, "skip": 0}), items, 1),
+		plantest.Of("deleteQueueWorkers", deleteQueueWorkers.With(pg.Args{"ttl_ms": int64(1000), "limit": items, "skip": 0}), items, items),
 		plantest.Of("oldQueueTasks", oldQueueTasks.With(pg.Args{"ttl_ms": int64(1000), "after": uuid.Nil, "limit": items}), items, 0),
 		plantest.Of("deleteActions", oldActions.remove.With(pg.Args{"ttl_ms": int64(1000), "limit": items, "skip": 0}), items, 0),
 	}
