@@ -74,9 +74,9 @@ func (b *Batcher[T, R]) take(r *round[T, R]) {
 		r.late = false
 		b.late--
 	}
-	taken, batch := 0, r.batch[:0]
+	taken, batch, bytes := 0, r.batch[:0], 0
 	for len(batch) < b.cfg.MaxBatch && b.inFlight <= b.allowed() {
-		item, ok := b.pending.pop()
+		item, ok := b.next(b.cfg.MaxBatch-len(batch), &bytes)
 		if !ok {
 			break
 		}
@@ -86,7 +86,7 @@ func (b *Batcher[T, R]) take(r *round[T, R]) {
 		}
 	}
 	b.places.free(taken)
-	b.saturation.Set(float64(b.pending.len()) / float64(b.cfg.MaxPending))
+	b.saturation.Set(float64(b.waiting()) / float64(b.cfg.MaxPending))
 	if r.batch = batch; len(batch) == 0 {
 		b.inFlight--
 		b.closeIfIdle()
@@ -96,6 +96,26 @@ func (b *Batcher[T, R]) take(r *round[T, R]) {
 		return
 	}
 	b.watch(r)
+}
+
+// next requires the lock. It takes the next item of a flush that has room for some more, and bytes of large ones; the last
+// place is for a large one, if any waits.
+func (b *Batcher[T, R]) next(room int, bytes *int) (item brought[T, R], ok bool) {
+	if room > 1 || *bytes > 0 || b.large.len() == 0 {
+		if item, ok = b.pending.pop(); ok {
+			return item, true
+		}
+	}
+	first := b.large.first()
+	if first == nil {
+		return item, false
+	}
+	size := b.size(first.item)
+	if *bytes > 0 && *bytes+size > b.most {
+		return item, false
+	}
+	*bytes += size
+	return b.large.pop()
 }
 
 // watch requires the lock. It lets another flush begin once this one has taken longer than Patience.
@@ -112,6 +132,10 @@ func (b *Batcher[T, R]) watch(r *round[T, R]) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if r.begun.IsZero() || r.late || time.Since(r.begun) < b.cfg.Patience { // of an earlier round
+			return
+		}
+		if b.cfg.Silent != nil && !b.cfg.Silent() {
+			r.watch.Reset(b.cfg.Patience)
 			return
 		}
 		r.late = true

@@ -32,8 +32,11 @@ type BatcherConfig struct {
 	// Patience is how long a flush may take before another one begins beside it, so that one silent
 	// connection holds up only the items that are on it; 0: others wait for its end.
 	Patience time.Duration
-	Logger   *zap.Logger        // default none
-	Metrics  *telemetry.Metrics // default none
+	// Silent reports whether a flush that has taken so long waits for an answer, and does not pause before it
+	// tries again; nil: it does. It is called under a lock and must not block.
+	Silent  func() bool
+	Logger  *zap.Logger        // default none
+	Metrics *telemetry.Metrics // default none
 }
 
 // Batcher turns single items into batches that form by themselves: an item that
@@ -54,6 +57,10 @@ type Batcher[T, R any] struct {
 	mu       sync.Mutex
 	places   places
 	pending  ring[brought[T, R]]
+	large    ring[brought[T, R]] // behind those of pending, see SmallFirst
+	size     func(item T) int    // nil: none is large
+	from     int                 // bytes from which an item is large
+	most     int                 // bytes of large items in a flush
 	inFlight int
 	late     int // of those in flight, that have taken longer than Patience
 	stopped  bool
@@ -161,6 +168,12 @@ func NewAsyncBatcher[T, R any](
 	return b
 }
 
+// SmallFirst lets items of at least from bytes wait behind the smaller ones: a flush takes of them what fits into most
+// bytes, and at least one. It must be called before the first item.
+func (b *Batcher[T, R]) SmallFirst(size func(item T) int, from, most int) {
+	b.size, b.from, b.most = size, from, most
+}
+
 // Do brings an item and waits for its result. When ctx ends first it returns the error
 // of ctx; an item that is in no flush by then never will be, and the outcome of one
 // that is in a flush is unknown to the caller.
@@ -225,7 +238,7 @@ func (b *Batcher[T, R]) AddAgain(item T) error {
 func (b *Batcher[T, R]) Pending() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.pending.len()
+	return b.waiting()
 }
 
 // Stop rejects further items and waits until the accepted ones are flushed. When ctx
@@ -267,17 +280,24 @@ func (b *Batcher[T, R]) bring(ctx context.Context, item brought[T, R]) error {
 
 // push requires the lock, and a place for the item.
 func (b *Batcher[T, R]) push(item brought[T, R]) {
-	b.pending.push(item)
+	if b.size != nil && b.size(item.item) >= b.from {
+		b.large.push(item)
+	} else {
+		b.pending.push(item)
+	}
 	b.spawn()
 }
 
 // spawn requires the lock. It begins a flush, if one may.
 func (b *Batcher[T, R]) spawn() {
-	if b.inFlight < b.allowed() && b.pending.len() > 0 {
+	if b.inFlight < b.allowed() && b.waiting() > 0 {
 		b.inFlight++
 		b.group.Go(b.work)
 	}
 }
+
+// waiting requires the lock.
+func (b *Batcher[T, R]) waiting() int { return b.pending.len() + b.large.len() }
 
 // allowed requires the lock.
 func (b *Batcher[T, R]) allowed() int { return b.cfg.MaxInFlight + min(b.late, 1) }

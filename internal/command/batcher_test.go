@@ -3,6 +3,7 @@ package command_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -428,6 +429,28 @@ func TestOneFlushGoesPastSilentOnes(t *testing.T) {
 		}
 		require.NoError(t, b.Stop(t.Context()))
 		require.Equal(t, 11*time.Second, time.Since(begin), "at 0 and 1 s, and when these have ended")
+	})
+}
+
+// TestSmallItemsGoFirst: large ones wait behind them, in their order, and a flush has as many as fit and at least one.
+func TestSmallItemsGoFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var flushes [][]int
+		b := command.NewBatcher(command.BatcherConfig{Name: "test", MaxBatch: 4, MaxPending: 100}, func(_ context.Context, items []int) ([]int, error) {
+			flushes = append(flushes, slices.Clone(items))
+			time.Sleep(time.Second)
+			return items, nil
+		})
+		b.SmallFirst(func(item int) int { return item }, 100, 250)
+		require.NoError(t, b.Add(t.Context(), 1))
+		synctest.Wait()
+		for _, item := range []int{900, 100, 101, 102, 2, 3, 4, 5, 6, 7, 8} {
+			require.NoError(t, b.Add(t.Context(), item))
+		}
+		require.Equal(t, 11, b.Pending())
+		require.NoError(t, b.Stop(t.Context()))
+		require.Equal(t, [][]int{{1}, {2, 3, 4, 900}, {5, 6, 7, 100}, {8, 101, 102}}, flushes)
 	})
 }
 

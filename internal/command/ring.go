@@ -20,6 +20,14 @@ func (r *ring[T]) push(item T) {
 	r.size++
 }
 
+// first is the next item; nil: there is none.
+func (r *ring[T]) first() *T {
+	if r.size == 0 {
+		return nil
+	}
+	return &r.items[r.head]
+}
+
 func (r *ring[T]) pop() (item T, ok bool) {
 	if r.size == 0 {
 		return item, false

@@ -341,7 +341,8 @@ const (
 	RestSuspects = board.RestSuspects
 	RestUnsorted = board.RestUnsorted
 
-	SuspectedFrom = board.SuspectedFrom
+	SuspectedFrom   = board.SuspectedFrom
+	LimitedPatience = board.LimitedPatience
 
 	FateReported = board.FateReported
 	FateHeld     = board.FateHeld

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,7 +21,7 @@ import (
 
 const (
 	// maxReportBytes bounds the content of one statement; a larger item goes alone.
-	maxReportBytes = 8 << 20
+	maxReportBytes = 2 << 20
 	// reportPatience bounds one flush; items without an answer by then are enqueued
 	// again.
 	reportPatience = time.Minute
@@ -44,6 +45,7 @@ type delivery[T deliverable, R any] struct {
 	batch   *command.Batcher[T, R]
 	aside   *aside.Set[int64] // by the tokens of the claims
 	later   later[T]
+	asked   atomic.Pointer[time.Time] // when the latest statement was sent that has no answer yet
 }
 
 // deliverable is what a delivery delivers.
@@ -64,6 +66,10 @@ func (d *delivery[T, R]) open(name, flow string, pending int, patience time.Dura
 	d.aside = aside.New[int64](flow, d.e.log, d.e.metrics)
 	d.batch = command.NewAsyncBatcher(command.BatcherConfig{
 		Name: name, MaxBatch: d.e.cfg.Report.MaxBatch, MaxPending: pending, FlushTimeout: reportPatience, Patience: patience,
+		Silent: func() bool {
+			asked := d.asked.Load()
+			return asked != nil && time.Since(*asked) >= patience
+		},
 		Logger: d.e.log, Metrics: d.e.metrics,
 	}, d.flush, answered)
 }
@@ -220,6 +226,8 @@ func (d *delivery[T, R]) retry(ctx context.Context, items []T) (answers []R, err
 		err = guard.Do(ctx, func(ctx context.Context) (err error) {
 			ctx, cancel := context.WithTimeout(ctx, statementPatience)
 			defer cancel()
+			d.asked.Store(new(time.Now()))
+			defer d.asked.Store(nil)
 			answers, err = d.send(ctx, items)
 			return err
 		})

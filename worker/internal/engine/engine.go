@@ -102,6 +102,7 @@ type Engine struct {
 	// limitedScans are those for steps of limited callables.
 	limitedScans fullScans
 	limitedAlone bool // the latest look for steps of other callables found none
+	full         fullKeys
 	suspects     suspects
 	inputs       inputs
 	unknown      unknown

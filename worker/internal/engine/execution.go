@@ -64,6 +64,8 @@ type Execution struct {
 	forsaken atomic.Bool
 	// replaced: its report is already one in place of the outcome; used by the reporter.
 	replaced bool
+	// reporting are the bytes that its report occupies until it is answered; used by the reporter.
+	reporting int
 	// mine: the handler's goroutine has the right to report, or to save the checkpoint.
 	mine bool
 	// known is job, for the log, which any goroutine writes.

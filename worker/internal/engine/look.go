@@ -251,8 +251,12 @@ func (e *Engine) claimLimited(ctx context.Context, request store.ClaimRequest, f
 			e.cfg.Wake()
 		}
 	}
-	if err != nil || again < 0 {
+	if err != nil {
 		return got, false, err
+	}
+	again = e.full.patience(again, got.found)
+	if again < 0 {
+		return got, false, nil
 	}
 	e.slots.oweAtEnd()
 	switch {
@@ -267,6 +271,24 @@ func (e *Engine) claimLimited(ctx context.Context, request store.ClaimRequest, f
 		lifecycle.Nudge(e.unsorted) // the loop has yet to begin
 	}
 	return got, true, nil
+}
+
+// fullKeys makes a worker ask less often for steps of keys that stay full. The end of one of its own steps, and each
+// signal, make it ask at once.
+type fullKeys struct{ looks int }
+
+// longestFull is the longest pause between two questions for steps of full keys.
+const longestFull = 2 * time.Second
+
+// patience is after how long to ask again where the store says again: it doubles with each look that finds nothing, but
+// where it is known when there is room.
+func (f *fullKeys) patience(again time.Duration, found int) time.Duration {
+	if found > 0 || again < store.LimitedPatience {
+		f.looks = 0
+		return again
+	}
+	f.looks++
+	return min(again<<min(f.looks-1, 8), longestFull)
 }
 
 // scanPause is the least time between two full scans of a look that has found so much.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/settle"
@@ -16,17 +17,51 @@ import (
 // reporter delivers the reports of executions; the answer is whether one was accepted.
 type reporter struct {
 	delivery[*Execution, bool]
+	bytes *semaphore.Weighted // room for large outcomes
 }
 
 func newReporter(e *Engine) *reporter {
-	r := &reporter{delivery[*Execution, bool]{e: e, what: "outcomes"}}
+	r := &reporter{delivery: delivery[*Execution, bool]{e: e, what: "outcomes"}}
 	r.size, r.send, r.content, r.dropped = reportSize, r.report, r.replace, r.drop
 	if e.cfg.Settler != nil {
 		r.first = e.settle
 	}
+	r.bytes = semaphore.NewWeighted(maxPendingBytes)
 	// Claiming stops at MaxPending; the steps claimed by then may still end.
 	r.open("worker-report", "reports", e.cfg.Report.MaxPending+2*(e.cfg.MaxConcurrent+e.cfg.Prefetch), besideSilent, r.answered)
+	r.batch.SmallFirst(reportSize, largeReport, maxReportBytes)
 	return r
+}
+
+const (
+	// largeReport is from how many bytes on an outcome waits behind smaller ones.
+	largeReport = 64 << 10
+	// maxPendingBytes bounds the large outcomes that wait to be reported: beyond it handlers wait.
+	maxPendingBytes = 32 << 20
+)
+
+// submit waits for room, also for the bytes of a large outcome.
+func (r *reporter) submit(x, next *Execution) {
+	if size := reportSize(x); size >= largeReport {
+		size = min(size, maxPendingBytes)
+		if !r.bytes.TryAcquire(int64(size)) {
+			r.e.slots.waits(next, true)
+			if r.bytes.Acquire(r.e.base, int64(size)) != nil { // the worker ends
+				size = 0
+			}
+			r.e.slots.waits(next, false)
+		}
+		x.reporting = size
+	}
+	r.delivery.submit(x, next)
+}
+
+// leave gives back the room of an outcome.
+func (r *reporter) leave(x *Execution) {
+	if x.reporting > 0 {
+		r.bytes.Release(int64(x.reporting))
+		x.reporting = 0
+	}
 }
 
 func reportSize(x *Execution) int {
@@ -47,6 +82,7 @@ func (r *reporter) answered(list []command.Answer[*Execution, bool]) {
 		default:
 			r.e.stale(a.Item, a.Item.Report.Success)
 		}
+		r.leave(a.Item)
 		ended = append(ended, a.Item)
 	}
 	r.e.follow(r.e.slots.done(ended...))
@@ -65,6 +101,7 @@ func (r *reporter) drop(x *Execution, why error) {
 	r.e.log.Error("stopping: the outcome of a step is lost, because the database rejects it; the step runs again where it may",
 		zap.Inline(x), zap.Bool("success", x.Report.Success), zap.Error(why))
 	x.Step.Ended(false)
+	r.leave(x)
 	r.e.follow(r.e.slots.done(x))
 }
 

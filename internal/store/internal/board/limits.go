@@ -174,10 +174,10 @@ func (d *directLimits) learn(part limitedPart, left []limitLeft) (changed bool) 
 	return changed
 }
 
-// limitedPatience is after how long a worker looks again for steps of keys that are full:
+// LimitedPatience is after how long a worker looks again for steps of keys that are full:
 // most often the worker whose step ends looks at once, and this is for those that end
 // without one.
-const limitedPatience = 250 * time.Millisecond
+const LimitedPatience = 250 * time.Millisecond
 
 // restLeft says that limited steps may be left for want of room.
 const restLeft = RestUnsorted << 1
@@ -231,7 +231,7 @@ func (l *limitedLook) add(o *limitedLook) {
 
 // again is when to repeat it, see ClaimLimited.
 func (l *limitedLook) again(req *ClaimRequest) time.Duration {
-	found, waiting, patience := len(l.found.list), l.unseen || l.found.rest&restLeft != 0 || len(l.first) > 0, limitedPatience
+	found, waiting, patience := len(l.found.list), l.unseen || l.found.rest&restLeft != 0 || len(l.first) > 0, LimitedPatience
 	for i := range l.left {
 		waiting = waiting || l.left[i].Waiting
 		if of := l.left[i].Seconds; of != nil {
