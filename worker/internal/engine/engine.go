@@ -298,6 +298,8 @@ func (e *Engine) execute(x *Execution) Ending {
 			return x.Judge(err)
 		}
 		defer free()
+	} else if bytes := x.Claim.InputBytes(); bytes > e.inputs.MaxBytes { // of parents that were settled together
+		return x.Judge(e.inputs.tooLarge(bytes))
 	}
 	end := e.run(x)
 	if end.Kind == Success && end.Next != nil && x.tx == nil {

@@ -61,6 +61,11 @@ func (e *Engine) readInputs(x *Execution) (free func(), err error) {
 	return free, nil
 }
 
+// tooLarge is the failure of a step whose inputs have so many bytes.
+func (in *inputs) tooLarge(bytes int64) error {
+	return Permanent(Errorf(TypeInputsTooLarge, "the inputs of the step have %d bytes: want at most %d (worker.inputs.max_bytes)", bytes, in.MaxBytes))
+}
+
 // errHandedBack: the database rejects the inputs of a step, which is set aside.
 var errHandedBack = errors.New("the step was handed back")
 
@@ -73,8 +78,7 @@ func (e *Engine) fetchInputs(x *Execution) (int64, error) {
 		case err == nil:
 			bytes := x.Claim.InputBytes()
 			if x.Claim.Large || bytes > most {
-				return 0, Permanent(Errorf(TypeInputsTooLarge,
-					"the inputs of the step have %d bytes: want at most %d (worker.inputs.max_bytes)", max(stored, bytes), most))
+				return 0, e.inputs.tooLarge(max(stored, bytes))
 			}
 			return bytes, nil
 		case store.Rejected(err):
