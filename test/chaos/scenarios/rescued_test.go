@@ -21,8 +21,8 @@ import (
 
 // TestARescuedAttemptReportsLate: a worker is frozen until its lease has ended and
 // another one runs the step. It resumes, its handler succeeds and reports while the new
-// attempt runs; then the new attempt fails. The old result is rejected and counted, and
-// the task ends by the new attempt.
+// execution runs; then the new one fails. The old result is rejected and counted, and
+// the task ends by the new execution, which has the number of the attempt that was lost: nobody is blamed.
 func TestARescuedAttemptReportsLate(t *testing.T) {
 	r := newRig(t, []string{"Hybrid"}, []string{"Hybrid", "Hybrid"})
 	accepted := submit(t, r, workload.AtOnce("rescued", 1, workload.Gated))
@@ -31,12 +31,13 @@ func TestARescuedAttemptReportsLate(t *testing.T) {
 
 	frozen := r.ByName([]string{nameOf(old.Instance)})[0]
 	require.NoError(t, frozen.Freeze())
-	rescued := awaitExecution(t, r, 2)
+	rescued := awaitAny(t, r, "has another token", func(x *ledger.Execution) bool { return x.Token != old.Token })
+	require.Equal(t, old.Attempt, rescued.Attempt)
 	require.NotEqual(t, old.Instance, rescued.Instance)
 	require.Greater(t, rescued.Token, old.Token)
 
 	require.NoError(t, frozen.Thaw())
-	open(t, r, task, 1, workload.GateSucceed)
+	open(t, r, task, old.Token, workload.GateSucceed)
 	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
 		n := metric(t, frozen, "tasker_stale_results_total")
 		return n == 1, fmt.Sprintf("%v late results are counted", n)
@@ -44,7 +45,7 @@ func TestARescuedAttemptReportsLate(t *testing.T) {
 	require.Equal(t, 1, number(t, r, `select count(*) from tasker.board where task_uuid = $1 and state = 3 and token = $2`, task, rescued.Token),
 		"the late report does not affect the new attempt")
 
-	open(t, r, task, 2, workload.GateFail)
+	open(t, r, task, rescued.Token, workload.GateFail)
 	drain(t, r, 20*time.Second)
 	f := verify(t, r, accepted)
 	require.Equal(t, "error", f.Tasks[0].State)
@@ -72,9 +73,9 @@ func nameOf(instance string) string {
 	return name
 }
 
-func open(t *testing.T, r *rig.Rig, task string, attempt int, what string) {
+func open(t *testing.T, r *rig.Rig, task string, token int64, what string) {
 	t.Helper()
-	gate := workload.Gate(r.Gates(), task, attempt)
+	gate := workload.Gate(r.Gates(), task, token)
 	require.NoError(t, os.WriteFile(gate+".new", []byte(what), 0o600))
 	require.NoError(t, os.Rename(gate+".new", gate), "handlers see all of it or nothing")
 }

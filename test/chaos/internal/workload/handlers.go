@@ -143,10 +143,10 @@ const (
 	GateFail    = "fail" // for good
 )
 
-// Gate is the file that attempt number n of a task's gate waits for; its content says
-// what the attempt then does. The handler ignores its context.
-func Gate(dir, task string, attempt int) string {
-	return filepath.Join(dir, fmt.Sprintf("%s.%d", task, attempt))
+// Gate is the file that the execution of a task's gate with a token waits for; its content says
+// what the execution then does. The handler ignores its context.
+func Gate(dir, task string, token int64) string {
+	return filepath.Join(dir, fmt.Sprintf("%s.%d", task, token))
 }
 
 // gateLimit bounds the wait for a gate.
@@ -157,7 +157,7 @@ func (h *handlers) gate(c *worker.StepContext) (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c), gateLimit)
 		defer cancel()
 		for {
-			told, err := os.ReadFile(Gate(h.gates, c.TaskUUID().String(), c.Attempt()))
+			told, err := os.ReadFile(Gate(h.gates, c.TaskUUID().String(), c.Token()))
 			switch {
 			case err == nil && string(told) == GateSucceed:
 				return nil
