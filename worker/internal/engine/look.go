@@ -377,7 +377,7 @@ func (e *Engine) claimBy(ctx context.Context, request store.ClaimRequest, claim 
 		claimed, rest, err = claim(ctx, request)
 	}
 	if store.Rejected(err) {
-		claimed, rest, err = e.claimApart(ctx, request, claim, err)
+		claimed, rest, err = e.claimApart(ctx, request, claim, before, err)
 	}
 	if err != nil {
 		e.unknown.lose(request.Worker, before)

@@ -30,7 +30,7 @@ type rejected struct {
 
 func newRejected(e *Engine) rejected {
 	return rejected{claims: aside.New[uuid.UUID]("claims", e.log, e.metrics), beats: aside.New[int64]("heartbeats", e.log, e.metrics),
-		callables: aside.New[int32]("claims", e.log, e.metrics), resend: make(chan struct{}, 1)}
+		callables: aside.New[int32]("callables", e.log, e.metrics), resend: make(chan struct{}, 1)}
 }
 
 // setAside finds the steps for which the database rejects claims, and sets their tasks aside. It
@@ -62,7 +62,8 @@ func (e *Engine) setAside(ctx context.Context, request *store.ClaimRequest, why 
 
 // claimApart claims for halves of the callables what the database rejects for all of them, though no step is at fault,
 // and sets those aside for which it rejects it alone. Where it rejects all, none is at fault.
-func (e *Engine) claimApart(ctx context.Context, request store.ClaimRequest, claim claiming, why error) (claimed []store.Claimed, rest store.Rest, err error) {
+// before is less than the tokens of what it claims.
+func (e *Engine) claimApart(ctx context.Context, request store.ClaimRequest, claim claiming, before int64, why error) (claimed []store.Claimed, rest store.Rest, err error) {
 	passed, culprits := 0, map[int32]error{}
 	err = aside.Halves(request.Callables, why, store.Rejected, func(part []int32) error {
 		some := request
@@ -75,11 +76,11 @@ func (e *Engine) claimApart(ctx context.Context, request store.ClaimRequest, cla
 		}
 		return err
 	}, func(callable int32, why error) { culprits[callable] = why })
-	switch {
-	case passed == 0:
+	if passed == 0 {
 		return nil, 0, cmp.Or(err, why)
-	case len(culprits) == 0: // they were rejected together, and pass apart
-		return claimed, rest, nil
+	}
+	if err != nil { // what has passed is held
+		e.unknown.lose(request.Worker, before)
 	}
 	e.rejected.callables.Pass()
 	for callable, why := range culprits {

@@ -125,9 +125,8 @@ var errTooLate = errors.New("the handler ended after its time")
 func (e *Engine) conclude(x *Execution, end Ending) Ending {
 	switch {
 	case end.Kind == Failed && notTaken(end.Err) && e.slots.winReport(x, Failed):
-		x.tx.stopWatching()
+		e.abandon(x)
 		end = e.undone(x, end.Err)
-		x.tx.work.Rollback()
 	case end.Kind != Success:
 		e.abandon(x)
 	case !e.slots.winReport(x, Success):
