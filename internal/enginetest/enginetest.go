@@ -124,6 +124,19 @@ func StartOn(t testing.TB, db *pgtest.DB, register func(*worker.Worker) error, o
 	return e
 }
 
+// JoinTemplate is a template of so many parallel steps p0, p1, …, and a step all that gets their results.
+func JoinTemplate(namespace, name string, parts int, part, all string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "name: %s\nnamespace_name: %s\nversion: 1.0.0\nsteps:\n", name, namespace)
+	names := make([]string, parts)
+	for i := range parts {
+		names[i] = fmt.Sprintf("p%d", i)
+		fmt.Fprintf(&b, "  - {name: %s, handler: {callable: %s}}\n", names[i], part)
+	}
+	fmt.Fprintf(&b, "  - {name: all, dependencies: [%s], handler: {callable: %s}}\n", strings.Join(names, ", "), all)
+	return b.String()
+}
+
 // RegisterTemplates registers templates given as YAML.
 func RegisterTemplates(w *worker.Worker, sources ...string) error {
 	for _, src := range sources {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -16,19 +15,6 @@ import (
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
-
-// joinOf is a template of so many parallel steps and one that gets all of their results.
-func joinOf(parts int) string {
-	var b strings.Builder
-	b.WriteString("name: join\nnamespace_name: test\nversion: 1.0.0\nsteps:\n")
-	names := make([]string, parts)
-	for i := range parts {
-		names[i] = fmt.Sprintf("p%d", i)
-		fmt.Fprintf(&b, "  - {name: %s, handler: {callable: test.part}}\n", names[i])
-	}
-	fmt.Fprintf(&b, "  - {name: all, dependencies: [%s], handler: {callable: test.join}}\n", strings.Join(names, ", "))
-	return b.String()
-}
 
 // noise is a text that does not compress.
 func noise(n int) string {
@@ -56,7 +42,7 @@ func startJoin(t *testing.T, parts, size int, settle bool, limit worker.InputCon
 				}
 				return total, nil
 			})),
-			enginetest.RegisterTemplates(w, joinOf(parts)))
+			enginetest.RegisterTemplates(w, enginetest.JoinTemplate("test", "join", parts, "test.part", "test.join")))
 	}, func(_ *orchestration.Config, w *worker.Config) {
 		w.Metrics, w.Inputs, w.Report.Only = m, limit, !settle
 	})

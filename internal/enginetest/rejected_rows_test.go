@@ -129,17 +129,13 @@ var rejectedFlows = []rejectedFlow{
 		}},
 }
 
-// rejections are the codes with which the database rejects a row: raised by a trigger, a
-// violated constraint, missing rights, and a page that cannot be read.
-var rejections = []string{"P0001", "23514", "42501", "XX001"}
-
 // TestOneRejectedRowStopsOnlyItself: of seven rows of each flow the database rejects one with each
 // code. The others go on, and the log names the culprit.
 func TestOneRejectedRowStopsOnlyItself(t *testing.T) {
 	t.Parallel()
 	for i := range rejectedFlows {
 		f := &rejectedFlows[i]
-		for _, code := range rejections {
+		for _, code := range pgtest.Rejections {
 			t.Run(fmt.Sprintf("%s of %s/%s", f.name, f.table, code), func(t *testing.T) {
 				t.Parallel()
 				f.run(t, code)
@@ -186,14 +182,7 @@ func (f *rejectedFlow) run(t *testing.T, code string) {
 	if f.event == "delete" {
 		row = "old"
 	}
-	e.DB.Exec(t, `create function reject() returns trigger language plpgsql as $$
-		begin
-			if `+f.when+` and `+row+`.task_uuid = `+theFirst+` then
-				raise exception 'rejected by the test' using errcode = '`+code+`';
-			end if;
-			return `+row+`;
-		end $$`)
-	e.DB.Exec(t, `create trigger reject before `+f.event+` on tasker.`+f.table+` for each row execute function reject()`)
+	accept := e.DB.Reject(t, f.table, f.event, f.when+` and `+row+`.task_uuid = `+theFirst, code)
 	if f.limit != "" {
 		_, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "test", Handler: workflow.HandlerReference{Callable: "rejected.plain"},
 			Rule: limitrule.Rule{MaxRunning: new(100), KeyPath: []string{f.limit}}}, "t", "t")
@@ -230,7 +219,7 @@ func (f *rejectedFlow) run(t *testing.T, code string) {
 	}
 	t.Logf("the others were done after %v", time.Since(begun).Round(time.Millisecond))
 	pgtest.Eventually(t, patience, func() (bool, string) { return r.names(culprit), "the log does not name the culprit" })
-	e.DB.Exec(t, `create or replace function reject() returns trigger language plpgsql as $$ begin return `+row+`; end $$`)
+	accept()
 }
 
 func compareTasks(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
@@ -255,12 +244,7 @@ steps:
 		}
 		return errors.Join(failed...)
 	}, func(c *orchestration.Config, w *worker.Config) { c.Logger, w.Logger = zap.New(core), zap.New(core) })
-	e.DB.Exec(t, `create function reject() returns trigger language plpgsql as $$
-		begin
-			if new.key = 'rejected' then raise exception 'rejected by the test' using errcode = 'XX001'; end if;
-			return new;
-		end $$`)
-	e.DB.Exec(t, `create trigger reject before insert or update on tasker.limit_keys for each row execute function reject()`)
+	accept := e.DB.Reject(t, "limit_keys", "insert or update", `new.key = 'rejected'`, "XX001")
 	for _, callable := range callables {
 		_, err := e.Store.SetLimit(t.Context(), store.Limit{Namespace: "test", Handler: workflow.HandlerReference{Callable: callable},
 			Rule: limitrule.Rule{MaxRunning: new(1), KeyPath: []string{"key"}}}, "t", "t")
@@ -279,6 +263,6 @@ steps:
 		}
 		return false, "the log does not name the callable"
 	})
-	e.DB.Exec(t, `create or replace function reject() returns trigger language plpgsql as $$ begin return new; end $$`)
+	accept()
 	require.Equal(t, workflow.TaskComplete, e.Await(bad).State, "once the database takes its key")
 }

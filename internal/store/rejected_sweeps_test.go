@@ -213,7 +213,7 @@ func (r *rejectingStore) retainDaemons() int {
 func TestOneRejectedRowStopsNoSweep(t *testing.T) {
 	t.Parallel()
 	for i := range rejectedSweeps {
-		c, code := &rejectedSweeps[i], rejectionCodes[i%len(rejectionCodes)]
+		c, code := &rejectedSweeps[i], pgtest.Rejections[i%len(pgtest.Rejections)]
 		t.Run(c.flow, func(t *testing.T) {
 			t.Parallel()
 			_, db := open(t)
@@ -227,27 +227,14 @@ func TestOneRejectedRowStopsNoSweep(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(s.Close)
 			r.Store = s
-			row := "new"
-			if c.event == "delete" {
-				row = "old"
-			}
 			args := c.prepare(r)
-			db.Exec(t, fmt.Sprintf(`create function reject() returns trigger language plpgsql as $$
-				begin
-					if %s then raise exception 'rejected by the test' using errcode = '%s'; end if;
-					return %s;
-				end $$`, fmt.Sprintf(c.when, args...), code, row))
-			db.Exec(t, fmt.Sprintf(`create trigger reject before %s on tasker.%s for each row execute function reject()`, c.event, c.table))
+			accept := db.Reject(t, c.table, c.event, fmt.Sprintf(c.when, args...), code)
 			require.Equal(t, 2, c.run(r), "the others")
 			r.mu.Lock()
 			require.Equal(t, []string{c.flow}, slices.Compact(r.flows), "the culprit is named")
 			r.mu.Unlock()
-			db.Exec(t, fmt.Sprintf(`create or replace function reject() returns trigger language plpgsql as $$ begin return %s; end $$`, row))
+			accept()
 			require.Equal(t, 1, c.run(r), "the culprit")
 		})
 	}
 }
-
-// rejectionCodes are the codes with which the database rejects a row: raised by a trigger, a violated constraint,
-// missing rights, and a page that cannot be read.
-var rejectionCodes = []string{"P0001", "23514", "42501", "XX001"}

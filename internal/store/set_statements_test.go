@@ -64,7 +64,7 @@ var setStatements = map[string]string{
 	"namesakes": byItsBringer, "lockAllPlans": byItsBringer, "lockFreePlans": byItsBringer, "lockClaim": ofOneRow, "loseClaims": ofOneRow, "attention": ofOneRow,
 	// of the engine itself
 	"age": byPosition, "ageInKeys": byPosition, "agePreview": byPosition, "ageInKeysPreview": byPosition, "repeatClaims": byPosition, "returnLimited": byPosition,
-	"goneWorkers": byPosition, "deleteQueueWorkers": byPosition, "noteQueueDeaths": byPosition, "forgetTransitions": byPosition, "sweepWorkers": byPosition,
+	"goneWorkers": byPosition, "noteQueueDeaths": byPosition, "forgetTransitions": byPosition, "sweepWorkers": byPosition,
 	"actBeyond": byHalvesOfList, "forgetKeys": byHalvesOfList, "saveModels": byHalvesOfList,
 	"firstKeys": byCallables, "markWaiting": byCallables, "dropKeys": byCallables, "succeedWorkers": byItsBringer,
 }

@@ -37,16 +37,8 @@ func registerJoin(w *worker.Worker) error {
 	if _, err := fmt.Sscan(asked, &steps, &size); err != nil {
 		return fmt.Errorf("invalid %s %q: want steps and bytes: %w", joinEnv, asked, err)
 	}
-	var text strings.Builder
-	text.WriteString("name: joined\nnamespace_name: join\nversion: 1.0.0\nsteps:\n")
-	names := make([]string, steps)
-	for i := range names {
-		names[i] = fmt.Sprintf("part_%d", i)
-		fmt.Fprintf(&text, "  - {name: %s, handler: {callable: join.part}}\n", names[i])
-	}
-	fmt.Fprintf(&text, "  - {name: all, dependencies: [%s], handler: {callable: join.all}}\n", strings.Join(names, ", "))
 	plain := worker.HandlerFunc(func(c *worker.StepContext) (any, error) { return c.StepName(), nil })
-	return errors.Join(enginetest.RegisterTemplates(w, text.String(), `
+	return errors.Join(enginetest.RegisterTemplates(w, enginetest.JoinTemplate("join", "joined", steps, "join.part", "join.all"), `
 name: beside
 namespace_name: join
 version: 1.0.0

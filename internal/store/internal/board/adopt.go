@@ -2,13 +2,11 @@ package board
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 )
@@ -106,10 +104,10 @@ with picked as materialized (
 // Repeat claims again what a worker holds in the namespaces, nil in all, beside the claims that
 // it names, up to a limit. One that the database rejects is left out, and ends with its lease.
 func (s *Board) Repeat(ctx context.Context, worker uuid.UUID, named []HeldClaim, namespaces []string, limit int, lease time.Duration) (again []Claimed, err error) {
-	_, err = aside.ByPosition(limit, pg.Rejected, func(limit, skip int) (n int, err error) {
+	_, err = s.db.ByPosition("repeat_claims", "claim %d of worker "+worker.String(), limit, func(limit, skip int) (int, error) {
 		call := repeatClaims.With(pg.Args{"h": named, "worker": worker, "namespaces": namespaces, "limit": limit, "skip": skip, "lease_ms": lease.Milliseconds()})
-		found := newClaims()
-		err = s.db.Call(ctx, "repeat_claims", "repeat claims", func(ctx context.Context, db *pg.Conn) error {
+		var found claims
+		err := s.db.Call(ctx, "repeat_claims", "repeat claims", func(ctx context.Context, db *pg.Conn) error {
 			found = newClaims()
 			err := stmt.Each(ctx, db, call, found.add)
 			if err == nil {
@@ -117,13 +115,14 @@ func (s *Board) Repeat(ctx context.Context, worker uuid.UUID, named []HeldClaim,
 			}
 			return err
 		})
+		if err != nil {
+			return 0, err
+		}
 		for i := range found.list { // those of the next part are others
 			named = append(slices.Clip(named), HeldClaim{found.list[i].TaskUUID, found.list[i].Token})
 		}
 		again = append(again, found.list...)
-		return len(found.list), err
-	}, func(skip int, why error) {
-		s.db.Opts.OnRejected("repeat_claims", fmt.Sprintf("claim %d of worker %s", skip+1, worker), why)
+		return len(found.list), nil
 	})
 	return again, err
 }

@@ -2,12 +2,10 @@ package board
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 	"github.com/tasker-go/tasker/signal"
@@ -114,10 +112,8 @@ func (s *Board) Age(ctx context.Context, bound time.Duration, limit int, dry boo
 		statement *stmt.Statement
 		args      pg.Args
 	}{{inLanes, s.everywhere().And(pg.Args{"ordered": s.registry.Ordered()}).And(bounded)}, {inKeys, bounded}} {
-		n, err := aside.ByPosition(limit-moved, pg.Rejected, func(limit, skip int) (int, error) {
+		n, err := s.db.ByPosition("age", "step %d of those that have waited for too long", limit-moved, func(limit, skip int) (int, error) {
 			return s.ageBy(ctx, look.statement.With(look.args.And(pg.Args{"limit": limit, "skip": skip})), dry, &found)
-		}, func(skip int, why error) {
-			s.db.Opts.OnRejected("age", fmt.Sprintf("step %d of those that have waited for too long", skip+1), why)
 		})
 		if moved += n; err != nil {
 			return found, err
@@ -133,18 +129,16 @@ func (s *Board) ageBy(ctx context.Context, call stmt.Call, dry bool, found *Aged
 		NamedLane
 		Steps int
 	}
-	var rows []row
 	topics := SignalSet{}
-	err = s.db.Transaction(ctx, "age", "bring forward steps that have waited for too long", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		var err error
-		if rows, err = stmt.All[row](ctx, tx, call); err != nil || dry {
-			return nil, err
-		}
-		topics = SignalSet{}
+	rows, err := pg.Change(ctx, s.db, "age", "bring forward steps that have waited for too long", func(ctx context.Context, tx pgx.Tx) ([]row, []signal.Signal, error) {
+		rows, err := stmt.All[row](ctx, tx, call)
+		clear(topics)
 		for i := range rows {
-			topics.AddNamed(&rows[i].NamedLane)
+			if !dry {
+				topics.AddNamed(&rows[i].NamedLane)
+			}
 		}
-		return topics.Signals(), nil
+		return rows, topics.Signals(), err
 	})
 	if err != nil {
 		return 0, err

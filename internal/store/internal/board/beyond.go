@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/signal"
@@ -29,9 +28,11 @@ import (
 const (
 	// overKeys is how many keys with waiting steps one look reads, those that are next first.
 	overKeys = 1000
-	nextKeys = `callable_id = l.callable_id and waiting order by from_turn, line limit @keys::int`
-	// overLimits are keys without room, or whose step that holds them waits for its retry; what selects
-	// them of limit_keys stands between.
+	// nextKeys and namedKeys are the keys with waiting steps of a limit l: those that are next, and those
+	// of some lines.
+	nextKeys  = `callable_id = l.callable_id and waiting order by from_turn, line limit @keys::int`
+	namedKeys = `callable_id = l.callable_id and waiting and line = any (@lines::int[])`
+	// overLimits are those of such keys without room, or whose step that holds them waits for its retry.
 	overLimits = `over as materialized (
     select k.*, l.callable_id, l.beyond, case when l.ordered then 1 else l.max_running end as most
     from now cross join tasker.limits l cross join lateral (
@@ -71,7 +72,7 @@ union
 	// all that run, and than all that have not. Where its task undoes its steps, it is superseded no more.
 	// Index: limit_keys_turns, board_running, board_superseded, board_claimable, the primary keys.
 	actBeyond = pg.Compile(`
-with now as materialized (select clock_timestamp() as now), ` + overLimits + `callable_id = l.callable_id and waiting and line = any (@lines::int[])` + overLimitsEnd + `, waiting as materialized (
+with now as materialized (select clock_timestamp() as now), ` + overLimits + namedKeys + overLimitsEnd + `, waiting as materialized (
     select o.*, s.at, s.began, row_number() over (partition by o.line order by s.began, s.seq desc) as newest, (
         select count(*) from tasker.board where o.beyond = 'cancel_running' and state = {in_progress} and limit_line = o.line) as running
     from over o cross join lateral (
@@ -150,13 +151,13 @@ func (s *Board) ActBeyond(ctx context.Context, callables []int32) (done Beyond, 
 		lines[o.CallableID] = append(lines[o.CallableID], o.Line)
 	}
 	for callable, lines := range lines {
-		failure := aside.Apart(lines, pg.Rejected, func(part []int32) error {
+		failure := pg.Apart(s.db, "act_beyond", lines, func(part []int32) error {
 			now, err := s.actBeyond(ctx, callable, part)
-			done.add(&now)
+			if err == nil {
+				done.add(&now)
+			}
 			return err
-		}, func(line int32, why error) {
-			s.db.Opts.OnRejected("act_beyond", fmt.Sprintf("line %d of limit_keys, of callable %d", line, callable), why)
-		})
+		}, func(line int32) string { return fmt.Sprintf("line %d of limit_keys, of callable %d", line, callable) })
 		if err = errors.Join(err, failure); errors.Is(failure, pg.ErrUnavailable) {
 			break
 		}
@@ -165,36 +166,27 @@ func (s *Board) ActBeyond(ctx context.Context, callables []int32) (done Beyond, 
 }
 
 // actBeyond acts on the steps of keys of a callable; line 0 stands for steps that are superseded.
-func (s *Board) actBeyond(ctx context.Context, callable int32, lines []int32) (done Beyond, err error) {
+func (s *Board) actBeyond(ctx context.Context, callable int32, lines []int32) (Beyond, error) {
 	only, superseded := []int32{callable}, []int32{}
 	if slices.Contains(lines, 0) {
 		superseded = only
 	}
-	err = s.db.Transaction(ctx, "act_beyond", "act on steps beyond a limit", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-		done = Beyond{}
+	return pg.Change(ctx, s.db, "act_beyond", "act on steps beyond a limit", func(ctx context.Context, tx pgx.Tx) (done Beyond, _ []signal.Signal, err error) {
 		if free, err := pg.OneOf[bool](ctx, tx, trySort.With(pg.Args{"class": int32(pg.SortLock), "callable": callable})); err != nil || !free {
-			return nil, err
+			return done, nil, err
 		}
 		if _, err := pg.Run(ctx, tx, takeTurns.With(pg.Args{"class": int32(pg.TurnLock), "callables": only})); err != nil {
-			return nil, err
+			return done, nil, err
 		}
-		var err error
 		done, err = pg.OneOf[Beyond](ctx, tx, actBeyond.With(pg.Args{"lines": lines, "superseded": superseded, "limit": sortedBeside, "callables": only}))
-		if err != nil {
-			return nil, err
-		}
 		if done.Newest+done.Running > 0 {
 			done.Signals = append(done.Signals, signal.Signal{Topic: signal.TopicDue})
 		}
 		if done.Dropped > 0 {
 			done.Signals = append(done.Signals, ReportSignals()...)
 		}
-		return done.Signals, nil
+		return done, done.Signals, err
 	})
-	if err != nil {
-		return Beyond{}, err
-	}
-	return done, nil
 }
 
 func (b *Beyond) add(more *Beyond) {

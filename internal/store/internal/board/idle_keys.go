@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/signal"
@@ -75,13 +74,11 @@ func (s *Board) ForgetKeys(ctx context.Context, after int32, dry bool) (forgotte
 			continue
 		}
 		for part := range slices.Chunk(lines, forgottenAtOnce) {
-			err := aside.Apart(part, pg.Rejected, func(part []int32) error {
+			err := pg.Apart(s.db, "forget_keys", part, func(part []int32) error {
 				n, err := s.forgetKeysOf(ctx, callable, part)
 				forgotten += n
 				return err
-			}, func(line int32, why error) {
-				s.db.Opts.OnRejected("forget_keys", fmt.Sprintf("line %d of limit_keys", line), why)
-			})
+			}, func(line int32) string { return fmt.Sprintf("line %d of limit_keys", line) })
 			if err != nil {
 				return forgotten, next, err
 			}

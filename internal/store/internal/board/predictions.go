@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/predict"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
@@ -79,13 +78,13 @@ func (s *Board) Learn(ctx context.Context, alive time.Duration, seen map[uuid.UU
 			return done, nil, err
 		}
 		if done, err = l.learn(); err == nil {
-			err = aside.Apart(l.changed, pg.Rejected, func(part []newModel) error {
+			err = pg.Apart(s.db, "learn", l.changed, func(part []newModel) error {
 				return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 					_, err := pg.Run(ctx, tx, saveModels.With(pg.Args{"m": part}))
 					return err
 				})
-			}, func(m newModel, why error) {
-				s.db.Opts.OnRejected("learn", fmt.Sprintf("the model of step %q of %s/%s", m.Step, m.Namespace, m.Template), why)
+			}, func(m newModel) string {
+				return fmt.Sprintf("the model of step %q of %s/%s", m.Step, m.Namespace, m.Template)
 			})
 		}
 		if err == nil { // a failed commit costs these samples

@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -208,9 +207,7 @@ func (s *Board) HandBack(ctx context.Context, claims []ClaimKey) ([]signal.Signa
 // inHalves runs a flow over claims. One that the database rejects does not affect the others: its
 // lease ends.
 func (s *Board) inHalves(flow string, claims []ClaimKey, run func(part []ClaimKey) error) error {
-	return aside.Apart(claims, pg.Rejected, run, func(k ClaimKey, why error) {
-		s.db.Opts.OnRejected(flow, k.TaskUUID.String(), why)
-	})
+	return pg.Apart(s.db, flow, claims, run, func(k ClaimKey) string { return k.TaskUUID.String() })
 }
 
 // claimsAfter are the claims of a worker with tokens above a given one. It is for a

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -243,11 +241,9 @@ const forgetAtOnce = 10_000
 // followed.
 func (s *Ledger) ForgetTransitions(ctx context.Context, before string) (followed bool, err error) {
 	for before != "" {
-		n, err := aside.ByPosition(forgetAtOnce, pg.Rejected, func(limit, skip int) (int, error) {
+		n, err := s.db.ByPosition("forget_transitions", "old transition %d", forgetAtOnce, func(limit, skip int) (int, error) {
 			call := forgetTransitions.With(pg.Args{"before": before, "limit": limit, "skip": skip})
 			return pg.Execute(ctx, s.db, "forget_transitions", "delete old transitions", call)
-		}, func(skip int, why error) {
-			s.db.Opts.OnRejected("forget_transitions", fmt.Sprintf("old transition %d", skip+1), why)
 		})
 		if err != nil {
 			return false, err

@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -388,13 +387,14 @@ func (s *Operations) SweepLiveness(ctx context.Context, l LivenessLimits, dry bo
 			statement = viewWorkers
 		}
 		holding := false
-		_, err := aside.ByPosition(l.Batch, pg.Rejected, func(limit, skip int) (int, error) {
-			before := found.workers()
-			some, err := found.read(ctx, db, statement.With(pg.Args{"stale_ms": l.Stale.Milliseconds(), "dead_ms": l.Dead.Milliseconds(), "limit": limit, "skip": skip}))
-			holding = holding || some
-			return found.workers() - before, err
-		}, func(skip int, why error) {
-			s.db.Opts.OnRejected("liveness", fmt.Sprintf("worker %d whose status changes", skip+1), why)
+		_, err := s.db.ByPosition("liveness", "worker %d whose status changes", l.Batch, func(limit, skip int) (int, error) {
+			var some Liveness
+			dead, err := some.read(ctx, db, statement.With(pg.Args{"stale_ms": l.Stale.Milliseconds(), "dead_ms": l.Dead.Milliseconds(), "limit": limit, "skip": skip}))
+			if err == nil {
+				holding = holding || dead
+				found.Stale, found.Recovered, found.Dead = append(found.Stale, some.Stale...), append(found.Recovered, some.Recovered...), append(found.Dead, some.Dead...)
+			}
+			return some.workers(), err
 		})
 		if err != nil {
 			return err
@@ -408,7 +408,7 @@ func (s *Operations) SweepLiveness(ctx context.Context, l LivenessLimits, dry bo
 		if len(dead) == 0 && !holding {
 			return nil
 		}
-		found.Released, err = aside.ByPosition(l.Batch, pg.Rejected, func(limit, skip int) (released int, err error) {
+		found.Released, err = s.db.ByPosition("liveness", "claim %d of a dead worker", l.Batch, func(limit, skip int) (released int, err error) {
 			err = s.db.InTxThenNotify(ctx, db, func(tx pgx.Tx) (signals []signal.Signal, err error) {
 				released, err = pg.Run(ctx, tx, endLeasesOfDead.With(pg.Args{"limit": limit, "skip": skip, "dead": dead}))
 				if released > 0 {
@@ -417,8 +417,6 @@ func (s *Operations) SweepLiveness(ctx context.Context, l LivenessLimits, dry bo
 				return signals, err
 			})
 			return released, err
-		}, func(skip int, why error) {
-			s.db.Opts.OnRejected("liveness", fmt.Sprintf("claim %d of a dead worker", skip+1), why)
 		})
 		if found.Released > 0 {
 			found.Signals = []signal.Signal{{Topic: signal.TopicDue}}

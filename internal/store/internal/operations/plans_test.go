@@ -88,7 +88,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("listQueueWorkers", listQueueWorkers.With(pg.Args{"queue": "big", "limit": items, "stale_ms": int64(1)}), items, items),
 		plantest.Of("heldByWorker", heldByWorker.With(pg.Args{"h": heldClaims(held), "claims": worker}), items, 0),
 		plantest.Of("noteQueueDeaths", noteQueueDeaths.With(pg.Args{"limit": items, "skip": 0}), 10*items, items),
-		plantest.Of("deleteQueueWorkers", deleteQueueWorkers.With(pg.Args{"ttl_ms": int64(1000), "limit": items, "skip": 0}), items, items),
+		plantest.Of("goneQueueWorkers", goneQueueWorkers.remove.With(pg.Args{"ttl_ms": int64(1000), "limit": items, "skip": 0}), items, items),
 		plantest.Of("oldQueueTasks", oldQueueTasks.With(pg.Args{"ttl_ms": int64(1000), "after": uuid.Nil, "limit": items}), items, 0),
 		plantest.Of("deleteActions", oldActions.remove.With(pg.Args{"ttl_ms": int64(1000), "limit": items, "skip": 0}), items, 0),
 	}

@@ -2,12 +2,10 @@ package operations
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/plainqueue"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
@@ -150,12 +148,12 @@ func (s *Operations) NoteQueueDeaths(ctx context.Context, limit int, dry bool) (
 		note = viewQueueDeaths
 	}
 	var died []string
-	_, err := aside.ByPosition(limit, pg.Rejected, func(limit, skip int) (int, error) {
+	_, err := s.db.ByPosition("note_queue_deaths", "dead worker %d of queues", limit, func(limit, skip int) (int, error) {
 		some, err := pg.ReadAll[string](ctx, s.db, "note_queue_deaths", "look for dead workers of queues", note.With(pg.Args{"limit": limit, "skip": skip}))
-		died = append(died, some...)
+		if err == nil {
+			died = append(died, some...)
+		}
 		return len(some), err
-	}, func(skip int, why error) {
-		s.db.Opts.OnRejected("note_queue_deaths", fmt.Sprintf("dead worker %d of queues", skip+1), why)
 	})
 	return QueueDeaths{Died: died, More: len(died) >= limit}, err
 }
@@ -180,15 +178,9 @@ from (select l.task_uuid from tasker.plans p cross join lateral (
       where p.name = '` + plainqueue.Template + `' order by l.task_uuid limit @limit) t
 order by t.task_uuid`)
 
+// goneQueueWorkers have been dead for long.
 // Index: queue_workers_lives.
-const goneQueueWorkers = `select worker_id from tasker.queue_workers where lives_until < clock_timestamp() - @ttl_ms::bigint * interval '1 ms' order by lives_until limit @limit offset @skip`
-
-var (
-	countQueueWorkers  = pg.Compile(`select count(*)::int from (` + goneQueueWorkers + `) g`)
-	deleteQueueWorkers = pg.Compile(`
-delete from tasker.queue_workers where worker_id = any (array(` + goneQueueWorkers + ` for update skip locked))`)
-	oldQueueWorkers = expired{deleteQueueWorkers, countQueueWorkers}
-)
+var goneQueueWorkers = expiredRows("queue_workers", `select ctid as at from tasker.queue_workers where lives_until < clock_timestamp() - @ttl_ms::bigint * interval '1 ms' order by lives_until limit @limit offset @skip`)
 
 // RetainQueues deletes a batch of tasks of queues that ended longer than ttl ago, those younger
 // than after, and of workers of queues that have been dead for that long. Tasks with an open
@@ -198,7 +190,7 @@ func (s *Operations) RetainQueues(ctx context.Context, ttl time.Duration, after 
 		TaskUUID uuid.UUID
 		Ended    bool
 	}
-	workers, err := s.purge(ctx, "retain_queue_workers", oldQueueWorkers, pg.Args{"ttl_ms": ttl.Milliseconds()}, batch, dry)
+	workers, err := s.purge(ctx, "queue_workers", goneQueueWorkers, pg.Args{"ttl_ms": ttl.Milliseconds()}, batch, dry)
 	if err != nil {
 		return QueueRetained{Workers: workers, Next: after}, err
 	}

@@ -3,10 +3,8 @@ package operations
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 )
@@ -96,21 +94,19 @@ type retaining struct {
 
 // rows deletes, or counts, one batch of simple rows.
 func (r *retaining) rows(ctx context.Context, what string, old expired, limits pg.Args) (n int, err error) {
-	n, err = r.store.purge(ctx, "retain_"+what, old, limits, r.limits.Batch, r.dry)
+	n, err = r.store.purge(ctx, what, old, limits, r.limits.Batch, r.dry)
 	r.done.More = r.done.More || n >= r.limits.Batch
 	return n, err
 }
 
 // purge deletes, or counts, up to limit expired rows, but those that the database rejects.
 func (s *Operations) purge(ctx context.Context, what string, old expired, args pg.Args, limit int, dry bool) (int, error) {
-	return aside.ByPosition(limit, pg.Rejected, func(limit, skip int) (n int, err error) {
-		err = s.db.Call(ctx, what, "remove expired rows", func(ctx context.Context, db *pg.Conn) error {
+	return s.db.ByPosition("retain_"+what, what+", expired row %d", limit, func(limit, skip int) (n int, err error) {
+		err = s.db.Call(ctx, "retain_"+what, "remove old "+what, func(ctx context.Context, db *pg.Conn) error {
 			n, err = old.purge(ctx, db, args.And(pg.Args{"limit": limit, "skip": skip}), dry)
 			return err
 		})
 		return n, err
-	}, func(skip int, why error) {
-		s.db.Opts.OnRejected(what, fmt.Sprintf("expired row %d", skip+1), why)
 	})
 }
 

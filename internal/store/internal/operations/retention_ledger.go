@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
 )
@@ -284,9 +283,7 @@ func (s *Operations) deleteEnded(ctx context.Context, db *pg.Conn, old []uuid.UU
 		}
 		return err
 	}
-	err = aside.Apart(old, pg.Rejected, remove, func(task uuid.UUID, why error) {
-		s.db.Opts.OnRejected("retain_tasks", task.String(), why)
-	})
+	err = pg.Apart(s.db, "retain_tasks", old, remove, uuid.UUID.String)
 	return deleted, err
 }
 

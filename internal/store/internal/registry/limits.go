@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/limitrule"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -255,14 +254,12 @@ func (s *Registry) finishLimit(ctx context.Context, callable int32, namespace st
 // returnSome returns steps to the line of the callable, but those that the database rejects: these stay in the
 // lines of their keys, and the removal goes on when they have left them.
 func (s *Registry) returnSome(ctx context.Context, tx pgx.Tx, one pg.Args) (int, error) {
-	return aside.ByPosition(returnedAtOnce, pg.Rejected, func(limit, skip int) (n int, err error) {
+	return s.db.ByPosition("delete_limit", "step %d of a limit", returnedAtOnce, func(limit, skip int) (n int, err error) {
 		err = pgx.BeginFunc(ctx, tx, func(part pgx.Tx) error {
 			n, err = pg.Run(ctx, part, returnLimited.With(one.And(pg.Args{"limit": limit, "skip": skip})))
 			return err
 		})
 		return n, err
-	}, func(skip int, why error) {
-		s.db.Opts.OnRejected("delete_limit", fmt.Sprintf("step %d of a limit", skip+1), why)
 	})
 }
 

@@ -1,0 +1,20 @@
+package pg
+
+import (
+	"fmt"
+
+	"github.com/tasker-go/tasker/internal/aside"
+)
+
+// Apart runs a flow over all items and, where the database rejects it, over halves of them, see
+// aside.Apart. Items that it rejects alone are left out, and told to OnRejected by the name of each.
+func Apart[T any](s *DB, flow string, items []T, run func(part []T) error, name func(item T) string) error {
+	return aside.Apart(items, Rejected, run, func(item T, why error) { s.Opts.OnRejected(flow, name(item), why) })
+}
+
+// ByPosition runs a flow over up to limit rows of a list that it makes shorter, see aside.ByPosition. Rows
+// that the database rejects alone are left out, and told to OnRejected: row is their name, with %d for
+// the place from 1 on. run must keep nothing of a statement that has failed.
+func (s *DB) ByPosition(flow, row string, limit int, run func(limit, skip int) (int, error)) (handled int, err error) {
+	return aside.ByPosition(limit, Rejected, run, func(skip int, why error) { s.Opts.OnRejected(flow, fmt.Sprintf(row, skip+1), why) })
+}
