@@ -300,6 +300,24 @@ func among(words ...string) rule {
 	}
 }
 
+// eachAmong is among for a list, and stores it without repetitions.
+func eachAmong(words []string) rule {
+	return func(o *option) {
+		o.completes = oneOfWords(words...)
+		o.checks = append(o.checks, func(string) (err error) {
+			list, _ := o.target.(*[]string)
+			for i, text := range *list {
+				if (*list)[i], err = wordOf("--"+o.name, text, words); err != nil {
+					return err
+				}
+			}
+			slices.Sort(*list)
+			*list = slices.Compact(*list)
+			return nil
+		})
+	}
+}
+
 // hinting says what else can be done where the rules before it refuse a value.
 func hinting(hint string) rule {
 	return func(o *option) {

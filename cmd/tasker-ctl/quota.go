@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/tasker-go/tasker/client"
@@ -24,7 +25,7 @@ reads: that of --database-url, else of DATABASE_URL, else of the configuration.`
 }
 
 func shownQuota(q *store.Quota) wire.Quota {
-	return wire.Quota{Namespace: q.Namespace, MaxTasks: q.MaxTasks, Tasks: q.Tasks, CountedAt: shownTime(q.CountedAt),
+	return wire.Quota{Namespace: q.Namespace, MaxTasks: q.MaxTasks, AppliesTo: q.AppliesTo, Tasks: q.Tasks, CountedAt: shownTime(q.CountedAt),
 		ChangedAt: client.Time{Time: q.ChangedAt}, ChangedBy: q.ChangedBy}
 }
 
@@ -39,7 +40,7 @@ func (a *app) listQuotas(ctx context.Context, s *store.Store, _ []string) error 
 	}
 	return a.emit(list, func() {
 		listing(a, func(q *wire.Quota) facts {
-			return facts{{"NAMESPACE", q.Namespace}, {"MAX TASKS", q.MaxTasks}, {"TASKS", q.Tasks}, {"COUNTED", q.CountedAt},
+			return facts{{"NAMESPACE", q.Namespace}, {"MAX TASKS", q.MaxTasks}, {"APPLIES TO", strings.Join(q.AppliesTo, ",")}, {"TASKS", q.Tasks}, {"COUNTED", q.CountedAt},
 				{"CHANGED", q.ChangedAt}, {"BY", q.ChangedBy}}
 		})(list.Quotas)
 	})
@@ -47,14 +48,19 @@ func (a *app) listQuotas(ctx context.Context, s *store.Store, _ []string) error 
 
 func (a *app) quotaSet() command {
 	var most int
+	var kinds []string
 	var w client.Why
 	return a.onStore(command{
 		use: "set NAMESPACE", short: "Bound the tasks of a namespace that have not ended",
 		long: `Bounds the tasks of a namespace that have not ended; 0 refuses every new one.
-Every creation over the API that begins afterwards is subject to it.`,
-		flags: all(opt(&most, "max-tasks", "how many may be alive", needed, between(0, wire.MaxQuota)), why(&w.Reason, &w.Actor, needed)),
+Every creation over the API that begins afterwards is subject to it, and with
+--applies-to also tasks that the engine creates: sub_tasks and schedules wait
+for a place, a step whose next task has none runs again.`,
+		flags: all(opt(&most, "max-tasks", "how many may be alive", needed, between(0, wire.MaxQuota)),
+			opt(&kinds, "applies-to", "what it also rejects: "+oneOf(store.QuotaKinds), withCommas, eachAmong(store.QuotaKinds)),
+			why(&w.Reason, &w.Actor, needed)),
 	}, func(ctx context.Context, s *store.Store, args []string) error {
-		q, err := s.SetQuota(ctx, args[0], most, store.OperatorAction{Action: "set_quota", Actor: w.Actor, Reason: w.Reason})
+		q, err := s.SetQuota(ctx, args[0], most, kinds, store.OperatorAction{Action: "set_quota", Actor: w.Actor, Reason: w.Reason})
 		return a.quotaChanged(&q, err, args[0], "there is no namespace %s", "tasker-ctl namespace list shows what there is")
 	})
 }
@@ -77,6 +83,10 @@ func (a *app) quotaChanged(q *store.Quota, err error, namespace, missing, hint s
 		return err
 	}
 	return a.emit(shownQuota(q), func() {
-		a.printf("quota of %s: %d tasks, as of %s\n", oneLine(q.Namespace), q.MaxTasks, q.ChangedAt.UTC().Format(time.RFC3339))
+		also := ""
+		if len(q.AppliesTo) > 0 {
+			also = ", for " + strings.Join(q.AppliesTo, ", ") + " too"
+		}
+		a.printf("quota of %s: %d tasks%s, as of %s\n", oneLine(q.Namespace), q.MaxTasks, also, q.ChangedAt.UTC().Format(time.RFC3339))
 	})
 }

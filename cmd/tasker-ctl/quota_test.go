@@ -30,14 +30,18 @@ func TestQuotas(t *testing.T) {
 	require.Equal(t, 20, list.Quotas[0].MaxTasks)
 	require.Equal(t, "ana", list.Quotas[0].ChangedBy)
 	require.Contains(t, run("quota", "list").stdout, "shop")
+	set = run("quota", "set", "shop", "--max-tasks", "20", "--applies-to", "sub-tasks,Schedules,sub_tasks", "--reason", "fan-out", "--actor", "ana")
+	require.Contains(t, set.stdout, "quota of shop: 20 tasks, for schedules, sub_tasks too, as of ", set.stderr)
+	require.Contains(t, run("quota", "list").stdout, "schedules,sub_tasks")
 	require.Contains(t, run("quota", "delete", "shop", "-r", "over").stdout, "quota of shop: 20 tasks")
-	require.Equal(t, "set_quota ana one tenant shop, delete_quota cli-operator over shop", db.QueryString(t,
+	require.Equal(t, "set_quota ana one tenant shop, set_quota ana fan-out shop, delete_quota cli-operator over shop", db.QueryString(t,
 		`select string_agg(concat_ws(' ', action, actor, reason, target->>'namespace'), ', ' order by at) from tasker.operator_actions`))
 
 	for _, args := range [][]string{{"quota", "delete", "shop"}, {"quota", "set", "nowhere", "--max-tasks", "1", "-r", "why"}} {
 		require.Equal(t, exitNotFound, run(args...).code, args)
 	}
-	for _, args := range [][]string{{"quota", "set", "shop", "-r", "why"}, {"quota", "set", "shop", "--max-tasks", "-1", "-r", "why"}} {
+	for _, args := range [][]string{{"quota", "set", "shop", "-r", "why"}, {"quota", "set", "shop", "--max-tasks", "-1", "-r", "why"},
+		{"quota", "set", "shop", "--max-tasks", "1", "-r", "why", "--applies-to", "replays"}} {
 		require.Equal(t, exitUsage, run(args...).code, args)
 	}
 }

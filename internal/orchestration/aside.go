@@ -26,7 +26,7 @@ func refused(ctx context.Context, err error) bool { return ctx.Err() == nil && s
 type isolated struct {
 	what string // the rows, for people
 	set  *aside.Set[uuid.UUID]
-	left leftToNewer
+	left leftOut
 	log  *zap.Logger
 	// keys returns the keys of rows that run would take; nil: run isolates its rows itself.
 	keys func(ctx context.Context, rows store.Rows) ([]uuid.UUID, error)
@@ -100,24 +100,25 @@ func (f *isolated) culprit(ctx context.Context, key uuid.UUID, why error) (found
 // leftFor is for how long a row is left to newer programs, whose plan may change.
 const leftFor = time.Minute
 
-// leftToNewer are rows whose plans this program cannot read, while a newer one may.
-type leftToNewer map[uuid.UUID]time.Time
+// leftOut are rows that a flow leaves out until a time: those whose plans this program cannot read,
+// while a newer one may, and those that a quota rejects.
+type leftOut map[uuid.UUID]time.Time
 
 // add leaves rows out for a while, and reports whether one was not left before.
-func (l *leftToNewer) add(rows []uuid.UUID) (fresh bool) {
+func (l *leftOut) add(rows []uuid.UUID, d time.Duration) (fresh bool) {
 	for _, row := range rows {
 		if *l == nil {
-			*l = leftToNewer{}
+			*l = leftOut{}
 		}
 		_, before := (*l)[row]
 		fresh = fresh || !before
-		(*l)[row] = time.Now().Add(leftFor)
+		(*l)[row] = time.Now().Add(d)
 	}
 	return fresh
 }
 
 // now are the rows that are left out now. It forgets those that were not left again for as long.
-func (l leftToNewer) now() (rows []uuid.UUID) {
+func (l leftOut) now() (rows []uuid.UUID) {
 	now := time.Now()
 	maps.DeleteFunc(l, func(_ uuid.UUID, until time.Time) bool { return now.Sub(until) > leftFor })
 	for row, until := range l {

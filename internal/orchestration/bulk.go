@@ -162,12 +162,13 @@ func (o *Orchestrator) SetPolicy(ctx context.Context, p store.CallablePolicy, re
 	return err
 }
 
-// SetQuota gives a namespace a quota, see submission.QuotaError.
-func (o *Orchestrator) SetQuota(ctx context.Context, namespace string, maxTasks int, why Why) (store.Quota, error) {
+// SetQuota gives a namespace a quota, which also applies to some of store.QuotaKinds; see
+// submission.QuotaError.
+func (o *Orchestrator) SetQuota(ctx context.Context, namespace string, maxTasks int, appliesTo []string, why Why) (store.Quota, error) {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
 		return store.Quota{}, err
 	}
-	return o.store.SetQuota(ctx, namespace, maxTasks, why.action("set_quota"))
+	return o.store.SetQuota(ctx, namespace, maxTasks, appliesTo, why.action("set_quota"))
 }
 
 // DeleteQuota removes the quota of a namespace.

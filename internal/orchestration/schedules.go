@@ -144,7 +144,7 @@ func (o *Orchestrator) RunSchedule(ctx context.Context, id uuid.UUID, why Why) (
 		var err error
 		o.judge(&r)
 		task, err = taskOf(ctx, due, &r)
-		return store.Firing{Tasks: []store.NewTask{task}, LastRun: at}, err
+		return store.Firing{Tasks: []store.NewTask{task}, Runs: []time.Time{at}}, err
 	})
 	if err != nil {
 		return Created{}, err

@@ -21,6 +21,9 @@ import (
 // bounded by Config.CreateBatch.
 const scheduleBatch = 100
 
+// refusedFor is after what time a schedule whose run a quota rejects tries again.
+const refusedFor = 2 * time.Second
+
 // Outcomes of runs: the values of a metric's label.
 const (
 	runCreated   = "created"
@@ -29,6 +32,7 @@ const (
 	runOverlap   = "overlap" // skipped, because the previous task was alive
 	runMissed    = "missed"  // skipped by the policy
 	runFailed    = "failed"
+	runRefused   = "refused" // it waits, for the quota of the namespace
 )
 
 // dueSchedules runs due schedules; it belongs to dueWork.
@@ -115,8 +119,12 @@ func (d *dueSchedules) fire(ctx context.Context, rows store.Rows, givenUp bool) 
 		d.o.scheduleLook()
 	}
 	t.record(d.o, fired)
-	d.flow.left.add(t.left)
-	return fired.Schedules - len(t.left) - t.notYet, nil
+	d.flow.left.add(t.left, leftFor)
+	if len(fired.Refused) > 0 {
+		d.flow.left.add(fired.Refused, refusedFor)
+		d.o.readiness.WakeIn(refusedFor)
+	}
+	return fired.Schedules - len(t.left) - t.notYet - len(fired.Refused), nil
 }
 
 // tally decides about the schedules of one transaction and counts the outcomes.
@@ -208,7 +216,8 @@ func (t *tally) make(due *store.DueSchedule, spec *schedule.Spec, runs []time.Ti
 			}
 			return
 		}
-		f.Tasks, f.LastRun = append(f.Tasks, task), at
+		task.Quota = store.QuotaSchedules
+		f.Tasks, f.Runs = append(f.Tasks, task), append(f.Runs, at)
 		t.tasks = append(t.tasks, task)
 	}
 	if n := len(runs); n > 0 {
@@ -226,7 +235,12 @@ func (t *tally) logLater(due *store.DueSchedule, what string, fields ...zap.Fiel
 func (t *tally) record(o *Orchestrator, fired store.Fired) {
 	runs := o.metrics.ScheduleRuns
 	for i := range t.tasks {
-		if _, made := fired.Accepted[t.tasks[i].UUID]; !made {
+		switch accepted, known := fired.Accepted[t.tasks[i].UUID]; {
+		case accepted.RefusedFor > 0:
+			runs.WithLabelValues(runRefused).Inc()
+			o.metrics.BackpressureRefusals.WithLabelValues("quota").Inc()
+			continue
+		case !known:
 			runs.WithLabelValues(runDuplicate).Inc()
 			continue
 		}

@@ -141,7 +141,7 @@ func (w *waits) batch(ctx context.Context, rows store.Rows, fails bool) (int, er
 	if err != nil {
 		return 0, err
 	}
-	if w.steps.left.add(begun.Left) {
+	if w.steps.left.add(begun.Left, leftFor) {
 		w.o.log.Error("steps cannot begin here; they are left to newer orchestrators", zap.Int("steps", len(begun.Left)), zap.Error(begun.Why))
 	}
 	w.o.publish(begun.Signals)
@@ -150,6 +150,7 @@ func (w *waits) batch(ctx context.Context, rows store.Rows, fails bool) (int, er
 			w.o.apply.Wake(coordinator.ReasonSignal, s.Topic)
 		}
 	}
+	w.o.metrics.BackpressureRefusals.WithLabelValues("quota").Add(float64(begun.Refused))
 	for i := range begun.Tasks {
 		settle.CountCreated(w.o.metrics, begun.Tasks[i].Plan, 1)
 	}
@@ -181,6 +182,7 @@ func (w *waits) subTask(ctx context.Context, e *store.EngineStep, sub *engineste
 		return store.NewTask{}, err
 	}
 	task, err := submission.Task(ctx, &r, plan)
+	task.Quota = store.QuotaSubTasks
 	task.Identity, task.Trace = nil, tracing.Within(e.Trace, e.TaskUUID)
 	return task, err
 }
@@ -218,7 +220,7 @@ func (w *waits) notify(ctx context.Context, rows store.Rows) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if w.ends.left.add(notified.Left) {
+	if w.ends.left.add(notified.Left, leftFor) {
 		w.o.log.Error("ends of tasks cannot be reported here; they are left to newer orchestrators", zap.Int("tasks", len(notified.Left)), zap.Error(notified.Why))
 	}
 	w.o.publish(notified.Signals)

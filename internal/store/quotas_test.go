@@ -28,7 +28,7 @@ func limitedTasks(p *store.Plan, name string, n int) []store.NewTask {
 
 func setQuota(t *testing.T, s *store.Store, most int) {
 	t.Helper()
-	q, err := s.SetQuota(t.Context(), "shapes", most, store.OperatorAction{Actor: "ana", Action: "set_quota", Reason: "too many"})
+	q, err := s.SetQuota(t.Context(), "shapes", most, nil, store.OperatorAction{Actor: "ana", Action: "set_quota", Reason: "too many"})
 	require.NoError(t, err)
 	require.Equal(t, most, q.MaxTasks)
 }
@@ -121,7 +121,7 @@ func TestPlacesOfEndedTasksAreGivenAgain(t *testing.T) {
 	require.Equal(t, 5, created)
 	_, err = s.DeleteQuota(t.Context(), "shapes", store.OperatorAction{Actor: "ana", Action: "delete_quota"})
 	require.ErrorIs(t, err, store.ErrNotFound)
-	_, err = s.SetQuota(t.Context(), "nowhere", 1, store.OperatorAction{Actor: "ana", Action: "set_quota"})
+	_, err = s.SetQuota(t.Context(), "nowhere", 1, nil, store.OperatorAction{Actor: "ana", Action: "set_quota"})
 	require.ErrorIs(t, err, store.ErrNotFound)
 	require.Equal(t, workflow.TaskPending, read(t, s, tasks[1].UUID).State)
 }

@@ -46,7 +46,7 @@ func runEach(t testing.TB) func(now time.Time, due []store.DueSchedule) []store.
 			identity := dedup.KeyIdentity("flows", "one", d.UUID.String()+d.NextRunAt.UTC().String())
 			task := newTask(d.Plan)
 			task.Identity, task.Initiator = &identity, "schedule:"+d.Name
-			firings[i] = store.Firing{Tasks: []store.NewTask{task}, LastRun: d.NextRunAt, NextRun: now.Add(time.Hour)}
+			firings[i] = store.Firing{Tasks: []store.NewTask{task}, Runs: []time.Time{d.NextRunAt}, NextRun: now.Add(time.Hour)}
 		}
 		return firings
 	}
@@ -317,7 +317,7 @@ func TestOneRunByHand(t *testing.T) {
 		task := newTask(due.Plan)
 		identity := dedup.KeyIdentity("flows", "one", task.UUID.String())
 		task.Identity = &identity
-		return store.Firing{Tasks: []store.NewTask{task}, LastRun: now}, nil
+		return store.Firing{Tasks: []store.NewTask{task}, Runs: []time.Time{now}}, nil
 	}
 	fired, err := s.RunSchedule(t.Context(), made.UUID, ana, run)
 	require.NoError(t, err)
@@ -360,7 +360,7 @@ func TestARunByHandSeesTheTaskOfTheRunThatItWaitedFor(t *testing.T) {
 			task := newTask(due.Plan)
 			identity := dedup.KeyIdentity("flows", "one", task.UUID.String())
 			task.Identity = &identity
-			return store.Firing{Tasks: []store.NewTask{task}, LastRun: now}, nil
+			return store.Firing{Tasks: []store.NewTask{task}, Runs: []time.Time{now}}, nil
 		})
 		return err
 	}

@@ -50,12 +50,12 @@ var setStatements = map[string]string{
 	"publishEvents": byApply, "RecordDeadLetters": byApply, "closeDeadLetters": byApply, "releaseIdentities": byApply, "takeTasks": byApply, "quarantineTasks": byApply,
 	"moveBatches": byApply, "spreadTasks": byApply, "retagTasks": byActions,
 	// looks
-	"promoteDue": byLooks, "expireLeases": byLooks, "engineSteps": byLooks, "takeKept": byLooks, "armSteps": byLooks, "takeMessages": byLooks, "awaitTasks": byLooks,
+	"promoteDue": byLooks, "expireLeases": byLooks, "engineSteps": byLooks, "takeKept": byLooks, "armSteps": byLooks, "delaySteps": byLooks, "takeMessages": byLooks, "awaitTasks": byLooks,
 	"lockWaiting": byLooks, "reportWaits": byLooks, "dependenciesMet": byLooks, "releaseTasks": byLooks, "dropDependencies": byLooks, "sendFailed": byLooks,
 	"SendMessages": byLooks, "eventsToBring": byLooks, "bringEvents": byLooks, "markBrought": byLooks, "dropBrought": byLooks, "claimDueSchedules": byLooks,
 	"advanceSchedules": byLooks, "dropStopMessages": byLooks,
 	// creation and actions
-	"relateTasks": byCreation, "claimCreated": byCreation, "createTasks": byCreation, "createTasksIn": byItsBringer, "createLimited": byCreation, "reprioritise": byActions, "reopenTasks": byActions, "LockTasks": byActions, "recordManual": byActions, "editContexts": byActions, "markReplayed": byActions,
+	"relateTasks": byCreation, "claimCreated": byCreation, "createTasks": byCreation, "createTasksIn": byItsBringer, "createNextIn": byItsBringer, "createLimited": byCreation, "reprioritise": byActions, "reopenTasks": byActions, "LockTasks": byActions, "recordManual": byActions, "editContexts": byActions, "markReplayed": byActions,
 	// sweeps
 	"expiredRows": byPosition, "expiredEvents": byPosition, "endLeasesOfDead": byPosition, "lockEnds": byHalvesOfList, "deleteTasks": byHalvesOfList, "inheritClaims": byLeases,
 	// one author

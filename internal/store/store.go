@@ -300,6 +300,7 @@ var (
 
 	ErrClaimLost       = board.ErrClaimLost
 	ErrContinuesItself = board.ErrContinuesItself
+	ErrQuota           = board.ErrQuota
 	ErrCommitUnknown   = board.ErrCommitUnknown
 	ErrWorkEnded       = board.ErrWorkEnded
 
@@ -311,6 +312,9 @@ var (
 	ErrConsumerLost     = events.ErrConsumerLost
 	ErrDeadLetterOpen   = operations.ErrDeadLetterOpen
 )
+
+// QuotaKinds are the kinds of tasks that the engine creates, which a quota may apply to.
+var QuotaKinds = registry.QuotaKinds
 
 // Values of the types above, and bounds of lists.
 const (
@@ -334,6 +338,9 @@ const (
 
 	RefusedTemplate  = registry.RefusedTemplate
 	KeptLimit        = registry.KeptLimit
+	QuotaSubTasks    = registry.QuotaSubTasks
+	QuotaNextTasks   = registry.QuotaNextTasks
+	QuotaSchedules   = registry.QuotaSchedules
 	ReplacedTemplate = registry.ReplacedTemplate
 
 	RestLocked   = board.RestLocked

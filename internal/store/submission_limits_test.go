@@ -361,7 +361,7 @@ func TestGovernedNamespaces(t *testing.T) {
 		for range 2 {
 			work.Go(func() {
 				for range 10 {
-					_, err := s.SetQuota(t.Context(), "shapes", 9, store.OperatorAction{Actor: "ana", Action: "set_quota"})
+					_, err := s.SetQuota(t.Context(), "shapes", 9, nil, store.OperatorAction{Actor: "ana", Action: "set_quota"})
 					if err == nil {
 						_, err = s.DeleteQuota(t.Context(), "shapes", store.OperatorAction{Actor: "ana", Action: "delete_quota"})
 					}

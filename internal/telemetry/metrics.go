@@ -220,7 +220,7 @@ type Metrics struct {
 
 	// Schedules; each run is counted by the replica that made it.
 
-	ScheduleRuns *prometheus.CounterVec `metric:"tasker_schedule_runs_total" labels:"outcome" values:"created|duplicate|by_hand|missed|overlap|failed" help:"Runs of schedules: created, duplicate, by_hand, and those that made no task: missed, overlap, failed."`
+	ScheduleRuns *prometheus.CounterVec `metric:"tasker_schedule_runs_total" labels:"outcome" values:"created|duplicate|by_hand|missed|overlap|failed|refused" help:"Runs of schedules: created, duplicate, by_hand, and those that made no task: missed, overlap, failed, and refused by a quota, which are tried again."`
 	ScheduleLag  prometheus.Histogram   `metric:"tasker_schedule_lag_seconds" help:"From the time that a run is for to its transaction."`
 
 	// Waiting steps; each event is counted by the replica that received it.

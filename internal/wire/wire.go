@@ -205,6 +205,7 @@ type QuotaList struct {
 type Quota struct {
 	Namespace string       `json:"namespace"`
 	MaxTasks  int          `json:"max_tasks"`
+	AppliesTo []string     `json:"applies_to,omitempty" doc:"What it rejects beside submissions: sub_tasks, next_tasks, schedules"`
 	Tasks     *int64       `json:"tasks,omitempty" doc:"At most so many subject to the quota are alive; absent before the first creation"`
 	CountedAt *client.Time `json:"counted_at,omitempty" doc:"When the tasks were last counted; since then only new ones are added"`
 	ChangedAt client.Time  `json:"changed_at"`
@@ -213,9 +214,11 @@ type Quota struct {
 
 // QuotaChange sets a quota.
 type QuotaChange struct {
-	MaxTasks int    `json:"max_tasks" doc:"0 to 1000000000 tasks that have not ended"`
-	Reason   string `json:"reason,omitempty" maxLength:"500" doc:"Kept in the history"`
-	Actor    string `json:"actor,omitempty" maxLength:"255" doc:"Who acts"`
+	MaxTasks int `json:"max_tasks" doc:"0 to 1000000000 tasks that have not ended"`
+	// AppliesTo replaces what was set before.
+	AppliesTo []string `json:"applies_to,omitempty" doc:"Also reject these, of sub_tasks, next_tasks and schedules; absent: only submissions"`
+	Reason    string   `json:"reason,omitempty" maxLength:"500" doc:"Kept in the history"`
+	Actor     string   `json:"actor,omitempty" maxLength:"255" doc:"Who acts"`
 }
 
 // SubmissionLimit has the rules for how often tasks of a template are submitted.

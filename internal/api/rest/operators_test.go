@@ -113,8 +113,8 @@ func (f *fakeOperator) ReplayDeadLetters(_ context.Context, r orchestration.Repl
 	return f.bulk, f.note("replay many", r)
 }
 
-func (f *fakeOperator) SetQuota(_ context.Context, namespace string, maxTasks int, why orchestration.Why) (store.Quota, error) {
-	return store.Quota{Namespace: namespace, MaxTasks: maxTasks, ChangedAt: *at(1), ChangedBy: why.Actor}, f.namespace("set-quota", store.Pause{Namespace: namespace, Actor: why.Actor, Reason: why.Reason})
+func (f *fakeOperator) SetQuota(_ context.Context, namespace string, maxTasks int, appliesTo []string, why orchestration.Why) (store.Quota, error) {
+	return store.Quota{Namespace: namespace, MaxTasks: maxTasks, AppliesTo: appliesTo, ChangedAt: *at(1), ChangedBy: why.Actor}, f.namespace("set-quota", store.Pause{Namespace: namespace, Actor: why.Actor, Reason: why.Reason})
 }
 
 func (f *fakeOperator) DeleteQuota(_ context.Context, namespace string, why orchestration.Why) (store.Quota, error) {

@@ -61,7 +61,7 @@ type Engine interface {
 	Pause(ctx context.Context, p store.Pause) error
 	Resume(ctx context.Context, p store.Pause) error
 	SetPolicy(ctx context.Context, p store.CallablePolicy, reason string) error
-	SetQuota(ctx context.Context, namespace string, maxTasks int, why orchestration.Why) (store.Quota, error)
+	SetQuota(ctx context.Context, namespace string, maxTasks int, appliesTo []string, why orchestration.Why) (store.Quota, error)
 	DeleteQuota(ctx context.Context, namespace string, why orchestration.Why) (store.Quota, error)
 	SetSubmissionLimit(ctx context.Context, namespace, template string, rules admission.Rules, why orchestration.Why) error
 	SetLimit(ctx context.Context, l store.Limit, why orchestration.Why) error

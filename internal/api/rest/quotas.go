@@ -3,6 +3,8 @@ package rest
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/store"
@@ -26,7 +28,7 @@ func (r *quotaRoutes) list(ctx context.Context, _ *struct{}) (*wire.QuotaList, e
 }
 
 func quotaOf(q *store.Quota) wire.Quota {
-	return wire.Quota{Namespace: q.Namespace, MaxTasks: q.MaxTasks, Tasks: q.Tasks, CountedAt: instant(q.CountedAt),
+	return wire.Quota{Namespace: q.Namespace, MaxTasks: q.MaxTasks, AppliesTo: q.AppliesTo, Tasks: q.Tasks, CountedAt: instant(q.CountedAt),
 		ChangedAt: client.Time{Time: q.ChangedAt}, ChangedBy: q.ChangedBy}
 }
 
@@ -38,11 +40,18 @@ func (r *quotaRoutes) set(ctx context.Context, in *struct {
 	}
 	body.need("max_tasks")
 	most := body.within("max_tasks", body.body.MaxTasks, 0, wire.MaxQuota, 0)
+	kinds := body.body.AppliesTo
+	for _, kind := range kinds {
+		if !slices.Contains(store.QuotaKinds, kind) {
+			body.add("invalid applies_to %q: want %s", clip(kind, 32), strings.Join(store.QuotaKinds, ", "))
+		}
+	}
+	slices.Sort(kinds)
 	why := body.whyOr(body.body.Reason, body.body.Actor, r.actor, "set over the API")
 	if err := body.err(); err != nil {
 		return nil, err
 	}
-	q, err := r.engine.SetQuota(ctx, in.Namespace, most, why)
+	q, err := r.engine.SetQuota(ctx, in.Namespace, most, slices.Compact(kinds), why)
 	if err != nil {
 		return nil, missing(err, unknownNamespace, clip(in.Namespace, 64))
 	}

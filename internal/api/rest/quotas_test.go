@@ -23,9 +23,12 @@ func TestQuotas(t *testing.T) {
 	var q wire.Quota
 	h.do(http.MethodPut, quotaPath, `{"max_tasks":20,"reason":"one tenant","actor":"ana"}`).into(t, &q)
 	require.Equal(t, 20, q.MaxTasks)
+	require.Empty(t, q.AppliesTo)
+	h.do(http.MethodPut, quotaPath, `{"max_tasks":20,"applies_to":["sub_tasks","schedules","sub_tasks"],"actor":"ana"}`).into(t, &q)
+	require.Equal(t, []string{"schedules", "sub_tasks"}, q.AppliesTo)
 	h.do(http.MethodDelete, quotaPath+"?actor=ana", "").into(t, &q)
-	require.Equal(t, []acted{{"set-quota", []string{"shapes", "ana", "one tenant"}}, {"delete-quota", []string{"shapes", "ana", "deleted over the API"}}}, o.taken())
-	for body, want := range map[string]int{`{}`: 422, `{"max_tasks":-1}`: 400, `{"max_tasks":1000000001}`: 400, `{"max_tasks":"1"}`: 422, `{`: 400} {
+	require.Equal(t, []acted{{"set-quota", []string{"shapes", "ana", "one tenant"}}, {"set-quota", []string{"shapes", "ana", "set over the API"}}, {"delete-quota", []string{"shapes", "ana", "deleted over the API"}}}, o.taken())
+	for body, want := range map[string]int{`{}`: 422, `{"max_tasks":-1}`: 400, `{"max_tasks":1000000001}`: 400, `{"max_tasks":"1"}`: 422, `{"max_tasks":1,"applies_to":["replays"]}`: 400, `{`: 400} {
 		require.Equal(t, want, h.do(http.MethodPut, quotaPath, body).StatusCode, body)
 	}
 	require.Empty(t, o.taken())

@@ -187,8 +187,8 @@ func notTaken(err error) bool {
 	return !marked && (strings.HasPrefix(sqlState(err), "53") || errors.Is(err, errNextAway))
 }
 
-// errNextAway: the database was not available for the next task of a step.
-var errNextAway = errors.New("the database was not available")
+// errNextAway: the database was not available for the next task of a step, or a quota has no place for it yet.
+var errNextAway = errors.New("the next task cannot be created yet")
 
 // maxSpared is how often in a row, at a worker, a step is spared the attempt of a transaction.
 const maxSpared = 10
@@ -463,6 +463,7 @@ func (e *Engine) createNext(ctx context.Context, x *Execution, r submission.Requ
 	if alike {
 		task.Identity = nil // or a task could not continue with its own context
 	}
+	task.Quota = store.QuotaNextTasks
 	created, err := x.tx.work.Continue(ctx, store.Continuation{Claim: x.Key, StepName: x.StepName(), Actor: e.cfg.WorkerID, Next: task})
 	if err != nil {
 		return notContinued(submission.Refusal(err))
@@ -496,6 +497,8 @@ func notContinued(err error) error {
 		return Permanent(Errorf(TypeNextTaskRefused, "the next task was refused: %w", err))
 	case errors.Is(err, store.ErrWorkEnded):
 		return notReported(err)
+	case errors.Is(err, store.ErrQuota):
+		return fmt.Errorf("%w: %w", errNextAway, Errorf(TypeNextTaskRefused, "the next task was rejected: %w", err))
 	case store.OfContent(err):
 		return Permanent(WithCode(Errorf(TypeNextTaskRefused, "the database refuses to store the next task (SQLSTATE %s)", sqlState(err)), sqlState(err)))
 	}

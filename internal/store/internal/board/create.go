@@ -59,6 +59,9 @@ type NewTask struct {
 	Trace []byte
 	// Limited: it is subject to the quota of its namespace and the limits of its template.
 	Limited bool
+	// Quota is the kind of tasks that the engine creates, which quotas may apply to, one of
+	// registry.QuotaKinds. Empty: no quota rejects the task, unless it is Limited.
+	Quota string
 
 	start *workflow.Start // see Begin; nil: not called
 	lanes lanes           // of first steps
@@ -118,11 +121,17 @@ var createTasks = pg.Compile(creating)
 // to see whether clients follow transitions, or quotas and limits, which do not concern them.
 var createTasksIn = pg.Compile(strings.NewReplacer("{followed}", "(select tasker.is_followed())", refusal, "null::bigint").Replace(creating))
 
+// createNextIn is createTasksIn for tasks that quotas may apply to.
+var createNextIn = pg.Compile(strings.NewReplacer("{followed}", "(select tasker.is_followed())",
+	refusal, "case when i.quota is not null then tasker.take_place_as(i.quota, i.queue, i.identity) end").Replace(creating))
+
 // refusal is for how many milliseconds the new task i is refused; null: not; -1: its
 // template has limits (see createLimited). Without quotas and limits
 // it is one look into an empty table for the whole statement. All quotas are
 // locked before the first identity, in the order of the namespaces.
-const refusal = `case when i.limited and i.queue = any (array(select namespace_id from tasker.governed)) then tasker.refuse(i.queue, i.plan_id, i.identity) end`
+const refusal = `case when i.queue = any (array(select namespace_id from tasker.governed)) then
+        case when i.limited then tasker.refuse(i.queue, i.plan_id, i.identity)
+             when i.quota is not null then tasker.take_place_as(i.quota, i.queue, i.identity) end end`
 
 var creating = `
 with patience as materialized (
@@ -464,6 +473,7 @@ type newTaskRow struct {
 	Watched             bool `sql:",omitzero"`
 	Trace               []byte
 	Limited             bool     `sql:",omitzero"`
+	Quota               string   `sql:",omitzero"`
 	task                *NewTask `sql:"-"`
 }
 
@@ -511,7 +521,7 @@ func (c *newRows) add(t *NewTask) {
 	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
 		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
 		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: order.Priority.Lane(order.Step{Priority: t.Priority}),
-		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace, Limited: t.Limited, task: t}
+		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched, Trace: t.Trace, Limited: t.Limited, Quota: t.Quota, task: t}
 	if t.CorrelationID != t.UUID {
 		row.CorrelationID = &t.CorrelationID
 	}

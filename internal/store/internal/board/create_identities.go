@@ -193,14 +193,18 @@ func createAsGuest(ctx context.Context, g pg.Guest, how pg.Announce, tasks []New
 	if err := checkDependencies(ctx, g, tasks, chosen); err != nil {
 		return nil, err
 	}
-	create, signals := creation(createTasksIn, tasks, chosen, nil)
+	creating := createTasksIn
+	if len(tasks) > 0 && tasks[0].Quota != "" {
+		creating = createNextIn
+	}
+	create, signals := creation(creating, tasks, chosen, nil)
 	accepted := make(AcceptedTasks, len(tasks))
 	if err := accepted.create(ctx, g, create); err != nil {
 		return nil, err
 	}
 	answers := make([]CreatedTask, len(tasks))
 	err := answersCreated(ctx, g, tasks, accepted, answers, func(left []NewTask) (AcceptedTasks, error) {
-		again, more := creation(createTasksIn, left, DistinctIdentities(left), nil)
+		again, more := creation(creating, left, DistinctIdentities(left), nil)
 		signals = append(signals, more...)
 		late := make(AcceptedTasks, len(left))
 		err := late.create(ctx, g, again)
@@ -214,7 +218,7 @@ func createAsGuest(ctx context.Context, g pg.Guest, how pg.Announce, tasks []New
 		return answers, nil
 	}
 	for i := range tasks {
-		_, chosen[i] = accepted[tasks[i].UUID]
+		chosen[i] = !accepted[tasks[i].UUID].RequestedAt.IsZero()
 	}
 	b := &pgx.Batch{}
 	Relate(b, tasks, chosen)

@@ -377,6 +377,9 @@ where n.task_uuid = @next::uuid and o.task_uuid = @task::uuid and not @duplicate
 // ErrContinuesItself says that the next task has the identity of the task that it continues.
 var ErrContinuesItself = errors.New("the next task is the task itself")
 
+// ErrQuota says that the quota of its namespace rejects a next task.
+var ErrQuota = errors.New("the quota of its namespace is used up")
+
 // Continue creates the next task within the transaction and links both, see
 // CreateTasksIn. It is committed with the report of the step, whose fence decides about
 // all of it. A duplicate is recorded as the next task and stays unchanged. After an error
@@ -391,6 +394,9 @@ func (w *Work) Continue(ctx context.Context, c Continuation) (created CreatedTas
 		return created, err
 	}
 	created = rows[0]
+	if created.RefusedFor > 0 {
+		return created, ErrQuota
+	}
 	if created.UUID == c.Claim.TaskUUID {
 		return created, ErrContinuesItself
 	}

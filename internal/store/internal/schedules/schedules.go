@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -312,8 +313,7 @@ type DueSchedule struct {
 // Firing is the decision about a due schedule. The zero value leaves it unchanged.
 type Firing struct {
 	Tasks []board.NewTask // in the order of their runs; each with an identity
-	// LastRun is the time that the last of the tasks is for.
-	LastRun time.Time
+	Runs  []time.Time     // what each of the tasks is for
 	// NextRun is its next due time; zero: as before.
 	NextRun time.Time
 	// Error is stored as Schedule.LastError; empty: cleared.
@@ -325,7 +325,9 @@ type Firing struct {
 // Fired is the result of running due schedules.
 type Fired struct {
 	Schedules int
-	// Accepted are the created tasks; the others exist already from the same run.
+	// Refused are the schedules whose runs a quota rejects: they stay due.
+	Refused []uuid.UUID
+	// Accepted are the created tasks; the others exist already from the same run, or are refused.
 	Accepted board.AcceptedTasks
 	Signals  []signal.Signal // to publish, unless the store sends them itself
 }
@@ -468,27 +470,52 @@ func (s *Calendar) fire(ctx context.Context, tx pgx.Tx, due []DueSchedule, firin
 	}
 	fired := Fired{Schedules: len(due), Accepted: board.AcceptedTasks{}}
 	var tasks []board.NewTask
-	moved := make([]advance, len(due))
 	for i := range firings {
 		tasks = append(tasks, firings[i].Tasks...)
-		moved[i] = firings[i].advance(due[i].UUID)
 	}
-	b := &pgx.Batch{}
 	if len(tasks) > 0 {
+		b := &pgx.Batch{}
 		var create stmt.Call
 		create, fired.Signals = board.Creation(tasks, board.DistinctIdentities(tasks), nil)
 		fired.Signals = s.db.WithTransitions(fired.Signals)
 		create.Queue(b).Query(fired.Accepted.Collect)
 		board.Relate(b, tasks, nil)
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return fired, err
+		}
 	}
-	advanceSchedules.With(pg.Args{"f": moved}).Queue(b)
-	return fired, tx.SendBatch(ctx, b).Close()
+	moved := make([]advance, len(due))
+	for i := range firings {
+		if firings[i].refused(fired.Accepted) {
+			fired.Refused = append(fired.Refused, due[i].UUID)
+		}
+		moved[i] = firings[i].advance(due[i].UUID)
+	}
+	_, err := pg.Run(ctx, tx, advanceSchedules.With(pg.Args{"f": moved}))
+	return fired, err
+}
+
+// quotaRefuses is the error of a schedule that waits for a place.
+const quotaRefuses = "a run waits: the quota of the namespace is used up"
+
+// refused reports whether a quota has rejected runs. The schedule stays due from the first of them on.
+func (f *Firing) refused(accepted board.AcceptedTasks) bool {
+	at := slices.IndexFunc(f.Tasks, func(t board.NewTask) bool { return accepted[t.UUID].RefusedFor > 0 })
+	if at < 0 {
+		return false
+	}
+	f.Error, f.Pause, f.NextRun = quotaRefuses, "", f.Runs[at]
+	f.Tasks, f.Runs = f.Tasks[:at], f.Runs[:at]
+	return true
 }
 
 func (f *Firing) advance(schedule uuid.UUID) advance {
-	a := advance{ScheduleUUID: schedule, NextRunAt: f.NextRun, LastRunAt: f.LastRun, Error: f.Error, Pause: f.Pause}
-	if n := len(f.Tasks); n > 0 && f.Tasks[n-1].Identity != nil {
-		a.Identity = f.Tasks[n-1].Identity[:]
+	a := advance{ScheduleUUID: schedule, NextRunAt: f.NextRun, Error: f.Error, Pause: f.Pause}
+	if n := len(f.Tasks); n > 0 {
+		a.LastRunAt = f.Runs[n-1]
+		if f.Tasks[n-1].Identity != nil {
+			a.Identity = f.Tasks[n-1].Identity[:]
+		}
 	}
 	return a
 }

@@ -61,6 +61,7 @@ var ErrNotYet = errors.New("the step cannot begin yet")
 // Begun is the result of BeginSteps.
 type Begun struct {
 	Steps   int             // begun, or ended at once
+	Refused int             // steps that wait, because a quota rejects their tasks
 	Left    []uuid.UUID     // tasks whose plans this program cannot read, while a newer one may
 	Why     error           // of one of these
 	Tasks   []board.NewTask // of sub-workflows
@@ -101,7 +102,7 @@ func (s *Waits) BeginSteps(ctx context.Context, rows pg.Rows, how Beginner) (Beg
 	err := s.db.Transaction(ctx, "begin_steps", "begin the engine's steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		b := beginning{store: s, tx: tx, how: how, topics: board.SignalSet{}}
 		err := b.run(ctx, rows)
-		begun = Begun{Steps: len(b.steps) - count(b.notYet), Left: b.left, Why: b.why, Tasks: b.tasks, Signals: b.topics.Signals()}
+		begun = Begun{Steps: len(b.steps) - count(b.notYet), Refused: len(b.refused), Left: b.left, Why: b.why, Tasks: b.tasks, Signals: b.topics.Signals()}
 		return begun.Signals, err
 	})
 	return begun, err
@@ -118,19 +119,20 @@ func count(set []bool) (n int) {
 
 // beginning is one transaction of BeginSteps.
 type beginning struct {
-	store  *Waits
-	tx     pgx.Tx
-	how    Beginner
-	left   []uuid.UUID
-	why    error
-	steps  []EngineStep
-	begun  []enginestep.Beginning // of each step
-	ends   []*enginestep.End      // of steps that end at once
-	waits  []board.Wait
-	awaits []string // empty: receives no event
-	notYet []bool   // steps that stay as they are
-	tasks  []board.NewTask
-	topics board.SignalSet
+	store   *Waits
+	tx      pgx.Tx
+	how     Beginner
+	left    []uuid.UUID
+	why     error
+	steps   []EngineStep
+	begun   []enginestep.Beginning // of each step
+	ends    []*enginestep.End      // of steps that end at once
+	waits   []board.Wait
+	awaits  []string // empty: receives no event
+	notYet  []bool   // steps that stay as they are, or are refused
+	refused []board.RowKey
+	tasks   []board.NewTask
+	topics  board.SignalSet
 }
 
 func (b *beginning) run(ctx context.Context, rows pg.Rows) error {
@@ -403,6 +405,7 @@ func (b *beginning) createTasks(ctx context.Context) error {
 	if err := b.tx.SendBatch(ctx, batch).Close(); err != nil {
 		return err
 	}
+	b.refuse(of, accepted)
 	if len(accepted) != len(b.tasks) {
 		return fmt.Errorf("%d of %d tasks were created", len(accepted), len(b.tasks)) // they have no identities, so all must be
 	}
@@ -411,6 +414,32 @@ func (b *beginning) createTasks(ctx context.Context) error {
 	}
 	return nil
 }
+
+// refuse takes back the tasks that a quota has rejected.
+func (b *beginning) refuse(of []int, accepted board.AcceptedTasks) {
+	for _, at := range of {
+		id := b.waits[at].TaskUUID
+		if id == nil || accepted[*id].RefusedFor == 0 {
+			continue
+		}
+		delete(accepted, *id)
+		b.tasks = slices.DeleteFunc(b.tasks, func(t board.NewTask) bool { return t.UUID == *id })
+		b.notYet[at], b.waits[at].TaskUUID, b.awaits[at] = true, nil, ""
+		b.refused = append(b.refused, board.RowKey{TaskUUID: b.steps[at].TaskUUID, Slot: b.steps[at].slot})
+		b.topics.Add(signal.TopicDue)
+	}
+}
+
+// delaySteps lets steps whose tasks a quota has rejected begin later: after a second, or a tenth of the age of
+// their task, up to a minute, so that many of them leave room for others.
+// Index: the primary key.
+var delaySteps = pg.Compile(`
+update tasker.board s
+set state = {scheduled}, enqueued_at = null,
+    due_at = clock_timestamp() + (0.75 + random() / 2) * greatest(interval '1 second', least(interval '1 minute', (clock_timestamp() - b.requested_at) / 10))
+from ` + stmt.HiddenList[board.RowKey]("r") + `
+join tasker.board b on b.task_uuid = any (array[r.task_uuid]) and b.slot = 0
+where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot`)
 
 // armSteps begins attempts: a step waits, or has ended at once.
 // Index: the primary key.
@@ -439,6 +468,11 @@ type armedStep struct {
 }
 
 func (b *beginning) arm(ctx context.Context) (err error) {
+	if len(b.refused) > 0 {
+		if _, err := pg.Run(ctx, b.tx, delaySteps.With(pg.Args{"r": b.refused})); err != nil {
+			return err
+		}
+	}
 	rows := make([]armedStep, 0, len(b.steps))
 	for i := range b.steps {
 		if b.notYet[i] {
