@@ -33,7 +33,7 @@ func emit(t testing.TB, db *pgtest.DB, namespace string, names ...string) {
 
 func consumer(t testing.TB, s *store.Store, name string, patterns ...string) {
 	t.Helper()
-	c, err := s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: name, Namespace: "shop", Patterns: patterns}, store.EventPlace{}, 100, byAna)
+	c, err := s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: name, Namespace: "shop", Patterns: patterns}, store.EventPlace{}, upTo(100), byAna)
 	require.NoError(t, err)
 	require.Equal(t, name, c.Name)
 }
@@ -167,14 +167,14 @@ func TestConsumersArePutSomewhereElse(t *testing.T) {
 	require.ErrorIs(t, s.AckEvents(t.Context(), "mail", c.Token, 3, false), store.ErrConsumerLost)
 	_, err := s.ResetEventConsumer(t.Context(), "unknown", store.EventPlace{}, byAna)
 	require.ErrorIs(t, err, store.ErrNotFound)
-	late, err := s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "late", Namespace: "shop"}, store.EventPlace{Now: true}, 2, byAna)
+	late, err := s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "late", Namespace: "shop"}, store.EventPlace{Now: true}, upTo(2), byAna)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, late.Position)
-	_, err = s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "late", Namespace: "shop"}, store.EventPlace{}, 2, byAna)
+	_, err = s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "late", Namespace: "shop"}, store.EventPlace{}, upTo(2), byAna)
 	require.ErrorIs(t, err, store.ErrConsumerExists)
-	_, err = s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "third", Namespace: "shop"}, store.EventPlace{}, 2, byAna)
+	_, err = s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "third", Namespace: "shop"}, store.EventPlace{}, upTo(2), byAna)
 	require.ErrorIs(t, err, store.ErrTooManyConsumers)
-	_, err = s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "lost", Namespace: "nowhere"}, store.EventPlace{}, 9, byAna)
+	_, err = s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "lost", Namespace: "nowhere"}, store.EventPlace{}, upTo(9), byAna)
 	require.ErrorIs(t, err, store.ErrNotFound)
 	list, err := s.EventConsumers(t.Context(), 10)
 	require.NoError(t, err)
@@ -343,7 +343,7 @@ func TestNamesOfConsumersArePerNamespace(t *testing.T) {
 		require.NoError(t, err)
 	}
 	create := func(namespace string) (store.EventConsumer, error) {
-		return s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "mail", Namespace: namespace}, store.EventPlace{}, 10, byAna)
+		return s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "mail", Namespace: namespace}, store.EventPlace{}, upTo(10), byAna)
 	}
 	alpha, err := create("alpha")
 	require.NoError(t, err)
@@ -364,4 +364,23 @@ func TestNamesOfConsumersArePerNamespace(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = s.EventConsumerIn(t.Context(), "mail", nil)
 	require.ErrorIs(t, err, store.ErrNotFound)
+}
+
+func upTo(n int) store.ConsumerBounds { return store.ConsumerBounds{All: n, Namespace: n} }
+
+func TestANamespaceHasItsShareOfTheConsumers(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	db.Exec(t, `insert into tasker.namespaces (name) values ('shop'), ('bank')`)
+	create := func(namespace, name string) error {
+		_, err := s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: name, Namespace: namespace}, store.EventPlace{},
+			store.ConsumerBounds{All: 4, Namespace: 2}, byAna)
+		return err
+	}
+	require.NoError(t, create("shop", "a"))
+	require.NoError(t, create("shop", "b"))
+	require.ErrorIs(t, create("shop", "c"), store.ErrNamespaceConsumers)
+	require.NoError(t, create("bank", "c"))
+	require.NoError(t, create("bank", "d"))
+	require.ErrorIs(t, create("bank", "e"), store.ErrTooManyConsumers)
 }

@@ -198,12 +198,13 @@ type (
 // CreateEventConsumer, ResetEventConsumer, DeleteEventConsumer, EventConsumer, EventConsumerIn,
 // EventConsumers, ClaimEvents, AckEvents; WantResults.
 type (
-	EventConsumer = events.EventConsumer // reads the events of a namespace from its own position
-	EventPlace    = events.EventPlace    // a place among the events of a namespace
-	ClaimedEvents = events.ClaimedEvents // events claimed by a holder
-	Event         = events.Event         // a stored durable domain event
-	EventFilter   = events.EventFilter   // selects domain events
-	EventPage     = events.EventPage     // a piece of a list of events, in the order of their positions
+	ConsumerBounds = events.ConsumerBounds // how many event consumers there may be
+	EventConsumer  = events.EventConsumer  // reads the events of a namespace from its own position
+	EventPlace     = events.EventPlace     // a place among the events of a namespace
+	ClaimedEvents  = events.ClaimedEvents  // events claimed by a holder
+	Event          = events.Event          // a stored durable domain event
+	EventFilter    = events.EventFilter    // selects domain events
+	EventPage      = events.EventPage      // a piece of a list of events, in the order of their positions
 )
 
 // The ledger: what happened. Reads of one task are one snapshot. Transitions are recorded
@@ -304,13 +305,14 @@ var (
 	ErrCommitUnknown   = board.ErrCommitUnknown
 	ErrWorkEnded       = board.ErrWorkEnded
 
-	ErrScheduleExists   = schedules.ErrScheduleExists
-	ErrScheduleChanged  = schedules.ErrScheduleChanged
-	ErrConsumerExists   = events.ErrConsumerExists
-	ErrTooManyConsumers = events.ErrTooManyConsumers
-	ErrConsumerBusy     = events.ErrConsumerBusy
-	ErrConsumerLost     = events.ErrConsumerLost
-	ErrDeadLetterOpen   = operations.ErrDeadLetterOpen
+	ErrScheduleExists     = schedules.ErrScheduleExists
+	ErrScheduleChanged    = schedules.ErrScheduleChanged
+	ErrConsumerExists     = events.ErrConsumerExists
+	ErrTooManyConsumers   = events.ErrTooManyConsumers
+	ErrNamespaceConsumers = events.ErrNamespaceConsumers
+	ErrConsumerBusy       = events.ErrConsumerBusy
+	ErrConsumerLost       = events.ErrConsumerLost
+	ErrDeadLetterOpen     = operations.ErrDeadLetterOpen
 )
 
 // QuotaKinds are the kinds of tasks that the engine creates, which a quota may apply to.

@@ -190,7 +190,7 @@ type Metrics struct {
 	DrainRate            prometheus.Gauge       `metric:"tasker_drain_rate" help:"Claims of steps per second of late, in the whole fleet; measured while tasks are being created."`
 	WebBudget            *prometheus.GaugeVec   `metric:"tasker_web_budget_bytes" labels:"budget" values:"bodies|answers" help:"Bytes that requests may take up together: bodies, or answers."`
 	WebBudgetHeld        *prometheus.GaugeVec   `metric:"tasker_web_budget_held_bytes" labels:"budget" values:"bodies|answers" help:"Bytes of the budget that requests under way take up."`
-	SharesRefused        *prometheus.CounterVec `metric:"tasker_shares_refused_total" labels:"places" values:"batches|streams|task_streams|sessions|waiting_requests|waiting_claims|bytes_of_bodies|bytes_of_answers" help:"Requests that were turned away (429) or answered without a wait because their principal used its share, by what was to be held (web.auth.principal_share_percent)."`
+	SharesRefused        *prometheus.CounterVec `metric:"tasker_shares_refused_total" labels:"places" values:"batches|streams|task_streams|sessions|waiting_requests|waiting_claims|event_consumers|bytes_of_bodies|bytes_of_answers" help:"Requests that were turned away (429) or answered without a wait because their principal used its share, by what was to be held (web.auth.principal_share_percent)."`
 	WebBudgetRefused     *prometheus.CounterVec `metric:"tasker_web_budget_refused_total" labels:"budget" values:"bodies|answers" help:"Requests that were turned away (503) because the budget was exhausted."`
 
 	// Sweeps and their findings; each run is counted by the replica that made it.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/orchestration"
+	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/wire"
 )
@@ -16,7 +17,7 @@ import (
 // eventRoutes show domain events and let consumers read them.
 type eventRoutes struct {
 	*orchestratorAPI
-	most int // consumers
+	most *places.Places // consumers, of which a namespace has its share; the database counts them
 }
 
 func (r *eventRoutes) add() {
@@ -90,12 +91,16 @@ func (r *eventRoutes) create(ctx context.Context, _ *struct{}, body *request[cli
 	if err := within(ctx, def.Namespace); err != nil {
 		return nil, err
 	}
-	c, err := r.store.CreateEventConsumer(ctx, def, from, r.most, recorded("create_event_consumer", why))
+	bounds := store.ConsumerBounds{All: int(r.most.Total()), Namespace: int(r.most.Each(exchangeOf(ctx).holder()))}
+	c, err := r.store.CreateEventConsumer(ctx, def, from, bounds, recorded("create_event_consumer", why))
+	if errors.Is(err, store.ErrNamespaceConsumers) {
+		return nil, &places.ShareError{Principal: "namespace " + def.Namespace, What: "event consumers", Each: int64(bounds.Namespace), Total: r.most.Total()}
+	}
 	return consumerOf(ctx, &c, missing(err, "Namespace not found: %s", def.Namespace))
 }
 
 func (r *eventRoutes) consumers(ctx context.Context, _ *struct{}) (*wire.EventConsumerList, error) {
-	found, err := r.store.EventConsumers(ctx, r.most)
+	found, err := r.store.EventConsumers(ctx, int(r.most.Total()))
 	return &wire.EventConsumerList{Consumers: each(found, shownConsumer)}, err
 }
 

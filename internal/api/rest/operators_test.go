@@ -319,7 +319,7 @@ func (f *fakeLetters) EventConsumer(context.Context, string) (store.EventConsume
 	return store.EventConsumer{}, f.note("read", nil)
 }
 
-func (f *fakeLetters) CreateEventConsumer(_ context.Context, def store.EventConsumer, _ store.EventPlace, _ int, by store.OperatorAction) (store.EventConsumer, error) {
+func (f *fakeLetters) CreateEventConsumer(_ context.Context, def store.EventConsumer, _ store.EventPlace, _ store.ConsumerBounds, by store.OperatorAction) (store.EventConsumer, error) {
 	return def, f.note("create consumer", by)
 }
 

@@ -179,3 +179,34 @@ func TestOnePrincipalLeavesTheOthersTheirWait(t *testing.T) {
 	cancel()
 	await(t, done)
 }
+
+// fullStore has as many consumers of a namespace as it may have.
+type fullStore struct {
+	quietStore
+	told *store.ConsumerBounds
+}
+
+func (s fullStore) CreateEventConsumer(_ context.Context, def store.EventConsumer, _ store.EventPlace, most store.ConsumerBounds, _ store.OperatorAction) (store.EventConsumer, error) {
+	*s.told = most
+	if def.Namespace == "shapes" {
+		return def, store.ErrNamespaceConsumers
+	}
+	return def, nil
+}
+
+// One namespace cannot take all consumers.
+func TestANamespaceHasItsShareOfTheConsumers(t *testing.T) {
+	t.Parallel()
+	var told store.ConsumerBounds
+	s := newShared(t, func(_ *rest.Config, o *rest.Orchestrator) {
+		o.MaxEventConsumers = 8
+		o.Store = fullStore{quietStore{lockedStore{newFakeStore()}}, &told}
+	})
+	status, text := s.as(t.Context(), "ana", http.MethodPost, "/v1/event-consumers", `{"name":"a","namespace":"shapes"}`)
+	require.Equal(t, http.StatusTooManyRequests, status, text)
+	require.Contains(t, text, `\"namespace shapes\" uses its share of the event consumers: 4 of 8`)
+	require.Equal(t, store.ConsumerBounds{All: 8, Namespace: 4}, told)
+	status, text = s.as(t.Context(), "ana", http.MethodPost, "/v1/event-consumers", `{"name":"a","namespace":"solids"}`)
+	require.Equal(t, http.StatusOK, status, text)
+	require.InDelta(t, 1, testutil.ToFloat64(s.metrics.SharesRefused.WithLabelValues("event_consumers")), 0)
+}

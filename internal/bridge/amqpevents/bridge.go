@@ -24,7 +24,7 @@ import (
 
 // Log has the events; *store.Store is one.
 type Log interface {
-	CreateEventConsumer(ctx context.Context, def store.EventConsumer, from store.EventPlace, most int, by store.OperatorAction) (store.EventConsumer, error)
+	CreateEventConsumer(ctx context.Context, def store.EventConsumer, from store.EventPlace, most store.ConsumerBounds, by store.OperatorAction) (store.EventConsumer, error)
 	EventConsumer(ctx context.Context, name string) (store.EventConsumer, error)
 	ClaimEvents(ctx context.Context, consumer, holder string, limit int, lease time.Duration) (store.ClaimedEvents, error)
 	AckEvents(ctx context.Context, consumer string, token, position int64, release bool) error
@@ -206,7 +206,7 @@ func (b *Bridge) measure(ctx context.Context) {
 
 // create makes the consumer.
 func (b *Bridge) create(ctx context.Context) (created bool, err error) {
-	_, err = b.cfg.Log.CreateEventConsumer(ctx, store.EventConsumer{Name: b.consumer, Namespace: b.cfg.Namespace}, b.from, b.cfg.MaxConsumers,
+	_, err = b.cfg.Log.CreateEventConsumer(ctx, store.EventConsumer{Name: b.consumer, Namespace: b.cfg.Namespace}, b.from, store.ConsumerBounds{All: b.cfg.MaxConsumers, Namespace: b.cfg.MaxConsumers},
 		store.OperatorAction{Actor: b.cfg.Holder, Action: "create_event_consumer", Reason: "orchestration.bridge.rabbitmq_events"})
 	if errors.Is(err, store.ErrConsumerExists) { // another orchestrator was faster
 		return true, nil

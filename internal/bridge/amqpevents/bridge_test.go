@@ -278,7 +278,7 @@ func TestAClaimWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.queue("all", nil, "#")
-	_, err := s.store.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "rabbitmq-events.shop", Namespace: "shop"}, store.EventPlace{}, 10,
+	_, err := s.store.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "rabbitmq-events.shop", Namespace: "shop"}, store.EventPlace{}, store.ConsumerBounds{All: 10, Namespace: 10},
 		store.OperatorAction{Actor: "test", Action: "create_event_consumer", Reason: "test"})
 	require.NoError(t, err)
 	s.emit(1, 1, 3)

@@ -148,6 +148,8 @@ var (
 	ErrConsumerExists = errors.New("an event consumer of this name exists")
 	// ErrTooManyConsumers: the limit is reached.
 	ErrTooManyConsumers = errors.New("the limit of event consumers is reached")
+	// ErrNamespaceConsumers: that of the namespace is.
+	ErrNamespaceConsumers = errors.New("the limit of event consumers of a namespace is reached")
 	// ErrConsumerBusy: another holder has claimed events of the consumer.
 	ErrConsumerBusy = errors.New("another holder has claimed events of this consumer")
 	// ErrConsumerLost: the events were handed to another holder.
@@ -232,7 +234,8 @@ var (
 select exists (select from tasker.namespaces where name = @namespace) as known,
        exists (select from tasker.event_consumers where name = @name) as elsewhere,
        exists (select from tasker.event_consumers c join tasker.namespaces n using (namespace_id) where c.name in (@name, @key) and n.name = @namespace) as taken,
-       (select count(*)::int from tasker.event_consumers) as count`)
+       (select count(*)::int from tasker.event_consumers) as count,
+       (select count(*)::int from tasker.event_consumers c join tasker.namespaces n using (namespace_id) where n.name = @namespace) as here`)
 	insertConsumer = pg.Compile(`
 insert into tasker.event_consumers (namespace_id, name, patterns, position)
 select n.namespace_id, @name, @patterns, ` + startPlace + ` from tasker.namespaces n where n.name = @namespace`)
@@ -242,17 +245,20 @@ update tasker.event_consumers c set token = null, lease_until = null, handed_las
 	deleteConsumer = pg.Compile(`delete from tasker.event_consumers where name = @name`)
 )
 
+// ConsumerBounds are how many consumers there may be: in all, and in the namespace of a new one.
+type ConsumerBounds struct{ All, Namespace int }
+
 // CreateEventConsumer stores a new consumer and records the operator. Another namespace may have one
 // of the same name: then it is kept with its namespace. most bounds their number. The error wraps
-// ErrConsumerExists, ErrTooManyConsumers, or ErrNotFound if the namespace does not exist.
-func (s *Log) CreateEventConsumer(ctx context.Context, def EventConsumer, from EventPlace, most int, by pg.OperatorAction) (EventConsumer, error) {
+// ErrConsumerExists, ErrTooManyConsumers, ErrNamespaceConsumers, or ErrNotFound if the namespace does not exist.
+func (s *Log) CreateEventConsumer(ctx context.Context, def EventConsumer, from EventPlace, most ConsumerBounds, by pg.OperatorAction) (EventConsumer, error) {
 	return s.changeConsumer(ctx, "create_event_consumer", "create the event consumer", by, def.Name, func(tx pgx.Tx) (c EventConsumer, err error) {
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtext('tasker.event_consumers'))`); err != nil {
 			return c, err
 		}
 		type consumers struct {
 			Known, Elsewhere, Taken bool
-			Count                   int
+			Count, Here             int
 		}
 		found, err := stmt.One[consumers](ctx, tx, lookForConsumers.With(pg.Args{"namespace": def.Namespace, "name": def.Name,
 			"key": consumerKey(def.Namespace, def.Name)}))
@@ -263,8 +269,10 @@ func (s *Log) CreateEventConsumer(ctx context.Context, def EventConsumer, from E
 			return c, pg.ErrNotFound
 		case found.Taken:
 			return c, ErrConsumerExists
-		case found.Count >= most:
-			return c, fmt.Errorf("%w: %d", ErrTooManyConsumers, most)
+		case found.Count >= most.All:
+			return c, fmt.Errorf("%w: %d", ErrTooManyConsumers, most.All)
+		case found.Here >= most.Namespace:
+			return c, fmt.Errorf("%w: %d", ErrNamespaceConsumers, most.Namespace)
 		}
 		name := def.Name
 		if found.Elsewhere {
