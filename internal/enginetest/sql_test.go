@@ -3,6 +3,7 @@ package enginetest_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -190,4 +191,97 @@ func TestBoundsOfDocumentsBySQL(t *testing.T) {
 		faults[want]++
 	})
 	require.Greater(t, len(faults), 5)
+}
+
+// A role that has namespaces finds nothing of others: what is foreign and what is absent is answered alike, by
+// each function that the role for SQL may call.
+func TestARoleForSQLUsesItsNamespacesAlone(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	ctx := t.Context()
+	_, err := w.Orchestrator.RegisterTaskType(ctx, typeTemplate(t, "letters", "email", "1", "{max_attempts: 4}"), ana)
+	require.NoError(t, err)
+	_, err = w.Orchestrator.RegisterTaskType(ctx, typeTemplate(t, "post", "email", "1", "{max_attempts: 4}"), ana)
+	require.NoError(t, err)
+	told := w.Submit("waits", "told", `{}`)
+	w.untilWaiting(told, "told")
+
+	role := "member_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	w.DB.Exec(t, `create role `+role+` in role tasker_client`)
+	t.Cleanup(func() { w.DB.Exec(t, `drop role `+role) })
+	call := func(sql string, args ...any) error {
+		conn, err := w.DB.Pool(t).Acquire(ctx)
+		require.NoError(t, err)
+		defer conn.Release()
+		_, err = conn.Exec(ctx, `set session authorization `+role)
+		require.NoError(t, err)
+		defer func() {
+			_, err := conn.Exec(ctx, `reset session authorization`)
+			require.NoError(t, err)
+		}()
+		_, err = conn.Exec(ctx, sql, args...)
+		return err
+	}
+	// Each with an object of the namespace waits or letters, and with one that is nowhere.
+	calls := map[string]struct {
+		sql             string
+		foreign, absent []any
+	}{
+		"create_task": {`select tasker.create_task($1, $2, '{}')`, []any{"waits", "told"}, []any{"waits", "nowhere"}},
+		"enqueue":     {`select tasker.enqueue($2, '{"a":1}', $1)`, []any{"letters", "email"}, []any{"letters", "nowhere"}},
+		"send_event":  {`select tasker.send_event(namespace => $1, name => $2, key => 'k')`, []any{"waits", "go"}, []any{"nowhere", "go"}},
+		"send_event ": {`select tasker.send_event(name => $1, task_uuid => $2)`, []any{"go", told}, []any{"go", uuid.New()}},
+		"task_result": {`select tasker.task_result($1)`, []any{told}, []any{uuid.New()}},
+	}
+	functions := map[string]bool{}
+	for name := range calls {
+		functions[strings.TrimSpace(name)] = true
+	}
+	require.Equal(t, len(functions), w.DB.QueryInt(t, `select count(*) from pg_proc p where p.pronamespace = 'tasker'::regnamespace
+		and has_function_privilege('tasker_client', p.oid, 'execute')`), "a function for programs is missing here")
+
+	gives := func(role string, namespaces ...string) {
+		w.DB.Exec(t, `delete from tasker.sql_namespaces`)
+		w.DB.Exec(t, `insert into tasker.sql_namespaces select $1, unnest($2::text[])`, role, namespaces)
+	}
+	rules := map[string]func(){
+		"another namespace":      func() { gives(role, "post") },
+		"none":                   func() { gives(role, "") },
+		"what tasker_client has": func() { gives("tasker_client", "post") },
+		"its own rather than tasker_client": func() {
+			gives("tasker_client", "*")
+			w.DB.Exec(t, `insert into tasker.sql_namespaces values ($1, 'post')`, role)
+		},
+	}
+	for rule, set := range rules {
+		set()
+		for name, c := range calls {
+			foreign, absent := call(c.sql, c.foreign...), call(c.sql, c.absent...)
+			require.Error(t, absent, name)
+			require.Error(t, foreign, "%s with %s", name, rule)
+			var is, want *pgconn.PgError
+			require.ErrorAs(t, foreign, &is)
+			require.ErrorAs(t, absent, &want)
+			shape := func(e *pgconn.PgError, args []any) []string {
+				text := e.Message
+				for _, a := range args {
+					text = strings.ReplaceAll(text, fmt.Sprint(a), "…")
+				}
+				return []string{e.Code, text, e.Detail, e.Hint}
+			}
+			require.Equal(t, shape(want, c.absent), shape(is, c.foreign), "%s with %s", name, rule)
+		}
+	}
+	require.NoError(t, call(`select tasker.enqueue('email', '{"a":2}')`), "a type of its own namespace, though another has one of the name")
+	require.Equal(t, 1, w.DB.QueryInt(t, `select count(*) from tasker.tasks t join tasker.namespaces n on n.namespace_id = t.queue where n.name = 'post'`))
+
+	for rule, set := range map[string]func(){"all": func() { gives(role, "*") }, "both": func() { gives(role, "waits", "letters") }, "no rule": func() { gives(role) },
+		"rules for others": func() { gives("somebody", "post") }} {
+		set()
+		w.DB.Exec(t, `delete from tasker.task_identities`)
+		require.NoError(t, call(calls["create_task"].sql, "waits", "told"), rule)
+		require.NoError(t, call(calls["enqueue"].sql, "letters", "email"), rule)
+		require.NoError(t, call(calls["send_event"].sql, "waits", "go"), rule)
+		require.NoError(t, call(calls["task_result"].sql, told), rule)
+	}
 }
