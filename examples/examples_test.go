@@ -151,12 +151,12 @@ func TestVacation(t *testing.T) {
 	id := e.Submit("examples", "vacation", `{"traveller":"a","order":"o-1"}`)
 	_, err := e.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Namespace: "examples", Name: "payment.received", Key: "o-1"})
 	require.NoError(t, err)
-	var open []store.Approval
+	var open store.ApprovalPage
 	require.Eventually(t, func() bool {
-		open, _, err = e.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &id, Limit: 1})
-		return err == nil && len(open) == 1
+		open, err = e.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &id, Limit: 1})
+		return err == nil && len(open.Approvals) == 1
 	}, 30*time.Second, 5*time.Millisecond)
-	_, err = e.Orchestrator.Decide(t.Context(), open[0].Token, orchestration.Verdict{Approved: true, Actor: "ana"})
+	_, err = e.Orchestrator.Decide(t.Context(), open.Approvals[0].Token, orchestration.Verdict{Approved: true, Actor: "ana"})
 	require.NoError(t, err)
 	task := e.Await(id)
 	require.Equal(t, workflow.TaskComplete, task.State)

@@ -73,7 +73,7 @@ func (s *stale) judge(dry bool, settings ...func(*config.Orchestration)) sweep.R
 
 func (s *stale) entries() []store.DeadLetter {
 	s.t.Helper()
-	list, err := s.e.Store.DeadLetters(s.t.Context(), store.DeadLetterFilter{Limit: 100})
+	list, _, err := s.e.Store.DeadLetters(s.t.Context(), store.DeadLetterFilter{Limit: 100})
 	require.NoError(s.t, err)
 	return list
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -52,7 +53,7 @@ func TestADamagedContextStopsOnlyItsTask(t *testing.T) {
 		require.NoError(t, created.Err)
 		tasks[i] = created.UUID
 	}
-	damage(t, db)
+	damage(t, db, "tasks")
 	pgtest.Eventually(t, patience, func() (bool, string) {
 		return e.Store.CheckSchema(t.Context()) == nil, "the store does not reach its server again"
 	})
@@ -95,22 +96,107 @@ func TestADamagedContextStopsOnlyItsTask(t *testing.T) {
 	require.Equal(t, tasks[3], letter.TaskUUID)
 }
 
-// damage zeroes a page of the disk in the middle of the largest value of the tasks of today.
-func damage(t *testing.T, db *pgtest.DB) {
+// damage zeroes a page of the disk in the middle of the largest value of each table, or of its partition of today. repair
+// writes them back.
+func damage(t *testing.T, db *pgtest.DB, tables ...string) (repair func()) {
 	t.Helper()
 	db.Exec(t, `checkpoint`)
-	const toast = `select c.reltoastrelid::regclass from pg_class c join pg_inherits i on i.inhrelid = c.oid
-		where i.inhparent = 'tasker.tasks'::regclass order by pg_relation_size(c.reltoastrelid) desc limit 1`
-	name := db.QueryString(t, `select (`+toast+`)::text`)
-	path := db.QueryString(t, `select pg_relation_filepath((`+toast+`))`)
-	block := db.QueryInt(t, `select (ctid::text::point)[0]::int + 1 from `+name+` where chunk_id = (
-		select chunk_id from `+name+` group by chunk_id order by count(*) desc limit 1) order by chunk_seq offset 20 limit 1`)
 	cluster := db.Server()
-	require.NoError(t, cluster.Kill(t.Context())) // nothing behind the checkpoint restores the page
-	file, err := os.OpenFile(filepath.Join(cluster.DataDir(), "pgdata", path), os.O_WRONLY, 0)
+	pages := map[string]int64{}
+	for _, table := range tables {
+		toast := `select c.reltoastrelid::regclass from pg_class c left join pg_inherits i on i.inhrelid = c.oid
+			where 'tasker.` + table + `'::regclass in (c.oid, i.inhparent) and c.reltoastrelid <> 0 order by pg_relation_size(c.reltoastrelid) desc limit 1`
+		name := db.QueryString(t, `select (`+toast+`)::text`)
+		path := db.QueryString(t, `select pg_relation_filepath((`+toast+`))`)
+		block := db.QueryInt(t, `select (ctid::text::point)[0]::int + 1 from `+name+` where chunk_id = (
+			select chunk_id from `+name+` group by chunk_id order by count(*) desc limit 1) order by chunk_seq offset 20 limit 1`)
+		pages[filepath.Join(cluster.DataDir(), "pgdata", path)] = int64(block) * blockSize
+	}
+	kept := map[string][]byte{}
+	write := func(page func(path string) []byte) {
+		t.Helper()
+		require.NoError(t, cluster.Kill(t.Context())) // nothing behind the checkpoint restores the page
+		for path, at := range pages {
+			file, err := os.OpenFile(path, os.O_RDWR, 0)
+			require.NoError(t, err)
+			content := page(path)
+			kept[path] = make([]byte, blockSize)
+			_, err = file.ReadAt(kept[path], at)
+			require.NoError(t, err)
+			_, err = file.WriteAt(content, at)
+			require.NoError(t, err)
+			require.NoError(t, file.Close())
+		}
+		require.NoError(t, cluster.Restart(t.Context()))
+	}
+	write(func(string) []byte { return make([]byte, blockSize) })
+	return func() { write(func(path string) []byte { return slices.Clone(kept[path]) }) }
+}
+
+// Lists of approvals and of dead letters leave out what is on a damaged page, and say which.
+func TestListsLeaveOutDamagedRows(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Private(t, nil)
+	db := server.NewMigrated(t, "damaged", enginetest.Migrate)
+	e := enginetest.StartOn(t, db, func(w *worker.Worker) error {
+		return enginetest.RegisterTemplates(w, "{name: asks, namespace_name: test, version: 1.0.0, steps: [{name: approve, type: approval, wait: {prompt: May it?}}]}")
+	})
+	var told []string
+	reader, err := store.Open(t.Context(), store.Options{URL: db.DSN, OnRejected: func(_, row string, _ error) { told = append(told, row) }})
 	require.NoError(t, err)
-	_, err = file.WriteAt(make([]byte, blockSize), int64(block)*blockSize)
-	require.NoError(t, err)
-	require.NoError(t, file.Close())
-	require.NoError(t, cluster.Restart(t.Context()))
+	t.Cleanup(reader.Close)
+	tasks := make([]uuid.UUID, 5)
+	for i := range tasks {
+		tasks[i] = e.Submit("test", "asks", fmt.Sprintf(`{"n": %d}`, i))
+		_, _, err := e.Store.OpenDeadLetter(t.Context(), tasks[i], workflow.DeadLetterManual, "look at it", "ana", nil)
+		require.NoError(t, err)
+	}
+	page := func(f store.ApprovalFilter) store.ApprovalPage {
+		page, err := reader.Approvals(t.Context(), f)
+		require.NoError(t, err)
+		return page
+	}
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		return len(page(store.ApprovalFilter{Limit: 10}).Approvals) == len(tasks), "not every task waits for its approval"
+	})
+	noise := make([]byte, 60_000)
+	_, _ = rand.Read(noise)
+	text := hex.EncodeToString(noise)
+	db.Exec(t, `update tasker.board set wait = jsonb_set(wait, '{prompt}', to_jsonb($2::text)) where task_uuid = $1 and awaits is not null`, tasks[2], text)
+	db.Exec(t, `update tasker.dlq_entries set task_snapshot = task_snapshot || jsonb_build_object('noise', $2::text) where task_uuid = $1`, tasks[3], text)
+	entry := db.QueryString(t, `select dlq_entry_uuid::text from tasker.dlq_entries where task_uuid = $1`, tasks[3])
+	repair := damage(t, db, "board", "dlq_entries")
+
+	for name, f := range map[string]store.ApprovalFilter{"all": {Limit: 10}, "of a namespace": {Limit: 10, Namespace: "test"}} {
+		found := page(f)
+		require.Len(t, found.Approvals, len(tasks)-1, name)
+		require.Equal(t, []uuid.UUID{tasks[2]}, found.Unreadable, name)
+	}
+	require.Equal(t, []uuid.UUID{tasks[2]}, page(store.ApprovalFilter{Limit: 10, TaskUUID: &tasks[2]}).Unreadable)
+	seen, f := 0, store.ApprovalFilter{Limit: 1}
+	for next := true; next; {
+		found := page(f)
+		seen += len(found.Approvals)
+		if next = found.Next != nil; next {
+			f.After = *found.Next
+		}
+	}
+	require.Equal(t, len(tasks)-1, seen, "page by page, of which one is empty")
+
+	for _, oldest := range []bool{false, true} {
+		letters, unreadable, err := reader.DeadLetters(t.Context(), store.DeadLetterFilter{Limit: 10, OldestFirst: oldest})
+		require.NoError(t, err)
+		require.Equal(t, []uuid.UUID{uuid.MustParse(entry)}, unreadable)
+		require.Equal(t, len(tasks)-1, len(letters)) //nolint:testifylint // their texts are long
+		require.True(t, slices.IsSortedFunc(letters, func(a, b store.DeadLetter) int {
+			if oldest {
+				return a.At.Compare(b.At)
+			}
+			return b.At.Compare(a.At)
+		}))
+	}
+	for _, row := range []string{tasks[2].String(), "dead letter " + entry} {
+		require.Contains(t, told, row)
+	}
+	repair() // the records are checked at the end
 }

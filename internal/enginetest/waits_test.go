@@ -476,16 +476,16 @@ func TestApproval(t *testing.T) {
 	for _, approved := range []bool{true, false} {
 		id := w.Submit("waits", "asked", fmt.Sprintf(`{"approved":%t}`, approved))
 		w.untilWaiting(id, "approve")
-		list, _, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &id, Limit: 10})
+		list, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &id, Limit: 10})
 		require.NoError(t, err)
-		require.Len(t, list, 1)
-		all, _, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Namespace: "waits", Limit: 10})
+		require.Len(t, list.Approvals, 1)
+		all, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Namespace: "waits", Limit: 10})
 		require.NoError(t, err)
 		require.Equal(t, list, all)
-		elsewhere, _, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Namespace: "elsewhere", Limit: 10})
+		elsewhere, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Namespace: "elsewhere", Limit: 10})
 		require.NoError(t, err)
-		require.Empty(t, elsewhere)
-		a := list[0]
+		require.Empty(t, elsewhere.Approvals)
+		a := list.Approvals[0]
 		require.Equal(t, "May it?", a.Prompt)
 		require.Equal(t, []string{"waits", "asked", "approve"}, []string{a.Namespace, a.Task, a.Step})
 		shown, err := w.Orchestrator.Approval(t.Context(), a.Token)
@@ -516,13 +516,13 @@ func TestOneOfManyDecides(t *testing.T) {
 	w := startWaiting(t)
 	id := w.Submit("waits", "asked", `{}`)
 	w.untilWaiting(id, "approve")
-	list, _, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Limit: 1})
+	list, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Limit: 1})
 	require.NoError(t, err)
 	var decided atomic.Int32
 	var people sync.WaitGroup
 	for i := range 20 {
 		people.Go(func() {
-			if _, err := w.Orchestrator.Decide(t.Context(), list[0].Token, orchestration.Verdict{Approved: true, Actor: fmt.Sprint(i)}); err == nil {
+			if _, err := w.Orchestrator.Decide(t.Context(), list.Approvals[0].Token, orchestration.Verdict{Approved: true, Actor: fmt.Sprint(i)}); err == nil {
 				decided.Add(1)
 			}
 		})
@@ -540,9 +540,9 @@ func TestAnApprovalThatTimesOut(t *testing.T) {
 	require.Equal(t, workflow.TaskError, task.State)
 	require.Contains(t, string(w.step(task.UUID, "approve").Error), "no decision within 50ms")
 	require.Equal(t, workflow.StepComplete, w.step(task.UUID, "unbook").State, "the booking is compensated")
-	list, _, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Limit: 10})
+	list, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Limit: 10})
 	require.NoError(t, err)
-	require.Empty(t, list)
+	require.Empty(t, list.Approvals)
 
 	task = w.Run("waits", "silence", `{}`)
 	require.Equal(t, workflow.TaskComplete, task.State)

@@ -132,7 +132,7 @@ func (o *Orchestrator) Decide(ctx context.Context, token string, v Verdict) (sto
 
 // Approvals lists steps that wait for a decision, oldest first, and where the list goes on; nil: it
 // does not.
-func (o *Orchestrator) Approvals(ctx context.Context, f store.ApprovalFilter) ([]store.Approval, *store.ApprovalPlace, error) {
+func (o *Orchestrator) Approvals(ctx context.Context, f store.ApprovalFilter) (store.ApprovalPage, error) {
 	return o.store.Approvals(ctx, f)
 }
 

@@ -129,7 +129,7 @@ func (o *Orchestrator) ReplayDeadLetters(ctx context.Context, r ReplayMany) (Bul
 	}
 	pending := store.ResolutionPending
 	r.Filter.Resolution, r.Filter.Limit, r.Filter.Offset, r.Filter.OldestFirst = &pending, limit, 0, true
-	letters, err := o.store.DeadLetters(ctx, r.Filter)
+	letters, _, err := o.store.DeadLetters(ctx, r.Filter)
 	if err != nil {
 		return result, fmt.Errorf("replay: %w", err)
 	}

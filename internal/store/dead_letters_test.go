@@ -185,7 +185,7 @@ func TestDeadLettersAreListedCountedAndPurged(t *testing.T) {
 
 	list := func(f store.DeadLetterFilter) (tasks []uuid.UUID) {
 		t.Helper()
-		entries, err := l.DeadLetters(t.Context(), f)
+		entries, _, err := l.DeadLetters(t.Context(), f)
 		require.NoError(t, err)
 		for i := range entries {
 			tasks = append(tasks, entries[i].TaskUUID)

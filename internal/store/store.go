@@ -177,6 +177,7 @@ type (
 	ReceivedEvent   = waits.ReceivedEvent   // an event from outside
 	Delivered       = waits.Delivered       // the outcome of an event
 	Approval        = waits.Approval        // a step that waits for a decision
+	ApprovalPage    = waits.ApprovalPage    // a part of the list of approvals
 	ApprovalFilter  = waits.ApprovalFilter  // selects approvals
 	ApprovalPlace   = waits.ApprovalPlace   // a place in the list of approvals
 )

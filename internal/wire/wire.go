@@ -79,6 +79,8 @@ type Approvals struct {
 	Approvals []client.Approval `json:"approvals"`
 	// NextCursor is the cursor of the approvals that follow.
 	NextCursor string `json:"next_cursor,omitempty" doc:"The cursor of the approvals that follow; absent after the last one. A page may be short of its limit, or empty, though more follow"`
+	// Unreadable are the tasks of approvals that are left out.
+	Unreadable []string `json:"unreadable,omitempty" doc:"UUIDs of the tasks of approvals that the database cannot read; they are left out"`
 }
 
 // BreakerList is the circuit breakers of one daemon, by name.

@@ -43,10 +43,10 @@ func TestApprovalsOfOtherNamespacesAreLocked(t *testing.T) {
 	_, err = e.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Namespace: "shapes", Name: "paid", Key: "7"})
 	require.NoError(t, err)
 	e.Until(task, func(task *store.Task) bool { return task.Steps[1].Waiting != nil })
-	list, _, err := e.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &task, Limit: 1})
+	list, err := e.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &task, Limit: 1})
 	require.NoError(t, err)
-	require.Len(t, list, 1)
-	token := list[0].Token
+	require.Len(t, list.Approvals, 1)
+	token := list.Approvals[0].Token
 	for _, spelt := range []string{token, strings.ToUpper(token), "{" + token + "}", "urn:uuid:" + token, strings.ReplaceAll(token, "-", "")} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			require.Equal(t, http.StatusNotFound, ask("other", method, spelt), "%s %s", method, spelt)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,12 +60,18 @@ func (q *dlqQuery) filter() (f store.DeadLetterFilter, err error) {
 	return f, c.err()
 }
 
+// unreadableHeader names the entries of a list that the database cannot read, and which are left out.
+const unreadableHeader = "X-Unreadable"
+
 func (r *dlqRoutes) list(ctx context.Context, in *dlqQuery) ([]client.DLQEntry, error) {
 	f, err := in.filter()
 	if err != nil {
 		return nil, err
 	}
-	letters, err := r.store.DeadLetters(ctx, f)
+	letters, unreadable, err := r.store.DeadLetters(ctx, f)
+	if len(unreadable) > 0 { // the answer is a list alone
+		exchangeOf(ctx).Header().Set(unreadableHeader, strings.Join(each(unreadable, (*uuid.UUID).String), ", "))
+	}
 	return each(letters, dlqEntryOf), err
 }
 

@@ -187,8 +187,8 @@ func letters() []store.DeadLetter {
 	}
 }
 
-func (f *fakeLetters) DeadLetters(_ context.Context, filter store.DeadLetterFilter) ([]store.DeadLetter, error) {
-	return letters(), f.note("list", filter)
+func (f *fakeLetters) DeadLetters(_ context.Context, filter store.DeadLetterFilter) ([]store.DeadLetter, []uuid.UUID, error) {
+	return letters(), []uuid.UUID{taskID}, f.note("list", filter)
 }
 
 func (f *fakeLetters) DeadLetter(_ context.Context, id uuid.UUID) (store.DeadLetter, error) {

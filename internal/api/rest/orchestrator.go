@@ -78,7 +78,7 @@ type Engine interface {
 	RunSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (orchestration.Created, error)
 
 	ReceiveEvent(ctx context.Context, e orchestration.Event) (store.Delivered, error)
-	Approvals(ctx context.Context, f store.ApprovalFilter) ([]store.Approval, *store.ApprovalPlace, error)
+	Approvals(ctx context.Context, f store.ApprovalFilter) (store.ApprovalPage, error)
 	Approval(ctx context.Context, token string) (store.Approval, error)
 	Decide(ctx context.Context, token string, v orchestration.Verdict) (store.Approval, error)
 
@@ -121,7 +121,7 @@ type Store interface {
 	PlanNamed(ctx context.Context, namespace, name, version string) (*store.Plan, error)
 	TemplateVersion(ctx context.Context, plan int32) (store.TemplateVersion, error)
 
-	DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]store.DeadLetter, error)
+	DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]store.DeadLetter, []uuid.UUID, error)
 	DeadLetter(ctx context.Context, id uuid.UUID) (store.DeadLetter, error)
 	DeadLetterOfTask(ctx context.Context, task uuid.UUID) (store.DeadLetter, error)
 	PendingReason(ctx context.Context, task uuid.UUID) (workflow.DeadLetterReason, error)

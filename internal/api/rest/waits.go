@@ -95,10 +95,10 @@ func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*wire.Approv
 			return nil, badRequest("cursor must be next_cursor of an answer")
 		}
 	}
-	list, next, err := r.engine.Approvals(ctx, f)
-	answer := &wire.Approvals{Approvals: each(list, approvalOf)}
-	if next != nil {
-		answer.NextCursor = placeText(next)
+	page, err := r.engine.Approvals(ctx, f)
+	answer := &wire.Approvals{Approvals: each(page.Approvals, approvalOf), Unreadable: each(page.Unreadable, (*uuid.UUID).String)}
+	if page.Next != nil {
+		answer.NextCursor = placeText(page.Next)
 	}
 	return answer, err
 }

@@ -29,8 +29,8 @@ func (f fakeWaits) ReceiveEvent(_ context.Context, e orchestration.Event) (store
 	return store.Delivered{UUID: taskID, Steps: 1, ExpiresAt: time.Unix(0, 0)}, f.note("event", e)
 }
 
-func (f fakeWaits) Approvals(_ context.Context, filter store.ApprovalFilter) ([]store.Approval, *store.ApprovalPlace, error) {
-	return []store.Approval{{Token: approvalToken, TaskUUID: taskID}}, nil, f.note("approvals", filter)
+func (f fakeWaits) Approvals(_ context.Context, filter store.ApprovalFilter) (store.ApprovalPage, error) {
+	return store.ApprovalPage{Approvals: []store.Approval{{Token: approvalToken, TaskUUID: taskID}}, Unreadable: []uuid.UUID{taskID}}, f.note("approvals", filter)
 }
 
 func (f fakeWaits) Approval(_ context.Context, token string) (store.Approval, error) {

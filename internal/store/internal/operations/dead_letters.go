@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -53,8 +54,9 @@ type DeadLetterFilter struct {
 	OldestFirst bool                       `json:"oldest_first,omitempty"`
 }
 
-// DeadLetters lists entries, newest first by default.
-func (s *Operations) DeadLetters(ctx context.Context, f DeadLetterFilter) ([]DeadLetter, error) {
+// DeadLetters lists entries, newest first by default. Those that the database cannot read are left
+// out, and named in unreadable.
+func (s *Operations) DeadLetters(ctx context.Context, f DeadLetterFilter) (list []DeadLetter, unreadable []uuid.UUID, err error) {
 	resolutions, reasons := pg.AllResolutions(), workflow.DeadLetterReasons()
 	if f.Resolution != nil {
 		resolutions = []pg.Resolution{*f.Resolution}
@@ -62,12 +64,32 @@ func (s *Operations) DeadLetters(ctx context.Context, f DeadLetterFilter) ([]Dea
 	if f.Reason != nil {
 		reasons = []workflow.DeadLetterReason{*f.Reason}
 	}
-	query := listDeadLetters
+	query, keys := listDeadLetters, listedDeadLetters
 	if f.OldestFirst {
-		query = oldestDeadLetters
+		query, keys = oldestDeadLetters, oldestListed
 	}
-	return pg.ReadAll[DeadLetter](ctx, s.db, "list_dead_letters", "list dead letters", query.With(pg.Args{"resolutions": numbers(resolutions),
-		"reasons": numbers(reasons), "since": f.Since, "until": f.Until, "namespace": f.Namespace, "name": f.Name, "limit": f.Limit, "offset": f.Offset}))
+	const flow, doing = "list_dead_letters", "list dead letters"
+	args := pg.Args{"resolutions": numbers(resolutions), "reasons": numbers(reasons), "since": f.Since, "until": f.Until,
+		"namespace": f.Namespace, "name": f.Name, "limit": f.Limit, "offset": f.Offset}
+	if list, err = pg.ReadAll[DeadLetter](ctx, s.db, flow, doing, query.With(args)); !pg.Rejected(err) {
+		return list, nil, err
+	}
+	ids, err := pg.ReadAll[uuid.UUID](ctx, s.db, flow, doing, keys.With(args))
+	if err != nil {
+		return nil, nil, err
+	}
+	list = nil
+	err = aside.Apart(ids, pg.Rejected, func(part []uuid.UUID) error {
+		some, err := pg.ReadAll[DeadLetter](ctx, s.db, flow, doing, keyedDeadLetters.With(pg.Args{"entries": part}))
+		if err == nil { // else it has what came before the error
+			list = append(list, some...)
+		}
+		return err
+	}, func(entry uuid.UUID, why error) {
+		unreadable = append(unreadable, entry)
+		s.db.Opts.OnRejected(flow, "dead letter "+entry.String(), why)
+	})
+	return list, unreadable, err
 }
 
 // DeadLetter reads one entry, or ErrNotFound.
@@ -390,11 +412,11 @@ from page
 join tasker.dlq_entries d on d.dlq_entry_uuid = page.dlq_entry_uuid
 ` + besideEntry
 
-// newestDeadLetters reads each kind of entry from its newest and merges them, so that one
+// newestListed is the page of a list. It reads each kind of entry from its newest and merges them, so that one
 // plan serves every filter: it reads no more rows of a kind than a page ends with, except
 // those of other namespaces and names.
 // Index: dlq_entries_by_resolution.
-const newestDeadLetters = `
+const newestListed = `
 with page as materialized (
     select e.dlq_entry_uuid
     from unnest(@resolutions::smallint[]) r(resolution) cross join unnest(@reasons::smallint[]) x(reason) cross join lateral (
@@ -405,12 +427,24 @@ with page as materialized (
           and (@name = '' or (select name from tasker.plans where plan_id = any (array[d.plan_id]) limit 1) = @name)
         order by d.dlq_timestamp desc, d.dlq_entry_uuid desc limit @limit::int + @offset::int) e
     order by e.dlq_timestamp desc, e.dlq_entry_uuid desc limit @limit::int offset @offset::int
-)` + readDeadLetters + `order by d.dlq_timestamp desc, d.dlq_entry_uuid desc`
+)`
 
+// newestFirst is the order of a list.
+const newestFirst = `order by d.dlq_timestamp desc, d.dlq_entry_uuid desc`
+
+// Lists, and the keys of lists; those of the oldest are in reverse order.
 var (
-	listDeadLetters   = pg.Compile(newestDeadLetters)
-	oldestDeadLetters = pg.Compile(strings.ReplaceAll(newestDeadLetters, " desc", "")) // in reverse order
+	listDeadLetters   = pg.Compile(newestListed + readDeadLetters + newestFirst)
+	oldestDeadLetters = pg.Compile(oldest(newestListed + readDeadLetters + newestFirst))
+	listedDeadLetters = pg.Compile(newestListed + ` select dlq_entry_uuid from page`)
+	oldestListed      = pg.Compile(oldest(newestListed) + ` select dlq_entry_uuid from page`)
+	// keyedDeadLetters are a part of a list, in its order.
+	// Index: the primary key.
+	keyedDeadLetters = pg.Compile(`
+with page as materialized (select dlq_entry_uuid, at from unnest(@entries::uuid[]) with ordinality k(dlq_entry_uuid, at))` + readDeadLetters + `order by page.at`)
 )
+
+func oldest(list string) string { return strings.ReplaceAll(list, " desc", "") }
 
 var (
 	// Index: the primary key.

@@ -63,19 +63,20 @@ func TestApprovalsAreListedByPlaces(t *testing.T) {
 			f := ApprovalFilter{Namespace: c.namespace, Limit: c.limit}
 			seen, pages, last := map[string]bool{}, 0, f.After
 			for {
-				list, next, err := w.Approvals(t.Context(), f)
+				page, err := w.Approvals(t.Context(), f)
 				require.NoError(t, err)
-				require.LessOrEqual(t, len(list), c.limit)
+				require.LessOrEqual(t, len(page.Approvals), c.limit)
+				require.Empty(t, page.Unreadable)
 				pages++
-				for _, a := range list {
+				for _, a := range page.Approvals {
 					require.False(t, seen[a.Token], "twice")
 					require.False(t, a.Since.Before(last.Since), "in the order of time")
 					seen[a.Token], last.Since = true, a.Since
 				}
-				if next == nil {
+				if page.Next == nil {
 					break
 				}
-				f.After = *next
+				f.After = *page.Next
 			}
 			require.Len(t, seen, c.want)
 			require.Equal(t, c.pages, pages)

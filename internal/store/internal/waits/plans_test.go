@@ -99,9 +99,9 @@ func approvalStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items i
 	return []plantest.Statement{
 		plantest.Of("plansByName", plansByName.With(pg.Args{"w": slices.Repeat([]versionName{{"big", "p", "1.0.0"}}, items)}), items, items),
 		plantest.Of("addressOfTask", addressOfTask.With(pg.Args{"task": task}), 1, 1),
-		plantest.Of("approvals of all", listApprovals.With(all.args().And(pg.Args{"limit": items})), items, items),
-		plantest.Of("approvals of a namespace", searchApprovals.With(all.args().And(pg.Args{"limit": items, "namespace": "big",
+		plantest.Of("approvals of all", listApprovals.rows.With(all.args().And(pg.Args{"limit": items})), items, items),
+		plantest.Of("approvals of a namespace", searchApprovals.rows.With(all.args().And(pg.Args{"limit": items, "namespace": "big",
 			"last_since": infinity, "last_task": uuid.Max, "last_slot": 0})), items, items),
-		plantest.Of("approvals of a task", taskApprovals.With(pg.Args{"limit": items, "task": approval}), 1, 1),
+		plantest.Of("approvals of a task", taskApprovals.rows.With(pg.Args{"limit": items, "task": approval}), 1, 1),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
@@ -85,12 +86,17 @@ type Approval struct {
 	Until           *time.Time // nil: without limit
 }
 
-// approvals reads waiting approvals with their steps.
-const approvals = `
+// approvals reads waiting approvals with their steps, placesOf the places of a list of them.
+const (
+	approvals = `
 select substr(s.awaits, 2) as token, s.task_uuid, s.slot, s.step_no, b.plan_id, coalesce(s.wait ->> 'prompt', '') as prompt, s.claimed_at as since,
-       s.due_at as until, clock_timestamp() as now
+       s.due_at as until, clock_timestamp() as now` + ofBoard
+	placesOf = `
+select s.claimed_at as since, s.task_uuid, s.slot` + ofBoard
+	ofBoard = `
 from tasker.board s
 cross join lateral (select plan_id, queue from tasker.board where task_uuid = s.task_uuid and slot = 0 limit 1) b `
+)
 
 // The order of approvals, and the conditions for those of a list; literals, as those of the index.
 const (
@@ -105,14 +111,34 @@ const (
 // looks for them.
 // Index: board_approvals, or the primary key for those of a task; board_awaits for one.
 var (
-	listApprovals   = pg.Compile(approvals + `where ` + afterPlace + approvalOrder + `limit @limit`)
-	searchApprovals = pg.Compile(approvals + `where ` + afterPlace + untilPlace + ofTheNamespace + approvalOrder + `limit @limit`)
+	listApprovals   = listOf(`where ` + afterPlace + approvalOrder + `limit @limit`)
+	searchApprovals = listOf(`where ` + afterPlace + untilPlace + ofTheNamespace + approvalOrder + `limit @limit`)
 	approvalPlace   = pg.Compile(`
 select s.claimed_at as since, s.task_uuid, s.slot from tasker.board s where ` + afterPlace + approvalOrder + `offset @most limit 1`)
-	taskApprovals = pg.Compile(approvals + `where s.task_uuid = @task and s.slot > 0 and ` + anyApproval + approvalOrder + `limit @limit`)
-	readApproval  = pg.Compile(approvals + `where s.awaits = @awaits`)
-	lockApproval  = pg.Compile(approvals + `where s.awaits = @awaits for update of s`)
+	taskApprovals = listOf(`where s.task_uuid = @task and s.slot > 0 and ` + anyApproval + approvalOrder + `limit @limit`)
+	// keyedApprovals are a part of a list.
+	keyedApprovals = pg.Compile(approvals + `
+join ` + stmt.HiddenList[board.RowKey]("r") + ` on s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot
+where ` + anyApproval + approvalOrder)
+	readApproval = pg.Compile(approvals + `where s.awaits = @awaits`)
+	lockApproval = pg.Compile(approvals + `where s.awaits = @awaits for update of s`)
 )
+
+// approvalList reads a list of approvals, or the places of one.
+type approvalList struct{ rows, places *stmt.Statement }
+
+func listOf(which string) approvalList {
+	return approvalList{pg.Compile(approvals + which), pg.Compile(placesOf + which)}
+}
+
+// ApprovalPage is a part of the list of approvals.
+type ApprovalPage struct {
+	Approvals []Approval
+	// Next is the place after which others follow; nil: none do.
+	Next *ApprovalPlace
+	// Unreadable are the tasks of approvals that are left out, because the database or this program cannot read them.
+	Unreadable []uuid.UUID
+}
 
 // ApprovalFilter selects approvals; zero values select all.
 type ApprovalFilter struct {
@@ -137,50 +163,90 @@ func (p *ApprovalPlace) args() pg.Args {
 // maxSearched bounds the approvals of all namespaces that are looked at for those of one.
 const maxSearched = 2000
 
-// Approvals lists steps that wait for a decision, the oldest first. Those after next follow; nil:
-// none do. The list may be short of its limit, or empty, though more follow.
-func (s *Waits) Approvals(ctx context.Context, f ApprovalFilter) (list []Approval, next *ApprovalPlace, err error) {
+// Approvals lists steps that wait for a decision, the oldest first. The list may be short of its
+// limit, or empty, though more follow.
+func (s *Waits) Approvals(ctx context.Context, f ApprovalFilter) (page ApprovalPage, err error) {
 	err = s.db.Repeatable(ctx, "approvals", "list the approvals", func(ctx context.Context, db *pg.Conn) error {
-		next = nil
-		var c stmt.Call
+		page = ApprovalPage{}
+		var list approvalList
+		var args pg.Args
 		switch {
 		case f.TaskUUID != nil:
-			c = taskApprovals.With(pg.Args{"task": *f.TaskUUID, "limit": f.Limit})
+			list, args = taskApprovals, pg.Args{"task": *f.TaskUUID, "limit": f.Limit}
 		case f.Namespace == "":
-			c = listApprovals.With(f.After.args().And(pg.Args{"limit": f.Limit + 1}))
+			list, args = listApprovals, f.After.args().And(pg.Args{"limit": f.Limit + 1})
 		default:
 			last := ApprovalPlace{Since: infinity, TaskUUID: uuid.Max}
 			place, err := stmt.One[ApprovalPlace](ctx, db, approvalPlace.With(f.After.args().And(pg.Args{"most": s.searched - 1})))
 			switch {
 			case err == nil:
-				last, next = place, &place
+				last, page.Next = place, &place
 			case !errors.Is(err, pgx.ErrNoRows):
 				return err
 			}
-			c = searchApprovals.With(f.After.args().And(pg.Args{"limit": f.Limit + 1, "namespace": f.Namespace,
-				"last_since": last.Since, "last_task": last.TaskUUID, "last_slot": last.Slot}))
+			list, args = searchApprovals, f.After.args().And(pg.Args{"limit": f.Limit + 1, "namespace": f.Namespace,
+				"last_since": last.Since, "last_task": last.TaskUUID, "last_slot": last.Slot})
 		}
-		var places []ApprovalPlace
-		if list, _, places, err = s.approvals(ctx, db, c); err != nil || f.TaskUUID != nil || len(list) <= f.Limit {
+		found, err := s.listed(ctx, db, list, args)
+		if err != nil {
 			return err
 		}
-		list, next = list[:f.Limit], &places[f.Limit-1]
+		if f.TaskUUID == nil && len(found) > f.Limit {
+			found = found[:f.Limit]
+			page.Next = &found[f.Limit-1].place
+		}
+		for i := range found {
+			if a := &found[i]; a.step != nil {
+				page.Approvals = append(page.Approvals, a.Approval)
+			} else {
+				page.Unreadable = append(page.Unreadable, a.place.TaskUUID)
+			}
+		}
 		return nil
 	})
-	return list, next, err
+	return page, err
+}
+
+// listed reads a list of approvals. Where the database rejects it, each that it rejects alone is in its place
+// without a step.
+func (s *Waits) listed(ctx context.Context, db *pg.Conn, list approvalList, args pg.Args) ([]standingApproval, error) {
+	found, err := s.approvals(ctx, db, list.rows.With(args))
+	if !pg.Rejected(err) {
+		return found, err
+	}
+	places, err := stmt.All[ApprovalPlace](ctx, db, list.places.With(args))
+	if err != nil {
+		return nil, err
+	}
+	found = nil
+	err = aside.Apart(places, pg.Rejected, func(part []ApprovalPlace) error {
+		keys := pg.Column(part, func(p *ApprovalPlace) board.RowKey { return board.RowKey{TaskUUID: p.TaskUUID, Slot: p.Slot} })
+		some, err := s.approvals(ctx, db, keyedApprovals.With(pg.Args{"r": keys}))
+		if err == nil {
+			found = append(found, some...)
+		}
+		return err
+	}, func(p ApprovalPlace, why error) {
+		found = append(found, standingApproval{place: p})
+		s.db.Opts.OnRejected("approvals", p.TaskUUID.String(), why)
+	})
+	return found, err
 }
 
 // infinity is later than any approval.
 var infinity = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// standingApproval is an approval with the data for its decision.
+// standingApproval is an approval with its place, and the data for its decision.
 type standingApproval struct {
-	step *workflow.PlanStep
-	now  time.Time
+	Approval
+	place ApprovalPlace
+	step  *workflow.PlanStep // nil: it cannot be read
+	now   time.Time
+	why   error // this program cannot read its plan
 }
 
-// approvals reads approvals with what their decisions need, and their places.
-func (s *Waits) approvals(ctx context.Context, db stmt.Querier, c stmt.Call) ([]Approval, []standingApproval, []ApprovalPlace, error) {
+// approvals reads approvals with what their decisions need.
+func (s *Waits) approvals(ctx context.Context, db stmt.Querier, c stmt.Call) ([]standingApproval, error) {
 	type row struct {
 		Token    string
 		TaskUUID uuid.UUID
@@ -194,24 +260,37 @@ func (s *Waits) approvals(ctx context.Context, db stmt.Querier, c stmt.Call) ([]
 	}
 	rows, err := stmt.All[row](ctx, db, c)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	read, err := s.registry.PlansOn(ctx, db, pg.Column(rows, func(r *row) int32 { return r.PlanID }))
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
-	list, standing, places := make([]Approval, len(rows)), make([]standingApproval, len(rows)), make([]ApprovalPlace, len(rows))
+	list := make([]standingApproval, len(rows))
 	for i, r := range rows {
+		list[i] = standingApproval{place: ApprovalPlace{r.Since, r.TaskUUID, r.Slot}, now: r.Now}
 		p, err := read.Of(r.PlanID)
 		if err != nil {
-			return nil, nil, nil, err
+			list[i].why = err
+			continue
 		}
-		step := &p.Steps[r.StepNo]
-		list[i] = Approval{Token: r.Token, TaskUUID: r.TaskUUID, StepUUID: board.StepUUID(r.TaskUUID, r.StepNo), Namespace: p.Template.Namespace,
-			Task: p.Template.Name, Step: step.Name, Prompt: r.Prompt, Since: r.Since, Until: r.Until}
-		standing[i], places[i] = standingApproval{step, r.Now}, ApprovalPlace{r.Since, r.TaskUUID, r.Slot}
+		list[i].step = &p.Steps[r.StepNo]
+		list[i].Approval = Approval{Token: r.Token, TaskUUID: r.TaskUUID, StepUUID: board.StepUUID(r.TaskUUID, r.StepNo), Namespace: p.Template.Namespace,
+			Task: p.Template.Name, Step: list[i].step.Name, Prompt: r.Prompt, Since: r.Since, Until: r.Until}
 	}
-	return list, standing, places, nil
+	return list, nil
+}
+
+// standing reads one approval; the error wraps ErrNotFound if it has been decided, or never existed.
+func (s *Waits) standing(ctx context.Context, db stmt.Querier, c stmt.Call) (standingApproval, error) {
+	list, err := s.approvals(ctx, db, c)
+	switch {
+	case err != nil:
+		return standingApproval{}, err
+	case len(list) == 0:
+		return standingApproval{}, pg.ErrNotFound
+	}
+	return list[0], list[0].why
 }
 
 // Approval reads the approval with a token; the error wraps ErrNotFound if it has been
@@ -219,14 +298,8 @@ func (s *Waits) approvals(ctx context.Context, db stmt.Querier, c stmt.Call) ([]
 // Index: board_awaits.
 func (s *Waits) Approval(ctx context.Context, token string) (Approval, error) {
 	return pg.Read(ctx, s.db, "approval", "look for the approval", func(ctx context.Context, db *pg.Conn) (a Approval, err error) {
-		list, _, _, err := s.approvals(ctx, db, readApproval.With(pg.Args{"awaits": board.AwaitsApproval + token}))
-		switch {
-		case err != nil:
-			return a, err
-		case len(list) == 0:
-			return a, pg.ErrNotFound
-		}
-		return list[0], nil
+		found, err := s.standing(ctx, db, readApproval.With(pg.Args{"awaits": board.AwaitsApproval + token}))
+		return found.Approval, err
 	})
 }
 
@@ -240,15 +313,12 @@ func (s *Waits) Decide(ctx context.Context, token string, d enginestep.Decision)
 		by.Action = "approve"
 	}
 	return pg.Recorded(ctx, s.db, "decide", "decide about the approval", by, signal.TopicOrchestration, func(ctx context.Context, tx pgx.Tx) (a Approval, _ map[string]any, err error) {
-		list, standing, _, err := s.approvals(ctx, tx, lockApproval.With(pg.Args{"awaits": board.AwaitsApproval + token}))
-		switch {
-		case err != nil:
+		found, err := s.standing(ctx, tx, lockApproval.With(pg.Args{"awaits": board.AwaitsApproval + token}))
+		if err != nil {
 			return a, nil, err
-		case len(list) == 0:
-			return a, nil, pg.ErrNotFound
 		}
-		a, d.DecidedAt = list[0], standing[0].now
-		end, err := enginestep.Decide(standing[0].step, d)
+		a, d.DecidedAt = found.Approval, found.now
+		end, err := enginestep.Decide(found.step, d)
 		if err == nil {
 			_, err = reportEnds(ctx, tx, []string{board.AwaitsApproval + token}, []enginestep.End{end})
 		}
