@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -265,4 +266,42 @@ steps:
 	})
 	accept()
 	require.Equal(t, workflow.TaskComplete, e.Await(bad).State, "once the database takes its key")
+}
+
+// A dependent of an ended task that the database rejects does not keep the others, nor the step that the ended task is,
+// from going on; it ends once others have passed.
+func TestADependentThatIsRejectedStopsOnlyItself(t *testing.T) {
+	t.Parallel()
+	for _, code := range pgtest.Rejections {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			w := startWaiting(t)
+			parent := w.Submit("waits", "over_told", `{}`)
+			blocker := w.child(parent, "sub")
+			w.untilWaiting(blocker.UUID, "told")
+			dependents := make([]uuid.UUID, 5)
+			for i := range dependents {
+				r := orchestration.Request{Namespace: "waits", Name: "nap", Context: fmt.Appendf(nil, `{"for": "1ms", "no": %d}`, i), Initiator: "ana", SourceSystem: "test", Reason: "after it"}
+				r.DependsOn = []uuid.UUID{blocker.UUID}
+				created, err := w.Orchestrator.Create(t.Context(), r)
+				require.NoError(t, err)
+				dependents[i] = created.UUID
+			}
+			w.DB.Reject(t, "board", "update", fmt.Sprintf(`old.task_uuid = '%s' and old.wait ->> 'kind' = 'tasks' and new.wait is null`, dependents[2]), code)
+			_, err := w.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Name: "go", TaskUUID: &blocker.UUID})
+			require.NoError(t, err)
+			require.Equal(t, workflow.TaskComplete, w.Await(parent).State)
+			for i, id := range dependents {
+				want := workflow.TaskComplete
+				if i == 2 {
+					want = workflow.TaskError
+				}
+				require.Equal(t, want, w.Await(id).State, "dependent %d", i)
+			}
+			require.GreaterOrEqual(t, testutil.ToFloat64(w.metrics.RowsRejected.WithLabelValues("dependents")), 3.0)
+			pgtest.Eventually(t, patience, func() (bool, string) {
+				return w.DB.QueryInt(t, `select count(*) from tasker.task_messages`) == 0, "the message stays"
+			})
+		})
+	}
 }

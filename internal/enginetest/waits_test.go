@@ -151,6 +151,12 @@ version: 1.0.0
 steps:
   - {name: wait, handler: {callable: block}}
 ---
+name: over_told
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: sub, type: task, task: {name: told, version: 1.0.0}}
+---
 name: over_blocked
 namespace_name: waits
 version: 1.0.0

@@ -32,8 +32,9 @@ const waitBatch = 100
 type waits struct {
 	o                                        *Orchestrator
 	steps, dependencies, ends, events, stops *isolated
-	failures                                 int       // in a row, since something was handled
-	hold                                     time.Time // not before this, after a failure
+	dependents                               *aside.Set[uuid.UUID] // of ended tasks, beside ends
+	failures                                 int                   // in a row, since something was handled
+	hold                                     time.Time             // not before this, after a failure
 }
 
 func newWaits(o *Orchestrator) *waits {
@@ -47,6 +48,7 @@ func newWaits(o *Orchestrator) *waits {
 	w.dependencies = flow("dependencies", "dependencies of tasks", o.store.DependentTasks, w.watch)
 	w.dependencies.blame = o.blameTask
 	w.ends = flow("ends", "ends of tasks", o.store.EndedTasks, w.notify)
+	w.ends.alone, w.dependents = w.notifyApart, aside.New[uuid.UUID]("dependents", o.log, o.metrics)
 	w.events = flow("events", "domain events", o.store.EventsToBring, w.bring)
 	w.stops = flow("stops", "tasks to cancel", nil, w.stop)
 	return w
@@ -231,6 +233,31 @@ func (w *waits) notify(ctx context.Context, rows store.Rows) (int, error) {
 		w.o.scheduleLook()
 	}
 	return notified.Messages, nil
+}
+
+// notifyApart notifies those dependents of an ended task that the database does not reject. One that it rejects
+// again and again while others pass is ended.
+func (w *waits) notifyApart(ctx context.Context, task uuid.UUID, _ error) (handled bool, err error) {
+	all := true
+	notified, err := w.o.store.NotifyEndApart(ctx, task, func(dependent uuid.UUID, why error) {
+		all = false
+		if w.dependents.Reject(dependent, why, zap.Stringer("task_uuid", dependent), zap.Stringer("depends_on", task)) {
+			w.o.blameTask(ctx, dependent, why)
+		}
+	})
+	if notified.Released > 0 {
+		w.dependents.Pass()
+		w.o.scheduleLook()
+	}
+	if notified.Steps > 0 {
+		w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
+	}
+	w.o.publish(notified.Signals)
+	if err != nil || !all {
+		return false, err
+	}
+	_, err = w.notify(ctx, store.Rows{Limit: 1, Only: []uuid.UUID{task}}) // nothing is left but the message
+	return err == nil, err
 }
 
 // bring delivers domain events to the steps that wait for them.

@@ -81,7 +81,7 @@ func (w *process) fill() {
 
 // lose has all claims of the process lost, and returns what became of them.
 func (w *process) lose(db *pgtest.DB, most int) board.Expired {
-	db.Exec(w.t, `update tasker.board set lease_until = clock_timestamp() - interval '1 ms' where state = 3 and worker = $1`, w.id)
+	db.Exec(w.t, `update tasker.board set lease_until = greatest(claimed_at, clock_timestamp() - interval '1 ms') where state = 3 and worker = $1`, w.id)
 	w.s.LookFromBeginning()
 	expired, err := w.s.ExpireLeases(w.t.Context(), store.UpTo(1000), most)
 	require.NoError(w.t, err)

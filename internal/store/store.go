@@ -166,7 +166,7 @@ type (
 // Waits: steps that the engine runs, and tasks that wait for others. An event or a
 // decision ends a wait once, and an event that comes first is kept; a message about the
 // end of a task is processed until its effects are committed. Operations: EngineTasks,
-// BeginSteps, ReceiveEvent, EventsToBring, BringEvents, EndedTasks, DependentTasks, Approvals, Approval, Decide, NotifyEnds, StopMessages,
+// BeginSteps, ReceiveEvent, EventsToBring, BringEvents, EndedTasks, DependentTasks, Approvals, Approval, Decide, NotifyEnds, NotifyEndApart, StopMessages,
 // TakeStopMessages, DropStopMessages, WatchDependencies, SweepDependencies.
 type (
 	EngineStep      = waits.EngineStep      // a step that the engine is about to begin

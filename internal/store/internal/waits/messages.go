@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/enginestep"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
@@ -107,7 +108,7 @@ func (s *Waits) NotifyEnds(ctx context.Context, rows pg.Rows) (EndsNotified, err
 			return done, nil, err
 		}
 		// Dependent tasks come before steps: that is the order of locks.
-		if done.Released, err = resolveDependencies(ctx, tx, ended, topics); err != nil {
+		if done.Released, err = resolveDependencies(ctx, tx, ended, nil, topics); err != nil {
 			return done, nil, err
 		}
 		if err = s.endSubTasks(ctx, tx, ended, &done); err != nil {
@@ -119,6 +120,56 @@ func (s *Waits) NotifyEnds(ctx context.Context, rows pg.Rows) (EndsNotified, err
 		done.Signals = topics.Signals()
 		return done, done.Signals, nil
 	})
+}
+
+// NotifyEndApart notifies the dependents of one ended task for which the database rejects NotifyEnds, over parts of
+// them. rejected is called for each task that is rejected on its own; the error is a rejection of the step that the ended
+// task is, or as usual. The message stays: NotifyEnds takes it once nothing is rejected.
+func (s *Waits) NotifyEndApart(ctx context.Context, task uuid.UUID, rejected func(dependent uuid.UUID, why error)) (done EndsNotified, err error) {
+	const flow, doing = "notify_ends", "notify dependents of an ended task"
+	only := pg.UUIDs{task}
+	waiting, err := pg.ReadAll[dependency](ctx, s.db, flow, doing, dependentsOf.With(pg.Args{"ended": only, "limit": maxDependents}))
+	if err != nil {
+		return done, err
+	}
+	topics := board.SignalSet{}
+	notify := func(some func(ctx context.Context, tx pgx.Tx, ended []endedTask, topics board.SignalSet) error) error {
+		return s.db.Transaction(ctx, flow, doing, func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+			part := board.SignalSet{}
+			ended, err := s.endsOf(ctx, tx, only, part)
+			if err == nil && len(ended) > 0 {
+				err = some(ctx, tx, ended, part)
+			}
+			if err != nil {
+				return nil, err
+			}
+			for _, sig := range part.Signals() {
+				topics.Add(sig.Topic)
+			}
+			return part.Signals(), nil
+		})
+	}
+	err = aside.Apart(waiting, pg.Rejected, func(part []dependency) error {
+		released := 0
+		err := notify(func(ctx context.Context, tx pgx.Tx, ended []endedTask, topics board.SignalSet) (err error) {
+			released, err = resolveDependencies(ctx, tx, ended, part, topics)
+			return err
+		})
+		done.Released += released
+		return err
+	}, func(d dependency, why error) { rejected(d.TaskUUID, why) })
+	if err != nil {
+		return done, err
+	}
+	err = notify(func(ctx context.Context, tx pgx.Tx, ended []endedTask, topics board.SignalSet) error {
+		err := s.endSubTasks(ctx, tx, ended, &done)
+		if done.Steps > 0 {
+			topics.Add(signal.TopicOrchestration)
+		}
+		return err
+	})
+	done.Signals = topics.Signals()
+	return done, err
 }
 
 // howTasksEnded reads the ends of tasks, and which of them are alive.
@@ -401,19 +452,19 @@ type dependency struct{ TaskUUID, DependsOn uuid.UUID }
 const maxDependents = 1000
 
 // resolveDependencies releases tasks that have waited for the ended ones, or requests
-// their cancellation. Tasks beyond the limit are left to another message; tasks that come
+// their cancellation; only these, if there are any. Tasks beyond the limit are left to another message; tasks that come
 // to depend on the ended ones in the meantime send their own.
-func resolveDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topics board.SignalSet) (released int, err error) {
+func resolveDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, only []dependency, topics board.SignalSet) (released int, err error) {
 	states := make(map[uuid.UUID]workflow.TaskState, len(ended))
 	ids := make(pg.UUIDs, len(ended))
 	for i := range ended {
 		ids[i], states[ended[i].uuid] = ended[i].uuid, ended[i].state
 	}
-	waiting, err := dependents(ctx, tx, ids)
+	waiting, err := dependents(ctx, tx, ids, only)
 	if err != nil || len(waiting) == 0 {
 		return 0, err
 	}
-	if len(waiting) >= maxDependents {
+	if len(waiting) >= maxDependents && only == nil {
 		topics.Add(signal.TopicDue)
 		if _, err := pg.Run(ctx, tx, board.SendMessages.With(pg.Args{"tasks": ids, "kind": pg.MessageEnded})); err != nil {
 			return 0, err
@@ -450,10 +501,12 @@ func resolveDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topi
 	return release(ctx, tx, met, topics)
 }
 
-// dependents returns the tasks that wait for the ended ones, each with one of those, and
+// dependents returns the tasks that wait for the ended ones, or those of only, each with one of those, and
 // locked: every other transaction that changes what they wait for has ended.
-func dependents(ctx context.Context, tx pgx.Tx, ended pg.UUIDs) ([]dependency, error) {
-	waiting, err := stmt.All[dependency](ctx, tx, dependentsOf.With(pg.Args{"ended": ended, "limit": maxDependents}))
+func dependents(ctx context.Context, tx pgx.Tx, ended pg.UUIDs, only []dependency) (waiting []dependency, err error) {
+	if waiting = only; only == nil {
+		waiting, err = stmt.All[dependency](ctx, tx, dependentsOf.With(pg.Args{"ended": ended, "limit": maxDependents}))
+	}
 	if err != nil || len(waiting) == 0 {
 		return nil, err
 	}
