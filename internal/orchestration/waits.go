@@ -241,7 +241,7 @@ func (w *waits) notifyApart(ctx context.Context, task uuid.UUID, _ error) (handl
 	all := true
 	notified, err := w.o.store.NotifyEndApart(ctx, task, func(dependent uuid.UUID, why error) {
 		all = false
-		if w.dependents.Reject(dependent, why, zap.Stringer("task_uuid", dependent), zap.Stringer("depends_on", task)) {
+		if w.dependents.Reject(dependent, why, zap.Stringer("task_uuid", dependent), zap.Stringer("key", task)) {
 			w.o.blameTask(ctx, dependent, why)
 		}
 	})
