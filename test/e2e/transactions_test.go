@@ -56,8 +56,14 @@ func binOfWorker(t *testing.T) string {
 // startTransactions starts such a worker, with further variables.
 func (r *running) startTransactions(bin string, env ...string) *fleet.Process {
 	r.t.Helper()
+	return r.startWorker(bin, quick, env...)
+}
+
+// startWorker is startTransactions with a configuration.
+func (r *running) startWorker(bin, config string, env ...string) *fleet.Process {
+	r.t.Helper()
 	p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: bin, WorkDir: r.dir, Name: fmt.Sprintf("transactions-%d", len(r.all)),
-		DatabaseURL: r.db.DSN, Mode: "Hybrid", Config: quick, Env: append(env, asWorker+"=1")})
+		DatabaseURL: r.db.DSN, Mode: "Hybrid", Config: config, Env: append(env, asWorker+"=1")})
 	require.NoError(r.t, err)
 	r.all = append(r.all, p)
 	return p
