@@ -216,9 +216,9 @@ func (s signals) Uses(sources ...string) bool {
 // SchemaChecks bounds the checks of contexts, results and payloads against the JSON Schemas of
 // templates ([common.schema_checks]).
 type SchemaChecks struct {
-	MaxSteps      int           `toml:"max_steps" default:"5000000" min:"20000" max:"1000000000" doc:"Steps of one check, each the work for one value and one subschema that applies to it." effect:"Beyond it a request is refused (400), a step or the run of a schedule fails."`
+	MaxSteps      int           `toml:"max_steps" default:"2000000" min:"20000" max:"1000000000" doc:"Steps of one check, each the work for one value and one subschema that applies to it." effect:"Beyond it a request is refused (400), a step or the run of a schedule fails."`
 	MaxTime       time.Duration `toml:"max_time_ms" default:"10000" min:"100" max:"300000" doc:"Longest time of one check." effect:"Beyond it a request may be tried again (503), a step or the run of a schedule fails."`
-	MaxConcurrent int           `toml:"max_concurrent" default:"2" min:"1" max:"1024" doc:"Checks of more than 20,000 steps under way at once in a daemon; smaller ones do not wait." effect:"The processors that large values may take from other work."`
+	MaxConcurrent int           `toml:"max_concurrent" default:"1" min:"1" max:"1024" doc:"Checks of more than 20,000 steps under way at once in a daemon; smaller ones do not wait." effect:"The processors that large values may take from other work, and memory: up to 60 MB each per million steps."`
 	MaxWaiting    int           `toml:"max_waiting" default:"100" min:"1" max:"10000" doc:"Such checks that may wait for their turn." effect:"Beyond it requests may be tried again (503), as are steps of the engine and schedules."`
 }
 

@@ -13,7 +13,7 @@ import (
 const smallSteps = 20_000
 
 // Limits that hold where a program has no configuration of its own.
-var defaultBudget = Budget{Steps: 5_000_000, Time: 10 * time.Second}
+var defaultBudget = Budget{Steps: 2_000_000, Time: 10 * time.Second}
 
 // ErrBusy says that too many large checks wait for their turn.
 var ErrBusy = errors.New("too many large values wait to be checked against their schemas")
