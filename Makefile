@@ -127,6 +127,10 @@ chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults,
 chaos-brokers: require-postgresql require-rabbitmq require-redis ## 10,000 workflows under 10 minutes of random faults with RabbitMQ, and with Redis: killed, wiped, parted, full
 	cd test/chaos && $(GO) run . -source amqp,redis $(CHAOSFLAGS)
 
+.PHONY: chaos-greedy
+chaos-greedy: require-postgresql ## 10,000 workflows under 10 minutes of random faults with access on, beside a principal that takes its whole share
+	cd test/chaos && $(GO) run . -greedy $(CHAOSFLAGS)
+
 .PHONY: chaos-limits
 chaos-limits: require-postgresql ## Ten minutes of limits while workers are killed
 	cd test/chaos && CHAOS_LIMITS=10m $(GO) test -count=1 -v -timeout 20m -run Limits ./scenarios

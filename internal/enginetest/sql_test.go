@@ -272,6 +272,7 @@ func TestARoleForSQLUsesItsNamespacesAlone(t *testing.T) {
 			require.Equal(t, shape(want, c.absent), shape(is, c.foreign), "%s with %s", name, rule)
 		}
 	}
+	gives(role, "post")
 	require.NoError(t, call(`select tasker.enqueue('email', '{"a":2}')`), "a type of its own namespace, though another has one of the name")
 	require.Equal(t, 1, w.DB.QueryInt(t, `select count(*) from tasker.tasks t join tasker.namespaces n on n.namespace_id = t.queue where n.name = 'post'`))
 

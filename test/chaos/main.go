@@ -3,6 +3,7 @@
 //
 //	make chaos                     10,000 workflows in 10 minutes, with a standby; and with executors
 //	make chaos-brokers             as many with RabbitMQ, and with Redis, whose faults strike too
+//	make chaos-greedy              as many with access on, beside a principal that takes its whole share
 //	make chaos-short               the scenarios and four short runs
 //	CHAOS_SEED=7 make chaos-short  the orders and faults of seed 7 again
 //	go run . -operators            operators act at random, without faults
@@ -97,6 +98,7 @@ func parse(args []string, unmountable error) (*program, error) {
 	flags.DurationVar(&p.Longest, "longest", 8*time.Second, "longest duration of a fault")
 	flags.StringVar(&p.Dir, "dir", "", "where everything is written; a temporary folder, removed when all is well, when empty")
 	flags.IntVar(&p.Executors, "executors", 0, "processes in Python that have the work handler and hold sessions with the workers; all faults strike them too")
+	flags.BoolVar(&p.Greedy, "greedy", false, "have the orchestrators want credentials, beside a principal that takes all that it can get of what requests share")
 	flags.BoolVar(&p.operators, "operators", false, "have operators act at random on three orchestrators, without orders and faults")
 	flags.BoolVar(&p.race, "race", false, "build the daemons with the race detector")
 	if err := flags.Parse(args); err != nil {
@@ -154,8 +156,8 @@ func again(o trial.Options) string {
 	for i, k := range o.Kinds {
 		kinds[i] = string(k)
 	}
-	return fmt.Sprintf("CHAOS_SEED=%d go run . -tasks %d -length %v -source %s -calm %v -longest %v -executors %d -faults %s",
-		o.Seed, o.Tasks, o.Length, o.Source, o.Calm, o.Longest, o.Executors, strings.Join(kinds, ","))
+	return fmt.Sprintf("CHAOS_SEED=%d go run . -tasks %d -length %v -source %s -calm %v -longest %v -executors %d -greedy=%t -faults %s",
+		o.Seed, o.Tasks, o.Length, o.Source, o.Calm, o.Longest, o.Executors, o.Greedy, strings.Join(kinds, ","))
 }
 
 func run(ctx context.Context, args []string, unmountable error) (ok bool, err error) {

@@ -71,10 +71,22 @@ type Options struct {
 	Serves map[string]string
 	// Modes of the orchestrators and of the workers; one daemon each.
 	Orchestrators, Workers []string
+	// Access has the orchestrators want credentials: the keys of Keys, each with all permissions.
+	Access bool
 	// Executors is how many processes in Python hold sessions with the workers, and have
 	// the work handler in their place.
 	Executors int
 }
+
+// The keys of the orchestrators with Options.Access: of the client that orders tasks, and of one that takes
+// all that it can get.
+const (
+	ClientKey = "the-key-of-the-client"
+	GreedyKey = "the-key-of-the-greedy-one"
+)
+
+// Keys are all of them.
+var Keys = []string{ClientKey, GreedyKey}
 
 // Build compiles the daemons into dir: the shipped orchestrator and the suite's
 // worker, and puts executor.py and its SDK beside them. suite is the folder of the suite. race adds the race detector.
@@ -289,6 +301,12 @@ func (r *Rig) config(d *Daemon) (string, error) {
 	}
 	c += "[common.task_templates]\nsearch_paths = []\n"
 	if kind == fleet.Orchestrator {
+		if r.o.Access {
+			c += "[orchestration.web.auth]\nenabled = true\napi_keys_enabled = true\npublic_endpoints = [\"metrics\"]\n"
+			for _, key := range Keys {
+				c += fmt.Sprintf("[[orchestration.web.auth.api_keys]]\nkey = %q\ndescription = %[1]q\npermissions = [\"*\"]\nnamespaces = [\"*\"]\n", key)
+			}
+		}
 		return c + fmt.Sprintf("[orchestration.leases]\nmax_crashes = %d\nmax_losses = %[1]d\n", MaxCrashes), nil
 	}
 	limit := 3 * time.Minute

@@ -42,6 +42,9 @@ type Options struct {
 	Workers       []string
 	Executors     int           // processes in Python that hold sessions with the workers
 	Calm, Longest time.Duration // of the schedule
+	// Greedy has the orchestrators want credentials, and a principal beside the client that holds its whole
+	// share of batches and streams all the time.
+	Greedy bool
 
 	BinDir string // where the programs are
 	Dir    string // for what is written down
@@ -105,7 +108,7 @@ func Run(ctx context.Context, o Options, out io.Writer) (*Report, error) {
 	o = o.WithDefaults()
 	t := &trial{o: o, out: out}
 	r, err := rig.Start(ctx, rig.Options{Dir: o.Dir, BinDir: o.BinDir, Source: o.Source, Standby: slices.Contains(o.Kinds, schedule.Promote),
-		Volumes: slices.Contains(o.Kinds, schedule.FillWAL), Orchestrators: o.Orchestrators, Workers: o.Workers, Executors: o.Executors})
+		Volumes: slices.Contains(o.Kinds, schedule.FillWAL), Orchestrators: o.Orchestrators, Workers: o.Workers, Executors: o.Executors, Access: o.Greedy})
 	t.rig = r
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -177,6 +180,14 @@ func (t *trial) disturb(ctx context.Context, plan []schedule.Fault) error {
 	ctx, cancel := context.WithTimeout(ctx, t.o.Length+2*drainLimit)
 	defer cancel()
 	t.submitter = &workload.Submitter{URLs: t.rig.Orchestrators}
+	if t.o.Greedy {
+		t.submitter.Key = rig.ClientKey
+		held, end := context.WithCancel(ctx)
+		var greedy sync.WaitGroup
+		greedy.Go(func() { t.greed(held) })
+		defer greedy.Wait()
+		defer end()
+	}
 	if t.rig.Broker != nil {
 		t.submitter.Post, t.submitter.Clients = t.rig.Broker.Post, brokerClients
 	}

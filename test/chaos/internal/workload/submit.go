@@ -80,7 +80,8 @@ const postedEvery = 5
 type Submitter struct {
 	// URLs of the orchestrators as of now.
 	URLs    func() []string
-	Clients int // default 32
+	Clients int    // default 32
+	Key     string // API key; empty: without credentials
 	// Post leaves a job in the broker; nil: all orders go over REST.
 	Post func(ctx context.Context, job Job) error
 
@@ -160,17 +161,17 @@ func (s *Submitter) post(ctx context.Context, o Order) (uuid.UUID, error) {
 }
 
 func (s *Submitter) request(ctx context.Context, web *http.Client, o Order) (uuid.UUID, error) {
-	return attempt(ctx, web, s.URLs(), client.TaskRequest{Name: o.Flow.Name, Namespace: Namespace, Version: Version, IdempotencyKey: o.Key,
+	return attempt(ctx, web, s.URLs(), s.Key, client.TaskRequest{Name: o.Flow.Name, Namespace: Namespace, Version: Version, IdempotencyKey: o.Key,
 		Context: json.RawMessage(o.payload()), Initiator: "chaos", SourceSystem: "chaos", Reason: "chaos test"})
 }
 
 // attempt sends the order to one of the orchestrators. Conflict means that an earlier
 // request was accepted although its answer never arrived.
-func attempt(ctx context.Context, web *http.Client, urls []string, r client.TaskRequest) (uuid.UUID, error) {
+func attempt(ctx context.Context, web *http.Client, urls []string, key string, r client.TaskRequest) (uuid.UUID, error) {
 	if len(urls) == 0 {
 		return uuid.Nil, &client.Error{Status: http.StatusServiceUnavailable, Message: "no orchestrator runs"}
 	}
-	c := client.New(client.Config{BaseURL: urls[rand.IntN(len(urls))], Timeout: requestTimeout, MaxRetries: -1, HTTP: web})
+	c := client.New(client.Config{BaseURL: urls[rand.IntN(len(urls))], APIKey: key, Timeout: requestTimeout, MaxRetries: -1, HTTP: web})
 	task, err := c.CreateTask(ctx, r)
 	var told *client.Error
 	switch {
