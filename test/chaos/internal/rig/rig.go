@@ -71,7 +71,7 @@ type Options struct {
 	Serves map[string]string
 	// Modes of the orchestrators and of the workers; one daemon each.
 	Orchestrators, Workers []string
-	// Access has the orchestrators want credentials: the keys of Keys, each with all permissions.
+	// Access has the orchestrators want credentials: the keys of Keys.
 	Access bool
 	// Executors is how many processes in Python hold sessions with the workers, and have
 	// the work handler in their place.
@@ -304,7 +304,7 @@ func (r *Rig) config(d *Daemon) (string, error) {
 		if r.o.Access {
 			c += "[orchestration.web.auth]\nenabled = true\napi_keys_enabled = true\npublic_endpoints = [\"metrics\"]\n"
 			for _, key := range Keys {
-				c += fmt.Sprintf("[[orchestration.web.auth.api_keys]]\nkey = %q\ndescription = %[1]q\npermissions = [\"*\"]\nnamespaces = [\"*\"]\n", key)
+				c += fmt.Sprintf("[[orchestration.web.auth.api_keys]]\nkey = %q\ndescription = %[1]q\npermissions = [\"tasks:*\", \"events:*\", \"system:*\"]\nnamespaces = [\"*\"]\n", key)
 			}
 		}
 		return c + fmt.Sprintf("[orchestration.leases]\nmax_crashes = %d\nmax_losses = %[1]d\n", MaxCrashes), nil
