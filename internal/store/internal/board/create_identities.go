@@ -193,18 +193,18 @@ func createAsGuest(ctx context.Context, g pg.Guest, how pg.Announce, tasks []New
 	if err := checkDependencies(ctx, g, tasks, chosen); err != nil {
 		return nil, err
 	}
-	creating := createTasksIn
+	statement := createTasksIn
 	if len(tasks) > 0 && tasks[0].Quota != "" {
-		creating = createNextIn
+		statement = createNextIn
 	}
-	create, signals := creation(creating, tasks, chosen, nil)
+	create, signals := creation(statement, tasks, chosen, nil)
 	accepted := make(AcceptedTasks, len(tasks))
 	if err := accepted.create(ctx, g, create); err != nil {
 		return nil, err
 	}
 	answers := make([]CreatedTask, len(tasks))
 	err := answersCreated(ctx, g, tasks, accepted, answers, func(left []NewTask) (AcceptedTasks, error) {
-		again, more := creation(creating, left, DistinctIdentities(left), nil)
+		again, more := creation(statement, left, DistinctIdentities(left), nil)
 		signals = append(signals, more...)
 		late := make(AcceptedTasks, len(left))
 		err := late.create(ctx, g, again)

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/execution"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
@@ -315,11 +314,7 @@ func (s *Ledger) readableTasks(ctx context.Context, ids []uuid.UUID) (tasks []*T
 
 // apart reads tasks. Those that the database rejects do not affect the others.
 func (s *Ledger) apart(flow string, ids []uuid.UUID, read func(part []uuid.UUID) error) (unreadable []uuid.UUID, err error) {
-	err = aside.Apart(ids, pg.Rejected, read, func(task uuid.UUID, why error) {
-		unreadable = append(unreadable, task)
-		s.db.Opts.OnRejected(flow, task.String(), why)
-	})
-	return unreadable, err
+	return pg.LeftOut(s.db, flow, ids, read, uuid.UUID.String)
 }
 
 // Waiting is what a step waits for.

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/aside"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/stmt"
@@ -79,16 +78,13 @@ func (s *Operations) DeadLetters(ctx context.Context, f DeadLetterFilter) (list 
 		return nil, nil, err
 	}
 	list = nil
-	err = aside.Apart(ids, pg.Rejected, func(part []uuid.UUID) error {
+	unreadable, err = pg.LeftOut(s.db, flow, ids, func(part []uuid.UUID) error {
 		some, err := pg.ReadAll[DeadLetter](ctx, s.db, flow, doing, keyedDeadLetters.With(pg.Args{"entries": part}))
 		if err == nil { // else it has what came before the error
 			list = append(list, some...)
 		}
 		return err
-	}, func(entry uuid.UUID, why error) {
-		unreadable = append(unreadable, entry)
-		s.db.Opts.OnRejected(flow, "dead letter "+entry.String(), why)
-	})
+	}, func(entry uuid.UUID) string { return "dead letter " + entry.String() })
 	return list, unreadable, err
 }
 

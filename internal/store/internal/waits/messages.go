@@ -132,22 +132,21 @@ func (s *Waits) NotifyEndApart(ctx context.Context, task uuid.UUID, rejected fun
 	if err != nil {
 		return done, err
 	}
-	topics := board.SignalSet{}
 	notify := func(some func(ctx context.Context, tx pgx.Tx, ended []endedTask, topics board.SignalSet) error) error {
-		return s.db.Transaction(ctx, flow, doing, func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
-			part := board.SignalSet{}
-			ended, err := s.endsOf(ctx, tx, only, part)
+		var signals []signal.Signal
+		err := s.db.Transaction(ctx, flow, doing, func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+			topics := board.SignalSet{}
+			ended, err := s.endsOf(ctx, tx, only, topics)
 			if err == nil && len(ended) > 0 {
-				err = some(ctx, tx, ended, part)
+				err = some(ctx, tx, ended, topics)
 			}
-			if err != nil {
-				return nil, err
-			}
-			for _, sig := range part.Signals() {
-				topics.Add(sig.Topic)
-			}
-			return part.Signals(), nil
+			signals = topics.Signals()
+			return signals, err
 		})
+		if err == nil {
+			done.Signals = append(done.Signals, signals...)
+		}
+		return err
 	}
 	err = aside.Apart(waiting, pg.Rejected, func(part []dependency) error {
 		released := 0
@@ -168,7 +167,6 @@ func (s *Waits) NotifyEndApart(ctx context.Context, task uuid.UUID, rejected fun
 		}
 		return err
 	})
-	done.Signals = topics.Signals()
 	return done, err
 }
 
