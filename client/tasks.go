@@ -216,6 +216,15 @@ type Step struct {
 	// Checkpoint is the progress saved by the step, or by its newest attempt. It is
 	// absent without any, and in lists.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+	// Progress is how far the latest execution says that it is, or was when it ended; nil if it said nothing.
+	Progress *StepProgress `json:"progress,omitempty"`
+}
+
+// StepProgress is how far an execution of a step says that it is.
+type StepProgress struct {
+	Fraction float64 `json:"fraction" doc:"From 0 to 1"`
+	Message  string  `json:"message"`
+	At       Time    `json:"at" format:"date-time" doc:"When it was written"`
 }
 
 // Checkpoint is the progress of a step, from which its next execution continues.

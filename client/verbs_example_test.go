@@ -109,7 +109,7 @@ func ExampleClient_Steps() {
 	c, closed := serving([]client.Step{{Name: "charge"}}, client.Step{Name: "charge", Results: json.RawMessage(`{"success":true}`)},
 		[]client.StepAudit{{StepName: "charge", Success: true}}, client.TaskSummary{Task: client.TaskSummaryMetadata{HealthStatus: "healthy"}},
 		client.TaskContext{Outputs: map[string]json.RawMessage{"charge": json.RawMessage(`7`)}},
-		client.Timeline{Events: []client.TimelineEvent{{To: "complete"}}}, client.Verification{OK: true}, client.Chain{Tasks: []client.Task{{}, {}}})
+		client.Timeline{Events: []client.TimelineEvent{{To: "complete"}}}, client.LogPage{Lines: []client.LogLine{{Text: "charged"}}}, client.Verification{OK: true}, client.Chain{Tasks: []client.Task{{}, {}}})
 	defer closed()
 	steps, err := c.Steps(ctx, taskID)
 	fmt.Println(steps[0].Name, err)
@@ -123,6 +123,8 @@ func ExampleClient_Steps() {
 	fmt.Println(string(with.Outputs["charge"]), err)
 	history, err := c.Timeline(ctx, taskID)
 	fmt.Println(history.Events[0].To, err)
+	logs, err := c.TaskLogs(ctx, taskID, client.LogOptions{Step: "charge", Level: "info"})
+	fmt.Println(logs.Lines[0].Text, err)
 	verified, err := c.VerifyTask(ctx, taskID)
 	fmt.Println(verified.OK, err)
 	chain, err := c.Chain(ctx, taskID, 0)
@@ -134,6 +136,7 @@ func ExampleClient_Steps() {
 	// healthy <nil>
 	// 7 <nil>
 	// complete <nil>
+	// charged <nil>
 	// true <nil>
 	// 2 <nil>
 }
@@ -269,15 +272,20 @@ func ExampleClient_Decide() {
 func ExampleClient_Transitions() {
 	c, closed := serving("event: open\nid: 1\ndata: {}\n\n" +
 		"event: step\ndata: {\"step\":\"charge\",\"attempt\":1,\"outcome\":\"success\"}\n\n" +
-		"event: task\nid: 2\ndata: {\"from\":\"steps_in_process\",\"state\":\"complete\"}\n\n")
+		"event: task\nid: 2\ndata: {\"from\":\"steps_in_process\",\"state\":\"complete\"}\n\n",
+		"event: lines\nid: 1:1:\ndata: {\"lines\":[{\"text\":\"charged\",\"step_name\":\"charge\"}]}\n\nevent: end\ndata: {}\n\n")
 	defer closed()
 	for x, err := range c.Transitions(ctx, client.TransitionOptions{TaskUUID: "0190b6f2-3c5e-7d8a-9f10-6b1c2d3e4f50"}) {
 		fmt.Println(x.Event, x.Step, x.Outcome, x.State, err)
+	}
+	for l, err := range c.FollowTaskLogs(ctx, "0190b6f2-3c5e-7d8a-9f10-6b1c2d3e4f50", client.LogOptions{Level: "info"}) {
+		fmt.Println(l.StepName, l.Text, err)
 	}
 	// Output:
 	// open    <nil>
 	// step charge success  <nil>
 	// task   complete <nil>
+	// charge charged <nil>
 }
 
 // Without a consumer events are read from a position, or followed as they come.

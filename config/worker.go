@@ -37,6 +37,15 @@ type Worker struct {
 		MaxHistory          int           `toml:"max_history" default:"20" min:"0" max:"1000" doc:"Earlier cursors kept with a checkpoint, the newest." effect:"What people see of how a step came along."`
 		SaveTimeout         time.Duration `toml:"save_timeout_ms" default:"10000" min:"1000" max:"300000" doc:"Longest time a handler that saves a checkpoint waits for the database." effect:"Beyond it the handler is told; a handler that yields waits for nothing."`
 	} `toml:"checkpoint"`
+	Logs struct {
+		Enabled    bool          `toml:"enabled" default:"true" doc:"Keep what handlers log, and how far they are, with their attempts." effect:"Off, lines leave with the process that wrote them."`
+		Level      string        `toml:"level" default:"info" oneof:"debug,info,warn,error" doc:"Least level of the lines that are kept." effect:"Independent of log_level."`
+		Kept       int           `toml:"max_kept_bytes" default:"524288" min:"4096" max:"16777216" doc:"Bytes of the first lines of an attempt that are kept, and of its last, before compression." effect:"Lines between them are dropped and counted. A chunk counts 128 bytes at least, which bounds the rows of an attempt."`
+		MaxLine    int           `toml:"max_line_bytes" default:"16384" min:"256" max:"262144" doc:"Largest text of a line, and largest fields." effect:"A longer text is cut; larger fields are left out."`
+		MaxPending int           `toml:"max_pending_bytes" default:"8388608" min:"65536" max:"1073741824" doc:"Bytes of lines that wait to be written, of all handlers." effect:"The memory for logs, up to twice of it, and what is written in each flush_after_ms. A handler has its share; beyond it the middle of its lines is dropped."`
+		FlushAfter time.Duration `toml:"flush_after_ms" default:"700" min:"50" max:"60000" doc:"How long a line waits for others before it is written." effect:"What a killed worker has not written. Shorter makes more and smaller rows."`
+		Redact     []string      `toml:"redact" default:"password passwd secret token authorization api_key apikey cookie" rule:"nonempty" doc:"Names of fields whose values are not kept, at any depth, in whatever case." effect:"They are shown as ****. The text of a line is kept as it is."`
+	} `toml:"logs"`
 	IsolatedItems struct {
 		MaxItems      int `toml:"max_items" default:"1000" min:"1" max:"10000" doc:"Items that one batch may isolate (failure_strategy: isolate)." effect:"Beyond it the batch fails: what cannot be processed to that extent has another cause."`
 		MaxItemBytes  int `toml:"max_item_bytes" default:"4096" min:"16" max:"65536" doc:"Largest item that a batch isolates, in bytes of JSON." effect:"Larger is refused, and the batch fails."`

@@ -83,7 +83,7 @@ func TestEveryRPCIsServed(t *testing.T) {
 			require.Equal(t, codes.Unimplemented, code, "%s", m.FullName())
 		}
 	})
-	require.Equal(t, 33, called)
+	require.Equal(t, 34, called)
 }
 
 // TestAccessOverGRPC: credentials and permissions are those of REST.

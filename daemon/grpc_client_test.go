@@ -152,6 +152,7 @@ func readTask(id, step string) []both {
 		}, readiness},
 		{"TaskContext", func(ctx context.Context, c *client.Client) (any, error) { return c.TaskContext(ctx, id) }, ""},
 		{"TaskSummary", func(ctx context.Context, c *client.Client) (any, error) { return c.TaskSummary(ctx, id) }, ""},
+		{"TaskLogs", func(ctx context.Context, c *client.Client) (any, error) { return c.TaskLogs(ctx, id, client.LogOptions{Level: "info", Limit: 7}) }, ""},
 		{"Steps", func(ctx context.Context, c *client.Client) (any, error) { return c.Steps(ctx, id) }, ""},
 	}
 	if step == "" {
@@ -299,7 +300,12 @@ func othersAreRefused(ctx context.Context, t *testing.T, compared map[string]boo
 			arguments[0] = reflect.ValueOf(c)
 			results := m.Func.Call(arguments)
 			err, _ := results[len(results)-1].Interface().(error)
-			if sequence, is := results[0].Interface().(iter.Seq2[*client.Transition, error]); is {
+			switch sequence := results[0].Interface().(type) {
+			case iter.Seq2[*client.Transition, error]:
+				for _, err = range sequence {
+					break
+				}
+			case iter.Seq2[*client.LogLine, error]:
 				for _, err = range sequence {
 					break
 				}

@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/attemptlog"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/schema"
 	"github.com/tasker-go/tasker/internal/settings"
@@ -28,6 +29,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/internal/tracing"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/worker/internal/engine"
 )
 
 // everywhere as a namespace means all namespaces.
@@ -103,6 +105,8 @@ type Config struct {
 	Report ReportConfig
 	// Checkpoint bounds the checkpoints of handlers.
 	Checkpoint CheckpointConfig
+	// Logs says what of the logs of handlers is kept with their attempts.
+	Logs LogConfig
 	// Isolation bounds the items that handlers of batches isolate.
 	Isolation IsolationConfig
 	// DomainEvents bounds the events that steps publish.
@@ -204,6 +208,34 @@ type CheckpointConfig struct {
 	SaveTimeout time.Duration
 }
 
+// LogConfig says what of the logs of handlers is kept with their attempts (worker.logs).
+type LogConfig struct {
+	// Off keeps nothing (enabled is false).
+	Off bool
+	// Level is the least level that is kept: debug, info, warn or error.
+	Level string
+	// MaxKeptBytes bounds the first lines of an attempt that are kept, and the last, in bytes before compression.
+	MaxKeptBytes int
+	// MaxLineBytes bounds the text of a line, and its fields.
+	MaxLineBytes int
+	// MaxPendingBytes bounds the lines of all handlers that are not written yet.
+	MaxPendingBytes int
+	// FlushAfter is how long a line waits for others before it is written.
+	FlushAfter time.Duration
+	// Redact are names of fields whose values are hidden, in whatever case. To hide none, use a name that no field has.
+	Redact []string
+}
+
+// engine is the configuration for the engine.
+func (c *LogConfig) engine() (l engine.Logs, err error) {
+	if c.Off {
+		return l, nil
+	}
+	from, err := attemptlog.ParseLevel(c.Level)
+	return engine.Logs{From: from, Hidden: attemptlog.NewRedaction(c.Redact), Bounds: attemptlog.Bounds{Kept: c.MaxKeptBytes, Line: c.MaxLineBytes,
+		Pending: c.MaxPendingBytes, After: c.FlushAfter}}, err
+}
+
 // TransactionConfig configures handlers that work in a transaction (HandleTx).
 type TransactionConfig struct {
 	// MaxConnections bounds their connections (worker.transactions.max_connections).
@@ -267,6 +299,8 @@ func (c Config) check() error {
 	refuse(c.Prefetch < 0, "invalid Prefetch %d: want at least 0", c.Prefetch)
 	refuse(c.Lease < 100*time.Millisecond, "invalid Lease %v: want at least 100 ms", c.Lease)
 	refuse(c.HeartbeatInterval > c.Lease/3, "invalid HeartbeatInterval %v: want at most a third of Lease %v", c.HeartbeatInterval, c.Lease)
+	_, err := c.Logs.engine()
+	refuse(err != nil, "Logs: %w", err)
 	for _, name := range c.Namespaces {
 		if name != everywhere {
 			err := signal.WorkerTopic(name).Validate()
@@ -303,6 +337,8 @@ func Configure(c *config.Loaded) Config {
 			SlowAfter: w.CircuitBreakers.FFICompletionSend.SlowSendThreshold},
 		Checkpoint: CheckpointConfig{MaxCursorBytes: w.Checkpoint.MaxCursorBytes, MaxAccumulatedBytes: w.Checkpoint.MaxAccumulatedBytes,
 			MaxHistory: orNone(w.Checkpoint.MaxHistory), SaveTimeout: w.Checkpoint.SaveTimeout},
+		Logs: LogConfig{Off: !w.Logs.Enabled, Level: w.Logs.Level, MaxKeptBytes: w.Logs.Kept, MaxLineBytes: w.Logs.MaxLine, MaxPendingBytes: w.Logs.MaxPending,
+			FlushAfter: w.Logs.FlushAfter, Redact: w.Logs.Redact},
 		Isolation:    IsolationConfig{MaxItems: w.IsolatedItems.MaxItems, MaxItemBytes: w.IsolatedItems.MaxItemBytes, MaxBytes: w.IsolatedItems.MaxTotalBytes},
 		DomainEvents: configureEvents(w),
 		Transactions: TransactionConfig{MaxConnections: int32(w.Transactions.MaxConnections)}, // #nosec G115 -- ranges are checked

@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
+	"github.com/tasker-go/tasker/internal/attemptlog"
 	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/worker/internal/engine"
@@ -161,22 +163,31 @@ func ConfigAs[T any](c *StepContext) (T, error) {
 	return v, nil
 }
 
-// Logger carries the fields that identify the execution.
+// Logger carries the fields that identify the execution. What is logged with it is also kept with the
+// attempt (worker.logs): GET /v1/tasks/{uuid}/logs and tasker-ctl task logs show it. Of an attempt
+// the first and the last lines are kept, within a second; a handler never waits for it.
 func (c *StepContext) Logger() *zap.Logger {
 	c.name.Do(func() {
-		c.named = c.run.cfg.Logger.With(
+		c.named = c.x.Tee(c.run.cfg.Logger.With(
 			zap.Stringer("correlation_id", c.CorrelationID()), zap.Stringer("task_uuid", c.TaskUUID()), zap.Stringer("step_uuid", c.StepUUID()),
 			zap.String("namespace", c.Namespace()), zap.String("template", c.TaskName()), zap.String("step_name", c.StepName()),
-			zap.Int("attempt", c.Attempt()))
+			zap.Int("attempt", c.Attempt())))
 	})
 	return c.named
 }
 
+// KeepLine keeps a line with the attempt that was not written by Logger: such as one that another
+// process has printed. at is when, by its clock; fields are a JSON object, or nil. Lines below
+// worker.logs.level are not kept, and fields of hidden names not shown.
+func (c *StepContext) KeepLine(at time.Time, level zapcore.Level, text string, fields json.RawMessage) {
+	c.x.KeepLine(at, attemptlog.LevelOf(level), text, fields)
+}
+
 // Progress reports the handler's progress: a fraction, clamped to 0–1, and a message of
-// at most 500 bytes. It is kept in memory, shown in the worker's health, and logged at
-// debug level once per second at most, so frequent calls are cheap.
+// at most 500 bytes. The latest is shown by the step and in the
+// worker's health, and logged at debug level once per second at most, so frequent calls are cheap.
 func (c *StepContext) Progress(fraction float64, message string) {
-	if c.x.Progress.Set(fraction, message) {
+	if c.x.Say(fraction, message) {
 		c.Logger().Debug("progress", zap.Float64("fraction", fraction), zap.String("progress", engine.Clip(message, engine.MaxProgress)))
 	}
 }

@@ -33,6 +33,9 @@ type fakeBoard struct {
 	saves        []store.Checkpoint
 	deafSaves    error // saving fails with it
 	saveTakes    time.Duration
+	logs         []store.LogChunk
+	said         []store.StepProgress
+	deafLogs     func(chunks []store.LogChunk) error // writing lines fails with it
 	claimTakes   time.Duration
 	deafReports  error // reporting fails with it
 	handed       []store.ClaimKey
@@ -219,6 +222,17 @@ func spend(ctx context.Context, takes time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// KeepLogs counts lines and keeps the progress of steps.
+func (b *fakeBoard) KeepLogs(_ context.Context, chunks []store.LogChunk, _ []store.DroppedLog, progress []store.StepProgress) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.deafLogs != nil {
+		return b.deafLogs(chunks)
+	}
+	b.logs, b.said = append(b.logs, chunks...), append(b.said, progress...)
+	return nil
 }
 
 // SaveCheckpoints stores them with the claims, where a later claim finds them.

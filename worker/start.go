@@ -341,13 +341,17 @@ func (w *Worker) build(ctx context.Context, p *parts, templates []*workflow.Temp
 	}
 	c, run := &w.cfg, &runner{cfg: &w.cfg, chain: w.chain, board: p.board}
 	fatal := w.onFatal(c.Events.OnFatal)
+	logs, err := c.Logs.engine()
+	if err != nil {
+		return err
+	}
 	p.engine = engine.New(engine.Config{
 		ID: &w.id, Board: p.board, Store: w.rows(p), TxPool: store.WorkPoolOptions{Pool: c.Transactions.Pool, MaxConns: c.Transactions.MaxConnections},
 		Announce: w.announcement(), Publisher: p.publisher, Settler: w.settler(p), New: run.newExecution,
 		Namespaces: namespaces, Every: c.Every, Tags: c.Tags, Can: w.chain.offers, Fast: w.bus.Subscribed, OnTopics: w.topicsChanged(p),
 		Looks: func() bool { return p.system.Mode() != deploymode.Disabled }, Wake: func() { p.system.Wake(coordinator.ReasonContinue) }, Recovered: func() { p.system.Recovered() },
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, HandlerTimeout: c.HandlerTimeout,
-		Inputs: engine.Inputs(c.Inputs), Lease: c.Lease, LeaseGrace: c.LeaseGrace, HeartbeatInterval: c.HeartbeatInterval,
+		Logs: logs, Inputs: engine.Inputs(c.Inputs), Lease: c.Lease, LeaseGrace: c.LeaseGrace, HeartbeatInterval: c.HeartbeatInterval,
 		Report: engine.Report(c.Report), SaveTimeout: c.Checkpoint.SaveTimeout, MaxHistory: c.Checkpoint.MaxHistory,
 		WorkerID: c.WorkerID, Exclusive: c.Exclusive, ReclaimGrace: c.ReclaimGrace, Fatal: fatal, Describe: func() store.Daemon { return w.describe(p) }, OnBeat: p.countSignals(c.Metrics),
 		Logger: c.Logger, Metrics: c.Metrics, Tracer: c.Tracer,

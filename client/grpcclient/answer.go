@@ -32,6 +32,7 @@ var answers = map[string]answer{
 	taskerv1.TaskService_CreateTask_FullMethodName:     {"task", as[client.Task]},
 	taskerv1.TaskService_GetTaskContext_FullMethodName: {"context", as[client.TaskContext]},
 	taskerv1.TaskService_GetTaskSummary_FullMethodName: {"", as[client.TaskSummary]},
+	taskerv1.TaskService_GetTaskLogs_FullMethodName:    {"", as[client.LogPage]},
 
 	taskerv1.StepService_GetStep_FullMethodName:      {"step", as[client.Step]},
 	taskerv1.StepService_ListSteps_FullMethodName:    {"steps", as[[]client.Step]},

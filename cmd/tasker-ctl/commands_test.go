@@ -550,7 +550,7 @@ func TestALetterIsOneFlag(t *testing.T) {
 	letters := map[string]string{}
 	for _, cmd := range commands(testRoot()) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if f.Hidden || f.Shorthand == "" {
+			if f.Hidden || f.Shorthand == "" || f.Name == "follow" { // -f as in tail and kubectl logs
 				return
 			}
 			if other, known := letters[f.Shorthand]; known {

@@ -222,6 +222,12 @@ func (f *fakeAPI) task(w http.ResponseWriter, r *http.Request, id, sub string) {
 		answer(w, task)
 	case sub == "timeline":
 		answer(w, fakeTimeline(id))
+	case sub == "logs":
+		answer(w, fakeLogs())
+	case sub == "logs/stream":
+		w.Header().Set("Content-Type", "text/event-stream")
+		page, _ := json.Marshal(fakeLogs())
+		_, _ = w.Write([]byte("id: 1:1:\nevent: lines\ndata: " + string(page) + "\n\nevent: end\ndata: {}\n\n"))
 	case sub == "chain":
 		answer(w, fakeChain(id))
 	case sub == "verify":
@@ -488,4 +494,13 @@ func newServer(t testing.TB, h http.Handler) string {
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	return server.URL
+}
+
+// fakeLogs has a line of each kind.
+func fakeLogs() client.LogPage {
+	return client.LogPage{Unreadable: 1, Lines: []client.LogLine{
+		{At: at(1).Time, Level: "info", Text: "charging", StepName: "start", Attempt: 1, Fields: json.RawMessage(`{"order":7}`)},
+		{At: at(2).Time, Level: "error", Text: "the card was \x1b[31mdeclined\nsee above", StepName: "right", StepNo: 2, Attempt: 2, Line: 40, DroppedBefore: 39},
+		{At: at(3).Time, Level: "warn", Text: "trying again", StepName: "right", StepNo: 2, Attempt: 2, Line: 41},
+	}}
 }

@@ -290,7 +290,7 @@ var foreign = map[string]string{
 	"delete": "task cancel,dlq purge,auth key revoke", "remove": "task cancel,dlq purge,schedule delete", "rm": "task cancel,* delete",
 	"stop": "task cancel,namespace pause", "abort": "task cancel", "kill": "task cancel", "start": "task create,namespace resume",
 	"new": "* create,* add", "add": "* create,template register", "create": "* add,template register", "submit": "task create", "run": "task create", "apply": "template register",
-	"logs": "task timeline", "log": "task timeline", "history": "task timeline,task step-audit", "trace": "task timeline",
+	"logs": "task logs", "log": "task logs", "history": "task timeline,task step-audit", "trace": "task timeline",
 	"tail": "task watch", "follow": "task watch", "wait": "task watch", "bulk": "task action",
 	"disable": "schedule pause,namespace pause,template deprecate", "enable": "schedule resume,namespace resume,template undeprecate",
 	"check": "* validate,* health", "lint": "* validate", "ping": "* health", "test": "* validate",

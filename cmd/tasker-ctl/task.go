@@ -26,7 +26,7 @@ func (a *app) task() command {
 			a.taskWatch(),
 			{use: "timeline TASK", short: "Draw when each attempt waited, ran and was applied",
 				run: a.taskTimeline},
-			a.taskVisualize(), a.taskBatches(), a.taskChain(),
+			a.taskLogs(), a.taskVisualize(), a.taskBatches(), a.taskChain(),
 			{use: "verify TASK", short: "Check the records of a task for contradictions", run: a.taskVerify},
 			a.taskCancel(), a.resetStep(), a.resolveStep(), a.completeStep(), a.taskRunAgain(),
 			a.taskAction(command{use: "release-lease TASK STEP", short: "Revoke the lease of a running step, as if its worker were lost"},

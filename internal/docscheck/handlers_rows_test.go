@@ -55,6 +55,7 @@ var handlerSections = []handlerSection{
 		{"", "ctx.OnRecorded; the last function counts", "ctx.on_recorded; all functions are called",
 			"ctx.onRecorded; the last function counts"},
 		{"", "ctx.Progress", "ctx.progress", "ctx.progress"},
+		{"", "ctx.KeepLine; a line of another process", "– ctx.logger keeps what it is given.", "– ctx.logger keeps what it is given."},
 	}},
 	{"What a handler reads", "", []handlerRow{
 		{"", "ctx.Input", "ctx.context", "ctx.context"},
@@ -364,7 +365,7 @@ var (
 	goElsewhere = map[string]string{
 		"worker.Configure": ofProgram, "worker.Metrics": ofProgram, "worker.NewMetrics": ofProgram,
 		"worker.Health":           ofProgram,
-		"worker.CheckpointConfig": ofProgram, "worker.DomainEventConfig": ofProgram, "worker.IsolationConfig": ofProgram, "worker.InputConfig": ofProgram, "worker.SchemaCheckConfig": ofProgram,
+		"worker.CheckpointConfig": ofProgram, "worker.LogConfig": ofProgram, "worker.DomainEventConfig": ofProgram, "worker.IsolationConfig": ofProgram, "worker.InputConfig": ofProgram, "worker.SchemaCheckConfig": ofProgram,
 		"worker.ReportConfig": ofProgram, "worker.TransactionConfig": ofProgram, "worker.ErrWorkerIDInUse": ofProgram,
 		"Worker.Health": ofProgram, "Worker.Host": ofProgram, "Worker.Mode": ofProgram, "Worker.SetMode": ofProgram,
 		"Worker.Ready": ofProgram, "Worker.LoadTemplates": ofProgram, "Worker.RegisterTemplate": ofProgram,

@@ -167,7 +167,21 @@ type Progress struct {
 	Message  string  `json:"message,omitempty" doc:"At most 500 bytes are kept"`
 }
 
-// Noted answers progress.
+// Lines are what handlers of a session have logged, to be kept with their attempts.
+type Lines struct {
+	Lines []Line `json:"lines" doc:"At most 1000"`
+}
+
+// Line is one line of a handler.
+type Line struct {
+	Fence  string          `json:"fence"`
+	At     time.Time       `json:"at" format:"date-time"`
+	Level  string          `json:"level" doc:"debug, info, warn or error"`
+	Text   string          `json:"text"`
+	Fields json.RawMessage `json:"fields,omitempty" doc:"An object"`
+}
+
+// Noted answers progress, and lines.
 type Noted struct{}
 
 // Save saves a checkpoint of a step that goes on.

@@ -22,6 +22,7 @@ const (
 	byClaims       = "claims: the search for culprits, then without them"
 	byReports      = "reports: in halves, by the delivery of the worker"
 	byCheckpoints  = "checkpoints: in halves, by the delivery of the worker"
+	byLogs         = "logs: in halves, by the worker, which drops what is rejected alone"
 	byHeartbeats   = "heartbeats: in halves, by the worker"
 	byApply        = "apply: in halves, by the orchestrator"
 	bySettling     = "settling: the worker reports instead, and the orchestrator applies"
@@ -43,7 +44,7 @@ var setStatements = map[string]string{
 	"claimsEndingWith": byClaims, "claimDirectFrom": byClaims, "claimKeysFrom": byClaims, "tryClaims": byClaims, "claimSuspect": byClaims, "sortLimited": byClaims,
 	"sortBeside": byClaims, "makeKeysBeside": byClaims, "claimPut": bySettling, "adoptClaims": byHalvesOfList,
 	// what workers write
-	"reportSteps": byReports, "keepIsolated": byReports, "saveCheckpoints": byCheckpoints, "resumeSteps": byCheckpoints, "workerHeartbeat": byHeartbeats,
+	"reportSteps": byReports, "keepIsolated": byReports, "saveCheckpoints": byCheckpoints, "keepLogs": byLogs, "resumeSteps": byCheckpoints, "workerHeartbeat": byHeartbeats,
 	"lockSettled": bySettling, "settleEnds": bySettling, "settleMoves": bySettling, "handBack": byHalvesOfList, "releaseLeases": byHalvesOfList,
 	// what orchestrators apply
 	"leaveBoard": byApply, "moveTasks": byApply, "retrySteps": byApply, "putSteps": byApply, "recordEvents": byApply, "recordBatches": byApply,

@@ -15,6 +15,7 @@ var Operations = map[string]string{
 	taskerv1.TaskService_CancelTask_FullMethodName:       "DELETE /v1/tasks/{uuid}",
 	taskerv1.TaskService_GetTaskContext_FullMethodName:   "GET /v1/tasks/{uuid}/context",
 	taskerv1.TaskService_GetTaskSummary_FullMethodName:   "GET /v1/tasks/{uuid}/summary",
+	taskerv1.TaskService_GetTaskLogs_FullMethodName:      "GET /v1/tasks/{uuid}/logs",
 	taskerv1.TaskService_StreamTaskStatus_FullMethodName: "GET /v1/tasks/{uuid}",
 
 	taskerv1.StepService_GetStep_FullMethodName:      "GET /v1/tasks/{uuid}/workflow_steps/{step_uuid}",

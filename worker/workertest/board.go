@@ -67,6 +67,11 @@ func (b *board) handedBack() bool {
 	return b.back
 }
 
+// KeepLogs is for workers whose logs are kept.
+func (*board) KeepLogs(context.Context, []store.LogChunk, []store.DroppedLog, []store.StepProgress) error {
+	return errors.New("not of this board")
+}
+
 func (b *board) SaveCheckpoints(_ context.Context, list []store.Checkpoint, _ int, _ time.Duration) ([]store.SavedCheckpoint, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

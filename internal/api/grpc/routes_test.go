@@ -55,7 +55,7 @@ func TestEveryRPCHasARoute(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, 33, rpcs)
+	require.Equal(t, 34, rpcs)
 	require.Len(t, routes, rpcs+2, "and those of sessions and of reflection")
 	require.Contains(t, orchestrator.grpc.GetServiceInfo(), "grpc.health.v1.Health")
 	require.Contains(t, orchestrator.grpc.GetServiceInfo(), "grpc.reflection.v1.ServerReflection")

@@ -30,6 +30,7 @@ const (
 	opPoll         = http.MethodPost + opSession + "/poll"
 	opReport       = http.MethodPost + opSession + "/reports"
 	opProgress     = http.MethodPost + opSession + "/progress"
+	opLines        = http.MethodPost + opSession + "/logs"
 	opCheckpoint   = http.MethodPost + opSession + "/checkpoint"
 	opResult       = http.MethodGet + opSession + "/results"
 	opBatchResults = http.MethodGet + opSession + "/batch-results"
@@ -37,7 +38,7 @@ const (
 )
 
 // sessionRoute is the route of Run. A step that is not held any more is no duplicate of anything.
-var sessionRoute = route{operation: opOpenSession, also: []string{opPoll, opReport, opProgress, opCheckpoint, opResult, opBatchResults, opCloseSession},
+var sessionRoute = route{operation: opOpenSession, also: []string{opPoll, opReport, opProgress, opLines, opCheckpoint, opResult, opBatchResults, opCloseSession},
 	codes: map[int]codes.Code{http.StatusConflict: codes.Aborted}}
 
 // sessionService runs the worker protocol over a stream.
@@ -177,6 +178,10 @@ func (r *sessionRun) answer(ctx context.Context, request *sessionv1.RunRequest) 
 		out := &sessionv1.Noted{}
 		m.Response = &sessionv1.RunResponse_Noted{Noted: out}
 		err = r.callWith(ctx, opProgress, nil, of.Progress, out)
+	case *sessionv1.RunRequest_Lines:
+		out := &sessionv1.Noted{}
+		m.Response = &sessionv1.RunResponse_Noted{Noted: out}
+		err = r.callWith(ctx, opLines, nil, of.Lines, out)
 	case *sessionv1.RunRequest_Result:
 		out := &sessionv1.Result{}
 		m.Response = &sessionv1.RunResponse_Result{Result: out}

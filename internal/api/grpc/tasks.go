@@ -217,6 +217,22 @@ func (s taskService) GetTaskContext(ctx context.Context,
 	return askField(ctx, s.Server, call{path: []string{r.GetTaskUuid()}}, &taskerv1.GetTaskContextResponse{}, "context")
 }
 
+// GetTaskLogs implements taskerv1.TaskServiceServer.
+func (s taskService) GetTaskLogs(ctx context.Context, r *taskerv1.GetTaskLogsRequest) (*taskerv1.GetTaskLogsResponse, error) {
+	query := url.Values{}
+	for name, value := range map[string]string{"step": r.GetStep(), "level": r.GetLevel(), "text": r.GetText(), "after": r.GetAfter()} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	for name, value := range map[string]int32{"attempt": r.GetAttempt(), "limit": r.GetLimit()} {
+		if value != 0 {
+			query.Set(name, strconv.Itoa(int(value)))
+		}
+	}
+	return ask(ctx, s.Server, call{path: []string{r.GetTaskUuid()}, query: query}, &taskerv1.GetTaskLogsResponse{})
+}
+
 // GetTaskSummary implements taskerv1.TaskServiceServer.
 func (s taskService) GetTaskSummary(ctx context.Context,
 	r *taskerv1.GetTaskSummaryRequest) (*taskerv1.GetTaskSummaryResponse, error) {

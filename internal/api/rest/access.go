@@ -87,6 +87,8 @@ var accesses = map[string]access{
 
 	"list-steps":          {auth.StepsRead, scopeTask},
 	"get-step":            {auth.StepsRead, scopeTask},
+	"get-task-logs":       {auth.StepsRead, scopeTask},
+	"stream-task-logs":    {auth.StepsRead, scopeTask},
 	"get-step-audit":      {auth.StepsRead, scopeTask},
 	"list-isolated-items": {auth.StepsRead, scopeTask},
 	"act-on-step":         {auth.StepsResolve, scopeTask},
@@ -190,6 +192,7 @@ var accesses = map[string]access{
 	"report-steps":      {auth.WorkersExecute, scopeSession},
 	"save-checkpoint":   {auth.WorkersExecute, scopeSession},
 	"show-progress":     {auth.WorkersExecute, scopeSession},
+	"keep-lines":        {auth.WorkersExecute, scopeSession},
 	"keep-session":      {auth.WorkersExecute, scopeSession},
 	"get-parent-result": {auth.WorkersExecute, scopeSession},
 	"get-batch-results": {auth.WorkersExecute, scopeSession},

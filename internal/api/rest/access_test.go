@@ -309,7 +309,7 @@ func (h *house) askedFor(route, token string, other *strings.Replacer) reply {
 		body = `{}`
 	}
 	ctx, cancel := context.WithCancel(h.t.Context())
-	if strings.HasSuffix(path, "/stream") {
+	if strings.HasSuffix(path, "/stream") && !strings.Contains(path, "{uuid}") { // that of a task ends with it
 		cancel() // it would not end
 	}
 	defer cancel()

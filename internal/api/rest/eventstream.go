@@ -171,8 +171,9 @@ type streamWriter struct {
 	control *http.ResponseController
 }
 
-// newStream begins the answer.
+// newStream begins the answer. What was read for it so far is not held while the stream is open.
 func newStream(x *exchange) *streamWriter {
+	x.answers.giveBack()
 	h := x.Header()
 	h.Set("Content-Type", eventStreamMedia)
 	h.Set("Cache-Control", "no-store")

@@ -342,6 +342,14 @@ func (f *fakeStore) Tasks(_ context.Context, filter store.TaskFilter) (store.Tas
 	return store.TaskPage{Tasks: []*store.Task{&listed}, Total: f.total, Next: f.next}, f.err
 }
 
+func (f *fakeStore) Logs(context.Context, store.LogQuery) ([]store.LogChunk, store.Seen, error) {
+	return nil, store.Seen{Snapshot: "1:1:"}, f.state()
+}
+
+func (f *fakeStore) TaskEnds(_ context.Context, ids []uuid.UUID) (map[uuid.UUID]workflow.TaskState, error) {
+	return map[uuid.UUID]workflow.TaskState{ids[0]: workflow.TaskComplete}, f.state()
+}
+
 func (f *fakeStore) Timeline(context.Context, uuid.UUID) (store.Timeline, error) {
 	return f.timeline, f.state()
 }

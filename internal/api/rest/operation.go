@@ -266,6 +266,8 @@ func bind(r *http.Request, params []param, in reflect.Value) error {
 			if *to = at; err != nil {
 				return badRequest(p.name + ": " + err.Error())
 			}
+		default: // or it would be ignored
+			return fmt.Errorf("invalid type %T of the parameter %s: want one that a request is read into", to, p.name)
 		}
 	}
 	return nil

@@ -114,6 +114,8 @@ type Store interface {
 	Contexts(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]json.RawMessage, error)
 	Chain(ctx context.Context, task uuid.UUID, limit int) (store.Chain, error)
 	Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, error)
+	Logs(ctx context.Context, q store.LogQuery) ([]store.LogChunk, store.Seen, error)
+	TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]workflow.TaskState, error)
 	Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error)
 	Plans(ctx context.Context, namespace string) ([]store.ListedPlan, error)
 	TemplatesNamed(ctx context.Context, names []string) ([]store.NamedTemplate, error)
@@ -258,6 +260,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&eventRoutes{a, places.New("event consumers", int64(o.MaxEventConsumers), cfg.Access.Share)}).add()
 	streams := places.New("streams", int64(o.MaxEventStreams), cfg.Access.Share)
 	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, streamPlaces: streamPlaces{"events", streams, o.Metrics.OrDiscard()}}).add()
+	(&logRoutes{a, streamPlaces{"logs", streams, o.Metrics.OrDiscard()}}).add()
 	(&transitionStreams{a, streamPlaces{"transitions", streams, o.Metrics.OrDiscard()}}).add()
 	types := &typeRoutes{tasks, o.Metrics.OrDiscard()}
 	types.add()

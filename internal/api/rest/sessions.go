@@ -46,6 +46,7 @@ func (r *sessionRoutes) add() {
 	addBody(r.api, op.at(http.MethodPost, sessionPath+"/reports", "report-steps", "End steps that the session holds"), r.report)
 	addBody(r.api, op.at(http.MethodPost, sessionPath+"/checkpoint", "save-checkpoint", "Save the progress of a step that goes on"), r.save)
 	addBody(r.api, op.at(http.MethodPost, sessionPath+"/progress", "show-progress", "Show how far a step is"), r.progress)
+	addBody(r.api, op.at(http.MethodPost, sessionPath+"/logs", "keep-lines", "Keep what the handlers of held steps have logged"), r.keep)
 	add(r.api, op.at(http.MethodGet, sessionPath+"/results", "get-parent-result", "Read the result of a step that a held step depends on"), r.result)
 	add(r.api, op.at(http.MethodGet, sessionPath+"/batch-results", "get-batch-results", "Read the results of the batches that a held step depends on"), r.batchResults)
 	add(r.api, op.at(http.MethodDelete, sessionPath, "close-session", "Close a session and give its steps back"), r.close)
@@ -151,6 +152,10 @@ type savedCheckpoint struct {
 
 func (r *sessionRoutes) progress(_ context.Context, in *sessionInput, body *request[remote.Progress]) (*remote.Noted, error) {
 	return &remote.Noted{}, sessionFailure(r.hub.Progress(in.id(), body.body))
+}
+
+func (r *sessionRoutes) keep(_ context.Context, in *sessionInput, body *request[remote.Lines]) (*remote.Noted, error) {
+	return &remote.Noted{}, sessionFailure(r.hub.Keep(in.id(), body.body))
 }
 
 func (r *sessionRoutes) save(_ context.Context, in *sessionInput, body *request[remote.Save]) (*savedCheckpoint, error) {

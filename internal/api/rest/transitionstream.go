@@ -165,6 +165,7 @@ func (t *transitionStream) snapshot(ctx context.Context) (ended bool, err error)
 		}
 	}
 	t.w.name("snapshot", "", taskFor(ctx, task, true))
+	t.w.x.answers.giveBack()
 	return task.State.Terminal(), nil
 }
 

@@ -1546,6 +1546,278 @@ func (x *GetTaskSummaryResponse) GetLinks() *TaskSummaryLinks {
 	return nil
 }
 
+// GetTaskLogsRequest selects lines; without a field: all.
+type GetTaskLogsRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	TaskUuid string                 `protobuf:"bytes,1,opt,name=task_uuid,json=taskUuid,proto3" json:"task_uuid,omitempty"`
+	// The name of a step.
+	Step    string `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
+	Attempt int32  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The least level: debug, info, warn or error.
+	Level string `protobuf:"bytes,4,opt,name=level,proto3" json:"level,omitempty"`
+	// In the text of the lines, in whatever case.
+	Text string `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
+	// next of the response before.
+	After string `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`
+	// Lines of a response: up to 5000, default 500.
+	Limit         int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTaskLogsRequest) Reset() {
+	*x = GetTaskLogsRequest{}
+	mi := &file_tasker_v1_tasks_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTaskLogsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTaskLogsRequest) ProtoMessage() {}
+
+func (x *GetTaskLogsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_v1_tasks_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTaskLogsRequest.ProtoReflect.Descriptor instead.
+func (*GetTaskLogsRequest) Descriptor() ([]byte, []int) {
+	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GetTaskLogsRequest) GetTaskUuid() string {
+	if x != nil {
+		return x.TaskUuid
+	}
+	return ""
+}
+
+func (x *GetTaskLogsRequest) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *GetTaskLogsRequest) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *GetTaskLogsRequest) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *GetTaskLogsRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *GetTaskLogsRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *GetTaskLogsRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type GetTaskLogsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Lines []*LogLine             `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
+	// There may be more lines: after leads to them.
+	Next string `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	// Chunks of lines that are damaged and left out.
+	Unreadable    int32 `protobuf:"varint,3,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTaskLogsResponse) Reset() {
+	*x = GetTaskLogsResponse{}
+	mi := &file_tasker_v1_tasks_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTaskLogsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTaskLogsResponse) ProtoMessage() {}
+
+func (x *GetTaskLogsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_v1_tasks_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTaskLogsResponse.ProtoReflect.Descriptor instead.
+func (*GetTaskLogsResponse) Descriptor() ([]byte, []int) {
+	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetTaskLogsResponse) GetLines() []*LogLine {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+func (x *GetTaskLogsResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+func (x *GetTaskLogsResponse) GetUnreadable() int32 {
+	if x != nil {
+		return x.Unreadable
+	}
+	return 0
+}
+
+// LogLine is a line that a handler has logged.
+type LogLine struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By the clock of the worker.
+	At       *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Level    string                 `protobuf:"bytes,2,opt,name=level,proto3" json:"level,omitempty"`
+	Text     string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	Fields   *structpb.Struct       `protobuf:"bytes,4,opt,name=fields,proto3" json:"fields,omitempty"`
+	StepName string                 `protobuf:"bytes,5,opt,name=step_name,json=stepName,proto3" json:"step_name,omitempty"`
+	StepNo   int32                  `protobuf:"varint,6,opt,name=step_no,json=stepNo,proto3" json:"step_no,omitempty"`
+	Attempt  int32                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Its number in the attempt, from 0 on.
+	Line int64 `protobuf:"varint,8,opt,name=line,proto3" json:"line,omitempty"`
+	// Lines of the attempt between the one before and this one that are not kept.
+	DroppedBefore int64 `protobuf:"varint,9,opt,name=dropped_before,json=droppedBefore,proto3" json:"dropped_before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogLine) Reset() {
+	*x = LogLine{}
+	mi := &file_tasker_v1_tasks_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogLine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogLine) ProtoMessage() {}
+
+func (x *LogLine) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_v1_tasks_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
+func (*LogLine) Descriptor() ([]byte, []int) {
+	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *LogLine) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *LogLine) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *LogLine) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *LogLine) GetFields() *structpb.Struct {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *LogLine) GetStepName() string {
+	if x != nil {
+		return x.StepName
+	}
+	return ""
+}
+
+func (x *LogLine) GetStepNo() int32 {
+	if x != nil {
+		return x.StepNo
+	}
+	return 0
+}
+
+func (x *LogLine) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *LogLine) GetLine() int64 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *LogLine) GetDroppedBefore() int64 {
+	if x != nil {
+		return x.DroppedBefore
+	}
+	return 0
+}
+
 type TaskSummaryMetadata struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	TaskUuid             string                 `protobuf:"bytes,1,opt,name=task_uuid,json=taskUuid,proto3" json:"task_uuid,omitempty"`
@@ -1575,7 +1847,7 @@ type TaskSummaryMetadata struct {
 
 func (x *TaskSummaryMetadata) Reset() {
 	*x = TaskSummaryMetadata{}
-	mi := &file_tasker_v1_tasks_proto_msgTypes[18]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1859,7 @@ func (x *TaskSummaryMetadata) String() string {
 func (*TaskSummaryMetadata) ProtoMessage() {}
 
 func (x *TaskSummaryMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_v1_tasks_proto_msgTypes[18]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1872,7 @@ func (x *TaskSummaryMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSummaryMetadata.ProtoReflect.Descriptor instead.
 func (*TaskSummaryMetadata) Descriptor() ([]byte, []int) {
-	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{18}
+	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TaskSummaryMetadata) GetTaskUuid() string {
@@ -1759,7 +2031,7 @@ type TaskSummaryTemplate struct {
 
 func (x *TaskSummaryTemplate) Reset() {
 	*x = TaskSummaryTemplate{}
-	mi := &file_tasker_v1_tasks_proto_msgTypes[19]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +2043,7 @@ func (x *TaskSummaryTemplate) String() string {
 func (*TaskSummaryTemplate) ProtoMessage() {}
 
 func (x *TaskSummaryTemplate) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_v1_tasks_proto_msgTypes[19]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +2056,7 @@ func (x *TaskSummaryTemplate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSummaryTemplate.ProtoReflect.Descriptor instead.
 func (*TaskSummaryTemplate) Descriptor() ([]byte, []int) {
-	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{19}
+	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TaskSummaryTemplate) GetSteps() []*TaskSummaryTemplateStep {
@@ -1808,7 +2080,7 @@ type TaskSummaryTemplateStep struct {
 
 func (x *TaskSummaryTemplateStep) Reset() {
 	*x = TaskSummaryTemplateStep{}
-	mi := &file_tasker_v1_tasks_proto_msgTypes[20]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +2092,7 @@ func (x *TaskSummaryTemplateStep) String() string {
 func (*TaskSummaryTemplateStep) ProtoMessage() {}
 
 func (x *TaskSummaryTemplateStep) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_v1_tasks_proto_msgTypes[20]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +2105,7 @@ func (x *TaskSummaryTemplateStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSummaryTemplateStep.ProtoReflect.Descriptor instead.
 func (*TaskSummaryTemplateStep) Descriptor() ([]byte, []int) {
-	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{20}
+	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TaskSummaryTemplateStep) GetName() string {
@@ -1897,7 +2169,7 @@ type StepSummaryInfo struct {
 
 func (x *StepSummaryInfo) Reset() {
 	*x = StepSummaryInfo{}
-	mi := &file_tasker_v1_tasks_proto_msgTypes[21]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +2181,7 @@ func (x *StepSummaryInfo) String() string {
 func (*StepSummaryInfo) ProtoMessage() {}
 
 func (x *StepSummaryInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_v1_tasks_proto_msgTypes[21]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +2194,7 @@ func (x *StepSummaryInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSummaryInfo.ProtoReflect.Descriptor instead.
 func (*StepSummaryInfo) Descriptor() ([]byte, []int) {
-	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{21}
+	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StepSummaryInfo) GetStepUuid() string {
@@ -2013,7 +2285,7 @@ type StepErrorSummary struct {
 
 func (x *StepErrorSummary) Reset() {
 	*x = StepErrorSummary{}
-	mi := &file_tasker_v1_tasks_proto_msgTypes[22]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2297,7 @@ func (x *StepErrorSummary) String() string {
 func (*StepErrorSummary) ProtoMessage() {}
 
 func (x *StepErrorSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_v1_tasks_proto_msgTypes[22]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2310,7 @@ func (x *StepErrorSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepErrorSummary.ProtoReflect.Descriptor instead.
 func (*StepErrorSummary) Descriptor() ([]byte, []int) {
-	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{22}
+	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StepErrorSummary) GetErrorType() string {
@@ -2073,7 +2345,7 @@ type DlqSummaryInfo struct {
 
 func (x *DlqSummaryInfo) Reset() {
 	*x = DlqSummaryInfo{}
-	mi := &file_tasker_v1_tasks_proto_msgTypes[23]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2357,7 @@ func (x *DlqSummaryInfo) String() string {
 func (*DlqSummaryInfo) ProtoMessage() {}
 
 func (x *DlqSummaryInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_v1_tasks_proto_msgTypes[23]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2370,7 @@ func (x *DlqSummaryInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DlqSummaryInfo.ProtoReflect.Descriptor instead.
 func (*DlqSummaryInfo) Descriptor() ([]byte, []int) {
-	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{23}
+	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DlqSummaryInfo) GetInDlq() bool {
@@ -2133,7 +2405,7 @@ type TaskSummaryLinks struct {
 
 func (x *TaskSummaryLinks) Reset() {
 	*x = TaskSummaryLinks{}
-	mi := &file_tasker_v1_tasks_proto_msgTypes[24]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2417,7 @@ func (x *TaskSummaryLinks) String() string {
 func (*TaskSummaryLinks) ProtoMessage() {}
 
 func (x *TaskSummaryLinks) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_v1_tasks_proto_msgTypes[24]
+	mi := &file_tasker_v1_tasks_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2430,7 @@ func (x *TaskSummaryLinks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSummaryLinks.ProtoReflect.Descriptor instead.
 func (*TaskSummaryLinks) Descriptor() ([]byte, []int) {
-	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{24}
+	return file_tasker_v1_tasks_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TaskSummaryLinks) GetTask() string {
@@ -2363,7 +2635,31 @@ const file_tasker_v1_tasks_proto_rawDesc = "" +
 	"\btemplate\x18\x02 \x01(\v2\x1e.tasker.v1.TaskSummaryTemplateR\btemplate\x120\n" +
 	"\x05steps\x18\x03 \x03(\v2\x1a.tasker.v1.StepSummaryInfoR\x05steps\x12+\n" +
 	"\x03dlq\x18\x04 \x01(\v2\x19.tasker.v1.DlqSummaryInfoR\x03dlq\x121\n" +
-	"\x05links\x18\x05 \x01(\v2\x1b.tasker.v1.TaskSummaryLinksR\x05links\"\x9d\x06\n" +
+	"\x05links\x18\x05 \x01(\v2\x1b.tasker.v1.TaskSummaryLinksR\x05links\"\xb5\x01\n" +
+	"\x12GetTaskLogsRequest\x12\x1b\n" +
+	"\ttask_uuid\x18\x01 \x01(\tR\btaskUuid\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\tR\x04step\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x14\n" +
+	"\x05level\x18\x04 \x01(\tR\x05level\x12\x12\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\x12\x14\n" +
+	"\x05after\x18\x06 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\a \x01(\x05R\x05limit\"s\n" +
+	"\x13GetTaskLogsResponse\x12(\n" +
+	"\x05lines\x18\x01 \x03(\v2\x12.tasker.v1.LogLineR\x05lines\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\x12\x1e\n" +
+	"\n" +
+	"unreadable\x18\x03 \x01(\x05R\n" +
+	"unreadable\"\x9b\x02\n" +
+	"\aLogLine\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05level\x18\x02 \x01(\tR\x05level\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12/\n" +
+	"\x06fields\x18\x04 \x01(\v2\x17.google.protobuf.StructR\x06fields\x12\x1b\n" +
+	"\tstep_name\x18\x05 \x01(\tR\bstepName\x12\x17\n" +
+	"\astep_no\x18\x06 \x01(\x05R\x06stepNo\x12\x18\n" +
+	"\aattempt\x18\a \x01(\x05R\aattempt\x12\x12\n" +
+	"\x04line\x18\b \x01(\x03R\x04line\x12%\n" +
+	"\x0edropped_before\x18\t \x01(\x03R\rdroppedBefore\"\x9d\x06\n" +
 	"\x13TaskSummaryMetadata\x12\x1b\n" +
 	"\ttask_uuid\x18\x01 \x01(\tR\btaskUuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
@@ -2437,7 +2733,7 @@ const file_tasker_v1_tasks_proto_rawDesc = "" +
 	"\x10TaskSummaryLinks\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
 	"\x05steps\x18\x02 \x01(\tR\x05steps\x12\x10\n" +
-	"\x03dlq\x18\x03 \x01(\tR\x03dlq2\xb2\x04\n" +
+	"\x03dlq\x18\x03 \x01(\tR\x03dlq2\x80\x05\n" +
 	"\vTaskService\x12I\n" +
 	"\n" +
 	"CreateTask\x12\x1c.tasker.v1.CreateTaskRequest\x1a\x1d.tasker.v1.CreateTaskResponse\x12@\n" +
@@ -2446,7 +2742,8 @@ const file_tasker_v1_tasks_proto_rawDesc = "" +
 	"\n" +
 	"CancelTask\x12\x1c.tasker.v1.CancelTaskRequest\x1a\x1d.tasker.v1.CancelTaskResponse\x12U\n" +
 	"\x0eGetTaskContext\x12 .tasker.v1.GetTaskContextRequest\x1a!.tasker.v1.GetTaskContextResponse\x12U\n" +
-	"\x0eGetTaskSummary\x12 .tasker.v1.GetTaskSummaryRequest\x1a!.tasker.v1.GetTaskSummaryResponse\x12U\n" +
+	"\x0eGetTaskSummary\x12 .tasker.v1.GetTaskSummaryRequest\x1a!.tasker.v1.GetTaskSummaryResponse\x12L\n" +
+	"\vGetTaskLogs\x12\x1d.tasker.v1.GetTaskLogsRequest\x1a\x1e.tasker.v1.GetTaskLogsResponse\x12U\n" +
 	"\x10StreamTaskStatus\x12\".tasker.v1.StreamTaskStatusRequest\x1a\x1b.tasker.v1.TaskStatusUpdate0\x01BG\n" +
 	"\rcom.tasker.v1P\x01Z4github.com/tasker-go/tasker/proto/tasker/v1;taskerv1b\x06proto3"
 
@@ -2463,7 +2760,7 @@ func file_tasker_v1_tasks_proto_rawDescGZIP() []byte {
 }
 
 var file_tasker_v1_tasks_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tasker_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_tasker_v1_tasks_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_tasker_v1_tasks_proto_goTypes = []any{
 	(TaskStatusUpdate_UpdateType)(0), // 0: tasker.v1.TaskStatusUpdate.UpdateType
 	(*CreateTaskRequest)(nil),        // 1: tasker.v1.CreateTaskRequest
@@ -2484,85 +2781,93 @@ var file_tasker_v1_tasks_proto_goTypes = []any{
 	(*TaskContext)(nil),              // 16: tasker.v1.TaskContext
 	(*GetTaskSummaryRequest)(nil),    // 17: tasker.v1.GetTaskSummaryRequest
 	(*GetTaskSummaryResponse)(nil),   // 18: tasker.v1.GetTaskSummaryResponse
-	(*TaskSummaryMetadata)(nil),      // 19: tasker.v1.TaskSummaryMetadata
-	(*TaskSummaryTemplate)(nil),      // 20: tasker.v1.TaskSummaryTemplate
-	(*TaskSummaryTemplateStep)(nil),  // 21: tasker.v1.TaskSummaryTemplateStep
-	(*StepSummaryInfo)(nil),          // 22: tasker.v1.StepSummaryInfo
-	(*StepErrorSummary)(nil),         // 23: tasker.v1.StepErrorSummary
-	(*DlqSummaryInfo)(nil),           // 24: tasker.v1.DlqSummaryInfo
-	(*TaskSummaryLinks)(nil),         // 25: tasker.v1.TaskSummaryLinks
-	(*structpb.Struct)(nil),          // 26: google.protobuf.Struct
-	(*BackpressureStatus)(nil),       // 27: tasker.v1.BackpressureStatus
-	(*PaginationRequest)(nil),        // 28: tasker.v1.PaginationRequest
-	(TaskState)(0),                   // 29: tasker.v1.TaskState
-	(*TimestampRange)(nil),           // 30: tasker.v1.TimestampRange
-	(*SortSpec)(nil),                 // 31: tasker.v1.SortSpec
-	(*PaginationResponse)(nil),       // 32: tasker.v1.PaginationResponse
-	(*timestamppb.Timestamp)(nil),    // 33: google.protobuf.Timestamp
-	(StepState)(0),                   // 34: tasker.v1.StepState
+	(*GetTaskLogsRequest)(nil),       // 19: tasker.v1.GetTaskLogsRequest
+	(*GetTaskLogsResponse)(nil),      // 20: tasker.v1.GetTaskLogsResponse
+	(*LogLine)(nil),                  // 21: tasker.v1.LogLine
+	(*TaskSummaryMetadata)(nil),      // 22: tasker.v1.TaskSummaryMetadata
+	(*TaskSummaryTemplate)(nil),      // 23: tasker.v1.TaskSummaryTemplate
+	(*TaskSummaryTemplateStep)(nil),  // 24: tasker.v1.TaskSummaryTemplateStep
+	(*StepSummaryInfo)(nil),          // 25: tasker.v1.StepSummaryInfo
+	(*StepErrorSummary)(nil),         // 26: tasker.v1.StepErrorSummary
+	(*DlqSummaryInfo)(nil),           // 27: tasker.v1.DlqSummaryInfo
+	(*TaskSummaryLinks)(nil),         // 28: tasker.v1.TaskSummaryLinks
+	(*structpb.Struct)(nil),          // 29: google.protobuf.Struct
+	(*BackpressureStatus)(nil),       // 30: tasker.v1.BackpressureStatus
+	(*PaginationRequest)(nil),        // 31: tasker.v1.PaginationRequest
+	(TaskState)(0),                   // 32: tasker.v1.TaskState
+	(*TimestampRange)(nil),           // 33: tasker.v1.TimestampRange
+	(*SortSpec)(nil),                 // 34: tasker.v1.SortSpec
+	(*PaginationResponse)(nil),       // 35: tasker.v1.PaginationResponse
+	(*timestamppb.Timestamp)(nil),    // 36: google.protobuf.Timestamp
+	(StepState)(0),                   // 37: tasker.v1.StepState
 }
 var file_tasker_v1_tasks_proto_depIdxs = []int32{
-	26, // 0: tasker.v1.CreateTaskRequest.context:type_name -> google.protobuf.Struct
+	29, // 0: tasker.v1.CreateTaskRequest.context:type_name -> google.protobuf.Struct
 	14, // 1: tasker.v1.CreateTaskResponse.task:type_name -> tasker.v1.Task
-	27, // 2: tasker.v1.CreateTaskResponse.backpressure:type_name -> tasker.v1.BackpressureStatus
+	30, // 2: tasker.v1.CreateTaskResponse.backpressure:type_name -> tasker.v1.BackpressureStatus
 	14, // 3: tasker.v1.GetTaskResponse.task:type_name -> tasker.v1.Task
 	15, // 4: tasker.v1.GetTaskResponse.steps:type_name -> tasker.v1.Step
 	16, // 5: tasker.v1.GetTaskResponse.context:type_name -> tasker.v1.TaskContext
-	28, // 6: tasker.v1.ListTasksRequest.pagination:type_name -> tasker.v1.PaginationRequest
-	29, // 7: tasker.v1.ListTasksRequest.states:type_name -> tasker.v1.TaskState
-	30, // 8: tasker.v1.ListTasksRequest.created_at:type_name -> tasker.v1.TimestampRange
-	31, // 9: tasker.v1.ListTasksRequest.sort:type_name -> tasker.v1.SortSpec
+	31, // 6: tasker.v1.ListTasksRequest.pagination:type_name -> tasker.v1.PaginationRequest
+	32, // 7: tasker.v1.ListTasksRequest.states:type_name -> tasker.v1.TaskState
+	33, // 8: tasker.v1.ListTasksRequest.created_at:type_name -> tasker.v1.TimestampRange
+	34, // 9: tasker.v1.ListTasksRequest.sort:type_name -> tasker.v1.SortSpec
 	14, // 10: tasker.v1.ListTasksResponse.tasks:type_name -> tasker.v1.Task
-	32, // 11: tasker.v1.ListTasksResponse.pagination:type_name -> tasker.v1.PaginationResponse
+	35, // 11: tasker.v1.ListTasksResponse.pagination:type_name -> tasker.v1.PaginationResponse
 	14, // 12: tasker.v1.CancelTaskResponse.task:type_name -> tasker.v1.Task
 	16, // 13: tasker.v1.GetTaskContextResponse.context:type_name -> tasker.v1.TaskContext
 	0,  // 14: tasker.v1.TaskStatusUpdate.update_type:type_name -> tasker.v1.TaskStatusUpdate.UpdateType
-	33, // 15: tasker.v1.TaskStatusUpdate.timestamp:type_name -> google.protobuf.Timestamp
-	29, // 16: tasker.v1.TaskStatusUpdate.task_state:type_name -> tasker.v1.TaskState
+	36, // 15: tasker.v1.TaskStatusUpdate.timestamp:type_name -> google.protobuf.Timestamp
+	32, // 16: tasker.v1.TaskStatusUpdate.task_state:type_name -> tasker.v1.TaskState
 	13, // 17: tasker.v1.TaskStatusUpdate.step_update:type_name -> tasker.v1.StepUpdate
-	34, // 18: tasker.v1.StepUpdate.state:type_name -> tasker.v1.StepState
-	29, // 19: tasker.v1.Task.state:type_name -> tasker.v1.TaskState
-	33, // 20: tasker.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	33, // 21: tasker.v1.Task.updated_at:type_name -> google.protobuf.Timestamp
-	33, // 22: tasker.v1.Task.completed_at:type_name -> google.protobuf.Timestamp
-	26, // 23: tasker.v1.Task.context:type_name -> google.protobuf.Struct
-	34, // 24: tasker.v1.Step.state:type_name -> tasker.v1.StepState
-	33, // 25: tasker.v1.Step.created_at:type_name -> google.protobuf.Timestamp
-	33, // 26: tasker.v1.Step.updated_at:type_name -> google.protobuf.Timestamp
-	33, // 27: tasker.v1.Step.completed_at:type_name -> google.protobuf.Timestamp
-	26, // 28: tasker.v1.Step.results:type_name -> google.protobuf.Struct
-	33, // 29: tasker.v1.Step.last_failure_at:type_name -> google.protobuf.Timestamp
-	33, // 30: tasker.v1.Step.next_retry_at:type_name -> google.protobuf.Timestamp
-	33, // 31: tasker.v1.Step.last_attempted_at:type_name -> google.protobuf.Timestamp
-	26, // 32: tasker.v1.TaskContext.inputs:type_name -> google.protobuf.Struct
-	26, // 33: tasker.v1.TaskContext.outputs:type_name -> google.protobuf.Struct
-	26, // 34: tasker.v1.TaskContext.merged:type_name -> google.protobuf.Struct
-	19, // 35: tasker.v1.GetTaskSummaryResponse.task:type_name -> tasker.v1.TaskSummaryMetadata
-	20, // 36: tasker.v1.GetTaskSummaryResponse.template:type_name -> tasker.v1.TaskSummaryTemplate
-	22, // 37: tasker.v1.GetTaskSummaryResponse.steps:type_name -> tasker.v1.StepSummaryInfo
-	24, // 38: tasker.v1.GetTaskSummaryResponse.dlq:type_name -> tasker.v1.DlqSummaryInfo
-	25, // 39: tasker.v1.GetTaskSummaryResponse.links:type_name -> tasker.v1.TaskSummaryLinks
-	21, // 40: tasker.v1.TaskSummaryTemplate.steps:type_name -> tasker.v1.TaskSummaryTemplateStep
-	23, // 41: tasker.v1.StepSummaryInfo.error:type_name -> tasker.v1.StepErrorSummary
-	1,  // 42: tasker.v1.TaskService.CreateTask:input_type -> tasker.v1.CreateTaskRequest
-	3,  // 43: tasker.v1.TaskService.GetTask:input_type -> tasker.v1.GetTaskRequest
-	5,  // 44: tasker.v1.TaskService.ListTasks:input_type -> tasker.v1.ListTasksRequest
-	7,  // 45: tasker.v1.TaskService.CancelTask:input_type -> tasker.v1.CancelTaskRequest
-	9,  // 46: tasker.v1.TaskService.GetTaskContext:input_type -> tasker.v1.GetTaskContextRequest
-	17, // 47: tasker.v1.TaskService.GetTaskSummary:input_type -> tasker.v1.GetTaskSummaryRequest
-	11, // 48: tasker.v1.TaskService.StreamTaskStatus:input_type -> tasker.v1.StreamTaskStatusRequest
-	2,  // 49: tasker.v1.TaskService.CreateTask:output_type -> tasker.v1.CreateTaskResponse
-	4,  // 50: tasker.v1.TaskService.GetTask:output_type -> tasker.v1.GetTaskResponse
-	6,  // 51: tasker.v1.TaskService.ListTasks:output_type -> tasker.v1.ListTasksResponse
-	8,  // 52: tasker.v1.TaskService.CancelTask:output_type -> tasker.v1.CancelTaskResponse
-	10, // 53: tasker.v1.TaskService.GetTaskContext:output_type -> tasker.v1.GetTaskContextResponse
-	18, // 54: tasker.v1.TaskService.GetTaskSummary:output_type -> tasker.v1.GetTaskSummaryResponse
-	12, // 55: tasker.v1.TaskService.StreamTaskStatus:output_type -> tasker.v1.TaskStatusUpdate
-	49, // [49:56] is the sub-list for method output_type
-	42, // [42:49] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	37, // 18: tasker.v1.StepUpdate.state:type_name -> tasker.v1.StepState
+	32, // 19: tasker.v1.Task.state:type_name -> tasker.v1.TaskState
+	36, // 20: tasker.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	36, // 21: tasker.v1.Task.updated_at:type_name -> google.protobuf.Timestamp
+	36, // 22: tasker.v1.Task.completed_at:type_name -> google.protobuf.Timestamp
+	29, // 23: tasker.v1.Task.context:type_name -> google.protobuf.Struct
+	37, // 24: tasker.v1.Step.state:type_name -> tasker.v1.StepState
+	36, // 25: tasker.v1.Step.created_at:type_name -> google.protobuf.Timestamp
+	36, // 26: tasker.v1.Step.updated_at:type_name -> google.protobuf.Timestamp
+	36, // 27: tasker.v1.Step.completed_at:type_name -> google.protobuf.Timestamp
+	29, // 28: tasker.v1.Step.results:type_name -> google.protobuf.Struct
+	36, // 29: tasker.v1.Step.last_failure_at:type_name -> google.protobuf.Timestamp
+	36, // 30: tasker.v1.Step.next_retry_at:type_name -> google.protobuf.Timestamp
+	36, // 31: tasker.v1.Step.last_attempted_at:type_name -> google.protobuf.Timestamp
+	29, // 32: tasker.v1.TaskContext.inputs:type_name -> google.protobuf.Struct
+	29, // 33: tasker.v1.TaskContext.outputs:type_name -> google.protobuf.Struct
+	29, // 34: tasker.v1.TaskContext.merged:type_name -> google.protobuf.Struct
+	22, // 35: tasker.v1.GetTaskSummaryResponse.task:type_name -> tasker.v1.TaskSummaryMetadata
+	23, // 36: tasker.v1.GetTaskSummaryResponse.template:type_name -> tasker.v1.TaskSummaryTemplate
+	25, // 37: tasker.v1.GetTaskSummaryResponse.steps:type_name -> tasker.v1.StepSummaryInfo
+	27, // 38: tasker.v1.GetTaskSummaryResponse.dlq:type_name -> tasker.v1.DlqSummaryInfo
+	28, // 39: tasker.v1.GetTaskSummaryResponse.links:type_name -> tasker.v1.TaskSummaryLinks
+	21, // 40: tasker.v1.GetTaskLogsResponse.lines:type_name -> tasker.v1.LogLine
+	36, // 41: tasker.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	29, // 42: tasker.v1.LogLine.fields:type_name -> google.protobuf.Struct
+	24, // 43: tasker.v1.TaskSummaryTemplate.steps:type_name -> tasker.v1.TaskSummaryTemplateStep
+	26, // 44: tasker.v1.StepSummaryInfo.error:type_name -> tasker.v1.StepErrorSummary
+	1,  // 45: tasker.v1.TaskService.CreateTask:input_type -> tasker.v1.CreateTaskRequest
+	3,  // 46: tasker.v1.TaskService.GetTask:input_type -> tasker.v1.GetTaskRequest
+	5,  // 47: tasker.v1.TaskService.ListTasks:input_type -> tasker.v1.ListTasksRequest
+	7,  // 48: tasker.v1.TaskService.CancelTask:input_type -> tasker.v1.CancelTaskRequest
+	9,  // 49: tasker.v1.TaskService.GetTaskContext:input_type -> tasker.v1.GetTaskContextRequest
+	17, // 50: tasker.v1.TaskService.GetTaskSummary:input_type -> tasker.v1.GetTaskSummaryRequest
+	19, // 51: tasker.v1.TaskService.GetTaskLogs:input_type -> tasker.v1.GetTaskLogsRequest
+	11, // 52: tasker.v1.TaskService.StreamTaskStatus:input_type -> tasker.v1.StreamTaskStatusRequest
+	2,  // 53: tasker.v1.TaskService.CreateTask:output_type -> tasker.v1.CreateTaskResponse
+	4,  // 54: tasker.v1.TaskService.GetTask:output_type -> tasker.v1.GetTaskResponse
+	6,  // 55: tasker.v1.TaskService.ListTasks:output_type -> tasker.v1.ListTasksResponse
+	8,  // 56: tasker.v1.TaskService.CancelTask:output_type -> tasker.v1.CancelTaskResponse
+	10, // 57: tasker.v1.TaskService.GetTaskContext:output_type -> tasker.v1.GetTaskContextResponse
+	18, // 58: tasker.v1.TaskService.GetTaskSummary:output_type -> tasker.v1.GetTaskSummaryResponse
+	20, // 59: tasker.v1.TaskService.GetTaskLogs:output_type -> tasker.v1.GetTaskLogsResponse
+	12, // 60: tasker.v1.TaskService.StreamTaskStatus:output_type -> tasker.v1.TaskStatusUpdate
+	53, // [53:61] is the sub-list for method output_type
+	45, // [45:53] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_tasker_v1_tasks_proto_init() }
@@ -2580,17 +2885,17 @@ func file_tasker_v1_tasks_proto_init() {
 	file_tasker_v1_tasks_proto_msgTypes[11].OneofWrappers = []any{}
 	file_tasker_v1_tasks_proto_msgTypes[13].OneofWrappers = []any{}
 	file_tasker_v1_tasks_proto_msgTypes[14].OneofWrappers = []any{}
-	file_tasker_v1_tasks_proto_msgTypes[18].OneofWrappers = []any{}
 	file_tasker_v1_tasks_proto_msgTypes[21].OneofWrappers = []any{}
-	file_tasker_v1_tasks_proto_msgTypes[22].OneofWrappers = []any{}
-	file_tasker_v1_tasks_proto_msgTypes[23].OneofWrappers = []any{}
+	file_tasker_v1_tasks_proto_msgTypes[24].OneofWrappers = []any{}
+	file_tasker_v1_tasks_proto_msgTypes[25].OneofWrappers = []any{}
+	file_tasker_v1_tasks_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tasker_v1_tasks_proto_rawDesc), len(file_tasker_v1_tasks_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ const (
 	TaskService_CancelTask_FullMethodName       = "/tasker.v1.TaskService/CancelTask"
 	TaskService_GetTaskContext_FullMethodName   = "/tasker.v1.TaskService/GetTaskContext"
 	TaskService_GetTaskSummary_FullMethodName   = "/tasker.v1.TaskService/GetTaskSummary"
+	TaskService_GetTaskLogs_FullMethodName      = "/tasker.v1.TaskService/GetTaskLogs"
 	TaskService_StreamTaskStatus_FullMethodName = "/tasker.v1.TaskService/StreamTaskStatus"
 )
 
@@ -49,6 +50,8 @@ type TaskServiceClient interface {
 	GetTaskContext(ctx context.Context, in *GetTaskContextRequest, opts ...grpc.CallOption) (*GetTaskContextResponse, error)
 	// GetTaskSummary returns a task with its template, steps and dead letter in one answer.
 	GetTaskSummary(ctx context.Context, in *GetTaskSummaryRequest, opts ...grpc.CallOption) (*GetTaskSummaryResponse, error)
+	// GetTaskLogs returns what the handlers of a task have logged, the oldest first.
+	GetTaskLogs(ctx context.Context, in *GetTaskLogsRequest, opts ...grpc.CallOption) (*GetTaskLogsResponse, error)
 	// StreamTaskStatus sends each change of a task, and on request of its steps, until the task ends.
 	StreamTaskStatus(ctx context.Context, in *StreamTaskStatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TaskStatusUpdate], error)
 }
@@ -121,6 +124,16 @@ func (c *taskServiceClient) GetTaskSummary(ctx context.Context, in *GetTaskSumma
 	return out, nil
 }
 
+func (c *taskServiceClient) GetTaskLogs(ctx context.Context, in *GetTaskLogsRequest, opts ...grpc.CallOption) (*GetTaskLogsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetTaskLogsResponse)
+	err := c.cc.Invoke(ctx, TaskService_GetTaskLogs_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *taskServiceClient) StreamTaskStatus(ctx context.Context, in *StreamTaskStatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TaskStatusUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &TaskService_ServiceDesc.Streams[0], TaskService_StreamTaskStatus_FullMethodName, cOpts...)
@@ -159,6 +172,8 @@ type TaskServiceServer interface {
 	GetTaskContext(context.Context, *GetTaskContextRequest) (*GetTaskContextResponse, error)
 	// GetTaskSummary returns a task with its template, steps and dead letter in one answer.
 	GetTaskSummary(context.Context, *GetTaskSummaryRequest) (*GetTaskSummaryResponse, error)
+	// GetTaskLogs returns what the handlers of a task have logged, the oldest first.
+	GetTaskLogs(context.Context, *GetTaskLogsRequest) (*GetTaskLogsResponse, error)
 	// StreamTaskStatus sends each change of a task, and on request of its steps, until the task ends.
 	StreamTaskStatus(*StreamTaskStatusRequest, grpc.ServerStreamingServer[TaskStatusUpdate]) error
 	mustEmbedUnimplementedTaskServiceServer()
@@ -188,6 +203,9 @@ func (UnimplementedTaskServiceServer) GetTaskContext(context.Context, *GetTaskCo
 }
 func (UnimplementedTaskServiceServer) GetTaskSummary(context.Context, *GetTaskSummaryRequest) (*GetTaskSummaryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTaskSummary not implemented")
+}
+func (UnimplementedTaskServiceServer) GetTaskLogs(context.Context, *GetTaskLogsRequest) (*GetTaskLogsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTaskLogs not implemented")
 }
 func (UnimplementedTaskServiceServer) StreamTaskStatus(*StreamTaskStatusRequest, grpc.ServerStreamingServer[TaskStatusUpdate]) error {
 	return status.Error(codes.Unimplemented, "method StreamTaskStatus not implemented")
@@ -321,6 +339,24 @@ func _TaskService_GetTaskSummary_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TaskService_GetTaskLogs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTaskLogsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TaskServiceServer).GetTaskLogs(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TaskService_GetTaskLogs_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TaskServiceServer).GetTaskLogs(ctx, req.(*GetTaskLogsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TaskService_StreamTaskStatus_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(StreamTaskStatusRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -362,6 +398,10 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetTaskSummary",
 			Handler:    _TaskService_GetTaskSummary_Handler,
+		},
+		{
+			MethodName: "GetTaskLogs",
+			Handler:    _TaskService_GetTaskLogs_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

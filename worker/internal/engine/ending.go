@@ -99,6 +99,9 @@ func (e *Engine) finish(x *Execution, end Ending) (next *Execution) {
 		end.Kind = composed
 	}
 	succeeded := end.Kind == Success || end.Kind == composed && end.Failure == nil
+	if end.Kind != Yielded {
+		x.endLog()
+	}
 	after := e.slots.end(x, end.Kind)
 	if after.look && end.Kind == Yielded && e.cfg.Looks() {
 		e.slots.letOthersFirst()

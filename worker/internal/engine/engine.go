@@ -60,6 +60,7 @@ type Config struct {
 	SaveTimeout       time.Duration // of checkpoints that handlers wait for
 	MaxHistory        int           // of checkpoints, per step
 
+	Logs     Logs   // of handlers
 	Inputs   Inputs // bounds of those that do not come with claims
 	WorkerID string // names the worker in the history of tasks
 	// Exclusive: no other worker may have the WorkerID. Fatal is called when another one
@@ -97,6 +98,7 @@ type Engine struct {
 	slots     *slots
 	reporter  *reporter
 	saver     *saver
+	logs      *logs
 	heartbeat *heartbeat
 	scans     fullScans // used by Look alone, as the next
 	// limitedScans are those for steps of limited callables.
@@ -120,7 +122,8 @@ type Engine struct {
 	sorts        *lifecycle.Loop
 	recovery     *lifecycle.Loop
 	again        *lifecycle.Loop
-	unsorted     chan struct{} // a claim has left limited steps unsorted, or without room
+	keeps        *lifecycle.Loop // of logs
+	unsorted     chan struct{}   // a claim has left limited steps unsorted, or without room
 
 	base        context.Context // for sending reports; ends when the worker is closed
 	cancel      context.CancelCauseFunc
@@ -145,12 +148,13 @@ func New(cfg Config) *Engine {
 	e.slots.onZombies = func(count int) { e.metrics.HandlersZombie.Set(float64(count)) }
 	e.base, e.cancel = context.WithCancelCause(context.Background())
 	e.handlersCtx, e.endHandlers = context.WithCancelCause(e.base)
-	e.queues, e.reporter, e.saver, e.rejected = newQueues(&e.cfg), newReporter(e), newSaver(e), newRejected(e)
+	e.queues, e.reporter, e.saver, e.rejected, e.logs = newQueues(&e.cfg), newReporter(e), newSaver(e), newRejected(e), newLogs(e)
 	e.heartbeat = &heartbeat{e: e, soon: make(chan struct{}, 1)}
 	e.metrics.HandlersLimit.Set(float64(cfg.MaxConcurrent))
 	e.beats, e.watch = e.loop("worker-heartbeat", e.heartbeat.run), e.loop("worker-namespaces", e.watchQueues)
 	e.unsorted, e.sorts = make(chan struct{}, 1), e.loop("worker-limits", e.tendLimits)
 	e.recovery, e.again = e.loop("worker-recovery", e.recoverFromOutages), e.loop("worker-resend", e.resends)
+	e.keeps = e.loop("worker-logs", e.logs.run)
 	return e
 }
 
@@ -182,12 +186,12 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.txPool.check(ctx, e.id()); err != nil {
 		return err
 	}
-	return errors.Join(e.beats.Start(ctx), e.watch.Start(ctx), e.sorts.Start(ctx), e.recovery.Start(ctx), e.again.Start(ctx))
+	return errors.Join(e.beats.Start(ctx), e.watch.Start(ctx), e.sorts.Start(ctx), e.recovery.Start(ctx), e.again.Start(ctx), e.keeps.Start(ctx))
 }
 
 // Loops returns the health of the engine's loops.
 func (e *Engine) Loops() []lifecycle.LoopHealth {
-	return []lifecycle.LoopHealth{e.beats.Health(), e.watch.Health(), e.sorts.Health(), e.recovery.Health(), e.again.Health()}
+	return []lifecycle.LoopHealth{e.beats.Health(), e.watch.Health(), e.sorts.Health(), e.recovery.Health(), e.again.Health(), e.keeps.Health()}
 }
 
 // recoverFromOutages looks at everything once the database answers again: what waited for it
@@ -263,7 +267,7 @@ func (e *Engine) Close(ctx context.Context) error {
 }
 
 func (e *Engine) stopLoops(ctx context.Context) error {
-	return errors.Join(e.again.Stop(ctx), e.recovery.Stop(ctx), e.beats.Stop(ctx), e.watch.Stop(ctx), e.sorts.Stop(ctx))
+	return errors.Join(e.keeps.Stop(ctx), e.again.Stop(ctx), e.recovery.Stop(ctx), e.beats.Stop(ctx), e.watch.Stop(ctx), e.sorts.Stop(ctx))
 }
 
 // Counts are counts since the engine was created.
@@ -378,6 +382,7 @@ type Board interface {
 	Recover(ctx context.Context, answered func(away time.Duration)) error
 	BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
+	KeepLogs(ctx context.Context, chunks []store.LogChunk, dropped []store.DroppedLog, progress []store.StepProgress) error
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
 	ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]store.ClaimKey, error)
 	RejectedClaims(ctx context.Context, req store.ClaimRequest, why error, alone func(step store.WaitingStep, why error)) error

@@ -49,10 +49,12 @@ type Execution struct {
 	Key      store.ClaimKey
 	Ctx      lazyContext // of the handler
 	Progress Progress
-	Called   bool         // Step.Run has called the handler
-	Report   store.Report // made by the owner of the right to report
-	Late     bool         // Report is that its time limit has passed; set by the owner, too
-	saved    atomic.Bool  // it has saved a checkpoint
+	Called   bool                       // Step.Run has called the handler
+	Report   store.Report               // made by the owner of the right to report
+	Late     bool                       // Report is that its time limit has passed; set by the owner, too
+	saved    atomic.Bool                // it has saved a checkpoint
+	log      atomic.Pointer[AttemptLog] // nil: nothing was logged
+	unsaid   atomic.Bool                // its progress waits to be written
 	engine   *Engine
 	worker   uuid.UUID    // under which it was claimed, if ahead
 	tx       *transaction // of a handler that works in one; used only by its goroutine

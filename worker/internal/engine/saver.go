@@ -142,6 +142,7 @@ func (s *saver) goOn(v *saving, answer kept) {
 	claim.Checkpoint, claim.Ahead = progress, false // its beginning was announced
 	next := s.e.execution(&claim, answer.leaseEnd)
 	next.describe(v.x.job)
+	next.log.Store(v.x.log.Load())
 	after := s.e.slots.goOn(v.x, next)
 	s.e.follow(after)
 	if len(after.begin) == 0 {

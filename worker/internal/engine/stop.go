@@ -105,7 +105,11 @@ func (e *Engine) cancelHandlers(ctx context.Context, moment time.Duration) error
 func (e *Engine) AwaitAnswers(ctx context.Context) error {
 	deadline, _ := ctx.Deadline()
 	err := e.saver.stop(ctx, time.Until(deadline)/3, func(u Usage) int { return u.Yielding })
-	return errors.Join(err, e.reporter.stop(ctx, time.Until(deadline)*3/4, func(u Usage) int { return u.Reporting }))
+	err = errors.Join(err, e.reporter.stop(ctx, time.Until(deadline)*3/4, func(u Usage) int { return u.Reporting }))
+	if lost := e.logs.stop(ctx); lost != nil {
+		e.log.Warn("stopping: lines of handlers are lost", zap.Error(lost))
+	}
+	return err
 }
 
 // HandOver gives back every remaining claim and signs off.

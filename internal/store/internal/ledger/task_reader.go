@@ -23,6 +23,7 @@ type taskReader struct {
 	board    map[int]boardRow
 	attempts map[int][]attemptRow
 	manual   map[int]*Manual // the latest of each step
+	said     map[int]*StepProgress
 }
 
 // taskRow is a task's row in the ledger.
@@ -143,6 +144,14 @@ func (t *Task) decode(progress []byte) (err error) {
 	return nil
 }
 
+func (r *taskReader) addProgress(p progressRow) error {
+	if r.said == nil {
+		r.said = map[int]*StepProgress{}
+	}
+	r.said[p.Step] = &StepProgress{Task: p.Task, Step: p.Step, Token: p.Token, Fraction: p.Fraction, Message: p.Message, At: p.At}
+	return nil
+}
+
 func (r *taskReader) addManual(m manualRow) error {
 	switch t := r.task; {
 	case m.ContinuedBy != nil:
@@ -175,6 +184,7 @@ func (r *taskReader) build() {
 		} else if s.State == workflow.StepPending {
 			s.Checkpoint = nil // of an earlier run; this one has not begun
 		}
+		s.Said = r.said[no]
 		t.Steps = append(t.Steps, s)
 	}
 }

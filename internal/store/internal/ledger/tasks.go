@@ -86,6 +86,7 @@ type Step struct {
 	Reason        *string         // why it failed permanently
 	Waiting       *Waiting        // nil: not waiting
 	Checkpoint    json.RawMessage // of the step, or of its newest attempt; read with results only
+	Said          *StepProgress   // how far its latest execution says that it is, or was; nil: nothing; read of single tasks
 }
 
 // maxContinuedBy bounds the next tasks shown.
@@ -225,6 +226,7 @@ func (s *Ledger) readTasks(ctx context.Context, ids []uuid.UUID, of parts) ([]*T
 		queueAttempts(b, readAttempts, ids, of, byID)
 		if of.links {
 			readManual.With(pg.Args{"tasks": ids}).Queue(b).Query(readParts(byID, (*taskReader).addManual))
+			readProgress.With(pg.Args{"tasks": ids}).Queue(b).Query(readParts(byID, (*taskReader).addProgress))
 		}
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err

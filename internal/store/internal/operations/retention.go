@@ -51,6 +51,7 @@ type Retained struct {
 	Identities     int
 	SubmissionKeys int // of throttles and debounces, idle
 	Received       int // events from outside, expired or delivered
+	Logs           int // logs and progress without a task, whose day had been dropped
 	DeadLetters    int
 	Actions        int
 	Busy           int  // days in use; they are tried again
@@ -66,7 +67,7 @@ func (s *Operations) Retain(ctx context.Context, l RetentionLimits, dry bool) (R
 	if dry {
 		r.memory, r.steps = &aging{}, retainPreview
 	}
-	parts := []func(context.Context) error{r.identities, r.submissionKeys, r.received, r.daemons, r.deadLetters, r.actions, r.events, r.ledger}
+	parts := []func(context.Context) error{r.identities, r.submissionKeys, r.received, r.daemons, r.deadLetters, r.actions, r.events, r.ledger, r.logs}
 	err := each(ctx, parts, func(part func(context.Context) error) error { return part(ctx) })
 	return r.done, err
 }
@@ -117,6 +118,22 @@ func (r *retaining) identities(ctx context.Context) (err error) {
 
 func (r *retaining) received(ctx context.Context) (err error) {
 	r.done.Received, err = r.rows(ctx, "received_events", expiredReceived, pg.Args{})
+	return err
+}
+
+// logs deletes what workers wrote about tasks that retention had deleted: it is in the default
+// partitions, for there is no day any more.
+func (r *retaining) logs(ctx context.Context) error {
+	if r.limits.TTL <= 0 {
+		return nil
+	}
+	ttl := pg.Args{"ttl_ms": max(r.limits.TTL, day).Milliseconds()}
+	lines, err := r.rows(ctx, "logs", strayLogs, ttl)
+	if r.done.Logs = lines; err != nil {
+		return err
+	}
+	said, err := r.rows(ctx, "progress", strayProgress, ttl)
+	r.done.Logs += said
 	return err
 }
 
@@ -304,6 +321,10 @@ with gone as materialized (
     delete from tasker.batches d using gone where d.task_uuid = gone.task_uuid
 ), former as (
     delete from tasker.former_batches f using gone where f.task_uuid = gone.task_uuid
+), logs as (
+    delete from tasker.attempt_logs l using gone where l.task_uuid = gone.task_uuid
+), said as (
+    delete from tasker.attempt_progress p using gone where p.task_uuid = gone.task_uuid
 ), tasks as (
     delete from tasker.tasks t using gone where t.task_uuid = gone.task_uuid
 )
@@ -336,6 +357,18 @@ select ctid as at from tasker.submission_keys where expires_at <= (select clock_
 select ctid as at from tasker.operator_actions where at < (select clock_timestamp() - @ttl_ms::bigint * interval '1 ms')
 order by operator_actions.at limit @limit offset @skip`)
 )
+
+// Index: the primary keys.
+var strayLogs, strayProgress = strayRowsOf("attempt_logs_default"), strayRowsOf("attempt_progress_default")
+
+// strayRowsOf is for the rows of a table whose tasks are gone and were created before the cutoff.
+func strayRowsOf(table string) expired {
+	return expiredRows(table, `
+select l.ctid as at from tasker.`+table+` l
+where l.task_uuid < tasker.uuid_floor(now() - @ttl_ms::bigint * interval '1 ms')
+  and (select true from tasker.tasks t where t.task_uuid = l.task_uuid limit 1) is null
+order by l.task_uuid limit @limit offset @skip`)
+}
 
 // expired deletes a batch of old rows, or counts them.
 type expired struct{ remove, count *stmt.Statement }

@@ -220,7 +220,8 @@ var (
 		reflect.TypeFor[[]string](): converted("text", joined, func(v []string) bool { return len(v) == 0 }),
 	}
 	columnOfKind = map[reflect.Kind]column{
-		reflect.Bool: plain("boolean", func(p *bool) bool { return *p }), reflect.String: plain("text", func(p *string) textAt { return textAt{p} }),
+		reflect.Float64: plain("float8", func(p *float64) float64 { return *p }),
+		reflect.Bool:    plain("boolean", func(p *bool) bool { return *p }), reflect.String: plain("text", func(p *string) textAt { return textAt{p} }),
 		reflect.Int: ints[int]("int"), reflect.Int16: ints[int16]("smallint"), reflect.Int32: ints[int32]("int"), reflect.Int64: ints[int64]("bigint"),
 	}
 )

@@ -94,6 +94,7 @@ type RunRequest struct {
 	//	*RunRequest_BatchResults
 	//	*RunRequest_Stop
 	//	*RunRequest_Progress
+	//	*RunRequest_Lines
 	Request       isRunRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -206,6 +207,15 @@ func (x *RunRequest) GetProgress() *Progress {
 	return nil
 }
 
+func (x *RunRequest) GetLines() *Lines {
+	if x != nil {
+		if x, ok := x.Request.(*RunRequest_Lines); ok {
+			return x.Lines
+		}
+	}
+	return nil
+}
+
 type isRunRequest_Request interface {
 	isRunRequest_Request()
 }
@@ -239,6 +249,10 @@ type RunRequest_Progress struct {
 	Progress *Progress `protobuf:"bytes,8,opt,name=progress,proto3,oneof"`
 }
 
+type RunRequest_Lines struct {
+	Lines *Lines `protobuf:"bytes,9,opt,name=lines,proto3,oneof"`
+}
+
 func (*RunRequest_Open) isRunRequest_Request() {}
 
 func (*RunRequest_Reports) isRunRequest_Request() {}
@@ -252,6 +266,8 @@ func (*RunRequest_BatchResults) isRunRequest_Request() {}
 func (*RunRequest_Stop) isRunRequest_Request() {}
 
 func (*RunRequest_Progress) isRunRequest_Request() {}
+
+func (*RunRequest_Lines) isRunRequest_Request() {}
 
 // RunResponse answers a request, or delivers steps and notices.
 type RunResponse struct {
@@ -1786,7 +1802,7 @@ func (x *Saved) GetSavedAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// Progress shows operators how far a step is. It is kept in memory only.
+// Progress shows how far a step is; the latest is kept with the step.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Fence string                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`
@@ -1849,7 +1865,132 @@ func (x *Progress) GetMessage() string {
 	return ""
 }
 
-// Noted answers progress.
+// Lines are what handlers have logged, to be kept with their attempts: at most 1000. Those of steps that the session does
+// not hold are left out.
+type Lines struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lines         []*Line                `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lines) Reset() {
+	*x = Lines{}
+	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lines) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lines) ProtoMessage() {}
+
+func (x *Lines) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lines.ProtoReflect.Descriptor instead.
+func (*Lines) Descriptor() ([]byte, []int) {
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Lines) GetLines() []*Line {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+// Line is one line of a handler.
+type Line struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Fence string                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`
+	At    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// debug, info, warn or error.
+	Level string `protobuf:"bytes,3,opt,name=level,proto3" json:"level,omitempty"`
+	Text  string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	// An object.
+	Fields        []byte `protobuf:"bytes,5,opt,name=fields,proto3,oneof" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Line) Reset() {
+	*x = Line{}
+	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Line) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Line) ProtoMessage() {}
+
+func (x *Line) ProtoReflect() protoreflect.Message {
+	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Line.ProtoReflect.Descriptor instead.
+func (*Line) Descriptor() ([]byte, []int) {
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Line) GetFence() string {
+	if x != nil {
+		return x.Fence
+	}
+	return ""
+}
+
+func (x *Line) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Line) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *Line) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Line) GetFields() []byte {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+// Noted answers progress, and lines.
 type Noted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1858,7 +1999,7 @@ type Noted struct {
 
 func (x *Noted) Reset() {
 	*x = Noted{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +2011,7 @@ func (x *Noted) String() string {
 func (*Noted) ProtoMessage() {}
 
 func (x *Noted) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[19]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +2024,7 @@ func (x *Noted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Noted.ProtoReflect.Descriptor instead.
 func (*Noted) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 type Reports struct {
@@ -1895,7 +2036,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +2048,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[20]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +2061,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Reports) GetReports() []*Report {
@@ -1954,7 +2095,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2107,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[21]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2120,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Report) GetFence() string {
@@ -2081,7 +2222,7 @@ type Made struct {
 
 func (x *Made) Reset() {
 	*x = Made{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2234,7 @@ func (x *Made) String() string {
 func (*Made) ProtoMessage() {}
 
 func (x *Made) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[22]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2247,7 @@ func (x *Made) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Made.ProtoReflect.Descriptor instead.
 func (*Made) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Made) GetName() string {
@@ -2147,7 +2288,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2300,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[23]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2313,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Event) GetName() string {
@@ -2216,7 +2357,7 @@ type Next struct {
 
 func (x *Next) Reset() {
 	*x = Next{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2369,7 @@ func (x *Next) String() string {
 func (*Next) ProtoMessage() {}
 
 func (x *Next) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[24]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2382,7 @@ func (x *Next) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Next.ProtoReflect.Descriptor instead.
 func (*Next) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Next) GetNamespace() string {
@@ -2387,7 +2528,7 @@ type Isolated struct {
 
 func (x *Isolated) Reset() {
 	*x = Isolated{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2540,7 @@ func (x *Isolated) String() string {
 func (*Isolated) ProtoMessage() {}
 
 func (x *Isolated) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[25]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2553,7 @@ func (x *Isolated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Isolated.ProtoReflect.Descriptor instead.
 func (*Isolated) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Isolated) GetItem() []byte {
@@ -2444,7 +2585,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2597,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[26]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2610,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Fault) GetMessage() string {
@@ -2524,7 +2665,7 @@ type Reported struct {
 
 func (x *Reported) Reset() {
 	*x = Reported{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2677,7 @@ func (x *Reported) String() string {
 func (*Reported) ProtoMessage() {}
 
 func (x *Reported) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[27]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2690,7 @@ func (x *Reported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reported.ProtoReflect.Descriptor instead.
 func (*Reported) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Reported) GetRejected() []*Rejection {
@@ -2577,7 +2718,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[28]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2730,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[28]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2743,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Rejection) GetFence() string {
@@ -2637,7 +2778,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[29]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2790,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[29]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2803,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Query) GetFence() string {
@@ -2688,7 +2829,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[30]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2700,7 +2841,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[30]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2713,7 +2854,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{30}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Result) GetResult() []byte {
@@ -2732,7 +2873,7 @@ type BatchResults struct {
 
 func (x *BatchResults) Reset() {
 	*x = BatchResults{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[31]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2744,7 +2885,7 @@ func (x *BatchResults) String() string {
 func (*BatchResults) ProtoMessage() {}
 
 func (x *BatchResults) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[31]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2757,7 +2898,7 @@ func (x *BatchResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchResults.ProtoReflect.Descriptor instead.
 func (*BatchResults) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{31}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BatchResults) GetBatches() []*BatchResult {
@@ -2782,7 +2923,7 @@ type BatchResult struct {
 
 func (x *BatchResult) Reset() {
 	*x = BatchResult{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[32]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +2935,7 @@ func (x *BatchResult) String() string {
 func (*BatchResult) ProtoMessage() {}
 
 func (x *BatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[32]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +2948,7 @@ func (x *BatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchResult.ProtoReflect.Descriptor instead.
 func (*BatchResult) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{32}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BatchResult) GetStepName() string {
@@ -2856,7 +2997,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_tasker_session_v1_session_proto_msgTypes[33]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +3009,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_tasker_session_v1_session_proto_msgTypes[33]
+	mi := &file_tasker_session_v1_session_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +3022,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{33}
+	return file_tasker_session_v1_session_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Failure) GetCode() int32 {
@@ -2902,7 +3043,7 @@ var File_tasker_session_v1_session_proto protoreflect.FileDescriptor
 
 const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1ftasker/session/v1/session.proto\x12\x11tasker.session.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa8\x03\n" +
+	"\x1ftasker/session/v1/session.proto\x12\x11tasker.session.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xda\x03\n" +
 	"\n" +
 	"RunRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
@@ -2914,7 +3055,8 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\x06result\x18\x05 \x01(\v2\x18.tasker.session.v1.QueryH\x00R\x06result\x12?\n" +
 	"\rbatch_results\x18\x06 \x01(\v2\x18.tasker.session.v1.QueryH\x00R\fbatchResults\x12-\n" +
 	"\x04stop\x18\a \x01(\v2\x17.tasker.session.v1.StopH\x00R\x04stop\x129\n" +
-	"\bprogress\x18\b \x01(\v2\x1b.tasker.session.v1.ProgressH\x00R\bprogressB\t\n" +
+	"\bprogress\x18\b \x01(\v2\x1b.tasker.session.v1.ProgressH\x00R\bprogress\x120\n" +
+	"\x05lines\x18\t \x01(\v2\x18.tasker.session.v1.LinesH\x00R\x05linesB\t\n" +
 	"\arequest\"\xe1\x03\n" +
 	"\vRunResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x123\n" +
@@ -3083,7 +3225,16 @@ const file_tasker_session_v1_session_proto_rawDesc = "" +
 	"\bProgress\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\tR\x05fence\x12\x1a\n" +
 	"\bfraction\x18\x02 \x01(\x01R\bfraction\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\a\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"6\n" +
+	"\x05Lines\x12-\n" +
+	"\x05lines\x18\x01 \x03(\v2\x17.tasker.session.v1.LineR\x05lines\"\x9a\x01\n" +
+	"\x04Line\x12\x14\n" +
+	"\x05fence\x18\x01 \x01(\tR\x05fence\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05level\x18\x03 \x01(\tR\x05level\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\x12\x1b\n" +
+	"\x06fields\x18\x05 \x01(\fH\x00R\x06fields\x88\x01\x01B\t\n" +
+	"\a_fields\"\a\n" +
 	"\x05Noted\">\n" +
 	"\aReports\x123\n" +
 	"\areports\x18\x01 \x03(\v2\x19.tasker.session.v1.ReportR\areports\"\xba\x04\n" +
@@ -3214,7 +3365,7 @@ func file_tasker_session_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_tasker_session_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tasker_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_tasker_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_tasker_session_v1_session_proto_goTypes = []any{
 	(Outcome)(0),                  // 0: tasker.session.v1.Outcome
 	(*RunRequest)(nil),            // 1: tasker.session.v1.RunRequest
@@ -3236,72 +3387,77 @@ var file_tasker_session_v1_session_proto_goTypes = []any{
 	(*Save)(nil),                  // 17: tasker.session.v1.Save
 	(*Saved)(nil),                 // 18: tasker.session.v1.Saved
 	(*Progress)(nil),              // 19: tasker.session.v1.Progress
-	(*Noted)(nil),                 // 20: tasker.session.v1.Noted
-	(*Reports)(nil),               // 21: tasker.session.v1.Reports
-	(*Report)(nil),                // 22: tasker.session.v1.Report
-	(*Made)(nil),                  // 23: tasker.session.v1.Made
-	(*Event)(nil),                 // 24: tasker.session.v1.Event
-	(*Next)(nil),                  // 25: tasker.session.v1.Next
-	(*Isolated)(nil),              // 26: tasker.session.v1.Isolated
-	(*Fault)(nil),                 // 27: tasker.session.v1.Fault
-	(*Reported)(nil),              // 28: tasker.session.v1.Reported
-	(*Rejection)(nil),             // 29: tasker.session.v1.Rejection
-	(*Query)(nil),                 // 30: tasker.session.v1.Query
-	(*Result)(nil),                // 31: tasker.session.v1.Result
-	(*BatchResults)(nil),          // 32: tasker.session.v1.BatchResults
-	(*BatchResult)(nil),           // 33: tasker.session.v1.BatchResult
-	(*Failure)(nil),               // 34: tasker.session.v1.Failure
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*Lines)(nil),                 // 20: tasker.session.v1.Lines
+	(*Line)(nil),                  // 21: tasker.session.v1.Line
+	(*Noted)(nil),                 // 22: tasker.session.v1.Noted
+	(*Reports)(nil),               // 23: tasker.session.v1.Reports
+	(*Report)(nil),                // 24: tasker.session.v1.Report
+	(*Made)(nil),                  // 25: tasker.session.v1.Made
+	(*Event)(nil),                 // 26: tasker.session.v1.Event
+	(*Next)(nil),                  // 27: tasker.session.v1.Next
+	(*Isolated)(nil),              // 28: tasker.session.v1.Isolated
+	(*Fault)(nil),                 // 29: tasker.session.v1.Fault
+	(*Reported)(nil),              // 30: tasker.session.v1.Reported
+	(*Rejection)(nil),             // 31: tasker.session.v1.Rejection
+	(*Query)(nil),                 // 32: tasker.session.v1.Query
+	(*Result)(nil),                // 33: tasker.session.v1.Result
+	(*BatchResults)(nil),          // 34: tasker.session.v1.BatchResults
+	(*BatchResult)(nil),           // 35: tasker.session.v1.BatchResult
+	(*Failure)(nil),               // 36: tasker.session.v1.Failure
+	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
 }
 var file_tasker_session_v1_session_proto_depIdxs = []int32{
 	3,  // 0: tasker.session.v1.RunRequest.open:type_name -> tasker.session.v1.Open
-	21, // 1: tasker.session.v1.RunRequest.reports:type_name -> tasker.session.v1.Reports
+	23, // 1: tasker.session.v1.RunRequest.reports:type_name -> tasker.session.v1.Reports
 	17, // 2: tasker.session.v1.RunRequest.checkpoint:type_name -> tasker.session.v1.Save
-	30, // 3: tasker.session.v1.RunRequest.result:type_name -> tasker.session.v1.Query
-	30, // 4: tasker.session.v1.RunRequest.batch_results:type_name -> tasker.session.v1.Query
+	32, // 3: tasker.session.v1.RunRequest.result:type_name -> tasker.session.v1.Query
+	32, // 4: tasker.session.v1.RunRequest.batch_results:type_name -> tasker.session.v1.Query
 	8,  // 5: tasker.session.v1.RunRequest.stop:type_name -> tasker.session.v1.Stop
 	19, // 6: tasker.session.v1.RunRequest.progress:type_name -> tasker.session.v1.Progress
-	7,  // 7: tasker.session.v1.RunResponse.opened:type_name -> tasker.session.v1.Opened
-	9,  // 8: tasker.session.v1.RunResponse.told:type_name -> tasker.session.v1.Told
-	28, // 9: tasker.session.v1.RunResponse.reported:type_name -> tasker.session.v1.Reported
-	18, // 10: tasker.session.v1.RunResponse.saved:type_name -> tasker.session.v1.Saved
-	31, // 11: tasker.session.v1.RunResponse.result:type_name -> tasker.session.v1.Result
-	32, // 12: tasker.session.v1.RunResponse.batch_results:type_name -> tasker.session.v1.BatchResults
-	34, // 13: tasker.session.v1.RunResponse.failure:type_name -> tasker.session.v1.Failure
-	20, // 14: tasker.session.v1.RunResponse.noted:type_name -> tasker.session.v1.Noted
-	4,  // 15: tasker.session.v1.Open.callables:type_name -> tasker.session.v1.Callable
-	5,  // 16: tasker.session.v1.Open.held:type_name -> tasker.session.v1.Held
-	6,  // 17: tasker.session.v1.Opened.kept:type_name -> tasker.session.v1.Kept
-	12, // 18: tasker.session.v1.Told.steps:type_name -> tasker.session.v1.Step
-	15, // 19: tasker.session.v1.Told.cancelled:type_name -> tasker.session.v1.Cancelled
-	10, // 20: tasker.session.v1.Told.events:type_name -> tasker.session.v1.FastEvent
-	11, // 21: tasker.session.v1.FastEvent.metadata:type_name -> tasker.session.v1.FastEventMetadata
-	35, // 22: tasker.session.v1.FastEventMetadata.fired_at:type_name -> google.protobuf.Timestamp
-	35, // 23: tasker.session.v1.Step.requested_at:type_name -> google.protobuf.Timestamp
-	14, // 24: tasker.session.v1.Step.batch:type_name -> tasker.session.v1.Batch
-	16, // 25: tasker.session.v1.Step.checkpoint:type_name -> tasker.session.v1.Checkpoint
-	13, // 26: tasker.session.v1.Step.publishes:type_name -> tasker.session.v1.Publishes
-	35, // 27: tasker.session.v1.Checkpoint.timestamp:type_name -> google.protobuf.Timestamp
-	26, // 28: tasker.session.v1.Save.isolated:type_name -> tasker.session.v1.Isolated
-	35, // 29: tasker.session.v1.Saved.saved_at:type_name -> google.protobuf.Timestamp
-	22, // 30: tasker.session.v1.Reports.reports:type_name -> tasker.session.v1.Report
-	0,  // 31: tasker.session.v1.Report.outcome:type_name -> tasker.session.v1.Outcome
-	25, // 32: tasker.session.v1.Report.next:type_name -> tasker.session.v1.Next
-	27, // 33: tasker.session.v1.Report.error:type_name -> tasker.session.v1.Fault
-	16, // 34: tasker.session.v1.Report.checkpoint:type_name -> tasker.session.v1.Checkpoint
-	26, // 35: tasker.session.v1.Report.isolated:type_name -> tasker.session.v1.Isolated
-	24, // 36: tasker.session.v1.Report.events:type_name -> tasker.session.v1.Event
-	23, // 37: tasker.session.v1.Report.made:type_name -> tasker.session.v1.Made
-	27, // 38: tasker.session.v1.Isolated.error:type_name -> tasker.session.v1.Fault
-	29, // 39: tasker.session.v1.Reported.rejected:type_name -> tasker.session.v1.Rejection
-	33, // 40: tasker.session.v1.BatchResults.batches:type_name -> tasker.session.v1.BatchResult
-	1,  // 41: tasker.session.v1.SessionService.Run:input_type -> tasker.session.v1.RunRequest
-	2,  // 42: tasker.session.v1.SessionService.Run:output_type -> tasker.session.v1.RunResponse
-	42, // [42:43] is the sub-list for method output_type
-	41, // [41:42] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	20, // 7: tasker.session.v1.RunRequest.lines:type_name -> tasker.session.v1.Lines
+	7,  // 8: tasker.session.v1.RunResponse.opened:type_name -> tasker.session.v1.Opened
+	9,  // 9: tasker.session.v1.RunResponse.told:type_name -> tasker.session.v1.Told
+	30, // 10: tasker.session.v1.RunResponse.reported:type_name -> tasker.session.v1.Reported
+	18, // 11: tasker.session.v1.RunResponse.saved:type_name -> tasker.session.v1.Saved
+	33, // 12: tasker.session.v1.RunResponse.result:type_name -> tasker.session.v1.Result
+	34, // 13: tasker.session.v1.RunResponse.batch_results:type_name -> tasker.session.v1.BatchResults
+	36, // 14: tasker.session.v1.RunResponse.failure:type_name -> tasker.session.v1.Failure
+	22, // 15: tasker.session.v1.RunResponse.noted:type_name -> tasker.session.v1.Noted
+	4,  // 16: tasker.session.v1.Open.callables:type_name -> tasker.session.v1.Callable
+	5,  // 17: tasker.session.v1.Open.held:type_name -> tasker.session.v1.Held
+	6,  // 18: tasker.session.v1.Opened.kept:type_name -> tasker.session.v1.Kept
+	12, // 19: tasker.session.v1.Told.steps:type_name -> tasker.session.v1.Step
+	15, // 20: tasker.session.v1.Told.cancelled:type_name -> tasker.session.v1.Cancelled
+	10, // 21: tasker.session.v1.Told.events:type_name -> tasker.session.v1.FastEvent
+	11, // 22: tasker.session.v1.FastEvent.metadata:type_name -> tasker.session.v1.FastEventMetadata
+	37, // 23: tasker.session.v1.FastEventMetadata.fired_at:type_name -> google.protobuf.Timestamp
+	37, // 24: tasker.session.v1.Step.requested_at:type_name -> google.protobuf.Timestamp
+	14, // 25: tasker.session.v1.Step.batch:type_name -> tasker.session.v1.Batch
+	16, // 26: tasker.session.v1.Step.checkpoint:type_name -> tasker.session.v1.Checkpoint
+	13, // 27: tasker.session.v1.Step.publishes:type_name -> tasker.session.v1.Publishes
+	37, // 28: tasker.session.v1.Checkpoint.timestamp:type_name -> google.protobuf.Timestamp
+	28, // 29: tasker.session.v1.Save.isolated:type_name -> tasker.session.v1.Isolated
+	37, // 30: tasker.session.v1.Saved.saved_at:type_name -> google.protobuf.Timestamp
+	21, // 31: tasker.session.v1.Lines.lines:type_name -> tasker.session.v1.Line
+	37, // 32: tasker.session.v1.Line.at:type_name -> google.protobuf.Timestamp
+	24, // 33: tasker.session.v1.Reports.reports:type_name -> tasker.session.v1.Report
+	0,  // 34: tasker.session.v1.Report.outcome:type_name -> tasker.session.v1.Outcome
+	27, // 35: tasker.session.v1.Report.next:type_name -> tasker.session.v1.Next
+	29, // 36: tasker.session.v1.Report.error:type_name -> tasker.session.v1.Fault
+	16, // 37: tasker.session.v1.Report.checkpoint:type_name -> tasker.session.v1.Checkpoint
+	28, // 38: tasker.session.v1.Report.isolated:type_name -> tasker.session.v1.Isolated
+	26, // 39: tasker.session.v1.Report.events:type_name -> tasker.session.v1.Event
+	25, // 40: tasker.session.v1.Report.made:type_name -> tasker.session.v1.Made
+	29, // 41: tasker.session.v1.Isolated.error:type_name -> tasker.session.v1.Fault
+	31, // 42: tasker.session.v1.Reported.rejected:type_name -> tasker.session.v1.Rejection
+	35, // 43: tasker.session.v1.BatchResults.batches:type_name -> tasker.session.v1.BatchResult
+	1,  // 44: tasker.session.v1.SessionService.Run:input_type -> tasker.session.v1.RunRequest
+	2,  // 45: tasker.session.v1.SessionService.Run:output_type -> tasker.session.v1.RunResponse
+	45, // [45:46] is the sub-list for method output_type
+	44, // [44:45] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_tasker_session_v1_session_proto_init() }
@@ -3317,6 +3473,7 @@ func file_tasker_session_v1_session_proto_init() {
 		(*RunRequest_BatchResults)(nil),
 		(*RunRequest_Stop)(nil),
 		(*RunRequest_Progress)(nil),
+		(*RunRequest_Lines)(nil),
 	}
 	file_tasker_session_v1_session_proto_msgTypes[1].OneofWrappers = []any{
 		(*RunResponse_Opened)(nil),
@@ -3334,21 +3491,22 @@ func file_tasker_session_v1_session_proto_init() {
 	file_tasker_session_v1_session_proto_msgTypes[13].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[15].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[16].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[21].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[22].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[20].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[23].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[24].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[25].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[26].OneofWrappers = []any{}
-	file_tasker_session_v1_session_proto_msgTypes[30].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[27].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[28].OneofWrappers = []any{}
 	file_tasker_session_v1_session_proto_msgTypes[32].OneofWrappers = []any{}
+	file_tasker_session_v1_session_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tasker_session_v1_session_proto_rawDesc), len(file_tasker_session_v1_session_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
