@@ -18,7 +18,8 @@ type LogLine struct {
 	StepName string          `json:"step_name"`
 	StepNo   int             `json:"step_no"`
 	Attempt  int             `json:"attempt"`
-	Line     int64           `json:"line" doc:"Its number in the attempt, from 0 on"`
+	Token    int64           `json:"token" doc:"Of the claim: two executions of an attempt differ in it, of which the first was lost"`
+	Line     int64           `json:"line" doc:"Its number in the execution, from 0 on"`
 	// DroppedBefore counts the lines of the attempt between the one before and this one that are not kept.
 	DroppedBefore int64 `json:"dropped_before,omitempty"`
 }

@@ -152,7 +152,9 @@ func readTask(id, step string) []both {
 		}, readiness},
 		{"TaskContext", func(ctx context.Context, c *client.Client) (any, error) { return c.TaskContext(ctx, id) }, ""},
 		{"TaskSummary", func(ctx context.Context, c *client.Client) (any, error) { return c.TaskSummary(ctx, id) }, ""},
-		{"TaskLogs", func(ctx context.Context, c *client.Client) (any, error) { return c.TaskLogs(ctx, id, client.LogOptions{Level: "info", Limit: 7}) }, ""},
+		{"TaskLogs", func(ctx context.Context, c *client.Client) (any, error) {
+			return c.TaskLogs(ctx, id, client.LogOptions{Level: "info", Limit: 7})
+		}, ""},
 		{"Steps", func(ctx context.Context, c *client.Client) (any, error) { return c.Steps(ctx, id) }, ""},
 	}
 	if step == "" {

@@ -71,8 +71,12 @@ func (m *Memory[K]) Pending() int64 { return m.bytes.Load() }
 // Dropped returns how many lines were dropped since the process began.
 func (m *Memory[K]) Dropped() int64 { return m.lost.Load() }
 
-// share is how many bytes one attempt may have in memory.
+// share is how many bytes one attempt may have in memory: as many as are kept of it, while there is
+// room, else its part of those that have some.
 func (m *Memory[K]) share() int {
+	if m.bytes.Load() <= int64(m.bounds.Pending) {
+		return 2 * m.bounds.Kept
+	}
 	return max(m.bounds.Pending/max(int(m.attempts.Load()), 1), leastShare)
 }
 
@@ -210,7 +214,7 @@ func (l *Log[K]) Add(at time.Time, level Level, text string, fields []byte) {
 	if entered {
 		l.pending, l.since = true, time.Now()
 	}
-	if len(p.raw) >= min(maxChunk, b.Kept/4) || len(p.raw) >= leastShare/2 && len(p.raw) >= l.memory.share()/4 {
+	if len(p.raw) >= min(maxChunk, b.Kept/4, max(l.memory.share()/4, leastShare/2)) {
 		l.closeOpen()
 		l.fit(l.memory.share())
 	}

@@ -232,7 +232,7 @@ func (r *logReader) lines(c *store.LogChunk, skip int, page *client.LogPage) (sh
 			continue
 		}
 		shown = append(shown, client.LogLine{At: line.At, Level: line.Level.String(), Text: line.Text, Fields: line.Fields, StepName: name, StepNo: c.Step,
-			Attempt: c.Attempt, Line: line.Number, DroppedBefore: dropped})
+			Attempt: c.Attempt, Token: c.Token, Line: line.Number, DroppedBefore: dropped})
 		dropped = 0
 	}
 	return shown

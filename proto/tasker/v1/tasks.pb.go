@@ -1717,10 +1717,12 @@ type LogLine struct {
 	StepName string                 `protobuf:"bytes,5,opt,name=step_name,json=stepName,proto3" json:"step_name,omitempty"`
 	StepNo   int32                  `protobuf:"varint,6,opt,name=step_no,json=stepNo,proto3" json:"step_no,omitempty"`
 	Attempt  int32                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Its number in the attempt, from 0 on.
+	// Its number in the execution, from 0 on.
 	Line int64 `protobuf:"varint,8,opt,name=line,proto3" json:"line,omitempty"`
 	// Lines of the attempt between the one before and this one that are not kept.
 	DroppedBefore int64 `protobuf:"varint,9,opt,name=dropped_before,json=droppedBefore,proto3" json:"dropped_before,omitempty"`
+	// Of the claim: two executions of an attempt differ in it, of which the first was lost.
+	Token         int64 `protobuf:"varint,10,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1814,6 +1816,13 @@ func (x *LogLine) GetLine() int64 {
 func (x *LogLine) GetDroppedBefore() int64 {
 	if x != nil {
 		return x.DroppedBefore
+	}
+	return 0
+}
+
+func (x *LogLine) GetToken() int64 {
+	if x != nil {
+		return x.Token
 	}
 	return 0
 }
@@ -2649,7 +2658,7 @@ const file_tasker_v1_tasks_proto_rawDesc = "" +
 	"\x04next\x18\x02 \x01(\tR\x04next\x12\x1e\n" +
 	"\n" +
 	"unreadable\x18\x03 \x01(\x05R\n" +
-	"unreadable\"\x9b\x02\n" +
+	"unreadable\"\xb1\x02\n" +
 	"\aLogLine\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\tR\x05level\x12\x12\n" +
@@ -2659,7 +2668,9 @@ const file_tasker_v1_tasks_proto_rawDesc = "" +
 	"\astep_no\x18\x06 \x01(\x05R\x06stepNo\x12\x18\n" +
 	"\aattempt\x18\a \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04line\x18\b \x01(\x03R\x04line\x12%\n" +
-	"\x0edropped_before\x18\t \x01(\x03R\rdroppedBefore\"\x9d\x06\n" +
+	"\x0edropped_before\x18\t \x01(\x03R\rdroppedBefore\x12\x14\n" +
+	"\x05token\x18\n" +
+	" \x01(\x03R\x05token\"\x9d\x06\n" +
 	"\x13TaskSummaryMetadata\x12\x1b\n" +
 	"\ttask_uuid\x18\x01 \x01(\tR\btaskUuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
