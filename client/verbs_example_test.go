@@ -109,7 +109,7 @@ func ExampleClient_Steps() {
 	c, closed := serving([]client.Step{{Name: "charge"}}, client.Step{Name: "charge", Results: json.RawMessage(`{"success":true}`)},
 		[]client.StepAudit{{StepName: "charge", Success: true}}, client.TaskSummary{Task: client.TaskSummaryMetadata{HealthStatus: "healthy"}},
 		client.TaskContext{Outputs: map[string]json.RawMessage{"charge": json.RawMessage(`7`)}},
-		client.Timeline{Events: []client.TimelineEvent{{To: "complete"}}}, client.LogPage{Lines: []client.LogLine{{Text: "charged"}}}, client.Verification{OK: true}, client.Chain{Tasks: []client.Task{{}, {}}})
+		client.Timeline{Events: []client.TimelineEvent{{To: "complete"}}}, client.TaskGraph{Steps: []client.GraphStep{{Name: "charge", DependsOn: []int{}}}}, client.LogPage{Lines: []client.LogLine{{Text: "charged"}}}, client.Verification{OK: true}, client.Chain{Tasks: []client.Task{{}, {}}})
 	defer closed()
 	steps, err := c.Steps(ctx, taskID)
 	fmt.Println(steps[0].Name, err)
@@ -123,6 +123,8 @@ func ExampleClient_Steps() {
 	fmt.Println(string(with.Outputs["charge"]), err)
 	history, err := c.Timeline(ctx, taskID)
 	fmt.Println(history.Events[0].To, err)
+	graph, err := c.TaskGraph(ctx, taskID)
+	fmt.Println(graph.Steps[0].Name, err)
 	logs, err := c.TaskLogs(ctx, taskID, client.LogOptions{Step: "charge", Level: "info"})
 	fmt.Println(logs.Lines[0].Text, err)
 	verified, err := c.VerifyTask(ctx, taskID)
@@ -136,6 +138,7 @@ func ExampleClient_Steps() {
 	// healthy <nil>
 	// 7 <nil>
 	// complete <nil>
+	// charge <nil>
 	// charged <nil>
 	// true <nil>
 	// 2 <nil>
@@ -270,8 +273,8 @@ func ExampleClient_Decide() {
 // A stream of transitions continues where it was when its connection breaks, and ends with the
 // task that it is of.
 func ExampleClient_Transitions() {
-	c, closed := serving("event: open\nid: 1\ndata: {}\n\n" +
-		"event: step\ndata: {\"step\":\"charge\",\"attempt\":1,\"outcome\":\"success\"}\n\n" +
+	c, closed := serving("event: open\nid: 1\ndata: {}\n\n"+
+		"event: step\ndata: {\"step\":\"charge\",\"attempt\":1,\"outcome\":\"success\"}\n\n"+
 		"event: task\nid: 2\ndata: {\"from\":\"steps_in_process\",\"state\":\"complete\"}\n\n",
 		"event: lines\nid: 1:1:\ndata: {\"lines\":[{\"text\":\"charged\",\"step_name\":\"charge\"}]}\n\nevent: end\ndata: {}\n\n")
 	defer closed()

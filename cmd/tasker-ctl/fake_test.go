@@ -222,6 +222,8 @@ func (f *fakeAPI) task(w http.ResponseWriter, r *http.Request, id, sub string) {
 		answer(w, task)
 	case sub == "timeline":
 		answer(w, fakeTimeline(id))
+	case sub == "graph":
+		answer(w, fakeGraph(id))
 	case sub == "logs":
 		answer(w, fakeLogs())
 	case sub == "logs/stream":
@@ -503,4 +505,17 @@ func fakeLogs() client.LogPage {
 		{At: at(2).Time, Level: "error", Text: "the card was \x1b[31mdeclined\nsee above", StepName: "right", StepNo: 2, Attempt: 2, Line: 40, DroppedBefore: 39},
 		{At: at(3).Time, Level: "warn", Text: "trying again", StepName: "right", StepNo: 2, Attempt: 2, Line: 41},
 	}}
+}
+
+// fakeGraph has a step that exists, one that does not, and a child.
+func fakeGraph(id string) client.TaskGraph {
+	begun, batch := at(1), 1
+	return client.TaskGraph{TaskUUID: id, Namespace: "shapes", Name: "diamond", Version: "1.0.0", Status: "steps_in_process",
+		Steps: []client.GraphStep{
+			{No: 0, Name: "start", Type: "standard", State: "complete", Attempts: 1, MaxAttempts: 3, DependsOn: []int{}, StartedAt: &begun, EndedAt: &begun},
+			{No: 1, Name: "rows", Type: "batch_worker", State: "not_created", MaxAttempts: 3, DependsOn: []int{0}},
+			{No: 2, Name: "rows_001", Type: "batch_worker", State: "error", Attempts: 3, MaxAttempts: 3, DependsOn: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, BatchOf: &batch,
+				ErrorType: "Timeout", Error: "too slow", Progress: &client.StepProgress{Fraction: 0.4, Message: "page 4"}},
+		},
+		Children: []client.GraphChild{{TaskUUID: failedTask, StepNo: 1, Namespace: "shapes", Name: "chain", Status: "error"}}}
 }

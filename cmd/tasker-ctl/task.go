@@ -23,6 +23,10 @@ func (a *app) task() command {
 				run: ask(a, ofPair((*api).Step), a.showStep)},
 			{use: "step-audit TASK STEP", lists: true, short: "List the reported executions of a step, newest first",
 				run: ask(a, ofPair((*api).StepAudit), a.showAudit)},
+			{use: "graph TASK", short: "List all steps of a task with what they depend on, and the tasks that they are",
+				run: ask(a, func(ctx context.Context, c *api, args []string) (*client.TaskGraph, error) {
+					return c.TaskGraph(ctx, args[0])
+				}, a.showGraph)},
 			a.taskWatch(),
 			{use: "timeline TASK", short: "Draw when each attempt waited, ran and was applied",
 				run: a.taskTimeline},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -104,6 +105,9 @@ func stepFacts(s *client.Step) facts {
 	if c := s.Checkpoint; c != nil {
 		known = append(known, facts{{"checkpoint", string(c.Cursor)}, {"items processed", c.ItemsProcessed}, {"saved", c.Timestamp},
 			{"saved before", fmt.Sprintf("%d times", len(c.History))}}...)
+	}
+	if p := s.Progress; p != nil {
+		known = append(known, facts{{"progress", fmt.Sprintf("%.0f %%  %s", 100*p.Fraction, p.Message)}, {"progress at", p.At}}...)
 	}
 	if r := stepResult(s); r != nil {
 		if r.Error != nil {
@@ -211,4 +215,45 @@ func (a *app) unserved(ctx context.Context, c *api, task *client.Task) string {
 		}
 	}
 	return ""
+}
+
+// graphFacts are what a list shows of the steps of a graph.
+func graphFacts(s *client.GraphStep) facts {
+	progress := ""
+	if p := s.Progress; p != nil {
+		progress = fmt.Sprintf("%.0f %%", 100*p.Fraction)
+	}
+	depends := ""
+	for i, no := range s.DependsOn {
+		if i == 10 {
+			depends += fmt.Sprintf(" and %d more", len(s.DependsOn)-i)
+			break
+		}
+		depends += prefixed(fmt.Sprint(no), " ")
+	}
+	return facts{
+		{"NO", s.No},
+		{"STEP", s.Name},
+		{"TYPE", s.Type},
+		{"STATE", stateCell(s.State)},
+		{"ATTEMPTS", share(s.Attempts, s.MaxAttempts)},
+		{"PROGRESS", progress},
+		{"STARTED", s.StartedAt},
+		{"ENDED", s.EndedAt},
+		{"DEPENDS ON", strings.TrimSpace(depends)},
+		{"ERROR", s.Error},
+	}
+}
+
+// showGraph lists the steps of a task and the tasks that they are.
+func (a *app) showGraph(g *client.TaskGraph) {
+	a.printf("%s  %s/%s:%s  %s\n\n", g.TaskUUID, oneLine(g.Namespace), oneLine(g.Name), oneLine(g.Version), g.Status)
+	listing(a, graphFacts)(g.Steps)
+	for i := range g.Children {
+		c := &g.Children[i]
+		a.printf("\nstep %d is the task %s  %s/%s  %s", c.StepNo, c.TaskUUID, oneLine(c.Namespace), oneLine(c.Name), c.Status)
+	}
+	if len(g.Children) > 0 {
+		a.printf("\n")
+	}
 }

@@ -212,7 +212,7 @@ type (
 // beside it while clients follow them. Operations: Task,
 // TaskWithoutResults, Tasks, TaskEnds, Contexts, ContextBytes, StepResults,
 // BatchResults, BatchableResult, Chain, Timeline, Attempts, Recording; Performance, Bottlenecks;
-// CheckIntegrity, CheckTask; Follow, Unaware, Transitions, SeenNow, ForgetTransitions; KeepLogs, Logs.
+// CheckIntegrity, CheckTask; Follow, Unaware, Transitions, SeenNow, ForgetTransitions; KeepLogs, Logs, Graph.
 type (
 	Performance = ledger.Performance // a summary of the newest tasks
 	Bottlenecks = ledger.Bottlenecks // what was slow of late, and the states of tasks and steps
@@ -236,6 +236,8 @@ type (
 	Transition      = ledger.Transition      // the end of an attempt, or a change of a task
 	TransitionQuery = ledger.TransitionQuery // selects transitions
 	Seen            = ledger.Seen            // a moment of the database
+	Graph           = ledger.Graph           // a task with what its steps have done, and its children
+	ChildTask       = ledger.ChildTask       // the task that a step is
 	LogOf           = ledger.LogOf           // the attempt that lines are of
 	LogChunk        = ledger.LogChunk        // some lines of an attempt in a row
 	DroppedLog      = ledger.DroppedLog      // chunks of an attempt that later ones replace

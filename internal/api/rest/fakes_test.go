@@ -342,6 +342,11 @@ func (f *fakeStore) Tasks(_ context.Context, filter store.TaskFilter) (store.Tas
 	return store.TaskPage{Tasks: []*store.Task{&listed}, Total: f.total, Next: f.next}, f.err
 }
 
+func (f *fakeStore) Graph(context.Context, uuid.UUID) (store.Graph, error) {
+	child := store.ChildTask{Task: absentID, Step: 1, State: workflow.TaskComplete, Name: "chain", Of: "shapes", Ended: &f.task.RequestedAt}
+	return store.Graph{Task: f.task, Children: []store.ChildTask{child}, At: f.task.RequestedAt}, f.state()
+}
+
 func (f *fakeStore) Logs(context.Context, store.LogQuery) ([]store.LogChunk, store.Seen, error) {
 	return nil, store.Seen{Snapshot: "1:1:"}, f.state()
 }

@@ -74,6 +74,13 @@ func (m metered) Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, 
 	})
 }
 
+// Graph implements Store.
+func (m metered) Graph(ctx context.Context, task uuid.UUID) (store.Graph, error) {
+	return meter(ctx, func() (store.Graph, error) { return m.Store.Graph(ctx, task) }, func(g store.Graph) int64 {
+		return lengthOfTask(g.Task) + usualRow*int64(len(g.Children))
+	})
+}
+
 // Attempts implements Store.
 func (m metered) Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error) {
 	return meter(ctx, func() ([]store.StepAttempt, error) { return m.Store.Attempts(ctx, task, step) }, lengthOfAttempts)

@@ -114,6 +114,7 @@ type Store interface {
 	Contexts(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]json.RawMessage, error)
 	Chain(ctx context.Context, task uuid.UUID, limit int) (store.Chain, error)
 	Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, error)
+	Graph(ctx context.Context, task uuid.UUID) (store.Graph, error)
 	Logs(ctx context.Context, q store.LogQuery) ([]store.LogChunk, store.Seen, error)
 	TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]workflow.TaskState, error)
 	Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error)
@@ -238,6 +239,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	tasks := &taskRoutes{orchestratorAPI: a, verify: o.Verify, bulk: places.New("batches", maxBatches, cfg.Access.Share), admission: o.Admission}
 	tasks.add()
 	(&stepRoutes{a}).add()
+	(&graphRoutes{a}).add()
 	(&summaryRoutes{tasks}).add()
 	(&templateRoutes{a, o.RegisterTemplate}).add()
 	admin := &adminRoutes{api: a.api, status: o.Engine, database: o.Store}

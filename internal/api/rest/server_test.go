@@ -121,7 +121,7 @@ func TestDocs(t *testing.T) {
 	require.NoError(t, json.Unmarshal(r.body, &doc))
 	require.Equal(t, "3.1.0", doc.OpenAPI)
 	for path, methods := range map[string]string{
-		"/v1/tasks": "get post", "/v1/tasks/batch": "post", "/v1/tasks/by-key": "get", "/v1/tasks/{uuid}": "get delete", "/v1/tasks/{uuid}/timeline": "get", "/v1/tasks/{uuid}/logs": "get", "/v1/tasks/{uuid}/logs/stream": "get", "/v1/tasks/{uuid}/verify": "get",
+		"/v1/tasks": "get post", "/v1/tasks/batch": "post", "/v1/tasks/by-key": "get", "/v1/tasks/{uuid}": "get delete", "/v1/tasks/{uuid}/timeline": "get", "/v1/tasks/{uuid}/logs": "get", "/v1/tasks/{uuid}/graph": "get", "/v1/tasks/{uuid}/logs/stream": "get", "/v1/tasks/{uuid}/verify": "get",
 		"/v1/tasks/{uuid}/workflow_steps": "get", "/v1/tasks/{uuid}/workflow_steps/{step_uuid}": "get patch",
 		"/v1/tasks/actions": "post", "/v1/tasks/{uuid}/actions": "post",
 		"/v1/dlq": "get", "/v1/dlq/task/{task_uuid}": "get", "/v1/dlq/entry/{dlq_entry_uuid}": "patch", "/v1/dlq/stats": "get",
@@ -139,7 +139,7 @@ func TestDocs(t *testing.T) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 80)
+	require.Len(t, doc.Paths, 81)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)

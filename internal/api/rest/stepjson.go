@@ -22,9 +22,7 @@ func stepOf(t *store.Task, s *store.Step) (client.Step, error) {
 		TotalParents: s.Parents, CompletedParents: s.ParentsDone, Attempts: s.Attempts, MaxAttempts: policy.MaxAttempts,
 		LastFailureAt: instant(s.LastFailureAt), NextRetryAt: instant(nextRetry(s)), LastAttemptedAt: instant(s.LastAttemptAt), Waiting: waitingOf(s),
 	}
-	if p := s.Said; p != nil {
-		w.Progress = &client.StepProgress{Fraction: p.Fraction, Message: p.Message, At: client.Time{Time: p.At}}
-	}
+	w.Progress = progressOf(s)
 	result := resultOf(t, s)
 	if result == nil {
 		return w, nil

@@ -105,7 +105,7 @@ func readParts[T part](readers map[uuid.UUID]*taskReader, add func(*taskReader, 
 }
 
 func queueAttempts(b *pgx.Batch, read *stmt.Statement, ids []uuid.UUID, of parts, readers map[uuid.UUID]*taskReader) {
-	read.With(pg.Args{"tasks": ids, "results": of.results}).Queue(b).Query(readParts(readers, (*taskReader).addAttempt))
+	read.With(pg.Args{"tasks": ids, "results": of.results, "brief": of.brief}).Queue(b).Query(readParts(readers, (*taskReader).addAttempt))
 }
 
 func (r *taskReader) addBoard(b boardRow) (err error) {

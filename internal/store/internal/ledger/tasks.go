@@ -146,7 +146,7 @@ select task_uuid, plan_id, priority, case when @context then context end as cont
 from tasker.tasks where task_uuid = any (@tasks)`)
 	readBoard = pg.Compile(`
 select task_uuid, task_state, updated_at, priority, progress,
-       step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error, case when @results then checkpoint end as checkpoint,
+       step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, ` + briefly("error") + `, case when @results then checkpoint end as checkpoint,
        case when state = {scheduled} then wait end as wait, token is not null as begun
 from tasker.board where task_uuid = any (@tasks)`)
 	// readAttempts excludes batches; with several tasks it reads some needlessly.
@@ -172,15 +172,23 @@ from tasker.task_events where task_uuid = any (@tasks) and (metadata->>'action' 
 order by task_uuid, at, seq`)
 )
 
-const attemptFields = `a.task_uuid, a.task_state, a.task_reason, a.task_progress,
-       a.step_no, a.attempt, a.outcome, a.enqueued_at, a.claimed_at, a.reported_at, a.applied_at, a.worker, case when @results then a.result end as result, a.error, a.reason,
+var attemptFields = `a.task_uuid, a.task_state, a.task_reason, a.task_progress,
+       a.step_no, a.attempt, a.outcome, a.enqueued_at, a.claimed_at, a.reported_at, a.applied_at, a.worker, case when @results then a.result end as result, ` + briefly("a.error") + `, a.reason,
        case when @results then a.checkpoint end as checkpoint`
+
+// briefly is a failure, or with @brief only its type and the beginning of its message: a failure may
+// have 64 KiB, and a task thousands of them.
+func briefly(failure string) string {
+	return `case when @brief::boolean and ` + failure + ` is not null then jsonb_build_object('error_type', ` + failure + `->'error_type', 'message', left(` + failure + `->>'message', 500)) else ` +
+		failure + ` end as error`
+}
 
 // parts are the optional parts of a task; each may be large.
 type parts struct {
 	context bool
 	results bool // and checkpoints
-	links   bool // steps completed by hand, and the next tasks
+	links   bool // steps completed by hand, the next tasks, and how far steps are
+	brief   bool // of failures only the type and the beginning of the message
 }
 
 // Task reads one task with its steps and results, or ErrNotFound.
@@ -222,7 +230,7 @@ func (s *Ledger) readTasks(ctx context.Context, ids []uuid.UUID, of parts) ([]*T
 			byID[r.UUID] = newTaskReader(r)
 			tasks, plans = append(tasks, byID[r.UUID].task), append(plans, r.PlanID)
 		}))
-		readBoard.With(pg.Args{"tasks": ids, "results": of.results}).Queue(b).Query(readParts(byID, (*taskReader).addBoard))
+		readBoard.With(pg.Args{"tasks": ids, "results": of.results, "brief": of.brief}).Queue(b).Query(readParts(byID, (*taskReader).addBoard))
 		queueAttempts(b, readAttempts, ids, of, byID)
 		if of.links {
 			readManual.With(pg.Args{"tasks": ids}).Queue(b).Query(readParts(byID, (*taskReader).addManual))
