@@ -102,6 +102,13 @@ func TestEveryCallOfOperators(t *testing.T) {
 		"workers": {golden(t, "workers"), "GET /v1/workers?limit=5&namespace=n&status=dead", "", func(c *client.Client) (any, error) {
 			return under("workers")(c.Workers(ctx, client.WorkerListOptions{Status: "dead", Namespace: "n", Limit: 5}))
 		}},
+		"me": {golden(t, "me"), "GET /v1/me", "", func(c *client.Client) (any, error) { return c.Me(ctx) }},
+		"browser sessions": {golden(t, "browser_sessions"), "GET /v1/browser-sessions?principal=bo", "", func(c *client.Client) (any, error) {
+			return under("browser_sessions")(c.BrowserSessions(ctx, client.BrowserSessionListOptions{Principal: "bo"}))
+		}},
+		"end browser session": {golden(t, "browser_session"), "DELETE /v1/browser-sessions/x?reason=r", "", func(c *client.Client) (any, error) {
+			return c.EndBrowserSession(ctx, "x", client.Why{Reason: "r"})
+		}},
 		"sweeps":    {golden(t, "sweeps"), "GET /v1/sweeps", "", func(c *client.Client) (any, error) { return under("sweeps")(c.Sweeps(ctx)) }},
 		"run sweep": {golden(t, "sweep_run"), "POST /v1/sweeps/x/run", `{}`, func(c *client.Client) (any, error) { return c.RunSweep(ctx, "x", client.SweepRequest{}) }},
 		"create schedule": {golden(t, "schedule_created"), "POST /v1/schedules", `{"name":"a","namespace":"n","template":"t","version":"1","cron":"@daily"}`, func(c *client.Client) (any, error) {

@@ -517,3 +517,20 @@ func ExampleClient_Performance() {
 	// 96 96 <nil>
 	// charge <nil>
 }
+
+// Shows who the credentials of the client are, and ends a forgotten login of a browser.
+func ExampleClient_Me() {
+	ctx := context.Background()
+	c, closed := serving(client.Me{Principal: "ana", Namespaces: []string{"shop"}}, wire.BrowserSessionList{}, client.BrowserSession{Principal: "ana"})
+	defer closed()
+	me, err := c.Me(ctx)
+	fmt.Println(me.Principal, me.Namespaces, err)
+	_, err = c.BrowserSessions(ctx, client.BrowserSessionListOptions{})
+	fmt.Println(err)
+	ended, err := c.EndBrowserSession(ctx, "0190b6f2-3c5e-7d8a-9f10-6b1c2d3e4f50", client.Why{Reason: "left open"})
+	fmt.Println(ended.Principal, err)
+	// Output:
+	// ana [shop] <nil>
+	// <nil>
+	// ana <nil>
+}

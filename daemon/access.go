@@ -2,12 +2,10 @@ package daemon
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -16,7 +14,6 @@ import (
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/loopback"
 	"github.com/tasker-go/tasker/internal/servercert"
-	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
@@ -36,7 +33,7 @@ func unguarded(enabled bool, address string, c config.Auth) error {
 }
 
 // accessOf says who may use a server.
-func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error) {
+func (s *shared) accessOf(w config.Web, keys auth.KeyStore, sessions auth.SessionStore) (rest.Access, error) {
 	a := rest.Access{KeyHeader: w.Auth.APIKeyHeader, LogOnly: w.Auth.Enforcement == "log", Public: w.Auth.PublicEndpoints, Share: w.Auth.PrincipalShare, Origins: w.CORSOrigins, Hosts: w.AllowedHosts}
 	if err := unguarded(w.Enabled, w.BindAddress, w.Auth); err != nil {
 		return a, err
@@ -55,6 +52,7 @@ func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error)
 	if options.Tokens != nil {
 		s.keySet, _ = options.Tokens.Keys.(*auth.KeySet)
 	}
+	options.Sessions = sessions
 	a.Authenticator, err = auth.New(options)
 	return a, err
 }
@@ -183,24 +181,4 @@ func (s *shared) tlsOf(c config.ServerTLS, protocols []string) (*tls.Config, err
 		return nil, fmt.Errorf("encrypt the API: %w", err)
 	}
 	return encryption, nil
-}
-
-// storedKeys has the API keys of the database.
-type storedKeys struct{ *store.Store }
-
-// APIKey implements auth.KeyStore.
-func (k storedKeys) APIKey(ctx context.Context, hash auth.KeyHash) (*auth.APIKey, time.Time, error) {
-	key, err := k.UseAPIKey(ctx, hash[:])
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return nil, key.Now, nil
-	case err != nil:
-		return nil, key.Now, err
-	}
-	permissions, _ := auth.ParsePermissions(key.Permissions) // those that this version knows
-	good := &auth.APIKey{Name: key.Name, Permissions: permissions, Namespaces: key.Namespaces, Revoked: key.RevokedAt != nil}
-	if key.ExpiresAt != nil {
-		good.Expires = *key.ExpiresAt
-	}
-	return good, key.Now, nil
 }

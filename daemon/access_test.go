@@ -70,7 +70,7 @@ func (g *gate) access(keys string) (rest.Access, error) {
 	core, logs := observer.New(zap.InfoLevel)
 	g.logs = logs
 	s := &shared{log: zap.New(core), metrics: telemetry.Discard()}
-	return s.accessOf(loaded.Worker.Web, nil)
+	return s.accessOf(loaded.Worker.Web, nil, nil)
 }
 
 const signed = "enabled = true\njwt_allowed_algorithms = [\"EdDSA\"]\n"
@@ -114,10 +114,10 @@ var accessKeys = map[string]func(t *testing.T, g *gate){
 	"allow_anonymous": func(t *testing.T, _ *gate) {
 		w := config.Web{Enabled: true, BindAddress: ":0"}
 		s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
-		_, err := s.accessOf(w, nil)
+		_, err := s.accessOf(w, nil, nil)
 		require.ErrorIs(t, err, errUnguarded)
 		w.Auth.AllowAnonymous = true
-		_, err = s.accessOf(w, nil)
+		_, err = s.accessOf(w, nil, nil)
 		require.NoError(t, err)
 	},
 	"enforcement": func(t *testing.T, g *gate) {

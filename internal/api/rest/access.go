@@ -26,6 +26,9 @@ type access struct {
 	scope scope
 }
 
+// open reports whether no credentials are looked at.
+func (n access) open() bool { return n.needs == "" && n.scope != scopeSelf }
+
 // scope is how the namespace that a request acts in is known before its body is decoded. A
 // principal of some namespaces is refused in all others.
 type scope int
@@ -42,6 +45,7 @@ const (
 	scopeConsumer
 	scopeSession // those of a session: {session}
 	scopeBody    // the operation calls within with what the body names
+	scopeSelf    // about the principal itself: any good credentials do, whatever they permit
 	// Of the daemon itself; Access.Public may open each, see endpoints.
 	scopeMetrics
 	scopeHealth
@@ -195,6 +199,11 @@ var accesses = map[string]access{
 	"get-batch-results": {auth.WorkersExecute, scopeSession},
 	"close-session":     {auth.WorkersExecute, scopeSession},
 
+	"login": {}, "logout": {}, // they look at the credentials themselves
+	"get-me":                {scope: scopeSelf},
+	"list-browser-sessions": {scope: scopeSelf},
+	"end-browser-session":   {scope: scopeSelf},
+
 	"get-fleet":           {auth.SystemRead, scopeFleet},
 	"get-deployment-mode": {auth.SystemRead, scopeFleet},
 	"get-log-levels":      {auth.SystemRead, scopeFleet},
@@ -252,11 +261,16 @@ type ownerOf func(ctx context.Context, s scope, id string) (namespace string, er
 func (a *api) authorise(x *exchange, needed access) error {
 	x.who = auth.Unchecked()
 	authenticator := a.cfg.Access.Authenticator
-	if authenticator == nil || needed.needs == "" {
+	if authenticator == nil || needed.open() {
 		return nil
 	}
-	ctx := x.request.Context()
-	who, err := authenticator.Authenticate(ctx, x.credentials())
+	ctx, credentials := x.request.Context(), x.credentials()
+	if credentials.BySession() {
+		if err := a.browsers.foreign(x.request); err != nil {
+			return a.decided(x, needed.needs, err)
+		}
+	}
+	who, err := authenticator.Authenticate(ctx, credentials)
 	if err == nil && asksOnly(ctx) {
 		return nil
 	}
@@ -280,6 +294,13 @@ func (s *Server) Refuse(w http.ResponseWriter, r *http.Request) {
 
 // credentials are those of a request.
 func (x *exchange) credentials() auth.Credentials {
+	c := x.sent()
+	c.Session = cookieToken(x.request)
+	return c
+}
+
+// sent are the credentials that a client sends by itself.
+func (x *exchange) sent() auth.Credentials {
 	h := x.request.Header
 	return auth.Credentials{Authorization: h.Get("Authorization"), Key: h.Get(x.server.keyHeader)}
 }
@@ -305,6 +326,9 @@ var errOtherNamespaces = errors.New("the namespaces of the credentials have chan
 
 // permit compares what the principal of a request may do with what it wants to.
 func (a *api) permit(ctx context.Context, x *exchange, needed access) error {
+	if needed.scope == scopeSelf {
+		return nil
+	}
 	if err := x.who.Authorize(needed.needs); err != nil {
 		return err
 	}

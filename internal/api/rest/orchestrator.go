@@ -105,6 +105,7 @@ type Database interface {
 // for something that does not exist wraps store.ErrNotFound.
 type Store interface {
 	Database
+	SessionStore
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	UnservedSteps(ctx context.Context, task uuid.UUID, alive time.Duration) (map[int]store.Unserved, error)
@@ -250,6 +251,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&submissionRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
+	(&sessionDoor{a}).add()
 	newAnalytics(a, o.AnalyticsAge).add()
 	a.addAutoscaling(o.Autoscaling)
 	(&isolatedRoutes{a}).add()

@@ -70,7 +70,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 132
+const SchemaVersion = 141
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 

@@ -1,0 +1,8 @@
+package wire
+
+import "github.com/tasker-go/tasker/client"
+
+// BrowserSessionList are browser sessions that have not ended.
+type BrowserSessionList struct {
+	BrowserSessions []client.BrowserSession `json:"browser_sessions" nullable:"false"`
+}
