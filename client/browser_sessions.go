@@ -11,9 +11,9 @@ type Login struct {
 type Me struct {
 	Principal string `json:"principal"`
 	Method    string `json:"method" doc:"How it has proved who it is; with a browser session how that was opened" enum:"none,token,api_key,oidc"`
-	// BrowserSessionID and APIKeyID are null where there is none. A key of a file has no id.
+	// BrowserSessionID and KeyUUID are null where there is none. A key of a file has no id.
 	BrowserSessionID *string  `json:"browser_session_id" doc:"Of its browser session"`
-	APIKeyID         *string  `json:"api_key_id" doc:"Of its API key of the database, or of the one that has opened the browser session"`
+	KeyUUID          *string  `json:"key_uuid" doc:"Of its API key of the database, or of the one that has opened the browser session"`
 	Permissions      []string `json:"permissions"`
 	Namespaces       []string `json:"namespaces" doc:"* stands for all"`
 	ExpiresAt        *Time    `json:"expires_at" format:"date-time" doc:"When the credentials end; a browser session may end sooner, if it is revoked. Null: never"`
@@ -25,7 +25,7 @@ type BrowserSession struct {
 	ID          string   `json:"id" format:"uuid"`
 	Principal   string   `json:"principal"`
 	OpenedBy    string   `json:"opened_by" enum:"api_key,oidc"`
-	APIKeyID    *string  `json:"api_key_id" doc:"The API key of the database that has opened it; it ends with the key"`
+	KeyUUID     *string  `json:"key_uuid" doc:"The API key of the database that has opened it; it ends with the key"`
 	Permissions []string `json:"permissions"`
 	Namespaces  []string `json:"namespaces" doc:"None: all"`
 	CreatedAt   Time     `json:"created_at" format:"date-time"`

@@ -534,3 +534,24 @@ func ExampleClient_Me() {
 	// <nil>
 	// ana <nil>
 }
+
+// Makes an API key, changes over to a new one, and revokes that.
+func ExampleClient_CreateAPIKey() {
+	ctx := context.Background()
+	made := client.APIKey{KeyUUID: "0190b6f2-3c5e-7d8a-9f10-6b1c2d3e4f50", Name: "shop", Key: "tsk_…"}
+	c, closed := serving(made, made, wire.APIKeyList{APIKeys: []client.APIKey{made}}, made)
+	defer closed()
+	key, err := c.CreateAPIKey(ctx, client.APIKeyRequest{Name: "shop", Permissions: []string{"tasks:create"}, Namespaces: []string{"shop"}})
+	fmt.Println(key.Key, err)
+	key, err = c.RotateAPIKey(ctx, key.KeyUUID, client.APIKeyRotation{Reason: "every quarter"})
+	fmt.Println(key.Name, err)
+	keys, err := c.APIKeys(ctx, 0)
+	fmt.Println(len(keys), err)
+	_, err = c.RevokeAPIKey(ctx, key.KeyUUID, client.Why{Reason: "lost"})
+	fmt.Println(err)
+	// Output:
+	// tsk_… <nil>
+	// shop <nil>
+	// 1 <nil>
+	// <nil>
+}

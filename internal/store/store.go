@@ -245,7 +245,7 @@ type (
 // PendingReason, DeadLetters, UpdateDeadLetter, MarkReplayed, PurgeDeadLetters,
 // DeadLetterStats, InvestigationQueue; StaleTasks, StalenessMonitor, DescribeStale, StillStale, StalledSteps, PastDeadline, StillPastDeadline; Retain,
 // TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction; UseAPIKey, CreateAPIKey,
-// RevokeAPIKey, APIKeys; UseBrowserSession, OpenBrowserSession, BrowserSession, BrowserSessions, EndBrowserSession,
+// RevokeAPIKey, RotateAPIKey, APIKey, APIKeys, APIKeysWithin; UseBrowserSession, OpenBrowserSession, BrowserSession, BrowserSessions, EndBrowserSession,
 // EndBrowserSessionOf; RegisterQueueWorker, QueueWorkerHeartbeat, QueueWorker,
 // QueueWorkersNamed, QueueWorkers, NoteQueueDeaths, RetainQueues.
 type (
@@ -257,6 +257,7 @@ type (
 	APIKey               = operations.APIKey               // an API key without its secret
 	UsedAPIKey           = operations.UsedAPIKey           // a key that a client has sent
 	NewAPIKey            = operations.NewAPIKey            // a key to create
+	RotatedKey           = operations.RotatedKey           // a key to make in place of another one
 	BrowserSession       = operations.BrowserSession       // who has logged in with a browser
 	UsedBrowserSession   = operations.UsedBrowserSession   // a browser session whose token a client has sent
 	NewBrowserSession    = operations.NewBrowserSession    // a browser session to open
@@ -320,6 +321,8 @@ var (
 	ErrConsumerBusy       = events.ErrConsumerBusy
 	ErrConsumerLost       = events.ErrConsumerLost
 	ErrDeadLetterOpen     = operations.ErrDeadLetterOpen
+	ErrKeyNameTaken       = operations.ErrKeyNameTaken
+	ErrKeyEnded           = operations.ErrKeyEnded
 )
 
 // QuotaKinds are the kinds of tasks that the engine creates, which a quota may apply to.

@@ -204,6 +204,11 @@ var accesses = map[string]access{
 	"list-browser-sessions": {scope: scopeSelf},
 	"end-browser-session":   {scope: scopeSelf},
 
+	"list-api-keys":  {auth.AuthRead, scopeBody},
+	"create-api-key": {auth.AuthManage, scopeBody},
+	"rotate-api-key": {auth.AuthManage, scopeBody},
+	"revoke-api-key": {auth.AuthManage, scopeBody},
+
 	"get-fleet":           {auth.SystemRead, scopeFleet},
 	"get-deployment-mode": {auth.SystemRead, scopeFleet},
 	"get-log-levels":      {auth.SystemRead, scopeFleet},

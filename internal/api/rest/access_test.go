@@ -230,6 +230,8 @@ var lockedBodies = map[string]string{
 	"POST /v1/event-consumers":                              `{"name":"n","namespace":"shapes","from":"now"}`,
 	"POST /v1/external-events":                              `{"name":"n","namespace":"shapes","key":"k"}`,
 
+	"POST /v1/api-keys": `{"name":"n","permissions":["auth:manage"],"namespaces":["shapes"]}`,
+
 	"POST /tasks/v1":                `{"queue":"shapes","payload":1}`,
 	"POST /tasks/v1/bulk":           `{"tasks":[{"queue":"shapes","payload":1}]}`,
 	"POST /tasks/v1/claim":          `{"workerId":"w"}`,

@@ -213,7 +213,7 @@ func (r *sessionDoor) me(ctx context.Context, _ *struct{}) (*client.Me, error) {
 		me.BrowserSessionID = &x.who.Session
 	}
 	if x.who.Key != "" {
-		me.APIKeyID = &x.who.Key
+		me.KeyUUID = &x.who.Key
 	}
 	if !x.who.Expires.IsZero() {
 		me.ExpiresAt = &client.Time{Time: x.who.Expires}
@@ -238,13 +238,13 @@ func (r *sessionDoor) list(ctx context.Context, in *struct {
 }) (*wire.BrowserSessionList, error) {
 	x := exchangeOf(ctx)
 	f := store.BrowserSessionFilter{Principal: x.who.Subject, OpenedBy: string(x.who.Method), Idle: r.cfg.BrowserSessions.Idle,
-		Limit: cmp.Or(int(in.Limit), 100)}
+		Within: x.namespaces(), Limit: cmp.Or(int(in.Limit), 100)}
 	if in.Principal != "" {
 		if err := x.server.judged(x, x.who.Authorize(auth.AuthManage)); err != nil {
 			return nil, err
 		}
 		var c checked
-		f.Principal, f.OpenedBy, f.Within = c.text("principal", in.Principal, maxPrincipal), "", x.namespaces()
+		f.Principal, f.OpenedBy = c.text("principal", in.Principal, maxPrincipal), ""
 		if err := c.err(); err != nil {
 			return nil, err
 		}
@@ -260,14 +260,15 @@ func (r *sessionDoor) list(ctx context.Context, in *struct {
 const maxPrincipal = 255
 
 func sessionOf(x *exchange, s *store.BrowserSession) client.BrowserSession {
-	return client.BrowserSession{ID: s.ID.String(), Principal: s.Principal, OpenedBy: s.OpenedBy, APIKeyID: textOf(s.KeyUUID),
+	return client.BrowserSession{ID: s.ID.String(), Principal: s.Principal, OpenedBy: s.OpenedBy, KeyUUID: textOf(s.KeyUUID),
 		Permissions: s.Permissions, Namespaces: s.Namespaces, CreatedAt: client.Time{Time: s.CreatedAt}, LastUsedAt: client.Time{Time: s.LastUsedAt},
 		ExpiresAt: client.Time{Time: s.ExpiresAt}, Current: s.ID.String() == x.who.Session}
 }
 
-// own reports whether a session is of the principal of a request.
+// own reports whether a session is of the principal of a request. A key of the same name that may act
+// elsewhere is another one's.
 func (x *exchange) own(s *store.BrowserSession) bool {
-	return s.Principal == x.who.Subject && s.OpenedBy == string(x.who.Method)
+	return s.Principal == x.who.Subject && s.OpenedBy == string(x.who.Method) && x.shows(s.Namespaces)
 }
 
 func (r *sessionDoor) end(ctx context.Context, in *struct {

@@ -48,7 +48,7 @@ func (f fakeSessions) BrowserSessions(context.Context, store.BrowserSessionFilte
 // lodge is a server with access by API keys and browser sessions, on a real database.
 type lodge struct {
 	*house
-	e    *enginetest.Engine
+	e *enginetest.Engine
 }
 
 // newLodge has at most three sessions for a principal.
@@ -155,7 +155,7 @@ func TestABrowserSessionSpeaksForItsKey(t *testing.T) {
 	require.Equal(t, "api_key", me.Method)
 	require.Equal(t, []string{"shapes"}, me.Namespaces)
 	require.NotNil(t, me.BrowserSessionID)
-	require.NotNil(t, me.APIKeyID)
+	require.NotNil(t, me.KeyUUID)
 	require.NotNil(t, me.ExpiresAt)
 	require.Equal(t, "enforce", me.Access)
 	require.Equal(t, http.StatusOK, l.as(cookie, http.MethodGet, "/v1/tasks", "").StatusCode)

@@ -237,6 +237,7 @@ type unmade struct{ rest.Store }
 // fakeStore has one task and one template, and no other methods.
 type fakeStore struct {
 	fakeSessions
+	fakeKeys
 	named []store.NamedTemplate // the templates called d
 	asked [][]string            // the names that were looked for
 	unmade

@@ -106,6 +106,7 @@ type Database interface {
 type Store interface {
 	Database
 	SessionStore
+	KeyStore
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	UnservedSteps(ctx context.Context, task uuid.UUID, alive time.Duration) (map[int]store.Unserved, error)
@@ -252,6 +253,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
 	(&sessionDoor{a}).add()
+	(&keyRoutes{a}).add()
 	newAnalytics(a, o.AnalyticsAge).add()
 	a.addAutoscaling(o.Autoscaling)
 	(&isolatedRoutes{a}).add()

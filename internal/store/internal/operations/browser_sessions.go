@@ -96,7 +96,7 @@ where s.id = @id returning s.hash, ` + sessionColumns)
 	// Index: browser_sessions_by_principal; of all, browser_sessions_by_creation.
 	listBrowserSessions = pg.Compile(`
 select ` + sessionColumns + ` from tasker.browser_sessions s
-where s.principal = @principal and s.opened_by = @opened_by and ` + openSession + `
+where s.principal = @principal and s.opened_by = @opened_by and ` + openSession + ` and ` + shownSession + `
 order by s.created_at desc, s.id desc limit @limit`)
 	listSessionsOf = pg.Compile(`
 select ` + sessionColumns + ` from tasker.browser_sessions s
@@ -198,7 +198,7 @@ func (s *Operations) EndBrowserSession(ctx context.Context, id uuid.UUID, by pg.
 type BrowserSessionFilter struct {
 	Principal string // whose; "": of all
 	OpenedBy  string // how those of the principal were opened; "": either way
-	// Within are the namespaces that sessions may act in at most, unless OpenedBy is given; nil: any.
+	// Within are the namespaces that sessions may act in at most; nil: any.
 	Within []string
 	Idle   time.Duration
 	Limit  int
@@ -206,14 +206,13 @@ type BrowserSessionFilter struct {
 
 // BrowserSessions lists those of a principal, or of all, newest first.
 func (s *Operations) BrowserSessions(ctx context.Context, f BrowserSessionFilter) ([]BrowserSession, error) {
-	args := pg.Args{"idle_ms": f.Idle.Milliseconds(), "limit": f.Limit}
-	shown := args.And(pg.Args{"within": f.Within})
-	list := listAllSessions.With(shown)
+	args := pg.Args{"idle_ms": f.Idle.Milliseconds(), "limit": f.Limit, "within": f.Within}
+	list := listAllSessions.With(args)
 	switch {
 	case f.OpenedBy != "":
 		list = listBrowserSessions.With(args.And(pg.Args{"principal": f.Principal, "opened_by": f.OpenedBy}))
 	case f.Principal != "":
-		list = listSessionsOf.With(shown.And(pg.Args{"principal": f.Principal}))
+		list = listSessionsOf.With(args.And(pg.Args{"principal": f.Principal}))
 	}
 	return pg.ReadAll[BrowserSession](ctx, s.db, "browser_sessions", "list the browser sessions", list)
 }

@@ -58,6 +58,7 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		from generate_series(1, 10000) i join tasker.api_keys k on k.name = 'k' || (1 + i % 2000) on conflict do nothing;
 		analyze tasker.api_keys; analyze tasker.browser_sessions`)
 	idle := pg.Args{"idle_ms": time.Hour.Milliseconds()}
+	key := db.QueryString(t, `select key_uuid::text from tasker.api_keys limit 1`)
 	one, token := db.QueryString(t, `select id::text from tasker.browser_sessions limit 1`), sha256.Sum256([]byte("s7"))
 	walked, leases := min(staleWalk, f.Waiting), f.From+f.Waiting/20
 	return []plantest.Statement{
@@ -100,12 +101,16 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("noteQueueDeaths", noteQueueDeaths.With(pg.Args{"limit": items, "skip": 0}), 10*items, items),
 		plantest.Of("goneQueueWorkers", goneQueueWorkers.remove.With(pg.Args{"ttl_ms": int64(1000), "limit": items, "skip": 0}), items, items),
 		plantest.Of("oldQueueTasks", oldQueueTasks.With(pg.Args{"ttl_ms": int64(1000), "after": uuid.Nil, "limit": items}), items, 0),
+		plantest.Of("oneKey", oneKey.With(pg.Args{"key": key}), 1, 1),
+		plantest.Of("lockKey", lockKey.With(pg.Args{"key": key}), 1, 1),
+		plantest.Of("rotateKey", rotateKey.With(pg.Args{"key": key, "hash": token[:], "actor": "a", "life_ms": nil}), 1, 1),
+		plantest.Of("expireKey", expireKey.With(pg.Args{"key": key, "grace_ms": int64(1)}), 1, 1),
 		plantest.Of("useBrowserSession", useBrowserSession.With(idle.And(pg.Args{"hash": token[:]})), 3, 1),
 		plantest.Of("endByHash", endByHash.With(pg.Args{"hash": token[:]}), 1, 1),
 		plantest.Of("endBrowserSession", endBrowserSession.With(pg.Args{"id": one}), 1, 1),
 		plantest.Of("oneBrowserSession", oneBrowserSession.With(pg.Args{"id": one}), 1, 1),
 		plantest.Of("endOldest", endOldest.With(idle.And(pg.Args{"principal": "p7", "opened_by": "api_key", "most": 3})), 20, 0),
-		plantest.Of("listBrowserSessions", listBrowserSessions.With(idle.And(pg.Args{"principal": "p907", "opened_by": "api_key", "limit": items})), 20, 10),
+		plantest.Of("listBrowserSessions", listBrowserSessions.With(idle.And(pg.Args{"principal": "p907", "opened_by": "api_key", "within": nil, "limit": items})), 20, 10),
 		plantest.Of("listAllSessions", listAllSessions.With(idle.And(pg.Args{"within": nil, "limit": items})), 20*items, items),
 		plantest.Of("listSessionsOf", listSessionsOf.With(idle.And(pg.Args{"principal": "p907", "within": []string{"big"}, "limit": items})), 20, 0),
 		plantest.Of("deleteBrowserSessions", endedSessions.remove.With(pg.Args{"limit": items, "skip": 0}), items, items),
