@@ -113,6 +113,9 @@ func TestEveryCallOfOperators(t *testing.T) {
 		"revoke key": {golden(t, "api_key"), "DELETE /v1/api-keys/x?actor=a", "", func(c *client.Client) (any, error) {
 			return c.RevokeAPIKey(ctx, "x", client.Why{Actor: "a"})
 		}},
+		"audit": {golden(t, "operator_actions"), "GET /v1/audit?actor=a&limit=7&since=2026-03-21T10%3A11%3A12Z", "", func(c *client.Client) (any, error) {
+			return c.Audit(ctx, client.AuditOptions{Actor: "a", Since: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC), Limit: 7})
+		}},
 		"me": {golden(t, "me"), "GET /v1/me", "", func(c *client.Client) (any, error) { return c.Me(ctx) }},
 		"browser sessions": {golden(t, "browser_sessions"), "GET /v1/browser-sessions?principal=bo", "", func(c *client.Client) (any, error) {
 			return under("browser_sessions")(c.BrowserSessions(ctx, client.BrowserSessionListOptions{Principal: "bo"}))

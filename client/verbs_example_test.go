@@ -555,3 +555,23 @@ func ExampleClient_CreateAPIKey() {
 	// 1 <nil>
 	// <nil>
 }
+
+// Reads what operators have done in a namespace, page by page.
+func ExampleClient_Audit() {
+	ctx := context.Background()
+	c, closed := serving(client.AuditList{Records: []client.AuditRecord{{Actor: "ana", Action: "pause_namespace"}}})
+	defer closed()
+	for o := (client.AuditOptions{Namespace: "shop"}); ; {
+		page, err := c.Audit(ctx, o)
+		if err != nil {
+			break
+		}
+		for _, r := range page.Records {
+			fmt.Println(r.Actor, r.Action)
+		}
+		if o.Cursor = page.NextCursor; o.Cursor == "" {
+			break
+		}
+	}
+	// Output: ana pause_namespace
+}

@@ -244,7 +244,7 @@ type (
 // OthersOffer, SweepLiveness; OpenDeadLetter, DeadLetter, DeadLetterOfTask,
 // PendingReason, DeadLetters, UpdateDeadLetter, MarkReplayed, PurgeDeadLetters,
 // DeadLetterStats, InvestigationQueue; StaleTasks, StalenessMonitor, DescribeStale, StillStale, StalledSteps, PastDeadline, StillPastDeadline; Retain,
-// TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction; UseAPIKey, CreateAPIKey,
+// TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction, Audit; UseAPIKey, CreateAPIKey,
 // RevokeAPIKey, RotateAPIKey, APIKey, APIKeys, APIKeysWithin; UseBrowserSession, OpenBrowserSession, BrowserSession, BrowserSessions, EndBrowserSession,
 // EndBrowserSessionOf; RegisterQueueWorker, QueueWorkerHeartbeat, QueueWorker,
 // QueueWorkersNamed, QueueWorkers, NoteQueueDeaths, RetainQueues.
@@ -258,6 +258,10 @@ type (
 	UsedAPIKey           = operations.UsedAPIKey           // a key that a client has sent
 	NewAPIKey            = operations.NewAPIKey            // a key to create
 	RotatedKey           = operations.RotatedKey           // a key to make in place of another one
+	AuditRecord          = operations.AuditRecord          // the record of an action of an operator
+	AuditFilter          = operations.AuditFilter          // selects records of actions
+	AuditPage            = operations.AuditPage            // a part of the list of records, newest first
+	AuditPlace           = operations.AuditPlace           // a place in the list of records
 	BrowserSession       = operations.BrowserSession       // who has logged in with a browser
 	UsedBrowserSession   = operations.UsedBrowserSession   // a browser session whose token a client has sent
 	NewBrowserSession    = operations.NewBrowserSession    // a browser session to open

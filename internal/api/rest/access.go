@@ -204,6 +204,7 @@ var accesses = map[string]access{
 	"list-browser-sessions": {scope: scopeSelf},
 	"end-browser-session":   {scope: scopeSelf},
 
+	"list-audit":     {auth.AuditRead, scopeQuery},
 	"list-api-keys":  {auth.AuthRead, scopeBody},
 	"create-api-key": {auth.AuthManage, scopeBody},
 	"rotate-api-key": {auth.AuthManage, scopeBody},

@@ -61,7 +61,7 @@ func newLodge(t *testing.T, change ...func(*rest.Config, *rest.Orchestrator, *au
 		stored := rest.StoredCredentials{Database: e.Store, Idle: c.BrowserSessions.Idle}
 		options := auth.Options{Keys: &auth.KeyOptions{Stored: stored}, Sessions: stored}
 		o.Engine, o.Store, o.MaxEventStreams = enginetest.Supervised{Orchestrator: e.Orchestrator}, e.Store, 4
-		o.NewEvents = e.Orchestrator.NewEvents
+		o.NewEvents, o.MaxEventConsumers = e.Orchestrator.NewEvents, 4
 		c.Access.KeyHeader = "X-API-Key"
 		for _, change := range change {
 			change(c, o, &options)

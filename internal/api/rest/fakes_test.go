@@ -238,6 +238,7 @@ type unmade struct{ rest.Store }
 type fakeStore struct {
 	fakeSessions
 	fakeKeys
+	fakeAudit
 	named []store.NamedTemplate // the templates called d
 	asked [][]string            // the names that were looked for
 	unmade

@@ -107,6 +107,7 @@ type Store interface {
 	Database
 	SessionStore
 	KeyStore
+	AuditStore
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	UnservedSteps(ctx context.Context, task uuid.UUID, alive time.Duration) (map[int]store.Unserved, error)
@@ -254,6 +255,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&sweepRoutes{a, o.RunSweep}).add()
 	(&sessionDoor{a}).add()
 	(&keyRoutes{a}).add()
+	(&auditRoutes{a}).add()
 	newAnalytics(a, o.AnalyticsAge).add()
 	a.addAutoscaling(o.Autoscaling)
 	(&isolatedRoutes{a}).add()

@@ -60,6 +60,8 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 	idle := pg.Args{"idle_ms": time.Hour.Milliseconds()}
 	key := db.QueryString(t, `select key_uuid::text from tasker.api_keys limit 1`)
 	one, token := db.QueryString(t, `select id::text from tasker.browser_sessions limit 1`), sha256.Sum256([]byte("s7"))
+	long := time.Now().Add(-time.Hour)
+	audited := func(f AuditFilter) pg.Args { return f.args().And(pg.Args{"look": items}) }
 	walked, leases := min(staleWalk, f.Waiting), f.From+f.Waiting/20
 	return []plantest.Statement{
 		plantest.Of("workerHeartbeat", workerHeartbeat.With(pg.Args{"worker": worker, "id": "w", "hostname": "h", "version": "v", "mode": "m", "namespaces": []string{"big"},
@@ -101,6 +103,12 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("noteQueueDeaths", noteQueueDeaths.With(pg.Args{"limit": items, "skip": 0}), 10*items, items),
 		plantest.Of("goneQueueWorkers", goneQueueWorkers.remove.With(pg.Args{"ttl_ms": int64(1000), "limit": items, "skip": 0}), items, items),
 		plantest.Of("oldQueueTasks", oldQueueTasks.With(pg.Args{"ttl_ms": int64(1000), "after": uuid.Nil, "limit": items}), items, 0),
+		plantest.Of("auditOfAll", auditOfAll.With(audited(AuditFilter{Limit: items})), 2*items, items+1),
+		plantest.Of("auditOfTime", auditOfAll.With(audited(AuditFilter{Since: new(long), Until: new(long.Add(time.Minute)), Limit: items})), 60, 0),
+		plantest.Of("auditOfNamespace", auditOfNamespace.With(audited(AuditFilter{Namespace: "big", Limit: items})), 2*items, items+1),
+		plantest.Of("auditOfActor", auditOfActor.With(audited(AuditFilter{Actor: "a7", Limit: items, Before: &AuditPlace{At: time.Now()}})), 2*items, items+1),
+		plantest.Of("auditOfAction", auditOfAction.With(audited(AuditFilter{Action: "b7", Limit: items})), 2*items, items+1),
+		plantest.Of("auditOfFew", auditOfActor.With(audited(AuditFilter{Actor: "a7", Action: "never", Limit: items})), items, 0),
 		plantest.Of("oneKey", oneKey.With(pg.Args{"key": key}), 1, 1),
 		plantest.Of("lockKey", lockKey.With(pg.Args{"key": key}), 1, 1),
 		plantest.Of("rotateKey", rotateKey.With(pg.Args{"key": key, "hash": token[:], "actor": "a", "life_ms": nil}), 1, 1),
