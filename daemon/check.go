@@ -104,6 +104,10 @@ func checkServers(loaded *config.Loaded) error {
 			errs = append(errs, access, certificate, other, unguarded(servers.grpc.Enabled, servers.grpc.BindAddress, servers.web.Auth))
 		}
 	}
+	if slices.Contains(loaded.Context.Roots(), "orchestration") {
+		_, err := providerOf(o.Web, s.log)
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 

@@ -208,6 +208,11 @@ func (s *shared) webConfig(w config.OrchestrationWeb, g config.GRPC, environment
 	if cfg.Access, err = s.accessOf(w.Web, stored, sessions); err != nil {
 		return cfg, err
 	}
+	if sessions != nil {
+		if cfg.Access.Provider, err = providerOf(w, s.log.Named("auth")); err != nil {
+			return cfg, err
+		}
+	}
 	cfg.Warnings = s.loaded.Unencrypted(s.root)
 	cfg.Access.Reach = orchestration.ReachOf(w.Auth, s.loaded.Common.Namespaces.Grants)
 	cfg.TLS, err = s.tlsOf(w.ServerTLS, overREST)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/oidclogin"
 	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -199,7 +200,7 @@ var accesses = map[string]access{
 	"get-batch-results": {auth.WorkersExecute, scopeSession},
 	"close-session":     {auth.WorkersExecute, scopeSession},
 
-	"login": {}, "logout": {}, // they look at the credentials themselves
+	"login": {}, "logout": {}, "login-oidc": {}, "login-oidc-callback": {}, // they look at the credentials themselves
 	"get-me":                {scope: scopeSelf},
 	"list-browser-sessions": {scope: scopeSelf},
 	"end-browser-session":   {scope: scopeSelf},
@@ -242,6 +243,8 @@ type Access struct {
 	Authenticator *auth.Authenticator
 	// KeyHeader carries API keys.
 	KeyHeader string
+	// Provider logs browsers in by OpenID Connect; nil: there is none.
+	Provider *oidclogin.Provider
 	// LogOnly lets requests through that would be refused, and logs them.
 	LogOnly bool
 	// Public needs no credentials, of docs, metrics, health_detailed and reflection.

@@ -297,7 +297,7 @@ func TestEveryRouteIsLocked(t *testing.T) {
 // credentials themselves.
 var (
 	selfRoutes  = []string{"GET /v1/me", "GET /v1/browser-sessions", "DELETE /v1/browser-sessions/{id}"}
-	loginRoutes = []string{"POST /v1/login", "POST /v1/logout"}
+	loginRoutes = []string{"POST /v1/login", "POST /v1/logout", "GET /v1/login/oidc", "GET /v1/login/oidc/callback"}
 )
 
 // isForTheKnown holds a route against credentials that are bad, and against good ones that permit

@@ -73,6 +73,8 @@ type operation struct {
 	media  string // of the answer; "": JSON
 	// optional bodies may be left out.
 	optional bool
+	// anyQuery ignores unknown parameters: others than clients send the request.
+	anyQuery bool
 	// unguarded routes need no answer of the database, or show its recovery: no circuit
 	// breaker rejects them.
 	unguarded bool
@@ -128,7 +130,10 @@ func addOwn[I, B, T any](a *api, op operation, serve func(x *exchange, in *I) er
 	allowed := queryNames(params)
 	a.mux.HandleFunc(op.method+" "+op.path, a.guarded(needed, func(x *exchange) error {
 		in := new(I)
-		err := x.server.checkQuery(x.request, &op, allowed)
+		var err error
+		if !op.anyQuery {
+			err = x.server.checkQuery(x.request, &op, allowed)
+		}
 		if err == nil {
 			err = bind(x.request, params, reflect.ValueOf(in).Elem())
 		}

@@ -253,7 +253,9 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&submissionRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
-	(&sessionDoor{a}).add()
+	sessions := &sessionDoor{a}
+	sessions.add()
+	(&providerDoor{sessions}).add()
 	(&keyRoutes{a}).add()
 	(&auditRoutes{a}).add()
 	newAnalytics(a, o.AnalyticsAge).add()
