@@ -102,6 +102,27 @@ func TestEveryCallOfOperators(t *testing.T) {
 		"workers": {golden(t, "workers"), "GET /v1/workers?limit=5&namespace=n&status=dead", "", func(c *client.Client) (any, error) {
 			return under("workers")(c.Workers(ctx, client.WorkerListOptions{Status: "dead", Namespace: "n", Limit: 5}))
 		}},
+		"api keys": {golden(t, "api_keys"), "GET /v1/api-keys?limit=7", "", func(c *client.Client) (any, error) { return under("api_keys")(c.APIKeys(ctx, 7)) }},
+		"create key": {golden(t, "api_key"), "POST /v1/api-keys", `{"name":"n","permissions":["tasks:read"],"namespaces":["a"],"expires_in_seconds":60}`,
+			func(c *client.Client) (any, error) {
+				return c.CreateAPIKey(ctx, client.APIKeyRequest{Name: "n", Permissions: []string{"tasks:read"}, Namespaces: []string{"a"}, ExpiresInSeconds: 60})
+			}},
+		"rotate key": {golden(t, "api_key"), "POST /v1/api-keys/x/rotate", `{"grace_seconds":0,"reason":"r"}`, func(c *client.Client) (any, error) {
+			return c.RotateAPIKey(ctx, "x", client.APIKeyRotation{GraceSeconds: new(int64), Reason: "r"})
+		}},
+		"revoke key": {golden(t, "api_key"), "DELETE /v1/api-keys/x?actor=a", "", func(c *client.Client) (any, error) {
+			return c.RevokeAPIKey(ctx, "x", client.Why{Actor: "a"})
+		}},
+		"audit": {golden(t, "operator_actions"), "GET /v1/audit?actor=a&limit=7&since=2026-03-21T10%3A11%3A12Z", "", func(c *client.Client) (any, error) {
+			return c.Audit(ctx, client.AuditOptions{Actor: "a", Since: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC), Limit: 7})
+		}},
+		"me": {golden(t, "me"), "GET /v1/me", "", func(c *client.Client) (any, error) { return c.Me(ctx) }},
+		"browser sessions": {golden(t, "browser_sessions"), "GET /v1/browser-sessions?principal=bo", "", func(c *client.Client) (any, error) {
+			return under("browser_sessions")(c.BrowserSessions(ctx, client.BrowserSessionListOptions{Principal: "bo"}))
+		}},
+		"end browser session": {golden(t, "browser_session"), "DELETE /v1/browser-sessions/x?reason=r", "", func(c *client.Client) (any, error) {
+			return c.EndBrowserSession(ctx, "x", client.Why{Reason: "r"})
+		}},
 		"sweeps":    {golden(t, "sweeps"), "GET /v1/sweeps", "", func(c *client.Client) (any, error) { return under("sweeps")(c.Sweeps(ctx)) }},
 		"run sweep": {golden(t, "sweep_run"), "POST /v1/sweeps/x/run", `{}`, func(c *client.Client) (any, error) { return c.RunSweep(ctx, "x", client.SweepRequest{}) }},
 		"create schedule": {golden(t, "schedule_created"), "POST /v1/schedules", `{"name":"a","namespace":"n","template":"t","version":"1","cron":"@daily"}`, func(c *client.Client) (any, error) {

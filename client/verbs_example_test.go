@@ -528,3 +528,61 @@ func ExampleClient_Performance() {
 	// 96 96 <nil>
 	// charge <nil>
 }
+
+// Shows who the credentials of the client are, and ends a forgotten login of a browser.
+func ExampleClient_Me() {
+	ctx := context.Background()
+	c, closed := serving(client.Me{Principal: "ana", Namespaces: []string{"shop"}}, wire.BrowserSessionList{}, client.BrowserSession{Principal: "ana"})
+	defer closed()
+	me, err := c.Me(ctx)
+	fmt.Println(me.Principal, me.Namespaces, err)
+	_, err = c.BrowserSessions(ctx, client.BrowserSessionListOptions{})
+	fmt.Println(err)
+	ended, err := c.EndBrowserSession(ctx, "0190b6f2-3c5e-7d8a-9f10-6b1c2d3e4f50", client.Why{Reason: "left open"})
+	fmt.Println(ended.Principal, err)
+	// Output:
+	// ana [shop] <nil>
+	// <nil>
+	// ana <nil>
+}
+
+// Makes an API key, changes over to a new one, and revokes that.
+func ExampleClient_CreateAPIKey() {
+	ctx := context.Background()
+	made := client.APIKey{KeyUUID: "0190b6f2-3c5e-7d8a-9f10-6b1c2d3e4f50", Name: "shop", Key: "tsk_…"}
+	c, closed := serving(made, made, wire.APIKeyList{APIKeys: []client.APIKey{made}}, made)
+	defer closed()
+	key, err := c.CreateAPIKey(ctx, client.APIKeyRequest{Name: "shop", Permissions: []string{"tasks:create"}, Namespaces: []string{"shop"}})
+	fmt.Println(key.Key, err)
+	key, err = c.RotateAPIKey(ctx, key.KeyUUID, client.APIKeyRotation{Reason: "every quarter"})
+	fmt.Println(key.Name, err)
+	keys, err := c.APIKeys(ctx, 0)
+	fmt.Println(len(keys), err)
+	_, err = c.RevokeAPIKey(ctx, key.KeyUUID, client.Why{Reason: "lost"})
+	fmt.Println(err)
+	// Output:
+	// tsk_… <nil>
+	// shop <nil>
+	// 1 <nil>
+	// <nil>
+}
+
+// Reads what operators have done in a namespace, page by page.
+func ExampleClient_Audit() {
+	ctx := context.Background()
+	c, closed := serving(client.AuditList{Records: []client.AuditRecord{{Actor: "ana", Action: "pause_namespace"}}})
+	defer closed()
+	for o := (client.AuditOptions{Namespace: "shop"}); ; {
+		page, err := c.Audit(ctx, o)
+		if err != nil {
+			break
+		}
+		for _, r := range page.Records {
+			fmt.Println(r.Actor, r.Action)
+		}
+		if o.Cursor = page.NextCursor; o.Cursor == "" {
+			break
+		}
+	}
+	// Output: ana pause_namespace
+}

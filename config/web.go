@@ -76,7 +76,27 @@ type OrchestrationWeb struct {
 	MaxBodyBytes      int           `toml:"max_body_bytes" default:"2097152" min:"1024" max:"268435456" doc:"Largest request body in bytes." effect:"Larger is answered 413."`
 	BodyBudgetBytes   int64         `toml:"body_budget_bytes" default:"16777216" min:"65536" max:"17179869184" doc:"Bytes that the bodies of requests may take up together, those of up to 16 KiB aside." effect:"Bounds memory, which is about eight times as much. A request that waits longer than 5 s for its share is answered 503."`
 	AnswerBudgetBytes int64         `toml:"answer_budget_bytes" default:"33554432" min:"1048576" max:"17179869184" doc:"Bytes that answers may take up together, as they are read from the database." effect:"Bounds memory, which is about five times as much, and how many requests read at once (one for each MiB). Those that wait longer than 5 s are answered 503."`
+	Browser           Browser       `toml:"browser"`
+	OIDC              OIDC          `toml:"oidc"`
 	MaxWait           time.Duration `toml:"max_wait_seconds" default:"60" min:"0" max:"3600" doc:"Longest time a request may wait for a task to end; 0 forbids waiting." effect:"Bounds open connections."`
+}
+
+// Browser bounds the browser sessions that POST /v1/login opens.
+type Browser struct {
+	SessionLife time.Duration `toml:"session_life_hours" default:"720" min:"1" max:"8760" doc:"Life of a browser session." effect:"After it the browser must log in again. It holds for sessions opened from then on."`
+	SessionIdle time.Duration `toml:"session_idle_minutes" default:"720" min:"5" max:"525600" doc:"How long a browser session lasts without a request." effect:"An open stream of events counts as use. Uses are noted to the minute."`
+	MaxSessions int           `toml:"max_sessions_per_principal" default:"20" min:"1" max:"1000" doc:"Browser sessions that one principal may have." effect:"A login beyond it ends the oldest."`
+}
+
+// OIDC is the identity provider at which browsers log in. Its claims are read by the keys of web.auth.
+type OIDC struct {
+	Issuer       string   `toml:"issuer" default:"" rule:"url https http or empty" doc:"Address of the OpenID Connect provider, as in its discovery document." effect:"With it GET /v1/login/oidc logs browsers in. Needs web.auth.enabled, client_id and redirect_url."`
+	AllowHTTP    bool     `toml:"issuer_allow_http" default:"false" doc:"Allow plain HTTP for the issuer." effect:"For tests only: identities could be replaced on the way."`
+	ClientID     string   `toml:"client_id" default:"" doc:"Id of this installation at the provider." effect:"ID tokens for others are refused."`
+	ClientSecret Secret   `toml:"client_secret" secret:"yes" default:"${TASKER_OIDC_CLIENT_SECRET:-}" env:"TASKER_OIDC_CLIENT_SECRET" doc:"Secret of the client; empty for a public client." effect:"Sent when a code is exchanged."`
+	RedirectURL  string   `toml:"redirect_url" default:"" rule:"url https http or empty" doc:"Address of /v1/login/oidc/callback as browsers reach it." effect:"The provider leads back there; it must be registered at the provider."`
+	Scopes       []string `toml:"scopes" default:"openid profile email" doc:"Scopes that a login asks for; openid must be among them." effect:"Which claims the provider sends."`
+	NameClaim    string   `toml:"name_claim" default:"sub" rule:"nonempty" doc:"Claim with the name of the principal." effect:"Shown in records; with email, only verified addresses."`
 }
 
 // GRPC is a daemon's gRPC server. Its clients need the credentials of the same daemon's web.auth.

@@ -2,11 +2,11 @@ package daemon
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -15,8 +15,8 @@ import (
 	"github.com/tasker-go/tasker/internal/api/rest"
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/loopback"
+	"github.com/tasker-go/tasker/internal/oidclogin"
 	"github.com/tasker-go/tasker/internal/servercert"
-	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
@@ -36,7 +36,7 @@ func unguarded(enabled bool, address string, c config.Auth) error {
 }
 
 // accessOf says who may use a server.
-func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error) {
+func (s *shared) accessOf(w config.Web, keys auth.KeyStore, sessions auth.SessionStore) (rest.Access, error) {
 	a := rest.Access{KeyHeader: w.Auth.APIKeyHeader, LogOnly: w.Auth.Enforcement == "log", Public: w.Auth.PublicEndpoints, Share: w.Auth.PrincipalShare, Origins: w.CORSOrigins, Hosts: w.AllowedHosts}
 	if err := unguarded(w.Enabled, w.BindAddress, w.Auth); err != nil {
 		return a, err
@@ -55,8 +55,51 @@ func (s *shared) accessOf(w config.Web, keys auth.KeyStore) (rest.Access, error)
 	if options.Tokens != nil {
 		s.keySet, _ = options.Tokens.Keys.(*auth.KeySet)
 	}
+	options.Sessions = sessions
 	a.Authenticator, err = auth.New(options)
 	return a, err
+}
+
+// The bounds of logins at an identity provider.
+const (
+	providerTimeout = 10 * time.Second
+	providerLogins  = 16
+)
+
+// providerOf is the identity provider at which browsers log in; nil: none.
+func providerOf(w config.OrchestrationWeb, log *zap.Logger) (*oidclogin.Provider, error) {
+	c := w.OIDC
+	switch {
+	case c.Issuer == "":
+		return nil, nil
+	case !w.Auth.Enabled || w.Auth.Enforcement == "off":
+		return nil, errors.New("web.oidc.issuer needs web.auth.enabled = true, and web.auth.enforcement other than off")
+	case !c.AllowHTTP && !strings.HasPrefix(c.Issuer, "https://"):
+		return nil, fmt.Errorf("invalid web.oidc.issuer %q: want https, or web.oidc.issuer_allow_http for tests", c.Issuer)
+	}
+	claims := claimsOf(w.Auth, log)
+	name := c.NameClaim
+	if name == "sub" {
+		name = ""
+	}
+	p, err := oidclogin.New(oidclogin.Options{Issuer: c.Issuer, ClientID: c.ClientID, ClientSecret: c.ClientSecret.Reveal(), RedirectURL: c.RedirectURL,
+		Scopes: c.Scopes, Algorithms: w.Auth.Algorithms, NameClaim: name, Principal: claims.Principal, Timeout: providerTimeout, Most: providerLogins})
+	if err != nil {
+		return nil, fmt.Errorf("use web.oidc: %w", err)
+	}
+	return p, nil
+}
+
+// claimsOf says how claims are read.
+func claimsOf(c config.Auth, log *zap.Logger) *auth.TokenOptions {
+	o := &auth.TokenOptions{PermissionsClaim: c.PermissionsClaim, NamespacesClaim: c.NamespacesClaim, NamespacesRequired: c.NamespacesRequired,
+		Strict: c.StrictValidation}
+	if c.LogUnknown {
+		o.OnUnknown = func(subject string, names []string) {
+			log.Warn("a token holds unknown permissions", zap.String("principal", subject), zap.Strings("permissions", names))
+		}
+	}
+	return o
 }
 
 // authOptions reads the keys of files.
@@ -73,15 +116,8 @@ func authOptions(c config.Auth, stored auth.KeyStore, metrics *telemetry.Metrics
 		return o, err
 	}
 	if source != nil {
-		o.Tokens = &auth.TokenOptions{
-			Keys: source, Algorithms: c.Algorithms, Issuer: c.Issuer, Audience: c.Audience, Skew: c.ClockSkew,
-			PermissionsClaim: c.PermissionsClaim, NamespacesClaim: c.NamespacesClaim, NamespacesRequired: c.NamespacesRequired, Strict: c.StrictValidation,
-		}
-		if c.LogUnknown {
-			o.Tokens.OnUnknown = func(subject string, names []string) {
-				log.Warn("a token holds unknown permissions", zap.String("principal", subject), zap.Strings("permissions", names))
-			}
-		}
+		o.Tokens = claimsOf(c, log)
+		o.Tokens.Keys, o.Tokens.Algorithms, o.Tokens.Issuer, o.Tokens.Audience, o.Tokens.Skew = source, c.Algorithms, c.Issuer, c.Audience, c.ClockSkew
 	}
 	if c.APIKeysEnabled || c.APIKey != "" {
 		if o.Keys, err = keyOptions(c, stored, log); err != nil {
@@ -183,24 +219,4 @@ func (s *shared) tlsOf(c config.ServerTLS, protocols []string) (*tls.Config, err
 		return nil, fmt.Errorf("encrypt the API: %w", err)
 	}
 	return encryption, nil
-}
-
-// storedKeys has the API keys of the database.
-type storedKeys struct{ *store.Store }
-
-// APIKey implements auth.KeyStore.
-func (k storedKeys) APIKey(ctx context.Context, hash auth.KeyHash) (*auth.APIKey, time.Time, error) {
-	key, err := k.UseAPIKey(ctx, hash[:])
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return nil, key.Now, nil
-	case err != nil:
-		return nil, key.Now, err
-	}
-	permissions, _ := auth.ParsePermissions(key.Permissions) // those that this version knows
-	good := &auth.APIKey{Name: key.Name, Permissions: permissions, Namespaces: key.Namespaces, Revoked: key.RevokedAt != nil}
-	if key.ExpiresAt != nil {
-		good.Expires = *key.ExpiresAt
-	}
-	return good, key.Now, nil
 }

@@ -70,7 +70,7 @@ func (g *gate) access(keys string) (rest.Access, error) {
 	core, logs := observer.New(zap.InfoLevel)
 	g.logs = logs
 	s := &shared{log: zap.New(core), metrics: telemetry.Discard()}
-	return s.accessOf(loaded.Worker.Web, nil)
+	return s.accessOf(loaded.Worker.Web, nil, nil)
 }
 
 const signed = "enabled = true\njwt_allowed_algorithms = [\"EdDSA\"]\n"
@@ -114,10 +114,10 @@ var accessKeys = map[string]func(t *testing.T, g *gate){
 	"allow_anonymous": func(t *testing.T, _ *gate) {
 		w := config.Web{Enabled: true, BindAddress: ":0"}
 		s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
-		_, err := s.accessOf(w, nil)
+		_, err := s.accessOf(w, nil, nil)
 		require.ErrorIs(t, err, errUnguarded)
 		w.Auth.AllowAnonymous = true
-		_, err = s.accessOf(w, nil)
+		_, err = s.accessOf(w, nil, nil)
 		require.NoError(t, err)
 	},
 	"enforcement": func(t *testing.T, g *gate) {
@@ -454,4 +454,38 @@ func TestGrantsReachTheEngine(t *testing.T) {
 		require.True(t, reach.May("shop", "bank"))
 		require.Equal(t, !walled, reach.May("bank", "shop"), text)
 	}
+}
+
+// TestTheProviderFollowsItsSettings: each key of the identity provider, and what is refused.
+func TestTheProviderFollowsItsSettings(t *testing.T) {
+	t.Parallel()
+	w := config.OrchestrationWeb{OIDC: config.OIDC{Issuer: "https://id.example", ClientID: "tasker", ClientSecret: "hush",
+		RedirectURL: "https://tasker.example/v1/login/oidc/callback", Scopes: []string{"openid", "email"}, NameClaim: "email"}}
+	w.Auth = config.Auth{Enabled: true, Enforcement: "enforce", Algorithms: []string{"ES256"}, PermissionsClaim: "permissions", NamespacesClaim: "worker_namespaces"}
+	p, err := providerOf(w, zap.NewNop())
+	require.NoError(t, err)
+	require.Equal(t, []any{"https://id.example", "tasker", "hush", w.OIDC.RedirectURL, w.OIDC.Scopes, "email", w.Auth.Algorithms},
+		[]any{p.Issuer, p.ClientID, p.ClientSecret, p.RedirectURL, p.Scopes, p.NameClaim, p.Algorithms})
+	who, err := p.Principal("ana", map[string]any{"permissions": "tasks:read", "worker_namespaces": []any{"shop"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"shop"}, who.Namespaces)
+	for says, change := range map[string]func(w *config.OrchestrationWeb){
+		"needs web.auth.enabled":       func(w *config.OrchestrationWeb) { w.Auth.Enabled = false },
+		"web.oidc.issuer_allow_http":   func(w *config.OrchestrationWeb) { w.OIDC.Issuer = "http://id.example" },
+		"issuer, client id and":        func(w *config.OrchestrationWeb) { w.OIDC.ClientID = "" },
+		"want openid among them":       func(w *config.OrchestrationWeb) { w.OIDC.Scopes = []string{"email"} },
+		"invalid signature algorithm ": func(w *config.OrchestrationWeb) { w.Auth.Algorithms = []string{"none"} },
+	} {
+		bad := w
+		change(&bad)
+		_, err := providerOf(bad, zap.NewNop())
+		require.ErrorContains(t, err, says)
+	}
+	w.OIDC.Issuer, w.OIDC.AllowHTTP = "http://id.example", true
+	_, err = providerOf(w, zap.NewNop())
+	require.NoError(t, err)
+	w.OIDC.Issuer = ""
+	p, err = providerOf(w, zap.NewNop())
+	require.NoError(t, err)
+	require.Nil(t, p)
 }

@@ -98,11 +98,15 @@ func checkServers(loaded *config.Loaded) error {
 		grpc config.GRPC
 	}{{"orchestration", o.Web.Web, o.GRPC}, {"worker", w.Web, w.GRPC}} {
 		if slices.Contains(loaded.Context.Roots(), servers.root) {
-			_, access := s.accessOf(servers.web, nil)
+			_, access := s.accessOf(servers.web, nil, nil)
 			_, certificate := s.tlsOf(servers.web.ServerTLS, overREST)
 			_, other := s.tlsOf(servers.grpc.ServerTLS, overGRPC)
 			errs = append(errs, access, certificate, other, unguarded(servers.grpc.Enabled, servers.grpc.BindAddress, servers.web.Auth))
 		}
+	}
+	if slices.Contains(loaded.Context.Roots(), "orchestration") {
+		_, err := providerOf(o.Web, s.log)
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -24,6 +24,13 @@ import (
 // shownElsewhere names, for the active keys that are no option of a part, the test that
 // shows their effect.
 var shownElsewhere = map[string]string{
+	"orchestration.web.oidc.issuer":                   "TestTheProviderFollowsItsSettings",
+	"orchestration.web.oidc.issuer_allow_http":        "TestTheProviderFollowsItsSettings",
+	"orchestration.web.oidc.client_id":                "TestTheProviderFollowsItsSettings",
+	"orchestration.web.oidc.client_secret":            "TestTheProviderFollowsItsSettings",
+	"orchestration.web.oidc.redirect_url":             "TestTheProviderFollowsItsSettings",
+	"orchestration.web.oidc.scopes":                   "TestTheProviderFollowsItsSettings",
+	"orchestration.web.oidc.name_claim":               "TestTheProviderFollowsItsSettings",
 	"common.namespaces.grants":                        "TestGrantsReachTheEngine",
 	"common.database.migrate_on_start":                "TestMigrateOnStart",
 	"common.task_templates.search_paths":              "TestDaemonsFollowTheirSettings",

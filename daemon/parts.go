@@ -200,8 +200,18 @@ func (s *shared) webConfig(w config.OrchestrationWeb, g config.GRPC, environment
 	cfg.Version, cfg.Environment = version(), environment
 	cfg.Telemetry, cfg.Metrics, cfg.Logger, cfg.LogLevels = s.metrics, s.registry, s.log.Named("api"), telemetry.LevelsOf(s.log)
 	cfg.Tracer, cfg.MetricAliases = s.tracer, s.loaded.Common.Telemetry.Aliases
-	if cfg.Access, err = s.accessOf(w.Web, storedKeys{s.store}); err != nil {
+	stored := rest.StoredCredentials{Database: s.store, Idle: w.Browser.SessionIdle}
+	var sessions auth.SessionStore // of orchestrators alone
+	if s.root == "orchestration" {
+		sessions = stored
+	}
+	if cfg.Access, err = s.accessOf(w.Web, stored, sessions); err != nil {
 		return cfg, err
+	}
+	if sessions != nil {
+		if cfg.Access.Provider, err = providerOf(w, s.log.Named("auth")); err != nil {
+			return cfg, err
+		}
 	}
 	cfg.Warnings = s.loaded.Unencrypted(s.root)
 	cfg.Access.Reach = orchestration.ReachOf(w.Auth, s.loaded.Common.Namespaces.Grants)

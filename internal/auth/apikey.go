@@ -65,6 +65,8 @@ func generated(key string) bool {
 
 // APIKey is a key as it is kept.
 type APIKey struct {
+	// ID is its UUID in the database; "" for a key of a file.
+	ID string
 	// Name is the subject of its holder.
 	Name        string
 	Permissions Permissions
@@ -118,7 +120,7 @@ func (o *KeyOptions) verify(ctx context.Context, key string) (*Principal, time.D
 // principal is the holder of a key. A list with an empty name alone is one of none: whoever made the
 // key has meant some.
 func (k *APIKey) principal() *Principal {
-	p := &Principal{Subject: k.Name, Method: ByKey, Permissions: k.Permissions}
+	p := &Principal{Subject: k.Name, Method: ByKey, Permissions: k.Permissions, Key: k.ID, Expires: k.Expires}
 	if len(k.Namespaces) > 0 {
 		p.Namespaces = namespacesOf(k.Namespaces)
 	}

@@ -89,7 +89,8 @@ func refused(t *testing.T, err error, want Reason) *Failure {
 func TestAGoodTokenGivesItsPermissions(t *testing.T) {
 	p, err := authenticate(t, authenticator(t, nil), sign(t, "RS256", rsaKey, "", claims(map[string]any{"worker_namespaces": []string{"payments"}})))
 	require.NoError(t, err)
-	require.Equal(t, &Principal{Subject: "ops", Method: ByToken, Namespaces: []string{"payments"},
+	require.False(t, p.Expires.IsZero())
+	require.Equal(t, &Principal{Subject: "ops", Method: ByToken, Expires: p.Expires, Namespaces: []string{"payments"},
 		Permissions: must2(t, "tasks:create", "dlq:*")}, p)
 	require.NoError(t, p.Authorize(TasksCreate))
 	require.NoError(t, p.Authorize(DLQStats))

@@ -8,13 +8,17 @@ import (
 	"time"
 )
 
-// Options say which credentials are good; either kind may be nil, but not both.
+// Options say which credentials are good. Tokens or Keys may be nil, but not both.
 type Options struct {
 	Tokens *TokenOptions
 	Keys   *KeyOptions
+	// Sessions has the browser sessions; nil: no cookie is accepted.
+	Sessions SessionStore
 	// OnLookup is called for each credential that is looked at, with whether its answer was
 	// remembered; nil: not called.
 	OnLookup func(remembered bool)
+	// Now is the time by which answers are remembered; nil: that of Tokens, else time.Now.
+	Now func() time.Time
 }
 
 // Credentials are what a request carries.
@@ -22,6 +26,8 @@ type Credentials struct {
 	// Authorization is the header of that name, with a token or a generated API key; Key the one of
 	// API keys.
 	Authorization, Key string
+	// Session is the token of a browser session. It counts only without the others.
+	Session string
 }
 
 const (
@@ -35,6 +41,7 @@ const (
 type Authenticator struct {
 	tokens   *tokens
 	keys     *KeyOptions
+	sessions SessionStore
 	now      func() time.Time
 	onLookup func(remembered bool)
 	memo     memo
@@ -42,7 +49,10 @@ type Authenticator struct {
 
 // New returns an error if the options are not good.
 func New(o Options) (*Authenticator, error) {
-	a := &Authenticator{keys: o.Keys, now: time.Now, onLookup: o.OnLookup}
+	a := &Authenticator{keys: o.Keys, sessions: o.Sessions, now: time.Now, onLookup: o.OnLookup}
+	if o.Now != nil {
+		a.now = o.Now
+	}
 	if a.onLookup == nil {
 		a.onLookup = func(bool) {}
 	}
@@ -56,7 +66,9 @@ func New(o Options) (*Authenticator, error) {
 	if a.tokens, err = newTokens(*o.Tokens); err != nil {
 		return nil, err
 	}
-	a.now = a.tokens.Now
+	if o.Now == nil {
+		a.now = a.tokens.Now
+	}
 	return a, nil
 }
 
@@ -90,6 +102,9 @@ func (a *Authenticator) Authenticate(ctx context.Context, c Credentials) (*Princ
 // text is the credential that counts.
 func (c Credentials) text() (k kind, text string, err error) {
 	k, text = aKey, c.Key
+	if text == "" && c.Session != "" {
+		k, text = aSession, c.Session
+	}
 	if c.Authorization != "" {
 		scheme, token, _ := strings.Cut(c.Authorization, " ")
 		if !strings.EqualFold(scheme, "Bearer") || token == "" {
@@ -126,6 +141,8 @@ func (a *Authenticator) verify(ctx context.Context, k kind, text string) (*Princ
 		return nil, 0, refuse(Invalid, nil, "tokens are not accepted")
 	case k == aToken:
 		return a.tokens.verify(ctx, text)
+	case k == aSession:
+		return a.session(ctx, text)
 	case a.keys == nil:
 		return nil, 0, refuse(Invalid, nil, "API keys are not accepted")
 	}

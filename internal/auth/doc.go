@@ -2,8 +2,8 @@
 // says which permissions and namespaces they give.
 //
 // Its stories: authenticator.go verifies what a request carries, a token (token.go, with
-// the keys of files or of a key set, jwks.go) or an API key (apikey.go), and remembers good
-// answers for a while (memo.go); principal.go is the answer, permission.go what it may do;
+// the keys of files or of a key set, jwks.go), an API key (apikey.go) or the cookie of a browser
+// session (browsersession.go), and remembers good answers for a while (memo.go); principal.go is the answer, permission.go what it may do;
 // failure.go is the refusal that REST and gRPC translate.
 //
 // What may not enter: HTTP and gRPC (internal/api/rest, internal/api/grpc), which route needs which

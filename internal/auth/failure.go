@@ -60,6 +60,11 @@ func (f *Failure) RetryAfter() time.Duration {
 	}
 }
 
+// Refused is the *Failure of credentials that are not good.
+func Refused(cause error, format string, args ...any) error {
+	return refuse(Invalid, cause, format, args...)
+}
+
 func refuse(reason Reason, cause error, format string, args ...any) *Failure {
 	return &Failure{Reason: reason, Message: fmt.Sprintf(format, args...), Cause: cause}
 }

@@ -20,11 +20,15 @@ type kind byte
 const (
 	aToken kind = iota
 	aKey
+	aSession
 )
 
 func (k kind) String() string {
-	if k == aKey {
+	switch k {
+	case aKey:
 		return "key"
+	case aSession:
+		return "browser session"
 	}
 	return "token"
 }
@@ -63,6 +67,14 @@ func (m *memo) get(f fingerprint, generation uint64, now time.Time) *Principal {
 		return nil
 	}
 	return known.principal
+}
+
+// forget drops an answer.
+func (m *memo) forget(f fingerprint) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.young, f)
+	delete(m.old, f)
 }
 
 func (m *memo) put(f fingerprint, a answer) {

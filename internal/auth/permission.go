@@ -52,6 +52,7 @@ const (
 	SystemManage   Permission = "system:manage"   // changes of the same
 	AuthRead       Permission = "auth:read"       // API keys, without their secrets
 	AuthManage     Permission = "auth:manage"
+	AuditRead      Permission = "audit:read" // records of operators' actions
 )
 
 // all gives each permission its bit in a Permissions.
@@ -60,7 +61,7 @@ var all = []Permission{
 	TemplatesRead, TemplatesValidate, SystemConfigRead, SystemHandlersRead, SystemAnalyticsRead, WorkerConfigRead, WorkerTemplatesRead,
 	TasksManage, DLQReplay, TemplatesRegister, SchedulesRead, SchedulesManage, EventsRead, EventsManage, EventsSend,
 	ApprovalsRead, ApprovalsDecide, NamespacesRead, NamespacesManage, WorkersRead, SystemRead, SystemManage, AuthRead, AuthManage, WorkersExecute,
-	QuotasManage,
+	QuotasManage, AuditRead,
 }
 
 // grants has what each name that may stand in a token allows: the permissions, and

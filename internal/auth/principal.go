@@ -2,6 +2,7 @@ package auth
 
 import (
 	"slices"
+	"time"
 )
 
 // Method is how a principal proved who it is.
@@ -11,6 +12,8 @@ type Method string
 const (
 	ByToken Method = "token"
 	ByKey   Method = "api_key"
+	// ByProvider is OpenID Connect, by which a browser session was opened.
+	ByProvider Method = "oidc"
 	// Anonymous requests carried no credentials and were let through by configuration.
 	Anonymous Method = "none"
 )
@@ -24,6 +27,13 @@ type Principal struct {
 	Permissions Permissions
 	// Namespaces are those it may act in; nil: all. An empty list is none.
 	Namespaces []string
+	// Expires is when its credentials end by themselves; zero: never.
+	Expires time.Time
+	// Key is the UUID of its API key of the database, and of the one that has opened its browser
+	// session; "" without one.
+	Key string
+	// Session is the id of its browser session, and Method how that was opened; "": it has none.
+	Session string
 }
 
 // unchecked may do everything.
@@ -44,6 +54,12 @@ func (p *Principal) Holder() string {
 // Foreign returns the *Failure of a request for a thing of another principal.
 func Foreign(what string) error {
 	return refuse(Forbidden, nil, "the %s is another principal's", what)
+}
+
+// CrossOrigin returns the *Failure of a request that a page of another origin has made with the cookie
+// of a browser session.
+func CrossOrigin() error {
+	return refuse(Forbidden, nil, "a page of another origin may not use a browser session, nor open or end one")
 }
 
 // Authorize returns a *Failure unless p holds the permission.
@@ -68,6 +84,36 @@ func (p *Principal) AllNamespaces() error {
 		return nil
 	}
 	return refuse(Forbidden, nil, "these credentials are for some namespaces: name one of them, if the route takes one")
+}
+
+// Covers returns a *Failure unless p holds all of the permissions, and may act in all of the
+// namespaces, a list as credentials have it: none, or AllNames, are all.
+func (p *Principal) Covers(permissions Permissions, namespaces []string) error {
+	if lacking := (permissions &^ p.Permissions).List(); len(lacking) > 0 {
+		return refuse(Forbidden, nil, "missing permission %s", lacking[0])
+	}
+	names := namespacesOf(namespaces)
+	if len(namespaces) == 0 || names == nil {
+		return p.AllNamespaces()
+	}
+	for _, name := range names {
+		if err := p.In(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NamespaceList is the list of namespaces as credentials keep it: all are none, and none are an
+// empty name.
+func (p *Principal) NamespaceList() []string {
+	switch {
+	case p.Everywhere():
+		return []string{}
+	case len(p.Namespaces) == 0:
+		return []string{""}
+	}
+	return slices.Clone(p.Namespaces)
 }
 
 // Everywhere reports whether p may act in every namespace.

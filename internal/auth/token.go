@@ -111,8 +111,12 @@ func (t *tokens) verify(ctx context.Context, text string) (*Principal, time.Dura
 	if err := t.check(claims); err != nil {
 		return nil, 0, err
 	}
-	p, err := t.principal(claims.Subject, rest)
-	return p, t.life(claims), err
+	p, err := t.Principal(claims.Subject, rest)
+	if err != nil {
+		return nil, 0, err
+	}
+	p.Expires = claims.Expiry.Time()
+	return p, t.life(claims), nil
 }
 
 // life is how long a good token stays good while nothing changes.
@@ -159,7 +163,8 @@ func (t *tokens) check(c jwt.Claims) error {
 	}
 }
 
-func (t *tokens) principal(subject string, claims map[string]any) (*Principal, error) {
+// Principal returns whom verified claims describe.
+func (t *TokenOptions) Principal(subject string, claims map[string]any) (*Principal, error) {
 	if err := checkSubject(subject); err != nil {
 		return nil, err
 	}

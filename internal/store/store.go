@@ -252,38 +252,49 @@ type (
 // OthersOffer, SweepLiveness; OpenDeadLetter, DeadLetter, DeadLetterOfTask,
 // PendingReason, DeadLetters, UpdateDeadLetter, MarkReplayed, PurgeDeadLetters,
 // DeadLetterStats, InvestigationQueue; StaleTasks, StalenessMonitor, DescribeStale, StillStale, StalledSteps, PastDeadline, StillPastDeadline; Retain,
-// TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction; UseAPIKey, CreateAPIKey,
-// RevokeAPIKey, APIKeys; RegisterQueueWorker, QueueWorkerHeartbeat, QueueWorker,
+// TakeSweep, EndSweep, Sweeps, EndStuck, RecordAction, Audit; UseAPIKey, CreateAPIKey,
+// RevokeAPIKey, RotateAPIKey, APIKey, APIKeys, APIKeysWithin; UseBrowserSession, OpenBrowserSession, BrowserSession, BrowserSessions, EndBrowserSession,
+// EndBrowserSessionOf; RegisterQueueWorker, QueueWorkerHeartbeat, QueueWorker,
 // QueueWorkersNamed, QueueWorkers, NoteQueueDeaths, RetainQueues.
 type (
-	DeadLetter        = operations.DeadLetter        // an entry of the dead-letter queue
-	DeadLetterFilter  = operations.DeadLetterFilter  // selects entries
-	DeadLetterUpdate  = operations.DeadLetterUpdate  // changes an entry
-	DeadLetterStats   = operations.DeadLetterStats   // counts the entries of one reason
-	QueueEntry        = operations.QueueEntry        // a pending dead letter in the order of investigation
-	APIKey            = operations.APIKey            // an API key without its secret
-	UsedAPIKey        = operations.UsedAPIKey        // a key that a client has sent
-	NewAPIKey         = operations.NewAPIKey         // a key to create
-	Replica           = operations.Replica           // a daemon in the fleet
-	Namesake          = operations.Namesake          // a worker, alive or dead, with the worker_id that another one requests
-	TakenWorkerID     = operations.TakenWorkerID     // the result of a request for a worker_id
-	Succession        = operations.Succession        // what a worker takes over with its worker_id
-	LivenessLimits    = operations.LivenessLimits    // the ages at which workers are stale or dead
-	WorkerRef         = operations.WorkerRef         // names a worker whose status changed
-	Liveness          = operations.Liveness          // the result of SweepLiveness
-	WorkerFilter      = operations.WorkerFilter      // selects workers
-	WorkerState       = operations.WorkerState       // a worker in the registry
-	RetentionLimits   = operations.RetentionLimits   // the times to keep data, by the database's clock
-	Retained          = operations.Retained          // counts what was deleted
-	StaleThresholds   = operations.StaleThresholds   // bound the time of a task in a state, and its age
-	StaleTask         = operations.StaleTask         // a task that is past a threshold
-	StalenessEntry    = operations.StalenessEntry    // a living task with its nearest threshold
-	StalledStep       = operations.StalledStep       // a running step whose last checkpoint is old
-	SweepState        = operations.SweepState        // the state of a sweep
-	QueueWorker       = operations.QueueWorker       // a worker that claims the tasks of a queue over /tasks/v1
-	QueueRegistration = operations.QueueRegistration // registers one
-	QueueDeaths       = operations.QueueDeaths       // the result of NoteQueueDeaths
-	QueueRetained     = operations.QueueRetained     // counts what RetainQueues deleted
+	DeadLetter           = operations.DeadLetter           // an entry of the dead-letter queue
+	DeadLetterFilter     = operations.DeadLetterFilter     // selects entries
+	DeadLetterUpdate     = operations.DeadLetterUpdate     // changes an entry
+	DeadLetterStats      = operations.DeadLetterStats      // counts the entries of one reason
+	QueueEntry           = operations.QueueEntry           // a pending dead letter in the order of investigation
+	APIKey               = operations.APIKey               // an API key without its secret
+	UsedAPIKey           = operations.UsedAPIKey           // a key that a client has sent
+	NewAPIKey            = operations.NewAPIKey            // a key to create
+	RotatedKey           = operations.RotatedKey           // a key to make in place of another one
+	AuditRecord          = operations.AuditRecord          // the record of an action of an operator
+	AuditFilter          = operations.AuditFilter          // selects records of actions
+	AuditPage            = operations.AuditPage            // a part of the list of records, newest first
+	AuditPlace           = operations.AuditPlace           // a place in the list of records
+	BrowserSession       = operations.BrowserSession       // who has logged in with a browser
+	UsedBrowserSession   = operations.UsedBrowserSession   // a browser session whose token a client has sent
+	NewBrowserSession    = operations.NewBrowserSession    // a browser session to open
+	EndedBrowserSession  = operations.EndedBrowserSession  // a browser session that was ended by its id
+	BrowserSessionFilter = operations.BrowserSessionFilter // selects browser sessions
+	Replica              = operations.Replica              // a daemon in the fleet
+	Namesake             = operations.Namesake             // a worker, alive or dead, with the worker_id that another one requests
+	TakenWorkerID        = operations.TakenWorkerID        // the result of a request for a worker_id
+	Succession           = operations.Succession           // what a worker takes over with its worker_id
+	LivenessLimits       = operations.LivenessLimits       // the ages at which workers are stale or dead
+	WorkerRef            = operations.WorkerRef            // names a worker whose status changed
+	Liveness             = operations.Liveness             // the result of SweepLiveness
+	WorkerFilter         = operations.WorkerFilter         // selects workers
+	WorkerState          = operations.WorkerState          // a worker in the registry
+	RetentionLimits      = operations.RetentionLimits      // the times to keep data, by the database's clock
+	Retained             = operations.Retained             // counts what was deleted
+	StaleThresholds      = operations.StaleThresholds      // bound the time of a task in a state, and its age
+	StaleTask            = operations.StaleTask            // a task that is past a threshold
+	StalenessEntry       = operations.StalenessEntry       // a living task with its nearest threshold
+	StalledStep          = operations.StalledStep          // a running step whose last checkpoint is old
+	SweepState           = operations.SweepState           // the state of a sweep
+	QueueWorker          = operations.QueueWorker          // a worker that claims the tasks of a queue over /tasks/v1
+	QueueRegistration    = operations.QueueRegistration    // registers one
+	QueueDeaths          = operations.QueueDeaths          // the result of NoteQueueDeaths
+	QueueRetained        = operations.QueueRetained        // counts what RetainQueues deleted
 )
 
 // The schema. A program works only with the schema that it knows. Operations:
@@ -322,6 +333,8 @@ var (
 	ErrConsumerBusy       = events.ErrConsumerBusy
 	ErrConsumerLost       = events.ErrConsumerLost
 	ErrDeadLetterOpen     = operations.ErrDeadLetterOpen
+	ErrKeyNameTaken       = operations.ErrKeyNameTaken
+	ErrKeyEnded           = operations.ErrKeyEnded
 )
 
 // QuotaKinds are the kinds of tasks that the engine creates, which a quota may apply to.

@@ -201,7 +201,8 @@ func countGone(res *Result, gone *store.Retained, dry bool) {
 	res.count(dropEventDay.name(dry), len(gone.EventDays))
 	res.count(busyDays, gone.Busy)
 	for what, n := range map[string]int{"events": gone.Events, "tasks": gone.Tasks, "daemons": gone.Workers, "identities": gone.Identities,
-		"received_events": gone.Received, "submission_keys": gone.SubmissionKeys, "dead_letters": gone.DeadLetters, "operator_actions": gone.Actions} {
+		"received_events": gone.Received, "submission_keys": gone.SubmissionKeys, "dead_letters": gone.DeadLetters, "operator_actions": gone.Actions,
+		"browser_sessions": gone.Sessions, "attempt_logs": gone.Logs} {
 		res.count(action{"deleted_" + what, "would_delete_" + what}.name(dry), n)
 	}
 }

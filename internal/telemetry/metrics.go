@@ -163,11 +163,14 @@ type Metrics struct {
 
 	// Requests without credentials or permission.
 
-	AuthRefusals  *prometheus.CounterVec `metric:"tasker_auth_refusals_total" labels:"reason" values:"missing|expired|invalid|malformed|forbidden" alias:"tasker_auth_failures_total tasker_permission_denials_total{reason=forbidden}" help:"Requests that were refused, or would be, by reason: missing, expired, invalid, malformed, forbidden."`
-	AuthHits      prometheus.Counter     `metric:"tasker_auth_cache_hits_total" help:"Requests whose token or API key had been verified within ten seconds, and was not verified again."`
-	AuthMisses    prometheus.Counter     `metric:"tasker_auth_cache_misses_total" help:"Requests whose token or API key was verified, or refused."`
-	UnknownKeys   *prometheus.CounterVec `metric:"tasker_unknown_body_keys_total" labels:"operation" help:"Unknown keys of request bodies, and query parameters, that were ignored, as Tasker ignores them."`
-	KeySetFetches *prometheus.CounterVec `metric:"tasker_auth_key_set_fetches_total" labels:"outcome" values:"success|error" help:"Fetches of the JWKS."`
+	AuthRefusals *prometheus.CounterVec `metric:"tasker_auth_refusals_total" labels:"reason" values:"missing|expired|invalid|malformed|forbidden" alias:"tasker_auth_failures_total tasker_permission_denials_total{reason=forbidden}" help:"Requests that were refused, or would be, by reason: missing, expired, invalid, malformed, forbidden."`
+	// Logins and the ends of browser sessions.
+	Logins               *prometheus.CounterVec `metric:"tasker_logins_total" labels:"by,outcome" values:"api_key|oidc,opened|refused|failed" help:"Logins of browsers, by how (api_key, oidc) and outcome: opened a session, refused, or failed because something was not available."`
+	BrowserSessionsEnded *prometheus.CounterVec `metric:"tasker_browser_sessions_ended_total" labels:"reason" values:"logout|replaced|operator" help:"Browser sessions that were ended before their time: by a logout, for a new one of the same browser or principal, or by their id."`
+	AuthHits             prometheus.Counter     `metric:"tasker_auth_cache_hits_total" help:"Requests whose token or API key had been verified within ten seconds, and was not verified again."`
+	AuthMisses           prometheus.Counter     `metric:"tasker_auth_cache_misses_total" help:"Requests whose token or API key was verified, or refused."`
+	UnknownKeys          *prometheus.CounterVec `metric:"tasker_unknown_body_keys_total" labels:"operation" help:"Unknown keys of request bodies, and query parameters, that were ignored, as Tasker ignores them."`
+	KeySetFetches        *prometheus.CounterVec `metric:"tasker_auth_key_set_fetches_total" labels:"outcome" values:"success|error" help:"Fetches of the JWKS."`
 
 	// Requests over REST, when they have been answered; status is the class of it, route is empty where there is none.
 

@@ -62,6 +62,8 @@ steps:
 				return nil, err
 			}
 			padding := strings.Repeat("x", of.Bytes)
+			pace := time.NewTicker(max(time.Duration(of.PauseMS)*time.Millisecond, 1))
+			defer pace.Stop()
 			for n := range of.Lines {
 				c.Logger().Info("line "+strconv.Itoa(n), zap.String("padding", padding))
 				if of.PauseMS == 0 {
@@ -70,7 +72,7 @@ steps:
 				select {
 				case <-c.Done():
 					return nil, c.Err()
-				case <-time.After(time.Duration(of.PauseMS) * time.Millisecond): //nolint:forbidigo // the handler's pace
+				case <-pace.C:
 				}
 			}
 			return of.Lines, nil

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/auth"
+	"github.com/tasker-go/tasker/internal/oidclogin"
 	"github.com/tasker-go/tasker/internal/remote"
 	"github.com/tasker-go/tasker/internal/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -25,6 +26,9 @@ type access struct {
 	needs auth.Permission // none: the route is public
 	scope scope
 }
+
+// open reports whether no credentials are looked at.
+func (n access) open() bool { return n.needs == "" && n.scope != scopeSelf }
 
 // scope is how the namespace that a request acts in is known before its body is decoded. A
 // principal of some namespaces is refused in all others.
@@ -42,6 +46,7 @@ const (
 	scopeConsumer
 	scopeSession // those of a session: {session}
 	scopeBody    // the operation calls within with what the body names
+	scopeSelf    // about the principal itself: any good credentials do, whatever they permit
 	// Of the daemon itself; Access.Public may open each, see endpoints.
 	scopeMetrics
 	scopeHealth
@@ -199,6 +204,17 @@ var accesses = map[string]access{
 	"get-batch-results": {auth.WorkersExecute, scopeSession},
 	"close-session":     {auth.WorkersExecute, scopeSession},
 
+	"login": {}, "logout": {}, "login-oidc": {}, "login-oidc-callback": {}, // they look at the credentials themselves
+	"get-me":                {scope: scopeSelf},
+	"list-browser-sessions": {scope: scopeSelf},
+	"end-browser-session":   {scope: scopeSelf},
+
+	"list-audit":     {auth.AuditRead, scopeQuery},
+	"list-api-keys":  {auth.AuthRead, scopeBody},
+	"create-api-key": {auth.AuthManage, scopeBody},
+	"rotate-api-key": {auth.AuthManage, scopeBody},
+	"revoke-api-key": {auth.AuthManage, scopeBody},
+
 	"get-fleet":           {auth.SystemRead, scopeFleet},
 	"get-deployment-mode": {auth.SystemRead, scopeFleet},
 	"get-log-levels":      {auth.SystemRead, scopeFleet},
@@ -231,6 +247,8 @@ type Access struct {
 	Authenticator *auth.Authenticator
 	// KeyHeader carries API keys.
 	KeyHeader string
+	// Provider logs browsers in by OpenID Connect; nil: there is none.
+	Provider *oidclogin.Provider
 	// LogOnly lets requests through that would be refused, and logs them.
 	LogOnly bool
 	// Public needs no credentials, of docs, metrics, health_detailed and reflection.
@@ -256,11 +274,16 @@ type ownerOf func(ctx context.Context, s scope, id string) (namespace string, er
 func (a *api) authorise(x *exchange, needed access) error {
 	x.who = auth.Unchecked()
 	authenticator := a.cfg.Access.Authenticator
-	if authenticator == nil || needed.needs == "" {
+	if authenticator == nil || needed.open() {
 		return nil
 	}
-	ctx := x.request.Context()
-	who, err := authenticator.Authenticate(ctx, x.credentials())
+	ctx, credentials := x.request.Context(), x.credentials()
+	if credentials.BySession() {
+		if err := a.browsers.foreign(x.request); err != nil {
+			return a.decided(x, needed.needs, err)
+		}
+	}
+	who, err := authenticator.Authenticate(ctx, credentials)
 	if err == nil && asksOnly(ctx) {
 		return nil
 	}
@@ -284,6 +307,13 @@ func (s *Server) Refuse(w http.ResponseWriter, r *http.Request) {
 
 // credentials are those of a request.
 func (x *exchange) credentials() auth.Credentials {
+	c := x.sent()
+	c.Session = cookieToken(x.request)
+	return c
+}
+
+// sent are the credentials that a client sends by itself.
+func (x *exchange) sent() auth.Credentials {
 	h := x.request.Header
 	return auth.Credentials{Authorization: h.Get("Authorization"), Key: h.Get(x.server.keyHeader)}
 }
@@ -309,6 +339,9 @@ var errOtherNamespaces = errors.New("the namespaces of the credentials have chan
 
 // permit compares what the principal of a request may do with what it wants to.
 func (a *api) permit(ctx context.Context, x *exchange, needed access) error {
+	if needed.scope == scopeSelf {
+		return nil
+	}
 	if err := x.who.Authorize(needed.needs); err != nil {
 		return err
 	}

@@ -24,13 +24,17 @@ type browsers struct {
 	// changes looks at the origins of changes, and admin at those of routes that no other origin
 	// may call; nil: any.
 	changes, admin *http.CrossOriginProtection
+	// cookies looks at the origins of requests by the cookie of a browser session, which browsers add
+	// by themselves. No other origin may make them.
+	cookies *http.CrossOriginProtection
 }
 
 func newBrowsers(cfg Config) (b browsers, err error) {
+	b.cookies = http.NewCrossOriginProtection()
 	open := cfg.Access.Authenticator == nil || cfg.Access.LogOnly
 	b.hosts, b.checked = cfg.Access.Hosts, len(cfg.Access.Hosts) > 0 || open && loopback.Only(cfg.Address)
 	if !open {
-		return b, nil // browsers add no credentials to what others make them send
+		return b, nil // browsers add no credentials but the cookie to what others make them send
 	}
 	b.admin = http.NewCrossOriginProtection()
 	if slices.Contains(cfg.Access.Origins, "*") {

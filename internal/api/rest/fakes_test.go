@@ -231,11 +231,17 @@ func (f *fakeEngine) Wait(ctx context.Context, _ uuid.UUID) (bool, error) {
 	return f.wait(ctx)
 }
 
+// unmade is what a fakeStore lacks.
+type unmade struct{ rest.Store }
+
 // fakeStore has one task and one template, and no other methods.
 type fakeStore struct {
+	fakeSessions
+	fakeKeys
+	fakeAudit
 	named []store.NamedTemplate // the templates called d
 	asked [][]string            // the names that were looked for
-	rest.Store
+	unmade
 	unserved map[int]store.Unserved
 	mu       sync.Mutex
 	err      error // of everything

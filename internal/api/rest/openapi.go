@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/wire"
 )
 
@@ -35,23 +34,31 @@ var examples = func() (list map[string]json.RawMessage) {
 	return list
 }()
 
-func newDocument(title, version, keyHeader string) *document {
-	return &document{OpenAPI: "3.1.0", Info: object{"title": title, "version": version}, Paths: map[string]object{},
+func newDocument(title, version, keyHeader string, cookie bool) *document {
+	d := &document{OpenAPI: "3.1.0", Info: object{"title": title, "version": version}, Paths: map[string]object{},
 		Components: map[string]map[string]any{"schemas": {}, "responses": {}, "securitySchemes": {
 			"bearer": object{"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
 			"apiKey": object{"type": "apiKey", "in": "header", "name": keyHeader},
 		}}}
+	if cookie {
+		d.Components["securitySchemes"]["browserSession"] = object{"type": "apiKey", "in": "cookie", "name": sessionCookie}
+	}
+	return d
 }
 
 // add describes a route by its parameters, body (nil: none) and answer.
-func (d *document) add(op operation, needed auth.Permission, params []param, body, answer reflect.Type) {
+func (d *document) add(op operation, needed access, params []param, body, answer reflect.Type) {
 	media, schema := op.media, object{"type": "string"}
 	if media == "" {
 		media, schema = "application/json", d.schema(answer)
 	}
 	content := object{media: object{"schema": schema}}
 	status := op.successStatus()
-	responses := object{"default": d.failure(op.failure), strconv.Itoa(status): object{"description": http.StatusText(status), "content": content}}
+	success := object{"description": http.StatusText(status), "content": content}
+	if status == http.StatusNoContent || status == http.StatusSeeOther {
+		delete(success, "content")
+	}
+	responses := object{"default": d.failure(op.failure), strconv.Itoa(status): success}
 	for _, status := range failuresOf(op, params, body != nil) {
 		responses[strconv.Itoa(status)] = d.refusedWith(op.failure, status)
 	}
@@ -62,10 +69,13 @@ func (d *document) add(op operation, needed auth.Permission, params []param, bod
 		responses["200"] = object{"description": op.also, "content": content}
 	}
 	described := object{"operationId": op.id, "summary": op.summary, "tags": []string{op.tag}, "responses": responses}
-	if needed != "" {
-		described["security"] = []object{{"bearer": []string{}}, {"apiKey": []string{}}}
-		described["x-required-permission"] = needed
-		responses["401"], responses["403"] = d.refusal("No credentials, or bad ones"), d.refusal("Without the permission "+string(needed)+", or outside of the namespaces")
+	if !needed.open() {
+		described["security"] = d.security()
+		responses["401"] = d.refusal("No credentials, or bad ones")
+	}
+	if needed.needs != "" {
+		described["x-required-permission"] = needed.needs
+		responses["403"] = d.refusal("Without the permission " + string(needed.needs) + ", or outside of the namespaces")
 	}
 	var list []object
 	for _, p := range params {
@@ -79,13 +89,22 @@ func (d *document) add(op operation, needed auth.Permission, params []param, bod
 		if example := examples[op.id]; example != nil {
 			content["example"] = example
 		}
-		described["requestBody"] = object{"required": true, "content": object{"application/json": content}}
+		described["requestBody"] = object{"required": !op.optional, "content": object{"application/json": content}}
 		d.Components["schemas"][componentName(body)].(object)["additionalProperties"] = ignoresKeys(op.id) //nolint:errcheck,forcetypeassert // set by component
 	}
 	if d.Paths[op.path] == nil {
 		d.Paths[op.path] = object{}
 	}
 	d.Paths[op.path][strings.ToLower(op.method)] = described
+}
+
+// security are the credentials of which a request has one.
+func (d *document) security() []object {
+	list := []object{{"bearer": []string{}}, {"apiKey": []string{}}}
+	if d.Components["securitySchemes"]["browserSession"] != nil {
+		list = append(list, object{"browserSession": []string{}})
+	}
+	return list
 }
 
 // refusal describes an answer to missing credentials and permissions, whose shape is the same

@@ -37,7 +37,7 @@ type api struct {
 }
 
 func (s *Server) newAPI(title string, guard *breaker.Breaker) *api {
-	return &api{Server: s, mux: http.NewServeMux(), document: newDocument(title, s.cfg.Version, s.cfg.Access.KeyHeader), guard: guard}
+	return &api{Server: s, mux: http.NewServeMux(), document: newDocument(title, s.cfg.Version, s.cfg.Access.KeyHeader, s.name == orchestratorServer), guard: guard}
 }
 
 // finish closes the list of routes.
@@ -71,6 +71,10 @@ type operation struct {
 	status int
 	also   string
 	media  string // of the answer; "": JSON
+	// optional bodies may be left out.
+	optional bool
+	// anyQuery ignores unknown parameters: others than clients send the request.
+	anyQuery bool
 	// unguarded routes need no answer of the database, or show its recovery: no circuit
 	// breaker rejects them.
 	unguarded bool
@@ -122,11 +126,14 @@ func addOwn[I, B, T any](a *api, op operation, serve func(x *exchange, in *I) er
 	}
 	needed = a.inForce(needed)
 	a.permissions[op.method+" "+op.path] = needed.needs
-	a.document.add(op, needed.needs, params, body, reflect.TypeFor[T]())
+	a.document.add(op, needed, params, body, reflect.TypeFor[T]())
 	allowed := queryNames(params)
 	a.mux.HandleFunc(op.method+" "+op.path, a.guarded(needed, func(x *exchange) error {
 		in := new(I)
-		err := x.server.checkQuery(x.request, &op, allowed)
+		var err error
+		if !op.anyQuery {
+			err = x.server.checkQuery(x.request, &op, allowed)
+		}
 		if err == nil {
 			err = bind(x.request, params, reflect.ValueOf(in).Elem())
 		}

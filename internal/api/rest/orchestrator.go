@@ -105,6 +105,9 @@ type Database interface {
 // for something that does not exist wraps store.ErrNotFound.
 type Store interface {
 	Database
+	SessionStore
+	KeyStore
+	AuditStore
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	UnservedSteps(ctx context.Context, task uuid.UUID, alive time.Duration) (map[int]store.Unserved, error)
@@ -254,6 +257,11 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&submissionRoutes{a}).add()
 	(&workerRoutes{a}).add()
 	(&sweepRoutes{a, o.RunSweep}).add()
+	sessions := &sessionDoor{a}
+	sessions.add()
+	(&providerDoor{sessions}).add()
+	(&keyRoutes{a}).add()
+	(&auditRoutes{a}).add()
 	newAnalytics(a, o.AnalyticsAge).add()
 	a.addAutoscaling(o.Autoscaling)
 	(&isolatedRoutes{a}).add()

@@ -52,6 +52,8 @@ type Config struct {
 	// request that has waited 5 s for its share gets 503 with Retry-After, or 429 where its
 	// principal uses what Access.Share leaves it.
 	BodyBudget, AnswerBudget int64
+	// BrowserSessions bound the sessions that an orchestrator opens. Required.
+	BrowserSessions BrowserSessions
 	// Telemetry counts requests; default none.
 	Telemetry *telemetry.Metrics
 	// Metrics are served at /metrics; without them the route does not exist.

@@ -21,18 +21,6 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// keysOf are the API keys of a database.
-type keysOf struct{ *store.Store }
-
-func (k keysOf) APIKey(ctx context.Context, hash auth.KeyHash) (*auth.APIKey, time.Time, error) {
-	key, err := k.UseAPIKey(ctx, hash[:])
-	if err != nil {
-		return nil, key.Now, err
-	}
-	permissions, _ := auth.ParsePermissions(key.Permissions)
-	return &auth.APIKey{Name: key.Name, Permissions: permissions, Namespaces: key.Namespaces}, key.Now, nil
-}
-
 // A session whose credentials are for all namespaces goes on with the steps of the process's former
 // worker, also where they are a key of the database, whose list of namespaces is empty.
 func TestASessionOfAllNamespacesGoesOnWithItsSteps(t *testing.T) {
@@ -47,7 +35,7 @@ func TestASessionOfAllNamespacesGoesOnWithItsSteps(t *testing.T) {
 	hash := auth.HashKey(key)
 	_, err = e.Store.CreateAPIKey(t.Context(), store.NewAPIKey{Hash: hash[:], Name: "shop", Permissions: []string{"workers:execute"}}, store.OperatorAction{Actor: "test", Action: "create_api_key", Reason: "test"})
 	require.NoError(t, err)
-	authenticator, err := auth.New(auth.Options{Keys: &auth.KeyOptions{Stored: keysOf{e.Store}}})
+	authenticator, err := auth.New(auth.Options{Keys: &auth.KeyOptions{Stored: rest.StoredCredentials{Database: e.Store}}})
 	require.NoError(t, err)
 	adopted := 0
 	h := newWorkerHouse(t, newFakeStatus(), newFakeStore(), func(c *rest.Config, w *rest.Worker) {

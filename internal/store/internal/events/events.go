@@ -318,7 +318,7 @@ func consumerNamed(ctx context.Context, tx pgx.Tx, name string) (EventConsumer, 
 func (s *Log) changeConsumer(ctx context.Context, flow, doing string, by pg.OperatorAction, name string, change func(tx pgx.Tx) (EventConsumer, error)) (EventConsumer, error) {
 	c, _, err := pg.Recorded(ctx, s.db, flow, doing, by, "", func(_ context.Context, tx pgx.Tx) (EventConsumer, map[string]any, error) {
 		c, err := change(tx)
-		return c, map[string]any{"event_consumer": name}, err
+		return c, map[string]any{"event_consumer": name, "namespace": c.Namespace}, err
 	})
 	return c, err
 }

@@ -1,6 +1,7 @@
 package operations
 
 import (
+	"crypto/sha256"
 	"testing"
 	"time"
 
@@ -49,6 +50,18 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 	stale := StaleThresholds{WaitingForDependencies: time.Minute, WaitingForRetry: time.Minute, StepsInProcess: time.Minute, MaxLifetime: time.Hour}
 	db.Exec(t, `insert into tasker.queue_workers (worker_id, queue, lives_until, death_noted)
 		select 'w' || i, 'big', now() + (i % 100 - 50) * interval '1 s', i % 7 > 0 from generate_series(1, 10000) i on conflict do nothing; analyze tasker.queue_workers`)
+	db.Exec(t, `insert into tasker.api_keys (hash, name, permissions, namespaces, created_by)
+		select sha256(('k' || i)::bytea), 'k' || i, '{tasks:read}', '{}', 'a' from generate_series(1, 2000) i on conflict do nothing`)
+	db.Exec(t, `insert into tasker.browser_sessions (hash, principal, opened_by, key_uuid, permissions, namespaces, created_at, expires_at)
+		select sha256(('s' || i)::bytea), 'p' || i % 1000, 'api_key', k.key_uuid, '{tasks:read}', case when i % 2 = 0 then '{}'::text[] else '{big}' end,
+			now() - i * interval '1 s', now() + (i % 1000 - 500) * interval '1 hour'
+		from generate_series(1, 10000) i join tasker.api_keys k on k.name = 'k' || (1 + i % 2000) on conflict do nothing;
+		analyze tasker.api_keys; analyze tasker.browser_sessions`)
+	idle := pg.Args{"idle_ms": time.Hour.Milliseconds()}
+	key := db.QueryString(t, `select key_uuid::text from tasker.api_keys limit 1`)
+	one, token := db.QueryString(t, `select id::text from tasker.browser_sessions limit 1`), sha256.Sum256([]byte("s7"))
+	long := time.Now().Add(-time.Hour)
+	audited := func(f AuditFilter) pg.Args { return f.args().And(pg.Args{"look": items}) }
 	walked, leases := min(staleWalk, f.Waiting), f.From+f.Waiting/20
 	return []plantest.Statement{
 		plantest.Of("workerHeartbeat", workerHeartbeat.With(pg.Args{"worker": worker, "id": "w", "hostname": "h", "version": "v", "mode": "m", "namespaces": []string{"big"},
@@ -90,6 +103,25 @@ func statements(f plantest.Fixture, t *testing.T, db *pgtest.DB, perStatement in
 		plantest.Of("noteQueueDeaths", noteQueueDeaths.With(pg.Args{"limit": items, "skip": 0}), 10*items, items),
 		plantest.Of("goneQueueWorkers", goneQueueWorkers.remove.With(pg.Args{"ttl_ms": int64(1000), "limit": items, "skip": 0}), items, items),
 		plantest.Of("oldQueueTasks", oldQueueTasks.With(pg.Args{"ttl_ms": int64(1000), "after": uuid.Nil, "limit": items}), items, 0),
+		plantest.Of("auditOfAll", auditOfAll.With(audited(AuditFilter{Limit: items})), 2*items, items+1),
+		plantest.Of("auditOfTime", auditOfAll.With(audited(AuditFilter{Since: new(long), Until: new(long.Add(time.Minute)), Limit: items})), 60, 0),
+		plantest.Of("auditOfNamespace", auditOfNamespace.With(audited(AuditFilter{Namespace: "big", Limit: items})), 2*items, items+1),
+		plantest.Of("auditOfActor", auditOfActor.With(audited(AuditFilter{Actor: "a7", Limit: items, Before: &AuditPlace{At: time.Now()}})), 2*items, items+1),
+		plantest.Of("auditOfAction", auditOfAction.With(audited(AuditFilter{Action: "b7", Limit: items})), 2*items, items+1),
+		plantest.Of("auditOfFew", auditOfActor.With(audited(AuditFilter{Actor: "a7", Action: "never", Limit: items})), items, 0),
+		plantest.Of("oneKey", oneKey.With(pg.Args{"key": key}), 1, 1),
+		plantest.Of("lockKey", lockKey.With(pg.Args{"key": key}), 1, 1),
+		plantest.Of("rotateKey", rotateKey.With(pg.Args{"key": key, "hash": token[:], "actor": "a", "life_ms": nil}), 1, 1),
+		plantest.Of("expireKey", expireKey.With(pg.Args{"key": key, "grace_ms": int64(1)}), 1, 1),
+		plantest.Of("useBrowserSession", useBrowserSession.With(idle.And(pg.Args{"hash": token[:]})), 3, 1),
+		plantest.Of("endByHash", endByHash.With(pg.Args{"hash": token[:]}), 1, 1),
+		plantest.Of("endBrowserSession", endBrowserSession.With(pg.Args{"id": one}), 1, 1),
+		plantest.Of("oneBrowserSession", oneBrowserSession.With(pg.Args{"id": one}), 1, 1),
+		plantest.Of("endOldest", endOldest.With(idle.And(pg.Args{"principal": "p7", "opened_by": "api_key", "most": 3})), 20, 0),
+		plantest.Of("listBrowserSessions", listBrowserSessions.With(idle.And(pg.Args{"principal": "p907", "opened_by": "api_key", "within": nil, "limit": items})), 20, 10),
+		plantest.Of("listAllSessions", listAllSessions.With(idle.And(pg.Args{"within": nil, "limit": items})), 20*items, items),
+		plantest.Of("listSessionsOf", listSessionsOf.With(idle.And(pg.Args{"principal": "p907", "within": []string{"big"}, "limit": items})), 20, 0),
+		plantest.Of("deleteBrowserSessions", endedSessions.remove.With(pg.Args{"limit": items, "skip": 0}), items, items),
 		plantest.Of("deleteActions", oldActions.remove.With(pg.Args{"ttl_ms": int64(1000), "limit": items, "skip": 0}), items, 0),
 	}
 }

@@ -54,6 +54,7 @@ type Retained struct {
 	Logs           int // logs and progress without a task, whose day had been dropped
 	DeadLetters    int
 	Actions        int
+	Sessions       int  // of browsers, ended for a day
 	Busy           int  // days in use; they are tried again
 	More           bool // more to do at once
 }
@@ -67,7 +68,7 @@ func (s *Operations) Retain(ctx context.Context, l RetentionLimits, dry bool) (R
 	if dry {
 		r.memory, r.steps = &aging{}, retainPreview
 	}
-	parts := []func(context.Context) error{r.identities, r.submissionKeys, r.received, r.daemons, r.deadLetters, r.actions, r.events, r.ledger, r.logs}
+	parts := []func(context.Context) error{r.identities, r.submissionKeys, r.received, r.browserSessions, r.daemons, r.deadLetters, r.actions, r.events, r.ledger, r.logs}
 	err := each(ctx, parts, func(part func(context.Context) error) error { return part(ctx) })
 	return r.done, err
 }
@@ -134,6 +135,11 @@ func (r *retaining) logs(ctx context.Context) error {
 	}
 	said, err := r.rows(ctx, "progress", strayProgress, ttl)
 	r.done.Logs += said
+	return err
+}
+
+func (r *retaining) browserSessions(ctx context.Context) (err error) {
+	r.done.Sessions, err = r.rows(ctx, "browser_sessions", endedSessions, pg.Args{})
 	return err
 }
 
@@ -343,8 +349,8 @@ const deletable = `(select true from tasker.board b where b.task_uuid = o.task_u
 var dropDay = pg.Compile(`select tasker.drop_ledger_day(@day, @lo, @hi, @began, @patience)`)
 
 // Registry and operators' records that have had their time.
-// Index: task_identities_expiry, received_events_expiry, submission_keys_expiry, operator_actions_at (a plain at
-// would order by the result column). Daemons are few.
+// Index: task_identities_expiry, received_events_expiry, submission_keys_expiry, browser_sessions_expiry,
+// operator_actions_at (a plain at would order by the result column). Daemons are few.
 var (
 	expiredIdentities = expiredRows("task_identities", `
 select ctid as at from tasker.task_identities
@@ -353,6 +359,9 @@ where expires_at < 'infinity' and expires_at <= (select clock_timestamp()) order
 select ctid as at from tasker.received_events where expires_at <= (select clock_timestamp()) order by expires_at limit @limit offset @skip`)
 	expiredKeys = expiredRows("submission_keys", `
 select ctid as at from tasker.submission_keys where expires_at <= (select clock_timestamp()) order by expires_at limit @limit offset @skip`)
+	endedSessions = expiredRows("browser_sessions", `
+select ctid as at from tasker.browser_sessions
+where expires_at < (select clock_timestamp() - interval '1 day') order by expires_at limit @limit offset @skip`)
 	oldActions = expiredRows("operator_actions", `
 select ctid as at from tasker.operator_actions where at < (select clock_timestamp() - @ttl_ms::bigint * interval '1 ms')
 order by operator_actions.at limit @limit offset @skip`)

@@ -70,7 +70,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 133
+const SchemaVersion = 141
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 
@@ -333,11 +333,14 @@ func (r *ActionRecord) Add(ctx context.Context, tx Runner, changed int) error {
 	return err
 }
 
-// Index: the primary key.
+// Index: the primary keys; that of tasks.
 var (
+	// recordAction adds the namespace of the task that an action is about, so that its operators find it.
 	recordAction = Compile(`
 insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run)
-values (@actor, @action, @reason, @target, @matched, @changed, @dry_run) returning action_id`)
+select @actor, @action, @reason, coalesce((select jsonb_build_object('namespace', n.name) from tasker.tasks t join tasker.namespaces n on n.namespace_id = t.queue
+    where t.task_uuid = (w.target ->> 'task_uuid')::uuid), '{}') || w.target, @matched, @changed, @dry_run
+from (select @target::jsonb as target) w returning action_id`)
 	addToAction = Compile(`update tasker.operator_actions set changed = changed + @changed, at = clock_timestamp() where action_id = @action_id`)
 )
 

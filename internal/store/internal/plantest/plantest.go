@@ -495,7 +495,7 @@ func (f Fixture) FillOperations(t *testing.T, db *pgtest.DB) {
 		insert into tasker.task_events (task_uuid, from_state, to_state, actor, metadata)
 		select test_id(i - 1), 4, 4, 'w', jsonb_build_object('continued_by', test_id(i), 'step', 0, 'token', i) from linked where i > $1`, first, last)
 	db.Exec(t, `insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run, at)
-		select 'a', 'b', 'c', '{}', 1, 1, false, now() - ($2 - i) * interval '1 s' from generate_series($1::int, $2::int) i`, first, last)
+		select 'a' || i % 10, 'b' || i % 10, 'c', case when i % 2 = 0 then '{"namespace":"big"}' else '{}' end::jsonb, 1, 1, false, now() - ($2 - i) * interval '1 s' from generate_series($1::int, $2::int) i`, first, last)
 }
 
 // FillWaits gives every tenth living task a waiting step and one to begin, a kept event
