@@ -16,6 +16,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
 	"github.com/tasker-go/tasker/worker"
@@ -62,17 +63,10 @@ steps:
 				return nil, err
 			}
 			padding := strings.Repeat("x", of.Bytes)
-			pace := time.NewTicker(max(time.Duration(of.PauseMS)*time.Millisecond, 1))
-			defer pace.Stop()
 			for n := range of.Lines {
 				c.Logger().Info("line "+strconv.Itoa(n), zap.String("padding", padding))
-				if of.PauseMS == 0 {
-					continue
-				}
-				select {
-				case <-c.Done():
-					return nil, c.Err()
-				case <-pace.C:
+				if err := lifecycle.Pause(c, time.Duration(of.PauseMS)*time.Millisecond); err != nil {
+					return nil, err
 				}
 			}
 			return of.Lines, nil
