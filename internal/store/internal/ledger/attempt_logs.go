@@ -156,11 +156,9 @@ func (s *Ledger) Logs(ctx context.Context, q LogQuery) (chunks []LogChunk, seen 
 		LogChunk `sql:",omitzero"` // none: a row without a chunk
 		Batch    string            `sql:",omitzero"`
 	}
-	args := pg.Args{"task": q.Task, "step": q.Step, "attempt": q.Attempt, "levels": q.Levels, "at": q.After.At, "token": q.After.Token,
-		"first": q.After.First, "since": pg.Text(q.Since), "recent": q.Recent, "upto": pg.Text(q.Upto), "limit": q.Limit}
 	err = s.db.Repeatable(ctx, "logs", "read the logs of a task", func(ctx context.Context, db *pg.Conn) error {
 		chunks = nil
-		return stmt.Each(ctx, db, readLogs.With(args), func(r *row) {
+		return stmt.Each(ctx, db, readLogs.With(q.args()), func(r *row) {
 			if seen = (Seen{r.Snapshot, r.Now}); r.Task != uuid.Nil {
 				r.LogChunk.StepName = r.Batch
 				chunks = append(chunks, r.LogChunk)
@@ -168,4 +166,10 @@ func (s *Ledger) Logs(ctx context.Context, q LogQuery) (chunks []LogChunk, seen 
 		})
 	})
 	return chunks, seen, err
+}
+
+// args are those of readLogs.
+func (q *LogQuery) args() pg.Args {
+	return pg.Args{"task": q.Task, "step": q.Step, "attempt": q.Attempt, "levels": q.Levels, "at": q.After.At, "token": q.After.Token,
+		"first": q.After.First, "since": pg.Text(q.Since), "recent": q.Recent, "upto": pg.Text(q.Upto), "limit": q.Limit}
 }

@@ -33,14 +33,15 @@ type ChildTask struct {
 	Of    string `sql:"namespace"`
 }
 
-// readChildren reads the tasks that the steps of a task are. They are created after it: the days
-// before it are not looked at, but for an hour by which clocks may differ.
+// readChildren reads the tasks that the steps of a task are. They are looked for before they are put
+// into their order, or a plan made on a small table would walk along it.
 // Index: tasks_by_parent, the primary keys.
 var readChildren = pg.Compile(`
+with found as materialized (
+    select task_uuid, parent_step_no as step, plan_id from tasker.tasks where parent_task_uuid = @task
+)
 select t.task_uuid, t.step, coalesce(b.task_state, e.task_state) as state, e.applied_at as ended, p.name, n.name as namespace
-from (select task_uuid, parent_step_no as step, plan_id from tasker.tasks
-      where parent_task_uuid = @task and task_uuid >= tasker.uuid_floor(@requested::timestamptz - interval '1 hour')
-      order by task_uuid limit @limit) t
+from (select * from found order by task_uuid limit @limit) t
 left join lateral (select task_state from tasker.board where task_uuid = any (array[t.task_uuid]) and slot = 0 limit 1) b on true
 left join lateral (select task_state, applied_at from tasker.step_attempts
                    where task_uuid = any (array[t.task_uuid]) and task_state is not null limit 1) e on true
@@ -53,7 +54,7 @@ func (s *Ledger) Graph(ctx context.Context, id uuid.UUID) (g Graph, err error) {
 	if g.Task, err = s.readTask(ctx, id, parts{links: true, brief: true}); err != nil {
 		return g, err
 	}
-	args := pg.Args{"task": id, "requested": g.RequestedAt, "limit": MaxChildren + 1}
+	args := pg.Args{"task": id, "limit": MaxChildren + 1}
 	g.Children, err = pg.ReadAll[ChildTask](ctx, s.db, "children", "read the tasks that steps are", readChildren.With(args))
 	if g.MoreChildren = len(g.Children) > MaxChildren; g.MoreChildren {
 		g.Children = g.Children[:MaxChildren]

@@ -94,3 +94,40 @@ func transitionStatements(f plantest.Fixture, _ *testing.T, _ *pgtest.DB, items 
 		plantest.Of("follow", follow.With(pg.Args{"scopes": scopes, "ms": time.Minute.Milliseconds(), "margin_ms": int64(1)}), 2, 2),
 	}
 }
+
+// TestLogsStayOnTheirKeys: of the logs of all tasks those of one are read, and a write touches its own
+// rows; the children of a task are found by their parent.
+func TestLogsStayOnTheirKeys(t *testing.T) {
+	plantest.Grown(t, fillLogs, logStatements)
+}
+
+// fillLogs adds two chunks of an attempt for each task, how far it is, and a child of every fifth task.
+func fillLogs(f plantest.Fixture, t *testing.T, db *pgtest.DB) {
+	first, last := f.From+1, f.From+f.Finished+f.Waiting
+	db.Exec(t, `insert into tasker.attempt_logs (task_uuid, at, token, first_line, last_at, xid, lines, step_no, attempt, levels, content)
+		select test_id(i), now() + n * interval '1 s', i, n, now(), i::text::xid8, 1, 0, 1, 2, 'x' from generate_series($1::int, $2::int) i cross join generate_series(0, 1) n`, first, last)
+	db.Exec(t, `insert into tasker.attempt_progress (task_uuid, step_no, token, fraction, message)
+		select test_id(i), 0, i, 0.5, 'half' from generate_series($1::int, $2::int) i`, first, last)
+	db.Exec(t, `update tasker.tasks set parent_task_uuid = test_id(i - 1), parent_step_no = 0 from generate_series($1::int + 1, $2::int, 5) i where task_uuid = test_id(i)`, first, last)
+}
+
+func logStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int) []plantest.Statement {
+	last := f.From + f.Finished + f.Waiting
+	tasks := plantest.IDs(t, db, items, `select task_uuid from tasker.attempt_logs where task_uuid > test_id($1) group by 1 order by 1 limit $2`, last-items-1)
+	one, chunks, progress, dropped := tasks[0], []LogChunk{}, []StepProgress{}, []DroppedLog{}
+	for i, task := range tasks {
+		of := LogOf{Task: task, Step: 0, Token: int64(i), Attempt: 1}
+		chunks = append(chunks, LogChunk{LogOf: of, At: time.Now(), First: 7, Last: time.Now(), Lines: 1, Levels: 2, Content: []byte("x")})
+		progress = append(progress, StepProgress{Task: task, Token: int64(last), Fraction: 0.75})
+		dropped = append(dropped, DroppedLog{Task: task, Token: int64(last), From: time.Now().Add(-time.Hour), Upto: time.Now().Add(time.Hour), UptoLine: 1})
+	}
+	follow := LogQuery{Task: one, Levels: 15, Since: fmt.Sprintf("%d:%d:", f.From+1, f.From+1), Recent: time.Now().Add(-time.Hour), Limit: 32}
+	parent := uuid.MustParse(db.QueryString(t, `select parent_task_uuid::text from tasker.tasks where task_uuid > test_id($1) and parent_task_uuid is not null order by task_uuid limit 1`, last-11))
+	return []plantest.Statement{
+		plantest.Of("readLogs", readLogs.With((&LogQuery{Task: one, Levels: 15, Limit: 32}).args()), 3, 0),
+		plantest.Of("readLogs of those who follow", readLogs.With(follow.args()), 3, 0),
+		plantest.Of("readProgress", readProgress.With(pg.Args{"tasks": pg.UUIDs{one}}), 1, 1),
+		plantest.Of("readChildren", readChildren.With(pg.Args{"task": parent, "limit": 1_001}), 5, 1),
+		plantest.Of("keepLogs", keepLogs.With(pg.Args{"c": chunks, "d": dropped, "s": progress}), 3*len(tasks), 0),
+	}
+}

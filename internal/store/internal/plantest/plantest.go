@@ -209,7 +209,7 @@ var (
 // itemsOf one statement: a quiet moment and the largest batches that occur.
 var itemsOf = []int{20, 500}
 
-var bigTables = []string{"board", "tasks", "step_attempts", "dlq_entries", "task_identities", "workers", "schedules", "domain_events", "batches", "former_batches", "transitions", "followed"}
+var bigTables = []string{"board", "tasks", "step_attempts", "dlq_entries", "task_identities", "workers", "schedules", "domain_events", "batches", "former_batches", "transitions", "followed", "attempt_logs", "attempt_progress"}
 
 // Statement is a statement with its arguments.
 type Statement struct {
