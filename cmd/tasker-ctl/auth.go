@@ -19,8 +19,8 @@ func (a *app) auth() command {
 	return command{
 		use: "auth", short: "Create, list and revoke API keys, make and check tokens",
 		long: `Manages the API keys in the database, which daemons with web.auth.enabled and
-web.auth.api_keys_enabled accept. The commands work on the database itself, so
-that the first key needs none. It is that of --database-url, else of
+web.auth.api_keys_enabled accept. The commands of keys work on the database itself,
+so that the first key needs none. It is that of --database-url, else of
 DATABASE_URL, else of the configuration.
 
 Where no identity provider issues tokens, generate-keys and generate-token do;
@@ -28,7 +28,7 @@ daemons are given the public key (web.auth.jwt_public_key_path).`,
 		commands: []command{
 			{use: "key", aliases: []string{"keys"}, short: "API keys of the database",
 				commands: []command{a.keyCreate(), a.keyList(), a.keyRevoke()}},
-			a.generateKeys(), a.generateToken(), a.validateToken(),
+			a.authMe(), a.generateKeys(), a.generateToken(), a.validateToken(),
 			{use: "permissions", aliases: []string{"show-permissions"},
 				short: "List the permissions that keys and tokens may hold", local: a.listPermissions},
 		},

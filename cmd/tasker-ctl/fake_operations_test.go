@@ -65,6 +65,12 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		answer(w, pausedNamespace("shapes"))
 	case path == "v1/namespaces/shapes/pause":
 		answer(w, client.Namespace{Name: "shapes"})
+	case path == "v1/audit":
+		answer(w, client.AuditList{Records: []client.AuditRecord{{ID: 7, At: at(1), Actor: "ana", Action: "pause_namespace", Reason: "the shop is closed", Namespace: "shapes",
+			Target: json.RawMessage(`{"namespace":"shapes"}`), Matched: 1, Changed: 1}}})
+	case path == "v1/me":
+		end := at(60)
+		answer(w, client.Me{Principal: "ana", Method: "api_key", Permissions: []string{"tasks:read", "audit:read"}, Namespaces: []string{"shapes"}, ExpiresAt: &end, Access: "enforce"})
 	case path == "v1/policies", path == "v1/namespaces/shapes/policies/draw" && r.Method == http.MethodPut:
 		answer(w, wire.PolicyList{Policies: []wire.Policy{{Namespace: "shapes", Callable: "draw", Policy: "fifo", ChangedAt: *pausedNamespace("shapes").PausedAt, ChangedBy: "ana"}}})
 	case path == "v1/namespaces/shapes/policies/draw":

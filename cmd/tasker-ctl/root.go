@@ -61,7 +61,7 @@ func newRootCommand(a *app) *cobra.Command {
 	a.globals().register(root)
 	root.Flag("format").DefValue = ""
 	ours := []command{
-		a.dev(), a.migrate(), a.task(), a.dlq(), a.template(), a.namespaces(), a.quotas(), a.policy(), a.limit(),
+		a.dev(), a.migrate(), a.task(), a.dlq(), a.template(), a.namespaces(), a.quotas(), a.policy(), a.limit(), a.audit(),
 		a.submission(), a.predict(), a.schedule(), a.approval(), a.events(), a.taskType(), a.enqueue(),
 		a.generate(), a.auth(), a.profiles(), a.config(), a.documents(), a.system(), a.broker(), a.workers(),
 		a.top(), a.man(), a.version(),
