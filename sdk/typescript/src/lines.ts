@@ -101,8 +101,13 @@ export class Lines implements Sink {
     readonly captures = false,
   ) {}
 
+  /** Whether lines are sent at all. */
+  get keeps(): boolean {
+    return this.limit > 0 && !this.session.keepsNoLines;
+  }
+
   write(held: Held, level: Level, text: string, fields?: Record<string, Json>): void {
-    if (this.session.keepsNoLines || this.limit <= 0 || this.closed) return;
+    if (!this.keeps || this.closed) return;
     const line = lineOf(level, text, fields);
     let waiting = this.waiting.get(held);
     if (!waiting) this.waiting.set(held, (waiting = new Waiting()));

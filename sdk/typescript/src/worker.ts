@@ -375,8 +375,8 @@ class Life {
   /** Runs a step. Returns false for one that was delivered before. */
   private take(message: StepMessage): boolean {
     if (this.held.has(message.fence)) return false;
-    const ctx = new StepContext(this.session, message, this.works.stepLog, this.works.lines),
-      { hooks } = this.works;
+    const { hooks, lines, stepLog } = this.works,
+      ctx = new StepContext(this.session, message, stepLog, lines.keeps ? lines : undefined);
     this.held.set(ctx.fence, ctx);
     const begun = Date.now();
     this.works.presences.start();

@@ -103,9 +103,14 @@ class Lines:
         self._closing = False
         self._thread: threading.Thread | None = None
 
+    @property
+    def keeps(self) -> bool:
+        """Whether lines are sent at all."""
+        return self._limit > 0 and not self._session.keeps_no_lines
+
     def write(self, held: Held, level: str, text: str, fields: str = "") -> None:
         """Keeps a line of an execution. fields is a JSON object, or empty."""
-        if self._session.keeps_no_lines or self._limit <= 0:
+        if not self.keeps:
             return
         line = _line(level, text, fields, _now())
         with self._changed:

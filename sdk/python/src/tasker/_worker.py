@@ -418,7 +418,8 @@ class _Life:
             self._session.next()  # this daemon stops
 
     def _take(self, message: Mapping[str, JSON]) -> bool:
-        ctx = StepContext(self._session, message, self._worker._lines)
+        lines = self._worker._lines
+        ctx = StepContext(self._session, message, lines if lines.keeps else None)
         with self._lock:
             if ctx.fence in self._held:
                 return False  # told again
