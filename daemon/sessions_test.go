@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -186,6 +187,33 @@ func TestSessions(t *testing.T) {
 		require.Empty(t, s.report(remote.Report{Fence: second.Fence, Outcome: remote.Success}), "sent again")
 		require.Equal(t, 409, s.report(remote.Report{Fence: second.Fence, Outcome: remote.Failure, Error: &remote.Fault{Message: "no"}})[0].Status, "it has ended otherwise")
 		require.Equal(t, 409, s.report(remote.Report{Fence: "999999.1", Outcome: remote.Success})[0].Status, "of no step")
+	})
+
+	t.Run("lines overtake a report, or not", func(t *testing.T) {
+		t.Parallel()
+		task, c := p.workflow("logged", "logs"), client.New(client.Config{BaseURL: p.rest})
+		s := p.session(t, 1, "logs")
+		fence, at := s.step().Fence, time.Now().UTC()
+		send := func(fence, text string, status int) {
+			t.Helper()
+			s.call(http.MethodPost, s.base+"/logs", remote.Lines{Lines: []remote.Line{{Fence: fence, At: at, Level: "info", Text: text}}}, status, nil)
+		}
+		send(fence, "before", http.StatusOK)
+		s.succeed(remote.Step{Fence: fence}, `1`)
+		send(fence, "after", http.StatusOK)
+		send("999999.1", "of another step", http.StatusOK)
+		p.ended(t, task, "complete")
+		var texts []string
+		pgtest.Eventually(t, time.Minute, func() (bool, string) {
+			page, err := c.TaskLogs(p.ctx, task, client.LogOptions{})
+			require.NoError(t, err)
+			texts = nil
+			for i := range page.Lines {
+				texts = append(texts, page.Lines[i].Text)
+			}
+			return len(texts) == 2, fmt.Sprint(texts)
+		})
+		require.Equal(t, []string{"before", "after"}, texts)
 	})
 
 	t.Run("next tasks", func(t *testing.T) {

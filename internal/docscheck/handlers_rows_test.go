@@ -56,6 +56,9 @@ var handlerSections = []handlerSection{
 			"ctx.onRecorded; the last function counts"},
 		{"", "ctx.Progress", "ctx.progress", "ctx.progress"},
 		{"", "ctx.KeepLine; a line of another process", "– ctx.logger keeps what it is given.", "– ctx.logger keeps what it is given."},
+		{"", "– its output is that of the worker.", "Worker(capture_output); what handlers print",
+			"WorkerOptions.captureOutput; what handlers print"},
+		{"", "– worker.logs.max_pending_bytes of the configuration.", "Worker(max_log_bytes)", "WorkerOptions.maxLogBytes"},
 	}},
 	{"What a handler reads", "", []handlerRow{
 		{"", "ctx.Input", "ctx.context", "ctx.context"},
@@ -383,5 +386,6 @@ var (
 		"BatchConfig.outcome": ofWorker, "Decision.outcome": ofWorker, "Bytes.toJSON": ofWorker, "ctx.added": ofWorker,
 		"ctx.cancel": ofWorker, "ctx.events": ofWorker, "ctx.isolated": ofWorker, "ctx.publishes": ofWorker,
 		"ctx.readNow": ofWorker, "ctx.tellRecorded": ofWorker,
+		"ctx.captures": ofWorker, "ctx.endPrinted": ofWorker, "ctx.keepLine": ofWorker, "ctx.printed": ofWorker,
 	}
 )

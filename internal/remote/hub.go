@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/tasker-go/tasker/internal/places"
 	"github.com/tasker-go/tasker/internal/store"
@@ -406,35 +405,6 @@ func (h *Hub) Progress(id uuid.UUID, p Progress) error {
 		ctx.Progress(p.Fraction, p.Message)
 		return nil
 	})
-}
-
-// maxLines bounds the lines of one request.
-const maxLines = 1000
-
-// Keep keeps lines with the attempts of the steps that the session holds, as
-// worker.StepContext.KeepLine does. Those of other steps are left out: they have been reported, or lost.
-// The error is an InvalidError or ErrNoSession.
-func (h *Hub) Keep(id uuid.UUID, l Lines) error {
-	if len(l.Lines) > maxLines {
-		return invalid("invalid lines: %d of them: want at most %d", len(l.Lines), maxLines)
-	}
-	levels := make([]zapcore.Level, len(l.Lines))
-	for i := range l.Lines {
-		if err := levels[i].UnmarshalText([]byte(l.Lines[i].Level)); err != nil || levels[i] > zapcore.ErrorLevel {
-			return invalid("invalid level %q: want debug, info, warn or error", l.Lines[i].Level)
-		}
-	}
-	for i := range l.Lines {
-		line := &l.Lines[i]
-		err := h.use(id, line.Fence, func(ctx *worker.StepContext) error {
-			ctx.KeepLine(line.At, levels[i], line.Text, line.Fields)
-			return nil
-		})
-		if err != nil && !errors.Is(err, ErrNotHeld) {
-			return err
-		}
-	}
-	return nil
 }
 
 // Result returns the result of a step that a held step depends on, directly or not.

@@ -80,6 +80,7 @@ func (h *Hub) report(s *session, r *Report) (w *step, err error) {
 	}
 	delete(s.held, r.Fence)
 	held.content = content
+	h.remainLocked(s, held)
 	took := held.decideLocked(ending{report: r})
 	h.fillLocked(s)
 	if took && h.cfg.ConfirmWithin > 0 && (r.Outcome == Success || r.Outcome == Failure) {

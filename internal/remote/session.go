@@ -23,6 +23,9 @@ type session struct {
 	reported map[string]*step // by fence, whose ends are not recorded yet
 	renamed  map[string]*step // by the fence that the process has presented, until it uses the session and so knows the new one
 	recent   recentFences
+	silent   int           // steps reported since it has sent lines
+	late     []*step       // the latest to be reported, whose lines may still be under way
+	forget   *time.Timer   // of late; nil: there are none
 	expected int           // steps that its process runs, and are not held yet
 	requests int           // under way
 	stops    bool          // it gets no more steps

@@ -82,6 +82,8 @@ func TestVectorsAreTheProtocol(t *testing.T) {
 				strictly[remote.Save](t, r.Body, one.Meaning)
 			case "/progress":
 				strictly[remote.Progress](t, r.Body, one.Meaning)
+			case "/logs":
+				strictly[remote.Lines](t, r.Body, one.Meaning)
 			}
 		}
 		sent := strictly[remote.Report](t, one.Report, one.Meaning)
@@ -141,7 +143,7 @@ func TestVectorsAreTheProtocol(t *testing.T) {
 		}
 	}
 
-	for _, kind := range []any{remote.Opened{}, remote.Step{}, remote.Batch{}, remote.Checkpoint{}, remote.Report{}, remote.Fault{}, remote.Isolated{}, remote.Next{}, remote.Event{}, remote.Publishes{}, remote.Made{}} {
+	for _, kind := range []any{remote.Opened{}, remote.Step{}, remote.Batch{}, remote.Checkpoint{}, remote.Report{}, remote.Lines{}, remote.Line{}, remote.Fault{}, remote.Isolated{}, remote.Next{}, remote.Event{}, remote.Publishes{}, remote.Made{}} {
 		for field := range reflect.TypeOf(kind).Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			if !slices.Contains([]string{"kept", "unnamed", "reason"}, name) { // of other steps, or no part of a vector

@@ -39,8 +39,8 @@ type talk struct {
 	PauseMS int64 `json:"pause_ms"`
 }
 
-// registerLogs adds handlers that log, and one that does not.
-func registerLogs(w *worker.Worker) error {
+// registerTalk adds handlers that log, and one that does not.
+func registerTalk(w *worker.Worker) error {
 	if os.Getenv(logsEnv) == "" {
 		return nil
 	}

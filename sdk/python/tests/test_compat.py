@@ -899,6 +899,8 @@ class Workers(Fresh):
             [r.getMessage() for r in logs.records],
             ["Order processed order_id=1", "slow correlation_id=c operation=pay", "failed", "detail order=2"],
         )
+        end = run_step(lambda ctx: log_warn("slow", {"order_id": "1"}))  # of a handler, with its attempt
+        self.assertEqual(end.logs, [{"level": "warn", "text": "slow", "fields": {"order_id": "1"}}])
 
 
 class Interface(Fresh):

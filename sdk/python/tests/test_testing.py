@@ -40,6 +40,8 @@ class Kit(unittest.TestCase):
             self.assertEqual(list(end.events), report.get("events", []), v["meaning"])
             self.assertEqual(end.metadata, report.get("metadata"), v["meaning"])
             self.assertEqual(list(end.made), report.get("made", []), v["meaning"])
+            logged = [x for r in v.get("requests", []) if r["path"] == "/logs" for x in r["body"]["lines"]]
+            self.assertEqual(end.logs, [{k: x[k] for k in ("level", "text", "fields")} for x in logged], v["meaning"])
             self.assertEqual(len(end.saved), len([r for r in v.get("requests", []) if r["path"] == "/checkpoint"]), v["meaning"])
 
     def test_bytes_arrive_as_such(self) -> None:

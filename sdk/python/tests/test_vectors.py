@@ -120,6 +120,11 @@ def register(worker: Worker) -> None:
         ctx.progress(0.5, "half")
         return True
 
+    @worker.handler("vector.logs")
+    def logs(ctx: StepContext) -> object:
+        ctx.logger.warning("the card is %s", "slow", extra={"cents": 5})
+        return True
+
     @worker.handler("vector.publishes")
     def publishes(ctx: StepContext) -> object:
         ctx.publish("stock.low", {"left": 1})
@@ -222,6 +227,9 @@ class Vectors(unittest.TestCase):
                     return {"rejected": []}
                 if (self.command, path) in requests:
                     r = requests.pop((self.command, path))
+                    if path == "/logs":
+                        for line, sent in zip(r["body"]["lines"], body["lines"]):
+                            line["at"] = datetime.fromisoformat(sent["at"].replace("Z", "+00:00")) and sent["at"]
                     if body != r.get("body"):
                         got.append({"unexpected": body})
                     return r["answer"]

@@ -16,7 +16,9 @@ import {
   type Json,
   type Point,
 } from "./errors.js";
+import { quietly } from "./current.js";
 import { snapshot } from "./json.js";
+import type { Level, Sink } from "./lines.js";
 import {
   NotFound,
   NotHeld,
@@ -81,7 +83,7 @@ export interface Checkpoint {
   time: Date | undefined;
 }
 
-/** Logs for a step: each line carries what identifies it. */
+/** Logs for a step: each line carries what identifies it, and is kept with the attempt with its fields. */
 export interface StepLogger {
   debug(message: string, fields?: Record<string, Json>): void;
   info(message: string, fields?: Record<string, Json>): void;
@@ -95,6 +97,9 @@ const patienceMs = 60_000,
 
 /** The most that metadata may have, in bytes of JSON. */
 const maxMetadata = 16 * 1024;
+
+/** Characters of a printed line that has not ended. */
+const maxBegun = 16 * 1024;
 
 /** One execution of a step. */
 export class StepContext {
@@ -148,11 +153,13 @@ export class StepContext {
   private readonly fetched = new Map<string, Promise<Json>>();
   private readonly batches = new Map<string, Promise<BatchEnd[]>>();
   private readonly controller = new AbortController();
+  private readonly begun = new Map<Level, string>();
 
   constructor(
     private readonly session: Session,
     m: StepMessage,
     private readonly sink: (entry: Record<string, Json>) => void = toStderr,
+    private readonly lines?: Sink,
   ) {
     this.fence = m.fence;
     this.taskUuid = m.task_uuid;
@@ -220,24 +227,31 @@ export class StepContext {
     return this.controller.signal;
   }
 
-  /** Writes lines of JSON with the identifiers of the step, to stderr or to the worker's logger. */
+  /**
+   * Writes lines of JSON with the identifiers of the step, to stderr or to the worker's logger. They are kept with the
+   * attempt.
+   */
   get logger(): StepLogger {
     const write =
-      (level: string) =>
-      (message: string, fields: Record<string, Json> = {}): void =>
-        this.sink({
-          time: new Date().toISOString(),
-          level,
-          message,
-          correlation_id: this.correlationId,
-          task_uuid: this.taskUuid,
-          step_uuid: this.stepUuid,
-          namespace: this.namespace,
-          template: this.taskName,
-          step_name: this.stepName,
-          attempt: this.attempt,
-          ...fields,
-        });
+      (level: Level) =>
+      (message: string, fields: Record<string, Json> = {}): void => {
+        this.keepLine(level, message, fields);
+        quietly(() =>
+          this.sink({
+            time: new Date().toISOString(),
+            level,
+            message,
+            correlation_id: this.correlationId,
+            task_uuid: this.taskUuid,
+            step_uuid: this.stepUuid,
+            namespace: this.namespace,
+            template: this.taskName,
+            step_name: this.stepName,
+            attempt: this.attempt,
+            ...fields,
+          }),
+        );
+      };
     return { debug: write("debug"), info: write("info"), warn: write("warn"), error: write("error") };
   }
 
@@ -326,8 +340,8 @@ export class StepContext {
     }
   }
 
-  /** Shows operators how far the step is, from 0 to 1. Nothing is recorded, and a daemon that cannot be reached does
-   *  not get it. */
+  /** Shows operators how far the step is, from 0 to 1: the latest is shown by the step. A daemon that cannot be reached
+   *  does not get it. */
   async progress(fraction: number, message = ""): Promise<void> {
     try {
       await this.session.progress(this, fraction, message);
@@ -481,6 +495,29 @@ export class StepContext {
         await new Promise((resolve) => setTimeout(resolve, pause));
       }
     }
+  }
+
+  /** Of the worker: keeps a line with the attempt. */
+  keepLine(level: Level, text: string, fields?: Record<string, Json>): void {
+    this.lines?.write(this, level, String(text), fields);
+  }
+
+  /** Of the worker: it captures what the handler prints. */
+  get captures(): boolean {
+    return this.lines?.captures ?? false;
+  }
+
+  /** Of the worker: keeps the lines of what the handler prints, once they have ended. */
+  printed(level: Level, text: string): void {
+    const lines = ((this.begun.get(level) ?? "") + text).split("\n");
+    this.begun.set(level, (lines.pop() ?? "").slice(-maxBegun));
+    for (const line of lines) this.keepLine(level, line.replace(/\r$/, ""));
+  }
+
+  /** Of the worker: keeps what the handler has printed without ending the line. */
+  endPrinted(): void {
+    for (const [level, line] of this.begun) if (line !== "") this.keepLine(level, line);
+    this.begun.clear();
   }
 
   /** Of the worker. */

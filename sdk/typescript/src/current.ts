@@ -18,3 +18,19 @@ export function currentStep(): StepContext | undefined {
 export function runStep<R>(ctx: StepContext, handler: () => R): R {
   return running.run(ctx, handler);
 }
+
+let quiet = 0;
+
+/** What is printed meanwhile is no output of a handler: a logger prints a line that is kept already. */
+export function quietly<R>(print: () => R): R {
+  quiet++;
+  try {
+    return print();
+  } finally {
+    quiet--;
+  }
+}
+
+export function isQuiet(): boolean {
+  return quiet > 0;
+}

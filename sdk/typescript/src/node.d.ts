@@ -47,6 +47,9 @@ declare module "node:url" {
   export function fileURLToPath(url: URL): string;
   export function pathToFileURL(path: string): URL;
 }
+declare module "node:util" {
+  export function format(...args: unknown[]): string;
+}
 declare module "node:worker_threads" {
   export class Worker {
     constructor(file: URL, options: { execArgv: string[] });

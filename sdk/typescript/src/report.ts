@@ -26,7 +26,7 @@ export async function reportOf(
   try {
     const handler = await find();
     if (!handler) throw new Returned();
-    const result = (await runStep(ctx, () => handler(ctx))) ?? null;
+    const result = (await called(ctx, handler)) ?? null;
     [report, end] = succeeded(ctx, fence, result);
   } catch (thrown) {
     let e = thrown;
@@ -42,6 +42,14 @@ export async function reportOf(
   }
   const made = await publishing?.make(ctx, end);
   return made ? { ...report, made: made.made, recorded: made.recorded } : report;
+}
+
+async function called(ctx: StepContext, handler: Handler): Promise<Json> {
+  try {
+    return await runStep(ctx, () => handler(ctx));
+  } finally {
+    ctx.endPrinted();
+  }
 }
 
 function succeeded(ctx: StepContext, fence: string, returned: Json): [Report, Ended] {

@@ -15,6 +15,9 @@ export class NotHeld extends Error {}
 /** The daemon rejects a request permanently. */
 export class Refused extends Error {}
 
+/** The daemon is of a version that has no such request. */
+export class NoRoute extends Refused {}
+
 /** The daemon rejects the credentials of a request, not what it says. */
 export class Unauthorized extends Refused {}
 
@@ -209,6 +212,7 @@ function failure(status: number, text: string): Error {
   const message = `${status}: ${detail}`;
   if (status === 404) return new NotFound(message);
   if (status === 409) return new NotHeld(message);
+  if (status === 405) return new NoRoute(message);
   if (status === 408 || status === 429 || status >= 500) return new Unavailable(message);
   return status === 401 || status === 403 ? new Unauthorized(message) : new Refused(message);
 }
@@ -253,6 +257,8 @@ export class Session {
   moving = false;
   /** The callables that no template in the namespaces of the session names. */
   unnamed: string[] = [];
+  /** The daemon has no route for lines of handlers. */
+  keepsNoLines = false;
   private path = "";
   private after = 0;
 
@@ -292,6 +298,7 @@ export class Session {
     );
     this.path = `/v1/sessions/${String(opened["session_id"])}`;
     this.after = 0;
+    this.keepsNoLines = false;
     this.graceMs = Number(opened["reclaim_grace_ms"]);
     this.maxWaitMs = Number(opened["max_wait_ms"]);
     this.unnamed = Array.isArray(opened["unnamed"]) ? opened["unnamed"].map(String) : [];
@@ -340,6 +347,23 @@ export class Session {
 
   async progress(held: Held, fraction: number, message: string): Promise<void> {
     await this.call("POST", `${this.path}/progress`, { fence: held.fence, fraction, message });
+  }
+
+  /**
+   * Sends lines of handlers: each as its step, and its JSON behind the fence. Throws NoRoute where the daemon keeps
+   * none, which this session remembers.
+   */
+  async keep(lines: [Held, string][]): Promise<void> {
+    const { path } = this,
+      list = lines.map(([held, rest]) => `{"fence":${JSON.stringify(held.fence)},${rest}`);
+    try {
+      await this.call("POST", `${path}/logs`, new Encoded(`{"lines":[${list.join(",")}]}`));
+    } catch (e) {
+      if (!(e instanceof NotFound || e instanceof NoRoute)) throw e;
+      if (this.path !== path || e.message.includes("session does not exist")) throw new Unavailable(e.message);
+      this.keepsNoLines = true;
+      throw new NoRoute(e.message);
+    }
   }
 
   async result(held: Held, step: string): Promise<Json> {

@@ -5,6 +5,7 @@ import type { Json, Point } from "./errors.js";
 import { Publishing, type Publisher } from "./events.js";
 import type { Handler } from "./handlers.js";
 import { Encoded, snapshot } from "./json.js";
+import { fieldsOf } from "./lines.js";
 import { reportOf } from "./report.js";
 import { NotFound, NotHeld, Session, type BatchEnd, type StepMessage } from "./session.js";
 
@@ -44,6 +45,8 @@ export interface Outcome {
   made?: { name: string; payload?: Json; metadata?: Record<string, Json>; skip?: string }[];
   /** Checkpoints of the handler, in order. */
   saved: Point[];
+  /** What the handler has logged, in order. */
+  logs: { level: string; text: string; fields: Record<string, Json> }[];
 }
 
 /** Answers the requests of a handler to its session. */
@@ -120,7 +123,11 @@ export async function runStep(handler: Handler, options: StepOptions = {}): Prom
     ...(items ? { items, batch: { batch_id: "batch-1", batch_size: items.length, is_no_op: false } } : {}),
     ...options.message,
   };
-  const ctx = new StepContext(daemon, sent(message) as StepMessage);
+  const logs: Outcome["logs"] = [];
+  const ctx = new StepContext(daemon, sent(message) as StepMessage, undefined, {
+    captures: false,
+    write: (_, level, text, fields = {}) => logs.push({ level, text, fields: JSON.parse(fieldsOf(fields)) as Record<string, Json> }),
+  });
   const publishing = new Publishing(new Map((options.publishers ?? []).map((p) => [p.name, p])), 5000, (line) =>
     console.warn(line),
   );
@@ -142,6 +149,7 @@ export async function runStep(handler: Handler, options: StepOptions = {}): Prom
     ...Object.fromEntries(Object.entries(report).map(([name, value]) => [name, plain(value)])),
     ...bytes,
     saved: daemon.saved,
+    logs,
   } as unknown as Outcome;
 }
 

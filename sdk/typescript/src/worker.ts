@@ -6,6 +6,8 @@ import { Permanent, fault, textOf, type Json } from "./errors.js";
 import { Delivery, Publishing } from "./events.js";
 import { Handlers } from "./handlers.js";
 import { Told, type Hooks } from "./hooks.js";
+import { Lines, maxBytes } from "./lines.js";
+import { output } from "./output.js";
 import { Presences } from "./presence.js";
 import { reportOf } from "./report.js";
 import { Resolution } from "./resolving.js";
@@ -50,6 +52,10 @@ export interface WorkerOptions {
   log?: (message: string) => void;
   /** Gets what handlers write to ctx.logger; default: lines of JSON on stderr. */
   stepLog?: (entry: Record<string, Json>) => void;
+  /** Bounds the lines of handlers that wait to be sent, of all together; default 4 MiB, and 0 sends none. */
+  maxLogBytes?: number;
+  /** Whether what handlers print is kept like what they log. Default false. */
+  captureOutput?: boolean;
   /** Whether the log tells of each session: "connected to URL, serving N handlers". Default true. */
   announce?: boolean;
 }
@@ -58,6 +64,9 @@ const version = "0.1.0";
 
 /** The shortest time between two requests to a daemon that answers at once and has nothing. */
 const leastMs = 1000;
+
+/** How long the end of a session waits for the lines of its handlers. */
+const linesMs = 1000;
 
 /** Pauses that end early when there is something to do. */
 class Rest {
@@ -108,6 +117,7 @@ export class Worker extends Handlers {
   private readonly name: string;
   private readonly log: (message: string) => void;
   private readonly hooks: Told;
+  private readonly lines: Lines;
   private readonly rest = new Rest();
   /** No address was given. */
   private readonly unset: boolean;
@@ -122,6 +132,9 @@ export class Worker extends Handlers {
     const addresses = options.url ?? process.env["TASKER_WORKER_URL"] ?? "http://localhost:8081";
     this.session = new Session(addresses.split(",").map((url) => new Transport(url.trim(), credentials)));
     this.unset = options.url === undefined && process.env["TASKER_WORKER_URL"] === undefined;
+    const most = options.maxLogBytes ?? maxBytes;
+    if (!(most >= 0)) throw new TypeError(`invalid maxLogBytes ${most}: want at least 0`);
+    this.lines = new Lines(this.session, most, options.captureOutput);
     this.permits = options.permits ?? 1;
     this.name = options.name ?? `node-${process.pid}`;
     const log = options.log ?? ((message) => console.warn(message));
@@ -170,12 +183,16 @@ export class Worker extends Handlers {
       announce: () => this.announce(),
       hint: this.unset ? "; TASKER_WORKER_URL is not set, and make dev serves http://localhost:8082" : "",
       stepLog: this.options.stepLog,
+      lines: this.lines,
     };
     for (const name of heeded) process.once(name, stop);
+    if (this.lines.captures) output.capture();
     try {
       while (!this.stopping) await new Life(works).live();
     } finally {
       for (const name of heeded) process.off(name, stop);
+      if (this.lines.captures) output.restore();
+      this.lines.close();
       pulse.stop();
       presences.stop();
     }
@@ -240,6 +257,7 @@ interface Works {
   /** What is added where no daemon answers. */
   hint: string;
   stepLog: ((entry: Record<string, Json>) => void) | undefined;
+  lines: Lines;
 }
 
 /** Works until the worker or the daemon stops, with one session after another. */
@@ -259,6 +277,7 @@ class Life {
       if (!(await this.open())) return;
       await this.follow();
       this.works.presences.show(undefined);
+      await this.works.lines.settle(linesMs);
       await this.session.close().catch((e: unknown) => this.log(`the session was not closed: ${textOf(e)}`));
       if (this.session.alternatives && !this.works.stopping()) this.session.next(); // this daemon stops
     } finally {
@@ -356,8 +375,8 @@ class Life {
   /** Runs a step. Returns false for one that was delivered before. */
   private take(message: StepMessage): boolean {
     if (this.held.has(message.fence)) return false;
-    const ctx = new StepContext(this.session, message, this.works.stepLog),
-      { hooks } = this.works;
+    const { hooks, lines, stepLog } = this.works,
+      ctx = new StepContext(this.session, message, stepLog, lines.keeps ? lines : undefined);
     this.held.set(ctx.fence, ctx);
     const begun = Date.now();
     this.works.presences.start();
@@ -395,6 +414,7 @@ class Life {
       batch = batch.filter(([ctx]) => held.has(ctx));
       if (batch.length === 0) return;
       for (const [ctx, report] of batch) report.fence = ctx.fence;
+      this.works.lines.flush(batch.map(([ctx]) => ctx));
       try {
         const answer = await this.session.report(batch.map(([, report]) => report));
         for (const rejection of answer.rejected)

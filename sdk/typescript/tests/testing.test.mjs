@@ -9,10 +9,10 @@ const { Bytes, Cancelled, Continue, Permanent, Yield, currentStep } = await load
 const { runStep } = await load("testing");
 
 test("outcomes are those of reports", async () => {
-  assert.deepEqual(await runStep(async () => currentStep().context.n + 1, { context: { n: 6 } }), { outcome: "success", result: 7, saved: [] });
+  assert.deepEqual(await runStep(async () => currentStep().context.n + 1, { context: { n: 6 } }), { outcome: "success", result: 7, saved: [], logs: [] });
   assert.deepEqual(await runStep(() => {
     throw new Permanent("no stock", { code: "S1" });
-  }), { outcome: "failure", error: { message: "no stock", error_type: "Permanent", retryable: false, error_code: "S1" }, saved: [] });
+  }), { outcome: "failure", error: { message: "no stock", error_type: "Permanent", retryable: false, error_code: "S1" }, saved: [], logs: [] });
   const pages = ({ saved }) => {
     if (saved) return saved.cursor;
     throw new Yield(2, 10);

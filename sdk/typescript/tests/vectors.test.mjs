@@ -47,6 +47,10 @@ function register(worker) {
     await ctx.progress(0.5, "half");
     return true;
   });
+  worker.handler("vector.logs", (ctx) => {
+    ctx.logger.warn("the card is slow", { cents: 5 });
+    return true;
+  });
   worker.handler("vector.publishes", (ctx) => {
     ctx.publish("stock.low", { left: 1 });
     ctx.publish("stock.counted", null);
@@ -102,6 +106,7 @@ test("the package speaks the protocol", { timeout: 60_000 }, async () => {
     const expected = requests.get(`${method} ${path}`);
     if (!expected) return { closed: true };
     requests.delete(`${method} ${path}`);
+    if (path === "/logs") expected.body.lines.forEach((line, n) => (line.at = new Date(body.lines[n].at).toISOString()));
     if (expected.body) assert.deepEqual(body, expected.body);
     return expected.answer;
   };

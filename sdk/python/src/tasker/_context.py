@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import sys
 import threading
 import time
 from concurrent import futures
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any, Callable, Generator, Generic, Mapping, MutableMapping, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generator, Generic, Mapping, MutableMapping, NoReturn, TypeVar
 
 from ._bytes import dumps
 from ._errors import Absent, Cancelled, Permanent, fault, point
+from ._lines import Sink, fields_of, level_of, quietly, text_of
 from ._models import converted, has_field
 from ._session import NotHeld, Refused, Session, SessionLost, Unavailable
 from ._threads import in_coroutine
@@ -26,6 +28,8 @@ T = TypeVar("T")
 PATIENCE = 60.0
 
 MAX_METADATA = 16 * 1024  # bytes of JSON
+
+_MAX_BEGUN = 16 * 1024  # characters of a printed line that has not ended
 
 _REQUIRED: Any = object()
 
@@ -119,6 +123,40 @@ class Pending(Generic[T]):
         raise AttributeError(f"{name}: the result of {self._call} is not there yet: want await {self._call}")
 
 
+if TYPE_CHECKING:
+    _Adapter = logging.LoggerAdapter[logging.Logger]
+else:  # Python 3.10 has no parameter for it
+    _Adapter = logging.LoggerAdapter
+
+# Frames between the caller of a logger and package logging, as it counts them.
+_DEPTH = 1 if sys.version_info >= (3, 11) else 2
+_ATTRIBUTES = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+class _Logger(_Adapter):
+    """Writes to a logger of package logging, and gives each line to the daemon, whatever the logger shows."""
+
+    def __init__(self, ctx: StepContext, names: tuple[str, ...]) -> None:
+        super().__init__(logging.getLogger("tasker.step"), {name: getattr(ctx, name) for name in names})
+        self._ctx = ctx
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        return msg, {**kwargs, "extra": {**self._own(kwargs), **(self.extra or {})}}
+
+    def _own(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a line beside the identifiers, without those that package logging would refuse."""
+        extra = kwargs.get("extra") or {}
+        return {k: v for k, v in extra.items() if k not in _ATTRIBUTES and k not in (self.extra or {})}
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if self._ctx._lines is not None:
+            fields = fields_of(self._own(kwargs), kwargs.get("exc_info"))
+            self._ctx._keep(level_of(level), text_of(msg, args), fields)
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + _DEPTH
+        with quietly():
+            super().log(level, msg, *args, **kwargs)
+
+
 class StepContext:
     """One execution of a step. It may be used from several threads.
 
@@ -127,9 +165,11 @@ class StepContext:
     awaited is done all the same, in its order, before the step ends: if it fails, the step does.
     """
 
-    def __init__(self, session: Session, message: Mapping[str, JSON]) -> None:
+    def __init__(self, session: Session, message: Mapping[str, JSON], lines: Sink | None = None) -> None:
         self._session = session
         self._message = message
+        self._lines = lines
+        self._begun: dict[str, str] = {}  # lines that the handler prints and has not ended, by their level
         self._cancelled = threading.Event()
         self._reason = ""
         self._isolated: list[dict[str, JSON]] = []
@@ -209,9 +249,11 @@ class StepContext:
 
     @functools.cached_property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose records have the identifiers of the execution as attributes."""
-        names = ("correlation_id", "task_uuid", "step_uuid", "namespace", "task_name", "step_name", "attempt")
-        return logging.LoggerAdapter(logging.getLogger("tasker.step"), {name: getattr(self, name) for name in names})
+        """A logger whose records have the identifiers of the execution as attributes. Its lines are kept with the
+        attempt, with extra as their fields, also those that package logging does not show."""
+        return _Logger(
+            self, ("correlation_id", "task_uuid", "step_uuid", "namespace", "task_name", "step_name", "attempt")
+        )
 
     def field(self, name: str, default: JSON = _REQUIRED) -> JSON:
         """A field of the task's context, or the default if it does not exist or is null. Without a default it raises
@@ -324,8 +366,8 @@ class StepContext:
         return self._ask("ctx.checkpoint(…)", save, ordered=True)
 
     def progress(self, fraction: float, message: str = "") -> Any:
-        """Shows operators how far the step is, from 0 to 1. Nothing is recorded, and a
-        daemon that cannot be reached does not get it."""
+        """Shows operators how far the step is, from 0 to 1: the latest is shown by the step. A daemon that cannot be
+        reached does not get it."""
 
         def show() -> None:
             try:
@@ -417,6 +459,29 @@ class StepContext:
                 f"the payload of the event {name} has no JSON form: {e}", error_type="EventNotPublished"
             ) from e
         self._events.append({"name": name, "payload": payload})
+
+    def _keep(self, level: str, text: str, fields: str = "") -> None:
+        """Keeps a line with the attempt."""
+        if self._lines is not None:
+            self._lines.write(self, level, text, fields)
+
+    def _printed(self, level: str, text: str) -> None:
+        """Keeps the lines of what the handler prints, once they have ended."""
+        if self._lines is None or not self._lines.captures:
+            return
+        with self._lock:
+            *lines, rest = (self._begun.get(level, "") + text).split("\n")
+            self._begun[level] = rest[-_MAX_BEGUN:]
+        for line in lines:
+            self._keep(level, line.rstrip("\r"))
+
+    def _end_printed(self) -> None:
+        """Keeps what the handler has printed without ending the line."""
+        with self._lock:
+            begun, self._begun = self._begun, {}
+        for level, line in begun.items():
+            if line:
+                self._keep(level, line)
 
     def _read(self, kind: str, step: str, read: Callable[[], T]) -> T:
         """Reads a result once."""

@@ -51,6 +51,7 @@ def report_of(
         failed(e)
     finally:
         _current.reset(token)
+        ctx._end_printed()
     if ctx._isolated and report["outcome"] in ("success", "yield"):
         report["isolated"] = ctx._isolated
     make_events(ctx, report, publishers, loop)

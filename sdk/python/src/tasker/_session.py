@@ -28,6 +28,10 @@ class Refused(Exception):
     """The daemon rejects a request permanently."""
 
 
+class NoRoute(Refused):
+    """The daemon is of a version that has no such request."""
+
+
 class Unauthorized(Refused):
     """The daemon rejects the credentials of a request, not what it says."""
 
@@ -76,6 +80,10 @@ class Transport:
             raise Unavailable(f"the answer is not from a daemon: {e}") from e
         return value if isinstance(value, dict) else {}
 
+    def send(self, path: str, text: bytes, written: Callable[[], None]) -> None:
+        """Sends JSON, and calls written before the answer comes, which says nothing."""
+        self._content(self._begin("POST", path, text, written=written))
+
     def follow(self, path: str, timeout: float) -> Iterator[Mapping[str, JSON]]:
         """Sends one request that is answered with events, and yields their data until they end.
 
@@ -94,7 +102,12 @@ class Transport:
                 self.close()
 
     def _begin(
-        self, method: str, path: str, text: bytes | None, timeout: float | None = None
+        self,
+        method: str,
+        path: str,
+        text: bytes | None,
+        timeout: float | None = None,
+        written: Callable[[], None] | None = None,
     ) -> http.client.HTTPResponse:
         """Sends a request; it is repeated when a kept connection turns out to be closed."""
         while True:
@@ -105,6 +118,8 @@ class Transport:
                 if connection.sock is not None:
                     connection.sock.settimeout(connection.timeout)
                 connection.request(method, self._url.path.rstrip("/") + path, text, self._headers)
+                if written is not None:
+                    written()
                 answer = connection.getresponse()
             except (OSError, http.client.HTTPException) as e:
                 self.close()
@@ -162,6 +177,8 @@ def _failure(status: int, content: bytes) -> Exception:
         return SessionLost(message)
     if status == 409:
         return NotHeld(message)
+    if status == 405:
+        return NoRoute(message)
     if status in (408, 429) or status >= 500:
         return Unavailable(message)
     return Unauthorized(message) if status in (401, 403) else Refused(message)
@@ -201,6 +218,8 @@ class Session:
         self.max_wait = 10.0
         self.unnamed: list[str] = []
         """Callables that no registered template names."""
+        self.keeps_no_lines = False
+        """The daemon has no route for lines of handlers."""
         self.beside = Threads(64, "tasker-request")
         """For requests of coroutines, which must not wait themselves."""
 
@@ -231,6 +250,7 @@ class Session:
         kept = {str(k["fence"]): str(k["new_fence"]) for k in opened.get("kept") or []}
         with self._lock:
             self._path, self._after = "/v1/sessions/" + str(opened["session_id"]), 0
+            self.keeps_no_lines = False
             lost = [h for h in held if h.fence not in kept]
             for h in held:
                 h.fence = kept.get(h.fence, h.fence)
@@ -292,6 +312,20 @@ class Session:
         with self._lock:
             transport, path, fence = self._transports[0], self._path, held.fence
         transport.call("POST", path + "/progress", {"fence": fence, "fraction": fraction, "message": message})
+
+    def keep(self, lines: Sequence[tuple[Held, str]], written: Callable[[], None]) -> None:
+        """Sends lines of handlers: each as its step, and its JSON behind the fence. Raises NoRoute where the daemon
+        keeps none, which this session remembers."""
+        with self._lock:
+            transport, path = self._transports[0], self._path
+            text = ",".join(f'{{"fence":{dumps(held.fence)},{rest}' for held, rest in lines)
+        try:
+            transport.send(path + "/logs", f'{{"lines":[{text}]}}'.encode(), written)
+        except (SessionLost, NoRoute) as e:
+            if self._path != path or _LOST in str(e):
+                raise SessionLost(str(e)) from e
+            self.keeps_no_lines = True
+            raise NoRoute(str(e)) from e
 
     def result(self, held: Held, step: str) -> JSON:
         return self._get("/results", held, step)["result"]

@@ -21,6 +21,8 @@ from ._errors import Permanent, Retryable, Returned, fault
 from ._events import Deliveries, Publisher, Subscriber, tell_published
 from ._handlers import HandlerFunction, Handlers, Resolver, resolved
 from ._hooks import Hooks, tell
+from ._lines import MAX_BYTES, Lines
+from ._output import output
 from ._presence import Presence
 from ._report import report_of
 from ._session import NotHeld, Refused, Session, SessionLost, Transport, Unavailable
@@ -33,6 +35,7 @@ _log = logging.getLogger("tasker")
 
 _PACE = 1.0  # the least time between two requests that are answered at once and bring nothing, in seconds
 _AFTER = 10.0  # how long the worker's end waits for what follows accepted reports, in seconds
+_LINES = 1.0  # how long a session's end waits for the lines of its handlers, in seconds
 
 
 class Worker(Handlers):
@@ -42,6 +45,9 @@ class Worker(Handlers):
     answer, the worker goes on with its steps at the next. permits is how many steps run at once. namespaces
     are those whose steps it gets, all that its credentials allow unless they are given. hooks are told what happens.
     What is registered later is offered with another session.
+
+    max_log_bytes bounds the lines of handlers that wait to be sent, of all together; 0 sends none. With
+    capture_output, what handlers print is kept like what they log.
     """
 
     def __init__(
@@ -54,16 +60,21 @@ class Worker(Handlers):
         api_key: str = "",
         namespaces: Sequence[str] = (),
         hooks: Hooks | None = None,
+        max_log_bytes: int = MAX_BYTES,
+        capture_output: bool = False,
     ) -> None:
         super().__init__()
         if permits < 1:
             raise ValueError(f"invalid permits {permits}: want at least 1")
+        if max_log_bytes < 0:
+            raise ValueError(f"invalid max_log_bytes {max_log_bytes}: want at least 0")
         if isinstance(namespaces, str):
             raise ValueError(f"invalid namespaces {namespaces!r}: want a list of names")
         self._hooks = hooks or Hooks()
         addresses = url or os.environ.get("TASKER_WORKER_URL", "http://localhost:8081")
         token = token or os.environ.get("TASKER_AUTH_TOKEN", "")
         self._session = Session([Transport(address.strip(), token, api_key) for address in addresses.split(",")])
+        self._lines = Lines(self._session, max_log_bytes, capture_output)
         self._permits = permits
         self._namespaces = list(namespaces)
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
@@ -112,12 +123,17 @@ class Worker(Handlers):
         self._running = True
         self._deliveries.add(self._subscribers)
         threading.Thread(target=self._interrupt, name="tasker-stop", daemon=True).start()
+        if self._lines.captures:
+            output.capture()
         try:
             with ThreadPoolExecutor(self._permits, "tasker-handler") as pool:
                 while not self._stopping.is_set():
                     _Life(self, self._session, pool).live()
         finally:
             self._running = False
+            if self._lines.captures:
+                output.restore()
+            self._lines.close()
             self._presence.close()
             self._deliveries.close()
             self._loop.close()
@@ -393,6 +409,7 @@ class _Life:
         return news
 
     def _leave(self) -> None:
+        self._worker._lines.settle(_LINES)
         try:
             self._session.close()
         except (Unavailable, SessionLost, NotHeld) as e:
@@ -401,7 +418,8 @@ class _Life:
             self._session.next()  # this daemon stops
 
     def _take(self, message: Mapping[str, JSON]) -> bool:
-        ctx = StepContext(self._session, message)
+        lines = self._worker._lines
+        ctx = StepContext(self._session, message, lines if lines.keeps else None)
         with self._lock:
             if ctx.fence in self._held:
                 return False  # told again
@@ -445,6 +463,7 @@ class _Life:
         """Sends reports until they are recorded, or rejected, or another worker has their steps."""
         pause = 0.05
         while batch := [(ctx, report) for ctx, report in batch if self._has(ctx)]:
+            self._worker._lines.flush([ctx for ctx, _ in batch])
             try:
                 answer = self._session.report(batch)
             except (Unavailable, SessionLost):  # follow opens another session if that is what it takes

@@ -36,6 +36,7 @@ class Outcome:
     metadata: Mapping[str, JSON] | None = None
     made: Sequence[Mapping[str, JSON]] = ()  # what publishers made of declared events
     saved: list[Mapping[str, JSON]] = field(default_factory=list)  # checkpoints of the handler, in order
+    logs: list[Mapping[str, JSON]] = field(default_factory=list)  # level, text and fields of its lines, in order
 
 
 class _Daemon(Session):
@@ -62,6 +63,18 @@ class _Daemon(Session):
 
     def batch_results(self, held: Any, step: str) -> list[Mapping[str, JSON]]:
         return [{"step_name": f"{step}_{n:03}", "result": r} for n, r in enumerate(self._batches.get(step, ()), 1)]
+
+
+class _Logs:
+    """Gets what the handler logs."""
+
+    captures = False
+
+    def __init__(self) -> None:
+        self.lines: list[Mapping[str, JSON]] = []
+
+    def write(self, held: Any, level: str, text: str, fields: str) -> None:
+        self.lines.append({"level": level, "text": text, "fields": loads(fields or "{}")})
 
 
 def run_step(
@@ -116,7 +129,8 @@ def run_step(
     if publishes:
         message["publishes"] = list(publishes)
     daemon, loop = _Daemon(ancestors or {}, batch_results or {}, lease_lost), Loop()
-    ctx = StepContext(daemon, _sent(message))
+    logs = _Logs()
+    ctx = StepContext(daemon, _sent(message), logs)
     ends: list[dict[str, JSON]] = []
 
     def run() -> None:
@@ -131,7 +145,7 @@ def run_step(
             run()
     finally:
         loop.close()
-    return Outcome(**ends[0], saved=daemon.saved)
+    return Outcome(**ends[0], saved=daemon.saved, logs=logs.lines)
 
 
 def _sent(value: JSON) -> JSON:

@@ -1,7 +1,9 @@
 /** Structured logging in the style of Tasker's package: lines of JSON on stderr. */
 
+import { currentStep, quietly } from "../current.js";
 import type { Json } from "../errors.js";
 import { snapshot } from "../json.js";
+import type { Level as Kept } from "../lines.js";
 
 declare const process: { env: Record<string, string | undefined> };
 
@@ -19,13 +21,17 @@ function least(): number {
 }
 
 function write(level: string, message: string, fields: Record<string, Json>): void {
+  // A handler's line is kept with its attempt.
+  currentStep()?.keepLine(level === "trace" ? "debug" : (level as Kept), message, fields);
   if (levels.indexOf(level) < least()) return;
   const line = { time: new Date().toISOString(), level, message };
-  try {
-    console.error(JSON.stringify(snapshot({ ...line, ...fields })));
-  } catch {
-    console.error(JSON.stringify(line)); // the fields have no JSON form
-  }
+  quietly(() => {
+    try {
+      console.error(JSON.stringify(snapshot({ ...line, ...fields })));
+    } catch {
+      console.error(JSON.stringify(line)); // the fields have no JSON form
+    }
+  });
 }
 
 export function logError(message: string, fields: Record<string, Json> = {}): void {

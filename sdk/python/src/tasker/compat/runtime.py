@@ -18,6 +18,8 @@ from .. import _errors
 from .. import _events as native_events
 from .._client import ApiError, Client, NotReached
 from .._context import StepContext as Step
+from .._context import _current
+from .._lines import fields_of, level_of, quietly
 from .._threads import Loop
 from .._worker import Worker as Session
 from . import registry as handlers_
@@ -818,7 +820,11 @@ def _logged(level: int) -> Callable[..., None]:
         elif isinstance(context, Mapping):
             fields = {**context, **fields}
         text = " ".join(f"{k}={v}" for k, v in fields.items())
-        _log.log(level, "%s%s", message, f" {text}" if text else "", extra={"fields": fields})
+        step = _current.get(None)
+        if step is not None:  # a handler's line is kept with its attempt
+            step._keep(level_of(level), str(message), fields_of(fields))
+        with quietly():
+            _log.log(level, "%s%s", message, f" {text}" if text else "", extra={"fields": fields})
 
     return log
 
