@@ -325,7 +325,7 @@ func (s *logStream) run(ctx context.Context) (reason string) {
 // the clocks of workers, and what time it is, by that of the database.
 func (s *logStream) send(ctx context.Context) (newest, at time.Time, err error) {
 	s.query.Since, s.query.Upto, s.query.After = s.since, "", store.LogPlace{}
-	for {
+	for s.w.x.left == nil {
 		type read struct {
 			chunks []store.LogChunk
 			seen   store.Seen
@@ -364,8 +364,6 @@ func (s *logStream) send(ctx context.Context) (newest, at time.Time, err error) 
 			s.since = got.seen.Snapshot
 			return newest, at, nil
 		}
-		if s.w.x.left != nil {
-			return newest, at, nil
-		}
 	}
+	return newest, at, nil // the client has left
 }
