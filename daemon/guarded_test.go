@@ -20,6 +20,7 @@ import (
 
 // bodies are requests that get as far as the database, by operation.
 var bodies = map[string]string{
+	"create-api-key":        `{"name": "shop", "permissions": ["tasks:*", "steps:read"], "namespaces": ["shop"], "expires_in_seconds": 7776000, "reason": "the new shop"}`,
 	"create-task":           `{"name":"a","namespace":"b","version":"1","context":{},"initiator":"i","source_system":"s","reason":"r"}`,
 	"create-tasks":          `{"tasks":[{"name":"a","namespace":"b","version":"1","context":{},"initiator":"i","source_system":"s","reason":"r"}]}`,
 	"act-on-task":           `{"action":"cancel","reason":"r","actor":"a"}`,
@@ -69,7 +70,8 @@ const someUUID = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10"
 
 // pastTheBreaker need no answer of the database, or show its recovery.
 var pastTheBreaker = []string{"health", "health-live", "health-ready", "health-accepting", "health-detailed", "list-breakers", "force-breaker",
-	"get-deployment-mode", "set-deployment-mode", "get-log-levels", "set-log-levels", "get-fleet"}
+	"get-deployment-mode", "set-deployment-mode", "get-log-levels", "set-log-levels", "get-fleet",
+	"get-me", "login", "logout", "login-oidc", "login-oidc-callback"} // without access there is nothing to look up
 
 // operations lists the routes of an API: "GET /v1/…" by their names.
 func operations(t *testing.T, base string) map[string]string {

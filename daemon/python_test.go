@@ -31,5 +31,5 @@ func TestPythonStubs(t *testing.T) {
 	run.Env = append(os.Environ(), "PYTHONPATH="+stubs, "PYTHONDONTWRITEBYTECODE=1")
 	out, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Equal(t, "10 services, 33 rpcs\n", string(out))
+	require.Equal(t, "10 services, 34 rpcs\n", string(out))
 }

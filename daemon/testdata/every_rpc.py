@@ -65,6 +65,8 @@ def tasks_and_steps(channel):
     check(tasks.GetTaskContext(tasks_pb2.GetTaskContextRequest(task_uuid=created.task_uuid)).context.inputs["n"] == 41, "context")
     summary = tasks.GetTaskSummary(tasks_pb2.GetTaskSummaryRequest(task_uuid=created.task_uuid))
     check([s.name for s in summary.template.steps] == ["first", "second"], summary)
+    logs = tasks.GetTaskLogs(tasks_pb2.GetTaskLogsRequest(task_uuid=created.task_uuid, step="first", level="info", limit=10))
+    check(list(logs.lines) == [] and logs.next == "", logs)
     cancelled = tasks.CancelTask(tasks_pb2.CancelTaskRequest(task_uuid=created.task_uuid, reason="too late"))
     check(not cancelled.success and "Cannot cancel" in cancelled.message, cancelled)
     check(code_of(tasks.GetTask, tasks_pb2.GetTaskRequest(task_uuid="x")) == grpc.StatusCode.INVALID_ARGUMENT, "no UUID")
