@@ -26,6 +26,7 @@ var (
 	logBytes   = flag.Int("logs.bytes", 5_000_000, "bytes that one handler logs")
 	logTalkers = flag.Int("logs.talkers", 30, "handlers that log ten lines a second beside it")
 	logSilent  = flag.Int("logs.silent", 500, "tasks of handlers that log nothing, whose pace is measured")
+	logSeen    = flag.Int("logs.seen", 40, "lines that are followed at least")
 	logRounds  = flag.Int("logs.rounds", 1, "rounds with and without kept logs")
 )
 
@@ -160,7 +161,7 @@ func TestHandlersThatLogMuch(t *testing.T) {
 		if kept {
 			for l, err := range r.clients[0].FollowTaskLogs(t.Context(), talkers[0], client.LogOptions{}) {
 				require.NoError(t, err)
-				if seen = append(seen, time.Since(l.At)); len(seen) >= 200 && time.Since(l.At) < time.Second {
+				if seen = append(seen, time.Since(l.At)); len(seen) >= *logSeen && time.Since(l.At) < time.Second {
 					break
 				}
 			}
