@@ -177,6 +177,26 @@ func TestAStopWritesTheLastLines(t *testing.T) {
 	})
 }
 
+// A stop does not wait for a database that takes no lines.
+func TestAStopDoesNotWaitForLogs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{MaxConcurrent: 1, ShutdownTimeout: 10 * time.Second}, func(ctx *StepContext) (any, error) {
+			ctx.Logger().Info("a line")
+			return 1, nil
+		})
+		r.board.deafLogs = func([]store.LogChunk) error { return store.ErrUnavailable }
+		r.start(t)
+		r.offer(1, stepOnly)
+		time.Sleep(30 * time.Second) // the line is being sent again and again
+		synctest.Wait()
+		begun := time.Now()
+		r.stop(t)
+		require.Less(t, time.Since(begun), 10*time.Second)
+		require.Len(t, r.board.reported(), 1)
+	})
+}
+
 // A handler that logs much keeps its first and its last lines, and the worker its memory.
 func TestAHandlerThatLogsMuchKeepsItsEnds(t *testing.T) {
 	t.Parallel()

@@ -48,11 +48,12 @@ type logs struct {
 	mu    sync.Mutex
 	said  []*Execution // with progress that is not written
 	since time.Time    // of the first of them
-	round sync.Mutex   // held while lines are written
+
+	round chan struct{} // capacity 1: held while lines are written
 }
 
 func newLogs(e *Engine) *logs {
-	l := &logs{e: e, wake: make(chan struct{}, 1)}
+	l := &logs{e: e, wake: make(chan struct{}, 1), round: make(chan struct{}, 1)}
 	if e.cfg.Logs.Hidden != nil {
 		l.memory = attemptlog.NewMemory[store.LogOf](e.cfg.Logs.Bounds, func() { lifecycle.Nudge(l.wake) })
 	}
@@ -182,8 +183,12 @@ func (l *logs) write(ctx context.Context, all bool) error {
 	if l.memory == nil {
 		return nil
 	}
-	l.round.Lock()
-	defer l.round.Unlock()
+	select {
+	case l.round <- struct{}{}:
+		defer func() { <-l.round }()
+	case <-ctx.Done(): // the other one waits for the database
+		return context.Cause(ctx)
+	}
 	items := l.progress(all)
 	for {
 		due, _ := l.memory.Due(time.Now(), all, logsAtOnce)
