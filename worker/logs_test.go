@@ -23,8 +23,7 @@ func (b *fakeBoard) keptLines(t *testing.T) (lines []attemptlog.Line) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.logs {
-		c := b.logs[i].Chunk()
-		read, err := attemptlog.NewReader().Read(&c)
+		read, err := attemptlog.NewReader().Read(&b.logs[i].Chunk)
 		require.NoError(t, err)
 		lines = append(lines, read...)
 	}

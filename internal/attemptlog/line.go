@@ -79,11 +79,12 @@ func appendLine(to []byte, at time.Time, level Level, text string, fields []byte
 
 // Chunk is some lines of an attempt in a row, as the database has them.
 type Chunk struct {
-	At, Last time.Time // of the first and the last line, by the clock of the worker
-	First    int64     // number of the first line
-	Lines    int
-	Levels   int16  // the set of their levels
-	Content  []byte // compressed
+	At      time.Time // of the first line, by the clock of the worker
+	First   int64     `sql:"first_line"` // its number in the attempt, from 0 on
+	Last    time.Time `sql:"last_at"`    // of the last line
+	Lines   int
+	Levels  int16  // the set of their levels
+	Content []byte // compressed
 }
 
 // maxContent bounds what the content of a chunk is decompressed to, in bytes: a chunk has at most
@@ -101,7 +102,10 @@ func newEncoder() *zstd.Encoder {
 }
 
 // Reader reads chunks. It is for one goroutine.
-type Reader struct{ decoder *zstd.Decoder }
+type Reader struct {
+	decoder *zstd.Decoder
+	raw     []byte // the content of the latest chunk
+}
 
 // NewReader returns a Reader.
 func NewReader() *Reader {
@@ -109,16 +113,17 @@ func NewReader() *Reader {
 	if err != nil {
 		panic(err) //nolint:forbidigo // the options are constants
 	}
-	return &Reader{d}
+	return &Reader{decoder: d}
 }
 
 // Read returns the lines of a chunk. An error is of a chunk that this program cannot read, or that
 // is larger than any worker writes.
 func (r *Reader) Read(c *Chunk) ([]Line, error) {
-	raw, err := r.decoder.DecodeAll(c.Content, nil)
+	raw, err := r.decoder.DecodeAll(c.Content, r.raw[:0])
 	if err != nil {
 		return nil, fmt.Errorf("decompress the lines of an attempt: %w", err)
 	}
+	r.raw = raw
 	lines := make([]Line, 0, c.Lines)
 	for rest := raw; len(rest) > 0; {
 		var one []byte

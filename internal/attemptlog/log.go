@@ -105,29 +105,20 @@ func (m *Memory[K]) Next(now time.Time) time.Duration {
 	return next
 }
 
-// Due removes and returns the attempts whose lines are to be written now, at most count of them, and
-// after which time the next ones are; negative: there are no others. With all it returns those that
-// would wait, too.
-func (m *Memory[K]) Due(now time.Time, all bool, count int) (due []*Log[K], next time.Duration) {
+// Due removes and returns the attempts whose lines are to be written now, at most count of them. With
+// all it returns those that would wait, too.
+func (m *Memory[K]) Due(now time.Time, all bool, count int) (due []*Log[K]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next = -1
-	kept := m.dirty[:0]
-	for _, l := range m.dirty {
-		left := l.waits(now, m.bounds.After)
-		switch {
-		case (left <= 0 || all) && len(due) < count:
+	m.dirty = slices.DeleteFunc(m.dirty, func(l *Log[K]) bool {
+		taken := len(due) < count && (all || l.waits(now, m.bounds.After) <= 0)
+		if taken {
 			due = append(due, l)
-			continue
-		case next < 0 || left < next:
-			next = max(left, 0)
 		}
-		kept = append(kept, l)
-	}
-	clear(m.dirty[len(kept):])
-	m.dirty = kept
-	m.attempts.Store(int64(len(kept)))
-	return due, next
+		return taken
+	})
+	m.attempts.Store(int64(len(m.dirty)))
+	return due
 }
 
 // Log is the lines of one attempt. It is safe for concurrent use. Executions of a claim that follow
@@ -273,7 +264,8 @@ func (l *Log[K]) fit(share int) {
 
 // Range is lines in the database that are dropped, since later ones are kept instead.
 type Range struct {
-	From, Upto         time.Time // of their chunks; both inclusive
+	From               time.Time `sql:"from_at"` // of their chunks; both inclusive
+	Upto               time.Time `sql:"upto_at"`
 	FromLine, UptoLine int64     // the numbers of the first lines of their chunks; the last exclusive
 }
 

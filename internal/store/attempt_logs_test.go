@@ -19,15 +19,14 @@ func chunkOf(of store.LogOf, at time.Time, first int64, text string) store.LogCh
 	l := m.NewLog(0)
 	l.Add(at, attemptlog.Info, text, nil)
 	chunks, _ := l.Take()
-	c := &chunks[0]
-	return store.LogChunk{LogOf: of, At: c.At, First: first, Last: c.Last, Lines: c.Lines, Levels: c.Levels, Content: c.Content}
+	chunks[0].First = first
+	return store.LogChunk{LogOf: of, Chunk: chunks[0]}
 }
 
 func texts(t *testing.T, chunks []store.LogChunk) (list []string) {
 	t.Helper()
 	for i := range chunks {
-		c := chunks[i].Chunk()
-		lines, err := attemptlog.NewReader().Read(&c)
+		lines, err := attemptlog.NewReader().Read(&chunks[i].Chunk)
 		require.NoError(t, err)
 		for _, l := range lines {
 			list = append(list, l.Text)
@@ -95,7 +94,7 @@ func TestLogsAreKeptAndReadInTheirOrder(t *testing.T) {
 	require.EqualValues(t, 90, read[0].First)
 
 	// What later lines replace is deleted with them.
-	require.NoError(t, s.KeepLogs(ctx, nil, []store.DroppedLog{{Task: task, Token: 7, From: at, Upto: at.Add(time.Hour), FromLine: 1, UptoLine: 3}}, nil))
+	require.NoError(t, s.KeepLogs(ctx, nil, []store.DroppedLog{{Task: task, Token: 7, Range: attemptlog.Range{From: at, Upto: at.Add(time.Hour), FromLine: 1, UptoLine: 3}}}, nil))
 	read, _, err = s.Logs(ctx, all)
 	require.NoError(t, err)
 	require.Len(t, read, 3, "a, b and the one of the transaction")

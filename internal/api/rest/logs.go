@@ -218,8 +218,7 @@ func (r *logReader) lines(c *store.LogChunk, skip int, page *client.LogPage) (sh
 	if len(c.Content) == 0 || r.step != "" && name != r.step {
 		return nil
 	}
-	chunk := c.Chunk()
-	lines, err := r.reader.Read(&chunk)
+	lines, err := r.reader.Read(&c.Chunk)
 	if err != nil {
 		r.log.Warn("lines of an attempt cannot be read and are left out", zap.Stringer("task_uuid", c.Task), zap.String("step_name", name), zap.Error(err))
 		page.Unreadable++

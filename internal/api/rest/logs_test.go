@@ -32,8 +32,7 @@ func logged(t *testing.T, e *enginetest.Engine, of store.LogOf, from time.Time, 
 		if n%perChunk == perChunk-1 || n == lines-1 {
 			chunks, _ := l.Take()
 			for _, c := range chunks {
-				require.NoError(t, e.Store.KeepLogs(t.Context(), []store.LogChunk{{LogOf: of, At: c.At, First: c.First, Last: c.Last, Lines: c.Lines,
-					Levels: c.Levels, Content: c.Content}}, nil, nil))
+				require.NoError(t, e.Store.KeepLogs(t.Context(), []store.LogChunk{{LogOf: of, Chunk: c}}, nil, nil))
 			}
 		}
 	}

@@ -68,13 +68,16 @@ func (x *Execution) Log() *AttemptLog {
 	if !x.keepsLogs() {
 		return nil
 	}
-	memory := x.engine.logs.memory
 	if l := x.log.Load(); l != nil {
 		return l
 	}
-	of := store.LogOf{Task: x.Key.TaskUUID, Step: x.Key.Step, Token: x.Key.Token, Attempt: x.Claim.Attempt}
-	x.log.CompareAndSwap(nil, memory.NewLog(of))
+	x.log.CompareAndSwap(nil, x.engine.logs.memory.NewLog(x.logOf()))
 	return x.log.Load()
+}
+
+// logOf is the attempt that lines and progress of the execution are of.
+func (x *Execution) logOf() store.LogOf {
+	return store.LogOf{Task: x.Key.TaskUUID, Step: x.Key.Step, Token: x.Key.Token, Attempt: x.Claim.Attempt}
 }
 
 // Tee returns a logger whose lines are also kept.
@@ -174,7 +177,6 @@ type output struct {
 	dropped  []store.DroppedLog
 	progress []store.StepProgress
 	lines    int
-	callable string
 }
 
 // write writes the lines that are due; with all, those that would wait for others too. The error is
@@ -191,7 +193,7 @@ func (l *logs) write(ctx context.Context, all bool) error {
 	}
 	items := l.progress(all)
 	for {
-		due, _ := l.memory.Due(time.Now(), all, logsAtOnce)
+		due := l.memory.Due(time.Now(), all, logsAtOnce)
 		size := 0
 		for _, log := range due {
 			k := taken(log)
@@ -224,12 +226,11 @@ func taken(log *AttemptLog) (k output) {
 	chunks, dropped := log.Take()
 	k.of = log.Of
 	for i := range chunks {
-		c := &chunks[i]
-		k.chunks = append(k.chunks, store.LogChunk{LogOf: log.Of, At: c.At, First: c.First, Last: c.Last, Lines: c.Lines, Levels: c.Levels, Content: c.Content})
-		k.lines += c.Lines
+		k.chunks = append(k.chunks, store.LogChunk{LogOf: log.Of, Chunk: chunks[i]})
+		k.lines += chunks[i].Lines
 	}
-	if d := dropped; d != nil {
-		k.dropped = []store.DroppedLog{{Task: log.Of.Task, Token: log.Of.Token, From: d.From, Upto: d.Upto, FromLine: d.FromLine, UptoLine: d.UptoLine}}
+	if dropped != nil {
+		k.dropped = []store.DroppedLog{{Task: log.Of.Task, Token: log.Of.Token, Range: *dropped}}
 	}
 	return k
 }
@@ -247,8 +248,9 @@ func (l *logs) progress(all bool) (items []output) {
 	for _, x := range said {
 		x.unsaid.Store(false) // first: what is said from here on is said again
 		fraction, message := x.Progress.Get()
-		items = append(items, output{of: store.LogOf{Task: x.Key.TaskUUID, Step: x.Key.Step, Token: x.Key.Token, Attempt: x.Claim.Attempt}, callable: x.callable(),
-			progress: []store.StepProgress{{Task: x.Key.TaskUUID, Step: x.Key.Step, Token: x.Key.Token, Fraction: fraction, Message: Text(message, MaxProgress)}}})
+		of := x.logOf()
+		items = append(items, output{of: of,
+			progress: []store.StepProgress{{Task: of.Task, Step: of.Step, Token: of.Token, Fraction: fraction, Message: Text(message, MaxProgress)}}})
 	}
 	return items
 }

@@ -22,28 +22,15 @@ type LogOf struct {
 // LogChunk is some lines of an attempt in a row.
 type LogChunk struct {
 	LogOf
-	At       time.Time // of the first line, by the clock of the worker
-	First    int64     `sql:"first_line"` // its number in the attempt, from 0 on
-	Last     time.Time `sql:"last_at"`
-	Lines    int
-	Levels   int16 // the set of their levels
-	Content  []byte
+	attemptlog.Chunk
 	StepName string `sql:"-"` // of those that are read
 }
 
-// Chunk is the chunk without what it is of.
-func (c *LogChunk) Chunk() attemptlog.Chunk {
-	return attemptlog.Chunk{At: c.At, Last: c.Last, First: c.First, Lines: c.Lines, Levels: c.Levels, Content: c.Content}
-}
-
-// DroppedLog is chunks of an attempt in the database that later ones replace: of chunks that begin
-// from From to Upto, with lines from FromLine to before UptoLine.
+// DroppedLog is chunks of an attempt in the database that later ones replace.
 type DroppedLog struct {
-	Task               uuid.UUID `sql:"task_uuid"`
-	Token              int64
-	From               time.Time `sql:"from_at"`
-	Upto               time.Time `sql:"upto_at"`
-	FromLine, UptoLine int64
+	Task  uuid.UUID `sql:"task_uuid"`
+	Token int64
+	attemptlog.Range
 }
 
 // StepProgress is how far an execution says that it is.
@@ -90,12 +77,8 @@ var readProgress = pg.Compile(`
 select task_uuid, step_no, token, fraction::float8 as fraction, message, at from tasker.attempt_progress where task_uuid = any (@tasks)`)
 
 type progressRow struct {
-	Task     uuid.UUID `sql:"task_uuid"`
-	Step     int       `sql:"step_no"`
-	Token    int64
-	Fraction float64
-	Message  string
-	At       time.Time
+	StepProgress
+	At time.Time
 }
 
 func (p progressRow) of() uuid.UUID { return p.Task }

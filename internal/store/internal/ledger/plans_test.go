@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/attemptlog"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/plantest"
@@ -117,9 +118,9 @@ func logStatements(f plantest.Fixture, t *testing.T, db *pgtest.DB, items int) [
 	one, chunks, progress, dropped := tasks[0], []LogChunk{}, []StepProgress{}, []DroppedLog{}
 	for i, task := range tasks {
 		of := LogOf{Task: task, Step: 0, Token: int64(i), Attempt: 1}
-		chunks = append(chunks, LogChunk{LogOf: of, At: time.Now(), First: 7, Last: time.Now(), Lines: 1, Levels: 2, Content: []byte("x")})
+		chunks = append(chunks, LogChunk{LogOf: of, Chunk: attemptlog.Chunk{At: time.Now(), First: 7, Last: time.Now(), Lines: 1, Levels: 2, Content: []byte("x")}})
 		progress = append(progress, StepProgress{Task: task, Token: int64(last), Fraction: 0.75})
-		dropped = append(dropped, DroppedLog{Task: task, Token: int64(last), From: time.Now().Add(-time.Hour), Upto: time.Now().Add(time.Hour), UptoLine: 1})
+		dropped = append(dropped, DroppedLog{task, int64(last), attemptlog.Range{From: time.Now().Add(-time.Hour), Upto: time.Now().Add(time.Hour), UptoLine: 1}})
 	}
 	follow := LogQuery{Task: one, Levels: 15, Since: fmt.Sprintf("%d:%d:", f.From+1, f.From+1), Recent: time.Now().Add(-time.Hour), Limit: 32}
 	parent := uuid.MustParse(db.QueryString(t, `select parent_task_uuid::text from tasker.tasks where task_uuid > test_id($1) and parent_task_uuid is not null order by task_uuid limit 1`, last-11))

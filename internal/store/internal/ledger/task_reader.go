@@ -148,7 +148,8 @@ func (r *taskReader) addProgress(p progressRow) error {
 	if r.said == nil {
 		r.said = map[int]*StepProgress{}
 	}
-	r.said[p.Step] = &StepProgress{Task: p.Task, Step: p.Step, Token: p.Token, Fraction: p.Fraction, Message: p.Message, At: p.At}
+	p.StepProgress.At = p.At
+	r.said[p.Step] = &p.StepProgress
 	return nil
 }
 
