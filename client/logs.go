@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"strconv"
 	"time"
 )
 
@@ -45,14 +44,7 @@ type LogOptions struct {
 }
 
 func (o *LogOptions) query() parameters {
-	q := parameters{"step": o.Step, "level": o.Level, "text": o.Text, "after": o.After}
-	if o.Attempt != 0 {
-		q["attempt"] = strconv.Itoa(o.Attempt)
-	}
-	if o.Limit != 0 {
-		q["limit"] = strconv.Itoa(o.Limit)
-	}
-	return q
+	return parameters{"step": o.Step, "level": o.Level, "text": o.Text, "after": o.After, "attempt": o.Attempt, "limit": o.Limit}
 }
 
 // TaskLogs returns lines that the handlers of a task have logged.
@@ -60,7 +52,7 @@ func (c *Client) TaskLogs(ctx context.Context, task string, o LogOptions) (*LogP
 	return get[LogPage](ctx, c, o.query(), "v1", "tasks", task, "logs")
 }
 
-// The last events of a stream of lines.
+// logsEnd is the last event of a stream of lines: the task has ended.
 const logsEnd = "end"
 
 // FollowTaskLogs returns the lines of a task and goes on with those that follow, until the task has

@@ -387,6 +387,11 @@ func (h *Hub) use(id uuid.UUID, fence string, fn func(*worker.StepContext) error
 		return err
 	}
 	defer h.leave(s)
+	return h.useHeld(s, fence, fn)
+}
+
+// useHeld is use for a session that is in use.
+func (h *Hub) useHeld(s *session, fence string, fn func(*worker.StepContext) error) error {
 	h.mu.Lock()
 	held := s.held[fence]
 	if held == nil || held.decided {

@@ -48,13 +48,11 @@ func (h *Hub) forgetLate(s *session) {
 
 // useLate calls fn with the context of a step that the session has just reported. Its handler may have
 // returned.
-func (h *Hub) useLate(id uuid.UUID, fence string, fn func(*worker.StepContext) error) error {
+func (h *Hub) useLate(s *session, fence string, fn func(*worker.StepContext) error) error {
 	h.mu.Lock()
 	var found *step
-	if s := h.sessions[id]; s != nil {
-		if i := slices.IndexFunc(s.late, func(w *step) bool { return w.message.Fence == fence }); i >= 0 {
-			found = s.late[i]
-		}
+	if i := slices.IndexFunc(s.late, func(w *step) bool { return w.message.Fence == fence }); i >= 0 {
+		found = s.late[i]
 	}
 	h.mu.Unlock()
 	if found == nil {
@@ -90,9 +88,9 @@ func (h *Hub) Keep(id uuid.UUID, l Lines) error {
 			ctx.KeepLine(line.At, levels[i], line.Text, line.Fields)
 			return nil
 		}
-		err := h.use(id, line.Fence, keep)
+		err := h.useHeld(s, line.Fence, keep)
 		if errors.Is(err, ErrNotHeld) {
-			err = h.useLate(id, line.Fence, keep)
+			err = h.useLate(s, line.Fence, keep)
 		}
 		if err != nil && !errors.Is(err, ErrNotHeld) {
 			return err

@@ -139,25 +139,19 @@ type keyInput struct {
 func (r *keyRoutes) shown(ctx context.Context, text string) (k store.APIKey, err error) {
 	id, err := uuid.Parse(text)
 	if err != nil {
-		return k, absentKey(text, err)
+		return k, noSuch(unknownKey, text, err)
 	}
 	k, err = r.store.APIKey(ctx, id)
 	if err != nil {
 		return k, missing(err, unknownKey, id)
 	}
 	if x := exchangeOf(ctx); !x.shows(k.Namespaces) {
-		return k, hidden(x.server.judged(x, x.who.AllNamespaces()), func(cause error) error { return absentKey(id.String(), cause) })
+		return k, hidden(x.server.judged(x, x.who.AllNamespaces()), func(cause error) error { return noSuch(unknownKey, id.String(), cause) })
 	}
 	return k, nil
 }
 
 const unknownKey = "API key not found: %s"
-
-func absentKey(id string, cause error) error {
-	f := notFound("API key not found: " + clip(id, 64))
-	f.cause = cause
-	return f
-}
 
 // rotate makes a key for whoever could make it anew: its answer has the secret.
 func (r *keyRoutes) rotate(ctx context.Context, in *keyInput) (*client.APIKey, error) {

@@ -66,13 +66,9 @@ func (r *auditRoutes) list(ctx context.Context, in *auditInput) (*client.AuditLi
 
 func auditPlace(cursor string) (p store.AuditPlace, ok bool) {
 	micros, id, _ := strings.Cut(cursor, ".")
-	at, err := strconv.ParseInt(micros, 10, 64)
-	if err != nil || at < 0 || at > lastPlace {
-		return p, false
-	}
-	p.At = time.UnixMicro(at).UTC()
-	p.ActionID, err = strconv.ParseInt(id, 10, 64)
-	return p, err == nil
+	at, ok := placeTime(micros)
+	action, err := strconv.ParseInt(id, 10, 64)
+	return store.AuditPlace{At: at, ActionID: action}, ok && err == nil
 }
 
 func auditRecordOf(a *store.AuditRecord) client.AuditRecord {

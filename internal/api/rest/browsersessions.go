@@ -278,7 +278,7 @@ func (r *sessionDoor) end(ctx context.Context, in *struct {
 	x := exchangeOf(ctx)
 	id, err := uuid.Parse(in.ID)
 	if err != nil {
-		return nil, absentSession(in.ID, err)
+		return nil, noSuch(unknownSession, in.ID, err)
 	}
 	why, err := r.optionalWhy(ctx, in.whyQuery, "ended over the API")
 	if err != nil {
@@ -293,7 +293,7 @@ func (r *sessionDoor) end(ctx context.Context, in *struct {
 		if refused == nil && !x.shows(found.Namespaces) {
 			refused = x.who.AllNamespaces()
 		}
-		if err := hidden(x.server.judged(x, refused), func(cause error) error { return absentSession(id.String(), cause) }); err != nil {
+		if err := hidden(x.server.judged(x, refused), func(cause error) error { return noSuch(unknownSession, id.String(), cause) }); err != nil {
 			return nil, err
 		}
 	}
@@ -306,12 +306,6 @@ func (r *sessionDoor) end(ctx context.Context, in *struct {
 }
 
 const unknownSession = "Browser session not found: %s"
-
-func absentSession(id string, cause error) error {
-	f := notFound("Browser session not found: " + clip(id, 64))
-	f.cause = cause
-	return f
-}
 
 // shows reports whether a request is shown what is of a list of namespaces, as credentials have it:
 // none are all.

@@ -184,6 +184,13 @@ func missing(err error, format string, args ...any) error {
 	return f
 }
 
+// noSuch says that there is nothing with an id, whatever the reason; format takes the id.
+func noSuch(format, id string, cause error) error {
+	f := notFound(fmt.Sprintf(format, clip(id, 64)))
+	f.cause = cause
+	return f
+}
+
 func conflict(message string) *failure {
 	return &failure{status: http.StatusConflict, code: codeConflict, message: message}
 }

@@ -27,19 +27,18 @@ func (g *graphRoutes) get(ctx context.Context, in *taskInput) (*client.TaskGraph
 	t := graph.Task
 	w := &client.TaskGraph{TaskUUID: t.UUID.String(), Namespace: t.Plan.Template.Namespace, Name: t.Plan.Template.Name, Version: t.Plan.Template.Version,
 		Status: execution.VisibleState(t.State, t.Counts()).String(), RequestedAt: client.Time{Time: t.RequestedAt}, CompletedAt: instant(t.CompletedAt),
-		At: client.Time{Time: graph.At}, Steps: make([]client.GraphStep, 0, max(len(t.Steps), len(t.Plan.Steps))), Children: []client.GraphChild{}, More: graph.MoreChildren}
+		At: client.Time{Time: graph.At}, Steps: graphSteps(t), Children: each(graph.Children, graphChild), More: graph.MoreChildren}
 	if t.FinalReason != nil {
 		w.Reason = *t.FinalReason
 	}
 	if t.Parent != nil {
 		w.Parent = &client.GraphParent{TaskUUID: t.Parent.Task.String(), StepNo: t.Parent.Step}
 	}
-	w.Steps = graphSteps(t)
-	for i := range graph.Children {
-		c := &graph.Children[i]
-		w.Children = append(w.Children, client.GraphChild{TaskUUID: c.Task.String(), StepNo: c.Step, Namespace: c.Of, Name: c.Name, Status: c.State.String(), CompletedAt: instant(c.Ended)})
-	}
 	return w, nil
+}
+
+func graphChild(c *store.ChildTask) client.GraphChild {
+	return client.GraphChild{TaskUUID: c.Task.String(), StepNo: c.Step, Namespace: c.Of, Name: c.Name, Status: c.State.String(), CompletedAt: instant(c.Ended)}
 }
 
 // graphSteps are the steps of a task and those of its template that do not exist, by number.

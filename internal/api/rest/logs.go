@@ -92,7 +92,7 @@ func (l *logRoutes) reading(ctx context.Context, in *logSelection) (*logReader, 
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	task, err := through(ctx, l.guard, func(ctx context.Context) (*store.Task, error) { return l.readTask(ctx, in.UUID) })
+	task, err := l.readTask(ctx, in.UUID)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ var snapshotForm = regexp.MustCompile(`^\d{1,20}:\d{1,20}:[0-9,]*$`)
 // serve sends the lines of a task, and those that follow.
 func (l *logRoutes) serve(x *exchange, in *logSelection) error {
 	ctx := x.request.Context()
-	r, err := l.reading(ctx, in)
+	r, err := through(ctx, l.guard, func(ctx context.Context) (*logReader, error) { return l.reading(ctx, in) })
 	if err != nil {
 		return err
 	}

@@ -113,13 +113,19 @@ func approvalPlace(cursor string) (p store.ApprovalPlace, ok bool) {
 	if len(parts) != 3 {
 		return p, false
 	}
-	since, err := strconv.ParseInt(parts[0], 10, 64)
+	since, ok := placeTime(parts[0])
 	slot, errSlot := strconv.ParseInt(parts[1], 10, 16)
 	task, errTask := uuid.Parse(parts[2])
-	if errors.Join(err, errSlot, errTask) != nil || since < 0 || since > lastPlace {
+	if errors.Join(errSlot, errTask) != nil || !ok {
 		return p, false
 	}
-	return store.ApprovalPlace{Since: time.UnixMicro(since).UTC(), TaskUUID: task, Slot: int16(slot)}, true
+	return store.ApprovalPlace{Since: since, TaskUUID: task, Slot: int16(slot)}, true
+}
+
+// placeTime reads the time of a cursor, in microseconds.
+func placeTime(text string) (at time.Time, ok bool) {
+	micros, err := strconv.ParseInt(text, 10, 64)
+	return time.UnixMicro(micros).UTC(), err == nil && micros >= 0 && micros <= lastPlace
 }
 
 // lastPlace is the end of the year 9999 in microseconds, which PostgreSQL has, too.
