@@ -411,7 +411,7 @@ var foundWithin = map[string]time.Duration{"PollingOnly": time.Second, "Hybrid":
 
 // busy is for a machine on which all fleets come back at once. What this guards against takes
 // a minute and more.
-const busy = 12 * time.Second
+const busy = 30 * time.Second
 
 // lasts waits for the time of an outage.
 func lasts(t *testing.T, length time.Duration) {
