@@ -586,3 +586,37 @@ func ExampleClient_Audit() {
 	}
 	// Output: ana pause_namespace
 }
+
+func ExampleClient_CallableRates() {
+	ctx := context.Background()
+	c, closed := serving(
+		client.CallableRatesList{Callables: []client.CallableRates{{Namespace: "shop", Callable: "charge", AttemptRates: client.AttemptRates{Success: 98, Error: 2}}}},
+		client.CallableSeries{Points: []client.CallablePoint{{AttemptRates: client.AttemptRates{Running: client.Durations{Count: 100, P95: 0.25}}}}},
+		client.NamespaceRatesList{Namespaces: []client.NamespaceRates{{Namespace: "shop", TaskRates: client.TaskRates{Created: 100}}}})
+	defer closed()
+	day := client.RatesOptions{Last: 24 * time.Hour}
+	rates, err := c.CallableRates(ctx, "shop", day)
+	if err != nil {
+		return
+	}
+	for i := range rates.Callables {
+		r := &rates.Callables[i]
+		series, err := c.CallableSeries(ctx, r.Namespace, r.Callable, r.Method, r.Resolver, day)
+		if err != nil {
+			return
+		}
+		fmt.Printf("%s: %d of %d failed for good\n", r.Callable, r.Error, r.Attempts())
+		for j := range series.Points {
+			fmt.Printf("95 %% took at most %v s\n", series.Points[j].Running.P95)
+		}
+	}
+	tasks, err := c.NamespaceRates(ctx, "", day)
+	if err != nil {
+		return
+	}
+	fmt.Println(tasks.Namespaces[0].Created, "tasks created")
+	// Output:
+	// charge: 2 of 100 failed for good
+	// 95 % took at most 0.25 s
+	// 100 tasks created
+}

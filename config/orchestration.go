@@ -97,6 +97,14 @@ type Orchestration struct {
 			Bound     time.Duration `toml:"bound_seconds" default:"0" min:"0" max:"31536000" doc:"Time in line from which a step is claimed before others of any priority; 0 turns it off (docs/use/order.md)." effect:"Nothing waits much longer behind higher priorities: once work waits for longer, priorities count less."`
 			BatchSize int           `toml:"batch_size" default:"500" min:"1" max:"10000" doc:"Steps brought forward by one transaction." effect:"Length of one transaction."`
 		} `toml:"ageing"`
+		Rates struct {
+			Interval  time.Duration `toml:"interval_seconds" default:"10" min:"1" max:"3600" doc:"How often what daemons have counted is added up to the rates of callables and namespaces (docs/use/rates.md), while there is something." effect:"How old the newest figures are, beside the interval of heartbeats."`
+			BatchSize int           `toml:"batch_size" default:"5000" min:"1" max:"100000" doc:"Counts added up by one transaction." effect:"Length of one transaction."`
+		} `toml:"rates"`
+		Depths struct {
+			Interval time.Duration `toml:"interval_seconds" default:"60" min:"1" max:"60" doc:"How often the waiting and running steps of callables are counted for the rates." effect:"How old the depth of a queue may be that is shown."`
+			Limit    int           `toml:"limit" default:"10000" min:"1" max:"1000000" doc:"How many waiting steps of one priority of a callable are counted; more count as that many." effect:"Time of one look."`
+		} `toml:"depths"`
 		Predictions struct {
 			Interval time.Duration `toml:"interval_seconds" default:"5" min:"1" max:"3600" doc:"How often the times of handlers are learned from what workers tell, while a policy orders by them (docs/use/order.md)." effect:"How soon a change of the times has an effect; each run reads the rows of all workers."`
 		} `toml:"predictions"`
@@ -105,6 +113,8 @@ type Orchestration struct {
 		TTL           time.Duration `toml:"ttl_seconds" default:"604800" min:"0" max:"315360000" doc:"Time from the end of a task until it is deleted; 0 keeps it for ever." effect:"Size of the ledger. A task under investigation is kept."`
 		DeadLetterTTL time.Duration `toml:"dead_letter_ttl_seconds" default:"2592000" min:"0" max:"315360000" doc:"Time from the end of an investigation until its entry is deleted; 0 keeps it for ever." effect:"How long the dead letter queue remembers."`
 		EventTTL      time.Duration `toml:"event_ttl_seconds" default:"604800" min:"0" max:"315360000" doc:"Time from the publishing of a domain event until it is deleted, a day at least; 0 keeps it for ever." effect:"How far back consumers can read. One that falls behind further loses events."`
+		MinutesTTL    time.Duration `toml:"rate_minutes_ttl_seconds" default:"1209600" min:"3600" max:"315360000" doc:"Time for which the rates of minutes, and of ten minutes, are kept." effect:"How far back a chart is that fine. A callable that always runs has 14,400 rows of a minute in ten days, for each outcome."`
+		HoursTTL      time.Duration `toml:"rate_hours_ttl_seconds" default:"7776000" min:"3600" max:"315360000" doc:"Time for which the rates of hours and days are kept." effect:"How far back charts go."`
 		Interval      time.Duration `toml:"interval_seconds" default:"600" min:"10" max:"86400" doc:"How often to look for what may be deleted." effect:"Whole days are dropped at once."`
 		BatchSize     int           `toml:"batch_size" default:"500" min:"1" max:"10000" doc:"Tasks deleted by one transaction where a day cannot be dropped." effect:"Length of one transaction."`
 		DryRun        bool          `toml:"dry_run" default:"false" doc:"Only log what would be deleted." effect:"For trying a time to live."`

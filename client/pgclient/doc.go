@@ -15,7 +15,7 @@
 // POST /v1/tasks, by the same code. What the program's role needs in the
 // database: usage of the schema tasker and of the sequence tasker.step_seq;
 // select on namespaces and plans; select, insert and update on
-// task_identities; select and insert on tasks and board; execute on the functions
+// task_identities; select and insert on tasks and board; insert on task_counts; execute on the functions
 // plan_for_use, is_followed, record_transition and task_standing. For requests with DependsOn also: update on tasks and board; insert on task_dependencies and
 // task_messages.
 //

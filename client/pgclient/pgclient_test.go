@@ -184,7 +184,7 @@ func TestARoleOfItsOwn(t *testing.T) {
 	t.Cleanup(func() { e.DB.Exec(t, `drop owned by `+role+`; drop role `+role) })
 	for _, grant := range []string{
 		"usage on schema tasker", "usage on sequence tasker.step_seq", "select on tasker.namespaces, tasker.plans",
-		"select, insert, update on tasker.task_identities", "select, insert on tasker.tasks, tasker.board", "execute on function tasker.plan_for_use, tasker.is_followed, tasker.record_transition, tasker.task_standing", "insert on orders",
+		"select, insert, update on tasker.task_identities", "select, insert on tasker.tasks, tasker.board", "insert on tasker.task_counts", "execute on function tasker.plan_for_use, tasker.is_followed, tasker.record_transition, tasker.task_standing", "insert on orders",
 	} {
 		e.DB.Exec(t, `grant `+grant+` to `+role)
 	}

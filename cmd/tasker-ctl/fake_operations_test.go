@@ -68,6 +68,8 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 	case path == "v1/audit":
 		answer(w, client.AuditList{Records: []client.AuditRecord{{ID: 7, At: at(1), Actor: "ana", Action: "pause_namespace", Reason: "the shop is closed", Namespace: "shapes",
 			Target: json.RawMessage(`{"namespace":"shapes"}`), Matched: 1, Changed: 1}}})
+	case strings.HasPrefix(path, "v1/metrics/"):
+		fakeRates(w, strings.TrimPrefix(path, "v1/metrics/"))
 	case path == "v1/me":
 		end := at(60)
 		answer(w, client.Me{Principal: "ana", Method: "api_key", Permissions: []string{"tasks:read", "audit:read"}, Namespaces: []string{"shapes"}, ExpiresAt: &end, Access: "enforce"})
@@ -324,4 +326,24 @@ func fakeSubmissionLimits() wire.SubmissionLimitList {
 func fakeLimit() wire.Limit {
 	return wire.Limit{Namespace: "shapes", Callable: "charge", LimitRequest: wire.LimitRequest{Rule: limitrule.Rule{KeyPath: []string{"customer", "id"}, MaxRunning: new(2), Burst: 1,
 		Weights: map[string]float64{"big": 3, "a=b": 0.5}, Beyond: limitrule.CancelNewest}}, ChangedAt: client.Time{Time: time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)}, ChangedBy: "ana", Running: 2, Waiting: 5, Keys: 1}
+}
+
+// fakeRates answers with what one callable of one namespace did in an hour.
+func fakeRates(w http.ResponseWriter, path string) {
+	period := client.RatesPeriod{At: at(60), From: at(0), To: at(60), ResolutionSeconds: 600, Gaps: []client.RatesGap{{Kind: "worker", ID: "worker-1", From: at(30)}}}
+	did := client.AttemptRates{Success: 3590, Failed: 8, Error: 2, Waiting: client.Durations{Count: 3600, Mean: 0.02, P50: 0.004, P95: 0.25, P99: 1.5},
+		Running: client.Durations{Count: 3600, Mean: 0.3, P50: 0.2, P95: 0.9, P99: 72}}
+	tasks := client.TaskRates{Created: 100, Completed: 90, Failed: 2, Cancelled: 1, MeanSeconds: 4.25}
+	waits := client.Depth{Waiting: 12, Running: 4, OldestSeconds: 90}
+	switch path {
+	case "callables":
+		answer(w, client.CallableRatesList{RatesPeriod: period, Callables: []client.CallableRates{{Namespace: "shapes", Callable: "draw", Method: "left", AttemptRates: did, Depth: waits},
+			{Namespace: "shapes", Callable: "idle"}}})
+	case "callable":
+		answer(w, client.CallableSeries{RatesPeriod: period, Points: []client.CallablePoint{{At: at(0), AttemptRates: did, Depth: &waits}, {At: at(10)}},
+			Versions: []client.CallableVersion{{Task: "chain", Version: "1.0.0", Step: "start", AttemptRates: did}}})
+	default:
+		answer(w, client.NamespaceRatesList{RatesPeriod: period, Namespaces: []client.NamespaceRates{{Namespace: "shapes", TaskRates: tasks, Depth: waits}, {Namespace: "lines"}},
+			Points: []client.NamespacePoint{{At: at(0), TaskRates: tasks, Depth: waits}}})
+	}
 }

@@ -64,7 +64,7 @@ func newRootCommand(a *app) *cobra.Command {
 		a.dev(), a.migrate(), a.task(), a.dlq(), a.template(), a.namespaces(), a.quotas(), a.policy(), a.limit(), a.audit(),
 		a.submission(), a.predict(), a.schedule(), a.approval(), a.events(), a.taskType(), a.enqueue(),
 		a.generate(), a.auth(), a.profiles(), a.config(), a.documents(), a.system(), a.broker(), a.workers(),
-		a.top(), a.man(), a.version(),
+		a.top(), a.stats(), a.man(), a.version(),
 	}
 	for _, d := range slices.Concat(ours, notHere()) {
 		root.AddCommand(a.build(d))

@@ -43,9 +43,11 @@ type Engine struct {
 	Worker       *worker.Worker
 	Bus          *inproc.Bus
 	Rules        workflow.Rules
-	t            testing.TB
-	config       orchestration.Config
-	worker       worker.Config
+	// Deletes says that the test deletes tasks from the ledger, so that it has fewer attempts than were counted.
+	Deletes bool
+	t       testing.TB
+	config  orchestration.Config
+	worker  worker.Config
 }
 
 // Migrate migrates a database to the product's schema.
@@ -179,6 +181,9 @@ func (e *Engine) stop() {
 	report, err := e.Store.CheckIntegrity(ctx, e.Rules)
 	require.NoError(e.t, err)
 	require.Empty(e.t, report.Violations)
+	if !e.Deletes {
+		e.CheckRates(ctx)
+	}
 }
 
 // Supervised is an orchestrator whose mode can be changed, as its daemon does.
@@ -330,4 +335,22 @@ func Results(task *store.Task) map[string]string {
 		}
 	}
 	return results
+}
+
+// CheckRates adds up what the stores have counted, and compares the rates with the attempts in the ledger, minute by
+// minute. Steps of the engine are not counted.
+func (e *Engine) CheckRates(ctx context.Context, stores ...*store.Store) {
+	e.t.Helper()
+	for _, s := range append(stores, e.Store) {
+		_, err := s.KeepRates(ctx)
+		require.NoError(e.t, err)
+	}
+	for more := true; more; {
+		var err error
+		_, more, err = e.Store.AddUpRates(ctx, 1000)
+		require.NoError(e.t, err)
+	}
+	differing, err := e.Store.CompareRates(ctx, time.Time{}, time.Now().Add(time.Hour))
+	require.NoError(e.t, err)
+	require.Empty(e.t, differing, "the rates are not those of the ledger")
 }

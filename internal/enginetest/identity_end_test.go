@@ -123,6 +123,7 @@ func TestAnIdentityEndsWithItsTask(t *testing.T) {
 					if over {
 						continue
 					}
+					e.Deletes = true
 					for _, table := range []string{"step_attempts", "task_events", "tasks"} { // as the retention does
 						_, err = e.DB.Pool(t).Exec(t.Context(), `delete from tasker.`+table+` where task_uuid = $1`, id)
 						require.NoError(t, err)
@@ -210,6 +211,7 @@ func TestAnIdentityEndsForSQLToo(t *testing.T) {
 				e.Await(second)
 				continue
 			}
+			e.Deletes = true
 			for _, table := range []string{"step_attempts", "task_events", "tasks"} { // as the retention does
 				_, err = pool.Exec(t.Context(), `delete from tasker.`+table+` where task_uuid = $1`, first)
 				require.NoError(t, err)

@@ -189,6 +189,7 @@ func (o *Orchestrator) Stop(ctx context.Context) error {
 	if stopErr := lifecycle.StopAll(ctx, o.log, stopTimeout, o.services()...); err == nil {
 		err = stopErr
 	}
+	o.keepRates(ctx)
 	if signOff := o.store.Stopped(ctx, o.cfg.Daemon.UUID); err == nil && signOff != nil {
 		err = fmt.Errorf("sign off: %w", signOff)
 	}
@@ -231,6 +232,12 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 		begin := time.Now()
 		attend := scan.allows(begin)
 		a, err := o.store.ProcessorHeartbeat(ctx, d, o.cfg.HeartbeatInterval, attend)
+		if err == nil {
+			o.keepRates(ctx)
+			if a.Uncounted {
+				o.store.NoteCounts()
+			}
+		}
 		if err == nil && attend {
 			scan.used(begin, time.Since(begin))
 			o.attend(a)
@@ -248,6 +255,21 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 		case <-timer.C:
 		case <-o.beatSoon:
 		}
+	}
+}
+
+// ratesTimeout bounds the writing of rates.
+const ratesTimeout = 5 * time.Second
+
+// keepRates writes what was counted since the last heartbeat. What cannot be written waits for the next. A stop does not
+// interrupt it: what was sent, but not answered, would be lost.
+func (o *Orchestrator) keepRates(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(o.cfg.HeartbeatInterval, time.Second), ratesTimeout))
+	defer cancel()
+	dropped, err := o.store.KeepRates(ctx)
+	o.metrics.RatesDropped.Add(float64(dropped))
+	if err != nil {
+		o.log.Warn("the rates of the last heartbeat's interval were not written", zap.Error(err))
 	}
 }
 

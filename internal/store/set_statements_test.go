@@ -57,6 +57,8 @@ var setStatements = map[string]string{
 	"advanceSchedules": byLooks, "dropStopMessages": byLooks,
 	// creation and actions
 	"relateTasks": byCreation, "claimCreated": byCreation, "createTasks": byCreation, "createTasksIn": byItsBringer, "createNextIn": byItsBringer, "createLimited": byCreation, "reprioritise": byActions, "reopenTasks": byActions, "LockTasks": byActions, "recordManual": byActions, "editContexts": byActions, "markReplayed": byActions,
+	// rates
+	"keepCalls": byHalvesOfList, "keepTasks": byHalvesOfList, "keepDepths": byHalvesOfList, "addUpCalls": byPosition, "addUpTasks": byPosition, "countCreated": byCreation,
 	// sweeps
 	"expiredRows": byPosition, "expiredEvents": byPosition, "endLeasesOfDead": byPosition, "lockEnds": byHalvesOfList, "deleteTasks": byHalvesOfList, "inheritClaims": byLeases,
 	// one author

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/rates"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/events"
 	"github.com/tasker-go/tasker/internal/store/internal/ledger"
@@ -34,6 +35,10 @@ type Store struct {
 	*operations.Operations
 }
 
+// maxCounted is how many callables, steps, outcomes and minutes a process counts apart until it writes them: thousands of
+// callables, and those of many minutes without a database.
+const maxCounted = 20_000
+
 // Open builds the pool and checks that the database answers; the error wraps
 // ErrUnavailable if it does not. It does not check the schema: see CheckSchema and
 // NewMigrator.
@@ -43,9 +48,10 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		return nil, err
 	}
 	templates, known := registry.New(db)
-	tasks := board.New(db, known)
+	counts := rates.NewCounter(maxCounted)
+	tasks := board.New(db, known, counts)
 	return &Store{db.Server(), migration.New(db, files), templates, tasks, waits.New(db, known), schedules.New(db, known),
-		events.New(db), ledger.New(db, known), operations.New(db)}, nil
+		events.New(db), ledger.New(db, known, counts), operations.New(db)}, nil
 }
 
 // Connections and transactions. Every flow is bounded by StatementTimeout and
@@ -105,7 +111,7 @@ type (
 // ClaimsAfter, RejectedClaims, FailWaiting, ReleaseLeases, Adopt, HearLanes, ExpectsSteps, LookFromBeginning; Report, Settle, SaveCheckpoints, ReportAndTake,
 // TakeReported, TakeTasks, WhyNotAlive; DueTasks, PromoteDue, EndedLeases, ExpireLeases, Age, Horizon,
 // ProcessorHeartbeat, OverdueSignals, EnsurePartitions; QueueDepth, ClaimsEver,
-// OldestClaimable, Loads, Learn, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
+// OldestClaimable, Loads, Depths, Learn, Unserved, UnservedSteps; SelectTasks, Reprioritise, ReleaseLease, Watch, Isolated,
 // ReplayIsolated; OpenWorkPool; QueueSteps, CountQueues, Repeat.
 type (
 	Performed         = board.Performed          // an action of an operator or a sweep on a task, as recorded
@@ -212,7 +218,8 @@ type (
 // beside it while clients follow them. Operations: Task,
 // TaskWithoutResults, Tasks, TaskEnds, Contexts, ContextBytes, StepResults,
 // BatchResults, BatchableResult, Chain, Timeline, Attempts, Recording; Performance, Bottlenecks;
-// CheckIntegrity, CheckTask; Follow, Unaware, Transitions, SeenNow, ForgetTransitions; KeepLogs, Logs, Graph.
+// CheckIntegrity, CheckTask; Follow, Unaware, Transitions, SeenNow, ForgetTransitions; KeepLogs, Logs, Graph;
+// KeepRates, AddUpRates, RatesToAddUp, NoteCounts, KeepDepths, CallOverview, CallSeries, NamespaceRates, CompareRates.
 type (
 	Performance = ledger.Performance // a summary of the newest tasks
 	Bottlenecks = ledger.Bottlenecks // what was slow of late, and the states of tasks and steps
@@ -244,7 +251,27 @@ type (
 	LogQuery        = ledger.LogQuery        // selects chunks of a task
 	LogPlace        = ledger.LogPlace        // the place of a chunk among those of a task
 	StepProgress    = ledger.StepProgress    // how far an execution says that it is
+
+	Period            = ledger.Period            // a time for which rates are read
+	RatesDifference   = ledger.RatesDifference   // where rates and ledger differ
+	RatesGap          = ledger.RatesGap          // a process whose last counts may be missing
+	ReadRates         = ledger.ReadRates         // when rates were read, and for which time
+	CallFigures       = ledger.CallFigures       // sums over attempts
+	CallRates         = ledger.CallRates         // the attempts of a callable in a period
+	CallOverview      = ledger.Overview          // the rates of all callables in a period
+	CallSeries        = ledger.CallSeries        // what a callable did in each grain of a period
+	CallPoint         = ledger.CallPoint         // what it did from a time on
+	CallVersion       = ledger.CallVersion       // what it did for a version of a template
+	CallDepth         = ledger.CallDepth         // how much waits and runs of a callable
+	DepthPoint        = ledger.DepthPoint        // the most that was seen of it from a time on
+	TaskFigures       = ledger.TaskFigures       // how many tasks were created, and how they ended
+	NamespaceRates    = ledger.NamespaceRates    // the tasks of a namespace in a period
+	NamespacePoint    = ledger.NamespacePoint    // what happened to them from a time on
+	NamespaceOverview = ledger.NamespaceOverview // the rates of namespaces in a period
 )
+
+// RateGrains are the lengths of the times that rates are kept for, the shortest first.
+var RateGrains = ledger.Grains
 
 // Operations: the fleet and its data. A dead worker stays dead and has lost its claims;
 // a task has at most one open dead letter; a sweep has one holder, whose lease ends with

@@ -271,7 +271,7 @@ func TestVersionsUsedByAPlainRole(t *testing.T) {
 	})
 	_, err = pool.Exec(t.Context(), `grant usage on schema tasker to `+role+`; grant select on tasker.namespaces, tasker.plans to `+role+`;
 		grant usage on sequence tasker.step_seq to `+role+`; grant select, insert, update on tasker.task_identities to `+role+`;
-		grant select, insert on tasker.tasks, tasker.board to `+role+`;
+		grant select, insert on tasker.tasks, tasker.board to `+role+`; grant insert on tasker.task_counts to `+role+`;
 		grant execute on function tasker.plan_for_use, tasker.is_followed, tasker.record_transition, tasker.task_standing to `+role)
 	require.NoError(t, err)
 	tx := beginOn(t, db, pgx.TxOptions{})

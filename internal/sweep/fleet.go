@@ -166,7 +166,8 @@ const busyDays = "busy_days"
 // retention deletes expired rows, and idle keys of limits.
 func retention(cfg *Config) Job {
 	r := cfg.Settings.Retention
-	limits := store.RetentionLimits{TTL: max(r.TTL, 0), DeadLetterTTL: max(r.DeadLetterTTL, 0), EventTTL: max(r.EventTTL, 0), Batch: r.BatchSize}
+	limits := store.RetentionLimits{TTL: max(r.TTL, 0), DeadLetterTTL: max(r.DeadLetterTTL, 0), EventTTL: max(r.EventTTL, 0),
+		MinutesTTL: r.MinutesTTL, HoursTTL: r.HoursTTL, Batch: r.BatchSize}
 	looked := int32(0) // the line of the last key; the next run goes on behind it
 	begin := func(dry bool) look {
 		return func(ctx context.Context, res *Result) (more bool, err error) {
@@ -202,7 +203,7 @@ func countGone(res *Result, gone *store.Retained, dry bool) {
 	res.count(busyDays, gone.Busy)
 	for what, n := range map[string]int{"events": gone.Events, "tasks": gone.Tasks, "daemons": gone.Workers, "identities": gone.Identities,
 		"received_events": gone.Received, "submission_keys": gone.SubmissionKeys, "dead_letters": gone.DeadLetters, "operator_actions": gone.Actions,
-		"browser_sessions": gone.Sessions, "attempt_logs": gone.Logs} {
+		"browser_sessions": gone.Sessions, "attempt_logs": gone.Logs, "rates": gone.Rates} {
 		res.count(action{"deleted_" + what, "would_delete_" + what}.name(dry), n)
 	}
 }

@@ -26,6 +26,8 @@ type staleActions struct{ toError, deadLetters bool }
 // fake is the store and the orchestrator in memory: findings are configured, changes are
 // recorded.
 type fake struct {
+	uncounted int // rows of counts
+	depths    []store.CallDepth
 	leases
 	liveness   func(limits store.LivenessLimits, dry bool) (store.Liveness, error)
 	overdue    []uuid.UUID // past their deadline
@@ -71,6 +73,23 @@ func (f *fake) Age(_ context.Context, bound time.Duration, limit int, dry bool) 
 		found.Signals = []signal.Signal{{Topic: signal.WorkerTopic("shop"), Payload: "1.-1"}}
 	}
 	return found, nil
+}
+
+func (f *fake) RatesToAddUp() bool { return f.uncounted > 0 }
+
+func (f *fake) AddUpRates(_ context.Context, limit int) (added int, more bool, err error) {
+	added = min(limit, f.uncounted)
+	f.uncounted -= added
+	return added, f.uncounted > 0, nil
+}
+
+func (f *fake) Depths(context.Context, int) ([]store.CallableLoad, error) {
+	return []store.CallableLoad{{ID: 7, Waiting: 3, Running: 2, Oldest: time.Second}}, nil
+}
+
+func (f *fake) KeepDepths(_ context.Context, depths []store.CallDepth) error {
+	f.depths = append(f.depths, depths...)
+	return nil
 }
 
 func (f *fake) NoteQueueDeaths(_ context.Context, limit int, dry bool) (store.QueueDeaths, error) {
@@ -248,11 +267,11 @@ func without(list, gone []uuid.UUID) []uuid.UUID {
 func TestSweepsThatAreOffAreNotThere(t *testing.T) {
 	t.Parallel()
 	r, _ := (&fake{}).runner(t)
-	require.Equal(t, []string{"liveness", "signals", "predictions", "deadlines", "dependencies", "staleness", "retention", "queue_workers", "queue_retention"}, r.Sweeps())
+	require.Equal(t, []string{"liveness", "signals", "predictions", "rates", "depths", "deadlines", "dependencies", "staleness", "retention", "queue_workers", "queue_retention"}, r.Sweeps())
 	r, _ = (&fake{}).runner(t, func(c *sweep.Config) {
 		c.Settings.Sweeps.Deadlines.Enabled, c.Settings.DLQ.Enabled, c.Settings.Taskmaster.Retention.TTL = false, false, 0
 	})
-	require.Equal(t, []string{"liveness", "signals", "predictions", "dependencies", "retention", "queue_workers"}, r.Sweeps())
+	require.Equal(t, []string{"liveness", "signals", "predictions", "rates", "depths", "dependencies", "retention", "queue_workers"}, r.Sweeps())
 	_, err := sweep.New(sweep.Config{Store: &fake{}, Tasks: &fake{}, Holder: uuid.New()})
 	require.ErrorContains(t, err, "publisher")
 }
@@ -631,4 +650,18 @@ func TestDependencies(t *testing.T) {
 	require.Equal(t, map[string]int{"looked_at_again": 2}, run(t, r, "dependencies", false).Items)
 	require.Empty(t, run(t, r, "dependencies", false).Items)
 	require.Contains(t, f.published, due[0])
+}
+
+// TestRatesAreAddedUp: all counts in batches, and none by a dry run; what waits is counted as often.
+func TestRatesAreAddedUp(t *testing.T) {
+	t.Parallel()
+	f := &fake{uncounted: 12}
+	r, _ := f.runner(t, func(c *sweep.Config) { c.Settings.Sweeps.Rates.BatchSize = 5 })
+	require.Empty(t, run(t, r, "rates", true).Items)
+	require.Equal(t, map[string]int{"added_up": 12}, run(t, r, "rates", false).Items)
+	require.False(t, f.RatesToAddUp())
+	run(t, r, "depths", true)
+	require.Empty(t, f.depths)
+	run(t, r, "depths", false)
+	require.Equal(t, []store.CallDepth{{Callable: 7, Waiting: 3, Running: 2, Oldest: time.Second}}, f.depths)
 }

@@ -35,6 +35,10 @@ type Store interface {
 	Predicts() bool
 	SendsSignals() bool
 	NoteQueueDeaths(ctx context.Context, limit int, dry bool) (store.QueueDeaths, error)
+	RatesToAddUp() bool
+	AddUpRates(ctx context.Context, limit int) (added int, more bool, err error)
+	Depths(ctx context.Context, limit int) ([]store.CallableLoad, error)
+	KeepDepths(ctx context.Context, depths []store.CallDepth) error
 	RetainQueues(ctx context.Context, ttl time.Duration, after uuid.UUID, batch int, dry bool) (store.QueueRetained, error)
 }
 
@@ -84,7 +88,9 @@ func (c *Config) check() error {
 		settings.Positive("Taskmaster.Retention.Interval", c.Settings.Taskmaster.Retention.Interval),
 		settings.Positive("Taskmaster.Retention.BatchSize", c.Settings.Taskmaster.Retention.BatchSize),
 		settings.Positive("Signals.Interval", s.Signals.Interval), settings.Positive("Signals.Overdue", s.Signals.Overdue),
-		settings.Positive("Ageing.BatchSize", s.Ageing.BatchSize), settings.Positive("Predictions.Interval", s.Predictions.Interval))
+		settings.Positive("Ageing.BatchSize", s.Ageing.BatchSize), settings.Positive("Predictions.Interval", s.Predictions.Interval),
+		settings.Positive("Rates.Interval", s.Rates.Interval), settings.Positive("Rates.BatchSize", s.Rates.BatchSize),
+		settings.Positive("Depths.Interval", s.Depths.Interval), settings.Positive("Depths.Limit", s.Depths.Limit))
 	if err != nil {
 		return fmt.Errorf("configure the sweeps: %w", err)
 	}
@@ -101,7 +107,7 @@ func New(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	cfg.Metrics = cfg.Metrics.OrDiscard()
-	jobs := []Job{liveness(&cfg), signals(&cfg), predictions(&cfg)}
+	jobs := []Job{liveness(&cfg), signals(&cfg), predictions(&cfg), addUp(&cfg), depths(&cfg)}
 	if cfg.Settings.Sweeps.Deadlines.Enabled {
 		jobs = append(jobs, deadlines(&cfg))
 	}

@@ -119,6 +119,10 @@ var accesses = map[string]access{
 	"get-bottlenecks":   {auth.SystemAnalyticsRead, scopeFleet},
 	"get-autoscaling":   {auth.WorkersRead, scopePath},
 
+	"list-callable-rates":  {auth.NamespacesRead, scopeQuery},
+	"get-callable-rates":   {auth.NamespacesRead, scopeQuery},
+	"list-namespace-rates": {auth.NamespacesRead, scopeQuery},
+
 	"list-dlq-entries":            {auth.DLQRead, scopeQuery},
 	"get-dlq-entry-of-task":       {auth.DLQRead, scopeTask},
 	"get-dlq-investigation-queue": {auth.DLQRead, scopeFleet},

@@ -239,6 +239,7 @@ type fakeStore struct {
 	fakeSessions
 	fakeKeys
 	fakeAudit
+	fakeRates
 	named []store.NamedTemplate // the templates called d
 	asked [][]string            // the names that were looked for
 	unmade

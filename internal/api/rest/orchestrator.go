@@ -108,6 +108,7 @@ type Store interface {
 	SessionStore
 	KeyStore
 	AuditStore
+	RatesStore
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	UnservedSteps(ctx context.Context, task uuid.UUID, alive time.Duration) (map[int]store.Unserved, error)
@@ -262,6 +263,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	(&providerDoor{sessions}).add()
 	(&keyRoutes{a}).add()
 	(&auditRoutes{a}).add()
+	(&ratesRoutes{a}).add()
 	newAnalytics(a, o.AnalyticsAge).add()
 	a.addAutoscaling(o.Autoscaling)
 	(&isolatedRoutes{a}).add()

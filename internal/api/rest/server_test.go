@@ -139,7 +139,7 @@ func TestDocs(t *testing.T) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 92)
+	require.Len(t, doc.Paths, 95)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)

@@ -115,7 +115,23 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	if h.e.cfg.OnBeat != nil {
 		h.e.cfg.OnBeat()
 	}
+	h.e.keepRates(ctx)
 	return nil
+}
+
+// ratesTimeout bounds the writing of rates.
+const ratesTimeout = 5 * time.Second
+
+// keepRates writes what was counted since the last heartbeat. What cannot be written waits for the next. A stop does not
+// interrupt it: what was sent, but not answered, would be lost.
+func (e *Engine) keepRates(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(e.cfg.HeartbeatInterval, time.Second), ratesTimeout))
+	defer cancel()
+	dropped, err := e.board.KeepRates(ctx)
+	e.metrics.RatesDropped.Add(float64(dropped))
+	if err != nil {
+		e.log.Warn("the rates of the last heartbeat's interval were not written", zap.Error(err))
+	}
 }
 
 // takeID runs before the first heartbeat under a new UUID. A worker ends if another one

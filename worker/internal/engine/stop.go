@@ -119,7 +119,10 @@ func (e *Engine) HandOver(ctx context.Context) error {
 }
 
 // SignOff tells the fleet that the worker has stopped.
-func (e *Engine) SignOff(ctx context.Context) error { return e.board.Stopped(ctx, e.id()) }
+func (e *Engine) SignOff(ctx context.Context) error {
+	e.keepRates(ctx)
+	return e.board.Stopped(ctx, e.id())
+}
 
 func (e *Engine) release(ctx context.Context) error {
 	again, returned, rest := e.slots.remains()

@@ -328,18 +328,22 @@ with gone as (
     using ` + stmt.List[brokenTask]("o") + `
     where s.task_uuid = o.task_uuid
     returning s.task_uuid, s.slot, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
-              s.checkpoint, o.reason, o.progress, s.queue, s.task_state, s.plan_id, ` + calledOff + ` as sub_task
+              s.checkpoint, o.reason, o.progress, s.queue, s.task_state, s.plan_id, s.requested_at, clock_timestamp() as at, ` + calledOff + ` as sub_task
 ), stopped as (
     insert into tasker.task_messages (task_uuid, kind) select sub_task, {stop} from gone where sub_task is not null
+), recorded as (
+    insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                      outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress, failed_plan_id)
+    select task_uuid, case when token is null then -1 else step_no end, case when token is null then 0 else attempt end, coalesce(token, 0),
+           worker, enqueued_at, claimed_at, reported_at, at, {cancelled}, reason, result, error, checkpoint,
+           case when slot = 0 then {task_error} end, case when slot = 0 then reason end, case when slot = 0 then progress end, plan_id
+    from (select * from gone order by slot = 0) gone -- the end of a task follows its steps
+    where (token is not null or slot = 0)
+          and ` + recording(`task_uuid, queue, step_no, attempt, case when token is not null then {cancelled} end, task_state, case when slot = 0 then {task_error} end`) + `
 )
-insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
-                                  outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress, failed_plan_id)
-select task_uuid, case when token is null then -1 else step_no end, case when token is null then 0 else attempt end, coalesce(token, 0),
-       worker, enqueued_at, claimed_at, reported_at, clock_timestamp(), {cancelled}, reason, result, error, checkpoint,
-       case when slot = 0 then {task_error} end, case when slot = 0 then reason end, case when slot = 0 then progress end, plan_id
-from (select * from gone order by slot = 0) gone -- the end of a task follows its steps
-where (token is not null or slot = 0)
-      and ` + recording(`task_uuid, queue, step_no, attempt, case when token is not null then {cancelled} end, task_state, case when slot = 0 then {task_error} end`))
+select task_uuid, coalesce(step_no, -1) as step_no, {cancelled} as outcome, enqueued_at, claimed_at, reported_at, at as applied_at,
+       case when slot = 0 then {task_error} end as end_state, case when slot = 0 then requested_at end as requested_at
+from gone where claimed_at is not null or slot = 0`)
 
 // brokenTask is a task that goes into quarantine.
 type brokenTask struct {

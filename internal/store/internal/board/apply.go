@@ -371,6 +371,7 @@ func (t *Taken) CommitFor(ctx context.Context, processor uuid.UUID, changes []Ch
 		t.Release()
 		return Committed{}, err
 	}
+	t.store.counts.Count(w.counted.attempts, w.counted.ends)
 	w.claims.fill(&found)
 	done.Unread = t.complete(ctx, &found) != nil
 	done.Claimed = found.list

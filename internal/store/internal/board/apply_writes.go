@@ -42,6 +42,8 @@ type writes struct {
 	awaitedEnds pg.UUIDs // ended tasks with dependents
 	dues        []int64
 	finished    int
+	changes     map[uuid.UUID]*Change
+	counted     counted
 }
 
 // goneRow is a row that leaves the board: of an ended step, or of a finished task with its
@@ -97,6 +99,10 @@ type taskEvent struct {
 
 func (w *writes) add(c *Change) error {
 	t, e := c.Task, c.Effects
+	if w.changes == nil {
+		w.changes = map[uuid.UUID]*Change{}
+	}
+	w.changes[t.UUID] = c
 	if c.Quarantine || len(e.Remove) > 0 {
 		w.calledOff = append(w.calledOff, t.UUID)
 	}
@@ -379,21 +385,25 @@ with gone as (
     delete from tasker.board s
     using ` + stmt.List[goneRow]("o") + `
     where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
-    returning s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
+    returning s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error, s.requested_at,
               s.checkpoint, o.outcome as final, o.reason, o.end_state, o.end_reason, o.end_progress, s.token is null and s.checkpoint is null as bare,
-              s.queue, case when s.token is null then s.task_state else greatest(s.task_state, {task_in_process}) end as from_state,
+              clock_timestamp() as at, s.queue, case when s.token is null then s.task_state else greatest(s.task_state, {task_in_process}) end as from_state,
               case when o.end_state > {task_complete} then s.plan_id end as failed_plan_id, ` + calledOff + ` as sub_task
 ), stopped as (
     insert into tasker.task_messages (task_uuid, kind) select sub_task, {stop} from gone where sub_task is not null
+), recorded as (
+    insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                      outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress, failed_plan_id)
+    select task_uuid, case when bare then -1 else step_no end, case when bare then 0 else attempt end,
+           case when bare then 0 when token is null then nextval('tasker.claim_token') else token end,
+           worker, case when token is not null then enqueued_at end, claimed_at, reported_at, at,
+           final, reason, result, error, checkpoint, end_state, end_reason, end_progress, failed_plan_id
+    from gone where (not bare or end_state is not null)
+          and ` + recording(`task_uuid, queue, step_no, attempt, case when not bare then final end, from_state, end_state`) + `
 )
-insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
-                                  outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress, failed_plan_id)
-select task_uuid, case when bare then -1 else step_no end, case when bare then 0 else attempt end,
-       case when bare then 0 when token is null then nextval('tasker.claim_token') else token end,
-       worker, case when token is not null then enqueued_at end, claimed_at, reported_at, clock_timestamp(),
-       final, reason, result, error, checkpoint, end_state, end_reason, end_progress, failed_plan_id
-from gone where (not bare or end_state is not null)
-      and ` + recording(`task_uuid, queue, step_no, attempt, case when not bare then final end, from_state, end_state`))
+select task_uuid, coalesce(step_no, -1) as step_no, final as outcome, case when token is not null then enqueued_at end as enqueued_at,
+       claimed_at, reported_at, at as applied_at, end_state, requested_at
+from gone where claimed_at is not null or end_state is not null`)
 
 // cancelledAttempts counts the attempts that this transaction has recorded as cancelled:
 // whether a step that is called off was claimed is known to its row alone. The workers are
@@ -427,26 +437,28 @@ with o as materialized (
     from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
     where o.outcome is not null and s.token is not null
           and ` + recording(`s.task_uuid, s.queue, s.step_no, s.attempt, o.outcome, null, null`) + `
-)
-update tasker.board t
-set progress = o.progress, processor = @processor::uuid, deadline = case when o.deadline then t.deadline end, updated_at = clock_timestamp(),
-    state_since = case when t.task_state = o.state then t.state_since else clock_timestamp() end, task_state = o.state,
-    parents = case when o.again then t.parents when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + ` then null
-                   else o.parents::smallint[] end,
-    inputs = case when o.again then t.inputs when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + `
-                  then jsonb_build_object(t.step_no::text, t.result) end,
-    step_no = o.step_no, callable = o.callable, lane = o.lane,
-    tags = case when o.again then t.tags else string_to_array(o.tags, {separator}) end,
-    state = case when o.step_no is null then {no_step} when o.due_ms > 0 then {scheduled} else {claimable} end,
-    seq = case when o.step_no is null then 0 else nextval('tasker.step_seq') end,
-    due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
-    enqueued_at = case when o.step_no is null or o.due_ms > 0 then null else clock_timestamp() end,
-    attempt = case when o.again then t.attempt else 0 end, checkpoint = case when o.again then t.checkpoint end,
-    losses = case when o.again and o.outcome = {lease_lost} then t.losses end, lost_after_ms = case when o.again and o.outcome = {lease_lost} then t.lost_after_ms end,
-    last_attempt = nullif(o.last_attempt, false), ahead = null, limit_line = case when o.again then t.limit_line end,
-    token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
-    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, batch = null, wait = null, awaits = null
-from o where t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot`)
+    returning ` + recordedColumns + `
+), moved as (
+    update tasker.board t
+    set progress = o.progress, processor = @processor::uuid, deadline = case when o.deadline then t.deadline end, updated_at = clock_timestamp(),
+        state_since = case when t.task_state = o.state then t.state_since else clock_timestamp() end, task_state = o.state,
+        parents = case when o.again then t.parents when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + ` then null
+                       else o.parents::smallint[] end,
+        inputs = case when o.again then t.inputs when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + `
+                      then jsonb_build_object(t.step_no::text, t.result) end,
+        step_no = o.step_no, callable = o.callable, lane = o.lane,
+        tags = case when o.again then t.tags else string_to_array(o.tags, {separator}) end,
+        state = case when o.step_no is null then {no_step} when o.due_ms > 0 then {scheduled} else {claimable} end,
+        seq = case when o.step_no is null then 0 else nextval('tasker.step_seq') end,
+        due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
+        enqueued_at = case when o.step_no is null or o.due_ms > 0 then null else clock_timestamp() end,
+        attempt = case when o.again then t.attempt else 0 end, checkpoint = case when o.again then t.checkpoint end,
+        losses = case when o.again and o.outcome = {lease_lost} then t.losses end, lost_after_ms = case when o.again and o.outcome = {lease_lost} then t.lost_after_ms end,
+        last_attempt = nullif(o.last_attempt, false), ahead = null, limit_line = case when o.again then t.limit_line end,
+        token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
+        outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, batch = null, wait = null, awaits = null
+    from o where t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot
+)` + returnRecorded)
 
 // retrySteps records the ended attempt and enqueues the step again, for steps with rows
 // of their own.
@@ -461,16 +473,18 @@ with o as materialized (
            o.outcome, s.result, s.error, s.checkpoint
     from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
     where ` + recording(`s.task_uuid, s.queue, s.step_no, s.attempt, o.outcome, null, null`) + `
-)
-update tasker.board s
-set state = case when o.due_ms > 0 then {scheduled} else {claimable} end, seq = nextval('tasker.step_seq'), lane = o.lane,
-    last_attempt = nullif(o.last_attempt, false), ahead = null,
-    losses = case when o.outcome = {lease_lost} then s.losses end, lost_after_ms = case when o.outcome = {lease_lost} then s.lost_after_ms end,
-    due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
-    enqueued_at = case when o.due_ms > 0 then null else clock_timestamp() end,
-    token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
-    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, wait = null, awaits = null
-from o where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot`)
+    returning ` + recordedColumns + `
+), retried as (
+    update tasker.board s
+    set state = case when o.due_ms > 0 then {scheduled} else {claimable} end, seq = nextval('tasker.step_seq'), lane = o.lane,
+        last_attempt = nullif(o.last_attempt, false), ahead = null,
+        losses = case when o.outcome = {lease_lost} then s.losses end, lost_after_ms = case when o.outcome = {lease_lost} then s.lost_after_ms end,
+        due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
+        enqueued_at = case when o.due_ms > 0 then null else clock_timestamp() end,
+        token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
+        outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, wait = null, awaits = null
+    from o where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
+)` + returnRecorded)
 
 // putSteps puts new steps on the board, each in its own row.
 var putSteps = pg.Compile(`
@@ -508,20 +522,18 @@ where b.task_uuid = any ((select @tasks::uuid[])::uuid[]) and b.slot in (0, 1) a
 func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	queueList(b, RecordDeadLetters, "o", w.letters.opened)
 	queueList(b, recordManual, "m", w.manual)
-	queueList(b, leaveBoard, "o", w.gone)
+	w.record(b, leaveBoard, pg.Args{"o": w.gone}, len(w.gone))
 	if len(w.awaitedEnds) > 0 {
 		SendMessages.With(pg.Args{"tasks": w.awaitedEnds, "kind": pg.MessageEnded}).Queue(b)
 	}
-	queueList(b, quarantineTasks, "o", w.broken)
-	queueList(b, retrySteps, "o", w.retried)
+	w.record(b, quarantineTasks, pg.Args{"o": w.broken}, len(w.broken))
+	w.record(b, retrySteps, pg.Args{"o": w.retried}, len(w.retried))
 	if len(w.batches) > 0 {
 		queueList(b, clearNumbers, "g", w.cleared)
 		queueList(b, recordBatches, "d", w.batches)
 	}
 	queueList(b, putSteps, "s", w.put)
-	if len(w.moved) > 0 {
-		moveTasks.With(pg.Args{"o": w.moved, "processor": processor}).Queue(b)
-	}
+	w.record(b, moveTasks, pg.Args{"o": w.moved, "processor": processor}, len(w.moved))
 	if len(w.retagged) > 0 {
 		retagTasks.With(pg.Args{"tasks": w.retagged}).Queue(b)
 	}
@@ -529,6 +541,18 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	queueList(b, editContexts, "n", w.edited)
 	queueList(b, recordEvents, "e", w.events)
 	queueList(b, closeDeadLetters, "o", w.letters.closed)
+}
+
+// record adds a statement that writes the ledger and returns what it has recorded, unless it has no rows.
+func (w *writes) record(b *pgx.Batch, statement *stmt.Statement, args pg.Args, rows int) {
+	if rows == 0 {
+		return
+	}
+	statement.With(args).Queue(b).Query(stmt.Rows(func(r *recordedRow) {
+		if c := w.changes[r.TaskUUID]; c != nil {
+			w.counted.add(r, c.Task, c.Progress)
+		}
+	}))
 }
 
 // queueList adds a statement whose only argument is a list, unless that is empty.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/internal/order"
+	"github.com/tasker-go/tasker/internal/rates"
 	"github.com/tasker-go/tasker/internal/signal/topicset"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
@@ -27,14 +28,15 @@ type Board struct {
 	marks     marks
 	direct    directLimits
 	frontiers *frontiers
-	copyPause atomic.Int32 // coming creations without COPY
+	counts    *rates.Counter // of what the ledger records; nil: nothing is counted
+	copyPause atomic.Int32   // coming creations without COPY
 	// inLedger is the number of coming claims that read the ledger at once.
 	inLedger atomic.Int32
 }
 
 // New returns the room.
-func New(db *pg.DB, r *registry.Memory) *Board {
-	s := &Board{db: db, registry: r, marks: newMarks(), direct: directLimits{m: map[int32]bool{}}, frontiers: newFrontiers()}
+func New(db *pg.DB, r *registry.Memory, counts *rates.Counter) *Board {
+	s := &Board{db: db, registry: r, counts: counts, marks: newMarks(), direct: directLimits{m: map[int32]bool{}}, frontiers: newFrontiers()}
 	db.RememberPlaces(func() {
 		s.marks.reset()
 		s.direct.reset()

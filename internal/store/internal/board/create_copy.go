@@ -84,6 +84,31 @@ var errLimited = errors.New("tasks are judged")
 var recordCreated = pg.Compile(`
 select tasker.record_transition(task_uuid, queue, null, null, null, null, {task_pending}) from ` + stmt.List[createdTask]("c"))
 
+// countCreated counts copied tasks, by the time that they have in the ledger.
+var countCreated = pg.Compile(`
+insert into tasker.task_counts (plan_id, at, state, count, ms)
+select plan_id, date_trunc('minute', @at::timestamptz), {task_pending}, count, 0 from ` + stmt.List[createdCount]("c"))
+
+// createdCount is how many tasks of a plan are created.
+type createdCount struct {
+	PlanID int32
+	Count  int64
+}
+
+func (c *newRows) counts() []createdCount {
+	var list []createdCount
+	for i := range c.tasks {
+		plan := c.tasks[i].PlanID
+		at := slices.IndexFunc(list, func(n createdCount) bool { return n.PlanID == plan })
+		if at < 0 {
+			at = len(list)
+			list = append(list, createdCount{PlanID: plan})
+		}
+		list[at].Count++
+	}
+	return list
+}
+
 // createdTask is a task with its namespace.
 type createdTask struct {
 	TaskUUID uuid.UUID
@@ -132,6 +157,9 @@ func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, cho
 			if err := rows(ctx, tx, begun.Now); err != nil {
 				return nil, err
 			}
+		}
+		if _, err := pg.Run(ctx, tx, countCreated.With(pg.Args{"at": begun.Now, "c": c.counts()})); err != nil {
+			return nil, err
 		}
 		for i := range c.tasks {
 			accepted[c.tasks[i].TaskUUID] = Acceptance{RequestedAt: begun.Now}

@@ -345,7 +345,10 @@ insert into tasker.processors as p (processor_uuid, processor_id, hostname, vers
 values (@processor, @id, @hostname, @version, @mode, @address, @signals, @rules, clock_timestamp() + @rules_ms::bigint * interval '1 ms', {schema_version})
 on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, address = excluded.address,
     signals = excluded.signals, rules = excluded.rules, rules_until = excluded.rules_until
-returning {watched} as watched`
+returning {watched} as watched, ` + uncounted + ` as uncounted`
+
+// uncounted says whether there are counts to add up to rates.
+const uncounted = `(exists (select from tasker.call_counts) or exists (select from tasker.task_counts))`
 
 var processorAlive = pg.Compile(signOfProcessor)
 
@@ -369,7 +372,7 @@ var overdue = everyLane + `, first as materialized (
              cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[f.callable]) and (paused_at is null or paused_by is null) limit 1) c
              cross join lateral (select name, paused_at from tasker.namespaces where namespace_id = any (array[c.namespace_id]) limit 1) n
              where n.paused_at is null and f.enqueued_at < clock_timestamp() - @patience_ms::bigint * interval '1 ms') as namespaces,
-       {watched} as watched`
+       {watched} as watched, ` + uncounted + ` as uncounted`
 
 // lookEverywhere returns the arguments of overdue: the frontiers, and how long work may
 // wait.
@@ -384,6 +387,8 @@ func (s *Board) lookEverywhere(patience time.Duration) pg.Args {
 type Attention struct {
 	Horizon
 	Signals []signal.Signal // for work that has waited too long
+	// Uncounted says that there are counts to add up to rates.
+	Uncounted bool
 
 	watched int // see pg.DB.Following
 }
@@ -402,9 +407,10 @@ func (s *Board) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 		alive := pg.Args{"processor": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version, "mode": d.Mode, "address": d.Address,
 			"signals": signals, "rules": d.Rules, "rules_ms": (3 * overdue).Milliseconds()}
 		if !attend {
-			watched, err := stmt.One[int](ctx, db, processorAlive.With(alive))
+			sign, err := stmt.One[signed](ctx, db, processorAlive.With(alive))
 			if err == nil {
-				note(watched)
+				note(sign.Watched)
+				a.Uncounted = sign.Uncounted
 			}
 			return err
 		}
@@ -427,11 +433,17 @@ type overdueWork struct {
 	dueTimes
 	Reported   bool
 	Namespaces []string
-	Watched    int
+	signed
+}
+
+// signed is what the sign of life of an orchestrator tells it.
+type signed struct {
+	Watched   int
+	Uncounted bool
 }
 
 func (a *Attention) learn(row *overdueWork) {
-	a.Horizon, a.Signals, a.watched = row.horizon(), nil, row.Watched
+	a.Horizon, a.Signals, a.watched, a.Uncounted = row.horizon(), nil, row.Watched, row.Uncounted
 	if row.Reported {
 		a.Signals = ReportSignals()
 	}

@@ -12,9 +12,10 @@ import (
 
 // CallableLoad is the waiting and running work of a callable, and the speed of live workers.
 type CallableLoad struct {
+	ID        int32 // of the callable
 	Namespace string
 	Handler   workflow.HandlerReference `sql:",inline"`
-	Waiting   int                       // counted up to a limit; none while the callable is paused
+	Waiting   int                       // counted up to a limit
 	Running   int
 	Oldest    time.Duration `sql:",seconds"` // how long the oldest waiting step has waited
 	Service   time.Duration `sql:",seconds"` // mean time of the handler; 0: no live worker has measured it
@@ -58,7 +59,7 @@ with recursive ` + everyLane + `, ` + keyLines(runnableOfKey) + `, paused as mat
                 order by seq limit @limit::int) first) s
         union all
         select callable, null, steps, extract(epoch from clock_timestamp() - since) from key_lines) s cross join paused
-    where s.steps > 0 and s.callable <> all (paused.those) group by s.callable
+    where s.steps > 0 and (@paused::boolean or s.callable <> all (paused.those)) group by s.callable
 ), running as materialized (
     select callable, count(*) as steps
     from (select callable from tasker.board where state = {in_progress} and lease_until >= @lease_from order by lease_until limit @limit::int) r
@@ -68,7 +69,7 @@ with recursive ` + everyLane + `, ` + keyLines(runnableOfKey) + `, paused as mat
     from tasker.workers w cross join lateral jsonb_each_text(w.load -> 'service_ms') m
     where w.stopped_at is null and w.heartbeat_at > clock_timestamp() - @alive_ms::bigint * interval '1 ms' group by m.key
 )
-select n.name as namespace, c.callable, c.method, c.resolver, least(coalesce(w.steps, 0), @limit::int)::int as waiting,
+select c.callable_id as id, n.name as namespace, c.callable, c.method, c.resolver, least(coalesce(w.steps, 0), @limit::int)::int as waiting,
        coalesce(r.steps, 0)::int as running, coalesce(greatest(w.waited, 0), 0)::float8 as oldest, coalesce(m.seconds, 0)::float8 as service,
        case when exists (select from tasker.policies where callable_id = k.callable and policy = @by_time) then coalesce(w.expected, 0) else 0 end::float8 as expected
 from (select callable from waiting union select callable from running) k
@@ -91,7 +92,7 @@ select n.name as namespace, count(l.*)::int as workers,
 from tasker.namespaces n left join live l on n.name = any (l.namespaces)
 group by n.name`)
 
-// Loads returns the load of the callables with work, and the workers of every
+// Loads returns the load of the callables with work, of which none waits while they are paused, and the workers of every
 // namespace. Each lane is counted up to limit. alive is the age up to which a heartbeat
 // counts.
 func (s *Board) Loads(ctx context.Context, alive time.Duration, limit int) ([]CallableLoad, []NamespaceWorkers, error) {
@@ -100,8 +101,18 @@ func (s *Board) Loads(ctx context.Context, alive time.Duration, limit int) ([]Ca
 	if err != nil {
 		return nil, nil, err
 	}
-	_, limits["lease_from"] = s.timesFrom()
-	limits["limit"], limits["by_time"], limits["unknown_lane"] = limit, order.ShortestExpected, order.ShortestExpected.Lane(order.Step{})
-	loads, err := pg.ReadAll[CallableLoad](ctx, s.db, "callable_loads", "read the load of callables", callableLoads.With(s.everywhere().And(limits)))
+	loads, err := s.loads(ctx, alive, limit, false)
 	return loads, workers, err
+}
+
+// Depths returns what waits and runs of the callables with work, also of paused ones. Each lane is counted up to limit.
+func (s *Board) Depths(ctx context.Context, limit int) ([]CallableLoad, error) {
+	return s.loads(ctx, 0, limit, true)
+}
+
+func (s *Board) loads(ctx context.Context, alive time.Duration, limit int, paused bool) ([]CallableLoad, error) {
+	args := pg.Args{"alive_ms": alive.Milliseconds(), "limit": limit, "paused": paused, "by_time": order.ShortestExpected,
+		"unknown_lane": order.ShortestExpected.Lane(order.Step{})}
+	_, args["lease_from"] = s.timesFrom()
+	return pg.ReadAll[CallableLoad](ctx, s.db, "callable_loads", "read the load of callables", callableLoads.With(s.everywhere().And(args)))
 }

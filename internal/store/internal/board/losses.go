@@ -88,8 +88,8 @@ type judging struct {
 //	counted  of a dead worker of a queue, or of a worker that nobody knows: reported
 //
 // Reports of losses are applied like every report. The token stays for the record; a late result is
-// rejected because the state has changed. The last part, judged, has a row for each lost step and for
-// each lane in which steps are claimable again.
+// rejected because the state has changed. The last part, judged, has a row for each lost step, each
+// recorded loss and each lane in which steps are claimable again.
 func judge(how judging) string {
 	failure := func(message string) string {
 		return `jsonb_build_object('error_type', '` + how.kind + `', 'retryable', true, 'message', format('` + how.lost + `; ` + message + `)`
@@ -120,10 +120,10 @@ func judge(how judging) string {
         lost_after_ms = greatest(s.lost_after_ms, extract(epoch from least(s.lease_until, clock_timestamp()) - s.claimed_at) * 1000)
     from verdicts j where s.ctid = j.at and j.verdict = 'spared'
     returning s.task_uuid, s.step_no, j.attempt, j.token, j.worker, j.enqueued_at, j.claimed_at, s.checkpoint, s.queue, s.callable, s.lane,
-              j.under_way, j.blamed_task, j.blamed_step
+              clock_timestamp() as lost_at, coalesce((s.batch ->> 'template')::int, s.step_no) as step, ` + limitedCallableOf + ` as counted_as, j.under_way, j.blamed_task, j.blamed_step
 ), recorded as (
     insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at, outcome, reason, error, checkpoint)
-    select task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, clock_timestamp(), clock_timestamp(), {lease_lost}, '` + SparedReason + `',
+    select task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, lost_at, lost_at, {lease_lost}, '` + SparedReason + `',
            ` + failure(`%s, so the step runs again without using an attempt', worker,
                case when under_way = 1 then coalesce(format('step %s of task %s is blamed', blamed_step, blamed_task), 'another step is blamed')
                     else 'no step is blamed' end)`) + `, checkpoint
@@ -139,9 +139,12 @@ func judge(how judging) string {
     from verdicts j where s.ctid = j.at and j.verdict in ('blamed', 'once', 'worn', 'counted')
     returning j.verdict, s.task_uuid, s.step_no
 ), judged as (
-    select verdict, '' as namespace, 0 as callable, 0::smallint as lane, 1::bigint as steps, task_uuid, step_no from gone
+    select verdict, '' as namespace, 0 as callable, 0::smallint as lane, 1::bigint as steps, task_uuid, step_no, ` + nothingLost + ` from gone
     union all
-    select b.verdict, n.name, b.callable, b.lane, count(*), null, 0
+    select 'recorded', '', s.counted_as, 0::smallint, 1, s.task_uuid, s.step_no, t.plan_id, s.step, s.enqueued_at, s.claimed_at, s.lost_at
+    from spared s left join lateral (select plan_id from tasker.board where task_uuid = any (array[s.task_uuid]) and slot = 0 limit 1) t on true
+    union all
+    select b.verdict, n.name, b.callable, b.lane, count(*), null, 0, ` + nothingLost + `
     from (select 'unbegun' as verdict, queue, callable, lane from back union all select 'spared', queue, callable, lane from spared) b
     cross join lateral (select name from tasker.namespaces where namespace_id = any (array[b.queue]) limit 1) n group by b.verdict, n.name, b.callable, b.lane
 )`
@@ -154,6 +157,9 @@ const (
 	// ofLost are the columns of a lost claim.
 	ofLost = `task_uuid, step_no, worker, token, ahead, queue, attempt, last_attempt, losses, lost_after_ms, enqueued_at, claimed_at`
 )
+
+// nothingLost are the columns of lostRow of other rows.
+const nothingLost = `null::int as plan_id, 0 as step, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::timestamptz as at`
 
 // SparedReason is the reason of a recorded attempt that was lost and used none.
 const SparedReason = "not_blamed"
@@ -239,6 +245,7 @@ type judgement struct {
 	Steps    int
 	TaskUUID *uuid.UUID
 	StepNo   int
+	lostRow
 }
 
 // ExpireLeases ends leases that have run out; the keys of the rows are tasks. A step that is not
@@ -258,8 +265,10 @@ func (s *Board) LoseClaim(ctx context.Context, k ClaimKey, blamed bool, maxLosse
 
 // judge runs a statement that judges losses.
 func (s *Board) judge(ctx context.Context, flow, doing string, call stmt.Call) (Expired, error) {
-	return pg.Change(ctx, s.db, flow, doing, func(ctx context.Context, tx pgx.Tx) (e Expired, _ []signal.Signal, err error) {
+	var lost counted
+	e, err := pg.Change(ctx, s.db, flow, doing, func(ctx context.Context, tx pgx.Tx) (e Expired, _ []signal.Signal, err error) {
 		topics := SignalSet{}
+		lost = counted{}
 		if err := stmt.Each(ctx, tx, call, func(r *judgement) {
 			switch r.Verdict {
 			case "unbegun":
@@ -268,6 +277,8 @@ func (s *Board) judge(ctx context.Context, flow, doing string, call stmt.Call) (
 			case "spared":
 				e.Spared += r.Steps
 				topics.AddNamed(&r.NamedLane)
+			case "recorded":
+				lost.addLost(r)
 			default:
 				if e.Lost++; r.Verdict == "blamed" {
 					e.Blamed = append(e.Blamed, StepKey{*r.TaskUUID, r.StepNo})
@@ -281,4 +292,8 @@ func (s *Board) judge(ctx context.Context, flow, doing string, call stmt.Call) (
 		}
 		return e, e.Signals, nil
 	})
+	if err == nil {
+		s.counts.Count(lost.attempts, nil)
+	}
+	return e, err
 }

@@ -70,16 +70,14 @@ func (s *Board) Settle(ctx context.Context, taker ClaimRequest, list []Settlemen
 	}
 	err := s.db.Call(ctx, "settle", "settle results", func(ctx context.Context, db *pg.Conn) error {
 		clear(answers) // of a rolled-back try
+		w.counted = counted{}
 		return s.db.Transact(ctx, db, done.Signals, func(b *pgx.Batch) { w.queue(b, answers) })
 	})
 	if err != nil {
 		return nil, Committed{NextDue: -1}, err
 	}
-	for i := range answers {
-		if answers[i].Accepted && list[i].Effects.Finished {
-			done.Finished++
-		}
-	}
+	s.counts.Count(w.attempts, w.ends)
+	done.Finished = len(w.ends)
 	return answers, done, nil
 }
 
@@ -140,6 +138,7 @@ type settling struct {
 	next   []*Claimed    // of each settlement
 	place  map[int64]int // of each settlement, by the token of its claim
 	topics SignalSet
+	counted
 }
 
 // settledClaim is a claim that ended, with the fence, and the result and the progress to
@@ -237,11 +236,14 @@ func (w *settling) queue(b *pgx.Batch, answers []Settled) {
 	}
 	if len(w.ended) > 0 {
 		type row struct {
-			Token   int64
-			Watched bool
+			Token           int64
+			Watched         bool
+			At, RequestedAt time.Time
 		}
 		settleEnds.With(pg.Args{"o": w.ended}).Queue(b).Query(stmt.Rows(func(r *row) {
-			answers[w.place[r.Token]] = Settled{Accepted: true, Watched: r.Watched}
+			i := w.place[r.Token]
+			answers[i] = Settled{Accepted: true, Watched: r.Watched}
+			w.list[i].settled(&w.counted, r.At, &r.RequestedAt)
 		}))
 	}
 	if len(w.moved) > 0 {
@@ -249,6 +251,7 @@ func (w *settling) queue(b *pgx.Batch, answers []Settled) {
 		move.Queue(b).Query(stmt.Rows(func(r *movedRow) {
 			i := w.place[r.Token]
 			answers[i] = Settled{Accepted: true}
+			w.list[i].settled(&w.counted, r.At, nil)
 			if w.next[i] == nil || r.Fence == nil || r.TakenAt == nil {
 				return // not claimed: not wanted, or its namespace is paused
 			}
@@ -265,6 +268,7 @@ type movedRow struct {
 	Fence   *int64 // of the next claim; nil: none
 	Since   time.Time
 	TakenAt *time.Time
+	At      time.Time     // of the move
 	Lease   time.Duration `sql:",seconds"`
 }
 
@@ -291,7 +295,7 @@ with o as materialized (
     from ` + stmt.HiddenList[settledClaim]("o") + `
 ), gone as (
     delete from tasker.board t using o where ` + stillHeld + `
-    returning t.task_uuid, t.step_no, t.attempt, t.token, t.worker, t.enqueued_at, t.claimed_at, t.watched, t.queue, t.task_state, o.result, o.progress, o.at
+    returning t.task_uuid, t.step_no, t.attempt, t.token, t.worker, t.enqueued_at, t.claimed_at, t.watched, t.queue, t.task_state, t.requested_at, o.result, o.progress, o.at
 ), recorded as (
     insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
                                       outcome, result, task_state, task_progress)
@@ -299,7 +303,7 @@ with o as materialized (
            {success}, result::jsonb, {task_complete}, progress
     from gone where ` + recording(`task_uuid, queue, step_no, attempt, {success}, greatest(task_state, {task_in_process}), {task_complete}`) + `
 )
-select token, coalesce(watched, false) as watched from gone`)
+select token, coalesce(watched, false) as watched, at, requested_at from gone`)
 
 // settleMoves records attempts and moves the rows of their tasks to the next step, which
 // is claimable, or claimed at once (taken) if that is wanted and the namespace is not
@@ -338,7 +342,7 @@ with o as materialized (
     select task_uuid, step_no, attempt, token, @worker::uuid, enqueued_at, claimed_at, at, at, {success}, result::jsonb
     from moved where ` + recording(`task_uuid, queue, step_no, attempt, {success}, null, null`) + `
 )
-select token, fence, since, taken_at, extract(epoch from lease_until - clock_timestamp())::float8 as lease from moved`)
+select token, fence, since, taken_at, at, extract(epoch from lease_until - clock_timestamp())::float8 as lease from moved`)
 
 // claimCreated claims the first steps of tasks that the same transaction has
 // created.

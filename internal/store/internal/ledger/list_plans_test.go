@@ -88,7 +88,7 @@ func TestListsOfALargeLedger(t *testing.T) {
 	plans, known := registry.New(opened)
 	shared := uuid.New()
 	fillLargeLedger(t, db, plans, shared, count)
-	l := New(opened, known)
+	l := New(opened, known, nil)
 	id := func(i int) uuid.UUID { return uuid.MustParse(db.QueryString(t, `select list_id($1)::text`, i)) }
 	of := func(i int) time.Time {
 		at := id(i)

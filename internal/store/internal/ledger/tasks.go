@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/internal/execution"
+	"github.com/tasker-go/tasker/internal/rates"
 	"github.com/tasker-go/tasker/internal/store/internal/board"
 	"github.com/tasker-go/tasker/internal/store/internal/pg"
 	"github.com/tasker-go/tasker/internal/store/internal/registry"
@@ -23,10 +25,15 @@ type Ledger struct {
 	db       *pg.DB
 	registry *registry.Memory
 	scans    scans
+
+	counts    *rates.Counter // of what this process records
+	uncounted atomic.Bool    // there may be counts to add up
 }
 
-// New returns the room.
-func New(db *pg.DB, r *registry.Memory) *Ledger { return &Ledger{db, r, scansOfLists} }
+// New returns the room. counts is what the board counts.
+func New(db *pg.DB, r *registry.Memory, counts *rates.Counter) *Ledger {
+	return &Ledger{db: db, registry: r, scans: scansOfLists, counts: counts}
+}
 
 // Task is a task as shown to users, alive or ended. Its tagged fields are those of its
 // request, which its row in the ledger has.

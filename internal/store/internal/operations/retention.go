@@ -30,6 +30,8 @@ type RetentionLimits struct {
 	TTL           time.Duration
 	DeadLetterTTL time.Duration // from the closing of an entry; 0: for ever
 	EventTTL      time.Duration // from the publishing of a domain event; 0: for ever
+	MinutesTTL    time.Duration // of rates, of minutes and of ten minutes; 0: for ever
+	HoursTTL      time.Duration // of rates, of hours and days; 0: for ever
 	Batch         int           // tasks, and other rows, deleted at once; at least 1
 }
 
@@ -55,6 +57,7 @@ type Retained struct {
 	DeadLetters    int
 	Actions        int
 	Sessions       int  // of browsers, ended for a day
+	Rates          int  // rows of rates and depths
 	Busy           int  // days in use; they are tried again
 	More           bool // more to do at once
 }
@@ -68,7 +71,7 @@ func (s *Operations) Retain(ctx context.Context, l RetentionLimits, dry bool) (R
 	if dry {
 		r.memory, r.steps = &aging{}, retainPreview
 	}
-	parts := []func(context.Context) error{r.identities, r.submissionKeys, r.received, r.browserSessions, r.daemons, r.deadLetters, r.actions, r.events, r.ledger, r.logs}
+	parts := []func(context.Context) error{r.identities, r.submissionKeys, r.received, r.browserSessions, r.daemons, r.deadLetters, r.actions, r.events, r.ledger, r.logs, r.rates}
 	err := each(ctx, parts, func(part func(context.Context) error) error { return part(ctx) })
 	return r.done, err
 }
@@ -136,6 +139,26 @@ func (r *retaining) logs(ctx context.Context) error {
 	said, err := r.rows(ctx, "progress", strayProgress, ttl)
 	r.done.Logs += said
 	return err
+}
+
+// rates deletes old rows of rates, those of minutes before those of hours.
+func (r *retaining) rates(ctx context.Context) error {
+	return each(ctx, []struct {
+		ttl    time.Duration
+		grains []int32
+	}{{r.limits.MinutesTTL, []int32{60, 600}}, {r.limits.HoursTTL, []int32{3600, 86400}}}, func(old struct {
+		ttl    time.Duration
+		grains []int32
+	}) error {
+		if old.ttl <= 0 {
+			return nil
+		}
+		return each(ctx, []string{"call_rates", "task_rates", "call_depths"}, func(table string) error {
+			n, err := r.rows(ctx, table, oldRates[table], pg.Args{"ttl_ms": old.ttl.Milliseconds(), "grains": old.grains})
+			r.done.Rates += n
+			return err
+		})
+	})
 }
 
 func (r *retaining) browserSessions(ctx context.Context) (err error) {
@@ -366,6 +389,17 @@ where expires_at < (select clock_timestamp() - interval '1 day') order by expire
 select ctid as at from tasker.operator_actions where at < (select clock_timestamp() - @ttl_ms::bigint * interval '1 ms')
 order by operator_actions.at limit @limit offset @skip`)
 )
+
+// oldRates are the rows of rates that have had their time.
+// Index: call_rates_at, task_rates_at, call_depths_at.
+var oldRates = map[string]expired{"call_rates": oldRatesOf("call_rates"), "task_rates": oldRatesOf("task_rates"), "call_depths": oldRatesOf("call_depths")}
+
+func oldRatesOf(table string) expired {
+	return expiredRows(table, `
+select r.ctid as at from unnest((select @grains::int[])) g(grain) cross join lateral (
+    select ctid from tasker.`+table+` where grain = g.grain and at < (select clock_timestamp() - @ttl_ms::bigint * interval '1 ms') order by at limit @limit offset @skip) r
+limit @limit`)
+}
 
 // Index: the primary keys.
 var strayLogs, strayProgress = strayRowsOf("attempt_logs_default"), strayRowsOf("attempt_progress_default")

@@ -46,6 +46,7 @@ var constants = stmt.Constants{
 	"task_pending": number(workflow.TaskPending), "task_in_process": number(workflow.TaskStepsInProcess),
 	"task_waiting_for_dependencies": number(workflow.TaskWaitingForDependencies), "task_waiting_for_retry": number(workflow.TaskWaitingForRetry),
 	"task_complete": number(workflow.TaskComplete), "task_resolved": number(workflow.TaskResolvedManually), "task_error": number(workflow.TaskError),
+	"task_cancelled": number(workflow.TaskCancelled),
 
 	// Kinds of messages about tasks.
 	"ended": number(MessageEnded), "stop": number(messageStop), "dependencies": number(MessageDependencies), "dependency_failed": number(MessageFailed),
@@ -70,7 +71,7 @@ var constants = stmt.Constants{
 }
 
 // SchemaVersion is the newest migration that this program carries.
-const SchemaVersion = 141
+const SchemaVersion = 142
 
 func number[E ~int | ~int16](e E) string { return strconv.Itoa(int(e)) }
 

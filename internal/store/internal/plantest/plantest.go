@@ -284,14 +284,14 @@ func (f Fixture) place(t *testing.T, db *pgtest.DB, after, last int) {
 	const step = `1, i, 1, 200 + i % 2, state, 1, case when state >= 3 then i end,
 		case when state = 1 then now() + (i - $3) * interval '1 s' end,
 		case when state = 3 then now() + (i - $3) * interval '1 s' end,
-		case when state = 4 then 1 end, '{0}'::smallint[], case when i % 7 = 0 then array['gpu'] end`
+		case when state = 4 then 1 end, '{0}'::smallint[], case when i % 7 = 0 then array['gpu'] end, case when state >= 3 then now() end`
 	const task = `1, 4, 0, decode(repeat('00', 14), 'hex'), now(), case when i % 3 > 0 then '{"n": 1}'::jsonb end`
 	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, plan_id, task_state, priority, progress, requested_at, context,
-			callable, seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
+			callable, seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags, claimed_at)
 		select test_id(i), 0, 1, `+task+`, `+step+` from `+numbers+` where inline
 		union all
-		select test_id(i), 0, 1, `+task+`, 0, 0, null, 0, 0, 0, null, null, null, null, null, null from `+numbers+` where not inline`, after, last, f.Youngest())
-	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, callable, seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
+		select test_id(i), 0, 1, `+task+`, 0, 0, null, 0, 0, 0, null, null, null, null, null, null, null from `+numbers+` where not inline`, after, last, f.Youngest())
+	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, callable, seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags, claimed_at)
 		select test_id(i), 2, 1, `+step+` from `+numbers+` where not inline`, after, last, f.Youngest())
 }
 
