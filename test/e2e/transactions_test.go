@@ -33,7 +33,7 @@ version: 1.0.0
 steps:
   - {name: only, handler: {callable: keep}, retry: {max_attempts: 50, backoff: fixed, backoff_base_ms: 1}}
 `))
-		return errors.Join(err, registerHop(w), registerWaits(w), registerOutages(w), registerCrash(w), registerJoin(w), registerLogs(w), registerTalk(w), w.RegisterTemplate(tmpl), worker.HandleTx(w, "keep", func(c *worker.StepContext, tx pgx.Tx, _ struct{}) (int64, error) {
+		return errors.Join(err, registerHop(w), registerWaits(w), registerOutages(w), registerCrash(w), registerJoin(w), registerLogs(w), registerTalk(w), registerRates(w), w.RegisterTemplate(tmpl), worker.HandleTx(w, "keep", func(c *worker.StepContext, tx pgx.Tx, _ struct{}) (int64, error) {
 			if _, err := tx.Exec(c, `insert into kept (task_uuid, token) values ($1, $2)`, c.TaskUUID(), c.Token()); err != nil {
 				return 0, err
 			}
