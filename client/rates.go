@@ -29,6 +29,7 @@ type Durations struct {
 	P50   float64 `json:"p50_seconds"`
 	P95   float64 `json:"p95_seconds"`
 	P99   float64 `json:"p99_seconds"`
+	Max   float64 `json:"max_seconds,omitempty" doc:"The longest; absent for waiting"`
 }
 
 // AttemptRates are the attempts of steps in a time.

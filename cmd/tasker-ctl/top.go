@@ -42,10 +42,11 @@ type fleetView struct {
 }
 
 type queueView struct {
-	Namespace     string `json:"namespace"`
-	Waiting       int    `json:"waiting"`
-	WithoutWorker int    `json:"without_worker"`
-	Paused        bool   `json:"paused"`
+	Namespace     string        `json:"namespace"`
+	Waiting       int           `json:"waiting"`
+	WithoutWorker int           `json:"without_worker"`
+	Paused        bool          `json:"paused"`
+	Kept          *client.Depth `json:"kept,omitempty"` // as the fleet last saw it
 }
 
 type workerView struct {
@@ -82,7 +83,9 @@ after the second that rates take.
 
 Numbers of a daemon come from /metrics at the address that it has registered,
 without credentials unless that is the configured one. Where it cannot be read,
-they are missing, and the rates are those of the others.`,
+they are missing, and the rates are those of the others. Without any, tasks and
+waiting steps are as the fleet has kept them, of the last five minutes; so is the
+age of the oldest waiting step.`,
 		flags: all(
 			intervalFlag(&interval, "how often it is drawn, 500ms or more"),
 			opt(&once, "once", "write it once, and end"),
@@ -188,12 +191,14 @@ func (w *fleetWatch) look(ctx context.Context) (*fleetView, error) {
 		return nil, err
 	}
 	own := w.read(ctx, w.client)
+	kept, _ := w.client.NamespaceRates(ctx, "", client.RatesOptions{Last: keptRates, Resolution: time.Minute}) // nil where it may not be read
 	now := w.readAll(ctx, fleet.Replicas, own)
 	at := w.app.now().UTC()
 	rate := w.rates(now, at.Sub(w.lookedAt))
-	view := &fleetView{At: client.Time{Time: at}, TasksCreated: rate("", metricCreated, ""), TasksEnded: rate("", metricEnded, ""),
-		TasksFailed: rate("", metricEnded, `state="error"`), StepsClaimed: rate("", metricClaimed, ""), StepsApplied: rate("", metricApplied, ""),
-		Queues: queueViews(namespaces, own), Workers: []workerView{}, Orchestrators: []orchestratorView{}, Warning: fleet.Warning}
+	created, ended, failed := keptPerSecond(kept)
+	view := &fleetView{At: client.Time{Time: at}, TasksCreated: cmp.Or(rate("", metricCreated, ""), created), TasksEnded: cmp.Or(rate("", metricEnded, ""), ended),
+		TasksFailed: cmp.Or(rate("", metricEnded, `state="error"`), failed), StepsClaimed: rate("", metricClaimed, ""), StepsApplied: rate("", metricApplied, ""),
+		Queues: queueViews(namespaces, own, kept), Workers: []workerView{}, Orchestrators: []orchestratorView{}, Warning: fleet.Warning}
 	for _, r := range fleet.Replicas {
 		if r.Kind == string(orchestrator) {
 			view.Orchestrators = append(view.Orchestrators, orchestratorView{r, rate(r.UUID, metricCreated, "")})
@@ -283,8 +288,34 @@ func (w *fleetWatch) rates(now map[string]figures, over time.Duration) func(uuid
 	}
 }
 
-// queueViews are the namespaces, those with the most waiting steps first.
-func queueViews(namespaces []client.Namespace, own figures) []queueView {
+// keptRates is the time whose rates stand in for those of metrics that cannot be read.
+const keptRates = 5 * time.Minute
+
+// keptPerSecond is how many tasks were created, ended and failed a second; nil where the rates cannot be read.
+func keptPerSecond(kept *client.NamespaceRatesList) (created, ended, failed *float64) {
+	if kept == nil || !kept.To.After(kept.From.Time) {
+		return nil, nil, nil
+	}
+	over := kept.To.Sub(kept.From.Time).Seconds()
+	created, ended, failed = new(float64), new(float64), new(float64)
+	for i := range kept.Namespaces {
+		n := &kept.Namespaces[i]
+		*created += float64(n.Created) / over
+		*ended += float64(n.Completed+n.Failed+n.Cancelled+n.Resolved) / over
+		*failed += float64(n.Failed) / over
+	}
+	return created, ended, failed
+}
+
+// queueViews are the namespaces, those with the most waiting steps first. Where the metrics of the orchestrator cannot be read,
+// they are as the fleet last saw them.
+func queueViews(namespaces []client.Namespace, own figures, kept *client.NamespaceRatesList) []queueView {
+	seen := map[string]*client.Depth{}
+	if kept != nil {
+		for i := range kept.Namespaces {
+			seen[kept.Namespaces[i].Namespace] = &kept.Namespaces[i].Depth
+		}
+	}
 	waiting, without := own.byNamespace(metricDepth), own.byNamespace(metricUnserved)
 	paused := map[string]bool{}
 	for _, n := range namespaces {
@@ -293,7 +324,11 @@ func queueViews(namespaces []client.Namespace, own figures) []queueView {
 	}
 	views := []queueView{}
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		views = append(views, queueView{Namespace: name, Waiting: int(waiting[name]), WithoutWorker: int(without[name]), Paused: paused[name]})
+		view := queueView{Namespace: name, Waiting: int(waiting[name]), WithoutWorker: int(without[name]), Paused: paused[name], Kept: seen[name]}
+		if own == nil && view.Kept != nil {
+			view.Waiting = view.Kept.Waiting
+		}
+		views = append(views, view)
 	}
 	slices.SortStableFunc(views, func(x, y queueView) int { return cmp.Compare(y.Waiting, x.Waiting) })
 	return views
@@ -315,7 +350,11 @@ func (a *app) fleetLines(v *fleetView, height int) []string {
 		lines = append(lines, a.screen.paint(yellow, "warning: "+oneLine(v.Warning)))
 	}
 	queues := resource[queueView]{app: a, facts: func(q *queueView) facts {
-		return facts{{"NAMESPACE", q.Namespace}, {"WAITING", q.Waiting}, {"WITHOUT WORKER", q.WithoutWorker}, {"STATE", pausedCell(q.Paused)}}
+		oldest := ""
+		if q.Kept != nil && q.Kept.Waiting > 0 {
+			oldest = brief(q.Kept.OldestSeconds)
+		}
+		return facts{{"NAMESPACE", q.Namespace}, {"WAITING", q.Waiting}, {"OLDEST", oldest}, {"WITHOUT WORKER", q.WithoutWorker}, {"STATE", pausedCell(q.Paused)}}
 	}}
 	workers := resource[workerView]{app: a, facts: func(w *workerView) facts {
 		running := ""

@@ -40,6 +40,7 @@ type Call struct {
 	Waiting, Running Histogram // of those for which both times are known
 	WaitingMS        int64     // in all
 	RunningMS        int64
+	LongestMS        int64 // that one ran
 }
 
 // TaskKey is what ends of tasks are counted by.
@@ -54,6 +55,8 @@ type Task struct {
 	TaskKey
 	Count int64
 	MS    int64 // from the requests to the ends, in all
+	// LongestMS is the longest of these times.
+	LongestMS int64
 }
 
 // Counter gathers what a process has recorded. It keeps up to a number of keys; what comes under a
@@ -93,8 +96,10 @@ func (c *Counter) Count(attempts []Attempt, ends []End) {
 	}
 	for _, e := range ends {
 		if t := c.task(TaskKey{e.Plan, e.State, minute(e.Ended)}); t != nil {
+			ms := milliseconds(e.Ended.Sub(e.Requested))
 			t.Count++
-			t.MS += milliseconds(e.Ended.Sub(e.Requested))
+			t.MS += ms
+			t.LongestMS = max(t.LongestMS, ms)
 		} else {
 			c.dropped++
 		}
@@ -133,6 +138,7 @@ func (call *Call) add(a *Attempt) {
 		d := a.Reported.Sub(a.Claimed)
 		call.Running[BucketOf(d)]++
 		call.RunningMS += milliseconds(d)
+		call.LongestMS = max(call.LongestMS, milliseconds(d))
 	}
 }
 
@@ -172,11 +178,13 @@ func (c *Counter) Return(calls []Call, tasks []Task) {
 		to.Running.Add(&from.Running)
 		to.WaitingMS += from.WaitingMS
 		to.RunningMS += from.RunningMS
+		to.LongestMS = max(to.LongestMS, from.LongestMS)
 	}
 	for _, from := range tasks {
 		if to := c.task(from.TaskKey); to != nil {
 			to.Count += from.Count
 			to.MS += from.MS
+			to.LongestMS = max(to.LongestMS, from.LongestMS)
 		} else {
 			c.dropped += from.Count
 		}

@@ -121,8 +121,10 @@ func (r *ratesRoutes) callables(ctx context.Context, in *struct {
 }
 
 func attemptsOf(f *store.CallFigures) client.AttemptRates {
+	running := howLong(f.Running, f.RunningMS)
+	running.Max = float64(f.LongestMS) / 1000
 	return client.AttemptRates{Success: f.Succeeded, Failed: f.Failed, Error: f.FailedForGood, LeaseLost: f.Lost, Cancelled: f.Cancelled,
-		Waiting: howLong(f.Waiting, f.WaitingMS), Running: howLong(f.Running, f.RunningMS)}
+		Waiting: howLong(f.Waiting, f.WaitingMS), Running: running}
 }
 
 func howLong(buckets []int, ms int64) client.Durations {

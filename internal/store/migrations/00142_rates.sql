@@ -12,6 +12,7 @@ create table tasker.call_counts (
     count      bigint not null,
     waiting_ms bigint not null,
     running_ms bigint not null,
+    longest_ms bigint not null, -- that one ran
     waiting    bigint[] not null,
     running    bigint[] not null
 );
@@ -20,7 +21,8 @@ create table tasker.task_counts (
     state   smallint not null, -- 1: created, otherwise the state in which they ended
     at      timestamptz not null,
     count   bigint not null,
-    ms      bigint not null -- from the requests to the ends, in all
+    ms      bigint not null default 0, -- from the requests to the ends, in all
+    longest_ms bigint not null default 0
 );
 
 -- The same added up, from at on for so many seconds as grain says. waiting_i is how many waited for at most 2^i ms, and
@@ -35,6 +37,7 @@ create table tasker.call_rates (
     count      bigint not null,
     waiting_ms bigint not null,
     running_ms bigint not null,
+    longest_ms bigint not null,
     waiting_0 bigint, waiting_1 bigint, waiting_2 bigint, waiting_3 bigint, waiting_4 bigint, waiting_5 bigint, waiting_6 bigint, waiting_7 bigint, waiting_8 bigint,
     waiting_9 bigint, waiting_10 bigint, waiting_11 bigint, waiting_12 bigint, waiting_13 bigint, waiting_14 bigint, waiting_15 bigint, waiting_16 bigint, waiting_17 bigint,
     waiting_18 bigint, waiting_19 bigint, waiting_20 bigint, waiting_21 bigint, waiting_22 bigint, waiting_23 bigint, waiting_24 bigint, waiting_25 bigint,
@@ -51,6 +54,7 @@ create table tasker.task_rates (
     state   smallint not null,
     count   bigint not null,
     ms      bigint not null,
+    longest_ms bigint not null,
     primary key (plan_id, grain, at, state)
 ) with (fillfactor = 80);
 create index task_rates_at on tasker.task_rates (grain, at);
@@ -80,7 +84,7 @@ declare
     guest record;
     makes constant text := pg_get_functiondef((select oid from pg_proc where proname = 'put_task' and pronamespace = 'tasker'::regnamespace));
     marks constant text := E'\n    if coalesce(pg_sequence_last_value(''tasker.following''::regclass) > 1, false) then\n';
-    count constant text := E'    insert into tasker.task_counts (plan_id, state, at, count, ms) values (plan, 1, date_trunc(''minute'', at), 1, 0);\n';
+    count constant text := E'    insert into tasker.task_counts (plan_id, state, at, count) values (plan, 1, date_trunc(''minute'', at), 1);\n';
 begin
     for guest in select distinct a.grantee from pg_class c cross join lateral aclexplode(c.relacl) a
                  where c.oid = 'tasker.task_identities'::regclass and a.privilege_type = 'INSERT' and a.grantee <> c.relowner loop
@@ -98,7 +102,7 @@ end $$;
 do $$
 declare
     makes constant text := pg_get_functiondef((select oid from pg_proc where proname = 'put_task' and pronamespace = 'tasker'::regnamespace));
-    count constant text := E'    insert into tasker.task_counts (plan_id, state, at, count, ms) values (plan, 1, date_trunc(''minute'', at), 1, 0);\n';
+    count constant text := E'    insert into tasker.task_counts (plan_id, state, at, count) values (plan, 1, date_trunc(''minute'', at), 1);\n';
 begin
     execute replace(makes, count, '');
 end $$;

@@ -181,8 +181,8 @@ with patience as materialized (
     from ` + stmt.List[newStep]("s") + `
     join accepted a using (task_uuid)
 ), counted as (
-    insert into tasker.task_counts (plan_id, at, state, count, ms)
-    select plan_id, date_trunc('minute', statement_timestamp()), {task_pending}, count(*), 0 from accepted group by plan_id
+    insert into tasker.task_counts (plan_id, at, state, count)
+    select plan_id, date_trunc('minute', statement_timestamp()), {task_pending}, count(*) from accepted group by plan_id
 )
 select task_uuid, statement_timestamp() as requested_at, null::bigint as refused_ms from accepted
 union all select task_uuid, null, refused_ms from input where refused_ms is not null`

@@ -86,8 +86,8 @@ select tasker.record_transition(task_uuid, queue, null, null, null, null, {task_
 
 // countCreated counts copied tasks, by the time that they have in the ledger.
 var countCreated = pg.Compile(`
-insert into tasker.task_counts (plan_id, at, state, count, ms)
-select plan_id, date_trunc('minute', @at::timestamptz), {task_pending}, count, 0 from ` + stmt.List[createdCount]("c"))
+insert into tasker.task_counts (plan_id, at, state, count)
+select plan_id, date_trunc('minute', @at::timestamptz), {task_pending}, count from ` + stmt.List[createdCount]("c"))
 
 // createdCount is how many tasks of a plan are created.
 type createdCount struct {

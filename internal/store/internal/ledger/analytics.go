@@ -139,6 +139,72 @@ select false, tasker.step_state_name(e.status, case when l.waits and l.state = 1
 from entries e left join living l on l.task_uuid = e.task_uuid and l.step_no = e.no
 where e.status <> 0 group by 2`)
 
+// analysedMore reports whether a window has more than is analysed of it: then the rates are read instead.
+// Index: the primary keys backwards, in the partitions of the window.
+var analysedMore = pg.Compile(`
+select (select count(*) from (select from tasker.tasks where task_uuid >= tasker.uuid_floor(now() - @hours::int * interval '1 hour')
+                              order by task_uuid desc limit @tasks::int) t) = @tasks::int
+    or (select count(*) from (select from tasker.step_attempts where task_uuid >= tasker.uuid_floor(now() - @hours::int * interval '1 hour')
+                              order by task_uuid desc limit @attempts::int) a) = @attempts::int`)
+
+// The same by the rates of a window, all of it.
+// Index: task_rates_at, call_rates_at, then the primary keys.
+var (
+	ratedPerformance = pg.Compile(`
+with ` + period + `, tasks as materialized (
+    select ` + taskFigures + ` from period cross join tasker.task_rates r where r.grain = @grain::int and r.at >= since and r.at < till
+), calls as materialized (
+    select coalesce(sum(count) filter (where outcome = {success}), 0)::bigint as steps, coalesce(sum(running_ms), 0) / greatest(sum(count), 1) / 1000 as seconds
+    from period cross join tasker.call_rates where grain = @grain::int and at >= since and at < till
+)
+select t.created as total, greatest(t.created - t.completed - t.resolved - t.failed - t.cancelled, 0) as active, t.completed + t.resolved as completed, t.failed,
+       (t.ended_ms / greatest(t.completed + t.resolved + t.failed + t.cancelled, 1) / 1000.0)::float8 as task_seconds,
+       c.seconds::float8 as step_seconds, c.steps, till as at, since
+from tasks t cross join calls c cross join period`)
+	ratedSteps = pg.Compile(`
+with ` + period + `, slowest as materialized (
+    select plan_id, step_no, (sum(running_ms) / sum(count) / 1000)::float8 as average, (max(longest_ms) / 1000.0)::float8 as longest, sum(count)::bigint as executions,
+           coalesce(sum(count) filter (where outcome in ({failed}, {failed_for_good})), 0)::bigint as errors, max(at) as last_at
+    from period cross join tasker.call_rates where grain = @grain::int and at >= since and at < till
+    group by plan_id, step_no having sum(count) >= @min::int order by average desc, plan_id, step_no limit @limit::int
+)
+select n.name as namespace, p.name as task, p.version, coalesce(p.steps[s.step_no + 1], '') as step, s.average, s.longest, s.executions, s.errors, s.last_at, 0::float8 as steps
+from slowest s
+cross join lateral (select namespace_id, name, version, steps from tasker.plans where plan_id = any (array[s.plan_id]) limit 1) p
+cross join lateral (select name from tasker.namespaces where namespace_id = any (array[p.namespace_id]) limit 1) n
+order by s.average desc, s.plan_id, s.step_no`)
+	ratedTasks = pg.Compile(`
+with ` + period + `, slowest as materialized (
+    select plan_id, (sum(ms) / sum(count) / 1000)::float8 as average, (max(longest_ms) / 1000.0)::float8 as longest, sum(count)::bigint as executions,
+           coalesce(sum(count) filter (where state = {task_error}), 0)::bigint as errors, max(at) as last_at
+    from period cross join tasker.task_rates where grain = @grain::int and at >= since and at < till and state <> {task_pending}
+    group by plan_id having sum(count) >= @min::int order by average desc, plan_id limit @limit::int
+), done as materialized (
+    select plan_id, sum(count) as steps from period cross join tasker.call_rates
+    where grain = @grain::int and at >= since and at < till and outcome = {success} and plan_id = any (array(select plan_id from slowest)) group by plan_id
+)
+select n.name as namespace, p.name as task, p.version, '' as step, s.average, s.longest, s.executions, s.errors, s.last_at,
+       (coalesce(d.steps, 0) / s.executions)::float8 as steps
+from slowest s left join done d on d.plan_id = s.plan_id
+cross join lateral (select namespace_id, name, version from tasker.plans where plan_id = any (array[s.plan_id]) limit 1) p
+cross join lateral (select name from tasker.namespaces where namespace_id = any (array[p.namespace_id]) limit 1) n
+order by s.average desc, s.plan_id`)
+)
+
+// rated is the period of a window: in hours up to some days, then in days.
+func rated(window time.Duration) Period {
+	p := Period{Last: window, Grain: time.Hour}
+	if window > 72*time.Hour {
+		p.Grain = 24 * time.Hour
+	}
+	return p
+}
+
+// more reports whether a window has more than is analysed of it.
+func (s *Ledger) more(ctx context.Context, db *pg.Conn, window time.Duration) (bool, error) {
+	return stmt.One[bool](ctx, db, analysedMore.With(analysis(window)))
+}
+
 // Performance summarises the newest tasks of a window. Seconds are averages.
 type Performance struct {
 	Total, Active, Completed, Failed int64
@@ -168,9 +234,16 @@ func analysis(window time.Duration) pg.Args {
 	return pg.Args{"hours": int(window / time.Hour), "tasks": analysedTasks, "attempts": analysedAttempts}
 }
 
-// Performance reads the newest tasks of a window, whole hours, up to analysedTasks.
+// Performance reads the newest tasks of a window, whole hours, up to analysedTasks; of a window with more it sums up the rates, which
+// count ends and executions of the window whenever the tasks were created, and the tasks that have not ended as active.
 func (s *Ledger) Performance(ctx context.Context, window time.Duration) (Performance, error) {
 	return pg.Read(ctx, s.db, "performance", "summarise the performance", func(ctx context.Context, db *pg.Conn) (p Performance, err error) {
+		if more, err := s.more(ctx, db, window); err != nil || more {
+			if err == nil {
+				p, err = stmt.One[Performance](ctx, db, ratedPerformance.With(rated(window).args()))
+			}
+			return p, err
+		}
 		b := &pgx.Batch{}
 		b.Queue(pg.PlanForValues)
 		performance.With(analysis(window)).Queue(b).Query(stmt.Row(&p))
@@ -179,7 +252,7 @@ func (s *Ledger) Performance(ctx context.Context, window time.Duration) (Perform
 }
 
 // Bottlenecks reads the slowest steps and templates among the newest tasks of a window
-// that were executed at least so often, the slowest first.
+// that were executed at least so often, the slowest first; of a window with more tasks than are analysed, by the rates.
 func (s *Ledger) Bottlenecks(ctx context.Context, window time.Duration, limit, executions int) (Bottlenecks, error) {
 	return pg.Read(ctx, s.db, "bottlenecks", "look for bottlenecks", func(ctx context.Context, db *pg.Conn) (Bottlenecks, error) {
 		type row struct {
@@ -188,11 +261,19 @@ func (s *Ledger) Bottlenecks(ctx context.Context, window time.Duration, limit, e
 			Count int64
 		}
 		found := Bottlenecks{TaskStates: map[string]int64{}, StepStates: map[string]int64{}}
-		args := analysis(window).And(pg.Args{"limit": limit, "min": executions})
+		more, err := s.more(ctx, db, window)
+		if err != nil {
+			return found, err
+		}
+		steps, tasks, args := slowSteps, slowTasks, analysis(window)
+		if more {
+			steps, tasks, args = ratedSteps, ratedTasks, rated(window).args()
+		}
+		args = args.And(pg.Args{"limit": limit, "min": max(executions, 1)})
 		b := &pgx.Batch{}
 		b.Queue(pg.PlanForValues)
-		slowSteps.With(args).Queue(b).Query(stmt.Into(&found.Steps))
-		slowTasks.With(args).Queue(b).Query(stmt.Into(&found.Tasks))
+		steps.With(args).Queue(b).Query(stmt.Into(&found.Steps))
+		tasks.With(args).Queue(b).Query(stmt.Into(&found.Tasks))
 		stateCounts.With(analysis(window).And(pg.Args{"rows": analysedRows, "steps": analysedSteps})).Queue(b).Query(stmt.Rows(func(r *row) {
 			if r.Task {
 				found.TaskStates[r.State] += r.Count

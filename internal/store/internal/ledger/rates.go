@@ -51,24 +51,26 @@ type countedCall struct {
 	At                   time.Time
 	Count                int64
 	WaitingMS, RunningMS int64
+	LongestMS            int64
 	Waiting, Running     []int
 }
 
 // countedTask is a row of task_counts.
 type countedTask struct {
-	PlanID int32
-	State  workflow.TaskState
-	At     time.Time
-	Count  int64
-	MS     int64
+	PlanID    int32
+	State     workflow.TaskState
+	At        time.Time
+	Count     int64
+	MS        int64
+	LongestMS int64
 }
 
 var (
 	keepCalls = pg.Compile(`
-insert into tasker.call_counts (callable, plan_id, step_no, outcome, at, count, waiting_ms, running_ms, waiting, running)
-select callable, plan_id, step_no, outcome, at, count, waiting_ms, running_ms, waiting::bigint[], running::bigint[] from ` + stmt.List[countedCall]("c"))
+insert into tasker.call_counts (callable, plan_id, step_no, outcome, at, count, waiting_ms, running_ms, longest_ms, waiting, running)
+select callable, plan_id, step_no, outcome, at, count, waiting_ms, running_ms, longest_ms, waiting::bigint[], running::bigint[] from ` + stmt.List[countedCall]("c"))
 	keepTasks = pg.Compile(`
-insert into tasker.task_counts (plan_id, state, at, count, ms) select plan_id, state, at, count, ms from ` + stmt.List[countedTask]("t"))
+insert into tasker.task_counts (plan_id, state, at, count, ms, longest_ms) select plan_id, state, at, count, ms, longest_ms from ` + stmt.List[countedTask]("t"))
 )
 
 // KeepRates writes what this process has counted since the last call. What the database rejects is left out; what it
@@ -118,14 +120,14 @@ func (s *Ledger) keepCounts(ctx context.Context, call stmt.Call, giveBack func()
 
 func callRows(calls []rates.Call) []countedCall {
 	return pg.Column(calls, func(c *rates.Call) countedCall {
-		return countedCall{c.Callable, c.Plan, c.Step, c.Outcome, time.Unix(c.Minute*60, 0), c.Count, c.WaitingMS, c.RunningMS,
+		return countedCall{c.Callable, c.Plan, c.Step, c.Outcome, time.Unix(c.Minute*60, 0), c.Count, c.WaitingMS, c.RunningMS, c.LongestMS,
 			ints(&c.Waiting), ints(&c.Running)}
 	})
 }
 
 func taskRows(tasks []rates.Task) []countedTask {
 	return pg.Column(tasks, func(t *rates.Task) countedTask {
-		return countedTask{t.Plan, t.State, time.Unix(t.Minute*60, 0), t.Count, t.MS}
+		return countedTask{t.Plan, t.State, time.Unix(t.Minute*60, 0), t.Count, t.MS, t.LongestMS}
 	})
 }
 
@@ -154,12 +156,12 @@ var addUpCalls = pg.Compile(`
 with taken as (
     ` + takeCounts("call_counts") + `
 ), added as (
-    insert into tasker.call_rates as r (callable, grain, at, plan_id, step_no, outcome, count, waiting_ms, running_ms, ` + ofBuckets("%[1]s_%[2]d") + `)
-    select callable, grain, ` + ofGrain + `, plan_id, step_no, outcome, sum(count), sum(waiting_ms), sum(running_ms), ` + ofBuckets("nullif(sum(%[1]s[%[3]d]), 0)") + `
+    insert into tasker.call_rates as r (callable, grain, at, plan_id, step_no, outcome, count, waiting_ms, running_ms, longest_ms, ` + ofBuckets("%[1]s_%[2]d") + `)
+    select callable, grain, ` + ofGrain + `, plan_id, step_no, outcome, sum(count), sum(waiting_ms), sum(running_ms), max(longest_ms), ` + ofBuckets("nullif(sum(%[1]s[%[3]d]), 0)") + `
     from taken cross join ` + everyGrain + `
     group by 1, 2, 3, 4, 5, 6 order by 1, 2, 3, 4, 5, 6
     on conflict (callable, grain, at, plan_id, step_no, outcome) do update set count = r.count + excluded.count,
-        waiting_ms = r.waiting_ms + excluded.waiting_ms, running_ms = r.running_ms + excluded.running_ms,
+        waiting_ms = r.waiting_ms + excluded.waiting_ms, running_ms = r.running_ms + excluded.running_ms, longest_ms = greatest(r.longest_ms, excluded.longest_ms),
         ` + ofBuckets("%[1]s_%[2]d = coalesce(r.%[1]s_%[2]d + excluded.%[1]s_%[2]d, r.%[1]s_%[2]d, excluded.%[1]s_%[2]d)") + `
 )
 select count(*)::int from taken`)
@@ -168,10 +170,11 @@ var addUpTasks = pg.Compile(`
 with taken as (
     ` + takeCounts("task_counts") + `
 ), added as (
-    insert into tasker.task_rates as r (plan_id, grain, at, state, count, ms)
-    select plan_id, grain, ` + ofGrain + `, state, sum(count), sum(ms) from taken cross join ` + everyGrain + `
+    insert into tasker.task_rates as r (plan_id, grain, at, state, count, ms, longest_ms)
+    select plan_id, grain, ` + ofGrain + `, state, sum(count), sum(ms), max(longest_ms) from taken cross join ` + everyGrain + `
     group by 1, 2, 3, 4 order by 1, 2, 3, 4
-    on conflict (plan_id, grain, at, state) do update set count = r.count + excluded.count, ms = r.ms + excluded.ms
+    on conflict (plan_id, grain, at, state) do update set count = r.count + excluded.count, ms = r.ms + excluded.ms,
+        longest_ms = greatest(r.longest_ms, excluded.longest_ms)
 )
 select count(*)::int from taken`)
 
@@ -264,6 +267,7 @@ period as materialized (
 type CallFigures struct {
 	Succeeded, Failed, FailedForGood, Lost, Cancelled int64
 	WaitingMS, RunningMS                              int64 // in all
+	LongestMS                                         int64 // that one ran
 	Waiting, Running                                  []int // by the buckets of package rates
 }
 
@@ -271,7 +275,7 @@ type CallFigures struct {
 var callFigures = `coalesce(sum(count) filter (where outcome = {success}), 0)::bigint as succeeded, coalesce(sum(count) filter (where outcome = {failed}), 0)::bigint as failed,
        coalesce(sum(count) filter (where outcome = {failed_for_good}), 0)::bigint as failed_for_good,
        coalesce(sum(count) filter (where outcome = {lease_lost}), 0)::bigint as lost, coalesce(sum(count) filter (where outcome = {cancelled}), 0)::bigint as cancelled,
-       coalesce(sum(waiting_ms), 0)::bigint as waiting_ms, coalesce(sum(running_ms), 0)::bigint as running_ms,
+       coalesce(sum(waiting_ms), 0)::bigint as waiting_ms, coalesce(sum(running_ms), 0)::bigint as running_ms, coalesce(max(longest_ms), 0)::bigint as longest_ms,
        ` + histograms
 
 // CallRates are the attempts of a callable in a period, and what it has waiting.
@@ -298,7 +302,7 @@ with ` + period + `, done as materialized (
 )
 select n.name as namespace, c.callable, c.method, c.resolver, coalesce(r.succeeded, 0) as succeeded, coalesce(r.failed, 0) as failed,
        coalesce(r.failed_for_good, 0) as failed_for_good, coalesce(r.lost, 0) as lost, coalesce(r.cancelled, 0) as cancelled,
-       coalesce(r.waiting_ms, 0) as waiting_ms, coalesce(r.running_ms, 0) as running_ms,
+       coalesce(r.waiting_ms, 0) as waiting_ms, coalesce(r.running_ms, 0) as running_ms, coalesce(r.longest_ms, 0) as longest_ms,
        coalesce(r.waiting, '{}') as waiting, coalesce(r.running, '{}') as running,
        coalesce(w.waiting, 0) as depth, coalesce(w.running, 0) as in_run, coalesce(w.oldest_ms / 1000.0, 0)::float8 as oldest
 from done r full join waiting w on w.callable = r.callable
@@ -408,7 +412,7 @@ with ` + period + `, ` + oneCallable + `, sums as materialized (
     group by plan_id, step_no
 )
 select p.name as task, p.version, coalesce(p.steps[s.step_no + 1], '') as step, s.succeeded, s.failed, s.failed_for_good, s.lost, s.cancelled,
-       s.waiting_ms, s.running_ms, s.waiting, s.running
+       s.waiting_ms, s.running_ms, s.longest_ms, s.waiting, s.running
 from sums s cross join lateral (select name, version, steps from tasker.plans where plan_id = any (array[s.plan_id]) limit 1) p
 order by p.name, p.version, s.step_no, s.plan_id limit @limit`)
 	depthPoints = pg.Compile(`

@@ -84,9 +84,10 @@ func TestRatesAreAddedUpOnce(t *testing.T) {
 			sum.Succeeded += s.Points[i].Succeeded
 			sum.Failed += s.Points[i].Failed
 			sum.RunningMS += s.Points[i].RunningMS
+			sum.LongestMS = max(sum.LongestMS, s.Points[i].LongestMS)
 			require.Len(t, s.Points[i].Running, rates.Buckets)
 		}
-		require.Equal(t, CallFigures{Succeeded: 270, Failed: 270, RunningMS: 270 * 1100}, sum, grain)
+		require.Equal(t, CallFigures{Succeeded: 270, Failed: 270, RunningMS: 270 * 1100, LongestMS: 1000}, sum, grain)
 		require.Len(t, s.Versions, 1)
 		require.Equal(t, "b", s.Versions[0].Step)
 		require.Equal(t, 540, s.Versions[0].Waiting[rates.BucketOf(4*time.Millisecond)])
@@ -151,8 +152,8 @@ func TestRatesAreReadByTheirIndexes(t *testing.T) {
 	l, _, exec := openRates(t, callables)
 	begun := time.Now()
 	for _, grain := range Grains { // as they come: by time
-		exec(fmt.Sprintf(`insert into tasker.call_rates (callable, grain, at, plan_id, step_no, outcome, count, waiting_ms, running_ms, waiting_1, waiting_3, waiting_5, running_4, running_7, running_9)
-			select c, $1::int, a, 1, 0, 1, 60, 100, 1000, 20, 20, 20, 20, 20, 20
+		exec(fmt.Sprintf(`insert into tasker.call_rates (callable, grain, at, plan_id, step_no, outcome, count, waiting_ms, running_ms, longest_ms, waiting_1, waiting_3, waiting_5, running_4, running_7, running_9)
+			select c, $1::int, a, 1, 0, 1, 60, 100, 1000, 500, 20, 20, 20, 20, 20, 20
 			from generate_series(date_bin($1::int * interval '1 second', now() - interval '%d days', '2000-01-01Z'), now(), $1::int * interval '1 second') a,
 			generate_series(1, $2::int) c`, days), int(grain.Seconds()), callables)
 	}
