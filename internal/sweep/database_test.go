@@ -273,6 +273,7 @@ func TestEverySweepDoesItsWork(t *testing.T) {
 	t.Parallel()
 	n := neglect(t)
 	r, asked := n.runner(t)
+	n.store.NoteCounts() // as a heartbeat does
 	start(t, r)
 	for _, name := range r.Sweeps() {
 		if name == "predictions" {

@@ -212,7 +212,7 @@ func configured(t testing.TB) sweep.Config {
 	cfg := sweep.Config{Settings: defaults.Orchestration}
 	act(&cfg, staleActions{})
 	r := &cfg.Settings.Retention
-	r.TTL, r.DeadLetterTTL, r.EventTTL = 0, 0, 0
+	r.TTL, r.DeadLetterTTL, r.EventTTL, r.MinutesTTL, r.HoursTTL = 0, 0, 0, 0, 0
 	return cfg
 }
 
