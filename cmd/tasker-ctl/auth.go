@@ -19,16 +19,16 @@ func (a *app) auth() command {
 	return command{
 		use: "auth", short: "Create, list and revoke API keys, make and check tokens",
 		long: `Manages the API keys in the database, which daemons with web.auth.enabled and
-web.auth.api_keys_enabled accept. The commands of keys work on the database itself,
+web.auth.api_keys_enabled accept. The commands of key work on the database itself,
 so that the first key needs none. It is that of --database-url, else of
-DATABASE_URL, else of the configuration.
+DATABASE_URL, else of the configuration. Those of api-key ask the orchestrator.
 
 Where no identity provider issues tokens, generate-keys and generate-token do;
 daemons are given the public key (web.auth.jwt_public_key_path).`,
 		commands: []command{
-			{use: "key", aliases: []string{"keys"}, short: "API keys of the database",
+			{use: "key", aliases: []string{"keys"}, short: "API keys, on the database itself",
 				commands: []command{a.keyCreate(), a.keyList(), a.keyRevoke()}},
-			a.authMe(), a.generateKeys(), a.generateToken(), a.validateToken(),
+			a.keysOverAPI(), a.browserSessions(), a.authMe(), a.generateKeys(), a.generateToken(), a.validateToken(),
 			{use: "permissions", aliases: []string{"show-permissions"},
 				short: "List the permissions that keys and tokens may hold", local: a.listPermissions},
 		},
@@ -59,20 +59,6 @@ func checkPermissions(names []string) error {
 	return nil
 }
 
-// shownKey is an API key in JSON.
-type shownKey struct {
-	KeyUUID     string       `json:"key_uuid"`
-	Name        string       `json:"name"`
-	Key         string       `json:"key,omitempty"` // of a new one only
-	Permissions []string     `json:"permissions"`
-	Namespaces  []string     `json:"namespaces"`
-	CreatedAt   client.Time  `json:"created_at"`
-	CreatedBy   string       `json:"created_by"`
-	ExpiresAt   *client.Time `json:"expires_at"`
-	RevokedAt   *client.Time `json:"revoked_at"`
-	LastUsedAt  *client.Time `json:"last_used_at"`
-}
-
 // shownTime is a time of the database in JSON, nil where there is none.
 func shownTime(t *time.Time) *client.Time {
 	if t == nil {
@@ -81,8 +67,8 @@ func shownTime(t *time.Time) *client.Time {
 	return &client.Time{Time: *t}
 }
 
-func shownKeyOf(k *store.APIKey) shownKey {
-	return shownKey{
+func shownKeyOf(k *store.APIKey) client.APIKey {
+	return client.APIKey{
 		KeyUUID: k.UUID.String(), Name: k.Name, Permissions: k.Permissions, Namespaces: k.Namespaces,
 		CreatedAt: client.Time{Time: k.CreatedAt}, CreatedBy: k.CreatedBy,
 		ExpiresAt: shownTime(k.ExpiresAt), RevokedAt: shownTime(k.RevokedAt), LastUsedAt: shownTime(k.LastUsedAt),
@@ -156,16 +142,19 @@ the other keys of NAME end after --grace, so that clients can change over.`,
 		}
 		shown := shownKeyOf(&made)
 		shown.Key = key
-		return a.emit(shown, func() {
-			a.apiKeys().show(&shown)
-			a.printf("\n%s\n\nIt is shown this once; send it in the header X-API-Key, or set TASKER_API_KEY.\n", key)
-		})
+		return a.emit(shown, func() { a.showNew(&shown) })
 	})
 }
 
-func (a *app) apiKeys() resource[shownKey] {
-	name := func(k *shownKey) string { return k.KeyUUID + " of " + k.Name }
-	return resource[shownKey]{app: a, noun: "API key", name: name, facts: func(k *shownKey) facts {
+// showNew shows a key that has just been made.
+func (a *app) showNew(k *client.APIKey) {
+	a.apiKeys().show(k)
+	a.printf("\n%s\n\nIt is shown this once; send it in the header X-API-Key, or set TASKER_API_KEY.\n", k.Key)
+}
+
+func (a *app) apiKeys() resource[client.APIKey] {
+	name := func(k *client.APIKey) string { return k.KeyUUID + " of " + k.Name }
+	return resource[client.APIKey]{app: a, noun: "API key", name: name, facts: func(k *client.APIKey) facts {
 		return facts{
 			{"Key", k.KeyUUID},
 			{"Name", k.Name},
@@ -179,7 +168,7 @@ func (a *app) apiKeys() resource[shownKey] {
 	}}
 }
 
-func (a *app) keyState(k *shownKey) cell {
+func (a *app) keyState(k *client.APIKey) cell {
 	switch {
 	case k.RevokedAt != nil:
 		return cell{"revoked", dim}
@@ -200,7 +189,7 @@ func (a *app) keyList() command {
 			if err != nil {
 				return err
 			}
-			list := make([]shownKey, len(keys))
+			list := make([]client.APIKey, len(keys))
 			for i := range keys {
 				list[i] = shownKeyOf(&keys[i])
 			}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/client"
+
 	"github.com/tasker-go/tasker/internal/auth"
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
@@ -23,7 +25,7 @@ func TestKeys(t *testing.T) {
 		return s.run(t.Context(), "", args...)
 	}
 	require.Zero(t, run("migrate", "up").code)
-	var made shownKey
+	var made client.APIKey
 	create := run("-o", "json", "auth", "key", "create", "shop", "--permission", "tasks:*,steps:read", "--namespace", "shop", "--expires-in", "720h")
 	require.Zero(t, create.code, create.stderr)
 	require.NoError(t, json.Unmarshal([]byte(create.stdout), &made))
@@ -41,7 +43,7 @@ func TestKeys(t *testing.T) {
 	require.Zero(t, table.code, table.stderr)
 	require.Contains(t, table.stdout, "\ntsk_")
 	require.Contains(t, table.stdout, "It is shown this once")
-	var keys []shownKey
+	var keys []client.APIKey
 	require.NoError(t, json.Unmarshal([]byte(run("-o", "json", "auth", "key", "list").stdout), &keys))
 	require.Len(t, keys, 2)
 	require.Nil(t, keys[0].ExpiresAt)
@@ -55,7 +57,7 @@ func TestKeys(t *testing.T) {
 		words, _, _ := strings.Cut(o.stdout, ":")
 		return words
 	}
-	of := func(k shownKey, state string) string { return k.KeyUUID + "\tshop " + state + "\n" }
+	of := func(k client.APIKey, state string) string { return k.KeyUUID + "\tshop " + state + "\n" }
 	require.Equal(t, of(keys[0], "active")+of(keys[1], "expired"), offered(""))
 	require.Empty(t, offered(keys[0].KeyUUID, ""), "it takes one")
 	require.Empty(t, offered("--database-url", "postgresql://"+s.env["NOWHERE"][len("http://"):]+"/tasker", ""))

@@ -68,6 +68,10 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 	case path == "v1/audit":
 		answer(w, client.AuditList{Records: []client.AuditRecord{{ID: 7, At: at(1), Actor: "ana", Action: "pause_namespace", Reason: "the shop is closed", Namespace: "shapes",
 			Target: json.RawMessage(`{"namespace":"shapes"}`), Matched: 1, Changed: 1}}})
+	case strings.HasPrefix(path, "v1/api-keys"):
+		fakeKeys(w, r.Method, path)
+	case strings.HasPrefix(path, "v1/browser-sessions"):
+		fakeSessions(w, r.Method)
 	case strings.HasPrefix(path, "v1/metrics/"):
 		fakeRates(w, strings.TrimPrefix(path, "v1/metrics/"))
 	case path == "v1/me":
@@ -346,4 +350,33 @@ func fakeRates(w http.ResponseWriter, path string) {
 		answer(w, client.NamespaceRatesList{RatesPeriod: period, Namespaces: []client.NamespaceRates{{Namespace: "shapes", TaskRates: tasks, Depth: waits}, {Namespace: "lines"}},
 			Points: []client.NamespacePoint{{At: at(0), TaskRates: tasks, Depth: waits}}})
 	}
+}
+
+// fakeKeys has one API key.
+func fakeKeys(w http.ResponseWriter, method, path string) {
+	end := at(60)
+	key := client.APIKey{KeyUUID: "0190b6f2-3c5e-7d8a-9f10-6b1c2d3e4f50", Name: "shop", Permissions: []string{"tasks:*", "steps:read"}, Namespaces: []string{"shop"},
+		CreatedAt: at(1), CreatedBy: "ana", ExpiresAt: &end}
+	switch {
+	case method == http.MethodGet:
+		answer(w, map[string]any{"api_keys": []client.APIKey{key}})
+		return
+	case method == http.MethodDelete:
+		revoked := at(2)
+		key.RevokedAt = &revoked
+	default:
+		key.Key = "tsk_made"
+	}
+	answer(w, key)
+}
+
+// fakeSessions has one session of a browser.
+func fakeSessions(w http.ResponseWriter, method string) {
+	s := client.BrowserSession{ID: "0190b6f2-3c5e-7d8a-9f10-6b1c2d3e4f51", Principal: "ana", OpenedBy: "oidc", Permissions: []string{"tasks:read"}, Namespaces: []string{"shop"},
+		CreatedAt: at(1), LastUsedAt: at(2), ExpiresAt: at(60)}
+	if method == http.MethodGet {
+		answer(w, map[string]any{"browser_sessions": []client.BrowserSession{s}})
+		return
+	}
+	answer(w, s)
 }
