@@ -179,18 +179,15 @@ func (s *Sender) Stop(ctx context.Context) error {
 		s.waiting.Close()
 		return s.loop.Stop(ctx)
 	}
-	var left error
 	select {
 	case <-s.done:
+		return s.loop.Stop(ctx)
 	case <-ctx.Done():
-		left = fmt.Errorf("flushing the last signals: %w", ctx.Err())
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		defer cancel()
+		_ = s.loop.Stop(grace) // what is left says more
+		return fmt.Errorf("flushing the last signals: %w", ctx.Err())
 	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
-	defer cancel()
-	if err := s.loop.Stop(grace); left == nil {
-		return err
-	}
-	return left
 }
 
 // run flushes until Stop was called and no signal waits, or ctx ends. It returns only
