@@ -276,7 +276,7 @@ func TestWaitForATaskThatRunsAgain(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
 	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionRunAgain, step(t, task, "slow"))))
 	<-o.running
-	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // ends are looked up each second
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // ends are looked up each second
 	defer cancel()
 	var late sync.WaitGroup
 	late.Go(func() {
