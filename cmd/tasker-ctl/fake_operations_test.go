@@ -69,7 +69,7 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		answer(w, client.AuditList{Records: []client.AuditRecord{{ID: 7, At: at(1), Actor: "ana", Action: "pause_namespace", Reason: "the shop is closed", Namespace: "shapes",
 			Target: json.RawMessage(`{"namespace":"shapes"}`), Matched: 1, Changed: 1}}})
 	case strings.HasPrefix(path, "v1/api-keys"):
-		fakeKeys(w, r.Method, path)
+		fakeKeys(w, r.Method)
 	case strings.HasPrefix(path, "v1/browser-sessions"):
 		fakeSessions(w, r.Method)
 	case strings.HasPrefix(path, "v1/metrics/"):
@@ -353,15 +353,15 @@ func fakeRates(w http.ResponseWriter, path string) {
 }
 
 // fakeKeys has one API key.
-func fakeKeys(w http.ResponseWriter, method, path string) {
+func fakeKeys(w http.ResponseWriter, method string) {
 	end := at(60)
 	key := client.APIKey{KeyUUID: "0190b6f2-3c5e-7d8a-9f10-6b1c2d3e4f50", Name: "shop", Permissions: []string{"tasks:*", "steps:read"}, Namespaces: []string{"shop"},
 		CreatedAt: at(1), CreatedBy: "ana", ExpiresAt: &end}
-	switch {
-	case method == http.MethodGet:
+	switch method {
+	case http.MethodGet:
 		answer(w, map[string]any{"api_keys": []client.APIKey{key}})
 		return
-	case method == http.MethodDelete:
+	case http.MethodDelete:
 		revoked := at(2)
 		key.RevokedAt = &revoked
 	default:
