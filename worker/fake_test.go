@@ -372,7 +372,7 @@ func (b *fakeBoard) TakeWorkerID(_ context.Context, d store.Daemon, from store.S
 	return store.TakenWorkerID{Others: []store.Namesake{n}}, b.down
 }
 
-func (b *fakeBoard) KeepRates(context.Context) (int64, error) { return 0, nil }
+func (b *fakeBoard) KeepRates(context.Context, time.Duration) (int64, error) { return 0, nil }
 
 func (b *fakeBoard) Stopped(context.Context, uuid.UUID) error {
 	b.mu.Lock()

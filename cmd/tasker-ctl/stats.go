@@ -33,6 +33,13 @@ func (a *app) stats() command {
 				})),
 		)
 	}
+	callableFlags := func() flags {
+		return all(a.namespace(&namespace, "the namespace of the callable"), opt(&method, "method", "the method that steps name with it"),
+			opt(&resolver, "resolver", "the resolver that steps name with it"), timeFlags())
+	}
+	series := func(ctx context.Context, c *api, args []string) (*client.CallableSeries, error) {
+		return c.CallableSeries(ctx, namespace, args[0], method, resolver, period())
+	}
 	return command{
 		use: "stats", aliases: []string{"rates"}, short: "Show how much was done, how it ended and how long it took",
 		long: `Shows what daemons have counted: the attempts of steps by callable, with how long they
@@ -48,17 +55,11 @@ as a heartbeat and the sweep that adds them up; what waits is as old as its last
 				}, func(l *client.CallableRatesList) { listing(a, callableRatesFacts(l))(l.Callables); a.gaps(l.Gaps) })},
 			{use: "callable CALLABLE", short: "Show a callable piece by piece of a time",
 				example: "  tasker-ctl stats callable charge -n payments --last 24h --resolution 1h",
-				flags: all(a.namespace(&namespace, "the namespace of the callable"), opt(&method, "method", "the method that steps name with it"),
-					opt(&resolver, "resolver", "the resolver that steps name with it"), timeFlags()),
-				run: ask(a, func(ctx context.Context, c *api, args []string) (*client.CallableSeries, error) {
-					return c.CallableSeries(ctx, namespace, args[0], method, resolver, period())
-				}, func(s *client.CallableSeries) { listing(a, pointFacts(s))(s.Points); a.gaps(s.Gaps) })},
+				flags:   callableFlags(),
+				run:     ask(a, series, func(s *client.CallableSeries) { listing(a, pointFacts(s))(s.Points); a.gaps(s.Gaps) })},
 			{use: "versions CALLABLE", short: "Show what a callable did for each version of its templates",
-				flags: all(a.namespace(&namespace, "the namespace of the callable"), opt(&method, "method", "the method that steps name with it"),
-					opt(&resolver, "resolver", "the resolver that steps name with it"), timeFlags()),
-				run: ask(a, func(ctx context.Context, c *api, args []string) (*client.CallableSeries, error) {
-					return c.CallableSeries(ctx, namespace, args[0], method, resolver, period())
-				}, func(s *client.CallableSeries) { listing(a, versionFacts)(s.Versions); a.gaps(s.Gaps) })},
+				flags: callableFlags(),
+				run:   ask(a, series, func(s *client.CallableSeries) { listing(a, versionFacts)(s.Versions); a.gaps(s.Gaps) })},
 			{use: "namespaces", lists: true, short: "List how many tasks of namespaces were created and ended",
 				flags: all(a.namespace(&namespace, "only this namespace"), timeFlags()),
 				run: ask(a, func(ctx context.Context, c *api, _ []string) (*client.NamespaceRatesList, error) {
@@ -110,7 +111,7 @@ func brief(seconds float64) string {
 	return d.Round(100 * time.Microsecond).String()
 }
 
-// callable names what steps call.
+// callableCell names what steps call.
 func callableCell(name, method, resolver string) string {
 	if method != "" {
 		name += "." + method

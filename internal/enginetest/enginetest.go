@@ -342,7 +342,7 @@ func Results(task *store.Task) map[string]string {
 func (e *Engine) CheckRates(ctx context.Context, stores ...*store.Store) {
 	e.t.Helper()
 	for _, s := range append(stores, e.Store) {
-		_, err := s.KeepRates(ctx)
+		_, err := s.KeepRates(ctx, time.Minute)
 		require.NoError(e.t, err)
 	}
 	for more := true; more; {

@@ -258,15 +258,9 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 	}
 }
 
-// ratesTimeout bounds the writing of rates.
-const ratesTimeout = 5 * time.Second
-
-// keepRates writes what was counted since the last heartbeat. What cannot be written waits for the next. A stop does not
-// interrupt it: what was sent, but not answered, would be lost.
+// keepRates writes what was counted since the last heartbeat. What cannot be written waits for the next.
 func (o *Orchestrator) keepRates(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(o.cfg.HeartbeatInterval, time.Second), ratesTimeout))
-	defer cancel()
-	dropped, err := o.store.KeepRates(ctx)
+	dropped, err := o.store.KeepRates(ctx, o.cfg.HeartbeatInterval)
 	o.metrics.RatesDropped.Add(float64(dropped))
 	if err != nil {
 		o.log.Warn("the rates of the last heartbeat's interval were not written", zap.Error(err))

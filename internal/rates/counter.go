@@ -191,27 +191,16 @@ func (c *Counter) Return(calls []Call, tasks []Task) {
 	}
 }
 
-// CallsIn is the number of attempts in some counts.
-func CallsIn(calls []Call) (n int64) {
-	for i := range calls {
-		n += calls[i].Count
-	}
-	return n
-}
-
-// TasksIn is the number of ends of tasks in some counts.
-func TasksIn(tasks []Task) (n int64) {
-	for _, t := range tasks {
-		n += t.Count
-	}
-	return n
-}
-
 // Drop counts what is lost.
-func (c *Counter) Drop(n int64) {
+func (c *Counter) Drop(calls []Call, tasks []Task) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dropped += n
+	for i := range calls {
+		c.dropped += calls[i].Count
+	}
+	for i := range tasks {
+		c.dropped += tasks[i].Count
+	}
 }
 
 // TakeDropped returns how many attempts and ends were not counted, for lack of room, or were lost, since the last call.

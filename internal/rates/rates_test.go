@@ -111,7 +111,7 @@ func TestFullCounter(t *testing.T) {
 	require.Empty(t, tasks)
 	c.Count(attempt(2), nil)
 	c.Return(calls, []rates.Task{{TaskKey: rates.TaskKey{Plan: 9}, Count: 3}})
-	c.Drop(3)
+	c.Drop(nil, []rates.Task{{Count: 1}, {Count: 2}})
 	require.EqualValues(t, 8, c.TakeDropped())
 	require.Zero(t, c.TakeDropped())
 }

@@ -10,8 +10,6 @@ import (
 // ratesLease bounds a run of the sweeps of rates.
 const ratesLease = time.Minute
 
-var addRates = action{"added_up", "would_add_up"}
-
 // addUp adds up what daemons and creations have counted. A dry run has nothing to say: what is counted is added up, or is
 // still to be.
 func addUp(cfg *Config) Job {
@@ -22,7 +20,7 @@ func addUp(cfg *Config) Job {
 				return false, nil
 			}
 			added, more, err := cfg.Store.AddUpRates(ctx, s.BatchSize)
-			res.count(addRates.name(dry), added)
+			res.count("added_up", added)
 			return more, err
 		}
 	}

@@ -393,7 +393,7 @@ type Board interface {
 	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
 	TakeWorkerID(ctx context.Context, d store.Daemon, from store.Succession) (store.TakenWorkerID, error)
 	WorkerHeartbeat(ctx context.Context, d store.Daemon, claims []store.ClaimKey, lease time.Duration) (lost []int64, err error)
-	KeepRates(ctx context.Context) (dropped int64, err error)
+	KeepRates(ctx context.Context, within time.Duration) (dropped int64, err error)
 	Stopped(ctx context.Context, daemon uuid.UUID) error
 	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)
 	OthersOffer(ctx context.Context, worker uuid.UUID, callable int32, alive time.Duration) (bool, error)

@@ -119,15 +119,9 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	return nil
 }
 
-// ratesTimeout bounds the writing of rates.
-const ratesTimeout = 5 * time.Second
-
-// keepRates writes what was counted since the last heartbeat. What cannot be written waits for the next. A stop does not
-// interrupt it: what was sent, but not answered, would be lost.
+// keepRates writes what was counted since the last heartbeat. What cannot be written waits for the next.
 func (e *Engine) keepRates(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(e.cfg.HeartbeatInterval, time.Second), ratesTimeout))
-	defer cancel()
-	dropped, err := e.board.KeepRates(ctx)
+	dropped, err := e.board.KeepRates(ctx, e.cfg.HeartbeatInterval)
 	e.metrics.RatesDropped.Add(float64(dropped))
 	if err != nil {
 		e.log.Warn("the rates of the last heartbeat's interval were not written", zap.Error(err))

@@ -64,6 +64,25 @@ select count(*) as total, count(*) filter (where task_state is null) as active,
                              now() - @hours::int * interval '1 hour') as since
 from outcomes`)
 
+const (
+	// showSteps names the steps of the part slowest.
+	showSteps = `
+select n.name as namespace, p.name as task, p.version, coalesce(p.step, '') as step, s.average, s.longest,
+       s.executions, s.errors, s.last_at, 0::float8 as steps
+from slowest s
+cross join lateral (select namespace_id, name, version, steps[s.step + 1] as step from tasker.plans
+                    where plan_id = any (array[s.plan_id]) limit 1) p
+cross join lateral (select name from tasker.namespaces where namespace_id = any (array[p.namespace_id]) limit 1) n
+order by s.average desc, s.plan_id, s.step`
+	// showTasks names the templates of the part slowest.
+	showTasks = `
+select n.name as namespace, p.name as task, p.version, '' as step, s.average, s.longest, s.executions, s.errors, s.last_at, s.steps
+from slowest s
+cross join lateral (select namespace_id, name, version from tasker.plans where plan_id = any (array[s.plan_id]) limit 1) p
+cross join lateral (select name from tasker.namespaces where namespace_id = any (array[p.namespace_id]) limit 1) n
+order by s.average desc, s.plan_id`
+)
+
 // slowSteps: a batch counts as the step that it is an instance of.
 var slowSteps = pg.Compile(`
 with ` + analysed + `, sizes as materialized (
@@ -78,14 +97,7 @@ with ` + analysed + `, sizes as materialized (
     select plan_id, step, avg(seconds)::float8 as average, max(seconds)::float8 as longest, count(*) as executions,
            count(*) filter (where outcome in ({failed}, {failed_for_good})) as errors, max(applied_at) as last_at
     from numbered group by plan_id, step having count(*) >= @min::int order by avg(seconds) desc, plan_id, step limit @limit::int
-)
-select n.name as namespace, p.name as task, p.version, coalesce(p.step, '') as step, s.average, s.longest,
-       s.executions, s.errors, s.last_at, 0::float8 as steps
-from slowest s
-cross join lateral (select namespace_id, name, version, steps[s.step + 1] as step from tasker.plans
-                    where plan_id = any (array[s.plan_id]) limit 1) p
-cross join lateral (select name from tasker.namespaces where namespace_id = any (array[p.namespace_id]) limit 1) n
-order by s.average desc, s.plan_id, s.step`)
+)` + showSteps)
 
 // slowTasks are the templates of ended tasks.
 var slowTasks = pg.Compile(`
@@ -97,12 +109,7 @@ with ` + analysed + `, sized as materialized (
            avg(coalesce(z.steps, 0))::float8 as steps
     from outcomes o left join sized z on z.task_uuid = o.task_uuid where o.task_state is not null
     group by o.plan_id having count(*) >= @min::int order by avg(o.seconds) desc, o.plan_id limit @limit::int
-)
-select n.name as namespace, p.name as task, p.version, '' as step, s.average, s.longest, s.executions, s.errors, s.last_at, s.steps
-from slowest s
-cross join lateral (select namespace_id, name, version from tasker.plans where plan_id = any (array[s.plan_id]) limit 1) p
-cross join lateral (select name from tasker.namespaces where namespace_id = any (array[p.namespace_id]) limit 1) n
-order by s.average desc, s.plan_id`)
+)` + showTasks)
 
 // stateCounts are the states of the tasks on the board and of the ended ones of the
 // window, and of their steps by the status in the progress or the row on the board. The
@@ -163,32 +170,23 @@ select t.created as total, greatest(t.created - t.completed - t.resolved - t.fai
 from tasks t cross join calls c cross join period`)
 	ratedSteps = pg.Compile(`
 with ` + period + `, slowest as materialized (
-    select plan_id, step_no, (sum(running_ms) / sum(count) / 1000)::float8 as average, (max(longest_ms) / 1000.0)::float8 as longest, sum(count)::bigint as executions,
+    select plan_id, step_no as step, (sum(running_ms) / sum(count) / 1000)::float8 as average, (max(longest_ms) / 1000.0)::float8 as longest, sum(count)::bigint as executions,
            coalesce(sum(count) filter (where outcome in ({failed}, {failed_for_good})), 0)::bigint as errors, max(at) as last_at
     from period cross join tasker.call_rates where grain = @grain::int and at >= since and at < till
     group by plan_id, step_no having sum(count) >= @min::int order by average desc, plan_id, step_no limit @limit::int
-)
-select n.name as namespace, p.name as task, p.version, coalesce(p.steps[s.step_no + 1], '') as step, s.average, s.longest, s.executions, s.errors, s.last_at, 0::float8 as steps
-from slowest s
-cross join lateral (select namespace_id, name, version, steps from tasker.plans where plan_id = any (array[s.plan_id]) limit 1) p
-cross join lateral (select name from tasker.namespaces where namespace_id = any (array[p.namespace_id]) limit 1) n
-order by s.average desc, s.plan_id, s.step_no`)
+)` + showSteps)
 	ratedTasks = pg.Compile(`
-with ` + period + `, slowest as materialized (
+with ` + period + `, ended as materialized (
     select plan_id, (sum(ms) / sum(count) / 1000)::float8 as average, (max(longest_ms) / 1000.0)::float8 as longest, sum(count)::bigint as executions,
            coalesce(sum(count) filter (where state = {task_error}), 0)::bigint as errors, max(at) as last_at
     from period cross join tasker.task_rates where grain = @grain::int and at >= since and at < till and state <> {task_pending}
     group by plan_id having sum(count) >= @min::int order by average desc, plan_id limit @limit::int
 ), done as materialized (
     select plan_id, sum(count) as steps from period cross join tasker.call_rates
-    where grain = @grain::int and at >= since and at < till and outcome = {success} and plan_id = any (array(select plan_id from slowest)) group by plan_id
-)
-select n.name as namespace, p.name as task, p.version, '' as step, s.average, s.longest, s.executions, s.errors, s.last_at,
-       (coalesce(d.steps, 0) / s.executions)::float8 as steps
-from slowest s left join done d on d.plan_id = s.plan_id
-cross join lateral (select namespace_id, name, version from tasker.plans where plan_id = any (array[s.plan_id]) limit 1) p
-cross join lateral (select name from tasker.namespaces where namespace_id = any (array[p.namespace_id]) limit 1) n
-order by s.average desc, s.plan_id`)
+    where grain = @grain::int and at >= since and at < till and outcome = {success} and plan_id = any (array(select plan_id from ended)) group by plan_id
+), slowest as materialized (
+    select e.*, (coalesce(d.steps, 0) / e.executions)::float8 as steps from ended e left join done d on d.plan_id = e.plan_id
+)` + showTasks)
 )
 
 // rated is the period of a window: in hours up to some days, then in days.

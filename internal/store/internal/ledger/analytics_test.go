@@ -51,7 +51,7 @@ func TestAnalysisOfMoreTasksIsByRates(t *testing.T) {
 	}
 	counter.Count([]rates.Attempt{attempt(0, workflow.OutcomeSuccess, 2*time.Second), attempt(0, workflow.OutcomeFailed, 4*time.Second), attempt(1, workflow.OutcomeSuccess, time.Second)},
 		[]rates.End{{Plan: 1, State: workflow.TaskComplete, Requested: at.Add(-3 * time.Second), Ended: at}, {Plan: 1, State: workflow.TaskError, Requested: at.Add(-5 * time.Second), Ended: at}})
-	_, err := l.KeepRates(t.Context())
+	_, err := l.KeepRates(t.Context(), time.Minute)
 	require.NoError(t, err)
 	exec(`insert into tasker.task_counts (plan_id, state, at, count) values (1, 1, date_trunc('minute', $1::timestamptz), 20000)`, at)
 	_, _, err = l.AddUpRates(t.Context(), 100)

@@ -73,36 +73,40 @@ select callable, plan_id, step_no, outcome, at, count, waiting_ms, running_ms, l
 insert into tasker.task_counts (plan_id, state, at, count, ms, longest_ms) select plan_id, state, at, count, ms, longest_ms from ` + stmt.List[countedTask]("t"))
 )
 
-// KeepRates writes what this process has counted since the last call. What the database rejects is left out; what it
-// certainly does not have stays counted for the next call. Where the answer is lost the counts are, too: nothing is counted
-// twice. dropped is how many attempts and ends of tasks are not in the rates, for that or for lack of room.
-func (s *Ledger) KeepRates(ctx context.Context) (dropped int64, err error) {
-	calls, tasks := s.counts.Take()
-	if len(calls)+len(tasks) > 0 {
-		err = s.keepRates(ctx, calls, tasks)
-	}
-	return s.counts.TakeDropped(), err
-}
+// The least and the longest time for the writing of rates.
+const (
+	leastForRates = time.Second
+	mostForRates  = 5 * time.Second
+)
 
-func (s *Ledger) keepRates(ctx context.Context, calls []rates.Call, tasks []rates.Task) error {
-	err := pg.Apart(s.db, "keep_rates", calls, func(part []rates.Call) error {
-		return s.keepCounts(ctx, keepCalls.With(pg.Args{"c": callRows(part)}), func() { s.counts.Return(part, nil) }, func() int64 { return rates.CallsIn(part) })
-	}, func(c rates.Call) string { return fmt.Sprintf("the attempts of callable %d", c.Callable) })
-	if len(tasks) == 0 {
-		return err
-	}
-	return errors.Join(err, pg.Apart(s.db, "keep_rates", tasks, func(part []rates.Task) error {
-		return s.keepCounts(ctx, keepTasks.With(pg.Args{"t": taskRows(part)}), func() { s.counts.Return(nil, part) }, func() int64 { return rates.TasksIn(part) })
-	}, func(t rates.Task) string { return fmt.Sprintf("the ends of tasks of plan %d", t.Plan) }))
+// KeepRates writes what this process has counted since the last call, in the time within, from 1 to 5 s. What the database
+// rejects is left out; what it certainly does not have stays counted for the next call. Where the answer is lost the counts are,
+// too: nothing is counted twice. So the end of ctx does not interrupt it. dropped is how many attempts and ends of tasks are not
+// in the rates, for that or for lack of room.
+func (s *Ledger) KeepRates(ctx context.Context, within time.Duration) (dropped int64, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(within, leastForRates), mostForRates))
+	defer cancel()
+	calls, tasks := s.counts.Take()
+	err = errors.Join(
+		pg.Apart(s.db, "keep_rates", calls, func(part []rates.Call) error {
+			return s.keepCounts(ctx, keepCalls.With(pg.Args{"c": callRows(part)}), part, nil)
+		}, func(c rates.Call) string { return fmt.Sprintf("the attempts of callable %d", c.Callable) }),
+		pg.Apart(s.db, "keep_rates", tasks, func(part []rates.Task) error {
+			return s.keepCounts(ctx, keepTasks.With(pg.Args{"t": taskRows(part)}), nil, part)
+		}, func(t rates.Task) string { return fmt.Sprintf("the ends of tasks of plan %d", t.Plan) }))
+	return s.counts.TakeDropped(), err
 }
 
 // keepCounts writes counts, and gives them back if the database certainly does not have them and has not
 // rejected them.
-func (s *Ledger) keepCounts(ctx context.Context, call stmt.Call, giveBack func(), size func() int64) error {
+func (s *Ledger) keepCounts(ctx context.Context, write stmt.Call, calls []rates.Call, tasks []rates.Task) error {
+	if len(calls)+len(tasks) == 0 {
+		return nil
+	}
 	sent := false
 	err := s.db.Call(ctx, "keep_rates", "write the rates", func(ctx context.Context, db *pg.Conn) error {
 		sent = true
-		_, err := pg.Run(ctx, db, call)
+		_, err := pg.Run(ctx, db, write)
 		return err
 	})
 	var answer *pgconn.PgError
@@ -111,9 +115,9 @@ func (s *Ledger) keepCounts(ctx context.Context, call stmt.Call, giveBack func()
 		s.uncounted.Store(true)
 	case pg.Rejected(err): // its halves follow
 	case !sent || pgconn.SafeToRetry(err) || errors.As(err, &answer):
-		giveBack()
+		s.counts.Return(calls, tasks)
 	default:
-		s.counts.Drop(size())
+		s.counts.Drop(calls, tasks)
 	}
 	return err
 }

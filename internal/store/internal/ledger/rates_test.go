@@ -54,7 +54,7 @@ func TestRatesAreAddedUpOnce(t *testing.T) {
 				[]rates.End{{Plan: 1, State: workflow.TaskComplete, Requested: begin, Ended: begin.Add(time.Duration(minute) * time.Minute)}})
 		}
 		for range 2 { // the second finds nothing
-			dropped, err := l.KeepRates(t.Context())
+			dropped, err := l.KeepRates(t.Context(), time.Minute)
 			require.NoError(t, err)
 			require.Zero(t, dropped)
 		}

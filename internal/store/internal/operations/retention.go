@@ -143,13 +143,11 @@ func (r *retaining) logs(ctx context.Context) error {
 
 // rates deletes old rows of rates, those of minutes before those of hours.
 func (r *retaining) rates(ctx context.Context) error {
-	return each(ctx, []struct {
+	type oldGrains struct {
 		ttl    time.Duration
 		grains []int32
-	}{{r.limits.MinutesTTL, []int32{60, 600}}, {r.limits.HoursTTL, []int32{3600, 86400}}}, func(old struct {
-		ttl    time.Duration
-		grains []int32
-	}) error {
+	}
+	return each(ctx, []oldGrains{{r.limits.MinutesTTL, []int32{60, 600}}, {r.limits.HoursTTL, []int32{3600, 86400}}}, func(old oldGrains) error {
 		if old.ttl <= 0 {
 			return nil
 		}
